@@ -6,9 +6,9 @@ VALE       := github.com/errata-ai/vale/v3/cmd/vale@v3.15.2
 VULNCHECK  := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MODULE     := github.com/stint-dev/stint
 WORK        = $(shell go list -m -f '{{.Dir}}') # the modules of go.work
-APART      := adapters/caddylimit benchmarks/caddy deploy/compose deploy/helm # the others, whose dependencies nothing else is to have
-LIBRARY    := . ./grpclimit ./redisstore ./redisstore/goredis ./rulesdb
-ADAPTERS   := ./adapters/connectlimit ./adapters/echolimit ./adapters/fiberlimit ./adapters/ginlimit
+APART      := adapters/caddylimit deploy test/caddy # the others, whose dependencies nothing else is to have
+LIBRARY    := . ./adapters ./grpclimit ./redisstore ./rulesdb
+PROGRAM    := ./planner ./service
 TARGETS    := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 FUZZTIME   ?= 1m
 CHAOSTIME  ?= 10m
@@ -54,10 +54,10 @@ prose: ## vale, of a pinned version, over the documents
 	go run $(VALE) --config docs/.vale.ini README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
-	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/... ./redisstore/goredis/...
+	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/...
 
 soak: ## the long forms of the tests, with the race detector where goroutines meet: hours
-	cd proof && STINT_SOAK=1 go test -count=1 -timeout 60m . && STINT_SOAK=1 go test -count=1 -run TestDeploys ./chaos
+	cd test/proof && STINT_SOAK=1 go test -count=1 -timeout 60m . && STINT_SOAK=1 go test -count=1 -run TestDeploys ./chaos
 	cd redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m .
 	cd cmd && STINT_SOAK=1 go test -count=1 -timeout 60m -run TestOracle ./internal/service/server
 	go test -race -count=1 -timeout 120m work
@@ -71,30 +71,30 @@ fuzz: ## run every fuzz target for FUZZTIME (1m) each
 	done
 
 chaos: ## three stint serve on a Redis cluster, a fault every few seconds for CHAOSTIME (10m), and what passed beside what is promised
-	cd proof && STINT_CHAOS=$(CHAOSTIME) go test -count=1 -v -timeout 0 -run TestChaos ./chaos
+	cd test/proof && STINT_CHAOS=$(CHAOSTIME) go test -count=1 -v -timeout 0 -run TestChaos ./chaos
 
-mutants: ## plant each bug of proof/mutants in turn and print which test killed it
-	cd proof && go run ./cmd/mutants
+mutants: ## plant each bug of test/proof/mutants in turn and print which test killed it
+	cd test/proof && go run ./cmd/mutants
 
 lines: ## lines of Go by folder: code, tests
 	@git ls-files '*.go' | xargs wc -l | awk '$$2 != "total" { d = $$2; sub(/\/[^\/]*$$/, "", d); if (d !~ /^cmd/) sub(/\/.*/, "", d); if ($$2 !~ /\//) d = "."; if ($$2 ~ /_test.go$$/) t[d] += $$1; else c[d] += $$1; n[d] } \
 	  END { for (d in n) { printf "%-36s %6d %6d\n", d, c[d], t[d]; C += c[d]; T += t[d] } printf "%-36s %6d %6d\n", "in all", C, T }' | sort
 
 errors: ## measure how far the sliding counter and the parts are from the exact log
-	cd proof && go run ./cmd/errors
+	cd test/proof && go run ./cmd/errors
 
 bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the machine alone meanwhile
-	go run ./benchmarks
+	go run ./test/benchmarks
 
 bench-redis: ## the figures of docs/FIGURES.md, beside other libraries; starts its own redis-server
-	go run ./benchmarks/redis
+	go run ./test/benchmarks/redis
 
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
-	cd cmd && go run ./internal/service/servicebench
+	go run ./test/benchmarks/service
 
 docs: ## write the plots and the pictures of the documents anew
-	cd cmd && go test ./stint -run TestDocs -update
-	cd cmd && go test ./internal/planner/lab -run TestPageShots -update
+	go test ./cmd/stint -run TestDocs -update
+	go test ./planner/lab -run TestPageShots -update
 	go test -run TestDocs .
 
 release: ## build what a release has into dist/: archives, packages, sums
@@ -114,9 +114,9 @@ audit: ## known holes (govulncheck) and unsafe code (gosec, with written excepti
 tidy: ## tidy every go.mod (go mod tidy ignores go.work, so give it a replace for as long as it runs)
 	go mod tidy
 	@for d in $(filter-out $(CURDIR),$(WORK)); do (cd $$d && \
-	  for m in $(LIBRARY) $(ADAPTERS); do go mod edit -replace $(MODULE)$${m#.}=$(CURDIR)$${m#.} || exit 1; done; \
+	  for m in $(LIBRARY) $(PROGRAM); do go mod edit -replace $(MODULE)$${m#.}=$(CURDIR)$${m#.} || exit 1; done; \
 	  go mod tidy; status=$$?; \
-	  for m in $(LIBRARY) $(ADAPTERS); do go mod edit -dropreplace $(MODULE)$${m#.}; done; exit $$status) || exit 1; done
+	  for m in $(LIBRARY) $(PROGRAM); do go mod edit -dropreplace $(MODULE)$${m#.}; done; exit $$status) || exit 1; done
 
 clean: ## remove what builds and tests leave behind
 	rm -rf bin

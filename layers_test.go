@@ -30,19 +30,18 @@ var layers = []string{
 	"redisstore rulesdb",
 	"policy",
 	"httplimit",
-	"grpclimit otellimit",
+	"grpclimit",
 	"adapters",
-	"cmd/internal",
-	"cmd/internal/planner",
-	"cmd/internal/service",
+	"service",
+	"planner", // reads the service's rules
 	"cmd/stint",
-	"benchmarks deploy proof",
+	"deploy test",
 }
 
 // apart are rooms whose independence is worth more than a shared line.
 var apart = map[string]string{
-	"meter":       "internal/satmath internal/uint128 internal/wording", // a store's author takes it alone
-	"proof/model": "",                                                   // a model that shares code with the engine shares its faults
+	"meter":            "internal/satmath internal/uint128 internal/wording", // a store's author takes it alone
+	"test/proof/model": "",                                                   // a model that shares code with the engine shares its faults
 }
 
 // layer returns the row of a package's room, and the room.

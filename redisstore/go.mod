@@ -1,11 +1,16 @@
 module github.com/stint-dev/stint/redisstore
 
-go 1.25.0
+go 1.26.0
 
 require (
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/stint-dev/stint v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 
-require golang.org/x/sys v0.47.0 // indirect
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)

@@ -13,7 +13,7 @@ version=${1:-}
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || { echo "usage: release/tag.sh v0.1.0" >&2; exit 2; }
 [ -z "$(git status --porcelain)" ] || { echo "not all is committed:" >&2; git status --short >&2; exit 1; }
 
-modules=(. redisstore redisstore/goredis grpclimit otellimit rulesdb cmd adapters/{caddylimit,connectlimit,echolimit,fiberlimit,ginlimit})
+modules=(. redisstore grpclimit rulesdb adapters adapters/caddylimit service planner cmd)
 tags=()
 for m in "${modules[@]}"; do
 	other=$(grep -E "^(require )?[[:space:]]*github.com/stint-dev/stint\S* v" "$m/go.mod" | grep -v " $version\b" || true)

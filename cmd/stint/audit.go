@@ -6,7 +6,7 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type auditCmd struct {

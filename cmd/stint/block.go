@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type blockCmd struct {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/stint-dev/stint/cmd/internal/service/storecheck"
+	"github.com/stint-dev/stint/service/storecheck"
 )
 
 type checkStoreCmd struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rulescopy"
+	"github.com/stint-dev/stint/service/rules/rulescopy"
 )
 
 // TestCopyKilled kills a server again and again while it writes its last copy: the

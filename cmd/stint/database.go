@@ -14,10 +14,10 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/ruleshttp"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesredis"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesworker"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/rules/ruleshttp"
+	"github.com/stint-dev/stint/service/rules/rulesredis"
+	"github.com/stint-dev/stint/service/rules/rulesworker"
 )
 
 // databaseFlags say which database the rules are in.

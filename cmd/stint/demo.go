@@ -15,9 +15,9 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/proxy"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/service/proxy"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/server"
 )
 
 // demoRules are the rules of stint serve --demo.

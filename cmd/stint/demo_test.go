@@ -16,8 +16,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 var demoArgs = []string{"serve", "--demo", "--http", "127.0.0.1:0", "--demo-listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}

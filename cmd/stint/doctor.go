@@ -15,11 +15,11 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/stint-dev/stint/cmd/internal/service/proxy"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/server"
-	"github.com/stint-dev/stint/cmd/internal/service/statefile"
-	"github.com/stint-dev/stint/cmd/internal/service/storecheck"
+	"github.com/stint-dev/stint/service/proxy"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/server"
+	"github.com/stint-dev/stint/service/statefile"
+	"github.com/stint-dev/stint/service/storecheck"
 )
 
 type doctorCmd struct {

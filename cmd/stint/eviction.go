@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/stint-dev/stint/cmd/internal/service/storecheck"
+	"github.com/stint-dev/stint/service/storecheck"
 )
 
 // A check has evictionTimeout; one that the store did not answer is repeated after

@@ -10,7 +10,7 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 type explainCmd struct {

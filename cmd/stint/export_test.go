@@ -4,7 +4,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/stint-dev/stint/cmd/internal/service/proxy"
+	"github.com/stint-dev/stint/service/proxy"
 )
 
 // For the tests, which are outside of the package.

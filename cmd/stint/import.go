@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stint-dev/stint/cmd/internal/service/envoyrules"
-	"github.com/stint-dev/stint/cmd/internal/service/nginxrules"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/service/envoyrules"
+	"github.com/stint-dev/stint/service/nginxrules"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 // importCmd is the configurations that can be turned into rules.

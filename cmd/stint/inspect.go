@@ -10,8 +10,8 @@ import (
 
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/service/operate"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/service/operate"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 // serverFlags name a running server.

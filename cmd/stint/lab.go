@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/lab"
+	"github.com/stint-dev/stint/planner/lab"
 )
 
 type labCmd struct {

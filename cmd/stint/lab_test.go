@@ -14,7 +14,7 @@ import (
 
 	main "github.com/stint-dev/stint/cmd/stint"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/lab"
+	"github.com/stint-dev/stint/planner/lab"
 )
 
 // TestLabCopies runs the commands that the lab offers to copy: each must show

@@ -18,9 +18,9 @@ import (
 
 	"github.com/stint-dev/stint/internal/ports"
 
-	"github.com/stint-dev/stint/cmd/internal/service/resp"
-	"github.com/stint-dev/stint/cmd/internal/service/rls"
-	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/service/resp"
+	"github.com/stint-dev/stint/service/rls"
+	"github.com/stint-dev/stint/service/server"
 )
 
 // listenerFlags are the addresses to listen on beside HTTP, and how to answer there.

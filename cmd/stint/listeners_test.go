@@ -29,7 +29,7 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 // interfaceRules count each interface apart, so that the same requests must be decided

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type nodesCmd struct {

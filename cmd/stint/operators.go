@@ -15,13 +15,13 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/lab"
-	"github.com/stint-dev/stint/cmd/internal/service/operate"
-	"github.com/stint-dev/stint/cmd/internal/service/page"
-	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
-	"github.com/stint-dev/stint/cmd/internal/service/server"
-	"github.com/stint-dev/stint/cmd/internal/service/statefile"
+	"github.com/stint-dev/stint/planner/lab"
+	"github.com/stint-dev/stint/service/operate"
+	"github.com/stint-dev/stint/service/page"
+	"github.com/stint-dev/stint/service/rehearse"
+	"github.com/stint-dev/stint/service/rulesapi"
+	"github.com/stint-dev/stint/service/server"
+	"github.com/stint-dev/stint/service/statefile"
 )
 
 // stateFlags say where acts of operators are kept.

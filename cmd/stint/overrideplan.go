@@ -6,7 +6,7 @@ import (
 
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type overridePlanCmd struct {

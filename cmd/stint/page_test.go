@@ -14,8 +14,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/stint-dev/stint/cmd/internal/browser"
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/planner/browser"
 )
 
 const pageRules = `rules:
@@ -283,7 +283,7 @@ func TestPageRules(t *testing.T) {
 }
 
 // axe is the accessibility checker, for browsers.
-const axe = "../internal/planner/lab/testdata/axe/axe-4.14.1.min.js.gz"
+const axe = "../../planner/lab/testdata/axe/axe-4.14.1.min.js.gz"
 
 // TestPageLooks goes through all views, light on a desk and dark on a phone: axe
 // finds nothing, and nothing is wider than the phone.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 
-	"github.com/stint-dev/stint/cmd/internal/browser"
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/planner/browser"
 )
 
 // must runs a command of stint, and returns what it prints.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/plan"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/planner/plan"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 type planCmd struct {

@@ -22,10 +22,10 @@ import (
 
 	"github.com/stint-dev/stint/memstore"
 
-	"github.com/stint-dev/stint/cmd/internal/service/observe"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/server"
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/server"
 )
 
 // A hit is a line of a log, read the slow way: when it came, and the request that a

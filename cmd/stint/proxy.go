@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/service/proxy"
-	"github.com/stint-dev/stint/cmd/internal/service/server"
 	"github.com/stint-dev/stint/internal/ports"
+	"github.com/stint-dev/stint/service/proxy"
+	"github.com/stint-dev/stint/service/server"
 )
 
 type proxyCmd struct {

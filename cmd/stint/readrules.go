@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 // readWithin is how long a source of rules may take to hand over a document.

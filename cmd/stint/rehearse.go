@@ -15,11 +15,11 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/plan"
-	"github.com/stint-dev/stint/cmd/internal/service/record"
-	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/planner/plan"
+	"github.com/stint-dev/stint/service/record"
+	"github.com/stint-dev/stint/service/rehearse"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type rehearseCmd struct {

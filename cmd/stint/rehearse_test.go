@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rehearse"
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/service/rehearse"
 )
 
 const (

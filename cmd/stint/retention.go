@@ -9,8 +9,8 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesworker"
+	"github.com/stint-dev/stint/service/rules/rulesworker"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 // retentionFlags say what of the past a database of rules keeps.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/linediff"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/rulesapi"
+	"github.com/stint-dev/stint/service/rulesapi/linediff"
 )
 
 type rulesCmd struct {

@@ -3,8 +3,8 @@ package main
 import (
 	"io"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/ruletest"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/ruletest"
 )
 
 type schemaCmd struct {

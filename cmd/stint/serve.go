@@ -13,7 +13,7 @@ import (
 
 	"github.com/stint-dev/stint/httplimit"
 
-	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/service/server"
 )
 
 type serveCmd struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/simulate"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/trial"
+	"github.com/stint-dev/stint/planner/trial"
 )
 
 type simulateCmd struct {

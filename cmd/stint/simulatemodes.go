@@ -6,9 +6,9 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/luaserver"
-	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
-	"github.com/stint-dev/stint/cmd/internal/planner/trial"
+	"github.com/stint-dev/stint/planner/luaserver"
+	"github.com/stint-dev/stint/planner/nodes"
+	"github.com/stint-dev/stint/planner/trial"
 )
 
 // mostNodes bounds what one simulation holds in memory.

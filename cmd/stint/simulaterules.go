@@ -13,7 +13,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 // A whole request is a line of simulate --rules: when it comes, what it is, and

@@ -14,8 +14,8 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/simulate"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/nodes"
-	"github.com/stint-dev/stint/cmd/internal/tempstore"
+	"github.com/stint-dev/stint/planner/nodes"
+	"github.com/stint-dev/stint/service/storecheck"
 )
 
 // checkShared refuses flags on stores and nodes that do nothing together.
@@ -40,7 +40,7 @@ func (c *simulateCmd) checkShared(comparing, arrivals bool) error {
 
 // nodesOf returns the store of operations in a Redis: one, or one of each node
 // in its mode.
-func (c *simulateCmd) nodesOf(first *tempstore.Store, o redisstore.Options) (stint.Store, error) {
+func (c *simulateCmd) nodesOf(first *storecheck.Scratch, o redisstore.Options) (stint.Store, error) {
 	if c.Nodes == 0 {
 		return first, nil
 	}
@@ -77,7 +77,7 @@ func (c *simulateCmd) inRedis(e *env) (err error) {
 	defer client.Close()
 	var clock simulate.Clock
 	options := redisstore.Options{Now: clock.Now, Timeout: simulateTimeout, Modes: operationModes(c.Nodes)}
-	store, err := tempstore.Open(client, options)
+	store, err := storecheck.OpenScratch(client, options)
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)
 	}

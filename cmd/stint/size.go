@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stint-dev/stint/cmd/internal/planner/sizing"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/planner/sizing"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 type sizeCmd struct {

@@ -21,8 +21,8 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/atomicfile"
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/service/atomicfile"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 // storeFlags say where what keys have used is kept.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/stint-dev/stint/policy/rulesfile"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/ruletest"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/ruletest"
 )
 
 type testCmd struct {

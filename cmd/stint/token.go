@@ -7,8 +7,8 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/operate"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/service/operate"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type tokenCmd struct {

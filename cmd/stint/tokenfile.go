@@ -12,7 +12,7 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/server"
+	"github.com/stint-dev/stint/service/server"
 )
 
 // tokenFileFlag names a file of tokens in the place of a database.

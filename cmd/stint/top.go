@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint/cmd/internal/service/operate"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
+	"github.com/stint-dev/stint/service/operate"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type topCmd struct {

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/stint-dev/stint/cmd/internal/leaktest"
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/leaktest"
 
 	"go.uber.org/goleak"
 )
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		os.Exit(main.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	// rueidis looks for a cluster first, and sleeps a second after that.
-	leaktest.Main(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	leaktest.Main(m, goleak.Find, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
 // A session is one command of a transcript, and what must come back:

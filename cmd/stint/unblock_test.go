@@ -10,9 +10,9 @@ import (
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesapi"
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 // TestUnblockLate ends a block in whose place another operator sets limits just before

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/stint-dev/stint/cmd/internal/service/operate"
+	"github.com/stint-dev/stint/service/operate"
 )
 
 // query names a customer under a rule.

@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rules"
+	"github.com/stint-dev/stint/service/rules"
 )
 
 type validateCmd struct {

@@ -14,7 +14,7 @@ import (
 
 	main "github.com/stint-dev/stint/cmd/stint"
 
-	"github.com/stint-dev/stint/cmd/internal/service/warn"
+	"github.com/stint-dev/stint/service/observe/warn"
 )
 
 const webhookSecret = "0123456789abcdef-webhook"

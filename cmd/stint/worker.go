@@ -12,8 +12,8 @@ import (
 
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/cmd/internal/service/rulesredis"
-	"github.com/stint-dev/stint/cmd/internal/service/rulesworker"
+	"github.com/stint-dev/stint/service/rules/rulesredis"
+	"github.com/stint-dev/stint/service/rules/rulesworker"
 )
 
 type workerCmd struct {

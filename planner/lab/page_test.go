@@ -1,0 +1,583 @@
+package lab_test
+
+import (
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/planner/lab"
+)
+
+// A tab shows the lab, and notes whatever should not happen.
+type tab struct {
+	testing.TB
+	ctx  context.Context
+	base string
+
+	mu       sync.Mutex
+	problems []string
+}
+
+// openTab opens the lab in a tab of the given size in pixels, at the state of a hash.
+func openTab(t testing.TB, chromium context.Context, base, hash string, width, height int64, dark bool) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(chromium)
+	ctx, stop := context.WithTimeout(ctx, 10*time.Minute)
+	p := &tab{TB: t, ctx: ctx, base: base}
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, problem := range p.problems {
+			t.Error(problem)
+		}
+		stop()
+		cancel()
+	})
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	if err := chromedp.Listen(ctx, p.listen); err != nil {
+		t.Fatal(err)
+	}
+	call(p, network.Enable, network.EnableParams{})
+	call(p, log.Enable, cdp.Empty{})
+	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500})
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	p.do(chromedp.Navigate(base + "/#" + hash))
+	p.drawn(0)
+	return p
+}
+
+func (p *tab) listen(event any) {
+	problem := ""
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			problem = fmt.Sprintf("console: %s %s", e.Type, e.Args[0].Value)
+		}
+	case *runtime.EventExceptionThrown:
+		problem = fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception)
+	case *log.EventEntryAdded: // also what the page's policy refuses
+		if e.Entry.Level == log.EntryLevelError && !strings.Contains(e.Entry.Text, "400 (Bad Request)") {
+			problem = fmt.Sprintf("log: %s %s", e.Entry.Text, e.Entry.URL)
+		}
+	case *network.EventRequestWillBeSent:
+		if !strings.HasPrefix(e.Request.URL, p.base+"/") {
+			problem = "a request to elsewhere: " + e.Request.URL
+		}
+	}
+	if problem != "" {
+		p.mu.Lock()
+		p.problems = append(p.problems, problem)
+		p.mu.Unlock()
+	}
+}
+
+func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	p.Helper()
+	if err := chromedp.Do(p.ctx, actions...); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// call sends a command of the browser's protocol.
+func call[P, R any](p *tab, command cdp.Command[P, R], parameters P) R {
+	p.Helper()
+	r, err := chromedp.Call(p.ctx, command, parameters)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return r
+}
+
+// eval returns the value of an expression in the page.
+func eval[T any](p *tab, expression string) T {
+	p.Helper()
+	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, func(e *runtime.EvaluateParams) { e.AwaitPromise = new(true) }))
+	if err != nil {
+		p.Fatalf("%.200s: %v", expression, err)
+	}
+	return value
+}
+
+// js runs statements in the page.
+func (p *tab) js(format string, args ...any) {
+	p.Helper()
+	eval[int](p, fmt.Sprintf("(() => { "+format+"; return 0; })()", args...))
+}
+
+// set gives a field a value, as if it had been written there.
+func (p *tab) set(id, value string) {
+	p.Helper()
+	p.js("const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input'))", id, value)
+}
+
+// until waits until an expression is true.
+func (p *tab) until(expression string) {
+	p.Helper()
+	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(2*time.Minute))); err != nil {
+		p.Fatalf("never true: %s: %v\n%s", expression, err, eval[string](p, "document.body.innerText"))
+	}
+}
+
+// drawn waits until the page has been drawn more often, and stands still.
+func (p *tab) drawn(before int) {
+	p.Helper()
+	p.until(fmt.Sprintf("Number(document.body.dataset.drawn ?? 0) > %d", before))
+}
+
+func (p *tab) draws() int {
+	p.Helper()
+	return eval[int](p, "Number(document.body.dataset.drawn ?? 0)")
+}
+
+// text returns what an element says.
+func (p *tab) text(selector string) string {
+	p.Helper()
+	return eval[string](p, fmt.Sprintf("document.querySelector(%q).innerText", selector))
+}
+
+// box returns where an element is in the window.
+func (p *tab) box(selector string) (x, y, width, height float64) {
+	p.Helper()
+	b := eval[[4]float64](p, fmt.Sprintf("(() => { const e = document.querySelector(%q); e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()", selector))
+	return b[0], b[1], b[2], b[3]
+}
+
+func (p *tab) mouse(kind input.DispatchMouseEventType, x, y float64, button input.MouseButton) {
+	p.Helper()
+	e := input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: button}
+	if button == input.MouseButtonLeft {
+		e.Buttons, e.ClickCount = 1, 1
+	}
+	call(p, input.DispatchMouseEvent, e)
+}
+
+// point moves the pointer, with no button down.
+func (p *tab) point(x, y float64) {
+	p.Helper()
+	p.mouse(chromedp.MouseMoved, x, y, input.MouseButtonNone)
+}
+
+// drag presses at the first point, moves through the others and lets go.
+func (p *tab) drag(points ...[2]float64) {
+	p.Helper()
+	p.mouse(chromedp.MousePressed, points[0][0], points[0][1], input.MouseButtonLeft)
+	for _, to := range points[1:] {
+		p.mouse(chromedp.MouseMoved, to[0], to[1], input.MouseButtonLeft)
+	}
+	last := points[len(points)-1]
+	p.mouse(chromedp.MouseReleased, last[0], last[1], input.MouseButtonLeft)
+}
+
+func (p *tab) contains(what, text string, parts ...string) {
+	p.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			p.Errorf("%s: %q is not in %q", what, part, text)
+		}
+	}
+}
+
+// TestPage uses the lab in a browser.
+func TestPage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	chromium := browser.Start(t)
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
+	defer server.Close()
+	for _, c := range []struct {
+		name  string
+		hash  string
+		width int64
+		do    func(*tab)
+	}{
+		{"load", "", 1280, pageLoads},
+		{"drag", "", 1280, pageDrags},
+		{"why", "", 1280, pageSaysWhy},
+		{"draw", "", 1280, pageIsDrawnOn},
+		{"keyboard", "", 1280, pageByKeyboard},
+		{"shapes", "", 1280, pageShapes},
+		{"many", "shape=steady&rate=20%2F1s&horizon=5000s", 1280, pageMany},
+		{"copy", "kinds=leaky_queue", 1280, pageCopies},
+		{"share", "count=7&kinds=sliding_log&shape=burst&size=9&every=2s&own=1,000%2Fh+burst+20,100%2Fmin,every+1s&why=0.8", 1280, pageIsShared},
+		{"table", "shape=several&kinds=gcra", 1280, pageAsTable},
+		{"errors", "", 1280, pageSaysErrors},
+		{"phone", "kinds=gcra,leaky_queue&why=0.11", 360, pageOnPhone},
+		{"narrow phone", "", 320, pageOnPhone},
+		{"processes on a narrow phone", several4, 320, pageOnPhone},
+		{"clients on a phone", "shape=several&clients=7&kinds=gcra", 360, pageOnPhone},
+		{"compare", "", 1280, pageCompares},
+		{"fill", "", 1280, pageFills},
+		{"clients", "shape=several&clients=8&kinds=gcra&rate=25%2F1s&other=8%2F1s", 1280, pageShowsClients},
+		{"tied", "", 1280, pageTies},
+		{"presets", "", 1280, pageTakesPresets},
+		{"processes", "", 1280, pageShowsProcesses},
+		{"processes on a phone", several4, 360, pageOnPhone},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, chromium, server.URL, c.hash, c.width, 900, false)) })
+	}
+}
+
+func pageLoads(p *tab) {
+	p.contains("the rows", p.text("#rows"), "10/1s\n", "10/1s fixed_window", "10/1s sliding_log", "40 passed", "20 denied", "30 passed", "at most 19 in any 1s")
+	p.until("document.getElementById('summary').textContent.includes('10/1s: 40 passed, 20 denied; 10/1s fixed_window: 40 passed')")
+	if hash := eval[string](p, "location.hash"); hash != "#" && hash != "" {
+		p.Errorf("the start is written into the address: %s", hash)
+	}
+}
+
+func pageDrags(p *tab) {
+	x, y, w, h := p.box("#count-range")
+	before := p.draws()
+	value := eval[float64](p, "(() => { const r = document.getElementById('count-range'); return r.value / r.max; })()")
+	from, middle := x+8+(w-16)*value, y+h/2
+	p.drag([2]float64{from, middle}, [2]float64{from + 20, middle}, [2]float64{from + 60, middle}, [2]float64{x + w - 4, middle})
+	p.drawn(before)
+	p.until("document.querySelector('#rows code').textContent === '10000/1s' && document.querySelector('#rows .totals').innerText.includes('60 passed')")
+	p.contains("the field", eval[string](p, "document.getElementById('count').value"), "10000")
+	p.until("location.hash.includes('count=10000')")
+	if n := eval[int](p, "performance.getEntriesByName('from input to redraw').length"); n == 0 {
+		p.Error("no time from an input to its redraw was measured")
+	}
+}
+
+// denied moves the pointer over the plot of a row until a denied request is
+// under it.
+func (p *tab) denied(row string, at float64) (x, y float64) {
+	p.Helper()
+	left, top, width, height := p.box(row + " canvas")
+	x = left + 44 + (width-50)*at
+	for y = top; y < top+height; y += 2 {
+		p.point(x, y)
+		if strings.Contains(p.text(row+" .readout"), "denied") {
+			return x, y
+		}
+	}
+	p.Fatal("no denied request is under the pointer")
+	return 0, 0
+}
+
+func pageSaysWhy(p *tab) {
+	x, y := p.denied(".row:nth-child(3)", 2.01/6)
+	p.contains("the readout", p.text(".row:nth-child(3) .readout"), "at 2s: denied, 0 remaining, retry after 900ms")
+	p.drag([2]float64{x, y})
+	p.until("document.querySelector('.row:nth-child(3) .why') !== null")
+	p.contains("why", p.text(".row:nth-child(3) .why"), "Denied at 2s", "10 of 10 had been counted", "The oldest of them, from 1.9s, stops counting at 2.9s", "retry after\n900ms")
+	p.until("location.hash.includes('why=2.')")
+	left, top, width, height := p.box(".row:nth-child(1) canvas")
+	p.point(left+44+(width-50)*4.51/6, top+height*0.8)
+	p.contains("between requests", p.text(".row:nth-child(1) .readout"), "Just before 4.55s: 10 of 10 in use, 0 remaining, retry after 50ms.")
+	p.contains("the other row, same pointer", p.text(".row:nth-child(2) .readout"), "Just before 4.55s: 10 of 10 in use, 0 remaining, retry after 450ms.")
+}
+
+func pageIsDrawnOn(p *tab) {
+	p.set("shape", "steady")
+	p.until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('120 requests')")
+	x, y, w, h := p.box("#sketch canvas")
+	at := func(share, height float64) [2]float64 {
+		return [2]float64{x + 44 + (w-50)*share, y + h - 4 - (h-12)*height}
+	}
+	p.drag(at(0.5, 1), at(0.55, 1), at(0.6, 1))
+	p.until("document.getElementById('shape').value === 'draw' && document.getElementById('p-counts') !== null")
+	counts := strings.Fields(eval[string](p, "document.getElementById('p-counts').value"))
+	if len(counts) != 60 || counts[10] != "2" || counts[31] == "2" || counts[31] != counts[36] {
+		p.Errorf("drawn: %v", counts)
+	}
+	p.until("location.hash.includes('shape=draw')")
+}
+
+// pageByKeyboard uses nothing but keys: to the results, to a denied request, to
+// why, back, and to a slider.
+func pageByKeyboard(p *tab) {
+	press := func(key string) { p.do(chromedp.KeyEvent(key)) }
+	press(kb.Tab)
+	p.contains("first comes the way past the controls", p.text(":focus"), "Skip to the results")
+	press(kb.Enter)
+	p.until("document.activeElement.id === 'results'")
+	tabTo := func(selector string) {
+		for range 60 {
+			if eval[bool](p, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
+				return
+			}
+			press(kb.Tab)
+		}
+		p.Fatalf("no key leads to %s", selector)
+	}
+	tabTo(".row:nth-child(1) .plot")
+	press(kb.ArrowRight)
+	said := "document.activeElement.getAttribute('aria-valuetext')"
+	p.contains("the first request", eval[string](p, said), "Request 1 at 1.9s: passed, 9 remaining")
+	press("n")
+	p.contains("the first denied", eval[string](p, said), "Request 12 at 2s: denied, 0 remaining, retry after 100ms")
+	press(kb.Enter)
+	p.until("document.querySelector('.row:nth-child(1) .why') !== null")
+	p.contains("why", p.text(".row:nth-child(1) .why"), "theoretical arrival time")
+	tabTo(".why h3 button")
+	press(kb.Enter)
+	p.until("document.querySelector('.why') === null && document.activeElement.matches('.plot')")
+	press(kb.End)
+	p.contains("the last request", eval[string](p, said), "Request 60 at")
+	p.js("document.getElementById('period-range').focus()")
+	press(kb.ArrowRight)
+	p.until("document.querySelector('#rows code').textContent === '10/2s'")
+	p.contains("the slider", eval[string](p, said), "2s")
+	p.js("document.getElementById('kind-leaky_queue').focus()")
+	press(" ")
+	p.until("document.querySelectorAll('.row').length === 4")
+}
+
+// pageShapes goes through all shapes; what is wrong is noted by the tab.
+func pageShapes(p *tab) {
+	shapes := eval[[]string](p, "[...document.getElementById('shape').options].map((o) => o.value)")
+	if len(shapes) != len(lab.Shapes())-1 {
+		p.Errorf("the page offers %v", shapes)
+	}
+	for _, s := range shapes {
+		before := p.draws()
+		p.set("shape", s)
+		p.drawn(before)
+		if eval[bool](p, "!document.getElementById('error').hidden") {
+			p.Errorf("%s: %s", s, p.text("#error"))
+		}
+		if about := p.text("#shape-note"); about == "" {
+			p.Errorf("%s is not explained", s)
+		}
+	}
+}
+
+func pageMany(p *tab) {
+	p.contains("the rows", p.text("#rows"), "50,009 passed", "49,991 denied")
+	x, y := 0.0, 0.0
+	left, top, width, height := p.box(".row:nth-child(1) canvas")
+	x, y = left+44+(width-50)*0.5, top+height*0.4
+	before := p.draws()
+	p.drag([2]float64{x, y})
+	p.drawn(before)
+	p.until("document.querySelector('.why.denied') !== null")
+}
+
+func pageCopies(p *tab) {
+	p.js("document.querySelector('.row .copy').click()")
+	p.until("document.getElementById('copies').open")
+	p.contains("the forms", p.text("#forms"), `limits: ["10/1s leaky_queue"]`, `stint.Parse("10/1s leaky_queue")`, "limiter.Wait(", "stint simulate --arrivals '+1.9s 10@once +100ms 10@once +1s 40@20/1s +1s'")
+	p.do(chromedp.KeyEvent(kb.Escape))
+	p.until("!document.getElementById('copies').open")
+}
+
+func pageIsShared(p *tab) {
+	p.contains("the rows", p.text("#rows"), "7/1s sliding_log", "\n1000/1h burst 20\n", "\n100/1m\n", "\n1/1s\n", "Denied at 0s")
+	p.contains("the field", eval[string](p, "document.getElementById('p-size').value"), "9")
+	p.until("location.hash.includes('why=0.8') && location.hash.includes('count=7') && location.hash.includes('own=1')")
+	p.js("location.hash = 'count=3&kinds=gcra'")
+	p.until("document.querySelectorAll('.row').length === 1 && document.querySelector('#rows code').textContent.startsWith('3/1s')")
+}
+
+func pageAsTable(p *tab) {
+	p.js("document.querySelector('.row .foot details > summary').click()")
+	p.until("document.querySelectorAll('.row table tbody tr').length === 180")
+	p.contains("the table", p.text(".row table tbody tr:nth-child(2)"), "2\t0s\tclient 2\tpassed\t0\t9")
+}
+
+func pageSaysErrors(p *tab) {
+	p.set("own", "ten")
+	p.until("!document.getElementById('error').hidden")
+	p.contains("the error", p.text("#error"), `limits[3]: limit "ten", column 1`)
+	p.contains("beside the field", p.text("#kinds .wrong"), `limits[3]: limit "ten", column 1`)
+	if !eval[bool](p, "document.getElementById('own').getAttribute('aria-invalid') === 'true' && document.getElementById('compared').hidden") {
+		p.Error("the field is not marked, or the sentence is of what was asked before")
+	}
+	p.set("own", "")
+	p.until("document.getElementById('error').hidden && document.querySelector('.wrong') === null")
+	p.set("period", "soon")
+	p.until("document.getElementById('period').getAttribute('aria-invalid') === 'true'")
+}
+
+func pageOnPhone(p *tab) {
+	p.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+	if w := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); w > 0 {
+		wide := eval[[]string](p, "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll')).map((e) => e.tagName + '.' + e.className).slice(0, 10)")
+		p.Errorf("the page is %d pixels wider than the phone: %v", w, wide)
+	}
+	if cut := eval[int](p, "((e) => e.scrollWidth - e.clientWidth)(document.querySelector('#compared .scroll'))"); cut > 8 { // fonts differ
+		p.Errorf("%d pixels of the table of limits are cut off", cut)
+	}
+}
+
+// TestPageAccessible has axe-core look at the page in its states.
+func TestPageAccessible(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	chromium := browser.Start(t)
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
+	defer server.Close()
+	axe := unpack(t, "testdata/axe/axe-4.14.1.min.js.gz")
+	for _, c := range []struct {
+		name  string
+		hash  string
+		width int64
+		dark  bool
+		open  string
+	}{
+		{"light", "why=0.11&kinds=gcra,leaky_queue", 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
+		{"dark", "why=0.11&kinds=gcra,leaky_queue&shape=several", 1280, true, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
+		{"phone", "shape=draw", 360, false, "0"},
+		{"processes", several4, 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
+		{"processes in the dark", several4 + "&why=2.700", 1280, true, "0"},
+		{"copy", "", 1280, true, "document.querySelector('.copy').click()"},
+		{"error", "own=x", 1280, true, "0"},
+		{"log", "", 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
+		{"log in the dark", "", 1280, true, "0"},
+		{"log on a phone", "", 360, true, "0"},
+		{"no log", "", 1280, false, "0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			hash := c.hash
+			if c.name == "error" { // first as it should be, so that something is drawn
+				hash = ""
+			}
+			p := openTab(t, chromium, server.URL, hash, c.width, 900, c.dark)
+			if c.name == "error" {
+				p.set("own", "x")
+				p.until("!document.getElementById('error').hidden")
+			}
+			switch {
+			case strings.HasPrefix(c.name, "log"):
+				p.choose(shipped)
+				p.until(reported)
+			case c.name == "no log":
+				p.choose("page_test.go")
+				p.until("!document.getElementById('log-error').hidden")
+			}
+			p.js("%s", c.open)
+			if c.name == "copy" {
+				p.until("document.getElementById('copies').open")
+			}
+			p.js("%s", axe)
+			broken := eval[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) =>
+				r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`)
+			for _, b := range broken {
+				t.Error(b)
+			}
+		})
+	}
+}
+
+func unpack(t *testing.T, file string) string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestPageShots holds the screenshots of docs/LAB.md: with -update, it takes
+// them.
+func TestPageShots(t *testing.T) {
+	const most = 150 << 10
+	for _, c := range []struct {
+		name          string
+		hash          string
+		width, height int64
+		dark          bool
+	}{
+		{"light", "kinds=gcra,fixed_window,sliding_log&why=0.11", 1280, 960, false},
+		{"dark", "kinds=leaky_queue,sliding_counter,sliding_buckets&parts=4&shape=onoff&rate=25%2F1s&why=0.40", 1280, 900, true},
+		{"phone", "kinds=gcra&shape=burst&size=14&every=2s", 360, 1010, false},
+		{"processes", several4 + "&modes=strict,lease,share", 1280, 1290, false},
+		{"plan", "kinds=gcra,fixed_window&count=30&period=1m&burst=30&horizon=6m&gap=6s&size=30&rate=60%2F1m", 1180, 1290, false},
+	} {
+		file := "../../docs/lab-" + c.name + ".png"
+		if *update {
+			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
+			p := openTab(t, browser.Start(t), server.URL, c.hash, c.width, c.height, c.dark)
+			if c.name == "plan" {
+				p.set("log-share", "1%")
+				p.choose(shipped)
+				p.until(reported)
+				p.js("scrollTo(0, 0)")
+			}
+			shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.Close()
+			if err := os.WriteFile(file, browser.Small(t, shot), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		info, err := os.Stat(file)
+		if err != nil || info.Size() > most {
+			t.Errorf("%s: %v; want at most %d bytes: go test ./planner/lab -run TestPageShots -update", file, err, most)
+		}
+		text, err := os.ReadFile("../../docs/LAB.md")
+		if err != nil || !strings.Contains(string(text), "lab-"+c.name+".png") {
+			t.Errorf("docs/LAB.md does not show lab-%s.png: %v", c.name, err)
+		}
+	}
+}
+
+// BenchmarkPageRedraw drags the count's slider, and reports the time from an
+// input event until everything is drawn anew, as the page measures it.
+func BenchmarkPageRedraw(b *testing.B) {
+	chromium := browser.Start(b)
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
+	defer server.Close()
+	for _, c := range []struct{ name, hash string }{
+		{"3-limits/60-requests", ""},
+		{"7-limits/600-requests", "kinds=gcra,token_bucket_interval,leaky_queue,fixed_window,sliding_log,sliding_counter,sliding_buckets&shape=steady&rate=100%2F1s"},
+		{"3-limits/10000-requests", "shape=steady&rate=1000%2F1s&horizon=10s"},
+		{"3-limits/100000-requests", "shape=steady&rate=10000%2F1s&horizon=10s"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p := openTab(b, chromium, server.URL, c.hash, 1280, 900, false)
+			p.js("performance.clearMeasures()")
+			i := 0
+			for b.Loop() {
+				before := p.draws()
+				i++
+				p.set("count-range", fmt.Sprint(5+i%15))
+				p.drawn(before)
+			}
+			took := eval[[]float64](p, "performance.getEntriesByName('from input to redraw').map((m) => m.duration)")
+			slices.Sort(took)
+			if len(took) == 0 {
+				b.Fatal("nothing was measured")
+			}
+			b.ReportMetric(took[len(took)/2], "ms-median")
+			b.ReportMetric(took[len(took)*95/100], "ms-p95")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}

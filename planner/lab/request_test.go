@@ -1,0 +1,74 @@
+package lab_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/planner/lab"
+)
+
+func TestDecodeErrors(t *testing.T) {
+	for body, want := range map[string]string{
+		``:                                "the JSON ends early",
+		`{`:                               "the JSON ends early",
+		`[]`:                              "want a JSON object",
+		`null`:                            "want a JSON object",
+		`{"limits":["10/s"]} {}`:          "something stands behind the JSON object",
+		`{"limits":["10/s"],"limits":[]}`: `"limits" is given twice`,
+		`{"Limits":["10/s"]}`:             `unknown field "Limits"`,
+		`{"limit":["10/s"]}`:              `unknown field "limit"`,
+		`{"arrivals":{"speed":1}}`:        `unknown field "speed"`,
+		`{"arrivals":{"size":1.5}}`:       "arrivals.size: not a number 1.5",
+		`{"limits":"10/s"}`:               "limits: not a string",
+		`{"columns":"many"}`:              "columns: not a string",
+		`{"arrivals":{"times":[1,"2"]}}`:  "arrivals.times: not a string",
+		`{"limits":[1}`:                   "no JSON at byte 12: invalid character '}' after array element",
+		"{\"watch\":\"\xff\"}":            "the body is not UTF-8",
+		`{"arrivals":{"size":99999999999999999999}}`: "arrivals.size: not a number 99999999999999999999",
+		`{"limits":` + strings.Repeat("[", 40):       "nested deeper than 8",
+	} {
+		if _, err := lab.Decode([]byte(body)); err == nil || err.Error() != want {
+			t.Errorf("%s\ngot  %v\nwant %s", body, err, want)
+		}
+	}
+}
+
+// FuzzDecode: no body panics, what is refused is refused with words, and what
+// is accepted is within its bounds and can be written. testdata/fuzz has where it
+// begins.
+func FuzzDecode(f *testing.F) {
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := lab.Decode(body)
+		if err != nil {
+			if err.Error() == "" {
+				t.Error("an error without words")
+			}
+			return
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		a, err := lab.Simulate(ctx, r)
+		if err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				t.Skip("too much for this test")
+			}
+			return
+		}
+		if len(a.Rows) == 0 || len(a.Rows) > lab.MaxLimits+4 {
+			t.Errorf("%d rows", len(a.Rows))
+		}
+		for _, row := range a.Rows {
+			if row.Requests > lab.MaxArrivals || row.Passed+row.Delayed+row.Denied != row.Requests || len(row.Columns.Passed) > lab.MaxColumns {
+				t.Errorf("%+v", row)
+			}
+		}
+		if err := json.NewEncoder(&bytes.Buffer{}).Encode(a); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package lab_test
+
+import (
+	"go/format"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/planner/lab"
+)
+
+// several asks for a limit on four processes.
+func several(t *testing.T, limit string, n lab.Nodes, why *lab.Place) *lab.Answer {
+	t.Helper()
+	n.Count = 4
+	return simulate(t, &lab.Request{Limits: []string{limit}, Arrivals: lab.Arrivals{Shape: "steady", Rate: "1500/s"}, Horizon: "6s", Nodes: &n, Why: why})
+}
+
+// Several processes stand beside one: a row for each mode, on the same arrivals,
+// and none lets more through than the modes promise.
+func TestShared(t *testing.T) {
+	a := several(t, "1000/s burst 400", lab.Nodes{}, nil)
+	if len(a.Rows) != 5 {
+		t.Fatalf("%d rows, want one and four", len(a.Rows))
+	}
+	one := a.Rows[0]
+	for i, mode := range []string{"strict", "lease", "async", "share"} {
+		row := a.Rows[i+1]
+		if row.Shared == nil || row.Shared.Mode != mode || row.Shared.Nodes != 4 || row.Shared.Strictly || row.Requests != one.Requests || len(row.Each.Node) != row.Requests {
+			t.Fatalf("row %d: %+v of %d requests", i+1, row.Shared, row.Requests)
+		}
+		over := map[string]int64{"async": 4 * 4, "share": 4}[mode]
+		if row.Most > one.Promised+over || row.Passed < one.Passed*95/100 || row.Passed > one.Passed+int(over) {
+			t.Errorf("%s: %d passed, at most %d in a second; one process: %d and %d", mode, row.Passed, row.Most, one.Passed, one.Most)
+		}
+		if asked := row.Shared.Calls; (mode == "share") != (asked == 0) || mode == "lease" && asked*3 > int64(row.Requests) {
+			t.Errorf("%s: Redis asked %d times", mode, asked)
+		}
+	}
+	if strict := a.Rows[1]; strict.Passed != one.Passed || strict.Each.Verdicts != one.Each.Verdicts {
+		t.Errorf("strictly %d passed, with one process %d", strict.Passed, one.Passed)
+	}
+	if !strings.Contains(a.Says, "4 processes by ") {
+		t.Errorf("says %q", a.Says)
+	}
+	for _, row := range several(t, "10/s", lab.Nodes{Modes: []string{"lease", "async"}}, nil).Rows[1:] {
+		if row.Shared.Strictly != (row.Shared.Mode == "lease") {
+			t.Errorf("10/s by %s: strictly is %v", row.Shared.Mode, row.Shared.Strictly)
+		}
+	}
+}
+
+// While Redis is away each process holds its part, and says so.
+func TestSharedAway(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	away := lab.Nodes{AwayFrom: "2s", AwayFor: "2s"}
+	there := several(t, "1000/s burst 400", lab.Nodes{}, nil)
+	gone := several(t, "1000/s burst 400", away, nil)
+	for i := 1; i <= 4; i++ {
+		if share := gone.Rows[i].Shared.Mode == "share"; share != (gone.Rows[i].Shared.Calls == there.Rows[i].Shared.Calls) || gone.Rows[i].Shared.AwayTo != 4e9 {
+			t.Errorf("%+v; with Redis there %d calls", gone.Rows[i].Shared, there.Rows[i].Shared.Calls)
+		}
+	}
+	words := map[string]string{"strict": "Redis is away", "lease": "spends what it has in hand", "async": "the last sum", "share": "no process asks Redis"}
+	for i := 1; i <= 4; i++ {
+		row := gone.Rows[i]
+		at := slices.IndexFunc(gone.At, func(at int64) bool { return at >= 3e9 })
+		for at < row.Requests && row.Each.Verdicts[at] != 'd' {
+			at++
+		}
+		if at == row.Requests {
+			t.Fatalf("%s denies nothing", row.Shared.Mode)
+		}
+		alone := away // the others need not be played again
+		alone.Modes = []string{row.Shared.Mode}
+		w := several(t, "1000/s burst 400", alone, &lab.Place{Limit: 1, Request: at}).Why
+		if w.Verdict != "denied" || !strings.Contains(strings.Join(w.Words, " "), words[row.Shared.Mode]) {
+			t.Errorf("%s: %s: %q", row.Shared.Mode, w.Verdict, w.Words)
+		}
+	}
+	w := several(t, "1000/s burst 400", lab.Nodes{Skew: "300ms", Modes: []string{"share"}}, &lab.Place{Limit: 1, Request: 3}).Why
+	if text := strings.Join(w.Words, " "); !strings.Contains(text, "Process 4 of 4 decided") || !strings.Contains(text, "300ms ahead") {
+		t.Errorf("%q", text)
+	}
+}
+
+// What is wrong with the processes is said beside them.
+func TestSharedErrors(t *testing.T) {
+	for _, c := range []struct {
+		n    lab.Nodes
+		rate string
+		want string
+	}{
+		{lab.Nodes{Count: 1}, "10/s", "nodes.count: 1, want from 2 to 100"},
+		{lab.Nodes{Count: 101}, "10/s", "nodes.count: 101"},
+		{lab.Nodes{Count: 2, Modes: []string{"lease", "lease"}}, "10/s", `nodes.modes: "lease"`},
+		{lab.Nodes{Count: 2, Modes: []string{"loose"}}, "10/s", `nodes.modes: "loose": each of strict, lease, async, share`},
+		{lab.Nodes{Count: 2, AwayFrom: "soon"}, "10/s", "nodes.away_from: "},
+		{lab.Nodes{Count: 2, AwayFor: "-1s"}, "10/s", "nodes.away_for: "},
+		{lab.Nodes{Count: 2, Skew: "x"}, "10/s", "nodes.skew: "},
+		{lab.Nodes{Count: 2}, "5000/s", "nodes: 30000 requests are too many"},
+	} {
+		_, err := lab.Simulate(t.Context(), &lab.Request{Limits: []string{"10/s"}, Arrivals: lab.Arrivals{Shape: "steady", Rate: c.rate}, Horizon: "6s", Nodes: &c.n})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v; want %q", c.n, err, c.want)
+		}
+	}
+}
+
+// What is copied of a row of several processes is held by several.
+func TestSharedCopy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	for i, want := range []string{"", "    mode: lease\n", "    mode: async\n", "    mode: share\n"} {
+		which := i + 1
+		r := &lab.Request{
+			Limits: []string{"1000/s burst 400"}, Arrivals: lab.Arrivals{Shape: "text", Text: "900@300/s"}, Nodes: &lab.Nodes{Count: 3}, Copy: &which,
+		}
+		c := simulate(t, r).Copy
+		if strings.Contains(c.Rule, "mode:") != (want != "") || !strings.Contains(c.Rule, want) || !strings.Contains(c.Simulate, "--nodes 3 --mode ") {
+			t.Errorf("%d:\n%s%s", which, c.Rule, c.Simulate)
+		}
+		if formatted, err := format.Source([]byte(c.Go)); err != nil || string(formatted) != c.Go {
+			t.Errorf("not as gofmt has it (%v):\n%s", err, c.Go)
+		}
+		file := filepath.Join(t.TempDir(), "main.go")
+		if err := os.WriteFile(file, []byte(c.Go), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s\n%s", err, out, c.Go)
+		}
+		r.Nodes.Skew = "1s"
+		if c := simulate(t, r).Copy; !strings.HasPrefix(c.Simulate, "#") {
+			t.Errorf("a command that shows no skew: %s", c.Simulate)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/planner/accesslog"
+)
+
+// keep writes the body to a file that has no name, so that nothing is left of
+// it, and goes back to its beginning.
+func (p *Planner) keep(w http.ResponseWriter, r *http.Request) (*os.File, error) {
+	f, err := os.CreateTemp(p.o.Dir, "stint-lab-")
+	if err != nil {
+		return nil, errHere // the error would tell of this machine
+	}
+	if os.Remove(f.Name()) != nil {
+		f.Close()
+		return nil, errHere
+	}
+	body := &sent{r: http.MaxBytesReader(w, r.Body, p.o.MaxBody)}
+	n, err := io.Copy(f, body)
+	switch _, large := errors.AsType[*http.MaxBytesError](body.err); {
+	case large:
+		err = p.tooLarge()
+	case body.err != nil:
+		err = errors.New("the log did not arrive in full, or not in time")
+	case err != nil:
+		err = errHere // the disk is full, most likely
+	case n == 0:
+		err = errors.New("the log is empty")
+	default:
+		if _, err = f.Seek(0, io.SeekStart); err != nil {
+			err = errHere
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// sent keeps the error of a body, to tell it from one of the disk.
+type sent struct {
+	r   io.Reader
+	err error
+}
+
+func (s *sent) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// unpacked is the text of a log, whatever it is packed with, up to bounds: a
+// few bytes may unpack to any number. It may be closed while it is read.
+type unpacked struct {
+	mu          sync.Mutex
+	log         *accesslog.File
+	block, rest []byte
+	text, lines int64 // that may still come
+	bound       error // what was reached, if any
+	err         error
+}
+
+func unpack(r io.Reader, text, lines int64) (*unpacked, error) {
+	log, err := accesslog.From("the log", r, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	return &unpacked{log: log, text: text - log.NULs, lines: lines, bound: errTooLarge(fmt.Sprintf(
+		"the log has more than %d lines, or %s once unpacked: take a part of it, or let stint plan read it from a terminal, where it may be of any size", lines, size(text)))}, nil
+}
+
+// Read implements [io.Reader].
+func (u *unpacked) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.rest) == 0 {
+		if u.err != nil {
+			return 0, u.err
+		}
+		if u.text < 0 { // by what stood before the first line
+			u.err = u.bound
+			return 0, u.err
+		}
+		if u.block, u.err = u.log.Next(u.block); u.err != nil {
+			if !errors.Is(u.err, io.EOF) {
+				u.err = errors.New("it ends early, or is damaged: " + u.err.Error()) // not wrapped: to readers of text an early end is an end
+			}
+			return 0, u.err
+		}
+		u.text -= int64(len(u.block))
+		u.lines -= int64(bytes.Count(u.block, []byte{'\n'}))
+		if u.text < 0 || u.lines < 0 {
+			u.err = u.bound
+			return 0, u.err
+		}
+		u.rest = u.block
+	}
+	n := copy(p, u.rest)
+	u.rest = u.rest[n:]
+	return n, nil
+}
+
+// over returns the error that says which bound the log is over, nil if none.
+func (u *unpacked) over() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.text < 0 || u.lines < 0 {
+		return u.bound
+	}
+	return nil
+}
+
+// Close forgets the log.
+func (u *unpacked) Close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.log.Close()
+	u.rest, u.err = nil, os.ErrClosed
+}
+
+// size writes a number of bytes for people.
+func size(n int64) string {
+	for _, unit := range []struct {
+		name string
+		size int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= unit.size && n%unit.size == 0 {
+			return fmt.Sprintf("%d %s", n/unit.size, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

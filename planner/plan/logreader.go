@@ -1,0 +1,199 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stint-dev/stint/planner/accesslog"
+)
+
+// An input is a log before it is read.
+type input struct {
+	*source
+	format      accesslog.Format
+	first, last int64 // the times of the first and last line of the beginning
+	head        []byte
+	latest      int64     // the time of the last request that was read
+	folds       []fold    // times without a zone that clocks showed twice
+	forwarded   bool      // most lines say for whom proxies asked
+	written     time.Time // zero if that is not known
+	about       FileReport
+	size        int64
+	cut         bool // its last line has no end and cannot be read
+}
+
+// A block is some lines of a log, and what they ask for.
+type block struct {
+	text []byte
+	err  error
+	done chan struct{}
+	harvest
+}
+
+// A harvest is what a block's lines ask for.
+type harvest struct {
+	found   []found
+	costs   []int64 // of each found, where requests have one
+	keys    []byte
+	tally   tallied
+	missing []int64 // by part of the key: lines without
+}
+
+// A found request has its key in the block's keys, where those before it end. It
+// is short: what goes from core to core is what two cores lose their time with.
+type found struct {
+	at     int64
+	length uint32
+}
+
+// tallied is how many lines were what.
+type tallied struct {
+	lines, bad, aside, outside, unmatched, costless int64
+	subsecond                                       int64 // lines with a time finer than a second
+	cut                                             bool  // the last line, which has no end, is bad
+	examples                                        []string
+}
+
+// mostExamples is how many bad lines are shown.
+const mostExamples = 3
+
+func (t *tallied) add(more *tallied) {
+	t.lines += more.lines
+	t.bad += more.bad
+	t.aside += more.aside
+	t.outside += more.outside
+	t.unmatched += more.unmatched
+	t.costless += more.costless
+	t.subsecond += more.subsecond
+	for _, e := range more.examples {
+		if len(t.examples) < mostExamples {
+			t.examples = append(t.examples, e)
+		}
+	}
+}
+
+// A worker parses blocks of a log.
+type worker struct {
+	parser    accesslog.Parser
+	extractor *extractor
+	record    accesslog.Record
+}
+
+// apart is room behind a worker's values, and cacheLine behind whatever else it
+// writes for each line of the log: what is another's in the same line of the cache
+// would slow both down by a third.
+const (
+	apart     = 3
+	cacheLine = 64
+)
+
+func newWorker(q *extraction, in *input) *worker {
+	return &worker{
+		parser: in.format.Parser(), extractor: q.extractor(),
+		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
+	}
+}
+
+// parse finds the requests of a block's text.
+func (w *worker) parse(b *block) {
+	text := b.text
+	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.extractor.key))...)}
+	defer func() { b.harvest = own }() // not in the block, which may lie beside that of another
+	r := &w.record
+	for len(text) > 0 {
+		var line []byte
+		line, text = accesslog.Line(text)
+		if err := w.parser.Parse(line, r); err != nil {
+			own.tally.skip(line, err)
+			own.tally.cut = text == nil && own.tally.bad > 0
+			continue
+		}
+		own.tally.lines++
+		if r.At < w.extractor.from || r.At >= w.extractor.to {
+			own.tally.outside++
+			continue
+		}
+		w.extractor.client(r.Values)
+		if !w.extractor.counts(r.Values) {
+			own.tally.unmatched++
+			continue
+		}
+		w.find(&own)
+	}
+}
+
+// find adds the request of the record at hand.
+func (w *worker) find(to *harvest) {
+	r, a := &w.record, w.extractor
+	cost, known := a.units(r.Values)
+	if !known {
+		to.tally.costless++
+	}
+	if r.At%1e9 != 0 {
+		to.tally.subsecond++
+	}
+	for i, k := range a.key {
+		if r.Values[k] == nil && !a.identified(r.Values) {
+			to.missing[i]++
+		}
+	}
+	key := a.keyOf(r.Values)
+	to.found = append(to.found, found{r.At, uint32(len(key))})
+	to.keys = append(to.keys, key...)
+	if a.cost >= 0 {
+		to.costs = append(to.costs, cost)
+	}
+}
+
+// skip notes a line that is no request.
+func (t *tallied) skip(line []byte, err error) {
+	if errors.Is(err, accesslog.ErrAside) {
+		t.lines++
+		t.aside++
+	}
+	if errors.Is(err, accesslog.ErrSkip) {
+		return
+	}
+	t.lines++
+	t.bad++
+	if len(t.examples) < mostExamples {
+		t.examples = append(t.examples, fmt.Sprintf("%v: %s", err, accesslog.Excerpt(line)))
+	}
+}
+
+// inspect opens a log, recognises its format and finds its first time.
+func inspect(ctx context.Context, from *source, q *extraction, o *Options) (*input, error) {
+	file, err := from.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	in := &input{source: from, size: file.Size, head: file.Head(), written: file.Written()}
+	in.format, err = file.Detect(accesslog.Options{Attributes: q.attributes, Fields: o.Fields, Format: o.Format, Zone: o.Zone, Latest: o.Latest})
+	if err != nil {
+		return nil, err
+	}
+	in.about = FileReport{Name: file.Name, Format: in.format.Name, NULs: file.NULs}
+	in.forwarded = file.Has(in.format, "header.x-forwarded-for")
+	in.first, in.last = file.Times(in.format.Parser(), len(q.attributes))
+	if o.Zone != nil && o.Zone != time.UTC && in.first <= in.last && zoneless(file, in, q, o) {
+		in.folds = foldsOf(o.Zone, in.first, in.written)
+	}
+	return in, nil
+}
+
+// zoneless reports whether the times of a log have no zone of their own: then
+// they are others in another.
+func zoneless(file *accesslog.File, in *input, q *extraction, o *Options) bool {
+	_, east := time.Unix(0, in.first).In(o.Zone).Zone()
+	format, err := file.Detect(accesslog.Options{
+		Attributes: q.attributes, Fields: o.Fields, Format: o.Format, Zone: time.FixedZone("", east+3600), Latest: o.Latest,
+	})
+	if err != nil {
+		return false
+	}
+	first, _ := file.Times(format.Parser(), len(q.attributes))
+	return first != in.first
+}

@@ -1,0 +1,514 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/internal/wording"
+	"github.com/stint-dev/stint/planner/accesslog"
+)
+
+// A Proposal is a rules file that was found from logs.
+type Proposal struct {
+	Log      LogReport `json:"log"`
+	Findings []Finding `json:"findings"`
+	// Routes are what was found, in the order of the file; none if the findings
+	// forbid a proposal.
+	Routes []Routed `json:"routes"`
+	// File is the file.
+	File string `json:"file"`
+}
+
+// A Routed is a route with its limit.
+type Routed struct {
+	Name string `json:"name"`
+	// By is what identifies these clients, "" for their address, and Tier the
+	// class that they are of, where TierBy says of which a client is.
+	By       string   `json:"by,omitempty"`
+	TierBy   string   `json:"tier_by,omitempty"`
+	Tier     string   `json:"tier,omitempty"`
+	Patterns []string `json:"patterns"`
+	Requests int64    `json:"requests"`
+	Clients  int64    `json:"clients"`
+	// Limit is empty where there is too little to choose from, and for health
+	// checks, which are let through.
+	Limit string `json:"limit"`
+	// Apart are clients that stand apart from the rest: denied, given a limit
+	// of their own, or kept.
+	Apart []Apart `json:"apart"`
+
+	minute int64 // that Limit lets pass, before the margin
+}
+
+// An Apart is a client that had no say in the limit of a route.
+type Apart struct {
+	Key string `json:"key"`
+	// Verdict is "abuse" for one that was refused again and again, "heavy" for
+	// another that the limit denies, or "partner" for one with Limit of its own.
+	Verdict  string    `json:"verdict"`
+	Limit    string    `json:"limit,omitempty"`
+	Evidence *Evidence `json:"evidence"`
+}
+
+// A proposer finds the routes of a reading. Address and route together identify a
+// client.
+type proposer struct {
+	*run
+	byRoute map[string][]uint32
+}
+
+// Propose reads the logs and makes a rules file of them: a rule for each route
+// that was found, with the tightest limit that denies nothing to those that do
+// not stand apart, in shadow first.
+func Propose(ctx context.Context, o Options) (*Proposal, error) {
+	o.Key, o.routed, o.Brief, o.Choose = []string{"ip", "route"}, true, true, &Target{}
+	from := o.sources(ctx)
+	defer closeAll(from)
+	q, err := newExtraction(&o, nil)
+	if err != nil {
+		return nil, err
+	}
+	w := &proposer{run: &run{options: &o}, byRoute: make(map[string][]uint32)}
+	if w.reading, err = newReading(ctx, &o, q, from); err != nil {
+		return nil, err
+	}
+	if err := w.identify(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.reading.run(ctx); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(w.judge(), w.replay(ctx, w.ignored, &w.traffic.series, &w.curve)); err != nil {
+		return nil, err
+	}
+	p := &Proposal{Findings: append([]Finding{}, w.findings()...), Routes: []Routed{}, Log: w.logReport(false)}
+	everywhere := make(map[string]struct{}) // clients, whatever routes they were on
+	for id := range uint32(w.clients.len()) {
+		if !w.ignored[id] {
+			client, route := w.parts(id)
+			w.byRoute[route] = append(w.byRoute[route], id)
+			everywhere[client] = struct{}{}
+		}
+	}
+	p.Log.Clients = int64(len(everywhere))
+	if stops(p.Findings) || w.requests == 0 {
+		return p, nil
+	}
+	patterns, err := w.patterns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range append(slices.Clone(routes), route{name: pagesRoute}) {
+		for _, g := range w.groups(r.name) {
+			one, err := w.route(ctx, g, patterns[r.name])
+			if err != nil {
+				return nil, err
+			}
+			p.Routes = append(p.Routes, one)
+		}
+	}
+	if !slices.ContainsFunc(p.Routes, func(r Routed) bool { return r.Limit != "" }) {
+		p.Findings = append(p.Findings, Finding{"too_little", fmt.Sprintf("not enough to choose: no route has %d clients", leastClients), true})
+		return p, nil
+	}
+	p.File = w.file(p)
+	return p, nil
+}
+
+// identify finds out what identifies the clients of each route, and has it read.
+func (w *proposer) identify(ctx context.Context) error {
+	by, err := w.options.survey(ctx, w.inputs)
+	if err != nil {
+		return err
+	}
+	for route, one := range by {
+		if one.at = w.extraction.attribute(one.name); one.tier != "" {
+			one.tierAt = w.extraction.attribute(one.tier)
+		}
+		by[route] = one
+	}
+	w.extraction.by = by
+	for _, in := range w.inputs {
+		in.format = in.format.With(w.extraction.attributes)
+	}
+	return nil
+}
+
+// groups returns those of a route, the one by address last.
+func (w *proposer) groups(route string) (all []group) {
+	for key := range w.byRoute {
+		if g := groupOf(key); g.route == route {
+			all = append(all, g)
+		}
+	}
+	slices.SortFunc(all, func(a, b group) int { return cmp.Or(cmp.Compare(b.by, a.by), cmp.Compare(a.tier, b.tier)) })
+	return all
+}
+
+// parts returns the client and the group of a client's number.
+func (w *proposer) parts(id uint32) (client, group string) {
+	both := w.extraction.parts(w.clients.key(id))
+	return both[0], cmp.Or(both[1], pagesRoute)
+}
+
+// patterns returns those of each route that paths of the log have.
+func (w *proposer) patterns(ctx context.Context) (map[string][]string, error) {
+	found := make(map[string][]string)
+	for _, in := range w.inputs {
+		file, err := in.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		seen := make(map[string]bool)
+		eachValue(file, in.format.With([]string{"path"}).Parser(), func(path []byte) {
+			name, pattern := routeOf(string(path))
+			if pattern != "" && !seen[pattern] && len(seen) < mostKinds {
+				seen[pattern] = true
+				if !slices.Contains(found[name], pattern) {
+					found[name] = append(found[name], pattern)
+				}
+			}
+		})
+		file.Close()
+	}
+	for _, all := range found {
+		slices.Sort(all)
+	}
+	return found, nil
+}
+
+// eachValue calls f with the only attribute of each line of a log, where it is.
+func eachValue(file *accesslog.File, p accesslog.Parser, f func(value []byte)) {
+	r := accesslog.Record{Values: make([][]byte, 1)}
+	for block, err := file.Next(nil); err == nil; block, err = file.Next(block) {
+		for rest := block; len(rest) > 0; {
+			var line []byte
+			if line, rest = accesslog.Line(rest); p.Parse(line, &r) == nil && r.Values[0] != nil {
+				f(r.Values[0])
+			}
+		}
+	}
+}
+
+// What makes a client one that stands apart on its route.
+const (
+	fewApart   = 100 // requests that may be one person's
+	fewGuesses = 20  // refused requests that may be a person's
+	roomy      = 1.5 // of what it needs, for a limit of its own
+	mostApart  = 40  // clients of a route that are looked at
+)
+
+// A demander is what a client of a route needs.
+type demander struct {
+	id   uint32
+	most [len(rates)]int64
+}
+
+// minute is the most that the tightest limit lets pass that denies it nothing.
+func (d *demander) minute() int64 { return tightestFor([]demander{*d}).Minute }
+
+// tightestFor returns the tightest limit that denies none of them anything.
+func tightestFor(all []demander) Candidate {
+	var each []Candidate
+	for i, r := range rates {
+		most := int64(1)
+		for _, d := range all {
+			most = max(most, d.most[i])
+		}
+		each = append(each, candidate(r, roundUp(most)))
+	}
+	return tightest(each)
+}
+
+// route finds the limit of one group of a route.
+func (w *proposer) route(ctx context.Context, g group, patterns []string) (Routed, error) {
+	name := g.route
+	one := Routed{Name: name, By: g.by, Tier: g.tier, TierBy: w.extraction.by[name].tier, Patterns: patterns, Apart: []Apart{}}
+	var all []demander
+	for _, id := range w.byRoute[g.key()] {
+		d := demander{id: id}
+		for i := range rates {
+			d.most[i] = int64(w.curve.demands.at(id).levels[i].most)
+		}
+		all = append(all, d)
+		one.Requests += int64(w.sent[id])
+	}
+	one.Clients = int64(len(all))
+	if name == "health" {
+		return one, nil
+	}
+	slices.SortStableFunc(all, func(a, b demander) int { return cmp.Compare(b.minute(), a.minute()) })
+	var ids []uint32
+	for _, d := range all[:min(len(all), mostApart)] {
+		ids = append(ids, d.id)
+	}
+	if name == "login" { // a slow guesser stands not among those that need the most
+		ids = append(ids, w.busiest(all)...)
+	}
+	found, err := w.look(ctx, ids)
+	if err != nil {
+		return one, err
+	}
+	edge := edgeOf(all)
+	rest := all[:0:0]
+	for i, d := range all {
+		e := found[w.name(d.id)]
+		ip, _ := w.parts(d.id)
+		if e != nil && g.by != "" {
+			e.Named = true
+		}
+		verdict := judge(e, name, i < edge)
+		if verdict == "" {
+			rest = append(rest, d)
+			continue
+		}
+		a := Apart{Key: ip, Verdict: verdict, Evidence: e}
+		if verdict == "partner" {
+			a.Limit = grown(tightestFor([]demander{d}), roomy-1)
+		}
+		one.Apart = append(one.Apart, a)
+	}
+	if len(rest) >= leastClients {
+		best := tightestFor(rest)
+		one.Limit, one.minute = grown(best, w.options.Margin), best.Minute
+	}
+	return one, nil
+}
+
+func grown(c Candidate, margin float64) string {
+	return (&chooser{margin: margin}).withMargin(c).String()
+}
+
+// busiest returns the clients that sent the most.
+func (w *proposer) busiest(all []demander) (ids []uint32) {
+	ranked := slices.Clone(all)
+	slices.SortStableFunc(ranked, func(a, b demander) int { return cmp.Compare(w.sent[b.id], w.sent[a.id]) })
+	for _, d := range ranked[:min(len(ranked), mostApart/2)] {
+		ids = append(ids, d.id)
+	}
+	return ids
+}
+
+// edgeOf returns how many clients stand apart from the rest, of those in order
+// of what they need: see [Cliff].
+func edgeOf(all []demander) (edge int) {
+	deepest := min(max(int(edgePart*float64(len(all))), fewestEdge), mostApart, len(all)-1)
+	last := int64(0)
+	for i := range deepest + 1 {
+		minute := all[i].minute()
+		if i > 0 && float64(last) >= edgeFactor*float64(minute) {
+			edge = i
+		}
+		last = minute
+	}
+	return edge
+}
+
+// judge says what a client is on its route, "" for one that is like the others.
+// Nothing but what it did speaks: that it is refused, that it stands apart with
+// one user agent, or that it has a name and is answered well.
+func judge(e *Evidence, route string, apart bool) string {
+	if e == nil {
+		return ""
+	}
+	refused, failed, good := 0.0, 0.0, 0.0
+	for _, p := range e.Statuses {
+		switch {
+		case p.Text == "401" || p.Text == "403":
+			refused += p.Share
+		case p.Text == "404" || p.Text == "429":
+			failed += p.Share
+		case p.Text < "400":
+			good += p.Share
+		}
+	}
+	switch {
+	case refused >= mostlyPart && e.Requests >= fewGuesses && route == "login":
+		return "abuse"
+	case !apart || e.Requests < fewApart:
+		return ""
+	case refused+failed >= mostlyPart:
+		return "abuse"
+	case e.Kinds >= manyAgents:
+		return "" // many people
+	case e.Named && good >= 1-fewErrors:
+		return "partner"
+	}
+	return "heavy"
+}
+
+// file writes the rules.
+func (w *proposer) file(p *Proposal) string {
+	var b strings.Builder
+	wrap(&b, "# ", fmt.Sprintf("stint plan --propose, from %s of %s. All rules are in shadow: they decide and count, and deny nobody yet.", plural(w.requests, "request"), Duration(time.Duration(w.last-w.first))))
+	wrap(&b, "# ", "Before it denies: "+w.options.retry())
+	w.options.settings(&b)
+	declare(&b, p.Routes)
+	b.WriteString("rules:\n")
+	var others []string
+	for start, end := 0, 0; start < len(p.Routes); start = end {
+		for end < len(p.Routes) && p.Routes[end].Name == p.Routes[start].Name {
+			end++
+		}
+		for all := p.Routes[start:end]; len(all) > 0; {
+			n := 1
+			for n < len(all) && all[n].By == all[0].By { // the tiers of one identity are one rule
+				n++
+			}
+			w.rule(&b, all[:n], others)
+			all = all[n:]
+		}
+		others = append(others, p.Routes[start].Patterns...) // no limit holds what it was not chosen from
+	}
+	return b.String()
+}
+
+// declare names the attributes that HTTP does not know, which callers must give.
+func declare(b *strings.Builder, all []Routed) {
+	var names []string
+	for _, r := range all {
+		for _, name := range []string{r.By, r.TierBy} {
+			if name != "" && !strings.HasPrefix(name, "header.") && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(b, "attributes: [%s] # whoever asks must say these\n", strings.Join(names, ", "))
+	}
+}
+
+// retry returns the command that tries a rules file on a log.
+func (o *Options) retry() string {
+	var b strings.Builder
+	b.WriteString("stint rehearse FILE")
+	for _, f := range o.Files {
+		b.WriteString(" --log " + wording.QuoteShell(f))
+	}
+	return b.String()
+}
+
+// rule writes the rule of a group, or of all tiers of one identity, which leaves
+// to those before it what is theirs. Where there is too little for one, it says so.
+func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
+	r, enough := &tiers[0], false
+	for _, one := range tiers {
+		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), plural(one.Requests, "request"), plural(one.Clients, "client")))
+		if one.Limit == "" && one.Name != "health" {
+			b.WriteString("  #   too little to choose from: no rule holds these\n")
+			continue
+		}
+		enough = true
+		for _, a := range one.Apart {
+			if a.Verdict != "partner" {
+				wrap(b, "  #   ", "stands apart, and is denied: "+plainText(a.Key)+", "+a.Evidence.String())
+			}
+		}
+	}
+	if !enough {
+		return
+	}
+	name := r.Name
+	if r.By != "" {
+		name += "-by-" + strings.ReplaceAll(r.By, ".", "-")
+	}
+	fmt.Fprintf(b, "  - name: %s\n", name)
+	r.match(b, w.extraction.by[r.Name].name)
+	if len(before) > 0 {
+		fmt.Fprintf(b, "    unless: {path: [%s]}\n", quoted(before))
+	}
+	if r.Name == "health" {
+		b.WriteString("    unlimited: true\n")
+		return
+	}
+	fmt.Fprintf(b, "    key: [%s]\n", cmp.Or(r.By, "ip"))
+	if r.By != "" {
+		b.WriteString("    on_missing: skip\n")
+	}
+	limited(b, tiers)
+	w.overridden(b, tiers)
+	b.WriteString("    shadow: true\n")
+}
+
+// title names a group.
+func (r *Routed) title() string {
+	text := r.Name
+	if r.By != "" {
+		text += " by " + r.By
+	}
+	if r.Tier != "" {
+		text += ", " + clip(plainText(r.Tier), 32)
+	}
+	return text
+}
+
+// match writes which requests the rule holds; by is the identity that some of the
+// route's requests have.
+func (r *Routed) match(b *strings.Builder, by string) {
+	var all []string
+	if len(r.Patterns) > 0 {
+		all = append(all, "path: ["+quoted(r.Patterns)+"]")
+	}
+	if by != "" && r.By == "" {
+		all = append(all, by+": false")
+	}
+	if len(all) > 0 {
+		fmt.Fprintf(b, "    match: {%s}\n", strings.Join(all, ", "))
+	}
+}
+
+func quoted(all []string) string {
+	var b strings.Builder
+	for i, text := range all {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(quoteYAML(text))
+	}
+	return b.String()
+}
+
+// limited writes the limit of a rule, or those of its tiers, of which the
+// tightest is for clients of no tier that is known.
+func limited(b *strings.Builder, tiers []Routed) {
+	if tiers[0].Tier == "" {
+		fmt.Fprintf(b, "    limits: [%s]\n", quoteYAML(tiers[0].Limit))
+		return
+	}
+	var all []string
+	least, lowest := int64(0), ""
+	for _, one := range tiers {
+		if one.Limit == "" {
+			continue
+		}
+		all = append(all, quoteYAML(one.Tier)+": "+quoteYAML(one.Limit))
+		if lowest == "" || one.minute < least {
+			least, lowest = one.minute, one.Tier
+		}
+	}
+	fmt.Fprintf(b, "    tiers: {by: %s, default: %s, plans: {%s}}\n", tiers[0].TierBy, quoteYAML(lowest), strings.Join(all, ", "))
+}
+
+// overridden writes the overrides of those that are let through, and of partners.
+func (w *proposer) overridden(b *strings.Builder, tiers []Routed) {
+	exempt := &Options{Key: []string{cmp.Or(tiers[0].By, "ip")}}
+	overrides := exempt.overrides(w.leaves.exempt())
+	n := 0
+	for _, one := range tiers {
+		for _, a := range one.Apart {
+			if n++; a.Verdict != "partner" {
+				continue
+			}
+			if overrides == "" {
+				overrides = "    overrides:\n"
+			}
+			overrides += fmt.Sprintf("      # %s\n      - {name: partner-%d, when: {%s}, limits: [%s]}\n", clip(plainText(a.Evidence.String()), 200), n, exempt.meets(a.Key), quoteYAML(a.Limit))
+		}
+	}
+	b.WriteString(overrides)
+}

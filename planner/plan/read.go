@@ -1,0 +1,338 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/planner/accesslog"
+)
+
+// An event is a request on its way to those who count.
+type event struct {
+	at   int64 // nanoseconds since the epoch
+	cost int64
+	id   uint32 // of the client
+	seq  uint32 // which request it is, in the order of the logs
+}
+
+// mostEvents bounds what is kept in memory, 24 bytes each. It is not a constant, so
+// that a test need not read as many.
+var mostEvents = 200_000_000
+
+// A sink receives every request that counts, in order of time. The events are valid
+// during the call.
+type sink interface {
+	add(events []event)
+}
+
+// A reading is what was read of the logs: their requests in order of time, those of
+// one moment in the order of their lines, and a number for each client.
+type reading struct {
+	options    *Options
+	extraction *extraction
+	workers    int
+	open       sync.Map // of what is read, by name, for the progress
+
+	inputs  []*input // by their first time
+	clients *clients
+	leaves  leaves
+	ignored []bool   // by client: not counted
+	exempt  []bool   // by client: of those ignored, let through by the rule
+	sent    []uint32 // by client, those ignored included
+	events  []event  // of all clients
+
+	tally              tallied
+	requests, excluded int64
+	missing            []int64
+	reordered          int64
+	late               int64     // by how much the latest line was
+	overlaps           [2]string // a log that begins within another
+	repeated           string    // a log that holds its own beginning again
+	first, last        int64
+}
+
+// newReading looks at the logs without reading them.
+func newReading(ctx context.Context, o *Options, q *extraction, from []*source) (*reading, error) {
+	r := &reading{
+		options: o, extraction: q, workers: runtime.GOMAXPROCS(0), clients: newClients(),
+		missing: make([]int64, len(q.key)), leaves: newLeaves(o),
+	}
+	for _, s := range from {
+		in, err := inspect(ctx, s, q, o)
+		if err != nil {
+			return nil, err
+		}
+		r.inputs = append(r.inputs, in)
+	}
+	slices.SortStableFunc(r.inputs, func(a, b *input) int { return cmp.Compare(a.first, b.first) })
+	return r, nil
+}
+
+// lateLine is by how much a line is late that no server wrote late: the logs were
+// put together from several.
+const lateLine = 2 * time.Minute
+
+// run reads everything. When the context ends, it keeps what was read until then,
+// and the error is the context's. While there are pipes, it ends these, and files are
+// read on: they were waiting for the pipes.
+func (r *reading) run(ctx context.Context) error {
+	stop := r.watch("reading")
+	defer stop()
+	files, stopFiles := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopFiles()
+	defer context.AfterFunc(ctx, func() {
+		if !r.piped() {
+			stopFiles()
+		}
+	})()
+	for _, in := range r.inputs {
+		within := files
+		if in.pipe != nil {
+			within = ctx
+		}
+		if err := r.load(within, in); err != nil {
+			return err
+		}
+	}
+	order := func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) }
+	if !slices.IsSortedFunc(r.events, order) {
+		slices.SortFunc(r.events, order)
+	}
+	if n := len(r.events); n > 0 {
+		r.first, r.last = r.events[0].at, r.events[n-1].at
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return r.copies(ctx)
+}
+
+// piped reports whether there are pipes that have not ended by themselves.
+func (r *reading) piped() bool {
+	return slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil && !in.pipe.whole.Load() })
+}
+
+// load reads one log: one goroutine reads, several parse, and the caller takes what
+// they find, in the order of the log.
+func (r *reading) load(ctx context.Context, in *input) error {
+	file, err := in.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	r.open.Store(in.name, file)
+	free, jobs, order := make(chan *block, 2*r.workers), make(chan *block), make(chan *block, 2*r.workers)
+	for range cap(free) {
+		free <- &block{done: make(chan struct{}, 1)}
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		defer close(order)
+		defer close(jobs)
+		for b := range free {
+			if in.pipe == nil && ctx.Err() != nil { // a pipe says so itself, behind what it gave
+				return
+			}
+			if b.text, b.err = file.Next(b.text); b.err != nil {
+				order <- b
+				return
+			}
+			order <- b
+			jobs <- b
+		}
+	})
+	for range r.workers {
+		all.Go(func() {
+			w := newWorker(r.extraction, in)
+			for b := range jobs {
+				w.parse(b)
+				b.done <- struct{}{}
+			}
+		})
+	}
+	err = nil
+	for b := range order {
+		if b.err != nil {
+			if !interrupted(b.err) && (!errors.Is(b.err, io.EOF) || errors.Is(b.err, io.ErrUnexpectedEOF)) {
+				in.about.Error = b.err.Error()
+			}
+			continue
+		}
+		if <-b.done; err == nil {
+			if err = r.take(in, &b.harvest); err != nil {
+				close(free)
+			}
+		}
+		if err == nil {
+			free <- b
+		}
+	}
+	all.Wait()
+	return err
+}
+
+// take gives the requests of a block their clients.
+func (r *reading) take(in *input, b *harvest) error {
+	if len(r.events)+len(b.found) > mostEvents {
+		return fmt.Errorf("%s: over %s requests, more than are kept in memory: take a part, such as with --from and --to, or --match", in.about.Name, number(int64(mostEvents)))
+	}
+	if need := len(r.events) + len(b.found); need > cap(r.events) {
+		if read, of := r.position(); of > read { // as many as the rest of the files will have
+			need = min(int(float64(need)*1.05*float64(of)/float64(max(read, 1))), mostEvents)
+		}
+		r.events = slices.Grow(r.events, need-len(r.events))
+	}
+	r.tally.add(&b.tally)
+	in.about.Lines += b.tally.lines
+	in.about.Bad += b.tally.bad
+	in.cut = b.tally.cut
+	for i, n := range b.missing {
+		r.missing[i] += n
+	}
+	keys := b.keys
+	for i := range b.found {
+		f := &b.found[i]
+		if in.folds != nil {
+			f.at = in.unfold(f.at)
+		}
+		if f.at < in.latest {
+			r.reordered++
+			r.late = max(r.late, in.latest-f.at)
+		}
+		in.latest = max(in.latest, f.at)
+		key := keys[:f.length]
+		keys = keys[f.length:]
+		id, fresh := r.clients.number(key)
+		if fresh {
+			one := r.leaves.find(r.extraction, r.clients.key(id))
+			r.ignored = append(r.ignored, one != nil)
+			r.exempt = append(r.exempt, one != nil && one.exempt)
+			r.sent = append(r.sent, 0)
+		}
+		r.sent[id]++
+		if r.ignored[id] {
+			r.excluded++
+		} else {
+			r.requests++
+		}
+		e := event{f.at, 1, id, uint32(len(r.events))}
+		if len(b.costs) > 0 {
+			e.cost = b.costs[i]
+		}
+		r.events = append(r.events, e)
+	}
+	return nil
+}
+
+// ignoreTop leaves those out that sent the most, of equals the first seen first.
+func (r *reading) ignoreTop(n int) {
+	var ids []uint32
+	for id := range r.sent {
+		if !r.ignored[id] {
+			ids = append(ids, uint32(id))
+		}
+	}
+	slices.SortStableFunc(ids, func(a, b uint32) int { return cmp.Compare(r.sent[b], r.sent[a]) })
+	for _, id := range ids[:min(n, len(ids))] {
+		r.ignored[id] = true
+		r.excluded += int64(r.sent[id])
+		r.requests -= int64(r.sent[id])
+	}
+}
+
+// batch is how many events are given out at once.
+const batch = 4096
+
+// replay gives the events to the sinks, to each on its own, but for those of clients
+// that skip names. It may be called again and again.
+func (r *reading) replay(ctx context.Context, skip []bool, sinks ...sink) error {
+	skips := slices.Contains(skip, true)
+	var all sync.WaitGroup
+	for _, s := range sinks {
+		all.Go(func() {
+			var some []event
+			for events := range slices.Chunk(r.events, batch) {
+				if ctx.Err() != nil {
+					return
+				}
+				if skips {
+					some = some[:0]
+					for _, e := range events {
+						if !skip[e.id] {
+							some = append(some, e)
+						}
+					}
+					events = some
+				}
+				if len(events) > 0 {
+					s.add(events)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return ctx.Err()
+}
+
+// judge returns an error if most of what was read could not be.
+func (r *reading) judge() error {
+	if r.tally.bad*2 <= r.tally.lines {
+		return nil
+	}
+	example := ""
+	if len(r.tally.examples) > 0 {
+		example = ", such as\n" + r.tally.examples[0]
+	}
+	return fmt.Errorf("%d of %d lines cannot be read%s", r.tally.bad, r.tally.lines, example)
+}
+
+// position returns how many bytes have been read of how many; of is 0 when
+// that is not known.
+func (r *reading) position() (read, of int64) {
+	for _, in := range r.inputs {
+		if in.pipe != nil {
+			of = -1 << 62
+		}
+		of += in.size
+	}
+	r.open.Range(func(_, f any) bool {
+		read += f.(*accesslog.File).Position()
+		return true
+	})
+	return read, max(of, 0)
+}
+
+// watch calls the observer now and then until stop is called.
+func (r *reading) watch(what string) (stop func()) {
+	if r.options.Progress == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				read, of := r.position()
+				r.options.Progress(what, read, of)
+			}
+		}
+	})
+	return func() { close(done); watcher.Wait() }
+}
+
+// interrupted reports whether a pass ended because its context did.
+func interrupted(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

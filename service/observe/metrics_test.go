@@ -1,0 +1,334 @@
+package observe_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/observe/warn"
+)
+
+func TestMain(m *testing.M) { leaktest.Main(m, goleak.Find) }
+
+const rulesFile = `{"rules": [
+	{"name": "shadowed", "match": {"path": "/a"}, "key": ["ip"], "limits": ["1/h"], "shadow": true},
+	{"name": "login", "match": {"path": "/a"}, "key": ["ip"], "limits": ["2/h", "100/h sliding_log"]},
+	{"name": "banned", "match": {"path": "/b"}, "block": true},
+	{"name": "keyed", "match": {"path": "/c"}, "key": ["header.x-api-key"], "limits": ["2/h"], "on_missing": "deny"},
+	{"name": "staff", "match": {"path": "/d"}, "unlimited": true},
+	{"name": "strict", "match": {"path": "/e"}, "key": ["ip"], "limits": ["2/h"], "on_store_failure": "closed"}
+]}`
+
+func newPolicy(t testing.TB, store stint.Store, text string) *policy.Policy {
+	t.Helper()
+	rules, err := policy.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// ask makes one decision and tells the observer as an interface does.
+func ask(o *observe.Observer, p *policy.Policy, attrs policy.Map) {
+	var r policy.Result
+	if err := p.Decide(context.Background(), attrs, 1, &r); err != nil {
+		o.Failed("http", err)
+		return
+	}
+	o.Decided("http", &r, observe.Request{Took: 3 * time.Microsecond})
+}
+
+// scrape returns the metrics as Prometheus reads them.
+func scrape(t testing.TB, o *observe.Observer) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	o.ServeMetrics(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// series returns the lines of one metric, sorted.
+func series(text, name string) (lines []string) {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, name+"{") || strings.HasPrefix(line, name+" ") {
+			lines = append(lines, strings.TrimSpace(strings.TrimPrefix(line, name)))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func check(t *testing.T, text, name string, want ...string) {
+	t.Helper()
+	if got := series(text, name); !slices.Equal(got, want) {
+		t.Errorf("%s is\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestDecisions(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	p := newPolicy(t, store, rulesFile)
+	o := observe.New(observe.Options{})
+	defer o.Close()
+	for range 4 {
+		ask(o, p, policy.Map{"path": "/a", "ip": "192.0.2.7"})
+	}
+	for _, path := range []string{"/b", "/c", "/d", "/d", "/other", "/a%2fb"} {
+		ask(o, p, policy.Map{"path": path, "ip": "192.0.2.7"})
+	}
+	ask(o, p, policy.Map{"path": "/c", "ip": "192.0.2.7", "header.x-api-key": "sesame"})
+	text := scrape(t, o)
+	check(t, text, "stint_decisions_total",
+		`{decision="allowed",door="http",rule=""} 1`,
+		`{decision="allowed",door="http",rule="banned"} 0`,
+		`{decision="allowed",door="http",rule="keyed"} 1`,
+		`{decision="allowed",door="http",rule="login"} 2`,
+		`{decision="allowed",door="http",rule="shadowed"} 1`,
+		`{decision="allowed",door="http",rule="staff"} 2`,
+		`{decision="blocked",door="http",rule="banned"} 1`,
+		`{decision="blocked",door="http",rule="keyed"} 1`,
+		`{decision="denied",door="http",rule="banned"} 0`,
+		`{decision="denied",door="http",rule="keyed"} 0`,
+		`{decision="denied",door="http",rule="login"} 2`,
+		`{decision="denied",door="http",rule="shadowed"} 0`,
+		`{decision="denied",door="http",rule="staff"} 0`,
+		`{decision="shadow_denied",door="http",rule="shadowed"} 3`,
+	)
+	check(t, text, "stint_decision_duration_seconds_count", `{door="http"} 10`)
+	check(t, text, "stint_undecided_total",
+		`{door="http",reason="canceled"} 0`, `{door="http",reason="overload"} 0`, `{door="http",reason="request"} 1`, `{door="http",reason="store"} 0`)
+	check(t, text, "stint_store_errors_total", `{door="http"} 0`)
+	check(t, text, "stint_keys") // no store is watched
+	for _, secret := range []string{"192.0.2.7", "sesame", "a%2fb"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the metrics show %s", secret)
+		}
+	}
+
+	o.Watch(store)
+	text = scrape(t, o)
+	check(t, text, "stint_keys", fmt.Sprint(store.Stats().Keys))
+	check(t, text, "stint_limits", fmt.Sprint(store.Stats().Limits))
+	check(t, text, "stint_keys_max", "1.048576e+06")
+	if store.Stats().Keys == 0 {
+		t.Error("the store holds no keys: the test shows nothing")
+	}
+}
+
+// TestRulesGo holds a reload to taking away the series of rules that are gone,
+// and to keeping the others' counts.
+func TestRulesGo(t *testing.T) {
+	p := newPolicy(t, memstore.New(memstore.Options{}), rulesFile)
+	o := observe.New(observe.Options{})
+	for _, path := range []string{"/b", "/d", "/none"} {
+		ask(o, p, policy.Map{"path": path})
+	}
+	o.Rules([]string{"login", "staff"})
+	check(t, scrape(t, o), "stint_decisions_total",
+		`{decision="allowed",door="http",rule=""} 1`,
+		`{decision="allowed",door="http",rule="staff"} 1`,
+		`{decision="denied",door="http",rule="staff"} 0`,
+	)
+}
+
+// broken is a store that has stopped to answer.
+type broken struct{ *memstore.Store }
+
+type brokenBound struct{ stint.Bound }
+
+var errBroken = errors.New("store: no answer")
+
+func (b broken) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	bound, err := b.Store.Bind(name, limits...)
+	return brokenBound{bound}, err
+}
+
+func (broken) Decide(context.Context, meter.Op, []stint.Layer, int64) (stint.Decision, error) {
+	return stint.Decision{}, errBroken
+}
+
+func (brokenBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
+	return stint.Decision{}, errBroken
+}
+
+// TestFallback holds rules that decide without their store to being counted
+// twice: what they said, and on whose word.
+func TestFallback(t *testing.T) {
+	const file = `{"rules": [
+		{"name": "a", "match": {"path": "/a"}, "key": ["ip"], "limits": ["1/h"]},
+		{"name": "b", "match": {"path": "/b"}, "key": ["ip"], "limits": ["1/h"], "on_store_failure": "open"},
+		{"name": "c", "match": {"path": "/c"}, "key": ["ip"], "limits": ["1/h"], "on_store_failure": "closed"},
+		{"name": "d", "match": {"path": "/d"}, "key": ["ip"], "limits": ["1/h"], "shadow": true}
+	]}`
+	rules, err := policy.Parse([]byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(broken{memstore.New(memstore.Options{})}, rules, policy.Options{Local: memstore.New(memstore.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	o := observe.New(observe.Options{})
+	for _, path := range []string{"/a", "/a", "/b", "/c", "/d", "/none"} {
+		ask(o, p, policy.Map{"path": path, "ip": "192.0.2.7"})
+	}
+	text := scrape(t, o)
+	check(t, text, "stint_fallback_total",
+		`{door="http",fallback="closed",rule="c"} 1`, `{door="http",fallback="local",rule="a"} 2`,
+		`{door="http",fallback="open",rule="b"} 1`, `{door="http",fallback="open",rule="d"} 1`)
+	check(t, text, "stint_decisions_total",
+		`{decision="allowed",door="http",rule=""} 1`,
+		`{decision="allowed",door="http",rule="a"} 1`, `{decision="allowed",door="http",rule="b"} 1`,
+		`{decision="allowed",door="http",rule="c"} 0`, `{decision="allowed",door="http",rule="d"} 1`,
+		`{decision="denied",door="http",rule="a"} 1`, `{decision="denied",door="http",rule="b"} 0`,
+		`{decision="denied",door="http",rule="c"} 1`, `{decision="denied",door="http",rule="d"} 0`)
+	check(t, text, "stint_store_errors_total", `{door="http"} 5`)
+}
+
+func TestReloaded(t *testing.T) {
+	o := observe.New(observe.Options{})
+	const good, at = "stint_config_last_reload_successful", "stint_config_last_reload_success_timestamp_seconds"
+	check(t, scrape(t, o), good)
+	o.Reloaded(time.Unix(1000, 0), errors.New("line 3"))
+	check(t, scrape(t, o), good, "0")
+	check(t, scrape(t, o), at)
+	o.Reloaded(time.Unix(2000, 0), nil)
+	check(t, scrape(t, o), good, "1")
+	o.Reloaded(time.Unix(3000, 0), errors.New("line 3"))
+	text := scrape(t, o)
+	check(t, text, good, "0")
+	check(t, text, at, "2000")
+}
+
+func TestFailed(t *testing.T) {
+	o := observe.New(observe.Options{})
+	for _, err := range []error{
+		errBroken, context.Canceled, fmt.Errorf("store: %w", context.DeadlineExceeded),
+		stint.ErrCost, stint.ErrReservation, &policy.RequestError{Attribute: "path", Reason: "is odd"},
+	} {
+		o.Failed("grpc", err)
+	}
+	o.Overloaded("grpc")
+	text := scrape(t, o)
+	check(t, text, "stint_undecided_total",
+		`{door="grpc",reason="canceled"} 2`, `{door="grpc",reason="overload"} 1`, `{door="grpc",reason="request"} 3`, `{door="grpc",reason="store"} 1`)
+	check(t, text, "stint_store_errors_total", `{door="grpc"} 1`)
+}
+
+// TestDocument holds docs/METRICS.md to the metrics that there are, their types
+// and their labels, both ways.
+func TestDocument(t *testing.T) {
+	page, err := os.ReadFile("../../docs/METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(map[string]string)
+	rows := regexp.MustCompile("(?m)^\\| `(stint_\\w+)` \\| (\\w+) \\|([^|]*)\\|")
+	for _, m := range rows.FindAllStringSubmatch(string(page), -1) {
+		labels := strings.Fields(strings.NewReplacer("`", "", ",", "").Replace(m[3]))
+		slices.Sort(labels)
+		written[m[1]] = m[2] + " " + strings.Join(labels, " ")
+	}
+
+	store := memstore.New(memstore.Options{})
+	warner := warn.New(warn.Options{At: 1})
+	o := observe.New(observe.Options{Warner: warner})
+	o.WatchWebhook(func() (sent, failed, dropped uint64) { return 1, 2, 3 })
+	o.Watch(store)
+	o.WatchShared(func() observe.Shared {
+		return observe.Shared{Store: redisstore.Stats{Nodes: []redisstore.NodeStats{{}}}}
+	})
+	o.WatchSnapshot(time.Now)
+	o.Reloaded(time.Now(), nil)
+	ask(o, newPolicy(t, broken{store}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.7"})
+	there := make(map[string]string)
+	text := scrape(t, o)
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (stint_\w+) (\w+)$`).FindAllStringSubmatch(text, -1) {
+		sample := regexp.MustCompile(`(?m)^` + m[1] + `(?:_count)?(?:\{(.*)\})? `).FindStringSubmatch(text)
+		if sample == nil {
+			t.Fatalf("%s has no sample", m[1])
+		}
+		var labels []string
+		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(sample[1], -1) {
+			labels = append(labels, l[1])
+		}
+		slices.Sort(labels)
+		there[m[1]] = m[2] + " " + strings.Join(labels, " ")
+	}
+	for name, is := range there {
+		if written[name] != is {
+			t.Errorf("%s is a %q; docs/METRICS.md has %q", name, is, written[name])
+		}
+	}
+	for name := range written {
+		if there[name] == "" {
+			t.Errorf("docs/METRICS.md has %s, which is not there", name)
+		}
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	p := newPolicy(t, memstore.New(memstore.Options{}), rulesFile)
+	o := observe.New(observe.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	defer o.Close()
+	for _, path := range []string{"/a", "/b", "/c", "/d", "/other"} {
+		var r policy.Result
+		for range 3 { // allowed, denied, and with its line in the log
+			if err := p.Decide(context.Background(), policy.Map{"path": path, "ip": "192.0.2.7"}, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+			o.Decided("http", &r, observe.Request{Took: time.Microsecond})
+		}
+		if n := testing.AllocsPerRun(100, func() { o.Decided("http", &r, observe.Request{Took: time.Microsecond}) }); n > 0 {
+			t.Errorf("%s: %v allocations", path, n)
+		}
+	}
+}
+
+func BenchmarkDecided(b *testing.B) {
+	p := newPolicy(b, memstore.New(memstore.Options{}), rulesFile)
+	for _, path := range []string{"/other", "/d", "/e", "/a"} {
+		var r policy.Result
+		o := observe.New(observe.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+		defer o.Close()
+		for range 3 {
+			if err := p.Decide(context.Background(), policy.Map{"path": path, "ip": "192.0.2.7"}, 1, &r); err != nil {
+				b.Fatal(err)
+			}
+			o.Decided("http", &r, observe.Request{Took: time.Microsecond})
+		}
+		b.Run(fmt.Sprintf("rules=%d/allowed=%v", len(r.Rules), r.Decision.Allowed), func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				o.Decided("http", &r, observe.Request{Took: time.Microsecond})
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package topkeys_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/observe/topkeys"
+)
+
+func newPolicy(tb testing.TB, limit string) *policy.Policy {
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["ip"], "limits": ["` + limit + `"]}]}`))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func ip(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }
+
+// TestTrackerFlood denies 200,000 keys once, and ten keys a hundred times in
+// between: the ten are found, with counts that are right within what is said.
+func TestTrackerFlood(t *testing.T) { synctest.Test(t, trackerFlood) }
+
+func trackerFlood(t *testing.T) {
+	p, b := newPolicy(t, "1/d"), topkeys.New()
+	var r policy.Result
+	deny := func(n int) {
+		for range 2 {
+			if err := p.Decide(t.Context(), policy.Map{"ip": ip(n)}, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+			b.Decided(&r)
+		}
+	}
+	for n := range 200_000 {
+		deny(n + 1000)
+		if n%200 == 0 {
+			for heavy := range 10 {
+				deny(heavy)
+			}
+		}
+	}
+	all := b.Denied(10_000)
+	if len(all) > 1024 {
+		t.Errorf("%d keys", len(all))
+	}
+	found := 0
+	for _, d := range all[:10] {
+		for heavy := range 10 {
+			// Each was denied at its first visit once, and twice at later ones.
+			if d.Key == ip(heavy) && d.Count-d.Over <= 1999 && d.Count >= 1999 {
+				found++
+			}
+		}
+	}
+	if found != 10 {
+		t.Errorf("%d of the ten are first: %+v", found, all[:10])
+	}
+	if near := b.Nearest(10_000); len(near) > 1024 {
+		t.Errorf("%d keys are near", len(near))
+	}
+	time.Sleep((topkeys.Minutes + 1) * time.Minute) // quiet
+	for n := range 100 {
+		deny(n + 1_000_000) // of these one passes
+	}
+	later := b.Denied(10_000)
+	for _, d := range later {
+		if d.Count != 1 || d.Over != 0 {
+			t.Errorf("after the flood: %+v", d)
+		}
+	}
+	if len(later) != 100 {
+		t.Errorf("after the flood: %d keys, want 100", len(later))
+	}
+}
+
+// TestTrackerAllocations: a decision allocates nothing, whatever becomes of it.
+func TestTrackerAllocations(t *testing.T) {
+	p, b := newPolicy(t, "1/d"), topkeys.New()
+	results := make([]policy.Result, 200)
+	for i := range results {
+		for range 1 + i%2 {
+			if err := p.Decide(t.Context(), policy.Map{"ip": ip(i)}, 1, &results[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n := 0
+	if got := testing.AllocsPerRun(2000, func() {
+		b.Decided(&results[n%len(results)])
+		n++
+	}); got != 0 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
+// BenchmarkTracker is what a decision costs: one that leaves enough, one that
+// denies one key again and again, and a flood of keys of which each is denied.
+func BenchmarkTracker(b *testing.B) {
+	for _, c := range []struct {
+		name, limit string
+		keys        int
+	}{{"enough", "1000000/s", 1}, {"denied", "1/d", 1}, {"flood", "1/d", 4096}} {
+		p, tracker := newPolicy(b, c.limit), topkeys.New()
+		results := make([]policy.Result, c.keys)
+		for i := range results {
+			for range 2 {
+				if err := p.Decide(b.Context(), policy.Map{"ip": ip(i)}, 1, &results[i]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for n := range b.N {
+				tracker.Decided(&results[n%len(results)])
+			}
+		})
+	}
+}

@@ -1,0 +1,201 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+
+	"github.com/stint-dev/stint/service/rulesapi"
+)
+
+// A Story is how a client stands under all rules that may hold for it.
+type Story struct {
+	At      time.Time `json:"at"`
+	Version Version   `json:"version"`
+	// Denied reports whether a request would be denied now, as far as is known.
+	Denied  bool      `json:"denied"`
+	Rules   []Rule    `json:"rules"`
+	LeftOut []LeftOut `json:"left_out"`
+	More    bool      `json:"more,omitzero"`
+}
+
+// A Version says which rules are in force.
+type Version struct {
+	Name     string `json:"name"`
+	Hash     string `json:"hash"`
+	Revision int64  `json:"revision,omitzero"`
+	Change   int64  `json:"change,omitzero"`
+	Problem  string `json:"problem,omitzero"`
+}
+
+// A Rule is how a client stands under one rule.
+type Rule struct {
+	Rule      string   `json:"rule"`
+	Key       string   `json:"key"`
+	KeyBase64 []byte   `json:"key_base64,omitzero"` // where it is no UTF-8
+	KeyHash   string   `json:"key_hash"`
+	Why       string   `json:"why"`
+	Where     []string `json:"where,omitzero"`
+	Shadow    bool     `json:"shadow,omitzero"`
+	Ends      bool     `json:"ends,omitzero"`
+	Missing   bool     `json:"missing,omitzero"`
+	Denied    bool     `json:"denied"`
+	Limits    []Limit  `json:"limits"`
+	// Override is what an operator gave the key; null for nothing.
+	Override *rulesapi.Override `json:"override"`
+	// Denials are those of the last minutes; null where none are known.
+	Denials *Denials `json:"denials"`
+	// StoreError is why the store could not say.
+	StoreError string `json:"store_error,omitzero"`
+}
+
+// A Limit is how a client stands under one limit. Times of null are never.
+type Limit struct {
+	Limit        string `json:"limit"`
+	Label        string `json:"label"`
+	Variant      string `json:"variant,omitzero"`
+	Capacity     int64  `json:"capacity"`
+	Used         int64  `json:"used"`
+	Remaining    int64  `json:"remaining"`
+	Denied       bool   `json:"denied"`
+	RetryAfterMS *int64 `json:"retry_after_ms"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+	Cost         int64  `json:"cost"`
+	Words        string `json:"words"`
+}
+
+// Denials are those of a key in the last ten minutes.
+type Denials struct {
+	Count uint64 `json:"count"`
+	// Over is how much of Count may be of other keys.
+	Over uint64 `json:"over,omitzero"`
+	// Minutes is how often in each minute, the present one first.
+	Minutes []uint32  `json:"minutes"`
+	Since   time.Time `json:"since"`
+	Last    time.Time `json:"last"`
+}
+
+// A LeftOut is a rule that may hold, but of whose key too little is known.
+type LeftOut struct {
+	Rule    string   `json:"rule"`
+	Missing []string `json:"missing"`
+}
+
+// mostAttributes bounds what is asked about.
+const mostAttributes = 64
+
+// inspect answers POST /v1/inspect.
+func (s *Service) inspect(r *rulesapi.Request) (int, any, error) {
+	var asked struct {
+		Attributes map[string]string `json:"attributes"`
+	}
+	if err := r.Body(&asked); err != nil {
+		return 0, nil, err
+	}
+	switch n := len(asked.Attributes); {
+	case n == 0:
+		return 0, nil, &rulesapi.InputError{Field: "attributes", Err: errors.New(`missing: say what is known of the client, such as {"ip": "192.0.2.7"}`)}
+	case n > mostAttributes:
+		return 0, nil, &rulesapi.InputError{Field: "attributes", Err: errors.New("at most 64")}
+	}
+	story, err := s.Story(r.Context, named(asked.Attributes))
+	if fault, ok := errors.AsType[*policy.RequestError](err); ok {
+		err = &rulesapi.InputError{Field: "attributes." + fault.Attribute, Err: errors.New(fault.Reason)}
+	}
+	return http.StatusOK, story, err
+}
+
+// named gives headers the names that rules have for them.
+func named(attributes map[string]string) policy.Map {
+	all := make(policy.Map, len(attributes))
+	for name, value := range attributes {
+		all[policy.AttributeName(name)] = value
+	}
+	return all
+}
+
+// Story says how the client of whom some attributes are known stands. Nothing is
+// charged.
+func (s *Service) Story(ctx context.Context, attrs policy.Map) (*Story, error) {
+	p := s.o.Source.Policy()
+	all, left, more, err := p.Standings(ctx, attrs)
+	if err != nil {
+		return nil, err
+	}
+	story := &Story{At: time.Now().UTC(), Version: s.version(), Rules: []Rule{}, LeftOut: []LeftOut{}, More: more}
+	for i := range all {
+		rule := s.rule(ctx, &all[i])
+		story.Denied = story.Denied || rule.Denied && !rule.Shadow && len(rule.Where) == 0
+		story.Rules = append(story.Rules, rule)
+	}
+	for _, l := range left {
+		story.LeftOut = append(story.LeftOut, LeftOut(l))
+	}
+	return story, nil
+}
+
+// version says which rules are in force.
+func (s *Service) version() Version {
+	f := s.o.Source.File()
+	held, problem := s.o.Source.Held()
+	return Version{f.Name, f.Hash(), held.Revision, held.Change, problem}
+}
+
+func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
+	r := Rule{Rule: at.Rule, Key: at.Key, KeyHash: at.Hash, Why: at.Why, Where: at.Where, Shadow: at.Shadow,
+		Ends: at.Ends, Missing: at.Missing, Limits: []Limit{}}
+	if !utf8.ValidString(at.Key) {
+		r.Key, r.KeyBase64 = "", []byte(at.Key)
+	}
+	for i := range at.Limits {
+		l := limitOf(&at.Limits[i])
+		r.Denied = r.Denied || l.Denied
+		r.Limits = append(r.Limits, l)
+	}
+	if at.Err != nil {
+		r.StoreError = at.Err.Error()
+	}
+	if at.Own {
+		o, err := s.o.Editor.Override(ctx, at.Rule, at.Key)
+		switch {
+		case err == nil:
+			r.Override = rulesapi.OverrideOf(o)
+		case !errors.Is(err, rulesdb.ErrNotFound): // it is in force, even if its author is not known
+			r.Override = &rulesapi.Override{Rule: at.Rule, Key: at.Key, Reason: "who set it cannot be read now"}
+		}
+	}
+	if d, known := s.o.TopKeys.Of(at.Rule, at.Key); known {
+		r.Denials = &Denials{d.Count, d.Over, d.Each, d.Since.UTC(), d.Last.UTC()}
+	}
+	return r
+}
+
+func limitOf(e *policy.RuleResult) Limit {
+	l := Limit{Limit: e.Text, Label: e.Label, Variant: e.Variant, Denied: e.Denied, Cost: e.Cost,
+		ResetAfterMS: milliseconds(e.ResetAfter), Words: words(e)}
+	if e.Action == "" {
+		l.Capacity = e.Limit.Capacity()
+		if l.Remaining = max(e.Remaining, 0); e.Remaining >= 0 {
+			l.Used = l.Capacity - e.Remaining
+		}
+	}
+	if wait, ends := e.RetryAfter.Duration(); ends {
+		ms := milliseconds(wait)
+		l.RetryAfterMS = &ms
+	}
+	return l
+}
+
+// milliseconds rounds up.
+func milliseconds(d time.Duration) int64 {
+	if d > math.MaxInt64-time.Millisecond {
+		return int64(d / time.Millisecond)
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}

@@ -1,0 +1,74 @@
+package operate
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/service/rules"
+)
+
+const written = `# the rules
+rules:
+  # who logs in
+  - name: login
+    description: |
+      rules:
+        - name: none
+    match: [{path: /login, method: POST}, {path: /signin}]
+    unless: {ip: 192.0.2.0/24}
+    key: [ip, path]
+    on_missing: deny
+    limits: [5/h sliding_log, 10/m, 3/s leaky_queue]
+    cost: 2
+    shadow: true
+
+  # those who pay
+
+  - name: api
+    key: ip
+    tiers: {by: jwt.org, default: free, plans: {free: 100 per day in Europe/Paris, pro: 50/h}}
+    overrides: [{when: {header.x-vip: "1"}, limits: [9/m fixed_window]}]
+    on_store_failure: closed
+    final: true
+  - {name: bad, match: {path: /old}, block: true}
+attributes: [jwt.org]
+`
+
+// TestRuleText: each rule's lines, and what they mean.
+func TestRuleText(t *testing.T) {
+	f, err := rules.Decode("stint.yaml", []byte(written))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := f.Rules.File().Rules()
+	want := []struct {
+		first, last string
+		lines       int
+		words       []string
+	}{
+		{"- name: login", "  shadow: true", 11, []string{
+			"Holds requests where path is /login and method is POST; or where path is /signin, but not those where ip is 192.0.2.0/24.",
+			"Each combination of ip and path is counted apart, addresses by /32 (IPv4) and /64 (IPv6); without that, a request is denied.",
+		}},
+		{"- name: api", "  final: true", 6, nil},
+		{"- {name: bad, match: {path: /old}, block: true}", "- {name: bad, match: {path: /old}, block: true}", 1, []string{"Holds requests where path is /old.", "All are denied."}},
+	}
+	for i, w := range want {
+		next := 0
+		if i+1 < len(all) {
+			next = all[i+1].Line
+		}
+		text := ruleText([]byte(written), all[i].Line, next)
+		lines := strings.Split(text, "\n")
+		if lines[0] != w.first || lines[len(lines)-1] != w.last || len(lines) != w.lines {
+			t.Errorf("rule %s: %d lines\n%s", all[i].Name, len(lines), text)
+		}
+		words := ruleWords(all[i])
+		for _, one := range w.words {
+			if !slices.Contains(words, one) {
+				t.Errorf("rule %s: %q is not among %q", all[i].Name, one, words)
+			}
+		}
+	}
+}

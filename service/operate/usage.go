@@ -1,0 +1,138 @@
+package operate
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/server"
+)
+
+// UsagePath is where customers ask how they stand.
+const UsagePath = "/v1/usage"
+
+// usageMark begins a token for it. What follows is base64 of JSON, a dot, and
+// base64 of an HMAC over both.
+const usageMark = "stint1."
+
+// A claim is whose token it is: attributes, and until when, in Unix seconds.
+type claim struct {
+	Attributes map[string]string `json:"a"`
+	Expires    int64             `json:"e"`
+}
+
+// mostToken bounds what is looked at.
+const mostToken = 4096
+
+func seal(secret []byte, payload string) string {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte("usage\x00" + payload))
+	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+}
+
+// UsageToken returns a token that shows its holder how one customer stands, until a
+// time. The attributes are in it, for its holder to read.
+func UsageToken(secret []byte, attrs policy.Map, until time.Time) (string, error) {
+	text, err := json.Marshal(claim{attrs, until.Unix()})
+	if err != nil {
+		return "", err
+	}
+	payload := usageMark + base64.RawURLEncoding.EncodeToString(text)
+	if len(payload) > mostToken-64 {
+		return "", errors.New("the attributes are too long for a token")
+	}
+	return payload + "." + seal(secret, payload), nil
+}
+
+var errToken = errors.New("want a token that is good, as Authorization: Bearer TOKEN")
+
+// readUsage returns the attributes of a token that is good at a time.
+func readUsage(secret []byte, token string, now time.Time) (policy.Map, error) {
+	dot := strings.LastIndexByte(token, '.')
+	if len(token) > mostToken || dot < 0 || !strings.HasPrefix(token, usageMark) || !hmac.Equal([]byte(token[dot+1:]), []byte(seal(secret, token[:dot]))) {
+		return nil, errToken
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token[len(usageMark):dot])
+	var c claim
+	if err != nil || json.Unmarshal(text, &c) != nil {
+		return nil, errToken
+	}
+	if now.Unix() >= c.Expires {
+		return nil, errors.New("the token has expired")
+	}
+	return c.Attributes, nil
+}
+
+// A Usage is how a customer stands, for the customer's own eyes.
+type Usage struct {
+	At    time.Time   `json:"at"`
+	Rules []UsageRule `json:"rules"`
+}
+
+// A UsageRule is one rule of it.
+type UsageRule struct {
+	Rule   string       `json:"rule"`
+	Denied bool         `json:"denied"`
+	Limits []UsageLimit `json:"limits"`
+}
+
+// A UsageLimit is one limit of it. A time of null is never.
+type UsageLimit struct {
+	Limit        string `json:"limit"`
+	Used         int64  `json:"used"`
+	Remaining    int64  `json:"remaining"`
+	Capacity     int64  `json:"capacity"`
+	Denied       bool   `json:"denied"`
+	RetryAfterMS *int64 `json:"retry_after_ms"`
+	ResetAfterMS int64  `json:"reset_after_ms"`
+}
+
+// UsageHandler answers GET /v1/usage by tokens that a secret has signed: how the
+// customer of the token stands under each rule that has a key of it, and nothing
+// of rules in shadow, of those that all share, or of who set what.
+func UsageHandler(source *rules.Source, secret []byte, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			server.WrongMethod(w, "GET, HEAD")
+			return
+		}
+		attrs, err := readUsage(secret, server.Bearer(r), time.Now())
+		if err != nil {
+			server.Unauthorized(w, r, err.Error())
+			return
+		}
+		all, _, _, err := source.Policy().Standings(r.Context(), attrs)
+		if err != nil {
+			log.Warn("usage", "error", err)
+			server.WriteProblem(w, http.StatusServiceUnavailable, "", "not known now")
+			return
+		}
+		server.WriteJSON(w, http.StatusOK, usageOf(all))
+	})
+}
+
+func usageOf(all []policy.Standing) *Usage {
+	u := &Usage{At: time.Now().UTC(), Rules: []UsageRule{}}
+	for i := range all {
+		if all[i].Shadow || all[i].Key == "" {
+			continue
+		}
+		one := UsageRule{Rule: all[i].Rule, Limits: []UsageLimit{}}
+		for k := range all[i].Limits {
+			l := limitOf(&all[i].Limits[k])
+			one.Denied = one.Denied || l.Denied
+			one.Limits = append(one.Limits, UsageLimit{l.Limit, l.Used, l.Remaining, l.Capacity, l.Denied, l.RetryAfterMS, l.ResetAfterMS})
+		}
+		u.Rules = append(u.Rules, one)
+	}
+	return u
+}

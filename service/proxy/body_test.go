@@ -1,0 +1,91 @@
+package proxy_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+
+	"github.com/stint-dev/stint/service/proxy"
+)
+
+// TestBodies sends bodies that do not come, break off or are slow: the client
+// gets an error, and the upstream is not blamed.
+func TestBodies(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		_, _ = w.Write(body)
+	}))
+	defer server.Close()
+	const (
+		passes = "rules: [{name: a, key: [ip], limits: 1000 per hour}]"
+		queues = "rules: [{name: a, key: [ip], limits: 1000/s burst 1000 leaky_queue}]"
+		denies = "rules: [{name: a, block: true}]"
+	)
+	for _, test := range []struct {
+		rules, request, want string
+	}{
+		{passes, "Content-Length: 4\r\n\r\nbody", "body"},
+		{passes, "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n", "body"},
+		{passes, "Content-Length: 100\r\n\r\nbody", "408"},
+		{queues, "Content-Length: 100\r\n\r\nbody", "408"},
+		{queues, "Content-Length: 4\r\n\r\nbody", "body"},
+		{queues, "Content-Length: 100000\r\n\r\nbody", "408"}, // longer than what is read before it queues
+		{denies, "Content-Length: 100\r\n\r\nbody", "403"},
+		{denies, "Content-Length: 100000000\r\n\r\nbody", "403"},
+		{denies, "Transfer-Encoding: chunked\r\n\r\n4\r\nbo", "403"},
+		{passes, "Transfer-Encoding: chunked\r\n\r\nzz\r\nbody\r\n", "400"},
+	} {
+		f := start(t, mustURL(t, server.URL), 0, yaml(t, test.rules), httplimit.ClientIP{}, proxy.Options{BodyStall: 50 * time.Millisecond})
+		if got := f.raw(t, "POST / HTTP/1.1\r\nHost: h\r\n"+test.request); got != test.want {
+			t.Errorf("%q under %s: %q, want %q", test.request, test.rules, got, test.want)
+		}
+		if log := f.log.String(); strings.Contains(log, "upstream") {
+			t.Errorf("%q: the log blames the upstream: %s", test.request, log)
+		}
+	}
+}
+
+// TestBodyRate sends a byte each 2 ms, which is faster than nothing and slower
+// than the least rate: the client is cut off. A rate that it keeps lets it go
+// on, for longer than it may stall.
+func TestBodyRate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel() // it waits
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer server.Close()
+	for _, test := range []struct {
+		rate int64
+		want int
+	}{{1 << 20, http.StatusRequestTimeout}, {1, http.StatusOK}, {-1, http.StatusOK}} {
+		f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "100/s"), httplimit.ClientIP{}, proxy.Options{BodyStall: 3 * time.Second, BodyRate: test.rate})
+		out, in := io.Pipe()
+		go func() {
+			for range 1700 {
+				if _, err := in.Write([]byte("x")); err != nil {
+					return
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+			_ = in.Close() // a pipe closes
+		}()
+		answer, err := f.client.Post("http://"+f.address, "text/plain", out)
+		_ = out.Close() // the writer may wait
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close() // the status says it
+		if answer.StatusCode != test.want {
+			t.Errorf("at least %d bytes a second: %d, want %d", test.rate, answer.StatusCode, test.want)
+		}
+	}
+}

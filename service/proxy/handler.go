@@ -1,0 +1,271 @@
+// Package proxy is a reverse proxy that holds its clients to the rules of a
+// rules file: the engine of stint in front of any HTTP or gRPC server.
+//
+// A [Handler] decides and forwards; [Serve] runs it on a listener until its context
+// ends, and then lets the requests in flight finish.
+//
+// # Guarantees
+//
+// A denied request never reaches the upstream, and a request that passes was charged
+// before it did. The upstream learns about a client what this connection knows and
+// trusted proxies said, never what the client claims. A request that servers
+// read in different ways is refused, or sent on in the one form that the rules
+// decided by. Clients learn nothing about the upstream except that it did not
+// answer, and no key or address of a client is in the log.
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+
+	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/server"
+)
+
+// Options say what a Handler does. Upstream, Source, Observer and
+// Log must be given.
+type Options struct {
+	// Upstream is the server behind, http or https; its path is put before
+	// that of each request.
+	Upstream *url.URL
+	// UpstreamHost sends the upstream its own name as Host. The default value
+	// keeps the Host that the client asked for.
+	UpstreamHost bool
+	// Source has the rules.
+	Source *rules.Source
+	// Upgrades are the protocols that a client may change to. The default value
+	// is websocket alone.
+	Upgrades []string
+	// Underscores lets headers pass whose names have an underscore. The default
+	// is that they are dropped: many servers take them for the ones with
+	// hyphens.
+	Underscores bool
+	// BodyStall is how long a client may send nothing of a body, and BodyRate
+	// the least rate of bodies, in bytes a second. The default values are 20 s
+	// and 500; a negative rate is no bound.
+	BodyStall time.Duration
+	BodyRate  int64
+	// MaxInFlight is how many requests may wait for the upstream to begin its
+	// answer; further ones are answered 503 at once, undecided. The default
+	// value is 1000; a negative one is no bound.
+	MaxInFlight int
+	// MaxInFlightPerAddress is how many of them may be those of one address, and one
+	// /64 of IPv6; proxies that are trusted may have all. The default value is a
+	// quarter of MaxInFlight.
+	MaxInFlightPerAddress int
+	// MaxLag is how long a request may have lain unread, so that its client has
+	// likely given up; the answer is 503. The default value is 1 s; a negative
+	// one is no bound.
+	MaxLag time.Duration
+	// Requests bounds the requests that hold a connection to the upstream, and the
+	// connections; further ones are answered 503. The default is no bound.
+	Requests *server.Requests
+	// Client says which proxies in front are trusted, and which header they
+	// name their clients in. The default value is none.
+	Client httplimit.ClientIP
+	// Observer counts and logs decisions.
+	Observer *observe.Observer
+	// Log receives failures, without keys or addresses of clients.
+	Log *slog.Logger
+	// Transport reaches the upstream. The default goes straight to it,
+	// whatever HTTP_PROXY says, and speaks HTTP/2 to it for gRPC calls.
+	Transport http.RoundTripper
+}
+
+// A Handler limits requests and passes the rest on. It may be used from many
+// goroutines at once.
+type Handler struct {
+	o     Options
+	log   *log.Logger // takes addresses out
+	guard http.Handler
+	holds atomic.Pointer[holding]
+	own   *transport // when Options had none
+
+	hop     []string    // the name of this proxy in Cdn-Loop
+	pending server.Load // requests that the upstream has not begun to answer
+	sampled *slog.Logger
+
+	passed, denied, refused atomic.Int64
+}
+
+func (o *Options) fill() {
+	o.BodyStall = cmp.Or(o.BodyStall, defaultStall)
+	o.BodyRate = cmp.Or(o.BodyRate, defaultRate)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultInFlight)
+	o.MaxInFlightPerAddress = cmp.Or(o.MaxInFlightPerAddress, max(o.MaxInFlight/4, 1))
+	o.MaxLag = cmp.Or(o.MaxLag, defaultLag)
+	if o.Upgrades == nil {
+		o.Upgrades = []string{"websocket"}
+	}
+}
+
+// entrypoint is what decisions are counted under.
+const entrypoint = "proxy"
+
+// NewHandler returns a Handler. Close releases its connections. The error
+// says what is missing.
+func NewHandler(o Options) (*Handler, error) {
+	h := &Handler{o: o, hop: []string{"stint-" + strings.ToLower(rand.Text())}, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
+	h.o.fill()
+	h.pending = server.NewLoad(h.o.MaxInFlight, h.o.MaxInFlightPerAddress, o.Client.Trusted)
+	if o.Transport == nil {
+		h.own = newTransport(o.Requests)
+		h.o.Transport = h.own
+	}
+	behind := &httputil.ReverseProxy{
+		Transport:    asking{h.o.Transport, h.pending},
+		Rewrite:      h.rewrite,
+		ErrorHandler: h.badGateway,
+		ModifyResponse: func(r *http.Response) error {
+			if r.StatusCode < 100 { // net/http panics at it
+				return fmt.Errorf("the status %d", r.StatusCode)
+			}
+			return nil
+		},
+		ErrorLog:   h.log,
+		BufferPool: &buffers{},
+	}
+	guard, err := httplimit.NewPolicyFunc(o.Source.Policy, o.Client, httplimit.Options{
+		OnDecision: h.decided,
+		OnError:    h.failed,
+	})
+	if err != nil {
+		return nil, err
+	}
+	h.guard = guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		leave, why := h.enter(r)
+		if why != "" {
+			h.shed(w, r, why)
+			return
+		}
+		defer leave()
+		h.passed.Add(1)
+		behind.ServeHTTP(fullDuplex(w, r), r)
+	}))
+	return h, nil
+}
+
+// Close closes idle connections to the upstream.
+func (h *Handler) Close() {
+	if h.own != nil {
+		h.own.CloseIdleConnections()
+	}
+}
+
+// ServeHTTP passes the request on if the rules let it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer answered(r.Context())
+	r, body := h.paced(w, r)
+	defer body.release()
+	if why := h.overloaded(r); why != "" {
+		h.shed(w, r, why)
+		return
+	}
+	p := h.o.Source.Policy()
+	plain, err := h.clean(p.Rules(), r)
+	if err == nil {
+		plain, err = h.hold(p, plain)
+	}
+	if err != nil {
+		h.refuse(w, r, err)
+		return
+	}
+	h.guard.ServeHTTP(w, plain)
+}
+
+// refuse answers a request that is itself at fault.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	status := http.StatusBadRequest
+	if f, ok := errors.AsType[fault](err); ok {
+		status = f.status()
+	}
+	if errors.Is(err, errLoop) {
+		h.sampled.Warn("a request came around: the server behind leads back to this proxy", "upstream", h.o.Upstream.Redacted())
+	}
+	h.failed(r, err)
+	answer(w, r, status, err.Error())
+}
+
+func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
+	if !o.Decision.Allowed {
+		h.denied.Add(1)
+	}
+	h.o.Observer.Decided(entrypoint, o.Rules, observe.Request{Took: o.Took, Waited: o.Waited, Header: r.Header})
+}
+
+func (h *Handler) failed(_ *http.Request, err error) { h.o.Observer.Failed(entrypoint, err) }
+
+// badGateway answers for an upstream that did not.
+func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) {
+	if f, ok := bodyFault(r); ok {
+		h.refuse(w, r, f)
+		return
+	}
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		answer(w, r, http.StatusServiceUnavailable, "the request was given up")
+		return
+	}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		answer(w, r, http.StatusRequestEntityTooLarge, "the request is too large")
+		return
+	}
+	if errors.Is(err, errConnections) {
+		h.shed(w, r, errConnections.Error())
+		return
+	}
+	h.sampled.Warn("the server behind did not answer", "upstream", h.o.Upstream.Redacted(), "error", server.Redact(err.Error()))
+	answer(w, r, http.StatusBadGateway, "the server behind did not answer")
+}
+
+// answer answers in place of the upstream: a gRPC call with headers alone, since
+// its clients read no other status.
+func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	if isGRPC(r.Header) {
+		code := "14" // UNAVAILABLE
+		if status < http.StatusInternalServerError {
+			code = "3" // INVALID_ARGUMENT
+		}
+		h.Set("Content-Type", "application/grpc")
+		h.Set("Grpc-Status", code)
+		h.Set("Grpc-Message", "stint: "+text)
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte("stint: " + text + "\n")) // a client that has gone has no use for it
+}
+
+// isGRPC reports whether a request is a gRPC call. gRPC-Web is not.
+func isGRPC(h http.Header) bool {
+	lines := h["Content-Type"]
+	if len(lines) == 0 {
+		return false
+	}
+	rest, ok := strings.CutPrefix(lines[0], "application/grpc")
+	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+}
+
+// Counts returns how many requests were passed on and how many denied.
+func (h *Handler) Counts() (passed, denied int64) { return h.passed.Load(), h.denied.Load() }
+
+// Shed returns how many requests were refused at once, undecided.
+func (h *Handler) Shed() int64 { return h.refused.Load() }

@@ -1,0 +1,447 @@
+package proxy_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/proxy"
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// TestMain runs the tests, or, in a child process of a benchmark, its peers.
+func TestMain(m *testing.M) {
+	if args := strings.Fields(os.Getenv("STINT_BENCH")); len(args) > 0 {
+		if err := bench(args); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	leaktest.Main(m, goleak.Find)
+}
+
+// A front is a proxy that runs on a real listener.
+type front struct {
+	*proxy.Handler
+	address  string
+	source   *rules.Source
+	observer *observe.Observer
+	client   *http.Client
+	log      *syncBuffer
+	stop     context.CancelFunc
+	served   chan error // what Serve returned
+}
+
+// syncBuffer is a log that may be read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// serve puts a proxy in front of a handler; both end with the test.
+func serve(t *testing.T, behind http.HandlerFunc, drain time.Duration, key string, limits ...string) *front {
+	t.Helper()
+	server := httptest.NewServer(behind)
+	t.Cleanup(server.Close)
+	target, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, target, drain, oneRule(t, key, limits...), httplimit.ClientIP{})
+}
+
+// start puts a proxy in front of a URL.
+func start(t testing.TB, target *url.URL, drain time.Duration, f *rules.File, client httplimit.ClientIP, options ...proxy.Options) *front {
+	t.Helper()
+	var o proxy.Options
+	if len(options) > 0 {
+		o = options[0]
+	}
+	o.Upstream, o.Client = target, client
+	return startServing(t, f, o, proxy.ServeOptions{Drain: drain})
+}
+
+// startServing is start with all options.
+func startServing(t testing.TB, f *rules.File, o proxy.Options, served proxy.ServeOptions) *front {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := &front{
+		address: ln.Addr().String(),
+		client:  &http.Client{Transport: &http.Transport{}},
+		log:     new(syncBuffer),
+		served:  make(chan error, 1),
+		source:  source(t, f),
+	}
+	logger := slog.New(slog.NewTextHandler(front.log, nil))
+	front.observer = observe.New(observe.Options{Log: logger})
+	o.Source, o.Observer, o.Log, served.Log = front.source, front.observer, logger, logger
+	front.Handler, err = proxy.NewHandler(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	front.stop = stop
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		front.served <- proxy.Serve(ctx, ln, front.Handler, served)
+	}()
+	t.Cleanup(func() {
+		front.client.CloseIdleConnections()
+		stop()
+		<-done
+		front.Close()
+		front.observer.Close()
+	})
+	return front
+}
+
+// get asks for a path; header is name, value, name, value.
+func (f *front) get(t testing.TB, path string, header ...string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	answer, err := f.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = answer.Body.Close() }) // read to its end, or not at all
+	return answer
+}
+
+func TestDenies(t *testing.T) {
+	f := serve(t, func(http.ResponseWriter, *http.Request) {}, time.Minute, "ip", "1/h burst 2", "100/2h")
+	for i, want := range []int{200, 200, 429} {
+		// What a client claims about its address changes nothing.
+		got := f.get(t, "/", "X-Forwarded-For", fmt.Sprintf("203.0.113.%d", i))
+		if got.StatusCode != want {
+			t.Errorf("request %d is answered %d, want %d", i, got.StatusCode, want)
+		}
+		if after := got.Header.Get("Retry-After"); (want == 429) != (after != "") {
+			t.Errorf("request %d: Retry-After %q", i, after)
+		}
+	}
+}
+
+func TestHeaderKey(t *testing.T) {
+	f := serve(t, func(http.ResponseWriter, *http.Request) {}, time.Minute, "header.X-Api-Key", "1/h")
+	for i, test := range []struct {
+		header []string
+		want   int
+	}{
+		{[]string{"X-Api-Key", "a"}, 200},
+		{[]string{"X-Api-Key", "a"}, 429},
+		{[]string{"X-Api-Key", "b"}, 200},
+		{nil, 200},
+		{nil, 429},
+		{[]string{"X-Api-Key", "c", "X-Api-Key", "a"}, 400}, // the upstream might go by the other
+		{[]string{"X-Other", "c", "X-Other", "a", "X-Api-Key", "e"}, 200},
+	} {
+		if got := f.get(t, "/", test.header...); got.StatusCode != test.want {
+			t.Errorf("request %d is answered %d, want %d", i, got.StatusCode, test.want)
+		}
+	}
+	if log := f.log.String(); strings.Contains(log, "127.0.0.1") {
+		t.Errorf("the log names an address: %s", log)
+	}
+}
+
+func TestForwards(t *testing.T) {
+	asked := make(chan *http.Request, 1)
+	f := serve(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r }, time.Minute, "none", "10/s")
+	f.get(t, "/a%2Fb?x=1;y=2&z=%zz", "X-Forwarded-For", "203.0.113.9", "X-Forwarded-Proto", "https", "Accept-Encoding", "br")
+	r := <-asked
+	if r.RequestURI != "/a%2Fb?x=1;y=2&z=%zz" {
+		t.Errorf("the upstream was asked for %s", r.RequestURI)
+	}
+	if r.Host != f.address {
+		t.Errorf("Host %s, want %s", r.Host, f.address)
+	}
+	for name, want := range map[string]string{
+		"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": f.address, "Accept-Encoding": "br",
+	} {
+		if got := r.Header.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestUpstreamHost(t *testing.T) {
+	h := handler(t, oneRule(t, "ip", "10/s"), proxy.Options{
+		Upstream:     &url.URL{Scheme: "https", Host: "upstream.example", Path: "/base"},
+		UpstreamHost: true,
+		Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.Host != "" && r.Host != "upstream.example" || r.URL.String() != "https://upstream.example/base/x" {
+				t.Errorf("asked %s for %s", r.Host, r.URL)
+			}
+			return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
+		}),
+	})
+	if w := get(h, "/x"); w.Code != http.StatusNoContent {
+		t.Errorf("answered %d", w.Code)
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The first event arrives while the upstream has not sent the second.
+func TestStreams(t *testing.T) {
+	next := make(chan struct{})
+	f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 2 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+			<-next
+		}
+	}, time.Minute, "ip", "10/s")
+	lines := bufio.NewReader(f.get(t, "/").Body)
+	for i := range 2 {
+		line, err := lines.ReadString('\n')
+		if err != nil || line != fmt.Sprintf("data: %d\n", i) {
+			t.Errorf("read %q (%v)", line, err)
+		}
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Error(err)
+		}
+		next <- struct{}{}
+	}
+}
+
+// echo upgrades a connection and sends back what it is sent.
+func echo(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "websocket" {
+		http.Error(w, "no upgrade", http.StatusBadRequest)
+		return
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_, _ = io.Copy(conn, rw) // until one of them closes
+}
+
+// upgrade opens an upgraded connection through the proxy.
+func (f *front) upgrade(t *testing.T) (net.Conn, *bufio.Reader, int) {
+	t.Helper()
+	conn, err := net.Dial("tcp", f.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // again, if the test has
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	r := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, r, answer.StatusCode
+}
+
+func TestUpgrades(t *testing.T) {
+	f := serve(t, echo, time.Minute, "ip", "1/h")
+	conn, r, status := f.upgrade(t)
+	if status != http.StatusSwitchingProtocols {
+		t.Fatalf("answered %d", status)
+	}
+	for i := range 3 {
+		fmt.Fprintf(conn, "line %d\n", i)
+		if got, err := r.ReadString('\n'); err != nil || got != fmt.Sprintf("line %d\n", i) {
+			t.Errorf("read %q (%v)", got, err)
+		}
+	}
+	_ = conn.Close() // the client reads no more
+	if _, _, status := f.upgrade(t); status != http.StatusTooManyRequests {
+		t.Errorf("a second upgrade is answered %d, want 429", status)
+	}
+}
+
+// After a stop an upgraded connection has as long as requests in flight, and is
+// closed then.
+func TestStopEndsUpgrades(t *testing.T) {
+	f := serve(t, echo, time.Millisecond, "ip", "10/s")
+	_, r, _ := f.upgrade(t)
+	f.stop()
+	if err := <-f.served; err != nil {
+		t.Error(err)
+	}
+	if _, err := r.ReadByte(); err == nil {
+		t.Error("the connection is still open")
+	}
+}
+
+func TestStopWaitsForUpgrades(t *testing.T) {
+	f := serve(t, echo, time.Minute, "ip", "10/s")
+	conn, r, _ := f.upgrade(t)
+	f.stop()
+	for { // until it no longer listens
+		other, err := net.Dial("tcp", f.address)
+		if err != nil {
+			break
+		}
+		_ = other.Close() // it was too early
+	}
+	fmt.Fprintln(conn, "still here")
+	if got, err := r.ReadString('\n'); err != nil || got != "still here\n" {
+		t.Errorf("while it stops: %q, %v", got, err)
+	}
+	_ = conn.Close() // this is the point
+	if err := <-f.served; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUpstreamDown(t *testing.T) {
+	target := &url.URL{Scheme: "http", Host: freeport.Addr(t)} // where nothing listens
+	f := start(t, target, time.Minute, oneRule(t, "ip", "10/s"), httplimit.ClientIP{})
+	answer := f.get(t, "/")
+	body, _ := io.ReadAll(answer.Body)
+	if answer.StatusCode != http.StatusBadGateway || string(body) != "stint: the server behind did not answer\n" {
+		t.Errorf("%d %s", answer.StatusCode, body)
+	}
+	if log := f.log.String(); !strings.Contains(log, "connection refused") || !strings.Contains(log, "upstream="+target.String()) || strings.Contains(strings.ReplaceAll(log, target.String(), ""), "127.0.0.1") {
+		t.Errorf("log: %s", log)
+	}
+}
+
+func TestStopLetsRequestsFinish(t *testing.T) {
+	arrived, finish := make(chan struct{}), make(chan struct{})
+	f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-finish
+		fmt.Fprint(w, "done")
+	}, time.Minute, "ip", "10/s")
+	body := make(chan string)
+	go func() {
+		answer, err := f.client.Get("http://" + f.address)
+		if err != nil {
+			body <- err.Error()
+			return
+		}
+		defer answer.Body.Close()
+		b, _ := io.ReadAll(answer.Body)
+		body <- string(b)
+	}()
+	<-arrived
+	f.stop()
+	for { // until it no longer listens
+		conn, err := net.Dial("tcp", f.address)
+		if err != nil {
+			break
+		}
+		_ = conn.Close() // it was too early
+	}
+	close(finish)
+	if got := <-body; got != "done" {
+		t.Errorf("the request in flight was answered %q", got)
+	}
+	if err := <-f.served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestStopIsBounded(t *testing.T) {
+	arrived, gone := make(chan struct{}), make(chan struct{})
+	f := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+		close(gone)
+	}, time.Millisecond, "ip", "10/s")
+	failed := make(chan struct{})
+	go func() {
+		defer close(failed)
+		if answer, err := f.client.Get("http://" + f.address); err == nil {
+			_ = answer.Body.Close() // it was cut after all
+		}
+	}()
+	<-arrived
+	f.stop()
+	if err := <-f.served; err == nil {
+		t.Error("Serve says that all requests had finished")
+	}
+	<-gone
+	<-failed
+}
+
+// A client that hangs up while its request with a body queues is noticed, and
+// frees its place.
+func TestHangUpInQueue(t *testing.T) {
+	f := serve(t, func(http.ResponseWriter, *http.Request) {}, time.Millisecond, "ip", "1/h burst 1 leaky_queue")
+	if got := f.get(t, "/"); got.StatusCode != http.StatusOK {
+		t.Fatalf("the first is answered %d", got.StatusCode)
+	}
+	for range 2 { // each finds the one place free
+		conn, err := net.Dial("tcp", f.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody")
+		f.until(t, false) // it queues
+		if got := f.get(t, "/"); got.StatusCode != http.StatusTooManyRequests {
+			t.Errorf("with the queue full, another is answered %d", got.StatusCode)
+		}
+		_ = conn.Close() // this is the point
+		f.until(t, true)
+	}
+}
+
+// until returns when the queue has room for this machine's address, or has
+// none.
+func (f *front) until(t *testing.T, room bool) {
+	t.Helper()
+	var r policy.Result
+	for {
+		if err := f.source.Policy().Peek(t.Context(), policy.Map{"ip": "127.0.0.1"}, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Decision.Allowed == room {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,160 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint/service/server"
+)
+
+const (
+	// defaultInFlight is how many requests may wait for the upstream at once.
+	defaultInFlight = 1000
+	// defaultLag is how long a request may have lain unread.
+	defaultLag = time.Second
+)
+
+// overloaded says why a request is not taken on: too many wait for the upstream
+// already, or this one has lain so long that its client has likely given up.
+// What is refused at once leaves time for what can still be answered in time.
+func (h *Handler) overloaded(r *http.Request) string {
+	if h.o.MaxInFlight > 0 {
+		if why := h.pending.Full(server.AddressOf(r.RemoteAddr)); why != "" {
+			return why
+		}
+	}
+	leave, why := h.enter(r)
+	if why != "" {
+		return why
+	}
+	leave() // it is counted when the upstream is asked: requests that wait hold no connection
+	if h.o.MaxLag > 0 && lag(r.Context()) > h.o.MaxLag {
+		return "requests come faster than they can be read"
+	}
+	return ""
+}
+
+// enter counts a request until its answer has ended, or says why it may not hold another
+// connection to the upstream. Calls of gRPC share connections.
+func (h *Handler) enter(r *http.Request) (leave func(), why string) {
+	if h.o.Requests == nil || isGRPC(r.Header) && h.o.Upstream.Scheme == "http" {
+		return func() {}, ""
+	}
+	return h.o.Requests.Enter(r.RemoteAddr)
+}
+
+// shed refuses a request at once.
+func (h *Handler) shed(w http.ResponseWriter, r *http.Request, why string) {
+	h.refused.Add(1)
+	h.o.Observer.Overloaded(entrypoint)
+	h.sampled.Warn("a request was refused at once", "why", why)
+	w.Header().Set("Retry-After", "1")
+	answer(w, r, http.StatusServiceUnavailable, why)
+}
+
+// asking counts requests from when the upstream is asked until it begins to
+// answer: streams that have begun are no load to be shed. Nor are those that
+// wait for their own clients: with bodies that do not come, a few clients would
+// have everybody else refused.
+type asking struct {
+	next http.RoundTripper
+	n    server.Load
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
+	from := server.AddressOf(r.RemoteAddr)
+	a.n.Add(from, 1)
+	if r.Body == nil || r.Body == http.NoBody {
+		defer a.n.Add(from, -1)
+		return a.next.RoundTrip(r)
+	}
+	b := &askedBody{ReadCloser: r.Body, n: a.n, from: from}
+	defer b.answered()
+	r = r.WithContext(r.Context()) // a copy: a RoundTripper leaves its request as it is
+	r.Body = b
+	return a.next.RoundTrip(r)
+}
+
+// An askedBody takes its request out of the count while it waits for the
+// client. It may still be read when the upstream has begun to answer.
+type askedBody struct {
+	io.ReadCloser
+	n    server.Load
+	from server.Address
+
+	mu      sync.Mutex
+	waiting bool // for the client
+	begun   bool // the upstream has begun to answer, and nothing is counted any more
+}
+
+// Read implements [io.Reader].
+func (b *askedBody) Read(p []byte) (int, error) {
+	b.waits(true)
+	defer b.waits(false)
+	return b.ReadCloser.Read(p)
+}
+
+func (b *askedBody) waits(now bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch b.waiting = now; {
+	case b.begun:
+	case now:
+		b.n.Add(b.from, -1)
+	default:
+		b.n.Add(b.from, 1)
+	}
+}
+
+func (b *askedBody) answered() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.begun = true; !b.waiting {
+		b.n.Add(b.from, -1)
+	}
+}
+
+// A clientConn is what is known of a connection.
+type clientConn struct {
+	answers *answerConn                  // nil if there is no bound on how slowly it may read
+	unread  func() (time.Duration, bool) // since its last byte came; nil if the system does not say
+	idle    atomic.Int64                 // when its last request was answered, in Unix nanoseconds
+}
+
+type clientConnKey struct{}
+
+// withConn is ConnContext of [http.Server].
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	c := &clientConn{answers: answerConnOf(conn), unread: sinceData(underneath(conn))}
+	if c.answers == nil && c.unread == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, clientConnKey{}, c)
+}
+
+// lag returns for how long a request has lain unread, 0 where the system does
+// not say. A request that was sent behind another has waited for that one.
+func lag(ctx context.Context) time.Duration {
+	c, ok := ctx.Value(clientConnKey{}).(*clientConn)
+	if !ok || c.unread == nil {
+		return 0
+	}
+	since, ok := c.unread()
+	if idle := c.idle.Load(); ok && idle != 0 {
+		since = min(since, time.Since(time.Unix(0, idle)))
+	}
+	return since
+}
+
+// answered notes that a connection has had its answer.
+func answered(ctx context.Context) {
+	if c, ok := ctx.Value(clientConnKey{}).(*clientConn); ok {
+		c.idle.Store(time.Now().UnixNano())
+	}
+}

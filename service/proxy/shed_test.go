@@ -1,0 +1,256 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+
+	"github.com/stint-dev/stint/service/proxy"
+)
+
+// TestInFlight asks for more than may wait for the upstream: what is beyond is
+// answered at once, and not charged.
+func TestInFlight(t *testing.T) {
+	var arrived sync.WaitGroup
+	arrived.Add(2)
+	finish := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived.Done()
+		<-finish
+	}))
+	defer server.Close()
+	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "3/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, MaxInFlightPerAddress: 2})
+	done := make(chan int)
+	for range 2 {
+		go func() {
+			answer, err := f.client.Get("http://" + f.address)
+			if err != nil {
+				done <- 0
+				return
+			}
+			_ = answer.Body.Close() // it is empty
+			done <- answer.StatusCode
+		}()
+	}
+	arrived.Wait()
+	for range 5 {
+		if got := f.get(t, "/"); got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "1" {
+			t.Errorf("beyond the bound: %d, Retry-After %q", got.StatusCode, got.Header.Get("Retry-After"))
+		}
+	}
+	if f.Shed() != 5 {
+		t.Errorf("%d refused at once", f.Shed())
+	}
+	arrived.Add(1)
+	close(finish)
+	for range 2 {
+		if got := <-done; got != http.StatusOK {
+			t.Errorf("within the bound: %d", got)
+		}
+	}
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} { // three in all were charged
+		if got := f.get(t, "/"); got.StatusCode != want {
+			t.Errorf("later: %d, want %d", got.StatusCode, want)
+		}
+	}
+}
+
+// TestInFlightShare has one address ask for more than its share of what the server
+// behind does not answer: others pass, and a trusted proxy may have all.
+func TestInFlightShare(t *testing.T) {
+	arrived, finish := make(chan bool, 64), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			arrived <- true
+			<-finish
+		}
+	}))
+	defer server.Close()
+	client := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.3/32")}}
+	h := handler(t, oneRule(t, "ip", "1000000/h"), proxy.Options{Upstream: mustURL(t, server.URL), Client: client, MaxInFlight: 16})
+	ask := func(path, peer string) int {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.RemoteAddr = peer
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	var all sync.WaitGroup
+	var refused atomic.Int64
+	hang := func(n int, peer string) {
+		for i := range n {
+			all.Go(func() {
+				if ask("/hang", fmt.Sprintf(peer, i)) == http.StatusServiceUnavailable {
+					refused.Add(1)
+					arrived <- false
+				}
+			})
+			<-arrived
+		}
+	}
+	hang(8, "[2001:db8::%x]:1")
+	if refused.Load() != 4 {
+		t.Errorf("%d of 8 of one network refused, want 4", refused.Load())
+	}
+	if got := ask("/", "192.0.2.1:1"); got != http.StatusOK {
+		t.Errorf("another address: %d", got)
+	}
+	hang(12, "127.0.0.3:%d")
+	if refused.Load() != 4 {
+		t.Errorf("%d of a trusted proxy refused", refused.Load()-4)
+	}
+	if got := ask("/", "192.0.2.1:1"); got != http.StatusServiceUnavailable {
+		t.Errorf("beyond the bound in all: %d", got)
+	}
+	close(finish)
+	all.Wait()
+	if got := ask("/", "[2001:db8::1]:1"); got != http.StatusOK {
+		t.Errorf("afterwards: %d", got)
+	}
+}
+
+// TestInFlightOfSlowClients has more clients than requests may be in flight send
+// bodies that do not come, over HTTP/1.1 and as calls of gRPC: others are answered
+// all the same, and the bound holds for those that wait for the upstream again.
+func TestInFlightOfSlowClients(t *testing.T) {
+	arrived, finish := make(chan bool, 8), make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			return
+		}
+		arrived <- true
+		_, _ = io.Copy(io.Discard, r.Body) // it ends with the test
+		<-finish
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	release := sync.OnceFunc(func() { close(finish) })
+	defer release()
+	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000000/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, MaxInFlightPerAddress: 2, BodyStall: time.Hour})
+	until := func(want int, when string) {
+		t.Helper()
+		got := 0
+		for end := time.Now().Add(30 * time.Second); got != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d, want %d", when, got, want)
+			}
+			got = f.get(t, "/").StatusCode
+		}
+	}
+	var two http.Protocols
+	two.SetUnencryptedHTTP2(true)
+	calls := &http.Client{Transport: &http.Transport{Protocols: &two}}
+	defer calls.CloseIdleConnections()
+	var all sync.WaitGroup
+	var ends []*io.PipeWriter
+	begin := time.Now()
+	for slow := 0; slow < 6; {
+		client, kind := f.client, "text/plain"
+		if slow%2 == 1 {
+			client, kind = calls, "application/grpc"
+		}
+		body, end := io.Pipe()
+		defer end.Close() // a pipe closes
+		refused := make(chan bool, 1)
+		all.Go(func() {
+			answer, err := client.Post("http://"+f.address+"/slow", kind, body)
+			if err == nil {
+				_ = answer.Body.Close() // it does not matter
+			}
+			refused <- true
+		})
+		select {
+		case <-arrived:
+			ends = append(ends, end)
+			slow++
+		case <-refused: // while the one before is not known to wait for its client yet
+			if time.Since(begin) > 30*time.Second {
+				t.Fatalf("after %d slow clients others are refused", slow)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	until(http.StatusOK, "beside slow clients")
+	for _, end := range ends {
+		_ = end.Close() // a pipe closes
+	}
+	until(http.StatusServiceUnavailable, "once their bodies have come")
+	release()
+	all.Wait()
+	until(http.StatusOK, "afterwards")
+}
+
+// TestOverload is a benchmark of goodput: requests at three times what the
+// upstream can take, from clients that give up after a second, beside the most
+// that it ever answers in time. Set STINT_OVERLOAD to run it.
+func TestOverload(t *testing.T) {
+	if os.Getenv("STINT_OVERLOAD") == "" {
+		t.Skip("STINT_OVERLOAD=1 measures it, in a minute")
+	}
+	const workers, each = 2, 20 * time.Millisecond // 100 a second
+	for _, bound := range []int{-1, 32} {
+		best := 0.0
+		for _, rate := range []int{50, 80, 100, 150, 300} {
+			slots, over := make(chan struct{}, workers), make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				select {
+				case slots <- struct{}{}: // it works even for those who have given up
+					time.Sleep(each)
+					<-slots
+				case <-over:
+				}
+			}))
+			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound, MaxInFlightPerAddress: bound})
+			good := goodput(f.address, rate, 5*time.Second)
+			best = max(best, good)
+			t.Logf("in flight %3d: %5d/s asked, %6.0f/s answered in time, %.2f of the best", bound, rate, good, good/best)
+			close(over)
+			server.Close()
+		}
+	}
+}
+
+// goodput asks at a rate, whatever becomes of the requests, and returns how many
+// a second were answered 200 within a second.
+func goodput(address string, rate int, long time.Duration) float64 {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000}}
+	defer client.CloseIdleConnections()
+	var good atomic.Int64
+	var all sync.WaitGroup
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for begin := time.Now(); time.Since(begin) < long; <-tick.C {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, nil)
+			if err != nil {
+				return
+			}
+			answer, err := client.Do(r)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close() // read
+			if answer.StatusCode == http.StatusOK {
+				good.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	return float64(good.Load()) / long.Seconds()
+}

@@ -1,0 +1,213 @@
+package resp
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/observe"
+)
+
+// entrypoint is the label, door, of what comes in here.
+const entrypoint = "resp"
+
+// askWithin bounds what a store that does not answer can hold up.
+const askWithin = 5 * time.Second
+
+// maxTTL is how long a reservation may last.
+const maxTTL = 24 * time.Hour
+
+// question is what a STINT command asks.
+type question struct {
+	attributes policy.Map
+	cost       int64
+	ttl        time.Duration
+}
+
+// read reads attribute value … [COST n] [TTL seconds]; it answers what is
+// wrong and reports false.
+func (c *conn) read(args [][]byte, reserves bool) (q question, ok bool) {
+	q = question{attributes: policy.Map{}, cost: 1, ttl: time.Minute}
+	if len(args)%2 == 0 {
+		c.out.fail("ERR", "attributes come as pairs of name and value")
+		return q, false
+	}
+	for i := 1; i < len(args); i += 2 {
+		name, value := string(args[i]), args[i+1]
+		switch {
+		case strings.EqualFold(name, "cost"):
+			if q.cost, ok = wholeNumber(value); !ok || q.cost < 0 {
+				c.out.fail("ERR", "COST must be a whole number of at least 0")
+				return q, false
+			}
+		case strings.EqualFold(name, "ttl") && reserves:
+			n, ok := wholeNumber(value)
+			if !ok || n < 1 || n > int64(maxTTL/time.Second) {
+				c.out.fail("ERR", "TTL must be from 1 to 86400 seconds")
+				return q, false
+			}
+			q.ttl = time.Duration(n) * time.Second
+		case name == "":
+			c.out.fail("ERR", "an attribute without a name")
+			return q, false
+		default:
+			if _, twice := q.attributes[name]; twice {
+				c.out.fail("ERR", "an attribute twice")
+				return q, false
+			}
+			q.attributes[name] = string(value)
+		}
+	}
+	return q, true
+}
+
+func (c *conn) check(args [][]byte) {
+	if q, ok := c.read(args, false); ok {
+		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+			return "", p.Decide(ctx, q.attributes, q.cost, &c.result)
+		}, c.answer)
+	}
+}
+
+func (c *conn) peek(args [][]byte) {
+	if q, ok := c.read(args, false); ok {
+		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+			return "", p.Peek(ctx, q.attributes, q.cost, &c.result)
+		}, c.answer)
+	}
+}
+
+func (c *conn) reserve(args [][]byte) {
+	if q, ok := c.read(args, true); ok {
+		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+			return p.Reserve(ctx, q.attributes, q.cost, q.ttl, &c.result)
+		}, c.answer)
+	}
+}
+
+// mapped answers CL.THROTTLE by the rules.
+func (c *conn) mapped(key string, quantity int64) {
+	q := question{attributes: policy.Map{"key": key}, cost: quantity}
+	c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+		if quantity == 0 {
+			return "", p.Peek(ctx, q.attributes, 0, &c.result)
+		}
+		return "", p.Decide(ctx, q.attributes, q.cost, &c.result)
+	}, func(stint.ReservationID) { c.cell(&c.result.Decision) })
+}
+
+// decideAndReply decides by the rules, reports to the observer, and answers.
+func (c *conn) decideAndReply(decide func(context.Context, *policy.Policy) (stint.ReservationID, error), answer func(stint.ReservationID)) {
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	begun := time.Now()
+	id, err := decide(ctx, c.server.o.Source.Policy())
+	if err != nil {
+		c.failed(err)
+		return
+	}
+	c.server.o.Observer.Decided(entrypoint, &c.result, observe.Request{Took: time.Since(begun)})
+	answer(id)
+}
+
+// settle is STINT.SETTLE reservation cost.
+func (c *conn) settle(args [][]byte) {
+	cost, ok := wholeNumber(args[2])
+	if !ok || cost < 0 {
+		c.out.fail("ERR", "the cost must be a whole number of at least 0")
+		return
+	}
+	if len(args[1]) == 0 {
+		c.failed(stint.ErrReservation)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	d, err := c.server.o.Source.Policy().Settle(ctx, stint.ReservationID(args[1]), cost)
+	if err != nil {
+		c.failed(err)
+		return
+	}
+	c.out.fields(3)
+	c.state(&d)
+}
+
+// answer writes the decision in names and values. Times are in milliseconds,
+// rounded up; retry_after_ms is −1 for what can never pass.
+func (c *conn) answer(id stint.ReservationID) {
+	r := &c.result
+	n := 5
+	if id != "" {
+		n++
+	}
+	if !r.Decision.Allowed {
+		n++
+	}
+	if r.Decision.Delay > 0 {
+		n++
+	}
+	c.out.fields(n)
+	c.out.text("allowed")
+	c.out.flag(r.Decision.Allowed)
+	c.out.text("rule")
+	if r.Tightest >= 0 {
+		c.out.text(r.Rules[r.Tightest].Rule)
+	} else {
+		c.out.null()
+	}
+	c.state(&r.Decision)
+	if r.Decision.Delay > 0 {
+		c.out.text("delay_ms")
+		c.out.integer(milliseconds(stint.Wait(r.Decision.Delay)))
+	}
+	if id != "" {
+		c.out.text("reservation")
+		c.out.text(string(id))
+	}
+	if !r.Decision.Allowed {
+		c.out.text("retry_after_ms")
+		c.out.integer(milliseconds(r.Decision.RetryAfter))
+	}
+}
+
+func (c *conn) state(d *stint.Decision) {
+	c.out.text("limit")
+	c.out.integer(d.Limit)
+	c.out.text("remaining")
+	c.out.integer(d.Remaining)
+	c.out.text("reset_after_ms")
+	c.out.integer(milliseconds(stint.Wait(d.ResetAfter)))
+}
+
+// milliseconds rounds up, so that waiting that long is enough.
+func milliseconds(w stint.Wait) int64 {
+	d, ok := w.Duration()
+	if !ok {
+		return -1
+	}
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond != 0 {
+		ms++
+	}
+	return ms
+}
+
+// failed answers that nothing could be decided. What a store says is for the
+// log: it may name servers.
+func (c *conn) failed(err error) {
+	c.server.o.Observer.Failed(entrypoint, err)
+	switch {
+	case errors.Is(err, policy.ErrRequest):
+		c.out.fail("ERR", err.Error())
+	case errors.Is(err, stint.ErrReservation):
+		c.out.fail("NORESERVATION", "no such reservation: unknown, expired or forgotten")
+	case errors.Is(err, stint.ErrFull):
+		c.out.fail("BUSY", "no room for another reservation")
+	default:
+		c.out.fail("UNAVAILABLE", "the store could not decide")
+	}
+}

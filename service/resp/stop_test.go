@@ -1,0 +1,147 @@
+package resp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/service/resp"
+)
+
+// A backlog is a listener with connections that wait to be accepted. As that of a
+// kernel, it resets those that wait when it is closed.
+type backlog struct {
+	waiting chan net.Conn
+	closed  chan struct{}
+
+	mu    sync.Mutex
+	late  <-chan time.Time // when the deadline is over
+	moved chan struct{}    // closed when there is another
+}
+
+func newBacklog(clients int) (b *backlog, theirs []net.Conn) {
+	b = &backlog{waiting: make(chan net.Conn, clients), closed: make(chan struct{}), moved: make(chan struct{})}
+	for range clients {
+		ours, their := net.Pipe()
+		b.waiting <- ours
+		theirs = append(theirs, their)
+	}
+	return b, theirs
+}
+
+func (b *backlog) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (b *backlog) SetDeadline(t time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.moved)
+	b.moved, b.late = make(chan struct{}), nil
+	if !t.IsZero() {
+		b.late = time.After(time.Until(t))
+	}
+	return nil
+}
+
+func (b *backlog) Accept() (net.Conn, error) {
+	time.Sleep(time.Microsecond) // what is to happen now happens first
+	for {
+		b.mu.Lock()
+		late, moved := b.late, b.moved
+		b.mu.Unlock()
+		select {
+		case <-b.closed:
+			return nil, net.ErrClosed
+		case c := <-b.waiting:
+			return c, nil
+		case <-late:
+			return nil, os.ErrDeadlineExceeded
+		case <-moved:
+		}
+	}
+}
+
+func (b *backlog) Close() error {
+	select {
+	case <-b.closed:
+		return nil
+	default:
+	}
+	close(b.closed)
+	for len(b.waiting) > 0 {
+		_ = (<-b.waiting).Close()
+	}
+	return nil
+}
+
+// TestStopLosesNobody stops a server while clients wait to be accepted: all are,
+// and are answered what they have asked, or ask within a moment, and then closed.
+func TestStopLosesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := prepare(t, resp.Options{})
+		ln, clients := newBacklog(40)
+		answers := make(chan string, len(clients))
+		for i, c := range clients {
+			go func() {
+				if i%2 == 0 { // as libraries do
+					fmt.Fprint(c, "PING\r\n")
+					hello := make([]byte, len("+PONG\r\n"))
+					_, _ = io.ReadFull(c, hello)
+					time.Sleep(500 * time.Millisecond)
+				}
+				fmt.Fprint(c, "ECHO hi\r\n")
+				all, _ := io.ReadAll(c)
+				answers <- string(all)
+			}()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := server.Serve(ctx, ln, 10*time.Second); err != nil {
+			t.Error(err)
+		}
+		for range clients {
+			if got := <-answers; got != "$2\r\nhi\r\n" {
+				t.Errorf("%q", got)
+			}
+		}
+	})
+}
+
+// TestStopAnswersWhatArrived stops a server while a client sends command after
+// command: what is taken from it is answered, the last before the end too.
+func TestStopAnswersWhatArrived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := prepare(t, resp.Options{})
+		ln, clients := newBacklog(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(ctx, ln, 10*time.Second) }()
+		asked, answered := 0, 0
+		for answer := make([]byte, len("$2\r\nhi\r\n")); ; answered++ {
+			if asked == 10 {
+				cancel()
+			}
+			if _, err := fmt.Fprint(clients[0], "ECHO hi\r\n"); err != nil {
+				break
+			}
+			asked++
+			if _, err := io.ReadFull(clients[0], answer); err != nil {
+				t.Errorf("command %d: %v", asked, err)
+				break
+			}
+			time.Sleep(100 * time.Microsecond) // else no time passes
+		}
+		if asked < 10 || answered != asked {
+			t.Errorf("%d of %d answered", answered, asked)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

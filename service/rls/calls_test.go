@@ -1,0 +1,91 @@
+package rls_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/stint-dev/stint/service/rls"
+	"github.com/stint-dev/stint/service/server"
+)
+
+// TestCallsBounded begins calls and does not end them, on several connections. Those
+// beyond the bound of an address are refused at once, other addresses are answered,
+// and all are when the calls are over. Watches of health take no place of a call.
+func TestCallsBounded(t *testing.T) {
+	calls, watches := server.NewRequests(16, 4, nil), server.NewRequests(4, 1, nil)
+	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: time.Minute, Enter: func(peer string, watch bool) (leave func(), why string) {
+		if watch {
+			return watches.Enter(peer)
+		}
+		return calls.Enter(peer)
+	}})
+	from := func(ip string) *grpc.ClientConn {
+		return dial(t, address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}).DialContext(ctx, "tcp", address)
+			}))
+	}
+	flood := []*grpc.ClientConn{from("127.0.0.2"), from("127.0.0.2")}
+	other := pb.NewRateLimitServiceClient(from("127.0.0.3"))
+	ask := func(c pb.RateLimitServiceClient) codes.Code {
+		_, err := c.ShouldRateLimit(soon(t), request("shop", "user", "ann"))
+		return status.Code(err)
+	}
+	if code := ask(other); code == codes.Unavailable {
+		t.Skip("no other loopback address here")
+	}
+	ctx, end := context.WithCancel(soon(t))
+	defer end()
+	refused := make(chan codes.Code, 100)
+	begin := func(method string, in int) { // in of 24 are let in, and not ended
+		t.Helper()
+		for i := range 24 {
+			s, err := flood[i%2].NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { refused <- status.Code(s.RecvMsg(new(pb.RateLimitResponse))) }()
+		}
+		for range 24 - in {
+			select {
+			case code := <-refused:
+				if code != codes.Unavailable {
+					t.Errorf("%s beyond the bound: %v", method, code)
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatalf("%s: more than %d are held", method, in)
+			}
+		}
+	}
+	begin(healthpb.Health_Watch_FullMethodName, 1)
+	if code := ask(pb.NewRateLimitServiceClient(flood[0])); code != codes.OK {
+		t.Errorf("a call beside watches: %v", code)
+	}
+	begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, 4)
+	if code := ask(other); code != codes.OK {
+		t.Errorf("another address during the flood: %v", code)
+	}
+	end()
+	mine := pb.NewRateLimitServiceClient(flood[1])
+	for by := time.Now().Add(time.Minute); ask(mine) != codes.OK; time.Sleep(time.Millisecond) {
+		if time.Now().After(by) {
+			t.Fatal("refused after the flood")
+		}
+	}
+	for range 50 {
+		for _, c := range []pb.RateLimitServiceClient{mine, other} {
+			if code := ask(c); code != codes.OK {
+				t.Fatalf("after the flood: %v", code)
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package rls_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	cluster "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"go.yaml.in/yaml/v4"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/stint-dev/stint/memstore"
+
+	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/rls"
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// blocks returns the blocks of docs/ENVOY.md that are in a language.
+func blocks(t *testing.T, language string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/ENVOY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?s)\n```"+language+"\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
+		all = append(all, m[1])
+	}
+	if len(all) == 0 {
+		t.Fatalf("docs/ENVOY.md has no %s", language)
+	}
+	return all
+}
+
+// TestDocsRequests sends the requests of docs/ENVOY.md, one after the other,
+// and compares the answers with what stands behind them.
+func TestDocsRequests(t *testing.T) {
+	all := blocks(t, "json")
+	if len(all)%2 != 0 {
+		t.Fatalf("%d blocks: a request without an answer", len(all))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		file, err := rules.Decode("stint.yaml", []byte(blocks(t, "yaml")[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := rules.Open(memstore.New(memstore.Options{}), "", file, rules.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		observer := observe.New(observe.Options{})
+		defer observer.Close()
+		s := rls.New(rls.Options{Source: source, Observer: observer})
+		for i := 0; i < len(all); i += 2 {
+			_, answer, err := s.JSON(t.Context(), []byte(all[i]), false)
+			if err != nil {
+				t.Fatalf("%s\n%v", all[i], err)
+			}
+			var got, want bytes.Buffer
+			if json.Compact(&got, answer) != nil || json.Compact(&want, []byte(all[i+1])) != nil || got.String() != want.String() {
+				t.Errorf("%s\ngot:\n%s\nwant:\n%s", all[i], got.String(), want.String())
+			}
+		}
+	})
+}
+
+// message reads a value of YAML as a message of Envoy's API, of which every
+// field must be known.
+func message(t *testing.T, value any, m proto.Message) {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := protojson.Unmarshal(text, m); err != nil {
+		t.Errorf("%s\n%v", text, err)
+	}
+	if v, ok := m.(interface{ ValidateAll() error }); ok {
+		if err := v.ValidateAll(); err != nil {
+			t.Errorf("%s\n%v", text, err)
+		}
+	}
+}
+
+// config returns the configuration of the first filter of the first listener,
+// without the name of its type.
+func config(t *testing.T, envoy any) any {
+	t.Helper()
+	at := envoy
+	for _, step := range []any{"static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config"} {
+		switch name := step.(type) {
+		case int:
+			at = at.([]any)[name]
+		case string:
+			at = at.(map[string]any)[name]
+		}
+	}
+	found := maps.Clone(at.(map[string]any))
+	delete(found, "@type")
+	return found
+}
+
+// TestDocsConfigurations reads the configurations of docs/ENVOY.md as messages
+// of Envoy's API.
+func TestDocsConfigurations(t *testing.T) {
+	var envoy any
+	if err := yaml.Unmarshal([]byte(blocks(t, "yaml envoy")[0]), &envoy); err != nil {
+		t.Fatal(err)
+	}
+	message(t, envoy, &bootstrap.Bootstrap{})
+
+	manager := &hcm.HttpConnectionManager{}
+	message(t, config(t, envoy), manager)
+	if !manager.GetUseRemoteAddress().GetValue() {
+		t.Error("remote_address is what the client writes into X-Forwarded-For: use_remote_address is missing")
+	}
+
+	// An EnvoyPatchPolicy, as its resource definition has it.
+	var policy struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct{ Name, Namespace string }
+		Spec       struct {
+			TargetRef   struct{ Group, Kind, Name string } `yaml:"targetRef"`
+			Type        string
+			JSONPatches []struct {
+				Type, Name string
+				Operation  struct {
+					Op, Path string
+					Value    any
+				}
+			} `yaml:"jsonPatches"`
+		}
+	}
+	decoder := yaml.NewDecoder(strings.NewReader(blocks(t, "yaml patch")[0]))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&policy); err != nil {
+		t.Fatal(err)
+	}
+	if target := policy.Spec.TargetRef; policy.Kind != "EnvoyPatchPolicy" || policy.APIVersion != "gateway.envoyproxy.io/v1alpha1" || target.Kind != "Gateway" || target.Group == "" || target.Name == "" {
+		t.Errorf("%s %s of %+v", policy.APIVersion, policy.Kind, target)
+	}
+	read := 0
+	for _, p := range policy.Spec.JSONPatches {
+		read++
+		switch kind := p.Type[strings.LastIndexByte(p.Type, '.')+1:]; kind {
+		case "Listener":
+			filter := &hcm.HttpFilter{}
+			message(t, p.Operation.Value, filter)
+			said, err := filter.GetTypedConfig().UnmarshalNew()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if with := said.(*ratelimit.RateLimit).GetRateLimitService().GetGrpcService().GetInitialMetadata(); len(with) != 1 || with[0].GetKey() != "authorization" {
+				t.Errorf("stint in a cluster wants a token, and is shown %v", with)
+			}
+		case "RouteConfiguration":
+			message(t, map[string]any{"name": "x", "domains": []string{"*"}, "rate_limits": p.Operation.Value}, &route.VirtualHost{})
+		case "Cluster":
+			message(t, p.Operation.Value, &cluster.Cluster{})
+		default:
+			t.Errorf("a patch of %s", kind)
+		}
+	}
+	if read != 3 {
+		t.Errorf("%d patches", read)
+	}
+}

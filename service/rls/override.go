@@ -1,0 +1,85 @@
+package rls
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/observe/recent"
+)
+
+// maxOverrides is how many of the limits that requests bring along are kept
+// bound, those used most recently. Each is a limit of the store, with what that
+// costs there.
+const maxOverrides = 1024
+
+// overrideRule stands for a rule where a request has brought the limit along.
+// No rule has the name.
+const overrideRule = "(override)"
+
+// A brought limit is one that a descriptor has: count requests in multiplier units.
+type brought struct {
+	count      uint32
+	unit       typev3.RateLimitUnit
+	multiplier uint32
+}
+
+// overrides knows the limits that requests have brought along.
+type overrides = recent.Values[brought, *policy.CallerLimits]
+
+// override returns what holds to the limit that a descriptor brings.
+func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*policy.CallerLimits, error) {
+	b := brought{l.GetRequestsPerUnit(), l.GetUnit(), 1}
+	if m := l.GetUnitMultiplier(); m != nil {
+		b.multiplier = m.GetValue()
+	}
+	return s.overrides.Get(b, func() (*policy.CallerLimits, error) {
+		limits, err := b.limits()
+		if err != nil {
+			return nil, err
+		}
+		g, err := p.BindCallerLimits(overrideRule, limits...)
+		if err != nil {
+			return nil, fmt.Errorf("limit: %w", err)
+		}
+		return g, nil
+	})
+}
+
+// The lengths of Envoy's units. A month is 30 days and a year 365, as in its
+// reference service; where a month of the calendar is meant, a rule says so.
+const (
+	day   = 24 * time.Hour
+	week  = 7 * day
+	month = 30 * day
+	year  = 365 * day
+)
+
+var unitLengths = map[typev3.RateLimitUnit]time.Duration{
+	typev3.RateLimitUnit_SECOND: time.Second, typev3.RateLimitUnit_MINUTE: time.Minute, typev3.RateLimitUnit_HOUR: time.Hour,
+	typev3.RateLimitUnit_DAY: day, typev3.RateLimitUnit_MONTH: month, typev3.RateLimitUnit_YEAR: year,
+}
+
+// limits returns the limit, or none for one that lets nothing pass.
+func (b brought) limits() ([]stint.Limit, error) {
+	unit, ok := unitLengths[b.unit]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("limit: unit %d: there is SECOND (1), MINUTE, HOUR, DAY, MONTH and YEAR (6)", b.unit)
+	case b.multiplier == 0 || time.Duration(b.multiplier) > math.MaxInt64/unit:
+		return nil, fmt.Errorf("limit: unit_multiplier %d: from 1, to 292 years in all", b.multiplier)
+	case b.count == 0:
+		return nil, nil
+	}
+	l := stint.New(int64(b.count), unit*time.Duration(b.multiplier))
+	if err := l.Validate(); err != nil {
+		return nil, fmt.Errorf("limit: %w", err)
+	}
+	return []stint.Limit{l.WithName(overrideRule)}, nil // one limit of each key, in as many forms
+}

@@ -1,0 +1,254 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// What a request may hold.
+const (
+	MaxDescriptors = 64
+	MaxEntries     = 64
+	MaxMessage     = 64 << 10 // bytes
+)
+
+// entrypoint is the label of what comes in here.
+const entrypoint = "rls"
+
+// Options say what a Service decides by. Source and Observer must be given.
+type Options struct {
+	// Source has the rules.
+	Source *rules.Source
+	// Observer counts each decision.
+	Observer *observe.Observer
+	// Traced says that the observer wants to know which trace a call belongs to,
+	// also of those that pass. The default value is false: of denials alone.
+	Traced bool
+	// RefuseLimits passes over limits that descriptors bring along, so that
+	// the rules decide. The default value is false: they take the place of the
+	// rules.
+	RefuseLimits bool
+	// ClientsRefund lets all who may ask give back, with is_negative_hits. The
+	// default value is false: operators alone may.
+	ClientsRefund bool
+	// Dialect is the header fields that Envoy adds to responses. Headers turns
+	// them on.
+	Dialect httplimit.Dialect
+	// Headers has Envoy add the fields of Dialect, and Retry-After to
+	// denials. The default value is false.
+	Headers bool
+}
+
+// A Service answers ShouldRateLimit. It may be used from many goroutines at
+// once.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+
+	o         Options
+	overrides overrides
+	calls     sync.Pool // of *call
+}
+
+// New returns a Service.
+func New(o Options) *Service {
+	return &Service{
+		o:         o,
+		overrides: overrides{Max: maxOverrides, Forgot: func() { o.Observer.Forgot(entrypoint) }},
+		calls:     sync.Pool{New: func() any { return new(call) }},
+	}
+}
+
+// A call is one request on its way. Calls are used again.
+type call struct {
+	descriptors []descriptor
+	requests    []policy.Request
+	result      policy.Result
+}
+
+// ShouldRateLimit implements the service.
+func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	return s.Decide(ctx, req, isOperator(ctx))
+}
+
+// Decide answers a request; operator says that the caller is an operator. The error
+// is a gRPC status.
+func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator bool) (*pb.RateLimitResponse, error) {
+	c := s.calls.Get().(*call)
+	defer s.release(c)
+	p := s.o.Source.Policy()
+	if err := s.read(p, req, operator, c); err != nil {
+		s.o.Observer.Failed(entrypoint, err)
+		if err.denies {
+			return denial(req.GetDescriptors(), err.at), nil
+		}
+		return nil, err.status()
+	}
+	began := time.Now()
+	if err := p.DecideAll(ctx, c.requests, &c.result); err != nil {
+		s.o.Observer.Failed(entrypoint, err)
+		if errors.Is(err, policy.ErrRequest) {
+			return denial(req.GetDescriptors(), len(c.result.Answers)), nil
+		}
+		return nil, statusOf(ctx, err)
+	}
+	asked := observe.Request{Took: time.Since(began)}
+	if s.o.Traced || !c.result.Decision.Allowed {
+		asked.Header = traceOf(ctx)
+	}
+	s.o.Observer.Decided(entrypoint, &c.result, asked)
+	resp := respond(&c.result)
+	for i, q := range c.requests {
+		if q.Limits != nil {
+			tellBrought(resp.Statuses[i], req.GetDescriptors()[i].GetLimit())
+		}
+	}
+	if s.o.Headers {
+		s.addHeaders(c, resp)
+	}
+	return resp, nil
+}
+
+// traceOf returns the headers of a call that name the trace which it belongs to.
+func traceOf(ctx context.Context) http.Header {
+	h := make(http.Header)
+	for _, name := range []string{"traceparent", "tracestate"} {
+		for _, v := range metadata.ValueFromIncomingContext(ctx, name) {
+			h.Add(name, v)
+		}
+	}
+	return h
+}
+
+// tellBrought completes the status of a descriptor that brought a limit of
+// nothing, which is no limit of the store.
+func tellBrought(st *pb.RateLimitResponse_DescriptorStatus, l *ratelimit.RateLimitDescriptor_RateLimitOverride) {
+	if st.CurrentLimit == nil {
+		st.CurrentLimit = &pb.RateLimitResponse_RateLimit{
+			Name: overrideRule, Unit: pb.RateLimitResponse_RateLimit_Unit(l.GetUnit()), UnitMultiplier: l.GetUnitMultiplier(),
+		}
+	}
+}
+
+// A fault is a request that cannot be read.
+type fault struct {
+	code   codes.Code
+	reason string
+	denies bool // answered with a denial of descriptor at
+	at     int
+}
+
+func (f *fault) Error() string { return f.reason }
+
+// Is makes a fault one of the request, for metrics.
+func (f *fault) Is(target error) bool { return target == policy.ErrRequest }
+
+func (f *fault) status() error { return status.Error(f.code, f.reason) }
+
+func invalid(format string, args ...any) *fault {
+	return &fault{code: codes.InvalidArgument, reason: fmt.Sprintf(format, args...)}
+}
+
+// read makes requests of the descriptors.
+func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool, c *call) *fault {
+	all := req.GetDescriptors()
+	switch {
+	case req.GetDomain() == "":
+		return invalid("domain: empty")
+	case len(all) == 0:
+		return invalid("descriptors: none there")
+	case len(all) > MaxDescriptors:
+		return invalid("descriptors: %d of them: at most %d", len(all), MaxDescriptors)
+	}
+	c.descriptors = slices.Grow(c.descriptors[:0], len(all))[:len(all)]
+	for i, d := range all {
+		if n := len(d.GetEntries()); n > MaxEntries {
+			return invalid("descriptors[%d].entries: %d of them: at most %d", i, n, MaxEntries)
+		}
+		for k, e := range d.GetEntries() {
+			if v := e.GetValue(); v != strings.Trim(v, " \t") { // of a header, which the server behind gets without
+				return &fault{reason: fmt.Sprintf("descriptors[%d].entries[%d].value: blanks around it", i, k), denies: true, at: i}
+			}
+		}
+		c.descriptors[i] = descriptor{req.GetDomain(), d.GetEntries()}
+		q := policy.Request{Attributes: &c.descriptors[i], Cost: max(int64(req.GetHitsAddend()), 1)}
+		if own := d.GetHitsAddend(); own != nil {
+			if own.GetValue() > math.MaxInt64 {
+				return &fault{reason: fmt.Sprintf("descriptors[%d].hits_addend: at most %d", i, int64(math.MaxInt64)), denies: true, at: i}
+			}
+			q.Cost = int64(own.GetValue())
+			q.Peek = q.Cost == 0 && !d.GetIsNegativeHits()
+		}
+		if q.Refund = d.GetIsNegativeHits(); q.Refund && !operator && !s.o.ClientsRefund {
+			return &fault{code: codes.PermissionDenied, reason: fmt.Sprintf("descriptors[%d].is_negative_hits: giving back is for operators: show a token of theirs, or start with --rls-refunds askers", i)}
+		}
+		if q.Peek {
+			q.Cost = 1 // whether one more would pass
+		}
+		if l := d.GetLimit(); l != nil && !s.o.RefuseLimits {
+			given, err := s.override(p, l)
+			if err != nil {
+				return &fault{code: codes.InvalidArgument, reason: fmt.Sprintf("descriptors[%d].%v", i, err)}
+			}
+			q.Limits, q.Key = given, c.descriptors[i].key()
+		}
+		c.requests = append(c.requests, q)
+	}
+	return nil
+}
+
+// statusOf returns what is said of an error of the policy. What a store says is
+// for the log: it may name servers.
+func statusOf(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, stint.ErrLayers):
+		return status.Error(codes.ResourceExhausted, err.Error())
+	case ctx.Err() != nil:
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return status.Error(codes.Unavailable, "the store could not decide")
+}
+
+// addHeaders adds to the answer the headers that Envoy is to add to the response.
+func (s *Service) addHeaders(c *call, resp *pb.RateLimitResponse) {
+	h := make(http.Header)
+	s.o.Dialect.Set(h, &c.result)
+	for name, values := range h {
+		for _, v := range values {
+			resp.ResponseHeadersToAdd = append(resp.ResponseHeadersToAdd, &core.HeaderValue{Key: strings.ToLower(name), Value: v})
+		}
+	}
+	slices.SortFunc(resp.ResponseHeadersToAdd, func(a, b *core.HeaderValue) int { return strings.Compare(a.Key, b.Key) })
+}
+
+// maxKept is how many descriptors a call keeps room for.
+const maxKept = 16
+
+func (s *Service) release(c *call) {
+	clear(c.descriptors)
+	clear(c.requests)
+	c.descriptors, c.requests = c.descriptors[:0], c.requests[:0]
+	if cap(c.requests) <= maxKept {
+		s.calls.Put(c)
+	}
+}

@@ -1,0 +1,158 @@
+package rls
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"runtime"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/stint-dev/stint/service/drain"
+	"github.com/stint-dev/stint/service/observe"
+)
+
+// ServeOptions say how a Service is served. The zero value suits most programs.
+type ServeOptions struct {
+	// TLS is for connections with TLS. The default is without.
+	TLS *tls.Config
+	// Admit returns the role of a token. The default lets every caller ask, and
+	// none give back.
+	Admit func(token string) Role
+	// Notice is how long calls are still accepted after a stop, while health
+	// checks report that the server does not serve. The default value is 0.
+	Notice time.Duration
+	// Drain is how long calls on their way may then finish. The default value
+	// is 10 s.
+	Drain time.Duration
+	// Read is how long a call for a decision may take, of which nearly all is the
+	// client's sending it. The default value is 10 s.
+	Read time.Duration
+	// MaxStreams is how many calls a connection may have at once; further ones
+	// wait on the client's side. The default value is 1,000.
+	MaxStreams uint32
+	// MinPing is the least time between two pings of a client; one that pings
+	// more often is cut off. The default value is 10 s, the shortest interval
+	// that Envoy and gRPC clients are meant to use.
+	MinPing time.Duration
+	// Enter counts a call of a peer, "address:port", until leave is called, or says
+	// why there may not be another; a watch of health is told of, as it does not end.
+	// The default counts none.
+	Enter func(peer string, watch bool) (leave func(), why string)
+}
+
+func (o *ServeOptions) fill() {
+	o.Drain = cmp.Or(o.Drain, 10*time.Second)
+	o.Read = cmp.Or(o.Read, 10*time.Second)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 1000)
+	if o.Enter == nil {
+		o.Enter = func(string, bool) (func(), string) { return func() {}, "" }
+	}
+	o.MinPing = cmp.Or(o.MinPing, 10*time.Second)
+}
+
+// healthNames are what health checks may ask for: the server, the service, and
+// the name that the reference service has.
+var healthNames = []string{"", pb.RateLimitService_ServiceDesc.ServiceName, "ratelimit"}
+
+const (
+	// maxHeaders bounds the metadata of a call, in bytes.
+	maxHeaders = 16 << 10
+	// handshake is how long a client may take to connect, TLS included.
+	handshake = 5 * time.Second
+	// quiet is after how long without a word a client is asked whether it is
+	// there, and patience how long it may take to say so.
+	quiet    = 2 * time.Minute
+	patience = 20 * time.Second
+)
+
+// Serve answers on ln until ctx is done. It then says so to health checks,
+// takes calls for as long as Notice, lets those on their way finish for at most
+// Drain, ends what is left, and returns nil if nothing was. It closes ln.
+func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) error {
+	o.fill()
+	alive := health.NewServer()
+	for _, name := range healthNames {
+		alive.SetServingStatus(name, healthpb.HealthCheckResponse_SERVING)
+	}
+	stopping, release := context.WithCancel(context.WithoutCancel(ctx))
+	defer release()
+	server := o.server(stopping, s.o.Observer)
+	pb.RegisterRateLimitServiceServer(server, s)
+	healthpb.RegisterHealthServer(server, alive)
+	reflection.Register(server)
+
+	stopped, queue := make(chan error, 1), drain.NewListener(ln)
+	go func() { stopped <- server.Serve(queue) }()
+	select {
+	case err := <-stopped:
+		return err
+	case <-ctx.Done():
+	}
+	alive.Shutdown()
+	select {
+	case err := <-stopped:
+		return err
+	case <-time.After(o.Notice):
+	}
+	ended := queue.Empty()
+	if ended {
+		<-stopped
+	}
+	release()
+	err := stop(server, o.Drain)
+	if !ended {
+		<-stopped
+	}
+	return err
+}
+
+// server returns a server without services.
+func (o *ServeOptions) server(stopping context.Context, observer *observe.Observer) *grpc.Server {
+	admit := gate{o.Admit, stopping, observer}
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(MaxMessage),
+		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(o.MaxStreams),
+		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
+		grpc.ConnectionTimeout(handshake),
+		grpc.WaitForHandlers(true),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: quiet, Timeout: patience}),
+		grpc.StreamInterceptor(admit.stream),
+		grpc.InTapHandle(o.enter),
+	}
+	if o.Admit != nil {
+		options = append(options, grpc.UnaryInterceptor(admit.unary))
+	}
+	if o.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	return grpc.NewServer(options...)
+}
+
+// stop lets calls on their way finish, for at most so long.
+func stop(server *grpc.Server, within time.Duration) error {
+	done := make(chan struct{})
+	go func() {
+		server.GracefulStop()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(within):
+	}
+	server.Stop()
+	<-done
+	return errors.New("not all calls had finished when the drain was over")
+}

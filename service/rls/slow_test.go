@@ -1,0 +1,106 @@
+package rls_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/stint-dev/stint/service/rls"
+)
+
+// A deaf connection reads nothing once it is made deaf, until it is closed.
+type deaf struct {
+	net.Conn
+	now    *atomic.Bool
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (d *deaf) Read(b []byte) (int, error) {
+	n, err := d.Conn.Read(b)
+	if d.now.Load() { // also what a read that had begun before brought: it may be many answers
+		<-d.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (d *deaf) Close() error {
+	d.once.Do(func() { close(d.closed) })
+	return d.Conn.Close()
+}
+
+// A client that sends requests and reads no answers does not hold up other clients,
+// and the server still stops in time.
+func TestSlowReader(t *testing.T) {
+	address, stop := start(t, service(t, rls.Options{}), rls.ServeOptions{Drain: 200 * time.Millisecond})
+	var now atomic.Bool
+	slow := client(t, address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			var d net.Dialer
+			c, err := d.DialContext(ctx, "tcp", address)
+			return &deaf{Conn: c, now: &now, closed: make(chan struct{})}, err
+		}))
+	req := request("shop", "user", "ann")
+	if _, err := slow.ShouldRateLimit(soon(t), req); err != nil {
+		t.Fatal(err)
+	}
+	now.Store(true)
+	ctx, cancel := context.WithTimeout(soon(t), 500*time.Millisecond)
+	defer cancel()
+	var unanswered atomic.Int64
+	var all sync.WaitGroup
+	for range 500 {
+		all.Go(func() {
+			if _, err := slow.ShouldRateLimit(ctx, req); status.Code(err) == codes.DeadlineExceeded {
+				unanswered.Add(1)
+			}
+		})
+	}
+	other := client(t, address)
+	for range 100 {
+		if _, err := other.ShouldRateLimit(soon(t), req); err != nil {
+			t.Fatalf("another client: %v", err)
+		}
+	}
+	all.Wait()
+	if unanswered.Load() != 500 {
+		t.Errorf("%d of 500 calls went without an answer: nobody was slow", unanswered.Load())
+	}
+	_ = stop() // it ends; whether all had finished by then is up to who does not listen
+}
+
+// A client that begins a call and sends nothing of it is answered that its time is
+// over.
+func TestSlowCall(t *testing.T) {
+	t.Parallel() // it waits
+	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: 2 * time.Second})
+	slow, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	for _, method := range []string{pb.RateLimitService_ShouldRateLimit_FullMethodName, healthpb.Health_Check_FullMethodName} {
+		ctx := soon(t)
+		call, err := slow.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := call.RecvMsg(new(pb.RateLimitResponse)); status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil {
+			t.Errorf("%s, of which nothing comes: %v", method, err)
+		}
+	}
+	if _, err := client(t, address).ShouldRateLimit(soon(t), request("shop", "user", "ann")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,347 @@
+package rules
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules/rulescopy"
+)
+
+const (
+	// firstTry is how long a source may take to answer at the start when there is
+	// a last copy, firstPatience when there is none.
+	firstTry      = 700 * time.Millisecond
+	firstPatience = 10 * time.Second
+	// reportEvery is how often a node says that it is there, reportWithin how
+	// long that may take.
+	reportEvery  = 5 * time.Second
+	reportWithin = 2 * time.Second
+	// lookAgain is how long a source that failed is left alone, with as much of
+	// chance again.
+	lookAgain = 500 * time.Millisecond
+	// reachWithin is how long a writer waits until its node has what it wrote.
+	reachWithin = 2 * time.Second
+)
+
+// A Node is what a node says of itself to its source.
+type Node struct {
+	Version rulesource.Version
+	Hash    string
+	Since   time.Time // when it took that version
+	Error   string    // why it does not hold the newest; "" if it does
+}
+
+// Following says how a node follows a source.
+type Following struct {
+	// Source is where the rules are.
+	Source rulesource.Source
+	// Name is what the log and errors call it.
+	Name string
+	// Copy is the file of the last good copy; "" keeps none.
+	Copy string
+	// Report is called with the state of the node. Optional.
+	Report func(ctx context.Context, n Node) error
+	// Log receives changes and failures. The default discards them.
+	Log *slog.Logger
+}
+
+// A Follower holds the rules of a source, and customers' own limits, in a
+// [Source] of this package, and keeps them fresh. Make one with [Follow].
+type Follower struct {
+	f        Following
+	copy     *rulescopy.File
+	lost     string             // why the copy lacks what is held; "" if it does not
+	from     rulesource.Source  // that the first state came from
+	held     rulesource.Version // in force
+	hash     string
+	since    time.Time
+	problem  string             // why the newest is not in force; "" if it is
+	tried    rulesource.Version // the last version that was read, in force or refused
+	retried  chan struct{}      // closed and made anew when tried has changed
+	source   *Source
+	expiry   *expiries
+	wall     func() time.Time // this machine's clock in tests; nil for time.Now
+	left     leftOut          // overrides of the source that are not in force
+	unlisted bool             // the log has said that this node's row cannot be written
+	demand   *onDemand        // nil while all overrides are in memory
+}
+
+// errEnough ends a reading of which the document is all that is wanted.
+var errEnough = errors.New("enough")
+
+// documentOnly is a receiver of the document alone.
+type documentOnly struct{ s *rulesource.Snapshot }
+
+func (d *documentOnly) Begin(s *rulesource.Snapshot, _ bool) error { d.s = s; return errEnough }
+func (d *documentOnly) Override(*rulesource.Override) error        { return errEnough }
+func (d *documentOnly) Plan(*rulesource.Plan) error                { return errEnough }
+
+// Follow reads the rules of a source: from the source itself, else its last
+// copy, else it fails. A source that is empty is followed too, by a file of no
+// rules that is not ready. Open binds the file to a store.
+func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
+	f.Log = cmp.Or(f.Log, slog.New(slog.DiscardHandler))
+	w := &Follower{f: f, retried: make(chan struct{}), copy: rulescopy.NewFile(f.Copy), from: f.Source}
+	patience := firstPatience
+	kept, there := w.copy.Version()
+	if there {
+		patience = firstTry
+	}
+	s, err := readDocument(ctx, f.Source, kept, patience)
+	var file *File
+	if err == nil && there && (s.Strayed || !s.Version.Follows(kept)) {
+		err = errOlder // than what this node held before it was started anew
+	}
+	if err == nil {
+		file, err = Decode(s.Name, s.Document)
+	}
+	switch {
+	case errors.Is(err, rulesource.ErrEmpty) && !there:
+		w.problem = fmt.Sprintf("%s holds no rules yet: stint rules push puts some in", f.Name)
+		return w, &File{Rules: policy.NotReady()}, nil
+	case err != nil && !there:
+		return nil, nil, fmt.Errorf("the rules cannot be read, and there is no copy of them here: %w", err)
+	case err != nil:
+		f.Log.Error("rules: the source cannot be read: the last copy is in force until it can", "source", f.Name, "copy", f.Copy, "err", err)
+		w.problem, w.from = "started from the last copy: "+err.Error(), w.copy
+		if s, err = ReadDocument(ctx, w.from, firstPatience); err == nil {
+			file, err = Decode(s.Name, s.Document)
+		}
+	}
+	return w, file, err
+}
+
+// ReadDocument reads the document of a source that answers in time.
+func ReadDocument(ctx context.Context, from rulesource.Source, patience time.Duration) (*rulesource.Snapshot, error) {
+	return readDocument(ctx, from, rulesource.Version{}, patience)
+}
+
+// readDocument is ReadDocument for a node that has a copy of the version kept.
+func readDocument(ctx context.Context, from rulesource.Source, kept rulesource.Version, patience time.Duration) (*rulesource.Snapshot, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	var d documentOnly
+	if _, err := from.Load(ctx, kept.ForFullLoad(), &d); !errors.Is(err, errEnough) {
+		if err == nil {
+			err = errors.New("it handed nothing over")
+		}
+		return nil, err
+	}
+	return d.s, nil
+}
+
+// Open binds the first rules to a store and reads the overrides. It returns
+// once the node may decide.
+func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o Options) (*Source, error) {
+	s, err := Open(store, "", first, o)
+	if err != nil {
+		return nil, err
+	}
+	s.follower, s.name, w.source = w, w.f.Name, s
+	s.empty.Store(w.problem != "" && w.from == w.f.Source)
+	w.expiry = newExpiries(func(rule, key string) error { return s.Policy().SetOverride(rule, key, policy.Override{}) })
+	w.expiry.clock.wall = w.wall
+	if !s.empty.Load() {
+		if _, err := w.load(ctx, w.from); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Held returns the version in force, and why it is not the newest, if so.
+func (s *Source) Held() (v rulesource.Version, problem string) {
+	if s.follower == nil {
+		return v, ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.follower.held, s.follower.problem
+}
+
+// watch follows the source until ctx ends.
+func (w *Follower) watch(ctx context.Context) error {
+	defer w.expiry.stop()
+	seen := w.held
+	if _, problem := w.source.Held(); problem != "" {
+		seen = rulesource.Version{} // the first answer ends it, also when nothing has changed
+	}
+	changed := make(chan struct{}, 1)
+	var beside sync.WaitGroup
+	beside.Go(func() { w.reportAll(ctx, changed) })
+	beside.Go(func() { w.keepTime(ctx) })
+	for ctx.Err() == nil {
+		again, err := w.wait(ctx, seen)
+		if err == nil && !again {
+			if seen, err = w.take(ctx, seen); err == nil {
+				w.try(seen)
+			}
+		}
+		if again {
+			seen = rulesource.Version{}
+		}
+		if err != nil && ctx.Err() == nil {
+			w.trouble(w.named(err))
+			seen = rulesource.Version{} // its first answer ends the trouble
+			pause(ctx, lookAgain+rand.N(lookAgain))
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	beside.Wait()
+	return nil
+}
+
+// wait waits for another version than the one seen. It reports true when it is
+// time to write the copy anew, which lacks what is held.
+func (w *Follower) wait(ctx context.Context, seen rulesource.Version) (again bool, err error) {
+	at, lacks := w.copy.Retry()
+	if !lacks || seen == (rulesource.Version{}) {
+		return false, w.f.Source.Wait(ctx, seen)
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	timer := time.AfterFunc(time.Until(at), stop)
+	defer timer.Stop()
+	err = w.f.Source.Wait(waiting, seen)
+	if waiting.Err() != nil && ctx.Err() == nil {
+		return true, nil
+	}
+	return false, err
+}
+
+// try notes a version that was read.
+func (w *Follower) try(v rulesource.Version) {
+	w.source.mu.Lock()
+	defer w.source.mu.Unlock()
+	w.tried = v
+	close(w.retried)
+	w.retried = make(chan struct{})
+}
+
+// Reach returns once a version that was just written to the source, or a later one,
+// has been read here, and is in force or refused. It does not wait for a source that
+// does not answer.
+func (s *Source) Reach(ctx context.Context, v rulesource.Version) {
+	ctx, stop := context.WithTimeout(ctx, reachWithin)
+	defer stop()
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		tried, turn := s.follower.tried, s.follower.retried
+		s.mu.Unlock()
+		if tried.Epoch > v.Epoch || tried.Epoch == v.Epoch && tried.Revision >= v.Revision && tried.Change >= v.Change {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-turn:
+		}
+	}
+}
+
+// named puts the source's name before an error that does not begin with it.
+func (w *Follower) named(err error) string {
+	if strings.HasPrefix(err.Error(), w.f.Name) {
+		return err.Error()
+	}
+	return w.f.Name + ": " + err.Error()
+}
+
+// reportAll reports now and then, and when something has changed, until ctx ends.
+// It is beside the waiting, which takes as long as a source needs to notice that
+// nothing answers.
+func (w *Follower) reportAll(ctx context.Context, changed <-chan struct{}) {
+	for tick := time.NewTicker(reportEvery); ; {
+		w.report(ctx)
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// take loads what is new, and returns which version was seen, taken or not.
+func (w *Follower) take(ctx context.Context, seen rulesource.Version) (rulesource.Version, error) {
+	s, err := w.load(ctx, w.f.Source)
+	refused, bad := errors.AsType[*refusedVersion](err)
+	switch {
+	case err == nil:
+		return w.held, nil
+	case bad:
+		w.trouble(refused.Error())
+		return refused.version, nil
+	case errors.Is(err, rulesource.ErrEmpty) && s != nil:
+		if w.held.Revision > 0 {
+			w.trouble("the source holds no rules any more: what is held stays in force")
+		}
+		return s.Version, nil
+	}
+	return seen, err
+}
+
+// trouble notes why the newest version is not in force, and logs it once.
+func (w *Follower) trouble(why string) {
+	w.source.mu.Lock()
+	again := w.problem == why
+	w.problem = why
+	w.source.mu.Unlock()
+	if !again {
+		w.f.Log.Error("rules: what is held stays in force", "source", w.f.Name, "revision", w.held.Revision, "change", w.held.Change, "err", why)
+		w.source.notify(errors.New(why))
+	}
+}
+
+// report says what this node holds. A source that cannot be written to is no
+// trouble for the node.
+func (w *Follower) report(ctx context.Context) {
+	if w.f.Report == nil {
+		return
+	}
+	within, stop := context.WithTimeout(ctx, reportWithin)
+	defer stop()
+	w.source.mu.Lock()
+	n := Node{w.held, w.hash, w.since, w.problem}
+	w.source.mu.Unlock()
+	err := w.f.Report(within, n)
+	// While the source cannot be read either, the log says that.
+	if err != nil && !w.unlisted && n.Error == "" && ctx.Err() == nil {
+		w.f.Log.Warn("rules: stint nodes does not list this node, since its row cannot be written, as in a standby of a database", "source", w.f.Name, "err", err)
+		w.unlisted = true
+	} else if err == nil {
+		w.unlisted = false
+	}
+}
+
+// A refusedVersion is a version that was read and is not taken.
+type refusedVersion struct {
+	version rulesource.Version
+	why     error
+}
+
+func (e *refusedVersion) Error() string {
+	return fmt.Sprintf("revision %d, change %d is not taken: %v", e.version.Revision, e.version.Change, e.why)
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

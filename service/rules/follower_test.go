@@ -1,0 +1,298 @@
+package rules_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// A node follows a database in a test.
+type node struct {
+	source *rules.Source
+	stop   func()
+}
+
+func startNode(t *testing.T, from rulesource.Source, copy string, report func(context.Context, rules.Node) error) (*node, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	follower, first, err := rules.Follow(ctx, rules.Following{Source: from, Name: "test", Copy: copy, Report: report})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	cancel()
+	return watch(t, follower, first), nil
+}
+
+// watch opens what a follower follows, until it is stopped.
+func watch(t *testing.T, follower *rules.Follower, first *rules.File) *node {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	source, err := follower.Open(ctx, memstore.New(memstore.Options{}), first, rules.Options{})
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = source.Watch(ctx) // it ends with ctx
+	}()
+	n := &node{source, func() { cancel(); <-done }}
+	t.Cleanup(n.stop)
+	return n
+}
+
+func mustStart(t *testing.T, from rulesource.Source, copy string) *node {
+	t.Helper()
+	n, err := startNode(t, from, copy, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// until waits for what a node is to do.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for begun := time.Now(); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Since(begun) > 2*time.Minute {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// decided says what a request of an address is decided by: a text, "denied", or
+// the error.
+func (n *node) decided(t *testing.T, ip string) string {
+	t.Helper()
+	var r policy.Result
+	switch err := n.source.Policy().Peek(t.Context(), policy.Map{"ip": ip}, 1, &r); {
+	case err != nil:
+		return err.Error()
+	case len(r.Rules) == 0:
+		return "free"
+	default:
+		return r.Rules[0].Text
+	}
+}
+
+func openDB(t *testing.T) *rulesdb.DB {
+	t.Helper()
+	db, err := rulesdb.Open("sqlite:"+filepath.Join(t.TempDir(), "rules.db"), rulesdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func publish(t *testing.T, db *rulesdb.DB, limit string) {
+	t.Helper()
+	doc := "rules: [{name: site, key: [ip], limits: [" + limit + "]}]\n"
+	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func override(t *testing.T, db *rulesdb.DB, o rulesource.Override, lasts time.Duration) {
+	t.Helper()
+	if _, _, err := db.SetOverride(t.Context(), o, lasts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFollow follows a database from empty through rules, overrides, an override
+// that ends, a document that cannot be read, and a last copy.
+func TestFollow(t *testing.T) {
+	db, copy := openDB(t), filepath.Join(t.TempDir(), "below", "last.copy")
+	n := mustStart(t, db, copy)
+	if err := n.source.Ready(); err == nil || !strings.Contains(err.Error(), "stint rules push") {
+		t.Errorf("ready without rules: %v", err)
+	}
+	var r policy.Result
+	if err := n.source.Policy().Peek(t.Context(), policy.Map{}, 1, &r); !errors.Is(err, policy.ErrNotReady) {
+		t.Errorf("decided without rules: %v", err)
+	}
+	publish(t, db, "5/m")
+	until(t, "the first rules", func() bool { return n.source.Ready() == nil && n.decided(t, "192.0.2.7") == "5/1m" })
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Block: true}, 2*time.Second)
+	until(t, "an override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
+	until(t, "an override that ends", func() bool { return n.decided(t, "192.0.2.8") == "block" })
+	until(t, "the override ends by itself", func() bool { return n.decided(t, "192.0.2.8") == "5/1m" })
+	publish(t, db, "8/m")
+	until(t, "new rules, the override stays", func() bool { return n.decided(t, "192.0.2.1") == "8/1m" && n.decided(t, "192.0.2.7") == "9/1m" })
+
+	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte("rules: 7")}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a document that cannot be read is refused", func() bool {
+		v, problem := n.source.Held()
+		return v.Revision == 2 && strings.Contains(problem, "revision 3")
+	})
+	if got := n.decided(t, "192.0.2.1"); got != "8/1m" {
+		t.Errorf("after a bad document: %s", got)
+	}
+	publish(t, db, "7/m")
+	until(t, "a good one after it", func() bool {
+		_, problem := n.source.Held()
+		return problem == "" && n.decided(t, "192.0.2.1") == "7/1m"
+	})
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.9", Unlimited: true}, 0)
+	until(t, "a last change", func() bool { return n.decided(t, "192.0.2.9") == "unlimited" })
+	n.stop()
+
+	again := mustStart(t, gone{}, copy)
+	for ip, want := range map[string]string{"192.0.2.1": "7/1m", "192.0.2.7": "9/1m", "192.0.2.8": "7/1m", "192.0.2.9": "unlimited"} {
+		until(t, "from the copy: "+ip+" is decided by "+want, func() bool { return again.decided(t, ip) == want })
+	}
+	if _, problem := again.source.Held(); !strings.Contains(problem, "last copy") && !strings.Contains(problem, "gone") {
+		t.Errorf("from the copy: %q", problem)
+	}
+	if _, err := startNode(t, gone{}, filepath.Join(t.TempDir(), "none"), nil); err == nil {
+		t.Error("a node without source and copy starts")
+	}
+}
+
+// gone is a source that cannot be reached.
+type gone struct{}
+
+var errGone = errors.New("gone")
+
+func (gone) Load(context.Context, rulesource.Version, rulesource.Receiver) (*rulesource.Snapshot, error) {
+	return nil, errGone
+}
+func (gone) Wait(context.Context, rulesource.Version) error { return errGone }
+func (gone) Close() error                                   { return nil }
+
+// TestCopyTorn cuts the copy at every length and starts from it: what it holds
+// is a state that once was whole, or it is refused.
+func TestCopyTorn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
+	publish(t, db, "5/m")
+	n := mustStart(t, db, copy)
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
+	until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
+	n.stop()
+	whole, err := os.ReadFile(copy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[string]int)
+	for cut := range len(whole) + 1 {
+		data := whole[:cut]
+		if cut%7 == 3 && cut < len(whole) { // a byte that the disk has changed
+			data = append([]byte(nil), whole...)
+			data[cut] ^= 0x10
+		}
+		torn := filepath.Join(t.TempDir(), "torn")
+		if err := os.WriteFile(torn, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n, err := startNode(t, gone{}, torn, nil)
+		if err != nil {
+			states["refused"]++
+			continue
+		}
+		states[n.decided(t, "192.0.2.1")+" "+n.decided(t, "192.0.2.7")]++
+		n.stop()
+	}
+	for state := range states {
+		if state != "refused" && state != "5/1m 5/1m" && state != "5/1m 9/1m" {
+			t.Errorf("a state that never was: %s", state)
+		}
+	}
+	if len(states) != 3 {
+		t.Errorf("states %v", states)
+	}
+}
+
+// TestRestored replaces the database by an older one: nodes hold what they have
+// until it is accepted.
+func TestRestored(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "rules.db")
+	db, err := rulesdb.Open("sqlite:"+path, rulesdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, db, "5/m")
+	if err := db.Backup(t.Context(), filepath.Join(dir, "backup")); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, db, "6/m")
+	older, err := rulesdb.Open("sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { older.Close(); db.Close() })
+	both := &replaced{first: db, second: older, change: make(chan struct{})}
+	n := mustStart(t, both, "")
+	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
+		t.Fatalf("before: %s", got)
+	}
+	close(both.change)
+	until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "stint rules accept") })
+	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
+		t.Errorf("before it is accepted: %s", got)
+	}
+	if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
+}
+
+// replaced is a source that becomes another one.
+type replaced struct {
+	first, second rulesource.Source
+	change        chan struct{}
+}
+
+func (r *replaced) now() rulesource.Source {
+	select {
+	case <-r.change:
+		return r.second
+	default:
+		return r.first
+	}
+}
+
+func (r *replaced) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	return r.now().Load(ctx, held, to)
+}
+
+func (r *replaced) Wait(ctx context.Context, held rulesource.Version) error {
+	now := r.now()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if now == r.first {
+		go func() {
+			select {
+			case <-r.change:
+				stop()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	if err := now.Wait(ctx, held); err != nil && now == r.now() {
+		return err
+	}
+	return nil
+}
+
+func (r *replaced) Close() error { return nil }

@@ -1,0 +1,160 @@
+package rules_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// An asked source counts questions, and can be gone or slow.
+type asked struct {
+	*rulesdb.DB
+	asks, overrides atomic.Int64
+	gone, slow      atomic.Bool
+}
+
+func (a *asked) FindOverride(ctx context.Context, rule, key string) (rulesource.Override, error) {
+	a.asks.Add(1)
+	if a.gone.Load() {
+		return rulesource.Override{}, errGone
+	}
+	if a.slow.Load() {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return a.DB.FindOverride(ctx, rule, key)
+}
+
+func (a *asked) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	return a.DB.Load(ctx, held, receiverOf{to, &a.overrides})
+}
+
+type receiverOf struct {
+	rulesource.Receiver
+	overrides *atomic.Int64
+}
+
+func (r receiverOf) Override(o *rulesource.Override) error {
+	r.overrides.Add(1)
+	return r.Receiver.Override(o)
+}
+
+func publishOnDemand(t *testing.T, db *rulesdb.DB, mode, limit string) {
+	t.Helper()
+	doc := "overrides: " + mode + "\nrules: [{name: site, key: [ip], limits: [" + limit + "]}]\n"
+	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnDemand asks for overrides as customers come: once for each, also for
+// those without any and for many requests at once; changes reach those that are
+// known; while the database is gone, what is known holds, and for others the
+// rule's own limits.
+func TestOnDemand(t *testing.T) {
+	db := openDB(t)
+	publishOnDemand(t, db, "on_demand", "5/m")
+	for i := range 100 {
+		override(t, db, rulesource.Override{Rule: "site", Key: fmt.Sprintf("192.0.2.%d", i), Limits: []string{"9/m"}}, 0)
+	}
+	a := &asked{DB: db}
+	n := mustStart(t, a, filepath.Join(t.TempDir(), "copy"))
+	if got := a.overrides.Load(); got != 0 {
+		t.Errorf("%d overrides were read at the start", got)
+	}
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if got := n.decided(t, "192.0.2.7"); got != "9/1m" && got != "5/1m" { // the moment may be over
+				t.Errorf("decided by %s", got)
+			}
+		})
+	}
+	all.Wait()
+	until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
+	until(t, "none", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
+	asks := a.asks.Load()
+	for range 20 {
+		n.decided(t, "192.0.2.7")
+		n.decided(t, "198.51.100.1")
+	}
+	if got := a.asks.Load(); got != asks || asks > 4 {
+		t.Errorf("asked %d times, then %d", asks, got)
+	}
+	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Block: true}, 0)
+	until(t, "a change of one that is known", func() bool { return n.decided(t, "192.0.2.7") == "block" })
+	override(t, db, rulesource.Override{Rule: "site", Key: "198.51.100.1", Limits: []string{"8/m"}}, 5*time.Second)
+	until(t, "one where there was none", func() bool { return n.decided(t, "198.51.100.1") == "8/1m" })
+	until(t, "it ends", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
+	a.gone.Store(true)
+	if known, other := n.decided(t, "192.0.2.7"), n.decided(t, "192.0.2.8"); known != "block" || other != "5/1m" {
+		t.Errorf("while the database is gone: %s and %s", known, other)
+	}
+	asks = a.asks.Load()
+	for i := range 50 {
+		n.decided(t, fmt.Sprintf("192.0.2.%d", 10+i))
+	}
+	if got := a.asks.Load() - asks; got > 5 {
+		t.Errorf("%d customers asked a database that is gone", got)
+	}
+	a.gone.Store(false)
+	until(t, "it is back", func() bool { return n.decided(t, "192.0.2.8") == "9/1m" })
+	a.slow.Store(true)
+	if got := n.decided(t, "192.0.2.70"); got != "5/1m" && got != "9/1m" {
+		t.Errorf("of a slow database: %s", got)
+	}
+	until(t, "the next request knows", func() bool { return n.decided(t, "192.0.2.70") == "9/1m" })
+	publishOnDemand(t, db, "in_memory", "6/m")
+	until(t, "all in memory", func() bool { return n.decided(t, "192.0.2.99") == "9/1m" && n.decided(t, "203.0.113.1") == "6/1m" })
+	if got := a.overrides.Load(); got < 100 {
+		t.Errorf("%d overrides were read", got)
+	}
+	publishOnDemand(t, db, "on_demand", "7/m")
+	until(t, "on demand again", func() bool { return n.decided(t, "192.0.2.98") == "9/1m" && n.decided(t, "203.0.113.1") == "7/1m" })
+}
+
+// TestOnDemandBounded comes with more customers than are remembered: those that
+// were forgotten are asked for again, and their overrides take no room.
+func TestOnDemandBounded(t *testing.T) {
+	var source everyone
+	held := make(map[string]bool)
+	d := rules.NewOnDemand(&source, func(o *rulesource.Override) {
+		if o.Removed {
+			delete(held, o.Key)
+		} else {
+			held[o.Key] = true
+		}
+	})
+	for i := range 4 * rules.MostHeld {
+		d.Fetch("r", fmt.Sprint(i))
+	}
+	if len(held) > 3*rules.MostHeld+100 {
+		t.Errorf("%d customers are held", len(held))
+	}
+	asks := source.asks.Load()
+	d.Fetch("r", "0")
+	if source.asks.Load() != asks+1 {
+		t.Error("who was forgotten is not asked for")
+	}
+	asks = source.asks.Load()
+	d.Fetch("r", fmt.Sprint(4*rules.MostHeld-1))
+	if source.asks.Load() != asks {
+		t.Error("who came lately is asked for again")
+	}
+}
+
+// everyone is a source in which each customer has an override.
+type everyone struct{ asks atomic.Int64 }
+
+func (e *everyone) FindOverride(_ context.Context, rule, key string) (rulesource.Override, error) {
+	e.asks.Add(1)
+	return rulesource.Override{Rule: rule, Key: key, Limits: []string{"5/m"}}, nil
+}

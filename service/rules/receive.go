@@ -1,0 +1,285 @@
+package rules
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules/rulescopy"
+)
+
+// errOlder is for a state that does not follow the one held.
+var errOlder = errors.New("the source was restored to an older state, and may have changed since, or is another one: if it is right, stint rules accept says so to all nodes")
+
+// errAnew ends the reading of changes when everything is to be read.
+var errAnew = errors.New("everything is to be read")
+
+// A receiving is one state of a source on its way into force: read as a whole,
+// then taken as a whole or not at all.
+type receiving struct {
+	w         *Follower
+	s         *rulesource.Snapshot
+	file      *File               // new rules; nil if they are the same
+	set       *policy.Replacement // all overrides; nil for changes
+	changes   []change
+	onDemand  bool                  // overrides are asked for one by one
+	requested []rulesource.Override // of these, what has changed
+	plans     []rulesource.Plan
+	parsed    map[string]policy.Override // by text: customers share few
+	ends      []ending
+	ending    map[[2]string]bool // keys in ends
+	now       time.Time          // by the source's clock
+	copy      *rulescopy.Writing
+	bad       leftOut // overrides that cannot be read, of this state
+}
+
+// leftOut is the overrides that a source holds and a node cannot take, by rule
+// and key, and why. It is bounded: of more, only the number is known.
+type leftOut struct {
+	why  map[[2]string]error
+	more int
+}
+
+const mostLeftOut = 1000
+
+func (l *leftOut) add(at [2]string, err error) {
+	if l.why == nil {
+		l.why = make(map[[2]string]error)
+	}
+	if l.why[at] == nil && len(l.why) == mostLeftOut {
+		l.more++
+		return
+	}
+	l.why[at] = err
+}
+
+func (l *leftOut) remove(at [2]string) { delete(l.why, at) }
+
+// String says how many are left out, and why one of them; "" for none.
+func (l *leftOut) String() string {
+	first := ""
+	for at, err := range l.why {
+		if why := fmt.Sprintf("rule %s: %v", at[0], err); first == "" || why < first {
+			first = why
+		}
+	}
+	if first == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d overrides cannot be in force, such as one of %s", len(l.why)+l.more, first)
+}
+
+// A change is one override that changes.
+type change struct {
+	rule, key string
+	o         policy.Override
+}
+
+// load reads what is new in a source and puts it in force.
+func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesource.Snapshot, error) {
+	held := w.held
+	if w.copy.Stale() {
+		held = held.ForFullLoad()
+	}
+	r := &receiving{w: w, parsed: make(map[string]policy.Override), ending: make(map[[2]string]bool)}
+	s, err := from.Load(ctx, held, r)
+	if errors.Is(err, errAnew) {
+		r = &receiving{w: w, parsed: r.parsed, ending: r.ending}
+		s, err = from.Load(ctx, held.ForFullLoad(), r)
+	}
+	if err != nil {
+		r.copy.Drop()
+		return s, err
+	}
+	return s, r.commit(s, from)
+}
+
+// Begin implements [rulesource.Receiver].
+func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
+	r.s = s
+	r.w.expiry.measured(s.Ahead, s.Doubt)
+	r.now = r.w.expiry.now()
+	if s.Strayed || !s.Version.Follows(r.w.held) || r.w.differs(s) {
+		return &refusedVersion{s.Version, errOlder}
+	}
+	r.onDemand = r.w.demand != nil
+	if s.Document != nil {
+		file, err := Decode(s.Name, s.Document)
+		if err != nil {
+			return &refusedVersion{s.Version, err}
+		}
+		_, can := r.w.f.Source.(rulesource.OverrideFinder)
+		r.file, r.onDemand = file, file.Settings.OnDemand && can
+	}
+	if r.onDemand != (r.w.demand != nil) && !whole {
+		return errAnew
+	}
+	if whole {
+		r.set = r.w.source.Policy().ReplaceOverrides()
+	}
+	if r.w.from == r.w.f.Source {
+		r.copy = r.w.copy.Begin(s, whole, r.w.held)
+	}
+	if _, can := r.w.from.(rulesource.OverrideFinder); r.onDemand && whole && can {
+		return rulesource.ErrPlansOnly
+	}
+	return nil
+}
+
+// differs reports whether the source has other rules under the number of those that
+// are held: a revision is never changed, so it has gone back and on another way.
+func (w *Follower) differs(s *rulesource.Snapshot) bool {
+	v, held := s.Version, w.held
+	return v.Identity == held.Identity && v.Epoch == held.Epoch && v.Revision == held.Revision && held.Revision > 0 && s.Hash != w.hash
+}
+
+// Override implements [rulesource.Receiver]. One that cannot be read is left
+// out, with an alarm: it must not keep back all others.
+func (r *receiving) Override(o *rulesource.Override) error {
+	if r.onDemand {
+		if r.set == nil { // what a copy has from before is not wanted
+			r.requested = append(r.requested, *o)
+		}
+		return nil
+	}
+	own, err := r.parse(o)
+	if !o.Expires.IsZero() && !o.Expires.After(r.now) {
+		own = policy.Override{} // it has ended meanwhile
+	}
+	if err == nil && r.set != nil {
+		err = r.set.Set(o.Rule, o.Key, own)
+	}
+	at := [2]string{o.Rule, o.Key}
+	if err != nil {
+		r.bad.add(at, err)
+		return nil
+	}
+	if r.set == nil {
+		r.changes = append(r.changes, change{o.Rule, o.Key, own})
+	}
+	r.bad.remove(at)
+	if r.set == nil || !o.Expires.IsZero() || r.ending[at] {
+		r.ends = append(r.ends, ending{rule: o.Rule, key: o.Key, at: o.Expires})
+		r.ending[at] = true
+	}
+	r.copy.Override(o)
+	return nil
+}
+
+// Plan implements [rulesource.Receiver].
+func (r *receiving) Plan(p *rulesource.Plan) error {
+	if r.set == nil {
+		r.plans = append(r.plans, *p)
+	} else if err := r.set.SetPlan(p.Attribute, p.Value, p.Plan); err != nil {
+		r.bad.add([2]string{planOf(p), ""}, err)
+	}
+	r.copy.Plan(p)
+	return nil
+}
+
+// planOf stands for a rule in what is left out: the plan of an attribute.
+func planOf(p *rulesource.Plan) string { return "plan of " + p.Attribute }
+
+// parse reads what an override does. Customers share few texts.
+func (r *receiving) parse(o *rulesource.Override) (policy.Override, error) {
+	if o.Removed || o.Unlimited || o.Block {
+		return parseOverride(o)
+	}
+	text := strings.Join(o.Limits, "\n")
+	if own, ok := r.parsed[text]; ok {
+		return own, nil
+	}
+	own, err := parseOverride(o)
+	if err == nil {
+		r.parsed[text] = own
+	}
+	return own, err
+}
+
+// commit puts what was received in force, and then keeps the copy of it.
+func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error {
+	w := r.w
+	src := w.source
+	if r.file != nil && s.Hash != w.hash {
+		src.mu.Lock()
+		err := src.take(r.file)
+		src.mu.Unlock()
+		if err != nil {
+			r.copy.Drop()
+			return &refusedVersion{s.Version, err}
+		}
+	}
+	w.expiry.change(r.set != nil, r.ends, r.apply)
+	w.askFor(r)
+	src.mu.Lock()
+	was := w.problem
+	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), w.left.String()
+	w.problem = cmp.Or(w.problem, w.lost)
+	if from != w.f.Source {
+		w.problem = "started from the last copy"
+	}
+	now := w.problem
+	src.mu.Unlock()
+	src.empty.Store(false)
+	w.from = w.f.Source
+	if now != "" && now != was {
+		w.f.Log.Error("rules: not all is as the source has it", "source", w.f.Name, "revision", s.Version.Revision, "change", s.Version.Change, "err", now)
+	}
+	w.kept(r.copy)
+	return nil
+}
+
+// kept keeps the copy of what is in force, and says so if that cannot be.
+func (w *Follower) kept(copy *rulescopy.Writing) {
+	if copy == nil {
+		return
+	}
+	lost := ""
+	if err := copy.Keep(); err != nil {
+		lost = err.Error() + ": this node cannot start with these rules while the source is gone"
+		w.f.Log.Error("rules: no copy is kept", "err", lost)
+	}
+	w.source.mu.Lock()
+	defer w.source.mu.Unlock()
+	if w.problem == w.lost {
+		w.problem = lost
+	}
+	w.lost = lost
+}
+
+// apply puts the overrides in force.
+func (r *receiving) apply() {
+	left := &r.w.left
+	if r.set != nil {
+		*left = leftOut{}
+		if err := r.set.Commit(); err != nil {
+			left.add([2]string{}, err)
+		}
+		if again := r.w.source.overridesReplaced.Load(); again != nil {
+			(*again)()
+		}
+	}
+	p := r.w.source.Policy()
+	for _, c := range r.changes {
+		left.remove([2]string{c.rule, c.key})
+		if err := p.SetOverride(c.rule, c.key, c.o); err != nil {
+			left.add([2]string{c.rule, c.key}, err)
+		}
+	}
+	for i := range r.plans {
+		one := &r.plans[i]
+		if err := p.SetPlan(one.Attribute, one.Value, one.Plan); err != nil {
+			left.add([2]string{planOf(one), ""}, err)
+		}
+	}
+	for at, err := range r.bad.why {
+		left.add(at, err)
+	}
+	left.more += r.bad.more
+}

@@ -1,0 +1,188 @@
+package rulesredis
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules/rulescopy"
+)
+
+const (
+	// poll is the longest time between two looks at the head; each is shortened by
+	// up to a fifth at random.
+	poll = 5 * time.Second
+	// pageBlocks is how many blocks are read at once.
+	pageBlocks = 64
+)
+
+// A position is what was read, and where that ends in the list.
+type position struct {
+	version rulesource.Version
+	list    string
+	blocks  int64
+	chain   string
+}
+
+var errReplaced = errors.New("it was replaced while it was read")
+
+// Load implements [rulesource.Source].
+func (s *Server) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	h, text, err := s.newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	snapshot := &rulesource.Snapshot{Version: h.Version, Name: h.Name, Hash: h.Hash}
+	if text == "" {
+		return snapshot, rulesource.ErrEmpty
+	}
+	if snapshot.Ahead, snapshot.Doubt, err = s.Clock(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	from := s.read
+	s.mu.Unlock()
+	same := held.Identity == h.Version.Identity && held.Epoch == h.Version.Epoch // of other histories, Begin takes none
+	if !same || held.Revision != h.Version.Revision {
+		if snapshot.Document, err = s.document(ctx, h.Hash); err != nil {
+			return nil, err
+		}
+	}
+	whole := from.version != held || from.list != h.List || from.blocks > h.Blocks
+	if whole {
+		from = position{}
+	}
+	if err := to.Begin(snapshot, whole); err != nil {
+		return nil, err
+	}
+	from.version, from.list = h.Version, h.List
+	err = s.hand(ctx, &h, &from, to)
+	if err == nil && h.Chain != "" && from.chain != h.Chain {
+		err = s.failed(errReplaced)
+	}
+	if errors.Is(err, errReplaced) {
+		from = position{} // the next Load reads all
+	} else if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.read = from
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return snapshot, nil
+}
+
+// replaced reports whether another list is there for the version that was read, as
+// when the database behind was restored and changed again.
+func (s *Server) replaced(h *head) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read.version == h.Version && s.read.list != h.List
+}
+
+// document reads a document by its hash.
+func (s *Server) document(ctx context.Context, hash string) ([]byte, error) {
+	client, err := s.connected()
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	document, err := client.Do(ctx, client.B().Get().Key(s.key("doc:"+hash)).Build()).AsBytes()
+	if rueidis.IsRedisNil(err) {
+		err = errReplaced
+	}
+	if err != nil {
+		return nil, s.failed(err)
+	}
+	if sum := sha256.Sum256(document); hex.EncodeToString(sum[:]) != hash {
+		return nil, s.failed(errors.New("the document is not the one that was published"))
+	}
+	return document, nil
+}
+
+// hand gives a receiver the blocks of a head from a position on, which it moves.
+func (s *Server) hand(ctx context.Context, h *head, from *position, to rulesource.Receiver) error {
+	client, err := s.connected()
+	if err != nil {
+		return err
+	}
+	for from.blocks < h.Blocks {
+		end := min(from.blocks+pageBlocks, h.Blocks)
+		look, stop := context.WithTimeout(ctx, callTimeout)
+		blocks, err := client.Do(look, client.B().Lrange().Key(s.key("list:"+h.List)).Start(from.blocks).Stop(end-1).Build()).AsStrSlice()
+		stop()
+		if err == nil && int64(len(blocks)) != end-from.blocks {
+			err = errReplaced
+		}
+		if err != nil {
+			return s.failed(err)
+		}
+		for _, block := range blocks {
+			if err := handBlock(block, to); err != nil {
+				return err
+			}
+			from.chain = link(from.chain, block)
+		}
+		from.blocks = end
+	}
+	return nil
+}
+
+// handBlock gives a receiver what a block holds.
+func handBlock(block string, to rulesource.Receiver) error {
+	data, err := unpack(block)
+	if err != nil {
+		return err
+	}
+	r := rulescopy.NewReader(bytes.NewReader(data))
+	for {
+		f, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = f.DeliverTo(to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Wait implements [rulesource.Source]: it looks at the head at once, whenever the
+// worker says that something has changed, and every 5 s at the latest.
+func (s *Server) Wait(ctx context.Context, held rulesource.Version) error {
+	for {
+		bell, err := s.bell.listen(s)
+		if err != nil {
+			return err
+		}
+		h, _, err := s.newest(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return err
+		case h.Version != held || s.replaced(&h):
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-bell:
+		case <-time.After(poll - rand.N(poll/5)):
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package rulesredis
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the script
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules/rulescopy"
+)
+
+const (
+	// blockBytes is about how much a block holds before it is packed.
+	blockBytes = 256 << 10
+	// mostAdded is how much may be added to a list beyond its first size before it
+	// is written anew, and how much one change may add.
+	mostAdded = 16 << 20
+	// unpublished is how long what is written lasts until it is published, linger
+	// how long what was replaced may still be read, in seconds.
+	unpublished, linger = 3600, 120
+)
+
+//go:embed publish.lua
+var publishText string
+
+var publishScript = rueidis.NewLuaScript(publishText)
+
+// ErrSucceeded is for a worker that publishes behind another one.
+var ErrSucceeded = errors.New("another worker has published meanwhile")
+
+// errMuch is for changes that are too many to be added.
+var errMuch = errors.New("too many changes at once: everything is published anew")
+
+// Newest returns the version that is published, the zero Version for none.
+func (s *Server) Newest(ctx context.Context) (rulesource.Version, error) {
+	h, _, err := s.newest(ctx)
+	return h.Version, err
+}
+
+// A Publishing is a version on its way into the server. It implements
+// [rulesource.Receiver]; then Publish makes it the newest.
+type Publishing struct {
+	s      *Server
+	ctx    context.Context
+	was    head
+	text   string // of was
+	now    head
+	held   rulesource.Version
+	whole  bool
+	begun  bool
+	frames []byte   // of the block that is being made
+	blocks []string // changes, to be added
+}
+
+// NewPublishing begins a version, behind what is published now.
+func (s *Server) NewPublishing(ctx context.Context) (*Publishing, error) {
+	h, text, err := s.newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Publishing{s: s, ctx: ctx, was: h, text: text, held: h.Version}
+	if h.Bytes > 2*h.Whole+mostAdded {
+		p.ForceFull() // so much was added
+	}
+	return p, nil
+}
+
+// Newest returns the version that this one is to follow.
+func (p *Publishing) Newest() rulesource.Version { return p.was.Version }
+
+// Held returns the version since which changes are to be handed over.
+func (p *Publishing) Held() rulesource.Version { return p.held }
+
+// ForceFull makes it publish everything, not only changes.
+func (p *Publishing) ForceFull() { p.held = p.held.ForFullLoad() }
+
+// Begin implements [rulesource.Receiver].
+func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {
+	p.now = head{Version: s.Version, Name: s.Name, Hash: s.Hash}
+	p.whole, p.begun = whole, true
+	if whole {
+		p.now.List = rand.Text()
+	} else {
+		p.now.List, p.now.Blocks, p.now.Bytes, p.now.Whole, p.now.Chain = p.was.List, p.was.Blocks, p.was.Bytes, p.was.Whole, p.was.Chain
+	}
+	if s.Document == nil {
+		return nil
+	}
+	client, err := p.s.connected()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(p.ctx, callTimeout)
+	defer stop()
+	// One that is there stays as it is: it may be the one in force.
+	err = client.Do(ctx, client.B().Set().Key(p.s.key("doc:"+s.Hash)).Value(string(s.Document)).Nx().ExSeconds(unpublished).Build()).Error()
+	if rueidis.IsRedisNil(err) {
+		err = nil
+	}
+	return p.s.failed(err)
+}
+
+// Override implements [rulesource.Receiver].
+func (p *Publishing) Override(o *rulesource.Override) error {
+	return p.put(&rulescopy.Frame{Override: o})
+}
+
+// Plan implements [rulesource.Receiver].
+func (p *Publishing) Plan(o *rulesource.Plan) error { return p.put(&rulescopy.Frame{Plan: o}) }
+
+func (p *Publishing) put(f *rulescopy.Frame) (err error) {
+	if p.frames, err = f.Append(p.frames); err == nil && len(p.frames) >= blockBytes {
+		err = p.flush()
+	}
+	return err
+}
+
+// flush ends a block. Blocks of a whole version go to the server at once.
+func (p *Publishing) flush() error {
+	if len(p.frames) == 0 {
+		return nil
+	}
+	block := pack(p.frames)
+	p.frames = p.frames[:0]
+	if p.now.Chain != "" || p.now.Blocks == 0 {
+		p.now.Chain = link(p.now.Chain, block)
+	}
+	p.now.Blocks++
+	p.now.Bytes += int64(len(block))
+	if !p.whole {
+		if p.blocks = append(p.blocks, block); p.now.Bytes-p.was.Bytes > mostAdded {
+			return errMuch
+		}
+		return nil
+	}
+	p.now.Whole = p.now.Bytes
+	client, err := p.s.connected()
+	if err != nil {
+		return err
+	}
+	list := p.s.key("list:" + p.now.List)
+	ctx, stop := context.WithTimeout(p.ctx, callTimeout)
+	defer stop()
+	for _, r := range client.DoMulti(ctx,
+		client.B().Rpush().Key(list).Element(block).Build(),
+		client.B().Expire().Key(list).Seconds(unpublished).Build()) {
+		if r.Error() != nil {
+			return p.s.failed(r.Error())
+		}
+	}
+	return nil
+}
+
+// Publish makes the version the newest, unless another one is there than the one
+// that it began behind: the error is [ErrSucceeded] then.
+func (p *Publishing) Publish() error {
+	if !p.begun {
+		return errors.New("nothing was handed over")
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	client, err := p.s.connected()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(p.now)
+	if err != nil {
+		return err
+	}
+	old := p.was
+	if p.text == "" {
+		old.List, old.Hash = p.now.List, p.now.Hash
+	}
+	key := p.s.key
+	keys := []string{key("head"), key("list:" + p.now.List), key("doc:" + p.now.Hash), key("list:" + old.List), key("doc:" + old.Hash)}
+	args := append([]string{p.text, string(text), fmt.Sprint(p.now.Blocks - int64(len(p.blocks))), fmt.Sprint(linger), p.s.channel()}, p.blocks...)
+	ctx, stop := context.WithTimeout(p.ctx, callTimeout)
+	defer stop()
+	answer, err := publishScript.Exec(ctx, client, keys, args).ToString()
+	switch {
+	case err != nil:
+		return p.s.failed(err)
+	case answer == "succeeded":
+		return p.s.failed(ErrSucceeded)
+	case answer != "published":
+		return p.s.failed(errors.New(answer))
+	}
+	return nil
+}
+
+// TooMuch reports whether an error is for changes that are too many to be added:
+// everything is to be published anew.
+func TooMuch(err error) bool { return errors.Is(err, errMuch) }
+
+// Drop throws away what was not published: it ends by itself.
+func (p *Publishing) Drop() {}

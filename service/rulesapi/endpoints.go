@@ -1,0 +1,406 @@
+package rulesapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/rulesapi/linediff"
+)
+
+const (
+	pageSize = 100
+	maxPage  = 1000
+)
+
+// number reads a parameter of the query, at least 0.
+func (c *call) number(name string, otherwise int64) (int64, error) {
+	text := c.query.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, &InputError{name, errors.New("want a whole number, at least 0")}
+	}
+	return n, nil
+}
+
+// page reads how many are asked for.
+func (c *call) page() (int, error) {
+	n, err := c.number("n", pageSize)
+	if err == nil && (n < 1 || n > maxPage) {
+		err = &InputError{"n", fmt.Errorf("from 1 to %d", maxPage)}
+	}
+	return int(n), err
+}
+
+// parent reads If-Match: the revision that the caller changed.
+func (c *call) parent() (int64, error) {
+	lines := c.r.Header["If-Match"]
+	if len(lines) != 1 {
+		return 0, &requestError{http.StatusPreconditionRequired, `say with If-Match which revision you changed, such as "3"; "0" before the first, * for any`}
+	}
+	if lines[0] == "*" {
+		return rulesdb.AnyVersion, nil
+	}
+	text, err := strconv.Unquote(lines[0])
+	if err != nil {
+		text = lines[0]
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, &requestError{http.StatusBadRequest, `If-Match: want the number of a revision, such as "3"`}
+	}
+	return n, nil
+}
+
+func (c *call) revision(status int, r rulesdb.Revision) (int, any, error) {
+	c.w.Header().Set("ETag", fmt.Sprintf("%q", strconv.FormatInt(r.Number, 10)))
+	return status, RevisionOf(r), nil
+}
+
+func (h *Handler) rules(c *call) (int, any, error) {
+	n, err := c.number("version", 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	r, err := h.editor.Revision(c.ctx, n)
+	if err == nil {
+		err = h.mayRead(c, r)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.revision(http.StatusOK, r)
+}
+
+// A posted is a document that a client sends.
+type posted struct {
+	Name     string `json:"name"`
+	Document string `json:"document"`
+	Comment  string `json:"comment"`
+}
+
+func (p *posted) name() string {
+	if p.Name == "" {
+		return "stint.yaml"
+	}
+	return p.Name
+}
+
+func (h *Handler) publish(c *call) (int, any, error) {
+	parent, err := c.parent()
+	if err != nil {
+		return 0, nil, err
+	}
+	var p posted
+	if err := c.body(maxRules, &p); err != nil {
+		return 0, nil, err
+	}
+	r, err := h.editor.Publish(c.ctx, parent, rulesdb.Revision{Author: c.author, Comment: p.Comment, Name: p.name(), Document: []byte(p.Document)})
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Document = nil
+	return c.revision(http.StatusCreated, r)
+}
+
+func (h *Handler) validate(c *call) (int, any, error) {
+	var p posted
+	if err := c.body(maxRules, &p); err != nil {
+		return 0, nil, err
+	}
+	f, err := h.editor.Check(p.name(), []byte(p.Document))
+	return http.StatusOK, rules.ReportOf(f, err), nil
+}
+
+func (h *Handler) diff(c *call) (int, any, error) {
+	var p struct {
+		posted
+		Version int64 `json:"version"` // to compare with; 0 is the one in force
+	}
+	if err := c.body(maxRules, &p); err != nil {
+		return 0, nil, err
+	}
+	held, err := InForce(c.ctx, h.editor)
+	if err == nil && p.Version > 0 {
+		held, err = h.editor.Revision(c.ctx, p.Version)
+	}
+	if err == nil {
+		err = h.mayRead(c, held)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, struct {
+		Version int64  `json:"version"`
+		Diff    string `json:"diff"`
+	}{held.Number, linediff.Unified(fmt.Sprintf("revision %d", held.Number), p.name(), string(held.Document), p.Document)}, nil
+}
+
+func (h *Handler) history(c *call) (int, any, error) {
+	before, err := c.number("before", 0)
+	n, pageErr := c.page()
+	if err := errors.Join(err, pageErr); err != nil {
+		return 0, nil, err
+	}
+	all, err := h.editor.Revisions(c.ctx, before, n)
+	return http.StatusOK, struct {
+		Revisions []Revision `json:"revisions"`
+	}{List(all, RevisionOf)}, err
+}
+
+func (h *Handler) rollback(c *call) (int, any, error) {
+	parent, err := c.parent()
+	if err != nil {
+		return 0, nil, err
+	}
+	var to struct {
+		Version int64  `json:"version"`
+		Comment string `json:"comment"`
+	}
+	if err := c.body(maxBody, &to); err != nil {
+		return 0, nil, err
+	}
+	if to.Version < 1 {
+		return 0, nil, &InputError{"version", errors.New("want the number of the revision to go back to")}
+	}
+	r, err := h.editor.Rollback(c.ctx, parent, to.Version, c.author, to.Comment)
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.revision(http.StatusCreated, r)
+}
+
+// done is the answer of what has nothing else to say.
+type done struct {
+	Done bool `json:"done"`
+}
+
+func (h *Handler) accept(c *call) (int, any, error) {
+	var why struct {
+		Reason string `json:"reason"`
+	}
+	if err := c.body(maxBody, &why); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, done{true}, h.editor.Accept(c.ctx, c.author, why.Reason)
+}
+
+func (h *Handler) overrides(c *call) (int, any, error) {
+	n, err := c.page()
+	if err != nil {
+		return 0, nil, err
+	}
+	p := rulesdb.Page{Rule: c.query.Get("rule"), Prefix: c.query.Get("prefix"), N: n}
+	if after := c.query.Get("after"); after != "" {
+		last, err := AfterPage(c.ctx, after)
+		if err != nil {
+			return 0, nil, err
+		}
+		p.AfterRule, p.AfterKey = last.Rule, last.Key
+	}
+	all, err := h.editor.Overrides(c.ctx, p)
+	answer := struct {
+		Overrides []*Override `json:"overrides"`
+		Next      string      `json:"next,omitzero"`
+	}{Overrides: List(all, OverrideOf)}
+	if len(all) == n {
+		answer.Next = NextPage(c.ctx, all[n-1])
+	}
+	if hashed(c.ctx) {
+		for _, o := range answer.Overrides {
+			h.hide(o)
+		}
+	}
+	return http.StatusOK, answer, err
+}
+
+// customer returns the rule and the key that the query names. A key that is held
+// may be of a rule that is gone.
+func (h *Handler) customer(c *call, held bool) (rule, key string, err error) {
+	rule = c.query.Get("rule")
+	if rule == "" {
+		return "", "", &InputError{"rule", errors.New("missing")}
+	}
+	if len(c.query["key"]) > 1 || len(c.query["rule"]) > 1 {
+		return "", "", &InputError{"key", errors.New("one rule and one key")}
+	}
+	who := Customer{Key: c.query.Get("key"), Attributes: c.query["attribute"]}
+	if held {
+		key, err = h.editor.HeldKey(c.ctx, rule, who)
+	} else {
+		key, err = h.editor.Key(c.ctx, rule, who)
+	}
+	return rule, key, err
+}
+
+func (h *Handler) override(c *call) (int, any, error) {
+	rule, key, err := h.customer(c, true)
+	if err != nil {
+		return 0, nil, err
+	}
+	o, err := h.editor.Override(c.ctx, rule, key)
+	return http.StatusOK, OverrideOf(o), err
+}
+
+// An overrideRequest is the override of a customer that a client sends.
+type overrideRequest struct {
+	Limits    []string `json:"limits"`
+	Unlimited bool     `json:"unlimited"`
+	Block     bool     `json:"block"`
+	For       string   `json:"for"`
+	Reason    string   `json:"reason"`
+}
+
+// A changed is what an override is and was; null for none.
+type changed struct {
+	Now *Override `json:"now"`
+	Was *Override `json:"was"`
+}
+
+func (h *Handler) set(c *call, a overrideRequest, removed bool) (int, any, error) {
+	lasts, err := ParseLasts(a.For)
+	if err != nil {
+		return 0, nil, &InputError{"for", err}
+	}
+	rule, key, err := h.customer(c, removed)
+	if err != nil {
+		return 0, nil, err
+	}
+	was, now, err := h.editor.SetOverride(c.ctx, rulesource.Override{Rule: rule, Key: key, Limits: a.Limits, Unlimited: a.Unlimited,
+		Block: a.Block, Removed: removed, Reason: a.Reason, Author: c.author}, lasts)
+	return h.changed(c, was, now, err)
+}
+
+// changed answers a change of an override, and writes a line on it.
+func (h *Handler) changed(c *call, was, now rulesource.Override, err error) (int, any, error) {
+	if err != nil {
+		return 0, nil, err
+	}
+	h.logOverride(c, now)
+	return http.StatusOK, changed{OverrideOf(now), OverrideOf(was)}, nil
+}
+
+// logOverride writes a line on an override that was set or removed, without its key.
+func (h *Handler) logOverride(c *call, o rulesource.Override) {
+	act := "override set"
+	switch {
+	case o.Removed:
+		act = "override remove"
+	case o.Block:
+		act = "block"
+	}
+	attrs := []any{"act", act, "author", c.author, "rule", o.Rule}
+	if h.keyHash != nil {
+		attrs = append(attrs, "key_hash", h.keyHash(o.Rule, o.Key))
+	}
+	h.log.Info("operator", attrs...)
+}
+
+func (h *Handler) putOverride(c *call) (int, any, error) {
+	var a overrideRequest
+	if err := c.body(maxBody, &a); err != nil {
+		return 0, nil, err
+	}
+	return h.set(c, a, false)
+}
+
+func (h *Handler) deleteOverride(c *call) (int, any, error) {
+	return h.set(c, overrideRequest{Reason: c.query.Get("reason")}, true)
+}
+
+func (h *Handler) block(c *call) (int, any, error) {
+	var b struct {
+		For    string `json:"for"`
+		Reason string `json:"reason"`
+	}
+	if err := c.body(maxBody, &b); err != nil {
+		return 0, nil, err
+	}
+	return h.set(c, overrideRequest{Block: true, For: b.For, Reason: b.Reason}, false)
+}
+
+func (h *Handler) unblock(c *call) (int, any, error) {
+	rule, key, err := h.customer(c, true)
+	if err != nil {
+		return 0, nil, err
+	}
+	was, now, err := h.editor.Unblock(c.ctx, rulesource.Override{Rule: rule, Key: key, Reason: c.query.Get("reason"), Author: c.author})
+	return h.changed(c, was, now, err)
+}
+
+func (h *Handler) nodes(c *call) (int, any, error) {
+	within := 10 * time.Minute
+	if text := c.query.Get("within"); text != "" {
+		var err error
+		if within, err = time.ParseDuration(text); err != nil || within < 0 {
+			return 0, nil, &InputError{"within", errors.New("want a time such as 10m; 0s is all")}
+		}
+	}
+	all, err := h.editor.Nodes(c.ctx, within)
+	return http.StatusOK, struct {
+		Nodes []Node `json:"nodes"`
+	}{List(all, NodeOf)}, err
+}
+
+func (h *Handler) audit(c *call) (int, any, error) {
+	before, err := c.number("before", 0)
+	n, pageErr := c.page()
+	if err := errors.Join(err, pageErr); err != nil {
+		return 0, nil, err
+	}
+	all, err := h.editor.Audit(c.ctx, before, n)
+	acts := List(all, AuditEntryOf)
+	if hashed(c.ctx) {
+		for i := range acts {
+			h.hideSubject(&acts[i])
+		}
+	}
+	return http.StatusOK, struct {
+		Acts []AuditEntry `json:"acts"`
+	}{acts}, err
+}
+
+func (h *Handler) tokens(c *call) (int, any, error) {
+	all, err := h.editor.Tokens(c.ctx)
+	return http.StatusOK, struct {
+		Tokens []Token `json:"tokens"`
+	}{List(all, TokenOf)}, err
+}
+
+func (h *Handler) makeToken(c *call) (int, any, error) {
+	var t struct {
+		Name string `json:"name"`
+		Role string `json:"role"`
+		For  string `json:"for"`
+	}
+	if err := c.body(maxBody, &t); err != nil {
+		return 0, nil, err
+	}
+	lasts, err := ParseLasts(t.For)
+	switch {
+	case err != nil:
+		return 0, nil, &InputError{"for", err}
+	case t.Name == "":
+		return 0, nil, &InputError{"name", errors.New("missing: whose token is it?")}
+	case !slices.Contains([]string{"viewer", "operator", "admin"}, t.Role):
+		return 0, nil, &InputError{"role", errors.New("want viewer, operator or admin")}
+	}
+	text, err := h.editor.NewToken(c.ctx, c.author, t.Name, rulesdb.Role(t.Role), lasts)
+	return http.StatusCreated, struct {
+		Token string `json:"token"`
+	}{text}, err
+}
+
+func (h *Handler) revokeToken(c *call) (int, any, error) {
+	return http.StatusOK, done{true}, h.editor.RevokeToken(c.ctx, c.author, c.query.Get("name"))
+}

@@ -1,0 +1,397 @@
+package rulesapi
+
+import (
+	"context"
+	_ "embed" // the description of the API
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint/policy/rulesfile"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/server"
+)
+
+const (
+	// maxRules bounds a body that holds rules: those of 32 MiB, as text in JSON.
+	maxRules = 64 << 20
+	// maxBody bounds all other bodies.
+	maxBody = 64 << 10
+	// tokensFor is how long tokens are cached before the database is read again:
+	// a revoked token is accepted for no longer.
+	tokensFor = time.Second
+	// unknownFor is how long tokens are cached for requests whose token is not
+	// among them: they wait that long at most, and may have just been given it.
+	unknownFor = 50 * time.Millisecond
+	// tokensWithin is how long the database may take to return them: requests with
+	// tokens wait meanwhile. After a failure it is not read again for as long as
+	// tokens are cached.
+	tokensWithin = 3 * time.Second
+	// actWithin is how long the backend may take for one request: longest is to write
+	// a document, after one was read.
+	actWithin = 75 * time.Second
+	// mostCalls is how many requests that may be done are served at once: each waits
+	// for the backend as long as it may take.
+	mostCalls = 1024
+	// answerWithin is how long a client may take to read the answer.
+	answerWithin = 10 * time.Second
+	// OpenAPI is the path of the description of the API.
+	OpenAPI = "/v1/openapi.json"
+)
+
+//go:embed openapi.json
+var openAPI []byte
+
+// An endpoint is one thing that the API does.
+type endpoint struct {
+	method, path string
+	role         rulesdb.Role // the least that may
+	serve        func(h *Handler, c *call) (status int, answer any, err error)
+	document     bool // it reads rules, which takes memory
+}
+
+var endpoints = []endpoint{
+	{"GET", "/v1/rules", rulesdb.Viewer, (*Handler).rules, false},
+	{"POST", "/v1/rules", rulesdb.Admin, (*Handler).publish, true},
+	{"POST", "/v1/rules/validate", rulesdb.Viewer, (*Handler).validate, true},
+	{"POST", "/v1/rules/diff", rulesdb.Viewer, (*Handler).diff, true},
+	{"GET", "/v1/rules/history", rulesdb.Viewer, (*Handler).history, false},
+	{"POST", "/v1/rules/rollback", rulesdb.Admin, (*Handler).rollback, false},
+	{"POST", "/v1/rules/accept", rulesdb.Admin, (*Handler).accept, false},
+	{"GET", "/v1/overrides", rulesdb.Operator, (*Handler).overrides, false},
+	{"GET", "/v1/override", rulesdb.Operator, (*Handler).override, false},
+	{"PUT", "/v1/override", rulesdb.Operator, (*Handler).putOverride, false},
+	{"DELETE", "/v1/override", rulesdb.Operator, (*Handler).deleteOverride, false},
+	{"PUT", "/v1/block", rulesdb.Operator, (*Handler).block, false},
+	{"DELETE", "/v1/block", rulesdb.Operator, (*Handler).unblock, false},
+	{"GET", "/v1/plans", rulesdb.Operator, (*Handler).plans, false},
+	{"GET", "/v1/plan", rulesdb.Operator, (*Handler).plan, false},
+	{"PUT", "/v1/plan", rulesdb.Operator, (*Handler).putPlan, false},
+	{"DELETE", "/v1/plan", rulesdb.Operator, (*Handler).deletePlan, false},
+	{"GET", "/v1/nodes", rulesdb.Viewer, (*Handler).nodes, false},
+	{"GET", "/v1/audit", rulesdb.Operator, (*Handler).audit, false},
+	{"GET", "/v1/tokens", rulesdb.Admin, (*Handler).tokens, false},
+	{"POST", "/v1/tokens", rulesdb.Admin, (*Handler).makeToken, false},
+	{"DELETE", "/v1/token", rulesdb.Admin, (*Handler).revokeToken, false},
+}
+
+// A Route is one thing more that the API of a server does.
+type Route struct {
+	Method, Path string
+	Role         rulesdb.Role // the least that may
+	Serve        func(*Request) (status int, answer any, err error)
+}
+
+// A Request is an authorised request for a [Route].
+type Request struct {
+	Context context.Context
+	Query   url.Values
+	// Author is the person or token that made the request, for the audit.
+	Author string
+	Role   rulesdb.Role
+
+	call *call
+}
+
+// Clear reports whether keys are shown in clear: to operators, unless the request
+// is [Hashed].
+func (r *Request) Clear() bool { return r.Role != rulesdb.Viewer && !hashed(r.Context) }
+
+// Body reads the body, JSON without fields that are not known.
+func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
+
+// body reads the body, JSON of at most so many bytes.
+func (c *call) body(most int64, into any) error {
+	status, detail := server.ReadJSON(c.w, c.r, most, into)
+	if status == 0 {
+		return nil
+	}
+	for _, name := range inQuery[c.r.URL.Path] {
+		if strings.Contains(detail, fmt.Sprintf("unknown field %q", name)) {
+			detail += fmt.Sprintf(": who is meant goes into the query, as in %s %s?%s=…", c.r.Method, c.r.URL.Path, strings.Join(inQuery[c.r.URL.Path], "=…&"))
+		}
+	}
+	return &requestError{status, detail}
+}
+
+// inQuery are the parameters that say whom a request with a body is about.
+var inQuery = map[string][]string{
+	"/v1/override": {"rule", "key"}, "/v1/block": {"rule", "key"},
+	"/v1/reset": {"rule", "key"}, "/v1/refund": {"rule", "key"},
+}
+
+// HandlerOptions are what a Handler may have beside its editor. The zero value has
+// nothing.
+type HandlerOptions struct {
+	// Log receives failures, few lines of one cause, and overrides that are set,
+	// without keys. The default discards them.
+	Log *slog.Logger
+	// Guest returns the author and the role of a request without a token of the
+	// editor; role "" may do nothing. The default returns "" for all.
+	Guest func(r *http.Request) (author string, role rulesdb.Role)
+	// Routes are what the API does beside what the editor does.
+	Routes []Route
+	// KeyHash returns a key as logs have it, for requests that are [Hashed]. It
+	// must be given where there are any.
+	KeyHash func(rule, key string) string
+}
+
+// A Handler is the HTTP API of an editor. Callers show a token of the backend, which
+// says what they may do and as whom. It may be used from many goroutines at
+// once.
+type Handler struct {
+	editor    *Editor
+	log       *slog.Logger
+	failures  *slog.Logger // log, with few lines of one cause
+	guest     func(r *http.Request) (string, rulesdb.Role)
+	keyHash   func(rule, key string) string
+	endpoints []endpoint
+	calls     chan struct{} // has a slot for each request that is served
+
+	mu     sync.Mutex
+	held   []rulesdb.Token
+	failed error         // why they could not be read last
+	took   time.Duration // to read them
+	read   time.Time
+}
+
+// NewHandler returns the API of an editor.
+func NewHandler(d *Editor, o HandlerOptions) *Handler {
+	h := &Handler{editor: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints), calls: make(chan struct{}, mostCalls)}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	h.failures = server.SampleLog(h.log)
+	for _, r := range o.Routes {
+		h.endpoints = append(h.endpoints, endpoint{r.Method, r.Path, r.Role, func(_ *Handler, c *call) (int, any, error) {
+			return r.Serve(&Request{c.ctx, c.query, c.author, c.role, c})
+		}, false})
+	}
+	return h
+}
+
+// A call is one request, by the holder of a token or a guest.
+type call struct {
+	ctx    context.Context
+	w      http.ResponseWriter
+	r      *http.Request
+	query  url.Values
+	author string
+	role   rulesdb.Role
+}
+
+// Has reports whether a path is one of the API.
+func (h *Handler) Has(path string) bool {
+	return path == OpenAPI || slices.ContainsFunc(h.endpoints, func(e endpoint) bool { return e.path == path })
+}
+
+// ServeHTTP answers.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == OpenAPI {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			server.WrongMethod(w, "GET, HEAD")
+			return
+		}
+		server.WriteJSON(w, http.StatusOK, json.RawMessage(openAPI))
+		return
+	}
+	var allow []string
+	for i := range h.endpoints {
+		e := &h.endpoints[i]
+		if e.path != r.URL.Path {
+			continue
+		}
+		if e.method == r.Method || e.method == http.MethodGet && r.Method == http.MethodHead {
+			h.serve(w, r, e)
+			return
+		}
+		allow = append(allow, e.method)
+	}
+	if len(allow) == 0 {
+		server.WriteProblem(w, http.StatusNotFound, "", "no such path: "+OpenAPI+" says which there are")
+		return
+	}
+	server.WrongMethod(w, strings.Join(allow, ", "))
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
+	author, role, err := h.Who(r)
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+		return
+	case role == "":
+		server.Unauthorized(w, r, "want a token that is known here, as Authorization: Bearer TOKEN")
+		return
+	case rank(role) < rank(e.role):
+		server.WriteProblem(w, http.StatusForbidden, "", "this is for the role "+string(e.role)+", and yours is "+string(role))
+		return
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		server.WriteProblem(w, http.StatusBadRequest, "", "the query cannot be read")
+		return
+	}
+	select {
+	case h.calls <- struct{}{}:
+		defer func() { <-h.calls }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", fmt.Sprintf("nothing has changed: %d requests of operators are under way, which is as many as there may be", mostCalls))
+		return
+	}
+	if e.document || e.path == "/v1/rules" && role == rulesdb.Viewer {
+		done, ok := server.DocumentTurn(w, r)
+		if !ok {
+			return
+		}
+		defer done()
+	}
+	ctx, stop := context.WithTimeout(r.Context(), actWithin)
+	defer stop()
+	status, answer, err := e.serve(h, &call{ctx, w, r, query, author, role})
+	// The server gives answers less time than an act may take. In a test there is no server.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerWithin))
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	server.WriteJSON(w, status, answer)
+}
+
+// Who returns the author and the role of a request, by its token; role "" may do
+// nothing. The error is that of the database, which is read for tokens that are
+// known nowhere else.
+func (h *Handler) Who(r *http.Request) (author string, role rulesdb.Role, err error) {
+	if h.guest != nil {
+		if author, role = h.guest(r); role != "" {
+			return author, role, nil
+		}
+	}
+	token, err := h.token(r)
+	if token == nil {
+		return "", "", err
+	}
+	return token.Name, token.Role, nil
+}
+
+// rank orders roles by what they may do.
+func rank(r rulesdb.Role) int {
+	return slices.Index([]rulesdb.Role{rulesdb.Viewer, rulesdb.Operator, rulesdb.Admin}, r)
+}
+
+// token returns the token that a request shows, nil if it shows none that is
+// good. One that is not known may have just been made: it is looked for once more,
+// while requests with tokens that are not known share looking.
+func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
+	shown := server.Bearer(r)
+	if shown == "" {
+		return nil, nil
+	}
+	began := time.Now()
+	t, read, err := h.known(r, shown, began.Add(-tokensFor))
+	if t != nil || err != nil || !read.Before(began) {
+		return t, err
+	}
+	select {
+	case <-r.Context().Done():
+		return nil, nil
+	case <-time.After(time.Until(read.Add(h.pause()))):
+	}
+	t, _, err = h.known(r, shown, began)
+	return t, err
+}
+
+// pause returns how long after tokens were read they are read again for one that is
+// not known. A database that takes long to return them is not asked all the time.
+func (h *Handler) pause() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return min(max(unknownFor, 10*h.took), tokensFor)
+}
+
+// known returns the token of a text, nil if there is none that is good, by what was
+// read after a moment, and when that was.
+func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rulesdb.Token, read time.Time, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if !h.read.After(after) {
+		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), tokensWithin)
+		h.held, h.failed = h.editor.Tokens(ctx)
+		stop()
+		h.took = time.Since(now)
+		if h.read = now; h.failed != nil {
+			h.read = time.Now()
+		}
+	}
+	if h.failed != nil {
+		return nil, h.read, h.failed
+	}
+	hash := rulesdb.HashToken(shown) // comparing hashes reveals nothing of the token
+	for i := range h.held {
+		t := &h.held[i]
+		if t.Hash == hash && !t.Ended {
+			return t, h.read, nil
+		}
+	}
+	return nil, h.read, nil
+}
+
+// A requestError is a request that the API cannot take.
+type requestError struct {
+	status int
+	detail string
+}
+
+func (e *requestError) Error() string { return e.detail }
+
+// fail answers an error as a problem.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var request *requestError
+	var input *InputError
+	var faults rulesfile.Errors
+	switch {
+	case errors.As(err, &request):
+		server.WriteProblem(w, request.status, "", request.detail)
+	case errors.As(err, &input):
+		server.WriteProblem(w, http.StatusUnprocessableEntity, input.Field, input.Err.Error())
+	case errors.As(err, &faults):
+		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
+	case errors.Is(err, rulesdb.ErrConflict):
+		server.WriteProblem(w, http.StatusPreconditionFailed, "", h.bare(err))
+	case errors.Is(err, rulesdb.ErrNotFound), errors.Is(err, rulesource.ErrEmpty):
+		server.WriteProblem(w, http.StatusNotFound, "", h.bare(err))
+	case errors.Is(err, rulesdb.ErrInput):
+		server.WriteProblem(w, http.StatusUnprocessableEntity, "", h.bare(err))
+	case errors.Is(err, ErrUnsure):
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusGatewayTimeout, "", ErrUnsure.Error())
+	case errors.Is(err, ErrUnaudited):
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", ErrUnaudited.Error()+": the server's log says why")
+	case errors.Is(err, rulesdb.ErrAmbiguous):
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusGatewayTimeout, "", rulesdb.ErrAmbiguous.Error())
+	case errors.Is(err, ErrUnkept):
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", "nothing has changed: the server's state file cannot be written, and its log says why; --state names another place, --state none keeps acts in memory")
+	default:
+		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
+		server.WriteProblem(w, http.StatusServiceUnavailable, "", "this cannot be done now; the log says why, and the rules that are held go on")
+	}
+}
+
+// bare takes the place of the database out of an error.
+func (h *Handler) bare(err error) string {
+	return strings.TrimPrefix(err.Error(), h.editor.String()+": ")
+}

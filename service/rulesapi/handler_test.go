@@ -1,0 +1,387 @@
+package rulesapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/rulesapi"
+)
+
+const document = "rules:\n  - name: api\n    key: [account]\n    limits: [5/m]\n" +
+	"  - name: plans\n    key: [ip]\n    tiers: {by: jwt.org, default: free, plans: {free: 5/m, pro: 50/m}}\n"
+
+// serve returns a server of the API on a database of its own with one revision,
+// and a token of each role.
+func serve(t *testing.T) (server *httptest.Server, db *rulesdb.DB, tokens map[string]string) {
+	t.Helper()
+	db, err := rulesdb.Open("sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{Node: "n1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	if _, err := db.Publish(t.Context(), 0, rulesdb.Revision{Author: "anna", Name: "stint.yaml", Document: []byte(document)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Report(t.Context(), rulesdb.Node{Since: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	tokens = make(map[string]string)
+	for _, role := range []rulesdb.Role{rulesdb.Viewer, rulesdb.Operator, rulesdb.Admin} {
+		if tokens[string(role)], err = db.NewToken(t.Context(), "anna", "the "+string(role), role, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server = httptest.NewServer(rulesapi.NewHandler(rulesapi.New(db, rules.Decode, nil), rulesapi.HandlerOptions{}))
+	t.Cleanup(server.Close)
+	return server, db, tokens
+}
+
+// ask sends a request and returns the answer as JSON.
+func ask(t *testing.T, server *httptest.Server, token, method, path, match, body string) (status int, answer any) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if match != "" {
+		r.Header.Set("If-Match", match)
+	}
+	resp, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		t.Fatalf("%s %s: %d: %v", method, path, resp.StatusCode, err)
+	}
+	return resp.StatusCode, answer
+}
+
+// requests has one good request for each endpoint, in an order in which they
+// work one after the other.
+var requests = []struct {
+	method, path, query, match, body string
+	least                            string
+}{
+	{"GET", "/v1/rules", "", "", "", "viewer"},
+	{"POST", "/v1/rules", "", "*", `{"document": %q, "comment": "c"}`, "admin"},
+	{"POST", "/v1/rules/validate", "", "", `{"document": "rules: 5"}`, "viewer"},
+	{"POST", "/v1/rules/diff", "", "", `{"document": "x\n"}`, "viewer"},
+	{"GET", "/v1/rules/history", "n=1000&before=99", "", "", "viewer"},
+	{"POST", "/v1/rules/rollback", "", "*", `{"version": 1, "comment": "c"}`, "admin"},
+	{"POST", "/v1/rules/accept", "", "", `{"reason": "r"}`, "admin"},
+	{"PUT", "/v1/override", "rule=api&key=a", "", `{"limits": ["7/m"], "for": "1h", "reason": "r"}`, "operator"},
+	{"GET", "/v1/override", "rule=api&key=a", "", "", "operator"},
+	{"GET", "/v1/overrides", "rule=api&n=1", "", "", "operator"},
+	{"DELETE", "/v1/override", "rule=api&key=a&reason=r", "", "", "operator"},
+	{"PUT", "/v1/block", "rule=api&attribute=account%3Da%0f", "", `{"for": "10m"}`, "operator"},
+	{"DELETE", "/v1/block", "rule=api&key=a%0f", "", "", "operator"},
+	{"PUT", "/v1/plan", "attribute=jwt.org&value=a%0f", "", `{"plan": "pro", "reason": "r"}`, "operator"},
+	{"GET", "/v1/plan", "attribute=jwt.org&value=a%0f", "", "", "operator"},
+	{"GET", "/v1/plans", "attribute=jwt.org&n=1", "", "", "operator"},
+	{"DELETE", "/v1/plan", "attribute=jwt.org&value=a%0f&reason=r", "", "", "operator"},
+	{"GET", "/v1/nodes", "within=1h", "", "", "viewer"},
+	{"GET", "/v1/audit", "n=3", "", "", "operator"},
+	{"GET", "/v1/tokens", "", "", "", "admin"},
+	{"POST", "/v1/tokens", "", "", `{"name": "x", "role": "viewer", "for": "1h"}`, "admin"},
+	{"DELETE", "/v1/token", "name=x", "", "", "admin"},
+}
+
+// TestRoles tries every endpoint as everyone, and holds the answers, refused
+// ones too, to the description that the server gives of itself.
+func TestRoles(t *testing.T) {
+	server, _, tokens := serve(t)
+	_, description := ask(t, server, "", "GET", rulesapi.OpenAPI, "", "")
+	api := openAPI{description.(map[string]any)}
+	roles := []string{"", "unknown", "viewer", "operator", "admin"}
+	tokens["unknown"] = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
+	seen := make(map[string]bool)
+	for _, q := range requests {
+		seen[q.method+" "+q.path] = true
+		if got := api.operation(q.method, q.path)["x-role"]; got != q.least {
+			t.Errorf("%s %s is described as for %v", q.method, q.path, got)
+		}
+		allowed := false
+		for _, role := range roles {
+			allowed = allowed || role == q.least
+			body := q.body
+			if strings.Contains(body, "%q") {
+				body = fmt.Sprintf(body, document+"# "+role+"\n")
+			}
+			status, answer := ask(t, server, tokens[role], q.method, q.path+"?"+q.query, q.match, body)
+			again := q.method == "DELETE" && status == http.StatusNotFound // another author was there before
+			switch want := wanted(role, allowed); {
+			case want == 0 && status/100 != 2 && !again, want != 0 && status != want:
+				t.Errorf("%s %s as %q: %d %v", q.method, q.path, role, status, answer)
+			}
+			if err := api.check(q.method, q.path, status, answer); err != nil {
+				t.Errorf("%s %s as %q: %d: %v", q.method, q.path, role, status, err)
+			}
+		}
+	}
+	for path, item := range api.document["paths"].(map[string]any) {
+		for method, operation := range item.(map[string]any) {
+			if operation.(map[string]any)["x-part"] != nil {
+				continue // another package serves it, and tries it
+			}
+			if !seen[strings.ToUpper(method)+" "+path] {
+				t.Errorf("%s %s is described and was not tried", method, path)
+			}
+		}
+	}
+	if n := rulesapi.Endpoints(); n != len(requests) {
+		t.Errorf("%d endpoints, %d tried", n, len(requests))
+	}
+}
+
+// wanted returns the status of a refusal, 0 if the request is not refused.
+func wanted(role string, allowed bool) int {
+	switch {
+	case role == "" || role == "unknown":
+		return http.StatusUnauthorized
+	case !allowed:
+		return http.StatusForbidden
+	}
+	return 0
+}
+
+// openAPI is the description of an API.
+type openAPI struct{ document map[string]any }
+
+func (a openAPI) operation(method, path string) map[string]any {
+	item, _ := a.document["paths"].(map[string]any)[path].(map[string]any)
+	op, _ := item[strings.ToLower(method)].(map[string]any)
+	return op
+}
+
+// check holds an answer to the schema that the description has for its status.
+func (a openAPI) check(method, path string, status int, answer any) error {
+	responses, _ := a.operation(method, path)["responses"].(map[string]any)
+	response, ok := responses[fmt.Sprint(status)].(map[string]any)
+	kind := "application/json"
+	if !ok {
+		if status/100 == 2 {
+			return fmt.Errorf("a status that is not described")
+		}
+		response, kind = responses["default"].(map[string]any), "application/problem+json"
+	}
+	schema := response["content"].(map[string]any)[kind].(map[string]any)["schema"]
+	return a.valid(schema.(map[string]any), answer, "answer")
+}
+
+// valid holds a value to a schema, as far as this description uses them.
+func (a openAPI) valid(schema map[string]any, value any, at string) error {
+	if ref, ok := schema["$ref"].(string); ok {
+		name := strings.TrimPrefix(ref, "#/components/schemas/")
+		return a.valid(a.document["components"].(map[string]any)["schemas"].(map[string]any)[name].(map[string]any), value, at)
+	}
+	if one, ok := schema["oneOf"].([]any); ok {
+		var err error
+		for _, s := range one {
+			if err = a.valid(s.(map[string]any), value, at); err == nil {
+				return nil
+			}
+		}
+		return err
+	}
+	good := false
+	switch schema["type"] {
+	case "string":
+		_, good = value.(string)
+	case "boolean":
+		_, good = value.(bool)
+	case "null":
+		good = value == nil
+	case "integer":
+		n, ok := value.(float64)
+		good = ok && n == float64(int64(n))
+	case "array":
+		all, ok := value.([]any)
+		good = ok
+		for i, one := range all {
+			if err := a.valid(schema["items"].(map[string]any), one, fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+	case "object":
+		fields, ok := value.(map[string]any)
+		good = ok
+		for _, name := range schema["required"].([]any) {
+			if _, there := fields[name.(string)]; !there {
+				return fmt.Errorf("%s: %s is missing", at, name)
+			}
+		}
+		for name, one := range fields {
+			s, known := schema["properties"].(map[string]any)[name].(map[string]any)
+			if !known {
+				return fmt.Errorf("%s: %s is not described", at, name)
+			}
+			if err := a.valid(s, one, at+"."+name); err != nil {
+				return err
+			}
+		}
+	}
+	if !good {
+		return fmt.Errorf("%s: %v is no %v", at, value, schema["type"])
+	}
+	return nil
+}
+
+// TestRefused has requests that are wrong, and what is said of them.
+func TestRefused(t *testing.T) {
+	server, _, tokens := serve(t)
+	long := url.QueryEscape(strings.Repeat("k", 513))
+	tests := []struct {
+		method, path, match, body string
+		status                    int
+		says                      string
+	}{
+		{"POST", "/v1/rules", "", `{"document": "x"}`, 428, "If-Match"},
+		{"POST", "/v1/rules", `"0"`, `{"document": "rules:\n  - {name: a, key: [ip], limits: [5/m]}\n"}`, 412, "revision 1 is in force, not 0"},
+		{"POST", "/v1/rules", `one`, `{"document": "x"}`, 400, "If-Match"},
+		{"POST", "/v1/rules", `"1"`, `{"document": "rules: 5"}`, 422, "rules"},
+		{"POST", "/v1/rules", `"1"`, `{"documents": "x"}`, 400, "documents"},
+		{"POST", "/v1/rules", `"1"`, `{"document": "x"} {}`, 400, "follows"},
+		{"PUT", "/v1/override?rule=api&key=k", "", `{"unlimited": true, "for": "1h", "for": ""}`, 400, "\"for\" twice"},
+		{"PUT", "/v1/override?rule=api&key=k", "", `{"block": true, "Block": false, "unlimited": true}`, 400, "lower case"},
+		{"POST", "/v1/rules", `"1"`, `{"document": "rules: []", "comment": "a\nb"}`, 422, ""},
+		{"POST", "/v1/rules/rollback", `"1"`, `{"version": 9}`, 404, "revision 9"},
+		{"GET", "/v1/rules?version=-1", "", "", 422, "whole number"},
+		{"GET", "/v1/rules?version=%zz", "", "", 400, "query"},
+		{"GET", "/v1/rules/history?n=1001", "", "", 422, "1000"},
+		{"GET", "/v1/overrides?after=!", "", "", 422, "next"},
+		{"PUT", "/v1/override?rule=nope&key=a", "", `{"limits": ["5/m"]}`, 422, "no rule"},
+		{"PUT", "/v1/override?rule=api", "", `{"limits": ["5/m"]}`, 422, "account"},
+		{"PUT", "/v1/override?rule=api&key=a", "", `{"limits": ["five"]}`, 422, "whole number"},
+		{"PUT", "/v1/override?rule=api&key=a", "", `{"limits": ["5/m"], "block": true}`, 422, "one of these"},
+		{"PUT", "/v1/override?rule=api&key=a", "", `{}`, 422, "one of these"},
+		{"PUT", "/v1/override?rule=api&key=a", "", `{"block": true, "for": "-1s"}`, 422, "90s"},
+		{"PUT", "/v1/override?rule=api&key=a", "", `{"block": true, "reason": "` + strings.Repeat("r", 1001) + `"}`, 422, "1000"},
+		{"PUT", "/v1/override?rule=api&key=a", "", `{"block": true, "reason": "` + strings.Repeat("r", 70000) + `"}`, 413, "large"},
+		{"GET", "/v1/override?rule=api&key=" + long, "", "", 404, "not found"},
+		{"DELETE", "/v1/override?rule=api&key='%20OR%201=1%20--", "", "", 404, "not found"},
+		{"DELETE", "/v1/token?name=nobody", "", "", 404, "nobody"},
+		{"POST", "/v1/tokens", "", `{"name": "a", "role": "root"}`, 422, "viewer"},
+		{"PUT", "/v1/block", "", `{"rule": "api", "key": "a", "for": "1h"}`, 400, "goes into the query, as in PUT /v1/block?rule=…&key=…"},
+		{"PUT", "/v1/override?rule=api", "", `{"key": "a", "block": true}`, 400, "PUT /v1/override?rule=…&key=…"},
+		{"PATCH", "/v1/rules", "", "", 405, "GET, POST"},
+		{"GET", "/v1/rule", "", "", 404, "/v1/openapi.json"},
+	}
+	for _, test := range tests {
+		status, answer := ask(t, server, tokens["admin"], test.method, test.path, test.match, test.body)
+		detail, _ := answer.(map[string]any)["detail"].(string)
+		if status != test.status || !strings.Contains(detail, test.says) {
+			t.Errorf("%s %s %s: %d %v", test.method, test.path, test.body, status, answer)
+		}
+	}
+}
+
+// TestRevoked revokes a token in the database; the server then refuses it.
+func TestRevoked(t *testing.T) {
+	server, db, tokens := serve(t)
+	if status, _ := ask(t, server, tokens["viewer"], "GET", "/v1/nodes", "", ""); status != http.StatusOK {
+		t.Fatalf("before: %d", status)
+	}
+	if err := db.RevokeToken(t.Context(), "anna", "the viewer"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if status, _ := ask(t, server, tokens["viewer"], "GET", "/v1/nodes", "", ""); status == http.StatusUnauthorized {
+			return
+		}
+	}
+	t.Error("a token that was revoked is good for ever")
+}
+
+// TestClient does over HTTP what the commands do, with a key that is no UTF-8.
+func TestClient(t *testing.T) {
+	server, db, tokens := serve(t)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(tokens["admin"]+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := rulesapi.Dial(server.URL, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	exercise(t, rulesapi.New(k, rules.Decode, nil))
+	acts, err := db.Audit(t.Context(), 0, 1)
+	if err != nil || acts[0].Author != "the admin" {
+		t.Errorf("the audit: %+v, %v", acts, err)
+	}
+	for _, bad := range []string{"http://192.0.2.1:80", "ftp://127.0.0.1", "127.0.0.1:80", "http://u:p@127.0.0.1"} {
+		if _, err := rulesapi.Dial(bad, file); err == nil {
+			t.Errorf("%s was taken", bad)
+		}
+	}
+}
+
+// TestOverridesAreLogged sets and removes an override: the log has a line on each,
+// without the key.
+func TestOverridesAreLogged(t *testing.T) {
+	_, db, tokens := serve(t)
+	var log bytes.Buffer
+	server := httptest.NewServer(rulesapi.NewHandler(rulesapi.New(db, rules.Decode, nil), rulesapi.HandlerOptions{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), KeyHash: func(string, string) string { return "hash" },
+	}))
+	for _, request := range [][3]string{
+		{"PUT", "/v1/override?rule=api&key=customer-of-ours", `{"limits":["9/m"]}`},
+		{"PUT", "/v1/block?rule=api&key=customer-of-ours", `{}`},
+		{"DELETE", "/v1/override?rule=api&key=customer-of-ours", ""},
+		{"DELETE", "/v1/override?rule=api&key=customer-of-ours", ""}, // there is none any more
+	} {
+		ask(t, server, tokens["operator"], request[0], request[1], "", request[2])
+	}
+	server.Close() // the log is not written any more
+	for _, want := range []string{"act=\"override set\"", "act=block", "act=\"override remove\""} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("%s, want one line with %s", log.String(), want)
+		}
+	}
+	if strings.Contains(log.String(), "customer-of-ours") {
+		t.Errorf("the log has the key: %s", log.String())
+	}
+}
+
+// A late backend has an override replaced between a look at it and a write.
+type late struct{ rulesapi.Backend }
+
+func (l late) Override(ctx context.Context, rule, key string) (rulesource.Override, error) {
+	held, err := l.Backend.Override(ctx, rule, key)
+	if err == nil {
+		_, _, err = l.Backend.SetOverride(ctx, rulesource.Override{Rule: rule, Key: key, Limits: []string{"9/m"}}, 0)
+	}
+	return held, err
+}
+
+// TestUnblockReplaced ends a block in whose place another override may come meanwhile:
+// what is removed is a block.
+func TestUnblockReplaced(t *testing.T) {
+	_, db, tokens := serve(t)
+	server := httptest.NewServer(rulesapi.NewHandler(rulesapi.New(late{db}, rules.Decode, nil), rulesapi.HandlerOptions{}))
+	defer server.Close()
+	ask(t, server, tokens["operator"], "PUT", "/v1/block?rule=api&key=a", "", `{}`)
+	status, answer := ask(t, server, tokens["operator"], "DELETE", "/v1/block?rule=api&key=a", "", "")
+	if text := fmt.Sprint(answer); status == http.StatusOK && !strings.Contains(text, "block:true") {
+		t.Errorf("an override that is no block is removed: %s", text)
+	}
+}

@@ -1,0 +1,144 @@
+package rulesapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// A Customer says whose key is meant, as people write it: by text or by
+// attributes.
+type Customer struct {
+	// Key is the value of the attribute that the rule's key is made of; or what
+	// stint explain prints behind "key", such as ip="192.0.2.7"; or the key as
+	// stores and lists of overrides have it, if it is a hash or of several
+	// attributes.
+	Key string
+	// Attributes are NAME=VALUE each, in place of Key.
+	Attributes []string
+}
+
+// HeldKey is [Editor.Key] for an override that is there: its rule may be gone, and
+// then the key is what lists of overrides have.
+func (d *Editor) HeldKey(ctx context.Context, rule string, c Customer) (string, error) {
+	key, err := d.Key(ctx, rule, c)
+	if errors.Is(err, policy.ErrNoRule) && len(c.Attributes) == 0 {
+		return c.Key, nil
+	}
+	return key, err
+}
+
+// Key returns the key of a customer under a rule in force.
+func (d *Editor) Key(ctx context.Context, rule string, c Customer) (string, error) {
+	f, err := d.Rules(ctx)
+	if err != nil {
+		return "", err
+	}
+	return d.keyIn(f, rule, c)
+}
+
+// keyIn returns the key of a customer under a rule.
+func (d *Editor) keyIn(f *rules.File, rule string, c Customer) (string, error) {
+	names, err := f.Rules.KeyAttributes(rule)
+	if err != nil {
+		return "", &InputError{"rule", unknownRule(rule, f.Rules.Names())}
+	}
+	if len(c.Attributes) > 0 {
+		if c.Key != "" {
+			return "", &InputError{"attribute", errors.New("a key and attributes: give one of both")}
+		}
+		return d.fromAttributes(f.Rules, rule, names, c.Attributes)
+	}
+	switch attrs, ok := explainedKey(c.Key); {
+	case len(names) == 0:
+		if c.Key != "" {
+			return "", &InputError{"key", fmt.Errorf("all requests share one key under rule %s: write ''", rule)}
+		}
+		return "", nil
+	case ok && sameNames(attrs, names):
+		return d.keyOf(f.Rules, rule, attrs)
+	case c.Key == "":
+		return "", &InputError{"key", fmt.Errorf("empty: the key of rule %s is made of %s", rule, strings.Join(names, ", "))}
+	case isHash(c.Key):
+		return c.Key, nil
+	case len(names) == 1:
+		return d.keyOf(f.Rules, rule, policy.Map{names[0]: c.Key})
+	case policy.Tag(c.Key) != c.Key:
+		return c.Key, nil
+	}
+	return "", &InputError{"key", fmt.Errorf("the key of rule %s is made of %s: give each as --attribute NAME=VALUE, or write %s",
+		rule, strings.Join(names, ", "), strings.Join(names, `="…" `)+`="…"`)}
+}
+
+func (d *Editor) fromAttributes(r *policy.Rules, rule string, names, texts []string) (string, error) {
+	attrs := make(policy.Map)
+	for _, text := range texts {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return "", &InputError{"attribute", fmt.Errorf("%q: write NAME=VALUE", text)}
+		}
+		attrs[name] = value
+	}
+	if !sameNames(attrs, names) {
+		return "", &InputError{"attribute", fmt.Errorf("the key of rule %s is made of %s: give these, and no others", rule, orNothing(names))}
+	}
+	return d.keyOf(r, rule, attrs)
+}
+
+func (d *Editor) keyOf(r *policy.Rules, rule string, attrs policy.Map) (string, error) {
+	key, err := r.KeyOf(rule, attrs, d.secret)
+	if err != nil {
+		return "", &InputError{"key", err}
+	}
+	return key, nil
+}
+
+func orNothing(names []string) string {
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, ", ")
+}
+
+func sameNames(attrs policy.Map, names []string) bool {
+	for _, n := range names {
+		if _, ok := attrs[n]; !ok {
+			return false
+		}
+	}
+	return len(attrs) == len(names)
+}
+
+// explainedKey reads a key as stint explain prints it: name="value" and so on.
+func explainedKey(text string) (policy.Map, bool) {
+	attrs := make(policy.Map)
+	for rest := text; rest != ""; rest = strings.TrimLeft(rest, " ") {
+		name, behind, ok := strings.Cut(rest, "=")
+		if !ok || name == "" || strings.ContainsAny(name, `" `) {
+			return nil, false
+		}
+		quoted, err := strconv.QuotedPrefix(behind)
+		if err != nil {
+			return nil, false
+		}
+		value, err := strconv.Unquote(quoted)
+		if err != nil {
+			return nil, false
+		}
+		attrs[name], rest = value, behind[len(quoted):]
+	}
+	return attrs, len(attrs) > 0
+}
+
+// isHash reports whether a key is the hash of one, as package policy writes it.
+func isHash(key string) bool {
+	const length = 32 // of 24 bytes as base64
+	rest, ok := strings.CutPrefix(key, "~")
+	return ok && len(rest) == length && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+}

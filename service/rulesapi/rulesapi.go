@@ -1,0 +1,261 @@
+// Package rulesapi is the API by which operators change rules and the limits of customers: what
+// is checked before it is written, as which texts and JSON it is read and shown,
+// the HTTP API and its client.
+//
+// A [Backend] keeps rules: a database, or a server that has one, see [Dial]. An
+// [Editor] is one that refuses what nodes could not use.
+package rulesapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules"
+)
+
+var (
+	// ErrUnkept is for an act that could not be written down, and so was not done.
+	ErrUnkept = errors.New("it cannot be kept")
+	// ErrUnaudited is for an act that was done, and could not be written down.
+	ErrUnaudited = errors.New("it is done, but not in the audit")
+	// ErrUnsure is for an act that was done, and may have been written down.
+	ErrUnsure = errors.New("it is done, and may be missing in the audit: look there, and do not repeat it")
+)
+
+// A Backend keeps rules and what belongs to them. Its methods are those of
+// [rulesdb.DB] and mean what is said there.
+type Backend interface {
+	Revision(ctx context.Context, number int64) (rulesdb.Revision, error)
+	Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error)
+	Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error)
+	Rollback(ctx context.Context, parent, to int64, author, comment string) (rulesdb.Revision, error)
+	Accept(ctx context.Context, author, reason string) error
+
+	Override(ctx context.Context, rule, key string) (rulesource.Override, error)
+	Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error)
+	SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error)
+	SetOverrideIf(ctx context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error)
+
+	Plan(ctx context.Context, attribute, value string) (rulesource.Plan, error)
+	Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error)
+	SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error)
+
+	Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error)
+	Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error)
+	Note(ctx context.Context, a rulesdb.Act) error
+	NoteAct(ctx context.Context, a rulesdb.Act, do func(ctx context.Context, a *rulesdb.Act) error) error
+	NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error
+	NewToken(ctx context.Context, author, name string, role rulesdb.Role, lasts time.Duration) (string, error)
+	RevokeToken(ctx context.Context, author, name string) error
+	Tokens(ctx context.Context) ([]rulesdb.Token, error)
+
+	String() string
+	Close() error
+}
+
+// maxLimits is how many limits an override may have, as a rule may.
+const maxLimits = 16
+
+// An Editor is a [Backend] that checks what is written. It may be used from many
+// goroutines at once.
+type Editor struct {
+	Backend
+	check  func(name string, document []byte) (*rules.File, error)
+	secret []byte
+
+	reading chan struct{} // has one slot: for who reads the document in force
+	held    atomic.Pointer[heldRules]
+}
+
+// heldRules are rules that were read, and the hash of their document.
+type heldRules struct {
+	hash string
+	file *rules.File
+}
+
+// New returns an editor. check reads a document as nodes do and says what is wrong
+// in it; secret is what nodes hash keys with, if they do.
+func New(k Backend, check func(name string, document []byte) (*rules.File, error), secret []byte) *Editor {
+	return &Editor{Backend: k, check: check, secret: secret, reading: make(chan struct{}, 1)}
+}
+
+// Check reads a document as nodes do.
+func (d *Editor) Check(name string, document []byte) (*rules.File, error) {
+	return d.check(name, document)
+}
+
+// Publish refuses a document that nodes could not use.
+func (d *Editor) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
+	if _, err := d.check(r.Name, r.Document); err != nil {
+		return rulesdb.Revision{}, err
+	}
+	return d.Backend.Publish(ctx, parent, r)
+}
+
+// Rollback refuses a revision that nodes can no longer use.
+func (d *Editor) Rollback(ctx context.Context, parent, to int64, author, comment string) (rulesdb.Revision, error) {
+	r, err := d.Revision(ctx, to)
+	if err != nil {
+		return r, err
+	}
+	if _, err := d.check(r.Name, r.Document); err != nil {
+		return rulesdb.Revision{}, err
+	}
+	return d.Backend.Rollback(ctx, parent, to, author, comment)
+}
+
+// Rules returns the rules in force. The error is [rulesource.ErrEmpty] if there
+// are none. A new document is read by one caller, while others wait for it as long as
+// their contexts last.
+func (d *Editor) Rules(ctx context.Context) (*rules.File, error) {
+	newest, err := d.Revisions(ctx, 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(newest) == 0 {
+		return nil, rulesource.ErrEmpty
+	}
+	if f := d.holds(newest[0].Hash); f != nil {
+		return f, nil
+	}
+	select {
+	case d.reading <- struct{}{}:
+		defer func() { <-d.reading }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("another one reads the rules: %w", context.Cause(ctx))
+	}
+	if f := d.holds(newest[0].Hash); f != nil {
+		return f, nil
+	}
+	r, err := d.Revision(ctx, newest[0].Number)
+	if err != nil {
+		return nil, err
+	}
+	f, err := rules.Decode(r.Name, r.Document)
+	if err != nil {
+		return nil, err
+	}
+	d.held.Store(&heldRules{r.Hash, f})
+	return f, nil
+}
+
+// holds returns the rules of a document that were read last; nil for another's.
+func (d *Editor) holds(hash string) *rules.File {
+	if held := d.held.Load(); held != nil && held.hash == hash {
+		return held.file
+	}
+	return nil
+}
+
+// SetOverride refuses limits that cannot be read, and rules that are not in
+// force. One that is removed may be of a rule that is gone.
+func (d *Editor) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	if !o.Removed {
+		if err := d.checkOverride(ctx, &o); err != nil {
+			return was, now, err
+		}
+	}
+	return d.Backend.SetOverride(ctx, o, lasts)
+}
+
+// SetOverrideIf refuses what [Editor.SetOverride] does.
+func (d *Editor) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
+	if !o.Removed {
+		if err := d.checkOverride(ctx, &o); err != nil {
+			return was, now, err
+		}
+	}
+	return d.Backend.SetOverrideIf(ctx, o, lasts, may)
+}
+
+// Unblock removes the block of o's key under its rule, and returns it. An override of
+// another kind stays, also one that came just before: the error is an [InputError] or
+// what a server says.
+func (d *Editor) Unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, err error) {
+	if k, ok := d.Backend.(*Client); ok {
+		return k.unblock(ctx, o)
+	}
+	if err := rulesdb.CheckReason(o.Reason); err != nil {
+		return was, now, err
+	}
+	o.Removed = true
+	return d.SetOverrideIf(ctx, o, 0, func(held rulesource.Override) error {
+		if !held.Block && !held.Removed {
+			return &InputError{"key", fmt.Errorf("it is not blocked: it has %s; stint override remove ends that", rulesdb.Describe(&held))}
+		}
+		return nil
+	})
+}
+
+func (d *Editor) checkOverride(ctx context.Context, o *rulesource.Override) error {
+	f, err := d.Rules(ctx)
+	if err != nil {
+		return err
+	}
+	return checkIn(f, o)
+}
+
+// checkIn refuses an override that rules cannot use.
+func checkIn(f *rules.File, o *rulesource.Override) error {
+	if _, err := f.Rules.KeyAttributes(o.Rule); err != nil {
+		return &InputError{"rule", unknownRule(o.Rule, f.Rules.Names())}
+	}
+	if len(o.Limits) > maxLimits {
+		return &InputError{"limits", fmt.Errorf("%d limits: at most %d", len(o.Limits), maxLimits)}
+	}
+	for _, text := range o.Limits {
+		if _, err := stint.Parse(text); err != nil {
+			return &InputError{"limits", err}
+		}
+	}
+	return nil
+}
+
+// unknownRule says which rules there are.
+func unknownRule(name string, names []string) error {
+	const most = 10
+	there := fmt.Sprintf("%q", names)
+	if len(names) > most {
+		there = fmt.Sprintf("%q and %d more", names[:most], len(names)-most)
+	}
+	return noRule(fmt.Sprintf("there is no rule %q in force: there are %s", name, there))
+}
+
+// noRule is a [policy.ErrNoRule] that says which rules there are.
+type noRule string
+
+func (e noRule) Error() string { return string(e) }
+
+func (noRule) Is(target error) bool { return target == policy.ErrNoRule }
+
+// An InputError says which field of what was asked for is wrong.
+type InputError struct {
+	Field string
+	Err   error
+}
+
+// Error names the field.
+func (e *InputError) Error() string { return e.Field + ": " + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *InputError) Unwrap() error { return e.Err }
+
+// Is makes it a [rulesdb.ErrInput].
+func (e *InputError) Is(target error) bool { return target == rulesdb.ErrInput }
+
+// InForce returns the revision in force; the zero Revision if there is none.
+func InForce(ctx context.Context, k Backend) (rulesdb.Revision, error) {
+	r, err := k.Revision(ctx, 0)
+	if errors.Is(err, rulesdb.ErrNotFound) {
+		return rulesdb.Revision{}, nil
+	}
+	return r, err
+}

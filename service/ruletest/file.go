@@ -1,0 +1,59 @@
+package ruletest
+
+import (
+	_ "embed" // the schema
+	"time"
+
+	"github.com/stint-dev/stint"
+
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// Schema is the JSON schema of test files, for editors.
+//
+//go:embed schema.json
+var Schema string
+
+// A File is a test file that has been read and found good, with its rules.
+type File struct {
+	Name  string
+	Rules *rules.File
+	Tests []Test
+}
+
+// A Test is requests in the order of their times, on an empty store.
+type Test struct {
+	Name     string
+	Line     int
+	Start    time.Time // what 0s is
+	Requests []Request
+}
+
+// A Request is one request, or several alike.
+type Request struct {
+	Line, Column int
+	At           time.Duration // since the start of the test
+	Times        int64
+	Every        time.Duration // between one and the next
+	Attributes   map[string]string
+	Cost         int64
+	Expect       *Expectation // nil: nothing
+}
+
+// Attribute implements [policy.Attributes].
+func (r *Request) Attribute(name string) (string, bool) {
+	v, ok := r.Attributes[name]
+	return v, ok
+}
+
+// An Expectation is what must become of a request. What is nil may be anything.
+type Expectation struct {
+	Allowed    *bool
+	DeniedBy   *[]string // the rules that deny, sorted; those in shadow do not
+	ShadowedBy *[]string // the rules in shadow that would deny, sorted
+	Matched    *[]string // the rules that hold the request, in the order of the file
+	RetryAfter *stint.Wait
+	Delay      *time.Duration // under a leaky_queue
+	Remaining  *int64
+	Refused    *string // the attribute for which the request is refused; "" if it is not
+}

@@ -1,0 +1,161 @@
+package ruletest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/ruletest"
+)
+
+// TestSchema holds the schema for editors to the fields that are read.
+func TestSchema(t *testing.T) {
+	type object struct {
+		Properties           map[string]any `json:"properties"`
+		AdditionalProperties any            `json:"additionalProperties"`
+	}
+	var schema struct {
+		object
+		Defs map[string]object `json:"$defs"`
+	}
+	if err := json.Unmarshal([]byte(ruletest.Schema), &schema); err != nil {
+		t.Fatal(err)
+	}
+	schema.Defs["document"] = schema.object
+	for name, fields := range ruletest.KnownFields {
+		have := slices.Sorted(maps.Keys(schema.Defs[name].Properties))
+		if want := slices.Sorted(slices.Values(fields)); !slices.Equal(have, want) {
+			t.Errorf("%s: the schema has %v, the decoder %v", name, have, want)
+		}
+		if schema.Defs[name].AdditionalProperties != false {
+			t.Errorf("%s takes further fields", name)
+		}
+	}
+}
+
+// write makes a rules file and a test of it in a directory of their own.
+func write(t *testing.T, document, test string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "sub", "it_test.yaml")
+	for name, text := range map[string]string{filepath.Join(dir, "stint.yaml"): document, path: test} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+const two = `
+rules:
+  - {name: login, match: {path: /login}, key: [ip], limits: 1/m}
+`
+
+// TestRelative reads the rules beside the test file, wherever the program runs.
+func TestRelative(t *testing.T) {
+	path := write(t, two, `{rules: ../stint.yaml, tests: [{name: a, requests: [{at: 0s, attributes: {path: /login, ip: 192.0.2.1}, expect: {allowed: true}}]}]}`)
+	f, err := ruletest.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := f.Run(t.Context())
+	if err != nil || len(results) != 1 || !results[0].OK || results[0].Requests != 1 {
+		t.Errorf("%+v, %v", results, err)
+	}
+}
+
+// TestFresh begins each test with nothing used.
+func TestFresh(t *testing.T) {
+	one := `requests: [{at: 0s, attributes: {path: /login, ip: 192.0.2.1}, expect: {remaining: 0, allowed: true}}]`
+	path := write(t, two, "{rules: ../stint.yaml, tests: [{name: a, "+one+"}, {name: b, "+one+"}]}")
+	f, err := ruletest.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := f.Run(t.Context())
+	if err != nil || len(results) != 2 || !results[0].OK || !results[1].OK {
+		t.Errorf("%+v, %v", results, err)
+	}
+}
+
+// TestMany tells of the first failures of a test, and counts the others.
+func TestMany(t *testing.T) {
+	requests := strings.Repeat("{at: 0s, times: 3, attributes: {path: /login, ip: 192.0.2.1}, expect: {remaining: 7}},", 25)
+	f, err := ruletest.Read(write(t, two, "{rules: ../stint.yaml, tests: [{name: a, requests: ["+requests+"]}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := f.Run(t.Context())
+	if err != nil || len(results) != 1 || results[0].OK || len(results[0].Failures) != 10 || results[0].More != 15 {
+		t.Errorf("%+v, %v", results, err)
+	}
+}
+
+// TestGivenUp ends when its context does.
+func TestGivenUp(t *testing.T) {
+	f, err := ruletest.Read(write(t, two, "{rules: ../stint.yaml, tests: [{name: a, requests: [{at: 0s, times: 10000000, attributes: {}, expect: {allowed: true}}]}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := f.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestNotFiles reads nothing that could wait or end nowhere.
+func TestNotFiles(t *testing.T) {
+	for _, path := range []string{"/dev/zero", "/dev/null", t.TempDir(), "absent.yaml", write(t, two, "rules: /dev/zero\ntests: []"), write(t, two, "")} {
+		_, err := ruletest.Read(path)
+		if _, ok := errors.AsType[*rules.Error](err); !ok {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// FuzzDecode reads anything, and runs what is good for a short while.
+func FuzzDecode(f *testing.F) {
+	for _, name := range []string{"contract", "good", "failing", "wrong", "contradictions", "nothing", "far"} {
+		data, err := os.ReadFile("../../cmd/stint/testdata/ruletests/" + name + "_test.yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(`{"rules": "stint.yaml", "tests": [{"name": 1, "requests": [{"at": 0, "times": 1, "attributes": {"ip": "::ffff:192.0.2.1%25eth0"}, "expect": {"retry_after": "never"}}]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := ruletest.Decode("../../cmd/stint/testdata/ruletests/fuzz_test.yaml", data)
+		if err != nil {
+			if _, ok := errors.AsType[*rules.Error](err); !ok || err.Error() == "" {
+				t.Fatalf("%T: %v", err, err)
+			}
+			return
+		}
+		for i := range file.Tests {
+			for k := range file.Tests[i].Requests {
+				r := &file.Tests[i].Requests[k]
+				r.Times = min(r.Times, 100)
+			}
+		}
+		results, err := file.Run(t.Context())
+		if err != nil && !strings.Contains(err.Error(), "line ") {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			for k := range r.Failures {
+				_ = r.Failures[k].Text("x")
+			}
+		}
+	})
+}

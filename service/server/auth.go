@@ -1,0 +1,166 @@
+package server
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/observe"
+)
+
+// maxDelay is how long a request may be held under a leaky_queue, well below
+// the time that an answer may take; what would wait longer is denied.
+const maxDelay = 5 * time.Second
+
+// auth answers a proxy that asks whether it may let a request pass. A denial has
+// the status deny, unless that is 0.
+func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
+	o, refused := h.original(r)
+	if refused != nil {
+		h.o.Observer.Failed(authDoor, refused)
+		h.sampled.Warn("a proxy's question was refused: it is not set up as docs/SERVE.md says", "why", refused.detail)
+		refused.write(w)
+		return
+	}
+	c := h.calls.Get().(*call)
+	defer h.release(c)
+	c.policy = h.o.Source.Policy()
+	began := time.Now()
+	var waited time.Duration
+	path, query, _ := strings.Cut(o.uri, "?")
+	err := h.plain.Check(c.policy.Rules(), r.Header, query)
+	if err == nil {
+		err = h.plain.CheckPath(c.policy.Rules(), path)
+	}
+	if err == nil {
+		waited, err = c.policy.Wait(r.Context(), o, 1, maxDelay, &c.result)
+	}
+	took := time.Since(began) - waited
+	head := w.Header()
+	head["Cache-Control"] = noStore
+	if err != nil {
+		h.fail(authDoor, r, err).deny(w, deny)
+		return
+	}
+	h.o.Observer.Decided(authDoor, &c.result, observe.Request{Took: took, Waited: waited, Header: r.Header})
+	status := h.o.Dialect.Set(head, &c.result)
+	if status == http.StatusOK {
+		head["Content-Length"] = zero
+		return
+	}
+	p := problem{status: status, violated: labels(&c.result, false)}
+	p.deny(w, deny)
+}
+
+var (
+	noStore = []string{"no-store"}
+	zero    = []string{"0"}
+)
+
+// deny writes the problem with the status that the proxy wants, and its own in
+// X-RateLimit-Status.
+func (p *problem) deny(w http.ResponseWriter, status int) {
+	w.Header().Set("X-RateLimit-Status", strconv.Itoa(p.status))
+	status = cmp.Or(status, p.status)
+	p.writeAs(w, status)
+}
+
+// authPaths are the paths that proxies ask, with the status that a denial has; 0
+// is that of the answer itself. What a client can reach, such as the query,
+// chooses nothing.
+var authPaths = map[string]int{"/auth": 0, "/auth/401": 401, "/auth/403": 403, "/auth/429": 429}
+
+// An original is the request that a proxy asks about. It implements
+// policy.Attributes.
+type original struct {
+	r                 *http.Request
+	method, uri, host string
+	ip                string
+	query             url.Values
+}
+
+var _ policy.Attributes = (*original)(nil)
+
+// The headers in which proxies name the original request. Only one of the two
+// may be there: what a proxy does not set it passes on, and that is the
+// client's word.
+var originalHeaders = [2][3]string{
+	{"X-Original-Method", "X-Original-Uri", "X-Original-Host"},    // by docs/SERVE.md's snippet for nginx
+	{"X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host"}, // by Traefik and Caddy
+}
+
+// original reads what a trusted proxy says of the request that it asks about.
+func (h *Handler) original(r *http.Request) (*original, *problem) {
+	if !h.trusts(r.RemoteAddr) {
+		return nil, &problem{status: http.StatusForbidden, detail: "/auth is for proxies that trusted_proxies of the rules file lists, and the peer of this connection is not listed"}
+	}
+	first, second := originalHeaders[0], originalHeaders[1]
+	names := first
+	if len(r.Header[first[0]])+len(r.Header[first[1]]) == 0 {
+		names = second
+	} else if len(r.Header[second[0]])+len(r.Header[second[1]]) > 0 {
+		return nil, bad("", "both %s and %s are there: the proxy must set one of them and take the other away", first[1], second[1])
+	}
+	o := &original{r: r}
+	for i, to := range []*string{&o.method, &o.uri, &o.host} {
+		lines := r.Header[names[i]]
+		if len(lines) != 1 || lines[0] == "" {
+			return nil, bad("", "want one header %s with what the client asked for", names[i])
+		}
+		*to = lines[0]
+	}
+	if addr, ok := h.o.Client.Addr(r); ok {
+		o.ip = addr.String()
+	}
+	return o, nil
+}
+
+// trusts reports whether the peer of a connection is a proxy that is listed.
+func (h *Handler) trusts(peer string) bool {
+	at, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return h.o.Client.TrustUnix
+	}
+	return h.o.Client.Trusts(at.Addr().Unmap().WithZone(""))
+}
+
+// Attribute returns what is known of the original request.
+func (o *original) Attribute(name string) (string, bool) {
+	switch name {
+	case "method":
+		return o.method, true
+	case "host", "header.host":
+		return o.host, true
+	case "path":
+		path, _, _ := strings.Cut(o.uri, "?")
+		return path, true
+	case "ip":
+		return o.ip, o.ip != ""
+	}
+	kind, rest, _ := strings.Cut(name, ".")
+	switch kind {
+	case "header":
+		if lines := o.r.Header.Values(rest); len(lines) > 0 {
+			return lines[0], true
+		}
+	case "query":
+		if o.query == nil {
+			_, raw, _ := strings.Cut(o.uri, "?")
+			o.query, _ = url.ParseQuery(raw) // what can be read of it, as net/http does
+		}
+		if values := o.query[rest]; len(values) > 0 {
+			return values[0], true
+		}
+	case "cookie":
+		if cookie, err := o.r.Cookie(rest); err == nil {
+			return cookie.Value, true
+		}
+	}
+	return "", false
+}

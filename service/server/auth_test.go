@@ -1,0 +1,227 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/service/server"
+)
+
+// FuzzAuth asks as a trusted proxy whose client says what it likes: there is an
+// answer, no field has a line break, and of a denial nothing makes a 2xx.
+func FuzzAuth(f *testing.F) {
+	f.Add("POST", "/login?x=1", "example.com", "192.0.2.7", "k", "a=b", "deny_status=403")
+	f.Add("\r\nX: y", "/%2f..;/\r\nSet-Cookie: a=b", "[::1]:80", "unknown, 1.2.3.4:99", "\x00", "user=%zz", "")
+	f.Add("", "*", "", ",,,", "", "&&&", "deny_status=200")
+	rules := strings.ReplaceAll(someRules, `["5 per minute sliding_log"]`, `["1_000_000 per minute"]`) + `
+  - name: all
+    key: []
+    limits: ["every 1000h"]
+`
+	h := server.NewHandler(newOptions(f, rules))
+	send := func(method, uri, host, xff, key, cookie, query string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
+		r.URL = &url.URL{Path: "/auth", RawQuery: query}
+		r.RemoteAddr = "127.0.0.1:4711"
+		for name, value := range map[string]string{
+			"X-Original-Method": method, "X-Original-Uri": uri, "X-Original-Host": host,
+			"X-Forwarded-For": xff, "X-Api-Key": key, "Cookie": cookie, "Content-Type": key,
+		} {
+			r.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	if w := send("GET", "/", "h", "192.0.2.1", "", "", ""); w.Code != http.StatusOK {
+		f.Fatalf("the first: %d %s", w.Code, w.Body)
+	}
+	f.Fuzz(func(t *testing.T, method, uri, host, xff, key, cookie, query string) {
+		w := send(method, uri, host, xff, key, cookie, query)
+		if !slices.Contains([]int{400, 401, 403, 429}, w.Code) {
+			t.Errorf("status %d for what is used up: %s", w.Code, w.Body)
+		}
+		for name, values := range w.Header() {
+			for _, v := range append(values, name) {
+				if strings.ContainsAny(v, "\r\n\x00") {
+					t.Errorf("%s: %q", name, v)
+				}
+			}
+		}
+	})
+}
+
+// TestAuthQueueLeaves has the second of four requests give up, and a fifth come:
+// those behind it move up, and the pace is kept.
+func TestAuthQueueLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := server.NewHandler(newOptions(t, `
+trusted_proxies: [127.0.0.1]
+rules:
+  - name: q
+    key: []
+    limits: ["5/s leaky_queue burst 20"]
+`))
+		began, started := time.Now(), make([]string, 5)
+		leaves, leave := context.WithCancel(t.Context())
+		defer leave()
+		var all sync.WaitGroup
+		ask := func(i int, ctx context.Context) {
+			all.Go(func() {
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/auth", nil)
+				r.RemoteAddr = "127.0.0.1:4711"
+				r.Header.Set("X-Original-Method", "GET")
+				r.Header.Set("X-Original-Uri", "/")
+				r.Header.Set("X-Original-Host", "example.com")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if started[i] = time.Since(began).String(); w.Code != http.StatusOK {
+					started[i] = "gave up"
+				}
+			})
+			synctest.Wait()
+		}
+		ask(0, t.Context())
+		ask(1, leaves)
+		ask(2, t.Context())
+		ask(3, t.Context())
+		time.Sleep(50 * time.Millisecond)
+		leave()
+		synctest.Wait()
+		ask(4, t.Context())
+		all.Wait()
+		if got := strings.Join(started, " "); got != "0s gave up 200ms 400ms 600ms" {
+			t.Errorf("started at %s", got)
+		}
+	})
+}
+
+// TestAuthRefused asks as a proxy that the rules file does not list, and as one
+// that says nothing of the request: the log says why, without the address.
+func TestAuthRefused(t *testing.T) {
+	for _, one := range []struct {
+		peer string
+		want int
+		why  string
+	}{
+		{"192.0.2.77:4711", 403, "trusted_proxies"},
+		{"127.0.0.1:4711", 400, "X-Forwarded-Method"},
+	} {
+		var log bytes.Buffer
+		o := newOptions(t, "trusted_proxies: [127.0.0.1]\nrules: [{name: a, key: [ip], limits: 1/m}]\n")
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		h := server.NewHandler(o)
+		for range 100 {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/auth", nil)
+			r.RemoteAddr = one.peer
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != one.want {
+				t.Fatalf("%s: status %d", one.peer, w.Code)
+			}
+		}
+		text := log.String()
+		if n := strings.Count(text, "\n"); n == 0 || n > 50 || !strings.Contains(text, one.why) || strings.Contains(text, "192.0.2.77") {
+			t.Errorf("%s: the log has\n%s", one.peer, text)
+		}
+	}
+}
+
+// TestAuthAttributes asks for rules that look at the host, cookies and query of
+// the original request, and not at those of the question.
+func TestAuthAttributes(t *testing.T) {
+	o := newOptions(t, `
+trusted_proxies: [127.0.0.1]
+rules:
+  - {name: host, match: {host: a.example}, block: true}
+  - {name: cookie, match: {cookie.session: bad}, block: true}
+  - {name: query, match: {query.q: bad}, block: true}
+  - {name: method, match: {method: DELETE}, block: true}
+  - {name: net, match: {ip: 198.51.100.0/24}, block: true}
+  - {name: header, match: {header.user-agent: bad}, block: true}
+`)
+	h := server.NewHandler(o)
+	for _, one := range []struct {
+		name    string
+		headers map[string]string
+		want    int
+	}{
+		{"none", nil, 200},
+		{"host", map[string]string{"X-Forwarded-Host": "A.example:443"}, 403},
+		{"cookie", map[string]string{"Cookie": "a=b; session=bad"}, 403},
+		{"query", map[string]string{"X-Forwarded-Uri": "/x?a=b&q=bad"}, 403},
+		{"method", map[string]string{"X-Forwarded-Method": "DELETE"}, 403},
+		{"net", map[string]string{"X-Forwarded-For": "198.51.100.9"}, 403},
+		{"header", map[string]string{"User-Agent": "bad"}, 403},
+	} {
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:4711", "a.example"
+		r.Header = http.Header{
+			"X-Forwarded-Method": {"GET"}, "X-Forwarded-Uri": {"/x"}, "X-Forwarded-Host": {"b.example"}, "X-Forwarded-For": {"192.0.2.1"},
+		}
+		for name, value := range one.headers {
+			r.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != one.want {
+			t.Errorf("%s: status %d, want %d: %s", one.name, w.Code, one.want, w.Body)
+		}
+	}
+}
+
+// TestAuthAmbiguous asks about requests that the server behind may read in
+// another way than the rules.
+func TestAuthAmbiguous(t *testing.T) {
+	h := server.NewHandler(newOptions(t, `
+trusted_proxies: [127.0.0.1]
+rules:
+  - {name: key, key: [header.x-api-key], limits: [1_000/s]}
+  - {name: session, key: [cookie.session], limits: [1_000/s]}
+  - {name: action, match: {query.action: login, host: a, path: /x}, key: [], limits: [1_000/s]}
+`))
+	for _, one := range []struct {
+		headers http.Header
+		want    int
+	}{
+		{http.Header{"X-Api-Key": {"a"}, "Cookie": {"a=b; session=c"}}, 200},
+		{http.Header{"X-Api-Key": {"junk", "good"}}, 400},
+		{http.Header{"X-Api-Key": {"junk"}, "X-Api_key": {"good"}}, 400},
+		{http.Header{"X-Api-Key": {"junk"}, "Connection": {"X-Api-Key"}}, 400},
+		{http.Header{"X-Api-Key": {"good "}}, 400},
+		{http.Header{"X-Api-Key": {"good\xa0"}}, 400},
+		{http.Header{"X-Other": {"good\xa0 "}}, 200},
+		{http.Header{"X-Original-Uri": {"/x?action=login HTTP/1.0"}}, 400},
+		{http.Header{"X-Original-Uri": {"/x y"}}, 400},
+		{http.Header{"Cookie": {`session="\147ood"`}}, 400},
+		{http.Header{"X-Original-Uri": {"/?x=1;action=login"}}, 400},
+		{http.Header{"X-Original-Uri": {"/?action=a&action=login"}}, 400},
+		{http.Header{"X-Original-Host": {"a:80:80"}}, 400},
+		{http.Header{"X-Original-Uri": {"/x/?to=/a/../b//c"}}, 200},
+		{http.Header{"X-Original-Uri": {"/files/../x"}}, 400},
+		{http.Header{"X-Original-Uri": {"/./x"}}, 400},
+		{http.Header{"X-Original-Uri": {"//x"}}, 400},
+		{http.Header{"X-Original-Uri": {"/%78"}}, 400},
+	} {
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
+		r.RemoteAddr = "127.0.0.1:4711"
+		r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/x"}, "X-Original-Host": {"a"}, "X-Forwarded-For": {"192.0.2.1"}}
+		for name, lines := range one.headers {
+			r.Header[name] = lines
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != one.want {
+			t.Errorf("%v: status %d, want %d: %s", one.headers, w.Code, one.want, w.Body)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/observe"
+)
+
+// The entrypoints, as metrics name them.
+const (
+	entrypoint = "http"
+	authDoor   = "auth"
+)
+
+// check decides and charges.
+func (h *Handler) check(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
+	began := time.Now()
+	err := c.policy.Decide(r.Context(), &a.attributes, a.cost, &c.result)
+	return h.decided(w, r, c, time.Since(began), err)
+}
+
+// peek says what check would, and charges nothing. It is no decision, and not
+// counted as one.
+func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
+	if err := c.policy.Peek(r.Context(), &a.attributes, a.cost, &c.result); err != nil {
+		return 0, h.fail(entrypoint, r, err)
+	}
+	return h.writeAnswer(w, c), nil
+}
+
+// reserve is check with a reservation that settles the cost later.
+func (h *Handler) reserve(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
+	began := time.Now()
+	var err error
+	c.id, err = c.policy.Reserve(r.Context(), &a.attributes, a.cost, a.ttl, &c.result)
+	status, failed := h.decided(w, r, c, time.Since(began), err)
+	if failed == nil && c.id != "" {
+		c.out = appendText(append(c.out, `,"reservation":`...), string(c.id))
+	}
+	return status, failed
+}
+
+// decided counts a decision and answers with it.
+func (h *Handler) decided(w http.ResponseWriter, r *http.Request, c *call, took time.Duration, err error) (int, *problem) {
+	if err != nil {
+		return 0, h.fail(entrypoint, r, err)
+	}
+	h.o.Observer.Decided(entrypoint, &c.result, observe.Request{Took: took, Header: r.Header})
+	return h.writeAnswer(w, c), nil
+}
+
+// writeAnswer writes the answer, and the header fields if it is one by itself.
+func (h *Handler) writeAnswer(w http.ResponseWriter, c *call) (status int) {
+	c.out = appendResult(c.out, &c.result)
+	if w == nil {
+		return http.StatusOK
+	}
+	return h.o.Dialect.Set(w.Header(), &c.result)
+}
+
+// settle replaces a reservation's cost by the true one.
+func (h *Handler) settle(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
+	return h.settled(r, c, a.reservation, a.cost)
+}
+
+// cancel settles at 0.
+func (h *Handler) cancel(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
+	return h.settled(r, c, a.reservation, 0)
+}
+
+func (h *Handler) settled(r *http.Request, c *call, token string, cost int64) (int, *problem) {
+	if token == "" {
+		return 0, h.fail(entrypoint, r, stint.ErrReservation)
+	}
+	d, err := c.policy.Settle(r.Context(), stint.ReservationID(token), cost)
+	if err != nil {
+		return 0, h.fail(entrypoint, r, err)
+	}
+	c.out = strconv.AppendBool(append(c.out, `"allowed":`...), d.Allowed)
+	if d.Limit > 0 {
+		c.out = appendState(c.out, &d)
+	}
+	return http.StatusOK, nil
+}
+
+// fail returns the answer to an error of a policy, and counts it.
+func (h *Handler) fail(entrypoint string, r *http.Request, err error) *problem {
+	p := &problem{status: http.StatusServiceUnavailable}
+	var request *policy.RequestError
+	switch {
+	case errors.As(err, &request):
+		p = bad("attributes."+request.Attribute, "%s", request.Reason)
+	case errors.Is(err, stint.ErrCost):
+		p = bad("cost", "below zero")
+	case errors.Is(err, stint.ErrReservation):
+		p = &problem{status: http.StatusNotFound, field: "reservation", detail: "no such reservation: it was never given, or its time is long over"}
+	case errors.Is(err, stint.ErrFull):
+		p.detail = "no room for another reservation: settle or cancel some, or wait until their time is over"
+	case errors.Is(err, policy.ErrNotReady):
+		p.detail = "there are no rules yet"
+	case r.Context().Err() != nil:
+		p.detail, err = "given up by who asked", r.Context().Err()
+	default:
+		p.detail = "the store could not decide"
+	}
+	h.o.Observer.Failed(entrypoint, err)
+	return p
+}

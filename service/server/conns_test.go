@@ -1,0 +1,214 @@
+package server_test
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/service/server"
+)
+
+// TestConns opens connections up to the bounds, beyond them, and again once
+// some have gone.
+func TestConns(t *testing.T) {
+	bounds := server.NewConns(server.ConnsOptions{
+		Max: 4, PerAddress: 2, Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.9/32")}, Log: slog.New(slog.DiscardHandler),
+	})
+	below, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := bounds.Listen(below)
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = c.Write([]byte("in\n"))
+				_, _ = io.Copy(io.Discard, c) // until it hangs up
+				_ = c.Close()
+				_ = c.Close() // counts once
+			}()
+		}
+	}()
+	open := func(from string) (net.Conn, bool) {
+		t.Helper()
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := dialer.Dial("tcp4", ln.Addr().String())
+		if err != nil {
+			t.Skip("no other loopback address here: ", err)
+		}
+		b := make([]byte, 3)
+		_, err = io.ReadFull(c, b)
+		return c, err == nil
+	}
+	var conns []net.Conn
+	for i, step := range []struct {
+		from string
+		in   bool
+	}{
+		{"127.0.0.1", true}, {"127.0.0.1", true}, {"127.0.0.1", false},
+		{"127.0.0.9", true}, {"127.0.0.9", true}, {"127.0.0.2", false},
+	} {
+		c, in := open(step.from)
+		defer c.Close()
+		conns = append(conns, c)
+		if in != step.in {
+			t.Errorf("connection %d of %s: in %v, want %v", i, step.from, in, step.in)
+		}
+	}
+	for _, c := range conns[:2] {
+		_ = c.Close() // this is the point
+	}
+	for bounds.Count() > 2 {
+		time.Sleep(time.Millisecond)
+	}
+	if c, in := open("127.0.0.2"); !in {
+		t.Error("a connection is refused although others have gone")
+	} else {
+		_ = c.Close()
+	}
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	for bounds.Count() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for round := range 3 { // later, as at first: each address has its share again, and all have theirs
+		var later []net.Conn
+		for _, from := range []string{"127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"} {
+			c, in := open(from)
+			later = append(later, c)
+			if !in {
+				t.Errorf("round %d: a connection of %s is refused although all have gone", round, from)
+			}
+		}
+		if c, in := open("127.0.0.3"); in {
+			t.Errorf("round %d: a connection beyond the bound is let in", round)
+		} else {
+			_ = c.Close()
+		}
+		for _, c := range later {
+			_ = c.Close()
+		}
+		for bounds.Count() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if _, most := server.NewConns(server.ConnsOptions{Max: 400, Log: slog.New(slog.DiscardHandler)}).Bounds(); most != 100 {
+		t.Errorf("%d of one address, want a quarter of all", most)
+	}
+}
+
+// TestSparing logs a thousand lines of a cause: a few are written, and later
+// one that says how many were not.
+func TestSparing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := server.ErrorLog(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 1000 {
+			log.Printf("http: TLS handshake error from 192.0.2.%d:%d: first record %q", i%250, i, string(rune('a'+i)))
+		}
+		log.Print("another cause")
+		if got := strings.Count(out.String(), "\n"); got != 6 {
+			t.Errorf("%d lines, want 5 and 1:\n%s", got, out.String())
+		}
+		out.Reset()
+		time.Sleep(11 * time.Second)
+		log.Printf("http: TLS handshake error from 192.0.2.1:1: first record \"\"")
+		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "left_out=995") {
+			t.Errorf("later: %s", got)
+		}
+	})
+}
+
+// TestSampleLogRecovers logs more causes than are remembered: of later ones it is known
+// again how many lines were left out.
+func TestSampleLogRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := server.SampleLog(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 400 {
+			for range 10 {
+				log.Warn("cause " + string(rune('a'+i/20)) + string(rune('a'+i%20)))
+			}
+		}
+		for later := range 3 {
+			time.Sleep(time.Minute)
+			out.Reset()
+			cause := "later " + string(rune('a'+later))
+			for range 1000 {
+				log.Warn(cause)
+			}
+			time.Sleep(11 * time.Second)
+			log.Warn(cause)
+			if got := out.String(); strings.Count(got, "\n") != 6 || !strings.Contains(got, "left_out=995") {
+				t.Errorf("later, %d: %s", later, got)
+			}
+		}
+	})
+}
+
+// A line of connections, of the addresses that it was given.
+type lineOfConns struct {
+	net.Listener
+	from []string
+}
+
+type connFrom struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c connFrom) RemoteAddr() net.Addr { return c.addr }
+
+func (l *lineOfConns) Accept() (net.Conn, error) {
+	if len(l.from) == 0 {
+		return nil, io.EOF
+	}
+	here, _ := net.Pipe()
+	addr := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(l.from[0]))
+	l.from = l.from[1:]
+	return connFrom{here, addr}, nil
+}
+
+// TestAdminConns holds 40 silent connections of one address to a quarter of those that
+// operators have: others are let in, and this machine may have all that are left.
+func TestAdminConns(t *testing.T) {
+	line, want := new(lineOfConns), map[string]int{"192.0.2.1": 8, "192.0.2.2": 1, "127.0.0.1": 23}
+	for _, address := range []string{"192.0.2.1", "192.0.2.2", "127.0.0.1"} {
+		n := 40
+		if address == "192.0.2.2" {
+			n = 1
+		}
+		for range n {
+			line.from = append(line.from, address+":1")
+		}
+	}
+	var log bytes.Buffer
+	ln, got := server.NewAdminConns(slog.New(slog.NewTextHandler(&log, nil))).Listen(line), make(map[string]int)
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			break
+		}
+		got[conn.RemoteAddr().(*net.TCPAddr).IP.String()]++
+	}
+	for address, n := range want {
+		if got[address] != n {
+			t.Errorf("%s: %d let in, want %d", address, got[address], n)
+		}
+	}
+	if strings.Contains(log.String(), "max-conns") || !strings.Contains(log.String(), "--admin") {
+		t.Errorf("log: %s", log.String())
+	}
+}

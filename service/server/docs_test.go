@@ -1,0 +1,79 @@
+package server_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stint-dev/stint/service/server"
+)
+
+const document = "../../docs/SERVE.md"
+
+// blocks returns the code blocks of the document that are in a language.
+func blocks(t *testing.T, language string) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?s)\n```"+language+"\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
+		all = append(all, m[1])
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no %s", document, language)
+	}
+	return all
+}
+
+// TestDocsServe sends the requests of docs/SERVE.md, one after the other, and
+// compares the answers with what stands behind them.
+func TestDocsServe(t *testing.T) {
+	all := blocks(t, "http")
+	if len(all)%2 != 0 {
+		t.Fatalf("%d blocks: a request without an answer", len(all))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h := server.NewHandler(newOptions(t, blocks(t, "yaml")[0]))
+		token := ""
+		for question := range slices.Chunk(all, 2) {
+			head, body, _ := strings.Cut(question[0], "\n\n")
+			first, rest, _ := strings.Cut(head, "\n")
+			first = strings.TrimSuffix(first, " HTTP/1.1")
+			got := play(t, h, first+"\n"+rest+"\n\n"+strings.TrimSuffix(body, "\n"), &token)
+			want := answerOf(question[1])
+			if got != want {
+				t.Errorf("%s\ngot:\n%s\nwant:\n%s", question[0], got, want)
+			}
+		}
+	})
+}
+
+// answerOf brings an answer of the document to the form of transcripts: its
+// status alone, fields as Go writes them and in order.
+func answerOf(text string) string {
+	head, body, _ := strings.Cut(text, "\n\n")
+	lines := strings.Split(head, "\n")
+	w := httptest.NewRecorder()
+	w.Code = 0
+	for _, line := range lines[1:] {
+		name, value, _ := strings.Cut(line, ": ")
+		w.Header().Add(name, value)
+	}
+	status, phrase, _ := strings.Cut(strings.TrimPrefix(lines[0], "HTTP/1.1 "), " ")
+	for code := range 600 {
+		if http.StatusText(code) == phrase {
+			w.Code = code
+		}
+	}
+	text = printed(w, body)
+	if !strings.HasPrefix(text, status+"\n") {
+		return lines[0] + ": no such status"
+	}
+	return text
+}

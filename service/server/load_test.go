@@ -1,0 +1,240 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stint-dev/stint/memstore"
+
+	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/server"
+)
+
+// TestReloadUnderLoad changes the rules, well and badly, while clients ask over
+// connections: no request fails, and what was used is not forgotten.
+func TestReloadUnderLoad(t *testing.T) {
+	const reloads, clients = 40, 4
+	text := func(limit int) string {
+		return fmt.Sprintf("rules:\n  - {name: all, key: [ip], limits: [\"%d per 1000h fixed_window\"]}\n", limit)
+	}
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text(1_000_000))
+	file, err := rules.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := rules.Open(memstore.New(memstore.Options{}), path, file, rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	observer := observe.New(observe.Options{})
+	defer observer.Close()
+	h := server.NewHandler(server.Options{Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Open: true})
+	address, _ := serve(t, h, server.ServeOptions{})
+	var asked atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				resp, err := http.Post("http://"+address+"/v1/check", "application/json", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				body, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if err != nil || resp.StatusCode != http.StatusOK {
+					t.Errorf("status %d: %s%v", resp.StatusCode, body, err)
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	for i := range reloads {
+		for before := asked.Load(); asked.Load() < before+10; { // some were asked under each
+			if t.Failed() {
+				break
+			}
+			post(h, "/v1/check", `{"attributes":{"ip":"192.0.2.7"}}`)
+			asked.Add(1)
+		}
+		if i%3 == 2 {
+			write("rules: [")
+			if source.Reload() == nil {
+				t.Error("a bad file was taken")
+			}
+			continue
+		}
+		write(text(1_000_000 + i))
+		if err := source.Reload(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	var d struct{ Limit, Remaining int64 }
+	if err := json.Unmarshal(post(h, "/v1/peek", `{"attributes":{"ip":"192.0.2.7"}}`).Body.Bytes(), &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.Limit-d.Remaining != asked.Load() {
+		t.Errorf("%d are counted of %d", d.Limit-d.Remaining, asked.Load())
+	}
+}
+
+// TestConcurrentReserve reserves and settles from many goroutines, some of them
+// twice: what is counted in the end is what was said to be the true cost.
+func TestConcurrentReserve(t *testing.T) {
+	h := server.NewHandler(newOptions(t, `{"rules":[{"name":"all","key":[],"limits":["1_000_000 per 1000h fixed_window"]}]}`))
+	const workers, each = 8, 100
+	var want atomic.Int64
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := range each {
+				reserved := post(h, "/v1/reserve", `{"attributes":{},"cost":50,"ttl":"1h"}`)
+				var answer struct{ Reservation string }
+				if err := json.Unmarshal(reserved.Body.Bytes(), &answer); err != nil || answer.Reservation == "" {
+					t.Errorf("%s %v", reserved.Body, err)
+					return
+				}
+				cost := int64((w*each + i) % 100)
+				settle := fmt.Sprintf(`{"reservation":%q,"cost":%d}`, answer.Reservation, cost)
+				var both sync.WaitGroup
+				for range 2 {
+					both.Go(func() {
+						if w := post(h, "/v1/settle", settle); w.Code != http.StatusOK {
+							t.Errorf("status %d: %s", w.Code, w.Body)
+						}
+					})
+				}
+				both.Wait()
+				want.Add(cost)
+			}
+		})
+	}
+	wg.Wait()
+	var d struct{ Limit, Remaining int64 }
+	if err := json.Unmarshal(post(h, "/v1/peek", `{"attributes":{}}`).Body.Bytes(), &d); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Limit - d.Remaining; got != want.Load() {
+		t.Errorf("%d units are counted, want %d", got, want.Load())
+	}
+}
+
+// TestSecrets plants secrets that only their sender should see, in every place of a
+// question, and looks for them in logs, metrics and answers.
+func TestSecrets(t *testing.T) {
+	const planted = "planted"
+	var mu sync.Mutex
+	var logged bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(lockedWriter{&mu, &logged}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	file, err := rules.Decode("rules.yaml", []byte(`
+trusted_proxies: [127.0.0.1]
+rules:
+  - name: key
+    key: [header.x-api-key, ip, cookie.c, query.q]
+    limits: ["1 per 1000h"]
+  - name: shadow
+    key: [header.authorization, path]
+    limits: ["1 per 1000h"]
+    shadow: true
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := rules.Open(memstore.New(memstore.Options{}), "", file, rules.Options{Log: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	observer := observe.New(observe.Options{Log: logger})
+	o := server.Options{Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Log: logger}
+	o.Clients, o.Operators = writeTokens(t, planted+"-ask-0123456789"), writeTokens(t, planted+"-operator-0123456789")
+	o.Client.Trusted = source.Settings().TrustedProxies
+	h := server.NewHandler(o)
+	var answers bytes.Buffer
+	keep := func(w *httptest.ResponseRecorder) { fmt.Fprintln(&answers, w.Code, w.Header(), w.Body) }
+	attributes := `{"header.x-api-key":"planted-key","ip":"192.0.2.99","cookie.c":"planted-c","query.q":"planted-q","header.authorization":"planted-a","path":"/planted"}`
+	for _, token := range []string{"planted-ask-0123456789", "planted-operator-0123456789", "planted-nobody-0123456789", ""} {
+		for _, path := range server.Verbs() {
+			for _, body := range []string{
+				`{"attributes":` + attributes + `}`, `{"attributes":` + attributes + `,"cost":1}`, `{"attributes":` + attributes + `,"cost":"planted"}`,
+				`{"attributes":{"path":"/planted%2f"},"cost":1}`, `{"attributes":{"x":"planted\q"}}`, `{"attributes":{"x":planted}}`,
+				`{"reservation":"planted","cost":1}`, `{"reservation":"planted"}`, `planted`, `{"attributes":{},"ttl":"planted"}`,
+			} {
+				keep(post(h, path, body, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }))
+			}
+		}
+	}
+	for range 3 {
+		for _, uri := range []string{"/planted?q=planted-q", "/planted%2f", "\x00planted"} {
+			keep(post(h, "/auth", "", func(r *http.Request) {
+				r.RemoteAddr = "127.0.0.1:4711"
+				for name, value := range map[string]string{
+					"X-Forwarded-Method": "planted", "X-Forwarded-Uri": uri, "X-Forwarded-Host": "planted", "X-Forwarded-For": "192.0.2.99",
+					"X-Api-Key": "planted-key", "Authorization": "planted-a", "Cookie": "c=planted-c",
+				} {
+					r.Header.Set(name, value)
+				}
+			}))
+		}
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+	r.Header.Set("Authorization", "Bearer planted-ask-0123456789")
+	metrics := httptest.NewRecorder()
+	h.ServeHTTP(metrics, r)
+	observer.Close()
+	for name, text := range map[string]string{"the log": logged.String(), "the metrics": metrics.Body.String(), "the answers": answers.String()} {
+		for _, secret := range []string{planted, "192.0.2.99"} {
+			if at := strings.Index(text, secret); at >= 0 {
+				t.Errorf("%s: %s: %s", name, secret, text[max(at-100, 0):min(at+100, len(text))])
+			}
+		}
+	}
+	for what, must := range map[string]string{"the log": logged.String(), "the metrics": metrics.Body.String()} {
+		if !strings.Contains(must, "rule") { // or nothing was looked at
+			t.Errorf("%s has nothing:\n%s", what, must)
+		}
+	}
+	for _, line := range []string{"msg=refund token_line=1 cost=1 rule=key key_hash=", "msg=reset token_line=1 rule=key key_hash="} {
+		if !strings.Contains(logged.String(), line) {
+			t.Errorf("no %q in the log", line)
+		}
+	}
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

@@ -1,0 +1,97 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+
+	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/server"
+)
+
+// TestMain runs the tests, or, in a child process of theirs, a server.
+func TestMain(m *testing.M) {
+	if kind := os.Getenv("STINT_TEST_SERVER"); kind != "" {
+		os.Exit(childServer(kind))
+	}
+	leaktest.Main(m, goleak.Find)
+}
+
+const someRules = `
+trusted_proxies: [127.0.0.1, 192.0.2.250]
+rules:
+  - name: login
+    match: {method: POST, path: /login}
+    key: [ip]
+    limits: ["5 per minute sliding_log"]
+  - name: banned
+    match: {header.x-bad: "1"}
+    block: true
+  - name: api
+    match: {path: /api/**}
+    key: [header.x-api-key]
+    limits: ["10/h burst 20", {limit: "100 per hour burst 100", name: hourly}]
+    on_missing: deny
+  - name: queue
+    match: {path: /queue}
+    key: [ip]
+    limits: ["1/h burst 5 leaky_queue"]
+  - name: tokens
+    match: {path: /llm}
+    key: [query.user]
+    limits: ["1000 per hour"]
+  - name: trial
+    match: {path: /trial}
+    key: []
+    limits: ["2 per hour"]
+    shadow: true
+  - name: free
+    match: {path: /free}
+    unlimited: true
+`
+
+// newOptions returns what a Handler needs, for rules as text.
+func newOptions(tb testing.TB, text string) server.Options {
+	tb.Helper()
+	file, err := rules.Decode("rules.yaml", []byte(text))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	tb.Cleanup(func() { _ = store.Close() })
+	source, err := rules.Open(store, "", file, rules.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	observer := observe.New(observe.Options{})
+	tb.Cleanup(observer.Close)
+	o := server.Options{
+		Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Open: true,
+	}
+	o.Client.Trusted = source.Settings().TrustedProxies
+	return o
+}
+
+// post sends a body to a path of a handler.
+func post(h http.Handler, path, body string, with ...func(*http.Request)) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	for _, change := range with {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+const noFields = httplimit.NoFields

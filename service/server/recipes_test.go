@@ -1,0 +1,278 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/service/server"
+)
+
+// A recipe is what docs/SERVE.md says of one proxy, and what it needs to run
+// without rights and without files outside of its directory.
+type recipe struct {
+	program string // of the Debian package of that name
+	block   string // the document's
+	lua     string // the document's, of those that ask by Lua
+	file    string // where the document puts that
+	site    string // in the block: where the proxy listens
+	sites   string // the same, also for HTTP/2: for any host, or the addresses TEXT and FRAMES; empty where it speaks none
+	around  func(dir, block string) string
+	args    func(dir, config string) []string
+	away    int // the status while stint is away
+	blocked int // the status for a path that servers read in different ways
+}
+
+// recipes are the recipes of the document.
+func recipes(t *testing.T) []recipe {
+	lua := blocks(t, "lua")
+	return []recipe{
+		{
+			program: "nginx", block: blocks(t, "nginx")[0], site: "127.0.0.1:8000", sites: "TEXT; listen FRAMES http2", away: 500, blocked: 403,
+			around: func(_, block string) string {
+				return `daemon off; master_process off; pid nginx.pid; error_log stderr warn;
+events { worker_connections 64; }
+http {
+    access_log off;
+    client_body_temp_path body; proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+` + block + "}\n"
+			},
+			args: func(dir, config string) []string { return []string{"-p", dir, "-c", config, "-e", "stderr"} },
+		},
+		{
+			program: "caddy", block: blocks(t, "caddy")[0], site: "example.com", sites: "http://:PORT1, http://:PORT2", away: 502, blocked: 400,
+			around: func(_, block string) string {
+				return "{\n\tadmin off\n\tauto_https off\n\tservers {\n\t\tprotocols h1 h2c\n\t}\n}\n" + block
+			},
+			args: func(_, config string) []string {
+				return []string{"run", "--config", config, "--adapter", "caddyfile"}
+			},
+		},
+		{
+			program: "haproxy", block: blocks(t, "haproxy")[0], lua: lua[0], file: "/etc/haproxy/stint.lua",
+			site: "127.0.0.1:8000", sites: "TEXT\n    bind FRAMES proto h2", away: 503, blocked: 400,
+			around: func(_, block string) string { return block },
+			args:   func(_, config string) []string { return []string{"-db", "-f", config} },
+		},
+		{
+			program: "apache2", block: blocks(t, "apache")[0], lua: lua[1], file: "/etc/apache2/stint.lua",
+			site: "127.0.0.1:8000", away: 503, blocked: 400,
+			around: func(dir, block string) string {
+				head := fmt.Sprintf("ServerRoot %[1]s\nPidFile %[1]s/pid\nErrorLog /dev/stderr\nServerName localhost\n", dir)
+				for _, module := range []string{"mpm_event", "authz_core", "proxy", "proxy_http", "lua"} {
+					head += fmt.Sprintf("LoadModule %[1]s_module /usr/lib/apache2/modules/mod_%[1]s.so\n", module)
+				}
+				if os.Getuid() == 0 {
+					head += "User nobody\nGroup nogroup\n"
+				}
+				_, at, _ := strings.Cut(block, "<VirtualHost ")
+				at, _, _ = strings.Cut(at, ">")
+				return head + "Listen " + at + "\n" + block
+			},
+			args: func(_, config string) []string { return []string{"-DFOREGROUND", "-f", config} },
+		},
+	}
+}
+
+// TestRecipes runs each proxy of docs/SERVE.md with the text of the document
+// between a client and a server.
+func TestRecipes(t *testing.T) {
+	for _, r := range recipes(t) {
+		t.Run(r.program, func(t *testing.T) {
+			t.Parallel()
+			tryRecipe(t, r)
+		})
+	}
+}
+
+func tryRecipe(t *testing.T, r recipe) {
+	stint, stop := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules+"  - {name: host, match: {host: admin.internal}, block: true}\n"))), server.ServeOptions{})
+	var reached atomic.Int64
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reached.Add(1)
+		if r.URL.Path == "/forbidden" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		_, _ = io.WriteString(w, r.Method+" "+r.RequestURI)
+	}))
+	defer behind.Close()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	address, _ := r.start(t, stint, behind.Listener.Addr().String())
+	send := func(method, path string, headers ...string) (*http.Response, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, strings.NewReader("user=ada"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp, string(body)
+	}
+	const policy = `"login";q=5;w=60`
+	for i := range 5 {
+		resp, body := send("POST", "/login?x=%2F&deny_status=401")
+		if left := fmt.Sprintf(`"login";r=%d;t=`, 4-i); resp.StatusCode != http.StatusOK || body != "POST /login?x=%2F&deny_status=401" ||
+			!strings.HasPrefix(resp.Header.Get("RateLimit"), left) || resp.Header.Get("RateLimit-Policy") != policy {
+			t.Errorf("request %d: %d %q %v; want RateLimit: %s", i, resp.StatusCode, body, resp.Header, left)
+		}
+	}
+	// What clients claim changes nothing: they are the same client still, and
+	// choose no status.
+	for _, claim := range [][]string{
+		nil, {"X-Forwarded-For", "198.51.100.1"}, {"X-Forwarded-Uri", "/free"}, {"X-Original-URI", "/free"}, {"X-Original-Method", "GET"},
+		{"X-Forwarded-Method", "GET", "X-Forwarded-Uri", "/free", "X-Forwarded-Host", "x"}, {"Content-Type", "application/grpc"},
+		{"X-Original-Host", "x", "RateLimit", "mine"}, {"Host", "127.0.0.1"}, {"Upgrade", "websocket", "Connection", "Upgrade"},
+	} {
+		for _, path := range []string{"/login", "/login?deny_status=401", "/login?deny_status=200&a=%zz"} {
+			resp, _ := send("POST", path, claim...)
+			if resp.StatusCode != http.StatusTooManyRequests || len(resp.Header.Get("Retry-After")) != 2 ||
+				!strings.HasPrefix(resp.Header.Get("RateLimit"), `"login";r=0;t=`) || resp.Header.Get("RateLimit-Policy") != policy {
+				t.Errorf("%s %v: %d %v; want 429 with Retry-After and fields", path, claim, resp.StatusCode, resp.Header)
+			}
+		}
+	}
+	for _, one := range []struct {
+		method, path string
+		headers      []string
+		want         int
+	}{
+		{"GET", "/login", nil, http.StatusOK},
+		{"GET", "/other?q=1", []string{"RateLimit", "mine"}, http.StatusOK},
+		{"GET", "/other", []string{"X-Bad", "1"}, http.StatusForbidden},
+		{"GET", "/forbidden", nil, http.StatusForbidden}, // the server's own
+		{"GET", "/a/..%2Flogin", nil, r.blocked},
+		{"GET", "/_stint", nil, map[bool]int{true: http.StatusNotFound, false: http.StatusOK}[r.program == "nginx"]},
+	} {
+		resp, _ := send(one.method, one.path, one.headers...)
+		if resp.StatusCode != one.want || resp.Header.Get("Retry-After") != "" || resp.Header.Get("RateLimit") != "" {
+			t.Errorf("%s %s %v: %d %v; want %d", one.method, one.path, one.headers, resp.StatusCode, resp.Header, one.want)
+		}
+	}
+	for _, one := range []struct {
+		request string
+		reaches bool // the server behind
+	}{
+		{"GET /api/x HTTP/1.1\r\nHost: " + address + "\r\nX-Api-Key: a", true},
+		// Apache takes away what Connection names: the rules would see a key that the server does not.
+		{"GET /api/x HTTP/1.1\r\nHost: " + address + "\r\nX-Api-Key: b\r\nConnection: X-Api-Key", r.program == "nginx" || r.program == "haproxy"},
+		{"GET /other HTTP/1.1\r\nHost: " + address + ",h", r.program == "nginx"}, // which sends a name of its own
+	} {
+		before := reached.Load()
+		rawRequest(t, address, one.request)
+		if got := reached.Load() > before; got != one.reaches {
+			t.Errorf("%q reached the server: %v, want %v", one.request, got, one.reaches)
+		}
+	}
+	_ = stop() // it is away now
+	before := reached.Load()
+	if resp, _ := send("GET", "/other"); resp.StatusCode != r.away || reached.Load() != before {
+		t.Errorf("without stint: %d, %d reached the server; want %d and none", resp.StatusCode, reached.Load()-before, r.away)
+	}
+}
+
+// rawRequest sends a request and reads what comes back.
+func rawRequest(t *testing.T, address, request string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	fmt.Fprintf(conn, "%s\r\n\r\n", request)
+	if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil { // its body does not matter
+		t.Errorf("%q: %v", request, err)
+	}
+}
+
+// start runs the proxy until the test ends, and returns its address and that for HTTP/2,
+// if there is one.
+func (r *recipe) start(t *testing.T, stint, behind string) (address, frames string) {
+	t.Helper()
+	path, missing := installed(r.program)
+	if missing != "" {
+		t.Fatalf("%s: make needs", missing)
+	}
+	address = freeport.Addr(t)
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for who drops the rights of root
+		t.Fatal(err)
+	}
+	script, config := filepath.Join(dir, "stint.lua"), filepath.Join(dir, "config")
+	sites := "TEXT"
+	if r.sites != "" {
+		sites, frames = r.sites, freeport.Addr(t)
+	}
+	port := func(address string) string { return address[strings.LastIndex(address, ":")+1:] }
+	site := strings.NewReplacer("TEXT", address, "FRAMES", frames, "PORT1", port(address), "PORT2", port(frames)).Replace(sites)
+	replace := []string{"127.0.0.1:8080", stint, "127.0.0.1:9000", behind, r.site, site}
+	if r.file != "" {
+		replace = append(replace, r.file, script)
+	}
+	local := strings.NewReplacer(replace...)
+	for name, text := range map[string]string{script: local.Replace(r.lua), config: r.around(dir, local.Replace(r.block))} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	proxy := exec.CommandContext(ctx, path, r.args(dir, config)...)
+	proxy.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	proxy.Cancel = func() error { return proxy.Process.Signal(syscall.SIGTERM) }
+	var said strings.Builder
+	proxy.Stdout, proxy.Stderr, proxy.WaitDelay = &said, &said, patience
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = proxy.Wait() // it was sent a signal
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		if t.Failed() {
+			t.Logf("%s said:\n%s", r.program, said.String())
+		}
+	})
+	for deadline := time.Now().Add(patience); ; {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+			return address, frames
+		}
+		select {
+		case <-ended:
+			t.Fatalf("%s ended:\n%s", r.program, said.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not listen: %v", r.program, err)
+		}
+	}
+}

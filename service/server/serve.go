@@ -1,0 +1,185 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/service/drain"
+)
+
+// ServeOptions say how a handler is served. The zero value suits most programs.
+type ServeOptions struct {
+	// TLS is for https. The default is http.
+	TLS *tls.Config
+	// Log receives failures of connections, without their addresses. The default
+	// discards them.
+	Log *slog.Logger
+	// OnStop is called first when Serve begins to stop, so that the server can
+	// report that it is not ready any more. Optional.
+	OnStop func()
+	// Notice is how long new connections are still accepted after a stop, so that
+	// balancers have seen by then that the server is not ready. The default
+	// value is 0.
+	Notice time.Duration
+	// Drain is how long requests in flight may then finish. The default value
+	// is 10 s.
+	Drain time.Duration
+	// HeaderTimeout is how long a client may take to send its headers. The
+	// default value is 5 s: a slow phone makes it, one that holds connections
+	// open on purpose does not.
+	HeaderTimeout time.Duration
+	// ReadTimeout is how long it may take to send all of a request. The default
+	// value is 10 s.
+	ReadTimeout time.Duration
+	// WriteTimeout is how long an answer may take from the end of the headers
+	// on. The default value is 10 s.
+	WriteTimeout time.Duration
+	// IdleTimeout is how long a connection is kept for a next request. The
+	// default value is 2 minutes, longer than the minute for which nginx and
+	// others keep theirs: the side that asks should be the one that closes.
+	IdleTimeout time.Duration
+	// MaxHeader bounds the headers of a request, in bytes, to which net/http
+	// adds 4 KiB. The default value is 16 KiB.
+	MaxHeader int
+}
+
+func (o *ServeOptions) fill() {
+	o.Drain = cmp.Or(o.Drain, 10*time.Second)
+	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, 5*time.Second)
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, 10*time.Second)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 10*time.Second)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
+	o.MaxHeader = cmp.Or(o.MaxHeader, 16<<10)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+}
+
+// Serve answers on ln until ctx is done. It then says so, takes new connections
+// for as long as Notice, and those that wait to be accepted by then, and ends each
+// with its answer; lets the requests in flight finish for at most Drain,
+// closes what is left, and returns nil if nothing was. It closes ln.
+func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions) error {
+	o.fill()
+	server := &http.Server{
+		Handler:           h,
+		TLSConfig:         o.TLS,
+		ReadHeaderTimeout: o.HeaderTimeout,
+		ReadTimeout:       o.ReadTimeout,
+		WriteTimeout:      o.WriteTimeout,
+		IdleTimeout:       o.IdleTimeout,
+		MaxHeaderBytes:    o.MaxHeader,
+		ErrorLog:          ErrorLog(o.Log),
+
+		DisableGeneralOptionsHandler: true, // or net/http would answer OPTIONS * itself, for any Host
+	}
+	running := drain.NewHTTP(server, ln)
+	stopped := running.Start()
+	select {
+	case err := <-stopped:
+		return err
+	case <-ctx.Done():
+	}
+	if o.OnStop != nil {
+		o.OnStop()
+	}
+	running.Leave()
+	select {
+	case err := <-stopped:
+		return err
+	case <-time.After(o.Notice):
+	}
+	bound, release := context.WithTimeout(context.WithoutCancel(ctx), o.Drain)
+	defer release()
+	err := running.Stop(bound)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errors.New("not all requests had finished when the drain was over")
+	}
+	if closing := running.Close(); err == nil {
+		err = closing
+	}
+	return err
+}
+
+// ErrorLog returns a log for net/http, which likes to name its clients: their
+// addresses are taken out. It writes few lines of one cause, see [SampleLog].
+func ErrorLog(logger *slog.Logger) *log.Logger {
+	logger = SampleLog(logger)
+	return log.New(lineWriter(func(line string) {
+		logger.Warn("http", "error", Redact(strings.TrimSpace(line)))
+	}), "", 0)
+}
+
+type lineWriter func(line string)
+
+func (f lineWriter) Write(p []byte) (int, error) {
+	f(string(p))
+	return len(p), nil
+}
+
+// addresses are IPv4 and IPv6 addresses as Go prints them, ports included.
+var addresses = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^\]]*)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\b[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){3,7}\b`)
+
+// answers are what a server said that nobody had asked, as Go prints it.
+var answers = regexp.MustCompile(` starting with "(?:[^"\\]|\\.)*"`)
+
+// Redact takes addresses, and what a server answered, out of what Go says went wrong.
+func Redact(text string) string {
+	return addresses.ReplaceAllString(answers.ReplaceAllString(text, ""), "[address]")
+}
+
+// Local reports whether only this machine can reach a listener: it is on a
+// loopback address or a Unix socket.
+func Local(addr net.Addr) bool {
+	switch a := addr.(type) {
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	case *net.UnixAddr:
+		return true
+	}
+	return false
+}
+
+// CheckHost answers requests alone whose Host names this machine, localhost or
+// a loopback address, whatever the port. A page whose name was made to point at
+// 127.0.0.1 is kept out by it: browsers send the name.
+func CheckHost(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !localHost(r.Host) {
+			p := problem{status: http.StatusMisdirectedRequest, detail: "Host names another machine: this address is for localhost, 127.0.0.1 and [::1] alone"}
+			p.write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func localHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	} else {
+		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+// Guard returns what a listener on addr is to serve: behind CheckHost on a
+// loopback address, else the handler itself.
+func Guard(next http.Handler, addr net.Addr) http.Handler {
+	if _, tcp := addr.(*net.TCPAddr); tcp && Local(addr) {
+		return CheckHost(next)
+	}
+	return next
+}

@@ -1,0 +1,396 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/service/server"
+)
+
+// patience is how long a test waits for what must come: far longer than it
+// takes, and no measure of anything.
+const patience = time.Minute
+
+// serve serves until the test ends, and returns the address, and what stops it
+// and returns Serve's error.
+func serve(t *testing.T, h http.Handler, o server.ServeOptions) (address string, stop func() error) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, ln, h, o) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { _ = stop() })
+	return ln.Addr().String(), stop
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// TestSlowClients opens connections that send their headers, their body or
+// nothing at all, too slowly: each is cut, while others are answered.
+func TestSlowClients(t *testing.T) {
+	address, _ := serve(t, server.NewHandler(newOptions(t, someRules)), server.ServeOptions{
+		HeaderTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, IdleTimeout: 2 * time.Second,
+	})
+	var all sync.WaitGroup
+	defer http.DefaultClient.CloseIdleConnections()
+	defer all.Wait()
+	for _, one := range []struct{ name, sent, answer string }{
+		{"nothing", "", ""},
+		{"half of a line", "POST /v1/ch", ""},
+		{"half of the headers", "POST /v1/check HTTP/1.1\r\nHost: x\r\n", ""},
+		{"no body", "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 40\r\n\r\n", " 408 "},
+		{"half of a body", "POST /v1/check HTTP/1.1\r\nHost: x\r\nContent-Length: 40\r\n\r\n{\"attrib", " 408 "},
+		{"half of a chunk", "POST /v1/check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{\"attrib", " 408 "},
+		{"no second request", "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", " 200 "},
+	} {
+		conn := dial(t, address)
+		if _, err := io.WriteString(conn, one.sent); err != nil {
+			t.Errorf("%s: %v", one.name, err)
+		}
+		if resp, err := http.Get("http://" + address + "/livez"); err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: another client: %v", one.name, err)
+		} else {
+			_ = resp.Body.Close()
+		}
+		all.Go(func() {
+			answer, err := io.ReadAll(conn) // ends when the server closes
+			if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s: not cut: %v", one.name, err)
+			}
+			if first, _, _ := strings.Cut(string(answer), "\n"); !strings.Contains(first, one.answer) {
+				t.Errorf("%s: answered %q, want %s", one.name, first, one.answer)
+			}
+		})
+	}
+}
+
+// TestBounds sends headers that are too large.
+func TestBounds(t *testing.T) {
+	address, _ := serve(t, server.NewHandler(newOptions(t, someRules)), server.ServeOptions{})
+	conn := dial(t, address)
+	_, _ = fmt.Fprintf(conn, "GET /livez HTTP/1.1\r\nHost: x\r\nA: %s\r\n\r\n", strings.Repeat("x", 21<<10)) // it may be cut before the end
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(line, " 431 ") {
+		t.Errorf("headers of 21 KiB: %q, %v", line, err)
+	}
+}
+
+// TestRawRequests sends what only an attacker sends.
+func TestRawRequests(t *testing.T) {
+	const body = `{"attributes":{"path":"/free"}}`
+	address, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules))), server.ServeOptions{})
+	for _, one := range []struct{ name, sent, want string }{
+		{"as it should be", "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 31\r\n\r\n" + body, " 200 "},
+		{"a line break in a field", "GET /auth HTTP/1.1\r\nHost: localhost\r\nX-Original-URI: /a\rSet-Cookie: b\r\n\r\n", " 400 "},
+		{"a field folded", "GET /auth HTTP/1.1\r\nHost: localhost\r\nX-Original-URI: /a\r\n Set-Cookie: b\r\n\r\n", " 400 "},
+		{"a NUL", "GET /auth HTTP/1.1\r\nHost: localhost\r\nX-Original-URI: /a\x00b\r\n\r\n", " 400 "},
+		{"two lengths", "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 31\r\nContent-Length: 3\r\n\r\n" + body, " 400 "},
+		{"two hosts", "GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", " 400 "},
+		{"no host", "GET /livez HTTP/1.1\r\n\r\n", " 400 "},
+		{"another host", "GET /livez HTTP/1.1\r\nHost: evil.example\r\n\r\n", " 421 "},
+		{"another host, of no path", "OPTIONS * HTTP/1.1\r\nHost: evil.example\r\n\r\n", " 421 "},
+		{"no path", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", " 404 "},
+		{"a host that looks right", "GET /livez HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", " 421 "},
+		{"another host in the request line", "GET http://evil.example/livez HTTP/1.1\r\nHost: localhost\r\n\r\n", " 421 "},
+		{"the name of no host", "GET /livez HTTP/1.0\r\n\r\n", " 421 "},
+		{"IPv4", "GET /livez HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n", " 200 "},
+		{"IPv6", "GET /livez HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", " 200 "},
+		{"IPv6 without port", "GET /livez HTTP/1.1\r\nHost: [::1]\r\n\r\n", " 200 "},
+		{"localhost", "GET /livez HTTP/1.1\r\nHost: LOCALHOST\r\n\r\n", " 200 "},
+	} {
+		conn := dial(t, address)
+		if _, err := io.WriteString(conn, one.sent); err != nil {
+			t.Errorf("%s: %v", one.name, err)
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil || !strings.Contains(line, one.want) {
+			t.Errorf("%s: %q, %v; want %s", one.name, line, err, one.want)
+		}
+	}
+}
+
+// TestStop holds a request while the server stops: first it is not ready, but takes
+// connections; then the request is answered, and Serve returns.
+func TestStop(t *testing.T) {
+	o := newOptions(t, someRules)
+	h := server.NewHandler(o)
+	held, release := make(chan struct{}), make(chan struct{})
+	reported := make(chan string)
+	address, stop := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			close(held)
+			<-release
+			return
+		}
+		h.ServeHTTP(w, r)
+	}), server.ServeOptions{Notice: time.Millisecond, Drain: patience, OnStop: func() {
+		o.Admin.Stop()
+		reported <- "to stop"
+		<-reported // what follows waits until the test has looked
+	}})
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := http.Get("http://" + address + "/held")
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		answered <- err
+	}()
+	<-held
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	<-reported
+	for path, want := range map[string]int{"/readyz": http.StatusServiceUnavailable, "/livez": http.StatusOK} {
+		conn := dial(t, address) // a new one
+		_, _ = io.WriteString(conn, "GET "+path+" HTTP/1.0\r\nHost: localhost\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+	reported <- "go on"
+	close(release)
+	if err := <-answered; err != nil {
+		t.Errorf("the request that was held: %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if _, err := net.Dial("tcp", address); err == nil {
+		t.Error("it listens still")
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestStopTooSlow stops a server whose request does not end.
+func TestStopTooSlow(t *testing.T) {
+	held := make(chan struct{})
+	address, stop := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(held)
+		<-r.Context().Done()
+	}), server.ServeOptions{Drain: 50 * time.Millisecond})
+	conn := dial(t, address)
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	<-held
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "drain was over") {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+// TestIdleConnections keeps 10,000 connections, as many as the test may have,
+// and asks over others meanwhile. The server is a process of its own, since
+// each side needs a descriptor.
+func TestIdleConnections(t *testing.T) {
+	want := 10_000
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Log("the limit of descriptors stays as it is: ", err)
+	}
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if room := int(min(limit.Cur, 1<<20)) - 200; room < want {
+		t.Logf("%d connections instead of %d: no more descriptors than %d are allowed here", room, want, limit.Cur)
+		want = room
+	}
+	_, address := startChild(t, "check")
+	const request = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	in := bufio.NewReader(nil)
+	conns := make([]net.Conn, 0, want)
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	for i := range want {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		conns = append(conns, conn)
+		if _, err := io.WriteString(conn, request); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		in.Reset(conn)
+		if err := skipAnswer(in); err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+	}
+	drive(t, address, 1000)
+	for _, i := range []int{0, want / 2, want - 1} { // they are kept, all of them, and of use
+		if _, err := io.WriteString(conns[i], request); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+		in.Reset(conns[i])
+		if err := skipAnswer(in); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+	t.Logf("%d idle connections, and 1,000 checks answered meanwhile", len(conns))
+}
+
+// TestErrorLog gives a log to net/http and makes it name a client.
+func TestErrorLog(t *testing.T) {
+	var out bytes.Buffer
+	server.ErrorLog(slog.New(slog.NewTextHandler(&out, nil))).Print("http: TLS handshake error from 192.0.2.7:4711: EOF\n")
+	if text := out.String(); strings.Contains(text, "192.0.2.7") || !strings.Contains(text, "[address]: EOF") {
+		t.Error(text)
+	}
+	for line, want := range map[string]string{
+		"from [2001:db8::1%eth0]:443: x":             "from [address]: x",
+		"2001:db8:0:1::7 left":                       "[address] left",
+		"at 12:30 o'clock":                           "at 12:30 o'clock",
+		`received starting with "a\"b\\"; err=<nil>`: "received; err=<nil>",
+	} {
+		if got := server.Redact(line); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+}
+
+// TestTokens reads files of tokens, good and bad. No error shows a token.
+func TestTokens(t *testing.T) {
+	const secret = "secret-0123456789abcdef"
+	for _, one := range []struct{ text, want string }{
+		{secret + "\n", ""},
+		{"# old\r\n" + secret + "\r\n\r\n# new\r\n" + secret + "2", ""},
+		{"", "no token there"},
+		{"# none\n\n", "no token there"},
+		{secret + "\nsecret-short\n", "tokens:2: a token of 12 characters: at least 16"},
+		{secret + " " + secret, "tokens:1: character 24 is none that a header can hold"},
+		{secret + "é", "tokens:1: character 24"},
+		{strings.Repeat("x", 1<<20+1), "more than 1048576 bytes"},
+	} {
+		path := t.TempDir() + "/tokens"
+		if err := os.WriteFile(path, []byte(one.text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		tokens, err := server.ReadTokens(path)
+		switch {
+		case one.want == "" && err != nil, one.want != "" && (err == nil || !strings.Contains(err.Error(), one.want)):
+			t.Errorf("%.40q: %v, want %q", one.text, err, one.want)
+		case err != nil && strings.Contains(err.Error(), "secret"):
+			t.Errorf("%.40q: the error shows it: %v", one.text, err)
+		case err == nil && tokens.Readable():
+			t.Errorf("mode 0640 is said to be readable by everyone")
+		}
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil && !tokens.Readable() {
+			t.Error("mode 0644 is not said to be readable by everyone")
+		}
+	}
+	if _, err := server.ReadTokens("testdata/nowhere"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestTokensReload changes a file: the tokens are those of the last file that
+// was good.
+func TestTokensReload(t *testing.T) {
+	path := t.TempDir() + "/tokens"
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(askToken)
+	tokens, err := server.ReadTokens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOptions(t, someRules)
+	o.Open, o.Clients = false, tokens
+	h := server.NewHandler(o)
+	check := func(token string, want int) {
+		t.Helper()
+		w := post(h, "/v1/check", `{"attributes":{}}`, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
+		if w.Code != want {
+			t.Errorf("%s: status %d, want %d", token, w.Code, want)
+		}
+	}
+	check(askToken, http.StatusOK)
+	write("short")
+	if err := tokens.Reload(); err == nil {
+		t.Error("a bad file was taken")
+	}
+	check(askToken, http.StatusOK)
+	write(operatorToken)
+	if err := tokens.Reload(); err != nil {
+		t.Error(err)
+	}
+	check(askToken, http.StatusUnauthorized)
+	check(operatorToken, http.StatusOK)
+}
+
+// TestStopAccepts stops a server whose clients have connected and not been
+// accepted yet: they are answered.
+func TestStopAccepts(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns []net.Conn
+	for range 100 {
+		conn := dial(t, ln.Addr().String())
+		if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	served := make(chan error, 1)
+	go func() {
+		bounds := server.NewConns(server.ConnsOptions{Max: 1000, PerAddress: 1000, Log: slog.New(slog.DiscardHandler)})
+		served <- server.Serve(ctx, bounds.Listen(ln), server.NewHandler(newOptions(t, someRules)), server.ServeOptions{Drain: patience})
+	}()
+	for i, conn := range conns {
+		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("connection %d of those that waited: %v %+v", i, err, resp)
+		}
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,190 @@
+package server_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+
+	"github.com/stint-dev/stint/service/server"
+)
+
+var update = flag.Bool("update", false, "write what is answered now into testdata")
+
+// The tokens of the transcripts.
+const (
+	askToken      = "ask-0123456789abcdef"
+	operatorToken = "operator-0123456789abcdef"
+)
+
+// setups are what differs from one transcript to the next, by its name.
+var setups = map[string]func(t *testing.T, o *server.Options){
+	"draft06":     func(_ *testing.T, o *server.Options) { o.Dialect = httplimit.Draft06 },
+	"x-ratelimit": func(_ *testing.T, o *server.Options) { o.Dialect = httplimit.XRateLimit },
+	"none":        func(_ *testing.T, o *server.Options) { o.Dialect = httplimit.NoFields },
+	"failure":     withoutStore,
+	"batch":       func(_ *testing.T, o *server.Options) { o.MaxBatch = 3 },
+	"bodies":      func(_ *testing.T, o *server.Options) { o.MaxBody = 1 << 10 },
+	"operate":     withTokens,
+	"roles":       withTokens,
+}
+
+func withTokens(t *testing.T, o *server.Options) {
+	o.Open = false
+	o.Clients = writeTokens(t, "# asking\n\n"+askToken+"\nask-another-0123456789\n")
+	o.Operators = writeTokens(t, operatorToken+"\n")
+}
+
+func writeTokens(tb testing.TB, text string) *server.Tokens {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "tokens")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	tokens, err := server.ReadTokens(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tokens
+}
+
+// TestTranscripts sends the requests of testdata and compares what comes back,
+// on a clock that stands still but for lines such as "+ 12s":
+//
+//	# why
+//	+ 12s
+//	POST /v1/check
+//	Peer: 127.0.0.1
+//
+//	{"attributes": …
+//	----
+//	200
+//	Content-Type: …
+//
+//	{"allowed": …
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOptions(t, someRules)
+				if change := setups[name]; change != nil {
+					change(t, &o)
+				}
+				transcript(t, file, server.NewHandler(o))
+			})
+		})
+	}
+}
+
+func transcript(t *testing.T, file string, h http.Handler) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var now strings.Builder
+	token := ""
+	for i, session := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n\n====\n\n") {
+		question, want, _ := strings.Cut(session, "\n----\n")
+		got := play(t, h, question, &token)
+		if !*update && got != want {
+			t.Errorf("%s\ngot:\n%s\nwant:\n%s", question, got, want)
+		}
+		if i > 0 {
+			now.WriteString("\n\n====\n\n")
+		}
+		now.WriteString(question + "\n----\n" + got)
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(now.String()+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var reservation = regexp.MustCompile(`"reservation":"([^"]+)"`)
+
+// play sends one question. TOKEN in it is the reservation that was given last,
+// which is not the same from run to run.
+func play(t *testing.T, h http.Handler, question string, token *string) string {
+	t.Helper()
+	head, body, _ := strings.Cut(question, "\n\n")
+	var r *http.Request
+	for line := range strings.Lines(head) {
+		line = strings.TrimSuffix(line, "\n")
+		if wait, ok := strings.CutPrefix(line, "+ "); ok {
+			d, err := time.ParseDuration(wait)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(d)
+			continue
+		}
+		if strings.HasPrefix(line, "# ") {
+			continue
+		}
+		if r == nil {
+			method, target, _ := strings.Cut(line, " ")
+			body := strings.ReplaceAll(strings.ReplaceAll(body, "TOKEN", *token), "LONG", strings.Repeat("x", 1<<10))
+			r = httptest.NewRequestWithContext(context.Background(), method, target, strings.NewReader(body))
+			if method == http.MethodPost {
+				r.Header.Set("Content-Type", "application/json")
+			}
+			continue
+		}
+		name, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); {
+		case name == "Peer":
+			r.RemoteAddr = value + ":4711"
+		case name == "Host":
+			r.Host = value
+		case value == "":
+			r.Header.Del(name)
+		case name == "Content-Type":
+			r.Header.Set(name, value)
+		default:
+			r.Header.Add(name, value)
+		}
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	answer := w.Body.String()
+	if m := reservation.FindStringSubmatch(answer); m != nil {
+		*token = m[1]
+		answer = strings.Replace(answer, m[1], "TOKEN", 1)
+	}
+	return printed(w, answer)
+}
+
+// printed is an answer as text, its fields in order of their names.
+func printed(w *httptest.ResponseRecorder, body string) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, w.Code)
+	var lines []string
+	for name, values := range w.Header() {
+		for _, v := range values {
+			lines = append(lines, name+": "+v)
+		}
+	}
+	slices.Sort(lines)
+	for _, line := range lines {
+		b.WriteString(line + "\n")
+	}
+	b.WriteString("\n" + body)
+	return strings.TrimSuffix(b.String(), "\n")
+}

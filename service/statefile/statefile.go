@@ -1,0 +1,476 @@
+// Package statefile keeps what operators do where rules are in a file: overrides and
+// blocks, and the audit, in a small state file. It is for a hundred changes, not for
+// a million customers: those belong in a database.
+package statefile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/atomicfile"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/rulesapi"
+)
+
+const (
+	mostOverrides = 10_000
+	mostActs      = 1000 // older ones are forgotten
+	mostText      = 1000 // characters of a reason or an author
+)
+
+// Options say what a File keeps, and where.
+type Options struct {
+	// Path is the state file; "" keeps everything in memory alone.
+	Path string
+	// Source has the rules.
+	Source *rules.Source
+	// Writes is whether acts are kept here at all.
+	Writes bool
+	// Node is what this process calls itself.
+	Node string
+	// Log receives failures. The default discards them.
+	Log *slog.Logger
+}
+
+// A File is what operators did: a rulesapi.Backend whose rules are a file's. It may
+// be used from many goroutines at once.
+type File struct {
+	o     Options
+	began time.Time
+
+	mu     sync.Mutex
+	lock   io.Closer // of the state file; nil while it is not had
+	state  state
+	timer  *time.Timer // to the next override that ends
+	closed bool
+}
+
+// Open reads the state file, if there is one, and puts what it holds in force. A
+// file that cannot be read is an error, and stays as it is.
+func Open(o Options) (*File, error) {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	k := &File{o: o, began: time.Now(), state: state{overrides: make(map[place]rulesource.Override)}}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, err := k.hold(); err != nil { // what it holds is in force here, as it is now
+		o.Log.Warn("operators can change nothing here while another process keeps what they do in the same file", "error", err,
+			"hint", "--state FILE names another file for this process; --state none keeps what operators do in memory")
+	}
+	if err := k.state.read(o.Path); err != nil {
+		if k.lock != nil {
+			_ = k.lock.Close() // nothing was written
+		}
+		return nil, err
+	}
+	k.end(time.Now())
+	k.applyAll()
+	return k, nil
+}
+
+// hold locks the state file, unless this process has it locked, and reports whether it
+// was another's before, perhaps. The error is that another process has it. The caller
+// has the lock of the File.
+func (k *File) hold() (anew bool, err error) {
+	if k.lock != nil || k.o.Path == "" || !k.o.Writes {
+		return false, nil
+	}
+	k.lock, err = atomicfile.Lock(k.o.Path, 0)
+	if held, ok := errors.AsType[*atomicfile.HeldError](err); ok {
+		return false, unkept{held}
+	}
+	return k.lock != nil, nil // a file that cannot be locked cannot be written, either, or is on a disk without locks
+}
+
+// ready prepares an act: it fails while another process has the state file. Once that
+// has ended, what it kept is in force here, too. The caller has the lock.
+func (k *File) ready() error {
+	anew, err := k.hold()
+	if err != nil || !anew {
+		return err
+	}
+	next := state{overrides: make(map[place]rulesource.Override)}
+	if err := next.read(k.o.Path); err != nil {
+		return unkept{errors.Join(err, k.unlock())}
+	}
+	for at := range k.state.overrides {
+		if _, stays := next.overrides[at]; !stays {
+			_ = k.apply(&rulesource.Override{Rule: at.rule, Key: at.key, Removed: true}) // to take away cannot fail
+		}
+	}
+	k.state = next
+	k.end(time.Now())
+	k.applyAll()
+	return nil
+}
+
+func (k *File) unlock() error {
+	if k.lock == nil {
+		return nil
+	}
+	lock := k.lock
+	k.lock = nil
+	return lock.Close()
+}
+
+// applyAll puts all overrides in force, in the policy of now. What cannot be is
+// logged. The caller has the lock.
+func (k *File) applyAll() {
+	for at, o := range k.state.overrides {
+		if err := k.apply(&o); err != nil {
+			k.o.Log.Error("an override cannot be in force", "rule", at.rule, "error", err)
+		}
+	}
+}
+
+// Reapply puts all overrides in force again, for a caller that has replaced those of
+// the policy.
+func (k *File) Reapply() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.applyAll()
+}
+
+// apply puts one override in force.
+func (k *File) apply(o *rulesource.Override) error {
+	own := policy.Override{Unlimited: o.Unlimited, Block: o.Block}
+	if o.Removed {
+		own = policy.Override{}
+	}
+	for _, text := range o.Limits {
+		l, err := stint.Parse(text)
+		if err != nil {
+			return err
+		}
+		own.Limits = append(own.Limits, l)
+	}
+	return k.o.Source.Policy().SetOverride(o.Rule, o.Key, own)
+}
+
+// end takes away what has ended by now, and sets the timer for the next.
+func (k *File) end(now time.Time) {
+	var next time.Time
+	for at, o := range k.state.overrides {
+		switch {
+		case o.Expires.IsZero():
+		case !o.Expires.After(now):
+			delete(k.state.overrides, at)
+			_ = k.apply(&rulesource.Override{Rule: o.Rule, Key: o.Key, Removed: true}) // to take away cannot fail
+		case next.IsZero() || o.Expires.Before(next):
+			next = o.Expires
+		}
+	}
+	if k.timer != nil {
+		k.timer.Stop()
+		k.timer = nil
+	}
+	if !next.IsZero() && !k.closed {
+		k.timer = time.AfterFunc(time.Until(next), func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.end(time.Now())
+		})
+	}
+}
+
+// A refused error is an [rulesdb.ErrInput].
+type refused struct{ error }
+
+func (refused) Is(target error) bool { return target == rulesdb.ErrInput }
+
+func refuse(format string, args ...any) error { return refused{fmt.Errorf(format, args...)} }
+
+// An unkept error is a [rulesapi.ErrUnkept].
+type unkept struct{ error }
+
+func (e unkept) Error() string { return "the state file: " + e.error.Error() }
+
+func (e unkept) Unwrap() error { return e.error }
+
+func (unkept) Is(target error) bool { return target == rulesapi.ErrUnkept }
+
+// Unwritable reports why the state file cannot be written; nil if there is none, or
+// it can be.
+func (k *File) Unwritable() error { return Unwritable(k.o.Path) }
+
+// Unwritable reports why a state file could not be written.
+func Unwritable(path string) error {
+	if path == "" {
+		return nil
+	}
+	return atomicfile.Try(path)
+}
+
+// SetOverride sets an override, or removes it if it is Removed, and returns the
+// one before, Removed if there was none. It is in the state file once this
+// returns.
+func (k *File) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
+	if err := rulesdb.CheckReason(o.Reason); err != nil {
+		return was, now, err
+	}
+	return k.SetOverrideIf(ctx, o, lasts, func(rulesource.Override) error { return nil })
+}
+
+// SetOverrideIf is [File.SetOverride] if may returns nil for the override before.
+func (k *File) SetOverrideIf(_ context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
+	switch {
+	case len(o.Reason) > mostText || len(o.Author) > mostText:
+		return was, now, refuse("reason: at most %d bytes", mostText)
+	case strings.ContainsFunc(o.Reason+o.Author, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return was, now, refuse("reason: a control character: write one line of text")
+	case len(o.Key) > 512:
+		return was, now, refuse("key: %d bytes: at most 512", len(o.Key))
+	case !o.Removed && len(o.Limits) == 0 && !o.Unlimited && !o.Block:
+		return was, now, refuse("an override has limits, or is unlimited, or a block: one of these")
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.ready(); err != nil {
+		return was, now, err
+	}
+	at, moment := place{o.Rule, o.Key}, time.Now().UTC()
+	was, held := k.state.overrides[at]
+	if !held {
+		was = rulesource.Override{Rule: o.Rule, Key: o.Key, Removed: true}
+	}
+	if err := may(was); err != nil {
+		return was, now, err
+	}
+	switch {
+	case held:
+	case o.Removed:
+		return was, now, fmt.Errorf("override of %s: %w", o.Rule, rulesdb.ErrNotFound)
+	case len(k.state.overrides) >= mostOverrides:
+		return was, now, refuse("there are %d overrides: a state file has no more; rules in a database have room for millions", mostOverrides)
+	}
+	now = o
+	if now.Created = moment; lasts > 0 {
+		now.Expires = moment.Add(lasts)
+	}
+	if err := k.apply(&now); err != nil {
+		return was, now, refused{err}
+	}
+	next := k.state.with(at, now)
+	act := "override set"
+	if o.Removed {
+		act = "override remove"
+	}
+	next.note(moment, rulesdb.Act{Author: o.Author, Act: act, Subject: fmt.Sprintf("%s %q", o.Rule, o.Key),
+		Was: rulesdb.Describe(&was), Now: rulesdb.Describe(&now), Reason: o.Reason})
+	if err := k.keep(next); err != nil {
+		_ = k.apply(&was) // it held before
+		return was, now, err
+	}
+	k.end(moment)
+	return was, now, nil
+}
+
+// Override returns the override of a key under a rule, or [rulesdb.ErrNotFound].
+func (k *File) Override(_ context.Context, rule, key string) (rulesource.Override, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o, ok := k.state.overrides[place{rule, key}]
+	if !ok || !o.Expires.IsZero() && !o.Expires.After(time.Now()) {
+		return rulesource.Override{Rule: rule, Key: key, Removed: true}, fmt.Errorf("override of %s: %w", rule, rulesdb.ErrNotFound)
+	}
+	return o, nil
+}
+
+// Overrides returns a page of overrides, in the order of rules and keys.
+func (k *File) Overrides(_ context.Context, p rulesdb.Page) ([]rulesource.Override, error) {
+	k.mu.Lock()
+	all := slices.Collect(maps.Values(k.state.overrides))
+	k.mu.Unlock()
+	slices.SortFunc(all, func(a, b rulesource.Override) int {
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key))
+	})
+	all = slices.DeleteFunc(all, func(o rulesource.Override) bool {
+		before := p.AfterRule != "" && (o.Rule < p.AfterRule || o.Rule == p.AfterRule && o.Key <= p.AfterKey)
+		return before || p.Rule != "" && o.Rule != p.Rule || !strings.HasPrefix(o.Key, p.Prefix) ||
+			!o.Expires.IsZero() && !o.Expires.After(time.Now())
+	})
+	n := p.N
+	if n <= 0 {
+		n = 100
+	}
+	return all[:min(n, len(all))], nil
+}
+
+// Audit returns up to n acts before a number, newest first; 0 begins at the
+// newest.
+func (k *File) Audit(_ context.Context, before int64, n int) ([]rulesdb.AuditEntry, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []rulesdb.AuditEntry
+	for _, d := range slices.Backward(k.state.acts) {
+		if (before <= 0 || d.Number < before) && len(out) < n {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// Note writes an act into the audit that changed something elsewhere, such as a
+// key that was reset.
+func (k *File) Note(_ context.Context, a rulesdb.Act) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.ready(); err != nil {
+		return err
+	}
+	return k.keepNoted(a)
+}
+
+// keepNoted has an act written. The caller has the lock.
+func (k *File) keepNoted(a rulesdb.Act) error {
+	next := k.state.clone()
+	next.note(time.Now().UTC(), a)
+	return k.keep(next)
+}
+
+// NoteAct runs do, which acts elsewhere, and then writes a into the audit, to which do
+// adds what was before and is now.
+func (k *File) NoteAct(ctx context.Context, a rulesdb.Act, do func(ctx context.Context, a *rulesdb.Act) error) error {
+	k.mu.Lock()
+	err := k.ready()
+	k.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := do(ctx, &a); err != nil {
+		return err
+	}
+	return k.Note(ctx, a)
+}
+
+// NoteUndo runs do, which takes an act back, and writes what do returns into the
+// audit, unless that has been done before.
+func (k *File) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.ready(); err != nil {
+		return err
+	}
+	for _, d := range k.state.acts {
+		if d.Number > act && d.Reason == rulesdb.UndoOf(act) {
+			return fmt.Errorf("%w: act %d has been taken back", rulesdb.ErrConflict, act)
+		}
+	}
+	a, err := do(ctx)
+	if err != nil {
+		return err
+	}
+	a.Reason = rulesdb.UndoOf(act)
+	return k.keepNoted(a)
+}
+
+// keep has another state written, which then is the state.
+func (k *File) keep(next state) error {
+	err := next.write(k.o.Path)
+	if errors.Is(err, atomicfile.ErrUnsynced) {
+		k.o.Log.Error("the state file cannot be synced", "file", k.o.Path, "error", err)
+	} else if err != nil {
+		return unkept{err}
+	}
+	k.state = next
+	return nil
+}
+
+// Revision returns the file in force, which is revision 1.
+func (k *File) Revision(_ context.Context, number int64) (rulesdb.Revision, error) {
+	if number > 1 {
+		return rulesdb.Revision{}, fmt.Errorf("revision %d: %w: of a file there is the one in force", number, rulesdb.ErrNotFound)
+	}
+	f := k.o.Source.File()
+	return rulesdb.Revision{Number: 1, Created: k.began, Name: f.Name, Hash: f.Hash(), Document: f.Document}, nil
+}
+
+// Revisions returns the file in force, without its text.
+func (k *File) Revisions(ctx context.Context, before int64, _ int) ([]rulesdb.Revision, error) {
+	if before == 1 {
+		return nil, nil
+	}
+	r, err := k.Revision(ctx, 1)
+	r.Document = nil
+	return []rulesdb.Revision{r}, err
+}
+
+// Nodes returns this process.
+func (k *File) Nodes(context.Context, time.Duration) ([]rulesdb.Node, error) {
+	return []rulesdb.Node{{Name: k.o.Node, Version: rulesource.Version{Revision: 1}, Hash: k.o.Source.File().Hash(), Since: k.began, Seen: time.Now()}}, nil
+}
+
+// errFile is for what a file has not.
+var errFile = refused{errors.New("the rules are in a file: change that, and it is read again; --rules has them in a database")}
+
+// Publish refuses: people edit the file.
+func (k *File) Publish(context.Context, int64, rulesdb.Revision) (rulesdb.Revision, error) {
+	return rulesdb.Revision{}, errFile
+}
+
+// Rollback refuses, too.
+func (k *File) Rollback(context.Context, int64, int64, string, string) (rulesdb.Revision, error) {
+	return rulesdb.Revision{}, errFile
+}
+
+// Accept refuses, too.
+func (k *File) Accept(context.Context, string, string) error { return errFile }
+
+// errPlans is for plans, of which there may be millions.
+var errPlans = refused{errors.New("customers have plans of their own where rules are in a database: --rules names it; an override gives one customer other limits here")}
+
+// Plan returns [rulesdb.ErrNotFound]: a rules file has no plans.
+func (k *File) Plan(_ context.Context, attribute, _ string) (rulesource.Plan, error) {
+	return rulesource.Plan{}, fmt.Errorf("plan of %s: %w", attribute, rulesdb.ErrNotFound)
+}
+
+// Plans returns none.
+func (k *File) Plans(context.Context, string, rulesource.Plan, int) ([]rulesource.Plan, error) {
+	return nil, nil
+}
+
+// SetPlan refuses.
+func (k *File) SetPlan(context.Context, string, string, string, string, string) (string, error) {
+	return "", errPlans
+}
+
+// errTokens is for tokens that a file has not.
+var errTokens = refused{errors.New("tokens are in files of their own here, as --operator-token-file names one: stint token make NAME --file FILE adds to it")}
+
+// NewToken refuses: tokens are in files.
+func (k *File) NewToken(context.Context, string, string, rulesdb.Role, time.Duration) (string, error) {
+	return "", errTokens
+}
+
+// RevokeToken refuses, too.
+func (k *File) RevokeToken(context.Context, string, string) error { return errTokens }
+
+// Tokens returns none.
+func (k *File) Tokens(context.Context) ([]rulesdb.Token, error) { return nil, nil }
+
+// String names the state file.
+func (k *File) String() string { return cmp.Or(k.o.Path, "memory") }
+
+// Close stops the timer, and lets others have the file. What was done stays in force.
+func (k *File) Close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	return k.unlock()
+}

@@ -1,0 +1,191 @@
+package proof_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/test/proof/oracle"
+)
+
+// The environment variables of a process of TestEnvelopeProcesses.
+const (
+	processSocket = "STINT_PROOF_SOCKET"
+	processSeed   = "STINT_PROOF_SEED"
+	processTakes  = "STINT_PROOF_TAKES"
+)
+
+// Several processes that share limits through a real Redis admit together what
+// the envelope allows, and deny nothing without a reason. In a soak these are
+// ten million decisions.
+func TestEnvelopeProcesses(t *testing.T) {
+	if socket := os.Getenv(processSocket); socket != "" {
+		beProcess(t, socket)
+		return
+	}
+	const processes = 3
+	takes := scaled(5_000, 10_000, 50_000)
+	for round := range scaled(1, 1, 67) {
+		socket := startRedis(t)
+		histories := make([][][]oracle.Event, processes)
+		var all sync.WaitGroup
+		for i := range histories {
+			all.Go(func() { histories[i] = runProcess(t, socket, round*processes+i, takes) })
+		}
+		all.Wait()
+		if t.Failed() {
+			return
+		}
+		for k, text := range everyKind {
+			var events []oracle.Event
+			for _, h := range histories {
+				events = append(events, h[k]...)
+			}
+			judgeShared(t, text, events)
+		}
+	}
+}
+
+// judgeShared judges what all processes saw of one limit.
+func judgeShared(t *testing.T, text string, events []oracle.Event) {
+	t.Helper()
+	passed := 0
+	for _, e := range events {
+		if e.Allowed {
+			passed++
+		}
+	}
+	if passed == 0 || passed == len(events) {
+		t.Errorf("%s: %d of %d passed: nothing was contested", text, passed, len(events))
+	}
+	if v := oracle.Judge(spec(parse(t, text)), events, 0); len(v) > 0 {
+		t.Errorf("%s: %d violations in %d decisions, first: %v", text, len(v), len(events), v[0])
+	}
+}
+
+// startRedis starts a server on a socket of its own, until the test ends.
+func startRedis(t *testing.T) (socket string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "stint") // short: a socket's path has 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket = filepath.Join(dir, "s")
+	cmd := exec.Command("redis-server", "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v (Debian: apt-get install redis-server)", err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if c, err := net.Dial("unix", socket); err == nil { // the file is there before the server listens
+			_ = c.Close()
+			return socket
+		}
+	}
+	t.Fatal("redis-server does not start")
+	return ""
+}
+
+// runProcess runs this test in another process and returns what it saw, by
+// limit.
+func runProcess(t *testing.T, socket string, seed, takes int) (seen [][]oracle.Event) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	cmd := exec.Command(self, "-test.run=^TestEnvelopeProcesses$")
+	cmd.Env = append(os.Environ(), processSocket+"="+socket, processSeed+"="+strconv.Itoa(seed), processTakes+"="+strconv.Itoa(takes))
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	err = gob.NewDecoder(out).Decode(&seen)
+	rest, _ := io.ReadAll(out)
+	if waited := cmd.Wait(); err != nil || waited != nil {
+		t.Errorf("a process: %v, %v\n%s%s", err, waited, said.Bytes(), rest)
+	}
+	return seen
+}
+
+// beProcess takes from every limit, from several goroutines, and writes what it
+// saw to its output.
+func beProcess(t *testing.T, socket string) {
+	seed, _ := strconv.ParseUint(os.Getenv(processSeed), 10, 64)
+	takes, _ := strconv.Atoi(os.Getenv(processTakes))
+	store, err := redisstore.New(redisstore.Options{URL: "unix://" + socket, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	bounds := make([]stint.Bound, len(everyKind))
+	for i, text := range everyKind {
+		if bounds[i], err = store.Bind(fmt.Sprint(i), parse(t, text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var mu sync.Mutex
+	seen := make([][]oracle.Event, len(everyKind))
+	var all sync.WaitGroup
+	for g := range uint64(callers) {
+		all.Go(func() {
+			own := takeShared(t, bounds, rand.New(rand.NewPCG(seed, g)), takes/callers)
+			mu.Lock()
+			defer mu.Unlock()
+			for k := range own {
+				seen[k] = append(seen[k], own[k]...)
+			}
+		})
+	}
+	all.Wait()
+	if err := gob.NewEncoder(os.Stdout).Encode(seen); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// callers of a process: enough for requests to be batched.
+const callers = 16
+
+// takeShared makes takes at random. The server's clock is this machine's, in
+// whole microseconds.
+func takeShared(t *testing.T, bounds []stint.Bound, rng *rand.Rand, takes int) [][]oracle.Event {
+	own := make([][]oracle.Event, len(bounds))
+	for range takes {
+		k, key, cost := rng.IntN(len(bounds)), []string{"a", "a", "b", "c"}[rng.IntN(4)], 1+rng.Int64N(3)
+		from := time.Now().UnixNano()
+		d, err := bounds[k].Decide(context.Background(), meter.OpTake, key, cost)
+		to := time.Now().UnixNano()
+		if err != nil {
+			t.Error(err)
+			return own
+		}
+		own[k] = append(own[k], oracle.Event{
+			T: from - int64(time.Microsecond), End: to, Key: key, Cost: cost, Allowed: d.Allowed, Delay: int64(d.Delay), Quantum: 1000,
+		})
+	}
+	return own
+}
