@@ -21,7 +21,7 @@ type CallerLimits struct {
 // rule's in answers; no rule has one in parentheses. When the store fails, they do
 // as on_store_failure: local.
 func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLimits, error) {
-	g := &CallerLimits{rule: &rule{name: name, failure: FailLocal}}
+	g := &CallerLimits{rule: &rule{name: name, failure: FailLocal, mode: strict}}
 	action := ""
 	if len(limits) == 0 {
 		action = "block"

@@ -77,7 +77,7 @@ func (r *rule) compare(old *rule) []Change {
 		}
 	}
 	if old.mode != r.mode {
-		say(false, "mode %s becomes %s", modeName(old.mode), modeName(r.mode))
+		say(false, "mode %s becomes %s", old.mode, r.mode)
 	}
 	if old.shadow != r.shadow {
 		say(false, "shadow becomes %v", r.shadow)

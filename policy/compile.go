@@ -46,7 +46,7 @@ func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	one := &rule{
 		match: f.Match, unless: f.Unless, key: f.Key, cost: f.Cost,
 		shadow: f.Shadow, final: f.Final, hashKey: f.HashKey,
-		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: modeWords[f.Mode],
+		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: f.Mode,
 		ipv4: f.IPv4Prefix, ipv6: f.IPv6Prefix,
 		name: f.Name, line: f.Line, column: f.Column,
 		missingLimits: []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow}},

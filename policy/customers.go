@@ -48,13 +48,11 @@ type customers struct {
 	policy *Policy    // the newest, whose rules plans are bound for
 }
 
-// An overrideSet is a number for each (rule, key), which names limits that many
-// customers share. The mutex of customers guards writing to it.
+// An overrideSet is what customers have: limits by rule and key, and the name of a plan
+// of tiers by an attribute and its value. The mutex of customers guards writing to it.
 type overrideSet struct {
-	table  *overridetable.Table
-	plans  atomic.Pointer[[]*customerPlan] // by number − 1; entries are never replaced
-	byText map[string]uint32
-	values *customerPlans // plans by the value of an attribute
+	plans *shared[*customerPlan]
+	tiers *shared[string]
 }
 
 // A customerPlan is limits that customers of one rule share.
@@ -66,34 +64,103 @@ type customerPlan struct {
 
 func newCustomers() *customers {
 	c := new(customers)
-	c.set.Store(newOverrideSet(overridetable.New()))
+	c.set.Store(newOverrideSet())
 	return c
 }
 
-func newOverrideSet(t *overridetable.Table) *overrideSet {
-	s := &overrideSet{table: t, byText: make(map[string]uint32), values: newCustomerPlans()}
-	s.plans.Store(new([]*customerPlan))
+func newOverrideSet() *overrideSet {
+	return &overrideSet{newShared[*customerPlan](overridetable.New()), newShared[string](overridetable.New())}
+}
+
+// A shared has a value for each of millions of pairs, few of which differ: a number for
+// each in a table, and the values by number. Reading takes no lock.
+type shared[T any] struct {
+	table  *overridetable.Table
+	values atomic.Pointer[[]T] // by number − 1; entries are never replaced
+	byText map[string]uint32
+}
+
+func newShared[T any](table *overridetable.Table) *shared[T] {
+	s := &shared[T]{table: table, byText: make(map[string]uint32)}
+	s.values.Store(new([]T))
 	return s
 }
+
+func (s *shared[T]) all() []T { return *s.values.Load() }
+
+func (s *shared[T]) get(a, b string) (value T, ok bool) {
+	values := s.all()
+	if len(values) == 0 {
+		return value, false
+	}
+	n := s.table.Get(a, b)
+	if n == overridetable.None || int(n) > len(values) { // of a table that others write, see Rehearse
+		return value, false
+	}
+	return values[n-1], true
+}
+
+// set gives a pair the value of a text, which is made if it is new; no text takes it away.
+func (s *shared[T]) set(a, b, text string, value func() (T, error)) error {
+	n := s.byText[text]
+	if text != "" && n == 0 {
+		if len(s.all()) == MaxPlans {
+			return errPlans
+		}
+		one, err := value()
+		if err != nil {
+			return err
+		}
+		longer := append(s.all(), one) // readers see the part before, which does not change
+		s.values.Store(&longer)
+		n = uint32(len(longer))
+		s.byText[text] = n
+	}
+	s.table.Set(a, b, n)
+	return nil
+}
+
+// compacted returns the same without the values that no pair has any more.
+func (s *shared[T]) compacted() *shared[T] {
+	used := make([]uint32, len(s.all())+1)
+	s.table.Numbers(func(n uint32) { used[n] = 1 })
+	var kept []T
+	for i, one := range s.all() {
+		if used[i+1] > 0 {
+			kept = append(kept, one)
+			used[i+1] = uint32(len(kept))
+		}
+	}
+	if len(kept) == len(s.all()) {
+		return s
+	}
+	next := newShared[T](s.table.Renumber(func(n uint32) uint32 { return used[n] }))
+	next.values.Store(&kept)
+	for text, n := range s.byText {
+		if used[n] > 0 {
+			next.byText[text] = used[n]
+		}
+	}
+	return next
+}
+
+var errPlans = fmt.Errorf("policy: more than %d different overrides, or plans", MaxPlans)
 
 // find returns what a customer has in place of the rule's limits, or nil.
 func (c *customers) find(rule, key string) *plan {
 	if f := c.beforeLookup.Load(); f != nil {
 		(*f)(rule, key)
 	}
-	s := c.set.Load()
-	n := s.table.Get(rule, key)
-	plans := *s.plans.Load()
-	if n == overridetable.None || int(n) > len(plans) { // of a table that others write, see Rehearse
-		return nil
+	if one, ok := c.set.Load().plans.get(rule, key); ok {
+		return one.plan.Load()
 	}
-	return plans[n-1].plan.Load()
+	return nil
 }
 
 // any reports whether there may be overrides at all, so that a policy without
 // them makes no key that it does not need.
 func (c *customers) any() bool {
-	return c != nil && (len(*c.set.Load().plans.Load()) > 0 || c.beforeLookup.Load() != nil)
+	return c != nil && (len(c.set.Load().plans.all()) > 0 || c.beforeLookup.Load() != nil)
 }
 
 // BeforeLookup calls f before each lookup of a customer's override, in the goroutine
@@ -120,24 +187,20 @@ func (p *Policy) SetOverride(rule, key string, o Override) error {
 	c := p.customers
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	set := c.set.Load()
-	n, err := set.number(c.policy, rule, &o)
+	err := c.set.Load().override(c.policy, rule, key, &o)
 	if errors.Is(err, errPlans) {
-		set = c.compact()
-		n, err = set.number(c.policy, rule, &o)
+		was := c.set.Load()
+		c.set.Store(&overrideSet{was.plans.compacted(), was.tiers})
+		err = c.set.Load().override(c.policy, rule, key, &o)
 	}
-	if err != nil {
-		return err
-	}
-	set.table.Set(rule, key, n)
-	return nil
+	return err
 }
 
 // Overrides returns how many customers have limits of their own, how many
 // different ones those are, and what the table of them takes, in bytes.
 func (p *Policy) Overrides() (customers, plans int, bytes int64) {
-	set := p.customers.set.Load()
-	return set.table.Len(), len(*set.plans.Load()), set.table.Bytes()
+	set := p.customers.set.Load().plans
+	return set.table.Len(), len(set.all()), set.table.Bytes()
 }
 
 // A Replacement is a whole set of overrides that is made beside the one in
@@ -150,19 +213,14 @@ type Replacement struct {
 // ReplaceOverrides begins an empty set of overrides. Nothing changes before
 // Commit.
 func (p *Policy) ReplaceOverrides() *Replacement {
-	return &Replacement{p.customers, newOverrideSet(overridetable.New())}
+	return &Replacement{p.customers, newOverrideSet()}
 }
 
 // Set is [Policy.SetOverride] for the set.
 func (r *Replacement) Set(rule, key string, o Override) error {
 	r.customers.mu.Lock()
 	defer r.customers.mu.Unlock()
-	n, err := r.set.number(r.customers.policy, rule, &o)
-	if err != nil {
-		return err
-	}
-	r.set.table.Set(rule, key, n)
-	return nil
+	return r.set.override(r.customers.policy, rule, key, &o)
 }
 
 // Commit puts the set in force, by the rules of now. The error is for limits that
@@ -177,67 +235,26 @@ func (r *Replacement) Commit() error {
 	return err
 }
 
-// compact forgets limits that no customer has any more, so that others find
-// room, and returns the set that is in force then.
-func (c *customers) compact() *overrideSet {
-	old := c.set.Load()
-	plans := *old.plans.Load()
-	used := make([]uint32, len(plans)+1)
-	old.table.Numbers(func(n uint32) { used[n] = 1 })
-	var kept []*customerPlan
-	for i, one := range plans {
-		if used[i+1] > 0 {
-			kept = append(kept, one)
-			used[i+1] = uint32(len(kept))
-		}
-	}
-	if len(kept) == len(plans) {
-		return old
-	}
-	next := newOverrideSet(old.table.Renumber(func(n uint32) uint32 { return used[n] }))
-	next.plans.Store(&kept)
-	next.values = old.values
-	for i, one := range kept {
-		next.byText[one.id()] = uint32(i + 1)
-	}
-	c.set.Store(next)
-	return next
-}
-
-var errPlans = fmt.Errorf("policy: overrides with more than %d different limits", MaxPlans)
-
-// number returns the number of what an override does under a rule.
-func (s *overrideSet) number(p *Policy, rule string, o *Override) (uint32, error) {
+// override gives a key under a rule what an override says.
+func (s *overrideSet) override(p *Policy, rule, key string, o *Override) error {
 	if o.none() {
-		return overridetable.None, nil
+		return s.plans.set(rule, key, "", nil)
 	}
 	if o.Unlimited && o.Block || (o.Unlimited || o.Block) && len(o.Limits) > 0 {
-		return 0, errors.New("policy: an override has limits, or is unlimited, or a block: one of these")
+		return errors.New("policy: an override has limits, or is unlimited, or a block: one of these")
 	}
-	one := &customerPlan{rule: rule, override: *o}
-	if n := s.byText[one.id()]; n > 0 {
-		return n, nil
-	}
-	plans := *s.plans.Load()
-	if len(plans) == MaxPlans {
-		return 0, errPlans
-	}
-	next, err := one.in(p)
-	if err != nil {
-		return 0, err
-	}
-	one.plan.Store(next)
-	longer := append(plans, one) // readers see the part before, which does not change
-	s.plans.Store(&longer)
-	n := uint32(len(longer))
-	s.byText[one.id()] = n
-	return n, nil
+	return s.plans.set(rule, key, rule+"\x00"+o.text(), func() (*customerPlan, error) {
+		one := &customerPlan{rule: rule, override: *o}
+		next, err := one.in(p)
+		one.plan.Store(next)
+		return one, err
+	})
 }
 
 // bind makes plans for the rules of a policy. Where the error is not nil, some have
 // none: those whose limits the store cannot hold.
 func (s *overrideSet) bind(p *Policy) (plans []*plan, failed error) {
-	for _, one := range *s.plans.Load() {
+	for _, one := range s.plans.all() {
 		next, err := one.in(p)
 		failed = cmp.Or(failed, err)
 		plans = append(plans, next)
@@ -246,7 +263,7 @@ func (s *overrideSet) bind(p *Policy) (plans []*plan, failed error) {
 }
 
 func (s *overrideSet) use(plans []*plan) {
-	for i, one := range *s.plans.Load() {
+	for i, one := range s.plans.all() {
 		one.plan.Store(plans[i])
 	}
 }
@@ -264,9 +281,6 @@ func (c *customers) rebind(p *Policy) error {
 	}
 	return err
 }
-
-// id identifies a plan.
-func (c *customerPlan) id() string { return c.rule + "\x00" + c.override.text() }
 
 // in returns the plan in the rules of a policy, nil if these have no rule of that name.
 func (c *customerPlan) in(p *Policy) (*plan, error) {
@@ -291,56 +305,6 @@ func (c *customerPlan) in(p *Policy) (*plan, error) {
 // ownVariant is the variant of a key's own limits.
 const ownVariant = "override"
 
-// customerPlans say which plan of the tiers the requests have whose attribute has
-// a value: a number for each (attribute, value), which names a plan. The mutex of
-// customers guards writing to it.
-type customerPlans struct {
-	table  *overridetable.Table
-	names  atomic.Pointer[[]string] // by number − 1; entries are never replaced
-	byName map[string]uint32
-}
-
-func newCustomerPlans() *customerPlans {
-	s := &customerPlans{table: overridetable.New(), byName: make(map[string]uint32)}
-	s.names.Store(new([]string))
-	return s
-}
-
-// of returns the name of the plan that a value has; it is the value itself where
-// nothing else is said.
-func (s *customerPlans) of(attribute, value string) string {
-	names := *s.names.Load()
-	if len(names) == 0 {
-		return value
-	}
-	n := s.table.Get(attribute, value)
-	if n == overridetable.None || int(n) > len(names) {
-		return value
-	}
-	return names[n-1]
-}
-
-// set gives a value a plan; "" takes it away.
-func (s *customerPlans) set(attribute, value, plan string) error {
-	if plan == "" {
-		s.table.Set(attribute, value, overridetable.None)
-		return nil
-	}
-	n := s.byName[plan]
-	if n == 0 {
-		names := *s.names.Load()
-		if len(names) == MaxPlans {
-			return fmt.Errorf("policy: more than %d different plans", MaxPlans)
-		}
-		longer := append(names, plan) // readers see the part before, which does not change
-		n = uint32(len(longer))
-		s.names.Store(&longer)
-		s.byName[plan] = n
-	}
-	s.table.Set(attribute, value, n)
-	return nil
-}
-
 // SetPlan says that requests whose attribute has a value have a plan, in every
 // rule with tiers by this attribute, from the next request on; "" takes it away.
 // Without one, the value itself names the plan. A plan that the tiers do not have
@@ -349,21 +313,27 @@ func (p *Policy) SetPlan(attribute, value, plan string) error {
 	c := p.customers
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.set.Load().values.set(attribute, value, plan)
+	return c.set.Load().tier(attribute, value, plan)
+}
+
+func (s *overrideSet) tier(attribute, value, plan string) error {
+	return s.tiers.set(attribute, value, plan, func() (string, error) { return plan, nil })
 }
 
 // SetPlan is [Policy.SetPlan] for the set.
 func (r *Replacement) SetPlan(attribute, value, plan string) error {
 	r.customers.mu.Lock()
 	defer r.customers.mu.Unlock()
-	return r.set.values.set(attribute, value, plan)
+	return r.set.tier(attribute, value, plan)
 }
 
 // plan returns what a tier's requests are held to, or nil for the rule's own.
 func (t *tiers) plan(q *match.Request, c *customers) *plan {
 	v, _ := q.Value(t.by)
 	if c != nil {
-		v = c.set.Load().values.of(t.by.Name, v)
+		if name, ok := c.set.Load().tiers.get(t.by.Name, v); ok {
+			v = name
+		}
 	}
 	if p := t.plans[v]; p != nil {
 		return p

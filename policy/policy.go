@@ -194,34 +194,24 @@ func check(store stint.Store, rules *Rules) error {
 		return nil
 	}
 	for _, plan := range rules.plans {
-		if err := c.Check(modeName(plan.mode), plan.limits...); err != nil {
+		if err := c.Check(plan.mode, plan.limits...); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.ruleLimits[0].Rule, err)
 		}
 	}
 	return nil
 }
 
-// modeWords are the words of mode.
-var modeWords = map[string]string{"strict": strict, "lease": "lease", "async": "async", "share": "share"}
-
-const strict = ""
+// strict is the mode in which the store is asked about each request.
+const strict = "strict"
 
 // bindMode binds the limits of a rule in its mode. In the memory of one process
 // nothing is shared, and every mode is the same.
 func bindMode(store stint.Store, mode, name string, limits []stint.Limit) (stint.Bound, error) {
 	if modes, ok := store.(ModeStore); ok {
-		return modes.BindMode(modeName(mode), name, limits...)
+		return modes.BindMode(mode, name, limits...)
 	}
 	if _, inProcess := store.(*memstore.Store); inProcess || mode == strict {
 		return store.Bind(name, limits...)
 	}
 	return nil, fmt.Errorf("mode %s: the store decides every request itself: write mode: strict", mode)
-}
-
-// modeName is the word of a mode.
-func modeName(mode string) string {
-	if mode == strict {
-		return "strict"
-	}
-	return mode
 }

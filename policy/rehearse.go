@@ -24,13 +24,12 @@ func (c *customers) copied() *customers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.set.Load()
-	set := newOverrideSet(was.table)
-	set.values = was.values // which a rehearsal only reads
-	plans := make([]*customerPlan, len(*was.plans.Load()))
-	for i, one := range *was.plans.Load() {
+	plans := make([]*customerPlan, len(was.plans.all()))
+	for i, one := range was.plans.all() {
 		plans[i] = &customerPlan{rule: one.rule, override: one.override}
 	}
-	set.plans.Store(&plans)
+	set := &overrideSet{newShared[*customerPlan](was.plans.table), was.tiers}
+	set.plans.values.Store(&plans)
 	next := new(customers)
 	next.set.Store(set)
 	return next

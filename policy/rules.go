@@ -42,7 +42,7 @@ type rule struct {
 	hashKey       bool
 	missing       missing
 	failure       Failure
-	mode          string // in which its limits are held; strict is ""
+	mode          string // in which its limits are held
 	ipv4, ipv6    int    // how much of an address is a key
 
 	name          string
