@@ -78,7 +78,7 @@ func TestDocsCommands(t *testing.T) {
 			}
 		}
 	}
-	if ran < 15 {
+	if ran < 10 {
 		t.Errorf("%d commands", ran)
 	}
 }
