@@ -98,6 +98,16 @@ func (l Limit) WithBurst(burst int64) Limit {
 	return l.plain()
 }
 
+// WithDebt returns the limit with another greatest debt, at least 1: how many units
+// below empty a settlement above its reservation can take a bucket or a queue. The
+// default value is one more drain, [Limit.Capacity]; what is beyond is forgiven.
+func (l Limit) WithDebt(debt int64) Limit {
+	if l.spec.Debt = debt; debt == 0 {
+		l.spec.Debt = -1 // asked for, and refused by Validate
+	}
+	return l
+}
+
 // WithParts returns the limit with its window cut into another number of
 // parts, at most 3,600; for [SlidingSubWindows]. The default value is 60.
 func (l Limit) WithParts(parts int64) Limit {
@@ -149,6 +159,9 @@ func (l Limit) Period() time.Duration { return l.spec.NominalPeriod() }
 // Burst returns the burst in units: the count unless given, 0 for algorithms that
 // have none.
 func (l Limit) Burst() int64 { return l.spec.EffectiveBurst() }
+
+// Debt returns the greatest debt that the limit was given, in units; 0 for the default.
+func (l Limit) Debt() int64 { return l.spec.Debt }
 
 // Parts returns the number of parts of a [SlidingSubWindows] limit, else 0.
 func (l Limit) Parts() int64 { return l.spec.Parts() }
@@ -218,6 +231,9 @@ func (l Limit) String() string {
 	if l.spec.BurstSet {
 		fmt.Fprintf(&b, " burst %d", l.spec.Burst)
 	}
+	if l.spec.Debt != 0 {
+		fmt.Fprintf(&b, " debt %d", l.spec.Debt)
+	}
 	if l.spec.Algorithm != meter.GCRA && l.spec.Calendar == meter.NoCalendar {
 		b.WriteString(" " + l.spec.Algorithm.String())
 	}
@@ -255,7 +271,7 @@ func formatPeriod(period time.Duration) string {
 // a key is its own: its own name if it has one ([Limit.WithName]), its algorithm and
 // its period, such as "gcra:1m" or "logins:gcra:1m", or its calendar, such as
 // "day:Europe/Paris"; of [meter.SlidingSubWindows] also the number of parts. It is never
-// its count or its burst, so that those may change.
+// its count, burst or debt, so that those may change.
 func (l Limit) ID() string {
 	id := l.spec.Algorithm.String() + ":" + formatPeriod(l.spec.Period)
 	if l.spec.Calendar != meter.NoCalendar {

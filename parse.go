@@ -43,6 +43,7 @@ func (e *ParseError) column() int {
 //	100/min
 //	1k req/s
 //	10/s burst 20
+//	100_000/m burst 50_000 debt 1_000_000
 //	500/h sliding_log count_denied
 //	every 2s
 //	1_000_000 per month in UTC
@@ -296,7 +297,7 @@ func isOption(word string) bool {
 	return algorithm || slices.Contains(optionNames, word)
 }
 
-var optionNames = []string{"burst", "parts", "relaxed", "count_denied", "in"}
+var optionNames = []string{"burst", "debt", "parts", "relaxed", "count_denied", "in"}
 
 // duration reads w as a Go duration of whole nanoseconds.
 func (p *parser) duration(l *Limit, w word) error {
@@ -338,6 +339,7 @@ var owners = []struct {
 	hint   string
 }{
 	{"burst", meter.Algorithm.HasBurst, "buckets and leaky_queue have one"},
+	{"debt", meter.Algorithm.HasBurst, "buckets and leaky_queue have one; elsewhere it ages out"},
 	{"parts", func(k meter.Algorithm) bool { return k == meter.SlidingSubWindows }, "sliding_buckets has them"},
 	{"relaxed", func(k meter.Algorithm) bool { return k == meter.SlidingCounter }, "sliding_counter has it"},
 	{"count_denied", meter.Algorithm.CountsDenied, "fixed_window, sliding_log, sliding_counter and sliding_buckets have it"},
@@ -384,6 +386,12 @@ func (p *parser) option(l *Limit, w, period word) error {
 		}
 		p.noBurst = n == 0
 		*l = l.WithBurst(n)
+	case "debt":
+		n, err := p.number(p.next(), "debt", 1)
+		if err != nil {
+			return err
+		}
+		*l = l.WithDebt(n)
 	case "parts":
 		n, err := p.number(p.next(), "parts", 1)
 		if err != nil {
@@ -397,7 +405,7 @@ func (p *parser) option(l *Limit, w, period word) error {
 		return p.zone(l, p.next(), period)
 	default:
 		options := append(meter.AlgorithmNames(), optionNames...)
-		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, parts N, relaxed, count_denied and in ZONE"),
+		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied and in ZONE"),
 			"unknown option %q", wording.Shorten(name))
 	}
 	return nil

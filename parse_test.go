@@ -34,6 +34,7 @@ type fields struct {
 	count     int64
 	period    time.Duration
 	burst     int64
+	debt      int64
 	parts     int64
 	relaxed   bool
 	denied    bool
@@ -43,7 +44,7 @@ type fields struct {
 
 func fieldsOf(l stint.Limit) fields {
 	unit, zone := l.Calendar()
-	return fields{l.Algorithm(), l.Count(), l.Period(), l.Burst(), l.Parts(), l.Relaxed(), l.CountDenied(), unit, zone}
+	return fields{l.Algorithm(), l.Count(), l.Period(), l.Burst(), l.Debt(), l.Parts(), l.Relaxed(), l.CountDenied(), unit, zone}
 }
 
 const (
@@ -152,6 +153,9 @@ var accepted = []struct {
 	{"10/s burst 20 gcra", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
 	{"10/s leaky_queue burst 0", "10/1s burst 0 leaky_queue", fields{algorithm: meter.LeakyQueue, count: 10, period: time.Second}},
 	{"10/s burst 5 token_bucket_interval", "10/1s burst 5 token_bucket_interval", fields{algorithm: meter.TokenBucketInterval, count: 10, period: time.Second, burst: 5}},
+	{"100_000/m debt 1M burst 50_000", "100000/1m burst 50000 debt 1000000", fields{count: 100_000, period: time.Minute, burst: 50_000, debt: 1_000_000}},
+	{"10/s debt 10", "10/1s debt 10", fields{count: 10, period: time.Second, burst: 10, debt: 10}},
+	{"10/s debt 1 leaky_queue", "10/1s debt 1 leaky_queue", fields{algorithm: meter.LeakyQueue, count: 10, period: time.Second, burst: 10, debt: 1}},
 	{"10/m sliding_buckets parts 6", "10/1m sliding_buckets parts 6", fields{algorithm: meter.SlidingSubWindows, count: 10, period: time.Minute, parts: 6}},
 	{"10/m parts 3_600 sliding_buckets", "10/1m sliding_buckets parts 3600", fields{algorithm: meter.SlidingSubWindows, count: 10, period: time.Minute, parts: 3600}},
 	{"10/m sliding_buckets parts 60", "10/1m sliding_buckets", fields{algorithm: meter.SlidingSubWindows, count: 10, period: time.Minute, parts: 60}},
@@ -208,6 +212,7 @@ func TestParseEqualsBuilt(t *testing.T) {
 		"6/90ms":                                 stint.New(6, 90*time.Millisecond),
 		"every 2s":                               stint.Every(2 * time.Second),
 		"10/s leaky_queue burst 0":               stint.PerSecond(10).WithAlgorithm(meter.LeakyQueue).WithBurst(0),
+		"10/s debt 30 burst 20":                  stint.PerSecond(10).WithDebt(30).WithBurst(20),
 		"10/m sliding_buckets":                   stint.PerMinute(10).WithAlgorithm(meter.SlidingSubWindows),
 		"10/m sliding_buckets parts 60":          stint.PerMinute(10).WithParts(60).WithAlgorithm(meter.SlidingSubWindows),
 		"10/m sliding_buckets parts 6":           stint.PerMinute(10).WithParts(6).WithAlgorithm(meter.SlidingSubWindows),
@@ -264,6 +269,9 @@ func randomLimit(rnd *rand.Rand) stint.Limit {
 	l := stint.New(number(), time.Duration(number())).WithAlgorithm(meter.Algorithm(rnd.IntN(7)))
 	if rnd.IntN(3) == 0 {
 		l = l.WithBurst(number())
+	}
+	if rnd.IntN(4) == 0 {
+		l = l.WithDebt(number())
 	}
 	if l.Algorithm() == meter.SlidingSubWindows && rnd.IntN(2) == 0 {
 		l = l.WithParts(number() % 4000)

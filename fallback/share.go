@@ -11,8 +11,8 @@ import (
 // Share returns the part of a limit that one of n processes holds. It has the same
 // identity for every n, so that what a key has used counts when n changes. Buckets and
 // queues keep their exact rate for up to 16 processes, over a longer period: 100 a
-// second on three is 33 and a third. Bursts, and the counts of windows, are divided and
-// rounded down, to one at least.
+// second on three is 33 and a third. Bursts, debts, and the counts of windows, are divided
+// and rounded down, to one at least.
 func Share(l stint.Limit, n int64) stint.Limit {
 	n = max(n, 1)
 	count, period := l.Count(), l.Period()
@@ -38,6 +38,9 @@ func Share(l stint.Limit, n int64) stint.Limit {
 		part = part.WithBurst(l.Burst() / n)
 	case meter.SlidingSubWindows:
 		part = part.WithParts(l.Parts())
+	}
+	if l.Debt() > 0 {
+		part = part.WithDebt(max(l.Debt()/n, 1))
 	}
 	if l.Relaxed() {
 		part = part.WithRelaxed()

@@ -6,7 +6,7 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A bucket or a queue drains by numbers, its count and burst, that its state has. While
+// A bucket or a queue drains by numbers, its count, burst and debt, that its state has. While
 // an account has one limit, those are known. When a second is bound, its tables are
 // rebuilt with one word more in a slot: the number of the limit whose numbers the state
 // has. A decision puts its own in force (meter.Adopt), unless more is in use than they

@@ -84,6 +84,9 @@ func (in *input) limit() stint.Limit {
 	if algorithm < meter.FixedWindow && options&1 != 0 {
 		l = l.WithBurst(in.number())
 	}
+	if algorithm < meter.FixedWindow && options&8 != 0 {
+		l = l.WithDebt(in.number())
+	}
 	if algorithm == meter.SlidingSubWindows && options&1 != 0 {
 		l = l.WithParts(int64(in.byte()))
 	}

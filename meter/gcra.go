@@ -20,11 +20,11 @@ import (
 // (narrow), else tat·emissionDen in two words, high word first.
 //
 // backlog = max(tat − t, 0) is what has been used and not yet forgiven; it is
-// never more than two drains: one, and one of debt.
+// never more than the drain of the capacity and of the greatest debt.
 
 // backlog returns what has been used and not yet forgiven. A state that is further
-// ahead than two drains is a clock fault. It is cut to two drains, and written, so
-// that it shrinks from now on.
+// ahead than maxBacklog is a clock fault. It is cut to that, and written, so that it
+// shrinks from now on.
 func (m *Meter) backlog(s []uint64, t uint64) uint128.Int {
 	if m.narrow {
 		s[0] = m.mend(s[0], t)
@@ -143,7 +143,7 @@ func (m *Meter) bucketCharge(s []uint64, t, c uint64) {
 		return
 	}
 	used := m.maxBacklog
-	if c <= 2*uint64(m.capacity) {
+	if c <= m.deepest {
 		used = uint128.Min(m.backlog(s, t).Add(uint128.Mul(c, m.emissionNum)), m.maxBacklog)
 	}
 	m.setBacklog(s, t, used)
@@ -170,7 +170,7 @@ func (m *Meter) bucketRefund(s []uint64, t uint64, amount uint64) {
 
 // units returns amount·T, held at the greatest backlog.
 func (m *Meter) units(amount uint64) uint128.Int {
-	if amount > 2*uint64(m.capacity) {
+	if amount > m.deepest {
 		return m.maxBacklog
 	}
 	return uint128.Mul(amount, m.emissionNum)

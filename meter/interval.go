@@ -11,13 +11,13 @@ import (
 
 // The token bucket that is filled in lumps. The state is how many tokens are
 // missing and the index of the period in which that was so. Tokens may go
-// below zero as debt, at most one burst.
+// below zero as debt, at most [Spec.GreatestDebt].
 
 // missing returns the tokens that are missing at t and the period that is so
 // of: that of t, or the one after where the clock stepped back. A state of a
 // later one is brought back to that.
 func (m *Meter) missing(s []uint64, t uint64) (missing, index uint64) {
-	missing, index = min(s[0], 2*uint64(m.capacity)), m.byPeriods.Quo(t)
+	missing, index = min(s[0], m.deepest), m.byPeriods.Quo(t)
 	if s[1] > index {
 		s[1] = index + 1
 		return missing, index + 1
@@ -40,8 +40,8 @@ func (m *Meter) intervalCharge(s []uint64, t, c uint64) {
 		return
 	}
 	sum, carry := bits.Add64(missing, c, 0)
-	if most := 2 * uint64(m.capacity); carry != 0 || sum > most {
-		sum = most
+	if carry != 0 || sum > m.deepest {
+		sum = m.deepest
 	}
 	s[0], s[1] = sum, index
 }

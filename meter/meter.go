@@ -19,21 +19,22 @@ import (
 //
 // State that lies further ahead than time can explain is a clock fault. It is
 // taken to be exactly as far ahead as could be explained, so that a clock that
-// jumps and comes back locks a key out for no longer than its limit can: two drains
-// of a bucket, or two windows and part of a third.
+// jumps and comes back locks a key out for no longer than its limit can: a bucket's
+// drain and that of its greatest debt, or two windows and part of a third.
 type Meter struct {
 	spec      Spec
 	algorithm Algorithm
-	narrow    bool  // a bucket whose state is one word
-	relaxed   bool  // sliding_counter
-	small     bool  // sliding_buckets: counts of 32 bits
-	capacity  int64 // the most that could ever pass at one instant
+	narrow    bool   // a bucket whose state is one word
+	relaxed   bool   // sliding_counter
+	small     bool   // sliding_buckets: counts of 32 bits
+	capacity  int64  // the most that could ever pass at one instant
+	deepest   uint64 // buckets and queue: the most units in use, the capacity and the greatest debt
 
 	// Bucket and queue: the emission interval of one unit is
 	// emissionNum/emissionDen nanoseconds, in lowest
 	// terms; state and sums are kept in 1/emissionDen ns.
 	emissionNum, emissionDen     uint64
-	burstSpan, maxBacklog        uint128.Int     // capacity·emissionNum, and twice that: the most that is owed
+	burstSpan, maxBacklog        uint128.Int     // capacity·emissionNum, deepest·emissionNum
 	byEmissionNum, byEmissionDen uint128.Divisor // by emissionNum and by emissionDen
 
 	// What counts in windows.
@@ -55,6 +56,7 @@ func New(spec Spec) (*Meter, error) {
 		algorithm: spec.Algorithm,
 		relaxed:   spec.Relaxed,
 		capacity:  spec.Capacity(),
+		deepest:   uint64(spec.Capacity()) + uint64(spec.GreatestDebt()),
 		count:     uint64(spec.Count),
 		period:    uint64(spec.Period),
 		small:     spec.Count < 1<<31,
@@ -78,7 +80,7 @@ func New(spec Spec) (*Meter, error) {
 		m.emissionNum, m.emissionDen = m.period/g, m.count/g
 		m.byEmissionNum, m.byEmissionDen = uint128.NewDivisor(m.emissionNum), uint128.NewDivisor(m.emissionDen)
 		m.burstSpan = uint128.Mul(uint64(m.capacity), m.emissionNum)
-		m.maxBacklog = m.burstSpan.Shl1()
+		m.maxBacklog = uint128.Mul(m.deepest, m.emissionNum)
 		m.narrow = m.emissionDen == 1 && m.maxBacklog.Hi == 0 && m.maxBacklog.Lo <= 1<<61
 	}
 	return m, nil
@@ -210,7 +212,7 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 }
 
 // Charge adds cost units, room or not: what is more than fits is debt. In a
-// bucket a debt is at most one more drain; elsewhere it ages out with the rest.
+// bucket a debt is at most [Spec.GreatestDebt]; elsewhere it ages out with the rest.
 func (m *Meter) Charge(state []uint64, now, cost int64) {
 	t, c := since(now), uint64(max(cost, 0))
 	switch m.algorithm {

@@ -205,6 +205,23 @@ func TestMeter(t *testing.T) {
 			0s charge 9223372036854775807: 0 left, reset 2s
 			0s take 1: deny, 0 left, retry 1.1s, reset 2s
 			1100ms take 1: pass, 0 left, reset 1s`},
+		{"a debt of its own", "10/s debt 25", `
+			0s charge 10: 0 left, reset 1s
+			0s charge 24: 0 left, reset 3.4s
+			0s charge 9223372036854775807: 0 left, reset 3.5s
+			0s take 1: deny, 0 left, retry 2.6s, reset 3.5s
+			2600ms take 1: pass, 0 left, reset 1s`},
+		{"a debt of less than a drain", "7/1m debt 2", `
+			0s take 7: pass, 0 left, reset 1m0s
+			0s charge 3: 0 left, reset 1m17.142857143s
+			0s take 1: deny, 0 left, retry 25.714285715s, reset 1m17.142857143s`},
+		{"a debt of lumps", "4/s burst 10 debt 1000 token_bucket_interval", `
+			0s charge 400: 0 left, reset 1m40s
+			0s charge 9223372036854775807: 0 left, reset 4m13s
+			0s take 10: deny, 0 left, retry 4m13s, reset 4m13s`},
+		{"a debt of a queue", "2/s burst 2 debt 5 leaky_queue", `
+			0s charge 100: 0 left, reset 4s
+			0s take 1: deny, 0 left, retry 3s, reset 4s`},
 		{"giving back to a bucket", "10/s", `
 			0s charge 4: 6 left, reset 400ms
 			300ms give 4: 10 left
@@ -317,6 +334,8 @@ func TestMeter(t *testing.T) {
 // greatest are limits at the ends of what can be held, and ordinary ones.
 var greatest = []string{
 	"10/s", "7/1m", "every 2s", "1/1ns burst 9223372036854775806", "1/4611686018427387903ns",
+	"9223372036854775807/s debt 9223372036854775807", "7/1ns burst 1 debt 9223372036854775807",
+	"1/1ns debt 9223372036854775807 token_bucket_interval",
 	"9223372036854775807/s burst 9223372036854775806", "9223372036854775807/9223372036854775806ns",
 	"9223372036854775807/9223372036854775807ns burst 9223372036854775806",
 	"9223372036854775806/9223372036854775807ns burst 1",
@@ -725,7 +744,7 @@ func TestMeterAdoptClockFault(t *testing.T) {
 
 // fixedKinds is a limit of every algorithm and shape of state that does not grow.
 var fixedKinds = []string{
-	"10/s", "7/1m", "9223372036854775807/s burst 9223372036854775806", "5/s leaky_queue", "7/1m leaky_queue",
+	"10/s", "7/1m", "9223372036854775807/s burst 9223372036854775806", "5/s leaky_queue", "7/1m leaky_queue", "7/1m debt 50",
 	"4/s burst 9 token_bucket_interval", "10/s fixed_window", "10/s fixed_window count_denied", "10/day in Europe/Paris",
 	"10/s sliding_counter", "10/s sliding_counter relaxed", "10/s sliding_buckets", "10/10ns sliding_buckets parts 3",
 	"3000000000/s sliding_buckets parts 7",

@@ -8,8 +8,8 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// The count and the burst of a bucket, a queue or a bucket filled in lumps are its
-// numbers: its state drains by them. Where limits of other numbers share a state,
+// The count, the burst and the debt of a bucket, a queue or a bucket filled in lumps
+// are its numbers: its state drains by them. Where limits of other numbers share a state,
 // whoever keeps it keeps which of them it has. Windows, logs, counters and parts
 // hold units with dates, and have none: every limit of the same period, or
 // calendar, and parts works on the same state.
@@ -20,7 +20,7 @@ func (m *Meter) Drains() bool { return m.levels() }
 // SameNumbers reports whether a state of one limit is as good for the other, of the
 // same algorithm and period.
 func (m *Meter) SameNumbers(o *Meter) bool {
-	return !m.levels() || m.count == o.count && m.capacity == o.capacity
+	return !m.levels() || m.count == o.count && m.capacity == o.capacity && m.spec.Debt == o.spec.Debt
 }
 
 // Adopt puts the numbers of this limit in force on a state that has those of
@@ -110,7 +110,7 @@ func (m *Meter) Longest() time.Duration {
 	case m.isBucket():
 		return m.nanoseconds(m.maxBacklog)
 	case m.algorithm == TokenBucketInterval:
-		lumps := uint128.Mul(2*uint64(m.capacity), 1).Ceil(m.count)
+		lumps := uint128.From(m.deepest).Ceil(m.count)
 		return satmath.Duration(uint128.Mul(satmath.Add(lumps, 1), m.period).Floor(1))
 	case m.calendar != nil && m.spec.Calendar == Day:
 		return 2 * day // no day of a zone is as long

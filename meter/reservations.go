@@ -205,13 +205,13 @@ func (m *Meter) level(s []uint64, t uint64) uint128.Int {
 
 // cutsOff reports whether a charge on a level is more than the greatest debt.
 func (m *Meter) cutsOff(level uint128.Int, c uint64) bool {
-	if c > 2*uint64(m.capacity) {
+	if c > m.deepest {
 		return true
 	}
 	if m.isBucket() {
 		return m.maxBacklog.Less(level.Add(uint128.Mul(c, m.emissionNum)))
 	}
-	return (uint128.From(2 * uint64(m.capacity))).Less(level.Add(uint128.From(c)))
+	return uint128.From(m.deepest).Less(level.Add(uint128.From(c)))
 }
 
 // place returns the window, part or moment that identifies a charge made at t.

@@ -16,6 +16,7 @@ type Spec struct {
 	Count       int64  // units a period
 	Period      time.Duration
 	Burst       int64 // where BurstSet; else it is the count
+	Debt        int64 // of what has a burst: units below empty at the most; 0 is as many as are its capacity
 	SubWindows  int64 // of a window, for SlidingSubWindows; 0 is DefaultSubWindows
 	Algorithm   Algorithm
 	Calendar    CalendarUnit // then Period is 0
@@ -78,6 +79,18 @@ func (s Spec) Capacity() int64 {
 	return s.Count
 }
 
+// GreatestDebt returns how many units below empty a charge may take a bucket or a queue:
+// the capacity unless given, 0 for algorithms that have no burst.
+func (s Spec) GreatestDebt() int64 {
+	switch {
+	case !s.Algorithm.HasBurst():
+		return 0
+	case s.Debt != 0:
+		return s.Debt
+	}
+	return s.Capacity()
+}
+
 // Validate returns nil if a limit of these parameters can be held, else what is
 // wrong and what would be right.
 func (s Spec) Validate() error {
@@ -104,6 +117,8 @@ func (s Spec) checkNumbers() error {
 		return errors.New("a calendar window has no other period")
 	case s.BurstSet && s.Burst < 0, s.BurstSet && s.Burst == 0 && s.Algorithm != LeakyQueue:
 		return fmt.Errorf("burst %d: at least 1 (0 for leaky_queue alone)", s.Burst)
+	case s.Debt < 0:
+		return errors.New("debt 0: at least 1")
 	case s.SubWindows < 0 || s.SubWindows > MaxSubWindows:
 		return fmt.Errorf("parts %d: from 1 to %d", max(s.SubWindows, 0), MaxSubWindows)
 	}
@@ -114,6 +129,8 @@ func (s Spec) checkOptions() error {
 	switch {
 	case s.BurstSet && !s.Algorithm.HasBurst():
 		return fmt.Errorf("%v has no burst: buckets and leaky_queue have one", s.Algorithm)
+	case s.Debt != 0 && !s.Algorithm.HasBurst():
+		return fmt.Errorf("%v has no debt: buckets and leaky_queue have one", s.Algorithm)
 	case s.SubWindows != 0 && s.Algorithm != SlidingSubWindows:
 		return fmt.Errorf("%v has no parts: sliding_buckets has them", s.Algorithm)
 	case s.Relaxed && s.Algorithm != SlidingCounter:
@@ -131,7 +148,7 @@ func (s Spec) checkOptions() error {
 	return nil
 }
 
-// checkRange refuses what int64 nanoseconds cannot hold: (burst + 1)·T for
+// checkRange refuses what int64 nanoseconds cannot hold: (burst + 1)·T and debt·T for
 // buckets and the queue, two periods for what counts in windows.
 func (s Spec) checkRange() error {
 	if s.Algorithm != GCRA && s.Algorithm != LeakyQueue && s.Period > math.MaxInt64/2 {
@@ -144,13 +161,21 @@ func (s Spec) checkRange() error {
 	if s.Algorithm == LeakyQueue && burst == math.MaxInt64 {
 		return fmt.Errorf("burst %d: at most %d for leaky_queue", burst, int64(math.MaxInt64-1))
 	}
-	hi, lo := bits.Mul64(uint64(burst)+1, uint64(s.Period))
-	maxHi, maxLo := bits.Mul64(math.MaxInt64, uint64(s.Count))
-	if hi > maxHi || hi == maxHi && lo > maxLo {
-		return fmt.Errorf("burst %d at one unit each %v: (burst + 1) × period ÷ count must stay below 292 years",
-			burst, max(s.Period/time.Duration(s.Count), 1))
+	each := max(s.Period/time.Duration(s.Count), 1)
+	switch {
+	case s.tooLong(uint64(burst) + 1):
+		return fmt.Errorf("burst %d at one unit each %v: (burst + 1) × period ÷ count must stay below 292 years", burst, each)
+	case s.tooLong(uint64(s.Debt)):
+		return fmt.Errorf("debt %d at one unit each %v: debt × period ÷ count must stay below 292 years", s.Debt, each)
 	}
 	return nil
+}
+
+// tooLong reports whether so many units take more than int64 nanoseconds.
+func (s Spec) tooLong(units uint64) bool {
+	hi, lo := bits.Mul64(units, uint64(s.Period))
+	maxHi, maxLo := bits.Mul64(math.MaxInt64, uint64(s.Count))
+	return hi > maxHi || hi == maxHi && lo > maxLo
 }
 
 // An Algorithm is the algorithm of a limit. docs/LIMITS.md introduces each of them;

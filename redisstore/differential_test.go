@@ -73,6 +73,8 @@ func roundUp(d time.Duration) time.Duration {
 var texts = []string{
 	"5/s", "10/s burst 20", "1000/s", "7/1m", "3/1us", "13/1m burst 4", "10/100ns", "1_000_000_007/1h burst 50",
 	"every 2s", "every 333333333ns", "3/1001ns burst 2", "1_000_000_000_000_000/1s", "1/100000h", "7/1s burst 1",
+	"10/s burst 20 debt 55", "7/1m burst 9 debt 4", "1_000_000_000_000_000/1s debt 1_000_000_000_000_000",
+	"7/1m debt 40 token_bucket_interval", "7/1m burst 3 debt 60 leaky_queue",
 	"5/s burst 10 token_bucket_interval", "7/1m token_bucket_interval", "3/10s burst 2 token_bucket_interval",
 	"3/15us burst 7 token_bucket_interval", "1_000_000_000_000_000/1h token_bucket_interval",
 	"5/s burst 10 leaky_queue", "7/1m burst 3 leaky_queue", "3/s burst 0 leaky_queue",
@@ -388,7 +390,7 @@ func TestCorners(t *testing.T) {
 		old, now string
 		back     int64
 	}{
-		{"10/1h", "20/1h", 0}, {"7/1h", "7/1h burst 9", 0}, {"10/1h leaky_queue", "20/1h leaky_queue", 0},
+		{"10/1h", "20/1h", 0}, {"7/1h", "7/1h burst 9", 0}, {"10/1h", "10/1h debt 30", 0}, {"10/1h leaky_queue", "20/1h leaky_queue", 0},
 		{"10/1h sliding_buckets", "10/1h sliding_buckets parts 30", 0}, {"10/1h", "10/1h fixed_window", 0},
 		{"10/1h fixed_window", "20/1h fixed_window", 3}, {"5 per day in UTC", "6 per day in UTC", 3},
 		{"10/1h sliding_log", "20/1h sliding_log", 3}, {"10/1h sliding_counter", "20/1h sliding_counter", 3}, {"10/1h sliding_buckets", "20/1h sliding_buckets", 3},

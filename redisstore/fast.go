@@ -19,6 +19,7 @@ import (
 type fastBucket struct {
 	step, full, div int64 // step and full in 1/div µs
 	queue           bool
+	shallow         bool // the greatest debt is less than a drain: the fast path takes a state of two for a good one
 }
 
 // A fastWindow is a fixed window or a sliding counter.

@@ -39,12 +39,13 @@ type form struct {
 }
 
 // isFast reports whether the script's fast path decides it.
-func (f *form) isFast() bool { return f.fast != nil || f.window != nil }
+func (f *form) isFast() bool { return f.fast != nil && !f.fast.shallow || f.window != nil }
 
 // The script computes in doubles, which hold whole numbers exactly up to 2^53, and so
 // does not take every limit. What it takes is bounded by most: counts, bursts, periods
 // in µs, and how long a full bucket takes to drain, in the ticks in which one unit takes
-// a whole number of them. So no sum of a time, two drains and a charge is beyond 2^53;
+// a whole number of them; the greatest debt is bounded as a full bucket is. So no sum of
+// a time, a drain, a debt and a charge is beyond 2^53;
 // products are computed apart where they may be (lua/numbers.lua).
 const most = 1 << 50
 
@@ -78,7 +79,7 @@ func (f *form) periodic(maxLog int64) (unfit string) {
 	}
 	count, flags := number(l.Count()), flags(l)
 	switch {
-	case max(l.Count(), f.capacity) > most:
+	case max(l.Count(), f.capacity, l.Debt()) > most:
 		return fmt.Sprintf("Redis counts up to %d units, and this has more", int64(most))
 	case unit == "" && l.Period()%time.Microsecond != 0:
 		return fmt.Sprintf("the clock of Redis goes by whole microseconds, and a period of %v does not: %v would do", l.Period(), l.Period().Round(time.Microsecond))
@@ -87,10 +88,10 @@ func (f *form) periodic(maxLog int64) (unfit string) {
 	}
 	switch l.Algorithm() {
 	case meter.TokenBucketInterval:
-		if full := new(big.Int).Mul(big.NewInt(f.capacity/l.Count()+1), big.NewInt(int64(l.Period()/time.Microsecond))); full.Cmp(big.NewInt(most)) > 0 {
-			return fmt.Sprintf("an empty bucket is full again after more than the %v that Redis can hold: a smaller burst would do", longestPeriod)
+		if full := new(big.Int).Mul(big.NewInt(max(f.capacity, l.Debt())/l.Count()+1), big.NewInt(int64(l.Period()/time.Microsecond))); full.Cmp(big.NewInt(most)) > 0 {
+			return fmt.Sprintf("an empty bucket is full again after more than the %v that Redis can hold: a smaller burst or debt would do", longestPeriod)
 		}
-		f.args = []string{"=i" + period + ":" + count + ":" + number(f.capacity) + ":", period, count, number(f.capacity)}
+		f.args = []string{"=i" + period + ":" + count + ":" + f.bounds() + ":", period, count, number(f.capacity)}
 		return ""
 	case meter.FixedWindow:
 		f.args = []string{"=w" + period + ":", period, count, flags}
@@ -131,15 +132,28 @@ func (f *form) bucket() (unfit string) {
 	step.Quo(step, gcd)
 	div.Quo(div, gcd)
 	full := new(big.Int).Mul(step, big.NewInt(f.capacity))
+	debt := f.limit.Debt()
+	if new(big.Int).Mul(step, big.NewInt(debt)).Cmp(big.NewInt(most)) > 0 {
+		return fmt.Sprintf("Redis can hold a debt of %v units of this limit, not one of %d", new(big.Int).Quo(big.NewInt(most), step), debt)
+	}
 	if !full.IsInt64() || full.Int64() > most || !div.IsInt64() || div.Int64() > 1<<30 {
 		return fmt.Sprintf("one unit is %v/%v of a microsecond, and Redis can hold a burst of %v such units and a divisor of at most %d, not one of %d: a rounder count, such as 1000000 for 1048576, or a smaller burst will do",
 			step, div, new(big.Int).Quo(big.NewInt(most), step), int64(1<<30), f.capacity)
 	}
-	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), f.limit.Algorithm() == meter.LeakyQueue}
+	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), f.limit.Algorithm() == meter.LeakyQueue, debt > 0 && debt < f.capacity}
 	letter := map[bool]string{false: "g", true: "q"}[q.queue]
-	head := "=" + letter + number(q.step) + ":" + number(q.div) + ":" + number(f.capacity) + ":"
+	head := "=" + letter + number(q.step) + ":" + number(q.div) + ":" + f.bounds() + ":"
 	f.fast, f.args = q, []string{head, number(q.step), number(q.full), number(q.div)}
 	return ""
+}
+
+// bounds are the capacity of a bucket or queue, and its greatest debt if it has one of
+// its own.
+func (f *form) bounds() string {
+	if debt := f.limit.Debt(); debt != 0 {
+		return number(f.capacity) + "d" + number(debt)
+	}
+	return number(f.capacity)
 }
 
 // flags are d for count_denied, r for relaxed, and m where a part counts up to

@@ -57,9 +57,6 @@ func (a Int) Less(b Int) bool {
 // Zero reports whether a is 0.
 func (a Int) Zero() bool { return a.Hi|a.Lo == 0 }
 
-// Shl1 returns 2·a, which must fit.
-func (a Int) Shl1() Int { return Int{a.Hi<<1 | a.Lo>>63, a.Lo << 1} }
-
 // Min returns the lesser.
 func Min(a, b Int) Int {
 	if a.Less(b) {

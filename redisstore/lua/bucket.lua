@@ -5,6 +5,7 @@
 --   =g10000:1:100:<moment>        step, div, capacity; then µs, as a double
 --   =g60000000:7:3:<moment><rest> where div is not 1 with a rest in 1/div µs,
 --                                 in four bytes
+--   =g10000:1:100d500:<moment>    where the limit has a greatest debt of its own
 --
 -- q in the place of g is a queue. What stands behind it while reservations are open
 -- is in open.lua.
@@ -14,9 +15,10 @@ local function bucket()
   local pack, unpack = struct.pack, struct.unpack
 
   function kind.prepare(L, step, div, capacity)
-    L.step, L.div, L.capacity = tonumber(step), tonumber(div), tonumber(capacity)
-    L.full = L.capacity * L.step
-    L.debt, L.queue = 2 * L.full, L.letter == 'q'
+    L.step, L.div, L.queue = tonumber(step), tonumber(div), L.letter == 'q'
+    local deepest
+    L.capacity, deepest = bounds(capacity)
+    L.full, L.deepest = L.capacity * L.step, deepest * L.step
   end
 
   -- allow has a limit of another capacity look at the state.
@@ -29,7 +31,7 @@ local function bucket()
     if L.div ~= 1 then L.used, from = L.used + unpack('>I4', state, from), from + 4 end
     L.used = most(L.used, 0)
     if from <= #state then L.low, L.token = unpack('>d', state, from), string.sub(state, from + 8) end
-    if L.used > L.debt then L.used, L.mended = L.debt, true end -- the clock stepped back
+    if L.used > L.deepest then L.used, L.mended = L.deepest, true end -- the clock stepped back
   end
 
   function kind.write(L)
@@ -48,13 +50,13 @@ local function bucket()
     local used = L.used + c * L.step
     if L.token then
       L.low = least(L.low, L.used)
-      if used > L.debt and kind.marks(L) then
-        L.low = L.low - L.debt
-      elseif used > L.debt or promised and L.queue then
+      if used > L.deepest and kind.marks(L) then
+        L.low = L.low - L.deepest
+      elseif used > L.deepest or promised and L.queue then
         L.low = 0
       end
     end
-    L.used = least(used, L.debt)
+    L.used = least(used, L.deepest)
   end
 
   -- marks reports whether the token is of charges that may be given back, whose

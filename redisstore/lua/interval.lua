@@ -8,8 +8,8 @@ local function interval()
   local pack, unpack = struct.pack, struct.unpack
 
   function kind.prepare(L, period, count, capacity)
-    L.period, L.count, L.capacity = tonumber(period), tonumber(count), tonumber(capacity)
-    L.debt = 2 * L.capacity
+    L.period, L.count = tonumber(period), tonumber(count)
+    L.capacity, L.deepest = bounds(capacity)
   end
 
   function kind.allow(L, capacity) L.capacity = capacity end
@@ -40,9 +40,9 @@ local function interval()
     local missing = L.missing + c
     if L.token then
       L.low = least(L.low, L.missing)
-      if missing > L.debt then L.low = 0 end
+      if missing > L.deepest then L.low = 0 end
     end
-    L.missing = least(missing, L.debt)
+    L.missing = least(missing, L.deepest)
   end
 
   function kind.backlog(L) return L.missing end

@@ -38,7 +38,7 @@ local function readLayer(weight)
   local a, b, c = argument(), argument(), argument()
   local L = { weight = weight, form = form, letter = letter, kind = ofLetter(letter) }
   if L.kind.level then
-    L.kind.prepare(L, string.match(form, '^=%a(%d+):(%d+):(%d+):$'))
+    L.kind.prepare(L, string.match(form, '^=%a(%d+):(%d+):(%w+):$'))
     return L
   end
   L.period, L.count, L.capacity = tonumber(a), tonumber(b), tonumber(b)
@@ -56,9 +56,9 @@ end
 -- loadOther reads the state of a bucket that has other numbers, and reports whether it
 -- is none. Where nothing is in use it is as one that was never written.
 local function loadOther(L, state, t)
-  local other, a, b, c, from = string.match(state, '^(=' .. L.letter .. '(%d+):(%d+):(%d+):)()')
+  local other, a, b, c, from = string.match(state, '^(=' .. L.letter .. '(%d+):(%d+):(%w+):)()')
   if not L.kind.level or not other then return true end
-  local own, capacity = { form = L.form, string.match(L.form, '(%d+):(%d+):(%d+)') }, L.capacity
+  local own, capacity = { form = L.form, string.match(L.form, '(%d+):(%d+):(%w+)') }, L.capacity
   L.kind.prepare(L, a, b, c)
   L.kind.read(L, state, from, t)
   if L.kind.reset(L) == 0 then

@@ -48,6 +48,13 @@ local function whole(s) return least(tonumber(s), MOST) end
 -- alive returns the milliseconds after which a key has nothing left of so many µs.
 local function alive(us) return text(floor(us / 1000) + 2) end
 
+-- bounds reads the capacity of a bucket and its greatest debt, which a d parts: as much
+-- again unless given. It returns the capacity, and the most units in use.
+local function bounds(s)
+  local capacity, debt = string.match(s, '^(%d+)d?(%d*)$')
+  return tonumber(capacity), capacity + (tonumber(debt) or capacity)
+end
+
 local arguments = 0 -- of ARGV have been read
 
 local function argument()

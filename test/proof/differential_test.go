@@ -154,6 +154,9 @@ func drawLimit(t *rapid.T) stint.Limit {
 		if rapid.Bool().Draw(t, "bursts") {
 			l = l.WithBurst(rapid.SampledFrom(append([]int64{0}, cs...)).Draw(t, "burst"))
 		}
+		if rapid.IntRange(0, 3).Draw(t, "deeper") == 0 {
+			l = l.WithDebt(rapid.SampledFrom(cs).Draw(t, "debt"))
+		}
 		return l
 	case meter.SlidingSubWindows:
 		l = l.WithParts(rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 60}).Draw(t, "parts"))
@@ -171,7 +174,7 @@ func drawLimit(t *rapid.T) stint.Limit {
 func spec(l stint.Limit) model.Spec {
 	unit, zone := l.Calendar()
 	s := model.Spec{
-		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(),
+		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(), Debt: l.Debt(),
 		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), Calendar: unit, Zone: zone,
 	}
 	if unit != "" {
@@ -422,6 +425,9 @@ func (d *differential) alike(old stint.Limit) stint.Limit {
 	switch {
 	case l.Algorithm().HasBurst():
 		l = l.WithBurst(rapid.SampledFrom(some).Draw(d.t, "burst"))
+		if rapid.IntRange(0, 2).Draw(d.t, "deeper") == 0 {
+			l = l.WithDebt(max(rapid.SampledFrom(some).Draw(d.t, "debt"), 1))
+		}
 	case l.Algorithm() == meter.SlidingSubWindows:
 		l = l.WithParts(old.Parts())
 	case l.Algorithm() == meter.SlidingCounter && rapid.Bool().Draw(d.t, "relaxed"):

@@ -24,6 +24,7 @@ var everyKind = []string{
 	"50/s burst 20", // a state of one word
 	"7/s burst 5",   // of two
 	"every 100ms",
+	"50/s burst 20 debt 70",
 	"20/s token_bucket_interval burst 50",
 	"30/s leaky_queue burst 10",
 	"7/s leaky_queue burst 0",

@@ -1,6 +1,7 @@
 package proof_test
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -131,12 +132,12 @@ func unrolled(l stint.Limit) model.Spec {
 // or in debt, from one unit: a drain and its greatest debt, or two windows and
 // what the kind adds to one.
 func longestLock(l stint.Limit) time.Duration {
-	w, count := l.Period(), l.Count()
+	w, count, debt := l.Period(), l.Count(), cmp.Or(l.Debt(), l.Capacity())
 	switch l.Algorithm() {
 	case meter.GCRA, meter.LeakyQueue:
-		return time.Duration(2*l.Capacity())*w/time.Duration(count) + 1
+		return time.Duration(l.Capacity()+debt)*w/time.Duration(count) + 1
 	case meter.TokenBucketInterval:
-		return time.Duration((l.Burst()+count)/count+2) * w
+		return time.Duration((debt+count)/count+2) * w
 	case meter.SlidingSubWindows:
 		return 2*w + w/time.Duration(l.Parts()) + 1
 	case meter.SlidingCounter:

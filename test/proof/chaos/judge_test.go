@@ -118,7 +118,7 @@ func (s *site) deniedBelow(from, until time.Time) (n int) {
 }
 
 func specOf(l stint.Limit) model.Spec {
-	return model.Spec{Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst()}
+	return model.Spec{Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(), Debt: l.Debt()}
 }
 
 // above returns by how many units a history is above the envelope, at most.

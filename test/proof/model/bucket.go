@@ -12,7 +12,7 @@ type bucket struct {
 
 func (b *bucket) limitOf() Spec { return b.spec }
 func (b *bucket) compare(Spec)  {} // it has numbers of its own
-func (b *bucket) most() int64   { return b.spec.Burst }
+func (b *bucket) most() int64   { return b.spec.full() }
 
 // unit is T, the time that one unit takes: ns, a rational.
 func (b *bucket) unit() *big.Rat { return ratio(b.spec.Period, b.spec.Count) }
@@ -33,18 +33,14 @@ func (b *bucket) admits(t *big.Int, c int64) bool {
 	return after.Cmp(times(b.spec.Burst, b.unit())) <= 0
 }
 
+// charge adds c, room or not. A charge that is cut at the greatest debt settles all
+// before it.
 func (b *bucket) charge(t *big.Int, c int64, how charging) receipt {
-	return b.fill(t, c, b.most(), how)
-}
-
-// fill charges c to a bucket of the given capacity. Its debt is at most one
-// more drain; a charge that is cut there settles all before it.
-func (b *bucket) fill(t *big.Int, c, capacity int64, how charging) receipt {
 	if !how.open {
 		b.settle() // nothing can change what is past
 	}
 	r := b.past.charged(t, c, how)
-	if b.pour(t, c, capacity) {
+	if b.pour(t, c) {
 		b.settle()
 	}
 	return r
@@ -65,10 +61,10 @@ func (b *bucket) settle() {
 }
 
 // pour adds c to what is in the bucket, and reports whether some was cut off.
-func (b *bucket) pour(t *big.Int, c, capacity int64) (cut bool) {
+func (b *bucket) pour(t *big.Int, c int64) (cut bool) {
 	after := b.backlog(t)
 	after.Add(after, times(c, b.unit()))
-	deepest := times(2, times(capacity, b.unit()))
+	deepest := new(big.Rat).Mul(whole(b.spec.deepest()), b.unit())
 	if cut = after.Cmp(deepest) > 0; cut {
 		after = deepest
 	}
@@ -77,13 +73,13 @@ func (b *bucket) pour(t *big.Int, c, capacity int64) (cut bool) {
 }
 
 // replay does the history again.
-func (b *bucket) replay(t *big.Int, capacity int64) {
+func (b *bucket) replay() {
 	if b.tat = b.first; b.tat == nil {
 		b.tat = new(big.Rat)
 	}
 	for _, a := range b.past.acts {
 		if a.units >= 0 {
-			b.pour(a.at, a.units, capacity)
+			b.pour(a.at, a.units)
 		} else {
 			b.drain(a.at, times(-a.units, b.unit()))
 		}
@@ -95,7 +91,7 @@ func (b *bucket) delay(*big.Int) *big.Int        { return new(big.Int) }
 
 func (b *bucket) giveBack(t *big.Int, r receipt, g int64) {
 	if b.past.rewrite(r, g) {
-		b.replay(t, b.most())
+		b.replay()
 	}
 }
 
@@ -114,17 +110,11 @@ func (b *bucket) drain(t *big.Int, ns *big.Rat) {
 // could start.
 type queue struct{ bucket }
 
-func (q *queue) most() int64 { return q.spec.Burst + 1 }
-
 // admits: q + (c − 1)·T ≤ B·T, with q = max(next − t, 0).
 func (q *queue) admits(t *big.Int, c int64) bool {
 	last := q.backlog(t)
 	last.Add(last, times(c-1, q.unit()))
 	return last.Cmp(times(q.spec.Burst, q.unit())) <= 0
-}
-
-func (q *queue) charge(t *big.Int, c int64, how charging) receipt {
-	return q.fill(t, c, q.most(), how)
 }
 
 func (q *queue) delay(t *big.Int) *big.Int { return ceil(q.backlog(t)) }
@@ -133,6 +123,6 @@ func (q *queue) delay(t *big.Int) *big.Int { return ceil(q.backlog(t)) }
 // its delay: that is a promise. Otherwise the place passes unused.
 func (q *queue) giveBack(t *big.Int, r receipt, g int64) {
 	if !q.past.kept(r, g) && q.past.rewrite(r, g) {
-		q.replay(t, q.most())
+		q.replay()
 	}
 }

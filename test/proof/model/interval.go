@@ -17,7 +17,7 @@ type tokens struct{ missing, index *big.Int }
 
 func (b *interval) limitOf() Spec { return b.spec }
 func (b *interval) compare(Spec)  {} // it has numbers of its own
-func (b *interval) most() int64   { return b.spec.Burst }
+func (b *interval) most() int64   { return b.spec.full() }
 
 // indexOf is the number of refills since the epoch, at t.
 func (b *interval) indexOf(t *big.Int) *big.Int {
@@ -59,7 +59,7 @@ func (b *interval) settle() {
 
 // pour takes c tokens, and reports whether that was cut off at the deepest debt.
 func (b *interval) pour(t *big.Int, c int64) (cut bool) {
-	deepest := mul(big.NewInt(2), big.NewInt(b.spec.Burst))
+	deepest := b.spec.deepest()
 	after := add(b.missingAt(t), big.NewInt(c))
 	b.write(t, least(after, deepest))
 	return after.Cmp(deepest) > 0

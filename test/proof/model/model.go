@@ -34,14 +34,14 @@ const (
 	Parts    = "sliding_buckets"
 )
 
-// Spec is a limit. It has no defaults: Burst and Parts are what the limit has
-// after its text was read. Two limits are the same limit when their Specs are
-// equal.
+// Spec is a limit. Burst and Parts have no defaults: they are what the limit has after
+// its text was read.
 type Spec struct {
 	Kind        string // one of the kinds above
 	Count       int64  // units a period, at least 1
 	Period      int64  // ns, at least 1; ignored when Calendar is set
 	Burst       int64  // units; gcra, token_bucket_interval, leaky_queue
+	Debt        int64  // the most units below empty, of those with a burst; 0 is one more drain
 	Parts       int64  // sliding_buckets: parts of a period
 	Relaxed     bool   // sliding_counter: one more
 	CountDenied bool   // window kinds: a denied request is counted as if admitted

@@ -33,6 +33,24 @@ func placeOf(l Layer) place {
 // That of others is units with dates, which any count may be compared with.
 func drains(kind string) bool { return kind == GCRA || kind == Queue || kind == Interval }
 
+// full is the units in use of a bucket or queue with no room left.
+func (s Spec) full() int64 {
+	if s.Kind == Queue {
+		return s.Burst + 1
+	}
+	return s.Burst
+}
+
+// deepest is the most units in use: those, and as many again unless the limit says another
+// debt.
+func (s Spec) deepest() *big.Int {
+	debt := s.Debt
+	if debt == 0 {
+		debt = s.full()
+	}
+	return add(big.NewInt(s.full()), big.NewInt(debt))
+}
+
 // find returns the state of a layer: one of its own numbers where nothing is in
 // use, as an unseen key has. It writes nothing.
 func (m *Model) find(now *big.Int, l Layer) state {
