@@ -1025,6 +1025,9 @@ func TestWarnings(t *testing.T) {
 		{"never reached: the one in line 1", []string{`{"name": "a", "key": ["jwt.k"], "limits": ["1/s"], "overrides": [{"when": {"jwt.k": "p-*"}, "limits": ["2/s"]}, {"when": {"jwt.k": "p-1"}, "limits": ["3/s"]}]}`}},
 		{"pays nothing", []string{`{"name": "a", "key": ["ip"], "cost": {"header": "c", "min": 0}, "limits": ["1/s"]}`}},
 		{"chooses its tier", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "tiers": {"by": "header.plan", "plans": {"pro": "9/s"}}}`}},
+		{"/a/login.php/x, which many servers hand to /a/login.php too", []string{`{"name": "a", "match": {"path": ["/a/b", "/a/login.php"]}, "key": ["ip"], "limits": ["1/s"]}`}},
+		{"", []string{`{"name": "a", "match": {"path": ["/login.php/**", "/*.php", "/x.php/y", "/php"]}, "key": ["ip"], "limits": ["1/s"]}`}},
+		{"", []string{`{"name": "a", "match": {"path": "/status.php"}, "unlimited": true}`}},
 		{"none can ever pass", []string{`{"name": "a", "key": ["ip"], "cost": 5, "limits": ["1/s"]}`}},
 		{"no effect in shadow", []string{`{"name": "a", "key": ["ip"], "final": true, "shadow": true, "limits": ["1/s"]}`}},
 	} {

@@ -81,6 +81,31 @@ func (s *segment) takes(o *segment) bool {
 	return s.glob.match(strings.Join(o.glob, "*"))
 }
 
+// Script returns a path of the condition that looks like that of a script, such as
+// /login.php, if the condition does not hold for paths below it, which servers such as
+// Apache hand to the same script (PATH_INFO); else nothing.
+func (c *Condition) Script() (path string) {
+	for i := range min(len(c.paths), 64) { // each is compared with all
+		path = ""
+		for _, s := range c.paths[i].segments {
+			if s.any || s.deep || !s.glob.literal() {
+				path = ""
+				break
+			}
+			path += "/" + s.glob[0]
+		}
+		if end := strings.LastIndexByte(path, '.'); end < 0 || !slices.Contains(scripts, strings.ToLower(path[end:])) {
+			continue
+		}
+		if !slices.ContainsFunc(c.paths, func(p pathPattern) bool { return p.match(path + "/x") }) {
+			return path
+		}
+	}
+	return ""
+}
+
+var scripts = []string{".php", ".cgi", ".fcgi", ".pl", ".py", ".asp", ".aspx", ".ashx", ".asmx", ".cfm"}
+
 // Pinned reports whether the condition names the values that the attribute may
 // have, one by one.
 func (c *Condition) Pinned() bool {

@@ -31,6 +31,7 @@ func (f *File) Warnings() []Warning {
 		w.freeKey(one)
 		w.client(one)
 		w.impossible(one)
+		w.script(one)
 		w.unreachable(one)
 		if i%64 == 63 { // a server reads rules while requests wait
 			runtime.Gosched()
@@ -108,6 +109,21 @@ func (w *warner) client(r *Rule) {
 	}
 	if r.Tiers != nil && r.Tiers.By.Free() {
 		w.warn(r, "use an attribute that your program has verified", "a client chooses its tier by %s", r.Tiers.By.Name)
+	}
+}
+
+// script warns of a path whose script a client can reach by another path.
+func (w *warner) script(r *Rule) {
+	if r.Own != nil && r.Own.Action == "unlimited" {
+		return
+	}
+	for _, conj := range r.Match {
+		for i := range conj {
+			if path := conj[i].Script(); path != "" {
+				w.warn(r, "write "+path+"/** if the server does so", "%s/x, which many servers hand to %s too, does not match", path, path)
+				return
+			}
+		}
 	}
 }
 
