@@ -46,8 +46,8 @@ handle {
 respond rest
 }`
 
-// rawTargets are ways to write targets that some server reads as another. A slash at the
-// end is left out: rules make no difference there, and Caddy does.
+// rawTargets are ways to write targets that some server reads as another. A slash, a dot
+// or a blank at the end is left out: these rules make no difference there, and Caddy does.
 var rawTargets = []string{
 	"/", "/login", "/files/a", "/users/7/posts", "/health", "/kiosk", "/other",
 	"/LOGIN", "/FILES/A", "/Users/7/Posts", "/%E2%84%AAiosk", "/\xe2\x84\xaaiosk", "/log%C4%B0n", "/log\xc4\xb0n", "/log%C4%B1n", "/u%C5%BFers/7/posts", "/file%C5%BF/a",
@@ -58,9 +58,9 @@ var rawTargets = []string{
 	"/files/%2e%2e/login", "/files/.%2e/health", "/%2e/login", "/files/%252e%252e/login", "/files/..%2flogin", "/files/..;/login", "/files/a|b/%2e%2e/login",
 	"/files%2fa", "/files/a%2fb", "/login%2f", "/x%2flogin", "/x%2f..%2flogin", "/x%252flogin", "/users/7%2fposts", "/users/a|b%2Fposts", "/users/%2f/posts",
 	"/%6cogin", "/%4cogin", "/x|%68ealth", "/%66iles/a", "/users%2F7/posts", "/users/caf%c3%a9/posts", "/users/\xff/posts", "/users/%ff/posts",
-	"/login%20", "/login%", "/login%zz", "/login%c0%af", `/files\a`, `\login`, `/x\..\login`, "/files/%5c..%5clogin", "/login;x=1", "/login%3bx", "/;/login",
+	"/login%", "/login%zz", "/login%c0%af", `/files\a`, `\login`, `/x\..\login`, "/files/%5c..%5clogin", "/login;x=1", "/login%3bx", "/;/login",
 	"/login#x", "/login#/../health", "/login%23x", "/login?x#y", "/login?/../health", "/login%3fx",
-	"/login\x00", "/login%00", "/login\t", "/login%0a", "/login\x7f", "/login.", "/login x", " /login",
+	"/login\x00", "/login%00", "/login\t", "/login%0a", "/login\x7f", "/login x", " /login",
 }
 
 // raw sends bytes on a connection of their own, and returns the answer; nil if there

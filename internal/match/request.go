@@ -320,7 +320,8 @@ func decodePath(raw string) (path, reason string) {
 // lower case, and in dots and blanks at the end, as servers have them that ignore it:
 // Express and fiber fold ASCII, ASP.NET each letter by itself, but none into one of
 // ASCII. Caddy folds two of them into i and k, so a path that has one is returned with a
-// reason; it leaves out dots and blanks at the end, as Windows does in names of files.
+// reason; up to 2.6 it leaves out dots and blanks at the end, as Windows does in names of
+// files.
 func FoldPath(path string) (folded, reason string) {
 	folded = strings.Map(func(c rune) rune {
 		switch one := unicode.ToLower(unicode.ToUpper(c)); {
