@@ -59,7 +59,7 @@ test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 soak: ## the long forms of the tests, with the race detector where goroutines meet: hours
 	cd test/proof && STINT_SOAK=1 go test -count=1 -timeout 60m . && STINT_SOAK=1 go test -count=1 -run TestDeploys ./chaos
 	cd redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m .
-	cd cmd && STINT_SOAK=1 go test -count=1 -timeout 60m -run TestOracle ./internal/service/server
+	cd service && STINT_SOAK=1 go test -count=1 -timeout 60m -run TestOracle ./server
 	go test -race -count=1 -timeout 120m work
 	@for d in $(filter adapters/%,$(APART)); do (cd $$d && GOWORK=off go test -race -count=1 ./...) || exit 1; done
 
