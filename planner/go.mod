@@ -10,7 +10,6 @@ require (
 	github.com/stint-dev/stint v0.1.0
 	github.com/stint-dev/stint/redisstore v0.1.0
 	github.com/stint-dev/stint/service v0.1.0
-	github.com/yuin/gopher-lua v1.1.2
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v4 v4.0.0
 )

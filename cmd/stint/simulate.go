@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/planner/trial"
 )
@@ -19,9 +18,9 @@ type simulateCmd struct {
 	Compare  []string      `sep:"none" placeholder:"LIMIT" help:"Run these limits side by side on the same arrivals, of --arrivals or of standard input. 'LIMIT, LIMIT' are layers of one candidate."`
 	Stretch  time.Duration `placeholder:"1s" help:"With --compare, or --arrivals and --nodes: show the most that passed in any stretch this long. The default is the longest period of the limits."`
 	JSON     bool          `name:"json" help:"With --compare, or --arrivals and --nodes: write JSON."`
-	Store    string        `placeholder:"URL" help:"Decide the operations in this Redis or Valkey, by the times of the lines; waits are then rounded up to a microsecond. Keys have a random prefix and are removed at the end."`
+	Store    string        `placeholder:"URL" help:"Decide the operations, or the arrivals of --nodes, in this Redis or Valkey, by the times of the lines; waits are then rounded up to a microsecond. Keys have a random prefix and are removed at the end."`
 	Nodes    int           `placeholder:"N" help:"Simulate N processes that share the limits. Operations and arrivals go to them one after the other."`
-	Mode     string        `placeholder:"MODE" help:"How they share the limits: strict, lease, async or share. The default is strict for operations; --arrivals shows strict beside the mode, or all four."`
+	Mode     string        `placeholder:"MODE" help:"How they share the limits: strict, lease, async or share. The default is strict for operations; --arrivals shows strict beside the mode, or all: strict and share, and with --store lease and async."`
 	More     []string      `arg:"" optional:"" name:"limit" help:"More limits to --compare."`
 }
 
@@ -55,9 +54,10 @@ For example:
         --compare 10/s '10/s fixed_window' '10/s sliding_log'
     stint simulate --compare '10/s burst 20' --arrivals '100@20/s 50@5/s'
     stint simulate --limit '1000/s burst 500' --nodes 4 --arrivals '3000@1500/s'
+    stint simulate --limit '1000/s burst 500' --nodes 4 --arrivals '3000@1500/s' \
+        --store redis://127.0.0.1:6379
 
-Modes need no Redis here: without --store, the script that stint runs in one
-is run in this process.`
+Modes strict and share are simulated in this process; lease and async, on a Redis.`
 }
 
 // Run does one of three things: operations, phases or a comparison.
@@ -113,24 +113,6 @@ func (c *simulateCmd) check() error {
 		return usage("--limit", "missing: write what to try, such as --limit 10/s")
 	}
 	return c.checkShared(comparing, c.Arrivals != "")
-}
-
-// operations answers the lines of standard input.
-func (c *simulateCmd) operations(e *env) error {
-	if c.Store != "" {
-		return c.inRedis(e)
-	}
-	var clock simulate.Clock
-	store, _, err := c.inProcess(c.Mode, clock.Now, operationModes(c.Nodes))
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	runner, err := simulate.New(store, &clock, c.Limit)
-	if err != nil {
-		return &usageError{"--limit", err}
-	}
-	return runner.Run(e.in, e.out)
 }
 
 // compare runs each candidate on the same arrivals.

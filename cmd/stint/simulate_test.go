@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/internal/redistest"
 )
 
 // lines returns operations of all verbs on a few keys, now and then many on one,
@@ -13,7 +15,7 @@ func lines(rnd *rand.Rand, n int) string {
 	var b strings.Builder
 	at := int64(0)
 	for i := range n {
-		at += rnd.Int64N(2_000_000) * rnd.Int64N(2)
+		at += rnd.Int64N(2_000) * rnd.Int64N(2) // waits on a Redis are whole microseconds
 		key, cost := rnd.IntN(3), 1+rnd.IntN(4)*rnd.IntN(2)
 		verb := "take"
 		if i%1000 > 600 {
@@ -21,7 +23,7 @@ func lines(rnd *rand.Rand, n int) string {
 		} else if i%1000 > 100 {
 			key = 0
 		}
-		fmt.Fprintf(&b, `{"t":"%dns","key":"k%d","op":%q,"cost":%d`, at, key, verb, cost)
+		fmt.Fprintf(&b, `{"t":"%dus","key":"k%d","op":%q,"cost":%d`, at, key, verb, cost)
 		if verb == "settle" {
 			b.WriteString(`,"reservation":"r1"`)
 		}
@@ -31,7 +33,7 @@ func lines(rnd *rand.Rand, n int) string {
 }
 
 // TestSimulateModes compares what four processes answer with a Redis and
-// without: the same lines.
+// without: the same lines, in the modes that need none.
 func TestSimulateModes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -42,9 +44,9 @@ func TestSimulateModes(t *testing.T) {
 		n = 1000
 	}
 	begin := `{"t":"0s","key":"k0","op":"reserve","cost":5}` + "\n"
-	for _, mode := range []string{"lease", "async"} {
+	for _, mode := range []string{"strict", "share"} {
 		for _, limits := range [][]string{
-			{"1000/s burst 400"}, {"700/s"}, {"900/s fixed_window"}, {"1000/s burst 400", "2000/10s sliding_counter"}, {"300/s sliding_log"},
+			{"1000/s burst 400"}, {"200/s"}, {"900/s fixed_window"}, {"1000/s burst 400", "2000/10s fixed_window"}, {"300/s sliding_log"},
 		} {
 			s := session{in: begin + lines(rand.New(rand.NewPCG(1, 9)), n)}
 			for _, l := range limits {
@@ -61,6 +63,21 @@ func TestSimulateModes(t *testing.T) {
 				t.Errorf("%v: %s", s.args, firstDifference(got, want))
 			}
 		}
+	}
+}
+
+// TestSimulateArrivalsOnRedis shows all modes with a Redis, and leaves no key there.
+func TestSimulateArrivalsOnRedis(t *testing.T) {
+	redis := startRedis(t, "")
+	s := session{args: []string{"simulate", "--nodes", "4", "--limit", "1000/s burst 1000", "--arrivals", "1500@1500/s", "--store", "redis://" + redis.address}}
+	got := s.run()
+	for _, mode := range []string{"\nstrict ", "\nlease ", "\nasync ", "\nshare "} {
+		if !strings.Contains(got, mode) {
+			t.Errorf("no%s in\n%s", mode, got)
+		}
+	}
+	if left := redistest.CLI(t, "-u", "redis://"+redis.address, "dbsize"); strings.TrimSpace(left) != "0" {
+		t.Errorf("keys are left: %s", left)
 	}
 }
 

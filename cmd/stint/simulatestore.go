@@ -11,12 +11,16 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/planner/nodes"
-	"github.com/stint-dev/stint/service/storecheck"
+	"github.com/stint-dev/stint/planner/trial"
 )
+
+// mostNodes bounds what one simulation holds in memory.
+const mostNodes = 1000
 
 // checkShared refuses flags on stores and nodes that do nothing together.
 func (c *simulateCmd) checkShared(comparing, arrivals bool) error {
@@ -24,84 +28,123 @@ func (c *simulateCmd) checkShared(comparing, arrivals bool) error {
 		return usage("--mode", "%q is not known: strict, lease, async or share", c.Mode)
 	}
 	switch {
-	case (comparing || arrivals) && c.Store != "":
-		return usage("--store", "decides operations: leave --arrivals and --compare out")
+	case (comparing || arrivals && c.Nodes == 0) && c.Store != "":
+		return usage("--store", "decides operations, and the arrivals of --nodes: leave it out")
 	case comparing && (c.Nodes != 0 || c.Mode != ""):
 		return usage("--nodes and --mode", "are for --limit: leave --compare out")
 	case c.Nodes < 0 || c.Nodes > mostNodes:
 		return usage("--nodes", "%d: from 1 to %d", c.Nodes, mostNodes)
 	case c.Mode != "" && c.Mode != "strict" && c.Nodes == 0:
 		return usage("--mode", "%s: --nodes says how many processes hold the limits together", c.Mode)
+	case (c.Mode == "lease" || c.Mode == "async") && c.Store == "":
+		return usage("--mode", "%s: what it does depends on a Redis: --store names one, such as redis://127.0.0.1:6379", c.Mode)
 	case arrivals && c.Nodes > 0 && c.Retry != 0:
 		return usage("--retry", "the arrivals of --nodes come at their own times: leave --retry out")
 	}
 	return nil
 }
 
-// nodesOf returns the store of operations in a Redis: one, or one of each node
-// in its mode.
-func (c *simulateCmd) nodesOf(first *storecheck.Scratch, o redisstore.Options) (stint.Store, error) {
-	if c.Nodes == 0 {
-		return first, nil
+// mode returns the mode that was asked for, strict if none was.
+func (c *simulateCmd) mode() redisstore.Mode {
+	mode, err := redisstore.ParseMode(c.Mode)
+	if err != nil {
+		return redisstore.Strict
 	}
-	mode := modeOf(c.Mode)
-	each := make([]stint.Store, c.Nodes)
-	for i := range each {
-		one, err := first.Another(o)
-		if err != nil {
-			return nil, err
-		}
-		each[i] = one.Mode(mode)
-	}
-	return nodes.New(each, nil), nil
+	return mode
 }
 
-// simulateTimeout is how long an operation may take: the times that matter are
-// those of the lines.
-const simulateTimeout = 10 * time.Second
-
-// inRedis answers the lines of standard input by the script in a Redis, and
-// removes what they left there, also when it is interrupted.
-func (c *simulateCmd) inRedis(e *env) (err error) {
-	u := storeURL(c.Store)
-	o, err := u.options()
-	if err != nil {
-		return &usageError{"--store", err}
-	}
-	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	client, err := rueidis.NewClient(o)
-	if err != nil {
-		return fmt.Errorf("--store: %v: %w", u, err)
-	}
-	defer client.Close()
-	var clock simulate.Clock
-	options := redisstore.Options{Now: clock.Now, Timeout: simulateTimeout, Modes: operationModes(c.Nodes)}
-	store, err := storecheck.OpenScratch(client, options)
-	if err != nil {
-		return fmt.Errorf("--store: %w", err)
-	}
-	defer func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		if failed := store.Remove(bounded); failed != nil {
-			err = errors.Join(err, fmt.Errorf("--store: keys that begin with %s may be left there: %w", store.Prefix, failed))
+// operations answers the lines of standard input.
+func (c *simulateCmd) operations(e *env) error {
+	return c.onStore(e, func(redis *nodes.Redis) error {
+		var clock simulate.Clock
+		store, err := c.openStore(redis, clock.Now)
+		if err != nil {
+			return err
 		}
-	}()
-	asked, err := c.nodesOf(store, options)
+		defer store.Close()
+		runner, err := simulate.New(store, &clock, c.Limit)
+		if err != nil {
+			return &usageError{"--limit", err}
+		}
+		return runner.Run(e.in, e.out)
+	})
+}
+
+// openStore opens what decides operations: a line is answered by what stands, never by
+// a denial that is remembered.
+func (c *simulateCmd) openStore(redis *nodes.Redis, now func() int64) (stint.Store, error) {
+	if redis == nil && c.mode() == redisstore.Strict {
+		return memstore.New(memstore.Options{Now: now}), nil // which answers alike, whatever the nodes
+	}
+	store, _, err := nodes.Processes(redis, max(c.Nodes, 1), c.mode(), now, redisstore.Modes{DenialCache: -1})
+	return store, err
+}
+
+// compareModes plays arrivals to the limits as several processes hold them:
+// strictly, and in --mode or in all that can be shown.
+func (c *simulateCmd) compareModes(e *env, limits []stint.Limit, phases []trial.Phase) error {
+	arrivals, end := trial.Arrivals(phases)
+	return c.onStore(e, func(redis *nodes.Redis) error {
+		modes := []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share}
+		switch {
+		case c.Mode == "strict":
+			modes = modes[:1]
+		case c.Mode != "":
+			modes = []redisstore.Mode{redisstore.Strict, c.mode()}
+		case redis == nil:
+			modes = []redisstore.Mode{redisstore.Strict, redisstore.Share}
+		}
+		ways := make([]trial.Way, len(modes))
+		for i, mode := range modes {
+			ways[i] = trial.Way{Mode: mode.String(), Nodes: c.Nodes, Open: func(now func() int64) (stint.Store, func() int64, error) {
+				return nodes.Processes(redis, c.Nodes, mode, now, redisstore.Modes{})
+			}}
+		}
+		comparison, err := trial.CompareModes(limits, ways, arrivals, end, c.Stretch)
+		return c.show(e, "--limit", comparison, err)
+	})
+}
+
+// onStore runs a simulation on the Redis of --store, nil where there is none, and
+// removes what it left there, also when it is interrupted.
+func (c *simulateCmd) onStore(e *env, run func(*nodes.Redis) error) (err error) {
+	if c.Store == "" {
+		return run(nil)
+	}
+	client, err := storeURL(c.Store).client()
 	if err != nil {
 		return err
 	}
-	runner, err := simulate.New(asked, &clock, c.Limit)
-	if err != nil {
-		return &usageError{"--limit", err}
-	}
+	defer client.Close()
+	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	redis := nodes.NewRedis(client)
+	defer func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if failed := redis.Remove(bounded); failed != nil {
+			err = errors.Join(err, fmt.Errorf("--store: %w", failed))
+		}
+	}()
 	done := make(chan error, 1)
-	go func() { done <- runner.Run(e.in, e.out) }() // which may wait for a line that never comes
+	go func() { done <- run(redis) }() // which may wait for a line that never comes
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return errors.New("interrupted")
 	}
+}
+
+// client connects to the server of --store.
+func (u storeURL) client() (rueidis.Client, error) {
+	o, err := u.options()
+	if err != nil {
+		return nil, &usageError{"--store", err}
+	}
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		return nil, fmt.Errorf("--store: %v: %w", u, err)
+	}
+	return client, nil
 }

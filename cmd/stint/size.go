@@ -24,10 +24,10 @@ type sizeCmd struct {
 
 // Help is what "stint size --help" says below the summary.
 func (sizeCmd) Help() string {
-	return `Runs the script that stint runs in Redis, in this process, and weighs what it
-keeps and sends. Each rule is taken to hold every request, and the requests to be
+	return `Says what rules need of a Redis, by what a key and a call of each algorithm were
+measured to take. Each rule is taken to hold every request, and the requests to be
 spread evenly over its keys: what it says is the upper end. Memory is right to a
-quarter; time is that of one machine (docs/FIGURES.md).
+quarter; time is that of one machine (docs/FIGURES.md). No Redis is asked.
 
 For example:
 
@@ -43,10 +43,7 @@ func (c *sizeCmd) Run(e *env) error {
 		return err
 	}
 	load := sizing.Load{Rate: float64(c.Rate), Processes: c.Processes, Nodes: c.Masters}
-	answer, err := sizing.Of(all, load)
-	if err != nil {
-		return err
-	}
+	answer := sizing.Of(all, load)
 	if c.JSON {
 		return printJSON(e.out, answer)
 	}

@@ -113,7 +113,11 @@ func (row *Row) command(t *traffic) string {
 		if t.phases == "" || s.AwayTo > 0 || s.Skew > 0 {
 			return "# stint simulate has no requests of other shapes for several processes, no Redis\n# that is away, and no clocks that differ.\n"
 		}
-		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --limit '%s' --nodes %d --mode %s\n", strings.Join(strings.Fields(t.phases), " "), row.Limit, s.Nodes, s.Mode)
+		store := ""
+		if s.Mode == "lease" || s.Mode == "async" {
+			store = " --store redis://127.0.0.1:6379"
+		}
+		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --limit '%s' --nodes %d --mode %s%s\n", strings.Join(strings.Fields(t.phases), " "), row.Limit, s.Nodes, s.Mode, store)
 	}
 	if t.phases != "" {
 		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --compare '%s'\n", strings.Join(strings.Fields(t.phases), " "), row.Limit)

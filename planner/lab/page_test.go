@@ -204,7 +204,7 @@ func TestPage(t *testing.T) {
 		t.Skip("slow")
 	}
 	chromium := browser.Start(t)
-	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t)})))
 	defer server.Close()
 	for _, c := range []struct {
 		name  string
@@ -430,7 +430,7 @@ func TestPageAccessible(t *testing.T) {
 		t.Skip("slow")
 	}
 	chromium := browser.Start(t)
-	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t), Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 	defer server.Close()
 	axe := unpack(t, "testdata/axe/axe-4.14.1.min.js.gz")
 	for _, c := range []struct {
@@ -520,7 +520,7 @@ func TestPageShots(t *testing.T) {
 	} {
 		file := "../../docs/lab-" + c.name + ".png"
 		if *update {
-			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
+			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t), Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 			p := openTab(t, browser.Start(t), server.URL, c.hash, c.width, c.height, c.dark)
 			if c.name == "plan" {
 				p.set("log-share", "1%")

@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/redis/rueidis"
+
 	"github.com/stint-dev/stint"
 )
 
@@ -56,6 +58,8 @@ type Request struct {
 	// Copy asks for one of the limits, counted from 0, in forms to paste
 	// elsewhere.
 	Copy *int `json:"copy"`
+	// Redis is what several nodes share, where the lab has one.
+	Redis rueidis.Client `json:"-"`
 }
 
 // A Place is one request under one limit, both counted from 0.

@@ -1,18 +1,19 @@
 package lab
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 )
 
-// The bounds of what several nodes are asked: each of their calls to a server is
-// a script in this process, for some tens of microseconds.
+// The bounds of what several nodes are asked: each of their calls to a server takes
+// some tens of microseconds.
 const (
 	MaxNodes         = 100
 	MaxNodesArrivals = 10_000
@@ -23,7 +24,8 @@ const (
 type Nodes struct {
 	// Count is how many processes there are, from 2 to [MaxNodes].
 	Count int `json:"count"`
-	// Modes are strict, lease, async and share; the default value is all.
+	// Modes are strict and share, and with a Redis lease and async; the default value
+	// is all.
 	Modes []string `json:"modes"`
 	// AwayFrom is from when on no process reaches Redis, and AwayFor how long.
 	// The default value of AwayFor is 0: it is always there.
@@ -49,19 +51,10 @@ type Shared struct {
 	Calls int64 `json:"calls"`
 }
 
-// A cluster is several processes that hold a limit together, on a virtual clock.
-type cluster interface {
-	// Take has the next of them decide, and says which that is.
-	Take(ctx context.Context, key string, now, cost int64) (by int, d stint.Decision, err error)
-	// Calls returns how often they have asked Redis.
-	Calls() int64
-	Close()
-}
-
 var modes = []string{"strict", "lease", "async", "share"}
 
 // tries returns what to play: the limit in each mode.
-func (n *Nodes) tries(l stint.Limit, t *traffic) (all []try, err error) {
+func (n *Nodes) tries(l stint.Limit, t *traffic, client rueidis.Client) (all []try, err error) {
 	if n.Count < 2 || n.Count > MaxNodes {
 		return nil, fmt.Errorf("nodes.count: %d, want from 2 to %d", n.Count, MaxNodes)
 	}
@@ -82,17 +75,20 @@ func (n *Nodes) tries(l stint.Limit, t *traffic) (all []try, err error) {
 	}
 	names := n.Modes
 	if len(names) == 0 {
-		names = modes
+		names = modesOf(client)
 	}
 	for i, name := range names {
 		if !slices.Contains(modes, name) || slices.Contains(names[:i], name) {
 			return nil, fmt.Errorf("nodes.modes: %q: each of %s once at most", clip(name), strings.Join(modes, ", "))
 		}
+		if !slices.Contains(modesOf(client), name) {
+			return nil, fmt.Errorf("nodes.modes: %q: %w", name, errNoRedis)
+		}
 		one := &Shared{Mode: name, Nodes: n.Count, Skew: skew, Strictly: strictly(l, name)}
 		if long > 0 {
 			one.AwayFrom, one.AwayTo = from, from+long
 		}
-		all = append(all, try{l, one})
+		all = append(all, try{l, one, client})
 	}
 	return all, nil
 }

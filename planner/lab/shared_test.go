@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"context"
 	"go/format"
 	"os"
 	"os/exec"
@@ -9,20 +10,42 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint/internal/redistest"
+
 	"github.com/stint-dev/stint/planner/lab"
 )
 
+// connect returns a client of a new server, which nothing is left in at the end.
+func connect(t testing.TB) rueidis.Client {
+	t.Helper()
+	server := redistest.Start(t)
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if left, err := client.Do(context.Background(), client.B().Dbsize().Build()).AsInt64(); err != nil || left > 0 {
+			t.Errorf("%d keys are left: %v", left, err)
+		}
+		client.Close()
+	})
+	return client
+}
+
 // several asks for a limit on four processes.
-func several(t *testing.T, limit string, n lab.Nodes, why *lab.Place) *lab.Answer {
+func several(t *testing.T, redis rueidis.Client, limit string, n lab.Nodes, why *lab.Place) *lab.Answer {
 	t.Helper()
 	n.Count = 4
-	return simulate(t, &lab.Request{Limits: []string{limit}, Arrivals: lab.Arrivals{Shape: "steady", Rate: "1500/s"}, Horizon: "6s", Nodes: &n, Why: why})
+	return simulate(t, &lab.Request{Redis: redis, Limits: []string{limit}, Arrivals: lab.Arrivals{Shape: "steady", Rate: "1500/s"}, Horizon: "6s", Nodes: &n, Why: why})
 }
 
 // Several processes stand beside one: a row for each mode, on the same arrivals,
 // and none lets more through than the modes promise.
 func TestShared(t *testing.T) {
-	a := several(t, "1000/s burst 400", lab.Nodes{}, nil)
+	redis := connect(t)
+	a := several(t, redis, "1000/s burst 400", lab.Nodes{}, nil)
 	if len(a.Rows) != 5 {
 		t.Fatalf("%d rows, want one and four", len(a.Rows))
 	}
@@ -46,10 +69,32 @@ func TestShared(t *testing.T) {
 	if !strings.Contains(a.Says, "4 processes by ") {
 		t.Errorf("says %q", a.Says)
 	}
-	for _, row := range several(t, "10/s", lab.Nodes{Modes: []string{"lease", "async"}}, nil).Rows[1:] {
+	for _, row := range several(t, redis, "10/s", lab.Nodes{Modes: []string{"lease", "async"}}, nil).Rows[1:] {
 		if row.Shared.Strictly != (row.Shared.Mode == "lease") {
 			t.Errorf("10/s by %s: strictly is %v", row.Shared.Mode, row.Shared.Strictly)
 		}
+	}
+}
+
+// Without a Redis, memory stands in for it where that answers alike: strictly and by
+// shares, there and away.
+func TestSharedInMemory(t *testing.T) {
+	redis := connect(t)
+	for _, n := range []lab.Nodes{{}, {AwayFrom: "2s", AwayFor: "2s"}, {Skew: "300ms"}} {
+		n.Modes = []string{"strict", "share"}
+		memory, real := several(t, nil, "1000/s burst 400", n, nil), several(t, redis, "1000/s burst 400", n, nil)
+		for i := 1; i <= 2; i++ {
+			if m, r := memory.Rows[i], real.Rows[i]; m.Each.Verdicts != r.Each.Verdicts || m.Shared.Calls != r.Shared.Calls {
+				t.Errorf("%+v: in memory %d passed after %d calls; on a Redis %d after %d", m.Shared, m.Passed, m.Shared.Calls, r.Passed, r.Shared.Calls)
+			}
+		}
+	}
+	if a := several(t, nil, "1000/s burst 400", lab.Nodes{}, nil); len(a.Rows) != 3 {
+		t.Errorf("%d rows without a Redis", len(a.Rows))
+	}
+	_, err := lab.Simulate(t.Context(), &lab.Request{Limits: []string{"10/s"}, Arrivals: lab.Arrivals{Shape: "steady", Rate: "10/s"}, Horizon: "1s", Nodes: &lab.Nodes{Count: 2, Modes: []string{"lease"}}})
+	if err == nil || !strings.Contains(err.Error(), "stint lab --store") {
+		t.Errorf("lease without a Redis: %v", err)
 	}
 }
 
@@ -59,8 +104,9 @@ func TestSharedAway(t *testing.T) {
 		t.Skip("slow")
 	}
 	away := lab.Nodes{AwayFrom: "2s", AwayFor: "2s"}
-	there := several(t, "1000/s burst 400", lab.Nodes{}, nil)
-	gone := several(t, "1000/s burst 400", away, nil)
+	redis := connect(t)
+	there := several(t, redis, "1000/s burst 400", lab.Nodes{}, nil)
+	gone := several(t, redis, "1000/s burst 400", away, nil)
 	for i := 1; i <= 4; i++ {
 		if share := gone.Rows[i].Shared.Mode == "share"; share != (gone.Rows[i].Shared.Calls == there.Rows[i].Shared.Calls) || gone.Rows[i].Shared.AwayTo != 4e9 {
 			t.Errorf("%+v; with Redis there %d calls", gone.Rows[i].Shared, there.Rows[i].Shared.Calls)
@@ -78,12 +124,12 @@ func TestSharedAway(t *testing.T) {
 		}
 		alone := away // the others need not be played again
 		alone.Modes = []string{row.Shared.Mode}
-		w := several(t, "1000/s burst 400", alone, &lab.Place{Limit: 1, Request: at}).Why
+		w := several(t, redis, "1000/s burst 400", alone, &lab.Place{Limit: 1, Request: at}).Why
 		if w.Verdict != "denied" || !strings.Contains(strings.Join(w.Words, " "), words[row.Shared.Mode]) {
 			t.Errorf("%s: %s: %q", row.Shared.Mode, w.Verdict, w.Words)
 		}
 	}
-	w := several(t, "1000/s burst 400", lab.Nodes{Skew: "300ms", Modes: []string{"share"}}, &lab.Place{Limit: 1, Request: 3}).Why
+	w := several(t, redis, "1000/s burst 400", lab.Nodes{Skew: "300ms", Modes: []string{"share"}}, &lab.Place{Limit: 1, Request: 3}).Why
 	if text := strings.Join(w.Words, " "); !strings.Contains(text, "Process 4 of 4 decided") || !strings.Contains(text, "300ms ahead") {
 		t.Errorf("%q", text)
 	}
@@ -98,7 +144,7 @@ func TestSharedErrors(t *testing.T) {
 	}{
 		{lab.Nodes{Count: 1}, "10/s", "nodes.count: 1, want from 2 to 100"},
 		{lab.Nodes{Count: 101}, "10/s", "nodes.count: 101"},
-		{lab.Nodes{Count: 2, Modes: []string{"lease", "lease"}}, "10/s", `nodes.modes: "lease"`},
+		{lab.Nodes{Count: 2, Modes: []string{"share", "share"}}, "10/s", `nodes.modes: "share"`},
 		{lab.Nodes{Count: 2, Modes: []string{"loose"}}, "10/s", `nodes.modes: "loose": each of strict, lease, async, share`},
 		{lab.Nodes{Count: 2, AwayFrom: "soon"}, "10/s", "nodes.away_from: "},
 		{lab.Nodes{Count: 2, AwayFor: "-1s"}, "10/s", "nodes.away_for: "},
@@ -117,13 +163,14 @@ func TestSharedCopy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
+	redis := connect(t)
 	for i, want := range []string{"", "    mode: lease\n", "    mode: async\n", "    mode: share\n"} {
 		which := i + 1
 		r := &lab.Request{
-			Limits: []string{"1000/s burst 400"}, Arrivals: lab.Arrivals{Shape: "text", Text: "900@300/s"}, Nodes: &lab.Nodes{Count: 3}, Copy: &which,
+			Redis: redis, Limits: []string{"1000/s burst 400"}, Arrivals: lab.Arrivals{Shape: "text", Text: "900@300/s"}, Nodes: &lab.Nodes{Count: 3}, Copy: &which,
 		}
 		c := simulate(t, r).Copy
-		if strings.Contains(c.Rule, "mode:") != (want != "") || !strings.Contains(c.Rule, want) || !strings.Contains(c.Simulate, "--nodes 3 --mode ") {
+		if strings.Contains(c.Rule, "mode:") != (want != "") || !strings.Contains(c.Rule, want) || !strings.Contains(c.Simulate, "--nodes 3 --mode ") || strings.Contains(c.Simulate, "--store") != (which == 2 || which == 3) {
 			t.Errorf("%d:\n%s%s", which, c.Rule, c.Simulate)
 		}
 		if formatted, err := format.Source([]byte(c.Go)); err != nil || string(formatted) != c.Go {

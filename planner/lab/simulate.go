@@ -2,11 +2,14 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"sync"
+
+	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
@@ -150,7 +153,7 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 		tries[i].limit = l
 	}
 	if r.Nodes != nil {
-		shared, err := r.Nodes.tries(limits[0], t)
+		shared, err := r.Nodes.tries(limits[0], t, r.Redis)
 		if err != nil {
 			return nil, err
 		}
@@ -170,6 +173,7 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 type try struct {
 	limit  stint.Limit
 	shared *Shared
+	redis  rueidis.Client // of shared; nil where there is none
 }
 
 // runAll plays the traffic to each limit, all at once unless it is to make
@@ -314,16 +318,16 @@ type runner struct {
 	ctx     context.Context
 	row     *Row
 	table   *table
-	nodes   cluster // decides; nil for one process
-	watch   int     // the key whose state the columns show
-	columns int64   // how many
+	nodes   *cluster // decides; nil for one process
+	watch   int      // the key whose state the columns show
+	columns int64    // how many
 	horizon int64
 	next    int64  // where the next column begins
 	letter  []byte // of each request
 }
 
 // run plays the traffic to one limit.
-func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (*Row, error) {
+func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (row *Row, err error) {
 	l := one.limit
 	keys := len(t.clients)
 	if t.shared {
@@ -333,14 +337,14 @@ func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (*R
 	if err != nil {
 		return nil, err
 	}
-	row := &Row{Limit: l.String(), Kind: l.Algorithm().String(), Capacity: l.Capacity(), MostIn: int64(l.Period()), limit: l, sent: newEach(len(t.sends))}
+	row = &Row{Limit: l.String(), Kind: l.Algorithm().String(), Capacity: l.Capacity(), MostIn: int64(l.Period()), limit: l, sent: newEach(len(t.sends))}
 	row.keys = make([]int, 0, len(t.sends))
 	r := &runner{ctx: ctx, row: row, table: states, watch: watch, columns: columns, horizon: t.horizon}
 	if one.shared != nil {
-		if r.nodes, err = one.shared.open(l); err != nil {
+		if r.nodes, err = one.shared.open(l, one.redis); err != nil {
 			return nil, err
 		}
-		defer r.nodes.Close()
+		defer func() { err = errors.Join(err, r.nodes.close(ctx)) }()
 		row.Shared = one.shared
 	}
 	if t.retry == 0 {
@@ -424,7 +428,7 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 	}
 	if i%32 == 0 {
 		slicesOf(r.ctx).pause()
-		if err := over(r.ctx); err != nil {
+		if err := r.ctx.Err(); err != nil {
 			return stint.Decision{}, err
 		}
 	}

@@ -329,17 +329,11 @@ func BenchmarkSimulate(b *testing.B) {
 	}
 }
 
-// A past is a context whose time is over, and that no timer has ended: as in a
-// browser, where there is one thread.
-type past struct{ context.Context }
-
-func (past) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
-
-// TestSimulateEnds: the time that a simulation has is up when it is up, whether or not
-// a timer has said so.
+// TestSimulateEnds: a simulation ends with its context, in its requests and in what it
+// explains.
 func TestSimulateEnds(t *testing.T) {
 	r := &lab.Request{Limits: everyKind, Arrivals: phases("100@once"), Horizon: "1s"}
-	if a, err := lab.Simulate(past{context.Background()}, r); !errors.Is(err, context.DeadlineExceeded) {
+	if a, err := lab.Simulate(&later{Context: context.Background()}, r); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%+v, %v", a, err)
 	}
 	r.Why = &lab.Place{Limit: 0, Request: 90}
@@ -348,19 +342,18 @@ func TestSimulateEnds(t *testing.T) {
 	}
 }
 
-// A later is a context whose time is over when it has been asked for often enough.
+// A later is a context that ends when it has been asked for often enough.
 type later struct {
 	context.Context
 	mu    sync.Mutex
 	calls int
 }
 
-func (c *later) Deadline() (time.Time, bool) {
+func (c *later) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calls--
-	if c.calls < 0 {
-		return time.Now().Add(-time.Second), true
+	if c.calls--; c.calls < 0 {
+		return context.DeadlineExceeded
 	}
-	return time.Now().Add(time.Hour), true
+	return nil
 }

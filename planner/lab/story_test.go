@@ -104,7 +104,7 @@ func TestDocsEndpoint(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/v1/simulate", strings.NewReader(string(e[1])))
 		r.Header.Set("Content-Type", "application/json")
-		lab.Simulator(false).ServeHTTP(w, r)
+		lab.Simulator(false, nil).ServeHTTP(w, r)
 		if w.Code != 200 {
 			t.Errorf("%s\nanswers %d: %s", e[1], w.Code, w.Body)
 		}

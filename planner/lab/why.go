@@ -77,7 +77,7 @@ func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
 	m := moment{limit: row.limit, at: each.At[i], cost: each.cost[i]}
 	for j := range i + 1 {
 		if j%32 == 0 {
-			if err := over(ctx); err != nil {
+			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
 		}

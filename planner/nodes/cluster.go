@@ -2,8 +2,6 @@ package nodes
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -11,13 +9,14 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
-
-	"github.com/stint-dev/stint/planner/luaserver"
 )
 
 // Options say how the nodes of a [Cluster] hold a limit together. Times are
 // nanoseconds of the clock that all go by.
 type Options struct {
+	// Redis is what the nodes share. Without it, modes strict and share are held in
+	// memory, and the others are [ErrServer].
+	Redis *Redis
 	// Count is how many nodes there are, and Mode how they share the limit.
 	Count int
 	Mode  redisstore.Mode
@@ -30,11 +29,13 @@ type Options struct {
 }
 
 // A Cluster is several processes that hold one limit over one server, on a
-// virtual clock: each through the store that stint serve has, the server being
-// the script in this process. It may be used from one goroutine at a time.
+// virtual clock: each through the store that stint serve has. It may be used from
+// one goroutine at a time.
 type Cluster struct {
 	options Options
-	server  *luaserver.Server
+	memory  *memory // nil on a Redis
+	room    string  // on a Redis
+	link    link
 	nodes   []*node
 	now     int64
 	next    int
@@ -52,7 +53,19 @@ type node struct {
 
 // NewCluster returns processes that hold a limit.
 func NewCluster(limit stint.Limit, o Options) (*Cluster, error) {
-	c := &Cluster{options: o, server: luaserver.New()}
+	c := &Cluster{options: o}
+	if o.Redis != nil {
+		c.room = o.Redis.room()
+	} else {
+		var err error
+		if c.memory, err = inMemory(o.Mode, o.Count, c.clock, &c.link); err != nil {
+			return nil, err
+		}
+		if c.memory.part != nil {
+			limit = c.memory.part(limit)
+		}
+	}
+	c.link.away = func() bool { return c.now >= o.AwayFrom && c.now < o.AwayTo }
 	for i := range o.Count {
 		n := &node{cluster: c}
 		if o.Count > 1 {
@@ -69,18 +82,33 @@ func NewCluster(limit stint.Limit, o Options) (*Cluster, error) {
 
 func (n *node) open(limit stint.Limit) error {
 	c := n.cluster
-	shared, err := redisstore.New(redisstore.Options{
-		Driver: &link{c, n}, Now: n.clock, Timeout: time.Minute, Modes: redisstore.Modes{Nodes: c.options.Count},
-	})
+	main, err := n.main()
 	if err != nil {
 		return err
 	}
-	n.store = fallback.New(shared.Mode(c.options.Mode), fallback.Options{
+	n.store = fallback.New(main, fallback.Options{
 		Local: memstore.New(memstore.Options{Now: n.clock}), Nodes: c.options.Count, PostByCaller: true,
 	})
 	n.bound, err = n.store.Bind("lab", limit)
 	return err
 }
+
+// main returns what the process shares with the others.
+func (n *node) main() (stint.Store, error) {
+	c := n.cluster
+	if c.memory != nil {
+		return c.memory.open(n.clock), nil
+	}
+	d := &driver{redis: c.options.Redis, link: &c.link, now: n.clock, server: c.clock, failed: &c.failed}
+	store, err := d.open(c.room, redisstore.Modes{Nodes: c.options.Count})
+	if err != nil {
+		return nil, err
+	}
+	return store.Mode(c.options.Mode), nil
+}
+
+// clock is the server's.
+func (c *Cluster) clock() int64 { return c.now }
 
 func (n *node) clock() int64 { return n.cluster.now + n.ahead }
 
@@ -101,65 +129,12 @@ func (c *Cluster) Take(ctx context.Context, key string, now, cost int64) (by int
 	return by, d, err
 }
 
-// Away reports whether the server cannot be reached at a moment.
-func (c *Cluster) Away(now int64) bool { return now >= c.options.AwayFrom && now < c.options.AwayTo }
-
 // Calls returns how often the nodes have reached the server.
-func (c *Cluster) Calls() int64 { return c.server.Calls() }
+func (c *Cluster) Calls() int64 { return c.link.calls.Load() }
 
 // Close releases the nodes.
 func (c *Cluster) Close() {
 	for _, n := range c.nodes {
-		_ = n.store.Close() // all is in this process: nothing can be lost
+		_ = n.store.Close() // what is left on a Redis is its Remove's
 	}
-	c.server.Close()
 }
-
-// A link is what lies between a node and the server.
-type link struct {
-	cluster *Cluster
-	node    *node
-}
-
-var _ redisstore.Driver = (*link)(nil)
-
-// errAway is what a server says that has done nothing. It opens no breaker: that
-// would be tried again by the clock of this machine.
-var errAway = redisstore.ReplyError("NOREPLICAS the server cannot be reached")
-
-// EvalSHA implements [redisstore.Driver].
-func (l *link) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
-	if err := l.pass(args); err != nil {
-		return nil, err
-	}
-	return l.cluster.server.EvalSHA(ctx, sha, keys, args)
-}
-
-// Eval implements [redisstore.Driver].
-func (l *link) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
-	if l.cluster.Away(l.cluster.now) {
-		return nil, errAway
-	}
-	return l.cluster.server.Eval(ctx, script, keys, args) // which pass has seen
-}
-
-// pass lets a call through to the server while that is there, with the server's
-// time in place of the node's, which comes last.
-func (l *link) pass(args []string) error {
-	c, last := l.cluster, len(args)-1
-	if c.Away(c.now) {
-		return errAway
-	}
-	if last < 0 || args[last] != strconv.FormatInt(l.node.clock()/1000, 10) {
-		c.failed = fmt.Errorf("nodes: a script was called without the time: %q", args)
-		return c.failed
-	}
-	args[last] = strconv.FormatInt(c.now/1000, 10)
-	return nil
-}
-
-// Cluster implements [redisstore.Driver].
-func (l *link) Cluster() bool { return false }
-
-// Close implements [redisstore.Driver]. The server is everybody's.
-func (l *link) Close() {}

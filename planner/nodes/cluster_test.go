@@ -5,12 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/planner/nodes"
 )
 
@@ -48,34 +50,72 @@ func within(starts []int64, from, to time.Duration) (n int64) {
 	return n
 }
 
+// connect returns a client of a new server.
+func connect(t *testing.T) rueidis.Client {
+	t.Helper()
+	server := redistest.Start(t)
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
 // All modes keep what they promise, with the server there and away: in any
-// stretch at most the limit's envelope, and around a failure at most twice.
+// stretch at most the limit's envelope, and around a failure at most twice. Those
+// that memory can hold do so with a server and without, alike.
 func TestCluster(t *testing.T) {
-	limit := stint.New(1000, time.Second).WithBurst(400)
+	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Share} {
+		t.Run("memory/"+mode.String(), func(t *testing.T) { keepsPromise(t, nodes.Options{Count: 4, Mode: mode}) })
+	}
+	if testing.Short() {
+		t.Skip("a server, and some 80,000 calls")
+	}
+	client := connect(t)
+	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
+		t.Run("redis/"+mode.String(), func(t *testing.T) {
+			o := nodes.Options{Count: 4, Mode: mode, Redis: nodes.NewRedis(client)}
+			keepsPromise(t, o)
+			removed(t, client, o.Redis)
+		})
+	}
+}
+
+// removed checks that a simulation leaves nothing behind.
+func removed(t *testing.T, client rueidis.Client, r *nodes.Redis) {
+	t.Helper()
+	if err := r.Remove(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := client.Do(context.Background(), client.B().Keys().Pattern("*").Build()).AsStrSlice(); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+func keepsPromise(t *testing.T, o nodes.Options) {
+	limit, mode := stint.New(1000, time.Second).WithBurst(400), o.Mode
 	const seconds = 6
 	envelope := func(d time.Duration) int64 { return 400 + int64(d.Seconds()*1000) }
-	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
-		o := nodes.Options{Count: 4, Mode: mode}
-		starts, calls := play(t, limit, o, time.Second/1500, seconds*1500)
-		room := map[redisstore.Mode]int64{redisstore.Async: 4 * 4}[mode]
-		if got := within(starts, 0, seconds*time.Second); got > envelope(seconds*time.Second)+room || got < envelope(seconds*time.Second)*9/10 {
-			t.Errorf("%v: %d passed in %d s, of %d", mode, got, seconds, envelope(seconds*time.Second))
-		}
-		least, most := map[redisstore.Mode]int64{redisstore.Strict: 7000, redisstore.Lease: 1, redisstore.Async: 1}[mode], map[redisstore.Mode]int64{redisstore.Strict: 9000, redisstore.Lease: 4000, redisstore.Async: 3500}[mode]
-		if calls < least || calls > most {
-			t.Errorf("%v: %d calls", mode, calls)
-		}
-		o.AwayFrom, o.AwayTo = int64(2*time.Second), int64(4*time.Second)
-		starts, away := play(t, limit, o, time.Second/1500, seconds*1500)
-		if mode != redisstore.Share && away >= calls {
-			t.Errorf("%v: %d calls with the server away for two seconds, %d with it there", mode, away, calls)
-		}
-		if got := within(starts, 2*time.Second, 4*time.Second); got > envelope(2*time.Second)+4 || got < 1000 {
-			t.Errorf("%v: %d passed while the server was away", mode, got)
-		}
-		if got := within(starts, 0, seconds*time.Second); got > 2*envelope(seconds*time.Second) {
-			t.Errorf("%v: %d passed around a failure", mode, got)
-		}
+	starts, calls := play(t, limit, o, time.Second/1500, seconds*1500)
+	room := map[redisstore.Mode]int64{redisstore.Async: 4 * 4}[mode]
+	if got := within(starts, 0, seconds*time.Second); got > envelope(seconds*time.Second)+room || got < envelope(seconds*time.Second)*9/10 {
+		t.Errorf("%v: %d passed in %d s, of %d", mode, got, seconds, envelope(seconds*time.Second))
+	}
+	least, most := map[redisstore.Mode]int64{redisstore.Strict: 7000, redisstore.Lease: 1, redisstore.Async: 1}[mode], map[redisstore.Mode]int64{redisstore.Strict: 9000, redisstore.Lease: 4000, redisstore.Async: 3500}[mode]
+	if calls < least || calls > most {
+		t.Errorf("%v: %d calls", mode, calls)
+	}
+	o.AwayFrom, o.AwayTo = int64(2*time.Second), int64(4*time.Second)
+	starts, away := play(t, limit, o, time.Second/1500, seconds*1500)
+	if mode != redisstore.Share && away >= calls {
+		t.Errorf("%v: %d calls with the server away for two seconds, %d with it there", mode, away, calls)
+	}
+	if got := within(starts, 2*time.Second, 4*time.Second); got > envelope(2*time.Second)+4 || got < 1000 {
+		t.Errorf("%v: %d passed while the server was away", mode, got)
+	}
+	if got := within(starts, 0, seconds*time.Second); got > 2*envelope(seconds*time.Second) {
+		t.Errorf("%v: %d passed around a failure", mode, got)
 	}
 }
 

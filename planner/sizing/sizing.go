@@ -1,17 +1,13 @@
 // Package sizing says what limits need of a Redis: memory, calls, time of the
-// server and network. What a state and a call hold it does not reckon: it runs the
-// store's own script, in this process, and measures. What Redis adds to that it
-// knows by rules that its tests hold to a real server.
+// server and network. It goes by a table of what a state and a call of each
+// algorithm take, which its tests compare with a real server.
 package sizing
 
 import (
 	"cmp"
-	"fmt"
 	"math"
-	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -81,16 +77,12 @@ const busiest = 0.5
 const forKeys = 0.85
 
 // Of returns what rules need under a load.
-func Of(rules []Rule, load Load) (*Answer, error) {
+func Of(rules []Rule, load Load) *Answer {
 	a := &Answer{Base: baseMemory * int64(max(load.Nodes, 1)), Connections: connections * max(load.Processes, 1)}
-	var wire exchange // of the rules that are decided in one call
 	asking, longest, calls, tags := 0.0, 0, 0.0, make(map[string]bool)
 	for _, r := range rules {
 		for i := range r.Limits {
-			n, x, err := needOf(&r, r.Limits[i], load)
-			if err != nil {
-				return nil, fmt.Errorf("rule %s: %w", r.Name, err)
-			}
+			n, p := needOf(&r, r.Limits[i], load)
 			a.Rules = append(a.Rules, n)
 			a.Memory += n.Memory
 			if n.Calls == 0 {
@@ -98,10 +90,10 @@ func Of(rules []Rule, load Load) (*Answer, error) {
 			}
 			a.Alone += n.Calls * n.Alone / 1e6
 			a.Together += n.Calls * n.Together / 1e6
-			a.In += n.Calls * float64(x.sent)
-			a.Out += n.Calls * float64(x.received)
+			a.In += n.Calls * float64(p.sent)
+			a.Out += n.Calls * float64(p.received)
 			if cmp.Or(r.Mode, "strict") == "strict" {
-				asking, wire = max(asking, n.Calls), x
+				asking = max(asking, n.Calls)
 				longest++
 				tags[cmp.Or(r.Tag, " "+r.Name)] = true
 			} else {
@@ -112,18 +104,18 @@ func Of(rules []Rule, load Load) (*Answer, error) {
 	// Limits that are asked strictly share a call, and its head, on each node.
 	if longest > 1 {
 		shared := float64(longest - 1)
-		a.In -= asking * shared * float64(wire.head)
+		a.In -= asking * shared * callHead
 		a.Alone -= asking * shared * callAlone / 1e6
 	}
 	a.Calls = calls + asking*rounds(len(tags), load.Nodes)
 	if more := rounds(len(tags), load.Nodes) - 1; more > 0 {
 		a.Alone += asking * more * callAlone / 1e6
 		a.Together += asking * more * callTogether / 1e6
-		a.In += asking * more * float64(wire.head)
+		a.In += asking * more * callHead
 	}
 	a.MaxMemory = int64(math.Ceil(float64(a.Memory+a.Base) / forKeys))
 	a.Masters = max(1, int(math.Ceil(a.Together/busiest)))
-	return a, nil
+	return a
 }
 
 // rounds returns how many calls a request takes whose keys lie in different slots:
@@ -138,30 +130,24 @@ func rounds(keys, nodes int) float64 {
 	return max(1, one+2*(touched-one))
 }
 
-// needOf returns what one limit of a rule needs.
-func needOf(r *Rule, l stint.Limit, load Load) (Need, exchange, error) {
+// needOf returns what one limit of a rule needs, and what its calls take.
+func needOf(r *Rule, l stint.Limit, load Load) (Need, price) {
 	n := Need{Rule: r.Name, Limit: l.String(), Mode: cmp.Or(r.Mode, "strict"), Keys: r.Keys}
 	if n.Mode == redisstore.Share.String() { // asks no server
-		return n, exchange{}, nil
+		return n, price{}
 	}
 	each := load.Rate / float64(max(r.Keys, 1)) // requests a second of a key
 	charges := min(each*l.Period().Seconds(), float64(l.Count()))
-	used, x, err := measure(l, int64(max(charges, 1)))
-	if err != nil {
-		return n, x, err
-	}
-	full, _, err := measure(l, l.Count())
-	if err != nil {
-		return n, x, err
-	}
-	n.Each, n.Most = used.bytes(r.Keys), full.bytes(r.Keys)
+	used, full := priceOf(l, int64(max(charges, 1))), priceOf(l, max(l.Count(), 1))
+	key := keyBytes(r.Name, l)
+	n.Each, n.Most = bytes(key, used.state, r.Keys), bytes(key, full.state, r.Keys)
 	n.Calls = callsOf(n.Mode, r.Keys, load)
 	if n.Mode == redisstore.Lease.String() || n.Mode == redisstore.Async.String() {
 		n.Each, n.Most = n.Each+besides, n.Most+besides
 	}
 	n.Memory = n.Each * r.Keys
-	n.Alone, n.Together = serverTime(l, int64(charges))
-	return n, x, nil
+	n.Alone, n.Together = callAlone+used.server, callTogether+used.server
+	return n, used
 }
 
 // callsOf returns the calls a second under a mode: leases last 50 ms, and pushes
@@ -174,43 +160,3 @@ func callsOf(mode string, keys int64, load Load) float64 {
 	}
 	return min(load.Rate, perKey*float64(keys)*float64(max(load.Processes, 1)))
 }
-
-// measure runs the script on one key, charged so often, evenly over a period.
-func measure(l stint.Limit, charges int64) (entry, exchange, error) {
-	const some = 256 // beyond which more of the same are reckoned
-	if charges <= some || l.Algorithm() != slidingLog {
-		return run(l, min(charges, some))
-	}
-	half, _, err := run(l, some/2)
-	if err != nil {
-		return half, exchange{}, err
-	}
-	e, x, err := run(l, some)
-	e.value += int(float64(e.value-half.value) / (some / 2) * float64(charges-some))
-	return e, x, err
-}
-
-func run(l stint.Limit, charges int64) (entry, exchange, error) {
-	server := newScale()
-	now := int64(1_800_000_000_000_000_000)
-	store, err := redisstore.New(redisstore.Options{Driver: server, Tag: policy.Tag, Now: func() int64 { return now }, Timeout: time.Minute, MaxLog: max(l.Count(), 10_000)})
-	if err != nil {
-		return entry{}, exchange{}, err
-	}
-	defer store.Close()
-	bound, err := store.Bind("rule", l)
-	if err != nil {
-		return entry{}, exchange{}, err
-	}
-	pause := int64(l.Period()) / max(charges, 1)
-	for range charges {
-		if _, err := bound.Allow(server.ctx, sampleKey, 1); err != nil {
-			return entry{}, exchange{}, err
-		}
-		now += pause
-	}
-	return server.entry(), server.last, nil
-}
-
-// sampleKey is as long as most keys of clients are: an address.
-const sampleKey = "192.0.2.133"

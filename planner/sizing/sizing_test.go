@@ -85,10 +85,7 @@ func TestReal(t *testing.T) {
 			if unit, _ := limit.Calendar(); unit != "" {
 				rate = 1
 			}
-			said, err := sizing.Of([]sizing.Rule{{Name: "rule", Limits: []stint.Limit{limit}, Keys: int64(one.keys)}}, sizing.Load{Rate: rate, Processes: 1, Nodes: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			said := sizing.Of([]sizing.Rule{{Name: "rule", Limits: []stint.Limit{limit}, Keys: int64(one.keys)}}, sizing.Load{Rate: rate, Processes: 1, Nodes: 1})
 			t.Logf("%.1f bytes a key, said %d; in %.0f bytes, said %.0f; out %.0f, said %.0f", memory/float64(one.keys), said.Rules[0].Each,
 				in, said.In/rate*float64(one.keys*one.charges), out, said.Out/rate*float64(one.keys*one.charges))
 			near(t, "memory", float64(said.Memory), memory)
@@ -144,10 +141,7 @@ func TestCalls(t *testing.T) {
 		{[]sizing.Rule{rule("a", "lease", 1)}, 1, 0.01, 0.1},
 		{[]sizing.Rule{rule("a", "lease", 1), rule("b", "", 100)}, 1, 1.01, 1.1},
 	} {
-		a, err := sizing.Of(one.rules, sizing.Load{Rate: 1000, Processes: 3, Nodes: one.nodes})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := sizing.Of(one.rules, sizing.Load{Rate: 1000, Processes: 3, Nodes: one.nodes})
 		if got := a.Calls / 1000; got < one.least || got > one.most {
 			t.Errorf("%+v on %d nodes: %.3f calls a request, want %g to %g", one.rules, one.nodes, got, one.least, one.most)
 		}
@@ -163,10 +157,7 @@ func TestFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := sizing.Of([]sizing.Rule{{Name: "log", Limits: []stint.Limit{log}, Keys: 1000}}, sizing.Load{Rate: 1, Processes: 1, Nodes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := sizing.Of([]sizing.Rule{{Name: "log", Limits: []stint.Limit{log}, Keys: 1000}}, sizing.Load{Rate: 1, Processes: 1, Nodes: 1})
 	if n := a.Rules[0]; n.Each > 500 || n.Most < 5000*3 || n.Most > 5000*16 {
 		t.Errorf("%+v", n)
 	}

@@ -227,8 +227,8 @@ function processes(state, about, changed) {
     own("skew", "Clocks are apart by", timed0),
   ];
   const parts = el("div", { class: "parameters" }, ...all.map((p) => p.node));
+  if (!about.modes.includes("lease")) parts.append(el("p", { class: "few" }, "Lease and async are shown with a Redis: stint lab --store redis://127.0.0.1:6379"));
   byID("processes").replaceChildren(on.node, parts);
-  byID("processes-group").hidden = about.modes.length === 0;
   return {
     show() {
       if (state.nodes) byID("processes").closest("details").open = true;

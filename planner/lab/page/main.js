@@ -19,7 +19,7 @@ const about = await api.about().catch((err) => {
 });
 const state = fromHash(location.hash);
 const panel = controls(state, about, changed);
-presets(about, (hash) => {
+presets((hash) => {
   Object.assign(state, { log: state.log }, fromHash(hash));
   panel.show();
   changed();

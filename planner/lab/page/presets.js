@@ -11,8 +11,7 @@ const all = [
   ["Several processes", "count=1000&period=1s&burst=400&kinds=gcra&shape=steady&rate=1500%2F1s&horizon=6s&nodes=1&away_from=2s&away_for=2s"],
 ];
 
-/** presets makes a button for each example that this lab can show; take is called with its state. */
-export function presets(about, take) {
-  const shown = all.filter(([, hash]) => about.modes.length > 0 || !hash.includes("nodes="));
-  byID("presets").replaceChildren(...shown.map(([name, hash]) => el("button", { type: "button", onclick: () => take(hash) }, name)));
+/** presets makes a button for each example; take is called with its state. */
+export function presets(take) {
+  byID("presets").replaceChildren(...all.map(([name, hash]) => el("button", { type: "button", onclick: () => take(hash) }, name)));
 }

@@ -110,8 +110,9 @@ export function request(state, about, columns, each) {
   }
   if (shape.name === "list") Object.assign(arrivals, { times: state.log.times, costs: state.log.costs, keys: undefined });
   const body = { limits: limits(state, about.kinds), arrivals, columns, each };
-  if (state.nodes && state.modes.length && about.modes.length) {
-    body.nodes = { count: state.node_count, modes: state.modes, away_from: duration(state.away_from), away_for: duration(state.away_for), skew: duration(state.skew) };
+  const modes = state.modes.filter((m) => about.modes.includes(m));
+  if (state.nodes && modes.length) {
+    body.nodes = { count: state.node_count, modes, away_from: duration(state.away_from), away_for: duration(state.away_for), skew: duration(state.skew) };
   }
   if (shape.name !== "text") body.horizon = duration(state.horizon);
   if (state.why) body.why = state.why;

@@ -1,5 +1,0 @@
-//go:build !race
-
-package luaserver_test
-
-const racing = false

@@ -1,0 +1,163 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// ErrServer is the error of modes that only a server can show.
+var ErrServer = errors.New("takes a Redis")
+
+// memory is what several processes hold limits by where there is no server.
+type memory struct {
+	shared *memstore.Store // that strict asks; nil for mode share
+	link   *link
+	part   func(stint.Limit) stint.Limit // that a process holds
+}
+
+// inMemory returns what n processes hold limits by in a mode: one store that all
+// ask, on the server's clock, or a part each.
+func inMemory(mode redisstore.Mode, n int, now func() int64, l *link) (*memory, error) {
+	switch mode {
+	case redisstore.Strict:
+		return &memory{shared: memstore.New(memstore.Options{Now: now}), link: l}, nil
+	case redisstore.Share:
+		return &memory{part: func(l stint.Limit) stint.Limit { return fallback.Share(l, int64(n)) }}, nil
+	}
+	return nil, fmt.Errorf("mode %s %w", mode, ErrServer)
+}
+
+// open returns what one process has, on its own clock.
+func (m *memory) open(now func() int64) stint.Store {
+	if m.shared == nil {
+		return memstore.New(memstore.Options{Now: now})
+	}
+	return &process{m.shared, now, m.link}
+}
+
+// A process is one of several that share a store in memory, as they would a server
+// that is asked about every request: but one that it has just denied.
+type process struct {
+	stint.Store
+	now  func() int64
+	link *link
+}
+
+// A link is what lies between processes and the store that they share.
+type link struct {
+	calls atomic.Int64 // that have reached it
+	away  func() bool  // whether none does; nil is never
+}
+
+// broken reports whether the store cannot be reached.
+func (l *link) broken() bool { return l.away != nil && l.away() }
+
+// longestDenial is how long a denial is remembered: the default of redisstore.
+const longestDenial = int64(time.Second)
+
+// Bind implements [stint.Store].
+func (p *process) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := p.Store.Bind(name, limits...)
+	if err != nil {
+		return nil, err
+	}
+	remembers := len(limits) == 1 && !limits[0].CountDenied()
+	return &processBound{Bound: b, process: p, remembers: remembers, denials: make(map[string]denial)}, nil
+}
+
+// processBound is limits as a process asks for them.
+type processBound struct {
+	stint.Bound
+	process   *process
+	remembers bool
+	denials   map[string]denial // by key
+}
+
+// A denial is remembered until a moment, for its cost and more.
+type denial struct{ until, cost int64 }
+
+// Decide implements [stint.Bound].
+func (b *processBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
+	p := b.process
+	if known, ok := b.denials[key]; ok && op == meter.OpTake && cost >= known.cost && p.now() < known.until {
+		return b.Bound.Decide(ctx, op, key, cost) // as it would be answered from memory
+	}
+	if p.link.broken() {
+		return stint.Decision{}, errAway
+	}
+	p.link.calls.Add(1)
+	d, err := b.Bound.Decide(ctx, op, key, cost)
+	if b.remembers && err == nil && op == meter.OpTake && !d.Allowed {
+		wait := longestDenial
+		if d.RetryAfter != stint.Never {
+			wait = min(int64(d.RetryAfter), wait)
+		}
+		b.denials[key] = denial{p.now() + wait, cost}
+	}
+	return d, err
+}
+
+// reach lets a call through to the store while that is there, with the layers as it
+// knows them.
+func (p *process) reach(layers []stint.Layer) ([]stint.Layer, error) {
+	if p.link.broken() {
+		return nil, errAway
+	}
+	p.link.calls.Add(1)
+	own := slices.Clone(layers)
+	for i := range own {
+		if b, ok := own[i].Bound.(*processBound); ok {
+			own[i].Bound = b.Bound
+		}
+	}
+	return own, nil
+}
+
+// Decide implements [stint.Store].
+func (p *process) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	own, err := p.reach(layers)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return p.Store.Decide(ctx, op, own, cost)
+}
+
+// Reserve implements [stint.Store]: debts are charged by it.
+func (p *process) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
+	own, err := p.reach(layers)
+	if err != nil {
+		return stint.Decision{}, "", err
+	}
+	return p.Store.Reserve(ctx, own, cost, ttl)
+}
+
+// Refund implements [stint.Store].
+func (p *process) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	own, err := p.reach(layers)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return p.Store.Refund(ctx, own, cost)
+}
+
+// Reset implements [stint.Store].
+func (p *process) Reset(ctx context.Context, layers []stint.Layer) error {
+	own, err := p.reach(layers)
+	if err != nil {
+		return err
+	}
+	return p.Store.Reset(ctx, own)
+}
+
+// Close implements [stint.Store]. The store is everybody's.
+func (p *process) Close() error { return nil }

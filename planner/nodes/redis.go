@@ -1,0 +1,170 @@
+package nodes
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// A Redis is the keys of one simulation in a server that others use too: they have a
+// random prefix, and are removed at the end. It notes the name of each, so it is for
+// thousands of keys, not for millions.
+type Redis struct {
+	// Prefix is what the names of the keys begin with, and no others.
+	Prefix string
+
+	client rueidis.Client
+	mu     sync.Mutex
+	keys   map[string]bool
+	rooms  int
+}
+
+// NewRedis returns room for a simulation. The client stays the caller's to close.
+func NewRedis(client rueidis.Client) *Redis {
+	return &Redis{Prefix: "stint:scratch-" + strings.ToLower(rand.Text()[:10]), client: client, keys: make(map[string]bool)}
+}
+
+// room returns the prefix of stores that share keys with each other and no others.
+func (r *Redis) room() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rooms++
+	return r.Prefix + "-" + strconv.Itoa(r.rooms)
+}
+
+// Remove removes the keys. It is called when all stores are closed.
+func (r *Redis) Remove(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range slices.Sorted(maps.Keys(r.keys)) {
+		if err := r.client.Do(ctx, r.client.B().Del().Key(key).Build()).Error(); err != nil {
+			return fmt.Errorf("keys that begin with %s may be left there: %w", r.Prefix, err)
+		}
+		delete(r.keys, key)
+	}
+	return nil
+}
+
+// patience is how long a call may take: the times that matter are those of the
+// simulation.
+const patience = 10 * time.Second
+
+// open opens what one process has of the server, in a room.
+func (d *driver) open(room string, modes redisstore.Modes) (*redisstore.Store, error) {
+	return redisstore.New(redisstore.Options{Driver: d, Prefix: room, Now: d.now, Timeout: patience, Modes: modes})
+}
+
+// A driver is one process's connection.
+type driver struct {
+	redis *Redis
+	link  *link
+	now   func() int64 // the process's clock
+	// server is the server's clock, if it is another: its time goes with a call in
+	// place of the process's. failed is then a call that should not have been.
+	server func() int64
+	failed *error
+}
+
+var _ redisstore.Driver = (*driver)(nil)
+
+// errAway is what a server says that has done nothing. It opens no breaker: that
+// would be tried again by the clock of this machine.
+var errAway = redisstore.ReplyError("NOREPLICAS the server cannot be reached")
+
+// EvalSHA implements [redisstore.Driver].
+func (d *driver) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	if err := d.timed(args); err != nil {
+		return nil, err
+	}
+	return d.run(ctx, "EVALSHA", sha, keys, args)
+}
+
+// Eval implements [redisstore.Driver]. Its time has been seen to: it is called where
+// EvalSHA did not find the script.
+func (d *driver) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	return d.run(ctx, "EVAL", script, keys, args)
+}
+
+// timed puts the server's time, which comes last, in place of the process's.
+func (d *driver) timed(args []string) error {
+	if d.server == nil || d.link.broken() {
+		return nil
+	}
+	last := len(args) - 1
+	if last < 0 || args[last] != strconv.FormatInt(d.now()/1000, 10) {
+		*d.failed = fmt.Errorf("nodes: a script was called without the time: %q", args)
+		return *d.failed
+	}
+	args[last] = strconv.FormatInt(d.server()/1000, 10)
+	return nil
+}
+
+func (d *driver) run(ctx context.Context, verb, script string, keys, args []string) (any, error) {
+	if d.link.broken() {
+		return nil, errAway
+	}
+	if verb == "EVALSHA" { // EVAL is the same call, where the script was not known
+		d.link.calls.Add(1)
+	}
+	r := d.redis
+	r.mu.Lock()
+	for _, key := range keys {
+		r.keys[strings.Clone(key)] = true
+	}
+	r.mu.Unlock()
+	v, err := r.client.Do(ctx, r.client.B().Arbitrary(verb, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()).ToAny()
+	if rueidis.IsRedisNil(err) {
+		return nil, nil
+	}
+	if reply, ok := rueidis.IsRedisErr(err); ok {
+		err = redisstore.ReplyError(reply.Error())
+	}
+	return v, err
+}
+
+// Cluster implements [redisstore.Driver].
+func (d *driver) Cluster() bool { return d.redis.client.Mode() == rueidis.ClientModeCluster }
+
+// Close implements [redisstore.Driver]. The client is everybody's.
+func (d *driver) Close() {}
+
+// Processes returns a store of several processes that hold limits in a mode, each
+// operation decided by the next. Where there is no Redis, modes strict and share are
+// held in memory: then calls are those that there would have been to a server.
+func Processes(r *Redis, n int, mode redisstore.Mode, now func() int64, modes redisstore.Modes) (s *Store, calls func() int64, err error) {
+	modes.Nodes = n
+	each, l := make([]stint.Store, n), &link{}
+	var part func(stint.Limit) stint.Limit
+	if r == nil {
+		m, err := inMemory(mode, n, now, l)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range each {
+			each[i] = m.open(now)
+		}
+		part = m.part
+	} else {
+		room := r.room()
+		for i := range each {
+			one, err := (&driver{redis: r, link: l, now: now}).open(room, modes)
+			if err != nil {
+				return nil, nil, errors.Join(err, New(each[:i], nil).Close())
+			}
+			each[i] = one.Mode(mode)
+		}
+	}
+	return New(each, part), l.calls.Load, nil
+}
