@@ -50,9 +50,9 @@ type SchemaError struct {
 func (e *SchemaError) Error() string {
 	switch {
 	case e.Has == 0:
-		return fmt.Sprintf("%s has no tables of stint: run stint db migrate --rules URL", e.Where)
+		return fmt.Sprintf("%s has no tables of stint: run stint rules migrate --rules URL", e.Where)
 	case e.Has < e.Wants:
-		return fmt.Sprintf("%s has version %d of the schema, this program needs %d: run stint db migrate --rules URL", e.Where, e.Has, e.Wants)
+		return fmt.Sprintf("%s has version %d of the schema, this program needs %d: run stint rules migrate --rules URL", e.Where, e.Has, e.Wants)
 	}
 	return fmt.Sprintf("%s has version %d of the schema, for programs of version %d and later, this one is of %d: upgrade stint",
 		e.Where, e.Has, e.OldestSupported, e.Wants)

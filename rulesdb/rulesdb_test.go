@@ -303,7 +303,7 @@ func TestSchemaRefused(t *testing.T) {
 	}
 	defer db.Close()
 	err = db.CheckSchema(t.Context())
-	if _, ok := errors.AsType[*rulesdb.SchemaError](err); !ok || !strings.Contains(err.Error(), "stint db migrate") {
+	if _, ok := errors.AsType[*rulesdb.SchemaError](err); !ok || !strings.Contains(err.Error(), "stint rules migrate") {
 		t.Fatalf("without tables: %v", err)
 	}
 	if from, to, err := db.Migrate(t.Context()); err != nil || from != 0 || to != rulesdb.SchemaVersion() {

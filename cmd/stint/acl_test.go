@@ -45,10 +45,10 @@ func (s *redisServer) user(t *testing.T, name string, more ...string) {
 	}
 }
 
-// checkStore runs stint check-store.
+// checkStore runs stint store check.
 func checkStore(url string) (said string, status int) {
 	var out, errs bytes.Buffer
-	status = main.Run(context.Background(), []string{"check-store", url, "--deadline", "1h", "--samples", "10"}, strings.NewReader(""), &out, &errs)
+	status = main.Run(context.Background(), []string{"store", "check", url, "--deadline", "1h", "--samples", "10"}, strings.NewReader(""), &out, &errs)
 	return strings.Join(strings.Fields(out.String()+errs.String()), " "), status // without the ends of lines
 }
 

@@ -10,23 +10,30 @@ import (
 )
 
 type auditCmd struct {
+	List auditListCmd `cmd:"" default:"withargs" help:"Show who changed what, newest first: stint audit says it as well."`
+	Undo undoCmd      `cmd:"" help:"Undo an override, a block, a reset or a refund."`
+}
+
+// Help is what "stint audit --help" says below the summary.
+func (auditCmd) Help() string {
+	return `Shows who changed what in a database of rules, or by a server whose rules are in a
+file, and takes a change back.
+
+For example:
+
+    stint audit --rules postgres://stint@127.0.0.1/stint
+    stint audit -n 10 --server http://127.0.0.1:9090
+    stint audit undo 17 --server http://127.0.0.1:9090`
+}
+
+type auditListCmd struct {
 	editorFlags `embed:""`
 	Last        int  `short:"n" default:"100" placeholder:"N" help:"At most the last N (${default})."`
 	JSON        bool `name:"json" help:"Write a JSON array."`
 }
 
-// Help is what "stint audit --help" says below the summary.
-func (auditCmd) Help() string {
-	return `Shows who changed what in a database of rules, newest first.
-
-For example:
-
-    stint audit --rules postgres://stint@127.0.0.1/stint
-    stint audit -n 10 --rules sqlite:stint.db --json`
-}
-
 // Run lists acts.
-func (c *auditCmd) Run(e *env) error {
+func (c *auditListCmd) Run(e *env) error {
 	if c.Last < 1 {
 		return usage("-n", "%d: at least 1", c.Last)
 	}

@@ -7,6 +7,23 @@ import (
 )
 
 type blockCmd struct {
+	Set  blockSetCmd `cmd:"" default:"withargs" help:"Deny a customer for a while: stint block KEY says it as well."`
+	End  blockEndCmd `cmd:"" help:"End a block."`
+	List blockedCmd  `cmd:"" help:"List the keys that are denied now."`
+}
+
+// Help is what "stint block --help" says below the summary.
+func (blockCmd) Help() string {
+	return `A block is an override that denies. It ends by itself, or with stint block end.
+
+For example:
+
+    stint block 192.0.2.7 --rule login --for 1h --rules sqlite:stint.db
+    stint block list --server http://127.0.0.1:9090
+    stint block end 192.0.2.7 --rule login --rules sqlite:stint.db`
+}
+
+type blockSetCmd struct {
 	editorFlags   `embed:""`
 	authorFlag    `embed:""`
 	customerFlags `embed:""`
@@ -17,19 +34,17 @@ type blockCmd struct {
 	JSON          bool     `name:"json" help:"Write the override as JSON."`
 }
 
-// Help is what "stint block --help" says below the summary.
-func (blockCmd) Help() string {
-	return `A block is an override that denies. It ends by itself, or with stint unblock.
+// Help is what "stint block set --help" says below the summary.
+func (blockSetCmd) Help() string {
+	return `For example:
 
-For example:
-
-    stint block 192.0.2.7 --rule login --for 1h --rules sqlite:stint.db
-    stint block --attribute header.x-api-key=partner-1 --rule api --for 10m \
+    stint block set 192.0.2.7 --rule login --for 1h --rules sqlite:stint.db
+    stint block set --attribute header.x-api-key=partner-1 --rule api --for 10m \
         --reason 'sends the same order again and again'`
 }
 
 // Run blocks.
-func (c *blockCmd) Run(e *env) error {
+func (c *blockSetCmd) Run(e *env) error {
 	customer, err := c.only(c.Args)
 	if err != nil {
 		return err
@@ -38,7 +53,7 @@ func (c *blockCmd) Run(e *env) error {
 	return setOverride(e, &c.editorFlags, c.author(), customer, o, c.For, c.JSON)
 }
 
-type unblockCmd struct {
+type blockEndCmd struct {
 	editorFlags   `embed:""`
 	authorFlag    `embed:""`
 	customerFlags `embed:""`
@@ -48,7 +63,7 @@ type unblockCmd struct {
 }
 
 // Run ends a block; an override that is none stays.
-func (c *unblockCmd) Run(e *env) error {
+func (c *blockEndCmd) Run(e *env) error {
 	customer, err := c.only(c.Args)
 	if err != nil {
 		return err

@@ -14,6 +14,19 @@ import (
 	"github.com/stint-dev/stint/service/storecheck"
 )
 
+type storeCmd struct {
+	Check checkStoreCmd `cmd:"" help:"Check whether a Redis or Valkey server can keep limits."`
+	Size  sizeCmd       `cmd:"" help:"Estimate what rules need of Redis: memory, calls, processor time, network, connections."`
+}
+
+// Help is what "stint store --help" says below the summary.
+func (storeCmd) Help() string {
+	return `For example:
+
+    stint store check redis://127.0.0.1:6379
+    stint store size stint.yaml --clients 100_000 --rate 20_000`
+}
+
 type checkStoreCmd struct {
 	URL      string        `arg:"" optional:"" name:"url" help:"The URL of the server: redis://host:6379. The default is $STINT_STORE."`
 	Store    string        `hidden:"" env:"STINT_STORE"`
@@ -24,7 +37,7 @@ type checkStoreCmd struct {
 	JSON     bool          `name:"json" help:"Write JSON."`
 }
 
-// Help is what "stint check-store --help" says below the summary.
+// Help is what "stint store check --help" says below the summary.
 func (checkStoreCmd) Help() string {
 	return `Uses the server as stint serve --store would, on keys of its own that it removes
 again, and says what would be unwise about it. The status is 0 if limits can be
@@ -32,9 +45,9 @@ kept there, else 1.
 
 For example:
 
-    stint check-store redis://127.0.0.1:6379
-    STINT_STORE=rediss://user:password@redis.example.com stint check-store --json
-    stint check-store 'redis://10.0.0.1:26379?master_set=mymaster'`
+    stint store check redis://127.0.0.1:6379
+    STINT_STORE=rediss://user:password@redis.example.com stint store check --json
+    stint store check 'redis://10.0.0.1:26379?master_set=mymaster'`
 }
 
 // errUnusable has been explained on standard output.

@@ -22,7 +22,7 @@ import (
 
 // databaseFlags say which database the rules are in.
 type databaseFlags struct {
-	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, instead of in a file: a database (sqlite:FILE, postgres://… or mysql://…); what stint worker publishes (redis://… or dir:DIRECTORY); or a file on a server (https://…, fetched with ETag). Put a URL with a password into $STINT_RULES, or the password into a file."`
+	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, instead of in a file: a database (sqlite:FILE, postgres://… or mysql://…); what stint rules copy publishes (redis://… or dir:DIRECTORY); or a file on a server (https://…, fetched with ETag). Put a URL with a password into $STINT_RULES, or the password into a file."`
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" more:"" help:"A file with the password of the database or Redis, or the token for an https URL. It is read for each connection."`
 	RulesCopy         string `env:"STINT_RULES_COPY" placeholder:"FILE" more:"" help:"A file for the last valid copy of the rules. The program starts with it while the database is unavailable. The default is a file in the user's cache directory; none keeps no copy."`
 	Node              string `env:"STINT_NODE" placeholder:"NAME" more:"" help:"The name of this node in the database. The default is the host name and the port."`

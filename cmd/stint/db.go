@@ -9,23 +9,6 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-type dbCmd struct {
-	Migrate dbMigrateCmd `cmd:"" help:"Create or update the tables of a database of rules."`
-	Status  dbStatusCmd  `cmd:"" help:"Show what a database of rules contains."`
-	Prune   dbPruneCmd   `cmd:"" help:"Remove old revisions and old audit entries."`
-}
-
-// Help is what "stint db --help" says below the summary.
-func (dbCmd) Help() string {
-	return `A database of rules contains every rules file that was in force, customers' own
-limits, and the audit. docs/RULES-DB.md has the details.
-
-For example:
-
-    stint db migrate --rules postgres://stint@127.0.0.1/stint
-    stint db status --rules sqlite:stint.db --json`
-}
-
 type dbMigrateCmd struct {
 	backendFlags `embed:""`
 }
@@ -79,7 +62,7 @@ func (c *dbStatusCmd) Run(e *env) error {
 	}
 	text := fmt.Sprintf("%s\nschema     %d, this program is of %d\n", db, s.Schema, s.Program)
 	if s.Schema == 0 {
-		text += "there are no tables yet: run stint db migrate\n"
+		text += "there are no tables yet: run stint rules migrate\n"
 	} else {
 		text += fmt.Sprintf("identity   %s\nrevision   %d\nchange     %d\noverrides  %d\nplans      %d\n", s.Identity, s.Revision, s.Change, s.Overrides, s.Plans)
 	}
@@ -93,14 +76,14 @@ type dbPruneCmd struct {
 	Older        string `default:"365d" placeholder:"DURATION" help:"Remove audit entries, ended overrides, plans and tokens, and servers not seen, that are older than this (${default})."`
 }
 
-// Help is what "stint db prune --help" says below the summary.
+// Help is what "stint rules prune --help" says below the summary.
 func (dbPruneCmd) Help() string {
 	return `Workers, and servers whose database user has the right, do this by themselves, as
 --keep-revisions and --keep-past say. What is in force stays.
 
 For example:
 
-    stint db prune --revisions 200 --older 90d --rules sqlite:stint.db`
+    stint rules prune --revisions 200 --older 90d --rules sqlite:stint.db`
 }
 
 // Run removes what is old.

@@ -108,7 +108,7 @@ func (c *doctorCmd) examineRules(u *diagnosis) (store string) {
 	path := cmp.Or(c.File, c.Config)
 	switch {
 	case c.Rules != "":
-		u.add("rules", "warning", "they are in a database, which is not read here", "stint db status and stint rules show look at it")
+		u.add("rules", "warning", "they are in a database, which is not read here", "stint rules status and stint rules show look at it")
 	case len(c.Limit) > 0:
 		if _, err := proxy.OneRule("serve", c.Key, c.Limit); err != nil {
 			u.failed("rules", err)
@@ -153,7 +153,7 @@ func (c *doctorCmd) examineFile(path string, u *diagnosis) (store string) {
 // fewSamples is how many decisions time a store here.
 const fewSamples = 50
 
-// examineStore uses the store as stint check-store does.
+// examineStore uses the store as stint store check does.
 func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnosis) {
 	if store == "" {
 		u.ok("store", "the memory of the process, at most %s for each limit", count(c.MaxKeys, "key"))

@@ -144,7 +144,7 @@ func TestFullDiskDatabase(t *testing.T) {
 		t.Skip("a database that is open does not notice that its directory goes away")
 	}
 	database := "sqlite:" + d.dir + "/stint.db"
-	must(t, "db", "migrate", "--rules", database)
+	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--rules", database)
 	token := strings.TrimSpace(must(t, "token", "make", "pager", "--role", "operator", "--rules", database))
 	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", database)

@@ -216,16 +216,16 @@ func TestOverrideFile(t *testing.T) {
 		if n := p.requests("partner-2", 3); n != 0 {
 			t.Errorf("blocked, and %d passed", n)
 		}
-		do(`act 2 is taken back: orders partner-2: the rule's own limits hold again`, "undo")
+		do(`act 2 is taken back: orders partner-2: the rule's own limits hold again`, "audit", "undo")
 		if n := p.requests("partner-2", 3); n != 3 {
 			t.Errorf("not blocked any more, and %d of 3 passed", n)
 		}
-		do(`act 1 is taken back`, "undo", "1")
+		do(`act 1 is taken back`, "audit", "undo", "1")
 		do("orders partner-1: as if never used", "reset", "orders", "partner-1")
 		if n := p.requests("partner-1", 5); n != 4 {
 			t.Errorf("after a reset %d passed, want 4", n)
 		}
-		do("orders partner-1: 1 units given back", "refund", "orders", "partner-1", "--cost", "1")
+		do("orders partner-1: 1 units given back", "reset", "orders", "partner-1", "--cost", "1")
 		if n := p.requests("partner-1", 3); n != 1 {
 			t.Errorf("after a refund %d passed, want 1", n)
 		}
@@ -293,7 +293,7 @@ func TestUndoUnkept(t *testing.T) {
 		if err := os.MkdirAll(state+".new/full", 0o700); err != nil { // in the place of the file that is written first
 			t.Fatal(err)
 		}
-		if status, _, errs := p.stint("undo"); status != 1 || !strings.Contains(errs, "it is done, but not in the audit") {
+		if status, _, errs := p.stint("audit", "undo"); status != 1 || !strings.Contains(errs, "it is done, but not in the audit") {
 			t.Errorf("exit %d %s", status, errs)
 		}
 		if n := p.requests("partner-1", 6); n == 4 {

@@ -92,7 +92,7 @@ func TestActsKilled(t *testing.T) {
 	dir := t.TempDir()
 	rules := writeFile(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4/h"]}]`)
 	database := "sqlite:" + dir + "/stint.db"
-	must(t, "db", "migrate", "--rules", database)
+	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", rules, "--rules", database)
 	token := must(t, "token", "make", "pager", "--role", "operator", "--rules", database)
 	for name, args := range map[string][]string{
@@ -133,7 +133,7 @@ func TestActsKilled(t *testing.T) {
 func TestPushKilled(t *testing.T) {
 	dir := t.TempDir()
 	database := "sqlite:" + dir + "/stint.db"
-	must(t, "db", "migrate", "--rules", database)
+	must(t, "rules", "migrate", "--rules", database)
 	document := func(n int) string {
 		return fmt.Sprintf("rules: [{name: orders, key: [header.x-api-key], limits: [\"%d/h\"]}]\n# %s\n", n+1, strings.Repeat("x", 200_000))
 	}

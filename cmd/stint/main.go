@@ -40,30 +40,22 @@ type cli struct {
 	Explain  explainCmd  `cmd:"" group:"Limit requests:" help:"Explain which rules apply to a request, and why."`
 	Import   importCmd   `cmd:"" group:"Limit requests:" help:"Convert the configuration of another rate limiter into rules."`
 
-	Simulate   simulateCmd   `cmd:"" group:"Choose limits:" help:"Try limits on a virtual clock: what passes, what is denied, and the waits."`
-	Lab        labCmd        `cmd:"" group:"Choose limits:" help:"Serve a web page to try limits: draw requests, and see why they are denied."`
-	Plan       planCmd       `cmd:"" group:"Choose limits:" help:"Evaluate limits on access logs, and propose one."`
-	Rehearse   rehearseCmd   `cmd:"" group:"Choose limits:" help:"Show whom new rules would deny, on requests that a server recorded or of an access log."`
-	Size       sizeCmd       `cmd:"" group:"Choose limits:" help:"Estimate what rules need of Redis: memory, calls, processor time, network, connections."`
-	CheckStore checkStoreCmd `cmd:"" group:"Choose limits:" help:"Check whether a Redis or Valkey server can keep limits."`
+	Simulate simulateCmd `cmd:"" group:"Choose limits:" help:"Try limits on a virtual clock: what passes, what is denied, and the waits."`
+	Lab      labCmd      `cmd:"" group:"Choose limits:" help:"Serve a web page to try limits: draw requests, and see why they are denied."`
+	Plan     planCmd     `cmd:"" group:"Choose limits:" help:"Evaluate limits on access logs, and propose one."`
+	Rehearse rehearseCmd `cmd:"" group:"Choose limits:" help:"Show whom new rules would deny, on requests that a server recorded or of an access log."`
+	Store    storeCmd    `cmd:"" group:"Choose limits:" help:"Check whether a Redis can keep limits, and estimate how large it must be."`
 
 	Top      topCmd      `cmd:"" group:"Operate:" help:"Show which rules and keys are denied most on running servers, and which are near a limit."`
 	Inspect  inspectCmd  `cmd:"" group:"Operate:" help:"Show the usage of a client under all rules of a running server, and why it is denied."`
-	Blocked  blockedCmd  `cmd:"" group:"Operate:" help:"List the keys that are denied now."`
-	Block    blockCmd    `cmd:"" group:"Operate:" help:"Deny a customer for a while."`
-	Unblock  unblockCmd  `cmd:"" group:"Operate:" help:"End a block."`
+	Block    blockCmd    `cmd:"" group:"Operate:" help:"Deny a customer for a while, end that, and list who is denied now."`
 	Override overrideCmd `cmd:"" group:"Operate:" help:"Give customers limits of their own, or a plan."`
-	Reset    resetCmd    `cmd:"" group:"Operate:" help:"Reset the usage of a customer."`
-	Refund   refundCmd   `cmd:"" group:"Operate:" help:"Give units back to a customer."`
-	Undo     undoCmd     `cmd:"" group:"Operate:" help:"Undo an override, a block, a reset or a refund."`
+	Reset    resetCmd    `cmd:"" group:"Operate:" help:"Reset the usage of a customer, or give units back."`
+	Audit    auditCmd    `cmd:"" group:"Operate:" help:"Show who changed what, and take a change back."`
 	Token    tokenCmd    `cmd:"" group:"Operate:" help:"Create and revoke tokens for the HTTP API."`
 	Doctor   doctorCmd   `cmd:"" group:"Operate:" help:"Report what stint serve would find on this machine, and who could reach it."`
 
-	Rules  rulesCmd  `cmd:"" group:"Rules in a database:" help:"Publish rules to a database, show them, and roll back."`
-	Worker workerCmd `cmd:"" group:"Rules in a database:" help:"Copy rules from a database to Redis or a directory, where servers read them."`
-	Nodes  nodesCmd  `cmd:"" group:"Rules in a database:" help:"Show which server uses which rules of a database."`
-	Audit  auditCmd  `cmd:"" group:"Rules in a database:" help:"Show who changed what in a database of rules."`
-	DB     dbCmd     `cmd:"" group:"Rules in a database:" name:"db" help:"Create, update and inspect a database of rules."`
+	Rules rulesCmd `cmd:"" group:"Rules in a database:" help:"Publish rules to a database, show who uses them, and roll back."`
 
 	Schema     schemaCmd     `cmd:"" group:"Rules in a database:" hidden:"" help:"Print the JSON schema of rules files, for editors."`
 	Health     healthCmd     `cmd:"" group:"Rules in a database:" hidden:"" help:"Check whether a running stint is ready, for health checks of containers."`

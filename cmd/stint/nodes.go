@@ -14,15 +14,15 @@ type nodesCmd struct {
 	JSON        bool          `name:"json" help:"Write a JSON array."`
 }
 
-// Help is what "stint nodes --help" says below the summary.
+// Help is what "stint rules nodes --help" says below the summary.
 func (nodesCmd) Help() string {
 	return `Every server that follows a database of rules writes there which rules it uses,
 since when, and, if it could not take the newest, why.
 
 For example:
 
-    stint nodes --rules postgres://stint@127.0.0.1/stint
-    stint nodes --rules sqlite:stint.db --json`
+    stint rules nodes --rules postgres://stint@127.0.0.1/stint
+    stint rules nodes --rules sqlite:stint.db --json`
 }
 
 // Run lists nodes.

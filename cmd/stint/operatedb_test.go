@@ -23,7 +23,7 @@ func TestOperateDatabase(t *testing.T) {
 			}
 			return strings.TrimSpace(out.String())
 		}
-		run("db", "migrate", "--rules", database)
+		run("rules", "migrate", "--rules", database)
 		run("rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", database)
 		token := writeFile(t, dir+"/token", run("token", "make", "pager", "--role", "operator", "--rules", database))
 		p := start("--rules", database)
@@ -57,11 +57,11 @@ func TestOperateDatabase(t *testing.T) {
 		if s := p.inspect("--header", "x-api-key=partner-1"); s.Rules[0].Override == nil || s.Rules[0].Override.Author != "pager" || s.Rules[0].Override.Reason != "a launch" {
 			t.Errorf("%+v", s.Rules[0])
 		}
-		do("is taken back: orders partner-1: the rule's own limits hold again", "undo")
+		do("is taken back: orders partner-1: the rule's own limits hold again", "audit", "undo")
 		passes(0)
 		do("as if never used", "reset", "orders", "partner-1", "--reason", "our fault")
 		passes(1)
-		do("is taken back", "undo")
+		do("is taken back", "audit", "undo")
 		passes(0)
 		if _, out, _ := p.stint("audit", "--token-file", token); !strings.Contains(out, "pager  reset orders") || !strings.Contains(out, "our fault") {
 			t.Errorf("the audit:\n%s", out)

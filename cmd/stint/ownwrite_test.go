@@ -22,7 +22,7 @@ func TestOwnWrite(t *testing.T) {
 
 func ownWrite(t *testing.T, url string) {
 	dir := t.TempDir()
-	session{args: []string{"db", "migrate", "--rules", url}}.run()
+	session{args: []string{"rules", "migrate", "--rules", url}}.run()
 	session{args: []string{"rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", url}}.run()
 	token := writeFile(t, dir+"/token", session{args: []string{"token", "make", "pager", "--role", "admin", "--rules", url}}.run())
 	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", url, "--rules-copy", "none")
@@ -44,7 +44,7 @@ func ownWrite(t *testing.T, url string) {
 		p.requests(client, 6) // all that its rule admits
 		do("override", "set", "orders", client, "100/h", "--for", "1h")
 		passes(client, 1)
-		do("undo")
+		do("audit", "undo")
 		passes(client, 0)
 		do("override", "set", "orders", client, "unlimited")
 		passes(client, 1)
@@ -53,7 +53,7 @@ func ownWrite(t *testing.T, url string) {
 	}
 	do("block", "partner-9", "--rule", "orders")
 	passes("partner-9", 0)
-	do("unblock", "partner-9", "--rule", "orders")
+	do("block", "end", "partner-9", "--rule", "orders")
 	passes("partner-9", 1)
 	do("rules", "push", writeFile(t, dir+"/more.yaml", "rules: []\n"))
 	passes("partner-0", 1)

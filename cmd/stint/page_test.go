@@ -193,7 +193,7 @@ func TestPageRules(t *testing.T) {
 		}
 		return strings.TrimSpace(out.String())
 	}
-	run("db", "migrate", "--rules", database)
+	run("rules", "migrate", "--rules", database)
 	run("rules", "push", writeFile(t, dir+"/stint.yaml", pageRules), "--rules", database, "--comment", "the first")
 	admin := run("token", "make", "anna", "--role", "admin", "--rules", database)
 	viewer := run("token", "make", "vera", "--role", "viewer", "--rules", database)

@@ -100,7 +100,7 @@ func TestPagePostgres(t *testing.T) {
 		t.Skip("slow")
 	}
 	database := dbtest.Postgres(t).URL
-	must(t, "db", "migrate", "--rules", database)
+	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", pageRules), "--rules", database)
 	operator := must(t, "token", "make", "otto", "--role", "operator", "--rules", database)
 	viewer := must(t, "token", "make", "vera", "--role", "viewer", "--rules", database)
@@ -140,7 +140,7 @@ func TestPageTLS(t *testing.T) {
 		t.Skip("slow")
 	}
 	database := "sqlite:" + t.TempDir() + "/stint.db"
-	must(t, "db", "migrate", "--rules", database)
+	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", pageRules), "--rules", database)
 	operator := must(t, "token", "make", "otto", "--role", "operator", "--rules", database)
 	cert, key := certificate(t)
@@ -230,7 +230,7 @@ func pool(t *testing.T, file string) *x509.CertPool {
 // a few events at most.
 func TestPageRevoked(t *testing.T) {
 	database := "sqlite:" + t.TempDir() + "/stint.db"
-	must(t, "db", "migrate", "--rules", database)
+	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", pageRules), "--rules", database)
 	token := must(t, "token", "make", "vera", "--role", "viewer", "--rules", database)
 	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", database)

@@ -57,7 +57,7 @@ func TestDocsPage(t *testing.T) {
 			p.requests(fmt.Sprint("partner-", i), 2+rand.IntN(7))
 		}
 		p.stint("override", "set", "orders", "partner-1", "50/h", "--for", "1h", "--reason", "ticket 4711")
-		p.stint("undo")
+		p.stint("audit", "undo")
 		p.requests("partner-1", 9)
 		chromium := browser.Start(t)
 		for _, c := range pictures {

@@ -72,7 +72,7 @@ func TestCheckStoreReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := exec.CommandContext(t.Context(), self, "check-store", "redis://"+master.address)
+	check := exec.CommandContext(t.Context(), self, "store", "check", "redis://"+master.address)
 	check.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
 	out, err := check.CombinedOutput()
 	text := strings.Join(strings.Fields(string(out)), " ")

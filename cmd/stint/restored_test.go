@@ -80,7 +80,7 @@ func restoredDatabase(t *testing.T, d dumping) {
 			t.Fatalf("%s: %v\n%s", args[0], err, out)
 		}
 	}
-	command("db", "migrate")
+	command("rules", "migrate")
 	command("rules", "push", "testdata/database/one.yaml")
 	dump := filepath.Join(dir, "dump.sql")
 	program(d.dump(url, dump))
@@ -102,7 +102,7 @@ func restoredDatabase(t *testing.T, d dumping) {
 		}
 	}
 	until("the newest rules", func() bool { return limit("20") })
-	alarm := func() bool { return strings.Contains(command("nodes", "--json"), "stint rules accept") }
+	alarm := func() bool { return strings.Contains(command("rules", "nodes", "--json"), "stint rules accept") }
 	program(d.restore(url, dump))
 	until("the alarm", alarm)
 	if !limit("20") {

@@ -23,18 +23,25 @@ type rulesCmd struct {
 	Log      rulesLogCmd      `cmd:"" help:"List revisions, newest first."`
 	Diff     rulesDiffCmd     `cmd:"" help:"Show how revisions or files differ."`
 	Rollback rulesRollbackCmd `cmd:"" help:"Put an earlier revision in force again, as a new one."`
+	Nodes    nodesCmd         `cmd:"" help:"Show which server uses which rules of a database."`
+	Copy     copyCmd          `cmd:"" help:"Copy rules from a database to Redis or a directory, where servers read them."`
+	Migrate  dbMigrateCmd     `cmd:"" help:"Create or update the tables of a database of rules."`
+	Status   dbStatusCmd      `cmd:"" help:"Show what a database of rules contains."`
+	Prune    dbPruneCmd       `cmd:"" help:"Remove old revisions and old audit entries."`
 	Accept   rulesAcceptCmd   `cmd:"" help:"Confirm the database although nodes have something newer, as after a restore."`
 }
 
 // Help is what "stint rules --help" says below the summary.
 func (rulesCmd) Help() string {
-	return `A database has revisions of the rules. Each is a whole rules file, and is never
-changed. Every server that follows the database takes a new revision within
-moments; stint nodes shows which server uses which.
+	return `A database has revisions of the rules, customers' own limits, and the audit. A
+revision is a whole rules file, and is never changed. Every server that follows
+the database takes a new one within moments; stint rules nodes shows which server
+uses which. docs/RULES-DB.md has the details.
 
 For example:
 
     export STINT_RULES=postgres://stint@127.0.0.1/stint
+    stint rules migrate
     stint rules push stint.yaml --comment 'more for partners'
     stint rules push stint.yaml --if-changed
     stint rules log

@@ -40,7 +40,7 @@ func TestOneStateFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(second, 0, "block late --rule orders")
-	if out := do(second, 0, "blocked"); strings.Count(out, " block") != 3 || strings.Contains(out, "lost") {
+	if out := do(second, 0, "block list"); strings.Count(out, " block") != 3 || strings.Contains(out, "lost") {
 		t.Errorf("blocked: %s, want early, kept and late", out)
 	}
 	if n := second.requests("kept", 1); n != 0 {
@@ -49,7 +49,7 @@ func TestOneStateFile(t *testing.T) {
 	if err := second.end(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if out := do(start(), 0, "blocked"); strings.Count(out, " block") != 3 {
+	if out := do(start(), 0, "block list"); strings.Count(out, " block") != 3 {
 		t.Errorf("after a restart: %s", out)
 	}
 }

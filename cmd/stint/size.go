@@ -22,7 +22,7 @@ type sizeCmd struct {
 	JSON      bool     `name:"json" help:"Write JSON."`
 }
 
-// Help is what "stint size --help" says below the summary.
+// Help is what "stint store size --help" says below the summary.
 func (sizeCmd) Help() string {
 	return `Says what rules need of a Redis, by what a key and a call of each algorithm were
 measured to take. Each rule is taken to hold every request, and the requests to be
@@ -31,9 +31,9 @@ quarter; time is that of one machine (docs/FIGURES.md). No Redis is asked.
 
 For example:
 
-    stint size stint.yaml --clients 100_000 --rate 20_000
-    stint size --limit '100 per minute' --clients 1_000_000 --masters 3
-    stint size stint.yaml --keys login=500 --json`
+    stint store size stint.yaml --clients 100_000 --rate 20_000
+    stint store size --limit '100 per minute' --clients 1_000_000 --masters 3
+    stint store size stint.yaml --keys login=500 --json`
 }
 
 // Run says what Redis needs.

@@ -21,7 +21,7 @@ func TestSlowPublish(t *testing.T) {
 		t.Skip("it waits for more than the time limit of an answer")
 	}
 	url, dir := dbtest.Postgres(t).URL, t.TempDir()
-	session{args: []string{"db", "migrate", "--rules", url}}.run()
+	session{args: []string{"rules", "migrate", "--rules", url}}.run()
 	session{args: []string{"rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", url}}.run()
 	token := strings.TrimSpace(session{args: []string{"token", "make", "anna", "--role", "admin", "--rules", url}}.run())
 	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", url, "--rules-copy", "none")

@@ -35,7 +35,7 @@ var runs = []struct {
 // server, REDIS is its URL, and MASTER in its arguments another server's port:
 //
 //	# server --maxmemory 100mb
-//	$ stint check-store REDIS
+//	$ stint store check REDIS
 //
 // Others are a cluster of one node, and a Sentinel of a server named main.
 // Afterwards there are no keys in it but those that were there.

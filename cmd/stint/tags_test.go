@@ -19,7 +19,7 @@ func TestCheckTags(t *testing.T) {
 	bounded, cancel := context.WithTimeout(t.Context(), time.Minute) // serve would go on
 	defer cancel()
 	for _, args := range [][]string{
-		{"check-store", "redis://" + redis.address, "--samples", "1"},
+		{"store", "check", "redis://" + redis.address, "--samples", "1"},
 		{"serve", "--limit", "5/s", "--http", "127.0.0.1:0", "--store", "redis://" + redis.address},
 	} {
 		var out, errs strings.Builder

@@ -64,7 +64,7 @@ func TestStoreTLS(t *testing.T) {
 		{"the URL's", "SSL_CERT_FILE=/nothing", ours, "limits can be kept there"},
 		{"no file", "SSL_CERT_FILE=/nothing", store + "?cacert=/nothing.pem", "/nothing.pem: no such file"},
 	} {
-		process := exec.Command(self, "check-store", try.url)
+		process := exec.Command(self, "store", "check", try.url)
 		process.Env = append(os.Environ(), "STINT_TEST_MAIN=1", "SSL_CERT_DIR=/nothing", try.env)
 		out, _ := process.CombinedOutput()
 		if !strings.Contains(string(out), try.want) || strings.Contains(string(out), "secret") {

@@ -37,7 +37,7 @@ func TestTokenFile(t *testing.T) {
 		}
 		rules := writeFile(t, dir+"/stint.yaml", operateRules)
 		database := "sqlite:" + dir + "/stint.db"
-		run("db", "migrate", "--rules", database)
+		run("rules", "migrate", "--rules", database)
 		run("rules", "push", rules, "--rules", database)
 		for _, source := range [][]string{{"-c", rules}, {"--rules", database}} {
 			p := start(append(source, "--operator-token-file", file)...)

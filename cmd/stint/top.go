@@ -157,7 +157,7 @@ type blockedCmd struct {
 	JSON        bool `name:"json" help:"Write a JSON array, a line for each."`
 }
 
-// Help is what "stint blocked --help" says below the summary.
+// Help is what "stint block list --help" says below the summary.
 func (blockedCmd) Help() string {
 	return `First those that limits deny, and those whose last request can never pass, since a
 rule blocks it or it costs more than a limit holds, as far as the server remembers
@@ -165,8 +165,8 @@ rule blocks it or it costs more than a limit holds, as far as the server remembe
 
 For example:
 
-    stint blocked --server http://127.0.0.1:9090
-    stint blocked --json >blocked.json`
+    stint block list --server http://127.0.0.1:9090
+    stint block list --json >blocked.json`
 }
 
 // Run lists, page by page.

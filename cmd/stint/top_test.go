@@ -79,7 +79,7 @@ func TestTop(t *testing.T) {
 			t.Errorf("%+v", both)
 		}
 		p.stint("block", "far", "--rule", "orders", "--reason", "abuse")
-		status, out, errs = p.stint("blocked", "--json")
+		status, out, errs = p.stint("block", "list", "--json")
 		var keys []string
 		for _, one := range decode[[]struct{ Key, Why string }](t, out) {
 			keys = append(keys, one.Key+" "+one.Why)
@@ -93,7 +93,7 @@ func TestTop(t *testing.T) {
 				t.Errorf("%s: exit %d %s%s", line, status, out, errs)
 			}
 		}
-		if status, out, errs := p.stint("blocked", "--json"); status != 0 || strings.Contains(out, "key") {
+		if status, out, errs := p.stint("block", "list", "--json"); status != 0 || strings.Contains(out, "key") {
 			t.Errorf("exit %d %s: blocked %s, want nobody", status, errs, out)
 		}
 	})
@@ -121,7 +121,7 @@ func TestTopFlood(t *testing.T) {
 	if len(b.Denied) > 1000 || len(b.Nearest) > 1000 {
 		t.Errorf("%d denied, %d near", len(b.Denied), len(b.Nearest))
 	}
-	status, out, errs := p.stint("blocked", "--json")
+	status, out, errs := p.stint("block", "list", "--json")
 	if n := strings.Count(out, `"rule"`); status != 0 || n < 500 || n > 1024 {
 		t.Errorf("exit %d %s: %d are blocked", status, errs, n)
 	}
@@ -259,22 +259,22 @@ func TestUndo(t *testing.T) {
 				t.Errorf("%d are left, want %d", s.Rules[0].Limits[0].Remaining, want)
 			}
 		}
-		do(1, "there is nothing to take back", "undo")
+		do(1, "there is nothing to take back", "audit", "undo")
 		p.requests("a", 3)
 		left(1)
 		do(0, "as if never used", "reset", "orders", "a")
 		left(4)
-		do(0, "act 1 is taken back: orders a: charged again: 3 of orders", "undo")
+		do(0, "act 1 is taken back: orders a: charged again: 3 of orders", "audit", "undo")
 		left(1)
-		do(0, "2 units given back", "refund", "orders", "a", "--cost", "2")
+		do(0, "2 units given back", "reset", "orders", "a", "--cost", "2")
 		left(3)
-		do(0, "charged again: 2 of orders", "undo")
+		do(0, "charged again: 2 of orders", "audit", "undo")
 		left(1)
 		do(0, "9/h", "override", "set", "orders", "a", "9/h")
 		do(0, "blocked, before 9/h", "block", "a", "--rule", "orders")
-		do(1, "act 5 is not what holds any more", "undo", "5")
-		do(0, "act 6 is taken back: orders a: as before: 9/h", "undo")
-		do(1, "has been taken back already", "undo", "6")
-		do(1, "is not among the last", "undo", "99")
+		do(1, "act 5 is not what holds any more", "audit", "undo", "5")
+		do(0, "act 6 is taken back: orders a: as before: 9/h", "audit", "undo")
+		do(1, "has been taken back already", "audit", "undo", "6")
+		do(1, "is not among the last", "audit", "undo", "99")
 	})
 }

@@ -12,7 +12,7 @@ import (
 // is done, and who asked is told to look into the audit, which has it.
 func TestResetUnanswered(t *testing.T) {
 	url, dir := dbtest.Postgres(t).URL, t.TempDir()
-	session{args: []string{"db", "migrate", "--rules", url}}.run()
+	session{args: []string{"rules", "migrate", "--rules", url}}.run()
 	session{args: []string{"rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", url}}.run()
 	token := writeFile(t, dir+"/token", strings.TrimSpace(session{args: []string{"token", "make", "anna", "--role", "admin", "--rules", url}}.run()))
 	wire := dbtest.NewWire(t, url)

@@ -43,7 +43,7 @@ func TestUnblockLate(t *testing.T) {
 	}))
 	defer server.Close()
 	var out, errs bytes.Buffer
-	status := main.Run(t.Context(), []string{"unblock", "192.0.2.7", "--rule", "api", "--server", server.URL}, strings.NewReader(""), &out, &errs)
+	status := main.Run(t.Context(), []string{"block", "end", "192.0.2.7", "--rule", "api", "--server", server.URL}, strings.NewReader(""), &out, &errs)
 	if status == 0 || !strings.Contains(errs.String(), "it is not blocked: it has 9/m") {
 		t.Errorf("exit %d %s%s", status, out.String(), errs.String())
 	}

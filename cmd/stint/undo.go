@@ -51,56 +51,35 @@ type resetCmd struct {
 	customerFlags `embed:""`
 	Rule          string   `arg:"" help:"The rule's name."`
 	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
+	Cost          *int64   `placeholder:"N" help:"Give back N units alone. The default is all that the customer has used."`
 	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
 	JSON          bool     `name:"json" help:"Write JSON."`
 }
 
 // Help is what "stint reset --help" says below the summary.
 func (resetCmd) Help() string {
-	return `Forgets what a customer has used under a rule. A block, or an override, stays.
+	return `Forgets what a customer has used under a rule, or gives units back under all its
+limits, as far as they still count. A block, or an override, stays.
 
 For example:
 
     stint reset login 192.0.2.7 --server http://127.0.0.1:9090
-    stint reset api --attribute header.x-api-key=partner-1 --reason 'our fault'`
+    stint reset api --attribute header.x-api-key=partner-1 --reason 'our fault'
+    stint reset tokens anna --cost 50000 --server http://127.0.0.1:9090`
 }
 
-// Run resets.
+// Run resets or refunds.
 func (c *resetCmd) Run(e *env) error {
 	query, err := c.query(c.Rule, c.Args)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case c.Cost != nil && *c.Cost < 1:
+		return usage("--cost", "%d: at least 1", *c.Cost)
+	case c.Cost != nil:
+		return c.act(e, "/v1/refund", query, map[string]any{"cost": *c.Cost, "reason": c.Reason}, c.JSON)
 	}
 	return c.act(e, "/v1/reset", query, map[string]any{"reason": c.Reason}, c.JSON)
-}
-
-type refundCmd struct {
-	serverFlags   `embed:""`
-	customerFlags `embed:""`
-	Rule          string   `arg:"" help:"The rule's name."`
-	Args          []string `arg:"" optional:"" name:"key" help:"The customer's key."`
-	Cost          int64    `required:"" placeholder:"N" help:"How many units."`
-	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
-	JSON          bool     `name:"json" help:"Write JSON."`
-}
-
-// Help is what "stint refund --help" says below the summary.
-func (refundCmd) Help() string {
-	return `Gives units back to a customer under all limits of a rule, as far as they still
-count.
-
-For example:
-
-    stint refund tokens anna --cost 50000 --server http://127.0.0.1:9090`
-}
-
-// Run refunds.
-func (c *refundCmd) Run(e *env) error {
-	query, err := c.query(c.Rule, c.Args)
-	if err != nil {
-		return err
-	}
-	return c.act(e, "/v1/refund", query, map[string]any{"cost": c.Cost, "reason": c.Reason}, c.JSON)
 }
 
 type undoCmd struct {
@@ -110,7 +89,7 @@ type undoCmd struct {
 	JSON        bool  `name:"json" help:"Write JSON."`
 }
 
-// Help is what "stint undo --help" says below the summary.
+// Help is what "stint audit undo --help" says below the summary.
 func (undoCmd) Help() string {
 	return `Takes back an override, a block, a reset or a refund: what held before holds again,
 for as long as it would have. An override that somebody has changed since stays.
@@ -119,10 +98,10 @@ server, so that these two need --server.
 
 For example:
 
-    stint undo --server http://127.0.0.1:9090
-    stint undo --rules sqlite:stint.db
+    stint audit undo --server http://127.0.0.1:9090
+    stint audit undo --rules sqlite:stint.db
     stint audit -n 5
-    stint undo 17`
+    stint audit undo 17`
 }
 
 // Run takes an act back.

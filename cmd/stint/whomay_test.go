@@ -117,7 +117,7 @@ func TestFileRoles(t *testing.T) {
 	dir := t.TempDir()
 	rules := writeFile(t, dir+"/stint.yaml", operateRules)
 	database := "sqlite:" + dir + "/stint.db"
-	must(t, "db", "migrate", "--rules", database)
+	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", rules, "--rules", database)
 	for where, source := range map[string][]string{"file": {"-c", rules}, "database": {"--rules", database}} {
 		t.Run(where, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestNeverPasses(t *testing.T) {
 				p.call(http.MethodPost, p.front+"/v1/check", fmt.Sprintf(`{"attributes":{"method":"GET","path":"/","header.x-api-key":%q,"header.x-cost":%q}}`, client, cost), nil)
 			}
 		}
-		_, out, errs := p.stint("blocked", "--json")
+		_, out, errs := p.stint("block", "list", "--json")
 		var all []string
 		for _, b := range decode[[]struct {
 			Rule, Key, Why string
@@ -249,7 +249,7 @@ func TestNeverPasses(t *testing.T) {
 		if want := []string{"banned  never true", "orders large never true", "orders far block true"}; !slices.Equal(all, want) {
 			t.Errorf("%q, want %q %s", all, want, errs)
 		}
-		if _, out, _ := p.stint("blocked"); !strings.Contains(out, "orders large: can never pass") {
+		if _, out, _ := p.stint("block", "list"); !strings.Contains(out, "orders large: can never pass") {
 			t.Errorf("as text:\n%s", out)
 		}
 	})

@@ -321,7 +321,7 @@ func (w *Follower) report(ctx context.Context) {
 	err := w.f.Report(within, n)
 	// While the source cannot be read either, the log says that.
 	if err != nil && !w.unlisted && n.Error == "" && ctx.Err() == nil {
-		w.f.Log.Warn("rules: stint nodes does not list this node, since its row cannot be written, as in a standby of a database", "source", w.f.Name, "err", err)
+		w.f.Log.Warn("rules: stint rules nodes does not list this node, since its row cannot be written, as in a standby of a database", "source", w.f.Name, "err", err)
 		w.unlisted = true
 	} else if err == nil {
 		w.unlisted = false

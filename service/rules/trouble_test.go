@@ -433,7 +433,7 @@ func TestStandby(t *testing.T) {
 	until(t, "new rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "6/1m" })
 	until(t, "the node has tried to write its row", func() bool { return tries.Load() >= 3 })
 	n.stop()
-	if said := strings.Count(lines.String(), "stint nodes does not list this node"); said != 1 || !strings.Contains(lines.String(), "read-only") {
+	if said := strings.Count(lines.String(), "stint rules nodes does not list this node"); said != 1 || !strings.Contains(lines.String(), "read-only") {
 		t.Errorf("%d lines say that the node is not listed, want one with the reason:\n%s", said, lines.String())
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/stint-dev/stint/service/rules/rulesworker"
 )
 
-type workerCmd struct {
+type copyCmd struct {
 	From             string `env:"STINT_WORKER_FROM" placeholder:"URL" help:"The database of rules: postgres://…, mysql://… or sqlite:FILE."`
 	FromPasswordFile string `env:"STINT_WORKER_FROM_PASSWORD_FILE" placeholder:"FILE" help:"A file with the database's password, so that the URL needs none."`
 	To               string `env:"STINT_WORKER_TO" placeholder:"URL|DIRECTORY" help:"Where servers read the rules: redis://HOST:6379, with ?prefix=NAME for another prefix than stint; or a directory."`
@@ -26,23 +26,23 @@ type workerCmd struct {
 	LogFormat        string `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" help:"The format of the log: text (the default) or json."`
 }
 
-// Help is what "stint worker --help" says below the summary.
-func (workerCmd) Help() string {
+// Help is what "stint rules copy --help" says below the summary.
+func (copyCmd) Help() string {
 	return `The database sees one reader then, however many servers there are: they read
 with --rules redis://… or --rules dir:DIRECTORY. Run several workers: one works,
 and another takes over within 5 s when it is gone.
 
 For example:
 
-    stint worker --from postgres://stint@127.0.0.1/stint --to redis://127.0.0.1:6379
+    stint rules copy --from postgres://stint@127.0.0.1/stint --to redis://127.0.0.1:6379
     stint serve --rules redis://127.0.0.1:6379
 
-    stint worker --from postgres://stint@127.0.0.1/stint --to /var/lib/stint
+    stint rules copy --from postgres://stint@127.0.0.1/stint --to /var/lib/stint
     stint serve --rules dir:/var/lib/stint`
 }
 
 // Run works until SIGTERM or SIGINT.
-func (c *workerCmd) Run(e *env) error {
+func (c *copyCmd) Run(e *env) error {
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	switch {
@@ -79,7 +79,7 @@ func (c *workerCmd) Run(e *env) error {
 }
 
 // work publishes until ctx ends.
-func (c *workerCmd) work(ctx context.Context, db *rulesdb.DB, to rulesworker.Target, logger *slog.Logger) {
+func (c *copyCmd) work(ctx context.Context, db *rulesdb.DB, to rulesworker.Target, logger *slog.Logger) {
 	logger.Info("worker: begins", "from", db.String(), "to", to.String(), "worker", c.Node)
 	rulesworker.New(rulesworker.Options{
 		From: db, To: to, Name: c.Node, Log: logger,
@@ -92,7 +92,7 @@ func (c *workerCmd) work(ctx context.Context, db *rulesdb.DB, to rulesworker.Tar
 }
 
 // target opens what --to names. It does not connect.
-func (c *workerCmd) target() (rulesworker.Target, error) {
+func (c *copyCmd) target() (rulesworker.Target, error) {
 	switch scheme, _, ok := strings.Cut(c.To, "://"); {
 	case ok && (scheme == "redis" || scheme == "rediss" || scheme == "unix"):
 		s, err := rulesredis.Open(c.To, c.ToPasswordFile)
