@@ -33,12 +33,14 @@ answer a line, on a clock that goes by the times of the lines:
     out: {"t":"0s","key":"a","allowed":true,"limit":5,"remaining":4,
           "retry_after":"0s","reset_after":"200ms"}
 
---rules decides whole requests instead, by a rules file:
+--rules decides whole requests instead, by a rules file. They have the fields of
+requests in test files (docs/TEST.md), and answers those of what these expect:
 
     in:  {"t":"0s","attributes":{"method":"POST","path":"/login",
-          "ip":"192.0.2.1"},"cost":1}
-    out: {"t":"0s","allowed":true,"retry_after":"0s","rules":[{"rule":"login",
-          "key":"192.0.2.1","cost":1,"remaining":4}]}
+          "ip":"192.0.2.1"},"expect":{"allowed":true}}
+    out: {"t":"0s","allowed":true,"denied_by":[],"retry_after":"0s",
+          "delay":"0s","remaining":4,"matched":["login"],
+          "shadow_denied_by":[]}
 
 --arrivals plays a client that sends one request after another, in phases:
 10@1/s is ten requests at one a second, 20@once twenty at one instant, +5s a

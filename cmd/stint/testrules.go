@@ -26,11 +26,11 @@ which requests come when, and what must become of them:
     tests:
       - name: five logins a minute
         requests:
-          - at: 0s
+          - t: 0s
             times: 5
             attributes: {method: POST, path: /login, ip: 192.0.2.7}
             expect: {allowed: true}
-          - at: 1s
+          - t: 1s
             attributes: {method: POST, path: /login, ip: 192.0.2.7}
             expect: {allowed: false, denied_by: [login], retry_after: 59s}
 

@@ -26,7 +26,7 @@ const (
 var (
 	documentFields = []string{"rules", "start", "tests"}
 	testFields     = []string{"name", "start", "requests"}
-	requestFields  = []string{"at", "times", "every", "attributes", "cost", "expect"}
+	requestFields  = []string{"t", "times", "every", "attributes", "cost", "expect"}
 	expectFields   = []string{"allowed", "denied_by", "retry_after", "delay", "remaining", "matched", "shadow_denied_by", "refused"}
 )
 
@@ -216,7 +216,7 @@ func (d *decoder) test(n *rulesfile.Node, start epochTime, names map[string]int)
 	t.Start = start.Time
 	requests := fields["requests"]
 	if requests == nil {
-		d.fail(n, "want a list of requests, each with at and attributes", "no requests")
+		d.fail(n, "want a list of requests, each with t and attributes", "no requests")
 		return
 	}
 	d.in(".requests", func() { d.requests(requests, &t) })
@@ -239,7 +239,7 @@ func (d *decoder) name(n *rulesfile.Node, names map[string]int) string {
 }
 
 func (d *decoder) requests(n *rulesfile.Node, t *Test) {
-	if !d.want(n, rulesfile.List, "a list of requests, each with at and attributes") {
+	if !d.want(n, rulesfile.List, "a list of requests, each with t and attributes") {
 		return
 	}
 	var after *Request
@@ -257,7 +257,7 @@ func (d *decoder) requests(n *rulesfile.Node, t *Test) {
 				end = after.last()
 			}
 			if r.At < end {
-				d.fail(item, fmt.Sprintf("requests stand in the order of their times; the one above comes at %v", end), "at: %v is before the request above", r.At)
+				d.fail(item, fmt.Sprintf("requests stand in the order of their times; the one above comes at %v", end), "t: %v is before the request above", r.At)
 				return
 			}
 			if total += r.Times; total > maxRequests {
@@ -276,7 +276,7 @@ func (d *decoder) requests(n *rulesfile.Node, t *Test) {
 
 func (d *decoder) request(n *rulesfile.Node, t *Test) Request {
 	r := Request{Line: n.Line, Column: n.Column, Times: 1, Cost: 1}
-	fields := d.fields(n, requestFields, "a request has at and attributes")
+	fields := d.fields(n, requestFields, "a request has t and attributes")
 	if fields == nil {
 		return r
 	}
@@ -285,7 +285,7 @@ func (d *decoder) request(n *rulesfile.Node, t *Test) Request {
 		missing string // what is said if it is; empty if it may be
 		read    func(n *rulesfile.Node)
 	}{
-		{"at", "such as at: 0s, the time since the start", func(n *rulesfile.Node) { r.At = d.at(n, t.Start) }},
+		{"t", "such as t: 0s, the time since the start", func(n *rulesfile.Node) { r.At = d.at(n, t.Start) }},
 		{"times", "", func(n *rulesfile.Node) { r.Times = d.integer(n, 1, maxRequests) }},
 		{"every", "", func(n *rulesfile.Node) { r.Every = d.duration(n) }},
 		{"attributes", "such as attributes: {method: POST, path: /login, ip: 192.0.2.7}", func(n *rulesfile.Node) { r.Attributes = d.attributes(n) }},

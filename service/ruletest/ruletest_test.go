@@ -63,7 +63,7 @@ rules:
 
 // TestRelative reads the rules beside the test file, wherever the program runs.
 func TestRelative(t *testing.T) {
-	path := write(t, two, `{rules: ../stint.yaml, tests: [{name: a, requests: [{at: 0s, attributes: {path: /login, ip: 192.0.2.1}, expect: {allowed: true}}]}]}`)
+	path := write(t, two, `{rules: ../stint.yaml, tests: [{name: a, requests: [{t: 0s, attributes: {path: /login, ip: 192.0.2.1}, expect: {allowed: true}}]}]}`)
 	f, err := ruletest.Read(path)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestRelative(t *testing.T) {
 
 // TestFresh begins each test with nothing used.
 func TestFresh(t *testing.T) {
-	one := `requests: [{at: 0s, attributes: {path: /login, ip: 192.0.2.1}, expect: {remaining: 0, allowed: true}}]`
+	one := `requests: [{t: 0s, attributes: {path: /login, ip: 192.0.2.1}, expect: {remaining: 0, allowed: true}}]`
 	path := write(t, two, "{rules: ../stint.yaml, tests: [{name: a, "+one+"}, {name: b, "+one+"}]}")
 	f, err := ruletest.Read(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestFresh(t *testing.T) {
 
 // TestMany tells of the first failures of a test, and counts the others.
 func TestMany(t *testing.T) {
-	requests := strings.Repeat("{at: 0s, times: 3, attributes: {path: /login, ip: 192.0.2.1}, expect: {remaining: 7}},", 25)
+	requests := strings.Repeat("{t: 0s, times: 3, attributes: {path: /login, ip: 192.0.2.1}, expect: {remaining: 7}},", 25)
 	f, err := ruletest.Read(write(t, two, "{rules: ../stint.yaml, tests: [{name: a, requests: ["+requests+"]}]}"))
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestMany(t *testing.T) {
 
 // TestGivenUp ends when its context does.
 func TestGivenUp(t *testing.T) {
-	f, err := ruletest.Read(write(t, two, "{rules: ../stint.yaml, tests: [{name: a, requests: [{at: 0s, times: 10000000, attributes: {}, expect: {allowed: true}}]}]}"))
+	f, err := ruletest.Read(write(t, two, "{rules: ../stint.yaml, tests: [{name: a, requests: [{t: 0s, times: 10000000, attributes: {}, expect: {allowed: true}}]}]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	f.Add([]byte(`{"rules": "stint.yaml", "tests": [{"name": 1, "requests": [{"at": 0, "times": 1, "attributes": {"ip": "::ffff:192.0.2.1%25eth0"}, "expect": {"retry_after": "never"}}]}]}`))
+	f.Add([]byte(`{"rules": "stint.yaml", "tests": [{"name": 1, "requests": [{"t": 0, "times": 1, "attributes": {"ip": "::ffff:192.0.2.1%25eth0"}, "expect": {"retry_after": "never"}}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := ruletest.Decode("../../cmd/stint/testdata/ruletests/fuzz_test.yaml", data)
 		if err != nil {

@@ -36,7 +36,7 @@ type Failure struct {
 	Line   int           `json:"line"`
 	Column int           `json:"column"`
 	At     time.Duration `json:"-"`
-	When   string        `json:"at"`
+	When   string        `json:"t"`
 	// Nth is which of how many of the entry, from 1.
 	Nth        int64             `json:"nth"`
 	Of         int64             `json:"of"`
