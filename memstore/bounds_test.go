@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -57,7 +58,7 @@ func TestManyLimitsAllocateNothing(t *testing.T) {
 			"two":   func() { _, _ = s.Decide(context.Background(), meter.OpTake, layers, 1) },
 		} {
 			do()
-			if got := testing.AllocsPerRun(200, do); got > 0 && !racing {
+			if got := testing.AllocsPerRun(200, do); got > 0 && !race.On {
 				t.Errorf("%d limits, %s: %.1f allocations", n, what, got)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -69,7 +70,7 @@ var everyKind = []string{
 
 // leftOut says that the i-th of several cases is left to the run without the race
 // detector.
-func leftOut(i int) bool { return racing && i%4 != 0 }
+func leftOut(i int) bool { return race.On && i%4 != 0 }
 
 // TestGrowth fills a store through many splits and rebuilds: a key that is
 // exhausted stays so, whatever moves.

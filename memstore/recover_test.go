@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -386,7 +387,7 @@ func TestBoundsInUse(t *testing.T) {
 	clock.advance(1_000_000 * time.Hour)
 	s := memstore.New(memstore.Options{MaxKeys: 1500, MaxBytes: 1 << 13, MaxReservations: 50, Now: clock.now})
 	rounds := 60
-	if racing || testing.Short() {
+	if race.On || testing.Short() {
 		rounds = 8 // so that each saves once
 	}
 	var wg sync.WaitGroup

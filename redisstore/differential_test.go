@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -280,7 +281,7 @@ func (p *pair) cost(l stint.Limit) int64 {
 func TestDifferential(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 15_000
-	if racing {
+	if race.On {
 		steps /= 10
 	}
 	if testing.Short() {

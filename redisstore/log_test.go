@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -103,7 +104,7 @@ func TestLongLog(t *testing.T) {
 	server := redistest.Start(t)
 	steps := 60_000
 	switch {
-	case racing:
+	case race.On:
 		steps = 4_000
 	case testing.Short():
 		steps = 8_000
@@ -165,10 +166,10 @@ func TestLongLogChanged(t *testing.T) {
 	if os.Getenv("STINT_SOAK") != "" {
 		from, seeds = rand.Uint64(), 100
 	}
-	if racing || testing.Short() {
+	if race.On || testing.Short() {
 		seeds = 2
 	}
-	if racing {
+	if race.On {
 		rounds = 15
 	}
 	if n, err := strconv.ParseUint(os.Getenv("STINT_SEED"), 10, 64); err == nil {

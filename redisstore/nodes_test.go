@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -53,7 +54,7 @@ func TestBreaker(t *testing.T) {
 // probes are on their way at once.
 func TestBreakerHolds(t *testing.T) {
 	seeds := uint64(50)
-	if racing || testing.Short() {
+	if race.On || testing.Short() {
 		seeds = 10
 	}
 	for seed := range seeds {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -34,7 +35,7 @@ func TestOverflowDifferential(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	steps := 3000
-	if racing {
+	if race.On {
 		steps = 300
 	}
 	if testing.Short() {
@@ -111,7 +112,7 @@ func TestOverflow(t *testing.T) {
 	c := client(t, server.Addr)
 	const budget, callers, each = 100, 8, 2
 	newcomers := int64(800)
-	if racing {
+	if race.On {
 		newcomers = 180
 	}
 	for _, text := range []string{
@@ -487,7 +488,7 @@ func TestFloodByRoom(t *testing.T) {
 		t.Skip("slow")
 	}
 	room, wave := 16<<20, 30_000
-	if racing {
+	if race.On {
 		room, wave = 8<<20, 10_000
 	}
 	server := redistest.Start(t, "--maxmemory", fmt.Sprint(room), "--maxmemory-policy", "noeviction")

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/storetest"
@@ -48,7 +49,7 @@ func (s settling) Run() int {
 // part is which part of the laws a store is held to: the whole where that takes
 // seconds, or there is time.
 func part() int {
-	if os.Getenv("STINT_SOAK") == "" && (racing || testing.Short()) {
+	if os.Getenv("STINT_SOAK") == "" && (race.On || testing.Short()) {
 		return 4
 	}
 	return 1

@@ -20,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/memstore"
 
 	main "github.com/stint-dev/stint/cmd/stint"
@@ -146,7 +147,7 @@ func TestPlanPasted(t *testing.T) {
 		{objects, keys, "header.x-api-key", []string{"--deny-at-most", "2% of requests", "--match", "path=/**"}},
 		{objects, keys, "header.x-api-key,path", []string{"--deny-at-most", "5%", "--exempt", "(none) /api/login"}},
 	} {
-		if racing && i%3 != 0 {
+		if race.On && i%3 != 0 {
 			continue
 		}
 		args := append([]string{"--brief", test.log}, test.flags...)

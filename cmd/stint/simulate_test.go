@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/internal/redistest"
 )
 
@@ -40,7 +41,7 @@ func TestSimulateModes(t *testing.T) {
 	}
 	redis := startRedis(t, "")
 	n := 3000
-	if racing {
+	if race.On {
 		n = 1000
 	}
 	begin := `{"t":"0s","key":"k0","op":"reserve","cost":5}` + "\n"

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/planner/lab"
 )
 
@@ -33,7 +34,7 @@ func TestWhyAgrees(t *testing.T) {
 	}, everyKind...)
 	denied := make(map[string]int)
 	step, enough := 1, 20
-	if racing { // each explanation plays all that came before, on one goroutine
+	if race.On { // each explanation plays all that came before, on one goroutine
 		step, enough = 4, 5
 	}
 	for range 12 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/planner/plan"
 )
 
@@ -74,11 +75,11 @@ func atOnce(n, others int) []byte {
 
 // leftOut says that the i-th of several cases is left to the run without the race
 // detector.
-func leftOut(i int) bool { return racing && i%4 != 0 }
+func leftOut(i int) bool { return race.On && i%4 != 0 }
 
 // unraced leaves a test to the run without the race detector.
 func unraced(t *testing.T) {
-	if racing {
+	if race.On {
 		t.Skip("it takes long with the race detector: make test runs it without")
 	}
 }

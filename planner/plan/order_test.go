@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/planner/plan"
 	"github.com/stint-dev/stint/planner/plan/sample"
 )
@@ -247,7 +248,7 @@ func TestInterrupted(t *testing.T) {
 // A million clients: what each costs is what the report says, and that is
 // within what the documents say.
 func TestMillionClients(t *testing.T) {
-	if racing {
+	if race.On {
 		t.Skip("it measures memory: make test runs it without the race detector")
 	}
 	if testing.Short() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
@@ -269,7 +270,7 @@ func TestPropose(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	if racing {
+	if race.On {
 		t.Skip("takes long with the race detector: make test runs it without")
 	}
 	for seed := range uint64(3) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/test/proof/oracle"
@@ -42,7 +43,7 @@ var everyKind = []string{
 
 // brief reports whether the short form of the tests is enough: it was asked for, or
 // all is several times as slow. The planted bugs of mutants are found by it.
-func brief() bool { return (testing.Short() || racing) && !soaking() }
+func brief() bool { return (testing.Short() || race.On) && !soaking() }
 
 // scaled returns how much work a test does: less in the short form, more in a soak.
 func scaled(short, normal, soak int) int {
@@ -99,8 +100,8 @@ func (r real) pause(rng *rand.Rand) {
 	}
 }
 
-// A race is a store that several goroutines take from.
-type race struct {
+// A contest is a store that several goroutines take from.
+type contest struct {
 	t      *testing.T
 	clock  stopwatch
 	slop   int64 // ns by which the caller's clock may be off the store's
@@ -112,8 +113,8 @@ type race struct {
 
 const racers = 4
 
-func newRace(t *testing.T, clock stopwatch, o memstore.Options, texts ...string) *race {
-	r := &race{t: t, clock: clock, store: memstore.New(o), seen: make([][]oracle.Event, len(texts))}
+func newRace(t *testing.T, clock stopwatch, o memstore.Options, texts ...string) *contest {
+	r := &contest{t: t, clock: clock, store: memstore.New(o), seen: make([][]oracle.Event, len(texts))}
 	for i, text := range texts {
 		r.limits = append(r.limits, parse(t, text).WithName(fmt.Sprint(i, " ", text)))
 	}
@@ -121,7 +122,7 @@ func newRace(t *testing.T, clock stopwatch, o memstore.Options, texts ...string)
 }
 
 // run lets each racer make the given number of requests, and judges what they saw.
-func (r *race) run(requests int, request func(rng *rand.Rand) []seen) {
+func (r *contest) run(requests int, request func(rng *rand.Rand) []seen) {
 	var wg sync.WaitGroup
 	for i := range racers {
 		wg.Go(func() {
@@ -149,8 +150,8 @@ func (r *race) run(requests int, request func(rng *rand.Rand) []seen) {
 }
 
 // contested wants that some of every limit's decisions passed and some did not:
-// else the race proves nothing.
-func (r *race) contested() {
+// else the contest proves nothing.
+func (r *contest) contested() {
 	for i, events := range r.seen {
 		allowed := 0
 		for _, e := range events {
@@ -172,7 +173,7 @@ type seen struct {
 
 // took notes when a decision was made around, and turns it into events, one
 // for each layer.
-func (r *race) took(keys []string, limits []int, cost int64, decide func() (stint.Decision, error)) []seen {
+func (r *contest) took(keys []string, limits []int, cost int64, decide func() (stint.Decision, error)) []seen {
 	from := r.clock.now()
 	d, err := decide()
 	to := r.clock.now()
@@ -194,7 +195,7 @@ func (r *race) took(keys []string, limits []int, cost int64, decide func() (stin
 }
 
 // one makes requests to a single limit in every way there is.
-func (r *race) one() func(rng *rand.Rand) []seen {
+func (r *contest) one() func(rng *rand.Rand) []seen {
 	limiter, err := stint.NewLimiter(r.store, r.limits[0].Name(), r.limits[0])
 	if err != nil {
 		r.t.Fatal(err)
@@ -283,7 +284,7 @@ func TestEnvelopeLayers(t *testing.T) {
 }
 
 // layered makes requests to all limits on one key, and to some on several.
-func (r *race) layered() func(rng *rand.Rand) []seen {
+func (r *contest) layered() func(rng *rand.Rand) []seen {
 	all, err := r.store.Bind("together", r.limits...)
 	if err != nil {
 		r.t.Fatal(err)

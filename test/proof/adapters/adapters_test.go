@@ -32,6 +32,7 @@ import (
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/grpclimit/connectlimit"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/test/proof/crowd"
@@ -57,7 +58,7 @@ var limits = []struct {
 func TestEnvelopeAdapters(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4 * runtime.NumCPU()))
 	rounds := 1000
-	if racing { // a call takes thirty times as long, and what races is seen in any
+	if race.On { // a call takes thirty times as long, and what races is seen in any
 		rounds = 200
 	}
 	for i, e := range []struct {
@@ -76,7 +77,7 @@ func TestEnvelopeAdapters(t *testing.T) {
 		t.Run(e.name+" in rounds", func(t *testing.T) { crowd.Rounds(t, rounds, e.open(t, "1/1h")) })
 		for j, limit := range limits {
 			for k, goroutines := range []int{2, 1000} {
-				if (testing.Short() || racing) && (i+j+k)%3 != 0 {
+				if (testing.Short() || race.On) && (i+j+k)%3 != 0 {
 					continue // each limit with each crowd, at some adapter
 				}
 				t.Run(fmt.Sprint(e.name, " ", limit.text, " by ", goroutines), func(t *testing.T) {
