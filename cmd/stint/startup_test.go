@@ -37,7 +37,7 @@ func TestPorts(t *testing.T) {
 		{"serve --rules https://h:99999/a.yaml", bad},
 		{"serve --rules redis://h:99999", bad},
 		{"serve --rules mysql://h:99999/stint", bad},
-		{"nodes --server https://h:99999", bad},
+		{"rules nodes --server https://h:99999", bad},
 		{"serve -c FILE --otlp http://h:99999", bad},
 		{"serve -c FILE --webhook https://h:99999 --webhook-secret-file FILE", bad},
 	} {

@@ -88,7 +88,7 @@ func TestTop(t *testing.T) {
 			t.Errorf("exit %d %s: blocked %q, want %q", status, errs, keys, want)
 		}
 		// Who passes again is not in the list, whatever is known of denials.
-		for _, line := range []string{"override set orders much 100/h", "reset orders little", "unblock far --rule orders"} {
+		for _, line := range []string{"override set orders much 100/h", "reset orders little", "block end far --rule orders"} {
 			if status, out, errs := p.stint(strings.Fields(line)...); status != 0 {
 				t.Errorf("%s: exit %d %s%s", line, status, out, errs)
 			}
