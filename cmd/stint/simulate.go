@@ -19,8 +19,8 @@ type simulateCmd struct {
 	Stretch  time.Duration `placeholder:"1s" help:"With --compare, or --arrivals and --nodes: show the most that passed in any stretch this long. The default is the longest period of the limits."`
 	JSON     bool          `name:"json" help:"With --compare, or --arrivals and --nodes: write JSON."`
 	Store    string        `placeholder:"URL" help:"Decide the operations, or the arrivals of --nodes, in this Redis or Valkey, by the times of the lines; waits are then rounded up to a microsecond. Keys have a random prefix and are removed at the end."`
-	Nodes    int           `placeholder:"N" help:"Simulate N processes that share the limits. Operations and arrivals go to them one after the other."`
-	Mode     string        `placeholder:"MODE" help:"How they share the limits: strict, lease, async or share. The default is strict for operations; --arrivals shows strict beside the mode, or all: strict and share, and with --store lease and async."`
+	Nodes    int           `placeholder:"N" help:"With --arrivals: simulate N processes that share the limits. Requests go to them one after the other."`
+	Mode     string        `placeholder:"MODE" help:"How they share the limits: strict, lease, async or share. Strict is shown beside it. The default is all: strict and share, and with --store lease and async."`
 	More     []string      `arg:"" optional:"" name:"limit" help:"More limits to --compare."`
 }
 

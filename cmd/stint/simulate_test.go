@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/internal/redistest"
 )
 
@@ -33,36 +32,30 @@ func lines(rnd *rand.Rand, n int) string {
 	return b.String()
 }
 
-// TestSimulateModes compares what four processes answer with a Redis and
-// without: the same lines, in the modes that need none.
-func TestSimulateModes(t *testing.T) {
+// TestSimulateStore compares what operations are answered with a Redis and without: the
+// same lines.
+func TestSimulateStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
 	redis := startRedis(t, "")
-	n := 3000
-	if race.On {
-		n = 1000
-	}
+	const n = 3000
 	begin := `{"t":"0s","key":"k0","op":"reserve","cost":5}` + "\n"
-	for _, mode := range []string{"strict", "share"} {
-		for _, limits := range [][]string{
-			{"1000/s burst 400"}, {"200/s"}, {"900/s fixed_window"}, {"1000/s burst 400", "2000/10s fixed_window"}, {"300/s sliding_log"},
-		} {
-			s := session{in: begin + lines(rand.New(rand.NewPCG(1, 9)), n)}
-			for _, l := range limits {
-				s.args = append(s.args, "--limit", l)
-			}
-			s.args = append([]string{"simulate", "--nodes", "4", "--mode", mode}, s.args...)
-			got := s.run()
-			s.args = append(s.args, "--store", "redis://"+redis.address)
-			want := s.run()
-			if strings.Count(want, "\n") != n+1 || !strings.Contains(want, `"allowed":false`) {
-				t.Fatalf("%v: %.300s", s.args, want)
-			}
-			if got != want {
-				t.Errorf("%v: %s", s.args, firstDifference(got, want))
-			}
+	for _, limits := range [][]string{
+		{"1000/s burst 400"}, {"200/s"}, {"900/s fixed_window"}, {"1000/s burst 400", "2000/10s fixed_window"}, {"300/s sliding_log"},
+	} {
+		s := session{args: []string{"simulate"}, in: begin + lines(rand.New(rand.NewPCG(1, 9)), n)}
+		for _, l := range limits {
+			s.args = append(s.args, "--limit", l)
+		}
+		got := s.run()
+		s.args = append(s.args, "--store", "redis://"+redis.address)
+		want := s.run()
+		if strings.Count(want, "\n") != n+1 || !strings.Contains(want, `"allowed":false`) {
+			t.Fatalf("%v: %.300s", s.args, want)
+		}
+		if got != want {
+			t.Errorf("%v: %s", s.args, firstDifference(got, want))
 		}
 	}
 }

@@ -34,8 +34,10 @@ func (c *simulateCmd) checkShared(comparing, arrivals bool) error {
 		return usage("--nodes and --mode", "are for --limit: leave --compare out")
 	case c.Nodes < 0 || c.Nodes > mostNodes:
 		return usage("--nodes", "%d: from 1 to %d", c.Nodes, mostNodes)
-	case c.Mode != "" && c.Mode != "strict" && c.Nodes == 0:
+	case c.Mode != "" && c.Nodes == 0:
 		return usage("--mode", "%s: --nodes says how many processes hold the limits together", c.Mode)
+	case c.Nodes > 0 && !arrivals:
+		return usage("--nodes", "goes with --arrivals, which say what comes")
 	case (c.Mode == "lease" || c.Mode == "async") && c.Store == "":
 		return usage("--mode", "%s: what it does depends on a Redis: --store names one, such as redis://127.0.0.1:6379", c.Mode)
 	case arrivals && c.Nodes > 0 && c.Retry != 0:
@@ -57,7 +59,7 @@ func (c *simulateCmd) mode() redisstore.Mode {
 func (c *simulateCmd) operations(e *env) error {
 	return c.onStore(e, func(redis *nodes.Redis) error {
 		var clock simulate.Clock
-		store, err := c.openStore(redis, clock.Now)
+		store, err := openStore(redis, clock.Now)
 		if err != nil {
 			return err
 		}
@@ -72,12 +74,11 @@ func (c *simulateCmd) operations(e *env) error {
 
 // openStore opens what decides operations: a line is answered by what stands, never by
 // a denial that is remembered.
-func (c *simulateCmd) openStore(redis *nodes.Redis, now func() int64) (stint.Store, error) {
-	if redis == nil && c.mode() == redisstore.Strict {
-		return memstore.New(memstore.Options{Now: now}), nil // which answers alike, whatever the nodes
+func openStore(redis *nodes.Redis, now func() int64) (stint.Store, error) {
+	if redis == nil {
+		return memstore.New(memstore.Options{Now: now}), nil
 	}
-	store, _, err := nodes.Processes(redis, max(c.Nodes, 1), c.mode(), now, redisstore.Modes{DenialCache: -1})
-	return store, err
+	return redis.Open(now, redisstore.Modes{DenialCache: -1})
 }
 
 // compareModes plays arrivals to the limits as several processes hold them:
@@ -96,8 +97,8 @@ func (c *simulateCmd) compareModes(e *env, limits []stint.Limit, phases []trial.
 		}
 		ways := make([]trial.Way, len(modes))
 		for i, mode := range modes {
-			ways[i] = trial.Way{Mode: mode.String(), Nodes: c.Nodes, Open: func(now func() int64) (stint.Store, func() int64, error) {
-				return nodes.Processes(redis, c.Nodes, mode, now, redisstore.Modes{})
+			ways[i] = trial.Way{Mode: mode.String(), Nodes: c.Nodes, Open: func(now func() int64) (trial.Shared, error) {
+				return nodes.Processes(redis, c.Nodes, mode, now)
 			}}
 		}
 		comparison, err := trial.CompareModes(limits, ways, arrivals, end, c.Stretch)

@@ -48,9 +48,6 @@ func Simulator(aside bool, redis rueidis.Client) http.Handler {
 			writeError(w, http.StatusServiceUnavailable, err.Error())
 		case err != nil:
 			writeError(w, http.StatusBadRequest, err.Error())
-		case aside:
-			writeHeader(w, "application/json", http.StatusOK)
-			_ = stream(w, answer, slicesOf(ctx).pause) // the client may be gone: the error has no reader
 		default:
 			writeJSON(w, http.StatusOK, answer)
 		}

@@ -46,7 +46,8 @@ func (m *memory) open(now func() int64) stint.Store {
 }
 
 // A process is one of several that share a store in memory, as they would a server
-// that is asked about every request: but one that it has just denied.
+// that is asked about every request: but one that it has just denied. What it binds
+// decides, and debts are charged to it; it is asked nothing else.
 type process struct {
 	stint.Store
 	now  func() int64
@@ -107,11 +108,10 @@ func (b *processBound) Decide(ctx context.Context, op meter.Op, key string, cost
 	return d, err
 }
 
-// reach lets a call through to the store while that is there, with the layers as it
-// knows them.
-func (p *process) reach(layers []stint.Layer) ([]stint.Layer, error) {
+// Reserve implements [stint.Store]: debts are charged by it.
+func (p *process) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	if p.link.broken() {
-		return nil, errAway
+		return stint.Decision{}, "", errAway
 	}
 	p.link.calls.Add(1)
 	own := slices.Clone(layers)
@@ -120,43 +120,7 @@ func (p *process) reach(layers []stint.Layer) ([]stint.Layer, error) {
 			own[i].Bound = b.Bound
 		}
 	}
-	return own, nil
-}
-
-// Decide implements [stint.Store].
-func (p *process) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	own, err := p.reach(layers)
-	if err != nil {
-		return stint.Decision{}, err
-	}
-	return p.Store.Decide(ctx, op, own, cost)
-}
-
-// Reserve implements [stint.Store]: debts are charged by it.
-func (p *process) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
-	own, err := p.reach(layers)
-	if err != nil {
-		return stint.Decision{}, "", err
-	}
 	return p.Store.Reserve(ctx, own, cost, ttl)
-}
-
-// Refund implements [stint.Store].
-func (p *process) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	own, err := p.reach(layers)
-	if err != nil {
-		return stint.Decision{}, err
-	}
-	return p.Store.Refund(ctx, own, cost)
-}
-
-// Reset implements [stint.Store].
-func (p *process) Reset(ctx context.Context, layers []stint.Layer) error {
-	own, err := p.reach(layers)
-	if err != nil {
-		return err
-	}
-	return p.Store.Reset(ctx, own)
 }
 
 // Close implements [stint.Store]. The store is everybody's.

@@ -1,53 +1,38 @@
-// Package nodes plays several processes that hold a limit together: each
-// operation goes to the next of them, as behind a load balancer that deals them
-// out.
+// Package nodes plays several processes that hold a limit together: each decision
+// is that of the next of them, as behind a load balancer that deals requests out.
 package nodes
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 )
 
-// A Store is a [stint.Store] of several, of which each keeps its own. Decide,
-// Reserve and Refund ask the next; Settle asks the one that reserved, Reset all.
-// It may be used from one goroutine at a time.
+// A Store is a [stint.Store] of several processes, of which each keeps its own. What
+// it binds decides; it has no other operations. It may be used from one goroutine at
+// a time.
 type Store struct {
-	stores []stint.Store
-	part   func(stint.Limit) stint.Limit
-	next   int
+	stint.Store // the first
+	stores      []stint.Store
+	part        func(stint.Limit) stint.Limit // that each holds; nil is all
+	calls       func() int64
 }
 
-var _ stint.Store = (*Store)(nil)
-
-// New returns a store of at least one node. Each holds what part makes of a
-// limit; nil is the limit itself.
-func New(stores []stint.Store, part func(stint.Limit) stint.Limit) *Store {
-	return &Store{stores: stores, part: part}
-}
-
-// turn returns the node whose turn it is.
-func (s *Store) turn() int {
-	n := s.next
-	s.next = (n + 1) % len(s.stores)
-	return n
-}
+// Calls returns how often the processes have asked the server that they share, or
+// would have.
+func (s *Store) Calls() int64 { return s.calls() }
 
 // bound is limits on all nodes.
 type bound struct {
-	store *Store
-	each  []stint.Bound
+	stint.Bound // of the first
+	each        []stint.Bound
+	next        int
 }
 
 // Bind implements [stint.Store].
 func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
-	b := &bound{s, make([]stint.Bound, len(s.stores))}
 	if s.part != nil {
 		parts := make([]stint.Limit, len(limits))
 		for i, l := range limits {
@@ -55,20 +40,17 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		}
 		limits = parts
 	}
-	for i, one := range s.stores {
-		var err error
-		if b.each[i], err = one.Bind(name, limits...); err != nil {
+	b := &bound{}
+	for _, one := range s.stores {
+		each, err := one.Bind(name, limits...)
+		if err != nil {
 			return nil, err
 		}
+		b.each = append(b.each, each)
 	}
+	b.Bound = b.each[0]
 	return b, nil
 }
-
-// Limits implements [stint.Bound].
-func (b *bound) Limits() []stint.Limit { return b.each[0].Limits() }
-
-// Name implements [stint.Bound].
-func (b *bound) Name() string { return b.each[0].Name() }
 
 // Allow implements [stint.Bound].
 func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
@@ -76,81 +58,11 @@ func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error)
 	return d.Allowed, err
 }
 
-// Decide implements [stint.Bound].
+// Decide implements [stint.Bound]: the next decides.
 func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
-	return b.each[b.store.turn()].Decide(ctx, op, key, cost)
-}
-
-// at returns the layers as node n knows them.
-func (s *Store) at(n int, layers []stint.Layer) ([]stint.Layer, error) {
-	own := make([]stint.Layer, len(layers))
-	for i, l := range layers {
-		b, ok := l.Bound.(*bound)
-		if !ok || b.store != s {
-			return nil, fmt.Errorf("%w: layer %d is bound to another store", stint.ErrLayers, i)
-		}
-		own[i] = l
-		own[i].Bound = b.each[n]
-	}
-	return own, nil
-}
-
-// Decide implements [stint.Store].
-func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	n := s.turn()
-	own, err := s.at(n, layers)
-	if err != nil {
-		return stint.Decision{}, err
-	}
-	return s.stores[n].Decide(ctx, op, own, cost)
-}
-
-// Reserve implements [stint.Store]. The token says which node.
-func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
-	n := s.turn()
-	own, err := s.at(n, layers)
-	if err != nil {
-		return stint.Decision{}, "", err
-	}
-	d, id, err := s.stores[n].Reserve(ctx, own, cost, ttl)
-	if id != "" {
-		id = stint.ReservationID(strconv.Itoa(n)+" ") + id
-	}
-	return d, id, err
-}
-
-// Settle implements [stint.Store].
-func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
-	node, of, ok := strings.Cut(string(id), " ")
-	n, err := strconv.Atoi(node)
-	if !ok || err != nil || n < 0 || n >= len(s.stores) {
-		return stint.Decision{}, stint.ErrReservation
-	}
-	return s.stores[n].Settle(ctx, stint.ReservationID(of), cost)
-}
-
-// Refund implements [stint.Store].
-func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	n := s.turn()
-	own, err := s.at(n, layers)
-	if err != nil {
-		return stint.Decision{}, err
-	}
-	return s.stores[n].Refund(ctx, own, cost)
-}
-
-// Reset implements [stint.Store].
-func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
-	for n, one := range s.stores {
-		own, err := s.at(n, layers)
-		if err != nil {
-			return err
-		}
-		if err := one.Reset(ctx, own); err != nil {
-			return err
-		}
-	}
-	return nil
+	n := b.next
+	b.next = (n + 1) % len(b.each)
+	return b.each[n].Decide(ctx, op, key, cost)
 }
 
 // Close implements [stint.Store]: it closes all nodes.

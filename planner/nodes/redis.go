@@ -61,6 +61,11 @@ func (r *Redis) Remove(ctx context.Context) error {
 // simulation.
 const patience = 10 * time.Second
 
+// Open opens a store of one process, on a clock.
+func (r *Redis) Open(now func() int64, modes redisstore.Modes) (*redisstore.Store, error) {
+	return (&driver{redis: r, link: &link{}, now: now}).open(r.room(), modes)
+}
+
 // open opens what one process has of the server, in a room.
 func (d *driver) open(room string, modes redisstore.Modes) (*redisstore.Store, error) {
 	return redisstore.New(redisstore.Options{Driver: d, Prefix: room, Now: d.now, Timeout: patience, Modes: modes})
@@ -140,31 +145,32 @@ func (d *driver) Cluster() bool { return d.redis.client.Mode() == rueidis.Client
 // Close implements [redisstore.Driver]. The client is everybody's.
 func (d *driver) Close() {}
 
-// Processes returns a store of several processes that hold limits in a mode, each
-// operation decided by the next. Where there is no Redis, modes strict and share are
-// held in memory: then calls are those that there would have been to a server.
-func Processes(r *Redis, n int, mode redisstore.Mode, now func() int64, modes redisstore.Modes) (s *Store, calls func() int64, err error) {
-	modes.Nodes = n
-	each, l := make([]stint.Store, n), &link{}
-	var part func(stint.Limit) stint.Limit
+// Processes returns a store of n processes that hold limits in a mode, on a clock.
+// Where there is no Redis, modes strict and share are held in memory, and the others
+// are [ErrServer].
+func Processes(r *Redis, n int, mode redisstore.Mode, now func() int64) (*Store, error) {
+	l := &link{}
+	s := &Store{stores: make([]stint.Store, n), calls: l.calls.Load}
 	if r == nil {
 		m, err := inMemory(mode, n, now, l)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		for i := range each {
-			each[i] = m.open(now)
+		for i := range s.stores {
+			s.stores[i] = m.open(now)
 		}
-		part = m.part
-	} else {
-		room := r.room()
-		for i := range each {
-			one, err := (&driver{redis: r, link: l, now: now}).open(room, modes)
-			if err != nil {
-				return nil, nil, errors.Join(err, New(each[:i], nil).Close())
-			}
-			each[i] = one.Mode(mode)
-		}
+		s.Store, s.part = s.stores[0], m.part
+		return s, nil
 	}
-	return New(each, part), l.calls.Load, nil
+	room := r.room()
+	for i := range s.stores {
+		one, err := (&driver{redis: r, link: l, now: now}).open(room, redisstore.Modes{Nodes: n})
+		if err != nil {
+			s.stores = s.stores[:i]
+			return nil, errors.Join(err, s.Close())
+		}
+		s.stores[i] = one.Mode(mode)
+	}
+	s.Store = s.stores[0]
+	return s, nil
 }

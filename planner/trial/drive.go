@@ -104,8 +104,12 @@ func newClient(limits []stint.Limit, way *Way) (*client, error) {
 	var err error
 	if way == nil {
 		c.store = memstore.New(memstore.Options{Now: now})
-	} else if c.store, c.calls, err = way.Open(now); err != nil {
-		return nil, err
+	} else {
+		shared, err := way.Open(now)
+		if err != nil {
+			return nil, err
+		}
+		c.store, c.calls = shared, shared.Calls
 	}
 	named := make([]stint.Limit, len(limits))
 	for i, l := range limits {

@@ -13,9 +13,15 @@ type Way struct {
 	// Mode is its name, and Nodes how many processes there are.
 	Mode  string
 	Nodes int
-	// Open opens a store that plays them all, on a clock. Calls returns how
-	// often they have asked the server that they share.
-	Open func(now func() int64) (store stint.Store, calls func() int64, err error)
+	// Open opens a store that plays them all, on a clock.
+	Open func(now func() int64) (Shared, error)
+}
+
+// A Shared store is that of several processes.
+type Shared interface {
+	stint.Store
+	// Calls returns how often they have asked the server that they share.
+	Calls() int64
 }
 
 // Sharing is what sharing limits cost.
