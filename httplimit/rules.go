@@ -127,15 +127,18 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.Re
 // that rules cannot decide about.
 func (g *policyGuard) readPath(p *policy.Policy, c *call) error {
 	u := c.request.URL
-	if u.RawPath == "" && u.Opaque == "" && match.PlainPath(u.Path) {
-		c.path, c.plain = u.Path, true
-		return nil
+	if u.RawPath == "" && u.Opaque == "" { // it was sent as it is encoded, without a blank
+		if !g.plain.of(p.Rules()).path {
+			return nil
+		}
+		if c.plain = match.PlainPath(u.Path); c.plain {
+			return nil
+		}
 	}
-	c.path, c.plain = sentPath(u), false
-	switch {
+	switch path := sentPath(u); {
 	case !c.redirects:
-		return g.plain.CheckPath(p.Rules(), c.path)
-	case hasBlank(c.path):
+		return g.plain.CheckPath(p.Rules(), path)
+	case hasBlank(path):
 		return &policy.RequestError{Attribute: "path", Reason: blankReason}
 	}
 	return nil
@@ -227,8 +230,7 @@ type call struct {
 	redirects bool // the handler does, where the path is not clean
 	result    policy.Result
 	took      time.Duration
-	path      string // as it was sent
-	plain     bool   // the path is clean as it was sent
+	plain     bool // the path is clean as it was sent
 	addr      netip.Addr
 	ip        string // its text
 	ipKnown   bool
@@ -236,7 +238,7 @@ type call struct {
 }
 
 func (c *call) release() {
-	c.request, c.path, c.ip, c.ipKnown, c.query = nil, "", "", false, nil
+	c.request, c.plain, c.ip, c.ipKnown, c.query = nil, false, "", false, nil
 	c.guard.calls.Put(c)
 }
 
@@ -249,7 +251,7 @@ func (c *call) Attribute(name string) (string, bool) {
 	case "host", "header.host":
 		return r.Host, r.Host != ""
 	case "path":
-		return c.path, true
+		return sentPath(r.URL), true
 	case "ip":
 		_, text, ok := c.Addr()
 		return text, ok
@@ -313,7 +315,7 @@ func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
 }
 
 // PlainPath returns the path, and whether it is clean as it was sent.
-func (c *call) PlainPath() (path string, plain bool) { return c.path, c.plain }
+func (c *call) PlainPath() (path string, plain bool) { return c.request.URL.Path, c.plain }
 
 // mostNames bounds how many names of headers are remembered. They come from rules.
 const mostNames = 10_000

@@ -182,7 +182,8 @@ func (p *part) look(s *Store, now int64) (state []uint64, old *meter.Meter) {
 func (p *part) describe(s *Store, now, units int64, passes bool) (d stint.Decision) {
 	state, old := p.look(s, now)
 	if old == nil {
-		return describe(p.limit.meter, state, p.at, units, passes)
+		d.Set(p.limit.meter, p.limit.meter.Answer(state, p.at, units, passes), passes, 0)
+		return d
 	}
 	a, _ := p.limit.meter.Through(state, old, p.at, units)
 	if a.Delay = 0; passes { // whether it waits is for who decides

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"time"
+
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/satmath"
@@ -19,7 +21,8 @@ type resultBuffer struct {
 	cost    int64            // of the request
 	buf     []byte
 	parts   []reservedPart
-	blocked int // index in Rules of what denies for good, or -1
+	blocked int           // index in Rules of what denies for good, or -1
+	held    time.Duration // the longest that a queue may hold the request
 
 	several bool // requests were asked together
 }
@@ -55,7 +58,7 @@ func (p *Policy) begin(r *Result, cost int64) {
 	// Field by field: a literal would be made elsewhere and copied, a pointer at a time.
 	r.Decision = stint.Decision{}
 	r.Matched, r.ShadowDenied, r.several = false, false, false
-	r.Tightest, r.blocked = -1, -1
+	r.Tightest, r.blocked, r.held = -1, -1, 0
 	r.StoreError = nil
 	r.Rules, r.Answers = r.Rules[:0], r.Answers[:0]
 	r.policy, r.cost = p, cost
@@ -131,6 +134,8 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 	r.Matched = true
 	if denies {
 		r.blocked = h.first
+	} else if h.weight > 0 {
+		r.held = max(r.held, h.plan.longestHold)
 	}
 	return h.ends(), nil
 }

@@ -56,7 +56,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 		return "", 0, err
 	}
 	a := operation{op: meter.OpTake, ttl: ttl}
-	if held := r.longestHold(); held > 0 {
+	if held := r.held; held > 0 {
 		if most > 0 {
 			held = min(held, most)
 		}
@@ -182,16 +182,6 @@ func (r *Result) queues(yield func(*ruleMatch, *RuleLimit)) (alone bool) {
 		}
 	}
 	return alone
-}
-
-// longestHold returns the longest that a queue may hold the request; 0 if none can.
-func (r *Result) longestHold() (longest time.Duration) {
-	for i := range r.matches {
-		if h := &r.matches[i]; h.enforced() && h.weight > 0 {
-			longest = max(longest, h.plan.longestHold)
-		}
-	}
-	return longest
 }
 
 // heldBy returns the longest that a leaky_queue among limits holds a request; 0
