@@ -59,15 +59,24 @@ func (l *Limiter) binding() Bound {
 	return l.bound
 }
 
+// The short ways to an answer, such as Allow, are inlined where they are called, or the
+// answer would be copied once more: so each looks for the bound by itself.
+
 // Allow takes one unit from key and reports whether it passed.
-func (l *Limiter) Allow(ctx context.Context, key string) (bool, error) {
-	return l.binding().Allow(ctx, key, 1)
+func (l *Limiter) Allow(ctx context.Context, key string) (ok bool, err error) {
+	if err = errUnmade; l.bound != nil {
+		ok, err = l.bound.Allow(ctx, key, 1)
+	}
+	return ok, err
 }
 
 // AllowN takes cost units from key, all or none, and reports whether they
 // passed.
-func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (bool, error) {
-	return l.binding().Allow(ctx, key, cost)
+func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (ok bool, err error) {
+	if err = errUnmade; l.bound != nil {
+		ok, err = l.bound.Allow(ctx, key, cost)
+	}
+	return ok, err
 }
 
 // AllowEach takes cost units from each key by itself, as AllowN for one after
@@ -94,19 +103,28 @@ func (l *Limiter) AllowEach(ctx context.Context, keys []string, cost int64, pass
 }
 
 // Take takes cost units from key, all or none, and gives the whole answer.
-func (l *Limiter) Take(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.binding().Decide(ctx, meter.OpTake, key, cost)
+func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision, err error) {
+	if err = errUnmade; l.bound != nil {
+		d, err = l.bound.Decide(ctx, meter.OpTake, key, cost)
+	}
+	return d, err
 }
 
 // Peek says whether a Take of cost would pass, and changes nothing.
-func (l *Limiter) Peek(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.binding().Decide(ctx, meter.OpPeek, key, cost)
+func (l *Limiter) Peek(ctx context.Context, key string, cost int64) (d Decision, err error) {
+	if err = errUnmade; l.bound != nil {
+		d, err = l.bound.Decide(ctx, meter.OpPeek, key, cost)
+	}
+	return d, err
 }
 
 // TakeUpTo takes the most that passes now, at most cost; Decision.Taken says
 // how many. When none passes it is denied, with the answer for one unit.
-func (l *Limiter) TakeUpTo(ctx context.Context, key string, cost int64) (Decision, error) {
-	return l.binding().Decide(ctx, meter.OpTakeUpTo, key, cost)
+func (l *Limiter) TakeUpTo(ctx context.Context, key string, cost int64) (d Decision, err error) {
+	if err = errUnmade; l.bound != nil {
+		d, err = l.bound.Decide(ctx, meter.OpTakeUpTo, key, cost)
+	}
+	return d, err
 }
 
 // Reserve takes cost units now, to be settled at their true cost within ttl. When
