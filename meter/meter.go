@@ -154,14 +154,14 @@ func (m *Meter) Allow(state []uint64, now, cost int64) bool {
 		_, _, ok := m.wideCharge(state, since(now), cost)
 		return ok
 	}
-	if m.Admits(state, now, cost) {
-		m.Charge(state, now, cost)
-		return true
+	if m.algorithm == FixedWindow {
+		return m.windowTake(state, since(now), cost)
 	}
-	if m.spec.CountDenied {
+	ok := m.Admits(state, now, cost)
+	if ok || m.spec.CountDenied {
 		m.Charge(state, now, cost)
 	}
-	return false
+	return ok
 }
 
 // Take decides one request of cost units and charges it if it passes. A denial

@@ -45,6 +45,16 @@ func (m *Meter) windowAdmits(s []uint64, t, c uint64) bool {
 	return used <= m.count-c
 }
 
+// windowTake admits and charges with one look for the window.
+func (m *Meter) windowTake(s []uint64, t uint64, cost int64) (ok bool) {
+	used, w := m.counted(s, t)
+	ok = cost <= 0 || cost <= m.capacity && used <= m.count-uint64(cost)
+	if cost > 0 && (ok || m.spec.CountDenied) {
+		s[0], s[1] = w.index, satmath.AddInt64(used, uint64(cost))
+	}
+	return ok
+}
+
 func (m *Meter) windowCharge(s []uint64, t, c uint64) {
 	used, w := m.counted(s, t)
 	if c > 0 {
