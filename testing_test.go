@@ -9,7 +9,8 @@ import (
 	"github.com/stint-dev/stint/memstore"
 )
 
-// TestLoginIsLimited is the test of docs/TESTING.md.
+// TestLoginIsLimited is how a program that uses stint tests its limits: in a bubble
+// of testing/synctest nothing waits for real, and waits are exact.
 func TestLoginIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{})
