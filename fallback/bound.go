@@ -53,8 +53,22 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 	d, err = s.instead(func() (stint.Decision, error) { // unless the mode is Open or Closed
 		return b.pair.Local.Decide(context.WithoutCancel(ctx), op, key, cost)
 	})
-	b.pair.Owe(why, key, d.Taken) // nothing, if the shared store may have charged it
+	b.pair.Owe(why, key, s.charged(op, &d, cost, err), d.Allowed) // nothing, if the shared store may have charged it
 	return d, err
+}
+
+// charged returns the units that the local store has charged: of a denial, to limits that
+// count it.
+func (s *Store) charged(op meter.Op, d *stint.Decision, cost int64, err error) int64 {
+	switch {
+	case err != nil || s.mode != Local || op == meter.OpPeek:
+		return 0
+	case d.Allowed:
+		return d.Taken
+	case op == meter.OpTakeUpTo:
+		return min(cost, 1)
+	}
+	return cost
 }
 
 // split returns the layers as each store knows them. Answers are the caller's:
@@ -87,10 +101,10 @@ func (b *bound) warm(key string, units int64) {
 	}
 }
 
-// owe notes what the local store has let through by itself.
-func (s *Store) owe(why error, layers []stint.Layer, taken int64) {
+// owe notes what the local store has charged by itself.
+func (s *Store) owe(why error, layers []stint.Layer, charged int64, passed bool) {
 	for _, l := range layers {
-		l.Bound.(*bound).pair.Owe(why, l.Key, units(taken, l.Weight))
+		l.Bound.(*bound).pair.Owe(why, l.Key, units(charged, l.Weight), passed)
 	}
 }
 

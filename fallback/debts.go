@@ -1,17 +1,14 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"math"
-	"math/bits"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/ratefields"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -20,6 +17,7 @@ import (
 // of its own while there are debts.
 type Debts struct {
 	main, local stint.Store
+	charger     Charger // main, or what charges it key by key
 	most        int
 	byCaller    bool // no goroutine posts: callers of Post do
 	stop        context.CancelFunc
@@ -45,54 +43,21 @@ func debtorOf(shared stint.Bound, key string) debtor {
 	return debtor{shared.Name(), shared.Limits()[0].ID(), key}
 }
 
+// A debt is what a key owes under one limit. Its state in either store is the same
+// whichever count and burst let the units through, so those of the last request stand
+// for all.
 type debt struct {
-	lenders []lender
-
-	units int64
-	id    stint.ReservationID // of the reservation that posts the debt, once there is one
-	final int64               // what it is settled at: the same each time
-	maybe bool                // that has been tried, and may have been done
-	away  int                 // postings that it has units in
+	shared, local stint.Bound
+	fastest       stint.Limit // that the local store held it to when units were added
+	units         int64
+	away          int // postings that it has units in
 }
 
 const (
-	mostLenders = 4 // forms that are remembered of one debt: those that count the longest
-
-	postEvery  = 250 * time.Millisecond // how often a store that fails is tried
-	postApart  = 50 * time.Millisecond  // between two tries, also where it answers in between
-	postWithin = time.Minute            // how long a posting's reservation may last
-	mostOwed   = 65_536
+	postEvery = 250 * time.Millisecond // how often a store that fails is tried
+	postApart = 50 * time.Millisecond  // between two tries, also where it answers in between
+	mostOwed  = 65_536
 )
-
-// A lender is a form of a limit that let through what is owed. Each form counts
-// what the others let through: what counts still is what counts under any.
-type lender struct {
-	shared, local stint.Bound
-	most          int64 // the largest capacity that local had when units were added
-}
-
-// lent notes which form let something through.
-func (one *debt) lent(shared, local stint.Bound) {
-	whole, capacity := shared.Limits()[0], local.Limits()[0].Capacity()
-	i := slices.IndexFunc(one.lenders, func(o lender) bool { return o.shared == shared || o.shared.Limits()[0] == whole })
-	if i < 0 {
-		i, one.lenders = len(one.lenders), append(slices.Clip(one.lenders), lender{shared: shared})
-	}
-	one.lenders[i].local, one.lenders[i].most = local, max(one.lenders[i].most, capacity)
-	if len(one.lenders) > mostLenders {
-		soonest := slices.MinFunc(one.lenders, func(a, b lender) int { return cmp.Compare(a.forgets(), b.forgets()) })
-		one.lenders = slices.DeleteFunc(one.lenders, func(o lender) bool { return o.shared == soonest.shared })
-	}
-}
-
-// forgets returns the time after which nothing counts under a form.
-func (l lender) forgets() time.Duration {
-	m, err := l.local.Limits()[0].Meter()
-	if err != nil {
-		return 0 // of a limit that is bound there is none
-	}
-	return m.Longest()
-}
 
 // NewDebts returns an empty book of debts to a shared store, for what the local
 // store lets through. most is the greatest number of keys to remember; 0 is 65,536.
@@ -101,6 +66,10 @@ func NewDebts(shared, local stint.Store, most int) *Debts {
 		most = mostOwed
 	}
 	d := &Debts{main: shared, local: local, most: most, owed: map[debtor]*debt{}, wake: make(chan struct{}, 1)}
+	var ok bool
+	if d.charger, ok = shared.(Charger); !ok {
+		d.charger = &keyByKey{shared: shared}
+	}
 	d.done, d.stop = context.WithCancel(context.Background())
 	return d
 }
@@ -126,7 +95,10 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 		d.owed[who] = one
 	}
 	one.units += min(units, math.MaxInt64-one.units)
-	one.lent(shared, local)
+	one.shared, one.local = shared, local
+	if now := local.Limits()[0]; now.Count() > one.fastest.Count() { // their periods are the same
+		one.fastest = now
+	}
 	d.begin()
 }
 
@@ -210,123 +182,39 @@ func (d *Debts) round() {
 		all = append(all, who)
 	}
 	d.mu.Unlock()
-	if charger, ok := d.main.(Charger); ok {
-		d.postAll(charger, all)
-		return
-	}
-	for _, who := range all {
-		if d.settle(who) != nil {
-			return
-		}
-	}
+	d.postAll(all)
 }
 
-// settle charges one key with what it owes, as far as that still counts, by a
-// reservation of nothing that is settled at the debt: it can be tried again
-// and counts once.
-func (d *Debts) settle(who debtor) error {
-	d.mu.Lock()
-	one := d.owed[who]
-	if one == nil {
-		d.mu.Unlock()
-		return nil
-	}
-	id, final, units, lenders := one.id, one.final, one.units, slices.Clone(one.lenders)
-	d.mu.Unlock()
-	if id == "" {
-		counts, shared := counting(lenders, who.key)
-		if final = min(units, counts); final > 0 {
-			var err error
-			if _, id, err = d.main.Reserve(d.done, []stint.Layer{{Bound: shared, Key: who.key}}, 0, postWithin); err != nil {
-				return d.kept(err, who, one)
-			}
-			d.mu.Lock()
-			one.id, one.final = id, final
-			// What is added from here on is a further debt.
-			one.units -= units
-			d.mu.Unlock()
-			units = 0
-		}
-	} else {
-		units = 0
-	}
-	var failed error
-	if final > 0 {
-		if _, failed = d.main.Settle(d.done, id, final); failed != nil && !lasting(failed) {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			one.maybe = one.maybe || errors.Is(failed, stint.ErrAmbiguous)
-			return failed
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case failed == nil:
-		d.posted += uint64(final)
-	case errors.Is(failed, stint.ErrReservation) && !one.maybe: // it has expired, and nothing was charged: once more
-		one.units += min(final, math.MaxInt64-one.units)
-	default: // it may have been charged, or never will be
-		d.forgiven += uint64(final)
-	}
-	one.id, one.final, one.maybe = "", 0, false
-	if one.units -= units; one.units <= 0 && d.owed[who] == one {
-		delete(d.owed, who)
-	}
-	return nil
-}
-
-// kept returns an error after which a debt is tried again. A store that is closed
-// will never take it: it is forgiven, and there is no error.
-func (d *Debts) kept(err error, who debtor, one *debt) error {
-	if !errors.Is(err, stint.ErrClosed) {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.owed[who] == one {
-		d.forgiven += uint64(one.units)
-		delete(d.owed, who)
-	}
-	return nil
-}
-
-// counting returns how many units of a key's still count in the local store, under
-// the form that counts the most, and that form in the shared one: what time has
-// forgiven here is not charged there.
-func counting(lenders []lender, key string) (most int64, shared stint.Bound) {
-	for _, l := range lenders {
-		if n := l.counting(key); n > most || shared == nil {
-			most, shared = n, l.shared
-		}
-	}
-	return most, shared
-}
-
-// counting returns how many units of a key's still count under one form. Where a local bucket or queue
-// has become smaller since, because more processes share it, what counts of it is
-// taken as a part of the most that it was. Windows and logs keep their counts, as
-// far as the smaller limit holds them.
-func (l lender) counting(key string) int64 {
-	state, err := l.local.Decide(context.Background(), meter.OpPeek, key, 0)
+// counting returns how many units of a key still count in the local store: what time has
+// forgiven here is not charged in the shared one. probes are limits that it has bound
+// in this round.
+func (d *Debts) counting(one *debt, key string, probes map[debtor]stint.Bound) int64 {
+	state, err := one.local.Decide(context.Background(), meter.OpPeek, key, 0)
 	if err != nil {
 		return math.MaxInt64
 	}
-	used := state.Limit - state.Remaining
-	switch l.local.Limits()[0].Algorithm() {
-	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
-	default:
-		if used < state.Limit {
-			return used
+	l := one.local.Limits()[0]
+	switch {
+	case state.Remaining > 0:
+		return state.Limit - state.Remaining
+	case l.Algorithm() == stint.TokenBucketInterval:
+		lumps := (int64(state.ResetAfter)-1)/int64(l.Period()) + 1
+		return max(state.Limit, ratefields.MulDiv(lumps, one.fastest.Count(), 1))
+	case l.Algorithm().HasBurst(): // with no room left, how much more there is shows in the time that it takes
+		return max(state.Limit, ratefields.MulDiv(max(int64(state.ResetAfter)-1, 0), one.fastest.Count(), int64(one.fastest.Period())))
+	}
+	// Units with dates are the same whatever the count: a limit that has more than is in
+	// use sees them all.
+	who := debtorOf(one.local, "")
+	probe, known := probes[who]
+	if !known {
+		if probe, err = d.local.Bind(who.name, roomy(l)); err != nil {
+			probe = one.local
 		}
+		probes[who] = probe
 	}
-	if l.most <= state.Limit || state.Limit < 1 {
-		return used
+	if state, err = probe.Decide(context.Background(), meter.OpPeek, key, 0); err != nil {
+		return math.MaxInt64
 	}
-	high, low := bits.Mul64(uint64(used), uint64(l.most))
-	part, rest := bits.Div64(high, low, uint64(state.Limit))
-	if rest > 0 {
-		part++
-	}
-	return int64(part)
+	return state.Limit - state.Remaining
 }

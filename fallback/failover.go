@@ -188,12 +188,18 @@ func (p *Pair) Warm(key string, units int64) {
 	}
 }
 
-// Owe notes what the local store has let through by itself, because of an error
-// of the shared one: it is charged there once that answers again. What may have
-// been charged already is not.
-func (p *Pair) Owe(why error, key string, units int64) {
-	if units != 0 && p.Local != nil && !errors.Is(why, stint.ErrAmbiguous) {
-		p.owe(key, units)
+// Owe notes what the local store has charged by itself, because of an error of the
+// shared one: it is charged there once that answers again. That is every limit where the
+// request passed, and those that count what they deny where it did not. What may have been
+// charged already is not.
+func (p *Pair) Owe(why error, key string, units int64, passed bool) {
+	if units == 0 || p.Local == nil || errors.Is(why, stint.ErrAmbiguous) {
+		return
+	}
+	for i, one := range p.each {
+		if passed || p.Main.Limits()[i].CountDenied() {
+			p.failover.debts.Add(one.main, one.local, key, units)
+		}
 	}
 }
 

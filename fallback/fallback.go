@@ -154,7 +154,7 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	d, err = s.instead(func() (stint.Decision, error) {
 		return s.local.Decide(context.WithoutCancel(ctx), op, local, cost)
 	})
-	s.owe(why, layers, d.Taken)
+	s.owe(why, layers, s.charged(op, &d, cost, err), d.Allowed)
 	return d, err
 }
 

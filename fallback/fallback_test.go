@@ -553,3 +553,78 @@ func TestOnChange(t *testing.T) {
 		}
 	})
 }
+
+// TestOwedInFull has the store away while a key uses more than the limit lets through: by
+// denials that count, and by a settlement above its reservation. All of it is in the
+// shared state afterwards, which limits of the same identity and more room see.
+func TestOwedInFull(t *testing.T) {
+	denials := func(t *testing.T, l *stint.Limiter) {
+		for range 40 {
+			if _, err := l.Take(t.Context(), "key", 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.Peek(t.Context(), "key", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settled := func(t *testing.T, l *stint.Limiter) {
+		_, r, err := l.Reserve(t.Context(), "key", 1, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Settle(t.Context(), 40); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		limit, roomy string
+		use          func(*testing.T, *stint.Limiter)
+		want         int64
+	}{
+		{"10/1h fixed_window count_denied", "1000/1h fixed_window", denials, 40},
+		{"10/1h sliding_counter count_denied", "1000/1h sliding_counter", denials, 40},
+		{"10/1h sliding_log count_denied", "1000/1h sliding_log", denials, 40},
+		{"10/1h sliding_buckets count_denied", "1000/1h sliding_buckets", denials, 40},
+		{"10 per day in UTC count_denied", "1000 per day in UTC", denials, 40},
+		{"10/1h fixed_window", "1000/1h fixed_window", denials, 10},
+		{"10/1h", "1000/1h burst 1000", denials, 10},
+		{"10/1h debt 100", "10/1h burst 1000", settled, 40},
+		{"10/1h", "10/1h burst 1000", settled, 20},
+		{"10/1h leaky_queue debt 100", "10/1h burst 1000 leaky_queue", settled, 40},
+		{"10/1h token_bucket_interval debt 100", "10/1h burst 1000 token_bucket_interval", settled, 40},
+		{"10/1h fixed_window", "1000/1h fixed_window", settled, 40},
+		{"10/1h sliding_log", "1000/1h sliding_log", settled, 40},
+	} {
+		for _, nodes := range []int{1, 3} {
+			t.Run(fmt.Sprint(c.limit, " of ", nodes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					main := newShared()
+					store := fallback.New(main, fallback.Options{Nodes: nodes})
+					defer store.Close()
+					l, err := stint.NewLimiter(store, "api", limit(t, c.limit))
+					if err != nil {
+						t.Fatal(err)
+					}
+					main.fail(errors.New("gone"))
+					c.use(t, l)
+					main.heal()
+					time.Sleep(2 * time.Second)
+					synctest.Wait()
+					b, err := main.Store.Bind("api", limit(t, c.roomy))
+					if err != nil {
+						t.Fatal(err)
+					}
+					d, err := b.Decide(t.Context(), meter.OpPeek, "key", 0)
+					want := c.want
+					if nodes > 1 && want < 40 {
+						want = (want + int64(nodes) - 1) / int64(nodes) // what a share lets through
+					}
+					if used := d.Limit - d.Remaining; err != nil || used < want-1 || used > want {
+						t.Errorf("%d are in use, %v, want %d", used, err, want)
+					}
+				})
+			})
+		}
+	}
+}

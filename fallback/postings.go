@@ -14,10 +14,10 @@ import (
 )
 
 // A Charger is a shared store that charges many keys with one call. [Debts] are posted
-// in this way to a store that is a Charger, and otherwise key by key.
+// in this way to a store that is a Charger, and otherwise key by key ([keyByKey]).
 type Charger interface {
-	// Charge charges each key with its units, whether there is room or not. A
-	// second call with the same id within ChargeFor charges no key twice; it may
+	// Charge charges each key with its units, whether there is room or not; no key comes
+	// twice under a limit. A second call with the same id within ChargeFor charges no key twice; it may
 	// leave out charges, which must then stay left out. An error is of all charges,
 	// unless it is a [ChargeError]. One that is [stint.ErrAmbiguous] says that a charge
 	// may have been made: the caller sends it again under the id. After another error
@@ -76,17 +76,16 @@ type posting struct {
 
 // A posted charge is what a key owes of it.
 type posted struct {
-	who     debtor
-	one     *debt
-	lenders []lender
+	who debtor
+	one *debt
 	Charge
 }
 
 // postAll charges what all of these owe, posting after posting, and gives up
 // where the shared store fails. What one server of several keeps from being charged
 // does not keep the rest.
-func (d *Debts) postAll(to Charger, all []debtor) {
-	failed := 0
+func (d *Debts) postAll(all []debtor) {
+	failed, probes := 0, map[debtor]stint.Bound{}
 	before := d.pending
 	d.pending = nil
 	for i, p := range before {
@@ -94,7 +93,7 @@ func (d *Debts) postAll(to Charger, all []debtor) {
 			d.pending = append(d.pending, before[i:]...)
 			break
 		}
-		if !d.send(to, p) {
+		if !d.send(p, probes) {
 			failed++
 		}
 	}
@@ -102,7 +101,7 @@ func (d *Debts) postAll(to Charger, all []debtor) {
 		if failed == mostFailed {
 			return
 		}
-		if p := d.collect(batch); len(p.all) > 0 && !d.send(to, p) {
+		if p := d.collect(batch, probes); len(p.all) > 0 && !d.send(p, probes) {
 			failed++
 		}
 	}
@@ -110,7 +109,7 @@ func (d *Debts) postAll(to Charger, all []debtor) {
 
 // collect makes a posting of what some keys owe, as far as it still counts. What
 // is added from here on is a further debt.
-func (d *Debts) collect(some []debtor) *posting {
+func (d *Debts) collect(some []debtor, probes map[debtor]stint.Bound) *posting {
 	p := &posting{id: rand.Text()}
 	for _, who := range some {
 		d.mu.Lock()
@@ -119,15 +118,15 @@ func (d *Debts) collect(some []debtor) *posting {
 			d.mu.Unlock()
 			continue
 		}
-		lenders, units := slices.Clone(one.lenders), one.units
+		was := *one
 		d.mu.Unlock()
-		counts, shared := counting(lenders, who.key)
+		counts := d.counting(&was, who.key, probes)
 		d.mu.Lock()
 		if d.owed[who] == one {
-			one.units -= units
-			if counts = min(counts, units); counts > 0 {
+			one.units -= was.units
+			if counts = min(counts, was.units); counts > 0 {
 				one.away++
-				p.all = append(p.all, posted{who, one, lenders, Charge{shared, who.key, counts}})
+				p.all = append(p.all, posted{who, one, Charge{was.shared, who.key, counts}})
 			}
 			d.drop(who, one)
 		}
@@ -146,8 +145,8 @@ func (d *Debts) drop(who debtor, one *debt) {
 // send sends a posting, and reports whether anything came of it. What was certainly
 // not charged is owed as before; what may have been stays pending, until that can no
 // longer be found out.
-func (d *Debts) send(to Charger, p *posting) bool {
-	d.lessen(p)
+func (d *Debts) send(p *posting, probes map[debtor]stint.Bound) bool {
+	d.lessen(p, probes)
 	if len(p.all) == 0 {
 		return true
 	}
@@ -160,7 +159,7 @@ func (d *Debts) send(to Charger, p *posting) bool {
 		charges[i] = p.all[i].Charge
 	}
 	begun := time.Now()
-	err := to.Charge(d.done, p.id, charges)
+	err := d.charger.Charge(d.done, p.id, charges)
 	each := func(int) error { return err }
 	var parts *ChargeError
 	if errors.As(err, &parts) && len(parts.Each) == len(charges) {
@@ -178,13 +177,16 @@ func (d *Debts) send(to Charger, p *posting) bool {
 
 // lessen leaves out what does not count any more, or was forgotten meanwhile: who waits
 // for an answer for long is not charged with what time has forgiven.
-func (d *Debts) lessen(p *posting) {
+func (d *Debts) lessen(p *posting, probes map[debtor]stint.Bound) {
 	for i := range p.all {
 		if !p.maybe {
 			break // it was collected just now
 		}
-		counts, _ := counting(p.all[i].lenders, p.all[i].who.key)
-		p.all[i].Units = min(p.all[i].Units, counts)
+		c := &p.all[i]
+		d.mu.Lock()
+		was := *c.one
+		d.mu.Unlock()
+		c.Units = min(c.Units, d.counting(&was, c.who.key, probes))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -225,4 +227,47 @@ func (d *Debts) settled(p *posting, each func(i int) error) (left bool) {
 	}
 	p.all, p.maybe = stay, true
 	return len(stay) > 0
+}
+
+// keyByKey charges a store that is no [Charger]: by a reservation of nothing that is settled
+// at the units of a key. It can be tried again, and counts once.
+type keyByKey struct {
+	shared stint.Store
+	tried  map[string]stint.ReservationID // of charges that may have been made, by posting and key
+}
+
+const chargeWithin = time.Minute // how long such a reservation lasts
+
+var errNotTried = errors.New("fallback: not tried, since the store failed")
+
+// Charge implements [Charger], for one caller at a time.
+func (k *keyByKey) Charge(ctx context.Context, id string, charges []Charge) error {
+	each, failed, gone := make([]error, len(charges)), false, false
+	for i, c := range charges {
+		if gone {
+			each[i] = errNotTried
+			continue
+		}
+		name := fmt.Sprintf("%s %q %q %q", id, c.Bound.Name(), c.Bound.Limits()[0].ID(), c.Key)
+		token, again := k.tried[name]
+		var err error
+		if !again {
+			_, token, err = k.shared.Reserve(ctx, []stint.Layer{{Bound: c.Bound, Key: c.Key}}, 0, chargeWithin)
+		}
+		if err == nil {
+			_, err = k.shared.Settle(ctx, token, c.Units)
+			delete(k.tried, name)
+			if errors.Is(err, stint.ErrAmbiguous) || again && err != nil && !lasting(err) {
+				if k.tried == nil {
+					k.tried = map[string]stint.ReservationID{}
+				}
+				k.tried[name] = token
+			}
+		}
+		each[i], failed, gone = err, failed || err != nil, err != nil && !lasting(err)
+	}
+	if failed {
+		return &ChargeError{Each: each}
+	}
+	return nil
 }

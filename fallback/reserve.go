@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // Tokens of reservations that the local store made, and of those that no store
@@ -42,7 +43,7 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 		}
 		return d, err
 	})
-	s.owe(why, layers, d.Taken)
+	s.owe(why, layers, s.charged(meter.OpTake, &d, cost, err), d.Allowed)
 	if s.mode == Open {
 		id = openID
 	}

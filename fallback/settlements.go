@@ -122,9 +122,7 @@ func (f *Failover) Settle(ctx context.Context, id stint.ReservationID, cost int6
 
 // owe notes what the local store has charged and the shared one has not been asked for.
 func (p *Pair) owe(key string, units int64) {
-	for _, one := range p.each {
-		p.failover.debts.Add(one.main, one.local, key, units)
-	}
+	p.Owe(nil, key, units, true)
 }
 
 // A settlement is one that the shared store has not answered.

@@ -11,8 +11,8 @@ import (
 // Share returns the part of a limit that one of n processes holds. It has the same
 // identity for every n, so that what a key has used counts when n changes. Buckets and
 // queues keep their exact rate for up to 16 processes, over a longer period: 100 a
-// second on three is 33 and a third. Bursts, debts, and the counts of windows, are divided
-// and rounded down, to one at least.
+// second on three is 33 and a third. Bursts, and the counts of windows, are divided and
+// rounded down, to one at least. A debt is not: what is used is charged.
 func Share(l stint.Limit, n int64) stint.Limit {
 	n = max(n, 1)
 	count, period := l.Count(), l.Period()
@@ -24,23 +24,15 @@ func Share(l stint.Limit, n int64) stint.Limit {
 	} else {
 		return l
 	}
-	part := stint.New(count, period).WithAlgorithm(l.Algorithm())
-	switch unit, zone := l.Calendar(); unit {
-	case "day":
-		part = stint.PerDayIn(count, zone)
-	case "month":
-		part = stint.PerMonthIn(count, zone)
-	}
+	part := alike(l, count, period)
 	switch l.Algorithm() {
 	case meter.GCRA, meter.TokenBucketInterval:
 		part = part.WithBurst(max(l.Burst()/n, 1))
 	case meter.LeakyQueue:
 		part = part.WithBurst(l.Burst() / n)
-	case meter.SlidingSubWindows:
-		part = part.WithParts(l.Parts())
 	}
 	if l.Debt() > 0 {
-		part = part.WithDebt(max(l.Debt()/n, 1))
+		part = part.WithDebt(l.Debt())
 	}
 	if l.Relaxed() {
 		part = part.WithRelaxed()
@@ -48,13 +40,41 @@ func Share(l stint.Limit, n int64) stint.Limit {
 	if l.CountDenied() {
 		part = part.WithCountDenied()
 	}
-	if l != l.WithName("") {
-		part = part.WithName(l.Name())
-	}
 	if part.Validate() != nil {
 		return l // a whole limit is better than none
 	}
 	return part
+}
+
+// alike returns a limit of another count and period, of the same algorithm and name.
+func alike(l stint.Limit, count int64, period time.Duration) stint.Limit {
+	made := stint.New(count, period).WithAlgorithm(l.Algorithm())
+	switch unit, zone := l.Calendar(); unit {
+	case "day":
+		made = stint.PerDayIn(count, zone)
+	case "month":
+		made = stint.PerMonthIn(count, zone)
+	}
+	if l.Algorithm() == meter.SlidingSubWindows {
+		made = made.WithParts(l.Parts())
+	}
+	if l != l.WithName("") {
+		made = made.WithName(l.Name())
+	}
+	return made
+}
+
+// roomy returns a limit of the same identity, of units with dates, with room for all that
+// was charged.
+func roomy(part stint.Limit) stint.Limit {
+	count := int64(math.MaxInt64)
+	switch {
+	case part.Algorithm() == meter.SlidingLog:
+		count = max(part.Count(), 1_000_000) // as many as a memstore keeps unless told otherwise
+	case part.Algorithm() == meter.SlidingSubWindows && part.Count() <= math.MaxInt32:
+		count = math.MaxInt32 // more would be another limit
+	}
+	return alike(part, count, part.Period())
 }
 
 // fineness returns how many periods of a limit shares are counts of: as many as may be

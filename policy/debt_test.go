@@ -170,3 +170,33 @@ func TestWarmLimitByLimit(t *testing.T) {
 		}
 	})
 }
+
+// TestDebtsOfDenials has rules count denials while the store is away: the store knows of
+// them afterwards.
+func TestDebtsOfDenials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := debtor(t, `{"name": "a", "key": ["ip"], "limits": ["10/h fixed_window count_denied", "1000/h burst 500"]}`)
+		store.down.Store(true)
+		for range 25 {
+			var r policy.Result
+			if err := p.Decide(t.Context(), policy.Map{"ip": "10.0.0.1"}, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		recovered(store)
+		window, err := stint.Parse("1000/h fixed_window")
+		if err != nil {
+			t.Fatal(err)
+		}
+		roomy, err := store.Store.Bind("a", window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := roomy.Decide(t.Context(), meter.OpPeek, "10.0.0.1", 0); err != nil || d.Remaining != 1000-25 {
+			t.Errorf("%+v, %v: 25 were counted", d, err)
+		}
+		if left := remain(t, p, "10.0.0.1"); left[1] != 490 {
+			t.Errorf("%d remain under the limit that does not count denials, want 490", left[1])
+		}
+	})
+}

@@ -53,7 +53,7 @@ func (p *Policy) failed(ctx context.Context, a operation, r *Result, err error) 
 		return err
 	case local:
 		why := err
-		if err = p.run(ctx, &p.local, a, r); err == nil && a.charges() && r.Decision.Allowed {
+		if err = p.run(ctx, &p.local, a, r); err == nil && a.charges() {
 			p.owe(r, why)
 		}
 		return err
@@ -76,12 +76,11 @@ func (p *Policy) warm(r *Result) {
 	}
 }
 
-// owe notes what the local store has let through because the store failed, and
-// why.
+// owe notes what the local store has charged because the store failed, and why.
 func (p *Policy) owe(r *Result, why error) {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.local() {
-			p.pairOf(h).Owe(why, h.key, h.cost)
+			p.pairOf(h).Owe(why, h.key, h.cost, r.Decision.Allowed)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,7 @@ type charging struct {
 	part
 	slot  uint16
 	units int64
-	of    []int // the charges that it is, by their place
+	place int // among the charges
 }
 
 // Charge implements [fallback.Charger]: one call for up to 512 keys where there is
@@ -42,14 +41,16 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 		if !ok || b.store != s || len(b.limits) != 1 || c.Units < 0 {
 			return fmt.Errorf("%w: a charge of %d under %d limits of another store or of several", stint.ErrLayers, c.Units, len(c.Bound.Limits()))
 		}
-		one := charging{units: c.Units, of: []int{i}}
+		one := charging{units: c.Units, place: i}
 		one.key = c.Key
 		one.begin, one.end = s.names.place(c.Key)
 		one.limit, one.form, one.weight = b.limits[0], b.forms[0], 1
 		one.slot = s.region(one.begin)
 		all = append(all, one)
 	}
-	all = mergeCharges(all)
+	slices.SortFunc(all, func(a, b charging) int {
+		return cmp.Or(cmp.Compare(a.slot, b.slot), strings.Compare(a.limit.segment, b.limit.segment))
+	})
 	var calls sync.WaitGroup
 	failed := make([]error, len(charges))
 	turns := make(chan struct{}, chargesInFlight)
@@ -81,9 +82,7 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 // note notes what has become of charges.
 func note(failed []error, err error, some []charging) {
 	for _, one := range some {
-		for _, i := range one.of {
-			failed[i] = err
-		}
+		failed[one.place] = err
 	}
 }
 
@@ -102,25 +101,6 @@ func (s *Store) permitted(ctx context.Context, all []charging, failed []error) (
 		from = i
 	}
 	return some
-}
-
-// mergeCharges sorts charges, and makes one of those of a key: each counts under all
-// forms of its limit.
-func mergeCharges(all []charging) []charging {
-	slices.SortStableFunc(all, func(a, b charging) int {
-		return cmp.Or(cmp.Compare(a.slot, b.slot), strings.Compare(a.limit.segment, b.limit.segment),
-			strings.Compare(a.begin, b.begin), strings.Compare(a.end, b.end))
-	})
-	merged := all[:0]
-	for _, c := range all {
-		if n := len(merged) - 1; n >= 0 && merged[n].limit == c.limit && merged[n].begin == c.begin && merged[n].end == c.end {
-			merged[n].units += min(c.units, math.MaxInt64-merged[n].units)
-			merged[n].of = append(merged[n].of, c.of...)
-			continue
-		}
-		merged = append(merged, c)
-	}
-	return merged
 }
 
 // charge charges keys of one slot.
