@@ -180,7 +180,7 @@ func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 	}
 	if len(l.headers) > 0 || l.method {
 		for sent := range header {
-			if l.method && overrides[sent] {
+			if l.method && overridesMethod(sent) {
 				return "method", overridden
 			}
 			if !l.foreign && !hasForeign(sent) {
@@ -190,7 +190,7 @@ func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 			if name, ok := l.folded[folded]; ok && !strings.EqualFold(name, sent) {
 				return "header." + name, respelled
 			}
-			if l.method && overrides[http.CanonicalHeaderKey(folded)] {
+			if l.method && overridesMethod(http.CanonicalHeaderKey(folded)) {
 				return "method", overridden
 			}
 		}
@@ -217,8 +217,14 @@ func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 	return "", ""
 }
 
-// overrides are headers that frameworks take the method from.
-var overrides = map[string]bool{"X-Http-Method-Override": true, "X-Http-Method": true, "X-Method-Override": true}
+// overridesMethod reports whether frameworks take the method from a header.
+func overridesMethod(name string) bool {
+	switch name {
+	case "X-Http-Method-Override", "X-Http-Method", "X-Method-Override":
+		return true
+	}
+	return false
+}
 
 const overridden = "a header has another method, which some servers take instead"
 
