@@ -42,7 +42,7 @@ type planCmd struct {
 
 	JSON  bool   `name:"json" group:"What to tell" help:"Write JSON."`
 	HTML  string `name:"html" placeholder:"FILE" group:"What to tell" help:"Write a report with charts to this file as well."`
-	Brief bool   `group:"What to tell" help:"Leave out the section on the requests without limits."`
+	Brief bool   `group:"What to tell" help:"Leave out the requests without limits: less memory for many clients."`
 	Quiet bool   `group:"What to tell" help:"No progress."`
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A section is a part of a report, which the terminal and the page show alike.
@@ -11,10 +13,11 @@ type section struct {
 	ID, Title string
 	Class     string // on the page
 	Parts     []part
+	drawn     bool // it is for the page alone
 }
 
-// A part is a paragraph, a list, a table, a text to copy, or what one of both alone
-// shows, under a heading of its own or not.
+// A part is a paragraph, a list, a table, a text to copy, or a drawing, under a heading
+// of its own or not.
 type part struct {
 	Head  string
 	Say   string
@@ -25,7 +28,6 @@ type part struct {
 	Lists bool          // of items: they are sentences
 	Fold  bool          // on the page, it opens when asked
 	Page  template.HTML // for the page alone: a drawing
-	text  string        // for the terminal alone
 }
 
 // An item is a client and what became of it, or a sentence.
@@ -174,17 +176,11 @@ func (t *Traffic) overTime(tried []Result) section {
 		b.WriteString(`<li class="denied">of these, denied</li>`)
 	}
 	b.WriteString("</ul>")
-	busiest := &table{Columns: []column{{"the busiest", -11}, {"requests", 9}, {"when", -30}}}
-	for _, one := range t.Busiest {
-		busiest.Rows = append(busiest.Rows, row{Cells: []string{one.Per, number(one.Requests), stamp(one.At)}})
-	}
-	var text strings.Builder
-	busiest.write(&text)
 	about := fmt.Sprintf("%s to %s, %s.", stamp(t.From), stamp(t.To), Duration(t.To.Sub(t.From)))
 	if t.Units > 0 {
 		about += fmt.Sprintf(" %s units.", number(t.Units))
 	}
-	return section{ID: "time", Title: "Requests over time", Parts: []part{{Say: about}, {Page: template.HTML(b.String()), text: t.plot() + "\n" + text.String()}}}
+	return section{ID: "time", Title: "Requests over time", Parts: []part{{Say: about}, {Page: template.HTML(b.String())}}}
 }
 
 // byClient shows what clients send at the most, as a drawing that the script makes
@@ -194,7 +190,7 @@ func (r *Report) byClient() section {
 	for _, d := range r.Traffic.Clocks {
 		t.Rows = append(t.Rows, row{Cells: []string{d.Per, number(d.P50), number(d.P90), number(d.P99), number(d.P999), number(d.Max)}})
 	}
-	return section{ID: "clients", Title: "Clients by what they send", Parts: []part{{Page: spreadDrawing(r)}, {Table: t}}}
+	return section{ID: "clients", Title: "Clients by what they send", drawn: true, Parts: []part{{Page: spreadDrawing(r)}, {Table: t}}}
 }
 
 // curves shows the least burst at each rate.
@@ -205,18 +201,7 @@ func (t *Traffic) curves(c *Choice) section {
 	}
 	drawn := template.HTML("<p>"+template.HTMLEscapeString(say)+"</p>") + curveChart(t.Curve, c) +
 		`<ul class="key"><li class="curve-4">all clients</li><li class="curve-3">99.9%</li><li class="curve-2">99%</li><li class="curve-1">90%</li><li class="curve-0">50%</li></ul>`
-	var b strings.Builder
-	bursts := &table{Caption: "The least burst that would let everything of so many clients through",
-		Columns: []column{{"rate", -12}, {"50%", 9}, {"90%", 9}, {"99%", 9}, {"99.9%", 9}, {"all", 9}}}
-	for i, p := range t.Curve {
-		bursts.Rows = append(bursts.Rows, row{Cells: []string{p.Rate, number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Max)}})
-		last := t.Curve[len(t.Curve)-1]
-		if last.Rate = t.Curve[i].Rate; p == last {
-			break // so it is for all that are faster
-		}
-	}
-	bursts.write(&b)
-	return section{ID: "curves", Title: "Rate and burst", Parts: []part{{Page: drawn, text: b.String()}}}
+	return section{ID: "curves", Title: "Rate and burst", drawn: true, Parts: []part{{Page: drawn}}}
 }
 
 // resultsSection shows what each limit would have done.
@@ -256,7 +241,7 @@ func (c *Choice) chosen() section {
 			break // so it is for all that are faster
 		}
 	}
-	return section{ID: "candidates", Title: "How it was chosen", Parts: []part{{Say: fmt.Sprintf("To deny at most %s, for each rate the least burst:", c.Target)}, {Table: t}}}
+	return section{ID: "candidates", Title: "How it was chosen", drawn: true, Parts: []part{{Say: fmt.Sprintf("To deny at most %s, for each rate the least burst:", c.Target)}, {Table: t}}}
 }
 
 // heaviest shows the clients that sent the most.
@@ -274,4 +259,37 @@ func (t *Traffic) heaviest(key string) section {
 		s.Parts = append(s.Parts, far)
 	}
 	return s
+}
+
+// document is what the proposal says, in order.
+func (p *Proposal) document(name string) []section {
+	if p.File == "" {
+		return nil
+	}
+	routes := &table{Columns: []column{{"route", -24}, {"requests", 10}, {"clients", 8}, {"limit", -18}}}
+	who := part{Head: "Who stands apart"}
+	for _, r := range p.Routes {
+		limit := r.Limit
+		switch {
+		case r.Name == "health":
+			limit = "unlimited"
+		case limit == "":
+			limit = "too little to say"
+		}
+		routes.Rows = append(routes.Rows, row{Cells: []string{r.title(), number(r.Requests), number(r.Clients), limit}})
+		for _, a := range r.Apart {
+			becomes := map[string]string{"abuse": "denied", "heavy": "denied", "partner": "a limit of its own"}[a.Verdict]
+			if r.Limit == "" {
+				becomes = "no rule"
+			}
+			who.Items = append(who.Items, item{Name: a.Key, What: a.Verdict + ", " + becomes, More: r.title() + ": " + fmt.Sprint(a.Evidence)})
+		}
+	}
+	parts := []part{{Table: routes}}
+	if len(who.Items) > 0 {
+		parts = append(parts, who)
+	}
+	quoted := wording.QuoteShell(name)
+	return []section{{Title: "A limit for each route", Parts: append(parts,
+		part{Head: "Written to " + name + ", all in shadow. Then", Code: "    stint validate " + quoted + "\n    stint rehearse " + quoted + " --log LATER.log"})}}
 }

@@ -512,3 +512,6 @@ func (w *proposer) overridden(b *strings.Builder, tiers []Routed) {
 	}
 	b.WriteString(overrides)
 }
+
+// Refused reports whether the log cannot bear a proposal.
+func (p *Proposal) Refused() bool { return p.File == "" }

@@ -11,19 +11,33 @@ import (
 
 // Text writes the report for a terminal of 80 columns.
 func (r *Report) Text(w io.Writer) error {
+	return write(w, &r.Log, r.Findings, r.asked, r.document())
+}
+
+// Text writes the proposal for a terminal of 80 columns; the file is at name.
+func (p *Proposal) Text(w io.Writer, name string) error {
+	return write(w, &p.Log, p.Findings, true, p.document(name))
+}
+
+// write writes what was read, what one must know of it, and sections. asked reports
+// whether a proposal was.
+func write(w io.Writer, log *LogReport, findings []Finding, asked bool, sections []section) error {
 	var b strings.Builder
-	r.Log.text(&b)
-	for _, f := range r.Findings {
+	log.text(&b)
+	for _, f := range findings {
 		mark := "note: "
 		if f.Stops {
 			mark = "NO PROPOSAL: "
-			if !r.asked {
+			if !asked {
 				mark = "NOT TO BE TRUSTED: "
 			}
 		}
 		wrap(&b, "", mark+f.Text)
 	}
-	for _, one := range r.document() {
+	for _, one := range sections {
+		if one.drawn {
+			continue
+		}
 		heading(&b, one.Title)
 		apart := false
 		for i := range one.Parts {
@@ -182,7 +196,7 @@ func sortedKeys(m map[string]int64) []string {
 // write writes a part, apart from the one before by a line, and reports whether there
 // is anything of it.
 func (p *part) write(b *strings.Builder, apart bool) bool {
-	if p.Head == "" && p.Big == "" && p.Say == "" && p.Items == nil && p.Table == nil && p.text == "" {
+	if p.Head == "" && p.Big == "" && p.Say == "" && p.Items == nil && p.Table == nil {
 		return false
 	}
 	if apart {
@@ -205,7 +219,6 @@ func (p *part) write(b *strings.Builder, apart bool) bool {
 		}
 		wrap(b, mark, p.Say)
 	}
-	b.WriteString(p.text)
 	for _, one := range p.Items {
 		if p.Lists {
 			wrap(b, "  - ", one.What)
@@ -270,50 +283,6 @@ func (t *table) line(b *strings.Builder, cells []string, mark string) {
 }
 
 func stamp(t time.Time) string { return t.Format("Mon 2 Jan 2006 15:04:05 MST") }
-
-// plotWidth is how many columns bars are drawn in, after their label.
-const plotWidth = 68
-
-// blocks are the heights of a cell in eighths.
-var blocks = []rune(" ▁▂▃▄▅▆▇█")
-
-// plot draws the requests over time in rows of blocks.
-func (t *Traffic) plot() string {
-	b := &strings.Builder{}
-	cells, per := gather(t.Bars, plotWidth)
-	full := slices.Max(cells)
-	const rows = 4
-	for y := rows - 1; y >= 0; y-- {
-		label := ""
-		if y == rows-1 {
-			label = number(full)
-		}
-		line := make([]rune, len(cells))
-		for x, n := range cells {
-			eighths := int64(0)
-			if n > 0 {
-				eighths = max(n*8*rows/full, 1)
-			}
-			line[x] = blocks[min(max(eighths-int64(8*y), 0), 8)]
-		}
-		fmt.Fprintf(b, "%9s│%s\n", label, strings.TrimRight(string(line), " "))
-	}
-	fmt.Fprintf(b, "%10s%s\n", "", strings.Repeat("─", len(cells)))
-	fmt.Fprintf(b, "%10srequests each %s from %s\n", "", Duration(int64(t.Bar)*int64(per)), t.Start.Format("2 Jan 15:04:05 MST"))
-	return b.String()
-}
-
-// gather adds neighbours up until there are at most the given number.
-func gather(bars []int64, most int) (cells []int64, per int) {
-	per = (len(bars) + most - 1) / most
-	for i, n := range bars {
-		if i%per == 0 {
-			cells = append(cells, 0)
-		}
-		cells[len(cells)-1] += n
-	}
-	return cells, per
-}
 
 func (k *Candidate) text() string {
 	return limitOf(k.rate, k.Burst)

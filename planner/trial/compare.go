@@ -49,9 +49,6 @@ type Row struct {
 	// when they were denied.
 	Passes  []int64 `json:"passes"`
 	Denials []int64 `json:"denials"`
-	// Left is how many more requests would have passed at the end of each
-	// column; nil unless all arrivals have one key and one process holds them.
-	Left []int64 `json:"left,omitempty"`
 	// Sharing is how several processes held the limits together; nil where one
 	// held them.
 	Sharing *Sharing `json:"sharing,omitempty"`
@@ -110,15 +107,13 @@ func compare(candidates []candidate, arrivals []Arrival, end int64, stretch time
 		}
 		c.Rows = append(c.Rows, row)
 	}
-	if err := c.columns(candidates, arrivals, end); err != nil {
-		return nil, err
-	}
+	c.columns(arrivals, end)
 	return c, nil
 }
 
 // columns sorts what happened up to end into columns. They begin at the epoch,
 // or with the first arrival where that would leave half of them empty.
-func (c *Comparison) columns(candidates []candidate, arrivals []Arrival, end int64) error {
+func (c *Comparison) columns(arrivals []Arrival, end int64) {
 	start := int64(0)
 	if first := arrivals[0].At; first > end/2 {
 		start = first
@@ -132,15 +127,7 @@ func (c *Comparison) columns(candidates []candidate, arrivals []Arrival, end int
 	c.Start, c.Span, c.Column = Duration(start), Duration(end-start), Duration(column)
 	for i := range c.Rows {
 		c.Rows[i].count(n, start, column)
-		if !sameKey(arrivals) || candidates[i].way != nil {
-			continue
-		}
-		var err error
-		if c.Rows[i].Left, err = left(candidates[i].limits, arrivals, n, start, column); err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // happens reports whether any request started or was denied at a moment.
@@ -158,10 +145,6 @@ func longestPeriod(candidates []candidate) time.Duration {
 		}
 	}
 	return longest
-}
-
-func sameKey(arrivals []Arrival) bool {
-	return !slices.ContainsFunc(arrivals, func(a Arrival) bool { return a.Key != arrivals[0].Key })
 }
 
 // run plays the arrivals to one candidate.
@@ -248,33 +231,6 @@ func (r *Row) count(n int, start, column int64) {
 			r.Denials[(e.at-start)/column]++
 		}
 	}
-}
-
-// left plays the arrivals once more, and looks at the end of each column at
-// how many more requests would pass.
-func left(limits []stint.Limit, arrivals []Arrival, n int, start, column int64) ([]int64, error) {
-	c, err := newClient(limits, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	out := make([]int64, 0, n)
-	for next := 0; len(out) < n; {
-		end := start + (int64(len(out))+1)*column
-		for ; next < len(arrivals) && arrivals[next].At < end; next++ {
-			c.now = arrivals[next].At
-			if _, err := c.limiter.Take(context.Background(), arrivals[next].Key, arrivals[next].Cost); err != nil {
-				return nil, err
-			}
-		}
-		c.now = end - 1
-		d, err := c.limiter.Peek(context.Background(), arrivals[0].Key, 1)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, d.Remaining)
-	}
-	return out, nil
 }
 
 // columnFor returns the shortest round stretch of which no more than

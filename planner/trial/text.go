@@ -10,7 +10,7 @@ import (
 )
 
 // Text writes the comparison for a terminal of 80 columns: a table, then the
-// timelines; a single candidate is drawn large.
+// timelines.
 func (c *Comparison) Text(w io.Writer) error {
 	var b strings.Builder
 	if c.Rows[0].Sharing != nil {
@@ -19,11 +19,7 @@ func (c *Comparison) Text(w io.Writer) error {
 		c.table(&b)
 	}
 	b.WriteByte('\n')
-	if len(c.Rows) == 1 {
-		c.plot(&b, &c.Rows[0])
-	} else {
-		c.strips(&b)
-	}
+	c.strips(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -115,21 +111,21 @@ var blocks = []rune(" ▁▂▃▄▅▆▇█")
 func strip(b *strings.Builder, label string, values []int64, full int64) {
 	cells := make([]rune, len(values))
 	for i, v := range values {
-		cells[i] = blocks[eighths(v, full, 1)]
+		cells[i] = blocks[eighths(v, full)]
 	}
 	put(b, "  %-8s%s", label, string(cells))
 }
 
-// eighths returns how many eighths of rows cells stand for a value, rounded
-// up: whatever is above zero shows, and only the full value is full.
-func eighths(v, full int64, rows int) int {
+// eighths returns how many eighths of a cell stand for a value, rounded up: whatever
+// is above zero shows, and only the full value is full.
+func eighths(v, full int64) int {
 	if v <= 0 || full <= 0 {
 		return 0
 	}
 	if v >= full {
-		return 8 * rows
+		return 8
 	}
-	return min(int(float64(v)/float64(full)*float64(8*rows))+1, 8*rows-1)
+	return min(int(float64(v)/float64(full)*8)+1, 7)
 }
 
 // put writes a line without blanks at its end.
@@ -155,63 +151,4 @@ func (c *Comparison) axis(b *strings.Builder, indent int) {
 	if c.Start > 0 {
 		put(b, "%*s0s is %s", indent, "", time.Unix(0, int64(c.Start)).UTC().Format(time.RFC3339Nano))
 	}
-}
-
-// plotRows is how high a single candidate is drawn.
-const plotRows = 8
-
-// plot draws one candidate: what passed, on top of it what was denied, and
-// below it what was left.
-func (c *Comparison) plot(b *strings.Builder, r *Row) {
-	var full int64
-	for i := range r.Passes {
-		full = max(full, r.Passes[i]+r.Denials[i])
-	}
-	put(b, "%s", r.name())
-	for y := plotRows - 1; y >= 0; y-- {
-		cells := make([]rune, len(r.Passes))
-		for x := range cells {
-			cells[x] = cell(r.Passes[x], r.Denials[x], full, y)
-		}
-		mark := ""
-		switch y {
-		case plotRows - 1:
-			mark = fmt.Sprint(full)
-		case plotRows/2 - 1:
-			if full%2 == 0 {
-				mark = fmt.Sprint(full / 2)
-			}
-		}
-		put(b, "%9s│%s", mark, string(cells))
-	}
-	c.axis(b, 10)
-	fmt.Fprintf(b, "%10sa column is %s; █ passed", "", short(c.Column))
-	if r.Denied > 0 {
-		b.WriteString(", ░ denied")
-	}
-	b.WriteByte('\n')
-	if r.Left != nil {
-		b.WriteByte('\n')
-		full := slices.Max(r.Left)
-		strip(b, "left", r.Left, full)
-		fmt.Fprintf(b, "%10swhat would still pass at the end of each column; █ is %d\n", "", full)
-	}
-}
-
-// cell draws one cell of a plot, y rows above the axis: passes from below in
-// eighths, denials on top of them in whole cells. Where there are both, both
-// show.
-func cell(passes, denials, full int64, y int) rune {
-	p, all := eighths(passes, full, plotRows), eighths(passes+denials, full, plotRows)
-	if denials > 0 {
-		p = min(p, 8*plotRows-8)
-		all = max(all, (p+7)/8*8+1)
-	}
-	switch low := 8 * y; {
-	case p > low:
-		return blocks[min(p-low, 8)]
-	case all > low:
-		return '░'
-	}
-	return ' '
 }
