@@ -15,7 +15,6 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/simulate"
 
-	"github.com/stint-dev/stint/planner/nodes"
 	"github.com/stint-dev/stint/planner/trial"
 )
 
@@ -57,7 +56,7 @@ func (c *simulateCmd) mode() redisstore.Mode {
 
 // operations answers the lines of standard input.
 func (c *simulateCmd) operations(e *env) error {
-	return c.onStore(e, func(redis *nodes.Redis) error {
+	return c.onStore(e, func(redis *trial.Redis) error {
 		var clock simulate.Clock
 		store, err := openStore(redis, clock.Now)
 		if err != nil {
@@ -74,7 +73,7 @@ func (c *simulateCmd) operations(e *env) error {
 
 // openStore opens what decides operations: a line is answered by what stands, never by
 // a denial that is remembered.
-func openStore(redis *nodes.Redis, now func() int64) (stint.Store, error) {
+func openStore(redis *trial.Redis, now func() int64) (stint.Store, error) {
 	if redis == nil {
 		return memstore.New(memstore.Options{Now: now}), nil
 	}
@@ -85,7 +84,7 @@ func openStore(redis *nodes.Redis, now func() int64) (stint.Store, error) {
 // strictly, and in --mode or in all that can be shown.
 func (c *simulateCmd) compareModes(e *env, limits []stint.Limit, phases []trial.Phase) error {
 	arrivals, end := trial.Arrivals(phases)
-	return c.onStore(e, func(redis *nodes.Redis) error {
+	return c.onStore(e, func(redis *trial.Redis) error {
 		modes := []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share}
 		switch {
 		case c.Mode == "strict":
@@ -95,20 +94,14 @@ func (c *simulateCmd) compareModes(e *env, limits []stint.Limit, phases []trial.
 		case redis == nil:
 			modes = []redisstore.Mode{redisstore.Strict, redisstore.Share}
 		}
-		ways := make([]trial.Way, len(modes))
-		for i, mode := range modes {
-			ways[i] = trial.Way{Mode: mode.String(), Nodes: c.Nodes, Open: func(now func() int64) (trial.Shared, error) {
-				return nodes.Processes(redis, c.Nodes, mode, now)
-			}}
-		}
-		comparison, err := trial.CompareModes(limits, ways, arrivals, end, c.Stretch)
+		comparison, err := trial.CompareModes(limits, redis, c.Nodes, modes, arrivals, end, c.Stretch)
 		return c.show(e, "--limit", comparison, err)
 	})
 }
 
 // onStore runs a simulation on the Redis of --store, nil where there is none, and
 // removes what it left there, also when it is interrupted.
-func (c *simulateCmd) onStore(e *env, run func(*nodes.Redis) error) (err error) {
+func (c *simulateCmd) onStore(e *env, run func(*trial.Redis) error) (err error) {
 	if c.Store == "" {
 		return run(nil)
 	}
@@ -119,7 +112,7 @@ func (c *simulateCmd) onStore(e *env, run func(*nodes.Redis) error) (err error) 
 	defer client.Close()
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	redis := nodes.NewRedis(client)
+	redis := trial.NewRedis(client)
 	defer func() {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()

@@ -10,13 +10,13 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/planner/nodes"
+	"github.com/stint-dev/stint/planner/trial"
 )
 
 // A cluster is several processes that hold a limit together, on a virtual clock.
 type cluster struct {
-	*nodes.Cluster
-	redis *nodes.Redis // nil where they hold it in memory
+	*trial.Cluster
+	redis *trial.Redis // nil where they hold it in memory
 }
 
 // open starts the processes that hold a limit together. Without a client they need no
@@ -28,9 +28,9 @@ func (s *Shared) open(l stint.Limit, client rueidis.Client) (c *cluster, err err
 	}
 	c = &cluster{}
 	if client != nil {
-		c.redis = nodes.NewRedis(client)
+		c.redis = trial.NewRedis(client)
 	}
-	c.Cluster, err = nodes.NewCluster(l, nodes.Options{
+	c.Cluster, err = trial.NewCluster(l, trial.ClusterOptions{
 		Redis: c.redis, Count: s.Nodes, Mode: mode, AwayFrom: s.AwayFrom, AwayTo: s.AwayTo, Skew: time.Duration(s.Skew),
 	})
 	return c, err

@@ -85,7 +85,7 @@ func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch 
 // several.
 type candidate struct {
 	limits []stint.Limit
-	way    *Way // nil for one process
+	way    *way // nil for one process
 }
 
 func compare(candidates []candidate, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
@@ -167,7 +167,7 @@ func run(one candidate, arrivals []Arrival) (Row, error) {
 		row.add(a, d)
 	}
 	if one.way != nil {
-		row.Sharing = &Sharing{Mode: one.way.Mode, Nodes: one.way.Nodes, Calls: c.calls()}
+		row.Sharing = &Sharing{Mode: one.way.mode.String(), Nodes: one.way.nodes, Calls: c.calls()}
 	}
 	return row, nil
 }

@@ -98,14 +98,14 @@ type client struct {
 }
 
 // newClient holds limits in memory, or in a way of several processes.
-func newClient(limits []stint.Limit, way *Way) (*client, error) {
+func newClient(limits []stint.Limit, held *way) (*client, error) {
 	c := &client{}
 	now := func() int64 { return c.now }
 	var err error
-	if way == nil {
+	if held == nil {
 		c.store = memstore.New(memstore.Options{Now: now})
 	} else {
-		shared, err := way.Open(now)
+		shared, err := Processes(held.redis, held.nodes, held.mode, now)
 		if err != nil {
 			return nil, err
 		}

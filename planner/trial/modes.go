@@ -6,22 +6,14 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
 )
 
-// A Way is one in which several processes hold limits together.
-type Way struct {
-	// Mode is its name, and Nodes how many processes there are.
-	Mode  string
-	Nodes int
-	// Open opens a store that plays them all, on a clock.
-	Open func(now func() int64) (Shared, error)
-}
-
-// A Shared store is that of several processes.
-type Shared interface {
-	stint.Store
-	// Calls returns how often they have asked the server that they share.
-	Calls() int64
+// A way is one in which several processes hold limits together.
+type way struct {
+	redis *Redis // nil where they hold them in memory
+	nodes int
+	mode  redisstore.Mode
 }
 
 // Sharing is what sharing limits cost.
@@ -32,12 +24,13 @@ type Sharing struct {
 	Calls int64 `json:"calls"`
 }
 
-// CompareModes runs limits on one key in several ways on the same arrivals, as
-// [Compare] does candidates. The next process has the next arrival.
-func CompareModes(limits []stint.Limit, ways []Way, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
-	all := make([]candidate, len(ways))
-	for i := range ways {
-		all[i] = candidate{limits, &ways[i]}
+// CompareModes runs limits on one key as a number of processes hold them, in each of
+// some modes, on the same arrivals, as [Compare] does candidates. The next process has
+// the next arrival. Without a Redis, modes lease and async are [ErrServer].
+func CompareModes(limits []stint.Limit, redis *Redis, nodes int, modes []redisstore.Mode, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
+	all := make([]candidate, len(modes))
+	for i, mode := range modes {
+		all[i] = candidate{limits, &way{redis, nodes, mode}}
 	}
 	return compare(all, arrivals, end, stretch)
 }

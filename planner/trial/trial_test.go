@@ -11,12 +11,17 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.uber.org/goleak"
+
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/simulate"
 
+	"github.com/stint-dev/stint/internal/leaktest"
 	"github.com/stint-dev/stint/planner/trial"
 )
+
+func TestMain(m *testing.M) { leaktest.Main(m, goleak.Find) }
 
 func TestParsePhases(t *testing.T) {
 	for _, test := range []struct {

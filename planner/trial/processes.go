@@ -1,6 +1,4 @@
-// Package nodes plays several processes that hold a limit together: each decision
-// is that of the next of them, as behind a load balancer that deals requests out.
-package nodes
+package trial
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package nodes_test
+package trial_test
 
 import (
 	"context"
@@ -6,23 +6,19 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
-	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/stint-dev/stint/internal/leaktest"
 	"github.com/stint-dev/stint/internal/redistest"
-	"github.com/stint-dev/stint/planner/nodes"
+	"github.com/stint-dev/stint/planner/trial"
 )
-
-func TestMain(m *testing.M) { leaktest.Main(m, goleak.Find) }
 
 // play sends requests at a rate to one key and returns when each passed, and how
 // often the server was asked.
-func play(t *testing.T, limit stint.Limit, o nodes.Options, every time.Duration, n int) (starts []int64, calls int64) {
+func play(t *testing.T, limit stint.Limit, o trial.ClusterOptions, every time.Duration, n int) (starts []int64, calls int64) {
 	t.Helper()
-	c, err := nodes.NewCluster(limit, o)
+	c, err := trial.NewCluster(limit, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +63,7 @@ func connect(t *testing.T) rueidis.Client {
 // that memory can hold do so with a server and without, alike.
 func TestCluster(t *testing.T) {
 	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Share} {
-		t.Run("memory/"+mode.String(), func(t *testing.T) { keepsPromise(t, nodes.Options{Count: 4, Mode: mode}) })
+		t.Run("memory/"+mode.String(), func(t *testing.T) { keepsPromise(t, trial.ClusterOptions{Count: 4, Mode: mode}) })
 	}
 	if testing.Short() {
 		t.Skip("a server, and some 80,000 calls")
@@ -75,7 +71,7 @@ func TestCluster(t *testing.T) {
 	client := connect(t)
 	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
 		t.Run("redis/"+mode.String(), func(t *testing.T) {
-			o := nodes.Options{Count: 4, Mode: mode, Redis: nodes.NewRedis(client)}
+			o := trial.ClusterOptions{Count: 4, Mode: mode, Redis: trial.NewRedis(client)}
 			keepsPromise(t, o)
 			removed(t, client, o.Redis)
 		})
@@ -83,7 +79,7 @@ func TestCluster(t *testing.T) {
 }
 
 // removed checks that a simulation leaves nothing behind.
-func removed(t *testing.T, client rueidis.Client, r *nodes.Redis) {
+func removed(t *testing.T, client rueidis.Client, r *trial.Redis) {
 	t.Helper()
 	if err := r.Remove(context.Background()); err != nil {
 		t.Fatal(err)
@@ -93,7 +89,7 @@ func removed(t *testing.T, client rueidis.Client, r *nodes.Redis) {
 	}
 }
 
-func keepsPromise(t *testing.T, o nodes.Options) {
+func keepsPromise(t *testing.T, o trial.ClusterOptions) {
 	limit, mode := stint.New(1000, time.Second).WithBurst(400), o.Mode
 	const seconds = 6
 	envelope := func(d time.Duration) int64 { return 400 + int64(d.Seconds()*1000) }
@@ -126,7 +122,7 @@ func TestClusterOwes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := nodes.Options{Count: 4, AwayFrom: 0, AwayTo: int64(10 * time.Second)}
+	o := trial.ClusterOptions{Count: 4, AwayFrom: 0, AwayTo: int64(10 * time.Second)}
 	starts, _ := play(t, limit, o, 100*time.Millisecond, 200)
 	if got := within(starts, 0, 10*time.Second); got != 40 {
 		t.Errorf("%d passed while the server was away, of 40", got)
@@ -142,7 +138,7 @@ func TestClusterSkew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := func(o nodes.Options) (most int64) {
+	most := func(o trial.ClusterOptions) (most int64) {
 		starts, _ := play(t, limit, o, 5*time.Millisecond, 800)
 		for at := time.Duration(0); at < 4*time.Second; at += time.Second {
 			most = max(most, within(starts, at, at+time.Second))
@@ -150,14 +146,14 @@ func TestClusterSkew(t *testing.T) {
 		return most
 	}
 	for _, skew := range []time.Duration{0, 400 * time.Millisecond} {
-		if got := most(nodes.Options{Count: 4, Skew: skew}); got != 40 {
+		if got := most(trial.ClusterOptions{Count: 4, Skew: skew}); got != 40 {
 			t.Errorf("strict with a skew of %v: %d in a second", skew, got)
 		}
 	}
-	if even := most(nodes.Options{Count: 4, Mode: redisstore.Share}); even != 40 {
+	if even := most(trial.ClusterOptions{Count: 4, Mode: redisstore.Share}); even != 40 {
 		t.Errorf("shares on even clocks: %d in a second", even)
 	}
-	if skewed := most(nodes.Options{Count: 4, Mode: redisstore.Share, Skew: 900 * time.Millisecond}); skewed <= 40 {
+	if skewed := most(trial.ClusterOptions{Count: 4, Mode: redisstore.Share, Skew: 900 * time.Millisecond}); skewed <= 40 {
 		t.Errorf("shares on clocks that differ: %d in a second of the server's", skewed)
 	}
 }

@@ -1,4 +1,4 @@
-package nodes
+package trial
 
 import (
 	"context"
@@ -109,7 +109,7 @@ func (d *driver) timed(args []string) error {
 	}
 	last := len(args) - 1
 	if last < 0 || args[last] != strconv.FormatInt(d.now()/1000, 10) {
-		*d.failed = fmt.Errorf("nodes: a script was called without the time: %q", args)
+		*d.failed = fmt.Errorf("trial: a script was called without the time: %q", args)
 		return *d.failed
 	}
 	args[last] = strconv.FormatInt(d.server()/1000, 10)

@@ -1,4 +1,4 @@
-package nodes
+package trial
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package nodes
+package trial
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// Options say how the nodes of a [Cluster] hold a limit together. Times are
+// ClusterOptions say how the nodes of a [Cluster] hold a limit together. Times are
 // nanoseconds of the clock that all go by.
-type Options struct {
+type ClusterOptions struct {
 	// Redis is what the nodes share. Without it, modes strict and share are held in
 	// memory, and the others are [ErrServer].
 	Redis *Redis
@@ -32,7 +32,7 @@ type Options struct {
 // virtual clock: each through the store that stint serve has. It may be used from
 // one goroutine at a time.
 type Cluster struct {
-	options Options
+	options ClusterOptions
 	memory  *memory // nil on a Redis
 	room    string  // on a Redis
 	link    link
@@ -52,7 +52,7 @@ type node struct {
 }
 
 // NewCluster returns processes that hold a limit.
-func NewCluster(limit stint.Limit, o Options) (*Cluster, error) {
+func NewCluster(limit stint.Limit, o ClusterOptions) (*Cluster, error) {
 	c := &Cluster{options: o}
 	if o.Redis != nil {
 		c.room = o.Redis.room()
