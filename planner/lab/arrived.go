@@ -20,8 +20,6 @@ type Arrived struct {
 	// [MaxArrivals] of them, in nanoseconds from Start.
 	Requests int64   `json:"requests"`
 	Times    []int64 `json:"times"`
-	// Costs has one for each; it is left out where each costs 1.
-	Costs []int64 `json:"costs,omitempty"`
 }
 
 func arrived(t *plan.Trace, client string) (*Arrived, error) {
@@ -44,5 +42,5 @@ func arrived(t *plan.Trace, client string) (*Arrived, error) {
 	}
 	const second = int64(time.Second)
 	horizon := (last - start + second) / second * second
-	return &Arrived{time.Unix(0, start).UTC(), horizon, t.Requests, t.Times, t.Costs}, nil
+	return &Arrived{time.Unix(0, start).UTC(), horizon, t.Requests, t.Times}, nil
 }

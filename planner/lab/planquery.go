@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +26,8 @@ const longestText = 1000
 // mostNames is how many clients may be left out, for one.
 const mostNames = 100
 
-// planParameters are the parameters that there are, and what each does.
+// planParameters are those that the page asks with, and what each does: stint plan has
+// more flags.
 var planParameters = map[string]struct {
 	most int // how often it may be given
 	set  func(*planQuery, string) error
@@ -36,27 +36,14 @@ var planParameters = map[string]struct {
 		q.options.Key = append(q.options.Key, strings.Split(s, ",")...)
 		return nil
 	}},
-	"limit":      {MaxLimits, func(q *planQuery, s string) error { q.options.Limits = append(q.options.Limits, s); return nil }},
-	"match":      {mostNames, func(q *planQuery, s string) error { q.options.Match = append(q.options.Match, s); return nil }},
-	"ignore_key": {mostNames, func(q *planQuery, s string) error { q.options.IgnoreKeys = append(q.options.IgnoreKeys, s); return nil }},
-	"exempt":     {mostNames, func(q *planQuery, s string) error { q.options.Exempt = append(q.options.Exempt, s); return nil }},
-	"field":      {mostNames, (*planQuery).setField},
-	"format":     {1, func(q *planQuery, s string) error { q.options.Format = s; return nil }},
-
-	"trusted_proxies":  {mostNames, (*planQuery).setProxies},
-	"client_ip_header": {1, func(q *planQuery, s string) error { q.options.Client.Header = s; return nil }},
-
-	"cost":         {1, func(q *planQuery, s string) error { q.options.Cost = s; return nil }},
-	"deny_at_most": {1, (*planQuery).setTarget},
-	"margin":       {1, (*planQuery).setMargin},
-	"ignore_top":   {1, (*planQuery).setIgnoreTop},
-	"from":         {1, func(q *planQuery, s string) error { return setTime(&q.options.From, s) }},
-	"to":           {1, func(q *planQuery, s string) error { return setTime(&q.options.To, s) }},
-	"latest":       {1, func(q *planQuery, s string) error { return setTime(&q.options.Latest, s) }},
-	"tz":           {1, (*planQuery).setZone},
-	"name":         {1, func(q *planQuery, s string) error { q.name = s; return nil }},
-	"arrivals":     {1, func(q *planQuery, s string) error { return setFlag(&q.arrivals, s) }},
-	"client":       {1, func(q *planQuery, s string) error { q.client = s; return nil }},
+	"limit":           {MaxLimits, func(q *planQuery, s string) error { q.options.Limits = append(q.options.Limits, s); return nil }},
+	"ignore_key":      {mostNames, func(q *planQuery, s string) error { q.options.IgnoreKeys = append(q.options.IgnoreKeys, s); return nil }},
+	"trusted_proxies": {mostNames, (*planQuery).setProxies},
+	"deny_at_most":    {1, (*planQuery).setTarget},
+	"latest":          {1, (*planQuery).setLatest},
+	"name":            {1, func(q *planQuery, s string) error { q.name = s; return nil }},
+	"arrivals":        {1, (*planQuery).setArrivals},
+	"client":          {1, func(q *planQuery, s string) error { q.client = s; return nil }},
 }
 
 // readPlanQuery reads parameters strictly: what is unknown, given twice or
@@ -83,9 +70,6 @@ func readPlanQuery(values url.Values) (*planQuery, error) {
 	if q.options.Choose == nil && len(q.options.Limits) == 0 {
 		q.options.Choose = &plan.DefaultTarget
 	}
-	if client := q.options.Client; client.Header != "" && len(client.Trusted) == 0 {
-		return nil, errors.New("client_ip_header: goes with trusted_proxies, which speak through it")
-	}
 	if err := q.options.Check(); err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "stint: "))
 	}
@@ -96,37 +80,6 @@ func (q *planQuery) setTarget(text string) error {
 	t, err := plan.ParseTarget(text)
 	q.options.Choose = &t
 	return err
-}
-
-func (q *planQuery) setMargin(text string) error {
-	number, ok := strings.CutSuffix(text, "%")
-	n, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil || !(n >= 0 && n <= 1000) {
-		return fmt.Errorf("%q: write a share such as 20%%", clip(text))
-	}
-	q.options.Margin = n / 100
-	return nil
-}
-
-func (q *planQuery) setIgnoreTop(text string) error {
-	n, err := strconv.ParseUint(text, 10, 31)
-	q.options.IgnoreTop = int(n)
-	if err != nil {
-		return fmt.Errorf("%q: want a number of clients", clip(text))
-	}
-	return nil
-}
-
-func (q *planQuery) setField(text string) error {
-	name, field, ok := strings.Cut(text, "=")
-	if !ok || name == "" || field == "" {
-		return fmt.Errorf("%q: write NAME=FIELD, such as ip=client.address", clip(text))
-	}
-	if q.options.Fields == nil {
-		q.options.Fields = make(map[string]string)
-	}
-	q.options.Fields[name] = field
-	return nil
 }
 
 func (q *planQuery) setProxies(text string) error {
@@ -140,26 +93,17 @@ func (q *planQuery) setProxies(text string) error {
 	return nil
 }
 
-func (q *planQuery) setZone(text string) error {
-	zone, err := time.LoadLocation(text)
-	q.options.Zone = zone
-	if err != nil {
-		return fmt.Errorf("%q: want the name of a zone such as Europe/Paris", clip(text))
-	}
-	return nil
-}
-
-func setTime(to *time.Time, text string) (err error) {
-	if *to, err = time.Parse(time.RFC3339, text); err != nil {
+func (q *planQuery) setLatest(text string) (err error) {
+	if q.options.Latest, err = time.Parse(time.RFC3339, text); err != nil {
 		return fmt.Errorf("%q: want a time such as 2015-05-17T10:05:00Z", clip(text))
 	}
 	return nil
 }
 
-func setFlag(to *bool, text string) error {
+func (q *planQuery) setArrivals(text string) error {
 	if text != "true" && text != "false" {
 		return fmt.Errorf("%q: want true or false", clip(text))
 	}
-	*to = text == "true"
+	q.arrivals = text == "true"
 	return nil
 }

@@ -9,8 +9,6 @@ import (
 type Trace struct {
 	// Times are in nanoseconds since the Unix epoch, in order.
 	Times []int64
-	// Costs has one for each time; nil where each costs 1.
-	Costs []int64
 	// Requests is how many there were, those included that are not in Times.
 	Requests int64
 }
@@ -37,9 +35,6 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 		}
 		if t.Requests++; len(t.Times) < most {
 			t.Times = append(t.Times, e.at)
-			if r.extraction.cost >= 0 {
-				t.Costs = append(t.Costs, e.cost)
-			}
 		}
 	}
 	return t, nil

@@ -124,7 +124,7 @@ export function logs(page) {
     if (!a) return;
     const whose = client === "" ? "everyone, under one key" : client;
     const part = a.times.length < a.requests ? `: the first ${number(a.times.length)} of ${number(a.requests)}` : `: ${number(a.requests)} requests`;
-    page.show({ times: a.times, costs: a.costs, horizon: a.horizon, about: `${file.name}, ${whose}${part}, from ${a.start.replace("T", " ").replace("Z", "")} UTC on.` });
+    page.show({ times: a.times, horizon: a.horizon, about: `${file.name}, ${whose}${part}, from ${a.start.replace("T", " ").replace("Z", "")} UTC on.` });
     said.textContent = "They are on the timeline.";
     byID("sketch").scrollIntoView({ block: "start" });
   }

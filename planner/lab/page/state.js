@@ -108,7 +108,7 @@ export function request(state, about, columns, each) {
     else if (p.type === "duration") arrivals[p.name] = duration(state[p.name]);
     else arrivals[p.name] = state[p.name];
   }
-  if (shape.name === "list") Object.assign(arrivals, { times: state.log.times, costs: state.log.costs, keys: undefined });
+  if (shape.name === "list") Object.assign(arrivals, { times: state.log.times });
   const body = { limits: limits(state, about.kinds), arrivals, columns, each };
   const modes = state.modes.filter((m) => about.modes.includes(m));
   if (state.nodes && modes.length) {
