@@ -68,11 +68,12 @@ func (w *Wire) join(in net.Conn, address string) {
 		return
 	}
 	w.open = append(w.open, out)
-	go w.carry(in, out, false)
-	go w.carry(out, in, true)
+	muted := new(atomic.Bool) // the server's answers find nobody
+	go w.carry(in, out, false, muted)
+	go w.carry(out, in, true, muted)
 }
 
-func (w *Wire) carry(to, from net.Conn, toServer bool) {
+func (w *Wire) carry(to, from net.Conn, toServer bool, muted *atomic.Bool) {
 	buffer, lost, free := make([]byte, 32<<10), false, time.Time{}
 	for {
 		n, err := from.Read(buffer)
@@ -87,10 +88,17 @@ func (w *Wire) carry(to, from net.Conn, toServer bool) {
 			w.gone.Add(1)
 			continue
 		}
+		if err == nil && !toServer && muted.Load() {
+			err = net.ErrClosed
+		}
 		if err == nil {
+			cut := toServer && has(buffer[:n], &w.cut)
+			if cut {
+				muted.Store(true) // before the server can answer
+			}
 			_, err = to.Write(buffer[:n])
-			if toServer && has(buffer[:n], &w.cut) {
-				from.Close() // the answer finds nobody
+			if cut {
+				from.Close()
 				return
 			}
 			if rate := w.rate.Load(); rate > 0 {

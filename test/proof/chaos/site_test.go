@@ -112,7 +112,7 @@ func (s *site) write(p *process, f form) {
 
 func (s *site) start(p *process) {
 	store := "redis://" + strings.Join(s.cluster.Addrs(), ",")
-	p.cmd = exec.Command(s.binary, "serve", p.rules, "--http", p.addr, "--store", store)
+	p.cmd = exec.Command(s.binary, "serve", p.rules, "--http", p.addr, "--store", store, "--store-timeout", "100ms")
 	if err := p.cmd.Start(); err != nil {
 		s.Fatal(err)
 	}
