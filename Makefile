@@ -16,7 +16,7 @@ CHAOSTIME  ?= 10m
 export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build release man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants lines errors bench bench-redis bench-service docs tidy clean
+.PHONY: help slow build release man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants lines errors bench bench-redis bench-service docs tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,16 +27,18 @@ build: ## build the binary into bin/stint
 demo: ## run the proxy in front of a small server of its own, and say what to try
 	go run ./cmd/stint serve --demo
 
-# A slow test leaves itself out of -short. The race detector looks at the others:
-# what compares for minutes does so on one goroutine.
-test: needs formatted ## gofmt, go vet, lint, and every test: with the race detector but for the slow ones, then all without it
+# A slow test leaves itself out of -short, or has a short form. Those that compare
+# for minutes do so on one goroutine, where there is no race to find.
+test: needs formatted ## gofmt, go vet, lint, and the tests with the race detector, slow ones in their short form
 	go vet work
 	go test -race -short -p 3 -timeout 40m work
-	go test -p 3 -timeout 40m work
 	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
 	@$(MAKE) --no-print-directory lint
 
-short: ## the tests that are not slow, without the race detector: a first look
+slow: needs ## every test, slow ones too, without the race detector
+	go test -p 3 -timeout 40m work
+
+short: ## what make test tests, without the race detector: a first look
 	go test -short -p 3 work
 
 needs: ## install the servers and the browser that tests run against (Debian packages)
