@@ -119,15 +119,6 @@ func Window(spec Spec, t int64) (begin, end, index *big.Int) {
 	for step := big.NewInt(1); w.index(before).Cmp(index) == 0; step = add(step, step) {
 		before = sub(before, step)
 	}
-	inside := now
-	for add(before, big.NewInt(1)).Cmp(inside) < 0 {
-		mid := add(before, inside)
-		mid.Rsh(mid, 1)
-		if w.index(mid).Cmp(index) == 0 {
-			inside = mid
-		} else {
-			before = mid
-		}
-	}
-	return inside, w.end(now), index
+	begin = first(before, now, func(at *big.Int) bool { return w.index(at).Cmp(index) == 0 })
+	return begin, w.end(now), index
 }

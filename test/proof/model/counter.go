@@ -5,14 +5,10 @@ import "math/big"
 // counter is "sliding_counter": the counts of the window that holds t and of
 // the one before it, which weighs what is left of it in the sliding window.
 type counter struct {
-	spec      Spec
+	dated
 	index     *big.Int // the window that cur belongs to
 	cur, prev *big.Int // units, each at most 2^63 − 1
 }
-
-func (k *counter) limitOf() Spec     { return k.spec }
-func (k *counter) compare(spec Spec) { k.spec = spec }
-func (k *counter) most() int64       { return k.spec.Count }
 
 func (k *counter) windows() aligned { return aligned{big.NewInt(k.spec.Period)} }
 
@@ -64,8 +60,6 @@ func (k *counter) resetAfter(t *big.Int) *big.Int {
 	}
 	return new(big.Int)
 }
-
-func (k *counter) delay(*big.Int) *big.Int { return new(big.Int) }
 
 func (k *counter) giveBack(t *big.Int, r receipt, g int64) {
 	cur, prev := k.countsAt(t)

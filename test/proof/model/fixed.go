@@ -27,15 +27,11 @@ func (a aligned) end(t *big.Int) *big.Int {
 
 // fixed is "fixed_window": a count for the window that holds t.
 type fixed struct {
-	spec    Spec
+	dated
 	windows windows
 	index   *big.Int // the window that used belongs to
 	used    *big.Int // units, at most 2^63 − 1
 }
-
-func (f *fixed) limitOf() Spec     { return f.spec }
-func (f *fixed) compare(spec Spec) { f.spec = spec }
-func (f *fixed) most() int64       { return f.spec.Count }
 
 // usedAt is the count of the window that holds t.
 func (f *fixed) usedAt(t *big.Int) *big.Int {
@@ -66,8 +62,6 @@ func (f *fixed) resetAfter(t *big.Int) *big.Int {
 	}
 	return sub(f.windows.end(t), t)
 }
-
-func (f *fixed) delay(*big.Int) *big.Int { return new(big.Int) }
 
 func (f *fixed) giveBack(t *big.Int, r receipt, g int64) {
 	if f.windows.index(t).Cmp(f.windows.index(r.at)) == 0 {

@@ -31,6 +31,14 @@ type state interface {
 	refund(t *big.Int, c int64)
 }
 
+// dated is what states of units with dates have in common: any limit may look at them.
+type dated struct{ spec Spec }
+
+func (d *dated) limitOf() Spec           { return d.spec }
+func (d *dated) compare(spec Spec)       { d.spec = spec }
+func (d *dated) most() int64             { return d.spec.Count }
+func (d *dated) delay(*big.Int) *big.Int { return new(big.Int) }
+
 // receipt is what must be known of a charge to give some of it back.
 type receipt struct {
 	at   *big.Int // when it was made
@@ -48,26 +56,27 @@ func fresh(spec Spec) state {
 	case Interval:
 		return &interval{spec: spec, missing: new(big.Int), index: new(big.Int)}
 	case Fixed:
-		return &fixed{spec: spec, windows: windowsOf(spec), used: new(big.Int), index: new(big.Int)}
-	case Log:
-		return &log{spec: spec}
+		return &fixed{dated: dated{spec}, windows: windowsOf(spec), used: new(big.Int), index: new(big.Int)}
+	case Log, Parts:
+		return &ledger{dated: dated{spec}}
 	case Counter:
-		return &counter{spec: spec, index: new(big.Int), cur: new(big.Int), prev: new(big.Int)}
-	case Parts:
-		return &parts{spec: spec}
+		return &counter{dated: dated{spec}, index: new(big.Int), cur: new(big.Int), prev: new(big.Int)}
 	}
 	panic(fmt.Sprintf("model: no kind %q", spec.Kind))
 }
 
-// remaining is the greatest n, at most most(), that s admits at t.
+// remaining is the greatest n that s admits at t.
 func remaining(s state, t *big.Int) int64 {
-	if !s.admits(t, 1) {
-		return 0
-	}
-	yes, no := int64(1), s.most() // admits yes; admits nothing above no
+	return greatest(s.most(), func(n int64) bool { return s.admits(t, n) })
+}
+
+// greatest is the most n that passes, from 0 to a bound, found by halving: whatever is
+// less than one that passes does too.
+func greatest(bound int64, passes func(n int64) bool) int64 {
+	yes, no := int64(0), bound // nothing above no passes
 	for yes < no {
 		mid := no - (no-yes)/2
-		if s.admits(t, mid) {
+		if passes(mid) {
 			yes = mid
 		} else {
 			no = mid - 1
@@ -90,11 +99,16 @@ func leastWait(s state, t *big.Int, c int64) *big.Int {
 	if !s.admits(add(t, yes), c) {
 		panic("model: a fresh key denies a cost within the limit")
 	}
-	one := big.NewInt(1)
-	for add(no, one).Cmp(yes) < 0 {
+	return first(no, yes, func(w *big.Int) bool { return s.admits(add(t, w), c) })
+}
+
+// first is the least above no, at most yes, for which something is so, found by halving:
+// it is not so for no, and once it is so it stays.
+func first(no, yes *big.Int, so func(*big.Int) bool) *big.Int {
+	for add(no, big.NewInt(1)).Cmp(yes) < 0 {
 		mid := add(no, yes)
 		mid.Rsh(mid, 1)
-		if s.admits(add(t, mid), c) {
+		if so(mid) {
 			yes = mid
 		} else {
 			no = mid

@@ -38,17 +38,7 @@ func (p weighted) leastWait(t, units *big.Int) *big.Int {
 	return leastWait(p.state, t, units.Int64())
 }
 
-// requests is the greatest n of which n·weight units pass at t, found by
-// search below the units that remain.
+// requests is the greatest n of which n·weight units pass at t.
 func (p weighted) requests(t *big.Int, remaining int64) int64 {
-	yes, no := int64(0), remaining
-	for yes < no {
-		mid := no - (no-yes)/2
-		if p.passes(t, p.units(mid)) {
-			yes = mid
-		} else {
-			no = mid - 1
-		}
-	}
-	return yes
+	return greatest(remaining, func(n int64) bool { return p.passes(t, p.units(n)) })
 }
