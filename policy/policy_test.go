@@ -1120,3 +1120,30 @@ func TestReloadUnderLoad(t *testing.T) {
 		t.Errorf("%d passed", n)
 	}
 }
+
+// TestDigest holds the digest of rules to their names and limits, and to nothing else.
+func TestDigest(t *testing.T) {
+	digest := func(rules ...string) string { return parse(t, rules...).Digest() }
+	a, b := `{"name": "a", "key": ["ip"], "limits": ["10/h"]}`, `{"name": "b", "key": ["ip"], "limits": ["10/h", "3/m"]}`
+	one := digest(a, b)
+	for name, other := range map[string]string{
+		"another order": digest(b, a),
+		"another key":   digest(strings.Replace(a, "ip", "path", 1), b),
+	} {
+		if other != one {
+			t.Errorf("%s changes the digest", name)
+		}
+	}
+	for name, other := range map[string]string{
+		"another limit": digest(strings.Replace(a, "10/h", "11/h", 1), b),
+		"another name":  digest(strings.Replace(a, `"a"`, `"c"`, 1), b),
+		"one rule less": digest(a),
+	} {
+		if other == one {
+			t.Errorf("%s does not change the digest", name)
+		}
+	}
+	if got := digest(`{"name": "all", "unlimited": true}`); got != "" {
+		t.Errorf("rules without limits have the digest %q", got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -123,6 +124,22 @@ func (r *Rules) Names() []string {
 		names[i] = one.name
 	}
 	return names
+}
+
+// Digest returns a text of 64 characters that rules of the same names and limits have in
+// common, in whatever order; an empty one where there are no limits.
+func (r *Rules) Digest() string {
+	var lines []string
+	for _, p := range r.plans {
+		if len(p.limits) > 0 {
+			lines = append(lines, p.name+"\x00"+textOf(p.limits))
+		}
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	slices.Sort(lines)
+	return digest(strings.Join(lines, "\x00\x00"))
 }
 
 // Limits returns what the rule of a name may hold requests to: its own limits,

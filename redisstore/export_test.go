@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -189,3 +190,6 @@ func (s *Store) KnownShares() int {
 	defer s.modes.mu.Unlock()
 	return len(s.modes.shares.all)
 }
+
+// CompareRulesEvery is how often a process says which rules it has.
+func (s *Store) CompareRulesEvery(every time.Duration) { s.heart.rulesEvery = every }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	randv2 "math/rand/v2"
@@ -13,6 +14,9 @@ const (
 	beatEvery = time.Second     // give or take a quarter: processes beat at moments of their own
 	beatLife  = 5 * time.Second // after which one that is not heard of no longer counts
 	beatsHeld = 5               // answers in a row that must be lower until a lower count is taken
+
+	rulesEvery = 30 * time.Second // how often a process says which rules it has; they count for three times that
+	rulesApart = 5                // answers in a row by which there are others until that is said
 )
 
 // A heart counts the processes that share a store: each writes itself into one
@@ -32,11 +36,13 @@ type heart struct {
 	beats  int           // that were answered
 	news   chan struct{} // the count has changed
 
-	mu      sync.Mutex // guards what follows
-	started bool
-	closed  bool
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	mu         sync.Mutex // guards what follows
+	started    bool
+	closed     bool
+	ctx        context.Context // of its goroutines
+	stop       context.CancelFunc
+	rulesEvery time.Duration // for tests; 0 is the constant
+	running    sync.WaitGroup
 }
 
 // CountNodes has this process counted among those that share the server under
@@ -64,11 +70,10 @@ func (s *Store) CountNodes(changed func(nodes int)) {
 		return
 	}
 	h.started, h.node, h.news = true, rand.Text(), make(chan struct{}, 1)
-	var ctx context.Context
-	ctx, h.stop = context.WithCancel(context.Background())
-	h.running.Go(func() { s.beat(ctx) })
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	h.running.Go(func() { s.beat(h.ctx) })
 	if changed != nil {
-		h.running.Go(func() { h.notify(ctx, changed) })
+		h.running.Go(func() { h.notify(h.ctx, changed) })
 	}
 }
 
@@ -79,28 +84,74 @@ func (s *Store) Nodes() int { return int(s.heart.nodes.Load()) }
 // beat counts until ctx ends.
 func (s *Store) beat(ctx context.Context) {
 	for {
-		if n, err := s.count(ctx, beatLife); err == nil {
+		if n, err := s.count(ctx, s.names.nodes(), s.heart.node, beatLife); err == nil {
 			s.heart.take(max(n, -n))
 		}
-		pause := time.NewTimer(beatEvery*3/4 + randv2.N(beatEvery/2))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !pause(ctx, beatEvery) {
 			return
 		}
 	}
 }
 
-// count runs the script's part heartbeat.lua: this process counts for so long
+// pause waits for a while, give or take a quarter, and reports whether ctx goes on.
+func pause(ctx context.Context, about time.Duration) bool {
+	pause := time.NewTimer(about*3/4 + randv2.N(about/2))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// CompareRules has this process say which rules it decides by, in a short text such as a
+// hash, empty while it has none. It calls differ with true once others under the same
+// Options.Prefix have had other rules for more than two minutes, and with false when all
+// agree again. So two applications that share a prefix by mistake, and with it their limits
+// and the count of processes, are told; a reload and a rolling deployment are over sooner.
+// It comes after [Store.CountNodes], without which it does nothing, and costs the server two
+// calls a minute.
+func (s *Store) CompareRules(rules func() string, differ func(bool)) {
+	h := &s.heart
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.started || h.closed {
+		return
+	}
+	h.running.Go(func() {
+		every := cmp.Or(h.rulesEvery, rulesEvery)
+		apart, said := 0, false
+		for {
+			if text := rules(); text != "" {
+				n, err := s.count(h.ctx, s.names.rules(), text, 3*every)
+				switch {
+				case err != nil: // it says nothing
+				case max(n, -n) > 1:
+					apart++
+				default:
+					apart = 0
+				}
+				if now := apart >= rulesApart; now != said && (now || apart == 0) {
+					said = now
+					differ(now)
+				}
+			}
+			if !pause(h.ctx, every) {
+				return
+			}
+		}
+	})
+}
+
+// count runs the script's part heartbeat.lua: a process, or its rules, counts for so long
 // from now, not at all if that is 0. A count below 0 means that many, and that the
-// server did not know this process.
-func (s *Store) count(ctx context.Context, life time.Duration) (int64, error) {
+// server did not know it.
+func (s *Store) count(ctx context.Context, key, node string, life time.Duration) (int64, error) {
 	within, cancel := context.WithTimeout(ctx, max(patience, s.timeout))
 	defer cancel()
-	key := s.names.nodes()
 	s.calls.Add(1)
-	r := s.callDetached(within, s.nodeOf(s.region(key)), []string{key}, []string{"H", s.heart.node, number(life.Microseconds())})
+	r := s.callDetached(within, s.nodeOf(s.region(key)), []string{key}, []string{"H", node, number(life.Microseconds())})
 	if r.err != nil {
 		return 0, classify(r.err)
 	}
@@ -156,5 +207,5 @@ func (s *Store) fallSilent() {
 	h.closed = true
 	h.stop()
 	h.running.Wait()
-	_, _ = s.count(context.Background(), 0) // else it goes by itself
+	_, _ = s.count(context.Background(), s.names.nodes(), h.node, 0) // else it goes by itself
 }

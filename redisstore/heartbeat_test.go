@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,5 +217,41 @@ func BenchmarkHeartbeat(b *testing.B) {
 			}
 			b.ReportMetric(float64(usec)/float64(calls), "server-µs/op")
 		})
+	}
+}
+
+// TestCompareRules has three processes share a prefix, of which one comes to have other
+// rules, and then has the same again: all are told, once each time, and one of another
+// prefix never is.
+func TestCompareRules(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	type process struct {
+		rules atomic.Value
+		told  chan bool
+	}
+	open := func(prefix, rules string) *process {
+		p := &process{told: make(chan bool, 100)}
+		p.rules.Store(rules)
+		c := newCounted(t, server.URL(), prefix)
+		c.CompareRulesEvery(50 * time.Millisecond)
+		c.CompareRules(func() string { return p.rules.Load().(string) }, func(differ bool) { p.told <- differ })
+		return p
+	}
+	prefix := fmt.Sprint("test", prefixes.Add(1))
+	all := []*process{open(prefix, "rules of one"), open(prefix, "rules of one"), open(prefix, "rules of one")}
+	apart := open(prefix+"other", "rules of its own")
+	for _, differ := range []bool{true, false, true} {
+		all[0].rules.Store(map[bool]string{true: "rules of another", false: "rules of one"}[differ])
+		for i, p := range all {
+			if told := <-p.told; told != differ {
+				t.Fatalf("process %d is told %v, want %v", i, told, differ)
+			}
+		}
+	}
+	for _, p := range append(all, apart) {
+		if len(p.told) != 0 {
+			t.Errorf("told once more: %v", <-p.told)
+		}
 	}
 }

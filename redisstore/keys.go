@@ -17,6 +17,7 @@ import (
 //	stint:{2f1}::overflow:limit:7      a state of newcomers, in the slot of their keys
 //	stint:{2f1}::charged:id            there if keys of the slot have been charged with their debts
 //	stint::nodes                       the processes that share the store
+//	stint::rules                       the rules that these have, as hashes
 //
 // What is in braces decides in which slot of a cluster a key lies. There are few
 // of them, whatever the number of keys, so that requests which share a call
@@ -96,6 +97,9 @@ func (n *names) probe(slot uint16) string { return n.prefix + ":{" + filler(slot
 
 // nodes returns the key of the processes that are counted.
 func (n *names) nodes() string { return n.prefix + "::nodes" }
+
+// rules returns the key of the rules that processes have.
+func (n *names) rules() string { return n.prefix + "::rules" }
 
 // escape returns a limit's name without colons.
 func escape(name string) string {

@@ -21,6 +21,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/rulesdb"
@@ -217,6 +218,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 			logger.Warn("--snapshot has no effect on what the store keeps: it is of what decides while the store fails")
 		}
 		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, c.nodesPath(c.Config), logger)
+		shared.compareRules(func() *policy.Rules { return source.Policy().Rules() }, c.StorePrefix, logger)
 		shared.warnOfEviction(u, logger)
 		s.observer.WatchShared(func() observe.Shared {
 			now := observe.Shared{Nodes: shared.nodes(), Counted: shared.knowsNodes(), Evicted: shared.evictionCheck.evicted.Load(), Store: shared.Stats()}

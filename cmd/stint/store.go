@@ -200,6 +200,17 @@ func (m *sharedStore) count(use func(int) error, file string, logger *slog.Logge
 	})
 }
 
+// compareRules warns when processes with other rules stay under the same prefix.
+func (m *sharedStore) compareRules(rules func() *policy.Rules, prefix string, logger *slog.Logger) {
+	m.CompareRules(func() string { return rules().Digest() }, func(differ bool) {
+		if differ {
+			logger.Warn("other processes share this store and prefix, and have had other rules for minutes: their limits of the same name, and the number of processes, are counted together; if they are another application, give it a prefix of its own (--store-prefix)", "prefix", prefix)
+			return
+		}
+		logger.Info("all processes under the prefix have the same rules", "prefix", prefix)
+	})
+}
+
 // lastNodes reads how many processes shared the store when that was last counted; 0 if it
 // is not known.
 func lastNodes(file string) int {

@@ -1,4 +1,5 @@
--- A heartbeat: a process says that it shares the store, and learns how many do.
+-- A heartbeat: a process says that it shares the store, and learns how many do; or by
+-- which rules it decides, and how many others there are.
 -- A sorted set keeps of each until when it counts, in µs by the server's clock. A beat
 -- costs as much among a thousand processes as among ten.
 --
