@@ -30,7 +30,6 @@ type planCmd struct {
 	From      string   `placeholder:"TIME" group:"What counts" help:"Leave out requests before this time: 2015-05-17, or 2015-05-17T10:05:00."`
 	To        string   `placeholder:"TIME" group:"What counts" help:"Leave out requests at this time or later."`
 	Exempt    []string `sep:"none" placeholder:"KEY" group:"What counts" help:"A client, or a range of addresses, that the proposed rule lets through, by an override."`
-	IgnoreTop int      `placeholder:"N" group:"What counts" help:"Leave out of the choice the N clients that sent the most; the rule holds for them."`
 	IgnoreKey []string `sep:"none" placeholder:"KEY" group:"What counts" help:"Leave out of the choice a client, or a range of addresses; the rule holds for it."`
 
 	TrustedProxies []string `sep:"," placeholder:"RANGE" group:"What counts" help:"Proxies whose X-Forwarded-For gives the client's address, as in rules. With --rules, the file lists them."`
@@ -147,7 +146,7 @@ func (c *planCmd) write(out io.Writer, report *plan.Report) error {
 func (c *planCmd) options(e *env) (plan.Options, error) {
 	o := plan.Options{
 		Files: c.Log, Stdin: e.in, Match: c.Match, Cost: c.Cost,
-		Fields: c.Field, Format: c.Format, Exempt: c.Exempt, IgnoreKeys: c.IgnoreKey, IgnoreTop: c.IgnoreTop,
+		Fields: c.Field, Format: c.Format, Exempt: c.Exempt, IgnoreKeys: c.IgnoreKey,
 		Limits: c.Limit, Brief: c.Brief, Key: c.Key,
 	}
 	if err := c.check(); err != nil {
@@ -199,12 +198,10 @@ func (c *planCmd) check() error {
 	switch {
 	case len(c.Log) == 0:
 		return usage("LOG", "missing: name an access log, or - for standard input")
-	case c.Propose != "" && (len(c.Limit) > 0 || c.DenyAt != "" || len(c.Key) > 0 || c.HTML != "" || c.Cost != "" || c.IgnoreTop > 0):
-		return usage("--propose", "finds keys and limits itself: leave --limit, --deny-at-most, --key, --cost, --html and --ignore-top out")
+	case c.Propose != "" && (len(c.Limit) > 0 || c.DenyAt != "" || len(c.Key) > 0 || c.HTML != "" || c.Cost != ""):
+		return usage("--propose", "finds keys and limits itself: leave --limit, --deny-at-most, --key, --cost and --html out")
 	case c.ClientIPHeader != "" && len(c.TrustedProxies) == 0:
 		return usage("--client-ip-header", "goes with --trusted-proxies, which speak through it")
-	case c.IgnoreTop < 0:
-		return usage("--ignore-top", "%d: a number of clients", c.IgnoreTop)
 	}
 	stdin := 0
 	for _, name := range c.Log {

@@ -136,7 +136,7 @@ func TestPlanPasted(t *testing.T) {
 		{log, plain, "", []string{"--deny-at-most", "1%"}},
 		{log, plain, "", []string{"--deny-at-most", "1%", "--ignore-key", hammer}},
 		{log, plain, "", []string{"--deny-at-most", "2%", "--exempt", hammer}},
-		{log, plain, "", []string{"--deny-at-most", "5%", "--exempt", "2001:db8::/32", "--ignore-top", "1"}},
+		{log, plain, "", []string{"--deny-at-most", "5%", "--exempt", "2001:db8::/32"}},
 		{log, plain, "", []string{"--deny-at-most", "1% of requests", "--margin", "0%"}},
 		{log, plain, "", []string{"--deny-at-most", "5% of requests", "--exempt", hammer, "--margin", "0%"}},
 		{log, whole, "path", []string{"--deny-at-most", "2%"}},

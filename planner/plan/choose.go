@@ -314,7 +314,7 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 		say("it would deny %s of all requests: be sure that you know the %s behind them", share(w.Denied, w.Requests), plural(w.ClientsDenied, "client"))
 	}
 	if c.outliers > 0 && c.apart == 0 {
-		say("it is shaped by %s far from the rest, if let through: see above, and try --ignore-top or --ignore-key", plural(int64(c.outliers), "client"))
+		say("it is shaped by %s far from the rest, if let through: see above, and try --ignore-key", plural(int64(c.outliers), "client"))
 	}
 	if !candidateFits(choice.Candidates) {
 		say("no limit recovers within %s: some clients send more than any sensible one lets pass", Duration(recoverWithin))

@@ -98,7 +98,6 @@ func TestChoosesKnown(t *testing.T) {
 		{shaped{2, 100, 60, false}, 0, plan.Options{}, "2/1s burst 100", 0},
 		{shaped{10, 1, 30, false}, 0, plan.Options{}, "10/1s burst 1", 0},
 		{shaped{5, 20, 60, true}, 0.005, plan.Options{}, "5/1s burst 20", 1},
-		{shaped{5, 20, 60, true}, 0, plan.Options{IgnoreTop: 1}, "5/1s burst 20", 1},
 		{shaped{5, 20, 60, true}, 0, plan.Options{IgnoreKeys: []string{"203.0.113.1"}}, "5/1s burst 20", 1},
 		{shaped{5, 20, 60, true}, 0, plan.Options{IgnoreKeys: []string{"203.0.113.0/24"}}, "5/1s burst 20", 1},
 		{shaped{5, 20, 60, true}, 0, plan.Options{Exempt: []string{"203.0.113.1"}}, "5/1s burst 20", 0},

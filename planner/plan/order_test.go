@@ -134,7 +134,6 @@ func TestQuestion(t *testing.T) {
 		{"all of two", plan.Options{Match: []string{"path=/api/**", "user=ann"}}, 2, 2, "192.0.2.1"},
 		{"from", plan.Options{From: day("2024-01-01T00:00:02Z")}, 4, 3, "2001:db8::/64"},
 		{"to", plan.Options{To: day("2024-01-01T00:00:02Z")}, 2, 1, "192.0.2.1"},
-		{"without the most", plan.Options{IgnoreTop: 1}, 3, 2, "2001:db8::/64"},
 		{"without one", plan.Options{IgnoreKeys: []string{"2001:db8::/64"}}, 4, 2, "192.0.2.1"},
 	} {
 		r := planText(t, log, test.o)

@@ -54,10 +54,9 @@ type Options struct {
 	// is UTC.
 	Zone *time.Location
 	// IgnoreKeys are clients that have no say, as the report names them, or
-	// ranges of addresses, and IgnoreTop how many of those that sent the most.
-	// A proposed rule holds for them, and the report says what it does to them.
+	// ranges of addresses. A proposed rule holds for them, and the report says what
+	// it does to them.
 	IgnoreKeys []string
-	IgnoreTop  int
 	// Exempt are clients that have no say and that a proposed rule lets through,
 	// by an override.
 	Exempt []string
@@ -199,7 +198,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := w.judge(); err != nil {
 		return nil, err
 	}
-	w.ignoreTop(o.IgnoreTop)
 	if err := w.replay(context.WithoutCancel(ctx), w.ignored, sinks...); err != nil {
 		return nil, err
 	}

@@ -231,22 +231,6 @@ func (r *reading) take(in *input, b *harvest) error {
 	return nil
 }
 
-// ignoreTop leaves those out that sent the most, of equals the first seen first.
-func (r *reading) ignoreTop(n int) {
-	var ids []uint32
-	for id := range r.sent {
-		if !r.ignored[id] {
-			ids = append(ids, uint32(id))
-		}
-	}
-	slices.SortStableFunc(ids, func(a, b uint32) int { return cmp.Compare(r.sent[b], r.sent[a]) })
-	for _, id := range ids[:min(n, len(ids))] {
-		r.ignored[id] = true
-		r.excluded += int64(r.sent[id])
-		r.requests -= int64(r.sent[id])
-	}
-}
-
 // batch is how many events are given out at once.
 const batch = 4096
 

@@ -15,7 +15,7 @@ type Trace struct {
 
 // TraceOf reads the logs for the requests of a client, by the name that a
 // [Report] has for it, or of all where client is "". It keeps the first most.
-// What the options say of limits is not looked at, and IgnoreTop neither. When
+// What the options say of limits is not looked at. When
 // the context ends, it returns the context's error.
 func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, error) {
 	if len(o.Key) == 0 {

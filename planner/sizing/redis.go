@@ -56,7 +56,7 @@ func priceOf(l stint.Limit, charges int64) price {
 	}
 	switch l.Algorithm() {
 	case meter.SlidingSubWindows:
-		parts := int64(l.Parts()) + 1
+		parts := l.Parts() + 1
 		p.state += int(min(charges, parts*(1+digits(charges/parts))))
 	case meter.SlidingLog:
 		gap := digits(l.Period().Microseconds() / charges)
