@@ -82,7 +82,7 @@ func TestUser(t *testing.T) {
 	redis.user(t, "stint")
 	url := "redis://stint:secret@" + redis.address
 	if said, status := checkStore(url); status != 0 || !strings.Contains(said, "all answer as they should") {
-		t.Errorf("check-store: %d\n%s", status, said)
+		t.Errorf("store check: %d\n%s", status, said)
 	}
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rulesOfModes), "--http", "127.0.0.1:0", "--store", url)
 	s.counts(1)
@@ -176,7 +176,7 @@ func TestCheckUsesAll(t *testing.T) {
 	redis := startRedis(t, "")
 	lines := redis.monitor(t, func() {
 		if said, status := checkStore("redis://" + redis.address); status != 0 {
-			t.Errorf("check-store: %d\n%s", status, said)
+			t.Errorf("store check: %d\n%s", status, said)
 		}
 	})
 	calls, verbs := make(map[string]bool), make(map[string]bool)
@@ -216,7 +216,7 @@ func TestUserCluster(t *testing.T) {
 	redis.user(t, "stint", more...)
 	url := "redis://stint:secret@" + redis.address
 	if said, status := checkStore(url); status != 0 {
-		t.Errorf("check-store: %d\n%s", status, said)
+		t.Errorf("store check: %d\n%s", status, said)
 	}
 	for _, name := range more {
 		redis.user(t, "stint", append(more, "+info", "-"+name[1:])...)
@@ -239,6 +239,6 @@ func TestUserSentinel(t *testing.T) {
 	}
 	redis.user(t, "stint", "+role")
 	if said, status := checkStore(url); status != 0 {
-		t.Errorf("check-store: %d\n%s", status, said)
+		t.Errorf("store check: %d\n%s", status, said)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	main "github.com/stint-dev/stint/cmd/stint"
 )
 
-// TestCheckTags has check-store find processes whose keys lie under other tags:
+// TestCheckTags has store check find processes whose keys lie under other tags:
 // stint would not start beside them, and does not.
 func TestCheckTags(t *testing.T) {
 	redis := startRedis(t, "")
