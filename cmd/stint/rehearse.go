@@ -16,7 +16,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/planner/plan"
-	"github.com/stint-dev/stint/service/record"
 	"github.com/stint-dev/stint/service/rehearse"
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
@@ -154,7 +153,7 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 // readLogs makes a recording of what the logs say of the attributes that rules
 // look at, behind the proxies that the new file trusts. A request that was answered
 // 429 counts as denied then.
-func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (*record.Recording, error) {
+func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (*rehearse.Recording, error) {
 	var names []string
 	for _, name := range slices.Concat(before.Attributes(), f.Rules.Attributes()) {
 		if !slices.Contains(names, name) {
@@ -165,7 +164,7 @@ func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (*re
 		Files: c.Log, Stdin: e.in, Format: c.LogFormat,
 		Client: httplimit.ClientIP{Trusted: f.Settings.TrustedProxies, Header: f.Settings.ClientIPHeader},
 	}
-	builder := record.NewBuilder(names)
+	builder := rehearse.NewBuilder(names)
 	err := plan.Requests(e.ctx, o, append(slices.Clone(names), "status"), func(at int64, values [][]byte) error {
 		return builder.Add(at, 1, string(values[len(names)]) != "429", values[:len(names)])
 	})

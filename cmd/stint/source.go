@@ -30,7 +30,6 @@ import (
 	"github.com/stint-dev/stint/service/observe/topkeys"
 	"github.com/stint-dev/stint/service/observe/warn"
 	"github.com/stint-dev/stint/service/proxy"
-	"github.com/stint-dev/stint/service/record"
 	"github.com/stint-dev/stint/service/rehearse"
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/server"
@@ -94,14 +93,14 @@ type sources struct {
 	source    *rules.Source
 	rules     rulesource.Source // that it follows; nil for a file
 	client    httplimit.ClientIP
-	snapshot  *snapshot.File   // of local; nil if none is kept
-	saveEvery time.Duration    // how often
-	recorder  *record.Recorder // of requests; nil without --admin, or if none are kept
-	exporter  *otlp.Exporter   // to OpenTelemetry; nil if there is no collector
-	topKeys   *topkeys.Tracker // of keys for operators; nil without --admin
-	webhook   *warn.Webhook    // nil if there is none
-	secret    []byte           // of --secret-file
-	stateFile *statefile.File  // what operators did; nil if a database keeps that
+	snapshot  *snapshot.File     // of local; nil if none is kept
+	saveEvery time.Duration      // how often
+	recorder  *rehearse.Recorder // of requests; nil without --admin, or if none are kept
+	exporter  *otlp.Exporter     // to OpenTelemetry; nil if there is no collector
+	topKeys   *topkeys.Tracker   // of keys for operators; nil without --admin
+	webhook   *warn.Webhook      // nil if there is none
+	secret    []byte             // of --secret-file
+	stateFile *statefile.File    // what operators did; nil if a database keeps that
 }
 
 // openRules binds rules to a store; nil is those that --config or --rules names. Close
@@ -261,11 +260,11 @@ type recordFlags struct {
 }
 
 // recorder returns what keeps requests; nil if nothing does.
-func (c *recordFlags) recorder() *record.Recorder {
+func (c *recordFlags) recorder() *rehearse.Recorder {
 	if c.Record == "off" {
 		return nil
 	}
-	return record.New(record.Options{Attributes: c.RecordAttribute})
+	return rehearse.NewRecorder(rehearse.RecorderOptions{Attributes: c.RecordAttribute})
 }
 
 // rehearsals returns what tries rules on the requests that were kept; nil if none

@@ -9,7 +9,6 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/service/record"
 	"github.com/stint-dev/stint/service/rehearse"
 )
 
@@ -31,7 +30,7 @@ func parse(t testing.TB, text string) *policy.Rules {
 // BenchmarkRun is a rehearsal of a million requests of 10,000 clients.
 func BenchmarkRun(b *testing.B) {
 	rules := parse(b, before)
-	recorder := record.New(record.Options{})
+	recorder := rehearse.NewRecorder(rehearse.RecorderOptions{})
 	live, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{OnDecision: recorder.Decided})
 	if err != nil {
 		b.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/service/record"
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/server"
 )
@@ -48,7 +47,7 @@ type HandlerOptions struct {
 	// Policy returns the policy in force.
 	Policy func() *policy.Policy
 	// Recorder has the requests.
-	Recorder *record.Recorder
+	Recorder *Recorder
 	// Check reads a rules file as servers do.
 	Check func(name string, document []byte) (*rules.File, error)
 	// Fresh says that the store was empty when the recorder was made.

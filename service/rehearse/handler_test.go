@@ -9,7 +9,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 
-	"github.com/stint-dev/stint/service/record"
 	"github.com/stint-dev/stint/service/rehearse"
 	"github.com/stint-dev/stint/service/rules"
 )
@@ -30,7 +29,7 @@ func (s *slow) Write(b []byte) (int, error) {
 // at once, and done when the other has ended.
 func TestHandlerOneAtATime(t *testing.T) {
 	const document = `{"rules": [{"name": "site", "key": ["ip"], "limits": ["2/h"]}]}`
-	p, recorder := live(t, document, record.Options{})
+	p, recorder := live(t, document, rehearse.RecorderOptions{})
 	var r policy.Result
 	for range 3 {
 		if err := p.Decide(t.Context(), policy.Map{"ip": "192.0.2.7"}, 1, &r); err != nil {
@@ -71,7 +70,7 @@ func TestHandlerOneAtATime(t *testing.T) {
 
 // TestHandlerBody rejects bodies that two programs could read in two ways.
 func TestHandlerBody(t *testing.T) {
-	p, recorder := live(t, `{"rules": [{"name": "site", "key": ["ip"], "limits": ["2/h"]}]}`, record.Options{})
+	p, recorder := live(t, `{"rules": [{"name": "site", "key": ["ip"], "limits": ["2/h"]}]}`, rehearse.RecorderOptions{})
 	h := rehearse.NewHandler(rehearse.HandlerOptions{
 		Policy: func() *policy.Policy { return p }, Recorder: recorder, Fresh: true, Check: rules.Decode,
 		Who: func(*http.Request) (string, rulesdb.Role, error) { return "anna", rulesdb.Viewer, nil },

@@ -15,8 +15,6 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
-
-	"github.com/stint-dev/stint/service/record"
 )
 
 // Options say what is rehearsed. Live, After and Recording must be given.
@@ -30,7 +28,7 @@ type Options struct {
 	// After are the other rules.
 	After *policy.Rules
 	// Recording is the requests.
-	Recording *record.Recording
+	Recording *Recording
 	// WarmUp is how long requests are not counted at first. The default value,
 	// 0, is as long as the slowest limit remembers, but at most half of the
 	// recording; below 0 is none.
@@ -75,7 +73,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer r.close()
-	batch := make([]record.Request, 0, batchSize)
+	batch := make([]Request, 0, batchSize)
 	play := func() error {
 		if o.Pause != nil {
 			o.Pause()
@@ -281,7 +279,7 @@ func remembers(l stint.Limit) time.Duration {
 }
 
 // play plays requests to both sides at once, and compares.
-func (r *run) play(ctx context.Context, batch []record.Request) error {
+func (r *run) play(ctx context.Context, batch []Request) error {
 	var other error
 	var both sync.WaitGroup
 	both.Go(func() { other = r.before.decide(ctx, batch) })
@@ -297,7 +295,7 @@ func (r *run) play(ctx context.Context, batch []record.Request) error {
 }
 
 // decide fills in verdicts. The error is of no request.
-func (a *actor) decide(ctx context.Context, batch []record.Request) error {
+func (a *actor) decide(ctx context.Context, batch []Request) error {
 	for i := range batch {
 		q, v := &batch[i], &a.verdicts[i]
 		*v = verdict{}
@@ -335,7 +333,7 @@ func (a *actor) shadows() (names []string) {
 }
 
 // compare counts what both sides said to a request.
-func (r *run) compare(q *record.Request, before, after *verdict) {
+func (r *run) compare(q *Request, before, after *verdict) {
 	if q.At < r.counted {
 		r.out.WarmUpRequests++
 		return

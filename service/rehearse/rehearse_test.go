@@ -15,14 +15,13 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/service/record"
 	"github.com/stint-dev/stint/service/rehearse"
 )
 
 // live returns a policy whose requests are recorded.
-func live(t testing.TB, document string, o record.Options) (*policy.Policy, *record.Recorder) {
+func live(t testing.TB, document string, o rehearse.RecorderOptions) (*policy.Policy, *rehearse.Recorder) {
 	t.Helper()
-	recorder := record.New(o)
+	recorder := rehearse.NewRecorder(o)
 	p, err := policy.New(memstore.New(memstore.Options{}), parse(t, document), policy.Options{OnDecision: recorder.Decided})
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +38,7 @@ const (
 // and 1 at once; under two a minute 5, 1 and none are denied.
 func TestCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, recorder := live(t, five, record.Options{})
+		p, recorder := live(t, five, rehearse.RecorderOptions{})
 		var r policy.Result
 		for ip, n := range map[string]int{"192.0.2.7": 7, "192.0.2.3": 3, "192.0.2.1": 1} {
 			for range n {
@@ -89,8 +88,8 @@ func TestAsLive(t *testing.T) {
 					limit(), limit(), random.IntN(3) == 0, limit())
 			}
 			was, other := file(), file()
-			p, recorder := live(t, was, record.Options{})
-			q, _ := live(t, other, record.Options{})
+			p, recorder := live(t, was, rehearse.RecorderOptions{})
+			q, _ := live(t, other, rehearse.RecorderOptions{})
 			var r policy.Result
 			var denied, otherDenied, newly, passed int64
 			for range 500 {
@@ -150,7 +149,7 @@ func TestAsLive(t *testing.T) {
 // known, and says what it cannot know.
 func TestWarmUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, recorder := live(t, five, record.Options{})
+		p, recorder := live(t, five, rehearse.RecorderOptions{})
 		var r policy.Result
 		for range 400 {
 			if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": "192.0.2.7"}, 1, &r); err != nil {
@@ -179,7 +178,7 @@ func TestWarmUp(t *testing.T) {
 
 // TestOverrides rehearses with what customers have of their own.
 func TestOverrides(t *testing.T) {
-	p, recorder := live(t, five, record.Options{})
+	p, recorder := live(t, five, rehearse.RecorderOptions{})
 	if err := p.SetOverride("login", "192.0.2.7", policy.Override{Unlimited: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +204,7 @@ func TestOverrides(t *testing.T) {
 
 // TestMissing says what the recording does not have, and refuses nothing.
 func TestMissing(t *testing.T) {
-	p, recorder := live(t, five, record.Options{})
+	p, recorder := live(t, five, rehearse.RecorderOptions{})
 	if _, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, two), Recording: recorder.Recording(time.Now())}); !errors.Is(err, rehearse.ErrEmpty) {
 		t.Error(err)
 	}
@@ -235,7 +234,7 @@ func TestMissing(t *testing.T) {
 func TestCheckpoint(t *testing.T) {
 	const daily = `{"rules": [{"name": "export", "key": ["ip"], "limits": ["200 per day"]}, {"name": "login", "match": {"path": "/login"}, "key": ["ip"], "limits": ["100 per hour sliding_log"]}]}`
 	synctest.Test(t, func(t *testing.T) {
-		recorder, store := record.New(record.Options{}), memstore.New(memstore.Options{})
+		recorder, store := rehearse.NewRecorder(rehearse.RecorderOptions{}), memstore.New(memstore.Options{})
 		first, err := policy.New(store, parse(t, strings.Replace(daily, "200 per day", "10 per minute", 1)), policy.Options{OnDecision: recorder.Decided})
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package record
+package rehearse
 
 import (
 	"hash/maphash"
@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// Options are the bounds of a recorder: whichever is reached first holds.
-type Options struct {
+// RecorderOptions are the bounds of a recorder: whichever is reached first holds.
+type RecorderOptions struct {
 	// Requests is the most requests that are kept. The default value is
 	// 1,000,000.
 	Requests int
@@ -43,7 +43,7 @@ const (
 
 // A Recorder keeps the last requests. Make one with New.
 type Recorder struct {
-	o       Options
+	o       RecorderOptions
 	seed    maphash.Seed
 	schema  atomic.Pointer[schema] // of the rules that decided last
 	stripes []stripe
@@ -77,8 +77,8 @@ type segment struct {
 	first, last int64 // nanoseconds since the Unix epoch
 }
 
-// New returns a Recorder.
-func New(o Options) *Recorder {
+// NewRecorder returns a Recorder.
+func NewRecorder(o RecorderOptions) *Recorder {
 	if o.Requests <= 0 {
 		o.Requests = 1_000_000
 	}
@@ -175,7 +175,7 @@ func (s *stripe) drop() {
 	s.dropped = true
 }
 
-// Recording returns what is kept and is not older than Options.Age. It shares
+// Recording returns what is kept and is not older than RecorderOptions.Age. It shares
 // the memory, and costs little.
 func (r *Recorder) Recording(now time.Time) *Recording {
 	all := &Recording{since: now.Add(-r.o.Age).UnixNano(), complete: true}

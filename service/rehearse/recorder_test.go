@@ -1,4 +1,4 @@
-package record_test
+package rehearse_test
 
 import (
 	"fmt"
@@ -12,19 +12,10 @@ import (
 
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/service/record"
+	"github.com/stint-dev/stint/service/rehearse"
 )
 
 const document = `{"rules": [{"name": "api", "match": {"path": "/api/**", "header.x-plan": "*"}, "key": ["ip"], "cost": {"attribute": "n"}, "limits": ["5/m"]}]}`
-
-func parse(t testing.TB, text string) *policy.Rules {
-	t.Helper()
-	r, err := policy.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
 
 func allowed(ok bool) *policy.Result {
 	r := new(policy.Result)
@@ -37,7 +28,7 @@ func allowed(ok bool) *policy.Result {
 func TestKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := parse(t, document)
-		r := record.New(record.Options{Attributes: []string{"jwt.sub"}})
+		r := rehearse.NewRecorder(rehearse.RecorderOptions{Attributes: []string{"jwt.sub"}})
 		begin := time.Now()
 		for i := range 1000 {
 			attrs := policy.Map{"path": fmt.Sprintf("/api/%d", i), "ip": "192.0.2.1", "header.authorization": "secret", "jwt.sub": ""}
@@ -76,7 +67,7 @@ func TestKept(t *testing.T) {
 func TestBounds(t *testing.T) {
 	rules := parse(t, document)
 	synctest.Test(t, func(t *testing.T) {
-		r := record.New(record.Options{Requests: 10_000, Age: time.Minute})
+		r := rehearse.NewRecorder(rehearse.RecorderOptions{Requests: 10_000, Age: time.Minute})
 		for i := range 50_000 {
 			r.Decided(rules, policy.Map{"ip": fmt.Sprint(i)}, 1, allowed(true))
 		}
@@ -109,7 +100,7 @@ func TestBounds(t *testing.T) {
 func TestFlood(t *testing.T) {
 	const bound = 4 << 20
 	rules := parse(t, document)
-	r := record.New(record.Options{Bytes: bound})
+	r := rehearse.NewRecorder(rehearse.RecorderOptions{Bytes: bound})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -168,7 +159,7 @@ func TestMany(t *testing.T) {
 		fmt.Fprintf(&b, `,{"name": "r%d", "match": {"header.h%d": "x"}, "limits": ["1/s"], "key": []}`, i, i)
 	}
 	rules := parse(t, `{"rules": [`+b.String()[1:]+`]}`)
-	r := record.New(record.Options{})
+	r := rehearse.NewRecorder(rehearse.RecorderOptions{})
 	r.Decided(rules, policy.Map{}, 1, allowed(true))
 	if missing := r.Recording(time.Now()).Missing(rules); len(missing) != 68 {
 		t.Errorf("%d attributes are not kept", len(missing))
@@ -177,7 +168,7 @@ func TestMany(t *testing.T) {
 
 // TestBuilder puts requests in order, and knows what none of them has.
 func TestBuilder(t *testing.T) {
-	b := record.NewBuilder([]string{"ip", "path"})
+	b := rehearse.NewBuilder([]string{"ip", "path"})
 	for _, at := range []int64{5, 3, 9, 3} {
 		if err := b.Add(at, 1, true, [][]byte{[]byte(fmt.Sprint(at)), nil}); err != nil {
 			t.Fatal(err)
@@ -195,7 +186,7 @@ func TestBuilder(t *testing.T) {
 	if missing := all.Missing(parse(t, document)); !slices.Equal(missing, []string{"header.x-plan", "n", "path"}) {
 		t.Error(missing)
 	}
-	if n := record.NewBuilder(nil).Recording().Len(); n != 0 {
+	if n := rehearse.NewBuilder(nil).Recording().Len(); n != 0 {
 		t.Error(n)
 	}
 }
@@ -203,7 +194,7 @@ func TestBuilder(t *testing.T) {
 // BenchmarkDecided is the price of a request.
 func BenchmarkDecided(b *testing.B) {
 	rules := parse(b, document)
-	r := record.New(record.Options{})
+	r := rehearse.NewRecorder(rehearse.RecorderOptions{})
 	attrs, result := policy.Map{"path": "/api/items/17", "ip": "198.51.100.17", "header.x-plan": "free"}, allowed(true)
 	b.ReportAllocs()
 	for b.Loop() {
