@@ -22,7 +22,6 @@ import (
 	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/planner/plan"
-	"github.com/stint-dev/stint/planner/plan/sample"
 )
 
 // A request, found the slow way.
@@ -397,7 +396,7 @@ func TestManyLimits(t *testing.T) {
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	var whole bytes.Buffer
-	if err := sample.Write(&whole, sample.Options{Requests: 4000, Plain: true}); err != nil {
+	if err := writeSample(&whole, sampleOptions{Requests: 4000, Plain: true}); err != nil {
 		t.Fatal(err)
 	}
 	lines := bytes.SplitAfter(whole.Bytes(), []byte("\n"))

@@ -19,7 +19,6 @@ import (
 
 	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/planner/plan"
-	"github.com/stint-dev/stint/planner/plan/sample"
 )
 
 func csv(rows ...string) []byte {
@@ -53,7 +52,7 @@ func TestMostEvents(t *testing.T) {
 // three servers in a row.
 func TestAnyOrder(t *testing.T) {
 	var log bytes.Buffer
-	if err := sample.Write(&log, sample.Options{Requests: 30_000, Clients: 300, Plain: true}); err != nil {
+	if err := writeSample(&log, sampleOptions{Requests: 30_000, Clients: 300, Plain: true}); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.SplitAfter(strings.TrimSuffix(log.String(), "\n"), "\n")

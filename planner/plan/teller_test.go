@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/planner/plan"
-	"github.com/stint-dev/stint/planner/plan/sample"
 )
 
 // What is found does not depend on how many cores share the work: of one log and
@@ -17,7 +16,7 @@ import (
 func TestCores(t *testing.T) {
 	dir := t.TempDir()
 	var text bytes.Buffer
-	if err := sample.Write(&text, sample.Options{Requests: 6000, Clients: 400}); err != nil {
+	if err := writeSample(&text, sampleOptions{Requests: 6000, Clients: 400}); err != nil {
 		t.Fatal(err)
 	}
 	log := text.Bytes()

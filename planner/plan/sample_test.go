@@ -1,8 +1,4 @@
-// Package sample writes invented access logs: browsers, programs, a crawler and one
-// client that hammers, all with addresses that are set aside for documentation. The
-// same options give the same bytes. The small log that comes with this project is
-// made here, and so are the large ones that its benchmarks read.
-package sample
+package plan_test
 
 import (
 	"bufio"
@@ -13,8 +9,10 @@ import (
 	"time"
 )
 
-// Options say how large a log is.
-type Options struct {
+// sampleOptions say how large an invented access log is: browsers, programs, a crawler
+// and one client that hammers, all with addresses that are set aside for documentation.
+// The same options give the same bytes.
+type sampleOptions struct {
 	// Requests is about how many there are. The default value is 9,000.
 	Requests int
 	// Clients is how many browsers there are. The default value is 480.
@@ -28,8 +26,8 @@ type Options struct {
 	Plain bool
 }
 
-// start is when every log begins: a Monday.
-var start = time.Date(2025, time.March, 3, 0, 0, 0, 0, time.UTC)
+// sampleStart is when every log begins: a Monday.
+var sampleStart = time.Date(2025, time.March, 3, 0, 0, 0, 0, time.UTC)
 
 // A random source, by Sebastiano Vigna's splitmix64: its numbers are the same
 // in every version of Go.
@@ -61,7 +59,7 @@ type visitor struct {
 type kind uint8
 
 const (
-	browser kind = iota
+	person kind = iota
 	program
 	crawler
 	hammer
@@ -89,19 +87,19 @@ func (q *queue) Pop() any {
 
 // A writer is one log in the making.
 type writer struct {
-	Options
+	sampleOptions
 	random
 	out     *bufio.Writer
 	end     int64
-	gap     int64 // between visits of one browser, on average
+	gap     int64 // between visits of one person, on average
 	late    string
 	lateFor int
 	written int
 }
 
-// Write writes a log in the combined format, in order of when requests ended,
+// writeSample writes a log in the combined format, in order of when requests ended,
 // so that some lines are seconds late.
-func Write(to io.Writer, o Options) error {
+func writeSample(to io.Writer, o sampleOptions) error {
 	if o.Requests == 0 {
 		o.Requests = 9000
 	}
@@ -111,7 +109,7 @@ func Write(to io.Writer, o Options) error {
 	if o.Length == 0 {
 		o.Length = 48 * time.Hour
 	}
-	w := &writer{Options: o, random: random(o.Seed), out: bufio.NewWriterSize(to, 1<<20), end: int64(o.Length / time.Second)}
+	w := &writer{sampleOptions: o, random: random(o.Seed), out: bufio.NewWriterSize(to, 1<<20), end: int64(o.Length / time.Second)}
 	const perVisit = 20
 	visits := max(o.Requests*7/10/perVisit/o.Clients, 1)
 	w.gap = max(w.end/int64(visits), 1)
@@ -133,7 +131,7 @@ func Write(to io.Writer, o Options) error {
 
 func (w *writer) visitors() (q queue) {
 	for i := range w.Clients {
-		q = append(q, &visitor{at: int64(w.below(int(w.gap))), id: i, kind: browser})
+		q = append(q, &visitor{at: int64(w.below(int(w.gap))), id: i, kind: person})
 	}
 	n := w.Clients
 	for range max(w.Requests/3000, 1) {
@@ -148,7 +146,7 @@ func (w *writer) visitors() (q queue) {
 // again says when a visitor comes next.
 func (w *writer) again(v *visitor) {
 	switch v.kind {
-	case browser: // a page and what belongs to it, then another
+	case person: // a page and what belongs to it, then another
 		if v.left > 0 {
 			v.left--
 			v.at += int64(w.below(2))
@@ -194,7 +192,7 @@ func (w *writer) daytime(at int64) int64 {
 func address(id int, k kind) string {
 	nets := [...]string{"192.0.2", "198.51.100", "203.0.113"}
 	switch {
-	case k == browser && id%10 == 9:
+	case k == person && id%10 == 9:
 		return fmt.Sprintf("2001:db8:%x:%x::%x", id>>16, id&0xffff, id%7+1)
 	case id < len(nets)*254:
 		return fmt.Sprintf("%s.%d", nets[id%len(nets)], id/len(nets)+1)
@@ -229,7 +227,7 @@ func (w *writer) request(v *visitor) {
 		status = 404
 	}
 	size := int(math.Pow(2, 8+float64(w.below(60))/10))
-	stamp := start.Add(time.Duration(v.at) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+	stamp := sampleStart.Add(time.Duration(v.at) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
 	line := fmt.Sprintf("%s - - [%s] \"%s %s HTTP/1.1\" %d %d \"%s\" \"%s\"\n", address(v.id, v.kind), stamp, method, target, status, size, referer, agent)
 	w.written++
 	if !w.Plain && w.written%3001 == 0 {

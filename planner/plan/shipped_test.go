@@ -1,27 +1,19 @@
-package sample_test
+package plan_test
 
 import (
 	"bytes"
 	"compress/gzip"
-	"flag"
 	"io"
 	"net/netip"
 	"os"
 	"regexp"
 	"testing"
-
-	"github.com/stint-dev/stint/planner/plan/sample"
 )
-
-var update = flag.Bool("update", false, "write the log that comes with the project anew")
-
-// shipped is the log that documents and tests look at.
-const shipped = "../../../cmd/stint/testdata/access.log.gz"
 
 // The log that is shipped is the one that is made here: small, and of no real server.
 func TestShipped(t *testing.T) {
 	var made bytes.Buffer
-	if err := sample.Write(&made, sample.Options{}); err != nil {
+	if err := writeSample(&made, sampleOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if *update {
@@ -56,7 +48,7 @@ func TestShipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(text, made.Bytes()) {
-		t.Error("the shipped log is not the one that is made: go test ./planner/plan/sample -update")
+		t.Error("the shipped log is not the one that is made: go test ./planner/plan -run TestShipped -update")
 	}
 	document := []netip.Prefix{
 		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("198.51.100.0/24"),
