@@ -66,14 +66,14 @@ func (r *rule) compare(old *rule) []Change {
 	}
 	r.compareLimits(old, say)
 	were, are := old.actions(), r.actions()
-	for what, n := range are {
-		if d := n - were[what]; d > 0 {
-			say(false, "%s is new%s", what, repeated(d))
+	for what := range are {
+		if !were[what] {
+			say(false, "%s is new", what)
 		}
 	}
-	for what, n := range were {
-		if d := n - are[what]; d > 0 {
-			say(false, "%s is gone%s", what, repeated(d))
+	for what := range were {
+		if !are[what] {
+			say(false, "%s is gone", what)
 		}
 	}
 	if old.mode != r.mode {
@@ -140,22 +140,13 @@ func setOf(limits []stint.Limit) map[stint.Limit]bool {
 	return set
 }
 
-// actions counts what the rule has in place of limits.
-func (r *rule) actions() map[string]int {
-	all := make(map[string]int)
-	count := func(p *plan) {
-		if p != nil && p.action != "" {
-			all[p.action+p.place()]++
+// actions returns what the rule has in place of limits.
+func (r *rule) actions() map[string]bool {
+	all := make(map[string]bool)
+	for _, p := range r.allPlans() {
+		if p.action != "" {
+			all[p.action+p.place()] = true
 		}
-	}
-	count(r.own)
-	if r.tiers != nil {
-		for _, name := range r.tiers.names {
-			count(r.tiers.plans[name])
-		}
-	}
-	for i := range r.overrides {
-		count(r.overrides[i].plan)
 	}
 	return all
 }
@@ -166,13 +157,6 @@ func (p *plan) place() string {
 		return ""
 	}
 	return " (" + p.variant + ")"
-}
-
-func repeated(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return fmt.Sprintf(", %d times", n)
 }
 
 // keyText is what a rule makes its keys of.
