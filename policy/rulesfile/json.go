@@ -23,23 +23,16 @@ func ReadJSON(data []byte) (*Node, error) {
 	if len(data) > maxBytes {
 		return nil, Errors{{Reason: fmt.Sprintf("a file of %d bytes: at most %d", len(data), maxBytes)}}
 	}
-	t := &jsonTree{text: string(data), line: 1, column: 1}
-	t.r = strictjson.New(t.text, "the file")
+	t := newJSONTree(string(data))
 	n, err := t.document()
 	if err != nil {
 		var bad *strictjson.Error
 		errors.As(err, &bad) // each is one
 		e := &Error{Reason: bad.Reason, Hint: bad.Hint}
-		e.Line, e.Column = placeOf(t.text, bad.Offset)
+		e.Line, e.Column = newJSONTree(t.text).place(bad.Offset)
 		return nil, Errors{e}
 	}
 	return n, nil
-}
-
-// placeOf returns the line and column of a byte.
-func placeOf(text string, offset int) (line, column int) {
-	before := text[:offset]
-	return strings.Count(before, "\n") + 1, utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:]) + 1
 }
 
 // A jsonTree makes nodes of a document.
@@ -49,6 +42,10 @@ type jsonTree struct {
 	nodes int
 
 	line, column, counted int // of text[counted]
+}
+
+func newJSONTree(text string) *jsonTree {
+	return &jsonTree{text: text, r: strictjson.New(text, "the file"), line: 1, column: 1}
 }
 
 func (t *jsonTree) document() (*Node, error) {
