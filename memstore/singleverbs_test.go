@@ -162,6 +162,33 @@ func TestSingleThereAndBack(t *testing.T) {
 	}
 }
 
+// TestSingleSettlesUnderItsLimit cancels a reservation while a limit of another period is
+// in force: it gives back to the limit that it was made of.
+func TestSingleSettlesUnderItsLimit(t *testing.T) {
+	c := clock{}
+	c.advance(time.Hour)
+	s := newSingle(t, "10/1h", memstore.SingleOptions{Now: c.now})
+	_, r, err := s.Reserve(6, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetLimit(limit(t, "5/1m fixed_window")); err != nil || !s.AllowN(2) {
+		t.Fatal("denied", err)
+	}
+	if _, err := r.Cancel(ctx); err != nil {
+		t.Error(err)
+	}
+	if d, err := s.Peek(1); err != nil || d.Remaining != 3 {
+		t.Errorf("%+v, %v: want 3 of the window", d, err)
+	}
+	if err := s.SetLimit(limit(t, "10/1h")); err != nil {
+		t.Error(err)
+	}
+	if d, err := s.Peek(1); err != nil || d.Remaining != 10 {
+		t.Errorf("%+v, %v: want all of the bucket", d, err)
+	}
+}
+
 // TestSingleLockFree takes the lock while reservations are open or other numbers are in
 // force, and not for longer.
 func TestSingleLockFree(t *testing.T) {
