@@ -245,11 +245,7 @@ func (c *doctorCmd) examineState(u *diagnosis) {
 
 // tryAddress opens an address and closes it.
 func tryAddress(ctx context.Context, flag, address string) (net.Addr, error) {
-	open := func() (net.Listener, error) { return listen(ctx, flag, address) }
-	if flag == "--http" {
-		open = func() (net.Listener, error) { return listenHTTP(ctx, address) }
-	}
-	ln, err := open()
+	ln, err := listen(ctx, flag, address)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func TestDoctor(t *testing.T) {
 		{good + " --http " + free, false, []string{"ok version: stint ", "ok descriptors: room for ", "clock: 2", "ok rules: 1 rule in ", "ok store: the memory", "ok ports: --http: 127.0.0.1:0 is free", "ok exposed: --http reaches this machine alone, in clear; everyone there may ask; nobody may refund or reset", "ok ports: --grpc is off"}},
 		{"--limit 1/h --http " + free, false, []string{"ok rules: one, named serve, by ip"}},
 		{bad + " --http " + free, true, []string{"error rules: ", "bad.yaml:2: ", "limits"}},
-		{good + " --resp unix:/run/stint.sock", true, []string{"error ports: --resp: unix:/run/stint.sock: a Unix socket is for --http"}},
+		{good + " --admin unix:/run/stint.sock", true, []string{"error ports: --admin: unix:/run/stint.sock: a Unix socket is for clients"}},
 		{good + " --http " + taken, true, []string{"error ports: --http " + taken + ": something else listens there"}},
 		{good + " --http " + free + " --resp :0", true, []string{"error exposed: --resp: :0 can be reached from other machines"}},
 		{good + " --http " + free + " --resp :0 --operator-token-file " + tokens, false, []string{"warning exposed: --resp reaches other machines, in clear; operators may ask; operators may refund and reset"}},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/stint-dev/stint/service/resp"
 	"github.com/stint-dev/stint/service/rls"
+	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/server"
 )
 
@@ -162,20 +163,12 @@ func buildVersion() string {
 	return "(devel)"
 }
 
-// listenHTTP opens --http, an address or a Unix socket.
-func listenHTTP(ctx context.Context, address string) (net.Listener, error) {
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		return listenUnix(ctx, path)
-	}
-	return listen(ctx, "--http", address)
-}
-
 // socketMode lets the owner and the group ask.
 const socketMode = 0o660
 
 // listenUnix opens a Unix socket, in place of one on which no process listens any
 // more.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+func listenUnix(ctx context.Context, flag, path string) (net.Listener, error) {
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "unix", path)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -184,9 +177,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		switch {
 		case dialed == nil:
 			_ = conn.Close() // it only showed that a process listens
-			return nil, fmt.Errorf("--http unix:%s: something else listens there already", path)
+			return nil, fmt.Errorf("%s unix:%s: something else listens there already", flag, path)
 		case !isSocket(path):
-			return nil, fmt.Errorf("--http unix:%s: a file that is no socket is there: remove it, or name another path", path)
+			return nil, fmt.Errorf("%s unix:%s: a file that is no socket is there: remove it, or name another path", flag, path)
 		case errors.Is(dialed, syscall.ECONNREFUSED):
 			if err = os.Remove(path); err == nil {
 				ln, err = config.Listen(ctx, "unix", path)
@@ -200,7 +193,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 		if ln != nil {
 			_ = ln.Close() // the error is returned
 		}
-		return nil, fmt.Errorf("--http unix:%s: %w", path, err)
+		return nil, fmt.Errorf("%s unix:%s: %w", flag, path, err)
 	}
 	return ln, nil
 }
@@ -215,6 +208,8 @@ func isSocket(path string) bool {
 type connFlags struct {
 	MaxConns           int `name:"max-conns" env:"STINT_MAX_CONNS" default:"0" placeholder:"N" more:"" help:"The most client connections at once. The default is as many as the limit of file descriptors allows."`
 	MaxConnsPerAddress int `name:"max-conns-per-address" env:"STINT_MAX_CONNS_PER_ADDRESS" default:"0" placeholder:"N" more:"" help:"The most connections of one address, IPv6 by /64; trusted proxies may have all. The default is a quarter of --max-conns."`
+
+	ProxyProtocol []string `name:"proxy-protocol" env:"STINT_PROXY_PROTOCOL" placeholder:"CIDR" more:"" help:"Addresses of balancers that begin each connection with PROXY protocol, version 1 or 2, which gives the client's address. May be repeated. A connection from there without it is closed, and so is one from elsewhere with it."`
 }
 
 // check refuses flags that make no sense.
@@ -225,20 +220,37 @@ func (f *connFlags) check() error {
 	case f.MaxConnsPerAddress < 0:
 		return usage("--max-conns-per-address", "%d: at least 1", f.MaxConnsPerAddress)
 	}
-	return nil
+	_, err := f.balancers()
+	return err
+}
+
+// balancers reads --proxy-protocol.
+func (f *connFlags) balancers() (all []netip.Prefix, err error) {
+	for _, text := range f.ProxyProtocol {
+		p, err := rules.ParseProxy(text)
+		if err != nil {
+			return nil, &usageError{"--proxy-protocol", err}
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // conns returns the bounds; a connection takes the given number of descriptors.
 func (f *connFlags) conns(s *sources, descriptors int, logger *slog.Logger) *server.Conns {
+	balancers, _ := f.balancers() // check has read them
 	return server.NewConns(server.ConnsOptions{
-		Max: f.MaxConns, PerAddress: f.MaxConnsPerAddress, Trusted: s.client.Trusted, PerConn: descriptors, Log: logger,
+		Max: f.MaxConns, PerAddress: f.MaxConnsPerAddress, Trusted: s.client.Trusted, Balancers: balancers, PerConn: descriptors, Log: logger,
 	})
 }
 
-// listen opens the address of a flag.
+// listen opens the address of a flag, or a Unix socket.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
-	if strings.HasPrefix(address, "unix:") {
-		return nil, usage(flag, "%s: a Unix socket is for --http of stint serve alone; write an address, such as 127.0.0.1:8082", address)
+	switch path, isUnix := strings.CutPrefix(address, "unix:"); {
+	case isUnix && flag == "--admin":
+		return nil, usage(flag, "%s: a Unix socket is for clients; write an address, such as 127.0.0.1:9090", address)
+	case isUnix:
+		return listenUnix(ctx, flag, path)
 	}
 	var config net.ListenConfig
 	ln, err := config.Listen(ctx, "tcp", address)

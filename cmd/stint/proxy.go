@@ -23,8 +23,8 @@ type proxyCmd struct {
 	connFlags   `embed:""`
 	tokenFlags  `embed:""`
 
-	Listen       string   `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"The address for clients (${default}). :8000 is every address of this machine."`
-	Upstream     string   `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind the proxy: http://127.0.0.1:9000."`
+	Listen       string   `env:"STINT_LISTEN" default:"127.0.0.1:8000" placeholder:"ADDRESS" help:"The address for clients (${default}). :8000 is every address of this machine, unix:/run/stint.sock a Unix socket."`
+	Upstream     string   `env:"STINT_UPSTREAM" placeholder:"URL" help:"The server behind the proxy: http://127.0.0.1:9000, or unix:/run/app.sock, a Unix socket."`
 	UpstreamHost string   `env:"STINT_UPSTREAM_HOST" enum:"client,upstream" default:"client" more:"" help:"The Host header for the upstream: the client's (client, the default), or that of the URL (upstream)."`
 	AllowUpgrade []string `name:"allow-upgrade" env:"STINT_ALLOW_UPGRADE" default:"websocket" placeholder:"NAME" more:"" help:"Protocols that a client may change to with Upgrade (${default}). The rules do not apply to what follows the upgrade."`
 	Underscores  bool     `name:"allow-underscores" env:"STINT_ALLOW_UNDERSCORES" more:"" help:"Pass on headers with an underscore in their name. By default they are dropped, since many servers read an underscore as a hyphen."`
@@ -94,11 +94,13 @@ func (c *proxyCmd) Run(e *env) error {
 	}
 	defer ln.Close()               // Serve has closed it, unless it was never reached
 	conns := c.conns(s, 2, logger) // the client's and the upstream's
+	client := s.client
+	_, client.TrustUnix = ln.Addr().(*net.UnixAddr)
 	h, err := proxy.NewHandler(proxy.Options{
 		Requests: conns.Requests(),
 		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream", Upgrades: c.AllowUpgrade, Underscores: c.Underscores,
 		BodyRate: cmp.Or(c.BodyRate, -1), MaxInFlight: cmp.Or(c.MaxInFlight, -1), MaxInFlightPerAddress: c.MaxInFlightPerAddress, MaxLag: cmp.Or(c.MaxLag, -1),
-		Source: s.source, Client: s.client, Observer: s.observer, Log: logger,
+		Source: s.source, Client: client, Observer: s.observer, Log: logger,
 	})
 	if err != nil {
 		return err
@@ -172,6 +174,8 @@ func (c *proxyCmd) upstream() (*url.URL, error) {
 		return nil, usage("--upstream", "this is no URL: %s", example) // it may hold a password
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, usage("--upstream", "only a scheme, a host and a path can be used: %s", example)
+	case u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):
+		return u, nil
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
 		return nil, usage("--upstream", "%q is no http or https URL: %s", c.Upstream, example)
 	}

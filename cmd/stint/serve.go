@@ -80,7 +80,7 @@ func (c *serveCmd) Run(e *env) error {
 		return err
 	}
 	defer s.close()
-	ln, err := listenHTTP(ctx, c.HTTP)
+	ln, err := listen(ctx, "--http", c.HTTP)
 	if err != nil {
 		return err
 	}

@@ -124,11 +124,17 @@ const storePatience = "STINT_STORE_TIMEOUT=5s"
 // time.
 func startServe(t *testing.T, args ...string) *serving {
 	t.Helper()
+	return startStint(t, append([]string{"serve"}, args...)...)
+}
+
+// startStint starts a command that listens.
+func startStint(t *testing.T, args ...string) *serving {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &serving{t: t, process: exec.Command(self, append([]string{"serve"}, args...)...), client: &http.Client{Transport: &http.Transport{}}, scheme: "http"}
+	s := &serving{t: t, process: exec.Command(self, args...), client: &http.Client{Transport: &http.Transport{}}, scheme: "http"}
 	s.process.Env = append([]string{storePatience}, append(os.Environ(), "STINT_TEST_MAIN=1")...)
 	errs, err := s.process.StderrPipe()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // For the tests, which are outside of the package.
 
-func NewTransport() http.RoundTripper { return newTransport(nil) }
+func NewTransport() http.RoundTripper { return newTransport(nil, "") }
 func NewBuffers() httputil.BufferPool { return &buffers{} }
 
 // NewAnswerConn returns a connection whose client takes what acknowledged says.

@@ -23,7 +23,7 @@ const (
 func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In.Header, pr.Out.Header
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as the client sent it: what rules look at in it is plain
-	pr.SetURL(h.o.Upstream)
+	pr.SetURL(h.target)
 	if !h.o.UpstreamHost {
 		pr.Out.Host = pr.In.Host
 	}

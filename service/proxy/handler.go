@@ -40,7 +40,8 @@ import (
 // Log must be given.
 type Options struct {
 	// Upstream is the server behind, http or https; its path is put before
-	// that of each request.
+	// that of each request. With the scheme unix, its path is a Unix socket, on which
+	// the server speaks http.
 	Upstream *url.URL
 	// UpstreamHost sends the upstream its own name as Host. The default value
 	// keeps the Host that the client asked for.
@@ -95,6 +96,8 @@ type Handler struct {
 	holds atomic.Pointer[holding]
 	own   *transport // when Options had none
 
+	target *url.URL // where requests go
+
 	hop     []string    // the name of this proxy in Cdn-Loop
 	pending server.Load // requests that the upstream has not begun to answer
 	sampled *slog.Logger
@@ -122,8 +125,13 @@ func NewHandler(o Options) (*Handler, error) {
 	h := &Handler{o: o, hop: []string{"stint-" + strings.ToLower(rand.Text())}, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
 	h.o.fill()
 	h.pending = server.NewLoad(h.o.MaxInFlight, h.o.MaxInFlightPerAddress, o.Client.Trusted)
+	h.target = o.Upstream
+	socket := ""
+	if o.Upstream.Scheme == "unix" {
+		h.target, socket = &url.URL{Scheme: "http", Host: "localhost"}, o.Upstream.Path
+	}
 	if o.Transport == nil {
-		h.own = newTransport(o.Requests)
+		h.own = newTransport(o.Requests, socket)
 		h.o.Transport = h.own
 	}
 	behind := &httputil.ReverseProxy{

@@ -42,7 +42,7 @@ func (h *Handler) overloaded(r *http.Request) string {
 // enter counts a request until its answer has ended, or says why it may not hold another
 // connection to the upstream. Calls of gRPC share connections.
 func (h *Handler) enter(r *http.Request) (leave func(), why string) {
-	if h.o.Requests == nil || isGRPC(r.Header) && h.o.Upstream.Scheme == "http" {
+	if h.o.Requests == nil || isGRPC(r.Header) && h.target.Scheme == "http" {
 		return func() {}, ""
 	}
 	return h.o.Requests.Enter(r.RemoteAddr)

@@ -63,7 +63,7 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 	}
 	target, err := cleanPath(r.URL)
 	if err != nil {
-		if prefix := h.o.Upstream.Path; prefix != "" && prefix != "/" && climbs(r.URL.EscapedPath()) {
+		if prefix := h.target.Path; prefix != "" && prefix != "/" && climbs(r.URL.EscapedPath()) {
 			return nil, errPath
 		}
 		target = r.URL // no rule looks at it, or the guard refuses it

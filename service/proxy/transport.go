@@ -22,11 +22,12 @@ type transport struct {
 
 // newTransport returns a transport that passes answers on as they are encoded,
 // and sets no limit on how long one takes, since it may be a long poll. It has at
-// most as many connections as there may be requests that hold one.
-func newTransport(requests *server.Requests) *transport {
+// most as many connections as there may be requests that hold one, all to the socket
+// if one is given.
+func newTransport(requests *server.Requests, socket string) *transport {
 	plain := http.DefaultTransport.(*http.Transport).Clone()
 	plain.Proxy = nil
-	dials := &dialer{Dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}, most: math.MaxInt64}
+	dials := &dialer{Dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}, socket: socket, most: math.MaxInt64}
 	if requests != nil {
 		dials.most = int64(requests.Most())
 	}
@@ -47,8 +48,9 @@ func newTransport(requests *server.Requests) *transport {
 // no connection, took all descriptors.
 type dialer struct {
 	net.Dialer
-	most int64
-	open atomic.Int64
+	socket string // to dial in place of an address
+	most   int64
+	open   atomic.Int64
 }
 
 // errConnections is for a request that cannot have another connection.
@@ -59,15 +61,22 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		d.open.Add(-1)
 		return nil, errConnections
 	}
+	if d.socket != "" {
+		network, address = "unix", d.socket
+	}
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		d.open.Add(-1)
 		return nil, err
 	}
-	return &upstreamConn{TCPConn: conn.(*net.TCPConn), closed: sync.OnceFunc(func() { d.open.Add(-1) })}, nil
+	closed := sync.OnceFunc(func() { d.open.Add(-1) })
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		return &upstreamConn{tcp, closed}, nil
+	}
+	return &upstreamSocket{conn.(*net.UnixConn), closed}, nil
 }
 
-// An upstreamConn is counted until it is closed.
+// An upstreamConn is counted until it is closed. It copies as a TCP connection does.
 type upstreamConn struct {
 	*net.TCPConn
 	closed func()
@@ -77,6 +86,18 @@ type upstreamConn struct {
 func (c *upstreamConn) Close() error {
 	defer c.closed()
 	return c.TCPConn.Close()
+}
+
+// An upstreamSocket is so for a Unix socket.
+type upstreamSocket struct {
+	*net.UnixConn
+	closed func()
+}
+
+// Close implements [net.Conn].
+func (c *upstreamSocket) Close() error {
+	defer c.closed()
+	return c.UnixConn.Close()
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,9 @@ type ConnsOptions struct {
 	// Trusted are proxies, which PerAddress does not hold: their clients are
 	// many. The default is none.
 	Trusted []netip.Prefix
+	// Balancers are peers that begin each connection with PROXY protocol, which
+	// nobody else may. PerAddress does not hold them. The default is none.
+	Balancers []netip.Prefix
 	// PerConn is how many descriptors a connection takes: 2 for a proxy. The
 	// default value is 1.
 	PerConn int
@@ -35,9 +39,10 @@ type ConnsOptions struct {
 // operators, for the store and for files. It may be used from many goroutines
 // at once.
 type Conns struct {
-	log      *slog.Logger
-	bounds   *bounds
-	requests *Requests
+	log       *slog.Logger
+	bounds    *bounds
+	requests  *Requests
+	balancers []netip.Prefix
 }
 
 // reserved is how many descriptors are left for what is no client: a listener
@@ -53,9 +58,10 @@ func NewConns(o ConnsOptions) *Conns {
 		o.PerAddress = max(o.Max/4, 4)
 	}
 	return &Conns{
-		log:      SampleLog(o.Log),
-		requests: newRequests(o),
-		bounds: newBounds(o.Max, o.PerAddress, o.Trusted,
+		log:       SampleLog(o.Log),
+		requests:  newRequests(o),
+		balancers: o.Balancers,
+		bounds: newBounds(o.Max, o.PerAddress, slices.Concat(o.Trusted, o.Balancers),
 			"there are as many as there may be (--max-conns)", "its address has as many as one may have (--max-conns-per-address)"),
 	}
 }
@@ -99,7 +105,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		leave, why := l.conns.bounds.enter(addressOf(peer))
 		if why == "" {
-			return &countedConn{Conn: conn, leave: sync.OnceFunc(leave)}, nil
+			return l.conns.balanced(&countedConn{Conn: conn, leave: sync.OnceFunc(leave)}, peer), nil
 		}
 		_ = conn.Close() // it has had no answer, and gets none
 		l.conns.log.Warn("a connection was closed at once", "why", why)
