@@ -20,9 +20,6 @@ import (
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
-// snippetName is the first line of a block that is a file.
-var snippetName = regexp.MustCompile(`^(?://|#) ([a-z-]+\.[a-z]+)$`)
-
 // longestSnippet is how many lines one may have.
 const longestSnippet = 30
 
@@ -32,30 +29,32 @@ var patiently = strings.NewReplacer("(250)", "(20000)", " 250", " 20000", "0.25"
 // asTheyStand leaves them as a reader copies them.
 var asTheyStand = strings.NewReplacer()
 
-// snippets writes the files of docs/CLIENTS.md into a directory, with the rules
-// that they go by.
+// snippets copies the files of docs/clients into a directory, with the rules of
+// docs/CLIENTS.md.
 func snippets(t *testing.T, change *strings.Replacer) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	for i, block := range strings.Split(clientsPage(t), "\n```") {
-		if i%2 == 0 {
-			continue
-		}
-		kind, body, _ := strings.Cut(block, "\n")
-		first, _, _ := strings.Cut(body, "\n")
-		name := "stint.yaml"
-		if m := snippetName.FindStringSubmatch(first); m != nil {
-			name = m[1]
-		} else if kind != "yaml" {
-			continue
-		}
-		if n := strings.Count(body, "\n") + 1; n > longestSnippet {
-			t.Errorf("%s has %d lines, more than %d", name, n, longestSnippet)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(change.Replace(body)+"\n"), 0o644); err != nil {
+	files, err := filepath.Glob(filepath.Join(root, "docs/clients/*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		body, err := os.ReadFile(file)
+		if err != nil {
 			t.Fatal(err)
 		}
+		name := filepath.Base(file)
+		if n := bytes.Count(body, []byte("\n")); n > longestSnippet {
+			t.Errorf("%s has %d lines, more than %d", name, n, longestSnippet)
+		}
+		if !strings.Contains(clientsPage(t), "(clients/"+name+")") {
+			t.Errorf("docs/CLIENTS.md has no link to %s", name)
+		}
+		writeFile(t, filepath.Join(dir, name), change.Replace(string(body)))
 	}
+	_, rules, _ := strings.Cut(clientsPage(t), "\n```yaml\n")
+	rules, _, _ = strings.Cut(rules, "```")
+	writeFile(t, filepath.Join(dir, "stint.yaml"), rules)
 	return dir
 }
 
@@ -299,7 +298,7 @@ func TestClientsVersions(t *testing.T) {
 	}
 }
 
-// TestClients runs the snippets of docs/CLIENTS.md: what passes, what is denied,
+// TestClients runs the files of docs/clients: what passes, what is denied,
 // what is wrong, and what happens when the server does not answer.
 func TestClients(t *testing.T) {
 	if testing.Short() {
@@ -425,7 +424,7 @@ const server = app.listen(0, "127.0.0.1", () => console.log(server.address().por
 	}
 }
 
-// TestExpress runs the app of docs/CLIENTS.md and asks it.
+// TestExpress runs the app of docs/clients and asks it.
 func TestExpress(t *testing.T) {
 	dir, address := snippets(t, patiently), freeport.Addr(t)
 	stop := serveSnippets(t, dir, "--http", address)
