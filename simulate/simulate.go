@@ -5,6 +5,29 @@
 //	in:  {"t":"0s","key":"a","cost":1}
 //	out: {"t":"0s","key":"a","allowed":true,"limit":5,"remaining":4,"retry_after":"0s","reset_after":"200ms"}
 //
+// A line that is read has these fields:
+//
+//   - t, required: a Go duration since the Unix epoch, or an RFC 3339 time, exact to
+//     the nanosecond.
+//   - key, required, unless every limit of the line names its own, or the line
+//     settles, cancels or changes.
+//   - op: take unless given; peek, take_up_to, reserve, settle, cancel, refund, reset,
+//     change.
+//   - cost: 1 unless given; a whole number from 0 to 2^63 − 1. Settle needs it.
+//   - ttl: the time to live of a reservation; 1m unless given.
+//   - reservation: what settle and cancel refer to; the first that was granted is r1.
+//   - limits: the layers of this line instead of the runner's limits, such as
+//     [{"limit":"10/s","key":"ip:1"}]. A layer without a key uses the key of the line.
+//     For change, the limits that replace the runner's; what was used under one of the
+//     same identity is used under the new one.
+//
+// An answer repeats t and key. It has allowed, limit, remaining, retry_after and
+// reset_after, but for reset and change; tightest, the text of a limit, with several
+// limits; taken for take_up_to; delay where it is not 0; denied_by, the texts of
+// limits, when denied; and reservation when one was granted. Settling an expired
+// reservation answers with the present state, settling a settled one again as the
+// first time.
+//
 // Make a [Clock], open a store on it, and give both to [New]; most callers
 // then want [Runner.Run], and those that have no lines [Runner.Do]. Every line
 // is decided at the greatest time of any line so far, so that the same lines
