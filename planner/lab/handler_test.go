@@ -31,6 +31,7 @@ func TestHandler(t *testing.T) {
 		{"the page", "GET", "/", "", nil, 200, "<title>stint lab</title>"},
 		{"a module", "GET", "/main.js", "", nil, 200, "import"},
 		{"what there is", "GET", "/v1/lab", "", nil, 200, `"name":"gcra"`},
+		{"the modes without a Redis", "GET", "/v1/lab", "", nil, 200, `"modes":["strict","share"]`},
 		{"no such file", "GET", "/none", "", nil, 404, ""},
 		{"no way out", "GET", "/../lab.go", "", nil, 307, "/lab.go"},
 		{"a simulation", "POST", "/v1/simulate", small, nil, 200, `"passed":10,"delayed":0,"denied":10,`},

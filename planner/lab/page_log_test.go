@@ -74,8 +74,9 @@ func TestPageLog(t *testing.T) {
 	}
 }
 
-// TestPageWithoutPlan: where no logs are read, none is asked for.
-func TestPageWithoutPlan(t *testing.T) {
+// TestPageBare: where no logs are read, none is asked for; without a Redis, the page
+// shows the modes that need none, and says how the others are shown.
+func TestPageBare(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -85,6 +86,12 @@ func TestPageWithoutPlan(t *testing.T) {
 	if !eval[bool](p, "document.getElementById('log-group').hidden && document.getElementById('log-file') === null") {
 		t.Error("the page asks for a log that nobody reads")
 	}
+	p.js("[...document.querySelectorAll('#presets button')].find((b) => b.textContent === 'Several processes').click()")
+	p.until("document.querySelector('#rows').innerText.includes('4 processes by share')")
+	if n := eval[int](p, "document.querySelectorAll('.row').length"); n != 3 {
+		p.Errorf("%d rows, want one process, strict and share", n)
+	}
+	p.contains("the controls", p.text("#processes"), "stint lab --store redis://127.0.0.1:6379")
 }
 
 func pageChoosesLog(p *tab) {
