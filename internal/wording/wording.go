@@ -1,12 +1,13 @@
 // Package wording has what error messages and reports are made of: the word
-// that was likely meant, values cut to a readable length, arguments quoted for a
-// shell.
+// that was likely meant, values cut to a readable length, numbers, arguments quoted
+// for a shell.
 package wording
 
 import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -85,4 +86,21 @@ func QuoteShell(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Grouped writes a number with commas between thousands.
+func Grouped(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Count writes a number of things, of which one is given: "1 request", "1,000 requests".
+func Count(n int64, one string) string {
+	if n != 1 {
+		one += "s"
+	}
+	return Grouped(n) + " " + one
 }

@@ -1,6 +1,7 @@
 package wording_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -33,6 +34,19 @@ func TestQuoteShell(t *testing.T) {
 	} {
 		if got := wording.QuoteShell(text); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestGrouped(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -999: "-999", -1000: "-1,000", math.MinInt64: "-9,223,372,036,854,775,808"} {
+		if got := wording.Grouped(n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0 requests", 1: "1 request", 2000: "2,000 requests"} {
+		if got := wording.Count(n, "request"); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A Target is what a limit may deny at most.
@@ -180,7 +181,7 @@ func (c *chooser) text() string {
 	case 1:
 		return "the 1 client that stands apart"
 	}
-	return "the " + number(c.apart) + " clients that stand apart"
+	return "the " + wording.Grouped(c.apart) + " clients that stand apart"
 }
 
 var errNothing = errors.New("no requests to choose from")
@@ -290,7 +291,7 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	doubts := []string{}
 	say := func(format string, args ...any) { doubts = append(doubts, fmt.Sprintf(format, args...)) }
 	span := time.Duration(r.last - r.first)
-	say("it rests on %s of %s in %s", plural(r.requests, "request"), plural(n, "client"), Duration(span))
+	say("it rests on %s of %s in %s", wording.Count(r.requests, "request"), wording.Count(n, "client"), Duration(span))
 	switch {
 	case span < 24*time.Hour:
 		say("the log is %s long: not a whole day, so its peak may be missing", Duration(span))
@@ -305,16 +306,16 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 		say("%d clients are few: one more or less changes the share by %.2g%%", n, 100/float64(n))
 	}
 	if once := r.once(); !c.target.Requests && once*2 > n && c.most > 0 {
-		say("%s of %s clients sent a single request: a share of the clients counts these too, and they may be one with many addresses", number(once), number(n))
+		say("%s of %s clients sent a single request: a share of the clients counts these too, and they may be one with many addresses", wording.Grouped(once), wording.Grouped(n))
 	}
 	if r.tally.subsecond == 0 {
 		say("times are whole seconds: what came spread over a second is taken as at once")
 	}
 	if w := choice.Would; float64(w.Denied) > muchDenied*float64(w.Requests) {
-		say("it would deny %s of all requests: be sure that you know the %s behind them", share(w.Denied, w.Requests), plural(w.ClientsDenied, "client"))
+		say("it would deny %s of all requests: be sure that you know the %s behind them", share(w.Denied, w.Requests), wording.Count(w.ClientsDenied, "client"))
 	}
 	if c.outliers > 0 && c.apart == 0 {
-		say("it is shaped by %s far from the rest, if let through: see above, and try --ignore-key", plural(int64(c.outliers), "client"))
+		say("it is shaped by %s far from the rest, if let through: see above, and try --ignore-key", wording.Count(int64(c.outliers), "client"))
 	}
 	if !candidateFits(choice.Candidates) {
 		say("no limit recovers within %s: some clients send more than any sensible one lets pass", Duration(recoverWithin))

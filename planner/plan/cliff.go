@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A Cliff is who falls off as a limit tightens: the picture by which a person
@@ -173,11 +175,11 @@ func (all *Cliff) advise(choice *Choice) {
 	}
 	after := ""
 	if i+1 < len(all.Steps) {
-		after = fmt.Sprintf("; at the next step, %s, %s fall", all.Steps[i+1].Limit, plural(all.Steps[i+1].Clients, "client"))
+		after = fmt.Sprintf("; at the next step, %s, %s fall", all.Steps[i+1].Limit, wording.Count(all.Steps[i+1].Clients, "client"))
 	}
 	apart := "1 client stands apart from the rest, and %s would deny it alone"
 	if edge.Clients != 1 {
-		apart = number(edge.Clients) + " clients stand apart from the rest, and %s would deny these alone"
+		apart = wording.Grouped(edge.Clients) + " clients stand apart from the rest, and %s would deny these alone"
 	}
 	all.Advice = fmt.Sprintf("%s stops short of a clear cliff: "+apart+"%s", choice.Target, edge.Limit, after)
 }
@@ -186,7 +188,7 @@ func (all *Cliff) advise(choice *Choice) {
 func (s *Step) Named() string {
 	text := strings.Join(s.Who, " ")
 	if s.Falls > int64(len(s.Who)) {
-		text = number(s.Falls) + ", such as " + text
+		text = wording.Grouped(s.Falls) + ", such as " + text
 	}
 	return text
 }

@@ -88,17 +88,17 @@ func (c *Choice) answer() section {
 	w := &c.Would
 	parts := []part{{Big: c.Limit}, {Say: fmt.Sprintf("The tightest limit that denies at most %s is %s; with %.0f%% to grow it is this. On this log it would have denied %s of %s (%s), of %s of %s (%s).",
 		c.Target, c.Tightest, 100*c.Margin,
-		number(w.Denied), plural(w.Requests, "request"), share(w.Denied, w.Requests),
-		number(w.ClientsDenied), plural(w.Clients, "client"), share(w.ClientsDenied, w.Clients))}}
+		wording.Grouped(w.Denied), wording.Count(w.Requests, "request"), share(w.Denied, w.Requests),
+		wording.Grouped(w.ClientsDenied), wording.Count(w.Clients, "client"), share(w.ClientsDenied, w.Clients))}}
 	if w.Denied > 0 {
 		parts = append(parts, part{Head: "Whom it would deny", Items: w.denied()})
 	}
 	if len(c.Left) > 0 {
 		out := part{Head: "Those that had no say"}
 		for _, l := range c.Left {
-			fate := fmt.Sprintf("%s of %s denied", number(l.Denied), plural(l.Requests, "request"))
+			fate := fmt.Sprintf("%s of %s denied", wording.Grouped(l.Denied), wording.Count(l.Requests, "request"))
 			if l.Exempt {
-				fate = fmt.Sprintf("exempt: all of %s pass", plural(l.Requests, "request"))
+				fate = fmt.Sprintf("exempt: all of %s pass", wording.Count(l.Requests, "request"))
 			}
 			out.Items = append(out.Items, item{Name: l.Key, What: fate})
 		}
@@ -115,9 +115,9 @@ func (c *Choice) answer() section {
 // denied lists the clients to which most was denied, and what they did.
 func (res *Result) denied() (all []item) {
 	for _, d := range res.Top {
-		one := item{Name: d.Key, What: number(d.Denied) + " denied"}
+		one := item{Name: d.Key, What: wording.Grouped(d.Denied) + " denied"}
 		if d.Requests > 0 {
-			one.What += " of " + number(d.Requests)
+			one.What += " of " + wording.Grouped(d.Requests)
 		}
 		if d.Evidence != nil {
 			one.More = d.Evidence.String()
@@ -125,7 +125,7 @@ func (res *Result) denied() (all []item) {
 		all = append(all, one)
 	}
 	if n := res.ClientsDenied - int64(len(res.Top)); n > 0 {
-		all = append(all, item{Name: fmt.Sprintf("and %s more", number(n))})
+		all = append(all, item{Name: fmt.Sprintf("and %s more", wording.Grouped(n))})
 	}
 	return all
 }
@@ -139,7 +139,7 @@ func (all *Cliff) section() section {
 	t := &table{Columns: []column{{"limit", -20}, {"a minute", 9}, {"clients|denied", 7}, {"who falls here", -20}}}
 	for i := range all.Steps {
 		one := &all.Steps[i]
-		r := row{Cells: []string{one.Limit, number(one.Minute), number(one.Clients), one.Named()}}
+		r := row{Cells: []string{one.Limit, wording.Grouped(one.Minute), wording.Grouped(one.Clients), one.Named()}}
 		switch {
 		case one.Chosen && one.Edge:
 			r.Mark, r.Class = "chosen, at the cliff", "tightest"
@@ -178,7 +178,7 @@ func (t *Traffic) overTime(tried []Result) section {
 	b.WriteString("</ul>")
 	about := fmt.Sprintf("%s to %s, %s.", stamp(t.From), stamp(t.To), Duration(t.To.Sub(t.From)))
 	if t.Units > 0 {
-		about += fmt.Sprintf(" %s units.", number(t.Units))
+		about += fmt.Sprintf(" %s units.", wording.Grouped(t.Units))
 	}
 	return section{ID: "time", Title: "Requests over time", Parts: []part{{Say: about}, {Page: template.HTML(b.String())}}}
 }
@@ -188,7 +188,7 @@ func (t *Traffic) overTime(tried []Result) section {
 func (r *Report) byClient() section {
 	t := &table{Caption: "So many clients never sent more in one", Columns: []column{{"of the clock", -12}, {"50%", 9}, {"90%", 9}, {"99%", 9}, {"99.9%", 9}, {"all", 9}}}
 	for _, d := range r.Traffic.Clocks {
-		t.Rows = append(t.Rows, row{Cells: []string{d.Per, number(d.P50), number(d.P90), number(d.P99), number(d.P999), number(d.Max)}})
+		t.Rows = append(t.Rows, row{Cells: []string{d.Per, wording.Grouped(d.P50), wording.Grouped(d.P90), wording.Grouped(d.P99), wording.Grouped(d.P999), wording.Grouped(d.Max)}})
 	}
 	return section{ID: "clients", Title: "Clients by what they send", drawn: true, Parts: []part{{Page: spreadDrawing(r)}, {Table: t}}}
 }
@@ -210,7 +210,7 @@ func resultsSection(all []Result) section {
 	s := section{ID: "results", Title: "What a limit would have done", Parts: []part{{Table: t}}}
 	for i := range all {
 		r := &all[i]
-		t.Rows = append(t.Rows, row{Cells: []string{r.Limit, number(r.Denied), share(r.Denied, r.Requests), number(r.ClientsDenied), share(r.ClientsDenied, r.Clients), r.LongestLockout.String()}})
+		t.Rows = append(t.Rows, row{Cells: []string{r.Limit, wording.Grouped(r.Denied), share(r.Denied, r.Requests), wording.Grouped(r.ClientsDenied), share(r.ClientsDenied, r.Clients), r.LongestLockout.String()}})
 		if r.Denied == 0 {
 			continue
 		}
@@ -219,7 +219,7 @@ func resultsSection(all []Result) section {
 			say += fmt.Sprintf(" Longest in which nothing passed: %s, %s.", r.LockedOut, r.LongestLockout)
 		}
 		if r.UnitsDenied > 0 {
-			say += fmt.Sprintf(" Units denied: %s.", number(r.UnitsDenied))
+			say += fmt.Sprintf(" Units denied: %s.", wording.Grouped(r.UnitsDenied))
 		}
 		s.Parts = append(s.Parts, part{Head: r.Limit, Say: say, Items: r.denied(), Fold: true})
 	}
@@ -230,7 +230,7 @@ func resultsSection(all []Result) section {
 func (c *Choice) chosen() section {
 	t := &table{Columns: []column{{"rate", -8}, {"burst", 9}, {"most|a minute", 9}, {"full again|after", 11}}}
 	for _, k := range c.Candidates {
-		r := row{Cells: []string{k.Rate, number(k.Burst), number(k.Minute), k.Recovers.String()}}
+		r := row{Cells: []string{k.Rate, wording.Grouped(k.Burst), wording.Grouped(k.Minute), k.Recovers.String()}}
 		switch {
 		case k.text() == c.Tightest:
 			r.Mark, r.Class = "the tightest", "tightest"
@@ -248,13 +248,13 @@ func (c *Choice) chosen() section {
 func (t *Traffic) heaviest(key string) section {
 	all := &table{Columns: []column{{key, -32}, {"requests", 9}, {"share", 7}, {"in one|second", 7}, {"minute", 7}, {"hour", 7}}}
 	for _, h := range t.Heaviest {
-		all.Rows = append(all.Rows, row{Cells: []string{h.Key, number(h.Requests), share(h.Requests, t.Requests), number(h.Second), number(h.Minute), number(h.Hour)}})
+		all.Rows = append(all.Rows, row{Cells: []string{h.Key, wording.Grouped(h.Requests), share(h.Requests, t.Requests), wording.Grouped(h.Second), wording.Grouped(h.Minute), wording.Grouped(h.Hour)}})
 	}
 	s := section{ID: "heaviest", Title: "The heaviest clients", Parts: []part{{Table: all}}}
 	if len(t.Outliers) > 0 {
 		far := part{Say: fmt.Sprintf("Far from the rest: in its busiest minute, each of these sent over %d times what 99%% of the clients stay within. If that is abuse, leave it out of the choice with --ignore-key.", outlierFactor)}
 		for _, h := range t.Outliers {
-			far.Items = append(far.Items, item{Name: h.Key, What: number(h.Minute) + " a minute"})
+			far.Items = append(far.Items, item{Name: h.Key, What: wording.Grouped(h.Minute) + " a minute"})
 		}
 		s.Parts = append(s.Parts, far)
 	}
@@ -276,7 +276,7 @@ func (p *Proposal) document(name string) []section {
 		case limit == "":
 			limit = "too little to say"
 		}
-		routes.Rows = append(routes.Rows, row{Cells: []string{r.title(), number(r.Requests), number(r.Clients), limit}})
+		routes.Rows = append(routes.Rows, row{Cells: []string{r.title(), wording.Grouped(r.Requests), wording.Grouped(r.Clients), limit}})
 		for _, a := range r.Apart {
 			becomes := map[string]string{"abuse": "denied", "heavy": "denied", "partner": "a limit of its own"}[a.Verdict]
 			if r.Limit == "" {

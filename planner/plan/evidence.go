@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
@@ -206,7 +207,7 @@ func (e *Evidence) browser() bool {
 // String returns the evidence in a line.
 func (e *Evidence) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s of all) in %s, %.3g/s, up to %s a minute", plural(e.Requests, "request"), percentOf(e.Share), e.Span, e.Rate(), number(e.Minute))
+	fmt.Fprintf(&b, "%s (%s of all) in %s, %.3g/s, up to %s a minute", wording.Count(e.Requests, "request"), percentOf(e.Share), e.Span, e.Rate(), wording.Grouped(e.Minute))
 	for _, list := range [...][]Part{e.Statuses, e.Paths, e.Agents} {
 		for i, p := range list {
 			joint := ", "

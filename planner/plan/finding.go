@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A Finding is something about a log that one must know before one believes
@@ -49,7 +51,7 @@ func (w *run) findings() (all []Finding) {
 			add("cut_off", false, "%s ends in the middle of a line: it is cut off, or still being written", in.about.Name)
 		}
 		if in.about.NULs > 0 {
-			add("nuls", false, "%s begins with %s: it was cut in place while its server wrote on, and what stood there is lost", in.about.Name, plural(in.about.NULs, "NUL byte"))
+			add("nuls", false, "%s begins with %s: it was cut in place while its server wrote on, and what stood there is lost", in.about.Name, wording.Count(in.about.NULs, "NUL byte"))
 		}
 	}
 	if names := w.leaves.unmet(); len(names) > 0 {
@@ -130,7 +132,7 @@ func (w *run) keys(add finder) {
 		if n*2 <= w.requests+w.excluded {
 			continue
 		}
-		text := fmt.Sprintf("%s of %s had no %s", number(n), number(w.requests+w.excluded), name)
+		text := fmt.Sprintf("%s of %s had no %s", wording.Grouped(n), wording.Grouped(w.requests+w.excluded), name)
 		if name == "ip" && len(o.Client.Trusted) == 0 && slices.ContainsFunc(w.inputs, forwards) {
 			text += ", but X-Forwarded-For, whose last address asked the server. Say which proxies to trust there, such as --trusted-proxies 10.0.0.0/8"
 		} else if text += w.inputs[0].there(); len(w.inputs[0].format.Fields) > 0 {
@@ -160,7 +162,7 @@ func (w *run) keys(add finder) {
 	case most*2 > w.requests && clients > 1:
 		add("one_client", false, "%s of all requests are of one %s, %s", share(most, w.requests), o.keyText(), w.name(top))
 	case w.requests >= 100 && float64(clients) > mostlyOf*float64(w.requests):
-		add("each_once", true, "there are %s and %s: nearly each has its own %s, such as %s, so it tells no clients apart", plural(w.requests, "request"), plural(int64(clients), "client"), o.keyText(), w.name(top))
+		add("each_once", true, "there are %s and %s: nearly each has its own %s, such as %s, so it tells no clients apart", wording.Count(w.requests, "request"), wording.Count(int64(clients), "client"), o.keyText(), w.name(top))
 	}
 }
 
@@ -190,7 +192,7 @@ func (w *run) addresses(add finder, top uint32) {
 		} else {
 			odd = "such as " + clip(odd, 60)
 		}
-		add("no_address", true, "%s have no address where the client's should be, but %s", plural(others, "request"), odd)
+		add("no_address", true, "%s have no address where the client's should be, but %s", wording.Count(others, "request"), odd)
 	} else if names*20 > w.requests {
 		add("no_address", false, "clients are named, such as %s, where rules will see addresses: several addresses may share a name", example)
 	}
@@ -232,7 +234,7 @@ func (w *run) times(add finder) {
 		if far.late > 0 {
 			hints = append(hints, "--to "+w.options.when(far.to).AddDate(0, 0, 1).Format(time.DateOnly))
 		}
-		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", plural(far.early+far.late, "request"), strings.Join(hints, " "))
+		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", wording.Count(far.early+far.late, "request"), strings.Join(hints, " "))
 	}
 }
 
@@ -272,10 +274,10 @@ func (w *run) little(add finder) {
 	}
 	var short []string
 	if w.requests < leastRequests {
-		short = append(short, fmt.Sprintf("%s (%s at the least)", plural(w.requests, "request"), number(leastRequests)))
+		short = append(short, fmt.Sprintf("%s (%s at the least)", wording.Count(w.requests, "request"), wording.Grouped(leastRequests)))
 	}
 	if n := w.counted(); n < leastClients {
-		short = append(short, fmt.Sprintf("%s (%d)", plural(n, "client"), leastClients))
+		short = append(short, fmt.Sprintf("%s (%d)", wording.Count(n, "client"), leastClients))
 	}
 	if span := time.Duration(w.last - w.first); span < leastSpan {
 		short = append(short, fmt.Sprintf("%s of time (%s)", Duration(span), Duration(leastSpan)))

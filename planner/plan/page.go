@@ -9,6 +9,8 @@ import (
 	"html/template"
 	"io"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 //go:embed page.css
@@ -20,7 +22,7 @@ var pageJS string
 //go:embed page.html
 var pageHTML string
 
-var page = template.Must(template.New("page").Funcs(template.FuncMap{"number": number, "stamp": stamp}).Parse(pageHTML))
+var page = template.Must(template.New("page").Funcs(template.FuncMap{"number": wording.Grouped, "stamp": stamp}).Parse(pageHTML))
 
 // pagePolicy lets the page load nothing, and run its own styles and script.
 var pagePolicy = "default-src 'none'; style-src '" + digest(pageCSS) + "'; script-src '" + digest(pageJS) + "'; base-uri 'none'; form-action 'none'"

@@ -355,21 +355,21 @@ func (o *Options) rule(c *Choice, exempt []string) string {
 	w := &c.Would
 	o.settings(&b)
 	b.WriteString("rules:\n")
-	wrap(&b, "  # ", fmt.Sprintf("stint plan chose this from %s of %s, to deny at most %s.", plural(w.Requests, "request"), plural(w.Clients, "client"), c.Target))
+	wrap(&b, "  # ", fmt.Sprintf("stint plan chose this from %s of %s, to deny at most %s.", wording.Count(w.Requests, "request"), wording.Count(w.Clients, "client"), c.Target))
 	if w.Denied == 0 {
 		b.WriteString("  # On that log it denies nothing.\n")
 	} else {
-		wrap(&b, "  # ", fmt.Sprintf("On that log it denies %s, of %s:", plural(w.Denied, "request"), plural(w.ClientsDenied, "client")))
+		wrap(&b, "  # ", fmt.Sprintf("On that log it denies %s, of %s:", wording.Count(w.Denied, "request"), wording.Count(w.ClientsDenied, "client")))
 	}
 	for _, d := range w.Top {
-		line := fmt.Sprintf("%s: %s of %s denied", clip(plainText(d.Key), 64), number(d.Denied), number(d.Requests))
+		line := fmt.Sprintf("%s: %s of %s denied", clip(plainText(d.Key), 64), wording.Grouped(d.Denied), wording.Grouped(d.Requests))
 		if e := d.Evidence; e != nil && e.Looks != "" {
 			line += "; " + e.Looks
 		}
 		wrap(&b, "  #   ", line)
 	}
 	if n := w.ClientsDenied - int64(len(w.Top)); n > 0 {
-		fmt.Fprintf(&b, "  #   and %s more\n", number(n))
+		fmt.Fprintf(&b, "  #   and %s more\n", wording.Grouped(n))
 	}
 	b.WriteString("  - name: by-" + strings.NewReplacer(".", "-", ",", "-").Replace(o.keyText()) + "\n")
 	b.WriteString(matchYAML(o.Match))

@@ -345,7 +345,7 @@ func judge(e *Evidence, route string, apart bool) string {
 // file writes the rules.
 func (w *proposer) file(p *Proposal) string {
 	var b strings.Builder
-	wrap(&b, "# ", fmt.Sprintf("stint plan --propose, from %s of %s. All rules are in shadow: they decide and count, and deny nobody yet.", plural(w.requests, "request"), Duration(time.Duration(w.last-w.first))))
+	wrap(&b, "# ", fmt.Sprintf("stint plan --propose, from %s of %s. All rules are in shadow: they decide and count, and deny nobody yet.", wording.Count(w.requests, "request"), Duration(time.Duration(w.last-w.first))))
 	wrap(&b, "# ", "Before it denies: "+w.options.retry())
 	w.options.settings(&b)
 	declare(&b, p.Routes)
@@ -398,7 +398,7 @@ func (o *Options) retry() string {
 func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
 	r, enough := &tiers[0], false
 	for _, one := range tiers {
-		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), plural(one.Requests, "request"), plural(one.Clients, "client")))
+		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), wording.Count(one.Requests, "request"), wording.Count(one.Clients, "client")))
 		if one.Limit == "" && one.Name != "health" {
 			b.WriteString("  #   too little to choose from: no rule holds these\n")
 			continue

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
@@ -181,7 +182,7 @@ func (r *reading) load(ctx context.Context, in *input) error {
 // take gives the requests of a block their clients.
 func (r *reading) take(in *input, b *harvest) error {
 	if len(r.events)+len(b.found) > mostEvents {
-		return fmt.Errorf("%s: over %s requests, more than are kept in memory: take a part, such as with --from and --to, or --match", in.about.Name, number(int64(mostEvents)))
+		return fmt.Errorf("%s: over %s requests, more than are kept in memory: take a part, such as with --from and --to, or --match", in.about.Name, wording.Grouped(int64(mostEvents)))
 	}
 	if need := len(r.events) + len(b.found); need > cap(r.events) {
 		if read, of := r.position(); of > read { // as many as the rest of the files will have

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // Text writes the report for a terminal of 80 columns.
@@ -78,19 +80,6 @@ func wrap(b *strings.Builder, mark, text string) {
 	b.WriteString(line + "\n")
 }
 
-// number writes a number with blanks between thousands.
-func number(n int64) string {
-	s := fmt.Sprint(n)
-	var parts []string
-	for len(s) > 3 {
-		parts = append(parts, s[len(s)-3:])
-		s = s[:len(s)-3]
-	}
-	parts = append(parts, s)
-	slices.Reverse(parts)
-	return strings.Join(parts, ",")
-}
-
 // share writes a part of a whole in percent, with as many digits as tell it
 // from none and from all.
 func share(part, of int64) string {
@@ -112,14 +101,6 @@ func share(part, of int64) string {
 		return fmt.Sprintf("%.2f%%", p)
 	}
 	return fmt.Sprintf("%.1f%%", p)
-}
-
-// plural returns a number of things.
-func plural(n int64, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return number(n) + " " + one + "s"
 }
 
 // clip cuts a name to a width.
@@ -147,9 +128,9 @@ func (l *LogReport) text(b *strings.Builder) {
 		}
 		wrap(b, "", what+": "+format)
 	}
-	line := plural(l.Lines, "line") + ", " + plural(l.Requests, "request")
+	line := wording.Count(l.Lines, "line") + ", " + wording.Count(l.Requests, "request")
 	if l.Clients > 0 {
-		line += " of " + plural(l.Clients, "client")
+		line += " of " + wording.Count(l.Clients, "client")
 	}
 	for _, n := range []struct {
 		n    int64
@@ -161,15 +142,15 @@ func (l *LogReport) text(b *strings.Builder) {
 		{l.Costless, "without a cost: taken as 1"},
 	} {
 		if n.n > 0 {
-			line += fmt.Sprintf("; %s %s", number(n.n), n.what)
+			line += fmt.Sprintf("; %s %s", wording.Grouped(n.n), n.what)
 		}
 	}
 	wrap(b, "", line)
 	for _, name := range sortedKeys(l.Missing) {
-		wrap(b, "", fmt.Sprintf("%s had no %s: %s stands for it", plural(l.Missing[name], "request"), name, missing))
+		wrap(b, "", fmt.Sprintf("%s had no %s: %s stands for it", wording.Count(l.Missing[name], "request"), name, missing))
 	}
 	if l.Bad > 0 {
-		wrap(b, "", fmt.Sprintf("%s could not be read (%s), such as", plural(l.Bad, "line"), share(l.Bad, l.Lines)))
+		wrap(b, "", fmt.Sprintf("%s could not be read (%s), such as", wording.Count(l.Bad, "line"), share(l.Bad, l.Lines)))
 		for _, e := range l.Examples {
 			b.WriteString("  " + clip(e, lineWidth-2) + "\n")
 		}

@@ -8,25 +8,27 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // Text writes a report for people.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s to %s\n", plural(r.Requests, "request"), moment(r.From), moment(r.To))
+	fmt.Fprintf(&b, "%s, %s to %s\n", wording.Count(r.Requests, "request"), moment(r.From), moment(r.To))
 	fmt.Fprintf(&b, "state: %s", r.State)
 	if r.WarmUpRequests > 0 {
-		fmt.Fprintf(&b, "; the first %s are not counted (%s)", r.WarmUp, plural(r.WarmUpRequests, "request"))
+		fmt.Fprintf(&b, "; the first %s are not counted (%s)", r.WarmUp, wording.Count(r.WarmUpRequests, "request"))
 	}
 	b.WriteString("\n\n")
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "\tin force\tnew rules\t\n")
-	fmt.Fprintf(table, "requests denied\t%s\t%s\t\n", grouped(r.Denied.Before), grouped(r.Denied.After))
-	fmt.Fprintf(table, "keys denied\t%s\t%s\t\n", grouped(r.KeysDenied.Before), grouped(r.KeysDenied.After))
+	fmt.Fprintf(table, "requests denied\t%s\t%s\t\n", wording.Grouped(r.Denied.Before), wording.Grouped(r.Denied.After))
+	fmt.Fprintf(table, "keys denied\t%s\t%s\t\n", wording.Grouped(r.KeysDenied.Before), wording.Grouped(r.KeysDenied.After))
 	_ = table.Flush() // to memory
-	fmt.Fprintf(&b, "\nnewly denied: %s, %s of all, and %s that were not denied before\n", plural(r.NewlyDenied, "request"), Percent(r.NewlyDeniedShare), plural(r.KeysNewlyDenied, "key"))
-	fmt.Fprintf(&b, "newly passed: %s, and %s that are no longer denied\n", plural(r.NewlyPassed, "request"), plural(r.KeysNewlyPassed, "key"))
-	fmt.Fprintf(&b, "denied when they came: %s\n", plural(r.RecordedDenied, "request"))
+	fmt.Fprintf(&b, "\nnewly denied: %s, %s of all, and %s that were not denied before\n", wording.Count(r.NewlyDenied, "request"), Percent(r.NewlyDeniedShare), wording.Count(r.KeysNewlyDenied, "key"))
+	fmt.Fprintf(&b, "newly passed: %s, and %s that are no longer denied\n", wording.Count(r.NewlyPassed, "request"), wording.Count(r.KeysNewlyPassed, "key"))
+	fmt.Fprintf(&b, "denied when they came: %s\n", wording.Count(r.RecordedDenied, "request"))
 	r.rules(&b)
 	if r.NewlyDenied+r.NewlyPassed > 0 {
 		r.timeline(&b)
@@ -55,17 +57,17 @@ func (r *Report) rules(b *strings.Builder) {
 			continue
 		}
 		if one.Denied != (Compare{}) {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", one.Rule, grouped(one.Denied.Before), grouped(one.Denied.After), grouped(one.NewlyDenied), grouped(one.NewlyPassed))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t\n", one.Rule, wording.Grouped(one.Denied.Before), wording.Grouped(one.Denied.After), wording.Grouped(one.NewlyDenied), wording.Grouped(one.NewlyPassed))
 		}
 		if one.ShadowDenied != (Compare{}) {
-			fmt.Fprintf(table, "%s (shadow)\t%s\t%s\t\t\t\n", one.Rule, grouped(one.ShadowDenied.Before), grouped(one.ShadowDenied.After))
+			fmt.Fprintf(table, "%s (shadow)\t%s\t%s\t\t\t\n", one.Rule, wording.Grouped(one.ShadowDenied.Before), wording.Grouped(one.ShadowDenied.After))
 		}
 	}
 	if quiet < len(r.Rules) {
 		_ = table.Flush() // to memory
 	}
 	if quiet > 0 {
-		fmt.Fprintf(b, "\n%s deny nothing\n", plural(int64(quiet), "rule"))
+		fmt.Fprintf(b, "\n%s deny nothing\n", wording.Count(int64(quiet), "rule"))
 	}
 }
 
@@ -83,7 +85,7 @@ func (r *Report) timeline(b *strings.Builder) {
 	}{{"newly denied", t.NewlyDenied}, {"newly passed", t.NewlyPassed}} {
 		fmt.Fprintf(b, "%s  %s\n", row.name, strings.TrimRight(bars(row.counts, most), " "))
 	}
-	fmt.Fprintf(b, "              a column is %s; █ is %s\n", t.Column, grouped(most))
+	fmt.Fprintf(b, "              a column is %s; █ is %s\n", t.Column, wording.Grouped(most))
 }
 
 func bars(counts []int64, most int64) string {
@@ -108,7 +110,7 @@ func keys(b *strings.Builder, title string, all []Key, by func(*Key) int64) {
 	fmt.Fprintf(table, "\n%s\trule\tdenied\tthen\tfirst\tkey\n", title)
 	for i := range all {
 		k := &all[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", grouped(by(k)), k.Rule, grouped(k.Denied.Before), grouped(k.Denied.After), k.First.UTC().Format("15:04:05"), k.shown())
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", wording.Grouped(by(k)), k.Rule, wording.Grouped(k.Denied.Before), wording.Grouped(k.Denied.After), k.First.UTC().Format("15:04:05"), k.shown())
 	}
 	_ = table.Flush() // to memory
 }
@@ -130,22 +132,6 @@ func (k *Key) shown() string {
 }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
-
-func plural(n int64, word string) string {
-	if n != 1 {
-		word += "s"
-	}
-	return grouped(n) + " " + word
-}
-
-// grouped writes a number with commas.
-func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
 
 // Percent writes a share of 1.
 func Percent(share float64) string {
