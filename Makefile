@@ -16,7 +16,7 @@ CHAOSTIME  ?= 10m
 export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 .DEFAULT_GOAL := help
-.PHONY: help slow build release man cross audit demo test test-valkey needs formatted lint prose short soak chaos fuzz mutants lines errors bench bench-redis bench-service docs tidy clean
+.PHONY: help build release man cross audit demo test test-valkey needs formatted lint prose slow soak chaos fuzz mutants lines errors bench bench-redis bench-service docs tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,9 +38,6 @@ test: needs formatted ## gofmt, go vet, lint, and the tests with the race detect
 slow: needs ## every test, slow ones too, without the race detector
 	go test -p 3 -timeout 40m work
 
-short: ## what make test tests, without the race detector: a first look
-	go test -short -p 3 work
-
 needs: ## install the servers and the browser that tests run against (Debian packages)
 	@.ci/needs
 
@@ -60,8 +57,7 @@ test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 
 soak: ## the long forms of the tests, with the race detector where goroutines meet: hours
 	cd test/proof && STINT_SOAK=1 go test -count=1 -timeout 60m . && STINT_SOAK=1 go test -count=1 -run TestDeploys ./chaos
-	cd redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m .
-	cd service && STINT_SOAK=1 go test -count=1 -timeout 60m -run TestOracle ./server
+	STINT_SOAK=1 go test -count=1 -timeout 60m ./redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m -run TestOracle ./service/server
 	go test -race -count=1 -timeout 120m work
 	@for d in $(filter adapters/%,$(APART)); do (cd $$d && GOWORK=off go test -race -count=1 ./...) || exit 1; done
 
@@ -106,8 +102,7 @@ man: build ## write manual pages into bin/man
 	bin/stint man bin/man
 
 cross: ## compile for the other systems, and vet the library for them and for 32 bits; takes minutes the first time
-	@for t in $(TARGETS); do echo $$t; export CGO_ENABLED=0 GOOS=$${t%/*} GOARCH=$${t#*/}; \
-	  (cd cmd && go build -o /dev/null ./stint) && go vet ./... || exit 1; done
+	@for t in $(TARGETS); do echo $$t; export CGO_ENABLED=0 GOOS=$${t%/*} GOARCH=$${t#*/}; go build -o /dev/null ./cmd/stint && go vet ./... || exit 1; done
 	@for d in $(LIBRARY); do echo linux/386 $$d; (cd $$d && CGO_ENABLED=0 GOARCH=386 go vet ./...) || exit 1; done
 
 audit: ## known holes (govulncheck) and unsafe code (gosec, with written exceptions)
@@ -121,5 +116,5 @@ tidy: ## tidy every go.mod (go mod tidy ignores go.work, so give it a replace fo
 	  for m in $(LIBRARY) $(PROGRAM); do go mod edit -dropreplace $(MODULE)$${m#.}; done; exit $$status) || exit 1; done
 
 clean: ## remove what builds and tests leave behind
-	rm -rf bin
+	rm -rf bin dist dist-files
 	find . -path '*/testdata/rapid' -prune -exec rm -rf {} +

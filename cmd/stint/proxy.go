@@ -44,7 +44,7 @@ type proxyCmd struct {
 
 // tokenFlags say who may use --admin of a proxy.
 type tokenFlags struct {
-	TokenFile         string `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"At --admin: a file with the tokens of viewers, one a line."`
+	TokenFile         string `env:"STINT_TOKEN_FILE" placeholder:"FILE" more:"" help:"At --admin: a file with the tokens of viewers, one a line."`
 	OperatorTokenFile string `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" more:"" help:"At --admin: a file with the tokens of operators, who may also change limits, block and reset."`
 }
 

@@ -24,8 +24,8 @@ type serveCmd struct {
 	connFlags     `embed:""`
 
 	HTTP              string        `name:"http" env:"STINT_HTTP" default:"127.0.0.1:8080" placeholder:"ADDRESS" help:"The address of the service (${default}); unix:/run/stint.sock is a Unix socket."`
-	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" help:"Serve TLS with this certificate, PEM."`
-	TLSKey            string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" help:"The key of --tls-cert."`
+	TLSCert           string        `name:"tls-cert" env:"STINT_TLS_CERT" placeholder:"FILE" more:"" help:"Serve TLS with this certificate, PEM."`
+	TLSKey            string        `name:"tls-key" env:"STINT_TLS_KEY" placeholder:"FILE" more:"" help:"The key of --tls-cert."`
 	Admin             string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"A separate address for operators: /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. The default is none."`
 	TokenFile         string        `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"A file with the tokens of callers, one a line. Without it, everyone on this machine may ask."`
 	OperatorTokenFile string        `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" more:"" help:"A file with the tokens of operators, who may also refund and reset."`

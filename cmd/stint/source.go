@@ -43,7 +43,7 @@ type sourceFlags struct {
 	databaseFlags  `embed:""`
 	retentionFlags `embed:""`
 	MaxKeys        int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" more:"" help:"The most keys in memory, for each limit (${default}). Beyond that, new keys share overflow cells."`
-	TrustedProxy   []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" help:"A proxy from which stint accepts the client's address; overrides trusted_proxies of the file. May be repeated."`
+	TrustedProxy   []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" more:"" help:"A proxy from which stint accepts the client's address; overrides trusted_proxies of the file. May be repeated."`
 	LogKeys        bool     `env:"STINT_LOG_KEYS" more:"" help:"Log keys in clear, such as addresses and API keys. The default is their hashes."`
 	LogSample      []string `env:"STINT_LOG_SAMPLE" placeholder:"RULE=PART" more:"" help:"Log this share of a rule's denials, a line each, such as login=100% or scrapers=0.1%; 0% logs none. May be repeated. The default is the first denial of a key, and sums."`
 	LogFormat      string   `env:"STINT_LOG_FORMAT" enum:"text,json" default:"text" more:"" help:"The format of the log: text (the default) or json."`
@@ -350,7 +350,7 @@ func (c *warnFlags) warner(logger *slog.Logger) (*warn.Warner, *warn.Webhook, er
 
 // snapshotFlags say where the memory of the process is kept.
 type snapshotFlags struct {
-	Snapshot      string        `env:"STINT_SNAPSHOT" placeholder:"FILE" help:"Keep usage in this file, so that it survives a restart. It is loaded at the start, and saved every minute and at SIGTERM. Each process needs a file of its own."`
+	Snapshot      string        `env:"STINT_SNAPSHOT" placeholder:"FILE" more:"" help:"Keep usage in this file, so that it survives a restart. It is loaded at the start, and saved every minute and at SIGTERM. Each process needs a file of its own."`
 	SnapshotEvery time.Duration `env:"STINT_SNAPSHOT_EVERY" default:"1m" more:"" help:"How often to save it (${default}). A process that is killed loses no more than that."`
 }
 

@@ -28,7 +28,7 @@ import (
 // storeFlags say where what keys have used is kept.
 type storeFlags struct {
 	Store        string        `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps usage: redis://host:6379; overrides store of the file. Put a URL with a password into $STINT_STORE, where other users cannot see it. The default is the memory of this process."`
-	Nodes        int           `env:"STINT_NODES" placeholder:"N" help:"How many processes share the store. While the store fails, each allows its share of every limit. Without it, they count each other by a heartbeat through the store."`
+	Nodes        int           `env:"STINT_NODES" placeholder:"N" more:"" help:"How many processes share the store. While the store fails, each allows its share of every limit. Without it, they count each other by a heartbeat through the store."`
 	NewKeys      int           `env:"STINT_NEW_KEYS" placeholder:"N" default:"0" more:"" help:"How many new keys a second this process may create in the store. Beyond that, new keys share overflow keys, so that a flood of them does not fill the store. 0 depends on the free memory of the store, -1 is no bound."`
 	StorePrefix  string        `env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" more:"" help:"The prefix of keys in the store (${default}): the same for all processes that share limits, and another for each fleet that does not."`
 	StoreTimeout time.Duration `env:"STINT_STORE_TIMEOUT" default:"15ms" more:"" help:"How long a call to the store may take (${default}). A request without an answer by then is decided without the store."`
