@@ -53,15 +53,17 @@ func Numbers() string {
 // Source and SHA are the script.
 var Source, SHA = source, sha
 
+// OneCell has newcomers of one tag share one cell.
+func (s *Store) OneCell() {
+	s.names = newNames(s.names.prefix, s.names.tag, s.names.secret, overflowCells)
+}
+
 // Slot and Filler are those of a cluster.
 var Slot, Filler = slotOf, filler
 
 // State returns the key of the state of a client's key under a limit.
 func State(o Options, key, limit string) string {
-	if o.Tags == 0 {
-		o.Tags = 256
-	}
-	n := newNames(o.Prefix, o.Tag, o.HashSecret, o.Tags)
+	n := newNames(o.Prefix, o.Tag, o.HashSecret, tags)
 	begin, end := n.place(key)
 	return begin + escape(limit) + end
 }

@@ -35,6 +35,9 @@ type names struct {
 	begins *[slots]string
 }
 
+// tags is how many hash tags there are. It may never change: keys would have other names.
+const tags = 256
+
 // newNames returns the names of a store with the given number of tags.
 func newNames(prefix string, tag func(string) string, secret []byte, tags int) names {
 	n := names{prefix: prefix, tag: tag, secret: secret, wide: slots / tags, begins: new([slots]string)}

@@ -218,8 +218,9 @@ func TestOverflowWritesNothing(t *testing.T) {
 // charged, on a cell of its own.
 func TestOverflowSameTag(t *testing.T) {
 	server := redistest.Start(t)
-	store := open(t, server.URL(), redisstore.Options{Tags: 1024, Tag: func(string) string { return "tag" }}) // all in one cell
+	store := open(t, server.URL(), redisstore.Options{Tag: func(string) string { return "tag" }})
 	defer store.Close()
+	store.OneCell()
 	store.Flood()
 	for _, text := range []string{"20/1000h", "20/1000h fixed_window"} {
 		limit := bind(t, store, text)
@@ -246,10 +247,12 @@ func TestOverflowSameTag(t *testing.T) {
 func TestOverflowBelongs(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
-	o := redisstore.Options{Prefix: "belongs", Tags: 1024, Tag: func(string) string { return "tag" }} // all in one cell
+	o := redisstore.Options{Prefix: "belongs", Tag: func(string) string { return "tag" }}
 	store, other := open(t, server.URL(), o), open(t, server.URL(), o)
 	defer store.Close()
 	defer other.Close()
+	store.OneCell()
+	other.OneCell()
 	store.Flood()
 	for _, text := range []string{"5/1000h", "5/1000h sliding_log"} {
 		do(t, c, "FLUSHALL")

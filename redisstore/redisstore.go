@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,12 +34,6 @@ type Options struct {
 	// Prefix begins every key. It must not hold a brace. The default value is
 	// "stint".
 	Prefix string
-	// Tags is how many hash tags all keys are spread over, and so in how many
-	// slots of a cluster they lie: a power of two up to 16,384, the same in all
-	// processes that share a prefix, always. A store that finds that others have
-	// another number there does not decide: [ErrConfiguration]. The default value
-	// is [DefaultTags].
-	Tags int
 	// Tag returns what decides in which slot of a cluster a key lies: keys with
 	// the same tag are in one slot. It must give the same for a key always. The
 	// default value takes the key itself.
@@ -85,8 +78,6 @@ type Store struct {
 	ahead   atomic.Int64 // how far the server's clock was ahead of this one's, in ns, when a calendar asked
 	closed  atomic.Bool
 	close   sync.Once
-	misfit  atomic.Pointer[error] // why nothing is decided; nil if it is
-	tagged  atomic.Bool           // a goroutine checks the number of tags
 
 	born         time.Time
 	calls        atomic.Int64 // on their way
@@ -116,20 +107,13 @@ var _ stint.Store = (*Store)(nil)
 // New returns a store in the Redis that the options name. With a URL it tries
 // for up to a second to connect. If the server does not answer, New returns the
 // store all the same, and it connects when it can: calls fail fast until then. The
-// error is for options that cannot work, for a password that the server refuses,
-// and for Options.Tags that other processes do not have.
+// error is for options that cannot work, and for a password that the server refuses.
 func New(o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "stint"
 	}
 	if strings.ContainsAny(o.Prefix, "{}") {
 		return nil, errors.New("redisstore: Options.Prefix must not hold a brace: braces mark the slot of a cluster")
-	}
-	if o.Tags == 0 {
-		o.Tags = DefaultTags
-	}
-	if o.Tags < 1 || o.Tags > slots || o.Tags&(o.Tags-1) != 0 {
-		return nil, fmt.Errorf("redisstore: Options.Tags is %d: a power of two from 1 to %d", o.Tags, slots)
 	}
 	if o.MaxLog <= 0 {
 		o.MaxLog = 10_000
@@ -146,7 +130,7 @@ func New(o Options) (*Store, error) {
 	}
 	s := &Store{
 		driver:  o.Driver,
-		names:   newNames(o.Prefix, o.Tag, o.HashSecret, o.Tags),
+		names:   newNames(o.Prefix, o.Tag, o.HashSecret, tags),
 		maxLog:  o.MaxLog,
 		timeout: o.Timeout,
 		now:     o.Now,
@@ -173,10 +157,6 @@ func New(o Options) (*Store, error) {
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.modes = newModes(s, o.Modes)
-	s.tagged.Store(s.now != nil) // no other process has its clock
-	if err := s.firstTags(); err != nil {
-		return nil, err
-	}
 	return s, nil
 }
 

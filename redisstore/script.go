@@ -91,9 +91,6 @@ func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []str
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
 	}
-	if wrong := s.misfit.Load(); wrong != nil {
-		return nil, *wrong
-	}
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	reply, err := s.callThroughBreaker(within, keys, args)
@@ -106,9 +103,6 @@ func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []str
 		case <-within.Done():
 		}
 		reply, err = s.callThroughBreaker(within, keys, args)
-	}
-	if err == nil && !s.tagged.Load() && s.tagged.CompareAndSwap(false, true) {
-		s.watchTags(s.checkTags(within))
 	}
 	return reply, err
 }

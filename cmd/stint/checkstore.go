@@ -121,7 +121,6 @@ func writeCheckJSON(w io.Writer, name string, r *storecheck.Report) error {
 		Decision latency              `json:"decision"`
 		Clock    clock                `json:"clock"`
 		Logs     logs                 `json:"logs"`
-		Tags     string               `json:"tags,omitempty"`
 		Problems []storecheck.Finding `json:"problems"`
 		Warnings []storecheck.Finding `json:"warnings"`
 	}{
@@ -129,7 +128,7 @@ func writeCheckJSON(w io.Writer, name string, r *storecheck.Report) error {
 		latency{r.Ping.Median.String(), r.Ping.P99.String()},
 		latency{r.Decision.Median.String(), r.Decision.P99.String()},
 		clock{r.Clock.Ahead.String(), r.Clock.Within.String()},
-		logs{r.Logs.Entries, r.Logs.Take.String(), r.Logs.Settle.String()}, r.Tags,
+		logs{r.Logs.Entries, r.Logs.Take.String(), r.Logs.Settle.String()},
 		findings(r.Problems), findings(r.Warnings),
 	})
 }

@@ -5,17 +5,13 @@
 package storecheck
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/stint-dev/stint/redisstore"
 )
 
 // Options say how much to ask. The zero value is good.
@@ -49,9 +45,6 @@ type Report struct {
 	Clock          Clock
 	// Logs is what long logs cost.
 	Logs LogCost
-	// Tags is how many hash tags processes keep their keys under, as the server
-	// says; "" where none have yet.
-	Tags string
 	// Problems are why limits cannot be kept there, Warnings what would be
 	// unwise.
 	Problems, Warnings []Finding
@@ -122,23 +115,6 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 	r.judgeTimes(o.Deadline)
 	if o.Replica != nil {
 		r.judgeReplicaClocks(ctx, o.Replica)
-	}
-	r.judgeTags(ctx, client, cmp.Or(o.Prefix, "stint"))
-}
-
-// judgeTags looks whether processes that are there keep their keys as this one
-// would.
-func (r *Report) judgeTags(ctx context.Context, client rueidis.Client, prefix string) {
-	key := redisstore.TagsKey(prefix)
-	there, err := client.Do(ctx, client.B().Get().Key(key).Build()).ToString()
-	if err != nil { // no process has been here, or this user may not read it
-		return
-	}
-	if r.Tags = there; there != strconv.Itoa(redisstore.DefaultTags) {
-		r.Problems = append(r.Problems, Finding{
-			fmt.Sprintf("processes under the prefix %q keep their keys under %.20q hash tags, and stint under %d: it would not start", prefix, there, redisstore.DefaultTags),
-			"another --store-prefix; if no such process is left, delete the key " + key,
-		})
 	}
 }
 

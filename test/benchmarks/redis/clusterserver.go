@@ -13,7 +13,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint/internal/freeport"
-	"github.com/stint-dev/stint/redisstore"
 )
 
 const masters = 3
@@ -140,7 +139,7 @@ func (c *redisCluster) masterOf(keys []string) ([]int, error) {
 	if _, err := pipe.Exec(context.Background()); err != nil {
 		return nil, err
 	}
-	const wide = slots / redisstore.DefaultTags
+	const wide = slots / 256 // tags
 	out := make([]int, len(keys))
 	for i, one := range asked {
 		slot := int(one.Val()) / wide * wide
