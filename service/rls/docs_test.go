@@ -112,11 +112,21 @@ func config(t *testing.T, envoy any) any {
 	return found
 }
 
-// TestDocsConfigurations reads the configurations of docs/ENVOY.md as messages
+// configuration returns a file of docs/configs.
+func configuration(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/configs/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestDocsConfigurations reads the configurations for Envoy in docs/configs as messages
 // of Envoy's API.
 func TestDocsConfigurations(t *testing.T) {
 	var envoy any
-	if err := yaml.Unmarshal([]byte(blocks(t, "yaml envoy")[0]), &envoy); err != nil {
+	if err := yaml.Unmarshal(configuration(t, "envoy.yaml"), &envoy); err != nil {
 		t.Fatal(err)
 	}
 	message(t, envoy, &bootstrap.Bootstrap{})
@@ -144,7 +154,7 @@ func TestDocsConfigurations(t *testing.T) {
 			} `yaml:"jsonPatches"`
 		}
 	}
-	decoder := yaml.NewDecoder(strings.NewReader(blocks(t, "yaml patch")[0]))
+	decoder := yaml.NewDecoder(bytes.NewReader(configuration(t, "envoy-gateway.yaml")))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&policy); err != nil {
 		t.Fatal(err)

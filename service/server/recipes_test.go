@@ -26,7 +26,7 @@ import (
 type recipe struct {
 	program string // of the Debian package of that name
 	block   string // the document's
-	lua     string // the document's, of those that ask by Lua
+	lua     string // of docs/configs, of those that ask by Lua
 	file    string // where the document puts that
 	site    string // in the block: where the proxy listens
 	sites   string // the same, also for HTTP/2: for any host, or the addresses TEXT and FRAMES; empty where it speaks none
@@ -36,9 +36,18 @@ type recipe struct {
 	blocked int // the status for a path that servers read in different ways
 }
 
+// luaFile returns a file of docs/configs.
+func luaFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/configs/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // recipes are the recipes of the document.
 func recipes(t *testing.T) []recipe {
-	lua := blocks(t, "lua")
 	return []recipe{
 		{
 			program: "nginx", block: blocks(t, "nginx")[0], site: "127.0.0.1:8000", sites: "TEXT; listen FRAMES http2", away: 500, blocked: 403,
@@ -63,13 +72,13 @@ http {
 			},
 		},
 		{
-			program: "haproxy", block: blocks(t, "haproxy")[0], lua: lua[0], file: "/etc/haproxy/stint.lua",
+			program: "haproxy", block: blocks(t, "haproxy")[0], lua: luaFile(t, "haproxy.lua"), file: "/etc/haproxy/stint.lua",
 			site: "127.0.0.1:8000", sites: "TEXT\n    bind FRAMES proto h2", away: 503, blocked: 400,
 			around: func(_, block string) string { return block },
 			args:   func(_, config string) []string { return []string{"-db", "-f", config} },
 		},
 		{
-			program: "apache2", block: blocks(t, "apache")[0], lua: lua[1], file: "/etc/apache2/stint.lua",
+			program: "apache2", block: blocks(t, "apache")[0], lua: luaFile(t, "apache.lua"), file: "/etc/apache2/stint.lua",
 			site: "127.0.0.1:8000", away: 503, blocked: 400,
 			around: func(dir, block string) string {
 				head := fmt.Sprintf("ServerRoot %[1]s\nPidFile %[1]s/pid\nErrorLog /dev/stderr\nServerName localhost\n", dir)

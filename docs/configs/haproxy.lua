@@ -1,0 +1,16 @@
+local own = {host = true, connection = true, upgrade = true, expect = true, te = true, ["content-length"] = true, ["transfer-encoding"] = true}
+core.register_action("stint", {"http-req"}, function(txn)
+  local ask = {}
+  for name, values in pairs(txn.http:req_get_headers()) do
+    if not own[name] and not name:find("^x%-forwarded%-") and not name:find("^x%-original%-") then ask[name] = values end
+  end
+  ask["x-original-method"], ask["x-original-uri"] = {txn.sf:method()}, {txn.sf:pathq()}
+  ask["x-original-host"], ask["x-forwarded-for"] = {txn.sf:req_fhdr("host")}, {txn.sf:src()}
+  local answer = core.httpclient():get{url = "http://127.0.0.1:8080/auth", headers = ask, timeout = 6000}
+  local reply = txn:reply{status = answer.status >= 400 and answer.status or 503}
+  for _, name in ipairs{"ratelimit", "ratelimit-policy", "retry-after"} do
+    local value = answer.headers and answer.headers[name] and answer.headers[name][0]
+    if value then txn:set_var("txn." .. name:gsub("-", "_"), value); reply:add_header(name, value) end
+  end
+  if answer.status ~= 200 then txn:done(reply) end
+end)
