@@ -359,16 +359,23 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestDocument reads the objects of docs/KUBERNETES.md, and looks for each value that
-// it names.
+// TestDocument reads the objects for Kubernetes in docs/configs, and looks in
+// docs/KUBERNETES.md for each value of the chart.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/KUBERNETES.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	var objects []string
+	for _, name := range []string{"kubernetes-sidecar.yaml", "kubernetes-ingress-nginx.yaml"} {
+		file, err := os.ReadFile("../../docs/configs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, strings.Split(string(file), "---\n")...)
+	}
 	n := 0
-	for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
-		block, _, _ = strings.Cut(block, "```")
+	for _, block := range objects {
 		var head struct{ Kind string }
 		if err := yaml.Unmarshal([]byte(block), &head); err != nil {
 			t.Fatal(err)
