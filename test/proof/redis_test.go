@@ -122,7 +122,7 @@ func (r *redisColumn) holds(t *rapid.T, l stint.Limit) bool {
 // beyondRedis reports whether Redis refuses a limit.
 func beyondRedis(l stint.Limit) bool {
 	most := big.NewInt(1 << 50)
-	period, capacity := big.NewInt(int64(l.Period())), big.NewInt(l.Capacity())
+	period, capacity := big.NewInt(int64(l.Period())), big.NewInt(max(l.Capacity(), l.Debt()))
 	unit, _ := l.Calendar()
 	beyond := func(n *big.Int) bool { return n.Cmp(most) > 0 }
 	switch l.Algorithm() {
@@ -139,7 +139,7 @@ func beyondRedis(l stint.Limit) bool {
 			return true
 		}
 	}
-	return l.Count() > 1<<50 || l.Capacity() > 1<<50 ||
+	return max(l.Count(), l.Capacity(), l.Debt()) > 1<<50 ||
 		unit == "" && (l.Period()%time.Microsecond != 0 || l.Period()/time.Microsecond > 1<<50)
 }
 
