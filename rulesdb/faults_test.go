@@ -97,37 +97,36 @@ func TestSlowNetwork(t *testing.T) {
 	})
 }
 
-// TestGrants follows a database as the user that docs/RULES-DB.md makes for
-// servers, who may do nothing else.
+// TestGrants follows a database as the users of docs/configs, who may do nothing else.
 func TestGrants(t *testing.T) {
-	page, err := os.ReadFile("../docs/RULES-DB.md")
-	if err != nil {
+	if _, err := os.Stat("../docs"); err != nil {
 		t.Skip("only this module is here")
 	}
-	blocks := strings.Split(string(page), "```sql\n")[1:]
+	statements := func(name string) string {
+		return string(must(os.ReadFile("../docs/configs/" + name))(t))
+	}
 	t.Run("postgres", func(t *testing.T) {
 		url := dbtest.PostgresURL(t)
 		open(t, url, rulesdb.Options{})
 		dbtest.Exec(t, url, "CREATE ROLE stint_node LOGIN", "REVOKE ALL ON SCHEMA public FROM PUBLIC")
-		grants(t, blocks[0], url, strings.Replace(url, "stint@", "stint_node@", 1))
+		grants(t, statements("postgres-server.sql"), url, strings.Replace(url, "stint@", "stint_node@", 1))
 		dbtest.Exec(t, url, "CREATE ROLE stint_worker LOGIN IN ROLE stint_node")
-		workerGrants(t, blocks[2], url, strings.Replace(url, "stint@", "stint_worker@", 1))
+		workerGrants(t, statements("postgres-worker.sql"), url, strings.Replace(url, "stint@", "stint_worker@", 1))
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		url := dbtest.MariaDBURL(t)
 		open(t, url, rulesdb.Options{})
 		dbtest.Exec(t, url, "CREATE USER stint_node")
-		grants(t, blocks[1], url, strings.Replace(url, "root@", "stint_node@", 1))
+		grants(t, statements("mysql-server.sql"), url, strings.Replace(url, "root@", "stint_node@", 1))
 	})
 }
 
-// grants runs the statements of a block, and then does what a server does, as
-// the user of servers.
-func grants(t *testing.T, block, url, as string) {
+// grants runs statements, and then does what a server does, as the user of servers.
+func grants(t *testing.T, statements, url, as string) {
 	t.Helper()
 	first := open(t, url, rulesdb.Options{})
 	must(first.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
-	grant(t, block, url)
+	grant(t, statements, url)
 	node, err := rulesdb.Open(as, rulesdb.Options{Node: "n1"})
 	if err != nil {
 		t.Fatal(err)
@@ -154,21 +153,20 @@ func grants(t *testing.T, block, url, as string) {
 	}
 }
 
-func grant(t *testing.T, block, url string) {
+func grant(t *testing.T, statements, url string) {
 	t.Helper()
-	block, _, _ = strings.Cut(block, "```")
-	for one := range strings.SplitSeq(block, ";") {
+	for one := range strings.SplitSeq(statements, ";") {
 		if strings.TrimSpace(one) != "" {
 			dbtest.Exec(t, url, one)
 		}
 	}
 }
 
-// workerGrants runs the statements of a block, and then does what a worker does
-// beside what a server does, as its user.
-func workerGrants(t *testing.T, block, url, as string) {
+// workerGrants runs statements, and then does what a worker does beside what a server
+// does, as its user.
+func workerGrants(t *testing.T, statements, url, as string) {
 	t.Helper()
-	grant(t, block, url)
+	grant(t, statements, url)
 	past(t, url)
 	worker, err := rulesdb.Open(as, rulesdb.Options{Node: "w1"})
 	if err != nil {
