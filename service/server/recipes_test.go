@@ -25,7 +25,7 @@ import (
 // without rights and without files outside of its directory.
 type recipe struct {
 	program string // of the Debian package of that name
-	block   string // the document's
+	block   string // the document's, or of docs/configs
 	lua     string // of docs/configs, of those that ask by Lua
 	file    string // where the document puts that
 	site    string // in the block: where the proxy listens
@@ -36,8 +36,8 @@ type recipe struct {
 	blocked int // the status for a path that servers read in different ways
 }
 
-// luaFile returns a file of docs/configs.
-func luaFile(t *testing.T, name string) string {
+// configFile returns a file of docs/configs.
+func configFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/configs/" + name)
 	if err != nil {
@@ -50,7 +50,7 @@ func luaFile(t *testing.T, name string) string {
 func recipes(t *testing.T) []recipe {
 	return []recipe{
 		{
-			program: "nginx", block: blocks(t, "nginx")[0], site: "127.0.0.1:8000", sites: "TEXT; listen FRAMES http2", away: 500, blocked: 403,
+			program: "nginx", block: configFile(t, "nginx.conf"), site: "127.0.0.1:8000", sites: "TEXT; listen FRAMES http2", away: 500, blocked: 403,
 			around: func(_, block string) string {
 				return `daemon off; master_process off; pid nginx.pid; error_log stderr warn;
 events { worker_connections 64; }
@@ -72,13 +72,13 @@ http {
 			},
 		},
 		{
-			program: "haproxy", block: blocks(t, "haproxy")[0], lua: luaFile(t, "haproxy.lua"), file: "/etc/haproxy/stint.lua",
+			program: "haproxy", block: configFile(t, "haproxy.cfg"), lua: configFile(t, "haproxy.lua"), file: "/etc/haproxy/stint.lua",
 			site: "127.0.0.1:8000", sites: "TEXT\n    bind FRAMES proto h2", away: 503, blocked: 400,
 			around: func(_, block string) string { return block },
 			args:   func(_, config string) []string { return []string{"-db", "-f", config} },
 		},
 		{
-			program: "apache2", block: blocks(t, "apache")[0], lua: luaFile(t, "apache.lua"), file: "/etc/apache2/stint.lua",
+			program: "apache2", block: blocks(t, "apache")[0], lua: configFile(t, "apache.lua"), file: "/etc/apache2/stint.lua",
 			site: "127.0.0.1:8000", away: 503, blocked: 400,
 			around: func(dir, block string) string {
 				head := fmt.Sprintf("ServerRoot %[1]s\nPidFile %[1]s/pid\nErrorLog /dev/stderr\nServerName localhost\n", dir)
@@ -97,8 +97,8 @@ http {
 	}
 }
 
-// TestRecipes runs each proxy of docs/SERVE.md with the text of the document
-// between a client and a server.
+// TestRecipes runs each proxy of docs/SERVE.md with the text of the document, or of the
+// file that it names, between a client and a server.
 func TestRecipes(t *testing.T) {
 	for _, r := range recipes(t) {
 		t.Run(r.program, func(t *testing.T) {
