@@ -93,7 +93,7 @@ func TestUser(t *testing.T) {
 			}
 		}
 	}
-	if n := s.metric(`stint_store_errors_total{door="http"}`); n != "" && n != "0" {
+	if n := s.metric(`stint_store_errors_total{interface="http"}`); n != "" && n != "0" {
 		t.Errorf("%s errors of the store", n)
 	}
 	s.stop("")

@@ -64,7 +64,7 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-var listening = regexp.MustCompile(`msg=listening (?:door=(\w+) )?(admin|address)=(\S+)`)
+var listening = regexp.MustCompile(`msg=listening (?:interface=(\w+) )?(admin|address)=(\S+)`)
 
 // answers reports whether a new client is answered.
 func answers(address, request string) bool {

@@ -122,7 +122,7 @@ func TestDemoGuide(t *testing.T) {
 	if err := child.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v\n%s", err, &log)
 	}
-	for _, want := range []string{"msg=denied door=proxy rule=login", "msg=stopping"} {
+	for _, want := range []string{"msg=denied interface=proxy rule=login", "msg=stopping"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no %q in the log:\n%s", want, &log)
 		}

@@ -98,7 +98,7 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 	var mu sync.Mutex
 	var all error
 	run := func(flag string, ln net.Listener, serve func() error) {
-		logger.Info("listening", "door", flag, "address", ln.Addr().String(), "tls", d.certificate != nil)
+		logger.Info("listening", "interface", flag, "address", ln.Addr().String(), "tls", d.certificate != nil)
 		background.Go(func() {
 			if err := serve(); err != nil {
 				mu.Lock()

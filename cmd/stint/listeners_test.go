@@ -37,10 +37,10 @@ import (
 const interfaceRules = `rules:
   - {name: ban, match: {user: mallory}, block: true}
   - {name: staff, match: {user: root}, unlimited: true}
-  - {name: trial, match: {user: true}, key: [door, user], limits: ["1 per day"], shadow: true}
-  - {name: user, match: {user: true}, key: [door, user], limits: ["9 per 10 days", "30 per 365 days sliding_log"]}
-  - {name: login, match: {method: POST, path: /login}, key: [door], limits: ["25 per 30 days"], cost: {attribute: price, default: 2, max: 7}}
-  - {name: strict, match: {plan: [free, trial]}, key: [door, ip], on_missing: deny, limits: ["4 per 100 days sliding_buckets"]}
+  - {name: trial, match: {user: true}, key: [interface, user], limits: ["1 per day"], shadow: true}
+  - {name: user, match: {user: true}, key: [interface, user], limits: ["9 per 10 days", "30 per 365 days sliding_log"]}
+  - {name: login, match: {method: POST, path: /login}, key: [interface], limits: ["25 per 30 days"], cost: {attribute: price, default: 2, max: 7}}
+  - {name: strict, match: {plan: [free, trial]}, key: [interface, ip], on_missing: deny, limits: ["4 per 100 days sliding_buckets"]}
 `
 
 // A question is one request, whatever interface it comes by.
@@ -58,7 +58,7 @@ type said struct {
 }
 
 func (q question) through(name string) map[string]string {
-	all := map[string]string{"door": name}
+	all := map[string]string{"interface": name}
 	for k, v := range q.attributes {
 		all[k] = v
 	}
@@ -88,8 +88,8 @@ func questions(n int) (all []question) {
 func TestInterfacesAgree(t *testing.T) {
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0")
 	address := regexp.MustCompile(`address=(\S+)`)
-	envoy := grpcClient(t, address.FindStringSubmatch(s.waitFor("door=grpc"))[1], insecure.NewCredentials())
-	client := redis.NewClient(&redis.Options{Addr: address.FindStringSubmatch(s.waitFor("door=resp"))[1]})
+	envoy := grpcClient(t, address.FindStringSubmatch(s.waitFor("interface=grpc"))[1], insecure.NewCredentials())
+	client := redis.NewClient(&redis.Options{Addr: address.FindStringSubmatch(s.waitFor("interface=resp"))[1]})
 	defer client.Close()
 	interfaces := []struct {
 		name string
@@ -260,7 +260,7 @@ func TestInterfacesGuarded(t *testing.T) {
 	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0", "--resp", "0.0.0.0:0", "--resp-limits", "rules",
 		"--tls-cert", dir+"/cert.pem", "--tls-key", dir+"/key.pem", "--tls-client-ca", dir+"/cert.pem", "--token-file", tokens, "--operator-token-file", operators)
 	port := func(name string) string {
-		line := s.waitFor("door=" + name)
+		line := s.waitFor("interface=" + name)
 		if !strings.Contains(line, "tls=true") {
 			t.Error(line)
 		}

@@ -27,11 +27,11 @@ import (
 type memoryFlood struct {
 	name, args string
 	// send floods what listens at an address, and returns what it holds open.
-	send func(t *testing.T, at string) []net.Conn
-	door string // which address; the default is that for HTTP
-	ask  string // one normal request, which is answered with 200
-	held int    // the least growth of the memory in MiB, without which it was no flood
-	most int    // what the process may have at most, in MiB
+	send    func(t *testing.T, at string) []net.Conn
+	address string // which address; the default is that for HTTP
+	ask     string // one normal request, which is answered with 200
+	held    int    // the least growth of the memory in MiB, without which it was no flood
+	most    int    // what the process may have at most, in MiB
 }
 
 // TestMemoryFloods has a process hold as much memory as its clients can make it
@@ -84,9 +84,9 @@ func TestMemoryFloods(t *testing.T) {
 
 func (f *memoryFlood) run(t *testing.T) {
 	at := fewDescriptors(t, 4096, f.args+" --admin 127.0.0.1:0")
-	door := at["address"]
-	if f.door != "" {
-		door = at[f.door]
+	address := at["address"]
+	if f.address != "" {
+		address = at[f.address]
 	}
 	normal := func() {
 		t.Helper()
@@ -98,7 +98,7 @@ func (f *memoryFlood) run(t *testing.T) {
 		normal()
 	}
 	before := measure(t, at["admin"])
-	conns := f.send(t, door)
+	conns := f.send(t, address)
 	during := settle(t, at["admin"])
 	for _, conn := range conns {
 		_ = conn.Close() // this is the point

@@ -97,7 +97,7 @@ func TestProxy(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/livez": "ok", "/readyz": "ok", "/": "/lab/", "/lab/": "<title>stint lab</title>",
-		"/metrics": `stint_decisions_total{decision="denied",door="proxy",rule="pages"} 1`,
+		"/metrics": `stint_decisions_total{decision="denied",interface="proxy",rule="pages"} 1`,
 	} {
 		if status, body := ask("http://"+admin+path, ""); status != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, want)

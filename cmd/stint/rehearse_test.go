@@ -52,7 +52,7 @@ func TestRehearse(t *testing.T) {
 	dir := t.TempDir()
 	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
 	s := startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--trusted-proxy", "127.0.0.0/8")
-	resp := regexp.MustCompile(`door=resp address=(\S+)`).FindStringSubmatch(s.waitFor("door=resp"))[1]
+	resp := regexp.MustCompile(`interface=resp address=(\S+)`).FindStringSubmatch(s.waitFor("interface=resp"))[1]
 	if _, said := rehearsal(t, tight, "--server", s.adminOf()); !strings.Contains(said, "nothing is recorded yet") {
 		t.Errorf("before any request: %s", said)
 	}

@@ -277,7 +277,7 @@ func TestServeStore(t *testing.T) {
 			t.Errorf("without the store, four times: %v, want %s", got, want)
 		}
 	}
-	if n := one.metric(`stint_store_errors_total{door="http"}`); n == "" || n == "0" {
+	if n := one.metric(`stint_store_errors_total{interface="http"}`); n == "" || n == "0" {
 		t.Errorf("stint_store_errors_total %q, want some", n)
 	}
 

@@ -21,7 +21,7 @@ func TestWrongTokens(t *testing.T) {
 	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--admin", "127.0.0.1:0",
 		"--secret-file", secret, "--token-file", writeFile(t, dir+"/tokens", serveToken), "--operator-token-file", writeFile(t, dir+"/operators", operatorToken))
 	at := func(name string) string {
-		return regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("door=" + name))[1]
+		return regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("interface=" + name))[1]
 	}
 	admin := regexp.MustCompile(`admin=(\S+)`).FindStringSubmatch(s.said.String())[1]
 	envoy := grpcClient(t, at("grpc"), insecure.NewCredentials())

@@ -170,7 +170,7 @@ func about(e *policy.RuleResult, q *Request) []any {
 
 // attrs are what every line on a culprit has.
 func (c *culprit) attrs() []any {
-	attrs := []any{"door", c.entrypoint, "rule", c.rule}
+	attrs := []any{"interface", c.entrypoint, "rule", c.rule}
 	if c.key.Value.String() != "" { // a block has none
 		attrs = append(attrs, c.key)
 	}

@@ -87,15 +87,15 @@ func TestLog(t *testing.T) {
 		for range 5 {
 			ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
 		}
-		log.want(t, `level=INFO msg=denied door=http rule=strict key_hash=HASH limit=2/1h cost=1 retry_after=29m50s`)
+		log.want(t, `level=INFO msg=denied interface=http rule=strict key_hash=HASH limit=2/1h cost=1 retry_after=29m50s`)
 		time.Sleep(50 * time.Second)
 		synctest.Wait()
-		log.want(t, `level=INFO msg="denied again" door=http rule=strict key_hash=HASH times=4 since=2000-01-01T00:00:10.000Z`)
+		log.want(t, `level=INFO msg="denied again" interface=http rule=strict key_hash=HASH times=4 since=2000-01-01T00:00:10.000Z`)
 		ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
 		log.want(t)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		log.want(t, `level=INFO msg="denied again" door=http rule=strict key_hash=HASH times=1 since=2000-01-01T00:01:00.000Z`)
+		log.want(t, `level=INFO msg="denied again" interface=http rule=strict key_hash=HASH times=1 since=2000-01-01T00:01:00.000Z`)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		log.want(t)
@@ -103,8 +103,8 @@ func TestLog(t *testing.T) {
 		ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
 		o.Close()
 		log.want(t,
-			`level=INFO msg=denied door=http rule=strict key_hash=HASH limit=2/1h cost=1 retry_after=18m0s`,
-			`level=INFO msg="denied again" door=http rule=strict key_hash=HASH times=1 since=2000-01-01T00:12:00.000Z`)
+			`level=INFO msg=denied interface=http rule=strict key_hash=HASH limit=2/1h cost=1 retry_after=18m0s`,
+			`level=INFO msg="denied again" interface=http rule=strict key_hash=HASH times=1 since=2000-01-01T00:12:00.000Z`)
 		o.Close()
 		log.want(t)
 	})
@@ -138,14 +138,14 @@ func TestLogKinds(t *testing.T) {
 			ask(o, p, policy.Map{"path": "/a", "ip": "192.0.2.7"})
 		}
 		log.want(t,
-			`level=INFO msg=denied door=http rule=banned limit=block`,
-			`level=INFO msg=denied door=http rule=keyed missing=true limit=missing`,
-			`level=INFO msg=denied door=http rule=shadowed key=192.0.2.7 shadow=true limit=1/1h cost=1 retry_after=1h0m0s`)
+			`level=INFO msg=denied interface=http rule=banned limit=block`,
+			`level=INFO msg=denied interface=http rule=keyed missing=true limit=missing`,
+			`level=INFO msg=denied interface=http rule=shadowed key=192.0.2.7 shadow=true limit=1/1h cost=1 retry_after=1h0m0s`)
 		for range 3 {
 			o.Failed("auth", errBroken)
 		}
 		ask(o, newPolicy(t, broken{newStore()}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.8"})
-		log.want(t, `level=ERROR msg="store failed" door=auth error="store: no answer"`)
+		log.want(t, `level=ERROR msg="store failed" interface=auth error="store: no answer"`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		log.want(t, `level=ERROR msg="store failed again" cause="no answer" times=3 since=2000-01-01T00:00:00.000Z`)
@@ -157,11 +157,11 @@ func TestLogKinds(t *testing.T) {
 			ask(o, newPolicy(t, foreign{newStore()}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.8"})
 		}
 		log.want(t,
-			`level=ERROR msg="store failed" door=auth error="store: no answer"`,
-			`level=ERROR msg="store failed" door=auth error="redisstore: configuration: credentials"`,
-			`level=ERROR msg="store failed" door=auth error="redisstore: not executed: OOM command not allowed"`,
-			`level=ERROR msg="store failed" door=auth error="redisstore: not executed: READONLY You can't write"`,
-			`level=ERROR msg="store failed" door=http rules=strict error="WRONGTYPE Operation"`)
+			`level=ERROR msg="store failed" interface=auth error="store: no answer"`,
+			`level=ERROR msg="store failed" interface=auth error="redisstore: configuration: credentials"`,
+			`level=ERROR msg="store failed" interface=auth error="redisstore: not executed: OOM command not allowed"`,
+			`level=ERROR msg="store failed" interface=auth error="redisstore: not executed: READONLY You can't write"`,
+			`level=ERROR msg="store failed" interface=http rules=strict error="WRONGTYPE Operation"`)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		const since = " times=2 since=2000-01-01T00:01:00.000Z"
@@ -185,10 +185,10 @@ func TestLogMissing(t *testing.T) {
 			for range 4 {
 				ask(o, p, policy.Map{"path": "/e", "ip": test.ip})
 			}
-			log.want(t, `level=INFO msg=denied door=http rule=strict key_hash=HASH `+test.shared+`limit=2/1h cost=1 retry_after=30m0s`)
+			log.want(t, `level=INFO msg=denied interface=http rule=strict key_hash=HASH `+test.shared+`limit=2/1h cost=1 retry_after=30m0s`)
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			log.want(t, `level=INFO msg="denied again" door=http rule=strict key_hash=HASH `+test.shared+`times=1 since=`+since)
+			log.want(t, `level=INFO msg="denied again" interface=http rule=strict key_hash=HASH `+test.shared+`times=1 since=`+since)
 		}
 	})
 }
@@ -242,7 +242,7 @@ func TestLogFlood(t *testing.T) {
 			for range 2 {
 				ask(o, p, policy.Map{"ip": ip})
 			}
-			log.want(t, `level=INFO msg=denied door=http rule=none key_hash=HASH limit=1/1h cost=1 retry_after=1h0m0s`)
+			log.want(t, `level=INFO msg=denied interface=http rule=none key_hash=HASH limit=1/1h cost=1 retry_after=1h0m0s`)
 		}
 		o.Close()
 		if total -= sum(t, log.take()); total != 0 {
@@ -354,7 +354,7 @@ func TestLogFloodOneRule(t *testing.T) {
 			for range 2 {
 				ask(o, p, policy.Map{"path": "/quiet", "ip": fmt.Sprintf("192.0.2.%d", minute)})
 			}
-			log.want(t, `level=INFO msg=denied door=http rule=quiet key_hash=HASH limit=1/1h cost=1 retry_after=1h0m0s`)
+			log.want(t, `level=INFO msg=denied interface=http rule=quiet key_hash=HASH limit=1/1h cost=1 retry_after=1h0m0s`)
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}

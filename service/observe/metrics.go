@@ -81,15 +81,15 @@ func boolean(is bool) float64 {
 // rule never said, but for allowed and denied, which are worth a 0.
 func (c collection) decisions(entrypoints []*entrypoint) {
 	decided := c.series(prometheus.CounterValue, "stint_decisions_total",
-		"What each rule said, once for each request that it matched; rule is empty for requests that no rule matched.", "door", "rule", "decision")
+		"What each rule said, once for each request that it matched; rule is empty for requests that no rule matched.", "interface", "rule", "decision")
 	fellBack := c.series(prometheus.CounterValue, "stint_fallback_total",
-		"What each rule said without its store, because that failed.", "door", "rule", "fallback")
+		"What each rule said without its store, because that failed.", "interface", "rule", "fallback")
 	storeErrors := c.series(prometheus.CounterValue, "stint_store_errors_total",
-		"Requests for which the store failed, whether decided without it or not at all.", "door")
+		"Requests for which the store failed, whether decided without it or not at all.", "interface")
 	failed := c.series(prometheus.CounterValue, "stint_undecided_total",
-		"Requests that no decision was made on, by reason.", "door", "reason")
+		"Requests that no decision was made on, by reason.", "interface", "reason")
 	forgotten := c.series(prometheus.CounterValue, "stint_callers_limits_forgotten_total",
-		"Limits that callers gave and that made room for others, used more recently.", "door")
+		"Limits that callers gave and that made room for others, used more recently.", "interface")
 	for _, d := range entrypoints {
 		storeErrors(float64(d.storeErrors.Load()), d.name)
 		forgotten(float64(d.forgotten.Load()), d.name)

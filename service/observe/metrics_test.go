@@ -105,25 +105,25 @@ func TestDecisions(t *testing.T) {
 	ask(o, p, policy.Map{"path": "/c", "ip": "192.0.2.7", "header.x-api-key": "sesame"})
 	text := scrape(t, o)
 	check(t, text, "stint_decisions_total",
-		`{decision="allowed",door="http",rule=""} 1`,
-		`{decision="allowed",door="http",rule="banned"} 0`,
-		`{decision="allowed",door="http",rule="keyed"} 1`,
-		`{decision="allowed",door="http",rule="login"} 2`,
-		`{decision="allowed",door="http",rule="shadowed"} 1`,
-		`{decision="allowed",door="http",rule="staff"} 2`,
-		`{decision="blocked",door="http",rule="banned"} 1`,
-		`{decision="blocked",door="http",rule="keyed"} 1`,
-		`{decision="denied",door="http",rule="banned"} 0`,
-		`{decision="denied",door="http",rule="keyed"} 0`,
-		`{decision="denied",door="http",rule="login"} 2`,
-		`{decision="denied",door="http",rule="shadowed"} 0`,
-		`{decision="denied",door="http",rule="staff"} 0`,
-		`{decision="shadow_denied",door="http",rule="shadowed"} 3`,
+		`{decision="allowed",interface="http",rule=""} 1`,
+		`{decision="allowed",interface="http",rule="banned"} 0`,
+		`{decision="allowed",interface="http",rule="keyed"} 1`,
+		`{decision="allowed",interface="http",rule="login"} 2`,
+		`{decision="allowed",interface="http",rule="shadowed"} 1`,
+		`{decision="allowed",interface="http",rule="staff"} 2`,
+		`{decision="blocked",interface="http",rule="banned"} 1`,
+		`{decision="blocked",interface="http",rule="keyed"} 1`,
+		`{decision="denied",interface="http",rule="banned"} 0`,
+		`{decision="denied",interface="http",rule="keyed"} 0`,
+		`{decision="denied",interface="http",rule="login"} 2`,
+		`{decision="denied",interface="http",rule="shadowed"} 0`,
+		`{decision="denied",interface="http",rule="staff"} 0`,
+		`{decision="shadow_denied",interface="http",rule="shadowed"} 3`,
 	)
-	check(t, text, "stint_decision_duration_seconds_count", `{door="http"} 10`)
+	check(t, text, "stint_decision_duration_seconds_count", `{interface="http"} 10`)
 	check(t, text, "stint_undecided_total",
-		`{door="http",reason="canceled"} 0`, `{door="http",reason="overload"} 0`, `{door="http",reason="request"} 1`, `{door="http",reason="store"} 0`)
-	check(t, text, "stint_store_errors_total", `{door="http"} 0`)
+		`{interface="http",reason="canceled"} 0`, `{interface="http",reason="overload"} 0`, `{interface="http",reason="request"} 1`, `{interface="http",reason="store"} 0`)
+	check(t, text, "stint_store_errors_total", `{interface="http"} 0`)
 	check(t, text, "stint_keys") // no store is watched
 	for _, secret := range []string{"192.0.2.7", "sesame", "a%2fb"} {
 		if strings.Contains(text, secret) {
@@ -151,9 +151,9 @@ func TestRulesGo(t *testing.T) {
 	}
 	o.Rules([]string{"login", "staff"})
 	check(t, scrape(t, o), "stint_decisions_total",
-		`{decision="allowed",door="http",rule=""} 1`,
-		`{decision="allowed",door="http",rule="staff"} 1`,
-		`{decision="denied",door="http",rule="staff"} 0`,
+		`{decision="allowed",interface="http",rule=""} 1`,
+		`{decision="allowed",interface="http",rule="staff"} 1`,
+		`{decision="denied",interface="http",rule="staff"} 0`,
 	)
 }
 
@@ -201,15 +201,15 @@ func TestFallback(t *testing.T) {
 	}
 	text := scrape(t, o)
 	check(t, text, "stint_fallback_total",
-		`{door="http",fallback="closed",rule="c"} 1`, `{door="http",fallback="local",rule="a"} 2`,
-		`{door="http",fallback="open",rule="b"} 1`, `{door="http",fallback="open",rule="d"} 1`)
+		`{fallback="closed",interface="http",rule="c"} 1`, `{fallback="local",interface="http",rule="a"} 2`,
+		`{fallback="open",interface="http",rule="b"} 1`, `{fallback="open",interface="http",rule="d"} 1`)
 	check(t, text, "stint_decisions_total",
-		`{decision="allowed",door="http",rule=""} 1`,
-		`{decision="allowed",door="http",rule="a"} 1`, `{decision="allowed",door="http",rule="b"} 1`,
-		`{decision="allowed",door="http",rule="c"} 0`, `{decision="allowed",door="http",rule="d"} 1`,
-		`{decision="denied",door="http",rule="a"} 1`, `{decision="denied",door="http",rule="b"} 0`,
-		`{decision="denied",door="http",rule="c"} 1`, `{decision="denied",door="http",rule="d"} 0`)
-	check(t, text, "stint_store_errors_total", `{door="http"} 5`)
+		`{decision="allowed",interface="http",rule=""} 1`,
+		`{decision="allowed",interface="http",rule="a"} 1`, `{decision="allowed",interface="http",rule="b"} 1`,
+		`{decision="allowed",interface="http",rule="c"} 0`, `{decision="allowed",interface="http",rule="d"} 1`,
+		`{decision="denied",interface="http",rule="a"} 1`, `{decision="denied",interface="http",rule="b"} 0`,
+		`{decision="denied",interface="http",rule="c"} 1`, `{decision="denied",interface="http",rule="d"} 0`)
+	check(t, text, "stint_store_errors_total", `{interface="http"} 5`)
 }
 
 func TestReloaded(t *testing.T) {
@@ -238,8 +238,8 @@ func TestFailed(t *testing.T) {
 	o.Overloaded("grpc")
 	text := scrape(t, o)
 	check(t, text, "stint_undecided_total",
-		`{door="grpc",reason="canceled"} 2`, `{door="grpc",reason="overload"} 1`, `{door="grpc",reason="request"} 3`, `{door="grpc",reason="store"} 1`)
-	check(t, text, "stint_store_errors_total", `{door="grpc"} 1`)
+		`{interface="grpc",reason="canceled"} 2`, `{interface="grpc",reason="overload"} 1`, `{interface="grpc",reason="request"} 3`, `{interface="grpc",reason="store"} 1`)
+	check(t, text, "stint_store_errors_total", `{interface="grpc"} 1`)
 }
 
 // TestDocument holds docs/METRICS.md to the metrics that there are, their types

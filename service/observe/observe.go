@@ -105,7 +105,7 @@ func New(o Options) *Observer {
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "stint_decision_duration_seconds", Help: "How long decisions took, by entrypoint.",
 			Buckets: durations,
-		}, []string{"door"}),
+		}, []string{"interface"}),
 		topKeys: o.TopKeys,
 		warner:  o.Warner,
 		spans:   o.Spans,

@@ -20,7 +20,7 @@ func (d *denials) storeFailed(entrypoint string, r *policy.Result, err error) {
 	if !d.failures.first(cause, "others") {
 		return
 	}
-	attrs := []any{"door", entrypoint}
+	attrs := []any{"interface", entrypoint}
 	if names := rulesOf(r); names != "" && cause != noAnswer {
 		attrs = append(attrs, "rules", names)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// entrypoint is the label, door, of what comes in here.
+// entrypoint is the label, interface, of what comes in here.
 const entrypoint = "resp"
 
 // askWithin bounds what a store that does not answer can hold up.

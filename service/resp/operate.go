@@ -62,7 +62,7 @@ func (c *conn) limited() (places []int) {
 
 // audit logs what an operator did, for each rule by the hash of its key.
 func (c *conn) audit(what string, cost int64, err error) {
-	attrs := []any{slog.String("door", entrypoint), slog.Int64("conn", c.id)}
+	attrs := []any{slog.String("interface", entrypoint), slog.Int64("conn", c.id)}
 	if what == "refund" {
 		attrs = append(attrs, slog.Int64("cost", cost))
 	}
