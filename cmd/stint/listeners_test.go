@@ -129,8 +129,8 @@ func TestInterfacesAgree(t *testing.T) {
 	}
 	_ = client.Close()
 	s.signal(syscall.SIGTERM)
-	doors := len(interfaces) - 1 // the library is not it
-	if line, counts := s.waitFor("msg=stopped"), fmt.Sprintf("allowed=%d denied=%d failed=0", doors*allowed, doors*denied); !strings.Contains(line, counts) {
+	listeners := len(interfaces) - 1 // the library is not it
+	if line, counts := s.waitFor("msg=stopped"), fmt.Sprintf("allowed=%d denied=%d failed=0", listeners*allowed, listeners*denied); !strings.Contains(line, counts) {
 		t.Errorf("%s; want %s", line, counts)
 	}
 	if err := s.process.Wait(); err != nil {
@@ -206,7 +206,7 @@ func envoyRequest(name string, q question) *pb.RateLimitRequest {
 	for k, v := range q.through(name) {
 		d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: k, Value: v})
 	}
-	req := &pb.RateLimitRequest{Domain: "doors", Descriptors: []*ratelimit.RateLimitDescriptor{d}, HitsAddend: uint32(q.cost)}
+	req := &pb.RateLimitRequest{Domain: "listeners", Descriptors: []*ratelimit.RateLimitDescriptor{d}, HitsAddend: uint32(q.cost)}
 	if q.cost%2 == 0 {
 		req.HitsAddend, d.HitsAddend = 7, wrapperspb.UInt64(uint64(q.cost))
 	}
