@@ -1,5 +1,5 @@
 // Package routers_test has the snippets of docs/HTTP.md, run with the routers
-// themselves. It is a module of its own, which nothing imports.
+// themselves. Nothing imports it.
 package routers_test
 
 import (
