@@ -54,7 +54,8 @@ func BenchmarkGuard(b *testing.B) {
 		v6[i] = fmt.Sprintf("[2001:db8:0:%x::1]:1234", i)
 	}
 	b.Run("none", func(b *testing.B) { benchmark(b, plain, v4) })
-	for name, dialect := range dialectNames {
+	for _, name := range httplimit.DialectNames() {
+		dialect, _ := httplimit.ParseDialect(name)
 		h := guard(b, limiter(b, nil, "1000000/s"), httplimit.Options{Dialect: dialect})(plain)
 		b.Run("fields="+name+"/ip=4", func(b *testing.B) { benchmark(b, h, v4) })
 		b.Run("fields="+name+"/ip=6", func(b *testing.B) { benchmark(b, h, v6) })
@@ -110,7 +111,8 @@ func BenchmarkRules(b *testing.B) {
 
 // TestAllocations holds the hot path to what it may allocate.
 func TestAllocations(t *testing.T) {
-	for name, dialect := range dialectNames {
+	for _, name := range httplimit.DialectNames() {
+		dialect, _ := httplimit.ParseDialect(name)
 		for _, peer := range []string{"192.0.2.7:1234", "[2001:db8::1]:1234"} {
 			h := guard(t, limiter(t, nil, "1000000/s"), httplimit.Options{Dialect: dialect})(plain)
 			r, w := request(peer), &sink{make(http.Header)}

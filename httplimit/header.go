@@ -1,7 +1,9 @@
 package httplimit
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +38,20 @@ const (
 
 	dialects = iota
 )
+
+// dialectNames are what flags and files call them.
+var dialectNames = [dialects]string{Draft11: "draft11", XRateLimit: "x-ratelimit", Draft06: "draft06", NoFields: "none"}
+
+// DialectNames returns the names of all dialects, as [ParseDialect] reads them.
+func DialectNames() []string { return slices.Clone(dialectNames[:]) }
+
+// ParseDialect returns the dialect of a name. The error lists all names.
+func ParseDialect(name string) (Dialect, error) {
+	if i := slices.Index(dialectNames[:], name); i >= 0 {
+		return Dialect(i), nil
+	}
+	return 0, fmt.Errorf("dialect %q: want %s", name, strings.Join(dialectNames[:], ", "))
+}
 
 // The names of fields as [http.Header] keeps them. Header names have no case.
 const (

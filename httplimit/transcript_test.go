@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"bufio"
+	"bytes"
 	"flag"
 	"fmt"
 	"net/http"
@@ -21,10 +22,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "write the answers into testdata")
-
-var dialectNames = map[string]httplimit.Dialect{
-	"draft11": httplimit.Draft11, "x": httplimit.XRateLimit, "draft06": httplimit.Draft06, "none": httplimit.NoFields,
-}
 
 // TestTranscripts plays the files of testdata: first what the guard is made
 // of, then requests, each with the answer that must come, whole, at a virtual
@@ -115,7 +112,10 @@ func guardOf(t *testing.T, setup string) http.Handler {
 			}
 			limits = append(limits, l)
 		case "dialect":
-			o.Dialect = dialectNames[rest]
+			var err error
+			if o.Dialect, err = httplimit.ParseDialect(rest); err != nil {
+				t.Fatal(err)
+			}
 		case "shadow":
 			o.Shadow = true
 		case "cost":
@@ -180,4 +180,17 @@ func answer(rec *httptest.ResponseRecorder, took time.Duration) string {
 		fmt.Fprintf(&b, "> %s", body)
 	}
 	return b.String()
+}
+
+// TestDialectsDocumented holds the page to naming each dialect as flags do.
+func TestDialectsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../docs/HTTP.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range httplimit.DialectNames() {
+		if !bytes.Contains(page, []byte("`, `"+name+"` |")) {
+			t.Errorf("the table of docs/HTTP.md has no dialect %s", name)
+		}
+	}
 }

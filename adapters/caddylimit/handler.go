@@ -16,6 +16,7 @@
 package caddylimit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,19 +95,15 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.stint", New: func() caddy.Module { return new(Handler) }}
 }
 
-var dialects = map[string]httplimit.Dialect{
-	"": httplimit.Draft11, "draft11": httplimit.Draft11, "draft06": httplimit.Draft06, "x-ratelimit": httplimit.XRateLimit, "none": httplimit.NoFields,
-}
-
 // Provision implements [caddy.Provisioner].
 func (h *Handler) Provision(ctx caddy.Context) error {
 	h.log = ctx.Slogger()
-	dialect, ok := dialects[h.Dialect]
+	dialect, err := httplimit.ParseDialect(cmp.Or(h.Dialect, "draft11"))
 	switch {
 	case h.Name == "":
 		return errors.New("name: give one, such as site: what clients have used belongs to it")
-	case !ok:
-		return fmt.Errorf("dialect %q: want draft11, draft06, x-ratelimit or none", h.Dialect)
+	case err != nil:
+		return err
 	case h.MaxKeys < 0:
 		return fmt.Errorf("max_keys %d: at least 1", h.MaxKeys)
 	case h.Nodes < 0:

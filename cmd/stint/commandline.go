@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/stint-dev/stint/httplimit"
 )
 
 // read reads a command line: kong has the tags of the commands' fields. Two tags
@@ -16,7 +19,7 @@ func (e *env) read(args []string) (line *kong.Context, err error) {
 		args = []string{"--help"}
 	}
 	k, err := kong.New(&cli{}, kong.Name("stint"), kong.Description("An exact rate limiter."),
-		kong.Writers(e.out, e.err), kong.Help(help(e)),
+		kong.Writers(e.out, e.err), kong.Help(help(e)), kong.Vars{"dialects": strings.Join(httplimit.DialectNames(), ",")},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 80}),
 		kong.Bind(e), kong.Exit(func(int) { panic(answered{}) }))
 	if err != nil {

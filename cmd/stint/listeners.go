@@ -31,7 +31,7 @@ type listenerFlags struct {
 	RESPLimits   string `name:"resp-limits" env:"STINT_RESP_LIMITS" enum:"caller,rules" default:"caller" more:"" help:"The limits that CL.THROTTLE uses: the caller's (caller, the default), or those of the rules, with the key as attribute key (rules)."`
 	RLSOverrides string `name:"rls-overrides" env:"STINT_RLS_OVERRIDES" enum:"on,off" default:"on" more:"" help:"Whether limits in Envoy's descriptors replace the rules: on (the default) or off."`
 	RLSRefunds   string `name:"rls-refunds" env:"STINT_RLS_REFUNDS" enum:"operators,askers" default:"operators" more:"" help:"Who may refund with negative hits: operators (the default) or all callers (askers)."`
-	RLSHeaders   string `name:"rls-headers" env:"STINT_RLS_HEADERS" enum:"none,draft11,draft06,x-ratelimit" default:"none" more:"" help:"The header fields that Envoy adds to responses: none (the default), draft11, draft06 or x-ratelimit."`
+	RLSHeaders   string `name:"rls-headers" env:"STINT_RLS_HEADERS" enum:"${dialects}" default:"none" more:"" help:"The header fields that Envoy adds to responses: ${enum}. The default is none."`
 	TLSClientCA  string `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" more:"" help:"Accept only clients with a certificate of these CAs, PEM. It needs --tls-cert."`
 }
 
@@ -88,7 +88,7 @@ func (ds *listeners) bound(conns *server.Conns) {
 func (c *serveCmd) service(s *sources) *rls.Service {
 	return rls.New(rls.Options{
 		Source: s.source, Observer: s.observer, Traced: s.exporter != nil, RefuseLimits: c.RLSOverrides == "off",
-		ClientsRefund: c.RLSRefunds == "askers", Headers: c.RLSHeaders != "none", Dialect: dialects[c.RLSHeaders],
+		ClientsRefund: c.RLSRefunds == "askers", Headers: c.RLSHeaders != "none", Dialect: dialect(c.RLSHeaders),
 	})
 }
 

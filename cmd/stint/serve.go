@@ -29,7 +29,7 @@ type serveCmd struct {
 	Admin             string        `env:"STINT_ADMIN" placeholder:"ADDRESS" help:"A separate address for operators: /livez, /readyz, /metrics, the lab, and who is denied and why, such as 127.0.0.1:9090. The default is none."`
 	TokenFile         string        `env:"STINT_TOKEN_FILE" placeholder:"FILE" help:"A file with the tokens of callers, one a line. Without it, everyone on this machine may ask."`
 	OperatorTokenFile string        `env:"STINT_OPERATOR_TOKEN_FILE" placeholder:"FILE" more:"" help:"A file with the tokens of operators, who may also refund and reset."`
-	Dialect           string        `env:"STINT_DIALECT" enum:"draft11,draft06,x-ratelimit,none" default:"draft11" more:"" help:"The header fields of answers: draft11 (RateLimit, the default), draft06, x-ratelimit or none."`
+	Dialect           string        `env:"STINT_DIALECT" enum:"${dialects}" default:"draft11" more:"" help:"The header fields of answers: ${enum}. The default is draft11, RateLimit."`
 	MaxBatch          int           `env:"STINT_MAX_BATCH" default:"100" placeholder:"N" more:"" help:"The most checks in one batch (${default})."`
 	Drain             time.Duration `env:"STINT_DRAIN" default:"10s" more:"" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
 	DrainDelay        time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" more:"" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
@@ -132,7 +132,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 		Envoy:  service.JSON,
 		Source: s.source, Observer: s.observer, Admin: admin, Log: logger, Usage: s.usage(logger),
 		Open: d.open, Clients: d.clients, Operators: d.operators,
-		Client: client, Dialect: dialects[c.Dialect], MaxBatch: c.MaxBatch,
+		Client: client, Dialect: dialect(c.Dialect), MaxBatch: c.MaxBatch,
 	})
 	o := server.ServeOptions{Log: logger, Drain: max(c.Drain, 1), Notice: c.DrainDelay}
 	o.OnStop = func() {
@@ -167,8 +167,10 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 	return err
 }
 
-var dialects = map[string]httplimit.Dialect{
-	"draft11": httplimit.Draft11, "draft06": httplimit.Draft06, "x-ratelimit": httplimit.XRateLimit, "none": httplimit.NoFields,
+// dialect returns that of a flag, whose names are known.
+func dialect(name string) httplimit.Dialect {
+	d, _ := httplimit.ParseDialect(name)
+	return d
 }
 
 // headroom is how much garbage a server may leave lying around, beside as much
