@@ -2,15 +2,22 @@ package main_test
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/stint-dev/stint/internal/freeport"
 )
@@ -82,6 +89,46 @@ func TestProxyProtocol(t *testing.T) {
 		}
 	}
 	s.waitFor("its address is not in --proxy-protocol")
+}
+
+// TestProxyProtocolOfServe asks a service whose callers all come through a balancer: over
+// HTTP and gRPC, with TLS after the header.
+func TestProxyProtocolOfServe(t *testing.T) {
+	dir := t.TempDir()
+	writeCertificate(t, dir+"/cert.pem", dir+"/key.pem", 1)
+	s := startServe(t, "--limit", "1000/1h", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--proxy-protocol", "127.0.0.1", "--tls-cert", dir+"/cert.pem", "--tls-key", dir+"/key.pem")
+	at := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("interface=grpc"))[1]
+	for _, c := range []struct {
+		header string
+		passes bool
+	}{{"PROXY TCP4 192.0.2.7 127.0.0.1 1 2\r\n", true}, {"", false}} {
+		dial := func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			if err == nil {
+				_, err = io.WriteString(conn, c.header)
+			}
+			return conn, err
+		}
+		client := &http.Client{Timeout: patience, Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
+		}}
+		answer, err := client.Get("https://" + s.address + "/livez")
+		if passes := err == nil; passes != c.passes {
+			t.Errorf("HTTP after %q: %v", c.header, err)
+		} else if passes {
+			_ = answer.Body.Close() // it is there
+		}
+		client.CloseIdleConnections()
+		conn, err := grpc.NewClient("passthrough:///"+at, grpc.WithContextDialer(dial), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), envoyRequest("serve", question{map[string]string{"user": "ann"}, 1}))
+		if passes := err == nil; passes != c.passes {
+			t.Errorf("gRPC after %q: %v", c.header, err)
+		}
+		_ = conn.Close() // the answer was what matters
+	}
 }
 
 // TestSockets has the proxy listen on a Unix socket, and ask a server on another.
