@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/stint-dev/stint/service/envoyrules"
-	"github.com/stint-dev/stint/service/nginxrules"
+	"github.com/stint-dev/stint/service/importers/envoyrules"
+	"github.com/stint-dev/stint/service/importers/nginxrules"
 	"github.com/stint-dev/stint/service/rules"
 )
 

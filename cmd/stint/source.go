@@ -33,7 +33,6 @@ import (
 	"github.com/stint-dev/stint/service/rehearse"
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/server"
-	"github.com/stint-dev/stint/service/snapshot"
 	"github.com/stint-dev/stint/service/statefile"
 )
 
@@ -93,14 +92,14 @@ type sources struct {
 	source    *rules.Source
 	rules     rulesource.Source // that it follows; nil for a file
 	client    httplimit.ClientIP
-	snapshot  *snapshot.File     // of local; nil if none is kept
-	saveEvery time.Duration      // how often
-	recorder  *rehearse.Recorder // of requests; nil without --admin, or if none are kept
-	exporter  *otlp.Exporter     // to OpenTelemetry; nil if there is no collector
-	topKeys   *topkeys.Tracker   // of keys for operators; nil without --admin
-	webhook   *warn.Webhook      // nil if there is none
-	secret    []byte             // of --secret-file
-	stateFile *statefile.File    // what operators did; nil if a database keeps that
+	snapshot  *statefile.Snapshot // of local; nil if none is kept
+	saveEvery time.Duration       // how often
+	recorder  *rehearse.Recorder  // of requests; nil without --admin, or if none are kept
+	exporter  *otlp.Exporter      // to OpenTelemetry; nil if there is no collector
+	topKeys   *topkeys.Tracker    // of keys for operators; nil without --admin
+	webhook   *warn.Webhook       // nil if there is none
+	secret    []byte              // of --secret-file
+	stateFile *statefile.File     // what operators did; nil if a database keeps that
 }
 
 // openRules binds rules to a store; nil is those that --config or --rules names. Close
@@ -370,7 +369,7 @@ func (s *sources) load(c *snapshotFlags, logger *slog.Logger) (err error) {
 	if c.Snapshot == "" {
 		return nil
 	}
-	if s.snapshot, err = snapshot.Open(c.Snapshot, s.local, logger); err != nil {
+	if s.snapshot, err = statefile.OpenSnapshot(c.Snapshot, s.local, logger); err != nil {
 		return fmt.Errorf("--snapshot: %w", err)
 	}
 	s.saveEvery = c.SnapshotEvery

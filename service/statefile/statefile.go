@@ -1,4 +1,5 @@
-// Package statefile keeps what operators do where rules are in a file: overrides and
+// Package statefile keeps in files what survives a restart: the usage of keys
+// ([Snapshot]), and what operators do where rules are in a file: overrides and
 // blocks, and the audit, in a small state file. It is for a hundred changes, not for
 // a million customers: those belong in a database.
 package statefile

@@ -1,6 +1,4 @@
-// Package snapshot keeps the memory of a process in a file, so that what keys
-// have used survives a restart.
-package snapshot
+package statefile
 
 import (
 	"context"
@@ -19,8 +17,9 @@ import (
 	"github.com/stint-dev/stint/service/atomicfile"
 )
 
-// A File keeps a store. Its methods may be called from many goroutines at once.
-type File struct {
+// A Snapshot keeps the memory of a process in a file, so that what keys have used
+// survives a restart. Its methods may be called from many goroutines at once.
+type Snapshot struct {
 	path  string
 	store *memstore.Store
 	log   *slog.Logger
@@ -31,11 +30,11 @@ type File struct {
 	saved  time.Time  // when the last one that worked began; zero for none
 }
 
-// Open loads a file into a store that has bound no limits yet. A file that is
+// OpenSnapshot loads a file into a store that has bound no limits yet. A file that is
 // not there is an empty one, but its directory must be. One that cannot be read
 // is an error, and stays as it is.
-func Open(path string, store *memstore.Store, log *slog.Logger) (*File, error) {
-	f := &File{path: path, store: store, log: log}
+func OpenSnapshot(path string, store *memstore.Store, log *slog.Logger) (*Snapshot, error) {
+	f := &Snapshot{path: path, store: store, log: log}
 	info, err := os.Stat(filepath.Dir(path))
 	switch {
 	case err != nil:
@@ -70,8 +69,8 @@ func Open(path string, store *memstore.Store, log *slog.Logger) (*File, error) {
 }
 
 // hold locks the file, unless this process has it locked; it fails while another one
-// has. The caller has the lock of the File, or is alone.
-func (f *File) hold() (err error) {
+// has. The caller has the lock of the Snapshot, or is alone.
+func (f *Snapshot) hold() (err error) {
 	if f.lock != nil {
 		return nil
 	}
@@ -83,7 +82,7 @@ func (f *File) hold() (err error) {
 }
 
 // Close lets another process have the file.
-func (f *File) Close() error {
+func (f *Snapshot) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lock == nil {
@@ -94,7 +93,7 @@ func (f *File) Close() error {
 
 // Run saves once a period, until ctx is done. What fails is logged, once until
 // it works again.
-func (f *File) Run(ctx context.Context, period time.Duration) {
+func (f *Snapshot) Run(ctx context.Context, period time.Duration) {
 	ticks := time.NewTicker(period)
 	defer ticks.Stop()
 	for {
@@ -109,7 +108,7 @@ func (f *File) Run(ctx context.Context, period time.Duration) {
 
 // Save saves now. The file is whole, whatever happens meanwhile: this state or
 // the one before. The store is locked a shard at a time, while that is copied.
-func (f *File) Save() error {
+func (f *Snapshot) Save() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	began := time.Now()
@@ -132,7 +131,7 @@ func (f *File) Save() error {
 
 // Saved returns of when the last snapshot is that this process saved; zero for
 // none.
-func (f *File) Saved() time.Time {
+func (f *Snapshot) Saved() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.saved

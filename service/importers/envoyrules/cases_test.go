@@ -10,7 +10,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/stint-dev/stint/service/envoyrules"
+	"github.com/stint-dev/stint/service/importers/envoyrules"
 )
 
 // shop is a configuration with what the cases of docs/ENVOY.md are about.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stint-dev/stint/memstore"
 
-	"github.com/stint-dev/stint/service/envoyrules"
+	"github.com/stint-dev/stint/service/importers/envoyrules"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rls"
 	"github.com/stint-dev/stint/service/rules"

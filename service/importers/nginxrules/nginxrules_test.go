@@ -24,7 +24,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
 
-	"github.com/stint-dev/stint/service/nginxrules"
+	"github.com/stint-dev/stint/service/importers/nginxrules"
 	"github.com/stint-dev/stint/service/rules"
 )
 
