@@ -25,7 +25,7 @@ import (
 // without rights and without files outside of its directory.
 type recipe struct {
 	program string // of the Debian package of that name
-	block   string // the document's, or of docs/configs
+	block   string // of docs/configs
 	lua     string // of docs/configs, of those that ask by Lua
 	file    string // where the document puts that
 	site    string // in the block: where the proxy listens
@@ -63,7 +63,7 @@ http {
 			args: func(dir, config string) []string { return []string{"-p", dir, "-c", config, "-e", "stderr"} },
 		},
 		{
-			program: "caddy", block: blocks(t, "caddy")[0], site: "example.com", sites: "http://:PORT1, http://:PORT2", away: 502, blocked: 400,
+			program: "caddy", block: configFile(t, "Caddyfile"), site: "example.com", sites: "http://:PORT1, http://:PORT2", away: 502, blocked: 400,
 			around: func(_, block string) string {
 				return "{\n\tadmin off\n\tauto_https off\n\tservers {\n\t\tprotocols h1 h2c\n\t}\n}\n" + block
 			},
@@ -78,7 +78,7 @@ http {
 			args:   func(_, config string) []string { return []string{"-db", "-f", config} },
 		},
 		{
-			program: "apache2", block: blocks(t, "apache")[0], lua: configFile(t, "apache.lua"), file: "/etc/apache2/stint.lua",
+			program: "apache2", block: configFile(t, "apache.conf"), lua: configFile(t, "apache.lua"), file: "/etc/apache2/stint.lua",
 			site: "127.0.0.1:8000", away: 503, blocked: 400,
 			around: func(dir, block string) string {
 				head := fmt.Sprintf("ServerRoot %[1]s\nPidFile %[1]s/pid\nErrorLog /dev/stderr\nServerName localhost\n", dir)
@@ -97,8 +97,8 @@ http {
 	}
 }
 
-// TestRecipes runs each proxy of docs/SERVE.md with the text of the document, or of the
-// file that it names, between a client and a server.
+// TestRecipes runs each proxy of docs/SERVE.md with the file that the document names,
+// between a client and a server.
 func TestRecipes(t *testing.T) {
 	for _, r := range recipes(t) {
 		t.Run(r.program, func(t *testing.T) {
