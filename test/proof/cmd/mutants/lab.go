@@ -93,7 +93,7 @@ func newLab(root string, limit time.Duration) (*lab, error) {
 
 func (l *lab) close() { _ = os.RemoveAll(l.dir) }
 
-// fill copies the sources, all but directories that begin with a dot.
+// fill copies the sources, all but the history.
 func (l *lab) fill(root string) error {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -102,7 +102,7 @@ func (l *lab) fill(root string) error {
 	for _, entry := range entries {
 		name := entry.Name()
 		switch {
-		case name == ".git" || strings.HasPrefix(name, ".") && entry.IsDir(): // it is a file in a work tree
+		case name == ".git": // a directory, or a file in a work tree
 			continue
 		case entry.IsDir():
 			err = os.CopyFS(filepath.Join(l.dir, name), os.DirFS(filepath.Join(root, name)))
