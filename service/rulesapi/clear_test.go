@@ -65,24 +65,27 @@ func TestDocumentsOneAtATime(t *testing.T) {
 	server, _, tokens := serve(t)
 	var reading atomic.Int64
 	b, answers := body{&reading, make(chan struct{})}, make(chan int, 64)
-	const all = 40
-	for range all {
-		go func() {
-			r := httptest.NewRequest(http.MethodPost, "/v1/rules/validate", b)
-			r.Header.Set("Authorization", "Bearer "+tokens["viewer"])
-			w := httptest.NewRecorder()
-			server.Config.Handler.ServeHTTP(w, r)
-			answers <- w.Code
-		}()
+	send := func() {
+		r := httptest.NewRequest(http.MethodPost, "/v1/rules/validate", b)
+		r.Header.Set("Authorization", "Bearer "+tokens["viewer"])
+		w := httptest.NewRecorder()
+		server.Config.Handler.ServeHTTP(w, r)
+		answers <- w.Code
 	}
-	refused := 0
-	for range all - 17 { // one reads, 16 wait
+	go send()
+	for reading.Load() == 0 { // until it reads it is among those that wait
+		time.Sleep(time.Millisecond)
+	}
+	const all = 40
+	for range all - 1 {
+		go send()
+	}
+	for refused := range all - 17 { // one reads, 16 wait
 		select {
 		case status := <-answers:
 			if status != http.StatusServiceUnavailable {
 				t.Fatalf("beyond those that wait: %d", status)
 			}
-			refused++
 		case <-time.After(time.Minute):
 			t.Fatalf("%d refused, %d bodies are read at once", refused, reading.Load())
 		}
