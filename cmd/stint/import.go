@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stint-dev/stint/service/importers"
 	"github.com/stint-dev/stint/service/importers/envoyrules"
 	"github.com/stint-dev/stint/service/importers/nginxrules"
 	"github.com/stint-dev/stint/service/rules"
@@ -59,17 +60,7 @@ func (c *importNginxCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	lost := 0
-	for _, n := range notes {
-		fmt.Fprintf(e.err, "stint: %s\n", n.Text)
-		if n.Lost {
-			lost++
-		}
-	}
-	if err := writeImported(e, c.Config, yaml); err != nil {
-		return err
-	}
-	return c.check(c.Config, "limit_req", yaml, lost)
+	return c.write(e, c.Config, "limit_req", yaml, notes)
 }
 
 // lossyFlag says what becomes of a configuration of which limits are lost.
@@ -77,27 +68,28 @@ type lossyFlag struct {
 	Lossy bool `help:"Exit with status 0 also if a limit is not kept, or none is found."`
 }
 
-// check is an error if limits were lost, or if there were none.
-func (f lossyFlag) check(from, what string, yaml []byte, lost int) error {
-	switch none := string(yaml) == "rules: []\n"; {
+// write writes the rules that were made of a configuration to standard output, if they
+// are rules, and what was noted to standard error. It is an error if limits were lost,
+// or if there were none.
+func (f lossyFlag) write(e *env, from, what string, yaml []byte, notes importers.Notes) error {
+	for _, n := range notes {
+		fmt.Fprintf(e.err, "stint: %v\n", n)
+	}
+	if _, err := rules.Decode("the rules made of "+from, yaml); err != nil {
+		return err
+	}
+	if _, err := e.out.Write(yaml); err != nil {
+		return err
+	}
+	switch lost := notes.Lost(); {
 	case f.Lossy:
 		return nil
 	case lost > 0:
 		return fmt.Errorf("%s: limits are lost, as the notes above with NOT KEPT say (%d); --lossy accepts that", from, lost)
-	case none:
+	case string(yaml) == importers.None:
 		return fmt.Errorf("%s: no %s in it: rules that limit nothing; --lossy accepts that", from, what)
 	}
 	return nil
-}
-
-// writeImported writes the rules that were made of a configuration to standard output,
-// if they are rules.
-func writeImported(e *env, from string, yaml []byte) error {
-	if _, err := rules.Decode("the rules made of "+from, yaml); err != nil {
-		return err
-	}
-	_, err := e.out.Write(yaml)
-	return err
 }
 
 // readFile returns a file of a size that configurations and rules have.
@@ -158,13 +150,7 @@ func (c *importEnvoyCmd) Run(e *env) error {
 		}
 	}
 	yaml, notes := envoyrules.Convert(domains, envoyrules.Options{Compatible: c.Compatible})
-	for _, n := range notes {
-		fmt.Fprintf(e.err, "stint: %v\n", n)
-	}
-	if err := writeImported(e, c.Dir, yaml); err != nil {
-		return err
-	}
-	return c.check(c.Dir, "rate_limit", yaml, 0)
+	return c.write(e, c.Dir, "rate_limit", yaml, notes)
 }
 
 // configFiles returns the files of a configuration in the order of their names.
@@ -201,13 +187,13 @@ func readDomains(e *env, name string) (all []*envoyrules.Domain, err error) {
 	if err != nil {
 		return nil, err
 	}
-	texts := envoyrules.Split(data)
+	texts := importers.Split(data)
 	for i := 0; i < len(texts); i++ { // what a ConfigMap holds comes behind
 		root, err := rules.ReadYAML(texts[i])
 		if err != nil {
 			return nil, &rules.Error{Name: name, Err: err}
 		}
-		if o, ok := envoyrules.ObjectOf(root); ok {
+		if o, ok := importers.ObjectOf(root); ok {
 			if len(o.Data) == 0 {
 				fmt.Fprintf(e.err, "stint: %s:%d: a %s is passed over: it is no ConfigMap with data\n", name, o.Line, o.Kind)
 			}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/policy/rulesfile"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // A Domain is the descriptors of one name, of one file or of several.
@@ -50,7 +52,7 @@ func (d *descriptor) star() bool { return strings.Contains(d.value, "*") }
 func (d *descriptor) pattern() string {
 	parts := strings.Split(d.value, "*")
 	for i := range parts {
-		parts[i] = escape(parts[i])
+		parts[i] = importers.Escape(parts[i])
 	}
 	return strings.Join(parts, "*")
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // Options say how configurations become rules.
@@ -16,45 +18,9 @@ type Options struct {
 	Compatible bool
 }
 
-// A Note says what means something else as a rule than it did.
-type Note struct {
-	Where string // file:line; "" for what concerns all
-	Rule  string
-	Text  string
-}
-
-// String returns one line.
-func (n Note) String() string {
-	s := n.Text
-	if n.Rule != "" {
-		s = "rule " + n.Rule + ": " + s
-	}
-	if n.Where != "" {
-		s = n.Where + ": " + s
-	}
-	return s
-}
-
 // keysAttribute is the attribute that has the keys of a descriptor's entries in
 // order: a limit is for descriptors of exactly its keys.
 const keysAttribute = "descriptor.keys"
-
-// A rule is one limit of a configuration.
-type rule struct {
-	name, description string
-	match             [][2]string // attribute and condition
-	unless            []exception
-	key               []string
-	limit             string // a limit, or "unlimited" or "block"
-	never             bool   // no request passes, though each is counted
-	shadow            bool
-}
-
-// An exception is values that more exact descriptors take.
-type exception struct {
-	attribute string
-	values    []string // conditions
-}
 
 // A step is a descriptor on the way to a limit.
 type step struct {
@@ -66,17 +32,17 @@ type step struct {
 // converter makes rules of domains.
 type converter struct {
 	o     Options
-	rules []rule
-	notes []Note
-	names map[string]bool
+	file  importers.File
+	notes importers.Notes
+	names importers.Names
 	said  map[string]bool // notes that are made once
 
 	replaced map[string]bool // names of limits that others replace
 }
 
 // Convert returns the rules of domains as a YAML document, and what differs.
-func Convert(domains []*Domain, o Options) (yaml []byte, notes []Note) {
-	c := &converter{o: o, names: map[string]bool{}, said: map[string]bool{}, replaced: map[string]bool{}}
+func Convert(domains []*Domain, o Options) (yaml []byte, notes importers.Notes) {
+	c := &converter{o: o, names: importers.Names{}, said: map[string]bool{}, replaced: map[string]bool{}}
 	for _, d := range domains {
 		c.replacements(d.descriptors)
 	}
@@ -84,7 +50,8 @@ func Convert(domains []*Domain, o Options) (yaml []byte, notes []Note) {
 		c.walk(d, d.descriptors, nil)
 	}
 	c.general()
-	return c.write(), c.notes
+	c.file.Attributes = c.attributes()
+	return c.file.YAML(), c.notes
 }
 
 // replacements notes which names limits replace.
@@ -151,11 +118,6 @@ func attributeOf(key string, path []step) string {
 	return key + "." + strconv.Itoa(n)
 }
 
-// escape returns text as a pattern for exactly that.
-func escape(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(text)
-}
-
 // add makes a rule of the limit at the end of a path.
 func (c *converter) add(domain *Domain, path []step) {
 	last := path[len(path)-1].d
@@ -163,76 +125,59 @@ func (c *converter) add(domain *Domain, path []step) {
 	for _, s := range path {
 		keys, told = append(keys, s.d.key), append(told, s.d.text())
 	}
-	r := rule{description: domain.Name + ": " + strings.Join(told, ", "), shadow: last.shadow || last.quota}
-	r.name = c.name(domain.Name, told)
-	r.match = [][2]string{{"domain", escape(domain.Name)}, {keysAttribute, escape(strings.Join(keys, ","))}}
+	r := importers.Rule{Description: domain.Name + ": " + strings.Join(told, ", "), Shadow: last.shadow || last.quota}
+	r.Name = c.names.New(domain.Name + "." + strings.Join(told, "."))
+	match := []importers.Cond{is("domain", importers.Escape(domain.Name)), is(keysAttribute, importers.Escape(strings.Join(keys, ",")))}
 	for _, s := range path {
 		if s.d.value != "" {
-			r.match = append(r.match, [2]string{s.attribute, s.d.pattern()})
+			match = append(match, is(s.attribute, s.d.pattern()))
 		}
 		if len(s.taken) > 0 {
-			r.unless = append(r.unless, exception{s.attribute, s.taken})
+			r.Unless = append(r.Unless, []importers.Cond{is(s.attribute, s.taken...)})
 		}
 		if s.d.value == "" || s.d.star() && !s.d.share {
-			r.key = append(r.key, s.attribute)
+			r.Key = append(r.Key, s.attribute)
 		}
 	}
+	r.Match = [][]importers.Cond{match}
 	c.limit(&r, last.limit)
 	c.differ(&r, last)
-	c.rules = append(c.rules, r)
+	c.file.Rules = append(c.file.Rules, r)
+}
+
+// is says what an attribute must be.
+func is(attribute string, values ...string) importers.Cond {
+	return importers.Cond{Attribute: attribute, Values: values}
 }
 
 // limit writes a limit as text.
-func (c *converter) limit(r *rule, l *limit) {
+func (c *converter) limit(r *importers.Rule, l *limit) {
 	switch {
 	case l.unlimited:
-		r.limit = "unlimited"
+		r.Unlimited = true
 	case l.count == 0 && !c.o.Compatible:
-		r.limit = "block"
+		r.Block = true
 	default:
-		if l.count == 0 { // a block would end the decision before the other limits count it
-			r.never, r.key = true, nil
+		if l.count == 0 { // each costs 2 of 1: a block would end the decision before the other limits count it
+			r.Cost, r.Key = 2, nil
 		}
-		r.limit = fmt.Sprintf("%d/%ds", max(l.count, 1), l.times*unitSeconds[l.unit])
+		limit := fmt.Sprintf("%d/%ds", max(l.count, 1), l.times*unitSeconds[l.unit])
 		if n, unit := l.times, map[string]string{"minute": "m", "hour": "h", "day": "d", "week": "w"}[l.unit]; unit != "" {
-			r.limit = fmt.Sprintf("%d/%d%s", max(l.count, 1), n, unit)
+			limit = fmt.Sprintf("%d/%d%s", max(l.count, 1), n, unit)
 		} else if l.unit == "month" || l.unit == "year" {
-			r.limit = fmt.Sprintf("%d/%dd", max(l.count, 1), l.times*unitSeconds[l.unit]/86400)
+			limit = fmt.Sprintf("%d/%dd", max(l.count, 1), l.times*unitSeconds[l.unit]/86400)
 		}
 		if c.o.Compatible {
-			r.limit += " fixed_window count_denied"
+			limit += " fixed_window count_denied"
 		}
+		r.Limits = []string{limit}
 	}
-}
-
-// name returns a name that no other rule has.
-func (c *converter) name(domain string, told []string) string {
-	const most = 64
-	clean := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-', r == '.':
-			return r
-		case r == '=':
-			return '_'
-		}
-		return '-'
-	}, domain+"."+strings.Join(told, "."))
-	if first := clean[0]; first == '-' || first == '.' {
-		clean = "_" + clean[1:]
-	}
-	name := clean[:min(len(clean), most)]
-	for n := 2; c.names[name]; n++ {
-		suffix := "-" + strconv.Itoa(n)
-		name = clean[:min(len(clean), most-len(suffix))] + suffix
-	}
-	c.names[name] = true
-	return name
 }
 
 // differ notes what the rule does not do as the descriptor did.
-func (c *converter) differ(r *rule, d *descriptor) {
+func (c *converter) differ(r *importers.Rule, d *descriptor) {
 	note := func(format string, args ...any) {
-		c.notes = append(c.notes, Note{d.at.String(), r.name, fmt.Sprintf(format, args...)})
+		c.notes.Say(d.at.String(), "rule %s: %s", r.Name, fmt.Sprintf(format, args...))
 	}
 	if d.limit.name != "" {
 		note("the name %q is not kept: current_limit has the rule's", d.limit.name)
@@ -243,13 +188,13 @@ func (c *converter) differ(r *rule, d *descriptor) {
 	if d.quota {
 		note("quota_mode became shadow: it lets pass, and is counted, but no metadata is sent")
 	}
-	if r.shadow {
+	if r.Shadow {
 		c.said["shadow"] = true
 	}
-	if r.never {
+	if r.Cost > 0 {
 		note("0 requests are a limit of 1 of which each takes 2: the status has this limit")
 	}
-	if r.limit == "block" {
+	if r.Block {
 		note("0 requests are a block: the status has no limit and no time")
 	}
 	if d.limit.count == 0 && !d.limit.unlimited {
@@ -269,21 +214,21 @@ func (c *converter) leftOut(level []*descriptor, i int) {
 		"value_to_metric": "value_to_metric is left out: metrics are by rule, never by what clients send",
 	}
 	for _, f := range d.dropped {
-		c.notes = append(c.notes, Note{Where: f.at.String(), Text: texts[f.field]})
+		c.notes.Say(f.at.String(), "%s", texts[f.field])
 	}
 	if d.limit == nil && (d.shadow || d.quota) {
-		c.notes = append(c.notes, Note{Where: d.at.String(), Text: "shadow_mode and quota_mode without a rate_limit do nothing, there neither"})
+		c.notes.Say(d.at.String(), "shadow_mode and quota_mode without a rate_limit do nothing, there neither")
 	}
 	for _, before := range level[:i] {
 		if d.star() && before.star() && before.key == d.key && before.takes(d.value) {
-			c.notes = append(c.notes, Note{Where: d.at.String(), Text: fmt.Sprintf("%s takes no value: the one at line %d takes them all before it", d.text(), before.at.line)})
+			c.notes.Say(d.at.String(), "%s takes no value: the one at line %d takes them all before it", d.text(), before.at.line)
 		}
 	}
 }
 
 // general notes what concerns all rules.
 func (c *converter) general() {
-	if !c.o.Compatible && slices.ContainsFunc(c.rules, func(r rule) bool { return strings.Contains(r.limit, "/") }) {
+	if !c.o.Compatible && slices.ContainsFunc(c.file.Rules, func(r importers.Rule) bool { return len(r.Limits) > 0 }) {
 		c.said["buckets"] = true
 	}
 	texts := map[string]string{
@@ -292,7 +237,21 @@ func (c *converter) general() {
 	}
 	for _, what := range slices.Sorted(maps.Keys(texts)) {
 		if c.said[what] {
-			c.notes = append(c.notes, Note{Text: texts[what]})
+			c.notes.Say("", "%s", texts[what])
 		}
 	}
+}
+
+// attributes returns what the rules look at, which Envoy gives.
+func (c *converter) attributes() []string {
+	names := make(map[string]bool)
+	for _, r := range c.file.Rules {
+		for _, m := range r.Match[0] {
+			names[m.Attribute] = true
+		}
+		for _, name := range r.Key {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
 }

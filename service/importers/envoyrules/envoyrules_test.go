@@ -15,6 +15,7 @@ import (
 
 	"github.com/stint-dev/stint/memstore"
 
+	"github.com/stint-dev/stint/service/importers"
 	"github.com/stint-dev/stint/service/importers/envoyrules"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rls"
@@ -23,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the answers that come into the transcripts")
 
-func convert(text string, o envoyrules.Options) (yaml string, notes []envoyrules.Note, err error) {
+func convert(text string, o envoyrules.Options) (yaml string, notes importers.Notes, err error) {
 	root, err := rules.ReadYAML([]byte(text))
 	if err != nil {
 		return "", nil, err

@@ -2,14 +2,16 @@ package nginxrules
 
 import (
 	"slices"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // Convert makes rules of a configuration. The notes say what means something else
 // than it did, and what is lost.
-func Convert(all []Directive) (yaml []byte, notes []Note, err error) {
+func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
 	c := &converter{zones: make(map[string]*zone), variables: make(map[string]*Directive)}
 	c.gone(all)
-	c.missing = slices.ContainsFunc(c.notes, func(n Note) bool { return n.Lost })
+	c.missing = c.notes.Lost() > 0
 	found := false
 	for i := range all {
 		if all[i].Name == "http" {
@@ -38,7 +40,7 @@ type converter struct {
 	all       []place
 	real      realIP
 	fold      bool // upper and lower case of paths are one
-	notes     []Note
+	notes     importers.Notes
 	followed  int
 }
 

@@ -4,12 +4,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // An outcome is the limits that hold where conditions do, and those of the outcomes
 // before it do not.
 type outcome struct {
-	when  []cond
+	when  []importers.Cond
 	path  string   // an expression that finds something in the path; "" for any
 	globs []string // or these paths
 	uses  []use
@@ -19,8 +21,8 @@ type outcome struct {
 // A step is what rewriting does with some requests: they go elsewhere, or are answered
 // (to is "") before nginx counts.
 type step struct {
-	when   [][]cond // any of them
-	not    bool     // if none of when holds
+	when   [][]importers.Cond // any of them
+	not    bool               // if none of when holds
 	path   string
 	to     string
 	unsure bool // on conditions that rules do not know
@@ -44,10 +46,10 @@ func (c *converter) flow(l *location, deep int) []outcome {
 
 // A rewriting is what the directives before the limits do.
 type rewriting struct {
-	first []outcome // of some requests
-	rest  []cond    // of those that go on
-	maybe []outcome // where some go, by conditions that rules do not know
-	end   []outcome // where all go that are left
+	first []outcome        // of some requests
+	rest  []importers.Cond // of those that go on
+	maybe []outcome        // where some go, by conditions that rules do not know
+	end   []outcome        // where all go that are left
 }
 
 func (c *converter) rewriting(l *location, deep int) (w rewriting) {
@@ -62,7 +64,7 @@ func (c *converter) rewriting(l *location, deep int) (w rewriting) {
 				w.maybe = there
 			}
 		case s.not:
-			if more, ok := both(w.rest, s.when[0]); ok {
+			if more, ok := importers.Both(w.rest, s.when[0]); ok {
 				w.rest = more
 			}
 		case len(s.when) == 0 && s.path == "":
@@ -70,7 +72,7 @@ func (c *converter) rewriting(l *location, deep int) (w rewriting) {
 			return w
 		default:
 			for _, o := range s.outcomes(there) {
-				if more, ok := both(o.when, w.rest); ok {
+				if more, ok := importers.Both(o.when, w.rest); ok {
 					o.when = more
 					w.first = append(w.first, o)
 				}
@@ -100,7 +102,7 @@ func (c *converter) unsure(l *location, s *step, there []outcome) bool {
 func (s *step) outcomes(there []outcome) (all []outcome) {
 	for _, when := range s.each() {
 		for _, o := range there {
-			if more, ok := both(when, o.when); ok && (s.path == "" || o.path == "") {
+			if more, ok := importers.Both(when, o.when); ok && (s.path == "" || o.path == "") {
 				all = append(all, outcome{when: more, path: s.path + o.path, globs: o.globs, uses: o.uses, at: s.at})
 			}
 		}
@@ -123,7 +125,7 @@ func (c *converter) settle(l *location, deep int) []outcome {
 		return []outcome{own}
 	}
 	if key := c.onlyKey(l.uses); key != "" {
-		return append(with(there, []cond{{attribute: key}}), own)
+		return append(with(there, []importers.Cond{{Attribute: key}}), own)
 	}
 	for _, o := range there {
 		for _, u := range o.uses {
@@ -157,17 +159,17 @@ func (c *converter) onlyKey(uses []use) (key string) {
 }
 
 // each are the conditions of a step, one list for each way in which it comes about.
-func (s *step) each() [][]cond {
+func (s *step) each() [][]importers.Cond {
 	if len(s.when) == 0 {
-		return [][]cond{nil}
+		return [][]importers.Cond{nil}
 	}
 	return s.when
 }
 
 // with adds conditions to outcomes.
-func with(all []outcome, when []cond) []outcome {
+func with(all []outcome, when []importers.Cond) []outcome {
 	for i := range all {
-		if more, ok := both(all[i].when, when); ok {
+		if more, ok := importers.Both(all[i].when, when); ok {
 			all[i].when = more
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // A server is one, with the names for which requests come to it.
@@ -32,7 +34,7 @@ func (c *converter) server(d *Directive) *server {
 		switch {
 		case one.Name == "listen" && len(one.Args) > 0:
 			port := one.Args[0][strings.LastIndexByte(one.Args[0], ':')+1:]
-			if _, err := prefixOf(port); err == nil || strings.HasSuffix(port, "]") { // an address without a port
+			if _, err := importers.PrefixOf(port); err == nil || strings.HasSuffix(port, "]") { // an address without a port
 				port = "80"
 			}
 			s.ports = append(s.ports, port)
@@ -58,8 +60,8 @@ func (c *converter) server(d *Directive) *server {
 func (c *converter) names(d *Directive, name string) []string {
 	if expr, ok := strings.CutPrefix(name, "~"); ok {
 		values := expressed("host", expr, false)
-		if len(values) == 1 && values[0].exact() {
-			return values[0].values
+		if len(values) == 1 && values[0].Exact() {
+			return values[0].Values
 		}
 		return nil
 	}
@@ -113,7 +115,7 @@ func (s *server) beats(o *server) bool {
 	return o.fallback || slices.ContainsFunc(s.hosts, func(name string) bool {
 		return slices.ContainsFunc(o.hosts, func(wide string) bool {
 			return name != wide && strings.Contains(wide, "*") && len(name) > len(wide)-1 &&
-				common(strings.Split(name, ""), strings.Split(wide, ""), "*", strings.EqualFold)
+				importers.Common(strings.Split(name, ""), strings.Split(wide, ""), "*", strings.EqualFold)
 		})
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 var comparison = regexp.MustCompile(`^\$\{?([A-Za-z0-9_]+)\}?(?:\s+(=|!=|~\*?|!~\*?)\s*(.*))?$`)
@@ -31,27 +33,27 @@ func (c *converter) given(s *step, d *Directive) {
 	case attribute == "" || attribute == "path":
 		s.when, s.not = c.truths(name, expr, value, not)
 	case expr == "":
-		s.when = [][]cond{{{attribute: attribute, set: true}}}
+		s.when = [][]importers.Cond{{{Attribute: attribute, Set: true}}}
 	case expr == "=" && value == "":
-		s.when = [][]cond{{{attribute: attribute}}}
+		s.when = [][]importers.Cond{{{Attribute: attribute}}}
 	case expr == "=":
-		s.when = [][]cond{{{attribute: attribute, values: []string{escaped(attribute, value)}}}}
+		s.when = [][]importers.Cond{{{Attribute: attribute, Values: []string{escaped(attribute, value)}}}}
 	default:
 		if when := expressed(attribute, value, expr == "~*"); when != nil {
-			s.when = [][]cond{when}
+			s.when = [][]importers.Cond{when}
 		}
 	}
 	ends := s.to == "" && !s.not
-	s.unsure = len(s.when) == 0 && (s.path == "" || attribute != "path") || slices.ContainsFunc(s.when, func(w []cond) bool {
-		return ends && takesHead(w) || !sound(w) // HEAD would go without its limits
+	s.unsure = len(s.when) == 0 && (s.path == "" || attribute != "path") || slices.ContainsFunc(s.when, func(w []importers.Cond) bool {
+		return ends && importers.TakesHead(w) || !sound(w) // HEAD would go without its limits
 	})
 }
 
 // sound reports whether rules take the values of conditions.
-func sound(when []cond) bool {
-	return !slices.ContainsFunc(when, func(c cond) bool {
-		return slices.ContainsFunc(c.values, func(v string) bool {
-			switch c.attribute {
+func sound(when []importers.Cond) bool {
+	return !slices.ContainsFunc(when, func(c importers.Cond) bool {
+		return slices.ContainsFunc(c.Values, func(v string) bool {
+			switch c.Attribute {
 			default:
 				return !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl)
 			case "host":
@@ -59,7 +61,7 @@ func sound(when []cond) bool {
 			case "method":
 				return strings.ContainsFunc(v, func(r rune) bool { return r != '-' && r != '*' && (r < 'A' || r > 'Z') }) || v == ""
 			case "ip":
-				p, err := prefixOf(v)
+				p, err := importers.PrefixOf(v)
 				return err != nil || p.Addr().Is4In6()
 			}
 		})
@@ -68,7 +70,7 @@ func sound(when []cond) bool {
 
 // truths are the conditions under which a variable of map or geo is what an if asks
 // for; none if rules cannot say.
-func (c *converter) truths(name, op, value string, not bool) (when [][]cond, inverted bool) {
+func (c *converter) truths(name, op, value string, not bool) (when [][]importers.Cond, inverted bool) {
 	if c.variables[name] == nil {
 		return nil, false
 	}
@@ -86,7 +88,7 @@ func (c *converter) truths(name, op, value string, not bool) (when [][]cond, inv
 			return nil, false
 		}
 		if isTrue(one) == rest {
-			if slices.ContainsFunc(all[i+1:len(all)-1], func(o choice) bool { return isTrue(o) != rest && !allApart(o.when, one.when) }) {
+			if slices.ContainsFunc(all[i+1:len(all)-1], func(o choice) bool { return isTrue(o) != rest && !importers.AllApart(o.when, one.when) }) {
 				return nil, false
 			}
 			continue

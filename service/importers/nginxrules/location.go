@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // A location is one of a server, or the whole of it.
@@ -52,7 +54,7 @@ func (c *converter) locations(in *location) error {
 			l.kind = "@"
 		}
 		if l.isExpr() {
-			l.finds = compiled(l.path, l.kind == "~*")
+			l.finds = importers.Compiled(l.path, l.kind == "~*")
 		}
 		var err error
 		if l.level, err = c.level(d.Block, in.level); err != nil {
@@ -100,12 +102,12 @@ func (l *location) patterns(limited bool) (globs []string, wide bool) {
 		return []string{"/**"}, false
 	case l.isExpr():
 		return l.expr(l.path, l.kind == "~*", limited)
-	case !isNamed(l.path):
+	case !importers.IsNamed(l.path):
 		return nil, false
 	case l.kind == "=":
 		return []string{l.path}, false
 	}
-	return prefixed(l.path), false
+	return importers.Prefixed(l.path), false
 }
 
 // expr are the paths of a location in which an expression finds something.
@@ -115,7 +117,7 @@ func (l *location) expr(expr string, anyCase, limited bool) (all []string, wide 
 		around = l.parent
 	}
 	for _, below := range around.prefixes() {
-		globs, more := pathGlobs(expr, below, anyCase, !limited)
+		globs, more := importers.PathGlobs(expr, below, anyCase, !limited)
 		all, wide = append(all, globs...), wide || more
 	}
 	if anyCase && !limited {
@@ -130,22 +132,16 @@ func (l *location) expr(expr string, anyCase, limited bool) (all []string, wide 
 
 // prefixes are what the paths of a location begin with, nil if that does not say which
 // paths these are.
-func (l *location) prefixes() (all []string) {
+func (l *location) prefixes() []string {
 	switch {
 	case l.parent == nil:
 		return []string{"/"}
 	case l.kind == "" || l.kind == "^~":
 		return []string{l.path}
 	case l.kind == "~":
-		for _, a := range alternativesOf(l.path) {
-			head, anything := strings.CutSuffix(a.text, anyText)
-			if !anything || a.wide || strings.ContainsAny(head, anyText+inSegment+oneChar) {
-				return nil
-			}
-			all = append(all, head)
-		}
+		return importers.Prefixes(l.path)
 	}
-	return all
+	return nil
 }
 
 // beats reports whether nginx takes l, of two locations of a server that both fit a

@@ -115,7 +115,7 @@ func converted(t *testing.T, files map[string]string) (string, []string) {
 	}
 	var texts []string
 	for _, n := range notes {
-		text := n.Text
+		text := n.String()
 		if n.Lost {
 			text = "lost: " + text
 		}
@@ -270,7 +270,7 @@ http {
 	files := map[string]string{}
 	port := nginx(t, conf, files)
 	file, notes := converted(t, files)
-	if len(notes) > 0 || !strings.Contains(file, "'1/s burst 2 leaky_queue'") {
+	if len(notes) > 0 || !strings.Contains(file, `"1/s burst 2 leaky_queue"`) {
 		t.Errorf("%v\n%s", notes, file)
 	}
 	var mu sync.Mutex
@@ -320,8 +320,18 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%d: no note %q in\n%s", i, want, strings.Join(notes, "\n"))
 		}
 	}
-	const want = "ignore_path_case: true\nrules:\n  - name: 'uri'\n    match:\n      - {path: ['/a*/**']}\n    key: [path]\n    limits: ['1/s burst 6']\n    shadow: true\n" +
-		"  - name: 'uri-2'\n    match:\n      - {path: ['/b*/**']}\n    key: [path]\n    limits: ['1/s burst 1']\n"
+	const want = `ignore_path_case: true
+rules:
+  - name: uri
+    match: {path: /a*/**}
+    key: [path]
+    limits: ["1/s burst 6"]
+    shadow: true
+  - name: uri-2
+    match: {path: /b*/**}
+    key: [path]
+    limits: ["1/s burst 1"]
+`
 	if file != want {
 		t.Errorf("%s\nwant\n%s", file, want)
 	}
@@ -440,7 +450,7 @@ func FuzzConvert(f *testing.F) {
 // A part of a configuration keeps its limits: what would stand in a server, or
 // at the level of http.
 func TestParts(t *testing.T) {
-	const want = "limits: ['1/s burst 6']"
+	const want = `limits: ["1/s burst 6"]`
 	for name, text := range map[string]string{
 		"locations": "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\nlocation /login { limit_req zone=a burst=5 nodelay; }",
 		"http":      "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\nlimit_req zone=a burst=5 nodelay;",

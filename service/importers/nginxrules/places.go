@@ -3,6 +3,8 @@ package nginxrules
 import (
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // A place is requests that have the same limits: those of a location, or some of them.
@@ -12,14 +14,14 @@ type place struct {
 	early  bool // what is rewritten before nginx looks for a location
 	order  int  // among those of the location
 	globs  []string
-	when   []cond
+	when   []importers.Cond
 	uses   []use
 	at     *Directive
 }
 
 // beats reports whether nginx takes p where both fit a request, and some request does.
 func (p *place) beats(q *place) bool {
-	if !meet(p.globs, q.globs) || allApart(p.when, q.when) {
+	if !importers.Meet(p.globs, q.globs) || importers.AllApart(p.when, q.when) {
 		return false
 	}
 	switch {

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // plainHeader is the name of a header that rules take.
@@ -28,7 +30,7 @@ func (c *converter) realIP(block []Directive, outer realIP) realIP {
 		}
 		switch d.Name {
 		case "set_real_ip_from":
-			p, err := prefixOf(d.Args[0])
+			p, err := importers.PrefixOf(d.Args[0])
 			switch {
 			case d.Args[0] == "unix:":
 				c.note(d, "set_real_ip_from unix: is left out: stint has no such peers")

@@ -6,12 +6,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // A choice is one case of a variable: its text where the conditions hold, and those of
 // the choices before it do not.
 type choice struct {
-	when []cond
+	when []importers.Cond
 	text string
 }
 
@@ -65,10 +67,10 @@ func (c *converter) choices(text string, deep int) (all []choice, err error) {
 				return nil, err
 			}
 			for _, r := range rest {
-				if allApart(one.when, r.when) {
+				if importers.AllApart(one.when, r.when) {
 					continue
 				}
-				when, ok := both(one.when, r.when)
+				when, ok := importers.Both(one.when, r.when)
 				if !ok {
 					return nil, fmt.Errorf("%s: two conditions for one attribute", d.where())
 				}
@@ -88,7 +90,7 @@ func (c *converter) located(d *Directive, _ int) (all []choice, err error) {
 		return nil, fmt.Errorf("%s: geo of %s", d.where(), d.Args[0])
 	}
 	fallback := ""
-	bits := func(a choice) int { p, _ := prefixOf(a.when[0].values[0]); return p.Bits() }
+	bits := func(a choice) int { p, _ := importers.PrefixOf(a.when[0].Values[0]); return p.Bits() }
 	for i := range d.Block {
 		switch e := &d.Block[i]; {
 		case e.Name == "volatile":
@@ -97,11 +99,11 @@ func (c *converter) located(d *Directive, _ int) (all []choice, err error) {
 		case e.Name == "default":
 			fallback = e.Args[0]
 		default:
-			p, err := prefixOf(e.Name)
+			p, err := importers.PrefixOf(e.Name)
 			if err != nil {
 				return nil, fmt.Errorf("%s: geo with %s", e.where(), e.Name)
 			}
-			all = append(all, choice{[]cond{{attribute: "ip", values: []string{strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen()))}}}, e.Args[0]})
+			all = append(all, choice{[]importers.Cond{{Attribute: "ip", Values: []string{strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen()))}}}, e.Args[0]})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b choice) int { return bits(b) - bits(a) })
@@ -122,10 +124,10 @@ func (c *converter) mapped(d *Directive, deep int) (all []choice, err error) {
 			}
 		}
 		for _, one := range cases {
-			if allApart(s.when, one.when) {
+			if importers.AllApart(s.when, one.when) {
 				continue
 			}
-			when, ok := both(s.when, one.when)
+			when, ok := importers.Both(s.when, one.when)
 			if !ok {
 				return nil, fmt.Errorf("%s: two conditions for one attribute", d.where())
 			}
@@ -147,7 +149,7 @@ func (c *converter) constant(d *Directive, text string) (found string) {
 				continue
 			}
 			expr, isExpr := strings.CutPrefix(e.Name, "~")
-			switch re := compiled(strings.TrimPrefix(expr, "*"), strings.HasPrefix(expr, "*")); {
+			switch re := importers.Compiled(strings.TrimPrefix(expr, "*"), strings.HasPrefix(expr, "*")); {
 			case kind == "default" && e.Name == "default",
 				kind == "~" && isExpr && re != nil && re.MatchString(text),
 				kind == "" && !isExpr && e.Name != "default" && strings.EqualFold(mapKey(e), text):
@@ -172,7 +174,7 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 	var exprs []choice
 	for i := range d.Block {
 		e := &d.Block[i]
-		value := []cond{{attribute: attribute, values: []string{escaped(attribute, mapKey(e))}}}
+		value := []importers.Cond{{Attribute: attribute, Values: []string{escaped(attribute, mapKey(e))}}}
 		switch expr, isExpr := strings.CutPrefix(e.Name, "~"); {
 		case len(e.Args) == 0 && (e.Name == "volatile" || e.Name == "hostnames" && attribute == "host"):
 		case len(e.Args) != 1 || e.gone != "":
@@ -185,11 +187,11 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 			}
 			exprs = append(exprs, choice{value, e.Args[0]})
 		case mapKey(e) == "":
-			all = append(all, choice{[]cond{{attribute: attribute}}, e.Args[0]})
+			all = append(all, choice{[]importers.Cond{{Attribute: attribute}}, e.Args[0]})
 		case attribute == "host" && strings.ContainsAny(e.Name[:1]+e.Name[len(e.Name)-1:], ".*"): // behind the exact ones
-			value[0].values = namesOf(e.Name)
+			value[0].Values = namesOf(e.Name)
 			exprs = append(exprs, choice{value, e.Args[0]})
-		case attribute == "path" && !isNamed(e.Name), attribute == "host" && !host.MatchString(e.Name), attribute == "method" && !plainValue.MatchString(e.Name):
+		case attribute == "path" && !importers.IsNamed(e.Name), attribute == "host" && !host.MatchString(e.Name), attribute == "method" && !plainValue.MatchString(e.Name):
 			return nil, fmt.Errorf("%s: map with %s", e.where(), e.Name)
 		default:
 			all = append(all, choice{value, e.Args[0]})
@@ -198,12 +200,12 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 	all = append(all, append(exprs, choice{text: fallback})...)
 	for _, one := range all {
 		if !sound(one.when) {
-			return nil, fmt.Errorf("%s: map with %q", d.where(), one.when[0].values)
+			return nil, fmt.Errorf("%s: map with %q", d.where(), one.when[0].Values)
 		}
 	}
 	for _, one := range all { // HEAD is not GET to nginx
-		if len(one.when) > 0 && takesHead(one.when) && !slices.ContainsFunc(all, func(o choice) bool { return len(o.when) > 0 && slices.Contains(o.when[0].values, "HEAD") }) {
-			return append([]choice{{[]cond{{attribute: "method", values: []string{"HEAD"}}}, fallback}}, all...), nil
+		if len(one.when) > 0 && importers.TakesHead(one.when) && !slices.ContainsFunc(all, func(o choice) bool { return len(o.when) > 0 && slices.Contains(o.when[0].Values, "HEAD") }) {
+			return append([]choice{{[]importers.Cond{{Attribute: "method", Values: []string{"HEAD"}}}, fallback}}, all...), nil
 		}
 	}
 	return all, nil
@@ -217,17 +219,17 @@ func escaped(attribute, text string) string {
 	case "method":
 		return strings.ToUpper(text)
 	}
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(text)
+	return importers.Escape(text)
 }
 
 // expressed is the condition that an expression finds something in an attribute, nil
 // if rules cannot say that.
-func expressed(attribute, expr string, anyCase bool) []cond {
-	values := textGlobs(expr, anyCase)
+func expressed(attribute, expr string, anyCase bool) []importers.Cond {
+	values := importers.TextGlobs(expr, anyCase)
 	if attribute == "path" && anyCase {
 		return nil
 	} else if attribute == "path" {
-		values, _ = pathGlobs(expr, "/", anyCase, true)
+		values, _ = importers.PathGlobs(expr, "/", anyCase, true)
 	}
 	if values == nil || attribute == "ip" {
 		return nil
@@ -244,7 +246,7 @@ func expressed(attribute, expr string, anyCase bool) []cond {
 		slices.Sort(values)
 		values = slices.Compact(values)
 	}
-	return []cond{{attribute: attribute, values: values}}
+	return []importers.Cond{{Attribute: attribute, Values: values}}
 }
 
 // plainValue is what rules take for a host or a method.

@@ -1,93 +1,61 @@
 package nginxrules
 
 import (
-	"bytes"
-	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
-// unnamed is what names of rules do not have.
-var unnamed = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
-
-// write returns the rules as YAML.
+// write returns the rules.
 func (c *converter) write() []byte {
-	var b bytes.Buffer
-	names := make(map[string]int)
+	f := importers.File{FoldCase: c.fold}
+	names := make(importers.Names)
 	for _, r := range c.rules() {
 		z := c.zones[r.zone]
 		for i := range z.variants {
-			c.rule(&b, names, &r, &z.variants[i])
+			c.rule(&f, names, &r, &z.variants[i])
 		}
 	}
-	if b.Len() == 0 {
-		return []byte("rules: []\n")
-	}
-	var head bytes.Buffer
-	if c.fold {
-		head.WriteString("ignore_path_case: true\n")
-	}
 	if c.real.from != nil && c.real.header != "" {
-		fmt.Fprintf(&head, "trusted_proxies: [%s]\nclient_ip_header: %s\n", list(c.real.from), quoted(c.real.header))
+		f.TrustedProxies, f.ClientIPHeader = c.real.from, c.real.header
 	}
-	head.WriteString("rules:\n")
-	return append(head.Bytes(), b.Bytes()...)
+	return f.YAML()
 }
 
-// rule writes one variant of a rule.
-func (c *converter) rule(b *bytes.Buffer, names map[string]int, r *rule, v *variant) {
-	match := matches(r.in, v)
-	var unless []string
+// rule adds one variant of a rule.
+func (c *converter) rule(f *importers.File, names importers.Names, r *rule, v *variant) {
+	one := importers.Rule{Match: matches(r.in, v), Key: v.key, IPv6Prefix: 128, Limits: []string{r.limit}, Shadow: r.dry}
 	for i := range r.out {
-		unless = append(unless, r.out[i].text(nil))
+		one.Unless = append(one.Unless, r.out[i].conditions(nil))
 	}
-	for _, u := range v.unless {
-		unless = append(unless, textOf(u))
-	}
-	if len(match) == 0 || slices.Contains(unless, "{}") { // none of the places has such requests
+	one.Unless = append(one.Unless, v.unless...)
+	empty := func(all []importers.Cond) bool { return len(all) == 0 }
+	if len(one.Match) == 0 || slices.ContainsFunc(one.Unless, empty) { // none of the places has such requests
 		return
 	}
-	const most = 56 // of 64, for a number behind it
-	name := unnamed.ReplaceAllString(r.zone, "-")
-	if name = name[:min(len(name), most)]; name[0] == '-' {
-		name = "_" + name[1:]
-	}
-	if names[name]++; names[name] > 1 {
-		name = fmt.Sprintf("%s-%d", name, names[name])
-	}
-	fmt.Fprintf(b, "  - name: %s\n", quoted(name))
-	if !slices.Contains(match, "{}") {
-		conditions(b, "match", match)
-	}
-	conditions(b, "unless", unless)
-	fmt.Fprintf(b, "    key: [%s]\n", strings.Join(v.key, ", "))
-	if slices.Contains(v.key, "ip") {
-		b.WriteString("    ipv6_prefix: 128\n")
+	if slices.ContainsFunc(one.Match, empty) {
+		one.Match = nil
 	}
 	if v.alone {
-		b.WriteString("    on_missing: skip\n")
+		one.OnMissing = "skip"
 	}
-	fmt.Fprintf(b, "    limits: [%s]\n", quoted(r.limit))
-	if r.dry {
-		b.WriteString("    shadow: true\n")
-	}
+	one.Name = names.New(r.zone)
+	f.Rules = append(f.Rules, one)
 }
 
 // matches are the conditions of places, with those of a variant.
-func matches(in []place, v *variant) (all []string) {
+func matches(in []place, v *variant) (all [][]importers.Cond) {
 	when := v.when
 	if when == nil {
-		when = [][]cond{nil}
+		when = [][]importers.Cond{nil}
 	}
 	for i := range in {
 		for _, w := range when {
-			if allApart(in[i].conds(), w) || slices.ContainsFunc(in, func(q place) bool { return q.covers(&in[i]) }) {
+			if importers.AllApart(in[i].conds(), w) || slices.ContainsFunc(in, func(q place) bool { return q.covers(&in[i]) }) {
 				continue
 			}
-			if text := in[i].text(w); !slices.Contains(all, text) {
-				all = append(all, text)
-			}
+			all = append(all, in[i].conditions(w))
 		}
 	}
 	return all
@@ -104,58 +72,28 @@ func (p *place) covers(q *place) bool {
 }
 
 // conds are the conditions of a place.
-func (p *place) conds() (all []cond) {
+func (p *place) conds() (all []importers.Cond) {
 	if hosts := p.server.named(); hosts != nil {
-		all = append(all, cond{attribute: "host", values: hosts})
+		all = append(all, importers.Cond{Attribute: "host", Values: hosts})
 	}
 	if !slices.Equal(p.globs, []string{"/**"}) {
-		all = append(all, cond{attribute: "path", values: p.globs})
+		all = append(all, importers.Cond{Attribute: "path", Values: p.globs})
 	}
 	return merged(all, p.when)
 }
 
-// text is a place as conditions of a rule, with some more.
-func (p *place) text(more []cond) string { return textOf(merged(p.conds(), more)) }
+// conditions are those of a place, with some more.
+func (p *place) conditions(more []importers.Cond) []importers.Cond { return merged(p.conds(), more) }
 
 // merged adds conditions to others. Of two for one attribute, those that come later are
 // for fewer requests.
-func merged(all, more []cond) []cond {
+func merged(all, more []importers.Cond) []importers.Cond {
 	for _, w := range more {
-		if both, ok := both(all, []cond{w}); ok {
+		if both, ok := importers.Both(all, []importers.Cond{w}); ok {
 			all = both
-		} else if i := slices.IndexFunc(all, func(a cond) bool { return a.attribute == w.attribute }); i >= 0 {
+		} else if i := slices.IndexFunc(all, func(a importers.Cond) bool { return a.Attribute == w.Attribute }); i >= 0 {
 			all[i] = w
 		}
 	}
 	return all
 }
-
-func textOf(all []cond) string {
-	texts := make([]string, len(all))
-	for i := range all {
-		texts[i] = all[i].text()
-	}
-	return "{" + strings.Join(texts, ", ") + "}"
-}
-
-// conditions writes any of which must hold.
-func conditions(b *bytes.Buffer, name string, all []string) {
-	for i, text := range all {
-		if i == 0 {
-			fmt.Fprintf(b, "    %s:\n", name)
-		}
-		if !slices.Contains(all[:i], text) {
-			fmt.Fprintf(b, "      - %s\n", text)
-		}
-	}
-}
-
-func list(all []string) string {
-	texts := make([]string, len(all))
-	for i, s := range all {
-		texts[i] = quoted(s)
-	}
-	return strings.Join(texts, ", ")
-}
-
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
 )
 
 // A zone is a limit_req_zone: what is counted, and how fast it may come.
@@ -19,7 +21,7 @@ type zone struct {
 // A variant is a key, and the requests that have it: those of when that are not of
 // unless.
 type variant struct {
-	when, unless [][]cond // any of them; none is any request
+	when, unless [][]importers.Cond // any of them; none is any request
 	text         string
 	key          []string // attributes; none is one key for all
 	alone        bool     // requests without the key are not counted
@@ -80,23 +82,25 @@ func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 	for i, one := range cases {
 		v := variant{text: one.text}
 		for _, before := range cases[:i] {
-			if before.text != one.text && !allApart(before.when, one.when) {
+			if before.text != one.text && !importers.AllApart(before.when, one.when) {
 				v.unless = append(v.unless, before.when)
 			}
 		}
 		v.unless = general(v.unless)
 		over := slices.ContainsFunc(cases[i+1:], func(o choice) bool { return len(o.when) == 0 && o.text == one.text })
-		kept := !slices.ContainsFunc(cases[i+1:], func(o choice) bool { return o.text != one.text && len(o.when) > 0 && !allApart(o.when, one.when) })
-		if one.text == "" || slices.ContainsFunc(v.unless, func(u []cond) bool { return len(u) == 0 }) || over && kept && len(one.when) > 0 {
+		kept := !slices.ContainsFunc(cases[i+1:], func(o choice) bool {
+			return o.text != one.text && len(o.when) > 0 && !importers.AllApart(o.when, one.when)
+		})
+		if one.text == "" || slices.ContainsFunc(v.unless, func(u []importers.Cond) bool { return len(u) == 0 }) || over && kept && len(one.when) > 0 {
 			continue
 		}
 		if len(one.when) > 0 {
-			v.when = [][]cond{one.when}
+			v.when = [][]importers.Cond{one.when}
 		}
 		if err := c.key(d, z, &v); err != nil {
 			return err
 		}
-		if z.add(v) && slices.ContainsFunc(one.when, func(w cond) bool { return w.attribute != "ip" }) {
+		if z.add(v) && slices.ContainsFunc(one.when, func(w importers.Cond) bool { return w.Attribute != "ip" }) {
 			c.note(d, "the cases of the key %s are counted apart here, though some of them are the same to nginx", d.Args[0])
 		}
 	}
@@ -104,11 +108,11 @@ func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 }
 
 // general leaves out the conditions that others of them take in.
-func general(all [][]cond) (kept [][]cond) {
+func general(all [][]importers.Cond) (kept [][]importers.Cond) {
 	for i, u := range all {
-		if !slices.ContainsFunc(slices.Concat(all[:i], all[i+1:]), func(o []cond) bool {
-			return len(o) < len(u) && !slices.ContainsFunc(o, func(x cond) bool {
-				return !slices.ContainsFunc(u, func(y cond) bool { return x.text() == y.text() })
+		if !slices.ContainsFunc(slices.Concat(all[:i], all[i+1:]), func(o []importers.Cond) bool {
+			return len(o) < len(u) && !slices.ContainsFunc(o, func(x importers.Cond) bool {
+				return !slices.ContainsFunc(u, func(y importers.Cond) bool { return x.Text() == y.Text() })
 			})
 		}) {
 			kept = append(kept, u)
@@ -126,11 +130,11 @@ func (z *zone) add(v variant) (again bool) {
 			continue
 		}
 		again = true
-		if !slices.EqualFunc(o.unless, v.unless, func(a, b []cond) bool { return textOf(a) == textOf(b) }) || len(o.when) != 1 || len(v.when) != 1 || len(o.when[0]) != 1 || len(v.when[0]) != 1 {
+		if !slices.EqualFunc(o.unless, v.unless, func(a, b []importers.Cond) bool { return importers.Text(a) == importers.Text(b) }) || len(o.when) != 1 || len(v.when) != 1 || len(o.when[0]) != 1 || len(v.when[0]) != 1 {
 			continue
 		}
-		if a, b := &o.when[0][0], v.when[0][0]; a.attribute == b.attribute && a.values != nil && b.values != nil {
-			o.when = [][]cond{{{attribute: a.attribute, values: append(slices.Clone(a.values), b.values...)}}}
+		if a, b := &o.when[0][0], v.when[0][0]; a.Attribute == b.Attribute && a.Values != nil && b.Values != nil {
+			o.when = [][]importers.Cond{{{Attribute: a.Attribute, Values: append(slices.Clone(a.Values), b.Values...)}}}
 			return false
 		}
 	}

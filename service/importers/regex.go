@@ -1,4 +1,4 @@
-package nginxrules
+package importers
 
 import (
 	"regexp"
@@ -141,9 +141,9 @@ func repeated(sub *syntax.Regexp) alternative {
 	return alternative{anyText, true}
 }
 
-// compiled is an expression as nginx takes it, nil for what this does not know, such
+// Compiled is an expression, nil for what this does not know, such
 // as looking ahead.
-func compiled(expr string, anyCase bool) *regexp.Regexp {
+func Compiled(expr string, anyCase bool) *regexp.Regexp {
 	if anyCase {
 		expr = "(?i)" + expr
 	}
@@ -154,9 +154,9 @@ func compiled(expr string, anyCase bool) *regexp.Regexp {
 	return re
 }
 
-// textGlobs are patterns for a header and its kind, nil if there are none that say
+// TextGlobs are patterns for a header and its kind, nil if there are none that say
 // exactly the same.
-func textGlobs(expr string, anyCase bool) (all []string) {
+func TextGlobs(expr string, anyCase bool) (all []string) {
 	for _, a := range alternativesOf(expr) {
 		if a.wide || strings.Contains(a.text, inSegment) {
 			return nil
@@ -169,6 +169,19 @@ func textGlobs(expr string, anyCase bool) (all []string) {
 				all = append(all, low[:i]+strings.ToUpper(low[i:i+1])+low[i+1:])
 			}
 		}
+	}
+	return all
+}
+
+// Prefixes are what the paths that an expression finds begin with, nil if that does not
+// say which paths these are.
+func Prefixes(expr string) (all []string) {
+	for _, a := range alternativesOf(expr) {
+		head, anything := strings.CutSuffix(a.text, anyText)
+		if !anything || a.wide || strings.ContainsAny(head, anyText+inSegment+oneChar) {
+			return nil
+		}
+		all = append(all, head)
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package nginxrules
+package importers
 
 import (
 	"regexp"
@@ -9,23 +9,24 @@ import (
 // named is a path that stands for itself in a pattern.
 var named = regexp.MustCompile(`^/[A-Za-z0-9/_.~!$&'()+,=:@ -]*$`)
 
-func isNamed(path string) bool {
+// IsNamed reports whether a path stands for itself in a pattern.
+func IsNamed(path string) bool {
 	return named.MatchString(path) && !strings.Contains(path, "//") && !strings.Contains(path+"/", "/./") && !strings.Contains(path+"/", "/../")
 }
 
-// prefixed are the patterns of paths that begin so.
-func prefixed(path string) []string {
+// Prefixed are the patterns of paths that begin so.
+func Prefixed(path string) []string {
 	if strings.HasSuffix(path, "/") {
 		return []string{path + "**"}
 	}
 	return []string{path + "*/**"}
 }
 
-// pathGlobs are the patterns of paths below a prefix that an expression takes, nil if
+// PathGlobs are the patterns of paths below a prefix that an expression takes, nil if
 // there are none. With narrow they take no other paths.
-func pathGlobs(expr, below string, anyCase, narrow bool) (all []string, wide bool) {
-	if re := compiled(expr, anyCase); re != nil && below != "/" && re.MatchString(below) && !strings.HasSuffix(expr, "$") {
-		return prefixed(below), false // all that is below
+func PathGlobs(expr, below string, anyCase, narrow bool) (all []string, wide bool) {
+	if re := Compiled(expr, anyCase); re != nil && below != "/" && re.MatchString(below) && !strings.HasSuffix(expr, "$") {
+		return Prefixed(below), false // all that is below
 	}
 	for _, a := range alternativesOf(expr) {
 		wide = wide || a.wide
@@ -94,7 +95,7 @@ func globsOf(text string) []string {
 		for strings.Contains(glob, inSegment+inSegment) {
 			glob = strings.ReplaceAll(glob, inSegment+inSegment, inSegment)
 		}
-		if !isNamed(strings.NewReplacer(inSegment, "x", deep, "x").Replace(glob)) {
+		if !IsNamed(strings.NewReplacer(inSegment, "x", deep, "x").Replace(glob)) {
 			return nil
 		}
 		all[i] = strings.NewReplacer(inSegment, "*", deep, "**").Replace(glob)
@@ -102,9 +103,9 @@ func globsOf(text string) []string {
 	return all
 }
 
-// meet reports whether some path fits patterns of both lists, upper and lower case
+// Meet reports whether some path fits patterns of both lists, upper and lower case
 // aside.
-func meet(a, b []string) bool {
+func Meet(a, b []string) bool {
 	return slices.ContainsFunc(a, func(x string) bool {
 		return slices.ContainsFunc(b, func(y string) bool { return pathsMeet(x, y) })
 	})
@@ -112,14 +113,14 @@ func meet(a, b []string) bool {
 
 func pathsMeet(a, b string) bool {
 	cut := func(s string) []string { return strings.Split(strings.Trim(s, "/"), "/") }
-	return common(cut(a), cut(b), "**", func(x, y string) bool {
-		return common(strings.Split(x, ""), strings.Split(y, ""), "*", strings.EqualFold)
+	return Common(cut(a), cut(b), "**", func(x, y string) bool {
+		return Common(strings.Split(x, ""), strings.Split(y, ""), "*", strings.EqualFold)
 	})
 }
 
-// common reports whether some sequence fits both of two, in which star stands for any
+// Common reports whether some sequence fits both of two, in which star stands for any
 // number of elements.
-func common(a, b []string, star string, same func(x, y string) bool) bool {
+func Common(a, b []string, star string, same func(x, y string) bool) bool {
 	row := make([]bool, len(b)+1) // of a[i+1:], by j
 	for i := len(a); i >= 0; i-- {
 		now := make([]bool, len(b)+1)

@@ -1,4 +1,4 @@
-package envoyrules
+package importers
 
 import (
 	"bytes"
