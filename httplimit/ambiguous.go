@@ -28,10 +28,13 @@ type Ambiguous struct{ known atomic.Pointer[looked] }
 // Check returns a [policy.RequestError] for a request that rules cannot decide
 // about, and nil for all others. query is the query as it was sent.
 func (a *Ambiguous) Check(rules *policy.Rules, header http.Header, query string) error {
+	return a.of(rules).check(header, query)
+}
+
+func (l *looked) check(header http.Header, query string) error {
 	if hasBlank(query) {
 		return &policy.RequestError{Attribute: "query", Reason: blankReason}
 	}
-	l := a.of(rules)
 	if attribute, reason := l.headerFault(header); reason != "" {
 		return &policy.RequestError{Attribute: attribute, Reason: reason}
 	}
@@ -57,11 +60,15 @@ func (a *Ambiguous) Check(rules *policy.Rules, header http.Header, query string)
 // clean path, not this one. A blank or a control character is at fault whether or not
 // rules look at the path.
 func (a *Ambiguous) CheckPath(rules *policy.Rules, raw string) error {
+	return a.of(rules).checkPath(raw)
+}
+
+func (l *looked) checkPath(raw string) error {
 	raw, _, _ = strings.Cut(raw, "?")
 	if hasBlank(raw) {
 		return &policy.RequestError{Attribute: "path", Reason: blankReason}
 	}
-	if !a.of(rules).path {
+	if !l.path {
 		return nil
 	}
 	if reason := pathFault(raw); reason != "" {

@@ -97,13 +97,14 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 // decide asks the policy, and returns when the request may start. The
 // reservation, if there is one, may be given back after the response.
 func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
-	if err := g.plain.Check(p.Rules(), c.request.Header, c.request.URL.RawQuery); err != nil {
+	l := g.plain.of(p.Rules())
+	if err := l.check(c.request.Header, c.request.URL.RawQuery); err != nil {
 		return "", 0, err
 	}
 	if !isToken(c.request.Method) {
 		return "", 0, &policy.RequestError{Attribute: "method", Reason: "no word of letters, digits and hyphens"}
 	}
-	if err := g.readPath(p, c); err != nil {
+	if err := l.readPath(c); err != nil {
 		return "", 0, err
 	}
 	var began time.Time
@@ -125,10 +126,10 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.Re
 
 // readPath reads the path of a request as it was sent, and returns an error for one
 // that rules cannot decide about.
-func (g *policyGuard) readPath(p *policy.Policy, c *call) error {
+func (l *looked) readPath(c *call) error {
 	u := c.request.URL
 	if u.RawPath == "" && u.Opaque == "" { // it was sent as it is encoded, without a blank
-		if !g.plain.of(p.Rules()).path {
+		if !l.path {
 			return nil
 		}
 		if c.plain = match.PlainPath(u.Path); c.plain {
@@ -137,7 +138,7 @@ func (g *policyGuard) readPath(p *policy.Policy, c *call) error {
 	}
 	switch path := sentPath(u); {
 	case !c.redirects:
-		return g.plain.CheckPath(p.Rules(), path)
+		return l.checkPath(path)
 	case hasBlank(path):
 		return &policy.RequestError{Attribute: "path", Reason: blankReason}
 	}

@@ -54,8 +54,8 @@ func (r *Rules) Explain(attrs Attributes) (Explanation, error) {
 // the store.
 func (p *Policy) Explain(attrs Attributes) (Explanation, error) {
 	var e Explanation
-	q := match.Request{Attrs: attrs}
-	if err := p.rules.ready(&q); err != nil {
+	q := match.NewRequest(attrs)
+	if err := p.rules.ready(q); err != nil {
 		return e, err
 	}
 	e.Path = q.Path()
@@ -64,7 +64,7 @@ func (p *Policy) Explain(attrs Attributes) (Explanation, error) {
 		x := RuleExplanation{Rule: one.name, Shadow: one.shadow}
 		if ended != "" {
 			x.Why = fmt.Sprintf("not tried: rule %s ended the matching", ended)
-		} else if err := p.explain(one, &q, &x); err != nil {
+		} else if err := p.explain(one, q, &x); err != nil {
 			return e, err
 		}
 		if x.Ends {

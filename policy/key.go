@@ -219,17 +219,17 @@ func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, err
 	if one.hashKey && len(secret) == 0 {
 		return "", fmt.Errorf("rule %q has hash_key: its keys cannot be made without the secret", name)
 	}
-	q := match.Request{Attrs: attrs}
-	if err := r.ready(&q); err != nil {
+	q := match.NewRequest(attrs)
+	if err := r.ready(q); err != nil {
 		return "", err
 	}
 	for _, a := range one.key {
-		if _, ok := one.keyValue(&q, a); !ok {
+		if _, ok := one.keyValue(q, a); !ok {
 			return "", fmt.Errorf("rule %q: attribute %s of its key is missing, or is none that can be read", name, a.Name)
 		}
 	}
 	p := Policy{opts: Options{Secret: secret}}
-	key, _, _ := p.key(one, &q, nil)
+	key, _, _ := p.key(one, q, nil)
 	return key, nil
 }
 

@@ -55,7 +55,8 @@ func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 
 // begin makes r ready for a request.
 func (p *Policy) begin(r *Result, cost int64) {
-	// Field by field: a literal would be made elsewhere and copied, a pointer at a time.
+	// Field by field, here and where matches and entries are added: a literal would be
+	// made elsewhere, and copied before what was written there has arrived.
 	r.Decision = stint.Decision{}
 	r.Matched, r.ShadowDenied, r.several = false, false, false
 	r.Tightest, r.blocked, r.held = -1, -1, 0
@@ -73,23 +74,23 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	if p.rules.notReady {
 		return ErrNotReady
 	}
-	q := match.Request{Attrs: attrs}
-	if err := p.rules.ready(&q); err != nil {
+	q := match.NewRequest(attrs)
+	if err := p.rules.ready(q); err != nil {
 		return err
 	}
 	index, last := p.rules.index, int32(-1)
-	r.found = index.Find(&q, r.found[:0])
+	r.found = index.Find(q, r.found[:0])
 	for _, found := range r.found {
-		i, holds := index.Holds(found, &q)
+		i, holds := index.Holds(found, q)
 		if !holds || i == last { // which holds by another of its conditions, too
 			continue
 		}
 		last = i
 		one := p.rules.rules[i]
-		if one.unless != nil && match.AnyOf(one.unless, &q) {
+		if one.unless != nil && match.AnyOf(one.unless, q) {
 			continue
 		}
-		ends, err := p.addRule(r, &q, one, cost)
+		ends, err := p.addRule(r, q, one, cost)
 		if ends || err != nil {
 			return err
 		}
@@ -118,8 +119,9 @@ func (r *Rules) ready(q *match.Request) error {
 // matching.
 func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (ends bool, err error) {
 	// The match is made where it stays, and taken away again if it is none.
-	r.matches = append(r.matches, ruleMatch{rule: one, first: len(r.Rules)})
+	r.matches = append(r.matches, ruleMatch{})
 	h := &r.matches[len(r.matches)-1]
+	h.rule, h.first = one, len(r.Rules)
 	if holds, err := p.hold(h, q, &r.resultBuffer); !holds {
 		r.matches = r.matches[:len(r.matches)-1]
 		return false, err
@@ -183,10 +185,11 @@ func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 		limits = h.rule.missingLimits
 	}
 	for _, l := range limits {
-		r.Rules = append(r.Rules, RuleResult{RuleLimit: l, Cost: h.cost, Remaining: -1, Missing: h.missing, match: len(r.matches) - 1})
+		r.Rules = append(r.Rules, RuleResult{})
+		e := &r.Rules[len(r.Rules)-1]
+		e.RuleLimit, e.Cost, e.Remaining, e.Missing, e.match = l, h.cost, -1, h.missing, len(r.matches)-1
 		if l.Action == "block" || l.Action == "missing" {
 			denies = true
-			e := &r.Rules[len(r.Rules)-1]
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 		}
 	}

@@ -56,8 +56,8 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 	if p.rules.notReady {
 		return nil, nil, false, ErrNotReady
 	}
-	q := match.Request{Attrs: attrs}
-	if err := p.rules.ready(&q); err != nil {
+	q := match.NewRequest(attrs)
+	if err := p.rules.ready(q); err != nil {
 		return nil, nil, false, err
 	}
 	if _, given := attrs.Attribute("ip"); given {
@@ -68,10 +68,10 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 	l := looking{p: p, ctx: ctx}
 	for _, one := range p.rules.rules {
 		s := Standing{Rule: one.name, Shadow: one.shadow}
-		if !one.mayHold(&q, &s) {
+		if !one.mayHold(q, &s) {
 			continue
 		}
-		if missing := one.unknownKey(&q); len(missing) > 0 {
+		if missing := one.unknownKey(q); len(missing) > 0 {
 			left = append(left, LeftOut{one.name, missing})
 			continue
 		}
@@ -79,7 +79,7 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 			more = true
 			break
 		}
-		ends, err := l.add(one, &q, s)
+		ends, err := l.add(one, q, s)
 		if err != nil {
 			return nil, nil, false, err
 		}

@@ -73,6 +73,7 @@ type Known interface {
 // to one form is, once. Make it ready with Clean. It belongs to one goroutine.
 type Request struct {
 	Attrs Attributes
+	known Known      // Attrs; nil if they have not read the request
 	path  string     // clean
 	host  string     // clean
 	ip    netip.Addr // unmapped, without a zone
@@ -80,6 +81,12 @@ type Request struct {
 
 	ipKnown          bool
 	hasPath, hasHost bool
+}
+
+// NewRequest returns a request of attributes.
+func NewRequest(attrs Attributes) *Request {
+	known, _ := attrs.(Known)
+	return &Request{Attrs: attrs, known: known}
 }
 
 // Clean brings the path and the host to one form, each if rules look at it. For
@@ -102,8 +109,8 @@ func (q *Request) Clean(path, host bool) (attribute, reason string) {
 }
 
 func (q *Request) cleanPath() (reason string) {
-	if known, ok := q.Attrs.(Known); ok {
-		if q.path, q.hasPath = known.PlainPath(); q.hasPath {
+	if q.known != nil {
+		if q.path, q.hasPath = q.known.PlainPath(); q.hasPath {
 			return ""
 		}
 	}
@@ -171,8 +178,8 @@ func (q *Request) AddrText() string {
 func (q *Request) Addr() (netip.Addr, bool) {
 	if !q.ipKnown {
 		q.ipKnown = true
-		if known, ok := q.Attrs.(Known); ok {
-			q.ip, q.ipRaw, _ = known.Addr()
+		if q.known != nil {
+			q.ip, q.ipRaw, _ = q.known.Addr()
 			return q.ip, q.ip.IsValid()
 		}
 		q.ipRaw, _ = q.Attrs.Attribute("ip")
