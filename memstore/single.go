@@ -285,8 +285,8 @@ func (s *Single) enter() *singleTerms {
 		s.bound = s.store.bound(s.store.names["single"], newView(limits, limits))
 		s.store.mu.Unlock()
 	}
-	if word := s.word.Swap(inStore); word != inStore {
-		s.setState(word)
+	if s.word.Load() != inStore { // only leave moves it back
+		s.setState(s.word.Swap(inStore))
 	}
 	return f
 }
