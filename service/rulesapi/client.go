@@ -27,8 +27,11 @@ import (
 // that its database did not answer.
 const callTimeout = actWithin + 2*answerWithin
 
-// A Client is a [Backend] behind the HTTP API of a server. The server takes the
-// author from the token.
+// A Client is a [Backend] behind the HTTP API of a server, which takes the author from
+// the token. Its methods may be called from many goroutines at once. Their errors begin
+// with the server's address; what the server refuses is [rulesdb.ErrInput],
+// [rulesdb.ErrNotFound] or [rulesdb.ErrConflict], and a change whose answer was lost
+// [rulesdb.ErrAmbiguous].
 type Client struct {
 	base  string
 	token string
@@ -75,8 +78,10 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
+// String returns the address of the server.
 func (c *Client) String() string { return c.base }
 
+// Close closes connections that are not in use. The Client may be used again.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
@@ -181,18 +186,25 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, into an
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
+// Revision returns a revision of the rules with its document, 0 that in force. The
+// error is [rulesdb.ErrNotFound] if there is none.
 func (c *Client) Revision(ctx context.Context, n int64) (rulesdb.Revision, error) {
 	var r Revision
 	err := c.get(ctx, "/v1/rules", url.Values{"version": {number(n)}}, &r)
 	return r.revision(), err
 }
 
+// Revisions returns up to n revisions before a number, newest first, without their
+// documents; 0 begins at the newest.
 func (c *Client) Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error) {
 	var all struct{ Revisions []*Revision }
 	err := c.get(ctx, "/v1/rules/history", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
 	return List(all.Revisions, (*Revision).revision), err
 }
 
+// Publish puts a document in force as the next revision, and returns it. The error is
+// [rulesdb.ErrConflict] if another revision than parent is in force, and
+// [rulesdb.ErrInput] for rules that nodes could not use.
 func (c *Client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
 	var now Revision
 	err := c.call(ctx, http.MethodPost, "/v1/rules", nil, parent, posted{r.Name, string(r.Document), r.Comment}, &now)
@@ -201,16 +213,22 @@ func (c *Client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) 
 	return out, err
 }
 
+// Rollback publishes what revision to had as a new one. The errors are those of
+// [Client.Publish], and [rulesdb.ErrNotFound].
 func (c *Client) Rollback(ctx context.Context, parent, to int64, _, comment string) (rulesdb.Revision, error) {
 	var now Revision
 	err := c.call(ctx, http.MethodPost, "/v1/rules/rollback", nil, parent, map[string]any{"version": to, "comment": comment}, &now)
 	return now.revision(), err
 }
 
+// Accept has nodes take what the database holds although they may hold something newer,
+// see [rulesdb.DB.Accept].
 func (c *Client) Accept(ctx context.Context, _, reason string) error {
 	return c.call(ctx, http.MethodPost, "/v1/rules/accept", nil, noMatch, map[string]any{"reason": reason}, &done{})
 }
 
+// Override returns the override of a key under a rule. The error is
+// [rulesdb.ErrNotFound] if there is none.
 func (c *Client) Override(ctx context.Context, rule, key string) (rulesource.Override, error) {
 	var o *Override
 	err := c.get(ctx, "/v1/override", keyQuery(rule, key), &o)
@@ -219,6 +237,7 @@ func (c *Client) Override(ctx context.Context, rule, key string) (rulesource.Ove
 
 func keyQuery(rule, key string) url.Values { return url.Values{"rule": {rule}, "key": {key}} }
 
+// Overrides returns a page of overrides that are in force, in the order of rules and keys.
 func (c *Client) Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Override, error) {
 	query := url.Values{"rule": {p.Rule}, "prefix": {p.Prefix}}
 	if p.N > 0 {
@@ -232,6 +251,9 @@ func (c *Client) Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Ov
 	return List(all.Overrides, (*Override).override), err
 }
 
+// SetOverride sets an override for a time, 0 for good, or removes it if it is Removed,
+// and returns the one before and the one that is now. The error is [rulesdb.ErrInput] for
+// one that the rules cannot use, and [rulesdb.ErrNotFound] where there is none to remove.
 func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
 	query := keyQuery(o.Rule, o.Key)
 	var out changed
@@ -257,12 +279,15 @@ func (c *Client) unblock(ctx context.Context, o rulesource.Override) (was, now r
 	return out.Was.override(), out.Now.override(), err
 }
 
+// Nodes returns the nodes that reported to the database within a time, 0 for all; of
+// rules in a file, the server alone.
 func (c *Client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error) {
 	var all struct{ Nodes []*Node }
 	err := c.get(ctx, "/v1/nodes", url.Values{"within": {within.String()}}, &all)
 	return List(all.Nodes, (*Node).node), err
 }
 
+// Audit returns up to n acts before a number, newest first; 0 begins at the newest.
 func (c *Client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error) {
 	var all struct{ Acts []*AuditEntry }
 	err := c.get(ctx, "/v1/audit", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
@@ -272,20 +297,26 @@ func (c *Client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.Audi
 // errAlone is for what a server does by itself.
 var errAlone = errors.New("a server alone does this: ask for an act that it has")
 
+// Note fails: a server writes into the audit what it does itself.
 func (c *Client) Note(context.Context, rulesdb.Act) error { return errAlone }
 
+// NoteAct fails, as [Client.Note].
 func (c *Client) NoteAct(context.Context, rulesdb.Act, func(context.Context, *rulesdb.Act) error) error {
 	return errAlone
 }
 
+// NoteUndo fails, as [Client.Note].
 func (c *Client) NoteUndo(context.Context, int64, func(context.Context) (rulesdb.Act, error)) error {
 	return errAlone
 }
 
+// SetOverrideIf fails: no condition goes over the network. See [Editor.Unblock].
 func (c *Client) SetOverrideIf(context.Context, rulesource.Override, time.Duration, func(rulesource.Override) error) (was, now rulesource.Override, err error) {
 	return was, now, errAlone
 }
 
+// NewToken makes a token with a role, for a time, 0 for good, and returns its text, which
+// is shown nowhere else. It is for the role admin.
 func (c *Client) NewToken(ctx context.Context, _, name string, role rulesdb.Role, lasts time.Duration) (string, error) {
 	ask := map[string]string{"name": name, "role": string(role)}
 	if lasts > 0 {
@@ -296,10 +327,13 @@ func (c *Client) NewToken(ctx context.Context, _, name string, role rulesdb.Role
 	return out.Token, err
 }
 
+// RevokeToken ends all tokens of a name. The error is [rulesdb.ErrNotFound] if there are
+// none.
 func (c *Client) RevokeToken(ctx context.Context, _, name string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/token", url.Values{"name": {name}}, noMatch, nil, &done{})
 }
 
+// Tokens returns all tokens, by name, without their texts.
 func (c *Client) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
 	var all struct{ Tokens []*Token }
 	err := c.get(ctx, "/v1/tokens", nil, &all)

@@ -146,12 +146,16 @@ func planCursor(p rulesource.Plan) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(p.Attribute + "\n" + p.Value))
 }
 
+// Plan returns the plan of the customers with a value of an attribute. The error is
+// [rulesdb.ErrNotFound] if they have none.
 func (c *Client) Plan(ctx context.Context, attribute, value string) (rulesource.Plan, error) {
 	var p Plan
 	err := c.get(ctx, "/v1/plan", url.Values{"attribute": {attribute}, "value": {value}}, &p)
 	return p.plan(), err
 }
 
+// Plans returns up to n plans of customers, of an attribute, or of all for "", behind the
+// last one of the page before.
 func (c *Client) Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error) {
 	query := url.Values{"attribute": {attribute}, "n": {strconv.Itoa(n)}}
 	if after.Attribute != "" {
@@ -162,6 +166,8 @@ func (c *Client) Plans(ctx context.Context, attribute string, after rulesource.P
 	return List(all.Plans, (*Plan).plan), err
 }
 
+// SetPlan says which plan the customers with a value of an attribute have, "" for none,
+// and returns the one before. The errors are those of [Client.SetOverride].
 func (c *Client) SetPlan(ctx context.Context, attribute, value, plan, _, reason string) (was string, err error) {
 	query := url.Values{"attribute": {attribute}, "value": {value}}
 	var out planChange
