@@ -3,7 +3,7 @@ package fallback
 import "github.com/stint-dev/stint"
 
 // Apart returns limit i of b by itself: a charge to it is charged to that limit
-// alone, in all its forms, and to no other of the name. It is for callers that
+// alone, and to no other of the name. It is for callers that
 // charge limit by limit. A store whose bounds have no method Apart binds
 // the limit alone, by bind.
 func Apart(b stint.Bound, i int, bind func(name string, limits ...stint.Limit) (stint.Bound, error)) (stint.Bound, error) {

@@ -90,10 +90,10 @@ func (d *divided) key() string {
 }
 
 // SetNodes sets the number of processes; below 1 counts as 1. Every limit that was
-// bound gets its new share, for all who hold it, as another form of the same limit:
-// what keys have used counts under both, so that no number of changes frees a key.
-// The error is for limits whose share the local store cannot hold: they keep the
-// one that they had.
+// bound gets its new share, for all who hold it. The shares of a limit have one
+// identity: what keys have used counts under the new one, so that no number of changes
+// frees a key. The error is for limits whose share the local store cannot hold: they
+// keep the one that they had.
 func (s *Shares) SetNodes(nodes int) error {
 	n := int64(max(nodes, 1))
 	s.mu.Lock()

@@ -13,8 +13,7 @@
 // way may share one, each decided by itself. Time is the server's TIME, read once a
 // call, and its quantum is a microsecond: a decision is made at the microsecond
 // that has begun, and waits are rounded up to whole ones. At such times answers are
-// those of docs/SEMANTICS.md, bit for bit: every number in the script is exact,
-// whatever its size. A denial writes nothing, unless the limit counts what it
+// those of docs/SEMANTICS.md, bit for bit: every number in the script is exact. A denial writes nothing, unless the limit counts what it
 // denies. A call that may have run is never sent again, so one call is at most
 // one charge; the errors say what is known ([ErrNotExecuted], [ErrAmbiguous],
 // [ErrConfiguration]).
@@ -24,16 +23,12 @@
 // written in part, else whole. Keys expire once they are as if never seen; expiry
 // collects garbage and decides nothing.
 //
-// Bounds: a [meter.SlidingLog] of more than Options.MaxLog units, or of a
-// period of more than 35 years, is refused when it is bound. All else that
-// [stint.Limit.Validate] accepts is held exactly. A log whose period is no whole
-// number of microseconds goes by the next greater one, which no clock of whole
-// microseconds can tell apart.
+// Bounds: the script computes in doubles, so a limit whose numbers may not fit 2^53 is
+// refused when it is bound, and so is a [meter.SlidingLog] of more than Options.MaxLog
+// units; docs/REDIS-REFERENCE.md says which. All others are held exactly.
 //
-// A state says which limit it was written under. A limit that is bound with other
-// parameters is another form of it: the state keeps up to four forms, each counts
-// every request by its own rule, and the one that is bound decides. It starts with
-// the greatest use under the others, and these go when they have nothing left to count.
+// A state begins with the numbers that it was written under. What becomes of it under
+// other limits of the same identity is what docs/SEMANTICS.md says of changing a limit.
 //
 // In a cluster, a request whose layers are on several nodes first peeks at all of
 // them, then charges each, and gives back its charges if another request was faster

@@ -398,7 +398,7 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		granted, _ = numbers[0].(int64)
 		used, _ = numbers[1].(int64)
 		room, _ = numbers[2].(int64)
-	} else { // a state of another form: a strict decision mends it
+	} else { // a state of other numbers: a strict decision puts these in force
 		l.capped = now + int64(leaseNoRoom)
 		return
 	}

@@ -180,8 +180,8 @@ type boundLimit struct {
 	async  *accounts                    // nil unless it is decided so
 }
 
-// current reports whether no other form of the limit has been bound since: then
-// what this node has in hand under this one is void, and the server decides.
+// current reports whether no limit of the same identity and other numbers has been
+// bound since: then what this node has in hand is void, and the server decides.
 func (o *boundLimit) current() bool { return o.strict.limits[0].last.Load() == o.form }
 
 // decide answers for one key by itself.

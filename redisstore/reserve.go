@@ -265,7 +265,7 @@ func settledBefore(record []any) (answer, []part, error) {
 	return a, parts, nil
 }
 
-// recall returns the limits of a reservation, in the form that they had then.
+// recall returns the limits of a reservation, as they were then.
 func (s *Store) recall(text string) ([]part, error) {
 	var all []about
 	text, _, _ = strings.Cut(text, "&") // which JSON has none of

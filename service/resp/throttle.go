@@ -52,7 +52,7 @@ func (t *throttle) find(burst, count, period int64) (bucket, error) {
 		if err := limit.Validate(); err != nil {
 			return bucket{}, err
 		}
-		// One limit of each key, in as many forms as callers give.
+		// One name: a key has one state for each period, whatever callers give.
 		bound, err := t.store.Bind("cl.throttle", limit.WithName("cl.throttle"))
 		return bucket{burst, count, period, bound}, err
 	})

@@ -81,5 +81,5 @@ func (b brought) limits() ([]stint.Limit, error) {
 	if err := l.Validate(); err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
-	return []stint.Limit{l.WithName(overrideRule)}, nil // one limit of each key, in as many forms
+	return []stint.Limit{l.WithName(overrideRule)}, nil // one name: a key has one state for each period
 }
