@@ -108,6 +108,16 @@ func (l Limit) WithDebt(debt int64) Limit {
 	return l
 }
 
+// WithBan returns the limit that bans a key which it denies: for that long, above 0 and at
+// most 3,650 days, the limit denies everything of the key. What is denied meanwhile does
+// not prolong it.
+func (l Limit) WithBan(ban time.Duration) Limit {
+	if l.spec.Ban = ban; ban == 0 {
+		l.spec.Ban = -1 // asked for, and refused by Validate
+	}
+	return l
+}
+
 // WithParts returns the limit with its window cut into another number of
 // parts, at most 3,600; for [SlidingSubWindows]. The default value is 60.
 func (l Limit) WithParts(parts int64) Limit {
@@ -162,6 +172,9 @@ func (l Limit) Burst() int64 { return l.spec.EffectiveBurst() }
 
 // Debt returns the greatest debt that the limit was given, in units; 0 for the default.
 func (l Limit) Debt() int64 { return l.spec.Debt }
+
+// Ban returns how long a ban is that a denial begins; 0 for none.
+func (l Limit) Ban() time.Duration { return l.spec.Ban }
 
 // Parts returns the number of parts of a [SlidingSubWindows] limit, else 0.
 func (l Limit) Parts() int64 { return l.spec.Parts() }
@@ -249,6 +262,9 @@ func (l Limit) String() string {
 	if l.spec.Calendar != meter.NoCalendar {
 		b.WriteString(" in " + l.spec.Zone)
 	}
+	if l.spec.Ban != 0 {
+		b.WriteString(" ban " + formatPeriod(l.spec.Ban))
+	}
 	return b.String()
 }
 
@@ -271,7 +287,7 @@ func formatPeriod(period time.Duration) string {
 // a key is its own: its own name if it has one ([Limit.WithName]), its algorithm and
 // its period, such as "gcra:1m" or "logins:gcra:1m", or its calendar, such as
 // "day:Europe/Paris"; of [meter.SlidingSubWindows] also the number of parts. It is never
-// its count, burst or debt, so that those may change.
+// its count, burst, debt or ban, so that those may change.
 func (l Limit) ID() string {
 	id := l.spec.Algorithm.String() + ":" + formatPeriod(l.spec.Period)
 	if l.spec.Calendar != meter.NoCalendar {

@@ -45,6 +45,7 @@ func (e *ParseError) column() int {
 //	10/s burst 20
 //	100_000/m burst 50_000 debt 1_000_000
 //	500/h sliding_log count_denied
+//	5 per minute ban 1h
 //	every 2s
 //	1_000_000 per month in UTC
 //
@@ -297,7 +298,7 @@ func isOption(word string) bool {
 	return algorithm || slices.Contains(optionNames, word)
 }
 
-var optionNames = []string{"burst", "debt", "parts", "relaxed", "count_denied", "in"}
+var optionNames = []string{"burst", "debt", "parts", "relaxed", "count_denied", "ban", "in"}
 
 // duration reads w as a Go duration of whole nanoseconds.
 func (p *parser) duration(l *Limit, w word) error {
@@ -401,13 +402,36 @@ func (p *parser) option(l *Limit, w, period word) error {
 			return p.fail(w.at, fmt.Sprintf("from 1 to %d", meter.MaxSubWindows), "parts is %d", n)
 		}
 		*l = l.WithParts(n)
+	case "ban":
+		return p.ban(l, p.next())
 	case "in":
 		return p.zone(l, p.next(), period)
 	default:
 		options := append(meter.AlgorithmNames(), optionNames...)
-		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied and in ZONE"),
+		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied, ban DURATION and in ZONE"),
 			"unknown option %q", wording.Shorten(name))
 	}
+	return nil
+}
+
+// ban reads how long a ban is.
+func (p *parser) ban(l *Limit, w word) error {
+	if w.s == "" || isOption(w.s) {
+		return p.fail(w.at, periods, "the ban has no length")
+	}
+	of := parser{text: p.text, words: p.words, end: p.end}
+	var length Limit
+	if err := of.period(&length, w); err != nil {
+		return err
+	}
+	if length.spec.Calendar != meter.NoCalendar {
+		return p.fail(w.at, periods, "the length of a ban is no calendar month")
+	}
+	if length.spec.Period > meter.MaxBan {
+		return p.fail(w.at, "at most 3650 days", "the ban is too long")
+	}
+	p.words, p.end = of.words, of.end
+	l.spec.Ban = length.spec.Period
 	return nil
 }
 

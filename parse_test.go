@@ -35,6 +35,7 @@ type fields struct {
 	period    time.Duration
 	burst     int64
 	debt      int64
+	ban       time.Duration
 	parts     int64
 	relaxed   bool
 	denied    bool
@@ -44,7 +45,7 @@ type fields struct {
 
 func fieldsOf(l stint.Limit) fields {
 	unit, zone := l.Calendar()
-	return fields{l.Algorithm(), l.Count(), l.Period(), l.Burst(), l.Debt(), l.Parts(), l.Relaxed(), l.CountDenied(), unit, zone}
+	return fields{l.Algorithm(), l.Count(), l.Period(), l.Burst(), l.Debt(), l.Ban(), l.Parts(), l.Relaxed(), l.CountDenied(), unit, zone}
 }
 
 const (
@@ -164,6 +165,11 @@ var accepted = []struct {
 	{"500/h sliding_log count_denied", "500/1h sliding_log count_denied", fields{algorithm: meter.SlidingLog, count: 500, period: time.Hour, denied: true}},
 	{"5/s count_denied fixed_window", "5/1s fixed_window count_denied", fields{algorithm: meter.FixedWindow, count: 5, period: time.Second, denied: true}},
 	{"5/s parts 3 count_denied sliding_buckets", "5/1s sliding_buckets parts 3 count_denied", fields{algorithm: meter.SlidingSubWindows, count: 5, period: time.Second, parts: 3, denied: true}},
+	{"5 per minute ban 1h", "5/1m ban 1h", fields{count: 5, period: time.Minute, burst: 5, ban: time.Hour}},
+	{"5/m ban 90s burst 3", "5/1m burst 3 ban 1m30s", fields{count: 5, period: time.Minute, burst: 3, ban: 90 * time.Second}},
+	{"5/m ban 2 days sliding_log count_denied", "5/1m sliding_log count_denied ban 48h", fields{algorithm: meter.SlidingLog, count: 5, period: time.Minute, denied: true, ban: 2 * day}},
+	{"5/m ban day", "5/1m ban 24h", fields{count: 5, period: time.Minute, burst: 5, ban: day}},
+	{"5/day in UTC ban 3650d", "5/day in UTC ban 87600h", fields{algorithm: meter.FixedWindow, count: 5, period: day, unit: "day", zone: "UTC", ban: 3650 * day}},
 	// Calendars.
 	{"100 per day in Europe/Paris", "100/day in Europe/Paris", fields{algorithm: meter.FixedWindow, count: 100, period: day, unit: "day", zone: "Europe/Paris"}},
 	{"1_000_000 per month in UTC", "1000000/month in UTC", fields{algorithm: meter.FixedWindow, count: 1_000_000, period: 30 * day, unit: "month", zone: "UTC"}},
@@ -218,6 +224,7 @@ func TestParseEqualsBuilt(t *testing.T) {
 		"10/m sliding_buckets parts 6":           stint.PerMinute(10).WithParts(6).WithAlgorithm(meter.SlidingSubWindows),
 		"10/m sliding_counter relaxed":           stint.PerMinute(10).WithAlgorithm(meter.SlidingCounter).WithRelaxed(),
 		"500/h sliding_log count_denied":         stint.PerHour(500).WithAlgorithm(meter.SlidingLog).WithCountDenied(),
+		"5/m ban 1h burst 3":                     stint.PerMinute(5).WithBurst(3).WithBan(time.Hour),
 		"100/day in Europe/Paris":                stint.PerDayIn(100, "Europe/Paris"),
 		"100/month in UTC":                       stint.PerMonthIn(100, "UTC"),
 		"100/day in UTC count_denied":            stint.PerDayIn(100, "UTC").WithCountDenied(),
@@ -272,6 +279,9 @@ func randomLimit(rnd *rand.Rand) stint.Limit {
 	}
 	if rnd.IntN(4) == 0 {
 		l = l.WithDebt(number())
+	}
+	if rnd.IntN(4) == 0 {
+		l = l.WithBan(time.Duration(number()))
 	}
 	if l.Algorithm() == meter.SlidingSubWindows && rnd.IntN(2) == 0 {
 		l = l.WithParts(number() % 4000)

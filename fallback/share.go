@@ -37,6 +37,9 @@ func Share(l stint.Limit, n int64) stint.Limit {
 	if l.Relaxed() {
 		part = part.WithRelaxed()
 	}
+	if l.Ban() > 0 {
+		part = part.WithBan(l.Ban())
+	}
 	if l.CountDenied() {
 		part = part.WithCountDenied()
 	}

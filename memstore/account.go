@@ -21,6 +21,10 @@ type account struct {
 	tables [mostShards]*table    // each under its shard's lock; nil where no key is
 	live   atomic.Int32          // how many tables there are
 	looked int64                 // when release last looked for what is idle
+
+	bans   atomic.Pointer[account] // of its keys; nil where it never had a ban
+	banned string                  // of bans: the ID of the limits that they are under
+	under  *account                // of bans: those limits, as far as they are known
 }
 
 // A limit is one that decides on an account.
@@ -29,6 +33,7 @@ type limit struct {
 	number  uint64 // what a slot says whose state drains by its numbers; from 1
 	given   stint.Limit
 	meter   *meter.Meter
+	ban     *limit       // what a ban under it is, nil for none; see bans.go
 	holders atomic.Int32 // see pin
 }
 
@@ -63,13 +68,22 @@ func (s *Store) limit(text string, given stint.Limit, m *meter.Meter) *limit {
 	if a == nil {
 		a = s.open(text, label)
 	}
-	known := *a.limits.Load()
-	for _, l := range known {
+	for _, l := range *a.limits.Load() {
 		if l != nil && l.given == given {
 			return l
 		}
 	}
 	l := &limit{account: a, given: given, meter: m}
+	if given.Ban() > 0 {
+		l.ban = s.ban(a, given.Ban())
+	}
+	s.add(a, l)
+	return l
+}
+
+// add makes a limit of an account known. The store's lock is held.
+func (s *Store) add(a *account, l *limit) {
+	known := *a.limits.Load()
 	at := slices.Index(known, nil)
 	if at < 0 {
 		at = len(known)
@@ -78,7 +92,6 @@ func (s *Store) limit(text string, given stint.Limit, m *meter.Meter) *limit {
 	l.number, next[at] = uint64(at+1), l
 	a.limits.Store(&next)
 	s.renumber(a)
-	return l
 }
 
 // open makes an account. The store's lock is held.
@@ -93,6 +106,7 @@ func (s *Store) open(text, label string) *account {
 	a.limits.Store(new([]*limit))
 	s.accounts[label] = a
 	s.list = append(s.list, a)
+	s.knowBans(a)
 	return a
 }
 
@@ -153,7 +167,7 @@ func (s *Store) releaseSome(n int) {
 // tidy releases the limits of an account that are not held and that no state needs.
 // It forgets idle keys for that, at most once a linger: there may be many.
 func (s *Store) tidy(a *account, now int64) {
-	free := func(l *limit) bool { return l != nil && l.holders.Load() == 0 }
+	free := func(l *limit) bool { return l != nil && l.holders.Load() == 0 && !a.bansUnder(l) }
 	if !slices.ContainsFunc(*a.limits.Load(), free) {
 		return
 	}

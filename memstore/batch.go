@@ -19,7 +19,7 @@ func (b *bound) AllowEach(ctx context.Context, keys []string, cost int64, passed
 	v := b.view.Load()
 	for len(keys) > 0 {
 		n := min(len(keys), batchKeys)
-		if len(v.limits) > 1 || cost <= 0 {
+		if v.only == nil || cost <= 0 {
 			for i, key := range keys[:n] {
 				var err error
 				if passed[i], err = b.Allow(ctx, key, cost); err != nil {

@@ -20,14 +20,16 @@ type bound struct {
 
 // A view is what a bound decides by. It does not change.
 type view struct {
-	only   *limit // where there is one: what most requests need, at one load
+	only   *limit // where there is one, without a ban: what most requests need, at one load
 	limits []*limit
 	whole  []*limit // those that were bound together, of which limits are one or all
+	bans   bool     // one of limits has a ban: the fast paths leave it to others
 }
 
 func newView(whole, limits []*limit) *view {
 	v := &view{whole: whole, limits: limits}
-	if len(limits) == 1 {
+	v.bans = slices.ContainsFunc(limits, func(l *limit) bool { return l.ban != nil })
+	if len(limits) == 1 && !v.bans {
 		v.only = limits[0]
 	}
 	return v

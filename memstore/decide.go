@@ -164,7 +164,7 @@ const fastPathLimits = 8
 func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stint.Decision) (d stint.Decision, ok bool) {
 	s, v := b.store, b.view.Load()
 	units, fits := satmath.Mul(cost, weight)
-	if !fits || s.closed.Load() {
+	if !fits || v.bans || s.closed.Load() {
 		return d, false
 	}
 	var states [fastPathLimits][]uint64
@@ -327,6 +327,9 @@ func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, denied sti
 	default:
 		p.charge(s, now, units, denied == 0)
 	}
+	if denied.Has(i) && op != meter.OpPeek && p.limit.ban != nil && fits && units <= p.limit.meter.Capacity() {
+		p.begin(s, now)
+	}
 	*own = p.describe(s, now, units, denied == 0)
 	if denied == 0 {
 		own.Delay = delay
@@ -341,6 +344,9 @@ func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, denied sti
 // admits reports whether the part lets a cost pass.
 func (p *part) admits(s *Store, now, cost int64) bool {
 	units, fits := satmath.Mul(cost, p.weight)
+	if p.limit.ban != nil && units > 0 && p.banned(now) > 0 {
+		return false
+	}
 	if state, old := p.look(s, now); !fits || old == nil {
 		return fits && p.limit.meter.Admits(state, p.at, units)
 	} else {

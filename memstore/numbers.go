@@ -120,6 +120,9 @@ func (t *table) foreign(l *limit, slot []uint64, at int64) *meter.Meter {
 		return nil
 	}
 	old := t.owner.of(n).meter
+	if old.SameNumbers(l.meter) {
+		return nil
+	}
 	if old.Idle(slot, at) {
 		clear(slot)
 		return nil
@@ -132,6 +135,10 @@ func (t *table) foreign(l *limit, slot []uint64, at int64) *meter.Meter {
 // have room for: then nothing is written.
 func (sh *shard) putInForce(s *Store, t *table, l *limit, h uint64, slot []uint64, at int64) bool {
 	if !t.numbered || slot[t.width-1] == l.number {
+		return true
+	}
+	if t.drain(slot).SameNumbers(l.meter) {
+		slot[t.width-1] = l.number
 		return true
 	}
 	if old := t.foreign(l, slot, at); old != nil && !l.meter.Adopt(slot[:t.width-1], old, at) {

@@ -180,6 +180,14 @@ func (p *part) look(s *Store, now int64) (state []uint64, old *meter.Meter) {
 
 // describe returns how the part stands to a request that passes or does not.
 func (p *part) describe(s *Store, now, units int64, passes bool) (d stint.Decision) {
+	if d = p.standing(s, now, units, passes); p.limit.ban != nil {
+		p.during(&d, now)
+	}
+	return d
+}
+
+// standing is describe by the state alone.
+func (p *part) standing(s *Store, now, units int64, passes bool) (d stint.Decision) {
 	state, old := p.look(s, now)
 	if old == nil {
 		d.Set(p.limit.meter, p.limit.meter.Answer(state, p.at, units, passes), passes, 0)

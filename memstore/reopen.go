@@ -296,7 +296,7 @@ func (l *reservedPart) reopen(s *Store, saved *savedPart, open *meter.Reservatio
 	slot := t.find(l.hash)
 	own := slot != nil
 	switch {
-	case own && t.numbered && t.number(slot) != l.limit.number:
+	case own && !t.drain(slot).SameNumbers(l.limit.meter):
 		return
 	case saved.on == onKey && (own || open == nil):
 	case saved.on == onCell && !own && t.cells != nil:

@@ -215,7 +215,7 @@ func (p *part) reserve(s *Store, now, units int64, l *reservedPart) {
 	if t.find(p.hash) == nil {
 		l.cells = t.cells
 	}
-	if !m.Rewrites() || t.numbered && m != p.limit.meter { // of other numbers: it gives nothing back
+	if !m.Rewrites() || !m.SameNumbers(p.limit.meter) { // of other numbers: it gives nothing back
 		var none meter.Reservations
 		l.mark = m.Reserve(&none, state, at, units)
 		return
@@ -392,4 +392,5 @@ func (p *part) reset(s *Store) {
 		p.sh.forgotten(s, t, p.hash)
 		t.delete(p.sh, p.hash)
 	}
+	p.endBan()
 }

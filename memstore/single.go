@@ -92,7 +92,7 @@ func newSingleTerms(limit stint.Limit) (*singleTerms, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &singleTerms{limit: limit, meter: m, lockFree: m.Words() == 1}
+	f := &singleTerms{limit: limit, meter: m, lockFree: m.Words() == 1 && limit.Ban() == 0}
 	if f.lockFree { // one unit takes a whole number of nanoseconds
 		f.drain = uint64(limit.Capacity()) * uint64(int64(limit.Period())/limit.Count())
 	}

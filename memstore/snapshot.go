@@ -9,6 +9,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
@@ -21,7 +22,8 @@ import (
 //	seed     4 × uint64
 //	accounts uint32, and for each:
 //	  name     length uint32, bytes
-//	  own      the own name of its limits, as the name; empty for none
+//	  own      the own name of its limits, as the name; empty for none. Of bans a NUL, and
+//	           the ID of the limits that they are under
 //	  keys     until a hash of 0: hash uint64; number uint32, of the limit whose
 //	           numbers the state has, 0 where it has none; words uint32, words × uint64
 //	  cells    the overflow cells, as the keys: for the hash, 1 more than the top bits
@@ -167,6 +169,9 @@ func (a *account) save(s *Store, out *writer, open *openCopy) {
 
 // own returns the own name of the account's limits, if they have one.
 func (a *account) own() string {
+	if a.banned != "" {
+		return apart + a.banned
+	}
 	for _, l := range a.all() {
 		if l.given != l.given.WithName("") {
 			return l.given.Name()
@@ -283,7 +288,11 @@ func (s *Store) restore(a *savedAccount) {
 	now := s.clock.now()
 	for _, number := range slices.Sorted(maps.Keys(a.limits)) {
 		l := a.limits[number]
-		l.limit = s.limit(a.name, l.given, l.meter)
+		if id, bans := strings.CutPrefix(a.own, apart); bans {
+			l.limit = s.banOf(a.name, id, l.given, l.meter)
+		} else {
+			l.limit = s.limit(a.name, l.given, l.meter)
+		}
 	}
 	for k, state := range a.keys.all() {
 		s.shards[s.shard(k.hash)].restore(s, a.limitOf(k), k.hash, state, now, false)

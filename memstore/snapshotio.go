@@ -7,6 +7,7 @@ import (
 	"hash"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/stint-dev/stint"
 )
@@ -106,22 +107,32 @@ func (r *reader) account(labels map[string]bool) *savedAccount {
 	id := ""
 	for n := r.uint32(); n > 0 && r.err == nil; n-- {
 		number, l := r.uint32(), r.limit(a)
-		switch {
-		case r.err != nil:
+		if r.err != nil {
 			return a
+		}
+		of := a.id(l)
+		switch {
 		case number == 0 || a.limits[number] != nil:
 			r.fail("limit %q of number %d", l.given, number)
-		case id == "" && labels[a.name+apart+l.given.ID()]:
+		case id == "" && labels[a.name+apart+of]:
 			r.fail("limit %q under %q twice", l.given, a.name)
-		case id != "" && id != l.given.ID():
+		case id != "" && id != of:
 			r.fail("limit %q beside %s", l.given, id)
 		}
-		id = l.given.ID()
+		id = of
 		labels[a.name+apart+id], a.limits[number] = true, l
 	}
 	r.check(a, &a.keys)
 	r.check(a, &a.cells)
 	return a
+}
+
+// id returns what identifies the account of a limit: of bans the same for each.
+func (a *savedAccount) id(l *savedLimit) string {
+	if strings.HasPrefix(a.own, apart) {
+		return a.own
+	}
+	return l.given.ID()
 }
 
 // limit reads a limit of an account.
@@ -131,7 +142,10 @@ func (r *reader) limit(a *savedAccount) *savedLimit {
 		return nil
 	}
 	if err == nil {
-		if a.own != "" {
+		switch bans := strings.HasPrefix(a.own, apart); {
+		case bans && given != stint.Every(given.Period()):
+			r.fail("a ban of %q", given)
+		case !bans && a.own != "":
 			given = given.WithName(a.own)
 		}
 		err = stint.CheckBind(a.name, []stint.Limit{given})

@@ -15,9 +15,10 @@ type Spec struct {
 	Zone        string // of a calendar: its IANA time zone
 	Count       int64  // units a period
 	Period      time.Duration
-	Burst       int64 // where BurstSet; else it is the count
-	Debt        int64 // of what has a burst: units below empty at the most; 0 is as many as are its capacity
-	SubWindows  int64 // of a window, for SlidingSubWindows; 0 is DefaultSubWindows
+	Burst       int64         // where BurstSet; else it is the count
+	Debt        int64         // of what has a burst: units below empty at the most; 0 is as many as are its capacity
+	SubWindows  int64         // of a window, for SlidingSubWindows; 0 is DefaultSubWindows
+	Ban         time.Duration // that a denial begins; 0 for none
 	Algorithm   Algorithm
 	Calendar    CalendarUnit // then Period is 0
 	BurstSet    bool
@@ -29,6 +30,7 @@ type Spec struct {
 const (
 	MaxSubWindows     = 3600
 	DefaultSubWindows = 60
+	MaxBan            = 10 * 365 * 24 * time.Hour
 )
 
 // NominalPeriod returns the stretch that the count is for; for a calendar day
@@ -121,6 +123,8 @@ func (s Spec) checkNumbers() error {
 		return errors.New("debt 0: at least 1")
 	case s.SubWindows < 0 || s.SubWindows > MaxSubWindows:
 		return fmt.Errorf("parts %d: from 1 to %d", max(s.SubWindows, 0), MaxSubWindows)
+	case s.Ban < 0 || s.Ban > MaxBan:
+		return fmt.Errorf("ban %v: above 0 and at most %d days", max(s.Ban, 0), MaxBan/(24*time.Hour))
 	}
 	return nil
 }

@@ -34,6 +34,16 @@ func (g group) of(parts []part) []part {
 	return out
 }
 
+// pick returns which of the group's layers are in a set of the request's.
+func (g group) pick(all stint.LimitSet) (of stint.LimitSet) {
+	for i, at := range g {
+		if all.Has(at) {
+			of |= 1 << uint(i)
+		}
+	}
+	return of
+}
+
 // put writes a group's answers into those of the request.
 func (g group) put(all, of answer) {
 	for i, at := range g {
@@ -139,6 +149,9 @@ func (s *Store) decideGroups(ctx context.Context, op meter.Op, parts []part, gro
 		cost = min(cost, a.join(parts, false).Remaining)
 	}
 	for {
+		for i := range parts {
+			parts[i].mild = op == meter.OpTakeUpTo && cost > 1 // less may pass
+		}
 		a, err = s.chargeGroups(ctx, parts, groups, cost)
 		switch {
 		case err != nil:
@@ -152,15 +165,15 @@ func (s *Store) decideGroups(ctx context.Context, op meter.Op, parts []part, gro
 	}
 }
 
-// deniedGroups has the layers that count what is denied do so, and puts their
-// answers into the others'. One that cannot be asked does not make it less of a
-// denial.
+// deniedGroups has the layers that count what is denied do so, and those that denied begin
+// their bans, and puts their answers into the others'. One that cannot be asked, or would
+// let the request pass by now, does not make it less of a denial.
 func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups []group) answer {
 	var counting []group
 	for _, g := range groups {
 		var some group
 		for _, at := range g {
-			if parts[at].form.limit.CountDenied() {
+			if l := parts[at].form.limit; l.CountDenied() || l.Ban() > 0 && a.denied().Has(at) {
 				some = append(some, at)
 			}
 		}
@@ -177,8 +190,9 @@ func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups
 		all.Go(func() { of[k] = s.answerGroup(ctx, g.of(parts), "x", a[0]) })
 	}
 	all.Wait()
+	denied := a.denied()
 	for k, g := range counting {
-		if of[k].err == nil {
+		if of[k].err == nil && g.pick(denied) == of[k].denied() {
 			g.put(a, of[k].answer)
 		}
 	}

@@ -94,6 +94,7 @@ type part struct {
 	key        string // the client's
 	limit      *limit
 	weight     int64
+	mild       bool            // its denials begin no ban
 	at         int             // its place in the request
 	answer     *stint.Decision // where its own goes, or nil
 }
@@ -106,6 +107,20 @@ func (p *part) append(args []string, now int64) []string {
 		args = append(args, p.form.calendar.at(now)...)
 	}
 	return args
+}
+
+// weighs is the part's weight as the script takes it, with the length of its ban, if it has
+// one, in µs.
+func (p *part) weighs() string {
+	weight := number(p.weight)
+	switch ban := p.form.limit.Ban(); {
+	case ban == 0:
+		return weight
+	case p.mild:
+		return weight + "b0"
+	default:
+		return weight + "b" + micros(int64(ban))
+	}
 }
 
 // request appends the layers, flattened.
@@ -166,7 +181,7 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 		args = append(args, head...)
 		now := s.near()
 		for i := range parts {
-			args = append(args, number(parts[i].weight))
+			args = append(args, parts[i].weighs())
 			args = parts[i].append(args, now)
 		}
 		reply, cells, err := s.evalLong(ctx, parts, keys, args, shares)

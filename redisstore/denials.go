@@ -112,14 +112,14 @@ func (d *denials) drop(key string) {
 // after returns what the limit answers so long after the denial, to units that
 // are more than the denied ones or the same. What a bucket answers follows from
 // its backlog. Of other kinds the wait for more units, and what has become free,
-// are not known: they are the least that they can be.
+// are not known: they are the least that they can be. A ban is the same for all.
 func (d *denial) after(f *form, units int64, same bool, since time.Duration) stint.Decision {
 	out := d.answer
 	out.ResetAfter = max(out.ResetAfter-since, 0)
 	if wait, ok := out.RetryAfter.Duration(); ok {
 		out.RetryAfter = stint.Wait(max(wait-since, 0))
 	}
-	if q := f.fast; q != nil {
+	if q := f.fast; q != nil && f.limit.Ban() == 0 {
 		backlog := int64(out.ResetAfter) / 1000 * q.div
 		out.Remaining = max(out.Remaining, (q.full-backlog)/q.step)
 		if !same && units <= f.capacity {

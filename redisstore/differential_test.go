@@ -90,6 +90,7 @@ var texts = []string{
 	"10/1m sliding_buckets", "7/1m sliding_buckets parts 7", "5/s sliding_buckets parts 1", "9/10s sliding_buckets parts 3 count_denied",
 	"50/1h sliding_buckets parts 3600", "5/33us sliding_buckets parts 7", "4/10us sliding_buckets",
 	"1_000_000_000_000_000/1h sliding_buckets count_denied",
+	"5/s ban 3s", "7/1m burst 3 leaky_queue ban 1us", "9/1m sliding_log ban 20s", "5/s fixed_window count_denied ban 2s", "4/10us sliding_buckets ban 15us",
 }
 
 // mostCost keeps counts below 2^53, at which those of Redis stop.

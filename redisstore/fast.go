@@ -19,7 +19,7 @@ import (
 type fastBucket struct {
 	step, full, div int64 // step and full in 1/div µs
 	queue           bool
-	shallow         bool // the greatest debt is less than a drain: the fast path takes a state of two for a good one
+	long            bool // the general path decides: it has a ban, or a greatest debt of less than a drain, and the fast path takes a state of two for a good one
 }
 
 // A fastWindow is a fixed window or a sliding counter.

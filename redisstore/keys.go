@@ -13,6 +13,7 @@ import (
 //
 //	stint:{2f1}:limit:key              the state of a key under a limit
 //	stint:{2f1}::open:limit:key        the open reservations of that
+//	stint:{2f1}::ban:limit:key         the ban of that (lua/ban.lua)
 //	stint:{2f1}::reserved:id           a reservation, in the slot of its layers
 //	stint:{2f1}::overflow:limit:7      a state of newcomers, in the slot of their keys
 //	stint:{2f1}::charged:id            there if keys of the slot have been charged with their debts
@@ -81,9 +82,11 @@ func (n *names) place(key string) (begin, end string) {
 	return n.begins[int(crcOf(of))%slots/n.wide*n.wide], ":" + end
 }
 
-// state returns the key of a state, opens that of its open reservations.
+// state returns the key of a state, opens that of its open reservations, banOf that of
+// its ban.
 func state(begin, end string, l *limit) string { return begin + l.segment + end }
 func opens(begin, end string, l *limit) string { return begin + ":open:" + l.segment + end }
+func banOf(begin, end string, l *limit) string { return begin + ":ban:" + l.segment + end }
 
 // reservation returns the key of a reservation in a slot.
 func (n *names) reservation(id string, slot uint16) string {

@@ -57,7 +57,7 @@ const (
 
 // leased returns S of a limit: 0 if it cannot be leased.
 func (m *modes) leased(l stint.Limit) int64 {
-	if l.Algorithm() != meter.GCRA || l.Validate() != nil || l.Debt() > 0 && l.Debt() < l.Burst() {
+	if l.Algorithm() != meter.GCRA || l.Ban() > 0 || l.Validate() != nil || l.Debt() > 0 && l.Debt() < l.Burst() {
 		return 0
 	}
 	s := int64(float64(l.Burst()) * m.LeaseShare)

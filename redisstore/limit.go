@@ -39,7 +39,7 @@ type form struct {
 }
 
 // isFast reports whether the script's fast path decides it.
-func (f *form) isFast() bool { return f.fast != nil && !f.fast.shallow || f.window != nil }
+func (f *form) isFast() bool { return f.fast != nil && !f.fast.long || f.window != nil }
 
 // The script computes in doubles, which hold whole numbers exactly up to 2^53, and so
 // does not take every limit. What it takes is bounded by most: counts, bursts, periods
@@ -140,7 +140,7 @@ func (f *form) bucket() (unfit string) {
 		return fmt.Sprintf("one unit is %v/%v of a microsecond, and Redis can hold a burst of %v such units and a divisor of at most %d, not one of %d: a rounder count, such as 1000000 for 1048576, or a smaller burst will do",
 			step, div, new(big.Int).Quo(big.NewInt(most), step), int64(1<<30), f.capacity)
 	}
-	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), f.limit.Algorithm() == meter.LeakyQueue, debt > 0 && debt < f.capacity}
+	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), f.limit.Algorithm() == meter.LeakyQueue, debt > 0 && debt < f.capacity || f.limit.Ban() > 0}
 	letter := map[bool]string{false: "g", true: "q"}[q.queue]
 	head := "=" + letter + number(q.step) + ":" + number(q.div) + ":" + f.bounds() + ":"
 	f.fast, f.args = q, []string{head, number(q.step), number(q.full), number(q.div)}
@@ -156,8 +156,8 @@ func (f *form) bounds() string {
 	return number(f.capacity)
 }
 
-// flags are d for count_denied, r for relaxed, and m where a part counts up to
-// 2^32 − 1, as floor 0 has it.
+// flags are d for count_denied, r for relaxed, m where a part counts up to
+// 2^32 − 1, as floor 0 has it, and b for a ban: the fast paths want none.
 func flags(l stint.Limit) string {
 	s := ""
 	if l.CountDenied() {
@@ -168,6 +168,9 @@ func flags(l stint.Limit) string {
 	}
 	if l.Algorithm() == meter.SlidingSubWindows && l.Count() < 1<<31 {
 		s += "m"
+	}
+	if l.Ban() > 0 {
+		s += "b"
 	}
 	return s
 }

@@ -279,7 +279,7 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *bou
 	case mode == Lease && m.leased(l) > 0 && f.fast != nil:
 		one.lease = newLeases(one, m.leased(l))
 		m.tables = append(m.tables, one.lease)
-	case mode == Async && l.Algorithm() != meter.LeakyQueue && !l.CountDenied():
+	case mode == Async && l.Algorithm() != meter.LeakyQueue && !l.CountDenied() && l.Ban() == 0:
 		one.async = newAccounts(one)
 		m.tables = append(m.tables, one.async)
 	}

@@ -341,10 +341,10 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 }
 
 func (s *Store) reset(ctx context.Context, parts []part) error {
-	keys := make([]string, 0, 2*len(parts))
+	keys := make([]string, 0, 3*len(parts))
 	for i := range parts {
 		p := &parts[i]
-		keys = append(keys, state(p.begin, p.end, p.limit), opens(p.begin, p.end, p.limit))
+		keys = append(keys, state(p.begin, p.end, p.limit), opens(p.begin, p.end, p.limit), banOf(p.begin, p.end, p.limit))
 	}
 	_, err := s.eval(ctx, keys, []string{"d"})
 	s.modes.returns.note(parts)

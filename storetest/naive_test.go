@@ -26,6 +26,7 @@ type naive struct {
 	tokens  map[stint.ReservationID]*held
 	open    map[cell]*meter.Reservations
 	numbers map[cell]*meter.Meter // that states drain by
+	bans    map[cell]int64        // when they end
 
 	plant   fault
 	quantum time.Duration // that waits are rounded up to
@@ -86,11 +87,15 @@ type fault struct {
 	peekConverts   bool // a look puts its numbers in force
 	readsOwn       bool // a state is read by the numbers of the limit that asks
 	convertsTwice  bool
+	banProlongs    bool
+	peekBans       bool
+	neighbourBans  bool // a denial by another limit bans
+	banStays       bool // after a reset
 }
 
 func newNaive(now func() int64, plant fault) *naive {
 	return &naive{now: now, plant: plant, quantum: 1,
-		states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*meter.Reservations{}, numbers: map[cell]*meter.Meter{}}
+		states: map[cell][]uint64{}, tokens: map[stint.ReservationID]*held{}, open: map[cell]*meter.Reservations{}, numbers: map[cell]*meter.Meter{}, bans: map[cell]int64{}}
 }
 
 type naiveBound struct {
@@ -164,6 +169,28 @@ func (s *naive) foreign(p part) *meter.Meter {
 
 // ask is what a part says to a request of some units, and whether it admits them.
 func (s *naive) ask(p part, now, units int64) (meter.Answer, bool) {
+	a, ok := s.askState(p, now, units)
+	if left := time.Duration(s.bans[p.cell] - now); p.meter.Spec().Ban > 0 && left > 0 {
+		a.Remaining, a.ResetAfter = 0, max(a.ResetAfter, left)
+		if units > 0 && a.RetryAfter != meter.Never {
+			a.RetryAfter = max(a.RetryAfter, left)
+		}
+		ok = units == 0
+	}
+	return a, ok
+}
+
+// ban begins one where a limit with bans denies.
+func (s *naive) ban(p part, now, cost int64) {
+	ban := int64(p.meter.Spec().Ban)
+	units, fits := p.units(cost)
+	if ban > 0 && fits && units <= p.meter.Capacity() && (s.bans[p.cell] <= now || s.plant.banProlongs) {
+		s.bans[p.cell] = now + ban
+	}
+}
+
+// askState is ask of the state alone.
+func (s *naive) askState(p part, now, units int64) (meter.Answer, bool) {
 	state := s.state(p, units)
 	if old := s.foreign(p); old != nil {
 		return p.meter.Through(state, old, now, units)
@@ -322,6 +349,11 @@ func (s *naive) decide(op meter.Op, layers []stint.Layer, cost int64, expires *i
 		s.mu.Lock()
 	}
 	h = &held{parts: parts, cost: cost}
+	for i, p := range parts {
+		if (denied.Has(i) || denied != 0 && s.plant.neighbourBans) && (op != meter.OpPeek || s.plant.peekBans) {
+			s.ban(p, now, cost)
+		}
+	}
 	for i, p := range parts {
 		layer, mark := s.layer(op, p, now, cost, denied == 0, expires)
 		h.marks, h.opens = append(h.marks, mark), append(h.opens, s.open[p.cell])
@@ -524,6 +556,9 @@ func (s *naive) Reset(_ context.Context, layers []stint.Layer) error {
 		delete(s.states, p.cell)
 		delete(s.open, p.cell)
 		delete(s.numbers, p.cell)
+		if !s.plant.banStays {
+			delete(s.bans, p.cell)
+		}
 		for id, h := range s.tokens {
 			for _, other := range h.parts {
 				if other.cell == p.cell {

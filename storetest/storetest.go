@@ -127,6 +127,7 @@ var laws = []law{
 	{name: "changing a limit", once: changingALimit},
 	{name: "alternating mints nothing", once: alternatingMintsNothing},
 	{name: "a change locks nobody out", once: changeLocksNobodyOut},
+	{name: "a ban ends when it should", once: bansEnd},
 	{name: "errors", once: errorsAreReturned},
 	{name: "closed", once: closedIsClosed},
 	{name: "greatest values", once: greatestValues},

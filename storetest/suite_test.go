@@ -83,6 +83,10 @@ func TestFaultsAreCaught(t *testing.T) {
 		"a look converts":         {fault{peekConverts: true}, "changing a limit"},
 		"reads its own numbers":   {fault{readsOwn: true}, "changing a limit"},
 		"converts twice":          {fault{convertsTwice: true}, "changing a limit"},
+		"requests prolong a ban":  {fault{banProlongs: true}, "a ban ends when it should"},
+		"a peek bans":             {fault{peekBans: true}, "a ban ends when it should"},
+		"a neighbour bans":        {fault{neighbourBans: true}, "a ban ends when it should"},
+		"a reset leaves a ban":    {fault{banStays: true}, "a ban ends when it should"},
 		"one answer for all":      {fault{sharesAnswers: true}, "layers, all or none"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,12 +31,12 @@ end
 -- numbers: of a bucket or queue step, full, div; of an interval period, count,
 -- capacity; of others period, count and flags, then the cuts of parts, or how many
 -- bounds of windows of a calendar there are and these. Flags: d count_denied, r
--- relaxed, m small counts.
+-- relaxed, m small counts, b bans.
 local function readLayer(weight)
   local form = argument()
   local letter = string.sub(form, 2, 2)
   local a, b, c = argument(), argument(), argument()
-  local L = { weight = weight, form = form, letter = letter, kind = ofLetter(letter) }
+  local L = { weight = weight, form = form, letter = letter, kind = ofLetter(letter), banned = 0 }
   if L.kind.level then
     L.kind.prepare(L, string.match(form, '^=%a(%d+):(%d+):(%w+):$'))
     return L
@@ -118,15 +118,20 @@ local function charge(L, n, promised)
 end
 
 local function admits(L, cost)
-  return cost == 0 or cost * L.weight <= L.capacity and L.kind.admits(L, cost * L.weight)
+  if cost == 0 then return true end
+  return cost * L.weight <= L.capacity and L.banned == 0 and L.kind.admits(L, cost * L.weight)
 end
+
+-- remaining returns how many units pass now.
+local function remaining(L) return L.banned == 0 and L.kind.remaining(L) or 0 end
 
 -- wait returns how long a cost has to wait, or -1 for ever.
 local function wait(L, cost)
   local n = cost * L.weight
   if n > L.capacity then return -1 end
   if admits(L, cost) then return 0 end
-  return L.kind.wait(L, L.capacity - n)
+  if L.banned > 0 and L.kind.admits(L, n) then return L.banned end
+  return most(L.banned, L.kind.wait(L, L.capacity - n))
 end
 
 -- answer appends a layer's answer: whether it passes by itself, remaining,
@@ -134,8 +139,8 @@ end
 local function answer(out, L, ok, retry, delay)
   local n = #out
   out[n + 1] = ok and 1 or 0
-  out[n + 2] = L.kind.remaining(L)
-  out[n + 3] = L.kind.reset(L)
+  out[n + 2] = remaining(L)
+  out[n + 3] = most(L.kind.reset(L), L.banned)
   out[n + 4] = retry
   out[n + 5] = delay
 end

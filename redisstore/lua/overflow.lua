@@ -8,6 +8,7 @@
 -- behind it for each state 1 where it was the overflow key's, else 0.
 
 local overflowed -- what the answer ends with; nil in other calls
+local named      -- the states that such a call names
 
 if ARGV[1] == 'O' then
   local keys, args, absent, n = {}, {}, {}, tonumber(ARGV[2])
@@ -18,5 +19,5 @@ if ARGV[1] == 'O' then
     if absent[i] == 1 then keys[i] = KEYS[own + i] end
   end
   for i = 3, #ARGV do args[i - 2] = ARGV[i] end
-  KEYS, ARGV, overflowed = keys, args, table.concat(absent)
+  KEYS, ARGV, overflowed, named = keys, args, table.concat(absent), KEYS
 end

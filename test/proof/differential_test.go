@@ -157,7 +157,6 @@ func drawLimit(t *rapid.T) stint.Limit {
 		if rapid.IntRange(0, 3).Draw(t, "deeper") == 0 {
 			l = l.WithDebt(rapid.SampledFrom(cs).Draw(t, "debt"))
 		}
-		return l
 	case meter.SlidingSubWindows:
 		l = l.WithParts(rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 60}).Draw(t, "parts"))
 	case meter.SlidingCounter:
@@ -165,16 +164,26 @@ func drawLimit(t *rapid.T) stint.Limit {
 			l = l.WithRelaxed()
 		}
 	}
-	if rapid.IntRange(0, 2).Draw(t, "counting") == 0 {
+	if kind.CountsDenied() && rapid.IntRange(0, 2).Draw(t, "counting") == 0 {
 		l = l.WithCountDenied()
 	}
-	return l
+	return banning(t, l)
+}
+
+// banning gives some limits a ban: one that ends before the state is unused again, and
+// one that ends after it.
+func banning(t *rapid.T, l stint.Limit) stint.Limit {
+	ban := rapid.SampledFrom([]time.Duration{0, 0, 0, 0, l.Period() / 3, 2 * l.Period(), 1, time.Minute}).Draw(t, "ban")
+	if ban <= 0 || ban > meter.MaxBan {
+		return l
+	}
+	return l.WithBan(ban)
 }
 
 func spec(l stint.Limit) model.Spec {
 	unit, zone := l.Calendar()
 	s := model.Spec{
-		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(), Debt: l.Debt(),
+		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(), Debt: l.Debt(), Ban: int64(l.Ban()),
 		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), Calendar: unit, Zone: zone,
 	}
 	if unit != "" {
@@ -436,7 +445,7 @@ func (d *differential) alike(old stint.Limit) stint.Limit {
 	if l.Algorithm().CountsDenied() && rapid.IntRange(0, 2).Draw(d.t, "counting") == 0 {
 		l = l.WithCountDenied()
 	}
-	return l.WithName(old.Name())
+	return banning(d.t, l).WithName(old.Name())
 }
 
 // each compares the answer of each store with the model's, and what they say

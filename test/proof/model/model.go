@@ -43,6 +43,7 @@ type Spec struct {
 	Burst       int64  // units; gcra, token_bucket_interval, leaky_queue
 	Debt        int64  // the most units below empty, of those with a burst; 0 is one more drain
 	Parts       int64  // sliding_buckets: parts of a period
+	Ban         int64  // ns that a denial bans the key for; 0 for not at all
 	Relaxed     bool   // sliding_counter: one more
 	CountDenied bool   // window kinds: a denied request is counted as if admitted
 	Calendar    string // fixed_window: "", "day" or "month"
@@ -83,13 +84,14 @@ type Model struct {
 
 	now    int64 // greatest time given so far
 	states map[place]state
+	bans   map[place]*ban
 	held   map[int]*reservation
 	live   []*reservation // those that may be open
 }
 
 // New returns a Model at the Unix epoch in which no key was ever seen.
 func New() *Model {
-	return &Model{states: map[place]state{}, held: map[int]*reservation{}}
+	return &Model{states: map[place]state{}, bans: map[place]*ban{}, held: map[int]*reservation{}}
 }
 
 // Take charges cost to every layer if every layer admits it, else to none of
@@ -161,6 +163,7 @@ func (m *Model) Reset(t int64, layers []Layer) {
 	m.clock(t)
 	for _, l := range layers {
 		delete(m.states, placeOf(l))
+		delete(m.bans, placeOf(l))
 		m.killReservations(placeOf(l))
 	}
 }
@@ -180,6 +183,7 @@ func (m *Model) begin(t int64, layers []Layer, cost int64) (now *big.Int, parts 
 		}
 		p := weighted{layer: l, weight: big.NewInt(max(l.Weight, 1)), own: m.find(now, l)}
 		p.see(now)
+		p.bannedFor = m.banned(now, l)
 		parts = append(parts, p)
 	}
 	return now, parts
@@ -204,6 +208,9 @@ func (m *Model) take(now *big.Int, parts []weighted, cost int64) (Answer, []rece
 			if p.layer.Spec.CountDenied {
 				m.charge(now, p, p.held(cost), false)
 			}
+		}
+		for _, i := range denied {
+			m.ban(now, &parts[i], cost)
 		}
 		a := standing(now, parts)
 		a.deny(now, parts, denied, cost)
@@ -266,7 +273,10 @@ func standing(now *big.Int, parts []weighted) Answer {
 	a := Answer{Allowed: true, RetryAfter: new(big.Int), ResetAfter: new(big.Int), Delay: new(big.Int)}
 	for i, p := range parts {
 		alone := Answer{Allowed: true, Limit: p.most(), Remaining: remaining(p.state, now),
-			RetryAfter: new(big.Int), ResetAfter: p.resetAfter(now), Delay: new(big.Int)}
+			RetryAfter: new(big.Int), ResetAfter: most(p.resetAfter(now), p.bannedFor), Delay: new(big.Int)}
+		if p.bannedFor.Sign() > 0 {
+			alone.Remaining = 0
+		}
 		a.Alone = append(a.Alone, alone)
 		if left := p.requests(now, alone.Remaining); i == 0 || left < a.Remaining {
 			a.Remaining, a.Tightest = left, i

@@ -60,7 +60,7 @@ func (m *Model) find(now *big.Int, l Layer) state {
 		return fresh(l.Spec)
 	case !drains(l.Spec.Kind):
 		s.compare(l.Spec)
-	case s.limitOf() != l.Spec && s.resetAfter(now).Sign() == 0:
+	case foreign(s, l.Spec) && s.resetAfter(now).Sign() == 0:
 		return fresh(l.Spec)
 	}
 	return s
@@ -70,7 +70,11 @@ func (m *Model) find(now *big.Int, l Layer) state {
 func (m *Model) put(l Layer, s state) { m.states[placeOf(l)] = s }
 
 // foreign reports whether a state drains by other numbers than those of a limit.
-func foreign(s state, spec Spec) bool { return s.limitOf() != spec }
+func foreign(s state, spec Spec) bool {
+	of := s.limitOf()
+	of.Ban = spec.Ban // is none of them
+	return of != spec
+}
 
 // through is a state as a limit of other numbers sees it: it drains as it does,
 // and what is in use is held against the capacity of that limit.

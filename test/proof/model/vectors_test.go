@@ -122,7 +122,7 @@ func flat(layers []stint.Layer) []model.Layer {
 func specOf(l stint.Limit) model.Spec {
 	unit, zone := l.Calendar()
 	s := model.Spec{
-		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(), Debt: l.Debt(),
+		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(), Debt: l.Debt(), Ban: int64(l.Ban()),
 		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), Calendar: unit, Zone: zone,
 	}
 	if unit != "" {

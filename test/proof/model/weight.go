@@ -9,6 +9,8 @@ type weighted struct {
 	own    state
 	state  // as the limit sees it
 	weight *big.Int
+
+	bannedFor *big.Int // how long the key is banned yet
 }
 
 // see looks at the state with the eyes of the limit.
@@ -24,10 +26,10 @@ func (p weighted) units(cost int64) *big.Int { return mul(big.NewInt(cost), p.we
 // held is units as they are counted: no more than an int64 holds.
 func (p weighted) held(cost int64) int64 { return least(p.units(cost), maxInt64).Int64() }
 
-// passes says whether there is room for the given units at t. For more than an
-// int64 holds there never is.
+// passes says whether the given units pass at t: if the key is not banned, and there is
+// room for them. For more than an int64 holds there never is.
 func (p weighted) passes(t, units *big.Int) bool {
-	return units.Sign() == 0 || units.IsInt64() && p.admits(t, units.Int64())
+	return units.Sign() == 0 || p.bannedFor.Sign() == 0 && units.IsInt64() && p.admits(t, units.Int64())
 }
 
 // leastWait is the least wait after which the given units pass; nil for never.
@@ -35,7 +37,11 @@ func (p weighted) leastWait(t, units *big.Int) *big.Int {
 	if !units.IsInt64() {
 		return nil
 	}
-	return leastWait(p.state, t, units.Int64())
+	w := leastWait(p.state, t, units.Int64())
+	if w == nil || units.Sign() == 0 {
+		return w
+	}
+	return most(w, p.bannedFor)
 }
 
 // requests is the greatest n of which n·weight units pass at t.

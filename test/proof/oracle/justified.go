@@ -20,10 +20,15 @@ import (
 // That one history is the worst there can be: no kind counts a charge for less
 // because it was made later, and between the beginnings of calls the load only
 // falls.
+//
+// Under a limit with bans, a denial that has its reason begins a ban, which is the reason
+// of those after it; of exact times it ends when it should, and what passes before that is
+// reported too.
 func Justified(spec model.Spec, events []Event) []Violation {
 	var found []Violation
 	for _, own := range byKey(events) {
 		r := replay{spec: spec, events: own, limits: model.New(), open: map[int]bool{}, excused: map[int]bool{}}
+		r.exact = !slices.ContainsFunc(own, func(e Event) bool { return e.last() > e.T })
 		r.layers = []model.Layer{{Name: "limit", Spec: spec, Key: own[0].Key}}
 		for _, m := range moments(own) {
 			if v, bad := r.step(m); bad {
@@ -74,6 +79,8 @@ type replay struct {
 	layers  []model.Layer
 	open    map[int]bool // calls that may be decided now, by index
 	excused map[int]bool // open denials that had no room at some instant
+	exact   bool         // all times are
+	banned  int64        // until when; with times that are not exact the latest that it may be
 }
 
 // step takes the replay through one moment. It returns a denial that is over
@@ -86,6 +93,10 @@ func (r *replay) step(m moment) (Violation, bool) {
 		r.excuse(m.t)
 	case decides:
 		bad := r.denied(e) && r.room(m.t, m.event)
+		if e.Allowed && !e.Debt && r.exact && m.t < r.banned {
+			return Violation{Key: e.Key, From: e.T, To: e.last(), What: fmt.Sprintf("cost %d passed during a ban", e.Cost)}, true
+		}
+		r.ban(e)
 		if r.charges(e) {
 			r.limits.Charge(m.t, r.layers, e.Cost)
 			r.excuse(m.t)
@@ -93,12 +104,34 @@ func (r *replay) step(m moment) (Violation, bool) {
 		return r.unjustified(e), bad
 	case closes:
 		delete(r.open, m.event)
+		r.ban(e)
 		if r.charges(e) {
 			r.limits.Charge(m.t, r.layers, e.Cost)
 		}
 		return r.unjustified(e), r.denied(e) && !r.excused[m.event]
 	}
 	return Violation{}, false
+}
+
+// ban begins one at a denial, at the latest moment that it can have.
+func (r *replay) ban(e Event) {
+	if r.spec.Ban > 0 && r.denied(e) && (!r.exact || e.last() >= r.banned) {
+		r.banned = max(r.banned, plusSaturated(e.last(), r.spec.Ban))
+	}
+}
+
+// mayBeBanned says whether a ban may be the reason of an event's denial at t: one that a
+// denial before it began, or one that is open.
+func (r *replay) mayBeBanned(t int64, event int) bool {
+	if r.spec.Ban == 0 {
+		return false
+	}
+	for i := range r.open {
+		if i != event && r.denied(r.events[i]) {
+			return true
+		}
+	}
+	return t < r.banned
 }
 
 // denied says whether this limit denied the event.
@@ -132,6 +165,9 @@ func (r *replay) excuse(t int64) {
 // open calls may have charged. For every kind, many takes at one instant pass
 // if and only if one of their sum does.
 func (r *replay) room(t int64, event int) bool {
+	if r.mayBeBanned(t, event) {
+		return false
+	}
 	cost := plusSaturated(r.events[event].Cost, r.pending(event))
 	return r.limits.Admits(t, r.layers, cost)
 }

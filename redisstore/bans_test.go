@@ -1,0 +1,233 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// waits returns the wait that a decision says, 0 where it passes.
+func waits(t testing.TB, b stint.Bound, op meter.Op, key string) time.Duration {
+	t.Helper()
+	d, err := b.Decide(ctx, op, key, 1)
+	if err != nil || d.Allowed == (d.RetryAfter > 0) {
+		t.Fatal(d, err)
+	}
+	return time.Duration(d.RetryAfter)
+}
+
+// TestBanShared has two processes on one server share a ban, with limits of their own, to
+// the microsecond; in every mode whose limit the server decides. A process that repeats
+// denials without asking asks again at the ban's end, after a reset of its own at once, and
+// after that of another within a second.
+func TestBanShared(t *testing.T) {
+	server := redistest.Start(t)
+	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async} {
+		t.Run(mode.String(), func(t *testing.T) {
+			clock := newVirtual()
+			two := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
+			here, err := two[0].Mode(mode).Bind("login", parsed(t, "20/1m burst 20 ban 1h"))
+			there, err2 := two[1].Mode(mode).Bind("login", parsed(t, "20/1m burst 20 ban 10h"))
+			if err != nil || err2 != nil {
+				t.Fatal(err, err2)
+			}
+			ban := func() {
+				t.Helper()
+				take(t, here, "a", 20)
+				if got := waits(t, here, meter.OpTake, "a"); got != time.Hour {
+					t.Fatalf("the ban begins with %v", got)
+				}
+			}
+			ban()
+			for _, left := range []time.Duration{time.Hour, 40 * time.Minute, time.Minute, time.Microsecond} {
+				for range 3 {
+					for i, b := range []stint.Bound{here, there} {
+						for _, op := range []meter.Op{meter.OpTake, meter.OpPeek, meter.OpTakeUpTo} {
+							if got := waits(t, b, op, "a"); got != left {
+								t.Fatalf("process %d, %v before the end: %v", i, left, got)
+							}
+						}
+					}
+				}
+				clock.add(left - map[time.Duration]time.Duration{time.Hour: 40 * time.Minute, 40 * time.Minute: time.Minute, time.Minute: time.Microsecond}[left])
+			}
+			ban()
+			waits(t, there, meter.OpTake, "a")
+			forget(t, two[0], here, "a")
+			if got := waits(t, here, meter.OpPeek, "a"); got != 0 || waits(t, here, meter.OpTake, "a") != 0 {
+				t.Errorf("after a reset: %v", got)
+			}
+			clock.add(time.Second)
+			if got := waits(t, there, meter.OpTake, "a"); got != 0 {
+				t.Errorf("after the reset of another process: %v", got)
+			}
+		})
+	}
+}
+
+func parsed(t testing.TB, text string) stint.Limit {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func forget(t testing.TB, s stint.Store, b stint.Bound, key string) {
+	t.Helper()
+	if err := s.Reset(ctx, []stint.Layer{{Bound: b, Key: key}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBanKey looks at what is in Redis: a ban outlives the state that it came from, expires
+// by itself, goes with a reset, also one by a limit without it, and is there only where a
+// limit has bans and has denied.
+func TestBanKey(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{Prefix: "bans"})
+	defer store.Close()
+	plain, with := bind(t, store, "2/1s"), bind(t, store, "2/1s ban 1h")
+	take(t, with, "b", 2)
+	for _, b := range []stint.Bound{plain, with} {
+		for take(t, b, "a", 2).Allowed { // again, until it is denied
+			continue
+		}
+	}
+	eventually(t, "the states are still there", func() bool { return len(keys(t, c)) == 1 })
+	key := keys(t, c)[0]
+	if !strings.Contains(key, "}::ban:") || !strings.HasSuffix(key, "/gcra%3A1s:a") {
+		t.Error(key)
+	}
+	if ms, err := do(t, c, "PTTL", key).AsInt64(); err != nil || ms <= 0 || ms > time.Hour.Milliseconds()+2 {
+		t.Errorf("it expires after %d ms, %v", ms, err)
+	}
+	if waits(t, with, meter.OpTake, "a") == 0 || waits(t, with, meter.OpTake, "b") != 0 {
+		t.Error("a should be banned, and b not")
+	}
+	forget(t, store, with, "a")
+	if waits(t, with, meter.OpTake, "a") != 0 {
+		t.Error("banned after a reset")
+	}
+	if exists(t, c, key) {
+		t.Error("the ban is still there")
+	}
+	do(t, c, "SET", key, "nonsense")
+	if d, err := with.Decide(ctx, meter.OpTake, "a", 1); err == nil {
+		t.Errorf("a ban that is none: %+v", d)
+	}
+}
+
+// TestBanFlood spends the budget for new keys: who is banned stays so, though its state has
+// gone, and newcomers, whose cell denies, are not banned, nor is a key made for them.
+func TestBanFlood(t *testing.T) {
+	server := redistest.Start(t)
+	c := client(t, server.Addr)
+	clock := newVirtual()
+	store := open(t, server.URL(), redisstore.Options{Prefix: "flood", Now: clock.now, NewKeys: 1_000_000})
+	defer store.Close()
+	b := bind(t, store, "2/1m ban 1h")
+	take(t, b, "a", 2)
+	waits(t, b, meter.OpTake, "a")
+	clock.add(30 * time.Minute)
+	do(t, c, "DEL", redisstore.StateOf(redisstore.Options{Prefix: "flood"}, "a", b))
+	store.Flood()
+	if got := waits(t, b, meter.OpTake, "a"); got != 30*time.Minute {
+		t.Errorf("the banned key: %v", got)
+	}
+	for i := range 3000 {
+		if got := waits(t, b, meter.OpTake, fmt.Sprint("new ", i)); got > time.Minute {
+			t.Fatalf("newcomer %d: %v", i, got)
+		}
+	}
+	for _, key := range keys(t, c) {
+		if strings.Contains(key, "}::ban:") && !strings.HasSuffix(key, ":a") {
+			t.Errorf("a ban of a newcomer: %s", key)
+		}
+	}
+}
+
+// TestBanTogether has many callers at once, so that they share calls: as many pass as the
+// limit has, and all after the first denial are told of one ban.
+func TestBanTogether(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	store := open(t, server.URL(), redisstore.Options{Now: clock.now})
+	defer store.Close()
+	b := bind(t, store, "50/1m ban 1h")
+	var mu sync.Mutex
+	passed := 0
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			for range 20 {
+				d, err := b.Decide(ctx, meter.OpTake, "a", 1)
+				mu.Lock()
+				if d.Allowed {
+					passed++
+				} else if err != nil || time.Duration(d.RetryAfter) != time.Hour {
+					t.Errorf("%+v, %v", d, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if passed != 50 {
+		t.Errorf("%d passed", passed)
+	}
+}
+
+// TestBanNodes bans under one of two limits whose keys are on different nodes of a cluster.
+func TestBanNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	c := redistest.StartCluster(t, 3, 0)
+	clock := newVirtual()
+	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", Now: clock.now, NewKeys: -1})
+	defer store.Close()
+	knows(t, store)
+	user, ip := bind(t, store, "3/1m ban 1h"), bind(t, store, "5/1m ban 2h")
+	other, _ := apartKeys(store, "nodes", "mallory")
+	ask := func(op meter.Op, cost int64) stint.Decision {
+		t.Helper()
+		d, err := store.Decide(ctx, op, []stint.Layer{{Bound: ip, Key: other}, {Bound: user, Key: "mallory"}}, cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	wants := func(what string, d stint.Decision, denied stint.LimitSet, retry time.Duration) {
+		t.Helper()
+		if d.Denied != denied || time.Duration(d.RetryAfter) != retry {
+			t.Errorf("%s: %+v", what, d)
+		}
+	}
+	if d := ask(meter.OpTakeUpTo, 10); d.Taken != 3 {
+		t.Errorf("take_up_to: %+v", d)
+	}
+	wants("a peek", ask(meter.OpPeek, 1), 2, 20*time.Second)
+	wants("a take", ask(meter.OpTake, 1), 2, time.Hour)
+	wants("the neighbour", take(t, ip, other, 2), 0, 0)
+	wants("the neighbour by itself", take(t, ip, other, 1), 1, 2*time.Hour)
+	clock.add(time.Minute)
+	wants("both", ask(meter.OpTake, 1), 3, 2*time.Hour-time.Minute)
+	clock.add(59 * time.Minute)
+	wants("one", ask(meter.OpTake, 1), 1, time.Hour)
+	clock.add(time.Hour)
+	wants("none", ask(meter.OpTake, 1), 0, 0)
+	if _, id, err := store.Reserve(ctx, []stint.Layer{{Bound: ip, Key: other}, {Bound: user, Key: "mallory"}}, 3, time.Hour); err != nil || id != "" {
+		t.Errorf("a reservation of more than there is: %q, %v", id, err)
+	}
+	wants("after it", ask(meter.OpPeek, 1), 2, time.Hour)
+}

@@ -1,0 +1,35 @@
+-- Bans. A ban of a key under the limits of one identity stands beside the state:
+--
+--   stint:{2f1}::ban:limit:key   <end, in µs>:<length>
+--
+-- Only calls that name the length of a ban, b behind a weight, look at it. A newcomer that
+-- shares an overflow key is not banned: that would bring a ban on strangers.
+
+-- loadBan reads how long the ban of a layer lasts yet, which the state at key is of. One
+-- that lies further ahead than it is long was begun before the clock stepped back.
+local function loadBan(L, key, t)
+  L.banned, L.banKey = 0, string.gsub(key, '}:', '}::ban:', 1)
+  local kept = redis.call('GET', L.banKey)
+  if not kept then return end
+  local ends, length = string.match(kept, '^(%d+):(%d+)$')
+  if not ends then return redis.error_reply('STINT a value that is no ban, or one of another version') end
+  L.banned, length = most(ends - t, 0), tonumber(length)
+  if L.banned > length then L.banned, L.begun = length, length end
+end
+
+-- ban begins one where a layer denies a cost that it can let pass, unless one lasts.
+local function ban(L, cost)
+  if L.banned == 0 and L.ban > 0 and cost * L.weight <= L.capacity and not L.shared then
+    L.banned, L.begun = L.ban, L.ban
+  end
+end
+
+-- saveBan writes a ban that has begun.
+local function saveBan(L)
+  local kept = text(L.loaded + L.banned) .. ':' .. text(L.begun)
+  if virtual then
+    redis.call('SET', L.banKey, kept)
+  else
+    redis.call('SET', L.banKey, kept, 'PX', alive(L.banned))
+  end
+end

@@ -1,0 +1,27 @@
+package model
+
+import "math/big"
+
+// ban is of a key under limits of one identity.
+type ban struct{ end, length *big.Int }
+
+// banned is how long a key is banned yet under a limit: a limit without bans knows of
+// none. A ban that a clock which jumped began lasts no longer than it is long.
+func (m *Model) banned(now *big.Int, l Layer) *big.Int {
+	b := m.bans[placeOf(l)]
+	if l.Spec.Ban == 0 || b == nil {
+		return new(big.Int)
+	}
+	return least(lessUpTo(b.end, now), b.length)
+}
+
+// ban begins a ban, if a limit with bans has denied a cost that it can let pass, and
+// none lasts.
+func (m *Model) ban(now *big.Int, p *weighted, cost int64) {
+	units, length := p.units(cost), big.NewInt(p.layer.Spec.Ban)
+	if length.Sign() == 0 || p.bannedFor.Sign() > 0 || units.Cmp(big.NewInt(p.most())) > 0 {
+		return
+	}
+	m.bans[placeOf(p.layer)] = &ban{add(now, length), length}
+	p.bannedFor = length
+}
