@@ -35,6 +35,9 @@ type Decision struct {
 	Denied LimitSet
 	// Allowed reports whether the whole cost may pass now.
 	Allowed bool
+	// Banned reports whether a ban is among the reasons of the denial
+	// ([Limit.WithBan]).
+	Banned bool
 
 	// With more fields than registers carry, answers are written where they
 	// are wanted, instead of being taken apart and put together by each call.
@@ -135,4 +138,7 @@ func (d *Decision) Join(own *Decision) {
 	}
 	d.ResetAfter = max(d.ResetAfter, own.ResetAfter)
 	d.Delay = max(d.Delay, own.Delay)
+	if own.Banned {
+		d.Banned = true
+	}
 }

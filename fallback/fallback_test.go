@@ -628,3 +628,30 @@ func TestOwedInFull(t *testing.T) {
 		}
 	}
 }
+
+// While the shared store is away, a process bans by its own denials, and no longer than the
+// limit says; what the shared store has banned stays so when it is back.
+func TestBanWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		n := newNode(t, s, fallback.Options{}, limit(t, "4/1m ban 1h"))
+		defer n.store.Close()
+		bans := func(key string, want time.Duration) {
+			t.Helper()
+			d, err := n.Take(t.Context(), key, 1)
+			if err != nil || d.Banned != (want > 0) || d.Banned && time.Duration(d.RetryAfter) != want {
+				t.Errorf("%s: %+v, %v; banned for %v", key, d, err, want)
+			}
+		}
+		n.pass(t, "a", 5)
+		bans("a", time.Hour)
+		time.Sleep(10 * time.Minute)
+		s.fail(errGone)
+		n.pass(t, "b", 5)
+		time.Sleep(10 * time.Minute)
+		bans("b", 50*time.Minute)
+		s.heal()
+		bans("a", 40*time.Minute)
+		bans("b", 0)
+	})
+}

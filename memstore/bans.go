@@ -110,7 +110,7 @@ func (p *part) during(d *stint.Decision, now int64) {
 		return
 	}
 	d.Remaining, d.ResetAfter = 0, max(d.ResetAfter, left)
-	if !d.Allowed && d.RetryAfter != stint.Never {
+	if d.Banned = !d.Allowed; d.Banned && d.RetryAfter != stint.Never {
 		d.RetryAfter = max(d.RetryAfter, stint.Wait(left))
 	}
 }

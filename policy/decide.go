@@ -204,7 +204,7 @@ func (r *Result) setResult(h *ruleMatch) {
 
 // set writes what a limit answers by itself.
 func (e *RuleResult) set(d *stint.Decision) {
-	e.Denied, e.Remaining, e.ResetAfter, e.RetryAfter = !d.Allowed, d.Remaining, d.ResetAfter, d.RetryAfter
+	e.Denied, e.Banned, e.Remaining, e.ResetAfter, e.RetryAfter = !d.Allowed, d.Banned, d.Remaining, d.ResetAfter, d.RetryAfter
 }
 
 // conclude makes the joined answer one about the tightest limit.

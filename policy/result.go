@@ -59,6 +59,8 @@ type RuleResult struct {
 	RetryAfter stint.Wait
 	// Denied reports whether this limit denied, or would have if in shadow.
 	Denied bool
+	// Banned reports whether it denied by a ban, which RetryAfter is for.
+	Banned bool
 	// Missing reports whether an attribute of the key was missing.
 	Missing bool
 	// Failed is how the limit was decided without its store.

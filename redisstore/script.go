@@ -231,7 +231,7 @@ const (
 	answersRemaining
 	answersReset
 	answersRetry
-	answersDelay
+	answersDelay // −1 where a ban denies
 	answersEach
 )
 
@@ -344,6 +344,7 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 			Remaining:  one[answersRemaining],
 			ResetAfter: duration(one[answersReset]),
 			RetryAfter: stint.Never,
+			Banned:     one[answersDelay] < 0,
 		}
 		if allowed {
 			of.Delay = duration(one[answersDelay])

@@ -36,7 +36,7 @@ func (a *Answer) setTightest(limits []string) {
 }
 
 // AppendJSON appends the answer as a line, without its end. Fields have a fixed
-// order; delay is left out when it is 0.
+// order; delay is left out when it is 0, banned when it is false.
 func (a Answer) AppendJSON(b []byte) []byte {
 	b = appendString(append(b, `{"t":`...), a.T)
 	if !a.NoKey {
@@ -74,6 +74,9 @@ func (a Answer) AppendJSON(b []byte) []byte {
 		if i == len(a.DeniedBy)-1 {
 			b = append(b, ']')
 		}
+	}
+	if d.Banned {
+		b = append(b, `,"banned":true`...)
 	}
 	if a.Reservation != "" {
 		b = appendString(append(b, `,"reservation":`...), a.Reservation)

@@ -95,7 +95,7 @@ func (r *Runner) vector(line []byte, quantum time.Duration) ([]Mismatch, error) 
 	}
 	var found []Mismatch
 	for _, field := range [...]string{
-		"allowed", "taken", "limit", "remaining", "tightest", "retry_after", "reset_after", "delay", "denied_by", "reservation",
+		"allowed", "taken", "limit", "remaining", "tightest", "retry_after", "reset_after", "delay", "denied_by", "banned", "reservation",
 	} {
 		want, ok := wanted[field]
 		delete(wanted, field)

@@ -70,7 +70,7 @@ func (e *env) duringBan(l, twin limit, key string, end int64) {
 			d = e.take(l, key, 1)
 		}
 		retry := max(stint.Wait(left), state.RetryAfter)
-		if d.Allowed || d.Remaining != 0 || d.RetryAfter != retry || d.ResetAfter != max(time.Duration(left), state.ResetAfter) {
+		if d.Allowed || !d.Banned || d.Remaining != 0 || d.RetryAfter != retry || d.ResetAfter != max(time.Duration(left), state.ResetAfter) {
 			e.Fatalf("%v, banned for %d more, at %d:\n got %+v\nthe state is %+v", l, left, e.now.Load(), d, state)
 		}
 		e.advance(min(left, max(e.quantum, min(e.rnd.Int64N(left/2+1), left-e.quantum))))

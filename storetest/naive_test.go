@@ -421,6 +421,7 @@ func (s *naive) layer(op meter.Op, p part, now, cost int64, allowed bool, expire
 		a.RetryAfter = 0
 	}
 	d.Set(p.meter, a, allowed, 0)
+	d.Banned = !allowed && units > 0 && p.meter.Spec().Ban > 0 && s.bans[p.cell] > now
 	d.Delay = 0
 	d = s.coarse(d)
 	if !allowed && !fits {

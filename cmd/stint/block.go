@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rulesapi"
@@ -8,13 +10,14 @@ import (
 
 type blockCmd struct {
 	Set  blockSetCmd `cmd:"" default:"withargs" help:"Deny a customer for a while: stint block KEY says it as well."`
-	End  blockEndCmd `cmd:"" help:"End a block."`
+	End  blockEndCmd `cmd:"" help:"End a block, or with --server a ban."`
 	List blockedCmd  `cmd:"" help:"List the keys that are denied now."`
 }
 
 // Help is what "stint block --help" says below the summary.
 func (blockCmd) Help() string {
-	return `A block is an override that denies. It ends by itself, or with stint block end.
+	return `A block is an override that denies. It ends by itself, or with stint block end. So
+does a ban, which a limit began (5 per minute ban 1h): a server is asked to end it.
 
 For example:
 
@@ -69,7 +72,13 @@ func (c *blockEndCmd) Run(e *env) error {
 		return err
 	}
 	o := rulesource.Override{Rule: c.Rule, Removed: true, Reason: c.Reason, Author: c.author()}
-	return changeOverride(e, &c.editorFlags, customer, o, false, func(k *rulesapi.Editor, o rulesource.Override) (was, now rulesource.Override, err error) {
-		return k.Unblock(e.ctx, o)
+	banEnded := false
+	err = changeOverride(e, &c.editorFlags, customer, o, false, func(k *rulesapi.Editor, o rulesource.Override) (was, now rulesource.Override, err error) {
+		was, now, banEnded, err = k.Unblock(e.ctx, o)
+		return was, now, err
 	})
+	if banEnded {
+		fmt.Fprintln(e.out, "its ban has ended: it is as if never seen")
+	}
+	return err
 }

@@ -105,7 +105,7 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admi
 		Source: s.source, Editor: editor, TopKeys: s.topKeys, Observer: s.observer, Stores: s.stores, Log: logger,
 	})
 	background.Go(func() { service.Run(ctx) })
-	api := rulesapi.NewHandler(editor, rulesapi.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(),
+	api := rulesapi.NewHandler(editor, rulesapi.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(), Unban: service.Unban,
 		KeyHash: func(rule, key string) string { return s.source.Policy().KeyHash(rule, key) }})
 	return d.serveAdmin(ctx, c.operators, admin, s, &operatorAPI{editor, api, service, inDatabase}, background, logger)
 }

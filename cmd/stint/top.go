@@ -159,7 +159,7 @@ type blockedCmd struct {
 
 // Help is what "stint block list --help" says below the summary.
 func (blockedCmd) Help() string {
-	return `First those that limits deny, and those whose last request can never pass, since a
+	return `First those that limits deny or have banned, and those whose last request can never pass, since a
 rule blocks it or it costs more than a limit holds, as far as the server remembers
 (1,024 keys); then those that operators blocked.
 
@@ -207,8 +207,11 @@ func (c *blockedCmd) Run(e *env) error {
 // blockedText is a line for one who is denied.
 func blockedText(b *operate.Blocked) string {
 	why := b.Why
-	if why == "never" {
+	switch why {
+	case "never":
 		why = "can never pass"
+	case "ban":
+		why = "banned"
 	}
 	text := fmt.Sprintf("%s %s: %s", b.Rule, shown(b.Key), why)
 	if b.Until != nil {

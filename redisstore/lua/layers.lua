@@ -135,7 +135,7 @@ local function wait(L, cost)
 end
 
 -- answer appends a layer's answer: whether it passes by itself, remaining,
--- reset after, retry after, delay.
+-- reset after, retry after, delay; −1 for this where a ban denies.
 local function answer(out, L, ok, retry, delay)
   local n = #out
   out[n + 1] = ok and 1 or 0

@@ -54,6 +54,7 @@ local function take(op, cost, layers, t)
     if allowed and L.queue and cost ~= 0 then delay = L.kind.delay(L) end
     if writes and (allowed or L.countDenied) then charge(L, units(L, cost), op ~= 'r') end
     if not allowed then retry = wait(L, cost) end
+    if L.banned > 0 and not ok[i] then delay = -1 end
     answer(out, L, ok[i], retry, delay)
   end
   if op == 'k' and allowed then

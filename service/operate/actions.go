@@ -66,7 +66,8 @@ func (c *charge) now(at time.Time) int64 {
 	return int64(float64(c.Used)*float64(left)/float64(all) + 0.5)
 }
 
-// charges returns what a key has used.
+// charges returns what a key has used, but for limits that have banned it: what it used of
+// these is not known, and an undo begins no ban.
 func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key string) ([]charge, error) {
 	limits, err := p.UsedOf(ctx, rule, key)
 	if err != nil {
@@ -75,7 +76,7 @@ func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key strin
 	var all []charge
 	now := time.Now().UTC()
 	for i := range limits {
-		if e := &limits[i]; e.Action == "" && e.Remaining >= 0 && e.Remaining < e.Limit.Capacity() {
+		if e := &limits[i]; e.Action == "" && !e.Banned && e.Remaining >= 0 && e.Remaining < e.Limit.Capacity() {
 			all = append(all, charge{e.Label, e.Variant, e.Limit.Capacity() - e.Remaining, now, now.Add(e.ResetAfter)})
 		}
 	}
@@ -90,10 +91,12 @@ func (s *Service) reset(r *rulesapi.Request) (int, any, error) {
 	if err := r.Body(&body); err != nil {
 		return 0, nil, err
 	}
-	return s.give(r, body.Reason, gift{actReset, "as if never used", math.MaxInt64, func(ctx context.Context, p *policy.Policy, rule, key string) error {
-		return p.ResetKey(ctx, rule, key)
-	}})
+	return s.give(r, body.Reason, resets)
 }
+
+var resets = gift{actReset, "as if never used", math.MaxInt64, func(ctx context.Context, p *policy.Policy, rule, key string) error {
+	return p.ResetKey(ctx, rule, key)
+}}
 
 // refund answers POST /v1/refund: it gives units back to a key under a rule.
 func (s *Service) refund(r *rulesapi.Request) (int, any, error) {
@@ -126,13 +129,32 @@ func (s *Service) give(r *rulesapi.Request, reason string, g gift) (int, any, er
 	if err == nil {
 		err = rulesdb.CheckReason(reason)
 	}
+	if err == nil {
+		err = s.grant(r, rule, key, reason, g)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
+	return http.StatusOK, s.act(r, rule, key, g.did), nil
+}
+
+// Unban ends the bans of a key under a rule, if it has some: it is reset. Where that
+// cannot be seen, as while the store is away, it has none.
+func (s *Service) Unban(ctx context.Context, author, rule, key, reason string) (ended bool, err error) {
+	limits, _ := s.o.Source.Policy().UsedOf(ctx, rule, key)
+	if !slices.ContainsFunc(limits, func(e policy.RuleResult) bool { return e.Banned }) {
+		return false, nil
+	}
+	err = s.grant(&rulesapi.Request{Context: ctx, Author: author}, rule, key, reason, resets)
+	return err == nil, err
+}
+
+// grant is give for a key that is known.
+func (s *Service) grant(r *rulesapi.Request, rule, key, reason string, g gift) error {
 	var lost error // the store's, which may have done it
 	done := false
 	act := rulesdb.Act{Author: r.Author, Act: g.act, Subject: subject(rule, key), Reason: reason}
-	err = s.o.Editor.NoteAct(r.Context, act, func(ctx context.Context, a *rulesdb.Act) (err error) {
+	err := s.o.Editor.NoteAct(r.Context, act, func(ctx context.Context, a *rulesdb.Act) (err error) {
 		a.Was, lost, err = s.gave(ctx, g, rule, key)
 		if a.Now = g.did; lost != nil {
 			a.Now += ", perhaps: " + stint.ErrAmbiguous.Error()
@@ -143,13 +165,11 @@ func (s *Service) give(r *rulesapi.Request, reason string, g gift) (int, any, er
 	s.log(r, g.act, rule, key, errors.Join(lost, err))
 	switch {
 	case lost != nil:
-		return 0, nil, fmt.Errorf("%w: %w", rulesdb.ErrAmbiguous, errors.Join(lost, err))
+		return fmt.Errorf("%w: %w", rulesdb.ErrAmbiguous, errors.Join(lost, err))
 	case err != nil && done:
-		return 0, nil, unaudited(err)
-	case err != nil:
-		return 0, nil, err
+		return unaudited(err)
 	}
-	return http.StatusOK, s.act(r, rule, key, g.did), nil
+	return err
 }
 
 // gave does what g says, and returns what that gave, as the audit keeps it. lost is an

@@ -64,6 +64,7 @@ type Limit struct {
 	Used         int64  `json:"used"`
 	Remaining    int64  `json:"remaining"`
 	Denied       bool   `json:"denied"`
+	Banned       bool   `json:"banned,omitzero"`
 	RetryAfterMS *int64 `json:"retry_after_ms"`
 	ResetAfterMS int64  `json:"reset_after_ms"`
 	Cost         int64  `json:"cost"`
@@ -170,14 +171,14 @@ func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
 			r.Override = &rulesapi.Override{Rule: at.Rule, Key: at.Key, Reason: "who set it cannot be read now"}
 		}
 	}
-	if d, known := s.o.TopKeys.Of(at.Rule, at.Key); known {
+	if d, known := s.o.TopKeys.Of(at.Rule, at.Key); known && d.Count > 0 {
 		r.Denials = &Denials{d.Count, d.Over, d.Each, d.Since.UTC(), d.Last.UTC()}
 	}
 	return r
 }
 
 func limitOf(e *policy.RuleResult) Limit {
-	l := Limit{Limit: e.Text, Label: e.Label, Variant: e.Variant, Denied: e.Denied, Cost: e.Cost,
+	l := Limit{Limit: e.Text, Label: e.Label, Variant: e.Variant, Denied: e.Denied, Banned: e.Banned, Cost: e.Cost,
 		ResetAfterMS: milliseconds(e.ResetAfter), Words: words(e)}
 	if e.Action == "" {
 		l.Capacity = e.Limit.Capacity()

@@ -138,6 +138,9 @@ func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *
 func (s *Service) denials(n int, clear bool) []KeyCount {
 	all := []KeyCount{}
 	for _, d := range s.o.TopKeys.Denied(n) {
+		if d.Count == 0 {
+			continue // it is banned, and quiet
+		}
 		key, hash := s.named(d.Rule, d.Key, clear)
 		all = append(all, KeyCount{d.Rule, key, hash, d.Count, d.Over, d.Since.UTC(), d.Last.UTC(), d.Shadow})
 	}
@@ -247,7 +250,7 @@ type Blocked struct {
 	Key     string `json:"key"`
 	KeyHash string `json:"key_hash"`
 	// Why is block for one that an operator blocked; as far as it is known here,
-	// denied for one that has used up a limit, and never for one whose last request
+	// denied for one that has used up a limit, ban for one that a limit has banned, and never for one whose last request
 	// can never pass: a rule blocks it, or it costs more than a limit holds.
 	Why string `json:"why"`
 	// Until is when that ends; null is never.
@@ -326,6 +329,9 @@ func (s *Service) denied(clear bool) (all []deniedKey) {
 		one.Key, one.KeyHash = s.named(d.Rule, d.Key, clear)
 		if until := d.Until.UTC(); !until.IsZero() {
 			one.Why, one.Until = "denied", &until
+		}
+		if d.Banned {
+			one.Why = "ban"
 		}
 		all = append(all, deniedKey{one, d})
 	}

@@ -23,6 +23,9 @@ func words(e *policy.RuleResult) string {
 		return "Not known: the store does not answer, and the rule is " + e.Failed.String() + " then."
 	}
 	l, capacity := e.Limit, e.Limit.Capacity()
+	if wait, ends := e.RetryAfter.Duration(); e.Banned && ends {
+		return fmt.Sprintf("Banned: a denial began a ban of %v, and everything is denied for %v yet. A reset ends it.", l.Ban(), short(wait))
+	}
 	text := fmt.Sprintf("%d of %d used, %d left.", capacity-e.Remaining, capacity, e.Remaining)
 	if e.Failed != policy.NotFailed {
 		text = fmt.Sprintf("The store does not answer: decided by %s. ", e.Failed) + text

@@ -271,12 +271,12 @@ func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 }
 
 // unblock asks for what [Editor.Unblock] does.
-func (c *Client) unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, err error) {
+func (c *Client) unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, banEnded bool, err error) {
 	query := keyQuery(o.Rule, o.Key)
 	query.Set("reason", o.Reason)
 	var out changed
 	err = c.call(ctx, http.MethodDelete, "/v1/block", query, noMatch, nil, &out)
-	return out.Was.override(), out.Now.override(), err
+	return out.Was.override(), out.Now.override(), out.BanEnded, err
 }
 
 // Nodes returns the nodes that reported to the database within a time, 0 for all; of

@@ -265,6 +265,8 @@ type overrideRequest struct {
 type changed struct {
 	Now *Override `json:"now"`
 	Was *Override `json:"was"`
+	// BanEnded reports whether a ban has been ended.
+	BanEnded bool `json:"ban_ended,omitzero"`
 }
 
 func (h *Handler) set(c *call, a overrideRequest, removed bool) (int, any, error) {
@@ -287,7 +289,7 @@ func (h *Handler) changed(c *call, was, now rulesource.Override, err error) (int
 		return 0, nil, err
 	}
 	h.logOverride(c, now)
-	return http.StatusOK, changed{OverrideOf(now), OverrideOf(was)}, nil
+	return http.StatusOK, changed{Now: OverrideOf(now), Was: OverrideOf(was)}, nil
 }
 
 // logOverride writes a line on an override that was set or removed, without its key.
@@ -334,8 +336,27 @@ func (h *Handler) unblock(c *call) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	was, now, err := h.editor.Unblock(c.ctx, rulesource.Override{Rule: rule, Key: key, Reason: c.query.Get("reason"), Author: c.author})
-	return h.changed(c, was, now, err)
+	reason := c.query.Get("reason")
+	if err := rulesdb.CheckReason(reason); err != nil {
+		return 0, nil, err
+	}
+	ended, err := h.unban(c.ctx, c.author, rule, key, reason)
+	if err != nil {
+		return 0, nil, err
+	}
+	was, now, _, err := h.editor.Unblock(c.ctx, rulesource.Override{Rule: rule, Key: key, Reason: reason, Author: c.author})
+	if _, other := errors.AsType[*InputError](err); ended && (other || errors.Is(err, rulesdb.ErrNotFound)) {
+		held, err := h.editor.Override(c.ctx, rule, key) // which stays
+		if errors.Is(err, rulesdb.ErrNotFound) {
+			return http.StatusOK, changed{BanEnded: true}, nil
+		}
+		return http.StatusOK, changed{OverrideOf(held), OverrideOf(held), true}, err
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	h.logOverride(c, now)
+	return http.StatusOK, changed{OverrideOf(now), OverrideOf(was), ended}, nil
 }
 
 func (h *Handler) nodes(c *call) (int, any, error) {

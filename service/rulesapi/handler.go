@@ -140,6 +140,9 @@ type HandlerOptions struct {
 	Guest func(r *http.Request) (author string, role rulesdb.Role)
 	// Routes are what the API does beside what the editor does.
 	Routes []Route
+	// Unban ends the bans of a key under a rule, and says whether there were some. The
+	// default knows of none.
+	Unban func(ctx context.Context, author, rule, key, reason string) (ended bool, err error)
 	// KeyHash returns a key as logs have it, for requests that are [Hashed]. It
 	// must be given where there are any.
 	KeyHash func(rule, key string) string
@@ -154,6 +157,7 @@ type Handler struct {
 	failures  *slog.Logger // log, with few lines of one cause
 	guest     func(r *http.Request) (string, rulesdb.Role)
 	keyHash   func(rule, key string) string
+	unban     func(ctx context.Context, author, rule, key, reason string) (bool, error)
 	endpoints []endpoint
 	calls     chan struct{} // has a slot for each request that is served
 
@@ -167,6 +171,9 @@ type Handler struct {
 // NewHandler returns the API of an editor.
 func NewHandler(d *Editor, o HandlerOptions) *Handler {
 	h := &Handler{editor: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints), calls: make(chan struct{}, mostCalls)}
+	if h.unban = o.Unban; h.unban == nil {
+		h.unban = func(context.Context, string, string, string, string) (bool, error) { return false, nil }
+	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}

@@ -178,21 +178,22 @@ func (d *Editor) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts
 
 // Unblock removes the block of o's key under its rule, and returns it. An override of
 // another kind stays, also one that came just before: the error is an [InputError] or
-// what a server says.
-func (d *Editor) Unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, err error) {
+// what a server says. A server ends bans of the key too, and then says so.
+func (d *Editor) Unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, banEnded bool, err error) {
 	if k, ok := d.Backend.(*Client); ok {
 		return k.unblock(ctx, o)
 	}
 	if err := rulesdb.CheckReason(o.Reason); err != nil {
-		return was, now, err
+		return was, now, false, err
 	}
 	o.Removed = true
-	return d.SetOverrideIf(ctx, o, 0, func(held rulesource.Override) error {
+	was, now, err = d.SetOverrideIf(ctx, o, 0, func(held rulesource.Override) error {
 		if !held.Block && !held.Removed {
 			return &InputError{"key", fmt.Errorf("it is not blocked: it has %s; stint override remove ends that", rulesdb.Describe(&held))}
 		}
 		return nil
 	})
+	return was, now, false, err
 }
 
 func (d *Editor) checkOverride(ctx context.Context, o *rulesource.Override) error {

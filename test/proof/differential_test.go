@@ -491,7 +491,7 @@ func (d *differential) same(s *column, what string, got stint.Decision, err erro
 	if want.RetryAfter != nil {
 		retry = stint.Wait(s.held63(want.RetryAfter))
 	}
-	ok := got.Allowed == want.Allowed && got.Limit == want.Limit && got.Remaining == want.Remaining && got.Tightest == want.Tightest &&
+	ok := got.Allowed == want.Allowed && got.Banned == want.Banned && got.Limit == want.Limit && got.Remaining == want.Remaining && got.Tightest == want.Tightest &&
 		got.RetryAfter == retry && int64(got.ResetAfter) == s.held63(want.ResetAfter) &&
 		int64(got.Delay) == s.held63(want.Delay) && got.Denied == denied
 	if !ok {

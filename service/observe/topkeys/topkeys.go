@@ -78,6 +78,7 @@ type denials struct {
 	cost   int64             // of what it denied
 	shadow bool
 	own    bool // by a block that an operator gave the key
+	banned bool // by a ban, until then
 }
 
 // near is how a key stood under a limit when it last passed or was denied.
@@ -154,7 +155,7 @@ func (s *shard) expire(now time.Time) {
 			s.totals[i] -= uint64(d.each[at])
 			d.each[at] = 0
 		}
-		if d.over = min(d.over, s.totals[i]); s.totals[i] == 0 {
+		if d.over = min(d.over, s.totals[i]); s.totals[i] == 0 && !(d.banned && d.until.After(now)) {
 			*d, s.denied[i] = denials{}, 0
 		}
 	}
@@ -185,7 +186,7 @@ func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Tim
 	d.each[s.minute%minutes]++
 	d.last, d.shadow, d.until = now, e.Shadow, time.Time{}
 	d.limit, d.cost = e.RuleLimit, e.Cost
-	d.own = e.Action == "block" && e.Variant == "override"
+	d.own, d.banned = e.Action == "block" && e.Variant == "override", e.Banned
 	if wait, ends := e.RetryAfter.Duration(); ends {
 		d.until = now.Add(wait)
 	}
@@ -234,8 +235,9 @@ type Denied struct {
 	Limit  *policy.RuleLimit
 	Cost   int64
 	Shadow bool
-	// Own reports whether it was by a block that an operator gave the key.
-	Own bool
+	// Own reports whether it was by a block that an operator gave the key, Banned by a
+	// ban; then it is known until the ban ends, also with a Count of 0.
+	Own, Banned bool
 }
 
 // Denied returns the keys denied most in the last minutes, those first of which
@@ -265,7 +267,7 @@ func (s *shard) denialAt(at int) Denied {
 	for k := range int64(minutes) {
 		each[k] = d.each[(s.minute-k)%minutes]
 	}
-	return Denied{d.rule, d.key(), s.totals[at], d.over, each, d.since, d.last, d.until, d.limit, d.cost, d.shadow, d.own}
+	return Denied{d.rule, d.key(), s.totals[at], d.over, each, d.since, d.last, d.until, d.limit, d.cost, d.shadow, d.own, d.banned}
 }
 
 // Of returns what is known of the denials of a key, and false if that is nothing.

@@ -26,6 +26,30 @@ func newPolicy(tb testing.TB, limit string) *policy.Policy {
 
 func ip(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }
 
+// TestTrackerBans knows who is banned until the ban ends, however quiet they are.
+func TestTrackerBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, b := newPolicy(t, "1/1s ban 1h"), topkeys.New()
+		var r policy.Result
+		for range 3 {
+			if err := p.Decide(t.Context(), policy.Map{"ip": ip(1)}, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+			b.Decided(&r)
+		}
+		for _, minutes := range []time.Duration{0, 15, 44} {
+			time.Sleep(minutes * time.Minute)
+			if all := b.Denied(10); len(all) != 1 || !all[0].Banned || all[0].Count != map[time.Duration]uint64{0: 2}[minutes] {
+				t.Errorf("%d minutes on: %+v", minutes, all)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if all := b.Denied(10); len(all) != 0 {
+			t.Errorf("after the ban: %+v", all)
+		}
+	})
+}
+
 // TestTrackerFlood denies 200,000 keys once, and ten keys a hundred times in
 // between: the ten are found, with counts that are right within what is said.
 func TestTrackerFlood(t *testing.T) { synctest.Test(t, trackerFlood) }

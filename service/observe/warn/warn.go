@@ -43,6 +43,7 @@ type About struct {
 	Used         int64  `json:"used"`
 	Of           int64  `json:"of"`
 	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
+	Banned       bool   `json:"banned,omitempty"` // the limit has banned the key
 }
 
 // Options say when to warn, and whom.
@@ -120,7 +121,7 @@ func (w *Warner) warn(r *policy.Result, i int, level Level) {
 		_ = h.WriteByte(0)
 	}
 	id, now := h.Sum64(), time.Now()
-	if !w.shards[id%shards].first(id, now.Unix(), max(e.Limit.Period(), least), &w.full) {
+	if !w.shards[id%shards].first(id, now.Unix(), max(e.Limit.Period(), e.Limit.Ban(), least), &w.full) {
 		return
 	}
 	all, _ := w.counts.LoadOrStore(e.Rule, new(count))
@@ -134,7 +135,7 @@ func (w *Warner) warn(r *policy.Result, i int, level Level) {
 		return
 	}
 	one := &Warning{ID: "msg_" + rand.Text(), Type: "stint.limit." + string(level), At: now.UTC(), About: About{
-		Rule: e.Rule, Key: key, KeyHash: r.KeyHash(i), Limit: e.Text, Used: e.Limit.Capacity() - e.Remaining, Of: e.Limit.Capacity(),
+		Rule: e.Rule, Key: key, KeyHash: r.KeyHash(i), Limit: e.Text, Used: e.Limit.Capacity() - e.Remaining, Of: e.Limit.Capacity(), Banned: e.Banned,
 	}}
 	if e.Denied && e.RetryAfter != stint.Never {
 		ms := (int64(e.RetryAfter) + int64(time.Millisecond) - 1) / int64(time.Millisecond)

@@ -40,6 +40,27 @@ func decider(t *testing.T, w *warn.Warner, text string) func(ip string) {
 	}
 }
 
+// A ban is warned of once, however long it is, and said to be one.
+func TestWarnerBans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		w := warn.New(warn.Options{At: 100, Send: func(w *warn.Warning) {
+			text, _ := json.Marshal(w.About)
+			got = append(got, fmt.Sprint(w.Type, " ", strings.Contains(string(text), `"retry_after_ms":3600000,"banned":true`)))
+		}})
+		ask := decider(t, w, `{"rules": [{"name": "a", "key": ["ip"], "limits": ["1/1s ban 1h"]}]}`)
+		for range 118 {
+			ask("192.0.2.7")
+			ask("192.0.2.7")
+			time.Sleep(time.Minute)
+		}
+		want := []string{"stint.limit.near false", "stint.limit.denied true", "stint.limit.near false", "stint.limit.denied true"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
 // TestWarner warns at 80 %, and at the first denial, once each.
 func TestWarner(t *testing.T) {
 	var got []string

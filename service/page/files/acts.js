@@ -48,10 +48,10 @@ const kinds = {
     when: (r) => !r.override?.block,
   },
   unblock: {
-    name: "Unblock…", title: "Let this client pass again", does: "Ends the block",
+    name: "Unblock…", title: "Let this client pass again", does: "Ends the block or the ban",
     fields: () => [reason()],
     send: (r, v) => ask("DELETE", `${keyQuery("v1/block", r)}&${new URLSearchParams({ reason: v.reason })}`),
-    when: (r) => r.override?.block,
+    when: (r) => r.override?.block || r.limits.some((l) => l.banned),
   },
   reset: {
     name: "Reset…", title: "Forget what this client has used", does: "As if never used",

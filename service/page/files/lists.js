@@ -49,7 +49,7 @@ export function overrides(view, page_) {
     async load(from) {
       const a = await get(query("v1/blocked", { n: page, after: from }));
       return { next: a.next, rows: a.blocked.map((b) => el("tr", {}, el("td", { class: "word wide" }, keyCell(b.rule, b.key_hash, page_.fail)), rule(b.rule),
-        el("td", { class: "word" }, { block: "block", never: "can never pass" }[b.why] ?? "limit"), el("td", {}, b.until ? when(b.until) : "for good"), el("td", {}, number(b.count)),
+        el("td", { class: "word" }, { block: "block", ban: "ban", never: "can never pass" }[b.why] ?? "limit"), el("td", {}, b.until ? when(b.until) : "for good"), el("td", {}, number(b.count)),
         el("td", { class: "word" }, b.author ?? ""), el("td", { class: "word wide" }, b.reason ?? ""))) };
     },
   }, page_);

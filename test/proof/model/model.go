@@ -71,6 +71,7 @@ type Answer struct {
 	ResetAfter *big.Int // until all keys are as if never seen
 	Delay      *big.Int // until the caller may start; 0 but for leaky_queue
 	DeniedBy   []int    // indexes of the layers that denied, in order
+	Banned     bool     // a ban is among the reasons
 	Taken      int64    // TakeUpTo: how many it took; else 0
 	Alone      []Answer // what each limit says by itself, in its own units
 }
@@ -297,6 +298,8 @@ func (a *Answer) deny(now *big.Int, parts []weighted, denied []int, cost int64) 
 		if slices.Contains(denied, i) {
 			alone := &a.Alone[i]
 			alone.Allowed, alone.DeniedBy, alone.RetryAfter = false, []int{0}, w
+			alone.Banned = p.bannedFor.Sign() > 0
+			a.Banned = a.Banned || alone.Banned
 		}
 		if w == nil || a.RetryAfter == nil {
 			a.RetryAfter = nil

@@ -134,7 +134,7 @@ func specOf(l stint.Limit) model.Spec {
 // decision is the model's answer as a store would give it.
 func decision(a model.Answer) stint.Decision {
 	d := stint.Decision{
-		Allowed: a.Allowed, Limit: a.Limit, Remaining: a.Remaining, Tightest: a.Tightest, Taken: a.Taken, RetryAfter: stint.Never,
+		Allowed: a.Allowed, Limit: a.Limit, Remaining: a.Remaining, Tightest: a.Tightest, Taken: a.Taken, Banned: a.Banned, RetryAfter: stint.Never,
 		ResetAfter: time.Duration(held(a.ResetAfter)), Delay: time.Duration(held(a.Delay)),
 	}
 	if a.RetryAfter != nil {
