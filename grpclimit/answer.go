@@ -21,6 +21,7 @@ type answer struct {
 	limits     []limitAnswer // the limits that it was held to
 	tightest   int           // of limits; -1 if there is none
 	violated   []string
+	told       []string // of these, what the client is told
 	key        string
 	never      bool // a block, or a key that is missing and may not be
 	closed     bool // a rule is closed because its store fails
@@ -60,7 +61,7 @@ func (a *answer) refusal() error {
 	}
 	details := a.retryInfo()
 	failure := &errdetails.QuotaFailure{}
-	for _, name := range a.violated {
+	for _, name := range a.told {
 		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{Subject: name, Description: "limit exceeded"})
 	}
 	info := &errdetails.ErrorInfo{Reason: "RATE_LIMITED", Domain: "stint", Metadata: map[string]string{}}

@@ -56,6 +56,7 @@ func (b *limited) nameLimits(a *answer) {
 			a.violated = append(a.violated, t.Labels[i])
 		}
 	}
+	a.told = a.violated
 	if a.tightest >= len(a.limits) {
 		a.tightest = -1 // the limits have been changed since
 	}

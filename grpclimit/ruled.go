@@ -111,6 +111,9 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 		}
 		if e.Denied {
 			a.violated = append(a.violated, e.Label)
+			if !e.Hidden() {
+				a.told = append(a.told, e.Label)
+			}
 			a.never = a.never || e.Action != ""
 			a.closed = a.closed || e.Failed == policy.FailClosed
 		}
@@ -118,7 +121,13 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 			continue
 		}
 		if i == r.Tightest {
-			a.tightest, a.key = len(a.limits), r.Key(i)
+			a.key = r.Key(i)
+		}
+		if e.Hidden() {
+			continue
+		}
+		if i == r.Tightest {
+			a.tightest = len(a.limits)
 		}
 		a.limits = append(a.limits, limitAnswer{e.Label, e.Fields(), e.ResetAfter, 1})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/ratefields"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // The problem types of draft-ietf-httpapi-ratelimit-headers.
@@ -25,6 +26,8 @@ type refusal struct {
 	violated []string   // names of limits, quoted
 	retry    int64      // in seconds, rounded up; 0 is not said
 	wait     stint.Wait // the same, exactly
+	rule     string     // which it is about, if clients may know
+	reply    rulesfile.Reply
 }
 
 var (
@@ -70,21 +73,14 @@ func refuseResult(r *policy.Result) refusal {
 			f = refuseError
 		}
 	}
-	for _, name := range violated(r) {
-		f.violated = append(f.violated, ratefields.Quote(name))
-	}
-	f.setWait(r.Decision.RetryAfter)
-	return f
-}
-
-// violated returns the labels of what denied.
-func violated(r *policy.Result) (names []string) {
 	for i := range r.Rules {
-		if one := &r.Rules[i]; one.Denied && !one.Shadow {
-			names = append(names, ratefields.Printable(one.Label))
+		if one := &r.Rules[i]; one.Denied && !one.Shadow && !one.Hidden() {
+			f.violated = append(f.violated, ratefields.Quote(ratefields.Printable(one.Label)))
 		}
 	}
-	return names
+	f.setWait(r.Decision.RetryAfter)
+	f.replyOf(r)
+	return f
 }
 
 // setWait keeps an answer's RetryAfter.
@@ -109,15 +105,20 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Cache-Control", "no-store")
 	if protocol := rpcOf(r); protocol != noRPC {
+		f.setReply(h, r.Header.Get("Origin"))
 		f.writeRPC(w, r, protocol)
 		return
 	}
-	form := negotiate(r.Header["Accept"])
-	body := f.body(form)
-	h.Set("Content-Type", forms[form].contentType)
+	kind, body, own := f.ownBody()
+	if !own {
+		form := negotiate(r.Header["Accept"])
+		kind, body = forms[form].contentType, f.body(form)
+	}
+	h.Set("Content-Type", kind)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(f.status)
+	f.setReply(h, r.Header.Get("Origin"))
+	w.WriteHeader(f.statusLine())
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // a client that has gone needs no answer
 	}
@@ -138,7 +139,7 @@ func (f *refusal) body(form int) []byte {
 	}
 	b := append([]byte(`{"type":"`), f.problem...)
 	b = append(append(b, `","title":"`...), f.title...)
-	b = strconv.AppendInt(append(b, `","status":`...), int64(f.status), 10)
+	b = strconv.AppendInt(append(b, `","status":`...), int64(f.statusLine()), 10)
 	if f.detail != "" {
 		b = append(append(b, `,"detail":`...), ratefields.Quote(ratefields.Printable(f.detail))...)
 	}

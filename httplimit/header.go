@@ -146,7 +146,7 @@ func (d Dialect) encode(h http.Header, r *policy.Result) {
 	var policies []string
 	for i := range r.Rules {
 		one := &r.Rules[i]
-		if one.Shadow || one.Action != "" {
+		if one.Shadow || one.Action != "" || one.Hidden() {
 			continue
 		}
 		l := one.Fields()
@@ -159,11 +159,32 @@ func (d Dialect) encode(h http.Header, r *policy.Result) {
 			tightest = l
 		}
 	}
-	if tightest != nil {
-		own := r.Decision
-		own.ResetAfter = r.Rules[at].ResetAfter // not that of another limit
-		d.set(h, tightest, policies, &own)
+	own := r.Decision
+	if tightest == nil {
+		if at = leastShown(r); at < 0 {
+			return
+		}
+		e := &r.Rules[at]
+		tightest, own.Allowed, own.Remaining, own.RetryAfter = e.Fields(), !e.Denied, e.Remaining, e.RetryAfter
 	}
+	own.ResetAfter = r.Rules[at].ResetAfter // not that of another limit
+	d.set(h, tightest, policies, &own)
+}
+
+// leastShown returns the entry of those that clients are told of that lets the fewest more
+// requests pass, or -1. It is for a tightest limit that is hidden.
+func leastShown(r *policy.Result) int {
+	least := -1
+	for i := range r.Rules {
+		e := &r.Rules[i]
+		if e.Shadow || e.Action != "" || e.Hidden() || e.Remaining < 0 {
+			continue
+		}
+		if least < 0 || e.Remaining/max(e.Cost, 1) < r.Rules[least].Remaining/max(r.Rules[least].Cost, 1) {
+			least = i
+		}
+	}
+	return least
 }
 
 // ceilUnix returns the Unix second that begins no earlier than wait from now.

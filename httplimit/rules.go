@@ -14,6 +14,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/ratefields"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -208,6 +209,7 @@ func (g *policyGuard) respond(w http.ResponseWriter, p *policy.Policy, c *call, 
 		return false
 	}
 	f.setRetry(w.Header())
+	f.setReply(w.Header(), r.Header.Get("Origin"))
 	g.o.Denied(w, r, c.outcome(waited))
 	return false
 }
@@ -215,7 +217,12 @@ func (g *policyGuard) respond(w http.ResponseWriter, p *policy.Policy, c *call, 
 func (c *call) outcome(waited time.Duration) Outcome {
 	o := Outcome{
 		Decision: c.result.Decision, Shadow: c.guard.o.Shadow, Waited: waited,
-		Violated: violated(&c.result), Rules: &c.result, Took: c.took,
+		Rules: &c.result, Took: c.took,
+	}
+	for i := range c.result.Rules {
+		if one := &c.result.Rules[i]; one.Denied && !one.Shadow {
+			o.Violated = append(o.Violated, ratefields.Printable(one.Label))
+		}
 	}
 	if at := c.result.Tightest; at >= 0 {
 		o.Key = c.result.Key(at)

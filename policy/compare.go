@@ -1,7 +1,9 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -81,6 +83,9 @@ func (r *rule) compare(old *rule) []Change {
 	}
 	if old.shadow != r.shadow {
 		say(false, "shadow becomes %v", r.shadow)
+	}
+	if !reflect.DeepEqual(old.reply, r.reply) {
+		say(false, "clients are told otherwise: %s", cmp.Or(r.reply.String(), "as usual"))
 	}
 	slices.SortStableFunc(all, func(a, b Change) int { return strings.Compare(a.What, b.What) })
 	return all

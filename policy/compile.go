@@ -49,7 +49,11 @@ func (r *Rules) compile(f *rulesfile.Rule) *rule {
 		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: f.Mode,
 		ipv4: f.IPv4Prefix, ipv6: f.IPv6Prefix,
 		name: f.Name, line: f.Line, column: f.Column,
-		missingLimits: []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow}},
+		missingLimits: []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, reply: &f.Reply}},
+		reply:         &f.Reply,
+	}
+	if f.Reply.CORS != nil && !slices.ContainsFunc(f.Match, namesMethod) {
+		one.unless, one.preflight = append(one.unless[:len(one.unless):len(one.unless)], preflight), true
 	}
 	if f.Own != nil {
 		one.own = r.plan(one, f.Own, "", "/")
@@ -65,6 +69,17 @@ func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	}
 	r.overrides(one, f.Overrides)
 	return one
+}
+
+// preflight is what a browser asks before a page's request to another origin.
+var preflight = func() match.Conjunction {
+	method := match.Condition{Attribute: match.AttributeOf("method"), Text: "OPTIONS"}
+	method.Add("OPTIONS")
+	return match.Conjunction{method, {Attribute: match.AttributeOf("header.access-control-request-method"), Present: true, Text: "true"}}
+}()
+
+func namesMethod(all match.Conjunction) bool {
+	return slices.ContainsFunc(all, func(c match.Condition) bool { return c.Name == "method" })
 }
 
 // overrides makes the plans of overrides. Those without a name share a plan if
@@ -109,14 +124,14 @@ func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan 
 	p := &plan{name: name, rule: r.name, mode: r.mode, variant: variant, action: action, limits: limits, longestHold: heldBy(limits)}
 	if action != "" {
 		p.id = -1
-		p.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow}}
+		p.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow, reply: r.reply}}
 	}
 	for _, l := range limits {
 		label := r.name
 		if len(limits) > 1 {
 			label += "/" + l.Label()
 		}
-		p.ruleLimits = append(p.ruleLimits, &RuleLimit{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow})
+		p.ruleLimits = append(p.ruleLimits, &RuleLimit{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow, reply: r.reply})
 	}
 	return p
 }

@@ -35,6 +35,8 @@ type RuleExplanation struct {
 	Shadow bool
 	// Ends reports whether no rule after it is tried.
 	Ends bool
+	// Reply is what the client is told in its own way: "" is the usual.
+	Reply string
 }
 
 // A KeyPart is one attribute of a key. The value may be a secret.
@@ -61,7 +63,7 @@ func (p *Policy) Explain(attrs Attributes) (Explanation, error) {
 	e.Path = q.Path()
 	ended := ""
 	for _, one := range p.rules.rules {
-		x := RuleExplanation{Rule: one.name, Shadow: one.shadow}
+		x := RuleExplanation{Rule: one.name, Shadow: one.shadow, Reply: one.reply.String()}
 		if ended != "" {
 			x.Why = fmt.Sprintf("not tried: rule %s ended the matching", ended)
 		} else if err := p.explain(one, q, &x); err != nil {
@@ -127,8 +129,11 @@ func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 		x.Why = "does not match: " + strings.Join(misses, "; or ")
 		return false
 	}
-	for _, conj := range r.unless {
+	for i, conj := range r.unless {
 		if conj.Miss(q) == nil {
+			if x.Why = "a preflight, which passes where cors is set"; r.preflight && i == len(r.unless)-1 {
+				return false
+			}
 			x.Why = "excepted by unless: " + conj.String()
 			return false
 		}
@@ -171,6 +176,9 @@ func (e Explanation) String() string {
 		}
 		if x.Shadow {
 			b.WriteString("      in shadow: lets pass\n")
+		}
+		if x.Reply != "" && !x.Shadow && x.Limits[0].Action != "unlimited" {
+			fmt.Fprintf(&b, "      tells clients: %s\n", x.Reply)
 		}
 		if x.Ends {
 			b.WriteString("      ends the matching\n")

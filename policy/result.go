@@ -6,6 +6,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/ratefields"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // A Result is the answer to one request. It may be reused, for one request at a
@@ -148,7 +149,19 @@ type RuleLimit struct {
 	Shadow bool
 
 	fields atomic.Pointer[ratefields.Limit]
+	reply  *rulesfile.Reply // nil where no rule of a file has the limit
 }
+
+// Reply returns what clients are told of the limit. The caller does not change it.
+func (l *RuleLimit) Reply() rulesfile.Reply {
+	if l.reply == nil {
+		return rulesfile.Reply{}
+	}
+	return *l.reply
+}
+
+// Hidden reports whether clients are not told of the limit.
+func (l *RuleLimit) Hidden() bool { return l.reply != nil && l.reply.Hidden }
 
 // Fields returns how header fields and metadata tell of the limit, which is made at the
 // first call.

@@ -50,6 +50,8 @@ type rule struct {
 	line, column  int
 	overrideIndex *match.Index
 	missingLimits []*RuleLimit // the one of a missing key that is denied
+	reply         *rulesfile.Reply
+	preflight     bool // the last of unless is preflight
 }
 
 // A plan is what a request is held to: limits, or an action.

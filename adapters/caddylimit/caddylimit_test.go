@@ -203,6 +203,18 @@ func TestRules(t *testing.T) {
 	s.want("403 200 429 200 200", "198.51.100.7", "192.0.2.1 /login", "192.0.2.1 /login?x=1", "192.0.2.2 /login", "192.0.2.1")
 	s.want("200 200 429 200", "192.0.2.1 / X-Plan free X-User a", "192.0.2.2 / X-Plan free X-User a", "192.0.2.3 / X-Plan free X-User a", "192.0.2.3 / X-User a")
 	s.want("400", "192.0.2.1 /a%2flogin")
+	write("denied: {status: 420}\ncors: true\n" + rules)
+	if err := s.load(site); err != nil {
+		t.Fatal(err)
+	}
+	s.want("420 420", "198.51.100.7", "192.0.2.1 /login")
+	if _, h, _ := s.ask("198.51.100.7", "/", "Origin", "https://a.example"); h.Get("Access-Control-Allow-Origin") != "https://a.example" {
+		t.Errorf("%v", h)
+	}
+	write(rules)
+	if err := s.load(site); err != nil {
+		t.Fatal(err)
+	}
 	for text, want := range map[string]string{
 		"rules:\n  - name: a\n    limit: [1/h]\n":  "3:5",
 		"trusted_proxies: [10.0.0.1]\nrules: []\n": "1:1: trusted_proxies is not for Caddy",

@@ -65,6 +65,8 @@ type Look struct {
 	// Refused are statuses that the page expects of the server, such as "403":
 	// the browser's log names those, too.
 	Refused []string
+	// Elsewhere are other servers that the page may ask, such as http://127.0.0.1:9090.
+	Elsewhere []string
 	// AnyCertificate takes whatever certificate the server has.
 	AnyCertificate bool
 }
@@ -142,7 +144,7 @@ func (p *Tab) listen(event any) {
 			problem = fmt.Sprintf("log: %s %s", e.Entry.Text, e.Entry.URL)
 		}
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, p.base+"/") {
+		if !slices.ContainsFunc(append(p.look.Elsewhere, p.base), func(base string) bool { return strings.HasPrefix(e.Request.URL, base+"/") }) {
 			problem = "a request to elsewhere: " + e.Request.URL
 		}
 	}

@@ -39,17 +39,18 @@ const (
 
 // The fields that a rules file may have; schema.json has the same.
 var (
-	documentFields = []string{"rules", "attributes", "ignore_path_case"}
+	documentFields = []string{"rules", "attributes", "ignore_path_case", "denied", "cors"}
 	ruleFields     = []string{
 		"name", "description", "match", "unless", "key", "tag", "limits", "cost", "overrides", "tiers",
 		"unlimited", "block", "on_missing", "on_store_failure", "mode", "shadow", "final",
-		"ipv4_prefix", "ipv6_prefix", "hash_key",
+		"ipv4_prefix", "ipv6_prefix", "hash_key", "denied", "cors", "fields",
 	}
 	limitFields    = []string{"limit", "name"}
 	costFields     = []string{"attribute", "header", "default", "min", "max"}
 	overrideFields = []string{"name", "when", "limits", "unlimited", "block"}
 	tiersFields    = []string{"by", "default", "plans"}
 	planFields     = []string{"limits", "unlimited", "block"}
+	deniedFields   = []string{"status", "headers", "body", "type"}
 )
 
 // A decoder turns nodes into rules and collects what is wrong.
@@ -58,6 +59,7 @@ type decoder struct {
 	more      bool // than maxErrors
 	nodes     int
 	foldPath  bool             // ignore_path_case
+	reply     Reply            // of rules that say nothing of theirs
 	names     map[string]*Node // of rules
 	overrides map[string]bool  // names of those of the rule at hand
 	texts     map[string]string
@@ -265,8 +267,13 @@ func (d *decoder) document(root *Node, also []string) *File {
 	}
 	fields := d.fields(root, nil, `want {"rules": […]}`, append(also[:len(also):len(also)], documentFields...)...)
 	for _, f := range fields { // wherever it stands, before rules are read
-		if f.Name == "ignore_path_case" && !slices.Contains(also, f.Name) {
-			d.foldPath = d.boolean(f.Value, (*trail)(nil).in(f.Name))
+		at := (*trail)(nil).in(f.Name)
+		switch {
+		case slices.Contains(also, f.Name):
+		case f.Name == "ignore_path_case":
+			d.foldPath = d.boolean(f.Value, at)
+		default:
+			d.replies(&d.reply, f, at)
 		}
 	}
 	file := &File{foldPath: d.foldPath}

@@ -17,7 +17,7 @@ import (
 func (d *decoder) rule(n *Node, t *trail) *Rule {
 	r := &Rule{
 		Line: n.Line, Column: n.Column, IPv4Prefix: 32, IPv6Prefix: 64,
-		OnMissing: "shared", OnStoreFailure: "local", Mode: "strict", Cost: Cost{Fixed: 1},
+		OnMissing: "shared", OnStoreFailure: "local", Mode: "strict", Cost: Cost{Fixed: 1}, Reply: d.reply,
 	}
 	fs := d.fields(n, t, "a rule is a map", ruleFields...)
 	if n.Kind != MapKind {
@@ -67,6 +67,8 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 			r.IPv4Prefix = int(d.number(f.Value, at, 1, 32))
 		case "ipv6_prefix":
 			r.IPv6Prefix = int(d.number(f.Value, at, 1, 128))
+		default:
+			d.replies(&r.Reply, f, at)
 		}
 	}
 	if r.Name == "" {

@@ -10,6 +10,7 @@ var KnownFields = map[string][]string{
 	"override": overrideFields,
 	"tiers":    tiersFields,
 	"plan":     planFields,
+	"denied":   deniedFields,
 }
 
 // MaxBytes is the most that a file may hold.

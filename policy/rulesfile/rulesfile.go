@@ -56,6 +56,8 @@ type Rule struct {
 	OnStoreFailure string
 	// Mode is "strict", "lease", "async" or "share".
 	Mode string
+	// Reply is what clients are told, with what the file says for all rules.
+	Reply Reply
 	// Shadow, Final and HashKey are as in the file.
 	Shadow, Final, HashKey bool
 	// IPv4Prefix and IPv6Prefix are how many bits of an address are a key.

@@ -50,6 +50,9 @@ func (m *room) fill(r *policy.Result, a *policy.Answer) {
 		return
 	}
 	e := &r.Rules[a.Tightest]
+	if e.Hidden() {
+		return
+	}
 	m.limit.Name = e.Label
 	m.limit.RequestsPerUnit, m.limit.Unit, m.limit.UnitMultiplier = unitOf(e.Limit)
 	m.status.CurrentLimit = &m.limit

@@ -123,7 +123,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 			tellBrought(resp.Statuses[i], req.GetDescriptors()[i].GetLimit())
 		}
 	}
-	if s.o.Headers {
+	if s.o.Headers || replies(&c.result) {
 		s.addHeaders(c, resp)
 	}
 	return resp, nil
@@ -229,10 +229,32 @@ func statusOf(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
-// addHeaders adds to the answer the headers that Envoy is to add to the response.
+// replies reports whether a denial is answered in a way that its rule says.
+func replies(r *policy.Result) bool {
+	if r.Decision.Allowed || r.Tightest < 0 {
+		return false
+	}
+	says := r.Rules[r.Tightest].Reply()
+	return says.Denied != nil || says.CORS != nil
+}
+
+// addHeaders adds to the answer the headers that Envoy is to add to the response, and the
+// body of a denial that its rule says. The status is Envoy's.
 func (s *Service) addHeaders(c *call, resp *pb.RateLimitResponse) {
-	h := make(http.Header)
-	s.o.Dialect.Set(h, &c.result)
+	h, origin := make(http.Header), ""
+	for i := range c.descriptors {
+		if v, ok := c.descriptors[i].Attribute("header.origin"); ok {
+			origin = v
+			break
+		}
+	}
+	if c.result.Decision.Allowed {
+		s.o.Dialect.Set(h, &c.result)
+	} else if d := s.o.Dialect.Deny(h, &c.result, origin); d.Own {
+		resp.RawBody = d.Body
+	} else {
+		h.Del("Content-Type")
+	}
 	for name, values := range h {
 		for _, v := range values {
 			resp.ResponseHeadersToAdd = append(resp.ResponseHeadersToAdd, &core.HeaderValue{Key: strings.ToLower(name), Value: v})

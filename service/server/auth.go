@@ -49,14 +49,20 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 		return
 	}
 	h.o.Observer.Decided(authDoor, &c.result, observe.Request{Took: took, Waited: waited, Header: r.Header})
-	status := h.o.Dialect.Set(head, &c.result)
-	if status == http.StatusOK {
+	if c.result.Decision.Allowed {
+		h.o.Dialect.Set(head, &c.result)
 		head["Content-Length"] = zero
 		return
 	}
-	p := problem{status: status, violated: labels(&c.result, false)}
-	p.deny(w, deny)
+	denial := h.o.Dialect.Deny(head, &c.result, r.Header.Get("Origin"))
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set(statusField, strconv.Itoa(denial.Cause))
+	w.WriteHeader(cmp.Or(deny, denial.Status))
+	_, _ = w.Write(denial.Body) // a proxy that has gone needs no answer
 }
+
+// statusField says why there is no 200, whatever the status.
+const statusField = "X-RateLimit-Status"
 
 var (
 	noStore = []string{"no-store"}
@@ -66,7 +72,7 @@ var (
 // deny writes the problem with the status that the proxy wants, and its own in
 // X-RateLimit-Status.
 func (p *problem) deny(w http.ResponseWriter, status int) {
-	w.Header().Set("X-RateLimit-Status", strconv.Itoa(p.status))
+	w.Header().Set(statusField, strconv.Itoa(p.status))
 	status = cmp.Or(status, p.status)
 	p.writeAs(w, status)
 }

@@ -58,6 +58,13 @@ rules:
   - name: free
     match: {path: /free}
     unlimited: true
+  - name: own
+    match: {path: /own}
+    key: [ip]
+    limits: ["1 per hour"]
+    denied: {status: 420, headers: {X-Rule: "{rule}"}, body: '{"wait": {retry_after}}'}
+    cors: [https://app.example.com]
+    fields: hide
 `
 
 // newOptions returns what a Handler needs, for rules as text.

@@ -10,16 +10,12 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// quotaExceeded is the problem type of draft-ietf-httpapi-ratelimit-headers.
-const quotaExceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-
 // A problem is an answer that no decision was made for, as RFC 9457 has it. It
 // never holds a value that a client sent, but for the names of fields.
 type problem struct {
-	status   int
-	field    string // the path of the field at fault, such as requests[3].cost
-	detail   string
-	violated []string // labels of what denied, if that is the problem
+	status int
+	field  string // the path of the field at fault, such as requests[3].cost
+	detail string
 }
 
 func (p *problem) Error() string {
@@ -77,21 +73,13 @@ func (p *problem) writeAs(w http.ResponseWriter, status int) {
 
 // append writes the problem as JSON.
 func (p *problem) append(b []byte) []byte {
-	kind, title := "about:blank", http.StatusText(p.status)
-	if p.status == http.StatusTooManyRequests {
-		kind, title = quotaExceeded, "Quota Exceeded"
-	}
-	b = appendText(append(b, `{"type":`...), kind)
-	b = appendText(append(b, `,"title":`...), title)
+	b = appendText(append(b, `{"type":"about:blank","title":`...), http.StatusText(p.status))
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.status), 10)
 	if p.detail != "" {
 		b = appendText(append(b, `,"detail":`...), p.detail)
 	}
 	if p.field != "" {
 		b = appendText(append(b, `,"field":`...), p.field)
-	}
-	if p.violated != nil {
-		b = appendTexts(append(b, `,"violated-policies":`...), p.violated)
 	}
 	return append(b, '}')
 }
