@@ -24,6 +24,9 @@ func (o *Observer) Collect(to chan<- prometheus.Metric) {
 		wrong(float64(o.wrongTokens[at].Load()), name)
 	}
 	o.collectReloads(c)
+	if now := o.limits.Load(); now != nil {
+		c.limits((*now)())
+	}
 	if store := o.store.Load(); store != nil {
 		c.memory(store.Stats())
 	}

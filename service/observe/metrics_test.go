@@ -267,7 +267,9 @@ func TestDocument(t *testing.T) {
 	})
 	o.WatchSnapshot(time.Now)
 	o.Reloaded(time.Now(), nil)
-	ask(o, newPolicy(t, broken{store}, rulesFile), policy.Map{"path": "/e", "ip": "192.0.2.7"})
+	p := newPolicy(t, broken{store}, rulesFile)
+	o.WatchRules(p.Rules)
+	ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
 	there := make(map[string]string)
 	text := scrape(t, o)
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (stint_\w+) (\w+)$`).FindAllStringSubmatch(text, -1) {

@@ -84,6 +84,7 @@ type Observer struct {
 	shared  atomic.Pointer[func() Shared]
 	saved   atomic.Pointer[func() time.Time]
 	webhook atomic.Pointer[func() (sent, failed, dropped uint64)]
+	limits  atomic.Pointer[func() *policy.Rules]
 	scrapes chan struct{} // that are under way
 
 	wrongTokens [interfaces]atomic.Uint64
@@ -155,6 +156,9 @@ func (o *Observer) WatchSnapshot(saved func() time.Time) { o.saved.Store(&saved)
 // WatchShared adds a store that other processes use too to the metrics: read is
 // called for each scrape. A second call replaces the store of the first.
 func (o *Observer) WatchShared(read func() Shared) { o.shared.Store(&read) }
+
+// WatchRules adds the limits of rules to the metrics: now is called for each scrape.
+func (o *Observer) WatchRules(now func() *policy.Rules) { o.limits.Store(&now) }
 
 // WatchWebhook adds what became of warnings to the metrics: read is called for each
 // scrape.
