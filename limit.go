@@ -50,20 +50,22 @@ func PerHour(count int64) Limit { return New(count, time.Hour) }
 // two.
 func Every(gap time.Duration) Limit { return New(1, gap) }
 
+// PerIn returns the fixed window of count units per unit of the calendar, such as
+// [meter.Quarter] or [meter.MonthFrom](15), in an IANA time zone.
+func PerIn(count int64, unit meter.CalendarUnit, zone string) Limit {
+	return Limit{spec: meter.Spec{Count: count, Algorithm: meter.FixedWindow, Calendar: unit, Zone: zone}}
+}
+
 // PerDayIn returns the fixed window of count units per calendar day in an IANA
 // time zone such as "Europe/Paris" or "UTC".
 func PerDayIn(count int64, zone string) Limit {
-	return calendarOf(count, meter.Day, zone)
+	return PerIn(count, meter.Day, zone)
 }
 
 // PerMonthIn returns the fixed window of count units per calendar month in an
 // IANA time zone.
 func PerMonthIn(count int64, zone string) Limit {
-	return calendarOf(count, meter.Month, zone)
-}
-
-func calendarOf(count int64, unit meter.CalendarUnit, zone string) Limit {
-	return Limit{spec: meter.Spec{Count: count, Algorithm: meter.FixedWindow, Calendar: unit, Zone: zone}}
+	return PerIn(count, meter.Month, zone)
 }
 
 // WithName returns the limit under a name of its own, which identifies it among
@@ -162,8 +164,8 @@ func (l Limit) Algorithm() Algorithm { return l.spec.Algorithm }
 // Count returns the units per period.
 func (l Limit) Count() int64 { return l.spec.Count }
 
-// Period returns the stretch that the count is for; for a calendar day 24 h
-// and for a calendar month 30 days, in name only.
+// Period returns the stretch that the count is for; of a calendar in name only: 24 h for a
+// day, 7 days for a week, 30 for a month, 90 for a quarter, 365 for a year.
 func (l Limit) Period() time.Duration { return l.spec.NominalPeriod() }
 
 // Burst returns the burst in units: the count unless given, 0 for algorithms that
@@ -185,8 +187,8 @@ func (l Limit) Relaxed() bool { return l.spec.Relaxed }
 // CountDenied reports whether denied requests count.
 func (l Limit) CountDenied() bool { return l.spec.CountDenied }
 
-// Calendar returns "day" or "month" and the zone of a calendar window, else
-// two empty strings.
+// Calendar returns the unit of a calendar window, as text has it ("day", "month from 15"),
+// and its zone; else two empty strings.
 func (l Limit) Calendar() (unit, zone string) { return l.spec.Calendar.String(), l.spec.Zone }
 
 // Capacity returns the most that could ever pass at one instant, in units: the
@@ -286,12 +288,12 @@ func formatPeriod(period time.Duration) string {
 // ID returns what identifies a limit among others under one name, and which state of
 // a key is its own: its own name if it has one ([Limit.WithName]), its algorithm and
 // its period, such as "gcra:1m" or "logins:gcra:1m", or its calendar, such as
-// "day:Europe/Paris"; of [meter.SlidingSubWindows] also the number of parts. It is never
-// its count, burst, debt or ban, so that those may change.
+// "day:Europe/Paris" or "month-15:UTC"; of [meter.SlidingSubWindows] also the number of
+// parts. It is never its count, burst, debt or ban, so that those may change.
 func (l Limit) ID() string {
 	id := l.spec.Algorithm.String() + ":" + formatPeriod(l.spec.Period)
 	if l.spec.Calendar != meter.NoCalendar {
-		id = l.spec.Calendar.String() + ":" + l.spec.Zone
+		id = strings.Replace(l.spec.Calendar.String(), " from ", "-", 1) + ":" + l.spec.Zone
 	}
 	if l.spec.Algorithm == meter.SlidingSubWindows {
 		id += ":" + strconv.FormatInt(l.spec.Parts(), 10)

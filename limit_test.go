@@ -169,6 +169,9 @@ func TestLimitCalendar(t *testing.T) {
 	}{
 		{stint.PerDayIn(5, "Europe/Paris"), "day", "Europe/Paris", 24 * time.Hour, "5/day in Europe/Paris"},
 		{stint.PerMonthIn(5, "UTC"), "month", "UTC", 30 * 24 * time.Hour, "5/month in UTC"},
+		{stint.PerIn(5, meter.MonthFrom(15), "UTC"), "month from 15", "UTC", 30 * 24 * time.Hour, "5/month from 15 in UTC"},
+		{stint.PerIn(5, meter.MonthFrom(1), "UTC"), "month", "UTC", 30 * 24 * time.Hour, "5/month in UTC"},
+		{stint.PerIn(5, meter.Week, "UTC"), "week", "UTC", 7 * 24 * time.Hour, "5/week in UTC"},
 		{stint.New(5, 24*time.Hour).WithAlgorithm(meter.FixedWindow), "", "", 24 * time.Hour, "5/24h fixed_window"},
 	} {
 		unit, zone := c.limit.Calendar()

@@ -48,6 +48,7 @@ func (e *ParseError) column() int {
 //	5 per minute ban 1h
 //	every 2s
 //	1_000_000 per month in UTC
+//	5_000 per month from 15 in Europe/Paris
 //
 // The algorithm is gcra unless named, and fixed_window with "in". Options come in
 // any order, each at most once. The error is a [*ParseError].
@@ -170,7 +171,7 @@ func (p *parser) every() (Limit, error) {
 		return Limit{}, err
 	}
 	if l.spec.Calendar != meter.NoCalendar {
-		return Limit{}, p.fail(w.at, `write "1 per month in UTC"`, `"every" takes a duration, not a calendar month`)
+		return Limit{}, p.fail(w.at, fmt.Sprintf("write \"1 per %s in UTC\"", l.spec.Calendar), `"every" takes a duration, not a calendar %s`, l.spec.Calendar)
 	}
 	period1 := p.end
 	if more := p.next(); more.s != "" {
@@ -241,15 +242,18 @@ var abbreviations = map[string]string{
 
 const periods = `write s, m, h, d, w, a number of them such as "2 hours", or a duration such as 90s or 1h30m`
 
-// period reads the period that begins with w into l; "day" becomes a calendar
-// day later, if "in" follows.
+// calendarUnits are units that have no one length.
+var calendarUnits = map[string]meter.CalendarUnit{"month": meter.Month, "quarter": meter.Quarter, "year": meter.Year}
+
+// period reads the period that begins with w into l; "day" and "week" become those of the
+// calendar later, if "in" follows.
 func (p *parser) period(l *Limit, w word) error {
 	p.period0 = w.at
 	if w.s == "" {
 		return p.fail(w.at, periods, "the period is missing")
 	}
-	if strings.EqualFold(w.s, "month") {
-		l.spec.Calendar = meter.Month
+	if unit, ok := calendarUnits[strings.ToLower(w.s)]; ok {
+		l.spec.Calendar = unit
 		return nil
 	}
 	digits := len(w.s) - len(strings.TrimLeft(w.s, "0123456789_"))
@@ -263,6 +267,7 @@ func (p *parser) period(l *Limit, w word) error {
 	if full, short := abbreviations[lower]; short {
 		lower = full
 	}
+	_, counted := calendarUnits[strings.TrimSuffix(lower, "s")]
 	switch unit, known := units[lower]; {
 	case name.s == "M":
 		return p.fail(name.at, `write "m" for a minute, "per month in UTC" for a month`, `"M" may be a minute or a month`)
@@ -280,8 +285,9 @@ func (p *parser) period(l *Limit, w word) error {
 		l.spec.Period = time.Duration(n) * unit
 	case known:
 		l.spec.Period = unit
-	case lower == "month" || lower == "months":
-		return p.fail(name.at, `write "per month in UTC", or a number of days`, "months cannot be counted")
+	case counted:
+		one := strings.TrimSuffix(lower, "s")
+		return p.fail(name.at, fmt.Sprintf(`write "per %s in UTC", or a number of days`, one), "%ss cannot be counted", one)
 	case name.at == w.at+digits && (digits > 0 || w.s[0] == '.'):
 		return p.duration(l, w)
 	case isDurationUnit(name.s):
@@ -298,7 +304,7 @@ func isOption(word string) bool {
 	return algorithm || slices.Contains(optionNames, word)
 }
 
-var optionNames = []string{"burst", "debt", "parts", "relaxed", "count_denied", "ban", "in"}
+var optionNames = []string{"burst", "debt", "parts", "relaxed", "count_denied", "ban", "from", "in"}
 
 // duration reads w as a Go duration of whole nanoseconds.
 func (p *parser) duration(l *Limit, w word) error {
@@ -321,8 +327,8 @@ func (p *parser) options(l *Limit, period word) error {
 			return err
 		}
 	}
-	if l.spec.Calendar == meter.Month && l.spec.Zone == "" {
-		return p.fail(period.at, `write "per month in UTC", or a number of days`, "a month needs a zone")
+	if l.spec.Calendar != meter.NoCalendar && l.spec.Zone == "" {
+		return p.fail(period.at, fmt.Sprintf(`write "per %s in UTC", or a number of days`, l.spec.Calendar), "a %s needs a zone", strings.ToLower(period.s))
 	}
 	if algorithm, ok := p.seen["algorithm"]; ok && l.spec.Calendar != meter.NoCalendar && l.spec.Algorithm != meter.FixedWindow {
 		return p.fail(algorithm.at, "leave the algorithm out", `"in" makes a fixed_window, not %v`, l.spec.Algorithm)
@@ -404,11 +410,13 @@ func (p *parser) option(l *Limit, w, period word) error {
 		*l = l.WithParts(n)
 	case "ban":
 		return p.ban(l, p.next())
+	case "from":
+		return p.from(l, p.next(), w)
 	case "in":
 		return p.zone(l, p.next(), period)
 	default:
 		options := append(meter.AlgorithmNames(), optionNames...)
-		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied, ban DURATION and in ZONE"),
+		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied, ban DURATION, from DAY and in ZONE"),
 			"unknown option %q", wording.Shorten(name))
 	}
 	return nil
@@ -435,13 +443,31 @@ func (p *parser) ban(l *Limit, w word) error {
 	return nil
 }
 
+// from reads the day of the month that months begin on.
+func (p *parser) from(l *Limit, day, option word) error {
+	if l.spec.Calendar != meter.Month {
+		return p.fail(option.at, `such as "per month from 15 in UTC"`, `"from" goes with "month"`)
+	}
+	n, err := p.number(day, "the day", 1)
+	if err != nil || n > 31 {
+		return p.fail(day.at, "a day of the month, from 1 to 31", "%q is no such day", wording.Shorten(day.s))
+	}
+	l.spec.Calendar = meter.MonthFrom(int(n))
+	return nil
+}
+
 func (p *parser) zone(l *Limit, zone, period word) error {
 	if l.spec.Calendar == meter.NoCalendar {
-		if !strings.EqualFold(period.s, "day") {
+		switch strings.ToLower(period.s) {
+		case "day":
+			l.spec.Calendar = meter.Day
+		case "week":
+			l.spec.Calendar = meter.Week
+		default:
 			return p.fail(period.at, `write "per day in ZONE" or "per month in ZONE"`,
-				`"in" goes with "day" or "month", not %q`, wording.Shorten(p.text[p.period0:p.period1]))
+				`"in" goes with "day", "week", "month", "quarter" or "year", not %q`, wording.Shorten(p.text[p.period0:p.period1]))
 		}
-		l.spec.Calendar, l.spec.Period = meter.Day, 0
+		l.spec.Period = 0
 	}
 	if _, err := meter.LoadZone(zone.s); err != nil {
 		return p.fail(zone.at, "write a name of the IANA database such as Europe/Paris or UTC", "%v", err)

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -52,11 +53,8 @@ func Share(l stint.Limit, n int64) stint.Limit {
 // alike returns a limit of another count and period, of the same algorithm and name.
 func alike(l stint.Limit, count int64, period time.Duration) stint.Limit {
 	made := stint.New(count, period).WithAlgorithm(l.Algorithm())
-	switch unit, zone := l.Calendar(); unit {
-	case "day":
-		made = stint.PerDayIn(count, zone)
-	case "month":
-		made = stint.PerMonthIn(count, zone)
+	if unit, zone := l.Calendar(); unit != "" {
+		made, _ = stint.Parse(fmt.Sprintf("%d/%s in %s", count, unit, zone)) // else it is not valid
 	}
 	if l.Algorithm() == meter.SlidingSubWindows {
 		made = made.WithParts(l.Parts())

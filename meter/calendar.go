@@ -12,21 +12,65 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A CalendarUnit is what a calendar's windows are.
+// A CalendarUnit is what a calendar's windows are. Months that begin on another day than
+// the first are made by [MonthFrom].
 type CalendarUnit uint8
 
 const (
 	NoCalendar CalendarUnit = iota // windows are of a period
 	Day
+	Week // from Monday
 	Month
+	Quarter // from January, April, July and October
+	Year
+
+	calendarUnits = iota
 )
 
-// String returns "", "day" or "month".
-func (u CalendarUnit) String() string {
-	if u > Month {
-		return fmt.Sprintf("unit(%d)", uint8(u))
+// monthFrom and the day of the month are a month from that day, from the second on.
+const monthFrom CalendarUnit = 64
+
+// MonthFrom returns the months that begin on a day of the month, from 1 to 31; where a month
+// is shorter, on its last day.
+func MonthFrom(day int) CalendarUnit {
+	if day == 1 {
+		return Month
 	}
-	return [...]string{"", "day", "month"}[u]
+	return monthFrom + CalendarUnit(day)
+}
+
+// known reports whether there is such a unit.
+func (u CalendarUnit) known() bool {
+	_, month := u.from()
+	return month || u < calendarUnits
+}
+
+// from returns the day of the month that a month begins on, and whether it is one.
+func (u CalendarUnit) from() (day int, month bool) {
+	if u == Month {
+		return 1, true
+	}
+	return int(u - monthFrom), u > monthFrom+1 && u <= monthFrom+31
+}
+
+// String returns "", "day", "week", "month", "quarter", "year" or, such as, "month from 15".
+func (u CalendarUnit) String() string {
+	if u < calendarUnits {
+		return [calendarUnits]string{"", "day", "week", "month", "quarter", "year"}[u]
+	}
+	if day, month := u.from(); month {
+		return fmt.Sprintf("month from %d", day)
+	}
+	return fmt.Sprintf("unit(%d)", uint8(u))
+}
+
+// nominal returns about how long a window is.
+func (u CalendarUnit) nominal() time.Duration {
+	const day = 24 * time.Hour
+	if _, month := u.from(); month {
+		return 30 * day
+	}
+	return [calendarUnits]time.Duration{Day: day, Week: 7 * day, Quarter: 90 * day, Year: 365 * day}[u]
 }
 
 // LoadZone returns the zone of that name in the IANA database: the machine's,
@@ -45,8 +89,8 @@ func LoadZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// A calendar divides time into the days or months of a zone. Window number i
-// is a day counted from 1 January of the year 1, or a month counted likewise.
+// A calendar divides time into the days, weeks, months, quarters or years of a zone.
+// Window number i is counted from 1 January of the year 1, a Monday, or of the year 0.
 // A window begins at the first instant whose local date lies in it or later,
 // so each begins once, whatever daylight saving does at midnight.
 //
@@ -86,18 +130,45 @@ func (c *calendar) find(now int64) calendarWindow {
 // number returns the number of the window that a local date lies in.
 func (c *calendar) number(local time.Time) uint64 {
 	y, m, d := local.Date()
-	if c.unit == Month {
-		return uint64(y*12 + int(m) - 1)
+	months := y*12 + int(m) - 1
+	if from, month := c.unit.from(); month {
+		if d < min(from, daysOf(months)) {
+			months--
+		}
+		return uint64(months)
 	}
-	return uint64(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()/86400 + daysBefore1970)
+	switch c.unit {
+	case Quarter:
+		return uint64(months / 3)
+	case Year:
+		return uint64(y)
+	}
+	days := uint64(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix()/86400 + daysBefore1970)
+	if c.unit == Week {
+		return days / 7
+	}
+	return days
+}
+
+// daysOf returns how many days a month has, counted from January of the year 0.
+func daysOf(months int) int {
+	return time.Date(months/12, time.Month(months%12+2), 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
 const daysBefore1970 = 719162
 
 // first returns midnight of a window's first local date, as if in UTC.
 func (c *calendar) first(index uint64) time.Time {
-	if c.unit == Month {
-		return time.Date(int(index/12), time.Month(index%12+1), 1, 0, 0, 0, 0, time.UTC)
+	if from, month := c.unit.from(); month {
+		return time.Date(int(index/12), time.Month(index%12+1), min(from, daysOf(int(index))), 0, 0, 0, 0, time.UTC)
+	}
+	switch c.unit {
+	case Quarter:
+		return time.Date(int(index/4), time.Month(index%4*3+1), 1, 0, 0, 0, 0, time.UTC)
+	case Year:
+		return time.Date(int(index), time.January, 1, 0, 0, 0, 0, time.UTC)
+	case Week:
+		index *= 7
 	}
 	return time.Unix((int64(index)-daysBefore1970)*86400, 0).UTC()
 }

@@ -115,7 +115,7 @@ func (m *Meter) Longest() time.Duration {
 	case m.calendar != nil && m.spec.Calendar == Day:
 		return 2 * day // no day of a zone is as long
 	case m.calendar != nil:
-		return 33 * day
+		return m.spec.Calendar.nominal() + 3*day
 	case m.algorithm == SlidingLog || m.algorithm == FixedWindow:
 		return satmath.Duration(m.period)
 	}

@@ -33,14 +33,11 @@ const (
 	MaxBan            = 10 * 365 * 24 * time.Hour
 )
 
-// NominalPeriod returns the stretch that the count is for; for a calendar day
-// 24 h and for a calendar month 30 days, in name only.
+// NominalPeriod returns the stretch that the count is for; of a calendar in name only: 24 h
+// for a day, 7 days for a week, 30 for a month, 90 for a quarter, 365 for a year.
 func (s Spec) NominalPeriod() time.Duration {
-	switch s.Calendar {
-	case Day:
-		return 24 * time.Hour
-	case Month:
-		return 30 * 24 * time.Hour
+	if s.Calendar != NoCalendar {
+		return s.Calendar.nominal()
 	}
 	return s.Period
 }
@@ -111,8 +108,8 @@ func (s Spec) checkNumbers() error {
 	switch {
 	case s.Count < 1:
 		return fmt.Errorf("count %d: at least 1", s.Count)
-	case s.Calendar > Month:
-		return fmt.Errorf("calendar unit %d: none, day or month", s.Calendar)
+	case !s.Calendar.known():
+		return fmt.Errorf("calendar unit %d: none, day, week, month, quarter, year, or a month from day 1 to 31", s.Calendar)
 	case s.Calendar == NoCalendar && s.Period < 1:
 		return fmt.Errorf("period %v: at least 1ns", s.Period)
 	case s.Calendar != NoCalendar && s.Period != 0:
@@ -144,7 +141,7 @@ func (s Spec) checkOptions() error {
 	case s.Calendar != NoCalendar && s.Algorithm != FixedWindow:
 		return fmt.Errorf("%v cannot follow a calendar: fixed_window can", s.Algorithm)
 	case s.Calendar == NoCalendar && s.Zone != "":
-		return errors.New("a zone goes with a calendar day or month")
+		return errors.New("a zone goes with a calendar")
 	case s.Calendar != NoCalendar:
 		_, err := LoadZone(s.Zone)
 		return err
@@ -198,8 +195,8 @@ const (
 	// LeakyQueue is the leaky bucket used as a queue: what it admits starts
 	// at an even pace, after a delay, and at most burst units wait.
 	LeakyQueue
-	// FixedWindow counts in windows aligned to the Unix epoch, or in calendar
-	// days or months. Twice the count may pass around an edge.
+	// FixedWindow counts in windows aligned to the Unix epoch, or in those of a
+	// calendar. Twice the count may pass around an edge.
 	FixedWindow
 	// SlidingLog remembers every admission of the last period: exact, and
 	// paid for with memory.

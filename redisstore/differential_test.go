@@ -82,7 +82,7 @@ var texts = []string{
 	"1_000_000_000_000_000/1s leaky_queue burst 999_999_999_999_999",
 	"5/s fixed_window", "7/1m fixed_window count_denied", "4/33us fixed_window",
 	"1_000_000_000_000_000/1h fixed_window count_denied", "1_000_000_000_000_000/1h fixed_window",
-	"6 per day in Europe/Paris", "9 per month in UTC", "6 per day in America/St_Johns count_denied",
+	"6 per day in Europe/Paris", "9 per month in UTC", "9 per month from 31 in Europe/Paris", "8 per week in UTC", "7 per quarter in UTC", "6 per year in America/New_York", "6 per day in America/St_Johns count_denied",
 	"5/s sliding_log", "7/1m sliding_log", "4/1m sliding_log count_denied", "300/10s sliding_log", "5/25us sliding_log",
 	"10/1m sliding_counter", "3/1us sliding_counter", "7/1m sliding_counter relaxed", "7/10s sliding_counter count_denied",
 	"5/s sliding_counter relaxed count_denied", "1_000_000_000_007/24h sliding_counter", "4/33us sliding_counter relaxed",

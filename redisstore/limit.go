@@ -75,7 +75,7 @@ func (f *form) periodic(maxLog int64) (unfit string) {
 	l := f.limit
 	period, unit, zone := number(int64(l.Period()/time.Microsecond)), "", ""
 	if unit, zone = l.Calendar(); unit != "" {
-		period = unit + " " + zone
+		period = strings.Replace(unit, " from ", "-", 1) + " " + zone
 	}
 	count, flags := number(l.Count()), flags(l)
 	switch {
@@ -97,7 +97,7 @@ func (f *form) periodic(maxLog int64) (unfit string) {
 		f.args = []string{"=w" + period + ":", period, count, flags}
 		if unit != "" {
 			f.args[0] = "=c" + period + ":"
-			f.calendar = &calendar{monthly: unit == "month"}
+			f.calendar = &calendar{back: int64(l.Period() + l.Period()/2)}
 			f.calendar.meter, _ = l.Meter() // it is valid
 			return ""
 		}
@@ -178,9 +178,9 @@ func flags(l stint.Limit) string {
 // A calendar gives the script the bounds of the windows around a time, which
 // only floor 0 can tell. It may be used from many goroutines at once.
 type calendar struct {
-	meter   *meter.Meter
-	monthly bool
-	last    atomic.Pointer[bounds]
+	meter *meter.Meter
+	back  int64 // a window and a half, in ns
+	last  atomic.Pointer[bounds]
 }
 
 // bounds are windows one after the other, as arguments, and for which times
@@ -203,15 +203,11 @@ func (c *calendar) at(now int64) []string {
 }
 
 func (c *calendar) around(now int64) *bounds {
-	back := 36 * time.Hour
-	if c.monthly {
-		back = 45 * 24 * time.Hour
-	}
-	start := max(now-int64(back), 0)
+	start := max(now-c.back, 0)
 	end := c.windowEnd(start)
 	args := []string{micros(start), micros(end)}
 	b := &bounds{from: now, until: now + 1}
-	for range 8 { // 36 h or 45 days are a few windows; then two to come
+	for range 8 { // a window and a half are a few windows; then two to come
 		if end > now && b.until == now+1 {
 			b.until = end
 		}

@@ -160,6 +160,8 @@ var limits = []string{
 	"7/1m fixed_window count_denied",
 	"6 per day in Europe/Paris",
 	"9 per month in UTC",
+	"9 per month from 31 in Europe/Paris",
+	"9 per quarter in UTC",
 	"5/s sliding_log",
 	"7/1m sliding_log",
 	"4/1m sliding_log count_denied",

@@ -244,6 +244,7 @@ func greatestValues(e *env) {
 		"9_223_372_036_854_775_807/1h sliding_counter relaxed",
 		"9_223_372_036_854_775_807/1h sliding_buckets",
 		"9_223_372_036_854_775_807 per month in UTC",
+		"9_223_372_036_854_775_807 per year in Asia/Tokyo",
 		"1/100000h",
 		"1/1000000h fixed_window",
 		"5/1000000h sliding_counter",

@@ -103,7 +103,7 @@ func windowOf(l stint.Limit, at int64) (begin, end int64) {
 		return at + int64(a.ResetAfter)
 	}
 	end = endOf(at)
-	longest := min(at, int64(40*24*time.Hour))
+	longest := min(at, int64(2*l.Period()))
 	begin = at - longest + int64(sort.Search(int(longest), func(i int) bool { return endOf(at-longest+int64(i)) == end }))
 	return begin, end
 }

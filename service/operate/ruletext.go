@@ -100,7 +100,7 @@ func planWords(lead string, p *rulesfile.Plan) (all []string) {
 func limitWords(l stint.Limit) string {
 	n, period := l.Count(), plain(l.Period())
 	if unit, zone := l.Calendar(); unit != "" {
-		return fmt.Sprintf("%v: %d in each %s of %s, beginning anew with the next.", l, n, unit, zone)
+		return fmt.Sprintf("%v: %d in each %s of %s, beginning anew with the next.", l, n, strings.Replace(unit, "from", "from day", 1), zone)
 	}
 	switch l.Algorithm() {
 	case meter.TokenBucketInterval:

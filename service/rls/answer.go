@@ -93,12 +93,6 @@ var units = [...]struct {
 // comes out even, and otherwise has no unit, so that Envoy leaves out the window.
 func unitOf(l stint.Limit) (count uint32, unit pb.RateLimitResponse_RateLimit_Unit, multiplier *wrapperspb.UInt32Value) {
 	n, period := l.Count(), l.Period()
-	switch calendar, _ := l.Calendar(); calendar {
-	case "day":
-		period = day
-	case "month":
-		period = month
-	}
 	if period < time.Second && time.Second%period == 0 && n <= math.MaxUint32 {
 		n, period = n*int64(time.Second/period), time.Second
 	}

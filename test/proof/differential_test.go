@@ -143,11 +143,7 @@ func drawLimit(t *rapid.T) stint.Limit {
 	l := stint.New(rapid.SampledFrom(cs).Draw(t, "count"), time.Duration(rapid.SampledFrom(ps).Draw(t, "period"))).WithAlgorithm(kind)
 	if kind == meter.FixedWindow && rapid.IntRange(0, 3).Draw(t, "calendar") == 0 {
 		zone := rapid.SampledFrom([]string{"UTC", "Europe/Paris", "America/Sao_Paulo", "Pacific/Apia"}).Draw(t, "zone")
-		if rapid.Bool().Draw(t, "month") {
-			l = stint.PerMonthIn(l.Count(), zone)
-		} else {
-			l = stint.PerDayIn(l.Count(), zone)
-		}
+		l = stint.PerIn(l.Count(), rapid.SampledFrom(calendarUnits).Draw(t, "unit"), zone)
 	}
 	switch kind {
 	case meter.GCRA, meter.TokenBucketInterval, meter.LeakyQueue:
@@ -169,6 +165,8 @@ func drawLimit(t *rapid.T) stint.Limit {
 	}
 	return banning(t, l)
 }
+
+var calendarUnits = []meter.CalendarUnit{meter.Day, meter.Day, meter.Month, meter.Week, meter.Quarter, meter.Year, meter.MonthFrom(15), meter.MonthFrom(30), meter.MonthFrom(31)}
 
 // banning gives some limits a ban: one that ends before the state is unused again, and
 // one that ends after it.
@@ -426,10 +424,11 @@ func (d *differential) alike(old stint.Limit) stint.Limit {
 	some := append([]int64{old.Count(), old.Count() + 1, old.Burst()}, counts[:9]...)
 	count := max(rapid.SampledFrom(some).Draw(d.t, "count"), 1)
 	l := stint.New(count, old.Period()).WithAlgorithm(old.Algorithm())
-	if unit, zone := old.Calendar(); unit == "day" {
-		l = stint.PerDayIn(count, zone)
-	} else if unit == "month" {
-		l = stint.PerMonthIn(count, zone)
+	if unit, zone := old.Calendar(); unit != "" {
+		var err error
+		if l, err = stint.Parse(fmt.Sprintf("%d/%s in %s", count, unit, zone)); err != nil {
+			d.t.Fatal(err)
+		}
 	}
 	switch {
 	case l.Algorithm().HasBurst():

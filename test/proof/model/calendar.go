@@ -8,30 +8,41 @@ import (
 	_ "time/tzdata" // so that every machine knows the same zones
 )
 
-// calendar are the days or months of a zone. A window begins at the first
-// instant whose local date is that day (or in that month) or later, so it
+// calendar are the windows of a zone: days, weeks from Monday, quarters, years, or months
+// from a day on, which begin on their last day where they have no such day. A window
+// begins at the first instant whose local date is that of its first day or later, so it
 // begins once, whatever the zone does at midnight.
 type calendar struct {
-	zone  *time.Location
-	month bool
+	zone *time.Location
+	unit string
+	from int // of months: the day that they begin on
 }
 
 var zones sync.Map // of *time.Location by name
 
-// calendarOf returns the calendar of a zone, by "day" or by "month".
+// calendarOf returns the calendar of a zone, by "day", "week", "month", "quarter", "year" or,
+// such as, "month from 15".
 func calendarOf(unit, zone string) calendar {
-	if unit != "day" && unit != "month" {
+	c := calendar{unit: unit, from: 1}
+	if n, _ := fmt.Sscanf(unit, "month from %d", &c.from); n == 1 {
+		c.unit = "month"
+	}
+	switch c.unit {
+	case "day", "week", "month", "quarter", "year":
+	default:
 		panic(fmt.Sprintf("model: no calendar %q", unit))
 	}
 	if l, ok := zones.Load(zone); ok {
-		return calendar{l.(*time.Location), unit == "month"}
+		c.zone = l.(*time.Location)
+		return c
 	}
 	l, err := time.LoadLocation(zone)
 	if err != nil {
 		panic("model: " + err.Error())
 	}
 	zones.Store(zone, l)
-	return calendar{l, unit == "month"}
+	c.zone = l
+	return c
 }
 
 // index is that of the greatest local date of any instant up to t.
@@ -79,20 +90,45 @@ func (c calendar) greatest(at time.Time) int64 {
 	}
 }
 
-// number counts the local days, or months, from the first of January 1970.
+// number is that of the last window that has begun by a local date.
 func (c calendar) number(at time.Time) int64 {
 	year, month, day := at.Date()
-	if c.month {
-		return int64(year-1970)*12 + int64(month-time.January)
+	date := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Unix()
+	found := date / (24 * 60 * 60) // as if by days: too great, but for days and before 1970
+	if c.unit != "day" {
+		longest := map[string]int64{"week": 7, "month": 31, "quarter": 92, "year": 366}[c.unit]
+		found = found/longest - 1 // too small
 	}
-	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Unix() / (24 * 60 * 60)
+	for c.begins(found+1) <= date {
+		found++
+	}
+	for c.begins(found) > date {
+		found--
+	}
+	return found
 }
 
-// begins is the local midnight at which a number begins, in seconds as if the
-// zone were UTC.
+// begins is the local midnight at which a window begins, counted from the one of January
+// 1970, in seconds as if the zone were UTC.
 func (c calendar) begins(number int64) int64 {
-	if c.month {
-		return time.Date(1970, time.January+time.Month(number), 1, 0, 0, 0, 0, time.UTC).Unix()
+	first := func(months int64) time.Time {
+		return time.Date(1970, time.January+time.Month(months), 1, 0, 0, 0, 0, time.UTC)
+	}
+	switch c.unit {
+	case "week": // the first of January 1970 was a Thursday
+		return (number*7 - 3) * 24 * 60 * 60
+	case "month":
+		begin := first(number)
+		for range c.from - 1 {
+			if next := begin.AddDate(0, 0, 1); next.Month() == begin.Month() {
+				begin = next
+			}
+		}
+		return begin.Unix()
+	case "quarter":
+		return first(3 * number).Unix()
+	case "year":
+		return first(12 * number).Unix()
 	}
 	return number * 24 * 60 * 60
 }

@@ -18,6 +18,12 @@ func month(zone string) model.Spec {
 	return s
 }
 
+func of(unit, zone string) model.Spec {
+	s := day(zone)
+	s.Calendar = unit
+	return s
+}
+
 func instant(t *testing.T, s string) time.Time {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339, s)
@@ -48,6 +54,14 @@ func TestCalendarWindows(t *testing.T) {
 		{day("America/St_Johns"), "first minute", "2006-10-29T00:00:30-02:30", "2006-10-29T00:00:00-02:30", "2006-10-30T00:00:00-03:30"},
 		{day("America/St_Johns"), "the date is back", "2006-10-28T23:30:00-03:30", "2006-10-29T00:00:00-02:30", "2006-10-30T00:00:00-03:30"},
 		{day("America/St_Johns"), "midnight again", "2006-10-29T00:00:30-03:30", "2006-10-29T00:00:00-02:30", "2006-10-30T00:00:00-03:30"},
+		{of("week", "Europe/Paris"), "an hour short", "2026-03-29T12:00:00+02:00", "2026-03-23T00:00:00+01:00", "2026-03-30T00:00:00+02:00"},
+		{of("week", "UTC"), "epoch", "1970-01-01T00:00:00Z", "1969-12-29T00:00:00Z", "1970-01-05T00:00:00Z"},
+		{of("quarter", "America/New_York"), "second", "2026-06-30T23:59:59-04:00", "2026-04-01T00:00:00-04:00", "2026-07-01T00:00:00-04:00"},
+		{of("year", "Asia/Tokyo"), "leap", "2024-12-31T23:59:59+09:00", "2024-01-01T00:00:00+09:00", "2025-01-01T00:00:00+09:00"},
+		{of("month from 15", "Europe/Paris"), "before it", "2026-04-14T23:59:59+02:00", "2026-03-15T00:00:00+01:00", "2026-04-15T00:00:00+02:00"},
+		{of("month from 31", "UTC"), "the last of February", "2026-02-28T00:00:00Z", "2026-02-28T00:00:00Z", "2026-03-31T00:00:00Z"},
+		{of("month from 31", "UTC"), "a leap year", "2024-02-28T23:59:59Z", "2024-01-31T00:00:00Z", "2024-02-29T00:00:00Z"},
+		{of("month from 30", "UTC"), "in April", "2026-04-30T00:00:00Z", "2026-04-30T00:00:00Z", "2026-05-30T00:00:00Z"},
 		{month("UTC"), "leap", "2024-02-29T23:59:59Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"},
 		{day("UTC"), "epoch", "1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "1970-01-02T00:00:00Z"},
 		{day("America/New_York"), "epoch, local 1969", "1970-01-01T00:00:00Z", "1969-12-31T05:00:00Z", "1970-01-01T05:00:00Z"},

@@ -46,7 +46,7 @@ type Spec struct {
 	Ban         int64  // ns that a denial bans the key for; 0 for not at all
 	Relaxed     bool   // sliding_counter: one more
 	CountDenied bool   // window kinds: a denied request is counted as if admitted
-	Calendar    string // fixed_window: "", "day" or "month"
+	Calendar    string // fixed_window: "", or the unit: see calendarOf
 	Zone        string // IANA name of the zone of Calendar
 }
 
