@@ -81,11 +81,11 @@ var placeholders = []string{"{rule}", "{retry_after}"}
 // Fill returns text of an answer with its placeholders replaced: by the name of the rule, and
 // by the seconds of Retry-After. Where no time helps, which is 0, these are null in JSON,
 // else never.
-func (d *Denied) Fill(text, rule string, retryAfter int64) string {
+func (x *Denied) Fill(text, rule string, retryAfter int64) string {
 	seconds := strconv.FormatInt(retryAfter, 10)
 	switch {
 	case retryAfter > 0:
-	case isJSON(d.Type):
+	case isJSON(x.Type):
 		seconds = "null"
 	default:
 		seconds = "never"
