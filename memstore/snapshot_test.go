@@ -150,41 +150,6 @@ func TestSnapshotSpecial(t *testing.T) {
 	}
 }
 
-// TestSaveSweeps saves beside what killed saves have left: what is old goes,
-// and everything else stays.
-func TestSaveSweeps(t *testing.T) {
-	s, _ := used(t)
-	path := filepath.Join(t.TempDir(), "stint.snapshot")
-	old := time.Now().Add(-48 * time.Hour)
-	for name, stays := range map[string]bool{
-		path + ".saving-123": false, path + ".saving-0": false,
-		path + ".saving-": true, path + ".saving-1a": true, path + ".20261101": true, path + ".bak": true, path + "2.saving-1": true,
-	} {
-		if err := os.WriteFile(name, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(name, old, old); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.SaveFile(path); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := os.Stat(name); (err == nil) != stays {
-			t.Errorf("%s: %v, want it to stay: %v", name, err, stays)
-		}
-	}
-	young := path + ".saving-7" // of a save that goes on
-	if err := os.WriteFile(young, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SaveFile(path); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(young); err != nil {
-		t.Errorf("another's save: %v", err)
-	}
-}
-
 // TestSaveAfterClose holds that a store that was closed leaves a good file as
 // it is.
 func TestSaveAfterClose(t *testing.T) {

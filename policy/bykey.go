@@ -12,18 +12,21 @@ import (
 // rule's own limits, those of its tiers and overrides, and the key's own. The
 // error is [ErrNoRule], or the store's.
 func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
-	return p.byKey(name, key, func(h *ruleMatch) error {
-		p.pairOf(h).Forget(h.key)
-		for _, s := range []*backend{&p.main, &p.local} {
-			if s.store == nil {
-				continue
-			}
-			if err := s.store.Reset(ctx, []stint.Layer{{Bound: p.bound(s, h), Key: h.key}}); err != nil {
-				return err
-			}
+	return p.byKey(name, key, func(h *ruleMatch) error { return p.reset(ctx, h) })
+}
+
+// reset forgets the key of a match.
+func (p *Policy) reset(ctx context.Context, h *ruleMatch) error {
+	p.pairOf(h).Forget(h.key)
+	for _, s := range []*backend{&p.main, &p.local} {
+		if s.store == nil {
+			continue
 		}
-		return nil
-	})
+		if err := s.store.Reset(ctx, []stint.Layer{{Bound: p.bound(s, h), Key: h.key}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RefundKey gives units back to a key under all limits of a rule, as far as they

@@ -153,16 +153,8 @@ func (p *Policy) Reset(ctx context.Context, attrs Attributes, r *Result) error {
 	}
 	r.Decision.Allowed = true
 	for i := range r.matches {
-		h := &r.matches[i]
-		if !h.limited() {
-			continue
-		}
-		p.pairOf(h).Forget(h.key)
-		for _, s := range []*backend{&p.main, &p.local} {
-			if s.store == nil {
-				continue
-			}
-			if err := s.store.Reset(ctx, []stint.Layer{{Bound: p.bound(s, h), Key: h.key}}); err != nil {
+		if h := &r.matches[i]; h.limited() {
+			if err := p.reset(ctx, h); err != nil {
 				return err
 			}
 		}
