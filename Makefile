@@ -85,10 +85,10 @@ bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the mach
 	go run ./test/benchmarks
 
 bench-redis: ## the figures of docs/FIGURES.md, beside other libraries; starts its own redis-server
-	go run ./test/benchmarks/redis
+	go run ./test/benchmarks redis
 
 bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
-	go run ./test/benchmarks/service
+	go run ./test/benchmarks service
 
 docs: ## write the plots and the pictures of the documents anew
 	go test ./cmd/stint -run TestDocs -update

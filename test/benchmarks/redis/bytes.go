@@ -1,4 +1,4 @@
-package main
+package redis
 
 import (
 	"context"
@@ -27,7 +27,8 @@ type sized struct {
 
 // bytes prints what the keys of one client take, by MEMORY USAGE of all keys
 // there are after its requests.
-func (f *figures) bytes(s *redisServer) error {
+func (f *figures) bytes() error {
+	s := f.server
 	list := s.ownSizes()
 	others, err := s.otherSizes()
 	if err != nil {
@@ -56,8 +57,8 @@ func (f *figures) bytes(s *redisServer) error {
 		}
 		rows = append(rows, []string{one.name, fmt.Sprint(sum), fmt.Sprint(len(names))})
 	}
-	f.print(rows)
-	fmt.Fprintf(f.out, "\nAll rows are for the client %s, with each library's default key names; stint's limit is named `api`. Redis also stores when each key expires.\n", client)
+	f.Table(rows)
+	fmt.Fprintf(f.Out, "\nAll rows are for the client %s, with each library's default key names; stint's limit is named `api`. Redis also stores when each key expires.\n", client)
 	return s.flush()
 }
 

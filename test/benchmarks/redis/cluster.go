@@ -1,4 +1,4 @@
-package main
+package redis
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/goredis"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 const clusterCallers = 64
@@ -33,7 +35,8 @@ const (
 )
 
 // cluster measures decisions on a cluster beside the same on one server.
-func (f *figures) cluster(s *redisServer) error {
+func (f *figures) cluster() error {
+	s := f.server
 	c, err := startCluster()
 	if err != nil {
 		return err
@@ -109,14 +112,14 @@ func (f *figures) spread(s *redisServer, c *redisCluster, open opening) error {
 	}
 	rows := [][]string{{fmt.Sprintf("one limit, gcra, %d callers", clusterCallers), "1/s", "decisions a call", "server, µs each"}}
 	for _, r := range results {
-		rows = append(rows, []string{r.name, fmt.Sprintf("%.0f", median(r.pace)), r.decisionsEach(), number(median(r.cpu))})
+		rows = append(rows, []string{r.name, fmt.Sprintf("%.0f", report.Median(r.pace)), r.decisionsEach(), report.Number(report.Median(r.cpu))})
 	}
-	f.print(rows)
+	f.Table(rows)
 	rate := of(results, redisRate+onCluster)
 	for _, via := range []string{viaRueidis, viaGoRedis} {
 		cluster := of(results, via+onCluster)
-		f.atMost(1.25, ratio(cluster.cpu, of(results, via+onServer).cpu), " ×", "cluster, "+via+": processor time of the servers, beside one server")
-		f.atLeast(2, ratio(cluster.pace, rate.pace), " ×", "cluster, "+via+": decisions a second, beside redis_rate")
+		f.AtMost(1.25, report.Ratio(cluster.cpu, of(results, via+onServer).cpu), " ×", "cluster, %s: processor time of the servers, beside one server", via)
+		f.AtLeast(2, report.Ratio(cluster.pace, rate.pace), " ×", "cluster, %s: decisions a second, beside redis_rate", via)
 	}
 	return nil
 }
@@ -131,7 +134,7 @@ func (r result) decisionsEach() string {
 	if len(r.each) == 0 {
 		return ""
 	}
-	return number(median(r.each))
+	return report.Number(report.Median(r.each))
 }
 
 // turns times contenders in turns.
@@ -139,13 +142,13 @@ func (f *figures) turns(all []sided, callers int) ([]result, error) {
 	results := make([]result, len(all))
 	for i, one := range all { // warm up: connections, scripts, keys
 		results[i].name = one.name
-		if _, _, err := one.run(callers, f.slice/10); err != nil {
+		if _, _, err := one.run(callers, f.Slice/10); err != nil {
 			return nil, fmt.Errorf("%s: %w", one.name, err)
 		}
 	}
-	for range f.rounds {
+	for range f.Rounds {
 		for i, one := range all {
-			if err := results[i].crowd(one.on, one.contender, callers, f.slice); err != nil {
+			if err := results[i].crowd(one.on, one.contender, callers, f.Slice); err != nil {
 				return nil, fmt.Errorf("%s, %d callers: %w", one.name, callers, err)
 			}
 		}

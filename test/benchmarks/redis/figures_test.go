@@ -1,50 +1,26 @@
-package main
+package redis
 
 import (
 	"bytes"
+	"flag"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // TestShort runs everything on small numbers. It asserts no timing, only that
 // every contender admits what it should and every chapter comes to its end.
 func TestShort(t *testing.T) {
 	var out bytes.Buffer
-	f := figures{out: &out, short: true}
-	if err := f.run(); err != nil {
+	s := Suite(flag.NewFlagSet("", flag.ContinueOnError))
+	if err := s.Run(&report.Figures{Out: &out, Short: true}); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, title := range []string{"Decisions", "A cluster", "Leases and denials", "A stall", "Bytes a key", "Promises"} {
-		if !strings.Contains(out.String(), "\n## "+title+"\n") {
-			t.Errorf("chapter %q left no trace", title)
-		}
-	}
-}
-
-// TestOnly runs one chapter, and says when there is none of the name.
-func TestOnly(t *testing.T) {
-	var out bytes.Buffer
-	f := figures{out: &out, short: true, only: "BYTES"}
-	if err := f.run(); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	if text := out.String(); !strings.Contains(text, "## Bytes a key") || strings.Contains(text, "## Decisions") {
-		t.Errorf("not the chapter on bytes alone:\n%s", text)
-	}
-	f = figures{out: &out, short: true, only: "nothing"}
-	if err := f.run(); err == nil || !strings.Contains(err.Error(), `-only "nothing"`) {
-		t.Errorf("%v, want that no chapter has the name", err)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, c := range []struct {
-		of   []float64
-		want float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 2, 9}, 3}} {
-		if got := median(c.of); got != c.want {
-			t.Errorf("median(%v) = %v, want %v", c.of, got, c.want)
+	for _, c := range s.Chapters {
+		if !strings.Contains(out.String(), "\n## "+c.Title+"\n") {
+			t.Errorf("chapter %q left no trace", c.Title)
 		}
 	}
 }

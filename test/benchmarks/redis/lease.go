@@ -1,4 +1,4 @@
-package main
+package redis
 
 import (
 	"context"
@@ -25,9 +25,10 @@ const (
 
 // leases measures nodes that hold one hot key by leases, and a flood that is
 // denied: what both cost the server.
-func (f *figures) leases(s *redisServer) error {
+func (f *figures) leases() error {
+	s := f.server
 	warm, length := 4*time.Second, 5*time.Second
-	if f.short {
+	if f.Short {
 		warm, length = 20*time.Millisecond, 50*time.Millisecond
 	}
 	hot, err := s.nodes(redisstore.Lease, hotLimit)
@@ -56,7 +57,7 @@ func (f *figures) leases(s *redisServer) error {
 	used := float64(admitted) / (took.Seconds() * hotRate)
 	trips := float64(after-calls) / float64(admitted) * 1000
 	envelope := float64(hot.passed.Load()) / (hotRate + end.Seconds()*hotRate)
-	f.print([][]string{
+	f.Table([][]string{
 		{fmt.Sprintf("%d nodes, one key, `%s`, lease", leaseNodes, hotLimit), ""},
 		{"asked a second", fmt.Sprintf("%.0f", float64(asked)/took.Seconds())},
 		{"admitted a second", fmt.Sprintf("%.0f", float64(admitted)/took.Seconds())},
@@ -64,10 +65,10 @@ func (f *figures) leases(s *redisServer) error {
 		{"round trips per 1,000 admitted", fmt.Sprintf("%.4f", trips)},
 		{"admitted from the beginning, of what the envelope allows", fmt.Sprintf("%.4f", envelope)},
 	})
-	f.atMost(1, trips, "", "lease: round trips per 1,000 admitted")
-	f.atLeast(0.97, used, "", "lease: part of the limit that is used")
-	f.atMost(1, envelope, "", "lease: admitted, of what the envelope allows")
-	fmt.Fprintln(f.out)
+	f.AtMost(1, trips, "", "lease: round trips per 1,000 admitted")
+	f.AtLeast(0.97, used, "", "lease: part of the limit that is used")
+	f.AtMost(1, envelope, "", "lease: admitted, of what the envelope allows")
+	fmt.Fprintln(f.Out)
 	return f.denied(s, length)
 }
 
@@ -95,12 +96,12 @@ func (f *figures) denied(s *redisServer, length time.Duration) error {
 	}
 	took := time.Since(from).Seconds()
 	each := float64(after-calls) / leaseNodes
-	f.print([][]string{
+	f.Table([][]string{
 		{fmt.Sprintf("%d nodes, one key, `1/1h`, strict, all denied", leaseNodes), ""},
 		{"asked a second", fmt.Sprintf("%.0f", float64(flood.asked.Load()-had)/took)},
 		{fmt.Sprintf("calls of Redis in %.1f s by each node", took), fmt.Sprintf("%.2f", each)},
 	})
-	f.atMost(1, (each-1)/took, "", "a denied flood: calls of Redis a second, node and key, after the first")
+	f.AtMost(1, (each-1)/took, "", "a denied flood: calls of Redis a second, node and key, after the first")
 	return nil
 }
 

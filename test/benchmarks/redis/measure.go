@@ -1,13 +1,14 @@
-package main
+package redis
 
 import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // A result is what was measured of a contender, a value a round.
@@ -21,7 +22,8 @@ type result struct {
 }
 
 // decisions times all contenders in turns: one caller of all, then many of each.
-func (f *figures) decisions(s *redisServer) error {
+func (f *figures) decisions() error {
+	s := f.server
 	contenders, done, err := s.contenders()
 	defer done()
 	if err != nil {
@@ -30,16 +32,16 @@ func (f *figures) decisions(s *redisServer) error {
 	results := make([]result, len(contenders))
 	for i, c := range contenders { // warm up: connections, scripts, keys
 		results[i].name = c.name
-		if _, _, err := c.run(callers, f.slice/10); err != nil {
+		if _, _, err := c.run(callers, f.Slice/10); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	for range f.rounds {
-		if err := alone(contenders, results, f.slice); err != nil {
+	for range f.Rounds {
+		if err := alone(contenders, results, f.Slice); err != nil {
 			return err
 		}
 		for i, c := range contenders {
-			if err := results[i].crowd(s, c, callers, f.slice); err != nil {
+			if err := results[i].crowd(s, c, callers, f.Slice); err != nil {
 				return fmt.Errorf("%s, %d callers: %w", c.name, callers, err)
 			}
 		}
@@ -76,7 +78,7 @@ func alone(contenders []contender, results []result, slice time.Duration) error 
 		}
 	}
 	for i := range results {
-		results[i].latency = append(results[i].latency, median(each[i])/1000)
+		results[i].latency = append(results[i].latency, report.Median(each[i])/1000)
 	}
 	return nil
 }
@@ -176,24 +178,4 @@ func (c contender) run(goroutines int, slice time.Duration) (took time.Duration,
 		err = fmt.Errorf("no call came to its end in %v", slice)
 	}
 	return took, each, err
-}
-
-func median(values []float64) float64 {
-	v := slices.Sorted(slices.Values(values))
-	if len(v) == 0 {
-		return 0
-	}
-	if len(v)%2 == 1 {
-		return v[len(v)/2]
-	}
-	return (v[len(v)/2-1] + v[len(v)/2]) / 2
-}
-
-// ratio is the median of the ratios of the rounds.
-func ratio(a, b []float64) float64 {
-	ratios := make([]float64, len(a))
-	for i := range a {
-		ratios[i] = a[i] / b[i]
-	}
-	return median(ratios)
 }

@@ -1,4 +1,4 @@
-package main
+package redis
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/redisstore/goredis"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // Names of what is asked in this chapter.
@@ -64,21 +66,21 @@ func (f *figures) pairs(c *redisCluster, open opening) error {
 	}
 	rows := [][]string{{"by address and by account, go-redis", "calls", "rounds", "changes", "1 caller: servers, µs each", fmt.Sprintf("%d callers: 1/s", clusterCallers), "decisions a call", "servers, µs each"}}
 	for i, one := range asked {
-		rows = append(rows, []string{one.name, number(one.calls), number(one.rounds), number(one.changes), number(median(alone[i].cpu)),
-			fmt.Sprintf("%.0f", median(many[i].pace)), many[i].decisionsEach(), number(median(many[i].cpu))})
+		rows = append(rows, []string{one.name, report.Number(one.calls), report.Number(one.rounds), report.Number(one.changes), report.Number(report.Median(alone[i].cpu)),
+			fmt.Sprintf("%.0f", report.Median(many[i].pace)), many[i].decisionsEach(), report.Number(report.Median(many[i].cpu))})
 		switch one.name {
 		case pairTwoNodes:
-			f.atMost(2, one.rounds, "", "cluster, two limits on two nodes: rounds")
+			f.AtMost(2, one.rounds, "", "cluster, two limits on two nodes: rounds")
 		case pairDenied:
-			f.atMost(2, one.calls, "", "cluster, the same, denied: calls")
-			f.atMost(1, one.rounds, "", "cluster, the same, denied: rounds")
-			f.atMost(0, one.changes, "", "cluster, the same, denied: changes")
+			f.AtMost(2, one.calls, "", "cluster, the same, denied: calls")
+			f.AtMost(1, one.rounds, "", "cluster, the same, denied: rounds")
+			f.AtMost(0, one.changes, "", "cluster, the same, denied: changes")
 		}
 	}
-	fmt.Fprintln(f.out)
-	f.print(rows)
-	f.atMost(1.3, ratio(of(alone, pairOneNode).cpu, of(alone, oneLayer).cpu), " ×", "cluster, two limits on one node, beside one: processor time, 1 caller")
-	f.atMost(1.3, ratio(of(many, pairOneNode).cpu, of(many, oneLayer).cpu), " ×", fmt.Sprintf("cluster, the same, %d callers", clusterCallers))
+	fmt.Fprintln(f.Out)
+	f.Table(rows)
+	f.AtMost(1.3, report.Ratio(of(alone, pairOneNode).cpu, of(alone, oneLayer).cpu), " ×", "cluster, two limits on one node, beside one: processor time, 1 caller")
+	f.AtMost(1.3, report.Ratio(of(many, pairOneNode).cpu, of(many, oneLayer).cpu), " ×", "cluster, the same, %d callers", clusterCallers)
 	return nil
 }
 

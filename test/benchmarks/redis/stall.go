@@ -1,4 +1,4 @@
-package main
+package redis
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const stallCallers = 16
 // stall stops a server under load, lets it go on, and measures how long calls
 // take meanwhile. It has a server of its own: clients of the other chapters
 // would go on asking one that is stopped.
-func (f *figures) stall(*redisServer) error {
+func (f *figures) stall() error {
 	s, err := startServer()
 	if err != nil {
 		return err

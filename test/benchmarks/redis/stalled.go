@@ -1,4 +1,4 @@
-package main
+package redis
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // A stalled is what came of the calls during a stall.
@@ -62,7 +64,7 @@ func (f *figures) stallTable(r stalled, err error) error {
 	calls := len(r.before) + len(r.after)
 	slowest := ms(r.before[len(r.before)-1])
 	p99 := ms(r.after[(len(r.after)*99+99)/100-1])
-	f.print([][]string{
+	f.Table([][]string{
 		{fmt.Sprintf("%d callers, a stall of %.1f s", stallCallers, r.lasted.Seconds()), ""},
 		{"calls", fmt.Sprint(calls)},
 		{"of which Redis decided, just before or after", fmt.Sprint(r.said[decided])},
@@ -70,20 +72,20 @@ func (f *figures) stallTable(r stalled, err error) error {
 		{"answered locally, and not sent to Redis", fmt.Sprint(r.said[notAsked] + r.said[notSent])},
 		{"above 1 ms", fmt.Sprintf("%.3f %%", 100*float64(r.slow)/float64(calls))},
 		{"calls before the breaker was seen open", fmt.Sprint(len(r.before))},
-		{"the slowest of them, ms", number(slowest)},
-		{"the breaker was seen open after, ms", number(ms(r.opened))},
-		{"after that: the median of calls, ms", number(ms(r.after[(len(r.after)-1)/2]))},
-		{"p99, ms", number(p99)},
-		{"the slowest, ms", number(ms(r.after[len(r.after)-1]))},
-		{"from the end of the stall to a decision by Redis, ms", number(ms(r.backIn))},
+		{"the slowest of them, ms", report.Number(slowest)},
+		{"the breaker was seen open after, ms", report.Number(ms(r.opened))},
+		{"after that: the median of calls, ms", report.Number(ms(r.after[(len(r.after)-1)/2]))},
+		{"p99, ms", report.Number(p99)},
+		{"the slowest, ms", report.Number(ms(r.after[len(r.after)-1]))},
+		{"from the end of the stall to a decision by Redis, ms", report.Number(ms(r.backIn))},
 	})
-	fmt.Fprintf(f.out, "\nA redis-server is stopped (SIGSTOP) and goes on (SIGCONT). In front of it is a store with the defaults, "+
+	fmt.Fprintf(f.Out, "\nA redis-server is stopped (SIGSTOP) and goes on (SIGCONT). In front of it is a store with the defaults, "+
 		"a deadline of 15 ms among them, and package fallback. Each caller pauses 1 ms between calls, so that local decisions do not keep the cores busy: "+
 		"this is about how long a call takes, not about how many there could be. While the breaker is open no call of a caller is sent: "+
 		"the server is tried beside them.\n")
-	f.atMost(30, slowest, " ms", "a stall: the slowest call before the breaker opens")
-	f.atMost(1, p99, " ms", "a stall: p99 of calls while the breaker is open")
-	f.atMost(1, r.backIn.Seconds(), " s", "a stall: from its end to the first decision by Redis")
+	f.AtMost(30, slowest, " ms", "a stall: the slowest call before the breaker opens")
+	f.AtMost(1, p99, " ms", "a stall: p99 of calls while the breaker is open")
+	f.AtMost(1, r.backIn.Seconds(), " s", "a stall: from its end to the first decision by Redis")
 	return nil
 }
 

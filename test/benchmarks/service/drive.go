@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"bufio"
@@ -23,9 +23,8 @@ const (
 	many  = 128 // where a store is shared
 )
 
-// rivals returns who is asked what: first memory and the shared store, and only
-// these if that is wanted.
-func rivals(processes []*process, only bool) (all []*rival, err error) {
+// rivals returns who is asked what: first memory and the shared store.
+func rivals(processes []*process) (all []*rival, err error) {
 	stint, bare, redis, sharing := processes[0], processes[1], processes[2], processes[3]
 	for _, one := range []struct {
 		name, address string
@@ -45,9 +44,6 @@ func rivals(processes []*process, only bool) (all []*rival, err error) {
 		all = append(all, &rival{name: one.name, servers: one.servers, per: 1, drive: func(stop <-chan struct{}) ([]time.Duration, error) {
 			return askEnvoy(client, one.calls, stop)
 		}})
-	}
-	if only {
-		return all[:2], nil
 	}
 	sha, err := loadScript()
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"context"
@@ -38,7 +38,7 @@ func startAll(dir string) (all []*process, err error) {
 	}
 	for _, args := range [][]string{
 		{program, "serve", "-c", rules, "--http", "127.0.0.1:0", "--grpc", stintGRPC, "--resp", stintRESP},
-		{self, "floor"},
+		{self, FloorWord},
 		{"redis-server", "--port", redisPort, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir},
 		{program, "serve", "-c", rules, "--http", "127.0.0.1:0", "--grpc", sharedGRPC, "--store", "redis://127.0.0.1:" + redisPort, "--store-timeout", "1s"},
 	} {
@@ -81,8 +81,11 @@ func (constant) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.Rate
 	}}}, nil
 }
 
-// floor serves the constant answer.
-func floor() error {
+// FloorWord as the first argument of the program makes it the floor of Envoy's service.
+const FloorWord = "floor"
+
+// Floor serves a constant answer.
+func Floor() error {
 	ln, err := net.Listen("tcp", floorGRPC)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"slices"
@@ -32,7 +32,7 @@ func (f *figures) ways() error {
 	take, _ := rs.of(stintTake, 1)
 	beside := func(name string, base result, promised float64, text string) {
 		r, _ := rs.of(name, 1)
-		f.atMost(promised, r.ratio(base), " ×", "%s", text)
+		f.AtMost(promised, r.ratio(base), " ×", "%s", text)
 	}
 	beside(deniedAllow, allow, 1, "denied Allow beside allowed Allow")
 	beside(deniedTake, take, 1, "denied Take beside allowed Take")
@@ -40,8 +40,8 @@ func (f *figures) ways() error {
 	beside(threeTake, take, 2.2, "Take of three layers beside one")
 	if two, ok := rs.of(hotAllow, twoCores); ok {
 		one, _ := rs.of(hotAllow, 1)
-		f.atMost(1, two.ratio(one), " ×", "one hot key, Allow, ns on two cores beside one")
-		f.unless(two)
+		f.AtMost(1, two.ratio(one), " ×", "one hot key, Allow, ns on two cores beside one")
+		f.Doubt(two.doubtful())
 	}
 	f.noAllocations(rs, "denied, layers, hot key")
 	return nil

@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"bufio"
@@ -20,9 +20,9 @@ import (
 	"time"
 )
 
-// childWord as the first argument makes this program one of the small servers
-// that stint's are measured beside, in a process of its own.
-const childWord = "child"
+// ChildWord as the first argument makes the program one of the small servers that
+// stint's are measured beside, in a process of its own.
+const ChildWord = "child"
 
 // A canned answer is what a floor server prints, whatever it is asked.
 type canned struct {
@@ -32,9 +32,9 @@ type canned struct {
 	Timeouts bool
 }
 
-// beChild serves until its input ends: what has started it has gone then. It
+// BeChild serves until its input ends: what has started it has gone then. It
 // prints its address first.
-func beChild(args []string) error {
+func BeChild(args []string) error {
 	if len(args) != 2 {
 		return errors.New("child: want a kind of server and what it needs")
 	}
@@ -134,7 +134,7 @@ func startChild(name, kind, with string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{name: name, command: exec.Command(self, childWord, kind, with), said: new(lastWords)}
+	p := &process{name: name, command: exec.Command(self, ChildWord, kind, with), said: new(lastWords)}
 	p.command.Stderr = p.said
 	in, err := p.command.StdinPipe()
 	if err != nil {

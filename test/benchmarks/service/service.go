@@ -1,10 +1,9 @@
-// Servicebench measures the interfaces of stint serve beside the floor of each
-// protocol, all in processes of their own on this machine: Envoy's service
-// beside a grpc-go server that reads the same request and gives the same
-// answer, the same service with a shared store beside that in memory, and
-// CL.THROTTLE beside redis-server. Run it as make bench-service; it takes about
-// three minutes. With the argument shared it measures the shared store alone.
-package main
+// Package service measures the interfaces of stint serve beside the floor of each
+// protocol, all in processes of their own on this machine: Envoy's service beside a
+// grpc-go server that reads the same request and gives the same answer, the same
+// service with a shared store beside that in memory, and CL.THROTTLE beside
+// redis-server.
+package service
 
 import (
 	"cmp"
@@ -17,26 +16,55 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
-const (
-	rounds = 5
-	each   = 3 * time.Second // of a measurement
-	warmUp = time.Second
-)
+// figures is one run.
+type figures struct {
+	*report.Figures
+	dir       string
+	processes []*process
+	memory    []*rival // in memory, and with a shared store
+	others    []*rival
+}
 
-func main() {
-	var err error
-	switch {
-	case len(os.Args) == 2 && os.Args[1] == "floor":
-		err = floor()
-	default:
-		err = run(len(os.Args) == 2 && os.Args[1] == "shared")
+// Suite returns the chapters.
+func Suite() *report.Suite {
+	f := new(figures)
+	return &report.Suite{
+		Rounds: 5, Slice: 3 * time.Second, Quick: 20 * time.Millisecond,
+		Open: f.open, Close: f.close,
+		Chapters: []report.Chapter{
+			{Name: "shared", Title: "A shared store", Run: f.shared},
+			{Name: "floors", Title: "Beside the floors", Run: func() error { return f.race(f.others) }},
+		},
 	}
+}
+
+// open starts all servers.
+func (f *figures) open(of *report.Figures) (err error) {
+	f.Figures = of
+	if f.dir, err = os.MkdirTemp("", "stint-benchmarks"); err != nil {
+		return err
+	}
+	if f.processes, err = startAll(f.dir); err != nil {
+		return err
+	}
+	all, err := rivals(f.processes)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "servicebench:", err)
-		os.Exit(1)
+		return err
 	}
+	f.memory, f.others = all[:2], all[2:]
+	f.Preface("")
+	return nil
+}
+
+func (f *figures) close() {
+	for _, p := range f.processes {
+		p.stop()
+	}
+	_ = os.RemoveAll(f.dir) // temporary files: the system clears what stays
 }
 
 // A rival is one server, what it is asked, and what came of it, by round.
@@ -51,64 +79,52 @@ type rival struct {
 // An outcome is one round.
 type outcome struct{ rate, p50, p99, p999, cpu float64 } // a second, µs, µs, µs, seconds per million
 
-// run measures all rivals, or the shared store alone beside memory.
-func run(only bool) error {
-	dir, err := os.MkdirTemp("", "stint-servicebench")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // temporary files: the system clears what stays
-	processes, err := startAll(dir)
-	defer func() {
-		for _, p := range processes {
-			p.stop()
-		}
-	}()
-	if err != nil {
-		return err
-	}
-	rivals, err := rivals(processes, only)
-	if err != nil {
-		return err
-	}
-	for round := range rounds {
+// race measures rivals in turns.
+func (f *figures) race(rivals []*rival) error {
+	for round := range f.Rounds {
 		for i := range rivals {
 			r := rivals[(i+round)%len(rivals)]
-			if err := r.measure(); err != nil {
+			if err := r.measure(f.Slice); err != nil {
 				return fmt.Errorf("%s: %w", r.name, err)
 			}
 		}
 	}
-	fmt.Printf("| %-34s | %10s | %7s | %7s | %7s | %12s |\n|%s|\n", "server", "per second", "p50 µs", "p99 µs", "p999 µs", "CPU s per M", strings.Repeat("---|", 5)+"---")
+	rows := [][]string{{"server", "per second", "p50 µs", "p99 µs", "p999 µs", "CPU s per M"}}
 	for _, r := range rivals {
-		fmt.Printf("| %-34s | %10.0f | %7.0f | %7.0f | %7.0f | %12.2f |\n", r.name,
-			r.median(func(o outcome) float64 { return o.rate }), r.median(func(o outcome) float64 { return o.p50 }),
-			r.median(func(o outcome) float64 { return o.p99 }), r.median(func(o outcome) float64 { return o.p999 }),
-			r.median(func(o outcome) float64 { return o.cpu }))
+		rows = append(rows, []string{
+			r.name, fmt.Sprintf("%.0f", r.median(func(o outcome) float64 { return o.rate })),
+			fmt.Sprintf("%.0f", r.median(func(o outcome) float64 { return o.p50 })), fmt.Sprintf("%.0f", r.median(func(o outcome) float64 { return o.p99 })),
+			fmt.Sprintf("%.0f", r.median(func(o outcome) float64 { return o.p999 })), fmt.Sprintf("%.2f", r.median(func(o outcome) float64 { return o.cpu })),
+		})
 	}
-	memory, shared := rivals[0], rivals[1]
-	ratios := make([]float64, rounds)
-	for i := range ratios {
-		ratios[i] = shared.out[i].cpu / memory.out[i].cpu
-	}
-	slices.Sort(ratios)
-	fmt.Printf("\nWith a shared store, stint and redis-server together take %.2f times the processor time that stint takes in memory (%.2f to %.2f); at most 2 is wanted.\n",
-		ratios[rounds/2], ratios[0], ratios[rounds-1])
+	f.Table(rows)
 	return nil
 }
 
-func (r *rival) median(of func(outcome) float64) float64 {
+// shared compares a shared store with memory.
+func (f *figures) shared() error {
+	if err := f.race(f.memory); err != nil {
+		return err
+	}
+	cpu := func(o outcome) float64 { return o.cpu }
+	memory, shared := f.memory[0].all(cpu), f.memory[1].all(cpu)
+	f.AtMost(2, report.Ratio(shared, memory), " ×", "limits in Redis, processor time with that of redis-server, beside limits in memory")
+	return nil
+}
+
+func (r *rival) median(of func(outcome) float64) float64 { return report.Median(r.all(of)) }
+
+func (r *rival) all(of func(outcome) float64) []float64 {
 	all := make([]float64, len(r.out))
 	for i, o := range r.out {
 		all[i] = of(o)
 	}
-	slices.Sort(all)
-	return all[len(all)/2]
+	return all
 }
 
 // measure asks for a while, and notes what came of it.
-func (r *rival) measure() error {
-	if _, err := r.during(warmUp); err != nil {
+func (r *rival) measure(each time.Duration) error {
+	if _, err := r.during(each / 3); err != nil { // to warm up
 		return err
 	}
 	before, err := r.cpu()

@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // A heapRow is something that is filled with keys, and what is promised of it
@@ -65,16 +67,16 @@ func filledMap(int) (func(from, to int), error) {
 // million; and how long a collection takes with them live.
 func (f *figures) memory() error {
 	empty, processor := collect()
-	fmt.Fprintf(f.out, "\nHeap bytes per key after a garbage collection, with the text of the key where it is stored. "+
+	fmt.Fprintf(f.Out, "\nHeap bytes per key after a garbage collection, with the text of the key where it is stored. "+
 		"Worst: the largest value from %d to %d keys. GC: wall time / processor time of runtime.GC, medians; with an empty heap it is %s ms.\n",
 		f.scaled(1_000_000), f.scaled(2_000_000), pair(empty, processor))
-	t := table{head: []string{"", "least, B", "worst, B", "5 M, B", "GC at 2 M, ms", "GC at 5 M, ms"}}
+	rows := [][]string{{"", "least, B", "worst, B", "5 M, B", "GC at 2 M, ms", "GC at 5 M, ms"}}
 	for _, row := range heapRows() {
-		if err := f.heapRow(&t, row, empty > busy); err != nil {
+		if err := f.heapRow(&rows, row, empty > busy); err != nil {
 			return fmt.Errorf("%s: %w", row.name, err)
 		}
 	}
-	t.print(f)
+	f.Table(rows)
 	return f.logs()
 }
 
@@ -82,7 +84,7 @@ func (f *figures) memory() error {
 // busy for the time of others to mean much.
 const busy = 1
 
-func (f *figures) heapRow(t *table, row heapRow, doubtful bool) error {
+func (f *figures) heapRow(rows *[][]string, row heapRow, doubtful bool) error {
 	low, high, most := f.scaled(1_000_000), f.scaled(2_000_000), f.scaled(5_000_000)
 	before := heap()
 	add, err := row.make(most)
@@ -96,22 +98,22 @@ func (f *figures) heapRow(t *table, row heapRow, doubtful bool) error {
 		add(last, n)
 		sizes, last = append(sizes, (heap()-before)/float64(n)), n
 	}
-	cells := []string{row.name, number(slices.Min(sizes)), number(slices.Max(sizes)), "", pair(collect()), ""}
+	cells := []string{row.name, report.Number(slices.Min(sizes)), report.Number(slices.Max(sizes)), "", pair(collect()), ""}
 	if row.five {
 		add(last, most)
 		five := (heap() - before) / float64(most)
 		took, processor := collect()
-		cells[3], cells[5] = number(five), pair(took, processor)
+		cells[3], cells[5] = report.Number(five), pair(took, processor)
 		sizes = append(sizes, five)
 		if row.promised > 0 {
-			f.atMost(5, took, " ms", "garbage collection, 5 million keys, %s", row.name)
-			f.checks[len(f.checks)-1].doubtful = doubtful
+			f.AtMost(5, took, " ms", "garbage collection, 5 million keys, %s", row.name)
+			f.Doubt(doubtful)
 		}
 	}
 	runtime.KeepAlive(add)
-	t.add(cells...)
+	*rows = append(*rows, cells)
 	if row.promised > 0 {
-		f.atMost(row.promised, slices.Max(sizes), " B", "bytes a key, worst of all sizes, %s", row.name)
+		f.AtMost(row.promised, slices.Max(sizes), " B", "bytes a key, worst of all sizes, %s", row.name)
 	}
 	return nil
 }
@@ -119,7 +121,7 @@ func (f *figures) heapRow(t *table, row heapRow, doubtful bool) error {
 // logs measures what a log takes for each of its entries, at lengths over a
 // whole round of growth.
 func (f *figures) logs() error {
-	t := table{head: []string{"stint sliding_log", "least, B an entry", "worst, B an entry"}}
+	rows := [][]string{{"stint sliding_log", "least, B an entry", "worst, B an entry"}}
 	for _, row := range []struct {
 		keys, low, high, step int
 		promised              float64
@@ -143,12 +145,12 @@ func (f *figures) logs() error {
 			}
 		}
 		runtime.KeepAlive(add)
-		t.add(name, number(slices.Min(sizes)), number(slices.Max(sizes)))
+		rows = append(rows, []string{name, report.Number(slices.Min(sizes)), report.Number(slices.Max(sizes))})
 		if row.promised > 0 {
-			f.atMost(row.promised, slices.Max(sizes), " B", "bytes an entry, worst of all lengths, sliding_log, %s", name)
+			f.AtMost(row.promised, slices.Max(sizes), " B", "bytes an entry, worst of all lengths, sliding_log, %s", name)
 		}
 	}
-	t.print(f)
+	f.Table(rows)
 	return nil
 }
 
@@ -175,8 +177,10 @@ func collect() (wall, processor float64) {
 		walls = append(walls, time.Since(begun).Seconds()*1e3)
 		processors = append(processors, (processorTime()-used).Seconds()*1e3)
 	}
-	return median(walls), median(processors)
+	return report.Median(walls), report.Median(processors)
 }
 
 // pair prints what collect returns.
-func pair(wall, processor float64) string { return number(wall) + " / " + number(processor) }
+func pair(wall, processor float64) string {
+	return report.Number(wall) + " / " + report.Number(processor)
+}

@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"bytes"
@@ -6,12 +6,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // TestMain lets the test's program be the small servers that it starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childWord {
-		if err := beChild(os.Args[2:]); err != nil {
+	if len(os.Args) > 1 && os.Args[1] == ChildWord {
+		if err := BeChild(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -25,36 +27,18 @@ func TestMain(m *testing.M) {
 // that what does not depend on the clock is kept.
 func TestShort(t *testing.T) {
 	var out bytes.Buffer
-	f := figures{out: &out, short: true}
-	if err := f.run(""); err != nil {
+	s, f := Suite(), report.Figures{Out: &out, Short: true}
+	if err := s.Run(&f); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, c := range f.checks {
-		if strings.HasPrefix(c.what, "flood: ") && !strings.Contains(c.what, "bytes") && !c.met() {
-			t.Errorf("%s: %v, promised %v", c.what, c.measured, c.promised)
+	for _, c := range f.Checks {
+		if strings.HasPrefix(c.What, "flood: ") && !strings.Contains(c.What, "bytes") && !c.Met() {
+			t.Errorf("%s: %v, promised %v", c.What, c.Measured, c.Promised)
 		}
 	}
-	for _, c := range chapters {
-		if !strings.Contains(out.String(), "\n## "+c.title+"\n") {
-			t.Errorf("chapter %q left no trace", c.title)
-		}
-	}
-}
-
-func TestUnknownChapter(t *testing.T) {
-	f := figures{out: &bytes.Buffer{}, short: true}
-	if err := f.run("singel"); err == nil || !strings.Contains(err.Error(), "single, keyed") {
-		t.Errorf("error %v: want one that lists the chapters", err)
-	}
-}
-
-func TestMedian(t *testing.T) {
-	for _, c := range []struct {
-		of   []float64
-		want float64
-	}{{[]float64{3}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 2, 9}, 3}} {
-		if got := median(c.of); got != c.want {
-			t.Errorf("median(%v) = %v, want %v", c.of, got, c.want)
+	for _, c := range s.Chapters {
+		if !strings.Contains(out.String(), "\n## "+c.Title+"\n") {
+			t.Errorf("chapter %q left no trace", c.Title)
 		}
 	}
 }

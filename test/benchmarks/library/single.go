@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"hash/maphash"
@@ -75,13 +75,13 @@ func (f *figures) single() error {
 	for cores := 1; cores <= twoCores; cores++ {
 		floor, _ := rs.of(clockAndSwap, cores)
 		if r, ok := rs.of("memstore.Single Allow", cores); ok {
-			f.atMost(1.15, r.ratio(floor), " ×", "single limiter, Allow, beside clock + compare-and-swap, cores: %d", cores)
-			f.unless(r, floor)
+			f.AtMost(1.15, r.ratio(floor), " ×", "single limiter, Allow, beside clock + compare-and-swap, cores: %d", cores)
+			f.Doubt(r.doubtful() || floor.doubtful())
 		}
 	}
 	floor, _ := rs.of(clockAndSwap, 1)
 	if r, ok := rs.of(coarseAllow, 1); ok {
-		f.atMost(0.5, r.ratio(floor), " ×", "single limiter, Allow, coarse clock, beside clock + compare-and-swap, cores: 1")
+		f.AtMost(0.5, r.ratio(floor), " ×", "single limiter, Allow, coarse clock, beside clock + compare-and-swap, cores: 1")
 	}
 	f.noAllocations(rs, "single limiter")
 	return nil

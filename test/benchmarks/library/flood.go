@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // A deluge is a store under a bound, with keys that were there before the
@@ -32,7 +34,7 @@ const (
 // flood sends ten million new keys at a store with a bound of one million.
 func (f *figures) flood() error {
 	bound, flood, established := 1<<20, 10_000_000, 10_000
-	if f.short {
+	if f.Short {
 		bound, flood, established = 1<<14, 100_000, 1000
 	}
 	before := heap()
@@ -48,21 +50,21 @@ func (f *figures) flood() error {
 		return err
 	}
 	st := d.store.Stats()
-	fmt.Fprintf(f.out, "\nA store of at most %d keys under %d/h; %d keys have used all of it, %d keys %d; then %d new keys, one request each.\n",
+	fmt.Fprintf(f.Out, "\nA store of at most %d keys under %d/h; %d keys have used all of it, %d keys %d; then %d new keys, one request each.\n",
 		st.MaxKeys, perHour, established, established, used, flood)
-	t := table{head: []string{"", "measured"}}
-	t.add("ns for the decision on a new key", number(float64(d.spent)/float64(flood)))
-	t.add("keys with a place", number(float64(st.Keys)))
-	t.add("decisions on overflow cells", number(float64(st.Overflowed)))
-	t.add("new keys let through", number(float64(d.admitted)))
-	t.add("most bytes, by Stats", number(d.mostBytes))
-	t.add("most bytes, by the heap", number(d.mostHeap))
-	t.print(f)
-	f.atMost(32, d.mostBytes/float64(bound), " B", "flood: bytes for each key of the bound, by Stats")
-	f.atMost(32, d.mostHeap/float64(bound), " B", "flood: bytes for each key of the bound, by the heap")
-	f.atMost(float64(bound), float64(st.Keys), "", "flood: keys with a place")
-	f.atMost(0, float64(d.leaked), "", "flood: exhausted established keys let through")
-	f.atMost(0, float64(wrong), "", "flood: established keys that decide otherwise than before")
+	rows := [][]string{{"", "measured"}}
+	rows = append(rows, []string{"ns for the decision on a new key", report.Number(float64(d.spent) / float64(flood))})
+	rows = append(rows, []string{"keys with a place", report.Number(float64(st.Keys))})
+	rows = append(rows, []string{"decisions on overflow cells", report.Number(float64(st.Overflowed))})
+	rows = append(rows, []string{"new keys let through", report.Number(float64(d.admitted))})
+	rows = append(rows, []string{"most bytes, by Stats", report.Number(d.mostBytes)})
+	rows = append(rows, []string{"most bytes, by the heap", report.Number(d.mostHeap)})
+	f.Table(rows)
+	f.AtMost(32, d.mostBytes/float64(bound), " B", "flood: bytes for each key of the bound, by Stats")
+	f.AtMost(32, d.mostHeap/float64(bound), " B", "flood: bytes for each key of the bound, by the heap")
+	f.AtMost(float64(bound), float64(st.Keys), "", "flood: keys with a place")
+	f.AtMost(0, float64(d.leaked), "", "flood: exhausted established keys let through")
+	f.AtMost(0, float64(wrong), "", "flood: established keys that decide otherwise than before")
 	return nil
 }
 

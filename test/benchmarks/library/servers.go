@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // stintCommand is the program that is measured, built with the defaults.
@@ -88,7 +90,7 @@ const (
 // measure asks all servers in turns: flat out for the processor time, then at
 // one pace for how long answers take.
 func (rs rivals) measure(f *figures) error {
-	turn := f.slice * turnSlices
+	turn := f.Slice * turnSlices
 	slowest := 0.0
 	for _, r := range rs {
 		n, err := r.flatOut(turn) // warms up
@@ -99,7 +101,7 @@ func (rs rivals) measure(f *figures) error {
 			slowest = rate
 		}
 	}
-	for range f.rounds * turns {
+	for range f.Rounds * turns {
 		for _, r := range rs {
 			begun, before := time.Now(), r.used()
 			n, err := r.flatOut(turn)
@@ -123,21 +125,12 @@ func (rs rivals) measure(f *figures) error {
 
 // table prints what was measured, beside the first.
 func (rs rivals) table(f *figures, title string) {
-	t := table{head: []string{title, "CPU, µs a request", "× " + rs[0].name, "requests/s flat out", "p50, µs", "p99, µs", "× " + rs[0].name}}
+	rows := [][]string{{title, "CPU, µs a request", "× " + rs[0].name, "requests/s flat out", "p50, µs", "p99, µs", "× " + rs[0].name}}
 	for _, r := range rs {
-		t.add(r.name, number(median(r.cpu)), fmt.Sprintf("%.2f", ratio(r.cpu, rs[0].cpu)), fmt.Sprintf("%.0f", median(r.rate)),
-			number(median(r.p50)), number(median(r.p99)), fmt.Sprintf("%.2f", ratio(r.p99, rs[0].p99)))
+		rows = append(rows, []string{r.name, report.Number(report.Median(r.cpu)), fmt.Sprintf("%.2f", report.Ratio(r.cpu, rs[0].cpu)), fmt.Sprintf("%.0f", report.Median(r.rate)),
+			report.Number(report.Median(r.p50)), report.Number(report.Median(r.p99)), fmt.Sprintf("%.2f", report.Ratio(r.p99, rs[0].p99))})
 	}
-	t.print(f)
-}
-
-// ratio returns the median of the ratios of the rounds.
-func ratio(a, b []float64) float64 {
-	ratios := make([]float64, len(a))
-	for i := range ratios {
-		ratios[i] = a[i] / b[i]
-	}
-	return median(ratios)
+	f.Table(rows)
 }
 
 // questions are what a client of /v1/check asks, about many addresses.
@@ -192,12 +185,12 @@ func (f *figures) check(program, rules string) error {
 	}
 	rs.table(f, "POST /v1/check, one rule")
 	bare, same, ours := rs[0], rs[1], rs[2]
-	f.atMost(1.3, ratio(ours.cpu, bare.cpu), " ×", "/v1/check, processor time beside a bare net/http server of the same bodies")
-	f.atMost(1.3, ratio(ours.p99, bare.p99), " ×", "/v1/check, p99 at the same load beside that server's")
+	f.AtMost(1.3, report.Ratio(ours.cpu, bare.cpu), " ×", "/v1/check, processor time beside a bare net/http server of the same bodies")
+	f.AtMost(1.3, report.Ratio(ours.p99, bare.p99), " ×", "/v1/check, p99 at the same load beside that server's")
 	// The two bare servers do the same: where one is much slower than the other,
 	// the machine does other things, and a p99 says how long those take.
-	off := ratio(same.p99, bare.p99)
-	f.checks[len(f.checks)-1].doubtful = off > unquiet || off < 1/unquiet
+	off := report.Ratio(same.p99, bare.p99)
+	f.Doubt(off > unquiet || off < 1/unquiet)
 	return nil
 }
 
@@ -248,7 +241,7 @@ func (f *figures) proxies(dir, program, rules string) error {
 	}
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
-		fmt.Fprint(f.out, "\nnginx is not installed: its limit_req is left out.\n")
+		fmt.Fprint(f.Out, "\nnginx is not installed: its limit_req is left out.\n")
 	} else if p, err = startNginx(nginx, dir, behind.address); err != nil {
 		return err
 	} else if err := rs.join(p, nil, get); err != nil {
@@ -260,10 +253,10 @@ func (f *figures) proxies(dir, program, rules string) error {
 	rs.table(f, "a proxy with one rule")
 	if nginx != "" {
 		said, _ := exec.Command(nginx, "-v").CombinedOutput() // a name for the reader; nothing depends on it
-		fmt.Fprintf(f.out, "\nnginx is %s, with one worker, limit_req by address and connections to the server behind kept.\n",
+		fmt.Fprintf(f.Out, "\nnginx is %s, with one worker, limit_req by address and connections to the server behind kept.\n",
 			strings.TrimSpace(strings.TrimPrefix(string(said), "nginx version: ")))
 	}
-	f.atMost(1.15, ratio(rs[1].cpu, rs[0].cpu), " ×", "stint proxy, processor time beside a bare ReverseProxy")
+	f.AtMost(1.15, report.Ratio(rs[1].cpu, rs[0].cpu), " ×", "stint proxy, processor time beside a bare ReverseProxy")
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 // which caches hold, and on a million in random order, which they do not.
 func (f *figures) keyed() error {
 	for _, n := range []int{1000, f.scaled(1_000_000)} {
-		fmt.Fprintf(f.out, "\n%d keys, uniform, in random order.\n", n)
+		fmt.Fprintf(f.Out, "\n%d keys, uniform, in random order.\n", n)
 		rs, err := f.keys(n)
 		if err != nil {
 			return err
@@ -26,7 +26,7 @@ func (f *figures) keyed() error {
 
 // scaled returns a size, or a small part of it in a quick run.
 func (f *figures) scaled(n int) int {
-	if f.short {
+	if f.Short {
 		return max(n/100, 1000)
 	}
 	return n
@@ -61,8 +61,8 @@ func (f *figures) keyedChecks(rs results, n int) {
 	beside := func(cores int, promised float64) {
 		allow, ok := rs.of(stintAllow, cores)
 		if best, found := rs.fastest(libraryNames(), cores); ok && found {
-			f.atMost(promised, allow.ratio(best), " ×", "keyed Allow, %d keys, cores: %d, beside the fastest library (%s)", n, cores, best.name)
-			f.unless(allow, best)
+			f.AtMost(promised, allow.ratio(best), " ×", "keyed Allow, %d keys, cores: %d, beside the fastest library (%s)", n, cores, best.name)
+			f.Doubt(allow.doubtful() || best.doubtful())
 		}
 	}
 	if n <= 1000 {
@@ -73,10 +73,10 @@ func (f *figures) keyedChecks(rs results, n int) {
 	}
 	allow, _ := rs.of(stintAllow, 1)
 	take, _ := rs.of(stintTake, 1)
-	f.atMost(1.25, take.ratio(allow), " ×", "keyed Take beside Allow, %d keys, one core", n)
+	f.AtMost(1.25, take.ratio(allow), " ×", "keyed Take beside Allow, %d keys, one core", n)
 	if two, ok := rs.of(stintAllow, twoCores); ok && n > 1000 { // on few keys cores fight for the same lines of cache
-		f.atLeast(1.8, allow.ratio(two), " ×", "keyed Allow, %d keys, throughput of two cores beside one%s", n, rs.scaling())
-		f.unless(two)
+		f.AtLeast(1.8, allow.ratio(two), " ×", "keyed Allow, %d keys, throughput of two cores beside one%s", n, rs.scaling())
+		f.Doubt(two.doubtful())
 	}
 	f.noAllocations(rs, fmt.Sprintf("%d keys", n))
 }

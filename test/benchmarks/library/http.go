@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"fmt"
@@ -13,6 +13,8 @@ import (
 	"github.com/ulule/limiter/v3"
 	"github.com/ulule/limiter/v3/drivers/middleware/stdlib"
 	ululestore "github.com/ulule/limiter/v3/drivers/store/memory"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // http measures what stands in front of HTTP: the middleware in this process,
@@ -22,7 +24,7 @@ func (f *figures) http() error {
 		return fmt.Errorf("middleware: %w", err)
 	}
 	if runtime.GOOS != "linux" {
-		fmt.Fprint(f.out, "\nThe resources of other processes are known only on Linux: there are no figures for servers.\n")
+		fmt.Fprint(f.Out, "\nThe resources of other processes are known only on Linux: there are no figures for servers.\n")
 		return nil
 	}
 	return f.servers()
@@ -155,16 +157,16 @@ func (f *figures) middleware() error {
 		return err
 	}
 	bare, _ := rs.of(bareHandler, 1)
-	t := table{head: []string{fmt.Sprintf("middleware, %d addresses", addresses), "ns with the handler", "least", "ns added", "allocs added", "B added"}}
+	rows := [][]string{{fmt.Sprintf("middleware, %d addresses", addresses), "ns with the handler", "least", "ns added", "allocs added", "B added"}}
 	for i, r := range rs {
 		added, allocs := r.minus(bare), clean(r.allocs-bare.allocs)
-		t.add(r.name, number(r.median()), number(r.least()), number(added), number(allocs), number(clean(r.bytes-bare.bytes)))
+		rows = append(rows, []string{r.name, report.Number(r.median()), report.Number(r.least()), report.Number(added), report.Number(allocs), report.Number(clean(r.bytes - bare.bytes))})
 		if most := middlewares[i].allocs; most >= 0 {
-			f.atMost(1.5, added/1000, " µs", "%s adds to a handler", r.name)
-			f.atMost(most, allocs, "", "%s, allocations added", r.name)
+			f.AtMost(1.5, added/1000, " µs", "%s adds to a handler", r.name)
+			f.AtMost(most, allocs, "", "%s, allocations added", r.name)
 		}
 	}
-	t.print(f)
+	f.Table(rows)
 	return nil
 }
 
@@ -174,7 +176,7 @@ func (r result) minus(other result) float64 {
 	for i := range more {
 		more[i] = r.rounds[i] - other.rounds[i]
 	}
-	return median(r.good(more, other))
+	return report.Median(r.good(more, other))
 }
 
 // clean rounds to hundredths: a chunk of requests may share one allocation.

@@ -1,4 +1,4 @@
-package main
+package library
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/test/benchmarks/report"
 )
 
 // A contender is one thing that is timed: on one core by one worker, or on two
@@ -58,7 +60,7 @@ func (r result) doubtful() bool {
 	return 2*sure < len(r.sure)
 }
 
-func (r result) median() float64 { return median(r.good(r.rounds, r)) }
+func (r result) median() float64 { return report.Median(r.good(r.rounds, r)) }
 func (r result) least() float64  { return slices.Min(r.good(r.rounds, r)) }
 
 // ratio returns how many times as long r takes as other, round by round.
@@ -67,7 +69,7 @@ func (r result) ratio(other result) float64 {
 	for i := range ratios {
 		ratios[i] = r.rounds[i] / other.rounds[i]
 	}
-	return median(r.good(ratios, other))
+	return report.Median(r.good(ratios, other))
 }
 
 // good returns the values of the rounds that are sure for r and other, or all
@@ -85,14 +87,6 @@ func (r result) good(values []float64, other result) []float64 {
 	return sure
 }
 
-func median(values []float64) float64 {
-	v := slices.Sorted(slices.Values(values))
-	if len(v)%2 == 1 {
-		return v[len(v)/2]
-	}
-	return (v[len(v)/2-1] + v[len(v)/2]) / 2
-}
-
 // race times the contenders in turns. Results are in the order of contenders.
 // A machine with one core leaves out what needs two.
 func (f *figures) race(contenders []contender) (results, error) {
@@ -104,10 +98,10 @@ func (f *figures) race(contenders []contender) (results, error) {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	for range f.rounds {
+	for range f.Rounds {
 		runtime.GC()
 		for i, c := range contenders {
-			ns, sure, err := c.time(f.slice)
+			ns, sure, err := c.time(f.Slice)
 			if err != nil {
 				return nil, err
 			}
@@ -157,7 +151,7 @@ func (c contender) time(slice time.Duration) (ns float64, sure bool, err error) 
 	if len(good) == 0 {
 		return 1 / best, false, nil
 	}
-	return 1 / median(good), true, nil
+	return 1 / report.Median(good), true, nil
 }
 
 // turn is a thread and how long it has waited for a processor.
@@ -281,5 +275,5 @@ func (f *figures) noAllocations(rs results, what string) {
 			most = max(most, r.allocs)
 		}
 	}
-	f.atMost(0, most, "", "allocations of any decision, %s", what)
+	f.AtMost(0, most, "", "allocations of any decision, %s", what)
 }
