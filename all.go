@@ -55,6 +55,9 @@ func All(parts ...Part) *Request {
 		case p.limiter == nil || p.limiter.store == nil:
 			r.err = fmt.Errorf("%w: a part without a limiter: Limiter.Key of one that NewLimiter made returns one", ErrLayers)
 			return r
+		case p.limiter.decides() != nil:
+			r.err = p.limiter.decides()
+			return r
 		case p.cost < 0:
 			r.err = ErrCost
 			return r

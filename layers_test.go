@@ -23,6 +23,7 @@ const module = "github.com/stint-dev/stint"
 var layers = []string{
 	"internal", // arithmetic, words, conditions
 	"meter",    // the arithmetic of limits
+	"inflight", // what runs at one moment
 	".",        // limits, the interface of a store, waiting
 	"internal/layercheck internal/ratefields internal/guard rulesource", // what stores share; what guards share; the interface of what keeps rules
 	"memstore simulate",

@@ -24,8 +24,9 @@ import (
 //
 // The zero Limit is not valid.
 type Limit struct {
-	name string
-	spec meter.Spec
+	name     string
+	spec     meter.Spec
+	inFlight bool // spec has a count alone
 }
 
 // maxName is the most bytes of a name.
@@ -211,12 +212,18 @@ func (l Limit) Meter() (*meter.Meter, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
+	if l.inFlight {
+		return nil, fmt.Errorf("stint: limit %q: %w", wording.Shorten(l.Name()), ErrInFlight)
+	}
 	return meter.New(l.spec)
 }
 
 func (l Limit) check() error {
 	if err := l.checkName(); err != nil {
 		return err
+	}
+	if l.inFlight {
+		return l.checkInFlight()
 	}
 	return l.spec.Validate()
 }
@@ -236,6 +243,9 @@ func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }
 // String returns the limit as canonical text, which [Parse] reads back to the
 // same limit but for its name.
 func (l Limit) String() string {
+	if l.inFlight {
+		return strconv.FormatInt(l.spec.Count, 10) + " in flight"
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d/", l.spec.Count)
 	if l.spec.Calendar != meter.NoCalendar {
@@ -289,9 +299,13 @@ func formatPeriod(period time.Duration) string {
 // a key is its own: its own name if it has one ([Limit.WithName]), its algorithm and
 // its period, such as "gcra:1m" or "logins:gcra:1m", or its calendar, such as
 // "day:Europe/Paris" or "month-15:UTC"; of [meter.SlidingSubWindows] also the number of
-// parts. It is never its count, burst, debt or ban, so that those may change.
+// parts; of a limit in flight "in_flight". It is never its count, burst, debt or ban, so
+// that those may change.
 func (l Limit) ID() string {
 	id := l.spec.Algorithm.String() + ":" + formatPeriod(l.spec.Period)
+	if l.inFlight {
+		id = "in_flight"
+	}
 	if l.spec.Calendar != meter.NoCalendar {
 		id = strings.Replace(l.spec.Calendar.String(), " from ", "-", 1) + ":" + l.spec.Zone
 	}

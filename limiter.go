@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,12 +27,17 @@ type Limiter struct {
 // bytes of UTF-8, no control characters. What keys use belongs to the name:
 // limiters of one name on one store share it, and two names never do. Several
 // limits of one algorithm and period need names of their own, see [Limit.WithName].
-// The error says which limit cannot be held, and why.
+// The error says which limit cannot be held, and why. Under a limit [InFlight], Acquire
+// decides, and every other method fails with [ErrInFlight].
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, errors.New("stint: NewLimiter without a store: memstore.New makes one")
 	}
-	bound, err := store.Bind(name, limits...)
+	bind := store.Bind
+	if slices.ContainsFunc(limits, Limit.InFlight) {
+		bind = func(name string, limits ...Limit) (Bound, error) { return bindRunning(store, name, limits) }
+	}
+	bound, err := bind(name, limits...)
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +63,17 @@ func (l *Limiter) binding() Bound {
 		return unmade{}
 	}
 	return l.bound
+}
+
+// decides returns why the store cannot be asked about the limits, or nil.
+func (l *Limiter) decides() error {
+	if l.store == nil {
+		return errUnmade
+	}
+	if _, ok := l.bound.(*running); ok {
+		return ErrInFlight
+	}
+	return nil
 }
 
 // The short ways to an answer, such as Allow, are inlined where they are called, or the
@@ -136,8 +153,8 @@ func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, ttl time.
 }
 
 func (l *Limiter) reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, ReservationID, error) {
-	if l.store == nil {
-		return Decision{}, "", errUnmade
+	if err := l.decides(); err != nil {
+		return Decision{}, "", err
 	}
 	return l.store.Reserve(ctx, l.layers(key), cost, ttl)
 }
@@ -149,8 +166,8 @@ func (l *Limiter) Reservation(id ReservationID) *Reservation { return reservatio
 // Refund gives up to cost units back to key: an operator's act, which lets
 // through more than the limit by what it returns.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision, error) {
-	if l.store == nil {
-		return Decision{}, errUnmade
+	if err := l.decides(); err != nil {
+		return Decision{}, err
 	}
 	defer l.lines.roomMade(key)
 	return l.store.Refund(ctx, l.layers(key), cost)
@@ -158,8 +175,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision,
 
 // Reset makes key as if never seen.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if l.store == nil {
-		return errUnmade
+	if err := l.decides(); err != nil {
+		return err
 	}
 	defer l.lines.roomMade(key)
 	return l.store.Reset(ctx, l.layers(key))

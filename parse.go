@@ -49,6 +49,7 @@ func (e *ParseError) column() int {
 //	every 2s
 //	1_000_000 per month in UTC
 //	5_000 per month from 15 in Europe/Paris
+//	20 in flight
 //
 // The algorithm is gcra unless named, and fixed_window with "in". Options come in
 // any order, each at most once. The error is a [*ParseError].
@@ -110,7 +111,7 @@ func (p *parser) fail(at int, hint, reason string, args ...any) error {
 	return &ParseError{Text: p.text, Offset: at, Reason: fmt.Sprintf(reason, args...), Hint: hint}
 }
 
-const shapes = `write "100 per minute", "10/s burst 20" or "every 2s"`
+const shapes = `write "100 per minute", "10/s burst 20", "every 2s" or "20 in flight"`
 
 func (p *parser) limit() (Limit, error) {
 	first := p.next()
@@ -136,6 +137,9 @@ func (p *parser) limit() (Limit, error) {
 			}
 		}
 	}
+	if !slash && first.s == "in" && len(p.words) > 0 && strings.EqualFold(p.words[0].s, "flight") {
+		return p.inFlight(n)
+	}
 	w, err := p.per(first, len(count))
 	if err != nil {
 		return Limit{}, err
@@ -145,6 +149,15 @@ func (p *parser) limit() (Limit, error) {
 		return Limit{}, err
 	}
 	return l, p.options(&l, w)
+}
+
+// inFlight reads what follows "N in" of a limit in flight.
+func (p *parser) inFlight(n int64) (Limit, error) {
+	p.next()
+	if more := p.next(); more.s != "" {
+		return Limit{}, p.fail(more.at, `write another limit beside it for what may pass in a period`, `"in flight" takes no options, and here is %q`, wording.Shorten(more.s))
+	}
+	return InFlight(n), nil
 }
 
 // nouns may stand behind the count, and change nothing.

@@ -186,6 +186,9 @@ var accepted = []struct {
 	{"5/month in UTC fixed_window", "5/month in UTC", fields{algorithm: meter.FixedWindow, count: 5, period: 30 * day, unit: "month", zone: "UTC"}},
 	{"5/day in America/Argentina/ComodRivadavia", "5/day in America/Argentina/ComodRivadavia", fields{algorithm: meter.FixedWindow, count: 5, period: day, unit: "day", zone: "America/Argentina/ComodRivadavia"}},
 	{"5/day in Etc/GMT+12", "5/day in Etc/GMT+12", fields{algorithm: meter.FixedWindow, count: 5, period: day, unit: "day", zone: "Etc/GMT+12"}},
+	// In flight.
+	{"20 in flight", "20 in flight", fields{count: 20, burst: 20}},
+	{"1k requests in Flight", "1000 in flight", fields{count: 1000, burst: 1000}},
 	// Blanks do not matter.
 	{"  10/s\t burst   20 ", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
 	{"\t10\tper\tminute", "10/1m", fields{count: 10, period: time.Minute, burst: 10}},
@@ -234,6 +237,7 @@ func TestParseEqualsBuilt(t *testing.T) {
 		"5/m ban 1h burst 3":                     stint.PerMinute(5).WithBurst(3).WithBan(time.Hour),
 		"100/day in Europe/Paris":                stint.PerDayIn(100, "Europe/Paris"),
 		"100/month in UTC":                       stint.PerMonthIn(100, "UTC"),
+		"20 in flight":                           stint.InFlight(20),
 		"100/day in UTC count_denied":            stint.PerDayIn(100, "UTC").WithCountDenied(),
 		"10/s token_bucket_interval burst 3":     stint.PerSecond(10).WithBurst(3).WithAlgorithm(meter.TokenBucketInterval),
 		"9223372036854775807/9223372036854775ns": stint.New(math.MaxInt64, 9223372036854775),
@@ -428,7 +432,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || back != l || back.String() != printed {
 			t.Fatalf("%q prints as %q, which is %+v, %v, not %+v", text, printed, back, err, l)
 		}
-		if _, err := l.Meter(); err != nil {
+		if _, err := l.Meter(); (err != nil) != l.InFlight() {
 			t.Fatalf("%q: %v", text, err)
 		}
 	})

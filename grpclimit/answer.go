@@ -29,6 +29,7 @@ type answer struct {
 	storeError error
 	rules      *policy.Result
 	done       func() // releases rules
+	end        func() // gives back what the call holds in flight; may be nil
 }
 
 // A limitAnswer is one limit that a call was held to.

@@ -16,7 +16,7 @@ type limited struct {
 }
 
 // decide returns nil for a call that is not counted.
-func (b *limited) decide(ctx context.Context, c Call, _ bool) (*answer, error) {
+func (b *limited) decide(ctx context.Context, c Call, message bool) (*answer, error) {
 	key, ok := b.key(ctx, c.Method)
 	if !ok {
 		switch key = guard.MissingKey; b.o.Missing {
@@ -29,7 +29,9 @@ func (b *limited) decide(ctx context.Context, c Call, _ bool) (*answer, error) {
 	cost := b.o.cost(ctx, c)
 	a := &answer{key: key}
 	var err error
-	if b.limiter.Waits() {
+	if b.limiter.InFlight() && !message { // a message has no end of its own
+		a.decision, a.end, a.waited, err = b.limiter.Acquire(ctx, key, cost)
+	} else if b.limiter.Waits() {
 		a.decision, a.waited, err = b.limiter.TakeQueued(ctx, key, cost)
 	} else {
 		a.decision, err = b.limiter.Take(ctx, key, cost)
@@ -57,7 +59,7 @@ func (b *limited) nameLimits(a *answer) {
 		}
 	}
 	a.told = a.violated
-	if a.tightest >= len(a.limits) {
-		a.tightest = -1 // the limits have been changed since
+	if a.tightest >= len(a.limits) || a.tightest >= 0 && a.limits[a.tightest].fields.InFlight {
+		a.tightest = -1 // the limits have been changed since, or it has no fields
 	}
 }

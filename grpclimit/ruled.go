@@ -91,6 +91,7 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 	if !ok {
 		r = new(policy.Result)
 	}
+	r.WillRelease = !message // a message has no end of its own
 	attrs, cost := &attributes{ctx, b.o, c.Method, message}, b.o.cost(ctx, c)
 	var waited time.Duration
 	var err error
@@ -103,7 +104,7 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 		b.results.Put(r)
 		return nil, err
 	}
-	a := &answer{decision: r.Decision, tightest: -1, waited: waited, storeError: r.StoreError, rules: r, done: func() { b.results.Put(r) }}
+	a := &answer{decision: r.Decision, tightest: -1, waited: waited, storeError: r.StoreError, rules: r, end: r.Release(), done: func() { b.results.Put(r) }}
 	for i := range r.Rules {
 		e := &r.Rules[i]
 		if e.Shadow {
@@ -117,7 +118,7 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 			a.never = a.never || e.Action != ""
 			a.closed = a.closed || e.Failed == policy.FailClosed
 		}
-		if e.Action != "" {
+		if e.Action != "" || e.Limit.InFlight() {
 			continue
 		}
 		if i == r.Tightest {

@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"google.golang.org/grpc"
 
@@ -35,6 +36,12 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 		most = -1
 	}
 	by := &limited{limiter: guard.New(l, most), key: key, o: &o}
+	if err := by.limiter.CheckInFlight(false); err != nil {
+		return nil, fmt.Errorf("grpclimit: %w", err)
+	}
+	if by.limiter.InFlight() && o.Messages {
+		return nil, errors.New("grpclimit: Messages does not go with a limit in flight: a message has no end of its own")
+	}
 	return &Server{o: o, decide: by.decide}, nil
 }
 
@@ -71,8 +78,12 @@ func (s *Server) Stream() grpc.ServerOption {
 func (s *Server) UnaryInterceptor(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if !s.o.Skip(ctx, info.FullMethod) {
 		set := func(m map[string][]string) { _ = grpc.SetHeader(ctx, m) } // it fails for calls that have ended
-		if err := s.check(ctx, Call{Method: info.FullMethod, Message: req}, false, set); err != nil {
+		end, err := s.check(ctx, Call{Method: info.FullMethod, Message: req}, false, set)
+		if err != nil {
 			return nil, err
+		}
+		if end != nil {
+			defer end()
 		}
 	}
 	return next(ctx, req)
@@ -85,8 +96,12 @@ func (s *Server) StreamInterceptor(srv any, stream grpc.ServerStream, info *grpc
 		return next(srv, stream)
 	}
 	set := func(m map[string][]string) { _ = stream.SetHeader(m) } // it fails for streams that have ended
-	if err := s.check(ctx, Call{Method: info.FullMethod, Stream: true}, false, set); err != nil {
+	end, err := s.check(ctx, Call{Method: info.FullMethod, Stream: true}, false, set)
+	if err != nil {
 		return err
+	}
+	if end != nil {
+		defer end()
 	}
 	if s.o.Messages {
 		stream = &guardedStream{stream, s, info.FullMethod}
@@ -107,19 +122,21 @@ func (g *guardedStream) RecvMsg(m any) error {
 	if err := g.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return g.server.check(g.Context(), Call{Method: g.method, Stream: true, Message: m}, true, func(fields map[string][]string) {
+	_, err := g.server.check(g.Context(), Call{Method: g.method, Stream: true, Message: m}, true, func(fields map[string][]string) {
 		g.SetTrailer(fields) // the headers may be gone
 	})
+	return err
 }
 
-// check decides about a call or a message, and returns why it may not go on.
-func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[string][]string)) error {
+// check decides about a call or a message, and returns why it may not go on. Where end is
+// not nil, the call gives back what it holds in flight by that.
+func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[string][]string)) (end func(), refused error) {
 	a, err := s.decide(ctx, c, message)
 	switch {
 	case err != nil:
-		return s.failed(ctx, c.Method, err)
+		return nil, s.failed(ctx, c.Method, err)
 	case a == nil: // it is not counted
-		return nil
+		return nil, nil
 	}
 	if a.storeError != nil {
 		s.o.reportError(ctx, c.Method, a.storeError)
@@ -131,17 +148,16 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 	}
 	if s.o.Shadow {
 		a.release()
-		return nil
+		return a.end, nil
 	}
 	if !s.o.NoFields && (!message || !a.decision.Allowed) {
 		set(a.fields())
 	}
-	var refused error
 	if !a.decision.Allowed {
 		refused = a.refusal()
 	}
 	a.release()
-	return refused
+	return a.end, refused
 }
 
 // failed reports an error, and returns what the call ends with, nil if it goes

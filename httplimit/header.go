@@ -77,6 +77,9 @@ type encoder struct {
 func newEncoder(dialect Dialect, limits []ratefields.Limit) *encoder {
 	var items []string
 	for i := range limits {
+		if limits[i].InFlight {
+			continue
+		}
 		items = append(items, dialect.policy(&limits[i])...)
 	}
 	return &encoder{dialect, ratefields.One(strings.Join(items, ", ")), limits}
@@ -93,7 +96,7 @@ func (d Dialect) policy(l *ratefields.Limit) []string {
 // set writes the fields of a decision, none where no limit was asked. Price: two
 // allocations, for what depends on the decision; none without fields.
 func (e *encoder) set(h http.Header, d *stint.Decision) {
-	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.limits) {
+	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.limits) || e.limits[d.Tightest].InFlight {
 		return
 	}
 	l, own := &e.limits[d.Tightest], *d
@@ -146,8 +149,8 @@ func (d Dialect) encode(h http.Header, r *policy.Result) {
 	var policies []string
 	for i := range r.Rules {
 		one := &r.Rules[i]
-		if one.Shadow || one.Action != "" || one.Hidden() {
-			continue
+		if one.Shadow || one.Action != "" || one.Hidden() || one.Limit.InFlight() {
+			continue // what is in flight is no quota over time
 		}
 		l := one.Fields()
 		if held++; held == 1 {
@@ -177,7 +180,7 @@ func leastShown(r *policy.Result) int {
 	least := -1
 	for i := range r.Rules {
 		e := &r.Rules[i]
-		if e.Shadow || e.Action != "" || e.Hidden() || e.Remaining < 0 {
+		if e.Shadow || e.Action != "" || e.Hidden() || e.Limit.InFlight() || e.Remaining < 0 {
 			continue
 		}
 		if least < 0 || e.Remaining/max(e.Cost, 1) < r.Rules[least].Remaining/max(r.Rules[least].Cost, 1) {

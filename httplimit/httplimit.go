@@ -143,6 +143,9 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 	if err := g.o.check(); err != nil {
 		return nil, err
 	}
+	if err := g.limiter.CheckInFlight(o.Refund != nil); err != nil {
+		return nil, fmt.Errorf("httplimit: %w", err)
+	}
 	if o.Refund != nil && g.limiter.Waits() {
 		return nil, errors.New("httplimit: Refund does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
 	}
@@ -227,6 +230,12 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		cost = g.o.Cost(r)
 	}
 	switch {
+	case g.limiter.InFlight():
+		d, release, waited, err := g.limiter.Acquire(r.Context(), key, cost)
+		defer release()
+		if g.respond(w, r, key, waited, &d, err) {
+			g.next.ServeHTTP(w, r)
+		}
 	case g.limiter.Waits():
 		g.serveQueued(w, r, key, cost)
 	case g.o.Refund != nil:

@@ -49,7 +49,7 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 		return nil, errors.New("httplimit: Missing has no meaning under a policy: its rules have on_missing")
 	}
 	g := &policyGuard{current: current, client: client, o: o}
-	g.calls.New = func() any { return &call{guard: g} }
+	g.calls.New = func() any { return &call{guard: g, result: policy.Result{WillRelease: true}} }
 	g.names.Store(new(map[string]string))
 	return func(next http.Handler) http.Handler {
 		_, redirects := next.(*http.ServeMux) // to the clean path
@@ -81,6 +81,9 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 	c := g.calls.Get().(*call)
 	c.request, c.redirects = r, redirects && r.Method != http.MethodConnect
 	id, waited, err := g.decide(p, c, cost)
+	if release := c.result.Release(); release != nil {
+		defer release()
+	}
 	pass := g.respond(w, p, c, waited, err)
 	c.release()
 	switch {

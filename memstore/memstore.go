@@ -26,6 +26,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
 )
 
 // Options are the bounds of a store. The zero value suits most programs.
@@ -88,13 +89,19 @@ type Store struct {
 	watchers     watchers
 
 	fullReservations atomic.Uint64
+
+	inFlight func() *inflight.Room // makes it when first asked
 }
 
-var _ stint.Store = (*Store)(nil)
+var _ stint.RoomStore = (*Store)(nil)
+
+// InFlight implements [stint.RoomStore]. A snapshot does not hold what is in flight, which
+// ends with the process.
+func (s *Store) InFlight() *inflight.Room { return s.inFlight() }
 
 // New returns an empty store.
 func New(o Options) *Store {
-	s := new(Store)
+	s := &Store{inFlight: sync.OnceValue(func() *inflight.Room { return inflight.NewRoom(inflight.NewMemory(), 0) })}
 	if s.clock.init(o.Now); o.CoarseClock {
 		s.clock.coarsen()
 	}

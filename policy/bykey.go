@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -17,6 +18,9 @@ func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
 
 // reset forgets the key of a match.
 func (p *Policy) reset(ctx context.Context, h *ruleMatch) error {
+	if !h.plan.timed {
+		return nil // what is in flight ends by itself
+	}
 	p.pairOf(h).Forget(h.key)
 	for _, s := range []*backend{&p.main, &p.local} {
 		if s.store == nil {
@@ -89,11 +93,17 @@ func (p *Policy) Denies(ctx context.Context, name, key, label, variant string, c
 		plans = []*plan{own}
 	}
 	for _, plan := range plans {
-		for k, limit := range plan.ruleLimits {
+		for k, limit := range plan.shown {
 			switch {
 			case limit.Label != label || limit.Variant != variant:
 			case plan.action != "":
 				denies = denies || plan.action == "block"
+			case limit.Limit.InFlight():
+				passes, err := p.room.Look(ctx, []inflight.Hold{{Name: limit.inFlight, Key: key, Limit: limit.Limit.Count(), Units: cost}})
+				if err != nil {
+					return false, err
+				}
+				denies = denies || !passes
 			default:
 				d, err := p.pairOf(&ruleMatch{rule: one, plan: plan, key: key, weight: 1}).Limit(k).Decide(ctx, meter.OpPeek, key, cost)
 				if err != nil {

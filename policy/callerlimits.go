@@ -27,6 +27,9 @@ func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLi
 		action = "block"
 	}
 	g.plan = newPlan(g.rule, name, "", action, limits)
+	if len(g.plan.inFlight) > 0 {
+		return nil, fmt.Errorf("policy: limit %q: %w", g.plan.inFlight[0].Text, stint.ErrInFlight)
+	}
 	var err error
 	if g.plan.pair, err = p.pair(g.plan); err != nil {
 		return nil, fmt.Errorf("policy: %w", err)

@@ -98,7 +98,7 @@ type heldLimit struct{ id, place string }
 func (r *rule) held() map[heldLimit][]stint.Limit {
 	all := make(map[heldLimit][]stint.Limit)
 	for _, p := range r.allPlans() {
-		for _, l := range p.limits {
+		for _, l := range p.all {
 			as := heldLimit{l.ID(), p.place()}
 			all[as] = append(all[as], l)
 		}

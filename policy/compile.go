@@ -48,7 +48,7 @@ func (r *Rules) compile(f *rulesfile.Rule) *rule {
 		shadow: f.Shadow, final: f.Final, hashKey: f.HashKey,
 		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: f.Mode,
 		ipv4: f.IPv4Prefix, ipv6: f.IPv6Prefix,
-		name: f.Name, line: f.Line, column: f.Column,
+		wait: f.Wait, name: f.Name, line: f.Line, column: f.Column,
 		missingLimits: []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, reply: &f.Reply}},
 		reply:         &f.Reply,
 	}
@@ -121,7 +121,7 @@ func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 
 // newPlan makes a plan of limits, or of an action.
 func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan {
-	p := &plan{name: name, rule: r.name, mode: r.mode, variant: variant, action: action, limits: limits, longestHold: heldBy(limits)}
+	p := &plan{name: name, rule: r.name, mode: r.mode, variant: variant, action: action, all: limits}
 	if action != "" {
 		p.id = -1
 		p.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow, reply: r.reply}}
@@ -131,8 +131,16 @@ func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan 
 		if len(limits) > 1 {
 			label += "/" + l.Label()
 		}
-		p.ruleLimits = append(p.ruleLimits, &RuleLimit{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow, reply: r.reply})
+		one := &RuleLimit{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow, reply: r.reply}
+		if l.InFlight() {
+			one.inFlight = stint.InFlightName(r.name, l)
+			p.inFlight = append(p.inFlight, one)
+			continue
+		}
+		p.ruleLimits, p.limits = append(p.ruleLimits, one), append(p.limits, l)
 	}
+	p.timed, p.longestHold = len(p.limits) > 0, heldBy(p.limits)
+	p.shown = slices.Concat(p.ruleLimits, p.inFlight)
 	return p
 }
 

@@ -56,6 +56,9 @@ func (p *Policy) Peek(ctx context.Context, attrs Attributes, cost int64, r *Resu
 // decide decides for the rules that matched: first for those that are not in
 // shadow, in one step, then for each of the others by itself.
 func (p *Policy) decide(ctx context.Context, a operation, r *Result) error {
+	if r.inFlight {
+		return p.decideInFlight(ctx, a, noWait, r)
+	}
 	r.Decision.Allowed, r.Decision.Tightest = true, -1
 	if r.blocked >= 0 {
 		if r.several { // the answers to the others say where they stand

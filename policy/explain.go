@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/wording"
@@ -31,6 +32,8 @@ type RuleExplanation struct {
 	Limits []*RuleLimit
 	// Cost is what a request of cost 1 costs.
 	Cost int64
+	// Wait is how long a request may wait for room under a limit in flight.
+	Wait time.Duration
 	// Shadow reports whether the rule is in shadow.
 	Shadow bool
 	// Ends reports whether no rule after it is tried.
@@ -100,7 +103,10 @@ func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error 
 		x.Why = "the key is missing, and on_missing says skip"
 		return nil
 	}
-	x.Applies, x.Cost, x.Limits, x.Ends = true, h.weight, h.plan.ruleLimits, h.ends()
+	x.Applies, x.Cost, x.Limits, x.Ends = true, h.weight, h.plan.shown, h.ends()
+	if h.plan.inFlight != nil {
+		x.Wait = one.wait
+	}
 	if h.lacksKey() {
 		x.Why += "; the key is missing, and on_missing says deny"
 		x.Limits = one.missingLimits
@@ -173,6 +179,9 @@ func (e Explanation) String() string {
 		}
 		if x.Cost > 1 {
 			fmt.Fprintf(&b, "      cost %d\n", x.Cost)
+		}
+		if x.Wait > 0 {
+			fmt.Fprintf(&b, "      waits up to %v for room\n", x.Wait)
 		}
 		if x.Shadow {
 			b.WriteString("      in shadow: lets pass\n")

@@ -24,7 +24,9 @@ type resultBuffer struct {
 	blocked int           // index in Rules of what denies for good, or -1
 	held    time.Duration // the longest that a queue may hold the request
 
-	several bool // requests were asked together
+	several  bool      // requests were asked together
+	inFlight bool      // a limit in flight is still to decide
+	holdings []holding // of limits in flight
 }
 
 // A ruleMatch is a rule that matched.
@@ -41,8 +43,8 @@ type ruleMatch struct {
 	layer   int  // there, its place in Result.layers
 }
 
-// limited reports whether the match has limits to decide by.
-func (h *ruleMatch) limited() bool { return h.plan.id >= 0 && !h.out }
+// limited reports whether the match has limits for the store to decide by.
+func (h *ruleMatch) limited() bool { return h.plan.timed && !h.out }
 
 // enforced reports whether the match takes part in the decision.
 func (h *ruleMatch) enforced() bool { return h.limited() && !h.rule.shadow }
@@ -58,12 +60,12 @@ func (p *Policy) begin(r *Result, cost int64) {
 	// Field by field, here and where matches and entries are added: a literal would be
 	// made elsewhere, and copied before what was written there has arrived.
 	r.Decision = stint.Decision{}
-	r.Matched, r.ShadowDenied, r.several = false, false, false
+	r.Matched, r.ShadowDenied, r.several, r.inFlight = false, false, false, false
 	r.Tightest, r.blocked, r.held = -1, -1, 0
 	r.StoreError = nil
 	r.Rules, r.Answers = r.Rules[:0], r.Answers[:0]
 	r.policy, r.cost = p, cost
-	r.matches, r.layers, r.parts = r.matches[:0], r.layers[:0], r.parts[:0]
+	r.matches, r.layers, r.parts, r.holdings = r.matches[:0], r.layers[:0], r.parts[:0], r.holdings[:0]
 }
 
 // matchMore adds the rules that hold for a request to r.
@@ -128,6 +130,7 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 	}
 	h.plan = r.samePlan(h)
 	h.cost, _ = satmath.Mul(h.weight, cost)
+	r.inFlight = r.inFlight || h.plan.inFlight != nil
 	denies := r.addEntries(h)
 	if one.shadow {
 		r.ShadowDenied = r.ShadowDenied || denies
@@ -180,7 +183,7 @@ func (h *ruleMatch) ends() bool {
 // addEntries adds the entries of the last match to Rules, and reports whether they deny
 // for good.
 func (r *Result) addEntries(h *ruleMatch) (denies bool) {
-	limits := h.plan.ruleLimits
+	limits := h.plan.shown
 	if h.lacksKey() {
 		limits = h.rule.missingLimits
 	}

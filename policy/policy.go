@@ -7,6 +7,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/waitqueue"
 	"github.com/stint-dev/stint/memstore"
 )
@@ -50,6 +51,7 @@ type Policy struct {
 	pairs     []*fallback.Pair               // by plan.id: its limits in both stores
 	customers *customers                     // overrides by the million; shared by Reload
 	lines     *waitqueue.Lines[reservedPart] // of requests that wait; shared by Reload
+	room      *inflight.Room                 // of limits in flight; nil if the store has none
 }
 
 // A backend is one of the two stores that may decide.
@@ -84,6 +86,7 @@ func on(store stint.Store, o Options, c *customers) *Policy {
 	}
 	_, p.inProcess = store.(*memstore.Store)
 	p.lines = p.newLines()
+	p.room, _ = stint.RoomOf(store) // else pair refuses what needs one
 	return p
 }
 
@@ -121,7 +124,7 @@ func (p *Policy) bind() error {
 	for i, plan := range p.rules.plans {
 		var err error
 		if p.pairs[i], err = p.pair(plan); err != nil {
-			return fmt.Errorf("policy: rule %q: %w", plan.ruleLimits[0].Rule, err)
+			return fmt.Errorf("policy: rule %q: %w", plan.rule, err)
 		}
 		if i%64 == 63 { // requests are decided meanwhile
 			runtime.Gosched()
@@ -130,10 +133,14 @@ func (p *Policy) bind() error {
 	return nil
 }
 
-// pair makes the limits of a plan known to the stores, nil for an action: in its mode to
+// pair makes the limits of a plan known to the stores, nil where there are none: in its mode to
 // the main one, at this process's share to the local one, which knows no modes.
 func (p *Policy) pair(of *plan) (*fallback.Pair, error) {
-	if of.action != "" {
+	if len(of.inFlight) > 0 && p.room == nil {
+		_, err := stint.RoomOf(p.main.store)
+		return nil, err
+	}
+	if !of.timed {
 		return nil, nil
 	}
 	return p.failover.Bind(func(name string, limits ...stint.Limit) (stint.Bound, error) {
@@ -194,8 +201,11 @@ func check(store stint.Store, rules *Rules) error {
 		return nil
 	}
 	for _, plan := range rules.plans {
+		if !plan.timed {
+			continue
+		}
 		if err := c.Check(plan.mode, plan.limits...); err != nil {
-			return fmt.Errorf("policy: rule %q: %w", plan.ruleLimits[0].Rule, err)
+			return fmt.Errorf("policy: rule %q: %w", plan.rule, err)
 		}
 	}
 	return nil

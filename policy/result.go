@@ -18,8 +18,8 @@ type Result struct {
 	// matched, or only such as set no limit, it is allowed with a Limit of 0.
 	// A block, and a key that may not be missing, deny for good: RetryAfter is
 	// [stint.Never]. Denied and Decision.Tightest count the entries of Rules that
-	// are not in shadow and have a limit, in order, Denied as far as it can hold
-	// them.
+	// are not in shadow and have a limit other than in flight, in order, Denied as far
+	// as it can hold them.
 	Decision stint.Decision
 	// Matched reports whether a rule that is not in shadow matched.
 	Matched bool
@@ -36,6 +36,10 @@ type Result struct {
 	// order of the rules; a rule that sets no limit has one. It is valid until
 	// the Result is used again.
 	Rules []RuleResult
+	// WillRelease says that the caller calls what [Result.Release] returns when the
+	// request ends. It stays as the caller has set it. Without it, a request that a rule
+	// holds to a limit in flight is an error, [stint.ErrInFlight].
+	WillRelease bool
 	// Answers has an entry for each request of [Policy.DecideAll], in order,
 	// and is empty after the other methods. It is valid as long as Rules.
 	Answers []Answer
@@ -147,6 +151,8 @@ type RuleLimit struct {
 	Action string
 	// Shadow reports whether the rule is in shadow.
 	Shadow bool
+
+	inFlight string // what a limit in flight belongs to
 
 	fields atomic.Pointer[ratefields.Limit]
 	reply  *rulesfile.Reply // nil where no rule of a file has the limit

@@ -51,18 +51,23 @@ type rule struct {
 	overrideIndex *match.Index
 	missingLimits []*RuleLimit // the one of a missing key that is denied
 	reply         *rulesfile.Reply
-	preflight     bool // the last of unless is preflight
+	preflight     bool          // the last of unless is preflight
+	wait          time.Duration // for room under a limit in flight
 }
 
 // A plan is what a request is held to: limits, or an action.
 type plan struct {
 	id          int    // in Rules.plans; -1 for an action
+	timed       bool   // there are limits other than in flight
 	name        string // apart from all other plans
 	rule        string // whose it is
 	mode        string
 	action      string
-	ruleLimits  []*RuleLimit // one for an action
+	ruleLimits  []*RuleLimit // of limits; one for an action
 	limits      []stint.Limit
+	inFlight    []*RuleLimit // the others
+	shown       []*RuleLimit // ruleLimits and then inFlight
+	all         []stint.Limit
 	longestHold time.Duration // the longest that a leaky_queue among them holds a request
 	variant     string
 	pair        *fallback.Pair // of a plan that is no rule's, in both stores
@@ -133,8 +138,8 @@ func (r *Rules) Names() []string {
 func (r *Rules) Digest() string {
 	var lines []string
 	for _, p := range r.plans {
-		if len(p.limits) > 0 {
-			lines = append(lines, p.name+"\x00"+textOf(p.limits))
+		if len(p.all) > 0 {
+			lines = append(lines, p.name+"\x00"+textOf(p.all))
 		}
 	}
 	if len(lines) == 0 {
@@ -151,7 +156,7 @@ func (r *Rules) Limits(name string) []*RuleLimit {
 	for _, one := range r.rules {
 		if one.name == name {
 			for _, p := range one.allPlans() {
-				all = append(all, p.ruleLimits...)
+				all = append(all, p.shown...)
 			}
 		}
 	}

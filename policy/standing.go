@@ -192,7 +192,7 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err e
 	h.cost = h.weight
 	s.Own = l.p.customers.find(one.name, h.key) == h.plan
 	s.Key, s.Hash, s.Missing, s.Ends = h.key, l.p.KeyHash(one.name, h.key), h.missing, h.ends()
-	if l.limits+len(h.plan.ruleLimits) > stint.MaxLimits {
+	if l.limits+len(h.plan.shown) > stint.MaxLimits {
 		if err := l.flush(); err != nil {
 			return false, err
 		}
@@ -226,6 +226,9 @@ func (l *looking) flush() error {
 		}
 	}
 	l.p.shadows(l.ctx, peek, r)
+	if err := l.p.look(l.ctx, r); err != nil {
+		return err
+	}
 	for i := range r.matches {
 		h, s := &r.matches[i], &l.all[len(l.all)-l.waiting+i]
 		past := len(r.Rules)

@@ -62,10 +62,10 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 		}
 		a.ttl = ttl + min(held, math.MaxInt64-heldLonger-ttl) + heldLonger
 	}
-	err = p.decide(ctx, a, r)
+	err = p.decideWithin(ctx, a, most, r)
 	if errors.Is(err, stint.ErrFull) && ttl == 0 {
 		if err = p.match(attrs, cost, r); err == nil {
-			err = p.decide(ctx, operation{op: meter.OpTake}, r)
+			err = p.decideWithin(ctx, operation{op: meter.OpTake}, most, r)
 		}
 	}
 	if err != nil {
@@ -77,6 +77,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	}
 	if r.Decision.Delay > 0 {
 		if waited, err = p.untilTurn(ctx, most, ttl > 0, r); err != nil || !r.Decision.Allowed {
+			r.giveBack()
 			return "", waited, err
 		}
 	}

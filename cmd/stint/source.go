@@ -212,6 +212,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	opened.Store(source)
 	s.source = source
 	s.observer.WatchRules(func() *policy.Rules { return source.Policy().Rules() })
+	s.observer.WatchInFlight(func() map[string]int64 { return source.Policy().InFlight() })
 	if shared, ok := s.store.(*sharedStore); ok {
 		if s.snapshot != nil {
 			logger.Warn("--snapshot has no effect on what the store keeps: it is of what decides while the store fails")

@@ -37,6 +37,8 @@ type Terms struct {
 
 	wait  time.Duration // the longest; 0 for no waiting
 	queue int           // the first leaky_queue of Limits; 0 if there is none
+
+	inFlight, queued bool // whether there is a limit in flight, and a leaky_queue
 }
 
 // New returns a guard whose requests wait at most so long. Where
@@ -65,6 +67,7 @@ func (g *Guard) learn() *Terms {
 	}
 	for i, limit := range t.Limits {
 		t.Fields = append(t.Fields, ratefields.Of(t.Labels[i], limit))
+		t.inFlight = t.inFlight || limit.InFlight()
 		if limit.Algorithm() != meter.LeakyQueue {
 			continue
 		}
@@ -75,12 +78,42 @@ func (g *Guard) learn() *Terms {
 			t.wait = max(t.wait, time.Duration(ratefields.MulDiv(limit.Burst(), int64(limit.Period()), limit.Count())), 1)
 		}
 	}
-	t.queue = max(t.queue, 0)
+	t.queue, t.queued = max(t.queue, 0), t.queue >= 0
 	return t
 }
 
 // Waits reports whether requests may wait.
 func (g *Guard) Waits() bool { return g.Terms().wait > 0 }
+
+// InFlight reports whether a limit is one in flight, under which Acquire decides.
+func (g *Guard) InFlight() bool { return g.Terms().inFlight }
+
+// CheckInFlight returns why limits in flight do not go together with the others of the
+// guard, or with refunds, or nil.
+func (g *Guard) CheckInFlight(refunds bool) error {
+	switch t := g.Terms(); {
+	case !t.inFlight:
+		return nil
+	case refunds:
+		return errors.New("a limiter with a limit in flight gives no refunds: rules of a policy can have both")
+	case t.queued:
+		return errors.New("a limiter cannot have a leaky_queue beside a limit in flight: rules of a policy can")
+	}
+	return nil
+}
+
+// Acquire takes until release is called, which is never nil. A request may wait for room
+// as long as the guard's requests wait; it returns how long it has.
+func (g *Guard) Acquire(ctx context.Context, key string, cost int64) (d stint.Decision, release func(), waited time.Duration, err error) {
+	wait := g.Terms().wait
+	if wait == 0 {
+		d, release, err = g.AcquireN(ctx, key, cost, 0)
+		return d, release, 0, err
+	}
+	began := time.Now()
+	d, release, err = g.AcquireN(ctx, key, cost, wait)
+	return d, release, time.Since(began), err
+}
 
 // TakeQueued takes in the wait queue, and returns how long the request has waited.
 // One that would wait too long is denied, with the least wait after which it

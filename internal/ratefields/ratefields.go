@@ -29,6 +29,8 @@ type Limit struct {
 	Unnamed []string // the same as drafts without names have it: 100;w=60
 	Most    []string // what passes at once
 
+	InFlight bool // it is no quota over time, and has no fields but its name
+
 	head   string // `"name";r=`
 	count  int64  // units per period, for limits that give back at a pace; else 0
 	period time.Duration
@@ -36,9 +38,13 @@ type Limit struct {
 
 // Of returns how fields tell of a limit under a name.
 func Of(name string, l stint.Limit) Limit {
-	f := Limit{Name: Printable(name), Span: span(l)}
+	f := Limit{Name: Printable(name)}
 	f.Quoted = Quote(f.Name)
+	if f.InFlight = l.InFlight(); f.InFlight {
+		return f
+	}
 	f.head = f.Quoted + ";r="
+	f.Span = span(l)
 	f.Quota, f.Window = quota(l, f.Span)
 	quota := strconv.FormatInt(f.Quota, 10) + ";w=" + strconv.FormatInt(f.Window, 10)
 	f.Policy, f.Unnamed, f.Most = One(f.Quoted+";q="+quota), One(quota), One(strconv.FormatInt(l.Capacity(), 10))

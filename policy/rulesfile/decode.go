@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/wording"
@@ -42,7 +43,7 @@ var (
 	documentFields = []string{"rules", "attributes", "ignore_path_case", "denied", "cors"}
 	ruleFields     = []string{
 		"name", "description", "match", "unless", "key", "tag", "limits", "cost", "overrides", "tiers",
-		"unlimited", "block", "on_missing", "on_store_failure", "mode", "shadow", "final",
+		"unlimited", "block", "on_missing", "on_store_failure", "mode", "wait", "shadow", "final",
 		"ipv4_prefix", "ipv6_prefix", "hash_key", "denied", "cors", "fields",
 	}
 	limitFields    = []string{"limit", "name"}
@@ -197,6 +198,21 @@ func (d *decoder) number(n *Node, t *trail, least, most int64) int64 {
 	if !ok || v < least || v > most {
 		d.fail(n, t, "", "want a whole number from %d to %d, not %s", least, most, n.Value)
 		return least
+	}
+	return v
+}
+
+// duration reads a stretch of time such as 10s.
+func (d *decoder) duration(n *Node, t *trail) time.Duration {
+	const hint = "a duration from 1ms to 1h, such as 10s"
+	s, ok := d.text(n, t, hint)
+	if !ok {
+		return 0
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil || v < time.Millisecond || v > time.Hour {
+		d.fail(n, t, hint, "%q is no time to wait", wording.Shorten(s))
+		return 0
 	}
 	return v
 }

@@ -33,9 +33,8 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 	}
 	d.overrides = make(map[string]bool)
 	var base planNodes
-	var tag *Node
+	var tag, wait *Node
 	var tagAt *trail
-	hasKey := false
 	for _, f := range fs {
 		switch at := t.in(f.Name); f.Name {
 		case "description":
@@ -45,7 +44,6 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 		case "unless":
 			r.Unless = d.conjunctions(f.Value, at)
 		case "key":
-			hasKey = true
 			d.key(r, f.Value, at)
 		case "tag":
 			tag, tagAt = f.Value, at
@@ -59,6 +57,8 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 			r.OnStoreFailure = d.word(f.Value, at, "closed", "local", "open")
 		case "mode":
 			r.Mode = d.word(f.Value, at, "async", "lease", "share", "strict")
+		case "wait":
+			r.Wait, wait = d.duration(f.Value, at), f.Value
 		case "final":
 			r.Final = d.boolean(f.Value, at)
 		case "hash_key":
@@ -77,11 +77,10 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 		}
 		r.Name = "?"
 	}
-	if tag != nil {
-		d.tag(r, tag, tagAt)
-	}
+	d.tag(r, tag, tagAt)
 	d.plansOf(r, n, t, fs, base)
-	d.checkKey(r, n, t, hasKey)
+	d.checkKey(r, n, t, has(fs, "key"))
+	d.checkWait(r, wait, t)
 	return r
 }
 
@@ -124,6 +123,12 @@ func (d *decoder) plansOf(r *Rule, n *Node, t *trail, fs []Field, base planNodes
 	}
 }
 
+func (d *decoder) checkWait(r *Rule, wait *Node, t *trail) {
+	if wait != nil && !slices.ContainsFunc(r.plans(), (*Plan).inFlight) {
+		d.fail(wait, t.in("wait"), `it is how long a request may wait for room under a limit such as "20 in flight"`, "wait without a limit in flight")
+	}
+}
+
 func (d *decoder) checkKey(r *Rule, n *Node, t *trail, hasKey bool) {
 	limited := false
 	for _, p := range r.plans() {
@@ -157,8 +162,11 @@ func (d *decoder) key(r *Rule, n *Node, t *trail) {
 	}
 }
 
-// tag puts an attribute of the key first.
+// tag puts an attribute of the key first, if there is a tag.
 func (d *decoder) tag(r *Rule, n *Node, t *trail) {
+	if n == nil {
+		return
+	}
 	name, ok := d.text(n, t, "an attribute of the rule's key, such as ip")
 	if !ok {
 		return

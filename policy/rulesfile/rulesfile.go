@@ -13,6 +13,9 @@
 package rulesfile
 
 import (
+	"slices"
+	"time"
+
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 )
@@ -54,6 +57,8 @@ type Rule struct {
 	OnMissing string
 	// OnStoreFailure is "local", "open" or "closed".
 	OnStoreFailure string
+	// Wait is how long a request may wait for room under a limit in flight.
+	Wait time.Duration
 	// Mode is "strict", "lease", "async" or "share".
 	Mode string
 	// Reply is what clients are told, with what the file says for all rules.
@@ -72,6 +77,9 @@ type Plan struct {
 	// Action is "", "unlimited" or "block".
 	Action string
 }
+
+// inFlight reports whether a limit of the plan is one in flight.
+func (p *Plan) inFlight() bool { return slices.ContainsFunc(p.Limits, stint.Limit.InFlight) }
 
 // An Override gives requests another plan.
 type Override struct {

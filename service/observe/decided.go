@@ -115,6 +115,9 @@ func (o *Observer) Forgot(name string) { o.entrypoint(name).forgotten.Add(1) }
 func (o *Observer) Failed(name string, err error) {
 	d, why := o.entrypoint(name), reasonOf(err)
 	d.failed[why].Add(1)
+	if errors.Is(err, stint.ErrInFlight) {
+		o.log.inFlight(name, err)
+	}
 	if why == storeError {
 		d.storeErrors.Add(1)
 		o.log.storeFailed(name, nil, err)
@@ -126,7 +129,7 @@ func (o *Observer) Failed(name string, err error) {
 func (o *Observer) Overloaded(name string) { o.entrypoint(name).failed[overload].Add(1) }
 
 func reasonOf(err error) reason {
-	for _, theirs := range []error{policy.ErrRequest, stint.ErrCost, stint.ErrLayers, stint.ErrReservation} {
+	for _, theirs := range []error{policy.ErrRequest, stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrInFlight} {
 		if errors.Is(err, theirs) {
 			return badRequest
 		}

@@ -218,7 +218,11 @@ func (d *denials) sumUp(now time.Time) {
 		d.log.Info("denied others", "times", n, "since", *since)
 	}
 	d.failures.sumUp(func(cause string, times uint64) {
-		d.log.Error("store failed again", "cause", cause, "times", times, "since", *since)
+		what := "store failed again"
+		if cause == endUnknown {
+			what = "requests refused again"
+		}
+		d.log.Error(what, "cause", cause, "times", times, "since", *since)
 	})
 	d.wrongTokens.sumUp(func(cause string, times uint64) {
 		at, address, _ := strings.Cut(cause, " ")

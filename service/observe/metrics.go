@@ -37,6 +37,13 @@ func (o *Observer) Collect(to chan<- prometheus.Metric) {
 		c.gauge("stint_snapshot_last_success_timestamp_seconds", unixSeconds((*saved)()),
 			"Of when the last snapshot is that was saved, in seconds since the Unix epoch; 0 if none was yet.")
 	}
+	if ask := o.inFlight.Load(); ask != nil {
+		held := c.series(prometheus.GaugeValue, "stint_in_flight",
+			"Units that each rule with a limit in flight has in flight in this process.", "rule")
+		for rule, units := range (*ask)() {
+			held(float64(units), rule)
+		}
+	}
 	if o.warner != nil {
 		c.warnings(o.warner)
 	}

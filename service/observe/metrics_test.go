@@ -262,6 +262,7 @@ func TestDocument(t *testing.T) {
 	o := observe.New(observe.Options{Warner: warner})
 	o.WatchWebhook(func() (sent, failed, dropped uint64) { return 1, 2, 3 })
 	o.Watch(store)
+	o.WatchInFlight(func() map[string]int64 { return map[string]int64{"pool": 3} })
 	o.WatchShared(func() observe.Shared {
 		return observe.Shared{Store: redisstore.Stats{Nodes: []redisstore.NodeStats{{}}}}
 	})

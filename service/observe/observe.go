@@ -80,12 +80,13 @@ type Observer struct {
 		tried, good bool
 		taken       time.Time // zero if none was
 	}
-	store   atomic.Pointer[memstore.Store]
-	shared  atomic.Pointer[func() Shared]
-	saved   atomic.Pointer[func() time.Time]
-	webhook atomic.Pointer[func() (sent, failed, dropped uint64)]
-	limits  atomic.Pointer[func() *policy.Rules]
-	scrapes chan struct{} // that are under way
+	store    atomic.Pointer[memstore.Store]
+	shared   atomic.Pointer[func() Shared]
+	saved    atomic.Pointer[func() time.Time]
+	webhook  atomic.Pointer[func() (sent, failed, dropped uint64)]
+	limits   atomic.Pointer[func() *policy.Rules]
+	inFlight atomic.Pointer[func() map[string]int64]
+	scrapes  chan struct{} // that are under way
 
 	wrongTokens [interfaces]atomic.Uint64
 
@@ -159,6 +160,10 @@ func (o *Observer) WatchShared(read func() Shared) { o.shared.Store(&read) }
 
 // WatchRules adds the limits of rules to the metrics: now is called for each scrape.
 func (o *Observer) WatchRules(now func() *policy.Rules) { o.limits.Store(&now) }
+
+// WatchInFlight adds what each rule has in flight, such as [policy.Policy.InFlight], which
+// is called at each scrape.
+func (o *Observer) WatchInFlight(read func() map[string]int64) { o.inFlight.Store(&read) }
 
 // WatchWebhook adds what became of warnings to the metrics: read is called for each
 // scrape.

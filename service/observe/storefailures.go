@@ -27,6 +27,16 @@ func (d *denials) storeFailed(entrypoint string, r *policy.Result, err error) {
 	d.log.Error("store failed", append(attrs, "error", err)...)
 }
 
+// inFlight writes the first request in a period that an interface cannot hold to a limit in
+// flight: the operator has to see it, not the client.
+func (d *denials) inFlight(entrypoint string, err error) {
+	if d != nil && d.failures.first(endUnknown, "others") {
+		d.log.Error(endUnknown, "interface", entrypoint, "error", err)
+	}
+}
+
+const endUnknown = "request refused: this interface does not learn when it ends"
+
 const noAnswer = "no answer"
 
 // causeOf returns what failures have in common: the word that the server's reply begins

@@ -76,7 +76,7 @@ func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key strin
 	var all []charge
 	now := time.Now().UTC()
 	for i := range limits {
-		if e := &limits[i]; e.Action == "" && !e.Banned && e.Remaining >= 0 && e.Remaining < e.Limit.Capacity() {
+		if e := &limits[i]; e.Action == "" && !e.Banned && !e.Limit.InFlight() && e.Remaining >= 0 && e.Remaining < e.Limit.Capacity() {
 			all = append(all, charge{e.Label, e.Variant, e.Limit.Capacity() - e.Remaining, now, now.Add(e.ResetAfter)})
 		}
 	}

@@ -98,6 +98,9 @@ func planWords(lead string, p *rulesfile.Plan) (all []string) {
 
 // limitWords says what a limit means.
 func limitWords(l stint.Limit) string {
+	if l.InFlight() {
+		return fmt.Sprintf("%v: %d at one moment; each takes its place until it ends.", l, l.Count())
+	}
 	n, period := l.Count(), plain(l.Period())
 	if unit, zone := l.Calendar(); unit != "" {
 		return fmt.Sprintf("%v: %d in each %s of %s, beginning anew with the next.", l, n, strings.Replace(unit, "from", "from day", 1), zone)
@@ -137,6 +140,9 @@ func besides(r *rulesfile.Rule) (all []string) {
 		all = append(all, fmt.Sprintf("A request costs %d.", c.Fixed))
 	} else if c.Fixed == 0 && c.By.Name != "" {
 		all = append(all, fmt.Sprintf("A request costs what %s says, from %d to %d; %d without it.", c.By.Name, c.Min, c.Max, c.Default))
+	}
+	if r.Wait > 0 {
+		all = append(all, fmt.Sprintf("A request waits up to %v for a place.", plain(r.Wait)))
 	}
 	if r.Shadow {
 		all = append(all, "In shadow: it counts, and denies nothing.")

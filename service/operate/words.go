@@ -26,6 +26,9 @@ func words(e *policy.RuleResult) string {
 	if wait, ends := e.RetryAfter.Duration(); e.Banned && ends {
 		return fmt.Sprintf("Banned: a denial began a ban of %v, and everything is denied for %v yet. A reset ends it.", l.Ban(), short(wait))
 	}
+	if l.InFlight() {
+		return fmt.Sprintf("%d of %d in flight, %d left.", capacity-e.Remaining, capacity, e.Remaining)
+	}
 	text := fmt.Sprintf("%d of %d used, %d left.", capacity-e.Remaining, capacity, e.Remaining)
 	if e.Failed != policy.NotFailed {
 		text = fmt.Sprintf("The store does not answer: decided by %s. ", e.Failed) + text

@@ -300,7 +300,11 @@ func (a *actor) decide(ctx context.Context, batch []Request) error {
 		q, v := &batch[i], &a.verdicts[i]
 		*v = verdict{}
 		a.clock.Advance(q.At)
+		a.result.WillRelease = true
 		err := a.policy.Decide(ctx, q, q.Cost, &a.result)
+		if end := a.result.Release(); end != nil {
+			end() // a recording does not say how long requests last
+		}
 		fault, refused := errors.AsType[*policy.RequestError](err)
 		switch {
 		case refused:

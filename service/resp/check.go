@@ -203,6 +203,8 @@ func (c *conn) failed(err error) {
 	switch {
 	case errors.Is(err, policy.ErrRequest):
 		c.out.fail("ERR", err.Error())
+	case errors.Is(err, stint.ErrInFlight):
+		c.out.fail("ERR", "a rule limits what is in flight, and a command does not say when a request ends")
 	case errors.Is(err, stint.ErrReservation):
 		c.out.fail("NORESERVATION", "no such reservation: unknown, expired or forgotten")
 	case errors.Is(err, stint.ErrFull):

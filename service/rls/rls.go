@@ -110,6 +110,9 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 		if errors.Is(err, policy.ErrRequest) {
 			return denial(req.GetDescriptors(), len(c.result.Answers)), nil
 		}
+		if errors.Is(err, stint.ErrInFlight) { // an error would open Envoy, unless it says otherwise
+			return denial(req.GetDescriptors(), 0), nil
+		}
 		return nil, statusOf(ctx, err)
 	}
 	asked := observe.Request{Took: time.Since(began)}

@@ -26,7 +26,7 @@ const (
 var (
 	documentFields = []string{"rules", "start", "tests"}
 	testFields     = []string{"name", "start", "requests"}
-	requestFields  = []string{"t", "times", "every", "attributes", "cost", "expect"}
+	requestFields  = []string{"t", "times", "every", "lasts", "attributes", "cost", "expect"}
 	expectFields   = []string{"allowed", "denied_by", "retry_after", "delay", "remaining", "matched", "shadow_denied_by", "refused"}
 )
 
@@ -288,6 +288,7 @@ func (d *decoder) request(n *rulesfile.Node, t *Test) Request {
 		{"t", "such as t: 0s, the time since the start", func(n *rulesfile.Node) { r.At = d.at(n, t.Start) }},
 		{"times", "", func(n *rulesfile.Node) { r.Times = d.integer(n, 1, maxRequests) }},
 		{"every", "", func(n *rulesfile.Node) { r.Every = d.duration(n) }},
+		{"lasts", "", func(n *rulesfile.Node) { r.Lasts = d.duration(n) }},
 		{"attributes", "such as attributes: {method: POST, path: /login, ip: 192.0.2.7}", func(n *rulesfile.Node) { r.Attributes = d.attributes(n) }},
 		{"cost", "", func(n *rulesfile.Node) { r.Cost = d.integer(n, 0, 1<<63-1) }},
 		{"expect", "", func(n *rulesfile.Node) { r.Expect = d.expect(n) }},

@@ -35,6 +35,7 @@ type Request struct {
 	At           time.Duration // since the start of the test
 	Times        int64
 	Every        time.Duration // between one and the next
+	Lasts        time.Duration // until each ends
 	Attributes   map[string]string
 	Cost         int64
 	Expect       *Expectation // nil: nothing

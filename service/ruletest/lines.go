@@ -54,7 +54,8 @@ func Lines(ctx context.Context, file *rules.File, in io.Reader, out io.Writer) (
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, longestLine)
 	to, ok := json.NewEncoder(out), true
-	var result policy.Result
+	result := policy.Result{WillRelease: true}
+	var lasting []running
 	for n := 1; lines.Scan(); n++ {
 		text := bytes.TrimSpace(lines.Bytes())
 		if len(text) == 0 {
@@ -70,9 +71,13 @@ func Lines(ctx context.Context, file *rules.File, in io.Reader, out io.Writer) (
 		for i := range r.Times {
 			at := r.At + time.Duration(i)*r.Every
 			c.Advance(int64(at))
+			lasting = ended(lasting, at)
 			got, err := decide(ctx, p, r, &result)
 			if err != nil {
 				return false, fmt.Errorf("line %d: %w", n, err)
+			}
+			if end := result.Release(); end != nil {
+				lasting = append(lasting, running{at + r.Lasts, end})
 			}
 			a := got.answer(at)
 			if r.Expect != nil {

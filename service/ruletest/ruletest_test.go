@@ -159,3 +159,20 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestLasts has requests in flight for as long as they last, and no longer.
+func TestLasts(t *testing.T) {
+	at := func(t, lasts, expect string) string {
+		return "{t: " + t + ", lasts: " + lasts + ", attributes: {ip: 192.0.2.1}, expect: {" + expect + "}},"
+	}
+	f, err := ruletest.Read(write(t, "rules: [{name: pool, key: [], limits: [2 in flight]}]", "{rules: ../stint.yaml, tests: [{name: a, requests: ["+
+		at("0s", "10s", "remaining: 1")+at("1s", "5s", "remaining: 0")+at("2s", "5s", "allowed: false, denied_by: [pool], retry_after: 1s")+
+		at("6s", "0s", "remaining: 0")+at("6s", "4s", "remaining: 0")+at("9s", "1s", "allowed: false")+at("10s", "1s", "remaining: 1")+"]}]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := f.Run(t.Context())
+	if err != nil || len(results) != 1 || !results[0].OK {
+		t.Errorf("%+v, %v", results, err)
+	}
+}

@@ -102,6 +102,8 @@ func (h *Handler) fail(entrypoint string, r *http.Request, err error) *problem {
 		p = &problem{status: http.StatusNotFound, field: "reservation", detail: "no such reservation: it was never given, or its time is long over"}
 	case errors.Is(err, stint.ErrFull):
 		p.detail = "no room for another reservation: settle or cancel some, or wait until their time is over"
+	case errors.Is(err, stint.ErrInFlight):
+		p.detail = "a rule limits what is in flight, and this interface does not learn when a request ends"
 	case errors.Is(err, policy.ErrNotReady):
 		p.detail = "there are no rules yet"
 	case r.Context().Err() != nil:

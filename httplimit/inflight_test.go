@@ -1,0 +1,203 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// A crowd is a handler that keeps its requests until they may go, and counts them by
+// itself.
+type crowd struct {
+	now, most atomic.Int64
+	hold      time.Duration
+	status    int
+}
+
+func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n := c.now.Add(1)
+	defer c.now.Add(-1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+	select {
+	case <-time.After(c.hold):
+	case <-r.Context().Done():
+	}
+	if r.URL.Path == "/panic" {
+		panic(http.ErrAbortHandler)
+	}
+	if c.status > 0 {
+		w.WriteHeader(c.status)
+	}
+}
+
+// guards returns what holds requests to a limit of two in flight: a limiter, and rules.
+func guards(t *testing.T, o httplimit.Options, wait string) map[string]func(http.Handler) http.Handler {
+	t.Helper()
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { _ = store.Close() })
+	l, err := stint.NewLimiter(store, "limiter", stint.InFlight(2), stint.PerHour(1000).WithAlgorithm(stint.SlidingLog))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter := o
+	if wait != "" {
+		if limiter.MaxWait, err = time.ParseDuration(wait); err != nil {
+			t.Fatal(err)
+		}
+		wait = fmt.Sprintf(`,"wait":%q`, wait)
+	}
+	all := make(map[string]func(http.Handler) http.Handler)
+	if all["limiter"], err = httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), limiter); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":["ip"],"limits":["2 in flight","1000/h sliding_log"]` + wait + `}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all["rules"], err = httplimit.NewPolicy(p, httplimit.ClientIP{}, o); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func ask(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	defer func() { _ = recover() }() // of the handler
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// TestInFlight denies a third request at once, with a retry after of a second and fields of
+// the other limit alone, and has every end give back: a panic too.
+func TestInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, guard := range guards(t, httplimit.Options{}, "") {
+			c := &crowd{hold: time.Minute}
+			h := guard(c)
+			for round, path := range []string{"/", "/panic", "/"} {
+				var all sync.WaitGroup
+				for range 2 {
+					all.Go(func() { ask(h, path) })
+				}
+				synctest.Wait()
+				w := ask(h, "/")
+				if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Header().Get("Ratelimit") != "" {
+					t.Errorf("%s, round %d: %d %v", name, round, w.Code, w.Header())
+				}
+				all.Wait()
+			}
+			c.hold = 0
+			w := ask(h, "/")
+			policies := w.Header().Get("Ratelimit-Policy")
+			if w.Code != http.StatusOK || !strings.Contains(policies, "q=1000;w=3600") || strings.Contains(policies, ",") {
+				t.Errorf("%s: %d, policies %q", name, w.Code, policies)
+			}
+			if remaining := w.Header().Get("Ratelimit"); !strings.Contains(remaining, ";r=993;") {
+				t.Errorf("%s: %q: want seven charged, and no denial", name, remaining)
+			}
+			if most := c.most.Load(); most != 2 {
+				t.Errorf("%s: %d at once", name, most)
+			}
+		}
+	})
+}
+
+// TestInFlightWaits lets requests wait for a place, in order, as long as is said.
+func TestInFlightWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, guard := range guards(t, httplimit.Options{}, "10s") {
+			c := &crowd{hold: 4 * time.Second}
+			h := guard(c)
+			var codes sync.Map
+			var all sync.WaitGroup
+			for i := range 8 { // two at once, two after 4 s, two after 8 s, two too late
+				all.Go(func() { codes.Store(i, ask(h, "/").Code) })
+				synctest.Wait()
+			}
+			began := time.Now()
+			all.Wait()
+			if took := time.Since(began); took != 12*time.Second {
+				t.Errorf("%s: all ended after %v", name, took)
+			}
+			for i := range 8 {
+				want := http.StatusOK
+				if i >= 6 {
+					want = http.StatusTooManyRequests
+				}
+				if code, _ := codes.Load(i); code != want {
+					t.Errorf("%s: request %d: %v, want %d", name, i, code, want)
+				}
+			}
+		}
+	})
+}
+
+// TestInFlightShadow decides, reports and holds, and lets all pass.
+func TestInFlightShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var denied atomic.Int64
+		o := httplimit.Options{Shadow: true, OnDecision: func(_ *http.Request, o httplimit.Outcome) {
+			if !o.Decision.Allowed {
+				denied.Add(1)
+			}
+		}}
+		for name, guard := range guards(t, o, "") {
+			denied.Store(0)
+			c := &crowd{hold: time.Second}
+			h := guard(c)
+			for range 2 {
+				var all sync.WaitGroup
+				for range 5 {
+					all.Go(func() {
+						if w := ask(h, "/"); w.Code != http.StatusOK {
+							t.Errorf("%s: %d", name, w.Code)
+						}
+					})
+				}
+				all.Wait()
+			}
+			if n := denied.Load(); n != 6 || c.most.Load() != 5 {
+				t.Errorf("%s: %d denied, %d at once", name, n, c.most.Load())
+			}
+		}
+	})
+}
+
+// TestInFlightRefuses says at once what does not go together.
+func TestInFlightRefuses(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	refund := httplimit.Options{Refund: func(int) bool { return true }}
+	for _, c := range []struct {
+		o      httplimit.Options
+		limits []stint.Limit
+	}{
+		{refund, []stint.Limit{stint.InFlight(2)}},
+		{httplimit.Options{}, []stint.Limit{stint.InFlight(2), stint.PerSecond(2).WithAlgorithm(stint.LeakyQueue)}},
+	} {
+		l, err := stint.NewLimiter(store, "n", c.limits...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), c.o); err == nil {
+			t.Errorf("%v: no error", c.limits)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package stint_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+func running(t *testing.T, texts ...string) *stint.Limiter {
+	t.Helper()
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { _ = store.Close() })
+	var limits []stint.Limit
+	for _, text := range texts {
+		limits = append(limits, parse(t, text))
+	}
+	l, err := stint.NewLimiter(store, "test", limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestAcquire takes units until they are released, once however often that is called.
+func TestAcquire(t *testing.T) {
+	l := running(t, "2 in flight")
+	first, release, err := l.Acquire(t.Context(), "a")
+	if want := (stint.Decision{Allowed: true, Limit: 2, Remaining: 1, Taken: 1}); err != nil || first != want {
+		t.Errorf("%+v, %v; want %+v", first, err, want)
+	}
+	_, second, _ := l.Acquire(t.Context(), "a")
+	denied, third, err := l.Acquire(t.Context(), "a")
+	if want := (stint.Decision{Limit: 2, RetryAfter: stint.Wait(time.Second), Denied: 1}); err != nil || denied != want {
+		t.Errorf("%+v, %v; want %+v", denied, err, want)
+	}
+	third()
+	if d, release, _ := l.Acquire(t.Context(), "b"); !d.Allowed {
+		t.Error("another key is denied")
+	} else {
+		release()
+	}
+	release()
+	release()
+	if d, _, _ := l.Acquire(t.Context(), "a"); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("after a release: %+v", d)
+	}
+	if d, _, _ := l.Acquire(t.Context(), "a"); d.Allowed {
+		t.Error("a second release gave back what another has")
+	}
+	second()
+	if d, _, _ := l.AcquireN(t.Context(), "a", 3, time.Hour); d.Allowed || d.RetryAfter != stint.Never {
+		t.Errorf("more than the limit: %+v", d)
+	}
+	if d, release, _ := l.AcquireN(t.Context(), "a", 0, 0); !d.Allowed {
+		t.Errorf("a cost of 0: %+v", d)
+	} else {
+		release()
+	}
+	if _, release, err := l.AcquireN(t.Context(), "a", -1, 0); !errors.Is(err, stint.ErrCost) {
+		t.Errorf("a cost below 0: %v", err)
+	} else {
+		release()
+	}
+}
+
+// TestAcquireAllOrNone charges the limits over time only for what has its place, and has
+// no place left where they deny.
+func TestAcquireAllOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := running(t, "5/h", "2 in flight", "100/h sliding_log")
+		var releases []func()
+		for range 2 {
+			d, release, err := l.Acquire(t.Context(), "a")
+			if err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			releases = append(releases, release)
+		}
+		if d, _, _ := l.Acquire(t.Context(), "a"); d.Allowed || d.Denied != 1<<1 || d.Tightest != 1 {
+			t.Errorf("with two in flight: %+v", d)
+		}
+		for _, release := range releases {
+			release()
+		}
+		for i := range 5 { // two were charged, the denial was not
+			d, release, _ := l.Acquire(t.Context(), "a")
+			release()
+			if d.Allowed != (i < 3) {
+				t.Errorf("request %d: %+v", i, d)
+			}
+			if !d.Allowed && d.Denied != 1<<0 {
+				t.Errorf("request %d: denied by %b", i, d.Denied)
+			}
+		}
+		time.Sleep(time.Hour)
+		for range 2 { // the denials have kept no place
+			if d, _, _ := l.Acquire(t.Context(), "a"); !d.Allowed {
+				t.Errorf("an hour later: %+v", d)
+			}
+		}
+	})
+}
+
+// TestAcquireWaits waits for a place, and gives it back when a context ends.
+func TestAcquireWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := running(t, "1 in flight")
+		ctx, cancel := context.WithCancel(t.Context())
+		_, release, _ := l.Acquire(t.Context(), "a")
+		context.AfterFunc(ctx, release)
+		time.AfterFunc(3*time.Second, cancel)
+		began := time.Now()
+		d, release, err := l.AcquireN(t.Context(), "a", 1, time.Minute)
+		if took := time.Since(began); err != nil || !d.Allowed || took != 3*time.Second {
+			t.Errorf("%+v, %v after %v", d, err, took)
+		}
+		began = time.Now()
+		d, _, err = l.AcquireN(t.Context(), "a", 1, time.Minute)
+		if took := time.Since(began); err != nil || d.Allowed || took != time.Minute {
+			t.Errorf("%+v, %v after %v", d, err, took)
+		}
+		release()
+		if _, _, err := l.AcquireN(ctx, "a", 1, time.Minute); err != nil {
+			t.Errorf("a context that has ended: %v; nothing was to be waited for", err)
+		}
+	})
+}
+
+// TestInFlightElsewhere fails every other method, rather than let pass what it cannot count.
+func TestInFlightElsewhere(t *testing.T) {
+	l, ctx := running(t, "1 in flight", "10/s"), t.Context()
+	calls := map[string]func() error{
+		"Allow":     func() error { _, err := l.Allow(ctx, "a"); return err },
+		"AllowEach": func() error { return l.AllowEach(ctx, []string{"a"}, 1, make([]bool, 1)) },
+		"Take":      func() error { _, err := l.Take(ctx, "a", 1); return err },
+		"TakeUpTo":  func() error { _, err := l.TakeUpTo(ctx, "a", 1); return err },
+		"Peek":      func() error { _, err := l.Peek(ctx, "a", 1); return err },
+		"Reserve":   func() error { _, _, err := l.Reserve(ctx, "a", 1, time.Second); return err },
+		"Refund":    func() error { _, err := l.Refund(ctx, "a", 1); return err },
+		"Reset":     func() error { return l.Reset(ctx, "a") },
+		"Wait":      func() error { return l.Wait(ctx, "a", 1) },
+		"All":       func() error { _, err := stint.All(l.Key("a")).Take(ctx); return err },
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, stint.ErrInFlight) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := l.SetLimits(stint.InFlight(2)); err == nil {
+		t.Error("SetLimits: no error")
+	}
+	if _, err := stint.NewLimiter(struct{ stint.Store }{}, "a", stint.InFlight(2)); err == nil {
+		t.Error("a store that cannot hold it: no error")
+	}
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	if _, err := store.Bind("a", stint.InFlight(2)); !errors.Is(err, stint.ErrInFlight) {
+		t.Errorf("Bind: %v", err)
+	}
+	for _, wrong := range []stint.Limit{
+		stint.InFlight(0), stint.InFlight(2).WithBurst(3), stint.InFlight(2).WithAlgorithm(stint.SlidingLog), stint.InFlight(2).WithCountDenied(),
+	} {
+		if wrong.Validate() == nil {
+			t.Errorf("%v is good", wrong)
+		}
+	}
+	if d, release, err := running(t, "1/h").Acquire(ctx, "a"); err != nil || !d.Allowed {
+		t.Errorf("a limiter without limits in flight: %+v, %v", d, err)
+	} else {
+		release()
+	}
+}
+
+// TestAcquireJudge shares limits among limiters of one name, and has an outside judge count.
+func TestAcquireJudge(t *testing.T) {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	var now, most atomic.Int64
+	var all sync.WaitGroup
+	for range 4 {
+		l, err := stint.NewLimiter(store, "shared", stint.InFlight(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			all.Go(func() {
+				for range 500 {
+					d, release, err := l.AcquireN(t.Context(), "k", 1, time.Minute)
+					if err != nil || !d.Allowed {
+						t.Errorf("%+v, %v", d, err)
+						continue
+					}
+					if n := now.Add(1); n > 3 {
+						most.Store(n)
+					}
+					now.Add(-1)
+					release()
+				}
+			})
+		}
+	}
+	all.Wait()
+	if n := most.Load(); n > 0 {
+		t.Errorf("%d in flight: want at most 3", n)
+	}
+}

@@ -1,0 +1,205 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/meter"
+)
+
+// Limits in flight stand beside the others: no store decides under them. A request takes
+// its places first, since they can be given back without a trace, and then asks the store
+// for all other limits. What is denied there gives its places back at once.
+
+// noWait is for requests that do not wait for room.
+const noWait = -1
+
+// A holding is units in flight that a request gives back when it ends.
+type holding struct {
+	room  *inflight.Room
+	holds []inflight.Hold
+}
+
+// Release returns what gives back the units in flight that the request holds, once however
+// often it is called; nil if it holds none. It may be called when the Result has been used
+// again.
+func (r *Result) Release() func() {
+	if len(r.holdings) == 0 {
+		return nil
+	}
+	all := slices.Clone(r.holdings)
+	r.holdings = r.holdings[:0]
+	return sync.OnceFunc(func() { release(all) })
+}
+
+// giveBack gives back at once.
+func (r *Result) giveBack() {
+	release(r.holdings)
+	r.holdings = r.holdings[:0]
+}
+
+func release(all []holding) {
+	for _, one := range all {
+		one.room.Release(one.holds)
+	}
+}
+
+// decideWithin is decide for a request that may wait for room, at most that long if it is
+// above 0.
+func (p *Policy) decideWithin(ctx context.Context, a operation, most time.Duration, r *Result) error {
+	if r.inFlight {
+		return p.decideInFlight(ctx, a, most, r)
+	}
+	return p.decide(ctx, a, r)
+}
+
+// decideInFlight is decide for a request that is held to limits in flight.
+func (p *Policy) decideInFlight(ctx context.Context, a operation, most time.Duration, r *Result) error {
+	r.inFlight = false // what is left to decide is under the others
+	if r.blocked >= 0 {
+		return p.decide(ctx, a, r)
+	}
+	holds, entries := r.holdsOf(false, most != noWait)
+	if len(holds) > 0 && a.charges() && !r.ends() {
+		return fmt.Errorf("policy: rule %q: %w", r.Rules[entries[0]].Rule, stint.ErrInFlight)
+	}
+	passes, err := p.acquire(ctx, a, max(most, 0), holds, r)
+	if err != nil {
+		return err
+	}
+	r.setRunning(holds, entries)
+	if !passes {
+		r.Decision = stint.Decision{Tightest: -1}
+		r.tightestRunning(holds, entries)
+		p.shadows(ctx, a, r)
+		return nil
+	}
+	if err := p.decide(ctx, a, r); err != nil || !r.Decision.Allowed {
+		r.giveBack()
+		return err
+	}
+	if r.Tightest < 0 {
+		r.tightestRunning(holds, entries)
+	}
+	return p.shadowsInFlight(ctx, a, r)
+}
+
+// ends reports whether the end of the request will be known.
+func (r *Result) ends() bool { return r.WillRelease && !r.several }
+
+// holdsOf returns what the request takes under the limits in flight of the rules that are
+// in shadow, or of those that are not, and which entries of Rules these are.
+func (r *Result) holdsOf(shadow, waits bool) (holds []inflight.Hold, entries []int) {
+	for i := range r.matches {
+		h := &r.matches[i]
+		if h.out || h.rule.shadow != shadow || h.cost == 0 {
+			continue
+		}
+		for k, l := range h.plan.inFlight {
+			hold := inflight.Hold{Name: l.inFlight, Key: h.key, Limit: l.Limit.Count(), Units: h.cost}
+			if waits {
+				hold.Wait = h.rule.wait
+			}
+			holds, entries = append(holds, hold), append(entries, h.first+len(h.plan.ruleLimits)+k)
+		}
+	}
+	return holds, entries
+}
+
+// acquire takes holds, or looks at them where the operation does not charge.
+func (p *Policy) acquire(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, r *Result) (passes bool, err error) {
+	if len(holds) == 0 || a.refund {
+		return true, nil
+	}
+	if !a.charges() {
+		return p.room.Look(ctx, holds)
+	}
+	if passes, err = p.room.Acquire(ctx, holds, most); passes {
+		r.holdings = append(r.holdings, holding{p.room, holds})
+	}
+	return passes, err
+}
+
+// setRunning writes the answers of holds into the entries of r.
+func (r *Result) setRunning(holds []inflight.Hold, entries []int) {
+	for i := range holds {
+		h, e := &holds[i], &r.Rules[entries[i]]
+		if e.Denied, e.Remaining, e.RetryAfter = h.Denied, max(h.Limit-h.Running, 0), 0; h.Denied {
+			e.RetryAfter = stint.RetryOf(h)
+		}
+	}
+}
+
+// tightestRunning makes the answer one about limits in flight.
+func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
+	for i, at := range entries {
+		e := &r.Rules[at]
+		if e.Denied {
+			r.Decision.RetryAfter = longer(r.Decision.RetryAfter, e.RetryAfter)
+		}
+		if r.Tightest < 0 || r.tighter(at, r.Tightest) {
+			r.Tightest, r.Decision.Limit, r.Decision.Remaining = at, holds[i].Limit, e.Remaining
+		}
+	}
+}
+
+// shadowsInFlight decides for the rules in shadow under their limits in flight, each by
+// itself. Those of a request whose end will not be known count nothing.
+func (p *Policy) shadowsInFlight(ctx context.Context, a operation, r *Result) error {
+	if !r.ends() {
+		a = operation{op: meter.OpPeek}
+	}
+	holds, entries := r.holdsOf(true, false)
+	for i := range holds {
+		one := holds[i : i+1 : i+1]
+		if _, err := p.acquire(ctx, a, 0, one, r); err != nil {
+			r.Rules[entries[i]].Failed, r.StoreError = FailOpen, err
+			continue
+		}
+		r.setRunning(one, entries[i:i+1])
+		r.ShadowDenied = r.ShadowDenied || one[0].Denied
+	}
+	return nil
+}
+
+// look says in the entries of r what limits in flight would answer.
+func (p *Policy) look(ctx context.Context, r *Result) error {
+	for _, shadow := range [...]bool{false, true} {
+		holds, entries := r.holdsOf(shadow, false)
+		if len(holds) == 0 {
+			continue
+		}
+		if _, err := p.room.Look(ctx, holds); err != nil {
+			return err
+		}
+		r.setRunning(holds, entries)
+	}
+	return nil
+}
+
+// InFlight returns how many units each rule has in flight in this process: every rule that
+// has a limit in flight, or still holds requests to one.
+func (p *Policy) InFlight() map[string]int64 {
+	all := make(map[string]int64)
+	for _, one := range p.rules.plans {
+		if len(one.inFlight) > 0 {
+			all[one.rule] = 0
+		}
+	}
+	if p.room == nil {
+		return all
+	}
+	for name, units := range p.room.Held {
+		rule, _, _ := strings.Cut(name, "\x00")
+		if _, ok := all[rule]; ok || units > 0 {
+			all[rule] += units
+		}
+	}
+	return all
+}

@@ -1,0 +1,264 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// pool is a GPU pool: 4 in all, 2 a customer, 3 for a plan, and a quota.
+const pool = `{"attributes":["user","plan"],"rules":[
+	{"name":"each","key":["user"],"wait":"10s","tiers":{"by":"plan","default":"free","plans":{"free":["2 in flight"],"pro":["3 in flight"],"staff":{"unlimited":true}}},
+	 "overrides":[{"when":{"user":"vip"},"limits":["4 in flight"]}]},
+	{"name":"all","key":[],"wait":"10s","limits":["4 in flight"]},
+	{"name":"quota","key":["user"],"limits":["100/h sliding_log"]}]}`
+
+func inFlight(t *testing.T, text string) *policy.Policy {
+	t.Helper()
+	rules, err := policy.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { _ = store.Close() })
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// begin decides for a request that ends when end is called; nil if it was denied.
+func begin(t *testing.T, p *policy.Policy, r *policy.Result, user, plan string) (end func()) {
+	t.Helper()
+	r.WillRelease = true
+	if err := p.Decide(t.Context(), policy.Map{"user": user, "plan": plan}, 1, r); err != nil {
+		t.Fatal(err)
+	}
+	end = r.Release()
+	if (end != nil) != r.Decision.Allowed {
+		t.Fatalf("%s: %+v, and holds something: %v", user, r.Decision, end != nil)
+	}
+	return end
+}
+
+// TestInFlight holds a customer and the pool, by the customer's plan, and gives back.
+func TestInFlight(t *testing.T) {
+	p, r := inFlight(t, pool), new(policy.Result)
+	var ends []func()
+	for i, c := range []struct {
+		user, plan string
+		denied     string // by which rule
+	}{
+		{"a", "free", ""}, {"a", "free", ""}, {"a", "free", "each"},
+		{"a", "pro", ""},      // the count is one, whatever the plan
+		{"a", "free", "each"}, // above its limit
+		{"b", "free", ""}, {"c", "", "all"}, {"vip", "free", "all"},
+	} {
+		end := begin(t, p, r, c.user, c.plan)
+		if end == nil {
+			if at := r.Tightest; r.Rules[at].Rule != c.denied || !r.Rules[at].Denied || r.Decision.RetryAfter != stint.Wait(time.Second) || r.Decision.Remaining != 0 {
+				t.Errorf("request %d: by %s, %+v", i, r.Rules[at].Rule, r.Decision)
+			}
+			for _, e := range r.Rules {
+				if e.Rule == "quota" && e.Remaining >= 0 {
+					t.Errorf("request %d: the quota was asked", i)
+				}
+			}
+			continue
+		}
+		if c.denied != "" {
+			t.Errorf("request %d passed", i)
+		}
+		ends = append(ends, end)
+	}
+	if n := p.InFlight(); n["each"] != 4 || n["all"] != 4 || len(n) != 2 {
+		t.Errorf("in flight: %v", n)
+	}
+	standings, _, _, err := p.Standings(t.Context(), policy.Map{"user": "a", "plan": "free"})
+	if err != nil || standings[0].Limits[0].Remaining != 0 || !standings[0].Limits[0].Denied || standings[2].Limits[0].Remaining != 97 {
+		t.Errorf("standings: %+v, %v", standings, err)
+	}
+	for _, end := range ends {
+		end()
+		end()
+	}
+	if n := p.InFlight(); n["each"] != 0 || n["all"] != 0 {
+		t.Errorf("in flight at the end: %v", n)
+	}
+	if end := begin(t, p, r, "a", "staff"); end == nil || p.InFlight()["each"] != 0 || p.InFlight()["all"] != 1 {
+		t.Errorf("unlimited under one rule: %v", p.InFlight())
+	}
+}
+
+// TestInFlightWait holds a request until there is room under both limits.
+func TestInFlightWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := inFlight(t, pool)
+		var now, most, denied atomic.Int64
+		var all sync.WaitGroup
+		for i := range 12 { // 4 at once, 4 after 6 s, 4 too late
+			all.Go(func() {
+				r := &policy.Result{WillRelease: true}
+				waited, err := p.Wait(t.Context(), policy.Map{"user": string(rune('a' + i))}, 1, 0, r)
+				if err != nil {
+					t.Error(err)
+				}
+				end := r.Release()
+				if end == nil {
+					if denied.Add(1); waited != 0 {
+						t.Errorf("denied after %v", waited)
+					}
+					return
+				}
+				most.Store(max(most.Load(), now.Add(1)))
+				time.Sleep(6 * time.Second)
+				now.Add(-1)
+				end()
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if most.Load() != 4 || denied.Load() != 4 {
+			t.Errorf("%d at once, %d denied", most.Load(), denied.Load())
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 2 {
+			_ = begin(t, p, new(policy.Result), "x", "free")
+		}
+		time.AfterFunc(time.Second, cancel)
+		r := &policy.Result{WillRelease: true}
+		if _, err := p.Wait(ctx, policy.Map{"user": "x"}, 1, 0, r); !errors.Is(err, context.Canceled) || r.Release() != nil {
+			t.Errorf("given up: %v", err)
+		}
+		if _, err := p.Wait(t.Context(), policy.Map{"user": "x"}, 1, time.Second, r); err != nil || r.Decision.Allowed {
+			t.Errorf("most of a second: %+v, %v", r.Decision, err)
+		}
+	})
+}
+
+// TestInFlightAllOrNone keeps no place where another limit denies, and charges no limit
+// where there is no place.
+func TestInFlightAllOrNone(t *testing.T) {
+	p, r := inFlight(t, `{"rules":[{"name":"q","key":[],"limits":["1 in flight","2/h sliding_log"]},{"name":"s","key":[],"shadow":true,"limits":["1 in flight"]}]}`), new(policy.Result)
+	first := begin(t, p, r, "", "")
+	if end := begin(t, p, r, "", ""); end != nil {
+		t.Fatal("two at once")
+	}
+	first()
+	begin(t, p, r, "", "")()
+	for range 3 {
+		if end := begin(t, p, r, "", ""); end != nil || r.Rules[r.Tightest].Text != "2/1h sliding_log" {
+			t.Fatalf("%+v", r.Rules[r.Tightest])
+		}
+	}
+	if n := p.InFlight(); n["q"] != 0 || n["s"] != 0 {
+		t.Errorf("in flight: %v", n)
+	}
+}
+
+// TestInFlightShadow counts a rule in shadow, and lets pass.
+func TestInFlightShadow(t *testing.T) {
+	p, r := inFlight(t, `{"rules":[{"name":"s","key":[],"shadow":true,"limits":["1 in flight"]}]}`), &policy.Result{WillRelease: true}
+	for i, denied := range []bool{false, true, true} {
+		if err := p.Decide(t.Context(), policy.Map{}, 1, r); err != nil || !r.Decision.Allowed || r.ShadowDenied != denied || r.Rules[0].Verdict() == policy.VerdictDenied {
+			t.Errorf("request %d: %+v, %v, %v", i, r.Decision, r.ShadowDenied, err)
+		}
+		if end := r.Release(); i == 0 {
+			defer end()
+		} else if end != nil {
+			t.Errorf("request %d holds something", i)
+		}
+	}
+	if n := p.InFlight()["s"]; n != 1 {
+		t.Errorf("%d in flight", n)
+	}
+}
+
+// TestInFlightRefused fails what cannot give back, by name of the rule.
+func TestInFlightRefused(t *testing.T) {
+	p, r, ctx, a := inFlight(t, pool), new(policy.Result), t.Context(), policy.Map{"user": "a"}
+	calls := map[string]func() error{
+		"Decide":    func() error { return p.Decide(ctx, a, 1, r) },
+		"Wait":      func() error { _, err := p.Wait(ctx, a, 1, 0, r); return err },
+		"Reserve":   func() error { _, err := p.Reserve(ctx, a, 1, time.Second, r); return err },
+		"DecideAll": func() error { return p.DecideAll(ctx, []policy.Request{{Attributes: a, Cost: 1}}, r) },
+		"two": func() error {
+			return p.DecideAll(ctx, []policy.Request{{Attributes: a, Cost: 1}, {Attributes: a, Cost: 1}}, r)
+		},
+		"limits of callers": func() error { _, err := p.BindCallerLimits("(x)", stint.InFlight(3)); return err },
+	}
+	for name, call := range calls {
+		err := call()
+		if !errors.Is(err, stint.ErrInFlight) || name != "limits of callers" && !strings.Contains(err.Error(), `"each"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := p.Peek(ctx, a, 3, r); err != nil || r.Decision.Allowed || r.Decision.RetryAfter != stint.Never {
+		t.Errorf("a peek at more than the limit: %+v, %v", r.Decision, err)
+	}
+	if err := p.Peek(ctx, a, 1, r); err != nil || !r.Decision.Allowed {
+		t.Errorf("a peek: %+v, %v", r.Decision, err)
+	}
+	if err := p.Decide(ctx, a, 0, r); err != nil || !r.Decision.Allowed {
+		t.Errorf("a cost of 0: %+v, %v", r.Decision, err)
+	}
+	for name, call := range map[string]func() error{
+		"reset":  func() error { return p.ResetKey(ctx, "each", "a") },
+		"refund": func() error { return p.RefundKey(ctx, "each", "a", 1) },
+		"back":   func() error { return p.Refund(ctx, a, 1, r) },
+		"forget": func() error { return p.Reset(ctx, a, r) },
+	} {
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	rules, err := policy.Parse([]byte(pool))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.New(struct{ stint.Store }{memstore.New(memstore.Options{})}, rules, policy.Options{}); err == nil || !strings.Contains(err.Error(), "in flight") {
+		t.Errorf("a store that cannot hold it: %v", err)
+	}
+}
+
+// TestInFlightReload keeps what is in flight, under a limit that is higher or lower, and for
+// a customer's own.
+func TestInFlightReload(t *testing.T) {
+	p, r := inFlight(t, `{"attributes":["user"],"rules":[{"name":"n","key":["user"],"limits":["2 in flight"]}]}`), new(policy.Result)
+	end := begin(t, p, r, "a", "")
+	begin(t, p, r, "a", "")
+	lower, err := policy.Parse([]byte(`{"attributes":["user"],"rules":[{"name":"n","key":["user"],"limits":["1 in flight"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes := lower.Compare(p.Rules()); len(changes) != 1 || changes[0].What != "limit 2 in flight becomes 1 in flight" {
+		t.Errorf("changes: %v", changes)
+	}
+	next, err := p.Reload(lower)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if begin(t, next, r, "a", "") != nil {
+		t.Error("above the lower limit")
+	}
+	if err := next.SetOverride("n", "a", policy.Override{Limits: []stint.Limit{stint.InFlight(2)}}); err != nil {
+		t.Fatal(err)
+	}
+	if begin(t, next, r, "a", "") == nil || begin(t, next, r, "a", "") != nil {
+		t.Error("the customer's own limit of two does not hold")
+	}
+	if denies, err := next.Denies(t.Context(), "n", "a", "n", "override", 1); !denies || err != nil {
+		t.Errorf("denies: %v, %v", denies, err)
+	}
+}
