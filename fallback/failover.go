@@ -59,6 +59,16 @@ func (f *Failover) SetNodes(n int) error {
 	return f.shares.SetNodes(n)
 }
 
+// Nodes returns the number of processes that share the limits.
+func (f *Failover) Nodes() int64 {
+	if f.local == nil {
+		return 1
+	}
+	f.shares.mu.Lock()
+	defer f.shares.mu.Unlock()
+	return f.shares.nodes
+}
+
 // Fails reports whether an error of the shared store is its failure, which
 // another store may decide in place of, and not the caller's doing. A failure is
 // noted.

@@ -48,3 +48,9 @@ type Counts interface {
 	// Release gives back what one call of Acquire took. It does not wait for anything.
 	Release(holds []Hold)
 }
+
+// An Adder is counts that can take units whatever the limits say: those that other counts
+// have let in.
+type Adder interface {
+	Add(holds []Hold)
+}

@@ -63,7 +63,18 @@ func (r *Room) Look(ctx context.Context, holds []Hold) (ok bool, err error) {
 	return r.counts.Look(ctx, holds)
 }
 
-// Release gives back what one call of Acquire took.
+// Add takes units that other counts have let in, if the counts are an [Adder], and reports
+// whether they are. Release gives them back.
+func (r *Room) Add(holds []Hold) bool {
+	counts, ok := r.counts.(Adder)
+	if ok {
+		counts.Add(holds)
+		r.count(holds, 1)
+	}
+	return ok
+}
+
+// Release gives back what one call of Acquire or Add took.
 func (r *Room) Release(holds []Hold) {
 	r.counts.Release(holds)
 	r.count(holds, -1)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/meter"
 )
@@ -69,11 +70,13 @@ func (p *Policy) decideInFlight(ctx context.Context, a operation, most time.Dura
 	if len(holds) > 0 && a.charges() && !r.ends() {
 		return fmt.Errorf("policy: rule %q: %w", r.Rules[entries[0]].Rule, stint.ErrInFlight)
 	}
-	passes, err := p.acquire(ctx, a, max(most, 0), holds, r)
+	passes, err := p.acquire(ctx, a, max(most, 0), holds, entries, r)
+	if err != nil {
+		passes, err = p.acquireWithout(ctx, a, max(most, 0), holds, entries, r, err)
+	}
 	if err != nil {
 		return err
 	}
-	r.setRunning(holds, entries)
 	if !passes {
 		r.Decision = stint.Decision{Tightest: -1}
 		r.tightestRunning(holds, entries)
@@ -112,17 +115,61 @@ func (r *Result) holdsOf(shadow, waits bool) (holds []inflight.Hold, entries []i
 	return holds, entries
 }
 
-// acquire takes holds, or looks at them where the operation does not charge.
-func (p *Policy) acquire(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, r *Result) (passes bool, err error) {
-	if len(holds) == 0 || a.refund {
+// acquire takes holds, or looks at them where the operation does not charge. What a shared
+// store lets in is counted in the local one, too, which decides when that fails.
+func (p *Policy) acquire(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, entries []int, r *Result) (passes bool, err error) {
+	if passes, err = p.acquireIn(ctx, p.room, a, most, holds, r); err != nil {
+		return false, err
+	}
+	r.setRunning(holds, entries)
+	if passes && p.localRoom != nil && len(holds) > 0 && a.charges() {
+		if mirror := slices.Clone(holds); p.localRoom.Add(mirror) {
+			r.holdings = append(r.holdings, holding{p.localRoom, mirror})
+		}
+	}
+	return passes, nil
+}
+
+// acquireIn is acquire in one room.
+func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a operation, most time.Duration, holds []inflight.Hold, r *Result) (passes bool, err error) {
+	switch {
+	case len(holds) == 0 || a.refund:
 		return true, nil
+	case !a.charges():
+		return room.Look(ctx, holds)
 	}
-	if !a.charges() {
-		return p.room.Look(ctx, holds)
+	if passes, err = room.Acquire(ctx, holds, most); passes {
+		r.holdings = append(r.holdings, holding{room, holds})
 	}
-	if passes, err = p.room.Acquire(ctx, holds, most); passes {
-		r.holdings = append(r.holdings, holding{p.room, holds})
+	return passes, err
+}
+
+// acquireWithout decides by the words of the rules, because the store could not: a rule that
+// is local holds this process to its share.
+func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, entries []int, r *Result, why error) (passes bool, err error) {
+	if ctx.Err() != nil || p.localRoom == nil || !p.failover.Fails(why) {
+		return false, why
 	}
+	r.StoreError = why
+	var local []inflight.Hold
+	var localEntries []int
+	passes = true
+	for i, h := range holds {
+		e := &r.Rules[entries[i]]
+		switch e.Failed = r.matches[e.match].rule.failure; e.Failed {
+		case FailClosed:
+			passes, e.Denied, e.Remaining, e.RetryAfter = false, true, 0, fallback.ClosedFor
+		case FailOpen:
+		default:
+			h.Limit, h.Denied = max(h.Limit/p.failover.Nodes(), 1), false
+			local, localEntries = append(local, h), append(localEntries, entries[i])
+		}
+	}
+	if !passes {
+		return false, nil
+	}
+	passes, err = p.acquireIn(ctx, p.localRoom, a, most, local, r)
+	r.setRunning(local, localEntries)
 	return passes, err
 }
 
@@ -140,6 +187,9 @@ func (r *Result) setRunning(holds []inflight.Hold, entries []int) {
 func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 	for i, at := range entries {
 		e := &r.Rules[at]
+		if e.Remaining < 0 { // nobody was asked
+			continue
+		}
 		if e.Denied {
 			r.Decision.RetryAfter = longer(r.Decision.RetryAfter, e.RetryAfter)
 		}
@@ -158,29 +208,33 @@ func (p *Policy) shadowsInFlight(ctx context.Context, a operation, r *Result) er
 	holds, entries := r.holdsOf(true, false)
 	for i := range holds {
 		one := holds[i : i+1 : i+1]
-		if _, err := p.acquire(ctx, a, 0, one, r); err != nil {
+		if _, err := p.acquire(ctx, a, 0, one, entries[i:i+1], r); err != nil {
 			r.Rules[entries[i]].Failed, r.StoreError = FailOpen, err
 			continue
 		}
-		r.setRunning(one, entries[i:i+1])
 		r.ShadowDenied = r.ShadowDenied || one[0].Denied
 	}
 	return nil
 }
 
 // look says in the entries of r what limits in flight would answer.
-func (p *Policy) look(ctx context.Context, r *Result) error {
+func (p *Policy) look(ctx context.Context, r *Result) {
 	for _, shadow := range [...]bool{false, true} {
 		holds, entries := r.holdsOf(shadow, false)
 		if len(holds) == 0 {
 			continue
 		}
-		if _, err := p.room.Look(ctx, holds); err != nil {
-			return err
+		if _, err := p.room.Look(ctx, holds); err == nil {
+			r.setRunning(holds, entries)
+			continue
+		} else if r.StoreError == nil {
+			r.StoreError = err
 		}
-		r.setRunning(holds, entries)
+		for _, at := range entries {
+			e := &r.Rules[at]
+			e.Failed = r.matches[e.match].rule.failure
+		}
 	}
-	return nil
 }
 
 // InFlight returns how many units each rule has in flight in this process: every rule that
@@ -192,10 +246,14 @@ func (p *Policy) InFlight() map[string]int64 {
 			all[one.rule] = 0
 		}
 	}
-	if p.room == nil {
+	room := p.room
+	if p.localRoom != nil { // which has what both let in
+		room = p.localRoom
+	}
+	if room == nil {
 		return all
 	}
-	for name, units := range p.room.Held {
+	for name, units := range room.Held {
 		rule, _, _ := strings.Cut(name, "\x00")
 		if _, ok := all[rule]; ok || units > 0 {
 			all[rule] += units

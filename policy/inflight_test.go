@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -260,5 +261,95 @@ func TestInFlightReload(t *testing.T) {
 	}
 	if denies, err := next.Denies(t.Context(), "n", "a", "n", "override", 1); !denies || err != nil {
 		t.Errorf("denies: %v, %v", denies, err)
+	}
+}
+
+// A flaky store has a room of its own, as one that processes share, and fails when told.
+type flaky struct {
+	*memstore.Store
+	counts *inflight.Memory
+	room   *inflight.Room
+	fails  atomic.Bool
+}
+
+var errGone = errors.New("down")
+
+func (f *flaky) InFlight() *inflight.Room { return f.room }
+
+func (f *flaky) Acquire(ctx context.Context, holds []inflight.Hold) (bool, error) {
+	if f.fails.Load() {
+		return false, errGone
+	}
+	return f.counts.Acquire(ctx, holds)
+}
+
+func (f *flaky) Look(ctx context.Context, holds []inflight.Hold) (bool, error) {
+	if f.fails.Load() {
+		return false, errGone
+	}
+	return f.counts.Look(ctx, holds)
+}
+
+func (f *flaky) Release(holds []inflight.Hold) { f.counts.Release(holds) }
+
+// TestInFlightFails decides by the words of the rules while the store fails, local ones by a
+// share, of which what the store let in is a part; and gives back where it took.
+func TestInFlightFails(t *testing.T) {
+	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
+	store.room = inflight.NewRoom(store, 0)
+	defer store.Close()
+	rules, err := policy.Parse([]byte(`{"attributes":["to"],"rules":[
+		{"name":"l","match":{"to":"l"},"key":[],"limits":["9 in flight"]},
+		{"name":"o","match":{"to":"o"},"key":[],"on_store_failure":"open","limits":["1 in flight"]},
+		{"name":"c","match":{"to":"c"},"key":[],"on_store_failure":"closed","limits":["1 in flight"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(store, rules, policy.Options{Nodes: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	r := &policy.Result{WillRelease: true}
+	ask := func(to string) func() {
+		t.Helper()
+		if err := p.Decide(t.Context(), policy.Map{"to": to}, 1, r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Release()
+	}
+	first, second := ask("l"), ask("l")
+	store.fails.Store(true)
+	third := ask("l") // of a share of three, two were let in before
+	if third == nil || !errors.Is(r.StoreError, errGone) || r.Rules[0].Failed != policy.FailLocal {
+		t.Errorf("%+v, %v", r.Decision, r.StoreError)
+	}
+	if ask("l") != nil || r.Decision.Allowed || r.Decision.RetryAfter != stint.Wait(time.Second) {
+		t.Errorf("above the share: %+v", r.Decision)
+	}
+	for range 3 {
+		if ask("o"); !r.Decision.Allowed || r.Rules[0].Remaining != -1 {
+			t.Errorf("open: %+v", r.Decision)
+		}
+		if ask("c"); r.Decision.Allowed || r.Rules[0].Failed != policy.FailClosed {
+			t.Errorf("closed: %+v", r.Decision)
+		}
+	}
+	if n := p.InFlight()["l"]; n != 3 {
+		t.Errorf("%d in flight", n)
+	}
+	all, _, _, err := p.Standings(t.Context(), policy.Map{"to": "l"})
+	if err != nil || !errors.Is(all[0].Err, errGone) || all[0].Limits[0].Remaining != -1 {
+		t.Errorf("standings: %+v, %v", all, err)
+	}
+	first()
+	third()
+	store.fails.Store(false)
+	if ask("l"); r.Rules[0].Remaining != 7 {
+		t.Errorf("with the store back, and one of its two over: %+v", r.Rules[0])
+	}
+	second()
+	if n := p.InFlight()["l"]; n != 1 {
+		t.Errorf("%d in flight at the end", n)
 	}
 }

@@ -52,6 +52,7 @@ type Policy struct {
 	customers *customers                     // overrides by the million; shared by Reload
 	lines     *waitqueue.Lines[reservedPart] // of requests that wait; shared by Reload
 	room      *inflight.Room                 // of limits in flight; nil if the store has none
+	localRoom *inflight.Room                 // of the local store beside a shared one, or nil
 }
 
 // A backend is one of the two stores that may decide.
@@ -87,6 +88,9 @@ func on(store stint.Store, o Options, c *customers) *Policy {
 	_, p.inProcess = store.(*memstore.Store)
 	p.lines = p.newLines()
 	p.room, _ = stint.RoomOf(store) // else pair refuses what needs one
+	if !p.inProcess && p.room != nil && o.Local != nil {
+		p.localRoom, _ = stint.RoomOf(o.Local)
+	}
 	return p
 }
 

@@ -226,9 +226,7 @@ func (l *looking) flush() error {
 		}
 	}
 	l.p.shadows(l.ctx, peek, r)
-	if err := l.p.look(l.ctx, r); err != nil {
-		return err
-	}
+	l.p.look(l.ctx, r)
 	for i := range r.matches {
 		h, s := &r.matches[i], &l.all[len(l.all)-l.waiting+i]
 		past := len(r.Rules)

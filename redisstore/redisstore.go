@@ -59,6 +59,10 @@ type Options struct {
 	// of which 85 % are for keys; it is 10,000 where the server does not
 	// report it, and no bound with Now.
 	NewKeys int
+	// Lease is how long units in flight count that a process holds and does not renew,
+	// because it was killed or is cut off. It renews them three times in each. The
+	// default value is 10 s.
+	Lease time.Duration
 	// Modes are for limits that are bound through [Store.Mode].
 	Modes Modes
 	// Now, if set, is the clock: nanoseconds since the Unix epoch, of which
@@ -94,7 +98,8 @@ type Store struct {
 	mu     sync.Mutex        // guards limits
 	limits map[string]*limit // by name
 
-	modes *modes
+	modes   *modes
+	flights *flights
 
 	life    context.Context // ends when the store is closed
 	end     context.CancelFunc
@@ -157,6 +162,7 @@ func New(o Options) (*Store, error) {
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.modes = newModes(s, o.Modes)
+	s.flights = newFlights(s, o.Lease)
 	return s, nil
 }
 

@@ -23,7 +23,7 @@ import (
 var lua embed.FS
 
 var parts = []string{
-	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "room", "entries", "fastpath_log", "numbers", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "ban", "open", "push", "charge", "take", "batch", "decide",
+	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "inflight", "room", "entries", "fastpath_log", "numbers", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "ban", "open", "push", "charge", "take", "batch", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.

@@ -1,0 +1,329 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
+)
+
+const (
+	defaultLease = 10 * time.Second
+	renewals     = 3                      // in each lease
+	pollInFlight = 100 * time.Millisecond // how often the first of a line asks: others give back, too
+	mostAsks     = 64                     // requests in a call
+	mostRenewing = 64                     // calls on their way that renew
+)
+
+// flights are the units in flight that this process holds on the server, which counts them
+// as lua/inflight.lua says. They implement [inflight.Counts].
+//
+// One call for a key is on its way at a time. It says how many units the process holds, and
+// takes those of all requests that came since the one before. So no call that is lost or
+// late has an effect that lasts: the next one says again what is true.
+type flights struct {
+	of      *Store
+	process string
+	lease   time.Duration
+	room    *inflight.Room
+
+	mu      sync.Mutex // guards what follows, and all flights
+	keys    map[string]*flight
+	calls   int64 // so far: the number of each
+	beating bool
+}
+
+// A flight is a key of which this process holds units, or asks for some.
+type flight struct {
+	key     string
+	held    int64 // by requests
+	told    int64 // what the server was told last
+	calling bool
+	waiting []*ask
+	doubt   time.Time // until then a call that was lost may still run; zero for none
+}
+
+// An ask is a request for units of a key.
+type ask struct {
+	hold *inflight.Hold
+	done chan struct{}
+	err  error
+	left bool // whoever asked has gone
+}
+
+var _ stint.RoomStore = (*Store)(nil)
+
+// InFlight implements [stint.RoomStore]. Each process holds units on the server for a lease
+// that it renews, Options.Lease: those of a process that is killed come back when it ends.
+// Taking units is one call for each limit, in the order of the limits from the smallest, and
+// giving them back is one, beside the request. Requests for one key share calls.
+func (s *Store) InFlight() *inflight.Room { return s.flights.room }
+
+func newFlights(s *Store, lease time.Duration) *flights {
+	f := &flights{of: s, process: rand.Text(), lease: cmp.Or(lease, defaultLease), keys: make(map[string]*flight)}
+	f.room = inflight.NewRoom(f, pollInFlight)
+	return f
+}
+
+// Acquire implements [inflight.Counts].
+func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, err error) {
+	order := make([]*inflight.Hold, len(holds))
+	for i := range holds {
+		order[i] = &holds[i]
+		order[i].Running, order[i].Denied = 0, false
+	}
+	// What a client of a small limit is denied touches no pool that all share.
+	slices.SortStableFunc(order, func(a, b *inflight.Hold) int { return cmp.Compare(a.Limit, b.Limit) })
+	for i, h := range order {
+		if err = f.take(ctx, h); err == nil && !h.Denied {
+			continue
+		}
+		for _, taken := range order[:i] {
+			f.giveBack(taken)
+		}
+		return false, err
+	}
+	return true, nil
+}
+
+// Look implements [inflight.Counts].
+func (f *flights) Look(ctx context.Context, holds []inflight.Hold) (ok bool, err error) {
+	ok = true
+	for i := range holds {
+		h := &holds[i]
+		reply, err := f.of.eval(ctx, []string{f.key(h)}, f.args(0, 0, []*ask{{hold: h}}))
+		if err != nil {
+			return false, err
+		}
+		answers, err := f.answers(reply, 1)
+		if err != nil {
+			return false, err
+		}
+		if setHold(h, answers[0]); h.Denied {
+			ok = false
+		}
+	}
+	return ok, nil
+}
+
+// Release implements [inflight.Counts].
+func (f *flights) Release(holds []inflight.Hold) {
+	for i := range holds {
+		f.giveBack(&holds[i])
+	}
+}
+
+// key returns the key of a hold on the server.
+func (f *flights) key(h *inflight.Hold) string {
+	begin, end := f.of.names.place(h.Key)
+	name, id, _ := strings.Cut(h.Name, "\x00")
+	return begin + ":flight:" + escape(name) + "." + escape(id) + end
+}
+
+func (f *flights) args(call, held int64, asks []*ask) []string {
+	args := []string{"I", f.process, number(call), number(held), number(f.lease.Milliseconds())}
+	for _, a := range asks {
+		args = append(args, number(a.hold.Limit), number(a.hold.Units))
+	}
+	return args
+}
+
+// take asks for the units of a hold, and waits for the answer.
+func (f *flights) take(ctx context.Context, h *inflight.Hold) error {
+	within, cancel := f.of.within(ctx)
+	defer cancel()
+	a := &ask{hold: h, done: make(chan struct{})}
+	key := f.key(h)
+	f.mu.Lock()
+	one := f.keys[key]
+	if one == nil {
+		one = &flight{key: key}
+		f.keys[key] = one
+	}
+	one.waiting = append(one.waiting, a)
+	f.call(one)
+	f.beat()
+	f.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-within.Done():
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	default: // what it still gets is given back by whoever gets it
+		a.left, a.hold = true, &inflight.Hold{Limit: h.Limit, Units: h.Units}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w: %w", ErrNotExecuted, within.Err())
+}
+
+// giveBack gives back the units of a hold.
+func (f *flights) giveBack(h *inflight.Hold) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one := f.keys[f.key(h)]; one != nil {
+		one.held -= h.Units
+		f.call(one)
+	}
+}
+
+// call makes calls for a key until there is nothing to ask and nothing to tell, unless that
+// is being done. The lock is held.
+func (f *flights) call(one *flight) {
+	if one.calling {
+		return
+	}
+	one.calling = f.of.background(func(life context.Context) {
+		for f.callOnce(life, one, false) {
+		}
+	})
+	if !one.calling { // the store is closed
+		one.fail(stint.ErrClosed)
+	}
+}
+
+// fail answers all that wait. The lock is held.
+func (one *flight) fail(err error) {
+	for _, a := range one.waiting {
+		a.err = err
+		close(a.done)
+	}
+	one.waiting = nil
+}
+
+// callOnce makes a call for a key, and reports whether another is needed.
+func (f *flights) callOnce(life context.Context, one *flight, renews bool) (more bool) {
+	f.mu.Lock()
+	asks := one.waiting[:min(len(one.waiting), mostAsks)]
+	if renews {
+		asks = nil
+	}
+	if len(asks) == 0 && one.told == one.held && !renews {
+		if one.calling = false; one.held == 0 && one.doubt.IsZero() {
+			delete(f.keys, one.key)
+		}
+		f.mu.Unlock()
+		return false
+	}
+	one.waiting = one.waiting[len(asks):]
+	f.calls++
+	held, settled := one.held, !one.doubt.IsZero() && time.Now().After(one.doubt)
+	args := f.args(f.calls, held, asks)
+	f.mu.Unlock()
+
+	deadline := f.of.until(life)
+	if len(asks) == 0 { // nobody waits for it
+		deadline = by(max(patience, f.of.timeout))
+	}
+	reply, err := f.of.evalBy(life, deadline, []string{one.key}, args)
+	var answers []int64
+	if err == nil {
+		answers, err = f.answers(reply, len(asks))
+	}
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil && !errors.Is(err, ErrNotExecuted) && !errors.Is(err, ErrConfiguration) {
+		one.doubt = time.Now().Add(2 * max(patience, f.of.timeout))
+	}
+	if err == nil && settled {
+		one.doubt = time.Time{}
+	}
+	if err == nil {
+		one.told = held
+	}
+	for i, a := range asks {
+		if a.err = err; err == nil {
+			if setHold(a.hold, answers[i]); !a.hold.Denied {
+				one.told += a.hold.Units
+				if !a.left {
+					one.held += a.hold.Units
+				}
+			}
+		}
+		close(a.done)
+	}
+	if err != nil && len(one.waiting) == 0 {
+		one.calling = false // the beat tells again
+		return false
+	}
+	return true
+}
+
+// answers reads the answers to asks.
+func (f *flights) answers(reply any, asks int) ([]int64, error) {
+	list, ok := reply.([]any)
+	if !ok || len(list) != asks {
+		return nil, unexpected(reply)
+	}
+	all := make([]int64, asks)
+	for i := range list {
+		if all[i], ok = list[i].(int64); !ok {
+			return nil, unexpected(reply)
+		}
+	}
+	return all, nil
+}
+
+// setHold writes the answer of the script into a hold.
+func setHold(h *inflight.Hold, n int64) {
+	if h.Running, h.Denied = n, false; n < 0 {
+		h.Running, h.Denied = -n-1, true
+	}
+}
+
+// beat renews what this process holds, until the store is closed or it holds nothing. The
+// lock is held.
+func (f *flights) beat() {
+	if f.beating {
+		return
+	}
+	f.beating = f.of.background(func(life context.Context) {
+		for pause(life, f.lease/renewals) {
+			if !f.renew(life) {
+				return
+			}
+		}
+	})
+}
+
+// renew makes a call for each key, and reports whether there are any.
+func (f *flights) renew(life context.Context) bool {
+	f.mu.Lock()
+	var due []*flight
+	for _, one := range f.keys {
+		if !one.calling {
+			one.calling = true
+			due = append(due, one)
+		}
+	}
+	f.beating = len(f.keys) > 0
+	going := f.beating
+	f.mu.Unlock()
+	room := make(chan struct{}, mostRenewing)
+	var all sync.WaitGroup
+	for _, one := range due {
+		room <- struct{}{}
+		all.Go(func() {
+			for more := f.callOnce(life, one, true); more; more = f.callOnce(life, one, false) {
+			}
+			<-room
+		})
+	}
+	all.Wait()
+	return going
+}

@@ -1,0 +1,285 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// flightNode names the variable that makes this test binary a holder: URL, prefix and the
+// judge's address.
+const flightNode = "STINT_FLIGHT_NODE"
+
+const (
+	flightLimit   = 10
+	flightWorkers = 12 // in each process: more than the limit
+	flightLease   = 2 * time.Second
+)
+
+var flightOperations = flag.Int64("flights", 5_000, "how many requests in flight are judged, in TestInFlightProcesses")
+
+// TestInFlightNodeProcess is a holder of TestInFlightProcesses when its environment says
+// so: its requests tell the judge when they begin and when they end.
+func TestInFlightNodeProcess(t *testing.T) {
+	at := strings.Fields(os.Getenv(flightNode))
+	if len(at) != 3 {
+		return // the tests are run as such
+	}
+	s := open(t, at[0], redisstore.Options{Prefix: at[1], Lease: flightLease})
+	l, err := stint.NewLimiter(s, "pool", stint.InFlight(flightLimit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	life, stop := context.WithCancel(t.Context())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
+		stop()
+	}()
+	var all sync.WaitGroup
+	for range flightWorkers {
+		all.Go(func() {
+			judge, err := net.Dial("tcp", at[2])
+			if err != nil {
+				return
+			}
+			defer judge.Close()
+			said := bufio.NewReader(judge)
+			tell := func(word string) bool {
+				_, err := io.WriteString(judge, word+"\n")
+				if err == nil {
+					_, err = said.ReadString('\n')
+				}
+				return err == nil
+			}
+			for life.Err() == nil {
+				d, release, err := l.AcquireN(life, "k", 1, time.Hour)
+				if err != nil || !d.Allowed {
+					continue
+				}
+				if !tell("begin") {
+					return
+				}
+				time.Sleep(rand.N(2 * time.Millisecond))
+				if !tell("end") {
+					return
+				}
+				release()
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A flightJudge counts what runs at one moment, by what the holders say themselves. The
+// requests of a holder that is killed have ended.
+type flightJudge struct {
+	net.Listener
+	now, most, judged atomic.Int64
+}
+
+func (j *flightJudge) serve() {
+	for {
+		conn, err := j.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			held := int64(0)
+			for lines := bufio.NewScanner(conn); lines.Scan(); {
+				if lines.Text() == "begin" {
+					held++
+					n := j.now.Add(1)
+					for most := j.most.Load(); n > most && !j.most.CompareAndSwap(most, n); most = j.most.Load() {
+					}
+					j.judged.Add(1)
+				} else {
+					held--
+					j.now.Add(-1)
+				}
+				_, _ = io.WriteString(conn, "noted\n")
+			}
+			j.now.Add(-held)
+			_ = conn.Close()
+		}()
+	}
+}
+
+// TestInFlightProcesses has five processes hold one key, by an outside judge: never more
+// than the limit at one moment, also when three of them are killed; and the other two have
+// all of it when the lease is over.
+func TestInFlightProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	server := redistest.Start(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := &flightJudge{Listener: ln}
+	go judge.serve()
+	defer judge.Close()
+	var nodes []*exec.Cmd
+	var inputs []io.Closer
+	for range 5 {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestInFlightNodeProcess$")
+		cmd.Env = append(os.Environ(), flightNode+"="+server.URL()+" flights "+ln.Addr().String())
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		nodes, inputs = append(nodes, cmd), append(inputs, in)
+	}
+	eventually(t, "too little to judge by", func() bool { return judge.judged.Load() >= *flightOperations })
+	if most := judge.most.Load(); most != flightLimit {
+		t.Errorf("%d in flight at one moment: want %d, and no more", most, flightLimit)
+	}
+	for _, cmd := range nodes[:3] {
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait()
+	}
+	killed := time.Now()
+	judge.most.Store(0)
+	eventually(t, "the places of those that were killed are not back", func() bool { return judge.most.Load() >= flightLimit })
+	t.Logf("%d judged; all places are back %v after the kill, with a lease of %v", judge.judged.Load(), time.Since(killed).Round(time.Millisecond), flightLease)
+	for i, in := range inputs {
+		if _ = in.Close(); i >= 3 {
+			_ = nodes[i].Wait()
+		}
+	}
+	if most := judge.most.Load(); most > flightLimit {
+		t.Errorf("%d in flight at one moment after the kill", most)
+	}
+}
+
+func flying(limits ...int64) []inflight.Hold {
+	var holds []inflight.Hold
+	for i, limit := range limits {
+		holds = append(holds, inflight.Hold{Name: fmt.Sprintf("rule %d\x00in_flight", i), Key: "k", Limit: limit, Units: 1})
+	}
+	return holds
+}
+
+func acquire(t *testing.T, s *redisstore.Store, holds []inflight.Hold) bool {
+	t.Helper()
+	ok, err := s.InFlight().Acquire(t.Context(), holds, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
+}
+
+// TestInFlightShared shares a limit among stores: all or none under several limits, what is
+// denied writes nothing, and what is given back is there for the others.
+func TestInFlightShared(t *testing.T) {
+	for name, url := range map[string]string{"server": redistest.Start(t).URL(), "cluster": clusterURL(t)} {
+		t.Run(name, func(t *testing.T) {
+			a, b := open(t, url, redisstore.Options{Prefix: "shared"}), open(t, url, redisstore.Options{Prefix: "shared"})
+			both, of := flying(3, 2), flying(3, 2)
+			if !acquire(t, a, both) || !acquire(t, b, of) {
+				t.Fatal("denied with room for both")
+			}
+			if both[0].Running != 1 || of[0].Running != 2 || of[1].Running != 2 {
+				t.Errorf("answers %+v, %+v", both, of)
+			}
+			for range 20 {
+				denied := flying(3, 2)
+				if acquire(t, b, denied) || denied[0].Denied || !denied[1].Denied || denied[1].Running != 2 {
+					t.Fatalf("a third: %+v", denied)
+				}
+			}
+			one := flying(3)
+			if !acquire(t, a, one) { // the denials hold nothing of the first limit
+				t.Fatalf("the first limit alone: %+v", one)
+			}
+			if ok, err := b.InFlight().Look(t.Context(), flying(3)); ok || err != nil {
+				t.Errorf("a look with all taken: %v, %v", ok, err)
+			}
+			b.InFlight().Release(of)
+			eventually(t, "what b gave back is not there for a", func() bool { return acquire(t, a, flying(3, 2)) })
+		})
+	}
+}
+
+func clusterURL(t *testing.T) string { return redistest.StartCluster(t, 3, 0).URL() }
+
+// TestInFlightWrites counts what the server writes: a denial nothing, a request with its end
+// two commands; and keys go when nothing is held.
+func TestInFlightWrites(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "w"})
+	one := flying(1)
+	if !acquire(t, s, one) {
+		t.Fatal("denied")
+	}
+	dirty := func() string {
+		for line := range strings.Lines(server.CLI(t, "INFO", "persistence")) {
+			if rest, ok := strings.CutPrefix(line, "rdb_changes_since_last_save:"); ok {
+				return rest
+			}
+		}
+		return ""
+	}
+	before := dirty()
+	for range 50 {
+		if acquire(t, s, flying(1)) {
+			t.Fatal("passed")
+		}
+	}
+	if after := dirty(); after != before {
+		t.Errorf("50 denials made %s changes of %s", after, before)
+	}
+	s.InFlight().Release(one)
+	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
+}
+
+// TestInFlightAway fails in time while the server is away, and what was held when it went,
+// and ended meanwhile, is given back when it answers again.
+func TestInFlightAway(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	s := open(t, proxy.URL(), redisstore.Options{Prefix: "away", Timeout: 100 * time.Millisecond, Lease: time.Second})
+	other := open(t, server.URL(), redisstore.Options{Prefix: "away", Lease: time.Second})
+	one := flying(1)
+	eventually(t, "it takes no place", func() bool {
+		ok, err := s.InFlight().Acquire(t.Context(), one, 0)
+		return ok && err == nil
+	})
+	proxy.Set(redistest.Fault{Stall: true})
+	if ok, err := s.InFlight().Acquire(t.Context(), flying(1), 0); ok || !(errors.Is(err, redisstore.ErrNotExecuted) || errors.Is(err, redisstore.ErrAmbiguous) || errors.Is(err, redisstore.ErrUnavailable)) {
+		t.Errorf("with the server away: %v, %v", ok, err)
+	}
+	s.InFlight().Release(one)
+	eventually(t, "the lease does not end", func() bool { return acquire(t, other, flying(1)) })
+	proxy.Set(redistest.Fault{})
+	other.InFlight().Release(one)
+	eventually(t, "it takes no place again", func() bool {
+		ok, err := s.InFlight().Acquire(t.Context(), one, 0)
+		return ok && err == nil
+	})
+	s.InFlight().Release(one)
+	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
+}

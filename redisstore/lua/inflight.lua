@@ -1,0 +1,49 @@
+-- What is in flight. A hash has a field for each process that holds units of the key: how
+-- many, until when they count (ms by the server's clock), and the number of the call that
+-- said so. A process renews what it holds; what it does not renew no longer counts, and
+-- whoever takes units next drops it. Only one call of a process for a key is on its way at
+-- a time, and says how many units the process holds: what an earlier call came to is right
+-- again with the next, and one that comes late changes nothing.
+--
+-- KEYS: the hash. ARGV: I, the process, the number of the call (0 only looks), the units that
+-- the process holds, how long they count from now in ms; then for each request its limit and
+-- its units, which pass or do not, in order.
+-- Answer: for each request how many units are in flight after it, or, below 0, that many
+-- and one more where it was denied; "stale" if a later call has been here.
+
+if ARGV[1] == 'I' then
+  local call, me, seq, own, life, time = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), redis.call('TIME')
+  local t, all, others, mine, told, gone = time[1] * 1000 + math.floor(time[2] / 1000), call('HGETALL', KEYS[1]), 0, -1, 0, {}
+  local stays = t + life -- until the last of them ends
+  for i = 1, #all, 2 do
+    local n, ends, last = string.match(all[i + 1], '^(%d+) (%d+) (%d+)$')
+    if all[i] == me then
+      told, mine = tonumber(n), tonumber(last)
+    elseif tonumber(ends) > t then
+      others, stays = others + n, math.max(stays, tonumber(ends))
+    else
+      gone[#gone + 1] = all[i]
+    end
+  end
+  if seq == 0 then own = told end
+  if seq > 0 and mine >= seq then return 'stale' end
+  local out, renews = {}, #ARGV == 5
+  for i = 6, #ARGV, 2 do
+    local after = others + own + ARGV[i + 1]
+    if after <= tonumber(ARGV[i]) then
+      out[#out + 1] = after
+      if seq > 0 then own = own + ARGV[i + 1] end
+    else
+      out[#out + 1] = -(others + own) - 1
+    end
+  end
+  if seq == 0 or (own == told and not renews) then return out end -- a denial writes nothing
+  if own == 0 then
+    if mine >= 0 then call('HDEL', KEYS[1], me) end
+  else
+    call('HSET', KEYS[1], me, string.format('%d %d %d', own, t + life, seq))
+    call('PEXPIRE', KEYS[1], string.format('%d', stays - t + 1))
+  end
+  for i = 1, #gone do call('HDEL', KEYS[1], gone[i]) end
+  return out
+end
