@@ -95,7 +95,7 @@ func TestJudge(t *testing.T) {
 	for w := range 32 {
 		workers.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(w), 1))
-			for range 2000 {
+			for range 500 {
 				k := random.IntN(keys)
 				holds := []inflight.Hold{
 					{Name: "each", Key: fmt.Sprint(k), Limit: each, Units: 1, Wait: time.Minute},
@@ -161,6 +161,8 @@ func TestWaitInOrder(t *testing.T) {
 			t.Error("a newcomer passed those who wait")
 		}
 		time.Sleep(10 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		if !slices.Equal(began, []int{0, 1, 2, 3, 4}) {
 			t.Errorf("began in the order %v", began)
 		}
