@@ -1,0 +1,260 @@
+package usage
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"math/bits"
+	"strconv"
+)
+
+// document reads JSON byte by byte, wherever it is cut. It looks for what the pointers
+// lead to, and passes over all else without reading it. It does not check the grammar:
+// of what is no JSON it may find numbers or none.
+type document struct {
+	spec   *Spec
+	values []int64 // by term
+	found  []bool
+
+	token   token
+	escaped bool    // the next byte of a string belongs to the backslash before
+	levels  []level // the objects and arrays that pointers lead into
+	depth   int     // of what is passed over within the innermost of these
+	here    uint32  // the pointers that lead to the value that comes next, as a mask
+	name    bool    // a string that comes next is the name of a field
+	buf     []byte  // of the name or number at hand
+	long    bool    // which is too long to be looked for
+}
+
+type token uint8
+
+const (
+	between token = iota
+	inString
+	inNumber
+)
+
+// A level is an open object or array.
+type level struct {
+	array bool
+	index int
+	mask  uint32 // the pointers that lead into it
+}
+
+// maxNumber bounds the digits of a number that is read.
+const maxNumber = 40
+
+// reset begins a document.
+func (d *document) reset() {
+	d.endNumber()
+	d.token, d.escaped, d.levels, d.depth, d.name, d.buf, d.long = between, false, d.levels[:0], 0, false, d.buf[:0], false
+	d.here = 1<<len(d.spec.pointers) - 1
+}
+
+// write reads the next bytes.
+func (d *document) write(p []byte) {
+	for len(p) > 0 {
+		switch {
+		case d.token == inString:
+			p = p[d.text(p):]
+		case d.depth > 0:
+			p = p[d.passOver(p):]
+		default:
+			d.byte(p[0])
+			p = p[1:]
+		}
+	}
+}
+
+// text reads in a string, up to its end if that is there, and returns how far.
+func (d *document) text(p []byte) int {
+	at := 0
+	for quote := -1; at < len(p); {
+		if d.escaped {
+			d.escaped = false
+			d.keep(p[at : at+1])
+			at++
+			continue
+		}
+		if quote < at {
+			if quote = bytes.IndexByte(p[at:], '"'); quote < 0 {
+				quote = len(p)
+			} else {
+				quote += at
+			}
+		}
+		back := bytes.IndexByte(p[at:quote], '\\')
+		if back >= 0 {
+			d.keep(p[at : at+back+1])
+			at, d.escaped = at+back+1, true
+			continue
+		}
+		d.keep(p[at:quote])
+		if quote == len(p) {
+			return quote
+		}
+		d.token = between
+		d.endString()
+		return quote + 1
+	}
+	return at
+}
+
+// keep keeps a part of a name, if it may be one that is looked for.
+func (d *document) keep(p []byte) {
+	if !d.name || d.depth > 0 || d.long {
+		return
+	}
+	if d.long = len(d.buf)+len(p) > d.spec.key; !d.long {
+		d.buf = append(d.buf, p...)
+	}
+}
+
+// endString is called behind a string, which may be a name.
+func (d *document) endString() {
+	if !d.name || d.depth > 0 {
+		return
+	}
+	d.name, d.here = false, 0
+	if name := d.buf; !d.long && len(d.levels) > 0 {
+		if bytes.IndexByte(name, '\\') >= 0 {
+			var text string
+			if json.Unmarshal(append(append([]byte{'"'}, name...), '"'), &text) == nil {
+				name = []byte(text)
+			}
+		}
+		d.lead(name)
+	}
+	d.buf, d.long = d.buf[:0], false
+}
+
+// lead notes the pointers that lead on by a name.
+func (d *document) lead(name []byte) {
+	d.here = 0
+	at := len(d.levels) - 1
+	for mask := d.levels[at].mask; mask != 0; mask &= mask - 1 {
+		i := bits.TrailingZeros32(mask)
+		if d.spec.pointers[i].path[at] == string(name) {
+			d.here |= 1 << i
+		}
+	}
+}
+
+// structure are the bytes that matter in what is passed over.
+var structure = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
+
+// passOver reads in a value that no pointer leads into, and returns how far.
+func (d *document) passOver(p []byte) int {
+	for i, c := range p {
+		if !structure[c] {
+			continue
+		}
+		switch c {
+		case '"':
+			d.token = inString
+			return i + 1
+		case '{', '[':
+			d.depth++
+		default:
+			if d.depth--; d.depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(p)
+}
+
+// byte reads a byte between strings.
+func (d *document) byte(c byte) {
+	if d.token == inNumber {
+		if numeric(c) {
+			if d.long = d.long || len(d.buf) == maxNumber; !d.long {
+				d.buf = append(d.buf, c)
+			}
+			return
+		}
+		d.endNumber()
+	}
+	switch {
+	case c == '"':
+		d.token = inString
+	case c == '{' || c == '[':
+		d.enter(c == '[')
+	case c == '}' || c == ']':
+		d.leave()
+	case c == ',' && len(d.levels) > 0:
+		d.nextValue(&d.levels[len(d.levels)-1])
+	case d.here != 0 && !d.name && numeric(c) && c != 'e' && c != 'E':
+		d.token, d.buf = inNumber, append(d.buf[:0], c)
+	}
+}
+
+func numeric(c byte) bool {
+	return '0' <= c && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'
+}
+
+// enter is called at the beginning of an object or array.
+func (d *document) enter(array bool) {
+	deeper := uint32(0)
+	for mask := d.here; mask != 0; mask &= mask - 1 {
+		if i := bits.TrailingZeros32(mask); len(d.spec.pointers[i].path) > len(d.levels) {
+			deeper |= 1 << i
+		}
+	}
+	if deeper == 0 || d.name {
+		d.depth = 1
+		return
+	}
+	d.levels = append(d.levels, level{array: array, index: -1, mask: deeper})
+	d.nextValue(&d.levels[len(d.levels)-1])
+}
+
+// nextValue is called before each field and element.
+func (d *document) nextValue(in *level) {
+	if d.name, d.here = !in.array, 0; in.array {
+		in.index++
+		d.lead(strconv.AppendInt(nil, int64(in.index), 10))
+	}
+}
+
+// leave is called at the end of an object or array.
+func (d *document) leave() {
+	d.name, d.here = false, 0
+	if n := len(d.levels); n > 0 {
+		d.levels = d.levels[:n-1]
+	}
+	if len(d.levels) == 0 {
+		d.reset()
+	}
+}
+
+// endNumber is called behind a number.
+func (d *document) endNumber() {
+	if d.token != inNumber {
+		return
+	}
+	d.token = between
+	if v, ok := value(string(d.buf)); ok && !d.long {
+		for mask := d.here; mask != 0; mask &= mask - 1 {
+			if p := &d.spec.pointers[bits.TrailingZeros32(mask)]; len(p.path) == len(d.levels) {
+				d.values[p.term], d.found[p.term] = v, true
+			}
+		}
+	}
+	d.buf, d.long, d.here = d.buf[:0], false, 0
+}
+
+// value returns a number from 0, rounded up.
+func value(text string) (int64, bool) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil && f == 0 || f < 0 {
+		return 0, false
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, true
+	}
+	if f = math.Ceil(f); f >= math.MaxInt64 {
+		return math.MaxInt64, true
+	}
+	return int64(f), true
+}

@@ -1,0 +1,116 @@
+package usage
+
+import "bytes"
+
+// events reads the data of server-sent events, wherever the stream is cut. The data of an
+// event is one document.
+type events struct {
+	state  lineState
+	name   int  // how much of "data" the line has begun with
+	lf     bool // a line feed belongs to the line end before
+	filled bool // the line is not empty
+	open   bool // the event has begun before the line
+}
+
+type lineState uint8
+
+const (
+	inName  lineState = iota // at the beginning of a line, or in the name of its field
+	inSpace                  // behind the colon
+	inData
+	inOther // a comment, or another field
+)
+
+const dataField = "data"
+
+// write reads the next bytes of the stream.
+func (e *events) write(p []byte, doc *document) {
+	for cr, lf := -1, -1; len(p) > 0; {
+		if n := e.passOver(p, doc.spec.ends); n > 0 {
+			p, cr, lf = p[n:], cr-n, lf-n
+			continue
+		}
+		if e.lf {
+			if e.lf = false; p[0] == '\n' {
+				p, cr, lf = p[1:], cr-1, lf-1
+				continue
+			}
+		}
+		if cr, lf = next(p, '\r', cr), next(p, '\n', lf); cr == 0 || lf == 0 {
+			e.endLine(p[0] == '\r', doc)
+			p, cr, lf = p[1:], cr-1, lf-1
+			continue
+		}
+		n := min(cr, lf)
+		e.line(p[:n], doc)
+		p, cr, lf = p[n:], cr-n, lf-n
+	}
+}
+
+// passOver returns the length of the event that p begins with, if it is whole and has
+// none of the names that are looked for: most of a stream is text.
+func (e *events) passOver(p []byte, names [][]byte) int {
+	if e.state != inName || e.name > 0 || e.filled || e.lf || e.open || len(names) == 0 {
+		return 0
+	}
+	n := bytes.Index(p, endOfEvent) + len(endOfEvent)
+	if n < len(endOfEvent) || bytes.IndexByte(p[:n], '\r') >= 0 || bytes.Contains(p[:n], escapedName) {
+		return 0
+	}
+	for _, name := range names {
+		if bytes.Contains(p[:n], name) {
+			return 0
+		}
+	}
+	return n
+}
+
+var endOfEvent, escapedName = []byte("\n\n"), []byte(`\u`)
+
+// next returns where a byte comes next: at, unless that is over; the end if nowhere.
+func next(p []byte, c byte, at int) int {
+	if at >= 0 {
+		return at
+	}
+	if at = bytes.IndexByte(p, c); at < 0 {
+		return len(p)
+	}
+	return at
+}
+
+// line reads a part of a line.
+func (e *events) line(p []byte, doc *document) {
+	e.filled = true
+	for len(p) > 0 && e.state != inData {
+		switch c := p[0]; {
+		case e.state == inOther:
+			return
+		case e.state == inSpace:
+			e.state = inData
+			if c != ' ' {
+				continue
+			}
+		case c == ':' && e.name == len(dataField):
+			e.state = inSpace
+		case e.name < len(dataField) && c == dataField[e.name]:
+			e.name++
+		default:
+			e.state = inOther
+		}
+		p = p[1:]
+	}
+	doc.write(p)
+}
+
+// endLine ends a line; an empty one ends the event.
+func (e *events) endLine(cr bool, doc *document) {
+	switch {
+	case !e.filled:
+		doc.reset()
+		*e = events{lf: cr}
+		return
+	case e.state == inData || e.state == inSpace || e.state == inName && e.name == len(dataField):
+		doc.write([]byte{'\n'})
+	}
+	*e = events{lf: cr, open: true}
+}
