@@ -51,13 +51,17 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 // ip the connection's address; and grpc.service, grpc.method, and those of
 // Options.Attribute. current returns the policy to use, such as the Load method
 // of an atomic.Pointer; it may not return nil. Options.Missing has no meaning:
-// rules have on_missing.
+// rules have on_missing. Rules that go by the response are refused here; of those that
+// are reloaded later, each call is charged what it reserves.
 func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) {
 	if current == nil || current() == nil {
 		return nil, errors.New("grpclimit: no policy: policy.New makes one")
 	}
 	if o.Missing != MissingShared {
 		return nil, errors.New("grpclimit: Missing has no meaning under a policy: its rules have on_missing")
+	}
+	if unseen := current().Rules().File().Unseen(); len(unseen) > 0 {
+		return nil, fmt.Errorf("grpclimit: %w", unseen)
 	}
 	if err := o.check(); err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ type Options struct {
 	// of its own returns no error while that works.
 	FailOpen bool
 	// OnError is called with the error of a request that could not be decided,
-	// or of a refund that failed. Where a policy's rules decide without their
+	// or, as ErrSettle, of one whose response was not settled. Where a policy's rules decide without their
 	// store, the store's error is in the Outcome if there is OnDecision, else
 	// OnError gets it. Optional.
 	OnError func(*http.Request, error)
@@ -253,7 +253,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key string, cost int64) {
 	d, reservation, err := g.limiter.Reserve(r.Context(), key, cost, g.o.RefundWithin)
 	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
-		g.o.reportError(r, fmt.Errorf("httplimit: no refund: %w", err))
+		g.o.reportError(r, fmt.Errorf("%w: %w", ErrSettle, err))
 		d, err = g.limiter.Take(r.Context(), key, cost)
 	}
 	if !g.respond(w, r, key, 0, &d, err) {
@@ -263,7 +263,7 @@ func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key st
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	g.o.serveCounting(w, r, g.next, func(ctx context.Context) error {
+	g.o.serveCounting(w, r, g.next, nil, func(ctx context.Context) error {
 		_, err := reservation.Cancel(ctx)
 		return err
 	})

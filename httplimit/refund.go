@@ -4,40 +4,62 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/stint-dev/stint/policy"
 )
 
 // settleWithin is how long a refund may take. It is made after the response, when
 // only the connection's goroutine waits for it.
 const settleWithin = time.Second
 
-// serveCounting runs the handler, and refunds what its status says. It refunds
-// in the same goroutine, after the handler, also when the client has gone.
-func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, refund func(context.Context) error) {
-	s := &statusWriter{ResponseWriter: w}
+// ErrSettle is for a request that was decided, and whose response could not be settled
+// or refunded: it stands as charged.
+var ErrSettle = errors.New("httplimit: the response was not settled")
+
+// serveCounting runs the handler, and refunds what its status says, or settles what rules
+// take from the response; pending is nil without rules. It does so in the same goroutine,
+// after the handler, also when the client has gone.
+func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, pending *policy.Pending, refund func(context.Context) error) {
+	s := &statusWriter{ResponseWriter: w, pending: pending}
+	if pending != nil && pending.Reads() && r.Header["Accept-Encoding"] != nil {
+		r = r.WithContext(r.Context())
+		r.Header = r.Header.Clone()
+		r.Header["Accept-Encoding"] = []string{"identity"}
+	}
 	panicked := true
 	defer func() {
-		if !s.refunded(o.Refund, panicked) {
-			return
+		end := refund
+		if o.Refund == nil || !s.refunded(o.Refund, panicked) {
+			if pending == nil {
+				return
+			}
+			s.okUnless(panicked)
+			whole := !panicked && !s.failed && r.Context().Err() == nil
+			end = func(ctx context.Context) error { return pending.End(ctx, whole, panicked) }
 		}
 		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), settleWithin)
 		defer stop()
-		if err := refund(ctx); err != nil {
-			o.reportError(r, err)
+		if err := end(ctx); err != nil {
+			o.reportError(r, fmt.Errorf("%w: %w", ErrSettle, err))
 		}
 	}()
 	next.ServeHTTP(s.withPowers(), r)
 	panicked = false
 }
 
-// A statusWriter remembers the status of a response. It unwraps for
+// A statusWriter remembers the status of a response, and shows rules what they take
+// from it behind what is sent: nothing is held up. It unwraps for
 // [http.ResponseController], and has the powers of the writer in it.
 type statusWriter struct {
 	http.ResponseWriter
-	status int // 0 until it is known
+	pending *policy.Pending // nil if no rule goes by the response
+	status  int             // 0 until it is known
+	failed  bool            // the client has gone
 }
 
 // refunded reports whether the response gives back what its request took. After a
@@ -54,7 +76,7 @@ func (s *statusWriter) refunded(refund func(status int) bool, panicked bool) boo
 // WriteHeader implements [http.ResponseWriter].
 func (s *statusWriter) WriteHeader(status int) {
 	if s.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		s.status = status
+		s.know(status)
 	}
 	s.ResponseWriter.WriteHeader(status)
 }
@@ -62,11 +84,19 @@ func (s *statusWriter) WriteHeader(status int) {
 // Write implements [http.ResponseWriter].
 func (s *statusWriter) Write(b []byte) (int, error) {
 	s.ok()
-	return s.ResponseWriter.Write(b)
+	n, err := s.ResponseWriter.Write(b)
+	if s.pending != nil {
+		_, _ = s.pending.Write(b[:n])
+		s.failed = s.failed || err != nil
+	}
+	return n, err
 }
 
 // WriteString implements [io.StringWriter].
 func (s *statusWriter) WriteString(text string) (int, error) {
+	if s.pending != nil {
+		return s.Write([]byte(text))
+	}
 	s.ok()
 	return io.WriteString(s.ResponseWriter, text)
 }
@@ -74,8 +104,16 @@ func (s *statusWriter) WriteString(text string) (int, error) {
 // ReadFrom implements [io.ReaderFrom], so that files are still sent by the
 // system where they can be.
 func (s *statusWriter) ReadFrom(from io.Reader) (int64, error) {
+	if s.pending != nil && s.pending.Reads() {
+		return io.Copy(struct{ io.Writer }{s}, from)
+	}
 	s.ok()
-	return io.Copy(s.ResponseWriter, from)
+	n, err := io.Copy(s.ResponseWriter, from)
+	if s.pending != nil {
+		s.pending.Passed(n)
+		s.failed = s.failed || err != nil
+	}
+	return n, err
 }
 
 // FlushError is for [http.ResponseController]: handlers of streams learn by its
@@ -84,6 +122,7 @@ func (s *statusWriter) FlushError() error {
 	err := http.NewResponseController(s.ResponseWriter).Flush()
 	if !errors.Is(err, http.ErrNotSupported) { // else nothing is sent yet
 		s.ok()
+		s.failed = s.failed || err != nil
 	}
 	return err
 }
@@ -93,7 +132,30 @@ func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *statusWriter) ok() {
 	if s.status == 0 {
-		s.status = http.StatusOK
+		s.know(http.StatusOK)
+	}
+}
+
+// Failed is for adapters of routers whose handlers return errors that are answered outside
+// of the guard: it notes the status of the answer that follows.
+func (s *statusWriter) Failed(status int) {
+	if s.status == 0 {
+		s.know(status)
+	}
+}
+
+// okUnless is ok for a handler that has returned, and not panicked.
+func (s *statusWriter) okUnless(panicked bool) {
+	if !panicked {
+		s.ok()
+	}
+}
+
+// know notes the status, behind which the header does not change.
+func (s *statusWriter) know(status int) {
+	s.status = status
+	if s.pending != nil {
+		s.pending.Header(status, s.ResponseWriter.Header())
 	}
 }
 

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -80,52 +79,59 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 	p := g.current()
 	c := g.calls.Get().(*call)
 	c.request, c.redirects = r, redirects && r.Method != http.MethodConnect
-	id, waited, err := g.decide(p, c, cost)
+	pending, waited, err := g.decide(p, c, cost)
 	if release := c.result.Release(); release != nil {
 		defer release()
 	}
 	pass := g.respond(w, p, c, waited, err)
+	r = c.request // whose body may have been read
 	c.release()
 	switch {
 	case !pass:
-	case id == "":
+	case pending == nil:
 		next.ServeHTTP(w, r)
 	default:
-		g.o.serveCounting(w, r, next, func(ctx context.Context) error {
-			_, err := p.Cancel(ctx, id)
-			return err
-		})
+		g.o.serveCounting(w, r, next, pending, pending.Cancel)
 	}
 }
 
-// decide asks the policy, and returns when the request may start. The
-// reservation, if there is one, may be given back after the response.
-func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
+// decide asks the policy, and returns when the request may start. What the request was
+// charged may depend on the response.
+func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *policy.Pending, waited time.Duration, err error) {
 	l := g.plain.of(p.Rules())
 	if err := l.check(c.request.Header, c.request.URL.RawQuery); err != nil {
-		return "", 0, err
+		return nil, 0, err
 	}
 	if !isToken(c.request.Method) {
-		return "", 0, &policy.RequestError{Attribute: "method", Reason: "no word of letters, digits and hyphens"}
+		return nil, 0, &policy.RequestError{Attribute: "method", Reason: "no word of letters, digits and hyphens"}
 	}
 	if err := l.readPath(c); err != nil {
-		return "", 0, err
+		return nil, 0, err
 	}
 	var began time.Time
 	if g.o.OnDecision != nil {
 		began = time.Now()
 	}
-	r := c.request
-	if g.o.Refund == nil {
-		waited, err = g.wait(p, c, cost)
-	} else if id, waited, err = g.reserve(p, c, cost); errors.Is(err, stint.ErrFull) {
-		g.o.reportError(r, fmt.Errorf("httplimit: no refund: %w", err))
-		waited, err = g.wait(p, c, cost)
+	ctx, most, giveBack := c.request.Context(), g.o.MaxWait, time.Duration(0)
+	if g.o.Shadow {
+		most = -1
+	}
+	if g.o.Refund != nil {
+		giveBack = g.o.RefundWithin
+	}
+	pending, waited, err = p.Begin(ctx, c, cost, giveBack, most, &c.result)
+	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+		g.o.reportError(c.request, fmt.Errorf("%w: %w", ErrSettle, err))
+		if most < 0 {
+			err = p.Decide(ctx, c, cost, &c.result)
+		} else {
+			waited, err = p.Wait(ctx, c, cost, most, &c.result)
+		}
 	}
 	if g.o.OnDecision != nil {
 		c.took = time.Since(began) - waited
 	}
-	return id, waited, err
+	return pending, waited, err
 }
 
 // readPath reads the path of a request as it was sent, and returns an error for one
@@ -160,24 +166,6 @@ func isToken(method string) bool {
 		}
 	}
 	return true
-}
-
-// waits reports whether requests wait in a queue.
-func (g *policyGuard) waits() bool { return !g.o.Shadow && g.o.MaxWait >= 0 }
-
-func (g *policyGuard) wait(p *policy.Policy, c *call, cost int64) (time.Duration, error) {
-	if !g.waits() {
-		return 0, p.Decide(c.request.Context(), c, cost, &c.result)
-	}
-	return p.Wait(c.request.Context(), c, cost, g.o.MaxWait, &c.result)
-}
-
-func (g *policyGuard) reserve(p *policy.Policy, c *call, cost int64) (id stint.ReservationID, waited time.Duration, err error) {
-	if !g.waits() {
-		id, err = p.Reserve(c.request.Context(), c, cost, g.o.RefundWithin, &c.result)
-		return id, 0, err
-	}
-	return p.WaitReserve(c.request.Context(), c, cost, g.o.RefundWithin, g.o.MaxWait, &c.result)
 }
 
 // respond reports a decision to the hooks and the client. It returns whether the
@@ -246,10 +234,11 @@ type call struct {
 	ip        string // its text
 	ipKnown   bool
 	query     url.Values
+	body      *requestBody // nil until rules look into it
 }
 
 func (c *call) release() {
-	c.request, c.plain, c.ip, c.ipKnown, c.query = nil, false, "", false, nil
+	c.request, c.plain, c.ip, c.ipKnown, c.query, c.body = nil, false, "", false, nil, nil
 	c.guard.calls.Put(c)
 }
 
@@ -284,6 +273,8 @@ func (c *call) Attribute(name string) (string, bool) {
 			return "", false
 		}
 		return values[0], true
+	case "body":
+		return c.bodyAttribute(rest)
 	case "cookie":
 		cookie, err := r.Cookie(rest)
 		if err != nil {

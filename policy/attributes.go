@@ -15,6 +15,7 @@ import (
 //	ip             the client's address; a port behind it does not count
 //	header.NAME    NAME in lower case
 //	query.NAME, cookie.NAME
+//	body.POINTER   a value in a body of JSON, such as body./model
 //
 // and any other name that rules use, such as jwt.sub. A value is asked for
 // only when a rule needs it, maybe more than once, and must stay the same
@@ -23,7 +24,8 @@ import (
 // Attributes that have read the request already may have two more methods, so that it is
 // not read again: Addr() (netip.Addr, string, bool) returns the client's address,
 // unmapped and without a zone, and the text of ip; PlainPath() (string, bool) returns the
-// path, and whether it is what [CleanPath] makes of it.
+// path, and whether it is what [CleanPath] makes of it. Those that read the body may have
+// a method Fault() error, which says why it could not be read: a [RequestError].
 type Attributes interface {
 	// Attribute returns the value, and false if the request has none.
 	Attribute(name string) (value string, ok bool)

@@ -25,6 +25,7 @@ func Compile(file *rulesfile.File) *Rules {
 	for i, one := range r.rules {
 		r.path, r.host = r.path || one.reads("path"), r.host || one.reads("host")
 		for name := range one.attributes {
+			r.body = r.body || strings.HasPrefix(name, "body.")
 			if strings.HasPrefix(name, "header.") && name != "header.host" && !slices.Contains(r.headers, name) {
 				r.headers = append(r.headers, name)
 			}
@@ -44,7 +45,7 @@ func Compile(file *rulesfile.File) *Rules {
 // compile makes a rule.
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	one := &rule{
-		match: f.Match, unless: f.Unless, key: f.Key, cost: f.Cost,
+		match: f.Match, unless: f.Unless, key: f.Key, cost: f.Cost, response: f.Response,
 		shadow: f.Shadow, final: f.Final, hashKey: f.HashKey,
 		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: f.Mode,
 		ipv4: f.IPv4Prefix, ipv6: f.IPv6Prefix,

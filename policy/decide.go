@@ -18,6 +18,9 @@ type operation struct {
 	op     meter.Op
 	ttl    time.Duration // above 0: reserve
 	refund bool
+	// response is how long the reservations of rules that go by the response last; 0
+	// makes none.
+	response time.Duration
 }
 
 func (a operation) charges() bool { return a.op != meter.OpPeek && !a.refund }
@@ -128,7 +131,7 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 
 // plain reports whether one limit can be decided by its handle.
 func (h *ruleMatch) plain(a operation) bool {
-	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64
+	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64 && (a.response == 0 || h.rule.response == nil)
 }
 
 // one decides for the one limit that the request is held to.
@@ -171,6 +174,8 @@ func (r *Result) layer(s *backend, h *ruleMatch) stint.Layer {
 // decideIn puts the layers that were gathered to a store.
 func (p *Policy) decideIn(ctx context.Context, s *backend, a operation, r *Result, cost int64, shadow bool) (stint.Decision, error) {
 	switch {
+	case a.response > 0:
+		return p.reserveApart(ctx, s, a, r)
 	case a.refund:
 		return s.store.Refund(ctx, r.layers, cost)
 	case a.ttl == 0:
@@ -294,7 +299,13 @@ func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *ruleMatc
 		}
 	} else {
 		r.layers = append(r.layers[:0], r.layer(&p.main, h))
-		if d, err = p.decideIn(ctx, &p.main, a, r, cost, true); err == nil {
+		if a.response > 0 && h.rule.response != nil {
+			_, err = p.reserveAlone(ctx, &p.main, a, r, h, r.layers[0], true)
+		} else {
+			a.response = 0
+			_, err = p.decideIn(ctx, &p.main, a, r, cost, true)
+		}
+		if err == nil {
 			r.setResult(h)
 		}
 	}

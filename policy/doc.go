@@ -20,6 +20,10 @@
 // Several requests that stand or fall together, such as the descriptors of one
 // request to Envoy's rate limit service, are asked by [Policy.DecideAll].
 //
+// Rules with count, or with a cost of the response, are settled when the response has
+// ended: [Policy.Begin] is for who sees it. All other methods charge what such rules
+// reserve.
+//
 // # Guarantees
 //
 // Two requests share a key only if the attributes of the rule's key are equal:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/wording"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // An Explanation says what rules make of one request.
@@ -34,6 +35,9 @@ type RuleExplanation struct {
 	Cost int64
 	// Wait is how long a request may wait for room under a limit in flight.
 	Wait time.Duration
+	// Response is what the rule takes from the response: then Cost is charged until that
+	// has ended. Nil is nothing.
+	Response *rulesfile.Response
 	// Shadow reports whether the rule is in shadow.
 	Shadow bool
 	// Ends reports whether no rule after it is tried.
@@ -107,6 +111,9 @@ func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error 
 	if h.plan.inFlight != nil {
 		x.Wait = one.wait
 	}
+	if h.limited() {
+		x.Response = one.response
+	}
 	if h.lacksKey() {
 		x.Why += "; the key is missing, and on_missing says deny"
 		x.Limits = one.missingLimits
@@ -147,6 +154,23 @@ func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 	return true
 }
 
+// writeCost says what is charged, and where the truth comes from.
+func (x *RuleExplanation) writeCost(b *strings.Builder) {
+	switch r := x.Response; {
+	case r != nil && r.Truth() != "":
+		fmt.Fprintf(b, "      cost: reserves %d, then charges the response's %s", x.Cost, r.Truth())
+		if r.Missing >= 0 {
+			fmt.Fprintf(b, ", or %d without it", r.Missing)
+		}
+		b.WriteByte('\n')
+	case x.Cost > 1:
+		fmt.Fprintf(b, "      cost %d\n", x.Cost)
+	}
+	if x.Response != nil && x.Response.Count != nil {
+		fmt.Fprintf(b, "      counts responses of status %s, gives others back\n", x.Response.Count)
+	}
+}
+
 // String returns the explanation as lines for people, keys in clear.
 func (e Explanation) String() string {
 	var b strings.Builder
@@ -177,9 +201,7 @@ func (e Explanation) String() string {
 			}
 			b.WriteByte('\n')
 		}
-		if x.Cost > 1 {
-			fmt.Fprintf(&b, "      cost %d\n", x.Cost)
-		}
+		x.writeCost(&b)
 		if x.Wait > 0 {
 			fmt.Fprintf(&b, "      waits up to %v for room\n", x.Wait)
 		}

@@ -52,3 +52,40 @@ func TestExplain(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 }
+
+// TestExplainResponse says what is reserved, and where the truth comes from.
+func TestExplainResponse(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [
+		{"name": "a", "key": [], "limits": "9/m", "cost": {"usage": "anthropic", "reserve": 5}},
+		{"name": "b", "key": [], "limits": "9/m", "cost": {"response": ["/a", "/b"], "reserve": {"attribute": "body./n", "max": 7}, "missing": 0}},
+		{"name": "c", "key": [], "limits": "9/m", "cost": {"response": "header.X-Cost", "reserve": 1}},
+		{"name": "d", "key": [], "limits": "9/m", "cost": {"response": "bytes", "reserve": 1}, "count": {"status": ["2xx", 404]}},
+		{"name": "e", "key": [], "limits": "9/m", "count": {"status": [401]}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := rules.Explain(policy.Map{"body./n": "30"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `yes a: matches every request
+      9/1m
+      cost: reserves 5, then charges the response's usage of anthropic
+yes b: matches every request
+      9/1m
+      cost: reserves 7, then charges the response's /a + /b, or 0 without it
+yes c: matches every request
+      9/1m
+      cost: reserves 1, then charges the response's header.x-cost
+yes d: matches every request
+      9/1m
+      cost: reserves 1, then charges the response's bytes of the body
+      counts responses of status 2xx, 404, gives others back
+yes e: matches every request
+      9/1m
+      counts responses of status 401, gives others back
+`
+	if got := e.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

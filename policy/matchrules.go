@@ -93,9 +93,23 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 			continue
 		}
 		ends, err := p.addRule(r, q, one, cost)
-		if ends || err != nil {
+		if err != nil {
 			return err
 		}
+		if ends {
+			break
+		}
+	}
+	return p.rules.fault(attrs)
+}
+
+// fault returns what was wrong with the body of a request, if rules have looked into it.
+func (r *Rules) fault(attrs Attributes) error {
+	if !r.body {
+		return nil
+	}
+	if read, ok := attrs.(interface{ Fault() error }); ok {
+		return read.Fault()
 	}
 	return nil
 }

@@ -78,6 +78,7 @@ type reservedPart struct {
 	id     stint.ReservationID
 	local  bool
 	shadow bool
+	match  int // which rule's it is alone, from 1; 0 for that of several
 }
 
 // The flags of a part, and how much of the seal is kept: 128 bits.

@@ -28,6 +28,7 @@ type Rules struct {
 	host     bool     // whether any rule looks at the host
 	foldPath bool     // whether upper and lower case in it are the same
 	headers  []string // that rules look at, as attributes
+	body     bool     // whether any rule looks into the body
 }
 
 // A rule is one entry of the file. What every request looks at comes first, so
@@ -39,6 +40,7 @@ type rule struct {
 	own           *plan // nil if tiers have a default
 	key           []match.Attribute
 	cost          rulesfile.Cost
+	response      *rulesfile.Response // what is settled by it; nil for nothing
 	shadow, final bool
 	hashKey       bool
 	missing       missing

@@ -55,36 +55,38 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", 0, err
 	}
-	a := operation{op: meter.OpTake, ttl: ttl}
-	if held := r.held; held > 0 {
+	waited, err = p.waitMatched(ctx, attrs, cost, most, operation{op: meter.OpTake, ttl: ttl}, r)
+	if err == nil && r.Decision.Allowed && ttl > 0 && len(r.parts) > 0 {
+		id = p.seal(r.parts)
+	}
+	return id, waited, err
+}
+
+// waitMatched is wait for a request that has been matched. A negative most does not wait.
+func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, most time.Duration, a operation, r *Result) (waited time.Duration, err error) {
+	settles, ttl := a.ttl > 0 || a.response > 0, a.ttl
+	if held := r.held; held > 0 && most >= 0 {
 		if most > 0 {
 			held = min(held, most)
 		}
 		a.ttl = ttl + min(held, math.MaxInt64-heldLonger-ttl) + heldLonger
 	}
-	err = p.decideWithin(ctx, a, most, r)
-	if errors.Is(err, stint.ErrFull) && ttl == 0 {
+	err = p.decideWithin(ctx, a, max(most, noWait), r)
+	if errors.Is(err, stint.ErrFull) && !settles {
 		if err = p.match(attrs, cost, r); err == nil {
-			err = p.decideWithin(ctx, operation{op: meter.OpTake}, most, r)
+			err = p.decideWithin(ctx, operation{op: meter.OpTake}, max(most, noWait), r)
 		}
 	}
 	if err != nil {
-		return "", 0, err
+		return 0, err
 	}
 	p.report(attrs, cost, r)
-	if !r.Decision.Allowed {
-		return "", 0, nil
-	}
-	if r.Decision.Delay > 0 {
-		if waited, err = p.untilTurn(ctx, most, ttl > 0, r); err != nil || !r.Decision.Allowed {
+	if r.Decision.Allowed && r.Decision.Delay > 0 && most >= 0 {
+		if waited, err = p.untilTurn(ctx, most, settles, r); err != nil || !r.Decision.Allowed {
 			r.giveBack()
-			return "", waited, err
 		}
 	}
-	if ttl > 0 && len(r.parts) > 0 {
-		id = p.seal(r.parts)
-	}
-	return id, waited, nil
+	return waited, err
 }
 
 // untilTurn holds a request until its turn. Where it would wait too long, the
@@ -96,14 +98,14 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 		most = max(deadline.Sub(began), 1)
 	}
 	if most > 0 && d.Delay > most {
-		p.drop(ctx, r, false) // if it is the last with a delay; else its place passes unused
+		p.drop(ctx, r.parts, false) // if it is the last with a delay; else its place passes unused
 		r.tooLong(most)
 		return 0, nil
 	}
 	key, span := r.line(&place, settles)
 	returns, err := p.lines.Wait(ctx, key, place, span)
 	if err != nil {
-		p.drop(ctx, r, !returns)
+		p.drop(ctx, r.parts, !returns)
 	}
 	return time.Since(began), err
 }
@@ -143,13 +145,13 @@ func (r *Result) tooLong(most time.Duration) {
 	}
 }
 
-// drop gives back what the request reserved; where its place belongs to its
+// drop gives back what a request reserved; where its place belongs to its
 // line, only what rules in shadow counted. What fails stays charged, which is
 // strict.
-func (p *Policy) drop(ctx context.Context, r *Result, byLine bool) {
+func (p *Policy) drop(ctx context.Context, parts []reservedPart, byLine bool) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer stop()
-	for _, part := range r.parts {
+	for _, part := range parts {
 		if part.shadow || !byLine {
 			_, _ = p.settle(ctx, part, 0)
 		}

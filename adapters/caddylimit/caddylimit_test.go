@@ -230,6 +230,22 @@ func TestRules(t *testing.T) {
 	s.want("429", "192.0.2.1 /login") // the configuration before stands
 }
 
+// TestResponse charges what responses say, and counts failures alone, also those that
+// Caddy answers outside of the handler.
+func TestResponse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	if err := os.WriteFile(file, []byte(`rules:
+  - {name: tokens, match: {path: /tokens}, key: [ip], limits: [10 per 10000h sliding_log], cost: {usage: openai, reserve: 4}}
+  - {name: failures, key: [ip], limits: [2 per 10000h sliding_log], count: {status: [404, 502]}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "route {\nstint site {\nrules "+file+"\n}\nrespond /tokens `{\"usage\":{\"total_tokens\":7}}`\nrespond /bad 404\nreverse_proxy /dead 127.0.0.1:1\nrespond hello\n}")
+	s.want("200 429", "192.0.2.1 /tokens", "192.0.2.1 /tokens") // 7 of 10, and 4 must be free
+	s.want("200 200 200 404 200 404 429", "192.0.2.2", "192.0.2.2", "192.0.2.2", "192.0.2.2 /bad", "192.0.2.2", "192.0.2.2 /bad", "192.0.2.2")
+	s.want("502 502 429", "192.0.2.3 /dead", "192.0.2.3 /dead", "192.0.2.3")
+}
+
 // TestReload keeps what clients have used, under other limits too, and under no
 // other name.
 func TestReload(t *testing.T) {

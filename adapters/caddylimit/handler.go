@@ -146,10 +146,27 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		copied.RemoteAddr = client
 		asked = &copied
 	}
-	h.guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h.guard(http.HandlerFunc(func(w http.ResponseWriter, passed *http.Request) {
+		if passed != asked { // rules have read its body, or will read the response
+			copied := *passed
+			copied.RemoteAddr = r.RemoteAddr
+			r = &copied
+		}
 		err = next.ServeHTTP(w, r)
+		if told, ok := w.(interface{ Failed(status int) }); ok && err != nil {
+			told.Failed(statusOf(err))
+		}
 	})).ServeHTTP(w, asked)
 	return err
+}
+
+// statusOf returns the status that Caddy answers an error of a handler with.
+func statusOf(err error) int {
+	var failed caddyhttp.HandlerError
+	if errors.As(err, &failed) && failed.StatusCode > 0 {
+		return failed.StatusCode
+	}
+	return http.StatusInternalServerError
 }
 
 // attribute returns what rules ask for beside what every request has: parts of
@@ -169,6 +186,10 @@ func (h *Handler) attribute(r *http.Request, name string) (string, bool) {
 
 // failed counts a request that could not be decided about, and logs why.
 func (h *Handler) failed(r *http.Request, err error) {
+	if errors.Is(err, httplimit.ErrSettle) {
+		h.log.Log(context.WithoutCancel(r.Context()), slog.LevelWarn, "not settled", "name", h.Name, "error", err)
+		return
+	}
 	h.metrics.undecided.WithLabelValues(h.Name).Inc()
 	if errors.Is(err, policy.ErrRequest) || r.Context().Err() != nil {
 		return // it is the client's fault, and its business

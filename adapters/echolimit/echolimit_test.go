@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stint-dev/stint/adapters/echolimit"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
 )
 
 func limiter(t *testing.T, text string) *stint.Limiter {
@@ -104,6 +106,48 @@ func TestRefund(t *testing.T) {
 		if w := get(r, try.path); w.Code != try.want {
 			t.Errorf("request %d, %s: %d, want %d", i, try.path, w.Code, try.want)
 		}
+	}
+}
+
+// TestResponse charges what the response says, and counts failures alone, with a key out of
+// the request's body.
+func TestResponse(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [
+		{"name": "tokens", "key": ["body./model"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 50}},
+		{"name": "failures", "key": [], "limits": ["10/h"], "count": {"status": "4xx"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{OnError: func(_ *http.Request, err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := engine()
+	r.Use(echolimit.Guard(g))
+	r.POST("/good", func(c *echo.Context) error { return c.String(http.StatusOK, `{"usage":{"total_tokens":7}}`) })
+	r.POST("/bad", func(c *echo.Context) error { return c.String(http.StatusNotFound, `{"usage":{"total_tokens":8}}`) })
+	r.POST("/late", func(*echo.Context) error { return echo.NewHTTPError(http.StatusUnauthorized, "who are you?") })
+	post := func(path, body string) int {
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
+		return w.Code
+	}
+	for path, want := range map[string]int{"/good": 200, "/bad": 404, "/late": 401} {
+		if got := post(path, `{"model":"m"}`); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	var d policy.Result
+	if err := p.Peek(t.Context(), policy.Map{"body./model": "m"}, 1, &d); err != nil {
+		t.Fatal(err)
+	}
+	// 7 of the good one, 8 of the bad one, and what was reserved for the last.
+	if tokens, failures := 1000-d.Rules[0].Remaining, 10-d.Rules[1].Remaining; tokens != 65 || failures != 2 {
+		t.Errorf("%d tokens and %d failures, want 65 and 2", tokens, failures)
 	}
 }
 

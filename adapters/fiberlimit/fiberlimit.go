@@ -9,13 +9,15 @@
 //
 // A request that may not pass is answered as httplimit does, and no further handler
 // is called. The guard sees the request as net/http has it: every line of a
-// repeated header, in order, the body left alone. The path is the one by which fiber
+// repeated header, in order, the body left alone unless rules look into it. The path is the one by which fiber
 // looks for the handler: in lower case and without a slash at the end, unless
 // fiber.Config says CaseSensitive or StrictRouting, decoded under UnescapePath, and
 // without what follows #. So write the paths of rules in lower case, or set
 // ignore_path_case in the rules file. What the guard sees is a copy, since fiber uses
 // the memory of a request again. A guard that looks at the status of the answer
-// (Options.Refund) sees that of the error that a handler returns, too.
+// (Options.Refund) sees that of the error that a handler returns, too. Rules that go by
+// the response see the body once the handler has returned, and of a body that is a stream
+// none.
 //
 // [httplimit.RouteKey] finds no route under fiber, which does not know it yet where
 // middleware runs: use a guard for each route there, as an argument of app.Get.
@@ -25,6 +27,7 @@
 package fiberlimit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -69,8 +72,32 @@ func pass(w http.ResponseWriter, r *http.Request) {
 			status = known.Code
 		}
 	}
+	out := a.c.Response()
+	for name, value := range out.Header.All() {
+		a.header.Add(string(name), string(value))
+	}
 	w.WriteHeader(status)
+	if a.err == nil && !out.IsBodyStream() {
+		_, _ = w.Write(out.Body()) // it counts, and goes nowhere
+	}
 }
+
+// A lateBody is the body of a request, which fiber reads when it is asked for.
+type lateBody struct {
+	c    fiber.Ctx
+	rest *bytes.Reader
+}
+
+// Read implements [io.Reader].
+func (b *lateBody) Read(p []byte) (int, error) {
+	if b.rest == nil {
+		b.rest = bytes.NewReader(b.c.Request().Body())
+	}
+	return b.rest.Read(p)
+}
+
+// Close implements [io.Closer].
+func (b *lateBody) Close() error { return nil }
 
 // request copies what guards look at.
 func request(c fiber.Ctx) (*http.Request, error) {
@@ -82,7 +109,7 @@ func request(c fiber.Ctx) (*http.Request, error) {
 	r := &http.Request{
 		Method: string(in.Header.Method()), URL: to, RequestURI: string(c.RequestCtx().RequestURI()), Host: string(in.Host()),
 		Proto: string(in.Header.Protocol()), ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{}, Body: http.NoBody, RemoteAddr: c.RequestCtx().RemoteAddr().String(),
+		Header: http.Header{}, Body: &lateBody{c: c}, ContentLength: int64(in.Header.ContentLength()), RemoteAddr: c.RequestCtx().RemoteAddr().String(),
 		TLS: c.RequestCtx().TLSConnectionState(),
 	}
 	for name, value := range in.Header.All() {

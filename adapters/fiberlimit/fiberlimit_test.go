@@ -18,6 +18,7 @@ import (
 	"github.com/stint-dev/stint/adapters/fiberlimit"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
 )
 
 func guard(t *testing.T, text string, key httplimit.Key, o httplimit.Options) fiber.Handler {
@@ -220,6 +221,57 @@ func TestRefund(t *testing.T) {
 		if w, _ := get(t, url+try.path); w.StatusCode != try.want {
 			t.Errorf("request %d, %s: %d, want %d", i, try.path, w.StatusCode, try.want)
 		}
+	}
+}
+
+// TestResponse charges what the response says, and counts failures alone, with a key out of
+// the request's body.
+func TestResponse(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [
+		{"name": "tokens", "key": ["body./model"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 50}},
+		{"name": "failures", "key": [], "limits": ["10/h"], "count": {"status": "4xx"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{OnError: func(_ *http.Request, err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New()
+	app.Use("/*", fiberlimit.Guard(g))
+	app.Post("/good", func(c fiber.Ctx) error {
+		if string(c.Body()) != `{"model":"m"}` {
+			t.Errorf("the body is %q", c.Body())
+		}
+		return c.SendString(`{"usage":{"total_tokens":7}}`)
+	})
+	app.Post("/bad", func(c fiber.Ctx) error { return c.Status(404).SendString(`{"usage":{"total_tokens":8}}`) })
+	app.Post("/late", func(fiber.Ctx) error { return fiber.ErrUnauthorized })
+	url := serve(t, app)
+	post := func(path, body string) int {
+		answer, err := http.Post(url+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	for path, want := range map[string]int{"/good": 200, "/bad": 404, "/late": 401} {
+		if got := post(path, `{"model":"m"}`); got != want {
+			t.Errorf("%s: %d, want %d", path, got, want)
+		}
+	}
+	var r policy.Result
+	if err := p.Peek(t.Context(), policy.Map{"body./model": "m"}, 1, &r); err != nil {
+		t.Fatal(err)
+	}
+	// 7 of the good one, 8 of the bad one, and what was reserved for the last.
+	if tokens, failures := 1000-r.Rules[0].Remaining, 10-r.Rules[1].Remaining; tokens != 65 || failures != 2 {
+		t.Errorf("%d tokens and %d failures, want 65 and 2", tokens, failures)
 	}
 }
 

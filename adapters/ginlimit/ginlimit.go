@@ -12,6 +12,7 @@
 package ginlimit
 
 import (
+	"io"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -30,16 +31,57 @@ func Guard(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 		writer := http.ResponseWriter(c.Writer)
 		guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			passed, c.Request = true, r
-			c.Next()
-			if w != writer { // it looks at the status, which gin has written past it
-				w.WriteHeader(c.Writer.Status())
+			if w == writer {
+				c.Next()
+				return
 			}
+			own := c.Writer
+			c.Writer = &shown{ResponseWriter: own, to: w} // it looks at the response
+			defer func() { c.Writer = own }()
+			c.Next()
+			w.WriteHeader(own.Status())
 		})).ServeHTTP(writer, c.Request)
 		if !passed {
 			c.Abort()
 		}
 	}
 }
+
+// shown is gin's writer, for a guard that looks at what is written. The guard's
+// writes to gin's.
+type shown struct {
+	gin.ResponseWriter
+	to   http.ResponseWriter
+	told bool // of the status, which gin keeps until there is something to write
+}
+
+func (s *shown) tell() {
+	if !s.told {
+		s.told = true
+		s.to.WriteHeader(s.Status())
+	}
+}
+
+// Write implements [io.Writer].
+func (s *shown) Write(b []byte) (int, error) {
+	s.tell()
+	return s.to.Write(b)
+}
+
+// WriteString implements [io.StringWriter].
+func (s *shown) WriteString(text string) (int, error) {
+	s.tell()
+	return io.WriteString(s.to, text)
+}
+
+// Flush implements [http.Flusher].
+func (s *shown) Flush() {
+	s.tell()
+	_ = http.NewResponseController(s.to).Flush() // as gin's does
+}
+
+// Unwrap is for [http.ResponseController].
+func (s *shown) Unwrap() http.ResponseWriter { return s.to }
 
 // pattern writes the route as http.ServeMux does.
 func pattern(c *gin.Context) string {

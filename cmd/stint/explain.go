@@ -232,6 +232,8 @@ type explainedRule struct {
 	Action  string         `json:"action,omitzero"`
 	Key     []explainedKey `json:"key,omitzero"`
 	Cost    int64          `json:"cost,omitzero"`
+	Settled string         `json:"settled_by,omitzero"`
+	Count   string         `json:"counts_status,omitzero"`
 	Shadow  bool           `json:"shadow,omitzero"`
 	Ends    bool           `json:"ends,omitzero"`
 }
@@ -249,6 +251,12 @@ func explained(x policy.Explanation, address string) explanation {
 	}
 	for _, r := range x.Rules {
 		one := explainedRule{Rule: r.Rule, Applies: r.Applies, Why: r.Why, Cost: r.Cost, Shadow: r.Shadow, Ends: r.Ends}
+		if r.Response != nil {
+			one.Settled = r.Response.Truth()
+			if r.Response.Count != nil {
+				one.Count = r.Response.Count.String()
+			}
+		}
 		for _, l := range r.Limits {
 			if l.Action != "" {
 				one.Action = l.Action

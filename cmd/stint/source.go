@@ -53,7 +53,7 @@ type sourceFlags struct {
 	warnFlags      `embed:""`
 	otlpFlags      `embed:""`
 
-	declared  bool   // whether attributes that no HTTP request has must be declared
+	declared  bool   // whether this is a proxy: attributes that no HTTP request has must be declared
 	operators string // the address of --admin; "" for none
 }
 
@@ -185,7 +185,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	s.where = cmp.Or(u.String(), "memory")
 	var opened atomic.Pointer[rules.Source]
 	o := rules.Options{
-		Declared: c.declared, Log: logger,
+		Declared: c.declared, Asked: !c.declared, Log: logger,
 		OnReload: func(at time.Time, err error) {
 			s.observer.Reloaded(at, err)
 			if now := opened.Load(); err == nil && now != nil {

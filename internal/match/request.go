@@ -48,7 +48,7 @@ func AttributeOf(name string) Attribute {
 func (a Attribute) Free() bool {
 	kind, _, _ := strings.Cut(a.Name, ".")
 	switch kind {
-	case "header", "query", "cookie", "host", "path", "method":
+	case "header", "query", "cookie", "body", "host", "path", "method":
 		return true
 	}
 	return false

@@ -15,6 +15,7 @@ type document struct {
 	spec   *Spec
 	values []int64 // by term
 	found  []bool
+	ended  bool // a last value was found
 
 	token   token
 	escaped bool    // the next byte of a string belongs to the backslash before
@@ -237,7 +238,7 @@ func (d *document) endNumber() {
 	if v, ok := value(string(d.buf)); ok && !d.long {
 		for mask := d.here; mask != 0; mask &= mask - 1 {
 			if p := &d.spec.pointers[bits.TrailingZeros32(mask)]; len(p.path) == len(d.levels) {
-				d.values[p.term], d.found[p.term] = v, true
+				d.values[p.term], d.found[p.term], d.ended = v, true, d.ended || p.last
 			}
 		}
 	}

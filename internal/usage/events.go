@@ -10,6 +10,8 @@ type events struct {
 	lf     bool // a line feed belongs to the line end before
 	filled bool // the line is not empty
 	open   bool // the event has begun before the line
+	done   int  // how much of "[DONE]" the data of the line is
+	ended  bool // a line was that
 }
 
 type lineState uint8
@@ -21,7 +23,10 @@ const (
 	inOther // a comment, or another field
 )
 
-const dataField = "data"
+const (
+	dataField = "data"
+	endOfData = "[DONE]" // by which OpenAI ends a stream
+)
 
 // write reads the next bytes of the stream.
 func (e *events) write(p []byte, doc *document) {
@@ -47,25 +52,37 @@ func (e *events) write(p []byte, doc *document) {
 	}
 }
 
-// passOver returns the length of the event that p begins with, if it is whole and has
-// none of the names that are looked for: most of a stream is text.
+// passOver returns the length of the events that p begins with, as far as they are whole
+// and have none of the names that are looked for: most of a stream is text.
 func (e *events) passOver(p []byte, names [][]byte) int {
 	if e.state != inName || e.name > 0 || e.filled || e.lf || e.open || len(names) == 0 {
 		return 0
 	}
-	n := bytes.Index(p, endOfEvent) + len(endOfEvent)
-	if n < len(endOfEvent) || bytes.IndexByte(p[:n], '\r') >= 0 || bytes.Contains(p[:n], escapedName) {
-		return 0
-	}
-	for _, name := range names {
-		if bytes.Contains(p[:n], name) {
-			return 0
+	for _, one := range [...][]byte{escapedName, endMark, {'\r'}} {
+		if i := bytes.Index(p, one); i >= 0 {
+			p = p[:i]
 		}
 	}
-	return n
+	for _, name := range names {
+		if i := bytes.Index(p, name); i >= 0 {
+			p = p[:i]
+		}
+	}
+	from := max(len(p)-mostEvent, 0)
+	end := bytes.LastIndex(p[from:], endOfEvent)
+	if end < 0 {
+		return 0
+	}
+	return from + end + len(endOfEvent)
 }
 
-var endOfEvent, escapedName = []byte("\n\n"), []byte(`\u`)
+// mostEvent bounds where the end of an event is looked for.
+const mostEvent = 4096
+
+var endOfEvent, endMark = []byte("\n\n"), []byte("DONE]")
+
+// escapedName begins what may be a letter of a name, written otherwise.
+var escapedName = []byte(`\u00`)
 
 // next returns where a byte comes next: at, unless that is over; the end if nowhere.
 func next(p []byte, c byte, at int) int {
@@ -99,18 +116,26 @@ func (e *events) line(p []byte, doc *document) {
 		}
 		p = p[1:]
 	}
+	for _, c := range p[:min(len(p), len(endOfData)+1)] {
+		if e.done < 0 || e.done == len(endOfData) || c != endOfData[e.done] {
+			e.done = -1
+			break
+		}
+		e.done++
+	}
 	doc.write(p)
 }
 
 // endLine ends a line; an empty one ends the event.
 func (e *events) endLine(cr bool, doc *document) {
+	ended := e.ended || e.done == len(endOfData)
 	switch {
 	case !e.filled:
 		doc.reset()
-		*e = events{lf: cr}
+		*e = events{lf: cr, ended: ended}
 		return
 	case e.state == inData || e.state == inSpace || e.state == inName && e.name == len(dataField):
 		doc.write([]byte{'\n'})
 	}
-	*e = events{lf: cr, open: true}
+	*e = events{lf: cr, open: true, ended: ended}
 }

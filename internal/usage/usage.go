@@ -31,8 +31,8 @@ type Spec struct {
 	depth    int // of the longest pointer
 	key      int // bytes of the longest name, as it may be written
 
-	// ends are the names that the pointers end in, without which an event has nothing to
-	// find; nil if they may be written in several ways.
+	// ends are what the names end in to which the pointers lead, without which an event
+	// has nothing to find; nil if they may be written in several ways.
 	ends [][]byte
 }
 
@@ -40,6 +40,7 @@ type Spec struct {
 type pointer struct {
 	path []string
 	term int
+	last bool // its value comes at the end of a response
 }
 
 // known are the specs that have a name. The values of a term are alternatives, of which
@@ -57,6 +58,9 @@ var known = map[string][][]string{
 		{"/usage/output_tokens", "/message/usage/output_tokens"},
 	},
 }
+
+// lasts are those of the known pointers whose value is the end of what is charged.
+var lasts = []string{"/response/usage/total_tokens", "/usage/output_tokens"}
 
 // Names are those of [Named], in order.
 var Names = []string{"anthropic", "openai"}
@@ -89,7 +93,7 @@ func newSpec(text string, terms [][]string) (*Spec, error) {
 			if err != nil {
 				return nil, err
 			}
-			s.pointers = append(s.pointers, pointer{path, term})
+			s.pointers = append(s.pointers, pointer{path, term, len(alternatives) > 1 && slices.Contains(lasts, written)})
 			s.depth = max(s.depth, len(path))
 			for _, name := range path {
 				s.key = max(s.key, 6*len(name)) // \u0061
@@ -103,8 +107,9 @@ func newSpec(text string, terms [][]string) (*Spec, error) {
 	return s, nil
 }
 
-// endNames returns the names that the pointers end in, if each is a word of letters, which
-// JSON can write otherwise by \u alone.
+// endNames returns what the names end in to which the pointers lead, if each is a word of
+// letters, which JSON can write otherwise by \u alone. Behind a low line, since that is
+// rare and so found fast.
 func (s *Spec) endNames() (all [][]byte) {
 	for _, p := range s.pointers {
 		end := p.path[len(p.path)-1]
@@ -113,6 +118,7 @@ func (s *Spec) endNames() (all [][]byte) {
 				return nil
 			}
 		}
+		end = end[max(strings.LastIndexByte(end, '_'), 0):]
 		if !slices.ContainsFunc(all, func(b []byte) bool { return string(b) == end }) {
 			all = append(all, []byte(end))
 		}
@@ -140,6 +146,13 @@ func ParsePointer(text string) ([]string, error) {
 
 // String returns the pointers, as they were written, or whose usage it is.
 func (s *Spec) String() string { return s.text }
+
+// Same reports whether two specs look for the same.
+func (s *Spec) Same(as *Spec) bool {
+	return s.terms == as.terms && slices.EqualFunc(s.pointers, as.pointers, func(a, b pointer) bool {
+		return a.term == b.term && a.last == b.last && slices.Equal(a.path, b.path)
+	})
+}
 
 // A Reader reads the numbers of one body, which is written to it. Make it with [New].
 type Reader struct {
@@ -176,9 +189,10 @@ func (r *Reader) Write(p []byte) (int, error) {
 			r.format = stream
 		}
 	}
-	if r.format == plain {
+	switch r.format {
+	case plain:
 		r.doc.write(p)
-	} else if r.format == stream {
+	case stream:
 		r.events.write(p, &r.doc)
 	}
 	return n, nil
@@ -192,3 +206,7 @@ func (r *Reader) Sum() (sum int64, ok bool) {
 	}
 	return sum, ok
 }
+
+// Ended reports whether the body has said that nothing follows that counts: some clients
+// leave as soon as it has.
+func (r *Reader) Ended() bool { return r.events.ended || r.doc.ended }

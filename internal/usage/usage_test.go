@@ -125,6 +125,30 @@ func TestNamed(t *testing.T) {
 	}
 }
 
+// TestEnded: a body says itself that nothing follows.
+func TestEnded(t *testing.T) {
+	for body, want := range map[string]bool{
+		"data: {\"usage\":{\"total_tokens\":21}}\n\n":                 false,
+		"data: {\"usage\":{\"total_tokens\":21}}\n\ndata: [DONE]\n\n": true,
+		"data:[DONE]\r\n":   true,
+		"data: [DONE]x\n\n": false,
+		"data: x[DONE]\n\n": false,
+		"event: [DONE]\n\n": false,
+		"data: {\"response\":{\"usage\":{\"total_tokens\":21}}}\n\n": true,
+	} {
+		for each := 1; each <= len(body); each++ {
+			s, _ := usage.Named("openai")
+			r := usage.New(s)
+			for rest := body; rest != ""; rest = rest[min(each, len(rest)):] {
+				r.Write([]byte(rest[:min(each, len(rest))]))
+			}
+			if r.Ended() != want {
+				t.Errorf("%q in pieces of %d: %v", body, each, !want)
+			}
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	for _, bad := range []string{"", "usage", "/a~2", "/a~", "/" + strings.Repeat("a", usage.MaxPointer)} {
 		if _, err := usage.Parse(bad); err == nil {

@@ -29,7 +29,7 @@ type use struct {
 func plain(name string) bool {
 	kind, rest, _ := strings.Cut(name, ".")
 	switch kind {
-	case "header", "query", "cookie":
+	case "header", "query", "cookie", "body":
 		return rest != ""
 	}
 	return name == "method" || name == "host" || name == "path" || name == "ip"

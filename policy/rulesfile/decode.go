@@ -43,16 +43,20 @@ var (
 	documentFields = []string{"rules", "attributes", "ignore_path_case", "denied", "cors"}
 	ruleFields     = []string{
 		"name", "description", "match", "unless", "key", "tag", "limits", "cost", "overrides", "tiers",
-		"unlimited", "block", "on_missing", "on_store_failure", "mode", "wait", "shadow", "final",
+		"unlimited", "block", "count", "on_missing", "on_store_failure", "mode", "wait", "shadow", "final",
 		"ipv4_prefix", "ipv6_prefix", "hash_key", "denied", "cors", "fields",
 	}
 	limitFields    = []string{"limit", "name"}
-	costFields     = []string{"attribute", "header", "default", "min", "max"}
+	costFields     = []string{"attribute", "header", "default", "min", "max", "response", "usage", "reserve", "missing"}
+	countFields    = []string{"status"}
 	overrideFields = []string{"name", "when", "limits", "unlimited", "block"}
 	tiersFields    = []string{"by", "default", "plans"}
 	planFields     = []string{"limits", "unlimited", "block"}
 	deniedFields   = []string{"status", "headers", "body", "type"}
 )
+
+// ofRequest is how many of the fields of a cost are about the request.
+const ofRequest = 5
 
 // A decoder turns nodes into rules and collects what is wrong.
 type decoder struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/internal/wording"
 )
 
@@ -49,8 +50,8 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 			tag, tagAt = f.Value, at
 		case "limits", "unlimited", "block":
 			base.add(f)
-		case "cost":
-			r.Cost = d.cost(f.Value, at)
+		case "cost", "count":
+			d.charge(r, f, at)
 		case "on_missing":
 			r.OnMissing = d.word(f.Value, at, "deny", "shared", "skip")
 		case "on_store_failure":
@@ -186,7 +187,7 @@ func (d *decoder) tag(r *Rule, n *Node, t *trail) {
 
 // attribute checks an attribute's name.
 func (d *decoder) attribute(line, column int, t *trail, name string) (match.Attribute, bool) {
-	const known = "known are method, host, path, ip, header.NAME, query.NAME, cookie.NAME; any other must be given by the caller"
+	const known = "known are method, host, path, ip, header.NAME, query.NAME, cookie.NAME, body./POINTER; any other must be given by the caller"
 	fail := func(hint, format string, args ...any) (match.Attribute, bool) {
 		d.failAt(line, column, t, hint, format, args...)
 		return match.Attribute{}, false
@@ -206,6 +207,10 @@ func (d *decoder) attribute(line, column int, t *trail, name string) (match.Attr
 			}
 			name = strings.ToLower(name)
 		}
+	case "body":
+		if _, err := usage.ParsePointer(rest); err != nil {
+			return fail("such as body./model: what follows the dot is a JSON pointer", "%q: %s", wording.Shorten(name), err)
+		}
 	case "headers", "cookies":
 		return fail("did you mean "+strings.TrimSuffix(kind, "s")+"."+rest+"?", "unknown attribute %q", name)
 	case "method", "host", "path", "ip":
@@ -214,7 +219,7 @@ func (d *decoder) attribute(line, column int, t *trail, name string) (match.Attr
 		}
 	default:
 		switch low := strings.ToLower(kind); low {
-		case "method", "host", "path", "ip", "header", "query", "cookie":
+		case "method", "host", "path", "ip", "header", "query", "cookie", "body":
 			return fail("did you mean "+low+name[len(kind):]+"?", "unknown attribute %q", name)
 		}
 	}
@@ -330,7 +335,7 @@ func (d *decoder) cost(n *Node, t *trail) Cost {
 	}
 	c := Cost{Default: 1, Min: 1, Max: math.MaxInt64}
 	by := 0
-	for _, f := range d.fields(n, t, `a number, or a map such as {"header": "x-cost", "max": 100}`, costFields...) {
+	for _, f := range d.fields(n, t, `a number, or a map such as {"header": "x-cost", "max": 100}`, costFields[:ofRequest]...) {
 		at := t.in(f.Name)
 		switch f.Name {
 		case "attribute", "header":

@@ -7,6 +7,7 @@ var KnownFields = map[string][]string{
 	"rule":     ruleFields,
 	"limit":    limitFields,
 	"cost":     costFields,
+	"count":    countFields,
 	"override": overrideFields,
 	"tiers":    tiersFields,
 	"plan":     planFields,

@@ -44,8 +44,10 @@ type Rule struct {
 	Match, Unless []match.Conjunction
 	// Key is the attributes that its keys are made of; the tag is first.
 	Key []match.Attribute
-	// Cost is what a request costs.
+	// Cost is what a request costs; where Response says that, what is charged before.
 	Cost Cost
+	// Response is what the rule takes from the response; nil for nothing.
+	Response *Response
 	// Own is the plan of requests that no override and no tier takes; nil if the
 	// tiers have a default.
 	Own *Plan

@@ -141,6 +141,7 @@ func besides(r *rulesfile.Rule) (all []string) {
 	} else if c.Fixed == 0 && c.By.Name != "" {
 		all = append(all, fmt.Sprintf("A request costs what %s says, from %d to %d; %d without it.", c.By.Name, c.Min, c.Max, c.Default))
 	}
+	all = append(all, byResponse(r.Response)...)
 	if r.Wait > 0 {
 		all = append(all, fmt.Sprintf("A request waits up to %v for a place.", plain(r.Wait)))
 	}
@@ -161,6 +162,24 @@ func besides(r *rulesfile.Rule) (all []string) {
 		all = append(all, "While the store does not answer, all pass.")
 	case "closed":
 		all = append(all, "While the store does not answer, all are denied.")
+	}
+	return all
+}
+
+// byResponse is what a rule takes from the response.
+func byResponse(r *rulesfile.Response) (all []string) {
+	if r == nil {
+		return nil
+	}
+	if truth := r.Truth(); truth != "" {
+		text := "When the response has ended, that becomes what it says: " + truth
+		if r.Missing >= 0 {
+			text += fmt.Sprintf(", or %d without it", r.Missing)
+		}
+		all = append(all, text+".")
+	}
+	if r.Count != nil {
+		all = append(all, fmt.Sprintf("Responses of status %s count; others give back what was charged.", r.Count))
 	}
 	return all
 }

@@ -32,6 +32,7 @@ rules:
     on_store_failure: closed
     final: true
   - {name: bad, match: {path: /old}, block: true}
+  - {name: tokens, key: [], limits: 9/h, cost: {usage: openai, reserve: 5, missing: 1}, count: {status: 2xx}}
 attributes: [jwt.org]
 `
 
@@ -53,6 +54,11 @@ func TestRuleText(t *testing.T) {
 		}},
 		{"- name: api", "  final: true", 6, nil},
 		{"- {name: bad, match: {path: /old}, block: true}", "- {name: bad, match: {path: /old}, block: true}", 1, []string{"Holds requests where path is /old.", "All are denied."}},
+		{"- {name: tokens, key: [], limits: 9/h, cost: {usage: openai, reserve: 5, missing: 1}, count: {status: 2xx}}", "- {name: tokens, key: [], limits: 9/h, cost: {usage: openai, reserve: 5, missing: 1}, count: {status: 2xx}}", 1, []string{
+			"A request costs 5.",
+			"When the response has ended, that becomes what it says: usage of openai, or 1 without it.",
+			"Responses of status 2xx count; others give back what was charged.",
+		}},
 	}
 	for i, w := range want {
 		next := 0

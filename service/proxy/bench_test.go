@@ -165,8 +165,8 @@ func load(b *testing.B, address string, n int) {
 }
 
 // peer runs a server in a process of its own.
-func peer(b *testing.B, role string) (address string, stop func()) {
-	child := child(b, role)
+func peer(b *testing.B, role ...string) (address string, stop func()) {
+	child := child(b, role...)
 	in, err := child.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -202,19 +202,20 @@ func child(b *testing.B, args ...string) *exec.Cmd {
 func bench(args []string) error {
 	switch args[0] {
 	case "upstream":
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		return untilInputEnds(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"items":["a","b","c"],"next":"/api/items?page=2"}`)
+		})
+	case "stream":
+		return untilInputEnds(streams(args[1:]))
+	case "read":
+		answer, err := http.Get("http://" + args[1])
 		if err != nil {
 			return err
 		}
-		fmt.Println(ln.Addr())
-		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(0)
-		}()
-		return http.Serve(ln, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"items":["a","b","c"],"next":"/api/items?page=2"}`)
-		}))
+		defer answer.Body.Close()
+		_, err = io.Copy(io.Discard, answer.Body)
+		return err
 	case "flood":
 		n, err := strconv.Atoi(args[3])
 		if err != nil {
@@ -229,6 +230,20 @@ func bench(args []string) error {
 		return ask("http://"+args[1]+"/api/items?page=1", n)
 	}
 	return fmt.Errorf("no role %q", args[0])
+}
+
+// untilInputEnds serves until standard input ends, and says where.
+func untilInputEnds(h http.HandlerFunc) error {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(ln.Addr())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	return http.Serve(ln, h)
 }
 
 // ask sends n requests over a few connections.

@@ -215,7 +215,13 @@ func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
 	h.o.Observer.Decided(entrypoint, o.Rules, observe.Request{Took: o.Took, Waited: o.Waited, Header: r.Header})
 }
 
-func (h *Handler) failed(_ *http.Request, err error) { h.o.Observer.Failed(entrypoint, err) }
+func (h *Handler) failed(_ *http.Request, err error) {
+	if errors.Is(err, httplimit.ErrSettle) {
+		h.sampled.Warn("a response did not change what its request was charged", "error", server.Redact(err.Error()))
+		return
+	}
+	h.o.Observer.Failed(entrypoint, err)
+}
 
 // badGateway answers for an upstream that did not.
 func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) {

@@ -27,6 +27,9 @@ type Options struct {
 	// and which the file does not declare: for who can give no others, such as a
 	// proxy. The default value is false: they are warnings.
 	Declared bool
+	// Asked refuses rules that go by the response or the body of a request: for who is
+	// asked whether it may pass, and sees neither. The default value is false.
+	Asked bool
 	// Log receives reloads, refused files, once for each, and warnings, without
 	// keys of clients. The default discards them.
 	Log *slog.Logger
@@ -84,6 +87,9 @@ func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 // checkDeclared returns why rules that are good may not be used here.
 func (o *Options) checkDeclared(f *File) error {
 	if errs := f.Rules.File().Undeclared(); o.Declared && len(errs) > 0 {
+		return errs
+	}
+	if errs := f.Rules.File().Unseen(); o.Asked && len(errs) > 0 {
 		return errs
 	}
 	return nil

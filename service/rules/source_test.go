@@ -396,6 +396,35 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
+// TestAsked refuses rules that go by the response or the body of a request where neither is
+// seen.
+func TestAsked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stint.yaml")
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	for _, rule := range []string{
+		"{name: a, key: [ip], limits: 1/m, count: {status: 401}}",
+		"{name: a, key: [ip], limits: 1/m, cost: {usage: openai, reserve: 1}}",
+		"{name: a, key: [body./model], limits: 1/m}",
+		"{name: a, match: {body./model: x}, key: [ip], limits: 1/m}",
+		"{name: a, key: [ip], limits: 1/m, cost: {attribute: body./n}}",
+		"{name: a, key: [ip], tiers: {by: body./plan, default: x, plans: {x: 1/m}}}",
+		"{name: a, key: [ip], limits: 1/m, overrides: [{when: {body./n: x}, limits: 2/m}]}",
+	} {
+		write(t, path, "rules:\n  - "+rule+"\n")
+		if _, err := openFile(store, path, rules.Options{Asked: true}); err == nil || !strings.Contains(err.Error(), "2:5: rule a: it ") {
+			t.Errorf("%s: %v", rule, err)
+		}
+		if _, err := openFile(store, path, rules.Options{}); err != nil {
+			t.Errorf("%s: %v", rule, err)
+		}
+	}
+	write(t, path, "rules:\n  - {name: a, key: [ip], limits: 1/m}\n")
+	if _, err := openFile(store, path, rules.Options{Asked: true}); err != nil {
+		t.Error(err)
+	}
+}
+
 // openFile reads a rules file and binds it to a store.
 func openFile(store stint.Store, path string, o rules.Options) (*rules.Source, error) {
 	f, err := rules.Read(path)

@@ -1,0 +1,142 @@
+package httplimit
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/stint-dev/stint/internal/usage"
+	"github.com/stint-dev/stint/policy"
+)
+
+// mostBody bounds the body of a request that rules look into, in bytes.
+const mostBody = 1 << 20
+
+// A requestBody is the body of a request that rules have looked into, in memory.
+type requestBody struct {
+	data   []byte
+	values map[string]bodyValue // by pointer
+	fault  error
+}
+
+// A bodyValue is what a pointer leads to.
+type bodyValue struct {
+	text string
+	ok   bool
+}
+
+// bodyAttribute returns what a JSON pointer leads to in the body, which is read for it:
+// the handler gets it as it came.
+func (c *call) bodyAttribute(pointer string) (string, bool) {
+	if c.body == nil {
+		c.body = &requestBody{values: make(map[string]bodyValue)}
+		c.request, c.body.data, c.body.fault = readBody(c.request)
+	}
+	v, known := c.body.values[pointer]
+	if !known && c.body.fault == nil {
+		v, c.body.fault = c.body.find(pointer)
+		c.body.values[pointer] = v
+	}
+	return v.text, v.ok
+}
+
+// Fault returns what is wrong with the body, if rules have looked into it: servers read
+// it in different ways, or there is too much of it.
+func (c *call) Fault() error {
+	if c.body == nil {
+		return nil
+	}
+	return c.body.fault
+}
+
+func bodyFault(reason string) error {
+	return &policy.RequestError{Attribute: "body", Reason: reason}
+}
+
+// readBody returns the body of a request, and the request with it.
+func readBody(r *http.Request) (*http.Request, []byte, error) {
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+		return r, nil, nil
+	case len(r.Header["Content-Encoding"]) > 0:
+		return r, nil, bodyFault("it is encoded, so that rules cannot read it")
+	case r.ContentLength > mostBody:
+		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, mostBody+1))
+	switch {
+	case err != nil:
+		return r, nil, bodyFault("it did not come")
+	case len(data) > mostBody:
+		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
+	}
+	out := r.WithContext(r.Context()) // a copy: the request stays as it is
+	out.Body = struct {
+		io.Reader
+		io.Closer
+	}{bytes.NewReader(data), r.Body}
+	return out, data, nil
+}
+
+// find returns what a pointer leads to: a text, a number, true or false. The error is for
+// a name that comes twice on the way.
+func (b *requestBody) find(pointer string) (v bodyValue, err error) {
+	path, err := usage.ParsePointer(pointer)
+	if err != nil {
+		return v, nil //nolint:nilerr // no rule has one that is none
+	}
+	rest := json.RawMessage(b.data)
+	for _, name := range path {
+		if rest, err = field(rest, name); rest == nil {
+			return v, err
+		}
+	}
+	var value any
+	decode := json.NewDecoder(bytes.NewReader(rest))
+	decode.UseNumber()
+	if decode.Decode(&value) != nil {
+		return v, nil
+	}
+	switch value := value.(type) {
+	case string:
+		return bodyValue{value, true}, nil
+	case json.Number:
+		return bodyValue{value.String(), true}, nil
+	case bool:
+		return bodyValue{strconv.FormatBool(value), true}, nil
+	}
+	return v, nil
+}
+
+// field returns the field of an object or the element of a list, nil if there is none.
+// What is no JSON has none. The error is for a field that comes twice: servers take the
+// first or the last.
+func field(of json.RawMessage, name string) (found json.RawMessage, err error) {
+	decode := json.NewDecoder(bytes.NewReader(of))
+	open, err := decode.Token()
+	if err != nil || open != json.Delim('{') && open != json.Delim('[') {
+		return nil, nil
+	}
+	for i := 0; decode.More(); i++ {
+		at := strconv.Itoa(i)
+		if open == json.Delim('{') {
+			key, err := decode.Token()
+			if err != nil {
+				return nil, nil
+			}
+			at, _ = key.(string)
+		}
+		var value json.RawMessage
+		switch err := decode.Decode(&value); {
+		case err != nil:
+			return nil, nil
+		case at == name && found != nil:
+			return nil, bodyFault("the field " + strconv.Quote(name) + " comes twice")
+		case at == name:
+			found = value
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,520 @@
+package httplimit_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// A metered is a handler behind rules, on a real server, and what its rules have left.
+type metered struct {
+	*httptest.Server
+	t      testing.TB
+	policy *policy.Policy
+	errs   atomic.Int64
+	ended  chan struct{} // a value for each response that has been settled
+}
+
+// metering serves a handler behind rules, whose clock stands still.
+func metering(t testing.TB, rules string, handler http.HandlerFunc) *metered {
+	return meteringOptions(t, rules, httplimit.Options{}, handler)
+}
+
+func meteringOptions(t testing.TB, rules string, o httplimit.Options, handler http.HandlerFunc) *metered {
+	t.Helper()
+	parsed, err := policy.Parse([]byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }})
+	m := &metered{t: t, ended: make(chan struct{}, 1000)}
+	if m.policy, err = policy.New(store, parsed, policy.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	o.OnError = func(*http.Request, error) { m.errs.Add(1) }
+	guard, err := httplimit.NewPolicy(m.policy, httplimit.ClientIP{}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guarded := guard(handler)
+	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { m.ended <- struct{}{} }()
+		guarded.ServeHTTP(w, r)
+	}))
+	t.Cleanup(m.Close)
+	return m
+}
+
+// left returns what a request of the path has left under each limit, by its label.
+func (m *metered) left(path string) map[string]int64 {
+	m.t.Helper()
+	var r policy.Result
+	if err := m.policy.Peek(context.Background(), policy.Map{"path": path, "ip": "127.0.0.1", "method": "GET"}, 1, &r); err != nil {
+		m.t.Fatal(err)
+	}
+	all := make(map[string]int64)
+	for _, e := range r.Rules {
+		all[e.Label] = e.Remaining
+	}
+	return all
+}
+
+// get makes a request, reads its answer and waits until it has been settled.
+func (m *metered) get(path string) (status int, body string) {
+	m.t.Helper()
+	resp, err := http.Get(m.URL + path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		text = append(text, " ("+err.Error()+")"...)
+	}
+	<-m.ended
+	return resp.StatusCode, string(text)
+}
+
+const rulesOf = `{"rules": [
+	{"name": "all", "key": ["ip"], "limits": ["100/h"]},
+	{"name": "r", "match": {"path": "/r/**"}, "key": ["ip"], "limits": ["1000/h"], %s}]}`
+
+// TestResponse charges what the responses of a real server say.
+func TestResponse(t *testing.T) {
+	const usage = `"cost": {"response": "/usage/total_tokens", "reserve": 100}`
+	send := func(status int, header, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if name, value, ok := strings.Cut(header, ": "); ok {
+				w.Header().Set(name, value)
+			}
+			w.WriteHeader(status)
+			for _, c := range []byte(body) { // each byte by itself
+				_, _ = w.Write([]byte{c})
+				w.(http.Flusher).Flush()
+			}
+		}
+	}
+	for _, c := range []struct {
+		name, rule string
+		handler    http.HandlerFunc
+		want       int64 // what is charged
+	}{
+		{"JSON", usage, send(200, "Content-Type: application/json", `{"usage":{"total_tokens":7}}`), 7},
+		{"above the reservation", usage, send(200, "", `{"usage":{"total_tokens":700}}`), 700},
+		{"events", usage, send(200, "Content-Type: text/event-stream", "data: {\"usage\":{\"total_tokens\":7}}\n\n"), 7},
+		{"events with a false label", usage, send(200, "Content-Type: application/json", "data: {\"usage\":{\"total_tokens\":7}}\n\n"), 7},
+		{"JSON with a false label", usage, send(200, "Content-Type: text/event-stream", `{"usage":{"total_tokens":7}}`), 7},
+		{"no value", usage, send(200, "", `{"error":"none"}`), 100},
+		{"no value, and what that costs", `"cost": {"response": ["/a", "/b"], "reserve": 100, "missing": 3}`, send(500, "", `{"error":"none"}`), 3},
+		{"compressed", usage, send(200, "Content-Encoding: gzip", `{"usage":{"total_tokens":7}}`), 100},
+		{"added", `"cost": {"response": ["/a", "/b"], "reserve": 100}`, send(200, "", `{"a":3,"b":4}`), 7},
+		{"a field", `"cost": {"response": "header.x-cost", "reserve": 100}`, send(200, "X-Cost: 7", "x"), 7},
+		{"no such field", `"cost": {"response": "header.x-cost", "reserve": 100}`, send(200, "", "x"), 100},
+		{"bytes", `"cost": {"response": "bytes", "reserve": 100}`, send(200, "", "seven b"), 7},
+		{"bytes, compressed", `"cost": {"response": "bytes", "reserve": 100}`, send(200, "Content-Encoding: gzip", "seven b"), 7},
+		{"no bytes", `"cost": {"response": "bytes", "reserve": 100}`, send(204, "", ""), 0},
+		{"bytes of a reader", `"cost": {"response": "bytes", "reserve": 100}`, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("seven b")})
+		}, 7},
+		{"JSON of a reader", usage, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(`{"usage":{"total_tokens":7}}`)})
+		}, 7},
+		{"JSON of a text", usage, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`)
+		}, 7},
+		{"a status that counts", `"count": {"status": [401, "403"]}`, send(401, "", ""), 1},
+		{"a status of the class", `"count": {"status": "4xx"}`, send(418, "", ""), 1},
+		{"a status that does not", `"count": {"status": [401, 403]}`, send(200, "", ""), 0},
+		{"no status", `"count": {"status": "2xx"}`, func(http.ResponseWriter, *http.Request) {}, 1},
+		{"both, counted", usage + `, "count": {"status": "2xx"}`, send(200, "", `{"usage":{"total_tokens":7}}`), 7},
+		{"both, given back", usage + `, "count": {"status": "2xx"}`, send(500, "", `{"usage":{"total_tokens":7}}`), 0},
+		{"in shadow", usage + `, "shadow": true`, send(200, "", `{"usage":{"total_tokens":7}}`), 7},
+		{"the server gone", usage, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, 100},
+		{"the server gone after more than was reserved", usage, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"usage":{"total_tokens":700}}`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, 700},
+		{"the server gone after the end", `"cost": {"usage": "openai", "reserve": 100}`, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "data: {\"usage\":{\"total_tokens\":7}}\n\ndata: [DONE]\n\n")
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, 7},
+		{"a panic before the status", `"count": {"status": "5xx"}`, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := metering(t, fmt.Sprintf(rulesOf, c.rule), c.handler)
+			if resp, err := http.Get(m.URL + "/r/x"); err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+			<-m.ended
+			left := m.left("/r/x")
+			if got := 1000 - left["r"]; got != c.want {
+				t.Errorf("charged %d, want %d", got, c.want)
+			}
+			if left["all"] != 99 {
+				t.Errorf("the other rule has %d left, want 99", left["all"])
+			}
+			if compressed := c.name == "compressed"; m.errs.Load() > 0 != compressed {
+				t.Errorf("%d errors", m.errs.Load())
+			}
+		})
+	}
+}
+
+// TestResponseTogether has rules that one response settles in different ways.
+func TestResponseTogether(t *testing.T) {
+	m := metering(t, `{"rules": [
+		{"name": "requests", "key": ["ip"], "limits": ["10/h"]},
+		{"name": "failures", "key": ["ip"], "limits": ["5/h"], "count": {"status": "4xx"}},
+		{"name": "tokens", "key": ["ip"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}},
+		{"name": "month", "key": [], "limits": ["5000 per month in UTC"], "cost": {"usage": "openai", "reserve": 200}},
+		{"name": "bytes", "key": ["ip"], "limits": ["1000/h"], "cost": {"response": "bytes", "reserve": 1}}]}`,
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/bad" {
+				w.WriteHeader(400)
+			}
+			_, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`)
+		})
+	m.get("/good")
+	m.get("/bad")
+	want := map[string]int64{"requests": 8, "failures": 4, "tokens": 986, "month": 4986, "bytes": 944}
+	for label, left := range m.left("/") {
+		if left != want[label] {
+			t.Errorf("%s has %d left, want %d", label, left, want[label])
+		}
+	}
+}
+
+// TestResponseDenied: a request that one rule denies is charged to none, and the answer
+// is that of all.
+func TestResponseDenied(t *testing.T) {
+	m := metering(t, `{"rules": [
+		{"name": "tokens", "key": ["ip"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}},
+		{"name": "requests", "key": ["ip"], "limits": ["1/h"]}]}`,
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`) })
+	m.get("/")
+	for range 3 {
+		if status, _ := m.get("/"); status != http.StatusTooManyRequests {
+			t.Fatalf("status %d", status)
+		}
+	}
+	if left := m.left("/"); left["tokens"] != 993 || left["requests"] != 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+// TestResponseDebt: a response that costs more than there is keeps its client out.
+func TestResponseDebt(t *testing.T) {
+	m := metering(t, `{"rules": [{"name": "tokens", "key": ["ip"], "limits": ["100/h debt 1000"], "cost": {"usage": "openai", "reserve": 10}}]}`,
+		func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"usage":{"total_tokens":300}}`)
+		})
+	if status, _ := m.get("/"); status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	resp, err := http.Get(m.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	// 300 are used of 100, and 10 must be free: 210 at 100 an hour.
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "7560" {
+		t.Errorf("status %d, Retry-After %s; want 429 and 7560", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+}
+
+// TestResponseClientGone: a client that leaves is charged what has been sent, and at
+// least the reservation.
+func TestResponseClientGone(t *testing.T) {
+	for sent, want := range map[int64]int64{7: 100, 700: 700} {
+		m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"response": "/n", "reserve": 100}`), func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "data: {\"n\":%d}\n\n", sent)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		})
+		resp, err := http.Get(m.URL + "/r/x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		<-m.ended
+		if got := 1000 - m.left("/r/x")["r"]; got != want {
+			t.Errorf("%d sent: charged %d, want %d", sent, got, want)
+		}
+	}
+}
+
+// TestResponseFiveAtOnce has five requests at once at a limit of 100 tokens, each of which
+// reserves 25 and uses them: four pass.
+func TestResponseFiveAtOnce(t *testing.T) {
+	release := make(chan struct{})
+	m := metering(t, `{"rules": [{"name": "tokens", "key": ["ip"], "limits": ["100/m"], "cost": {"usage": "openai", "reserve": 25}}]}`,
+		func(w http.ResponseWriter, _ *http.Request) {
+			<-release
+			_, _ = io.WriteString(w, `{"usage":{"total_tokens":25}}`)
+		})
+	statuses := make(chan int)
+	for range 5 {
+		go func() {
+			resp, err := http.Get(m.URL)
+			if err != nil {
+				t.Error(err)
+				statuses <- 0
+				return
+			}
+			resp.Body.Close()
+			statuses <- resp.StatusCode
+		}()
+	}
+	if status := <-statuses; status != http.StatusTooManyRequests { // the others are held
+		t.Errorf("the first to be answered got %d, want 429", status)
+	}
+	close(release)
+	for range 4 {
+		if status := <-statuses; status != http.StatusOK {
+			t.Errorf("status %d, want 200", status)
+		}
+	}
+	for range 5 {
+		<-m.ended
+	}
+	if left := m.left("/")["tokens"]; left != 0 {
+		t.Errorf("%d left, want 0", left)
+	}
+}
+
+// TestResponseIdentity: a handler is asked for what can be read, and only where a rule
+// must read it.
+func TestResponseIdentity(t *testing.T) {
+	seen := make(chan string, 1)
+	handler := func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header.Get("Accept-Encoding") }
+	m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"usage": "openai", "reserve": 1}`), handler)
+	for path, want := range map[string]string{"/r/x": "identity", "/": "gzip"} {
+		m.get(path)
+		if got := <-seen; got != want {
+			t.Errorf("%s: Accept-Encoding %q, want %q", path, got, want)
+		}
+	}
+	m = metering(t, fmt.Sprintf(rulesOf, `"cost": {"response": "bytes", "reserve": 1}`), handler)
+	m.get("/r/x")
+	if got := <-seen; got != "gzip" {
+		t.Errorf("bytes: Accept-Encoding %q, want gzip", got)
+	}
+}
+
+// TestResponseWaits: a place in a queue and a cost of the response go together.
+func TestResponseWaits(t *testing.T) {
+	m := metering(t, `{"rules": [
+		{"name": "pace", "key": ["ip"], "limits": ["1000/s burst 10 leaky_queue"]},
+		{"name": "tokens", "key": ["ip"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}}]}`,
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`) })
+	for range 3 {
+		if status, body := m.get("/"); status != http.StatusOK {
+			t.Fatal(status, body)
+		}
+	}
+	if left := m.left("/")["tokens"]; left != 979 {
+		t.Errorf("%d tokens left, want 979", left)
+	}
+}
+
+// TestResponseRefund: Options.Refund gives back what all rules have charged.
+func TestResponseRefund(t *testing.T) {
+	m := meteringOptions(t, fmt.Sprintf(rulesOf, `"cost": {"usage": "openai", "reserve": 100}`), httplimit.Options{Refund: func(status int) bool { return status >= 500 }},
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/r/bad" {
+				w.WriteHeader(500)
+			}
+			_, _ = io.WriteString(w, `{"usage":{"total_tokens":7}}`)
+		})
+	m.get("/r/good")
+	m.get("/r/bad")
+	if left := m.left("/r/x"); left["all"] != 99 || left["r"] != 993 {
+		t.Errorf("left %v", left)
+	}
+}
+
+// TestRequestBody reads keys, conditions and what is reserved from the body of a request,
+// which the handler gets as it came.
+func TestRequestBody(t *testing.T) {
+	const rules = `{"rules": [{"name": "t", "match": {"path": "/v1/**"}, "key": ["body./model"], "on_missing": "deny", "limits": ["1000/h"],
+		"cost": {"usage": "openai", "reserve": {"attribute": "body./max_tokens", "default": 50, "max": 500}}}]}`
+	m := metering(t, rules, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	post := func(path, body string, header ...string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest("POST", m.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range header {
+			req.Header.Set(h, "gzip")
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-m.ended
+		return resp.StatusCode, string(text)
+	}
+	left := func(model string) int64 {
+		var r policy.Result
+		if err := m.policy.Peek(context.Background(), policy.Map{"path": "/v1/x", "body./model": model}, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Rules[0].Remaining
+	}
+	long := `"` + strings.Repeat("x", 1<<20) + `"`
+	for _, c := range []struct {
+		path, body string
+		status     int
+		model      string
+		left       int64
+	}{
+		{"/v1/chat", `{"model":"a","max_tokens":70}`, 200, "a", 930},
+		{"/v1/chat", `{"model":"b"}`, 200, "b", 950},
+		{"/v1/chat", `{"model":"c","max_tokens":9000}`, 200, "c", 500},
+		{"/v1/chat", ` {"x":[{"model":"e"},2],"model":"d" , "max_tokens":1,"usage":{"total_tokens":3}}`, 200, "d", 997},
+		{"/v1/chat", `{"max_tokens":1}`, 403, "", 1000},
+		{"/v1/chat", `{"model":{"x":1}}`, 403, "", 1000},
+		{"/v1/chat", `model=a`, 403, "a", 930},
+		{"/v1/chat", ``, 403, "a", 930},
+		{"/v1/chat", `{"model":"a","model":"b"}`, 400, "a", 930},
+		{"/v1/chat", `{"model":"a","max_tokens":"many"}`, 400, "a", 930},
+		{"/v1/chat", `{"model":` + long + `}`, 400, "a", 930},
+		{"/other", `{"model":` + long + `}`, 200, "a", 930},
+	} {
+		name := c.body[:min(len(c.body), 60)]
+		status, body := post(c.path, c.body)
+		if status != c.status || status == 200 && body != c.body {
+			t.Errorf("%s: status %d, %d bytes: want %d, and the body as it was", name, status, len(body), c.status)
+		}
+		if c.model == "" {
+			continue
+		}
+		if got := left(c.model); got != c.left {
+			t.Errorf("%s: %d left, want %d", name, got, c.left)
+		}
+	}
+	if status, _ := post("/v1/chat", "x", "Content-Encoding"); status != 400 {
+		t.Errorf("an encoded body: status %d, want 400", status)
+	}
+}
+
+// TestResponseFirstByte: what is written is sent before rules read it, flush by flush.
+func TestResponseFirstByte(t *testing.T) {
+	next := make(chan struct{})
+	m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"usage": "openai", "reserve": 1}`), func(w http.ResponseWriter, _ *http.Request) {
+		for i := range 3 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			<-next // until the client has it
+		}
+	})
+	resp, err := http.Get(m.URL + "/r/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("data: %d\n", i) {
+			t.Fatalf("%q, %v", line, err)
+		}
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		next <- struct{}{}
+	}
+	<-m.ended
+}
+
+// TestResponseLate: what a response says after its reservation has ended is charged as far
+// as it is above that.
+func TestResponseLate(t *testing.T) {
+	var now atomic.Int64
+	now.Store(1e18)
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "t", "key": [], "limits": ["1000 per month in UTC"], "cost": {"response": "/n", "reserve": 100}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{Now: now.Load}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r policy.Result
+	pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, 0, 0, &r)
+	if err != nil || pending == nil {
+		t.Fatal(pending, err)
+	}
+	now.Add(int64(time.Hour))
+	pending.Header(200, nil)
+	_, _ = pending.Write([]byte(`{"n":300}`))
+	if err := pending.End(t.Context(), true, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Peek(t.Context(), policy.Map{}, 1, &r); err != nil || r.Rules[0].Remaining != 700 {
+		t.Errorf("%d left, %v; want 700", r.Rules[0].Remaining, err)
+	}
+}
+
+// TestResponseFull: without room for a reservation a request counts, and says so.
+func TestResponseFull(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "t", "key": [], "limits": ["1000/h"], "cost": {"response": "/n", "reserve": 100}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{MaxReservations: 1, Now: func() int64 { return 1e18 }}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed []error
+	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{OnError: func(_ *http.Request, err error) { failed = append(failed, err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var handler http.Handler
+	handler = guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/outer" {
+			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/inner", nil))
+		}
+		_ = json.NewEncoder(w).Encode(map[string]int{"n": 7})
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/outer", nil))
+	var r policy.Result
+	if err := p.Peek(t.Context(), policy.Map{}, 1, &r); err != nil || r.Rules[0].Remaining != 893 {
+		t.Errorf("%d left, %v; want 893: 7 of the outer, 100 of the inner", r.Rules[0].Remaining, err)
+	}
+	if len(failed) != 1 || !errors.Is(failed[0], stint.ErrFull) {
+		t.Errorf("errors %v", failed)
+	}
+}

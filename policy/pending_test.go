@@ -1,0 +1,208 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/policy"
+)
+
+// A crowded store has others take something between a look and what follows it.
+type crowded struct {
+	*memstore.Store
+	others func()
+}
+
+func (c *crowded) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	d, err := c.Store.Decide(ctx, op, layers, cost)
+	if op == meter.OpPeek && c.others != nil {
+		others := c.others
+		c.others = nil
+		others()
+	}
+	return d, err
+}
+
+// TestBeginCrowded: what others take after the look denies the request, and it is charged
+// to no rule.
+func TestBeginCrowded(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [
+		{"name": "tokens", "key": [], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}},
+		{"name": "bytes", "key": [], "limits": ["1000/h"], "cost": {"response": "bytes", "reserve": 10}},
+		{"name": "requests", "key": ["who"], "limits": ["1/h"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &crowded{Store: memstore.New(memstore.Options{Now: func() int64 { return 1e18 }})}
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var r policy.Result
+	store.others = func() {
+		limiter, err := stint.NewLimiter(store.Store, "requests", stint.PerHour(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := limiter.Take(context.Background(), "a", 1); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+	}
+	pending, _, err := p.Begin(t.Context(), policy.Map{"who": "a"}, 1, 0, 0, &r)
+	if err != nil || pending != nil || r.Decision.Allowed || r.Decision.RetryAfter != stint.Wait(time.Hour) {
+		t.Fatalf("%v, %+v, %v", pending, r.Decision, err)
+	}
+	if at := r.Tightest; at < 0 || r.Rules[at].Rule != "requests" {
+		t.Errorf("tightest %d of %v", at, r.Rules)
+	}
+	if err := p.Peek(t.Context(), policy.Map{"who": "b"}, 1, &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range r.Rules {
+		if e.Remaining != e.Limit.Capacity() {
+			t.Errorf("%s has %d left", e.Rule, e.Remaining)
+		}
+	}
+}
+
+// TestBeginNotes: a limit that counts what is denied, and one with a ban, do so beside a
+// rule that goes by the response.
+func TestBeginNotes(t *testing.T) {
+	for limit, want := range map[string]stint.Wait{
+		"1/h":                                 stint.Wait(58 * time.Minute),
+		"1 per hour sliding_log count_denied": stint.Wait(time.Hour),
+		"1/h ban 5h":                          stint.Wait(5*time.Hour - time.Minute),
+	} {
+		rules, err := policy.Parse([]byte(`{"rules": [
+			{"name": "requests", "key": [], "limits": ["` + limit + `"]},
+			{"name": "tokens", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"usage": "openai", "reserve": 100}}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := int64(1e18)
+		p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return now }}), rules, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r policy.Result
+		for i, allowed := range []bool{true, false, false} {
+			if i > 0 {
+				now += int64(time.Minute)
+			}
+			if _, _, err := p.Begin(t.Context(), policy.Map{}, 1, 0, 0, &r); err != nil || r.Decision.Allowed != allowed {
+				t.Fatalf("%s, request %d: %+v, %v", limit, i, r.Decision, err)
+			}
+		}
+		if r.Decision.RetryAfter != want {
+			t.Errorf("%s: retry after %v, want %v", limit, r.Decision.RetryAfter, want)
+		}
+		if r.Rules[1].Remaining != 900 {
+			t.Errorf("%s: %d tokens left, want 900", limit, r.Rules[1].Remaining)
+		}
+	}
+}
+
+// An away store answers nothing.
+type away struct {
+	*memstore.Store
+	away bool
+}
+
+var errAway = errors.New("away")
+
+func (a *away) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := a.Store.Bind(name, limits...)
+	return &awayBound{b, a}, err
+}
+
+// own returns the layers as the store below has them.
+func (a *away) own(layers []stint.Layer) []stint.Layer {
+	own := slices.Clone(layers)
+	for i := range own {
+		own[i].Bound = own[i].Bound.(*awayBound).Bound
+	}
+	return own
+}
+
+func (a *away) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	if a.away {
+		return stint.Decision{}, errAway
+	}
+	return a.Store.Decide(ctx, op, a.own(layers), cost)
+}
+
+func (a *away) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
+	if a.away {
+		return stint.Decision{}, "", errAway
+	}
+	return a.Store.Reserve(ctx, a.own(layers), cost, ttl)
+}
+
+func (a *away) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	if a.away {
+		return stint.Decision{}, errAway
+	}
+	return a.Store.Settle(ctx, id, cost)
+}
+
+type awayBound struct {
+	stint.Bound
+	of *away
+}
+
+func (b *awayBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
+	if b.of.away {
+		return stint.Decision{}, errAway
+	}
+	return b.Bound.Decide(ctx, op, key, cost)
+}
+
+// TestBeginAway: while the store is away this process reserves and settles, and a
+// settlement that the store did not take is owed to it.
+func TestBeginAway(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [
+		{"name": "tokens", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"response": "/n", "reserve": 100}},
+		{"name": "requests", "key": [], "limits": ["10 per hour sliding_log"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := func() int64 { return 1e18 }
+	store := &away{Store: memstore.New(memstore.Options{Now: now})}
+	p, err := policy.New(store, rules, policy.Options{Local: memstore.New(memstore.Options{Now: now})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var r policy.Result
+	left := func() (tokens, requests int64) {
+		t.Helper()
+		if err := p.Peek(t.Context(), policy.Map{}, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Rules[0].Remaining, r.Rules[1].Remaining
+	}
+	respond := func(n string) {
+		t.Helper()
+		pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, 0, 0, &r)
+		if err != nil || pending == nil {
+			t.Fatal(pending, err)
+		}
+		_, _ = pending.Write([]byte(`{"n":` + n + `}`))
+		if err := pending.End(t.Context(), true, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store.away = true
+	respond("7")
+	respond("300")
+	if tokens, requests := left(); tokens != 693 || requests != 8 {
+		t.Errorf("away: %d tokens and %d requests left, want 693 and 8", tokens, requests)
+	}
+}

@@ -1,0 +1,366 @@
+package proxy_test
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/policy"
+)
+
+const usageRules = `
+rules:
+  - name: tokens
+    key: [header.x-customer]
+    limits: ["1000 per 10000h sliding_log"]
+    cost: {usage: openai, reserve: 100}
+  - name: requests
+    key: [header.x-customer]
+    limits: ["100 per 10000h sliding_log"]
+`
+
+// usageOf returns what a customer has used of a rule.
+func usageOf(t testing.TB, f *front, rule, customer string) int64 {
+	t.Helper()
+	var r policy.Result
+	attrs := policy.Map{"header.x-customer": customer, "ip": "127.0.0.1", "path": "/", "method": "GET"}
+	if err := f.source.Policy().Peek(context.Background(), attrs, 1, &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range r.Rules {
+		if e.Rule == rule {
+			return e.Limit.Capacity() - e.Remaining
+		}
+	}
+	t.Fatalf("no rule %s", rule)
+	return 0
+}
+
+// settled waits until a customer's use of tokens is what it should be: the proxy settles
+// behind the end of the answer.
+func settled(t testing.TB, f *front, customer string, want int64) {
+	t.Helper()
+	var got int64
+	for range 60_000 {
+		if got = usageOf(t, f, "tokens", customer); got == want {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("customer %s has used %d tokens, want %d", customer, got, want)
+}
+
+// TestResponseUsage passes what a server sends on as it is, and charges what it says.
+func TestResponseUsage(t *testing.T) {
+	const last = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7}}\n\ndata: [DONE]\n\n"
+	gone := make(chan struct{})
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		send := func(text string) {
+			_, _ = io.WriteString(w, text)
+			w.(http.Flusher).Flush()
+		}
+		switch r.URL.Path {
+		case "/json":
+			send(`{"usage":{"total_tokens":7}}`)
+		case "/bytewise":
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i := range len(last) {
+				send(last[i : i+1])
+			}
+		case "/gzip": // whatever it was asked for
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = io.WriteString(z, last)
+			_ = z.Close()
+		case "/negotiated":
+			if got := r.Header.Get("Accept-Encoding"); got != "identity" {
+				w.WriteHeader(http.StatusNotAcceptable)
+				return
+			}
+			send(last)
+		case "/broken":
+			send("data: {\"usage\":null}\n\n")
+			panic(http.ErrAbortHandler)
+		case "/endless":
+			send("data: {\"usage\":null}\n\n")
+			<-r.Context().Done()
+			close(gone)
+		}
+	}))
+	t.Cleanup(behind.Close)
+	target, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := start(t, target, time.Minute, yaml(t, usageRules), httplimit.ClientIP{})
+	for path, want := range map[string]struct {
+		body string
+		used int64
+	}{
+		"/json":       {`{"usage":{"total_tokens":7}}`, 7},
+		"/bytewise":   {last, 7},
+		"/gzip":       {last, 100},
+		"/negotiated": {last, 7},
+		"/broken":     {"data: {\"usage\":null}\n\n", 100},
+	} {
+		answer := f.get(t, path, "X-Customer", path)
+		body, err := io.ReadAll(answer.Body)
+		if string(body) != want.body || (err != nil) != (path == "/broken") {
+			t.Errorf("%s: %q, %v; want %q", path, body, err, want.body)
+		}
+		if answer.Header.Get("Trailer") != "" || len(answer.Trailer) > 0 {
+			t.Errorf("%s: trailers %v", path, answer.Trailer)
+		}
+		settled(t, f, path, want.used)
+		if used := usageOf(t, f, "requests", path); used != 1 {
+			t.Errorf("%s: %d requests", path, used)
+		}
+	}
+
+	answer := f.get(t, "/endless", "X-Customer", "gone")
+	if line, err := bufio.NewReader(answer.Body).ReadString('\n'); err != nil || !strings.HasPrefix(line, "data:") {
+		t.Fatal(line, err)
+	}
+	_ = answer.Body.Close()
+	<-gone
+	settled(t, f, "gone", 100)
+}
+
+// TestResponseUnanswered: a server that does not answer costs what a response without a
+// value costs, and failures alone may count.
+func TestResponseUnanswered(t *testing.T) {
+	rules := usageRules + `
+  - {name: failures, key: [header.x-customer], limits: ["10 per 10000h sliding_log"], count: {status: 5xx}}
+  - {name: refused, key: [header.x-customer], limits: ["10 per 10000h sliding_log"], count: {status: [401, 403]}}
+`
+	f := start(t, &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, time.Minute, yaml(t, rules), httplimit.ClientIP{})
+	if answer := f.get(t, "/", "X-Customer", "a"); answer.StatusCode != http.StatusBadGateway {
+		t.Fatal(answer.Status)
+	}
+	settled(t, f, "a", 100)
+	for rule, want := range map[string]int64{"failures": 1, "refused": 0, "requests": 1} {
+		if used := usageOf(t, f, rule, "a"); used != want {
+			t.Errorf("%s: %d used, want %d", rule, used, want)
+		}
+	}
+}
+
+// TestResponseUpgraded: an upgraded connection passes, and says nothing of its cost.
+func TestResponseUpgraded(t *testing.T) {
+	behind := httptest.NewServer(http.HandlerFunc(echo))
+	t.Cleanup(behind.Close)
+	target, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := start(t, target, time.Minute, yaml(t, usageRules), httplimit.ClientIP{})
+	conn, r, status := f.upgrade(t)
+	if status != http.StatusSwitchingProtocols {
+		t.Fatalf("answered %d", status)
+	}
+	_, _ = io.WriteString(conn, "{\"usage\":{\"total_tokens\":7}}\n")
+	if line, err := r.ReadString('\n'); err != nil || !strings.HasPrefix(line, "{") {
+		t.Errorf("read %q (%v)", line, err)
+	}
+	_ = conn.Close() // the client reads no more
+	settled(t, f, "", 100)
+}
+
+// TestBudgets runs the rules of docs/BUDGETS.md in front of a server that answers as OpenAI
+// and Anthropic do.
+func TestBudgets(t *testing.T) {
+	document, err := os.ReadFile("../../docs/BUDGETS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rules, _ := strings.Cut(string(document), "```yaml\n")
+	rules, _, found := strings.Cut(rules, "```")
+	if !found {
+		t.Fatal("no rules in the document")
+	}
+	behind := httptest.NewServer(http.HandlerFunc(models))
+	t.Cleanup(behind.Close)
+	target, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := start(t, target, time.Minute, yaml(t, rules), httplimit.ClientIP{})
+	for _, c := range []struct {
+		rule, customer, path, body string
+		status                     int
+		month                      int64 // what the month counts in the end
+	}{
+		{"openai", "plain", "/v1/chat/completions", `{"model":"m","max_tokens":500}`, 200, 21},
+		{"openai", "stream", "/v1/chat/completions", `{"model":"m","stream":true,"stream_options":{"include_usage":true}}`, 200, 21},
+		{"openai", "silent", "/v1/chat/completions", `{"model":"m","stream":true}`, 200, 1000},
+		{"openai", "error", "/v1/chat/completions", `{"model":"none","max_tokens":300}`, 404, 300},
+		{"openai", "greedy", "/v1/chat/completions", `{"model":"m","max_tokens":1000000}`, 200, 21},
+		{"anthropic", "plain", "/v1/messages", `{"model":"m","max_tokens":500}`, 200, 40},
+		{"anthropic", "stream", "/v1/messages", `{"model":"m","max_tokens":500,"stream":true}`, 200, 40},
+		{"anthropic", "keyless", "/v1/messages", `{"max_tokens":500}`, 403, 0},
+	} {
+		for _, plan := range []string{"free", "globex"} {
+			customer := plan + "-" + c.customer
+			r, err := http.NewRequest(http.MethodPost, "http://"+f.address+c.path, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("X-Customer", customer)
+			answer, err := f.client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close() // it has been read
+			if err != nil || answer.StatusCode != c.status {
+				t.Errorf("%s: %d, %v; want %d", c.customer, answer.StatusCode, err, c.status)
+			}
+			model := "m"
+			if strings.Contains(c.body, "none") {
+				model = "none"
+			}
+			budget(t, f, c.rule, policy.Map{"method": "POST", "path": c.path, "header.x-customer": customer, "body./model": model}, c.month)
+		}
+	}
+}
+
+// budget waits until the month of a customer counts so many tokens.
+func budget(t *testing.T, f *front, rule string, of policy.Map, want int64) {
+	t.Helper()
+	var got int64
+	for range 60_000 {
+		var r policy.Result
+		if err := f.source.Policy().Peek(t.Context(), of, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range r.Rules {
+			if unit, _ := e.Limit.Calendar(); e.Rule == rule && unit == "month" {
+				got = e.Limit.Capacity() - e.Remaining
+			}
+		}
+		if got == want {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("%v: the month counts %d, want %d", of, got, want)
+}
+
+// models answers with the events that OpenAI and Anthropic document.
+func models(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Model         string
+		Stream        bool
+		StreamOptions struct {
+			IncludeUsage bool `json:"include_usage"`
+		} `json:"stream_options"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Model == "none" {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"error":{"message":"no such model","type":"invalid_request_error"}}`)
+		return
+	}
+	openai := r.URL.Path == "/v1/chat/completions"
+	switch {
+	case !asked.Stream && openai:
+		_, _ = io.WriteString(w, `{"id":"chatcmpl-1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello!"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`)
+		return
+	case !asked.Stream:
+		_, _ = io.WriteString(w, `{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"text","text":"Hello!"}],"stop_reason":"end_turn","usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":1000,"output_tokens":15}}`)
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	send := func(name, data string) {
+		if name != "" {
+			_, _ = io.WriteString(w, "event: "+name+"\n")
+		}
+		_, _ = io.WriteString(w, "data: "+data+"\n\n")
+		w.(http.Flusher).Flush()
+	}
+	if openai {
+		usage := ""
+		if asked.StreamOptions.IncludeUsage {
+			usage = `,"usage":null`
+		}
+		send("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]`+usage+`}`)
+		send("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]`+usage+`}`)
+		send("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]`+usage+`}`)
+		if usage != "" {
+			send("", `{"id":"chatcmpl-1","object":"chat.completion.chunk","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":12,"total_tokens":21}}`)
+		}
+		send("", "[DONE]")
+		return
+	}
+	send("message_start", `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","content":[],"stop_reason":null,"usage":{"input_tokens":25,"cache_creation_input_tokens":0,"cache_read_input_tokens":1000,"output_tokens":1}}}`)
+	send("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
+	send("ping", `{"type":"ping"}`)
+	send("content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`)
+	send("content_block_stop", `{"type":"content_block_stop","index":0}`)
+	send("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":15}}`)
+	send("message_stop", `{"type":"message_stop"}`)
+}
+
+// chunk is an event of a stream, so many times.
+func chunk(times int) string {
+	return strings.Repeat(`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}],"usage":null}`+"\n\n", times)
+}
+
+// streams returns a server that sends n chunks of so many events, each by itself, and then
+// what they cost.
+func streams(args []string) http.HandlerFunc {
+	each, err := strconv.Atoi(args[0])
+	n, failed := strconv.Atoi(args[1])
+	text := []byte(chunk(each))
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err != nil || failed != nil {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range n {
+			_, _ = w.Write(text)
+			w.(http.Flusher).Flush()
+		}
+		_, _ = io.WriteString(w, "data: {\"usage\":{\"total_tokens\":7}}\n\ndata: [DONE]\n\n")
+	}
+}
+
+// BenchmarkUsage is what a rule costs that reads the response, beside one that does not,
+// in CPU time of the proxy's process and in memory: events that are sent one by one,
+// and many at once.
+func BenchmarkUsage(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		each int
+	}{{"events", 1}, {"bulk", 200}} {
+		for _, rule := range []struct{ name, cost string }{{"bare", "1"}, {"usage", "{usage: openai, reserve: 1}"}} {
+			b.Run(c.name+"/"+rule.name, func(b *testing.B) {
+				target, stop := peer(b, "stream", strconv.Itoa(c.each), strconv.Itoa(b.N))
+				defer stop()
+				rules := yaml(b, "rules: [{name: r, key: [], limits: 1_000_000_000 per second, cost: "+rule.cost+"}]")
+				f := start(b, &url.URL{Scheme: "http", Host: target}, time.Minute, rules, httplimit.ClientIP{})
+				size := len(chunk(c.each))
+				b.SetBytes(int64(size))
+				b.ReportAllocs()
+				b.ResetTimer()
+				before := cpu(b)
+				if out, err := child(b, "read", f.address).CombinedOutput(); err != nil {
+					b.Fatalf("%v: %s", err, out)
+				}
+				used := cpu(b) - before
+				b.StopTimer()
+				b.ReportMetric(used.Seconds()*1e3/(float64(b.N)*float64(size)/1e6), "cpu-ms/MB")
+			})
+		}
+	}
+}
