@@ -446,7 +446,7 @@ func (p *parser) ban(l *Limit, w word) error {
 		return err
 	}
 	if length.spec.Calendar != meter.NoCalendar {
-		return p.fail(w.at, periods, "the length of a ban is no calendar month")
+		return p.fail(w.at, periods, "the length of a ban does not go by the calendar")
 	}
 	if length.spec.Period > meter.MaxBan {
 		return p.fail(w.at, "at most 3650 days", "the ban is too long")

@@ -23,7 +23,7 @@ func seal(body []byte) []byte {
 }
 
 // fuzzLimits are the limits that the seeds hold keys of, of every kind.
-var fuzzLimits = append([]string{"3/day in Europe/Paris", "7/1m", "3/s sliding_log count_denied", "3000000000/s sliding_buckets parts 3"}, everyKind...)
+var fuzzLimits = append([]string{"3/day in Europe/Paris", "7/1m", "3/s sliding_log count_denied", "3000000000/s sliding_buckets parts 3", "2/7m ban 1h"}, everyKind...)
 
 // snapshotOf returns a snapshot, without its head and checksum, of keys under
 // limits, some of them reserved.

@@ -110,9 +110,9 @@ const leaseLeast = 16
 func strictly(l stint.Limit, mode string) bool {
 	switch mode {
 	case "lease":
-		return l.Algorithm() != meter.GCRA || l.Burst()/10 < leaseLeast
+		return l.Ban() > 0 || l.Algorithm() != meter.GCRA || l.Burst()/10 < leaseLeast
 	case "async":
-		return l.Algorithm() == meter.LeakyQueue || l.CountDenied()
+		return l.Ban() > 0 || l.Algorithm() == meter.LeakyQueue || l.CountDenied()
 	}
 	return false
 }

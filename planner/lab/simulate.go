@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -255,6 +256,7 @@ func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) 
 type table struct {
 	meter  *meter.Meter
 	states [][]uint64
+	bans   []int64 // when the ban of each key ends; nil under a limit without bans
 }
 
 func newTable(l stint.Limit, keys int) (*table, error) {
@@ -262,7 +264,11 @@ func newTable(l stint.Limit, keys int) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &table{m, make([][]uint64, keys)}, nil
+	t := &table{meter: m, states: make([][]uint64, keys)}
+	if l.Ban() > 0 {
+		t.bans = make([]int64, keys)
+	}
+	return t, nil
 }
 
 // state returns the state of a key, with room for a charge.
@@ -284,7 +290,22 @@ func (t *table) state(key int, now, cost int64) []uint64 {
 // peek says how a key stands to a request of cost 1.
 func (t *table) peek(key int, now int64) stint.Decision {
 	s := t.state(key, now, 1)
-	return t.describe(s, now, 1, t.meter.Admits(s, now, 1))
+	return t.during(key, now, t.describe(s, now, 1, t.meter.Admits(s, now, 1) && !t.banned(key, now)))
+}
+
+func (t *table) banned(key int, now int64) bool { return t.bans != nil && t.bans[key] > now }
+
+// during makes what a state says that of a key which may be banned.
+func (t *table) during(key int, now int64, d stint.Decision) stint.Decision {
+	if !t.banned(key, now) {
+		return d
+	}
+	left := time.Duration(t.bans[key] - now)
+	d.Banned, d.Remaining, d.ResetAfter = true, 0, max(d.ResetAfter, left)
+	if !d.Allowed && d.RetryAfter != stint.Never {
+		d.RetryAfter = max(d.RetryAfter, stint.Wait(left))
+	}
+	return d
 }
 
 // describe says how a state stands to a request that passes or does not.
@@ -296,10 +317,20 @@ func (t *table) describe(s []uint64, now, cost int64, passes bool) (d stint.Deci
 // take decides one request; before is how its key stood.
 func (t *table) take(key int, now, cost int64) (before, d stint.Decision) {
 	s := t.state(key, now, cost)
-	before = t.describe(s, now, cost, true)
-	a, ok := t.meter.Take(s, now, cost)
-	d.Set(t.meter, a, ok, cost)
-	return before, d
+	before = t.during(key, now, t.describe(s, now, cost, true))
+	switch {
+	case cost > 0 && t.banned(key, now):
+		if t.meter.CountsDenied() {
+			t.meter.Charge(s, now, cost)
+		}
+		d = t.describe(s, now, cost, false)
+	default:
+		a, ok := t.meter.Take(s, now, cost)
+		if d.Set(t.meter, a, ok, cost); !ok && t.bans != nil && cost <= t.meter.Capacity() {
+			t.bans[key] = plus(now, int64(t.meter.Spec().Ban))
+		}
+	}
+	return before, t.during(key, now, d)
 }
 
 // charge counts what others have decided to let through; before is how its key

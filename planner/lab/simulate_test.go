@@ -116,13 +116,17 @@ func traffic(r *rand.Rand) lab.Arrivals {
 // it on a virtual clock.
 func TestSimulateStore(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 30 {
+	for i := range 60 {
+		kinds := everyKind
+		if i%2 == 1 {
+			kinds = []string{"10/s ban 700ms", "10/s fixed_window count_denied ban 2s", "7/s leaky_queue ban 1ns"}
+		}
 		arrivals := traffic(r)
-		a := simulate(t, &lab.Request{Limits: everyKind, Arrivals: arrivals, Columns: 50, Watch: arrivals.Keys[0]})
+		a := simulate(t, &lab.Request{Limits: kinds, Arrivals: arrivals, Columns: 50, Watch: arrivals.Keys[0]})
 		for i, row := range a.Rows {
 			now := int64(0)
 			store := memstore.New(memstore.Options{Now: func() int64 { return now }})
-			limiter, err := stint.NewLimiter(store, "test", limit(t, everyKind[i]))
+			limiter, err := stint.NewLimiter(store, "test", limit(t, kinds[i]))
 			if err != nil {
 				t.Fatal(err)
 			}

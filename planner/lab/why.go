@@ -118,6 +118,28 @@ func (m *moment) explain() {
 		m.say("A cost of 0 always passes, and takes nothing.")
 		return
 	}
+	switch {
+	case m.before.Banned:
+		m.say("The key was banned, by a denial before this one: everything is denied until the ban of %v ends.", m.limit.Ban())
+	default:
+		m.byAlgorithm()
+	}
+	if m.d.Allowed {
+		m.say("After it, %s remained.", units(m.d.Remaining))
+		return
+	}
+	if m.d.Banned && !m.before.Banned {
+		m.say("This denial begins a ban of %v.", m.limit.Ban())
+	}
+	m.span("retry_after", "retry after", int64(m.d.RetryAfter))
+	m.say("If nothing else comes, it passes at %s: retry after %v.", m.clock(plus(m.at, int64(m.d.RetryAfter))), m.d.RetryAfter)
+	if m.limit.CountDenied() {
+		m.say("This denial was counted too, as count_denied says.")
+	}
+}
+
+// byAlgorithm says what the state was.
+func (m *moment) byAlgorithm() {
 	switch m.limit.Algorithm() {
 	case meter.GCRA:
 		m.bucket()
@@ -133,15 +155,6 @@ func (m *moment) explain() {
 		m.counter()
 	case meter.SlidingSubWindows:
 		m.parts()
-	}
-	if m.d.Allowed {
-		m.say("After it, %s remained.", units(m.d.Remaining))
-		return
-	}
-	m.span("retry_after", "retry after", int64(m.d.RetryAfter))
-	m.say("If nothing else comes, it passes at %s: retry after %v.", m.clock(plus(m.at, int64(m.d.RetryAfter))), m.d.RetryAfter)
-	if m.limit.CountDenied() {
-		m.say("This denial was counted too, as count_denied says.")
 	}
 }
 

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 	"unsafe"
@@ -128,6 +129,9 @@ func newReplay(text string) (*replay, error) {
 	limit, err := stint.Parse(text)
 	if err != nil {
 		return nil, err
+	}
+	if limit.Ban() > 0 {
+		return nil, fmt.Errorf("limit %q: a plan tries limits without bans; stint rehearse --log tries rules with them", text)
 	}
 	return replayOf(text, limit)
 }
