@@ -18,11 +18,12 @@ import (
 	"github.com/stint-dev/stint/service/rules/ruleshttp"
 	"github.com/stint-dev/stint/service/rules/rulesredis"
 	"github.com/stint-dev/stint/service/rules/rulesworker"
+	"github.com/stint-dev/stint/service/rules/rulesxds"
 )
 
 // databaseFlags say which database the rules are in.
 type databaseFlags struct {
-	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, instead of in a file: a database (sqlite:FILE, postgres://… or mysql://…); what stint rules copy publishes (redis://… or dir:DIRECTORY); or a file on a server (https://…, fetched with ETag). Put a URL with a password into $STINT_RULES, or the password into a file."`
+	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, instead of in a file: a database (sqlite:FILE, postgres://… or mysql://…); what stint rules copy publishes (redis://… or dir:DIRECTORY); a file on a server (https://…, fetched with ETag); or a control plane (xdss://…, as of Envoy Gateway). Put a URL with a password into $STINT_RULES, or the password into a file."`
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" more:"" help:"A file with the password of the database or Redis, or the token for an https URL. It is read for each connection."`
 	RulesCopy         string `env:"STINT_RULES_COPY" placeholder:"FILE" more:"" help:"A file for the last valid copy of the rules. The program starts with it while the database is unavailable. The default is a file in the user's cache directory; none keeps no copy."`
 	Node              string `env:"STINT_NODE" placeholder:"NAME" more:"" help:"The name of this node in the database. The default is the host name and the port."`
@@ -68,7 +69,7 @@ type ruleSource struct {
 
 // openSource opens what --rules names. It connects to nothing but a database, to
 // refuse one whose schema this program cannot use.
-func (c *databaseFlags) openSource() (*ruleSource, error) {
+func (c *databaseFlags) openSource(logger *slog.Logger) (*ruleSource, error) {
 	scheme, rest, _ := strings.Cut(c.Rules, ":")
 	switch scheme {
 	case "https", "http":
@@ -84,6 +85,12 @@ func (c *databaseFlags) openSource() (*ruleSource, error) {
 		}
 		report := func(ctx context.Context, n rules.Node) error { return s.Report(ctx, c.row(n)) }
 		return &ruleSource{s, s.String(), report}, nil
+	case "xds", "xdss":
+		s, err := rulesxds.Open(c.Rules, logger)
+		if err != nil {
+			return nil, &usageError{"--rules", err}
+		}
+		return &ruleSource{Source: s, name: s.String()}, nil
 	case "dir":
 		return &ruleSource{Source: rulesworker.Published(rest), name: c.Rules}, nil
 	}
@@ -106,7 +113,7 @@ func (c *databaseFlags) row(n rules.Node) rulesdb.Node {
 
 // follow reads the first rules of what --rules names.
 func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
-	s, err := c.openSource()
+	s, err := c.openSource(logger)
 	if err != nil {
 		return nil, nil, nil, err
 	}

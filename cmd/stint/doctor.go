@@ -285,7 +285,7 @@ func (d *access) audience(flag string, addr net.Addr) (level, text string) {
 	cipher := "in clear"
 	if d.certificate != nil && (flag != "--admin" || !server.Local(addr)) {
 		cipher = "by TLS"
-		if d.clientCAs != nil && flag != "--admin" {
+		if d.certificate.ForClients() && flag != "--admin" {
 			cipher = "by TLS with certificates of clients"
 		}
 	} else if !server.Local(addr) {

@@ -9,8 +9,9 @@ import (
 
 // For the tests, which are outside of the package.
 var (
-	Run      = run
-	Describe = describe
+	Run       = run
+	Arguments = arguments
+	Describe  = describe
 )
 
 // Parse reads a command line, and runs nothing.

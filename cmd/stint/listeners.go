@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"runtime/debug"
@@ -26,19 +26,21 @@ import (
 
 // listenerFlags are the addresses to listen on beside HTTP, and how to answer there.
 type listenerFlags struct {
-	GRPC         string `name:"grpc" env:"STINT_GRPC" placeholder:"ADDRESS" help:"The address of the rate limit service for Envoy, version 3, such as 127.0.0.1:8081. The default is none."`
-	RESP         string `name:"resp" env:"STINT_RESP" placeholder:"ADDRESS" more:"" help:"The address for Redis clients (CL.THROTTLE, STINT.CHECK), such as 127.0.0.1:6380. The default is none."`
-	RESPLimits   string `name:"resp-limits" env:"STINT_RESP_LIMITS" enum:"caller,rules" default:"caller" more:"" help:"The limits that CL.THROTTLE uses: the caller's (caller, the default), or those of the rules, with the key as attribute key (rules)."`
-	RLSOverrides string `name:"rls-overrides" env:"STINT_RLS_OVERRIDES" enum:"on,off" default:"on" more:"" help:"Whether limits in Envoy's descriptors replace the rules: on (the default) or off."`
-	RLSRefunds   string `name:"rls-refunds" env:"STINT_RLS_REFUNDS" enum:"operators,askers" default:"operators" more:"" help:"Who may refund with negative hits: operators (the default) or all callers (askers)."`
-	RLSHeaders   string `name:"rls-headers" env:"STINT_RLS_HEADERS" enum:"${dialects}" default:"none" more:"" help:"The header fields that Envoy adds to responses: ${enum}. The default is none."`
-	TLSClientCA  string `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" more:"" help:"Accept only clients with a certificate of these CAs, PEM. It needs --tls-cert."`
+	GRPC         string   `name:"grpc" env:"STINT_GRPC" placeholder:"ADDRESS" help:"The address of the rate limit service for Envoy, version 3, such as 127.0.0.1:8081. The default is none."`
+	RESP         string   `name:"resp" env:"STINT_RESP" placeholder:"ADDRESS" more:"" help:"The address for Redis clients (CL.THROTTLE, STINT.CHECK), such as 127.0.0.1:6380. The default is none."`
+	RESPLimits   string   `name:"resp-limits" env:"STINT_RESP_LIMITS" enum:"caller,rules" default:"caller" more:"" help:"The limits that CL.THROTTLE uses: the caller's (caller, the default), or those of the rules, with the key as attribute key (rules)."`
+	RLSOverrides string   `name:"rls-overrides" env:"STINT_RLS_OVERRIDES" enum:"on,off" default:"on" more:"" help:"Whether limits in Envoy's descriptors replace the rules: on (the default) or off."`
+	RLSRefunds   string   `name:"rls-refunds" env:"STINT_RLS_REFUNDS" enum:"operators,askers" default:"operators" more:"" help:"Who may refund with negative hits: operators (the default) or all callers (askers)."`
+	RLSHeaders   string   `name:"rls-headers" env:"STINT_RLS_HEADERS" enum:"${dialects}" default:"none" more:"" help:"The header fields that Envoy adds to responses: ${enum}. The default is none."`
+	Probes       []string `env:"STINT_PROBES" placeholder:"ADDRESS" more:"" help:"An address for probes and Prometheus, without TLS and tokens: /healthcheck, /livez, /readyz and /metrics, and nothing else. May be repeated."`
+	TLSClientCA  string   `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" more:"" help:"Accept only clients with a certificate of these CAs, PEM. It needs --tls-cert."`
 }
 
 // listeners are those beside HTTP; nil where no flag names an address.
 type listeners struct {
 	grpc, resp         net.Listener
 	grpcOpen, respOpen bool // every client that reaches it may ask
+	probes             []net.Listener
 }
 
 // openListeners listens where flags say, and refuses addresses that others
@@ -63,12 +65,20 @@ func (c *serveCmd) openListeners(ctx context.Context, d *access, logger *slog.Lo
 			return nil, err
 		}
 	}
+	for _, address := range c.Probes {
+		ln, err := listen(ctx, "--probes", address)
+		if err != nil {
+			ds.close()
+			return nil, err
+		}
+		ds.probes = append(ds.probes, ln)
+	}
 	return ds, nil
 }
 
 // close closes what was opened. Servers have done so already.
 func (ds *listeners) close() {
-	for _, ln := range []net.Listener{ds.grpc, ds.resp} {
+	for _, ln := range append(ds.probes, ds.grpc, ds.resp) {
 		if ln != nil {
 			_ = ln.Close() // it is closed twice, or was never reached
 		}
@@ -94,11 +104,11 @@ func (c *serveCmd) service(s *sources) *rls.Service {
 
 // serveListeners answers on the listeners until ctx is done, in the background. If one
 // fails, end is called.
-func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners, service *rls.Service, s *sources, d *access, background *sync.WaitGroup, logger *slog.Logger) (failed func() error) {
+func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners, service *rls.Service, admin http.Handler, s *sources, d *access, background *sync.WaitGroup, logger *slog.Logger) (failed func() error) {
 	var mu sync.Mutex
 	var all error
-	run := func(flag string, ln net.Listener, serve func() error) {
-		logger.Info("listening", "interface", flag, "address", ln.Addr().String(), "tls", d.certificate != nil)
+	run := func(flag string, ln net.Listener, encrypted bool, serve func() error) {
+		logger.Info("listening", "interface", flag, "address", ln.Addr().String(), "tls", encrypted)
 		background.Go(func() {
 			if err := serve(); err != nil {
 				mu.Lock()
@@ -111,7 +121,7 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 	drain := max(c.Drain, 1)
 	if ds.grpc != nil {
 		o := rls.ServeOptions{TLS: d.tls(), Notice: c.DrainDelay, Drain: drain, Admit: d.role(ds.grpcOpen), Enter: boundCalls(s.client.Trusted)}
-		run("grpc", ds.grpc, func() error { return rls.Serve(ctx, ds.grpc, service, o) })
+		run("grpc", ds.grpc, d.certificate != nil, func() error { return rls.Serve(ctx, ds.grpc, service, o) })
 	}
 	if ds.resp != nil {
 		r := resp.New(resp.Options{
@@ -119,7 +129,13 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 			MapThrottle: c.RESPLimits == "rules", Admit: d.respTokens(ds.respOpen), Operate: d.operate(), TLS: d.tls(),
 		})
 		later := after(ctx, c.DrainDelay)
-		run("resp", ds.resp, func() error { return r.Serve(later, ds.resp, drain) })
+		run("resp", ds.resp, d.certificate != nil, func() error { return r.Serve(later, ds.resp, drain) })
+	}
+	for _, ln := range ds.probes {
+		o := server.ServeOptions{Log: logger, Drain: drain, Notice: c.DrainDelay, IdleTimeout: 5 * time.Second} // of few connections
+		run("probes", ln, false, func() error {
+			return server.Serve(ctx, server.NewAdminConns(logger).Listen(ln), server.Guard(admin, ln.Addr()), o)
+		})
 	}
 	return func() error {
 		mu.Lock()
@@ -273,14 +289,14 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 type access struct {
 	clients, operators *server.Tokens      // nil without a file
 	certificate        *server.Certificate // nil for http
-	clientCAs          *x509.CertPool      // that sign those of clients; nil if they show none
 	open               bool                // every client that reaches it may ask
+	anyone             bool                // may ask, also in clear
 	admin              net.Addr            // of operators; nil for none
 	local              bool                // only this machine reaches it
 }
 
 // newAccess reads the files of tokens and of TLS; "" is none.
-func newAccess(clients, operators, cert, key string, logger *slog.Logger) (*access, error) {
+func newAccess(clients, operators, cert, key, clientCA string, logger *slog.Logger) (*access, error) {
 	d := &access{}
 	for _, one := range []struct {
 		flag, path string
@@ -305,25 +321,12 @@ func newAccess(clients, operators, cert, key string, logger *slog.Logger) (*acce
 	if cert == "" {
 		return d, nil
 	}
-	certificate, err := server.ReadCertificate(cert, key)
+	certificate, err := server.ReadCertificate(cert, key, clientCA)
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		return nil, err
 	}
 	d.certificate = certificate
 	return d, nil
-}
-
-// readClients reads the certificates of --tls-client-ca.
-func readClients(path string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-client-ca: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("--tls-client-ca: %s: no certificate there: PEM with CERTIFICATE blocks", path)
-	}
-	return pool, nil
 }
 
 // tls returns how connections are encrypted; nil if they are not.
@@ -331,11 +334,7 @@ func (d *access) tls() *tls.Config {
 	if d.certificate == nil {
 		return nil
 	}
-	config := d.certificate.Config()
-	if d.clientCAs != nil {
-		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, d.clientCAs
-	}
-	return config
+	return d.certificate.ConfigForClients()
 }
 
 // exposed says whether every client that reaches an address may ask. It refuses an
@@ -345,9 +344,9 @@ func (d *access) exposed(flag, text string, addr net.Addr, logger *slog.Logger) 
 	switch {
 	case server.Local(addr):
 		return d.clients == nil, nil
-	case !tokens && d.certificate == nil:
+	case !tokens && d.certificate == nil && !d.anyone:
 		return false, usage(flag, "%s can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1", text)
-	case !tokens && d.clientCAs == nil:
+	case !tokens && (d.certificate == nil || !d.certificate.ForClients()):
 		logger.Warn("everyone who reaches this address may ask: --token-file says who may", "address", addr.String())
 	case d.certificate == nil:
 		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "address", addr.String())

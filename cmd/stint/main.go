@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -20,7 +21,16 @@ import (
 )
 
 func main() {
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(context.Background(), arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
+}
+
+// arguments returns those of a program by its name: control planes start
+// envoyproxy/ratelimit as /bin/ratelimit.
+func arguments(program []string) []string {
+	if filepath.Base(program[0]) == "ratelimit" {
+		return []string{"ratelimit"}
+	}
+	return program[1:]
 }
 
 // Exit statuses: what was asked for failed, or it was asked for wrongly.
@@ -59,6 +69,7 @@ type cli struct {
 
 	Schema     schemaCmd     `cmd:"" group:"Rules in a database:" hidden:"" help:"Print the JSON schema of rules files, for editors."`
 	Health     healthCmd     `cmd:"" group:"Rules in a database:" hidden:"" help:"Check whether a running stint is ready, for health checks of containers."`
+	Ratelimit  ratelimitCmd  `cmd:"" group:"Rules in a database:" hidden:"" help:"Run in place of envoyproxy/ratelimit, by its environment."`
 	Completion completionCmd `cmd:"" group:"Rules in a database:" hidden:"" help:"Print a script that completes commands in bash, zsh or fish."`
 	Man        manCmd        `cmd:"" group:"Rules in a database:" hidden:"" help:"Write manual pages."`
 	Version    versionCmd    `cmd:"" group:"Rules in a database:" hidden:"" help:"Print the version."`

@@ -159,7 +159,7 @@ func (c *proxyCmd) access(logger *slog.Logger) (*access, error) {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return nil, usage("--tls-cert", "goes with --tls-key: give both, or none")
 	}
-	return newAccess(c.TokenFile, c.OperatorTokenFile, c.TLSCert, c.TLSKey, logger)
+	return newAccess(c.TokenFile, c.OperatorTokenFile, c.TLSCert, c.TLSKey, "", logger)
 }
 
 // upstream reads --upstream.

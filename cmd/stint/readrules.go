@@ -25,7 +25,7 @@ type readFlags struct {
 
 // source opens what --rules names. Close what it returns.
 func (c *readFlags) source() (*ruleSource, error) {
-	return (&databaseFlags{Rules: c.Rules, RulesPasswordFile: c.RulesPasswordFile}).openSource()
+	return (&databaseFlags{Rules: c.Rules, RulesPasswordFile: c.RulesPasswordFile}).openSource(nil)
 }
 
 // document reads the rules in force.

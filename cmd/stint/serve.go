@@ -33,6 +33,8 @@ type serveCmd struct {
 	MaxBatch          int           `env:"STINT_MAX_BATCH" default:"100" placeholder:"N" more:"" help:"The most checks in one batch (${default})."`
 	Drain             time.Duration `env:"STINT_DRAIN" default:"10s" more:"" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
 	DrainDelay        time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" more:"" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
+
+	anyone bool // who reaches an address may ask, also without tokens and TLS
 }
 
 // Help is what "stint serve --help" says below the summary.
@@ -115,9 +117,9 @@ func (c *serveCmd) check() error {
 
 // access reads the files of tokens and of TLS.
 func (c *serveCmd) access(logger *slog.Logger) (*access, error) {
-	d, err := newAccess(c.TokenFile, c.OperatorTokenFile, c.TLSCert, c.TLSKey, logger)
-	if err == nil && c.TLSClientCA != "" {
-		d.clientCAs, err = readClients(c.TLSClientCA)
+	d, err := newAccess(c.TokenFile, c.OperatorTokenFile, c.TLSCert, c.TLSKey, c.TLSClientCA, logger)
+	if err == nil {
+		d.anyone = c.anyone
 	}
 	return d, err
 }
@@ -155,7 +157,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.clients != nil, "operators", d.operators != nil)
 	conns := c.conns(s, 1, logger)
 	ds.bound(conns)
-	failed := c.serveListeners(ctx, end, ds, service, s, d, &background, logger)
+	failed := c.serveListeners(ctx, end, ds, service, admin, s, d, &background, logger)
 	handler := server.Guard(h, ln.Addr())
 	err := server.Serve(ctx, conns.Listen(ln), handler, o)
 	end()

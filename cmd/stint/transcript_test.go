@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write what the commands of testdata ans
 // TestMain runs the tests, or, in a child process of theirs, the program.
 func TestMain(m *testing.M) {
 	if os.Getenv("STINT_TEST_MAIN") != "" {
-		os.Exit(main.Run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(main.Run(context.Background(), main.Arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
 	}
 	// rueidis looks for a cluster first, and sleeps a second after that.
 	leaktest.Main(m, goleak.Find, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))

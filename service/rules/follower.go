@@ -108,7 +108,7 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	}
 	switch {
 	case errors.Is(err, rulesource.ErrEmpty) && !there:
-		w.problem = fmt.Sprintf("%s holds no rules yet: stint rules push puts some in", f.Name)
+		w.problem = fmt.Sprintf("%s: %v", f.Name, err)
 		return w, &File{Rules: policy.NotReady()}, nil
 	case err != nil && !there:
 		return nil, nil, fmt.Errorf("the rules cannot be read, and there is no copy of them here: %w", err)

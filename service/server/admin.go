@@ -10,9 +10,10 @@ import (
 
 // An Admin says how the process is:
 //
-//	/livez    200 as long as it answers at all
-//	/readyz   200, or 503 and why it should be sent no requests
-//	/metrics  metrics, as Prometheus reads them
+//	/livez        200 as long as it answers at all
+//	/readyz       200, or 503 and why it should be sent no requests
+//	/healthcheck  as envoyproxy/ratelimit has it: 200 until it stops, with rules or without
+//	/metrics      metrics, as Prometheus reads them
 //
 // Source and Observer must be given. It may be used from many goroutines at once.
 type Admin struct {
@@ -27,9 +28,9 @@ func (a *Admin) Stop() { a.stopping.Store(true) }
 // ServeHTTP answers.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
-	case "/livez", "/readyz", "/metrics":
+	case "/livez", "/readyz", "/healthcheck", "/metrics":
 	default:
-		notFound("/livez, /readyz or /metrics").write(w)
+		notFound("/livez, /readyz, /healthcheck or /metrics").write(w)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -40,14 +41,15 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/livez":
 		state(w, http.StatusOK, "ok")
 	case "/readyz":
-		a.ready(w)
+		a.ready(w, a.Source.Ready())
+	case "/healthcheck":
+		a.ready(w, nil)
 	default:
 		a.Observer.ServeMetrics(w, r)
 	}
 }
 
-func (a *Admin) ready(w http.ResponseWriter) {
-	err := a.Source.Ready()
+func (a *Admin) ready(w http.ResponseWriter, err error) {
 	switch {
 	case a.stopping.Load():
 		state(w, http.StatusServiceUnavailable, "stopping")

@@ -3,36 +3,55 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
 )
 
-// A Certificate is what https shows, read from two files. It may be used from
-// many goroutines at once, also while it is read anew.
+// A Certificate is what https shows, read from two files, and the CAs of clients that
+// must show one, too. It may be used from many goroutines at once, also while it is
+// read anew.
 type Certificate struct {
-	cert, key string
-	now       atomic.Pointer[tls.Certificate]
-	read      atomic.Pointer[string] // the stamp of what was read last, used or not
+	cert, key, clientCA string
+	now                 atomic.Pointer[tls.Certificate]
+	clients             atomic.Pointer[x509.CertPool]
+	read                atomic.Pointer[string] // the stamp of what was read last, used or not
 }
 
-// ReadCertificate reads the chain and the key, both PEM.
-func ReadCertificate(cert, key string) (*Certificate, error) {
-	c := &Certificate{cert: cert, key: key}
+// ReadCertificate reads the chain and the key, both PEM, and the certificates of the CAs
+// that sign those of clients; "" if clients need none.
+func ReadCertificate(cert, key, clientCA string) (*Certificate, error) {
+	c := &Certificate{cert: cert, key: key, clientCA: clientCA}
 	return c, c.Reload()
 }
 
-// Reload reads the files again. If there is an error, the certificate stays as
-// it was. Connections that are open keep theirs.
+// ForClients reports whether clients must show a certificate.
+func (c *Certificate) ForClients() bool { return c.clientCA != "" }
+
+// Reload reads the files again. If there is an error, all stays as it was. Connections
+// that are open keep theirs.
 func (c *Certificate) Reload() error {
 	stamp := c.stamp()
 	c.read.Store(&stamp)
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	if err == nil {
-		c.now.Store(&pair)
+	if err != nil {
+		return fmt.Errorf("--tls-cert, --tls-key: %w", err)
 	}
-	return err
+	if c.ForClients() {
+		text, err := os.ReadFile(c.clientCA)
+		if err != nil {
+			return fmt.Errorf("--tls-client-ca: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(text) {
+			return fmt.Errorf("--tls-client-ca: %s: no certificate there: PEM with CERTIFICATE blocks", c.clientCA)
+		}
+		c.clients.Store(pool)
+	}
+	c.now.Store(&pair)
+	return nil
 }
 
 // Until returns until when the certificate is valid.
@@ -61,7 +80,7 @@ func (c *Certificate) Watch(ctx context.Context, note func(error)) {
 // stamp is another one when a file is.
 func (c *Certificate) stamp() string {
 	var all []any
-	for _, name := range []string{c.cert, c.key} {
+	for _, name := range []string{c.cert, c.key, c.clientCA} {
 		if info, err := os.Stat(name); err == nil {
 			all = append(all, info.ModTime().UnixNano(), info.Size())
 		}
@@ -75,4 +94,20 @@ func (c *Certificate) Config() *tls.Config {
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.now.Load(), nil },
 	}
+}
+
+// ConfigForClients is Config for an address whose clients must show a certificate, if
+// there are CAs for them.
+func (c *Certificate) ConfigForClients() *tls.Config {
+	config := c.Config()
+	if !c.ForClients() {
+		return config
+	}
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := config.Clone()
+		now.ClientCAs = c.clients.Load()
+		return now, nil
+	}
+	return config
 }

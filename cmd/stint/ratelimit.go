@@ -1,0 +1,238 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// ratelimitCmd is stint serve in place of /bin/ratelimit of envoyproxy/ratelimit, by the
+// environment of that: control planes such as Envoy Gateway start it with nothing else.
+type ratelimitCmd struct {
+	Host       string `env:"HOST" default:"0.0.0.0" help:"The host of health checks."`
+	Port       int    `env:"PORT" default:"8080" help:"Their port."`
+	GRPCHost   string `name:"grpc-host" env:"GRPC_HOST" default:"0.0.0.0" help:"The host of the service."`
+	GRPCPort   int    `name:"grpc-port" env:"GRPC_PORT" default:"8081" help:"Its port."`
+	GRPCSocket string `name:"grpc-uds" env:"GRPC_UDS" help:"A Unix socket in place of host and port."`
+	TLS        bool   `name:"grpc-tls" env:"GRPC_SERVER_USE_TLS" help:"Serve TLS."`
+	TLSCert    string `name:"grpc-tls-cert" env:"GRPC_SERVER_TLS_CERT" help:"The certificate."`
+	TLSKey     string `name:"grpc-tls-key" env:"GRPC_SERVER_TLS_KEY" help:"Its key."`
+	ClientCA   string `name:"grpc-client-ca" env:"GRPC_CLIENT_TLS_CACERT,GRPC_SERVER_TLS_CA_CERT" help:"The CAs of clients."`
+	ClientSAN  string `name:"grpc-client-san" env:"GRPC_CLIENT_TLS_SAN" help:"A name in certificates of clients."`
+
+	LogFormat      string `name:"log-format" env:"LOG_FORMAT" default:"text" help:"text or json."`
+	Statsd         bool   `name:"statsd" env:"USE_STATSD" help:"Left out."`
+	Prometheus     bool   `name:"prometheus" env:"USE_PROMETHEUS" help:"Serve metrics."`
+	PrometheusAddr string `name:"prometheus-addr" env:"PROMETHEUS_ADDR" default:":9090" help:"Where."`
+	Tracing        bool   `name:"tracing" env:"TRACING_ENABLED" help:"Send spans."`
+	TracingURL     string `name:"tracing-url" env:"OTEL_EXPORTER_OTLP_ENDPOINT" help:"Where."`
+	Shadow         bool   `name:"shadow" env:"SHADOW_MODE,GLOBAL_SHADOW_MODE" help:"Refused."`
+	Fields         bool   `name:"fields" env:"LIMIT_RESPONSE_HEADERS_ENABLED" help:"Send RateLimit fields."`
+
+	Config configEnv `embed:"" prefix:"config-"`
+	Redis  redisEnv  `embed:"" prefix:"redis-"`
+}
+
+// configEnv says where the configuration is.
+type configEnv struct {
+	Type       string `name:"type" env:"CONFIG_TYPE" default:"FILE" help:"GRPC_XDS_SOTW."`
+	StartEmpty bool   `name:"start-empty" env:"FORCE_START_WITHOUT_INITIAL_CONFIG" help:"Do not wait for the first configuration."`
+	Node       string `name:"node" env:"CONFIG_GRPC_XDS_NODE_ID" default:"default" help:"The node of xDS."`
+	Metadata   string `name:"metadata" env:"CONFIG_GRPC_XDS_NODE_METADATA" help:"KEY=VALUE of the node, separated by commas."`
+	Server     string `name:"server" env:"CONFIG_GRPC_XDS_SERVER_URL" default:"localhost:18000" help:"The control plane."`
+	TLS        bool   `name:"tls" env:"CONFIG_GRPC_XDS_SERVER_USE_TLS" help:"Ask it over TLS."`
+	Cert       string `name:"cert" env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT" help:"The certificate shown to it."`
+	Key        string `name:"key" env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY" help:"Its key."`
+	CACert     string `name:"cacert" env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT" help:"The CAs of the control plane."`
+	SAN        string `name:"san" env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN" help:"The name in its certificate."`
+}
+
+// redisEnv says which Redis keeps usage.
+type redisEnv struct {
+	Backend      string `name:"backend" env:"BACKEND_TYPE" default:"redis" help:"redis."`
+	Socket       string `name:"socket-type" env:"REDIS_SOCKET_TYPE" default:"unix" help:"tcp or unix."`
+	Type         string `name:"type" env:"REDIS_TYPE" default:"SINGLE" help:"SINGLE, SENTINEL or CLUSTER."`
+	URL          string `name:"url" env:"REDIS_URL" help:"Where; memory of this process without."`
+	Auth         string `name:"auth" env:"REDIS_AUTH" help:"A password, or user:password."`
+	SentinelAuth string `name:"sentinel-auth" env:"REDIS_SENTINEL_AUTH" help:"The same for Sentinels."`
+	TLS          bool   `name:"tls" env:"REDIS_TLS" help:"Over TLS."`
+	Cert         string `name:"cert" env:"REDIS_TLS_CLIENT_CERT" help:"The certificate shown to it."`
+	Key          string `name:"key" env:"REDIS_TLS_CLIENT_KEY" help:"Its key."`
+	CACert       string `name:"cacert" env:"REDIS_TLS_CACERT" help:"Its CAs."`
+	AnyName      bool   `name:"any-name" env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" help:"Refused."`
+	Prefix       string `name:"prefix" env:"CACHE_KEY_PREFIX" help:"The prefix of keys."`
+	PerSecond    bool   `name:"per-second" env:"REDIS_PERSECOND" help:"Left out."`
+}
+
+// Help is what "stint ratelimit --help" says below the summary.
+func (ratelimitCmd) Help() string {
+	return `Reads the environment of envoyproxy/ratelimit and runs stint serve. What that program
+has and stint has not is refused, or left out with a warning. A link by the name
+ratelimit to this program does the same. docs/ENVOY.md has the details.`
+}
+
+// Run serves until SIGTERM or SIGINT.
+func (c *ratelimitCmd) Run(e *env) error {
+	args, err := c.serve()
+	if err != nil {
+		return err
+	}
+	line, err := e.read(args)
+	if err != nil {
+		return err
+	}
+	serve := line.Selected().Target.Addr().Interface().(*serveCmd)
+	serve.anyone = true // may ask envoyproxy/ratelimit
+	for what, left := range map[string]bool{"USE_STATSD": c.Statsd, "REDIS_PERSECOND": c.Redis.PerSecond} {
+		if left {
+			serve.logger(e).Warn("left out: stint has metrics for Prometheus, and keeps all limits in one Redis", "setting", what)
+		}
+	}
+	return serve.Run(e)
+}
+
+// serve returns the line of stint serve.
+func (c *ratelimitCmd) serve() ([]string, error) {
+	rules, err := c.Config.url()
+	if err != nil {
+		return nil, err
+	}
+	store, err := c.Redis.url()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case c.Shadow:
+		return nil, errors.New("SHADOW_MODE: rules have a field shadow each, and not all at once: take it out")
+	case c.ClientSAN != "":
+		return nil, errors.New("GRPC_CLIENT_TLS_SAN: names of clients are not checked: give GRPC_CLIENT_TLS_CACERT a CA of their own")
+	case c.TLS != (c.TLSCert != "" && c.TLSKey != ""):
+		return nil, errors.New("GRPC_SERVER_USE_TLS: goes with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
+	}
+	args := []string{"serve", "--http", "127.0.0.1:0", "--rules", rules, "--log-format", c.LogFormat}
+	if _, given := os.LookupEnv("STINT_RULES_COPY"); !given {
+		args = append(args, "--rules-copy", "none")
+	}
+	set := func(flag, value string) {
+		if value != "" {
+			args = append(args, flag, value)
+		}
+	}
+	address := net.JoinHostPort(c.GRPCHost, strconv.Itoa(c.GRPCPort))
+	if c.GRPCSocket != "" {
+		address = "unix:" + c.GRPCSocket
+	}
+	set("--grpc", address)
+	set("--probes", net.JoinHostPort(c.Host, strconv.Itoa(c.Port)))
+	if c.Prometheus {
+		set("--probes", c.PrometheusAddr)
+	}
+	if c.TLS {
+		set("--tls-cert", c.TLSCert)
+		set("--tls-key", c.TLSKey)
+		set("--tls-client-ca", c.ClientCA)
+	}
+	if c.Tracing {
+		set("--otlp", c.TracingURL)
+	}
+	if c.Fields {
+		set("--rls-headers", "draft06")
+	}
+	set("--store", store)
+	set("--store-prefix", c.Redis.Prefix)
+	return args, nil
+}
+
+// url returns where the rules are.
+func (c *configEnv) url() (string, error) {
+	if c.Type != "GRPC_XDS_SOTW" {
+		return "", fmt.Errorf("CONFIG_TYPE: %s: want GRPC_XDS_SOTW; for files, convert them with stint import envoy-ratelimit, and run stint serve", c.Type)
+	}
+	q := url.Values{"node": {c.Node}}
+	for _, entry := range strings.Split(c.Metadata, ",") {
+		if key, value, ok := strings.Cut(entry, "="); ok {
+			q.Set("metadata."+key, value)
+		}
+	}
+	for name, value := range map[string]string{"cacert": c.CACert, "cert": c.Cert, "key": c.Key, "server_name": c.SAN} {
+		if c.TLS && value != "" {
+			q.Set(name, value)
+		}
+	}
+	u := url.URL{Scheme: "xdss", Host: c.Server}
+	if !c.TLS {
+		u.Scheme = "xds"
+		q.Set("insecure", "true") // as that program has it
+	}
+	if c.StartEmpty {
+		q.Set("start_empty", "true")
+	}
+	u.RawQuery = q.Encode()
+	return u.String(), nil
+}
+
+// url returns the store, "" for memory.
+func (c *redisEnv) url() (string, error) {
+	scheme, rest, given := strings.Cut(c.URL, "://")
+	if !given {
+		scheme, rest = "redis", c.URL
+	}
+	secure := c.TLS || scheme == "rediss"
+	q := url.Values{}
+	switch kind := strings.ToUpper(c.Type); {
+	case c.Backend != "redis" && c.Backend != "":
+		return "", fmt.Errorf("BACKEND_TYPE: %s: want redis", c.Backend)
+	case c.URL == "":
+		return "", nil
+	case c.AnyName:
+		return "", errors.New("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION: names of servers are checked: STINT_STORE can name one, as server_name=NAME")
+	case kind == "SENTINEL":
+		master, sentinels, ok := strings.Cut(rest, ",")
+		if !ok {
+			return "", errors.New("REDIS_URL: want the name of the master and then Sentinels, separated by commas")
+		}
+		rest = sentinels
+		q.Set("master_set", master)
+	case kind != "SINGLE" && kind != "CLUSTER":
+		return "", fmt.Errorf("REDIS_TYPE: %s: want SINGLE, SENTINEL or CLUSTER", c.Type)
+	case kind == "SINGLE" && (c.Socket == "unix" && !given || scheme == "unix"):
+		return (&url.URL{Scheme: "unix", User: userOf(c.Auth), Path: "/" + strings.TrimPrefix(rest, "/")}).String(), nil
+	}
+	for name, value := range map[string]string{"cacert": c.CACert, "cert": c.Cert, "key": c.Key} {
+		if secure && value != "" {
+			q.Set(name, value)
+		}
+	}
+	if user := userOf(c.SentinelAuth); user != nil && q.Has("master_set") {
+		q.Set("sentinel_username", user.Username())
+		word, _ := user.Password()
+		q.Set("sentinel_password", word)
+	}
+	text := "redis://"
+	if secure {
+		text = "rediss://"
+	}
+	if user := userOf(c.Auth); user != nil {
+		text += user.String() + "@"
+	}
+	if strings.Contains(rest, "?") {
+		return text + rest + "&" + q.Encode(), nil
+	}
+	return strings.TrimSuffix(text+rest+"?"+q.Encode(), "?"), nil
+}
+
+// userOf returns who logs in with a password, or with user:password; nil if nobody.
+func userOf(auth string) *url.Userinfo {
+	user, word, both := strings.Cut(auth, ":")
+	switch {
+	case auth == "":
+		return nil
+	case !both:
+		return url.UserPassword("", auth)
+	}
+	return url.UserPassword(user, word)
+}

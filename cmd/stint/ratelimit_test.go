@@ -1,0 +1,279 @@
+package main_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	control "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/stint-dev/stint/internal/freeport"
+)
+
+// A gateway is what Envoy Gateway is to its rate limit service: a control plane that
+// wants certificates, the files that it mounts, and Envoy.
+type gateway struct {
+	t       *testing.T
+	dir     string // of tls.crt, tls.key and ca.crt
+	serial  int64
+	address string // of the control plane
+	service string // of the rate limit service
+	cache   cache.SnapshotCache
+	refused chan string
+}
+
+// rotate writes other certificates, which sign themselves.
+func (g *gateway) rotate() {
+	g.t.Helper()
+	g.serial++
+	writeCertificate(g.t, g.dir+"/tls.crt", g.dir+"/tls.key", g.serial)
+	text, err := os.ReadFile(g.dir + "/tls.crt")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	writeFile(g.t, g.dir+"/ca.crt", string(text))
+}
+
+// tls is what both sides of a connection show and trust.
+func (g *gateway) tls() *tls.Config {
+	g.t.Helper()
+	pair, err := tls.LoadX509KeyPair(g.dir+"/tls.crt", g.dir+"/tls.key")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(pair.Leaf)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+}
+
+// serve runs the control plane until stop is called.
+func (g *gateway) serve() (stop func()) {
+	g.t.Helper()
+	ln, err := net.Listen("tcp", g.address)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(g.tls())))
+	discovery.RegisterAggregatedDiscoveryServiceServer(server, control.NewServer(g.t.Context(), g.cache, control.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
+			if r.GetErrorDetail() != nil {
+				g.refused <- r.GetErrorDetail().GetMessage()
+			}
+			return nil
+		},
+	}))
+	go func() { _ = server.Serve(ln) }() // until it is stopped
+	g.t.Cleanup(server.Stop)
+	return server.Stop
+}
+
+// put configures one limit a day for each client of a domain.
+func (g *gateway) put(version, domain string, count uint32, unit ratelimit.RateLimitUnit) {
+	g.t.Helper()
+	snapshot, err := cache.NewSnapshot(version, map[resource.Type][]types.Resource{resource.RateLimitConfigType: {
+		&ratelimit.RateLimitConfig{Name: domain, Domain: domain, Descriptors: []*ratelimit.RateLimitDescriptor{{
+			Key: "route", Value: "route", Descriptors: []*ratelimit.RateLimitDescriptor{
+				{Key: "rule-0-match-0", RateLimit: &ratelimit.RateLimitPolicy{Unit: unit, RequestsPerUnit: count}},
+			},
+		}}},
+	}})
+	if err == nil {
+		err = g.cache.SetSnapshot(g.t.Context(), "envoy-ratelimit", snapshot)
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// ask asks over a connection of its own; limited reports whether a limit was found.
+func (g *gateway) ask(config *tls.Config, domain string) (code pb.RateLimitResponse_Code, limited bool, err error) {
+	conn, err := grpc.NewClient(g.service, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer conn.Close() // it has answered
+	ctx, stop := context.WithTimeout(g.t.Context(), patience)
+	defer stop()
+	answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: domain, Descriptors: []*core.RateLimitDescriptor{
+		{Entries: []*core.RateLimitDescriptor_Entry{{Key: "route", Value: "route"}, {Key: "rule-0-match-0", Value: "ada"}}},
+	}})
+	if err != nil {
+		return 0, false, err
+	}
+	return answer.GetOverallCode(), answer.GetStatuses()[0].GetCurrentLimit() != nil, nil
+}
+
+// until asks until a domain has a limit.
+func (g *gateway) until(domain string) {
+	g.t.Helper()
+	for g.t.Context().Err() == nil {
+		if _, limited, err := g.ask(g.tls(), domain); err == nil && limited {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close() // it is read
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(text)
+}
+
+// TestRatelimit starts the program as Envoy Gateway starts envoyproxy/ratelimit: by its
+// name, its environment and nothing else. The control plane changes, lies, goes and comes
+// back, and certificates are rotated.
+func TestRatelimit(t *testing.T) {
+	g := &gateway{t: t, dir: t.TempDir(), address: freeport.Addr(t), service: freeport.Addr(t), cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), refused: make(chan string, 1000)}
+	g.rotate()
+	redis := startRedis(t, "")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, grpcPort, _ := net.SplitHostPort(g.service)
+	health, metrics := freeport.Addr(t), freeport.Addr(t)
+	_, healthPort, _ := net.SplitHostPort(health)
+	process := exec.Command(self)
+	process.Args = []string{"/bin/ratelimit"}
+	process.Env = append(os.Environ(), "STINT_TEST_MAIN=1", storePatience,
+		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_IGNOREDOTFILES=true", "RUNTIME_WATCH_ROOT=false",
+		"LOG_LEVEL=info", "USE_STATSD=false", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+g.address, "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
+		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+g.dir+"/tls.crt", "GRPC_SERVER_TLS_KEY="+g.dir+"/tls.key", "GRPC_SERVER_TLS_CA_CERT="+g.dir+"/ca.crt",
+		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+g.dir+"/tls.crt", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+g.dir+"/tls.key",
+		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+g.dir+"/ca.crt", "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.address, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+metrics, "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT="+healthPort, "GRPC_PORT="+grpcPort)
+	s := launched(t, process)
+
+	if status, text := get(t, "http://"+health+"/healthcheck"); status != http.StatusOK {
+		t.Errorf("healthy before there is a control plane: %d %s", status, text)
+	}
+	if _, _, err := g.ask(g.tls(), "first"); err == nil {
+		t.Error("a decision without a configuration")
+	}
+	g.put("1", "first", 2, ratelimit.RateLimitUnit_DAY)
+	stop := g.serve()
+	g.until("first")
+	if code, _, err := g.ask(g.tls(), "first"); err != nil || code != pb.RateLimitResponse_OK {
+		t.Errorf("the second of two: %v %v", code, err)
+	}
+	if code, _, err := g.ask(g.tls(), "first"); err != nil || code != pb.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("the third of two: %v %v", code, err)
+	}
+	stranger := g.tls()
+	stranger.Certificates = nil
+	if _, _, err := g.ask(stranger, "first"); err == nil {
+		t.Error("a client without a certificate may ask")
+	}
+	if status, text := get(t, "http://"+metrics+"/metrics"); status != http.StatusOK || !strings.Contains(text, "stint_") {
+		t.Errorf("metrics: %d %.200s", status, text)
+	}
+
+	g.put("2", "second", 1, ratelimit.RateLimitUnit_MONTH)
+	g.until("second")
+	g.put("3", "third", 1, ratelimit.RateLimitUnit_UNKNOWN)
+	if reason := <-g.refused; !strings.Contains(reason, "no unit") {
+		t.Errorf("refused: %s", reason)
+	}
+	old := g.tls()
+	stop()
+	if code, _, err := g.ask(old, "second"); err != nil || code != pb.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("without a control plane: %v %v", code, err)
+	}
+
+	g.rotate()
+	g.put("4", "fourth", 1, ratelimit.RateLimitUnit_YEAR)
+	g.serve()
+	g.until("fourth")
+	if _, _, err := g.ask(old, "fourth"); err == nil {
+		t.Error("the client's certificate of before is still trusted")
+	}
+	s.signal(syscall.SIGTERM)
+	if err := s.process.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// launched starts a process and reads its log in the background.
+func launched(t *testing.T, process *exec.Cmd) *serving {
+	t.Helper()
+	s := &serving{t: t, process: process}
+	process.Stderr = &s.said
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = process.Process.Kill() // it has ended, unless the test failed
+		_ = process.Wait()
+		if t.Failed() {
+			t.Logf("it said:\n%s", s.said.String())
+		}
+	})
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for _, one := range process.Env {
+			if port, ok := strings.CutPrefix(one, "PORT="); ok {
+				if conn, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
+					_ = conn.Close()
+					return s
+				}
+			}
+		}
+	}
+	t.Fatal("it does not listen")
+	return nil
+}
+
+// TestRatelimitRefuses has environments that this program cannot keep.
+func TestRatelimitRefuses(t *testing.T) {
+	for env, want := range map[string]string{
+		"CONFIG_TYPE=FILE":                               "stint import envoy-ratelimit",
+		"SHADOW_MODE=true":                               "SHADOW_MODE",
+		"BACKEND_TYPE=memcache":                          "want redis",
+		"GRPC_SERVER_USE_TLS=true":                       "GRPC_SERVER_TLS_CERT",
+		"GRPC_CLIENT_TLS_SAN=envoy":                      "GRPC_CLIENT_TLS_CACERT",
+		"REDIS_TYPE=SENTINEL":                            "Sentinels",
+		"REDIS_TYPE=OTHER":                               "want SINGLE",
+		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true":      "server_name",
+		"REDIS_URL=redis://:secret@127.0.0.1:1?nosuch=1": "no parameter",
+		"CONFIG_GRPC_XDS_SERVER_URL=nowhere":             "want a URL",
+		"PORT=many":                                      "PORT",
+	} {
+		t.Run(env, func(t *testing.T) {
+			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp", env} {
+				name, value, _ := strings.Cut(one, "=")
+				t.Setenv(name, value)
+			}
+			said := session{args: []string{"ratelimit"}}.run()
+			if !strings.Contains(said, want) || strings.Contains(said, "secret") {
+				t.Errorf("said %q, want %q", said, want)
+			}
+		})
+	}
+}

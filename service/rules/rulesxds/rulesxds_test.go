@@ -1,0 +1,321 @@
+package rulesxds_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	control "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/stint-dev/stint/rulesource"
+	"github.com/stint-dev/stint/service/rules/rulesxds"
+)
+
+// limited is a configuration of one limit a second.
+func limited(domain string, unit ratelimit.RateLimitUnit) *ratelimit.RateLimitConfig {
+	return &ratelimit.RateLimitConfig{Name: domain, Domain: domain, Descriptors: []*ratelimit.RateLimitDescriptor{{
+		Key: "route", Value: "route", Descriptors: []*ratelimit.RateLimitDescriptor{{
+			Key: "rule-0-match-0", RateLimit: &ratelimit.RateLimitPolicy{Unit: unit, RequestsPerUnit: 5},
+		}},
+	}}}
+}
+
+// A plane is a control plane of go-control-plane, with what it was told.
+type plane struct {
+	cache   cache.SnapshotCache
+	refused chan string // reasons
+	acked   chan string // versions
+}
+
+func newPlane() *plane {
+	return &plane{cache.NewSnapshotCache(true, cache.IDHash{}, nil), make(chan string, 1000), make(chan string, 1000)}
+}
+
+// put gives all nodes a configuration.
+func (p *plane) put(t *testing.T, version string, configs ...*ratelimit.RateLimitConfig) {
+	t.Helper()
+	var all []types.Resource
+	for _, c := range configs {
+		all = append(all, c)
+	}
+	snapshot, err := cache.NewSnapshot(version, map[resource.Type][]types.Resource{resource.RateLimitConfigType: all})
+	if err == nil {
+		err = p.cache.SetSnapshot(t.Context(), "envoy-ratelimit", snapshot)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serve answers on an address until stop is called.
+func serve(t *testing.T, address string, ads discovery.AggregatedDiscoveryServiceServer) (at string, stop func()) {
+	t.Helper()
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(server, ads)
+	go func() { _ = server.Serve(ln) }() // until it is stopped
+	t.Cleanup(server.Stop)
+	return ln.Addr().String(), server.Stop
+}
+
+func (p *plane) serve(t *testing.T, address string) (at string, stop func()) {
+	return serve(t, address, control.NewServer(t.Context(), p.cache, control.CallbackFuncs{
+		StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
+			if r.GetErrorDetail() != nil {
+				p.refused <- r.GetErrorDetail().GetMessage()
+			} else if r.GetResponseNonce() != "" {
+				p.acked <- r.GetVersionInfo()
+			}
+			return nil
+		},
+	}))
+}
+
+// nothing receives what is not there.
+type nothing struct{}
+
+func (nothing) Begin(*rulesource.Snapshot, bool) error { return nil }
+func (nothing) Override(*rulesource.Override) error    { return errors.New("an override") }
+func (nothing) Plan(*rulesource.Plan) error            { return errors.New("a plan") }
+
+func open(t *testing.T, at, more string) *rulesxds.Source {
+	t.Helper()
+	s, err := rulesxds.Open("xds://"+at+"?node=envoy-ratelimit"+more, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// until waits until a document has a text.
+func until(t *testing.T, s *rulesxds.Source, text string) *rulesource.Snapshot {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	held := rulesource.Version{}
+	for {
+		now, err := s.Load(ctx, rulesource.Version{}, nothing{})
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case strings.Contains(string(now.Document), text):
+			return now
+		case s.Wait(ctx, held) != nil:
+			time.Sleep(time.Millisecond)
+		}
+		held = now.Version
+	}
+}
+
+// trouble waits until Wait has an error.
+func trouble(t *testing.T, s *rulesxds.Source) error {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	for {
+		now, err := s.Load(ctx, rulesource.Version{}, nothing{})
+		if err == nil {
+			err = s.Wait(ctx, now.Version)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// TestFollow takes what the control plane sends, and refuses what would lose a limit.
+func TestFollow(t *testing.T) {
+	p := newPlane()
+	p.put(t, "1", limited("one", ratelimit.RateLimitUnit_SECOND), limited("two", ratelimit.RateLimitUnit_MONTH))
+	at, _ := p.serve(t, "127.0.0.1:0")
+	s := open(t, at, "")
+	first := until(t, s, "one")
+	if !strings.Contains(string(first.Document), "30d") || strings.Contains(s.String(), "node") {
+		t.Errorf("%s: %s", s, first.Document)
+	}
+	p.put(t, "2", limited("three", ratelimit.RateLimitUnit_HOUR))
+	until(t, s, "three")
+	<-p.acked
+	if version := <-p.acked; version != "2" {
+		t.Errorf("acknowledged %s", version)
+	}
+	p.put(t, "3", limited("four", ratelimit.RateLimitUnit_UNKNOWN))
+	if reason := <-p.refused; !strings.Contains(reason, "no unit") || !strings.Contains(reason, `"3"`) {
+		t.Errorf("refused: %s", reason)
+	}
+	if err := trouble(t, s); !strings.Contains(err.Error(), "no unit") {
+		t.Error(err)
+	}
+	until(t, s, "three")
+	p.put(t, "4")
+	empty := until(t, s, "rules: []")
+	if err := s.Wait(t.Context(), first.Version); err != nil || empty.Version == first.Version {
+		t.Error(err)
+	}
+}
+
+// TestKinds takes each kind of descriptor that Envoy Gateway and AI Gateway write.
+func TestKinds(t *testing.T) {
+	rate := func(count uint32, unit ratelimit.RateLimitUnit) *ratelimit.RateLimitPolicy {
+		return &ratelimit.RateLimitPolicy{Unit: unit, RequestsPerUnit: count}
+	}
+	all := []*ratelimit.RateLimitDescriptor{
+		{Key: "rule-0-match-0", Value: "rule-0-match-0", RateLimit: rate(5, ratelimit.RateLimitUnit_SECOND)},
+		{Key: "rule-1-match-0", RateLimit: rate(5, ratelimit.RateLimitUnit_WEEK)}, // a distinct value
+		{Key: "masked_remote_address", Value: "192.168.0.0/16", Descriptors: []*ratelimit.RateLimitDescriptor{
+			{Key: "remote_address", RateLimit: rate(7, ratelimit.RateLimitUnit_MINUTE)},
+		}},
+		{Key: "rule-2-match--1", Value: "rule-2-match--1", RateLimit: rate(0, ratelimit.RateLimitUnit_YEAR)},
+		{Key: "httproute/default/name/rule/0", Value: "x", RateLimit: rate(9, ratelimit.RateLimitUnit_MONTH), ShadowMode: true, DetailedMetric: true},
+		{Key: "quota-bucket", Value: "model", RateLimit: rate(9, ratelimit.RateLimitUnit_DAY), QuotaMode: true},
+		{Key: "free", RateLimit: &ratelimit.RateLimitPolicy{Unlimited: true}},
+	}
+	p := newPlane()
+	p.put(t, "1", &ratelimit.RateLimitConfig{Name: "first", Domain: "first", Descriptors: all})
+	at, _ := p.serve(t, "127.0.0.1:0")
+	document := string(until(t, open(t, at, ""), "rule-0").Document)
+	for _, text := range []string{"5/1s", "5/1w", "7/1m", "9/30d", "9/1d", "shadow: true", "192.168.0.0/16"} {
+		if !strings.Contains(document, text) {
+			t.Errorf("without %s", text)
+		}
+	}
+	if t.Failed() {
+		t.Log(document)
+	}
+}
+
+// TestAway keeps the last configuration while the control plane is gone, and takes the
+// next one when it is back.
+func TestAway(t *testing.T) {
+	p := newPlane()
+	p.put(t, "1", limited("one", ratelimit.RateLimitUnit_SECOND))
+	at, stop := p.serve(t, "127.0.0.1:0")
+	s := open(t, at, "")
+	held := until(t, s, "one")
+	stop()
+	if err := trouble(t, s); !strings.Contains(err.Error(), "away") {
+		t.Error(err)
+	}
+	if again := until(t, s, "one"); again.Version != held.Version {
+		t.Error("another version of what is held")
+	}
+	p.put(t, "2", limited("two", ratelimit.RateLimitUnit_SECOND))
+	p.serve(t, at)
+	until(t, s, "two")
+}
+
+// A rogue is a control plane that does what it is told.
+type rogue struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	streams atomic.Int64
+	do      func(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error
+}
+
+func (r *rogue) StreamAggregatedResources(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	r.streams.Add(1)
+	return r.do(stream)
+}
+
+// TestRogues has control planes that end streams, send what nobody asked for, and flood.
+func TestRogues(t *testing.T) {
+	t.Run("ends each stream", func(t *testing.T) {
+		r := &rogue{do: func(discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error { return nil }}
+		at, _ := serve(t, "127.0.0.1:0", r)
+		s := open(t, at, "&start_empty=true")
+		for r.streams.Load() < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		_ = s.Close()
+		if n := r.streams.Load(); n > 3 { // of half a second and more between two
+			t.Errorf("%d streams", n)
+		}
+		if _, err := s.Load(t.Context(), rulesource.Version{}, nothing{}); !errors.Is(err, rulesource.ErrEmpty) {
+			t.Error(err)
+		}
+	})
+	t.Run("sends something else", func(t *testing.T) {
+		reasons := make(chan string, 10)
+		r := &rogue{do: func(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+			node, _ := anypb.New(&core.Node{Id: "x"})
+			for _, response := range []*discovery.DiscoveryResponse{
+				{TypeUrl: "something", VersionInfo: "1"},
+				{TypeUrl: resource.RateLimitConfigType, VersionInfo: "2", Resources: []*anypb.Any{node}},
+				{TypeUrl: resource.RateLimitConfigType, VersionInfo: "3", Resources: []*anypb.Any{{TypeUrl: resource.RateLimitConfigType, Value: []byte{0xff}}}},
+				{},
+			} {
+				if _, err := stream.Recv(); err != nil {
+					return err
+				}
+				_ = stream.Send(response)
+			}
+			for {
+				answer, err := stream.Recv()
+				if err != nil {
+					return err
+				}
+				reasons <- answer.GetErrorDetail().GetMessage()
+			}
+		}}
+		at, _ := serve(t, "127.0.0.1:0", r)
+		open(t, at, "")
+		if reason := <-reasons; reason == "" {
+			t.Error("no reason")
+		}
+	})
+	t.Run("floods", func(t *testing.T) {
+		r := &rogue{do: func(stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+			for i := 0; ; i++ {
+				config, _ := anypb.New(limited(fmt.Sprint("domain", i), ratelimit.RateLimitUnit_SECOND))
+				if err := stream.Send(&discovery.DiscoveryResponse{TypeUrl: resource.RateLimitConfigType, VersionInfo: fmt.Sprint(i), Resources: []*anypb.Any{config}}); err != nil {
+					return err
+				}
+			}
+		}}
+		at, _ := serve(t, "127.0.0.1:0", r)
+		s := open(t, at, "")
+		until(t, s, "domain9")
+		_ = s.Close()
+	})
+}
+
+// TestWrongURLs are refused with what would be right.
+func TestWrongURLs(t *testing.T) {
+	for text, want := range map[string]string{
+		"xds://localhost":                      "such as",
+		"xds://192.0.2.1:18000":                "insecure=true",
+		"xdss://192.0.2.1:18000?insecure=true": "for xds://",
+		"xds://localhost:1?cert=a&key=b":       "for xdss://",
+		"xdss://localhost:1?cert=a":            "cert goes with key",
+		"xdss://localhost:1?cacert=nowhere":    "nowhere",
+		"xds://localhost:1?nodes=x":            "no parameter",
+		"xds://localhost:1?node=x&node=y":      "twice",
+		"xds://localhost:1?start_empty=yes":    "true or false",
+		"xds://user:secret@localhost:1":        "such as",
+		"xds://localhost:99999":                "65535",
+	} {
+		s, err := rulesxds.Open(text, nil)
+		if err == nil {
+			_ = s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
