@@ -10,14 +10,105 @@ import (
 
 	"github.com/stint-dev/stint/service/importers"
 	"github.com/stint-dev/stint/service/importers/envoyrules"
+	"github.com/stint-dev/stint/service/importers/gateways"
 	"github.com/stint-dev/stint/service/importers/nginxrules"
 	"github.com/stint-dev/stint/service/rules"
 )
 
 // importCmd is the configurations that can be turned into rules.
 type importCmd struct {
-	EnvoyRatelimit importEnvoyCmd `cmd:"" name:"envoy-ratelimit" help:"The YAML of envoyproxy/ratelimit, Envoy's reference rate limit service."`
-	Nginx          importNginxCmd `cmd:"" help:"The limit_req directives of an nginx configuration."`
+	EnvoyRatelimit importEnvoyCmd      `cmd:"" name:"envoy-ratelimit" help:"The YAML of envoyproxy/ratelimit, Envoy's reference rate limit service."`
+	Nginx          importNginxCmd      `cmd:"" help:"The limit_req directives of an nginx configuration."`
+	IngressNginx   importIngressCmd    `cmd:"" name:"ingress-nginx" help:"The annotations of ingress-nginx."`
+	Traefik        importTraefikCmd    `cmd:"" help:"Traefik's middlewares and the routers that use them."`
+	Kong           importKongCmd       `cmd:"" help:"Kong's declarative configuration."`
+	EnvoyLocal     importEnvoyLocalCmd `cmd:"" name:"envoy-local" help:"Envoy's local rate limit filter."`
+}
+
+// gatewayFiles is the configuration of a gateway.
+type gatewayFiles struct {
+	Config    []string `arg:"" help:"Its configuration: files, or directories whose .yaml, .yml, .json and .toml files are read; - is standard input."`
+	lossyFlag `embed:""`
+}
+
+// Help is what the help of each says below its summary.
+func (gatewayFiles) Help() string {
+	return `Writes rules to standard output, and to standard error what has another meaning
+than before or is not converted. If a limit is not kept, or none is found, the
+exit status is 1, unless --lossy is given; the rules are written all the same.
+docs/MOVING.md has the details.`
+}
+
+type importIngressCmd struct{ gatewayFiles }
+
+// Run reads the configuration and writes the rules.
+func (c *importIngressCmd) Run(e *env) error {
+	return c.convert(e, "limit-rps or limit-rpm", gateways.IngressNginx)
+}
+
+type importTraefikCmd struct{ gatewayFiles }
+
+// Run reads the configuration and writes the rules.
+func (c *importTraefikCmd) Run(e *env) error { return c.convert(e, "rateLimit", gateways.Traefik) }
+
+type importKongCmd struct {
+	gatewayFiles
+	Consumer string `default:"consumer" placeholder:"ATTR" help:"The attribute that has the name of a request's consumer. Default: ${default}."`
+}
+
+// Run reads the configuration and writes the rules.
+func (c *importKongCmd) Run(e *env) error {
+	return c.convert(e, "rate-limiting", func(docs []gateways.Document) ([]byte, importers.Notes, error) {
+		return gateways.Kong(docs, gateways.KongOptions{Consumer: c.Consumer})
+	})
+}
+
+type importEnvoyLocalCmd struct{ gatewayFiles }
+
+// Run reads the configuration and writes the rules.
+func (c *importEnvoyLocalCmd) Run(e *env) error {
+	return c.convert(e, "local_ratelimit", gateways.EnvoyLocal)
+}
+
+// convert reads the files and writes the rules that a gateway's converter makes of them.
+func (f *gatewayFiles) convert(e *env, what string, convert func([]gateways.Document) ([]byte, importers.Notes, error)) error {
+	var docs []gateways.Document
+	for _, path := range f.Config {
+		files := []string{path}
+		if path != "-" {
+			var err error
+			if files, err = configFiles(path, ".yaml", ".yml", ".json", ".toml"); err != nil {
+				return err
+			}
+		}
+		for _, name := range files {
+			read, err := readGateway(e, name)
+			if err != nil {
+				return err
+			}
+			docs = append(docs, read...)
+		}
+	}
+	yaml, notes, err := convert(docs)
+	if err != nil {
+		return err
+	}
+	return f.write(e, strings.Join(f.Config, " "), what, yaml, notes)
+}
+
+func readGateway(e *env, name string) ([]gateways.Document, error) {
+	if name == "-" {
+		data, err := rules.ReadAll(e.in)
+		if err != nil {
+			return nil, err
+		}
+		return gateways.Read("(standard input)", data)
+	}
+	data, err := readFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return gateways.Read(name, data)
 }
 
 type importNginxCmd struct {
@@ -127,7 +218,7 @@ For example:
 
 // Run reads the configuration and writes the rules.
 func (c *importEnvoyCmd) Run(e *env) error {
-	files, err := configFiles(c.Dir)
+	files, err := configFiles(c.Dir, ".yaml", ".yml")
 	if err != nil {
 		return err
 	}
@@ -153,8 +244,9 @@ func (c *importEnvoyCmd) Run(e *env) error {
 	return c.write(e, c.Dir, "rate_limit", yaml, notes)
 }
 
-// configFiles returns the files of a configuration in the order of their names.
-func configFiles(path string) ([]string, error) {
+// configFiles returns the files of a configuration in the order of their names: path, or
+// those in it whose names end so.
+func configFiles(path string, endings ...string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -169,12 +261,12 @@ func configFiles(path string) ([]string, error) {
 	var files []string
 	for _, entry := range entries {
 		ext := strings.ToLower(filepath.Ext(entry.Name()))
-		if !entry.IsDir() && (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(entry.Name(), ".") {
+		if !entry.IsDir() && slices.Contains(endings, ext) && !strings.HasPrefix(entry.Name(), ".") {
 			files = append(files, filepath.Join(path, entry.Name()))
 		}
 	}
 	if len(files) == 0 {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no .yaml or .yml file there")}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no file there whose name ends with %s", strings.Join(endings, " or "))}
 	}
 	slices.Sort(files)
 	return files, nil

@@ -11,6 +11,7 @@ type Cond struct {
 	Attribute string
 	Values    []string // any of these patterns
 	Set       bool     // without values: present, or else missing
+	Wide      bool     // it takes more than what it was made of
 }
 
 // Exact reports whether the values are no patterns.
@@ -29,8 +30,6 @@ func (c *Cond) Apart(o *Cond) bool {
 		return !c.Set && !o.Set
 	case c.Attribute == "path":
 		return !Meet(c.Values, o.Values)
-	case !c.Exact() || !o.Exact():
-		return false
 	}
 	return !slices.ContainsFunc(c.Values, func(v string) bool {
 		return slices.ContainsFunc(o.Values, func(w string) bool { return sameValue(c.Attribute, v, w) })
@@ -43,6 +42,12 @@ func sameValue(attribute, v, w string) bool {
 		a, errA := PrefixOf(v)
 		b, errB := PrefixOf(w)
 		return errA != nil || errB != nil || a.Overlaps(b)
+	}
+	if strings.Contains(v+w, `\`) {
+		return true // perhaps
+	}
+	if strings.Contains(v+w, "*") {
+		return Common(strings.Split(v, ""), strings.Split(w, ""), "*", strings.EqualFold)
 	}
 	return v == w || attribute == "method" && v+w == "GETHEAD" || attribute == "method" && v+w == "HEADGET" // rules take HEAD for GET
 }
@@ -92,4 +97,18 @@ func TakesHead(when []Cond) bool {
 	return slices.ContainsFunc(when, func(c Cond) bool {
 		return c.Attribute == "method" && slices.Contains(c.Values, "GET") && !slices.Contains(c.Values, "HEAD")
 	})
+}
+
+// General leaves out the conditions that others of them take in.
+func General(all [][]Cond) (kept [][]Cond) {
+	for i, u := range all {
+		if !slices.ContainsFunc(slices.Concat(all[:i], all[i+1:]), func(o []Cond) bool {
+			return len(o) < len(u) && !slices.ContainsFunc(o, func(x Cond) bool {
+				return !slices.ContainsFunc(u, func(y Cond) bool { return x.Text() == y.Text() })
+			})
+		}) {
+			kept = append(kept, u)
+		}
+	}
+	return kept
 }

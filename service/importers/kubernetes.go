@@ -19,7 +19,7 @@ func Split(data []byte) (all [][]byte) {
 			if something {
 				all = append(all, doc)
 			}
-			doc, something, line = bytes.Repeat([]byte("\n"), number), false, []byte("\n")
+			doc, something, line, text = bytes.Repeat([]byte("\n"), number), false, []byte("\n"), nil
 		}
 		doc = append(doc, line...)
 		something = something || len(text) > 0 && text[0] != '#'

@@ -61,7 +61,7 @@ func (r *Reader) File(name string) ([]Directive, error) {
 		return d.directives()
 	}
 	if object.Match(text) {
-		return nil, fmt.Errorf("%s: an object of Kubernetes, no configuration of nginx: annotations of its Ingress are not converted", name)
+		return nil, fmt.Errorf("%s: an object of Kubernetes, no configuration of nginx: stint import ingress-nginx reads the annotations of an Ingress", name)
 	}
 	r.dir = filepath.Dir(name)
 	return r.block(&lexer{file: name, line: 1, text: string(text)}, 0)

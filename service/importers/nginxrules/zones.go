@@ -86,7 +86,7 @@ func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 				v.unless = append(v.unless, before.when)
 			}
 		}
-		v.unless = general(v.unless)
+		v.unless = importers.General(v.unless)
 		over := slices.ContainsFunc(cases[i+1:], func(o choice) bool { return len(o.when) == 0 && o.text == one.text })
 		kept := !slices.ContainsFunc(cases[i+1:], func(o choice) bool {
 			return o.text != one.text && len(o.when) > 0 && !importers.AllApart(o.when, one.when)
@@ -105,20 +105,6 @@ func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 		}
 	}
 	return nil
-}
-
-// general leaves out the conditions that others of them take in.
-func general(all [][]importers.Cond) (kept [][]importers.Cond) {
-	for i, u := range all {
-		if !slices.ContainsFunc(slices.Concat(all[:i], all[i+1:]), func(o []importers.Cond) bool {
-			return len(o) < len(u) && !slices.ContainsFunc(o, func(x importers.Cond) bool {
-				return !slices.ContainsFunc(u, func(y importers.Cond) bool { return x.Text() == y.Text() })
-			})
-		}) {
-			kept = append(kept, u)
-		}
-	}
-	return kept
 }
 
 // add adds a variant, to one that differs in values alone if there is one. It reports

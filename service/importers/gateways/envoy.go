@@ -1,0 +1,463 @@
+package gateways
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/policy/rulesfile"
+
+	"github.com/stint-dev/stint/service/importers"
+)
+
+// proto is the value of a field of a message, whose names are written in both ways.
+func (n node) proto(path ...string) node {
+	for _, name := range path {
+		if next := n.get(name); next.there() {
+			n = next
+			continue
+		}
+		words := strings.Split(name, "_")
+		for i := range words[1:] {
+			words[i+1] = strings.ToUpper(words[i+1][:1]) + words[i+1][1:]
+		}
+		n = n.get(strings.Join(words, ""))
+	}
+	return n
+}
+
+// envoyLocal is configurations of Envoy.
+type envoyLocal struct {
+	*converter
+	uses map[*rulesfile.Node][]int // places of each configuration of the filter
+	all  []envoyFilter
+}
+
+// An envoyFilter is a configuration of the filter, with what makes its descriptors.
+type envoyFilter struct {
+	config node
+	limits []node
+}
+
+// EnvoyLocal converts Envoy's local rate limit filter, in a configuration of Envoy or in
+// patches of Istio.
+func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
+	e := &envoyLocal{converter: &converter{names: importers.Names{}}, uses: map[*rulesfile.Node][]int{}}
+	var managers, alone []node
+	for _, d := range docs {
+		each(d.root, func(n node) bool {
+			switch config, ok := localRateLimit(n); {
+			case n.proto("http_filters").is(rulesfile.List):
+				managers = append(managers, n)
+				return false
+			case ok:
+				alone = append(alone, config)
+				return false
+			case strings.HasSuffix(n.get("@type").text(), "filters.network.local_ratelimit.v3.LocalRateLimit"):
+				e.notes.Lose(n.where(), "the local rate limit of connections is NOT KEPT: these rules are for requests")
+			}
+			return true
+		})
+	}
+	for _, config := range alone {
+		e.use(config, nil, 0)
+		if len(managers) > 0 || len(alone) > 1 {
+			e.notes.Say(config.where(), "the file does not say for which requests this is: its rule is for every one until you give it a match")
+		}
+	}
+	e.places = []place{{everywhere, node{}}}
+	e.filters()
+	e.places = nil
+	for _, m := range managers {
+		e.manager(m)
+	}
+	e.places = append(e.places, place{everywhere, node{}})
+	for _, m := range managers {
+		if base, ok := filterIn(m.proto("http_filters").list()...); ok {
+			e.use(base, nil, len(e.places)-1)
+		}
+	}
+	e.filters()
+	return e.done()
+}
+
+// filters makes the rules of those that were found.
+func (e *envoyLocal) filters() {
+	for _, f := range e.all {
+		e.filter(f)
+	}
+	e.all = nil
+}
+
+// each calls do with a node and what is in it, until do says that it needs no more of it.
+func each(n node, do func(node) bool) {
+	if n.Node == nil || !do(n) {
+		return
+	}
+	for _, f := range n.fields() {
+		each(f.value, do)
+	}
+	if n.is(rulesfile.List) {
+		for _, item := range n.list() {
+			each(item, do)
+		}
+	}
+}
+
+// localRateLimit is the configuration of the filter that a typed message is.
+func localRateLimit(n node) (config node, ok bool) {
+	const kind = "filters.http.local_ratelimit.v3.LocalRateLimit"
+	if strings.HasSuffix(n.get("@type").text(), kind) {
+		return n, true
+	}
+	return n.get("value"), strings.HasSuffix(n.proto("type_url").text(), kind)
+}
+
+// filterIn finds the filter among nodes and what is in them.
+func filterIn(in ...node) (found node, ok bool) {
+	for _, n := range in {
+		each(n, func(n node) bool {
+			if config, is := localRateLimit(n); is && !ok {
+				found, ok = config, true
+			}
+			return !ok
+		})
+	}
+	return found, ok
+}
+
+// use says that a configuration holds at a place.
+func (e *envoyLocal) use(config node, limits []node, at int) {
+	if own := config.proto("rate_limits"); own.there() {
+		limits = own.list()
+	}
+	if e.uses[config.Node] == nil {
+		e.all = append(e.all, envoyFilter{config, limits})
+	}
+	e.uses[config.Node] = append(e.uses[config.Node], at)
+}
+
+// manager reads the routes of a connection manager. The most exact configuration of the
+// filter holds: that of the route, of its virtual host, of all routes, of the filter.
+func (e *envoyLocal) manager(m node) {
+	base, has := filterIn(m.proto("http_filters").list()...)
+	routes := m.proto("route_config")
+	if !routes.there() && has && m.proto("rds").there() {
+		e.notes.Say(m.where(), "routes of rds are not in the file: what they say of this limit is not read")
+	}
+	type domain struct {
+		name string
+		host node
+	}
+	var domains []domain
+	for _, host := range routes.proto("virtual_hosts").list() {
+		for _, name := range host.get("domains").texts() {
+			domains = append(domains, domain{name, host})
+		}
+	}
+	rank := func(name string) int { // exact, then what begins with a star, then what ends so
+		switch {
+		case name == "*":
+			return 3
+		case strings.HasPrefix(name, "*"):
+			return 1
+		case strings.HasSuffix(name, "*"):
+			return 2
+		}
+		return 0
+	}
+	slices.SortStableFunc(domains, func(a, b domain) int {
+		if ra, rb := rank(a.name), rank(b.name); ra != rb {
+			return ra - rb
+		}
+		return len(b.name) - len(a.name)
+	})
+	for _, d := range domains {
+		when := everywhere
+		if name, _, _ := strings.Cut(d.name, ":"); name != "*" {
+			if when = nil; hostIs(name) != nil {
+				when = [][]importers.Cond{hostIs(name)}
+			}
+		}
+		for _, r := range d.host.get("routes").list() {
+			e.places = append(e.places, place{and(when, e.routeMatch(r)), r})
+			config, ok := filterIn(r.proto("typed_per_filter_config"))
+			for _, wider := range []node{d.host, routes} {
+				if !ok {
+					config, ok = filterIn(wider.proto("typed_per_filter_config"))
+				}
+			}
+			if !ok {
+				config, ok = base, has
+			}
+			if ok {
+				limits := append(r.proto("route", "rate_limits").list(), r.proto("rate_limits").list()...)
+				if len(limits) == 0 || r.proto("route", "include_vh_rate_limits").text() == "true" {
+					limits = append(limits, d.host.proto("rate_limits").list()...)
+				}
+				e.use(config, limits, len(e.places)-1)
+			}
+		}
+		e.places = append(e.places, place{when, d.host}) // of which no route is: the filter's own
+		if has {
+			e.use(base, nil, len(e.places)-1)
+		}
+	}
+}
+
+// routeMatch is the requests of a route, nil if rules cannot say which.
+func (e *envoyLocal) routeMatch(r node) [][]importers.Cond {
+	m := r.get("match")
+	var path []importers.Cond
+	switch prefix, below := m.get("prefix").text(), m.proto("path_separated_prefix").text(); {
+	case prefix == "/":
+		path = []importers.Cond{}
+	case prefix != "":
+		path = pathBegins(prefix)
+	case below != "":
+		path = pathBelow(below)
+	case m.get("path").text() != "":
+		path = exactPath(m.get("path").text())
+	case m.proto("safe_regex", "regex").text() != "":
+		path = e.pathFinds(r, "^(?:"+m.proto("safe_regex", "regex").text()+")$", false)
+	}
+	if path == nil || m.proto("case_sensitive").text() == "false" || m.proto("query_parameters").there() || m.get("grpc").there() || m.proto("runtime_fraction").there() {
+		return nil
+	}
+	return and([][]importers.Cond{path}, headersMatch(m.get("headers").list()))
+}
+
+// headersMatch is the requests whose headers are so, nil if rules cannot say it.
+func headersMatch(all []node) [][]importers.Cond {
+	when := [][]importers.Cond{{}}
+	for _, h := range all {
+		attribute, ok := headerOf(h.get("name").text())
+		if !ok || h.proto("invert_match").text() == "true" {
+			return nil
+		}
+		exact, value := "", ""
+		for _, in := range []node{h.proto("string_match"), h} {
+			for _, kind := range [][3]string{{"exact", "", ""}, {"prefix", "", "*"}, {"suffix", "*", ""}, {"contains", "*", "*"}} {
+				for _, name := range []string{kind[0], kind[0] + "_match"} {
+					if v := in.proto(name); v.there() && in.proto("ignore_case").text() != "true" {
+						exact, value = v.text(), kind[1]+importers.Escape(v.text())+kind[2]
+					}
+				}
+			}
+		}
+		var one []importers.Cond
+		switch {
+		case attribute == "path" && value == importers.Escape(exact):
+			one = exactPath(exact)
+		case attribute == "path" && strings.TrimSuffix(value, "*") == importers.Escape(exact):
+			one = pathBegins(exact)
+		case attribute == "path":
+		case attribute == "host":
+			one = hostIs(value)
+		case value != "":
+			one = []importers.Cond{is(attribute, value)}
+		case h.proto("present_match").text() == "true":
+			one = []importers.Cond{{Attribute: attribute, Set: true}}
+		}
+		if one == nil {
+			return nil
+		}
+		when = and(when, [][]importers.Cond{one})
+	}
+	return when
+}
+
+// headerOf is the attribute of a header or of what Envoy has as one.
+func headerOf(name string) (string, bool) {
+	switch name {
+	case ":path":
+		return "path", true
+	case ":method":
+		return "method", true
+	case ":authority", "host", "Host":
+		return "host", true
+	}
+	return header(name)
+}
+
+// filter makes the rules of a configuration.
+func (e *envoyLocal) filter(f envoyFilter) {
+	n := f.config
+	in := e.uses[n.Node]
+	enabled, enforced := e.percent(n, "filter_enabled"), e.percent(n, "filter_enforced")
+	name := n.proto("stat_prefix").text()
+	if enabled < 100 && n.proto("token_bucket").there() {
+		if enabled == 0 {
+			e.notes.Say(n.where(), "filter_enabled is 0 %%, as it is unless set, so that %s limits nothing there: left out", name)
+			return
+		}
+		e.notes.Lose(n.where(), "filter_enabled of some requests is NOT KEPT: %s holds for all", name)
+	}
+	if enforced > 0 && enforced < 100 {
+		e.notes.Lose(n.where(), "filter_enforced of some requests is NOT KEPT: %s is in shadow", name)
+	}
+	if n.proto("local_rate_limit_per_downstream_connection").text() == "true" {
+		e.notes.Lose(n.where(), "the limit of each connection is NOT KEPT: rules do not see connections")
+		return
+	}
+	if n.proto("local_cluster_rate_limit").there() {
+		e.notes.Say(n.where(), "local_cluster_rate_limit is left out: processes share a limit through a store")
+	}
+	var others [][]importers.Cond
+	for _, r := range e.descriptors(f) {
+		r.Name, r.Shadow = name+"-"+r.Name, enforced < 100
+		more := r.Match[0]
+		others = append(others, more)
+		r.Match = nil
+		e.add(n, r, in, more...)
+	}
+	if limit := e.bucket(n.proto("token_bucket")); limit != "" {
+		r := importers.Rule{Name: name, Key: []string{}, Limits: []string{limit}, Shadow: enforced < 100}
+		if n.proto("always_consume_default_token_bucket").text() == "false" {
+			r.Unless = others
+		}
+		e.add(n, r, in)
+	}
+}
+
+// percent is how many of a hundred requests something holds for; a part of one is 1.
+func (e *envoyLocal) percent(n node, name string) int64 {
+	of := n.proto(name, "default_value")
+	v := e.number(of.get("numerator"), 0)
+	switch per := map[string]int64{"": 1, "HUNDRED": 1, "TEN_THOUSAND": 100, "MILLION": 10000}[of.get("denominator").text()]; {
+	case per == 0:
+		e.fail(of, "denominator %q: want HUNDRED, TEN_THOUSAND or MILLION", of.get("denominator").text())
+		return 0
+	default:
+		return min((v+per-1)/per, 100)
+	}
+}
+
+// bucket is a token bucket as a limit, "" for none.
+func (e *envoyLocal) bucket(n node) string {
+	if !n.there() {
+		return ""
+	}
+	most, fill := e.number(n.proto("max_tokens"), 0), e.number(n.proto("tokens_per_fill"), 1)
+	every, err := time.ParseDuration(n.proto("fill_interval").text())
+	if s := n.proto("fill_interval", "seconds"); s.there() {
+		every, err = time.Duration(min(e.number(s, 0), 1<<33))*time.Second, nil
+	}
+	if err != nil || every <= 0 || most == 0 || fill == 0 {
+		e.fail(n, "token_bucket: want max_tokens, tokens_per_fill of at least 1, and a fill_interval such as 60s")
+		return ""
+	}
+	return fmt.Sprintf("%d/%s burst %d", fill, per(every), most)
+}
+
+// descriptors are the rules of descriptors with buckets of their own, each with one Match.
+func (e *envoyLocal) descriptors(f envoyFilter) (all []importers.Rule) {
+	type made struct {
+		keys  string
+		match []importers.Cond
+		exact bool
+	}
+	var found []made
+	for i, d := range f.config.get("descriptors").list() {
+		limit := e.bucket(d.proto("token_bucket"))
+		reached := false
+		for _, l := range f.limits {
+			r := importers.Rule{Name: strconv.Itoa(i + 1), Key: []string{}, IPv6Prefix: 128, Limits: []string{limit}}
+			match, keys, ok := e.descriptor(&r, d.get("entries").list(), l.get("actions").list())
+			if !ok || limit == "" {
+				continue
+			}
+			reached = true
+			if len(r.Key) > 0 {
+				for _, o := range found {
+					if o.keys == keys && o.exact { // what has a descriptor of its own
+						r.Unless = append(r.Unless, o.match)
+					}
+				}
+			}
+			found = append(found, made{keys, match, len(r.Key) == 0})
+			r.Match = [][]importers.Cond{match}
+			all = append(all, r)
+		}
+		if !reached && limit != "" {
+			e.notes.Lose(d.where(), "the limit of this descriptor is NOT KEPT: no rate_limits in the file make it of what rules know")
+		}
+	}
+	return all
+}
+
+// descriptor finds what a request has for whose actions the entries are; ok is false for
+// none, or for what rules do not know.
+func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (match []importers.Cond, keys string, ok bool) {
+	if len(entries) != len(actions) || len(entries) == 0 {
+		return nil, "", false
+	}
+	when := [][]importers.Cond{{}}
+	for i, a := range actions {
+		key, value := entries[i].get("key").text(), entries[i].get("value").text()
+		keys += key + "\n"
+		made, constant, attribute := "", "", ""
+		name := func(of node, without string) string {
+			if k := of.proto("descriptor_key").text(); k != "" {
+				return k
+			}
+			return without
+		}
+		switch {
+		case a.proto("remote_address").Node != nil:
+			made, attribute = "remote_address", "ip"
+		case a.proto("request_headers").there():
+			made = name(a.proto("request_headers"), "")
+			attribute, ok = headerOf(a.proto("request_headers", "header_name").text())
+			if !ok {
+				return nil, "", false
+			}
+		case a.proto("generic_key").there():
+			made, constant = name(a.proto("generic_key"), "generic_key"), a.proto("generic_key", "descriptor_value").text()
+		case a.proto("header_value_match").there():
+			of := a.proto("header_value_match")
+			made, constant = name(of, "header_match"), of.proto("descriptor_value").text()
+			when = and(when, headersMatch(of.get("headers").list()))
+			if of.proto("expect_match").text() == "false" {
+				return nil, "", false
+			}
+		}
+		switch {
+		case made == "" || made != key || attribute == "" && value != constant:
+			return nil, "", false
+		case attribute == "":
+		case value == "":
+			r.Key = append(r.Key, attribute)
+			when = and(when, [][]importers.Cond{{{Attribute: attribute, Set: true}}})
+		default:
+			when = and(when, valueIs(attribute, value))
+		}
+	}
+	if len(when) != 1 {
+		return nil, "", false
+	}
+	return when[0], keys, true
+}
+
+// valueIs is that an attribute is exactly this, nil if rules cannot say it.
+func valueIs(attribute, value string) [][]importers.Cond {
+	var one []importers.Cond
+	switch attribute {
+	case "path":
+		one = exactPath(value)
+	case "host":
+		one = hostIs(value)
+	case "ip":
+		if ips, ok := ranges([]string{value}); ok {
+			one = []importers.Cond{is("ip", ips...)}
+		}
+	default:
+		one = []importers.Cond{is(attribute, importers.Escape(value))}
+	}
+	if one == nil {
+		return nil
+	}
+	return [][]importers.Cond{one}
+}

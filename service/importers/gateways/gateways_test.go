@@ -1,0 +1,114 @@
+package gateways_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/service/importers"
+	"github.com/stint-dev/stint/service/importers/gateways"
+	"github.com/stint-dev/stint/service/rules"
+)
+
+var update = flag.Bool("update", false, "write the rules and notes that come into the transcripts")
+
+// converters are those of the transcripts, by the names of these.
+var converters = map[string]func([]gateways.Document) ([]byte, importers.Notes, error){
+	"ingress": gateways.IngressNginx,
+	"traefik": gateways.Traefik,
+	"envoy":   gateways.EnvoyLocal,
+	"kong": func(docs []gateways.Document) ([]byte, importers.Notes, error) {
+		return gateways.Kong(docs, gateways.KongOptions{Consumer: "consumer"})
+	},
+}
+
+// converted returns the rules of a configuration, which is TOML if it says so.
+func converted(kind, text string) (yaml string, notes importers.Notes, err error) {
+	name := kind + ".yaml"
+	if strings.HasPrefix(text, "# toml") {
+		name = kind + ".toml"
+	}
+	docs, err := gateways.Read(name, []byte(text))
+	if err != nil {
+		return "", nil, err
+	}
+	out, notes, err := converters[kind](docs)
+	return string(out), notes, err
+}
+
+// A transcript is configurations, and after ---- the rules and notes, or what is wrong.
+// All rules must be good ones.
+func TestTranscripts(t *testing.T) {
+	for kind := range converters {
+		name := filepath.Join("testdata", kind+".txt")
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cases := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n====\n")
+		for i, c := range cases {
+			config, want, _ := strings.Cut(c, "\n----\n")
+			got, notes, err := converted(kind, config)
+			if err != nil {
+				t.Errorf("%s\n%v", config, err)
+				continue
+			}
+			if _, err := rules.Decode("rules.yaml", []byte(got)); err != nil {
+				t.Errorf("%s\nthe rules are bad: %v\n%s", config, err, got)
+			}
+			for _, n := range notes {
+				if n.Lost != strings.Contains(n.Text, "NOT KEPT") {
+					t.Errorf("%v: lost %v", n, n.Lost)
+				}
+				got += "note: " + n.String() + "\n"
+			}
+			got = strings.TrimSuffix(got, "\n")
+			if *update {
+				cases[i] = config + "\n----\n" + got
+			} else if want != got {
+				t.Errorf("%s: %s\ngot:\n%s\nwant:\n%s", kind, config, got, want)
+			}
+		}
+		if *update {
+			if err := os.WriteFile(name, []byte(strings.Join(cases, "\n====\n")+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// configurations are those of a transcript.
+func configurations(t testing.TB, kind string) (all []string) {
+	text, err := os.ReadFile(filepath.Join("testdata", kind+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range strings.Split(string(text), "\n====\n") {
+		config, _, _ := strings.Cut(c, "\n----\n")
+		all = append(all, config)
+	}
+	return all
+}
+
+// What the programs would not take is an error, with file and line.
+func TestErrors(t *testing.T) {
+	for _, c := range [][3]string{
+		{"traefik", "http: {middlewares: {a: {rateLimit: {average: many}}}}", `traefik.yaml:1: "many": want a whole number`},
+		{"traefik", "http: {middlewares: {a: {rateLimit: {average: 1, period: soon}}}}", `traefik.yaml:1: "soon": want a period such as 1m`},
+		{"traefik", "# toml\n[a]\nb = 1\nb = 2", "traefik.toml: toml: "},
+		{"traefik", "# toml\n[http.middlewares.a.rateLimit]\naverage = -1", `traefik.toml:3: "-1": want a whole number`},
+		{"traefik", "http: [", "traefik.yaml:"},
+		{"kong", "plugins:\n- {name: rate-limiting, config: {minute: 0}}", "kong.yaml:2: minute: want a count of at least 1"},
+		{"kong", "plugins: [{name: rate-limiting}]", "kong.yaml:1: rate-limiting without a limit"},
+		{"kong", "plugins: [{name: rate-limiting-advanced, config: {limit: [1, 2], window_size: [60]}}]", "want as many of limit as of window_size"},
+		{"kong", "plugins: [{name: rate-limiting-advanced, config: {limit: [1.5], window_size: [60]}}]", "limit 1.5 with window_size 60: want whole numbers"},
+		{"envoy", `{"@type": x/filters.http.local_ratelimit.v3.LocalRateLimit, filter_enabled: {default_value: {numerator: 100}}, token_bucket: {max_tokens: 1}}`, "envoy.yaml:1: token_bucket: want max_tokens"},
+		{"envoy", `{"@type": x/filters.http.local_ratelimit.v3.LocalRateLimit, filter_enabled: {default_value: {numerator: 100, denominator: TEN}}}`, `denominator "TEN": want HUNDRED`},
+	} {
+		if _, _, err := converted(c[0], c[1]); err == nil || !strings.Contains(err.Error(), c[2]) {
+			t.Errorf("%s: %v, want %q", c[1], err, c[2])
+		}
+	}
+}

@@ -1,0 +1,283 @@
+package gateways
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
+)
+
+// annotation is what names of ingress-nginx's annotations begin with.
+const annotation = "nginx.ingress.kubernetes.io/"
+
+// An ingress is an object of that kind.
+type ingress struct {
+	name   string
+	at     node
+	canary bool
+	notes  map[string]node // annotations of ingress-nginx
+	paths  []ingressPath
+}
+
+// An ingressPath is a path of a host: a location of nginx.
+type ingressPath struct {
+	of               *ingress
+	host, path, kind string // no path is all of the host's that no other takes
+	regex            bool
+	at               node
+}
+
+// IngressNginx converts the annotations of ingress-nginx.
+func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
+	c := &converter{names: importers.Names{}}
+	var all []*ingress
+	var paths []ingressPath
+	for _, d := range docs {
+		if d.root.get("kind").text() == "Ingress" {
+			in := ingressOf(d.root)
+			all, paths = append(all, in), append(paths, in.paths...)
+		}
+	}
+	paths = ordered(paths)
+	for _, p := range paths {
+		c.places = append(c.places, place{c.location(p), p.at})
+	}
+	for _, in := range all {
+		var at []int
+		for i, p := range paths {
+			if p.of == in {
+				at = append(at, i)
+			}
+		}
+		if len(at) > 0 {
+			c.ingress(in, at)
+		}
+	}
+	return c.done()
+}
+
+// ingressOf reads one.
+func ingressOf(n node) *ingress {
+	in := &ingress{name: n.get("metadata", "name").text(), at: n, notes: map[string]node{}}
+	for _, f := range n.get("metadata", "annotations").fields() {
+		if name, ok := strings.CutPrefix(f.name, annotation); ok {
+			in.notes[name] = f.value
+		} else if strings.HasPrefix(f.name, "nginx.org/limit-req") {
+			in.notes[f.name] = f.value
+		}
+	}
+	in.canary = in.notes["canary"].text() == "true"
+	regex := in.notes["use-regex"].text() == "true" || in.notes["rewrite-target"].text() != ""
+	add := func(host string, n node, path, kind string) {
+		in.paths = append(in.paths, ingressPath{in, host, path, kind, regex, n})
+	}
+	for _, r := range n.get("spec", "rules").list() {
+		hosts := []string{r.get("host").text()}
+		for _, alias := range strings.Split(in.notes["server-alias"].text(), ",") {
+			if alias = strings.TrimSpace(alias); alias != "" {
+				hosts = append(hosts, alias)
+			}
+		}
+		for _, host := range hosts {
+			for _, p := range r.get("http", "paths").list() {
+				path := p.get("path").text()
+				if path == "" {
+					path = "/"
+				}
+				add(host, p, path, p.get("pathType").text())
+			}
+			if !r.get("http").there() {
+				add(host, r, "/", "Prefix")
+			}
+		}
+	}
+	for _, name := range []string{"defaultBackend", "backend"} {
+		if b := n.get("spec", name); b.there() {
+			add("", b, "/", "Prefix")
+		}
+	}
+	return in
+}
+
+// ordered are paths as nginx looks for them: the host first, then what is longer. What a
+// host has no path for goes to no other host.
+func ordered(all []ingressPath) []ingressPath {
+	regex := map[string]bool{}
+	hosts := map[string]bool{}
+	for _, p := range all {
+		regex[p.host] = regex[p.host] || p.regex
+		if p.host != "" && !hosts[p.host] {
+			all = append(all, ingressPath{host: p.host, at: p.at})
+		}
+		hosts[p.host] = true
+	}
+	all = slices.DeleteFunc(all, func(p ingressPath) bool { return p.of != nil && p.of.canary })
+	for i := range all {
+		all[i].regex = regex[all[i].host] && all[i].path != ""
+	}
+	exact := func(p ingressPath) bool { return p.kind == "Exact" && !p.regex }
+	slices.SortStableFunc(all, func(a, b ingressPath) int {
+		if a.host != b.host {
+			star := func(host string) int { return strings.Count(host, "*") }
+			switch {
+			case a.host == "" || b.host == "":
+				return len(b.host) - len(a.host)
+			case star(a.host) != star(b.host):
+				return star(a.host) - star(b.host)
+			case len(a.host) != len(b.host):
+				return len(b.host) - len(a.host)
+			}
+			return strings.Compare(a.host, b.host)
+		}
+		if exact(a) != exact(b) {
+			if exact(a) {
+				return -1
+			}
+			return 1
+		}
+		return len(b.path) - len(a.path)
+	})
+	return all
+}
+
+// location is the requests of a path, nil if rules cannot say which.
+func (c *converter) location(p ingressPath) [][]importers.Cond {
+	when := [][]importers.Cond{{}}
+	if p.host != "" {
+		host := hostIs(p.host)
+		if host == nil {
+			return nil
+		}
+		when = [][]importers.Cond{host}
+	}
+	var path []importers.Cond
+	switch {
+	case p.path == "":
+		return when
+	case p.regex:
+		if head, below := strings.CutSuffix(p.path, "(/|$)(.*)"); below {
+			path = pathBelow(head)
+		} else {
+			path = c.pathFinds(p.at, "^"+p.path, true)
+		}
+		if len(path) > 0 && !c.file.FoldCase {
+			c.file.FoldCase = true
+			c.notes.Say(p.at.where(), "upper and lower case make no difference in any path of these rules: this host has regular expressions, in which they make none")
+		}
+	case p.kind == "Exact":
+		path = exactPath(p.path)
+	case p.kind == "Prefix":
+		path = pathBelow(p.path)
+	default:
+		path = pathBegins(p.path)
+	}
+	if path == nil {
+		if !p.of.limited() {
+			c.notes.Say(p.at.where(), "path %s is left out: rules cannot name its paths. It has no limits of its own; those around it hold here too", p.path)
+		}
+		return nil
+	}
+	return and(when, [][]importers.Cond{path})
+}
+
+// limited reports whether it may have limits.
+func (in *ingress) limited() bool {
+	for name := range in.notes {
+		if strings.Contains(name, "limit") || strings.HasSuffix(name, "source-range") {
+			return true
+		}
+	}
+	return false
+}
+
+// ingress makes the rules of one.
+func (c *converter) ingress(in *ingress, at []int) {
+	if in.canary {
+		return
+	}
+	number := func(name string, without int64) int64 {
+		n := in.notes[name]
+		if !n.there() {
+			return without
+		}
+		v, err := strconv.ParseInt(n.text(), 10, 32)
+		if err != nil {
+			c.notes.Lose(n.where(), "%s %q is NOT KEPT: it is no whole number", name, n.text())
+			return without
+		}
+		return v
+	}
+	r := importers.Rule{Name: in.name, Key: []string{"ip"}, IPv6Prefix: 128}
+	times := number("limit-burst-multiplier", 5)
+	var from node
+	for _, unit := range []string{"s", "m"} {
+		if rate := number("limit-rp"+unit, 0); rate > 0 {
+			from = in.notes["limit-rp"+unit]
+			r.Limits = append(r.Limits, fmt.Sprintf("%d/%s burst %d", rate, unit, max(0, rate*times)+1))
+		}
+	}
+	if n := number("limit-connections", 0); n > 0 {
+		c.notes.Lose(in.notes["limit-connections"].where(), "limit-connections is NOT KEPT: it bounds connections at one time, these rules bound requests")
+	}
+	for _, name := range []string{"limit-allowlist", "limit-whitelist"} {
+		if n := in.notes[name]; n.text() != "" {
+			if ips, ok := ranges(strings.Split(n.text(), ",")); ok {
+				r.Unless = append(r.Unless, []importers.Cond{is("ip", ips...)})
+			} else {
+				c.notes.Say(n.where(), "%s is left out: it is no list of addresses and ranges", name)
+			}
+		}
+	}
+	c.sources(in, at)
+	c.add(from, r, at)
+	c.otherAnnotations(in)
+}
+
+// sources makes rules of who may ask at all.
+func (c *converter) sources(in *ingress, at []int) {
+	for _, name := range []string{"denylist-source-range", "allowlist-source-range", "whitelist-source-range"} {
+		n := in.notes[name]
+		if n.text() == "" {
+			continue
+		}
+		ips, ok := ranges(strings.Split(n.text(), ","))
+		block := importers.Rule{Name: in.name + "-" + name, Block: true}
+		switch {
+		case !ok:
+			c.notes.Lose(n.where(), "%s is NOT KEPT: it is no list of addresses and ranges", name)
+		case name == "denylist-source-range":
+			c.add(n, block, at, is("ip", ips...))
+		default:
+			block.Unless = [][]importers.Cond{{is("ip", ips...)}}
+			c.add(n, block, at)
+		}
+	}
+}
+
+// otherAnnotations says which annotations that bound something are not kept.
+func (c *converter) otherAnnotations(in *ingress) {
+	known := []string{"limit-rps", "limit-rpm", "limit-burst-multiplier", "limit-connections", "limit-allowlist", "limit-whitelist"}
+	var names []string
+	for name := range in.notes {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		n := in.notes[name]
+		switch {
+		case slices.Contains(known, name):
+		case name == "limit-rate" || name == "limit-rate-after":
+			c.notes.Say(n.where(), "%s is left out: it bounds bytes of an answer, stint bounds requests", name)
+		case strings.HasPrefix(name, "limit-") && strings.HasSuffix(name, "-code"):
+			c.notes.Say(n.where(), "%s is left out: a denial is 429 here", name)
+		case strings.HasPrefix(name, "nginx.org/"):
+			c.notes.Lose(n.where(), "%s is NOT KEPT: it is one of another controller", name)
+		case strings.HasPrefix(name, "global-rate-limit"), strings.HasPrefix(name, "limit-"):
+			c.notes.Lose(n.where(), "%s is NOT KEPT", name)
+		case strings.HasSuffix(name, "-snippet") && (strings.Contains(n.text(), "limit_req") || strings.Contains(n.text(), "limit_conn")):
+			c.notes.Lose(n.where(), "%s has limits, which are NOT KEPT", name)
+		}
+	}
+}

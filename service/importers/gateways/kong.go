@@ -1,0 +1,432 @@
+package gateways
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/service/importers"
+)
+
+// A KongOptions says what Kong knows and a file does not.
+type KongOptions struct {
+	Consumer string // the attribute that has the name of a request's consumer
+}
+
+// A kongRoute is one path of a route, or the route if it has none.
+type kongRoute struct {
+	route, service string
+	when           [][]importers.Cond
+	rank           []int // in which Kong looks for them
+	at             node
+}
+
+// A kongPlugin is one that limits, with the requests that it is for: "" is any of them.
+type kongPlugin struct {
+	kind, route, service, name string
+	consumers                  []string // nil is any
+	group                      bool     // they are those of a group
+	config, at                 node
+}
+
+// kong is a declarative configuration.
+type kong struct {
+	*converter
+	o       KongOptions
+	routes  []kongRoute
+	plugins []kongPlugin
+	groups  map[string][]string
+	ids     map[string]string // names, by what else refers to entities
+}
+
+// Kong converts the plugins rate-limiting and rate-limiting-advanced of Kong's
+// declarative configuration.
+func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
+	k := &kong{converter: &converter{names: importers.Names{}}, o: o, groups: map[string][]string{}, ids: map[string]string{}}
+	for _, d := range docs {
+		k.read(d.root)
+	}
+	slices.SortStableFunc(k.routes, func(a, b kongRoute) int { return slices.Compare(b.rank, a.rank) })
+	for _, r := range k.routes {
+		k.places = append(k.places, place{r.when, r.at})
+	}
+	// A request that no route takes is denied there. Here it has the limits of plugins
+	// that are for all.
+	k.routes = append(k.routes, kongRoute{})
+	k.places = append(k.places, place{everywhere, node{}})
+	for _, p := range k.plugins {
+		k.plugin(p)
+	}
+	return k.done()
+}
+
+// read reads one file.
+func (k *kong) read(n node) {
+	each(n, func(n node) bool {
+		if id := n.get("id").text(); id != "" {
+			k.ids[id] = nameOf(n)
+		}
+		return true
+	})
+	for _, c := range n.get("consumers").list() {
+		for _, g := range c.get("groups").list() {
+			k.groups[nameOf(g)] = append(k.groups[nameOf(g)], nameOf(c))
+		}
+		k.readPlugins(c.get("plugins"), kongPlugin{name: nameOf(c), consumers: []string{nameOf(c)}})
+	}
+	for _, g := range n.get("consumer_groups").list() {
+		for _, c := range g.get("consumers").list() {
+			k.groups[nameOf(g)] = append(k.groups[nameOf(g)], k.named(c))
+		}
+	}
+	for _, g := range n.get("consumer_groups").list() {
+		k.readPlugins(g.get("plugins"), kongPlugin{name: nameOf(g), consumers: k.members(nameOf(g)), group: true})
+	}
+	for _, s := range n.get("services").list() {
+		k.readPlugins(s.get("plugins"), kongPlugin{name: nameOf(s), service: nameOf(s)})
+		for _, r := range s.get("routes").list() {
+			k.route(r, nameOf(s))
+		}
+	}
+	for _, r := range n.get("routes").list() {
+		k.route(r, k.named(r.get("service")))
+	}
+	k.readPlugins(n.get("plugins"), kongPlugin{})
+}
+
+// nameOf is by what a file refers to an entity: its name, or what it has of one.
+func nameOf(n node) string {
+	for _, field := range []string{"name", "username", "custom_id", "id"} {
+		if text := n.get(field).text(); text != "" {
+			return text
+		}
+	}
+	if n.text() == "" && n.there() {
+		return n.where() // of none that has no name
+	}
+	return n.text()
+}
+
+// named is the name of the entity that a reference is to.
+func (k *kong) named(n node) string {
+	if name, ok := k.ids[nameOf(n)]; ok {
+		return name
+	}
+	return nameOf(n)
+}
+
+// members are the consumers of a group, not nil.
+func (k *kong) members(group string) []string { return append([]string{}, k.groups[group]...) }
+
+// readPlugins reads a list of plugins of an entity.
+func (k *kong) readPlugins(n node, of kongPlugin) {
+	for _, p := range n.list() {
+		one := of
+		one.kind, one.config, one.at = p.get("name").text(), p.get("config"), p
+		known := one.kind == "rate-limiting" || one.kind == "rate-limiting-advanced"
+		switch {
+		case p.get("enabled").text() == "false":
+			if known {
+				k.notes.Say(p.where(), "%s is not enabled: passed over", one.kind)
+			}
+			continue
+		case !known:
+			if strings.Contains(one.kind, "limiting") || one.kind == "service-protection" {
+				k.notes.Lose(p.where(), "%s is NOT KEPT: these rules are of rate-limiting and rate-limiting-advanced", one.kind)
+			}
+			continue
+		}
+		if v := k.named(p.get("route")); v != "" {
+			one.route, one.name = v, v
+		}
+		if v := k.named(p.get("service")); v != "" {
+			one.service, one.name = v, v
+		}
+		if v := k.named(p.get("consumer_group")); v != "" {
+			one.consumers, one.group, one.name = k.members(v), true, v
+		}
+		if v := k.named(p.get("consumer")); v != "" {
+			one.consumers, one.name = []string{v}, v
+		}
+		k.plugins = append(k.plugins, one)
+	}
+}
+
+// route reads a route: one for each of its paths, which may be of different rank.
+func (k *kong) route(n node, service string) {
+	k.readPlugins(n.get("plugins"), kongPlugin{name: nameOf(n), route: nameOf(n), service: ""})
+	when, attributes, plainHosts := [][]importers.Cond{{}}, 0, 1
+	var all [][]importers.Cond
+	for _, host := range n.get("hosts").texts() {
+		if host, _, _ = strings.Cut(host, ":"); strings.Contains(host, "*") {
+			plainHosts = 0
+		}
+		if all = append(all, hostIs(host)); all[len(all)-1] == nil {
+			when = nil
+		}
+	}
+	if all != nil {
+		when, attributes = and(when, all), attributes+1
+	}
+	if methods := n.get("methods").texts(); methods != nil {
+		k.getIsHead(methods)
+		when, attributes = and(when, [][]importers.Cond{{is("method", methods...)}}), attributes+1
+	}
+	headers := n.get("headers").fields()
+	for _, h := range headers {
+		attribute, ok := header(h.name)
+		values := h.value.texts()
+		for i := range values {
+			values[i] = importers.Escape(values[i])
+		}
+		if !ok || len(values) == 0 {
+			when = nil
+			continue
+		}
+		when = and(when, [][]importers.Cond{{is(attribute, values...)}})
+	}
+	if len(headers) > 0 {
+		attributes++
+	}
+	for _, name := range []string{"snis", "sources", "destinations", "expression"} {
+		if n.get(name).there() { // of connections, or another language
+			when, attributes = nil, attributes+1
+		}
+	}
+	paths := n.get("paths").texts()
+	if len(paths) == 0 {
+		k.routes = append(k.routes, kongRoute{nameOf(n), service, when, []int{attributes, plainHosts, len(headers), 0, 0, 0}, n})
+	}
+	priority := int(k.number(n.get("regex_priority"), 0))
+	for _, path := range paths {
+		expr, regex := strings.CutPrefix(path, "~")
+		one := kongRoute{nameOf(n), service, when, []int{attributes + 1, plainHosts, len(headers), 0, 0, len(path)}, n}
+		var cond []importers.Cond
+		if regex || !importers.IsNamed(path) { // a path of older versions may be an expression without saying so
+			cond = k.pathFinds(n, "^"+strings.TrimPrefix(expr, "^"), false)
+			one.rank[3], one.rank[4] = 1, priority
+		} else {
+			cond = pathBegins(path)
+		}
+		if one.when = nil; cond != nil {
+			one.when = and(when, [][]importers.Cond{cond})
+		}
+		k.routes = append(k.routes, one)
+	}
+}
+
+// holds reports whether a plugin is for requests of a route.
+func (p *kongPlugin) holds(r *kongRoute) bool {
+	return (p.route == "" || p.route == r.route) && (p.service == "" || p.service == r.service)
+}
+
+// rank is which of several plugins of one kind a request has: the greatest.
+func (p *kongPlugin) rank() int {
+	set := func(is bool, rank int) int {
+		if is {
+			return rank
+		}
+		return 0
+	}
+	consumer := p.consumers != nil
+	parts := set(p.route != "", 1) + set(p.service != "", 1) + set(consumer, 1)
+	return parts*100 + set(consumer && !p.group, 9) + set(consumer && p.group, 7) + set(p.route != "", 3) + set(p.service != "", 2)
+}
+
+// plugin makes the rules of one, for the requests that have no other of its kind that
+// goes before it.
+func (k *kong) plugin(p kongPlugin) {
+	var in []int
+	for i := range k.routes {
+		if p.holds(&k.routes[i]) && !slices.ContainsFunc(k.plugins, func(o kongPlugin) bool {
+			return o.kind == p.kind && o.consumers == nil && o.holds(&k.routes[i]) && o.rank() > p.rank()
+		}) {
+			in = append(in, i)
+		}
+	}
+	switch {
+	case p.consumers != nil && len(p.consumers) == 0:
+		k.notes.Say(p.at.where(), "the group has no consumers in this file: no request has this plugin")
+		return
+	case len(in) == 0:
+		k.notes.Say(p.at.where(), "no request has this plugin: others go before it, or its route or service is not in the file")
+		return
+	}
+	var named []string // consumers that have their own
+	for _, o := range k.plugins {
+		if o.kind == p.kind && o.consumers != nil && o.rank() > p.rank() {
+			if o.route != "" || o.service != "" {
+				k.notes.Lose(o.at.where(), "a plugin of one consumer for one route or service is NOT KEPT beside that at %s: both hold here", p.at.where())
+				continue
+			}
+			named = append(named, o.consumers...)
+		}
+	}
+	var limits []string
+	by := "limit_by"
+	if p.kind == "rate-limiting" {
+		limits = k.fixed(p)
+	} else {
+		by, limits = "identifier", k.advanced(p)
+	}
+	r := importers.Rule{Name: strings.Trim(p.name+"-"+p.kind, "-"), Limits: limits, IPv6Prefix: 128}
+	shared := p.config.get("policy").text() + p.config.get("strategy").text()
+	if f := p.config.get("fault_tolerant"); f.text() == "false" {
+		r.OnStoreFailure = "closed"
+	}
+	if shared == "redis" || shared == "cluster" {
+		k.notes.Say(p.at.where(), "counters are shared by %s there: give the rules a store", shared)
+	}
+	var more []importers.Cond
+	if p.consumers != nil {
+		more = append(more, is(k.o.Consumer, escaped(p.consumers)...))
+	}
+	if len(named) > 0 {
+		r.Unless = append(r.Unless, []importers.Cond{is(k.o.Consumer, escaped(named)...)})
+	}
+	if len(named) > 0 || p.consumers != nil {
+		k.know(k.o.Consumer)
+	}
+	k.by(p, r, by, in, more)
+}
+
+// by makes the rules of what a plugin counts by. Where a request does not have it, Kong
+// counts by the address.
+func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []importers.Cond) {
+	add := func(in []int, key []string, more ...importers.Cond) {
+		one := r
+		one.Key, one.Unless = key, slices.Clone(r.Unless)
+		k.add(p.at, one, in, append(more, of...)...)
+	}
+	has := func(attribute string) importers.Cond { return importers.Cond{Attribute: attribute, Set: true} }
+	not := func(attribute string) importers.Cond { return importers.Cond{Attribute: attribute} }
+	either := func(attribute string) {
+		add(in, []string{attribute}, has(attribute))
+		add(in, []string{"ip"}, not(attribute))
+	}
+	switch by := p.config.get(field).text(); by {
+	case "ip":
+		add(in, []string{"ip"})
+	case "", "consumer":
+		if k.know(k.o.Consumer); p.consumers != nil {
+			add(in, []string{k.o.Consumer})
+			return
+		}
+		either(k.o.Consumer)
+	case "header":
+		if attribute, ok := header(p.config.get("header_name").text()); ok {
+			either(attribute)
+			return
+		}
+		k.notes.Lose(p.at.where(), "%s: header without a header_name that rules take is NOT KEPT", field)
+	case "path":
+		path := exactPath(p.config.get("path").text())
+		if path == nil {
+			k.notes.Lose(p.at.where(), "%s: path without a path that rules can name is NOT KEPT", field)
+			return
+		}
+		k.notes.Say(p.at.where(), "requests for other paths than %s are counted by address, as there", p.config.get("path").text())
+		add(in, []string{}, path...)
+		r.Unless = append(r.Unless, path)
+		add(in, []string{"ip"})
+	case "service":
+		var services []string
+		for _, i := range in {
+			if s := k.routes[i].service; !slices.Contains(services, s) {
+				services = append(services, s)
+			}
+		}
+		for _, s := range services {
+			key := []string{}
+			if s == "" {
+				key = []string{"ip"}
+			}
+			add(slices.DeleteFunc(slices.Clone(in), func(i int) bool { return k.routes[i].service != s }), key)
+		}
+	default:
+		k.notes.Lose(p.at.where(), "%s: %s is NOT KEPT: no rule can count by it", field, by)
+	}
+}
+
+func escaped(all []string) (texts []string) {
+	for _, s := range all {
+		texts = append(texts, importers.Escape(s))
+	}
+	return texts
+}
+
+// know declares an attribute that only callers have, and says so once.
+func (k *kong) know(attribute string) {
+	if strings.Contains(attribute, ".") || slices.Contains(k.file.Attributes, attribute) {
+		return
+	}
+	k.file.Attributes = append(k.file.Attributes, attribute)
+	k.notes.Say("", "who the consumer is must come with each request, as the attribute %s: Kong knew it from its authentication. Without it, a request is counted by address. --consumer names another attribute", attribute)
+}
+
+// fixed are the limits of rate-limiting: windows of the clock, which count what passes.
+func (k *kong) fixed(p kongPlugin) (limits []string) {
+	for _, unit := range [][2]string{{"second", "s"}, {"minute", "m"}, {"hour", "h"}, {"day", "d"}, {"month", ""}, {"year", ""}} {
+		n := p.config.get(unit[0])
+		if !n.there() {
+			continue
+		}
+		v := k.number(n, 0)
+		switch {
+		case v == 0:
+			k.fail(n, "%s: want a count of at least 1", unit[0])
+		case unit[0] == "month":
+			limits = append(limits, fmt.Sprintf("%d per month in UTC", v))
+		case unit[0] == "year":
+			limits = append(limits, fmt.Sprintf("%d per year in UTC", v))
+		default:
+			limits = append(limits, fmt.Sprintf("%d/%s fixed_window", v, unit[1]))
+		}
+	}
+	if len(limits) == 0 {
+		k.fail(p.at, "rate-limiting without a limit: want second, minute, hour, day, month or year")
+	}
+	return limits
+}
+
+// advanced are those of rate-limiting-advanced.
+func (k *kong) advanced(p kongPlugin) (limits []string) {
+	counts, sizes := p.config.get("limit").list(), p.config.get("window_size").list()
+	if len(counts) == 0 || len(counts) != len(sizes) {
+		k.fail(p.at, "rate-limiting-advanced: want as many of limit as of window_size")
+		return nil
+	}
+	kind := "sliding_counter"
+	if p.config.get("window_type").text() == "fixed" {
+		kind = "fixed_window"
+		if len(counts) > 1 {
+			k.notes.Say(p.at.where(), "what one of these windows denies is not counted by the others here")
+		}
+	} else if p.config.get("disable_penalty").text() != "true" {
+		kind += " count_denied"
+	}
+	least := map[int64]int64{} // of windows of one length, the smallest count holds
+	for i := range counts {
+		count, errCount := strconv.ParseInt(counts[i].text(), 10, 64)
+		size, errSize := strconv.ParseInt(sizes[i].text(), 10, 64)
+		if errCount != nil || errSize != nil || count < 1 || size < 1 || size > 1<<33 {
+			k.fail(counts[i], "limit %s with window_size %s: want whole numbers of at least 1", counts[i].text(), sizes[i].text())
+			continue
+		}
+		if other, again := least[size]; !again || count < other {
+			least[size] = count
+		}
+	}
+	for _, size := range slices.Sorted(maps.Keys(least)) {
+		limits = append(limits, fmt.Sprintf("%d/%s %s", least[size], per(time.Duration(size)*time.Second), kind))
+	}
+	for _, name := range []string{"consumer_groups", "throttling", "compound_identifier"} {
+		if n := p.config.get(name); n.there() && len(n.list()) > 0 && n.get("enabled").text() != "false" {
+			k.notes.Lose(n.where(), "%s is NOT KEPT", name)
+		}
+	}
+	return limits
+}

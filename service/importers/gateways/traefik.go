@@ -1,0 +1,291 @@
+package gateways
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/service/importers"
+)
+
+// A router is one of Traefik, or a route of an IngressRoute.
+type router struct {
+	name        string
+	at          node
+	rule        string
+	when        [][]importers.Cond // of an Ingress, which has no rule
+	priority    int64
+	entryPoints []string
+	middlewares []string
+}
+
+// traefik is the configuration that the files have together.
+type traefik struct {
+	*converter
+	middlewares map[string]node // by name and provider
+	order       []string
+	routers     []router
+	entryPoints map[string][]string // their middlewares
+}
+
+// Traefik converts the middlewares of Traefik's dynamic configuration, or of its objects
+// in Kubernetes, with the routers that use them.
+func Traefik(docs []Document) ([]byte, importers.Notes, error) {
+	t := &traefik{converter: &converter{names: importers.Names{}}, middlewares: map[string]node{}, entryPoints: map[string][]string{}}
+	for _, d := range docs {
+		t.read(d.root)
+	}
+	for i := range t.routers {
+		r := &t.routers[i]
+		if r.priority == 0 {
+			r.priority = int64(len(r.rule))
+		}
+		for _, name := range t.entry() {
+			if len(r.entryPoints) == 0 || slices.Contains(r.entryPoints, name) {
+				r.middlewares = append(slices.Clone(t.entryPoints[name]), r.middlewares...)
+			}
+		}
+	}
+	slices.SortStableFunc(t.routers, func(a, b router) int { return int(b.priority - a.priority) })
+	used := map[string]bool{}
+	for i := range t.routers {
+		r := &t.routers[i]
+		r.middlewares = t.chain(r.middlewares, used, 0)
+		for _, name := range r.middlewares {
+			used[name] = true
+		}
+	}
+	t.places = []place{{everywhere, node{}}}
+	for _, name := range t.order {
+		if m := t.middlewares[name]; !used[name] {
+			if m.anyCase("rateLimit").there() {
+				t.notes.Say(m.where(), "no router in these files uses the middleware %s: its rule is for every request until you give it a match", name)
+			}
+			t.middleware(strings.SplitN(name, "@", 2)[0], m, 0)
+		}
+	}
+	t.places = nil
+	for _, r := range t.routers {
+		when := r.when
+		if when == nil {
+			when = t.ruleOf(r)
+		}
+		t.places = append(t.places, place{when, r.at})
+	}
+	for i, r := range t.routers {
+		for _, name := range r.middlewares {
+			t.middleware(r.name+"-"+strings.SplitN(name, "@", 2)[0], t.middlewares[name], i)
+		}
+	}
+	return t.done()
+}
+
+// entry are the names of entry points in order.
+func (t *traefik) entry() (names []string) {
+	for name := range t.entryPoints {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// read reads one file or object.
+func (t *traefik) read(n node) {
+	space := n.get("metadata", "namespace").text()
+	if space == "" {
+		space = "default"
+	}
+	switch name := n.get("metadata", "name").text(); n.get("kind").text() {
+	case "":
+		t.readFile(n)
+	case "Middleware":
+		t.define(space+"-"+name+"@kubernetescrd", n.get("spec"))
+	case "MiddlewareTCP":
+		if c := n.get("spec").anyCase("inFlightConn"); c.there() {
+			t.notes.Lose(c.where(), "inFlightConn is NOT KEPT: it bounds connections")
+		}
+	case "IngressRoute":
+		for i, r := range n.get("spec", "routes").list() {
+			one := router{name: fmt.Sprintf("%s-%d", name, i+1), at: r, rule: r.get("match").text(), priority: t.number(r.get("priority"), 0), entryPoints: n.get("spec", "entryPoints").texts()}
+			for _, m := range r.get("middlewares").list() {
+				of, in := m.get("name").text(), m.get("namespace").text()
+				if in == "" {
+					in = space
+				}
+				if !strings.Contains(of, "@") {
+					of = in + "-" + of + "@kubernetescrd"
+				}
+				one.middlewares = append(one.middlewares, of)
+			}
+			t.routers = append(t.routers, one)
+		}
+	case "Ingress":
+		t.readIngress(n)
+	}
+}
+
+// readFile reads a file of the file provider, or the static configuration.
+func (t *traefik) readFile(n node) {
+	for _, m := range n.anyCase("http", "middlewares").fields() {
+		t.define(m.name+"@file", m.value)
+	}
+	for _, r := range n.anyCase("http", "routers").fields() {
+		one := router{name: r.name, at: r.value, rule: r.value.anyCase("rule").text(), priority: t.number(r.value.anyCase("priority"), 0), entryPoints: r.value.anyCase("entryPoints").texts()}
+		for _, name := range r.value.anyCase("middlewares").texts() {
+			one.middlewares = append(one.middlewares, provided(name))
+		}
+		t.routers = append(t.routers, one)
+	}
+	for _, e := range n.anyCase("entryPoints").fields() {
+		for _, name := range e.value.anyCase("http", "middlewares").texts() {
+			t.entryPoints[e.name] = append(t.entryPoints[e.name], provided(name))
+		}
+	}
+	for _, m := range n.anyCase("tcp", "middlewares").fields() {
+		if c := m.value.anyCase("inFlightConn"); c.there() {
+			t.notes.Lose(c.where(), "inFlightConn is NOT KEPT: it bounds connections")
+		}
+	}
+}
+
+// provided is a name with its provider.
+func provided(name string) string {
+	if strings.Contains(name, "@") {
+		return name
+	}
+	return name + "@file"
+}
+
+func (t *traefik) define(name string, n node) {
+	if _, again := t.middlewares[name]; again {
+		t.notes.Say(n.where(), "the middleware %s comes twice: this is taken", name)
+	} else {
+		t.order = append(t.order, name)
+	}
+	t.middlewares[name] = n
+}
+
+// readIngress reads an Ingress, with its annotation.
+func (t *traefik) readIngress(n node) {
+	var names []string
+	for name := range strings.SplitSeq(n.get("metadata", "annotations", "traefik.ingress.kubernetes.io/router.middlewares").text(), ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	for i, p := range ingressOf(n).paths {
+		if p.kind == "ImplementationSpecific" {
+			p.kind = "" // PathPrefix, as they are written below
+		}
+		r := router{name: fmt.Sprintf("%s-%d", n.get("metadata", "name").text(), i+1), at: p.at, middlewares: names}
+		r.when = t.location(p)
+		r.rule = fmt.Sprintf("Host(`%s`) && PathPrefix(`%s`)", p.host, p.path) // how long it is says what goes first
+		t.routers = append(t.routers, r)
+	}
+}
+
+// chain are middlewares, with those that chains stand for.
+func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []string) {
+	for _, name := range names {
+		m, known := t.middlewares[name]
+		if !known {
+			t.notes.Lose("", "the middleware %s is in none of these files: NOT KEPT, with the limit that it may have", name)
+			continue
+		}
+		if of := m.anyCase("chain", "middlewares"); of.there() && depth < 8 {
+			var more []string
+			for _, item := range of.list() {
+				switch one := item.text(); {
+				case one != "":
+					more = append(more, provided(one))
+				case item.get("namespace").text() != "":
+					more = append(more, item.get("namespace").text()+"-"+item.get("name").text()+"@kubernetescrd")
+				default: // of the namespace of the chain
+					space, _, _ := strings.Cut(name, "-")
+					more = append(more, space+"-"+item.get("name").text()+"@kubernetescrd")
+				}
+			}
+			used[name] = true
+			all = append(all, t.chain(more, used, depth+1)...)
+			continue
+		}
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// middleware makes the rule of one at a place.
+func (t *traefik) middleware(name string, m node, at int) {
+	if f := m.anyCase("inFlightReq"); f.there() {
+		t.notes.Lose(f.where(), "inFlightReq is NOT KEPT: it bounds requests at one time, these rules bound requests over time")
+	}
+	l := m.anyCase("rateLimit")
+	if !l.there() {
+		return
+	}
+	average, burst := t.number(l.anyCase("average"), 0), t.number(l.anyCase("burst"), 1)
+	period, ok := duration(l.anyCase("period"))
+	switch {
+	case !ok:
+		t.fail(l.anyCase("period"), "%q: want a period such as 1m", l.anyCase("period").text())
+		return
+	case average == 0:
+		t.notes.Say(l.where(), "average is 0: that is no limit, there neither")
+		return
+	}
+	r := importers.Rule{Name: name, Limits: []string{fmt.Sprintf("%d/%s burst %d", average, per(period), max(burst, 1))}}
+	if t.source(&r, l.anyCase("sourceCriterion")) {
+		if l.anyCase("redis").there() {
+			t.notes.Say(l.anyCase("redis").where(), "redis is left out: give the rules a store")
+		}
+		t.add(l, r, []int{at})
+	}
+}
+
+// duration reads a period: a number is seconds.
+func duration(n node) (time.Duration, bool) {
+	if !n.there() {
+		return time.Second, true
+	}
+	if s, err := strconv.ParseInt(n.text(), 10, 32); err == nil {
+		return time.Duration(s) * time.Second, s > 0
+	}
+	d, err := time.ParseDuration(n.text())
+	return d, err == nil && d > 0
+}
+
+// source reads what requests are counted by; ok is false if that is nothing that rules
+// know.
+func (t *traefik) source(r *importers.Rule, n node) (ok bool) {
+	ip := n.anyCase("ipStrategy")
+	switch name := n.anyCase("requestHeaderName").text(); {
+	case name != "":
+		attribute, ok := header(name)
+		if !ok {
+			t.notes.Lose(n.where(), "requestHeaderName %s is NOT KEPT, with its limit: no rule can count by it", name)
+			return false
+		}
+		r.Key = []string{attribute}
+		return true
+	case n.anyCase("requestHost").text() == "true":
+		r.Key = []string{"host"}
+		return true
+	}
+	r.Key, r.IPv6Prefix = []string{"ip"}, int(min(t.number(ip.anyCase("ipv6Subnet"), 128), 128))
+	if d := ip.anyCase("depth"); t.number(d, 0) > 0 {
+		t.notes.Lose(d.where(), "depth is NOT KEPT: set trusted_proxies to the addresses of your proxies, else all clients of one count as one")
+	} else if e := ip.anyCase("excludedIPs"); e.there() {
+		trusted, ok := ranges(e.texts())
+		if !ok || t.file.TrustedProxies != nil && !slices.Equal(t.file.TrustedProxies, trusted) {
+			t.notes.Lose(e.where(), "excludedIPs is NOT KEPT: trusted_proxies are addresses and ranges, one list for the file")
+			return true
+		}
+		t.file.TrustedProxies, t.file.ClientIPHeader = trusted, "X-Forwarded-For"
+		t.notes.Say(e.where(), "excludedIPs became trusted_proxies, for all rules of the file: the peer of a connection must be one of them, too")
+	}
+	return true
+}

@@ -1,0 +1,157 @@
+package gateways
+
+import (
+	"strings"
+
+	"github.com/stint-dev/stint/service/importers"
+)
+
+// ruleOf is the requests of a router, nil if rules cannot say which.
+func (t *traefik) ruleOf(r router) [][]importers.Cond {
+	p := &ruleParser{t: t, at: r.at, text: r.rule}
+	when := p.or()
+	if p.space(); p.text != "" || p.bad {
+		return nil
+	}
+	return when
+}
+
+// A ruleParser reads the rule of a router.
+type ruleParser struct {
+	t     *traefik
+	at    node
+	text  string // what is left of it
+	depth int
+	bad   bool
+}
+
+func (p *ruleParser) space() { p.text = strings.TrimLeft(p.text, " \t\r\n") }
+
+// take takes a word if it is next.
+func (p *ruleParser) take(word string) bool {
+	p.space()
+	rest, ok := strings.CutPrefix(p.text, word)
+	if ok {
+		p.text = rest
+	}
+	return ok
+}
+
+func (p *ruleParser) or() [][]importers.Cond {
+	all := p.and()
+	for p.take("||") {
+		more := p.and()
+		if all == nil || more == nil || len(all)+len(more) > 1000 {
+			p.bad = true
+			return nil
+		}
+		all = append(all, more...)
+	}
+	return all
+}
+
+func (p *ruleParser) and() [][]importers.Cond {
+	all := p.one()
+	for p.take("&&") {
+		all = and(all, p.one())
+	}
+	return all
+}
+
+// one reads a matcher, or what stands in parentheses.
+func (p *ruleParser) one() [][]importers.Cond {
+	if p.depth++; p.depth > 100 {
+		p.bad = true
+		return nil
+	}
+	if p.take("(") {
+		all := p.or()
+		p.bad = !p.take(")") || p.bad
+		return all
+	}
+	p.space()
+	i := strings.IndexByte(p.text, '(')
+	if i < 0 || strings.HasPrefix(p.text, "!") { // rules have no "not" in the middle
+		p.bad = true
+		return nil
+	}
+	name := strings.TrimSpace(p.text[:i])
+	p.text = p.text[i+1:]
+	var args []string
+	for !p.take(")") {
+		p.take(",")
+		p.space()
+		if p.text == "" || !strings.Contains("`\"'", p.text[:1]) {
+			p.bad = true
+			return nil
+		}
+		end := strings.IndexByte(p.text[1:], p.text[0])
+		if end < 0 {
+			p.bad = true
+			return nil
+		}
+		args = append(args, p.text[1:1+end])
+		p.text = p.text[2+end:]
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	return p.t.matcher(p.at, name, args)
+}
+
+// matcher is the requests that one takes, nil if rules cannot say which.
+func (t *traefik) matcher(at node, name string, args []string) (all [][]importers.Cond) {
+	each := func(read func(arg string) []importers.Cond) [][]importers.Cond {
+		for _, arg := range args {
+			one := read(arg)
+			if one == nil {
+				return nil
+			}
+			all = append(all, one)
+		}
+		return all
+	}
+	key, value := args[0], args[len(args)-1]
+	switch strings.ToLower(name) {
+	case "host":
+		return each(hostIs)
+	case "hostregexp":
+		return each(hostFinds)
+	case "path":
+		return each(exactPath)
+	case "pathprefix":
+		return each(pathBegins)
+	case "pathregexp":
+		return each(func(arg string) []importers.Cond { return t.pathFinds(at, arg, false) })
+	case "method":
+		t.getIsHead(args)
+		return [][]importers.Cond{{is("method", args...)}}
+	case "clientip":
+		if ips, ok := ranges(args); ok {
+			return [][]importers.Cond{{is("ip", ips...)}}
+		}
+	case "header", "headers":
+		if attribute, ok := header(key); ok && len(args) == 2 {
+			return [][]importers.Cond{{is(attribute, importers.Escape(value))}}
+		}
+	case "query":
+		if len(args) == 1 {
+			key, value, _ = strings.Cut(key, "=")
+		}
+		if headerName.MatchString(key) && value != "" {
+			return [][]importers.Cond{{is("query."+key, importers.Escape(value))}}
+		}
+	}
+	return nil
+}
+
+// hostFinds is that an expression fits the host: {name:expr} in a name, or an expression.
+func hostFinds(expr string) []importers.Cond {
+	if head, rest, ok := strings.Cut(expr, "{"); ok && strings.Contains(rest, "}.") {
+		return hostIs(head + "*" + rest[strings.LastIndex(rest, "}")+1:])
+	}
+	if values := importers.TextGlobs(expr, false); len(values) == 1 {
+		return hostIs(values[0])
+	}
+	return nil
+}

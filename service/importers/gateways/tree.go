@@ -1,0 +1,243 @@
+package gateways
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/stint-dev/stint/policy/rulesfile"
+
+	"github.com/stint-dev/stint/service/importers"
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// A Document is a configuration, or one of the objects of Kubernetes in a file.
+type Document struct{ root node }
+
+// Read reads the documents of a file: YAML, JSON, or TOML if its name ends so.
+func Read(name string, data []byte) (all []Document, err error) {
+	if strings.HasSuffix(strings.ToLower(name), ".toml") {
+		root, err := readTOML(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return []Document{{node{root, name}}}, nil
+	}
+	for _, text := range importers.Split(data) {
+		root, err := rules.ReadYAML(text)
+		if err != nil {
+			return nil, &rules.Error{Name: name, Err: err}
+		}
+		n := node{root, name}
+		if items := n.get("items"); strings.HasSuffix(n.get("kind").text(), "List") && items.is(rulesfile.List) {
+			for _, item := range items.list() {
+				all = append(all, Document{item})
+			}
+			continue
+		}
+		all = append(all, Document{n})
+	}
+	return all, nil
+}
+
+// A node is a value of a configuration. What is not there is one too: nothing.
+type node struct {
+	*rulesfile.Node
+	file string
+}
+
+func (n node) where() string {
+	if n.Node == nil {
+		return n.file
+	}
+	return fmt.Sprintf("%s:%d", n.file, n.Line)
+}
+
+func (n node) is(kind rulesfile.Kind) bool { return n.Node != nil && n.Kind == kind }
+
+// there reports whether there is a value.
+func (n node) there() bool { return n.Node != nil && n.Kind != rulesfile.Null }
+
+// get is the value of a field, in a field, and so on. Of a field that comes twice it is the last.
+func (n node) get(path ...string) node {
+	for _, name := range path {
+		found := node{file: n.file}
+		if n.is(rulesfile.MapKind) {
+			for _, f := range n.Fields {
+				if f.Name == name {
+					found.Node = f.Value
+				}
+			}
+		}
+		n = found
+	}
+	return n
+}
+
+// anyCase is the value of a field whose name is written in any case.
+func (n node) anyCase(path ...string) node {
+	for _, name := range path {
+		for _, f := range n.fields() {
+			if strings.EqualFold(f.name, name) {
+				name = f.name
+			}
+		}
+		n = n.get(name)
+	}
+	return n
+}
+
+// A field is one of a map.
+type field struct {
+	name  string
+	value node
+}
+
+// fields are those of a map that have a value; none of what is no map.
+func (n node) fields() (all []field) {
+	if !n.is(rulesfile.MapKind) {
+		return nil
+	}
+	for _, f := range n.Fields {
+		if v := (node{f.Value, n.file}); v.there() {
+			all = append(all, field{f.Name, v})
+		}
+	}
+	return all
+}
+
+// list is the items of a list. One value is a list of it.
+func (n node) list() (all []node) {
+	switch {
+	case !n.there():
+		return nil
+	case n.Kind != rulesfile.List:
+		return []node{n}
+	}
+	for _, item := range n.Items {
+		if v := (node{item, n.file}); v.there() {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// text is a scalar as written, "" for anything else.
+func (n node) text() string {
+	if n.is(rulesfile.String) || n.is(rulesfile.Number) || n.is(rulesfile.Bool) {
+		return n.Value
+	}
+	return ""
+}
+
+func (n node) texts() (all []string) {
+	for _, item := range n.list() {
+		all = append(all, item.text())
+	}
+	return all
+}
+
+// number is a whole number of at least 0, or what it is without one.
+func (c *converter) number(n node, without int64) int64 {
+	if !n.there() {
+		return without
+	}
+	v, err := strconv.ParseInt(strings.ReplaceAll(strings.TrimSpace(n.text()), "_", ""), 10, 64)
+	if err != nil || v < 0 {
+		c.fail(n, "%q: want a whole number of at least 0", n.text())
+		return without
+	}
+	return v
+}
+
+// readTOML reads TOML as the tree that it is.
+func readTOML(data []byte) (*rulesfile.Node, error) {
+	var any map[string]any
+	if err := toml.Unmarshal(data, &any); err != nil { // what comes twice, among others
+		return nil, err
+	}
+	t := &tomlTree{data: data, line: 1}
+	t.parser.Reset(data)
+	root := &rulesfile.Node{Kind: rulesfile.MapKind, Line: 1, Column: 1}
+	at := root
+	for t.parser.NextExpression() {
+		switch e := t.parser.Expression(); e.Kind {
+		case unstable.Table:
+			at = t.below(root, e.Key(), false)
+		case unstable.ArrayTable:
+			at = t.below(root, e.Key(), true)
+		case unstable.KeyValue:
+			t.set(at, e)
+		}
+	}
+	return root, t.parser.Error()
+}
+
+type tomlTree struct {
+	parser unstable.Parser
+	data   []byte
+	read   int // where the last key begins
+	line   int // the line of that
+}
+
+// below goes to the table of a key, and makes those that are not there. The last is one
+// of a list if it is to be another of them.
+func (t *tomlTree) below(at *rulesfile.Node, key unstable.Iterator, another bool) *rulesfile.Node {
+	for key.Next() {
+		name := key.Node()
+		if begin := int(name.Raw.Offset); begin > t.read {
+			t.line += bytes.Count(t.data[t.read:begin], []byte("\n"))
+			t.read = begin
+		}
+		i := slices.IndexFunc(at.Fields, func(f rulesfile.Field) bool { return f.Name == string(name.Data) })
+		if i < 0 {
+			i = len(at.Fields)
+			at.Fields = append(at.Fields, rulesfile.Field{Name: string(name.Data), Line: t.line, Column: 1,
+				Value: &rulesfile.Node{Kind: rulesfile.MapKind, Line: t.line, Column: 1}})
+			if key.IsLast() && another {
+				at.Fields[i].Value.Kind = rulesfile.List
+			}
+		}
+		if at = at.Fields[i].Value; at.Kind == rulesfile.List {
+			if key.IsLast() && another {
+				at.Items = append(at.Items, &rulesfile.Node{Kind: rulesfile.MapKind, Line: t.line, Column: 1})
+			}
+			at = at.Items[len(at.Items)-1]
+		}
+	}
+	return at
+}
+
+// set puts a key's value into a table.
+func (t *tomlTree) set(at *rulesfile.Node, e *unstable.Node) {
+	at = t.below(at, e.Key(), false)
+	*at = *t.value(e.Value())
+}
+
+func (t *tomlTree) value(v *unstable.Node) *rulesfile.Node {
+	n := &rulesfile.Node{Kind: rulesfile.String, Value: string(v.Data), Line: t.line, Column: 1}
+	switch v.Kind {
+	case unstable.Bool:
+		n.Kind = rulesfile.Bool
+	case unstable.Integer, unstable.Float:
+		n.Kind = rulesfile.Number
+	case unstable.Array:
+		n.Kind = rulesfile.List
+		for i := v.Children(); i.Next(); {
+			if i.Node().Kind != unstable.Comment {
+				n.Items = append(n.Items, t.value(i.Node()))
+			}
+		}
+	case unstable.InlineTable:
+		n.Kind = rulesfile.MapKind
+		for i := v.Children(); i.Next(); {
+			t.set(n, i.Node())
+		}
+	}
+	return n
+}
