@@ -219,7 +219,8 @@ func (c *converter) ingress(in *ingress, at []int) {
 		}
 	}
 	if n := number("limit-connections", 0); n > 0 {
-		c.notes.Lose(in.notes["limit-connections"].where(), "limit-connections is NOT KEPT: it bounds connections at one time, these rules bound requests")
+		from = in.notes["limit-connections"]
+		r.Limits = append(r.Limits, fmt.Sprintf("%d in flight", n))
 	}
 	for _, name := range []string{"limit-allowlist", "limit-whitelist"} {
 		if n := in.notes[name]; n.text() != "" {

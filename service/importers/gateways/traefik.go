@@ -60,7 +60,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 	t.places = []place{{everywhere, node{}}}
 	for _, name := range t.order {
 		if m := t.middlewares[name]; !used[name] {
-			if m.anyCase("rateLimit").there() {
+			if m.anyCase("rateLimit").there() || m.anyCase("inFlightReq").there() {
 				t.notes.Say(m.where(), "no router in these files uses the middleware %s: its rule is for every request until you give it a match", name)
 			}
 			t.middleware(strings.SplitN(name, "@", 2)[0], m, 0)
@@ -221,7 +221,10 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 // middleware makes the rule of one at a place.
 func (t *traefik) middleware(name string, m node, at int) {
 	if f := m.anyCase("inFlightReq"); f.there() {
-		t.notes.Lose(f.where(), "inFlightReq is NOT KEPT: it bounds requests at one time, these rules bound requests over time")
+		r := importers.Rule{Name: name, Key: []string{"host"}, Limits: []string{fmt.Sprintf("%d in flight", t.number(f.anyCase("amount"), 0))}}
+		if by := f.anyCase("sourceCriterion"); !by.there() || t.source(&r, by) {
+			t.add(f, r, []int{at})
+		}
 	}
 	l := m.anyCase("rateLimit")
 	if !l.there() {
