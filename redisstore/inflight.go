@@ -129,7 +129,7 @@ func (f *flights) key(h *inflight.Hold) string {
 }
 
 func (f *flights) args(call, held int64, asks []*ask) []string {
-	args := []string{"I", f.process, number(call), number(held), number(f.lease.Milliseconds())}
+	args := []string{"F", f.process, number(call), number(held), number(f.lease.Milliseconds())}
 	for _, a := range asks {
 		args = append(args, number(a.hold.Limit), number(a.hold.Units))
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -132,5 +133,30 @@ func TestLua54(t *testing.T) {
 	}
 	if err != nil || len(got) != len(r.want) {
 		t.Fatalf("%d of %d calls: %v", len(got), len(r.want), err)
+	}
+}
+
+// TestOperations has each letter for what a call asks for in one file of the script: the
+// first would answer for all.
+func TestOperations(t *testing.T) {
+	files, err := filepath.Glob("lua/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no script: %v", err)
+	}
+	of := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`(?m)^if ARGV\[1\] == '(.)' then`).FindAllStringSubmatch(string(text), -1) {
+			if other := of[found[1]]; other != "" {
+				t.Errorf("%s and %s both answer %s", other, file, found[1])
+			}
+			of[found[1]] = file
+		}
+	}
+	if of["F"] == "" || of["I"] == "" {
+		t.Errorf("found %v", of)
 	}
 }

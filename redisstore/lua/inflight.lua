@@ -5,13 +5,13 @@
 -- a time, and says how many units the process holds: what an earlier call came to is right
 -- again with the next, and one that comes late changes nothing.
 --
--- KEYS: the hash. ARGV: I, the process, the number of the call (0 only looks), the units that
+-- KEYS: the hash. ARGV: F, the process, the number of the call (0 only looks), the units that
 -- the process holds, how long they count from now in ms; then for each request its limit and
 -- its units, which pass or do not, in order.
 -- Answer: for each request how many units are in flight after it, or, below 0, that many
 -- and one more where it was denied; "stale" if a later call has been here.
 
-if ARGV[1] == 'I' then
+if ARGV[1] == 'F' then
   local call, me, seq, own, life, time = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), redis.call('TIME')
   local t, all, others, mine, told, gone = time[1] * 1000 + math.floor(time[2] / 1000), call('HGETALL', KEYS[1]), 0, -1, 0, {}
   local stays = t + life -- until the last of them ends
