@@ -69,7 +69,7 @@ func TestLimitInFlight(t *testing.T) {
 	go func() {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+"/hang", nil)
 		if err == nil {
-			_, err = f.client.Do(r) //nolint:bodyclose // there is none
+			_, err = f.client.Do(r)
 		}
 		gone <- err
 	}()

@@ -82,7 +82,7 @@ func (s *Source) String() string { return s.at.shown }
 // start_empty.
 func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
 	for {
-		now, trouble, changed := s.state()
+		now, changed, trouble := s.state()
 		switch {
 		case now != nil:
 			snapshot := *now
@@ -105,7 +105,7 @@ func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesourc
 // away, or has sent what cannot be kept.
 func (s *Source) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
-		now, trouble, changed := s.state()
+		now, changed, trouble := s.state()
 		switch {
 		case trouble != nil:
 			return trouble
@@ -127,10 +127,10 @@ func (s *Source) Close() error {
 	return nil
 }
 
-func (s *Source) state() (held *rulesource.Snapshot, trouble error, changed <-chan struct{}) {
+func (s *Source) state() (held *rulesource.Snapshot, changed <-chan struct{}, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held, s.trouble, s.changed
+	return s.held, s.changed, s.trouble
 }
 
 // set holds what the control plane sent, nil for what was before, or says what the
