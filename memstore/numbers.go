@@ -137,7 +137,7 @@ func (sh *shard) putInForce(s *Store, t *table, l *limit, h uint64, slot []uint6
 	if !t.numbered || slot[t.width-1] == l.number {
 		return true
 	}
-	if t.drain(slot).SameNumbers(l.meter) {
+	if n := t.number(slot); n != 0 && t.owner.of(n).meter.SameNumbers(l.meter) {
 		slot[t.width-1] = l.number
 		return true
 	}

@@ -61,8 +61,8 @@ func TestClockSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.Algorithm() == meter.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour {
-			continue // the one goes by whole microseconds, of the other a year is nothing
+		if l.Algorithm() == meter.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour || l.Ban() > 0 {
+			continue // goes by whole microseconds; a year is nothing; bans are no arithmetic of a meter
 		}
 		m, err := l.Meter()
 		if err != nil {

@@ -126,7 +126,7 @@ func TestSnippets(t *testing.T) {
 	_, section, _ := strings.Cut(string(page), "\n## Routers\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := strings.Split(section, "```go\n")[1:]
-	if len(blocks) < 4 {
+	if len(blocks) < 3 {
 		t.Errorf("%d snippets", len(blocks))
 	}
 	for _, block := range blocks {
