@@ -125,7 +125,7 @@ func (f *flights) Release(holds []inflight.Hold) {
 func (f *flights) key(h *inflight.Hold) string {
 	begin, end := f.of.names.place(h.Key)
 	name, id, _ := strings.Cut(h.Name, "\x00")
-	return begin + ":flight:" + escape(name) + "." + escape(id) + end
+	return begin + ":flight:" + strings.ReplaceAll(escape(name), ".", "%2E") + "." + escape(id) + end
 }
 
 func (f *flights) args(call, held int64, asks []*ask) []string {

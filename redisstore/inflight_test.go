@@ -283,3 +283,19 @@ func TestInFlightAway(t *testing.T) {
 	s.InFlight().Release(one)
 	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
 }
+
+// TestInFlightNames keeps names apart that read the same once a limit's own name follows.
+func TestInFlightNames(t *testing.T) {
+	s := open(t, redistest.Start(t).URL(), redisstore.Options{})
+	for _, of := range [][2]string{{"x", "b.in"}, {"x.b", "in"}, {"x%2Eb", "in"}} {
+		l, err := stint.NewLimiter(s, of[0], stint.InFlight(1).WithName(of[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, release, err := l.Acquire(t.Context(), "k")
+		defer release()
+		if err != nil || !d.Allowed {
+			t.Errorf("%q: %+v, %v", of, d, err)
+		}
+	}
+}
