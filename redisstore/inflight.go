@@ -208,6 +208,7 @@ func (one *flight) fail(err error) {
 // callOnce makes a call for a key, and reports whether another is needed.
 func (f *flights) callOnce(life context.Context, one *flight, renews bool) (more bool) {
 	f.mu.Lock()
+	one.waiting = slices.DeleteFunc(one.waiting, func(a *ask) bool { return a.left })
 	asks := one.waiting[:min(len(one.waiting), mostAsks)]
 	if renews {
 		asks = nil

@@ -299,3 +299,86 @@ func TestInFlightNames(t *testing.T) {
 		}
 	}
 }
+
+// A flightGate is a driver that notes the calls for limits in flight, and holds back those
+// that it is told to.
+type flightGate struct {
+	redisstore.Driver
+	mu    sync.Mutex
+	calls [][]string
+	holds func(args []string) bool // nil for none
+	held  chan string              // the keys of those that are held back
+	open  chan struct{}            // lets one of them go
+}
+
+func (g *flightGate) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	if args[0] == "F" {
+		g.mu.Lock()
+		g.calls = append(g.calls, args)
+		holds := g.holds != nil && g.holds(args)
+		g.mu.Unlock()
+		if holds {
+			g.held <- keys[0]
+			<-g.open
+		}
+	}
+	return g.Driver.EvalSHA(ctx, sha, keys, args)
+}
+
+func (g *flightGate) hold(what func(args []string) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.holds = what
+}
+
+// count returns how many calls were such.
+func (g *flightGate) count(such func(args []string) bool) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, args := range g.calls {
+		if such(args) {
+			n++
+		}
+	}
+	return n
+}
+
+// takesUnits reports whether a call asks for units; one without that tells what is held.
+func takesUnits(args []string) bool { return len(args) > 5 }
+
+func gatedFlights(t *testing.T) (*flightGate, *redisstore.Store) {
+	g := &flightGate{Driver: redisstore.DriverOf(client(t, redistest.Start(t).Addr)), held: make(chan string, 1000), open: make(chan struct{})}
+	return g, open(t, "", redisstore.Options{Driver: g, Lease: time.Hour}) // no beat of its own
+}
+
+// TestInFlightGone asks for nobody who has gone: what they would get would be missing to
+// those who are there.
+func TestInFlightGone(t *testing.T) {
+	g, s := gatedFlights(t)
+	g.hold(takesUnits)
+	first := make(chan bool)
+	go func() {
+		ok, err := s.InFlight().Acquire(t.Context(), flying(9), 0)
+		first <- ok && err == nil
+	}()
+	<-g.held
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 5 { // behind the first, which is on its way
+		if ok, err := s.InFlight().Acquire(gone, flying(9), 0); ok || !errors.Is(err, context.Canceled) {
+			t.Errorf("one that has gone: %v, %v", ok, err)
+		}
+	}
+	g.hold(nil)
+	g.open <- struct{}{}
+	if !<-first {
+		t.Error("the first does not pass")
+	}
+	last := flying(9)
+	if !acquire(t, s, last) || last[0].Running != 2 {
+		t.Errorf("the last: %+v", last)
+	}
+	if n := g.count(func(args []string) bool { return len(args) > 5+2 }); n > 0 || g.count(takesUnits) != 2 {
+		t.Errorf("asked %d times, %d of them for several; two asked", g.count(takesUnits), n)
+	}
+}
