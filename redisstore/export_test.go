@@ -195,3 +195,6 @@ func (s *Store) KnownShares() int {
 
 // CompareRulesEvery is how often a process says which rules it has.
 func (s *Store) CompareRulesEvery(every time.Duration) { s.heart.rulesEvery = every }
+
+// RenewFlights renews what is in flight, as the beat does.
+func (s *Store) RenewFlights() { s.flights.renew(s.life) }

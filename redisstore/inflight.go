@@ -47,6 +47,7 @@ type flight struct {
 	held    int64 // by requests
 	told    int64 // what the server was told last
 	calling bool
+	due     bool // to be renewed by the next call
 	waiting []*ask
 	doubt   time.Time // until then a call that was lost may still run; zero for none
 }
@@ -188,7 +189,7 @@ func (f *flights) call(one *flight) {
 		return
 	}
 	one.calling = f.of.background(func(life context.Context) {
-		for f.callOnce(life, one, false) {
+		for f.callOnce(life, one) {
 		}
 	})
 	if !one.calling { // the store is closed
@@ -206,8 +207,10 @@ func (one *flight) fail(err error) {
 }
 
 // callOnce makes a call for a key, and reports whether another is needed.
-func (f *flights) callOnce(life context.Context, one *flight, renews bool) (more bool) {
+func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 	f.mu.Lock()
+	renews := one.due
+	one.due = false
 	one.waiting = slices.DeleteFunc(one.waiting, func(a *ask) bool { return a.left })
 	asks := one.waiting[:min(len(one.waiting), mostAsks)]
 	if renews {
@@ -307,7 +310,7 @@ func (f *flights) renew(life context.Context) bool {
 	f.mu.Lock()
 	var due []*flight
 	for _, one := range f.keys {
-		if !one.calling {
+		if one.due = true; !one.calling { // else whoever makes calls renews it
 			one.calling = true
 			due = append(due, one)
 		}
@@ -320,7 +323,7 @@ func (f *flights) renew(life context.Context) bool {
 	for _, one := range due {
 		room <- struct{}{}
 		all.Go(func() {
-			for more := f.callOnce(life, one, true); more; more = f.callOnce(life, one, false) {
+			for f.callOnce(life, one) {
 			}
 			<-room
 		})

@@ -382,3 +382,27 @@ func TestInFlightGone(t *testing.T) {
 		t.Errorf("asked %d times, %d of them for several; two asked", g.count(takesUnits), n)
 	}
 }
+
+// TestInFlightBusy renews what is held of a key for which calls are being made: one that
+// only denies renews nothing.
+func TestInFlightBusy(t *testing.T) {
+	g, s := gatedFlights(t)
+	if !acquire(t, s, flying(1)) {
+		t.Fatal("denied")
+	}
+	g.hold(takesUnits)
+	denied := make(chan bool)
+	go func() {
+		ok, err := s.InFlight().Acquire(t.Context(), flying(1), 0)
+		denied <- !ok && err == nil
+	}()
+	<-g.held
+	s.RenewFlights()
+	g.open <- struct{}{}
+	if !<-denied {
+		t.Error("a second is not denied")
+	}
+	eventually(t, "it is not renewed", func() bool {
+		return g.count(func(args []string) bool { return !takesUnits(args) && args[3] == "1" }) == 1
+	})
+}
