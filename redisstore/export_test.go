@@ -196,5 +196,8 @@ func (s *Store) KnownShares() int {
 // CompareRulesEvery is how often a process says which rules it has.
 func (s *Store) CompareRulesEvery(every time.Duration) { s.heart.rulesEvery = every }
 
+// MostRenewing is how many keys are renewed at once.
+const MostRenewing = mostRenewing
+
 // RenewFlights renews what is in flight, as the beat does.
 func (s *Store) RenewFlights() { s.flights.renew(s.life) }

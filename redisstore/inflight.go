@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -308,13 +309,7 @@ func (f *flights) beat() {
 // renew makes a call for each key, and reports whether there are any.
 func (f *flights) renew(life context.Context) bool {
 	f.mu.Lock()
-	var due []*flight
-	for _, one := range f.keys {
-		if one.due = true; !one.calling { // else whoever makes calls renews it
-			one.calling = true
-			due = append(due, one)
-		}
-	}
+	due := slices.Collect(maps.Values(f.keys))
 	f.beating = len(f.keys) > 0
 	going := f.beating
 	f.mu.Unlock()
@@ -323,11 +318,27 @@ func (f *flights) renew(life context.Context) bool {
 	for _, one := range due {
 		room <- struct{}{}
 		all.Go(func() {
-			for f.callOnce(life, one) {
+			for more := f.turn(one); more; more = f.callOnce(life, one) {
 			}
 			<-room
 		})
 	}
 	all.Wait()
 	return going
+}
+
+// turn has a key renewed whose turn has come, and reports whether by the caller: else whoever
+// makes calls for it does, or it is gone.
+func (f *flights) turn(one *flight) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys[one.key] != one {
+		return false
+	}
+	one.due = true
+	if one.calling {
+		return false
+	}
+	one.calling = true
+	return true
 }

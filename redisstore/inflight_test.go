@@ -406,3 +406,37 @@ func TestInFlightBusy(t *testing.T) {
 		return g.count(func(args []string) bool { return !takesUnits(args) && args[3] == "1" }) == 1
 	})
 }
+
+// TestInFlightTurn lets requests take units of a key that is to be renewed and waits for its
+// turn behind others, from which no answer comes.
+func TestInFlightTurn(t *testing.T) {
+	g, s := gatedFlights(t)
+	of := func(key string) []inflight.Hold {
+		return []inflight.Hold{{Name: "n\x00in_flight", Key: key, Limit: 2, Units: 1}}
+	}
+	left := make(map[string]bool)
+	for i := range redisstore.MostRenewing + 1 {
+		key := fmt.Sprint("k", i)
+		if left[key] = true; !acquire(t, s, of(key)) {
+			t.Fatal("denied")
+		}
+	}
+	g.hold(func(args []string) bool { return !takesUnits(args) })
+	renewed := make(chan struct{})
+	go func() {
+		s.RenewFlights()
+		close(renewed)
+	}()
+	for range redisstore.MostRenewing {
+		held := <-g.held
+		delete(left, held[strings.LastIndexByte(held, ':')+1:])
+	}
+	for key := range left {
+		if ok, err := s.InFlight().Acquire(t.Context(), of(key), 0); !ok || err != nil {
+			t.Errorf("%s, beside others that are being renewed: %v, %v", key, ok, err)
+		}
+	}
+	g.hold(nil)
+	close(g.open)
+	<-renewed
+}
