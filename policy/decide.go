@@ -44,7 +44,14 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 // report calls OnDecision, if there is one.
 func (p *Policy) report(attrs Attributes, cost int64, r *Result) {
 	if p.opts.OnDecision != nil {
+		done := false
+		defer func() {
+			if !done { // it has panicked: nobody learns what the request holds
+				r.giveBack()
+			}
+		}()
 		p.opts.OnDecision(p.rules, attrs, cost, r)
+		done = true
 	}
 }
 

@@ -353,3 +353,36 @@ func TestInFlightFails(t *testing.T) {
 		t.Errorf("%d in flight at the end", n)
 	}
 }
+
+// TestInFlightHookPanics gives back what a request holds whose hook panics: servers recover.
+func TestInFlightHookPanics(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["1 in flight"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	panics := true
+	p, err := policy.New(store, rules, policy.Options{OnDecision: func(*policy.Rules, policy.Attributes, int64, *policy.Result) {
+		if panics {
+			panic("a hook")
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &policy.Result{WillRelease: true}
+	for _, decide := range []func() error{
+		func() error { return p.Decide(t.Context(), policy.Map{}, 1, r) },
+		func() error { _, err := p.Wait(t.Context(), policy.Map{}, 1, 0, r); return err },
+	} {
+		func() {
+			defer func() { _ = recover() }()
+			_ = decide()
+		}()
+	}
+	panics = false
+	if begin(t, p, r, "", "") == nil {
+		t.Error("denied with nothing in flight")
+	}
+}
