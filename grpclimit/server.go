@@ -142,6 +142,11 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 	case a == nil: // it is not counted
 		return nil, nil
 	}
+	defer func() {
+		if end == nil && a.end != nil { // a hook has panicked
+			a.end()
+		}
+	}()
 	if a.storeError != nil {
 		s.o.reportError(ctx, c.Method, a.storeError)
 	}
