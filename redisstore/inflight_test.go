@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -439,4 +440,26 @@ func TestInFlightTurn(t *testing.T) {
 	g.hold(nil)
 	close(g.open)
 	<-renewed
+}
+
+// TestInFlightClockBack has the server's clock go back an hour behind a process that was
+// killed: what it held comes back within its lease all the same.
+func TestInFlightClockBack(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := open(t, server.URL(), redisstore.Options{Prefix: "back", Lease: time.Second}), open(t, server.URL(), redisstore.Options{Prefix: "back"})
+	if !acquire(t, a, flying(1)) {
+		t.Fatal("denied")
+	}
+	_ = a.Close() // it renews no more, and gives nothing back
+	key := strings.TrimSpace(server.CLI(t, "KEYS", "*"))
+	field, value, _ := strings.Cut(strings.TrimSpace(server.CLI(t, "HGETALL", key)), "\n")
+	parts := strings.Fields(value)
+	ends, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts[1] = strconv.FormatInt(ends+time.Hour.Milliseconds(), 10)
+	server.CLI(t, "HSET", key, field, strings.Join(parts, " "))
+	server.CLI(t, "PEXPIRE", key, "3600000")
+	eventually(t, "the place is not back", func() bool { return acquire(t, b, flying(1)) })
 }

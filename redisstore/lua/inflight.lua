@@ -1,9 +1,11 @@
 -- What is in flight. A hash has a field for each process that holds units of the key: how
--- many, until when they count (ms by the server's clock), and the number of the call that
--- said so. A process renews what it holds; what it does not renew no longer counts, and
--- whoever takes units next drops it. Only one call of a process for a key is on its way at
--- a time, and says how many units the process holds: what an earlier call came to is right
--- again with the next, and one that comes late changes nothing.
+-- many, until when they count (ms by the server's clock), the number of the call that
+-- said so, and how long they count from then. A process renews what it holds; what it does
+-- not renew no longer counts, and whoever takes units next drops it. What would count for
+-- longer than that from now was said before the clock was set back, and is moved. Only one
+-- call of a process for a key is on its way at a time, and says how many units the process
+-- holds: what an earlier call came to is right again with the next, and one that comes late
+-- changes nothing.
 --
 -- KEYS: the hash. ARGV: F, the process, the number of the call (0 only looks), the units that
 -- the process holds, how long they count from now in ms; then for each request its limit and
@@ -16,7 +18,11 @@ if ARGV[1] == 'F' then
   local t, all, others, mine, told, gone = time[1] * 1000 + math.floor(time[2] / 1000), call('HGETALL', KEYS[1]), 0, -1, 0, {}
   local stays = t + life -- until the last of them ends
   for i = 1, #all, 2 do
-    local n, ends, last = string.match(all[i + 1], '^(%d+) (%d+) (%d+)$')
+    local n, ends, last, lease = string.match(all[i + 1], '^(%d+) (%d+) (%d+) (%d+)$')
+    if all[i] ~= me and tonumber(ends) > t + lease then
+      ends = t + lease
+      call('HSET', KEYS[1], all[i], string.format('%d %d %d %d', n, ends, last, lease))
+    end
     if all[i] == me then
       told, mine = tonumber(n), tonumber(last)
     elseif tonumber(ends) > t then
@@ -41,7 +47,7 @@ if ARGV[1] == 'F' then
   if own == 0 then
     if mine >= 0 then call('HDEL', KEYS[1], me) end
   else
-    call('HSET', KEYS[1], me, string.format('%d %d %d', own, t + life, seq))
+    call('HSET', KEYS[1], me, string.format('%d %d %d %d', own, t + life, seq, life))
     call('PEXPIRE', KEYS[1], string.format('%d', stays - t + 1))
   end
   for i = 1, #gone do call('HDEL', KEYS[1], gone[i]) end
