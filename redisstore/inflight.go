@@ -70,7 +70,10 @@ var _ stint.RoomStore = (*Store)(nil)
 func (s *Store) InFlight() *inflight.Room { return s.flights.room }
 
 func newFlights(s *Store, lease time.Duration) *flights {
-	f := &flights{of: s, process: rand.Text(), lease: cmp.Or(lease, defaultLease), keys: make(map[string]*flight)}
+	if lease <= 0 {
+		lease = defaultLease
+	}
+	f := &flights{of: s, process: rand.Text(), lease: max(lease, time.Millisecond), keys: make(map[string]*flight)}
 	f.room = inflight.NewRoom(f, pollInFlight)
 	return f
 }

@@ -463,3 +463,12 @@ func TestInFlightClockBack(t *testing.T) {
 	server.CLI(t, "PEXPIRE", key, "3600000")
 	eventually(t, "the place is not back", func() bool { return acquire(t, b, flying(1)) })
 }
+
+// TestInFlightLease takes the usual lease for one that is none.
+func TestInFlightLease(t *testing.T) {
+	server := redistest.Start(t)
+	s, other := open(t, server.URL(), redisstore.Options{Prefix: "lease", Lease: -1}), open(t, server.URL(), redisstore.Options{Prefix: "lease"})
+	if !acquire(t, s, flying(1)) || acquire(t, other, flying(1)) {
+		t.Error("it does not hold what it takes")
+	}
+}
