@@ -101,7 +101,8 @@ func (s *Store) InFlight() *inflight.Room { return s.inFlight() }
 
 // New returns an empty store.
 func New(o Options) *Store {
-	s := &Store{inFlight: sync.OnceValue(func() *inflight.Room { return inflight.NewRoom(inflight.NewMemory(), 0) })}
+	s := new(Store)
+	s.inFlight = sync.OnceValue(func() *inflight.Room { return inflight.NewRoom(flights{inflight.NewMemory(), s}, 0) })
 	if s.clock.init(o.Now); o.CoarseClock {
 		s.clock.coarsen()
 	}
