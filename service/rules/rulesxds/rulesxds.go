@@ -46,6 +46,7 @@ type Source struct {
 	mu      sync.Mutex
 	held    *rulesource.Snapshot // nil before the first
 	version string               // of xDS, of held
+	loaded  rulesource.Version   // that Load handed over last
 	trouble error                // why held may not be the newest; nil if it is
 	changed chan struct{}        // closed and made anew when one of these changes
 }
@@ -85,6 +86,7 @@ func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesourc
 		now, changed, trouble := s.state()
 		switch {
 		case now != nil:
+			s.handOver(now.Version)
 			snapshot := *now
 			if snapshot.Version == held {
 				snapshot.Document = nil
@@ -102,11 +104,13 @@ func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesourc
 }
 
 // Wait implements [rulesource.Source]. The error also says that the control plane is
-// away, or has sent what cannot be kept.
+// away, or has sent what cannot be kept, once what it sent before has been loaded.
 func (s *Source) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		now, changed, trouble := s.state()
 		switch {
+		case now != nil && now.Version != held && s.fresh(now.Version):
+			return nil
 		case trouble != nil:
 			return trouble
 		case now != nil && now.Version != held:
@@ -131,6 +135,19 @@ func (s *Source) state() (held *rulesource.Snapshot, changed <-chan struct{}, tr
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held, s.changed, s.trouble
+}
+
+func (s *Source) handOver(v rulesource.Version) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loaded = v
+}
+
+// fresh reports whether a version has not been loaded.
+func (s *Source) fresh(v rulesource.Version) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loaded != v
 }
 
 // set holds what the control plane sent, nil for what was before, or says what the

@@ -1,0 +1,62 @@
+package rulesxds
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/stint-dev/stint/rulesource"
+)
+
+// response is a configuration of one limit.
+func response(t *testing.T, version string) *discovery.DiscoveryResponse {
+	t.Helper()
+	one, err := anypb.New(&ratelimit.RateLimitConfig{Name: version, Domain: version, Descriptors: []*ratelimit.RateLimitDescriptor{{
+		Key: "k", RateLimit: &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_MINUTE, RequestsPerUnit: 5},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Resources: []*anypb.Any{one}}
+}
+
+// quiet is a source that asks nobody.
+func quiet() *Source {
+	return &Source{log: slog.New(slog.DiscardHandler), changed: make(chan struct{})}
+}
+
+type ignored struct{}
+
+func (ignored) Begin(*rulesource.Snapshot, bool) error { return nil }
+func (ignored) Override(*rulesource.Override) error    { return nil }
+func (ignored) Plan(*rulesource.Plan) error            { return nil }
+
+// TestGoneAtOnce: a configuration that was acknowledged is taken, also when the control
+// plane is away before anybody has looked. That it is away is said after.
+func TestGoneAtOnce(t *testing.T) {
+	s := quiet()
+	s.take(response(t, "1"))
+	first, err := s.Load(t.Context(), rulesource.Version{}, ignored{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.take(response(t, "2"))
+	away := errors.New("away")
+	s.set(nil, "", away)
+	if err := s.Wait(t.Context(), first.Version); err != nil {
+		t.Fatalf("the second configuration is not taken: %v", err)
+	}
+	second, err := s.Load(t.Context(), first.Version, ignored{})
+	if err != nil || second.Version == first.Version {
+		t.Fatal(second, err)
+	}
+	for _, held := range []rulesource.Version{second.Version, {}} { // none: the follower asks whether the trouble is over
+		if err := s.Wait(t.Context(), held); !errors.Is(err, away) {
+			t.Errorf("%v instead of the trouble", err)
+		}
+	}
+}
