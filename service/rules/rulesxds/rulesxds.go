@@ -189,8 +189,12 @@ func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryReques
 	sum := sha256.Sum256(document)
 	held := &rulesource.Snapshot{Name: documentName, Document: document, Hash: hex.EncodeToString(sum[:]),
 		Version: rulesource.Version{Identity: s.at.shown, Epoch: time.Now().UnixNano(), Revision: 1}}
-	if s.held != nil && s.held.Hash == held.Hash {
+	switch {
+	case s.held == nil:
+	case s.held.Hash == held.Hash:
 		held = s.held // sent again, as after a connection was lost
+	default: // the clock may have been set back
+		held.Version.Epoch = max(held.Version.Epoch, s.held.Version.Epoch+1)
 	}
 	s.set(held, r.GetVersionInfo(), nil)
 	answer.VersionInfo = r.GetVersionInfo()

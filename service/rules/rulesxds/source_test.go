@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
@@ -58,5 +59,18 @@ func TestGoneAtOnce(t *testing.T) {
 		if err := s.Wait(t.Context(), held); !errors.Is(err, away) {
 			t.Errorf("%v instead of the trouble", err)
 		}
+	}
+}
+
+// TestClockBack: what the control plane sends last is right, also when the clock of this
+// machine has been set back since what it sent before.
+func TestClockBack(t *testing.T) {
+	s := quiet()
+	s.take(response(t, "1"))
+	s.held.Version.Epoch += int64(time.Hour) // as of a clock that was ahead
+	before := s.held.Version
+	s.take(response(t, "2"))
+	if after := s.held.Version; !after.Follows(before) {
+		t.Errorf("%+v does not follow %+v: a follower refuses it", after, before)
 	}
 }
