@@ -71,6 +71,8 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 		return r, nil, bodyFault("it did not come")
 	case len(data) > mostBody:
 		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
+	case busted(data):
+		return r, nil, bodyFault("it begins as JSON and is none, or is written in another way than UTF-8")
 	}
 	out := r.WithContext(r.Context()) // a copy: the request stays as it is
 	out.Body = struct {
@@ -78,6 +80,18 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 		io.Closer
 	}{bytes.NewReader(data), r.Body}
 	return out, data, nil
+}
+
+// busted reports whether a body that begins as JSON does not go on so. Some servers read it
+// still, and find there what rules do not: they take NaN, a comma too many, any depth, a
+// mark of the byte order, or UTF-16.
+func busted(data []byte) bool {
+	begin := bytes.TrimLeft(data, "\x00 \t\r\n\ufeff\xfe\xff")
+	if len(begin) == 0 || begin[0] != '{' && begin[0] != '[' {
+		return false
+	}
+	var first json.RawMessage // what follows it is another
+	return json.NewDecoder(bytes.NewReader(data)).Decode(&first) != nil
 }
 
 // find returns what a pointer leads to: a text, a number, true or false. The error is for

@@ -408,6 +408,12 @@ func TestRequestBody(t *testing.T) {
 		{"/v1/chat", ``, 403, "a", 930},
 		{"/v1/chat", `{"model":"a","model":"b"}`, 400, "a", 930},
 		{"/v1/chat", `{"model":"a","max_tokens":"many"}`, 400, "a", 930},
+		{"/v1/chat", `{"model":"a","max_tokens":1,"x":NaN}`, 400, "a", 930},
+		{"/v1/chat", "\ufeff" + `{"model":"a"}`, 400, "a", 930},
+		{"/v1/chat", "\xff\xfe{\x00\"\x00m\x00", 400, "a", 930},
+		{"/v1/chat", "\x00{\x00\"\x00m", 400, "a", 930},
+		{"/v1/chat", ` {"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `,"model":"a"}`, 400, "a", 930},
+		{"/v1/chat", strings.Repeat(" ", 100) + `{"model":"a",}`, 400, "a", 930},
 		{"/v1/chat", `{"model":` + long + `}`, 400, "a", 930},
 		{"/other", `{"model":` + long + `}`, 200, "a", 930},
 	} {
