@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/policy"
@@ -95,7 +96,7 @@ func busted(data []byte) bool {
 }
 
 // find returns what a pointer leads to: a text, a number, true or false. The error is for
-// a name that comes twice on the way.
+// a name that comes twice on the way, or is spelled otherwise.
 func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 	path, err := usage.ParsePointer(pointer)
 	if err != nil {
@@ -126,7 +127,7 @@ func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 
 // field returns the field of an object or the element of a list, nil if there is none.
 // What is no JSON has none. The error is for a field that comes twice: servers take the
-// first or the last.
+// first or the last. So it is for another spelling, which servers in Go and .NET take, too.
 func field(of json.RawMessage, name string) (found json.RawMessage, err error) {
 	decode := json.NewDecoder(bytes.NewReader(of))
 	open, err := decode.Token()
@@ -148,6 +149,8 @@ func field(of json.RawMessage, name string) (found json.RawMessage, err error) {
 			return nil, nil
 		case at == name && found != nil:
 			return nil, bodyFault("the field " + strconv.Quote(name) + " comes twice")
+		case at != name && strings.EqualFold(at, name):
+			return nil, bodyFault("the field " + strconv.Quote(name) + " is spelled otherwise, which some servers take for it")
 		case at == name:
 			found = value
 		}

@@ -408,6 +408,8 @@ func TestRequestBody(t *testing.T) {
 		{"/v1/chat", ``, 403, "a", 930},
 		{"/v1/chat", `{"model":"a","model":"b"}`, 400, "a", 930},
 		{"/v1/chat", `{"model":"a","max_tokens":"many"}`, 400, "a", 930},
+		{"/v1/chat", `{"Model":"a"}`, 400, "a", 930},
+		{"/v1/chat", `{"model":"a","max_tokens":1,"MAX_TO\u212AENS":500}`, 400, "a", 930},
 		{"/v1/chat", `{"model":"a","max_tokens":1,"x":NaN}`, 400, "a", 930},
 		{"/v1/chat", "\ufeff" + `{"model":"a"}`, 400, "a", 930},
 		{"/v1/chat", "\xff\xfe{\x00\"\x00m\x00", 400, "a", 930},
