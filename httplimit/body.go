@@ -108,6 +108,9 @@ func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 			return v, err
 		}
 	}
+	if rest[0] == '{' || rest[0] == '[' {
+		return v, nil
+	}
 	var value any
 	decode := json.NewDecoder(bytes.NewReader(rest))
 	decode.UseNumber()
@@ -128,32 +131,83 @@ func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 // field returns the field of an object or the element of a list, nil if there is none.
 // What is no JSON has none. The error is for a field that comes twice: servers take the
 // first or the last. So it is for another spelling, which servers in Go and .NET take, too.
+// The bytes are looked through as they are: a decoder makes a value of each element.
 func field(of json.RawMessage, name string) (found json.RawMessage, err error) {
-	decode := json.NewDecoder(bytes.NewReader(of))
-	open, err := decode.Token()
-	if err != nil || open != json.Delim('{') && open != json.Delim('[') {
+	of = skipBlank(of)
+	if len(of) == 0 || of[0] != '{' && of[0] != '[' {
 		return nil, nil
 	}
-	for i := 0; decode.More(); i++ {
-		at := strconv.Itoa(i)
-		if open == json.Delim('{') {
-			key, err := decode.Token()
-			if err != nil {
-				return nil, nil
-			}
-			at, _ = key.(string)
+	object, index := of[0] == '{', -1
+	if i, err := strconv.Atoi(name); err == nil && strconv.Itoa(i) == name {
+		index = i
+	}
+	of = skipBlank(of[1:])
+	for i := 0; len(of) > 0 && of[0] != '}' && of[0] != ']'; i++ {
+		same, otherwise := i == index, false
+		if object {
+			n := valueLen(of)
+			same, otherwise = isNamed(of[:n], name)
+			of = skipBlank(of[n:])
+			of = skipBlank(of[min(1, len(of)):]) // behind the colon
 		}
-		var value json.RawMessage
-		switch err := decode.Decode(&value); {
-		case err != nil:
-			return nil, nil
-		case at == name && found != nil:
+		n := valueLen(of)
+		switch {
+		case same && found != nil:
 			return nil, bodyFault("the field " + strconv.Quote(name) + " comes twice")
-		case at != name && strings.EqualFold(at, name):
+		case otherwise:
 			return nil, bodyFault("the field " + strconv.Quote(name) + " is spelled otherwise, which some servers take for it")
-		case at == name:
-			found = value
+		case same:
+			found = of[:n:n]
+		}
+		if of = skipBlank(of[n:]); len(of) > 0 && of[0] == ',' {
+			of = skipBlank(of[1:])
 		}
 	}
 	return found, nil
+}
+
+func skipBlank(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
+
+// isNamed reports whether a text in quotes is a name, or is it in another spelling.
+func isNamed(quoted []byte, name string) (same, otherwise bool) {
+	text := bytes.Trim(quoted, `"`)
+	if bytes.IndexByte(text, '\\') >= 0 {
+		var plain string
+		_ = json.Unmarshal(quoted, &plain) // of JSON that has been read
+		text = []byte(plain)
+	}
+	same = string(text) == name
+	return same, !same && strings.EqualFold(string(text), name)
+}
+
+// valueLen returns how long the value is that JSON begins with, at least 1.
+func valueLen(b []byte) int {
+	depth := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			for i++; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+			continue
+		case '}', ']':
+			depth--
+		default:
+			if depth == 0 { // a number or a word
+				if n := bytes.IndexAny(b[i:], ",]} \t\r\n"); n > 0 {
+					return i + n
+				}
+				return len(b)
+			}
+			continue
+		}
+		if depth == 0 {
+			return min(i+1, len(b))
+		}
+	}
+	return len(b)
 }

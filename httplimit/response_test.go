@@ -436,6 +436,27 @@ func TestRequestBody(t *testing.T) {
 	}
 }
 
+// TestRequestBodyPrice: what a body costs does not grow by what is made of each of its
+// elements.
+func TestRequestBodyPrice(t *testing.T) {
+	const rules = `{"rules": [{"name": "t", "match": {"body./model": "a"}, "key": ["body./user/0/id"], "limits": ["1000/h"]}]}`
+	m := metering(t, rules, func(http.ResponseWriter, *http.Request) {})
+	ones := strings.Repeat("1,", 400_000) + "1"
+	for _, body := range []string{
+		"[" + ones + "]", `{"model":[` + ones + `]}`, `{"user":[` + ones + `],"model":"a"}`,
+		`{` + strings.Repeat(`"a":1,`, 100_000) + `"model":"a"}`,
+	} {
+		allocations := testing.AllocsPerRun(1, func() {
+			r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+			m.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
+			<-m.ended
+		})
+		if allocations > 1000 {
+			t.Errorf("%.20s…: %.0f allocations", body, allocations)
+		}
+	}
+}
+
 // TestResponseFirstByte: what is written is sent before rules read it, flush by flush.
 func TestResponseFirstByte(t *testing.T) {
 	next := make(chan struct{})
