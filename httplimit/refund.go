@@ -195,5 +195,9 @@ type hijacker struct{ s *statusWriter }
 
 // Hijack implements [http.Hijacker].
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return h.s.ResponseWriter.(http.Hijacker).Hijack()
+	conn, rw, err := h.s.ResponseWriter.(http.Hijacker).Hijack()
+	if err == nil && h.s.pending != nil {
+		h.s.pending.Unseen()
+	}
+	return conn, rw, err
 }

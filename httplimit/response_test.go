@@ -357,6 +357,26 @@ func TestResponseRefund(t *testing.T) {
 	}
 }
 
+// TestResponseTakenOver: a connection that a handler has taken over sends bytes that nobody
+// counts, so that they are no cost of 0.
+func TestResponseTakenOver(t *testing.T) {
+	m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"response": "bytes", "reserve": 100}`), func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\nConnection: close\r\n\r\n"+strings.Repeat("x", 1000))
+		_ = conn.Close()
+	})
+	if status, body := m.get("/r/"); status != http.StatusOK || len(body) != 1000 {
+		t.Fatal(status, body)
+	}
+	if left := m.left("/r/")["r"]; left != 900 {
+		t.Errorf("%d left, want 900: what was reserved stands", left)
+	}
+}
+
 // TestRequestBody reads keys, conditions and what is reserved from the body of a request,
 // which the handler gets as it came.
 func TestRequestBody(t *testing.T) {

@@ -33,6 +33,7 @@ type Pending struct {
 	status     int
 	written    int64
 	compressed bool
+	unseen     bool // bytes of the body are not counted
 }
 
 // A settling is the charge of one rule.
@@ -152,6 +153,10 @@ func (d *Pending) Write(p []byte) (int, error) {
 // where a rule reads the body.
 func (d *Pending) Passed(n int64) { d.written += n }
 
+// Unseen is told that bytes of the body go where nobody counts them, as on a connection
+// that the handler has taken over: how many there are is not known.
+func (d *Pending) Unseen() { d.unseen = true }
+
 // readBefore reports whether a rule before reads by the same reader.
 func (d *Pending) readBefore(i int) bool {
 	for k := range i {
@@ -200,7 +205,7 @@ func (s *settling) units(d *Pending, whole, panicked bool) int64 {
 	case s.Truth() == "":
 		return s.reserved
 	case s.Bytes:
-		value, ok = d.written, true
+		value, ok = d.written, !d.unseen
 	case s.reader != nil:
 		value, ok = s.reader.Sum()
 		whole = whole || s.reader.Ended()
