@@ -113,13 +113,17 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 	case c.TLS != (c.TLSCert != "" && c.TLSKey != ""):
 		return nil, errors.New("GRPC_SERVER_USE_TLS: goes with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
 	}
-	args := []string{"serve", "--http", "127.0.0.1:0", "--rules", rules, "--log-format", c.LogFormat}
+	format := "text" // for whatever else that program is told
+	if strings.EqualFold(c.LogFormat, "json") {
+		format = "json"
+	}
+	args := []string{"serve", "--http", "127.0.0.1:0", "--rules", rules, "--log-format", format}
 	if _, given := os.LookupEnv("STINT_RULES_COPY"); !given {
 		args = append(args, "--rules-copy", "none")
 	}
 	set := func(flag, value string) {
 		if value != "" {
-			args = append(args, flag, value)
+			args = append(args, flag+"="+value) // which may begin with a hyphen
 		}
 	}
 	address := net.JoinHostPort(c.GRPCHost, strconv.Itoa(c.GRPCPort))

@@ -277,3 +277,19 @@ func TestRatelimitRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestRatelimitTakes has values that envoyproxy/ratelimit takes. What is then refused is a
+// setting of stint's own.
+func TestRatelimitTakes(t *testing.T) {
+	for _, env := range []string{"LOG_FORMAT=", "LOG_FORMAT=JSON", "LOG_FORMAT=logfmt", "CACHE_KEY_PREFIX=-x", "BACKEND_TYPE=", "HOST="} {
+		t.Run(env, func(t *testing.T) {
+			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp", "STINT_TLS_CERT=none.pem", env} {
+				name, value, _ := strings.Cut(one, "=")
+				t.Setenv(name, value)
+			}
+			if said := (session{args: []string{"ratelimit"}}).run(); !strings.Contains(said, "--tls-cert: goes with --tls-key") {
+				t.Errorf("said %q", said)
+			}
+		})
+	}
+}
