@@ -30,8 +30,12 @@ const (
 
 // write reads the next bytes of the stream.
 func (e *events) write(p []byte, doc *document) {
+	all, marks := p, marksAt{}
+	for i := range marks {
+		marks[i] = -1
+	}
 	for cr, lf := -1, -1; len(p) > 0; {
-		if n := e.passOver(p, doc.spec.ends); n > 0 {
+		if n := e.passOver(all, len(all)-len(p), doc.spec.ends, &marks); n > 0 {
 			p, cr, lf = p[n:], cr-n, lf-n
 			continue
 		}
@@ -52,22 +56,31 @@ func (e *events) write(p []byte, doc *document) {
 	}
 }
 
-// passOver returns the length of the events that p begins with, as far as they are whole
-// and have none of the names that are looked for: most of a stream is text.
-func (e *events) passOver(p []byte, names [][]byte) int {
+// marksAt are where each name, and each of otherMarks, comes next: a place that has been
+// passed is looked for anew, so that all is looked through once.
+type marksAt [MaxPointers + len(otherMarks)]int
+
+// passOver returns the length of the events that begin at a place of p, as far as they are
+// whole and have none of the names that are looked for: most of a stream is text.
+func (e *events) passOver(p []byte, at int, names [][]byte, marks *marksAt) int {
 	if e.state != inName || e.name > 0 || e.filled || e.lf || e.open || len(names) == 0 {
 		return 0
 	}
-	for _, one := range [...][]byte{escapedName, endMark, {'\r'}} {
-		if i := bytes.Index(p, one); i >= 0 {
-			p = p[:i]
+	past := len(p)
+	for i := range len(otherMarks) + len(names) {
+		if marks[i] < at {
+			mark := otherMarks[min(i, len(otherMarks)-1)]
+			if i >= len(otherMarks) {
+				mark = names[i-len(otherMarks)]
+			}
+			marks[i] = len(p)
+			if n := bytes.Index(p[at:], mark); n >= 0 {
+				marks[i] = at + n
+			}
 		}
+		past = min(past, marks[i])
 	}
-	for _, name := range names {
-		if i := bytes.Index(p, name); i >= 0 {
-			p = p[:i]
-		}
-	}
+	p = p[at:past]
 	from := max(len(p)-mostEvent, 0)
 	end := bytes.LastIndex(p[from:], endOfEvent)
 	if end < 0 {
@@ -79,10 +92,11 @@ func (e *events) passOver(p []byte, names [][]byte) int {
 // mostEvent bounds where the end of an event is looked for.
 const mostEvent = 4096
 
-var endOfEvent, endMark = []byte("\n\n"), []byte("DONE]")
+var endOfEvent = []byte("\n\n")
 
-// escapedName begins what may be a letter of a name, written otherwise.
-var escapedName = []byte(`\u00`)
+// otherMarks are what is not passed over beside names: what begins a letter of a name that
+// is written otherwise, the end of a stream, and another end of a line.
+var otherMarks = [...][]byte{[]byte(`\u00`), []byte("DONE]"), {'\r'}}
 
 // next returns where a byte comes next: at, unless that is over; the end if nowhere.
 func next(p []byte, c byte, at int) int {

@@ -280,3 +280,15 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// TestManyNames: what many short events cost that have a name does not grow with how much
+// is written at once. Were it to, this would take longer than a test may.
+func TestManyNames(t *testing.T) {
+	s, _ := usage.Named("anthropic")
+	r := usage.New(s)
+	event := "data: {\"usage\":{\"output_tokens\":3}}\n\n"
+	_, _ = r.Write([]byte(strings.Repeat(event, 16<<20/len(event))))
+	if sum, ok := r.Sum(); !ok || sum != 3 {
+		t.Errorf("%d %v", sum, ok)
+	}
+}
