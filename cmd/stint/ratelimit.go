@@ -110,7 +110,7 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 		return nil, errors.New("SHADOW_MODE: rules have a field shadow each, and not all at once: take it out")
 	case c.ClientSAN != "":
 		return nil, errors.New("GRPC_CLIENT_TLS_SAN: names of clients are not checked: give GRPC_CLIENT_TLS_CACERT a CA of their own")
-	case c.TLS != (c.TLSCert != "" && c.TLSKey != ""):
+	case c.TLS && (c.TLSCert == "" || c.TLSKey == ""):
 		return nil, errors.New("GRPC_SERVER_USE_TLS: goes with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
 	}
 	format := "text" // for whatever else that program is told
@@ -192,6 +192,8 @@ func (c *redisEnv) url() (string, error) {
 		return "", fmt.Errorf("BACKEND_TYPE: %s: want redis", c.Backend)
 	case c.URL == "":
 		return "", nil
+	case c.Auth != "" && strings.Contains(rest, "@"):
+		return "", errors.New("REDIS_AUTH: REDIS_URL has a user or a password, too: give one of them")
 	case c.AnyName:
 		return "", errors.New("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION: names of servers are checked: STINT_STORE can name one, as server_name=NAME")
 	case kind == "SENTINEL":

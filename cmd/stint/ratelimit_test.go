@@ -253,12 +253,13 @@ func launched(t *testing.T, process *exec.Cmd) *serving {
 // TestRatelimitRefuses has environments that this program cannot keep.
 func TestRatelimitRefuses(t *testing.T) {
 	for env, want := range map[string]string{
-		"CONFIG_TYPE=FILE":                               "stint import envoy-ratelimit",
-		"SHADOW_MODE=true":                               "SHADOW_MODE",
-		"BACKEND_TYPE=memcache":                          "want redis",
-		"GRPC_SERVER_USE_TLS=true":                       "GRPC_SERVER_TLS_CERT",
-		"GRPC_CLIENT_TLS_SAN=envoy":                      "GRPC_CLIENT_TLS_CACERT",
-		"REDIS_TYPE=SENTINEL":                            "Sentinels",
+		"CONFIG_TYPE=FILE":          "stint import envoy-ratelimit",
+		"SHADOW_MODE=true":          "SHADOW_MODE",
+		"BACKEND_TYPE=memcache":     "want redis",
+		"GRPC_SERVER_USE_TLS=true":  "GRPC_SERVER_TLS_CERT",
+		"GRPC_CLIENT_TLS_SAN=envoy": "GRPC_CLIENT_TLS_CACERT",
+		"REDIS_TYPE=SENTINEL":       "Sentinels",
+		"REDIS_AUTH=secret REDIS_URL=redis://:secret@127.0.0.1:1": "REDIS_AUTH",
 		"REDIS_TYPE=OTHER":                               "want SINGLE",
 		"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true":      "server_name",
 		"REDIS_URL=redis://:secret@127.0.0.1:1?nosuch=1": "no parameter",
@@ -266,7 +267,10 @@ func TestRatelimitRefuses(t *testing.T) {
 		"PORT=many":                                      "PORT",
 	} {
 		t.Run(env, func(t *testing.T) {
-			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp", env} {
+			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp"} {
+				env = one + " " + env
+			}
+			for one := range strings.FieldsSeq(env) { // the case's own come last
 				name, value, _ := strings.Cut(one, "=")
 				t.Setenv(name, value)
 			}
@@ -281,9 +285,12 @@ func TestRatelimitRefuses(t *testing.T) {
 // TestRatelimitTakes has values that envoyproxy/ratelimit takes. What is then refused is a
 // setting of stint's own.
 func TestRatelimitTakes(t *testing.T) {
-	for _, env := range []string{"LOG_FORMAT=", "LOG_FORMAT=JSON", "LOG_FORMAT=logfmt", "CACHE_KEY_PREFIX=-x", "BACKEND_TYPE=", "HOST="} {
+	for _, env := range []string{"LOG_FORMAT=", "LOG_FORMAT=JSON", "LOG_FORMAT=logfmt", "CACHE_KEY_PREFIX=-x", "BACKEND_TYPE=", "HOST=", "GRPC_SERVER_TLS_CERT=unused.pem GRPC_SERVER_TLS_KEY=unused.pem"} {
 		t.Run(env, func(t *testing.T) {
-			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp", "STINT_TLS_CERT=none.pem", env} {
+			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp", "STINT_TLS_CERT=none.pem"} {
+				env = one + " " + env
+			}
+			for one := range strings.FieldsSeq(env) {
 				name, value, _ := strings.Cut(one, "=")
 				t.Setenv(name, value)
 			}

@@ -17,6 +17,7 @@ type HeldError struct {
 	By string
 }
 
+// Error names who has the file, if that is known.
 func (e *HeldError) Error() string { return "another process has locked it: " + e.By }
 
 // Lock locks a path for this process until what it returns is closed: a file beside
