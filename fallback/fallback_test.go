@@ -409,6 +409,7 @@ func TestReservations(t *testing.T) {
 		if d, err = second.Settle(t.Context(), 1); err != nil || d.Remaining != 5 {
 			t.Errorf("settled locally: %+v, %v", d, err)
 		}
+		synctest.Wait() // for a round that has begun: the next one settles before it posts
 		s.heal()
 		time.Sleep(time.Second)
 		if d, err = n.Peek(t.Context(), "a", 1); err != nil || d.Remaining != 5 {
