@@ -18,7 +18,7 @@ import (
 // importCmd is the configurations that can be turned into rules.
 type importCmd struct {
 	EnvoyRatelimit importEnvoyCmd      `cmd:"" name:"envoy-ratelimit" help:"The YAML of envoyproxy/ratelimit, Envoy's reference rate limit service."`
-	Nginx          importNginxCmd      `cmd:"" help:"The limit_req directives of an nginx configuration."`
+	Nginx          importNginxCmd      `cmd:"" help:"The limit_req and limit_conn directives of an nginx configuration."`
 	IngressNginx   importIngressCmd    `cmd:"" name:"ingress-nginx" help:"The annotations of ingress-nginx."`
 	Traefik        importTraefikCmd    `cmd:"" help:"Traefik's middlewares and the routers that use them."`
 	Kong           importKongCmd       `cmd:"" help:"Kong's declarative configuration."`
@@ -151,7 +151,7 @@ func (c *importNginxCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	return c.write(e, c.Config, "limit_req", yaml, notes)
+	return c.write(e, c.Config, "limit_req or limit_conn", yaml, notes)
 }
 
 // lossyFlag says what becomes of a configuration of which limits are lost.

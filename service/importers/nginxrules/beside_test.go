@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stint-dev/stint/httplimit"
@@ -30,10 +31,12 @@ var update = flag.Bool("update", false, "write what nginx and the proxy answer n
 //	directives of http, with PORT, UPSTREAM and ROOT
 //	----
 //	4 POST /login host=shop.example X-User=7 ..DD
+//	3 held GET /slow ..D
 //	note: a part of a note
 //	lost: a part of a note about a limit that is not kept
 //
-// Where the rules are known to differ, -> and what the proxy does with them follows.
+// Of those that are held, each that passes is answered when all have been asked. Where the
+// rules are known to differ, -> and what the proxy does with them follows.
 type side struct {
 	name, conf string
 	lines      []string
@@ -94,7 +97,13 @@ http {
 `
 
 func (s *side) run(t *testing.T) {
+	held := make(held)
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Held") != "" {
+			release := make(chan struct{})
+			held <- release
+			<-release
+		}
 		if r.URL.Path == "/gone" {
 			w.WriteHeader(http.StatusNotFound)
 		}
@@ -128,8 +137,8 @@ func (s *side) run(t *testing.T) {
 		}
 		words := strings.Fields(line)
 		words = words[:slices.IndexFunc(append(words, "."), func(w string) bool { return strings.Trim(w, ".D") == "" })]
-		got := asked(t, there, words[1:], n)
-		if own := asked(t, here, words[1:], n); own != got {
+		got := held.asked(t, there, words[1:], n)
+		if own := held.asked(t, here, words[1:], n); own != got {
 			got += " -> " + own
 		}
 		if got = strings.Join(words, " ") + " " + got; *update {
@@ -189,41 +198,70 @@ func front(t *testing.T, yaml, upstream string) string {
 	return server.Listener.Addr().String()
 }
 
+// held has what releases each request that waits at the server behind.
+type held chan chan struct{}
+
 // asked sends n requests, and returns a dot for each that passed and a D for each that
 // was denied.
-func asked(t *testing.T, address string, words []string, n int) string {
+func (h held) asked(t *testing.T, address string, words []string, n int) string {
 	t.Helper()
+	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	var b strings.Builder
+	if words[0] != "held" {
+		for range n {
+			b.WriteString(answered(t, client, address, words))
+		}
+		return b.String()
+	}
+	var all sync.WaitGroup
+	var waiting []chan struct{}
+	for range n {
+		answer := make(chan string, 1)
+		all.Go(func() { answer <- answered(t, client, address, append(slices.Clone(words[1:]), "X-Held=1")) })
+		select {
+		case said := <-answer: // by what stands in front
+			b.WriteString(said)
+		case release := <-h:
+			waiting = append(waiting, release)
+			b.WriteByte('.')
+		}
+	}
+	for _, release := range waiting {
+		close(release)
+	}
+	all.Wait()
+	return b.String()
+}
+
+// answered sends a request, and returns a D if it was denied, otherwise a dot.
+func answered(t *testing.T, client *http.Client, address string, words []string) string {
 	method := http.MethodGet
 	if !strings.HasPrefix(words[0], "/") {
 		method, words = words[0], words[1:]
 	}
-	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	defer client.CloseIdleConnections()
-	var b strings.Builder
-	for range n {
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+words[0], nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("User-Agent", "test")
-		for _, w := range words[1:] {
-			if name, value, _ := strings.Cut(w, "="); name == "host" {
-				r.Host = value
-			} else {
-				r.Header.Set(name, value)
-			}
-		}
-		w, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Body.Close()
-		switch w.StatusCode {
-		case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError: // the last of auth_request
-			b.WriteByte('D')
-		default:
-			b.WriteByte('.')
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+words[0], nil)
+	if err != nil {
+		t.Error(err)
+		return "?"
+	}
+	r.Header.Set("User-Agent", "test")
+	for _, w := range words[1:] {
+		if name, value, _ := strings.Cut(w, "="); name == "host" {
+			r.Host = value
+		} else {
+			r.Header.Set(name, value)
 		}
 	}
-	return b.String()
+	w, err := client.Do(r)
+	if err != nil {
+		t.Error(err)
+		return "?"
+	}
+	w.Body.Close()
+	switch w.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError: // the last of auth_request
+		return "D"
+	}
+	return "."
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -31,6 +32,11 @@ func (d *Directive) has(names ...string) bool {
 		}
 	}
 	return false
+}
+
+// within reports whether a directive stands anywhere in others.
+func within(all []Directive, name string) bool {
+	return slices.ContainsFunc(all, func(d Directive) bool { return d.Name == name || within(d.Block, name) })
 }
 
 // mostIncluded bounds how many files a configuration includes, and deepest how
@@ -157,6 +163,7 @@ func (c *converter) gone(all []Directive) {
 		case d.gone != "" && limitless.MatchString(d.Args[0]):
 			c.note(d, "include %s is not read: %s. Files of this name hold no limits", d.Args[0], d.gone)
 		case d.gone != "":
+			c.missing = true
 			c.lose(d, "include %s is NOT KEPT, with the limits that it may hold: %s", d.Args[0], d.gone)
 		}
 		c.gone(d.Block)

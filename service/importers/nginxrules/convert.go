@@ -9,31 +9,25 @@ import (
 // Convert makes rules of a configuration. The notes say what means something else
 // than it did, and what is lost.
 func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
-	c := &converter{zones: make(map[string]*zone), variables: make(map[string]*Directive)}
-	c.gone(all)
-	c.missing = c.notes.Lost() > 0
-	found := false
-	for i := range all {
-		if all[i].Name == "http" {
-			found = true
-			if err := c.http(&all[i]); err != nil {
-				return nil, nil, err
-			}
-		}
+	f, names := importers.File{}, make(importers.Names)
+	kinds := slices.DeleteFunc([]string{"limit_req", "limit_conn"}, func(kind string) bool { return !within(all, kind) })
+	if len(kinds) == 0 {
+		kinds = []string{"limit_req"} // for what cannot be read
 	}
-	if !found { // a part of one
-		part := Directive{Block: all}
-		if len(all) > 0 {
-			part.file, part.line = all[0].file, all[0].line
-		}
-		if err := c.http(&part); err != nil {
+	for _, kind := range kinds { // apart, since neither takes the place of the other
+		c := &converter{kind: kind, zones: make(map[string]*zone), variables: make(map[string]*Directive), notes: notes}
+		if err := c.convert(all); err != nil {
 			return nil, nil, err
 		}
+		c.write(&f, names)
+		notes = c.notes
 	}
-	return c.write(), c.notes, nil
+	return f.YAML(), notes, nil
 }
 
+// A converter reads the limits of one kind.
 type converter struct {
+	kind      string // limit_req or limit_conn
 	zones     map[string]*zone
 	variables map[string]*Directive // map and geo, by name
 	missing   bool                  // a file with limits may not have been read
@@ -44,6 +38,27 @@ type converter struct {
 	followed  int
 }
 
+func (c *converter) convert(all []Directive) error {
+	c.gone(all)
+	found := false
+	for i := range all {
+		if all[i].Name == "http" {
+			found = true
+			if err := c.http(&all[i]); err != nil {
+				return err
+			}
+		}
+	}
+	if found {
+		return nil
+	}
+	part := Directive{Block: all} // a part of one
+	if len(all) > 0 {
+		part.file, part.line = all[0].file, all[0].line
+	}
+	return c.http(&part)
+}
+
 func (c *converter) http(d *Directive) error {
 	for i := range d.Block {
 		if v := &d.Block[i]; (v.Name == "map" || v.Name == "geo") && len(v.Args) > 0 && len(v.Args[len(v.Args)-1]) > 1 {
@@ -51,7 +66,7 @@ func (c *converter) http(d *Directive) error {
 		}
 	}
 	for i := range d.Block {
-		if z := &d.Block[i]; z.Name == "limit_req_zone" {
+		if z := &d.Block[i]; z.Name == c.kind+"_zone" {
 			if err := c.zone(z); err != nil {
 				return err
 			}

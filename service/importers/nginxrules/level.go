@@ -23,7 +23,7 @@ type errorPage struct {
 	at    *Directive
 }
 
-// level reads the directives of a block. Any limit_req takes the place of those
+// level reads the directives of a block. Any limit takes the place of those of its kind
 // further out.
 func (c *converter) level(block []Directive, outer level) (level, error) {
 	now := outer
@@ -34,7 +34,7 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 	for i := range block {
 		d := &block[i]
 		switch {
-		case d.Name == "limit_req":
+		case d.Name == c.kind:
 			found = true
 			u, ok, err := c.use(d)
 			if err != nil {
@@ -43,14 +43,12 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 			if ok && !slices.Contains(mine, u) {
 				mine = append(mine, u)
 			}
-		case d.Name == "limit_req_dry_run" && len(d.Args) == 1:
+		case d.Name == c.kind+"_dry_run" && len(d.Args) == 1:
 			now.dry = d.Args[0] == "on"
-		case d.Name == "limit_conn":
-			c.lose(d, "limit_conn is NOT KEPT: it bounds connections at one time, these rules bound requests")
 		case d.Name == "limit_rate":
 			c.note(d, "limit_rate is left out: it bounds bytes of an answer, stint bounds requests")
-		case d.Name == "limit_req_status" && len(d.Args) == 1 && d.Args[0] != "429":
-			c.note(d, "limit_req_status %s: a denial is 429 here", d.Args[0])
+		case d.Name == c.kind+"_status" && len(d.Args) == 1 && d.Args[0] != "429":
+			c.note(d, "%s %s: a denial is 429 here", d.Name, d.Args[0])
 		case d.Name == "index":
 			now.index = d.Args
 		case d.Name == "error_page" && len(d.Args) > 1:

@@ -39,8 +39,8 @@ var modifier = regexp.MustCompile(`^(=|\^~|~\*?)(.+)$`)
 func (c *converter) locations(in *location) error {
 	for i := range in.at.Block {
 		d := &in.at.Block[i]
-		if d.Name == "if" && d.has("limit_req") {
-			return fmt.Errorf("%s: limit_req cannot stand in if", d.where())
+		if d.Name == "if" && d.has(c.kind) {
+			return fmt.Errorf("%s: %s cannot stand in if", d.where(), c.kind)
 		}
 		if d.Name != "location" || len(d.Args) == 0 {
 			continue

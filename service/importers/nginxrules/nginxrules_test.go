@@ -312,7 +312,7 @@ func TestNotes(t *testing.T) {
 	}
 }`})
 	for i, want := range []string{
-		"lost: nginx.conf:8: limit_req zone=mapped is NOT KEPT: the key of the zone mapped (nginx.conf:3)", "nginx.conf:4: $request_uri has the query", "lost: nginx.conf:7: limit_conn is NOT KEPT",
+		"lost: nginx.conf:8: limit_req zone=mapped is NOT KEPT: the key of the zone mapped (nginx.conf:3)", "nginx.conf:4: $request_uri has the query", "nginx.conf:7: limit_conn is a limit in flight",
 		"nginx.conf:10: delay=2:", "nginx.conf:10: limit_req_status 503", "nginx.conf:11: location ~* ^/b[0-9]+ takes more paths here: /b*/**",
 		"lost: nginx.conf:12: location /c*/ is NOT KEPT", "lost: nginx.conf:13: location /{d}/ is NOT KEPT", "lost: nginx.conf:14: location /e%20/ is NOT KEPT", "lost: nginx.conf:15: location /f//g/ is NOT KEPT",
 	} {
@@ -331,6 +331,10 @@ rules:
     match: {path: /b*/**}
     key: [path]
     limits: ["1/s burst 1"]
+  - name: addr
+    key: [ip]
+    ipv6_prefix: 128
+    limits: ["5 in flight"]
 `
 	if file != want {
 		t.Errorf("%s\nwant\n%s", file, want)
@@ -340,9 +344,14 @@ rules:
 // What nginx would not take is an error, with file and line.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"http {":                        "nginx.conf:1: a block has no end",
-		"}":                             "nginx.conf:1: } ends no block",
-		"http { server { listen 80 } }": "nginx.conf:1: listen: ; is missing",
+		"http {": "nginx.conf:1: a block has no end",
+		"}":      "nginx.conf:1: } ends no block",
+		"http { limit_conn_zone $uri; }  limit_conn a 1;":                              "nginx.conf:1: limit_conn_zone: write a key and a zone",
+		"limit_conn_zone $uri zone=a:1m; limit_conn a;":                                "nginx.conf:1: limit_conn: write a zone and a number",
+		"limit_conn_zone $uri zone=a:1m; limit_conn a 0;":                              "nginx.conf:1: limit_conn a 0: want a number from 1 to 65535",
+		"limit_conn_zone $uri zone=a:1m; limit_conn b 5;":                              "nginx.conf:1: limit_conn: there is no limit_conn_zone \"b\"",
+		"limit_conn_zone $uri zone=a:1m; location / { if ($x) { limit_conn a 5; } }":   "nginx.conf:1: limit_conn cannot stand in if",
+		"http { server { listen 80 } }":                                                "nginx.conf:1: listen: ; is missing",
 		"http {\nlimit_req_zone $x zone=a:1m rate=fast; }":                             "nginx.conf:2: rate=fast: write a rate",
 		"http { limit_req_zone $x rate=1r/s burst=3; }":                                `limit_req_zone: "burst=3" is not known`,
 		"http { limit_req zone=none; }":                                                `there is no limit_req_zone "none"`,

@@ -134,7 +134,7 @@ func (c *converter) unkept(all []place) {
 
 // unreached says which limits hold for no request that this finds.
 func (c *converter) unreached(l *location) {
-	if (l.kind == "@" || l.at.has("internal")) && !l.reached && l.at.has("limit_req") {
+	if (l.kind == "@" || l.at.has("internal")) && !l.reached && l.at.has(c.kind) {
 		c.lose(l.at, "%s is NOT KEPT, with its limits: nothing that rules know leads to it", l.text())
 	}
 	for _, b := range l.below {

@@ -7,20 +7,18 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// write returns the rules.
-func (c *converter) write() []byte {
-	f := importers.File{FoldCase: c.fold}
-	names := make(importers.Names)
+// write adds the rules to a file.
+func (c *converter) write(f *importers.File, names importers.Names) {
+	f.FoldCase = f.FoldCase || c.fold
 	for _, r := range c.rules() {
 		z := c.zones[r.zone]
 		for i := range z.variants {
-			c.rule(&f, names, &r, &z.variants[i])
+			c.rule(f, names, &r, &z.variants[i])
 		}
 	}
 	if c.real.from != nil && c.real.header != "" {
 		f.TrustedProxies, f.ClientIPHeader = c.real.from, c.real.header
 	}
-	return f.YAML()
 }
 
 // rule adds one variant of a rule.

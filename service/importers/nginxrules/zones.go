@@ -10,7 +10,7 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A zone is a limit_req_zone: what is counted, and how fast it may come.
+// A zone is what is counted, and of a limit_req_zone how fast it may come.
 type zone struct {
 	name     string
 	rate     string // as text of a limit: 10/s
@@ -39,31 +39,35 @@ func (z *zone) waiting(seconds int64) int64 {
 
 var rateText = regexp.MustCompile(`^(\d{1,9})r/([sm])$`)
 
-// zone reads a limit_req_zone.
+// zone reads a limit_req_zone or a limit_conn_zone.
 func (c *converter) zone(d *Directive) error {
-	if len(d.Args) < 3 {
+	rated := c.kind == "limit_req"
+	if rated && len(d.Args) < 3 {
 		return fmt.Errorf("%s: limit_req_zone: write a key, a zone and a rate", d.where())
+	}
+	if !rated && len(d.Args) != 2 {
+		return fmt.Errorf("%s: limit_conn_zone: write a key and a zone", d.where())
 	}
 	z := &zone{}
 	for _, a := range d.Args[1:] {
 		name, value, _ := strings.Cut(a, "=")
-		switch name {
-		case "zone":
+		switch {
+		case name == "zone":
 			z.name, _, _ = strings.Cut(value, ":")
-		case "rate":
+		case name == "rate" && rated:
 			m := rateText.FindStringSubmatch(value)
 			if m == nil || strings.Trim(m[1], "0") == "" {
 				return fmt.Errorf("%s: rate=%s: write a rate such as 10r/s or 30r/m", d.where(), value)
 			}
 			z.rate = m[1] + "/" + m[2]
-		case "sync":
+		case name == "sync" && rated:
 			c.note(d, "sync: several processes share a limit through --store")
 		default:
-			return fmt.Errorf("%s: limit_req_zone: %q is not known", d.where(), a)
+			return fmt.Errorf("%s: %s: %q is not known", d.where(), d.Name, a)
 		}
 	}
-	if z.name == "" || z.rate == "" {
-		return fmt.Errorf("%s: limit_req_zone: zone= or rate= is missing", d.where())
+	if z.name == "" || rated && z.rate == "" {
+		return fmt.Errorf("%s: %s: zone= or rate= is missing", d.where(), d.Name)
 	}
 	c.zones[z.name] = z
 	cases, err := c.choices(d.Args[0], 0)
@@ -152,27 +156,68 @@ func (c *converter) key(d *Directive, z *zone, v *variant) error {
 	return nil
 }
 
-// A use is a limit_req: a zone, and how many requests may be ahead of its rate.
+// A use is a limit_req or limit_conn: a zone, and how many requests may be ahead of its
+// rate, or in it at one moment.
 type use struct {
 	zone  string
 	limit string
 	dry   bool
 }
 
-// use reads a limit_req; ok is false if its zone is not kept.
+// use reads one; ok is false if its zone is not kept.
 func (c *converter) use(d *Directive) (u use, ok bool, err error) {
+	read := c.request
+	if c.kind == "limit_conn" {
+		read = c.connections
+	}
+	var limit func(*zone) string
+	if u.zone, limit, err = read(d); err != nil {
+		return u, false, err
+	}
+	z := c.zones[u.zone]
+	switch {
+	case z == nil && c.missing:
+		c.lose(d, "%s zone=%s is NOT KEPT: no file that was read has this zone", d.Name, u.zone)
+		return u, false, nil
+	case z == nil:
+		return u, false, fmt.Errorf("%s: %s: there is no %s_zone %q", d.where(), d.Name, d.Name, u.zone)
+	case z.lost != "":
+		c.lose(d, "%s zone=%s is NOT KEPT: %s", d.Name, u.zone, z.lost)
+		return u, false, nil
+	}
+	u.limit = limit(z)
+	return u, true, nil
+}
+
+// connections reads a limit_conn: how many requests of a zone are in flight.
+func (c *converter) connections(d *Directive) (name string, limit func(*zone) string, err error) {
+	if len(d.Args) != 2 {
+		return "", nil, fmt.Errorf("%s: limit_conn: write a zone and a number", d.where())
+	}
+	n, err := strconv.ParseUint(d.Args[1], 10, 16)
+	if err != nil || n == 0 {
+		return "", nil, fmt.Errorf("%s: limit_conn %s %s: want a number from 1 to 65535", d.where(), d.Args[0], d.Args[1])
+	}
+	return d.Args[0], func(*zone) string {
+		c.note(d, "limit_conn is a limit in flight: nginx counts requests too, over HTTP/2 each, and no idle connections. /auth sees no request end and denies: if nginx asks it, leave limit_conn to nginx")
+		return fmt.Sprintf("%d in flight", n)
+	}, nil
+}
+
+// request reads a limit_req: its zone, and its limit at the rate of that.
+func (c *converter) request(d *Directive) (name string, limit func(*zone) string, err error) {
 	burst, delays, delay := int64(0), true, int64(0)
 	for _, a := range d.Args {
-		name, value, _ := strings.Cut(a, "=")
-		switch name {
+		word, value, _ := strings.Cut(a, "=")
+		switch word {
 		case "zone":
-			u.zone = value
+			name = value
 		case "burst", "delay":
 			n, err := strconv.ParseInt(value, 10, 32)
 			if err != nil || n < 0 {
-				return u, false, fmt.Errorf("%s: %s=%s: want a whole number", d.where(), name, value)
+				return "", nil, fmt.Errorf("%s: %s=%s: want a whole number", d.where(), word, value)
 			}
-			if name == "burst" {
+			if word == "burst" {
 				burst = n
 			} else {
 				delay = n
@@ -180,29 +225,20 @@ func (c *converter) use(d *Directive) (u use, ok bool, err error) {
 		case "nodelay":
 			delays = false
 		default:
-			return u, false, fmt.Errorf("%s: limit_req: %q is not known", d.where(), a)
+			return "", nil, fmt.Errorf("%s: limit_req: %q is not known", d.where(), a)
 		}
 	}
-	z := c.zones[u.zone]
-	switch {
-	case z == nil && c.missing:
-		c.lose(d, "limit_req zone=%s is NOT KEPT: no file that was read has this zone", u.zone)
-		return u, false, nil
-	case z == nil:
-		return u, false, fmt.Errorf("%s: limit_req: there is no limit_req_zone %q", d.where(), u.zone)
-	case z.lost != "":
-		c.lose(d, "limit_req zone=%s is NOT KEPT: %s", u.zone, z.lost)
-		return u, false, nil
-	case !delays || burst == 0 || delay >= burst:
-		u.limit = fmt.Sprintf("%s burst %d", z.rate, burst+1)
-	case delay > 0:
-		u.limit = fmt.Sprintf("%s burst %d", z.rate, burst+1)
-		c.note(d, "delay=%d: as many requests pass, but those behind the first %d are not made to wait", delay, delay)
-	default:
-		u.limit = fmt.Sprintf("%s burst %d leaky_queue", z.rate, burst)
+	return name, func(z *zone) string {
+		switch {
+		case !delays || burst == 0 || delay >= burst:
+			return fmt.Sprintf("%s burst %d", z.rate, burst+1)
+		case delay > 0:
+			c.note(d, "delay=%d: as many requests pass, but those behind the first %d are not made to wait", delay, delay)
+			return fmt.Sprintf("%s burst %d", z.rate, burst+1)
+		}
 		if burst > z.waiting(5) { // of [server.NewAuth]'s longest delay
 			c.note(d, "burst=%d: asked at /auth, what would wait for more than 5 s is denied; stint proxy lets it wait", burst)
 		}
-	}
-	return u, true, nil
+		return fmt.Sprintf("%s burst %d leaky_queue", z.rate, burst)
+	}, nil
 }
