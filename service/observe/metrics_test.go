@@ -250,7 +250,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := make(map[string]string)
-	rows := regexp.MustCompile("(?m)^\\| `(stint_\\w+)` \\| (\\w+) \\|([^|]*)\\|")
+	rows := regexp.MustCompile("(?m)^\\| `(stint_\\w+)` \\| (\\w+)(?: by)?([^|]*)\\|")
 	for _, m := range rows.FindAllStringSubmatch(string(page), -1) {
 		labels := strings.Fields(strings.NewReplacer("`", "", ",", "").Replace(m[3]))
 		slices.Sort(labels)

@@ -41,7 +41,7 @@ func TestDocsCommands(t *testing.T) {
 			commands++
 		}
 	}
-	if commands != 4 {
+	if commands != 3 {
 		t.Errorf("%d commands", commands)
 	}
 }
