@@ -44,6 +44,8 @@ type Op struct {
 	// Cost is in units: what to take at once or at most, to return, or the
 	// true cost. A line that gives none means 1.
 	Cost int64
+	// Lasts is how long a take is in flight, under limits in flight.
+	Lasts time.Duration
 	// TTL is the time to live of a reservation. The default value is 1m.
 	TTL time.Duration
 	// Reservation names what to settle or cancel: "r1" is the first that was
@@ -68,6 +70,7 @@ const (
 	hasKey
 	hasOp
 	hasCost
+	hasLasts
 	hasTTL
 	hasReservation
 	hasLimits
@@ -146,6 +149,12 @@ func (op *Op) field(s *strictjson.Reader, name string) (field int, err error) {
 	case "cost":
 		field = hasCost
 		op.Cost, err = cost(s)
+	case "lasts":
+		field = hasLasts
+		var text string
+		if text, err = s.Text(quoted); err == nil {
+			op.Lasts, err = lasts(text)
+		}
 	case "ttl":
 		field = hasTTL
 		op.TTL, err = ttl(s)
@@ -252,6 +261,9 @@ func (op Op) AppendJSON(b []byte) []byte {
 		b = appendString(append(b, `,"op":`...), string(op.Verb))
 	}
 	b = strconv.AppendInt(append(b, `,"cost":`...), op.Cost, 10)
+	if op.Lasts != 0 {
+		b = appendString(append(b, `,"lasts":`...), op.Lasts.String())
+	}
 	if op.TTL != 0 {
 		b = appendString(append(b, `,"ttl":`...), op.TTL.String())
 	}

@@ -14,6 +14,7 @@
 //   - op: take unless given; peek, take_up_to, reserve, settle, cancel, refund, reset,
 //     change.
 //   - cost: 1 unless given; a whole number from 0 to 2^63 − 1. Settle needs it.
+//   - lasts: how long a take is in flight, for limits in flight; 0s unless given.
 //   - ttl: the time to live of a reservation; 1m unless given.
 //   - reservation: what settle and cancel refer to; the first that was granted is r1.
 //   - limits: the layers of this line instead of the runner's limits, such as
@@ -79,9 +80,11 @@ func (c *Clock) Advance(to int64) {
 type Runner struct {
 	store        stint.Store
 	clock        *Clock
-	bounds       []stint.Bound // the limits of lines that bring none, one by one
-	texts        []string      // of these limits, as they were given
-	named        []stint.Bound // of each name that they ever had, the first
+	bounds       []stint.Bound  // the limits of lines that bring none, one by one
+	texts        []string       // of these limits, as they were given
+	named        []stint.Bound  // of each name that they ever had, the first
+	limiter      *stint.Limiter // in place of bounds, where a limit is in flight
+	running      Running
 	own          map[string]stint.Bound
 	reservations map[string]*reservation
 	layers       []stint.Layer // of the operation at hand
@@ -112,12 +115,22 @@ func New(store stint.Store, clock *Clock, limits []string) (*Runner, error) {
 // share makes limits the layers of all lines that bring none. A limit whose identity
 // another had among them has that one's states.
 func (r *Runner) share(texts []string) error {
-	var bounds []stint.Bound
-	for _, text := range texts {
-		limit, err := stint.Parse(text)
-		if err != nil {
+	limits, flying := make([]stint.Limit, len(texts)), false
+	for i, text := range texts {
+		var err error
+		if limits[i], err = stint.Parse(text); err != nil {
 			return err
 		}
+		flying = flying || limits[i].InFlight()
+	}
+	switch {
+	case r.texts != nil && flying != (r.limiter != nil):
+		return errKinds
+	case flying:
+		return r.fly(limits, texts)
+	}
+	var bounds []stint.Bound
+	for _, limit := range limits {
 		name := limit.String()
 		known := func(b stint.Bound) bool { return b.Name() == name }
 		free := func(b stint.Bound) bool {
@@ -151,6 +164,9 @@ func (r *Runner) bind(text string) (stint.Bound, error) {
 		return bound, nil
 	}
 	limit, err := stint.Parse(text)
+	if err == nil && limit.InFlight() {
+		err = fmt.Errorf("limit %q is in flight: give it to all lines", text)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -254,6 +270,7 @@ func (l *lines) tooLong(number int) error {
 // that is later.
 func (r *Runner) Do(op Op) (Answer, error) {
 	r.clock.Advance(op.At)
+	r.running.End(r.clock.Now())
 	a := Answer{T: op.T, Key: op.Key, NoKey: op.NoKey, Verb: op.Verb}
 	var err error
 	switch op.Verb {
@@ -266,8 +283,27 @@ func (r *Runner) Do(op Op) (Answer, error) {
 	case Change:
 		return a, r.change(op)
 	}
-	if err := r.arrange(op); err != nil {
+	if r.limiter != nil && len(op.Limits) == 0 {
+		a.Decision, err = r.acquire(op)
+	} else {
+		err = r.verb(op, &a)
+	}
+	if err != nil {
 		return Answer{}, err
+	}
+	for layer := range a.Decision.Denied.Limits() {
+		a.DeniedBy = append(a.DeniedBy, r.textsOf(op)[layer])
+	}
+	if op.Verb != Reset {
+		a.setTightest(r.textsOf(op))
+	}
+	return a, nil
+}
+
+// verb asks the store.
+func (r *Runner) verb(op Op, a *Answer) (err error) {
+	if err := r.arrange(op); err != nil {
+		return err
 	}
 	ctx := context.Background()
 	switch op.Verb {
@@ -286,16 +322,7 @@ func (r *Runner) Do(op Op) (Answer, error) {
 	default:
 		err = fmt.Errorf("unknown op %q: %s", op.Verb, verbs)
 	}
-	if err != nil {
-		return Answer{}, err
-	}
-	for layer := range a.Decision.Denied.Limits() {
-		a.DeniedBy = append(a.DeniedBy, r.textsOf(op)[layer])
-	}
-	if op.Verb != Reset {
-		a.setTightest(r.textsOf(op))
-	}
-	return a, nil
+	return err
 }
 
 // change replaces the limits that all lines share.

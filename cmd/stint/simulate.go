@@ -14,6 +14,7 @@ type simulateCmd struct {
 	Limit    []string      `sep:"none" placeholder:"LIMIT" help:"A limit: '5/s burst 5'. If repeated, all of them apply at once, for each key."`
 	Rules    string        `placeholder:"FILE" help:"Decide requests by this rules file: lines with a time, attributes and a cost."`
 	Arrivals string        `placeholder:"PHASES" help:"Send requests in phases instead of reading operations: '10@1/s 20@once +5s'."`
+	Lasts    time.Duration `placeholder:"2s" help:"With --arrivals: how long each request is in flight, for limits such as '20 in flight'."`
 	Retry    time.Duration `placeholder:"10ms" help:"With --arrivals: send a denied request again after this long until it passes. Without it, a denied request is dropped."`
 	Compare  []string      `sep:"none" placeholder:"LIMIT" help:"Run these limits side by side on the same arrivals, of --arrivals or of standard input. 'LIMIT, LIMIT' are layers of one candidate."`
 	Stretch  time.Duration `placeholder:"1s" help:"With --compare, or --arrivals and --nodes: show the most that passed in any stretch this long. The default is the longest period of the limits."`
@@ -79,6 +80,9 @@ func (c *simulateCmd) Run(e *env) error {
 		if phases, err = trial.ParsePhases(c.Arrivals); err != nil {
 			return &usageError{"--arrivals", err}
 		}
+		for i := range phases {
+			phases[i].Lasts = c.Lasts
+		}
 	}
 	switch {
 	case c.Rules != "":
@@ -97,7 +101,7 @@ func (c *simulateCmd) Run(e *env) error {
 func (c *simulateCmd) check() error {
 	comparing := len(c.Compare) > 0
 	switch {
-	case c.Rules != "" && (comparing || len(c.Limit) > 0 || len(c.More) > 0 || c.Arrivals != "" || c.Retry != 0 || c.Stretch != 0 || c.JSON || c.Store != "" || c.Nodes != 0 || c.Mode != ""):
+	case c.Rules != "" && (comparing || len(c.Limit) > 0 || len(c.More) > 0 || c.Arrivals != "" || c.Lasts != 0 || c.Retry != 0 || c.Stretch != 0 || c.JSON || c.Store != "" || c.Nodes != 0 || c.Mode != ""):
 		return usage("--rules", "stands alone: the file says the limits, and standard input the requests")
 	case comparing && len(c.Limit) > 0:
 		return usage("--limit", "--compare names the limits itself: leave --limit out")
@@ -107,6 +111,8 @@ func (c *simulateCmd) check() error {
 		return usage("--limit", "says which limits hold, and %q stands by itself: leave one of them out, or compare both", c.More[0])
 	case !comparing && (c.Stretch != 0 || c.JSON) && (c.Arrivals == "" || c.Nodes == 0):
 		return usage("--stretch and --json", "go with --compare, or with --arrivals and --nodes")
+	case c.Lasts < 0 || c.Lasts != 0 && c.Arrivals == "":
+		return usage("--lasts", "goes with --arrivals, and is longer than 0s; lines have a field for it")
 	case c.Retry < 0 || c.Retry != 0 && c.Arrivals == "":
 		return usage("--retry", "goes with --arrivals, and is longer than 0s")
 	case c.Stretch < 0:

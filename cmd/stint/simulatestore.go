@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -26,7 +27,10 @@ func (c *simulateCmd) checkShared(comparing, arrivals bool) error {
 	if _, err := redisstore.ParseMode(c.Mode); c.Mode != "" && err != nil {
 		return usage("--mode", "%q is not known: strict, lease, async or share", c.Mode)
 	}
+	flying := slices.ContainsFunc(c.Limit, func(text string) bool { l, err := stint.Parse(text); return err == nil && l.InFlight() })
 	switch {
+	case flying && (c.Store != "" || c.Nodes != 0):
+		return usage("--store and --nodes", "limits in flight are simulated in one process, in memory")
 	case (comparing || arrivals && c.Nodes == 0) && c.Store != "":
 		return usage("--store", "decides operations, and the arrivals of --nodes: leave it out")
 	case comparing && (c.Nodes != 0 || c.Mode != ""):

@@ -174,6 +174,9 @@ func (r *Request) limits() ([]stint.Limit, error) {
 		if err != nil {
 			return nil, fmt.Errorf("limits[%d]: %s", i, strings.TrimPrefix(err.Error(), "stint: "))
 		}
+		if l.InFlight() {
+			return nil, fmt.Errorf("limits[%d]: the lab shows no limits in flight: try stint simulate --lasts", i)
+		}
 		limits[i] = l
 	}
 	return limits, nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/stint-dev/stint/simulate"
 )
@@ -19,9 +20,10 @@ const maxTime = math.MaxInt64 / 2
 // An Arrival is a request that comes in at its own time, whatever became of
 // those before it.
 type Arrival struct {
-	At   int64 // nanoseconds since the Unix epoch, ≥ 0
-	Key  string
-	Cost int64 // in units, ≥ 0
+	At    int64 // nanoseconds since the Unix epoch, ≥ 0
+	Key   string
+	Cost  int64         // in units, ≥ 0
+	Lasts time.Duration // in flight
 }
 
 // Arrivals returns the requests of phases that follow one another, each at its
@@ -30,7 +32,7 @@ func Arrivals(phases []Phase) (arrivals []Arrival, end int64) {
 	for _, p := range phases {
 		arrivals = slices.Grow(arrivals, int(min(p.Requests, 1<<20)))
 		for i := range p.Requests {
-			arrivals = append(arrivals, Arrival{At: end + p.Slot(i), Cost: 1})
+			arrivals = append(arrivals, Arrival{At: end + p.Slot(i), Cost: 1, Lasts: p.Lasts})
 		}
 		end += p.Length()
 	}
@@ -59,7 +61,7 @@ func ReadArrivals(in io.Reader) ([]Arrival, error) {
 			return nil, &simulate.LineError{Line: number, Err: err}
 		}
 		now = max(now, op.At)
-		arrivals = append(arrivals, Arrival{At: now, Key: op.Key, Cost: op.Cost})
+		arrivals = append(arrivals, Arrival{At: now, Key: op.Key, Cost: op.Cost, Lasts: op.Lasts})
 	}
 	if err := s.Err(); err != nil {
 		return nil, &simulate.LineError{Line: number, Err: err}

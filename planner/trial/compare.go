@@ -2,7 +2,6 @@ package trial
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -72,7 +71,8 @@ type event struct {
 
 // Compare runs each candidate, one limit or layers on one key, on the same
 // arrivals, which are in order of time; end is when the load is over, and
-// stretch what Most is about: 0 for the longest period of the limits.
+// stretch what Most is about: 0 for the longest period of the limits, or what lasts
+// longest under limits in flight alone.
 func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
 	all := make([]candidate, len(candidates))
 	for i, limits := range candidates {
@@ -93,7 +93,7 @@ func compare(candidates []candidate, arrivals []Arrival, end int64, stretch time
 		return nil, errors.New("no requests to compare on: write one a line to standard input, or describe them with --arrivals")
 	}
 	if stretch == 0 {
-		stretch = longestPeriod(candidates)
+		stretch = longest(candidates, arrivals)
 	}
 	c := &Comparison{Requests: len(arrivals), Stretch: Duration(stretch)}
 	for _, one := range candidates {
@@ -137,14 +137,18 @@ func (c *Comparison) happens(at int64) bool {
 	})
 }
 
-func longestPeriod(candidates []candidate) time.Duration {
-	longest := time.Duration(1)
+func longest(candidates []candidate, arrivals []Arrival) (d time.Duration) {
 	for _, one := range candidates {
 		for _, l := range one.limits {
-			longest = max(longest, l.Period())
+			d = max(d, l.Period())
 		}
 	}
-	return longest
+	if d == 0 {
+		for i := range arrivals {
+			d = max(d, arrivals[i].Lasts)
+		}
+	}
+	return max(d, 1)
 }
 
 // run plays the arrivals to one candidate.
@@ -160,7 +164,7 @@ func run(one candidate, arrivals []Arrival) (Row, error) {
 	defer c.close()
 	for _, a := range arrivals {
 		c.now = a.At
-		d, err := c.limiter.Take(context.Background(), a.Key, a.Cost)
+		d, err := c.take(a)
 		if err != nil {
 			return row, err
 		}

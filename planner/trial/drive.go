@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/simulate"
 )
 
 // maxTries bounds how often one request is sent: with count_denied, a client
@@ -93,6 +94,9 @@ type client struct {
 	// counts reports that a denial changes the state, so that none may be
 	// skipped.
 	counts bool
+	// flying reports that a limit is in flight, by the requests of running.
+	flying  bool
+	running simulate.Running
 	// calls returns how often a server was asked; nil where there is none.
 	calls func() int64
 }
@@ -123,9 +127,22 @@ func newClient(limits []stint.Limit, held *way) (*client, error) {
 		return nil, err
 	}
 	for _, l := range limits {
-		c.counts = c.counts || l.CountDenied()
+		c.counts, c.flying = c.counts || l.CountDenied(), c.flying || l.InFlight()
 	}
 	return c, nil
+}
+
+// take decides a request now.
+func (c *client) take(a Arrival) (stint.Decision, error) {
+	if !c.flying {
+		return c.limiter.Take(context.Background(), a.Key, a.Cost)
+	}
+	c.running.End(c.now)
+	d, end, err := c.limiter.AcquireN(context.Background(), a.Key, a.Cost, 0)
+	if err == nil && d.Allowed {
+		c.running.Add(addUpTo(addUpTo(c.now, int64(d.Delay)), int64(a.Lasts)), end)
+	}
+	return d, err
 }
 
 func (c *client) close() { _ = c.store.Close() } // all is in this process: nothing can be lost
@@ -135,7 +152,7 @@ func (c *client) lap(p Phase, retry time.Duration) (Lap, error) {
 	lap, start := Lap{Requests: p.Requests}, c.now
 	for i := range p.Requests {
 		c.now = max(c.now, start+p.Slot(i))
-		passed, err := c.send(retry)
+		passed, err := c.send(p.Lasts, retry)
 		if err != nil {
 			return lap, fmt.Errorf("request %d: %w", i+1, err)
 		}
@@ -149,9 +166,9 @@ func (c *client) lap(p Phase, retry time.Duration) (Lap, error) {
 }
 
 // send sends one request until it passes, and leaves the clock at its start.
-func (c *client) send(retry time.Duration) (passed bool, err error) {
+func (c *client) send(lasts, retry time.Duration) (passed bool, err error) {
 	for range maxTries {
-		d, err := c.limiter.Take(context.Background(), "", 1)
+		d, err := c.take(Arrival{Cost: 1, Lasts: lasts})
 		switch {
 		case err != nil:
 			return false, err
@@ -162,7 +179,7 @@ func (c *client) send(retry time.Duration) (passed bool, err error) {
 			return false, nil
 		}
 		tries := int64(1)
-		if wait, ok := d.RetryAfter.Duration(); ok && !c.counts {
+		if wait, ok := d.RetryAfter.Duration(); ok && !c.counts && !c.flying {
 			// The tries before the wait is over would all be denied and change
 			// nothing: skip them.
 			tries = max((int64(wait)-1)/int64(retry)+1, 1)

@@ -30,6 +30,8 @@ const maxSpan = math.MaxInt64 / 8
 type Phase struct {
 	// Requests is how many are sent; 0 for a pause.
 	Requests int64
+	// Lasts is how long each is in flight, under limits in flight.
+	Lasts time.Duration
 	// count requests are sent each period nanoseconds; count 0 sends all at
 	// the start and then lets period pass.
 	count, period int64

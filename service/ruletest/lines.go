@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/service/rules"
 )
@@ -55,7 +56,7 @@ func Lines(ctx context.Context, file *rules.File, in io.Reader, out io.Writer) (
 	lines.Buffer(nil, longestLine)
 	to, ok := json.NewEncoder(out), true
 	result := policy.Result{WillRelease: true}
-	var lasting []running
+	var running simulate.Running
 	for n := 1; lines.Scan(); n++ {
 		text := bytes.TrimSpace(lines.Bytes())
 		if len(text) == 0 {
@@ -71,13 +72,13 @@ func Lines(ctx context.Context, file *rules.File, in io.Reader, out io.Writer) (
 		for i := range r.Times {
 			at := r.At + time.Duration(i)*r.Every
 			c.Advance(int64(at))
-			lasting = ended(lasting, at)
+			running.End(int64(at))
 			got, err := decide(ctx, p, r, &result)
 			if err != nil {
 				return false, fmt.Errorf("line %d: %w", n, err)
 			}
 			if end := result.Release(); end != nil {
-				lasting = append(lasting, running{at + r.Lasts, end})
+				running.Add(int64(at+r.Lasts), end)
 			}
 			a := got.answer(at)
 			if r.Expect != nil {

@@ -84,7 +84,7 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 	}
 	defer p.Close()
 	answer := policy.Result{WillRelease: true}
-	var lasting []running
+	var running simulate.Running
 	for i := range t.Requests {
 		r := &t.Requests[i]
 		failed := false
@@ -94,13 +94,13 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 			}
 			at := r.At + time.Duration(n)*r.Every
 			c.Advance(t.Start.Add(at).UnixNano())
-			lasting = ended(lasting, at)
+			running.End(int64(at))
 			got, err := decide(ctx, p, r, &answer)
 			if err != nil {
 				return result, fmt.Errorf("line %d: %w", r.Line, err)
 			}
 			if end := answer.Release(); end != nil {
-				lasting = append(lasting, running{at + r.Lasts, end})
+				running.Add(int64(at+r.Lasts), end)
 			}
 			result.Requests++
 			if r.Expect == nil || failed {
@@ -114,22 +114,6 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 	}
 	result.OK = len(result.Failures) == 0
 	return result, nil
-}
-
-// A running is a request that is in flight until a moment of the test.
-type running struct {
-	until time.Duration
-	end   func()
-}
-
-// ended ends the requests that are over, and returns the others.
-func ended(all []running, now time.Duration) []running {
-	return slices.DeleteFunc(all, func(r running) bool {
-		if r.until <= now {
-			r.end()
-		}
-		return r.until <= now
-	})
 }
 
 func (r *Result) fail(f Failure) {
