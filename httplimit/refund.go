@@ -31,6 +31,9 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 		r.Header = r.Header.Clone()
 		r.Header["Accept-Encoding"] = []string{"identity"}
 	}
+	if pending != nil && pending.Cuts() {
+		s.cuts, s.ctx = true, r.Context()
+	}
 	panicked := true
 	defer func() {
 		end := refund
@@ -49,7 +52,9 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 		}
 	}()
 	next.ServeHTTP(s.withPowers(), r)
-	panicked = false
+	if panicked = false; s.cut {
+		panic(http.ErrAbortHandler) // else what the client has would pass for the whole
+	}
 }
 
 // A statusWriter remembers the status of a response, and shows rules what they take
@@ -60,7 +65,15 @@ type statusWriter struct {
 	pending *policy.Pending // nil if no rule goes by the response
 	status  int             // 0 until it is known
 	failed  bool            // the client has gone
+
+	cuts bool            // a rule may cut the body
+	ctx  context.Context // for what that asks
+	used bool            // one cuts what follows
+	cut  bool            // and something did
 }
+
+// ErrCut is what writing a response returns from where a rule cuts it.
+var ErrCut = errors.New("httplimit: the response has used up its budget")
 
 // refunded reports whether the response gives back what its request took. After a
 // panic both 500 and the status that the client has seen must: a client that
@@ -84,10 +97,18 @@ func (s *statusWriter) WriteHeader(status int) {
 // Write implements [http.ResponseWriter].
 func (s *statusWriter) Write(b []byte) (int, error) {
 	s.ok()
+	if s.used && len(b) > 0 {
+		if !s.cut {
+			_ = s.FlushError() // what has been charged
+		}
+		s.cut, s.failed = true, true
+		return 0, ErrCut
+	}
 	n, err := s.ResponseWriter.Write(b)
 	if s.pending != nil {
 		_, _ = s.pending.Write(b[:n])
 		s.failed = s.failed || err != nil
+		s.used = s.cuts && s.pending.Cut(s.ctx)
 	}
 	return n, err
 }
@@ -104,7 +125,7 @@ func (s *statusWriter) WriteString(text string) (int, error) {
 // ReadFrom implements [io.ReaderFrom], so that files are still sent by the
 // system where they can be.
 func (s *statusWriter) ReadFrom(from io.Reader) (int64, error) {
-	if s.pending != nil && s.pending.Reads() {
+	if s.pending != nil && (s.cuts || s.pending.Reads()) {
 		return io.Copy(struct{ io.Writer }{s}, from)
 	}
 	s.ok()

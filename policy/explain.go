@@ -162,6 +162,9 @@ func (x *RuleExplanation) writeCost(b *strings.Builder) {
 		if r.Missing >= 0 {
 			fmt.Fprintf(b, ", or %d without it", r.Missing)
 		}
+		if r.Cut {
+			b.WriteString(", and cuts it where there is no room")
+		}
 		b.WriteByte('\n')
 	case x.Cost > 1:
 		fmt.Fprintf(b, "      cost %d\n", x.Cost)

@@ -46,6 +46,7 @@ type settling struct {
 	reader   *usage.Reader
 	header   int64
 	found    bool
+	room     int64 // under a rule with cut: what the response may cost until the store is asked
 }
 
 // Begin is [Policy.Wait] for who sees the response: it returns what rules have to settle
@@ -92,7 +93,7 @@ func (p *Policy) pending(r *Result) *Pending {
 			continue
 		}
 		h := &r.matches[part.match-1]
-		one := settling{Response: h.rule.response, part: part, pair: p.pairOf(h), key: h.key, reserved: h.cost}
+		one := settling{Response: h.rule.response, part: part, pair: p.pairOf(h), key: h.key, reserved: h.cost, room: h.cost}
 		for i := range d.rules { // many rules read the same
 			if other := &d.rules[i]; one.Usage != nil && other.Usage != nil && one.Usage.Same(other.Usage) {
 				one.reader = other.reader
@@ -156,6 +157,50 @@ func (d *Pending) Passed(n int64) { d.written += n }
 // Unseen is told that bytes of the body go where nobody counts them, as on a connection
 // that the handler has taken over: how many there are is not known.
 func (d *Pending) Unseen() { d.unseen = true }
+
+// Cuts reports whether a rule may cut the body, and Cut whether one does: the body has cost
+// more than was reserved, and its limits have no room for the rest now. Responses that
+// have not ended do not see what each other cost above that.
+func (d *Pending) Cuts() bool {
+	for i := range d.rules {
+		if d.rules[i].Cut {
+			return true
+		}
+	}
+	return false
+}
+
+// Cut asks the store once what was reserved is used up, and again when the room that it
+// found is. A store that does not answer cuts nothing.
+func (d *Pending) Cut(ctx context.Context) bool {
+	for i := range d.rules {
+		one := &d.rules[i]
+		if !one.Cut || one.part.shadow {
+			continue
+		}
+		units := one.units(d, false, false)
+		if units <= one.room {
+			continue
+		}
+		on, bound := one.held(d.policy)
+		a, err := on.store.Decide(ctx, meter.OpPeek, []stint.Layer{{Bound: bound, Key: one.key}}, units-one.reserved)
+		if err == nil && !a.Allowed {
+			return true
+		}
+		if err == nil {
+			one.room = one.reserved + min(a.Remaining, math.MaxInt64-one.reserved)
+		}
+	}
+	return false
+}
+
+// held is what has the charge of a rule.
+func (s *settling) held(p *Policy) (*backend, stint.Bound) {
+	if s.part.local {
+		return &p.local, s.pair.Local
+	}
+	return &p.main, s.pair.Main
+}
 
 // readBefore reports whether a rule before reads by the same reader.
 func (d *Pending) readBefore(i int) bool {
@@ -229,10 +274,7 @@ func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
 	if !errors.Is(err, stint.ErrReservation) || units <= s.reserved {
 		return err
 	}
-	on, bound := &p.main, s.pair.Main
-	if s.part.local {
-		on, bound = &p.local, s.pair.Local
-	}
+	on, bound := s.held(p)
 	_, id, failed := on.store.Reserve(ctx, []stint.Layer{{Bound: bound, Key: s.key}}, 0, time.Minute)
 	if failed != nil || id == "" {
 		return errors.Join(err, failed)

@@ -47,7 +47,7 @@ var (
 		"ipv4_prefix", "ipv6_prefix", "hash_key", "denied", "cors", "fields",
 	}
 	limitFields    = []string{"limit", "name"}
-	costFields     = []string{"attribute", "header", "default", "min", "max", "response", "usage", "reserve", "missing"}
+	costFields     = []string{"attribute", "header", "default", "min", "max", "response", "usage", "reserve", "missing", "cut"}
 	countFields    = []string{"status"}
 	overrideFields = []string{"name", "when", "limits", "unlimited", "block"}
 	tiersFields    = []string{"by", "default", "plans"}

@@ -27,6 +27,8 @@ type Response struct {
 	Usage  *usage.Spec
 	// Missing is the cost where the response says none; -1 is what was charged.
 	Missing int64
+	// Cut ends a response whose body has cost more than there is room for.
+	Cut bool
 }
 
 // Reads reports whether the body of the response must be read.
@@ -132,6 +134,8 @@ func (d *decoder) ruleCost(r *Rule, n *Node, t *trail) Cost {
 			r.response().Usage, _ = usage.Named(name)
 		case "missing":
 			r.response().Missing = d.number(f.Value, at, 0, math.MaxInt64)
+		case "cut":
+			r.response().Cut = d.boolean(f.Value, at)
 		case "reserve":
 			cost = d.reserve(f.Value, at)
 		default:
@@ -144,6 +148,8 @@ func (d *decoder) ruleCost(r *Rule, n *Node, t *trail) Cost {
 		d.fail(n, t, "drop one of them", "both response and usage")
 	case !has(n.Fields, "response") && !has(n.Fields, "usage"):
 		d.fail(n, t, "say what of the response is the cost: response, or usage", "reserve and missing are for a cost that the response says")
+	case r.response().Cut && r.response().Header != "":
+		d.fail(n, t, "only a body can be cut: its bytes, JSON pointers into it, or usage", "cut beside a cost that a header says")
 	case !has(n.Fields, "reserve"):
 		d.fail(n, t, "what the request is charged until the response says its cost, such as reserve: 1000", "a cost that the response says, without reserve")
 	}

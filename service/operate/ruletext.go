@@ -176,6 +176,9 @@ func byResponse(r *rulesfile.Response) (all []string) {
 		if r.Missing >= 0 {
 			text += fmt.Sprintf(", or %d without it", r.Missing)
 		}
+		if r.Cut {
+			text += ". It is cut where there is no room for that"
+		}
 		all = append(all, text+".")
 	}
 	if r.Count != nil {
