@@ -56,7 +56,7 @@ test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/...
 
 soak: ## the long forms of the tests, with the race detector where goroutines meet: hours
-	cd test/proof && STINT_SOAK=1 go test -count=1 -timeout 60m . && STINT_SOAK=1 go test -count=1 -run TestDeploys ./chaos
+	cd test/proof && STINT_SOAK=1 go test -count=1 -timeout 60m . && STINT_SOAK=1 go test -count=1 -run 'TestDeploys|InFlight' ./chaos
 	STINT_SOAK=1 go test -count=1 -timeout 60m ./redisstore && STINT_SOAK=1 go test -count=1 -timeout 60m -run TestOracle ./service/server
 	go test -race -count=1 -timeout 120m work
 	@for d in $(filter adapters/%,$(APART)); do (cd $$d && GOWORK=off go test -race -count=1 ./...) || exit 1; done
@@ -68,7 +68,7 @@ fuzz: ## run every fuzz target for FUZZTIME (1m) each
 	  done; \
 	done
 
-chaos: ## three stint serve on a Redis cluster, a fault every few seconds for CHAOSTIME (10m), and what passed beside what is promised
+chaos: ## three processes on a Redis cluster, a fault every few seconds for CHAOSTIME (10m), and what passed beside what is promised
 	cd test/proof && STINT_CHAOS=$(CHAOSTIME) go test -count=1 -v -timeout 0 -run TestChaos ./chaos
 
 mutants: ## plant each bug of test/proof/mutants in turn and print which test killed it

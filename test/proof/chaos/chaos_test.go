@@ -77,8 +77,13 @@ func TestDeploys(t *testing.T) {
 
 // open starts a cluster, and three processes that share it.
 func open(t *testing.T, seed uint64) *site {
-	clock, env := redistest.NewClock(t)
-	s := &site{TB: t, clock: clock, cluster: redistest.StartDivided(t, env...), rnd: rand.New(rand.NewPCG(seed, 0))}
+	s := openCluster(t, seed)
 	s.serve(3)
 	return s
+}
+
+// openCluster starts a cluster.
+func openCluster(t *testing.T, seed uint64) *site {
+	clock, env := redistest.NewClock(t)
+	return &site{TB: t, clock: clock, cluster: redistest.StartDivided(t, env...), rnd: rand.New(rand.NewPCG(seed, 0))}
 }

@@ -69,9 +69,11 @@ type site struct {
 	asked, refused, unanswered atomic.Int64
 }
 
-// A process is a stint serve with a rules file of its own.
+// A process is a stint serve with a rules file of its own, or a stint proxy.
 type process struct {
 	addr, rules string
+	proxy       string // where a proxy listens
+	args        []string
 	cmd         *exec.Cmd
 	without     int64 // requests that were answered without the store before it was started again
 }
@@ -82,17 +84,23 @@ type event struct {
 	limits       [][2]string // rule and key
 }
 
-// serve builds stint and starts n processes.
-func (s *site) serve(n int) {
-	dir := s.TempDir()
-	s.binary = filepath.Join(dir, "stint")
+// build builds stint.
+func (s *site) build() {
+	s.binary = filepath.Join(s.TempDir(), "stint")
 	build := exec.Command("go", "build", "-trimpath", "-o", s.binary, "./stint")
 	build.Dir = "../../../cmd"
 	if out, err := build.CombinedOutput(); err != nil {
 		s.Fatalf("go build: %v\n%s", err, out)
 	}
+}
+
+// serve builds stint and starts n processes.
+func (s *site) serve(n int) {
+	s.build()
 	for i := range n {
-		s.processes = append(s.processes, &process{addr: freeport.Addr(s), rules: filepath.Join(dir, fmt.Sprint("stint", i, ".yaml"))})
+		p := &process{addr: freeport.Addr(s), rules: filepath.Join(s.TempDir(), fmt.Sprint("stint", i, ".yaml"))}
+		p.args = []string{"serve", p.rules, "--http", p.addr}
+		s.processes = append(s.processes, p)
 	}
 	for _, p := range s.processes {
 		s.write(p, loose)
@@ -112,7 +120,7 @@ func (s *site) write(p *process, f form) {
 
 func (s *site) start(p *process) {
 	store := "redis://" + strings.Join(s.cluster.Addrs(), ",")
-	p.cmd = exec.Command(s.binary, "serve", p.rules, "--http", p.addr, "--store", store, "--store-timeout", "100ms")
+	p.cmd = exec.Command(s.binary, append(p.args, "--store", store, "--store-timeout", "100ms")...)
 	if err := p.cmd.Start(); err != nil {
 		s.Fatal(err)
 	}
