@@ -94,8 +94,16 @@ func (m *modes) flatten(layers []stint.Layer) ([]item, error) {
 }
 
 // here reports whether the item is decided in this process, if it can be.
-func (it *item) here(op meter.Op) bool {
-	return it.mode == Share || op == meter.OpTake && (it.lease != nil || it.async != nil)
+func (it *item) here(op meter.Op, cost int64) bool {
+	if it.mode == Share {
+		return true
+	}
+	return it.async != nil && looks(op, cost) || op == meter.OpTake && cost > 0 && (it.lease != nil || it.async != nil)
+}
+
+// looks reports whether a call changes nothing.
+func looks(op meter.Op, cost int64) bool {
+	return op == meter.OpPeek || op == meter.OpTake && cost == 0
 }
 
 // units returns what a cost of the request is in the item's own, and whether
@@ -133,7 +141,7 @@ func (m *modes) decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	}
 	here, shares := 0, 0
 	for i := range items {
-		if items[i].here(op) {
+		if items[i].here(op, cost) {
 			here++
 		}
 		if items[i].mode == Share {
@@ -143,7 +151,7 @@ func (m *modes) decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	switch {
 	case shares == len(items):
 		return m.local.Load().Decide(ctx, op, m.unwrap(layers), cost)
-	case here == 0 || cost == 0 && shares == 0:
+	case here == 0:
 		return m.store.Decide(ctx, op, m.unwrap(layers), cost)
 	case op == meter.OpTakeUpTo:
 		return m.upTo(ctx, items, cost)
@@ -189,7 +197,7 @@ func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost i
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
-	if op == meter.OpTake && cost > 0 || op == meter.OpPeek && o.async != nil {
+	if op == meter.OpTake && cost > 0 || o.async != nil && looks(op, cost) {
 		var h localCharge
 		result, d, err := o.take(ctx, op, key, cost, &h)
 		if result == passed && o.lease != nil {
@@ -235,7 +243,7 @@ func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int
 	case o.lease != nil:
 		return o.lease.take(ctx, key, cost, h)
 	case o.async != nil:
-		return o.async.take(ctx, key, cost, op == meter.OpPeek, h)
+		return o.async.take(ctx, key, cost, looks(op, cost), h)
 	case o.mode == Share:
 		return o.reserve(ctx, key, cost, h)
 	}
@@ -343,7 +351,7 @@ func (m *modes) decideAll(ctx context.Context, op meter.Op, items []item, cost i
 	denied := false
 	for i := range items {
 		it := &items[i]
-		if !it.here(op) {
+		if !it.here(op, cost) {
 			continue
 		}
 		if err := it.try(ctx, op, cost); err != nil {
@@ -367,7 +375,7 @@ func (m *modes) decideAll(ctx context.Context, op meter.Op, items []item, cost i
 }
 
 // try decides one item here, if it can be.
-func (it *item) try(ctx context.Context, op meter.Op, cost int64) error {
+func (it *item) try(ctx context.Context, op meter.Op, cost int64) (err error) {
 	units, fits := it.units(cost)
 	if !fits {
 		it.answered = true
@@ -375,8 +383,13 @@ func (it *item) try(ctx context.Context, op meter.Op, cost int64) error {
 		return nil
 	}
 	if op == meter.OpPeek || units == 0 {
-		d, err := it.share.Decide(ctx, meter.OpPeek, it.key, units)
-		it.own, it.answered = d, true
+		result := passed
+		if it.async != nil {
+			result, it.own, err = it.async.take(ctx, it.key, units, true, &it.charge)
+		} else {
+			it.own, err = it.share.Decide(ctx, meter.OpPeek, it.key, units)
+		}
+		it.answered = result != byServer
 		return err
 	}
 	it.charge.kept = true
