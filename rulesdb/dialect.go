@@ -33,6 +33,9 @@ type dialect struct {
 	// refused reports whether an error of a commit is the database's answer that it
 	// has not been done.
 	refused func(err error) bool
+	// copyRows writes rows into a table faster than INSERT, all or none; nil where
+	// nothing does.
+	copyRows func(ctx context.Context, db *DB, table string, columns []string, n int, row func(i int) []any) error
 	// announce is what a writing transaction runs before its commit; "" for none.
 	announce string
 }

@@ -25,6 +25,7 @@ var schemaTexts embed.FS
 var migrations = []migration{
 	{read("schema/1.sql"), 1},
 	{read("schema/2.sql"), 1},
+	{read("schema/3.sql"), 1},
 }
 
 func read(name string) string {

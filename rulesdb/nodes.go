@@ -19,6 +19,9 @@ type Node struct {
 	Error string
 }
 
+// mostBatch is how many rows one statement writes.
+const mostBatch = 1000
+
 // Report writes this node's row. It is one small statement and takes no number.
 func (db *DB) Report(ctx context.Context, n Node) error {
 	if n.Name == "" {

@@ -19,9 +19,6 @@ const (
 	actBlock
 )
 
-// mostBatch is how many overrides one statement writes.
-const mostBatch = 1000
-
 // CheckOverride refuses what a row cannot hold. Whether the limits can be read
 // is the caller's to check, with the rules at hand.
 func CheckOverride(o *rulesource.Override) error {
@@ -84,7 +81,7 @@ func (db *DB) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts ti
 		}
 		w.state.change++
 		now = o
-		if err := w.putOverrides(ctx, []rulesource.Override{o}); err != nil {
+		if err := w.putOverride(ctx, &o); err != nil {
 			return err
 		}
 		now.Created, now.Change = moment(w.at), w.state.change
@@ -98,46 +95,10 @@ func (db *DB) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts ti
 	return was, now, err
 }
 
-// ImportOverrides sets many overrides as one change, which has one entry in the
-// audit. A customer of a rule may be in it once.
-func (db *DB) ImportOverrides(ctx context.Context, author string, overrides []rulesource.Override) error {
-	seen := make(map[[2]string]bool, len(overrides))
-	for i := range overrides {
-		o := &overrides[i]
-		o.Author = author
-		if err := CheckOverride(o); err != nil {
-			return fmt.Errorf("override %d: %w", i, err)
-		}
-		at := [2]string{o.Rule, o.Key}
-		if seen[at] {
-			return refuse("override %d: %s %q is there twice", i, o.Rule, o.Key)
-		}
-		seen[at] = true
-	}
-	return db.failed(db.writeTx(ctx, func(ctx context.Context, w *write) error {
-		w.state.change++
-		for rest := overrides; len(rest) > 0; {
-			n := min(len(rest), mostBatch)
-			if err := w.putOverrides(ctx, rest[:n]); err != nil {
-				return err
-			}
-			rest = rest[n:]
-		}
-		return w.audit(ctx, Act{Author: author, Act: "overrides import", Subject: fmt.Sprintf("%d overrides", len(overrides))})
-	}))
-}
-
-// putOverrides writes rows with the number of the change of w.
-func (w *write) putOverrides(ctx context.Context, overrides []rulesource.Override) error {
-	columns := []string{"rule", "client_key", "action", "limits", "created", "expires", "reason", "author", "change_number"}
-	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
-	args := make([]any, 0, len(columns)*len(overrides))
-	for i := range overrides {
-		o := &overrides[i]
-		args = append(args, o.Rule, []byte(o.Key), actionOf(o), strings.Join(o.Limits, "\n"), w.at, micros(o.Expires), o.Reason, o.Author, w.state.change)
-	}
-	return w.db.run(ctx, w.tx, "INSERT INTO stint_overrides ("+strings.Join(columns, ", ")+") VALUES "+
-		strings.Repeat(row+", ", len(overrides)-1)+row+w.db.d.onConflict("rule, client_key", columns[2:]...), args...)
+// putOverride writes a row with the number of the change of w.
+func (w *write) putOverride(ctx context.Context, o *rulesource.Override) error {
+	return w.db.run(ctx, w.tx, "INSERT INTO stint_overrides ("+overrideColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"+w.db.d.onConflict("rule, client_key", putColumns...),
+		o.Rule, []byte(o.Key), actionOf(o), strings.Join(o.Limits, "\n"), w.at, micros(o.Expires), o.Reason, o.Author, w.state.change)
 }
 
 func actionOf(o *rulesource.Override) int {
@@ -153,6 +114,9 @@ func actionOf(o *rulesource.Override) int {
 }
 
 const overrideColumns = "rule, client_key, action, limits, created, expires, reason, author, change_number"
+
+// putColumns are those that a new override puts in the place of the one before.
+var putColumns = strings.Split(overrideColumns, ", ")[2:]
 
 // scanOverride reads a row of overrideColumns.
 func scanOverride(row interface{ Scan(...any) error }) (o rulesource.Override, err error) {

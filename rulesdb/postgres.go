@@ -40,6 +40,7 @@ var postgres = &dialect{
 		// What is fatal ends the connection, whatever the commit has come to.
 		return answered && e.Severity == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback)
 	},
+	copyRows: copyRows,
 	announce: "SELECT pg_notify('" + channel + "', '')",
 }
 
@@ -60,6 +61,19 @@ func openPostgres(text string, password func() (string, error)) (*sql.DB, *pgx.C
 		}))
 	}
 	return stdlib.OpenDB(*c, options...), c, nil
+}
+
+func copyRows(ctx context.Context, db *DB, table string, columns []string, n int, row func(i int) []any) error {
+	conn, err := db.sql.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // it goes back to the others
+	return conn.Raw(func(driver any) error {
+		rows := pgx.CopyFromSlice(n, func(i int) ([]any, error) { return row(i), nil })
+		_, err := driver.(*stdlib.Conn).Conn().CopyFrom(ctx, pgx.Identifier{table}, columns, rows)
+		return err
+	})
 }
 
 // listen waits for notifications on a connection of its own.

@@ -46,9 +46,7 @@ func TestPrune(t *testing.T) {
 		for i := range ending {
 			ending[i] = rulesource.Override{Rule: "api", Key: fmt.Sprint("gone ", i), Block: true, Expires: time.Now().Add(time.Hour)}
 		}
-		if err := db.ImportOverrides(ctx, "anna", ending); err != nil {
-			t.Fatal(err)
-		}
+		must(db.LoadOverrides(ctx, "anna", dbtest.All(ending), nil))(t)
 		set("stays", 0, rulesource.Override{Block: true})
 		set("customer", 0, rulesource.Override{Unlimited: true})
 		set("removed", 0, rulesource.Override{Block: true})

@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules/rulescopy"
@@ -89,7 +89,10 @@ func setAll(ctx context.Context, db *rulesdb.DB, k int) error {
 	for i := range all {
 		all[i] = rulesource.Override{Rule: "api", Key: fmt.Sprint(i), Limits: []string{fmt.Sprintf("%d/m", k)}}
 	}
-	return errors.Join(err, db.ImportOverrides(ctx, "test", all))
+	if err == nil {
+		_, err = db.LoadOverrides(ctx, "test", dbtest.All(all), nil)
+	}
+	return err
 }
 
 // A wholeCopy is what a copy holds.

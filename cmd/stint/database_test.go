@@ -30,7 +30,7 @@ func TestDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	for _, name := range []string{"one.yaml", "two.yaml", "bad.yaml", "tiers.yaml", "overrides.json"} {
+	for _, name := range []string{"one.yaml", "two.yaml", "bad.yaml", "tiers.yaml", "customers.csv"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err == nil {
 			err = os.WriteFile(name, text, 0o600)

@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
+	"iter"
 	"strings"
 
 	"github.com/stint-dev/stint/rulesdb"
@@ -14,7 +14,8 @@ import (
 type overrideCmd struct {
 	Set    overrideSetCmd    `cmd:"" help:"Give a customer limits of their own under a rule."`
 	Get    overrideGetCmd    `cmd:"" help:"Show the limits of a customer's own under a rule."`
-	Import overrideImportCmd `cmd:"" help:"Set many overrides of a database from a file."`
+	Load   overrideLoadCmd   `cmd:"" help:"Set many overrides of a database from CSV: all of them, or none."`
+	Export overrideExportCmd `cmd:"" help:"Write the overrides in force as CSV."`
 	List   overrideListCmd   `cmd:"" help:"List the overrides in force."`
 	Remove overrideRemoveCmd `cmd:"" help:"End an override: the rule's limits apply again."`
 	Plan   overridePlanCmd   `cmd:"" help:"Move a customer to a plan of the rules' tiers."`
@@ -237,9 +238,7 @@ func (c *overrideListCmd) Run(e *env) error {
 	}
 	defer d.Close() // it has only read
 	out := &listing{w: e.out, json: c.JSON}
-	for o, err := range pages(c.Last, func(last rulesource.Override, n int) ([]rulesource.Override, error) {
-		return d.Overrides(e.ctx, rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix, AfterRule: last.Rule, AfterKey: last.Key, N: n})
-	}) {
+	for o, err := range overridesOf(e, d, c.Rule, c.Prefix, c.Last) {
 		if err == nil {
 			err = out.one(rulesapi.OverrideOf(o), overrideText(o))
 		}
@@ -250,52 +249,12 @@ func (c *overrideListCmd) Run(e *env) error {
 	return out.end()
 }
 
-type overrideImportCmd struct {
-	backendFlags `embed:""`
-	authorFlag   `embed:""`
-	SecretFile   string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A file with the secret of the servers, for rules whose keys are hashed with it."`
-	File         string `arg:"" help:"The file; - is standard input."`
-}
-
-// Help is what "stint override import --help" says below the summary.
-func (overrideImportCmd) Help() string {
-	return `The file has JSON as stint override list --json writes it, or an object behind the
-other. All are checked before the first is set. Overrides of customers that are not
-in the file stay.
-
-For example:
-
-    stint override list api --json --rules sqlite:old.db >overrides.json
-    stint override import overrides.json --rules postgres://stint@127.0.0.1/stint
-    echo '{"rule":"api","key":"partner-1","limits":["9/s"],"reason":"trial"}' |
-        stint override import - --rules sqlite:stint.db`
-}
-
-// Run sets many overrides.
-func (c *overrideImportCmd) Run(e *env) error {
-	from := e.in
-	if c.File != "-" {
-		file, err := os.Open(c.File)
-		if err != nil {
-			return err
-		}
-		defer file.Close() // it has only been read
-		from = file
-	}
-	d, err := (&editorFlags{backendFlags: c.backendFlags, SecretFile: c.SecretFile}).open(e)
-	if err != nil {
-		return err
-	}
-	defer d.Close() // what was written is committed
-	n, err := d.ImportOverrides(e.ctx, c.author(), from)
-	if err != nil && n > 0 {
-		return fmt.Errorf("%w; the first %d are set, and the import can be repeated", err, n)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(e.out, "%s set\n", count(n, "override"))
-	return err
+// overridesOf yields the overrides of a rule, or of all, whose key has a prefix: most in
+// all, or everything.
+func overridesOf(e *env, d *rulesapi.Editor, rule, prefix string, most int) iter.Seq2[rulesource.Override, error] {
+	return pages(most, func(last rulesource.Override, n int) ([]rulesource.Override, error) {
+		return d.Overrides(e.ctx, rulesdb.Page{Rule: rule, Prefix: prefix, AfterRule: last.Rule, AfterKey: last.Key, N: n})
+	})
 }
 
 type overrideRemoveCmd struct {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -63,11 +62,7 @@ func (c *topCmd) Run(e *env) error {
 		}
 		return errors.Join(printJSON(e.out, page), err)
 	}
-	terminal := false
-	if f, ok := e.out.(*os.File); ok {
-		info, err := f.Stat()
-		terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
+	terminal := isTerminal(e.out)
 	for {
 		page, err := c.page(e.ctx, servers)
 		if page == nil || !terminal && err != nil {

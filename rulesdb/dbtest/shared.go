@@ -3,6 +3,7 @@ package dbtest
 import (
 	"database/sql"
 	"fmt"
+	"iter"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/stint-dev/stint/rulesource"
 )
 
 // shared are the servers that all tests of a process use, each test a database
@@ -124,4 +127,29 @@ func of(text string) *Server {
 		return &Server{ping: "mysql", dsn: fmt.Sprintf("%s@tcp(%s)%s", u.User.Username(), u.Host, u.Path)}
 	}
 	return &Server{ping: "pgx", dsn: text}
+}
+
+// Query reads the one row that a statement answers in the database of a URL.
+func Query(t testing.TB, text, statement string, into ...any) {
+	t.Helper()
+	s := of(text)
+	db, err := sql.Open(s.ping, s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRow(statement).Scan(into...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// All yields overrides, as a load takes them.
+func All(overrides []rulesource.Override) iter.Seq2[*rulesource.Override, error] {
+	return func(yield func(*rulesource.Override, error) bool) {
+		for i := range overrides {
+			if !yield(&overrides[i], nil) {
+				return
+			}
+		}
+	}
 }

@@ -119,8 +119,8 @@ func (e *refusalError) Is(target error) bool {
 // call asks and reads the answer. match is If-Match, unless it is below
 // [rulesdb.AnyVersion].
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, match int64, body, into any) error {
-	var sent io.Reader
-	if body != nil {
+	sent, stream := body.(io.Reader)
+	if body != nil && !stream {
 		text, err := json.Marshal(body)
 		if err != nil {
 			return err
@@ -132,6 +132,10 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path+"?"+query.Encode(), sent)
 	if err != nil {
 		return err
+	}
+	if stream {
+		r.Header.Set("Content-Type", "text/csv")
+		r.Header.Set("Expect", "100-continue") // a server that refuses need not read it
 	}
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)
@@ -269,6 +273,33 @@ func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 	}
 	return out.Was.override(), out.Now.override(), err
 }
+
+// loadOverrides sends overrides as CSV. Of their progress it knows what it has sent.
+func (c *Client) loadOverrides(ctx context.Context, from io.Reader, progress func(read, inForce int)) (int, error) {
+	var out loaded
+	err := c.WithExtraTime(loadWithin).call(ctx, http.MethodPost, "/v1/overrides", nil, noMatch, &sending{from: from, progress: progress}, &out)
+	return out.Set, err
+}
+
+// A sending counts the lines of what is read from it.
+type sending struct {
+	from     io.Reader
+	lines    int
+	progress func(read, inForce int)
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
+	before := s.lines
+	s.lines += bytes.Count(p[:n], []byte("\n"))
+	if s.progress != nil && (before/progressLines < s.lines/progressLines || err != nil) {
+		s.progress(s.lines, 0)
+	}
+	return n, err
+}
+
+// progressLines is after how many lines that are sent there is progress to see.
+const progressLines = 10_000
 
 // unblock asks for what [Editor.Unblock] does.
 func (c *Client) unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, banEnded bool, err error) {

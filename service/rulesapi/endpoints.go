@@ -3,6 +3,8 @@ package rulesapi
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -222,6 +224,50 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 		}
 	}
 	return http.StatusOK, answer, err
+}
+
+// loaded is how many overrides were set.
+type loaded struct {
+	Set int `json:"set"`
+}
+
+func (h *Handler) loadOverrides(c *call) (int, any, error) {
+	if c.r.Header.Get("Content-Encoding") != "" {
+		return 0, nil, &requestError{http.StatusUnsupportedMediaType, "the body is encoded: send CSV as it is, without Content-Encoding"}
+	}
+	select {
+	case h.loading <- struct{}{}:
+		defer func() { <-h.loading }()
+	default:
+		c.w.Header().Set("Retry-After", "10")
+		return 0, nil, &requestError{http.StatusServiceUnavailable, "nothing has changed: this server loads the overrides of another request, and one at a time"}
+	}
+	n, err := h.editor.LoadOverrides(c.ctx, c.author, &slowBody{c.r.Body, http.NewResponseController(c.w)}, nil)
+	if err == nil {
+		h.log.Info("operator", "act", "overrides load", "author", c.author, "overrides", n)
+	}
+	return http.StatusOK, loaded{n}, err
+}
+
+// A slowBody is a body that may take long, as long as more of it comes.
+type slowBody struct {
+	from    io.Reader
+	control *http.ResponseController
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	_ = b.control.SetReadDeadline(time.Now().Add(moreWithin)) // in a test there is no server
+	n, err := b.from.Read(p)
+	switch late, ok := errors.AsType[net.Error](err); {
+	case err == nil:
+	case err == io.EOF:
+		_ = b.control.SetReadDeadline(time.Time{}) // or it would end the request while it is done
+	case ok && late.Timeout():
+		err = &requestError{http.StatusRequestTimeout, fmt.Sprintf("nothing has changed: no more of the body came for %v", moreWithin)}
+	default:
+		err = &requestError{http.StatusBadRequest, "nothing has changed: the body ended too early"}
+	}
+	return n, err
 }
 
 // customer returns the rule and the key that the query names. A key that is held

@@ -39,6 +39,10 @@ const (
 	// actWithin is how long the backend may take for one request: longest is to write
 	// a document, after one was read.
 	actWithin = 75 * time.Second
+	// loadWithin is how long loading overrides may take, as long as more of them come
+	// within moreWithin.
+	loadWithin = time.Hour
+	moreWithin = 30 * time.Second
 	// mostCalls is how many requests that may be done are served at once: each waits
 	// for the backend as long as it may take.
 	mostCalls = 1024
@@ -56,32 +60,42 @@ type endpoint struct {
 	method, path string
 	role         rulesdb.Role // the least that may
 	serve        func(h *Handler, c *call) (status int, answer any, err error)
-	document     bool // it reads rules, which takes memory
+	body         body
 }
 
+// A body says what it takes to read the body of a request.
+type body int
+
+const (
+	brief    body = iota
+	document      // rules, which take memory
+	stream        // as many overrides as there are
+)
+
 var endpoints = []endpoint{
-	{"GET", "/v1/rules", rulesdb.Viewer, (*Handler).rules, false},
-	{"POST", "/v1/rules", rulesdb.Admin, (*Handler).publish, true},
-	{"POST", "/v1/rules/validate", rulesdb.Viewer, (*Handler).validate, true},
-	{"POST", "/v1/rules/diff", rulesdb.Viewer, (*Handler).diff, true},
-	{"GET", "/v1/rules/history", rulesdb.Viewer, (*Handler).history, false},
-	{"POST", "/v1/rules/rollback", rulesdb.Admin, (*Handler).rollback, false},
-	{"POST", "/v1/rules/accept", rulesdb.Admin, (*Handler).accept, false},
-	{"GET", "/v1/overrides", rulesdb.Operator, (*Handler).overrides, false},
-	{"GET", "/v1/override", rulesdb.Operator, (*Handler).override, false},
-	{"PUT", "/v1/override", rulesdb.Operator, (*Handler).putOverride, false},
-	{"DELETE", "/v1/override", rulesdb.Operator, (*Handler).deleteOverride, false},
-	{"PUT", "/v1/block", rulesdb.Operator, (*Handler).block, false},
-	{"DELETE", "/v1/block", rulesdb.Operator, (*Handler).unblock, false},
-	{"GET", "/v1/plans", rulesdb.Operator, (*Handler).plans, false},
-	{"GET", "/v1/plan", rulesdb.Operator, (*Handler).plan, false},
-	{"PUT", "/v1/plan", rulesdb.Operator, (*Handler).putPlan, false},
-	{"DELETE", "/v1/plan", rulesdb.Operator, (*Handler).deletePlan, false},
-	{"GET", "/v1/nodes", rulesdb.Viewer, (*Handler).nodes, false},
-	{"GET", "/v1/audit", rulesdb.Operator, (*Handler).audit, false},
-	{"GET", "/v1/tokens", rulesdb.Admin, (*Handler).tokens, false},
-	{"POST", "/v1/tokens", rulesdb.Admin, (*Handler).makeToken, false},
-	{"DELETE", "/v1/token", rulesdb.Admin, (*Handler).revokeToken, false},
+	{"GET", "/v1/rules", rulesdb.Viewer, (*Handler).rules, brief},
+	{"POST", "/v1/rules", rulesdb.Admin, (*Handler).publish, document},
+	{"POST", "/v1/rules/validate", rulesdb.Viewer, (*Handler).validate, document},
+	{"POST", "/v1/rules/diff", rulesdb.Viewer, (*Handler).diff, document},
+	{"GET", "/v1/rules/history", rulesdb.Viewer, (*Handler).history, brief},
+	{"POST", "/v1/rules/rollback", rulesdb.Admin, (*Handler).rollback, brief},
+	{"POST", "/v1/rules/accept", rulesdb.Admin, (*Handler).accept, brief},
+	{"GET", "/v1/overrides", rulesdb.Operator, (*Handler).overrides, brief},
+	{"POST", "/v1/overrides", rulesdb.Operator, (*Handler).loadOverrides, stream},
+	{"GET", "/v1/override", rulesdb.Operator, (*Handler).override, brief},
+	{"PUT", "/v1/override", rulesdb.Operator, (*Handler).putOverride, brief},
+	{"DELETE", "/v1/override", rulesdb.Operator, (*Handler).deleteOverride, brief},
+	{"PUT", "/v1/block", rulesdb.Operator, (*Handler).block, brief},
+	{"DELETE", "/v1/block", rulesdb.Operator, (*Handler).unblock, brief},
+	{"GET", "/v1/plans", rulesdb.Operator, (*Handler).plans, brief},
+	{"GET", "/v1/plan", rulesdb.Operator, (*Handler).plan, brief},
+	{"PUT", "/v1/plan", rulesdb.Operator, (*Handler).putPlan, brief},
+	{"DELETE", "/v1/plan", rulesdb.Operator, (*Handler).deletePlan, brief},
+	{"GET", "/v1/nodes", rulesdb.Viewer, (*Handler).nodes, brief},
+	{"GET", "/v1/audit", rulesdb.Operator, (*Handler).audit, brief},
+	{"GET", "/v1/tokens", rulesdb.Admin, (*Handler).tokens, brief},
+	{"POST", "/v1/tokens", rulesdb.Admin, (*Handler).makeToken, brief},
+	{"DELETE", "/v1/token", rulesdb.Admin, (*Handler).revokeToken, brief},
 }
 
 // A Route is one thing more that the API of a server does.
@@ -160,6 +174,7 @@ type Handler struct {
 	unban     func(ctx context.Context, author, rule, key, reason string) (bool, error)
 	endpoints []endpoint
 	calls     chan struct{} // has a slot for each request that is served
+	loading   chan struct{} // has one slot: for who loads overrides
 
 	mu     sync.Mutex
 	held   []rulesdb.Token
@@ -170,7 +185,8 @@ type Handler struct {
 
 // NewHandler returns the API of an editor.
 func NewHandler(d *Editor, o HandlerOptions) *Handler {
-	h := &Handler{editor: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints), calls: make(chan struct{}, mostCalls)}
+	h := &Handler{editor: d, log: o.Log, guest: o.Guest, keyHash: o.KeyHash, endpoints: slices.Clone(endpoints),
+		calls: make(chan struct{}, mostCalls), loading: make(chan struct{}, 1)}
 	if h.unban = o.Unban; h.unban == nil {
 		h.unban = func(context.Context, string, string, string, string) (bool, error) { return false, nil }
 	}
@@ -181,7 +197,7 @@ func NewHandler(d *Editor, o HandlerOptions) *Handler {
 	for _, r := range o.Routes {
 		h.endpoints = append(h.endpoints, endpoint{r.Method, r.Path, r.Role, func(_ *Handler, c *call) (int, any, error) {
 			return r.Serve(&Request{c.ctx, c.query, c.author, c.role, c})
-		}, false})
+		}, brief})
 	}
 	return h
 }
@@ -256,14 +272,18 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		server.WriteProblem(w, http.StatusServiceUnavailable, "", fmt.Sprintf("nothing has changed: %d requests of operators are under way, which is as many as there may be", mostCalls))
 		return
 	}
-	if e.document || e.path == "/v1/rules" && role == rulesdb.Viewer {
+	if e.body == document || e.path == "/v1/rules" && role == rulesdb.Viewer {
 		done, ok := server.DocumentTurn(w, r)
 		if !ok {
 			return
 		}
 		defer done()
 	}
-	ctx, stop := context.WithTimeout(r.Context(), actWithin)
+	within := actWithin
+	if e.body == stream {
+		within = loadWithin
+	}
+	ctx, stop := context.WithTimeout(r.Context(), within)
 	defer stop()
 	status, answer, err := e.serve(h, &call{ctx, w, r, query, author, role})
 	// The server gives answers less time than an act may take. In a test there is no server.

@@ -91,6 +91,7 @@ var requests = []struct {
 	{"PUT", "/v1/override", "rule=api&key=a", "", `{"limits": ["7/m"], "for": "1h", "reason": "r"}`, "operator"},
 	{"GET", "/v1/override", "rule=api&key=a", "", "", "operator"},
 	{"GET", "/v1/overrides", "rule=api&n=1", "", "", "operator"},
+	{"POST", "/v1/overrides", "", "", "rule,key,limits\napi,a,5/m;50/h\n", "operator"},
 	{"DELETE", "/v1/override", "rule=api&key=a&reason=r", "", "", "operator"},
 	{"PUT", "/v1/block", "rule=api&attribute=account%3Da%0f", "", `{"for": "10m"}`, "operator"},
 	{"DELETE", "/v1/block", "rule=api&key=a%0f", "", "", "operator"},

@@ -235,7 +235,7 @@ func TestTakeover(t *testing.T) {
 			for i := range all {
 				all[i] = rulesource.Override{Rule: "api", Key: fmt.Sprint(i), Limits: []string{fmt.Sprintf("%d/m", k)}}
 			}
-			if err := db.ImportOverrides(t.Context(), "ci", all); err != nil {
+			if _, err := db.LoadOverrides(t.Context(), "ci", dbtest.All(all), nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -1,0 +1,234 @@
+package rulesdb
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint/rulesource"
+)
+
+const (
+	// batchRows is how many overrides are staged at once, all or none.
+	batchRows = 10_000
+	// stagedFor is how long those of a load that was cut off are kept for the next try.
+	stagedFor = 24 * time.Hour
+)
+
+// A batch is rows that are staged under a name.
+type batch struct {
+	name string
+	rows int64
+}
+
+// LoadOverrides sets many overrides as one change, which has one entry in the audit:
+// all, or none if one of them is an error. A customer of a rule may be among them once.
+// They are staged beside those in force, so that other writers wait only while they are
+// put in force. After a failure or a crash, a load that begins with the same overrides
+// goes on from what is staged. progress, unless it is nil, is called now and then with
+// how many are staged and in force.
+func (db *DB) LoadOverrides(ctx context.Context, author string, all iter.Seq2[*rulesource.Override, error], progress func(staged, inForce int)) (n int, err error) {
+	if err := line("author", author, 255); err != nil {
+		return 0, err
+	}
+	l := &load{db: db, author: author, progress: progress}
+	if l.progress == nil {
+		l.progress = func(int, int) {}
+	}
+	if err := l.begin(ctx); err != nil {
+		return 0, db.failed(err)
+	}
+	if err := l.stageAll(ctx, all); err != nil {
+		if errors.Is(err, ErrInput) { // it will not be repeated as it is
+			_ = l.forget(ctx) // a day later it is
+		}
+		return 0, err
+	}
+	if l.staged == 0 {
+		return 0, refuse("there are no overrides to load")
+	}
+	return l.staged, db.failed(l.putInForce(ctx))
+}
+
+// A load is one call of LoadOverrides.
+type load struct {
+	db       *DB
+	author   string
+	at       int64 // the database's time when it began
+	batches  []batch
+	staged   int
+	progress func(staged, inForce int)
+}
+
+// begin removes what loads have left that nobody has repeated.
+func (l *load) begin(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, documentTimeout)
+	defer stop()
+	if err := l.db.sql.QueryRowContext(ctx, "SELECT "+l.db.d.micros).Scan(&l.at); err != nil {
+		return err
+	}
+	_, err := l.db.sql.ExecContext(ctx, l.db.d.bind("DELETE FROM stint_staged WHERE staged < ?"), l.at-stagedFor.Microseconds())
+	return err
+}
+
+// stageAll stages batch after batch.
+func (l *load) stageAll(ctx context.Context, all iter.Seq2[*rulesource.Override, error]) error {
+	rows := make([]rulesource.Override, 0, batchRows)
+	for o, err := range all {
+		if err == nil {
+			err = CheckOverride(o)
+		}
+		if err == nil && o.Removed {
+			err = refuse("an override that is removed cannot be loaded")
+		}
+		if err != nil {
+			return err
+		}
+		if rows = append(rows, *o); len(rows) < batchRows {
+			continue
+		}
+		if err := l.stage(ctx, rows); err != nil {
+			return l.db.failed(err)
+		}
+		rows = rows[:0]
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return l.db.failed(l.stage(ctx, rows))
+}
+
+// stage stages one batch, unless it is there.
+func (l *load) stage(ctx context.Context, rows []rulesource.Override) error {
+	ctx, stop := context.WithTimeoutCause(ctx, documentTimeout, fmt.Errorf("%d overrides were not staged within %v", len(rows), documentTimeout))
+	defer stop()
+	one := batch{l.nameOf(rows), int64(len(rows))}
+	there, err := l.isStaged(ctx, one)
+	if err == nil && !there {
+		if err = l.insert(ctx, one.name, rows); err != nil { // another load of the same may have been quicker
+			if there, _ = l.isStaged(ctx, one); there {
+				err = nil
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	l.batches = append(l.batches, one)
+	l.staged += len(rows)
+	l.progress(l.staged, 0)
+	return nil
+}
+
+func (l *load) isStaged(ctx context.Context, one batch) (bool, error) {
+	var rows int64
+	err := l.db.sql.QueryRowContext(ctx, l.db.d.bind("SELECT count(*) FROM stint_staged WHERE batch = ?"), one.name).Scan(&rows)
+	return rows == one.rows, err
+}
+
+// nameOf returns the name of the batch that comes next.
+func (l *load) nameOf(rows []rulesource.Override) string {
+	sum := sha256.New()
+	var b []byte
+	if len(l.batches) > 0 {
+		b = append(b, l.batches[len(l.batches)-1].name...)
+	}
+	for i := range rows {
+		o := &rows[i]
+		for _, text := range []string{o.Rule, o.Key, strings.Join(o.Limits, "\n"), o.Reason} {
+			b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+		}
+		b = binary.AppendVarint(append(b, byte(actionOf(o))), micros(o.Expires))
+		sum.Write(b)
+		b = b[:0]
+	}
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
+}
+
+// stagedColumns are those of stint_staged.
+var stagedColumns = []string{"batch", "number", "staged", "rule", "client_key", "action", "limits", "expires", "reason"}
+
+// insert writes a batch, all or nothing.
+func (l *load) insert(ctx context.Context, name string, rows []rulesource.Override) error {
+	row := func(i int) []any {
+		o := &rows[i]
+		return []any{name, i, l.at, o.Rule, []byte(o.Key), actionOf(o), strings.Join(o.Limits, "\n"), micros(o.Expires), o.Reason}
+	}
+	if l.db.d.copyRows != nil {
+		return l.db.d.copyRows(ctx, l.db, "stint_staged", stagedColumns, len(rows), row)
+	}
+	tx, err := l.db.sql.BeginTx(ctx, l.db.d.writing)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	values := "(" + strings.Repeat("?, ", len(stagedColumns)-1) + "?)"
+	for first := 0; first < len(rows); first += mostBatch {
+		n := min(mostBatch, len(rows)-first)
+		var args []any
+		for i := range n {
+			args = append(args, row(first+i)...)
+		}
+		err := l.db.run(ctx, tx, "INSERT INTO stint_staged ("+strings.Join(stagedColumns, ", ")+") VALUES "+strings.Repeat(values+", ", n-1)+values, args...)
+		if err != nil {
+			return err
+		}
+	}
+	return tx.Commit()
+}
+
+// forget removes what is staged.
+func (l *load) forget(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), documentTimeout)
+	defer stop()
+	for _, one := range l.batches {
+		if _, err := l.db.sql.ExecContext(ctx, l.db.d.bind("DELETE FROM stint_staged WHERE batch = ?"), one.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putInForce moves all that is staged among the overrides, in one transaction.
+func (l *load) putInForce(ctx context.Context) error {
+	ctx, dog := watchdog(ctx, documentTimeout)
+	defer dog.stop()
+	return dog.why(l.db.writeTx(ctx, func(ctx context.Context, w *write) error {
+		w.state.change++
+		inForce := 0
+		for _, one := range l.batches {
+			dog.wait(documentTimeout)
+			if err := w.move(ctx, one, l.author); err != nil {
+				return err
+			}
+			inForce += int(one.rows)
+			l.progress(l.staged, inForce)
+		}
+		dog.wait(documentTimeout)
+		return w.audit(ctx, Act{Author: l.author, Act: "overrides load", Subject: fmt.Sprintf("%d overrides", l.staged)})
+	}))
+}
+
+// move puts the overrides of a batch in the place of those that their customers have.
+func (w *write) move(ctx context.Context, one batch, author string) error {
+	// In the place of a column, PostgreSQL would take a parameter for text.
+	query := fmt.Sprintf("INSERT INTO stint_overrides (%s) SELECT rule, client_key, action, limits, %d, expires, reason, ?, %d FROM stint_staged WHERE batch = ?",
+		overrideColumns, w.at, w.state.change)
+	if err := w.db.run(ctx, w.tx, query+w.db.d.onConflict("rule, client_key", putColumns...), author, one.name); err != nil {
+		return err
+	}
+	var gone int64
+	if err := w.remove(ctx, &gone, "DELETE FROM stint_staged WHERE batch = ?", one.name); err != nil {
+		return err
+	}
+	if gone != one.rows {
+		return errors.New("what was staged is gone: another load of the same overrides has put it in force meanwhile, or load them again")
+	}
+	return nil
+}

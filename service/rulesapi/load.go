@@ -1,0 +1,307 @@
+package rulesapi
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stint-dev/stint/internal/overridetable"
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules"
+)
+
+const (
+	// mostLoaded is how many overrides one load takes.
+	mostLoaded = 10_000_000
+	// longestRow bounds a row, in bytes: a quote that is not closed would take all.
+	longestRow = 64 << 10
+	// mostFaults is how many rows a load names before it gives up.
+	mostFaults = 20
+)
+
+// overrideColumns are the columns of overrides as CSV. The key is given as people
+// write it, see [Customer]. A key that would be read as another one is given as stores
+// have it, in base64.
+var overrideColumns = []string{"rule", "key", "limits", "expires", "reason", "key_base64"}
+
+// A RowError says what is wrong in a row of CSV.
+type RowError struct {
+	Line, Column int
+	Err          error
+}
+
+// RowErrors are what is wrong in the rows of CSV, the first ones.
+type RowErrors []RowError
+
+// Error has a line for each.
+func (e RowErrors) Error() string {
+	var b strings.Builder
+	for _, one := range e {
+		fmt.Fprintf(&b, "line %d, column %d: %s\n", one.Line, one.Column, strings.ReplaceAll(one.Err.Error(), "\n", "; "))
+	}
+	if len(e) == mostFaults {
+		b.WriteString("and perhaps more: what follows was not read\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Is makes them a [rulesdb.ErrInput].
+func (e RowErrors) Is(target error) bool { return target == rulesdb.ErrInput }
+
+// LoadOverrides reads overrides as CSV, as [OverridesWriter] writes it, and sets all as one
+// change, or none. Those of customers that are not among them stay. What is wrong in
+// rows is [RowErrors]. After a failure, the same load goes on from what is staged.
+// progress, unless it is nil, is called now and then with how many rows were read and
+// how many are in force.
+func (d *Editor) LoadOverrides(ctx context.Context, author string, from io.Reader, progress func(read, inForce int)) (n int, err error) {
+	switch k := d.Backend.(type) {
+	case *Client:
+		return k.loadOverrides(ctx, from, progress)
+	case *rulesdb.DB:
+		f, err := d.Rules(ctx)
+		if err != nil {
+			return 0, err
+		}
+		r := &overridesReader{editor: d, file: f, lines: overridetable.New()}
+		return k.LoadOverrides(ctx, author, r.all(from), progress)
+	}
+	return 0, &requestError{http.StatusUnprocessableEntity, "overrides are loaded into a database of rules, and this server has a file: set each with PUT /v1/override"}
+}
+
+// An overridesReader reads overrides as CSV.
+type overridesReader struct {
+	editor  *Editor
+	file    *rules.File
+	csv     *csv.Reader
+	columns []string             // of the first line
+	record  []string             // the row, which has as many fields
+	lines   *overridetable.Table // of the customers so far
+	rows    int
+	line    int // where the last row ended, or before
+	faults  RowErrors
+}
+
+// A rowBound fails where a row gets too long.
+type rowBound struct {
+	from io.Reader
+	row  int // bytes that were read since it began
+}
+
+var errLongRow = fmt.Errorf("a row of more than %d KiB begins here: is a quote not closed?", longestRow>>10)
+
+func (b *rowBound) Read(p []byte) (int, error) {
+	if b.row > longestRow {
+		return 0, errLongRow
+	}
+	n, err := b.from.Read(p)
+	b.row += n
+	return n, err
+}
+
+// all yields the overrides, and then an error if there is one.
+func (r *overridesReader) all(from io.Reader) iter.Seq2[*rulesource.Override, error] {
+	return func(yield func(*rulesource.Override, error) bool) {
+		bound := &rowBound{from: from}
+		in := bufio.NewReader(bound)
+		if mark, _ := in.Peek(3); bytes.Equal(mark, []byte("\ufeff")) { // of spreadsheets
+			_, _ = in.Discard(len(mark))
+		}
+		r.csv = csv.NewReader(in)
+		r.csv.ReuseRecord = true
+		err := r.header()
+		for err == nil && len(r.faults) < mostFaults {
+			bound.row = in.Buffered()
+			var o *rulesource.Override
+			if o, err = r.next(); o != nil && len(r.faults) == 0 && !yield(o, nil) {
+				return
+			}
+		}
+		if len(r.faults) > 0 {
+			err = r.faults
+		}
+		if !errors.Is(err, io.EOF) {
+			yield(nil, err)
+		}
+	}
+}
+
+// header reads the names of the columns.
+func (r *overridesReader) header() error {
+	names, err := r.csv.Read()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return cmp.Or(r.unread(err), io.EOF)
+	}
+	for i, name := range names {
+		if !slices.Contains(overrideColumns, name) || slices.Contains(names[:i], name) {
+			r.fault(i, fmt.Errorf("%q is no column, or is there twice: the first line has the names of columns, of %s", name, strings.Join(overrideColumns, ", ")))
+			return io.EOF
+		}
+	}
+	r.columns = slices.Clone(names)
+	if !r.has("rule") || !r.has("limits") || !r.has("key") && !r.has("key_base64") {
+		r.fault(0, errors.New("the first line needs the columns rule, key and limits"))
+		return io.EOF
+	}
+	return nil
+}
+
+func (r *overridesReader) has(column string) bool { return slices.Contains(r.columns, column) }
+
+// fault notes what is wrong in a field of the row.
+func (r *overridesReader) fault(field int, err error) {
+	at := RowError{1, 1, err}
+	if r.csv.InputOffset() > 0 {
+		at.Line, at.Column = r.csv.FieldPos(field)
+	}
+	r.faults = append(r.faults, at)
+}
+
+// unread notes an error of CSV, or returns one that ends the reading.
+func (r *overridesReader) unread(err error) error {
+	var parse *csv.ParseError
+	switch {
+	case errors.Is(err, errLongRow):
+		r.faults = append(r.faults, RowError{r.line + 1, 1, err})
+		return io.EOF
+	case !errors.As(err, &parse):
+		return err
+	case errors.Is(parse.Err, csv.ErrFieldCount):
+		r.fault(0, fmt.Errorf("%d fields, and the first line names %d: several limits stand in one field, with ; between them", len(r.record), len(r.columns)))
+	default:
+		r.faults = append(r.faults, RowError{parse.Line, parse.Column, fmt.Errorf(`%w: write a field with a quote in quotes, and the quote twice, as in "say ""hello"""`, parse.Err)})
+	}
+	return nil
+}
+
+// next reads a row. The override is nil if it has a fault.
+func (r *overridesReader) next() (*rulesource.Override, error) {
+	record, err := r.csv.Read()
+	if r.record = record; err != nil {
+		return nil, r.unread(err)
+	}
+	r.line, _ = r.csv.FieldPos(len(record) - 1)
+	if r.rows++; r.rows > mostLoaded {
+		r.fault(0, fmt.Errorf("more than %d overrides: load them in parts", mostLoaded))
+		return nil, io.EOF
+	}
+	o, err := r.override()
+	if err != nil {
+		column, why, _ := strings.Cut(err.Error(), ": ")
+		field := slices.Index(r.columns, column)
+		if field >= 0 {
+			err = errors.New(strings.TrimPrefix(why, "stint: "))
+		}
+		r.fault(max(0, field), err)
+		return nil, nil
+	}
+	line, _ := r.csv.FieldPos(0)
+	if first := r.lines.Set(o.Rule, o.Key, uint32(line)); first != overridetable.None {
+		r.fault(0, fmt.Errorf("the customer of line %d again: give each once", first))
+		return nil, nil
+	}
+	return o, nil
+}
+
+// field returns what the row has in a column, "" without the column.
+func (r *overridesReader) field(column string) string {
+	if i := slices.Index(r.columns, column); i >= 0 {
+		return r.record[i]
+	}
+	return ""
+}
+
+// override reads the row.
+func (r *overridesReader) override() (*rulesource.Override, error) {
+	o := &rulesource.Override{Rule: r.field("rule"), Reason: r.field("reason")}
+	switch text := r.field("limits"); text {
+	case "unlimited":
+		o.Unlimited = true
+	case "block":
+		o.Block = true
+	case "":
+		return nil, errors.New("limits: missing: write one such as 100/m, or unlimited, or block")
+	default:
+		for one := range strings.SplitSeq(text, ";") {
+			o.Limits = append(o.Limits, strings.TrimSpace(one))
+		}
+	}
+	if text := r.field("expires"); text != "" {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return nil, fmt.Errorf("expires: %q is no time: write one such as 2027-01-31T12:00:00Z", text)
+		}
+		o.Expires = at
+	}
+	if err := r.key(o); err != nil {
+		return nil, err
+	}
+	if err := checkIn(r.file, o); err != nil {
+		return nil, err
+	}
+	return o, rulesdb.CheckOverride(o)
+}
+
+// key reads the key of the row.
+func (r *overridesReader) key(o *rulesource.Override) (err error) {
+	text, exact := r.field("key"), r.field("key_base64")
+	if exact == "" {
+		o.Key, err = r.editor.keyIn(r.file, o.Rule, Customer{Key: text})
+		return err
+	}
+	if text != "" {
+		return errors.New("key_base64: there is a key beside it: give one of both")
+	}
+	key, err := base64.StdEncoding.DecodeString(exact)
+	if err != nil {
+		return errors.New("key_base64: this is no base64")
+	}
+	o.Key = string(key)
+	return nil
+}
+
+// An OverridesWriter writes overrides as CSV.
+type OverridesWriter struct{ csv *csv.Writer }
+
+// NewOverridesWriter begins CSV with the names of the columns.
+func NewOverridesWriter(w io.Writer) (*OverridesWriter, error) {
+	out := &OverridesWriter{csv.NewWriter(w)}
+	return out, out.csv.Write(overrideColumns)
+}
+
+// Write writes a row. It may stay in memory until Flush.
+func (w *OverridesWriter) Write(o rulesource.Override) error {
+	row := []string{o.Rule, o.Key, strings.Join(o.Limits, ";"), "", o.Reason, ""}
+	switch {
+	case o.Unlimited:
+		row[2] = "unlimited"
+	case o.Block:
+		row[2] = "block"
+	}
+	if !o.Expires.IsZero() {
+		row[3] = o.Expires.UTC().Format(time.RFC3339Nano)
+	}
+	if _, explained := explainedKey(o.Key); explained || !utf8.ValidString(o.Key) || strings.Contains(o.Key, "\r") { // CSV has no \r\n
+		row[1], row[5] = "", base64.StdEncoding.EncodeToString([]byte(o.Key))
+	}
+	return w.csv.Write(row)
+}
+
+// Flush writes what is still in memory.
+func (w *OverridesWriter) Flush() error {
+	w.csv.Flush()
+	return w.csv.Error()
+}
