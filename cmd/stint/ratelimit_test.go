@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,7 +33,7 @@ import (
 // A gateway is what Envoy Gateway is to its rate limit service: a control plane that
 // wants certificates, the files that it mounts, and Envoy.
 type gateway struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string // of tls.crt, tls.key and ca.crt
 	serial  int64
 	address string // of the control plane
@@ -146,11 +148,11 @@ func get(t *testing.T, url string) (int, string) {
 	return r.StatusCode, string(text)
 }
 
-// TestRatelimit starts the program as Envoy Gateway starts envoyproxy/ratelimit: by its
-// name, its environment and nothing else. The control plane changes, lies, goes and comes
-// back, and certificates are rotated.
-func TestRatelimit(t *testing.T) {
-	g := &gateway{t: t, dir: t.TempDir(), address: freeport.Addr(t), service: freeport.Addr(t), cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), refused: make(chan string, 1000)}
+// startGateway starts the program as Envoy Gateway starts envoyproxy/ratelimit, before
+// there is a control plane.
+func startGateway(t testing.TB) (g *gateway, s *serving, health, metrics string) {
+	t.Helper()
+	g = &gateway{t: t, dir: t.TempDir(), address: freeport.Addr(t), service: freeport.Addr(t), cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), refused: make(chan string, 1000)}
 	g.rotate()
 	redis := startRedis(t, "")
 	self, err := os.Executable()
@@ -158,7 +160,7 @@ func TestRatelimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, grpcPort, _ := net.SplitHostPort(g.service)
-	health, metrics := freeport.Addr(t), freeport.Addr(t)
+	health, metrics = freeport.Addr(t), freeport.Addr(t)
 	_, healthPort, _ := net.SplitHostPort(health)
 	process := exec.Command(self)
 	process.Args = []string{"/bin/ratelimit"}
@@ -170,8 +172,48 @@ func TestRatelimit(t *testing.T) {
 		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+g.dir+"/ca.crt", "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.address, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+metrics, "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT="+healthPort, "GRPC_PORT="+grpcPort)
-	s := launched(t, process)
+	return g, launched(t, process), health, metrics
+}
 
+// BenchmarkPush pushes configurations, and measures from each push to the first decision
+// by it.
+func BenchmarkPush(b *testing.B) {
+	g, _, _, _ := startGateway(b)
+	g.put("0", "domain 0", 1, ratelimit.RateLimitUnit_DAY)
+	g.serve()
+	g.until("domain 0")
+	conn, err := grpc.NewClient(g.service, grpc.WithTransportCredentials(credentials.NewTLS(g.tls())))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	client := pb.NewRateLimitServiceClient(conn)
+	var took []float64
+	for i := 1; b.Loop(); i++ {
+		domain := fmt.Sprint("domain ", i)
+		began := time.Now()
+		g.put(fmt.Sprint(i), domain, 1, ratelimit.RateLimitUnit_DAY)
+		for limited := false; !limited; time.Sleep(100 * time.Microsecond) {
+			answer, err := client.ShouldRateLimit(b.Context(), &pb.RateLimitRequest{Domain: domain, Descriptors: []*core.RateLimitDescriptor{
+				{Entries: []*core.RateLimitDescriptor_Entry{{Key: "route", Value: "route"}, {Key: "rule-0-match-0", Value: "ada"}}},
+			}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			limited = answer.GetStatuses()[0].GetCurrentLimit() != nil
+		}
+		took = append(took, time.Since(began).Seconds()*1e3)
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2], "p50-ms")
+	b.ReportMetric(took[len(took)*99/100], "p99-ms")
+}
+
+// TestRatelimit starts the program as Envoy Gateway starts envoyproxy/ratelimit: by its
+// name, its environment and nothing else. The control plane changes, lies, goes and comes
+// back, and certificates are rotated.
+func TestRatelimit(t *testing.T) {
+	g, s, health, metrics := startGateway(t)
 	if status, text := get(t, "http://"+health+"/healthcheck"); status != http.StatusOK {
 		t.Errorf("healthy before there is a control plane: %d %s", status, text)
 	}
@@ -222,7 +264,7 @@ func TestRatelimit(t *testing.T) {
 }
 
 // launched starts a process and reads its log in the background.
-func launched(t *testing.T, process *exec.Cmd) *serving {
+func launched(t testing.TB, process *exec.Cmd) *serving {
 	t.Helper()
 	s := &serving{t: t, process: process}
 	process.Stderr = &s.said

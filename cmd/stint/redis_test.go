@@ -28,7 +28,7 @@ type redisServer struct {
 // startRedis starts a redis-server, at an address or, if that is empty, at a
 // free one. It ends with the test. A machine without redis-server fails the
 // test.
-func startRedis(t *testing.T, address string, args ...string) *redisServer {
+func startRedis(t testing.TB, address string, args ...string) *redisServer {
 	t.Helper()
 	path, err := exec.LookPath("redis-server")
 	if err != nil {

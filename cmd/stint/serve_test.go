@@ -27,7 +27,7 @@ import (
 )
 
 // writeFile writes a file of the test's directory and returns its path.
-func writeFile(t *testing.T, path, text string) string {
+func writeFile(t testing.TB, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestServeRefuses(t *testing.T) {
 
 // A serving is stint serve in a process of its own.
 type serving struct {
-	t       *testing.T
+	t       testing.TB
 	process *exec.Cmd
 	address string
 	lines   *bufio.Scanner
@@ -128,7 +128,7 @@ func startServe(t *testing.T, args ...string) *serving {
 }
 
 // startStint starts a command that listens.
-func startStint(t *testing.T, args ...string) *serving {
+func startStint(t testing.TB, args ...string) *serving {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -434,7 +434,7 @@ func TestServeTLS(t *testing.T) {
 }
 
 // writeCertificate writes a certificate for 127.0.0.1 that signs itself.
-func writeCertificate(t *testing.T, cert, key string, serial int64) *x509.Certificate {
+func writeCertificate(t testing.TB, cert, key string, serial int64) *x509.Certificate {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

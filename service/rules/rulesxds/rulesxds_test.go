@@ -201,6 +201,39 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// TestQuotas takes what AI Gateway writes for quotas of models: of a backend and a model,
+// by headers that must have a value or of which each value has its own, and for all
+// other models.
+func TestQuotas(t *testing.T) {
+	quota := func(key, value string, count uint32, unit ratelimit.RateLimitUnit, below ...*ratelimit.RateLimitDescriptor) *ratelimit.RateLimitDescriptor {
+		d := &ratelimit.RateLimitDescriptor{Key: key, Value: value, Descriptors: below}
+		if count > 0 {
+			d.RateLimit, d.QuotaMode = &ratelimit.RateLimitPolicy{Unit: unit, RequestsPerUnit: count}, true
+		}
+		return d
+	}
+	const tier, rest = "rule-0-x-tier|gold-match-0", "rule-1-match--1"
+	p := newPlane()
+	p.put(t, "1", &ratelimit.RateLimitConfig{Name: "ai-gateway-quota", Domain: "ai-gateway-quota", Descriptors: []*ratelimit.RateLimitDescriptor{
+		quota("backend_name", "shop/fast", 0, 0,
+			quota("model_name_override", "small-1", 11, ratelimit.RateLimitUnit_SECOND),
+			quota("model_name_override", "large-1", 0, 0,
+				quota(tier, tier, 0, 0, quota("rule-0-x-user-match-1", "", 12, ratelimit.RateLimitUnit_MINUTE)),
+				quota(rest, rest, 13, ratelimit.RateLimitUnit_HOUR)),
+			quota("model_name_override", "", 14, ratelimit.RateLimitUnit_DAY)),
+	}})
+	at, _ := p.serve(t, "127.0.0.1:0")
+	document := string(until(t, open(t, at, ""), "shop/fast").Document)
+	for _, text := range []string{"11/1s", "12/1m", "13/1h", "14/1d", tier, rest, "rule-0-x-user-match-1", "shadow: true"} {
+		if !strings.Contains(document, text) {
+			t.Errorf("without %s", text)
+		}
+	}
+	if t.Failed() {
+		t.Log(document)
+	}
+}
+
 // TestAway keeps the last configuration while the control plane is gone, and takes the
 // next one when it is back.
 func TestAway(t *testing.T) {
