@@ -36,13 +36,13 @@ const (
 	// tokens wait meanwhile. After a failure it is not read again for as long as
 	// tokens are cached.
 	tokensWithin = 3 * time.Second
-	// actWithin is how long the backend may take for one request: longest is to write
-	// a document, after one was read.
-	actWithin = 75 * time.Second
 	// loadWithin is how long loading overrides may take, as long as more of them come
 	// within moreWithin.
 	loadWithin = time.Hour
 	moreWithin = 30 * time.Second
+	// actWithin is how long the backend may take for one request: longest is to write
+	// a document, after one was read.
+	actWithin = 75 * time.Second
 	// mostCalls is how many requests that may be done are served at once: each waits
 	// for the backend as long as it may take.
 	mostCalls = 1024
