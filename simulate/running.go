@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/stint-dev/stint"
 )
 
-// Running are the requests in flight of a simulation, each until a moment of its clock.
-// The default value has none.
+// Running are the requests in flight of a simulation, in the order in which they end by
+// its clock. The default value has none.
 type Running []running
 
 type running struct {
@@ -20,16 +21,18 @@ type running struct {
 }
 
 // Add has a request end at a moment.
-func (r *Running) Add(until int64, end func()) { *r = append(*r, running{until, end}) }
+func (r *Running) Add(until int64, end func()) {
+	at := sort.Search(len(*r), func(i int) bool { return (*r)[i].until > until })
+	*r = slices.Insert(*r, at, running{until, end})
+}
 
 // End ends the requests that are over.
 func (r *Running) End(now int64) {
-	*r = slices.DeleteFunc(*r, func(one running) bool {
-		if one.until <= now {
-			one.end()
-		}
-		return one.until <= now
-	})
+	over := 0
+	for ; over < len(*r) && (*r)[over].until <= now; over++ {
+		(*r)[over].end()
+	}
+	*r = slices.Delete(*r, 0, over)
 }
 
 // fly makes limits the layers of all lines that bring none, of which one or more are in

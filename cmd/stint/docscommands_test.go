@@ -108,6 +108,39 @@ func TestDocsTest(t *testing.T) {
 	}
 }
 
+// TestDocsBan runs the rule that docs/RULES.md has in place of fail2ban: five failures, and
+// the next try begins an hour.
+func TestDocsBan(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/RULES.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rule, _ := strings.Cut(string(text), "Instead of fail2ban")
+	_, rule, _ = strings.Cut(rule, "```yaml\n")
+	rule, _, _ = strings.Cut(rule, "```")
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "stint.yaml"), "rules:\n"+rule)
+	test := writeFile(t, filepath.Join(dir, "stint_test.yaml"), `rules: stint.yaml
+tests:
+  - name: who logs in is not counted
+    requests:
+      - {t: 0s, times: 60, every: 1s, attributes: {method: POST, path: /login, ip: 192.0.2.7}, response: {status: 303}, expect: {allowed: true}}
+  - name: who fails five times is out for an hour
+    requests:
+      - {t: 0s, times: 4, every: 1m, attributes: &bot {method: POST, path: /login, ip: 192.0.2.7}, response: {status: 401}, expect: {allowed: true}}
+      - {t: 4m, attributes: *bot, response: {status: 200}, expect: {allowed: true}}
+      - {t: 5m, attributes: *bot, response: {status: 403}, expect: {allowed: true}}
+      - {t: 6m, attributes: *bot, response: {status: 200}, expect: {allowed: false, denied_by: login, retry_after: 1h}}
+      - {t: 20m, attributes: {method: GET, path: /login, ip: 192.0.2.7}, expect: {allowed: true}}
+      - {t: 20m, attributes: {method: POST, path: /login, ip: 192.0.2.8}, response: {status: 200}, expect: {allowed: true}}
+      - {t: 65m, attributes: *bot, response: {status: 200}, expect: {allowed: false, retry_after: 1m}}
+      - {t: 66m, attributes: *bot, response: {status: 200}, expect: {allowed: true}}
+`)
+	if got := (session{args: []string{"test", test}}).run(); strings.Count(got, "ok ") != 2 || strings.Contains(got, "FAIL") {
+		t.Errorf("by the rule of docs/RULES.md:\n%s", got)
+	}
+}
+
 // unfinished says whether a command goes on in the next line: behind a
 // backslash, or until the END of its input.
 func unfinished(command string) bool {

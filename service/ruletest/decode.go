@@ -3,6 +3,7 @@ package ruletest
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -26,7 +27,8 @@ const (
 var (
 	documentFields = []string{"rules", "start", "tests"}
 	testFields     = []string{"name", "start", "requests"}
-	requestFields  = []string{"t", "times", "every", "lasts", "attributes", "cost", "expect"}
+	requestFields  = []string{"t", "times", "every", "lasts", "attributes", "cost", "response", "expect"}
+	responseFields = []string{"status", "headers", "body"}
 	expectFields   = []string{"allowed", "denied_by", "retry_after", "delay", "remaining", "matched", "shadow_denied_by", "refused"}
 )
 
@@ -184,7 +186,7 @@ func (d *decoder) rules(n *rulesfile.Node) error {
 	f, err := rules.Read(path)
 	if err == nil {
 		d.file.Rules = f
-		if _, err = d.file.open(new(clock)); err != nil {
+		if _, err = d.file.open(0); err != nil {
 			err = &rules.Error{Name: path, Err: err}
 		}
 		return err
@@ -291,6 +293,7 @@ func (d *decoder) request(n *rulesfile.Node, t *Test) Request {
 		{"lasts", "", func(n *rulesfile.Node) { r.Lasts = d.duration(n) }},
 		{"attributes", "such as attributes: {method: POST, path: /login, ip: 192.0.2.7}", func(n *rulesfile.Node) { r.Attributes = d.attributes(n) }},
 		{"cost", "", func(n *rulesfile.Node) { r.Cost = d.integer(n, 0, 1<<63-1) }},
+		{"response", "", func(n *rulesfile.Node) { r.Response = d.response(n) }},
 		{"expect", "", func(n *rulesfile.Node) { r.Expect = d.expect(n) }},
 	} {
 		switch n2 := fields[part.name]; {
@@ -302,6 +305,24 @@ func (d *decoder) request(n *rulesfile.Node, t *Test) Request {
 	}
 	if len(d.errs) == 0 && !r.fits(t.Start) {
 		d.fail(n, "", "the last of the requests is beyond the year 2262, where the clock ends")
+	}
+	return r
+}
+
+// response reads what is answered.
+func (d *decoder) response(n *rulesfile.Node) *Response {
+	r := &Response{Status: http.StatusOK, Headers: make(map[string][]string)}
+	fields := d.fields(n, responseFields, "such as {status: 401}")
+	if n := fields["status"]; n != nil {
+		d.in(".status", func() { r.Status = int(d.integer(n, 200, 599)) })
+	}
+	if n := fields["body"]; n != nil {
+		d.in(".body", func() { r.Body = d.text(n, "the text of the body") })
+	}
+	if n := fields["headers"]; n != nil && d.want(n, rulesfile.MapKind, "such as {X-Cost: 7}") {
+		for _, f := range n.Fields {
+			d.in(".headers."+f.Name, func() { http.Header(r.Headers).Add(f.Name, d.text(f.Value, "text")) })
+		}
 	}
 	return r
 }

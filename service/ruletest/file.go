@@ -36,9 +36,17 @@ type Request struct {
 	Times        int64
 	Every        time.Duration // between one and the next
 	Lasts        time.Duration // until each ends
+	Response     *Response     // nil if none is told
 	Attributes   map[string]string
 	Cost         int64
 	Expect       *Expectation // nil: nothing
+}
+
+// A Response is the answer that requests get which pass.
+type Response struct {
+	Status  int
+	Headers map[string][]string
+	Body    string
 }
 
 // Attribute implements [policy.Attributes].

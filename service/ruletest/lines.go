@@ -10,9 +10,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/stint-dev/stint/policy"
-	"github.com/stint-dev/stint/simulate"
-
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -46,24 +43,21 @@ type Decided struct {
 // are as they expect.
 func Lines(ctx context.Context, file *rules.File, in io.Reader, out io.Writer) (ok bool, err error) {
 	test := &File{Name: "requests", Rules: file}
-	var c clock
-	p, err := test.open(&c)
+	asker, err := test.open(0)
 	if err != nil {
 		return false, err
 	}
-	defer p.Close()
+	defer asker.policy.Close()
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, longestLine)
 	to, ok := json.NewEncoder(out), true
-	result := policy.Result{WillRelease: true}
-	var running simulate.Running
 	for n := 1; lines.Scan(); n++ {
 		text := bytes.TrimSpace(lines.Bytes())
 		if len(text) == 0 {
 			continue
 		}
 		r, err := test.line(text)
-		if err == nil && r.At < time.Duration(c.Now()) {
+		if err == nil && r.At < time.Duration(asker.clock.Now()) {
 			err = fmt.Errorf("t: %v is before the request above", r.At)
 		}
 		if err != nil {
@@ -71,14 +65,9 @@ func Lines(ctx context.Context, file *rules.File, in io.Reader, out io.Writer) (
 		}
 		for i := range r.Times {
 			at := r.At + time.Duration(i)*r.Every
-			c.Advance(int64(at))
-			running.End(int64(at))
-			got, err := decide(ctx, p, r, &result)
+			got, err := asker.decide(ctx, r, int64(at))
 			if err != nil {
 				return false, fmt.Errorf("line %d: %w", n, err)
-			}
-			if end := result.Release(); end != nil {
-				running.Add(int64(at+r.Lasts), end)
 			}
 			a := got.answer(at)
 			if r.Expect != nil {

@@ -176,3 +176,42 @@ func TestLasts(t *testing.T) {
 		t.Errorf("%+v, %v", results, err)
 	}
 }
+
+// TestResponse charges what a response says once it has ended: a status that does not count
+// gives back, a body or a header costs more or less, and without one the reservation stands.
+func TestResponse(t *testing.T) {
+	f, err := ruletest.Read(write(t, `{"rules": [
+		{"name": "tokens", "match": {"path": "/t"}, "key": [], "limits": "100/h", "cost": {"usage": "openai", "reserve": 10}},
+		{"name": "header", "match": {"path": "/h"}, "key": [], "limits": "100/h", "cost": {"response": "header.x-cost", "reserve": 10}},
+		{"name": "login", "match": {"path": "/l"}, "key": [], "limits": "5/h", "count": {"status": "4xx"}}]}`, `rules: ../stint.yaml
+tests:
+  - name: as it says
+    requests:
+      - {t: 0s, attributes: {path: /t}, response: {body: '{"usage": {"total_tokens": 40}}'}, expect: {remaining: 90}}
+      - {t: 0s, attributes: {path: /t}, response: {body: '{"usage": {"total_tokens": 3}}'}, expect: {remaining: 50}}
+      - {t: 0s, attributes: {path: /t}, response: {}, expect: {remaining: 47}}
+      - {t: 0s, attributes: {path: /t}, expect: {remaining: 37}}
+      - {t: 0s, attributes: {path: /h}, response: {headers: {X-Cost: 1}}, expect: {remaining: 90}}
+      - {t: 0s, attributes: {path: /h}, expect: {remaining: 89}}
+      - {t: 0s, times: 9, attributes: {path: /l}, response: {status: 200}, expect: {allowed: true, remaining: 4}}
+      - {t: 0s, times: 5, attributes: {path: /l}, response: {status: 404}, expect: {allowed: true}}
+      - {t: 0s, attributes: {path: /l}, response: {status: 200}, expect: {denied_by: login}}
+  - name: when it has ended
+    requests:
+      - {t: 0s, lasts: 2s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
+      - {t: 1s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 3}}
+      - {t: 2s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := f.Run(t.Context())
+	if err != nil || len(results) != 2 {
+		t.Fatal(results, err)
+	}
+	for _, r := range results {
+		if !r.OK {
+			t.Errorf("%s: %+v", r.Name, r.Failures)
+		}
+	}
+}

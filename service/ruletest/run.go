@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -53,10 +54,13 @@ type Difference struct {
 }
 
 // open binds the rules to an empty store in memory.
-func (f *File) open(c *clock) (*policy.Policy, error) {
-	store := memstore.New(memstore.Options{Now: c.Now})
+func (f *File) open(start int64) (t *tester, err error) {
+	t = &tester{result: policy.Result{WillRelease: true}}
+	t.clock.Advance(start)
+	store := memstore.New(memstore.Options{Now: t.clock.Now})
 	secret := make([]byte, 16) // for rules with hash_key: a test says nothing of keys
-	return policy.New(store, f.Rules.Rules, policy.Options{Secret: secret})
+	t.policy, err = policy.New(store, f.Rules.Rules, policy.Options{Secret: secret})
+	return t, err
 }
 
 // Run runs all tests. The error is that of ctx, or of a store that cannot
@@ -76,15 +80,11 @@ func (f *File) Run(ctx context.Context) ([]Result, error) {
 // run runs one test.
 func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 	result := Result{Name: t.Name, Line: t.Line, Failures: []Failure{}}
-	var c clock
-	c.Advance(t.Start.UnixNano())
-	p, err := f.open(&c)
+	asker, err := f.open(t.Start.UnixNano())
 	if err != nil {
 		return result, err
 	}
-	defer p.Close()
-	answer := policy.Result{WillRelease: true}
-	var running simulate.Running
+	defer asker.policy.Close()
 	for i := range t.Requests {
 		r := &t.Requests[i]
 		failed := false
@@ -93,14 +93,9 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 				return result, ctx.Err()
 			}
 			at := r.At + time.Duration(n)*r.Every
-			c.Advance(t.Start.Add(at).UnixNano())
-			running.End(int64(at))
-			got, err := decide(ctx, p, r, &answer)
+			got, err := asker.decide(ctx, r, t.Start.Add(at).UnixNano())
 			if err != nil {
 				return result, fmt.Errorf("line %d: %w", r.Line, err)
-			}
-			if end := answer.Release(); end != nil {
-				running.Add(int64(at+r.Lasts), end)
 			}
 			result.Requests++
 			if r.Expect == nil || failed {
@@ -135,14 +130,41 @@ type outcome struct {
 	refused              string // the attribute; nothing else holds then
 }
 
-// decide asks the rules.
-func decide(ctx context.Context, p *policy.Policy, r *Request, answer *policy.Result) (*outcome, error) {
-	err := p.Decide(ctx, r, r.Cost, answer)
+// A tester decides requests in the order of their times.
+type tester struct {
+	clock   clock
+	policy  *policy.Policy
+	running simulate.Running // until they end
+	result  policy.Result
+	failed  error // of what a response settled
+}
+
+// decide asks the rules at a moment, behind the requests that have ended by then.
+func (t *tester) decide(ctx context.Context, r *Request, now int64) (*outcome, error) {
+	t.running.End(now)
+	t.clock.Advance(now)
+	if t.failed != nil {
+		return nil, t.failed
+	}
+	answer, until := &t.result, now+min(int64(r.Lasts), math.MaxInt64-now)
+	var pending *policy.Pending
+	var err error
+	if r.Response == nil {
+		err = t.policy.Decide(ctx, r, r.Cost, answer)
+	} else if pending, _, err = t.policy.Begin(ctx, r, r.Cost, 0, -1, answer); pending != nil {
+		t.running.Add(until, func() {
+			t.clock.Advance(until)
+			t.failed = errors.Join(t.failed, r.Response.settle(ctx, pending))
+		})
+	}
 	if request, ok := errors.AsType[*policy.RequestError](err); ok {
 		return &outcome{refused: request.Attribute}, nil
 	}
 	if err != nil {
 		return nil, err
+	}
+	if end := answer.Release(); end != nil {
+		t.running.Add(until, end)
 	}
 	d := &answer.Decision
 	o := &outcome{allowed: d.Allowed, retryAfter: d.RetryAfter, delay: d.Delay, remaining: d.Remaining, limited: answer.Tightest >= 0}
@@ -164,6 +186,13 @@ func decide(ctx context.Context, p *policy.Policy, r *Request, answer *policy.Re
 	slices.Sort(o.denied)
 	slices.Sort(o.shadow)
 	return o, nil
+}
+
+// settle charges what the response says.
+func (r *Response) settle(ctx context.Context, pending *policy.Pending) error {
+	pending.Header(r.Status, r.Headers)
+	_, _ = pending.Write([]byte(r.Body))
+	return pending.End(ctx, true, false)
 }
 
 // differ returns in which fields what came is not what must.
