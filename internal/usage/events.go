@@ -95,8 +95,9 @@ const mostEvent = 4096
 var endOfEvent = []byte("\n\n")
 
 // otherMarks are what is not passed over beside names: what begins a letter of a name that
-// is written otherwise, the end of a stream, and another end of a line.
-var otherMarks = [...][]byte{[]byte(`\u00`), []byte("DONE]"), {'\r'}}
+// is written otherwise, and the end of a stream. Other ends of lines do not matter: behind
+// two line feeds an event is over, whatever came before.
+var otherMarks = [...][]byte{[]byte(`\u00`), []byte("DONE]")}
 
 // next returns where a byte comes next: at, unless that is over; the end if nowhere.
 func next(p []byte, c byte, at int) int {

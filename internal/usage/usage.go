@@ -108,8 +108,8 @@ func newSpec(text string, terms [][]string) (*Spec, error) {
 }
 
 // endNames returns what the names end in to which the pointers lead, if each is a word of
-// letters, which JSON can write otherwise by \u alone. Behind a low line, since that is
-// rare and so found fast.
+// letters, which JSON can write otherwise by \u alone. It is found the faster the rarer its
+// first letter is.
 func (s *Spec) endNames() (all [][]byte) {
 	for _, p := range s.pointers {
 		end := p.path[len(p.path)-1]
@@ -118,7 +118,12 @@ func (s *Spec) endNames() (all [][]byte) {
 				return nil
 			}
 		}
-		end = end[max(strings.LastIndexByte(end, '_'), 0):]
+		for _, rare := range []byte("zqxjkv_") {
+			if at := strings.LastIndexByte(end, rare); at >= 0 && len(end)-at > 2 {
+				end = end[at:]
+				break
+			}
+		}
 		if !slices.ContainsFunc(all, func(b []byte) bool { return string(b) == end }) {
 			all = append(all, []byte(end))
 		}

@@ -253,11 +253,16 @@ func FuzzChunks(f *testing.F) {
 	f.Add([]byte(`{"usage":{"total_tokens":21},"a":[1,{"b":2}]}`), uint8(3))
 	f.Add([]byte("data: {\"usage\":{\"total_tokens\":21}}\r\n\r\ndata: [DONE]\r\r"), uint8(1))
 	f.Add([]byte(": \xe4\xf6\n\ndata: {\"\\u0061\":[1,2e3]}\n\n"), uint8(2))
+	f.Add([]byte("data: {\"usage\":\r{}\r\n\ndata: {\r\n\r\ndata: {\"usage\":{\"total_tokens\":\rdata: 3}}\n\n\r\ndata: [DONE]\r\n\n"), uint8(0))
 	f.Fuzz(func(t *testing.T, body []byte, each uint8) {
-		s := spec(t, "/usage/total_tokens", "/a/1/b", "/a", "/0")
-		whole, wholeOK := read(s, string(body), len(body)+1)
-		if got, ok := read(s, string(body), int(each)+1); got != whole || ok != wholeOK {
-			t.Errorf("%q in pieces of %d: %d, %v; whole %d, %v", body, int(each)+1, got, ok, whole, wholeOK)
+		named, _ := usage.Named("openai") // of which whole events are passed over
+		for _, s := range []*usage.Spec{spec(t, "/usage/total_tokens", "/a/1/b", "/a", "/0"), named} {
+			whole, wholeOK := read(s, string(body), len(body)+1)
+			for _, each := range []int{1, int(each) + 1} {
+				if got, ok := read(s, string(body), each); got != whole || ok != wholeOK {
+					t.Errorf("%q in pieces of %d: %d, %v; whole %d, %v", body, each, got, ok, whole, wholeOK)
+				}
+			}
 		}
 	})
 }
@@ -268,6 +273,7 @@ func BenchmarkRead(b *testing.B) {
 	for name, body := range map[string]string{
 		"body":   `{"choices":[{"message":{"content":"` + text + `"}}],"usage":{"total_tokens":21}}`,
 		"events": strings.Repeat(event, 200),
+		"deltas": strings.Repeat(`event: content_block_delta`+"\n"+`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`+"\n\n", 200),
 	} {
 		b.Run(name, func(b *testing.B) {
 			s, _ := usage.Named("openai")
