@@ -6,7 +6,7 @@ VALE       := github.com/errata-ai/vale/v3/cmd/vale@v3.15.2
 VULNCHECK  := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MODULE     := github.com/stint-dev/stint
 WORK        = $(shell go list -m -f '{{.Dir}}') # the modules of go.work
-APART      := adapters/caddylimit deploy test/caddy # the others, whose dependencies nothing else is to have
+APART      := adapters/caddylimit deploy # the others, whose dependencies nothing else is to have
 LIBRARY    := . ./adapters ./grpclimit ./redisstore ./rulesdb
 PROGRAM    := ./planner ./service
 TARGETS    := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
@@ -16,7 +16,7 @@ CHAOSTIME  ?= 10m
 export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build release man cross audit demo test test-valkey needs formatted lint prose slow soak chaos fuzz mutants lines errors bench bench-redis bench-service docs tidy clean
+.PHONY: help build release man cross audit demo test test-valkey needs formatted lint prose slow soak chaos fuzz mutants lines bench bench-redis docs tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,17 +78,11 @@ lines: ## lines of Go by folder: code, tests
 	@git ls-files '*.go' | xargs wc -l | awk '$$2 != "total" { d = $$2; sub(/\/[^\/]*$$/, "", d); if (d !~ /^cmd/) sub(/\/.*/, "", d); if ($$2 !~ /\//) d = "."; if ($$2 ~ /_test.go$$/) t[d] += $$1; else c[d] += $$1; n[d] } \
 	  END { for (d in n) { printf "%-36s %6d %6d\n", d, c[d], t[d]; C += c[d]; T += t[d] } printf "%-36s %6d %6d\n", "in all", C, T }' | sort
 
-errors: ## measure how far the sliding counter and the parts are from the exact log
-	cd test/proof && go run ./cmd/errors
-
 bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the machine alone meanwhile
 	go run ./test/benchmarks
 
 bench-redis: ## the figures of docs/FIGURES.md, beside other libraries; starts its own redis-server
 	go run ./test/benchmarks redis
-
-bench-service: ## Envoy's service and CL.THROTTLE beside the floor of each protocol; starts its own redis-server
-	go run ./test/benchmarks service
 
 docs: ## write the plots and the pictures of the documents anew
 	go test ./cmd/stint -run TestDocs -update

@@ -1,13 +1,11 @@
-// Command benchmarks measures stint: the library, limits in Redis, or the interfaces
-// of the service, each beside others and beside what none can go below. It prints
-// Markdown tables, and for every figure that the project promises the promise, the
+// Command benchmarks measures stint: the library, or limits in Redis, each beside
+// others and beside what none can go below. It prints Markdown tables, and for every figure that the project promises the promise, the
 // measured value and whether it was kept.
 //
 //	go run ./test/benchmarks                     # the library, from the root of the repository
 //	go run ./test/benchmarks -quick              # a smoke test: the numbers mean nothing
 //	go run ./test/benchmarks -only keyed,memory -rounds 15
 //	go run ./test/benchmarks redis -only cluster
-//	go run ./test/benchmarks service
 //
 // Run it on a machine that does nothing else: whatever else runs is part of the figure.
 package main
@@ -21,7 +19,6 @@ import (
 	"github.com/stint-dev/stint/test/benchmarks/library"
 	"github.com/stint-dev/stint/test/benchmarks/redis"
 	"github.com/stint-dev/stint/test/benchmarks/report"
-	"github.com/stint-dev/stint/test/benchmarks/service"
 )
 
 func main() {
@@ -41,16 +38,12 @@ func run(args []string) error {
 	switch what {
 	case library.ChildWord:
 		return library.BeChild(args)
-	case service.FloorWord:
-		return service.Floor()
 	case "library":
 		s = library.Suite()
 	case "redis":
-		s = redis.Suite(set)
-	case "service":
-		s = service.Suite()
+		s = redis.Suite()
 	default:
-		return fmt.Errorf("no benchmarks %q: there are library, redis and service", what)
+		return fmt.Errorf("no benchmarks %q: there are library and redis", what)
 	}
 	f := report.Figures{Out: os.Stdout}
 	s.Flags(&f, set)

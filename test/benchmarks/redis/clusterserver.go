@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -147,4 +148,14 @@ func (c *redisCluster) masterOf(keys []string) ([]int, error) {
 		}
 	}
 	return out, nil
+}
+
+// await waits until something holds.
+func await(problem string, holds func() bool) error {
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return errors.New(problem)
+		}
+	}
+	return nil
 }

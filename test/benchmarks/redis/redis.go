@@ -1,15 +1,13 @@
 // Package redis measures stint's limits in a Redis beside other libraries that keep
 // theirs there, and beside what none can go below: a GET, and the least script that
-// keeps a key (TIME, GET, SET with PX), on the same client and the same server; and how
-// long calls take while a server is stopped. It starts redis-servers of its own on free
-// loopback ports.
+// keeps a key (TIME, GET, SET with PX), on the same client and the same server. It
+// starts redis-servers of its own on free loopback ports.
 //
 // What is compared is timed in turns (A B C A B C …), and a ratio is the median of the
 // ratios within each turn. Client and server share the machine.
 package redis
 
 import (
-	"flag"
 	"fmt"
 	"strings"
 	"time"
@@ -22,14 +20,12 @@ import (
 // figures is one run.
 type figures struct {
 	*report.Figures
-	server  *redisServer
-	stalled time.Duration // how long a stall lasts
+	server *redisServer
 }
 
-// Suite returns the chapters, and adds a flag of its own to those of the program.
-func Suite(set *flag.FlagSet) *report.Suite {
+// Suite returns the chapters.
+func Suite() *report.Suite {
 	f := new(figures)
-	set.DurationVar(&f.stalled, "stall", 10*time.Second, "redis: how long the server is stopped in the chapter on a stall")
 	return &report.Suite{
 		Rounds: 9, Slice: 300 * time.Millisecond, Quick: 5 * time.Millisecond,
 		Open: f.open,
@@ -41,8 +37,6 @@ func Suite(set *flag.FlagSet) *report.Suite {
 		Chapters: []report.Chapter{
 			{Name: "decisions", Title: "Decisions", Run: f.decisions},
 			{Name: "cluster", Title: "A cluster", Run: f.cluster},
-			{Name: "leases", Title: "Leases and denials", Run: f.leases},
-			{Name: "stall", Title: "A stall", Run: f.stall},
 			{Name: "bytes", Title: "Bytes a key", Run: f.bytes},
 		},
 	}
@@ -50,9 +44,7 @@ func Suite(set *flag.FlagSet) *report.Suite {
 
 // open starts the server, and says on what and how everything is measured.
 func (f *figures) open(of *report.Figures) (err error) {
-	if f.Figures = of; f.Short {
-		f.stalled = 300 * time.Millisecond
-	}
+	f.Figures = of
 	if f.server, err = startServer(); err != nil {
 		return err
 	}
