@@ -19,8 +19,10 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/heapprofiler"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/security"
@@ -62,6 +64,7 @@ func Start(t testing.TB) context.Context {
 type Look struct {
 	Width, Height int64
 	Dark          bool
+	Media         string // "print", unless a screen
 	// Refused are statuses that the page expects of the server, such as "403":
 	// the browser's log names those, too.
 	Refused []string
@@ -78,8 +81,9 @@ type Tab struct {
 	base    string
 	look    Look
 
-	mu       sync.Mutex
-	problems []string
+	mu        sync.Mutex
+	problems  []string
+	elsewhere map[network.RequestID]string // requests that the page's policy did not refuse
 }
 
 // Open opens a tab at a path of a server, such as http://127.0.0.1:9090.
@@ -94,12 +98,15 @@ func Open(t testing.TB, browser context.Context, base, path string, look Look) *
 	if look.Width == 0 {
 		look.Width, look.Height = 1280, 900
 	}
-	p := &Tab{TB: t, Context: ctx, base: base, look: look}
+	p := &Tab{TB: t, Context: ctx, base: base, look: look, elsewhere: make(map[network.RequestID]string)}
 	t.Cleanup(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, problem := range p.problems {
 			t.Error(problem)
+		}
+		for _, url := range p.elsewhere {
+			t.Errorf("a request to elsewhere: %s", url)
 		}
 		stop()
 		cancel()
@@ -112,25 +119,39 @@ func Open(t testing.TB, browser context.Context, base, path string, look Look) *
 		t.Fatal(err)
 	}
 	if look.AnyCertificate {
-		call(p, security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: true})
+		Call(p, security.SetIgnoreCertificateErrors, security.SetIgnoreCertificateErrorsParams{Ignore: true})
 	}
-	call(p, network.Enable, network.EnableParams{})
-	call(p, log.Enable, cdp.Empty{})
-	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.Width, Height: look.Height, DeviceScaleFactor: 1, Mobile: look.Width < 500})
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-	p.do(chromedp.Navigate(base + path))
+	Call(p, network.Enable, network.EnableParams{})
+	Call(p, log.Enable, cdp.Empty{})
+	Call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: look.Width, Height: look.Height, DeviceScaleFactor: 1, Mobile: look.Width < 500})
+	Call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: look.Media, Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	p.Do(chromedp.Navigate(base + path))
 	return p
 }
 
-// call sends a command of the browser's protocol.
-func call[P, R any](p *Tab, command cdp.Command[P, R], parameters P) {
+// Call sends a command of the browser's protocol.
+func Call[P, R any](p *Tab, command cdp.Command[P, R], parameters P) R {
 	p.Helper()
-	if _, err := chromedp.Call(p.Context, command, parameters); err != nil {
+	r, err := chromedp.Call(p.Context, command, parameters)
+	if err != nil {
 		p.Fatal(err)
 	}
+	return r
+}
+
+// Mouse sends an event of the mouse, at a point of the window.
+func (p *Tab) Mouse(kind input.DispatchMouseEventType, x, y float64, button input.MouseButton) {
+	p.Helper()
+	e := input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: button}
+	if button == input.MouseButtonLeft {
+		e.Buttons, e.ClickCount = 1, 1
+	}
+	Call(p, input.DispatchMouseEvent, e)
 }
 
 func (p *Tab) listen(event any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	problem := ""
 	switch e := event.(type) {
 	case *runtime.EventConsoleAPICalled:
@@ -145,21 +166,36 @@ func (p *Tab) listen(event any) {
 		}
 	case *network.EventRequestWillBeSent:
 		if !slices.ContainsFunc(append(p.look.Elsewhere, p.base), func(base string) bool { return strings.HasPrefix(e.Request.URL, base+"/") }) {
-			problem = "a request to elsewhere: " + e.Request.URL
+			p.elsewhere[e.RequestID] = e.Request.URL
 		}
+	case *network.EventLoadingFailed:
+		if e.BlockedReason == network.BlockedReasonCsp {
+			delete(p.elsewhere, e.RequestID)
+		}
+	case *page.EventJavascriptDialogOpening:
+		problem = "a dialogue: " + e.Message
 	}
 	if problem != "" {
-		p.mu.Lock()
 		p.problems = append(p.problems, problem)
-		p.mu.Unlock()
 	}
+}
+
+// Refused takes back the notes of what the page's policy refused, and returns how
+// many there were.
+func (p *Tab) Refused() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	noted := len(p.problems)
+	p.problems = slices.DeleteFunc(p.problems, func(problem string) bool { return strings.Contains(problem, "Content Security Policy") })
+	return noted - len(p.problems)
 }
 
 func (p *Tab) expected(text string) bool {
 	return slices.ContainsFunc(p.look.Refused, func(status string) bool { return strings.Contains(text, "status of "+status) })
 }
 
-func (p *Tab) do(actions ...chromedp.Action[chromedp.Void]) {
+// Do does things with the page.
+func (p *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
 	if err := chromedp.Do(p.Context, actions...); err != nil {
 		p.Fatal(err)
@@ -246,13 +282,13 @@ func (p *Tab) Shot() []byte {
 // Press presses a key.
 func (p *Tab) Press(key string) {
 	p.Helper()
-	p.do(chromedp.KeyEvent(key))
+	p.Do(chromedp.KeyEvent(key))
 }
 
 // Go navigates to a path of the server.
 func (p *Tab) Go(path string) {
 	p.Helper()
-	p.do(chromedp.Navigate(p.base + path))
+	p.Do(chromedp.Navigate(p.base + path))
 }
 
 // Accessible runs axe-core, a gzipped file, on what is seen, and fails the test at
@@ -285,13 +321,9 @@ func (p *Tab) Accessible(axe, what string) {
 // those that are in no document, listeners, and bytes of scripts.
 func (p *Tab) Held() (nodes, listeners, heap float64) {
 	p.Helper()
-	call(p, performance.Enable, performance.EnableParams{})
-	call(p, heapprofiler.CollectGarbage, cdp.Empty{})
-	metrics, err := chromedp.Call(p.Context, performance.GetMetrics, cdp.Empty{})
-	if err != nil {
-		p.Fatal(err)
-	}
-	for _, m := range metrics.Metrics {
+	Call(p, performance.Enable, performance.EnableParams{})
+	Call(p, heapprofiler.CollectGarbage, cdp.Empty{})
+	for _, m := range Call(p, performance.GetMetrics, cdp.Empty{}).Metrics {
 		switch m.Name {
 		case "Nodes":
 			nodes = m.Value

@@ -3,21 +3,23 @@ package lab_test
 import (
 	"path/filepath"
 	"strings"
+
+	"github.com/stint-dev/stint/planner/browser"
 )
 
 // pageCompares: the sentence, the table, and three limits on one screen.
 func pageCompares(p *tab) {
 	p.contains("the sentence", p.text("#says"), "The same 60 requests: the fixed window let 20 through in 1s where 10 were promised; at most 19 by the bucket, 10 by the sliding log.")
 	p.contains("the table", p.text("#compare"), "10/1s\t40\t20\t19 in 1s, promised 20\t100ms", "10/1s fixed_window\t40\t20\t20 in 1s, promised 10\t500ms", "10/1s sliding_log\t30\t30\t10 in 1s, promised 10\t900ms")
-	p.until("document.getElementById('summary').textContent.includes('the fixed window let 20 through')")
-	if bottom := eval[float64](p, "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"); bottom > 800 {
+	p.Until("document.getElementById('summary').textContent.includes('the fixed window let 20 through')")
+	if bottom := browser.Eval[float64](p.Tab, "[...document.querySelectorAll('.row')].at(-1).getBoundingClientRect().bottom"); bottom > 800 {
 		p.Errorf("the third limit ends at %v pixels: it is not on a screen of 800", bottom)
 	}
 }
 
 // pageFills: under the curve of what is in use all is filled.
 func pageFills(p *tab) {
-	notches := eval[int](p, `(() => {
+	notches := browser.Eval[int](p.Tab, `(() => {
 		let notches = 0;
 		for (const canvas of document.querySelectorAll(".row canvas")) {
 			const c = canvas.getContext("2d");
@@ -59,25 +61,25 @@ func pageShowsClients(p *tab) {
 
 // pageTies: the burst goes with the count as long as the box is ticked.
 func pageTies(p *tab) {
-	p.set("count", "25")
-	p.until("document.querySelector('#rows code').textContent === '25/1s' && document.getElementById('burst').value === '25'")
-	p.js("document.getElementById('tied').click()")
-	p.set("count", "30")
-	p.until("document.querySelector('#rows code').textContent === '30/1s burst 25'")
-	p.js("document.getElementById('tied').click()")
-	p.until("document.querySelector('#rows code').textContent === '30/1s'")
-	p.set("burst", "7")
-	p.until("document.querySelector('#rows code').textContent === '30/1s burst 7' && !document.getElementById('tied').checked")
+	p.Set("#count", "25")
+	p.Until("document.querySelector('#rows code').textContent === '25/1s' && document.getElementById('burst').value === '25'")
+	p.JS("document.getElementById('tied').click()")
+	p.Set("#count", "30")
+	p.Until("document.querySelector('#rows code').textContent === '30/1s burst 25'")
+	p.JS("document.getElementById('tied').click()")
+	p.Until("document.querySelector('#rows code').textContent === '30/1s'")
+	p.Set("#burst", "7")
+	p.Until("document.querySelector('#rows code').textContent === '30/1s burst 7' && !document.getElementById('tied').checked")
 }
 
 // pageTakesPresets goes through the examples.
 func pageTakesPresets(p *tab) {
-	names := eval[[]string](p, "[...document.querySelectorAll('#presets button')].map((b) => b.textContent)")
+	names := browser.Eval[[]string](p.Tab, "[...document.querySelectorAll('#presets button')].map((b) => b.textContent)")
 	for i, name := range names {
 		before := p.draws()
-		p.js("document.querySelectorAll('#presets button')[%d].click()", i)
+		p.JS("document.querySelectorAll('#presets button')[%d].click()", i)
 		p.drawn(before)
-		if eval[bool](p, "!document.getElementById('error').hidden") || p.text("#says") == "" {
+		if browser.Eval[bool](p.Tab, "!document.getElementById('error').hidden") || p.text("#says") == "" {
 			p.Errorf("%s: %s", name, p.text("#error"))
 		}
 	}
@@ -90,14 +92,14 @@ func pageTakesPresets(p *tab) {
 // looks, and the report of another log goes away.
 func pageDropsBad(p *tab) {
 	p.choose(shipped)
-	p.until(reported)
+	p.Until(reported)
 	path, err := filepath.Abs("page_test.go")
 	if err != nil {
 		p.Fatal(err)
 	}
 	p.drop(path)
-	p.until("!document.getElementById('log-error').hidden && document.getElementById('report').hidden && document.querySelector('.busy').hidden")
-	p.until("(() => { const e = document.getElementById('log-error'); const b = e.getBoundingClientRect(); return e.closest('#results') !== null && b.top < innerHeight && b.bottom > 0; })()")
-	p.js("document.getElementById('log-again').click()")
-	p.until("document.getElementById('log-error').closest('#log') !== null && !document.getElementById('log-error').hidden")
+	p.Until("!document.getElementById('log-error').hidden && document.getElementById('report').hidden && document.querySelector('.busy').hidden")
+	p.Until("(() => { const e = document.getElementById('log-error'); const b = e.getBoundingClientRect(); return e.closest('#results') !== null && b.top < innerHeight && b.bottom > 0; })()")
+	p.JS("document.getElementById('log-again').click()")
+	p.Until("document.getElementById('log-error').closest('#log') !== null && !document.getElementById('log-error').hidden")
 }

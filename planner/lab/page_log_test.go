@@ -24,7 +24,7 @@ func (p *tab) choose(file string) {
 	if err != nil {
 		p.Fatal(err)
 	}
-	p.do(chromedp.SetUploadFiles("#log-file", []string{path}))
+	p.Do(chromedp.SetUploadFiles("#log-file", []string{path}))
 }
 
 // drop drags files onto the page and releases them.
@@ -32,12 +32,12 @@ func (p *tab) drop(files ...string) {
 	p.Helper()
 	x, y, w, h := p.box("#results")
 	for _, kind := range []input.DispatchDragEventType{input.DispatchDragEventTypeDragEnter, input.DispatchDragEventTypeDragOver, input.DispatchDragEventTypeDrop} {
-		call(p, input.DispatchDragEvent, input.DispatchDragEventParams{
+		browser.Call(p.Tab, input.DispatchDragEvent, input.DispatchDragEventParams{
 			Type: kind, X: x + w/2, Y: y + min(h, 300)/2,
 			Data: &input.DragData{Items: []*input.DragDataItem{}, Files: files, DragOperationsMask: 1},
 		})
 		if kind == input.DispatchDragEventTypeDragOver {
-			p.until("document.body.classList.contains('dropping')")
+			p.Until("document.body.classList.contains('dropping')")
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestPageLog(t *testing.T) {
 		{"the answer first", 1280, pageAnswersFirst},
 		{"phone", 360, func(p *tab) {
 			p.choose(shipped)
-			p.until(reported)
+			p.Until(reported)
 			pageOnPhone(p)
 		}},
 	} {
@@ -83,44 +83,44 @@ func TestPageBare(t *testing.T) {
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
 	defer server.Close()
 	p := openTab(t, browser.Start(t), server.URL, "", 1280, 900, false)
-	if !eval[bool](p, "document.getElementById('log-group').hidden && document.getElementById('log-file') === null") {
+	if !browser.Eval[bool](p.Tab, "document.getElementById('log-group').hidden && document.getElementById('log-file') === null") {
 		t.Error("the page asks for a log that nobody reads")
 	}
-	p.js("[...document.querySelectorAll('#presets button')].find((b) => b.textContent === 'Several processes').click()")
-	p.until("document.querySelector('#rows').innerText.includes('4 processes by share')")
-	if n := eval[int](p, "document.querySelectorAll('.row').length"); n != 3 {
+	p.JS("[...document.querySelectorAll('#presets button')].find((b) => b.textContent === 'Several processes').click()")
+	p.Until("document.querySelector('#rows').innerText.includes('4 processes by share')")
+	if n := browser.Eval[int](p.Tab, "document.querySelectorAll('.row').length"); n != 3 {
 		p.Errorf("%d rows, want one process, strict and share", n)
 	}
 	p.contains("the controls", p.text("#processes"), "stint lab --store redis://127.0.0.1:6379")
 }
 
 func pageChoosesLog(p *tab) {
-	p.set("log-share", "1%")
+	p.Set("#log-share", "1%")
 	p.choose(shipped)
-	p.until(reported)
+	p.Until(reported)
 	p.contains("the report", p.text("#report"), "access.log.gz", "combined, 14,101 lines", "1 line could not be read",
 		"14,100 requests of 485 clients, Mon 3 Mar 2025 00:10:00 UTC to Tue 4 Mar 2025 23:57:10 UTC", "45 in a second, 761 in a minute, 971 in an hour",
 		"Far from the rest: 198.51.100.162 (732 in a minute)", "10/1s fixed_window", "24/1m burst 20 (above)", "689", "it rests on 14,100 requests", "485 clients are few",
 		"limits: ['24/1m burst 20']", "shadow: true", "stint plan --limit '24/1m burst 20' access.log.gz")
 	p.contains("what a screen reader hears", p.text("#log-said"), "access.log.gz: 14,100 requests of 485 clients. To choose: 24/1m burst 20.")
-	p.js("document.getElementById('choice-show').click()")
-	p.until("document.querySelectorAll('.row').length === 4 && document.querySelector('#rows').innerText.includes('24/1m burst 20')")
-	p.js("document.getElementById('report-without').click()")
-	p.until("document.getElementById('report').innerText.includes('20/1m burst 12')")
+	p.JS("document.getElementById('choice-show').click()")
+	p.Until("document.querySelectorAll('.row').length === 4 && document.querySelector('#rows').innerText.includes('24/1m burst 20')")
+	p.JS("document.getElementById('report-without').click()")
+	p.Until("document.getElementById('report').innerText.includes('20/1m burst 12')")
 	p.contains("without the one that hammers", p.text("#report"), "13,368 requests of 484 clients", "24/1m burst 15")
-	p.set("log-share", "0%")
-	p.js("document.getElementById('log-again').click()")
-	p.until("document.getElementById('report').innerText.includes('at most 0% of clients')")
-	p.js("document.getElementById('report-close').click()")
-	p.until("document.getElementById('report').hidden && document.activeElement.id === 'log-file'")
+	p.Set("#log-share", "0%")
+	p.JS("document.getElementById('log-again').click()")
+	p.Until("document.getElementById('report').innerText.includes('at most 0%% of clients')")
+	p.JS("document.getElementById('report-close').click()")
+	p.Until("document.getElementById('report').hidden && document.activeElement.id === 'log-file'")
 }
 
 // pageAnswersFirst has the proposal and whom it denies on top, and the cliff.
 func pageAnswersFirst(p *tab) {
-	p.set("log-share", "1%")
+	p.Set("#log-share", "1%")
 	p.choose(shipped)
-	p.until(reported)
-	heads := eval[[]string](p, "[...document.querySelectorAll('#report h3')].map((h) => h.textContent)")
+	p.Until(reported)
+	heads := browser.Eval[[]string](p.Tab, "[...document.querySelectorAll('#report h3')].map((h) => h.textContent)")
 	if len(heads) < 4 || heads[0] != "What to choose" || heads[1] != "Who falls off as the limit tightens" {
 		p.Errorf("the parts of the report: %q", heads)
 	}
@@ -130,9 +130,9 @@ func pageAnswersFirst(p *tab) {
 	if err := os.WriteFile(small, []byte(strings.Repeat(line, 50)), 0o600); err != nil {
 		p.Fatal(err)
 	}
-	p.set("own", "")
+	p.Set("#own", "")
 	p.choose(small)
-	p.until("document.getElementById('report').innerText.includes('No proposal: all requests are of one ip')")
+	p.Until("document.getElementById('report').innerText.includes('No proposal: all requests are of one ip')")
 }
 
 func pageTakesDrop(p *tab) {
@@ -141,65 +141,65 @@ func pageTakesDrop(p *tab) {
 		p.Fatal(err)
 	}
 	p.drop(path)
-	p.until(reported)
+	p.Until(reported)
 	p.contains("the report", p.text("#report"), "14,100 requests of 485 clients")
-	if eval[bool](p, "document.body.classList.contains('dropping')") {
+	if browser.Eval[bool](p.Tab, "document.body.classList.contains('dropping')") {
 		p.Error("the page still waits for a drop")
 	}
-	if name := eval[string](p, "document.getElementById('log-file').files[0].name"); name != "access.log.gz" {
+	if name := browser.Eval[string](p.Tab, "document.getElementById('log-file').files[0].name"); name != "access.log.gz" {
 		p.Errorf("the field names %q", name)
 	}
 	p.drop(path, path)
-	p.until("document.getElementById('log-error').innerText === 'One log at a time: stint plan takes many.'")
+	p.Until("document.getElementById('log-error').innerText === 'One log at a time: stint plan takes many.'")
 }
 
 // pageShowsLog puts a client's arrivals on the timeline, and everyone's.
 func pageShowsLog(p *tab) {
 	p.choose(shipped)
-	p.until(reported)
-	p.set("log-client", "198.51.100.162")
-	p.js("document.getElementById('log-show').click()")
-	p.until("document.getElementById('shape').value === 'list'")
-	p.until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('732 requests')")
+	p.Until(reported)
+	p.Set("#log-client", "198.51.100.162")
+	p.JS("document.getElementById('log-show').click()")
+	p.Until("document.getElementById('shape').value === 'list'")
+	p.Until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('732 requests')")
 	p.contains("the note", p.text("#shape-note"), "access.log.gz, 198.51.100.162: 732 requests, from 2025-03-04 04:48:00 UTC on.")
-	p.set("own", "30/m")
-	p.until("document.querySelectorAll('.row').length === 4")
+	p.Set("#own", "30/m")
+	p.Until("document.querySelectorAll('.row').length === 4")
 	p.contains("as planned", p.text(".row:nth-child(4)"), "59 passed", "673 denied")
-	if hash := eval[string](p, "location.hash"); strings.Contains(hash, "list") || strings.Contains(hash, "horizon") {
+	if hash := browser.Eval[string](p.Tab, "location.hash"); strings.Contains(hash, "list") || strings.Contains(hash, "horizon") {
 		p.Errorf("the address says what it cannot hold: %s", hash)
 	}
-	p.set("log-client", "")
-	p.js("document.getElementById('log-show').click()")
-	p.until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('14,100 requests')")
+	p.Set("#log-client", "")
+	p.JS("document.getElementById('log-show').click()")
+	p.Until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('14,100 requests')")
 	before := p.draws()
-	p.set("shape", "steady")
+	p.Set("#shape", "steady")
 	p.drawn(before)
-	p.contains("another shape", eval[string](p, "document.getElementById('horizon').value"), "6s")
-	p.set("shape", "list")
-	p.until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('14,100 requests')")
+	p.contains("another shape", browser.Eval[string](p.Tab, "document.getElementById('horizon').value"), "6s")
+	p.Set("#shape", "list")
+	p.Until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('14,100 requests')")
 }
 
 // pageLogByKeyboard goes from the report to the timeline by keys.
 func pageLogByKeyboard(p *tab) {
 	p.choose(shipped) // the dialog for files is the browser's own
-	p.until(reported + " && document.activeElement.id === 'report'")
+	p.Until(reported + " && document.activeElement.id === 'report'")
 	tabTo := func(selector string) {
 		p.Helper()
 		for range 40 {
-			if eval[bool](p, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
+			if browser.Eval[bool](p.Tab, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
 				return
 			}
-			p.do(chromedp.KeyEvent(kb.Tab))
+			p.Press(kb.Tab)
 		}
 		p.Fatalf("no key leads to %s", selector)
 	}
 	tabTo("#choice-rule")
 	tabTo("#log-client")
-	p.do(chromedp.KeyEvent(kb.ArrowDown))
+	p.Press(kb.ArrowDown)
 	tabTo("#log-show")
-	p.do(chromedp.KeyEvent(kb.Enter))
-	p.until("document.getElementById('shape').value === 'list'")
-	if !eval[bool](p, "document.getElementById('log-file').labels.length === 1 && document.getElementById('log-file').tabIndex === 0") {
+	p.Press(kb.Enter)
+	p.Until("document.getElementById('shape').value === 'list'")
+	if !browser.Eval[bool](p.Tab, "document.getElementById('log-file').labels.length === 1 && document.getElementById('log-file').tabIndex === 0") {
 		p.Error("the field for files has no label, or no place among the tab stops")
 	}
 }
@@ -215,14 +215,14 @@ func TestPageLogStops(t *testing.T) {
 	p := openTab(t, browser.Start(t), server.URL, "", 1280, 900, false)
 	release := hold(planner)
 	p.choose(shipped)
-	p.until("!document.querySelector('.busy').hidden")
-	p.js("document.getElementById('log-stop').click()")
-	p.until("document.querySelector('.busy').hidden && document.getElementById('report').hidden && document.getElementById('log-error').hidden")
+	p.Until("!document.querySelector('.busy').hidden")
+	p.JS("document.getElementById('log-stop').click()")
+	p.Until("document.querySelector('.busy').hidden && document.getElementById('report').hidden && document.getElementById('log-error').hidden")
 	if status := release(); status != 200 {
 		t.Errorf("the log before it: %d", status)
 	}
-	p.js("document.getElementById('log-again').click()")
-	p.until(reported)
+	p.JS("document.getElementById('log-again').click()")
+	p.Until(reported)
 }
 
 func pageLogErrors(p *tab) {
@@ -242,15 +242,15 @@ func pageLogErrors(p *tab) {
 		{write("large.log", make([]byte, 2<<20+1)), "large.log is over 2 MiB: pack it"},
 	} {
 		p.choose(c.file)
-		p.until(fmt.Sprintf("document.getElementById('log-error').innerText.includes(%q) && document.querySelector('.busy').hidden", c.want))
+		p.Until("document.getElementById('log-error').innerText.includes(%q) && document.querySelector('.busy').hidden", c.want)
 	}
 	p.choose(shipped)
-	p.until(reported + " && document.getElementById('log-error').hidden")
-	p.set("own", "30/m")
-	p.set("log-key", "ip,nothing")
-	p.js("document.getElementById('log-again').click()")
-	p.until("document.getElementById('report').innerText.includes('14,100 requests had no nothing.')")
-	p.set("log-share", "few")
-	p.js("document.getElementById('log-again').click()")
-	p.until("document.getElementById('log-error').innerText.startsWith('deny_at_most: ')")
+	p.Until(reported + " && document.getElementById('log-error').hidden")
+	p.Set("#own", "30/m")
+	p.Set("#log-key", "ip,nothing")
+	p.JS("document.getElementById('log-again').click()")
+	p.Until("document.getElementById('report').innerText.includes('14,100 requests had no nothing.')")
+	p.Set("#log-share", "few")
+	p.JS("document.getElementById('log-again').click()")
+	p.Until("document.getElementById('log-error').innerText.startsWith('deny_at_most: ')")
 }

@@ -1,24 +1,15 @@
 package lab_test
 
 import (
-	"compress/gzip"
 	"context"
 	"fmt"
-	"io"
 	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -26,167 +17,56 @@ import (
 	"github.com/stint-dev/stint/planner/lab"
 )
 
-// A tab shows the lab, and notes whatever should not happen.
-type tab struct {
-	testing.TB
-	ctx  context.Context
-	base string
-
-	mu       sync.Mutex
-	problems []string
-}
+// A tab shows the lab.
+type tab struct{ *browser.Tab }
 
 // openTab opens the lab in a tab of the given size in pixels, at the state of a hash.
 func openTab(t testing.TB, chromium context.Context, base, hash string, width, height int64, dark bool) *tab {
 	t.Helper()
-	ctx, cancel := chromedp.NewContext(chromium)
-	ctx, stop := context.WithTimeout(ctx, 10*time.Minute)
-	p := &tab{TB: t, ctx: ctx, base: base}
-	t.Cleanup(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		for _, problem := range p.problems {
-			t.Error(problem)
-		}
-		stop()
-		cancel()
-	})
-	scheme := "light"
-	if dark {
-		scheme = "dark"
-	}
-	if err := chromedp.Listen(ctx, p.listen); err != nil {
-		t.Fatal(err)
-	}
-	call(p, network.Enable, network.EnableParams{})
-	call(p, log.Enable, cdp.Empty{})
-	call(p, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: height, DeviceScaleFactor: 1, Mobile: width < 500})
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-	p.do(chromedp.Navigate(base + "/#" + hash))
+	p := &tab{browser.Open(t, chromium, base, "/#"+hash, browser.Look{Width: width, Height: height, Dark: dark, Refused: []string{"400"}})}
 	p.drawn(0)
 	return p
-}
-
-func (p *tab) listen(event any) {
-	problem := ""
-	switch e := event.(type) {
-	case *runtime.EventConsoleAPICalled:
-		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
-			problem = fmt.Sprintf("console: %s %s", e.Type, e.Args[0].Value)
-		}
-	case *runtime.EventExceptionThrown:
-		problem = fmt.Sprintf("exception: %s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception)
-	case *log.EventEntryAdded: // also what the page's policy refuses
-		if e.Entry.Level == log.EntryLevelError && !strings.Contains(e.Entry.Text, "400 (Bad Request)") {
-			problem = fmt.Sprintf("log: %s %s", e.Entry.Text, e.Entry.URL)
-		}
-	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, p.base+"/") {
-			problem = "a request to elsewhere: " + e.Request.URL
-		}
-	}
-	if problem != "" {
-		p.mu.Lock()
-		p.problems = append(p.problems, problem)
-		p.mu.Unlock()
-	}
-}
-
-func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
-	p.Helper()
-	if err := chromedp.Do(p.ctx, actions...); err != nil {
-		p.Fatal(err)
-	}
-}
-
-// call sends a command of the browser's protocol.
-func call[P, R any](p *tab, command cdp.Command[P, R], parameters P) R {
-	p.Helper()
-	r, err := chromedp.Call(p.ctx, command, parameters)
-	if err != nil {
-		p.Fatal(err)
-	}
-	return r
-}
-
-// eval returns the value of an expression in the page.
-func eval[T any](p *tab, expression string) T {
-	p.Helper()
-	value, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, func(e *runtime.EvaluateParams) { e.AwaitPromise = new(true) }))
-	if err != nil {
-		p.Fatalf("%.200s: %v", expression, err)
-	}
-	return value
-}
-
-// js runs statements in the page.
-func (p *tab) js(format string, args ...any) {
-	p.Helper()
-	eval[int](p, fmt.Sprintf("(() => { "+format+"; return 0; })()", args...))
-}
-
-// set gives a field a value, as if it had been written there.
-func (p *tab) set(id, value string) {
-	p.Helper()
-	p.js("const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input'))", id, value)
-}
-
-// until waits until an expression is true.
-func (p *tab) until(expression string) {
-	p.Helper()
-	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(2*time.Minute))); err != nil {
-		p.Fatalf("never true: %s: %v\n%s", expression, err, eval[string](p, "document.body.innerText"))
-	}
 }
 
 // drawn waits until the page has been drawn more often, and stands still.
 func (p *tab) drawn(before int) {
 	p.Helper()
-	p.until(fmt.Sprintf("Number(document.body.dataset.drawn ?? 0) > %d", before))
+	p.Until("Number(document.body.dataset.drawn ?? 0) > %d", before)
 }
 
 func (p *tab) draws() int {
 	p.Helper()
-	return eval[int](p, "Number(document.body.dataset.drawn ?? 0)")
+	return browser.Eval[int](p.Tab, "Number(document.body.dataset.drawn ?? 0)")
 }
 
 // text returns what an element says.
 func (p *tab) text(selector string) string {
 	p.Helper()
-	return eval[string](p, fmt.Sprintf("document.querySelector(%q).innerText", selector))
+	return browser.Eval[string](p.Tab, fmt.Sprintf("document.querySelector(%q).innerText", selector))
 }
 
 // box returns where an element is in the window.
 func (p *tab) box(selector string) (x, y, width, height float64) {
 	p.Helper()
-	b := eval[[4]float64](p, fmt.Sprintf("(() => { const e = document.querySelector(%q); e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()", selector))
+	b := browser.Eval[[4]float64](p.Tab, fmt.Sprintf("(() => { const e = document.querySelector(%q); e.scrollIntoView({block: 'nearest'}); const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()", selector))
 	return b[0], b[1], b[2], b[3]
-}
-
-func (p *tab) mouse(kind input.DispatchMouseEventType, x, y float64, button input.MouseButton) {
-	p.Helper()
-	e := input.DispatchMouseEventParams{Type: kind, X: x, Y: y, Button: button}
-	if button == input.MouseButtonLeft {
-		e.Buttons, e.ClickCount = 1, 1
-	}
-	call(p, input.DispatchMouseEvent, e)
 }
 
 // point moves the pointer, with no button down.
 func (p *tab) point(x, y float64) {
 	p.Helper()
-	p.mouse(chromedp.MouseMoved, x, y, input.MouseButtonNone)
+	p.Mouse(chromedp.MouseMoved, x, y, input.MouseButtonNone)
 }
 
 // drag presses at the first point, moves through the others and lets go.
 func (p *tab) drag(points ...[2]float64) {
 	p.Helper()
-	p.mouse(chromedp.MousePressed, points[0][0], points[0][1], input.MouseButtonLeft)
+	p.Mouse(chromedp.MousePressed, points[0][0], points[0][1], input.MouseButtonLeft)
 	for _, to := range points[1:] {
-		p.mouse(chromedp.MouseMoved, to[0], to[1], input.MouseButtonLeft)
+		p.Mouse(chromedp.MouseMoved, to[0], to[1], input.MouseButtonLeft)
 	}
 	last := points[len(points)-1]
-	p.mouse(chromedp.MouseReleased, last[0], last[1], input.MouseButtonLeft)
+	p.Mouse(chromedp.MouseReleased, last[0], last[1], input.MouseButtonLeft)
 }
 
 func (p *tab) contains(what, text string, parts ...string) {
@@ -241,8 +121,8 @@ func TestPage(t *testing.T) {
 
 func pageLoads(p *tab) {
 	p.contains("the rows", p.text("#rows"), "10/1s\n", "10/1s fixed_window", "10/1s sliding_log", "40 passed", "20 denied", "30 passed", "at most 19 in any 1s")
-	p.until("document.getElementById('summary').textContent.includes('10/1s: 40 passed, 20 denied; 10/1s fixed_window: 40 passed')")
-	if hash := eval[string](p, "location.hash"); hash != "#" && hash != "" {
+	p.Until("document.getElementById('summary').textContent.includes('10/1s: 40 passed, 20 denied; 10/1s fixed_window: 40 passed')")
+	if hash := browser.Eval[string](p.Tab, "location.hash"); hash != "#" && hash != "" {
 		p.Errorf("the start is written into the address: %s", hash)
 	}
 }
@@ -250,14 +130,14 @@ func pageLoads(p *tab) {
 func pageDrags(p *tab) {
 	x, y, w, h := p.box("#count-range")
 	before := p.draws()
-	value := eval[float64](p, "(() => { const r = document.getElementById('count-range'); return r.value / r.max; })()")
+	value := browser.Eval[float64](p.Tab, "(() => { const r = document.getElementById('count-range'); return r.value / r.max; })()")
 	from, middle := x+8+(w-16)*value, y+h/2
 	p.drag([2]float64{from, middle}, [2]float64{from + 20, middle}, [2]float64{from + 60, middle}, [2]float64{x + w - 4, middle})
 	p.drawn(before)
-	p.until("document.querySelector('#rows code').textContent === '10000/1s' && document.querySelector('#rows .totals').innerText.includes('60 passed')")
-	p.contains("the field", eval[string](p, "document.getElementById('count').value"), "10000")
-	p.until("location.hash.includes('count=10000')")
-	if n := eval[int](p, "performance.getEntriesByName('from input to redraw').length"); n == 0 {
+	p.Until("document.querySelector('#rows code').textContent === '10000/1s' && document.querySelector('#rows .totals').innerText.includes('60 passed')")
+	p.contains("the field", browser.Eval[string](p.Tab, "document.getElementById('count').value"), "10000")
+	p.Until("location.hash.includes('count=10000')")
+	if n := browser.Eval[int](p.Tab, "performance.getEntriesByName('from input to redraw').length"); n == 0 {
 		p.Error("no time from an input to its redraw was measured")
 	}
 }
@@ -282,9 +162,9 @@ func pageSaysWhy(p *tab) {
 	x, y := p.denied(".row:nth-child(3)", 2.01/6)
 	p.contains("the readout", p.text(".row:nth-child(3) .readout"), "at 2s: denied, 0 remaining, retry after 900ms")
 	p.drag([2]float64{x, y})
-	p.until("document.querySelector('.row:nth-child(3) .why') !== null")
+	p.Until("document.querySelector('.row:nth-child(3) .why') !== null")
 	p.contains("why", p.text(".row:nth-child(3) .why"), "Denied at 2s", "10 of 10 had been counted", "The oldest of them, from 1.9s, stops counting at 2.9s", "retry after\n900ms")
-	p.until("location.hash.includes('why=2.')")
+	p.Until("location.hash.includes('why=2.')")
 	left, top, width, height := p.box(".row:nth-child(1) canvas")
 	p.point(left+44+(width-50)*4.51/6, top+height*0.8)
 	p.contains("between requests", p.text(".row:nth-child(1) .readout"), "Just before 4.55s: 10 of 10 in use, 0 remaining, retry after 50ms.")
@@ -292,32 +172,32 @@ func pageSaysWhy(p *tab) {
 }
 
 func pageIsDrawnOn(p *tab) {
-	p.set("shape", "steady")
-	p.until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('120 requests')")
+	p.Set("#shape", "steady")
+	p.Until("document.querySelector('#sketch canvas').getAttribute('aria-label').startsWith('120 requests')")
 	x, y, w, h := p.box("#sketch canvas")
 	at := func(share, height float64) [2]float64 {
 		return [2]float64{x + 44 + (w-50)*share, y + h - 4 - (h-12)*height}
 	}
 	p.drag(at(0.5, 1), at(0.55, 1), at(0.6, 1))
-	p.until("document.getElementById('shape').value === 'draw' && document.getElementById('p-counts') !== null")
-	counts := strings.Fields(eval[string](p, "document.getElementById('p-counts').value"))
+	p.Until("document.getElementById('shape').value === 'draw' && document.getElementById('p-counts') !== null")
+	counts := strings.Fields(browser.Eval[string](p.Tab, "document.getElementById('p-counts').value"))
 	if len(counts) != 60 || counts[10] != "2" || counts[31] == "2" || counts[31] != counts[36] {
 		p.Errorf("drawn: %v", counts)
 	}
-	p.until("location.hash.includes('shape=draw')")
+	p.Until("location.hash.includes('shape=draw')")
 }
 
 // pageByKeyboard uses nothing but keys: to the results, to a denied request, to
 // why, back, and to a slider.
 func pageByKeyboard(p *tab) {
-	press := func(key string) { p.do(chromedp.KeyEvent(key)) }
+	press := p.Press
 	press(kb.Tab)
 	p.contains("first comes the way past the controls", p.text(":focus"), "Skip to the results")
 	press(kb.Enter)
-	p.until("document.activeElement.id === 'results'")
+	p.Until("document.activeElement.id === 'results'")
 	tabTo := func(selector string) {
 		for range 60 {
-			if eval[bool](p, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
+			if browser.Eval[bool](p.Tab, fmt.Sprintf("document.activeElement.matches(%q)", selector)) {
 				return
 			}
 			press(kb.Tab)
@@ -327,37 +207,37 @@ func pageByKeyboard(p *tab) {
 	tabTo(".row:nth-child(1) .plot")
 	press(kb.ArrowRight)
 	said := "document.activeElement.getAttribute('aria-valuetext')"
-	p.contains("the first request", eval[string](p, said), "Request 1 at 1.9s: passed, 9 remaining")
+	p.contains("the first request", browser.Eval[string](p.Tab, said), "Request 1 at 1.9s: passed, 9 remaining")
 	press("n")
-	p.contains("the first denied", eval[string](p, said), "Request 12 at 2s: denied, 0 remaining, retry after 100ms")
+	p.contains("the first denied", browser.Eval[string](p.Tab, said), "Request 12 at 2s: denied, 0 remaining, retry after 100ms")
 	press(kb.Enter)
-	p.until("document.querySelector('.row:nth-child(1) .why') !== null")
+	p.Until("document.querySelector('.row:nth-child(1) .why') !== null")
 	p.contains("why", p.text(".row:nth-child(1) .why"), "theoretical arrival time")
 	tabTo(".why h3 button")
 	press(kb.Enter)
-	p.until("document.querySelector('.why') === null && document.activeElement.matches('.plot')")
+	p.Until("document.querySelector('.why') === null && document.activeElement.matches('.plot')")
 	press(kb.End)
-	p.contains("the last request", eval[string](p, said), "Request 60 at")
-	p.js("document.getElementById('period-range').focus()")
+	p.contains("the last request", browser.Eval[string](p.Tab, said), "Request 60 at")
+	p.JS("document.getElementById('period-range').focus()")
 	press(kb.ArrowRight)
-	p.until("document.querySelector('#rows code').textContent === '10/2s'")
-	p.contains("the slider", eval[string](p, said), "2s")
-	p.js("document.getElementById('kind-leaky_queue').focus()")
+	p.Until("document.querySelector('#rows code').textContent === '10/2s'")
+	p.contains("the slider", browser.Eval[string](p.Tab, said), "2s")
+	p.JS("document.getElementById('kind-leaky_queue').focus()")
 	press(" ")
-	p.until("document.querySelectorAll('.row').length === 4")
+	p.Until("document.querySelectorAll('.row').length === 4")
 }
 
 // pageShapes goes through all shapes; what is wrong is noted by the tab.
 func pageShapes(p *tab) {
-	shapes := eval[[]string](p, "[...document.getElementById('shape').options].map((o) => o.value)")
+	shapes := browser.Eval[[]string](p.Tab, "[...document.getElementById('shape').options].map((o) => o.value)")
 	if len(shapes) != len(lab.Shapes())-1 {
 		p.Errorf("the page offers %v", shapes)
 	}
 	for _, s := range shapes {
 		before := p.draws()
-		p.set("shape", s)
+		p.Set("#shape", s)
 		p.drawn(before)
-		if eval[bool](p, "!document.getElementById('error').hidden") {
+		if browser.Eval[bool](p.Tab, "!document.getElementById('error').hidden") {
 			p.Errorf("%s: %s", s, p.text("#error"))
 		}
 		if about := p.text("#shape-note"); about == "" {
@@ -374,52 +254,52 @@ func pageMany(p *tab) {
 	before := p.draws()
 	p.drag([2]float64{x, y})
 	p.drawn(before)
-	p.until("document.querySelector('.why.denied') !== null")
+	p.Until("document.querySelector('.why.denied') !== null")
 }
 
 func pageCopies(p *tab) {
-	p.js("document.querySelector('.row .copy').click()")
-	p.until("document.getElementById('copies').open")
+	p.JS("document.querySelector('.row .copy').click()")
+	p.Until("document.getElementById('copies').open")
 	p.contains("the forms", p.text("#forms"), `limits: ["10/1s leaky_queue"]`, `stint.Parse("10/1s leaky_queue")`, "limiter.Wait(", "stint simulate --arrivals '+1.9s 10@once +100ms 10@once +1s 40@20/1s +1s'")
-	p.do(chromedp.KeyEvent(kb.Escape))
-	p.until("!document.getElementById('copies').open")
+	p.Press(kb.Escape)
+	p.Until("!document.getElementById('copies').open")
 }
 
 func pageIsShared(p *tab) {
 	p.contains("the rows", p.text("#rows"), "7/1s sliding_log", "\n1000/1h burst 20\n", "\n100/1m\n", "\n1/1s\n", "Denied at 0s")
-	p.contains("the field", eval[string](p, "document.getElementById('p-size').value"), "9")
-	p.until("location.hash.includes('why=0.8') && location.hash.includes('count=7') && location.hash.includes('own=1')")
-	p.js("location.hash = 'count=3&kinds=gcra'")
-	p.until("document.querySelectorAll('.row').length === 1 && document.querySelector('#rows code').textContent.startsWith('3/1s')")
+	p.contains("the field", browser.Eval[string](p.Tab, "document.getElementById('p-size').value"), "9")
+	p.Until("location.hash.includes('why=0.8') && location.hash.includes('count=7') && location.hash.includes('own=1')")
+	p.JS("location.hash = 'count=3&kinds=gcra'")
+	p.Until("document.querySelectorAll('.row').length === 1 && document.querySelector('#rows code').textContent.startsWith('3/1s')")
 }
 
 func pageAsTable(p *tab) {
-	p.js("document.querySelector('.row .foot details > summary').click()")
-	p.until("document.querySelectorAll('.row table tbody tr').length === 180")
+	p.JS("document.querySelector('.row .foot details > summary').click()")
+	p.Until("document.querySelectorAll('.row table tbody tr').length === 180")
 	p.contains("the table", p.text(".row table tbody tr:nth-child(2)"), "2\t0s\tclient 2\tpassed\t0\t9")
 }
 
 func pageSaysErrors(p *tab) {
-	p.set("own", "ten")
-	p.until("!document.getElementById('error').hidden")
+	p.Set("#own", "ten")
+	p.Until("!document.getElementById('error').hidden")
 	p.contains("the error", p.text("#error"), `limits[3]: limit "ten", column 1`)
 	p.contains("beside the field", p.text("#kinds .wrong"), `limits[3]: limit "ten", column 1`)
-	if !eval[bool](p, "document.getElementById('own').getAttribute('aria-invalid') === 'true' && document.getElementById('compared').hidden") {
+	if !browser.Eval[bool](p.Tab, "document.getElementById('own').getAttribute('aria-invalid') === 'true' && document.getElementById('compared').hidden") {
 		p.Error("the field is not marked, or the sentence is of what was asked before")
 	}
-	p.set("own", "")
-	p.until("document.getElementById('error').hidden && document.querySelector('.wrong') === null")
-	p.set("period", "soon")
-	p.until("document.getElementById('period').getAttribute('aria-invalid') === 'true'")
+	p.Set("#own", "")
+	p.Until("document.getElementById('error').hidden && document.querySelector('.wrong') === null")
+	p.Set("#period", "soon")
+	p.Until("document.getElementById('period').getAttribute('aria-invalid') === 'true'")
 }
 
 func pageOnPhone(p *tab) {
-	p.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-	if w := eval[int](p, "document.documentElement.scrollWidth - innerWidth"); w > 0 {
-		wide := eval[[]string](p, "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll')).map((e) => e.tagName + '.' + e.className).slice(0, 10)")
+	p.JS("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+	if w := browser.Eval[int](p.Tab, "document.documentElement.scrollWidth - innerWidth"); w > 0 {
+		wide := browser.Eval[[]string](p.Tab, "[...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll')).map((e) => e.tagName + '.' + e.className).slice(0, 10)")
 		p.Errorf("the page is %d pixels wider than the phone: %v", w, wide)
 	}
-	if cut := eval[int](p, "((e) => e.scrollWidth - e.clientWidth)(document.querySelector('#compared .scroll'))"); cut > 8 { // fonts differ
+	if cut := browser.Eval[int](p.Tab, "((e) => e.scrollWidth - e.clientWidth)(document.querySelector('#compared .scroll'))"); cut > 8 { // fonts differ
 		p.Errorf("%d pixels of the table of limits are cut off", cut)
 	}
 }
@@ -432,7 +312,6 @@ func TestPageAccessible(t *testing.T) {
 	chromium := browser.Start(t)
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t), Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 	defer server.Close()
-	axe := unpack(t, "testdata/axe/axe-4.14.1.min.js.gz")
 	for _, c := range []struct {
 		name  string
 		hash  string
@@ -459,47 +338,24 @@ func TestPageAccessible(t *testing.T) {
 			}
 			p := openTab(t, chromium, server.URL, hash, c.width, 900, c.dark)
 			if c.name == "error" {
-				p.set("own", "x")
-				p.until("!document.getElementById('error').hidden")
+				p.Set("#own", "x")
+				p.Until("!document.getElementById('error').hidden")
 			}
 			switch {
 			case strings.HasPrefix(c.name, "log"):
 				p.choose(shipped)
-				p.until(reported)
+				p.Until(reported)
 			case c.name == "no log":
 				p.choose("page_test.go")
-				p.until("!document.getElementById('log-error').hidden")
+				p.Until("!document.getElementById('log-error').hidden")
 			}
-			p.js("%s", c.open)
+			p.JS("%s", c.open)
 			if c.name == "copy" {
-				p.until("document.getElementById('copies').open")
+				p.Until("document.getElementById('copies').open")
 			}
-			p.js("%s", axe)
-			broken := eval[[]string](p, `axe.run(document, {resultTypes: ["violations"]}).then((r) =>
-				r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`)
-			for _, b := range broken {
-				t.Error(b)
-			}
+			p.Accessible("testdata/axe/axe-4.14.1.min.js.gz", c.name)
 		})
 	}
-}
-
-func unpack(t *testing.T, file string) string {
-	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // TestPageShots holds the screenshots of docs/LAB.md: with -update, it takes
@@ -523,15 +379,12 @@ func TestPageShots(t *testing.T) {
 			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t), Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 			p := openTab(t, browser.Start(t), server.URL, c.hash, c.width, c.height, c.dark)
 			if c.name == "plan" {
-				p.set("log-share", "1%")
+				p.Set("#log-share", "1%")
 				p.choose(shipped)
-				p.until(reported)
-				p.js("scrollTo(0, 0)")
+				p.Until(reported)
+				p.JS("scrollTo(0, 0)")
 			}
-			shot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-			if err != nil {
-				t.Fatal(err)
-			}
+			shot := p.Shot()
 			server.Close()
 			if err := os.WriteFile(file, browser.Small(t, shot), 0o644); err != nil {
 				t.Fatal(err)
@@ -562,15 +415,15 @@ func BenchmarkPageRedraw(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			p := openTab(b, chromium, server.URL, c.hash, 1280, 900, false)
-			p.js("performance.clearMeasures()")
+			p.JS("performance.clearMeasures()")
 			i := 0
 			for b.Loop() {
 				before := p.draws()
 				i++
-				p.set("count-range", fmt.Sprint(5+i%15))
+				p.Set("#count-range", fmt.Sprint(5+i%15))
 				p.drawn(before)
 			}
-			took := eval[[]float64](p, "performance.getEntriesByName('from input to redraw').map((m) => m.duration)")
+			took := browser.Eval[[]float64](p.Tab, "performance.getEntriesByName('from input to redraw').map((m) => m.duration)")
 			slices.Sort(took)
 			if len(took) == 0 {
 				b.Fatal("nothing was measured")

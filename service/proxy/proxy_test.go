@@ -319,13 +319,7 @@ func TestStopWaitsForUpgrades(t *testing.T) {
 	f := serve(t, echo, time.Minute, "ip", "10/s")
 	conn, r, _ := f.upgrade(t)
 	f.stop()
-	for { // until it no longer listens
-		other, err := net.Dial("tcp", f.address)
-		if err != nil {
-			break
-		}
-		_ = other.Close() // it was too early
-	}
+	f.untilDeaf()
 	fmt.Fprintln(conn, "still here")
 	if got, err := r.ReadString('\n'); err != nil || got != "still here\n" {
 		t.Errorf("while it stops: %q, %v", got, err)
@@ -349,39 +343,54 @@ func TestUpstreamDown(t *testing.T) {
 	}
 }
 
+// TestStopLetsRequestsFinish stops while a request is under way, over HTTP/1.1 and over
+// HTTP/2 in the clear: it is answered.
 func TestStopLetsRequestsFinish(t *testing.T) {
-	arrived, finish := make(chan struct{}), make(chan struct{})
-	f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		close(arrived)
-		<-finish
-		fmt.Fprint(w, "done")
-	}, time.Minute, "ip", "10/s")
-	body := make(chan string)
-	go func() {
-		answer, err := f.client.Get("http://" + f.address)
-		if err != nil {
-			body <- err.Error()
-			return
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	for _, over := range []http.RoundTripper{nil, h2} {
+		arrived, finish := make(chan struct{}), make(chan struct{})
+		f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			close(arrived)
+			<-finish
+			fmt.Fprint(w, "done")
+		}, time.Minute, "ip", "10/s")
+		if over != nil {
+			f.client = &http.Client{Transport: over}
 		}
-		defer answer.Body.Close()
-		b, _ := io.ReadAll(answer.Body)
-		body <- string(b)
-	}()
-	<-arrived
-	f.stop()
-	for { // until it no longer listens
+		body := make(chan string)
+		go func() {
+			answer, err := f.client.Get("http://" + f.address)
+			if err != nil {
+				body <- err.Error()
+				return
+			}
+			defer answer.Body.Close()
+			b, _ := io.ReadAll(answer.Body)
+			body <- string(b)
+		}()
+		<-arrived
+		f.stop()
+		f.untilDeaf()
+		close(finish)
+		if got := <-body; got != "done" {
+			t.Errorf("the request in flight was answered %q", got)
+		}
+		if err := <-f.served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	}
+}
+
+// untilDeaf returns when the proxy no longer listens.
+func (f *front) untilDeaf() {
+	for {
 		conn, err := net.Dial("tcp", f.address)
 		if err != nil {
-			break
+			return
 		}
 		_ = conn.Close() // it was too early
-	}
-	close(finish)
-	if got := <-body; got != "done" {
-		t.Errorf("the request in flight was answered %q", got)
-	}
-	if err := <-f.served; err != nil {
-		t.Errorf("Serve: %v", err)
 	}
 }
 

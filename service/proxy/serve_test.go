@@ -3,7 +3,6 @@ package proxy_test
 import (
 	"context"
 	"crypto/tls"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -61,48 +60,6 @@ func TestTLS(t *testing.T) {
 	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
-	}
-}
-
-// TestStopLetsHTTP2Finish stops while a request over HTTP/2 in the clear is
-// under way: it is answered.
-func TestStopLetsHTTP2Finish(t *testing.T) {
-	arrived, finish := make(chan struct{}), make(chan struct{})
-	f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		close(arrived)
-		<-finish
-		_, _ = io.WriteString(w, "done")
-	}, time.Minute, "ip", "10/s")
-	h2 := &http.Transport{Protocols: new(http.Protocols)}
-	h2.Protocols.SetUnencryptedHTTP2(true)
-	defer h2.CloseIdleConnections()
-	f.client = &http.Client{Transport: h2}
-	body := make(chan string)
-	go func() {
-		answer, err := f.client.Get("http://" + f.address)
-		if err != nil {
-			body <- err.Error()
-			return
-		}
-		defer answer.Body.Close()
-		b, _ := io.ReadAll(answer.Body)
-		body <- string(b)
-	}()
-	<-arrived
-	f.stop()
-	for { // until it no longer listens
-		conn, err := net.Dial("tcp", f.address)
-		if err != nil {
-			break
-		}
-		_ = conn.Close() // it was too early
-	}
-	close(finish)
-	if got := <-body; got != "done" {
-		t.Errorf("the request in flight was answered %q", got)
-	}
-	if err := <-f.served; err != nil {
-		t.Errorf("Serve: %v", err)
 	}
 }
 
