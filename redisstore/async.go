@@ -132,7 +132,7 @@ func (as *accounts) try(a *account, now, cost int64, peek bool) (outcome, stint.
 // stands returns the state as this node knows it: a bucket drains meanwhile,
 // other kinds are free again when their reset has come.
 func (as *accounts) stands(a *account, now int64) stint.Decision {
-	f, elapsed := as.of.form, max(now-a.at, 0)
+	f, elapsed := as.of.compiled, max(now-a.at, 0)
 	reset := max(a.reset-elapsed, 0)
 	remaining := a.remaining
 	if q := f.fast; q != nil {
@@ -148,7 +148,7 @@ func (as *accounts) stands(a *account, now int64) stint.Decision {
 
 // retry returns when a cost may pass: at the least, when the sum is known anew.
 func (as *accounts) retry(a *account, now, cost int64) stint.Wait {
-	f, elapsed := as.of.form, max(now-a.at, 0)
+	f, elapsed := as.of.compiled, max(now-a.at, 0)
 	at := a.retry - elapsed
 	if q := f.fast; q != nil {
 		backlog := (max(a.reset-elapsed, 0)+999)/1000*q.div + (a.unsent+a.sent+cost)*q.step
@@ -179,7 +179,7 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 // partOf returns a key as a part of a request.
 func (as *accounts) partOf(key string) *part {
 	begin, end := as.of.store.names.place(key)
-	return &part{form: as.of.form, begin: begin, end: end, key: key, limit: as.of.strict.limits[0], weight: 1}
+	return &part{compiled: as.of.compiled, begin: begin, end: end, key: key, limit: as.of.strict.limits[0], weight: 1}
 }
 
 // answered takes the answer in, and wakes who waits for it.

@@ -173,7 +173,7 @@ func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups
 	for _, g := range groups {
 		var some group
 		for _, at := range g {
-			if l := parts[at].form.limit; l.CountDenied() || l.Ban() > 0 && a.denied().Has(at) {
+			if l := parts[at].compiled.limit; l.CountDenied() || l.Ban() > 0 && a.denied().Has(at) {
 				some = append(some, at)
 			}
 		}
@@ -262,7 +262,7 @@ func (s *Store) undo(ctx context.Context, a answer, parts []part, groups []group
 // and in the request: all, or those that do not count what is denied.
 func (q *groupAnswer) returned(g group, parts []part, whole bool) (of []int, back group) {
 	for i, at := range g {
-		if whole || !parts[at].form.limit.CountDenied() {
+		if whole || !parts[at].compiled.limit.CountDenied() {
 			of, back = append(of, i), append(back, at)
 		}
 	}

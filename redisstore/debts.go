@@ -44,7 +44,7 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 		one := charging{units: c.Units, place: i}
 		one.key = c.Key
 		one.begin, one.end = s.names.place(c.Key)
-		one.limit, one.form, one.weight = b.limits[0], b.forms[0], 1
+		one.limit, one.compiled, one.weight = b.limits[0], b.compiled[0], 1
 		one.slot = s.region(one.begin)
 		all = append(all, one)
 	}
@@ -117,7 +117,7 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 		args := append(make([]string, 0, 3*len(all)), "C", number(int64(fallback.ChargeFor/time.Millisecond)))
 		now := s.near()
 		for from, i := 0, 1; i <= len(all); i++ {
-			if i < len(all) && all[i].form == all[from].form && all[i].limit == all[from].limit {
+			if i < len(all) && all[i].compiled == all[from].compiled && all[i].limit == all[from].limit {
 				continue
 			}
 			args = append(args, number(int64(i-from)), "1")

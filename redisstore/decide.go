@@ -13,16 +13,16 @@ import (
 
 // bound implements [stint.Bound].
 type bound struct {
-	store  *Store
-	name   string
-	limits []*limit
-	forms  []*form // of the limits, that decide
+	store    *Store
+	name     string
+	limits   []*limit
+	compiled []*compiled // of the limits, that decide
 }
 
 // Limits implements [stint.Bound].
 func (b *bound) Limits() []stint.Limit {
 	out := make([]stint.Limit, len(b.limits))
-	for i, f := range b.forms {
+	for i, f := range b.compiled {
 		out[i] = f.limit
 	}
 	return out
@@ -89,7 +89,7 @@ func (s *Store) decideParts(ctx context.Context, op meter.Op, parts []part, cost
 
 // A part is one limit of a request, on one key.
 type part struct {
-	form       *form
+	compiled   *compiled
 	begin, end string // of the key's names
 	key        string // the client's
 	limit      *limit
@@ -102,9 +102,9 @@ type part struct {
 // append appends a part's arguments but for its weight, as the script takes them,
 // for a time in ns that is near the server's.
 func (p *part) append(args []string, now int64) []string {
-	args = append(args, p.form.args...)
-	if p.form.calendar != nil {
-		args = append(args, p.form.calendar.at(now)...)
+	args = append(args, p.compiled.args...)
+	if p.compiled.calendar != nil {
+		args = append(args, p.compiled.calendar.at(now)...)
 	}
 	return args
 }
@@ -113,7 +113,7 @@ func (p *part) append(args []string, now int64) []string {
 // one, in µs.
 func (p *part) weighs() string {
 	weight := number(p.weight)
-	switch ban := p.form.limit.Ban(); {
+	switch ban := p.compiled.limit.Ban(); {
 	case ban == 0:
 		return weight
 	case p.mild:
@@ -143,7 +143,7 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 					return nil, layercheck.Twice(b.name)
 				}
 			}
-			p := part{form: b.forms[k], begin: begin, end: end, key: layer.Key, limit: l, weight: max(layer.Weight, 1), at: len(parts)}
+			p := part{compiled: b.compiled[k], begin: begin, end: end, key: layer.Key, limit: l, weight: max(layer.Weight, 1), at: len(parts)}
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]
 			}
@@ -204,7 +204,7 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 }
 
 func goesByCalendar(parts []part) bool {
-	return slices.ContainsFunc(parts, func(p part) bool { return p.form.calendar != nil })
+	return slices.ContainsFunc(parts, func(p part) bool { return p.compiled.calendar != nil })
 }
 
 // near returns a time in ns that should be near the server's.
@@ -242,8 +242,8 @@ func (m *modes) plain(b *bound) *modeBound {
 	of := &modeBound{modes: m, name: b.name, all: make([]*boundLimit, len(b.limits)), onServer: b}
 	for i, known := range b.limits {
 		of.all[i] = &boundLimit{
-			modes: m, mode: Strict, name: known.name, limit: b.forms[i].limit, form: b.forms[i],
-			strict: &bound{store: m.store, name: b.name, limits: b.limits[i : i+1], forms: b.forms[i : i+1]},
+			modes: m, mode: Strict, name: known.name, limit: b.compiled[i].limit, compiled: b.compiled[i],
+			strict: &bound{store: m.store, name: b.name, limits: b.limits[i : i+1], compiled: b.compiled[i : i+1]},
 		}
 	}
 	return of
@@ -256,7 +256,7 @@ const maxLogs = 4
 // entriesOf returns how many entries the states of parts may hold.
 func entriesOf(parts []part) (n int64) {
 	for i := range parts {
-		n += parts[i].form.entries
+		n += parts[i].compiled.entries
 	}
 	return n
 }

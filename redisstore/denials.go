@@ -113,7 +113,7 @@ func (d *denials) drop(key string) {
 // are more than the denied ones or the same. What a bucket answers follows from
 // its backlog. Of other kinds the wait for more units, and what has become free,
 // are not known: they are the least that they can be. A ban is the same for all.
-func (d *denial) after(f *form, units int64, same bool, since time.Duration) stint.Decision {
+func (d *denial) after(f *compiled, units int64, same bool, since time.Duration) stint.Decision {
 	out := d.answer
 	out.ResetAfter = max(out.ResetAfter-since, 0)
 	if wait, ok := out.RetryAfter.Duration(); ok {

@@ -31,7 +31,7 @@ type fastWindow struct {
 // isFast reports whether the fast path decides all parts.
 func isFast(parts []part) bool {
 	for i := range parts {
-		if !parts[i].form.isFast() || parts[i].weight != 1 {
+		if !parts[i].compiled.isFast() || parts[i].weight != 1 {
 			return false
 		}
 	}
@@ -45,7 +45,7 @@ func fastCall(parts []part, verb string, cost int64) (keys, args []string) {
 	args = append(room[len(parts):len(parts)], verb, number(cost))
 	for i := range parts {
 		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
-		args = append(args, parts[i].form.args...)
+		args = append(args, parts[i].compiled.args...)
 	}
 	return keys, args
 }
@@ -59,7 +59,7 @@ type fastState struct {
 
 // fastState reads what the script says of a part.
 func (p *part) fastState(v any) (k fastState, ok bool) {
-	if p.form.window == nil {
+	if p.compiled.window == nil {
 		k.n, ok = v.(int64)
 		return k, ok
 	}
@@ -96,7 +96,7 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 		if op == meter.OpTake {
 			s.spendFast(parts, cost, k)
 		}
-		d = parts[0].form.answer(cost, k, k.n >= 0, op != meter.OpPeek)
+		d = parts[0].compiled.answer(cost, k, k.n >= 0, op != meter.OpPeek)
 		if parts[0].answer != nil {
 			*parts[0].answer = d
 		}
@@ -161,7 +161,7 @@ func (s *Store) readFast(parts []part, verb string, cost int64, reply any, cells
 	}
 	a.answer = append(make(answer, 0, 1+answersEach*len(parts)), cost)
 	for i, k := range states {
-		a.answer = append(a.answer, numbers(parts[i].form.answer(cost, k, allowed, verb != "p"))...)
+		a.answer = append(a.answer, numbers(parts[i].compiled.answer(cost, k, allowed, verb != "p"))...)
 	}
 	a.cells = cells
 	s.countCells(cells, a.denied())
@@ -188,7 +188,7 @@ func (s *Store) spendFast(parts []part, cost int64, states ...fastState) {
 	}
 	made := int64(0)
 	for i, k := range states {
-		if q, w := parts[i].form.fast, parts[i].form.window; w == nil && q.fresh(cost, k.n) || w != nil && w.fresh(cost, k) {
+		if q, w := parts[i].compiled.fast, parts[i].compiled.window; w == nil && q.fresh(cost, k.n) || w != nil && w.fresh(cost, k) {
 			made++
 		}
 	}
@@ -196,7 +196,7 @@ func (s *Store) spendFast(parts []part, cost int64, states ...fastState) {
 }
 
 // answer returns what one limit says; allowed is for the request.
-func (f *form) answer(cost int64, k fastState, allowed, charges bool) stint.Decision {
+func (f *compiled) answer(cost int64, k fastState, allowed, charges bool) stint.Decision {
 	if f.window != nil {
 		return f.window.answer(cost, k, allowed, charges)
 	}

@@ -254,7 +254,7 @@ func (l *lease) expect(now int64) {
 
 // denial returns the answer of the server's bucket, as of its last answer.
 func (ls *leases) denial(l *lease, now, cost int64) stint.Decision {
-	f := ls.of.form
+	f := ls.of.compiled
 	d := f.fast.answer(f.capacity, cost-l.left, -1-ls.backlog(l, now), false, true)
 	d.Remaining = min(d.Remaining+l.left, f.capacity)
 	d.RetryAfter = max(d.RetryAfter, stint.Wait(l.until-now))
@@ -263,12 +263,12 @@ func (ls *leases) denial(l *lease, now, cost int64) stint.Decision {
 
 // backlog returns the server's backlog as far as this node knows it.
 func (ls *leases) backlog(l *lease, now int64) int64 {
-	return max(l.used-max(now-l.usedAt, 0)/1000*ls.of.form.fast.div, 0)
+	return max(l.used-max(now-l.usedAt, 0)/1000*ls.of.compiled.fast.div, 0)
 }
 
 // describe returns the whole answer for what has passed.
 func (ls *leases) describe(key string, cost int64) stint.Decision {
-	f := ls.of.form
+	f := ls.of.compiled
 	d := stint.Decision{Allowed: true, Limit: f.capacity, Taken: cost}
 	shard := ls.table.of(key)
 	shard.Lock()
@@ -357,7 +357,7 @@ func (ls *leases) eval(ctx context.Context, key string, sequence, back, held, ne
 	begin, end := s.names.place(key)
 	known := ls.of.strict.limits[0]
 	keys := []string{state(begin, end, known), begin + ":lease:" + known.segment + end}
-	args := append(append(make([]string, 0, 14), "L"), ls.of.form.args...)
+	args := append(append(make([]string, 0, 14), "L"), ls.of.compiled.args...)
 	args = append(args, ls.of.node, number(sequence), number(ls.most), number(back), number(held),
 		number(need), number(want), number(int64(leaseLife/time.Microsecond)))
 	return s.batched(ctx, true, 0, keys, args)
@@ -402,7 +402,7 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		l.capped = now + int64(leaseNoRoom)
 		return
 	}
-	ls.of.store.spendLease(&part{form: ls.of.form, begin: g.begin}, granted, used)
+	ls.of.store.spendLease(&part{compiled: ls.of.compiled, begin: g.begin}, granted, used)
 	l.lapse(now) // the server may have had it end by the time of the call, and leased it to others
 	l.used, l.usedAt = used, now
 	l.end = asked + int64(leaseHeld)
@@ -429,7 +429,7 @@ func (ls *leases) short(l *lease, g *grant, granted, room, now int64) {
 	if granted == 0 {
 		l.denied = g.need
 	}
-	q := ls.of.form.fast
+	q := ls.of.compiled.fast
 	retry := int64(q.duration(max(l.used+l.denied*q.step-q.full, 0)))
 	l.until = max(pause, now+min(retry, int64(max(ls.of.DenialCache, 0))))
 }

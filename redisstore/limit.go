@@ -15,9 +15,9 @@ import (
 // A limit is what is bound under a name with an ID, whatever its count and burst. A key
 // has one state under it.
 type limit struct {
-	name    string               // what it is bound under, and its ID
-	segment string               // the name in keys
-	last    atomic.Pointer[form] // that was bound
+	name    string                   // what it is bound under, and its ID
+	segment string                   // the name in keys
+	last    atomic.Pointer[compiled] // that was bound
 }
 
 // stateName returns the name of a limit's states: the name that it is bound
@@ -26,8 +26,8 @@ func stateName(name string, l stint.Limit) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(name) + "/" + l.ID()
 }
 
-// A form is a limit as the script takes it.
-type form struct {
+// A compiled limit is one as the script takes it.
+type compiled struct {
 	limit    stint.Limit
 	text     string // the limit's
 	capacity int64
@@ -39,7 +39,7 @@ type form struct {
 }
 
 // isFast reports whether the script's fast path decides it.
-func (f *form) isFast() bool { return f.fast != nil && !f.fast.long || f.window != nil }
+func (f *compiled) isFast() bool { return f.fast != nil && !f.fast.long || f.window != nil }
 
 // The script computes in doubles, which hold whole numbers exactly up to 2^53, and so
 // does not take every limit. What it takes is bounded by most: counts, bursts, periods
@@ -49,12 +49,12 @@ func (f *form) isFast() bool { return f.fast != nil && !f.fast.long || f.window 
 // products are computed apart where they may be (lua/numbers.lua).
 const most = 1 << 50
 
-// formOf returns the form of a limit, or why it cannot be held.
-func formOf(l stint.Limit, maxLog int64) (*form, error) {
+// compile returns a limit as the script takes it, or why it cannot be held.
+func compile(l stint.Limit, maxLog int64) (*compiled, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	f := &form{limit: l, text: l.String(), capacity: l.Capacity()}
+	f := &compiled{limit: l, text: l.String(), capacity: l.Capacity()}
 	var unfit string
 	switch l.Algorithm() {
 	case meter.GCRA, meter.LeakyQueue:
@@ -71,7 +71,7 @@ func formOf(l stint.Limit, maxLog int64) (*form, error) {
 }
 
 // periodic writes down a limit of whole periods, and says why it cannot be held.
-func (f *form) periodic(maxLog int64) (unfit string) {
+func (f *compiled) periodic(maxLog int64) (unfit string) {
 	l := f.limit
 	period, unit, zone := number(int64(l.Period()/time.Microsecond)), "", ""
 	if unit, zone = l.Calendar(); unit != "" {
@@ -125,7 +125,7 @@ func (f *form) periodic(maxLog int64) (unfit string) {
 const longestPeriod = 35 * 365 * 24 * time.Hour
 
 // bucket computes T in µs, step/div in lowest terms, and says why it cannot be held.
-func (f *form) bucket() (unfit string) {
+func (f *compiled) bucket() (unfit string) {
 	step := big.NewInt(int64(f.limit.Period()))
 	div := new(big.Int).Mul(big.NewInt(f.limit.Count()), big.NewInt(1000))
 	gcd := new(big.Int).GCD(nil, nil, step, div)
@@ -149,7 +149,7 @@ func (f *form) bucket() (unfit string) {
 
 // bounds are the capacity of a bucket or queue, and its greatest debt if it has one of
 // its own.
-func (f *form) bounds() string {
+func (f *compiled) bounds() string {
 	if debt := f.limit.Debt(); debt != 0 {
 		return number(f.capacity) + "d" + number(debt)
 	}

@@ -228,23 +228,23 @@ func (v *view) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if v.mode == Share {
 		return v.bindShares(name, limits)
 	}
-	forms := make([]stint.Limit, len(limits))
+	held := make([]stint.Limit, len(limits))
 	for i, l := range limits {
-		forms[i] = v.form(v.mode, l)
+		held[i] = v.asHeld(v.mode, l)
 	}
-	bnd, err := v.store.Bind(name, forms...) // checks them all before any is known
+	bnd, err := v.store.Bind(name, held...) // checks them all before any is known
 	if err != nil {
 		return nil, err
 	}
 	b := &modeBound{modes: v.modes, name: name, all: make([]*boundLimit, len(limits)), onServer: bnd.(*bound)}
 	for i, l := range limits {
-		b.all[i] = v.boundLimit(v.mode, l, b.onServer.limits[i], b.onServer.forms[i])
+		b.all[i] = v.boundLimit(v.mode, l, b.onServer.limits[i], b.onServer.compiled[i])
 	}
 	return b, nil
 }
 
-// form returns the limit as the server holds it.
-func (m *modes) form(mode Mode, l stint.Limit) stint.Limit {
+// asHeld returns the limit as the server holds it.
+func (m *modes) asHeld(mode Mode, l stint.Limit) stint.Limit {
 	if s := m.leased(l); mode == Lease && s > 0 {
 		return l.WithBurst(l.Burst() - s)
 	}
@@ -254,7 +254,7 @@ func (m *modes) form(mode Mode, l stint.Limit) stint.Limit {
 // boundLimit returns what stands for the limit in a mode: the same for the same
 // limit, so that all who bound it know its denials, and spend what is in hand,
 // together.
-func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *boundLimit {
+func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *compiled) *boundLimit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	strict := known.name + "\x00" + f.text
@@ -262,12 +262,12 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *form) *bou
 	if mode == Strict {
 		old = m.strict.get(strict)
 	}
-	if old != nil && old.mode == mode && old.limit == l && old.form == f {
+	if old != nil && old.mode == mode && old.limit == l && old.compiled == f {
 		return old
 	}
 	one := &boundLimit{
-		modes: m, mode: mode, name: known.name, limit: l, form: f,
-		strict: &bound{store: m.store, name: known.name, limits: []*limit{known}, forms: []*form{f}},
+		modes: m, mode: mode, name: known.name, limit: l, compiled: f,
+		strict: &bound{store: m.store, name: known.name, limits: []*limit{known}, compiled: []*compiled{f}},
 	}
 	if !l.CountDenied() {
 		one.denied = newDenials(m)
@@ -417,7 +417,7 @@ func (m *modes) Check(mode string, limits ...stint.Limit) error {
 	}
 	entries := int64(0)
 	for _, l := range limits {
-		f, err := formOf(l, m.store.maxLog)
+		f, err := compile(l, m.store.maxLog)
 		if err != nil {
 			return err
 		}

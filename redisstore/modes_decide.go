@@ -176,21 +176,21 @@ func (m *modes) unwrap(layers []stint.Layer) []stint.Layer {
 // once.
 type boundLimit struct {
 	*modes
-	mode   Mode
-	name   string                       // that its states have
-	limit  stint.Limit                  // as it was bound
-	form   *form                        // as the server holds it
-	strict *bound                       // nil in mode Share
-	share  stint.Bound                  // nil but in mode Share
-	stands *atomic.Pointer[stint.Limit] // what was bound last under this name; nil but in mode Share
-	denied *denials                     // nil if none are kept
-	lease  *leases                      // nil unless it is decided so
-	async  *accounts                    // nil unless it is decided so
+	mode     Mode
+	name     string                       // that its states have
+	limit    stint.Limit                  // as it was bound
+	compiled *compiled                    // as the server holds it
+	strict   *bound                       // nil in mode Share
+	share    stint.Bound                  // nil but in mode Share
+	stands   *atomic.Pointer[stint.Limit] // what was bound last under this name; nil but in mode Share
+	denied   *denials                     // nil if none are kept
+	lease    *leases                      // nil unless it is decided so
+	async    *accounts                    // nil unless it is decided so
 }
 
 // current reports whether no limit of the same identity and other numbers has been
 // bound since: then what this node has in hand is void, and the server decides.
-func (o *boundLimit) current() bool { return o.strict.limits[0].last.Load() == o.form }
+func (o *boundLimit) current() bool { return o.strict.limits[0].last.Load() == o.compiled }
 
 // decide answers for one key by itself.
 func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
@@ -255,7 +255,7 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 	name := brief(key)
 	if op == meter.OpTake && cost > 0 {
 		if known, since := o.denied.known(name, cost, func() int64 { return o.givenBack(key) }); known != nil {
-			return known.after(o.form, cost, cost == known.cost, since), nil
+			return known.after(o.compiled, cost, cost == known.cost, since), nil
 		}
 	}
 	var before given

@@ -198,7 +198,7 @@ func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string,
 
 // spendLease counts a state and the leases beside it.
 func (s *Store) spendLease(p *part, granted, backlog int64) {
-	if s.newKeys.unit > 0 && granted > 0 && p.form.fast.fresh(granted, backlog) {
+	if s.newKeys.unit > 0 && granted > 0 && p.compiled.fast.fresh(granted, backlog) {
 		s.brought(p, 2)
 	}
 }
@@ -237,10 +237,10 @@ func madeLong(parts []part, a answer) (made int64) {
 	for i := range parts {
 		p, one := &parts[i], a[1+i*answersEach:]
 		left := int64(0)
-		if a[0] <= p.form.capacity/p.weight {
-			left = p.form.capacity - a[0]*p.weight
+		if a[0] <= p.compiled.capacity/p.weight {
+			left = p.compiled.capacity - a[0]*p.weight
 		}
-		if a[0] > 0 && (a.allowed() || p.form.limit.CountDenied()) && one[answersRemaining] == left && duration(one[answersReset]) > briefKey {
+		if a[0] > 0 && (a.allowed() || p.compiled.limit.CountDenied()) && one[answersRemaining] == left && duration(one[answersReset]) > briefKey {
 			made++
 		}
 	}

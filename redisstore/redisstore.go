@@ -174,22 +174,22 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if err := stint.CheckBind(name, limits); err != nil {
 		return nil, err
 	}
-	forms := make([]*form, len(limits))
+	all := make([]*compiled, len(limits))
 	entries := int64(0)
 	for i, l := range limits {
 		var err error
-		if forms[i], err = formOf(l, s.maxLog); err != nil {
+		if all[i], err = compile(l, s.maxLog); err != nil {
 			return nil, err
 		}
-		entries += forms[i].entries
+		entries += all[i].entries
 	}
 	if err := s.bearable(entries); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := &bound{store: s, name: name, limits: make([]*limit, len(limits)), forms: forms}
-	for i, f := range forms {
+	b := &bound{store: s, name: name, limits: make([]*limit, len(limits)), compiled: all}
+	for i, f := range all {
 		full := stateName(name, f.limit)
 		l := s.limits[full]
 		if l == nil {
@@ -197,7 +197,7 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 			s.limits[full] = l
 		}
 		if old := l.last.Load(); old != nil && old.limit == f.limit {
-			b.forms[i] = old
+			b.compiled[i] = old
 		} else {
 			l.last.Store(f)
 		}

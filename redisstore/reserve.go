@@ -71,7 +71,7 @@ type reserving struct {
 func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer, stint.ReservationID, error) {
 	all := make([]about, len(parts))
 	for i, p := range parts {
-		all[i] = about{p.form.text, p.limit.name, []byte(p.begin), []byte(p.end), p.weight, p.at - i}
+		all[i] = about{p.compiled.text, p.limit.name, []byte(p.begin), []byte(p.end), p.weight, p.at - i}
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -234,7 +234,7 @@ func (s *Store) settleFound(ctx context.Context, r openReservation, cost int64) 
 func metaOf(parts []part) string {
 	var b strings.Builder
 	for _, p := range parts {
-		fmt.Fprint(&b, p.weight, ":", p.at, ":", p.form.capacity, ",")
+		fmt.Fprint(&b, p.weight, ":", p.at, ":", p.compiled.capacity, ",")
 	}
 	return b.String()
 }
@@ -245,8 +245,8 @@ func settledBefore(record []any) (answer, []part, error) {
 	digits, _ := record[2].(string)
 	var parts []part
 	for one := range strings.SplitSeq(strings.TrimSuffix(meta, ","), ",") {
-		p := part{form: &form{}}
-		if _, err := fmt.Sscanf(one, "%d:%d:%d", &p.weight, &p.at, &p.form.capacity); err != nil {
+		p := part{compiled: &compiled{}}
+		if _, err := fmt.Sscanf(one, "%d:%d:%d", &p.weight, &p.at, &p.compiled.capacity); err != nil {
 			return nil, nil, unexpected(record)
 		}
 		parts = append(parts, p)
@@ -286,11 +286,11 @@ func (s *Store) recall(text string) ([]part, error) {
 			if err != nil {
 				return nil, err
 			}
-			if f, err = formOf(parsed, s.maxLog); err != nil {
+			if f, err = compile(parsed, s.maxLog); err != nil {
 				return nil, err
 			}
 		}
-		parts[i] = part{form: f, begin: string(a.Begin), end: string(a.End), limit: l, weight: a.Weight, at: i + a.Behind}
+		parts[i] = part{compiled: f, begin: string(a.Begin), end: string(a.End), limit: l, weight: a.Weight, at: i + a.Behind}
 	}
 	return parts, nil
 }

@@ -340,7 +340,7 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 		p := &parts[i]
 		of := stint.Decision{
 			Allowed:    allowed,
-			Limit:      p.form.capacity,
+			Limit:      p.compiled.capacity,
 			Remaining:  one[answersRemaining],
 			ResetAfter: duration(one[answersReset]),
 			RetryAfter: stint.Never,
