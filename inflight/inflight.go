@@ -23,6 +23,11 @@ type Hold struct {
 	// Wait is how long the request may wait for room under this limit. The default
 	// value, 0, is not at all.
 	Wait time.Duration
+	// Lease names units that are held for a time, TTL at most, and given back by that
+	// name: the same for all holds of one call, and of no other. The default value, "",
+	// is units that whoever took them gives back.
+	Lease string
+	TTL   time.Duration
 
 	// Running is the answer: how many units are in flight after the decision. Denied
 	// says that this limit has no room for the request.
@@ -46,6 +51,8 @@ type Counts interface {
 	// Look says what Acquire would, and takes nothing.
 	Look(ctx context.Context, holds []Hold) (ok bool, err error)
 	// Release gives back what one call of Acquire took. It does not wait for anything.
+	// Counts that processes share give back what has a Lease once, however often and in
+	// whichever process they are told.
 	Release(holds []Hold)
 }
 

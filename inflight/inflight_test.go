@@ -242,6 +242,47 @@ func TestWaitInTurn(t *testing.T) {
 	})
 }
 
+// TestLease gives back what has a lease when its time ends or it is released, whichever is
+// first, and once; whoever waits gets it.
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room := inflight.NewRoom(inflight.NewMemory(), 0)
+		leased := func(name string) []inflight.Hold {
+			holds := one("k", 2, 0)
+			holds[0].Lease, holds[0].TTL = name, time.Minute
+			return holds
+		}
+		held := func() (units int64) {
+			for _, n := range room.Held {
+				units += n
+			}
+			return units
+		}
+		a, b := leased("a"), leased("b")
+		for _, holds := range [][]inflight.Hold{a, b} {
+			if ok, err := room.Acquire(t.Context(), holds, 0); !ok || err != nil {
+				t.Fatalf("%+v: %v, %v", holds, ok, err)
+			}
+		}
+		for range 3 {
+			room.Release(a)
+			room.Release(leased("unknown"))
+		}
+		if held() != 1 {
+			t.Fatalf("%d in flight", held())
+		}
+		room.Add(leased("c"))
+		began := time.Now()
+		if ok, err := room.Acquire(t.Context(), one("k", 1, time.Hour), 0); !ok || err != nil || time.Since(began) != time.Minute {
+			t.Errorf("%v, %v after %v", ok, err, time.Since(began))
+		}
+		room.Release(b)
+		if held() != 1 {
+			t.Errorf("%d in flight at the end", held())
+		}
+	})
+}
+
 // TestAskAgain asks anew where others give back, too.
 func TestAskAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -20,10 +20,17 @@ type Room struct {
 	again  time.Duration
 
 	waiting atomic.Int64 // in all lines, so that who finds none needs no lock
-	mu      sync.Mutex   // guards lines
+	mu      sync.Mutex   // guards lines and leases
 	lines   map[place]*list.List
+	leases  map[string]lease
 
 	held sync.Map // of *atomic.Int64, by name
+}
+
+// A lease is units that are given back when its time ends, unless they were before.
+type lease struct {
+	holds []Hold
+	end   *time.Timer
 }
 
 // A place is what a line waits for.
@@ -32,7 +39,7 @@ type place struct{ name, key string }
 // NewRoom returns the room of counts. Where other processes give back units too, again is
 // how often the first of a line asks anew; 0 is only when units were given back here.
 func NewRoom(counts Counts, again time.Duration) *Room {
-	return &Room{counts: counts, again: again, lines: make(map[place]*list.List)}
+	return &Room{counts: counts, again: again, lines: make(map[place]*list.List), leases: make(map[string]lease)}
 }
 
 // Acquire takes the units of all holds or of none, and says in each what it answers. Where
@@ -53,7 +60,7 @@ func (r *Room) Acquire(ctx context.Context, holds []Hold, most time.Duration) (o
 		ok, err = r.wait(ctx, holds, at, most)
 	}
 	if ok {
-		r.count(holds, 1)
+		r.took(holds)
 	}
 	return ok, err
 }
@@ -69,13 +76,28 @@ func (r *Room) Add(holds []Hold) bool {
 	counts, ok := r.counts.(Adder)
 	if ok {
 		counts.Add(holds)
-		r.count(holds, 1)
+		r.took(holds)
 	}
 	return ok
 }
 
-// Release gives back what one call of Acquire or Add took.
+// took notes what is held, and for how long.
+func (r *Room) took(holds []Hold) {
+	r.count(holds, 1)
+	if len(holds) == 0 || holds[0].Lease == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leases[holds[0].Lease] = lease{holds, time.AfterFunc(holds[0].TTL, func() { r.Release(holds) })}
+}
+
+// Release gives back what one call of Acquire or Add took. What has a lease is given back
+// once, however often it is called; where processes share the counts, in any of them.
 func (r *Room) Release(holds []Hold) {
+	if len(holds) > 0 && holds[0].Lease != "" && !r.endLease(holds) {
+		return
+	}
 	r.counts.Release(holds)
 	r.count(holds, -1)
 	if r.waiting.Load() == 0 {
@@ -86,6 +108,21 @@ func (r *Room) Release(holds []Hold) {
 	for i := range holds {
 		wake(r.lines[place{holds[i].Name, holds[i].Key}])
 	}
+}
+
+// endLease reports whether units that have a lease are held through this room. Else, they
+// have been given back, or another process has taken them.
+func (r *Room) endLease(holds []Hold) (held bool) {
+	r.mu.Lock()
+	l, held := r.leases[holds[0].Lease]
+	delete(r.leases, holds[0].Lease)
+	r.mu.Unlock()
+	if held {
+		l.end.Stop()
+	} else if r.again > 0 {
+		r.counts.Release(holds)
+	}
+	return held
 }
 
 // Held calls yield with how many units each name has in flight through this room.

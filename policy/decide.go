@@ -21,6 +21,9 @@ type operation struct {
 	// response is how long the reservations of rules that go by the response last; 0
 	// makes none.
 	response time.Duration
+	// lease is how long places in flight are held unless they are given back by the
+	// reservation's ID; 0 is until Result.Release.
+	lease time.Duration
 }
 
 func (a operation) charges() bool { return a.op != meter.OpPeek && !a.refund }

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,6 +53,49 @@ func release(all []holding) {
 	}
 }
 
+// lease makes what the request holds a part of its reservation.
+func (r *Result) lease() {
+	for _, one := range r.holdings {
+		var b []byte
+		for _, h := range one.holds {
+			for _, text := range [...]string{h.Lease, h.Name, h.Key} {
+				b = appendText(b, text)
+			}
+			b = binary.AppendVarint(b, h.Units)
+		}
+		r.parts = append(r.parts, reservedPart{id: stint.ReservationID(b), inFlight: true, local: one.room != r.policy.room})
+	}
+	r.holdings = r.holdings[:0]
+}
+
+// endLease gives back what lease has made a part of. It is none of a limit over time, so that
+// there is no answer about one.
+func (p *Policy) endLease(part reservedPart) (stint.Decision, error) {
+	one := holding{room: p.room}
+	if part.local {
+		one.room = p.localRoom
+	}
+	for b := []byte(part.id); len(b) > 0; {
+		var h inflight.Hold
+		for _, to := range [...]*string{&h.Lease, &h.Name, &h.Key} {
+			var ok bool
+			if *to, b, ok = cutText(b); !ok {
+				return stint.Decision{}, stint.ErrReservation
+			}
+		}
+		units, n := binary.Varint(b)
+		if n <= 0 || h.Lease == "" {
+			return stint.Decision{}, stint.ErrReservation
+		}
+		h.Units, b = units, b[n:]
+		one.holds = append(one.holds, h)
+	}
+	if one.room != nil { // else the rules are on another store by now
+		release([]holding{one})
+	}
+	return stint.Decision{Allowed: true, Tightest: -1}, nil
+}
+
 // decideWithin is decide for a request that may wait for room, at most that long if it is
 // above 0.
 func (p *Policy) decideWithin(ctx context.Context, a operation, most time.Duration, r *Result) error {
@@ -67,7 +112,7 @@ func (p *Policy) decideInFlight(ctx context.Context, a operation, most time.Dura
 		return p.decide(ctx, a, r)
 	}
 	holds, entries := r.holdsOf(false, most != noWait)
-	if len(holds) > 0 && a.charges() && !r.ends() {
+	if len(holds) > 0 && a.charges() && !r.ends(a) {
 		return fmt.Errorf("policy: rule %q: %w", r.Rules[entries[0]].Rule, stint.ErrInFlight)
 	}
 	passes, err := p.acquire(ctx, a, max(most, 0), holds, entries, r)
@@ -94,7 +139,7 @@ func (p *Policy) decideInFlight(ctx context.Context, a operation, most time.Dura
 }
 
 // ends reports whether the end of the request will be known.
-func (r *Result) ends() bool { return r.WillRelease && !r.several }
+func (r *Result) ends(a operation) bool { return a.lease > 0 || r.WillRelease && !r.several }
 
 // holdsOf returns what the request takes under the limits in flight of the rules that are
 // in shadow, or of those that are not, and which entries of Rules these are.
@@ -118,6 +163,12 @@ func (r *Result) holdsOf(shadow, waits bool) (holds []inflight.Hold, entries []i
 // acquire takes holds, or looks at them where the operation does not charge. What a shared
 // store lets in is counted in the local one, too, which decides when that fails.
 func (p *Policy) acquire(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, entries []int, r *Result) (passes bool, err error) {
+	if a.lease > 0 {
+		id := rand.Text()
+		for i := range holds {
+			holds[i].Lease, holds[i].TTL = id, a.lease
+		}
+	}
 	if passes, err = p.acquireIn(ctx, p.room, a, most, holds, r); err != nil {
 		return false, err
 	}
@@ -202,7 +253,7 @@ func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 // shadowsInFlight decides for the rules in shadow under their limits in flight, each by
 // itself. Those of a request whose end will not be known count nothing.
 func (p *Policy) shadowsInFlight(ctx context.Context, a operation, r *Result) error {
-	if !r.ends() {
+	if !r.ends(a) {
 		a = operation{op: meter.OpPeek}
 	}
 	holds, entries := r.holdsOf(true, false)
@@ -235,6 +286,17 @@ func (p *Policy) look(ctx context.Context, r *Result) {
 			e.Failed = r.matches[e.match].rule.failure
 		}
 	}
+}
+
+// InFlight returns the names of the rules that have a limit in flight, without those in
+// shadow.
+func (r *Rules) InFlight() (names []string) {
+	for _, one := range r.plans {
+		if len(one.inFlight) > 0 && !one.inFlight[0].Shadow && !slices.Contains(names, one.rule) {
+			names = append(names, one.rule)
+		}
+	}
+	return names
 }
 
 // InFlight returns how many units each rule has in flight in this process: every rule that

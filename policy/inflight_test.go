@@ -191,7 +191,6 @@ func TestInFlightRefused(t *testing.T) {
 	calls := map[string]func() error{
 		"Decide":    func() error { return p.Decide(ctx, a, 1, r) },
 		"Wait":      func() error { _, err := p.Wait(ctx, a, 1, 0, r); return err },
-		"Reserve":   func() error { _, err := p.Reserve(ctx, a, 1, time.Second, r); return err },
 		"DecideAll": func() error { return p.DecideAll(ctx, []policy.Request{{Attributes: a, Cost: 1}}, r) },
 		"two": func() error {
 			return p.DecideAll(ctx, []policy.Request{{Attributes: a, Cost: 1}, {Attributes: a, Cost: 1}}, r)
@@ -229,6 +228,142 @@ func TestInFlightRefused(t *testing.T) {
 	}
 	if _, err := policy.New(struct{ stint.Store }{memstore.New(memstore.Options{})}, rules, policy.Options{}); err == nil || !strings.Contains(err.Error(), "in flight") {
 		t.Errorf("a store that cannot hold it: %v", err)
+	}
+}
+
+// TestInFlightReserve holds places by a token: until it is settled, whatever the cost and
+// however often, or its time is over; and none where another limit denies.
+func TestInFlightReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r, a := inFlight(t, pool), new(policy.Result), policy.Map{"user": "a"}
+		reserve := func(ttl time.Duration) stint.ReservationID {
+			t.Helper()
+			id, err := p.Reserve(t.Context(), a, 1, ttl, r)
+			if err != nil || (id != "") != r.Decision.Allowed || r.Release() != nil {
+				t.Fatalf("%q: %+v, %v", id, r.Decision, err)
+			}
+			return id
+		}
+		held := func(want int64) {
+			t.Helper()
+			if n := p.InFlight(); n["each"] != want || n["all"] != want {
+				t.Fatalf("in flight: %v, want %d", n, want)
+			}
+		}
+		first, second := reserve(time.Hour), reserve(time.Minute)
+		if reserve(time.Hour) != "" || r.Rules[r.Tightest].Rule != "each" {
+			t.Errorf("a third: %+v", r.Decision)
+		}
+		held(2)
+		var all sync.WaitGroup
+		for range 1000 { // who settles does not know who else has
+			all.Go(func() {
+				if d, err := p.Settle(t.Context(), first, 0); err != nil || !d.Allowed {
+					t.Errorf("settled: %+v, %v", d, err)
+				}
+			})
+		}
+		all.Wait()
+		held(1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		held(0)
+		if _, err := p.Cancel(t.Context(), second); err != nil && !errors.Is(err, stint.ErrReservation) {
+			t.Errorf("after its time: %v", err)
+		}
+		held(0)
+		again := reserve(time.Hour)
+		for i := range len(again) { // nobody makes or mends a token
+			forged := []byte(again)
+			forged[i] ^= 1
+			if _, err := p.Settle(t.Context(), stint.ReservationID(forged), 0); !errors.Is(err, stint.ErrReservation) {
+				t.Errorf("byte %d changed: %v", i, err)
+			}
+		}
+		if _, err := inFlight(t, pool).Settle(t.Context(), again, 0); !errors.Is(err, stint.ErrReservation) {
+			t.Errorf("at another process, without a secret: %v", err)
+		}
+		held(1)
+		next, err := p.Reload(p.Rules())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, err := next.Settle(t.Context(), again, 9); err != nil || d.Remaining < 0 {
+			t.Errorf("after a reload: %+v, %v", d, err)
+		}
+		held(0)
+	})
+}
+
+// TestInFlightReserveAlone reserves under limits in flight alone, one of them in shadow, and
+// gives back what another limit denies.
+func TestInFlightReserveAlone(t *testing.T) {
+	p, r := inFlight(t, `{"rules":[{"name":"q","key":[],"limits":["1 in flight"]},{"name":"s","key":[],"shadow":true,"limits":["1 in flight"]},
+		{"name":"h","match":{"path":"/h"},"key":[],"limits":["1 per hour"]}]}`), new(policy.Result)
+	for range 3 {
+		id, err := p.Reserve(t.Context(), policy.Map{"path": "/"}, 1, time.Hour, r)
+		if n := p.InFlight(); err != nil || id == "" || n["q"] != 1 || n["s"] != 1 {
+			t.Fatalf("%q, %v, in flight %v", id, err, n)
+		}
+		if d, err := p.Settle(t.Context(), id, 1); err != nil || !d.Allowed {
+			t.Errorf("settled: %+v, %v", d, err)
+		}
+	}
+	for i, want := range []bool{true, false, false} {
+		id, _, err := p.WaitReserve(t.Context(), policy.Map{"path": "/h"}, 1, time.Hour, 0, r)
+		if err != nil || (id != "") != want {
+			t.Errorf("request %d: %q, %v", i, id, err)
+		}
+		if _, err := p.Settle(t.Context(), id, 1); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := p.InFlight(); n["q"] != 0 || n["s"] != 0 {
+		t.Errorf("in flight: %v", n)
+	}
+}
+
+// TestInFlightReserveFails holds places of the local share while the store fails, and gives
+// back those of the store however it is by then.
+func TestInFlightReserveFails(t *testing.T) {
+	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
+	store.room = inflight.NewRoom(store, 0)
+	defer store.Close()
+	rules, err := policy.Parse([]byte(`{"rules":[{"name":"l","key":[],"limits":["4 in flight"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(store, rules, policy.Options{Nodes: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	r := new(policy.Result)
+	reserve := func() stint.ReservationID {
+		t.Helper()
+		id, err := p.Reserve(t.Context(), policy.Map{}, 1, time.Hour, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	shared := reserve()
+	store.fails.Store(true)
+	local := reserve() // of a share of two, one was let in before
+	if local == "" || reserve() != "" || r.Rules[0].Failed != policy.FailLocal {
+		t.Errorf("%q, then %+v", local, r.Rules[0])
+	}
+	for _, id := range []stint.ReservationID{shared, local, shared, local} {
+		if _, err := p.Settle(t.Context(), id, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := p.InFlight()["l"]; n != 0 {
+		t.Errorf("%d in flight", n)
+	}
+	store.fails.Store(false)
+	if reserve(); r.Rules[0].Remaining != 3 {
+		t.Errorf("%+v", r.Rules[0])
 	}
 }
 
@@ -375,6 +510,7 @@ func TestInFlightHookPanics(t *testing.T) {
 	for _, decide := range []func() error{
 		func() error { return p.Decide(t.Context(), policy.Map{}, 1, r) },
 		func() error { _, err := p.Wait(t.Context(), policy.Map{}, 1, 0, r); return err },
+		func() error { _, err := p.Reserve(t.Context(), policy.Map{}, 1, time.Hour, r); return err },
 	} {
 		func() {
 			defer func() { _ = recover() }()

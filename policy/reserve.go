@@ -17,6 +17,9 @@ var errTTL = errors.New("policy: a reservation needs a time to live above zero")
 // Reserve is Decide with a reservation, when allowed, that settles the charge at its
 // true cost within ttl. The ID is empty when the request is denied, or held to
 // nothing that it could be charged to.
+//
+// Under a limit in flight the request holds its places until it is settled, whatever the
+// cost, or ttl is over: also where this process is killed, if the store is shared.
 func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.ReservationID, error) {
 	if ttl <= 0 {
 		return "", errTTL
@@ -24,14 +27,22 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", err
 	}
-	if err := p.decide(ctx, operation{op: meter.OpTake, ttl: ttl}, r); err != nil {
+	if err := p.decide(ctx, operation{op: meter.OpTake, ttl: ttl, lease: ttl}, r); err != nil {
 		return "", err
 	}
 	p.report(attrs, cost, r)
-	if len(r.parts) == 0 || !r.Decision.Allowed {
+	if !r.Decision.Allowed {
 		return "", nil
 	}
-	return p.seal(r.parts), nil
+	return p.sealAll(r), nil
+}
+
+// sealAll returns the ID of what a request that passed has reserved.
+func (p *Policy) sealAll(r *Result) stint.ReservationID {
+	if r.lease(); len(r.parts) == 0 {
+		return ""
+	}
+	return p.seal(r.parts)
 }
 
 // Settle replaces a reservation's cost by the true one, once, in every rule
@@ -62,7 +73,10 @@ func (p *Policy) Settle(ctx context.Context, id stint.ReservationID, cost int64)
 }
 
 func (p *Policy) settle(ctx context.Context, part reservedPart, cost int64) (stint.Decision, error) {
-	if part.local {
+	switch {
+	case part.inFlight:
+		return p.endLease(part)
+	case part.local:
 		return p.failover.SettleLocal(ctx, part.id, cost)
 	}
 	return p.failover.Settle(ctx, part.id, cost)
@@ -75,17 +89,19 @@ func (p *Policy) Cancel(ctx context.Context, id stint.ReservationID) (stint.Deci
 
 // A reservedPart is one reservation of a store within that of a policy.
 type reservedPart struct {
-	id     stint.ReservationID
-	local  bool
-	shadow bool
-	match  int // which rule's it is alone, from 1; 0 for that of several
+	id       stint.ReservationID
+	local    bool
+	shadow   bool
+	inFlight bool // places, which id has
+	match    int  // which rule's it is alone, from 1; 0 for that of several
 }
 
 // The flags of a part, and how much of the seal is kept: 128 bits.
 const (
-	flagLocal  = 1
-	flagShadow = 2
-	sealBytes  = 16
+	flagLocal    = 1
+	flagShadow   = 2
+	flagInFlight = 4
+	sealBytes    = 16
 )
 
 // seal makes an ID of parts: flags, length and ID of each, and a MAC, so that
@@ -100,9 +116,10 @@ func (p *Policy) seal(parts []reservedPart) stint.ReservationID {
 		if part.shadow {
 			flags |= flagShadow
 		}
-		b = append(b, flags)
-		b = binary.AppendUvarint(b, uint64(len(part.id)))
-		b = append(b, part.id...)
+		if part.inFlight {
+			flags |= flagInFlight
+		}
+		b = appendText(append(b, flags), string(part.id))
 	}
 	b = append(b, mac(p.secret(), "token", string(b))[:sealBytes]...)
 	return stint.ReservationID(base64.RawURLEncoding.EncodeToString(b))
@@ -119,17 +136,29 @@ func (p *Policy) open(id stint.ReservationID) (parts []reservedPart, ok bool) {
 		return nil, false
 	}
 	for len(b) > 0 {
-		part := reservedPart{local: b[0]&flagLocal != 0, shadow: b[0]&flagShadow != 0}
-		size, n := binary.Uvarint(b[1:])
-		if n <= 0 || size > uint64(len(b)-1-n) {
+		part := reservedPart{local: b[0]&flagLocal != 0, shadow: b[0]&flagShadow != 0, inFlight: b[0]&flagInFlight != 0}
+		var id string
+		if id, b, ok = cutText(b[1:]); !ok {
 			return nil, false
 		}
-		b = b[1+n:]
-		part.id = stint.ReservationID(b[:size])
-		b = b[size:]
+		part.id = stint.ReservationID(id)
 		parts = append(parts, part)
 	}
 	return parts, true
+}
+
+// appendText appends a text with its length, as cutText reads it.
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// cutText returns the text that b begins with, and the rest.
+func cutText(b []byte) (text string, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return "", nil, false
+	}
+	return string(b[n : n+int(size)]), b[n+int(size):], true
 }
 
 // Refund gives cost, times what each rule says it costs, back to the keys of a

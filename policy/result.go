@@ -38,7 +38,8 @@ type Result struct {
 	Rules []RuleResult
 	// WillRelease says that the caller calls what [Result.Release] returns when the
 	// request ends. It stays as the caller has set it. Without it, a request that a rule
-	// holds to a limit in flight is an error, [stint.ErrInFlight].
+	// holds to a limit in flight is an error, [stint.ErrInFlight]; but what is reserved is
+	// given back when it is settled.
 	WillRelease bool
 	// Answers has an entry for each request of [Policy.DecideAll], in order,
 	// and is empty after the other methods. It is valid as long as Rules.

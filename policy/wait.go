@@ -55,9 +55,9 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", 0, err
 	}
-	waited, err = p.waitMatched(ctx, attrs, cost, most, operation{op: meter.OpTake, ttl: ttl}, r)
-	if err == nil && r.Decision.Allowed && ttl > 0 && len(r.parts) > 0 {
-		id = p.seal(r.parts)
+	waited, err = p.waitMatched(ctx, attrs, cost, most, operation{op: meter.OpTake, ttl: ttl, lease: ttl}, r)
+	if err == nil && r.Decision.Allowed && ttl > 0 {
+		id = p.sealAll(r)
 	}
 	return id, waited, err
 }
@@ -70,6 +70,9 @@ func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, 
 			held = min(held, most)
 		}
 		a.ttl = ttl + min(held, math.MaxInt64-heldLonger-ttl) + heldLonger
+		if a.lease > 0 {
+			a.lease = a.ttl
+		}
 	}
 	err = p.decideWithin(ctx, a, max(most, noWait), r)
 	if errors.Is(err, stint.ErrFull) && !settles {

@@ -30,6 +30,9 @@ const (
 // One call for a key is on its way at a time. It says how many units the process holds, and
 // takes those of all requests that came since the one before. So no call that is lost or
 // late has an effect that lasts: the next one says again what is true.
+//
+// Units that have a lease are held under the lease's name and for its time, not for the
+// process: they outlive it, and any process gives them back.
 type flights struct {
 	of      *Store
 	process string
@@ -42,9 +45,12 @@ type flights struct {
 	beating bool
 }
 
-// A flight is a key of which this process holds units, or asks for some.
+// A flight is a key of which this process, or a lease, holds units or asks for some.
 type flight struct {
 	key     string
+	at      string // in flights.keys
+	lease   string // the name of the lease; "" is the process
+	life    time.Duration
 	held    int64 // by requests
 	told    int64 // what the server was told last
 	calling bool
@@ -66,7 +72,8 @@ var _ stint.RoomStore = (*Store)(nil)
 // InFlight implements [stint.RoomStore]. Each process holds units on the server for a lease
 // that it renews, Options.Lease: those of a process that is killed come back when it ends.
 // Taking units is one call for each limit, in the order of the limits from the smallest, and
-// giving them back is one, beside the request. Requests for one key share calls.
+// giving them back is one, beside the request. Requests for one key share calls, except
+// those that have a lease.
 func (s *Store) InFlight() *inflight.Room { return s.flights.room }
 
 func newFlights(s *Store, lease time.Duration) *flights {
@@ -104,7 +111,7 @@ func (f *flights) Look(ctx context.Context, holds []inflight.Hold) (ok bool, err
 	ok = true
 	for i := range holds {
 		h := &holds[i]
-		reply, err := f.of.eval(ctx, []string{f.key(h)}, f.args(0, 0, []*ask{{hold: h}}))
+		reply, err := f.of.eval(ctx, []string{f.key(h)}, f.args(&flight{life: f.lease}, 0, 0, []*ask{{hold: h}}))
 		if err != nil {
 			return false, err
 		}
@@ -133,8 +140,23 @@ func (f *flights) key(h *inflight.Hold) string {
 	return begin + ":flight:" + strings.ReplaceAll(escape(name), ".", "%2E") + "." + escape(id) + end
 }
 
-func (f *flights) args(call, held int64, asks []*ask) []string {
-	args := []string{"F", f.process, number(call), number(held), number(f.lease.Milliseconds())}
+// flight returns what holds a hold's units of a key. The lock is held.
+func (f *flights) flight(key string, h *inflight.Hold) (one *flight, found bool) {
+	at := key
+	if h.Lease != "" {
+		at += "\x00" + h.Lease
+	}
+	if one, found = f.keys[at]; !found {
+		one = &flight{key: key, at: at, lease: h.Lease, life: f.lease}
+		if h.Lease != "" {
+			one.life = max(h.TTL, time.Millisecond)
+		}
+	}
+	return one, found
+}
+
+func (f *flights) args(one *flight, call, held int64, asks []*ask) []string {
+	args := []string{"F", cmp.Or(one.lease, f.process), number(call), number(held), number(one.life.Milliseconds())}
 	for _, a := range asks {
 		args = append(args, number(a.hold.Limit), number(a.hold.Units))
 	}
@@ -148,11 +170,8 @@ func (f *flights) take(ctx context.Context, h *inflight.Hold) error {
 	a := &ask{hold: h, done: make(chan struct{})}
 	key := f.key(h)
 	f.mu.Lock()
-	one := f.keys[key]
-	if one == nil {
-		one = &flight{key: key}
-		f.keys[key] = one
-	}
+	one, _ := f.flight(key, h)
+	f.keys[one.at] = one
 	one.waiting = append(one.waiting, a)
 	f.call(one)
 	f.beat()
@@ -180,10 +199,20 @@ func (f *flights) take(ctx context.Context, h *inflight.Hold) error {
 func (f *flights) giveBack(h *inflight.Hold) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if one := f.keys[f.key(h)]; one != nil {
+	one, found := f.flight(f.key(h), h)
+	switch {
+	case h.Lease != "":
+		if one.held = 0; !found { // another process has taken it
+			one.told = h.Units
+			f.keys[one.at] = one
+			f.beat()
+		}
+	case !found:
+		return
+	default:
 		one.held -= h.Units
-		f.call(one)
 	}
+	f.call(one)
 }
 
 // call makes calls for a key until there is nothing to ask and nothing to tell, unless that
@@ -222,15 +251,14 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 	}
 	if len(asks) == 0 && one.told == one.held && !renews {
 		if one.calling = false; one.held == 0 && one.doubt.IsZero() {
-			delete(f.keys, one.key)
+			delete(f.keys, one.at)
 		}
 		f.mu.Unlock()
 		return false
 	}
 	one.waiting = one.waiting[len(asks):]
-	f.calls++
 	held, settled := one.held, !one.doubt.IsZero() && time.Now().After(one.doubt)
-	args := f.args(f.calls, held, asks)
+	args := f.args(one, f.callNumber(one, asks), held, asks)
 	f.mu.Unlock()
 
 	deadline := f.of.until(life)
@@ -270,6 +298,18 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 		return false
 	}
 	return true
+}
+
+// callNumber returns the number of the next call for a key. Those of a lease are told by
+// whoever has it: what takes its units comes before what gives them back.
+func (f *flights) callNumber(one *flight, asks []*ask) int64 {
+	switch f.calls++; {
+	case one.lease == "":
+		return f.calls
+	case len(asks) > 0:
+		return 1
+	}
+	return 2
 }
 
 // answers reads the answers to asks.
@@ -312,7 +352,7 @@ func (f *flights) beat() {
 // renew makes a call for each key, and reports whether there are any.
 func (f *flights) renew(life context.Context) bool {
 	f.mu.Lock()
-	due := slices.Collect(maps.Values(f.keys))
+	due := slices.DeleteFunc(slices.Collect(maps.Values(f.keys)), (*flight).settled)
 	f.beating = len(f.keys) > 0
 	going := f.beating
 	f.mu.Unlock()
@@ -330,12 +370,17 @@ func (f *flights) renew(life context.Context) bool {
 	return going
 }
 
+// settled reports whether the server need not be told again: a lease is not renewed.
+func (one *flight) settled() bool {
+	return one.lease != "" && one.told == one.held && one.doubt.IsZero()
+}
+
 // turn has a key renewed whose turn has come, and reports whether by the caller: else whoever
 // makes calls for it does, or it is gone.
 func (f *flights) turn(one *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.keys[one.key] != one {
+	if f.keys[one.at] != one {
 		return false
 	}
 	one.due = true

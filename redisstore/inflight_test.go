@@ -21,6 +21,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -286,6 +287,148 @@ func TestInFlightAway(t *testing.T) {
 	})
 	s.InFlight().Release(one)
 	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
+}
+
+// leased is units of a limit that have a lease.
+func leased(limit int64, name string, ttl time.Duration) []inflight.Hold {
+	holds := flying(limit)
+	holds[0].Lease, holds[0].TTL = name, ttl
+	return holds
+}
+
+// TestInFlightLeased holds units by leases, which no process needs to renew: they outlive the
+// process that took them, any other gives them back, once, and a lease ends by itself.
+func TestInFlightLeased(t *testing.T) {
+	server := redistest.Start(t)
+	o := redisstore.Options{Prefix: "leased", Lease: 100 * time.Millisecond}
+	a, b := open(t, server.URL(), o), open(t, server.URL(), o)
+	if !acquire(t, a, leased(3, "x", time.Hour)) || !acquire(t, a, leased(3, "y", time.Hour)) || !acquire(t, b, flying(3)) {
+		t.Fatal("denied with room for all")
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	renewed := func() string { return server.CLI(t, "HGET", flightKey(t, server), "y") }
+	before := renewed()
+	running := func() int64 {
+		look := flying(1) // which has no room: what runs is what runs without it
+		if _, err := b.InFlight().Look(t.Context(), look); err != nil {
+			t.Fatal(err)
+		}
+		return look[0].Running
+	}
+	for range 3 {
+		b.InFlight().Release(leased(3, "x", 0))
+		b.InFlight().Release(leased(3, "unknown", 0))
+	}
+	eventually(t, "what another process took is not given back", func() bool { return running() == 2 })
+	for range 3 {
+		b.InFlight().Release(leased(3, "x", 0))
+	}
+	last := leased(3, "z", 50*time.Millisecond)
+	if !acquire(t, b, last) || acquire(t, b, leased(3, "w", time.Hour)) {
+		t.Errorf("with one of three left: %+v", last)
+	}
+	eventually(t, "the lease does not end", func() bool { return running() == 2 })
+	b.InFlight().Release(last)
+	if after := renewed(); after != before || running() != 2 {
+		t.Errorf("%d run; y was %s and is %s", running(), before, after)
+	}
+}
+
+// flightKey returns the one key of limits in flight.
+func flightKey(t *testing.T, server *redistest.Server) string {
+	t.Helper()
+	return strings.TrimSpace(server.CLI(t, "KEYS", "*:flight:*"))
+}
+
+// TestInFlightLeasedAway gives back by a lease what is told while the server is away, and what
+// it took for a request that got no answer.
+func TestInFlightLeasedAway(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	s := open(t, proxy.URL(), redisstore.Options{Prefix: "away", Timeout: 100 * time.Millisecond, Lease: time.Second})
+	held := leased(2, "x", time.Hour)
+	eventually(t, "it takes no place", func() bool {
+		ok, err := s.InFlight().Acquire(t.Context(), held, 0)
+		return ok && err == nil
+	})
+	proxy.Set(redistest.Fault{Stall: true})
+	if ok, err := s.InFlight().Acquire(t.Context(), leased(2, "y", time.Hour), 0); ok || err == nil {
+		t.Errorf("with the server away: %v, %v", ok, err)
+	}
+	s.InFlight().Release(held)
+	s.InFlight().Release(leased(2, "of another process", 0))
+	proxy.Set(redistest.Fault{})
+	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
+}
+
+// TestInFlightToken settles in one process what another, which has gone, has reserved, if it
+// has the other's secret.
+func TestInFlightToken(t *testing.T) {
+	server := redistest.Start(t)
+	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["1 in flight"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := func(secret string) (*redisstore.Store, *policy.Policy) {
+		s := open(t, server.URL(), redisstore.Options{Prefix: "token"})
+		p, err := policy.New(s, rules, policy.Options{Secret: []byte(secret)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		return s, p
+	}
+	store, a := process("0123456789abcdef")
+	_, b := process("0123456789abcdef")
+	_, stranger := process("fedcba9876543210")
+	r := new(policy.Result)
+	reserve := func(p *policy.Policy) stint.ReservationID {
+		t.Helper()
+		id, err := p.Reserve(t.Context(), policy.Map{}, 1, time.Hour, r)
+		if err != nil || r.StoreError != nil {
+			t.Fatal(err, r.StoreError)
+		}
+		return id
+	}
+	token := reserve(a)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if token == "" || reserve(b) != "" {
+		t.Fatal("not one at once")
+	}
+	if _, err := stranger.Settle(t.Context(), token, 0); !errors.Is(err, stint.ErrReservation) {
+		t.Errorf("with another secret: %v", err)
+	}
+	for range 2 {
+		if _, err := b.Settle(t.Context(), token, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "what was settled is not given back", func() bool { return reserve(b) != "" })
+}
+
+// BenchmarkInFlightLeased takes and gives back a place beside others that have a lease each.
+func BenchmarkInFlightLeased(b *testing.B) {
+	for _, others := range []int{0, 32, 1000} {
+		b.Run(strconv.Itoa(others), func(b *testing.B) {
+			s := open(b, redistest.Start(b).URL(), redisstore.Options{Timeout: time.Second})
+			for i := range others {
+				if ok, err := s.InFlight().Acquire(b.Context(), leased(2000, strconv.Itoa(i), time.Hour), 0); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+			}
+			for i := 0; b.Loop(); i++ {
+				one := leased(2000, fmt.Sprint("one ", i), time.Hour)
+				if ok, err := s.InFlight().Acquire(b.Context(), one, 0); !ok || err != nil {
+					b.Fatal(ok, err)
+				}
+				s.InFlight().Release(one)
+			}
+		})
+	}
 }
 
 // TestInFlightNames keeps names apart that read the same once a limit's own name follows.

@@ -204,7 +204,7 @@ func (c *conn) failed(err error) {
 	case errors.Is(err, policy.ErrRequest):
 		c.out.fail("ERR", err.Error())
 	case errors.Is(err, stint.ErrInFlight):
-		c.out.fail("ERR", "a rule limits what is in flight, and a command does not say when a request ends")
+		c.out.fail("ERR", "a rule limits what is in flight, and this does not learn when the request ends: send STINT.RESERVE, and STINT.SETTLE when it has ended")
 	case errors.Is(err, stint.ErrReservation):
 		c.out.fail("NORESERVATION", "no such reservation: unknown, expired or forgotten")
 	case errors.Is(err, stint.ErrFull):

@@ -69,6 +69,34 @@ func TestRueidis(t *testing.T) {
 	}
 }
 
+// TestInFlight holds a place by a reservation, which other commands cannot.
+func TestInFlight(t *testing.T) {
+	address, _ := start(t, resp.Options{})
+	client := redis.NewClient(&redis.Options{Addr: address, Protocol: 3})
+	defer client.Close()
+	ask := func(args ...any) map[any]any {
+		t.Helper()
+		answer, err := client.Do(t.Context(), args...).Result()
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return answer.(map[any]any)
+	}
+	reserve := []any{"STINT.RESERVE", "path", "/gpu"}
+	for range 2 {
+		first := ask(reserve...)
+		if second := ask(reserve...); first["allowed"] != true || second["allowed"] != false {
+			t.Fatalf("%v, then %v", first, second)
+		}
+		for range 2 {
+			ask("STINT.SETTLE", first["reservation"], 1)
+		}
+	}
+	if err := client.Do(t.Context(), "STINT.CHECK", "path", "/gpu").Err(); err == nil || !strings.Contains(err.Error(), "STINT.RESERVE") {
+		t.Errorf("a check: %v", err)
+	}
+}
+
 // Many connections at once never get more than the limit between them.
 func TestConcurrent(t *testing.T) {
 	address, _ := start(t, resp.Options{})

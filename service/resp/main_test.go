@@ -40,6 +40,10 @@ rules:
     match: {path: /queue}
     key: [ip]
     limits: ["1/h burst 5 leaky_queue"]
+  - name: pool
+    match: {path: /gpu}
+    key: []
+    limits: 1 in flight
 `
 
 // start serves on a free port until the test ends.

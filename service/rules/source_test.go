@@ -423,6 +423,16 @@ func TestAsked(t *testing.T) {
 	if _, err := openFile(store, path, rules.Options{Asked: true}); err != nil {
 		t.Error(err)
 	}
+	write(t, path, "rules:\n  - {name: a, key: [], limits: 1/m}\n  - {name: b, key: [], limits: 1 in flight}\n  - {name: c, key: [], limits: 1 in flight, shadow: true}\n")
+	for _, asked := range []bool{false, true} {
+		var log strings.Builder
+		if _, err := openFile(store, path, rules.Options{Asked: asked, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+			t.Error(err)
+		}
+		if warned := strings.Contains(log.String(), " rules=b\n"); warned != asked {
+			t.Errorf("asked %v: %s", asked, &log)
+		}
+	}
 }
 
 // openFile reads a rules file and binds it to a store.

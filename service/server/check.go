@@ -103,7 +103,7 @@ func (h *Handler) fail(entrypoint string, r *http.Request, err error) *problem {
 	case errors.Is(err, stint.ErrFull):
 		p.detail = "no room for another reservation: settle or cancel some, or wait until their time is over"
 	case errors.Is(err, stint.ErrInFlight):
-		p.detail = "a rule limits what is in flight, and this interface does not learn when a request ends"
+		p.detail = "a rule limits what is in flight, and this does not learn when the request ends: ask /v1/reserve, and /v1/settle when it has ended"
 	case errors.Is(err, policy.ErrNotReady):
 		p.detail = "there are no rules yet"
 	case r.Context().Err() != nil:

@@ -58,6 +58,10 @@ rules:
   - name: free
     match: {path: /free}
     unlimited: true
+  - name: pool
+    match: {path: /gpu}
+    key: []
+    limits: 1 in flight
   - name: own
     match: {path: /own}
     key: [ip]
