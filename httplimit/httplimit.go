@@ -232,7 +232,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case g.limiter.InFlight():
 		d, release, waited, err := g.limiter.Acquire(r.Context(), key, cost)
-		defer release()
+		defer releaseAfter(w, release)
 		if g.respond(w, r, key, waited, &d, err) {
 			g.next.ServeHTTP(w, r)
 		}
@@ -245,6 +245,15 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if g.respond(w, r, key, 0, &d, err) {
 			g.next.ServeHTTP(w, r)
 		}
+	}
+}
+
+// releaseAfter releases what a request holds in flight: when the response has ended, where
+// that goes on without the handler and w says when it ends, as that of fiberlimit does; else
+// now, since the handler has returned.
+func releaseAfter(w http.ResponseWriter, release func()) {
+	if late, ok := w.(interface{ AfterResponse(call func()) bool }); !ok || !late.AfterResponse(release) {
+		release()
 	}
 }
 

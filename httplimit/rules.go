@@ -81,7 +81,7 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 	c.request, c.redirects = r, redirects && r.Method != http.MethodConnect
 	pending, waited, err := g.decide(p, c, cost)
 	if release := c.result.Release(); release != nil {
-		defer release()
+		defer releaseAfter(w, release)
 	}
 	pass := g.respond(w, p, c, waited, err)
 	r = c.request // whose body may have been read

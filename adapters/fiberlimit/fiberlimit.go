@@ -17,7 +17,8 @@
 // the memory of a request again. A guard that looks at the status of the answer
 // (Options.Refund) sees that of the error that a handler returns, too. Rules that go by
 // the response see the body once the handler has returned, and of a body that is a stream
-// none.
+// none. Under a limit in flight, such a body, or a connection that the handler takes over,
+// keeps its place until it ends.
 //
 // [httplimit.RouteKey] finds no route under fiber, which does not know it yet where
 // middleware runs: use a guard for each route there, as an argument of app.Get.
@@ -173,6 +174,28 @@ func (a *answer) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	return a.c.Write(b)
+}
+
+// AfterResponse calls end when fiber has sent a body that is a stream, or the handler of a
+// connection that was taken over has returned. For any other response it reports false: that
+// is whole when its handler returns.
+func (a *answer) AfterResponse(end func()) bool {
+	c := a.c.RequestCtx()
+	if !a.passed || !c.Response.IsBodyStream() && !c.Hijacked() || c.LastTimeoutErrorResponse() != nil {
+		return false
+	}
+	last := &ender{end}
+	c.SetUserValue(last, last)
+	return true
+}
+
+// An ender is a value of a request, which fasthttp closes when it is done with the request.
+type ender struct{ end func() }
+
+// Close implements [io.Closer].
+func (e *ender) Close() error {
+	e.end()
+	return nil
 }
 
 // flush hands the fields over, before the handlers add theirs.

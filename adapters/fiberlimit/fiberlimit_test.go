@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/recover"
@@ -298,5 +299,91 @@ func TestMany(t *testing.T) {
 		if n := passed[i].Load(); n != 5 {
 			t.Errorf("%d requests of customer %d passed, want 5", n, i)
 		}
+	}
+}
+
+// pool is a guard by rules with one place.
+func pool(t *testing.T) fiber.Handler {
+	t.Helper()
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fiberlimit.Guard(g)
+}
+
+// untilOK asks until it may pass: a place is given back once a response has been sent.
+func untilOK(t *testing.T, url string) {
+	t.Helper()
+	for range 10_000 {
+		if w, _ := get(t, url); w.StatusCode == http.StatusOK {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Error("its place is not given back")
+}
+
+// TestInFlight keeps the place of a response that goes on after its handler has returned: a
+// body that is a stream, and a connection that was taken over. Under each of two guards.
+func TestInFlight(t *testing.T) {
+	for name, guard := range map[string]fiber.Handler{"limiter": guard(t, "1 in flight", all, httplimit.Options{}), "policy": pool(t)} {
+		t.Run(name, func(t *testing.T) {
+			app := fiber.New()
+			app.Use("/*", recover.New(), guard, pool(t))
+			began, end := make(chan bool, 1), make(chan bool)
+			app.Get("/stream", func(c fiber.Ctx) error {
+				return c.SendStreamWriter(func(w *bufio.Writer) {
+					fmt.Fprint(w, "first")
+					_ = w.Flush()
+					began <- true
+					<-end
+				})
+			})
+			app.Get("/hijack", func(c fiber.Ctx) error {
+				c.RequestCtx().Hijack(func(net.Conn) {
+					began <- true
+					<-end
+				})
+				return nil
+			})
+			app.Get("/panic", func(fiber.Ctx) error { panic("a handler") })
+			app.Get("/error", func(c fiber.Ctx) error {
+				_ = c.SendStream(strings.NewReader("never sent"))
+				return fiber.ErrTeapot
+			})
+			app.Get("/", func(c fiber.Ctx) error { return c.SendString("hello") })
+			url := serve(t, app)
+			for range 2 {
+				for _, path := range []string{"/stream", "/hijack"} {
+					conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: h\r\n\r\n", path)
+					<-began
+					if w, _ := get(t, url); w.StatusCode != http.StatusTooManyRequests {
+						t.Errorf("beside %s: %d", path, w.StatusCode)
+					}
+					end <- true
+					untilOK(t, url)
+					_ = conn.Close()
+				}
+			}
+			for _, path := range []string{"/error", "/panic"} {
+				get(t, url+path)
+				untilOK(t, url)
+			}
+		})
 	}
 }
