@@ -16,6 +16,9 @@ import (
 // back when the request ends: [Limiter.Acquire] can.
 var ErrInFlight = errors.New("stint: a limit in flight takes units until the request ends, which this call does not learn: use Acquire")
 
+// mostInFlight is what every store counts exactly.
+const mostInFlight = 1 << 53
+
 // InFlight returns the limit of count units at one moment: a request takes units when it
 // begins, and gives them back when it ends. [Limiter.Acquire] decides under it; it has
 // neither a period nor an algorithm.
@@ -28,6 +31,8 @@ func (l Limit) checkInFlight() error {
 	switch {
 	case l.spec.Count < 1:
 		return fmt.Errorf("count is %d: at least 1", l.spec.Count)
+	case l.spec.Count > mostInFlight:
+		return fmt.Errorf("count is %d: at most %d in flight", l.spec.Count, int64(mostInFlight))
 	case l.spec != (meter.Spec{Count: l.spec.Count}):
 		return errors.New("a limit in flight has a count alone: no algorithm, burst, debt, parts or the like")
 	}

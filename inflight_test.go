@@ -165,7 +165,7 @@ func TestInFlightElsewhere(t *testing.T) {
 		t.Errorf("Bind: %v", err)
 	}
 	for _, wrong := range []stint.Limit{
-		stint.InFlight(0), stint.InFlight(2).WithBurst(3), stint.InFlight(2).WithAlgorithm(stint.SlidingLog), stint.InFlight(2).WithCountDenied(),
+		stint.InFlight(0), stint.InFlight(1<<53 + 1), stint.InFlight(2).WithBurst(3), stint.InFlight(2).WithAlgorithm(stint.SlidingLog), stint.InFlight(2).WithCountDenied(),
 	} {
 		if wrong.Validate() == nil {
 			t.Errorf("%v is good", wrong)
