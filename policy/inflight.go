@@ -198,7 +198,7 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a operation
 // acquireWithout decides by the words of the rules, because the store could not: a rule that
 // is local holds this process to its share.
 func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, entries []int, r *Result, why error) (passes bool, err error) {
-	if ctx.Err() != nil || p.localRoom == nil || !p.failover.Fails(why) {
+	if ctx.Err() != nil || !p.failover.Fails(why) {
 		return false, why
 	}
 	r.StoreError = why
@@ -216,8 +216,11 @@ func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Dura
 			local, localEntries = append(local, h), append(localEntries, entries[i])
 		}
 	}
-	if !passes {
+	switch {
+	case !passes:
 		return false, nil
+	case len(local) > 0 && p.localRoom == nil:
+		return false, why
 	}
 	passes, err = p.acquireIn(ctx, p.localRoom, a, most, local, r)
 	r.setRunning(local, localEntries)
@@ -286,17 +289,6 @@ func (p *Policy) look(ctx context.Context, r *Result) {
 			e.Failed = r.matches[e.match].rule.failure
 		}
 	}
-}
-
-// InFlight returns the names of the rules that have a limit in flight, without those in
-// shadow.
-func (r *Rules) InFlight() (names []string) {
-	for _, one := range r.plans {
-		if len(one.inFlight) > 0 && !one.inFlight[0].Shadow && !slices.Contains(names, one.rule) {
-			names = append(names, one.rule)
-		}
-	}
-	return names
 }
 
 // InFlight returns how many units each rule has in flight in this process: every rule that

@@ -489,6 +489,39 @@ func TestInFlightFails(t *testing.T) {
 	}
 }
 
+// TestInFlightFailsWithoutRoom decides by the words of the rules beside a local store that can
+// hold nothing in flight: a rule that is local has nothing to go by, and fails.
+func TestInFlightFailsWithoutRoom(t *testing.T) {
+	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
+	store.room = inflight.NewRoom(store, 0)
+	defer store.Close()
+	store.fails.Store(true)
+	rules, err := policy.Parse([]byte(`{"attributes":["to"],"rules":[
+		{"name":"l","match":{"to":["l","lc"]},"key":[],"limits":["9 in flight"]},
+		{"name":"o","match":{"to":"o"},"key":[],"on_store_failure":"open","limits":["1 in flight"]},
+		{"name":"c","match":{"to":["c","lc"]},"key":[],"on_store_failure":"closed","limits":["1 in flight"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(store, rules, policy.Options{Local: struct{ stint.Store }{memstore.New(memstore.Options{})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for to, want := range map[string]struct {
+		allowed bool
+		err     error
+	}{"o": {true, nil}, "c": {false, nil}, "lc": {false, nil}, "l": {false, errGone}} {
+		r := &policy.Result{WillRelease: true}
+		if err := p.Decide(t.Context(), policy.Map{"to": to}, 1, r); !errors.Is(err, want.err) || r.Decision.Allowed != want.allowed || !errors.Is(r.StoreError, errGone) {
+			t.Errorf("%s: %+v, %v, the store's error %v", to, r.Decision, err, r.StoreError)
+		}
+		if r.Release() != nil {
+			t.Errorf("%s: holds something", to)
+		}
+	}
+}
+
 // TestInFlightHookPanics gives back what a request holds whose hook panics: servers recover.
 func TestInFlightHookPanics(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["1 in flight"]}]}`))

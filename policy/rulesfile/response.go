@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/internal/wording"
@@ -237,6 +238,22 @@ func (f *File) Unseen() Errors {
 		}
 	}
 	return errs
+}
+
+// InFlight returns the names of the rules that have a limit in flight, without those in
+// shadow and those that look at the attribute but.
+func (f *File) InFlight(but string) (names []string) {
+	running := func(p *Plan) bool { return slices.ContainsFunc(p.Limits, stint.Limit.InFlight) }
+	for _, r := range f.rules {
+		looks := false
+		for a := range r.attributes {
+			looks = looks || a.Name == but && but != ""
+		}
+		if !looks && !r.Shadow && slices.ContainsFunc(r.plans(), running) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 // attributes yields what the rule looks at.

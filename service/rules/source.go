@@ -219,7 +219,7 @@ func (s *Source) warn(f *File) {
 		}
 		s.o.Log.Warn("rules: "+w.Reason, "file", cmp.Or(s.path, s.name), "line", w.Line, "column", w.Column, "rule", w.Rule, "hint", w.Hint)
 	}
-	if names := f.Rules.InFlight(); s.o.Asked && len(names) > 0 {
+	if names := f.Rules.File().InFlight(""); s.o.Asked && len(names) > 0 {
 		s.o.Log.Warn("rules: /v1/reserve and STINT.RESERVE hold requests to limits in flight; all else here refuses what they match, since it does not learn when a request ends",
 			"file", cmp.Or(s.path, s.name), "rules", strings.Join(names[:min(len(names), maxLogged)], ", "))
 	}
