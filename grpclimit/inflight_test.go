@@ -74,6 +74,25 @@ func TestInFlight(t *testing.T) {
 	if _, err := grpclimit.NewServer(limiter(t, stint.InFlight(1)), grpclimit.All(), grpclimit.Options{Messages: true}); err == nil {
 		t.Error("messages: no error")
 	}
+	for text, want := range map[string]bool{
+		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"]}]}`:                                                                     false,
+		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"], "shadow": true}]}`:                                                     true,
+		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"], "unless": {"grpc.message": "true"}}], "attributes": ["grpc.message"]}`: true,
+	} {
+		if rules, err = policy.Parse([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if p, err = policy.New(store, rules, policy.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{Messages: true})
+		if (err == nil) != want {
+			t.Errorf("messages under %s: %v", text, err)
+		}
+		if _, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{}); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestInFlightHookPanics gives back what a call holds whose hook panics: interceptors before

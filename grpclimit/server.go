@@ -52,7 +52,9 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 // Options.Attribute. current returns the policy to use, such as the Load method
 // of an atomic.Pointer; it may not return nil. Options.Missing has no meaning:
 // rules have on_missing. Rules that go by the response are refused here; of those that
-// are reloaded later, each call is charged what it reserves.
+// are reloaded later, each call is charged what it reserves. Under Options.Messages, rules
+// that hold messages to a limit in flight are refused, too; of those that are reloaded
+// later, each message is.
 func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) {
 	if current == nil || current() == nil {
 		return nil, errors.New("grpclimit: no policy: policy.New makes one")
@@ -62,6 +64,9 @@ func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) 
 	}
 	if unseen := current().Rules().File().Unseen(); len(unseen) > 0 {
 		return nil, fmt.Errorf("grpclimit: %w", unseen)
+	}
+	if names := current().Rules().File().InFlight("grpc.message"); o.Messages && len(names) > 0 {
+		return nil, fmt.Errorf("grpclimit: Messages does not go with the limit in flight of rule %q: a message has no end of its own; unless: {grpc.message: true} leaves messages out", names[0])
 	}
 	if err := o.check(); err != nil {
 		return nil, err
