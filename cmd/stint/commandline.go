@@ -21,7 +21,7 @@ func (e *env) read(args []string) (line *kong.Context, err error) {
 	k, err := kong.New(&cli{}, kong.Name("stint"), kong.Description("An exact rate limiter."),
 		kong.Writers(e.out, e.err), kong.Help(help(e)), kong.Vars{"dialects": strings.Join(httplimit.DialectNames(), ",")},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 80}),
-		kong.Bind(e), kong.Exit(func(int) { panic(answered{}) }))
+		kong.Bind(e), kong.NamedMapper("gobool", goBool{}), kong.Exit(func(int) { panic(answered{}) }))
 	if err != nil {
 		return nil, err
 	}

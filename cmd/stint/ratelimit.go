@@ -6,8 +6,11 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
+
+	"github.com/alecthomas/kong"
 )
 
 // ratelimitCmd is stint serve in place of /bin/ratelimit of envoyproxy/ratelimit, by the
@@ -18,20 +21,20 @@ type ratelimitCmd struct {
 	GRPCHost   string `name:"grpc-host" env:"GRPC_HOST" default:"0.0.0.0" help:"The host of the service."`
 	GRPCPort   int    `name:"grpc-port" env:"GRPC_PORT" default:"8081" help:"Its port."`
 	GRPCSocket string `name:"grpc-uds" env:"GRPC_UDS" help:"A Unix socket in place of host and port."`
-	TLS        bool   `name:"grpc-tls" env:"GRPC_SERVER_USE_TLS" help:"Serve TLS."`
+	TLS        bool   `name:"grpc-tls" type:"gobool" env:"GRPC_SERVER_USE_TLS" help:"Serve TLS."`
 	TLSCert    string `name:"grpc-tls-cert" env:"GRPC_SERVER_TLS_CERT" help:"The certificate."`
 	TLSKey     string `name:"grpc-tls-key" env:"GRPC_SERVER_TLS_KEY" help:"Its key."`
 	ClientCA   string `name:"grpc-client-ca" env:"GRPC_CLIENT_TLS_CACERT,GRPC_SERVER_TLS_CA_CERT" help:"The CAs of clients."`
 	ClientSAN  string `name:"grpc-client-san" env:"GRPC_CLIENT_TLS_SAN" help:"A name in certificates of clients."`
 
 	LogFormat      string `name:"log-format" env:"LOG_FORMAT" default:"text" help:"text or json."`
-	Statsd         bool   `name:"statsd" env:"USE_STATSD" help:"Left out."`
-	Prometheus     bool   `name:"prometheus" env:"USE_PROMETHEUS" help:"Serve metrics."`
+	Statsd         bool   `name:"statsd" type:"gobool" env:"USE_STATSD" help:"Left out."`
+	Prometheus     bool   `name:"prometheus" type:"gobool" env:"USE_PROMETHEUS" help:"Serve metrics."`
 	PrometheusAddr string `name:"prometheus-addr" env:"PROMETHEUS_ADDR" default:":9090" help:"Where."`
-	Tracing        bool   `name:"tracing" env:"TRACING_ENABLED" help:"Send spans."`
+	Tracing        bool   `name:"tracing" type:"gobool" env:"TRACING_ENABLED" help:"Send spans."`
 	TracingURL     string `name:"tracing-url" env:"OTEL_EXPORTER_OTLP_ENDPOINT" help:"Where."`
-	Shadow         bool   `name:"shadow" env:"SHADOW_MODE,GLOBAL_SHADOW_MODE" help:"Refused."`
-	Fields         bool   `name:"fields" env:"LIMIT_RESPONSE_HEADERS_ENABLED" help:"Send RateLimit fields."`
+	Shadow         bool   `name:"shadow" type:"gobool" env:"SHADOW_MODE,GLOBAL_SHADOW_MODE" help:"Refused."`
+	Fields         bool   `name:"fields" type:"gobool" env:"LIMIT_RESPONSE_HEADERS_ENABLED" help:"Send RateLimit fields."`
 
 	Config configEnv `embed:"" prefix:"config-"`
 	Redis  redisEnv  `embed:"" prefix:"redis-"`
@@ -40,11 +43,11 @@ type ratelimitCmd struct {
 // configEnv says where the configuration is.
 type configEnv struct {
 	Type       string `name:"type" env:"CONFIG_TYPE" default:"FILE" help:"GRPC_XDS_SOTW."`
-	StartEmpty bool   `name:"start-empty" env:"FORCE_START_WITHOUT_INITIAL_CONFIG" help:"Do not wait for the first configuration."`
+	StartEmpty bool   `name:"start-empty" type:"gobool" env:"FORCE_START_WITHOUT_INITIAL_CONFIG" help:"Do not wait for the first configuration."`
 	Node       string `name:"node" env:"CONFIG_GRPC_XDS_NODE_ID" default:"default" help:"The node of xDS."`
 	Metadata   string `name:"metadata" env:"CONFIG_GRPC_XDS_NODE_METADATA" help:"KEY=VALUE of the node, separated by commas."`
 	Server     string `name:"server" env:"CONFIG_GRPC_XDS_SERVER_URL" default:"localhost:18000" help:"The control plane."`
-	TLS        bool   `name:"tls" env:"CONFIG_GRPC_XDS_SERVER_USE_TLS" help:"Ask it over TLS."`
+	TLS        bool   `name:"tls" type:"gobool" env:"CONFIG_GRPC_XDS_SERVER_USE_TLS" help:"Ask it over TLS."`
 	Cert       string `name:"cert" env:"CONFIG_GRPC_XDS_CLIENT_TLS_CERT" help:"The certificate shown to it."`
 	Key        string `name:"key" env:"CONFIG_GRPC_XDS_CLIENT_TLS_KEY" help:"Its key."`
 	CACert     string `name:"cacert" env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT" help:"The CAs of the control plane."`
@@ -59,13 +62,33 @@ type redisEnv struct {
 	URL          string `name:"url" env:"REDIS_URL" help:"Where; memory of this process without."`
 	Auth         string `name:"auth" env:"REDIS_AUTH" help:"A password, or user:password."`
 	SentinelAuth string `name:"sentinel-auth" env:"REDIS_SENTINEL_AUTH" help:"The same for Sentinels."`
-	TLS          bool   `name:"tls" env:"REDIS_TLS" help:"Over TLS."`
+	TLS          bool   `name:"tls" type:"gobool" env:"REDIS_TLS" help:"Over TLS."`
 	Cert         string `name:"cert" env:"REDIS_TLS_CLIENT_CERT" help:"The certificate shown to it."`
 	Key          string `name:"key" env:"REDIS_TLS_CLIENT_KEY" help:"Its key."`
 	CACert       string `name:"cacert" env:"REDIS_TLS_CACERT" help:"Its CAs."`
-	AnyName      bool   `name:"any-name" env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" help:"Refused."`
+	AnyName      bool   `name:"any-name" type:"gobool" env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" help:"Refused."`
 	Prefix       string `name:"prefix" env:"CACHE_KEY_PREFIX" help:"The prefix of keys."`
-	PerSecond    bool   `name:"per-second" env:"REDIS_PERSECOND" help:"Left out."`
+	PerSecond    bool   `name:"per-second" type:"gobool" env:"REDIS_PERSECOND" help:"Left out."`
+}
+
+// A goBool reads what that program takes for a boolean.
+type goBool struct{}
+
+// IsBool implements [kong.BoolMapper].
+func (goBool) IsBool() bool { return true }
+
+// Decode implements [kong.Mapper].
+func (goBool) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
+	value := true // of the flag alone
+	if ctx.Scan.Peek().Type == kong.FlagValueToken {
+		text := fmt.Sprint(ctx.Scan.Pop().Value)
+		var err error
+		if value, err = strconv.ParseBool(text); err != nil {
+			return fmt.Errorf("%q: want true or false", text)
+		}
+	}
+	target.SetBool(value)
+	return nil
 }
 
 // Help is what "stint ratelimit --help" says below the summary.

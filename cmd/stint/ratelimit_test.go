@@ -307,6 +307,7 @@ func TestRatelimitRefuses(t *testing.T) {
 		"REDIS_URL=redis://:secret@127.0.0.1:1?nosuch=1": "no parameter",
 		"CONFIG_GRPC_XDS_SERVER_URL=nowhere":             "want a URL",
 		"PORT=many":                                      "PORT",
+		"USE_STATSD=yes":                                 "want true or false",
 	} {
 		t.Run(env, func(t *testing.T) {
 			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp"} {
@@ -327,7 +328,8 @@ func TestRatelimitRefuses(t *testing.T) {
 // TestRatelimitTakes has values that envoyproxy/ratelimit takes. What is then refused is a
 // setting of stint's own.
 func TestRatelimitTakes(t *testing.T) {
-	for _, env := range []string{"LOG_FORMAT=", "LOG_FORMAT=JSON", "LOG_FORMAT=logfmt", "CACHE_KEY_PREFIX=-x", "BACKEND_TYPE=", "HOST=", "GRPC_SERVER_TLS_CERT=unused.pem GRPC_SERVER_TLS_KEY=unused.pem"} {
+	for _, env := range []string{"LOG_FORMAT=", "LOG_FORMAT=JSON", "LOG_FORMAT=logfmt", "CACHE_KEY_PREFIX=-x", "BACKEND_TYPE=", "HOST=",
+		"USE_STATSD=t", "USE_STATSD=False", "LIMIT_RESPONSE_HEADERS_ENABLED=T", "REDIS_PERSECOND=f", "SHADOW_MODE=FALSE", "REDIS_TLS=0", "GRPC_SERVER_TLS_CERT=unused.pem GRPC_SERVER_TLS_KEY=unused.pem"} {
 		t.Run(env, func(t *testing.T) {
 			for _, one := range []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "REDIS_URL=127.0.0.1:1", "REDIS_SOCKET_TYPE=tcp", "STINT_TLS_CERT=none.pem"} {
 				env = one + " " + env
