@@ -13,7 +13,7 @@ const mostLimits = 1000
 // tiers, and those of overrides that have a name. What customers have is not among it.
 func (c collection) limits(rules *policy.Rules) {
 	units := c.series(prometheus.GaugeValue, "stint_rule_limit_units",
-		"Units that each limit of a rule allows in its period.", "rule", "variant", "limit")
+		"Units that each limit of a rule allows in its period, or in flight if it has none.", "rule", "variant", "limit")
 	period := c.series(prometheus.GaugeValue, "stint_rule_limit_period_seconds",
 		"The period of each limit of a rule; by the calendar a day is 24 hours and a month 30 days.", "rule", "variant", "limit")
 	told, all := 0, 0
@@ -25,7 +25,9 @@ func (c collection) limits(rules *policy.Rules) {
 			if all++; told < mostLimits {
 				told++
 				units(float64(l.Count()), rule, variant, l.Label())
-				period(l.Period().Seconds(), rule, variant, l.Label())
+				if !l.InFlight() { // which has none
+					period(l.Period().Seconds(), rule, variant, l.Label())
+				}
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestLimits(t *testing.T) {
 	now := rules(`{"rules": [
 		{"name": "api", "key": ["jwt.org"], "tiers": {"by": "jwt.plan", "default": "free", "plans": {"free": "1/s", "pro": ["10/s burst 20", {"limit": "5000/month in UTC", "name": "quota"}], "gone": {"block": true}}},
 			"overrides": [{"name": "acme", "when": {"jwt.org": "acme"}, "limits": "100/s"}, {"when": {"jwt.org": "other"}, "limits": "7/s"}]},
-		{"name": "site", "key": ["ip"], "limits": ["50 per day in Europe/Paris"]}, {"name": "banned", "block": true}]}`)
+		{"name": "site", "key": ["ip"], "limits": ["50 per day in Europe/Paris", "4 in flight"]}, {"name": "banned", "block": true}]}`)
 	o := observe.New(observe.Options{})
 	defer o.Close()
 	if text := scrape(t, o); strings.Contains(text, "stint_rule_limit") {
@@ -46,6 +46,7 @@ stint_rule_limit_units{limit="day:Europe/Paris",rule="site",variant=""} 50
 stint_rule_limit_units{limit="gcra:1s",rule="api",variant="override acme"} 100
 stint_rule_limit_units{limit="gcra:1s",rule="api",variant="tier free"} 1
 stint_rule_limit_units{limit="gcra:1s",rule="api",variant="tier pro"} 10
+stint_rule_limit_units{limit="in_flight",rule="site",variant=""} 4
 stint_rule_limit_units{limit="quota",rule="api",variant="tier pro"} 5000
 stint_rule_limits_left_out 0`
 	if got := strings.Join(limitLines(), "\n"); got != want {

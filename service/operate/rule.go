@@ -23,6 +23,9 @@ type RuleView struct {
 	Line  int      `json:"line"`
 	Text  string   `json:"text"`
 	Words []string `json:"words"`
+	// InFlight is how many units it has in flight in this process; nil for a rule without
+	// a limit in flight.
+	InFlight *int64 `json:"in_flight,omitzero"`
 	// Key is the attributes that its keys are made of.
 	Key []string `json:"key"`
 	// Denied and Nearest are of its keys.
@@ -51,6 +54,9 @@ func (s *Service) ruleView(r *rulesapi.Request) (int, any, error) {
 		Text: ruleText(f.Document, file[at].Line, next), Words: ruleWords(file[at]), Key: []string{}}
 	if attribute := rulesapi.NamesClients(file[at]); attribute != "" && !r.Clear() {
 		v.Text, v.Words = "", []string{"It names clients by " + attribute + ": what it says is for operators."}
+	}
+	if units, ok := s.o.Source.Policy().InFlight()[name]; ok {
+		v.InFlight = &units
 	}
 	for _, a := range file[at].Key {
 		v.Key = append(v.Key, a.Name)

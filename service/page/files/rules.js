@@ -82,7 +82,7 @@ export function rule(view, { fail, fine, parameters }) {
       const said = r.words.join("\n");
       if (said !== shown) words.replaceChildren(...r.words.map((w) => el("li", {}, w)));
       shown = said;
-      put(figures, `${rate(r.allowed_per_second)} pass a second, ${rate(r.denied_per_second)} are denied; since the start ${number(r.allowed)} passed and ${number(r.denied)} were denied${r.shadow_denied ? `, and ${number(r.shadow_denied)} would have been` : ""}. The last hour, minute by minute:`);
+      put(figures, `${r.in_flight === undefined ? "" : `${number(r.in_flight)} in flight in this process; `}${rate(r.allowed_per_second)} pass a second, ${rate(r.denied_per_second)} are denied; since the start ${number(r.allowed)} passed and ${number(r.denied)} were denied${r.shadow_denied ? `, and ${number(r.shadow_denied)} would have been` : ""}. The last hour, minute by minute:`);
       traffic.set(h);
       rows(denied, empty[0], r.denied_keys, (k) => [number(k.count), ago(k.last)]);
       rows(near, empty[1], r.nearest, (k) => [k.limit, `${Math.round(k.part * 100)} %`]);
