@@ -196,7 +196,7 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a operation
 }
 
 // acquireWithout decides by the words of the rules, because the store could not: a rule that
-// is local holds this process to its share.
+// is local holds this process to its share, of which the store is told when it answers.
 func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, entries []int, r *Result, why error) (passes bool, err error) {
 	if ctx.Err() != nil || !p.failover.Fails(why) {
 		return false, why
@@ -224,6 +224,9 @@ func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Dura
 	}
 	passes, err = p.acquireIn(ctx, p.localRoom, a, most, local, r)
 	r.setRunning(local, localEntries)
+	if told := slices.Clone(local); passes && len(local) > 0 && a.charges() && p.room.Add(told) {
+		r.holdings = append(r.holdings, holding{p.room, told})
+	}
 	return passes, err
 }
 

@@ -195,6 +195,21 @@ func (f *flights) take(ctx context.Context, h *inflight.Hold) error {
 	return fmt.Errorf("%w: %w", ErrNotExecuted, within.Err())
 }
 
+// Add implements [inflight.Adder]: the server is told with the next call for the key, or by
+// the beat once it answers.
+func (f *flights) Add(holds []inflight.Hold) {
+	for i := range holds {
+		h := &holds[i]
+		key := f.key(h)
+		f.mu.Lock()
+		one, _ := f.flight(key, h)
+		f.keys[one.at] = one
+		one.held += h.Units
+		f.beat()
+		f.mu.Unlock()
+	}
+}
+
 // giveBack gives back the units of a hold.
 func (f *flights) giveBack(h *inflight.Hold) {
 	f.mu.Lock()
@@ -306,7 +321,7 @@ func (f *flights) callNumber(one *flight, asks []*ask) int64 {
 	switch f.calls++; {
 	case one.lease == "":
 		return f.calls
-	case len(asks) > 0:
+	case len(asks) > 0 || one.held > 0:
 		return 1
 	}
 	return 2

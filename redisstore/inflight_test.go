@@ -363,6 +363,40 @@ func TestInFlightLeasedAway(t *testing.T) {
 	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
 }
 
+// TestInFlightAdded tells the server, once it answers, what was let in without it, of this
+// process and of a lease, and that it has ended.
+func TestInFlightAdded(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	s := open(t, proxy.URL(), redisstore.Options{Prefix: "added", Timeout: 100 * time.Millisecond, Lease: time.Second})
+	other := open(t, server.URL(), redisstore.Options{Prefix: "added"})
+	running := func() int64 {
+		look := flying(1)
+		if ok, err := other.InFlight().Look(t.Context(), look); err != nil {
+			t.Fatal(err)
+		} else if ok {
+			return 0
+		}
+		return look[0].Running
+	}
+	proxy.Set(redistest.Fault{Stall: true})
+	own, lease, ended := flying(3), leased(3, "x", time.Hour), flying(3)
+	for _, holds := range [][]inflight.Hold{own, lease, ended} {
+		if !s.InFlight().Add(holds) {
+			t.Fatal("it cannot be told")
+		}
+	}
+	s.InFlight().Release(ended)
+	proxy.Set(redistest.Fault{})
+	eventually(t, "the server is not told", func() bool { return running() == 2 })
+	for range 2 {
+		s.InFlight().Release(lease)
+	}
+	eventually(t, "the server is not told of the end of the lease", func() bool { return running() == 1 })
+	s.InFlight().Release(own)
+	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
+}
+
 // TestInFlightToken settles in one process what another, which has gone, has reserved, if it
 // has the other's secret.
 func TestInFlightToken(t *testing.T) {

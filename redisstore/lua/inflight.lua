@@ -32,7 +32,7 @@ if ARGV[1] == 'F' then
     end
   end
   if seq == 0 then own = told end
-  if seq > 0 and mine >= seq then return 'stale' end
+  if seq > 0 and mine > seq then return 'stale' end
   local out, renews = {}, #ARGV == 5
   for i = 6, #ARGV, 2 do
     local after = others + own + ARGV[i + 1]
