@@ -291,5 +291,5 @@ func TestRequestDeadline(t *testing.T) {
 	if _, err := hurry.Decide(ctx, meter.OpTake, layers, 1); !errors.Is(err, stint.ErrAmbiguous) && !errors.Is(err, redisstore.ErrNotExecuted) {
 		t.Errorf("a driver that does not answer: %v", err)
 	}
-	shows(t, "one request waits for Redis", "15 ms, all its calls together")
+	shows(t, "one request waits for Redis", "15 ms")
 }
