@@ -100,7 +100,7 @@ func writeCustomers(b *testing.B, file string, n, perSecond int) {
 // others are answered, and returns within what 99 in a hundred were, in seconds.
 func (s *serving) askSteadily(b *testing.B, stop <-chan struct{}) float64 {
 	b.Helper()
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}, Timeout: time.Minute}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	var mu sync.Mutex
 	var took []float64
