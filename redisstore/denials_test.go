@@ -220,7 +220,7 @@ func statistic(info, name string) (n int64) {
 // each has its own denial.
 func TestDenialCacheLongKeys(t *testing.T) {
 	server := redistest.Start(t)
-	store := open(t, server.URL(), redisstore.Options{})
+	store := open(t, server.URL(), redisstore.Options{Modes: redisstore.Modes{DenialCache: time.Hour}})
 	defer store.Close()
 	limit := bindIn(t, store, redisstore.Strict, "1/1h")
 	long := strings.Repeat("x", 1<<20)

@@ -44,7 +44,7 @@ func main() {
 
 func run(root string, limit time.Duration, labs int, record bool, names []string) error {
 	dir := filepath.Join(root, "test", "proof", "mutants")
-	bugs, err := planted(dir, names)
+	bugs, err := planted(root, names)
 	if err != nil {
 		return err
 	}
@@ -135,8 +135,9 @@ type bug struct {
 	last         stage    // the test that killed it last time, if that is known
 }
 
-// planted reads the patches of those names, or all.
-func planted(dir string, names []string) ([]bug, error) {
+// planted reads the patches of those names, or all, from the root module's directory.
+func planted(root string, names []string) ([]bug, error) {
+	dir := filepath.Join(root, "test", "proof", "mutants")
 	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
 	if err != nil || len(paths) == 0 {
 		return nil, fmt.Errorf("no patches in %s", dir)
@@ -156,8 +157,8 @@ func planted(dir string, names []string) ([]bug, error) {
 			return nil, err
 		}
 		b := bug{name: name, path: path}
-		if last, ok := killers[name]; ok && isDir(filepath.Join(dir, "..", "..", last.dir, last.args[0])) {
-			b.last = last
+		if b.last = killers[name]; b.last.dir != "" && !isDir(filepath.Join(root, b.last.dir, b.last.args[0])) {
+			return nil, fmt.Errorf("%s: there are no tests in %s/%s, which killed %s", killersFile, b.last.dir, b.last.args[0], name)
 		}
 		lines := strings.SplitN(string(text), "\n", 3)
 		var isBug, isBreaks bool

@@ -76,7 +76,7 @@ func TestKillers(t *testing.T) {
 }
 
 func TestPlanted(t *testing.T) {
-	all, err := planted("../../mutants", nil)
+	all, err := planted("../../../..", nil)
 	if err != nil || len(all) < 18 {
 		t.Fatalf("%d bugs, %v", len(all), err)
 	}
@@ -87,11 +87,38 @@ func TestPlanted(t *testing.T) {
 		if b.what == "" || b.breaks == "" {
 			t.Errorf("%s: what it is or what it breaks is not said", b.name)
 		}
+		for _, test := range killersOf(b.last) {
+			if !holds(t, filepath.Join("../../../..", b.last.dir, b.last.args[0]), "func "+test) {
+				t.Errorf("%s: %s/%s has no test %s, which killed it", b.name, b.last.dir, b.last.args[0], test)
+			}
+		}
 	}
-	if some, err := planted("../../mutants", []string{"float_tat"}); err != nil || len(some) != 1 {
+	if some, err := planted("../../../..", []string{"float_tat"}); err != nil || len(some) != 1 {
 		t.Errorf("float_tat alone: %v, %v", some, err)
 	}
-	if _, err := planted("../../mutants", []string{"no such"}); err == nil {
+	if _, err := planted("../../../..", []string{"no such"}); err == nil {
 		t.Error("an unknown bug is not refused")
 	}
+}
+
+// killersOf returns the names of the tests that a stage runs; none where it runs all.
+func killersOf(s stage) (names []string) {
+	if at := slices.Index(s.args, "-run"); at >= 0 {
+		for name := range strings.SplitSeq(s.args[at+1], "|") {
+			names = append(names, strings.Trim(name, "^$()"))
+		}
+	}
+	return names
+}
+
+// holds reports whether a test file of a directory has a text.
+func holds(t *testing.T, dir, text string) bool {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		source, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(source), text)
+	})
 }
