@@ -288,15 +288,23 @@ func configured(t *testing.T, file string, replace []string, name string, args .
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for who drops the rights of root
-		t.Fatal(err)
-	}
+	dir := readable(t)
 	config := filepath.Join(dir, file)
 	if err := os.WriteFile(config, []byte(strings.NewReplacer(append(replace, "DIR", dir)...).Replace(string(text))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	program(t, name, append(args, config)...)
+}
+
+// readable returns a directory for programs that drop the rights of root, and may not read
+// where the test is.
+func readable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // reported runs a program and returns the address that it prints.
@@ -411,8 +419,8 @@ func apacheEcho(t *testing.T) (address, missing string) {
 	if missing != "" {
 		return "", missing
 	}
-	here, err := filepath.Abs(filepath.Join("testdata", "oracle"))
-	if err != nil {
+	here := readable(t)
+	if err := os.CopyFS(here, os.DirFS(filepath.Join("testdata", "oracle"))); err != nil {
 		t.Fatal(err)
 	}
 	php, missing := listening(t, "php-cgi", "-d", "cgi.force_redirect=0", "-b", "ADDRESS")

@@ -227,10 +227,7 @@ func (r *recipe) start(t *testing.T, stint, behind string) (address, frames stri
 		t.Fatalf("%s: make needs", missing)
 	}
 	address = freeport.Addr(t)
-	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for who drops the rights of root
-		t.Fatal(err)
-	}
+	dir := readable(t)
 	script, config := filepath.Join(dir, "stint.lua"), filepath.Join(dir, "config")
 	sites := "TEXT"
 	if r.sites != "" {
