@@ -201,3 +201,10 @@ const MostRenewing = mostRenewing
 
 // RenewFlights renews what is in flight, as the beat does.
 func (s *Store) RenewFlights() { s.flights.renew(s.life) }
+
+// Flights returns for how many keys calls may be needed.
+func (s *Store) Flights() int {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	return len(s.flights.keys)
+}

@@ -265,9 +265,8 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 		asks = nil
 	}
 	if len(asks) == 0 && one.told == one.held && !renews {
-		if one.calling = false; one.held == 0 && one.doubt.IsZero() {
-			delete(f.keys, one.at)
-		}
+		one.calling = false
+		f.forget(one)
 		f.mu.Unlock()
 		return false
 	}
@@ -310,9 +309,17 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 	}
 	if err != nil && len(one.waiting) == 0 {
 		one.calling = false // the beat tells again
+		f.forget(one)
 		return false
 	}
 	return true
+}
+
+// forget drops a key of which there is nothing to tell. The lock is held.
+func (f *flights) forget(one *flight) {
+	if one.held == 0 && one.told == 0 && one.doubt.IsZero() {
+		delete(f.keys, one.at)
+	}
 }
 
 // callNumber returns the number of the next call for a key. Those of a lease are told by

@@ -465,6 +465,23 @@ func BenchmarkInFlightLeased(b *testing.B) {
 	}
 }
 
+// TestInFlightAwayForgets keeps nothing of keys that were asked for while the server is away,
+// but for the calls that may have reached it.
+func TestInFlightAwayForgets(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	s := open(t, proxy.URL(), redisstore.Options{Timeout: 10 * time.Millisecond, Lease: time.Hour})
+	proxy.Set(redistest.Fault{Stall: true})
+	const keys = 1000
+	for i := range keys {
+		holds := flying(1)
+		holds[0].Key = strconv.Itoa(i)
+		if _, err := s.InFlight().Acquire(t.Context(), holds, 0); err == nil {
+			t.Fatal("it answers")
+		}
+	}
+	eventually(t, "it keeps most keys", func() bool { return s.Flights() < keys/2 })
+}
+
 // TestInFlightNames keeps names apart that read the same once a limit's own name follows.
 func TestInFlightNames(t *testing.T) {
 	s := open(t, redistest.Start(t).URL(), redisstore.Options{})
