@@ -78,6 +78,11 @@ func TestInFlight(t *testing.T) {
 		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"]}]}`:                                                                     false,
 		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"], "shadow": true}]}`:                                                     true,
 		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"], "unless": {"grpc.message": "true"}}], "attributes": ["grpc.message"]}`: true,
+		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"], "match": {"grpc.message": "true"}}]}`:                                  false,
+		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"], "match": [{"grpc.message": false}, {"grpc.message": true}]}]}`:         false,
+		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"], "match": {"grpc.message": false}}]}`:                                   true,
+		`{"rules": [{"name": "pool", "key": ["grpc.message"], "limits": ["1 in flight"]}]}`:                                                       false,
+		`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"], "unless": {"grpc.message": true, "method": "POST"}}]}`:                 false,
 	} {
 		if rules, err = policy.Parse([]byte(text)); err != nil {
 			t.Fatal(err)

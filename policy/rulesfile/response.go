@@ -241,19 +241,33 @@ func (f *File) Unseen() Errors {
 }
 
 // InFlight returns the names of the rules that have a limit in flight, without those in
-// shadow and those that look at the attribute but.
+// shadow and those that leave out whatever has the attribute but.
 func (f *File) InFlight(but string) (names []string) {
 	running := func(p *Plan) bool { return slices.ContainsFunc(p.Limits, stint.Limit.InFlight) }
 	for _, r := range f.rules {
-		looks := false
-		for a := range r.attributes {
-			looks = looks || a.Name == but && but != ""
-		}
-		if !looks && !r.Shadow && slices.ContainsFunc(r.plans(), running) {
+		if !r.leavesOut(but) && !r.Shadow && slices.ContainsFunc(r.plans(), running) {
 			names = append(names, r.Name)
 		}
 	}
 	return names
+}
+
+// leavesOut reports whether the rule matches nothing that has an attribute: an unless asks
+// for it alone, or each match for its absence.
+func (r *Rule) leavesOut(name string) bool {
+	has := func(c match.Condition) bool { return c.Name == name && !c.Absent }
+	lacks := func(c match.Condition) bool { return c.Name == name && c.Absent }
+	for _, conj := range r.Unless {
+		if len(conj) == 1 && has(conj[0]) {
+			return true
+		}
+	}
+	for _, conj := range r.Match {
+		if !slices.ContainsFunc(conj, lacks) {
+			return false
+		}
+	}
+	return len(r.Match) > 0
 }
 
 // attributes yields what the rule looks at.
