@@ -283,6 +283,29 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// TestLeasesBounded refuses a lease beyond the most, and nothing else, until one ends.
+func TestLeasesBounded(t *testing.T) {
+	room := inflight.NewRoom(inflight.NewMemory(), 0)
+	room.SetMostLeases(2)
+	leased := func(key string) []inflight.Hold {
+		holds := one(key, 1, 0)
+		holds[0].Lease, holds[0].TTL = key, time.Hour
+		return holds
+	}
+	for i, want := range []error{nil, nil, inflight.ErrFull, inflight.ErrFull} {
+		if ok, err := room.Acquire(t.Context(), leased(fmt.Sprint(i)), 0); ok != (want == nil) || !errors.Is(err, want) {
+			t.Errorf("lease %d: %v, %v", i, ok, err)
+		}
+	}
+	if ok, err := room.Acquire(t.Context(), one("2", 1, 0), 0); !ok || err != nil {
+		t.Errorf("without a lease: %v, %v", ok, err)
+	}
+	room.Release(leased("0"))
+	if ok, err := room.Acquire(t.Context(), leased("3"), 0); !ok || err != nil {
+		t.Errorf("once one is given back: %v, %v", ok, err)
+	}
+}
+
 // TestAskAgain asks anew where others give back, too.
 func TestAskAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

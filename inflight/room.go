@@ -3,6 +3,7 @@ package inflight
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,13 @@ import (
 // mostWaiting is how many requests may wait for one key, each of which holds a connection
 // or the like.
 const mostWaiting = 1000
+
+// mostLeases is how many leases a room holds: nothing else bounds them, since no request
+// that runs here has to.
+const mostLeases = 1_000_000
+
+// ErrFull is for units with a lease while a room holds as many leases as it may.
+var ErrFull = errors.New("inflight: too many leases are held")
 
 // A Room is [Counts], and the lines of those that wait for units of them in this process.
 // Those that wait for a key get its units in the order in which they came; no newcomer
@@ -23,6 +31,8 @@ type Room struct {
 	mu      sync.Mutex   // guards lines and leases
 	lines   map[place]*list.List
 	leases  map[string]lease
+
+	mostLeases int
 
 	held sync.Map // of *atomic.Int64, by name
 }
@@ -39,15 +49,19 @@ type place struct{ name, key string }
 // NewRoom returns the room of counts. Where other processes give back units too, again is
 // how often the first of a line asks anew; 0 is only when units were given back here.
 func NewRoom(counts Counts, again time.Duration) *Room {
-	return &Room{counts: counts, again: again, lines: make(map[place]*list.List), leases: make(map[string]lease)}
+	return &Room{counts: counts, again: again, lines: make(map[place]*list.List), leases: make(map[string]lease), mostLeases: mostLeases}
 }
 
 // Acquire takes the units of all holds or of none, and says in each what it answers. Where
 // a hold has no room the request waits as long as that hold says, and at most most if that
 // is above 0. A request that holds units gives them back by Release. If the context ends
-// meanwhile, nothing is held, and the error is the context's.
+// meanwhile, nothing is held, and the error is the context's. While a million leases are
+// held, another is ErrFull.
 func (r *Room) Acquire(ctx context.Context, holds []Hold, most time.Duration) (ok bool, err error) {
 	at := -1
+	if len(holds) > 0 && holds[0].Lease != "" && r.full() {
+		return false, ErrFull
+	}
 	if r.waiting.Load() > 0 {
 		at = r.behind(holds)
 	}
@@ -90,6 +104,12 @@ func (r *Room) took(holds []Hold) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leases[holds[0].Lease] = lease{holds, time.AfterFunc(holds[0].TTL, func() { r.Release(holds) })}
+}
+
+func (r *Room) full() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.leases) >= r.mostLeases
 }
 
 // Release gives back what one call of Acquire or Add took. What has a lease is given back

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -191,6 +192,9 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a operation
 	}
 	if passes, err = room.Acquire(ctx, holds, most); passes {
 		r.holdings = append(r.holdings, holding{room, holds})
+	}
+	if errors.Is(err, inflight.ErrFull) {
+		err = fmt.Errorf("policy: %w: %w", stint.ErrFull, err)
 	}
 	return passes, err
 }

@@ -367,6 +367,33 @@ func TestInFlightReserveFails(t *testing.T) {
 	}
 }
 
+// TestInFlightReserveFull says that there is no room for another reservation, whatever the
+// rule says of a store that fails: it does not.
+func TestInFlightReserveFull(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules":[{"name":"o","key":[],"on_store_failure":"open","limits":["9 in flight"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &flaky{Store: memstore.New(memstore.Options{})}
+	store.room = inflight.NewRoom(fullCounts{}, 0)
+	defer store.Close()
+	p, err := policy.New(store, rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if id, err := p.Reserve(t.Context(), policy.Map{}, 1, time.Hour, new(policy.Result)); id != "" || !errors.Is(err, stint.ErrFull) {
+		t.Errorf("%q, %v", id, err)
+	}
+}
+
+// fullCounts answer as a room that is full of leases.
+type fullCounts struct{ inflight.Counts }
+
+func (fullCounts) Acquire(context.Context, []inflight.Hold) (bool, error) {
+	return false, inflight.ErrFull
+}
+
 // TestInFlightReload keeps what is in flight, under a limit that is higher or lower, and for
 // a customer's own.
 func TestInFlightReload(t *testing.T) {

@@ -19,7 +19,8 @@ var errTTL = errors.New("policy: a reservation needs a time to live above zero")
 // nothing that it could be charged to.
 //
 // Under a limit in flight the request holds its places until it is settled, whatever the
-// cost, or ttl is over: also where this process is killed, if the store is shared.
+// cost, or ttl is over: also where this process is killed, if the store is shared. Beyond
+// a million such at once in a process the error is [stint.ErrFull].
 func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.ReservationID, error) {
 	if ttl <= 0 {
 		return "", errTTL
