@@ -142,7 +142,7 @@ func (r *overridesReader) all(from io.Reader) iter.Seq2[*rulesource.Override, er
 // header reads the names of the columns.
 func (r *overridesReader) header() error {
 	names, err := r.csv.Read()
-	if err != nil && !errors.Is(err, io.EOF) {
+	if r.record = names; err != nil && !errors.Is(err, io.EOF) {
 		return cmp.Or(r.unread(err), io.EOF)
 	}
 	for i, name := range names {
@@ -164,7 +164,7 @@ func (r *overridesReader) has(column string) bool { return slices.Contains(r.col
 // fault notes what is wrong in a field of the row.
 func (r *overridesReader) fault(field int, err error) {
 	at := RowError{1, 1, err}
-	if r.csv.InputOffset() > 0 {
+	if len(r.record) > 0 { // else there is nothing but empty lines
 		at.Line, at.Column = r.csv.FieldPos(field)
 	}
 	r.faults = append(r.faults, at)
@@ -241,7 +241,7 @@ func (r *overridesReader) override() (*rulesource.Override, error) {
 	}
 	if text := r.field("expires"); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
-		if err != nil {
+		if err != nil || at.Unix() <= 0 { // databases have 0 for good
 			return nil, fmt.Errorf("expires: %q is no time: write one such as 2027-01-31T12:00:00Z", text)
 		}
 		o.Expires = at

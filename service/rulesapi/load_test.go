@@ -58,14 +58,17 @@ func TestLoadRefuses(t *testing.T) {
 		columns + good + "api,\"b,5/m\n" + strings.Repeat("api,c,5/m\n", 9000):    "line 3, column 1: a row of more than 64 KiB begins here",
 		columns:                         "there are no overrides",
 		"":                              "the first line needs the columns",
+		"\r\n\n":                        "line 1, column 1: the first line needs the columns",
 		"api,a,9/s\n":                   `line 1, column 1: "api" is no column`,
 		"rule,key,limits,rule\n" + good: `line 1, column 17: "rule" is no column, or is there twice`,
 		"rule,limits\napi,5/m\n":        "line 1, column 1: the first line needs the columns rule, key and limits",
-		"rule,key,limits,expires\napi,a,block,tomorrow\n": "line 2, column 13: \"tomorrow\" is no time",
-		"rule,key,limits,reason\napi,a,block,\"b\nc\"\n":  "line 2, column 13: a control character",
-		"rule,key,limits,key_base64\napi,a,block,YQ==\n":  "line 2, column 13: there is a key beside it",
-		"rule,limits,key_base64\napi,block,???\n":         "line 2, column 11: this is no base64",
-		columns + strings.Repeat("api,a,x\n", 100):        "and perhaps more",
+		"rule,key,limits,expires\napi,a,block,tomorrow\n":             "line 2, column 13: \"tomorrow\" is no time",
+		"rule,key,limits,expires\napi,a,block,0001-01-01T00:00:00Z\n": "line 2, column 13: \"0001-01-01T00:00:00Z\" is no time",
+		"rule,key,limits,expires\napi,a,block,1970-01-01T00:00:00Z\n": "line 2, column 13: \"1970-01-01T00:00:00Z\" is no time",
+		"rule,key,limits,reason\napi,a,block,\"b\nc\"\n":              "line 2, column 13: a control character",
+		"rule,key,limits,key_base64\napi,a,block,YQ==\n":              "line 2, column 13: there is a key beside it",
+		"rule,limits,key_base64\napi,block,???\n":                     "line 2, column 11: this is no base64",
+		columns + strings.Repeat("api,a,x\n", 100):                    "and perhaps more",
 	} {
 		d := loading(t)
 		n, err := d.LoadOverrides(t.Context(), "anna", strings.NewReader(text), nil)
