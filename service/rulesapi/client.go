@@ -135,7 +135,6 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	}
 	if stream {
 		r.Header.Set("Content-Type", "text/csv")
-		r.Header.Set("Expect", "100-continue") // a server that refuses need not read it
 	}
 	if c.token != "" {
 		r.Header.Set("Authorization", "Bearer "+c.token)

@@ -224,6 +224,29 @@ func TestLoadServed(t *testing.T) {
 	}
 }
 
+// TestLoadUnread: a client does not ask whether to send what it loads. net/http resets the
+// connection of one that does when the handler leaves the rest unread, and the answer, which
+// says what is wrong, may be lost.
+func TestLoadUnread(t *testing.T) {
+	asked := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Header.Get("Expect")
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, `{"set":1}`)
+	}))
+	defer server.Close()
+	k, err := rulesapi.Dial(server.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := rulesapi.New(k, rules.Decode, nil).LoadOverrides(t.Context(), "", strings.NewReader(columns), nil); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	if expect := <-asked; expect != "" {
+		t.Errorf("Expect: %s", expect)
+	}
+}
+
 // TestLoadTurns: while a server loads, it refuses another load, and says so.
 func TestLoadTurns(t *testing.T) {
 	server, _, tokens := serve(t)
