@@ -142,6 +142,25 @@ func TestLoadTwice(t *testing.T) {
 	})
 }
 
+// TestLoadInterruptedAtCommit interrupts a load whose commit was sent: it is told that it
+// may be in force.
+func TestLoadInterruptedAtCommit(t *testing.T) {
+	wire := dbtest.NewWire(t, dbtest.PostgresURL(t))
+	db := open(t, wire.URL, rulesdb.Options{})
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	wire.Lose("commit\x00") // READ COMMITTED is something else
+	go func() {
+		for wire.Lost() == 0 && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		interrupt()
+	}()
+	if _, err := db.LoadOverrides(ctx, "anna", customers(1, 2, nil), nil); !errors.Is(err, rulesdb.ErrAmbiguous) || wire.Lost() != 1 {
+		t.Fatal(err, wire.Lost())
+	}
+}
+
 const (
 	killedRows   = 60_000
 	killedWriter = "STINT_TEST_LOADER"

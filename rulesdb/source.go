@@ -209,9 +209,10 @@ func (w *dog) stop() {
 	w.cancel(nil)
 }
 
-// why returns the cause of a cancellation in place of the error that it made.
+// why returns the cause of a cancellation in place of the error that it made, unless that
+// says that something may be done.
 func (w *dog) why(err error) error {
-	if err == nil || w.ctx.Err() == nil {
+	if err == nil || w.ctx.Err() == nil || errors.Is(err, ErrAmbiguous) {
 		return err
 	}
 	return context.Cause(w.ctx)
