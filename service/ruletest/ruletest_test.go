@@ -201,12 +201,18 @@ tests:
       - {t: 0s, lasts: 2s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
       - {t: 1s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 3}}
       - {t: 2s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
+  - name: what ends later than a charge is held stands, and what is above it is charged
+    requests:
+      - {t: 0s, lasts: 11m, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
+      - {t: 11m, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 3}}
+      - {t: 12m, lasts: 11m, attributes: {path: /h}, response: {headers: {X-Cost: 50}}, expect: {remaining: 90}}
+      - {t: 23m, attributes: {path: /h}, expect: {remaining: 50}}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
 	results, err := f.Run(t.Context())
-	if err != nil || len(results) != 2 {
+	if err != nil || len(results) != 3 {
 		t.Fatal(results, err)
 	}
 	for _, r := range results {

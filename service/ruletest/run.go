@@ -188,11 +188,15 @@ func (t *tester) decide(ctx context.Context, r *Request, now int64) (*outcome, e
 	return o, nil
 }
 
-// settle charges what the response says.
+// settle charges what the response says. What ends later than its charge is held stands
+// as charged, as everywhere.
 func (r *Response) settle(ctx context.Context, pending *policy.Pending) error {
 	pending.Header(r.Status, r.Headers)
 	_, _ = pending.Write([]byte(r.Body))
-	return pending.End(ctx, true, false)
+	if err := pending.End(ctx, true, false); !errors.Is(err, stint.ErrReservation) {
+		return err
+	}
+	return nil
 }
 
 // differ returns in which fields what came is not what must.
