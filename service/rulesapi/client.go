@@ -277,8 +277,14 @@ func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 func (c *Client) loadOverrides(ctx context.Context, from io.Reader, progress func(read, inForce int)) (int, error) {
 	var out loaded
 	err := c.WithExtraTime(loadWithin).call(ctx, http.MethodPost, "/v1/overrides", nil, noMatch, &sending{from: from, progress: progress}, &out)
+	if unread, ok := errors.AsType[*unreadError](err); ok { // the server has no end of it
+		return 0, unread.error
+	}
 	return out.Set, err
 }
+
+// An unreadError is that of a file that is sent.
+type unreadError struct{ error }
 
 // A sending counts the lines of what is read from it.
 type sending struct {
@@ -293,6 +299,9 @@ func (s *sending) Read(p []byte) (int, error) {
 	s.lines += bytes.Count(p[:n], []byte("\n"))
 	if s.progress != nil && (before/progressLines < s.lines/progressLines || err != nil) {
 		s.progress(s.lines, 0)
+	}
+	if err != nil && err != io.EOF {
+		err = &unreadError{err}
 	}
 	return n, err
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
@@ -244,6 +245,29 @@ func TestLoadUnread(t *testing.T) {
 	}
 	if expect := <-asked; expect != "" {
 		t.Errorf("Expect: %s", expect)
+	}
+}
+
+// TestLoadUnreadable: of a file that cannot be read to its end, a client sends no end, so
+// that nothing can have been done.
+func TestLoadUnreadable(t *testing.T) {
+	server, db, tokens := serve(t)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(tokens["operator"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := rulesapi.Dial(server.URL, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := errors.New("a bad sector")
+	from := io.MultiReader(strings.NewReader(columns+"api,new,7/m\n"), iotest.ErrReader(bad))
+	if _, err := rulesapi.New(k, rules.Decode, nil).LoadOverrides(t.Context(), "", from, nil); !errors.Is(err, bad) || errors.Is(err, rulesdb.ErrAmbiguous) {
+		t.Error(err)
+	}
+	server.Close() // the server has ended what it was asked
+	if o, err := db.Override(t.Context(), "api", "new"); !errors.Is(err, rulesdb.ErrNotFound) {
+		t.Errorf("%+v, %v", o, err)
 	}
 }
 
