@@ -66,14 +66,19 @@ type load struct {
 	progress func(staged, inForce int)
 }
 
-// begin removes what loads have left that nobody has repeated.
+// begin notes the database's time, and removes what was left by loads of long ago.
 func (l *load) begin(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, documentTimeout)
 	defer stop()
 	if err := l.db.sql.QueryRowContext(ctx, "SELECT "+l.db.d.micros).Scan(&l.at); err != nil {
 		return err
 	}
-	_, err := l.db.sql.ExecContext(ctx, l.db.d.bind("DELETE FROM stint_staged WHERE staged < ?"), l.at-stagedFor.Microseconds())
+	return l.db.forgetStaged(ctx, l.at)
+}
+
+// forgetStaged removes what loads have left that nobody has repeated, by the database's time.
+func (db *DB) forgetStaged(ctx context.Context, now int64) error {
+	_, err := db.sql.ExecContext(ctx, db.d.bind("DELETE FROM stint_staged WHERE staged < ?"), now-stagedFor.Microseconds())
 	return err
 }
 

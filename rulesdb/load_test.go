@@ -107,7 +107,7 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-// TestLoadForgets: what nobody has repeated for a day is removed by the next load.
+// TestLoadForgets: what nobody has repeated for a day is removed by the next load, or a prune.
 func TestLoadForgets(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
 		db := open(t, url, rulesdb.Options{})
@@ -116,6 +116,14 @@ func TestLoadForgets(t *testing.T) {
 		must(db.LoadOverrides(t.Context(), "anna", customers(1, 3, nil), nil))(t)
 		if n := stagedRows(t, url); n != 0 {
 			t.Fatalf("%d staged", n)
+		}
+		_, _ = db.LoadOverrides(t.Context(), "anna", customers(10_000, 2, errors.New("cut")), nil)
+		for _, left := range []int{10_000, 0} {
+			must(db.Prune(t.Context(), "anna", rulesdb.Retention{Revisions: 1}))(t)
+			if n := stagedRows(t, url); n != left {
+				t.Fatalf("%d staged after a prune, want %d", n, left)
+			}
+			dbtest.Exec(t, url, fmt.Sprintf("UPDATE stint_staged SET staged = %d", time.Now().Add(-25*time.Hour).UnixMicro()))
 		}
 	})
 }

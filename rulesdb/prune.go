@@ -77,6 +77,9 @@ func (db *DB) prune(ctx context.Context, keep Retention, gone *Pruned) error {
 	if err := db.sql.QueryRowContext(ctx, "SELECT revision, "+db.d.micros+" FROM stint_state").Scan(&newest, &now); err != nil {
 		return err
 	}
+	if err := db.forgetStaged(ctx, now); err != nil {
+		return err
+	}
 	if keep.Revisions > 0 {
 		if err := db.pruneNumbers(ctx, "stint_revisions", newest-int64(keep.Revisions), &gone.Revisions); err != nil {
 			return err
