@@ -1,6 +1,7 @@
 // Command benchmarks measures stint: the library, or limits in Redis, each beside
-// others and beside what none can go below. It prints Markdown tables, and for every figure that the project promises the promise, the
-// measured value and whether it was kept.
+// others and beside what none can go below. It prints Markdown tables, and for every
+// figure that the project promises the promise, the measured value and whether it was
+// kept.
 //
 //	go run ./test/benchmarks                     # the library, from the root of the repository
 //	go run ./test/benchmarks -quick              # a smoke test: the numbers mean nothing
