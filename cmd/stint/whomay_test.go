@@ -86,6 +86,7 @@ var endpoints = []endpoint{
 	{"PUT", "/v1/override?rule=orders&key=a", `{"limits":[]}`, "operator", 422, 422},
 	{"GET", "/v1/override?rule=orders&key=a", "", "operator", 200, 200},
 	{"GET", "/v1/overrides", "", "operator", 200, 200},
+	{"POST", "/v1/overrides", "rule,key,limits\norders,a,9/h\n", "operator", 422, 200},
 	{"DELETE", "/v1/override?rule=orders&key=a", "", "operator", 200, 200},
 	{"PUT", "/v1/block?rule=orders&key=a", `{"for":"1h"}`, "operator", 200, 200},
 	{"DELETE", "/v1/block?rule=orders&key=a", "", "operator", 200, 200},
