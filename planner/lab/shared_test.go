@@ -3,12 +3,14 @@ package lab_test
 import (
 	"context"
 	"go/format"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -73,6 +75,19 @@ func TestShared(t *testing.T) {
 		if row.Shared.Strictly != (row.Shared.Mode == "lease") {
 			t.Errorf("10/s by %s: strictly is %v", row.Shared.Mode, row.Shared.Strictly)
 		}
+	}
+}
+
+// A simulation whose caller leaves, at any moment, leaves nothing in Redis.
+func TestSharedLeft(t *testing.T) {
+	redis := connect(t)
+	for range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), rand.N(100*time.Millisecond))
+		_, _ = lab.Simulate(ctx, &lab.Request{
+			Redis: redis, Limits: []string{"1000/s burst 400"}, Arrivals: lab.Arrivals{Shape: "steady", Rate: "1500/s"},
+			Horizon: "6s", Nodes: &lab.Nodes{Count: 4, Modes: []string{"strict", "async"}},
+		})
+		cancel()
 	}
 }
 

@@ -25,10 +25,12 @@ type Redis struct {
 	// Prefix is what the names of the keys begin with, and no others.
 	Prefix string
 
-	client rueidis.Client
-	mu     sync.Mutex
-	keys   map[string]bool
-	rooms  int
+	client  rueidis.Client
+	calls   sync.WaitGroup // on their way, also those whose caller has left
+	mu      sync.Mutex
+	keys    map[string]bool
+	rooms   int
+	removed bool // no call goes out any more
 }
 
 // NewRedis returns room for a simulation. The client stays the caller's to close.
@@ -44,10 +46,12 @@ func (r *Redis) room() string {
 	return r.Prefix + "-" + strconv.Itoa(r.rooms)
 }
 
-// Remove removes the keys. It is called when all stores are closed.
+// Remove removes the keys, when all calls have ended, and lets no other call through.
 func (r *Redis) Remove(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.removed = true
+	r.calls.Wait()
 	for _, key := range slices.Sorted(maps.Keys(r.keys)) {
 		if err := r.client.Do(ctx, r.client.B().Del().Key(key).Build()).Error(); err != nil {
 			return fmt.Errorf("keys that begin with %s may be left there: %w", r.Prefix, err)
@@ -124,11 +128,13 @@ func (d *driver) run(ctx context.Context, verb, script string, keys, args []stri
 		d.link.calls.Add(1)
 	}
 	r := d.redis
-	r.mu.Lock()
-	for _, key := range keys {
-		r.keys[strings.Clone(key)] = true
+	if !r.begin(keys) {
+		return nil, errAway
 	}
-	r.mu.Unlock()
+	defer r.calls.Done()
+	// What was sent is waited for, though its caller has left: it may still write.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
 	v, err := r.client.Do(ctx, r.client.B().Arbitrary(verb, script, strconv.Itoa(len(keys))).Keys(keys...).Args(args...).Build()).ToAny()
 	if rueidis.IsRedisNil(err) {
 		return nil, nil
@@ -137,6 +143,20 @@ func (d *driver) run(ctx context.Context, verb, script string, keys, args []stri
 		err = redisstore.ReplyError(reply.Error())
 	}
 	return v, err
+}
+
+// begin notes the keys of a call that goes out now, unless they have been removed.
+func (r *Redis) begin(keys []string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.removed {
+		return false
+	}
+	for _, key := range keys {
+		r.keys[strings.Clone(key)] = true
+	}
+	r.calls.Add(1)
+	return true
 }
 
 // Cluster implements [redisstore.Driver].
