@@ -43,14 +43,14 @@ func (l Limit) checkInFlight() error {
 // know of them.
 type RoomStore interface {
 	Store
-	// InFlight returns what counts in flight for all who use the store.
+	// InFlight returns what counts in flight for all who use the store; nil if nothing does.
 	InFlight() *inflight.Room
 }
 
 // RoomOf returns what counts in flight beside a store. The error says that the store has
 // nothing that does.
 func RoomOf(s Store) (*inflight.Room, error) {
-	if s, ok := s.(RoomStore); ok {
+	if s, ok := s.(RoomStore); ok && s.InFlight() != nil {
 		return s.InFlight(), nil
 	}
 	return nil, fmt.Errorf("stint: this store (%T) cannot hold limits in flight", s)

@@ -8,7 +8,8 @@
 // are denied. The local store is kept warm: what the shared one lets through is
 // charged to it as well, so that a failure grants no fresh burst. What it then
 // lets through by itself is owed, and charged to the shared store once that
-// answers again, as far as it still counts.
+// answers again, as far as it still counts. Limits in flight are held the same way:
+// both stores count what runs, whichever let it in.
 //
 // # Guarantees
 //
@@ -43,6 +44,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -104,6 +106,7 @@ type Store struct {
 	main, local stint.Store
 	mode        Mode
 	failover    *Failover
+	room        *inflight.Room // nil if main has none
 	closed      atomic.Bool
 }
 
@@ -115,7 +118,9 @@ func New(shared stint.Store, o Options) *Store {
 	if o.Local == nil {
 		o.Local = memstore.New(memstore.Options{})
 	}
-	return &Store{main: shared, local: o.Local, mode: o.Mode, failover: NewFailover(shared, o)}
+	s := &Store{main: shared, local: o.Local, mode: o.Mode, failover: NewFailover(shared, o)}
+	s.room = s.newRoom()
+	return s
 }
 
 // Post charges the shared store with what is owed, and gives up where that fails.

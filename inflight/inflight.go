@@ -50,14 +50,11 @@ type Counts interface {
 	Acquire(ctx context.Context, holds []Hold) (ok bool, err error)
 	// Look says what Acquire would, and takes nothing.
 	Look(ctx context.Context, holds []Hold) (ok bool, err error)
-	// Release gives back what one call of Acquire took. It does not wait for anything.
+	// Add takes units whatever the limits say: those that other counts have let in. It
+	// does not wait for anything.
+	Add(holds []Hold)
+	// Release gives back what one call of Acquire or Add took. It does not wait for anything.
 	// Counts that processes share give back what has a Lease once, however often and in
 	// whichever process they are told.
 	Release(holds []Hold)
-}
-
-// An Adder is counts that can take units whatever the limits say: those that other counts
-// have let in.
-type Adder interface {
-	Add(holds []Hold)
 }

@@ -81,7 +81,7 @@ func (m *Memory) look(holds []Hold) (ok bool) {
 	return ok
 }
 
-// Add takes units whatever the limits say: those that other counts have let in.
+// Add implements [Counts].
 func (m *Memory) Add(holds []Hold) {
 	set := m.lock(holds)
 	defer m.unlock(set)

@@ -52,6 +52,9 @@ func NewRoom(counts Counts, again time.Duration) *Room {
 	return &Room{counts: counts, again: again, lines: make(map[place]*list.List), leases: make(map[string]lease), mostLeases: mostLeases}
 }
 
+// Over returns a room of counts that stand in front of those of r, with lines of its own.
+func (r *Room) Over(front func(Counts) Counts) *Room { return NewRoom(front(r.counts), r.again) }
+
 // Acquire takes the units of all holds or of none, and says in each what it answers. Where
 // a hold has no room the request waits as long as that hold says, and at most most if that
 // is above 0. A request that holds units gives them back by Release. If the context ends
@@ -84,15 +87,10 @@ func (r *Room) Look(ctx context.Context, holds []Hold) (ok bool, err error) {
 	return r.counts.Look(ctx, holds)
 }
 
-// Add takes units that other counts have let in, if the counts are an [Adder], and reports
-// whether they are. Release gives them back.
-func (r *Room) Add(holds []Hold) bool {
-	counts, ok := r.counts.(Adder)
-	if ok {
-		counts.Add(holds)
-		r.took(holds)
-	}
-	return ok
+// Add takes units that other counts have let in. Release gives them back.
+func (r *Room) Add(holds []Hold) {
+	r.counts.Add(holds)
+	r.took(holds)
 }
 
 // took notes what is held, and for how long.

@@ -175,9 +175,7 @@ func (p *Policy) acquire(ctx context.Context, a operation, most time.Duration, h
 	}
 	r.setRunning(holds, entries)
 	if passes && p.localRoom != nil && len(holds) > 0 && a.charges() {
-		if mirror := slices.Clone(holds); p.localRoom.Add(mirror) {
-			r.holdings = append(r.holdings, holding{p.localRoom, mirror})
-		}
+		r.add(p.localRoom, holds)
 	}
 	return passes, nil
 }
@@ -228,10 +226,17 @@ func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Dura
 	}
 	passes, err = p.acquireIn(ctx, p.localRoom, a, most, local, r)
 	r.setRunning(local, localEntries)
-	if told := slices.Clone(local); passes && len(local) > 0 && a.charges() && p.room.Add(told) {
-		r.holdings = append(r.holdings, holding{p.room, told})
+	if passes && len(local) > 0 && a.charges() {
+		r.add(p.room, local)
 	}
 	return passes, err
+}
+
+// add counts in one room what the other has let in.
+func (r *Result) add(room *inflight.Room, holds []inflight.Hold) {
+	told := slices.Clone(holds)
+	room.Add(told)
+	r.holdings = append(r.holdings, holding{room, told})
 }
 
 // setRunning writes the answers of holds into the entries of r.

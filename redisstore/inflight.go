@@ -195,7 +195,7 @@ func (f *flights) take(ctx context.Context, h *inflight.Hold) error {
 	return fmt.Errorf("%w: %w", ErrNotExecuted, within.Err())
 }
 
-// Add implements [inflight.Adder]: the server is told with the next call for the key, or by
+// Add implements [inflight.Counts]: the server is told with the next call for the key, or by
 // the beat once it answers.
 func (f *flights) Add(holds []inflight.Hold) {
 	for i := range holds {
