@@ -458,7 +458,7 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 		return stint.Decision{}, fmt.Errorf("arrivals: the client tries more than %d times: a longer gap or a shorter horizon", most)
 	}
 	if i%32 == 0 {
-		slicesOf(r.ctx).pause()
+		slicesOf(r.ctx).Pause()
 		if err := r.ctx.Err(); err != nil {
 			return stint.Decision{}, err
 		}

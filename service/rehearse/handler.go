@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stint-dev/stint/internal/aside"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 
@@ -119,7 +120,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer rehearses, and calls read when the rules are read.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, query *Query, read func()) {
-	o := Options{Live: h.o.Policy(), Names: query.Names, Top: query.Top, Fresh: h.o.Fresh, Pause: new(turns).pause}
+	// A rehearsal of a million requests stays within 2 s.
+	pauses := &aside.Slices{Work: 5 * time.Millisecond, Rest: time.Millisecond}
+	o := Options{Live: h.o.Policy(), Names: query.Names, Top: query.Top, Fresh: h.o.Fresh, Pause: pauses.Pause}
 	if query.Top < 0 || query.Top > maxTop {
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "top", "from 1 to 1000")
 		return
@@ -163,28 +166,5 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, query *Query, r
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "document", err.Error())
 	default:
 		server.WriteJSON(w, http.StatusOK, report)
-	}
-}
-
-// turns are the pauses of a rehearsal, so that it has at most so much of the
-// processor while others want it.
-type turns struct{ began time.Time }
-
-const (
-	// slice is how long it computes in one go, and rest how long it then leaves
-	// the processor alone: the garbage collector and goroutines that wait have
-	// their turn, and a rehearsal of a million requests stays within 2 s.
-	slice = 5 * time.Millisecond
-	rest  = time.Millisecond
-)
-
-func (s *turns) pause() {
-	now := time.Now()
-	if s.began.IsZero() {
-		s.began = now
-	}
-	if now.Sub(s.began) >= slice {
-		time.Sleep(rest)
-		s.began = time.Now()
 	}
 }
