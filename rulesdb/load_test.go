@@ -85,6 +85,10 @@ func TestLoad(t *testing.T) {
 		if len(s.Overrides) != n || s.Version.Change != held.Change+1 || resumed != 2 || stagedRows(t, url) != 0 {
 			t.Fatalf("%d in force, change %d, %d batches of before, %d staged", len(s.Overrides), s.Version.Change, resumed, stagedRows(t, url))
 		}
+		enough := &breaksOff{with: errors.New("enough")}
+		if _, err := db.Load(t.Context(), rulesource.Version{}, enough); !errors.Is(err, enough.with) || inForce(t, db, "2/m") != n {
+			t.Fatalf("a reading that its receiver breaks off: %v", err)
+		}
 		if acts := must(db.Audit(t.Context(), 0, 2))(t); acts[0].Act.Act != "overrides load" || acts[0].Subject != "25001 overrides" || acts[1].Act.Act != "override set" {
 			t.Fatalf("%+v", acts)
 		}
@@ -106,6 +110,14 @@ func TestLoad(t *testing.T) {
 		}
 	})
 }
+
+// A breaksOff receiver takes nothing.
+type breaksOff struct {
+	loaded
+	with error
+}
+
+func (r *breaksOff) Override(*rulesource.Override) error { return r.with }
 
 // TestLoadForgets: what nobody has repeated for a day is removed by the next load, or a prune.
 func TestLoadForgets(t *testing.T) {

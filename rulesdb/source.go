@@ -129,6 +129,7 @@ func (db *DB) readOverrides(ctx context.Context, tx *sql.Tx, since int64, whole 
 			return fmt.Errorf("an override: %w", err)
 		}
 		if err := to.Override(&o); err != nil {
+			w.cancel(err) // or closing would read the other rows
 			return err
 		}
 		w.alive()

@@ -18,9 +18,11 @@ import (
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
 
-// BenchmarkWhileLoading asks a server for a thousand decisions a second, alone and
-// while a million overrides are loaded into its PostgreSQL and it takes them over, all
-// on this machine.
+// BenchmarkWhileLoading asks a server for a thousand decisions a second: alone, while a
+// million overrides are loaded into a PostgreSQL that no server reads, and while one that
+// reads it is asked, until it has taken them over. All of it is on this machine: loading
+// over alone is what the loader and PostgreSQL take of its processors, and taking over
+// loading is what the server's own work costs.
 func BenchmarkWhileLoading(b *testing.B) {
 	const n, alone = 1_000_000, 10 * time.Second
 	url, dir := dbtest.Postgres(b).URL, b.TempDir()
@@ -32,49 +34,77 @@ func BenchmarkWhileLoading(b *testing.B) {
 	if _, _, err := db.Migrate(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := db.Publish(b.Context(), 0, rulesdb.Revision{Name: "stint.yaml", Document: []byte("rules: [{name: api, key: [header.x-api-key], limits: [1000000/s]}]\n")}); err != nil {
+	rules, file := filepath.Join(dir, "stint.yaml"), filepath.Join(dir, "customers.csv")
+	document := []byte("rules: [{name: api, key: [header.x-api-key], limits: [1000000/s]}]\n")
+	if err := os.WriteFile(rules, document, 0o600); err != nil {
 		b.Fatal(err)
 	}
-	s := startStint(b, "serve", "--rules", url, "--rules-copy", "none", "--node", "n", "--http", "127.0.0.1:0")
-	go func() {
-		for s.lines.Scan() { // or it would wait for a reader
-		}
-	}()
-	self, err := os.Executable()
-	if err != nil {
+	if _, err := db.Publish(b.Context(), 0, rulesdb.Revision{Name: "stint.yaml", Document: document}); err != nil {
 		b.Fatal(err)
 	}
-	var ratios, before, during, loads []float64
-	for k := 1; b.Loop(); k++ {
-		file := filepath.Join(dir, "customers.csv")
-		writeCustomers(b, file, n, 1_000_000+k)
-		stop := make(chan struct{})
-		time.AfterFunc(alone, func() { close(stop) })
-		quiet := s.askSteadily(b, stop)
-		stop = make(chan struct{})
+	start := func(args ...string) *serving {
+		s := startStint(b, append(args, "--http", "127.0.0.1:0")...)
 		go func() {
-			defer close(stop)
-			began := time.Now()
-			load := exec.Command(self, "override", "load", file, "--rules", url)
-			load.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
-			if out, err := load.CombinedOutput(); err != nil {
-				b.Errorf("%v: %s", err, out)
-				return
-			}
-			loads = append(loads, time.Since(began).Seconds())
-			for want := fmt.Sprintf(`"limit":%d,`, 1_000_000+k); ; time.Sleep(10 * time.Millisecond) {
-				if _, answer := s.ask("/v1/peek", `{"attributes":{"header.x-api-key":"customer-999999"}}`, ""); strings.Contains(answer, want) {
-					return
-				}
+			for s.lines.Scan() { // or it would wait for a reader
 			}
 		}()
-		busy := s.askSteadily(b, stop)
-		before, during, ratios = append(before, quiet*1e3), append(during, busy*1e3), append(ratios, busy/quiet)
-		b.Logf("p99 %.2f ms alone, %.2f ms while loading: %.2f ×; loaded in %.1f s", quiet*1e3, busy*1e3, busy/quiet, loads[len(loads)-1])
+		return s
 	}
-	for name, all := range map[string][]float64{"ratio": ratios, "p99-alone-ms": before, "p99-loading-ms": during, "load-s": loads} {
+	other := start("serve", "--config", rules)
+	results := make(map[string][]float64)
+	for k := 1_000_001; b.Loop(); k += 2 {
+		round := make(map[string]float64)
+		ask := func(s *serving, name string, meanwhile func()) {
+			stop := make(chan struct{})
+			go func() {
+				defer close(stop)
+				meanwhile()
+			}()
+			round[name] = s.askSteadily(b, stop) * 1e3
+		}
+		ask(other, "p99-alone-ms", func() { time.Sleep(alone) })
+		writeCustomers(b, file, n, k)
+		ask(other, "p99-loading-ms", func() { loadOverrides(b, file, url) })
+		s := start("serve", "--rules", url, "--rules-copy", "none", "--node", "n")
+		writeCustomers(b, file, n, k+1)
+		var load, taking float64
+		ask(s, "p99-taking-ms", func() {
+			began := time.Now()
+			loadOverrides(b, file, url)
+			load = time.Since(began).Seconds()
+			for want := fmt.Sprintf(`"limit":%d,`, k+1); !b.Failed(); time.Sleep(10 * time.Millisecond) {
+				if _, answer := s.ask("/v1/peek", `{"attributes":{"header.x-api-key":"customer-999999"}}`, ""); strings.Contains(answer, want) {
+					break
+				}
+			}
+			taking = time.Since(began).Seconds() - load
+		})
+		_ = s.process.Process.Kill() // the next one is another
+		round["load-s"], round["taking-s"] = load, taking
+		round["loading/alone"] = round["p99-loading-ms"] / round["p99-alone-ms"]
+		round["taking/loading"] = round["p99-taking-ms"] / round["p99-loading-ms"]
+		b.Log(round)
+		for name, one := range round {
+			results[name] = append(results[name], one)
+		}
+	}
+	for name, all := range results {
 		slices.Sort(all)
 		b.ReportMetric(all[len(all)/2], name)
+	}
+}
+
+// loadOverrides loads a file into a database, as another process.
+func loadOverrides(b *testing.B, file, url string) {
+	self, err := os.Executable()
+	if err != nil {
+		b.Error(err)
+		return
+	}
+	load := exec.Command(self, "override", "load", file, "--rules", url)
+	load.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
+	if out, err := load.CombinedOutput(); err != nil {
+		b.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -6,12 +6,6 @@ import (
 	"time"
 )
 
-// An ending is when an override ends, by the source's clock; zero is never.
-type ending struct {
-	rule, key string
-	at        time.Time
-}
-
 // expiries end overrides at their time. One timer runs, for the next. An override that
 // is changed or taken away leaves nothing here of the ending that it had.
 type expiries struct {
@@ -45,37 +39,36 @@ func (e *expiries) measured(ahead, doubt time.Duration) {
 	}
 }
 
-// change runs f, which changes overrides, all of them or some, and notes their
-// endings in the place of those that they had. Nothing ends meanwhile: an old
-// ending would take away what f has just set.
-func (e *expiries) change(all bool, ends []ending, f func()) {
+// change runs f, which changes overrides, all of them or some, and notes when they end,
+// by the source's clock, in the place of the endings that they had; zero is never.
+// Nothing ends meanwhile: an old ending would take away what f has just set.
+func (e *expiries) change(all bool, ends map[customer]time.Time, f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f()
 	if all {
 		e.queue, e.of = nil, make(map[customer]*queued)
 	}
-	for _, one := range ends {
-		e.note(one)
+	for of, at := range ends {
+		e.note(of, at)
 	}
 	e.arm()
 }
 
 // note puts an ending in the place of the one that its override had.
-func (e *expiries) note(one ending) {
-	at := customer{one.rule, one.key}
-	held := e.of[at]
+func (e *expiries) note(of customer, at time.Time) {
+	held := e.of[of]
 	switch {
-	case held == nil && !one.at.IsZero():
-		held = &queued{ending: one}
-		e.of[at] = held
+	case held == nil && !at.IsZero():
+		held = &queued{of: of, at: at}
+		e.of[of] = held
 		heap.Push(&e.queue, held)
 	case held == nil:
-	case one.at.IsZero():
-		delete(e.of, at)
+	case at.IsZero():
+		delete(e.of, of)
 		heap.Remove(&e.queue, held.place)
 	default:
-		held.at = one.at
+		held.at = at
 		heap.Fix(&e.queue, held.place)
 	}
 }
@@ -97,8 +90,8 @@ func (e *expiries) due() {
 	defer e.mu.Unlock()
 	for now := e.clock.now(); len(e.queue) > 0 && !e.queue[0].at.After(now) && !e.ended; {
 		one := heap.Pop(&e.queue).(*queued)
-		delete(e.of, customer{one.rule, one.key})
-		_ = e.end(one.rule, one.key) // to take an override away cannot fail
+		delete(e.of, one.of)
+		_ = e.end(one.of[0], one.of[1]) // to take an override away cannot fail
 	}
 	e.arm()
 }
@@ -112,7 +105,8 @@ func (e *expiries) stop() {
 
 // A queued ending knows its place in the queue.
 type queued struct {
-	ending
+	of    customer
+	at    time.Time
 	place int
 }
 

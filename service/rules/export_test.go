@@ -22,7 +22,7 @@ func (x Expiries) Measured(ahead, doubt time.Duration) { x.e.measured(ahead, dou
 
 // Change sets one override, with its ending.
 func (x Expiries) Change(rule, key string, at time.Time, f func()) {
-	x.e.change(false, []ending{{rule, key, at}}, f)
+	x.e.change(false, map[customer]time.Time{{rule, key}: at}, f)
 }
 
 // ChangeAll takes all overrides away.
@@ -37,6 +37,9 @@ func (x Expiries) Pending() int {
 
 // SetClock gives a node another clock than the machine's.
 func SetClock(w *Follower, now func() time.Time) { w.wall = now }
+
+// MostChanges is how many overrides change one by one at most.
+const MostChanges = mostChanges
 
 // An OnDemand asks for overrides one by one.
 type OnDemand struct{ d *onDemand }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/aside"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -153,7 +154,7 @@ func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o O
 	w.expiry = newExpiries(func(rule, key string) error { return s.Policy().SetOverride(rule, key, policy.Override{}) })
 	w.expiry.clock.wall = w.wall
 	if !s.empty.Load() {
-		if _, err := w.load(ctx, w.from); err != nil {
+		if _, err := w.load(ctx, w.from, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -278,7 +279,7 @@ func (w *Follower) reportAll(ctx context.Context, changed <-chan struct{}) {
 
 // take loads what is new, and returns which version was seen, taken or not.
 func (w *Follower) take(ctx context.Context, seen rulesource.Version) (rulesource.Version, error) {
-	s, err := w.load(ctx, w.f.Source)
+	s, err := w.load(ctx, w.f.Source, &aside.Slices{Work: 250 * time.Microsecond, Rest: 500 * time.Microsecond})
 	refused, bad := errors.AsType[*refusedVersion](err)
 	switch {
 	case err == nil:

@@ -200,7 +200,7 @@ func (w *Follower) putAsked(o *rulesource.Override) {
 		w.f.Log.Error("rules: an override cannot be in force", "rule", o.Rule, "err", err)
 		return
 	}
-	w.expiry.change(false, []ending{{o.Rule, o.Key, o.Expires}}, func() {
+	w.expiry.change(false, map[customer]time.Time{{o.Rule, o.Key}: o.Expires}, func() {
 		if err := w.source.Policy().SetOverride(o.Rule, o.Key, own); err != nil {
 			w.f.Log.Error("rules: an override cannot be in force", "rule", o.Rule, "err", err)
 		}

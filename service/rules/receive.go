@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/internal/aside"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -20,6 +21,11 @@ var errOlder = errors.New("the source was restored to an older state, and may ha
 // errAnew ends the reading of changes when everything is to be read.
 var errAnew = errors.New("everything is to be read")
 
+// mostChanges is how many overrides may change one by one, unless they are less than
+// an eighth of those that are held. Of more, everything is read: a set beside the one
+// in force takes little memory besides its own, and takes its place at once.
+const mostChanges = 1 << 14
+
 // A receiving is one state of a source on its way into force: read as a whole,
 // then taken as a whole or not at all.
 type receiving struct {
@@ -28,15 +34,16 @@ type receiving struct {
 	file      *File               // new rules; nil if they are the same
 	set       *policy.Replacement // all overrides; nil for changes
 	changes   []change
+	most      int                   // of changes
 	onDemand  bool                  // overrides are asked for one by one
 	requested []rulesource.Override // of these, what has changed
 	plans     []rulesource.Plan
 	parsed    map[string]policy.Override // by text: customers share few
-	ends      []ending
-	ending    map[[2]string]bool // keys in ends
-	now       time.Time          // by the source's clock
+	ends      map[customer]time.Time
+	now       time.Time // by the source's clock
 	copy      *rulescopy.Writing
-	bad       leftOut // overrides that cannot be read, of this state
+	pauses    *aside.Slices // nil while no requests come yet
+	bad       leftOut       // overrides that cannot be read, of this state
 }
 
 // leftOut is the overrides that a source holds and a node cannot take, by rule
@@ -81,16 +88,17 @@ type change struct {
 	o         policy.Override
 }
 
-// load reads what is new in a source and puts it in force.
-func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesource.Snapshot, error) {
+// load reads what is new in a source and puts it in force, with pauses or nil.
+func (w *Follower) load(ctx context.Context, from rulesource.Source, pauses *aside.Slices) (*rulesource.Snapshot, error) {
 	held := w.held
 	if w.copy.Stale() {
 		held = held.ForFullLoad()
 	}
-	r := &receiving{w: w, parsed: make(map[string]policy.Override), ending: make(map[[2]string]bool)}
+	r := w.receiving(pauses)
 	s, err := from.Load(ctx, held, r)
 	if errors.Is(err, errAnew) {
-		r = &receiving{w: w, parsed: r.parsed, ending: r.ending}
+		r.copy.Drop()
+		r = w.receiving(pauses)
 		s, err = from.Load(ctx, held.ForFullLoad(), r)
 	}
 	if err != nil {
@@ -98,6 +106,10 @@ func (w *Follower) load(ctx context.Context, from rulesource.Source) (*rulesourc
 		return s, err
 	}
 	return s, r.commit(s, from)
+}
+
+func (w *Follower) receiving(pauses *aside.Slices) *receiving {
+	return &receiving{w: w, parsed: make(map[string]policy.Override), ends: make(map[customer]time.Time), pauses: pauses}
 }
 
 // Begin implements [rulesource.Receiver].
@@ -120,9 +132,12 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	if r.onDemand != (r.w.demand != nil) && !whole {
 		return errAnew
 	}
+	p := r.w.source.Policy()
 	if whole {
-		r.set = r.w.source.Policy().ReplaceOverrides()
+		r.set = p.ReplaceOverrides()
 	}
+	held, _, _ := p.Overrides()
+	r.most = max(mostChanges, held/8)
 	if r.w.from == r.w.f.Source {
 		r.copy = r.w.copy.Begin(s, whole, r.w.held)
 	}
@@ -142,6 +157,7 @@ func (w *Follower) differs(s *rulesource.Snapshot) bool {
 // Override implements [rulesource.Receiver]. One that cannot be read is left
 // out, with an alarm: it must not keep back all others.
 func (r *receiving) Override(o *rulesource.Override) error {
+	r.pauses.Pause()
 	if r.onDemand {
 		if r.set == nil { // what a copy has from before is not wanted
 			r.requested = append(r.requested, *o)
@@ -155,18 +171,20 @@ func (r *receiving) Override(o *rulesource.Override) error {
 	if err == nil && r.set != nil {
 		err = r.set.Set(o.Rule, o.Key, own)
 	}
-	at := [2]string{o.Rule, o.Key}
+	at := customer{o.Rule, o.Key}
 	if err != nil {
 		r.bad.add(at, err)
 		return nil
 	}
 	if r.set == nil {
+		if len(r.changes) == r.most {
+			return errAnew
+		}
 		r.changes = append(r.changes, change{o.Rule, o.Key, own})
 	}
 	r.bad.remove(at)
-	if r.set == nil || !o.Expires.IsZero() || r.ending[at] {
-		r.ends = append(r.ends, ending{rule: o.Rule, key: o.Key, at: o.Expires})
-		r.ending[at] = true
+	if _, ends := r.ends[at]; ends || r.set == nil || !o.Expires.IsZero() {
+		r.ends[at] = o.Expires
 	}
 	r.copy.Override(o)
 	return nil
@@ -174,6 +192,7 @@ func (r *receiving) Override(o *rulesource.Override) error {
 
 // Plan implements [rulesource.Receiver].
 func (r *receiving) Plan(p *rulesource.Plan) error {
+	r.pauses.Pause()
 	if r.set == nil {
 		r.plans = append(r.plans, *p)
 	} else if err := r.set.SetPlan(p.Attribute, p.Value, p.Plan); err != nil {

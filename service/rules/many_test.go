@@ -1,0 +1,93 @@
+package rules_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// A many source gives n customers another limit with each change.
+type many struct {
+	n        int
+	newest   atomic.Int64
+	wholes   atomic.Int64
+	failures atomic.Int64 // readings that will break off at their end
+	handed   func()       // before a reading ends
+	changed  chan struct{}
+}
+
+func (m *many) Load(_ context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
+	s := &rulesource.Snapshot{Version: rulesource.Version{Identity: "m", Revision: 1, Change: m.newest.Load()}, Name: "stint.yaml", Hash: "h"}
+	whole := held.Identity == ""
+	if whole {
+		s.Document = []byte("rules: [{name: site, key: [ip], limits: [5/m]}]\n")
+	}
+	if err := to.Begin(s, whole); err != nil {
+		return nil, err
+	}
+	if whole {
+		m.wholes.Add(1)
+	}
+	for i := range m.n {
+		if err := to.Override(&rulesource.Override{Rule: "site", Key: addressOf(i), Limits: []string{fmt.Sprintf("%d/m", 100+s.Version.Change)}}); err != nil {
+			return nil, err
+		}
+	}
+	m.handed()
+	if m.failures.Add(-1) >= 0 {
+		return nil, errors.New("the connection is lost")
+	}
+	return s, nil
+}
+
+func addressOf(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255) }
+
+func (m *many) Wait(ctx context.Context, held rulesource.Version) error {
+	for m.newest.Load() == held.Change {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.changed:
+		}
+	}
+	return nil
+}
+
+func (m *many) Close() error { return nil }
+
+// TestManyChanges: of changes that are more than a node takes one by one, it reads
+// everything anew. Either way nothing is in force before all is read, nor if the reading
+// breaks off, and all is in the end.
+func TestManyChanges(t *testing.T) {
+	for n, wholes := range map[int]int64{rules.MostChanges: 0, rules.MostChanges + 1: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &many{n: n, handed: func() {}, changed: make(chan struct{}, 1)}
+			node := mustStart(t, m, "")
+			first, last := addressOf(0), addressOf(n-1)
+			m.handed = func() {
+				if a, b := node.decided(t, first), node.decided(t, last); a != "100/1m" || b != "100/1m" {
+					t.Errorf("%d changes: %s and %s before all is read", n, a, b)
+				}
+			}
+			m.wholes.Store(0)
+			m.failures.Store(1)
+			m.newest.Store(1)
+			m.changed <- struct{}{}
+			until(t, "it is held", func() bool { v, problem := node.source.Held(); return v.Change == 1 && problem == "" })
+			if a, b := node.decided(t, first), node.decided(t, last); a != "101/1m" || b != "101/1m" {
+				t.Errorf("%d changes: %s and %s in the end", n, a, b)
+			}
+			if got := m.wholes.Load(); got != wholes {
+				t.Errorf("%d changes: everything was read %d times, want %d", n, got, wholes)
+			}
+			node.stop()
+		})
+	}
+}
