@@ -204,6 +204,7 @@ func testClusterFailover(t *testing.T, c *redistest.Cluster) {
 	r := newTrial(t, redisstore.Options{URL: c.URL()}, spread()...)
 	dead := c.Masters()[0]
 	stop := r.load()
+	c.NodeTimeout(t, time.Second)
 	dead.Kill()
 	killed, answered := time.Now(), r.witness.answered.Load()
 	for len(c.Masters()) < 3 {
@@ -233,6 +234,7 @@ func TestSentinel(t *testing.T) {
 	r := newTrial(t, redisstore.Options{URL: s.URL()})
 	r.crowded = true
 	stop := r.load()
+	s.DownAfter(t, time.Second/2)
 	s.Data[0].Kill()
 	for killed := time.Now(); s.Data[1].Role() != "master"; time.Sleep(10 * time.Millisecond) {
 		if time.Since(killed) > patience {
@@ -240,6 +242,7 @@ func TestSentinel(t *testing.T) {
 		}
 	}
 	stop()
+	s.DownAfter(t, redistest.Patient)
 	r.recovered()
 	r.judge(true)
 	s.Data[0].Restart(t)

@@ -36,11 +36,13 @@ func TestOutageIsQuiet(t *testing.T) {
 		{"Sentinel", func(t *testing.T) (string, *redistest.Server, []*redistest.Server, func()) {
 			s := redistest.StartSentinels(t)
 			s.Data[1].Kill() // nobody can be promoted
+			s.DownAfter(t, time.Second/2)
 			return s.URL(), s.Data[0], s.Sentinels, func() {}
 		}},
 		{"Sentinel, of which one is gone and the others hang up", func(t *testing.T) (string, *redistest.Server, []*redistest.Server, func()) {
 			s := redistest.StartSentinels(t)
 			s.Data[1].Kill()
+			s.DownAfter(t, time.Second/2)
 			return s.URL(), s.Data[0], s.Sentinels[1:], func() {
 				s.Sentinels[0].Kill()
 				for _, one := range s.Sentinels[1:] {

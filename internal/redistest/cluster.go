@@ -23,12 +23,8 @@ func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
 	var addrs []string
-	var args []string
-	if replicas == 0 { // no replica could take over: a slow node is not declared dead
-		args = []string{"--cluster-node-timeout", "20000"}
-	}
 	for range masters * (1 + replicas) {
-		s, _ := startNode(t, nil, args...)
+		s, _ := startNode(t, nil)
 		c.Nodes = append(c.Nodes, s)
 		addrs = append(addrs, s.Addr)
 	}
@@ -54,9 +50,7 @@ func startInterleaved(t testing.TB, masters int, host string, more ...string) *C
 	t.Helper()
 	c := &Cluster{}
 	for i := range masters {
-		// A master that takes most of the others for dead answers CLUSTERDOWN for its own
-		// slots too: where one is stopped, a slow one beside it must not count as dead.
-		s, bus := startNode(t, nil, append([]string{"--cluster-node-timeout", "60000"}, more...)...)
+		s, bus := startNode(t, nil, more...)
 		c.Nodes = append(c.Nodes, s)
 		args := []string{"cluster", "addslots"}
 		for slot := i; slot < 16384; slot += masters {
@@ -79,12 +73,28 @@ func startInterleaved(t testing.TB, masters int, host string, more ...string) *C
 	return c
 }
 
+// Patient is how long nodes and Sentinels that are silent are not taken for dead,
+// unless a test has one fail: on a busy machine they may be silent for seconds.
+const Patient = time.Minute
+
+// NodeTimeout has the nodes that are there take others for dead after so long.
+func (c *Cluster) NodeTimeout(t testing.TB, d time.Duration) {
+	t.Helper()
+	for _, s := range c.Nodes {
+		select {
+		case <-s.gone:
+		default:
+			s.CLI(t, "config", "set", "cluster-node-timeout", strconv.FormatInt(d.Milliseconds(), 10))
+		}
+	}
+}
+
 // startNode starts a node of a cluster, and returns where its bus is as well.
 func startNode(t testing.TB, env []string, args ...string) (s *Server, bus string) {
 	t.Helper()
 	bus = freeport.Addr(t)
 	_, port, _ := net.SplitHostPort(bus)
-	return start(t, t.TempDir(), append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000",
+	return start(t, t.TempDir(), append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", strconv.FormatInt(Patient.Milliseconds(), 10),
 		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0", "--cluster-port", port}, args...), env...), bus
 }
 
@@ -145,8 +155,7 @@ func (c *Cluster) Reshard(t testing.TB, from, to *Server, slots int) {
 	CLI(t, "--cluster", "reshard", from.Addr, "--cluster-from", id(from), "--cluster-to", id(to), "--cluster-slots", strconv.Itoa(slots), "--cluster-yes")
 }
 
-// StartSentinels starts a master called stint with a replica, and three
-// Sentinels that take half a second to give it up.
+// StartSentinels starts a master called stint with a replica, and three Sentinels.
 func StartSentinels(t testing.TB) *Sentinels {
 	t.Helper()
 	s := &Sentinels{Data: []*Server{Start(t)}}
@@ -158,7 +167,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 	for range 3 {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "sentinel.conf")
-		text := fmt.Sprintf("bind 127.0.0.1\ndir %s\nsentinel monitor stint %s %s 2\nsentinel down-after-milliseconds stint 500\nsentinel failover-timeout stint 2000\n", dir, host, port)
+		text := fmt.Sprintf("bind 127.0.0.1\ndir %s\nsentinel monitor stint %s %s 2\nsentinel down-after-milliseconds stint %d\nsentinel failover-timeout stint 2000\n", dir, host, port, Patient.Milliseconds())
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -171,6 +180,14 @@ func StartSentinels(t testing.TB) *Sentinels {
 		})
 	}
 	return s
+}
+
+// DownAfter has the Sentinels give up who is silent for so long.
+func (s *Sentinels) DownAfter(t testing.TB, d time.Duration) {
+	t.Helper()
+	for _, one := range s.Sentinels {
+		one.CLI(t, "sentinel", "set", "stint", "down-after-milliseconds", strconv.FormatInt(d.Milliseconds(), 10))
+	}
 }
 
 // URL returns the address of the Sentinels as a URL.

@@ -24,8 +24,8 @@ func TestChangeOfDriver(t *testing.T) {
 	t.Parallel()
 	server, c := redistest.Start(t), redistest.StartCluster(t, 3, 0)
 	for url, client := range map[string]redis.UniversalClient{
-		server.URL(): redis.NewClient(&redis.Options{Addr: server.Addr}),
-		c.URL():      redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Nodes[0].Addr}}),
+		server.URL(): redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: 30 * time.Second}),
+		c.URL():      redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{c.Nodes[0].Addr}, ReadTimeout: 30 * time.Second}),
 	} {
 		defer client.Close()
 		one := changed(t, redisstore.Options{URL: url})

@@ -43,7 +43,7 @@ func newSpread(t testing.TB, client Client, c *redistest.Cluster) *spread {
 		key := fmt.Sprint("key", i)
 		eventually(t, "the store does not decide at first", func() bool { return s.take(key) == nil })
 	}
-	for _, node := range c.Nodes {
+	for _, node := range c.Masters() {
 		for name := range strings.Lines(node.CLI(t, "--scan", "--pattern", o.Prefix+":{*")) {
 			name = strings.TrimSpace(name)
 			tag, _, _ := strings.Cut(strings.TrimPrefix(name, o.Prefix+":{"), "}")
@@ -339,6 +339,7 @@ func KilledBetween(t *testing.T, client Client) {
 		})
 	}
 	k.until(100)
+	c.NodeTimeout(t, time.Second)
 	dead.Kill()
 	eventually(t, "nobody is elected", func() bool { return len(c.Masters()) == 3 })
 	k.until(100)

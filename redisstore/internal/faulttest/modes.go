@@ -334,8 +334,10 @@ func ModesCluster(t *testing.T, client Client) {
 	}
 	Replicated(t, masters[1])
 	f.forgets(func() {
+		c.NodeTimeout(t, time.Second)
 		masters[1].Kill()
 		eventually(t, "the cluster elects nobody", func() bool { return len(c.Masters()) == 3 })
+		c.NodeTimeout(t, redistest.Patient)
 	})
 }
 
@@ -352,6 +354,7 @@ func ModesSentinel(t *testing.T, client Client) {
 	f.exact("before")
 	Replicated(t, s.Data[0])
 	f.forgets(func() {
+		s.DownAfter(t, time.Second/2)
 		s.Data[0].Kill()
 		eventually(t, "the Sentinels elect nobody", func() bool { return s.Data[1].Role() == "master" })
 	})

@@ -28,7 +28,7 @@ var faults = []fault{
 	{"replies cut in the middle", 1, time.Second, (*site).cut, (*site).mend},
 	{"FLUSHALL", 1, 500 * time.Millisecond, flush, nil},
 	{"SIGSTOP of a master, short", 1, 600 * time.Millisecond, stopMaster, (*site).goOn},
-	{"SIGSTOP until another is master", 2, 3500 * time.Millisecond, stopMaster, (*site).goOn},
+	{"SIGSTOP until another is master", 2, 3500 * time.Millisecond, deposeMaster, (*site).goOn},
 	{"planned failover", 1, time.Second, failover, nil},
 	{"resharding", 1, 500 * time.Millisecond, reshard, nil},
 	{"replies 60 ms late", 1, time.Second, (*site).delay, (*site).mend},
@@ -53,9 +53,13 @@ func (s *site) master() *redistest.Server {
 }
 
 func killMaster(s *site) {
+	s.hasty()
 	s.struck = s.master()
 	s.struck.Kill()
 }
+
+// hasty has nodes miss who is silent for a second, until they are settled.
+func (s *site) hasty() { s.cluster.NodeTimeout(s, time.Second) }
 
 // revive starts again, empty, what was killed: as a replica, if another has taken
 // its place.
@@ -64,6 +68,11 @@ func (s *site) revive() { s.struck.Restart(s) }
 func stopMaster(s *site) {
 	s.struck = s.master()
 	s.struck.Signal(s, syscall.SIGSTOP)
+}
+
+func deposeMaster(s *site) {
+	s.hasty()
+	stopMaster(s)
 }
 
 func (s *site) goOn() { s.struck.Signal(s, syscall.SIGCONT) }
@@ -122,8 +131,12 @@ func reshard(s *site) {
 func fill(s *site)  { s.everywhere("config", "set", "maxmemory", "1") }
 func empty(s *site) { s.everywhere("config", "set", "maxmemory", "0") }
 
-func back(s *site)  { s.clock.Step(s, -2*time.Second) }
-func forth(s *site) { s.clock.Step(s, 2*time.Second) }
+func back(s *site) { s.clock.Step(s, -2*time.Second) }
+
+func forth(s *site) {
+	s.hasty()
+	s.clock.Step(s, 2*time.Second)
+}
 
 func (s *site) everywhere(args ...string) {
 	for _, n := range s.cluster.Nodes {

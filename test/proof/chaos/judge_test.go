@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/test/proof/model"
 	"github.com/stint-dev/stint/test/proof/oracle"
 )
@@ -39,6 +40,7 @@ func (s *site) suffer(f fault) suffered {
 	}
 	one.again = time.Since(ended)
 	s.settled()
+	s.cluster.NodeTimeout(s, redistest.Patient)
 	time.Sleep(300 * time.Millisecond)
 	one.until = time.Now()
 	for i, n := range s.without() {
