@@ -4,9 +4,12 @@
 package crowd
 
 import (
+	"cmp"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,7 +44,7 @@ func Run(t testing.TB, limit model.Spec, goroutines int, length time.Duration, a
 	if c.failed != nil {
 		t.Fatal(c.failed)
 	}
-	judge(t, limit, c.passed, c.asked, length)
+	judge(t, limit, c.passed, moments(c.asked, limit.Period/limit.Count))
 }
 
 // A gathering is what the members of a crowd saw.
@@ -49,8 +52,24 @@ type gathering struct {
 	start  time.Time
 	mu     sync.Mutex
 	passed []oracle.Event
-	asked  int
+	asked  []call
 	failed error
+}
+
+// A call is when it began and ended, ns.
+type call struct{ from, to int64 }
+
+// moments returns how many calls can be found of which each begins at least apart after
+// the end of the one before. A crowd that got little of the processor asked at few.
+func moments(asked []call, apart int64) (n int64) {
+	slices.SortFunc(asked, func(a, b call) int { return cmp.Compare(a.to, b.to) })
+	last := int64(math.MinInt64 / 2)
+	for _, c := range asked {
+		if c.from >= last+apart {
+			n, last = n+1, c.to
+		}
+	}
+	return n
 }
 
 // now is the time of day, ns, carried on by the monotonic clock.
@@ -60,8 +79,8 @@ func (c *gathering) now() int64 { return c.start.UnixNano() + int64(time.Since(c
 func (c *gathering) member(seed uint64, end int64, ask Take) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	var own []oracle.Event
-	n := 0
-	for from := c.now(); from < end || n == 0; from = c.now() {
+	var asked []call
+	for from := c.now(); from < end || len(asked) == 0; from = c.now() {
 		ok, err := ask(shared)
 		if err != nil {
 			c.mu.Lock()
@@ -69,9 +88,10 @@ func (c *gathering) member(seed uint64, end int64, ask Take) {
 			c.failed = err
 			return
 		}
-		n++
+		to := c.now()
+		asked = append(asked, call{from, to})
 		if ok {
-			own = append(own, oracle.Event{T: from - slop, End: c.now() + slop, Cost: 1, Allowed: true})
+			own = append(own, oracle.Event{T: from - slop, End: to + slop, Cost: 1, Allowed: true})
 		}
 		switch rng.IntN(8) {
 		case 0:
@@ -82,12 +102,13 @@ func (c *gathering) member(seed uint64, end int64, ask Take) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.passed, c.asked = append(c.passed, own...), c.asked+n
+	c.passed, c.asked = append(c.passed, own...), append(c.asked, asked...)
 }
 
 // judge holds what passed to the envelope, and so each choice of it: calls that took
-// long say little about when. What passed must not be too little.
-func judge(t testing.TB, limit model.Spec, passed []oracle.Event, asked int, length time.Duration) {
+// long say little about when. What passed must not be too little: a unit comes back
+// between one moment and the next.
+func judge(t testing.TB, limit model.Spec, passed []oracle.Event, moments int64) {
 	t.Helper()
 	for _, longest := range []time.Duration{time.Hour, 5 * time.Millisecond, time.Millisecond, 450 * time.Microsecond} {
 		var some []oracle.Event
@@ -100,9 +121,8 @@ func judge(t testing.TB, limit model.Spec, passed []oracle.Event, asked int, len
 			t.Errorf("calls of up to %v: %d violations in %d that passed, first: %v", longest, len(v), len(some), v[0])
 		}
 	}
-	budget := max(int64(length)*limit.Count/limit.Period, 1)
-	if least := max(min(budget, int64(asked))/20, 1); int64(len(passed)) < least {
-		t.Errorf("%d of %d passed, at least %d should", len(passed), asked, least)
+	if least := max(moments/20, 1); int64(len(passed)) < least {
+		t.Errorf("%d passed of calls at %d moments, at least %d should", len(passed), moments, least)
 	}
 }
 
