@@ -97,6 +97,7 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress, adminAddress
 	h, err := proxy.NewHandler(proxy.Options{
 		Upstream: &url.URL{Scheme: "http", Host: behind.Addr().String()},
 		Source:   s.source, Observer: s.observer, Log: logger,
+		MaxLag: -1, // whoever tries it waits for each answer
 	})
 	if err != nil {
 		return err

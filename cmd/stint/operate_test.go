@@ -77,9 +77,11 @@ func launch(t *testing.T, name string, args ...string) *running {
 	if err := p.process.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { p.ended <- p.process.Wait() }()
+	go func() { p.ended <- p.process.Wait(); close(p.ended) }()
 	t.Cleanup(func() {
 		_ = p.process.Process.Kill() // it has ended, unless the test failed
+		for range p.ended {          // else it may write into a directory that is about to be removed
+		}
 		if t.Failed() {
 			t.Logf("%s said:\n%s", name, p.log())
 		}

@@ -16,7 +16,7 @@ import (
 
 // patience is how long a test waits for what takes a moment on a machine that has
 // nothing else to do.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // A redisServer is a redis-server of a test, on a loopback port of its own.
 type redisServer struct {

@@ -88,7 +88,7 @@ func TestSlowReaders(t *testing.T) {
 			if test.tls {
 				o.TLS = secure
 			}
-			f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind), MaxLag: -1}, o)
+			f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind)}, o)
 			conn, err := net.Dial("tcp", f.address)
 			if err != nil {
 				t.Fatal(err)
@@ -165,7 +165,7 @@ func TestSlowReaderOfSmallAnswers(t *testing.T) {
 	t.Parallel() // it waits
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2000)) }))
 	defer behind.Close()
-	f := startServing(t, oneRule(t, "ip", "1000000/s"), proxy.Options{Upstream: mustURL(t, behind.URL), MaxLag: -1}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
+	f := startServing(t, oneRule(t, "ip", "1000000/s"), proxy.Options{Upstream: mustURL(t, behind.URL)}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
 	conn, err := net.Dial("tcp", f.address)
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +216,7 @@ send_timeout 1h; server { listen %[2]s; root %[1]s; location = /status { stub_st
 		_ = c.Wait()                       // whatever it says
 	}()
 	wire.Reached(t, address)
-	f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, "http://"+address), MaxLag: -1}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
+	f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, "http://"+address)}, proxy.ServeOptions{AnswerStall: 400 * time.Millisecond})
 	conn, err := net.Dial("tcp", f.address)
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +255,7 @@ func TestReadersThatAreFast(t *testing.T) {
 		for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 			t.Run(protocol+path, func(t *testing.T) {
 				t.Parallel() // it waits
-				f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind.URL), MaxLag: -1}, proxy.ServeOptions{AnswerStall: stall, AnswerRate: 1})
+				f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind.URL)}, proxy.ServeOptions{AnswerStall: stall, AnswerRate: 1})
 				own := &http.Transport{Protocols: new(http.Protocols), ReadBufferSize: 1 << 16}
 				own.Protocols.SetHTTP1(protocol == "HTTP/1.1")
 				own.Protocols.SetUnencryptedHTTP2(protocol == "HTTP/2")
@@ -301,7 +301,7 @@ func TestStopCutsReaders(t *testing.T) {
 				}
 			}
 		}))
-		f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind.URL), MaxLag: -1}, proxy.ServeOptions{Drain: 50 * time.Millisecond})
+		f := startServing(t, oneRule(t, "ip", "100/h"), proxy.Options{Upstream: mustURL(t, behind.URL)}, proxy.ServeOptions{Drain: 50 * time.Millisecond})
 		conn, err := net.Dial("tcp", f.address)
 		if err != nil {
 			t.Fatal(err)

@@ -213,7 +213,7 @@ func TestOverload(t *testing.T) {
 				case <-over:
 				}
 			}))
-			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound, MaxInFlightPerAddress: bound})
+			f := start(t, mustURL(t, server.URL), 0, oneRule(t, "none", "1000000/s"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: bound, MaxInFlightPerAddress: bound, MaxLag: time.Second})
 			good := goodput(f.address, rate, 5*time.Second)
 			best = max(best, good)
 			t.Logf("in flight %3d: %5d/s asked, %6.0f/s answered in time, %.2f of the best", bound, rate, good, good/best)
