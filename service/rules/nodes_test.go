@@ -227,10 +227,9 @@ func TestExpiryOnThreeNodes(t *testing.T) {
 		rules.SetClock(follower, func() time.Time { return time.Now().Add(by) })
 		nodes = append(nodes, watch(t, follower, first))
 	}
-	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 15*time.Second)
-	for i, n := range nodes {
-		until(t, fmt.Sprintf("node %d has the override", i), func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
-	}
+	briefly(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 15*time.Second, func() bool {
+		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.decided(t, "192.0.2.7") != "9/1m" })
+	})
 	ended := make([]time.Time, len(nodes))
 	until(t, "all end it", func() bool {
 		left := 0
@@ -262,7 +261,7 @@ func TestCopyDiskFull(t *testing.T) {
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Skipf("a small disk cannot be made: %v", err)
 	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	db, copy := openDB(t), filepath.Join(dir, "last.copy")
 	publish(t, db, "5/m")
 	counted := &counting{Source: db}

@@ -91,8 +91,7 @@ func TestOnDemand(t *testing.T) {
 	}
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Block: true}, 0)
 	until(t, "a change of one that is known", func() bool { return n.decided(t, "192.0.2.7") == "block" })
-	override(t, db, rulesource.Override{Rule: "site", Key: "198.51.100.1", Limits: []string{"8/m"}}, 5*time.Second)
-	until(t, "one where there was none", func() bool { return n.decided(t, "198.51.100.1") == "8/1m" })
+	briefly(t, db, rulesource.Override{Rule: "site", Key: "198.51.100.1", Limits: []string{"8/m"}}, 5*time.Second, func() bool { return n.decided(t, "198.51.100.1") == "8/1m" })
 	until(t, "it ends", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
 	a.gone.Store(true)
 	if known, other := n.decided(t, "192.0.2.7"), n.decided(t, "192.0.2.8"); known != "block" || other != "5/1m" {

@@ -21,6 +21,10 @@ import (
 	"github.com/stint-dev/stint/service/rules/rulesworker"
 )
 
+// patience is how long a test waits for what takes seconds on a machine that has
+// nothing else to do.
+const patience = 5 * time.Minute
+
 // TestMain runs the tests; with arguments in the environment it is a worker, for
 // tests that kill one.
 func TestMain(m *testing.M) {
@@ -137,8 +141,10 @@ func (r *reader) next(ctx context.Context) error {
 	if errors.Is(err, rulesource.ErrEmpty) {
 		return nil
 	}
-	if err != nil {
+	if err != nil { // all of it, or nothing
 		r.held = rulesource.Version{}
+		clear(r.overrides)
+		clear(r.plans)
 		return err
 	}
 	if !s.Version.Follows(r.held) {
@@ -151,7 +157,7 @@ func (r *reader) next(ctx context.Context) error {
 // until reads until something holds.
 func (r *reader) until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	for !ok() {
 		if err := r.next(ctx); err != nil {
@@ -241,7 +247,7 @@ func TestTakeover(t *testing.T) {
 		}
 		workers := []*exec.Cmd{process(t, url, to, "w0"), process(t, url, to, "w1")}
 		r := &reader{from: source(t, to)}
-		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+		ctx, stop := context.WithTimeout(t.Context(), 2*patience)
 		defer stop()
 		rounds := 3
 		if os.Getenv("STINT_SOAK") != "" {
