@@ -93,13 +93,15 @@ func MariaDBBy(t testing.TB, clock *Clock, args ...string) *Server {
 	find(t, "mariadbd", "mariadb-install-db")
 	s := &Server{dir: directory(t), Port: port(t), name: "mariadbd", env: clock.environment(), as: nobody(t), ping: "mysql"}
 	own(t, s.dir, s.as)
-	install := exec.Command("mariadb-install-db", "--no-defaults", "--datadir="+s.dir+"/data", "--auth-root-authentication-method=normal", "--skip-test-db")
+	// One that starts removes the temporary tables that it finds in its directory for them.
+	s.args = []string{"--no-defaults", "--datadir=" + s.dir + "/data", "--tmpdir=" + s.dir}
+	install := exec.Command("mariadb-install-db", append(s.args, "--auth-root-authentication-method=normal", "--skip-test-db")...)
 	install.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
 	}
-	s.args = []string{"--no-defaults", "--datadir=" + s.dir + "/data", "--socket=" + s.dir + "/s", "--port=" + strconv.Itoa(s.Port),
-		"--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M"}
+	s.args = append(s.args, "--socket="+s.dir+"/s", "--port="+strconv.Itoa(s.Port),
+		"--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M")
 	s.args = append(s.args, args...)
 	s.URL = fmt.Sprintf("mysql://root@127.0.0.1:%d/stint", s.Port)
 	s.dsn = fmt.Sprintf("root@tcp(127.0.0.1:%d)/", s.Port)
