@@ -130,6 +130,14 @@ func (d *onDemand) known(c customer) bool {
 	return false
 }
 
+// concerns reports whether a change of a customer is to be handed to changed. Whoever is
+// asked for later has the change in the answer.
+func (d *onDemand) concerns(c customer) bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.lookups[c] != nil || d.known(c)
+}
+
 // know remembers a customer. When there are too many, those that did not come
 // lately are forgotten. The caller has the lock.
 func (d *onDemand) know(c customer) {

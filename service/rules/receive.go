@@ -158,8 +158,9 @@ func (w *Follower) differs(s *rulesource.Snapshot) bool {
 // out, with an alarm: it must not keep back all others.
 func (r *receiving) Override(o *rulesource.Override) error {
 	r.pauses.Pause()
+	at := customer{o.Rule, o.Key}
 	if r.onDemand {
-		if r.set == nil { // what a copy has from before is not wanted
+		if r.set == nil && r.w.demand.concerns(at) { // what a copy has from before is not wanted
 			r.requested = append(r.requested, *o)
 		}
 		return nil
@@ -171,7 +172,6 @@ func (r *receiving) Override(o *rulesource.Override) error {
 	if err == nil && r.set != nil {
 		err = r.set.Set(o.Rule, o.Key, own)
 	}
-	at := customer{o.Rule, o.Key}
 	if err != nil {
 		r.bad.add(at, err)
 		return nil
