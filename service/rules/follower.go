@@ -279,7 +279,9 @@ func (w *Follower) reportAll(ctx context.Context, changed <-chan struct{}) {
 
 // take loads what is new, and returns which version was seen, taken or not.
 func (w *Follower) take(ctx context.Context, seen rulesource.Version) (rulesource.Version, error) {
-	s, err := w.load(ctx, w.f.Source, &aside.Slices{Work: 250 * time.Microsecond, Rest: 500 * time.Microsecond})
+	// Half of a processor, since a rest lasts a millisecond where nothing else runs: what
+	// changes meanwhile waits for it.
+	s, err := w.load(ctx, w.f.Source, &aside.Slices{Work: time.Millisecond, Rest: 500 * time.Microsecond})
 	refused, bad := errors.AsType[*refusedVersion](err)
 	switch {
 	case err == nil:
