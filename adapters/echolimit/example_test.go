@@ -3,6 +3,7 @@ package echolimit_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 
 	"github.com/labstack/echo/v5"
 
@@ -11,11 +12,12 @@ import (
 )
 
 func Example() {
-	r := engine() // echo.New()
+	r := echo.New()
 	r.Use(echolimit.Guard(httplimit.ByIP("site", "2 per hour")))
 	r.GET("/hello", func(c *echo.Context) error { return c.String(http.StatusOK, "hello") })
 	for range 3 {
-		w := get(r, "/hello")
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/hello", nil))
 		fmt.Printf("%d %s, retry after %q\n", w.Code, w.Header().Get("RateLimit"), w.Header().Get("Retry-After"))
 	}
 	// Output:

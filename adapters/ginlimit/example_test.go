@@ -3,6 +3,7 @@ package ginlimit_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 
 	"github.com/gin-gonic/gin"
 
@@ -11,11 +12,13 @@ import (
 )
 
 func Example() {
-	r := engine() // gin.Default()
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New() // gin.Default() also writes a log
 	r.Use(ginlimit.Guard(httplimit.ByIP("site", "2 per hour")))
 	r.GET("/hello", func(c *gin.Context) { c.String(http.StatusOK, "hello") })
 	for range 3 {
-		w := get(r, "/hello")
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/hello", nil))
 		fmt.Printf("%d %s, retry after %q\n", w.Code, w.Header().Get("RateLimit"), w.Header().Get("Retry-After"))
 	}
 	// Output:
