@@ -2,21 +2,17 @@ package stint_test
 
 import (
 	"errors"
-	"flag"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/meter"
 )
-
-var update = flag.Bool("update", false, "write what the golden transcripts should say from what the code says")
 
 // parse is Parse of a text that has to be right.
 func parse(t testing.TB, text string) stint.Limit {
@@ -310,38 +306,16 @@ func randomLimit(rnd *rand.Rand) stint.Limit {
 // the text (quoted as in Go where it would not be readable), "----", the
 // error. "go test -run TestParseErrors -update ." writes it anew.
 func TestParseErrors(t *testing.T) {
-	const file = "testdata/parse_errors.txt"
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	for i, block := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n\n") {
-		text, want, ok := strings.Cut(block, "\n----")
-		if !ok {
-			t.Fatalf("block %d has no ----: %q", i+1, block)
-		}
-		want = strings.TrimPrefix(want, "\n")
+	golden.Play(t, "testdata/parse_errors.txt", "\n\n", func(text string) string {
 		raw := text
 		if strings.HasPrefix(text, `"`) {
+			var err error
 			if raw, err = strconv.Unquote(text); err != nil {
 				t.Fatalf("%s: %v", text, err)
 			}
 		}
-		got := wrong(t, raw)
-		if got != want && !*update {
-			t.Errorf("%s\n got: %s\nwant: %s", text, got, want)
-		}
-		if i > 0 {
-			out.WriteString("\n")
-		}
-		fmt.Fprintf(&out, "%s\n----\n%s\n", text, got)
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+		return wrong(t, raw)
+	})
 }
 
 // wrong returns what is said about a text that is wrong, having checked what

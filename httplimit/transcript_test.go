@@ -3,7 +3,6 @@ package httplimit_test
 import (
 	"bufio"
 	"bytes"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,10 +17,9 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/memstore"
 )
-
-var update = flag.Bool("update", false, "write the answers into testdata")
 
 // TestTranscripts plays the files of testdata: first what the guard is made
 // of, then requests, each with the answer that must come, whole, at a virtual
@@ -50,13 +48,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			var played string
 			synctest.Test(t, func(t *testing.T) { played = play(t, string(text)) })
-			if *update {
-				if err := os.WriteFile(file, []byte(played), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if played != string(text) {
-				t.Errorf("got\n%s\nwant\n%s", played, text)
-			}
+			golden.Equal(t, file, played)
 		})
 	}
 }

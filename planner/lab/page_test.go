@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/planner/browser"
 	"github.com/stint-dev/stint/planner/lab"
 )
@@ -375,7 +376,7 @@ func TestPageShots(t *testing.T) {
 		{"plan", "kinds=gcra,fixed_window&count=30&period=1m&burst=30&horizon=6m&gap=6s&size=30&rate=60%2F1m", 1180, 1290, false},
 	} {
 		file := "../../docs/lab-" + c.name + ".png"
-		if *update {
+		if *golden.Update {
 			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t), Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 			p := openTab(t, browser.Start(t), server.URL, c.hash, c.width, c.height, c.dark)
 			if c.name == "plan" {

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/planner/lab"
@@ -47,20 +47,7 @@ func TestSimulateGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/simulate.json", append(got, '\n'))
-}
-
-func golden(t *testing.T, file string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil || string(want) != string(got) {
-		t.Errorf("%s is not what comes back now: look at it, then go test ./internal/planner/lab -update (%v)", file, err)
-	}
+	golden.Equal(t, "testdata/simulate.json", string(got)+"\n")
 }
 
 // TestSimulateAgrees compares the rows with what stint simulate --compare says

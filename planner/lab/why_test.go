@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/internal/race"
 	"github.com/stint-dev/stint/planner/lab"
 )
@@ -157,5 +158,5 @@ func TestWhyWords(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
-	golden(t, "testdata/why.txt", []byte(b.String()))
+	golden.Equal(t, "testdata/why.txt", b.String())
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/planner/plan"
 
 	"github.com/stint-dev/stint/planner/browser"
@@ -270,7 +271,7 @@ func TestBrowserAccessible(t *testing.T) {
 // TestBrowserShot holds the picture of docs/PLAN.md: with -update, it takes it.
 func TestBrowserShot(t *testing.T) {
 	const file, most = "../../docs/plan-report.png", 150 << 10
-	if *update {
+	if *golden.Update {
 		p := openTab(t, browser.Start(t), written(t, shippedReport(t)), browser.Look{Width: 800, Height: 900})
 		if err := os.WriteFile(file, browser.Small(t, p.Shot()), 0o644); err != nil {
 			t.Fatal(err)

@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/planner/plan"
 )
-
-var update = flag.Bool("update", false, "write the pages of testdata anew")
 
 const shipped = "../../cmd/stint/testdata/access.log.gz"
 
@@ -33,23 +30,11 @@ func shippedReport(t *testing.T) *plan.Report {
 
 // The page is the one that was looked at last; go test -update writes it.
 func TestPage(t *testing.T) {
-	const golden = "testdata/report.html"
 	var page bytes.Buffer
 	if err := shippedReport(t).HTML(&page); err != nil {
 		t.Fatal(err)
 	}
-	if *update {
-		if err := os.WriteFile(golden, page.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, page.Bytes()) {
-		t.Errorf("%s is not the page that is written now: go test ./planner/plan -run TestPage -update", golden)
-	}
+	golden.Equal(t, "testdata/report.html", page.String())
 }
 
 // The page loads nothing, forbids itself to, and nothing that a client sent

@@ -8,6 +8,8 @@ import (
 	"os"
 	"regexp"
 	"testing"
+
+	"github.com/stint-dev/stint/internal/golden"
 )
 
 // The log that is shipped is the one that is made here: small, and of no real server.
@@ -16,7 +18,7 @@ func TestShipped(t *testing.T) {
 	if err := writeSample(&made, sampleOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if *update {
+	if *golden.Update {
 		var packed bytes.Buffer
 		z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 		if err != nil {

@@ -3,17 +3,15 @@ package rulesfile_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
-
-var update = flag.Bool("update", false, "write the golden errors anew")
 
 // TestBusted reads files that are wrong and holds every line of what is said
 // about them.
@@ -37,16 +35,7 @@ func TestBusted(t *testing.T) {
 		if !errors.As(err, &one) || one != errs[0] {
 			t.Errorf("%s: errors.As does not find the first", file)
 		}
-		golden := strings.TrimSuffix(file, ".json") + ".txt"
-		if *update {
-			if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, _ := os.ReadFile(golden)
-		if got := err.Error() + "\n"; got != string(want) {
-			t.Errorf("%s:\n%s----\nwant\n%s", file, got, want)
-		}
+		golden.Equal(t, strings.TrimSuffix(file, ".json")+".txt", err.Error()+"\n")
 	}
 }
 

@@ -1,18 +1,14 @@
 package resp_test
 
 import (
-	"bytes"
-	"flag"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/service/resp"
 )
-
-var update = flag.Bool("update", false, "write the answers that come into the transcripts")
 
 // A transcript is what a client sends, a line "----", and what it gets, both
 // with \r\n written out at the end of each line and other bytes as Go quotes
@@ -24,29 +20,10 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cases := bytes.Split(text, []byte("\n====\n"))
-			for i, c := range cases {
-				sent, want, ok := strings.Cut(string(c), "\n----")
-				if !ok {
-					t.Fatalf("case %d has no ----", i)
-				}
+			golden.Play(t, name, "\n====\n", func(sent string) string {
 				address, _ := start(t, options(sent))
-				got := quoted(talk(t, address, unquoted(t, sent)))
-				if *update {
-					cases[i] = []byte(sent + "\n----\n" + got)
-				} else if strings.Trim(want, "\n") != got {
-					t.Errorf("%s\ngot:\n%s\nwant:\n%s", sent, got, want)
-				}
-			}
-			if *update {
-				if err := os.WriteFile(name, append(bytes.TrimRight(bytes.Join(cases, []byte("\n====\n")), "\n"), '\n'), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+				return quoted(talk(t, address, unquoted(t, sent)))
+			})
 		})
 	}
 }

@@ -3,9 +3,7 @@ package rls_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,11 +11,10 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/golden"
 
 	"github.com/stint-dev/stint/service/rls"
 )
-
-var update = flag.Bool("update", false, "write the answers that come into the transcripts")
 
 // A transcript is cases: requests as JSON, one a line, and after ---- what is
 // answered to each, at one moment unless a line says how long to wait. The
@@ -29,28 +26,7 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cases := strings.Split(string(text), "\n====\n")
-			for i, c := range cases {
-				asked, want, ok := strings.Cut(c, "\n----")
-				if !ok {
-					t.Fatalf("case %d has no ----", i)
-				}
-				got := replay(t, asked)
-				if *update {
-					cases[i] = asked + "\n----\n" + got
-				} else if strings.Trim(want, "\n") != got {
-					t.Errorf("%s\ngot:\n%s\nwant:\n%s", asked, got, strings.Trim(want, "\n"))
-				}
-			}
-			if *update {
-				if err := os.WriteFile(name, []byte(strings.Join(cases, "\n====\n")+"\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+			golden.Play(t, name, "\n====\n", func(asked string) string { return replay(t, asked) })
 		})
 	}
 }

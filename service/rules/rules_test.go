@@ -3,7 +3,6 @@ package rules_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -23,8 +23,6 @@ import (
 	"github.com/stint-dev/stint/internal/leaktest"
 	"github.com/stint-dev/stint/service/rules"
 )
-
-var update = flag.Bool("update", false, "write the golden errors anew")
 
 // TestMain looks for goroutines that are left over, and ends servers that tests
 // share.
@@ -57,15 +55,7 @@ func TestBusted(t *testing.T) {
 				t.Errorf("%s: a line without the file's name: %s", file, line)
 			}
 		}
-		golden := strings.TrimSuffix(file, filepath.Ext(file)) + ".txt"
-		if *update {
-			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if want, _ := os.ReadFile(golden); got != string(want) {
-			t.Errorf("%s:\n%s----\nwant\n%s", file, got, want)
-		}
+		golden.Equal(t, strings.TrimSuffix(file, filepath.Ext(file))+".txt", got)
 	}
 }
 

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,11 +15,10 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/golden"
 
 	"github.com/stint-dev/stint/service/server"
 )
-
-var update = flag.Bool("update", false, "write what is answered now into testdata")
 
 // The tokens of the transcripts.
 const (
@@ -93,28 +91,8 @@ func TestTranscripts(t *testing.T) {
 }
 
 func transcript(t *testing.T, file string, h http.Handler) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var now strings.Builder
 	token := ""
-	for i, session := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n\n====\n\n") {
-		question, want, _ := strings.Cut(session, "\n----\n")
-		got := play(t, h, question, &token)
-		if !*update && got != want {
-			t.Errorf("%s\ngot:\n%s\nwant:\n%s", question, got, want)
-		}
-		if i > 0 {
-			now.WriteString("\n\n====\n\n")
-		}
-		now.WriteString(question + "\n----\n" + got)
-	}
-	if *update {
-		if err := os.WriteFile(file, []byte(now.String()+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	golden.Play(t, file, "\n\n====\n\n", func(question string) string { return play(t, h, question, &token) })
 }
 
 var reservation = regexp.MustCompile(`"reservation":"([^"]+)"`)

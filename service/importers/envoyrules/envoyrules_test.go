@@ -1,10 +1,8 @@
 package envoyrules_test
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -13,6 +11,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/service/importers"
@@ -21,8 +20,6 @@ import (
 	"github.com/stint-dev/stint/service/rls"
 	"github.com/stint-dev/stint/service/rules"
 )
-
-var update = flag.Bool("update", false, "write the answers that come into the transcripts")
 
 func convert(text string, o envoyrules.Options) (yaml string, notes importers.Notes, err error) {
 	root, err := rules.ReadYAML([]byte(text))
@@ -45,13 +42,7 @@ func TestTranscripts(t *testing.T) {
 		t.Fatal(err, "no transcripts")
 	}
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cases := strings.Split(string(text), "\n====\n")
-		for i, c := range cases {
-			config, want, _ := strings.Cut(c, "\n----")
+		golden.Play(t, name, "\n====\n", func(config string) string {
 			yaml, notes, err := convert(config, envoyrules.Options{Compatible: strings.HasPrefix(config, "# compatible")})
 			got := yaml
 			for _, n := range notes {
@@ -62,21 +53,11 @@ func TestTranscripts(t *testing.T) {
 			} else if _, err := rules.Decode("rules.yaml", []byte(yaml)); err != nil {
 				t.Errorf("%s\nthe rules are bad: %v\n%s", config, err, yaml)
 			}
-			got = strings.TrimSuffix(got, "\n")
 			if (err != nil) != strings.Contains(name, "bad") {
 				t.Errorf("%s: %s\n%v", name, config, err)
 			}
-			if *update {
-				cases[i] = config + "\n----\n" + got
-			} else if strings.Trim(want, "\n") != got {
-				t.Errorf("%s\ngot:\n%s\nwant:\n%s", config, got, strings.Trim(want, "\n"))
-			}
-		}
-		if *update {
-			if err := os.WriteFile(name, []byte(strings.Join(cases, "\n====\n")+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+			return strings.TrimSuffix(got, "\n")
+		})
 	}
 }
 

@@ -1,18 +1,16 @@
 package gateways_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/service/importers"
 	"github.com/stint-dev/stint/service/importers/gateways"
 	"github.com/stint-dev/stint/service/rules"
 )
-
-var update = flag.Bool("update", false, "write the rules and notes that come into the transcripts")
 
 // converters are those of the transcripts, by the names of these.
 var converters = map[string]func([]gateways.Document) ([]byte, importers.Notes, error){
@@ -42,18 +40,11 @@ func converted(kind, text string) (yaml string, notes importers.Notes, err error
 // All rules must be good ones.
 func TestTranscripts(t *testing.T) {
 	for kind := range converters {
-		name := filepath.Join("testdata", kind+".txt")
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cases := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n====\n")
-		for i, c := range cases {
-			config, want, _ := strings.Cut(c, "\n----\n")
+		golden.Play(t, filepath.Join("testdata", kind+".txt"), "\n====\n", func(config string) string {
 			got, notes, err := converted(kind, config)
 			if err != nil {
 				t.Errorf("%s\n%v", config, err)
-				continue
+				return ""
 			}
 			if _, err := rules.Decode("rules.yaml", []byte(got)); err != nil {
 				t.Errorf("%s\nthe rules are bad: %v\n%s", config, err, got)
@@ -64,18 +55,8 @@ func TestTranscripts(t *testing.T) {
 				}
 				got += "note: " + n.String() + "\n"
 			}
-			got = strings.TrimSuffix(got, "\n")
-			if *update {
-				cases[i] = config + "\n----\n" + got
-			} else if want != got {
-				t.Errorf("%s: %s\ngot:\n%s\nwant:\n%s", kind, config, got, want)
-			}
-		}
-		if *update {
-			if err := os.WriteFile(name, []byte(strings.Join(cases, "\n====\n")+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+			return strings.TrimSuffix(got, "\n")
+		})
 	}
 }
 

@@ -1,7 +1,6 @@
 package nginxrules_test
 
 import (
-	"flag"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,14 +15,13 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/golden"
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/proxy"
 	"github.com/stint-dev/stint/service/rules"
 )
-
-var update = flag.Bool("update", false, "write what nginx and the proxy answer now")
 
 // A side is a configuration, and requests with what nginx does with them:
 //
@@ -74,7 +72,7 @@ func TestBesideNginx(t *testing.T) {
 				t.Run(all[i].name, func(t *testing.T) { all[i].run(t) })
 			}
 		})
-		if *update {
+		if *golden.Update {
 			var b strings.Builder
 			for _, s := range all {
 				fmt.Fprintf(&b, "== %s\n%s----\n%s\n\n", s.name, s.conf, strings.Join(s.lines, "\n"))
@@ -141,7 +139,7 @@ func (s *side) run(t *testing.T) {
 		if own := held.asked(t, here, words[1:], n); own != got {
 			got += " -> " + own
 		}
-		if got = strings.Join(words, " ") + " " + got; *update {
+		if got = strings.Join(words, " ") + " " + got; *golden.Update {
 			s.lines[i] = got
 		} else if got != line {
 			t.Errorf("%s, want\n%s\nby\n%s", got, line, yaml)
