@@ -131,11 +131,7 @@ func (d *decoder) checkWait(r *Rule, wait *Node, t *trail) {
 }
 
 func (d *decoder) checkKey(r *Rule, n *Node, t *trail, hasKey bool) {
-	limited := false
-	for _, p := range r.plans() {
-		limited = limited || p.Action == ""
-	}
-	if limited && !hasKey {
+	if r.limits() && !hasKey {
 		d.fail(n, t, "such as key: [ip]; key: [] is one key for all requests of the rule", "limits without a key")
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/internal/wording"
@@ -243,9 +242,8 @@ func (f *File) Unseen() Errors {
 // InFlight returns the names of the rules that have a limit in flight, without those in
 // shadow and those that leave out whatever has the attribute but.
 func (f *File) InFlight(but string) (names []string) {
-	running := func(p *Plan) bool { return slices.ContainsFunc(p.Limits, stint.Limit.InFlight) }
 	for _, r := range f.rules {
-		if !r.leavesOut(but) && !r.Shadow && slices.ContainsFunc(r.plans(), running) {
+		if !r.leavesOut(but) && !r.Shadow && slices.ContainsFunc(r.plans(), (*Plan).inFlight) {
 			names = append(names, r.Name)
 		}
 	}

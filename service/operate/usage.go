@@ -17,10 +17,7 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// UsagePath is where customers ask how they stand.
-const UsagePath = "/v1/usage"
-
-// usageMark begins a token for it. What follows is base64 of JSON, a dot, and
+// usageMark begins a token for /v1/usage. What follows is base64 of JSON, a dot, and
 // base64 of an HMAC over both.
 const usageMark = "stint1."
 
