@@ -22,6 +22,8 @@ const (
 	pollInFlight = 100 * time.Millisecond // how often the first of a line asks: others give back, too
 	mostAsks     = 64                     // requests in a call
 	mostRenewing = 64                     // calls on their way that renew
+
+	fromElsewhere = 1 << 52 // above the number of any call of the process that took the units
 )
 
 // flights are the units in flight that this process holds on the server, which counts them
@@ -47,16 +49,17 @@ type flights struct {
 
 // A flight is a key of which this process, or a lease, holds units or asks for some.
 type flight struct {
-	key     string
-	at      string // in flights.keys
-	lease   string // the name of the lease; "" is the process
-	life    time.Duration
-	held    int64 // by requests
-	told    int64 // what the server was told last
-	calling bool
-	due     bool // to be renewed by the next call
-	waiting []*ask
-	doubt   time.Time // until then a call that was lost may still run; zero for none
+	key       string
+	at        string // in flights.keys
+	lease     string // the name of the lease; "" is the process
+	life      time.Duration
+	held      int64 // by requests
+	told      int64 // what the server was told last
+	calling   bool
+	due       bool // to be renewed by the next call
+	elsewhere bool // another process took the units
+	waiting   []*ask
+	doubt     time.Time // until then a call that was lost may still run; zero for none
 }
 
 // An ask is a request for units of a key.
@@ -218,7 +221,7 @@ func (f *flights) giveBack(h *inflight.Hold) {
 	switch {
 	case h.Lease != "":
 		if one.held = 0; !found { // another process has taken it
-			one.told = h.Units
+			one.told, one.elsewhere = h.Units, true
 			f.keys[one.at] = one
 			f.beat()
 		}
@@ -272,7 +275,7 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 	}
 	one.waiting = one.waiting[len(asks):]
 	held, settled := one.held, !one.doubt.IsZero() && time.Now().After(one.doubt)
-	args := f.args(one, f.callNumber(one, asks), held, asks)
+	args := f.args(one, f.callNumber(one), held, asks)
 	f.mu.Unlock()
 
 	deadline := f.of.until(life)
@@ -322,16 +325,14 @@ func (f *flights) forget(one *flight) {
 	}
 }
 
-// callNumber returns the number of the next call for a key. Those of a lease are told by
-// whoever has it: what takes its units comes before what gives them back.
-func (f *flights) callNumber(one *flight, asks []*ask) int64 {
-	switch f.calls++; {
-	case one.lease == "":
-		return f.calls
-	case len(asks) > 0 || one.held > 0:
-		return 1
+// callNumber returns the number of the next call for a key. What gives back units that
+// another process took comes after all that this one tells. The lock is held.
+func (f *flights) callNumber(one *flight) int64 {
+	f.calls++
+	if one.elsewhere {
+		return fromElsewhere + f.calls
 	}
-	return 2
+	return f.calls
 }
 
 // answers reads the answers to asks.

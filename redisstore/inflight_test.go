@@ -188,6 +188,16 @@ func flying(limits ...int64) []inflight.Hold {
 	return holds
 }
 
+// running returns how many units of the first limit are in flight, by the server.
+func running(t *testing.T, s *redisstore.Store) int64 {
+	t.Helper()
+	look := flying(0) // which has no room: what runs is what runs without it
+	if _, err := s.InFlight().Look(t.Context(), look); err != nil {
+		t.Fatal(err)
+	}
+	return look[0].Running
+}
+
 func acquire(t *testing.T, s *redisstore.Store, holds []inflight.Hold) bool {
 	t.Helper()
 	ok, err := s.InFlight().Acquire(t.Context(), holds, 0)
@@ -310,18 +320,11 @@ func TestInFlightLeased(t *testing.T) {
 	}
 	renewed := func() string { return server.CLI(t, "HGET", flightKey(t, server), "y") }
 	before := renewed()
-	running := func() int64 {
-		look := flying(1) // which has no room: what runs is what runs without it
-		if _, err := b.InFlight().Look(t.Context(), look); err != nil {
-			t.Fatal(err)
-		}
-		return look[0].Running
-	}
 	for range 3 {
 		b.InFlight().Release(leased(3, "x", 0))
 		b.InFlight().Release(leased(3, "unknown", 0))
 	}
-	eventually(t, "what another process took is not given back", func() bool { return running() == 2 })
+	eventually(t, "what another process took is not given back", func() bool { return running(t, b) == 2 })
 	for range 3 {
 		b.InFlight().Release(leased(3, "x", 0))
 	}
@@ -330,15 +333,15 @@ func TestInFlightLeased(t *testing.T) {
 		t.Errorf("with one of three left: %+v", last)
 	}
 	b.InFlight().Release(last)
-	eventually(t, "what this process took is not given back", func() bool { return running() == 2 })
+	eventually(t, "what this process took is not given back", func() bool { return running(t, b) == 2 })
 	last = leased(3, "short", 50*time.Millisecond)
 	if !acquire(t, b, last) {
 		t.Errorf("with one of three left: %+v", last)
 	}
-	eventually(t, "the lease does not end", func() bool { return running() == 2 })
+	eventually(t, "the lease does not end", func() bool { return running(t, b) == 2 })
 	b.InFlight().Release(last)
-	if after := renewed(); after != before || running() != 2 {
-		t.Errorf("%d run; y was %s and is %s", running(), before, after)
+	if after := renewed(); after != before || running(t, b) != 2 {
+		t.Errorf("%d run; y was %s and is %s", running(t, b), before, after)
 	}
 }
 
@@ -376,15 +379,6 @@ func TestInFlightAdded(t *testing.T) {
 	proxy := redistest.NewProxy(t, server.Addr)
 	s := open(t, proxy.URL(), redisstore.Options{Prefix: "added", Timeout: 100 * time.Millisecond, Lease: time.Second})
 	other := open(t, server.URL(), redisstore.Options{Prefix: "added"})
-	running := func() int64 {
-		look := flying(1)
-		if ok, err := other.InFlight().Look(t.Context(), look); err != nil {
-			t.Fatal(err)
-		} else if ok {
-			return 0
-		}
-		return look[0].Running
-	}
 	proxy.Set(redistest.Fault{Stall: true})
 	own, lease, ended := flying(3), leased(3, "x", time.Hour), flying(3)
 	for _, holds := range [][]inflight.Hold{own, lease, ended} {
@@ -392,11 +386,11 @@ func TestInFlightAdded(t *testing.T) {
 	}
 	s.InFlight().Release(ended)
 	proxy.Set(redistest.Fault{})
-	eventually(t, "the server is not told", func() bool { return running() == 2 })
+	eventually(t, "the server is not told", func() bool { return running(t, other) == 2 })
 	for range 2 {
 		s.InFlight().Release(lease)
 	}
-	eventually(t, "the server is not told of the end of the lease", func() bool { return running() == 1 })
+	eventually(t, "the server is not told of the end of the lease", func() bool { return running(t, other) == 1 })
 	s.InFlight().Release(own)
 	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
 }
@@ -551,6 +545,52 @@ func takesUnits(args []string) bool { return len(args) > 5 }
 func gatedFlights(t *testing.T) (*flightGate, *redisstore.Store) {
 	g := &flightGate{Driver: redisstore.DriverOf(client(t, redistest.Start(t).Addr)), held: make(chan string, 1000), open: make(chan struct{})}
 	return g, open(t, "", redisstore.Options{Driver: g, Lease: time.Hour}) // no beat of its own
+}
+
+// A lateFlight is a driver that loses the calls for limits in flight that it is told to, for
+// a test to make them late, and counts the others that tell what is held.
+type lateFlight struct {
+	redisstore.Driver
+	loses atomic.Bool
+	lost  chan func() (any, error)
+	told  atomic.Int64
+}
+
+func (l *lateFlight) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	if args[0] == "F" && l.loses.Load() {
+		l.lost <- func() (any, error) { return l.Driver.EvalSHA(context.WithoutCancel(ctx), sha, keys, args) }
+		return nil, io.ErrUnexpectedEOF
+	}
+	reply, err := l.Driver.EvalSHA(ctx, sha, keys, args)
+	if args[0] == "F" && !takesUnits(args) {
+		l.told.Add(1)
+	}
+	return reply, err
+}
+
+// TestInFlightLateRelease has a lease given back by a call that is lost, and its units taken
+// again under its name, as without the store: when the call runs, they stay.
+func TestInFlightLateRelease(t *testing.T) {
+	l := &lateFlight{Driver: redisstore.DriverOf(client(t, redistest.Start(t).Addr)), lost: make(chan func() (any, error), 1000)}
+	s := open(t, "", redisstore.Options{Driver: l, Lease: time.Hour}) // no beat of its own
+	if !acquire(t, s, leased(2, "x", time.Hour)) {
+		t.Fatal("denied")
+	}
+	l.loses.Store(true)
+	s.InFlight().Release(leased(2, "x", time.Hour))
+	late := <-l.lost
+	l.loses.Store(false)
+	s.InFlight().Add(leased(2, "x", time.Hour))
+	eventually(t, "the server is not told", func() bool {
+		s.RenewFlights()
+		return l.told.Load() > 0
+	})
+	if _, err := late(); err != nil {
+		t.Fatal(err)
+	}
+	if n := running(t, s); n != 1 {
+		t.Errorf("%d in flight: want what was taken again", n)
+	}
 }
 
 // TestInFlightGone asks for nobody who has gone: what they would get would be missing to
