@@ -36,6 +36,9 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 	}
 	panicked := true
 	defer func() {
+		if s.status != 0 && (s.cut || errors.Is(r.Context().Err(), context.Canceled)) {
+			panicked = false // if at all, because nobody is to be sent the rest
+		}
 		end := refund
 		if o.Refund == nil || !s.refunded(o.Refund, panicked) {
 			if pending == nil {
@@ -76,8 +79,7 @@ type statusWriter struct {
 var ErrCut = errors.New("httplimit: the response has used up its budget")
 
 // refunded reports whether the response gives back what its request took. After a
-// panic both 500 and the status that the client has seen must: a client that
-// leaves can make a reverse proxy panic.
+// panic both 500 and the status that the client has seen must.
 func (s *statusWriter) refunded(refund func(status int) bool, panicked bool) bool {
 	if panicked {
 		return refund(http.StatusInternalServerError) && (s.status == 0 || refund(s.status))
