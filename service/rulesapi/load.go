@@ -98,7 +98,7 @@ type overridesReader struct {
 // A rowBound fails where a row gets too long.
 type rowBound struct {
 	from io.Reader
-	row  int // bytes that were read since it began
+	row  int // bytes that were read since it began; 0 while there are but empty lines
 }
 
 var errLongRow = fmt.Errorf("a row of more than %d KiB begins here: is a quote not closed?", longestRow>>10)
@@ -108,8 +108,21 @@ func (b *rowBound) Read(p []byte) (int, error) {
 		return 0, errLongRow
 	}
 	n, err := b.from.Read(p)
-	b.row += n
+	b.count(p[:n])
 	return n, err
+}
+
+// begin is told that a row begins, of which the reader may have some already.
+func (b *rowBound) begin(in *bufio.Reader) {
+	b.row = 0
+	begun, _ := in.Peek(in.Buffered())
+	b.count(begun)
+}
+
+func (b *rowBound) count(p []byte) {
+	if b.row > 0 || len(bytes.Trim(p, "\r\n")) > 0 || bytes.IndexByte(p, '\n') < 0 { // \r alone is no end of a line
+		b.row += len(p)
+	}
 }
 
 // all yields the overrides, and then an error if there is one.
@@ -122,9 +135,10 @@ func (r *overridesReader) all(from io.Reader) iter.Seq2[*rulesource.Override, er
 		}
 		r.csv = csv.NewReader(in)
 		r.csv.ReuseRecord = true
+		bound.begin(in)
 		err := r.header()
 		for err == nil && len(r.faults) < mostFaults {
-			bound.row = in.Buffered()
+			bound.begin(in)
 			var o *rulesource.Override
 			if o, err = r.next(); o != nil && len(r.faults) == 0 && !yield(o, nil) {
 				return
