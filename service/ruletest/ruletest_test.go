@@ -190,7 +190,8 @@ tests:
       - {t: 0s, attributes: {path: /t}, response: {body: '{"usage": {"total_tokens": 40}}'}, expect: {remaining: 90}}
       - {t: 0s, attributes: {path: /t}, response: {body: '{"usage": {"total_tokens": 3}}'}, expect: {remaining: 50}}
       - {t: 0s, attributes: {path: /t}, response: {}, expect: {remaining: 47}}
-      - {t: 0s, attributes: {path: /t}, expect: {remaining: 37}}
+      - {t: 0s, attributes: {path: /t}, response: {headers: {content-encoding: gzip}, body: '{"usage": {"total_tokens": 3}}'}, expect: {remaining: 37}}
+      - {t: 0s, attributes: {path: /t}, expect: {remaining: 27}}
       - {t: 0s, attributes: {path: /h}, response: {headers: {X-Cost: 1}}, expect: {remaining: 90}}
       - {t: 0s, attributes: {path: /h}, expect: {remaining: 89}}
       - {t: 0s, times: 9, attributes: {path: /l}, response: {status: 200}, expect: {allowed: true, remaining: 4}}

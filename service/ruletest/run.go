@@ -188,12 +188,12 @@ func (t *tester) decide(ctx context.Context, r *Request, now int64) (*outcome, e
 	return o, nil
 }
 
-// settle charges what the response says. What ends later than its charge is held stands
-// as charged, as everywhere.
+// settle charges what the response says. One that is compressed says nothing, and what ends
+// later than its charge is held stands as charged, as everywhere.
 func (r *Response) settle(ctx context.Context, pending *policy.Pending) error {
 	pending.Header(r.Status, r.Headers)
 	_, _ = pending.Write([]byte(r.Body))
-	if err := pending.End(ctx, true, false); !errors.Is(err, stint.ErrReservation) {
+	if err := pending.End(ctx, true, false); !errors.Is(err, stint.ErrReservation) && !errors.Is(err, policy.ErrCompressed) {
 		return err
 	}
 	return nil
