@@ -55,6 +55,7 @@ type Counts interface {
 	Add(holds []Hold)
 	// Release gives back what one call of Acquire or Add took. It does not wait for anything.
 	// Counts that processes share give back what has a Lease once, however often and in
-	// whichever process they are told.
+	// whichever process they are told. What has a TTL and they do not know of yet, they do
+	// not take later.
 	Release(holds []Hold)
 }

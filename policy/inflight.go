@@ -28,6 +28,7 @@ const noWait = -1
 type holding struct {
 	room  *inflight.Room
 	holds []inflight.Hold
+	added bool // by Add: other processes may not know of them yet
 }
 
 // Release returns what gives back the units in flight that the request holds, once however
@@ -62,7 +63,10 @@ func (r *Result) lease() {
 			for _, text := range [...]string{h.Lease, h.Name, h.Key} {
 				b = appendText(b, text)
 			}
-			b = binary.AppendVarint(b, h.Units)
+			if !one.added {
+				h.TTL = 0
+			}
+			b = binary.AppendVarint(binary.AppendVarint(b, h.Units), int64(h.TTL))
 		}
 		r.parts = append(r.parts, reservedPart{id: stint.ReservationID(b), inFlight: true, local: one.room != r.policy.room})
 	}
@@ -85,10 +89,11 @@ func (p *Policy) endLease(part reservedPart) (stint.Decision, error) {
 			}
 		}
 		units, n := binary.Varint(b)
-		if n <= 0 || h.Lease == "" {
+		ttl, m := binary.Varint(b[max(n, 0):])
+		if n <= 0 || m <= 0 || h.Lease == "" {
 			return stint.Decision{}, stint.ErrReservation
 		}
-		h.Units, b = units, b[n:]
+		h.Units, h.TTL, b = units, time.Duration(ttl), b[n+m:]
 		one.holds = append(one.holds, h)
 	}
 	if one.room != nil { // else the rules are on another store by now
@@ -189,7 +194,7 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a operation
 		return room.Look(ctx, holds)
 	}
 	if passes, err = room.Acquire(ctx, holds, most); passes {
-		r.holdings = append(r.holdings, holding{room, holds})
+		r.holdings = append(r.holdings, holding{room, holds, false})
 	}
 	if errors.Is(err, inflight.ErrFull) {
 		err = fmt.Errorf("policy: %w: %w", stint.ErrFull, err)
@@ -236,7 +241,7 @@ func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Dura
 func (r *Result) add(room *inflight.Room, holds []inflight.Hold) {
 	told := slices.Clone(holds)
 	room.Add(told)
-	r.holdings = append(r.holdings, holding{room, told})
+	r.holdings = append(r.holdings, holding{room, told, true})
 }
 
 // setRunning writes the answers of holds into the entries of r.

@@ -152,14 +152,21 @@ func (f *flights) flight(key string, h *inflight.Hold) (one *flight, found bool)
 	if one, found = f.keys[at]; !found {
 		one = &flight{key: key, at: at, lease: h.Lease, life: f.lease}
 		if h.Lease != "" {
-			one.life = max(h.TTL, time.Millisecond)
+			one.life = h.TTL // 0 is not known
 		}
 	}
 	return one, found
 }
 
 func (f *flights) args(one *flight, call, held int64, asks []*ask) []string {
-	args := []string{"F", cmp.Or(one.lease, f.process), number(call), number(held), number(one.life.Milliseconds())}
+	life := one.life.Milliseconds()
+	switch {
+	case held == 0 && len(asks) == 0 && !one.elsewhere:
+		life = 0 // nothing is kept
+	case one.life > 0:
+		life = max(life, 1)
+	}
+	args := []string{"F", cmp.Or(one.lease, f.process), number(call), number(held), number(life)}
 	for _, a := range asks {
 		args = append(args, number(a.hold.Limit), number(a.hold.Units))
 	}
@@ -284,7 +291,8 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 	}
 	reply, err := f.of.evalBy(life, deadline, []string{one.key}, args)
 	var answers []int64
-	if err == nil {
+	ended := reply == "stale" && one.lease != "" && len(asks) == 0 // another process gave it back
+	if err == nil && !ended {
 		answers, err = f.answers(reply, len(asks))
 	}
 
@@ -292,6 +300,9 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 	defer f.mu.Unlock()
 	if err != nil && !errors.Is(err, ErrNotExecuted) && !errors.Is(err, ErrConfiguration) {
 		one.doubt = time.Now().Add(2 * max(patience, f.of.timeout))
+	}
+	if ended {
+		one.held, held = 0, 0
 	}
 	if err == nil && settled {
 		one.doubt = time.Time{}

@@ -442,6 +442,49 @@ func TestInFlightToken(t *testing.T) {
 	eventually(t, "what was settled is not given back", func() bool { return reserve(b) != "" })
 }
 
+// TestInFlightTokenAway settles in one process what another has let in while it had no server,
+// before that server is told: it stays settled.
+func TestInFlightTokenAway(t *testing.T) {
+	server := redistest.Start(t)
+	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["2 in flight"],"on_store_failure":"local"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := func() (*lateFlight, *redisstore.Store, *policy.Policy) {
+		l := &lateFlight{Driver: redisstore.DriverOf(client(t, server.Addr)), lost: make(chan func() (any, error), 1000)}
+		s := open(t, "", redisstore.Options{Driver: l, Prefix: "away", Lease: time.Hour}) // no beat of its own
+		p, err := policy.New(s, rules, policy.Options{Secret: []byte("0123456789abcdef")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(p.Close)
+		return l, s, p
+	}
+	cut, a, gives := process()
+	_, b, settles := process()
+	cut.loses.Store(true)
+	r := new(policy.Result)
+	token, err := gives.Reserve(t.Context(), policy.Map{}, 1, time.Hour, r)
+	if err != nil || token == "" || r.StoreError == nil {
+		t.Fatal(token, err, r.StoreError)
+	}
+	if _, err := settles.Settle(t.Context(), token, 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server is not told that it is settled", func() bool { return b.Flights() == 0 })
+	cut.loses.Store(false)
+	for n := range int64(2) {
+		eventually(t, "the server is not told of what was let in", func() bool {
+			a.RenewFlights()
+			return cut.told.Load() > n
+		})
+	}
+	r = new(policy.Result)
+	if err := settles.Peek(t.Context(), policy.Map{}, 1, r); err != nil || r.Rules[0].Remaining != 1 { // beside what is asked for
+		t.Errorf("%d of 2 are left, %v", r.Rules[0].Remaining, err)
+	}
+}
+
 // BenchmarkInFlightLeased takes and gives back a place beside others that have a lease each.
 func BenchmarkInFlightLeased(b *testing.B) {
 	for _, others := range []int{0, 32, 1000} {

@@ -5,11 +5,12 @@
 -- longer than that from now was said before the clock was set back, and is moved. Only one
 -- call of a process for a key is on its way at a time, and says how many units the process
 -- holds: what an earlier call came to is right again with the next, and one that comes late
--- changes nothing.
+-- changes nothing. A lease that may be given back by another process before the server is told
+-- of it is kept with 0 units, so that it is not taken then.
 --
 -- KEYS: the hash. ARGV: F, the process, the number of the call (0 only looks), the units that
--- the process holds, how long they count from now in ms; then for each request its limit and
--- its units, which pass or do not, in order.
+-- the process holds, how long they count from now in ms (0 keeps no field without units);
+-- then for each request its limit and its units, which pass or do not, in order.
 -- Answer: for each request how many units are in flight after it, or, below 0, that many
 -- and one more where it was denied; "stale" if a later call has been here.
 
@@ -44,7 +45,7 @@ if ARGV[1] == 'F' then
     end
   end
   if seq == 0 or (own == told and not renews) then return out end -- a denial writes nothing
-  if own == 0 then
+  if own == 0 and not (renews and life > 0) then
     if mine >= 0 then call('HDEL', KEYS[1], me) end
   else
     call('HSET', KEYS[1], me, string.format('%d %d %d %d', own, t + life, seq, life))
