@@ -39,7 +39,7 @@ func TestHandler(t *testing.T) {
 		{"no logs", "POST", "/v1/plan", small, nil, 405, ""},
 		{"a form", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "text/plain"}, 200, ""},
 		{"a charset", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "application/json; charset=utf-8"}, 200, ""},
-		{"not JSON", "POST", "/v1/simulate", "limits", nil, 400, `"detail":"no JSON at byte 1: `},
+		{"not JSON", "POST", "/v1/simulate", "limits", nil, 400, `"detail":"byte 1: want an object, not 'l'"`},
 		{"a limit in flight", "POST", "/v1/simulate", `{"limits":["10 in flight"]}`, nil, 400, `"detail":"limits[0]: the lab shows no limits in flight`},
 		{"a wrong limit", "POST", "/v1/simulate", `{"limits":["ten"]}`, nil, 400, `"detail":"limits[0]: limit \"ten\", column 1`},
 		{"too large", "POST", "/v1/simulate", strings.Repeat(" ", lab.MaxBody) + small, nil, 413, `"detail":"the body is over 4 MiB"`},

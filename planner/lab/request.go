@@ -5,15 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/strictjson"
 )
 
 // The bounds of a request.
@@ -72,9 +71,6 @@ type Place struct {
 // capitals, text that is not UTF-8 and anything behind the object are errors.
 // What the fields mean is checked by [Simulate].
 func Decode(body []byte) (*Request, error) {
-	if !utf8.Valid(body) {
-		return nil, errors.New("the body is not UTF-8")
-	}
 	if err := checkNames(body); err != nil {
 		return nil, err
 	}
@@ -96,70 +92,47 @@ func plain(err error) error {
 		}
 		return fmt.Errorf("%s: not a %s", name, wrong.Value)
 	}
-	if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Errorf("no JSON at byte %d: %w", wrong.Offset, wrong)
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("the JSON ends early")
-	}
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// checkNames refuses what encoding/json lets pass: names given twice or in
-// other letters, and more than one value.
+// checkNames refuses what encoding/json lets pass: names given twice or in other
+// letters, text that is not UTF-8, and anything behind the object.
 func checkNames(body []byte) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	if err := checkValue(d, 0); err != nil {
-		return plain(err)
+	r := strictjson.New(string(body), "the body")
+	if r.Next() != '{' {
+		return r.Want("an object")
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something stands behind the JSON object")
-	}
-	return nil
-}
-
-func checkValue(d *json.Decoder, depth int) error {
-	token, err := d.Token()
-	if err != nil {
+	if err := checkValue(&r, 0); err != nil {
 		return err
 	}
-	if depth == 0 && token != json.Delim('{') {
-		return errors.New("want a JSON object")
-	}
-	if depth > maxDepth {
+	return r.End()
+}
+
+func checkValue(r *strictjson.Reader, depth int) (err error) {
+	switch c := r.Next(); {
+	case depth > maxDepth:
 		return fmt.Errorf("nested deeper than %d", maxDepth)
-	}
-	switch token {
-	case json.Delim('{'):
+	case c == '{':
 		seen := make(map[string]bool)
-		for d.More() {
-			name, err := d.Token()
-			if err != nil {
-				return err
+		return r.Object(func(name string) error {
+			if seen[name] {
+				return fmt.Errorf("%q is given twice", name)
 			}
-			text, _ := name.(string) // names are strings, or Token has failed
-			if seen[text] {
-				return fmt.Errorf("%q is given twice", text)
+			if name != strings.ToLower(name) {
+				return fmt.Errorf("unknown field %q", name)
 			}
-			if text != strings.ToLower(text) {
-				return fmt.Errorf("unknown field %q", text)
-			}
-			seen[text] = true
-			if err := checkValue(d, depth+1); err != nil {
-				return err
-			}
-		}
-	case json.Delim('['):
-		for d.More() {
-			if err := checkValue(d, depth+1); err != nil {
-				return err
-			}
-		}
-	default:
-		return nil
+			seen[name] = true
+			return checkValue(r, depth+1)
+		})
+	case c == '[':
+		return r.List(func() error { return checkValue(r, depth+1) })
+	case c == '"':
+		_, err = r.Text("text")
+	case c == '-' || c >= '0' && c <= '9':
+		_, err = r.Number()
+	case r.Literal() == "":
+		err = r.Want("a value")
 	}
-	_, err = d.Token() // the end of it
 	return err
 }
 

@@ -14,11 +14,11 @@ import (
 
 func TestDecodeErrors(t *testing.T) {
 	for body, want := range map[string]string{
-		``:                                "the JSON ends early",
-		`{`:                               "the JSON ends early",
-		`[]`:                              "want a JSON object",
-		`null`:                            "want a JSON object",
-		`{"limits":["10/s"]} {}`:          "something stands behind the JSON object",
+		``:                                "byte 1: the body ends where an object should be; it may be truncated",
+		`{`:                               "byte 2: the body ends where a field's name in quotes should be; it may be truncated",
+		`[]`:                              "byte 1: want an object, not a list",
+		`null`:                            "byte 1: want an object, not null",
+		`{"limits":["10/s"]} {}`:          "byte 21: something follows the end of the document; one document in the body",
 		`{"limits":["10/s"],"limits":[]}`: `"limits" is given twice`,
 		`{"Limits":["10/s"]}`:             `unknown field "Limits"`,
 		`{"limit":["10/s"]}`:              `unknown field "limit"`,
@@ -27,8 +27,8 @@ func TestDecodeErrors(t *testing.T) {
 		`{"limits":"10/s"}`:               "limits: not a string",
 		`{"columns":"many"}`:              "columns: not a string",
 		`{"arrivals":{"times":[1,"2"]}}`:  "arrivals.times: not a string",
-		`{"limits":[1}`:                   "no JSON at byte 12: invalid character '}' after array element",
-		"{\"watch\":\"\xff\"}":            "the body is not UTF-8",
+		`{"limits":[1}`:                   `byte 13: want "," or "]", not '}'`,
+		"{\"watch\":\"\xff\"}":            "byte 11: not UTF-8",
 		`{"arrivals":{"size":99999999999999999999}}`: "arrivals.size: not a number 99999999999999999999",
 		`{"limits":` + strings.Repeat("[", 40):       "nested deeper than 8",
 	} {
