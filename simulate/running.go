@@ -32,7 +32,8 @@ func (r *Running) End(now int64) {
 	for ; over < len(*r) && (*r)[over].until <= now; over++ {
 		(*r)[over].end()
 	}
-	*r = slices.Delete(*r, 0, over)
+	clear((*r)[:over])
+	*r = (*r)[over:]
 }
 
 // fly makes limits the layers of all lines that bring none, of which one or more are in
