@@ -22,7 +22,7 @@ import (
 func TestLabCopies(t *testing.T) {
 	limits := []string{
 		"10/s burst 15", "10/s token_bucket_interval", "10/s burst 5 leaky_queue", "10/s fixed_window count_denied",
-		"10/s sliding_log", "10/s sliding_counter relaxed", "10/s sliding_buckets parts 4", "20 per day in Europe/Paris",
+		"10/s sliding_log", "10/s sliding_counter relaxed", "10/s sliding_buckets parts 4", "20 per day in Europe/Paris", "5 in flight",
 	}
 	for name, arrivals := range map[string]lab.Arrivals{
 		"edge":      {Shape: "edge", Size: 10, Gap: "100ms", Rate: "20/s", Period: "1s"},
@@ -40,12 +40,12 @@ func TestLabCopies(t *testing.T) {
 		"a list":    {Shape: "list", Times: []int64{0, 0, 5, 2e9}, Costs: []int64{3, 9, 0, 2}, Keys: []string{"a", "it's", "a", "a\nb"}},
 	} {
 		for i := range limits {
-			r := &lab.Request{Limits: limits, Arrivals: arrivals, Horizon: "6s", Copy: &i}
+			r := &lab.Request{Limits: limits[i : i+1], Arrivals: arrivals, Horizon: "6s", Lasts: "700ms", Copy: new(int)}
 			a, err := lab.Simulate(t.Context(), r)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			row := a.Rows[i]
+			row := a.Rows[0]
 			got := runCopy(t, a.Copy.Simulate)
 			want := fmt.Sprint(row.Passed+row.Delayed, row.Denied, row.Delayed, row.Most)
 			if got != want {

@@ -59,6 +59,7 @@ type traffic struct {
 	shared  bool  // all clients have one key
 	retry   int64 // nanoseconds to the next try, or retryAfter; 0: denied requests are gone
 	horizon int64
+	lasts   int64  // nanoseconds that each is in flight, for limits in flight
 	phases  string // the sends as stint simulate --arrivals takes them; "" where it cannot
 }
 

@@ -54,7 +54,16 @@ func (row *Row) program() string {
 	}
 	fmt.Println("allowed:", allowed)
 `
-	if row.limit.Algorithm() == meter.LeakyQueue {
+	switch {
+	case row.limit.InFlight():
+		ask = `	d, release, err := limiter.Acquire(context.Background(), "client")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer release() // when the request ends
+	fmt.Println("allowed:", d.Allowed)
+`
+	case row.limit.Algorithm() == meter.LeakyQueue:
 		ask = `	if err := limiter.Wait(context.Background(), "client", 1); err != nil {
 		log.Fatal(err)
 	}
@@ -119,8 +128,13 @@ func (row *Row) command(t *traffic) string {
 		}
 		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --limit '%s' --nodes %d --mode %s%s\n", strings.Join(strings.Fields(t.phases), " "), row.Limit, s.Nodes, s.Mode, store)
 	}
+	lasts, flag := "", ""
+	if row.limit.InFlight() {
+		lasts = time.Duration(t.lasts).String()
+		flag = " --lasts " + lasts
+	}
 	if t.phases != "" {
-		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --compare '%s'\n", strings.Join(strings.Fields(t.phases), " "), row.Limit)
+		return fmt.Sprintf("stint simulate --arrivals '%s'%s \\\n    --compare '%s'\n", strings.Join(strings.Fields(t.phases), " "), flag, row.Limit)
 	}
 	if row.Requests > mostLines {
 		return fmt.Sprintf("# These are %d requests that no phases describe, too many to write out here:\n# at most %d. Take a shorter time or a lower rate.\n", row.Requests, mostLines)
@@ -129,10 +143,11 @@ func (row *Row) command(t *traffic) string {
 	fmt.Fprintf(&b, "stint simulate --compare '%s' <<'END'\n", row.Limit)
 	for i, at := range row.sent.At {
 		line, err := json.Marshal(struct {
-			T    string `json:"t"`
-			Key  string `json:"key"`
-			Cost int64  `json:"cost"`
-		}{time.Duration(at).String(), t.clients[row.keys[i]], row.sent.cost[i]})
+			T     string `json:"t"`
+			Key   string `json:"key"`
+			Cost  int64  `json:"cost"`
+			Lasts string `json:"lasts,omitempty"`
+		}{time.Duration(at).String(), t.clients[row.keys[i]], row.sent.cost[i], lasts})
 		if err != nil {
 			panic(err) // strings and a number
 		}

@@ -19,13 +19,13 @@ import (
 func copies(t *testing.T, text string) *lab.Copy {
 	t.Helper()
 	zero := 0
-	return simulate(t, &lab.Request{Limits: []string{text}, Arrivals: phases("20@once +2s 30@20/s"), Copy: &zero}).Copy
+	return simulate(t, &lab.Request{Limits: []string{text}, Arrivals: phases("20@once +2s 30@20/s"), Copy: &zero, Lasts: "500ms"}).Copy
 }
 
 // TestCopyRule reads the rule as a rules file: it must hold, with the limit
 // that was copied, in shadow.
 func TestCopyRule(t *testing.T) {
-	for _, text := range append([]string{"5_000 per day in Europe/Paris"}, everyKind...) {
+	for _, text := range append([]string{"5_000 per day in Europe/Paris", "20 in flight"}, everyKind...) {
 		rule := copies(t, text).Rule
 		var tree any
 		if err := yaml.Unmarshal([]byte(rule), &tree); err != nil {
@@ -46,7 +46,7 @@ func TestCopyRule(t *testing.T) {
 
 // TestCopyGo formats, vets and runs the programs.
 func TestCopyGo(t *testing.T) {
-	for text, want := range map[string]string{"10/s burst 20": "allowed: true\n", "1/s burst 5 leaky_queue": "it is this client's turn\n"} {
+	for text, want := range map[string]string{"10/s burst 20": "allowed: true\n", "20 in flight": "allowed: true\n", "1/s burst 5 leaky_queue": "it is this client's turn\n"} {
 		program := copies(t, text).Go
 		formatted, err := format.Source([]byte(program))
 		if err != nil || string(formatted) != program {

@@ -40,7 +40,7 @@ func TestHandler(t *testing.T) {
 		{"a form", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "text/plain"}, 200, ""},
 		{"a charset", "POST", "/v1/simulate", small, map[string]string{"Content-Type": "application/json; charset=utf-8"}, 200, ""},
 		{"not JSON", "POST", "/v1/simulate", "limits", nil, 400, `"detail":"byte 1: want an object, not 'l'"`},
-		{"a limit in flight", "POST", "/v1/simulate", `{"limits":["10 in flight"]}`, nil, 400, `"detail":"limits[0]: the lab shows no limits in flight`},
+		{"a limit in flight", "POST", "/v1/simulate", `{"limits":["3 in flight"],"lasts":"1s","arrivals":{"shape":"text","text":"8@once +1s 2@once +1s"}}`, nil, 200, `"kind":"in_flight","capacity":3,"requests":10,"passed":5,"delayed":0,"denied":5,`},
 		{"a wrong limit", "POST", "/v1/simulate", `{"limits":["ten"]}`, nil, 400, `"detail":"limits[0]: limit \"ten\", column 1`},
 		{"too large", "POST", "/v1/simulate", strings.Repeat(" ", lab.MaxBody) + small, nil, 413, `"detail":"the body is over 4 MiB"`},
 		{"another name for this machine", "GET", "/", "", map[string]string{"Host": "lab.example:8090"}, 421, "loopback"},

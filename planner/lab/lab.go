@@ -89,9 +89,6 @@ func New(o Options) http.Handler {
 // about answers GET /v1/lab: what there is to choose from.
 func about(o Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, &Choices{
-			Kinds: Kinds(), Shapes: Shapes(), MaxArrivals: MaxArrivals, Modes: modesOf(o.Redis), MaxNodesArrivals: MaxNodesArrivals,
-			MaxLimits: MaxLimits, Plan: o.Plan != nil, MaxLog: o.Plan.most(),
-		})
+		writeJSON(w, http.StatusOK, &Choices{Kinds: Kinds(), Shapes: Shapes(), Modes: modesOf(o.Redis), Plan: o.Plan != nil, MaxLog: o.Plan.most()})
 	})
 }

@@ -114,6 +114,8 @@ func TestPage(t *testing.T) {
 		{"tied", "", 1280, pageTies},
 		{"presets", "", 1280, pageTakesPresets},
 		{"processes", "", 1280, pageShowsProcesses},
+		{"in flight", flights, 1280, pageShowsFlights},
+		{"in flight on a narrow phone", flights, 320, pageOnPhone},
 		{"processes on a phone", several4, 360, pageOnPhone},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, chromium, server.URL, c.hash, c.width, 900, false)) })
@@ -324,6 +326,7 @@ func TestPageAccessible(t *testing.T) {
 		{"dark", "why=0.11&kinds=gcra,leaky_queue&shape=several", 1280, true, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
 		{"phone", "shape=draw", 360, false, "0"},
 		{"processes", several4, 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
+		{"in flight", flights + "&why=1.4", 360, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
 		{"processes in the dark", several4 + "&why=2.700", 1280, true, "0"},
 		{"copy", "", 1280, true, "document.querySelector('.copy').click()"},
 		{"error", "own=x", 1280, true, "0"},

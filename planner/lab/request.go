@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,9 @@ type Request struct {
 	// not. The default value is the end of the arrivals for the shapes text
 	// and list, at least a second; the other shapes need it.
 	Horizon string `json:"horizon"`
+	// Lasts is how long each request is in flight, as --lasts of stint simulate says
+	// it. Limits in flight need it; others do not know of it.
+	Lasts string `json:"lasts"`
 	// Columns is into how many stretches of equal length the time is cut. The
 	// default value is 120.
 	Columns int `json:"columns"`
@@ -147,9 +151,6 @@ func (r *Request) limits() ([]stint.Limit, error) {
 		if err != nil {
 			return nil, fmt.Errorf("limits[%d]: %s", i, strings.TrimPrefix(err.Error(), "stint: "))
 		}
-		if l.InFlight() {
-			return nil, fmt.Errorf("limits[%d]: the lab shows no limits in flight: try stint simulate --lasts", i)
-		}
 		limits[i] = l
 	}
 	return limits, nil
@@ -161,6 +162,15 @@ func (r *Request) horizon() (int64, error) {
 		return 0, nil
 	}
 	return length("horizon", r.Horizon, 1)
+}
+
+// lasts reads how long each request is in flight, 0 if that is not given.
+func (r *Request) lasts(limits []stint.Limit) (int64, error) {
+	ns, err := optional("lasts", r.Lasts)
+	if i := slices.IndexFunc(limits, stint.Limit.InFlight); i >= 0 && ns == 0 && err == nil {
+		err = fmt.Errorf("lasts: missing: limits[%d] is in flight: want how long each request lasts, such as 1.5s", i)
+	}
+	return ns, err
 }
 
 // columns returns how many columns are asked for.

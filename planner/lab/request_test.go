@@ -24,6 +24,7 @@ func TestDecodeErrors(t *testing.T) {
 		`{"limit":["10/s"]}`:              `unknown field "limit"`,
 		`{"arrivals":{"speed":1}}`:        `unknown field "speed"`,
 		`{"arrivals":{"size":1.5}}`:       "arrivals.size: not a number 1.5",
+		`{"lasts":2}`:                     "lasts: not a number",
 		`{"limits":"10/s"}`:               "limits: not a string",
 		`{"columns":"many"}`:              "columns: not a string",
 		`{"arrivals":{"times":[1,"2"]}}`:  "arrivals.times: not a string",

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,6 +58,9 @@ var modes = []string{"strict", "lease", "async", "share"}
 func (n *Nodes) tries(l stint.Limit, t *traffic, client rueidis.Client) (all []try, err error) {
 	if n.Count < 2 || n.Count > MaxNodes {
 		return nil, fmt.Errorf("nodes.count: %d, want from 2 to %d", n.Count, MaxNodes)
+	}
+	if l.InFlight() {
+		return nil, errors.New("nodes: limits[0] is in flight, and such limits are played in one process: put another first")
 	}
 	if len(t.sends) > MaxNodesArrivals {
 		return nil, fmt.Errorf("nodes: %d requests are too many to be decided by several nodes: at most %d. Take a lower rate or a shorter time", len(t.sends), MaxNodesArrivals)
@@ -130,20 +134,7 @@ func (row *Row) whyShared(p Place, t *traffic) *Why {
 	if s == nil {
 		return nil
 	}
-	each, i := row.sent, p.Request
-	m := moment{limit: row.limit, at: each.At[i], cost: each.cost[i], why: &Why{
-		Place: p, Client: t.clients[each.who[i]], At: each.At[i], Cost: each.cost[i],
-		RetryAfter: each.RetryAfter[i], Delay: each.Delay[i], Facts: []Fact{},
-	}}
-	w := m.why
-	switch each.Verdicts[i] {
-	case 'd':
-		w.Verdict, w.Title = "denied", "Denied at "+m.clock(m.at)
-	case 'w':
-		w.Verdict, w.Title = "delayed", fmt.Sprintf("Passed at %s, to start %v later", m.clock(m.at), time.Duration(w.Delay))
-	default:
-		w.Verdict, w.Title = "passed", "Passed at "+m.clock(m.at)
-	}
+	each, i, m := row.sent, p.Request, row.moment(p, t)
 	m.say("Process %d of %d decided: each request goes to the next of them.", each.Node[i]+1, s.Nodes)
 	m.say("%s", s.how(m.at, row.limit))
 	if ahead := s.Skew * int64(each.Node[i]) / int64(s.Nodes-1); ahead > 0 {
@@ -152,7 +143,7 @@ func (row *Row) whyShared(p Place, t *traffic) *Why {
 	m.unit("cost", "this request's cost", m.cost)
 	m.unit("remaining", "what then remained, as this process knew it", each.Remaining[i])
 	m.unit("in_use", "what was in use before, as one process would count what all had let through", each.Before[i])
-	return w
+	return m.why
 }
 
 // how says by what a process decides at a moment.

@@ -60,7 +60,8 @@ type Row struct {
 	LongestRetry int64 `json:"longest_retry"`
 	// Most is the most units that one client's key started in any stretch of
 	// MostIn, the limit's period, and Promised what the limit's text says of
-	// that: its count, and for buckets the burst besides.
+	// that: its count, and for buckets the burst besides. A limit in flight has no
+	// period: MostIn is what a request lasts, so that Most were in flight at once.
 	Most     int64 `json:"most"`
 	MostIn   int64 `json:"most_in"`
 	Promised int64 `json:"promised"`
@@ -93,7 +94,7 @@ type Columns struct {
 	First       []int `json:"first"`
 	FirstDenied []int `json:"first_denied"`
 	// Low and High are the least and the most units that the watched client
-	// had in use, up to the capacity.
+	// had in use, or in flight, up to the capacity.
 	Low  []int64 `json:"low"`
 	High []int64 `json:"high"`
 	// Remaining is how many requests of cost 1 would have passed at the last
@@ -140,6 +141,9 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 	}
 	t, err := r.Arrivals.traffic(horizon)
 	if err != nil {
+		return nil, err
+	}
+	if t.lasts, err = r.lasts(limits); err != nil {
 		return nil, err
 	}
 	watch := 0
@@ -254,12 +258,17 @@ func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) 
 
 // A table holds the states of keys under one limit.
 type table struct {
-	meter  *meter.Meter
-	states [][]uint64
-	bans   []int64 // when the ban of each key ends; nil under a limit without bans
+	flights *flights // in place of all else under a limit in flight
+	meter   *meter.Meter
+	states  [][]uint64
+	bans    []int64 // when the ban of each key ends; nil under a limit without bans
 }
 
-func newTable(l stint.Limit, keys int) (*table, error) {
+func newTable(l stint.Limit, keys int, lasts int64) (*table, error) {
+	if l.InFlight() {
+		f, err := newFlights(l, lasts)
+		return &table{flights: f}, err
+	}
 	m, err := l.Meter()
 	if err != nil {
 		return nil, err
@@ -289,6 +298,9 @@ func (t *table) state(key int, now, cost int64) []uint64 {
 
 // peek says how a key stands to a request of cost 1.
 func (t *table) peek(key int, now int64) stint.Decision {
+	if t.flights != nil {
+		return t.flights.peek(key, now)
+	}
 	s := t.state(key, now, 1)
 	return t.during(key, now, t.describe(s, now, 1, t.meter.Admits(s, now, 1) && !t.banned(key, now)))
 }
@@ -316,6 +328,9 @@ func (t *table) describe(s []uint64, now, cost int64, passes bool) (d stint.Deci
 
 // take decides one request; before is how its key stood.
 func (t *table) take(key int, now, cost int64) (before, d stint.Decision) {
+	if t.flights != nil {
+		return t.flights.take(key, now, cost)
+	}
 	s := t.state(key, now, cost)
 	before = t.during(key, now, t.describe(s, now, cost, true))
 	switch {
@@ -364,11 +379,14 @@ func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (ro
 	if t.shared {
 		keys, watch = 1, 0
 	}
-	states, err := newTable(l, keys)
+	states, err := newTable(l, keys, t.lasts)
 	if err != nil {
 		return nil, err
 	}
 	row = &Row{Limit: l.String(), Kind: l.Algorithm().String(), Capacity: l.Capacity(), MostIn: int64(l.Period()), limit: l, sent: newEach(len(t.sends))}
+	if l.InFlight() {
+		row.Kind, row.Capacity, row.MostIn = l.ID(), l.Count(), t.lasts
+	}
 	row.keys = make([]int, 0, len(t.sends))
 	r := &runner{ctx: ctx, row: row, table: states, watch: watch, columns: columns, horizon: t.horizon}
 	if one.shared != nil {

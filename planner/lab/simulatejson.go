@@ -34,12 +34,9 @@ func SimulateJSON(ctx context.Context, body []byte, redis rueidis.Client) (*Answ
 
 // Choices are what there is to choose from: what GET /v1/lab says.
 type Choices struct {
-	Kinds            []Kind   `json:"kinds"`
-	Shapes           []Shape  `json:"shapes"`
-	MaxArrivals      int      `json:"max_arrivals"`
-	Modes            []string `json:"modes"` // of several processes
-	MaxNodesArrivals int      `json:"max_nodes_arrivals"`
-	MaxLimits        int      `json:"max_limits"`
-	Plan             bool     `json:"plan"`
-	MaxLog           int64    `json:"max_log"` // bytes; 0 without Plan
+	Kinds  []Kind   `json:"kinds"`
+	Shapes []Shape  `json:"shapes"`
+	Modes  []string `json:"modes"` // of several processes
+	Plan   bool     `json:"plan"`
+	MaxLog int64    `json:"max_log"` // bytes; 0 without Plan
 }

@@ -14,8 +14,8 @@ import (
 // promised returns how many units a limit's text lets one expect within a
 // period: the count, and the burst on top for a bucket.
 func promised(l stint.Limit) int64 {
-	switch l.Algorithm() {
-	case meter.GCRA, meter.TokenBucketInterval:
+	switch a := l.Algorithm(); {
+	case !l.InFlight() && (a == meter.GCRA || a == meter.TokenBucketInterval):
 		return plus(l.Count(), l.Burst())
 	}
 	return l.Count()
@@ -118,7 +118,9 @@ func (a *Answer) names() []string {
 			names[i] = row.Shared.name()
 			continue
 		}
-		names[i] = "the " + strings.ToLower(kindOf(row.limit).Title)
+		if names[i] = row.Limit; !row.limit.InFlight() {
+			names[i] = "the " + strings.ToLower(kindOf(row.limit).Title)
+		}
 		if seen[names[i]] {
 			for j, other := range a.Rows {
 				if other.Shared == nil {

@@ -27,9 +27,11 @@ func TestStory(t *testing.T) {
 		{[]string{"10/s", "1000/m sliding_log"}, phases("5@once"), "The same 5 requests: none is denied. A lower limit, or more requests, would show more."},
 		{[]string{"1/s sliding_log", "1/s sliding_buckets"}, phases("2@once"), "The same 2 requests: each limit keeps what it promises and denies 1."},
 		{[]string{"1/s fixed_window", "3/2s fixed_window", "3/m sliding_log"}, phases("+1900ms 5@once +100ms 5@once +1s"), "The same 10 requests: 1/1s fixed_window let 2 through in 1s where 1 was promised, 3/2s fixed_window let 6 in 2s where 3 were promised; at most 3 in 1m0s by 3/1m sliding_log."},
+		{[]string{"10 in flight"}, phases("25@once"), "25 requests: 10 in flight denies 15, and lets at most 10 through in any 2s."},
+		{[]string{"5 in flight", "10/s fixed_window", "7 in flight"}, phases(edge), "The same 60 requests: the fixed window let 20 through in 1s where 10 were promised; at most 5 in 2s by 5 in flight, 7 in 2s by 7 in flight."},
 		{[]string{"2/s fixed_window"}, lab.Arrivals{Shape: "list", Times: []int64{999_999_999, 1_000_000_000}, Costs: []int64{2, 1}}, "2 requests: the fixed window let 3 units through in 1s where 2 were promised."},
 	} {
-		if got := simulate(t, &lab.Request{Limits: c.limits, Arrivals: c.arrivals}).Says; got != c.want {
+		if got := simulate(t, &lab.Request{Limits: c.limits, Arrivals: c.arrivals, Lasts: "2s"}).Says; got != c.want {
 			t.Errorf("%v:\ngot  %s\nwant %s", c.limits, got, c.want)
 		}
 	}

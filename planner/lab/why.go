@@ -53,11 +53,15 @@ type Counted struct {
 }
 
 // A charge is units that were counted at a moment.
-type charge struct{ at, units int64 }
+type charge struct {
+	at, units int64
+	request   int // from 0
+}
 
 // A moment is one decision and what it rests on.
 type moment struct {
 	limit  stint.Limit
+	lasts  int64 // each request, where the limit is in flight
 	at     int64
 	cost   int64
 	before stint.Decision // how the key stood
@@ -69,12 +73,11 @@ type moment struct {
 
 // why plays the limit once more, up to one request, and explains it.
 func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
-	states, err := newTable(row.limit, len(t.clients))
+	states, err := newTable(row.limit, len(t.clients), t.lasts)
 	if err != nil {
 		panic(err) // the row was made by the same limit
 	}
-	each, i := row.sent, p.Request
-	m := moment{limit: row.limit, at: each.At[i], cost: each.cost[i]}
+	each, i, m := row.sent, p.Request, row.moment(p, t)
 	for j := range i + 1 {
 		if j%32 == 0 {
 			if err := ctx.Err(); err != nil {
@@ -86,28 +89,34 @@ func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
 		}
 		m.before, m.d = states.take(row.keys[j], each.At[j], each.cost[j])
 		if j < i && (m.d.Allowed || row.limit.CountDenied()) && each.cost[j] > 0 {
-			m.charges = append(m.charges, charge{each.At[j], each.cost[j]})
+			m.charges = append(m.charges, charge{each.At[j], each.cost[j], j})
 		}
-	}
-	m.why = &Why{
-		Place: p, Client: t.clients[each.who[i]], At: m.at, Cost: m.cost,
-		RetryAfter: int64(m.d.RetryAfter), Delay: int64(m.d.Delay), Facts: []Fact{},
 	}
 	m.explain()
 	return m.why, nil
 }
 
-// explain fills in the words and numbers.
-func (m *moment) explain() {
-	w := m.why
-	switch {
-	case !m.d.Allowed:
+// moment returns a decision with its verdict.
+func (row *Row) moment(p Place, t *traffic) *moment {
+	each, i := row.sent, p.Request
+	m := &moment{limit: row.limit, lasts: t.lasts, at: each.At[i], cost: each.cost[i]}
+	w := &Why{
+		Place: p, Client: t.clients[each.who[i]], At: m.at, Cost: m.cost,
+		RetryAfter: each.RetryAfter[i], Delay: each.Delay[i], Facts: []Fact{},
+	}
+	switch m.why = w; each.Verdicts[i] {
+	case 'd':
 		w.Verdict, w.Title = "denied", "Denied at "+m.clock(m.at)
-	case m.d.Delay > 0:
-		w.Verdict, w.Title = "delayed", fmt.Sprintf("Passed at %s, to start %v later", m.clock(m.at), m.d.Delay)
+	case 'w':
+		w.Verdict, w.Title = "delayed", fmt.Sprintf("Passed at %s, to start %v later", m.clock(m.at), time.Duration(w.Delay))
 	default:
 		w.Verdict, w.Title = "passed", "Passed at "+m.clock(m.at)
 	}
+	return m
+}
+
+// explain fills in the words and numbers.
+func (m *moment) explain() {
 	m.unit("cost", "this request's cost", m.cost)
 	if m.cost > m.d.Limit {
 		m.unit("capacity", "the most that can ever pass at once", m.d.Limit)
@@ -121,6 +130,8 @@ func (m *moment) explain() {
 	switch {
 	case m.before.Banned:
 		m.say("The key was banned, by a denial before this one: everything is denied until the ban of %v ends.", m.limit.Ban())
+	case m.limit.InFlight():
+		m.flying()
 	default:
 		m.byAlgorithm()
 	}
@@ -132,6 +143,9 @@ func (m *moment) explain() {
 		m.say("This denial begins a ban of %v.", m.limit.Ban())
 	}
 	m.span("retry_after", "retry after", int64(m.d.RetryAfter))
+	if m.limit.InFlight() {
+		return // nobody knows when it would pass
+	}
 	m.say("If nothing else comes, it passes at %s: retry after %v.", m.clock(plus(m.at, int64(m.d.RetryAfter))), m.d.RetryAfter)
 	if m.limit.CountDenied() {
 		m.say("This denial was counted too, as count_denied says.")

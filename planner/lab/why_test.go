@@ -139,13 +139,13 @@ func enough(w *lab.Why, units int64) int64 {
 // TestWhyWords shows what people read about one denial of each kind.
 func TestWhyWords(t *testing.T) {
 	var b strings.Builder
-	for _, text := range append([]string{"8 per day in Europe/Paris"}, everyKind...) {
-		a := simulate(t, &lab.Request{Limits: []string{text}, Arrivals: phases("+900ms 6@once +200ms 30@40/s +700ms")})
+	for _, text := range append([]string{"8 per day in Europe/Paris", "6 in flight"}, everyKind...) {
+		a := simulate(t, &lab.Request{Limits: []string{text}, Arrivals: phases("+900ms 6@once +200ms 30@40/s +700ms"), Lasts: "300ms"})
 		j := strings.LastIndexByte(a.Rows[0].Each.Verdicts, 'd')
 		if j < 0 {
 			t.Fatalf("%s denies nothing", text)
 		}
-		w := simulate(t, &lab.Request{Limits: []string{text}, Arrivals: phases("+900ms 6@once +200ms 30@40/s +700ms"), Why: &lab.Place{Request: j}}).Why
+		w := simulate(t, &lab.Request{Limits: []string{text}, Arrivals: phases("+900ms 6@once +200ms 30@40/s +700ms"), Lasts: "300ms", Why: &lab.Place{Request: j}}).Why
 		b.WriteString("# " + text + "\n" + w.Title + "\n")
 		for _, words := range w.Words {
 			b.WriteString(words + "\n")

@@ -101,9 +101,8 @@ export function beside(message) {
     field.removeAttribute("aria-invalid");
   }
   if (message === null) return;
-  const [, parameter] = /^arrivals\.(\w+)/.exec(message) ?? [];
-  const id = message.startsWith("limits") ? "own" : message.startsWith("horizon") ? "horizon" : message.startsWith("nodes") ? "nodes" : `p-${parameter}`;
-  const field = byID(id);
+  const [, name, parameter] = /^(\w+)\.?(\w*)/.exec(message) ?? [];
+  const field = byID({ limits: "own", arrivals: `p-${parameter}` }[name] ?? name);
   const control = field?.closest(".control");
   if (!control) return;
   field.setAttribute("aria-invalid", "true");
@@ -135,7 +134,7 @@ function kinds(state, about, changed) {
     check("relaxed", "Relaxed counter", () => state.relaxed, (v) => (state.relaxed = v), changed,
       el("span", { class: "few", id: "relaxed-few" }, "sliding_counter: admits one unit more, as some libraries do")),
   ];
-  const own = el("input", { type: "text", id: "own", placeholder: "100/m, every 2s" });
+  const own = el("input", { type: "text", id: "own", placeholder: "100/m, every 2s, 20 in flight" });
   own.addEventListener("input", (e) => {
     state.own = own.value;
     changed(e);
@@ -170,6 +169,7 @@ function arrivals(state, about, changed) {
   let shown = [];
   let shape = "";
   const horizon = slider({ id: "horizon", label: "Time shown", ...timed, changed, get: () => state.horizon, set: (v) => (state.horizon = v) });
+  const lasts = slider({ id: "lasts", label: "A request lasts (limits in flight)", ...timed, changed, get: () => state.lasts, set: (v) => (state.lasts = v) });
   const again = el("button", { type: "button", id: "fit" }, "Fit to the limit");
   again.addEventListener("click", (e) => {
     Object.assign(state, fit(state.count, state.period), { why: null });
@@ -201,11 +201,11 @@ function arrivals(state, about, changed) {
     }
     select.value = state.shape;
     horizon.node.hidden = state.shape === "text"; // phases say how long they are
-    [...shown, horizon].forEach((p) => p.show());
+    [...shown, horizon, lasts].forEach((p) => p.show());
   }
   holder.className = "parameters";
   byID("arrivals").replaceChildren(
-    el("div", { class: "control wide" }, el("label", { for: "shape" }, "Shape"), select), note, holder, horizon.node, el("div", {}, again));
+    el("div", { class: "control wide" }, el("label", { for: "shape" }, "Shape"), select), note, holder, horizon.node, lasts.node, el("div", {}, again));
   return { show };
 }
 

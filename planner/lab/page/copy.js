@@ -18,10 +18,13 @@ export async function copied(button, text) {
 export function offer(limit, copy) {
   const forms = [["Rule (YAML)", "rule", copy.rule], ["Go", "go", copy.go], ["Command", "simulate", copy.simulate]];
   byID("copies-title").textContent = `Copy ${limit}`;
-  byID("forms").replaceChildren(...forms.map(([title, id, text]) => {
-    const button = el("button", { type: "button", "aria-label": `Copy: ${title}` }, "Copy");
-    button.addEventListener("click", () => copied(button, text));
-    return el("section", {}, el("h3", {}, title, button), el("pre", { id: `copy-${id}`, tabindex: 0, role: "region", "aria-label": title }, text));
-  }));
+  byID("forms").replaceChildren(...forms.map(([title, id, text]) => pasted("h3", title, `copy-${id}`, text)));
   byID("copies").showModal();
+}
+
+/** pasted is text to copy, with a button in its heading. */
+export function pasted(heading, title, id, text) {
+  const button = el("button", { type: "button", "aria-label": `Copy: ${title}` }, "Copy");
+  button.addEventListener("click", () => copied(button, text));
+  return el("div", { class: "pasted" }, el(heading, {}, title, button), el("pre", { id, tabindex: 0, role: "region", "aria-label": title }, text));
 }

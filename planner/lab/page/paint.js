@@ -46,15 +46,8 @@ const onClocks = [...[1e9, 60e9].flatMap((unit) => rounds.map((r) => r * unit)),
  */
 export function ticks(horizon, span, origin = 0) {
   const want = (horizon * 80) / span;
-  let step = 1;
-  if (origin > 0) step = onClocks.find((s) => s >= want) ?? want;
-  else if (want <= 1e9) {
-    const power = 10 ** Math.floor(Math.log10(want));
-    step = [1, 2, 5, 10].map((r) => r * power).find((s) => s >= want);
-  } else {
-    const all = [1e9, 60e9, 3600e9, 86400e9].flatMap((unit) => (unit === 86400e9 ? [1, 2, 5, 10, 30, 100, 365, 3650] : rounds).map((r) => r * unit));
-    step = all.find((s) => s >= want) ?? want;
-  }
+  const power = 10 ** Math.floor(Math.log10(want));
+  const step = (origin > 0 || want > 1e9 ? onClocks : [1, 2, 5, 10].map((r) => r * power)).find((s) => s >= want) ?? want;
   const out = [];
   for (let t = Math.ceil(origin / step) * step - origin; t <= horizon; t += step) out.push(t);
   return out;

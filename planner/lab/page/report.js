@@ -1,6 +1,6 @@
 // What a log said: what to choose and whom that denies, then what it rests on.
 
-import { copied } from "./copy.js";
+import { pasted } from "./copy.js";
 import { el } from "./dom.js";
 import { axis, left, sheet } from "./paint.js";
 import { about, number, parseDuration } from "./words.js";
@@ -94,13 +94,6 @@ function would(r) {
       x.denied ? about(parseDuration(x.longest_lockout)) : "", x.top[0]?.key ?? ""])));
 }
 
-// pasted is text to copy, with a button.
-function pasted(title, id, text) {
-  const button = el("button", { type: "button", "aria-label": `Copy: ${title}` }, "Copy");
-  button.addEventListener("click", () => copied(button, text));
-  return el("div", { class: "pasted" }, el("h4", {}, title, button), el("pre", { id, tabindex: 0, role: "region", "aria-label": title }, text));
-}
-
 function choice(c, page) {
   const button = el("button", { type: "button", id: "choice-show" }, "Show it on the timeline");
   button.addEventListener("click", () => page.compare(c.limit));
@@ -111,7 +104,7 @@ function choice(c, page) {
     denied("Whom it would deny", w.top.map((d) => [d.key, `${number(d.denied)} denied${d.requests ? ` of ${number(d.requests)}` : ""}`, d.evidence])),
     c.left_out?.length ? denied("Those that had no say", c.left_out.map((d) => [d.key, d.exempt ? `let through: ${count(d.requests, "request")}` : `${number(d.denied)} denied of ${number(d.requests)}`])) : null,
     el("div", {}, el("h4", {}, "How sure that is"), el("ul", { class: "doubts" }, ...c.doubts.map((d) => el("li", {}, d)))),
-    el("div", { class: "pair" }, pasted("The rule, in shadow first (YAML)", "choice-rule", c.rule), pasted("To look again later", "choice-check", c.check)));
+    el("div", { class: "pair" }, pasted("h4", "The rule, in shadow first (YAML)", "choice-rule", c.rule), pasted("h4", "To look again later", "choice-check", c.check)));
 }
 
 // denied lists clients, each with what it did.

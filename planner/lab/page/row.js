@@ -41,7 +41,7 @@ export function newRow(index, lab) {
 export function show(row, answer, kinds, scale) {
   const data = answer.rows[row.index];
   Object.assign(row, { answer, data, scale, each: data.each ?? null, at: data.each?.at ?? answer.at ?? null });
-  const kind = kinds.find((k) => k.name === data.kind);
+  const kind = kinds.find((k) => k.name === data.kind) ?? { title: "Requests that run at one moment", level: "in flight" };
   row.level = kind.level;
   row.name.textContent = data.limit;
   row.title.textContent = data.shared ? by(data) : kind.title;

@@ -12,7 +12,7 @@ export function fit(count, period) {
     rate: rate(2 * count), other: rate(Math.round(count / 2)), size: Math.max(1, count), gap: Math.max(1, Math.round(period / 10)),
     every: 2 * period, on: period, off: period, seed: 1, clients: 3, shared: false, counts: drawn(count),
     text: `${count}@once +${duration(period / 2)} ${2 * count}@${rate(4 * count)} +${duration(2 * period)}`,
-    horizon: 6 * period,
+    horizon: 6 * period, lasts: Math.max(1, Math.round(period / 2)),
   };
 }
 
@@ -32,7 +32,7 @@ export function initial() {
 const fields = {
   count: "number", period: "duration", burst: "number", tied: "flag", parts: "number", relaxed: "flag", count_denied: "flag", kinds: "list", own: "text",
   shape: "text", rate: "text", other: "text", size: "number", gap: "duration", every: "duration", on: "duration", off: "duration",
-  seed: "number", clients: "number", shared: "flag", counts: "numbers", text: "text", horizon: "duration", why: "place",
+  seed: "number", clients: "number", shared: "flag", counts: "numbers", text: "text", horizon: "duration", lasts: "duration", why: "place",
   nodes: "flag", node_count: "number", modes: "list", away_from: "length", away_for: "length", skew: "length",
 };
 
@@ -74,10 +74,6 @@ export function fromHash(hash) {
     const value = read[fields[name]](text);
     if (value !== undefined) state[name] = value;
   }
-  if (state.shape === "two") { // as it was called in older links
-    state.shape = "several";
-    state.clients = 2;
-  }
   if (state.burst !== state.count) state.tied = false;
   if (state.shape === "list") state.shape = initial().shape;
   return state;
@@ -109,7 +105,7 @@ export function request(state, about, columns, each) {
     else arrivals[p.name] = state[p.name];
   }
   if (shape.name === "list") Object.assign(arrivals, { times: state.log.times });
-  const body = { limits: limits(state, about.kinds), arrivals, columns, each };
+  const body = { limits: limits(state, about.kinds), arrivals, lasts: duration(state.lasts), columns, each };
   const modes = state.modes.filter((m) => about.modes.includes(m));
   if (state.nodes && modes.length) {
     body.nodes = { count: state.node_count, modes, away_from: duration(state.away_from), away_for: duration(state.away_for), skew: duration(state.skew) };
