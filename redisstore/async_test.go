@@ -180,14 +180,14 @@ func TestAsyncEnvelope(t *testing.T) {
 func TestAsyncSendsOnClose(t *testing.T) {
 	server := redistest.Start(t)
 	stores := nodes(t, server.URL(), 2, redisstore.Options{Modes: redisstore.Modes{AsyncUnsent: 100, AsyncPeriod: time.Hour}})
-	limit := bindIn(t, stores[0], redisstore.Async, "1000/1h fixed_window")
+	limit := bindIn(t, stores[0], redisstore.Async, "1000/1000h fixed_window")
 	for range 7 {
 		take(t, limit, "k", 3)
 	}
 	if err := stores[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if d := take(t, bindIn(t, stores[1], redisstore.Strict, "1000/1h fixed_window"), "k", 1); d.Remaining != 1000-21-1 {
+	if d := take(t, bindIn(t, stores[1], redisstore.Strict, "1000/1000h fixed_window"), "k", 1); d.Remaining != 1000-21-1 {
 		t.Errorf("%+v", d)
 	}
 }

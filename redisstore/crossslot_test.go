@@ -285,9 +285,10 @@ func TestOvertaken(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
 	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
-	store := open(t, "", redisstore.Options{Driver: h, Prefix: "overtaken"})
+	noon := func() int64 { return time.Date(2030, 5, 5, 12, 0, 0, 0, time.UTC).UnixNano() } // no day ends
+	store := open(t, "", redisstore.Options{Driver: h, Prefix: "overtaken", Now: noon})
 	defer store.Close()
-	plain := open(t, c.URL(), redisstore.Options{Prefix: "overtaken"})
+	plain := open(t, c.URL(), redisstore.Options{Prefix: "overtaken", Now: noon})
 	defer plain.Close()
 	knows(t, store)
 	for i, text := range []string{

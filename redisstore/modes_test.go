@@ -27,7 +27,7 @@ var (
 func TestModeRules(t *testing.T) {
 	server := redistest.Start(t)
 	rules, err := policy.Parse([]byte(`{"rules": [
-		{"name": "plain", "key": ["ip"], "limits": ["1000/h", "2000/h fixed_window"]},
+		{"name": "plain", "key": ["ip"], "limits": ["1000/h", "2000/1000h fixed_window"]},
 		{"name": "lease", "key": ["ip"], "mode": "lease", "limits": ["1000/h"]},
 		{"name": "async", "key": ["ip"], "mode": "async", "limits": ["1000/h"]},
 		{"name": "share", "key": ["ip"], "mode": "share", "limits": ["1000/h"]}
