@@ -1,6 +1,8 @@
 package observe
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
@@ -13,34 +15,39 @@ const mostLimits = 1000
 // tiers, and those of overrides that have a name. What customers have is not among it.
 func (c collection) limits(rules *policy.Rules) {
 	units := c.series(prometheus.GaugeValue, "stint_rule_limit_units",
-		"Units that each limit of a rule allows in its period, or in flight if it has none.", "rule", "variant", "limit")
+		"Units that each limit of a rule allows in its period, or in flight if it has none.", "rule", "key", "variant", "limit")
 	period := c.series(prometheus.GaugeValue, "stint_rule_limit_period_seconds",
-		"The period of each limit of a rule; by the calendar a day is 24 hours and a month 30 days.", "rule", "variant", "limit")
+		"The period of each limit of a rule; by the calendar a day is 24 hours and a month 30 days.", "rule", "key", "variant", "limit")
 	told, all := 0, 0
-	add := func(rule, variant string, p *rulesfile.Plan) {
+	add := func(r *rulesfile.Rule, variant string, p *rulesfile.Plan) {
 		if p == nil {
 			return
 		}
+		names := make([]string, len(r.Key))
+		for i, a := range r.Key {
+			names[i] = a.Name
+		}
+		key := strings.Join(names, ", ")
 		for _, l := range p.Limits {
 			if all++; told < mostLimits {
 				told++
-				units(float64(l.Count()), rule, variant, l.Label())
+				units(float64(l.Count()), r.Name, key, variant, l.Label())
 				if !l.InFlight() { // which has none
-					period(l.Period().Seconds(), rule, variant, l.Label())
+					period(l.Period().Seconds(), r.Name, key, variant, l.Label())
 				}
 			}
 		}
 	}
 	for _, r := range rules.File().Rules() {
-		add(r.Name, "", r.Own)
+		add(r, "", r.Own)
 		if r.Tiers != nil {
 			for _, name := range r.Tiers.Names {
-				add(r.Name, "tier "+name, r.Tiers.Plans[name])
+				add(r, "tier "+name, r.Tiers.Plans[name])
 			}
 		}
 		for i := range r.Overrides {
 			if o := &r.Overrides[i]; o.Name != "" {
-				add(r.Name, "override "+o.Name, o.Plan)
+				add(r, "override "+o.Name, o.Plan)
 			}
 		}
 	}

@@ -37,17 +37,17 @@ func TestLimits(t *testing.T) {
 		}
 		return all
 	}
-	want := `stint_rule_limit_period_seconds{limit="day:Europe/Paris",rule="site",variant=""} 86400
-stint_rule_limit_period_seconds{limit="gcra:1s",rule="api",variant="override acme"} 1
-stint_rule_limit_period_seconds{limit="gcra:1s",rule="api",variant="tier free"} 1
-stint_rule_limit_period_seconds{limit="gcra:1s",rule="api",variant="tier pro"} 1
-stint_rule_limit_period_seconds{limit="quota",rule="api",variant="tier pro"} 2.592e+06
-stint_rule_limit_units{limit="day:Europe/Paris",rule="site",variant=""} 50
-stint_rule_limit_units{limit="gcra:1s",rule="api",variant="override acme"} 100
-stint_rule_limit_units{limit="gcra:1s",rule="api",variant="tier free"} 1
-stint_rule_limit_units{limit="gcra:1s",rule="api",variant="tier pro"} 10
-stint_rule_limit_units{limit="in_flight",rule="site",variant=""} 4
-stint_rule_limit_units{limit="quota",rule="api",variant="tier pro"} 5000
+	want := `stint_rule_limit_period_seconds{key="ip",limit="day:Europe/Paris",rule="site",variant=""} 86400
+stint_rule_limit_period_seconds{key="jwt.org",limit="gcra:1s",rule="api",variant="override acme"} 1
+stint_rule_limit_period_seconds{key="jwt.org",limit="gcra:1s",rule="api",variant="tier free"} 1
+stint_rule_limit_period_seconds{key="jwt.org",limit="gcra:1s",rule="api",variant="tier pro"} 1
+stint_rule_limit_period_seconds{key="jwt.org",limit="quota",rule="api",variant="tier pro"} 2.592e+06
+stint_rule_limit_units{key="ip",limit="day:Europe/Paris",rule="site",variant=""} 50
+stint_rule_limit_units{key="ip",limit="in_flight",rule="site",variant=""} 4
+stint_rule_limit_units{key="jwt.org",limit="gcra:1s",rule="api",variant="override acme"} 100
+stint_rule_limit_units{key="jwt.org",limit="gcra:1s",rule="api",variant="tier free"} 1
+stint_rule_limit_units{key="jwt.org",limit="gcra:1s",rule="api",variant="tier pro"} 10
+stint_rule_limit_units{key="jwt.org",limit="quota",rule="api",variant="tier pro"} 5000
 stint_rule_limits_left_out 0`
 	if got := strings.Join(limitLines(), "\n"); got != want {
 		t.Errorf("got\n%s", got)
