@@ -85,7 +85,7 @@ func (f *flights) instead(ctx context.Context, holds []inflight.Hold, why error,
 		case Open:
 			h.Limit = math.MaxInt64
 		case Closed:
-			h.Limit = 0
+			h.Limit, holds[i].Wait = 0, 0
 		default:
 			h.Limit = max(h.Limit/f.of.failover.Nodes(), 1)
 		}

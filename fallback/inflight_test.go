@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -150,6 +151,43 @@ func TestInFlightWaits(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatalf("gone: %t: %v", gone, err)
 		}
+	}
+}
+
+// Where Closed denies, nobody waits for a place, whether the store was away when they came
+// or has gone since.
+func TestInFlightClosed(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPool(t)
+			l := p.process(t, fallback.Options{Mode: fallback.Closed})
+			all := fill(t, l)
+			p.gone.Store(before)
+			came := time.Now()
+			done := make(chan error)
+			for range 2 {
+				go func() {
+					d, _, err := l.AcquireN(t.Context(), "k", 1, time.Minute)
+					if err == nil && d.RetryAfter != fallback.ClosedFor {
+						err = fmt.Errorf("%+v", d)
+					}
+					done <- err
+				}()
+			}
+			synctest.Wait()
+			p.gone.Store(true)
+			for range 2 {
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}
+			if took := time.Since(came); took > time.Second {
+				t.Errorf("gone before: %t: denied after %v", before, took)
+			}
+			for _, end := range all {
+				end()
+			}
+		})
 	}
 }
 

@@ -265,7 +265,7 @@ func (r *Room) await(ctx context.Context, holds []Hold, at int, turn <-chan stru
 		if ok, err = r.counts.Acquire(ctx, holds); ok || err != nil {
 			return ok, -1, err
 		}
-		if !holds[at].Denied {
+		if !holds[at].Denied || holds[at].Wait == 0 { // it waits no more
 			return false, denying(holds), nil
 		}
 		if r.again > 0 {
