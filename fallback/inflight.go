@@ -85,9 +85,12 @@ func (f *flights) instead(ctx context.Context, holds []inflight.Hold, why error,
 		case Open:
 			h.Limit = math.MaxInt64
 		case Closed:
-			h.Limit, holds[i].Wait = 0, 0
+			h.Limit = 0
 		default:
 			h.Limit = max(h.Limit/f.of.failover.Nodes(), 1)
+		}
+		if h.Units > h.Limit {
+			holds[i].Wait = 0 // in vain: those behind it may have room
 		}
 	}
 	ok, err = local(here)

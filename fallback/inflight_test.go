@@ -154,39 +154,51 @@ func TestInFlightWaits(t *testing.T) {
 	}
 }
 
-// Where Closed denies, nobody waits for a place, whether the store was away when they came
-// or has gone since.
-func TestInFlightClosed(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			p := newPool(t)
-			l := p.process(t, fallback.Options{Mode: fallback.Closed})
-			all := fill(t, l)
-			p.gone.Store(before)
-			came := time.Now()
-			done := make(chan error)
-			for range 2 {
-				go func() {
-					d, _, err := l.AcquireN(t.Context(), "k", 1, time.Minute)
-					if err == nil && d.RetryAfter != fallback.ClosedFor {
-						err = fmt.Errorf("%+v", d)
-					}
-					done <- err
-				}()
-			}
-			synctest.Wait()
-			p.gone.Store(true)
-			for range 2 {
-				if err := <-done; err != nil {
-					t.Error(err)
+// Who can get no place without the store does not wait for one, whether it was away when
+// they came or has gone since: all where the mode is Closed, and who needs more than the
+// process's part. Those behind them may have room.
+func TestInFlightInVain(t *testing.T) {
+	for _, c := range []struct {
+		o     fallback.Options
+		cost  int64
+		there bool // the store, when they come
+	}{
+		{fallback.Options{Mode: fallback.Closed}, 1, false},
+		{fallback.Options{Mode: fallback.Closed}, 1, true},
+		{fallback.Options{Nodes: 4}, 3, false},
+		{fallback.Options{Nodes: 4}, 3, true},
+	} {
+		t.Run(fmt.Sprintf("%v, %t", c.o.Mode, c.there), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPool(t)
+				l := p.process(t, c.o)
+				all := fill(t, l)
+				p.gone.Store(!c.there)
+				came := time.Now()
+				done := make(chan error)
+				for range 2 {
+					go func() {
+						d, _, err := l.AcquireN(t.Context(), "k", c.cost, time.Minute)
+						if err == nil && d.RetryAfter != fallback.ClosedFor {
+							err = fmt.Errorf("%+v", d)
+						}
+						done <- err
+					}()
 				}
-			}
-			if took := time.Since(came); took > time.Second {
-				t.Errorf("gone before: %t: denied after %v", before, took)
-			}
-			for _, end := range all {
-				end()
-			}
+				synctest.Wait()
+				p.gone.Store(true)
+				for range 2 {
+					if err := <-done; err != nil {
+						t.Error(err)
+					}
+				}
+				if took := time.Since(came); took > time.Second {
+					t.Errorf("denied after %v", took)
+				}
+				for _, end := range all {
+					end()
+				}
+			})
 		})
 	}
 }
