@@ -11,15 +11,14 @@ import (
 type expiries struct {
 	mu    sync.Mutex
 	clock clock
-	queue endings
-	of    map[customer]*queued // each in queue
-	timer *time.Timer          // nil while nothing is to end
+	endings
+	timer *time.Timer // nil while nothing is to end
 	end   func(rule, key string) error
 	ended bool
 }
 
 func newExpiries(end func(rule, key string) error) *expiries {
-	return &expiries{of: make(map[customer]*queued), end: end}
+	return &expiries{endings: newEndings(), end: end}
 }
 
 // now returns the time by the source's clock.
@@ -39,24 +38,25 @@ func (e *expiries) measured(ahead, doubt time.Duration) {
 	}
 }
 
-// change runs f, which changes overrides, all of them or some, and notes when they end,
-// by the source's clock, in the place of the endings that they had; zero is never.
+// change runs f, which changes overrides, all of them or some, and notes when they end.
 // Nothing ends meanwhile: an old ending would take away what f has just set.
-func (e *expiries) change(all bool, ends map[customer]time.Time, f func()) {
+func (e *expiries) change(f func(ends *endings)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	f()
-	if all {
-		e.queue, e.of = nil, make(map[customer]*queued)
-	}
-	for of, at := range ends {
-		e.note(of, at)
-	}
+	f(&e.endings)
 	e.arm()
 }
 
-// note puts an ending in the place of the one that its override had.
-func (e *expiries) note(of customer, at time.Time) {
+// endings are when overrides end, by the source's clock.
+type endings struct {
+	queue queue
+	of    map[customer]*queued // each in queue
+}
+
+func newEndings() endings { return endings{of: make(map[customer]*queued)} }
+
+// note puts an ending in the place of the one that its override had; zero is never.
+func (e *endings) note(of customer, at time.Time) {
 	held := e.of[of]
 	switch {
 	case held == nil && !at.IsZero():
@@ -110,21 +110,21 @@ type queued struct {
 	place int
 }
 
-// endings is a heap, the next first.
-type endings []*queued
+// A queue is a heap, the next first.
+type queue []*queued
 
-func (h endings) Len() int           { return len(h) }
-func (h endings) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h endings) Swap(i, j int) {
+func (h queue) Len() int           { return len(h) }
+func (h queue) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h queue) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i, j
 }
-func (h *endings) Push(x any) {
+func (h *queue) Push(x any) {
 	one := x.(*queued)
 	one.place = len(*h)
 	*h = append(*h, one)
 }
-func (h *endings) Pop() any {
+func (h *queue) Pop() any {
 	last := len(*h) - 1
 	one := (*h)[last]
 	(*h)[last] = nil

@@ -22,11 +22,19 @@ func (x Expiries) Measured(ahead, doubt time.Duration) { x.e.measured(ahead, dou
 
 // Change sets one override, with its ending.
 func (x Expiries) Change(rule, key string, at time.Time, f func()) {
-	x.e.change(false, map[customer]time.Time{{rule, key}: at}, f)
+	x.e.change(func(ends *endings) {
+		f()
+		ends.note(customer{rule, key}, at)
+	})
 }
 
 // ChangeAll takes all overrides away.
-func (x Expiries) ChangeAll(f func()) { x.e.change(true, nil, f) }
+func (x Expiries) ChangeAll(f func()) {
+	x.e.change(func(ends *endings) {
+		f()
+		*ends = newEndings()
+	})
+}
 
 // Pending returns how many endings are kept.
 func (x Expiries) Pending() int {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stint-dev/stint/rulesource"
 
@@ -16,6 +18,7 @@ import (
 // A many source gives n customers another limit with each change.
 type many struct {
 	n        int
+	lasts    time.Duration // each override; 0 is without an end
 	newest   atomic.Int64
 	wholes   atomic.Int64
 	failures atomic.Int64 // readings that will break off at their end
@@ -35,8 +38,12 @@ func (m *many) Load(_ context.Context, held rulesource.Version, to rulesource.Re
 	if whole {
 		m.wholes.Add(1)
 	}
+	var ends time.Time
+	if m.lasts > 0 {
+		ends = time.Now().Add(m.lasts)
+	}
 	for i := range m.n {
-		if err := to.Override(&rulesource.Override{Rule: "site", Key: addressOf(i), Limits: []string{fmt.Sprintf("%d/m", 100+s.Version.Change)}}); err != nil {
+		if err := to.Override(&rulesource.Override{Rule: "site", Key: addressOf(i), Limits: []string{fmt.Sprintf("%d/m", 100+s.Version.Change)}, Expires: ends}); err != nil {
 			return nil, err
 		}
 	}
@@ -90,4 +97,28 @@ func TestManyChanges(t *testing.T) {
 			node.stop()
 		})
 	}
+}
+
+// TestManyEndings puts many overrides that end in force: what there is to do for each is
+// done with pauses while they are read, and all of them end.
+func TestManyEndings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &many{n: rules.MostChanges + 1, lasts: time.Minute, handed: func() {}, changed: make(chan struct{}, 1)}
+		node := mustStart(t, m, "")
+		var read, inForce runtime.MemStats
+		m.handed = func() { runtime.ReadMemStats(&read) }
+		m.newest.Store(1)
+		m.changed <- struct{}{}
+		last := addressOf(m.n - 1)
+		until(t, "it is held", func() bool { v, _ := node.source.Held(); return v.Change == 1 })
+		if runtime.ReadMemStats(&inForce); inForce.Mallocs-read.Mallocs > uint64(m.n/2) {
+			t.Errorf("%d allocations behind the reading of %d overrides", inForce.Mallocs-read.Mallocs, m.n)
+		}
+		if got := node.decided(t, last); got != "101/1m" {
+			t.Errorf("%s in force", got)
+		}
+		time.Sleep(m.lasts)
+		until(t, "it ends", func() bool { return node.decided(t, last) == "5/1m" })
+		node.stop()
+	})
 }

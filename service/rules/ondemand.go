@@ -208,7 +208,8 @@ func (w *Follower) putAsked(o *rulesource.Override) {
 		w.f.Log.Error("rules: an override cannot be in force", "rule", o.Rule, "err", err)
 		return
 	}
-	w.expiry.change(false, map[customer]time.Time{{o.Rule, o.Key}: o.Expires}, func() {
+	w.expiry.change(func(ends *endings) {
+		ends.note(customer{o.Rule, o.Key}, o.Expires)
 		if err := w.source.Policy().SetOverride(o.Rule, o.Key, own); err != nil {
 			w.f.Log.Error("rules: an override cannot be in force", "rule", o.Rule, "err", err)
 		}

@@ -39,8 +39,8 @@ type receiving struct {
 	requested []rulesource.Override // of these, what has changed
 	plans     []rulesource.Plan
 	parsed    map[string]policy.Override // by text: customers share few
-	ends      map[customer]time.Time
-	now       time.Time // by the source's clock
+	ends      endings                    // of set
+	now       time.Time                  // by the source's clock
 	copy      *rulescopy.Writing
 	pauses    *aside.Slices // nil while no requests come yet
 	bad       leftOut       // overrides that cannot be read, of this state
@@ -84,8 +84,9 @@ func (l *leftOut) String() string {
 
 // A change is one override that changes.
 type change struct {
-	rule, key string
-	o         policy.Override
+	of   customer
+	o    policy.Override
+	ends time.Time
 }
 
 // load reads what is new in a source and puts it in force, with pauses or nil.
@@ -109,7 +110,7 @@ func (w *Follower) load(ctx context.Context, from rulesource.Source, pauses *asi
 }
 
 func (w *Follower) receiving(pauses *aside.Slices) *receiving {
-	return &receiving{w: w, parsed: make(map[string]policy.Override), ends: make(map[customer]time.Time), pauses: pauses}
+	return &receiving{w: w, parsed: make(map[string]policy.Override), ends: newEndings(), pauses: pauses}
 }
 
 // Begin implements [rulesource.Receiver].
@@ -180,12 +181,11 @@ func (r *receiving) Override(o *rulesource.Override) error {
 		if len(r.changes) == r.most {
 			return errAnew
 		}
-		r.changes = append(r.changes, change{o.Rule, o.Key, own})
+		r.changes = append(r.changes, change{at, own, o.Expires})
+	} else {
+		r.ends.note(at, o.Expires)
 	}
 	r.bad.remove(at)
-	if _, ends := r.ends[at]; ends || r.set == nil || !o.Expires.IsZero() {
-		r.ends[at] = o.Expires
-	}
 	r.copy.Override(o)
 	return nil
 }
@@ -234,7 +234,7 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 			return &refusedVersion{s.Version, err}
 		}
 	}
-	w.expiry.change(r.set != nil, r.ends, r.apply)
+	w.expiry.change(r.apply)
 	w.askFor(r)
 	src.mu.Lock()
 	was := w.problem
@@ -272,11 +272,11 @@ func (w *Follower) kept(copy *rulescopy.Writing) {
 	w.lost = lost
 }
 
-// apply puts the overrides in force.
-func (r *receiving) apply() {
+// apply puts the overrides in force, with their endings.
+func (r *receiving) apply(ends *endings) {
 	left := &r.w.left
 	if r.set != nil {
-		*left = leftOut{}
+		*left, *ends = leftOut{}, r.ends
 		if err := r.set.Commit(); err != nil {
 			left.add([2]string{}, err)
 		}
@@ -286,10 +286,11 @@ func (r *receiving) apply() {
 	}
 	p := r.w.source.Policy()
 	for _, c := range r.changes {
-		left.remove([2]string{c.rule, c.key})
-		if err := p.SetOverride(c.rule, c.key, c.o); err != nil {
-			left.add([2]string{c.rule, c.key}, err)
+		left.remove(c.of)
+		if err := p.SetOverride(c.of[0], c.of[1], c.o); err != nil {
+			left.add(c.of, err)
 		}
+		ends.note(c.of, c.ends)
 	}
 	for i := range r.plans {
 		one := &r.plans[i]
