@@ -413,15 +413,14 @@ func TestWaitErrors(t *testing.T) {
 // What Take takes in between, the head of the line does not get; it tries again.
 func TestWaitAfterTakesInBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, "1/s burst 1")
-		must(t, l, 1)
+		l := limiterOf(t, "1/s burst 2")
+		must(t, l, 2)
 		go func() {
-			time.Sleep(time.Second - 1)
-			l.Refund(bg, "k", 1) // so that the take passes before the waiter's turn
+			time.Sleep(1500 * ms) // there is room for one, and not for the waiter
 			must(t, l, 1)
 		}()
 		begin := time.Now()
-		if err := l.Wait(bg, "k", 1); err != nil || time.Since(begin) != 2*time.Second-1 {
+		if err := l.Wait(bg, "k", 2); err != nil || time.Since(begin) != 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 		empty(t, l)
