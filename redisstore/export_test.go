@@ -202,6 +202,18 @@ const MostRenewing = mostRenewing
 // RenewFlights renews what is in flight, as the beat does.
 func (s *Store) RenewFlights() { s.flights.renew(s.life) }
 
+// CallingFlights returns for how many keys in flight calls are being made.
+func (s *Store) CallingFlights() (n int) {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	for _, one := range s.flights.keys {
+		if one.calling {
+			n++
+		}
+	}
+	return n
+}
+
 // Flights returns for how many keys calls may be needed.
 func (s *Store) Flights() int {
 	s.flights.mu.Lock()

@@ -706,6 +706,8 @@ func TestInFlightTurn(t *testing.T) {
 			t.Fatal("denied")
 		}
 	}
+	// Who still makes calls for a key would renew it beside those whose turn it is.
+	eventually(t, "calls do not end", func() bool { return s.CallingFlights() == 0 })
 	g.hold(func(args []string) bool { return !takesUnits(args) })
 	renewed := make(chan struct{})
 	go func() {
