@@ -41,7 +41,8 @@ func (o *Override) text() string {
 // customers are overrides by the million. A policy and all that come of it by
 // [Policy.Reload] have the same.
 type customers struct {
-	set          atomic.Pointer[overrideSet] // in force
+	own          atomic.Pointer[overrideSet] // of SetOverride, looked up first
+	set          atomic.Pointer[overrideSet] // of Replacement
 	beforeLookup atomic.Pointer[func(rule, key string)]
 
 	mu     sync.Mutex // of writers
@@ -64,6 +65,7 @@ type customerPlan struct {
 
 func newCustomers() *customers {
 	c := new(customers)
+	c.own.Store(newOverrideSet())
 	c.set.Store(newOverrideSet())
 	return c
 }
@@ -151,7 +153,11 @@ func (c *customers) find(rule, key string) *plan {
 	if f := c.beforeLookup.Load(); f != nil {
 		(*f)(rule, key)
 	}
-	if one, ok := c.set.Load().plans.get(rule, key); ok {
+	one, ok := c.own.Load().plans.get(rule, key)
+	if !ok {
+		one, ok = c.set.Load().plans.get(rule, key)
+	}
+	if ok {
 		return one.plan.Load()
 	}
 	return nil
@@ -160,7 +166,7 @@ func (c *customers) find(rule, key string) *plan {
 // any reports whether there may be overrides at all, so that a policy without
 // them makes no key that it does not need.
 func (c *customers) any() bool {
-	return c != nil && (len(c.set.Load().plans.all()) > 0 || c.beforeLookup.Load() != nil)
+	return c != nil && (len(c.set.Load().plans.all()) > 0 || len(c.own.Load().plans.all()) > 0 || c.beforeLookup.Load() != nil)
 }
 
 // BeforeLookup calls f before each lookup of a customer's override, in the goroutine
@@ -175,33 +181,49 @@ func (p *Policy) BeforeLookup(f func(rule, key string)) {
 }
 
 // SetOverride gives a customer limits of their own under a rule, from the next
-// request on; the zero Override takes them away. The key is as
+// request on; the zero Override takes away what this call gave. The key is as
 // [Rules.Explain] shows it. A rule that the policy does not have is no error:
 // the override holds once it has. The error is for limits that the store cannot
-// hold, or more than [MaxPlans] different ones.
+// hold, or more than [MaxPlans] different ones. It goes before one of a
+// [Replacement], and stays when another takes its place.
 //
 // What the customer has used is kept as docs/SEMANTICS.md says of changes. The
 // call may run beside requests; it costs about what one decision does, and more
 // for limits that no other customer has.
 func (p *Policy) SetOverride(rule, key string, o Override) error {
-	c := p.customers
+	return p.customers.change(&p.customers.own, rule, key, &o)
+}
+
+// ChangeOverride is [Policy.SetOverride] for the set of the last [Replacement] that was
+// put in force.
+func (p *Policy) ChangeOverride(rule, key string, o Override) error {
+	return p.customers.change(&p.customers.set, rule, key, &o)
+}
+
+func (c *customers) change(of *atomic.Pointer[overrideSet], rule, key string, o *Override) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.set.Load().override(c.policy, rule, key, &o)
+	err := of.Load().override(c.policy, rule, key, o)
 	if errors.Is(err, errPlans) {
-		was := c.set.Load()
-		c.set.Store(&overrideSet{was.plans.compacted(), was.tiers})
-		err = c.set.Load().override(c.policy, rule, key, &o)
+		was := of.Load()
+		of.Store(&overrideSet{was.plans.compacted(), was.tiers})
+		err = of.Load().override(c.policy, rule, key, o)
 	}
 	return err
 }
 
-// Overrides returns how many customers have limits of their own, how many
-// different ones those are, and what the table of them takes, in bytes.
+// Overrides returns how many overrides customers have, how many different ones those
+// are, and what the tables of them take, in bytes.
 func (p *Policy) Overrides() (customers, plans int, bytes int64) {
-	set := p.customers.set.Load().plans
-	return set.table.Len(), len(set.all()), set.table.Bytes()
+	for _, of := range p.customers.both() {
+		customers += of.plans.table.Len()
+		plans += len(of.plans.all())
+		bytes += of.plans.table.Bytes()
+	}
+	return customers, plans, bytes
 }
+
+func (c *customers) both() [2]*overrideSet { return [2]*overrideSet{c.own.Load(), c.set.Load()} }
 
 // A Replacement is a whole set of overrides that is made beside the one in
 // force and takes its place at once. Make one with [Policy.ReplaceOverrides].
@@ -273,13 +295,18 @@ func (s *overrideSet) use(plans []*plan) {
 func (c *customers) rebind(p *Policy) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	set := c.set.Load()
-	plans, err := set.bind(p)
-	if err == nil {
-		set.use(plans)
-		c.policy = p
+	var plans [2][]*plan
+	for i, set := range c.both() {
+		var err error
+		if plans[i], err = set.bind(p); err != nil {
+			return err
+		}
 	}
-	return err
+	for i, set := range c.both() {
+		set.use(plans[i])
+	}
+	c.policy = p
+	return nil
 }
 
 // in returns the plan in the rules of a policy, nil if these have no rule of that name.

@@ -18,19 +18,23 @@ func (p *Policy) Rehearse(store stint.Store, rules *Rules) (*Policy, error) {
 }
 
 // copied returns the overrides and plans of now, whose plans are bound for no rules yet.
-// The table is shared: it names no plans that are not copied but those that are
-// added later, which are none here.
 func (c *customers) copied() *customers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.set.Load()
-	plans := make([]*customerPlan, len(was.plans.all()))
-	for i, one := range was.plans.all() {
+	next := new(customers)
+	next.own.Store(c.own.Load().copied())
+	next.set.Store(c.set.Load().copied())
+	return next
+}
+
+// copied shares the table: it names no plans that are not copied but those that are
+// added later, which are none in the copy.
+func (s *overrideSet) copied() *overrideSet {
+	plans := make([]*customerPlan, len(s.plans.all()))
+	for i, one := range s.plans.all() {
 		plans[i] = &customerPlan{rule: one.rule, override: one.override}
 	}
-	set := &overrideSet{newShared[*customerPlan](was.plans.table), was.tiers}
-	set.plans.values.Store(&plans)
-	next := new(customers)
-	next.set.Store(set)
+	next := &overrideSet{newShared[*customerPlan](s.plans.table), s.tiers}
+	next.plans.values.Store(&plans)
 	return next
 }

@@ -68,7 +68,6 @@ func (s *sources) backend(c *sourceFlags, logger *slog.Logger) (rulesapi.Backend
 		return nil, fmt.Errorf("--state: %w", err)
 	}
 	s.stateFile = k
-	s.source.OnOverrides(k.Reapply)
 	return k, nil
 }
 

@@ -151,7 +151,7 @@ func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o O
 	}
 	s.follower, s.name, w.source = w, w.f.Name, s
 	s.empty.Store(w.problem != "" && w.from == w.f.Source)
-	w.expiry = newExpiries(func(rule, key string) error { return s.Policy().SetOverride(rule, key, policy.Override{}) })
+	w.expiry = newExpiries(func(rule, key string) error { return s.Policy().ChangeOverride(rule, key, policy.Override{}) })
 	w.expiry.clock.wall = w.wall
 	if !s.empty.Load() {
 		if _, err := w.load(ctx, w.from, nil); err != nil {

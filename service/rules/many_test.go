@@ -13,6 +13,7 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/statefile"
 )
 
 // A many source gives n customers another limit with each change.
@@ -121,4 +122,49 @@ func TestManyEndings(t *testing.T) {
 		until(t, "it ends", func() bool { return node.decided(t, last) == "5/1m" })
 		node.stop()
 	})
+}
+
+// TestBlocksStay: while a source changes overrides, or replaces all of them, what
+// operators blocked beside it is denied at every moment; then the source's holds again.
+func TestBlocksStay(t *testing.T) {
+	for n, last := range map[int]int64{10: 20, rules.MostChanges + 1: 2} {
+		m := &many{n: n, handed: func() {}, changed: make(chan struct{}, 1)}
+		node := mustStart(t, m, "")
+		operators, err := statefile.Open(statefile.Options{Source: node.source, Writes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 1000 { // more than one, so that to set all again would take a while
+			o := rulesource.Override{Rule: "site", Key: addressOf(i), Block: true}
+			if _, _, err := operators.SetOverride(t.Context(), o, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for m.newest.Load() < last {
+				m.newest.Add(1)
+				m.changed <- struct{}{}
+				until(t, "it is held", func() bool { v, _ := node.source.Held(); return v.Change == m.newest.Load() })
+			}
+		}()
+		for changing := true; changing; {
+			select {
+			case <-done:
+				changing = false
+			default:
+			}
+			if got := node.decided(t, addressOf(7)); got != "block" {
+				t.Fatalf("%d overrides: decided by %s", n, got)
+			}
+		}
+		if _, _, err := operators.SetOverride(t.Context(), rulesource.Override{Rule: "site", Key: addressOf(7), Removed: true}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := node.decided(t, addressOf(7)), fmt.Sprintf("%d/1m", 100+last); got != want {
+			t.Errorf("%d overrides: decided by %s, want %s", n, got, want)
+		}
+		node.stop()
+	}
 }

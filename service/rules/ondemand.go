@@ -210,7 +210,7 @@ func (w *Follower) putAsked(o *rulesource.Override) {
 	}
 	w.expiry.change(func(ends *endings) {
 		ends.note(customer{o.Rule, o.Key}, o.Expires)
-		if err := w.source.Policy().SetOverride(o.Rule, o.Key, own); err != nil {
+		if err := w.source.Policy().ChangeOverride(o.Rule, o.Key, own); err != nil {
 			w.f.Log.Error("rules: an override cannot be in force", "rule", o.Rule, "err", err)
 		}
 	})

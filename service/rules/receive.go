@@ -280,14 +280,11 @@ func (r *receiving) apply(ends *endings) {
 		if err := r.set.Commit(); err != nil {
 			left.add([2]string{}, err)
 		}
-		if again := r.w.source.overridesReplaced.Load(); again != nil {
-			(*again)()
-		}
 	}
 	p := r.w.source.Policy()
 	for _, c := range r.changes {
 		left.remove(c.of)
-		if err := p.SetOverride(c.of[0], c.of[1], c.o); err != nil {
+		if err := p.ChangeOverride(c.of[0], c.of[1], c.o); err != nil {
 			left.add(c.of, err)
 		}
 		ends.note(c.of, c.ends)

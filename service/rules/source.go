@@ -40,12 +40,11 @@ type Options struct {
 
 // A Source is a policy whose rules come from a file, which may change.
 type Source struct {
-	path              string // "" if there is no file
-	o                 Options
-	settings          Settings
-	policy            atomic.Pointer[policy.Policy]
-	overridesReplaced atomic.Pointer[func()]
-	empty             atomic.Bool // nothing can be decided: its source holds no rules yet
+	path     string // "" if there is no file
+	o        Options
+	settings Settings
+	policy   atomic.Pointer[policy.Policy]
+	empty    atomic.Bool // nothing can be decided: its source holds no rules yet
 
 	mu      sync.Mutex // one reload at a time; it guards what follows
 	file    *File      // in force
@@ -105,10 +104,6 @@ func (s *Source) File() *File {
 	defer s.mu.Unlock()
 	return s.file
 }
-
-// OnOverrides has f called whenever all overrides of the policy have been replaced
-// by those of a source, for who has set others beside.
-func (s *Source) OnOverrides(f func()) { s.overridesReplaced.Store(&f) }
 
 // Settings returns what the file said beside its rules when it was opened:
 // another value takes effect by a restart.

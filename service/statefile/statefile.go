@@ -17,8 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -137,28 +135,9 @@ func (k *File) applyAll() {
 	}
 }
 
-// Reapply puts all overrides in force again, for a caller that has replaced those of
-// the policy.
-func (k *File) Reapply() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.applyAll()
-}
-
 // apply puts one override in force.
 func (k *File) apply(o *rulesource.Override) error {
-	own := policy.Override{Unlimited: o.Unlimited, Block: o.Block}
-	if o.Removed {
-		own = policy.Override{}
-	}
-	for _, text := range o.Limits {
-		l, err := stint.Parse(text)
-		if err != nil {
-			return err
-		}
-		own.Limits = append(own.Limits, l)
-	}
-	return k.o.Source.Policy().SetOverride(o.Rule, o.Key, own)
+	return rules.SetOverride(k.o.Source.Policy(), o)
 }
 
 // end takes away what has ended by now, and sets the timer for the next.
