@@ -29,8 +29,8 @@ func (c *simulateCmd) checkShared(comparing, arrivals bool) error {
 	}
 	flying := slices.ContainsFunc(c.Limit, func(text string) bool { l, err := stint.Parse(text); return err == nil && l.InFlight() })
 	switch {
-	case flying && (c.Store != "" || c.Nodes != 0):
-		return usage("--store and --nodes", "limits in flight are simulated in one process, in memory")
+	case flying && c.Store != "":
+		return usage("--store", "limits in flight are simulated in memory: leave it out")
 	case (comparing || arrivals && c.Nodes == 0) && c.Store != "":
 		return usage("--store", "decides operations, and the arrivals of --nodes: leave it out")
 	case comparing && (c.Nodes != 0 || c.Mode != ""):
@@ -88,10 +88,14 @@ func openStore(redis *trial.Redis, now func() int64) (stint.Store, error) {
 // strictly, and in --mode or in all that can be shown.
 func (c *simulateCmd) compareModes(e *env, limits []stint.Limit, phases []trial.Phase) error {
 	arrivals, end := trial.Arrivals(phases)
+	timed := slices.ContainsFunc(limits, func(l stint.Limit) bool { return !l.InFlight() })
+	if !timed && c.Mode != "" && c.Mode != "strict" {
+		return usage("--mode", "%s: no mode applies to limits in flight: leave it out", c.Mode)
+	}
 	return c.onStore(e, func(redis *trial.Redis) error {
 		modes := []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share}
 		switch {
-		case c.Mode == "strict":
+		case c.Mode == "strict" || !timed:
 			modes = modes[:1]
 		case c.Mode != "":
 			modes = []redisstore.Mode{redisstore.Strict, c.mode()}

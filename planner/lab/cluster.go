@@ -15,7 +15,7 @@ import (
 
 // A cluster is several processes that hold a limit together, on a virtual clock.
 type cluster struct {
-	*trial.Cluster
+	*trial.Processes
 	redis *trial.Redis // nil where they hold it in memory
 }
 
@@ -30,7 +30,7 @@ func (s *Shared) open(l stint.Limit, client rueidis.Client) (c *cluster, err err
 	if client != nil {
 		c.redis = trial.NewRedis(client)
 	}
-	c.Cluster, err = trial.NewCluster(l, trial.ClusterOptions{
+	c.Processes, err = trial.NewProcesses([]stint.Limit{l}, trial.Options{
 		Redis: c.redis, Count: s.Nodes, Mode: mode, AwayFrom: s.AwayFrom, AwayTo: s.AwayTo, Skew: time.Duration(s.Skew),
 	})
 	return c, err
@@ -38,7 +38,7 @@ func (s *Shared) open(l stint.Limit, client rueidis.Client) (c *cluster, err err
 
 // close ends the processes, and removes what they left in a Redis.
 func (c *cluster) close(ctx context.Context) error {
-	c.Close()
+	_ = c.Close() // what is left on a Redis is removed
 	if c.redis == nil {
 		return nil
 	}

@@ -73,6 +73,9 @@ func (row *Row) program() string {
 	imported, store := "memstore", "memstore.New(memstore.Options{})"
 	if s := row.Shared; s != nil {
 		imported, store = "redisstore", "shared.Mode(redisstore."+strings.ToUpper(s.Mode[:1])+s.Mode[1:]+")"
+		if row.limit.InFlight() {
+			store = "shared"
+		}
 	}
 	return fmt.Sprintf(`package main
 
@@ -118,6 +121,11 @@ func (s *Shared) opening() string {
 // command writes the line of stint simulate: the phases where they say what
 // was sent, else every request, on standard input.
 func (row *Row) command(t *traffic) string {
+	lasts, flag := "", ""
+	if row.limit.InFlight() {
+		lasts = time.Duration(t.lasts).String()
+		flag = " --lasts " + lasts
+	}
 	if s := row.Shared; s != nil {
 		if t.phases == "" || s.AwayTo > 0 || s.Skew > 0 {
 			return "# stint simulate has no requests of other shapes for several processes, no Redis\n# that is away, and no clocks that differ.\n"
@@ -126,12 +134,7 @@ func (row *Row) command(t *traffic) string {
 		if s.Mode == "lease" || s.Mode == "async" {
 			store = " --store redis://127.0.0.1:6379"
 		}
-		return fmt.Sprintf("stint simulate --arrivals '%s' \\\n    --limit '%s' --nodes %d --mode %s%s\n", strings.Join(strings.Fields(t.phases), " "), row.Limit, s.Nodes, s.Mode, store)
-	}
-	lasts, flag := "", ""
-	if row.limit.InFlight() {
-		lasts = time.Duration(t.lasts).String()
-		flag = " --lasts " + lasts
+		return fmt.Sprintf("stint simulate --arrivals '%s'%s \\\n    --limit '%s' --nodes %d --mode %s%s\n", strings.Join(strings.Fields(t.phases), " "), flag, row.Limit, s.Nodes, s.Mode, store)
 	}
 	if t.phases != "" {
 		return fmt.Sprintf("stint simulate --arrivals '%s'%s \\\n    --compare '%s'\n", strings.Join(strings.Fields(t.phases), " "), flag, row.Limit)

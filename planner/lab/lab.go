@@ -4,7 +4,7 @@
 // [New] is the whole lab: the page, what it needs, and POST v1/simulate.
 // [Simulator] is that one endpoint, for a server that has its own page, and a
 // [Planner] the endpoint that reads a log. Every decision is the engine's, made by a
-// [meter.Meter] on a virtual clock that begins at the Unix epoch; the page draws the
+// store on a virtual clock that begins at the Unix epoch; the page draws the
 // answers and decides nothing.
 //
 // A request is bounded in every way ([MaxArrivals], [MaxLimits], [MaxBody],

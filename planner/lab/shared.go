@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ const (
 )
 
 // Nodes ask for the first limit as several processes hold it over one Redis, a
-// request to each in turn: a row for each mode.
+// request to each in turn: a row for each mode, one for a limit in flight, which has none.
 type Nodes struct {
 	// Count is how many processes there are, from 2 to [MaxNodes].
 	Count int `json:"count"`
@@ -59,9 +58,6 @@ func (n *Nodes) tries(l stint.Limit, t *traffic, client rueidis.Client) (all []t
 	if n.Count < 2 || n.Count > MaxNodes {
 		return nil, fmt.Errorf("nodes.count: %d, want from 2 to %d", n.Count, MaxNodes)
 	}
-	if l.InFlight() {
-		return nil, errors.New("nodes: limits[0] is in flight, and such limits are played in one process: put another first")
-	}
 	if len(t.sends) > MaxNodesArrivals {
 		return nil, fmt.Errorf("nodes: %d requests are too many to be decided by several nodes: at most %d. Take a lower rate or a shorter time", len(t.sends), MaxNodesArrivals)
 	}
@@ -80,6 +76,9 @@ func (n *Nodes) tries(l stint.Limit, t *traffic, client rueidis.Client) (all []t
 	names := n.Modes
 	if len(names) == 0 {
 		names = modesOf(client)
+	}
+	if l.InFlight() {
+		names, client = modes[:1], nil // no mode applies: the server counts what runs, here in memory
 	}
 	for i, name := range names {
 		if !slices.Contains(modes, name) || slices.Contains(names[:i], name) {
@@ -149,6 +148,10 @@ func (row *Row) whyShared(p Place, t *traffic) *Why {
 // how says by what a process decides at a moment.
 func (s *Shared) how(at int64, l stint.Limit) string {
 	switch {
+	case l.InFlight() && s.away(at):
+		return fmt.Sprintf("Redis is away: the process lets at most %d of its own requests run at once, its part of the limit. Redis is told when it is back.", max(l.Count()/int64(s.Nodes), 1))
+	case l.InFlight():
+		return "Redis counts what runs in all processes."
 	case s.Mode == "share":
 		return fmt.Sprintf("By share, no process asks Redis: each holds a part of the limit, one of %d.", s.Nodes)
 	case s.away(at) && (s.Mode == "strict" || s.Strictly):

@@ -179,14 +179,25 @@ func TestSharedCopy(t *testing.T) {
 		t.Skip("slow")
 	}
 	redis := connect(t)
-	for i, want := range []string{"", "    mode: lease\n", "    mode: async\n", "    mode: share\n"} {
-		which := i + 1
+	const bucket, flying = "1000/s burst 400", "4 in flight"
+	for _, row := range []struct {
+		limit string
+		which int
+		mode  string // in the rule
+		flags string // of the command
+	}{
+		{bucket, 1, "", "--nodes 3 --mode strict\n"},
+		{bucket, 2, "    mode: lease\n", "--nodes 3 --mode lease --store"},
+		{bucket, 3, "    mode: async\n", "--nodes 3 --mode async --store"},
+		{bucket, 4, "    mode: share\n", "--nodes 3 --mode share\n"},
+		{flying, 1, "", "--lasts 1s \\\n    --limit '4 in flight' --nodes 3 --mode strict\n"},
+	} {
 		r := &lab.Request{
-			Redis: redis, Limits: []string{"1000/s burst 400"}, Arrivals: lab.Arrivals{Shape: "text", Text: "900@300/s"}, Nodes: &lab.Nodes{Count: 3}, Copy: &which,
+			Redis: redis, Limits: []string{row.limit}, Arrivals: lab.Arrivals{Shape: "text", Text: "900@300/s"}, Lasts: "1s", Nodes: &lab.Nodes{Count: 3}, Copy: &row.which,
 		}
 		c := simulate(t, r).Copy
-		if strings.Contains(c.Rule, "mode:") != (want != "") || !strings.Contains(c.Rule, want) || !strings.Contains(c.Simulate, "--nodes 3 --mode ") || strings.Contains(c.Simulate, "--store") != (which == 2 || which == 3) {
-			t.Errorf("%d:\n%s%s", which, c.Rule, c.Simulate)
+		if strings.Contains(c.Rule, "mode:") != (row.mode != "") || !strings.Contains(c.Rule, row.mode) || !strings.Contains(c.Simulate, row.flags) {
+			t.Errorf("%d:\n%s%s", row.which, c.Rule, c.Simulate)
 		}
 		if formatted, err := format.Source([]byte(c.Go)); err != nil || string(formatted) != c.Go {
 			t.Errorf("not as gofmt has it (%v):\n%s", err, c.Go)

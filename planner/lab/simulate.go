@@ -13,7 +13,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/meter"
+
+	"github.com/stint-dev/stint/planner/trial"
 )
 
 // An Answer is what became of the arrivals under each limit. Times and waits
@@ -256,115 +257,12 @@ func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) 
 	return nil
 }
 
-// A table holds the states of keys under one limit.
-type table struct {
-	flights *flights // in place of all else under a limit in flight
-	meter   *meter.Meter
-	states  [][]uint64
-	bans    []int64 // when the ban of each key ends; nil under a limit without bans
-}
-
-func newTable(l stint.Limit, keys int, lasts int64) (*table, error) {
-	if l.InFlight() {
-		f, err := newFlights(l, lasts)
-		return &table{flights: f}, err
-	}
-	m, err := l.Meter()
-	if err != nil {
-		return nil, err
-	}
-	t := &table{meter: m, states: make([][]uint64, keys)}
-	if l.Ban() > 0 {
-		t.bans = make([]int64, keys)
-	}
-	return t, nil
-}
-
-// state returns the state of a key, with room for a charge.
-func (t *table) state(key int, now, cost int64) []uint64 {
-	s := t.states[key]
-	if s == nil {
-		s = make([]uint64, t.meter.Words())
-		t.states[key] = s
-	}
-	if need := t.meter.Room(s, now, cost); need > len(s) {
-		larger := make([]uint64, max(need, 2*len(s)))
-		t.meter.Move(larger, s)
-		s = larger
-		t.states[key] = s
-	}
-	return s
-}
-
-// peek says how a key stands to a request of cost 1.
-func (t *table) peek(key int, now int64) stint.Decision {
-	if t.flights != nil {
-		return t.flights.peek(key, now)
-	}
-	s := t.state(key, now, 1)
-	return t.during(key, now, t.describe(s, now, 1, t.meter.Admits(s, now, 1) && !t.banned(key, now)))
-}
-
-func (t *table) banned(key int, now int64) bool { return t.bans != nil && t.bans[key] > now }
-
-// during makes what a state says that of a key which may be banned.
-func (t *table) during(key int, now int64, d stint.Decision) stint.Decision {
-	if !t.banned(key, now) {
-		return d
-	}
-	left := time.Duration(t.bans[key] - now)
-	d.Banned, d.Remaining, d.ResetAfter = true, 0, max(d.ResetAfter, left)
-	if !d.Allowed && d.RetryAfter != stint.Never {
-		d.RetryAfter = max(d.RetryAfter, stint.Wait(left))
-	}
-	return d
-}
-
-// describe says how a state stands to a request that passes or does not.
-func (t *table) describe(s []uint64, now, cost int64, passes bool) (d stint.Decision) {
-	d.Set(t.meter, t.meter.Answer(s, now, cost, passes), passes, 0)
-	return d
-}
-
-// take decides one request; before is how its key stood.
-func (t *table) take(key int, now, cost int64) (before, d stint.Decision) {
-	if t.flights != nil {
-		return t.flights.take(key, now, cost)
-	}
-	s := t.state(key, now, cost)
-	before = t.during(key, now, t.describe(s, now, cost, true))
-	switch {
-	case cost > 0 && t.banned(key, now):
-		if t.meter.CountsDenied() {
-			t.meter.Charge(s, now, cost)
-		}
-		d = t.describe(s, now, cost, false)
-	default:
-		a, ok := t.meter.Take(s, now, cost)
-		if d.Set(t.meter, a, ok, cost); !ok && t.bans != nil && cost <= t.meter.Capacity() {
-			t.bans[key] = plus(now, int64(t.meter.Spec().Ban))
-		}
-	}
-	return before, t.during(key, now, d)
-}
-
-// charge counts what others have decided to let through; before is how its key
-// stood.
-func (t *table) charge(key int, now, cost int64, passed bool) (before stint.Decision) {
-	s := t.state(key, now, cost)
-	before = t.describe(s, now, cost, true)
-	if passed {
-		t.meter.Charge(s, now, cost)
-	}
-	return before
-}
-
 // A runner plays traffic to one limit and fills its row.
 type runner struct {
 	ctx     context.Context
 	row     *Row
-	table   *table
-	nodes   *cluster // decides; nil for one process
+	one     *process // decides where it is alone, and else counts what the others let in
+	nodes   *cluster // decide; nil for one process
 	watch   int      // the key whose state the columns show
 	columns int64    // how many
 	horizon int64
@@ -375,11 +273,10 @@ type runner struct {
 // run plays the traffic to one limit.
 func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (row *Row, err error) {
 	l := one.limit
-	keys := len(t.clients)
 	if t.shared {
-		keys, watch = 1, 0
+		watch = 0
 	}
-	states, err := newTable(l, keys, t.lasts)
+	single, err := newProcess(l, t.lasts)
 	if err != nil {
 		return nil, err
 	}
@@ -388,7 +285,7 @@ func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (ro
 		row.Kind, row.Capacity, row.MostIn = l.ID(), l.Count(), t.lasts
 	}
 	row.keys = make([]int, 0, len(t.sends))
-	r := &runner{ctx: ctx, row: row, table: states, watch: watch, columns: columns, horizon: t.horizon}
+	r := &runner{ctx: ctx, row: row, one: single, watch: watch, columns: columns, horizon: t.horizon}
 	if one.shared != nil {
 		if r.nodes, err = one.shared.open(l, one.redis); err != nil {
 			return nil, err
@@ -407,7 +304,7 @@ func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (ro
 	r.columnsUpTo(t.horizon)
 	r.closeColumn(t.horizon - 1)
 	if r.nodes != nil {
-		row.Shared.Calls = r.nodes.Calls()
+		row.Shared.Calls = r.nodes.Calls(t.horizon - 1)
 	}
 	row.sent.Verdicts = string(r.letter)
 	row.Requests = len(r.letter)
@@ -488,7 +385,7 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 	}
 	used := r.row.Capacity - before.Remaining
 	if now := len(c.Low) - 1; key == r.watch {
-		after := r.row.Capacity - r.table.peek(key, s.at).Remaining
+		after := r.row.Capacity - r.one.peek(key, s.at, 1).Remaining
 		c.Low[now], c.High[now] = min(c.Low[now], used, after), max(c.High[now], used, after)
 	}
 	each.At, each.cost, each.who = append(each.At, s.at), append(each.cost, s.cost), append(each.who, s.who)
@@ -503,15 +400,19 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 // decide, that is how one process would count what they have let through.
 func (r *runner) decide(key int, s send) (before, d stint.Decision, err error) {
 	if r.nodes == nil {
-		before, d = r.table.take(key, s.at, s.cost)
+		before, d = r.one.take(key, s.at, s.cost)
 		return before, d, nil
 	}
-	by, d, err := r.nodes.Take(r.ctx, strconv.Itoa(key), s.at, s.cost)
+	by, d, err := r.nodes.Take(r.ctx, trial.Arrival{At: s.at, Key: strconv.Itoa(key), Cost: s.cost, Lasts: time.Duration(r.one.lasts)})
 	if err != nil {
 		return before, d, err
 	}
 	r.row.sent.Node = append(r.row.sent.Node, by)
-	return r.table.charge(key, s.at, s.cost, d.Allowed), d, nil
+	before = r.one.charge(key, s.at, s.cost, d.Allowed)
+	if s.cost == 0 && r.row.limit.InFlight() { // it is not counted, so the answer has no numbers
+		d.Remaining = before.Remaining
+	}
+	return before, d, nil
 }
 
 // count adds a decision to the totals and its column, and returns its letter.
@@ -570,7 +471,7 @@ func (r *runner) columnsUpTo(end int64) {
 		if len(c.Low) > 0 {
 			r.closeColumn(r.next - 1)
 		}
-		used := r.row.Capacity - r.table.peek(r.watch, r.next).Remaining
+		used := r.row.Capacity - r.one.peek(r.watch, r.next, 1).Remaining
 		c.Low, c.High = append(c.Low, used), append(c.High, used)
 		c.Passed, c.Delayed, c.Denied = append(c.Passed, 0), append(c.Delayed, 0), append(c.Denied, 0)
 		c.First, c.FirstDenied = append(c.First, -1), append(c.FirstDenied, -1)
@@ -581,7 +482,7 @@ func (r *runner) columnsUpTo(end int64) {
 // closeColumn notes how the watched key stands at the end of a column.
 func (r *runner) closeColumn(last int64) {
 	c := &r.row.Columns
-	d := r.table.peek(r.watch, last)
+	d := r.one.peek(r.watch, last, 1)
 	used, now := d.Limit-d.Remaining, len(c.Low)-1
 	c.Low[now], c.High[now] = min(c.Low[now], used), max(c.High[now], used)
 	c.Remaining, c.RetryAfter = append(c.Remaining, d.Remaining), append(c.RetryAfter, int64(d.RetryAfter))

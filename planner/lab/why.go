@@ -73,10 +73,7 @@ type moment struct {
 
 // why plays the limit once more, up to one request, and explains it.
 func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
-	states, err := newTable(row.limit, len(t.clients), t.lasts)
-	if err != nil {
-		panic(err) // the row was made by the same limit
-	}
+	one := sure(newProcess(row.limit, t.lasts)) // as the row's
 	each, i, m := row.sent, p.Request, row.moment(p, t)
 	for j := range i + 1 {
 		if j%32 == 0 {
@@ -87,7 +84,7 @@ func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
 		if row.keys[j] != row.keys[i] {
 			continue
 		}
-		m.before, m.d = states.take(row.keys[j], each.At[j], each.cost[j])
+		m.before, m.d = one.take(row.keys[j], each.At[j], each.cost[j])
 		if j < i && (m.d.Allowed || row.limit.CountDenied()) && each.cost[j] > 0 {
 			m.charges = append(m.charges, charge{each.At[j], each.cost[j], j})
 		}

@@ -2,6 +2,7 @@ package trial
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -85,7 +86,7 @@ func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch 
 // several.
 type candidate struct {
 	limits []stint.Limit
-	way    *way // nil for one process
+	way    Options
 }
 
 func compare(candidates []candidate, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
@@ -157,21 +158,20 @@ func run(one candidate, arrivals []Arrival) (Row, error) {
 	for _, l := range one.limits {
 		row.Limits = append(row.Limits, l.String())
 	}
-	c, err := newClient(one.limits, one.way)
+	p, err := NewProcesses(one.limits, one.way)
 	if err != nil {
 		return row, err
 	}
-	defer c.close()
+	defer p.Close()
 	for _, a := range arrivals {
-		c.now = a.At
-		d, err := c.take(a)
+		_, d, err := p.Take(context.Background(), a)
 		if err != nil {
 			return row, err
 		}
 		row.add(a, d)
 	}
-	if one.way != nil {
-		row.Sharing = &Sharing{Mode: one.way.mode.String(), Nodes: one.way.nodes, Calls: c.calls()}
+	if way := one.way; way.Count > 0 {
+		row.Sharing = &Sharing{Mode: way.Mode.String(), Nodes: way.Count, Calls: p.Calls(math.MaxInt64)}
 	}
 	return row, nil
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/simulate"
 )
 
 // maxTries bounds how often one request is sent: with count_denied, a client
@@ -66,11 +64,12 @@ func decimal(x float64, decimals int) string {
 // passes, or dropped when retry is 0; the delay of a queue is waited. What the
 // key has used runs on from phase to phase. Pauses print nothing.
 func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duration) error {
-	c, err := newClient(limits, nil)
+	alone, err := NewProcesses(limits, Options{})
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	defer alone.Close()
+	c := &client{process: alone, counts: slices.ContainsFunc(limits, stint.Limit.CountDenied)}
 	for i, p := range phases {
 		lap, err := c.lap(p, retry)
 		if err != nil {
@@ -86,66 +85,12 @@ func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duratio
 	return nil
 }
 
-// A client holds one set of limits and the virtual clock they go by.
+// A client sends to one key of a process.
 type client struct {
 	now     int64
-	store   stint.Store
-	limiter *stint.Limiter
-	// counts reports that a denial changes the state, so that none may be
-	// skipped.
-	counts bool
-	// flying reports that a limit is in flight, by the requests of running.
-	flying  bool
-	running simulate.Running
-	// calls returns how often a server was asked; nil where there is none.
-	calls func() int64
+	process *Processes
+	counts  bool // a denial changes the state, so that none may be skipped
 }
-
-// newClient holds limits in memory, or in a way of several processes.
-func newClient(limits []stint.Limit, held *way) (*client, error) {
-	c := &client{}
-	now := func() int64 { return c.now }
-	var err error
-	if held == nil {
-		c.store = memstore.New(memstore.Options{Now: now})
-	} else {
-		shared, err := Processes(held.redis, held.nodes, held.mode, now)
-		if err != nil {
-			return nil, err
-		}
-		c.store, c.calls = shared, shared.Calls
-	}
-	named := make([]stint.Limit, len(limits))
-	for i, l := range limits {
-		if named[i] = l.WithName(l.Name()); slices.Contains(named[:i], named[i]) { // several may be of one kind and period
-			c.close()
-			return nil, fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, l.Name())
-		}
-	}
-	if c.limiter, err = stint.NewLimiter(c.store, "trial", named...); err != nil {
-		c.close()
-		return nil, err
-	}
-	for _, l := range limits {
-		c.counts, c.flying = c.counts || l.CountDenied(), c.flying || l.InFlight()
-	}
-	return c, nil
-}
-
-// take decides a request now.
-func (c *client) take(a Arrival) (stint.Decision, error) {
-	if !c.flying {
-		return c.limiter.Take(context.Background(), a.Key, a.Cost)
-	}
-	c.running.End(c.now)
-	d, end, err := c.limiter.AcquireN(context.Background(), a.Key, a.Cost, 0)
-	if err == nil && d.Allowed {
-		c.running.Add(addUpTo(addUpTo(c.now, int64(d.Delay)), int64(a.Lasts)), end)
-	}
-	return d, err
-}
-
-func (c *client) close() { _ = c.store.Close() } // all is in this process: nothing can be lost
 
 // lap sends one phase, and leaves the clock at its end.
 func (c *client) lap(p Phase, retry time.Duration) (Lap, error) {
@@ -168,7 +113,7 @@ func (c *client) lap(p Phase, retry time.Duration) (Lap, error) {
 // send sends one request until it passes, and leaves the clock at its start.
 func (c *client) send(lasts, retry time.Duration) (passed bool, err error) {
 	for range maxTries {
-		d, err := c.take(Arrival{Cost: 1, Lasts: lasts})
+		_, d, err := c.process.Take(context.Background(), Arrival{At: c.now, Cost: 1, Lasts: lasts})
 		switch {
 		case err != nil:
 			return false, err
@@ -179,7 +124,7 @@ func (c *client) send(lasts, retry time.Duration) (passed bool, err error) {
 			return false, nil
 		}
 		tries := int64(1)
-		if wait, ok := d.RetryAfter.Duration(); ok && !c.counts && !c.flying {
+		if wait, ok := d.RetryAfter.Duration(); ok && !c.counts && !c.process.flying {
 			// The tries before the wait is over would all be denied and change
 			// nothing: skip them.
 			tries = max((int64(wait)-1)/int64(retry)+1, 1)

@@ -9,13 +9,6 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// A way is one in which several processes hold limits together.
-type way struct {
-	redis *Redis // nil where they hold them in memory
-	nodes int
-	mode  redisstore.Mode
-}
-
 // Sharing is what sharing limits cost.
 type Sharing struct {
 	Mode  string `json:"mode"`
@@ -30,7 +23,7 @@ type Sharing struct {
 func CompareModes(limits []stint.Limit, redis *Redis, nodes int, modes []redisstore.Mode, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
 	all := make([]candidate, len(modes))
 	for i, mode := range modes {
-		all[i] = candidate{limits, &way{redis, nodes, mode}}
+		all[i] = candidate{limits, Options{Redis: redis, Count: nodes, Mode: mode}}
 	}
 	return compare(all, arrivals, end, stretch)
 }

@@ -3,7 +3,6 @@ package trial
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -164,33 +162,3 @@ func (d *driver) Cluster() bool { return d.redis.client.Mode() == rueidis.Client
 
 // Close implements [redisstore.Driver]. The client is everybody's.
 func (d *driver) Close() {}
-
-// Processes returns a store of n processes that hold limits in a mode, on a clock.
-// Where there is no Redis, modes strict and share are held in memory, and the others
-// are [ErrServer].
-func Processes(r *Redis, n int, mode redisstore.Mode, now func() int64) (*Store, error) {
-	l := &link{}
-	s := &Store{stores: make([]stint.Store, n), calls: l.calls.Load}
-	if r == nil {
-		m, err := inMemory(mode, n, now, l)
-		if err != nil {
-			return nil, err
-		}
-		for i := range s.stores {
-			s.stores[i] = m.open(now)
-		}
-		s.Store, s.part = s.stores[0], m.part
-		return s, nil
-	}
-	room := r.room()
-	for i := range s.stores {
-		one, err := (&driver{redis: r, link: l, now: now}).open(room, redisstore.Modes{Nodes: n})
-		if err != nil {
-			s.stores = s.stores[:i]
-			return nil, errors.Join(err, s.Close())
-		}
-		s.stores[i] = one.Mode(mode)
-	}
-	s.Store = s.stores[0]
-	return s, nil
-}

@@ -2,6 +2,7 @@ package trial_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -16,24 +17,24 @@ import (
 
 // play sends requests at a rate to one key and returns when each passed, and how
 // often the server was asked.
-func play(t *testing.T, limit stint.Limit, o trial.ClusterOptions, every time.Duration, n int) (starts []int64, calls int64) {
+func play(t *testing.T, limit stint.Limit, o trial.Options, every time.Duration, n int) (starts []int64, calls int64) {
 	t.Helper()
-	c, err := trial.NewCluster(limit, o)
+	p, err := trial.NewProcesses([]stint.Limit{limit}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer p.Close()
 	for i := range n {
 		at := int64(i) * int64(every)
-		by, d, err := c.Take(context.Background(), "a", at, 1)
+		by, d, err := p.Take(context.Background(), trial.Arrival{At: at, Key: "a", Cost: 1})
 		if err != nil || by != i%o.Count {
-			t.Fatalf("%v: node %d: %v", o, by, err)
+			t.Fatalf("%v: process %d: %v", o, by, err)
 		}
 		if d.Allowed {
 			starts = append(starts, at)
 		}
 	}
-	return starts, c.Calls()
+	return starts, p.Calls(math.MaxInt64)
 }
 
 // within returns how many lie in [from, to).
@@ -61,9 +62,9 @@ func connect(t *testing.T) rueidis.Client {
 // All modes keep what they promise, with the server there and away: in any
 // stretch at most the limit's envelope, and around a failure at most twice. Those
 // that memory can hold do so with a server and without, alike.
-func TestCluster(t *testing.T) {
+func TestProcesses(t *testing.T) {
 	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Share} {
-		t.Run("memory/"+mode.String(), func(t *testing.T) { keepsPromise(t, trial.ClusterOptions{Count: 4, Mode: mode}) })
+		t.Run("memory/"+mode.String(), func(t *testing.T) { keepsPromise(t, trial.Options{Count: 4, Mode: mode}) })
 	}
 	if testing.Short() {
 		t.Skip("a server, and some 80,000 calls")
@@ -71,7 +72,7 @@ func TestCluster(t *testing.T) {
 	client := connect(t)
 	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
 		t.Run("redis/"+mode.String(), func(t *testing.T) {
-			o := trial.ClusterOptions{Count: 4, Mode: mode, Redis: trial.NewRedis(client)}
+			o := trial.Options{Count: 4, Mode: mode, Redis: trial.NewRedis(client)}
 			keepsPromise(t, o)
 			removed(t, client, o.Redis)
 		})
@@ -89,7 +90,7 @@ func removed(t *testing.T, client rueidis.Client, r *trial.Redis) {
 	}
 }
 
-func keepsPromise(t *testing.T, o trial.ClusterOptions) {
+func keepsPromise(t *testing.T, o trial.Options) {
 	limit, mode := stint.New(1000, time.Second).WithBurst(400), o.Mode
 	const seconds = 6
 	envelope := func(d time.Duration) int64 { return 400 + int64(d.Seconds()*1000) }
@@ -117,12 +118,12 @@ func keepsPromise(t *testing.T, o trial.ClusterOptions) {
 
 // What passed while the server was away is charged to it once it is back: a limit
 // that is used up there stays used up.
-func TestClusterOwes(t *testing.T) {
+func TestProcessesOwes(t *testing.T) {
 	limit, err := stint.Parse("40/h fixed_window")
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := trial.ClusterOptions{Count: 4, AwayFrom: 0, AwayTo: int64(10 * time.Second)}
+	o := trial.Options{Count: 4, AwayFrom: 0, AwayTo: int64(10 * time.Second)}
 	starts, _ := play(t, limit, o, 100*time.Millisecond, 200)
 	if got := within(starts, 0, 10*time.Second); got != 40 {
 		t.Errorf("%d passed while the server was away, of 40", got)
@@ -133,12 +134,12 @@ func TestClusterOwes(t *testing.T) {
 }
 
 // The server goes by its own clock: skew shows only where nodes decide.
-func TestClusterSkew(t *testing.T) {
+func TestProcessesSkew(t *testing.T) {
 	limit, err := stint.Parse("40/s fixed_window")
 	if err != nil {
 		t.Fatal(err)
 	}
-	most := func(o trial.ClusterOptions) (most int64) {
+	most := func(o trial.Options) (most int64) {
 		starts, _ := play(t, limit, o, 5*time.Millisecond, 800)
 		for at := time.Duration(0); at < 4*time.Second; at += time.Second {
 			most = max(most, within(starts, at, at+time.Second))
@@ -146,14 +147,14 @@ func TestClusterSkew(t *testing.T) {
 		return most
 	}
 	for _, skew := range []time.Duration{0, 400 * time.Millisecond} {
-		if got := most(trial.ClusterOptions{Count: 4, Skew: skew}); got != 40 {
+		if got := most(trial.Options{Count: 4, Skew: skew}); got != 40 {
 			t.Errorf("strict with a skew of %v: %d in a second", skew, got)
 		}
 	}
-	if even := most(trial.ClusterOptions{Count: 4, Mode: redisstore.Share}); even != 40 {
+	if even := most(trial.Options{Count: 4, Mode: redisstore.Share}); even != 40 {
 		t.Errorf("shares on even clocks: %d in a second", even)
 	}
-	if skewed := most(trial.ClusterOptions{Count: 4, Mode: redisstore.Share, Skew: 900 * time.Millisecond}); skewed <= 40 {
+	if skewed := most(trial.Options{Count: 4, Mode: redisstore.Share, Skew: 900 * time.Millisecond}); skewed <= 40 {
 		t.Errorf("shares on clocks that differ: %d in a second of the server's", skewed)
 	}
 }
