@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -93,25 +94,13 @@ func (db *DB) NoteUndo(ctx context.Context, act int64, do func(ctx context.Conte
 // Audit returns up to n acts before a number, newest first; 0 begins at the
 // newest.
 func (db *DB) Audit(ctx context.Context, before int64, n int) ([]AuditEntry, error) {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
 	if before <= 0 {
-		before = 1<<63 - 1
+		before = math.MaxInt64
 	}
-	rows, err := db.sql.QueryContext(ctx, db.d.bind("SELECT number, created, author, act, subject, was, now, reason FROM stint_audit WHERE number < ? ORDER BY number DESC LIMIT ?"), before, n)
-	if err != nil {
-		return nil, db.failed(err)
-	}
-	defer rows.Close()
-	var out []AuditEntry
-	for rows.Next() {
-		var d AuditEntry
+	return list(ctx, db, func(row scanner) (d AuditEntry, err error) {
 		var at int64
-		if err := rows.Scan(&d.Number, &at, &d.Author, &d.Act.Act, &d.Subject, &d.Was, &d.Now, &d.Reason); err != nil {
-			return nil, db.failed(err)
-		}
+		err = row.Scan(&d.Number, &at, &d.Author, &d.Act.Act, &d.Subject, &d.Was, &d.Now, &d.Reason)
 		d.At = moment(at)
-		out = append(out, d)
-	}
-	return out, db.failed(rows.Err())
+		return d, err
+	}, "SELECT number, created, author, act, subject, was, now, reason FROM stint_audit WHERE number < ? ORDER BY number DESC LIMIT ?", before, n)
 }

@@ -54,27 +54,15 @@ func (db *DB) ReportAll(ctx context.Context, nodes []Node) error {
 
 // Nodes returns the nodes that wrote within a time, by name; 0 is all.
 func (db *DB) Nodes(ctx context.Context, within time.Duration) ([]Node, error) {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
 	query, args := "SELECT node, revision, change_number, hash, since, seen, error FROM stint_nodes", []any(nil)
 	if within > 0 {
 		query += " WHERE seen > " + db.d.micros + " - ?"
 		args = append(args, within.Microseconds())
 	}
-	rows, err := db.sql.QueryContext(ctx, db.d.bind(query+" ORDER BY node"), args...)
-	if err != nil {
-		return nil, db.failed(err)
-	}
-	defer rows.Close()
-	var out []Node
-	for rows.Next() {
-		var n Node
+	return list(ctx, db, func(row scanner) (n Node, err error) {
 		var since, seen int64
-		if err := rows.Scan(&n.Name, &n.Version.Revision, &n.Version.Change, &n.Hash, &since, &seen, &n.Error); err != nil {
-			return nil, db.failed(err)
-		}
+		err = row.Scan(&n.Name, &n.Version.Revision, &n.Version.Change, &n.Hash, &since, &seen, &n.Error)
 		n.Since, n.Seen = moment(since), moment(seen)
-		out = append(out, n)
-	}
-	return out, db.failed(rows.Err())
+		return n, err
+	}, query+" ORDER BY node", args...)
 }

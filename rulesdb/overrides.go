@@ -119,7 +119,7 @@ const overrideColumns = "rule, client_key, action, limits, created, expires, rea
 var putColumns = strings.Split(overrideColumns, ", ")[2:]
 
 // scanOverride reads a row of overrideColumns.
-func scanOverride(row interface{ Scan(...any) error }) (o rulesource.Override, err error) {
+func scanOverride(row scanner) (o rulesource.Override, err error) {
 	var key []byte
 	var limits string
 	var action, created, expires, change whole
@@ -197,8 +197,6 @@ type Page struct {
 // Overrides returns a page of overrides that are in force, in the order of
 // rules and keys.
 func (db *DB) Overrides(ctx context.Context, p Page) ([]rulesource.Override, error) {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
 	if p.N <= 0 {
 		p.N = 100
 	}
@@ -220,20 +218,7 @@ func (db *DB) Overrides(ctx context.Context, p Page) ([]rulesource.Override, err
 			args = append(args, []byte(end))
 		}
 	}
-	rows, err := db.sql.QueryContext(ctx, db.d.bind(query+" ORDER BY rule, client_key LIMIT ?"), append(args, p.N)...)
-	if err != nil {
-		return nil, db.failed(err)
-	}
-	defer rows.Close()
-	var out []rulesource.Override
-	for rows.Next() {
-		o, err := scanOverride(rows)
-		if err != nil {
-			return nil, db.failed(err)
-		}
-		out = append(out, o)
-	}
-	return out, db.failed(rows.Err())
+	return list(ctx, db, scanOverride, query+" ORDER BY rule, client_key LIMIT ?", append(args, p.N)...)
 }
 
 // endOf returns the first text after all that begin with a prefix, "" if there

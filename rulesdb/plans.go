@@ -57,8 +57,6 @@ func (db *DB) Plan(ctx context.Context, attribute, value string) (rulesource.Pla
 // Plans returns up to n plans of customers, of an attribute, or of all for "",
 // behind those of a page before, in the order of attributes and values.
 func (db *DB) Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error) {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
 	query, args := "SELECT "+planColumns+" FROM stint_plans WHERE plan <> ''", []any(nil)
 	if attribute != "" {
 		query += " AND attribute = ?"
@@ -68,29 +66,16 @@ func (db *DB) Plans(ctx context.Context, attribute string, after rulesource.Plan
 		query += " AND (attribute > ? OR (attribute = ? AND attribute_value > ?))"
 		args = append(args, after.Attribute, after.Attribute, []byte(after.Value))
 	}
-	rows, err := db.sql.QueryContext(ctx, db.d.bind(query+" ORDER BY attribute, attribute_value LIMIT ?"), append(args, n)...)
-	if err != nil {
-		return nil, db.failed(err)
-	}
-	defer rows.Close()
-	var out []rulesource.Plan
-	for rows.Next() {
-		p, err := scanPlan(rows)
-		if err != nil {
-			return nil, db.failed(err)
-		}
-		out = append(out, p)
-	}
-	return out, db.failed(rows.Err())
+	return list(ctx, db, scanPlan, query+" ORDER BY attribute, attribute_value LIMIT ?", append(args, n)...)
 }
 
 const planColumns = "attribute, attribute_value, plan, author, created, change_number"
 
 // scanPlan reads a row of planColumns.
-func scanPlan(rows interface{ Scan(...any) error }) (p rulesource.Plan, err error) {
+func scanPlan(row scanner) (p rulesource.Plan, err error) {
 	var value []byte
 	var created, change whole
-	err = rows.Scan(&p.Attribute, &value, &p.Plan, &p.Author, &created, &change)
+	err = row.Scan(&p.Attribute, &value, &p.Plan, &p.Author, &created, &change)
 	p.Value, p.Created, p.Change = string(value), moment(created.n), change.n
 	return p, err
 }

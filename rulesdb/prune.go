@@ -151,7 +151,14 @@ type ended struct {
 // not read past the last of them would miss that they ended.
 func (db *DB) pruneEnded(ctx context.Context, table, name, value, where string, edge int64, gone *int64) error {
 	for {
-		old, err := db.ended(ctx, "SELECT "+name+", "+value+", change_number FROM "+table+" WHERE "+where+" LIMIT ?", edge, edge, pruneStep)
+		var old []ended
+		err := each(ctx, db.sql, func(row scanner) (one ended, err error) {
+			err = row.Scan(&one.name, &one.value, &one.change)
+			return one, err
+		}, func(one ended) error {
+			old = append(old, one)
+			return nil
+		}, db.d.bind("SELECT "+name+", "+value+", change_number FROM "+table+" WHERE "+where+" LIMIT ?"), edge, edge, pruneStep)
 		if err != nil || len(old) == 0 {
 			return err
 		}
@@ -170,20 +177,4 @@ func (db *DB) pruneEnded(ctx context.Context, table, name, value, where string, 
 			return err
 		}
 	}
-}
-
-func (db *DB) ended(ctx context.Context, query string, args ...any) (all []ended, err error) {
-	rows, err := db.sql.QueryContext(ctx, db.d.bind(query), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var one ended
-		if err := rows.Scan(&one.name, &one.value, &one.change); err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return all, rows.Err()
 }

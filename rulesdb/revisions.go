@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -122,38 +123,29 @@ func (db *DB) Revision(ctx context.Context, number int64) (Revision, error) {
 const revisionColumns = "number, parent, author, created, remark, name, hash"
 
 func (db *DB) revision(ctx context.Context, from reader, number int64) (r Revision, err error) {
-	var created int64
-	err = from.QueryRowContext(ctx, db.d.bind("SELECT "+revisionColumns+", document FROM stint_revisions WHERE number = ?"), number).
-		Scan(&r.Number, &r.Parent, &r.Author, &created, &r.Comment, &r.Name, &r.Hash, &r.Document)
+	err = r.scan(from.QueryRowContext(ctx, db.d.bind("SELECT "+revisionColumns+", document FROM stint_revisions WHERE number = ?"), number), &r.Document)
 	if errors.Is(err, sql.ErrNoRows) {
-		return r, fmt.Errorf("revision %d: %w", number, ErrNotFound)
+		err = fmt.Errorf("revision %d: %w", number, ErrNotFound)
 	}
-	r.Created = moment(created)
 	return r, err
+}
+
+// scan reads a row of revisionColumns, and what stands behind them.
+func (r *Revision) scan(row scanner, more ...any) error {
+	var created int64
+	err := row.Scan(append([]any{&r.Number, &r.Parent, &r.Author, &created, &r.Comment, &r.Name, &r.Hash}, more...)...)
+	r.Created = moment(created)
+	return err
 }
 
 // Revisions returns up to n revisions before a number, newest first, without
 // their documents. A number of 0 begins at the newest.
 func (db *DB) Revisions(ctx context.Context, before int64, n int) ([]Revision, error) {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
 	if before <= 0 {
-		before = 1<<63 - 1
+		before = math.MaxInt64
 	}
-	rows, err := db.sql.QueryContext(ctx, db.d.bind("SELECT "+revisionColumns+" FROM stint_revisions WHERE number < ? ORDER BY number DESC LIMIT ?"), before, n)
-	if err != nil {
-		return nil, db.failed(err)
-	}
-	defer rows.Close()
-	var out []Revision
-	for rows.Next() {
-		var r Revision
-		var created int64
-		if err := rows.Scan(&r.Number, &r.Parent, &r.Author, &created, &r.Comment, &r.Name, &r.Hash); err != nil {
-			return nil, db.failed(err)
-		}
-		r.Created = moment(created)
-		out = append(out, r)
-	}
-	return out, db.failed(rows.Err())
+	return list(ctx, db, func(row scanner) (r Revision, err error) {
+		err = r.scan(row)
+		return r, err
+	}, "SELECT "+revisionColumns+" FROM stint_revisions WHERE number < ? ORDER BY number DESC LIMIT ?", before, n)
 }

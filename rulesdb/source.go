@@ -55,8 +55,10 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 	s.Name, s.Hash = r.Name, r.Hash
 	w.wait(callTimeout)
 	since, whole := held.Change, false
+	overrides, plans := "", ""
 	if !same || since < oldest || since > s.Version.Change {
-		since, whole = 0, true
+		since, whole = 0, true // without those that are gone
+		overrides, plans = " AND action <> 0 AND (expires = 0 OR expires > "+db.d.micros+")", " AND plan <> ''"
 	}
 	err = to.Begin(s, whole)
 	plansOnly := errors.Is(err, rulesource.ErrPlansOnly)
@@ -67,11 +69,11 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 		return s, nil
 	}
 	if !plansOnly {
-		if err := db.readOverrides(ctx, tx, since, whole, to, w); err != nil {
+		if err := readChanges(ctx, tx, w, scanOverride, to.Override, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE change_number > ?"+overrides), since); err != nil {
 			return nil, w.why(err)
 		}
 	}
-	return s, w.why(db.readPlans(ctx, tx, since, whole, to, w))
+	return s, w.why(readChanges(ctx, tx, w, scanPlan, to.Plan, db.d.bind("SELECT "+planColumns+" FROM stint_plans WHERE change_number > ?"+plans), since))
 }
 
 // readState reads the version row and the database's clock.
@@ -111,54 +113,16 @@ func (db *DB) Clock(ctx context.Context) (time.Duration, time.Duration, error) {
 	return by, doubt, nil
 }
 
-// readOverrides hands over overrides that changed after since; of a whole
-// snapshot, without those that are gone.
-func (db *DB) readOverrides(ctx context.Context, tx *sql.Tx, since int64, whole bool, to rulesource.Receiver, w *dog) error {
-	there := ""
-	if whole {
-		there = " AND action <> 0 AND (expires = 0 OR expires > " + db.d.micros + ")"
-	}
-	rows, err := tx.QueryContext(ctx, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE change_number > ?"+there), since)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		o, err := scanOverride(rows)
-		if err != nil {
-			return fmt.Errorf("an override: %w", err)
-		}
-		if err := to.Override(&o); err != nil {
+// readChanges hands over what a query has, in time.
+func readChanges[T any](ctx context.Context, tx *sql.Tx, w *dog, scan func(scanner) (T, error), take func(*T) error, query string, since int64) error {
+	return each(ctx, tx, scan, func(one T) error {
+		if err := take(&one); err != nil {
 			w.cancel(err) // or closing would read the other rows
 			return err
 		}
 		w.alive()
-	}
-	return rows.Err()
-}
-
-// readPlans is readOverrides for plans.
-func (db *DB) readPlans(ctx context.Context, tx *sql.Tx, since int64, whole bool, to rulesource.Receiver, w *dog) error {
-	there := ""
-	if whole {
-		there = " AND plan <> ''"
-	}
-	rows, err := tx.QueryContext(ctx, db.d.bind("SELECT "+planColumns+" FROM stint_plans WHERE change_number > ?"+there), since)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		p, err := scanPlan(rows)
-		if err != nil {
-			return fmt.Errorf("a plan: %w", err)
-		}
-		if err := to.Plan(&p); err != nil {
-			return err
-		}
-		w.alive()
-	}
-	return rows.Err()
+		return nil
+	}, query, since)
 }
 
 var _ rulesource.OverrideFinder = (*DB)(nil)

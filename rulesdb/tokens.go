@@ -79,23 +79,11 @@ func (db *DB) RevokeToken(ctx context.Context, author, name string) error {
 
 // Tokens returns all tokens, by name.
 func (db *DB) Tokens(ctx context.Context) ([]Token, error) {
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
-	rows, err := db.sql.QueryContext(ctx, "SELECT hash, name, role, created, expires, revoked, "+db.d.micros+" FROM stint_tokens ORDER BY name, created")
-	if err != nil {
-		return nil, db.failed(err)
-	}
-	defer rows.Close()
-	var out []Token
-	for rows.Next() {
-		var t Token
+	return list(ctx, db, func(row scanner) (t Token, err error) {
 		var created, expires, revoked, at int64
-		if err := rows.Scan(&t.Hash, &t.Name, &t.Role, &created, &expires, &revoked, &at); err != nil {
-			return nil, db.failed(err)
-		}
+		err = row.Scan(&t.Hash, &t.Name, &t.Role, &created, &expires, &revoked, &at)
 		t.Created, t.Expires, t.Revoked = moment(created), moment(expires), moment(revoked)
 		t.Ended = revoked != 0 || expires != 0 && expires <= at
-		out = append(out, t)
-	}
-	return out, db.failed(rows.Err())
+		return t, err
+	}, "SELECT hash, name, role, created, expires, revoked, "+db.d.micros+" FROM stint_tokens ORDER BY name, created")
 }

@@ -151,12 +151,6 @@ func (w *write) audit(ctx context.Context, a Act) error {
 		w.state.audit, w.at, a.Author, a.Act, cut(a.Subject, 1000), cut(a.Was, 8000), cut(a.Now, 8000), a.Reason)
 }
 
-// A reader is a database or a transaction.
-type reader interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
 // version reads the version row.
 func (db *DB) version(ctx context.Context, r reader) (v rulesource.Version, err error) {
 	err = r.QueryRowContext(ctx, "SELECT identity, epoch, revision, change_number, mark FROM stint_state").Scan(&v.Identity, &v.Epoch, &v.Revision, &v.Change, &v.Mark)
