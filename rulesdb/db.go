@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/stint-dev/stint/internal/bell"
 	"github.com/stint-dev/stint/rulesource"
 )
 
@@ -49,7 +50,7 @@ type DB struct {
 	where    string
 	postgres *pgx.ConnConfig // for listening; nil for others
 	password func() (string, error)
-	waiters  waiters
+	bell     bell.Bell // rings when there may be another version
 	onWrite  atomic.Pointer[func(context.Context, rulesource.Version)]
 }
 
@@ -125,7 +126,7 @@ func (db *DB) OnWrite(f func(ctx context.Context, v rulesource.Version)) { db.on
 
 // Close closes all connections and ends every Wait.
 func (db *DB) Close() error {
-	db.waiters.close()
+	db.bell.Close()
 	return db.sql.Close()
 }
 

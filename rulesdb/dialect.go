@@ -27,9 +27,9 @@ type dialect struct {
 	// of one that writes: it waits for the version row, whatever the database's
 	// default is.
 	snapshot, writing *sql.TxOptions
-	// changed returns a channel that receives when the database may have
-	// changed, until ctx ends. It may miss changes: it is a hint.
-	changed func(ctx context.Context, db *DB) <-chan struct{}
+	// watch rings the bell when the database may have changed, until ctx ends. It may
+	// miss changes: it is a hint.
+	watch func(ctx context.Context, db *DB)
 	// refused reports whether an error of a commit is the database's answer that it
 	// has not been done.
 	refused func(err error) bool

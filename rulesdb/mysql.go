@@ -26,7 +26,7 @@ var mySQL = &dialect{
 	value:      func(column string) string { return "VALUES(" + column + ")" },
 	ddlCommits: true,
 	snapshot:   &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-	changed:    func(context.Context, *DB) <-chan struct{} { return nil },
+	watch:      func(context.Context, *DB) {}, // which announces nothing
 	refused: func(err error) bool {
 		_, answered := errors.AsType[*mysql.MySQLError](err)
 		return answered

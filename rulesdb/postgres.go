@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/stint-dev/stint/internal/aside"
 )
 
 // channel is what writers notify and nodes listen to.
@@ -34,7 +36,7 @@ var postgres = &dialect{
 	value:    excluded,
 	snapshot: &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
 	writing:  &sql.TxOptions{Isolation: sql.LevelReadCommitted},
-	changed:  listen,
+	watch:    listen,
 	refused: func(err error) bool {
 		e, answered := errors.AsType[*pgconn.PgError](err)
 		// What is fatal ends the connection, whatever the commit has come to.
@@ -77,19 +79,15 @@ func copyRows(ctx context.Context, db *DB, table string, columns []string, n int
 }
 
 // listen waits for notifications on a connection of its own.
-func listen(ctx context.Context, db *DB) <-chan struct{} {
-	out := make(chan struct{}, 1)
-	go func() {
-		for ctx.Err() == nil {
-			_ = listenOnce(ctx, db, out) // the poll goes on meanwhile
-			pause(ctx, listenAgain+rand.N(listenAgain))
-		}
-	}()
-	return out
+func listen(ctx context.Context, db *DB) {
+	for ctx.Err() == nil {
+		_ = listenOnce(ctx, db) // the poll goes on meanwhile
+		aside.Sleep(ctx, listenAgain+rand.N(listenAgain))
+	}
 }
 
 // listenOnce listens until the connection is lost.
-func listenOnce(ctx context.Context, db *DB, out chan<- struct{}) error {
+func listenOnce(ctx context.Context, db *DB) error {
 	c := db.postgres.Copy()
 	if db.password != nil {
 		var err error
@@ -112,14 +110,14 @@ func listenOnce(ctx context.Context, db *DB, out chan<- struct{}) error {
 	if err != nil {
 		return err
 	}
-	poke(out) // what changed before it listened
+	db.bell.Ring() // what changed before it listened
 	for {
 		wait, stop := context.WithTimeout(ctx, pingEvery)
 		_, err := conn.WaitForNotification(wait)
 		stop()
 		switch {
 		case err == nil:
-			poke(out)
+			db.bell.Ring()
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -132,15 +130,5 @@ func listenOnce(ctx context.Context, db *DB, out chan<- struct{}) error {
 		if err != nil {
 			return err
 		}
-	}
-}
-
-// pause returns after d, or when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	driversqlite "modernc.org/sqlite"
+
+	"github.com/stint-dev/stint/internal/aside"
 )
 
 // glance is how often a SQLite file is looked at for changes: a read of a
@@ -29,7 +31,7 @@ var sqlite = &dialect{
 	upsert:   conflictUpdate,
 	value:    excluded,
 	snapshot: &sql.TxOptions{ReadOnly: true},
-	changed:  watchDataVersion,
+	watch:    watchDataVersion,
 	refused:  func(err error) bool { return codeOf(err) != ioError },
 }
 
@@ -69,7 +71,7 @@ func (p patient) Connect(ctx context.Context) (driver.Conn, error) {
 		if codeOf(err) != busy || ctx.Err() != nil || time.Now().After(end) {
 			return conn, err
 		}
-		pause(ctx, lockedFor/1000)
+		aside.Sleep(ctx, lockedFor/1000)
 	}
 }
 
@@ -89,22 +91,18 @@ func codeOf(err error) int {
 // watchDataVersion looks at the data version of the file, which changes when
 // another connection, of this process or another, commits, and at whether the
 // file is still the one of that name.
-func watchDataVersion(ctx context.Context, db *DB) <-chan struct{} {
-	out := make(chan struct{}, 1)
-	go func() {
-		tick := time.NewTicker(glance)
-		defer tick.Stop()
-		for ctx.Err() == nil {
-			poke(out)
-			watchFile(ctx, db, tick, out)
-		}
-	}()
-	return out
+func watchDataVersion(ctx context.Context, db *DB) {
+	tick := time.NewTicker(glance)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		db.bell.Ring()
+		watchFile(ctx, db, tick)
+	}
 }
 
 // watchFile is watchDataVersion for one file: it returns when another one has
 // its name, or ctx has ended.
-func watchFile(ctx context.Context, db *DB, tick *time.Ticker, out chan<- struct{}) {
+func watchFile(ctx context.Context, db *DB, tick *time.Ticker) {
 	path := strings.TrimPrefix(db.where, "sqlite:")
 	file, _ := os.Stat(path) // nil is another file than any
 	conn, err := db.sql.Conn(ctx)
@@ -120,19 +118,11 @@ func watchFile(ctx context.Context, db *DB, tick *time.Ticker, out chan<- struct
 		var version int64
 		if err == nil && conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version) == nil && version != last {
 			last = version
-			poke(out)
+			db.bell.Ring()
 		}
 		if now, gone := os.Stat(path); gone == nil && !os.SameFile(file, now) {
 			return
 		}
-	}
-}
-
-// poke sends unless the last value has not been read yet.
-func poke(out chan<- struct{}) {
-	select {
-	case out <- struct{}{}:
-	default:
 	}
 }
 

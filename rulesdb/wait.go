@@ -2,24 +2,11 @@ package rulesdb
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/stint-dev/stint/rulesource"
 )
-
-// waiters share what announces changes: one connection, however many wait.
-type waiters struct {
-	mu     sync.Mutex
-	stop   context.CancelFunc // ends the announcer; nil before the first Wait
-	done   chan struct{}      // closed when the announcer has ended
-	bell   chan struct{}      // closed and made anew at each announcement
-	closed bool
-}
-
-var errClosed = errors.New("closed")
 
 // Wait implements [rulesource.Source]. It looks at the version at once, whenever
 // the database announces a change or this DB has written one, and every
@@ -27,7 +14,7 @@ var errClosed = errors.New("closed")
 // the caller can report it.
 func (db *DB) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
-		bell, err := db.waiters.listen(db)
+		rings, err := db.bell.Listen(func(ctx context.Context) { db.d.watch(ctx, db) })
 		if err != nil {
 			return err
 		}
@@ -42,68 +29,11 @@ func (db *DB) Wait(ctx context.Context, held rulesource.Version) error {
 		case v != held:
 			return nil
 		}
-		timer := time.NewTimer(db.o.Poll - rand.N(db.o.Poll/5+1))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
-		case <-bell:
-			timer.Stop()
-		case <-timer.C:
+		case <-rings:
+		case <-time.After(db.o.Poll - rand.N(db.o.Poll/5+1)):
 		}
-	}
-}
-
-// listen starts the announcer if need be, and returns what rings next.
-func (w *waiters) listen(db *DB) (<-chan struct{}, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return nil, errClosed
-	}
-	if w.stop == nil {
-		var ctx context.Context
-		ctx, w.stop = context.WithCancel(context.Background())
-		w.bell, w.done = make(chan struct{}), make(chan struct{})
-		go w.announce(ctx, db.d.changed(ctx, db))
-	}
-	return w.bell, nil
-}
-
-// announce rings the bell at each hint, until ctx ends.
-func (w *waiters) announce(ctx context.Context, hints <-chan struct{}) {
-	defer close(w.done)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hints:
-		}
-		w.ring()
-	}
-}
-
-// ring has every Wait look at the version.
-func (w *waiters) ring() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.bell != nil {
-		close(w.bell)
-		w.bell = make(chan struct{})
-	}
-}
-
-func (w *waiters) close() {
-	w.mu.Lock()
-	stop, done := w.stop, w.done
-	if !w.closed && w.bell != nil {
-		close(w.bell)
-		w.bell = make(chan struct{})
-	}
-	w.closed = true
-	w.mu.Unlock()
-	if stop != nil {
-		stop()
-		<-done
 	}
 }

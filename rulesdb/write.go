@@ -117,7 +117,7 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 	if err := w.commit(ctx); err != nil {
 		return err
 	}
-	db.waiters.ring()
+	db.bell.Ring()
 	if f := db.onWrite.Load(); f != nil {
 		(*f)(ctx, w.state.version())
 	}

@@ -1,7 +1,10 @@
 // Package aside has the pauses of work beside requests, which come first.
 package aside
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Slices let work compute for Work in one go, and leave the processor alone for Rest
 // then: requests, the garbage collector and other programs have their turn. They
@@ -24,5 +27,15 @@ func (s *Slices) Pause() {
 	if now.Sub(s.began) >= s.Work {
 		time.Sleep(s.Rest)
 		s.began = time.Now()
+	}
+}
+
+// Sleep returns after d, or when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }

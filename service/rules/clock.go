@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/stint-dev/stint/internal/aside"
 	"github.com/stint-dev/stint/rulesource"
 )
 
@@ -61,7 +62,7 @@ func (c *clock) measure(ahead, doubt time.Duration) bool {
 func (w *Follower) keepTime(ctx context.Context) {
 	source, ok := w.f.Source.(rulesource.Clock)
 	for ok && ctx.Err() == nil {
-		pause(ctx, measureEvery)
+		aside.Sleep(ctx, measureEvery)
 		look, stop := context.WithTimeout(ctx, reportWithin)
 		if ahead, doubt, err := source.Clock(look); err == nil { // else it is as it was
 			w.expiry.measured(ahead, doubt)

@@ -195,7 +195,7 @@ func (w *Follower) watch(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			w.trouble(w.named(err))
 			seen = rulesource.Version{} // its first answer ends the trouble
-			pause(ctx, lookAgain+rand.N(lookAgain))
+			aside.Sleep(ctx, lookAgain+rand.N(lookAgain))
 		}
 		select {
 		case changed <- struct{}{}:
@@ -339,12 +339,4 @@ type refusedVersion struct {
 
 func (e *refusedVersion) Error() string {
 	return fmt.Sprintf("revision %d, change %d is not taken: %v", e.version.Revision, e.version.Change, e.why)
-}
-
-// pause returns after d, or when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

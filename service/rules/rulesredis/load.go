@@ -165,7 +165,7 @@ func handBlock(block string, to rulesource.Receiver) error {
 // worker says that something has changed, and every 5 s at the latest.
 func (s *Server) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
-		bell, err := s.bell.listen(s)
+		rings, err := s.bell.Listen(s.subscribe)
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (s *Server) Wait(ctx context.Context, held rulesource.Version) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-bell:
+		case <-rings:
 		case <-time.After(poll - rand.N(poll/5)):
 		}
 	}

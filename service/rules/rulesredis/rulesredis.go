@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/stint-dev/stint/internal/bell"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/rulesource"
 )
@@ -39,7 +40,7 @@ type Server struct {
 	closed bool
 	read   position // of the last Load
 
-	bell bell
+	bell bell.Bell
 }
 
 var (
@@ -92,7 +93,7 @@ func (s *Server) String() string { return s.where }
 
 // Close implements [rulesource.Source].
 func (s *Server) Close() error {
-	s.bell.close()
+	s.bell.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -103,14 +104,12 @@ func (s *Server) Close() error {
 	return nil
 }
 
-var errClosed = errors.New("closed")
-
 // connected returns the client, which is made once the server answers.
 func (s *Server) connected() (rueidis.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errClosed
+		return nil, bell.ErrClosed
 	}
 	if s.client == nil {
 		client, err := rueidis.NewClient(s.option)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/stint-dev/stint/internal/aside"
 	"github.com/stint-dev/stint/rulesdb"
 
 	"github.com/stint-dev/stint/service/rules/rulesredis"
@@ -36,7 +37,7 @@ func (w *Worker) aside(ctx context.Context) {
 		if err := w.o.From.ReportAll(ctx, rows); err != nil {
 			w.o.Log.Debug("worker: the rows of nodes were not written", "err", err)
 		}
-		pause(ctx, asideEvery)
+		aside.Sleep(ctx, asideEvery)
 	}
 }
 

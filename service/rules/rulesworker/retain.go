@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/stint-dev/stint/internal/aside"
 	"github.com/stint-dev/stint/rulesdb"
 )
 
@@ -42,7 +43,7 @@ func (r *Retainer) Run(ctx context.Context) {
 	if r.Every <= 0 {
 		r.Every = retainEvery
 	}
-	for pause(ctx, rand.N(r.Every/100+1)); ctx.Err() == nil; pause(ctx, r.Every) {
+	for aside.Sleep(ctx, rand.N(r.Every/100+1)); ctx.Err() == nil; aside.Sleep(ctx, r.Every) {
 		err := r.once(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != r.said {
 			r.said = err.Error()

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stint-dev/stint/internal/aside"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -63,7 +64,7 @@ func (w *Worker) Run(ctx context.Context) {
 	name := "worker " + w.o.To.String()
 	for ctx.Err() == nil {
 		if !w.lease(ctx, name) {
-			pause(ctx, renewAt/2+rand.N(renewAt/2))
+			aside.Sleep(ctx, renewAt/2+rand.N(renewAt/2))
 			continue
 		}
 		w.lead(ctx, name)
@@ -97,7 +98,7 @@ func (w *Worker) lead(ctx context.Context, name string) {
 	})
 	beside.Go(func() { w.aside(ctx) })
 	for renewed := time.Now(); ctx.Err() == nil; {
-		pause(ctx, renewAt)
+		aside.Sleep(ctx, renewAt)
 		asked := time.Now()
 		switch {
 		case w.lease(ctx, name):
@@ -121,7 +122,7 @@ func (w *Worker) publishing(ctx context.Context) {
 	}
 	if err != nil && ctx.Err() == nil {
 		w.trouble(err)
-		pause(ctx, again+rand.N(again))
+		aside.Sleep(ctx, again+rand.N(again))
 	}
 }
 
@@ -183,7 +184,7 @@ func (w *Worker) wait(ctx context.Context, v rulesource.Version) error {
 	var beside sync.WaitGroup
 	beside.Go(func() {
 		for waiting.Err() == nil {
-			pause(waiting, lookEvery)
+			aside.Sleep(waiting, lookEvery)
 			if there, err := w.o.To.Newest(waiting); err == nil && there != held {
 				stop()
 			}
@@ -236,14 +237,4 @@ func (c *checked) Begin(s *rulesource.Snapshot, whole bool) error {
 	}
 	c.begun = true
 	return c.Publication.Begin(s, whole)
-}
-
-// pause returns after d, or when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }
