@@ -2,13 +2,13 @@ package rulesdb
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/stint-dev/stint/rulesource"
 )
 
 // MaxDocument is the most that a document of rules may hold, in bytes.
@@ -23,15 +23,9 @@ type Revision struct {
 	Comment        string
 	// Name is what errors call the document, such as stint.yaml.
 	Name string
-	// Hash is the SHA-256 of the document, in hexadecimal.
+	// Hash is that of the document, see [rulesource.HashOf].
 	Hash     string
 	Document []byte
-}
-
-// HashOf returns the hash of a document as revisions have it.
-func HashOf(document []byte) string {
-	sum := sha256.Sum256(document)
-	return hex.EncodeToString(sum[:])
 }
 
 // AnyVersion stands in place of the version that a writer changed. It is for writers that
@@ -62,7 +56,7 @@ func (db *DB) Publish(ctx context.Context, parent int64, r Revision) (Revision, 
 func (w *write) publish(ctx context.Context, r *Revision, act string) error {
 	w.state.revision++
 	r.Number, r.Parent = w.state.revision, w.was.revision
-	r.Created, r.Hash = moment(w.at), HashOf(r.Document)
+	r.Created, r.Hash = moment(w.at), rulesource.HashOf(r.Document)
 	err := w.db.run(ctx, w.tx, "INSERT INTO stint_revisions (number, parent, author, created, remark, name, hash, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 		r.Number, r.Parent, r.Author, w.at, r.Comment, r.Name, r.Hash, r.Document)
 	if err != nil {

@@ -257,7 +257,7 @@ func TestWriters(t *testing.T) {
 				if errors.Is(err, rulesource.ErrEmpty) {
 					continue
 				}
-				if err != nil || s.Version.Revision <= held.Revision || rulesdb.HashOf(s.Document) != s.Hash {
+				if err != nil || s.Version.Revision <= held.Revision || rulesource.HashOf(s.Document) != s.Hash {
 					t.Errorf("after %v: %+v, %v", held, s, err)
 					break
 				}

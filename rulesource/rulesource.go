@@ -9,6 +9,8 @@ package rulesource
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"time"
 )
@@ -67,7 +69,7 @@ type Snapshot struct {
 	// Document is the text of the rules. It is nil when the caller holds the
 	// revision already.
 	Document []byte
-	// Hash is the SHA-256 of the document of Version.Revision, in hexadecimal.
+	// Hash is that of the document of Version.Revision, see [HashOf].
 	Hash string
 	// Strayed reports that the version which the caller of Load holds is not in
 	// the source's history: the source was restored to an older state, and
@@ -78,6 +80,12 @@ type Snapshot struct {
 	// middle of a round trip; Doubt is half of that round trip. Times of
 	// overrides go by the source's clock.
 	Ahead, Doubt time.Duration
+}
+
+// HashOf returns the SHA-256 of a document, in hexadecimal.
+func HashOf(document []byte) string {
+	sum := sha256.Sum256(document)
+	return hex.EncodeToString(sum[:])
 }
 
 // An Override is a customer's own limits under a rule, in place of those that

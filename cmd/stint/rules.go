@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
@@ -97,7 +98,7 @@ func (c *rulesPushCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if c.IfChanged && held.Number > 0 && held.Hash == rulesdb.HashOf(document) {
+	if c.IfChanged && held.Number > 0 && held.Hash == rulesource.HashOf(document) {
 		if c.JSON {
 			return printRevision(e, held)
 		}
@@ -133,7 +134,7 @@ func (c *rulesPushCmd) would(e *env, held rulesdb.Revision, document []byte) err
 		return nil
 	}
 	says := "would be published; nothing was written\n"
-	if held.Number > 0 && held.Hash == rulesdb.HashOf(document) {
+	if held.Number > 0 && held.Hash == rulesource.HashOf(document) {
 		says = fmt.Sprintf("revision %d is in force, and the same\n", held.Number)
 	}
 	_, err := fmt.Fprint(e.out, says)

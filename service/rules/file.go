@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +15,7 @@ import (
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
+	"github.com/stint-dev/stint/rulesource"
 	"golang.org/x/net/http/httpguts"
 )
 
@@ -35,14 +34,11 @@ type File struct {
 	Name     string
 	Document []byte
 
-	sum [sha256.Size]byte // of the bytes read
+	hash string // of the bytes read
 }
 
-// Hash is the SHA-256 of the text, in hexadecimal.
-func (f *File) Hash() string {
-	sum := sumOf(f.Document)
-	return hex.EncodeToString(sum[:])
-}
+// Hash is that of the text, see [rulesource.HashOf].
+func (f *File) Hash() string { return rulesource.HashOf(f.Document) }
 
 // An Error says what is wrong in which file. It wraps [rulesfile.Errors], or the
 // operating system's error when the file cannot be had.
@@ -149,7 +145,7 @@ func plain(err error) error {
 // .json, YAML if it ends in .yaml or .yml, else JSON if they begin as JSON does.
 // The error is an *[Error] of [rulesfile.Errors].
 func Decode(name string, data []byte) (*File, error) {
-	f := &File{Name: name, Document: data, sum: sumOf(data)}
+	f := &File{Name: name, Document: data, hash: rulesource.HashOf(data)}
 	if len(data) > maxBytes {
 		return nil, &Error{name, fault("%d bytes: a rules file has at most 32 MiB", len(data))}
 	}
@@ -194,9 +190,6 @@ func isJSON(name string, data []byte) bool {
 	rest = strings.TrimLeft(rest, blanks)
 	return open && (strings.HasPrefix(rest, `"`) || strings.HasPrefix(rest, "}"))
 }
-
-// sumOf identifies the contents of a file.
-func sumOf(data []byte) [sha256.Size]byte { return sha256.Sum256(data) }
 
 // Settings are what a rules file says beside its rules. The zero value is a
 // file that says nothing.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/rulesource"
 )
 
 // Options say how a [Source] binds and reloads rules.
@@ -56,8 +57,8 @@ type Source struct {
 
 // A refusal is content that was not taken, and why.
 type refusal struct {
-	sum [32]byte // zero if the file could not be read
-	err error
+	hash string // "" if the file could not be read
+	err  error
 }
 
 // Open binds the rules of a file that has just been read from a path to a store; its
@@ -135,18 +136,18 @@ func (s *Source) reload(asked bool) error {
 	defer s.mu.Unlock()
 	data, err := readFile(s.path)
 	if err != nil {
-		return s.refuse([32]byte{}, &Error{s.path, err})
+		return s.refuse("", &Error{s.path, err})
 	}
-	sum := sumOf(data)
+	hash := rulesource.HashOf(data)
 	switch was := s.refused; {
-	case was == nil && sum == s.file.sum:
+	case was == nil && hash == s.file.hash:
 		if asked {
 			s.notify(nil)
 		}
 		return nil
-	case was != nil && sum == was.sum && !asked:
+	case was != nil && hash == was.hash && !asked:
 		return was.err
-	case sum == s.file.sum:
+	case hash == s.file.hash:
 		s.refused = nil
 		s.o.Log.Info("rules: the file is again what is in force", "file", s.path)
 		s.notify(nil)
@@ -154,7 +155,7 @@ func (s *Source) reload(asked bool) error {
 	}
 	f, err := Decode(s.path, data)
 	if err != nil {
-		return s.refuse(sum, err)
+		return s.refuse(hash, err)
 	}
 	return s.take(f)
 }
@@ -162,12 +163,12 @@ func (s *Source) reload(asked bool) error {
 // take puts a file in force.
 func (s *Source) take(f *File) error {
 	if err := s.o.checkDeclared(f); err != nil {
-		return s.refuse(f.sum, &Error{s.path, err})
+		return s.refuse(f.hash, &Error{s.path, err})
 	}
 	changes := f.Rules.Compare(s.file.Rules)
 	p, err := s.policy.Load().Reload(f.Rules)
 	if err != nil {
-		return s.refuse(f.sum, &Error{s.path, err})
+		return s.refuse(f.hash, &Error{s.path, err})
 	}
 	s.policy.Store(p)
 	s.file, s.refused = f, nil
@@ -185,14 +186,14 @@ func (s *Source) take(f *File) error {
 }
 
 // refuse keeps what is in force, and logs why, once.
-func (s *Source) refuse(sum [32]byte, err error) error {
-	if was := s.refused; was == nil || was.sum != sum || was.err.Error() != err.Error() {
+func (s *Source) refuse(hash string, err error) error {
+	if was := s.refused; was == nil || was.hash != hash || was.err.Error() != err.Error() {
 		s.o.Log.Error("rules: not reloaded, the rules before stay in force", "file", cmp.Or(s.path, s.name), "err", err)
 		s.notify(err)
-	} else if sum != [32]byte{} { // asked for once more; a file that is missing is looked for all the time
+	} else if hash != "" { // asked for once more; a file that is missing is looked for all the time
 		s.notify(err)
 	}
-	s.refused = &refusal{sum, err}
+	s.refused = &refusal{hash, err}
 	return err
 }
 

@@ -28,7 +28,6 @@ import (
 const (
 	mostOverrides = 10_000
 	mostActs      = 1000 // older ones are forgotten
-	mostText      = 1000 // characters of a reason or an author
 )
 
 // Options say what a File keeps, and where.
@@ -171,8 +170,6 @@ type refused struct{ error }
 
 func (refused) Is(target error) bool { return target == rulesdb.ErrInput }
 
-func refuse(format string, args ...any) error { return refused{fmt.Errorf(format, args...)} }
-
 // An unkept error is a [rulesapi.ErrUnkept].
 type unkept struct{ error }
 
@@ -206,15 +203,8 @@ func (k *File) SetOverride(ctx context.Context, o rulesource.Override, lasts tim
 
 // SetOverrideIf is [File.SetOverride] if may returns nil for the override before.
 func (k *File) SetOverrideIf(_ context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
-	switch {
-	case len(o.Reason) > mostText || len(o.Author) > mostText:
-		return was, now, refuse("reason: at most %d bytes", mostText)
-	case strings.ContainsFunc(o.Reason+o.Author, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return was, now, refuse("reason: a control character: write one line of text")
-	case len(o.Key) > 512:
-		return was, now, refuse("key: %d bytes: at most 512", len(o.Key))
-	case !o.Removed && len(o.Limits) == 0 && !o.Unlimited && !o.Block:
-		return was, now, refuse("an override has limits, or is unlimited, or a block: one of these")
+	if err := rulesdb.CheckOverride(&o); err != nil {
+		return was, now, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -234,7 +224,7 @@ func (k *File) SetOverrideIf(_ context.Context, o rulesource.Override, lasts tim
 	case o.Removed:
 		return was, now, fmt.Errorf("override of %s: %w", o.Rule, rulesdb.ErrNotFound)
 	case len(k.state.overrides) >= mostOverrides:
-		return was, now, refuse("there are %d overrides: a state file has no more; rules in a database have room for millions", mostOverrides)
+		return was, now, refused{fmt.Errorf("there are %d overrides: a state file has no more; rules in a database have room for millions", mostOverrides)}
 	}
 	now = o
 	if now.Created = moment; lasts > 0 {

@@ -4,8 +4,6 @@ package ruleshttp
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -183,8 +181,7 @@ func (s *Source) poll(ctx context.Context) error {
 // take holds a document, if it is another.
 func (s *Source) take(document []byte, etag string) {
 	s.etag = etag
-	sum := sha256.Sum256(document)
-	hash := hex.EncodeToString(sum[:])
+	hash := rulesource.HashOf(document)
 	if s.held != nil && s.held.Hash == hash {
 		return
 	}

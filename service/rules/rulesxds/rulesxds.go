@@ -8,8 +8,6 @@ package rulesxds
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -186,8 +184,7 @@ func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryReques
 		s.log.Warn("xDS: what differs from envoyproxy/ratelimit", "what", note.String())
 	}
 	s.log.Info("xDS: configuration taken", "source", s.at.shown, "version", r.GetVersionInfo(), "resources", len(r.GetResources()))
-	sum := sha256.Sum256(document)
-	held := &rulesource.Snapshot{Name: documentName, Document: document, Hash: hex.EncodeToString(sum[:]),
+	held := &rulesource.Snapshot{Name: documentName, Document: document, Hash: rulesource.HashOf(document),
 		Version: rulesource.Version{Identity: s.at.shown, Epoch: time.Now().UnixNano(), Revision: 1}}
 	switch {
 	case s.held == nil:
