@@ -3,8 +3,6 @@ package rulesredis
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -93,41 +91,34 @@ func (s *Server) replaced(h *head) bool {
 
 // document reads a document by its hash.
 func (s *Server) document(ctx context.Context, hash string) ([]byte, error) {
-	client, err := s.connected()
-	if err != nil {
-		return nil, err
-	}
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
-	document, err := client.Do(ctx, client.B().Get().Key(s.key("doc:"+hash)).Build()).AsBytes()
-	if rueidis.IsRedisNil(err) {
-		err = errReplaced
-	}
-	if err != nil {
-		return nil, s.failed(err)
-	}
-	if sum := sha256.Sum256(document); hex.EncodeToString(sum[:]) != hash {
-		return nil, s.failed(errors.New("the document is not the one that was published"))
-	}
-	return document, nil
+	var document []byte
+	err := s.ask(ctx, func(ctx context.Context, client rueidis.Client) (err error) {
+		document, err = client.Do(ctx, client.B().Get().Key(s.key("doc:"+hash)).Build()).AsBytes()
+		switch {
+		case rueidis.IsRedisNil(err):
+			return errReplaced
+		case err == nil && rulesource.HashOf(document) != hash:
+			return errors.New("the document is not the one that was published")
+		}
+		return err
+	})
+	return document, err
 }
 
 // hand gives a receiver the blocks of a head from a position on, which it moves.
 func (s *Server) hand(ctx context.Context, h *head, from *position, to rulesource.Receiver) error {
-	client, err := s.connected()
-	if err != nil {
-		return err
-	}
 	for from.blocks < h.Blocks {
 		end := min(from.blocks+pageBlocks, h.Blocks)
-		look, stop := context.WithTimeout(ctx, callTimeout)
-		blocks, err := client.Do(look, client.B().Lrange().Key(s.key("list:"+h.List)).Start(from.blocks).Stop(end-1).Build()).AsStrSlice()
-		stop()
-		if err == nil && int64(len(blocks)) != end-from.blocks {
-			err = errReplaced
-		}
+		var blocks []string
+		err := s.ask(ctx, func(ctx context.Context, client rueidis.Client) (err error) {
+			blocks, err = client.Do(ctx, client.B().Lrange().Key(s.key("list:"+h.List)).Start(from.blocks).Stop(end-1).Build()).AsStrSlice()
+			if err == nil && int64(len(blocks)) != end-from.blocks {
+				err = errReplaced
+			}
+			return err
+		})
 		if err != nil {
-			return s.failed(err)
+			return err
 		}
 		for _, block := range blocks {
 			if err := handBlock(block, to); err != nil {

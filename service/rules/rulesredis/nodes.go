@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 )
@@ -24,32 +26,23 @@ type row struct {
 
 // Report writes a node's row, which the worker brings into the database.
 func (s *Server) Report(ctx context.Context, n rulesdb.Node) error {
-	client, err := s.connected()
-	if err != nil {
-		return err
-	}
 	text, err := json.Marshal(row{n.Version, n.Hash, n.Since, n.Error[:min(len(n.Error), mostError)], rand.Text()})
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
-	return s.failed(client.Do(ctx, client.B().Hset().Key(s.key("nodes")).FieldValue().FieldValue(n.Name, string(text)).Build()).Error())
+	return s.ask(ctx, func(ctx context.Context, client rueidis.Client) error {
+		return client.Do(ctx, client.B().Hset().Key(s.key("nodes")).FieldValue().FieldValue(n.Name, string(text)).Build()).Error()
+	})
 }
 
 // Nodes returns the rows of nodes, with a text of each that changes whenever the
 // node writes.
 func (s *Server) Nodes(ctx context.Context) (nodes []rulesdb.Node, beats []string, err error) {
-	client, err := s.connected()
-	if err != nil {
-		return nil, nil, err
-	}
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
-	all, err := client.Do(ctx, client.B().Hgetall().Key(s.key("nodes")).Build()).AsStrMap()
-	if err != nil {
-		return nil, nil, s.failed(err)
-	}
+	var all map[string]string
+	err = s.ask(ctx, func(ctx context.Context, client rueidis.Client) (err error) {
+		all, err = client.Do(ctx, client.B().Hgetall().Key(s.key("nodes")).Build()).AsStrMap()
+		return err
+	})
 	for name, text := range all {
 		var r row
 		if json.Unmarshal([]byte(text), &r) == nil { // another program's text is no row
@@ -57,16 +50,12 @@ func (s *Server) Nodes(ctx context.Context) (nodes []rulesdb.Node, beats []strin
 			beats = append(beats, r.Beat)
 		}
 	}
-	return nodes, beats, nil
+	return nodes, beats, err
 }
 
 // Forget removes the row of a node that is gone.
 func (s *Server) Forget(ctx context.Context, name string) error {
-	client, err := s.connected()
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
-	return s.failed(client.Do(ctx, client.B().Hdel().Key(s.key("nodes")).Field(name).Build()).Error())
+	return s.ask(ctx, func(ctx context.Context, client rueidis.Client) error {
+		return client.Do(ctx, client.B().Hdel().Key(s.key("nodes")).Field(name).Build()).Error()
+	})
 }

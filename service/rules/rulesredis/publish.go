@@ -1,6 +1,7 @@
 package rulesredis
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed" // the script
@@ -92,18 +93,14 @@ func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {
 	if s.Document == nil {
 		return nil
 	}
-	client, err := p.s.connected()
-	if err != nil {
+	return p.s.ask(p.ctx, func(ctx context.Context, client rueidis.Client) error {
+		// One that is there stays as it is: it may be the one in force.
+		err := client.Do(ctx, client.B().Set().Key(p.s.key("doc:"+s.Hash)).Value(string(s.Document)).Nx().ExSeconds(unpublished).Build()).Error()
+		if rueidis.IsRedisNil(err) {
+			return nil
+		}
 		return err
-	}
-	ctx, stop := context.WithTimeout(p.ctx, callTimeout)
-	defer stop()
-	// One that is there stays as it is: it may be the one in force.
-	err = client.Do(ctx, client.B().Set().Key(p.s.key("doc:"+s.Hash)).Value(string(s.Document)).Nx().ExSeconds(unpublished).Build()).Error()
-	if rueidis.IsRedisNil(err) {
-		err = nil
-	}
-	return p.s.failed(err)
+	})
 }
 
 // Override implements [rulesource.Receiver].
@@ -140,21 +137,11 @@ func (p *Publishing) flush() error {
 		return nil
 	}
 	p.now.Whole = p.now.Bytes
-	client, err := p.s.connected()
-	if err != nil {
-		return err
-	}
 	list := p.s.key("list:" + p.now.List)
-	ctx, stop := context.WithTimeout(p.ctx, callTimeout)
-	defer stop()
-	for _, r := range client.DoMulti(ctx,
-		client.B().Rpush().Key(list).Element(block).Build(),
-		client.B().Expire().Key(list).Seconds(unpublished).Build()) {
-		if r.Error() != nil {
-			return p.s.failed(r.Error())
-		}
-	}
-	return nil
+	return p.s.ask(p.ctx, func(ctx context.Context, client rueidis.Client) error {
+		both := client.DoMulti(ctx, client.B().Rpush().Key(list).Element(block).Build(), client.B().Expire().Key(list).Seconds(unpublished).Build())
+		return cmp.Or(both[0].Error(), both[1].Error())
+	})
 }
 
 // Publish makes the version the newest, unless another one is there than the one
@@ -164,10 +151,6 @@ func (p *Publishing) Publish() error {
 		return errors.New("nothing was handed over")
 	}
 	if err := p.flush(); err != nil {
-		return err
-	}
-	client, err := p.s.connected()
-	if err != nil {
 		return err
 	}
 	text, err := json.Marshal(p.now)
@@ -181,18 +164,18 @@ func (p *Publishing) Publish() error {
 	key := p.s.key
 	keys := []string{key("head"), key("list:" + p.now.List), key("doc:" + p.now.Hash), key("list:" + old.List), key("doc:" + old.Hash)}
 	args := append([]string{p.text, string(text), fmt.Sprint(p.now.Blocks - int64(len(p.blocks))), fmt.Sprint(linger), p.s.channel()}, p.blocks...)
-	ctx, stop := context.WithTimeout(p.ctx, callTimeout)
-	defer stop()
-	answer, err := publishScript.Exec(ctx, client, keys, args).ToString()
-	switch {
-	case err != nil:
-		return p.s.failed(err)
-	case answer == "succeeded":
-		return p.s.failed(ErrSucceeded)
-	case answer != "published":
-		return p.s.failed(errors.New(answer))
-	}
-	return nil
+	return p.s.ask(p.ctx, func(ctx context.Context, client rueidis.Client) error {
+		answer, err := publishScript.Exec(ctx, client, keys, args).ToString()
+		switch {
+		case err != nil:
+			return err
+		case answer == "succeeded":
+			return ErrSucceeded
+		case answer != "published":
+			return errors.New(answer)
+		}
+		return nil
+	})
 }
 
 // TooMuch reports whether an error is for changes that are too many to be added:

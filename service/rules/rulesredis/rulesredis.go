@@ -121,6 +121,17 @@ func (s *Server) connected() (rueidis.Client, error) {
 	return s.client, nil
 }
 
+// ask runs what asks the server in time, and says which server its error is of.
+func (s *Server) ask(ctx context.Context, do func(ctx context.Context, client rueidis.Client) error) error {
+	client, err := s.connected()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	return s.failed(do(ctx, client))
+}
+
 // failed says which server an error is of.
 func (s *Server) failed(err error) error {
 	if err == nil {
@@ -148,18 +159,15 @@ type head struct {
 
 // newest reads the head, and its text, which is "" if there is none.
 func (s *Server) newest(ctx context.Context) (h head, text string, err error) {
-	client, err := s.connected()
-	if err != nil {
-		return h, "", err
-	}
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
-	text, err = client.Do(ctx, client.B().Get().Key(s.key("head")).Build()).ToString()
-	if rueidis.IsRedisNil(err) {
-		return h, "", nil
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(text), &h)
-	}
-	return h, text, s.failed(err)
+	err = s.ask(ctx, func(ctx context.Context, client rueidis.Client) (err error) {
+		text, err = client.Do(ctx, client.B().Get().Key(s.key("head")).Build()).ToString()
+		if rueidis.IsRedisNil(err) {
+			return nil
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &h)
+		}
+		return err
+	})
+	return h, text, err
 }
