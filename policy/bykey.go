@@ -22,11 +22,11 @@ func (p *Policy) reset(ctx context.Context, h *ruleMatch) error {
 		return nil // what is in flight ends by itself
 	}
 	p.pairOf(h).Forget(h.key)
-	for _, s := range []*backend{&p.main, &p.local} {
-		if s.store == nil {
+	for _, local := range [...]bool{false, true} {
+		if p.in(local) == nil {
 			continue
 		}
-		if err := s.store.Reset(ctx, []stint.Layer{{Bound: p.bound(s, h), Key: h.key}}); err != nil {
+		if err := p.in(local).Reset(ctx, []stint.Layer{{Bound: p.bound(local, h), Key: h.key}}); err != nil {
 			return err
 		}
 	}
@@ -48,7 +48,7 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 				continue
 			}
 			given[state] = true
-			_, err := p.main.store.Refund(ctx, []stint.Layer{{Bound: p.pairOf(h).Limit(k), Key: h.key, Weight: 1}}, units)
+			_, err := p.main.Refund(ctx, []stint.Layer{{Bound: p.pairOf(h).Limit(k), Key: h.key, Weight: 1}}, units)
 			failed = errors.Join(failed, err)
 		}
 		return failed

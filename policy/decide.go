@@ -12,21 +12,33 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// An operation is what the stores do for a request: an Op, a reservation of a time
+// An operation is what a store does for a request: an Op, a reservation of a time
 // to live, or a refund.
 type operation struct {
 	op     meter.Op
-	ttl    time.Duration // above 0: reserve
 	refund bool
+	local  bool          // the local store does it
+	ttl    time.Duration // above 0: reserve
 	// response is how long the reservations of rules that go by the response last; 0
 	// makes none.
 	response time.Duration
 	// lease is how long places in flight are held unless they are given back by the
 	// reservation's ID; 0 is until Result.Release.
 	lease time.Duration
+	// waits is for a request that may wait for room under limits in flight, at most that
+	// long if most is above 0.
+	waits bool
+	most  time.Duration
 }
 
-func (a operation) charges() bool { return a.op != meter.OpPeek && !a.refund }
+func (a *operation) charges() bool { return a.op != meter.OpPeek && !a.refund }
+
+// apart returns the operation for rules that do not go by the response.
+func (a *operation) apart() *operation {
+	others := *a
+	others.response = 0
+	return &others
+}
 
 // Decide answers whether the request may pass now, and charges it: cost times
 // what each rule says it costs. The answer is in r. The error is a
@@ -37,7 +49,7 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
 	}
-	if err := p.decide(ctx, operation{op: meter.OpTake}, r); err != nil {
+	if err := p.decide(ctx, &operation{op: meter.OpTake}, r); err != nil {
 		return err
 	}
 	p.report(attrs, cost, r)
@@ -63,37 +75,37 @@ func (p *Policy) Peek(ctx context.Context, attrs Attributes, cost int64, r *Resu
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
 	}
-	return p.decide(ctx, operation{op: meter.OpPeek}, r)
+	return p.decide(ctx, &operation{op: meter.OpPeek}, r)
 }
 
 // decide decides for the rules that matched: first for those that are not in
 // shadow, in one step, then for each of the others by itself.
-func (p *Policy) decide(ctx context.Context, a operation, r *Result) error {
+func (p *Policy) decide(ctx context.Context, a *operation, r *Result) error {
 	if r.inFlight {
-		return p.decideInFlight(ctx, a, noWait, r)
+		return p.decideInFlight(ctx, a, r)
 	}
 	r.Decision.Allowed, r.Decision.Tightest = true, -1
 	if r.blocked >= 0 {
 		if r.several { // the answers to the others say where they stand
-			r.StoreError = p.run(ctx, &p.main, operation{op: meter.OpPeek}, r)
+			r.StoreError = p.run(ctx, &operation{op: meter.OpPeek}, r)
 		}
 		r.Decision = stint.Decision{RetryAfter: stint.Never, Tightest: -1}
 		r.Tightest = r.blocked
-	} else if err := p.run(ctx, &p.main, a, r); err != nil {
+	} else if err := p.run(ctx, a, r); err != nil {
 		if err = p.failed(ctx, a, r, err); err != nil {
 			return err
 		}
-	} else if a.charges() && r.Decision.Allowed && p.local.store != nil {
+	} else if a.charges() && r.Decision.Allowed && p.local != nil {
 		p.warm(r)
 	}
 	p.shadows(ctx, a, r)
 	return nil
 }
 
-// run decides for all enforced matches on one backend.
-func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) error {
+// run decides for all enforced matches in one store.
+func (p *Policy) run(ctx context.Context, a *operation, r *Result) error {
 	if r.several {
-		return p.runAll(ctx, s, a, r)
+		return p.runAll(ctx, a, r)
 	}
 	var first *ruleMatch
 	limits, free := 0, false
@@ -110,22 +122,22 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 	case first == nil:
 		return nil
 	case limits == 1 && first.plain(a) && r.StoreError == nil: // else rules may be left out, which count
-		return p.one(ctx, s, a, r, first)
+		return p.one(ctx, a, r, first)
 	case limits > stint.MaxLimits:
 		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.name, stint.MaxLimits)
 	}
 	r.layers = r.layers[:0]
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() && h.weight > 0 {
-			r.layers = append(r.layers, r.layer(s, h))
+			r.layers = append(r.layers, r.layer(a.local, h))
 		}
 	}
 	d, err := stint.Decision{Allowed: true}, error(nil) // conclude names the tightest
 	if len(r.layers) > 0 {
-		d, err = p.decideIn(ctx, s, a, r, r.cost, false)
+		d, err = p.decideIn(ctx, a, r, r.cost, false)
 	}
 	if free && err == nil {
-		err = p.peekFree(ctx, s, r, &d)
+		err = p.peekFree(ctx, a.local, r, &d)
 	}
 	if err != nil {
 		return err
@@ -140,13 +152,13 @@ func (p *Policy) run(ctx context.Context, s *backend, a operation, r *Result) er
 }
 
 // plain reports whether one limit can be decided by its handle.
-func (h *ruleMatch) plain(a operation) bool {
+func (h *ruleMatch) plain(a *operation) bool {
 	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64 && (a.response == 0 || h.rule.response == nil)
 }
 
 // one decides for the one limit that the request is held to.
-func (p *Policy) one(ctx context.Context, s *backend, a operation, r *Result, h *ruleMatch) (err error) {
-	if r.Decision, err = p.bound(s, h).Decide(ctx, a.op, h.key, h.cost); err != nil {
+func (p *Policy) one(ctx context.Context, a *operation, r *Result, h *ruleMatch) (err error) {
+	if r.Decision, err = p.bound(a.local, h).Decide(ctx, a.op, h.key, h.cost); err != nil {
 		return err
 	}
 	r.Rules[h.first].set(&r.Decision)
@@ -154,9 +166,17 @@ func (p *Policy) one(ctx context.Context, s *backend, a operation, r *Result, h 
 	return nil
 }
 
-// bound returns what a match is decided by on one backend.
-func (p *Policy) bound(s *backend, h *ruleMatch) stint.Bound {
-	if s == &p.local {
+// in returns the local store or the main one.
+func (p *Policy) in(local bool) stint.Store {
+	if local {
+		return p.local
+	}
+	return p.main
+}
+
+// bound returns what a match is decided by in one store.
+func (p *Policy) bound(local bool, h *ruleMatch) stint.Bound {
+	if local {
 		return p.pairOf(h).Local
 	}
 	return p.pairOf(h).Main
@@ -171,29 +191,29 @@ func (p *Policy) pairOf(h *ruleMatch) *fallback.Pair {
 }
 
 // layer returns a match's part of a request, with room for its answers.
-func (r *Result) layer(s *backend, h *ruleMatch) stint.Layer {
+func (r *Result) layer(local bool, h *ruleMatch) stint.Layer {
 	if missing := len(r.Rules) - len(r.answers); missing > 0 {
 		r.answers = slices.Grow(r.answers, missing)[:len(r.Rules)]
 	}
 	return stint.Layer{
-		Bound: r.policy.bound(s, h), Key: h.key, Weight: h.weight,
+		Bound: r.policy.bound(local, h), Key: h.key, Weight: h.weight,
 		Answers: r.answers[h.first : h.first+len(h.plan.ruleLimits)],
 	}
 }
 
 // decideIn puts the layers that were gathered to a store.
-func (p *Policy) decideIn(ctx context.Context, s *backend, a operation, r *Result, cost int64, shadow bool) (stint.Decision, error) {
+func (p *Policy) decideIn(ctx context.Context, a *operation, r *Result, cost int64, shadow bool) (stint.Decision, error) {
 	switch {
 	case a.response > 0:
-		return p.reserveApart(ctx, s, a, r)
+		return p.reserveApart(ctx, a, r)
 	case a.refund:
-		return s.store.Refund(ctx, r.layers, cost)
+		return p.in(a.local).Refund(ctx, r.layers, cost)
 	case a.ttl == 0:
-		return s.store.Decide(ctx, a.op, r.layers, cost)
+		return p.in(a.local).Decide(ctx, a.op, r.layers, cost)
 	}
-	d, id, err := s.store.Reserve(ctx, r.layers, cost, a.ttl)
+	d, id, err := p.in(a.local).Reserve(ctx, r.layers, cost, a.ttl)
 	if err == nil && d.Allowed {
-		r.parts = append(r.parts, reservedPart{id: id, local: s == &p.local, shadow: shadow})
+		r.parts = append(r.parts, reservedPart{id: id, local: a.local, shadow: shadow})
 		p.failover.Reserve(id, cost, a.ttl, p.reserved(r, shadow))
 	}
 	return d, err
@@ -201,14 +221,14 @@ func (p *Policy) decideIn(ctx context.Context, s *backend, a operation, r *Resul
 
 // peekFree asks for the state of the enforced matches that cost this request nothing,
 // and joins what it adds to the answer of the others.
-func (p *Policy) peekFree(ctx context.Context, s *backend, r *Result, d *stint.Decision) error {
+func (p *Policy) peekFree(ctx context.Context, local bool, r *Result, d *stint.Decision) error {
 	r.layers = r.layers[:0]
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() && h.weight == 0 {
-			r.layers = append(r.layers, r.layer(s, h))
+			r.layers = append(r.layers, r.layer(local, h))
 		}
 	}
-	state, err := p.decideIn(ctx, s, operation{op: meter.OpPeek}, r, 0, false)
+	state, err := p.decideIn(ctx, &operation{op: meter.OpPeek, local: local}, r, 0, false)
 	d.ResetAfter = max(d.ResetAfter, state.ResetAfter)
 	return err
 }
@@ -278,9 +298,9 @@ func (r *Result) requests(e *RuleResult) int64 {
 // shadows decides for the rules in shadow, each by itself. What the others
 // have denied will not happen, and so is not charged here either. A store that has
 // failed the request is not asked for it again: the caller's time is limited.
-func (p *Policy) shadows(ctx context.Context, a operation, r *Result) {
+func (p *Policy) shadows(ctx context.Context, a *operation, r *Result) {
 	if !r.Decision.Allowed {
-		a = operation{op: meter.OpPeek}
+		a = &operation{op: meter.OpPeek}
 	}
 	for i := range r.matches {
 		if h := &r.matches[i]; h.limited() && h.rule.shadow {
@@ -289,7 +309,7 @@ func (p *Policy) shadows(ctx context.Context, a operation, r *Result) {
 	}
 }
 
-func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *ruleMatch) {
+func (p *Policy) shadow(ctx context.Context, a *operation, r *Result, h *ruleMatch) {
 	if r.StoreError != nil {
 		r.shadowed(h, r.StoreError)
 		return
@@ -299,21 +319,20 @@ func (p *Policy) shadow(ctx context.Context, a operation, r *Result, h *ruleMatc
 		cost = h.part.cost()
 	}
 	if h.weight == 0 {
-		a, cost = operation{op: meter.OpPeek}, 0
+		a, cost = &operation{op: meter.OpPeek}, 0
 	}
 	var d stint.Decision
 	var err error
 	if len(h.plan.ruleLimits) == 1 && h.plain(a) {
-		if d, err = p.bound(&p.main, h).Decide(ctx, a.op, h.key, h.cost); err == nil {
+		if d, err = p.bound(false, h).Decide(ctx, a.op, h.key, h.cost); err == nil {
 			r.Rules[h.first].set(&d)
 		}
 	} else {
-		r.layers = append(r.layers[:0], r.layer(&p.main, h))
+		r.layers = append(r.layers[:0], r.layer(false, h))
 		if a.response > 0 && h.rule.response != nil {
-			_, err = p.reserveAlone(ctx, &p.main, a, r, h, r.layers[0], true)
+			_, err = p.reserveAlone(ctx, a, r, h, r.layers[0], true)
 		} else {
-			a.response = 0
-			_, err = p.decideIn(ctx, &p.main, a, r, cost, true)
+			_, err = p.decideIn(ctx, a.apart(), r, cost, true)
 		}
 		if err == nil {
 			r.setResult(h)

@@ -72,7 +72,7 @@ func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) e
 			return err
 		}
 	}
-	if err := p.decide(ctx, operation{op: meter.OpTake}, r); err != nil {
+	if err := p.decide(ctx, &operation{op: meter.OpTake}, r); err != nil {
 		return err
 	}
 	r.answer()
@@ -99,7 +99,7 @@ func (p *Policy) decideOnly(ctx context.Context, q *Request, r *Result) error {
 	if q.Peek {
 		op = meter.OpPeek
 	}
-	if err := p.decide(ctx, operation{op: op}, r); err != nil {
+	if err := p.decide(ctx, &operation{op: op}, r); err != nil {
 		return err
 	}
 	r.answer()
@@ -153,14 +153,14 @@ const (
 )
 
 // operation returns what is done for the part of a match, where a request takes.
-func (k part) operation(a operation) operation {
+func (k part) operation(a *operation) *operation {
 	switch k {
 	case partTake:
 		return a
 	case partRefund:
-		return operation{refund: true}
+		return &operation{refund: true, local: a.local}
 	}
-	return operation{op: meter.OpPeek}
+	return &operation{op: meter.OpPeek, local: a.local}
 }
 
 // cost is what the store is asked, in units of a match's weight.
@@ -174,8 +174,8 @@ func (k part) cost() int64 {
 	return 1
 }
 
-// runAll decides for the enforced matches of several requests on one backend.
-func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result) error {
+// runAll decides for the enforced matches of several requests in one store.
+func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 	limits := 0
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() {
@@ -185,20 +185,20 @@ func (p *Policy) runAll(ctx context.Context, s *backend, a operation, r *Result)
 	if limits > stint.MaxLimits {
 		return fmt.Errorf("policy: %w: the requests are held to %d limits together: at most %d", stint.ErrLayers, limits, stint.MaxLimits)
 	}
-	for !r.gather(s, partTake) {
+	for !r.gather(a.local, partTake) {
 	}
 	var retry stint.Wait
 	for _, k := range [...]part{partRefund, partFree, partOver, partPeek, partTake} {
-		r.gather(s, k)
+		r.gather(a.local, k)
 		if len(r.layers) == 0 {
 			continue
 		}
-		d, err := p.decideIn(ctx, s, k.operation(a), r, k.cost(), false)
+		d, err := p.decideIn(ctx, k.operation(a), r, k.cost(), false)
 		if err != nil {
 			return err
 		}
 		if !d.Allowed {
-			a = operation{op: meter.OpPeek} // the rest only says where it stands
+			a = &operation{op: meter.OpPeek, local: a.local} // the rest only says where it stands
 			retry = longer(retry, d.RetryAfter)
 		}
 		for i := range r.matches {
@@ -229,7 +229,7 @@ func longer(a, b stint.Wait) stint.Wait {
 // gather puts the layers of one part into r.layers, each key under a limit
 // once. It reports false where sums are beyond an int64: then it has made them
 // matches that never pass, and is to be called again.
-func (r *Result) gather(s *backend, k part) bool {
+func (r *Result) gather(local bool, k part) bool {
 	r.layers = r.layers[:0]
 	for i := range r.matches {
 		h := &r.matches[i]
@@ -239,7 +239,7 @@ func (r *Result) gather(s *backend, k part) bool {
 		first := r.duplicate(i, k)
 		if first == nil {
 			h.layer = len(r.layers)
-			r.layers = append(r.layers, r.layer(s, h))
+			r.layers = append(r.layers, r.layer(local, h))
 			continue
 		}
 		h.layer = first.layer
@@ -253,7 +253,7 @@ func (r *Result) gather(s *backend, k part) bool {
 		default:
 			*sum = math.MaxInt64
 		}
-		r.layer(s, h) // room for its answers
+		r.layer(local, h) // room for its answers
 	}
 	return true
 }

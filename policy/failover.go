@@ -13,7 +13,7 @@ import (
 // failed decides by the words of the rules, because the store could not. A caller that
 // has gone gets the error: that is no failure of the store, and nobody waits for a
 // decision.
-func (p *Policy) failed(ctx context.Context, a operation, r *Result, err error) error {
+func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error) error {
 	if ctx.Err() != nil || !p.failover.Fails(err) {
 		return err
 	}
@@ -49,11 +49,12 @@ func (p *Policy) failed(ctx context.Context, a operation, r *Result, err error) 
 		r.Decision = stint.Decision{Limit: r.Rules[closed].Limit.Capacity(), RetryAfter: fallback.ClosedFor, Tightest: tightest}
 		r.Tightest = closed
 		return nil
-	case local && p.local.store == nil:
+	case local && p.local == nil:
 		return err
 	case local:
-		why := err
-		if err = p.run(ctx, &p.local, a, r); err == nil && a.charges() {
+		why, in := err, *a
+		in.local = true
+		if err = p.run(ctx, &in, r); err == nil && a.charges() {
 			p.owe(r, why)
 		}
 		return err

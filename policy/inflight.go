@@ -21,9 +21,6 @@ import (
 // its places first, since they can be given back without a trace, and then asks the store
 // for all other limits. What is denied there gives its places back at once.
 
-// noWait is for requests that do not wait for room.
-const noWait = -1
-
 // A holding is units in flight that a request gives back when it ends.
 type holding struct {
 	room  *inflight.Room
@@ -102,28 +99,19 @@ func (p *Policy) endLease(part reservedPart) (stint.Decision, error) {
 	return stint.Decision{Allowed: true, Tightest: -1}, nil
 }
 
-// decideWithin is decide for a request that may wait for room, at most that long if it is
-// above 0.
-func (p *Policy) decideWithin(ctx context.Context, a operation, most time.Duration, r *Result) error {
-	if r.inFlight {
-		return p.decideInFlight(ctx, a, most, r)
-	}
-	return p.decide(ctx, a, r)
-}
-
 // decideInFlight is decide for a request that is held to limits in flight.
-func (p *Policy) decideInFlight(ctx context.Context, a operation, most time.Duration, r *Result) error {
+func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) error {
 	r.inFlight = false // what is left to decide is under the others
 	if r.blocked >= 0 {
 		return p.decide(ctx, a, r)
 	}
-	holds, entries := r.holdsOf(false, most != noWait)
+	holds, entries := r.holdsOf(false, a.waits)
 	if len(holds) > 0 && a.charges() && !r.ends(a) {
 		return fmt.Errorf("policy: rule %q: %w", r.Rules[entries[0]].Rule, stint.ErrInFlight)
 	}
-	passes, err := p.acquire(ctx, a, max(most, 0), holds, entries, r)
+	passes, err := p.acquire(ctx, a, holds, entries, r)
 	if err != nil {
-		passes, err = p.acquireWithout(ctx, a, max(most, 0), holds, entries, r, err)
+		passes, err = p.acquireWithout(ctx, a, holds, entries, r, err)
 	}
 	if err != nil {
 		return err
@@ -145,7 +133,7 @@ func (p *Policy) decideInFlight(ctx context.Context, a operation, most time.Dura
 }
 
 // ends reports whether the end of the request will be known.
-func (r *Result) ends(a operation) bool { return a.lease > 0 || r.WillRelease && !r.several }
+func (r *Result) ends(a *operation) bool { return a.lease > 0 || r.WillRelease && !r.several }
 
 // holdsOf returns what the request takes under the limits in flight of the rules that are
 // in shadow, or of those that are not, and which entries of Rules these are.
@@ -168,14 +156,14 @@ func (r *Result) holdsOf(shadow, waits bool) (holds []inflight.Hold, entries []i
 
 // acquire takes holds, or looks at them where the operation does not charge. What a shared
 // store lets in is counted in the local one, too, which decides when that fails.
-func (p *Policy) acquire(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, entries []int, r *Result) (passes bool, err error) {
+func (p *Policy) acquire(ctx context.Context, a *operation, holds []inflight.Hold, entries []int, r *Result) (passes bool, err error) {
 	if a.lease > 0 {
 		id := rand.Text()
 		for i := range holds {
 			holds[i].Lease, holds[i].TTL = id, a.lease
 		}
 	}
-	if passes, err = p.acquireIn(ctx, p.room, a, most, holds, r); err != nil {
+	if passes, err = p.acquireIn(ctx, p.room, a, holds, r); err != nil {
 		return false, err
 	}
 	r.setRunning(holds, entries)
@@ -186,14 +174,14 @@ func (p *Policy) acquire(ctx context.Context, a operation, most time.Duration, h
 }
 
 // acquireIn is acquire in one room.
-func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a operation, most time.Duration, holds []inflight.Hold, r *Result) (passes bool, err error) {
+func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a *operation, holds []inflight.Hold, r *Result) (passes bool, err error) {
 	switch {
 	case len(holds) == 0 || a.refund:
 		return true, nil
 	case !a.charges():
 		return room.Look(ctx, holds)
 	}
-	if passes, err = room.Acquire(ctx, holds, most); passes {
+	if passes, err = room.Acquire(ctx, holds, a.most); passes {
 		r.holdings = append(r.holdings, holding{room, holds, false})
 	}
 	if errors.Is(err, inflight.ErrFull) {
@@ -204,7 +192,7 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a operation
 
 // acquireWithout decides by the words of the rules, because the store could not: a rule that
 // is local holds this process to its share, of which the store is told when it answers.
-func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Duration, holds []inflight.Hold, entries []int, r *Result, why error) (passes bool, err error) {
+func (p *Policy) acquireWithout(ctx context.Context, a *operation, holds []inflight.Hold, entries []int, r *Result, why error) (passes bool, err error) {
 	if ctx.Err() != nil || !p.failover.Fails(why) {
 		return false, why
 	}
@@ -229,7 +217,7 @@ func (p *Policy) acquireWithout(ctx context.Context, a operation, most time.Dura
 	case len(local) > 0 && p.localRoom == nil:
 		return false, why
 	}
-	passes, err = p.acquireIn(ctx, p.localRoom, a, most, local, r)
+	passes, err = p.acquireIn(ctx, p.localRoom, a, local, r)
 	r.setRunning(local, localEntries)
 	if passes && len(local) > 0 && a.charges() {
 		r.add(p.room, local)
@@ -272,14 +260,14 @@ func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 
 // shadowsInFlight decides for the rules in shadow under their limits in flight, each by
 // itself. Those of a request whose end will not be known count nothing.
-func (p *Policy) shadowsInFlight(ctx context.Context, a operation, r *Result) error {
+func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) error {
 	if !r.ends(a) {
-		a = operation{op: meter.OpPeek}
+		a = &operation{op: meter.OpPeek}
 	}
 	holds, entries := r.holdsOf(true, false)
 	for i := range holds {
 		one := holds[i : i+1 : i+1]
-		if _, err := p.acquire(ctx, a, 0, one, entries[i:i+1], r); err != nil {
+		if _, err := p.acquire(ctx, a, one, entries[i:i+1], r); err != nil {
 			r.Rules[entries[i]].Failed, r.StoreError = FailOpen, err
 			continue
 		}

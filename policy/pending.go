@@ -64,7 +64,7 @@ func (p *Policy) Begin(ctx context.Context, attrs Attributes, cost int64, giveBa
 	if err := p.match(attrs, cost, r); err != nil {
 		return nil, 0, err
 	}
-	a := operation{op: meter.OpTake, ttl: giveBack}
+	a := &operation{op: meter.OpTake, ttl: giveBack}
 	if r.settles() {
 		a.response = responseWithin
 	}
@@ -183,7 +183,7 @@ func (d *Pending) Cut(ctx context.Context) bool {
 			continue
 		}
 		on, bound := one.held(d.policy)
-		a, err := on.store.Decide(ctx, meter.OpPeek, []stint.Layer{{Bound: bound, Key: one.key}}, units-one.reserved)
+		a, err := on.Decide(ctx, meter.OpPeek, []stint.Layer{{Bound: bound, Key: one.key}}, units-one.reserved)
 		if err == nil && !a.Allowed {
 			return true
 		}
@@ -195,11 +195,11 @@ func (d *Pending) Cut(ctx context.Context) bool {
 }
 
 // held is what has the charge of a rule.
-func (s *settling) held(p *Policy) (*backend, stint.Bound) {
+func (s *settling) held(p *Policy) (stint.Store, stint.Bound) {
 	if s.part.local {
-		return &p.local, s.pair.Local
+		return p.local, s.pair.Local
 	}
-	return &p.main, s.pair.Main
+	return p.main, s.pair.Main
 }
 
 // readBefore reports whether a rule before reads by the same reader.
@@ -275,7 +275,7 @@ func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
 		return err
 	}
 	on, bound := s.held(p)
-	_, id, failed := on.store.Reserve(ctx, []stint.Layer{{Bound: bound, Key: s.key}}, 0, time.Minute)
+	_, id, failed := on.Reserve(ctx, []stint.Layer{{Bound: bound, Key: s.key}}, 0, time.Minute)
 	if failed != nil || id == "" {
 		return errors.Join(err, failed)
 	}
@@ -285,14 +285,13 @@ func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
 
 // reserveApart reserves the layers that were gathered: each rule that goes by the response
 // by itself, so that it can be settled by itself, and then the others, together.
-func (p *Policy) reserveApart(ctx context.Context, s *backend, a operation, r *Result) (d stint.Decision, err error) {
+func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d stint.Decision, err error) {
 	if !r.enforces(func(h *ruleMatch) bool { return h.rule.response != nil }) {
-		a.response = 0
-		return p.decideIn(ctx, s, a, r, r.cost, false)
+		return p.decideIn(ctx, a.apart(), r, r.cost, false)
 	}
 	all := append([]stint.Layer(nil), r.layers...)
 	if len(all) > 1 {
-		if d, err := p.askAll(ctx, s, a, r, all); err != nil || !d.Allowed {
+		if d, err := p.askAll(ctx, a, r, all); err != nil || !d.Allowed {
 			return d, err
 		}
 	}
@@ -313,7 +312,7 @@ func (p *Policy) reserveApart(ctx context.Context, s *backend, a operation, r *R
 			r.layers = append(r.layers, all[layer-1])
 			continue
 		}
-		one, err := p.reserveAlone(ctx, s, a, r, h, all[layer-1], false)
+		one, err := p.reserveAlone(ctx, a, r, h, all[layer-1], false)
 		if err != nil || !one.Allowed {
 			return one, err
 		}
@@ -322,8 +321,7 @@ func (p *Policy) reserveApart(ctx context.Context, s *backend, a operation, r *R
 	if len(r.layers) == 0 {
 		return d, nil
 	}
-	a.response = 0
-	rest, err := p.decideIn(ctx, s, a, r, r.cost, false)
+	rest, err := p.decideIn(ctx, a.apart(), r, r.cost, false)
 	if err != nil || !rest.Allowed {
 		return rest, err
 	}
@@ -332,12 +330,12 @@ func (p *Policy) reserveApart(ctx context.Context, s *backend, a operation, r *R
 }
 
 // reserveAlone reserves the layer of one rule, in units of its limits.
-func (p *Policy) reserveAlone(ctx context.Context, s *backend, a operation, r *Result, h *ruleMatch, layer stint.Layer, shadow bool) (stint.Decision, error) {
+func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *ruleMatch, layer stint.Layer, shadow bool) (stint.Decision, error) {
 	layer.Weight = 1
 	ttl := a.response + min(a.ttl, math.MaxInt64-a.response) // of a queue
-	d, id, err := s.store.Reserve(ctx, []stint.Layer{layer}, h.cost, ttl)
+	d, id, err := p.in(a.local).Reserve(ctx, []stint.Layer{layer}, h.cost, ttl)
 	if err == nil && d.Allowed {
-		r.parts = append(r.parts, reservedPart{id: id, local: s == &p.local, shadow: shadow, match: r.Rules[h.first].match + 1})
+		r.parts = append(r.parts, reservedPart{id: id, local: a.local, shadow: shadow, match: r.Rules[h.first].match + 1})
 		var of []fallback.Reserved
 		if h.local() && !shadow {
 			of = append(of, fallback.Reserved{Pair: p.pairOf(h), Key: h.key, Weight: 1})
@@ -349,14 +347,14 @@ func (p *Policy) reserveAlone(ctx context.Context, s *backend, a operation, r *R
 
 // askAll asks whether all layers would let the request pass. A denial is counted by the
 // limits that count those, and begins a ban under those that have one.
-func (p *Policy) askAll(ctx context.Context, s *backend, a operation, r *Result, all []stint.Layer) (stint.Decision, error) {
-	d, err := s.store.Decide(ctx, meter.OpPeek, all, r.cost)
+func (p *Policy) askAll(ctx context.Context, a *operation, r *Result, all []stint.Layer) (stint.Decision, error) {
+	d, err := p.in(a.local).Decide(ctx, meter.OpPeek, all, r.cost)
 	if err != nil || d.Allowed || !r.enforces(notesDenied) {
 		return d, err
 	}
-	d, id, err := s.store.Reserve(ctx, all, r.cost, a.response)
+	d, id, err := p.in(a.local).Reserve(ctx, all, r.cost, a.response)
 	if err == nil && d.Allowed { // there is room by now
-		_, err = p.settle(ctx, reservedPart{id: id, local: s == &p.local}, 0)
+		_, err = p.settle(ctx, reservedPart{id: id, local: a.local}, 0)
 	}
 	return d, err
 }

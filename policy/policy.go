@@ -45,8 +45,8 @@ type Policy struct {
 	rules     *Rules
 	inProcess bool // the store is in memory, where all modes are one
 	opts      Options
-	main      backend
-	local     backend                        // without a store if there is none
+	main      stint.Store
+	local     stint.Store                    // nil if there is none
 	failover  *fallback.Failover             // of main by local; shared by Reload
 	pairs     []*fallback.Pair               // by plan.id: its limits in both stores
 	customers *customers                     // overrides by the million; shared by Reload
@@ -54,9 +54,6 @@ type Policy struct {
 	room      *inflight.Room                 // of limits in flight; nil if the store has none
 	localRoom *inflight.Room                 // of the local store beside a shared one, or nil
 }
-
-// A backend is one of the two stores that may decide.
-type backend struct{ store stint.Store }
 
 // New binds rules to a store, each in its mode if that is a [ModeStore]. The error says
 // which limit the store cannot hold.
@@ -82,7 +79,7 @@ func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 // on returns a policy without rules on a store and its options' local one.
 func on(store stint.Store, o Options, c *customers) *Policy {
 	p := &Policy{
-		opts: o, customers: c, main: backend{store}, local: backend{o.Local},
+		opts: o, customers: c, main: store, local: o.Local,
 		failover: fallback.NewFailover(store, fallback.Options{Local: o.Local, Nodes: o.Nodes}),
 	}
 	_, p.inProcess = store.(*memstore.Store)
@@ -141,14 +138,14 @@ func (p *Policy) bind() error {
 // the main one, at this process's share to the local one, which knows no modes.
 func (p *Policy) pair(of *plan) (*fallback.Pair, error) {
 	if len(of.inFlight) > 0 && p.room == nil {
-		_, err := stint.RoomOf(p.main.store)
+		_, err := stint.RoomOf(p.main)
 		return nil, err
 	}
 	if !of.timed {
 		return nil, nil
 	}
 	return p.failover.Bind(func(name string, limits ...stint.Limit) (stint.Bound, error) {
-		return bindMode(p.main.store, of.mode, name, limits)
+		return bindMode(p.main, of.mode, name, limits)
 	}, p.stateName(of), of.limits...)
 }
 
@@ -160,7 +157,7 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	if rules == nil {
 		return nil, errors.New("policy: Reload without rules: Parse reads them")
 	}
-	if err := check(p.main.store, rules); err != nil {
+	if err := check(p.main, rules); err != nil {
 		return nil, err
 	}
 	return p.with(rules)

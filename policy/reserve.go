@@ -28,7 +28,7 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", err
 	}
-	if err := p.decide(ctx, operation{op: meter.OpTake, ttl: ttl, lease: ttl}, r); err != nil {
+	if err := p.decide(ctx, &operation{op: meter.OpTake, ttl: ttl, lease: ttl}, r); err != nil {
 		return "", err
 	}
 	p.report(attrs, cost, r)
@@ -170,10 +170,11 @@ func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Re
 		return err
 	}
 	r.Decision.Allowed = true
-	if err := p.run(ctx, &p.main, operation{refund: true}, r); err != nil {
+	refund := &operation{refund: true}
+	if err := p.run(ctx, refund, r); err != nil {
 		return err
 	}
-	p.shadows(ctx, operation{refund: true}, r)
+	p.shadows(ctx, refund, r)
 	return r.StoreError
 }
 

@@ -218,9 +218,9 @@ func (l *looking) flush() error {
 	if l.waiting == 0 {
 		return nil
 	}
-	r, peek := &l.result, operation{op: meter.OpPeek}
+	r, peek := &l.result, &operation{op: meter.OpPeek}
 	r.Decision.Allowed = true
-	if err := l.p.run(l.ctx, &l.p.main, peek, r); err != nil {
+	if err := l.p.run(l.ctx, peek, r); err != nil {
 		if err = l.p.failed(l.ctx, peek, r, err); err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", 0, err
 	}
-	waited, err = p.waitMatched(ctx, attrs, cost, most, operation{op: meter.OpTake, ttl: ttl, lease: ttl}, r)
+	waited, err = p.waitMatched(ctx, attrs, cost, most, &operation{op: meter.OpTake, ttl: ttl, lease: ttl}, r)
 	if err == nil && r.Decision.Allowed && ttl > 0 {
 		id = p.sealAll(r)
 	}
@@ -63,8 +63,9 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 }
 
 // waitMatched is wait for a request that has been matched. A negative most does not wait.
-func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, most time.Duration, a operation, r *Result) (waited time.Duration, err error) {
+func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, most time.Duration, a *operation, r *Result) (waited time.Duration, err error) {
 	settles, ttl := a.ttl > 0 || a.response > 0, a.ttl
+	a.waits, a.most = most >= 0, max(most, 0)
 	if held := r.held; held > 0 && most >= 0 {
 		if most > 0 {
 			held = min(held, most)
@@ -74,10 +75,10 @@ func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, 
 			a.lease = a.ttl
 		}
 	}
-	err = p.decideWithin(ctx, a, max(most, noWait), r)
+	err = p.decide(ctx, a, r)
 	if errors.Is(err, stint.ErrFull) && !settles {
 		if err = p.match(attrs, cost, r); err == nil {
-			err = p.decideWithin(ctx, operation{op: meter.OpTake}, max(most, noWait), r)
+			err = p.decide(ctx, &operation{op: meter.OpTake, waits: a.waits, most: a.most}, r)
 		}
 	}
 	if err != nil {
