@@ -35,8 +35,10 @@ func (l *looked) check(header http.Header, query string) error {
 	if hasBlank(query) {
 		return &policy.RequestError{Attribute: "query", Reason: blankReason}
 	}
-	if attribute, reason := l.headerFault(header); reason != "" {
-		return &policy.RequestError{Attribute: attribute, Reason: reason}
+	if l.header {
+		if attribute, reason := l.headerFault(header); reason != "" {
+			return &policy.RequestError{Attribute: attribute, Reason: reason}
+		}
 	}
 	if len(l.cookies) > 0 {
 		if attribute, reason := l.cookieFault(header["Cookie"]); reason != "" {
@@ -104,6 +106,7 @@ func (a *Ambiguous) of(rules *policy.Rules) *looked {
 type looked struct {
 	rules            *policy.Rules
 	path, method     bool
+	header           bool              // anything that a header may say
 	headers          []string          // as http.Header keeps them
 	folded           map[string]string // of headers, folded, to the name in the rules
 	foreign          bool              // one of them has more than letters, digits and hyphens
@@ -132,6 +135,7 @@ func lookedAt(rules *policy.Rules) *looked {
 			l.queries = append(l.queries, newPairName(name))
 		}
 	}
+	l.header = l.method || len(l.headers)+len(l.cookies) > 0
 	return l
 }
 

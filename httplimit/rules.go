@@ -120,7 +120,7 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *po
 		giveBack = g.o.RefundWithin
 	}
 	pending, waited, err = p.Begin(ctx, c, cost, giveBack, most, &c.result)
-	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+	if err != nil && errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
 		g.o.reportError(c.request, fmt.Errorf("%w: %w", ErrSettle, err))
 		if most < 0 {
 			err = p.Decide(ctx, c, cost, &c.result)
@@ -307,7 +307,7 @@ func sentPath(u *url.URL) string {
 func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
 	if !c.ipKnown {
 		c.ipKnown = true
-		if c.addr, ok = c.guard.client.Addr(c.request); !ok {
+		if c.addr, ok = c.guard.client.find(c.request, nil); !ok {
 			c.addr = netip.Addr{}
 		} else if c.ip, ok = peerText(c.request.RemoteAddr, c.addr); !ok {
 			c.ip = c.addr.String()

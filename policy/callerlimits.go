@@ -44,7 +44,9 @@ func (g *CallerLimits) addTo(q *Request, r *Result) {
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)
 	}
-	h.plan = r.samePlan(h)
+	if r.several {
+		h.plan = r.samePlan(h)
+	}
 	if r.addEntries(h) {
 		r.blocked = h.first
 	}

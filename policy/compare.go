@@ -42,8 +42,8 @@ func (r *Rules) Compare(old *Rules) []Change {
 		}
 		if was := before[one.name]; was != nil {
 			all = append(all, one.compare(was)...)
-			if r.foldPath != old.foldPath && one.reads("path") {
-				all = append(all, Change{Rule: one.name, What: fmt.Sprintf("ignore_path_case becomes %t", r.foldPath)})
+			if r.looks.FoldPath != old.looks.FoldPath && one.reads("path") {
+				all = append(all, Change{Rule: one.name, What: fmt.Sprintf("ignore_path_case becomes %t", r.looks.FoldPath)})
 			}
 			delete(before, one.name)
 		} else {

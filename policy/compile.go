@@ -13,7 +13,7 @@ import (
 // Compile makes rules of a file: it indexes them, and names the limits that
 // state belongs to. A file may be compiled more than once.
 func Compile(file *rulesfile.File) *Rules {
-	r := &Rules{file: file, foldPath: file.IgnoresPathCase()}
+	r := &Rules{file: file, looks: match.Looks{FoldPath: file.IgnoresPathCase()}}
 	for i, one := range file.Rules() {
 		r.rules = append(r.rules, r.compile(one))
 		if i%64 == 63 { // requests are decided meanwhile
@@ -23,13 +23,8 @@ func Compile(file *rulesfile.File) *Rules {
 	var all []match.Conjunction
 	var item []int32
 	for i, one := range r.rules {
-		r.path, r.host = r.path || one.reads("path"), r.host || one.reads("host")
-		for name := range one.attributes {
-			r.body = r.body || strings.HasPrefix(name, "body.")
-			if strings.HasPrefix(name, "header.") && name != "header.host" && !slices.Contains(r.headers, name) {
-				r.headers = append(r.headers, name)
-			}
-		}
+		r.shadow, r.response = r.shadow || one.shadow, r.response || one.response != nil
+		r.look(one)
 		conditions := one.match
 		if conditions == nil {
 			conditions = []match.Conjunction{nil}
@@ -40,6 +35,18 @@ func Compile(file *rulesfile.File) *Rules {
 	}
 	r.index = match.NewIndex(all, item)
 	return r
+}
+
+// look notes what a rule looks at.
+func (r *Rules) look(one *rule) {
+	l := &r.looks
+	for name := range one.attributes {
+		l.Path, l.Host = l.Path || name == "path", l.Host || name == "host"
+		r.body = r.body || strings.HasPrefix(name, "body.")
+		if strings.HasPrefix(name, "header.") && name != "header.host" && !slices.Contains(l.Headers, name) {
+			l.Headers = append(l.Headers, name)
+		}
+	}
 }
 
 // compile makes a rule.

@@ -59,15 +59,19 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 // report calls OnDecision, if there is one.
 func (p *Policy) report(attrs Attributes, cost int64, r *Result) {
 	if p.opts.OnDecision != nil {
-		done := false
-		defer func() {
-			if !done { // it has panicked: nobody learns what the request holds
-				r.giveBack()
-			}
-		}()
-		p.opts.OnDecision(p.rules, attrs, cost, r)
-		done = true
+		p.callOnDecision(attrs, cost, r)
 	}
+}
+
+func (p *Policy) callOnDecision(attrs Attributes, cost int64, r *Result) {
+	done := false
+	defer func() {
+		if !done { // it has panicked: nobody learns what the request holds
+			r.giveBack()
+		}
+	}()
+	p.opts.OnDecision(p.rules, attrs, cost, r)
+	done = true
 }
 
 // Peek is Decide without the charge.
@@ -98,7 +102,9 @@ func (p *Policy) decide(ctx context.Context, a *operation, r *Result) error {
 	} else if a.charges() && r.Decision.Allowed && p.local != nil {
 		p.warm(r)
 	}
-	p.shadows(ctx, a, r)
+	if p.rules.shadow {
+		p.shadows(ctx, a, r)
+	}
 	return nil
 }
 

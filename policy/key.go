@@ -35,19 +35,19 @@ var processSecret = sync.OnceValue(func() []byte {
 	return b
 })
 
-// key returns the key of a request under a rule, using buf for room.
-func (p *Policy) key(r *rule, q *match.Request, buf []byte) (key string, rest []byte, missing bool) {
+// key returns the key of a request under a rule, using room.
+func (p *Policy) key(r *rule, q *match.Request, room *[]byte) (key string, missing bool) {
 	if len(r.key) == 0 {
-		return "", buf, false
+		return "", false
 	}
 	tag, ok := r.keyValue(q, r.key[0])
 	if ok && (r.hashKey || len(tag) > plainTag || tag[0] == hashMark) {
 		tag = p.hashed(tag)
 	}
 	if len(r.key) == 1 {
-		return tag, buf, !ok // nothing, where it is missing
+		return tag, !ok // nothing, where it is missing
 	}
-	buf, missing = link(buf[:0], tag, ok), !ok
+	buf, missing := link((*room)[:0], tag, ok), !ok
 	from := len(buf)
 	for _, a := range r.key[1:] {
 		v, ok := r.keyValue(q, a)
@@ -56,7 +56,8 @@ func (p *Policy) key(r *rule, q *match.Request, buf []byte) (key string, rest []
 	if r.hashKey || len(buf) > plainKey {
 		buf = append(buf[:from], p.hashed(string(buf))...)
 	}
-	return string(buf), buf, missing
+	*room = buf
+	return string(buf), missing
 }
 
 // link appends a value to the chain, if it is there.
@@ -229,7 +230,7 @@ func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, err
 		}
 	}
 	p := Policy{opts: Options{Secret: secret}}
-	key, _, _ := p.key(one, q, nil)
+	key, _ := p.key(one, q, new([]byte))
 	return key, nil
 }
 

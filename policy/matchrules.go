@@ -81,7 +81,7 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 		return err
 	}
 	index, last := p.rules.index, int32(-1)
-	r.found = index.Find(q, r.found[:0])
+	r.found = index.Find(q, r.found)
 	for _, found := range r.found {
 		i, holds := index.Holds(found, q)
 		if !holds || i == last { // which holds by another of its conditions, too
@@ -100,33 +100,24 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 			break
 		}
 	}
-	return p.rules.fault(attrs)
+	if p.rules.body {
+		return bodyFault(attrs)
+	}
+	return nil
 }
 
-// fault returns what was wrong with the body of a request, if rules have looked into it.
-func (r *Rules) fault(attrs Attributes) error {
-	if !r.body {
-		return nil
-	}
+// bodyFault returns what was wrong with the body of a request, if rules have looked into it.
+func bodyFault(attrs Attributes) error {
 	if read, ok := attrs.(interface{ Fault() error }); ok {
 		return read.Fault()
 	}
 	return nil
 }
 
-// ready cleans the path and the host, each if any rule looks at it, and finds headers
-// that rules look at and servers read in different ways.
+// ready brings to one form what rules look at.
 func (r *Rules) ready(q *match.Request) error {
-	if attribute, reason := q.Clean(r.path, r.host); reason != "" {
+	if attribute, reason := q.Clean(&r.looks); reason != "" {
 		return &RequestError{attribute, reason}
-	}
-	if attribute, reason := q.HeaderFault(r.headers); reason != "" {
-		return &RequestError{attribute, reason}
-	}
-	if r.foldPath {
-		if reason := q.FoldPath(); reason != "" {
-			return &RequestError{"path", reason}
-		}
 	}
 	return nil
 }
@@ -142,7 +133,9 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 		r.matches = r.matches[:len(r.matches)-1]
 		return false, err
 	}
-	h.plan = r.samePlan(h)
+	if r.several {
+		h.plan = r.samePlan(h)
+	}
 	h.cost, _ = satmath.Mul(h.weight, cost)
 	r.inFlight = r.inFlight || h.plan.inFlight != nil
 	denies := r.addEntries(h)
@@ -163,10 +156,12 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 // it does.
 func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bool, err error) {
 	one := h.rule
-	h.plan, r.others = one.planFor(q, r.others, p.customers)
+	if h.plan = one.own; one.tiers != nil || len(one.overrides) > 0 {
+		h.plan = one.planFor(q, r, p.customers)
+	}
 	customers := p.customers.any() && one.limited()
 	if h.plan.id >= 0 || customers {
-		h.key, r.buf, h.missing = p.key(one, q, r.buf)
+		h.key, h.missing = p.key(one, q, &r.buf)
 	}
 	if customers && !h.missing {
 		if own := p.customers.find(one.name, h.key); own != nil {
@@ -216,7 +211,7 @@ func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 // samePlan returns the plan that a match goes by: among several requests that meet one
 // key of a rule, that of the first, since one decision asks a state once.
 func (r *Result) samePlan(h *ruleMatch) *plan {
-	if r.several && h.plan.id >= 0 {
+	if h.plan.id >= 0 {
 		for i := range len(r.matches) - 1 {
 			if g := &r.matches[i]; g.plan.id >= 0 && g.plan.rule == h.plan.rule && g.key == h.key {
 				return g.plan
@@ -232,30 +227,35 @@ func (r *rule) limited() bool { return r.tiers != nil || r.own != nil && r.own.a
 
 // planFor returns what a request is held to: by the first override that fits,
 // else by its tier, else by the rule itself.
-func (r *rule) planFor(q *match.Request, others []int32, c *customers) (*plan, []int32) {
+func (r *rule) planFor(q *match.Request, b *resultBuffer, c *customers) *plan {
 	if len(r.overrides) > 0 {
-		others = r.overrideIndex.Find(q, others[:0])
-		for _, i := range others {
+		b.others = r.overrideIndex.Find(q, b.others)
+		for _, i := range b.others {
 			if k, ok := r.overrideIndex.Holds(i, q); ok {
-				return r.overrides[k].plan, others
+				return r.overrides[k].plan
 			}
 		}
 	}
 	if r.tiers != nil {
 		if p := r.tiers.plan(q, c); p != nil {
-			return p, others
+			return p
 		}
 	}
-	return r.own, others
+	return r.own
 }
 
 // costOf returns what one unit of a request costs. A value that is no whole number
 // is the request's fault, but not where the rule is in shadow.
 func (r *rule) costOf(q *match.Request) (int64, error) {
-	c := &r.cost
-	if c.Fixed > 0 {
-		return c.Fixed, nil
+	if r.cost.Fixed > 0 {
+		return r.cost.Fixed, nil
 	}
+	return r.costBy(q)
+}
+
+// costBy is costOf for a cost that an attribute says.
+func (r *rule) costBy(q *match.Request) (int64, error) {
+	c := &r.cost
 	v, ok := q.Value(c.By)
 	if !ok || v == "" {
 		return c.Default, nil

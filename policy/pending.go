@@ -65,7 +65,7 @@ func (p *Policy) Begin(ctx context.Context, attrs Attributes, cost int64, giveBa
 		return nil, 0, err
 	}
 	a := &operation{op: meter.OpTake, ttl: giveBack}
-	if r.settles() {
+	if p.rules.response && r.settles() {
 		a.response = responseWithin
 	}
 	waited, err := p.waitMatched(ctx, attrs, cost, most, a, r)

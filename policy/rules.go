@@ -24,11 +24,10 @@ type Rules struct {
 
 	file *rulesfile.File
 
-	path     bool     // whether any rule looks at the path
-	host     bool     // whether any rule looks at the host
-	foldPath bool     // whether upper and lower case in it are the same
-	headers  []string // that rules look at, as attributes
-	body     bool     // whether any rule looks into the body
+	looks    match.Looks
+	body     bool // whether any rule looks into the body
+	shadow   bool // whether any rule is in shadow
+	response bool // whether any rule goes by the response
 }
 
 // A rule is one entry of the file. What every request looks at comes first, so

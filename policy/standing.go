@@ -187,7 +187,7 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err e
 		return false, err
 	}
 	if h.plan.id < 0 {
-		h.key, _, _ = l.p.key(one, q, nil)
+		h.key, _ = l.p.key(one, q, &l.room.buf)
 	}
 	h.cost = h.weight
 	s.Own = l.p.customers.find(one.name, h.key) == h.plan

@@ -76,7 +76,7 @@ func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, 
 		}
 	}
 	err = p.decide(ctx, a, r)
-	if errors.Is(err, stint.ErrFull) && !settles {
+	if err != nil && !settles && errors.Is(err, stint.ErrFull) {
 		if err = p.match(attrs, cost, r); err == nil {
 			err = p.decide(ctx, &operation{op: meter.OpTake, waits: a.waits, most: a.most}, r)
 		}

@@ -231,10 +231,10 @@ func (x *Index) Holds(i int32, q *Request) (item int32, ok bool) {
 	return f.item, f.rest.Miss(q) == nil
 }
 
-// Find appends the indexes of what may hold, in order, each once.
+// Find returns the indexes of what may hold, in order, each once. It uses the room of
+// found.
 func (x *Index) Find(q *Request, found []int32) []int32 {
-	start := len(found)
-	found = append(found, x.always...)
+	found = append(found[:0], x.always...)
 	if x.paths != nil && q.hasPath {
 		found = x.paths.find(q.path[1:], found)
 	}
@@ -250,27 +250,28 @@ func (x *Index) Find(q *Request, found []int32) []int32 {
 	for i := range x.values {
 		found = x.values[i].find(q, found)
 	}
-	if len(found)-start > 1 {
-		slices.Sort(found[start:])
-		found = found[:start+len(slices.Compact(found[start:]))]
+	if len(found) > 1 {
+		slices.Sort(found)
+		found = slices.Compact(found)
 	}
 	return found
 }
 
 func (t *trie) find(rest string, found []int32) []int32 {
-	found = append(found, t.here...)
-	if rest == "" {
-		return append(found, t.end...)
-	}
-	if t.kids == nil && t.any == nil {
-		return found
-	}
-	seg, rest := cutSegment(rest)
-	if kid := t.kids[seg]; kid != nil {
-		found = kid.find(rest, found)
-	}
-	if t.any != nil {
-		found = t.any.find(rest, found)
+	for t != nil {
+		found = append(found, t.here...)
+		if rest == "" {
+			return append(found, t.end...)
+		}
+		if t.kids == nil && t.any == nil {
+			break
+		}
+		var seg string
+		seg, rest = cutSegment(rest)
+		if t.any != nil {
+			found = t.any.find(rest, found)
+		}
+		t = t.kids[seg]
 	}
 	return found
 }

@@ -83,26 +83,45 @@ type Request struct {
 	hasPath, hasHost bool
 }
 
+// Looks are what rules look at that must be brought to one form, or be found to have
+// one, before any rule is tried.
+type Looks struct {
+	Path, Host bool
+	FoldPath   bool     // whether upper and lower case in the path are the same
+	Headers    []string // as attributes, header.NAME
+}
+
 // NewRequest returns a request of attributes.
 func NewRequest(attrs Attributes) *Request {
 	known, _ := attrs.(Known)
 	return &Request{Attrs: attrs, known: known}
 }
 
-// Clean brings the path and the host to one form, each if rules look at it. For
-// a request that servers read in different ways it returns the name of the
-// attribute at fault, and the reason.
-func (q *Request) Clean(path, host bool) (attribute, reason string) {
-	if path {
+// Clean brings to one form what rules look at. For a request that servers read in
+// different ways it returns the name of the attribute at fault, and the reason.
+func (q *Request) Clean(l *Looks) (attribute, reason string) {
+	if l.Path {
 		if reason = q.cleanPath(); reason != "" {
 			return "path", reason
 		}
 	}
-	if host {
+	if l.Host {
 		if q.host, q.hasHost = q.Attrs.Attribute("host"); q.hasHost {
 			if q.host, reason = CleanHost(q.host); reason != "" {
 				return "host", reason
 			}
+		}
+	}
+	for _, attribute := range l.Headers {
+		if v, ok := q.Attrs.Attribute(attribute); ok {
+			if reason = HeaderFault(attribute, v); reason != "" {
+				return attribute, reason
+			}
+		}
+	}
+	if l.FoldPath {
+		if q.path, reason = FoldPath(q.path); reason != "" {
+			return "path", reason
 		}
 	}
 	return "", ""
@@ -117,26 +136,6 @@ func (q *Request) cleanPath() (reason string) {
 	if q.path, q.hasPath = q.Attrs.Attribute("path"); q.hasPath {
 		q.path, reason = CleanPath(q.path)
 	}
-	return reason
-}
-
-// HeaderFault is HeaderFault of the first of these attributes, header.NAME, that is
-// at fault.
-func (q *Request) HeaderFault(attributes []string) (attribute, reason string) {
-	for _, attribute := range attributes {
-		if v, ok := q.Attrs.Attribute(attribute); ok {
-			if reason := HeaderFault(attribute, v); reason != "" {
-				return attribute, reason
-			}
-		}
-	}
-	return "", ""
-}
-
-// FoldPath makes no difference between upper and lower case in the clean path. It
-// returns a reason for a path that servers which ignore case read in different ways.
-func (q *Request) FoldPath() (reason string) {
-	q.path, reason = FoldPath(q.path)
 	return reason
 }
 
@@ -155,7 +154,7 @@ func (q *Request) Value(a Attribute) (string, bool) {
 		return q.host, q.hasHost
 	case Method:
 		v, ok := q.Attrs.Attribute(a.Name)
-		return strings.ToUpper(v), ok
+		return upper(v), ok
 	case Authorization:
 		v, ok := q.Attrs.Attribute(a.Name)
 		return credentials(v), ok
@@ -164,6 +163,16 @@ func (q *Request) Value(a Attribute) (string, bool) {
 		return "", false
 	}
 	return q.AddrText(), true
+}
+
+// upper returns a method in upper case, which almost all are.
+func upper(method string) string {
+	for i := range len(method) {
+		if c := method[i]; c < 'A' || c > 'Z' {
+			return strings.ToUpper(method)
+		}
+	}
+	return method
 }
 
 // AddrText returns the text of Addr, which is there.
@@ -197,9 +206,10 @@ func (q *Request) Addr() (netip.Addr, bool) {
 
 const maxPath = 8192 // bytes; servers refuse longer request lines
 
-// plainBytes are those that a path is sent with and that mean the same to everybody.
+// plainBytes are those that a segment of a path is sent with and that mean the same to
+// everybody.
 var plainBytes = func() (plain [256]bool) {
-	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~./" {
+	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~." {
 		plain[c] = true
 	}
 	return plain
@@ -212,15 +222,15 @@ func PlainPath(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > maxPath {
 		return false
 	}
-	before := byte('a')
 	for i := range len(path) {
-		c := path[i]
-		if !plainBytes[c] || before == '/' && (c == '/' || c == '.') {
+		if plainBytes[path[i]] {
+			continue
+		}
+		if path[i] != '/' || i+1 == len(path) || path[i+1] == '/' || path[i+1] == '.' {
 			return false
 		}
-		before = c
 	}
-	return before != '/'
+	return true
 }
 
 // CleanPath returns the path that rules are matched against: decoded once,
