@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"log/slog"
+	"net"
 
 	"github.com/stint-dev/stint/service/proxy"
 )
@@ -17,6 +18,28 @@ var (
 // Parse reads a command line, and runs nothing.
 func Parse(args []string) error {
 	_, err := (&env{out: io.Discard, err: io.Discard}).read(args)
+	return err
+}
+
+// Advertised returns what a node writes of an address of --admin.
+func Advertised(rules, flag, admin string, encrypted bool) (string, error) {
+	addr, err := net.ResolveTCPAddr("tcp", admin)
+	if err != nil {
+		return "", err
+	}
+	c := databaseFlags{Rules: rules, Advertise: flag}
+	err = c.advertise(addr, encrypted)
+	return c.address, err
+}
+
+// NotAsked returns why a node that has written an address is not asked, by who has a
+// token or none and gives --nodes-at.
+func NotAsked(nodesAt, tokenFile, address string) error {
+	c := serversFlags{Rules: "sqlite:", TokenFile: tokenFile, NodesAt: []string{nodesAt}}
+	if err := c.check(); err != nil {
+		return err
+	}
+	_, err := c.of(address)
 	return err
 }
 

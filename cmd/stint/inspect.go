@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -14,38 +15,15 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// serverFlags name a running server.
-type serverFlags struct {
-	Server    string `env:"STINT_SERVER" placeholder:"URL" help:"The admin address of the server, such as http://127.0.0.1:9090."`
-	TokenFile string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with your token, if the server needs one."`
-}
-
-// caller returns what asks the server.
-func (c *serverFlags) caller() (*rulesapi.Client, error) {
-	return dial(c.Server, c.TokenFile)
-}
-
-// dial returns what asks a server.
-func dial(server, tokenFile string) (*rulesapi.Client, error) {
-	if server == "" {
-		return nil, usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090")
-	}
-	k, err := rulesapi.Dial(server, tokenFile)
-	if err != nil {
-		return nil, &usageError{"--server", err}
-	}
-	return k, nil
-}
-
 type inspectCmd struct {
-	serverFlags `embed:""`
-	IP          string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
-	Method      string   `placeholder:"POST" help:"The method."`
-	Host        string   `placeholder:"NAME" help:"The host of the request."`
-	Path        string   `placeholder:"/login" help:"The path as on the request line."`
-	Header      []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
-	Attribute   []string `sep:"none" placeholder:"NAME=VALUE" help:"Any attribute, such as ip=192.0.2.7; may be repeated."`
-	JSON        bool     `name:"json" help:"Write JSON."`
+	serversFlags `embed:""`
+	IP           string   `name:"ip" placeholder:"ADDRESS" help:"The client's address."`
+	Method       string   `placeholder:"POST" help:"The method."`
+	Host         string   `placeholder:"NAME" help:"The host of the request."`
+	Path         string   `placeholder:"/login" help:"The path as on the request line."`
+	Header       []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
+	Attribute    []string `sep:"none" placeholder:"NAME=VALUE" help:"Any attribute, such as ip=192.0.2.7; may be repeated."`
+	JSON         bool     `name:"json" help:"Write JSON; of several servers, a line for each."`
 }
 
 // Help is what "stint inspect --help" says below the summary.
@@ -57,10 +35,12 @@ open: a rule with a path is shown with "where path is /login". Nothing is charge
 
 key_hash is the key as it is in logs.
 
+` + nodesHelp + `
 For example:
 
     stint inspect --ip 192.0.2.7 --server http://127.0.0.1:9090
     stint inspect --header X-Api-Key=partner-1 --path /api/orders
+    stint inspect --ip 192.0.2.7 --rules sqlite:stint.db
     stint inspect --attribute jwt.sub=anna --json`
 }
 
@@ -103,23 +83,47 @@ func (c *inspectCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	k, err := c.caller()
+	defer c.close()
+	nodes, err := c.nodes(e.ctx)
 	if err != nil {
 		return err
 	}
-	defer k.Close() // it has only read
-	var raw json.RawMessage
-	if err := k.Call(e.ctx, http.MethodPost, "/v1/inspect", nil, map[string]any{"attributes": attrs}, &raw); err != nil {
-		return err
+	answers, missing := ask(e.ctx, nodes, func(ctx context.Context, k *rulesapi.Client) (json.RawMessage, error) {
+		var raw json.RawMessage
+		err := k.Call(ctx, http.MethodPost, "/v1/inspect", nil, map[string]any{"attributes": attrs}, &raw)
+		return raw, err
+	})
+	for i, a := range answers {
+		if err := c.print(e, i, a); err != nil {
+			return err
+		}
 	}
-	if c.JSON {
-		return printJSON(e.out, raw)
+	return missing
+}
+
+// print writes the answer of one server, or that of one of several.
+func (c *inspectCmd) print(e *env, i int, a answer[json.RawMessage]) error {
+	switch {
+	case c.JSON && c.alone():
+		return printJSON(e.out, a.said)
+	case c.JSON:
+		return printJSON(e.out, struct {
+			Node  string          `json:"node"`
+			Story json.RawMessage `json:"story"`
+		}{a.String(), a.said})
 	}
 	var story operate.Story
-	if err := json.Unmarshal(raw, &story); err != nil {
-		return fmt.Errorf("the answer: %w", err)
+	if err := json.Unmarshal(a.said, &story); err != nil {
+		return fmt.Errorf("%s: the answer: %w", a.at, err)
 	}
-	return wrap(e.out, storyText(&story), "      ")
+	text := storyText(&story)
+	if !c.alone() {
+		text = "at " + a.String() + "\n" + text
+	}
+	if i > 0 {
+		text = "\n" + text
+	}
+	return wrap(e.out, text, "      ")
 }
 
 // storyText writes a story for people.

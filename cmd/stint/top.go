@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,24 +16,26 @@ import (
 )
 
 type topCmd struct {
-	Server    []string      `sep:"none" env:"STINT_SERVER" placeholder:"URL" help:"The admin address of a server, such as http://127.0.0.1:9090. May be repeated: counts are added up."`
-	TokenFile string        `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with your token, if servers need one."`
-	N         int           `short:"n" default:"20" placeholder:"N" help:"At most N of each (${default})."`
-	Every     time.Duration `default:"2s" help:"How often to redraw the page (${default})."`
-	Once      bool          `help:"Print the page once. This is the default if the output is no terminal."`
-	JSON      bool          `name:"json" help:"Write JSON, once."`
+	serversFlags `embed:""`
+	N            int           `short:"n" default:"20" placeholder:"N" help:"At most N of each (${default})."`
+	Every        time.Duration `default:"2s" help:"How often to redraw the page (${default})."`
+	Once         bool          `help:"Print the page once. This is the default if the output is no terminal."`
+	JSON         bool          `name:"json" help:"Write JSON, once."`
 }
 
 // Help is what "stint top --help" says below the summary.
 func (topCmd) Help() string {
 	return `Rules by what they deny and decide a second, the keys denied most in the last ten
 minutes, the keys nearest to a limit, the stores and the nodes. A server remembers
-1,024 keys of each kind, about 0.7 MB, whatever it is asked.
+1,024 keys of each kind, about 0.7 MB, whatever it is asked. Counts of several servers
+are added up.
 
+` + nodesHelp + `
 For example:
 
     stint top --server http://127.0.0.1:9090
-    stint top --server http://10.0.0.1:9090 --server http://10.0.0.2:9090 --json`
+    stint top --rules sqlite:stint.db
+    stint top --server https://10.0.0.1:9090 --nodes-at 10.0.0.0/24 --token-file token`
 }
 
 // Run draws the page until it is interrupted.
@@ -43,38 +46,23 @@ func (c *topCmd) Run(e *env) error {
 	if c.Every < 100*time.Millisecond {
 		return usage("--every", "%v: at least 100ms", c.Every)
 	}
-	if len(c.Server) == 0 {
-		c.Server = []string{""}
-	}
-	var servers []*rulesapi.Client
-	for _, one := range c.Server {
-		k, err := dial(one, c.TokenFile)
-		if err != nil {
-			return err
-		}
-		defer k.Close() // it has only read
-		servers = append(servers, k)
-	}
-	if c.JSON {
-		page, err := c.page(e.ctx, servers)
-		if page == nil {
-			return err
-		}
-		return errors.Join(printJSON(e.out, page), err)
-	}
-	terminal := isTerminal(e.out)
+	defer c.close()
+	once := c.Once || !isTerminal(e.out)
 	for {
-		page, err := c.page(e.ctx, servers)
-		if page == nil || !terminal && err != nil {
-			return err
+		page, from, missing := c.page(e.ctx)
+		switch {
+		case page == nil:
+			return missing
+		case c.JSON:
+			return errors.Join(printJSON(e.out, page), missing)
 		}
-		text := topText(page, c.Server)
-		if err != nil {
-			text += "\n" + err.Error() + "\n"
-		}
-		if !terminal || c.Once {
+		text := topText(page, from)
+		if once {
 			_, err := fmt.Fprint(e.out, text)
-			return err
+			return errors.Join(err, missing)
+		}
+		if missing != nil {
+			text += "\n" + missing.Error() + "\n"
 		}
 		if _, err := fmt.Fprint(e.out, "\x1b[H\x1b[2J"+text); err != nil { // home, and clear
 			return err
@@ -87,22 +75,25 @@ func (c *topCmd) Run(e *env) error {
 	}
 }
 
-// page asks all servers. It is nil if none answers; the error is of those that do
-// not.
-func (c *topCmd) page(ctx context.Context, servers []*rulesapi.Client) (*operate.Page, error) {
+// page asks all servers, and returns those that answer. It is nil if none does; the
+// error is of those that do not.
+func (c *topCmd) page(ctx context.Context) (page *operate.Page, from []string, missing error) {
+	nodes, err := c.nodes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	answers, missing := ask(ctx, nodes, func(ctx context.Context, k *rulesapi.Client) (*operate.Page, error) {
+		p := new(operate.Page)
+		return p, k.Call(ctx, http.MethodGet, "/v1/top", url.Values{"n": {strconv.Itoa(c.N)}}, nil, p)
+	})
+	if len(answers) == 0 {
+		return nil, nil, missing
+	}
 	var pages []*operate.Page
-	var failed error
-	for _, k := range servers {
-		var p operate.Page
-		err := k.Call(ctx, http.MethodGet, "/v1/top", url.Values{"n": {strconv.Itoa(c.N)}}, nil, &p)
-		if failed = errors.Join(failed, err); err == nil {
-			pages = append(pages, &p)
-		}
+	for _, a := range answers {
+		pages, from = append(pages, a.said), append(from, a.String())
 	}
-	if len(pages) == 0 {
-		return nil, failed
-	}
-	return operate.Merge(pages, c.N), failed
+	return operate.Merge(pages, c.N), from, missing
 }
 
 // topText writes the page for a terminal.
@@ -147,9 +138,9 @@ func column(text string, width int) string {
 }
 
 type blockedCmd struct {
-	serverFlags `embed:""`
-	Last        int  `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
-	JSON        bool `name:"json" help:"Write a JSON array, a line for each."`
+	serversFlags `embed:""`
+	Last         int  `name:"limit" short:"n" placeholder:"N" help:"At most N. The default is all."`
+	JSON         bool `name:"json" help:"Write a JSON array, a line for each."`
 }
 
 // Help is what "stint block list --help" says below the summary.
@@ -158,10 +149,11 @@ func (blockedCmd) Help() string {
 rule blocks it or it costs more than a limit holds, as far as the server remembers
 (1,024 keys); then those that operators blocked.
 
+` + nodesHelp + `
 For example:
 
     stint block list --server http://127.0.0.1:9090
-    stint block list --json >blocked.json`
+    stint block list --rules sqlite:stint.db --json >blocked.json`
 }
 
 // Run lists, page by page.
@@ -169,33 +161,69 @@ func (c *blockedCmd) Run(e *env) error {
 	if c.Last < 0 {
 		return usage("--limit", "%d: at least 1", c.Last)
 	}
-	k, err := c.caller()
+	defer c.close()
+	nodes, err := c.nodes(e.ctx)
 	if err != nil {
 		return err
 	}
-	defer k.Close() // it has only read
-	query, out := url.Values{"n": {"1000"}}, &listing{w: e.out, json: c.JSON}
-	for listed := 0; ; {
-		var page struct {
-			Blocked []operate.Blocked
-			Next    string
-		}
-		if err := k.Call(e.ctx, http.MethodGet, "/v1/blocked", query, nil, &page); err != nil {
-			return err
-		}
-		for _, one := range page.Blocked {
-			if c.Last > 0 && listed == c.Last {
-				return out.end()
+	answers, missing := ask(e.ctx, nodes, limited)
+	if len(answers) == 0 {
+		return missing
+	}
+	var all [][]operate.Blocked
+	for _, a := range answers {
+		all = append(all, a.said.limited)
+	}
+	first := answers[0] // all have the blocks of the database
+	out, left := &listing{w: e.out, json: c.JSON}, c.Last
+	for page := append(operate.MergeBlocked(all), first.said.Blocked...); ; {
+		for _, one := range page {
+			if left--; left < 0 && c.Last > 0 {
+				return errors.Join(out.end(), missing)
 			}
-			listed++
 			if err := out.one(one, blockedText(&one)); err != nil {
 				return err
 			}
 		}
-		if page.Next == "" {
-			return out.end()
+		if first.said.Next == "" {
+			return errors.Join(out.end(), missing)
 		}
-		query.Set("after", page.Next)
+		if page, err = first.said.more(e.ctx, first.at); err != nil {
+			return err
+		}
+	}
+}
+
+// A blockedPage is what a server says of who is denied.
+type blockedPage struct {
+	Blocked []operate.Blocked
+	Next    string
+	limited []operate.Blocked // by limits, of the pages so far
+}
+
+// more reads the next page.
+func (p *blockedPage) more(ctx context.Context, k *rulesapi.Client) ([]operate.Blocked, error) {
+	query := url.Values{"n": {"1000"}}
+	if p.Next != "" {
+		query.Set("after", p.Next)
+	}
+	*p = blockedPage{limited: p.limited}
+	err := k.Call(ctx, http.MethodGet, "/v1/blocked", query, nil, p)
+	return p.Blocked, err
+}
+
+// limited returns whom limits deny, and the rest of its last page.
+func limited(ctx context.Context, k *rulesapi.Client) (p blockedPage, err error) {
+	for {
+		page, err := p.more(ctx, k)
+		n := slices.IndexFunc(page, func(b operate.Blocked) bool { return b.Why == "block" })
+		if n < 0 {
+			n = len(page)
+		}
+		p.limited, p.Blocked = append(p.limited, page[:n]...), page[n:]
+		if err != nil || n < len(page) || p.Next == "" {
+			return p, err
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/stint-dev/stint/service/operate"
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 // query names a customer under a rule.
@@ -21,11 +22,20 @@ func (c *customerFlags) query(rule string, args []string) (url.Values, error) {
 	return query, nil
 }
 
-// act asks a server to do something, and says what it did.
+// serverFlags name the server that acts.
+type serverFlags struct {
+	Server    string `env:"STINT_SERVER" placeholder:"URL" help:"The admin address of the server, such as http://127.0.0.1:9090."`
+	TokenFile string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with your token, if the server needs one."`
+}
+
+// act asks the server to do something, and says what it did.
 func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSON bool) error {
-	k, err := c.caller()
+	if c.Server == "" {
+		return usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090")
+	}
+	k, err := rulesapi.Dial(c.Server, c.TokenFile)
 	if err != nil {
-		return err
+		return &usageError{"--server", err}
 	}
 	defer k.Close() // it is done
 	var did operate.Act

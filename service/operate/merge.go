@@ -3,6 +3,8 @@ package operate
 import (
 	"cmp"
 	"slices"
+
+	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 // Merge makes one page of those of several servers: counts are added up, of a key
@@ -38,10 +40,12 @@ func Merge(pages []*Page, n int) *Page {
 			})
 		}
 		all.Stores = append(all.Stores, p.Stores...)
-		for _, node := range p.Nodes {
-			if !slices.Contains(all.Nodes, node) {
-				all.Nodes = append(all.Nodes, node)
-			}
+		for _, n := range p.Nodes {
+			add(&all.Nodes, n, func(o *rulesapi.Node) bool { return o.Node == n.Node }, func(o *rulesapi.Node) {
+				if n.Seen.After(o.Seen) {
+					*o = n
+				}
+			})
 		}
 	}
 	slices.SortStableFunc(all.Rules, byRate)
@@ -53,6 +57,30 @@ func Merge(pages []*Page, n int) *Page {
 	all.Nearest = all.Nearest[:min(n, len(all.Nearest))]
 	return all
 }
+
+// MergeBlocked makes one list of the keys that limits deny on several servers, by rule
+// and key. Of a key that several deny, the last end counts.
+func MergeBlocked(lists [][]Blocked) (all []Blocked) {
+	at := make(map[[2]string]int)
+	for _, b := range slices.Concat(lists...) {
+		i, there := at[[2]string{b.Rule, b.Key}]
+		if !there {
+			at[[2]string{b.Rule, b.Key}] = len(all)
+			all = append(all, b)
+			continue
+		}
+		count := all[i].Count + b.Count
+		if until := all[i].Until; until != nil && (b.Until == nil || b.Until.After(*until)) {
+			all[i] = b
+		}
+		all[i].Count = count
+	}
+	slices.SortFunc(all, byKey)
+	return all
+}
+
+// byKey orders keys by rule.
+func byKey(a, b Blocked) int { return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key)) }
 
 // add adds one to a list, or to the one of the list that is the same.
 func add[T any](list *[]T, one T, same func(*T) bool, join func(*T)) {

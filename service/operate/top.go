@@ -335,7 +335,7 @@ func (s *Service) denied(clear bool) (all []deniedKey) {
 		}
 		all = append(all, deniedKey{one, d})
 	}
-	slices.SortFunc(all, func(a, b deniedKey) int { return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key)) })
+	slices.SortFunc(all, func(a, b deniedKey) int { return byKey(a.Blocked, b.Blocked) })
 	return all
 }
 

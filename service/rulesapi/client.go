@@ -42,14 +42,11 @@ type Client struct {
 // a token; "" shows none. It does not connect. A token goes over http to this
 // machine alone.
 func Dial(server, tokenFile string) (*Client, error) {
-	u, err := url.Parse(server)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("want an address such as https://10.0.0.1:9090")
-	}
-	if err := ports.Check(u); err != nil {
+	u, err := Address(server)
+	if err != nil {
 		return nil, err
 	}
-	if tokenFile != "" && u.Scheme == "http" && !loopback(u.Hostname()) {
+	if tokenFile != "" && u.Scheme == "http" && !Loopback(u) {
 		return nil, fmt.Errorf("%s: a token would go over the network in clear: use https", u.Host)
 	}
 	c := &Client{base: strings.TrimSuffix(u.String(), "/")}
@@ -65,6 +62,15 @@ func Dial(server, tokenFile string) (*Client, error) {
 	return c, nil
 }
 
+// Address reads the address of a server's API.
+func Address(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
+		return nil, errors.New("want an address such as https://10.0.0.1:9090")
+	}
+	return u, ports.Check(u)
+}
+
 // WithExtraTime returns the Client with more time for each answer.
 func (c *Client) WithExtraTime(more time.Duration) *Client {
 	patient, calls := *c, *c.http
@@ -73,9 +79,10 @@ func (c *Client) WithExtraTime(more time.Duration) *Client {
 	return &patient
 }
 
-func loopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
+// Loopback reports whether an address is one of this machine.
+func Loopback(u *url.URL) bool {
+	addr, err := netip.ParseAddr(u.Hostname())
+	return u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
 }
 
 // String returns the address of the server.
