@@ -216,3 +216,24 @@ func testAside(t *testing.T, more string) {
 		t.Error("the answers differ")
 	}
 }
+
+// TestDocsEndpoint sends what docs/LAB.md sends to POST v1/simulate.
+func TestDocsEndpoint(t *testing.T) {
+	text, err := os.ReadFile("../../docs/LAB.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := regexp.MustCompile(`(?s)v1/simulate -H 'Content-Type: application/json' -d '(.*?)'`).FindAllSubmatch(text, -1)
+	if len(examples) == 0 {
+		t.Fatal("docs/LAB.md has no example of the endpoint")
+	}
+	for _, e := range examples {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/v1/simulate", strings.NewReader(string(e[1])))
+		r.Header.Set("Content-Type", "application/json")
+		lab.Simulator(false, nil).ServeHTTP(w, r)
+		if w.Code != 200 {
+			t.Errorf("%s\nanswers %d: %s", e[1], w.Code, w.Body)
+		}
+	}
+}

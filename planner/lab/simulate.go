@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 
 	"github.com/stint-dev/stint/planner/trial"
 )
@@ -36,11 +37,9 @@ type Answer struct {
 	At   []int64 `json:"at,omitempty"`
 	Cost []int64 `json:"cost,omitempty"`
 	Who  []int   `json:"who,omitempty"`
-	// Says is what there is to see, in a sentence or two.
-	Says string `json:"says"`
-	Rows []*Row `json:"rows"`
-	Why  *Why   `json:"why,omitempty"`
-	Copy *Copy  `json:"copy,omitempty"`
+	Rows []*Row  `json:"rows"`
+	Why  *Why    `json:"why,omitempty"`
+	Copy *Copy   `json:"copy,omitempty"`
 }
 
 // A Row is what one limit did.
@@ -171,7 +170,6 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 	if r.Each == nil || *r.Each {
 		a.each(t)
 	}
-	a.Says = a.story(t)
 	return a, a.asked(ctx, r, t)
 }
 
@@ -486,6 +484,15 @@ func (r *runner) closeColumn(last int64) {
 	used, now := d.Limit-d.Remaining, len(c.Low)-1
 	c.Low[now], c.High[now] = min(c.Low[now], used), max(c.High[now], used)
 	c.Remaining, c.RetryAfter = append(c.Remaining, d.Remaining), append(c.RetryAfter, int64(d.RetryAfter))
+}
+
+// promised returns how many units a limit's text lets one expect within a
+// period: the count, and the burst on top for a bucket.
+func promised(l stint.Limit) int64 {
+	if a := l.Algorithm(); !l.InFlight() && (a == meter.GCRA || a == meter.TokenBucketInterval) {
+		return plus(l.Count(), l.Burst())
+	}
+	return l.Count()
 }
 
 // most returns the most units that one key started in any stretch as long as

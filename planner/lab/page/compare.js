@@ -1,4 +1,4 @@
-// The limits beside one another: one line each, and what there is to see.
+// The limits beside one another: one line each.
 
 import { byID, el } from "./dom.js";
 import { about, by, duration, number } from "./words.js";
@@ -8,9 +8,8 @@ const heads = [
   ["longest wait", "the longest delay in a queue or retry after"],
 ];
 
-/** compare shows what the lab says of an answer, and a table of its limits. */
+/** compare shows a table of the limits of an answer. */
 export function compare(answer) {
-  byID("says").textContent = answer.says;
   const several = answer.rows.some((r) => r.shared);
   const all = several ? [...heads, ["asked Redis", "how often the processes asked the Redis that they share"]] : heads;
   byID("compare").replaceChildren(

@@ -169,7 +169,7 @@ function remember() {
   timer = setTimeout(() => {
     hash = toHash(state);
     history.replaceState(null, "", `#${hash}`);
-    if (answer) byID("summary").textContent = `${answer.rows.map((r) => `${called(r)}: ${number(r.passed + r.delayed)} passed, ${number(r.denied)} denied`).join("; ")}. ${answer.says}`;
+    if (answer) byID("summary").textContent = `${answer.rows.map((r) => `${called(r)}: ${number(r.passed + r.delayed)} passed, ${number(r.denied)} denied`).join("; ")}.`;
   }, 250);
 }
 
