@@ -108,47 +108,6 @@ func timeChart(t *Traffic, tried []Result) template.HTML {
 	return c.done()
 }
 
-// curveChart draws the least burst by rate, for shares of the clients.
-func curveChart(points []Point, choice *Choice) template.HTML {
-	c := newChart("The least burst that lets everything of so many clients through, by rate")
-	most := int64(10)
-	for _, p := range points {
-		most = max(most, p.Max)
-	}
-	height := func(n int64) float64 { return up(math.Log10(float64(max(n, 1))) / math.Log10(float64(most))) }
-	for n := int64(1); n <= most; n *= 10 {
-		c.line(across(0), height(n), across(1), height(n), "grid")
-		c.text(chartLeft-6, height(n)+4, "end", short(n))
-	}
-	place := func(i int) float64 { return across((float64(i) + 0.5) / float64(len(points))) }
-	for i, p := range points {
-		switch i % 4 {
-		case 2:
-			c.text(place(i), chartHeight-10, "middle", p.Rate)
-		case 0:
-			c.text(place(i), chartHeight-10, "middle between", p.Rate)
-		}
-	}
-	for k, of := range []func(Point) int64{
-		func(p Point) int64 { return p.P50 }, func(p Point) int64 { return p.P90 }, func(p Point) int64 { return p.P99 },
-		func(p Point) int64 { return p.P999 }, func(p Point) int64 { return p.Max },
-	} {
-		fmt.Fprintf(c, `<path class="curve curve-%d" d="`, k)
-		for i, p := range points {
-			fmt.Fprintf(c, "%c%.1f %.1f", "ML"[min(i, 1)], place(i), height(of(p)))
-		}
-		c.WriteString(`"/>`)
-	}
-	if choice != nil {
-		for i, k := range choice.Candidates {
-			if k.text() == choice.Tightest {
-				fmt.Fprintf(c, `<circle class="chosen" cx="%.1f" cy="%.1f" r="5"><title>%s</title></circle>`, place(i), height(k.Burst), choice.Tightest)
-			}
-		}
-	}
-	return c.done()
-}
-
 // cliffChart draws how many clients a limit denies by how much it lets pass in a
 // minute, both by powers of ten, loose at the left.
 func cliffChart(c *Cliff) template.HTML {
@@ -166,7 +125,7 @@ func cliffChart(c *Cliff) template.HTML {
 	}
 	d.text(across(0), chartHeight-10, "start", short(first.Minute)+" a minute")
 	d.text(across(1), chartHeight-10, "end", short(last.Minute)+" a minute")
-	fmt.Fprintf(d, `<path class="curve curve-4" d="`)
+	fmt.Fprintf(d, `<path class="curve" d="`)
 	for i := range c.Steps {
 		s := &c.Steps[i]
 		if i == 0 {

@@ -73,10 +73,8 @@ type curve struct {
 	demands pages[demand]
 	warmed  int64
 
-	settled bool
-	n       int // clients
-	points  []Point
-	tops    [len(rates)][]uint64
+	n    int // clients
+	tops [len(rates)][]uint64
 }
 
 // longestCost and longestWait keep sums within int64 and uint32; what reaches
@@ -156,10 +154,6 @@ func (c *curve) warm(events []event, near *[ahead]*demand) {
 // settle ranks the clients at each rate, once all events are there, and keeps
 // keep(n) of n, those that need the most.
 func (c *curve) settle(keep func(n int) int) {
-	if c.settled {
-		return
-	}
-	c.settled, c.points = true, []Point{}
 	c.demands.each(func(_ uint32, d *demand) {
 		if d.levels[0].most > 0 {
 			c.n++
@@ -169,8 +163,7 @@ func (c *curve) settle(keep func(n int) int) {
 		return
 	}
 	kept := min(keep(c.n), c.n)
-	c.points = make([]Point, len(rates))
-	inParts(len(rates), func(from, to int) { c.spread(from, to, kept) })
+	inParts(len(rates), func(from, to int) { c.rank(from, to, kept) })
 }
 
 // inParts does something for all of n, in one part for each core, at once.
@@ -184,8 +177,8 @@ func inParts(n int, do func(from, to int)) {
 	all.Wait()
 }
 
-// spread ranks all clients at some of the rates, and keeps the given number.
-func (c *curve) spread(from, to, kept int) {
+// rank ranks all clients at some of the rates, and keeps the given number.
+func (c *curve) rank(from, to, kept int) {
 	all := make([]uint64, 0, c.n)
 	for i := from; i < to; i++ {
 		all = all[:0]
@@ -195,8 +188,6 @@ func (c *curve) spread(from, to, kept int) {
 			}
 		})
 		slices.Sort(all)
-		at := func(share float64) int64 { return need(all[rank(len(all), share)]) }
-		c.points[i] = Point{rates[i].String(), at(0.5), at(0.9), at(0.99), at(0.999), need(all[len(all)-1])}
 		top := slices.Clone(all[len(all)-kept:])
 		slices.Reverse(top)
 		c.tops[i] = top
@@ -221,15 +212,4 @@ func (c *curve) above(rate int, burst int64) (ids []uint32) {
 		ids = append(ids, idOf(packed))
 	}
 	return ids
-}
-
-// A Point is the arrival curve of all clients at one rate: the least burst that
-// would let all requests of a given number of clients through.
-type Point struct {
-	Rate string `json:"rate"`
-	P50  int64  `json:"p50"`
-	P90  int64  `json:"p90"`
-	P99  int64  `json:"p99"`
-	P999 int64  `json:"p99.9"`
-	Max  int64  `json:"max"`
 }

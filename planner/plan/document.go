@@ -69,13 +69,10 @@ func (r *Report) document() (all []section) {
 	}
 	t := r.Traffic
 	if t != nil && t.Requests > 0 {
-		all = append(all, t.overTime(tried), r.byClient(), t.curves(r.Choice))
+		all = append(all, t.overTime(tried), t.byClient())
 	}
 	if len(r.Results) > 0 {
 		all = append(all, resultsSection(r.Results))
-	}
-	if r.Choice != nil {
-		all = append(all, r.Choice.chosen())
 	}
 	if t != nil && len(t.Heaviest) > 0 {
 		all = append(all, t.heaviest(r.Key))
@@ -134,7 +131,7 @@ func (res *Result) denied() (all []item) {
 func (all *Cliff) section() section {
 	s := section{ID: "cliff", Title: "Who falls off as the limit tightens"}
 	if len(all.Steps) > 1 {
-		s.Parts = append(s.Parts, part{Page: cliffChart(all) + `<ul class="key"><li class="curve-4">clients denied, by what a limit lets pass in a minute</li></ul>`})
+		s.Parts = append(s.Parts, part{Page: cliffChart(all) + `<ul class="key"><li class="curve">clients denied, by what a limit lets pass in a minute</li></ul>`})
 	}
 	t := &table{Columns: []column{{"limit", -20}, {"a minute", 9}, {"clients|denied", 7}, {"who falls here", -20}}}
 	for i := range all.Steps {
@@ -183,25 +180,13 @@ func (t *Traffic) overTime(tried []Result) section {
 	return section{ID: "time", Title: "Requests over time", Parts: []part{{Say: about}, {Page: template.HTML(b.String())}}}
 }
 
-// byClient shows what clients send at the most, as a drawing that the script makes
-// and as a table.
-func (r *Report) byClient() section {
-	t := &table{Caption: "So many clients never sent more in one", Columns: []column{{"of the clock", -12}, {"50%", 9}, {"90%", 9}, {"99%", 9}, {"99.9%", 9}, {"all", 9}}}
-	for _, d := range r.Traffic.Clocks {
-		t.Rows = append(t.Rows, row{Cells: []string{d.Per, wording.Grouped(d.P50), wording.Grouped(d.P90), wording.Grouped(d.P99), wording.Grouped(d.P999), wording.Grouped(d.Max)}})
+// byClient shows what clients send at the most.
+func (t *Traffic) byClient() section {
+	all := &table{Caption: "So many clients never sent more in one", Columns: []column{{"of the clock", -12}, {"50%", 9}, {"90%", 9}, {"99%", 9}, {"99.9%", 9}, {"all", 9}}}
+	for _, d := range t.Clocks {
+		all.Rows = append(all.Rows, row{Cells: []string{d.Per, wording.Grouped(d.P50), wording.Grouped(d.P90), wording.Grouped(d.P99), wording.Grouped(d.P999), wording.Grouped(d.Max)}})
 	}
-	return section{ID: "clients", Title: "Clients by what they send", drawn: true, Parts: []part{{Page: spreadDrawing(r)}, {Table: t}}}
-}
-
-// curves shows the least burst at each rate.
-func (t *Traffic) curves(c *Choice) section {
-	say := "The least burst that would let everything of so many clients through, at each rate."
-	if c != nil {
-		say += fmt.Sprintf(" The dot is the tightest limit that denies at most %s.", c.Target)
-	}
-	drawn := template.HTML("<p>"+template.HTMLEscapeString(say)+"</p>") + curveChart(t.Curve, c) +
-		`<ul class="key"><li class="curve-4">all clients</li><li class="curve-3">99.9%</li><li class="curve-2">99%</li><li class="curve-1">90%</li><li class="curve-0">50%</li></ul>`
-	return section{ID: "curves", Title: "Rate and burst", drawn: true, Parts: []part{{Page: drawn}}}
+	return section{ID: "clients", Title: "Clients by what they send", drawn: true, Parts: []part{{Table: all}}}
 }
 
 // resultsSection shows what each limit would have done.
@@ -224,24 +209,6 @@ func resultsSection(all []Result) section {
 		s.Parts = append(s.Parts, part{Head: r.Limit, Say: say, Items: r.denied(), Fold: true})
 	}
 	return s
-}
-
-// chosen shows among what a limit was chosen.
-func (c *Choice) chosen() section {
-	t := &table{Columns: []column{{"rate", -8}, {"burst", 9}, {"most|a minute", 9}, {"full again|after", 11}}}
-	for _, k := range c.Candidates {
-		r := row{Cells: []string{k.Rate, wording.Grouped(k.Burst), wording.Grouped(k.Minute), k.Recovers.String()}}
-		switch {
-		case k.text() == c.Tightest:
-			r.Mark, r.Class = "the tightest", "tightest"
-		case !k.Fits:
-			r.Mark, r.Class = "too slow", "slow"
-		}
-		if t.Rows = append(t.Rows, r); k.Burst == c.Candidates[len(c.Candidates)-1].Burst {
-			break // so it is for all that are faster
-		}
-	}
-	return section{ID: "candidates", Title: "How it was chosen", drawn: true, Parts: []part{{Say: fmt.Sprintf("To deny at most %s, for each rate the least burst:", c.Target)}, {Table: t}}}
 }
 
 // heaviest shows the clients that sent the most.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -226,15 +227,36 @@ func (w *run) times(add finder) {
 		}
 	}
 	w.ahead(add)
-	if far := w.traffic.series.faraway(); far.early+far.late > 0 {
-		var hints []string
-		if far.early > 0 {
-			hints = append(hints, "--from "+w.options.when(far.from).Format(time.DateOnly))
-		}
-		if far.late > 0 {
-			hints = append(hints, "--to "+w.options.when(far.to).AddDate(0, 0, 1).Format(time.DateOnly))
-		}
-		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", wording.Count(far.early+far.late, "request"), strings.Join(hints, " "))
+	w.farOff(add)
+}
+
+// What is far from the rest is at most a hundredth of the requests, at either end, and
+// lies nine times as far from it as the rest is long, or a day: its date is wrong.
+const (
+	farPart  = 100
+	farGap   = 9
+	leastGap = int64(24 * time.Hour)
+)
+
+// farOff looks for requests that are far from the others in time.
+func (w *run) farOff(add finder) {
+	n := len(w.events)
+	if n < farPart {
+		return
+	}
+	from, to := w.events[n/farPart].at, w.events[n-1-n/farPart].at
+	gap := max(farGap*(to-from), leastGap)
+	early := sort.Search(n, func(i int) bool { return w.events[i].at >= from-gap })
+	late := n - sort.Search(n, func(i int) bool { return w.events[i].at > to+gap })
+	var hints []string
+	if early > 0 {
+		hints = append(hints, "--from "+w.options.when(w.events[early].at).Format(time.DateOnly))
+	}
+	if late > 0 {
+		hints = append(hints, "--to "+w.options.when(w.events[n-1-late].at).AddDate(0, 0, 1).Format(time.DateOnly))
+	}
+	if len(hints) > 0 {
+		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", wording.Count(int64(early+late), "request"), strings.Join(hints, " "))
 	}
 }
 

@@ -320,17 +320,21 @@ func TestArrivalCurve(t *testing.T) {
 		if name == "made" {
 			o.Cost = "bytes"
 		}
-		curve := planText(t, text, o).Traffic.Curve
-		for _, p := range curve {
-			o.Limits = append(o.Limits, fmt.Sprintf("%s burst %d", p.Rate, p.Max), fmt.Sprintf("%s burst %d", p.Rate, max(p.Max-1, 1)))
+		o.Files, o.Stdin, o.Key = []string{"-"}, bytes.NewReader(text), []string{"ip"}
+		rates, bursts, err := plan.LeastBursts(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, rate := range rates {
+			o.Limits = append(o.Limits, fmt.Sprintf("%s burst %d", rate, bursts[i]), fmt.Sprintf("%s burst %d", rate, max(bursts[i]-1, 1)))
 		}
 		o.Brief = true
 		results := planText(t, text, o).Results
-		for i, p := range curve {
+		for i, burst := range bursts {
 			if n := results[2*i].Denied; n != 0 {
 				t.Errorf("%s: %s denies %d", name, results[2*i].Limit, n)
 			}
-			if n := results[2*i+1].Denied; n == 0 && p.Max > 1 {
+			if n := results[2*i+1].Denied; n == 0 && burst > 1 {
 				t.Errorf("%s: %s would do", name, results[2*i+1].Limit)
 			}
 		}

@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"html/template"
 	"io"
 	"strings"
@@ -56,24 +54,4 @@ func (l *LogReport) names() string {
 		names = append(names[:2:2], "…", names[len(names)-1])
 	}
 	return strings.Join(names, ", ")
-}
-
-// spreadDrawing is where the script draws what clients send at the most.
-func spreadDrawing(r *Report) template.HTML {
-	var b strings.Builder
-	b.WriteString("<p>How many clients ever sent more than so much in one second, minute or hour of the clock. Drag the line, or move it by the arrow keys.</p>\n")
-	fmt.Fprintf(&b, "<div class=\"drag\" data-clients=\"%d\">\n<fieldset class=\"choice\"><legend>In one</legend>\n", r.Log.Clients)
-	for i, s := range r.spread {
-		checked := ""
-		if s.Per == "minute" {
-			checked = " checked"
-		}
-		fmt.Fprintf(&b, "<label><input type=\"radio\" name=\"per\" value=\"%d\"%s> %s</label>\n", i, checked, s.Per)
-	}
-	spread, err := json.Marshal(r.spread)
-	if err != nil {
-		panic(err) // numbers and words
-	}
-	fmt.Fprintf(&b, "</fieldset>\n<div id=\"spread\"></div>\n<p class=\"above\" id=\"above\"></p>\n</div>\n<script type=\"application/json\" id=\"spread-data\">%s</script>\n", spread)
-	return template.HTML(b.String())
 }

@@ -100,8 +100,7 @@ type Report struct {
 	// Choice is the limit to try; nil unless asked for.
 	Choice *Choice `json:"choice,omitempty"`
 
-	spread []Spread // of clients' busiest seconds, minutes and hours
-	asked  bool     // for a choice
+	asked bool // for a choice
 }
 
 // Refused reports whether a proposal was asked for that this log cannot bear.
@@ -213,7 +212,7 @@ func (w *run) prepare() ([]sink, error) {
 	} else {
 		sinks = append(sinks, &w.traffic)
 	}
-	if o.Choose != nil || !o.Brief {
+	if o.Choose != nil {
 		sinks = append(sinks, &w.curve)
 	}
 	for _, text := range o.Limits {
@@ -243,9 +242,6 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	}
 	if !o.Brief {
 		report.Traffic = w.traffic.report(w.reading)
-		w.curve.settle(w.keep)
-		report.Traffic.Curve = w.curve.points
-		report.spread = w.traffic.spread()
 	}
 	for _, r := range w.replays {
 		report.Results = append(report.Results, r.report(who))
@@ -269,14 +265,6 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	}
 	report.Log = w.logReport(cut)
 	return report, nil
-}
-
-// keep returns how many clients the curve keeps in order.
-func (w *run) keep(n int) int {
-	if w.options.Choose == nil {
-		return 0
-	}
-	return (&chooser{target: *w.options.Choose}).keep(n)
 }
 
 // testify adds to the denied what they did, and writes the rule.

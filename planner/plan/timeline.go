@@ -68,59 +68,6 @@ func (t *timeline) widen(to int) {
 	t.end = (t.base + int64(len(t.bars))) * int64(widths[t.width])
 }
 
-// What is far from the rest is less than a hundredth of the requests, at either
-// end, and lies behind a gap that is nine times as long as the time of the rest.
-const (
-	farGap   = 9
-	farPart  = 0.01
-	farLeast = 10 // bars
-)
-
-// A faraway is what lies far from the rest in time: how many requests before it
-// and behind it, and where the rest begins and ends.
-type faraway struct {
-	early, late int64
-	from, to    int64
-}
-
-// faraway finds what lies far from the rest.
-func (t *timeline) faraway() (far faraway) {
-	var all []int // bars with requests
-	total := int64(0)
-	for i, count := range t.bars {
-		if total += count; count > 0 {
-			all = append(all, i)
-		}
-	}
-	few := func(n int64) bool { return float64(n) < farPart*float64(total) }
-	low, high := 0, len(all)-1
-	for early := int64(0); low < high && few(early+t.bars[all[low]]); low++ {
-		early += t.bars[all[low]]
-	}
-	for late := int64(0); high > low && few(late+t.bars[all[high]]); high-- {
-		late += t.bars[all[high]]
-	}
-	if low > high || high < 0 {
-		return far
-	}
-	apart := func(gap, rest int) bool { return gap >= farLeast && gap >= farGap*rest }
-	for low > 0 && !apart(all[low]-all[low-1], all[high]-all[low]+1) {
-		low--
-	}
-	for high < len(all)-1 && !apart(all[high+1]-all[high], all[high]-all[low]+1) {
-		high++
-	}
-	for _, i := range all[:low] {
-		far.early += t.bars[i]
-	}
-	for _, i := range all[high+1:] {
-		far.late += t.bars[i]
-	}
-	w := int64(widths[t.width])
-	far.from, far.to = (t.base+int64(all[low]))*w, (t.base+int64(all[high])+1)*w
-	return far
-}
-
 // fit returns the counts over the bars of another timeline. What is at another
 // time, as the requests of clients that are left out may be, is in none of them.
 func (t *timeline) fit(all *timeline) []int64 {

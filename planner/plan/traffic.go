@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 )
@@ -127,7 +126,6 @@ type Traffic struct {
 	// Outliers are clients whose busiest minute is far above that of the
 	// others.
 	Outliers []Heavy `json:"outliers"`
-	Curve    []Point `json:"arrival_curve"`
 	// Start, Bar and Bars are the requests over time.
 	Start time.Time `json:"start"`
 	Bar   Duration  `json:"bar"`
@@ -152,13 +150,13 @@ func (t *traffic) ranked() []uint32 {
 	return ids
 }
 
-// report says what happened. What is in the curve is added by others.
+// report says what happened.
 func (t *traffic) report(r *reading) *Traffic {
 	ids := t.ranked()
 	all := &Traffic{
 		Requests: r.requests, Clients: int64(len(ids)),
 		From: r.options.when(r.first), To: r.options.when(r.last),
-		Busiest: []Busy{}, Clocks: []Distribution{}, Heaviest: []Heavy{}, Outliers: []Heavy{}, Curve: []Point{}, Bars: []int64{},
+		Busiest: []Busy{}, Clocks: []Distribution{}, Heaviest: []Heavy{}, Outliers: []Heavy{}, Bars: []int64{},
 	}
 	if r.extraction.cost >= 0 {
 		all.Units = t.units
@@ -237,31 +235,4 @@ func (t *traffic) sent(id uint32) int64 {
 		return 0
 	}
 	return int64(t.senders[id].requests)
-}
-
-// A Spread is how many clients never sent more than each of the values in a
-// second, minute or hour.
-type Spread struct {
-	Per     string  `json:"per"`
-	Values  []int64 `json:"values"`
-	Clients []int64 `json:"clients"`
-}
-
-func (t *traffic) spread() (all []Spread) {
-	for i := range spans {
-		counts := make(map[int64]int64)
-		for k := range t.senders {
-			if s := &t.senders[k]; s.requests > 0 {
-				counts[int64(s.counts[i].most)]++
-			}
-		}
-		one := Spread{Per: spanNames[i], Values: slices.Sorted(maps.Keys(counts))}
-		sum := int64(0)
-		for _, v := range one.Values {
-			sum += counts[v]
-			one.Clients = append(one.Clients, sum)
-		}
-		all = append(all, one)
-	}
-	return all
 }
