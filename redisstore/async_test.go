@@ -29,17 +29,14 @@ func TestAsyncWorstCase(t *testing.T) {
 		if i%2 == 1 {
 			below *= n - 1
 		}
-		first, err := stores[0].Bind(text, parse(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := bind(t, stores[0], text)
 		var admitted atomic.Int64
 		admitted.Add(take(t, first, "k", limit-below).Taken)
 		limits := make([]stint.Bound, n)
 		for i, s := range stores {
 			limits[i] = bindIn(t, s, redisstore.Async, text)
-			if d, err := limits[i].Decide(ctx, meter.OpPeek, "k", 1); err != nil || d.Remaining != below {
-				t.Fatalf("%s: %+v, %v", text, d, err)
+			if d := peek(t, limits[i], "k"); d.Remaining != below {
+				t.Fatalf("%s: %+v", text, d)
 			}
 		}
 		server.Signal(t, syscall.SIGSTOP)
@@ -73,47 +70,23 @@ func TestAsyncWorstCase(t *testing.T) {
 	}
 }
 
-func parse(t testing.TB, text string) stint.Limit {
-	t.Helper()
-	l, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-// lossy is a driver that loses answers after the call was made.
-type lossy struct {
-	redisstore.Driver
-	sent, lost atomic.Int64
-}
-
-func (l *lossy) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
-	reply, err := l.Driver.EvalSHA(ctx, sha, keys, args)
-	if args[0] == "n" && err == nil && l.sent.Add(1)%2 == 0 { // never enough in a row for calls to cease
-		l.lost.Add(1)
-		return nil, errors.New("the connection was lost")
-	}
-	return reply, err
-}
-
 // TestAsyncCountsOnce loses half of the answers to what is sent: each unit is
 // counted once all the same.
 func TestAsyncCountsOnce(t *testing.T) {
-	server := redistest.Start(t)
 	clock := newVirtual()
-	driver := &lossy{Driver: redisstore.DriverOf(client(t, server.Addr))}
-	s, err := redisstore.New(redisstore.Options{Driver: driver, Now: clock.now, Prefix: "once", Timeout: 30 * time.Second, Modes: redisstore.Modes{AsyncUnsent: 100}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	var sent, lost atomic.Int64
+	driver := &front{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), eval: func(_ context.Context, _, args []string, call func([]string) (any, error)) (any, error) {
+		reply, err := call(args)
+		if args[0] == "n" && err == nil && sent.Add(1)%2 == 0 { // never enough in a row for calls to cease
+			lost.Add(1)
+			return nil, errors.New("the connection was lost")
+		}
+		return reply, err
+	}}
+	s := open(t, "", redisstore.Options{Driver: driver, Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: 100}})
 	for _, text := range []string{"1000000/1000h", "1000000/1000h fixed_window"} {
 		limit := bindIn(t, s, redisstore.Async, text)
-		asked, err := s.Bind(text, parse(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		asked := bind(t, s, text)
 		admitted, rnd := int64(0), rand.New(rand.NewPCG(2, 3))
 		for range 5000 {
 			clock.add(10 * time.Millisecond)
@@ -129,16 +102,13 @@ func TestAsyncCountsOnce(t *testing.T) {
 				break
 			}
 		}
-		d, err := asked.Decide(ctx, meter.OpPeek, "k", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := peek(t, asked, "k")
 		forgiven := int64(0)
 		if text == "1000000/1000h" { // a unit each 3.6 s, of some 150 s
 			forgiven = 60
 		}
-		if used := d.Limit - d.Remaining; used > admitted || used < admitted-forgiven || driver.lost.Load() < 100 {
-			t.Errorf("%s: %d counted of %d admitted, with %d answers lost", text, used, admitted, driver.lost.Load())
+		if used := d.Limit - d.Remaining; used > admitted || used < admitted-forgiven || lost.Load() < 100 {
+			t.Errorf("%s: %d counted of %d admitted, with %d answers lost", text, used, admitted, lost.Load())
 		}
 	}
 }

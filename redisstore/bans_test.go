@@ -33,8 +33,8 @@ func TestBanShared(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			clock := newVirtual()
 			two := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
-			here, err := two[0].Mode(mode).Bind("login", parsed(t, "20/1m burst 20 ban 1h"))
-			there, err2 := two[1].Mode(mode).Bind("login", parsed(t, "20/1m burst 20 ban 10h"))
+			here, err := two[0].Mode(mode).Bind("login", parse(t, "20/1m burst 20 ban 1h"))
+			there, err2 := two[1].Mode(mode).Bind("login", parse(t, "20/1m burst 20 ban 10h"))
 			if err != nil || err2 != nil {
 				t.Fatal(err, err2)
 			}
@@ -72,15 +72,6 @@ func TestBanShared(t *testing.T) {
 	}
 }
 
-func parsed(t testing.TB, text string) stint.Limit {
-	t.Helper()
-	l, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
 func forget(t testing.TB, s stint.Store, b stint.Bound, key string) {
 	t.Helper()
 	if err := s.Reset(ctx, []stint.Layer{{Bound: b, Key: key}}); err != nil {
@@ -95,7 +86,6 @@ func TestBanKey(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	store := open(t, server.URL(), redisstore.Options{Prefix: "bans"})
-	defer store.Close()
 	plain, with := bind(t, store, "2/1s"), bind(t, store, "2/1s ban 1h")
 	take(t, with, "b", 2)
 	for _, b := range []stint.Bound{plain, with} {
@@ -134,7 +124,6 @@ func TestBanFlood(t *testing.T) {
 	c := client(t, server.Addr)
 	clock := newVirtual()
 	store := open(t, server.URL(), redisstore.Options{Prefix: "flood", Now: clock.now, NewKeys: 1_000_000})
-	defer store.Close()
 	b := bind(t, store, "2/1m ban 1h")
 	take(t, b, "a", 2)
 	waits(t, b, meter.OpTake, "a")
@@ -162,7 +151,6 @@ func TestBanTogether(t *testing.T) {
 	server := redistest.Start(t)
 	clock := newVirtual()
 	store := open(t, server.URL(), redisstore.Options{Now: clock.now})
-	defer store.Close()
 	b := bind(t, store, "50/1m ban 1h")
 	var mu sync.Mutex
 	passed := 0
@@ -195,7 +183,6 @@ func TestBanNodes(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	clock := newVirtual()
 	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", Now: clock.now, NewKeys: -1})
-	defer store.Close()
 	knows(t, store)
 	user, ip := bind(t, store, "3/1m ban 1h"), bind(t, store, "5/1m ban 2h")
 	other, _ := apartKeys(store, "nodes", "mallory")

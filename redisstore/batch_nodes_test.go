@@ -68,11 +68,7 @@ func (d *oneNode) answer(from, to int) {
 // second call leaves beside one with few, and when it is full.
 func TestBatchNode(t *testing.T) {
 	d := new(oneNode)
-	store, err := redisstore.New(redisstore.Options{Driver: d, NewKeys: -1, Timeout: 1000 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	store := open(t, "", redisstore.Options{Driver: d, NewKeys: -1, Timeout: 1000 * time.Hour})
 	limit := bind(t, store, "1/s burst 1000")
 	var wg sync.WaitGroup
 	asked := 0

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/redistest"
-	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -43,34 +42,14 @@ func TestBatchPushes(t *testing.T) {
 		if n := len(g.calls()) - before; n != redisstore.MaxInFlight+1 {
 			t.Errorf("%s: %d calls in all", text, n)
 		}
-		strict, err := store.Bind(text, parse(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		strict := bind(t, store, text)
 		for i := range keys {
-			d, err := strict.Decide(ctx, meter.OpPeek, fmt.Sprint("key", i), 1)
-			if used := d.Limit - d.Remaining; err != nil || used != int64(2+i) {
-				t.Errorf("%s: %d of key%d are in use, want %d: %v", text, used, i, 2+i, err)
+			d := peek(t, strict, fmt.Sprint("key", i))
+			if used := d.Limit - d.Remaining; used != int64(2+i) {
+				t.Errorf("%s: %d of key%d are in use, want %d", text, used, i, 2+i)
 			}
 		}
 	}
-}
-
-// A forgetful driver loses the answers to calls that many requests share, after they
-// were made.
-type forgetful struct {
-	redisstore.Driver
-	loses atomic.Bool
-	lost  atomic.Int64
-}
-
-func (f *forgetful) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
-	reply, err := f.Driver.EvalSHA(ctx, sha, keys, args)
-	if args[0] == "M" && err == nil && f.loses.Load() {
-		f.lost.Add(1)
-		return nil, errors.New("the connection was lost")
-	}
-	return reply, err
 }
 
 // TestBatchPushesOnce loses the answer to pushes that travel together: each is sent
@@ -79,35 +58,41 @@ func TestBatchPushesOnce(t *testing.T) {
 	const keys = 50
 	var at atomic.Int64
 	at.Store(1795229355387954000)
-	driver := &forgetful{Driver: redisstore.DriverOf(client(t, redistest.Start(t).Addr))}
+	var loses atomic.Bool
+	var lost atomic.Int64
+	driver := &front{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), eval: func(_ context.Context, _, args []string, call func([]string) (any, error)) (any, error) {
+		reply, err := call(args)
+		if args[0] == "M" && err == nil && loses.Load() {
+			lost.Add(1)
+			return nil, errors.New("the connection was lost")
+		}
+		return reply, err
+	}}
 	store := open(t, "", redisstore.Options{Driver: driver, Now: at.Load, Modes: redisstore.Modes{AsyncUnsent: 100}})
 	limit := bindIn(t, store, redisstore.Async, "1000/1000h")
 	for i := range keys {
 		take(t, limit, fmt.Sprint("key", i), int64(1+i))
 	}
 	store.SetInFlight(1)
-	driver.loses.Store(true)
-	for try := 0; driver.lost.Load() == 0 && try < 100; try++ { // by chance, each may go alone
+	loses.Store(true)
+	for try := 0; lost.Load() == 0 && try < 100; try++ { // by chance, each may go alone
 		at.Add(int64(time.Second))
 		store.Sweep()
 	}
-	driver.loses.Store(false)
+	loses.Store(false)
 	eventually(t, "what was lost is not sent again", func() bool {
 		at.Add(int64(time.Second))
 		store.Sweep()
 		return store.Held() == 0
 	})
-	if driver.lost.Load() == 0 {
+	if lost.Load() == 0 {
 		t.Skip("no pushes travelled together")
 	}
-	strict, err := store.Bind("1000/1000h", parse(t, "1000/1000h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	strict := bind(t, store, "1000/1000h")
 	for i := range keys {
-		d, err := strict.Decide(ctx, meter.OpPeek, fmt.Sprint("key", i), 1)
-		if used := d.Limit - d.Remaining; err != nil || used > int64(1+i) || used < int64(1+i)-1 { // a unit is good again after an hour
-			t.Errorf("%d of key%d are in use, want %d: %v", used, i, 1+i, err)
+		d := peek(t, strict, fmt.Sprint("key", i))
+		if used := d.Limit - d.Remaining; used > int64(1+i) || used < int64(1+i)-1 { // a unit is good again after an hour
+			t.Errorf("%d of key%d are in use, want %d", used, i, 1+i)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -62,12 +63,7 @@ func gated(t *testing.T, server *redistest.Server, o redisstore.Options) (*redis
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Minute // of which a part is how long requests wait
 	}
-	store, err := redisstore.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	return store, g
+	return open(t, "", o), g
 }
 
 // crowd starts calls, of which the first are on their way, and the others wait.
@@ -98,6 +94,21 @@ func filling(t *testing.T, store *redisstore.Store, text string) []func() {
 			if d, err := limit.Decide(ctx, meter.OpTake, "filling", 1); err != nil || !d.Allowed {
 				t.Errorf("%+v, %v", d, err)
 			}
+		}
+	}
+	return calls
+}
+
+// takes returns requests for a unit of a key, which count what passes.
+func takes(t *testing.T, limit stint.Bound, n int, passed *atomic.Int64) []func() {
+	calls := make([]func(), n)
+	for i := range calls {
+		calls[i] = func() {
+			d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
+			if err != nil {
+				t.Error(err)
+			}
+			passed.Add(d.Taken)
 		}
 	}
 	return calls
@@ -134,7 +145,6 @@ func testBatch(t *testing.T, way string, sets [][]string, op meter.Op) {
 	var alone [2]*redisstore.Store // of which the second knows what the gated one will have done
 	for i, prefix := range []string{"together", "alone"} {
 		alone[i] = open(t, server.URL(), redisstore.Options{Prefix: prefix, Now: at.Load})
-		defer alone[i].Close()
 	}
 	for range 400 { // a log that is long
 		at.Add(12345678000)
@@ -183,19 +193,8 @@ func testBatch(t *testing.T, way string, sets [][]string, op meter.Op) {
 // TestBatchMany sends waiting requests in batches of bounded size.
 func TestBatchMany(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{})
-	limit := bind(t, store, "50/1h")
 	var passed atomic.Int64
-	calls := filling(t, store, short)
-	for range 2*redisstore.MostTogether + 1 {
-		calls = append(calls, func() {
-			d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
-			if err != nil {
-				t.Error(err)
-			}
-			passed.Add(d.Taken)
-		})
-	}
-	wg := crowd(t, store, g, calls)
+	wg := crowd(t, store, g, append(filling(t, store, short), takes(t, bind(t, store, "50/1h"), 2*redisstore.MostTogether+1, &passed)...))
 	close(g.opened)
 	wg.Wait()
 	if n := len(g.calls()); n != redisstore.MaxInFlight+3 || passed.Load() != 50 {
@@ -249,7 +248,6 @@ func testBatchOthers(t *testing.T, way, text string) {
 	do(t, c, "SET", state("garbage"), "somebody's")
 	if way == short { // a state, and something more
 		same := open(t, server.URL(), redisstore.Options{Prefix: "test"})
-		defer same.Close()
 		take(t, bind(t, same, text), "c", 1)
 		do(t, c, "APPEND", state("c"), "x")
 	}
@@ -299,20 +297,9 @@ func TestBatchLeft(t *testing.T) {
 // call more.
 func TestBatchSlow(t *testing.T) {
 	store, g := gated(t, redistest.Start(t), redisstore.Options{Timeout: 30 * time.Second})
-	limit := bind(t, store, "10/1h")
 	var passed atomic.Int64
-	calls := filling(t, store, short)
-	for range 20 {
-		calls = append(calls, func() {
-			d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
-			if err != nil {
-				t.Error(err)
-			}
-			passed.Add(d.Taken)
-		})
-	}
 	var wg sync.WaitGroup
-	for _, call := range calls {
+	for _, call := range append(filling(t, store, short), takes(t, bind(t, store, "10/1h"), 20, &passed)...) {
 		wg.Go(call)
 	}
 	eventually(t, "those that wait do not go", func() bool { return len(g.calls()) > redisstore.MaxInFlight })
@@ -351,58 +338,42 @@ func TestBatchSent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestBatchFails tells all the same of a call that failed, and sends none of
-// them again.
+// TestBatchFails has a call of many fail: all are told the same, and none is sent again.
+// Where the server turns out to be a cluster, nothing was done, and each goes alone.
 func TestBatchFails(t *testing.T) {
-	store, g := gated(t, redistest.Start(t), redisstore.Options{})
-	g.reply = func(args []string) (any, error) {
-		if args[0] == "B" || args[0] == "R" {
-			return nil, errors.New("the connection broke")
-		}
-		return nil, nil
-	}
-	limit := bind(t, store, "10/1h")
-	calls := filling(t, store, short)
-	for range 20 {
-		calls = append(calls, func() {
-			if _, err := limit.Decide(ctx, meter.OpTake, "a", 1); !errors.Is(err, redisstore.ErrAmbiguous) {
-				t.Errorf("%v, want ErrAmbiguous", err)
+	for name, c := range map[string]struct {
+		reply, is     error
+		calls, passed int64 // of 20
+	}{
+		"a connection that breaks": {errors.New("the connection broke"), redisstore.ErrAmbiguous, 1, 0},
+		"a cluster":                {redisstore.ReplyError("CROSSSLOT Keys in request don't hash to the same slot"), nil, 21, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, g := gated(t, redistest.Start(t), redisstore.Options{})
+			g.reply = func(args []string) (any, error) {
+				if args[0] == "B" || args[0] == "R" {
+					return nil, c.reply
+				}
+				return nil, nil
+			}
+			limit := bind(t, store, "10/1h")
+			var passed atomic.Int64
+			calls := filling(t, store, short)
+			for range 20 {
+				calls = append(calls, func() {
+					d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
+					if !errors.Is(err, c.is) {
+						t.Errorf("%v, want %v", err, c.is)
+					}
+					passed.Add(d.Taken)
+				})
+			}
+			wg := crowd(t, store, g, calls)
+			close(g.opened)
+			wg.Wait()
+			if n := int64(len(g.calls()) - redisstore.MaxInFlight); n != c.calls || passed.Load() != c.passed {
+				t.Errorf("%d calls, %d passed: want %d, %d", n, passed.Load(), c.calls, c.passed)
 			}
 		})
-	}
-	wg := crowd(t, store, g, calls)
-	close(g.opened)
-	wg.Wait()
-	if n := len(g.calls()); n != redisstore.MaxInFlight+1 {
-		t.Errorf("%d calls", n)
-	}
-}
-
-// TestBatchSlots has each go alone when the server turns out to be a cluster.
-func TestBatchSlots(t *testing.T) {
-	store, g := gated(t, redistest.Start(t), redisstore.Options{})
-	g.reply = func(args []string) (any, error) {
-		if args[0] == "B" || args[0] == "R" {
-			return nil, redisstore.ReplyError("CROSSSLOT Keys in request don't hash to the same slot")
-		}
-		return nil, nil
-	}
-	limit := bind(t, store, "10/1h")
-	var passed atomic.Int64
-	calls := filling(t, store, short)
-	for range 20 {
-		calls = append(calls, func() {
-			d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
-			if err != nil {
-				t.Error(err)
-			}
-			passed.Add(d.Taken)
-		})
-	}
-	wg := crowd(t, store, g, calls)
-	close(g.opened)
-	wg.Wait()
-	if n := len(g.calls()); n != redisstore.MaxInFlight+21 || passed.Load() != 10 {
-		t.Errorf("%d calls, %d passed: want %d, 10", n, passed.Load(), redisstore.MaxInFlight+21)
 	}
 }

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,13 +87,11 @@ func bind(t testing.TB, store stint.Store, texts ...string) stint.Bound {
 	t.Helper()
 	var limits []stint.Limit
 	for _, text := range texts {
-		l, err := stint.Parse(text)
-		if err != nil {
-			t.Fatal(err)
+		l := parse(t, text)
+		if len(texts) > 1 {
+			l = l.WithName(text)
 		}
-		if limits = append(limits, l); len(texts) > 1 {
-			limits[len(limits)-1] = l.WithName(text)
-		}
+		limits = append(limits, l)
 	}
 	b, err := store.Bind(strings.Join(texts, " + "), limits...)
 	if err != nil {
@@ -146,38 +143,14 @@ func cpuOf(t testing.TB, c rueidis.Client) (sum float64) {
 	return sum
 }
 
-// BenchmarkBytes says what a key takes in Redis, by MEMORY USAGE.
-func BenchmarkBytes(b *testing.B) {
-	server := redistest.Start(b)
-	c := client(b, server.Addr)
-	for _, of := range []struct {
-		text  string
-		takes int
-	}{
-		{"100/s", 1}, {"7/1m", 1}, {"100/s leaky_queue", 1}, {"100/s token_bucket_interval", 1},
-		{"100/1m fixed_window", 1}, {"100 per day in Europe/Paris", 1}, {"100/1m sliding_counter", 1},
-		{"100/1m sliding_buckets", 1}, {"100000/1m sliding_buckets", 60}, {"1000/1h sliding_log", 1}, {"1000/1h sliding_log", 1000},
-	} {
-		b.Run(fmt.Sprint(of.text, " of ", of.takes), func(b *testing.B) {
-			for range b.N {
-			}
-			b.ReportMetric(float64(bytesOf(b, c, server.URL(), of.text, of.takes)), "B/key")
-		})
-	}
-}
-
 // bytesOf returns the bytes of a key of 22 bytes after the given number of takes,
 // spread evenly over a period.
 func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 {
 	t.Helper()
-	l, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := parse(t, text)
 	now := time.Now().UnixNano()
 	o := redisstore.Options{Prefix: "s", Now: func() int64 { return now }}
 	store := open(t, url, o)
-	defer store.Close()
 	key := strings.Repeat("k", 14)
 	limit, err := store.Bind("l", l)
 	if err != nil {

@@ -57,10 +57,7 @@ func TestClockSteps(t *testing.T) {
 	}
 	server := redistest.Start(t)
 	for _, text := range texts {
-		l, err := stint.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := parse(t, text)
 		if l.Algorithm() == meter.SlidingLog && l.Period()%time.Microsecond != 0 || l.Period() > 90*24*time.Hour || l.Ban() > 0 {
 			continue // goes by whole microseconds; a year is nothing; bans are no arithmetic of a meter
 		}

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,14 +24,10 @@ type stepped struct {
 	bound   []stint.Bound     // of each store
 	waited  faulttest.Longest // of the waits that were answered
 	allowed atomic.Int64
-	mu      sync.Mutex
-	took    map[[2]int64]int64 // by the moments in which calls began and ended
+	took    *faulttest.Spans
 }
 
-const (
-	steppedCount  = 20 // few, so that a busy machine reaches it, too
-	steppedMoment = 10 * time.Millisecond
-)
+const steppedCount = 20 // few, so that a busy machine reaches it, too
 
 // steppeds returns a limit of each kind. A step forth is to a window, a log or a
 // counter the end of one stretch and the begin of another.
@@ -57,15 +54,14 @@ func steppeds() []*stepped {
 	}
 	all[1].more = func(time.Duration) int64 { return steppedCount }
 	for _, l := range all {
-		l.took = make(map[[2]int64]int64)
+		l.took = faulttest.NewSpans(10 * time.Millisecond)
 	}
 	return all
 }
 
 // take asks a store for a unit.
 func (l *stepped) take(t testing.TB, store int, slowest *faulttest.Longest) {
-	moment := func() int64 { return time.Now().UnixNano() / int64(steppedMoment) }
-	begun, from := time.Now(), moment()
+	begun, from := time.Now(), l.took.Now()
 	d, err := l.bound[store].Decide(ctx, meter.OpTake, "a", 1)
 	if err != nil {
 		t.Errorf("%s: a call without an answer: %v", l.text, err)
@@ -77,9 +73,7 @@ func (l *stepped) take(t testing.TB, store int, slowest *faulttest.Longest) {
 		return
 	}
 	l.allowed.Add(1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.took[[2]int64{from, moment()}]++
+	l.took.Note(from, l.took.Now(), 1)
 }
 
 // A jump is a step of the clock, and the moments between which it was made.
@@ -90,29 +84,15 @@ type jump struct {
 
 // judge holds what passed, in every stretch, to what may.
 func (l *stepped) judge(t testing.TB, jumps []jump) {
-	highest := 0.0 // of what may
-	for first := range l.took {
-		within, last := make(map[int64]int64), first[0]
-		for at, n := range l.took {
-			if at[0] >= first[0] {
-				within[at[1]] += n
-				last = max(last, at[1])
+	highest := l.took.Judge(t, l.text, func(first, last int64, stretch time.Duration) int64 {
+		most := l.most(stretch)
+		for _, j := range jumps {
+			if j.by > 0 && j.to >= first && j.from <= last {
+				most += l.more(j.by)
 			}
 		}
-		sum := int64(0)
-		for m := first[0]; m <= last; m++ {
-			sum += within[m]
-			most := l.most(time.Duration(m+1-first[0]) * steppedMoment)
-			for _, j := range jumps {
-				if j.by > 0 && j.to >= first[0] && j.from <= m {
-					most += l.more(j.by)
-				}
-			}
-			if highest = max(highest, float64(sum)/float64(most)); sum > most {
-				t.Fatalf("%s: %d passed in %v, at most %d may", l.text, sum, time.Duration(m+1-first[0])*steppedMoment, most)
-			}
-		}
-	}
+		return most
+	})
 	waited := l.waited.Load()
 	if waited > l.ahead {
 		t.Errorf("%s: told to wait for %v, at most it is %v", l.text, waited, l.ahead)
@@ -140,53 +120,36 @@ func TestClockStepServer(t *testing.T) {
 	var stores []*redisstore.Store
 	for range 2 {
 		s := open(t, server.URL(), redisstore.Options{Prefix: "stepped", Timeout: patience})
-		defer s.Close()
 		stores = append(stores, s)
 		for _, l := range all {
 			l.bound = append(l.bound, bind(t, s, l.text))
 		}
 	}
 	var slowest faulttest.Longest
-	var callers sync.WaitGroup
-	var onTheirWay sync.RWMutex // by calls
-	done := make(chan struct{})
-	stop := sync.OnceFunc(func() { close(done); callers.Wait() })
-	defer stop()
-	for i := range 4 * len(all) {
-		callers.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				case <-time.After(4 * time.Millisecond): // what a caller does besides; all ask for far more than passes
-					onTheirWay.RLock()
-					all[i%len(all)].take(t, i/len(all)%len(stores), &slowest)
-					onTheirWay.RUnlock()
-				}
-			}
-		})
-	}
+	var onTheirWay sync.RWMutex                                                  // by calls
+	stop := faulttest.Load(t, 4*len(all), 4*time.Millisecond, func(caller int) { // all ask for far more than passes
+		onTheirWay.RLock()
+		defer onTheirWay.RUnlock()
+		all[caller%len(all)].take(t, caller/len(all)%len(stores), &slowest)
+	})
 	var jumps []jump
 	for _, by := range []time.Duration{
 		0, -500 * time.Millisecond, 200 * time.Millisecond, -time.Minute, 300 * time.Millisecond, -24 * time.Hour, 24 * time.Hour, time.Minute,
 	} {
 		onTheirWay.Lock()
-		j := jump{from: time.Now().UnixNano() / int64(steppedMoment), by: by}
+		j := jump{from: all[0].took.Now(), by: by}
 		clock.Step(t, by)
-		j.to = time.Now().UnixNano() / int64(steppedMoment)
+		j.to = all[0].took.Now()
+		stepped := time.Now()
 		jumps = append(jumps, j)
 		onTheirWay.Unlock()
 		time.Sleep(300 * time.Millisecond)
 		for _, l := range all { // and no key is locked out
 			if by < -time.Second {
-				time.Sleep(time.Until(time.Unix(0, j.to*int64(steppedMoment)).Add(l.ahead)))
+				time.Sleep(time.Until(stepped.Add(l.ahead)))
 			}
 			before := l.allowed.Load()
-			for end := time.Now().Add(patience); l.allowed.Load() == before; time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatalf("%s: nothing passes after a step of %v", l.text, by)
-				}
-			}
+			eventually(t, fmt.Sprintf("%s: nothing passes after a step of %v", l.text, by), func() bool { return l.allowed.Load() > before })
 		}
 	}
 	stop()
@@ -211,7 +174,6 @@ func TestClockStepExpiry(t *testing.T) {
 	server, clock := redistest.StartClock(t)
 	c := client(t, server.Addr)
 	store := open(t, server.URL(), redisstore.Options{Modes: redisstore.Modes{DenialCache: -1}})
-	defer store.Close()
 	for _, text := range []string{
 		"10/1h", "7/1h", "10/1h leaky_queue", "10/1h token_bucket_interval", "10/1h fixed_window", "10 per day in Europe/Paris",
 		"10/1h sliding_log", "10/1h sliding_counter", "10/1h sliding_buckets",
@@ -255,7 +217,6 @@ func TestClockStepForgotten(t *testing.T) {
 	server, clock := redistest.StartClock(t)
 	c := client(t, server.Addr)
 	store := open(t, server.URL(), redisstore.Options{Modes: redisstore.Modes{DenialCache: -1}})
-	defer store.Close()
 	for text, most := range map[string]int{
 		"5/1h fixed_window": 15, "5/1h token_bucket_interval": 15, // 10, without the step
 		"5/1h": 5, "5/1h sliding_log": 5, "5/1h sliding_counter": 5, "5/1h sliding_buckets": 5,
@@ -305,8 +266,6 @@ func TestClockStepLeases(t *testing.T) {
 	way := redistest.NewProxy(t, server.Addr)
 	o := redisstore.Options{Prefix: "leases"}
 	dead, lives := open(t, way.URL(), o), open(t, server.URL(), o)
-	defer lives.Close()
-	defer dead.Close()
 	const text = "10000/1s burst 2000"
 	limits := map[*redisstore.Store]stint.Bound{dead: bindIn(t, dead, redisstore.Lease, text), lives: bindIn(t, lives, redisstore.Lease, text)}
 	leased := func(s *redisstore.Store) (is bool) {

@@ -46,13 +46,7 @@ func TestCloseUnderLoad(t *testing.T) {
 		}
 		callers.Wait()
 	}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		n := statistic(server.CLI(t, "info", "clients"), "connected_clients:") // with that which asks
-		if n == 1 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d connections of closed stores are open", n-1)
-		}
-	}
+	eventually(t, "connections of closed stores are open", func() bool {
+		return server.Stat(t, "clients", "connected_clients:") == 1 // that which asks
+	})
 }

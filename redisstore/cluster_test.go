@@ -39,8 +39,6 @@ func spread() (keys []string) {
 // all is one call.
 func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
 	store, single := open(t, c.URL(), redisstore.Options{}), open(t, redistest.Start(t).URL(), redisstore.Options{})
-	defer store.Close()
-	defer single.Close()
 	for _, texts := range [][]string{
 		{"20/1000h burst 20", "7/1000h burst 7", "9/1000h fixed_window", "12/1000h sliding_log", "30/1000h sliding_counter", "25/1000h sliding_buckets"},
 		{"20/1000h fixed_window count_denied", "7/1000h burst 7", "19/1000h sliding_log count_denied", "30/1000h sliding_counter count_denied"},
@@ -50,7 +48,6 @@ func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
 		acrossSlots(t, store, single, texts)
 	}
 	tagged := open(t, c.URL(), redisstore.Options{Tag: func(string) string { return "one" }})
-	defer tagged.Close()
 	if d, err := tagged.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: bind(t, tagged, "9/1h"), Key: "a"}, {Bound: bind(t, tagged, "9/1h fixed_window count_denied"), Key: "b"}}, 1); err != nil || !d.Allowed {
 		t.Errorf("under one tag: %+v, %v", d, err)
 	}
@@ -138,7 +135,6 @@ func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) 
 // how long that takes to pass.
 func testDeniedElsewhere(t *testing.T, c *redistest.Cluster) {
 	store := open(t, c.URL(), redisstore.Options{})
-	defer store.Close()
 	first := stint.Layer{Bound: bind(t, store, "1/1h"), Key: "key 1"}
 	counts := stint.Layer{Bound: bind(t, store, "2/2h sliding_log count_denied"), Key: "key 2"}
 	for i := range 2 {
@@ -156,7 +152,6 @@ func testDeniedElsewhere(t *testing.T, c *redistest.Cluster) {
 // reset: nothing is given back in any.
 func testResetInPart(t *testing.T, c *redistest.Cluster) {
 	store := open(t, c.URL(), redisstore.Options{})
-	defer store.Close()
 	limit := bind(t, store, "10/1000h")
 	layers := []stint.Layer{{Bound: limit, Key: "key 3"}, {Bound: limit, Key: "key 4"}}
 	for _, reset := range layers {

@@ -23,7 +23,6 @@ func TestHosts(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	url := "redis://127.0.0.1:1," + c.Nodes[1].Addr + "," + c.Nodes[2].Addr // of which the first is not there
 	store := open(t, url, redisstore.Options{})
-	defer store.Close()
 	limit := bind(t, store, "5/1h")
 	for _, key := range spread() {
 		if d := take(t, limit, key, 1); !d.Allowed {
@@ -63,9 +62,7 @@ func TestCredentials(t *testing.T) {
 		asked.Add(1)
 		return redisstore.Credentials{Username: "app", Password: password.Load().(string), Until: time.Now().Add(50 * time.Millisecond)}, nil
 	}})
-	defer called.Close()
 	read := open(t, "redis://app@"+server.Addr+"?password_file="+file, redisstore.Options{})
-	defer read.Close()
 	for _, store := range []*redisstore.Store{called, read} {
 		if d := take(t, bind(t, store, "5/1h"), "a", 1); !d.Allowed {
 			t.Errorf("%+v", d)

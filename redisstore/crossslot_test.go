@@ -21,11 +21,9 @@ import (
 func sums(t *testing.T, c *redistest.Cluster) (keys, scripts, changes int) {
 	t.Helper()
 	for _, s := range c.Nodes {
-		var n int64
-		_, _ = fmt.Sscan(s.CLI(t, "dbsize"), &n)
-		keys += int(n)
-		changes += int(statistic(s.CLI(t, "info", "persistence"), "rdb_changes_since_last_save:"))
-		scripts += int(statistic(s.CLI(t, "info", "commandstats"), "cmdstat_evalsha:calls="))
+		keys += int(redistest.Number(s.CLI(t, "dbsize"), ""))
+		changes += int(dirty(t, s))
+		scripts += int(callsOf(t, s, "evalsha"))
 	}
 	return keys, scripts, changes
 }
@@ -77,10 +75,8 @@ func TestNodes(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", NewKeys: -1})
-	defer store.Close()
 	knows(t, store)
 	user, ip := bind(t, store, "3/24h"), bind(t, store, "1000000/24h fixed_window")
-	noted(t, user, ip)
 	ask := func(name, key string, want stint.Decision, calls, newKeys int) {
 		t.Helper()
 		keys, scripts, changes := sums(t, c)
@@ -113,11 +109,9 @@ func TestNodesFlood(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	store := open(t, c.URL(), redisstore.Options{NewKeys: 50})
-	defer store.Close()
 	knows(t, store)
 	user, ip := bind(t, store, "1/24h"), bind(t, store, "1000000/24h")
 	take(t, user, "mallory", 1)
-	noted(t, user, ip)
 	keys, _, _ := sums(t, c)
 	for i := range 1000 {
 		d, err := store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: ip, Key: fmt.Sprint("address ", i)}, {Bound: user, Key: "mallory"}}, 1)
@@ -188,9 +182,7 @@ func TestGivenBack(t *testing.T) {
 	now.Store(972 * int64(500*time.Hour)) // where a window of 500 hours begins: none ends before the test does
 	clock := func() int64 { return now.Load() }
 	store := open(t, "", redisstore.Options{Driver: h, Prefix: "back", Now: clock})
-	defer store.Close()
 	plain := open(t, c.URL(), redisstore.Options{Prefix: "back", Now: clock})
-	defer plain.Close()
 	knows(t, store)
 	for i, text := range []string{"4/24h", "4/24h leaky_queue", "7/25h", "4/24h token_bucket_interval", "4/24h fixed_window", "4/24h sliding_log", "4/24h sliding_counter"} {
 		mine := fmt.Sprint("mine ", i)
@@ -229,7 +221,6 @@ func TestNotGivenBack(t *testing.T) {
 	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
 	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
 	store := open(t, "", redisstore.Options{Driver: h, Prefix: "stands", Timeout: patience})
-	defer store.Close()
 	knows(t, store)
 	for i, test := range []struct{ opened, settled bool }{{false, false}, {true, true}, {false, true}} {
 		mine := fmt.Sprint("mine ", i)
@@ -287,9 +278,7 @@ func TestOvertaken(t *testing.T) {
 	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
 	noon := func() int64 { return time.Date(2030, 5, 5, 12, 0, 0, 0, time.UTC).UnixNano() } // no day ends
 	store := open(t, "", redisstore.Options{Driver: h, Prefix: "overtaken", Now: noon})
-	defer store.Close()
 	plain := open(t, c.URL(), redisstore.Options{Prefix: "overtaken", Now: noon})
-	defer plain.Close()
 	knows(t, store)
 	for i, text := range []string{
 		"5/24h", "5/24h burst 9", "7/25h", "5/24h leaky_queue", "5/24h burst 9 token_bucket_interval", "5/24h fixed_window",

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -29,7 +30,6 @@ func testCharge(t *testing.T, url string) {
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
 	clock := func() int64 { return now }
 	store, memory := open(t, url, redisstore.Options{Now: clock}), memstore.New(memstore.Options{Now: clock})
-	defer store.Close()
 	type owing struct {
 		ours, theirs stint.Bound
 		key          string
@@ -76,7 +76,6 @@ func testCharge(t *testing.T, url string) {
 // debt from being charged.
 func TestChargeBesideShare(t *testing.T) {
 	store := open(t, redistest.Start(t).URL(), redisstore.Options{})
-	defer store.Close()
 	share, err := store.Mode(redisstore.Share).Bind("own", parse(t, "10/h"))
 	if err != nil {
 		t.Fatal(err)
@@ -90,30 +89,93 @@ func TestChargeBesideShare(t *testing.T) {
 	}
 }
 
-// BenchmarkCharge posts debts as package fallback does: 512 keys at once.
-func BenchmarkCharge(b *testing.B) {
-	server := redistest.Start(b)
-	proxy := redistest.NewProxy(b, server.Addr)
-	for name, url := range map[string]string{"loopback": server.URL(), "2ms": proxy.URL()} {
-		b.Run(name, func(b *testing.B) {
-			if name == "2ms" {
-				proxy.Set(redistest.Fault{Delay: 2 * time.Millisecond})
+// TestChargeInPart has a node of a cluster refuse its part of the debts: which were
+// charged, the error says.
+func TestChargeInPart(t *testing.T) {
+	t.Parallel()
+	store, mine, there, refusing := apartStore(t, "owed", "C")
+	limit := bind(t, store, "100/24h")
+	refusing(true)
+	defer refusing(false)
+	charges := []fallback.Charge{{Bound: limit, Key: there, Units: 4}, {Bound: limit, Key: mine, Units: 4}}
+	err := store.Charge(ctx, "once", charges)
+	var parts *fallback.ChargeError
+	if !errors.As(err, &parts) || len(parts.Each) != 2 {
+		t.Fatal(err)
+	}
+	for i, err := range parts.Each {
+		if away := i%2 == 0; errors.Is(err, redisstore.ErrNotExecuted) != away || (err == nil) == away {
+			t.Errorf("charge %d: %v", i, err)
+		}
+	}
+	for key, want := range map[string]int64{mine: 96, there: 100} {
+		if d := take(t, limit, key, 0); d.Remaining != want {
+			t.Errorf("%d remain to %s, want %d", d.Remaining, key, want)
+		}
+	}
+}
+
+// TestChargeKeyDenied has an ACL deny the keys of one limit: the debts under others are
+// charged.
+func TestChargeKeyDenied(t *testing.T) {
+	server := redistest.Start(t, "--user", "app", "on", ">right", "resetkeys", "~owed:*:fine/*", "~owed:*:well/*", "~owed::*", "~owed:{*}::*", "&*", "+@all")
+	store := open(t, "redis://app:right@"+server.Addr, redisstore.Options{Prefix: "owed"})
+	var charges []fallback.Charge
+	bounds := map[string]stint.Bound{}
+	for _, name := range []string{"denied", "fine", "refused", "well"} {
+		b, err := store.Bind(name, parse(t, "100/24h"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bounds[name] = b
+		for i := range 3 {
+			charges = append(charges, fallback.Charge{Bound: b, Key: fmt.Sprint(i), Units: 2})
+		}
+	}
+	for range 2 {
+		err := store.Charge(ctx, "once", charges)
+		var parts *fallback.ChargeError
+		if !errors.As(err, &parts) {
+			t.Fatal(err)
+		}
+		for i, err := range parts.Each {
+			if denied := i/3%2 == 0; errors.Is(err, redisstore.ErrConfiguration) != denied || (err == nil) == denied {
+				t.Errorf("charge %d: %v", i, err)
 			}
-			store := open(b, url, redisstore.Options{})
-			defer store.Close()
-			limit := bind(b, store, "100/1h")
-			id := 0
-			for b.Loop() {
-				charges := make([]fallback.Charge, 512)
-				for i := range charges {
-					charges[i] = fallback.Charge{Bound: limit, Key: fmt.Sprint("key ", id, i), Units: 3}
-				}
-				if err := store.Charge(ctx, fmt.Sprint("id ", id), charges); err != nil {
-					b.Fatal(err)
-				}
-				id++
-			}
-			b.ReportMetric(512*float64(b.N)/b.Elapsed().Seconds(), "keys/s")
-		})
+		}
+	}
+	for _, name := range []string{"fine", "well"} {
+		if d := take(t, bounds[name], "1", 0); d.Remaining != 98 {
+			t.Errorf("%d remain under %s, want 98", d.Remaining, name)
+		}
+	}
+}
+
+// TestChargeOneNodeAway has package fallback post debts to a cluster of which one node
+// refuses them: those of the other nodes are charged, once, and that node's when it
+// takes them.
+func TestChargeOneNodeAway(t *testing.T) {
+	t.Parallel()
+	store, mine, there, refusing := apartStore(t, "away", "C")
+	front := fallback.NewFailover(store, fallback.Options{Local: memstore.New(memstore.Options{})})
+	defer front.Close()
+	pair, err := front.Bind(nil, "api", parse(t, "100/24h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusing(true)
+	for _, key := range []string{there, mine} {
+		take(t, pair.Local, key, 5)
+		pair.Owe(errors.New("connection refused"), key, 5, true)
+	}
+	eventually(t, "the debt to the node that is well is not charged", func() bool { return take(t, pair.Main, mine, 0).Remaining == 95 })
+	time.Sleep(300 * time.Millisecond) // further tries
+	if d, st := take(t, pair.Main, mine, 0), front.Stats(); d.Remaining != 95 || st.Posted != 5 || st.Owing != 1 {
+		t.Errorf("%+v, %+v", d, st)
+	}
+	refusing(false)
+	eventually(t, "the debt to the other node is not charged", func() bool { return take(t, pair.Main, there, 0).Remaining == 95 })
+	if d := take(t, pair.Main, mine, 0); d.Remaining != 95 {
+		t.Errorf("%+v", d)
 	}
 }

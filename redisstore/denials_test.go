@@ -18,15 +18,7 @@ import (
 // calls returns how many scripts the server has been asked to run.
 func calls(t testing.TB, s *redistest.Server) int64 {
 	t.Helper()
-	info, err := do(t, client(t, s.Addr), "INFO", "commandstats").ToString()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var n int64
-	for _, name := range []string{"cmdstat_evalsha:calls=", "cmdstat_eval:calls="} {
-		n += statistic(info, name)
-	}
-	return n
+	return callsOf(t, s, "evalsha") + callsOf(t, s, "eval")
 }
 
 // TestDenialCacheExact compares a store that keeps denials with one that asks
@@ -40,8 +32,6 @@ func TestDenialCacheExact(t *testing.T) {
 			clock, rnd := newVirtual(), rand.New(rand.NewPCG(7, 7))
 			cached := open(t, server.URL(), redisstore.Options{Now: clock.now})
 			asked := open(t, server.URL(), redisstore.Options{Now: clock.now, Modes: redisstore.Modes{DenialCache: -1}})
-			defer cached.Close()
-			defer asked.Close()
 			a, b := bindIn(t, cached, redisstore.Strict, text), bindIn(t, asked, redisstore.Strict, text)
 			before, denied := calls(t, server), int64(0)
 			const n = 3000
@@ -207,21 +197,11 @@ func TestDenialCacheDropped(t *testing.T) {
 	}
 }
 
-// statistic returns the number behind a name in what INFO says, 0 if it is not
-// there.
-func statistic(info, name string) (n int64) {
-	if _, rest, ok := strings.Cut(info, name); ok {
-		_, _ = fmt.Sscan(rest[:strings.IndexAny(rest, ",\r\n\\")], &n)
-	}
-	return n
-}
-
 // TestDenialCacheLongKeys denies keys of a megabyte: what is kept of them is short, and
 // each has its own denial.
 func TestDenialCacheLongKeys(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{Modes: redisstore.Modes{DenialCache: time.Hour}})
-	defer store.Close()
 	limit := bindIn(t, store, redisstore.Strict, "1/1h")
 	long := strings.Repeat("x", 1<<20)
 	for i := range 8 {
@@ -260,11 +240,7 @@ func (f *full) EvalSHA(context.Context, string, []string, []string) (any, error)
 // kept as before.
 func TestDenialCacheBound(t *testing.T) {
 	clock, driver := newVirtual(), new(full)
-	store, err := redisstore.New(redisstore.Options{Driver: driver, Now: clock.now, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	store := open(t, "", redisstore.Options{Driver: driver, Now: clock.now})
 	limit := bindIn(t, store, redisstore.Strict, "1/1h")
 	for i := range 40_000 {
 		if take(t, limit, fmt.Sprint(i), 1).Allowed {
@@ -286,46 +262,26 @@ func TestDenialCacheBound(t *testing.T) {
 	}
 }
 
-// A meanwhile is a driver that does something, once, between the server's answer
-// and its coming here.
-type meanwhile struct {
-	redisstore.Driver
-	do func()
-}
-
-func (m *meanwhile) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
-	v, err := m.Driver.EvalSHA(ctx, sha, keys, args)
-	if do := m.do; do != nil {
-		m.do = nil
-		do()
-	}
-	return v, err
-}
-
 // TestDenialCacheMeanwhile resets a key while its denial is on its way: that is
 // not kept.
 func TestDenialCacheMeanwhile(t *testing.T) {
-	server := redistest.Start(t)
-	for _, texts := range [][]string{{"5/1h"}} {
-		driver := &meanwhile{Driver: redisstore.NewDriver(client(t, server.Addr))}
-		s, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: 30 * time.Second, Now: newVirtual().now})
-		if err != nil {
-			t.Fatal(err)
+	var once func() // between the server's answer and its coming here
+	driver := &front{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), eval: func(_ context.Context, _, args []string, call func([]string) (any, error)) (any, error) {
+		v, err := call(args)
+		if do := once; do != nil {
+			once = nil
+			do()
 		}
-		defer s.Close()
-		limit := bindIn(t, s, redisstore.Strict, texts...)
-		key := fmt.Sprint(texts)
-		take(t, limit, key, 5)
-		driver.do = func() {
-			if err := s.Mode(redisstore.Strict).Reset(ctx, []stint.Layer{{Bound: limit, Key: key}}); err != nil {
-				t.Error(err)
-			}
-		}
-		if d := take(t, limit, key, 1); d.Allowed {
-			t.Fatalf("%v: %+v", texts, d)
-		}
-		if d := take(t, limit, key, 1); !d.Allowed {
-			t.Errorf("%v: denied after a reset: %+v", texts, d)
-		}
+		return v, err
+	}}
+	s := open(t, "", redisstore.Options{Driver: driver, Now: newVirtual().now})
+	limit := bindIn(t, s, redisstore.Strict, "5/1h")
+	take(t, limit, "k", 5)
+	once = func() { forget(t, s.Mode(redisstore.Strict), limit, "k") }
+	if d := take(t, limit, "k", 1); d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	if d := take(t, limit, "k", 1); !d.Allowed {
+		t.Errorf("denied after a reset: %+v", d)
 	}
 }

@@ -102,11 +102,7 @@ func newPair(t testing.TB, url string, seed uint64) *pair {
 	p.redis = open(t, url, redisstore.Options{Prefix: p.prefix, Now: clock})
 	p.memory = memstore.New(memstore.Options{Now: clock})
 	for _, text := range texts {
-		l, err := stint.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.bind(l)
+		p.bind(parse(t, text))
 	}
 	return p
 }
@@ -298,7 +294,6 @@ func TestDifferential(t *testing.T) {
 			defer wg.Done()
 			t.Run(fmt.Sprint(seed), func(t *testing.T) {
 				p := newPair(t, server.URL(), seed)
-				defer p.redis.Close()
 				for range steps {
 					p.step()
 				}
@@ -334,7 +329,6 @@ func roundedVector(t *testing.T, url, file string) {
 		open(t, url, redisstore.Options{Now: clock.Now}),
 		memstore.New(memstore.Options{Now: rounded}),
 	} {
-		defer store.Close()
 		r, err := simulate.New(store, &clock, vectorLimits(t, lines[0]))
 		if err != nil {
 			t.Fatal(err)
@@ -370,13 +364,8 @@ func vectorLimits(t *testing.T, line string) []string {
 func TestCorners(t *testing.T) {
 	server := redistest.Start(t)
 	p := newPair(t, server.URL(), 1)
-	defer p.redis.Close()
 	one := func(text string) mirrored {
-		l, err := stint.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.bind(l.WithName("one"))
+		p.bind(parse(t, text).WithName("one"))
 		return p.limits[len(p.limits)-1]
 	}
 

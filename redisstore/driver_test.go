@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -27,20 +26,30 @@ func (*spy) Eval(context.Context, string, []string, []string) (any, error) { ret
 func (*spy) Cluster() bool { return false }
 func (*spy) Close()        {}
 
+// A front is a driver that does something about each call of a loaded script: call makes
+// it.
+type front struct {
+	redisstore.Driver
+	eval func(ctx context.Context, keys, args []string, call func(args []string) (any, error)) (any, error)
+}
+
+func (f *front) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	return f.eval(ctx, keys, args, func(args []string) (any, error) { return f.Driver.EvalSHA(ctx, sha, keys, args) })
+}
+
+// Slots says what the driver behind does, of a cluster.
+func (f *front) Slots(ctx context.Context) ([]redisstore.SlotRange, error) {
+	return f.Driver.(redisstore.Topology).Slots(ctx)
+}
+
 // TestNoClientTime sends the same for the same request at any time: the server
 // is the clock. Bounds of calendars are looked up by the client's, and looked up
 // again when the server says that they are none of its.
 func TestNoClientTime(t *testing.T) {
 	s := &spy{}
-	store, err := redisstore.New(redisstore.Options{Driver: s, Timeout: patience})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	store := open(t, "", redisstore.Options{Driver: s, Timeout: patience})
 	for _, text := range texts {
-		if l, err := stint.Parse(text); err != nil {
-			t.Fatal(err)
-		} else if unit, _ := l.Calendar(); unit != "" {
+		if unit, _ := parse(t, text).Calendar(); unit != "" {
 			continue
 		}
 		limit := bind(t, store, text)

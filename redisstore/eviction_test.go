@@ -23,7 +23,6 @@ func TestEvictionPolicies(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/others_expire=%v", policy, expires), func(t *testing.T) {
 				server := redistest.Start(t, "--maxmemory", "5mb", "--maxmemory-policy", policy)
 				store := open(t, server.URL(), redisstore.Options{NewKeys: -1, Timeout: patience})
-				defer store.Close()
 				limit := bind(t, store, "100000 per 1000000s") // a state lives for ten seconds a unit
 				other := client(t, server.Addr)
 				var passed [keys]int64

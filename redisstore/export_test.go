@@ -10,7 +10,7 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// NewDriver is the driver on a client.
+// NewDriver is the driver on a client, for tests to stand in front of.
 func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client: client} }
 
 // MaxInFlight is how many calls are on their way before requests wait, MostTogether
@@ -112,9 +112,6 @@ func (s *Store) KnowsNodes() bool { return s.nodes.slots.Load() != nil }
 // NodeName returns what is the same for slots of one node.
 func (s *Store) NodeName(slot uint16) string { return fmt.Sprintf("%p", s.nodeOf(slot)) }
 
-// DriverOf returns the driver of a client, for tests to stand in front of.
-func DriverOf(c rueidis.Client) Driver { return rueidisDriver{client: c} }
-
 // Sweep does what the keeper of modes does, which a virtual clock does not have.
 func (s *Store) Sweep() { s.modes.sweep(false) }
 
@@ -145,20 +142,8 @@ func (s *Store) Flood() { s.byRoom, s.newKeys.unit = false, 2*int64(newKeysWindo
 // Cells is how many overflow keys a limit has at most outside of clusters.
 const Cells = overflowCells
 
-// Budget is the budget for new keys by itself.
-type Budget = budget
-
-// NewBudget, Spent and Spend make one, ask it and take from it.
-var NewBudget = newBudget
-
-func (b *budget) Spent(now int64) bool  { return b.spent(now) }
-func (b *budget) Spend(now, keys int64) { b.spend(now, keys) }
-
 // Begins returns how the names of a key begin, with the given number of tags.
 func Begins(tags int) func(key string) string {
-	if tags == 0 {
-		tags = 256
-	}
 	n := newNames("p", nil, nil, tags)
 	return func(key string) string {
 		begin, _ := n.place(key)

@@ -100,10 +100,7 @@ func newTrial(t testing.TB, o redisstore.Options, keys ...string) *trial {
 	r.front = fallback.New(r.witness, fallback.Options{Local: memstore.New(memstore.Options{Now: o.Now})})
 	t.Cleanup(func() { r.front.Close() })
 	for limiter, text := range map[**stint.Limiter]string{&r.wide: "1000000/100000h", &r.narrow: fmt.Sprint(narrow, "/10000h")} {
-		l, err := stint.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := parse(t, text)
 		if *limiter, err = stint.NewLimiter(r.front, l.Name(), l); err != nil {
 			t.Fatal(err)
 		}
@@ -143,23 +140,7 @@ func (r *trial) take(n int) {
 // load calls until stop is called, from enough goroutines for requests to be
 // batched.
 func (r *trial) load() (stop func()) {
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	for range 24 {
-		wg.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				case <-time.After(r.pace):
-					r.take(1)
-				}
-			}
-		})
-	}
-	stop = sync.OnceFunc(func() { close(done); wg.Wait() })
-	r.Cleanup(stop) // also of a test that fails
-	return stop
+	return faulttest.Load(r, 24, r.pace, func(int) { r.take(1) })
 }
 
 // during loads while the fault lasts, and until the given number of calls have
@@ -211,16 +192,13 @@ func (r *trial) recovered() {
 // used is what the server has counted under the wide limit.
 func (r *trial) used() (sum int64) {
 	for _, key := range r.keys {
-		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		eventually(r, "the server does not say what it counted", func() bool {
 			d, err := r.counted.Decide(ctx, meter.OpPeek, key, 1)
 			if err == nil {
 				sum += d.Limit - d.Remaining
-				break
 			}
-			if time.Now().After(end) {
-				r.Fatalf("the server does not say what it counted: %v", err)
-			}
-		}
+			return err == nil
+		})
 	}
 	return sum
 }
@@ -369,112 +347,12 @@ func TestFaultResets(t *testing.T) {
 	}
 }
 
-// TestFaultClock steps the server's clock, which here is the option's, back and
-// forth: calls are answered, by Redis, a step back mints nothing, and none locks
-// a key out for longer than its drain.
-func TestFaultClock(t *testing.T) {
-	s := redistest.Start(t)
-	var now atomic.Int64
-	now.Store(1_900_000_000e9)
-	store := open(t, s.URL(), redisstore.Options{Now: now.Load})
-	defer store.Close()
-	limit := bind(t, store, "10/10s")
-	passed := int64(0)
-	for i, step := range []time.Duration{0, -time.Hour, -24 * time.Hour, time.Second, -time.Minute} {
-		now.Add(int64(step))
-		for range 20 {
-			passed += take(t, limit, "a", 1).Taken
-		}
-		if i == 0 && passed != 10 {
-			t.Fatalf("%d of 10 passed", passed)
-		}
-	}
-	// Two steps are larger than a drain and its greatest debt, and may cost a
-	// burst each; the second forth is a unit.
-	if passed > 10+2*10+1 {
-		t.Errorf("%d passed: steps of the clock mint", passed)
-	}
-	now.Add(int64(20 * time.Second))
-	if d := take(t, limit, "a", 1); !d.Allowed {
-		t.Errorf("still locked out two drains later: %+v", d)
-	}
-}
-
-// TestFaultFlood floods a server that has a bound, and evicts nothing, with new
-// keys: the calls are answered, and a key that was exhausted before stays so.
-// With a budget for new keys the server is never full.
-func TestFaultFlood(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	t.Run("no bound", func(t *testing.T) { testFlood(t, -1) })
-	t.Run("budget", func(t *testing.T) { testFlood(t, 100) })
-	shows(t, "keys that newcomers bring into being", "what fits 85 % of the memory, or `NewKeys` a second and process")
-}
-
-func testFlood(t *testing.T, newKeys int) {
-	s := redistest.Start(t)
-	r := newTrial(t, redisstore.Options{URL: s.URL(), Timeout: patience, NewKeys: newKeys})
-	r.take(narrow) // the narrow one is exhausted
-	if n := r.narrowly.Load(); n != narrow {
-		t.Fatalf("%d of %d passed", n, narrow)
-	}
-	info := s.CLI(t, "info", "memory")
-	_, rest, _ := strings.Cut(info, "used_memory:")
-	var bytes int64
-	fmt.Sscan(rest, &bytes)
-	s.CLI(t, "config", "set", "maxmemory", fmt.Sprint(bytes+1<<20))
-	const each, callers = 4000, 8
-	var answered, free atomic.Int64
-	var wg sync.WaitGroup
-	for c := range callers {
-		wg.Go(func() {
-			for i := range each {
-				if _, err := r.wide.Take(ctx, fmt.Sprint("flood ", c, " ", i), 1); err != nil {
-					t.Error(err)
-				}
-				answered.Add(1)
-				if i%100 == 0 {
-					d, err := r.narrow.Take(ctx, "a", 1)
-					if err != nil {
-						t.Error(err)
-					}
-					free.Add(d.Taken)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	st := r.witness.Store.(*redisstore.Store).Stats()
-	switch refused := r.witness.refused.Load(); {
-	case newKeys < 0 && refused == 0:
-		t.Error("the server was never full: that was no flood")
-	case newKeys > 0 && (refused > 0 || st.Overflowed == 0):
-		t.Errorf("the server was full for %d calls, %d decisions were made in cells", refused, st.Overflowed)
-	}
-	if answered.Load() != each*callers || free.Load() != 0 {
-		t.Errorf("%d answers, and %d units for a key that was exhausted", answered.Load(), free.Load())
-	}
-	s.CLI(t, "flushall")
-	s.CLI(t, "config", "set", "maxmemory", "0")
-	refused := r.witness.refused.Load()
-	for i := range 50 { // fewer than a second's budget of new keys
-		if d, err := r.wide.Take(ctx, fmt.Sprint("later ", i), 1); err != nil || !d.Allowed {
-			t.Errorf("later: %+v, %v", d, err)
-		}
-	}
-	if n := r.witness.refused.Load() - refused; n > 0 {
-		t.Errorf("later: %d calls are refused", n)
-	}
-}
-
 // TestManyCallersOfAStall has more callers at once than a client library has
 // room for, on a server that does not answer: each gets its error in time, and none
 // leaves anything behind.
 func TestManyCallersOfAStall(t *testing.T) {
 	s := redistest.Start(t)
 	store := open(t, s.URL(), redisstore.Options{Timeout: 50 * time.Millisecond})
-	defer store.Close()
 	limit := bind(t, store, "1000000/1000h")
 	eventually(t, "the store does not decide", func() bool { _, err := limit.Decide(ctx, meter.OpPeek, "a", 1); return err == nil })
 	base := runtime.NumGoroutine()
@@ -504,22 +382,14 @@ func TestManyCallersOfAStall(t *testing.T) {
 		t.Errorf("%d callers took %v, and the next was reported %v", callers, took, err)
 	}
 	t.Logf("%d callers in %v: %d ambiguous, %d refused", callers, took, ambiguous.Load(), unavailable.Load())
-	for end := time.Now().Add(patience); runtime.NumGoroutine() > base+20; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), base)
-		}
-	}
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		d, err := limit.Decide(ctx, meter.OpPeek, "a", 1)
-		if err == nil {
-			if used := d.Limit - d.Remaining; used > ambiguous.Load()+3 {
-				t.Errorf("%d charges of %d calls that may have charged", used, ambiguous.Load())
-			}
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal(err)
-		}
+	eventually(t, "goroutines are left", func() bool { return runtime.NumGoroutine() <= base+20 })
+	var d stint.Decision
+	eventually(t, "the store does not decide again", func() (ok bool) {
+		d, err = limit.Decide(ctx, meter.OpPeek, "a", 1)
+		return err == nil
+	})
+	if used := d.Limit - d.Remaining; used > ambiguous.Load()+3 {
+		t.Errorf("%d charges of %d calls that may have charged", used, ambiguous.Load())
 	}
 }
 

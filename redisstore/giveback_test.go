@@ -45,7 +45,6 @@ func TestGivenBackOften(t *testing.T) {
 	t.Parallel()
 	now := int64(1_000_000_000_000_000_000)
 	store := open(t, redistest.Start(t).URL(), redisstore.Options{Prefix: "often", Now: func() int64 { return now }})
-	defer store.Close()
 	for seed := range uint64(400) {
 		rnd := rand.New(rand.NewPCG(seed, 17))
 		quick := seed%2 == 0 // time goes by, there are refunds, and charges of any age come back

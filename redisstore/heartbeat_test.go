@@ -191,35 +191,6 @@ func TestCountNodesVirtual(t *testing.T) {
 	}
 }
 
-// BenchmarkHeartbeat has processes beat in turn, and reports the server's time for a beat.
-func BenchmarkHeartbeat(b *testing.B) {
-	for _, nodes := range []int{10, 100, 300, 1000} {
-		b.Run(fmt.Sprint("processes=", nodes), func(b *testing.B) {
-			server := redistest.Start(b)
-			c := client(b, server.Addr)
-			do(b, c, "SCRIPT", "LOAD", redisstore.Source)
-			beat := func(i int) {
-				do(b, c, "EVALSHA", redisstore.SHA, "1", "bench::nodes", "H", fmt.Sprint("node", i%nodes), "60000000")
-			}
-			for i := range nodes {
-				beat(i)
-			}
-			do(b, c, "CONFIG", "RESETSTAT")
-			i := 0
-			for b.Loop() {
-				beat(i)
-				i++
-			}
-			_, stats, _ := strings.Cut(server.CLI(b, "info", "commandstats"), "cmdstat_evalsha:calls=")
-			var calls, usec int
-			if _, err := fmt.Sscanf(stats, "%d,usec=%d", &calls, &usec); err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(float64(usec)/float64(calls), "server-µs/op")
-		})
-	}
-}
-
 // TestCompareRules has three processes share a prefix, of which one comes to have other
 // rules, and then has the same again: all are told, once each time, and one of another
 // prefix never is.

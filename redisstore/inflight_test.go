@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,11 +48,7 @@ func TestInFlightNodeProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	life, stop := context.WithCancel(t.Context())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
-		stop()
-	}()
+	life := untilInputEnds()
 	var all sync.WaitGroup
 	for range flightWorkers {
 		all.Go(func() {
@@ -138,20 +133,9 @@ func TestInFlightProcesses(t *testing.T) {
 	judge := &flightJudge{Listener: ln}
 	go judge.serve()
 	defer judge.Close()
-	var nodes []*exec.Cmd
-	var inputs []io.Closer
+	var nodes []*process
 	for range 5 {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestInFlightNodeProcess$")
-		cmd.Env = append(os.Environ(), flightNode+"="+server.URL()+" flights "+ln.Addr().String())
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		nodes, inputs = append(nodes, cmd), append(inputs, in)
+		nodes = append(nodes, startProcess(t, "TestInFlightNodeProcess", flightNode+"="+server.URL()+" flights "+ln.Addr().String(), func(string) {}))
 	}
 	for seen := int64(0); seen < *flightOperations; { // as long as they go on, however many there are to be
 		eventually(t, "too little to judge by", func() bool { return judge.judged.Load() >= min(seen+5_000, *flightOperations) })
@@ -160,21 +144,17 @@ func TestInFlightProcesses(t *testing.T) {
 	if most := judge.most.Load(); most != flightLimit {
 		t.Errorf("%d in flight at one moment: want %d, and no more", most, flightLimit)
 	}
-	for _, cmd := range nodes[:3] {
-		if err := cmd.Process.Kill(); err != nil {
+	for _, one := range nodes[:3] {
+		if err := one.Kill(); err != nil {
 			t.Error(err)
 		}
-		_ = cmd.Wait()
+		<-one.ended
 	}
 	killed := time.Now()
 	judge.most.Store(0)
 	eventually(t, "the places of those that were killed are not back", func() bool { return judge.most.Load() >= flightLimit })
 	t.Logf("%d judged; all places are back %v after the kill, with a lease of %v", judge.judged.Load(), time.Since(killed).Round(time.Millisecond), flightLease)
-	for i, in := range inputs {
-		if _ = in.Close(); i >= 3 {
-			_ = nodes[i].Wait()
-		}
-	}
+	end(nodes...)
 	if most := judge.most.Load(); most > flightLimit {
 		t.Errorf("%d in flight at one moment after the kill", most)
 	}
@@ -250,22 +230,14 @@ func TestInFlightWrites(t *testing.T) {
 	if !acquire(t, s, one) {
 		t.Fatal("denied")
 	}
-	dirty := func() string {
-		for line := range strings.Lines(server.CLI(t, "INFO", "persistence")) {
-			if rest, ok := strings.CutPrefix(line, "rdb_changes_since_last_save:"); ok {
-				return rest
-			}
-		}
-		return ""
-	}
-	before := dirty()
+	before := dirty(t, server)
 	for range 50 {
 		if acquire(t, s, flying(1)) {
 			t.Fatal("passed")
 		}
 	}
-	if after := dirty(); after != before {
-		t.Errorf("50 denials made %s changes of %s", after, before)
+	if after := dirty(t, server); after != before {
+		t.Errorf("50 denials made %d changes of %d", after, before)
 	}
 	s.InFlight().Release(one)
 	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
@@ -451,7 +423,7 @@ func TestInFlightTokenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	process := func() (*lateFlight, *redisstore.Store, *policy.Policy) {
-		l := &lateFlight{Driver: redisstore.DriverOf(client(t, server.Addr)), lost: make(chan func() (any, error), 1000)}
+		l := &lateFlight{Driver: redisstore.NewDriver(client(t, server.Addr)), lost: make(chan func() (any, error), 1000)}
 		s := open(t, "", redisstore.Options{Driver: l, Prefix: "away", Lease: time.Hour}) // no beat of its own
 		p, err := policy.New(s, rules, policy.Options{Secret: []byte("0123456789abcdef")})
 		if err != nil {
@@ -482,27 +454,6 @@ func TestInFlightTokenAway(t *testing.T) {
 	r = new(policy.Result)
 	if err := settles.Peek(t.Context(), policy.Map{}, 1, r); err != nil || r.Rules[0].Remaining != 1 { // beside what is asked for
 		t.Errorf("%d of 2 are left, %v", r.Rules[0].Remaining, err)
-	}
-}
-
-// BenchmarkInFlightLeased takes and gives back a place beside others that have a lease each.
-func BenchmarkInFlightLeased(b *testing.B) {
-	for _, others := range []int{0, 32, 1000} {
-		b.Run(strconv.Itoa(others), func(b *testing.B) {
-			s := open(b, redistest.Start(b).URL(), redisstore.Options{Timeout: time.Second})
-			for i := range others {
-				if ok, err := s.InFlight().Acquire(b.Context(), leased(2000, strconv.Itoa(i), time.Hour), 0); !ok || err != nil {
-					b.Fatal(ok, err)
-				}
-			}
-			for i := 0; b.Loop(); i++ {
-				one := leased(2000, fmt.Sprint("one ", i), time.Hour)
-				if ok, err := s.InFlight().Acquire(b.Context(), one, 0); !ok || err != nil {
-					b.Fatal(ok, err)
-				}
-				s.InFlight().Release(one)
-			}
-		})
 	}
 }
 
@@ -586,7 +537,7 @@ func (g *flightGate) count(such func(args []string) bool) (n int) {
 func takesUnits(args []string) bool { return len(args) > 5 }
 
 func gatedFlights(t *testing.T) (*flightGate, *redisstore.Store) {
-	g := &flightGate{Driver: redisstore.DriverOf(client(t, redistest.Start(t).Addr)), held: make(chan string, 1000), open: make(chan struct{})}
+	g := &flightGate{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), held: make(chan string, 1000), open: make(chan struct{})}
 	return g, open(t, "", redisstore.Options{Driver: g, Lease: time.Hour}) // no beat of its own
 }
 
@@ -614,7 +565,7 @@ func (l *lateFlight) EvalSHA(ctx context.Context, sha string, keys, args []strin
 // TestInFlightLateRelease has a lease given back by a call that is lost, and its units taken
 // again under its name, as without the store: when the call runs, they stay.
 func TestInFlightLateRelease(t *testing.T) {
-	l := &lateFlight{Driver: redisstore.DriverOf(client(t, redistest.Start(t).Addr)), lost: make(chan func() (any, error), 1000)}
+	l := &lateFlight{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), lost: make(chan func() (any, error), 1000)}
 	s := open(t, "", redisstore.Options{Driver: l, Lease: time.Hour}) // no beat of its own
 	if !acquire(t, s, leased(2, "x", time.Hour)) {
 		t.Fatal("denied")

@@ -37,20 +37,17 @@ func TestVersion(t *testing.T) {
 // TestTags spreads keys over as many tags as there are, evenly over slots, with
 // the key's own slot close behind.
 func TestTags(t *testing.T) {
-	for _, tags := range []int{0, 1, 64, 4096} {
-		want, perTag, begins := tags, map[uint16]int{}, redisstore.Begins(tags)
-		if tags == 0 {
-			want = 256
-		}
+	for _, tags := range []int{1, 64, 256, 4096} {
+		perTag, begins := map[uint16]int{}, redisstore.Begins(tags)
 		for i := range 100_000 {
 			key := fmt.Sprint("client", i)
 			slot := redisstore.Slot(begins(key))
-			if perTag[slot]++; int(redisstore.Slot(key)-slot) >= 16384/want {
+			if perTag[slot]++; int(redisstore.Slot(key)-slot) >= 16384/tags {
 				t.Fatalf("%d tags: %s of slot %d lies in %d", tags, key, redisstore.Slot(key), slot)
 			}
 		}
-		if len(perTag) != want {
-			t.Errorf("%d slots of %d tags", len(perTag), want)
+		if len(perTag) != tags {
+			t.Errorf("%d slots of %d tags", len(perTag), tags)
 		}
 	}
 }
@@ -74,7 +71,3 @@ func get(t *testing.T, server *redistest.Server, key string) string {
 	}
 	return v
 }
-
-// TestFormsAlternating asks seldom, under two forms in turn, of which one has nothing
-// left to count each time while the other has: neither keeps the other out, in
-// Redis as in memory.

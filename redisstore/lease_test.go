@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -211,11 +213,7 @@ func TestLeaseGivenBack(t *testing.T) {
 				spent += take(t, first, "k", 1).Taken
 			}
 		}
-		lim, err := stint.Parse("100000/1h burst 1800")
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := stores[1].Bind(text, lim) // the server's bucket
+		second, err := stores[1].Bind(text, parse(t, "100000/1h burst 1800")) // the server's bucket
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +305,6 @@ func TestLeaseConcurrent(t *testing.T) {
 func TestLeaseSilence(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.URL(), redisstore.Options{})
-	defer s.Close()
 	limit := bindIn(t, s, redisstore.Lease, "10000/1s burst 2000")
 	for range 200 {
 		if _, err := limit.Allow(ctx, "k", 1); err != nil {
@@ -361,14 +358,13 @@ func TestLeaseChanged(t *testing.T) {
 	server := redistest.Start(t)
 	clock := newVirtual()
 	s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
-	old, _ := stint.Parse("10000/1s burst 2000")
+	old := parse(t, "10000/1s burst 2000")
 	limit, err := s.Mode(redisstore.Lease).Bind("l", old.WithName("l"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	inHand(t, clock, limit)
-	less, _ := stint.Parse("10/1s burst 10")
-	next, err := s.Mode(redisstore.Lease).Bind("l", less.WithName("l"))
+	next, err := s.Mode(redisstore.Lease).Bind("l", parse(t, "10/1s burst 10").WithName("l"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,5 +377,110 @@ func TestLeaseChanged(t *testing.T) {
 	}
 	if asked := s.Stats().Results.OK - calls; asked != 10 || limit.Limits()[0] != old.WithName("l") {
 		t.Errorf("%v: the server was asked %d times of 10", limit.Limits(), asked)
+	}
+}
+
+// TestLeaseHold has a request take much of what a node has in hand, and wait for
+// the server to decide another layer, which denies. What it took is put back
+// afterwards, so meanwhile it counts as in hand: neither may the node get as
+// much again, nor another when this one gives back the rest.
+func TestLeaseHold(t *testing.T) {
+	server := redistest.Start(t)
+	const text, most = "10000/1s burst 2000", 200 // S
+	for name, meanwhile := range map[string]func(clock *virtual, held *redisstore.Store, first, second stint.Bound){
+		"more is asked for": func(clock *virtual, _ *redisstore.Store, first, _ stint.Bound) {
+			inHand(t, clock, first)
+		},
+		"the rest is given back": func(clock *virtual, held *redisstore.Store, _, second stint.Bound) {
+			clock.add(600 * time.Millisecond)
+			held.Sweep()
+			inHand(t, clock, second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newVirtual()
+			var once func() // while a strict call is on its way
+			o := redisstore.Options{Now: clock.now, Prefix: name}
+			o.Driver = &front{Driver: redisstore.NewDriver(client(t, server.Addr)), eval: func(_ context.Context, _, args []string, call func([]string) (any, error)) (any, error) {
+				if do := once; do != nil && args[0] != "L" {
+					once = nil
+					do()
+				}
+				return call(args)
+			}}
+			held := open(t, "", o)
+			o.Driver = nil
+			other := nodes(t, server.URL(), 1, o)[0]
+			first, second := bindIn(t, held, redisstore.Lease, text), bindIn(t, other, redisstore.Lease, text)
+			closed := bindIn(t, held, redisstore.Strict, "1/1h fixed_window")
+			take(t, closed, "k", 1)
+			inHand(t, clock, first)
+			reached := false
+			once = func() {
+				reached = true
+				meanwhile(clock, held, first, second)
+			}
+			layers := []stint.Layer{{Bound: first, Key: "k", Weight: most / 2}, {Bound: closed, Key: "k"}}
+			if d, err := held.Mode(redisstore.Lease).Decide(ctx, meter.OpTake, layers, 1); err != nil || d.Allowed || !reached {
+				t.Fatalf("%+v, %v, and something happened meanwhile: %t", d, err, reached)
+			}
+			history := envelopeOf(first.Limits()[0])
+			for range 2 {
+				for _, limit := range []stint.Bound{first, second} {
+					for take(t, limit, "k", 1).Allowed {
+						history.admit(t, clock.now(), 1)
+					}
+				}
+			}
+			if history.highest < 1900 {
+				t.Errorf("%d of 2000: the worst case was not reached", history.highest)
+			}
+		})
+	}
+}
+
+// TestLeaseLate has a node ask for more shortly before what it has in hand ends. The
+// call gets to the server only when it has leased as much to another node: what the
+// first had must be void, although the answer comes in time.
+func TestLeaseLate(t *testing.T) {
+	server := redistest.Start(t)
+	clock := newVirtual()
+	var until func() // after which the next call of a lease reaches the server
+	o := redisstore.Options{Now: clock.now, Prefix: "late", NewKeys: -1}
+	o.Driver = &front{Driver: redisstore.NewDriver(client(t, server.Addr)), eval: func(_ context.Context, _, args []string, call func([]string) (any, error)) (any, error) {
+		if do := until; do != nil && args[0] == "L" {
+			until = nil
+			do()
+			args = slices.Clone(args)
+			args[len(args)-1] = strconv.FormatInt(clock.now()/1000, 10) // the server's clock
+		}
+		return call(args)
+	}}
+	late := open(t, "", o)
+	o.Driver = nil
+	other := nodes(t, server.URL(), 1, o)[0]
+	const text = "10000/1s burst 2000"
+	first, second := bindIn(t, late, redisstore.Lease, text), bindIn(t, other, redisstore.Lease, text)
+	inHand(t, clock, first)
+	clock.add(1300 * time.Millisecond) // of the 1750 that a node may spend it
+	reached := false
+	until = func() {
+		reached = true
+		clock.add(600 * time.Millisecond) // the server's 2000 are over
+		inHand(t, clock, second)
+	}
+	for n := 0; !reached; n++ {
+		if take(t, first, "k", 1); n > 2000 {
+			t.Fatal("the node does not ask for more")
+		}
+	}
+	history := envelopeOf(first.Limits()[0])
+	for _, limit := range []stint.Bound{second, first, second, first} {
+		for take(t, limit, "k", 1).Allowed {
+			history.admit(t, clock.now(), 1)
+		}
+	}
+	if history.highest < 1900 {
+		t.Errorf("%d of 2000: the worst case was not reached", history.highest)
 	}
 }

@@ -49,9 +49,9 @@ func scriptTime(t *testing.T, c rueidis.Client, tries int, do1 func()) float64 {
 	return best
 }
 
-// TestLogCost holds what settling, cancelling, refunding and a stepped clock cost
-// the server, for the longest log and the most parts there are, to a small
-// multiple of a take that reads and writes the same state.
+// TestLogCost holds what settling the oldest, the newest and those in the middle,
+// cancelling, refunding and a stepped clock cost the server, for the longest log and the
+// most parts there are, to a small multiple of a take that reads and writes the same state.
 func TestLogCost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -60,7 +60,6 @@ func TestLogCost(t *testing.T) {
 	c := client(t, server.Addr)
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
 	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: patience})
-	defer store.Close()
 	for _, one := range []struct {
 		text    string
 		entries int64
@@ -70,18 +69,26 @@ func TestLogCost(t *testing.T) {
 		{"1000000/1h sliding_buckets parts 3600", 3_600, time.Second},
 	} {
 		b := bind(t, store, one.text)
-		for range one.entries {
-			now += int64(one.apart)
-			take(t, b, "a", 1)
-		}
 		layers := []stint.Layer{{Bound: b, Key: "a"}}
 		reserve := func(cost int64) stint.ReservationID {
 			now += int64(time.Second)
-			_, id, err := store.Reserve(ctx, layers, cost, time.Hour)
+			_, id, err := store.Reserve(ctx, layers, cost, 3*time.Hour)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return id
+		}
+		const tries = 5
+		var oldest, middle []stint.ReservationID
+		for i := range one.entries {
+			switch now += int64(one.apart); {
+			case i < tries:
+				oldest = append(oldest, reserve(1))
+			case i >= one.entries/2 && i < one.entries/2+tries:
+				middle = append(middle, reserve(1))
+			default:
+				take(t, b, "a", 1)
+			}
 		}
 		settle := func(id stint.ReservationID, cost int64) {
 			if _, err := store.Settle(ctx, id, cost); err != nil {
@@ -94,8 +101,10 @@ func TestLogCost(t *testing.T) {
 			}
 		})
 		ops := map[string]func(){
-			"settle at less": func() { settle(reserve(2), 1) },
-			"cancel":         func() { settle(reserve(1), 0) },
+			"settle the oldest":        func() { settle(oldest[0], 0); oldest = oldest[1:] },
+			"settle one in the middle": func() { settle(middle[0], 0); middle = middle[1:] },
+			"settle at less":           func() { settle(reserve(2), 1) },
+			"cancel":                   func() { settle(reserve(1), 0) },
 			"refund": func() {
 				if _, err := store.Refund(ctx, layers, 1); err != nil {
 					t.Fatal(err)
@@ -103,7 +112,7 @@ func TestLogCost(t *testing.T) {
 			},
 		}
 		for name, op := range ops {
-			us := scriptTime(t, c, 5, op)
+			us := scriptTime(t, c, tries, op)
 			t.Logf("%s: %s: %.0f µs, %.1f times a take", one.text, name, us, us/took)
 			if us > 20*took {
 				t.Errorf("%s: %s takes %.0f µs of the server, a take %.0f", one.text, name, us, took)
@@ -152,7 +161,6 @@ func TestLogCost(t *testing.T) {
 func TestLogsInOneRequest(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{MaxLog: 1000})
-	defer store.Close()
 	var limits []stint.Limit
 	var layers []stint.Layer
 	for i := range 5 {
@@ -177,60 +185,4 @@ func TestLogsInOneRequest(t *testing.T) {
 		t.Errorf("four logs in a request: %+v, %v", d, err)
 	}
 	shows(t, "one script, one request", "40,000 entries of logs and parts")
-}
-
-// TestSettleCost settles the oldest, those in the middle and the newest of a log
-// of 10,000: none costs the server much more than a take on it.
-func TestSettleCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
-	c := client(t, server.Addr)
-	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()
-	store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return now }, Timeout: patience})
-	defer store.Close()
-	b := bind(t, store, "10000/1h sliding_log")
-	layers := []stint.Layer{{Bound: b, Key: "a"}}
-	const entries, each = 9_900, 10
-	tokens := map[string][]stint.ReservationID{}
-	for i := range entries {
-		now += int64(300 * time.Millisecond)
-		where := ""
-		switch {
-		case i < each:
-			where = "oldest"
-		case i >= entries/2 && i < entries/2+each:
-			where = "middle"
-		case i >= entries-each:
-			where = "newest"
-		default:
-			take(t, b, "a", 1)
-			continue
-		}
-		_, id, err := store.Reserve(ctx, layers, 1, 3*time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tokens[where] = append(tokens[where], id)
-	}
-	took := scriptTime(t, c, each, func() {
-		now += 1000
-		take(t, b, "a", 1)
-	})
-	for where, all := range tokens {
-		us := scriptTime(t, c, each, func() {
-			if d, err := store.Settle(ctx, all[0], 0); err != nil || !d.Allowed {
-				t.Fatal(d, err)
-			}
-			all = all[1:]
-		})
-		t.Logf("%s: %.0f µs, %.1f times a take", where, us, us/took)
-		if us > 10*took {
-			t.Errorf("%s: settling takes %.0f µs of the server, a take %.0f", where, us, took)
-		}
-	}
-	if d := take(t, b, "a", 0); d.Remaining != 10_000-entries-each+3*each {
-		t.Errorf("%+v", d)
-	}
 }

@@ -7,11 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/race"
@@ -116,7 +113,6 @@ func TestLongLog(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			t.Parallel()
 			p := newLogs(t, server.URL(), uint64(seed), parse(t, text))
-			defer p.redis.Close()
 			for range steps {
 				p.stepLog(p.limits[0])
 			}
@@ -136,7 +132,6 @@ func TestLongLogSteps(t *testing.T) {
 		}
 		s := &stepper{TB: t, meter: m, state: make([]uint64, 64), now: 1_750_000_000_000_000_000, rnd: rand.New(rand.NewPCG(6, 28))}
 		store := open(t, server.URL(), redisstore.Options{Now: func() int64 { return s.now }})
-		defer store.Close()
 		s.bound = bind(t, store, text)
 		p := &pair{TB: t, rnd: s.rnd}
 		charged := false
@@ -181,7 +176,6 @@ func TestLongLogChanged(t *testing.T) {
 	for i := range uint64(seeds) {
 		t.Run(fmt.Sprint(from+i), func(t *testing.T) {
 			p := newLogs(t, server.URL(), from+i, parse(t, "1000/1h sliding_log").WithName(fmt.Sprint("changing ", from+i)))
-			defer p.redis.Close()
 			p.changeLogs(rounds)
 		})
 	}
@@ -236,7 +230,6 @@ func TestLongLogBytes(t *testing.T) {
 	now := int64(1_750_000_000_000_000_000)
 	o := redisstore.Options{Prefix: "bytes", Now: func() int64 { return now }}
 	store := open(t, server.URL(), o)
-	defer store.Close()
 	limit := bind(t, store, "1000/1h sliding_log")
 	rnd := rand.New(rand.NewPCG(1, 1))
 	name := redisstore.StateOf(o, "a", limit)
@@ -260,7 +253,7 @@ func TestLongLogBytes(t *testing.T) {
 	admit(3000, gap, 4608)
 	do(t, c, "CONFIG", "RESETSTAT")
 	admit(3000, gap, 4608)
-	if whole := callsOf(t, c, "set"); whole > 3000/8 {
+	if whole := callsOf(t, server, "set"); whole > 3000/8 {
 		t.Errorf("3000 decisions wrote %d logs whole", whole)
 	}
 	admit(300, 10*gap, 4608)
@@ -272,22 +265,9 @@ func TestLongLogBytes(t *testing.T) {
 }
 
 // callsOf returns how often the server has run a command.
-func callsOf(t testing.TB, c rueidis.Client, command string) int {
+func callsOf(t testing.TB, s *redistest.Server, command string) int64 {
 	t.Helper()
-	info, err := do(t, c, "INFO", "commandstats").ToString()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(info, "cmdstat_"+command+":calls=")
-	if !found {
-		return 0
-	}
-	number, _, _ := strings.Cut(rest, ",")
-	n, err := strconv.Atoi(number)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
+	return s.Stat(t, "commandstats", "cmdstat_"+command+":calls=")
 }
 
 // longLog returns a log of 600 entries of the last ten minutes of the server's
@@ -299,7 +279,6 @@ func longLog(t *testing.T, server *redistest.Server) (limit stint.Bound, name st
 	virtual := o
 	virtual.Now = func() int64 { return past }
 	before := open(t, server.URL(), virtual)
-	defer before.Close()
 	filled := bind(t, before, "1000/1h sliding_log")
 	for range 600 {
 		past += int64(time.Second) - 1
@@ -348,7 +327,7 @@ func TestLongLogRefused(t *testing.T) {
 			if err == nil && d.Remaining != want {
 				t.Fatalf("without %s: %+v, want %d to remain", command, d, want)
 			}
-			if d := peek(t, limit); d.Remaining != want {
+			if d := peek(t, limit, "a"); d.Remaining != want {
 				t.Fatalf("after one without %s: %+v, want %d to remain", command, d, want)
 			}
 		}
@@ -356,13 +335,4 @@ func TestLongLogRefused(t *testing.T) {
 	if want > 1000-600-30 || want < 1000-600-1-60 {
 		t.Errorf("%d remain: not every command is used now and then", want)
 	}
-}
-
-func peek(t testing.TB, b stint.Bound) stint.Decision {
-	t.Helper()
-	d, err := b.Decide(ctx, meter.OpPeek, "a", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
 }

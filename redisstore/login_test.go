@@ -36,7 +36,6 @@ func TestLoginRefused(t *testing.T) {
 	t.Parallel()
 	server, change := locked(t)
 	store := open(t, "redis://app:right@"+server.Addr, redisstore.Options{})
-	defer store.Close()
 	limit := bind(t, store, "1000000/1h")
 	take(t, limit, "a", 1)
 	change("another")
@@ -54,7 +53,7 @@ func TestLoginRefused(t *testing.T) {
 		}
 		fast++
 	}
-	if n := stat(t, server, "total_connections_received"); n > asked/2 { // tries of the breaker are among them
+	if n := server.Stat(t, "stats", "total_connections_received:"); n > asked/2 { // tries of the breaker are among them
 		t.Errorf("%d connections for %d requests", n, asked)
 	}
 	if st := store.Stats(); st.Open != 1 || st.Results.Configuration < asked {
@@ -65,22 +64,6 @@ func TestLoginRefused(t *testing.T) {
 		_, err := limit.Decide(ctx, meter.OpTake, "a", 1)
 		return err == nil
 	})
-}
-
-// stat returns a number of INFO.
-func stat(t *testing.T, s *redistest.Server, name string) (n int64) {
-	t.Helper()
-	_, rest, ok := strings.Cut(s.CLI(t, "info", "stats"), name+":")
-	for _, c := range rest {
-		if c < '0' || c > '9' {
-			break
-		}
-		n = 10*n + int64(c-'0')
-	}
-	if !ok {
-		t.Fatalf("INFO has no %s", name)
-	}
-	return n
 }
 
 // TestPasswordFileGone takes the file of a password away: open connections go on, and
@@ -96,7 +79,6 @@ func TestPasswordFileGone(t *testing.T) {
 	}
 	write()
 	store := open(t, "redis://app@"+server.Addr+"?password_file="+file, redisstore.Options{})
-	defer store.Close()
 	limit := bind(t, store, "1000000/1h")
 	for range 200 { // all connections that the client keeps are made
 		take(t, limit, "a", 1)
@@ -140,7 +122,6 @@ func TestRenewalFails(t *testing.T) {
 		}
 		return redisstore.Credentials{Username: "app", Password: "right", Until: time.Now().Add(20 * time.Millisecond)}, nil
 	}})
-	defer store.Close()
 	limit := bind(t, store, "1000000/1h")
 	for range 200 { // all connections that the client keeps are made
 		take(t, limit, "a", 1)
@@ -170,7 +151,6 @@ func TestRenewalRefused(t *testing.T) {
 		}
 		return c, nil
 	}})
-	defer store.Close()
 	limit := bind(t, store, "1000000/1000h burst 1000000")
 	for range 200 { // all connections that the client keeps are made
 		take(t, limit, "0", 1)

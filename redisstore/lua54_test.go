@@ -98,7 +98,6 @@ func TestLua54(t *testing.T) {
 	do(t, c, "SCRIPT", "LOAD", redisstore.Source)
 	r := &recorder{Driver: redisstore.NewDriver(c)}
 	store := open(t, "", redisstore.Options{Driver: r, Now: func() int64 { return now }})
-	defer store.Close()
 	for i, text := range texts {
 		limit := bind(t, store, text)
 		layers := []stint.Layer{{Bound: limit, Key: fmt.Sprint("a", i)}}

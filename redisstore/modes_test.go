@@ -144,11 +144,7 @@ func bindIn(t testing.TB, s *redisstore.Store, m redisstore.Mode, texts ...strin
 // named binds a limit in a mode, under the mode's name.
 func named(t testing.TB, s *redisstore.Store, m redisstore.Mode, text string) stint.Bound {
 	t.Helper()
-	l, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := s.Mode(m).Bind(m.String(), l)
+	b, err := s.Mode(m).Bind(m.String(), parse(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,8 @@
 package redisstore_test
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -171,26 +168,16 @@ func TestChangeNodeProcess(t *testing.T) {
 		return // the tests are run as such
 	}
 	s := open(t, url, redisstore.Options{Prefix: "rolling", Timeout: patience})
-	defer s.Close()
-	b, over := underOne(t, s, text), make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
-		close(over)
-	}()
+	b, life := underOne(t, s, text), untilInputEnds()
 	var passed [changeKeys]int64
-	for i := 0; ; i++ {
-		select {
-		case <-over:
-			for k, n := range passed {
-				fmt.Printf("passed %d %d\n", k, n)
-			}
-			return
-		default:
-		}
+	for i := 0; life.Err() == nil; i++ {
 		if d, err := b.Decide(ctx, meter.OpTake, fmt.Sprint("key", i%changeKeys), 1); err == nil && d.Allowed {
 			passed[i%changeKeys]++
 		}
 		time.Sleep(time.Millisecond)
+	}
+	for k, n := range passed {
+		fmt.Printf("passed %d %d\n", k, n)
 	}
 }
 
@@ -215,41 +202,19 @@ func TestRollingChange(t *testing.T) {
 			begun := time.Now()
 			var sum [changeKeys]int64
 			var mu sync.Mutex
-			var wg sync.WaitGroup
-			var inputs []io.Closer
+			var all []*process
 			for _, text := range []string{c.before, c.before, c.after} {
-				cmd := exec.Command(os.Args[0], "-test.run=^TestChangeNodeProcess$")
-				cmd.Env = append(os.Environ(), changeNode+"="+server.URL()+" "+text)
-				out, err := cmd.StdoutPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				in, err := cmd.StdinPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				inputs = append(inputs, in)
-				t.Cleanup(func() { _ = cmd.Process.Kill() })
-				wg.Go(func() {
-					for lines := bufio.NewScanner(out); lines.Scan(); {
-						var k, n int64
-						if _, err := fmt.Sscanf(lines.Text(), "passed %d %d", &k, &n); err == nil {
-							mu.Lock()
-							sum[k] += n
-							mu.Unlock()
-						}
+				all = append(all, startProcess(t, "TestChangeNodeProcess", changeNode+"="+server.URL()+" "+text, func(line string) {
+					var k, n int64
+					if _, err := fmt.Sscanf(line, "passed %d %d", &k, &n); err == nil {
+						mu.Lock()
+						defer mu.Unlock()
+						sum[k] += n
 					}
-					_ = cmd.Wait()
-				})
+				}))
 			}
 			time.Sleep(4 * time.Second)
-			for _, in := range inputs {
-				_ = in.Close()
-			}
-			wg.Wait()
+			end(all...)
 			most := int64(c.burst + c.rate*time.Since(begun).Seconds())
 			for k, n := range sum {
 				if n > most || n < int64(c.burst/4) {

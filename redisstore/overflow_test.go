@@ -46,7 +46,6 @@ func TestOverflowDifferential(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p := newPair(t, server.URL(), seed)
 			store := p.redis.(*redisstore.Store)
-			defer store.Close()
 			for _, l := range p.limits { // these keys are established, as far as the limit lets anything pass
 				for i := range 2 {
 					key := fmt.Sprint("key ", i)
@@ -129,10 +128,8 @@ func TestOverflow(t *testing.T) {
 			now.Store(1_900_000_000e9)
 			o := redisstore.Options{Prefix: fmt.Sprint("test", prefixes.Add(1)), Now: now.Load, NewKeys: budget}
 			store := open(t, server.URL(), o)
-			defer store.Close()
 			o.NewKeys = -1
 			other := open(t, server.URL(), o)
-			defer other.Close()
 			for i := range 20 { // one unit is left of each
 				take(t, bind(t, other, text), fmt.Sprint("established ", i), 1)
 			}
@@ -188,6 +185,7 @@ func TestOverflow(t *testing.T) {
 			}
 		})
 	}
+	shows(t, "keys that newcomers bring into being", "what fits 85 % of the memory, or `NewKeys` a second and process")
 }
 
 // TestOverflowWritesNothing denies and peeks in cells.
@@ -195,18 +193,17 @@ func TestOverflowWritesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	store := open(t, server.URL(), redisstore.Options{})
-	defer store.Close()
 	store.Flood()
 	for _, text := range []string{"1/1000h", "1/1000h sliding_log", "1/1000h fixed_window"} {
 		limit := bind(t, store, text)
 		take(t, limit, "a", 1)
-		before := dirty(t, c)
+		before := dirty(t, server)
 		d := take(t, limit, "a", 1)
 		if _, err := limit.Decide(ctx, meter.OpPeek, "b", 1); err != nil || d.Allowed {
 			t.Errorf("%s: %+v, %v", text, d, err)
 		}
-		if after := dirty(t, c); after != before {
-			t.Errorf("%s: writes went from %s to %s", text, before, after)
+		if after := dirty(t, server); after != before {
+			t.Errorf("%s: writes went from %d to %d", text, before, after)
 		}
 		for _, key := range keys(t, c) {
 			ms, err := do(t, c, "PTTL", key).AsInt64()
@@ -223,7 +220,6 @@ func TestOverflowWritesNothing(t *testing.T) {
 func TestOverflowSameTag(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{Tag: func(string) string { return "tag" }})
-	defer store.Close()
 	store.OneCell()
 	store.Flood()
 	for _, text := range []string{"20/1000h", "20/1000h fixed_window"} {
@@ -253,8 +249,6 @@ func TestOverflowBelongs(t *testing.T) {
 	c := client(t, server.Addr)
 	o := redisstore.Options{Prefix: "belongs", Tag: func(string) string { return "tag" }}
 	store, other := open(t, server.URL(), o), open(t, server.URL(), o)
-	defer store.Close()
-	defer other.Close()
 	store.OneCell()
 	other.OneCell()
 	store.Flood()
@@ -336,7 +330,6 @@ func TestOverflowSpends(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t, server.URL(), redisstore.Options{NewKeys: 50, Now: func() int64 { return 1_900_000_000e9 }})
-			defer store.Close()
 			limit := bind(t, store, c.text)
 			for i := range c.keys {
 				for range 2 { // the second finds the key
@@ -353,7 +346,6 @@ func TestOverflowSpends(t *testing.T) {
 	}
 	t.Run("layers", func(t *testing.T) {
 		store := open(t, server.URL(), redisstore.Options{NewKeys: 50, Now: func() int64 { return 1_900_000_000e9 }})
-		defer store.Close()
 		each, all := bind(t, store, "5/1000h"), bind(t, store, "1000/1000h")
 		for i := range 49 {
 			layers := []stint.Layer{{Bound: all, Key: "all"}, {Bound: each, Key: fmt.Sprint("key ", i)}}
@@ -379,7 +371,6 @@ func TestOverflowModes(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	store := open(t, server.URL(), redisstore.Options{})
-	defer store.Close()
 	store.Flood()
 	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async} {
 		limit := named(t, store, mode, "100000/1000h")
@@ -407,7 +398,6 @@ func TestOverflowCluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	for _, tag := range []func(string) string{nil, func(key string) string { return key[:1] }} {
 		store := open(t, c.URL(), redisstore.Options{Tag: tag})
-		defer store.Close()
 		quick, long := bind(t, store, "50/1000h"), bind(t, store, "70/1000h fixed_window")
 		established := []stint.Layer{{Bound: quick, Key: "e"}, {Bound: long, Key: "e"}}
 		if _, err := store.Decide(ctx, meter.OpTake, established, 10); err != nil {
@@ -478,7 +468,6 @@ func newcomers(t *testing.T, first, last int, limits ...stint.Bound) (denied, fa
 func TestColdStart(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.URL(), redisstore.Options{})
-	defer store.Close()
 	if denied, failed := newcomers(t, 1, 60_000, bind(t, store, "2 per minute burst 1")); denied+failed > 0 {
 		t.Errorf("of 60,000 clients that came for the first time %d were denied and %d not decided", denied, failed)
 	}
@@ -502,8 +491,6 @@ func TestFloodByRoom(t *testing.T) {
 	c := client(t, server.Addr)
 	o := redisstore.Options{Prefix: "room"}
 	one, other := open(t, server.URL(), o), open(t, server.URL(), o)
-	defer one.Close()
-	defer other.Close()
 	limits := []stint.Bound{bind(t, one, "2/24h"), bind(t, other, "2/24h")}
 	take(t, limits[0], "known", 1)
 	denied, failed := newcomers(t, 1, 4*wave, limits...)
@@ -513,11 +500,7 @@ func TestFloodByRoom(t *testing.T) {
 		more, undecided := newcomers(t, (4+i)*wave+1, (5+i)*wave, limits...)
 		denied, failed = denied+more, failed+undecided
 	}
-	info, err := do(t, c, "INFO", "memory").ToString()
-	if err != nil {
-		t.Fatal(err)
-	}
-	used := statistic(info, "used_memory:")
+	used := server.Stat(t, "memory", "used_memory:")
 	t.Logf("%d denied, %d failed, %d bytes used", denied, failed, used)
 	if failed > 0 || used > int64(room/10*9) {
 		t.Errorf("%d requests were not decided, %d bytes are used of %d", failed, used, room)
@@ -536,4 +519,34 @@ func TestFloodByRoom(t *testing.T) {
 		t.Errorf("more than its limit: %+v", d)
 	}
 	shows(t, "keys that newcomers bring into being", "what fits 85 % of the memory, or `NewKeys` a second and process")
+}
+
+// TestRoomReturns floods a server until newcomers share overflow keys, then makes
+// room again: newcomers have keys of their own again, though meanwhile no key has
+// come into being.
+func TestRoomReturns(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory", "8mb", "--maxmemory-policy", "noeviction")
+	c := client(t, server.Addr)
+	store := open(t, server.URL(), redisstore.Options{Timeout: patience})
+	b := bind(t, store, "2/24h")
+	for n := 0; store.Stats().Overflowed == 0; n += 10_000 {
+		if n > 500_000 {
+			t.Fatal("half a million keys, and none shares one")
+		}
+		for i := range 10_000 {
+			take(t, b, fmt.Sprint("flood ", n+i), 1)
+		}
+	}
+	do(t, c, "FLUSHALL")
+	for i, end := 0, time.Now().Add(30*time.Second); ; i++ {
+		before := store.Stats().Overflowed
+		take(t, b, fmt.Sprint("newcomer ", i), 1)
+		if store.Stats().Overflowed == before {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("after %d newcomers on an empty server they still share overflow keys", i)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

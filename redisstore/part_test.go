@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,42 +13,26 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// A choosy driver refuses some calls, as a node without memory does.
-type choosy struct {
-	redisstore.Driver
-	redisstore.Topology
-	refuses atomic.Pointer[func(keys, args []string) bool]
-}
-
-func (c *choosy) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
-	if refuses := c.refuses.Load(); refuses != nil && (*refuses)(keys, args) {
-		return nil, redisstore.ReplyError("OOM command not allowed when used memory > 'maxmemory'.")
-	}
-	return c.Driver.EvalSHA(ctx, sha, keys, args)
-}
-
-// apartStore returns a store on a cluster, its driver, and two keys on different nodes;
-// of the second the driver refuses what begins with one of the verbs, once refusing.
+// apartStore returns a store on a cluster, and two keys on different nodes. The node of the
+// second refuses what begins with one of the verbs, as one without memory does, once
+// refusing.
 func apartStore(t *testing.T, prefix string, verbs ...string) (store *redisstore.Store, mine, there string, refusing func(bool)) {
 	t.Helper()
 	c := redistest.StartCluster(t, 3, 0)
-	inner := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
-	driver := &choosy{Driver: inner, Topology: inner.(redisstore.Topology)}
+	var away atomic.Int64 // the slot that is refused
+	away.Store(-1)
+	driver := &front{Driver: redisstore.NewDriver(client(t, c.Nodes[0].Addr)), eval: func(_ context.Context, keys, args []string, call func([]string) (any, error)) (any, error) {
+		if int64(redisstore.Slot(keys[0])) == away.Load() && slices.Contains(verbs, args[0]) {
+			return nil, redisstore.ReplyError("OOM command not allowed when used memory > 'maxmemory'.")
+		}
+		return call(args)
+	}}
 	store = open(t, "", redisstore.Options{Driver: driver, Prefix: prefix, Timeout: patience})
 	knows(t, store)
 	there, _ = apartKeys(store, prefix, "mine")
-	away := redisstore.Slot(redisstore.State(redisstore.Options{Prefix: prefix}, there, "x"))
-	refuses := func(keys, args []string) bool {
-		for _, verb := range verbs {
-			if args[0] == verb && redisstore.Slot(keys[0]) == away {
-				return true
-			}
-		}
-		return false
-	}
 	return store, "mine", there, func(on bool) {
-		if driver.refuses.Store(nil); on {
-			driver.refuses.Store(&refuses)
+		if away.Store(-1); on {
+			away.Store(int64(redisstore.Slot(redisstore.State(redisstore.Options{Prefix: prefix}, there, "x"))))
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -126,11 +125,7 @@ func checkTrials(t *testing.T, all []*trial, part int64) (passed, narrowly int64
 // few of the library's.
 func nothingLeft(t testing.TB, base int) {
 	t.Helper()
-	for end := time.Now().Add(patience); goroutines() > base+5; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines, %d before", goroutines(), base)
-		}
-	}
+	eventually(t, "goroutines are left", func() bool { return goroutines() <= base+5 })
 }
 
 // goroutines returns how many there are but for those of proxies, which keep
@@ -213,40 +208,7 @@ func (s *side) take(key string) {
 
 // load calls from eight goroutines until stop is called.
 func (s *side) load(key string) (stop func()) {
-	done := make(chan struct{})
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				case <-time.After(time.Millisecond): // what a caller does besides
-					s.take(key)
-				}
-			}
-		})
-	}
-	stop = sync.OnceFunc(func() { close(done); callers.Wait() })
-	s.Cleanup(stop)
-	return stop
-}
-
-// keyOfFirst returns a key of the first master's slots.
-func keyOfFirst(t testing.TB, first *redistest.Server) string {
-	t.Helper()
-	if role := first.Role(); role != "master" {
-		t.Fatalf("the first node is a %q", role)
-	}
-	for i := 0; ; i++ {
-		key, slot := fmt.Sprint("key ", i), 0
-		if _, err := fmt.Sscan(first.CLI(t, "cluster", "keyslot", key), &slot); err != nil {
-			t.Fatal(err)
-		}
-		if slot <= 16384/3-1 {
-			return key
-		}
-	}
+	return faulttest.Load(s, 8, time.Millisecond, func(int) { s.take(key) })
 }
 
 // TestClusterPartition leaves a master of a cluster alone with some of its
@@ -261,7 +223,10 @@ func TestClusterPartition(t *testing.T) {
 	}
 	d := redistest.StartDivided(t)
 	alone := d.Nodes[0]
-	key := keyOfFirst(t, alone)
+	if role := alone.Role(); role != "master" {
+		t.Fatalf("the first node is a %q", role)
+	}
+	key := faulttest.KeyIn(t, alone, 0, 16384/3)
 	base := goroutines()
 	here, there := newSide(t, d, redistest.Here), newSide(t, d, redistest.There)
 	const before = 400

@@ -2,13 +2,14 @@ package redisstore_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -16,7 +17,61 @@ import (
 
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
+	"github.com/stint-dev/stint/redisstore/internal/faulttest"
 )
+
+// A process runs one test of this binary, which finds in its environment what it is to do,
+// until its input ends or it is killed.
+type process struct {
+	*os.Process
+	input io.Closer
+	ended chan struct{}
+}
+
+// startProcess starts one, and hands on the lines that it prints.
+func startProcess(t *testing.T, test, environment string, printed func(line string)) *process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$")
+	cmd.Env = append(os.Environ(), environment)
+	in, noInput := cmd.StdinPipe()
+	out, noOutput := cmd.StdoutPipe()
+	if err := errors.Join(noInput, noOutput, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd.Process, in, make(chan struct{})}
+	go func() {
+		defer close(p.ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			printed(lines.Text())
+		}
+		_ = cmd.Wait() // it may have been killed
+	}()
+	t.Cleanup(func() {
+		_ = p.Kill()
+		<-p.ended
+	})
+	return p
+}
+
+// end ends processes, and waits for that.
+func end(all ...*process) {
+	for _, p := range all {
+		_ = p.input.Close()
+	}
+	for _, p := range all {
+		<-p.ended
+	}
+}
+
+// untilInputEnds returns a context that ends with the input of this process.
+func untilInputEnds() context.Context {
+	life, stop := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
+		stop()
+	}()
+	return life
+}
 
 // nodeProcess names the variable that makes this test binary a node: URL and
 // prefix.
@@ -38,23 +93,17 @@ func TestLeaseNodeProcess(t *testing.T) {
 		return // the tests are run as such
 	}
 	s := open(t, url, redisstore.Options{Prefix: prefix})
-	defer s.Close()
 	limit := bindIn(t, s, redisstore.Lease, fmt.Sprintf("%d/1s burst %d", processRate, processBurst))
-	slot := func() int64 { return time.Now().UnixNano() / int64(processSlot) }
-	var over atomic.Bool
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
-		over.Store(true)
-	}()
-	for !over.Load() {
-		before, n := slot(), 0
+	slots, life := faulttest.NewSpans(processSlot), untilInputEnds()
+	for life.Err() == nil {
+		before, n := slots.Now(), 0
 		for range 20 {
 			if ok, err := limit.Allow(ctx, "k", 1); err == nil && ok {
 				n++
 			}
 		}
 		if n > 0 {
-			fmt.Printf("took %d %d %d\n", before, slot(), n)
+			fmt.Printf("took %d %d %d\n", before, slots.Now(), n)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
@@ -68,44 +117,20 @@ func TestLeaseProcesses(t *testing.T) {
 		t.Skip("slow")
 	}
 	server := redistest.Start(t)
-	var mu sync.Mutex
-	took := make(map[[2]int64]int64) // by the slots in which calls began and ended
-	var sums [4]atomic.Int64         // of each node
-	var wg sync.WaitGroup
-	var nodes []*exec.Cmd
-	var inputs []io.Closer
+	took := faulttest.NewSpans(processSlot)
+	var sums [4]atomic.Int64 // of each node
+	var nodes []*process
 	for i := range sums {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestLeaseNodeProcess$")
-		cmd.Env = append(os.Environ(), nodeProcess+"="+server.URL()+" processes")
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		inputs = append(inputs, in)
-		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		nodes = append(nodes, cmd)
-		wg.Go(func() {
-			for lines := bufio.NewScanner(out); lines.Scan(); {
-				var from, to, n int64
-				if _, err := fmt.Sscanf(lines.Text(), "took %d %d %d", &from, &to, &n); err == nil {
-					mu.Lock()
-					took[[2]int64{from, to}] += n
-					mu.Unlock()
-					sums[i].Add(n)
-				}
+		nodes = append(nodes, startProcess(t, "TestLeaseNodeProcess", nodeProcess+"="+server.URL()+" processes", func(line string) {
+			var from, to, n int64
+			if _, err := fmt.Sscanf(line, "took %d %d %d", &from, &to, &n); err == nil {
+				took.Note(from, to, n)
+				sums[i].Add(n)
 			}
-			_ = cmd.Wait() // one of them was killed
-		})
+		}))
 	}
 	signal := func(node int, s syscall.Signal) {
-		if err := nodes[node].Process.Signal(s); err != nil {
+		if err := nodes[node].Signal(s); err != nil {
 			t.Error(err)
 		}
 	}
@@ -121,30 +146,9 @@ func TestLeaseProcesses(t *testing.T) {
 	eventually(t, "too little to judge by", func() bool {
 		return sums[0].Load() > before && sums[0].Load()+sums[1].Load()+sums[2].Load()+sums[3].Load() >= 3*processRate
 	})
-	for _, in := range inputs {
-		_ = in.Close() // one of them was killed
-	}
-	wg.Wait()
-
-	total := int64(0)
-	for first := range took {
-		within := make(map[int64]int64) // by the slot in which calls ended, of those that began no earlier
-		last := first[0]
-		for at, n := range took {
-			if at[0] >= first[0] {
-				within[at[1]] += n
-				last = max(last, at[1])
-			}
-		}
-		sum := int64(0)
-		for slot := first[0]; slot <= last; slot++ {
-			sum += within[slot]
-			stretch := time.Duration(slot+1-first[0]) * processSlot
-			if most := processBurst + int64(stretch*processRate/time.Second); sum > most {
-				t.Fatalf("%d in %v, at most %d", sum, stretch, most)
-			}
-		}
-		total = max(total, sum)
-	}
-	t.Logf("%d admitted", total)
+	end(nodes...)
+	took.Judge(t, "four processes", func(_, _ int64, stretch time.Duration) int64 {
+		return processBurst + int64(stretch*processRate/time.Second)
+	})
+	t.Logf("%d admitted", took.Sum())
 }

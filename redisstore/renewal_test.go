@@ -28,7 +28,6 @@ func TestCertificatesRenewed(t *testing.T) {
 	server := redistest.Start(t, args...)
 	q := url.Values{"cacert": {a.file("ca.pem")}, "cert": {a.file("client.pem")}, "key": {a.file("client.key")}}
 	store := open(t, "rediss://"+address+"?"+q.Encode(), redisstore.Options{})
-	defer store.Close()
 	limit := bind(t, store, "1000000/1h")
 	for range 200 { // all connections that the client keeps are made
 		take(t, limit, "a", 1)

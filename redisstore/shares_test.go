@@ -13,7 +13,6 @@ import (
 // few of them afterwards. One that is held, and one that is bound anew, count on.
 func TestSharesRecover(t *testing.T) {
 	store := open(t, "redis://127.0.0.1:1", redisstore.Options{}) // this mode asks no server
-	defer store.Close()
 	shares := store.Mode(redisstore.Share)
 	take := func(name string, text string, want int64) {
 		t.Helper()

@@ -155,7 +155,6 @@ func TestStatsOfBatches(t *testing.T) {
 // TestStatsDenialsCached denies three times, of which the server does once.
 func TestStatsDenialsCached(t *testing.T) {
 	store := open(t, redistest.Start(t).URL(), redisstore.Options{Now: newVirtual().now})
-	defer store.Close()
 	limit := bindIn(t, store, redisstore.Strict, "5/1s")
 	for i, want := range []struct {
 		allowed bool
@@ -171,7 +170,6 @@ func TestStatsDenialsCached(t *testing.T) {
 func TestStatsNodes(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	store := open(t, cluster.URL(), redisstore.Options{})
-	defer store.Close()
 	knows(t, store)
 	limit := bind(t, store, "10/1h")
 	for i := range 64 {

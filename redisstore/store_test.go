@@ -57,10 +57,9 @@ func part() int {
 
 var prefixes atomic.Int64
 
-// patience is how long a test waits for what takes a moment on a machine that has
-// nothing else to do: it fails by that alone where something never comes. Sentinels
-// whose machine stood still for two seconds do nothing for half a minute.
-const patience = 5 * time.Minute
+const patience = redistest.MostWait
+
+var eventually = redistest.Eventually
 
 // open returns a store of its own on a server that others may use too.
 func open(t testing.TB, url string, o redisstore.Options) *redisstore.Store {
@@ -91,4 +90,13 @@ func TestStore(t *testing.T) {
 			return open(t, "", redisstore.Options{Client: c, Now: now})
 		},
 	}.Run(t)
+}
+
+func parse(t testing.TB, text string) stint.Limit {
+	t.Helper()
+	l, err := stint.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

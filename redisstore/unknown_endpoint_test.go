@@ -16,7 +16,7 @@ func TestUnknownEndpoint(t *testing.T) {
 	}
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
-	slots, ok := redisstore.DriverOf(client(t, c.Nodes[0].Addr)).(redisstore.Topology)
+	slots, ok := redisstore.NewDriver(client(t, c.Nodes[0].Addr)).(redisstore.Topology)
 	if !ok {
 		t.Fatal("the driver does not know who serves what")
 	}

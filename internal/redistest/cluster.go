@@ -22,13 +22,11 @@ type Cluster struct{ Nodes []*Server }
 func StartCluster(t testing.TB, masters, replicas int) *Cluster {
 	t.Helper()
 	c := &Cluster{}
-	var addrs []string
 	for range masters * (1 + replicas) {
 		s, _ := startNode(t, nil)
 		c.Nodes = append(c.Nodes, s)
-		addrs = append(addrs, s.Addr)
 	}
-	c.create(t, addrs, replicas)
+	c.create(t, c.Addrs(), replicas)
 	return c
 }
 
@@ -64,13 +62,19 @@ func startInterleaved(t testing.TB, masters int, host string, more ...string) *C
 			c.Nodes[0].CLI(t, "cluster", "meet", host, port, busPort)
 		}
 	}
+	c.awaitWell(t)
+	return c
+}
+
+// awaitWell waits until every node says that it knows all, and that the cluster is well.
+func (c *Cluster) awaitWell(t testing.TB) {
+	t.Helper()
 	for _, s := range c.Nodes {
-		eventually(t, patience, "the cluster is not well", func() bool {
+		Eventually(t, "the cluster is not well", func() bool {
 			info := s.CLI(t, "cluster", "info")
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprint("cluster_known_nodes:", masters))
+			return strings.Contains(info, "cluster_state:ok") && Number(info, "cluster_known_nodes:") == int64(len(c.Nodes))
 		})
 	}
-	return c
 }
 
 // Patient is how long nodes and Sentinels that are silent are not taken for dead,
@@ -102,30 +106,27 @@ func startNode(t testing.TB, env []string, args ...string) (s *Server, bus strin
 func (c *Cluster) create(t testing.TB, addrs []string, replicas int) {
 	t.Helper()
 	CLI(t, append(append([]string{"--cluster", "create"}, addrs...), "--cluster-replicas", strconv.Itoa(replicas), "--cluster-yes")...)
-	eventually(t, patience, "the cluster is not well", func() bool {
-		for _, s := range c.Nodes {
-			info := s.CLI(t, "cluster", "info")
-			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, fmt.Sprint("cluster_known_nodes:", len(c.Nodes))) {
-				return false
-			}
-		}
-		return true
-	})
+	c.awaitWell(t)
 	for _, s := range c.Nodes { // replication is up as well
-		eventually(t, patience, "a replica is not linked", func() bool {
+		Eventually(t, "a replica is not linked", func() bool {
 			role := s.CLI(t, "role")
 			return !strings.HasPrefix(role, "slave") || strings.Contains(role, "connected")
 		})
 	}
 }
 
+// Addrs returns the addresses of the nodes.
+func (c *Cluster) Addrs() (all []string) {
+	for _, s := range c.Nodes {
+		all = append(all, s.Addr)
+	}
+	return all
+}
+
 // URL returns the address of every node as a URL.
 func (c *Cluster) URL() string {
-	url := c.Nodes[0].URL()
-	for i, s := range c.Nodes[1:] {
-		url += map[bool]string{true: "?", false: "&"}[i == 0] + "addr=" + s.Addr
-	}
-	return url
+	all := c.Addrs()
+	return "redis://" + all[0] + "?addr=" + strings.Join(all[1:], "&addr=")
 }
 
 // Masters returns the nodes that are masters now, of those that answer.
@@ -138,21 +139,21 @@ func (c *Cluster) Masters() (all []*Server) {
 	return all
 }
 
-// Sentinels is a master with replicas, and Sentinels that watch them.
-type Sentinels struct {
-	Data      []*Server // the first is the master
-	Sentinels []*Server
-}
-
 // Reshard moves slots from a master to another, once the nodes agree about who
 // has what.
 func (c *Cluster) Reshard(t testing.TB, from, to *Server, slots int) {
 	t.Helper()
-	eventually(t, patience, "the nodes do not agree", func() bool {
+	Eventually(t, "the nodes do not agree", func() bool {
 		return exec.Command("redis-cli", "--cluster", "check", c.Nodes[0].Addr).Run() == nil
 	})
 	id := func(s *Server) string { return strings.TrimSpace(s.CLI(t, "cluster", "myid")) }
 	CLI(t, "--cluster", "reshard", from.Addr, "--cluster-from", id(from), "--cluster-to", id(to), "--cluster-slots", strconv.Itoa(slots), "--cluster-yes")
+}
+
+// Sentinels is a master with replicas, and Sentinels that watch them.
+type Sentinels struct {
+	Data      []*Server // the first is the master
+	Sentinels []*Server
 }
 
 // StartSentinels starts a master called stint with a replica, and three Sentinels.
@@ -161,7 +162,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 	s := &Sentinels{Data: []*Server{Start(t)}}
 	host, port, _ := net.SplitHostPort(s.Data[0].Addr)
 	s.Data = append(s.Data, Start(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0"))
-	eventually(t, patience, "the replica is not linked", func() bool {
+	Eventually(t, "the replica is not linked", func() bool {
 		return strings.Contains(s.Data[1].CLI(t, "info", "replication"), "master_link_status:up")
 	})
 	for range 3 {
@@ -174,7 +175,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 		s.Sentinels = append(s.Sentinels, start(t, dir, []string{file, "--sentinel"}))
 	}
 	for _, one := range s.Sentinels {
-		eventually(t, patience, "the Sentinels do not agree", func() bool {
+		Eventually(t, "the Sentinels do not agree", func() bool {
 			state := one.CLI(t, "sentinel", "master", "stint")
 			return strings.Contains(one.CLI(t, "sentinel", "ckquorum", "stint"), "OK 3") && strings.Contains(state, "num-slaves\n1\n")
 		})
@@ -223,12 +224,25 @@ func CLI(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// eventually waits for something that takes as long as it takes, up to a bound.
-func eventually(t testing.TB, most time.Duration, what string, is func() bool) {
+// Stat returns the number behind a name in a section of INFO, 0 if it is not there.
+func (s *Server) Stat(t testing.TB, section, name string) int64 {
 	t.Helper()
-	for end := time.Now().Add(most); !is(); time.Sleep(20 * time.Millisecond) {
+	return Number(s.CLI(t, "info", section), name)
+}
+
+// Number returns the number behind a name in a text, 0 if it is not there.
+func Number(text, name string) (n int64) {
+	_, rest, _ := strings.Cut(text, name)
+	_, _ = fmt.Sscan(rest, &n)
+	return n
+}
+
+// Eventually waits for something that takes as long as it takes, up to [MostWait].
+func Eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(MostWait); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after %v: %s", most, what)
+			t.Fatalf("after %v: %s", MostWait, what)
 		}
 	}
 }

@@ -17,9 +17,10 @@ import (
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
-// patience is how long a server may take for what it does at once where there is
-// nothing else to do.
-const patience = 5 * time.Minute
+// MostWait is how long a test waits for what takes a moment on a machine that has
+// nothing else to do: it fails by that alone where something never comes. Sentinels
+// whose machine stood still for two seconds do nothing for half a minute.
+const MostWait = 5 * time.Minute
 
 // Program returns the name of the program that servers run.
 func Program() string {
@@ -125,7 +126,7 @@ func (s *Server) Restart(t testing.TB) {
 
 // ready waits until the server answers, or has ended.
 func (s *Server) ready() bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(MostWait); time.Now().Before(end); {
 		if s.ping() == nil {
 			return true
 		}
@@ -139,12 +140,12 @@ func (s *Server) ready() bool {
 }
 
 func (s *Server) ping() error {
-	c, err := net.DialTimeout("tcp", s.Addr, patience)
+	c, err := net.DialTimeout("tcp", s.Addr, MostWait)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(MostWait)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte("PING\r\n")); err != nil {

@@ -15,8 +15,8 @@ const (
 	besides     = 200     // of what modes lease and async keep beside a state
 )
 
-// What a call costs a server, in µs, as BenchmarkCPU and BenchmarkFloor of
-// redisstore measured it on two cores of an AMD EPYC at some 2.5 GHz. Another
+// What a call costs a server, in µs, as BenchmarkCPU of redisstore and
+// make bench-redis measured it on two cores of an AMD EPYC at some 2.5 GHz. Another
 // machine has other figures, and about the same ratios.
 const (
 	callAlone    = 20 // of a call by itself: reading, waking up, answering

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,26 +67,18 @@ func TestCutReply(t *testing.T) {
 		cut := &cutter{}
 		client := redis.NewClient(&redis.Options{Addr: server.Addr, MaxRetries: 3, Dialer: cut.dial, ReadTimeout: 30 * time.Second})
 		defer client.Close()
-		cutReplies(t, client, cut, []*redis.Client{client})
+		cutReplies(t, client, cut, server)
 	})
 	t.Run("cluster", func(t *testing.T) {
 		cluster := redistest.StartCluster(t, 3, 0)
 		cut := &cutter{}
-		var addresses []string
-		var nodes []*redis.Client
-		for _, one := range cluster.Masters() {
-			addresses = append(addresses, one.Addr)
-			node := redis.NewClient(&redis.Options{Addr: one.Addr})
-			defer node.Close()
-			nodes = append(nodes, node)
-		}
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses, MaxRetries: 3, MaxRedirects: 3, Dialer: cut.dial, ReadTimeout: 30 * time.Second})
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaxRetries: 3, MaxRedirects: 3, Dialer: cut.dial, ReadTimeout: 30 * time.Second})
 		defer client.Close()
-		cutReplies(t, client, cut, nodes)
+		cutReplies(t, client, cut, cluster.Nodes...)
 	})
 }
 
-func cutReplies(t *testing.T, client redis.UniversalClient, cut *cutter, nodes []*redis.Client) {
+func cutReplies(t *testing.T, client redis.UniversalClient, cut *cutter, nodes ...*redistest.Server) {
 	ctx := context.Background()
 	store, err := redisstore.New(redisstore.Options{Driver: goredis.New(client), Timeout: 30 * time.Second})
 	if err != nil {
@@ -122,20 +113,10 @@ func cutReplies(t *testing.T, client redis.UniversalClient, cut *cutter, nodes [
 }
 
 // calls returns how many scripts the servers have run.
-func calls(t *testing.T, nodes []*redis.Client) (sum int64) {
+func calls(t *testing.T, nodes []*redistest.Server) (sum int64) {
 	t.Helper()
 	for _, node := range nodes {
-		text, err := node.Info(context.Background(), "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, ok := strings.Cut(text, "cmdstat_evalsha:calls=")
-		number, _, _ := strings.Cut(rest, ",")
-		n, err := strconv.ParseInt(number, 10, 64)
-		if ok && err != nil {
-			t.Fatal(err)
-		}
-		sum += n
+		sum += node.Stat(t, "commandstats", "cmdstat_evalsha:calls=")
 	}
 	return sum
 }

@@ -31,11 +31,7 @@ type spread struct {
 
 func newSpread(t testing.TB, client Client, c *redistest.Cluster) *spread {
 	t.Helper()
-	place := Place{Cluster: true}
-	for _, node := range c.Nodes {
-		place.Addrs = append(place.Addrs, node.Addr)
-	}
-	o := client(t, place)
+	o := client(t, placeOf(c))
 	o.Timeout, o.Prefix = within, fmt.Sprint("spread", prefixes.Add(1))
 	s := &spread{TB: t, Cluster: c, store: open(t, o), keys: make(map[*redistest.Server][]string), tags: make(map[string]string), passed: make(map[string]int64)}
 	s.wide = s.bind("1000000/100000h")
@@ -105,43 +101,27 @@ func (s *spread) exact(but string, more int64) {
 
 // failing asks from several goroutines, which all have to fail for one of the reasons,
 // while do is done. It returns how many were told that they may stand as charged.
-func (s *spread) failing(reasons []string, ask func() error, do func()) (ambiguous int64) {
+func (s *spread) failing(reasons []string, ask func() error, do func()) int64 {
 	s.Helper()
 	var asked, stand atomic.Int64
-	done := make(chan struct{})
-	var callers sync.WaitGroup
-	defer func() {
-		close(done)
-		callers.Wait()
-		ambiguous = stand.Load()
-	}()
-	for range 8 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				case <-time.After(time.Millisecond):
-				}
-				err := ask()
-				asked.Add(1)
-				if errors.Is(err, redisstore.ErrAmbiguous) {
-					stand.Add(1)
-				} else if !errors.Is(err, redisstore.ErrNotExecuted) || errors.Is(err, redisstore.ErrUnavailable) {
-					s.Errorf("told %v", err)
-				}
-				if !among(err, reasons) {
-					s.Errorf("told %v, want one of %q", err, reasons)
-					return
-				}
-			}
-		})
-	}
+	stop := Load(s, 8, time.Millisecond, func(int) {
+		err := ask()
+		asked.Add(1)
+		if errors.Is(err, redisstore.ErrAmbiguous) {
+			stand.Add(1)
+		} else if !errors.Is(err, redisstore.ErrNotExecuted) || errors.Is(err, redisstore.ErrUnavailable) {
+			s.Errorf("told %v", err)
+		}
+		if !among(err, reasons) {
+			s.Errorf("told %v, want one of %q", err, reasons)
+		}
+	})
 	for asked.Load() < 100 && !s.Failed() {
 		time.Sleep(time.Millisecond)
 	}
 	do()
-	return 0
+	stop()
+	return stand.Load()
 }
 
 func among(err error, reasons []string) bool {
@@ -320,31 +300,19 @@ func KilledBetween(t *testing.T, client Client) {
 	dead, stays := c.Nodes[0], c.Nodes[1]
 	k := &between{spread: s, there: s.keys[dead][0], here: s.keys[stays][0], narrow: s.bind("300/100000h")}
 	k.least, k.most = s.passed[k.here], s.passed[k.here]
-	var callers sync.WaitGroup
-	stop := make(chan struct{})
-	for i := range 12 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(time.Millisecond):
-				}
-				if i%2 == 0 {
-					k.reserve()
-				} else {
-					k.take()
-				}
-			}
-		})
-	}
+	stop := Load(t, 12, time.Millisecond, func(caller int) {
+		if caller%2 == 0 {
+			k.reserve()
+		} else {
+			k.take()
+		}
+	})
 	k.until(100)
 	c.NodeTimeout(t, time.Second)
 	dead.Kill()
 	eventually(t, "nobody is elected", func() bool { return len(c.Masters()) == 3 })
 	k.until(100)
-	close(stop)
-	callers.Wait()
+	stop()
 	k.judge()
 }
 

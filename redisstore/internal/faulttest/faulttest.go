@@ -9,9 +9,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -43,6 +43,9 @@ func (p Place) URL() string {
 	return url
 }
 
+// placeOf is where a cluster is.
+func placeOf(c *redistest.Cluster) Place { return Place{Addrs: c.Addrs(), Cluster: true} }
+
 // A Client returns options of a store that uses the client under test at a
 // place. What it makes ends with the test.
 type Client func(t testing.TB, at Place) redisstore.Options
@@ -51,6 +54,16 @@ var (
 	ctx      = context.Background()
 	prefixes atomic.Int64
 )
+
+// Slow runs what servers may suffer as a test that -short leaves out. Others run beside
+// it: it waits more than it works.
+func Slow(t *testing.T, client Client, suffer func(*testing.T, Client)) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel()
+	suffer(t, client)
+}
 
 // open returns a store with a prefix of its own, which ends with the test.
 func open(t testing.TB, o redisstore.Options) *redisstore.Store {
@@ -75,17 +88,6 @@ func parse(t testing.TB, text string) stint.Limit {
 	return l
 }
 
-// patience is how long something may take that takes a moment on a machine with
-// nothing else to do. Sentinels whose machine stood still for two seconds do nothing
-// for half a minute.
-const patience = 5 * time.Minute
+const patience = redistest.MostWait
 
-// eventually waits for something that takes as long as it takes, up to a bound.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("after %v: %s", patience, what)
-		}
-	}
-}
+var eventually = redistest.Eventually

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strconv"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,7 +22,6 @@ const (
 	modeUnsent = 50   // U
 	modeCalls  = 600  // a second: about as many as the modes make of themselves, under any load
 	modeLeast  = 4000 // requests of each mode while something happens, or it was no trial
-	moment     = 50 * time.Millisecond
 
 	// modeDeadline is that of calls: a machine that is busy is not the fault that
 	// is looked at.
@@ -48,13 +44,8 @@ type fleet struct {
 	failed, asked atomic.Int64
 	counted       atomic.Int64 // what the last of them let through
 
-	mu   sync.Mutex
-	took [2]map[string]spans // of the first two, by key
+	took [2]map[string]*Spans // of the first two, by key, since the load began
 }
-
-// spans is what was let through by calls that began in one moment and ended in
-// another.
-type spans map[[2]int64]int64
 
 func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 	f := &fleet{TB: t, prefix: fmt.Sprint("fleet", prefixes.Add(1)), keys: keys}
@@ -93,15 +84,18 @@ func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 	return f
 }
 
-// now is which moment it is.
-func now() int64 { return time.Now().UnixNano() / int64(moment) }
-
 // ask asks a store once for a unit of each limit, and returns what failed.
 func (f *fleet) ask(store int, key string) error {
 	var failed error
 	f.asked.Add(1)
 	for i := range f.limits {
-		begun, from := time.Now(), now()
+		begun := time.Now()
+		var took *Spans
+		from := int64(0)
+		if i < len(f.took) {
+			took = f.took[i][key]
+			from = took.Now()
+		}
 		d, err := f.limits[i][store].Decide(ctx, meter.OpTake, key, 1)
 		f.slowest.Note(time.Since(begun))
 		if err != nil {
@@ -116,9 +110,7 @@ func (f *fleet) ask(store int, key string) error {
 		case i == 2:
 			f.counted.Add(1)
 		default:
-			f.mu.Lock()
-			f.took[i][key][[2]int64{from, now()}]++
-			f.mu.Unlock()
+			took.Note(from, took.Now(), 1)
 		}
 	}
 	return failed
@@ -126,12 +118,10 @@ func (f *fleet) ask(store int, key string) error {
 
 // afresh forgets what was let through.
 func (f *fleet) afresh() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	for i := range f.took {
-		f.took[i] = make(map[string]spans)
+		f.took[i] = make(map[string]*Spans)
 		for _, key := range f.keys {
-			f.took[i][key] = make(spans)
+			f.took[i][key] = NewSpans(50 * time.Millisecond)
 		}
 	}
 }
@@ -140,23 +130,9 @@ func (f *fleet) afresh() {
 func (f *fleet) load() (stop func()) {
 	f.afresh()
 	f.asked.Store(0)
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range 4 * modeNodes {
-		wg.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				case <-time.After(500 * time.Microsecond): // what a caller does besides
-					_ = f.ask(i%modeNodes, f.keys[rand.IntN(len(f.keys))])
-				}
-			}
-		})
-	}
-	stop = sync.OnceFunc(func() { close(done); wg.Wait() })
-	f.Cleanup(stop)
-	return stop
+	return Load(f, 4*modeNodes, 500*time.Microsecond, func(caller int) {
+		_ = f.ask(caller%modeNodes, f.keys[rand.IntN(len(f.keys))])
+	})
 }
 
 // during loads while something happens, and for as long as it takes to be a
@@ -180,16 +156,10 @@ func (f *fleet) decided(when string) {
 // passed is what was let through since the load began, of the key and the mode
 // with the least.
 func (f *fleet) passed() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	least := int64(math.MaxInt64)
 	for _, keys := range f.took {
 		for _, took := range keys {
-			sum := int64(0)
-			for _, n := range took {
-				sum += n
-			}
-			least = min(least, sum)
+			least = min(least, took.Sum())
 		}
 	}
 	return least
@@ -202,30 +172,14 @@ func (f *fleet) envelopes(what string, forgotten, least int64) {
 	f.Helper()
 	for i, more := range []int64{forgotten, forgotten + modeNodes*modeUnsent} {
 		for key, took := range f.took[i] {
-			total, most := int64(0), int64(0)
-			for first := range took {
-				within, last := make(map[int64]int64), first[0] // by the moment of their end
-				for at, n := range took {
-					if at[0] >= first[0] {
-						within[at[1]] += n
-						last = max(last, at[1])
-					}
-				}
-				sum := int64(0)
-				for m := first[0]; m <= last; m++ {
-					sum += within[m]
-					stretch := time.Duration(m+1-first[0]) * moment
-					bound := modeBurst + int64(stretch*modeRate/time.Second) + more
-					if most = max(most, sum*1000/bound); sum > bound {
-						f.Fatalf("%s, mode %d: %d of %q in %v, at most %d", what, i, sum, key, stretch, bound)
-					}
-				}
-				total = max(total, sum)
+			of := fmt.Sprintf("%s, mode %d, key %q", what, i, key)
+			highest := took.Judge(f, of, func(_, _ int64, stretch time.Duration) int64 {
+				return modeBurst + int64(stretch*modeRate/time.Second) + more
+			})
+			if took.Sum() < least {
+				f.Errorf("%s: only %d passed: that was no trial", of, took.Sum())
 			}
-			if total < least {
-				f.Errorf("%s, mode %d: only %d of %q: that was no trial", what, i, total, key)
-			}
-			f.Logf("%s, mode %d: %d of %q, in the worst stretch 0.%03d of the bound", what, i, total, key, most)
+			f.Logf("%s: %d passed, in the worst stretch %.3f of what may", of, took.Sum(), highest)
 		}
 	}
 	if slowest := f.slowest.Load(); slowest > patience { // of a quarter of a second, and what else runs here
@@ -302,28 +256,33 @@ func (f *fleet) held() (n int64) {
 func Replicated(t testing.TB, master *redistest.Server) {
 	eventually(t, "the replica is behind", func() bool {
 		info := master.CLI(t, "info", "replication")
-		number := func(after string) int64 {
-			_, rest, _ := strings.Cut(info, after)
-			n, _ := strconv.ParseInt(rest[:max(strings.IndexAny(rest, ",\r\n"), 0)], 10, 64)
-			return n
-		}
-		return number("master_repl_offset:") > 0 && number(",offset=") == number("master_repl_offset:")
+		has := redistest.Number(info, "master_repl_offset:")
+		return has > 0 && redistest.Number(info, ",offset=") == has
 	})
 }
 
-// ModesCluster moves slots and then kills a master of a cluster under stores in
-// modes Lease and Async.
-func ModesCluster(t *testing.T, client Client) {
-	c := redistest.StartCluster(t, 3, 1)
-	place := Place{Cluster: true}
-	for _, node := range c.Nodes {
-		place.Addrs = append(place.Addrs, node.Addr)
+// Modes has servers fail under stores in modes Lease and Async: slots that move, a master
+// of a cluster that is killed, and one of a Sentinel set. Every call is answered in time,
+// no more passes than is said, what was let through is counted once, and afterwards all is
+// as it was.
+func Modes(t *testing.T, client Client) {
+	for name, fail := range map[string]func(*testing.T, Client){"cluster": modesCluster, "Sentinel": modesSentinel} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fail(t, client)
+		})
 	}
+}
+
+// modesCluster moves slots and then kills a master of a cluster under stores in
+// modes Lease and Async.
+func modesCluster(t *testing.T, client Client) {
+	c := redistest.StartCluster(t, 3, 1)
 	masters := c.Masters()
 	if len(masters) != 3 {
 		t.Fatalf("%d masters", len(masters))
 	}
-	f := newFleet(t, client, place, keyIn(t, masters[0], 0, 200), keyIn(t, masters[0], 5461, 10922), keyIn(t, masters[0], 10923, 16383))
+	f := newFleet(t, client, placeOf(c), KeyIn(t, masters[0], 0, 200), KeyIn(t, masters[0], 5461, 10922), KeyIn(t, masters[0], 10923, 16383))
 	before, begun := evals(t, masters), time.Now()
 	f.during(func() { c.Reshard(t, masters[0], masters[1], 200) }) // the first key's slot among them
 	calls, background := evals(t, masters)-before, int64(time.Since(begun)*modeCalls/time.Second)
@@ -341,9 +300,9 @@ func ModesCluster(t *testing.T, client Client) {
 	})
 }
 
-// ModesSentinel kills the master of a Sentinel set under stores in modes Lease
+// modesSentinel kills the master of a Sentinel set under stores in modes Lease
 // and Async.
-func ModesSentinel(t *testing.T, client Client) {
+func modesSentinel(t *testing.T, client Client) {
 	s := redistest.StartSentinels(t)
 	place := Place{Sentinel: true}
 	for _, one := range s.Sentinels {
@@ -360,13 +319,11 @@ func ModesSentinel(t *testing.T, client Client) {
 	})
 }
 
-// keyIn returns a key whose slot is one of these.
-func keyIn(t testing.TB, node *redistest.Server, from, to int) string {
+// KeyIn returns a key whose slot is one of these.
+func KeyIn(t testing.TB, node *redistest.Server, from, to int64) string {
 	for i := 0; ; i++ {
 		key := fmt.Sprint("key ", i)
-		if slot, err := strconv.Atoi(strings.TrimSpace(node.CLI(t, "cluster", "keyslot", key))); err != nil {
-			t.Fatal(err)
-		} else if from <= slot && slot < to {
+		if slot := redistest.Number(node.CLI(t, "cluster", "keyslot", key), ""); from <= slot && slot < to {
 			return key
 		}
 	}
@@ -375,14 +332,8 @@ func keyIn(t testing.TB, node *redistest.Server, from, to int) string {
 // evals returns how often scripts were called.
 func evals(t testing.TB, nodes []*redistest.Server) (sum int64) {
 	for _, node := range nodes {
-		for line := range strings.Lines(node.CLI(t, "info", "commandstats")) {
-			var n int64
-			if strings.HasPrefix(line, "cmdstat_eval") {
-				_, rest, _ := strings.Cut(line, "calls=")
-				_, _ = fmt.Sscan(rest[:max(strings.Index(rest, ","), 0)], &n)
-				sum += n
-			}
-		}
+		info := node.CLI(t, "info", "commandstats")
+		sum += redistest.Number(info, "cmdstat_evalsha:calls=") + redistest.Number(info, "cmdstat_eval:calls=")
 	}
 	return sum
 }

@@ -61,13 +61,9 @@ func Replies(t *testing.T, client Client) {
 		})
 	}
 	c := redistest.StartCluster(t, 3, 0)
-	place := Place{Cluster: true}
-	for _, node := range c.Nodes {
-		place.Addrs = append(place.Addrs, node.Addr)
-	}
 	for _, r := range clusterReplies {
 		t.Run(r.name, func(t *testing.T) {
-			r.play(&scene{TB: t, Server: c.Nodes[0], cluster: c}, client(t, place))
+			r.play(&scene{TB: t, Server: c.Nodes[0], cluster: c}, client(t, placeOf(c)))
 		})
 	}
 }

@@ -26,14 +26,12 @@ func byDriver(t testing.TB, at faulttest.Place) redisstore.Options {
 	return redisstore.Options{Driver: goredis.New(client)}
 }
 
-// TestReplies goes through what servers answer instead of deciding.
-func TestReplies(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	t.Parallel() // it waits more than it works
-	faulttest.Replies(t, byDriver)
-}
+// What servers may suffer, and what is promised meanwhile, is in package faulttest.
+func TestReplies(t *testing.T)       { faulttest.Slow(t, byDriver, faulttest.Replies) }
+func TestUnserved(t *testing.T)      { faulttest.Slow(t, byDriver, faulttest.Unserved) }
+func TestFullNode(t *testing.T)      { faulttest.Slow(t, byDriver, faulttest.FullNode) }
+func TestKilledBetween(t *testing.T) { faulttest.Slow(t, byDriver, faulttest.KilledBetween) }
+func TestModeFaults(t *testing.T)    { faulttest.Slow(t, byDriver, faulttest.Modes) }
 
 func TestCrossSlot(t *testing.T) {
 	t.Parallel()
