@@ -8,12 +8,9 @@ import (
 )
 
 // accounts are what this node has let through under one limit in mode Async.
-// They may be used from many goroutines at once; each key is guarded by its
-// shard's lock, which is never held over a call.
 type accounts struct {
-	of    *boundLimit
-	most  int64 // U
-	table *table[account]
+	ledger[account]
+	most int64 // U
 }
 
 // An account is one key's.
@@ -38,11 +35,8 @@ func newAccounts(of *boundLimit) *accounts {
 	if most <= 0 {
 		most = max(of.limit.Capacity()/100, 1)
 	}
-	return &accounts{of: of, most: most, table: newTable[account]()}
+	return &accounts{newLedger[account](of), most}
 }
-
-// empty implements sweeper.
-func (as *accounts) empty() bool { return as.table.empty() }
 
 // take decides cost units of a key; peek changes nothing. With byServer it has
 // decided nothing.
@@ -53,7 +47,10 @@ func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool,
 	shard := as.table.of(key)
 	for {
 		shard.Lock()
-		a := as.get(shard, key)
+		var a *account
+		if shard.all[key] != nil || !as.of.store.flooded(as.partOf(key)) {
+			a = as.get(shard, key, func() *account { return new(account) })
+		}
 		if a == nil {
 			shard.Unlock()
 			return byServer, stint.Decision{}, nil
@@ -86,23 +83,6 @@ func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool,
 			return refused, d, err
 		}
 	}
-}
-
-func (as *accounts) get(shard *tableShard[account], key string) *account {
-	if shard.closed {
-		return nil
-	}
-	a := shard.all[key]
-	if a == nil {
-		if as.of.heldKeys.Load() >= int64(as.of.LeaseKeys) || as.of.store.flooded(as.partOf(key)) {
-			return nil
-		}
-		as.of.heldKeys.Add(1)
-		a = &account{}
-		shard.put(key, a)
-		as.of.once.Do(as.of.start)
-	}
-	return a
 }
 
 // try decides by the last known sum and what this node has let through since.
@@ -201,32 +181,21 @@ func (as *accounts) answered(shard *tableShard[account], a *account, reply answe
 
 // putBack undoes a take that was not needed, unless it has been sent.
 func (as *accounts) putBack(key string, h localCharge) {
-	shard := as.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	if a := shard.all[key]; a != nil && a.sequence == h.epoch {
-		a.unsent = max(a.unsent-h.units, 0)
-	}
+	as.known(key, func(a *account) {
+		if a.sequence == h.epoch {
+			a.unsent = max(a.unsent-h.units, 0)
+		}
+	})
 }
 
 // drop forgets what is known of a key, and what was not sent.
 func (as *accounts) drop(key string) {
-	shard := as.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	if a := shard.all[key]; a != nil {
-		a.known, a.unsent = false, 0
-	}
+	as.known(key, func(a *account) { a.known, a.unsent = false, 0 })
 }
 
 // renew has the sum asked for before anything else is decided.
 func (as *accounts) renew(key string) {
-	shard := as.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	if a := shard.all[key]; a != nil {
-		a.known = false
-	}
+	as.known(key, func(a *account) { a.known = false })
 }
 
 // pushedAtOnce is how many pushes of a sweep are on their way or wait to travel
@@ -235,27 +204,15 @@ const pushedAtOnce = 2 * maxBatch
 
 // sweep implements sweeper: what was not sent is, and what is idle forgotten.
 func (as *accounts) sweep(last bool) {
-	var calls []func(context.Context)
-	for i := range as.table.shards {
-		shard := &as.table.shards[i]
-		shard.Lock()
-		shard.closed = shard.closed || last
-		now := as.of.clock()
-		for key, a := range shard.all {
-			switch {
-			case a.asking != nil:
-			case a.unsent+a.sent > 0 && (last || now-a.at >= int64(as.of.AsyncPeriod)):
-				calls = append(calls, as.push(shard, a, key, now))
-			case a.unsent+a.sent == 0 && (last || now-a.touched >= 10*int64(as.of.AsyncPeriod)):
-				delete(shard.all, key)
-				as.of.heldKeys.Add(-1)
-			}
+	as.sweepBy(last, pushedAtOnce, func(shard *tableShard[account], key string, a *account, now int64) (call func(context.Context), forget bool) {
+		held := a.unsent + a.sent
+		switch {
+		case a.asking != nil:
+		case held > 0 && (last || now-a.at >= int64(as.of.AsyncPeriod)):
+			return as.push(shard, a, key, now), false
+		case held == 0 && (last || now-a.touched >= 10*int64(as.of.AsyncPeriod)):
+			return nil, true
 		}
-		shard.Unlock()
-	}
-	within := time.Minute
-	if last {
-		within = time.Second
-	}
-	each(calls, pushedAtOnce, within)
+		return nil, false
+	})
 }

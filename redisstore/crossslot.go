@@ -3,9 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
@@ -102,19 +100,15 @@ func (s *Store) each(ctx context.Context, parts []part, groups []group, verb str
 		return one.answer, []groupAnswer{one}, one.err
 	}
 	all := make([]groupAnswer, len(groups))
-	var others sync.WaitGroup
-	for k, g := range groups[1:] {
-		others.Go(func() { all[1+k] = s.answerGroup(ctx, g.of(parts), verb, cost) })
-	}
-	all[0] = s.answerGroup(ctx, groups[0].of(parts), verb, cost)
-	others.Wait()
-	joined, failed := make(answer, 1+answersEach*len(parts)), error(nil)
+	failed := atOnce(len(groups), func(k int) error {
+		all[k] = s.answerGroup(ctx, groups[k].of(parts), verb, cost)
+		return all[k].err
+	})
+	joined := make(answer, 1+answersEach*len(parts))
 	joined[0] = cost
 	for k, g := range groups {
-		if err := all[k].err; err == nil {
+		if all[k].err == nil {
 			g.put(joined, all[k].answer)
-		} else if failed == nil || errors.Is(err, ErrAmbiguous) {
-			failed = err
 		}
 	}
 	return joined, all, failed
@@ -185,11 +179,10 @@ func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups
 		return a
 	}
 	of := make([]groupAnswer, len(counting))
-	var all sync.WaitGroup
-	for k, g := range counting {
-		all.Go(func() { of[k] = s.answerGroup(ctx, g.of(parts), "x", a[0]) })
-	}
-	all.Wait()
+	_ = atOnce(len(counting), func(k int) error {
+		of[k] = s.answerGroup(ctx, counting[k].of(parts), "x", a[0])
+		return of[k].err
+	})
 	denied := a.denied()
 	for k, g := range counting {
 		if of[k].err == nil && g.pick(denied) == of[k].denied() {
@@ -208,13 +201,10 @@ func (s *Store) chargeGroups(ctx context.Context, parts []part, groups []group, 
 	}
 	failed := s.undo(ctx, a, parts, groups, all, err != nil)
 	s.modes.returns.note(parts)
-	switch {
-	case err == nil:
+	if err == nil {
 		return a, nil // what cannot be given back now is no less denied
-	case failed != nil && !errors.Is(err, ErrAmbiguous):
-		return nil, fmt.Errorf("%w: charged in part: %v: %v", ErrAmbiguous, err, failed) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone
 	}
-	return nil, err
+	return nil, inPart(err, failed != nil)
 }
 
 // errStands is for a charge of which it is not known whether all of it was given back.
@@ -223,39 +213,34 @@ var errStands = errors.New("other requests of the key came meanwhile, so that so
 // undo gives back what groups have charged, and puts what they then answer
 // into a. What the time of the request does not suffice for is done beside it.
 func (s *Store) undo(ctx context.Context, a answer, parts []part, groups []group, all []groupAnswer, whole bool) error {
-	errs := make([]error, len(groups))
-	var calls sync.WaitGroup
-	for k, g := range groups {
+	return atOnce(len(groups), func(k int) error {
 		if all[k].err != nil || !all[k].allowed() {
-			continue
+			return nil
 		}
-		calls.Go(func() {
-			of, back := all[k].returned(g, parts, whole)
-			if len(of) == 0 {
-				return
+		of, back := all[k].returned(groups[k], parts, whole)
+		if len(of) == 0 {
+			return nil
+		}
+		some, head := back.of(parts), []string{number(a[0])}
+		for _, i := range of {
+			head = append(head, all[k].marks[i])
+		}
+		s.toCells(some, all[k].digits(of))
+		one := s.longPath(ctx, some, nil, "y", head...)
+		switch {
+		case errors.Is(one.err, ErrNotExecuted):
+			s.background(func(life context.Context) {
+				longer, cancel := s.by(life, by(patience))
+				defer cancel()
+				s.longPath(longer, some, nil, "y", head...)
+			})
+		case one.err == nil:
+			if back.put(a, one.answer); one.stands {
+				return errStands
 			}
-			some, marks := back.of(parts), make([]string, len(back))
-			for i := range of {
-				marks[i] = all[k].marks[of[i]]
-			}
-			s.toCells(some, all[k].digits(of))
-			one := s.longPath(ctx, some, nil, "y", append([]string{number(a[0])}, marks...)...)
-			if errs[k] = one.err; one.err == nil {
-				back.put(a, one.answer)
-				if one.stands {
-					errs[k] = errStands
-				}
-			} else if errors.Is(one.err, ErrNotExecuted) {
-				s.background(func(life context.Context) {
-					longer, cancel := s.by(life, by(patience))
-					defer cancel()
-					s.longPath(longer, some, nil, "y", append([]string{number(a[0])}, marks...)...)
-				})
-			}
-		})
-	}
-	calls.Wait()
-	return errors.Join(errs...)
+		}
+		return one.err
+	})
 }
 
 // returned returns which layers of a group give back, by their place in the group
@@ -294,45 +279,34 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 	case !a.allowed():
 		return s.deniedGroups(ctx, a, parts, groups).join(parts, true), "", nil
 	}
-	ids, errs, denied := make([]stint.ReservationID, len(groups)), make([]error, len(groups)), make([]bool, len(groups))
-	var calls sync.WaitGroup
-	for k, g := range groups {
-		calls.Go(func() {
-			var of answer
-			if of, ids[k], errs[k] = s.reserve(ctx, g.of(parts), r); errs[k] == nil {
-				g.put(a, of)
-				denied[k] = !of.allowed()
-			}
-		})
-	}
-	calls.Wait()
-	err = errors.Join(errs...)
-	if err == nil && a.allowed() {
-		texts := make([]string, len(ids))
-		for k, id := range ids {
-			texts[k] = string(id)
+	ids := make([]string, len(groups))
+	err = atOnce(len(groups), func(k int) error {
+		of, id, err := s.reserve(ctx, groups[k].of(parts), r)
+		if err == nil {
+			groups[k].put(a, of)
+			ids[k] = string(id)
 		}
-		return a.join(parts, true), stint.ReservationID(strings.Join(texts, idJoint)), nil
+		return err
+	})
+	if err == nil && a.allowed() {
+		return a.join(parts, true), stint.ReservationID(strings.Join(ids, idJoint)), nil
 	}
-	back := s.cancelGroups(ctx, a, parts, groups, ids)
-	switch {
-	case err == nil:
+	failed := s.cancelGroups(ctx, a, groups, ids)
+	if err == nil {
 		return a.join(parts, true), "", nil
-	case back != nil && !errors.Is(err, ErrAmbiguous):
-		return stint.Decision{}, "", fmt.Errorf("%w: reserved in part: %v: %v", ErrAmbiguous, err, back) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone
 	}
-	return stint.Decision{}, "", err
+	return stint.Decision{}, "", inPart(err, failed != nil)
 }
 
 // cancelGroups gives back the reservations of groups that have one, but for layers
 // that count what is denied, which a group of theirs alone has.
-func (s *Store) cancelGroups(ctx context.Context, a answer, parts []part, groups []group, ids []stint.ReservationID) (failed error) {
+func (s *Store) cancelGroups(ctx context.Context, a answer, groups []group, ids []string) (failed error) {
 	for k, g := range groups {
 		if ids[k] == "" {
 			continue
 		}
 		var of answer
-		open, err := s.findReservation(context.WithoutCancel(ctx), ids[k])
+		open, err := s.findReservation(context.WithoutCancel(ctx), stint.ReservationID(ids[k]))
 		if err == nil {
 			of, _, err = s.settleFound(context.WithoutCancel(ctx), open, 0)
 		}

@@ -113,9 +113,8 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 		keys = append(keys, state(all[i].begin, all[i].end, all[i].limit))
 	}
 	keys = append(keys, s.names.charged(id, all[0].slot))
-	for range 3 {
+	_, err := s.aboutNow(func(now int64) (any, error) {
 		args := append(make([]string, 0, 3*len(all)), "C", number(int64(fallback.ChargeFor/time.Millisecond)))
-		now := s.near()
 		for from, i := 0, 1; i <= len(all); i++ {
 			if i < len(all) && all[i].compiled == all[from].compiled && all[i].limit == all[from].limit {
 				continue
@@ -127,17 +126,9 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 			}
 			from = i
 		}
-		reply, err := s.eval(ctx, keys, s.clock(args))
-		if err != nil {
-			return err
-		}
-		stale, t := staleAt(reply)
-		if !stale {
-			return nil
-		}
-		s.ahead.Store(t - time.Now().UnixNano())
-	}
-	return fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)
+		return s.eval(ctx, keys, s.clock(args))
+	})
+	return err
 }
 
 // Charge implements [fallback.Charger].

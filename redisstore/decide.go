@@ -176,31 +176,41 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 		ctx, cancel = s.within(ctx)
 		defer cancel()
 	}
-	for range 3 {
+	cells := ""
+	reply, err := s.aboutNow(func(now int64) (reply any, err error) {
 		args := append(make([]string, 0, 8+8*len(parts)), verb)
 		args = append(args, head...)
-		now := s.near()
 		for i := range parts {
 			args = append(args, parts[i].weighs())
 			args = parts[i].append(args, now)
 		}
-		reply, cells, err := s.evalLong(ctx, parts, keys, args, shares)
-		if err != nil {
-			return groupAnswer{err: err}
-		}
-		if stale, t := staleAt(reply); stale {
-			s.ahead.Store(t - time.Now().UnixNano())
-			continue
-		}
-		a := readGroupAnswer(reply, verb, len(parts))
-		a.cells = cells
-		if a.err == nil {
-			s.spendLong(verb, parts, a.answer, shares)
-			s.countCells(cells, a.denied())
-		}
-		return a
+		reply, cells, err = s.evalLong(ctx, parts, keys, args, shares)
+		return reply, err
+	})
+	if err != nil {
+		return groupAnswer{err: err}
 	}
-	return groupAnswer{err: fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)}
+	a := readGroupAnswer(reply, verb, len(parts))
+	a.cells = cells
+	if a.err == nil {
+		s.spendLong(verb, parts, a.answer, shares)
+		s.countCells(cells, a.denied())
+	}
+	return a
+}
+
+// aboutNow makes a call that has bounds of calendars around a time in ns, and makes it again
+// where the server says that they do not hold its own.
+func (s *Store) aboutNow(call func(now int64) (any, error)) (any, error) {
+	for range 3 {
+		reply, err := call(s.near())
+		stale, t := staleAt(reply)
+		if err != nil || !stale {
+			return reply, err
+		}
+		s.ahead.Store(t - time.Now().UnixNano())
+	}
+	return nil, fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)
 }
 
 func goesByCalendar(parts []part) bool {

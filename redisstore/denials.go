@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"hash/maphash"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -239,16 +240,17 @@ func (t *table[T]) of(key string) *tableShard[T] {
 	return &t.shards[maphash.String(t.seed, key)%uint64(len(t.shards))]
 }
 
-// empty reports whether it holds nothing.
-func (t *table[T]) empty() bool {
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.Lock()
-		n := len(s.all)
-		s.Unlock()
-		if n > 0 {
-			return false
+// locked ranges over the shards, each locked meanwhile.
+func (t *table[T]) locked() iter.Seq[*tableShard[T]] {
+	return func(yield func(*tableShard[T]) bool) {
+		for i := range t.shards {
+			s := &t.shards[i]
+			s.Lock()
+			more := yield(s)
+			s.Unlock()
+			if !more {
+				return
+			}
 		}
 	}
-	return true
 }

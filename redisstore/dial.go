@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -100,32 +101,40 @@ func connectTo(ctx context.Context, host, port string, by *net.Dialer) (net.Conn
 	if err != nil {
 		return nil, err
 	}
-	type try struct {
-		conn net.Conn
+	end, _ := within.Deadline()
+	conn, failed := firstOf(len(addresses), min(headStart, time.Until(end)/time.Duration(len(addresses))), func(i int) (net.Conn, error) {
+		return by.DialContext(within, "tcp", net.JoinHostPort(addresses[i], port))
+	})
+	return conn, cmp.Or(failed...)
+}
+
+// firstOf makes n tries to connect, each beside those before it when these have had a head
+// start or one of them has failed. It returns the first connection, or why each try failed.
+// The context of the tries ends when it returns.
+func firstOf[C io.Closer](n int, headStart time.Duration, try func(i int) (C, error)) (conn C, failed []error) {
+	type tried struct {
+		conn C
 		err  error
 	}
-	tries := make(chan try, len(addresses))
-	end, _ := within.Deadline()
+	tries := make(chan tried, n)
 	next := time.NewTimer(0)
 	defer next.Stop()
-	for begun, ended := 0, 0; ; {
+	for begun := 0; len(failed) < n; {
 		select {
 		case <-next.C:
-			if begun == len(addresses) {
-				continue
+			if i := begun; i < n {
+				begun++
+				go func() {
+					conn, err := try(i)
+					tries <- tried{conn, err}
+				}()
+				next.Reset(headStart)
 			}
-			address := net.JoinHostPort(addresses[begun], port)
-			begun++
-			go func() {
-				conn, err := by.DialContext(within, "tcp", address)
-				tries <- try{conn, err}
-			}()
-			next.Reset(min(headStart, time.Until(end)/time.Duration(len(addresses))))
 		case t := <-tries:
-			ended++
 			if t.err == nil {
-				go func() { // which end, since their context has
-					for range begun - ended {
+				left := begun - len(failed) - 1
+				go func() {
+					for range left {
 						if late := <-tries; late.err == nil {
 							_ = late.conn.Close()
 						}
@@ -133,12 +142,11 @@ func connectTo(ctx context.Context, host, port string, by *net.Dialer) (net.Conn
 				}()
 				return t.conn, nil
 			}
-			if err = cmp.Or(err, t.err); ended == len(addresses) {
-				return nil, err
-			}
+			failed = append(failed, t.err)
 			next.Reset(0)
 		}
 	}
+	return conn, failed
 }
 
 // certificates are the files that a URL names, "" for none. They are read for each

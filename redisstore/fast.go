@@ -38,16 +38,20 @@ func isFast(parts []part) bool {
 	return true
 }
 
-// fastCall returns the call of a verb of the fast path.
-func fastCall(parts []part, verb string, cost int64) (keys, args []string) {
+// evalFast runs a verb of the fast path, with cells where newcomers share them.
+func (s *Store) evalFast(ctx context.Context, parts []part, verb string, cost int64) (reply any, cells string, err error) {
 	room := make([]string, 5*len(parts)+3) // of both, and the clock's
-	keys = room[:len(parts):len(parts)]
-	args = append(room[len(parts):len(parts)], verb, number(cost))
+	keys := room[:len(parts):len(parts)]
+	args := append(room[len(parts):len(parts)], verb, number(cost))
 	for i := range parts {
 		keys[i] = state(parts[i].begin, parts[i].end, parts[i].limit)
 		args = append(args, parts[i].compiled.args...)
 	}
-	return keys, args
+	if s.flooded(&parts[0]) {
+		return s.evalCells(ctx, parts, keys, args)
+	}
+	reply, err = s.batched(ctx, false, 0, keys, args)
+	return reply, "", err
 }
 
 // A fastState is the state of a limit after a decision.
@@ -81,14 +85,7 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 	if op == meter.OpPeek {
 		verb = "P"
 	}
-	keys, args := fastCall(parts, verb, cost)
-	var reply any
-	cells := ""
-	if s.flooded(&parts[0]) {
-		reply, cells, err = s.evalCells(ctx, parts, keys, args)
-	} else {
-		reply, err = s.batched(ctx, false, 0, keys, args)
-	}
+	reply, cells, err := s.evalFast(ctx, parts, verb, cost)
 	if err != nil {
 		return d, err
 	}
@@ -112,15 +109,7 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 // fastAnswer looks at the parts of a group, or charges them so that it can be given
 // back.
 func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost int64) groupAnswer {
-	keys, args := fastCall(parts, strings.ToUpper(verb), cost)
-	var reply any
-	var err error
-	cells := ""
-	if s.flooded(&parts[0]) {
-		reply, cells, err = s.evalCells(ctx, parts, keys, args)
-	} else {
-		reply, err = s.batched(ctx, false, 0, keys, args)
-	}
+	reply, cells, err := s.evalFast(ctx, parts, strings.ToUpper(verb), cost)
 	if err != nil {
 		return groupAnswer{err: err}
 	}

@@ -118,7 +118,7 @@ func (f *flights) Look(ctx context.Context, holds []inflight.Hold) (ok bool, err
 		if err != nil {
 			return false, err
 		}
-		answers, err := f.answers(reply, 1)
+		answers, err := readNumbers(reply, 1)
 		if err != nil {
 			return false, err
 		}
@@ -293,7 +293,7 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 	var answers []int64
 	ended := reply == "stale" && one.lease != "" && len(asks) == 0 // another process gave it back
 	if err == nil && !ended {
-		answers, err = f.answers(reply, len(asks))
+		answers, err = readNumbers(reply, len(asks))
 	}
 
 	f.mu.Lock()
@@ -344,21 +344,6 @@ func (f *flights) callNumber(one *flight) int64 {
 		return fromElsewhere + f.calls
 	}
 	return f.calls
-}
-
-// answers reads the answers to asks.
-func (f *flights) answers(reply any, asks int) ([]int64, error) {
-	list, ok := reply.([]any)
-	if !ok || len(list) != asks {
-		return nil, unexpected(reply)
-	}
-	all := make([]int64, asks)
-	for i := range list {
-		if all[i], ok = list[i].(int64); !ok {
-			return nil, unexpected(reply)
-		}
-	}
-	return all, nil
 }
 
 // setHold writes the answer of the script into a hold.

@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 )
 
-// leases are what this node has in hand under one limit. They may be used from
-// many goroutines at once; each key is guarded by its shard's lock, which is
-// never held over a call.
+// leases are what this node has in hand under one limit.
 type leases struct {
-	of    *boundLimit
-	most  int64 // S
-	table *table[lease]
+	ledger[lease]
+	most int64 // S
 }
 
 // A lease is what this node has in hand of one key.
@@ -68,24 +64,18 @@ func (m *modes) leased(l stint.Limit) int64 {
 }
 
 func newLeases(of *boundLimit, most int64) *leases {
-	return &leases{of: of, most: most, table: newTable[lease]()}
+	return &leases{newLedger[lease](of), most}
 }
 
 // units returns how many are in hand, of all keys together.
 func (ls *leases) units() (n int64) {
-	for i := range ls.table.shards {
-		shard := &ls.table.shards[i]
-		shard.Lock()
+	for shard := range ls.table.locked() {
 		for _, l := range shard.all {
 			n += l.left
 		}
-		shard.Unlock()
 	}
 	return n
 }
-
-// empty implements sweeper.
-func (ls *leases) empty() bool { return ls.table.empty() }
 
 // What became of an attempt to decide by a lease.
 type outcome uint8
@@ -107,6 +97,14 @@ type localCharge struct {
 	deadline time.Time           // of the operation, once it has waited
 }
 
+// within returns a context for what the operation does next.
+func (h *localCharge) within(ctx context.Context, s *Store) (context.Context, context.CancelFunc) {
+	if h.deadline.IsZero() {
+		return ctx, func() {}
+	}
+	return s.by(ctx, h.deadline)
+}
+
 // take decides cost units of a key. If it returns byServer, it has decided nothing
 // and the server must. What passes while there is enough in hand makes no call and
 // allocates nothing.
@@ -117,7 +115,7 @@ func (ls *leases) take(ctx context.Context, key string, cost int64, h *localChar
 	shard := ls.table.of(key)
 	for try := range 4 {
 		shard.Lock()
-		l := ls.get(shard, key)
+		l := ls.get(shard, key, func() *lease { return &lease{since: ls.of.clock()} })
 		if l == nil {
 			shard.Unlock()
 			return byServer, stint.Decision{}, nil
@@ -169,24 +167,6 @@ func (m *modes) awaitShared(ctx context.Context, answered chan struct{}, h *loca
 	case <-within.Done():
 		return fmt.Errorf("%w: no answer to who waits for it: %w", ErrNotExecuted, within.Err())
 	}
-}
-
-// get returns the key's lease, new if need be; nil if there are too many.
-func (ls *leases) get(shard *tableShard[lease], key string) *lease {
-	if shard.closed {
-		return nil
-	}
-	l := shard.all[key]
-	if l == nil {
-		if ls.of.heldKeys.Load() >= int64(ls.of.LeaseKeys) {
-			return nil
-		}
-		ls.of.heldKeys.Add(1)
-		l = &lease{since: ls.of.clock()}
-		shard.put(key, l)
-		ls.of.once.Do(ls.of.start)
-	}
-	return l
 }
 
 // try decides by what is in hand and known. The shard is locked.
@@ -270,52 +250,38 @@ func (ls *leases) backlog(l *lease, now int64) int64 {
 func (ls *leases) describe(key string, cost int64) stint.Decision {
 	f := ls.of.compiled
 	d := stint.Decision{Allowed: true, Limit: f.capacity, Taken: cost}
-	shard := ls.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	l := shard.all[key]
-	if l == nil {
-		return d
-	}
-	backlog := ls.backlog(l, ls.of.clock())
-	d.Remaining = min(max(f.fast.full-backlog, 0)/f.fast.step+l.left, f.capacity)
-	d.ResetAfter = f.fast.duration(backlog)
+	ls.known(key, func(l *lease) {
+		backlog := ls.backlog(l, ls.of.clock())
+		d.Remaining = min(max(f.fast.full-backlog, 0)/f.fast.step+l.left, f.capacity)
+		d.ResetAfter = f.fast.duration(backlog)
+	})
 	return d
 }
 
 // settle ends a hold: what was not needed goes back, unless what it was from
 // has ended.
 func (ls *leases) settle(key string, h localCharge, needed bool) {
-	shard := ls.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	if l := shard.all[key]; l != nil && l.epoch == h.epoch {
-		l.out -= h.units
-		if !needed {
+	ls.known(key, func(l *lease) {
+		if l.epoch != h.epoch {
+			return
+		}
+		if l.out -= h.units; !needed {
 			l.left += h.units
 		}
-	}
+	})
 }
 
 // drop forgets what this node has in hand of a key.
 func (ls *leases) drop(key string) {
-	shard := ls.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	if l := shard.all[key]; l != nil {
+	ls.known(key, func(l *lease) {
 		l.left, l.out, l.until, l.denied = 0, 0, 0, 0
 		l.epoch++
-	}
+	})
 }
 
 // renew forgets that the server had no more of a key.
 func (ls *leases) renew(key string) {
-	shard := ls.table.of(key)
-	shard.Lock()
-	defer shard.Unlock()
-	if l := shard.all[key]; l != nil {
-		l.until = 0
-	}
+	ls.known(key, func(l *lease) { l.until = 0 })
 }
 
 // extend returns the call that asks the server for more of a key, at least need.
@@ -392,16 +358,12 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		return
 	}
 	now := ls.of.clock()
-	numbers, ok := g.reply.([]any)
-	var granted, used, room int64
-	if ok && len(numbers) == 3 {
-		granted, _ = numbers[0].(int64)
-		used, _ = numbers[1].(int64)
-		room, _ = numbers[2].(int64)
-	} else { // a state of other numbers: a strict decision puts these in force
+	numbers, err := readNumbers(g.reply, 3)
+	if err != nil { // a state of other numbers: a strict decision puts these in force
 		l.capped = now + int64(leaseNoRoom)
 		return
 	}
+	granted, used, room := numbers[0], numbers[1], numbers[2]
 	ls.of.store.spendLease(&part{compiled: ls.of.compiled, begin: g.begin}, granted, used)
 	l.lapse(now) // the server may have had it end by the time of the call, and leased it to others
 	l.used, l.usedAt = used, now
@@ -437,54 +399,20 @@ func (ls *leases) short(l *lease, g *grant, granted, room, now int64) {
 // sweep implements sweeper: what is idle is given back, and what ends soon; a
 // key that has nothing in hand is forgotten.
 func (ls *leases) sweep(last bool) {
-	var calls []func(context.Context)
-	for i := range ls.table.shards {
-		shard := &ls.table.shards[i]
-		shard.Lock()
-		shard.closed = shard.closed || last
-		now := ls.of.clock()
-		for key, l := range shard.all {
-			idle := now - l.touched
-			switch {
-			case l.asking != nil:
-			case !ls.of.current(): // its lease is of a limit that has changed: it cannot be spent
-				delete(shard.all, key)
-				ls.of.heldKeys.Add(-1)
-			case l.left > 0 && now < l.end && (last || idle >= int64(leaseIdle) || l.end-now < int64(leaseHeld/4)):
-				calls = append(calls, ls.returnUnused(shard, l, key, now))
-			case last || idle >= int64(leaseLife) && l.out == 0:
-				delete(shard.all, key)
-				ls.of.heldKeys.Add(-1)
-			}
+	ls.sweepBy(last, sweptAtOnce, func(shard *tableShard[lease], key string, l *lease, now int64) (call func(context.Context), forget bool) {
+		idle := now - l.touched
+		switch {
+		case l.asking != nil:
+		case !ls.of.current(): // its lease is of a limit that has changed: it cannot be spent
+			return nil, true
+		case l.left > 0 && now < l.end && (last || idle >= int64(leaseIdle) || l.end-now < int64(leaseHeld/4)):
+			return ls.returnUnused(shard, l, key, now), false
+		case last || idle >= int64(leaseLife) && l.out == 0:
+			return nil, true
 		}
-		shard.Unlock()
-	}
-	within := time.Minute
-	if last {
-		within = time.Second
-	}
-	each(calls, sweptAtOnce, within)
+		return nil, false
+	})
 }
 
 // sweptAtOnce is how many calls of a sweep are on their way.
 const sweptAtOnce = 32
-
-// each makes calls, so many at a time. Those that are not made within so long
-// fail.
-func each(calls []func(context.Context), atOnce int, within time.Duration) {
-	if len(calls) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	var wg sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
-	for _, call := range calls {
-		turns <- struct{}{}
-		wg.Go(func() {
-			call(ctx)
-			<-turns
-		})
-	}
-	wg.Wait()
-}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -105,17 +104,10 @@ func (a *askedAt) accepts(ctx context.Context, c Credentials) error {
 	if err := conn.SetDeadline(end); err != nil {
 		return err
 	}
-	words := []string{"AUTH", c.Username, c.Password}
-	if c.Username == "" {
-		words = []string{"AUTH", c.Password}
-	}
-	if _, err := io.WriteString(conn, command(words...)); err != nil {
+	if _, err := io.WriteString(conn, command(auth(c.Username, c.Password)...)); err != nil {
 		return err
 	}
-	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err == nil && !strings.HasPrefix(line, "+") {
-		err = errors.New(strings.TrimSpace(strings.TrimPrefix(line, "-")))
-	}
+	_, err = readReply(bufio.NewReader(conn), 0)
 	return err
 }
 

@@ -415,15 +415,8 @@ func (m *modes) Check(mode string, limits ...stint.Limit) error {
 	if parsed, err := ParseMode(mode); err != nil || parsed == Share { // that is held in memory
 		return err
 	}
-	entries := int64(0)
-	for _, l := range limits {
-		f, err := compile(l, m.store.maxLog)
-		if err != nil {
-			return err
-		}
-		entries += f.entries
-	}
-	return m.store.bearable(entries)
+	_, err := m.store.compileAll(limits)
+	return err
 }
 
 // bindShares binds limits in memory, each this node's part.

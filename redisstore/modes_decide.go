@@ -52,7 +52,7 @@ func (b *modeBound) Decide(ctx context.Context, op meter.Op, key string, cost in
 	case len(b.all) == 1:
 		return b.all[0].decide(ctx, op, key, cost)
 	}
-	return b.decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)
+	return b.modes.Decide(ctx, op, []stint.Layer{{Bound: b, Key: key}}, cost)
 }
 
 // An item is one limit of a request with several layers.
@@ -121,16 +121,9 @@ func (m *modes) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	if m.store.closed.Load() {
 		return stint.Decision{}, stint.ErrClosed
 	}
-	return m.decide(ctx, op, layers, cost)
-}
-
-func (m *modes) decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	items, err := m.flatten(layers)
 	if err != nil {
 		return stint.Decision{}, err
-	}
-	if cost < 0 {
-		return stint.Decision{}, stint.ErrCost
 	}
 	if len(items) == 1 && items[0].weight == 1 && items[0].mode != Share {
 		d, err := items[0].boundLimit.decide(ctx, op, items[0].key, cost)
@@ -206,11 +199,9 @@ func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost i
 		if result != byServer {
 			return d, err
 		}
-		if !h.deadline.IsZero() {
-			var cancel context.CancelFunc
-			ctx, cancel = o.store.by(ctx, h.deadline)
-			defer cancel()
-		}
+		var cancel context.CancelFunc
+		ctx, cancel = h.within(ctx, o.store)
+		defer cancel()
 	}
 	return o.decideByServer(ctx, op, key, cost)
 }
@@ -227,12 +218,9 @@ func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, e
 		return true, nil
 	}
 	if result == byServer {
-		if !h.deadline.IsZero() {
-			var cancel context.CancelFunc
-			ctx, cancel = o.store.by(ctx, h.deadline)
-			defer cancel()
-		}
-		d, err = o.decideByServer(ctx, meter.OpTake, key, cost)
+		within, cancel := h.within(ctx, o.store)
+		defer cancel()
+		d, err = o.decideByServer(within, meter.OpTake, key, cost)
 	}
 	return d.Allowed, err
 }

@@ -174,16 +174,8 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if err := stint.CheckBind(name, limits); err != nil {
 		return nil, err
 	}
-	all := make([]*compiled, len(limits))
-	entries := int64(0)
-	for i, l := range limits {
-		var err error
-		if all[i], err = compile(l, s.maxLog); err != nil {
-			return nil, err
-		}
-		entries += all[i].entries
-	}
-	if err := s.bearable(entries); err != nil {
+	all, err := s.compileAll(limits)
+	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -204,6 +196,19 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 		b.limits[i] = l
 	}
 	return b, nil
+}
+
+// compileAll returns limits as the script takes them, or why they cannot be held together.
+func (s *Store) compileAll(limits []stint.Limit) (all []*compiled, err error) {
+	all = make([]*compiled, len(limits))
+	entries := int64(0)
+	for i, l := range limits {
+		if all[i], err = compile(l, s.maxLog); err != nil {
+			return nil, err
+		}
+		entries += all[i].entries
+	}
+	return all, s.bearable(entries)
 }
 
 // Close implements [stint.Store]. What keys have used stays in Redis.

@@ -176,7 +176,7 @@ func atOnce(n int, do func(k int) error) (failed error) {
 // inPart returns an error of which it is told that nothing was done, as one of what was
 // done in part.
 func inPart(err error, done bool) error {
-	if !done || !errors.Is(err, ErrNotExecuted) && !errors.Is(err, ErrConfiguration) {
+	if !done || !errors.Is(err, ErrNotExecuted) && !errors.Is(err, ErrConfiguration) && !errors.Is(err, stint.ErrClosed) {
 		return err
 	}
 	return fmt.Errorf("%w: done in part: %v", ErrAmbiguous, err) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone

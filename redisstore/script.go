@@ -151,17 +151,11 @@ func (s *Store) region(key string) uint16 {
 	return 0
 }
 
-// callThroughBreaker makes a call in front of which the breaker of the keys' node stands. Its
-// answer comes when ctx ends at the latest. [Stats] counts how it ended.
-func (s *Store) callThroughBreaker(ctx context.Context, keys, args []string) (any, error) {
-	value, err := s.callLimited(ctx, keys, args)
-	s.tally.ended(err)
-	return value, err
-}
-
-// callLimited makes a call if its time is not up, the breaker lets it in, and there
-// is room.
-func (s *Store) callLimited(ctx context.Context, keys, args []string) (any, error) {
+// callThroughBreaker makes a call if its time is not up, the breaker of the keys' node lets
+// it in, and there is room. Its answer comes when ctx ends at the latest. [Stats] counts how
+// it ended.
+func (s *Store) callThroughBreaker(ctx context.Context, keys, args []string) (value any, err error) {
+	defer func() { s.tally.ended(err) }()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
@@ -235,33 +229,31 @@ const (
 	answersEach
 )
 
-// readAnswer reads a reply of the given number of numbers; a nil reply means that
-// the reservation does not exist.
-func readAnswer(reply any, numbers int) (answer, error) {
+// readNumbers reads a reply of the given number of numbers.
+func readNumbers(reply any, numbers int) ([]int64, error) {
 	list, ok := reply.([]any)
-	if reply == nil {
-		return nil, stint.ErrReservation
-	}
 	if !ok || len(list) != numbers {
 		return nil, unexpected(reply)
 	}
-	a := make(answer, len(list))
+	all := make([]int64, len(list))
 	for i, v := range list {
-		n, ok := v.(int64)
-		if !ok {
+		if all[i], ok = v.(int64); !ok {
 			return nil, unexpected(reply)
 		}
-		a[i] = n
 	}
-	return a, nil
+	return all, nil
 }
 
 // readGroupAnswer reads the reply to a verb on the given number of parts. That of a
-// charge that can be given back ends with where it went, that of giving it back with whether nothing of it stands.
+// charge that can be given back ends with where it went, that of giving it back with whether
+// nothing of it stands; nil means that the reservation does not exist.
 func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
 	switch {
+	case reply == nil:
+		a.err = stint.ErrReservation
+		return a
 	case verb == "s" && len(list) == 3 && list[0] == "s": // before, and this is the answer of then
 		a.before = list
 		return a
@@ -275,7 +267,7 @@ func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 		a.stands = list[numbers] != int64(1)
 		reply = list[:numbers]
 	}
-	a.answer, a.err = readAnswer(reply, numbers)
+	a.answer, a.err = readNumbers(reply, numbers)
 	return a
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -85,6 +84,7 @@ type sentinel struct {
 	replies *bufio.Reader
 	name    string // of the master
 	address string
+	said    string   // where the master is, when it was connected to
 	others  []string // Sentinels of the same master
 }
 
@@ -139,7 +139,7 @@ func (s *sentinels) master(ctx context.Context) (string, error) {
 		}
 		s.hangUp()
 	}
-	one, address, err := s.first(ctx)
+	one, err := s.first(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -153,7 +153,7 @@ func (s *sentinels) master(ctx context.Context) (string, error) {
 	if s.open = one; !s.keep {
 		s.hangUp()
 	}
-	return address, nil
+	return one.said, nil
 }
 
 // patience is how long a Sentinel may take to be connected to, and to answer.
@@ -161,78 +161,46 @@ func (s *sentinels) patience() time.Duration { return cmp.Or(s.option.Dialer.Tim
 
 // first asks those that are known, each a while after the one before it, until one
 // answers.
-func (s *sentinels) first(ctx context.Context) (*sentinel, string, error) {
+func (s *sentinels) first(ctx context.Context) (*sentinel, error) {
 	within, cancel := context.WithTimeout(ctx, s.patience()+headStart*time.Duration(len(s.known)))
 	defer cancel()
-	type asked struct {
-		*sentinel
-		master string
-		err    error
+	known := slices.Clone(s.known)
+	one, failed := firstOf(len(known), headStart, func(i int) (*sentinel, error) { return s.ask(within, known[i]) })
+	if one != nil {
+		return one, nil
 	}
-	answers := make(chan asked, len(s.known))
-	next := time.NewTimer(0)
-	defer next.Stop()
-	var failed error
-	for begun, ended := 0, 0; ended < len(s.known); {
-		select {
-		case <-next.C:
-			if begun == len(s.known) {
-				continue
-			}
-			address := s.known[begun]
-			begun++
-			go func() {
-				one, master, err := s.ask(within, address)
-				answers <- asked{one, master, err}
-			}()
-			next.Reset(headStart)
-		case a := <-answers:
-			if ended++; a.err == nil {
-				go func() { // which end, since their context has
-					for range begun - ended {
-						if late := <-answers; late.err == nil {
-							_ = late.Close()
-						}
-					}
-				}()
-				return a.sentinel, a.master, nil
-			}
-			if failed == nil || word(failed) == "" { // what one has said tells more than silence
-				failed = a.err
-			}
-			next.Reset(0)
+	var why error
+	for _, err := range failed {
+		if why == nil || word(why) == "" { // what one has said tells more than silence
+			why = err
 		}
 	}
-	return nil, "", fmt.Errorf("no Sentinel says where the master %s is: %w", s.name, failed)
+	return nil, fmt.Errorf("no Sentinel says where the master %s is: %w", s.name, why)
 }
 
 // ask connects to a Sentinel, and asks it.
-func (s *sentinels) ask(ctx context.Context, address string) (one *sentinel, master string, err error) {
+func (s *sentinels) ask(ctx context.Context, address string) (*sentinel, error) {
 	by := s.option.Dialer
 	by.Timeout = s.patience()
 	conn, err := s.dial(ctx, address, &by, s.option.TLSConfig)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	one = &sentinel{Conn: conn, replies: bufio.NewReader(conn), name: s.name, address: address}
+	one := &sentinel{Conn: conn, replies: bufio.NewReader(conn), name: s.name, address: address}
 	if s.option.Password != "" {
-		words := []string{"AUTH", s.option.Username, s.option.Password}
-		if s.option.Username == "" {
-			words = slices.Delete(words, 1, 2)
-		}
-		_, err = one.call(s.patience(), words...)
+		_, err = one.call(s.patience(), auth(s.option.Username, s.option.Password)...)
 	}
 	if err == nil {
-		master, err = one.master(s.patience())
+		one.said, err = one.master(s.patience())
 	}
 	if err == nil {
 		err = one.listOthers(s.patience())
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, "", fmt.Errorf("sentinel %s: %w", address, err)
+		return nil, fmt.Errorf("sentinel %s: %w", address, err)
 	}
-	return one, master, nil
+	return one, nil
 }
 
 // master asks where the master is.
@@ -280,6 +248,14 @@ func (c *sentinel) call(within time.Duration, words ...string) (any, error) {
 		return nil, err
 	}
 	return readReply(c.replies, 3)
+}
+
+// auth returns what logs a user in, "" for the default one.
+func auth(user, password string) []string {
+	if user == "" {
+		return []string{"AUTH", password}
+	}
+	return []string{"AUTH", user, password}
 }
 
 // command returns a command as servers read it.
@@ -343,14 +319,7 @@ func readReply(r *bufio.Reader, levels int) (any, error) {
 // follow has the client made anew when the master is another one: it may be that the
 // former one still answers, on its side of a network that has parted.
 func (c *connector) follow(ctx context.Context) {
-	for {
-		pause := time.NewTimer(followEvery*3/4 + rand.N(followEvery/2))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return
-		}
+	for pause(ctx, followEvery) {
 		if d := c.ready.Load(); d != nil && c.sentinels.moved(ctx) {
 			c.retire(d)
 		}
