@@ -114,7 +114,7 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 	}
 	keys = append(keys, s.names.charged(id, all[0].slot))
 	_, err := s.aboutNow(func(now int64) (any, error) {
-		args := append(make([]string, 0, 3*len(all)), "C", number(int64(fallback.ChargeFor/time.Millisecond)))
+		args := append(make([]string, 0, 3*len(all)), "C", number(int64(fallback.ChargeFor/time.Microsecond)))
 		for from, i := 0, 1; i <= len(all); i++ {
 			if i < len(all) && all[i].compiled == all[from].compiled && all[i].limit == all[from].limit {
 				continue

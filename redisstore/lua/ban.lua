@@ -26,10 +26,5 @@ end
 
 -- saveBan writes a ban that has begun.
 local function saveBan(L)
-  local kept = text(L.loaded + L.banned) .. ':' .. text(L.begun)
-  if virtual then
-    redis.call('SET', L.banKey, kept)
-  else
-    redis.call('SET', L.banKey, kept, 'PX', alive(L.banned))
-  end
+  keep(L.banKey, text(L.loaded + L.banned) .. ':' .. text(L.begun), L.banned)
 end

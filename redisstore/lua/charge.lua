@@ -1,13 +1,13 @@
 -- Many keys are charged with what they owe, room or not, once for each record.
 --
--- KEYS: the states, and the record. ARGV: C, how long the record stays (ms); for
+-- KEYS: the states, and the record. ARGV: C, how long the record stays (µs); for
 -- each limit how many of the states are its own, a layer as in decide.lua, and the
 -- units of each.
 -- Answer: how many were charged; -1 where the record is there already.
 
 if ARGV[1] == 'C' then
   argument()
-  local life, record = argument(), KEYS[#KEYS]
+  local life, record = tonumber(argument()), KEYS[#KEYS]
   if redis.call('GET', record) then return -1 end
   local layers, owed, from = {}, {}, nil
   while #layers < #KEYS - 1 do
@@ -34,10 +34,6 @@ if ARGV[1] == 'C' then
       charged = charged + 1
     end
   end
-  if virtual then
-    redis.call('SET', record, '')
-  else
-    redis.call('SET', record, '', 'PX', life)
-  end
+  keep(record, '', life)
   return charged
 end

@@ -49,7 +49,7 @@ end
 
 local out, allowed
 if op == 's' then
-  out = reservations(layers, n, t).settle(cost, token, about, standing)
+  out = settle(layers, t, cost, token, about, standing)
 elseif op == 'y' then
   local back = 1
   for i, L in ipairs(layers) do
@@ -66,7 +66,7 @@ elseif op == 'f' then
   out = standing()
 else
   out, allowed = take(op, cost, layers, t)
-  if allowed and op == 'r' then reservations(layers, n, t).reserve(cost, ttl, token, about) end
+  if allowed and op == 'r' then reserve(layers, t, cost, ttl, token, about) end
 end
 saveAll(layers)
 if quick then table.insert(out, 1, 's') end

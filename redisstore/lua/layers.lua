@@ -101,10 +101,8 @@ local function save(L)
   if L.open then reset = most(reset, L.open - L.loaded) end
   if reset == 0 then
     redis.call('DEL', L.key)
-  elseif virtual then
-    redis.call('SET', L.key, L.kind.write(L))
   else
-    redis.call('SET', L.key, L.kind.write(L), 'PX', alive(reset))
+    keep(L.key, L.kind.write(L), reset)
   end
 end
 

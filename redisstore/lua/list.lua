@@ -211,32 +211,6 @@ local function newList()
     return at, pos
   end
 
-  -- seekBack is seek from the newest on, to the one at a time or the first that is
-  -- earlier.
-  local function seekBack(L, time)
-    local body, at, last = L.body, L.at, L.last
-    local from, c = last + 1, {}
-    while at > time and last >= L.pos do
-      local k = last - from + 1
-      if k <= entrySize and from > L.pos then
-        from = math.max(last - entryBytes + 1, L.pos)
-        c, k = { byte(body, from, last) }, last - from + 1
-      end
-      local gap = c[k]
-      k = k - 1
-      local b = c[k] or 0
-      while b >= 128 do
-        gap, k = gap * 128 + b - 128, k - 1
-        b = c[k] or 0
-      end
-      if b >= 64 then -- the end of its units
-        repeat k = k - 1 until (c[k] or 0) < 128
-      end
-      at, last = at - gap, from + k - 1
-    end
-    return at, last + 1
-  end
-
   -- takeOut takes up to n units out of the entry that was at a time, which it looks
   -- for from the end that is nearer in time.
   function list.takeOut(L, n, time)
@@ -246,7 +220,9 @@ local function newList()
     if time - L.base < L.at - time then
       at, pos = seek(L, time, math.huge)
     else
-      at, pos = seekBack(L, time)
+      local _
+      at, _, pos = back(L, time + 1, math.huge) -- the newest before the moment after it
+      if at then pos = pos + 1 end
     end
     if at == time and pos <= L.last then
       local gap, units, following = after(L, pos)

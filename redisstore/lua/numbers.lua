@@ -64,6 +64,15 @@ end
 
 local virtual -- the time is an argument, and nothing expires
 
+-- keep writes a key of which something is left for so many µs.
+local function keep(key, value, us)
+  if virtual then
+    redis.call('SET', key, value)
+  else
+    redis.call('SET', key, value, 'PX', alive(us))
+  end
+end
+
 -- timeOfCall returns the time in µs: the argument that is left, or the server's.
 local function timeOfCall()
   local t = argument()

@@ -166,67 +166,53 @@ local function recorded(record, t)
   return false, { 's', kept[1], kept[2] }
 end
 
--- record keeps a record for so many µs.
-local function record(text, us)
-  if virtual then
-    redis.call('SET', KEYS[#KEYS], text)
-  else
-    redis.call('SET', KEYS[#KEYS], text, 'PX', alive(us))
+-- reserve remembers what was charged and where to, in a record:
+--
+--   cost, end, about, cells, then of each layer id and mark
+local function reserve(layers, t, cost, ttl, token, about)
+  local ends, n = t + ttl, #layers
+  local kept = { text(cost), text(ends), about, overflowed or '' }
+  token = string.sub(token, 1, 8)
+  for i, L in ipairs(layers) do
+    local key = KEYS[n + i]
+    local id = redis.call('HGET', key, 'id')
+    if not id then
+      id = token
+      redis.call('HSET', key, 'id', id)
+    end
+    if not virtual then
+      local ms = alive(ttl)
+      local left = redis.call('PTTL', key)
+      if left < 0 or left < tonumber(ms) then redis.call('PEXPIRE', key, ms) end
+    end
+    if cost ~= 0 and keepsOpen(L) then openReservation(key, L, token, ends, t) end
+    kept[#kept + 1] = id
+    kept[#kept + 1] = L.kind.mark and L.kind.mark(L) or ''
   end
+  keep(KEYS[#KEYS], 'o' .. cmsgpack.pack(kept), ttl)
 end
 
-local function reservations(layers, n, t)
-  local r = {}
-
-  -- reserve remembers what was charged and where to, in a record:
-  --
-  --   cost, end, about, cells, then of each layer id and mark
-  function r.reserve(cost, ttl, token, about)
-    local ends = t + ttl
-    local kept = { text(cost), text(ends), about, overflowed or '' }
-    token = string.sub(token, 1, 8)
-    for i, L in ipairs(layers) do
-      local key = KEYS[n + i]
-      local id = redis.call('HGET', key, 'id')
-      if not id then
-        id = token
-        redis.call('HSET', key, 'id', id)
-      end
-      if not virtual then
-        local ms = alive(ttl)
-        local left = redis.call('PTTL', key)
-        if left < 0 or left < tonumber(ms) then redis.call('PEXPIRE', key, ms) end
-      end
-      if cost ~= 0 and keepsOpen(L) then openReservation(key, L, token, ends, t) end
-      kept[#kept + 1] = id
-      kept[#kept + 1] = L.kind.mark and L.kind.mark(L) or ''
-    end
-    record('o' .. cmsgpack.pack(kept), ttl)
+-- settle replaces the cost by the true one, once. What is kept of it then is the
+-- answer, with what the caller has to know to read it, and which states it is of.
+local function settle(layers, t, cost, token, meta, standing)
+  local record, n = KEYS[#KEYS], #layers
+  local over, settled = recorded(record, t)
+  if over or settled then return settled end
+  local found = cmsgpack.unpack(string.sub(redis.call('GET', record), 2))
+  for i = 1, n do
+    if redis.call('HGET', KEYS[n + i], 'id') ~= found[3 + 2 * i] then return end
   end
-
-  -- settle replaces the cost by the true one, once. What is kept of it then is the
-  -- answer, with what the caller has to know to read it, and which states it is of.
-  function r.settle(cost, token, meta, standing)
-    local over, settled = recorded(KEYS[#KEYS], t)
-    if over or settled then return settled end
-    local found = cmsgpack.unpack(string.sub(redis.call('GET', KEYS[#KEYS]), 2))
-    for i = 1, n do
-      if redis.call('HGET', KEYS[n + i], 'id') ~= found[3 + 2 * i] then return end
-    end
-    token = string.sub(token, 1, 8)
-    for i, L in ipairs(layers) do
-      local reserved, actual = units(L, tonumber(found[1])), units(L, cost)
-      closeReservation(KEYS[n + i], L, token, found[4 + 2 * i], most(reserved - actual, 0), cost ~= 0)
-      if reserved < actual then charge(L, actual - reserved) end
-      L.changed = true
-    end
-    local out, digits = standing(), {}
-    for i, v in ipairs(out) do digits[i] = text(v) end
-    local kept = { meta, table.concat(digits, ' '), found[2] }
-    for i = 1, n do kept[2 + 2 * i], kept[3 + 2 * i] = KEYS[n + i], found[3 + 2 * i] end
-    record('s' .. cmsgpack.pack(kept), found[2] - t)
-    return out
+  token = string.sub(token, 1, 8)
+  for i, L in ipairs(layers) do
+    local reserved, actual = units(L, tonumber(found[1])), units(L, cost)
+    closeReservation(KEYS[n + i], L, token, found[4 + 2 * i], most(reserved - actual, 0), cost ~= 0)
+    if reserved < actual then charge(L, actual - reserved) end
+    L.changed = true
   end
-
-  return r
+  local out, digits = standing(), {}
+  for i, v in ipairs(out) do digits[i] = text(v) end
+  local kept = { meta, table.concat(digits, ' '), found[2] }
+  for i = 1, n do kept[2 + 2 * i], kept[3 + 2 * i] = KEYS[n + i], found[3 + 2 * i] end
+  keep(record, 's' .. cmsgpack.pack(kept), found[2] - t)
+  return out
 end

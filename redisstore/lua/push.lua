@@ -21,11 +21,7 @@ local function push(first, t)
     charge(L, cost)
     enforce(L)
     save(L)
-    if virtual then
-      redis.call('SET', KEYS[first + 2], sequence)
-    else
-      redis.call('SET', KEYS[first + 2], sequence, 'PX', 600000)
-    end
+    keep(KEYS[first + 2], sequence, 600000000)
   end
   local out = { cost }
   answer(out, L, true, wait(L, 1), 0)
