@@ -192,14 +192,16 @@ func TestCountNodesVirtual(t *testing.T) {
 }
 
 // TestCompareRules has three processes share a prefix, of which one comes to have other
-// rules, and then has the same again: all are told, once each time, and one of another
-// prefix never is.
+// rules, and then has the same again: all are told, and one of another prefix never is. None
+// is told the same twice; on a machine that stands still for longer than rules count, they
+// agree meanwhile.
 func TestCompareRules(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	type process struct {
 		rules atomic.Value
 		told  chan bool
+		last  bool
 	}
 	open := func(prefix, rules string) *process {
 		p := &process{told: make(chan bool, 100)}
@@ -215,14 +217,16 @@ func TestCompareRules(t *testing.T) {
 	for _, differ := range []bool{true, false, true} {
 		all[0].rules.Store(map[bool]string{true: "rules of another", false: "rules of one"}[differ])
 		for i, p := range all {
-			if told := <-p.told; told != differ {
-				t.Fatalf("process %d is told %v, want %v", i, told, differ)
+			for done := false; !done; done = p.last == differ {
+				told := <-p.told
+				if told == p.last {
+					t.Fatalf("process %d is told %v twice", i, told)
+				}
+				p.last = told
 			}
 		}
 	}
-	for _, p := range append(all, apart) {
-		if len(p.told) != 0 {
-			t.Errorf("told once more: %v", <-p.told)
-		}
+	if len(apart.told) != 0 {
+		t.Errorf("one of another prefix is told: %v", <-apart.told)
 	}
 }
