@@ -32,6 +32,13 @@ func newShared() *shared { return &shared{Store: memstore.New(memstore.Options{}
 func (s *shared) fail(err error) { s.cut.Store(&err) }
 func (s *shared) heal()          { s.cut.Store(nil) }
 
+// healAndPost heals, in a bubble, and waits for what is owed to be posted.
+func (s *shared) healAndPost() {
+	s.heal()
+	time.Sleep(time.Second)
+	synctest.Wait()
+}
+
 // call carries out a call, or fails it.
 func call[T any](s *shared, do func() (T, error)) (out T, err error) {
 	s.calls.Add(1)
@@ -129,7 +136,24 @@ func newNode(t *testing.T, s stint.Store, o fallback.Options, limits ...stint.Li
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = store.Close() }) // the test may have
 	return node{l, store}
+}
+
+// bubble runs a test of a process with one limit on a shared store, by virtual time.
+func bubble(t *testing.T, o fallback.Options, text string, test func(t *testing.T, s *shared, n node)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShared()
+		test(t, s, newNode(t, s, o, limit(t, text)))
+	})
+}
+
+// eachKind is bubble with a limit of each kind whose units still count after a moment
+// without time.
+func eachKind(t *testing.T, test func(t *testing.T, s *shared, n node)) {
+	for _, text := range kinds {
+		t.Run(text, func(t *testing.T) { bubble(t, fallback.Options{}, text, test) })
+	}
 }
 
 // pass takes one unit the given number of times, and returns how many passed.
@@ -154,7 +178,6 @@ func remaining(t *testing.T, l *stint.Limiter, key string) int64 {
 	return d.Remaining
 }
 
-// every kind whose units still count after a moment without time.
 var kinds = []string{
 	"10 per hour", "10 per hour token_bucket_interval", "10 per hour leaky_queue burst 9", "10 per hour fixed_window",
 	"10 per hour sliding_log", "10 per hour sliding_counter", "10 per hour sliding_buckets",
@@ -171,68 +194,47 @@ func limit(t *testing.T, text string) stint.Limit {
 
 // A failure grants no fresh burst, and what passed meanwhile is owed.
 func TestFailureMintsNothing(t *testing.T) {
-	for _, text := range kinds {
-		t.Run(text, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newShared()
-				n := newNode(t, s, fallback.Options{}, limit(t, text))
-				defer n.store.Close()
-				if got := n.pass(t, "a", 6); got != 6 {
-					t.Fatalf("%d of 6 passed", got)
-				}
-				s.fail(errGone)
-				if got := n.pass(t, "a", 6); got != 4 {
-					t.Errorf("%d passed while the store was gone, want the 4 that were left", got)
-				}
-				if st := n.store.Stats(); !st.Degraded || st.Failed != 6 || st.Owing != 1 {
-					t.Errorf("while it is gone: %+v", st)
-				}
-				s.heal()
-				time.Sleep(time.Second) // of the bubble: the debt is posted
-				synctest.Wait()
-				if got := remaining(t, n.Limiter, "a"); got != 0 {
-					t.Errorf("%d remain in the shared store: the debt was not charged", got)
-				}
-				if st := n.store.Stats(); st.Owing != 0 || st.Posted != 4 || st.Degraded {
-					t.Errorf("after it: %+v", st)
-				}
-			})
-		})
-	}
+	eachKind(t, func(t *testing.T, s *shared, n node) {
+		if got := n.pass(t, "a", 6); got != 6 {
+			t.Fatalf("%d of 6 passed", got)
+		}
+		s.fail(errGone)
+		if got := n.pass(t, "a", 6); got != 4 {
+			t.Errorf("%d passed while the store was gone, want the 4 that were left", got)
+		}
+		if st := n.store.Stats(); !st.Degraded || st.Failed != 6 || st.Owing != 1 {
+			t.Errorf("while it is gone: %+v", st)
+		}
+		s.healAndPost()
+		if got := remaining(t, n.Limiter, "a"); got != 0 {
+			t.Errorf("%d remain in the shared store: the debt was not charged", got)
+		}
+		if st := n.store.Stats(); st.Owing != 0 || st.Posted != 4 || st.Degraded {
+			t.Errorf("after it: %+v", st)
+		}
+	})
 }
 
 // What time has forgiven meanwhile is not charged any more, nor waited for.
 func TestOldDebtIsForgiven(t *testing.T) {
-	for _, text := range kinds {
-		t.Run(text, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newShared()
-				n := newNode(t, s, fallback.Options{}, limit(t, text))
-				defer n.store.Close()
-				s.fail(errGone)
-				n.pass(t, "a", 10)
-				time.Sleep(3 * time.Hour)
-				s.heal()
-				time.Sleep(time.Second)
-				synctest.Wait()
-				if got := remaining(t, n.Limiter, "a"); got != 10 {
-					t.Errorf("%d of 10 remain", got)
-				}
-				if st := n.store.Stats(); st.Posted != 0 || st.Owing != 0 {
-					t.Errorf("%+v", st)
-				}
-			})
-		})
-	}
+	eachKind(t, func(t *testing.T, s *shared, n node) {
+		s.fail(errGone)
+		n.pass(t, "a", 10)
+		time.Sleep(3 * time.Hour)
+		s.healAndPost()
+		if got := remaining(t, n.Limiter, "a"); got != 10 {
+			t.Errorf("%d of 10 remain", got)
+		}
+		if st := n.store.Stats(); st.Posted != 0 || st.Owing != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
 }
 
 // With PostByCaller what is owed is charged when the caller says so, and never
 // else.
 func TestPostByCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared()
-		n := newNode(t, s, fallback.Options{PostByCaller: true}, limit(t, "10/h"))
-		defer n.store.Close()
+	bubble(t, fallback.Options{PostByCaller: true}, "10/h", func(t *testing.T, s *shared, n node) {
 		s.fail(errGone)
 		n.pass(t, "a", 4)
 		n.store.Post()
@@ -253,18 +255,13 @@ func TestPostByCaller(t *testing.T) {
 
 // A call whose answer was lost may have been charged: it is not owed as well.
 func TestAmbiguousIsChargedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared()
-		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour"))
-		defer n.store.Close()
+	bubble(t, fallback.Options{}, "10 per hour", func(t *testing.T, s *shared, n node) {
 		s.after.Store(true)
 		s.fail(fmt.Errorf("%w: deadline", stint.ErrAmbiguous))
 		if got := n.pass(t, "a", 3); got != 3 {
 			t.Errorf("%d of 3 passed", got)
 		}
-		s.heal()
-		time.Sleep(time.Second)
-		synctest.Wait()
+		s.healAndPost()
 		if got := remaining(t, n.Limiter, "a"); got != 7 {
 			t.Errorf("%d remain, want 7: each call is charged once", got)
 		}
@@ -273,10 +270,7 @@ func TestAmbiguousIsChargedOnce(t *testing.T) {
 
 // A posting whose answers are lost, again and again, counts once.
 func TestPostingCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared()
-		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))
-		defer n.store.Close()
+	bubble(t, fallback.Options{}, "10 per hour fixed_window", func(t *testing.T, s *shared, n node) {
 		s.fail(errGone)
 		n.pass(t, "a", 4)
 		s.heal()
@@ -297,10 +291,7 @@ func TestPostingCountsOnce(t *testing.T) {
 
 // Nor does one whose reservation was answered, and whose settling was not.
 func TestSettlingCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared()
-		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))
-		defer n.store.Close()
+	bubble(t, fallback.Options{}, "10 per hour fixed_window", func(t *testing.T, s *shared, n node) {
 		s.fail(errGone)
 		n.pass(t, "a", 4)
 		s.loses.Store(true)
@@ -335,10 +326,7 @@ func TestModes(t *testing.T) {
 		{fallback.Closed, 0, stint.Wait(time.Second), -1},
 	} {
 		t.Run(fmt.Sprint(c.mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newShared()
-				n := newNode(t, s, fallback.Options{Mode: c.mode}, limit(t, "10 per hour"))
-				defer n.store.Close()
+			bubble(t, fallback.Options{Mode: c.mode}, "10 per hour", func(t *testing.T, s *shared, n node) {
 				s.fail(errGone)
 				passed := int64(0)
 				var last stint.Decision
@@ -372,7 +360,6 @@ func TestNodesWithinLimit(t *testing.T) {
 				total := int64(0)
 				for range nodes {
 					n := newNode(t, s, fallback.Options{Nodes: nodes}, l)
-					defer n.store.Close()
 					got := n.pass(t, "a", 50)
 					if got == 0 {
 						t.Error("a node lets nothing through")
@@ -390,10 +377,7 @@ func TestNodesWithinLimit(t *testing.T) {
 // Local reservations settle locally; the shared store's are settled when it is back, as
 // was said while it was not.
 func TestReservations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared()
-		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour sliding_log"))
-		defer n.store.Close()
+	bubble(t, fallback.Options{}, "10 per hour sliding_log", func(t *testing.T, s *shared, n node) {
 		_, first, err := n.Reserve(t.Context(), "a", 4, time.Hour)
 		if err != nil {
 			t.Fatal(err)
@@ -435,10 +419,7 @@ func TestSettledAbove(t *testing.T) {
 		"done, and not known":  {before: true, lost: true, left: 100 - 9 - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newShared()
-				n := newNode(t, s, fallback.Options{}, limit(t, "100 per 10000h sliding_log"))
-				defer n.store.Close()
+			bubble(t, fallback.Options{}, "100 per 10000h sliding_log", func(t *testing.T, s *shared, n node) {
 				reserve := func() *stint.Reservation {
 					d, r, err := n.Reserve(t.Context(), "a", 1, time.Minute)
 					if err != nil || !d.Allowed {
@@ -504,10 +485,7 @@ func TestCallersFault(t *testing.T) {
 
 // A flood of keys while the store is gone is remembered up to a bound.
 func TestDebtsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared()
-		n := newNode(t, s, fallback.Options{MaxOwed: 100}, limit(t, "10 per hour"))
-		defer n.store.Close()
+	bubble(t, fallback.Options{MaxOwed: 100}, "10 per hour", func(t *testing.T, s *shared, n node) {
 		s.fail(errGone)
 		for i := range 1000 {
 			n.pass(t, fmt.Sprint(i), 1)
@@ -543,7 +521,6 @@ func TestOnChange(t *testing.T) {
 		var reported []error
 		s := newShared()
 		n := newNode(t, s, fallback.Options{OnChange: func(err error) { reported = append(reported, err) }}, limit(t, "10 per hour"))
-		defer n.store.Close()
 		n.pass(t, "a", 2)
 		s.fail(errGone)
 		n.pass(t, "a", 2)
@@ -633,10 +610,7 @@ func TestOwedInFull(t *testing.T) {
 // While the shared store is away, a process bans by its own denials, and no longer than the
 // limit says; what the shared store has banned stays so when it is back.
 func TestBanWhileAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared()
-		n := newNode(t, s, fallback.Options{}, limit(t, "4/1m ban 1h"))
-		defer n.store.Close()
+	bubble(t, fallback.Options{}, "4/1m ban 1h", func(t *testing.T, s *shared, n node) {
 		bans := func(key string, want time.Duration) {
 			t.Helper()
 			d, err := n.Take(t.Context(), key, 1)

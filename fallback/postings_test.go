@@ -53,7 +53,6 @@ func TestPostingsBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBatched()
 		n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))
-		defer n.store.Close()
 		s.fail(errGone)
 		const keys = 2000
 		for i := range keys {
@@ -96,10 +95,7 @@ func TestPostingsBatched(t *testing.T) {
 func TestPostingsExpire(t *testing.T) {
 	for name, stuck := range map[string]bool{"not executed": true, "ambiguous": false} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newShared()
-				n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour fixed_window"))
-				defer n.store.Close()
+			bubble(t, fallback.Options{}, "10 per hour fixed_window", func(t *testing.T, s *shared, n node) {
 				s.fail(errGone)
 				n.pass(t, "a", 4)
 				if stuck {
@@ -140,7 +136,6 @@ func TestDebtsOfClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(t, s, fallback.Options{}, limit(t, "10 per hour"))
-				defer n.store.Close()
 				s.fail(stint.ErrClosed)
 				n.pass(t, "a", 4)
 				time.Sleep(time.Minute)
@@ -163,15 +158,12 @@ func TestPostingsAfterLong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newBatched()
 				n := newNode(t, s, fallback.Options{}, limit(t, "10 per minute"))
-				defer n.store.Close()
 				s.fail(errGone)
 				n.pass(t, "a", 10)
 				time.Sleep(200 * time.Millisecond) // the first try
 				s.fail(test.err)
 				time.Sleep(test.outage)
-				s.heal()
-				time.Sleep(time.Second)
-				synctest.Wait()
+				s.healAndPost()
 				if got, st := remaining(t, n.Limiter, "a"), n.store.Stats(); got != 10 || st.Owing != 0 {
 					t.Errorf("%d remain, want 10: %+v", got, st)
 				}
@@ -222,7 +214,6 @@ func TestPostingsOneServerAway(t *testing.T) {
 				}
 				s := &sided{batched: newBatched(), away: map[string]error{"away": err}}
 				n := newNode(t, s, fallback.Options{}, limit(t, "100 per 24h"))
-				defer n.store.Close()
 				s.fail(errGone)
 				n.pass(t, "away", 7)
 				n.pass(t, "well", 5)

@@ -18,34 +18,27 @@ import (
 // What a key has used is carried over when there are more processes: it gets no
 // more of the smaller share than its part that is left.
 func TestSetNodesKeeps(t *testing.T) {
-	for _, text := range kinds {
-		t.Run(text, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newShared()
-				n := newNode(t, s, fallback.Options{}, limit(t, text))
-				defer n.store.Close()
-				s.fail(errGone)
-				if got := n.pass(t, "a", 6); got != 6 {
-					t.Fatalf("%d of 6 passed", got)
-				}
-				if err := n.store.SetNodes(2); err != nil {
-					t.Fatal(err)
-				}
-				if got := n.pass(t, "a", 10); got > 2 {
-					t.Errorf("%d more passed of a share of 5, of which 6 in 10 were used", got)
-				}
-				if got := n.pass(t, "b", 10); got != 5 {
-					t.Errorf("%d passed for a key unseen, want the share of 5", got)
-				}
-				if err := n.store.SetNodes(0); err != nil { // 1
-					t.Fatal(err)
-				}
-				if got := n.pass(t, "c", 20); got != 10 {
-					t.Errorf("%d passed for a key unseen, want 10", got)
-				}
-			})
-		})
-	}
+	eachKind(t, func(t *testing.T, s *shared, n node) {
+		s.fail(errGone)
+		if got := n.pass(t, "a", 6); got != 6 {
+			t.Fatalf("%d of 6 passed", got)
+		}
+		if err := n.store.SetNodes(2); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.pass(t, "a", 10); got > 2 {
+			t.Errorf("%d more passed of a share of 5, of which 6 in 10 were used", got)
+		}
+		if got := n.pass(t, "b", 10); got != 5 {
+			t.Errorf("%d passed for a key unseen, want the share of 5", got)
+		}
+		if err := n.store.SetNodes(0); err != nil { // 1
+			t.Fatal(err)
+		}
+		if got := n.pass(t, "c", 20); got != 10 {
+			t.Errorf("%d passed for a key unseen, want 10", got)
+		}
+	})
 }
 
 // Processes that take all the while, as the number of nodes goes up
@@ -61,7 +54,6 @@ func TestSetNodesWhileTaking(t *testing.T) {
 		var running sync.WaitGroup
 		for range nodes {
 			n := newNode(t, s, fallback.Options{}, stint.PerSecond(rate).WithBurst(burst))
-			defer n.store.Close()
 			all = append(all, n)
 			for range 4 {
 				running.Go(func() {
@@ -98,39 +90,27 @@ func TestSetNodesWhileTaking(t *testing.T) {
 // What passed under a larger share is owed whole, also once the share is
 // smaller: the processes are counted again just as the debt is posted.
 func TestDebtOfLargerShare(t *testing.T) {
-	for _, text := range kinds {
-		t.Run(text, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newShared()
-				n := newNode(t, s, fallback.Options{}, limit(t, text))
-				defer n.store.Close()
-				s.fail(errGone)
-				n.pass(t, "a", 10)
-				n.pass(t, "b", 3)
-				if err := n.store.SetNodes(5); err != nil {
-					t.Fatal(err)
-				}
-				s.heal()
-				time.Sleep(time.Second)
-				synctest.Wait()
-				if a, b := remaining(t, n.Limiter, "a"), remaining(t, n.Limiter, "b"); a != 0 || b != 7 {
-					t.Errorf("%d and %d remain, want 0 and 7", a, b)
-				}
-				if st := n.store.Stats(); st.Owing != 0 || st.Posted != 13 {
-					t.Errorf("%+v", st)
-				}
-			})
-		})
-	}
+	eachKind(t, func(t *testing.T, s *shared, n node) {
+		s.fail(errGone)
+		n.pass(t, "a", 10)
+		n.pass(t, "b", 3)
+		if err := n.store.SetNodes(5); err != nil {
+			t.Fatal(err)
+		}
+		s.healAndPost()
+		if a, b := remaining(t, n.Limiter, "a"), remaining(t, n.Limiter, "b"); a != 0 || b != 7 {
+			t.Errorf("%d and %d remain, want 0 and 7", a, b)
+		}
+		if st := n.store.Stats(); st.Owing != 0 || st.Posted != 13 {
+			t.Errorf("%+v", st)
+		}
+	})
 }
 
 // Of a log, what has come to an end is not charged, also once the share is
 // smaller.
 func TestDebtOfSmallerLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShared()
-		n := newNode(t, s, fallback.Options{}, limit(t, "100 per hour sliding_log"))
-		defer n.store.Close()
+	bubble(t, fallback.Options{}, "100 per hour sliding_log", func(t *testing.T, s *shared, n node) {
 		s.fail(errGone)
 		n.pass(t, "a", 20)
 		time.Sleep(40 * time.Minute)
@@ -139,9 +119,7 @@ func TestDebtOfSmallerLog(t *testing.T) {
 		if err := n.store.SetNodes(2); err != nil {
 			t.Fatal(err)
 		}
-		s.heal()
-		time.Sleep(time.Second)
-		synctest.Wait()
+		s.healAndPost()
 		if left := remaining(t, n.Limiter, "a"); left != 80 {
 			t.Errorf("%d remain, want 80: 20 still count", left)
 		}
@@ -154,7 +132,6 @@ func TestSetNodesRefused(t *testing.T) {
 	s := newShared()
 	o := fallback.Options{Nodes: 3, Local: memstore.New(memstore.Options{MaxLog: 100})}
 	n := newNode(t, s, o, limit(t, "300 per hour sliding_log").WithName("log"))
-	defer n.store.Close()
 	other, err := stint.NewLimiter(n.store, "other", limit(t, "30 per hour fixed_window"))
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +177,6 @@ func TestDebtOfManyForms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShared()
 		slow := newNode(t, s, fallback.Options{}, limit(t, "20/h").WithName("calls"))
-		defer slow.store.Close()
 		s.fail(errGone)
 		slow.pass(t, "a", 4)
 		for _, text := range []string{"10/s", "11/s", "12/s", "13/s", "14/s"} {
@@ -211,9 +187,7 @@ func TestDebtOfManyForms(t *testing.T) {
 			(&node{store: slow.store, Limiter: l}).pass(t, "a", 1)
 		}
 		time.Sleep(10 * time.Second)
-		s.heal()
-		time.Sleep(time.Second)
-		synctest.Wait()
+		s.healAndPost()
 		if got := remaining(t, slow.Limiter, "a"); got > 16 {
 			t.Errorf("%d of 20 remain: what passed was not charged", got)
 		}
