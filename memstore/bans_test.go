@@ -1,7 +1,6 @@
 package memstore_test
 
 import (
-	"bytes"
 	"fmt"
 	"runtime"
 	"testing"
@@ -39,9 +38,7 @@ func TestBanEnds(t *testing.T) {
 	for _, text := range []string{"2/1s ban 1h", "2/7s ban 7ns", "2/1s token_bucket_interval ban 1h", "2/1s burst 1 leaky_queue ban 1h", "2/1s fixed_window ban 1h",
 		"2/day in Europe/Paris ban 96h", "2/1s sliding_log ban 1h", "2/1s sliding_counter ban 1h", "2/1s sliding_buckets ban 1h", "5_000_000_000/1s sliding_buckets parts 3 ban 1h"} {
 		t.Run(text, func(t *testing.T) {
-			var c clock
-			c.advance(1_000_000 * time.Hour)
-			s := memstore.New(memstore.Options{Now: c.now})
+			s, c := storeAt(1_000_000*time.Hour, memstore.Options{})
 			l := limiter(t, s, text)
 			of := l.Limits()[0]
 			if d, err := l.Take(ctx, "a", of.Capacity()); err != nil || !d.Allowed {
@@ -68,23 +65,15 @@ func TestBanEnds(t *testing.T) {
 // TestBanRestarted carries bans over to another store by a snapshot, also to one whose
 // clock is behind.
 func TestBanRestarted(t *testing.T) {
-	var c clock
-	c.advance(1_000_000 * time.Hour)
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(1_000_000*time.Hour, memstore.Options{})
 	ban(t, limiter(t, s, "2/1m ban 1h"), "a")
 	ban(t, limiter(t, s, "2/1m ban 3h"), "b")
 	c.advance(10 * time.Minute)
-	var file bytes.Buffer
-	if err := s.Save(&file); err != nil {
-		t.Fatal(err)
-	}
+	file := saved(t, s)
 	for _, behind := range []time.Duration{0, -time.Hour, time.Hour, 24 * time.Hour} {
 		later := clock{}
 		later.advance(time.Duration(c.now()) - behind)
-		next := memstore.New(memstore.Options{Now: later.now})
-		if err := next.Load(bytes.NewReader(file.Bytes())); err != nil {
-			t.Fatal(err)
-		}
+		next := loaded(t, file.Bytes(), memstore.Options{Now: later.now})
 		plain, l := limiter(t, next, "2/1m sliding_log"), limiter(t, next, "2/1m ban 1h")
 		if banned(t, plain, "a") != 0 {
 			t.Error("another limit has the ban")
@@ -106,8 +95,7 @@ func TestBanRestarted(t *testing.T) {
 
 // TestBanShared has limits of one identity share bans while each comes and goes.
 func TestBanShared(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(0, memstore.Options{})
 	ban(t, limiter(t, s, "2/1m ban 10h"), "a")
 	for i := range 5 {
 		runtime.GC() // what is not held may be released
@@ -129,8 +117,7 @@ func TestBanShared(t *testing.T) {
 
 // TestBanReleased forgets bans and what has begun them.
 func TestBanReleased(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(0, memstore.Options{})
 	for i := range 50 {
 		ban(t, under(t, s, fmt.Sprint("name ", i), limit(t, "2/1s ban 1m")), "a")
 	}
@@ -144,8 +131,7 @@ func TestBanReleased(t *testing.T) {
 // TestBanFull floods a store: a key for whose ban there is no room is denied by its limit
 // alone, and no stranger who shares its cell is banned.
 func TestBanFull(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now, MaxKeys: 64})
+	s, c := storeAt(0, memstore.Options{MaxKeys: 64})
 	l := limiter(t, s, "2/1m ban 1h")
 	ban(t, l, "in time")
 	for i := range 5000 {
@@ -168,8 +154,7 @@ func TestBanFull(t *testing.T) {
 
 // TestBanBatch asks for several keys at once.
 func TestBanBatch(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(0, memstore.Options{})
 	l := limiter(t, s, "2/1m ban 1h")
 	ban(t, l, "a")
 	c.advance(10 * time.Minute)
@@ -181,11 +166,7 @@ func TestBanBatch(t *testing.T) {
 
 // TestBanSingle is a limit without keys, which comes by a ban and loses it.
 func TestBanSingle(t *testing.T) {
-	var c clock
-	s, err := memstore.NewSingle(limit(t, "2/1m"), memstore.SingleOptions{Now: c.now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, c := singleAt(t, 0, "2/1m")
 	passes := func(want ...bool) {
 		t.Helper()
 		for i, w := range want {

@@ -85,9 +85,7 @@ func TestZeroStore(t *testing.T) {
 // never seen: it is not forgotten then, and is at that moment.
 func TestForgottenInTime(t *testing.T) {
 	for _, text := range []string{"1/1h", "1/1h fixed_window", "1/1h sliding_log", "1/1h sliding_counter", "7/1h burst 1"} {
-		var c clock
-		c.advance(1000 * time.Hour)
-		s := memstore.New(memstore.Options{MaxKeys: 1, Now: c.now})
+		s, c := storeAt(1000*time.Hour, memstore.Options{MaxKeys: 1})
 		l := under(t, s, "api", limit(t, text))
 		idle := taken(t, l, "a", 1).ResetAfter
 		c.advance(idle - 1)

@@ -46,10 +46,7 @@ func snapshotOf(f testing.TB, limits ...string) []byte {
 			}
 		}
 	}
-	var out bytes.Buffer
-	if err := s.Save(&out); err != nil {
-		f.Fatal(err)
-	}
+	out := saved(f, s)
 	return out.Bytes()[12 : out.Len()-4]
 }
 
@@ -91,11 +88,8 @@ func use(t *testing.T, s *memstore.Store) {
 			}
 		}
 	}
-	var again bytes.Buffer
-	if err := s.Save(&again); err != nil {
-		t.Fatal(err)
-	}
-	if err := memstore.New(memstore.Options{}).Load(&again); err != nil {
+	again := saved(t, s)
+	if err := memstore.New(memstore.Options{}).Load(again); err != nil {
 		t.Errorf("what was loaded is saved and does not load: %v", err)
 	}
 }

@@ -11,10 +11,7 @@ import (
 // TestInFlightClosed decides nothing in a store that is closed, and gives back all the same.
 func TestInFlightClosed(t *testing.T) {
 	s := memstore.New(memstore.Options{})
-	l, err := stint.NewLimiter(s, "pool", stint.InFlight(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := under(t, s, "pool", stint.InFlight(2))
 	d, release, err := l.Acquire(t.Context(), "k")
 	if err != nil || !d.Allowed {
 		t.Fatal(d, err)

@@ -10,15 +10,8 @@ import (
 // BenchmarkLayers takes from one and from two keys in one decision.
 func BenchmarkLayers(b *testing.B) {
 	s := memstore.New(memstore.Options{})
-	bind := func(name string, limits ...stint.Limit) *stint.Limiter {
-		l, err := stint.NewLimiter(s, name, limits...)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return l
-	}
-	client := bind("client", stint.PerSecond(1_000_000_000))
-	all := bind("all", stint.PerSecond(1_000_000_000), stint.PerHour(1_000_000_000_000))
+	client := under(b, s, "client", stint.PerSecond(1_000_000_000))
+	all := under(b, s, "all", stint.PerSecond(1_000_000_000), stint.PerHour(1_000_000_000_000))
 	for name, parts := range map[string][]stint.Part{
 		"two keys":   {client.Key("client 1"), all.Key("all")},
 		"three keys": {all.Key("client 1"), all.Key("client 2"), all.Key("client 3")},

@@ -25,6 +25,14 @@ type clock struct{ ns atomic.Int64 }
 func (c *clock) now() int64              { return c.ns.Load() }
 func (c *clock) advance(d time.Duration) { c.ns.Add(int64(d)) }
 
+// storeAt returns a store that goes by a clock, which begins at a time.
+func storeAt(begin time.Duration, o memstore.Options) (*memstore.Store, *clock) {
+	c := new(clock)
+	c.advance(begin)
+	o.Now = c.now
+	return memstore.New(o), c
+}
+
 func limit(t testing.TB, text string) stint.Limit {
 	t.Helper()
 	l, err := stint.Parse(text)
@@ -108,9 +116,7 @@ func TestAgainstMeters(t *testing.T) {
 			continue
 		}
 		t.Run(text, func(t *testing.T) {
-			var c clock
-			c.advance(1_000_000 * time.Hour)
-			s := memstore.New(memstore.Options{Now: c.now})
+			s, c := storeAt(1_000_000*time.Hour, memstore.Options{})
 			l := limiter(t, s, text)
 			m, _ := limit(t, text).Meter()
 			twins := make(map[string][]uint64)
@@ -151,9 +157,7 @@ func TestFlood(t *testing.T) {
 		}
 		t.Run(text, func(t *testing.T) {
 			const bound, old, flood = 4096, 1000, 100_000
-			var c clock
-			c.advance(time.Hour)
-			s := memstore.New(memstore.Options{MaxKeys: bound, Now: c.now})
+			s, c := storeAt(time.Hour, memstore.Options{MaxKeys: bound})
 			l := limiter(t, s, text)
 			for i := range old {
 				allow(t, l, fmt.Sprint("old", i))
@@ -194,9 +198,7 @@ func TestFlood(t *testing.T) {
 
 // TestInherit gives a key that leaves an overflow cell what the cell held.
 func TestInherit(t *testing.T) {
-	var c clock
-	c.advance(time.Hour)
-	s := memstore.New(memstore.Options{MaxKeys: 2, Now: c.now})
+	s, c := storeAt(time.Hour, memstore.Options{MaxKeys: 2})
 	short := under(t, s, "short", limit(t, "1/1s"))
 	long := under(t, s, "long", limit(t, "1/1h"))
 	allow(t, short, "a")
@@ -215,9 +217,7 @@ func TestInherit(t *testing.T) {
 
 // TestMerge holds logs to a bound in bytes: they become stricter, not laxer.
 func TestMerge(t *testing.T) {
-	var c clock
-	c.advance(time.Hour)
-	s := memstore.New(memstore.Options{MaxKeys: 8, MaxBytes: 1, Now: c.now})
+	s, c := storeAt(time.Hour, memstore.Options{MaxKeys: 8, MaxBytes: 1})
 	l := limiter(t, s, "1000/1h sliding_log")
 	passed := 0
 	for range 1200 {
@@ -234,8 +234,7 @@ func TestMerge(t *testing.T) {
 // TestShards takes layers on several keys in every order at once: a deadlock
 // would stop it, and one unit too many would show.
 func TestShards(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, _ := storeAt(0, memstore.Options{})
 	b, err := s.Bind("1000/1h", limit(t, "1000/1h"))
 	if err != nil {
 		t.Fatal(err)
@@ -277,10 +276,7 @@ func TestShards(t *testing.T) {
 func TestChange(t *testing.T) {
 	s := memstore.New(memstore.Options{})
 	named := func(text string) stint.Limit { return limit(t, text).WithName("api") }
-	l, err := stint.NewLimiter(s, "changing", named("100/1h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := under(t, s, "changing", named("100/1h"))
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
@@ -334,28 +330,6 @@ func TestRefused(t *testing.T) {
 		if c.got == nil || c.want != nil && !errors.Is(c.got, c.want) {
 			t.Errorf("%s: %v, want %v", c.what, c.got, c.want)
 		}
-	}
-}
-
-// TestReservations bounds how many are open, and drops those that expire.
-func TestReservations(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{MaxReservations: 2, Now: c.now})
-	l := limiter(t, s, "10/1s")
-	for range 2 {
-		if _, token, err := l.Reserve(ctx, "a", 1, time.Minute); err != nil || token == nil {
-			t.Fatal(token, err)
-		}
-	}
-	if _, _, err := l.Reserve(ctx, "a", 1, time.Minute); !errors.Is(err, stint.ErrFull) {
-		t.Errorf("a third: %v", err)
-	}
-	if d, _ := l.Peek(ctx, "a", 0); d.Remaining != 8 {
-		t.Errorf("%d remain: what was refused was charged", d.Remaining)
-	}
-	c.advance(time.Minute)
-	if _, _, err := l.Reserve(ctx, "a", 1, time.Minute); err != nil {
-		t.Errorf("after they expired: %v", err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package memstore_test
 
 import (
-	"bytes"
 	"fmt"
 	"runtime"
 	"sync"
@@ -97,9 +96,7 @@ func TestSecondNumbers(t *testing.T) {
 	for _, texts := range [][]string{{"10/1h", "1000/1h"}, {"10/1h", "7/1h burst 20"}, {"7/1h", "1000/1h burst 12"},
 		{"5/1h burst 9 leaky_queue", "10/1h leaky_queue"}, {"10/1h token_bucket_interval", "20/1h burst 90 token_bucket_interval"}} {
 		t.Run(texts[0]+", "+texts[1], func(t *testing.T) {
-			var c clock
-			c.advance(1_000_000 * time.Hour)
-			s := memstore.New(memstore.Options{Now: c.now})
+			s, c := storeAt(1_000_000*time.Hour, memstore.Options{})
 			l := under(t, s, "api", limit(t, texts[0]))
 			most := l.Limits()[0].Capacity()
 			const keys = 5000
@@ -144,9 +141,7 @@ func TestSecondNumbers(t *testing.T) {
 // none is locked out, nothing stays, and a number that is given again means the new
 // limit.
 func TestManyNumbers(t *testing.T) {
-	var c clock
-	c.advance(1_000_000 * time.Hour)
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(1_000_000*time.Hour, memstore.Options{})
 	for round := range 3 {
 		for i := range 1000 {
 			l := under(t, s, "callers", stint.New(int64(5+i*(1+round)), time.Hour).WithName("callers"))
@@ -215,26 +210,10 @@ func TestNumbersRace(t *testing.T) {
 	}
 }
 
-// A binder binds limits while a snapshot is written.
-type binder struct {
-	bytes.Buffer
-	bind func()
-}
-
-func (b *binder) Write(p []byte) (int, error) {
-	if b.bind != nil {
-		b.bind()
-		b.bind = nil
-	}
-	return b.Buffer.Write(p)
-}
-
 // TestBoundWhileSaved has keys decided under four more limits while a snapshot is
 // written that begins with one: it can be read, and no key is freed.
 func TestBoundWhileSaved(t *testing.T) {
-	var c clock
-	c.advance(1000 * time.Hour)
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(1000*time.Hour, memstore.Options{})
 	// Enough keys under the first name that they are written before the other's are copied.
 	before := under(t, s, "a", limit(t, "10/24h"))
 	for i := range 100_000 {
@@ -244,21 +223,18 @@ func TestBoundWhileSaved(t *testing.T) {
 	for i := range 1000 {
 		taken(t, one, fmt.Sprint(i), 10)
 	}
-	file := &binder{bind: func() {
+	file := &meanwhile{do: sync.OnceFunc(func() {
 		for n := int64(11); n < 15; n++ {
 			l := under(t, s, "b", limit(t, fmt.Sprint(n, "/24h")))
 			for i := range 1000 {
 				taken(t, l, fmt.Sprint(i), 1)
 			}
 		}
-	}}
+	})}
 	if err := s.Save(file); err != nil {
 		t.Fatal(err)
 	}
-	next := memstore.New(memstore.Options{Now: c.now})
-	if err := next.Load(&file.Buffer); err != nil {
-		t.Fatal(err)
-	}
+	next := loaded(t, file.Bytes(), memstore.Options{Now: c.now})
 	again := under(t, next, "b", limit(t, "10/24h"))
 	for i := range 1000 {
 		if d := taken(t, again, fmt.Sprint(i), 1); d.Allowed {

@@ -15,16 +15,6 @@ import (
 	"github.com/stint-dev/stint/memstore"
 )
 
-// take takes cost units, and reports whether they passed.
-func take(t testing.TB, l *stint.Limiter, key string, cost int64) bool {
-	t.Helper()
-	d, err := l.Take(ctx, key, cost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d.Allowed
-}
-
 // TestRecovers floods every bound on keys and on bytes, waits until nothing of
 // the flood counts any more and for a linger, and uses the store as usual: no
 // newcomer is denied, shares a cell, or finds its log merged.
@@ -56,10 +46,7 @@ func TestRecovers(t *testing.T) {
 			continue
 		}
 		t.Run(c.what, func(t *testing.T) {
-			clock := new(clock)
-			clock.advance(1_000_000 * time.Hour)
-			c.options.Now = clock.now
-			s := memstore.New(c.options)
+			s, clock := storeAt(1_000_000*time.Hour, c.options)
 			flooded := limiter(t, s, c.limit)
 			later := flooded
 			if c.later != "" {
@@ -68,7 +55,7 @@ func TestRecovers(t *testing.T) {
 			for i := range c.flood {
 				for range 10 {
 					clock.advance(time.Microsecond)
-					take(t, flooded, fmt.Sprint("flood", i), c.cost)
+					taken(t, flooded, fmt.Sprint("flood", i), c.cost)
 				}
 			}
 			full := s.Stats()
@@ -80,7 +67,7 @@ func TestRecovers(t *testing.T) {
 			for i := range c.newcomers {
 				for range 5 {
 					clock.advance(time.Microsecond)
-					if !take(t, later, fmt.Sprint("new", i), 2) {
+					if !taken(t, later, fmt.Sprint("new", i), 2).Allowed {
 						denied++
 					}
 				}
@@ -102,14 +89,12 @@ func TestRecoversAround(t *testing.T) {
 			continue
 		}
 		t.Run(text, func(t *testing.T) {
-			clock := new(clock)
-			clock.advance(1_000_000 * time.Hour)
-			s := memstore.New(memstore.Options{MaxBytes: 4 << 20, Now: clock.now})
+			s, clock := storeAt(1_000_000*time.Hour, memstore.Options{MaxBytes: 4 << 20})
 			l, other := limiter(t, s, text), limiter(t, s, "100/1m sliding_buckets parts 600")
 			established := 0
 			use := func(n int) {
 				for i := range established {
-					take(t, l, fmt.Sprint("established", i), int64(n))
+					taken(t, l, fmt.Sprint("established", i), int64(n))
 				}
 			}
 			for i := range 20_000 {
@@ -122,7 +107,7 @@ func TestRecoversAround(t *testing.T) {
 				clock.advance(time.Millisecond)
 				for range 1 + i%7 {
 					clock.advance(time.Microsecond)
-					take(t, l, fmt.Sprint("flood", i), 1)
+					taken(t, l, fmt.Sprint("flood", i), 1)
 				}
 			}
 			full := s.Stats()
@@ -133,7 +118,7 @@ func TestRecoversAround(t *testing.T) {
 			little := s.Stats()
 			denied := 0
 			for i := range 450 {
-				if !take(t, other, fmt.Sprint("new", i), 60) {
+				if !taken(t, other, fmt.Sprint("new", i), 60).Allowed {
 					denied++
 				}
 			}
@@ -147,21 +132,19 @@ func TestRecoversAround(t *testing.T) {
 // TestLogsShrink lets keys fill their logs and then use them little, without a
 // pause: what they do not need any more is there for others.
 func TestLogsShrink(t *testing.T) {
-	clock := new(clock)
-	clock.advance(1_000_000 * time.Hour)
-	s := memstore.New(memstore.Options{MaxBytes: 1 << 20, Now: clock.now})
+	s, clock := storeAt(1_000_000*time.Hour, memstore.Options{MaxBytes: 1 << 20})
 	l := limiter(t, s, "1000/1m sliding_log")
 	for range 500 {
 		clock.advance(100 * time.Millisecond)
 		for i := range 300 {
-			take(t, l, fmt.Sprint("busy", i), 1)
+			taken(t, l, fmt.Sprint("busy", i), 1)
 		}
 	}
 	full := s.Stats()
 	for range 8 {
 		clock.advance(10 * time.Second)
 		for i := range 300 {
-			take(t, l, fmt.Sprint("busy", i), 1)
+			taken(t, l, fmt.Sprint("busy", i), 1)
 		}
 	}
 	little := s.Stats()
@@ -169,7 +152,7 @@ func TestLogsShrink(t *testing.T) {
 	for i := range 1_000 {
 		for range 4 {
 			clock.advance(time.Microsecond)
-			if !take(t, l, fmt.Sprint("new", i), 250) {
+			if !taken(t, l, fmt.Sprint("new", i), 250).Allowed {
 				denied++
 			}
 		}
@@ -186,15 +169,10 @@ func TestRecoversManyLimits(t *testing.T) {
 		if leftOut(i) {
 			continue
 		}
-		clock := new(clock)
-		clock.advance(1_000_000 * time.Hour)
-		s := memstore.New(memstore.Options{MaxKeys: 20_000, Now: clock.now})
+		s, clock := storeAt(1_000_000*time.Hour, memstore.Options{MaxKeys: 20_000})
 		var all []*stint.Limiter
 		for i := range limits {
-			l, err := stint.NewLimiter(s, fmt.Sprint("limit ", i), limit(t, "1/1m"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := under(t, s, fmt.Sprint("limit ", i), limit(t, "1/1m"))
 			all = append(all, l)
 		}
 		for i := range 30_000 {
@@ -217,9 +195,7 @@ func TestRecoversManyLimits(t *testing.T) {
 // TestRecoversReservations opens as many reservations as may be and abandons
 // them: after their time to live others are made as before.
 func TestRecoversReservations(t *testing.T) {
-	clock := new(clock)
-	clock.advance(1_000_000 * time.Hour)
-	s := memstore.New(memstore.Options{MaxReservations: 100, Now: clock.now})
+	s, clock := storeAt(1_000_000*time.Hour, memstore.Options{MaxReservations: 100})
 	l := limiter(t, s, "10/1m")
 	refused := 0
 	for i := range 300 {
@@ -232,6 +208,9 @@ func TestRecoversReservations(t *testing.T) {
 	full := s.Stats()
 	if refused != 200 || full.FullReservations != 200 || full.Reservations != 100 {
 		t.Fatalf("%d refused, %+v", refused, full)
+	}
+	if d, err := l.Peek(ctx, "flood250", 1); err != nil || d.Remaining != 10 {
+		t.Errorf("what was refused was charged: %+v, %v", d, err)
 	}
 	clock.advance(time.Minute + 10*time.Second)
 	for i := range 100 {
@@ -261,14 +240,9 @@ func released(t *testing.T, s *memstore.Store, limits int) {
 }
 
 func TestRelease(t *testing.T) {
-	clock := new(clock)
-	clock.advance(1_000_000 * time.Hour)
-	s := memstore.New(memstore.Options{Now: clock.now})
+	s, clock := storeAt(1_000_000*time.Hour, memstore.Options{})
 	bind := func(i int) *stint.Limiter {
-		l, err := stint.NewLimiter(s, fmt.Sprint("tenant ", i), limit(t, "2/1h"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := under(t, s, fmt.Sprint("tenant ", i), limit(t, "2/1h"))
 		return l
 	}
 	const tenants = 500
@@ -312,14 +286,9 @@ func TestRelease(t *testing.T) {
 // TestReleaseByBind binds limit after limit, each for a moment: those that are
 // not needed go on the way, without a look at Stats.
 func TestReleaseByBind(t *testing.T) {
-	clock := new(clock)
-	clock.advance(1_000_000 * time.Hour)
-	s := memstore.New(memstore.Options{Now: clock.now})
+	s, clock := storeAt(1_000_000*time.Hour, memstore.Options{})
 	for i := range 20_000 {
-		l, err := stint.NewLimiter(s, fmt.Sprint("tenant ", i), limit(t, "1/1s"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := under(t, s, fmt.Sprint("tenant ", i), limit(t, "1/1s"))
 		allow(t, l, "key")
 		clock.advance(time.Second)
 		if i%500 == 0 {
@@ -360,10 +329,7 @@ func TestBytes(t *testing.T) {
 			before := heap()
 			s := memstore.New(memstore.Options{Now: new(clock).now})
 			for i := range held {
-				var err error
-				if held[i], err = stint.NewLimiter(s, names[i], l); err != nil {
-					t.Fatal(err)
-				}
+				held[i] = under(t, s, names[i], l)
 				for k := range c.keys {
 					allow(t, held[i], fmt.Sprint(k))
 				}
@@ -383,9 +349,7 @@ func TestBytes(t *testing.T) {
 // and change their kind, snapshots are written and the clock moves on: nothing
 // panics, nothing stops, and afterwards the store is as a new one.
 func TestBoundsInUse(t *testing.T) {
-	clock := new(clock)
-	clock.advance(1_000_000 * time.Hour)
-	s := memstore.New(memstore.Options{MaxKeys: 1500, MaxBytes: 1 << 13, MaxReservations: 50, Now: clock.now})
+	s, clock := storeAt(1_000_000*time.Hour, memstore.Options{MaxKeys: 1500, MaxBytes: 1 << 13, MaxReservations: 50})
 	rounds := 60
 	if race.On || testing.Short() {
 		rounds = 8 // so that each saves once
@@ -449,9 +413,7 @@ func TestBoundsInUse(t *testing.T) {
 // what is settled makes room at once, and what is abandoned once its time is over.
 func TestSingleRecoversReservations(t *testing.T) {
 	const most = 65_536
-	clock := new(clock)
-	clock.advance(1_000_000 * time.Hour)
-	s := newSingle(t, "1_000_000/s", memstore.SingleOptions{Now: clock.now})
+	s, clock := singleAt(t, 1_000_000*time.Hour, "1_000_000/s")
 	reserve := func() *stint.Reservation {
 		t.Helper()
 		_, r, err := s.Reserve(1, time.Hour)

@@ -14,18 +14,41 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
+// saved returns a snapshot of a store.
+func saved(t testing.TB, s *memstore.Store) *bytes.Buffer {
+	t.Helper()
+	file := new(bytes.Buffer)
+	if err := s.Save(file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// loaded returns a new store of what a snapshot holds.
+func loaded(t testing.TB, file []byte, o memstore.Options) *memstore.Store {
+	t.Helper()
+	s := memstore.New(o)
+	if err := s.Load(bytes.NewReader(file)); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // restarted returns what a snapshot of a store becomes in another process.
 func restarted(t testing.TB, s *memstore.Store, o memstore.Options) *memstore.Store {
 	t.Helper()
-	var file bytes.Buffer
-	if err := s.Save(&file); err != nil {
-		t.Fatal(err)
-	}
-	next := memstore.New(o)
-	if err := next.Load(&file); err != nil {
-		t.Fatal(err)
-	}
-	return next
+	return loaded(t, saved(t, s).Bytes(), o)
+}
+
+// meanwhile is a file, and does something whenever bytes are written to it.
+type meanwhile struct {
+	bytes.Buffer
+	do func()
+}
+
+func (m *meanwhile) Write(b []byte) (int, error) {
+	m.do()
+	return m.Buffer.Write(b)
 }
 
 // reserve reserves cost units, which must pass.
@@ -64,15 +87,9 @@ func (w *twins) bind(i int) {
 
 // restart takes some time, in which reservations expire.
 func (w *twins) restart() {
-	var file bytes.Buffer
-	if err := w.stores[1].Save(&file); err != nil {
-		w.t.Fatal(err)
-	}
+	file := saved(w.t, w.stores[1])
 	w.clock.advance(time.Duration(w.rng.Int64N(int64(20 * time.Second))))
-	w.stores[1] = memstore.New(w.options)
-	if err := w.stores[1].Load(&file); err != nil {
-		w.t.Fatal(err)
-	}
+	w.stores[1] = loaded(w.t, file.Bytes(), w.options)
 	w.log = append(w.log, "restart")
 	w.bind(1)
 }
@@ -206,12 +223,11 @@ func TestReservationsPaired(t *testing.T) {
 // to since: the bucket was full again before 10 were taken, so cancelling an
 // earlier reservation frees nothing.
 func TestReservationForgivenRestarted(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(0, memstore.Options{})
 	l := limiter(t, s, "1/s burst 10")
 	id := reserve(t, l, "a", 5, time.Hour)
 	c.advance(5 * time.Second)
-	take(t, l, "a", 10)
+	taken(t, l, "a", 10)
 	s = restarted(t, s, memstore.Options{Now: c.now})
 	l = limiter(t, s, "1/s burst 10")
 	if d, err := l.Reservation(id).Settle(ctx, 0); err != nil || d.Remaining != 0 {
@@ -222,8 +238,7 @@ func TestReservationForgivenRestarted(t *testing.T) {
 // TestReservationRestartedUnbound settles before the limit is bound, after it
 // was changed, and when it has expired.
 func TestReservationRestartedUnbound(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(0, memstore.Options{})
 	l := limiter(t, s, "10/1h")
 	early, late, gone := reserve(t, l, "a", 3, time.Hour), reserve(t, l, "a", 3, time.Hour), reserve(t, l, "a", 3, time.Second)
 	c.advance(time.Second)
@@ -253,8 +268,7 @@ func TestReservationRestartedUnbound(t *testing.T) {
 // kept, the others are unknown and stand as charged.
 func TestReservationsRestartedFull(t *testing.T) {
 	for _, text := range []string{"100/1h", "100/1h sliding_log", "100/1h leaky_queue burst 99", "100/1h sliding_counter"} {
-		var c clock
-		s := memstore.New(memstore.Options{Now: c.now})
+		s, c := storeAt(0, memstore.Options{})
 		l := limiter(t, s, text)
 		var ids []stint.ReservationID
 		for i := range 10 {
@@ -307,8 +321,7 @@ func TestReservationsOnCells(t *testing.T) {
 
 // TestReservationCutRestarted cancels what a log has gathered into one entry.
 func TestReservationCutRestarted(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(0, memstore.Options{})
 	l := limiter(t, s, "10/1m sliding_log")
 	var ids []stint.ReservationID
 	for _, cost := range []int64{3, 3, 4} {
@@ -327,37 +340,19 @@ func TestReservationCutRestarted(t *testing.T) {
 // TestReservationExpiredRestarted has one expire while no process runs: how low
 // the key was since still counts for the one before it.
 func TestReservationExpiredRestarted(t *testing.T) {
-	var c clock
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(0, memstore.Options{})
 	l := limiter(t, s, "1/s burst 10")
 	id := reserve(t, l, "a", 5, time.Hour)
 	c.advance(2 * time.Second)
 	reserve(t, l, "a", 1, 3*time.Second)
 	c.advance(2500 * time.Millisecond)
-	take(t, l, "a", 8)
-	var file bytes.Buffer
-	if err := s.Save(&file); err != nil {
-		t.Fatal(err)
-	}
+	taken(t, l, "a", 8)
+	file := saved(t, s)
 	c.advance(time.Second)
-	s = memstore.New(memstore.Options{Now: c.now})
-	if err := s.Load(&file); err != nil {
-		t.Fatal(err)
-	}
+	s = loaded(t, file.Bytes(), memstore.Options{Now: c.now})
 	if d, err := s.Settle(ctx, id, 0); err != nil || d.Remaining != 3 || d.ResetAfter != 7*time.Second {
 		t.Errorf("%+v, %v: want 1.5 given back of a backlog of 8.5", d, err)
 	}
-}
-
-// reserving calls do whenever bytes of a snapshot are written.
-type reserving struct {
-	bytes.Buffer
-	do func()
-}
-
-func (r *reserving) Write(b []byte) (int, error) {
-	r.do()
-	return r.Buffer.Write(b)
 }
 
 // TestReserveDuringSave reserves and settles while a snapshot is written, on
@@ -368,19 +363,17 @@ func TestReserveDuringSave(t *testing.T) {
 		"1000/1h", "1000/1h burst 1000 token_bucket_interval", "1000/1h burst 999 leaky_queue", "1000/1h fixed_window",
 		"1000/1h sliding_log", "1000/1h sliding_counter", "1000/1h sliding_buckets",
 	} {
-		var c clock
-		c.advance(1_000_000 * time.Hour)
-		s := memstore.New(memstore.Options{Now: c.now})
+		s, c := storeAt(1_000_000*time.Hour, memstore.Options{})
 		l := limiter(t, s, text)
 		for i := range 50 {
-			take(t, l, fmt.Sprint(i), 7)
+			taken(t, l, fmt.Sprint(i), 7)
 		}
 		many, _ := stint.NewLimiter(s, "many", limit(t, "1/1h"))
 		for i := range 20_000 { // more than is written at once
-			take(t, many, fmt.Sprint("many", i), 1)
+			taken(t, many, fmt.Sprint("many", i), 1)
 		}
 		var ids []stint.ReservationID
-		file := &reserving{do: func() {
+		file := &meanwhile{do: func() {
 			c.advance(time.Millisecond)
 			for i := range 50 {
 				if id := reserve(t, l, fmt.Sprint(i), 5, time.Hour); i%3 > 0 {
@@ -394,10 +387,7 @@ func TestReserveDuringSave(t *testing.T) {
 		if err := s.Save(file); err != nil {
 			t.Fatal(err)
 		}
-		next := memstore.New(memstore.Options{Now: c.now})
-		if err := next.Load(&file.Buffer); err != nil {
-			t.Fatal(err)
-		}
+		next := loaded(t, file.Bytes(), memstore.Options{Now: c.now})
 		if open := next.Stats().Reservations; open == 0 || open == len(ids) {
 			t.Fatalf("%s: %d of %d reservations", text, open, len(ids))
 		}

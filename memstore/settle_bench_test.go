@@ -20,8 +20,7 @@ func BenchmarkSettleOfLog(b *testing.B) {
 		before int // takes before the reservations
 	}{{"oldest", 0}, {"middle", (entries - settled) / 2}, {"newest", entries - settled}} {
 		b.Run(where.name, func(b *testing.B) {
-			var c clock
-			s := memstore.New(memstore.Options{Now: c.now})
+			s, c := storeAt(0, memstore.Options{})
 			l := limiter(b, s, "10000/1ms sliding_log")
 			var takes, settles []time.Duration
 			timed := func(into *[]time.Duration, do func()) {

@@ -25,6 +25,14 @@ func newSingle(t testing.TB, text string, o memstore.SingleOptions) *memstore.Si
 	return s
 }
 
+// singleAt returns a limit without keys that goes by a clock, which begins at a time.
+func singleAt(t testing.TB, begin time.Duration, text string) (*memstore.Single, *clock) {
+	t.Helper()
+	c := new(clock)
+	c.advance(begin)
+	return newSingle(t, text, memstore.SingleOptions{Now: c.now}), c
+}
+
 var singleLimits = []string{
 	"10/1s", "7/3s burst 5", "5/1s burst 8 leaky_queue", "7/3s burst 3 leaky_queue", "6/1s burst 9 token_bucket_interval",
 	"5/2s fixed_window", "6/2s sliding_log", "6/2s sliding_counter", "6/2s sliding_buckets", "6/2s sliding_log count_denied",
@@ -135,9 +143,7 @@ func TestSingleSetLimit(t *testing.T) {
 // TestSingleThereAndBack mints nothing when a limit is lowered and raised again.
 func TestSingleThereAndBack(t *testing.T) {
 	for _, other := range []string{"3/1h", "9/1h", "5/1h sliding_log", "5/1h fixed_window", "2/1h burst 1", "1000/1s"} {
-		c := clock{}
-		c.advance(time.Hour)
-		s := newSingle(t, "10/1h", memstore.SingleOptions{Now: c.now})
+		s, c := singleAt(t, time.Hour, "10/1h")
 		for range 10 {
 			if !s.Allow() {
 				t.Fatal("denied")
@@ -165,9 +171,7 @@ func TestSingleThereAndBack(t *testing.T) {
 // TestSingleSettlesUnderItsLimit cancels a reservation while a limit of another period is
 // in force: it gives back to the limit that it was made of.
 func TestSingleSettlesUnderItsLimit(t *testing.T) {
-	c := clock{}
-	c.advance(time.Hour)
-	s := newSingle(t, "10/1h", memstore.SingleOptions{Now: c.now})
+	s, _ := singleAt(t, time.Hour, "10/1h")
 	_, r, err := s.Reserve(6, time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -192,9 +196,7 @@ func TestSingleSettlesUnderItsLimit(t *testing.T) {
 // TestSingleLockFree takes the lock while reservations are open or other numbers are in
 // force, and not for longer.
 func TestSingleLockFree(t *testing.T) {
-	c := clock{}
-	c.advance(time.Hour)
-	s := newSingle(t, "10/1h", memstore.SingleOptions{Now: c.now})
+	s, c := singleAt(t, time.Hour, "10/1h")
 	want := func(what string, lockFree bool) {
 		t.Helper()
 		if s.Allow(); s.LockFree() != lockFree {
@@ -232,8 +234,7 @@ func TestSingleLockFree(t *testing.T) {
 // TestSingleVerdicts lets all pass, and nothing, and leaves the state.
 func TestSingleVerdicts(t *testing.T) {
 	for _, text := range singleLimits {
-		c := clock{}
-		s := newSingle(t, text, memstore.SingleOptions{Now: c.now})
+		s, _ := singleAt(t, 0, text)
 		if !s.Allow() {
 			t.Fatal(text)
 		}
@@ -307,9 +308,7 @@ func TestSingleWait(t *testing.T) {
 // TestSingleRace changes the limit, reserves and settles beside a thousand
 // callers without a lock: no more passes than the greatest limit holds.
 func TestSingleRace(t *testing.T) {
-	c := clock{}
-	c.advance(time.Hour)
-	s := newSingle(t, "1000/24h", memstore.SingleOptions{Now: c.now})
+	s, _ := singleAt(t, time.Hour, "1000/24h")
 	var passed atomic.Int64
 	var all sync.WaitGroup
 	for i := range 64 {
@@ -413,9 +412,7 @@ func TestSingleChanges(t *testing.T) {
 	texts := []string{"10/24h", "9/24h", "7/24h burst 10", "10/24h burst 3"}
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		c := clock{}
-		c.advance(time.Hour)
-		s := newSingle(t, texts[0], memstore.SingleOptions{Now: c.now})
+		s, _ := singleAt(t, time.Hour, texts[0])
 		n := 0
 		var tr []string
 		for range 60 {

@@ -19,9 +19,7 @@ import (
 
 // used returns a store in which every kind has been used, and its clock.
 func used(t *testing.T) (*memstore.Store, *clock) {
-	c := new(clock)
-	c.advance(1_000_000*time.Hour + time.Minute)
-	s := memstore.New(memstore.Options{Now: c.now})
+	s, c := storeAt(1_000_000*time.Hour+time.Minute, memstore.Options{})
 	for _, text := range everyKind {
 		l := limiter(t, s, text)
 		for i := range 50 {
@@ -32,6 +30,19 @@ func used(t *testing.T) (*memstore.Store, *clock) {
 		}
 	}
 	return s, c
+}
+
+// answerAlike holds that a store answers what another does for the keys of used.
+func answerAlike(t *testing.T, want, got *memstore.Store) {
+	t.Helper()
+	for _, text := range everyKind {
+		a, b := limiter(t, want, text), limiter(t, got, text)
+		for i := range 50 {
+			if w, g := taken(t, a, fmt.Sprint(i), 1), taken(t, b, fmt.Sprint(i), 1); g != w {
+				t.Fatalf("%s, key %d:\n got %+v\nwant %+v", text, i, g, w)
+			}
+		}
+	}
 }
 
 // TestSnapshot carries every kind over to another store.
@@ -48,33 +59,15 @@ func TestSnapshot(t *testing.T) {
 	if err := next.LoadFile(path); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range everyKind {
-		a, b := limiter(t, s, text), limiter(t, next, text)
-		for i := range 50 {
-			want, _ := a.Take(ctx, fmt.Sprint(i), 1)
-			if got, err := b.Take(ctx, fmt.Sprint(i), 1); err != nil || got != want {
-				t.Fatalf("%s, key %d:\n got %+v, %v\nwant %+v", text, i, got, err, want)
-			}
-		}
-	}
+	answerAlike(t, s, next)
 }
 
 // TestSnapshotChanged binds a limit that has changed since it was saved.
 func TestSnapshotChanged(t *testing.T) {
-	var c clock
-	c.advance(time.Hour)
-	s := memstore.New(memstore.Options{Now: c.now})
-	l, _ := stint.NewLimiter(s, "api", limit(t, "100/1h"))
-	l.Take(ctx, "a", 100)
-	var file bytes.Buffer
-	if err := s.Save(&file); err != nil {
-		t.Fatal(err)
-	}
-	next := memstore.New(memstore.Options{Now: c.now})
-	if err := next.Load(&file); err != nil {
-		t.Fatal(err)
-	}
-	l, _ = stint.NewLimiter(next, "api", limit(t, "10/1h"))
+	s, c := storeAt(time.Hour, memstore.Options{})
+	taken(t, under(t, s, "api", limit(t, "100/1h")), "a", 100)
+	next := restarted(t, s, memstore.Options{Now: c.now})
+	l := under(t, next, "api", limit(t, "10/1h"))
 	if d, _ := l.Peek(ctx, "a", 1); d.Remaining != 0 || d.ResetAfter != time.Hour {
 		t.Errorf("%+v, want none remaining, and all of 10 in use", d)
 	}
@@ -84,10 +77,7 @@ func TestSnapshotChanged(t *testing.T) {
 // a word, and the store is empty and works.
 func TestSnapshotTorn(t *testing.T) {
 	s, c := used(t)
-	var file bytes.Buffer
-	if err := s.Save(&file); err != nil {
-		t.Fatal(err)
-	}
+	file := saved(t, s)
 	whole := file.Bytes()
 	refuse := func(what string, b []byte) {
 		t.Helper()
@@ -110,14 +100,11 @@ func TestSnapshotTorn(t *testing.T) {
 
 func TestSnapshotRefused(t *testing.T) {
 	s, _ := used(t)
-	var file bytes.Buffer
-	if err := s.Save(&file); err != nil {
-		t.Fatal(err)
-	}
+	file := saved(t, s)
 	if err := s.Load(bytes.NewReader(file.Bytes())); err == nil || errors.Is(err, memstore.ErrSnapshot) {
 		t.Errorf("into a store in use: %v", err)
 	}
-	if err := memstore.New(memstore.Options{MaxKeys: 3}).Load(&file); err == nil || errors.Is(err, memstore.ErrSnapshot) {
+	if err := memstore.New(memstore.Options{MaxKeys: 3}).Load(file); err == nil || errors.Is(err, memstore.ErrSnapshot) {
 		t.Errorf("into a store too small: %v", err)
 	}
 	if err := s.LoadFile(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
@@ -200,56 +187,22 @@ func TestCloseDuringSave(t *testing.T) {
 // TestSnapshotUnbound carries a limit that is not bound yet through two saves.
 func TestSnapshotUnbound(t *testing.T) {
 	s, c := used(t)
-	var file bytes.Buffer
-	if err := s.Save(&file); err != nil {
-		t.Fatal(err)
+	last := s
+	for range 3 {
+		last = restarted(t, last, memstore.Options{Now: c.now})
+		limiter(t, last, everyKind[0])
 	}
-	for range 2 {
-		next := memstore.New(memstore.Options{Now: c.now})
-		if err := next.Load(&file); err != nil {
-			t.Fatal(err)
-		}
-		limiter(t, next, everyKind[0])
-		file.Reset()
-		if err := next.Save(&file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	last := memstore.New(memstore.Options{Now: c.now})
-	if err := last.Load(&file); err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range everyKind {
-		a, b := limiter(t, s, text), limiter(t, last, text)
-		for i := range 50 {
-			want, _ := a.Take(ctx, fmt.Sprint(i), 1)
-			if got, err := b.Take(ctx, fmt.Sprint(i), 1); err != nil || got != want {
-				t.Fatalf("%s, key %d:\n got %+v, %v\nwant %+v", text, i, got, err, want)
-			}
-		}
-	}
+	answerAlike(t, s, last)
 }
 
 // TestSnapshotUnboundForgets drops a limit that is no longer bound once its keys
 // no longer count, so that files do not grow for ever.
 func TestSnapshotUnboundForgets(t *testing.T) {
 	s, c := used(t)
-	var first, later bytes.Buffer
-	if err := s.Save(&first); err != nil {
-		t.Fatal(err)
-	}
-	next := memstore.New(memstore.Options{Now: c.now})
-	if err := next.Load(&first); err != nil {
-		t.Fatal(err)
-	}
+	next := restarted(t, s, memstore.Options{Now: c.now})
 	c.advance(48 * time.Hour)
-	if err := next.Save(&later); err != nil {
-		t.Fatal(err)
-	}
-	var empty bytes.Buffer
-	if err := memstore.New(memstore.Options{}).Save(&empty); err != nil {
-		t.Fatal(err)
-	}
+	later := saved(t, next)
+	empty := saved(t, memstore.New(memstore.Options{}))
 	if later.Len() != empty.Len() {
 		t.Errorf("%d bytes, want the %d of an empty store", later.Len(), empty.Len())
 	}
@@ -260,25 +213,13 @@ func TestSnapshotUnboundForgets(t *testing.T) {
 func TestSnapshotKinds(t *testing.T) {
 	for _, from := range everyKind {
 		for _, to := range everyKind {
-			var c clock
-			c.advance(time.Hour)
-			s := memstore.New(memstore.Options{Now: c.now})
-			l, _ := stint.NewLimiter(s, "api", limit(t, from).WithName("api"))
+			s, c := storeAt(time.Hour, memstore.Options{})
+			l := under(t, s, "api", limit(t, from).WithName("api"))
 			for i := range 20 {
-				l.Take(ctx, fmt.Sprint(i), 1)
+				taken(t, l, fmt.Sprint(i), 1)
 			}
-			var file bytes.Buffer
-			if err := s.Save(&file); err != nil {
-				t.Fatal(err)
-			}
-			next := memstore.New(memstore.Options{MaxBytes: 1, Now: c.now})
-			if err := next.Load(&file); err != nil {
-				t.Fatal(err)
-			}
-			l, err := stint.NewLimiter(next, "api", limit(t, to).WithName("api"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			next := restarted(t, s, memstore.Options{MaxBytes: 1, Now: c.now})
+			l = under(t, next, "api", limit(t, to).WithName("api"))
 			for i := range 60 {
 				if _, err := l.Take(ctx, fmt.Sprint(i%30), 1); err != nil {
 					t.Fatalf("%s, then %s: %v", from, to, err)
@@ -290,10 +231,7 @@ func TestSnapshotKinds(t *testing.T) {
 
 // TestSnapshotLater refuses a snapshot of a later version by name.
 func TestSnapshotLater(t *testing.T) {
-	var file bytes.Buffer
-	if err := memstore.New(memstore.Options{}).Save(&file); err != nil {
-		t.Fatal(err)
-	}
+	file := saved(t, memstore.New(memstore.Options{}))
 	whole := file.Bytes()
 	whole[8] = 99
 	err := memstore.New(memstore.Options{}).Load(bytes.NewReader(whole))
@@ -306,9 +244,7 @@ func TestSnapshotLater(t *testing.T) {
 // to stores with as many shards and with more.
 func TestSnapshotCells(t *testing.T) {
 	for _, text := range everyKind {
-		var c clock
-		c.advance(1_000_000 * time.Hour)
-		s := memstore.New(memstore.Options{MaxKeys: 1 << 12, Now: c.now})
+		s, c := storeAt(1_000_000*time.Hour, memstore.Options{MaxKeys: 1 << 12})
 		l := limiter(t, s, text)
 		for i := range 1 << 13 {
 			allow(t, l, fmt.Sprint("old", i))
@@ -321,24 +257,12 @@ func TestSnapshotCells(t *testing.T) {
 				allow(t, l, fmt.Sprint("newcomer", i))
 			}
 		}
-		var file bytes.Buffer
-		if err := s.Save(&file); err != nil {
-			t.Fatal(err)
-		}
+		file := saved(t, s)
 		for _, keys := range []int{1 << 12, 1 << 14, 1 << 20} {
-			next := memstore.New(memstore.Options{MaxKeys: keys, Now: c.now})
-			if err := next.Load(bytes.NewReader(file.Bytes())); err != nil {
-				t.Fatal(err)
-			}
+			o := memstore.Options{MaxKeys: keys, Now: c.now}
+			next := loaded(t, file.Bytes(), o)
 			if keys == 1<<14 { // once more through a file, not bound
-				var again bytes.Buffer
-				if err := next.Save(&again); err != nil {
-					t.Fatal(err)
-				}
-				next = memstore.New(memstore.Options{MaxKeys: keys, Now: c.now})
-				if err := next.Load(&again); err != nil {
-					t.Fatal(err)
-				}
+				next = restarted(t, next, o)
 			}
 			m := limiter(t, next, text)
 			for i := range 100 {
