@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // CallerLimits are limits that do not come from rules: those that a request
@@ -21,7 +22,7 @@ type CallerLimits struct {
 // rule's in answers; no rule has one in parentheses. When the store fails, they do
 // as on_store_failure: local.
 func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLimits, error) {
-	g := &CallerLimits{rule: &rule{name: name, failure: FailLocal, mode: strict}}
+	g := &CallerLimits{rule: &rule{Rule: rulesfile.Rule{Name: name, Mode: strict}, failure: FailLocal}}
 	action := ""
 	if len(limits) == 0 {
 		action = "block"

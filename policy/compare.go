@@ -34,25 +34,25 @@ func (r *Rules) Compare(old *Rules) []Change {
 	var all []Change
 	before := make(map[string]*rule, len(old.rules))
 	for _, was := range old.rules {
-		before[was.name] = was
+		before[was.Name] = was
 	}
 	for i, one := range r.rules {
 		if i%64 == 63 { // requests are decided meanwhile
 			runtime.Gosched()
 		}
-		if was := before[one.name]; was != nil {
+		if was := before[one.Name]; was != nil {
 			all = append(all, one.compare(was)...)
 			if r.looks.FoldPath != old.looks.FoldPath && one.reads("path") {
-				all = append(all, Change{Rule: one.name, What: fmt.Sprintf("ignore_path_case becomes %t", r.looks.FoldPath)})
+				all = append(all, Change{Rule: one.Name, What: fmt.Sprintf("ignore_path_case becomes %t", r.looks.FoldPath)})
 			}
-			delete(before, one.name)
+			delete(before, one.Name)
 		} else {
-			all = append(all, Change{one.name, "is new", true})
+			all = append(all, Change{one.Name, "is new", true})
 		}
 	}
 	for _, was := range old.rules {
-		if before[was.name] != nil {
-			all = append(all, Change{Rule: was.name, What: "is gone"})
+		if before[was.Name] != nil {
+			all = append(all, Change{Rule: was.Name, What: "is gone"})
 		}
 	}
 	return all
@@ -61,7 +61,7 @@ func (r *Rules) Compare(old *Rules) []Change {
 func (r *rule) compare(old *rule) []Change {
 	var all []Change
 	say := func(fresh bool, format string, args ...any) {
-		all = append(all, Change{r.name, fmt.Sprintf(format, args...), fresh})
+		all = append(all, Change{r.Name, fmt.Sprintf(format, args...), fresh})
 	}
 	if a, b := old.keyText(), r.keyText(); a != b {
 		say(true, "the key was %s and becomes %s: other keys start afresh", a, b)
@@ -78,14 +78,14 @@ func (r *rule) compare(old *rule) []Change {
 			say(false, "%s is gone", what)
 		}
 	}
-	if old.mode != r.mode {
-		say(false, "mode %s becomes %s", old.mode, r.mode)
+	if old.Mode != r.Mode {
+		say(false, "mode %s becomes %s", old.Mode, r.Mode)
 	}
-	if old.shadow != r.shadow {
-		say(false, "shadow becomes %v", r.shadow)
+	if old.Shadow != r.Shadow {
+		say(false, "shadow becomes %v", r.Shadow)
 	}
-	if !reflect.DeepEqual(old.reply, r.reply) {
-		say(false, "clients are told otherwise: %s", cmp.Or(r.reply.String(), "as usual"))
+	if !reflect.DeepEqual(old.Reply, r.Reply) {
+		say(false, "clients are told otherwise: %s", cmp.Or(r.Reply.String(), "as usual"))
 	}
 	slices.SortStableFunc(all, func(a, b Change) int { return strings.Compare(a.What, b.What) })
 	return all
@@ -166,16 +166,16 @@ func (p *plan) place() string {
 
 // keyText is what a rule makes its keys of.
 func (r *rule) keyText() string {
-	names := make([]string, 0, len(r.key))
-	for _, a := range r.key {
+	names := make([]string, 0, len(r.Key))
+	for _, a := range r.Key {
 		name := a.Name
-		if a.Field == match.IP && (r.ipv4 != 32 || r.ipv6 != 64) {
-			name = fmt.Sprintf("ip/%d,/%d", r.ipv4, r.ipv6)
+		if a.Field == match.IP && (r.IPv4Prefix != 32 || r.IPv6Prefix != 64) {
+			name = fmt.Sprintf("ip/%d,/%d", r.IPv4Prefix, r.IPv6Prefix)
 		}
 		names = append(names, name)
 	}
 	s := "[" + strings.Join(names, ", ") + "]"
-	if r.hashKey {
+	if r.HashKey {
 		s += " hashed"
 	}
 	return s

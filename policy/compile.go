@@ -23,9 +23,9 @@ func Compile(file *rulesfile.File) *Rules {
 	var all []match.Conjunction
 	var item []int32
 	for i, one := range r.rules {
-		r.shadow, r.response = r.shadow || one.shadow, r.response || one.response != nil
+		r.shadow, r.response = r.shadow || one.Shadow, r.response || one.Response != nil
 		r.look(one)
-		conditions := one.match
+		conditions := one.Match
 		if conditions == nil {
 			conditions = []match.Conjunction{nil}
 		}
@@ -40,42 +40,35 @@ func Compile(file *rulesfile.File) *Rules {
 // look notes what a rule looks at.
 func (r *Rules) look(one *rule) {
 	l := &r.looks
-	for name := range one.attributes {
-		l.Path, l.Host = l.Path || name == "path", l.Host || name == "host"
-		r.body = r.body || strings.HasPrefix(name, "body.")
-		if strings.HasPrefix(name, "header.") && name != "header.host" && !slices.Contains(l.Headers, name) {
-			l.Headers = append(l.Headers, name)
+	for a := range one.Attributes {
+		l.Path, l.Host = l.Path || a.Field == match.Path, l.Host || a.Field == match.Host
+		r.body = r.body || strings.HasPrefix(a.Name, "body.")
+		if strings.HasPrefix(a.Name, "header.") && a.Name != "header.host" && !slices.Contains(l.Headers, a.Name) {
+			l.Headers = append(l.Headers, a.Name)
 		}
 	}
 }
 
 // compile makes a rule.
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
-	one := &rule{
-		match: f.Match, unless: f.Unless, key: f.Key, cost: f.Cost, response: f.Response,
-		shadow: f.Shadow, final: f.Final, hashKey: f.HashKey,
-		missing: missingWords[f.OnMissing], failure: failureWords[f.OnStoreFailure], mode: f.Mode,
-		ipv4: f.IPv4Prefix, ipv6: f.IPv6Prefix,
-		wait: f.Wait, name: f.Name, line: f.Line, column: f.Column,
-		missingLimits: []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, reply: &f.Reply}},
-		reply:         &f.Reply,
-	}
+	one := &rule{Rule: *f, failure: failureWords[f.OnStoreFailure]}
+	one.missingLimits = []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, reply: &one.Reply}}
 	if f.Reply.CORS != nil && !slices.ContainsFunc(f.Match, namesMethod) {
-		one.unless, one.preflight = append(one.unless[:len(one.unless):len(one.unless)], preflight), true
+		one.Unless, one.preflight = append(one.Unless[:len(one.Unless):len(one.Unless)], preflight), true
 	}
 	if f.Own != nil {
 		one.own = r.plan(one, f.Own, "", "/")
 	}
 	if t := f.Tiers; t != nil {
-		one.tiers = &tiers{by: t.By, names: t.Names, plans: make(map[string]*plan, len(t.Plans))}
+		one.tiers = make(map[string]*plan, len(t.Plans))
 		for _, name := range t.Names {
 			p := r.plan(one, t.Plans[name], "tier "+name, "@"+name+"/")
-			if one.tiers.plans[name] = p; t.Plans[name] == t.Default {
-				one.tiers.def = p
+			if one.tiers[name] = p; t.Plans[name] == t.Default {
+				one.tierDefault = p
 			}
 		}
 	}
-	r.overrides(one, f.Overrides)
+	r.overrides(one)
 	return one
 }
 
@@ -92,11 +85,11 @@ func namesMethod(all match.Conjunction) bool {
 
 // overrides makes the plans of overrides. Those without a name share a plan if
 // their limits are the same: state belongs to the text.
-func (r *Rules) overrides(one *rule, all []rulesfile.Override) {
-	whens, items := make([]match.Conjunction, len(all)), make([]int32, len(all))
+func (r *Rules) overrides(one *rule) {
+	whens, items := make([]match.Conjunction, len(one.Overrides)), make([]int32, len(one.Overrides))
 	byText := make(map[string]*plan)
-	for k := range all {
-		o := &all[k]
+	for k := range one.Overrides {
+		o := &one.Overrides[k]
 		whens[k], items[k] = o.When, int32(k)
 		var p *plan
 		switch {
@@ -111,7 +104,7 @@ func (r *Rules) overrides(one *rule, all []rulesfile.Override) {
 				byText[text] = p
 			}
 		}
-		one.overrides = append(one.overrides, override{when: o.When, plan: p, line: o.Line, column: o.Column})
+		one.overrides = append(one.overrides, p)
 	}
 	one.overrideIndex = match.NewIndex(whens, items)
 }
@@ -119,7 +112,7 @@ func (r *Rules) overrides(one *rule, all []rulesfile.Override) {
 // plan makes a plan of a rule that the file has. The name of its limits is the rule's
 // with what sets the plan apart.
 func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
-	p := newPlan(one, strings.TrimSuffix(one.name+mark, "/"), variant, f.Action, f.Limits)
+	p := newPlan(one, strings.TrimSuffix(one.Name+mark, "/"), variant, f.Action, f.Limits)
 	if p.id == 0 {
 		p.id = len(r.plans)
 		r.plans = append(r.plans, p)
@@ -129,19 +122,19 @@ func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 
 // newPlan makes a plan of limits, or of an action.
 func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan {
-	p := &plan{name: name, rule: r.name, mode: r.mode, variant: variant, action: action, all: limits}
+	p := &plan{name: name, rule: r.Name, mode: r.Mode, variant: variant, action: action, all: limits}
 	if action != "" {
 		p.id = -1
-		p.ruleLimits = []*RuleLimit{{Rule: r.name, Label: r.name, Variant: variant, Text: action, Action: action, Shadow: r.shadow, reply: r.reply}}
+		p.ruleLimits = []*RuleLimit{{Rule: r.Name, Label: r.Name, Variant: variant, Text: action, Action: action, Shadow: r.Shadow, reply: &r.Reply}}
 	}
 	for _, l := range limits {
-		label := r.name
+		label := r.Name
 		if len(limits) > 1 {
 			label += "/" + l.Label()
 		}
-		one := &RuleLimit{Rule: r.name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.shadow, reply: r.reply}
+		one := &RuleLimit{Rule: r.Name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.Shadow, reply: &r.Reply}
 		if l.InFlight() {
-			one.inFlight = stint.InFlightName(r.name, l)
+			one.inFlight = stint.InFlightName(r.Name, l)
 			p.inFlight = append(p.inFlight, one)
 			continue
 		}

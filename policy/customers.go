@@ -322,9 +322,9 @@ func (c *customerPlan) in(p *Policy) (*plan, error) {
 	if len(c.override.Limits) == 0 {
 		action = text
 	}
-	next := newPlan(r, r.name+"/"+text, ownVariant, action, c.override.Limits)
+	next := newPlan(r, r.Name+"/"+text, ownVariant, action, c.override.Limits)
 	if next.pair, err = p.pair(next); err != nil {
-		return nil, fmt.Errorf("policy: an override of rule %q: %w", r.name, err)
+		return nil, fmt.Errorf("policy: an override of rule %q: %w", r.Name, err)
 	}
 	return next, nil
 }
@@ -354,18 +354,16 @@ func (r *Replacement) SetPlan(attribute, value, plan string) error {
 	return r.set.tier(attribute, value, plan)
 }
 
-// plan returns what a tier's requests are held to, or nil for the rule's own.
-func (t *tiers) plan(q *match.Request, c *customers) *plan {
-	v, _ := q.Value(t.by)
+// tierOf returns the name of a request's tier: what [Policy.SetPlan] says of its value,
+// else the value.
+func (c *customers) tierOf(q *match.Request, by match.Attribute) string {
+	v, _ := q.Value(by)
 	if c != nil {
-		if name, ok := c.set.Load().tiers.get(t.by.Name, v); ok {
-			v = name
+		if name, ok := c.set.Load().tiers.get(by.Name, v); ok {
+			return name
 		}
 	}
-	if p := t.plans[v]; p != nil {
-		return p
-	}
-	return t.def
+	return v
 }
 
 // Plans returns the names of the plans that tiers by an attribute have, of all
@@ -373,10 +371,10 @@ func (t *tiers) plan(q *match.Request, c *customers) *plan {
 func (r *Rules) Plans(attribute string) (names []string) {
 	seen := make(map[string]bool)
 	for _, one := range r.rules {
-		if one.tiers == nil || one.tiers.by.Name != attribute {
+		if one.Tiers == nil || one.Tiers.By.Name != attribute {
 			continue
 		}
-		for _, name := range one.tiers.names {
+		for _, name := range one.Tiers.Names {
 			if !seen[name] {
 				seen[name] = true
 				names = append(names, name)
@@ -390,9 +388,9 @@ func (r *Rules) Plans(attribute string) (names []string) {
 func (r *Rules) TierAttributes() (names []string) {
 	seen := make(map[string]bool)
 	for _, one := range r.rules {
-		if one.tiers != nil && !seen[one.tiers.by.Name] {
-			seen[one.tiers.by.Name] = true
-			names = append(names, one.tiers.by.Name)
+		if one.Tiers != nil && !seen[one.Tiers.By.Name] {
+			seen[one.Tiers.By.Name] = true
+			names = append(names, one.Tiers.By.Name)
 		}
 	}
 	return names

@@ -130,7 +130,7 @@ func (p *Policy) run(ctx context.Context, a *operation, r *Result) error {
 	case limits == 1 && first.plain(a) && r.StoreError == nil: // else rules may be left out, which count
 		return p.one(ctx, a, r, first)
 	case limits > stint.MaxLimits:
-		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.name, stint.MaxLimits)
+		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.Name, stint.MaxLimits)
 	}
 	r.layers = r.layers[:0]
 	for i := range r.matches {
@@ -159,7 +159,7 @@ func (p *Policy) run(ctx context.Context, a *operation, r *Result) error {
 
 // plain reports whether one limit can be decided by its handle.
 func (h *ruleMatch) plain(a *operation) bool {
-	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64 && (a.response == 0 || h.rule.response == nil)
+	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64 && (a.response == 0 || h.rule.Response == nil)
 }
 
 // one decides for the one limit that the request is held to.
@@ -257,7 +257,7 @@ func (r *Result) conclude(d stint.Decision) {
 	limit := 0
 	for i := range r.matches {
 		h := &r.matches[i]
-		if h.out && !h.rule.shadow {
+		if h.out && !h.rule.Shadow {
 			limit += len(h.plan.ruleLimits)
 		}
 		if !h.enforced() {
@@ -309,7 +309,7 @@ func (p *Policy) shadows(ctx context.Context, a *operation, r *Result) {
 		a = &operation{op: meter.OpPeek}
 	}
 	for i := range r.matches {
-		if h := &r.matches[i]; h.limited() && h.rule.shadow {
+		if h := &r.matches[i]; h.limited() && h.rule.Shadow {
 			p.shadow(ctx, h.part.operation(a), r, h)
 		}
 	}
@@ -335,7 +335,7 @@ func (p *Policy) shadow(ctx context.Context, a *operation, r *Result, h *ruleMat
 		}
 	} else {
 		r.layers = append(r.layers[:0], r.layer(false, h))
-		if a.response > 0 && h.rule.response != nil {
+		if a.response > 0 && h.rule.Response != nil {
 			_, err = p.reserveAlone(ctx, a, r, h, r.layers[0], true)
 		} else {
 			_, err = p.decideIn(ctx, a.apart(), r, cost, true)

@@ -70,14 +70,14 @@ func (p *Policy) Explain(attrs Attributes) (Explanation, error) {
 	e.Path = q.Path()
 	ended := ""
 	for _, one := range p.rules.rules {
-		x := RuleExplanation{Rule: one.name, Shadow: one.shadow, Reply: one.reply.String()}
+		x := RuleExplanation{Rule: one.Name, Shadow: one.Shadow, Reply: one.Reply.String()}
 		if ended != "" {
 			x.Why = fmt.Sprintf("not tried: rule %s ended the matching", ended)
 		} else if err := p.explain(one, q, &x); err != nil {
 			return e, err
 		}
 		if x.Ends {
-			ended = one.name
+			ended = one.Name
 		}
 		e.Rules = append(e.Rules, x)
 	}
@@ -93,7 +93,7 @@ func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error 
 	if h.plan.variant != "" {
 		x.Why += "; limits by " + h.plan.variant
 	}
-	for _, a := range one.key {
+	for _, a := range one.Key {
 		if v, ok := one.keyValue(q, a); h.plan.id >= 0 && ok {
 			x.Key = append(x.Key, KeyPart{Attribute: a.Name, Value: v})
 		} else if h.plan.id >= 0 {
@@ -109,10 +109,10 @@ func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error 
 	}
 	x.Applies, x.Cost, x.Limits, x.Ends = true, h.weight, h.plan.shown, h.ends()
 	if h.plan.inFlight != nil {
-		x.Wait = one.wait
+		x.Wait = one.Wait
 	}
 	if h.limited() {
-		x.Response = one.response
+		x.Response = one.Response
 	}
 	if h.lacksKey() {
 		x.Why += "; the key is missing, and on_missing says deny"
@@ -125,7 +125,7 @@ func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error 
 func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 	x.Why = "matches every request"
 	var misses []string
-	for _, conj := range r.match {
+	for _, conj := range r.Match {
 		c := conj.Miss(q)
 		if c == nil {
 			misses, x.Why = nil, conj.String()
@@ -142,9 +142,9 @@ func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 		x.Why = "does not match: " + strings.Join(misses, "; or ")
 		return false
 	}
-	for i, conj := range r.unless {
+	for i, conj := range r.Unless {
 		if conj.Miss(q) == nil {
-			if x.Why = "a preflight, which passes where cors is set"; r.preflight && i == len(r.unless)-1 {
+			if x.Why = "a preflight, which passes where cors is set"; r.preflight && i == len(r.Unless)-1 {
 				return false
 			}
 			x.Why = "excepted by unless: " + conj.String()

@@ -140,13 +140,13 @@ func (r *Result) ends(a *operation) bool { return a.lease > 0 || r.WillRelease &
 func (r *Result) holdsOf(shadow, waits bool) (holds []inflight.Hold, entries []int) {
 	for i := range r.matches {
 		h := &r.matches[i]
-		if h.out || h.rule.shadow != shadow || h.cost == 0 {
+		if h.out || h.rule.Shadow != shadow || h.cost == 0 {
 			continue
 		}
 		for k, l := range h.plan.inFlight {
 			hold := inflight.Hold{Name: l.inFlight, Key: h.key, Limit: l.Limit.Count(), Units: h.cost}
 			if waits {
-				hold.Wait = h.rule.wait
+				hold.Wait = h.rule.Wait
 			}
 			holds, entries = append(holds, hold), append(entries, h.first+len(h.plan.ruleLimits)+k)
 		}

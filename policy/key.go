@@ -37,23 +37,23 @@ var processSecret = sync.OnceValue(func() []byte {
 
 // key returns the key of a request under a rule, using room.
 func (p *Policy) key(r *rule, q *match.Request, room *[]byte) (key string, missing bool) {
-	if len(r.key) == 0 {
+	if len(r.Key) == 0 {
 		return "", false
 	}
-	tag, ok := r.keyValue(q, r.key[0])
-	if ok && (r.hashKey || len(tag) > plainTag || tag[0] == hashMark) {
+	tag, ok := r.keyValue(q, r.Key[0])
+	if ok && (r.HashKey || len(tag) > plainTag || tag[0] == hashMark) {
 		tag = p.hashed(tag)
 	}
-	if len(r.key) == 1 {
+	if len(r.Key) == 1 {
 		return tag, !ok // nothing, where it is missing
 	}
 	buf, missing := link((*room)[:0], tag, ok), !ok
 	from := len(buf)
-	for _, a := range r.key[1:] {
+	for _, a := range r.Key[1:] {
 		v, ok := r.keyValue(q, a)
 		buf, missing = link(buf, v, ok), missing || !ok
 	}
-	if r.hashKey || len(buf) > plainKey {
+	if r.HashKey || len(buf) > plainKey {
 		buf = append(buf[:from], p.hashed(string(buf))...)
 	}
 	*room = buf
@@ -111,9 +111,9 @@ func (r *rule) keyValue(q *match.Request, a match.Attribute) (string, bool) {
 		if !ok {
 			return "", false
 		}
-		bits := r.ipv6
+		bits := r.IPv6Prefix
 		if addr.Is4() {
-			bits = r.ipv4
+			bits = r.IPv4Prefix
 		}
 		if bits < addr.BitLen() {
 			prefix, _ := addr.Prefix(bits)
@@ -160,7 +160,7 @@ func (r *Result) KeyHash(i int) string {
 	if h == nil || h.plan.id < 0 {
 		return ""
 	}
-	return r.policy.KeyHash(h.rule.name, h.key)
+	return r.policy.KeyHash(h.rule.Name, h.key)
 }
 
 // KeyHash returns what [Result.KeyHash] does for a key that a rule made.
@@ -201,8 +201,8 @@ func (r *Rules) KeyAttributes(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(one.key))
-	for i, a := range one.key {
+	names := make([]string, len(one.Key))
+	for i, a := range one.Key {
 		names[i] = a.Name
 	}
 	return names, nil
@@ -217,14 +217,14 @@ func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, err
 	if err != nil {
 		return "", err
 	}
-	if one.hashKey && len(secret) == 0 {
+	if one.HashKey && len(secret) == 0 {
 		return "", fmt.Errorf("rule %q has hash_key: its keys cannot be made without the secret", name)
 	}
 	q := match.NewRequest(attrs)
 	if err := r.ready(q); err != nil {
 		return "", err
 	}
-	for _, a := range one.key {
+	for _, a := range one.Key {
 		if _, ok := one.keyValue(q, a); !ok {
 			return "", fmt.Errorf("rule %q: attribute %s of its key is missing, or is none that can be read", name, a.Name)
 		}
@@ -236,7 +236,7 @@ func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, err
 
 func (r *Rules) rule(name string) (*rule, error) {
 	for _, one := range r.rules {
-		if one.name == name {
+		if one.Name == name {
 			return one, nil
 		}
 	}
@@ -248,13 +248,13 @@ func (r *Rules) rule(name string) (*rule, error) {
 // of them is missing.
 func (r *Rules) AttributesOf(name, key string) (Map, bool) {
 	one, err := r.rule(name)
-	if err != nil || one.hashKey || len(one.key) == 0 {
-		return nil, err == nil && !one.hashKey && key == ""
+	if err != nil || one.HashKey || len(one.Key) == 0 {
+		return nil, err == nil && !one.HashKey && key == ""
 	}
 	values, rest := []string{key}, ""
-	if len(one.key) > 1 {
+	if len(one.Key) > 1 {
 		values = values[:0]
-		for rest = key; rest != "" && len(values) < len(one.key); {
+		for rest = key; rest != "" && len(values) < len(one.Key); {
 			value, behind, ok := unlink(rest)
 			if !ok {
 				return nil, false
@@ -262,11 +262,11 @@ func (r *Rules) AttributesOf(name, key string) (Map, bool) {
 			values, rest = append(values, value), behind
 		}
 	}
-	if rest != "" || len(values) != len(one.key) {
+	if rest != "" || len(values) != len(one.Key) {
 		return nil, false
 	}
 	attrs := make(Map, len(values))
-	for i, a := range one.key {
+	for i, a := range one.Key {
 		if values[i] == "" || values[i][0] == hashMark {
 			return nil, false
 		}

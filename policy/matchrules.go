@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -47,7 +48,7 @@ type ruleMatch struct {
 func (h *ruleMatch) limited() bool { return h.plan.timed && !h.out }
 
 // enforced reports whether the match takes part in the decision.
-func (h *ruleMatch) enforced() bool { return h.limited() && !h.rule.shadow }
+func (h *ruleMatch) enforced() bool { return h.limited() && !h.rule.Shadow }
 
 // match fills r with the rules that hold for the request.
 func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
@@ -89,7 +90,7 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 		}
 		last = i
 		one := p.rules.rules[i]
-		if one.unless != nil && match.AnyOf(one.unless, q) {
+		if one.Unless != nil && match.AnyOf(one.Unless, q) {
 			continue
 		}
 		ends, err := p.addRule(r, q, one, cost)
@@ -139,7 +140,7 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 	h.cost, _ = satmath.Mul(h.weight, cost)
 	r.inFlight = r.inFlight || h.plan.inFlight != nil
 	denies := r.addEntries(h)
-	if one.shadow {
+	if one.Shadow {
 		r.ShadowDenied = r.ShadowDenied || denies
 		return false, nil
 	}
@@ -156,7 +157,7 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 // it does.
 func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bool, err error) {
 	one := h.rule
-	if h.plan = one.own; one.tiers != nil || len(one.overrides) > 0 {
+	if h.plan = one.own; one.Tiers != nil || len(one.overrides) > 0 {
 		h.plan = one.planFor(q, r, p.customers)
 	}
 	customers := p.customers.any() && one.limited()
@@ -164,7 +165,7 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 		h.key, h.missing = p.key(one, q, &r.buf)
 	}
 	if customers && !h.missing {
-		if own := p.customers.find(one.name, h.key); own != nil {
+		if own := p.customers.find(one.Name, h.key); own != nil {
 			h.plan = own
 		}
 	}
@@ -172,7 +173,7 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 		h.missing = false // what has no limits needs no key
 		return true, nil
 	}
-	if h.missing && one.missing == missingSkip {
+	if h.missing && one.OnMissing == "skip" {
 		return false, nil
 	}
 	h.out = h.lacksKey()
@@ -181,12 +182,12 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 }
 
 // lacksKey reports whether the match denies because the key is missing.
-func (h *ruleMatch) lacksKey() bool { return h.missing && h.rule.missing == missingDeny }
+func (h *ruleMatch) lacksKey() bool { return h.missing && h.rule.OnMissing == "deny" }
 
 // ends reports whether no rule after this one is tried.
 func (h *ruleMatch) ends() bool {
 	denies := h.lacksKey() || h.plan.action == "block"
-	return !h.rule.shadow && (denies || h.rule.final || h.plan == h.rule.own && h.plan.action != "")
+	return !h.rule.Shadow && (denies || h.rule.Final || h.plan == h.rule.own && h.plan.action != "")
 }
 
 // addEntries adds the entries of the last match to Rules, and reports whether they deny
@@ -223,7 +224,7 @@ func (r *Result) samePlan(h *ruleMatch) *plan {
 
 // limited reports whether the rule holds any client to limits, and not to an action
 // alone.
-func (r *rule) limited() bool { return r.tiers != nil || r.own != nil && r.own.action == "" }
+func (r *rule) limited() bool { return r.Tiers != nil || r.own != nil && r.own.action == "" }
 
 // planFor returns what a request is held to: by the first override that fits,
 // else by its tier, else by the rule itself.
@@ -232,14 +233,12 @@ func (r *rule) planFor(q *match.Request, b *resultBuffer, c *customers) *plan {
 		b.others = r.overrideIndex.Find(q, b.others)
 		for _, i := range b.others {
 			if k, ok := r.overrideIndex.Holds(i, q); ok {
-				return r.overrides[k].plan
+				return r.overrides[k]
 			}
 		}
 	}
-	if r.tiers != nil {
-		if p := r.tiers.plan(q, c); p != nil {
-			return p
-		}
+	if r.Tiers != nil {
+		return cmp.Or(r.tiers[c.tierOf(q, r.Tiers.By)], r.tierDefault, r.own)
 	}
 	return r.own
 }
@@ -247,21 +246,21 @@ func (r *rule) planFor(q *match.Request, b *resultBuffer, c *customers) *plan {
 // costOf returns what one unit of a request costs. A value that is no whole number
 // is the request's fault, but not where the rule is in shadow.
 func (r *rule) costOf(q *match.Request) (int64, error) {
-	if r.cost.Fixed > 0 {
-		return r.cost.Fixed, nil
+	if r.Cost.Fixed > 0 {
+		return r.Cost.Fixed, nil
 	}
 	return r.costBy(q)
 }
 
 // costBy is costOf for a cost that an attribute says.
 func (r *rule) costBy(q *match.Request) (int64, error) {
-	c := &r.cost
+	c := &r.Cost
 	v, ok := q.Value(c.By)
 	if !ok || v == "" {
 		return c.Default, nil
 	}
 	n, ok := rulesfile.ParseDigits(v)
-	if !ok && !r.shadow {
+	if !ok && !r.Shadow {
 		return 0, &RequestError{Attribute: c.By.Name, Reason: "the cost is not a whole number"}
 	}
 	if !ok {

@@ -78,7 +78,7 @@ func (p *Policy) Begin(ctx context.Context, attrs Attributes, cost int64, giveBa
 // settles reports whether a rule that matched goes by the response.
 func (r *Result) settles() bool {
 	for i := range r.matches {
-		if h := &r.matches[i]; h.rule.response != nil && h.limited() && h.weight > 0 {
+		if h := &r.matches[i]; h.rule.Response != nil && h.limited() && h.weight > 0 {
 			return true
 		}
 	}
@@ -93,7 +93,7 @@ func (p *Policy) pending(r *Result) *Pending {
 			continue
 		}
 		h := &r.matches[part.match-1]
-		one := settling{Response: h.rule.response, part: part, pair: p.pairOf(h), key: h.key, reserved: h.cost, room: h.cost}
+		one := settling{Response: h.rule.Response, part: part, pair: p.pairOf(h), key: h.key, reserved: h.cost, room: h.cost}
 		for i := range d.rules { // many rules read the same
 			if other := &d.rules[i]; one.Usage != nil && other.Usage != nil && one.Usage.Same(other.Usage) {
 				one.reader = other.reader
@@ -286,7 +286,7 @@ func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
 // reserveApart reserves the layers that were gathered: each rule that goes by the response
 // by itself, so that it can be settled by itself, and then the others, together.
 func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d stint.Decision, err error) {
-	if !r.enforces(func(h *ruleMatch) bool { return h.rule.response != nil }) {
+	if !r.enforces(func(h *ruleMatch) bool { return h.rule.Response != nil }) {
 		return p.decideIn(ctx, a.apart(), r, r.cost, false)
 	}
 	all := append([]stint.Layer(nil), r.layers...)
@@ -308,7 +308,7 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 		if !h.enforced() || h.weight == 0 {
 			continue
 		}
-		if layer++; h.rule.response == nil {
+		if layer++; h.rule.Response == nil {
 			r.layers = append(r.layers, all[layer-1])
 			continue
 		}

@@ -94,8 +94,8 @@ func on(store stint.Store, o Options, c *customers) *Policy {
 // with returns a policy of other rules on the stores of p.
 func (p *Policy) with(rules *Rules) (*Policy, error) {
 	for _, r := range rules.rules {
-		if r.hashKey && len(p.opts.Secret) == 0 {
-			return nil, fmt.Errorf("policy: rule %q has hash_key, which needs a secret: Options.Secret, or --secret-file of the command", r.name)
+		if r.HashKey && len(p.opts.Secret) == 0 {
+			return nil, fmt.Errorf("policy: rule %q has hash_key, which needs a secret: Options.Secret, or --secret-file of the command", r.Name)
 		}
 	}
 	next := *p

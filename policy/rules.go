@@ -30,30 +30,17 @@ type Rules struct {
 	response bool // whether any rule goes by the response
 }
 
-// A rule is one entry of the file. What every request looks at comes first, so
-// that it lies together.
+// A rule is one entry of the file, with its plans.
 type rule struct {
-	match, unless []match.Conjunction // nil match: every request
-	overrides     []override
-	tiers         *tiers
-	own           *plan // nil if tiers have a default
-	key           []match.Attribute
-	cost          rulesfile.Cost
-	response      *rulesfile.Response // what is settled by it; nil for nothing
-	shadow, final bool
-	hashKey       bool
-	missing       missing
+	rulesfile.Rule
+	overrides     []*plan          // of Overrides
+	tiers         map[string]*plan // of Tiers
+	tierDefault   *plan            // of those; nil: own
+	own           *plan            // nil if tiers have a default
 	failure       Failure
-	mode          string // in which its limits are held
-	ipv4, ipv6    int    // how much of an address is a key
-
-	name          string
-	line, column  int
+	preflight     bool // the last of Unless is preflight
 	overrideIndex *match.Index
 	missingLimits []*RuleLimit // the one of a missing key that is denied
-	reply         *rulesfile.Reply
-	preflight     bool          // the last of unless is preflight
-	wait          time.Duration // for room under a limit in flight
 }
 
 // A plan is what a request is held to: limits, or an action.
@@ -73,32 +60,6 @@ type plan struct {
 	variant     string
 	pair        *fallback.Pair // of a plan that is no rule's, in both stores
 }
-
-// An override gives requests another plan.
-type override struct {
-	when         match.Conjunction
-	plan         *plan
-	line, column int
-}
-
-// tiers give plans by the value of an attribute.
-type tiers struct {
-	by    match.Attribute
-	plans map[string]*plan
-	names []string // in order
-	def   *plan    // nil: the rule's own
-}
-
-// missing is what a rule does when an attribute of its key is missing.
-type missing uint8
-
-const (
-	missingShared missing = iota
-	missingDeny
-	missingSkip
-)
-
-var missingWords = map[string]missing{"shared": missingShared, "deny": missingDeny, "skip": missingSkip}
 
 var failureWords = map[string]Failure{"local": FailLocal, "open": FailOpen, "closed": FailClosed}
 
@@ -129,7 +90,7 @@ func (r *Rules) File() *rulesfile.File { return r.file }
 func (r *Rules) Names() []string {
 	names := make([]string, len(r.rules))
 	for i, one := range r.rules {
-		names[i] = one.name
+		names[i] = one.Name
 	}
 	return names
 }
@@ -155,7 +116,7 @@ func (r *Rules) Digest() string {
 func (r *Rules) Limits(name string) []*RuleLimit {
 	var all []*RuleLimit
 	for _, one := range r.rules {
-		if one.name == name {
+		if one.Name == name {
 			for _, p := range one.allPlans() {
 				all = append(all, p.shown...)
 			}
@@ -173,46 +134,20 @@ func (r *Rules) Reads(name string) bool {
 func (r *Rules) Attributes() []string {
 	names := make(map[string]bool)
 	for _, one := range r.rules {
-		for name := range one.attributes {
-			names[name] = true
+		for a := range one.Attributes {
+			names[a.Name] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))
 }
 
 func (r *rule) reads(name string) bool {
-	for each := range r.attributes {
-		if each == name {
+	for a := range r.Attributes {
+		if a.Name == name {
 			return true
 		}
 	}
 	return false
-}
-
-// attributes yields the names of what the rule looks at, some more than once.
-func (r *rule) attributes(yield func(string) bool) {
-	conjunctions := slices.Concat(r.match, r.unless)
-	for i := range r.overrides {
-		conjunctions = append(conjunctions, r.overrides[i].when)
-	}
-	for _, conj := range conjunctions {
-		for i := range conj {
-			if !yield(conj[i].Name) {
-				return
-			}
-		}
-	}
-	for _, a := range r.key {
-		if !yield(a.Name) {
-			return
-		}
-	}
-	if r.cost.By.Name != "" && !yield(r.cost.By.Name) {
-		return
-	}
-	if r.tiers != nil {
-		yield(r.tiers.by.Name)
-	}
 }
 
 // allPlans returns every plan of a rule, each once, the rule's own first.
@@ -226,13 +161,13 @@ func (r *rule) allPlans() []*plan {
 		}
 	}
 	add(r.own)
-	if r.tiers != nil {
-		for _, name := range r.tiers.names {
-			add(r.tiers.plans[name])
+	if r.Tiers != nil {
+		for _, name := range r.Tiers.Names {
+			add(r.tiers[name])
 		}
 	}
-	for i := range r.overrides {
-		add(r.overrides[i].plan)
+	for _, p := range r.overrides {
+		add(p)
 	}
 	return all
 }

@@ -67,12 +67,12 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 	}
 	l := looking{p: p, ctx: ctx}
 	for _, one := range p.rules.rules {
-		s := Standing{Rule: one.name, Shadow: one.shadow}
+		s := Standing{Rule: one.Name, Shadow: one.Shadow}
 		if !one.mayHold(q, &s) {
 			continue
 		}
 		if missing := one.unknownKey(q); len(missing) > 0 {
-			left = append(left, LeftOut{one.name, missing})
+			left = append(left, LeftOut{one.Name, missing})
 			continue
 		}
 		if len(l.all) == mostStandings {
@@ -115,10 +115,10 @@ func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, er
 // mayHold reports whether the rule holds, or may hold, and writes why and where.
 func (r *rule) mayHold(q *match.Request, s *Standing) bool {
 	s.Why = "matches every request"
-	if r.match != nil {
+	if r.Match != nil {
 		var open []string
 		met := false
-		for _, conj := range r.match {
+		for _, conj := range r.Match {
 			switch unknown, ok := judge(conj, q); {
 			case !ok:
 			case unknown == nil:
@@ -134,7 +134,7 @@ func (r *rule) mayHold(q *match.Request, s *Standing) bool {
 			s.Why, s.Where = "may match", []string{strings.Join(open, ", or ")}
 		}
 	}
-	for _, conj := range r.unless {
+	for _, conj := range r.Unless {
 		unknown, ok := judge(conj, q)
 		if ok && unknown == nil {
 			return false
@@ -161,7 +161,7 @@ func judge(c match.Conjunction, q *match.Request) (unknown match.Conjunction, ok
 
 // unknownKey returns the attributes of the key that were not given.
 func (r *rule) unknownKey(q *match.Request) (missing []string) {
-	for _, a := range r.key {
+	for _, a := range r.Key {
 		if _, known := q.Attrs.Attribute(a.Name); !known {
 			missing = append(missing, a.Name)
 		}
@@ -190,8 +190,8 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err e
 		h.key, _ = l.p.key(one, q, &l.room.buf)
 	}
 	h.cost = h.weight
-	s.Own = l.p.customers.find(one.name, h.key) == h.plan
-	s.Key, s.Hash, s.Missing, s.Ends = h.key, l.p.KeyHash(one.name, h.key), h.missing, h.ends()
+	s.Own = l.p.customers.find(one.Name, h.key) == h.plan
+	s.Key, s.Hash, s.Missing, s.Ends = h.key, l.p.KeyHash(one.Name, h.key), h.missing, h.ends()
 	if l.limits+len(h.plan.shown) > stint.MaxLimits {
 		if err := l.flush(); err != nil {
 			return false, err

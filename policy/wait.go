@@ -123,7 +123,7 @@ func (r *Result) tooLong(most time.Duration) {
 	limit := -1
 	for i := range r.matches {
 		h := &r.matches[i]
-		if h.rule.shadow || h.plan.id < 0 {
+		if h.rule.Shadow || h.plan.id < 0 {
 			continue
 		}
 		for k, l := range h.plan.ruleLimits {

@@ -230,7 +230,7 @@ func (f *File) Unseen() Errors {
 		if r.Response != nil {
 			errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, "it goes by the response, which is not seen here", hint})
 		}
-		for a := range r.attributes {
+		for a := range r.Attributes {
 			if strings.HasPrefix(a.Name, bodyAttribute+"/") {
 				errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, fmt.Sprintf("it reads %s of the request, which is not seen here", a.Name), hint})
 			}
@@ -268,9 +268,12 @@ func (r *Rule) leavesOut(name string) bool {
 	return len(r.Match) > 0
 }
 
-// attributes yields what the rule looks at.
-func (r *Rule) attributes(yield func(match.Attribute) bool) {
-	all := append([]match.Attribute{r.Cost.By}, r.Key...)
+// Attributes yields what the rule looks at, some more than once.
+func (r *Rule) Attributes(yield func(match.Attribute) bool) {
+	all := slices.Clone(r.Key)
+	if r.Cost.By.Name != "" {
+		all = append(all, r.Cost.By)
+	}
 	conjunctions := append(r.Match[:len(r.Match):len(r.Match)], r.Unless...)
 	for i := range r.Overrides {
 		conjunctions = append(conjunctions, r.Overrides[i].When)
