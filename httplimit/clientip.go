@@ -113,9 +113,9 @@ func (c *ClientIP) find(r *http.Request, n note) (netip.Addr, bool) {
 	var found bool
 	switch name := http.CanonicalHeaderKey(c.Header); name {
 	case "", "X-Forwarded-For":
-		client, found = c.walk(r.Header["X-Forwarded-For"], n)
+		client, found = c.walk(r.Header["X-Forwarded-For"], false, n)
 	case "Forwarded":
-		client, found = c.walkForwarded(r.Header["Forwarded"], n)
+		client, found = c.walk(r.Header["Forwarded"], true, n)
 	default:
 		if lines := r.Header[name]; len(lines) > 0 {
 			last := lines[len(lines)-1]
@@ -131,39 +131,6 @@ func (c *ClientIP) find(r *http.Request, n note) (netip.Addr, bool) {
 	}
 	n.add(r.RemoteAddr, "the peer, since no header says better")
 	return peer, ok
-}
-
-// walk returns the first address from the right that is not trusted, else the
-// leftmost. It reports false for a list that is empty, too long, or stopped.
-func (c *ClientIP) walk(lines []string, n note) (client netip.Addr, ok bool) {
-	hops := 0
-	for i := len(lines) - 1; i >= 0; i-- {
-		rest, more := lines[i], true
-		for more {
-			var entry string
-			if comma := strings.LastIndexByte(rest, ','); comma >= 0 {
-				rest, entry = rest[:comma], rest[comma+1:]
-			} else {
-				entry, more = rest, false
-			}
-			if hops++; hops > maxHops {
-				n.add(entry, "too many entries")
-				return netip.Addr{}, false
-			}
-			if trimSpace(entry) == "" { // RFC 9110, 5.6.1: no element
-				continue
-			}
-			addr, good := parseAddr(entry)
-			if !good {
-				n.add(entry, "no address")
-				return netip.Addr{}, false
-			}
-			if client, ok = addr, true; !n.of(c, entry, addr) {
-				return client, true
-			}
-		}
-	}
-	return client, ok
 }
 
 // Trusts reports whether an address, without a zone and no IPv4 mapped into IPv6, is

@@ -4,9 +4,9 @@
 package httplimit
 
 import (
-	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -193,99 +193,58 @@ func TestCeilUnix(t *testing.T) {
 
 func TestParseRateLimit(t *testing.T) {
 	for text, want := range map[string][]rateItem{
-		`"a";r=50;t=30`:                          {{"a", 50, 30}},
-		` "a";r=50;t=30 `:                        {{"a", 50, 30}},
-		`"a"; r=50; t=30`:                        {{"a", 50, 30}},
-		`"a";r=0`:                                {{"a", 0, -1}},
-		`"a";t=1;r=2 ,	"b";r=3;t=4`:              {{"a", 2, 1}, {"b", 3, 4}},
-		`"a\"\\b";r=1`:                           {{`a"\b`, 1, -1}},
-		`tok*en/x:y;r=1`:                         {{"tok*en/x:y", 1, -1}},
-		`"a";r=1;pk=:aGk=:;x;y=?1;z=1.5;d=@12`:   {{"a", 1, -1}},
-		`"a";r=1;d=%"f%c3%bc r";t=3`:             {{"a", 1, 3}},
-		`"a";r=1;r=2`:                            {{"a", 2, -1}},
-		`"api";a=99;w=60;c=1;pk=:R0VUH2FsaWNl:`:  {{"api", 99, 60}},
-		`"a";r=1;w=60`:                           {{"a", 1, -1}},
-		`"a";r=999999999999999;t=99999999999999`: {{"a", 999999999999999, 99999999999999}},
+		`"a";r=50;t=30`:                          {{50, 30}},
+		` "a";r=50;t=30 `:                        {{50, 30}},
+		`"a"; r=50; t=30`:                        {{50, 30}},
+		`"a";r=0`:                                {{0, -1}},
+		`"a";t=1;r=2 ,	"b";r=3;t=4`:              {{2, 1}, {3, 4}},
+		`"a\"\\b,;r=7";r=1`:                      {{1, -1}},
+		`tok*en/x:y;r=1`:                         {{1, -1}},
+		`"a";r=1;pk=:aGk=:;x;y=?1;z=1.5;d=@12`:   {{1, -1}},
+		`"a";r=1;d=%"f%c3%bc r";e=";t=9";t=3`:    {{1, 3}},
+		`"a";r=1;r=2`:                            {{2, -1}},
+		`"api";a=99;w=60;c=1;pk=:R0VUH2FsaWNl:`:  {{99, 60}},
+		`"a";r=1;w=60`:                           {{1, -1}},
+		`"a";r=999999999999999;t=99999999999999`: {{999999999999999, 99999999999999}},
 		``:                                       nil,
 		`"a"`:                                    nil,
 		`"a";t=3`:                                nil,
 		`"a";r=1,`:                               nil,
 		`,"a";r=1`:                               nil,
+		`;r=1`:                                   nil,
 		`"a";r=-1`:                               nil,
+		`"a";r=+1`:                               nil,
 		`"a";r=1.0`:                              nil,
 		`"a";r="1"`:                              nil,
+		`"a";r=`:                                 nil,
 		`"a";r=1;t=x`:                            nil,
 		`"a";r=1000000000000000`:                 nil,
 		`"a";R=1`:                                nil,
-		`"a" ;r=1`:                               nil,
 		`"a";r =1`:                               nil,
 		`"a;r=1`:                                 nil,
-		`"ä";r=1`:                                nil,
-		`"a\n";r=1`:                              nil,
-		`("a");r=1`:                              nil,
-		`%"a";r=1`:                               nil,
-		`1;r=1`:                                  nil,
 		`"a";r=1 "b";r=1`:                        nil,
-		`"a";r=1;b=:a`:                           nil,
-		`"a";r=1;b=?2`:                           nil,
-		`"a";r=1;b=1.`:                           nil,
-		`"a";r=1;b=1.2345`:                       nil,
-		`"a";r=1;b=-`:                            nil,
-		`"a";r=1;b=@1.5`:                         nil,
-		`"a";r=1;b=%a`:                           nil,
-		`"a";r=1;b=%"a`:                          nil,
-		`"a";r=1;b=%"%C3%BC"`:                    nil,
-		`"a";r=1;b=%"%fc"`:                       nil,
-		`"a";r=1;b=%"%f`:                         nil,
 		`limit=10, remaining=1, reset=7`:         nil,
 	} {
 		items, ok := parseRateLimit(text)
-		if ok != (want != nil) || len(items) != len(want) && ok {
-			t.Errorf("%s: %v, %v", text, items, ok)
-			continue
-		}
-		for i := range want {
-			if items[i] != want[i] {
-				t.Errorf("%s: %+v, want %+v", text, items[i], want[i])
-			}
+		if ok != (want != nil) || !slices.Equal(items, want) {
+			t.Errorf("%s: %v, %v, want %v", text, items, ok, want)
 		}
 	}
 }
 
-// FuzzRateLimitField holds the parser to what it accepts: written anew, it
-// reads the same, and no number is out of range.
-func FuzzRateLimitField(f *testing.F) {
+// FuzzSignal looks for fields out of range.
+func FuzzSignal(f *testing.F) {
 	for _, text := range []string{
 		`"a";r=50;t=30`, `"a\"\\b";r=1, tok;r=2;t=3`, `"a";r=1;pk=:aGk=:;x;y=?1;z=1.5;d=@12`, `limit=10, remaining=1, reset=7`,
-		`"api";a=99;w=60`, `("a" "b");r=1`, `%"a";r=1`, `"a";r=999999999999999`, "\"a\r\n\";r=1",
-		`"` + base64.StdEncoding.EncodeToString(make([]byte, 300)) + `";r=0;t=0`,
+		`"api";a=99;w=60`, `("a" "b");r=1`, `"a";r=999999999999999`, "\"a\r\n\";r=1", "Wed, 21 Oct 2026 07:28:00 GMT", "6m0s", "1.5",
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		items, ok := parseRateLimit(text)
-		if ok {
-			var b strings.Builder
-			for i, item := range items {
-				if item.remaining < 0 || item.remaining > ratefields.MaxInteger || item.reset < -1 || item.reset > ratefields.MaxInteger {
-					t.Fatalf("%q: %+v", text, item)
-				}
-				if i > 0 {
-					b.WriteString(", ")
-				}
-				b.WriteString(ratefields.Quote(item.name) + ";r=" + strconv.FormatInt(item.remaining, 10) + ";t=" + strconv.FormatInt(max(item.reset, 0), 10))
-			}
-			if _, err := checkPolicies(b.String(), "r", "t"); err != nil {
-				t.Fatalf("%q, written %q: %v", text, b.String(), err)
-			}
-			again, ok := parseRateLimit(b.String())
-			if !ok || len(again) != len(items) {
-				t.Fatalf("%q, written %q: %v", text, b.String(), again)
-			}
-			for i := range items {
-				if items[i].reset = max(items[i].reset, 0); again[i] != items[i] {
-					t.Fatalf("%q: %+v, written and read %+v", text, items[i], again[i])
-				}
+		for _, item := range items {
+			if !ok || item.remaining < 0 || item.remaining > ratefields.MaxInteger || item.reset < -1 || item.reset > ratefields.MaxInteger {
+				t.Fatalf("%q: %+v, %v", text, items, ok)
 			}
 		}
 		now := time.Unix(1_700_000_000, 0)

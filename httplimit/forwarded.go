@@ -5,36 +5,38 @@ import (
 	"strings"
 )
 
-// walkForwarded is walk for the Forwarded header of RFC 7239, from its last
-// element on: what stands to the left of an element that cannot be read is not
-// looked at, and does no harm. Elements are read by the grammar, since a quoted
-// string may hold the commas and semicolons that a simple split would take for
-// the proxies' own.
-func (c *ClientIP) walkForwarded(lines []string, told note) (client netip.Addr, ok bool) {
+// walk returns the first address from the right that is not trusted, else the
+// leftmost. It reports false for a list that is empty, too long, or stopped: by what is
+// no address, or, with forwarded, none by RFC 7239. What stands to the left of that is
+// not looked at, and does no harm.
+func (c *ClientIP) walk(lines []string, forwarded bool, told note) (client netip.Addr, ok bool) {
 	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {
 		rest, more := lines[i], true
 		for more {
-			var element string
-			element, rest, more = lastElement(rest)
+			var entry string
+			entry, rest, more = lastElement(rest)
 			if hops++; hops > maxHops {
-				told.add(element, "too many entries")
+				told.add(entry, "too many entries")
 				return netip.Addr{}, false
 			}
-			if trimSpace(element) == "" { // RFC 9110, 5.6.1: no element
+			if trimSpace(entry) == "" { // RFC 9110, 5.6.1: no element
 				continue
 			}
-			p := forwardedParser{rest: element}
-			if !p.element() || p.rest != "" {
-				told.add(element, "not by the grammar of RFC 7239")
+			if forwarded {
+				node, good := forwardedFor(entry)
+				if !good {
+					told.add(entry, "not by the grammar of RFC 7239")
+					return netip.Addr{}, false
+				}
+				entry = node
+			}
+			addr, good := parseAddr(entry)
+			if !good || forwarded && strings.IndexByte(entry, ' ') >= 0 { // unknown, _hidden or nothing
+				told.add(entry, "no address")
 				return netip.Addr{}, false
 			}
-			addr, good := parseAddr(p.node)
-			if !good || strings.IndexByte(p.node, ' ') >= 0 { // unknown, _hidden or nothing
-				told.add(p.node, "no address")
-				return netip.Addr{}, false
-			}
-			if client, ok = addr, true; !told.of(c, p.node, addr) {
+			if client, ok = addr, true; !told.of(c, entry, addr) {
 				return client, true
 			}
 		}
@@ -64,115 +66,92 @@ func escaped(text string) bool {
 	return (len(text)-len(plain))%2 == 1
 }
 
-// A forwardedParser reads one Forwarded line, element by element.
-type forwardedParser struct {
-	rest string
-	node string // of the element's "for", "" without one
-	bad  bool   // the line is not what the grammar says
-}
-
-// element reads the next element and reports whether there was one.
-func (p *forwardedParser) element() bool {
-	for { // empty elements are no elements
-		p.rest = trimSpace(p.rest)
-		if p.rest == "" {
-			return false
-		}
-		if p.rest[0] != ',' {
-			break
-		}
-		p.rest = p.rest[1:]
-	}
-	p.node = ""
-	seen := false
-	for {
-		if p.rest != "" && p.rest[0] != ';' && p.rest[0] != ',' { // pairs may be empty
-			name, value := p.pair()
-			if p.bad {
-				return false
-			}
-			if strings.EqualFold(name, "for") {
-				if seen {
-					p.bad = true
-					return false
-				}
-				p.node, seen = value, true
-			}
-		}
-		p.rest = trimSpace(p.rest)
-		switch {
-		case p.rest == "":
-			return true
-		case p.rest[0] == ',':
-			p.rest = p.rest[1:]
-			return true
-		case p.rest[0] != ';':
-			p.bad = true
-			return false
-		}
-		p.rest = trimSpace(p.rest[1:])
-	}
-}
-
-// pair reads token "=" ( token / quoted-string ).
-func (p *forwardedParser) pair() (name, value string) {
-	name = p.token(false)
-	if name == "" || p.rest == "" || p.rest[0] != '=' {
-		p.bad = true
-		return "", ""
-	}
-	if p.rest = p.rest[1:]; p.rest != "" && p.rest[0] == '"' {
-		return name, p.quoted()
-	}
-	if value = p.token(true); value == "" {
-		p.bad = true
-	}
-	return name, value
-}
-
-// token reads a token; with node, one that may hold the colon and brackets
-// that many proxies do not quote.
-func (p *forwardedParser) token(node bool) string {
-	i := 0
-	for i < len(p.rest) && (isTokenByte(p.rest[i]) || node && strings.IndexByte(":[]", p.rest[i]) >= 0) {
-		i++
-	}
-	token := p.rest[:i]
-	p.rest = p.rest[i:]
-	return token
-}
-
-// quoted reads a quoted string. Only one with a backslash allocates.
-func (p *forwardedParser) quoted() string {
-	var plain []byte
-	for i := 1; i < len(p.rest); i++ {
-		switch c := p.rest[i]; {
+// cutUnquoted is [strings.Cut] at the first sep that is not in quotes.
+func cutUnquoted(text string, sep byte) (before, after string, found bool) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && quoted:
+			i++
 		case c == '"':
-			value := p.rest[1:i]
-			if plain != nil {
-				value = string(plain)
-			}
-			p.rest = p.rest[i+1:]
-			return value
-		case c == '\\':
-			if plain == nil {
-				plain = append(make([]byte, 0, len(p.rest)), p.rest[1:i]...)
-			}
-			if i++; i < len(p.rest) {
-				plain = append(plain, p.rest[i])
-			}
-		case c < ' ' && c != '\t' || c == 0x7f:
-			p.bad = true
-			return ""
-		case plain != nil:
-			plain = append(plain, c)
+			quoted = !quoted
+		case c == sep && !quoted:
+			return text[:i], text[i+1:], true
 		}
 	}
-	p.bad = true
-	return ""
+	return text, "", false
 }
 
-func isTokenByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+// forwardedFor returns the node that an element of Forwarded is for, "" without one. It
+// is read by the grammar, since a quoted string may hold the commas and semicolons that a
+// simple split would take for the proxies' own. It reports false for what is none.
+func forwardedFor(element string) (node string, ok bool) {
+	seen := false
+	for rest, more := element, true; more; {
+		var pair string
+		if pair, rest, more = cutUnquoted(rest, ';'); trimSpace(pair) == "" {
+			continue // pairs may be empty
+		}
+		name, value, equals := strings.Cut(trimSpace(pair), "=")
+		if strings.HasPrefix(value, `"`) {
+			value, ok = unquote(value)
+		} else {
+			ok = value != "" && isToken(value, ":[]") // which many proxies do not quote
+		}
+		if !equals || !ok || name == "" || !isToken(name, "") {
+			return "", false
+		}
+		if strings.EqualFold(name, "for") {
+			if seen {
+				return "", false
+			}
+			node, seen = value, true
+		}
+	}
+	return node, true
+}
+
+// unquote reads a quoted string, which is all of the text. Only one with a backslash
+// allocates.
+func unquote(text string) (value string, ok bool) {
+	last := len(text) - 1
+	if last < 1 || text[last] != '"' || escaped(text[:last]) {
+		return "", false
+	}
+	value = text[1:last]
+	if strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+		return "", false
+	}
+	if strings.IndexByte(value, '\\') < 0 {
+		return value, strings.IndexByte(value, '"') < 0
+	}
+	plain := make([]byte, 0, len(value))
+	for i := 0; i < len(value); i++ {
+		switch value[i] {
+		case '"':
+			return "", false
+		case '\\':
+			i++
+		}
+		plain = append(plain, value[i])
+	}
+	return string(plain), true
+}
+
+// tokenBytes are those of a token of HTTP.
+var tokenBytes = func() (is [256]bool) {
+	for _, c := range "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
+		is[c] = true
+	}
+	return is
+}()
+
+// isToken reports whether a text has nothing but bytes of a token, or of also.
+func isToken(text, also string) bool {
+	for i := range len(text) {
+		if c := text[i]; !tokenBytes[c] && strings.IndexByte(also, c) < 0 {
+			return false
+		}
+	}
+	return true
 }

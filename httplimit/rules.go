@@ -102,7 +102,7 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *po
 	if err := l.check(c.request.Header, c.request.URL.RawQuery); err != nil {
 		return nil, 0, err
 	}
-	if !isToken(c.request.Method) {
+	if !isToken(c.request.Method, "") {
 		return nil, 0, &policy.RequestError{Attribute: "method", Reason: "no word of letters, digits and hyphens"}
 	}
 	if err := l.readPath(c); err != nil {
@@ -153,19 +153,6 @@ func (l *looked) readPath(c *call) error {
 		return &policy.RequestError{Attribute: "path", Reason: blankReason}
 	}
 	return nil
-}
-
-// isToken reports whether a method is a word of HTTP, or empty.
-func isToken(method string) bool {
-	if method == http.MethodGet || method == http.MethodPost {
-		return true
-	}
-	for i := range len(method) {
-		if c := method[i]; c > 0x7f || !isTokenByte(c) {
-			return false
-		}
-	}
-	return true
 }
 
 // respond reports a decision to the hooks and the client. It returns whether the

@@ -107,61 +107,47 @@ func (s *signal) readRateLimit(lines []string) bool {
 
 // A rateItem is one policy's word in RateLimit.
 type rateItem struct {
-	name      string
 	remaining int64
 	reset     int64 // in seconds; -1 if not said
 }
 
-// parseRateLimit reads a structured-field list of policies (RFC 9651, 4.2). It
-// reports false for what is malformed, and for a policy that does not say what
-// remains.
+// parseRateLimit reads a list of policies, each a name and its parameters (RFC 9651). It
+// reports false for what is no such list, and for a policy that does not say what
+// remains. Parameters that it does not know it passes over, whatever they hold.
 func parseRateLimit(text string) (items []rateItem, ok bool) {
-	p := fieldParser{rest: strings.Trim(text, " ")}
-	if p.rest == "" {
-		return nil, false
-	}
-	for {
-		item := rateItem{remaining: -1, reset: -1}
-		var v bare
-		if v, ok = p.bare(); !ok || v.kind != bareString && v.kind != bareToken {
+	for more := true; more; {
+		var policy string
+		policy, text, more = cutUnquoted(text, ',')
+		name, rest, has := cutUnquoted(policy, ';')
+		if trimSpace(name) == "" {
 			return nil, false
 		}
-		item.name = v.text
+		item := rateItem{remaining: -1, reset: -1}
 		next := false // r and t are a and w in the draft to come
-		for strings.HasPrefix(p.rest, ";") {
-			name, v, ok := p.param()
-			if !ok {
+		for has {
+			var param string
+			param, rest, has = cutUnquoted(rest, ';')
+			name, value, _ := strings.Cut(trimSpace(param), "=")
+			next = next || name == "a"
+			to := &item.remaining
+			switch {
+			case name == "t" || name == "w" && next:
+				to = &item.reset
+			case name != "r" && name != "a":
+				continue
+			}
+			n, err := strconv.ParseUint(value, 10, 63)
+			if err != nil || n > ratefields.MaxInteger {
 				return nil, false
 			}
-			switch to := &item.remaining; name {
-			case "w", "t":
-				if name == "w" && !next {
-					continue
-				}
-				to = &item.reset
-				fallthrough
-			case "r", "a":
-				next = next || name == "a"
-				if v.kind != bareInteger || v.number < 0 {
-					return nil, false
-				}
-				*to = v.number
-			}
+			*to = int64(n)
 		}
 		if item.remaining < 0 {
 			return nil, false
 		}
 		items = append(items, item)
-		if p.rest = strings.TrimLeft(p.rest, " \t"); p.rest == "" {
-			return items, true
-		}
-		if p.rest[0] != ',' {
-			return nil, false
-		}
-		if p.rest = strings.TrimLeft(p.rest[1:], " \t"); p.rest == "" {
-			return nil, false
-		}
 	}
+	return items, true
 }
 
 // parseRetryAfter reads a number of seconds or a date; sent is the time on the
