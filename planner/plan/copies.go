@@ -79,7 +79,7 @@ func (in *input) holds(ctx context.Context, groups [][]byte, least int) (bool, e
 	if len(groups) < mostGroups {
 		return false, nil
 	}
-	file, err := in.open(ctx)
+	file, err := in.open()
 	if err != nil {
 		return false, err
 	}

@@ -279,7 +279,7 @@ func (w *run) lookFor(ctx context.Context, index map[string][]int, n int) ([]*do
 // lookIn looks into one log, with all workers: each reads some of it and looks at
 // that at once.
 func (w *run) lookIn(ctx context.Context, in *input, index map[string][]int, all []*dossier) error {
-	file, err := in.open(ctx)
+	file, err := in.open()
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (w *run) lookIn(ctx context.Context, in *input, index map[string][]int, all
 	next := func(block []byte) ([]byte, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if in.pipe == nil && ctx.Err() != nil { // a pipe says so itself, behind what it gave
+		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		return file.Next(block)
@@ -312,10 +312,7 @@ func (w *run) lookIn(ctx context.Context, in *input, index map[string][]int, all
 		})
 	}
 	workers.Wait()
-	if in.pipe == nil {
-		return ctx.Err()
-	}
-	return nil // whatever else ended it: the first reading has said so
+	return ctx.Err() // whatever else ended it, the first reading has said
 }
 
 // A witness finds the lines of wanted clients, and reads those whole.

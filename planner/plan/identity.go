@@ -52,13 +52,13 @@ func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]ident
 	}
 	all := make(map[string]*survey)
 	for _, in := range inputs {
-		file, err := in.open(ctx)
+		file, err := in.open()
 		if err != nil {
 			return nil, err
 		}
 		p := in.format.With(names).Parser()
 		r := accesslog.Record{Values: make([][]byte, len(names))}
-		for block, err := file.Next(nil); err == nil && (in.pipe != nil || ctx.Err() == nil); block, err = file.Next(block) {
+		for block, err := file.Next(nil); err == nil && ctx.Err() == nil; block, err = file.Next(block) {
 			for rest := block; len(rest) > 0; {
 				var line []byte
 				if line, rest = accesslog.Line(rest); p.Parse(line, &r) == nil && r.Values[0] != nil {

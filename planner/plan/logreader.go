@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -164,8 +163,8 @@ func (t *tallied) skip(line []byte, err error) {
 }
 
 // inspect opens a log, recognises its format and finds its first time.
-func inspect(ctx context.Context, from *source, q *extraction, o *Options) (*input, error) {
-	file, err := from.open(ctx)
+func inspect(from *source, q *extraction, o *Options) (*input, error) {
+	file, err := from.open()
 	if err != nil {
 		return nil, err
 	}

@@ -176,14 +176,17 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(o.Key) == 0 {
 		o.Key = []string{"ip"}
 	}
-	from := o.sources(ctx)
-	defer closeAll(from)
 	q, err := newExtraction(&o, nil)
 	if err != nil {
 		return nil, err
 	}
+	from, ctx, ended, err := o.sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(from)
 	w := &run{options: &o}
-	if w.reading, err = newReading(ctx, &o, q, from); err != nil {
+	if w.reading, err = newReading(&o, q, from); err != nil {
 		return nil, err
 	}
 	sinks, err := w.prepare()
@@ -200,7 +203,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := w.replay(context.WithoutCancel(ctx), w.ignored, sinks...); err != nil {
 		return nil, err
 	}
-	return w.report(ctx, cut != nil)
+	return w.report(ctx, ended || cut != nil)
 }
 
 // prepare makes what counts.
@@ -232,9 +235,6 @@ func (w *run) prepare() ([]sink, error) {
 // report gathers what the sinks have found.
 func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	o := w.options
-	if cut && w.piped() {
-		ctx = context.WithoutCancel(ctx) // it has ended the pipes, and that is all
-	}
 	report := &Report{Key: o.keyText(), Results: []Result{}, asked: o.Choose != nil, Findings: append([]Finding{}, w.findings()...)}
 	who := reportData{
 		options: o, series: &w.traffic.series.timeline, weighed: w.extraction.cost >= 0, name: w.name,

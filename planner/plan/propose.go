@@ -67,14 +67,17 @@ type proposer struct {
 // not stand apart, in shadow first.
 func Propose(ctx context.Context, o Options) (*Proposal, error) {
 	o.Key, o.routed, o.Brief, o.Choose = []string{"ip", "route"}, true, true, &Target{}
-	from := o.sources(ctx)
-	defer closeAll(from)
 	q, err := newExtraction(&o, nil)
 	if err != nil {
 		return nil, err
 	}
+	from, _, _, err := o.sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(from)
 	w := &proposer{run: &run{options: &o}, byRoute: make(map[string][]uint32)}
-	if w.reading, err = newReading(ctx, &o, q, from); err != nil {
+	if w.reading, err = newReading(&o, q, from); err != nil {
 		return nil, err
 	}
 	if err := w.identify(ctx); err != nil {
@@ -99,7 +102,7 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 	if stops(p.Findings) || w.requests == 0 {
 		return p, nil
 	}
-	patterns, err := w.patterns(ctx)
+	patterns, err := w.patterns()
 	if err != nil {
 		return nil, err
 	}
@@ -157,10 +160,10 @@ func (w *proposer) parts(id uint32) (client, group string) {
 }
 
 // patterns returns those of each route that paths of the log have.
-func (w *proposer) patterns(ctx context.Context) (map[string][]string, error) {
+func (w *proposer) patterns() (map[string][]string, error) {
 	found := make(map[string][]string)
 	for _, in := range w.inputs {
-		file, err := in.open(ctx)
+		file, err := in.open()
 		if err != nil {
 			return nil, err
 		}

@@ -60,13 +60,13 @@ type reading struct {
 }
 
 // newReading looks at the logs without reading them.
-func newReading(ctx context.Context, o *Options, q *extraction, from []*source) (*reading, error) {
+func newReading(o *Options, q *extraction, from []*source) (*reading, error) {
 	r := &reading{
 		options: o, extraction: q, workers: runtime.GOMAXPROCS(0), clients: newClients(),
 		missing: make([]int64, len(q.key)), leaves: newLeaves(o),
 	}
 	for _, s := range from {
-		in, err := inspect(ctx, s, q, o)
+		in, err := inspect(s, q, o)
 		if err != nil {
 			return nil, err
 		}
@@ -81,24 +81,12 @@ func newReading(ctx context.Context, o *Options, q *extraction, from []*source) 
 const lateLine = 2 * time.Minute
 
 // run reads everything. When the context ends, it keeps what was read until then,
-// and the error is the context's. While there are pipes, it ends these, and files are
-// read on: they were waiting for the pipes.
+// and the error is the context's.
 func (r *reading) run(ctx context.Context) error {
-	stop := r.watch("reading")
+	stop := r.options.watch("reading", r.position)
 	defer stop()
-	files, stopFiles := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopFiles()
-	defer context.AfterFunc(ctx, func() {
-		if !r.piped() {
-			stopFiles()
-		}
-	})()
 	for _, in := range r.inputs {
-		within := files
-		if in.pipe != nil {
-			within = ctx
-		}
-		if err := r.load(within, in); err != nil {
+		if err := r.load(ctx, in); err != nil {
 			return err
 		}
 	}
@@ -115,15 +103,10 @@ func (r *reading) run(ctx context.Context) error {
 	return r.copies(ctx)
 }
 
-// piped reports whether there are pipes that have not ended by themselves.
-func (r *reading) piped() bool {
-	return slices.ContainsFunc(r.inputs, func(in *input) bool { return in.pipe != nil && !in.pipe.whole.Load() })
-}
-
 // load reads one log: one goroutine reads, several parse, and the caller takes what
 // they find, in the order of the log.
 func (r *reading) load(ctx context.Context, in *input) error {
-	file, err := in.open(ctx)
+	file, err := in.open()
 	if err != nil {
 		return err
 	}
@@ -138,7 +121,7 @@ func (r *reading) load(ctx context.Context, in *input) error {
 		defer close(order)
 		defer close(jobs)
 		for b := range free {
-			if in.pipe == nil && ctx.Err() != nil { // a pipe says so itself, behind what it gave
+			if ctx.Err() != nil {
 				return
 			}
 			if b.text, b.err = file.Next(b.text); b.err != nil {
@@ -161,7 +144,7 @@ func (r *reading) load(ctx context.Context, in *input) error {
 	err = nil
 	for b := range order {
 		if b.err != nil {
-			if !interrupted(b.err) && (!errors.Is(b.err, io.EOF) || errors.Is(b.err, io.ErrUnexpectedEOF)) {
+			if !errors.Is(b.err, io.EOF) || errors.Is(b.err, io.ErrUnexpectedEOF) {
 				in.about.Error = b.err.Error()
 			}
 			continue
@@ -278,25 +261,21 @@ func (r *reading) judge() error {
 	return fmt.Errorf("%d of %d lines cannot be read%s", r.tally.bad, r.tally.lines, example)
 }
 
-// position returns how many bytes have been read of how many; of is 0 when
-// that is not known.
+// position returns how many bytes have been read of how many.
 func (r *reading) position() (read, of int64) {
 	for _, in := range r.inputs {
-		if in.pipe != nil {
-			of = -1 << 62
-		}
 		of += in.size
 	}
 	r.open.Range(func(_, f any) bool {
 		read += f.(*accesslog.File).Position()
 		return true
 	})
-	return read, max(of, 0)
+	return read, of
 }
 
-// watch calls the observer now and then until stop is called.
-func (r *reading) watch(what string) (stop func()) {
-	if r.options.Progress == nil {
+// watch tells the observer now and then how far something is until stop is called.
+func (o *Options) watch(what string, position func() (read, of int64)) (stop func()) {
+	if o.Progress == nil {
 		return func() {}
 	}
 	done := make(chan struct{})
@@ -309,8 +288,8 @@ func (r *reading) watch(what string) (stop func()) {
 			case <-done:
 				return
 			case <-tick.C:
-				read, of := r.position()
-				r.options.Progress(what, read, of)
+				read, of := position()
+				o.Progress(what, read, of)
 			}
 		}
 	})

@@ -2,210 +2,177 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
-// A source is a log that may be opened again and again: a file, or what comes
-// through a pipe and is kept in a file without a name.
+// A source is a log that may be opened again and again: a file, or what has come through
+// a pipe.
 type source struct {
 	name string
 	pipe *pipe // nil for a regular file
 }
 
-// sources are those of the options. All pipes are read from now on: none waits
-// for another, and each ends at the latest when the context does.
-func (o *Options) sources(ctx context.Context) (all []*source) {
+// sources are the logs of the options. All pipes are read to their ends, at once, or as far
+// as they have come when the context ends: then cut is true, and what is left to do has
+// another context.
+func (o *Options) sources(ctx context.Context) (all []*source, rest context.Context, cut bool, err error) {
+	var pipes []*pipe
 	for _, name := range o.Files {
 		s := &source{name: name}
+		from := func() (io.ReadCloser, error) { return openPipe(name) }
+		info, err := os.Stat(name)
 		if name == "-" {
-			s.pipe = newPipe(ctx, func() (io.ReadCloser, error) { return io.NopCloser(o.Stdin), nil })
-		} else if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-			s.pipe = newPipe(ctx, func() (io.ReadCloser, error) { return openPipe(name) })
+			s.name, from = "standard input", func() (io.ReadCloser, error) { return io.NopCloser(o.Stdin), nil }
+		}
+		if name == "-" || err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+			if s.pipe, err = newPipe(from); err != nil {
+				closeAll(all)
+				return nil, ctx, false, err
+			}
+			pipes = append(pipes, s.pipe)
 		}
 		all = append(all, s)
 	}
-	return all
+	stop := o.watch("reading", func() (read, of int64) {
+		for _, p := range pipes {
+			p.mu.Lock()
+			read += p.n
+			p.mu.Unlock()
+		}
+		return read, 0
+	})
+	defer stop()
+	rest = ctx
+	for _, p := range pipes {
+		select {
+		case <-p.done:
+			continue
+		case <-ctx.Done():
+		}
+		if !cut { // what was sent before is in the buffer of the system
+			time.Sleep(lastCall)
+		}
+		cut, rest = true, context.WithoutCancel(ctx)
+		p.stop()
+	}
+	for _, p := range pipes {
+		err = errors.Join(err, p.failed)
+	}
+	if err != nil {
+		closeAll(all)
+	}
+	return all, rest, cut, err
 }
+
+// lastCall is how long pipes are still read when the context has ended.
+const lastCall = 50 * time.Millisecond
 
 // openPipe is not a function, so that a test can play pipes.
 var openPipe = func(name string) (io.ReadCloser, error) { return os.Open(name) }
 
-// open opens the log at its beginning. A pipe that is silent is not waited for
-// once the context has ended. One reader at a time may be open.
-func (s *source) open(ctx context.Context) (*accesslog.File, error) {
+// open opens the log at its beginning.
+func (s *source) open() (*accesslog.File, error) {
 	if s.pipe == nil {
 		return accesslog.Open(s.name)
 	}
-	name := s.name
-	if name == "-" {
-		name = "standard input"
-	}
-	if err := s.pipe.keep(); err != nil {
-		return nil, err
-	}
-	f, err := accesslog.From(name, &pipeReader{pipe: s.pipe, ctx: ctx}, time.Time{})
-	if failed := s.pipe.failed; err == nil && failed != nil {
-		f.Close()
-		return nil, failed
+	p := s.pipe
+	f, err := accesslog.From(s.name, io.MultiReader(io.NewSectionReader(p.kept, 0, p.n), broken{p.err}), time.Time{})
+	if err == nil {
+		f.Size = p.n
 	}
 	return f, err
 }
 
+// broken is the end of what could not be read on.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
 func closeAll(from []*source) {
 	for _, s := range from {
-		if p := s.pipe; p != nil {
-			close(p.quit)
-			if p.kept != nil {
-				p.kept.Close()
-			}
+		if s.pipe != nil {
+			s.pipe.stop()
+			s.pipe.kept.Close()
 		}
 	}
 }
 
-// A pipe is read once, as it comes, and kept to be read again. Where the context
-// ends it, it ends there for everyone who reads it.
+// A pipe is read once, and kept in a file without a name.
 type pipe struct {
-	ctx    context.Context
-	from   func() (io.ReadCloser, error)
-	chunks chan chunk
-	quit   chan struct{}
-	kept   *os.File
-	n      int64       // bytes kept
-	err    error       // what ended it
-	failed error       // why it cannot be opened
-	late   int         // chunks that came after the context had ended
-	whole  atomic.Bool // it has ended by itself
+	done chan struct{} // closed at its end
+
+	mu      sync.Mutex
+	kept    *os.File
+	n       int64 // bytes kept
+	err     error // what ended it: io.EOF, or why it cannot be read on
+	failed  error // why it cannot be opened
+	stopped bool  // what still comes is dropped
 }
 
-// A chunk is what one read gave.
-type chunk struct {
-	data   []byte
-	err    error
-	failed bool // the pipe cannot be opened
-}
-
-// What a pipe still gives when the context has ended: what was sent before is in
-// the buffer of the system, and must be fetched.
-const (
-	lastCall = 50 * time.Millisecond
-	mostLate = 16 // chunks
-)
-
-func newPipe(ctx context.Context, from func() (io.ReadCloser, error)) *pipe {
-	p := &pipe{ctx: ctx, from: from, chunks: make(chan chunk), quit: make(chan struct{})}
-	go p.pump()
-	return p
-}
-
-// keep makes the file.
-func (p *pipe) keep() (err error) {
-	if p.kept == nil {
-		p.kept, err = unnamed()
+func newPipe(from func() (io.ReadCloser, error)) (*pipe, error) {
+	p := &pipe{done: make(chan struct{}), err: io.EOF}
+	var err error
+	if p.kept, err = os.CreateTemp("", "stint-plan-"); err != nil {
+		return nil, err
 	}
-	return err
+	if err := os.Remove(p.kept.Name()); err != nil {
+		p.kept.Close()
+		return nil, err
+	}
+	go p.read(from)
+	return p, nil
 }
 
-// pump reads on until the pipe ends. Nothing wakes it while the pipe is silent,
-// or has no one who writes, and nothing waits for it.
-func (p *pipe) pump() {
-	send := func(c chunk) bool {
-		select {
-		case p.chunks <- c:
-			return true
-		case <-p.quit:
-			return false
-		}
-	}
-	in, err := p.from()
+// read keeps what comes. Nothing wakes it while the pipe is silent, or has no one who
+// writes, and once the pipe is stopped nothing waits for it.
+func (p *pipe) read(from func() (io.ReadCloser, error)) {
+	defer close(p.done)
+	in, err := from()
 	if err != nil {
-		send(chunk{err: err, failed: true})
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !p.stopped {
+			p.failed = err
+		}
 		return
 	}
 	defer in.Close()
-	var buffers [2][64 << 10]byte
-	for i := 0; err == nil; i++ {
-		b := &buffers[i%2] // the other one is with the reader
-		var n int
-		n, err = in.Read(b[:])
-		if !send(chunk{data: b[:n], err: err}) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := in.Read(buffer)
+		if !p.keep(buffer[:n], err) {
 			return
 		}
 	}
 }
 
-// A pipeReader reads a pipe from its beginning.
-type pipeReader struct {
-	*pipe
-	ctx context.Context // of this reading
-	at  int64
-}
-
-// Read implements [io.Reader].
-func (r *pipeReader) Read(p []byte) (int, error) {
-	for r.at == r.n {
-		if r.err != nil {
-			return 0, r.err
-		}
-		if r.pipe.ctx.Err() != nil {
-			r.last()
-			continue
-		}
-		select {
-		case <-r.pipe.ctx.Done():
-		case <-r.ctx.Done():
-			if r.pipe.ctx.Err() == nil {
-				return 0, r.ctx.Err()
-			}
-		case c := <-r.chunks:
-			r.take(c)
-		}
+// keep keeps what has come, and reports whether more is wanted.
+func (p *pipe) keep(data []byte, ended error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return false
 	}
-	n, err := r.kept.ReadAt(p[:min(int64(len(p)), r.n-r.at)], r.at)
-	r.at += int64(n)
-	return n, err
-}
-
-// last takes what still comes when the context has ended.
-func (p *pipe) last() {
-	if p.late++; p.late > mostLate {
-		p.err = p.ctx.Err()
-		return
-	}
-	select {
-	case c := <-p.chunks:
-		p.take(c)
-	case <-time.After(lastCall):
-		p.err = p.ctx.Err()
-	}
-}
-
-// take keeps what has come.
-func (p *pipe) take(c chunk) {
-	n, err := p.kept.WriteAt(c.data, p.n)
+	n, err := p.kept.WriteAt(data, p.n)
 	p.n += int64(n)
-	if p.err = c.err; err != nil {
+	if err == nil {
+		err = ended
+	}
+	if err != nil {
 		p.err = err
 	}
-	if c.failed {
-		p.failed = c.err
-	}
-	p.whole.Store(p.err != nil)
+	return err == nil
 }
 
-// unnamed makes a temporary file that is gone when it is closed.
-func unnamed() (*os.File, error) {
-	f, err := os.CreateTemp("", "stint-plan-")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+// stop drops what still comes.
+func (p *pipe) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
 }

@@ -65,13 +65,16 @@ func Requests(ctx context.Context, o Options, attributes []string, each func(at 
 // readAll reads logs for those who look at their requests alone; in whole form, each
 // has all of the attributes as its key.
 func readAll(ctx context.Context, o *Options, whole []string) (*reading, error) {
-	from := o.sources(ctx)
-	defer closeAll(from)
 	q, err := newExtraction(o, whole)
 	if err != nil {
 		return nil, err
 	}
-	r, err := newReading(ctx, o, q, from)
+	from, _, _, err := o.sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(from)
+	r, err := newReading(o, q, from)
 	if err != nil {
 		return nil, err
 	}
