@@ -2,15 +2,8 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/go-redis/redis_rate/v10"
-	"github.com/throttled/throttled/v2"
-	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
-	"github.com/ulule/limiter/v3"
-	ululeredis "github.com/ulule/limiter/v3/drivers/store/redis"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
@@ -19,7 +12,7 @@ import (
 // client is whose requests are counted.
 const client = "192.0.2.133"
 
-// A sized is one way to keep what a client has used.
+// A sized is a limit after some requests of a client.
 type sized struct {
 	name string
 	use  func(ctx context.Context) error
@@ -29,13 +22,8 @@ type sized struct {
 // there are after its requests.
 func (f *figures) bytes() error {
 	s := f.server
-	list := s.ownSizes()
-	others, err := s.otherSizes()
-	if err != nil {
-		return err
-	}
 	rows := [][]string{{"", "bytes", "keys"}}
-	for _, one := range append(list, others...) {
+	for _, one := range s.sizes() {
 		if err := s.flush(); err != nil {
 			return err
 		}
@@ -58,12 +46,12 @@ func (f *figures) bytes() error {
 		rows = append(rows, []string{one.name, fmt.Sprint(sum), fmt.Sprint(len(names))})
 	}
 	f.Table(rows)
-	fmt.Fprintf(f.Out, "\nAll rows are for the client %s, with each library's default key names; stint's limit is named `api`. Redis also stores when each key expires.\n", client)
+	fmt.Fprintf(f.Out, "\nAll rows are for the client %s and a limit named `api`. Redis also stores when each key expires.\n", client)
 	return s.flush()
 }
 
-// ownSizes are stint's kinds, at most of them after one request.
-func (s *redisServer) ownSizes() []sized {
+// sizes are all kinds, most of them after one request.
+func (s *redisServer) sizes() []sized {
 	var list []sized
 	for _, one := range []struct {
 		text  string
@@ -105,30 +93,4 @@ func (s *redisServer) spread(ctx context.Context, text string, takes int) error 
 		now += int64(limit.Period()) / int64(takes)
 	}
 	return nil
-}
-
-// otherSizes are the other libraries, after one request.
-func (s *redisServer) otherSizes() ([]sized, error) {
-	rate := redis_rate.NewLimiter(s.goRedis)
-	store, err := throttledredis.NewCtx(s.goRedis, "throttled:")
-	gcra, err2 := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerMin(100), MaxBurst: 99})
-	counters, err3 := ululeredis.NewStore(s.goRedis)
-	if err := errors.Join(err, err2, err3); err != nil {
-		return nil, err
-	}
-	window := limiter.New(counters, limiter.Rate{Period: time.Minute, Limit: 100})
-	return []sized{
-		{"redis_rate, 100 a minute", func(ctx context.Context) error {
-			r, err := rate.Allow(ctx, client, redis_rate.PerMinute(100))
-			return admitted(err == nil && r.Allowed == 1, err)
-		}},
-		{"throttled, 100 a minute", func(ctx context.Context) error {
-			limited, _, err := gcra.RateLimitCtx(ctx, client, 1)
-			return admitted(!limited, err)
-		}},
-		{"ulule/limiter, 100 a minute", func(ctx context.Context) error {
-			c, err := window.Get(ctx, client)
-			return admitted(!c.Reached, err)
-		}},
-	}, nil
 }

@@ -83,7 +83,6 @@ func (f *figures) spread(s *redisServer, c *redisCluster, open opening) error {
 		{viaRueidis + onCluster, redisstore.Options{Client: c.rueidis}, c},
 		{viaGoRedis + onServer, redisstore.Options{Driver: goredis.New(s.goRedis)}, s},
 		{viaGoRedis + onCluster, redisstore.Options{Driver: goredis.New(c.goRedis)}, c},
-		{viaGoRedis + bySlots + onCluster, redisstore.Options{Driver: &counting{Driver: goredis.New(c.goRedis)}}, c},
 	} {
 		store, err := open(one.o)
 		if err != nil {

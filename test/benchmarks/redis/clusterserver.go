@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -107,22 +106,6 @@ func (c *redisCluster) cpu() (sum time.Duration, err error) {
 			return 0, err
 		}
 		sum += one
-	}
-	return sum, nil
-}
-
-// changes returns how many writes the masters have counted.
-func (c *redisCluster) changes() (sum int, err error) {
-	for _, s := range c.masters {
-		text, err := s.info("persistence", "rdb_changes_since_last_save")
-		if err != nil {
-			return 0, err
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return 0, err
-		}
-		sum += n
 	}
 	return sum, nil
 }
