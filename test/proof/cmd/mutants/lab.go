@@ -297,25 +297,3 @@ func (s stage) only(killer string, hangs bool) stage {
 	}
 	return stage{dir: s.dir, args: args}
 }
-
-// testKinds are the kinds of test, by words in their names. The first that
-// fits counts.
-var testKinds = []struct{ kind, names string }{
-	{"the model, on random histories", "Differential|test/proof/model|AgreesWith|TestRandom"},
-	{"the oracle, on what passed", "Envelope|Settled|Gateway|Years|Partition|Async|Lease"},
-	{"vectors and laws, for every store", "Vectors|TestStore/|/law"},
-	{"a flood, then quiet", "Flood|Recover|Bounds|Release|Shrink"},
-	{"faults: kills, stalls, clocks that step", "Fault|Jump|Clock|Killed|Crash|Busted|Restart|Drain"},
-	{"the real other program", "Recipe|TestOracle|Redis|Cluster|Sentinel|Caddy|Nginx|Database|PgBouncer|Browser|Imported"},
-	{"fuzzing", "Fuzz"},
-}
-
-// kindOf returns the kind of test that killed a bug: a table by default.
-func kindOf(killer string) string {
-	for _, k := range testKinds {
-		if regexp.MustCompile(k.names).MatchString(killer) {
-			return k.kind
-		}
-	}
-	return "a table or a transcript"
-}

@@ -23,19 +23,6 @@ func TestKiller(t *testing.T) {
 	}
 }
 
-func TestKindOf(t *testing.T) {
-	for killer, want := range map[string]string{
-		"test/proof TestDifferential":                       "the model, on random histories",
-		"test/proof TestEnvelopeEntries/policy_7/1ms_by_64": "the oracle, on what passed",
-		"memstore TestStore/vectors/own_settled_log":        "vectors and laws, for every store",
-		"stint TestParse":                                   "a table or a transcript",
-	} {
-		if got := kindOf(killer); got != want {
-			t.Errorf("%s: %s, want %s", killer, got, want)
-		}
-	}
-}
-
 func TestKillers(t *testing.T) {
 	s := stage{"test/proof", []string{".", "-short", "-skip", "^TestX", "-rapid.checks=4000"}, nil}
 	for _, c := range []struct {
