@@ -12,8 +12,8 @@ import (
 
 // An AuditEntry is an act as the audit keeps it.
 type AuditEntry struct {
-	Number int64
-	At     time.Time
+	Number int64     `json:"number"`
+	At     time.Time `json:"at"`
 	Act
 }
 

@@ -22,12 +22,14 @@ const (
 
 // A Token is a token of the API. The database keeps its hash alone.
 type Token struct {
-	Hash                      string
-	Name                      string
-	Role                      Role
-	Created, Expires, Revoked time.Time
+	Hash    string    `json:"-"`
+	Name    string    `json:"name"`
+	Role    Role      `json:"role"`
+	Created time.Time `json:"at"`
+	Expires time.Time `json:"expires,omitzero"`
+	Revoked time.Time `json:"revoked,omitzero"`
 	// Ended says that it was revoked, or has expired by the database's clock.
-	Ended bool
+	Ended bool `json:"-"`
 }
 
 // NewToken makes a token with a role, for a time; 0 is for good. The text is

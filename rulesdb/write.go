@@ -55,12 +55,14 @@ func (s state) version() rulesource.Version {
 
 // An Act is what the audit keeps of a write.
 type Act struct {
-	Author string
+	Author string `json:"author"`
 	// Act names what was done, such as "publish" or "override set".
-	Act string
+	Act string `json:"act"`
 	// Subject is what it was done to; Was and Now are before and after.
-	Subject, Was, Now string
-	Reason            string
+	Subject string `json:"subject"`
+	Was     string `json:"was"`
+	Now     string `json:"now"`
+	Reason  string `json:"reason"`
 }
 
 // write runs f in a transaction that holds the version row, and commits what it

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/rulesdb"
-
-	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type auditCmd struct {
@@ -49,7 +47,7 @@ func (c *auditListCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(e.out, rulesapi.List(all, rulesapi.AuditEntryOf))
+		return printJSON(e.out, append([]rulesdb.AuditEntry{}, all...))
 	}
 	var b strings.Builder
 	for _, d := range all {

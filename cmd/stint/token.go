@@ -101,7 +101,7 @@ func (c *tokenListCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(e.out, rulesapi.List(tokens, rulesapi.TokenOf))
+		return printJSON(e.out, append([]rulesdb.Token{}, tokens...))
 	}
 	var b strings.Builder
 	for _, t := range tokens {

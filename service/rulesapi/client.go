@@ -3,7 +3,6 @@ package rulesapi
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -254,7 +253,7 @@ func (c *Client) Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Ov
 		query.Set("n", strconv.Itoa(p.N))
 	}
 	if p.AfterRule != "" {
-		query.Set("after", base64.RawURLEncoding.EncodeToString([]byte(p.AfterRule+"\n"+p.AfterKey)))
+		query.Set("after", cursor(p.AfterRule, p.AfterKey))
 	}
 	var all struct{ Overrides []*Override }
 	err := c.get(ctx, "/v1/overrides", query, &all)
@@ -335,9 +334,9 @@ func (c *Client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Nod
 
 // Audit returns up to n acts before a number, newest first; 0 begins at the newest.
 func (c *Client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error) {
-	var all struct{ Acts []*AuditEntry }
+	var all struct{ Acts []rulesdb.AuditEntry }
 	err := c.get(ctx, "/v1/audit", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
-	return List(all.Acts, (*AuditEntry).done), err
+	return all.Acts, err
 }
 
 // errAlone is for what a server does by itself.
@@ -381,7 +380,7 @@ func (c *Client) RevokeToken(ctx context.Context, _, name string) error {
 
 // Tokens returns all tokens, by name, without their texts.
 func (c *Client) Tokens(ctx context.Context) ([]rulesdb.Token, error) {
-	var all struct{ Tokens []*Token }
+	var all struct{ Tokens []rulesdb.Token }
 	err := c.get(ctx, "/v1/tokens", nil, &all)
-	return List(all.Tokens, (*Token).token), err
+	return all.Tokens, err
 }

@@ -426,22 +426,22 @@ func (h *Handler) audit(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	all, err := h.editor.Audit(c.ctx, before, n)
-	acts := List(all, AuditEntryOf)
+	acts := List(all, func(d rulesdb.AuditEntry) auditEntry { return auditEntry{AuditEntry: d} })
 	if hashed(c.ctx) {
 		for i := range acts {
 			h.hideSubject(&acts[i])
 		}
 	}
 	return http.StatusOK, struct {
-		Acts []AuditEntry `json:"acts"`
+		Acts []auditEntry `json:"acts"`
 	}{acts}, err
 }
 
 func (h *Handler) tokens(c *call) (int, any, error) {
 	all, err := h.editor.Tokens(c.ctx)
 	return http.StatusOK, struct {
-		Tokens []Token `json:"tokens"`
-	}{List(all, TokenOf)}, err
+		Tokens []rulesdb.Token `json:"tokens"`
+	}{append([]rulesdb.Token{}, all...)}, err
 }
 
 func (h *Handler) makeToken(c *call) (int, any, error) {

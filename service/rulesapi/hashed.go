@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 )
 
@@ -32,11 +33,19 @@ func (h *Handler) hide(o *Override) {
 	o.Key, o.KeyBase64 = o.KeyHash, nil
 }
 
+// An auditEntry is an act with, where the request is [Hashed], the rule and the hash of
+// the key that its subject has.
+type auditEntry struct {
+	rulesdb.AuditEntry
+	Rule    string `json:"rule,omitzero"`
+	KeyHash string `json:"key_hash,omitzero"`
+}
+
 // hideSubject puts the hash in the place of the key that an act is about.
-func (h *Handler) hideSubject(d *AuditEntry) {
+func (h *Handler) hideSubject(d *auditEntry) {
 	rule, quoted, ok := strings.Cut(d.Subject, " ")
 	key, err := strconv.Unquote(quoted)
-	if !ok || err != nil || d.Act == "key reveal" { // which names the hash
+	if !ok || err != nil || d.Act.Act == "key reveal" { // which names the hash
 		return
 	}
 	d.Rule, d.KeyHash = rule, h.keyHash(rule, key)
@@ -59,26 +68,24 @@ var cursors = sync.OnceValue(func() cipher.AEAD {
 	return sealed
 })
 
-// NextPage is [Cursor], sealed if the request is [Hashed].
+// NextPage says where a page of overrides ends, sealed if the request is [Hashed]; the
+// next one begins behind it.
 func NextPage(ctx context.Context, last rulesource.Override) string {
-	text := Cursor(last)
+	text := cursor(last.Rule, last.Key)
 	if hashed(ctx) {
 		text = base64.RawURLEncoding.EncodeToString(cursors().Seal(nil, nil, []byte(text), nil))
 	}
 	return text
 }
 
-// AfterPage is [After] for what [NextPage] wrote.
-func AfterPage(ctx context.Context, cursor string) (rulesource.Override, error) {
-	if !hashed(ctx) {
-		return After(cursor)
+// AfterPage reads what [NextPage] wrote: the rule and the key of the last override of
+// the page before.
+func AfterPage(ctx context.Context, text string) (o rulesource.Override, err error) {
+	if hashed(ctx) {
+		sealed, _ := base64.RawURLEncoding.DecodeString(text)
+		opened, _ := cursors().Open(nil, nil, sealed, nil) // of what it has not sealed nothing, which is no cursor
+		text = string(opened)
 	}
-	text, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err == nil {
-		text, err = cursors().Open(nil, nil, text, nil)
-	}
-	if err != nil {
-		return After("") // which says what is wanted
-	}
-	return After(string(text))
+	o.Rule, o.Key, err = after(text)
+	return o, err
 }

@@ -96,48 +96,6 @@ func (j *Node) node() rulesdb.Node {
 		Hash: j.Hash, Since: j.Since, Seen: j.Seen, Error: j.Error, Address: j.Address}
 }
 
-// An AuditEntry is an act of the audit as JSON.
-type AuditEntry struct {
-	Number  int64     `json:"number"`
-	At      time.Time `json:"at"`
-	Author  string    `json:"author"`
-	Act     string    `json:"act"`
-	Subject string    `json:"subject"`
-	Was     string    `json:"was"`
-	Now     string    `json:"now"`
-	Reason  string    `json:"reason"`
-	// Rule and KeyHash are there where Subject has the hash of a key, see [Hashed].
-	Rule    string `json:"rule,omitzero"`
-	KeyHash string `json:"key_hash,omitzero"`
-}
-
-// AuditEntryOf returns an act as JSON has it.
-func AuditEntryOf(d rulesdb.AuditEntry) AuditEntry {
-	return AuditEntry{Number: d.Number, At: d.At, Author: d.Author, Act: d.Act.Act, Subject: d.Subject, Was: d.Was, Now: d.Now, Reason: d.Reason}
-}
-
-func (j *AuditEntry) done() rulesdb.AuditEntry {
-	return rulesdb.AuditEntry{Number: j.Number, At: j.At, Act: rulesdb.Act{Author: j.Author, Act: j.Act, Subject: j.Subject, Was: j.Was, Now: j.Now, Reason: j.Reason}}
-}
-
-// A Token is a token as JSON, without what it is.
-type Token struct {
-	Name    string    `json:"name"`
-	Role    string    `json:"role"`
-	At      time.Time `json:"at"`
-	Expires time.Time `json:"expires,omitzero"`
-	Revoked time.Time `json:"revoked,omitzero"`
-}
-
-// TokenOf returns a token as JSON has it.
-func TokenOf(t rulesdb.Token) Token {
-	return Token{t.Name, string(t.Role), t.Created, t.Expires, t.Revoked}
-}
-
-func (j *Token) token() rulesdb.Token {
-	return rulesdb.Token{Name: j.Name, Role: rulesdb.Role(j.Role), Created: j.At, Expires: j.Expires, Revoked: j.Revoked}
-}
-
 // List returns all of a list as JSON has it, never nil.
 func List[T, J any](all []T, of func(T) J) []J {
 	out := make([]J, len(all))
@@ -147,18 +105,18 @@ func List[T, J any](all []T, of func(T) J) []J {
 	return out
 }
 
-// Cursor says where a page of overrides ends; the next one begins behind it.
-func Cursor(o rulesource.Override) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(o.Rule + "\n" + o.Key))
+// cursor says where a page ends, by the two columns that it is ordered by; the next one
+// begins behind it.
+func cursor(first, second string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(first + "\n" + second))
 }
 
-// After reads what [Cursor] wrote: the rule and the key of the last override of
-// the page before.
-func After(cursor string) (o rulesource.Override, err error) {
+// after reads what cursor wrote.
+func after(cursor string) (first, second string, err error) {
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
-	rule, key, ok := strings.Cut(string(text), "\n")
+	first, second, ok := strings.Cut(string(text), "\n")
 	if err != nil || !ok {
-		return o, &InputError{"after", errors.New("want the field next of the page before")}
+		return "", "", &InputError{"after", errors.New("want the field next of the page before")}
 	}
-	return rulesource.Override{Rule: rule, Key: key}, nil
+	return first, second, nil
 }

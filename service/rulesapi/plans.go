@@ -2,14 +2,12 @@ package rulesapi
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -122,13 +120,10 @@ func (h *Handler) plans(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	var behind rulesource.Plan
-	if after := c.query.Get("after"); after != "" {
-		text, err := base64.RawURLEncoding.DecodeString(after)
-		attribute, value, ok := strings.Cut(string(text), "\n")
-		if err != nil || !ok {
-			return 0, nil, &InputError{"after", errors.New("want the field next of the page before")}
+	if text := c.query.Get("after"); text != "" {
+		if behind.Attribute, behind.Value, err = after(text); err != nil {
+			return 0, nil, err
 		}
-		behind = rulesource.Plan{Attribute: attribute, Value: value}
 	}
 	all, err := h.editor.Plans(c.ctx, c.query.Get("attribute"), behind, n)
 	answer := struct {
@@ -136,14 +131,9 @@ func (h *Handler) plans(c *call) (int, any, error) {
 		Next  string `json:"next,omitzero"`
 	}{Plans: List(all, PlanOf)}
 	if len(all) == n {
-		answer.Next = planCursor(all[n-1])
+		answer.Next = cursor(all[n-1].Attribute, all[n-1].Value)
 	}
 	return http.StatusOK, answer, err
-}
-
-// planCursor says where a page of plans ends; the next one begins behind it.
-func planCursor(p rulesource.Plan) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(p.Attribute + "\n" + p.Value))
 }
 
 // Plan returns the plan of the customers with a value of an attribute. The error is
@@ -156,10 +146,10 @@ func (c *Client) Plan(ctx context.Context, attribute, value string) (rulesource.
 
 // Plans returns up to n plans of customers, of an attribute, or of all for "", behind the
 // last one of the page before.
-func (c *Client) Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error) {
+func (c *Client) Plans(ctx context.Context, attribute string, last rulesource.Plan, n int) ([]rulesource.Plan, error) {
 	query := url.Values{"attribute": {attribute}, "n": {strconv.Itoa(n)}}
-	if after.Attribute != "" {
-		query.Set("after", planCursor(after))
+	if last.Attribute != "" {
+		query.Set("after", cursor(last.Attribute, last.Value))
 	}
 	var all struct{ Plans []*Plan }
 	err := c.get(ctx, "/v1/plans", query, &all)
