@@ -79,9 +79,11 @@ func (h *HTTP) begin(c *conn) {
 	}
 }
 
-// Start serves, over TLS if the server has a configuration for it, until Stop. The
-// channel says why it has ended before.
-func (h *HTTP) Start() (stopped <-chan error) {
+// Serve serves, over TLS if the server has a configuration for it, until ctx is done.
+// Then it calls onStop, and goes on for notice, with each answer ending its connection,
+// so that clients go elsewhere without losing a request. Stop and Close are to follow,
+// unless there is an error, which says why it has ended before.
+func (h *HTTP) Serve(ctx context.Context, onStop func(), notice time.Duration) error {
 	go func() {
 		if h.server.TLSConfig != nil {
 			h.stopped <- h.server.ServeTLS(h.queue, "", "")
@@ -89,19 +91,26 @@ func (h *HTTP) Start() (stopped <-chan error) {
 			h.stopped <- h.server.Serve(h.queue)
 		}
 	}()
-	return h.stopped
+	select {
+	case err := <-h.stopped:
+		return err
+	case <-ctx.Done():
+	}
+	onStop()
+	h.leaving.Store(true)
+	select {
+	case err := <-h.stopped:
+		return err
+	case <-time.After(notice):
+		return nil
+	}
 }
-
-// Leave has each answer end its connection from now on, so that clients go
-// elsewhere without losing a request.
-func (h *HTTP) Leave() { h.leaving.Store(true) }
 
 // Stop takes the connections that wait to be accepted, and no more, gives all a
 // moment to send their first request, and returns when all requests have been
 // answered or ctx is done, as [http.Server.Shutdown] does. What is left then is to
 // be closed; Done waits for the rest.
 func (h *HTTP) Stop(ctx context.Context) error {
-	h.Leave()
 	if h.queue.Empty() {
 		err := <-h.stopped
 		h.stopped <- err // for Done

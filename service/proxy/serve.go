@@ -68,25 +68,18 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	}
 	flying := &inFlight{next: h, pace: pace}
 	running := drain.NewHTTP(newServer(base, flying, o), ln)
-	stopped := running.Start()
-	select {
-	case err := <-stopped:
+	err := running.Serve(ctx, func() {
+		if o.OnStop != nil {
+			o.OnStop()
+		}
+		o.Log.Info("stopping", "drain_delay", o.Notice, "drain", o.Drain)
+	}, o.Notice)
+	if err != nil {
 		return err
-	case <-ctx.Done():
-	}
-	if o.OnStop != nil {
-		o.OnStop()
-	}
-	o.Log.Info("stopping", "drain_delay", o.Notice, "drain", o.Drain)
-	running.Leave()
-	select {
-	case err := <-stopped:
-		return err
-	case <-time.After(o.Notice):
 	}
 	bound, release := context.WithTimeout(base, o.Drain)
 	defer release()
-	err := running.Stop(bound)
+	err = running.Stop(bound)
 	left := flying.wait(bound)    // Shutdown knows nothing of upgraded connections
 	lost := flying.pending.Load() // before they are cut: that would answer them
 	cancel()                      // whatever outlived the drain

@@ -61,6 +61,9 @@ func (o *ServeOptions) fill() {
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 2*time.Minute)
 	o.MaxHeader = cmp.Or(o.MaxHeader, 16<<10)
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.OnStop == nil {
+		o.OnStop = func() {}
+	}
 }
 
 // Serve answers on ln until ctx is done. It then says so, takes new connections
@@ -82,20 +85,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 		DisableGeneralOptionsHandler: true, // or net/http would answer OPTIONS * itself, for any Host
 	}
 	running := drain.NewHTTP(server, ln)
-	stopped := running.Start()
-	select {
-	case err := <-stopped:
+	if err := running.Serve(ctx, o.OnStop, o.Notice); err != nil {
 		return err
-	case <-ctx.Done():
-	}
-	if o.OnStop != nil {
-		o.OnStop()
-	}
-	running.Leave()
-	select {
-	case err := <-stopped:
-		return err
-	case <-time.After(o.Notice):
 	}
 	bound, release := context.WithTimeout(context.WithoutCancel(ctx), o.Drain)
 	defer release()
