@@ -74,63 +74,25 @@ func (c *checkStoreCmd) Run(e *env) error {
 	o.Sentinel.Dialer = o.Dialer
 	ctx, cancel := context.WithTimeout(e.ctx, time.Duration(c.Samples+100)*c.Timeout)
 	defer cancel()
-	r := &storecheck.Report{}
-	client, err := rueidis.NewClient(o)
-	if err == nil {
+	var r *storecheck.Report
+	if client, err := rueidis.NewClient(o); err != nil {
+		r = storecheck.Failed(err)
+	} else {
 		r = storecheck.Run(ctx, client, storecheck.Options{Samples: c.Samples, Timeout: c.Timeout, Deadline: c.Deadline, Prefix: c.Prefix, Replica: replicaOf(o)})
 		client.Close()
-	} else {
-		r.Problems = []storecheck.Finding{{What: err.Error(), Hint: storecheck.HintFor(err)}}
 	}
-	write := writeCheck
-	if c.JSON {
-		write = writeCheckJSON
-	}
-	if err := write(e.out, u.String(), r); err != nil {
+	report := struct {
+		URL string `json:"url"`
+		*storecheck.Report
+	}{u.String(), r}
+	err = printed(e.out, c.JSON, report, func(w io.Writer) error { return writeCheck(w, report.URL, r) })
+	if err != nil {
 		return err
 	}
 	if !r.Usable {
 		return errUnusable
 	}
 	return nil
-}
-
-// writeCheckJSON writes a report as one object. Durations are as Go writes
-// them.
-func writeCheckJSON(w io.Writer, name string, r *storecheck.Report) error {
-	type latency struct {
-		Median string `json:"median"`
-		P99    string `json:"p99"`
-	}
-	type clock struct {
-		Ahead  string `json:"ahead"`
-		Within string `json:"within"`
-	}
-	type logs struct {
-		Entries int    `json:"entries"`
-		Take    string `json:"take"`
-		Settle  string `json:"settle"`
-	}
-	findings := func(list []storecheck.Finding) []storecheck.Finding { return append([]storecheck.Finding{}, list...) }
-	return printJSON(w, struct {
-		URL      string               `json:"url"`
-		Usable   bool                 `json:"usable"`
-		Nodes    []storecheck.Node    `json:"nodes"`
-		Samples  int                  `json:"samples"`
-		Ping     latency              `json:"ping"`
-		Decision latency              `json:"decision"`
-		Clock    clock                `json:"clock"`
-		Logs     logs                 `json:"logs"`
-		Problems []storecheck.Finding `json:"problems"`
-		Warnings []storecheck.Finding `json:"warnings"`
-	}{
-		name, r.Usable, append([]storecheck.Node{}, r.Nodes...), r.Samples,
-		latency{r.Ping.Median.String(), r.Ping.P99.String()},
-		latency{r.Decision.Median.String(), r.Decision.P99.String()},
-		clock{r.Clock.Ahead.String(), r.Clock.Within.String()},
-		logs{r.Logs.Entries, r.Logs.Take.String(), r.Logs.Settle.String()},
-		findings(r.Problems), findings(r.Warnings),
-	})
 }
 
 // writeCheck writes a report for people.

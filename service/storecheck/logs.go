@@ -17,6 +17,11 @@ type LogCost struct {
 	Take, Settle time.Duration
 }
 
+// MarshalJSON writes durations as Go does.
+func (c LogCost) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{"entries":%d,"take":"%v","settle":"%v"}`, c.Entries, c.Take, c.Settle), nil
+}
+
 // Of the logs that are timed: a fifth of the longest that redisstore keeps by
 // default.
 const (

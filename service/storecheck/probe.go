@@ -16,16 +16,20 @@ import (
 )
 
 // A Latency is how long calls took, one after another.
-type Latency struct {
-	Median time.Duration
-	P99    time.Duration
+type Latency struct{ Median, P99 time.Duration }
+
+// MarshalJSON writes durations as Go does.
+func (l Latency) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{"median":"%v","p99":"%v"}`, l.Median, l.P99), nil
 }
 
 // A Clock is how far a server's clock is ahead of this machine's; it is right
 // to within Within.
-type Clock struct {
-	Ahead  time.Duration
-	Within time.Duration
+type Clock struct{ Ahead, Within time.Duration }
+
+// MarshalJSON writes durations as Go does.
+func (c Clock) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{"ahead":"%v","within":"%v"}`, c.Ahead, c.Within), nil
 }
 
 // latency times a call.

@@ -35,19 +35,26 @@ type Options struct {
 // A Report is what was found.
 type Report struct {
 	// Usable reports whether limits can be kept there.
-	Usable bool
+	Usable bool `json:"usable"`
 	// Nodes are the servers behind the address: one, or those of a cluster.
-	Nodes []Node
+	Nodes   []Node `json:"nodes"`
+	Samples int    `json:"samples"`
 	// Ping and Decision are how long a PING and a decision took, Clock the
 	// difference of clocks. They are the zero value where a problem came first.
-	Ping, Decision Latency
-	Samples        int
-	Clock          Clock
+	Ping     Latency `json:"ping"`
+	Decision Latency `json:"decision"`
+	Clock    Clock   `json:"clock"`
 	// Logs is what long logs cost.
-	Logs LogCost
+	Logs LogCost `json:"logs"`
 	// Problems are why limits cannot be kept there, Warnings what would be
 	// unwise.
-	Problems, Warnings []Finding
+	Problems []Finding `json:"problems"`
+	Warnings []Finding `json:"warnings"`
+}
+
+// Failed returns the report on a server that cannot be reached.
+func Failed(err error) *Report {
+	return &Report{Nodes: []Node{}, Problems: []Finding{{err.Error(), HintFor(err)}}, Warnings: []Finding{}}
 }
 
 // A Finding is a problem or a warning, with what would be better.
@@ -67,7 +74,7 @@ func Run(ctx context.Context, client rueidis.Client, o Options) *Report {
 	if o.Deadline <= 0 {
 		o.Deadline = 15 * time.Millisecond
 	}
-	r := &Report{Samples: o.Samples}
+	r := &Report{Samples: o.Samples, Nodes: []Node{}, Problems: []Finding{}, Warnings: []Finding{}}
 	for address, node := range client.Nodes() {
 		r.Nodes = append(r.Nodes, readInfo(ctx, address, node))
 	}
