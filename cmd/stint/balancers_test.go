@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
@@ -63,15 +64,13 @@ func TestProxyProtocol(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = balancer.Process.Kill(); _ = balancer.Wait() })
 	for _, address := range []string{v1, v2} {
-		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			if conn, err := net.Dial("tcp", address); err == nil {
+		await.Until(t, "haproxy listens", func() bool {
+			conn, err := net.Dial("tcp", address)
+			if err == nil {
 				_ = conn.Close() // it listens
-				break
 			}
-			if time.Now().After(end) {
-				t.Fatal("haproxy does not listen")
-			}
-		}
+			return err == nil
+		})
 	}
 	for _, c := range []struct{ name, from, to, begin, want string }{
 		{"a client by version 1", "127.0.0.2", v1, "", "200 127.0.0.2"},

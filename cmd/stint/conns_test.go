@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/await"
 )
 
 // TestFewDescriptors holds as many connections open as it gets, of a process
@@ -55,11 +57,7 @@ func TestFewDescriptors(t *testing.T) {
 			for _, conn := range open {
 				_ = conn.Close() // this is the point
 			}
-			for end := time.Now().Add(patience); !answers(address, test.later); time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatal("no client is answered after the flood")
-				}
-			}
+			await.Until(t, "a client is answered after the flood", func() bool { return answers(address, test.later) })
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/await"
 )
 
 // TestFewDescriptorsDials has clients leave at once while the server behind accepts no
@@ -51,15 +53,7 @@ func TestFewDescriptorsDials(t *testing.T) {
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
 	go func() { _ = server.Serve(behind) }()
 	defer server.Close()
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		s := status("http://" + at["address"] + "/")
-		if s == http.StatusOK {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("afterwards: %d", s)
-		}
-	}
+	await.Until(t, "it answers afterwards", func() bool { return status("http://"+at["address"]+"/") == http.StatusOK })
 }
 
 // stalled returns a listener whose queue of connections is full.

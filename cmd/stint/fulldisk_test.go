@@ -12,6 +12,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/await"
 )
 
 // A smallDisk is a directory on a disk that can be filled. Where none can be mounted,
@@ -44,7 +45,7 @@ func (d *smallDisk) fill(full func() bool) {
 			d.Fatal(err)
 		}
 	}
-	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	await.Until(d, "somebody notices that the disk is full", func() bool {
 		if d.mounted {
 			f, err := os.OpenFile(d.dir+"/filler", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 			if err != nil {
@@ -55,13 +56,8 @@ func (d *smallDisk) fill(full func() bool) {
 			}
 			_ = f.Close() // it is full
 		}
-		if full() {
-			return
-		}
-		if time.Now().After(until) {
-			d.Fatal("nobody notices that the disk is full")
-		}
-	}
+		return full()
+	})
 }
 
 // empty makes room again.
@@ -99,9 +95,9 @@ func (d *smallDisk) actsOnFullDisk(p *running, token string, full func() bool) {
 		d.Error("requests are decided in another way than before")
 	}
 	d.empty()
-	p.until(func() bool { status, _ := block("later"); return status == http.StatusOK })
+	await.Until(p.t, "acts are kept again", func() bool { status, _ := block("later"); return status == http.StatusOK })
 	for _, key := range []string{"blocked", "later"} {
-		p.until(func() bool { return p.requests(key, 1) == 0 })
+		await.Until(p.t, key+" is blocked", func() bool { return p.requests(key, 1) == 0 })
 	}
 }
 
@@ -126,7 +122,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		for range 2 { // the first may have begun before the last request
 			at := saved()
-			p.until(func() bool { return saved().After(at) })
+			await.Until(p.t, "a snapshot is saved", func() bool { return saved().After(at) })
 		}
 		_ = p.end(syscall.SIGKILL)
 		p = start(args...)

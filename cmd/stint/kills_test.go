@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesdb"
 )
 
@@ -113,9 +114,7 @@ func TestActsKilled(t *testing.T) {
 				done := make(chan struct{})
 				go func() { defer close(done); a.run(p.admin, shown) }()
 				some := a.acknowledged.Load() + 4 // on a busy machine they take their time
-				for until := time.Now().Add(patience); a.acknowledged.Load() < some && time.Now().Before(until); {
-					time.Sleep(time.Millisecond)
-				}
+				await.Until(t, "some are acknowledged", func() bool { return a.acknowledged.Load() >= some })
 				time.Sleep(rand.N(250 * time.Millisecond)) // at any moment
 				_ = p.end(syscall.SIGKILL)
 				<-done

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/await"
 )
 
 // A running is stint serve or stint proxy in a process of its own, with an
@@ -100,21 +101,7 @@ func (p *running) listening() {
 // waitFor waits until the log has a text.
 func (p *running) waitFor(text string) {
 	p.t.Helper()
-	for until := time.Now().Add(patience); !strings.Contains(p.log(), text); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(until) {
-			p.t.Fatalf("%s does not say %q:\n%s", p.name, text, p.log())
-		}
-	}
-}
-
-// until waits until something is so.
-func (p *running) until(so func() bool) {
-	p.t.Helper()
-	for until := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(until) {
-			p.t.Fatal("it never is so")
-		}
-	}
+	await.Until(p.t, fmt.Sprintf("%s says %q", p.name, text), func() bool { return strings.Contains(p.log(), text) })
 }
 
 // end sends a signal and waits for the end.

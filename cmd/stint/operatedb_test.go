@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"strings"
 	"testing"
-	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/await"
 )
 
 // TestOperateDatabase looks and acts where rules are in a database: its tokens say
@@ -43,14 +43,7 @@ func TestOperateDatabase(t *testing.T) {
 		}
 		passes := func(want int) {
 			t.Helper()
-			for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // nodes learn of it from the database
-				if p.requests("partner-1", 1) == want {
-					return
-				}
-				if time.Now().After(until) {
-					t.Fatalf("a request passes: want %d", want)
-				}
-			}
+			await.Until(t, "a request passes, or not", func() bool { return p.requests("partner-1", 1) == want }) // nodes learn of it from the database
 		}
 		do("orders partner-1: 100/h until ", "override", "set", "orders", "partner-1", "100/h", "--for", "1h", "--reason", "a launch")
 		passes(1)

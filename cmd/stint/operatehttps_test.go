@@ -9,7 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/stint-dev/stint/internal/await"
 )
 
 // TestOperateHTTPS acts where the rules come over https and acts are kept in a
@@ -51,11 +52,7 @@ func TestOperateHTTPS(t *testing.T) {
 	}
 	held := func(when string) {
 		t.Helper()
-		for until := time.Now().Add(patience); p.requests("partner-1", 1) != 1; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(until) {
-				t.Fatalf("%s: the override does not hold", when)
-			}
-		}
+		await.Until(t, "the override holds "+when, func() bool { return p.requests("partner-1", 1) == 1 })
 		if s := p.inspect("--header", "x-api-key=partner-1"); s.Rules[0].Override == nil {
 			t.Errorf("%s: %+v", when, s.Rules[0])
 		}
@@ -66,11 +63,7 @@ func TestOperateHTTPS(t *testing.T) {
 		t.Helper()
 		before := reloaded()
 		publish(limit)
-		for until := time.Now().Add(patience); reloaded() == before; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(until) {
-				t.Fatalf("the rules are not read again:\n%s", p.log())
-			}
-		}
+		await.Until(t, "the rules are read again", func() bool { return reloaded() > before })
 	}
 	change("other")
 	change("orders")

@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/planner/browser"
 )
 
@@ -246,7 +247,7 @@ func TestPageRules(t *testing.T) {
 	other.JS("location.hash = '#/history'")
 	other.Says("#view", "2, in force", "two an hour", "anna")
 	late := 0 // each try is of another client, as the former may have taken five
-	p.until(func() bool { late++; return p.requests(fmt.Sprint("late-", late), 5) == 2 })
+	await.Until(t, "late ones have two", func() bool { late++; return p.requests(fmt.Sprint("late-", late), 5) == 2 })
 
 	tab.JS("location.hash = '#/history'")
 	tab.Click("#view", "Show revision 2")
@@ -439,7 +440,7 @@ func TestPageStream(t *testing.T) {
 		t.Errorf("one more is answered %d", resp.StatusCode)
 	}
 	streams[0].Body.Close()
-	p.until(func() bool { return watch().StatusCode == http.StatusOK })
+	await.Until(t, "another may watch", func() bool { return watch().StatusCode == http.StatusOK })
 	if err := p.end(syscall.SIGTERM); err != nil {
 		t.Errorf("the process ended with %v", err)
 	}

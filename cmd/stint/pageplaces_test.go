@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 
 	main "github.com/stint-dev/stint/cmd/stint"
@@ -79,7 +80,7 @@ func TestPageRedis(t *testing.T) {
 		tab := browser.Open(t, chromium, p.admin, "/ui/", browser.Look{})
 		tab.Says("#view", "redis://", "memory")
 		clickThrough(tab, func(passes bool) {
-			p.until(func() bool { return (p.requests("partner-1", 1) == 1) == passes })
+			await.Until(t, fmt.Sprint("a request passes: ", passes), func() bool { return (p.requests("partner-1", 1) == 1) == passes })
 		})
 		other := start("-c", rules, "--state", "none", "--store", store, "--store-prefix", t.Name())
 		if n := other.requests("partner-1", 1); n != 0 {
@@ -89,7 +90,7 @@ func TestPageRedis(t *testing.T) {
 		tab.Set("dialog [name=reason]", "our fault")
 		tab.Click("dialog", "Confirm")
 		tab.Says("#view", "Passes now.")
-		other.until(func() bool { return other.requests("partner-1", 1) == 1 })
+		await.Until(t, "a request passes at the other", func() bool { return other.requests("partner-1", 1) == 1 })
 	})
 }
 
@@ -117,7 +118,7 @@ func TestPagePostgres(t *testing.T) {
 	signIn(tab, operator, "otto, operator")
 	clickThrough(tab, func(passes bool) {
 		for _, p := range []*running{a, b} {
-			p.until(func() bool { return (p.requests("partner-1", 1) == 1) == passes })
+			await.Until(t, fmt.Sprint("a request passes: ", passes), func() bool { return (p.requests("partner-1", 1) == 1) == passes })
 		}
 	})
 	tab.JS("location.hash = '#/nodes'")
@@ -204,7 +205,9 @@ func TestPageTLS(t *testing.T) {
 			}
 			tab := browser.Open(t, browser.Start(t), admin, "/ui/", browser.Look{AnyCertificate: true})
 			signIn(tab, operator, "otto, operator")
-			clickThrough(tab, func(want bool) { p.until(func() bool { return passes() == want }) })
+			clickThrough(tab, func(want bool) {
+				await.Until(t, fmt.Sprint("a request passes: ", want), func() bool { return passes() == want })
+			})
 			if strings.Contains(p.log(), operator) {
 				t.Error("the log has a token")
 			}

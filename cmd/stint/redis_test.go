@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
@@ -80,14 +81,11 @@ func startCluster(t *testing.T) *redisServer {
 	if answer, err := s.command("CLUSTER ADDSLOTSRANGE 0 16383"); err != nil || answer != "+OK" {
 		t.Fatalf("%s %v", answer, err)
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if answer, err := s.command("GET key"); err == nil && answer == "$-1" {
-			return s
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("the cluster is not well")
-	return nil
+	await.Until(t, "the cluster is well", func() bool {
+		answer, err := s.command("GET key")
+		return err == nil && answer == "$-1"
+	})
+	return s
 }
 
 // startSentinel starts a server, and a Sentinel that watches it as main.

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
 
@@ -93,25 +93,17 @@ func restoredDatabase(t *testing.T, d dumping) {
 		_, answer := s.ask("/v1/peek", `{"attributes":{"path":"/api/a","header.x-api-key":"k","ip":"192.0.2.1"}}`, "")
 		return strings.Contains(answer, `"limit":`+want+",")
 	}
-	until := func(what string, ok func() bool) {
-		t.Helper()
-		for begun := time.Now(); !ok(); time.Sleep(50 * time.Millisecond) {
-			if time.Since(begun) > patience {
-				t.Fatalf("never: %s", what)
-			}
-		}
-	}
-	until("the newest rules", func() bool { return limit("20") })
+	await.Until(t, "the newest rules", func() bool { return limit("20") })
 	alarm := func() bool { return strings.Contains(command("rules", "nodes", "--json"), "stint rules accept") }
 	program(d.restore(url, dump))
-	until("the alarm", alarm)
+	await.Until(t, "the alarm", alarm)
 	if !limit("20") {
 		t.Error("the older state is taken before it is accepted")
 	}
 	_ = s.process.Process.Kill() // as a crash does
 	_ = s.process.Wait()
 	s = start()
-	until("the alarm after a restart", alarm)
+	await.Until(t, "the alarm after a restart", alarm)
 	if !limit("20") {
 		t.Error("after a restart, the older state is taken before it is accepted")
 	}
@@ -119,10 +111,10 @@ func restoredDatabase(t *testing.T, d dumping) {
 	_ = s.process.Process.Kill()
 	_ = s.process.Wait()
 	s = start()
-	until("the alarm for another history", alarm)
+	await.Until(t, "the alarm for another history", alarm)
 	if !limit("20") {
 		t.Error("another history is taken before it is accepted")
 	}
 	command("rules", "accept", "--reason", "restored on purpose")
-	until("what was accepted", func() bool { return limit("30") })
+	await.Until(t, "what was accepted", func() bool { return limit("30") })
 }

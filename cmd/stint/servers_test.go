@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -58,7 +59,7 @@ func startFleet(t *testing.T, url string, advertise bool) *fleet {
 	}
 	t.Cleanup(func() { db.Close() })
 	f.db = db
-	f.nodes[0].until(func() bool {
+	await.Until(t, "all say where they are", func() bool {
 		rows, err := db.Nodes(t.Context(), time.Hour)
 		return err == nil && len(rows) == 3 && !slices.ContainsFunc(rows, func(n rulesdb.Node) bool { return n.Address == "" })
 	})

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
@@ -450,12 +451,9 @@ rules:
 	left := func(user string) string {
 		return ask("/v1/peek", fmt.Sprintf(`{"attributes":{"user":%q}}`, user), `"remaining":(\d+)`)
 	}
-	for end := time.Now().Add(patience); s.metric("stint_store_breakers_open") != "0" || s.metric("stint_store_owing_keys") != "0" || left("before") == "95"; {
-		if time.Now().After(end) {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	await.Until(t, "nothing is owed", func() bool {
+		return s.metric("stint_store_breakers_open") == "0" && s.metric("stint_store_owing_keys") == "0" && left("before") != "95"
+	})
 	for _, user := range []string{"before", "meanwhile", "plain"} {
 		if n := left(user); n != "55" {
 			t.Errorf("%s: %s left, want 55", user, n)

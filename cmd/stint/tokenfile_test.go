@@ -2,14 +2,15 @@ package main_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/await"
 )
 
 // TestTokenFile makes tokens in a file, which both programs follow: each role may
@@ -86,14 +87,10 @@ func TestTokenFile(t *testing.T) {
 				t.Errorf("%v: the audit:\n%s%s", source, out, errs)
 			}
 			run("token", "revoke", "otto", "--file", file)
-			for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-				if status, _ := do("otto", set...); status == 1 {
-					break
-				}
-				if time.Now().After(until) {
-					t.Fatalf("%v: a revoked token is good", source)
-				}
-			}
+			await.Until(t, fmt.Sprintf("%v: a revoked token is refused", source), func() bool {
+				status, _ := do("otto", set...)
+				return status == 1
+			})
 			if status, errs := do("vera", "inspect", "--header", "x-api-key=partner-1"); status != 0 {
 				t.Errorf("%v: the others are refused, too: %s", source, errs)
 			}

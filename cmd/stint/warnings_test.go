@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/await"
 
 	"github.com/stint-dev/stint/service/observe/warn"
 )
@@ -42,17 +42,11 @@ func TestWebhook(t *testing.T) {
 		p.requests("a", 13)
 		p.requests("b", 3)
 		want := []string{"stint.limit.near a 8 of 10", "stint.limit.denied a 10 of 10"}
-		for until := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		await.Until(t, fmt.Sprintf("%q", want), func() bool {
 			mu.Lock()
-			now := slices.Clone(got)
-			mu.Unlock()
-			if slices.Equal(now, want) {
-				break
-			}
-			if time.Now().After(until) {
-				t.Fatalf("%q, want %q", now, want)
-			}
-		}
+			defer mu.Unlock()
+			return slices.Equal(got, want)
+		})
 		_, text := p.call(http.MethodGet, p.admin+"/metrics", "", nil)
 		for _, want := range []string{`stint_warnings_total{level="near",rule="orders"} 1`, `stint_warnings_total{level="denied",rule="orders"} 1`, `stint_webhook_total{result="sent"}`} {
 			if !strings.Contains(text, want) {

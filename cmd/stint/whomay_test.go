@@ -14,6 +14,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/await"
 )
 
 // A visitor is a client and its roles: "" may do nothing. Where rules are in a
@@ -210,7 +211,7 @@ func TestProbesFindRoom(t *testing.T) {
 			t.Fatal(resp, err)
 		}
 	}
-	p.until(func() bool {
+	await.Until(t, "a probe is answered", func() bool {
 		var out bytes.Buffer
 		return main.Run(t.Context(), []string{"health", p.admin}, strings.NewReader(""), &out, &out) == 0
 	})

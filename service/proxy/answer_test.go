@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/freeport"
 
 	"github.com/stint-dev/stint/service/proxy"
@@ -223,15 +224,10 @@ send_timeout 1h; server { listen %[2]s; root %[1]s; location = /status { stub_st
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /large HTTP/1.1\r\nHost: h\r\n\r\n")
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	await.Until(t, "nginx has ended", func() bool {
 		log, err := os.ReadFile(filepath.Join(dir, "access.log"))
-		if err == nil && bytes.Contains(log, []byte("GET /large")) { // written when it has ended
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("nginx still sends")
-		}
-	}
+		return err == nil && bytes.Contains(log, []byte("GET /large")) // written then
+	})
 }
 
 // TestReadersThatAreFast are not cut: a stream that is quiet for longer than a

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/await"
 
 	"github.com/stint-dev/stint/service/proxy"
 )
@@ -142,13 +143,7 @@ func TestInFlightOfSlowClients(t *testing.T) {
 	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000000/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, MaxInFlightPerAddress: 2, BodyStall: time.Hour})
 	until := func(want int, when string) {
 		t.Helper()
-		got := 0
-		for end := time.Now().Add(30 * time.Second); got != want; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: %d, want %d", when, got, want)
-			}
-			got = f.get(t, "/").StatusCode
-		}
+		await.Until(t, fmt.Sprint(want, " ", when), func() bool { return f.get(t, "/").StatusCode == want })
 	}
 	var two http.Protocols
 	two.SetUnencryptedHTTP2(true)

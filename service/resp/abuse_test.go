@@ -10,19 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/service/resp"
 )
-
-// await waits for a condition; the test's own deadline ends it otherwise.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatal("never: ", what)
-}
 
 // A client that sends and never reads is cut off; others go on.
 func TestSlowReader(t *testing.T) {
@@ -37,7 +27,7 @@ func TestSlowReader(t *testing.T) {
 			}
 		}
 	}()
-	await(t, "the slow reader cut off", func() bool {
+	await.Until(t, "the slow reader cut off", func() bool {
 		if got := talk(t, address, "PING\r\nQUIT\r\n"); got != "+PONG\r\n+OK\r\n" {
 			t.Fatalf("another client: %q", got)
 		}
@@ -57,7 +47,7 @@ func TestIdle(t *testing.T) {
 			t.Errorf("%q, %v", rest, err)
 		}
 	}
-	await(t, "both gone", func() bool { return server.Conns() == 0 })
+	await.Until(t, "both gone", func() bool { return server.Conns() == 0 })
 }
 
 func TestMaxConns(t *testing.T) {
@@ -82,7 +72,7 @@ func TestMaxConns(t *testing.T) {
 	for _, c := range open {
 		_ = c.Close() // this is the point
 	}
-	await(t, "they are gone", func() bool { return server.Conns() == 0 })
+	await.Until(t, "they are gone", func() bool { return server.Conns() == 0 })
 	if got := talk(t, address, "PING\r\nQUIT\r\n"); got != "+PONG\r\n+OK\r\n" {
 		t.Errorf("after the flood: %q", got)
 	}
@@ -100,7 +90,7 @@ func TestRapidResets(t *testing.T) {
 		_ = c.(*net.TCPConn).SetLinger(0)
 		_ = c.Close()
 	}
-	await(t, "all gone", func() bool { return server.Conns() == 0 })
+	await.Until(t, "all gone", func() bool { return server.Conns() == 0 })
 	if got := talk(t, address, "PING\r\nQUIT\r\n"); got != "+PONG\r\n+OK\r\n" {
 		t.Errorf("%q", got)
 	}
@@ -156,7 +146,7 @@ func TestUnknown(t *testing.T) {
 			t.Log(err) // it was cut while it spoke
 		}
 	}
-	await(t, "both gone", func() bool { return server.Conns() == 1 })
+	await.Until(t, "both gone", func() bool { return server.Conns() == 1 })
 	if _, err := io.WriteString(known, "PING\r\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
@@ -23,7 +24,7 @@ func TestClockSet(t *testing.T) {
 		t.Fatal("ended before its time")
 	}
 	e.Measured(time.Hour, 5*time.Millisecond)
-	until(t, "the override ends by the source's clock", ended.Load)
+	await.Until(t, "the override ends by the source's clock", ended.Load)
 }
 
 // TestProlongedInCopy prolongs an override for good, and starts from the copy,
@@ -35,7 +36,7 @@ func TestProlongedInCopy(t *testing.T) {
 	override(t, db, o, 1500*time.Millisecond)
 	n := mustStart(t, db, copy)
 	override(t, db, o, 0)
-	until(t, "the change", func() bool { v, _ := n.source.Held(); return v.Change == 2 })
+	await.Until(t, "the change", func() bool { v, _ := n.source.Held(); return v.Change == 2 })
 	n.stop()
 	n = mustStart(t, gone{}, copy)
 	time.Sleep(2 * time.Second)
@@ -58,8 +59,8 @@ func TestCopyShared(t *testing.T) {
 	}
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"7/m"}}, 0)
 	for _, n := range nodes {
-		until(t, "the last change", func() bool { return n.decided(t, "192.0.2.8") == "7/1m" })
-		until(t, "it has a copy", func() bool { _, problem := n.source.Held(); return problem == "" })
+		await.Until(t, "the last change", func() bool { return n.decided(t, "192.0.2.8") == "7/1m" })
+		await.Until(t, "it has a copy", func() bool { _, problem := n.source.Held(); return problem == "" })
 	}
 	for _, n := range nodes {
 		n.stop()

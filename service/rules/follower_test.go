@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
@@ -61,16 +62,6 @@ func mustStart(t *testing.T, from rulesource.Source, copy string) *node {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// until waits for what a node is to do.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for begun := time.Now(); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(begun) > 2*time.Minute {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 // decided says what a request of an address is decided by: a text, "denied", or
@@ -141,18 +132,18 @@ func TestFollow(t *testing.T) {
 		t.Errorf("decided without rules: %v", err)
 	}
 	publish(t, db, "5/m")
-	until(t, "the first rules", func() bool { return n.source.Ready() == nil && n.decided(t, "192.0.2.7") == "5/1m" })
+	await.Until(t, "the first rules", func() bool { return n.source.Ready() == nil && n.decided(t, "192.0.2.7") == "5/1m" })
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
-	until(t, "an override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
+	await.Until(t, "an override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
 	briefly(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Block: true}, 2*time.Second, func() bool { return n.decided(t, "192.0.2.8") == "block" })
-	until(t, "the override ends by itself", func() bool { return n.decided(t, "192.0.2.8") == "5/1m" })
+	await.Until(t, "the override ends by itself", func() bool { return n.decided(t, "192.0.2.8") == "5/1m" })
 	publish(t, db, "8/m")
-	until(t, "new rules, the override stays", func() bool { return n.decided(t, "192.0.2.1") == "8/1m" && n.decided(t, "192.0.2.7") == "9/1m" })
+	await.Until(t, "new rules, the override stays", func() bool { return n.decided(t, "192.0.2.1") == "8/1m" && n.decided(t, "192.0.2.7") == "9/1m" })
 
 	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte("rules: 7")}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a document that cannot be read is refused", func() bool {
+	await.Until(t, "a document that cannot be read is refused", func() bool {
 		v, problem := n.source.Held()
 		return v.Revision == 2 && strings.Contains(problem, "revision 3")
 	})
@@ -160,17 +151,17 @@ func TestFollow(t *testing.T) {
 		t.Errorf("after a bad document: %s", got)
 	}
 	publish(t, db, "7/m")
-	until(t, "a good one after it", func() bool {
+	await.Until(t, "a good one after it", func() bool {
 		_, problem := n.source.Held()
 		return problem == "" && n.decided(t, "192.0.2.1") == "7/1m"
 	})
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.9", Unlimited: true}, 0)
-	until(t, "a last change", func() bool { return n.decided(t, "192.0.2.9") == "unlimited" })
+	await.Until(t, "a last change", func() bool { return n.decided(t, "192.0.2.9") == "unlimited" })
 	n.stop()
 
 	again := mustStart(t, gone{}, copy)
 	for ip, want := range map[string]string{"192.0.2.1": "7/1m", "192.0.2.7": "9/1m", "192.0.2.8": "7/1m", "192.0.2.9": "unlimited"} {
-		until(t, "from the copy: "+ip+" is decided by "+want, func() bool { return again.decided(t, ip) == want })
+		await.Until(t, "from the copy: "+ip+" is decided by "+want, func() bool { return again.decided(t, ip) == want })
 	}
 	if _, problem := again.source.Held(); !strings.Contains(problem, "last copy") && !strings.Contains(problem, "gone") {
 		t.Errorf("from the copy: %q", problem)
@@ -201,7 +192,7 @@ func TestCopyTorn(t *testing.T) {
 	publish(t, db, "5/m")
 	n := mustStart(t, db, copy)
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
-	until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
+	await.Until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
 	n.stop()
 	whole, err := os.ReadFile(copy)
 	if err != nil {
@@ -261,14 +252,14 @@ func TestRestored(t *testing.T) {
 		t.Fatalf("before: %s", got)
 	}
 	close(both.change)
-	until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "stint rules accept") })
+	await.Until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "stint rules accept") })
 	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
 		t.Errorf("before it is accepted: %s", got)
 	}
 	if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
+	await.Until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
 }
 
 // replaced is a source that becomes another one.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
@@ -88,7 +89,7 @@ func TestManyChanges(t *testing.T) {
 			m.failures.Store(1)
 			m.newest.Store(1)
 			m.changed <- struct{}{}
-			until(t, "it is held", func() bool { v, problem := node.source.Held(); return v.Change == 1 && problem == "" })
+			await.Until(t, "it is held", func() bool { v, problem := node.source.Held(); return v.Change == 1 && problem == "" })
 			if a, b := node.decided(t, first), node.decided(t, last); a != "101/1m" || b != "101/1m" {
 				t.Errorf("%d changes: %s and %s in the end", n, a, b)
 			}
@@ -111,7 +112,7 @@ func TestManyEndings(t *testing.T) {
 		m.newest.Store(1)
 		m.changed <- struct{}{}
 		last := addressOf(m.n - 1)
-		until(t, "it is held", func() bool { v, _ := node.source.Held(); return v.Change == 1 })
+		await.Until(t, "it is held", func() bool { v, _ := node.source.Held(); return v.Change == 1 })
 		if runtime.ReadMemStats(&inForce); inForce.Mallocs-read.Mallocs > uint64(m.n/2) {
 			t.Errorf("%d allocations behind the reading of %d overrides", inForce.Mallocs-read.Mallocs, m.n)
 		}
@@ -119,7 +120,7 @@ func TestManyEndings(t *testing.T) {
 			t.Errorf("%s in force", got)
 		}
 		time.Sleep(m.lasts)
-		until(t, "it ends", func() bool { return node.decided(t, last) == "5/1m" })
+		await.Until(t, "it ends", func() bool { return node.decided(t, last) == "5/1m" })
 		node.stop()
 	})
 }
@@ -146,7 +147,7 @@ func TestBlocksStay(t *testing.T) {
 			for m.newest.Load() < last {
 				m.newest.Add(1)
 				m.changed <- struct{}{}
-				until(t, "it is held", func() bool { v, _ := node.source.Held(); return v.Change == m.newest.Load() })
+				await.Until(t, "it is held", func() bool { v, _ := node.source.Held(); return v.Change == m.newest.Load() })
 			}
 		}()
 		for changing := true; changing; {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -110,7 +111,7 @@ func TestThreeNodes(t *testing.T) {
 		override(t, db, rulesource.Override{Rule: "site", Key: fmt.Sprint(revision), Block: true}, 0)
 	}
 	for i, n := range nodes {
-		until(t, fmt.Sprintf("node %d holds the last", i), func() bool {
+		await.Until(t, fmt.Sprintf("node %d holds the last", i), func() bool {
 			v, problem := n.source.Held()
 			return v.Revision == revision && problem == "" && n.decided(t, "192.0.2.1") == fmt.Sprintf("%d/1m", 1000+revision)
 		})
@@ -160,7 +161,7 @@ func TestNodesOutlive(t *testing.T) {
 				{"silent", wire.Silence, wire.Restore},
 			} {
 				fault.break_()
-				until(t, fault.what+": the alarm", func() bool { _, problem := n.source.Held(); return problem != "" })
+				await.Until(t, fault.what+": the alarm", func() bool { _, problem := n.source.Held(); return problem != "" })
 				_, problem := n.source.Held()
 				t.Logf("%s: %s", fault.what, problem)
 				if strings.Count(problem, "://") > 1 {
@@ -168,11 +169,11 @@ func TestNodesOutlive(t *testing.T) {
 				}
 				fault.end()
 				revision++
-				until(t, "it is published", func() bool {
+				await.Until(t, "it is published", func() bool {
 					_, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: fmt.Appendf(nil, "rules: [{name: site, key: [ip], limits: [%d/m]}]\n", 1000+revision)})
 					return err == nil
 				})
-				until(t, fault.what+": the next revision", func() bool {
+				await.Until(t, fault.what+": the next revision", func() bool {
 					v, problem := n.source.Held()
 					return v.Revision == revision && problem == ""
 				})
@@ -231,7 +232,7 @@ func TestExpiryOnThreeNodes(t *testing.T) {
 		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.decided(t, "192.0.2.7") != "9/1m" })
 	})
 	ended := make([]time.Time, len(nodes))
-	until(t, "all end it", func() bool {
+	await.Until(t, "all end it", func() bool {
 		left := 0
 		for i, n := range nodes {
 			if !ended[i].IsZero() {
@@ -272,15 +273,15 @@ func TestCopyDiskFull(t *testing.T) {
 		override(t, db, rulesource.Override{Rule: "site", Key: fmt.Sprint(i, strings.Repeat("k", 400)), Block: true}, 0)
 	}
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Block: true}, 0)
-	until(t, "the last change", func() bool { return n.decided(t, "192.0.2.7") == "block" })
-	until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "no space left") })
+	await.Until(t, "the last change", func() bool { return n.decided(t, "192.0.2.7") == "block" })
+	await.Until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "no space left") })
 	if whole := counted.whole.Load(); whole > 5 {
 		t.Errorf("everything was read %d times", whole)
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a copy again, without a change", func() bool { _, problem := n.source.Held(); return problem == "" })
+	await.Until(t, "a copy again, without a change", func() bool { _, problem := n.source.Held(); return problem == "" })
 	n.stop()
 	if got := mustStart(t, gone{}, copy).decided(t, "192.0.2.7"); got != "block" {
 		t.Errorf("from the copy: %s, want block", got)
@@ -350,7 +351,7 @@ func TestStrangeValues(t *testing.T) {
 		override(t, db, rulesource.Override{Rule: "site", Key: key, Limits: []string{"9/m"}}, 0)
 		dbtest.Exec(t, "sqlite:"+file, "UPDATE stint_overrides SET "+set+" WHERE change_number = (SELECT change_number FROM stint_state)")
 		override(t, db, rulesource.Override{Rule: "site", Key: "198.51.100.1", Limits: []string{"8/m"}}, 0)
-		until(t, "a change after "+set, func() bool { return n.decided(t, "198.51.100.1") == "8/1m" })
+		await.Until(t, "a change after "+set, func() bool { return n.decided(t, "198.51.100.1") == "8/1m" })
 		all, err := db.Overrides(t.Context(), rulesdb.Page{})
 		if err != nil || len(all) != 2 {
 			t.Errorf("%s: %d overrides: %v", set, len(all), err)
@@ -368,7 +369,7 @@ func TestStrangeValues(t *testing.T) {
 		anew.stop()
 		override(t, db, rulesource.Override{Rule: "site", Key: key, Removed: true}, 0)
 		override(t, db, rulesource.Override{Rule: "site", Key: "198.51.100.1", Removed: true}, 0)
-		until(t, "it is removed", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
+		await.Until(t, "it is removed", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
 	}
 }
 
@@ -384,8 +385,8 @@ func TestLargeRules(t *testing.T) {
 	if _, err := db.Publish(t.Context(), 1, rulesdb.Revision{Name: "stint.yaml", Document: document}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the large document", func() bool { return n.decided(t, "192.0.2.1") == "6/1m" })
-	until(t, "it is held", func() bool { v, _ := n.source.Held(); return v.Revision == 2 })
+	await.Until(t, "the large document", func() bool { return n.decided(t, "192.0.2.1") == "6/1m" })
+	await.Until(t, "it is held", func() bool { v, _ := n.source.Held(); return v.Revision == 2 })
 	n.stop()
 	if got := mustStart(t, gone{}, copy).decided(t, "192.0.2.1"); got != "6/1m" {
 		t.Errorf("from the copy: %s", got)

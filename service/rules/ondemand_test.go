@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
@@ -79,8 +80,8 @@ func TestOnDemand(t *testing.T) {
 		})
 	}
 	all.Wait()
-	until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
-	until(t, "none", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
+	await.Until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
+	await.Until(t, "none", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
 	asks := a.asks.Load()
 	for range 20 {
 		n.decided(t, "192.0.2.7")
@@ -90,9 +91,9 @@ func TestOnDemand(t *testing.T) {
 		t.Errorf("asked %d times, then %d", asks, got)
 	}
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Block: true}, 0)
-	until(t, "a change of one that is known", func() bool { return n.decided(t, "192.0.2.7") == "block" })
+	await.Until(t, "a change of one that is known", func() bool { return n.decided(t, "192.0.2.7") == "block" })
 	briefly(t, db, rulesource.Override{Rule: "site", Key: "198.51.100.1", Limits: []string{"8/m"}}, 5*time.Second, func() bool { return n.decided(t, "198.51.100.1") == "8/1m" })
-	until(t, "it ends", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
+	await.Until(t, "it ends", func() bool { return n.decided(t, "198.51.100.1") == "5/1m" })
 	a.gone.Store(true)
 	if known, other := n.decided(t, "192.0.2.7"), n.decided(t, "192.0.2.8"); known != "block" || other != "5/1m" {
 		t.Errorf("while the database is gone: %s and %s", known, other)
@@ -105,19 +106,19 @@ func TestOnDemand(t *testing.T) {
 		t.Errorf("%d customers asked a database that is gone", got)
 	}
 	a.gone.Store(false)
-	until(t, "it is back", func() bool { return n.decided(t, "192.0.2.8") == "9/1m" })
+	await.Until(t, "it is back", func() bool { return n.decided(t, "192.0.2.8") == "9/1m" })
 	a.slow.Store(true)
 	if got := n.decided(t, "192.0.2.70"); got != "5/1m" && got != "9/1m" {
 		t.Errorf("of a slow database: %s", got)
 	}
-	until(t, "the next request knows", func() bool { return n.decided(t, "192.0.2.70") == "9/1m" })
+	await.Until(t, "the next request knows", func() bool { return n.decided(t, "192.0.2.70") == "9/1m" })
 	publishOnDemand(t, db, "in_memory", "6/m")
-	until(t, "all in memory", func() bool { return n.decided(t, "192.0.2.99") == "9/1m" && n.decided(t, "203.0.113.1") == "6/1m" })
+	await.Until(t, "all in memory", func() bool { return n.decided(t, "192.0.2.99") == "9/1m" && n.decided(t, "203.0.113.1") == "6/1m" })
 	if got := a.overrides.Load(); got < 100 {
 		t.Errorf("%d overrides were read", got)
 	}
 	publishOnDemand(t, db, "on_demand", "7/m")
-	until(t, "on demand again", func() bool { return n.decided(t, "192.0.2.98") == "9/1m" && n.decided(t, "203.0.113.1") == "7/1m" })
+	await.Until(t, "on demand again", func() bool { return n.decided(t, "192.0.2.98") == "9/1m" && n.decided(t, "203.0.113.1") == "7/1m" })
 }
 
 // TestOnDemandBounded comes with more customers than are remembered: those that

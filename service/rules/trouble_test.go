@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -38,7 +39,7 @@ func TestEndingBesideChange(t *testing.T) {
 	e.Change("site", "192.0.2.7", soon, func() {})
 	e.Change("site", "192.0.2.7", time.Time{}, func() { time.Sleep(time.Until(soon) + 30*time.Millisecond) })
 	e.Change("site", "192.0.2.8", time.Now(), func() {})
-	until(t, "the other ends", other.Load)
+	await.Until(t, "the other ends", other.Load)
 	if prolonged.Load() {
 		t.Error("the override that was prolonged has ended")
 	}
@@ -68,7 +69,7 @@ func TestCopyRecovers(t *testing.T) {
 					t.Fatal(err)
 				}
 				override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.1", Block: true}, 0)
-				until(t, "a change", func() bool { v, _ := n.source.Held(); return v.Change == 1 })
+				await.Until(t, "a change", func() bool { v, _ := n.source.Held(); return v.Change == 1 })
 			} else {
 				n.stop()
 				if err := spoil(copy); err != nil {
@@ -77,10 +78,10 @@ func TestCopyRecovers(t *testing.T) {
 				both := &replaced{first: gone{}, second: db, change: make(chan struct{})}
 				n = mustStart(t, both, copy)
 				close(both.change)
-				until(t, "the source is back", func() bool { _, problem := n.source.Held(); return problem == "" })
+				await.Until(t, "the source is back", func() bool { _, problem := n.source.Held(); return problem == "" })
 			}
 			override(t, db, key, 0)
-			until(t, "the override", func() bool { return n.decided(t, key.Key) == "9/1m" })
+			await.Until(t, "the override", func() bool { return n.decided(t, key.Key) == "9/1m" })
 			n.stop()
 			if got := mustStart(t, gone{}, copy).decided(t, key.Key); got != "9/1m" {
 				t.Errorf("from the copy: %s, want 9/1m", got)
@@ -109,7 +110,7 @@ func TestUndeclared(t *testing.T) {
 	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "revision 2 is looked at", func() bool { v, problem := source.Held(); return v.Revision == 2 || problem != "" })
+	await.Until(t, "revision 2 is looked at", func() bool { v, problem := source.Held(); return v.Revision == 2 || problem != "" })
 	if v, problem := source.Held(); v.Revision != 1 || !strings.Contains(problem, "tenant") {
 		t.Errorf("revision %d, %q", v.Revision, problem)
 	}
@@ -128,7 +129,7 @@ func TestBadDocumentAtStart(t *testing.T) {
 	if got := n.decided(t, "192.0.2.1"); got != "5/1m" {
 		t.Errorf("decided by %s, want 5/1m", got)
 	}
-	until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "revision 2") })
+	await.Until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "revision 2") })
 }
 
 // A flaky source fails its Wait for a while.
@@ -160,9 +161,9 @@ func TestAnswersAgain(t *testing.T) {
 	f := &flaky{Source: db}
 	n := mustStart(t, f, "")
 	f.bad.Store(true)
-	until(t, "the trouble", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "gone") })
+	await.Until(t, "the trouble", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "gone") })
 	f.bad.Store(false)
-	until(t, "its end", func() bool { _, problem := n.source.Held(); return problem == "" })
+	await.Until(t, "its end", func() bool { _, problem := n.source.Held(); return problem == "" })
 	if f.hurried.Load() {
 		t.Error("Wait has a deadline: a source that hangs is never found out")
 	}
@@ -181,7 +182,7 @@ func TestCopyIncomplete(t *testing.T) {
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
 	n := mustStart(t, db, long)
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"9/m"}}, 0)
-	until(t, "the override", func() bool { return n.decided(t, "192.0.2.8") == "9/1m" })
+	await.Until(t, "the override", func() bool { return n.decided(t, "192.0.2.8") == "9/1m" })
 	n.stop()
 	n = mustStart(t, gone{}, long)
 	if first, second := n.decided(t, "192.0.2.7"), n.decided(t, "192.0.2.8"); first != "9/1m" && second == "9/1m" {
@@ -197,14 +198,14 @@ func TestLeftOut(t *testing.T) {
 	n := mustStart(t, db, "")
 	problem := func() string { _, p := n.source.Held(); return p }
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"nine per minute"}}, 0)
-	until(t, "the alarm", func() bool { return strings.Contains(problem(), "1 overrides cannot be in force") })
+	await.Until(t, "the alarm", func() bool { return strings.Contains(problem(), "1 overrides cannot be in force") })
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.8", Limits: []string{"8/m"}}, 0)
-	until(t, "another override", func() bool { return n.decided(t, "192.0.2.8") == "8/1m" })
+	await.Until(t, "another override", func() bool { return n.decided(t, "192.0.2.8") == "8/1m" })
 	if !strings.Contains(problem(), "rule site") || n.decided(t, "192.0.2.7") != "5/1m" {
 		t.Errorf("after a good one: %q, %s", problem(), n.decided(t, "192.0.2.7"))
 	}
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
-	until(t, "the mended one", func() bool { return problem() == "" && n.decided(t, "192.0.2.7") == "9/1m" })
+	await.Until(t, "the mended one", func() bool { return problem() == "" && n.decided(t, "192.0.2.7") == "9/1m" })
 }
 
 // TestRestoredAtStart restores the source while the node is not running: it
@@ -224,14 +225,14 @@ func TestRestoredAtStart(t *testing.T) {
 	}
 	t.Cleanup(func() { older.Close() })
 	n := mustStart(t, older, copy)
-	until(t, "the alarm", func() bool { _, p := n.source.Held(); return strings.Contains(p, "stint rules accept") })
+	await.Until(t, "the alarm", func() bool { _, p := n.source.Held(); return strings.Contains(p, "stint rules accept") })
 	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
 		t.Errorf("before it is accepted: %s", got)
 	}
 	if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
+	await.Until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
 }
 
 // TestRestoredAndChanged restores a database to an older state and changes it until
@@ -277,39 +278,39 @@ func restoredAndChanged(t *testing.T, db *rulesdb.DB, url string) {
 		return n.decided(t, "192.0.2.1") == one && n.decided(t, "192.0.2.2") == two && n.decided(t, "192.0.2.3") == three
 	}
 	problem := func() string { _, why := n.source.Held(); return why }
-	until(t, "all", func() bool { return holds("6/1m", "7/1m", "5/1m") })
+	await.Until(t, "all", func() bool { return holds("6/1m", "7/1m", "5/1m") })
 	run("UPDATE stint_state SET change_number = 1")
 	run("DELETE FROM stint_overrides WHERE change_number > 1")
-	until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	await.Until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
 	if !holds("6/1m", "7/1m", "5/1m") {
 		t.Error("the older state is in force")
 	}
 	limits("192.0.2.3", "8/m") // its numbers are those that the node holds
 	limits("192.0.2.4", "8/m")
-	until(t, "the newest is seen", func() bool { return strings.Contains(problem(), "change 3") })
+	await.Until(t, "the newest is seen", func() bool { return strings.Contains(problem(), "change 3") })
 	if !holds("6/1m", "7/1m", "5/1m") {
 		t.Errorf("another history is in force: %s", problem())
 	}
 	if err := db.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "what is accepted", func() bool { return problem() == "" && holds("6/1m", "5/1m", "8/1m") })
+	await.Until(t, "what is accepted", func() bool { return problem() == "" && holds("6/1m", "5/1m", "8/1m") })
 
 	publish(t, db, "9/m")
-	until(t, "revision 2", func() bool { return holds("6/1m", "9/1m", "8/1m") })
+	await.Until(t, "revision 2", func() bool { return holds("6/1m", "9/1m", "8/1m") })
 	run("UPDATE stint_state SET revision = 1, change_number = change_number + 1")
-	until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	await.Until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
 	run("DELETE FROM stint_revisions WHERE number = 2")
 	publish(t, db, "10/m")
 	limits("192.0.2.4", "8/m") // it is looked at, and is not the revision 2 that is held
-	until(t, "the newest is seen", func() bool { return strings.Contains(problem(), "revision 2") })
+	await.Until(t, "the newest is seen", func() bool { return strings.Contains(problem(), "revision 2") })
 	if !holds("6/1m", "9/1m", "8/1m") {
 		t.Error("other rules of the same number are in force")
 	}
 	if err := db.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "what is accepted", func() bool { return holds("6/1m", "10/1m", "8/1m") })
+	await.Until(t, "what is accepted", func() bool { return holds("6/1m", "10/1m", "8/1m") })
 }
 
 // TestRestoredUnseen restores a database and changes it while a node is stopped,
@@ -346,7 +347,7 @@ func restoredUnseen(t *testing.T, db *rulesdb.DB, url string, running bool, beyo
 	both := &switched{source: db}
 	copy := filepath.Join(t.TempDir(), "last.copy")
 	n := mustStart(t, both, copy)
-	until(t, "all", func() bool { return n.decided(t, "192.0.2.2") == "8/1m" })
+	await.Until(t, "all", func() bool { return n.decided(t, "192.0.2.2") == "8/1m" })
 	if running {
 		both.off.Store(true)
 	} else {
@@ -364,21 +365,21 @@ func restoredUnseen(t *testing.T, db *rulesdb.DB, url string, running bool, beyo
 		n = mustStart(t, both, copy)
 	}
 	problem := func() string { _, why := n.source.Held(); return why }
-	until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
+	await.Until(t, "the alarm", func() bool { return strings.Contains(problem(), "stint rules accept") })
 	if got := n.decided(t, "192.0.2.9") + n.decided(t, "192.0.2.2") + n.decided(t, "192.0.2.3"); got != "7/1m8/1m5/1m" {
 		t.Errorf("before it is accepted: %s", got)
 	}
 	if beyond > 0 {
 		newer()
-		until(t, "what was before", func() bool { return problem() == "" })
+		await.Until(t, "what was before", func() bool { return problem() == "" })
 		limits("192.0.2.4", "4/m")
-		until(t, "a change behind it", func() bool { return n.decided(t, "192.0.2.4") == "4/1m" && n.decided(t, "192.0.2.2") == "8/1m" })
+		await.Until(t, "a change behind it", func() bool { return n.decided(t, "192.0.2.4") == "4/1m" && n.decided(t, "192.0.2.2") == "8/1m" })
 		return
 	}
 	if err := db.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "what is accepted", func() bool {
+	await.Until(t, "what is accepted", func() bool {
 		return problem() == "" && n.decided(t, "192.0.2.9") == "9/1m" && n.decided(t, "192.0.2.2") == "5/1m" && n.decided(t, "192.0.2.3") == "10/1m"
 	})
 }
@@ -428,10 +429,10 @@ func TestStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := watch(t, follower, first)
-	until(t, "the rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "5/1m" })
+	await.Until(t, "the rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "5/1m" })
 	publish(t, db, "6/m")
-	until(t, "new rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "6/1m" })
-	until(t, "the node has tried to write its row", func() bool { return tries.Load() >= 3 })
+	await.Until(t, "new rules are in force", func() bool { return n.decided(t, "192.0.2.7") == "6/1m" })
+	await.Until(t, "the node has tried to write its row", func() bool { return tries.Load() >= 3 })
 	n.stop()
 	if said := strings.Count(lines.String(), "stint rules nodes does not list this node"); said != 1 || !strings.Contains(lines.String(), "read-only") {
 		t.Errorf("%d lines say that the node is not listed, want one with the reason:\n%s", said, lines.String())

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -101,7 +102,7 @@ func TestWatchSame(t *testing.T) {
 	}
 	replace(t, path, limited(11))
 	b.awaitCount("changed", 11)
-	until(t, "reported twice in all", func() bool { n, _ := b.reported(); return n >= 2 })
+	await.Until(t, "reported twice in all", func() bool { n, _ := b.reported(); return n >= 2 })
 	if n, _ := b.reported(); n != 2 {
 		t.Errorf("reported %d times", n)
 	}

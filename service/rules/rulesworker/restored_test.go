@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -75,18 +76,10 @@ func restoredUnseen(t *testing.T, url, to string, beyond int) {
 		set("d", fmt.Sprintf("%d/m", 4+i))
 	}
 	running(t, db, to)
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+	await.Until(t, "the alarm", func() bool {
 		nodes, err := db.Nodes(t.Context(), time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(nodes) == 1 && strings.Contains(nodes[0].Error, "stint rules accept") {
-			break
-		}
-		if time.Since(begun) > patience {
-			t.Fatalf("no alarm: %+v", nodes)
-		}
-	}
+		return err == nil && len(nodes) == 1 && strings.Contains(nodes[0].Error, "stint rules accept")
+	})
 	late := &reader{from: source(t, to)}
 	late.until(t, "what is published", func() bool { return late.held != rulesource.Version{} })
 	if late.document != "two" || late.overrides["b"] != "2/m" || len(late.overrides) != 2 {

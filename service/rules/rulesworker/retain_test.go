@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 
@@ -57,7 +58,7 @@ func TestRetain(t *testing.T) {
 			}).Run(ctx)
 		})
 	}
-	until(t, "what is old is gone", func() bool { return log.has(`removed from the database" what="7 revisions, 9 acts"`) })
+	await.Until(t, "what is old is gone", func() bool { return log.has(`removed from the database" what="7 revisions, 9 acts"`) })
 	stop()
 	all.Wait()
 	acts, err := db.Audit(t.Context(), 0, 10)
@@ -97,7 +98,7 @@ func TestRetainRefuses(t *testing.T) {
 			defer close(done)
 			(&rulesworker.Retainer{From: from, Name: what, Every: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil)), Keep: rulesdb.Retention{Revisions: 1, Older: time.Hour}}).Run(ctx)
 		}()
-		until(t, what, func() bool { return log.has(one.want) })
+		await.Until(t, what, func() bool { return log.has(one.want) })
 		time.Sleep(100 * time.Millisecond)
 		stop()
 		<-done
@@ -108,15 +109,5 @@ func TestRetainRefuses(t *testing.T) {
 	}
 	if acts, err := db.Audit(t.Context(), 0, 10); err != nil || len(acts) != 1 {
 		t.Errorf("the audit: %+v, %v", acts, err)
-	}
-}
-
-// until waits for what happens in the background.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
 	}
 }
