@@ -3,7 +3,6 @@ package main_test
 import (
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -14,7 +13,7 @@ import (
 func TestServeAdmin(t *testing.T) {
 	dir := t.TempDir()
 	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-	admin := regexp.MustCompile(`admin=(\S+)`).FindStringSubmatch(s.said.String())[1]
+	admin := strings.TrimPrefix(s.admin, "http://")
 	const question = `{"limits":["10/s"],"arrivals":{"shape":"text","text":"20@once"}}`
 	for _, c := range []struct {
 		address, method, path, host, site string

@@ -22,7 +22,7 @@ type recordedSeries struct {
 // scrape adds what the server says now.
 func (m *recordedSeries) scrape(t *testing.T, s *serving) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.adminOf()+"/metrics", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.admin+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

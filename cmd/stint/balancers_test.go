@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -96,7 +95,7 @@ func TestProxyProtocolOfServe(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir+"/cert.pem", dir+"/key.pem", 1)
 	s := startServe(t, "--limit", "1000/1h", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--proxy-protocol", "127.0.0.1", "--tls-cert", dir+"/cert.pem", "--tls-key", dir+"/key.pem")
-	at := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("interface=grpc"))[1]
+	at := s.at("interface=grpc")
 	for _, c := range []struct {
 		header string
 		passes bool

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -62,7 +63,7 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-var listening = regexp.MustCompile(`msg=listening (?:interface=(\w+) )?(admin|address)=(\S+)`)
+var listening = regexp.MustCompile(`msg=listening (?:interface=(\w+) )?(admin|address)=(\S+)\s`)
 
 // answers reports whether a new client is answered.
 func answers(address, request string) bool {
@@ -85,42 +86,14 @@ func fewDescriptors(t *testing.T, n int, args string) map[string]string {
 	script := fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, n)
 	c := exec.Command("sh", append([]string{"-c", script, os.Args[0]}, strings.Fields(args)...)...)
 	c.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
-	log, err := c.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(log)
-	at := make(map[string]string)
+	p, at := begin(t, "stint", c), make(map[string]string)
 	want := 2 + strings.Count(args, "--resp") + strings.Count(args, "--grpc")
-	for len(at) < want && lines.Scan() {
-		if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-			name := m[2]
-			if m[1] != "" {
-				name = m[1]
-			}
-			at[name] = m[3]
+	await.Until(t, "it listens", func() bool {
+		for _, m := range listening.FindAllStringSubmatch(p.log(), -1) {
+			at[cmp.Or(m[1], m[2])] = m[3]
 		}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for lines.Scan() {
-			if os.Getenv("STINT_TEST_LOG") != "" {
-				t.Log(lines.Text())
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		_ = c.Process.Kill() // it has nothing to finish
-		<-done
-		_ = c.Wait() // it was killed
+		return len(at) == want
 	})
-	if len(at) < want {
-		t.Fatalf("it listens at %v", at)
-	}
 	at["pid"] = strconv.Itoa(c.Process.Pid)
 	return at
 }

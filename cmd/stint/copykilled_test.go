@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,8 +55,7 @@ func TestCopyKilled(t *testing.T) {
 	for round := range rounds {
 		s := startServe(t, "--rules", rules, "--rules-copy", copy, "--node", "n", "--http", "127.0.0.1:0")
 		time.Sleep(rand.N(300 * time.Millisecond)) // at any moment
-		_ = s.process.Process.Kill()
-		_ = s.process.Wait()
+		_ = s.end(syscall.SIGKILL)
 		held := &wholeCopy{t: t, limits: make(map[string]string)}
 		if _, err := rulescopy.NewFile(copy).Load(t.Context(), rulesource.Version{}, held); err != nil {
 			t.Fatalf("round %d: %v", round, err)
@@ -73,8 +73,7 @@ func TestCopyKilled(t *testing.T) {
 				t.Errorf("round %d: started from the copy of %d, customer %d has %s", round, k, key, answer)
 			}
 		}
-		_ = s.process.Process.Kill()
-		_ = s.process.Wait()
+		_ = s.end(syscall.SIGKILL)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"regexp"
 	"syscall"
 	"testing"
 	"time"
@@ -96,7 +95,7 @@ rules:
 			}
 			s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
 				"--store", "redis://"+address, "--store-timeout", deadline, "--nodes", "1")
-			envoy := grpcClient(t, regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("interface=grpc"))[1], insecure.NewCredentials())
+			envoy := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials())
 			ask := func(domain string, waits time.Duration) (pb.RateLimitResponse_Code, error) {
 				ctx, cancel := context.WithTimeout(t.Context(), waits)
 				defer cancel()

@@ -21,7 +21,7 @@ func TestInFlight(t *testing.T) {
 		"--secret-file", writeFile(t, dir+"/secret", "0123456789abcdef\n"), "--store", redistest.Start(t).URL(),
 	}
 	first, second := startServe(t, args...), startServe(t, args...)
-	if said := first.said.String(); !strings.Contains(said, "limits in flight") || !strings.Contains(said, "rules=pool") {
+	if said := first.log(); !strings.Contains(said, "limits in flight") || !strings.Contains(said, "rules=pool") {
 		t.Errorf("no warning of what /v1/check refuses: %s", said)
 	}
 	reserve := func(s *serving) (status int, token string) {
@@ -42,7 +42,7 @@ func TestInFlight(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, first.adminOf()+"/v1/rule?rule=pool", nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, first.admin+"/v1/rule?rule=pool", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,9 +87,8 @@ func questions(n int) (all []question) {
 // STINT.CHECK the same questions in the same order, and compares what they say.
 func TestInterfacesAgree(t *testing.T) {
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0")
-	address := regexp.MustCompile(`address=(\S+)`)
-	envoy := grpcClient(t, address.FindStringSubmatch(s.waitFor("interface=grpc"))[1], insecure.NewCredentials())
-	client := redis.NewClient(&redis.Options{Addr: address.FindStringSubmatch(s.waitFor("interface=resp"))[1]})
+	envoy := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials())
+	client := redis.NewClient(&redis.Options{Addr: s.at("interface=resp")})
 	defer client.Close()
 	interfaces := []struct {
 		name string
@@ -128,14 +127,8 @@ func TestInterfacesAgree(t *testing.T) {
 		t.Errorf("%d allowed and %d denied: the questions see one side only", allowed, denied)
 	}
 	_ = client.Close()
-	s.signal(syscall.SIGTERM)
 	listeners := len(interfaces) - 1 // the library is not it
-	if line, counts := s.waitFor("msg=stopped"), fmt.Sprintf("allowed=%d denied=%d failed=0", listeners*allowed, listeners*denied); !strings.Contains(line, counts) {
-		t.Errorf("%s; want %s", line, counts)
-	}
-	if err := s.process.Wait(); err != nil {
-		t.Error(err)
-	}
+	s.stop(fmt.Sprintf("allowed=%d denied=%d failed=0", listeners*allowed, listeners*denied))
 }
 
 func library(t *testing.T) func(question) (said, error) {
@@ -260,7 +253,7 @@ func TestInterfacesGuarded(t *testing.T) {
 	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0", "--resp", "0.0.0.0:0", "--resp-limits", "rules",
 		"--tls-cert", dir+"/cert.pem", "--tls-key", dir+"/key.pem", "--tls-client-ca", dir+"/cert.pem", "--token-file", tokens, "--operator-token-file", operators)
 	port := func(name string) string {
-		line := s.waitFor("interface=" + name)
+		line := s.next("interface=" + name)
 		if !strings.Contains(line, "tls=true") {
 			t.Error(line)
 		}

@@ -24,7 +24,7 @@ import (
 // A running is stint serve or stint proxy in a process of its own, with an
 // address for operators; X-Api-Key identifies its clients.
 type running struct {
-	t            *testing.T
+	t            testing.TB
 	name         string // serve or proxy
 	process      *exec.Cmd
 	ended        chan error
@@ -32,6 +32,7 @@ type running struct {
 
 	mu   sync.Mutex
 	said bytes.Buffer
+	read int // of the log, by next
 }
 
 // Write takes what the process says.
@@ -65,15 +66,26 @@ func onBoth(t *testing.T, test func(t *testing.T, start func(args ...string) *ru
 	}
 }
 
-// launch starts stint with arguments.
-func launch(t *testing.T, name string, args ...string) *running {
+// storePatience gives a store more time than the 15 ms that it has unless it is
+// said: that is for a test to say which is about them.
+const storePatience = "STINT_STORE_TIMEOUT=5s"
+
+// launch starts stint with arguments. Its store may take its time.
+func launch(t testing.TB, name string, args ...string) *running {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &running{t: t, name: name, process: exec.Command(self, args...), ended: make(chan error, 1)}
-	p.process.Env = append([]string{storePatience}, append(os.Environ(), "STINT_TEST_MAIN=1")...)
+	process := exec.Command(self, args...)
+	process.Env = append([]string{storePatience}, append(os.Environ(), "STINT_TEST_MAIN=1")...)
+	return begin(t, name, process)
+}
+
+// begin starts a process that ends with the test, and keeps what it says.
+func begin(t testing.TB, name string, process *exec.Cmd) *running {
+	t.Helper()
+	p := &running{t: t, name: name, process: process, ended: make(chan error, 1)}
 	p.process.Stderr = p
 	if err := p.process.Start(); err != nil {
 		t.Fatal(err)
@@ -104,12 +116,41 @@ func (p *running) waitFor(text string) {
 	await.Until(p.t, fmt.Sprintf("%s says %q", p.name, text), func() bool { return strings.Contains(p.log(), text) })
 }
 
-// end sends a signal and waits for the end.
-func (p *running) end(sig syscall.Signal) error {
+// next waits for a line with a text behind the last line that it returned.
+func (p *running) next(text string) (line string) {
+	p.t.Helper()
+	await.Until(p.t, fmt.Sprintf("%s says %q", p.name, text), func() bool {
+		for one := range strings.Lines(p.log()[p.read:]) {
+			if !strings.HasSuffix(one, "\n") {
+				break // it is being written
+			}
+			p.read += len(one)
+			if line = strings.TrimSuffix(one, "\n"); strings.Contains(line, text) {
+				return true
+			}
+		}
+		return false
+	})
+	return line
+}
+
+// at returns the address in the next line with a text.
+func (p *running) at(text string) string {
+	p.t.Helper()
+	return regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.next(text))[1]
+}
+
+func (p *running) signal(sig os.Signal) {
 	p.t.Helper()
 	if err := p.process.Process.Signal(sig); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// end sends a signal and waits for the end.
+func (p *running) end(sig syscall.Signal) error {
+	p.t.Helper()
+	p.signal(sig)
 	select {
 	case err := <-p.ended:
 		return err
@@ -179,7 +220,7 @@ func (p *running) stint(args ...string) (status int, out, errs string) {
 }
 
 // decode reads JSON that a command printed.
-func decode[T any](t *testing.T, text string) (v T) {
+func decode[T any](t testing.TB, text string) (v T) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		t.Fatalf("%v: %s", err, text)

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
@@ -150,7 +151,7 @@ func get(t *testing.T, url string) (int, string) {
 
 // startGateway starts the program as Envoy Gateway starts envoyproxy/ratelimit, before
 // there is a control plane.
-func startGateway(t testing.TB) (g *gateway, s *serving, health, metrics string) {
+func startGateway(t testing.TB) (g *gateway, p *running, health, metrics string) {
 	t.Helper()
 	g = &gateway{t: t, dir: t.TempDir(), address: freeport.Addr(t), service: freeport.Addr(t), cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), refused: make(chan string, 1000)}
 	g.rotate()
@@ -172,7 +173,15 @@ func startGateway(t testing.TB) (g *gateway, s *serving, health, metrics string)
 		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+g.dir+"/ca.crt", "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.address, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+metrics, "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT="+healthPort, "GRPC_PORT="+grpcPort)
-	return g, launched(t, process), health, metrics
+	p = begin(t, "ratelimit", process)
+	await.Until(t, "it listens", func() bool {
+		conn, err := net.Dial("tcp", health)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return g, p, health, metrics
 }
 
 // BenchmarkPush pushes configurations, and measures from each push to the first decision
@@ -213,7 +222,7 @@ func BenchmarkPush(b *testing.B) {
 // name, its environment and nothing else. The control plane changes, lies, goes and comes
 // back, and certificates are rotated.
 func TestRatelimit(t *testing.T) {
-	g, s, health, metrics := startGateway(t)
+	g, p, health, metrics := startGateway(t)
 	if status, text := get(t, "http://"+health+"/healthcheck"); status != http.StatusOK {
 		t.Errorf("healthy before there is a control plane: %d %s", status, text)
 	}
@@ -257,39 +266,9 @@ func TestRatelimit(t *testing.T) {
 	if _, _, err := g.ask(old, "fourth"); err == nil {
 		t.Error("the client's certificate of before is still trusted")
 	}
-	s.signal(syscall.SIGTERM)
-	if err := s.process.Wait(); err != nil {
+	if err := p.end(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-}
-
-// launched starts a process and reads its log in the background.
-func launched(t testing.TB, process *exec.Cmd) *serving {
-	t.Helper()
-	s := &serving{t: t, process: process}
-	process.Stderr = &s.said
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = process.Process.Kill() // it has ended, unless the test failed
-		_ = process.Wait()
-		if t.Failed() {
-			t.Logf("it said:\n%s", s.said.String())
-		}
-	})
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		for _, one := range process.Env {
-			if port, ok := strings.CutPrefix(one, "PORT="); ok {
-				if conn, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
-					_ = conn.Close()
-					return s
-				}
-			}
-		}
-	}
-	t.Fatal("it does not listen")
-	return nil
 }
 
 // TestRatelimitRefuses has environments that this program cannot keep.

@@ -20,11 +20,6 @@ const (
 	tightRules = "rules: [{name: login, match: {path: /login}, key: [ip], limits: 2 per hour}]\n"
 )
 
-// adminOf returns the admin address of a server.
-func (s *serving) adminOf() string {
-	return "http://" + regexp.MustCompile(`admin=(\S+)`).FindStringSubmatch(s.said.String())[1]
-}
-
 // rehearsal runs stint rehearse --json, and returns what it says.
 func rehearsal(t *testing.T, args ...string) (report rehearse.Report, said string) {
 	t.Helper()
@@ -52,8 +47,8 @@ func TestRehearse(t *testing.T) {
 	dir := t.TempDir()
 	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
 	s := startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--trusted-proxy", "127.0.0.0/8")
-	resp := regexp.MustCompile(`interface=resp address=(\S+)`).FindStringSubmatch(s.waitFor("interface=resp"))[1]
-	if _, said := rehearsal(t, tight, "--server", s.adminOf()); !strings.Contains(said, "nothing is recorded yet") {
+	resp := s.at("interface=resp")
+	if _, said := rehearsal(t, tight, "--server", s.admin); !strings.Contains(said, "nothing is recorded yet") {
 		t.Errorf("before any request: %s", said)
 	}
 	const login = `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`
@@ -87,20 +82,20 @@ func TestRehearse(t *testing.T) {
 	_, _ = io.ReadAll(conn)
 	conn.Close()
 
-	report, said := rehearsal(t, tight, "--server", s.adminOf(), "--names")
+	report, said := rehearsal(t, tight, "--server", s.admin, "--names")
 	if report.Requests != 9 || report.RecordedDenied != 2 || report.Denied != (rehearse.Compare{Before: 2, After: 5}) || report.NewlyDenied != 3 ||
 		len(report.Denials) != 1 || report.Denials[0].Key != "192.0.2.7" {
 		t.Errorf("%s", said)
 	}
-	if _, said = rehearsal(t, tight, "--server", s.adminOf()); strings.Contains(said, "192.0.2.7") || !strings.Contains(said, `"key_hash":"`) {
+	if _, said = rehearsal(t, tight, "--server", s.admin); strings.Contains(said, "192.0.2.7") || !strings.Contains(said, `"key_hash":"`) {
 		t.Errorf("a key in clear: %s", said)
 	}
 	for share, refused := range map[string]bool{"33%": true, "34%": false, "0.1%": true, "0%": true} {
-		if _, said := rehearsal(t, tight, "--server", s.adminOf(), "--deny-at-most", share); strings.HasSuffix(said, "exit 1\n") != refused {
+		if _, said := rehearsal(t, tight, "--server", s.admin, "--deny-at-most", share); strings.HasSuffix(said, "exit 1\n") != refused {
 			t.Errorf("%s: %s", share, said)
 		}
 	}
-	if _, said := rehearsal(t, loose, "--server", s.adminOf(), "--deny-at-most", "0%"); strings.Contains(said, "exit") {
+	if _, said := rehearsal(t, loose, "--server", s.admin, "--deny-at-most", "0%"); strings.Contains(said, "exit") {
 		t.Errorf("the rules in force: %s", said)
 	}
 	s.stop("")
@@ -124,7 +119,7 @@ func TestRehearseGate(t *testing.T) {
 	for range 4 {
 		s.ask("/v1/check", `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`, "")
 	}
-	gate := []string{"--deny-at-most", "10%", "--rehearse-at", s.adminOf()}
+	gate := []string{"--deny-at-most", "10%", "--rehearse-at", s.admin}
 	if said := push(append([]string{tight}, gate...)...); !strings.Contains(said, "want a token") || !strings.Contains(said, "exit 1") {
 		t.Errorf("without a token: %s", said)
 	}
@@ -132,7 +127,7 @@ func TestRehearseGate(t *testing.T) {
 	if said := push(append([]string{tight}, gate...)...); !strings.Contains(said, "refused: 50% of requests would be newly denied (2 of 4), more than 10%; nothing was published") || !strings.Contains(said, "exit 1") {
 		t.Errorf("too tight: %s", said)
 	}
-	if _, said := rehearsal(t, tight, "--server", s.adminOf(), "--token-file", token, "--names"); !strings.Contains(said, "keys in clear are for operators") {
+	if _, said := rehearsal(t, tight, "--server", s.admin, "--token-file", token, "--names"); !strings.Contains(said, "keys in clear are for operators") {
 		t.Errorf("a viewer sees names: %s", said)
 	}
 	if said := (session{args: []string{"rules", "log", "--rules", db}}).run(); strings.Count(said, "\n") != 1 {
@@ -159,10 +154,10 @@ func TestRehearseTokens(t *testing.T) {
 	operators := writeFile(t, dir+"/operators", operatorToken+"\n")
 	s := startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--operator-token-file", operators)
 	s.ask("/v1/check", `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`, "")
-	if _, said := rehearsal(t, loose, "--server", s.adminOf(), "--names"); !strings.Contains(said, "keys in clear are for operators") {
+	if _, said := rehearsal(t, loose, "--server", s.admin, "--names"); !strings.Contains(said, "keys in clear are for operators") {
 		t.Errorf("names without a token: %s", said)
 	}
-	if report, said := rehearsal(t, loose, "--server", s.adminOf(), "--names", "--token-file", operators); report.Requests != 1 {
+	if report, said := rehearsal(t, loose, "--server", s.admin, "--names", "--token-file", operators); report.Requests != 1 {
 		t.Error(said)
 	}
 	s.waitFor("rehearsal shows keys in clear")
@@ -174,7 +169,7 @@ func TestRehearseTokens(t *testing.T) {
 		{`{"document":"rules: 1"}`, "stint.yaml:1:", 422}, {`{"document":"rules: []","top":-1}`, "from 1 to", 422}, {`{"document":"rules: []","warm_up":"-1s"}`, "duration", 422},
 	} {
 		address := s.address
-		s.address = strings.TrimPrefix(s.adminOf(), "http://")
+		s.address = strings.TrimPrefix(s.admin, "http://")
 		if status, said := s.ask("/v1/rehearse", bad.body, ""); status != bad.status || !strings.Contains(said, bad.want) {
 			t.Errorf("%s: %d %s", bad.body, status, said)
 		}
@@ -182,7 +177,7 @@ func TestRehearseTokens(t *testing.T) {
 	}
 	s.stop("")
 	s = startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--record", "off")
-	if _, said := rehearsal(t, loose, "--server", s.adminOf()); !strings.Contains(said, "no such path") {
+	if _, said := rehearsal(t, loose, "--server", s.admin); !strings.Contains(said, "no such path") {
 		t.Errorf("with --record off: %s", said)
 	}
 	s.stop("")

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stint-dev/stint/internal/await"
@@ -100,16 +101,14 @@ func restoredDatabase(t *testing.T, d dumping) {
 	if !limit("20") {
 		t.Error("the older state is taken before it is accepted")
 	}
-	_ = s.process.Process.Kill() // as a crash does
-	_ = s.process.Wait()
+	_ = s.end(syscall.SIGKILL) // as a crash does
 	s = start()
 	await.Until(t, "the alarm after a restart", alarm)
 	if !limit("20") {
 		t.Error("after a restart, the older state is taken before it is accepted")
 	}
 	command("rules", "push", "testdata/database/three.yaml") // under the number that the server holds
-	_ = s.process.Process.Kill()
-	_ = s.process.Wait()
+	_ = s.end(syscall.SIGKILL)
 	s = start()
 	await.Until(t, "the alarm for another history", alarm)
 	if !limit("20") {

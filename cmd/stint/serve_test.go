@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -15,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -105,23 +103,14 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
-// A serving is stint serve in a process of its own.
+// A serving is a process whose clients ask over HTTP.
 type serving struct {
-	t       testing.TB
-	process *exec.Cmd
-	address string
-	lines   *bufio.Scanner
-	said    strings.Builder
-	client  *http.Client
-	scheme  string
+	*running
+	address, scheme string
+	client          *http.Client
 }
 
-// storePatience gives a store more time than the 15 ms that it has unless it is
-// said: that is for a test to say which is about them.
-const storePatience = "STINT_STORE_TIMEOUT=5s"
-
-// startServe starts stint serve and waits until it listens. Its store may take its
-// time.
+// startServe starts stint serve and waits until it listens.
 func startServe(t *testing.T, args ...string) *serving {
 	t.Helper()
 	return startStint(t, append([]string{"serve"}, args...)...)
@@ -130,50 +119,13 @@ func startServe(t *testing.T, args ...string) *serving {
 // startStint starts a command that listens.
 func startStint(t testing.TB, args ...string) *serving {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+	s := &serving{running: launch(t, args[0], args...), scheme: "http", client: &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(s.client.CloseIdleConnections)
+	s.address = s.at("msg=listening address")
+	if m := regexp.MustCompile(`msg=listening admin=(\S+)`).FindStringSubmatch(s.log()); m != nil {
+		s.admin = "http://" + m[1]
 	}
-	s := &serving{t: t, process: exec.Command(self, args...), client: &http.Client{Transport: &http.Transport{}}, scheme: "http"}
-	s.process.Env = append([]string{storePatience}, append(os.Environ(), "STINT_TEST_MAIN=1")...)
-	errs, err := s.process.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s.lines = bufio.NewScanner(errs)
-	t.Cleanup(func() {
-		s.client.CloseIdleConnections()
-		_ = s.process.Process.Kill() // it has ended, unless the test failed
-		_ = s.process.Wait()
-		if t.Failed() {
-			t.Logf("it said:\n%s", s.said.String())
-		}
-	})
-	s.address = regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("msg=listening address"))[1]
 	return s
-}
-
-// waitFor reads the log up to a line with some text in it.
-func (s *serving) waitFor(text string) string {
-	s.t.Helper()
-	for s.lines.Scan() {
-		s.said.WriteString(s.lines.Text() + "\n")
-		if strings.Contains(s.lines.Text(), text) {
-			return s.lines.Text()
-		}
-	}
-	s.t.Fatalf("the log ends without %q:\n%s", text, s.said.String())
-	return ""
-}
-
-func (s *serving) signal(sig os.Signal) {
-	s.t.Helper()
-	if err := s.process.Process.Signal(sig); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // ask posts a body and returns the status and the answer.
@@ -216,19 +168,15 @@ func (s *serving) want(path, token string, status int, text string) {
 // stop ends it by SIGTERM, and compares what it says at the end.
 func (s *serving) stop(counts string) {
 	s.t.Helper()
-	s.signal(syscall.SIGTERM)
-	s.waitFor("msg=stopping")
-	if line := s.waitFor("msg=stopped"); !strings.HasSuffix(line, counts) {
-		s.t.Errorf("%s; want %s", line, counts)
-	}
-	for s.lines.Scan() {
-		s.said.WriteString(s.lines.Text() + "\n")
-	}
-	if err := s.process.Wait(); err != nil {
+	if err := s.end(syscall.SIGTERM); err != nil {
 		s.t.Error(err)
 	}
+	s.next("msg=stopping")
+	if line := s.next("msg=stopped"); !strings.HasSuffix(line, counts) {
+		s.t.Errorf("%s; want %s", line, counts)
+	}
 	for _, secret := range []string{"192.0.2.7", serveToken, operatorToken} {
-		if strings.Contains(s.said.String(), secret) {
+		if strings.Contains(s.log(), secret) {
 			s.t.Errorf("%s is in the log", secret)
 		}
 	}
@@ -244,7 +192,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startServe(t, "-c", config, "--http", "127.0.0.1:0", "--token-file", tokens, "--operator-token-file", operators)
-	if !strings.Contains(s.said.String(), "can read the tokens: chmod o-r") || strings.Count(s.said.String(), "chmod o-r") != 1 {
+	if !strings.Contains(s.log(), "can read the tokens: chmod o-r") || strings.Count(s.log(), "chmod o-r") != 1 {
 		t.Error("no warning of the one file that everyone can read")
 	}
 	s.want("/v1/check", "", 401, "token")
@@ -254,15 +202,15 @@ func TestServe(t *testing.T) {
 	s.want("/v1/reset", serveToken, 403, "operators")
 	s.want("/v1/refund", operatorToken, 200, `"remaining":1`)
 	s.want("/v1/reset", operatorToken, 200, `{"rules":["pages"]}`)
-	s.waitFor("msg=refund token_line=1 cost=1 rule=pages key_hash=")
-	s.waitFor("msg=reset token_line=1 rule=pages key_hash=")
+	s.next("msg=refund token_line=1 cost=1 rule=pages key_hash=")
+	s.next("msg=reset token_line=1 rule=pages key_hash=")
 	s.want("/v1/check", serveToken, 200, `"remaining":1`)
 
 	writeFile(t, config, strings.Replace(serveRules, "2 per hour", "5 per hour", 1))
-	s.waitFor("rules: reloaded")
+	s.next("rules: reloaded")
 	s.want("/v1/check", serveToken, 200, `"limit":5`)
 	writeFile(t, config, "rules: [")
-	s.waitFor("rules: not reloaded")
+	s.next("rules: not reloaded")
 	writeFile(t, tokens, "another-0123456789abcdef")
 	s.signal(syscall.SIGHUP)
 	for status := 200; status != 401; { // the signal is on its way
@@ -271,7 +219,7 @@ func TestServe(t *testing.T) {
 	s.want("/v1/peek", "another-0123456789abcdef", 200, `"limit":5`)
 	writeFile(t, tokens, "short")
 	s.signal(syscall.SIGHUP)
-	s.waitFor("stays as it was")
+	s.next("stays as it was")
 	s.want("/v1/peek", "another-0123456789abcdef", 200, `"limit":5`)
 	s.stop("allowed=4 denied=1 failed=0")
 }
@@ -307,12 +255,10 @@ func TestServeSecondSignal(t *testing.T) {
 		_, answer = s.ask("/v1/peek", `{"attributes":{}}`, "")
 	}
 	s.signal(syscall.SIGTERM)
-	s.waitFor("msg=stopping")
-	ended := make(chan error, 1)
-	go func() { ended <- s.process.Wait() }()
+	s.next("msg=stopping")
 	for {
 		select {
-		case err := <-ended:
+		case err := <-s.ended:
 			if err == nil || !strings.Contains(err.Error(), "signal: terminated") {
 				t.Errorf("ended by %v", err)
 			}
@@ -330,7 +276,7 @@ func TestServeSecondSignal(t *testing.T) {
 func TestServeElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "0.0.0.0:0", "--operator-token-file", writeFile(t, dir+"/tokens", operatorToken))
-	if !strings.Contains(s.said.String(), "tokens go over the network in clear: --tls-cert and --tls-key encrypt them") {
+	if !strings.Contains(s.log(), "tokens go over the network in clear: --tls-cert and --tls-key encrypt them") {
 		t.Error("no warning")
 	}
 	_, port, _ := net.SplitHostPort(s.address)
@@ -392,7 +338,7 @@ func TestServeTLS(t *testing.T) {
 	}
 	first := trust(1)
 	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key)
-	if !strings.Contains(s.said.String(), "everyone who reaches this address may ask: --token-file says who may") {
+	if !strings.Contains(s.log(), "everyone who reaches this address may ask: --token-file says who may") {
 		t.Error("no warning")
 	}
 	_, port, _ := net.SplitHostPort(s.address)
@@ -428,7 +374,7 @@ func TestServeTLS(t *testing.T) {
 	s.want("/v1/check", "", 200, `"remaining":0`) // over the connection of before
 	s.client.CloseIdleConnections()
 	s.stop("allowed=2 denied=0 failed=0")
-	if n := strings.Count(s.said.String(), `msg="read again" what="--tls-cert, --tls-key" valid_until=`); n < 2 {
+	if n := strings.Count(s.log(), `msg="read again" what="--tls-cert, --tls-key" valid_until=`); n < 2 {
 		t.Errorf("the log says %d times that the certificate was read again", n)
 	}
 }

@@ -304,7 +304,7 @@ func TestServeStore(t *testing.T) {
 	}
 	for _, s := range []*serving{one, other} {
 		s.stop("")
-		if said := s.said.String(); strings.Contains(said, "secret") || !strings.Contains(said, "store=redis://"+redis.address) {
+		if said := s.log(); strings.Contains(said, "secret") || !strings.Contains(said, "store=redis://"+redis.address) {
 			t.Errorf("the log shows the password, or not the server:\n%s", said)
 		}
 	}
@@ -355,8 +355,8 @@ func TestServeCounts(t *testing.T) {
 			t.Errorf("stint_store_nodes %s without the store, want 2 as before", n)
 		}
 		s.stop("")
-		if _, said, counted := strings.Cut(s.said.String(), "counted the processes"); !counted || strings.Contains(said, "is not known") {
-			t.Errorf("a warning although they counted:\n%s", s.said.String())
+		if _, said, counted := strings.Cut(s.log(), "counted the processes"); !counted || strings.Contains(said, "is not known") {
+			t.Errorf("a warning although they counted:\n%s", s.log())
 		}
 	}
 }

@@ -77,7 +77,7 @@ func TestStoreTLS(t *testing.T) {
 		t.Errorf("four times: %v", got)
 	}
 	s.stop("")
-	if strings.Contains(s.said.String(), "secret") {
-		t.Errorf("the log shows the password:\n%s", s.said.String())
+	if strings.Contains(s.log(), "secret") {
+		t.Errorf("the log shows the password:\n%s", s.log())
 	}
 }

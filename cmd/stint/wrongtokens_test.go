@@ -20,12 +20,8 @@ func TestWrongTokens(t *testing.T) {
 	secret := writeFile(t, dir+"/secret", strings.Repeat("s", 32))
 	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--admin", "127.0.0.1:0",
 		"--secret-file", secret, "--token-file", writeFile(t, dir+"/tokens", serveToken), "--operator-token-file", writeFile(t, dir+"/operators", operatorToken))
-	at := func(name string) string {
-		return regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(s.waitFor("interface=" + name))[1]
-	}
-	admin := regexp.MustCompile(`admin=(\S+)`).FindStringSubmatch(s.said.String())[1]
-	envoy := grpcClient(t, at("grpc"), insecure.NewCredentials())
-	redisAt := at("resp")
+	envoy := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials())
+	redisAt := s.at("interface=resp")
 	ask := func(method, url, body, token string) (status int, answer string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 		if err != nil {
@@ -54,7 +50,7 @@ func TestWrongTokens(t *testing.T) {
 		}
 	}
 	page := func(token string) {
-		if status, answer := ask("POST", "http://"+admin+"/ui/session", `{"token":"`+token+`"}`, ""); token == wrongToken && status != http.StatusUnauthorized {
+		if status, answer := ask("POST", s.admin+"/ui/session", `{"token":"`+token+`"}`, ""); token == wrongToken && status != http.StatusUnauthorized {
 			t.Errorf("the page: %d %s", status, answer)
 		}
 	}
@@ -71,9 +67,9 @@ func TestWrongTokens(t *testing.T) {
 		{"http", 1, operatorToken, web("POST", "http://"+s.address+"/json")},
 		{"http", 1, operatorToken, web("GET", "http://"+s.address+"/metrics")},
 		{"http", 1, "", web("GET", "http://"+s.address+"/v1/usage")},
-		{"admin", 1, operatorToken, web("GET", "http://"+admin+"/v1/rules")},
-		{"admin", 1, "", web("GET", "http://"+admin+"/v1/usage")},
-		{"admin", 1, operatorToken, web("POST", "http://"+admin+"/v1/rehearse")},
+		{"admin", 1, operatorToken, web("GET", s.admin+"/v1/rules")},
+		{"admin", 1, "", web("GET", s.admin+"/v1/usage")},
+		{"admin", 1, operatorToken, web("POST", s.admin+"/v1/rehearse")},
 		{"admin", 1, operatorToken, page},
 		{"grpc", many, operatorToken, func(token string) {
 			ctx := t.Context()
@@ -112,12 +108,12 @@ func TestWrongTokens(t *testing.T) {
 	}
 	s.stop("")
 	for name, n := range want {
-		lines := regexp.MustCompile(`(?m)^.*msg="wrong token.*interface=`+name+` address=127\.0\.0\.1\b.*$`).FindAllString(s.said.String(), -1)
+		lines := regexp.MustCompile(`(?m)^.*msg="wrong token.*interface=`+name+` address=127\.0\.0\.1\b.*$`).FindAllString(s.log(), -1)
 		if len(lines) < 2 || len(lines) > 4 || !strings.Contains(lines[0], "level=WARN") { // two, or four across the end of a minute
 			t.Errorf("%s: %d wrong tokens, and the log says %q", name, n, lines)
 		}
 	}
-	if strings.Contains(s.said.String(), wrongToken) {
+	if strings.Contains(s.log(), wrongToken) {
 		t.Error("the log has a token")
 	}
 }
