@@ -229,9 +229,7 @@ func TestUserCluster(t *testing.T) {
 // TestUserSentinel needs to ask whether the master is one.
 func TestUserSentinel(t *testing.T) {
 	redis := startRedis(t, "")
-	_, port, _ := strings.Cut(redis.address, ":")
-	file := writeFile(t, t.TempDir()+"/sentinel.conf", "sentinel monitor main 127.0.0.1 "+port+" 1\n")
-	sentinel := startRedis(t, "", file, "--sentinel")
+	sentinel := startSentinel(t, redis, 1)
 	url := "redis://stint:secret@" + sentinel.address + "?master_set=main"
 	redis.user(t, "stint")
 	if said, status := checkStore(url); status != 1 || !strings.Contains(said, "let the user have +role ") {

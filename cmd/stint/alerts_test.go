@@ -90,7 +90,7 @@ func TestAlertsRecorded(t *testing.T) {
 	for range 10 {
 		ask()
 	}
-	redis.kill()
+	redis.Kill()
 	for range 10 {
 		ask()
 	}

@@ -89,7 +89,7 @@ rules:
 			redis := startRedis(t, "")
 			address := redis.address
 			if stopped {
-				defer redis.process.Process.Signal(syscall.SIGCONT)
+				defer redis.Signal(t, syscall.SIGCONT)
 			} else {
 				address = farAway(t, redis.address, away)
 			}
@@ -108,9 +108,7 @@ rules:
 				t.Fatal(code, err)
 			}
 			if stopped {
-				if err := redis.process.Process.Signal(syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				redis.Signal(t, syscall.SIGSTOP)
 			}
 			for domain, want := range map[string][2]int{"local": {5, 15}, "closed": {0, 0}, "open": {calls - 3, calls}} {
 				passed, late := 0, 0

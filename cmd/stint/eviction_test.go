@@ -118,7 +118,7 @@ func TestServeEvictionLater(t *testing.T) {
 // Sentinel names.
 func TestServeEvictionElsewhere(t *testing.T) {
 	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
-	cluster, sentinel := startCluster(t), startSentinel(t)
+	cluster, sentinel := startCluster(t), startSentinel(t, startRedis(t, ""), 1)
 	for url, master := range map[string]*redisServer{
 		"redis://" + cluster.address:                       cluster,
 		"redis://" + sentinel.address + "?master_set=main": sentinel.master(t),

@@ -4,73 +4,34 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/redistest"
 )
 
 // patience is how long a test waits for what takes a moment on a machine that has
 // nothing else to do.
 const patience = 3 * time.Minute
 
-// A redisServer is a redis-server of a test, on a loopback port of its own.
+// A redisServer is a redis-server of a test.
 type redisServer struct {
+	*redistest.Server
 	address string
-	process *exec.Cmd
-	ended   chan struct{}
 }
 
 // startRedis starts a redis-server, at an address or, if that is empty, at a
-// free one. It ends with the test. A machine without redis-server fails the
-// test.
+// free one. It ends with the test.
 func startRedis(t testing.TB, address string, args ...string) *redisServer {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatalf("redis-server is missing: apt-get install redis-server: %v", err)
+	if address != "" {
+		return &redisServer{redistest.StartAt(t, address, args...), address}
 	}
-	for range 5 { // another program may take a port that was free
-		s := &redisServer{address: address, ended: make(chan struct{})}
-		if address == "" {
-			s.address = freeport.Addr(t)
-		}
-		_, port, _ := net.SplitHostPort(s.address)
-		log, err := os.Create(filepath.Join(t.TempDir(), "redis.log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.process = exec.Command(path, arguments(port, t.TempDir(), args)...)
-		s.process.Stdout = log
-		if err := s.process.Start(); err != nil {
-			t.Fatal(err)
-		}
-		log.Close()
-		go func() {
-			_ = s.process.Wait()
-			close(s.ended)
-		}()
-		t.Cleanup(s.kill)
-		if s.ready() {
-			return s
-		}
-	}
-	t.Fatal("redis-server does not start")
-	return nil
-}
-
-// arguments adds the arguments that every server gets, after a file where there is one.
-func arguments(port, dir string, args []string) []string {
-	all := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir}
-	if len(args) > 0 && args[0][0] == '/' { // a Sentinel's
-		return append(append(args[:1:1], all...), args[1:]...)
-	}
-	return append(append(all, "--save", "", "--appendonly", "no"), args...)
+	s := redistest.Start(t, args...)
+	return &redisServer{s, s.Addr}
 }
 
 // startCluster starts a cluster of one node.
@@ -88,33 +49,14 @@ func startCluster(t *testing.T) *redisServer {
 	return s
 }
 
-// startSentinel starts a server, and a Sentinel that watches it as main.
-func startSentinel(t *testing.T) *redisServer {
+// startSentinel starts a Sentinel that watches a server as main; so many of them make
+// another one the master.
+func startSentinel(t testing.TB, master *redisServer, quorum int) *redisServer {
 	t.Helper()
-	_, port, _ := strings.Cut(startRedis(t, "").address, ":")
-	file := writeFile(t, t.TempDir()+"/sentinel.conf", "sentinel monitor main 127.0.0.1 "+port+" 1\n")
-	return startRedis(t, "", file, "--sentinel")
-}
-
-// kill ends the server as a crash would. A second call does nothing.
-func (s *redisServer) kill() {
-	_ = s.process.Process.Kill()
-	<-s.ended
-}
-
-// ready waits until the server answers, if only that it wants a password.
-func (s *redisServer) ready() bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if answer, err := s.command("PING"); err == nil && !strings.HasPrefix(answer, "-LOADING") {
-			return true
-		}
-		select {
-		case <-s.ended:
-			return false
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	return false
+	host, port, _ := net.SplitHostPort(master.address)
+	dir := t.TempDir()
+	text := fmt.Sprintf("bind 127.0.0.1\ndir %s\nsentinel monitor main %s %s %d\n", dir, host, port, quorum)
+	return startRedis(t, "", writeFile(t, dir+"/sentinel.conf", text), "--sentinel")
 }
 
 // command sends commands in a line each, and returns the last answer's first

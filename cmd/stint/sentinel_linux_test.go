@@ -19,18 +19,16 @@ func TestServeSentinelQuiet(t *testing.T) {
 		t.Skip("slow")
 	}
 	master := startRedis(t, "")
-	_, port, _ := strings.Cut(master.address, ":")
 	var sentinels []*redisServer
 	for range 3 {
-		file := writeFile(t, t.TempDir()+"/sentinel.conf", "sentinel monitor main 127.0.0.1 "+port+" 2\n")
-		sentinels = append(sentinels, startRedis(t, "", file, "--sentinel"))
+		sentinels = append(sentinels, startSentinel(t, master, 2))
 	}
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", "rules: [{name: a, key: [ip], limits: 10/h}]\n"), "--http", "127.0.0.1:0",
 		"--store", fmt.Sprintf("redis://%s?master_set=main&addr=%s&addr=%s", sentinels[0].address, sentinels[1].address, sentinels[2].address))
 	if status, answer := s.ask("/v1/check", `{"attributes":{"ip":"192.0.2.1"}}`, ""); status != 200 {
 		t.Fatal(status, answer)
 	}
-	master.kill()
+	master.Kill()
 	connections, used := accepted(t, sentinels), processorTime(t, s.process.Process.Pid)
 	const lasts = 10 * time.Second
 	time.Sleep(lasts) // what happens meanwhile is what is looked at

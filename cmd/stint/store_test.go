@@ -84,7 +84,7 @@ func (s session) onServer(t *testing.T) string {
 		case line == "# cluster":
 			redis = startCluster(t)
 		case line == "# sentinel":
-			redis = startSentinel(t)
+			redis = startSentinel(t, startRedis(t, ""), 1)
 		}
 		if !ok {
 			continue
@@ -265,7 +265,7 @@ func TestServeStore(t *testing.T) {
 	}
 	one.check("/closed")
 
-	redis.kill()
+	redis.Kill()
 	// Each holds half of 3, rounded down to 1, with or without --nodes.
 	for path, want := range map[string]int{"/pages": 429, "/closed": 503} {
 		if got := one.check(path); got != want {
@@ -332,7 +332,7 @@ func TestServeCounts(t *testing.T) {
 	for _, s := range both {
 		s.counts(2)
 	}
-	redis.kill()
+	redis.Kill()
 	for path, limit := range map[string]int{"/wide": 40, "/narrow": 7} {
 		passed := 0
 		for range limit + 5 {
@@ -389,7 +389,7 @@ func TestServeRemembersNodes(t *testing.T) {
 	one, other := start(files[0]), start(files[1])
 	one.counts(2)
 	other.counts(2)
-	redis.kill()
+	redis.Kill()
 	one.stop("")
 	again := start(files[0])
 	again.waitFor("as many are assumed as when it last did")
@@ -433,10 +433,8 @@ rules:
 	for range 5 {
 		before = append(before, reserve("before"))
 	}
-	if err := redis.process.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	defer redis.process.Process.Signal(syscall.SIGCONT)
+	redis.Signal(t, syscall.SIGSTOP)
+	defer redis.Signal(t, syscall.SIGCONT)
 	for i := 0; s.metric("stint_store_breakers_open") != "1"; i++ { // so that no call is ambiguous
 		ask("/v1/check", fmt.Sprintf(`{"attributes":{"user":"other %d"}}`, i), `(allowed)`)
 	}
@@ -445,9 +443,7 @@ rules:
 		settle(reserve("meanwhile"))
 		ask("/v1/check", `{"attributes":{"user":"plain"},"cost":9}`, `(allowed)`)
 	}
-	if err := redis.process.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	redis.Signal(t, syscall.SIGCONT)
 	left := func(user string) string {
 		return ask("/v1/peek", fmt.Sprintf(`{"attributes":{"user":%q}}`, user), `"remaining":(\d+)`)
 	}
@@ -481,7 +477,7 @@ func TestServeDebtsOfModes(t *testing.T) {
 			t.Fatalf("%s: %d", path, status)
 		}
 	}
-	redis.kill()
+	redis.Kill()
 	for s.metric("stint_store_breakers_open") != "1" { // or the test's deadline
 		s.check("/first") // on connections that were there answers may be lost, of what is then not owed
 	}
@@ -570,7 +566,7 @@ func TestServeStoreFlags(t *testing.T) {
 			t.Errorf("%s %s, want %s", name, got, want)
 		}
 	}
-	redis.kill()
+	redis.Kill()
 	for one.metric("stint_store_breakers_open") != "1" { // or the test's deadline
 		one.check("/closed")
 	}

@@ -71,6 +71,18 @@ func start(t testing.TB, dir string, args []string, env ...string) *Server {
 	return nil
 }
 
+// StartAt is [Start] at an address that is the test's.
+func StartAt(t testing.TB, addr string, args ...string) *Server {
+	t.Helper()
+	path, err := exec.LookPath(Program())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Addr: addr, path: path, dir: t.TempDir(), args: args}
+	s.Restart(t)
+	return s
+}
+
 // run starts the process, which ends with the test.
 func (s *Server) run(t testing.TB) {
 	t.Helper()

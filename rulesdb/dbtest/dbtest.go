@@ -34,7 +34,7 @@ type Server struct {
 	as   *syscall.Credential
 	cmd  *exec.Cmd
 	done chan error
-	ping string // driver and name for database/sql; "" is no database of SQL
+	ping string // driver for database/sql
 	dsn  string
 }
 
@@ -172,9 +172,6 @@ func (s *Server) launch(t testing.TB, end time.Time) error {
 func (s *Server) answers() error {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
-	if s.ping == "" {
-		return redisAnswers(ctx, s.Port)
-	}
 	db, err := sql.Open(s.ping, s.dsn)
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -98,7 +99,7 @@ func restoredUnseen(t *testing.T, url, to string, beyond int) {
 // behind takes over. The worker publishes what is missing, and a node that had it
 // misses nothing of what follows.
 func TestFallenBack(t *testing.T) {
-	to := dbtest.Redis(t).URL
+	to := redistest.Start(t).URL()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{strings.TrimPrefix(to, "redis://")}, DisableCache: true})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -182,7 +183,7 @@ func source(t *testing.T, to string) rulesource.Source {
 
 // each runs a test with a target of each kind.
 func each(t *testing.T, test func(t *testing.T, to string)) {
-	t.Run("redis", func(t *testing.T) { test(t, dbtest.Redis(t).URL) })
+	t.Run("redis", func(t *testing.T) { test(t, redistest.Start(t).URL()) })
 	t.Run("directory", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "rules")) })
 }
 
@@ -350,15 +351,15 @@ func TestSucceeded(t *testing.T) {
 
 // TestLost takes away what was published: it is published anew.
 func TestLost(t *testing.T) {
-	server := dbtest.Redis(t)
+	server := redistest.Start(t)
 	url := dbtest.PostgresURL(t)
 	db := open(t, url)
 	publish(t, db, "one")
-	process(t, url, server.URL, "w0")
-	r := &reader{from: source(t, server.URL)}
+	process(t, url, server.URL(), "w0")
+	r := &reader{from: source(t, server.URL())}
 	r.until(t, "the first", func() bool { return r.document == "one" })
 	server.Kill()
-	server.Start(t)
-	again := &reader{from: source(t, server.URL)}
+	server.Restart(t)
+	again := &reader{from: source(t, server.URL())}
 	again.until(t, "the first, again", func() bool { return again.document == "one" })
 }
