@@ -2,17 +2,13 @@ package server_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stint-dev/stint/memstore"
@@ -21,131 +17,6 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/server"
 )
-
-// TestReloadUnderLoad changes the rules, well and badly, while clients ask over
-// connections: no request fails, and what was used is not forgotten.
-func TestReloadUnderLoad(t *testing.T) {
-	const reloads, clients = 40, 4
-	text := func(limit int) string {
-		return fmt.Sprintf("rules:\n  - {name: all, key: [ip], limits: [\"%d per 1000h fixed_window\"]}\n", limit)
-	}
-	path := filepath.Join(t.TempDir(), "stint.yaml")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(text(1_000_000))
-	file, err := rules.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := rules.Open(memstore.New(memstore.Options{}), path, file, rules.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	observer := observe.New(observe.Options{})
-	defer observer.Close()
-	h := server.NewHandler(server.Options{Source: source, Observer: observer, Admin: &server.Admin{Source: source, Observer: observer}, Open: true})
-	address, _ := serve(t, h, server.ServeOptions{})
-	var asked atomic.Int64
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	for range clients {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				resp, err := http.Post("http://"+address+"/v1/check", "application/json", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				body, err := io.ReadAll(resp.Body)
-				_ = resp.Body.Close()
-				if err != nil || resp.StatusCode != http.StatusOK {
-					t.Errorf("status %d: %s%v", resp.StatusCode, body, err)
-				}
-				asked.Add(1)
-			}
-		})
-	}
-	for i := range reloads {
-		for before := asked.Load(); asked.Load() < before+10; { // some were asked under each
-			if t.Failed() {
-				break
-			}
-			post(h, "/v1/check", `{"attributes":{"ip":"192.0.2.7"}}`)
-			asked.Add(1)
-		}
-		if i%3 == 2 {
-			write("rules: [")
-			if source.Reload() == nil {
-				t.Error("a bad file was taken")
-			}
-			continue
-		}
-		write(text(1_000_000 + i))
-		if err := source.Reload(); err != nil {
-			t.Error(err)
-		}
-	}
-	close(stop)
-	wg.Wait()
-	http.DefaultClient.CloseIdleConnections()
-	var d struct{ Limit, Remaining int64 }
-	if err := json.Unmarshal(post(h, "/v1/peek", `{"attributes":{"ip":"192.0.2.7"}}`).Body.Bytes(), &d); err != nil {
-		t.Fatal(err)
-	}
-	if d.Limit-d.Remaining != asked.Load() {
-		t.Errorf("%d are counted of %d", d.Limit-d.Remaining, asked.Load())
-	}
-}
-
-// TestConcurrentReserve reserves and settles from many goroutines, some of them
-// twice: what is counted in the end is what was said to be the true cost.
-func TestConcurrentReserve(t *testing.T) {
-	h := server.NewHandler(newOptions(t, `{"rules":[{"name":"all","key":[],"limits":["1_000_000 per 1000h fixed_window"]}]}`))
-	const workers, each = 8, 100
-	var want atomic.Int64
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := range each {
-				reserved := post(h, "/v1/reserve", `{"attributes":{},"cost":50,"ttl":"1h"}`)
-				var answer struct{ Reservation string }
-				if err := json.Unmarshal(reserved.Body.Bytes(), &answer); err != nil || answer.Reservation == "" {
-					t.Errorf("%s %v", reserved.Body, err)
-					return
-				}
-				cost := int64((w*each + i) % 100)
-				settle := fmt.Sprintf(`{"reservation":%q,"cost":%d}`, answer.Reservation, cost)
-				var both sync.WaitGroup
-				for range 2 {
-					both.Go(func() {
-						if w := post(h, "/v1/settle", settle); w.Code != http.StatusOK {
-							t.Errorf("status %d: %s", w.Code, w.Body)
-						}
-					})
-				}
-				both.Wait()
-				want.Add(cost)
-			}
-		})
-	}
-	wg.Wait()
-	var d struct{ Limit, Remaining int64 }
-	if err := json.Unmarshal(post(h, "/v1/peek", `{"attributes":{}}`).Body.Bytes(), &d); err != nil {
-		t.Fatal(err)
-	}
-	if got := d.Limit - d.Remaining; got != want.Load() {
-		t.Errorf("%d units are counted, want %d", got, want.Load())
-	}
-}
 
 // TestSecrets plants secrets that only their sender should see, in every place of a
 // question, and looks for them in logs, metrics and answers.
