@@ -16,7 +16,6 @@ import (
 	"sync"
 	"testing"
 
-	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
@@ -325,19 +324,8 @@ func TestClients(t *testing.T) {
 // serveSnippets serves the rules of the page until stop is called.
 func serveSnippets(t *testing.T, dir string, flags ...string) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var errs bytes.Buffer
-	done := make(chan int, 1)
-	go func() {
-		done <- main.Run(ctx, append([]string{"serve", filepath.Join(dir, "stint.yaml")}, flags...), nil, &bytes.Buffer{}, &errs)
-	}()
-	ask(t, flags[1]) // for no rule
-	return func() {
-		cancel()
-		if status := <-done; status != 0 {
-			t.Error(errs.String())
-		}
-	}
+	s := startServe(t, append([]string{filepath.Join(dir, "stint.yaml")}, flags...)...)
+	return func() { s.stop("") }
 }
 
 // nodeModules is where "make needs" puts packages of npm.

@@ -9,10 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/freeport"
 )
 
 // TestVersionFlag asks for the version in both ways.
@@ -143,54 +141,20 @@ func TestMan(t *testing.T) {
 // TestServeArguments serves a file that is an argument, and limits in place of
 // one.
 func TestServeArguments(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	if err := os.WriteFile(file, []byte("rules:\n  - {name: file, key: [ip], limits: [\"1/h\"]}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, t.TempDir()+"/stint.yaml", "rules:\n  - {name: file, key: [ip], limits: [\"1/h\"]}\n")
 	for _, try := range []struct {
 		args []string
 		rule string
 	}{
-		{[]string{"serve", file}, "file"},
-		{[]string{"serve", "--limit", "1/h", "--key", "ip"}, "serve"},
-		{[]string{"serve", "--limit", "1/h", "--limit", "5 per day in UTC", "--key", "none"}, "serve"},
+		{[]string{file}, "file"},
+		{[]string{"--limit", "1/h", "--key", "ip"}, "serve"},
+		{[]string{"--limit", "1/h", "--limit", "5 per day in UTC", "--key", "none"}, "serve"},
 	} {
-		t.Run(strings.Join(try.args[1:], " "), func(t *testing.T) {
-			address := freeport.Addr(t)
-			ctx, stop := context.WithCancel(t.Context())
-			var errs bytes.Buffer
-			done := make(chan int, 1)
-			go func() { done <- main.Run(ctx, append(try.args, "--http", address), nil, &bytes.Buffer{}, &errs) }()
-			for i, want := range []string{`"allowed":true`, `"allowed":false`} {
-				got := ask(t, address)
-				if !strings.Contains(got, want) || !strings.Contains(got, `"rule":"`+try.rule+`"`) {
-					t.Errorf("answer %d: %s", i, got)
-				}
-			}
-			stop()
-			if status := <-done; status != 0 {
-				t.Error(errs.String())
-			}
+		t.Run(strings.Join(try.args, " "), func(t *testing.T) {
+			s := startServe(t, append(try.args, "--http", "127.0.0.1:0")...)
+			s.want("/v1/check", "", http.StatusOK, `"allowed":true,"rule":"`+try.rule+`"`)
+			s.want("/v1/check", "", http.StatusTooManyRequests, `"allowed":false,"rule":"`+try.rule+`"`)
+			s.stop("")
 		})
-	}
-}
-
-// ask sends one check, as soon as the server listens.
-func ask(t *testing.T, address string) string {
-	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		r, err := client.Post("http://"+address+"/v1/check", "application/json", strings.NewReader(`{"attributes":{"ip":"192.0.2.7"}}`))
-		if err == nil {
-			defer r.Body.Close()
-			var body bytes.Buffer
-			if _, err := body.ReadFrom(r.Body); err != nil {
-				t.Fatal(err)
-			}
-			return body.String()
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
 	}
 }

@@ -1,17 +1,13 @@
 package main_test
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
@@ -24,62 +20,9 @@ func TestProxy(t *testing.T) {
 		fmt.Fprint(w, r.Header.Get("X-Real-Ip"))
 	}))
 	defer behind.Close()
-	file := filepath.Join(t.TempDir(), "stint.yaml")
-	if err := os.WriteFile(file, []byte("rules: [{name: pages, key: [ip], limits: 2 per hour}]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	out, in := io.Pipe()
-	status := make(chan int)
-	go func() {
-		defer in.Close()
-		status <- main.Run(ctx, []string{
-			"proxy", "-c", file, "--upstream", behind.URL, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-			"--trusted-proxy", "127.0.0.0/8", "--max-lag", "0s", // a busy machine may take a second to read a request
-		}, strings.NewReader(""), io.Discard, in)
-	}()
-	var admin, front string
-	lines := bufio.NewReader(out)
-	for front == "" {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m := regexp.MustCompile(`msg=listening (admin|address)=(\S+)`).FindStringSubmatch(line); m != nil {
-			if m[1] == "admin" {
-				admin = m[2]
-			} else {
-				front = m[2]
-			}
-		}
-	}
-	log := make(chan string)
-	go func() {
-		rest, _ := io.ReadAll(lines) // ends with the pipe
-		log <- string(rest)
-	}()
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	ask := func(url, forwarded string) (int, string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if forwarded != "" {
-			r.Header.Set("X-Forwarded-For", forwarded)
-		}
-		answer, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer answer.Body.Close()
-		body, err := io.ReadAll(answer.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer.StatusCode, string(body)
-	}
+	p := launch(t, "proxy", "proxy", "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--upstream", behind.URL,
+		"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--trusted-proxy", "127.0.0.0/8")
+	p.listening()
 	for i, test := range []struct {
 		forwarded string
 		status    int
@@ -90,7 +33,7 @@ func TestProxy(t *testing.T) {
 		{"6.6.6.7, 192.0.2.7", 429, ""},
 		{"192.0.2.8", 200, "192.0.2.8"},
 	} {
-		status, body := ask("http://"+front, test.forwarded)
+		status, body := p.call(http.MethodGet, p.front, "", map[string]string{"X-Forwarded-For": test.forwarded})
 		if status != test.status || test.body != "" && body != test.body {
 			t.Errorf("request %d: %d %q, want %d %q", i, status, body, test.status, test.body)
 		}
@@ -99,16 +42,15 @@ func TestProxy(t *testing.T) {
 		"/livez": "ok", "/readyz": "ok", "/": "/lab/", "/lab/": "<title>stint lab</title>",
 		"/metrics": `stint_decisions_total{decision="denied",interface="proxy",rule="pages"} 1`,
 	} {
-		if status, body := ask("http://"+admin+path, ""); status != http.StatusOK || !strings.Contains(body, want) {
+		if status, body := p.call(http.MethodGet, p.admin+path, "", nil); status != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, want)
 		}
 	}
-	stop()
-	if s := <-status; s != 0 {
-		t.Errorf("exit status %d", s)
+	if err := p.end(syscall.SIGTERM); err != nil {
+		t.Error(err)
 	}
-	if rest := <-log; !strings.Contains(rest, "msg=stopped passed=3 denied=1") || strings.Contains(rest, "192.0.2") {
-		t.Errorf("log:\n%s", rest)
+	if log := p.log(); !strings.Contains(log, "msg=stopped passed=3 denied=1") || strings.Contains(log, "192.0.2") {
+		t.Errorf("log:\n%s", log)
 	}
 }
 
