@@ -20,7 +20,7 @@ func clocked(t *testing.T, test func(t *testing.T, db *rulesdb.DB, clock *dbtest
 		t.Run(kind, func(t *testing.T) {
 			clock := dbtest.NewClock(t)
 			clock.Zone = "Europe/Berlin"
-			test(t, open(t, start(t, clock).URL, rulesdb.Options{}), clock)
+			test(t, dbtest.OpenMigrated(t, start(t, clock).URL, rulesdb.Options{}), clock)
 		})
 	}
 }
@@ -108,7 +108,7 @@ func TestNamesApart(t *testing.T) {
 			name := url[strings.LastIndex(url, "/")+1:]
 			dbtest.Exec(t, url, "ALTER DATABASE "+name+" CHARACTER SET latin1 COLLATE latin1_swedish_ci")
 		}
-		ctx, db := t.Context(), open(t, url, rulesdb.Options{})
+		ctx, db := t.Context(), dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		names := []string{"api", "API", "apí", "ap", "жук"}
 		for i, name := range names {
 			o := rulesource.Override{Rule: name, Key: "k", Limits: []string{fmt.Sprint(i+1, "/s")}, Reason: "причина ☃", Author: "Ольга 😀"}

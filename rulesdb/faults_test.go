@@ -22,11 +22,7 @@ import (
 func TestMigrationFails(t *testing.T) {
 	url := dbtest.PostgresURL(t)
 	dbtest.Exec(t, url, "CREATE TABLE stint_nodes (x INT)")
-	db, err := rulesdb.Open(url, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, url, rulesdb.Options{})
 	if _, _, err := db.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "stint_nodes") {
 		t.Fatalf("a table was in the way: %v", err)
 	}
@@ -46,7 +42,7 @@ func TestLargeDocument(t *testing.T) {
 		t.Skip("slow")
 	}
 	each(t, func(t *testing.T, url string) {
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		document := bytes.Repeat([]byte("# 30 MB of a comment\x00\xff\n"), 30<<20/24)
 		must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: document}))(t)
 		if s := must(load(t.Context(), db, rulesource.Version{}))(t); !bytes.Equal(s.Document, document) {
@@ -67,10 +63,10 @@ func TestSlowNetwork(t *testing.T) {
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		t.Parallel()
 		one, two := bytes.Repeat([]byte("# one MB of a comment\xff\n"), 1<<20/24), bytes.Repeat([]byte("# and another one MB\xff\n\n"), 1<<20/24)
-		direct := open(t, server.URL, rulesdb.Options{})
+		direct := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{})
 		must(direct.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: one}))(t)
 		slow, silent := dbtest.NewWire(t, server.URL), dbtest.NewWire(t, server.URL)
-		bySlow, bySilent := open(t, slow.URL, rulesdb.Options{}), open(t, silent.URL, rulesdb.Options{})
+		bySlow, bySilent := dbtest.OpenMigrated(t, slow.URL, rulesdb.Options{}), dbtest.OpenMigrated(t, silent.URL, rulesdb.Options{})
 		slow.Slow(2 * len(one) / 21)
 		silent.Silence()
 		var all sync.WaitGroup
@@ -107,7 +103,7 @@ func TestGrants(t *testing.T) {
 	}
 	t.Run("postgres", func(t *testing.T) {
 		url := dbtest.PostgresURL(t)
-		open(t, url, rulesdb.Options{})
+		dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		dbtest.Exec(t, url, "CREATE ROLE stint_node LOGIN", "REVOKE ALL ON SCHEMA public FROM PUBLIC")
 		grants(t, statements("postgres-server.sql"), url, strings.Replace(url, "stint@", "stint_node@", 1))
 		dbtest.Exec(t, url, "CREATE ROLE stint_worker LOGIN IN ROLE stint_node")
@@ -115,7 +111,7 @@ func TestGrants(t *testing.T) {
 	})
 	t.Run("mariadb", func(t *testing.T) {
 		url := dbtest.MariaDBURL(t)
-		open(t, url, rulesdb.Options{})
+		dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		dbtest.Exec(t, url, "CREATE USER stint_node")
 		grants(t, statements("mysql-server.sql"), url, strings.Replace(url, "root@", "stint_node@", 1))
 	})
@@ -124,14 +120,10 @@ func TestGrants(t *testing.T) {
 // grants runs statements, and then does what a server does, as the user of servers.
 func grants(t *testing.T, statements, url, as string) {
 	t.Helper()
-	first := open(t, url, rulesdb.Options{})
+	first := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	must(first.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 	grant(t, statements, url)
-	node, err := rulesdb.Open(as, rulesdb.Options{Node: "n1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer node.Close()
+	node := dbtest.Open(t, as, rulesdb.Options{Node: "n1"})
 	if err := node.CheckSchema(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -168,11 +160,7 @@ func workerGrants(t *testing.T, statements, url, as string) {
 	t.Helper()
 	grant(t, statements, url)
 	past(t, url)
-	worker, err := rulesdb.Open(as, rulesdb.Options{Node: "w1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer worker.Close()
+	worker := dbtest.Open(t, as, rulesdb.Options{Node: "w1"})
 	if held, err := worker.Lease(t.Context(), "worker", "w1", time.Second); err != nil || !held {
 		t.Error(held, err)
 	}
@@ -196,7 +184,7 @@ func servers(t *testing.T, test func(t *testing.T, server *dbtest.Server)) {
 // is published after the server is back.
 func TestKilled(t *testing.T) {
 	servers(t, func(t *testing.T, server *dbtest.Server) {
-		db := open(t, server.URL, rulesdb.Options{Poll: 200 * time.Millisecond})
+		db := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{Poll: 200 * time.Millisecond})
 		must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 		held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
 		waited := make(chan error, 1)
@@ -225,7 +213,7 @@ func TestKilledWhileWriting(t *testing.T) {
 		t.Skip("slow")
 	}
 	servers(t, func(t *testing.T, server *dbtest.Server) {
-		db := open(t, server.URL, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{})
 		var mu sync.Mutex
 		reported := make(map[string]int64)
 		var all sync.WaitGroup
@@ -273,9 +261,9 @@ func TestKilledWhileWriting(t *testing.T) {
 // LISTEN: the poll finds what is new.
 func TestPgBouncer(t *testing.T) {
 	url := dbtest.PostgresURL(t)
-	writer := open(t, url, rulesdb.Options{})
+	writer := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	must(writer.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("0")}))(t)
-	node := open(t, dbtest.PgBouncer(t, url), rulesdb.Options{Poll: 200 * time.Millisecond})
+	node := dbtest.OpenMigrated(t, dbtest.PgBouncer(t, url), rulesdb.Options{Poll: 200 * time.Millisecond})
 	held := rulesource.Version{}
 	for i := range 5 {
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -299,7 +287,7 @@ func TestStopped(t *testing.T) {
 		t.Skip("it waits for the time limit of a call")
 	}
 	servers(t, func(t *testing.T, server *dbtest.Server) {
-		db := open(t, server.URL, rulesdb.Options{Poll: 100 * time.Millisecond})
+		db := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{Poll: 100 * time.Millisecond})
 		must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 		held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
 		server.Stop()
@@ -321,10 +309,10 @@ func TestHalfOpen(t *testing.T) {
 		t.Skip("it waits for the time limit of a call")
 	}
 	servers(t, func(t *testing.T, server *dbtest.Server) {
-		writer := open(t, server.URL, rulesdb.Options{})
+		writer := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{})
 		must(writer.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 		wire := dbtest.NewWire(t, server.URL)
-		db := open(t, wire.URL, rulesdb.Options{Poll: 100 * time.Millisecond})
+		db := dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{Poll: 100 * time.Millisecond})
 		held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
 		wire.Silence()
 		if err := db.Wait(t.Context(), held); err == nil {
@@ -348,7 +336,7 @@ func TestHalfOpen(t *testing.T) {
 // TestNotifyLost changes a PostgreSQL without a notification: the poll finds it.
 func TestNotifyLost(t *testing.T) {
 	url := dbtest.PostgresURL(t)
-	db := open(t, url, rulesdb.Options{Poll: 300 * time.Millisecond})
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{Poll: 300 * time.Millisecond})
 	must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 	held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
 	waited := make(chan error, 1)
@@ -367,9 +355,9 @@ func TestNotifyLost(t *testing.T) {
 // on a connection that stays open: the node gives it up, and asks on another one.
 func TestListenLost(t *testing.T) {
 	url := dbtest.PostgresURL(t)
-	writer, wire := open(t, url, rulesdb.Options{}), dbtest.NewWire(t, url)
+	writer, wire := dbtest.OpenMigrated(t, url, rulesdb.Options{}), dbtest.NewWire(t, url)
 	must(writer.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
-	db := open(t, wire.URL, rulesdb.Options{Poll: time.Hour})
+	db := dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{Poll: time.Hour})
 	held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
 	wire.Lose("listen ")
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -394,7 +382,7 @@ func TestDatabaseFull(t *testing.T) {
 		t.Skipf("a small disk cannot be made: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
-	db := open(t, "sqlite:"+filepath.Join(dir, "a.db"), rulesdb.Options{})
+	db := dbtest.OpenMigrated(t, "sqlite:"+filepath.Join(dir, "a.db"), rulesdb.Options{})
 	t.Cleanup(func() { db.Close() })
 	must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 	_, err := db.Publish(t.Context(), 1, rulesdb.Revision{Name: "a.yaml", Document: make([]byte, 4<<20)})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 )
 
@@ -44,7 +45,7 @@ func TestWriterKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	each(t, func(t *testing.T, url string) {
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		for round := range 8 {
 			writer := exec.Command(self)
 			writer.Env = append(os.Environ(), "STINT_TEST_WRITER="+url)

@@ -54,7 +54,7 @@ func stagedRows(t *testing.T, url string) (n int) {
 func TestLoad(t *testing.T) {
 	const n = 25_001 // of three batches
 	each(t, func(t *testing.T, url string) {
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("rules: []")}))(t)
 		_, held, err := db.SetOverride(t.Context(), rulesource.Override{Rule: "many", Key: "customer-0000007", Limits: []string{"1/m"}}, 0)
 		if err != nil {
@@ -122,7 +122,7 @@ func (r *breaksOff) Override(*rulesource.Override) error { return r.with }
 // TestLoadForgets: what nobody has repeated for a day is removed by the next load, or a prune.
 func TestLoadForgets(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		_, _ = db.LoadOverrides(t.Context(), "anna", customers(10_000, 2, errors.New("cut")), nil)
 		dbtest.Exec(t, url, fmt.Sprintf("UPDATE stint_staged SET staged = %d", time.Now().Add(-25*time.Hour).UnixMicro()))
 		must(db.LoadOverrides(t.Context(), "anna", customers(1, 3, nil), nil))(t)
@@ -144,7 +144,7 @@ func TestLoadForgets(t *testing.T) {
 // that the other one was first.
 func TestLoadTwice(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("rules: []")}))(t)
 		failed := make(chan error)
 		for range 2 {
@@ -166,7 +166,7 @@ func TestLoadTwice(t *testing.T) {
 // may be in force.
 func TestLoadInterruptedAtCommit(t *testing.T) {
 	wire := dbtest.NewWire(t, dbtest.PostgresURL(t))
-	db := open(t, wire.URL, rulesdb.Options{})
+	db := dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{})
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	wire.Lose("commit\x00") // READ COMMITTED is something else
@@ -214,7 +214,7 @@ func TestLoaderKilled(t *testing.T) {
 func loaderKilled(t *testing.T, url string, server *dbtest.Server) {
 	t.Helper()
 	self := must(os.Executable())(t)
-	must(open(t, url, rulesdb.Options{}).Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("rules: []")}))(t)
+	must(dbtest.OpenMigrated(t, url, rulesdb.Options{}).Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("rules: []")}))(t)
 	for step := range 14 { // the first load has 6 batches to stage and 6 to put in force
 		loader := exec.Command(self)
 		loader.Env = append(os.Environ(), killedWriter+"="+url)
@@ -237,7 +237,7 @@ func loaderKilled(t *testing.T, url string, server *dbtest.Server) {
 		if crash {
 			server.Start(t)
 		}
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		s := must(load(t.Context(), db, rulesource.Version{}))(t)
 		if n := len(s.Overrides); n != 0 && n != killedRows || n == 0 && s.Version.Change > 0 {
 			t.Fatalf("killed at %d %d %d: %d overrides after %d changes", k, staged, moved, n, s.Version.Change)
@@ -248,7 +248,7 @@ func loaderKilled(t *testing.T, url string, server *dbtest.Server) {
 			}
 		}
 	}
-	db := open(t, url, rulesdb.Options{})
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	must(db.LoadOverrides(t.Context(), "anna", customers(killedRows, 9, nil), nil))(t)
 	if n := inForce(t, db, "9/m"); n != killedRows {
 		t.Fatalf("%d in force", n)
@@ -259,14 +259,7 @@ func loaderKilled(t *testing.T, url string, server *dbtest.Server) {
 func BenchmarkLoad(b *testing.B) {
 	const n = 1_000_000
 	s := dbtest.Postgres(b)
-	db, err := rulesdb.Open(s.URL, rulesdb.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	if _, _, err := db.Migrate(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	db := dbtest.OpenMigrated(b, s.URL, rulesdb.Options{})
 	k := 1
 	for b.Loop() {
 		var staged time.Duration

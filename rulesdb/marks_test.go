@@ -16,7 +16,7 @@ import (
 func TestStrayed(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
 		ctx := t.Context()
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		put := func(text string) {
 			t.Helper()
 			must(db.Publish(ctx, rulesdb.AnyVersion, rulesdb.Revision{Name: "a.yaml", Document: []byte(text)}))(t)
@@ -77,7 +77,7 @@ func TestStrayed(t *testing.T) {
 // reads all, and is not told that the history is another one.
 func TestMarksKept(t *testing.T) {
 	url := dbtest.PostgresURL(t)
-	db := open(t, url, rulesdb.Options{})
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 	held := must(load(t.Context(), db, rulesource.Version{}))(t).Version
 	dbtest.Exec(t, url, "UPDATE stint_state SET change_number = 199999")
@@ -100,7 +100,7 @@ func TestMarksKept(t *testing.T) {
 func TestMigrated(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
 		ctx := t.Context()
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		set := func(key string) {
 			t.Helper()
 			if _, _, err := db.SetOverride(ctx, rulesource.Override{Rule: "api", Key: key, Block: true}, 0); err != nil {

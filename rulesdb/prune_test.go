@@ -31,7 +31,7 @@ func TestPrune(t *testing.T) {
 	}
 	each(t, func(t *testing.T, url string) {
 		ctx := t.Context()
-		db := open(t, url, rulesdb.Options{Node: "n1"})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{Node: "n1"})
 		for i := range 12 {
 			must(db.Publish(ctx, int64(i), rulesdb.Revision{Author: "anna", Name: "stint.yaml", Document: fmt.Append(nil, i)}))(t)
 		}
@@ -99,7 +99,7 @@ func TestPrune(t *testing.T) {
 // An act that was written while a clock was wrong takes no others with it.
 func TestPruneWrongClock(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
-		db := open(t, url, rulesdb.Options{Node: "n1"})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{Node: "n1"})
 		for i := range 3 {
 			must(db.Publish(t.Context(), int64(i), rulesdb.Revision{Author: "anna", Name: "stint.yaml", Document: fmt.Append(nil, i)}))(t)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 )
 
@@ -17,11 +18,7 @@ import (
 func TestFileReplaced(t *testing.T) {
 	dir := t.TempDir()
 	path, backup := filepath.Join(dir, "rules.db"), filepath.Join(dir, "backup.db")
-	db, err := rulesdb.Open("sqlite:"+path, rulesdb.Options{Poll: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, "sqlite:"+path, rulesdb.Options{Poll: time.Second})
 	put := func(db *rulesdb.DB) int64 {
 		t.Helper()
 		r, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte("rules: []\n")})
@@ -65,7 +62,7 @@ func TestFileReplaced(t *testing.T) {
 func TestBackupWritten(t *testing.T) {
 	dir := t.TempDir()
 	backup := filepath.Join(dir, "backup.db")
-	if err := open(t, "sqlite:"+filepath.Join(dir, "rules.db"), rulesdb.Options{}).Backup(t.Context(), backup); err != nil {
+	if err := dbtest.OpenMigrated(t, "sqlite:"+filepath.Join(dir, "rules.db"), rulesdb.Options{}).Backup(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
 	other, err := sql.Open("sqlite", backup+"?_pragma=busy_timeout(60000)")

@@ -35,19 +35,6 @@ func each(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("mariadb", func(t *testing.T) { test(t, dbtest.MariaDBURL(t)) })
 }
 
-func open(t *testing.T, url string, o rulesdb.Options) *rulesdb.DB {
-	t.Helper()
-	db, err := rulesdb.Open(url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if _, _, err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return db
-}
-
 func must[T any](v T, err error) func(t *testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -88,7 +75,7 @@ func load(ctx context.Context, db *rulesdb.DB, held rulesource.Version) (l *load
 func TestRoundTrip(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
 		ctx := t.Context()
-		db := open(t, url, rulesdb.Options{Node: "n1"})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{Node: "n1"})
 		if _, err := load(ctx, db, rulesource.Version{}); !errors.Is(err, rulesource.ErrEmpty) {
 			t.Fatalf("an empty database: %v", err)
 		}
@@ -232,7 +219,7 @@ func TestWriters(t *testing.T) {
 	each(t, func(t *testing.T, url string) {
 		const writers, times = 4, 15
 		ctx := t.Context()
-		db := open(t, url, rulesdb.Options{})
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		var all sync.WaitGroup
 		for w := range writers {
 			all.Go(func() {
@@ -290,12 +277,8 @@ func TestWriters(t *testing.T) {
 // TestSchemaRefused holds the text of what a database without tables, or with
 // newer ones, answers.
 func TestSchemaRefused(t *testing.T) {
-	db, err := rulesdb.Open(dbtest.PostgresURL(t), rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	err = db.CheckSchema(t.Context())
+	db := dbtest.Open(t, dbtest.PostgresURL(t), rulesdb.Options{})
+	err := db.CheckSchema(t.Context())
 	if _, ok := errors.AsType[*rulesdb.SchemaError](err); !ok || !strings.Contains(err.Error(), "stint rules migrate") {
 		t.Fatalf("without tables: %v", err)
 	}
@@ -326,7 +309,7 @@ func TestOpenRefuses(t *testing.T) {
 // serializable unless they say otherwise: each waits for its turn, none is refused.
 func TestWritersIsolated(t *testing.T) {
 	const writers, times = 4, 10
-	db := open(t, dbtest.PostgresURL(t)+"&options=-c%20default_transaction_isolation%3Dserializable", rulesdb.Options{})
+	db := dbtest.OpenMigrated(t, dbtest.PostgresURL(t)+"&options=-c%20default_transaction_isolation%3Dserializable", rulesdb.Options{})
 	var all sync.WaitGroup
 	for w := range writers {
 		all.Go(func() {

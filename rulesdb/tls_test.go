@@ -103,11 +103,7 @@ func TestMySQLTLS(t *testing.T) {
 	}
 	// Renewed files: those of another authority first, which the server refuses.
 	bad, badKey := other.sign(t, "renewed")
-	db, err := rulesdb.Open(base+"?ssl-ca="+ca+"&ssl-cert="+bad+"&ssl-key="+badKey, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, base+"?ssl-ca="+ca+"&ssl-cert="+bad+"&ssl-key="+badKey, rulesdb.Options{})
 	if _, err := db.Status(t.Context()); err == nil {
 		t.Error("a certificate of another authority is taken")
 	}

@@ -18,8 +18,8 @@ import (
 // before, nothing is there, and the writer is told of a failure alone.
 func TestCommitUnanswered(t *testing.T) {
 	servers(t, func(t *testing.T, server *dbtest.Server) {
-		direct, wire := open(t, server.URL, rulesdb.Options{}), dbtest.NewWire(t, server.URL)
-		db := open(t, wire.URL, rulesdb.Options{})
+		direct, wire := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{}), dbtest.NewWire(t, server.URL)
+		db := dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{})
 		commit := "commit"
 		if strings.HasPrefix(server.URL, "postgres") {
 			commit += "\x00" // READ COMMITTED is something else
@@ -50,8 +50,8 @@ func TestCommitUnanswered(t *testing.T) {
 // and the writer is told that it may be there.
 func TestNoteAct(t *testing.T) {
 	servers(t, func(t *testing.T, server *dbtest.Server) {
-		direct, wire := open(t, server.URL, rulesdb.Options{}), dbtest.NewWire(t, server.URL)
-		db := open(t, wire.URL, rulesdb.Options{})
+		direct, wire := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{}), dbtest.NewWire(t, server.URL)
+		db := dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{})
 		commit := "commit"
 		if strings.HasPrefix(server.URL, "postgres") {
 			commit += "\x00" // READ COMMITTED is something else
@@ -100,9 +100,9 @@ func TestDriverSilent(t *testing.T) {
 	}
 	defer func() { _ = mysql.SetLogger(&mysql.NopLogger{}) }()
 	server := dbtest.MariaDB(t)
-	open(t, server.URL, rulesdb.Options{})
+	dbtest.OpenMigrated(t, server.URL, rulesdb.Options{})
 	wire := dbtest.NewWire(t, server.URL)
-	db := open(t, wire.URL, rulesdb.Options{})
+	db := dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{})
 	for _, text := range []string{"commit", "insert", "select"} {
 		wire.CutAfter(text)
 		if _, _, err := db.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: "a", Block: true}, 0); err == nil {

@@ -32,11 +32,7 @@ func TestCopyKilled(t *testing.T) {
 	}
 	dir := t.TempDir()
 	rules, copy := "sqlite:"+filepath.Join(dir, "rules.db"), filepath.Join(dir, "last.copy")
-	db, err := rulesdb.Open(rules, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, rules, rulesdb.Options{})
 	if err := setAll(t.Context(), db, 1); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
 
 // killRounds is how often a process is killed; $STINT_SOAK asks for more.
@@ -137,11 +138,7 @@ func TestPushKilled(t *testing.T) {
 		return fmt.Sprintf("rules: [{name: orders, key: [header.x-api-key], limits: [\"%d/h\"]}]\n# %s\n", n+1, strings.Repeat("x", 200_000))
 	}
 	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", document(0)), "--rules", database)
-	db, err := rulesdb.Open(database, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, database, rulesdb.Options{})
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 
 	main "github.com/stint-dev/stint/cmd/stint"
@@ -18,11 +19,7 @@ import (
 // TestUnblockLate ends a block in whose place another operator sets limits just before
 // the server is asked to end it: these stay, and who asked is told.
 func TestUnblockLate(t *testing.T) {
-	db, err := rulesdb.Open("sqlite:"+t.TempDir()+"/stint.db", rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, "sqlite:"+t.TempDir()+"/stint.db", rulesdb.Options{})
 	if _, err := db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("rules: [{name: api, key: [ip], limits: 5/m}]")}); err != nil {
 		t.Fatal(err)
 	}

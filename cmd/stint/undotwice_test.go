@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
 
 // TestUndoGiftInDatabase: what a reset gave is in a server's store: without a server it
@@ -17,11 +18,7 @@ func TestUndoGiftInDatabase(t *testing.T) {
 	dir := t.TempDir()
 	file, url := writeFile(t, dir+"/stint.yaml", operateRules), "sqlite:"+dir+"/stint.db"
 	session{args: []string{"rules", "push", file, "--rules", url}}.run()
-	db, err := rulesdb.Open(url, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, url, rulesdb.Options{})
 	if err := db.Note(t.Context(), rulesdb.Act{Author: "anna", Act: "reset", Subject: `orders "k"`, Was: "[]"}); err != nil {
 		t.Fatal(err)
 	}

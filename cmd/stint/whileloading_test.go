@@ -26,14 +26,7 @@ import (
 func BenchmarkWhileLoading(b *testing.B) {
 	const n, alone = 1_000_000, 10 * time.Second
 	url, dir := dbtest.Postgres(b).URL, b.TempDir()
-	db, err := rulesdb.Open(url, rulesdb.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer db.Close()
-	if _, _, err := db.Migrate(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	db := dbtest.OpenMigrated(b, url, rulesdb.Options{})
 	rules, file := filepath.Join(dir, "stint.yaml"), filepath.Join(dir, "customers.csv")
 	document := []byte("rules: [{name: api, key: [header.x-api-key], limits: [1000000/s]}]\n")
 	if err := os.WriteFile(rules, document, 0o600); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
@@ -81,12 +82,7 @@ func (n *node) decided(t *testing.T, ip string) string {
 
 func openDB(t *testing.T) *rulesdb.DB {
 	t.Helper()
-	db, err := rulesdb.Open("sqlite:"+filepath.Join(t.TempDir(), "rules.db"), rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	return db
+	return dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), rulesdb.Options{})
 }
 
 func publish(t *testing.T, db *rulesdb.DB, limit string) {

@@ -26,20 +26,6 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// openPostgres opens a database of PostgreSQL with tables.
-func openPostgres(t *testing.T, url string) *rulesdb.DB {
-	t.Helper()
-	db, err := rulesdb.Open(url, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if _, _, err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return db
-}
-
 // A watched node is asked by several goroutines, each of which explains what it is
 // answered.
 type watched struct {
@@ -90,14 +76,14 @@ func TestThreeNodes(t *testing.T) {
 		lasts = time.Minute
 	}
 	url := dbtest.PostgresURL(t)
-	db := openPostgres(t, url)
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	publish(t, db, "1001/m")
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var nodes []*watched
 	var all sync.WaitGroup
 	for i := range 3 {
-		from := openPostgres(t, url)
+		from := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		n := &watched{node: mustStart(t, from, filepath.Join(t.TempDir(), "copy"))}
 		nodes = append(nodes, n)
 		for g := range 2 {
@@ -143,9 +129,9 @@ func TestNodesOutlive(t *testing.T) {
 			t.Parallel()
 			server := kind.start(t)
 			wire := dbtest.NewWire(t, server.URL)
-			db := openPostgres(t, server.URL)
+			db := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{})
 			publish(t, db, "1001/m")
-			n := &watched{node: mustStart(t, openPostgres(t, wire.URL), filepath.Join(t.TempDir(), "copy")), pause: time.Millisecond}
+			n := &watched{node: mustStart(t, dbtest.OpenMigrated(t, wire.URL, rulesdb.Options{}), filepath.Join(t.TempDir(), "copy")), pause: time.Millisecond}
 			ctx, stop := context.WithCancel(t.Context())
 			var all sync.WaitGroup
 			defer all.Wait()
@@ -217,11 +203,11 @@ func TestExpiryOnThreeNodes(t *testing.T) {
 		t.Skip("slow")
 	}
 	url := dbtest.PostgresURL(t)
-	db := openPostgres(t, url)
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	publish(t, db, "5/m")
 	var nodes []*node
 	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
-		follower, first, err := rules.Follow(t.Context(), rules.Following{Source: skewed{openPostgres(t, url), by}, Name: "test"})
+		follower, first, err := rules.Follow(t.Context(), rules.Following{Source: skewed{dbtest.OpenMigrated(t, url, rulesdb.Options{}), by}, Name: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +300,7 @@ func (r countingReceiver) Begin(s *rulesource.Snapshot, whole bool) error {
 // whose text is broken: they are left out with an alarm, and all others hold.
 func TestStrangeRow(t *testing.T) {
 	url := dbtest.PostgresURL(t)
-	db := openPostgres(t, url)
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	publish(t, db, "5/m")
 	for i := range 3 {
 		override(t, db, rulesource.Override{Rule: "site", Key: fmt.Sprintf("192.0.2.%d", i), Limits: []string{"9/m"}}, 0)
@@ -335,11 +321,7 @@ func TestStrangeRow(t *testing.T) {
 // alarm, or end late; all others hold, and the list can be shown.
 func TestStrangeValues(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.db")
-	db, err := rulesdb.Open("sqlite:"+file, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, "sqlite:"+file, rulesdb.Options{})
 	publish(t, db, "5/m")
 	strange := map[string]string{
 		"expires = 'NaN'": "5/1m", "expires = 1e300": "5/1m", "action = 'block'": "5/1m", "action = 1.5": "5/1m",

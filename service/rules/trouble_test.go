@@ -219,11 +219,7 @@ func TestRestoredAtStart(t *testing.T) {
 	}
 	publish(t, db, "6/m")
 	mustStart(t, db, copy).stop()
-	older, err := rulesdb.Open("sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { older.Close() })
+	older := dbtest.Open(t, "sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
 	n := mustStart(t, older, copy)
 	await.Until(t, "the alarm", func() bool { _, p := n.source.Held(); return strings.Contains(p, "stint rules accept") })
 	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
@@ -251,14 +247,7 @@ func onEach(t *testing.T, test func(t *testing.T, db *rulesdb.DB, url string)) {
 		"sqlite": func(t testing.TB) string { return "sqlite:" + filepath.Join(t.TempDir(), "rules.db") }} {
 		t.Run(name, func(t *testing.T) {
 			url := url(t)
-			db, err := rulesdb.Open(url, rulesdb.Options{Poll: 50 * time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { db.Close() })
-			if _, _, err := db.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			db := dbtest.OpenMigrated(t, url, rulesdb.Options{Poll: 50 * time.Millisecond})
 			test(t, db, url)
 		})
 	}
@@ -411,13 +400,9 @@ func (s *switched) Close() error { return nil }
 // its row, says once that it is missing among the nodes, and follows the rules.
 func TestStandby(t *testing.T) {
 	primary := dbtest.Postgres(t)
-	db := openPostgres(t, primary.URL)
+	db := dbtest.OpenMigrated(t, primary.URL, rulesdb.Options{})
 	publish(t, db, "5/m")
-	standby, err := rulesdb.Open(primary.Standby(t).URL, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { standby.Close() })
+	standby := dbtest.Open(t, primary.Standby(t).URL, rulesdb.Options{})
 	var lines bytes.Buffer // written by the one who reports
 	log := slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var tries atomic.Int64

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
@@ -30,11 +31,7 @@ const document = "rules:\n  - name: api\n    key: [account]\n    limits: [5/m]\n
 // and a token of each role.
 func serve(t *testing.T) (server *httptest.Server, db *rulesdb.DB, tokens map[string]string) {
 	t.Helper()
-	db, err := rulesdb.Open("sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{Node: "n1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db = dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{Node: "n1"})
 	if _, err := db.Publish(t.Context(), 0, rulesdb.Revision{Author: "anna", Name: "stint.yaml", Document: []byte(document)}); err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +40,11 @@ func serve(t *testing.T) (server *httptest.Server, db *rulesdb.DB, tokens map[st
 	}
 	tokens = make(map[string]string)
 	for _, role := range []rulesdb.Role{rulesdb.Viewer, rulesdb.Operator, rulesdb.Admin} {
-		if tokens[string(role)], err = db.NewToken(t.Context(), "anna", "the "+string(role), role, 0); err != nil {
+		token, err := db.NewToken(t.Context(), "anna", "the "+string(role), role, 0)
+		if err != nil {
 			t.Fatal(err)
 		}
+		tokens[string(role)] = token
 	}
 	server = httptest.NewServer(rulesapi.NewHandler(rulesapi.New(db, rules.Decode, nil), rulesapi.HandlerOptions{}))
 	t.Cleanup(server.Close)

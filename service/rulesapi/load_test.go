@@ -15,6 +15,7 @@ import (
 	"testing/iotest"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
@@ -24,11 +25,7 @@ import (
 // loading returns an editor of an empty database with rules.
 func loading(t testing.TB) *rulesapi.Editor {
 	t.Helper()
-	db, err := rulesdb.Open("sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db := dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
 	d := rulesapi.New(db, rules.Decode, nil)
 	doc := "rules: [{name: api, key: [account], limits: [5/m]}, {name: login, key: [ip, path], limits: [5/m]}]\n"
 	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "stint.yaml", Document: []byte(doc)}); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
@@ -57,11 +58,7 @@ func exercise(t *testing.T, d *rulesapi.Editor) {
 }
 
 func TestDesk(t *testing.T) {
-	db, err := rulesdb.Open("sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
 	d := rulesapi.New(db, rules.Decode, nil)
 	if _, err := d.Rules(t.Context()); !errors.Is(err, rulesource.ErrEmpty) {
 		t.Errorf("no rules: %v", err)
@@ -77,11 +74,7 @@ func TestDesk(t *testing.T) {
 
 // TestKey has keys as people write them.
 func TestKey(t *testing.T) {
-	db, err := rulesdb.Open("sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := dbtest.Open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
 	d := rulesapi.New(db, rules.Decode, nil)
 	text := `{"rules": [{"name": "one", "key": ["ip"], "limits": ["5/m"]}, {"name": "two", "key": ["ip", "user"], "limits": ["5/m"]}, {"name": "all", "key": [], "limits": ["5/m"]}]}`
 	if _, err := d.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.json", Document: []byte(text)}); err != nil {

@@ -54,7 +54,7 @@ func TestRestoredUnseen(t *testing.T) {
 }
 
 func restoredUnseen(t *testing.T, url, to string, beyond int) {
-	db := open(t, url)
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	set := func(key, limit string) {
 		t.Helper()
 		if _, _, err := db.SetOverride(t.Context(), rulesource.Override{Rule: "api", Key: key, Limits: []string{limit}}, 0); err != nil {
@@ -113,7 +113,7 @@ func TestFallenBack(t *testing.T) {
 		}
 		return r
 	}
-	db := open(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"))
+	db := dbtest.OpenMigrated(t, "sqlite:"+filepath.Join(t.TempDir(), "rules.db"), rulesdb.Options{})
 	target := mustTarget(to)
 	set := func(key string) {
 		t.Helper()

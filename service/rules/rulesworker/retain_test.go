@@ -39,7 +39,7 @@ func (s *said) has(text string) bool {
 // it, and the audit says who.
 func TestRetain(t *testing.T) {
 	url := dbtest.PostgresURL(t)
-	db := open(t, url)
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	for i := range 9 {
 		if _, err := db.Publish(t.Context(), int64(i), rulesdb.Revision{Author: "anna", Name: "stint.yaml", Document: fmt.Append(nil, i)}); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestRetain(t *testing.T) {
 // once.
 func TestRetainRefuses(t *testing.T) {
 	url := dbtest.PostgresURL(t)
-	db := open(t, url)
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	if _, err := db.Publish(t.Context(), 0, rulesdb.Revision{Author: "anna", Name: "stint.yaml", Document: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}

@@ -79,20 +79,6 @@ func process(t *testing.T, from, to, name string) *exec.Cmd {
 	return c
 }
 
-// open opens a database of rules with its tables.
-func open(t *testing.T, url string) *rulesdb.DB {
-	t.Helper()
-	db, err := rulesdb.Open(url, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	if _, _, err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return db
-}
-
 func publish(t *testing.T, db *rulesdb.DB, text string) rulesdb.Revision {
 	t.Helper()
 	r, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "stint.yaml", Document: []byte(text)})
@@ -191,7 +177,7 @@ func each(t *testing.T, test func(t *testing.T, to string)) {
 func TestWorker(t *testing.T) {
 	each(t, func(t *testing.T, to string) {
 		url := dbtest.PostgresURL(t)
-		db := open(t, url)
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		process(t, url, to, "w1")
 		r := &reader{from: source(t, to)}
 		publish(t, db, "one")
@@ -233,7 +219,7 @@ func TestTakeover(t *testing.T) {
 	}
 	each(t, func(t *testing.T, to string) {
 		url := dbtest.PostgresURL(t)
-		db := open(t, url)
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		publish(t, db, "rules")
 		const customers = 3000
 		set := func(k int) {
@@ -291,7 +277,7 @@ func TestStopped(t *testing.T) {
 	}
 	each(t, func(t *testing.T, to string) {
 		url := dbtest.PostgresURL(t)
-		db := open(t, url)
+		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		publish(t, db, "0")
 		first := process(t, url, to, "w0")
 		r := &reader{from: source(t, to)}
@@ -318,7 +304,7 @@ func TestStopped(t *testing.T) {
 // TestSucceeded has a publication that began before another one: it is refused.
 func TestSucceeded(t *testing.T) {
 	each(t, func(t *testing.T, to string) {
-		db := open(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"))
+		db := dbtest.OpenMigrated(t, "sqlite:"+filepath.Join(t.TempDir(), "a.db"), rulesdb.Options{})
 		a, b := mustTarget(to), mustTarget(to)
 		publish(t, db, "one")
 		hand := func(to rulesworker.Target) rulesworker.Publication {
@@ -353,7 +339,7 @@ func TestSucceeded(t *testing.T) {
 func TestLost(t *testing.T) {
 	server := redistest.Start(t)
 	url := dbtest.PostgresURL(t)
-	db := open(t, url)
+	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	publish(t, db, "one")
 	process(t, url, server.URL(), "w0")
 	r := &reader{from: source(t, server.URL())}
