@@ -217,15 +217,12 @@ type call struct {
 	result    policy.Result
 	took      time.Duration
 	plain     bool // the path is clean as it was sent
-	addr      netip.Addr
-	ip        string // its text
-	ipKnown   bool
 	query     url.Values
 	body      *requestBody // nil until rules look into it
 }
 
 func (c *call) release() {
-	c.request, c.plain, c.ip, c.ipKnown, c.query, c.body = nil, false, "", false, nil, nil
+	c.request, c.plain, c.query, c.body = nil, false, nil, nil
 	c.guard.calls.Put(c)
 }
 
@@ -292,15 +289,13 @@ func sentPath(u *url.URL) string {
 
 // Addr returns the client's address and its text.
 func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
-	if !c.ipKnown {
-		c.ipKnown = true
-		if c.addr, ok = c.guard.client.find(c.request, nil); !ok {
-			c.addr = netip.Addr{}
-		} else if c.ip, ok = peerText(c.request.RemoteAddr, c.addr); !ok {
-			c.ip = c.addr.String()
-		}
+	if addr, ok = c.guard.client.find(c.request, nil); !ok {
+		return netip.Addr{}, "", false
 	}
-	return c.addr, c.ip, c.addr.IsValid()
+	if text, ok = peerText(c.request.RemoteAddr, addr); !ok {
+		text = addr.String()
+	}
+	return addr, text, true
 }
 
 // PlainPath returns the path, and whether it is clean as it was sent.

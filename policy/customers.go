@@ -44,6 +44,7 @@ type customers struct {
 	own          atomic.Pointer[overrideSet] // of SetOverride, looked up first
 	set          atomic.Pointer[overrideSet] // of Replacement
 	beforeLookup atomic.Pointer[func(rule, key string)]
+	some         atomic.Bool // of these there is one, or was
 
 	mu     sync.Mutex // of writers
 	policy *Policy    // the newest, whose rules plans are bound for
@@ -166,7 +167,7 @@ func (c *customers) find(rule, key string) *plan {
 // any reports whether there may be overrides at all, so that a policy without
 // them makes no key that it does not need.
 func (c *customers) any() bool {
-	return c != nil && (len(c.set.Load().plans.all()) > 0 || len(c.own.Load().plans.all()) > 0 || c.beforeLookup.Load() != nil)
+	return c != nil && c.some.Load()
 }
 
 // BeforeLookup calls f before each lookup of a customer's override, in the goroutine
@@ -178,6 +179,7 @@ func (p *Policy) BeforeLookup(f func(rule, key string)) {
 		return
 	}
 	p.customers.beforeLookup.Store(&f)
+	p.customers.some.Store(true)
 }
 
 // SetOverride gives a customer limits of their own under a rule, from the next
@@ -203,6 +205,7 @@ func (p *Policy) ChangeOverride(rule, key string, o Override) error {
 func (c *customers) change(of *atomic.Pointer[overrideSet], rule, key string, o *Override) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer c.some.Store(true)
 	err := of.Load().override(c.policy, rule, key, o)
 	if errors.Is(err, errPlans) {
 		was := of.Load()
@@ -254,6 +257,7 @@ func (r *Replacement) Commit() error {
 	plans, err := r.set.bind(c.policy)
 	r.set.use(plans)
 	c.set.Store(r.set)
+	c.some.Store(true)
 	return err
 }
 

@@ -24,6 +24,7 @@ func (c *customers) copied() *customers {
 	next := new(customers)
 	next.own.Store(c.own.Load().copied())
 	next.set.Store(c.set.Load().copied())
+	next.some.Store(c.some.Load())
 	return next
 }
 
