@@ -21,7 +21,7 @@ type Condition struct {
 	many    map[string]struct{}
 	globs   []glob
 	paths   []pathPattern
-	nets    *netSet
+	nets    *netTable[struct{}]
 	Text    string // as written, for people
 }
 
@@ -70,7 +70,7 @@ func (c *Condition) exacts() int { return max(len(c.few), len(c.many)) }
 func (c *Condition) Match(q *Request) bool {
 	if c.Field == IP && !c.Present && !c.Absent {
 		addr, ok := q.Addr()
-		return ok && c.nets != nil && c.nets.has(addr)
+		return ok && c.nets != nil && c.nets.has(single(addr))
 	}
 	v, ok := q.Value(c.Attribute)
 	switch {
@@ -131,9 +131,9 @@ func (c *Condition) Add(text string) (reason, hint string) {
 		p, reason, hint := ParseNet(text)
 		if reason == "" {
 			if c.nets == nil {
-				c.nets = &netSet{}
+				c.nets = &netTable[struct{}]{}
 			}
-			c.nets.add(p)
+			c.nets.put(p, struct{}{})
 		}
 		return reason, hint
 	case Method:
@@ -310,10 +310,10 @@ func parsePath(text string) (p pathPattern, reason, hint string) {
 	return p, "", ""
 }
 
-// A netSet is address ranges, found by their lengths.
-type netSet struct {
-	bits [2][]int // lengths there are, of IPv4 and IPv6
-	nets map[netip.Prefix]struct{}
+// A netTable has a value for each of many address ranges, found by their lengths.
+type netTable[T any] struct {
+	bits   [2][]int // lengths there are, of IPv4 and IPv6
+	values map[netip.Prefix]T
 }
 
 func family(a netip.Addr) int {
@@ -323,21 +323,35 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-func (s *netSet) add(p netip.Prefix) {
-	if s.nets == nil {
-		s.nets = make(map[netip.Prefix]struct{})
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func (t *netTable[T]) put(p netip.Prefix, value T) {
+	if t.values == nil {
+		t.values = make(map[netip.Prefix]T)
 	}
-	s.nets[p] = struct{}{}
-	s.bits[family(p.Addr())] = insertSorted(s.bits[family(p.Addr())], p.Bits())
+	t.values[p] = value
+	t.bits[family(p.Addr())] = insertSorted(t.bits[family(p.Addr())], p.Bits())
 }
 
-func (s *netSet) has(a netip.Addr) bool {
-	for _, n := range s.bits[family(a)] {
-		if p, err := a.Prefix(n); err == nil {
-			if _, ok := s.nets[p]; ok {
-				return true
+// holding returns the values of the ranges that p is in, those of the widest first.
+func (t *netTable[T]) holding(p netip.Prefix) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for _, n := range t.bits[family(p.Addr())] {
+			if n > p.Bits() {
+				return
+			}
+			wide, _ := p.Addr().Prefix(n) // it has as many bits
+			if v, ok := t.values[wide]; ok && !yield(v) {
+				return
 			}
 		}
+	}
+}
+
+// has reports whether p is in one of the ranges.
+func (t *netTable[T]) has(p netip.Prefix) bool {
+	for range t.holding(p) {
+		return true
 	}
 	return false
 }
@@ -351,7 +365,7 @@ func ParseNet(text string) (p netip.Prefix, reason, hint string) {
 			return p, "no address", "such as 192.0.2.7, 10.0.0.0/8 or 2001:db8::/32"
 		}
 		a = a.Unmap()
-		return netip.PrefixFrom(a, a.BitLen()), "", ""
+		return single(a), "", ""
 	}
 	p, err := netip.ParsePrefix(text)
 	switch {
@@ -363,28 +377,4 @@ func ParseNet(text string) (p netip.Prefix, reason, hint string) {
 		return p, "the address has bits behind the length of the range", "did you mean " + p.Masked().String() + "?"
 	}
 	return p, "", ""
-}
-
-// holdsAll reports whether each range of o is in a range of the set.
-func (s *netSet) holdsAll(o *netSet) bool {
-	for p := range o.nets {
-		if !s.containsPrefix(p) {
-			return false
-		}
-	}
-	return true
-}
-
-// containsPrefix reports whether one range of the set contains p.
-func (s *netSet) containsPrefix(p netip.Prefix) bool {
-	for _, n := range s.bits[family(p.Addr())] {
-		if n > p.Bits() {
-			break
-		}
-		wide, err := p.Addr().Prefix(n)
-		if _, ok := s.nets[wide]; err == nil && ok {
-			return true
-		}
-	}
-	return false
 }

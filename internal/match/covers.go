@@ -42,7 +42,14 @@ func (c *Condition) covers(o *Condition) bool {
 			return false
 		}
 	}
-	return o.nets == nil || c.nets != nil && c.nets.holdsAll(o.nets)
+	if o.nets != nil {
+		for p := range o.nets.values {
+			if c.nets == nil || !c.nets.has(p) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func anyGlob(globs []glob, s string) bool {

@@ -16,8 +16,7 @@ type Index struct {
 	filed  []filed
 	always []int32
 	paths  *trie
-	nets   map[netip.Prefix][]int32
-	bits   [2][]int // lengths in nets, of IPv4 and IPv6
+	nets   netTable[[]int32]
 	values []valueIndex
 }
 
@@ -74,7 +73,7 @@ func (c *Condition) anchors() []anchor {
 		all = append(all, c.paths[i].anchor())
 	}
 	if c.nets != nil {
-		for p := range c.nets.nets {
+		for p := range c.nets.values {
 			all = append(all, anchor{Attribute: c.Attribute, how: 'n', net: p, all: true})
 		}
 	}
@@ -164,11 +163,7 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 func (x *Index) file(a *anchor, i int32) {
 	switch a.how {
 	case 'n':
-		if x.nets == nil {
-			x.nets = make(map[netip.Prefix][]int32)
-		}
-		x.nets[a.net] = append(x.nets[a.net], i)
-		x.bits[family(a.net.Addr())] = insertSorted(x.bits[family(a.net.Addr())], a.net.Bits())
+		x.nets.put(a.net, append(x.nets.values[a.net], i))
 		return
 	case '|', '/':
 		x.filePath(a, i)
@@ -238,12 +233,10 @@ func (x *Index) Find(q *Request, found []int32) []int32 {
 	if x.paths != nil && q.hasPath {
 		found = x.paths.find(q.path[1:], found)
 	}
-	if x.nets != nil {
+	if x.nets.values != nil {
 		if addr, ok := q.Addr(); ok {
-			for _, n := range x.bits[family(addr)] {
-				if p, err := addr.Prefix(n); err == nil {
-					found = append(found, x.nets[p]...)
-				}
+			for filed := range x.nets.holding(single(addr)) {
+				found = append(found, filed...)
 			}
 		}
 	}
