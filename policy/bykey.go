@@ -21,7 +21,7 @@ func (p *Policy) reset(ctx context.Context, h *ruleMatch) error {
 	if !h.plan.timed {
 		return nil // what is in flight ends by itself
 	}
-	p.pairOf(h).Forget(h.key)
+	p.pairOf(h.plan).Forget(h.key)
 	for _, local := range [...]bool{false, true} {
 		if p.in(local) == nil {
 			continue
@@ -48,7 +48,7 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 				continue
 			}
 			given[state] = true
-			_, err := p.main.Refund(ctx, []stint.Layer{{Bound: p.pairOf(h).Limit(k), Key: h.key, Weight: 1}}, units)
+			_, err := p.main.Refund(ctx, []stint.Layer{{Bound: p.pairOf(h.plan).Limit(k), Key: h.key, Weight: 1}}, units)
 			failed = errors.Join(failed, err)
 		}
 		return failed
@@ -65,7 +65,7 @@ func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string
 			if limit.Label != label || limit.Variant != variant {
 				continue
 			}
-			d, err := p.pairOf(h).Limit(k).Decide(ctx, meter.OpTakeUpTo, h.key, units)
+			d, err := p.pairOf(h.plan).Limit(k).Decide(ctx, meter.OpTakeUpTo, h.key, units)
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func (p *Policy) Denies(ctx context.Context, name, key, label, variant string, c
 				}
 				denies = denies || !passes
 			default:
-				d, err := p.pairOf(&ruleMatch{rule: one, plan: plan, key: key, weight: 1}).Limit(k).Decide(ctx, meter.OpPeek, key, cost)
+				d, err := p.pairOf(plan).Limit(k).Decide(ctx, meter.OpPeek, key, cost)
 				if err != nil {
 					return false, err
 				}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,7 +25,6 @@ func Compile(file *rulesfile.File) *Rules {
 	var item []int32
 	for i, one := range r.rules {
 		r.shadow, r.response = r.shadow || one.Shadow, r.response || one.Response != nil
-		r.look(one)
 		conditions := one.Match
 		if conditions == nil {
 			conditions = []match.Conjunction{nil}
@@ -34,17 +34,24 @@ func Compile(file *rulesfile.File) *Rules {
 		}
 	}
 	r.index = match.NewIndex(all, item)
+	r.look()
 	return r
 }
 
-// look notes what a rule looks at.
-func (r *Rules) look(one *rule) {
-	l := &r.looks
-	for a := range one.Attributes {
-		l.Path, l.Host = l.Path || a.Field == match.Path, l.Host || a.Field == match.Host
-		r.body = r.body || strings.HasPrefix(a.Name, "body.")
-		if strings.HasPrefix(a.Name, "header.") && a.Name != "header.host" && !slices.Contains(l.Headers, a.Name) {
-			l.Headers = append(l.Headers, a.Name)
+// look notes what rules look at.
+func (r *Rules) look() {
+	names := make(map[string]bool)
+	for _, one := range r.rules {
+		for a := range one.Attributes {
+			names[a.Name] = true
+		}
+	}
+	r.attributes = slices.Sorted(maps.Keys(names))
+	r.looks.Path, r.looks.Host = names["path"], names["host"]
+	for _, name := range r.attributes {
+		r.body = r.body || strings.HasPrefix(name, "body.")
+		if strings.HasPrefix(name, "header.") && name != "header.host" {
+			r.looks.Headers = append(r.looks.Headers, name)
 		}
 	}
 }

@@ -183,17 +183,17 @@ func (p *Policy) in(local bool) stint.Store {
 // bound returns what a match is decided by in one store.
 func (p *Policy) bound(local bool, h *ruleMatch) stint.Bound {
 	if local {
-		return p.pairOf(h).Local
+		return p.pairOf(h.plan).Local
 	}
-	return p.pairOf(h).Main
+	return p.pairOf(h.plan).Main
 }
 
-// pairOf returns a match's limits in both stores.
-func (p *Policy) pairOf(h *ruleMatch) *fallback.Pair {
-	if pair := h.plan.pair; pair != nil {
-		return pair
+// pairOf returns the limits of a plan in both stores.
+func (p *Policy) pairOf(of *plan) *fallback.Pair {
+	if of.pair != nil {
+		return of.pair
 	}
-	return p.pairs[h.plan.id]
+	return p.pairs[of.id]
 }
 
 // layer returns a match's part of a request, with room for its answers.

@@ -72,7 +72,7 @@ func (h *ruleMatch) local() bool {
 func (p *Policy) warm(r *Result) {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.local() {
-			p.pairOf(h).Warm(h.key, h.cost)
+			p.pairOf(h.plan).Warm(h.key, h.cost)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (p *Policy) warm(r *Result) {
 func (p *Policy) owe(r *Result, why error) {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.local() {
-			p.pairOf(h).Owe(why, h.key, h.cost, r.Decision.Allowed)
+			p.pairOf(h.plan).Owe(why, h.key, h.cost, r.Decision.Allowed)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (p *Policy) owe(r *Result, why error) {
 func (p *Policy) reserved(r *Result, shadow bool) (of []fallback.Reserved) {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.local() && !shadow {
-			of = append(of, fallback.Reserved{Pair: p.pairOf(h), Key: h.key, Weight: h.weight})
+			of = append(of, fallback.Reserved{Pair: p.pairOf(h.plan), Key: h.key, Weight: h.weight})
 		}
 	}
 	return of

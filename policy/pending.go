@@ -93,7 +93,7 @@ func (p *Policy) pending(r *Result) *Pending {
 			continue
 		}
 		h := &r.matches[part.match-1]
-		one := settling{Response: h.rule.Response, part: part, pair: p.pairOf(h), key: h.key, reserved: h.cost, room: h.cost}
+		one := settling{Response: h.rule.Response, part: part, pair: p.pairOf(h.plan), key: h.key, reserved: h.cost, room: h.cost}
 		for i := range d.rules { // many rules read the same
 			if other := &d.rules[i]; one.Usage != nil && other.Usage != nil && one.Usage.Same(other.Usage) {
 				one.reader = other.reader
@@ -338,7 +338,7 @@ func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *r
 		r.parts = append(r.parts, reservedPart{id: id, local: a.local, shadow: shadow, match: r.Rules[h.first].match + 1})
 		var of []fallback.Reserved
 		if h.local() && !shadow {
-			of = append(of, fallback.Reserved{Pair: p.pairOf(h), Key: h.key, Weight: 1})
+			of = append(of, fallback.Reserved{Pair: p.pairOf(h.plan), Key: h.key, Weight: 1})
 		}
 		p.failover.Reserve(id, h.cost, ttl, of)
 	}

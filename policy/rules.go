@@ -2,7 +2,6 @@ package policy
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,10 +23,11 @@ type Rules struct {
 
 	file *rulesfile.File
 
-	looks    match.Looks
-	body     bool // whether any rule looks into the body
-	shadow   bool // whether any rule is in shadow
-	response bool // whether any rule goes by the response
+	attributes []string // that rules look at, sorted
+	looks      match.Looks
+	body       bool // whether any rule looks into the body
+	shadow     bool // whether any rule is in shadow
+	response   bool // whether any rule goes by the response
 }
 
 // A rule is one entry of the file, with its plans.
@@ -114,32 +114,22 @@ func (r *Rules) Digest() string {
 // Limits returns what the rule of a name may hold requests to: its own limits,
 // then those of its tiers and overrides; nil if there is no such rule.
 func (r *Rules) Limits(name string) []*RuleLimit {
+	one, err := r.rule(name)
+	if err != nil {
+		return nil
+	}
 	var all []*RuleLimit
-	for _, one := range r.rules {
-		if one.Name == name {
-			for _, p := range one.allPlans() {
-				all = append(all, p.shown...)
-			}
-		}
+	for _, p := range one.allPlans() {
+		all = append(all, p.shown...)
 	}
 	return all
 }
 
 // Reads reports whether a rule looks at the attribute of this name.
-func (r *Rules) Reads(name string) bool {
-	return slices.ContainsFunc(r.rules, func(one *rule) bool { return one.reads(name) })
-}
+func (r *Rules) Reads(name string) bool { return slices.Contains(r.attributes, name) }
 
 // Attributes returns the names of the attributes that rules look at, sorted.
-func (r *Rules) Attributes() []string {
-	names := make(map[string]bool)
-	for _, one := range r.rules {
-		for a := range one.Attributes {
-			names[a.Name] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
-}
+func (r *Rules) Attributes() []string { return slices.Clone(r.attributes) }
 
 func (r *rule) reads(name string) bool {
 	for a := range r.Attributes {
