@@ -34,7 +34,9 @@ func (p *paced) EvalSHA(ctx context.Context, _ string, _, _ []string) (any, erro
 
 // TestProbePatience has a server answer too late for requests, and not at all: a
 // probe finds the one out and not the other, and once requests are in time again
-// the breaker stays closed.
+// the breaker stays closed. While the server does not answer no request is the one
+// that tries it, and once it does that is noticed within a second, whatever tries
+// still hang.
 func TestProbePatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		driver := new(paced)
@@ -46,10 +48,18 @@ func TestProbePatience(t *testing.T) {
 		limit := bind(t, store, "1000000/s")
 		open := func(after time.Duration) (parts int) { // of 1000
 			driver.after.Store(int64(after))
+			tried := 0
 			for range 3000 {
+				began := time.Now()
 				_, _ = limit.Decide(t.Context(), meter.OpTake, "a", 1) // what comes of it is the breaker's
+				if time.Since(began) > 0 {
+					tried++
+				}
 				time.Sleep(time.Millisecond)
 				parts += store.Stats().Open
+			}
+			if after == time.Hour && tried > 3 { // those that have it given up
+				t.Errorf("a server that does not answer: %d requests tried it", tried)
 			}
 			return parts / 3
 		}
@@ -61,6 +71,12 @@ func TestProbePatience(t *testing.T) {
 		}
 		if n := open(50 * time.Millisecond); n == 0 || n > 985 {
 			t.Errorf("a server that is late: open for %d of 1000", n)
+		}
+		for range 10 {
+			open(time.Hour)
+			if n := open(time.Millisecond); n > 200 {
+				t.Errorf("a server that answers again: open for %d of 1000", n)
+			}
 		}
 		if n := open(time.Millisecond); n > 300 {
 			t.Errorf("a server that is well again: open for %d of 1000", n)
