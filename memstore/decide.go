@@ -62,7 +62,7 @@ func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, now, cost int64) 
 	slot, state, at := sh.ready(s, l, t, h, now, cost)
 	ok := slot == nil || sh.putInForce(s, t, l, h, slot, at)
 	if open := sh.openOn(s, t, h); ok && open != nil {
-		_, ok = l.meter.TakeAmong(&open.Reservations, state, at, cost)
+		_, ok = l.meter.TakeAmong(open, state, at, cost)
 	} else if ok {
 		ok = l.meter.Allow(state, at, cost)
 	}
@@ -106,10 +106,8 @@ func (sh *shard) takeRarely(d *stint.Decision, s *Store, l *limit, h uint64, now
 	var ok bool
 	if slot != nil && !sh.putInForce(s, t, l, h, slot, at) {
 		a, ok = l.meter.Through(state, t.drain(slot), at, cost)
-	} else if open := sh.openOn(s, t, h); open != nil {
-		a, ok = l.meter.TakeAmong(&open.Reservations, state, at, cost)
 	} else {
-		a, ok = l.meter.Take(state, at, cost)
+		a, ok = l.meter.TakeAmong(sh.openOn(s, t, h), state, at, cost)
 	}
 	d.Set(l.meter, a, ok, cost)
 }
@@ -300,15 +298,8 @@ func (p *part) take(s *Store, now, cost int64, own *stint.Decision) {
 		*own = p.describe(s, now, 0, true) // what costs nothing gets no place
 	} else {
 		state, at := p.room(s, now, units)
-		m, open := p.limit.meter, p.sh.openOn(s, p.table(), p.hash)
-		var a meter.Answer
-		var ok bool
-		if open != nil {
-			a, ok = m.TakeAmong(&open.Reservations, state, at, units)
-		} else {
-			a, ok = m.Take(state, at, units)
-		}
-		own.Set(m, a, ok, units)
+		a, ok := p.limit.meter.TakeAmong(p.sh.openOn(s, p.table(), p.hash), state, at, units)
+		own.Set(p.limit.meter, a, ok, units)
 	}
 	if p.answer != nil {
 		*p.answer = *own

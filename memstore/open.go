@@ -10,16 +10,13 @@ import (
 // charged. A table refers to them only while it has some, so that others pay
 // for one look at a number. The shard's lock guards them.
 type openKeys struct {
-	keys   map[uint64]*openKey // by hash
-	cells  map[int]*openKey    // by overflow cell
-	shared *[]uint64           // those cells
-	filter [16]uint64          // a bit for the hash of each of keys, and others
+	keys   map[uint64]*meter.Reservations // by hash
+	cells  map[int]*meter.Reservations    // by overflow cell
+	shared *[]uint64                      // those cells
+	filter [16]uint64                     // a bit for the hash of each of keys, and others
 }
 
-// openKey is the open reservations on one state.
-type openKey struct{ meter.Reservations }
-
-func (o *openKeys) on(s *Store, t *table, h uint64) *openKey {
+func (o *openKeys) on(s *Store, t *table, h uint64) *meter.Reservations {
 	if o.filter[h>>26&15]&(1<<(h>>20&63)) != 0 && t.find(h) != nil {
 		return o.keys[h]
 	}
@@ -31,7 +28,7 @@ func (o *openKeys) on(s *Store, t *table, h uint64) *openKey {
 
 // keepOpen returns the reservations on the state that a hash decides on, which
 // has a place or a cell, to add one.
-func (sh *shard) keepOpen(s *Store, t *table, h uint64) *openKey {
+func (sh *shard) keepOpen(s *Store, t *table, h uint64) *meter.Reservations {
 	if t.open == 0 {
 		free := slices.Index(sh.opened, nil)
 		if free < 0 {
@@ -39,7 +36,7 @@ func (sh *shard) keepOpen(s *Store, t *table, h uint64) *openKey {
 			sh.opened = append(sh.opened, nil)
 		}
 		if sh.spare == nil {
-			sh.spare = &openKeys{keys: make(map[uint64]*openKey)}
+			sh.spare = &openKeys{keys: make(map[uint64]*meter.Reservations)}
 		}
 		sh.opened[free], sh.spare = sh.spare, nil
 		t.open = uint32(free + 1)
@@ -48,14 +45,14 @@ func (sh *shard) keepOpen(s *Store, t *table, h uint64) *openKey {
 	if k := o.on(s, t, h); k != nil {
 		return k
 	}
-	k := &openKey{}
+	k := &meter.Reservations{}
 	if t.find(h) != nil {
 		o.keys[h] = k
 		o.filter[h>>26&15] |= 1 << (h >> 20 & 63)
 		return k
 	}
 	if o.shared != t.cells {
-		o.cells, o.shared = make(map[int]*openKey), t.cells
+		o.cells, o.shared = make(map[int]*meter.Reservations), t.cells
 	}
 	o.cells[s.cellOf(h)] = k
 	return k
@@ -63,7 +60,7 @@ func (sh *shard) keepOpen(s *Store, t *table, h uint64) *openKey {
 
 // dropOpen releases reservations, which are those of the hash's state. What
 // remains of them gives nothing back.
-func (sh *shard) dropOpen(s *Store, t *table, h uint64, k *openKey) {
+func (sh *shard) dropOpen(s *Store, t *table, h uint64, k *meter.Reservations) {
 	o := sh.opened[t.open-1]
 	if o.keys[h] == k {
 		if delete(o.keys, h); len(o.keys) == 0 {

@@ -230,12 +230,7 @@ func (p *part) putInForce(s *Store, now int64) {
 // has. hasDelay says whether a request has got its delay for it.
 func (p *part) charge(s *Store, now, units int64, hasDelay bool) {
 	state, at := p.room(s, now, units)
-	m := p.charger()
-	if open := p.sh.openOn(s, p.table(), p.hash); open != nil {
-		m.ChargeAmong(&open.Reservations, state, at, units, hasDelay)
-	} else {
-		m.Charge(state, at, units)
-	}
+	p.charger().ChargeAmong(p.sh.openOn(s, p.table(), p.hash), state, at, units, hasDelay)
 }
 
 // charger returns the meter that charges the part's slot: that of its limit, or that

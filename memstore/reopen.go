@@ -60,7 +60,7 @@ func (l *savedPart) place() savedPlace {
 type openCopy struct {
 	savedOpen
 	accounts map[*account]*copiedAccount
-	copied   map[*openKey]bool
+	copied   map[*meter.Reservations]bool
 }
 
 type copiedAccount struct {
@@ -73,7 +73,7 @@ func newOpenCopy() *openCopy {
 	return &openCopy{
 		savedOpen: savedOpen{charges: make(map[savedPlace][]uint64)},
 		accounts:  make(map[*account]*copiedAccount),
-		copied:    make(map[*openKey]bool),
+		copied:    make(map[*meter.Reservations]bool),
 	}
 }
 
@@ -307,7 +307,7 @@ func (l *reservedPart) reopen(s *Store, saved *savedPart, open *meter.Reservatio
 	l.mark = saved.mark
 	if open != nil {
 		if l.open = l.sh.keepOpen(s, t, l.hash); l.open.Len() == 0 {
-			l.open.Reservations = *open
+			*l.open = *open
 		}
 	}
 }

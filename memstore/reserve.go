@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"crypto/rand"
@@ -79,7 +80,7 @@ type reservedPart struct {
 	number uint64    // of the charge, among those of reservations in its shard
 	cells  *[]uint64 // the overflow cells, if one was charged
 	mark   meter.ChargeRef
-	open   *openKey // nil if it has no part in any
+	open   *meter.Reservations // nil if it has no part in any
 }
 
 func (rs *reservations) init(most int) {
@@ -221,13 +222,13 @@ func (p *part) reserve(s *Store, now, units int64, l *reservedPart) {
 		return
 	}
 	l.open = p.sh.keepOpen(s, t, p.hash)
-	l.mark = m.Reserve(&l.open.Reservations, state, at, units)
+	l.mark = m.Reserve(l.open, state, at, units)
 }
 
 // close takes the part from the open ones of its key.
 func (l *reservedPart) close(s *Store, stands bool) {
 	if t := l.account.tables[l.sh.index]; t != nil && l.current(s, t) {
-		l.limit.meter.Close(&l.open.Reservations, l.mark, stands)
+		l.limit.meter.Close(l.open, l.mark, stands)
 		l.left(s, t)
 	}
 	l.open = nil
@@ -291,11 +292,7 @@ func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 		}
 		return
 	}
-	open := &meter.Reservations{}
-	if l.open != nil {
-		open = &l.open.Reservations
-	}
-	l.limit.meter.Settle(open, l.mark, p.table().state(p.sh, p.slot), p.at, reserved, actual)
+	l.limit.meter.Settle(cmp.Or(l.open, &meter.Reservations{}), l.mark, p.table().state(p.sh, p.slot), p.at, reserved, actual)
 	if l.open != nil {
 		l.left(s, p.table())
 	}

@@ -3,6 +3,8 @@ package memstore
 import (
 	"sync"
 	"time"
+
+	"github.com/stint-dev/stint/meter"
 )
 
 // A shard is the part of every table that belongs to some of the hashes, under
@@ -63,7 +65,7 @@ func (sh *shard) table(a *account) *table {
 
 // openOn returns the open reservations on the state that a hash decides on, or
 // nil if there are none.
-func (sh *shard) openOn(s *Store, t *table, h uint64) *openKey {
+func (sh *shard) openOn(s *Store, t *table, h uint64) *meter.Reservations {
 	if t.open == 0 {
 		return nil
 	}

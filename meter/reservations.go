@@ -50,7 +50,12 @@ const mostOpen = 1024
 type ChargeRef [2]uint64 // its number; its window, part or moment
 
 // Len returns how many are kept apart.
-func (r *Reservations) Len() int { return len(r.open) }
+func (r *Reservations) Len() int {
+	if r == nil {
+		return 0
+	}
+	return len(r.open)
+}
 
 // find returns the place of a charge, or -1.
 func (r *Reservations) find(mark ChargeRef) int {
@@ -141,9 +146,9 @@ func (m *Meter) Close(r *Reservations, mark ChargeRef, stands bool) {
 	r.open = slices.Delete(r.open, i, i+1)
 }
 
-// TakeAmong is [Meter.Take] on a state with open reservations.
+// TakeAmong is [Meter.Take] on a state with open reservations; nil is none.
 func (m *Meter) TakeAmong(r *Reservations, state []uint64, now, cost int64) (a Answer, ok bool) {
-	if len(r.open) == 0 {
+	if r.Len() == 0 {
 		return m.Take(state, now, cost)
 	}
 	ok = m.Admits(state, now, cost)
@@ -158,11 +163,11 @@ func (m *Meter) TakeAmong(r *Reservations, state []uint64, now, cost int64) (a A
 	return a, ok
 }
 
-// ChargeAmong is [Meter.Charge] on a state with open reservations. hasDelay says
-// whether it is for a request that has got its delay, and not debt: then no place
-// before it in a queue is freed any more.
+// ChargeAmong is [Meter.Charge] on a state with open reservations; nil is none.
+// hasDelay says whether it is for a request that has got its delay, and not debt: then
+// no place before it in a queue is freed any more.
 func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, hasDelay bool) {
-	if len(r.open) == 0 {
+	if r.Len() == 0 {
 		m.Charge(state, now, cost)
 		return
 	}
