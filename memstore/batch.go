@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"math/bits"
 	"runtime"
 
 	"github.com/stint-dev/stint"
@@ -57,14 +56,8 @@ func (b *bound) allowBatch(v *view, keys []string, cost int64, passed []bool) er
 // allowLocked takes cost from each of some keys, of a set of shards.
 func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, cost int64, passed []bool) {
 	now := s.clock.now()
-	for set := shards; set != 0; set &= set - 1 {
-		s.shards[bits.TrailingZeros64(set)].mu.Lock()
-	}
-	defer func() {
-		for set := shards; set != 0; set &= set - 1 {
-			s.shards[bits.TrailingZeros64(set)].mu.Unlock()
-		}
-	}()
+	s.lockSet(shards)
+	defer s.unlockSet(shards)
 	var words [batchKeys]*uint64 // where a key's state is one word, close to its home
 	var seen uint64
 	for i, h := range hashes {

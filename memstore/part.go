@@ -1,7 +1,7 @@
 package memstore
 
 import (
-	"slices"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -101,52 +101,38 @@ func (s *Store) lock(parts []part) (now int64) {
 
 func (s *Store) lockShards(parts []part) (now int64) {
 	now = s.clock.now()
-	if alone(parts) {
-		parts[0].sh.mu.Lock()
-		return parts[0].sh.tick(now)
+	set := shardsOf(parts)
+	s.lockSet(set)
+	for rest := set; rest != 0; rest &= rest - 1 {
+		now = max(now, s.shards[bits.TrailingZeros64(rest)].last)
 	}
-	var few [stint.MaxLimits]int
-	order := indexes(parts, few[:0])
-	for _, i := range order {
-		s.shards[i].mu.Lock()
-	}
-	for _, i := range order {
-		now = max(now, s.shards[i].last)
-	}
-	for _, i := range order {
-		s.shards[i].tick(now)
+	for rest := set; rest != 0; rest &= rest - 1 {
+		s.shards[bits.TrailingZeros64(rest)].tick(now)
 	}
 	return now
 }
 
-func (s *Store) unlock(parts []part) {
-	if alone(parts) {
-		parts[0].sh.mu.Unlock()
-		return
-	}
-	var few [stint.MaxLimits]int
-	for _, i := range indexes(parts, few[:0]) {
-		s.shards[i].mu.Unlock()
-	}
-}
+func (s *Store) unlock(parts []part) { s.unlockSet(shardsOf(parts)) }
 
-// alone reports whether all parts are in one shard.
-func alone(parts []part) bool {
-	for i := range parts[1:] {
-		if parts[i+1].sh != parts[0].sh {
-			return false
-		}
-	}
-	return true
-}
-
-// indexes appends the shards that the parts are in, sorted, each once.
-func indexes(parts []part, order []int) []int {
+// shardsOf returns the set of shards that the parts are in: a bit each.
+func shardsOf(parts []part) (set uint64) {
 	for i := range parts {
-		order = append(order, parts[i].sh.index)
+		set |= 1 << parts[i].sh.index
 	}
-	slices.Sort(order)
-	return slices.Compact(order)
+	return set
+}
+
+// lockSet takes the locks of a set of shards, in their order.
+func (s *Store) lockSet(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Lock()
+	}
+}
+
+func (s *Store) unlockSet(set uint64) {
+	for ; set != 0; set &= set - 1 {
+		s.shards[bits.TrailingZeros64(set)].mu.Unlock()
+	}
 }
 
 // seek finds the part's state, whatever has moved since it was last found.
