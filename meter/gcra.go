@@ -164,10 +164,6 @@ func (m *Meter) bucketWait(s []uint64, t, c uint64) time.Duration {
 	return m.nanoseconds(over)
 }
 
-func (m *Meter) bucketRefund(s []uint64, t uint64, amount uint64) {
-	m.bucketLower(s, t, m.units(amount))
-}
-
 // units returns amount·T, held at the greatest backlog.
 func (m *Meter) units(amount uint64) uint128.Int {
 	if amount > m.deepest {

@@ -299,7 +299,7 @@ func (m *Meter) Refund(state []uint64, now, amount int64) {
 	t, n := since(now), uint64(amount)
 	switch m.algorithm {
 	case GCRA, LeakyQueue:
-		m.bucketRefund(state, t, n)
+		m.bucketLower(state, t, m.units(n))
 	case TokenBucketInterval:
 		m.intervalRefund(state, t, n)
 	case FixedWindow:

@@ -14,13 +14,14 @@ import (
 // hold units with dates, and have none: every limit of the same period, or
 // calendar, and parts works on the same state.
 
-// Drains reports whether states of the limit drain by its numbers.
-func (m *Meter) Drains() bool { return m.levels() }
+// Drains reports whether states of the limit drain by its numbers, evenly over what
+// was charged, whenever that was: bucket, queue and the bucket filled in lumps.
+func (m *Meter) Drains() bool { return m.isBucket() || m.algorithm == TokenBucketInterval }
 
 // SameNumbers reports whether a state of one limit is as good for the other, of the
 // same algorithm and period.
 func (m *Meter) SameNumbers(o *Meter) bool {
-	return !m.levels() || m.count == o.count && m.capacity == o.capacity && m.spec.Debt == o.spec.Debt
+	return !m.Drains() || m.count == o.count && m.capacity == o.capacity && m.spec.Debt == o.spec.Debt
 }
 
 // Adopt puts the numbers of this limit in force on a state that has those of

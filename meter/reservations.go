@@ -100,7 +100,7 @@ func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost int64) Charge
 	}
 	r.next++
 	o := openCharge{first: mark[0], left: 1}
-	if m.levels() {
+	if m.Drains() {
 		o.low = m.level(state, since(now))
 	}
 	r.open = append(r.open, o)
@@ -110,7 +110,7 @@ func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost int64) Charge
 // Rewrites reports whether what a reservation gives back depends on what was
 // charged since, so that the open ones must be kept. Of others, a window or part
 // gives back what it still counts.
-func (m *Meter) Rewrites() bool { return m.levels() || m.algorithm == SlidingLog }
+func (m *Meter) Rewrites() bool { return m.Drains() || m.algorithm == SlidingLog }
 
 // Settle closes a reservation of reserved units at its actual cost. If actual is
 // less, the difference is given back as if it had never been charged; if it is
@@ -175,7 +175,7 @@ func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, ha
 	switch {
 	case m.algorithm == SlidingLog:
 		m.logCharge(r, state, t, uint64(max(cost, 0)))
-	case m.levels():
+	case m.Drains():
 		m.note(r, state, t)
 		before := m.level(state, t)
 		m.Charge(state, now, cost)
@@ -194,10 +194,6 @@ func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 		last.low = uint128.Min(last.low, m.level(state, t))
 	}
 }
-
-// levels reports whether the limit drains evenly over what was charged, whenever
-// that was: bucket, queue and the bucket filled in lumps.
-func (m *Meter) levels() bool { return m.isBucket() || m.algorithm == TokenBucketInterval }
 
 // level returns the backlog, or the tokens that are missing.
 func (m *Meter) level(s []uint64, t uint64) uint128.Int {
