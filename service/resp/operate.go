@@ -49,12 +49,11 @@ func (c *conn) operate(args [][]byte, what string, do func(context.Context, *pol
 	answer()
 }
 
-// limited returns the places of the rules with limits in the result, once each.
+// limited returns the places of the rules with limits in the result.
 func (c *conn) limited() (places []int) {
-	last := ""
-	for i := range c.result.Rules {
-		if one := &c.result.Rules[i]; one.Action == "" && one.Rule != last {
-			places, last = append(places, i), one.Rule
+	for i, e := range c.result.ByRule {
+		if e.Action == "" {
+			places = append(places, i)
 		}
 	}
 	return places

@@ -14,7 +14,11 @@ func (h *Handler) envoy(w http.ResponseWriter, r *http.Request) {
 	}
 	c := h.calls.Get().(*call)
 	defer h.release(c)
-	if refused := h.readEnvoy(w, r, c); refused != nil {
+	refused := h.admit(w, r, c, false)
+	if refused == nil {
+		c.body, refused = readBody(c.body, w, r, h.o.MaxBody)
+	}
+	if refused != nil {
 		refused.write(w)
 		return
 	}
@@ -27,16 +31,4 @@ func (h *Handler) envoy(w http.ResponseWriter, r *http.Request) {
 	}
 	c.out = append(append(c.out[:0], answer...), '\n')
 	c.write(w, status)
-}
-
-// readEnvoy reads the body of who may ask.
-func (h *Handler) readEnvoy(w http.ResponseWriter, r *http.Request, c *call) (refused *problem) {
-	if err := h.foreign.Check(r); err != nil {
-		return &problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}
-	}
-	if _, refused = h.authorize(w, r, false); refused != nil {
-		return refused
-	}
-	c.body, refused = readBody(c.body, w, r, h.o.MaxBody)
-	return refused
 }

@@ -185,12 +185,18 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, v *verb) {
 	refused.write(w)
 }
 
-// read reads the questions of a body.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call) (refused *problem) {
+// admit reports whether the sender of a body may ask.
+func (h *Handler) admit(w http.ResponseWriter, r *http.Request, c *call, operator bool) (refused *problem) {
 	if err := h.foreign.Check(r); err != nil {
 		return &problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}
 	}
-	if c.by, refused = h.authorize(w, r, v.operator); refused != nil {
+	c.by, refused = h.authorize(w, r, operator)
+	return refused
+}
+
+// read reads the questions of a body.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call) (refused *problem) {
+	if refused = h.admit(w, r, c, v.operator); refused != nil {
 		return refused
 	}
 	if c.body, refused = readBody(c.body, w, r, h.o.MaxBody); refused == nil {

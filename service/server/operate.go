@@ -27,12 +27,11 @@ func (h *Handler) reset(_ http.ResponseWriter, r *http.Request, c *call, a *chec
 	return http.StatusOK, nil
 }
 
-// rules returns the names of the rules with limits that matched, once each.
+// rules returns the names of the rules with limits that matched.
 func (c *call) rules() (names []string) {
-	for i := range c.result.Rules {
-		one := &c.result.Rules[i]
-		if one.Action == "" && (len(names) == 0 || names[len(names)-1] != one.Rule) {
-			names = append(names, one.Rule)
+	for _, e := range c.result.ByRule {
+		if e.Action == "" {
+			names = append(names, e.Rule)
 		}
 	}
 	return names
@@ -44,16 +43,15 @@ func (h *Handler) audit(r *http.Request, what string, c *call, err error, more .
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))
 	}
-	logged := ""
-	for i := range c.result.Rules {
-		one := &c.result.Rules[i]
-		if one.Action == "" && one.Rule != logged {
-			logged = one.Rule
+	logged := false
+	for i, e := range c.result.ByRule {
+		if e.Action == "" {
+			logged = true
 			h.o.Log.LogAttrs(r.Context(), slog.LevelInfo, what,
-				append(attrs, slog.String("rule", one.Rule), slog.String("key_hash", c.result.KeyHash(i)))...)
+				append(attrs, slog.String("rule", e.Rule), slog.String("key_hash", c.result.KeyHash(i)))...)
 		}
 	}
-	if logged == "" {
+	if !logged {
 		h.o.Log.LogAttrs(r.Context(), slog.LevelInfo, what, append(attrs, slog.String("rule", ""))...)
 	}
 }
