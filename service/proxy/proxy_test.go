@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/policy"
 
@@ -445,14 +446,9 @@ func TestHangUpInQueue(t *testing.T) {
 // none.
 func (f *front) until(t *testing.T, room bool) {
 	t.Helper()
-	var r policy.Result
-	for {
-		if err := f.source.Policy().Peek(t.Context(), policy.Map{"ip": "127.0.0.1"}, 1, &r); err != nil {
-			t.Fatal(err)
-		}
-		if r.Decision.Allowed == room {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+	await.Until(t, fmt.Sprint("the queue has room: ", room), func() bool {
+		var r policy.Result
+		err := f.source.Policy().Peek(t.Context(), policy.Map{"ip": "127.0.0.1"}, 1, &r)
+		return err == nil && r.Decision.Allowed == room
+	})
 }

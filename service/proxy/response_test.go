@@ -5,17 +5,20 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -51,14 +54,7 @@ func usageOf(t testing.TB, f *front, rule, customer string) int64 {
 // behind the end of the answer.
 func settled(t testing.TB, f *front, customer string, want int64) {
 	t.Helper()
-	var got int64
-	for range 60_000 {
-		if got = usageOf(t, f, "tokens", customer); got == want {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Errorf("customer %s has used %d tokens, want %d", customer, got, want)
+	await.Until(t, fmt.Sprintf("customer %s has used %d tokens", customer, want), func() bool { return usageOf(t, f, "tokens", customer) == want })
 }
 
 // TestResponseUsage passes what a server sends on as it is, and charges what it says.
@@ -238,23 +234,16 @@ func TestBudgets(t *testing.T) {
 // budget waits until the month of a customer counts so many tokens.
 func budget(t *testing.T, f *front, rule string, of policy.Map, want int64) {
 	t.Helper()
-	var got int64
-	for range 60_000 {
+	await.Until(t, fmt.Sprintf("%v: the month counts %d", of, want), func() bool {
 		var r policy.Result
 		if err := f.source.Policy().Peek(t.Context(), of, 1, &r); err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range r.Rules {
-			if unit, _ := e.Limit.Calendar(); e.Rule == rule && unit == "month" {
-				got = e.Limit.Capacity() - e.Remaining
-			}
-		}
-		if got == want {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Errorf("%v: the month counts %d, want %d", of, got, want)
+		return slices.ContainsFunc(r.Rules, func(e policy.RuleResult) bool {
+			unit, _ := e.Limit.Calendar()
+			return e.Rule == rule && unit == "month" && e.Limit.Capacity()-e.Remaining == want
+		})
+	})
 }
 
 // models answers with the events that OpenAI and Anthropic document.

@@ -223,39 +223,41 @@ func TestCopyTorn(t *testing.T) {
 	}
 }
 
-// TestRestored replaces the database by an older one: nodes hold what they have
-// until it is accepted.
+// TestRestored replaces the database by an older one, while a node runs or before it is
+// started again: it holds what it has until the older state is accepted.
 func TestRestored(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "rules.db")
-	db, err := rulesdb.Open("sqlite:"+path, rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
+	for name, runs := range map[string]bool{"running": true, "at start": false} {
+		t.Run(name, func(t *testing.T) {
+			db, dir := openDB(t), t.TempDir()
+			copy := filepath.Join(dir, "last.copy")
+			publish(t, db, "5/m")
+			if err := db.Backup(t.Context(), filepath.Join(dir, "backup")); err != nil {
+				t.Fatal(err)
+			}
+			publish(t, db, "6/m")
+			older := dbtest.Open(t, "sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
+			both := &replaced{first: db, second: older, change: make(chan struct{})}
+			n := mustStart(t, both, copy)
+			if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
+				t.Fatalf("before: %s", got)
+			}
+			if !runs {
+				n.stop()
+			}
+			close(both.change)
+			if !runs {
+				n = mustStart(t, older, copy)
+			}
+			await.Until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "stint rules accept") })
+			if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
+				t.Errorf("before it is accepted: %s", got)
+			}
+			if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
+				t.Fatal(err)
+			}
+			await.Until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
+		})
 	}
-	publish(t, db, "5/m")
-	if err := db.Backup(t.Context(), filepath.Join(dir, "backup")); err != nil {
-		t.Fatal(err)
-	}
-	publish(t, db, "6/m")
-	older, err := rulesdb.Open("sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { older.Close(); db.Close() })
-	both := &replaced{first: db, second: older, change: make(chan struct{})}
-	n := mustStart(t, both, "")
-	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
-		t.Fatalf("before: %s", got)
-	}
-	close(both.change)
-	await.Until(t, "the alarm", func() bool { _, problem := n.source.Held(); return strings.Contains(problem, "stint rules accept") })
-	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
-		t.Errorf("before it is accepted: %s", got)
-	}
-	if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
-		t.Fatal(err)
-	}
-	await.Until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
 }
 
 // replaced is a source that becomes another one.

@@ -208,29 +208,6 @@ func TestLeftOut(t *testing.T) {
 	await.Until(t, "the mended one", func() bool { return problem() == "" && n.decided(t, "192.0.2.7") == "9/1m" })
 }
 
-// TestRestoredAtStart restores the source while the node is not running: it
-// starts from its copy, which is newer, until the older state is accepted.
-func TestRestoredAtStart(t *testing.T) {
-	db, dir := openDB(t), t.TempDir()
-	copy := filepath.Join(dir, "last.copy")
-	publish(t, db, "5/m")
-	if err := db.Backup(t.Context(), filepath.Join(dir, "backup")); err != nil {
-		t.Fatal(err)
-	}
-	publish(t, db, "6/m")
-	mustStart(t, db, copy).stop()
-	older := dbtest.Open(t, "sqlite:"+filepath.Join(dir, "backup"), rulesdb.Options{})
-	n := mustStart(t, older, copy)
-	await.Until(t, "the alarm", func() bool { _, p := n.source.Held(); return strings.Contains(p, "stint rules accept") })
-	if got := n.decided(t, "192.0.2.1"); got != "6/1m" {
-		t.Errorf("before it is accepted: %s", got)
-	}
-	if err := older.Accept(t.Context(), "anna", "restored on purpose"); err != nil {
-		t.Fatal(err)
-	}
-	await.Until(t, "the older state", func() bool { return n.decided(t, "192.0.2.1") == "5/1m" })
-}
-
 // TestRestoredAndChanged restores a database to an older state and changes it until
 // its numbers are those of before, and higher: nodes keep what they hold until that
 // is accepted, and then hold nothing of what was lost.
