@@ -191,6 +191,9 @@ func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 	}
 	if len(l.headers) > 0 || l.method {
 		for sent := range header {
+			if len(l.headers) == 0 && sent != "" && sent[0]|0x20 != 'x' {
+				continue // each that has another method begins so, in any spelling
+			}
 			if l.method && overridesMethod(sent) {
 				return "method", overridden
 			}
