@@ -47,10 +47,12 @@ func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool,
 	shard := as.table.of(key)
 	for {
 		shard.Lock()
-		var a *account
-		if shard.all[key] != nil || !as.of.store.flooded(as.partOf(key)) {
-			a = as.get(shard, key, func() *account { return new(account) })
-		}
+		a := as.get(shard, key, func() *account {
+			if as.of.store.flooded(as.partOf(key)) {
+				return nil
+			}
+			return new(account)
+		})
 		if a == nil {
 			shard.Unlock()
 			return byServer, stint.Decision{}, nil

@@ -26,8 +26,8 @@ func (g *ledger[T]) empty() bool {
 	return true
 }
 
-// get returns what is kept of a key, made if need be; nil if there are too many. The shard
-// is locked.
+// get returns what is kept of a key, made if need be; nil if there are too many, or where
+// made is. The shard is locked.
 func (g *ledger[T]) get(shard *tableShard[T], key string, made func() *T) *T {
 	if shard.closed {
 		return nil
@@ -37,8 +37,10 @@ func (g *ledger[T]) get(shard *tableShard[T], key string, made func() *T) *T {
 		if g.of.heldKeys.Load() >= int64(g.of.LeaseKeys) {
 			return nil
 		}
+		if one = made(); one == nil {
+			return nil
+		}
 		g.of.heldKeys.Add(1)
-		one = made()
 		shard.put(key, one)
 		g.of.once.Do(g.of.start)
 	}
