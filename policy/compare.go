@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stint-dev/stint"
@@ -81,8 +82,8 @@ func (r *rule) compare(old *rule) []Change {
 	if old.Mode != r.Mode {
 		say(false, "mode %s becomes %s", old.Mode, r.Mode)
 	}
-	if old.Shadow != r.Shadow {
-		say(false, "shadow becomes %v", r.Shadow)
+	if old.Shadow != r.Shadow || old.Quota != r.Quota {
+		say(false, "shadow becomes %s", map[bool]string{true: "quota", false: strconv.FormatBool(r.Shadow)}[r.Quota])
 	}
 	if !reflect.DeepEqual(old.Reply, r.Reply) {
 		say(false, "clients are told otherwise: %s", cmp.Or(r.Reply.String(), "as usual"))

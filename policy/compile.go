@@ -59,7 +59,7 @@ func (r *Rules) look() {
 // compile makes a rule.
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	one := &rule{Rule: *f, failure: failureWords[f.OnStoreFailure]}
-	one.missingLimits = []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, reply: &one.Reply}}
+	one.missingLimits = []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, Quota: f.Quota, reply: &one.Reply}}
 	if f.Reply.CORS != nil && !slices.ContainsFunc(f.Match, namesMethod) {
 		one.Unless, one.preflight = append(one.Unless[:len(one.Unless):len(one.Unless)], preflight), true
 	}
@@ -132,14 +132,14 @@ func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan 
 	p := &plan{name: name, rule: r.Name, mode: r.Mode, variant: variant, action: action, all: limits}
 	if action != "" {
 		p.id = -1
-		p.ruleLimits = []*RuleLimit{{Rule: r.Name, Label: r.Name, Variant: variant, Text: action, Action: action, Shadow: r.Shadow, reply: &r.Reply}}
+		p.ruleLimits = []*RuleLimit{{Rule: r.Name, Label: r.Name, Variant: variant, Text: action, Action: action, Shadow: r.Shadow, Quota: r.Quota, reply: &r.Reply}}
 	}
 	for _, l := range limits {
 		label := r.Name
 		if len(limits) > 1 {
 			label += "/" + l.Label()
 		}
-		one := &RuleLimit{Rule: r.Name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.Shadow, reply: &r.Reply}
+		one := &RuleLimit{Rule: r.Name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.Shadow, Quota: r.Quota, reply: &r.Reply}
 		if l.InFlight() {
 			one.inFlight = stint.InFlightName(r.Name, l)
 			p.inFlight = append(p.inFlight, one)

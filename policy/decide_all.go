@@ -37,7 +37,8 @@ type Answer struct {
 	// Allowed reports whether the limits that the request is held to would let
 	// it pass. It passed only if all others are allowed as well.
 	Allowed bool
-	// Matched reports whether a rule that is not in shadow matched it.
+	// Matched reports whether a rule that is not in shadow matched it. Rules with shadow:
+	// quota count here as others do, though they do not deny all.
 	Matched bool
 	// First and Past are where its entries in Result.Rules begin and end.
 	First, Past int
@@ -309,7 +310,7 @@ func (r *Result) answer() {
 		one.Allowed, one.Matched, one.Tightest = true, false, -1
 		for k := one.First; k < one.Past; k++ {
 			e := &r.Rules[k]
-			if e.Shadow {
+			if e.Shadow && !e.Quota {
 				continue
 			}
 			one.Matched = true

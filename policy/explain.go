@@ -38,8 +38,8 @@ type RuleExplanation struct {
 	// Response is what the rule takes from the response: then Cost is charged until that
 	// has ended. Nil is nothing.
 	Response *rulesfile.Response
-	// Shadow reports whether the rule is in shadow.
-	Shadow bool
+	// Shadow reports whether the rule is in shadow, Quota whether by shadow: quota.
+	Shadow, Quota bool
 	// Ends reports whether no rule after it is tried.
 	Ends bool
 	// Reply is what the client is told in its own way: "" is the usual.
@@ -70,7 +70,7 @@ func (p *Policy) Explain(attrs Attributes) (Explanation, error) {
 	e.Path = q.Path()
 	ended := ""
 	for _, one := range p.rules.rules {
-		x := RuleExplanation{Rule: one.Name, Shadow: one.Shadow, Reply: one.Reply.String()}
+		x := RuleExplanation{Rule: one.Name, Shadow: one.Shadow, Quota: one.Quota, Reply: one.Reply.String()}
 		if ended != "" {
 			x.Why = fmt.Sprintf("not tried: rule %s ended the matching", ended)
 		} else if err := p.explain(one, q, &x); err != nil {
@@ -208,7 +208,10 @@ func (e Explanation) String() string {
 		if x.Wait > 0 {
 			fmt.Fprintf(&b, "      waits up to %v for room\n", x.Wait)
 		}
-		if x.Shadow {
+		switch {
+		case x.Quota:
+			b.WriteString("      a quota: Envoy's requests are denied where no descriptor has room\n")
+		case x.Shadow:
 			b.WriteString("      in shadow: lets pass\n")
 		}
 		if x.Reply != "" && !x.Shadow && x.Limits[0].Action != "unlimited" {

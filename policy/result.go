@@ -150,8 +150,9 @@ type RuleLimit struct {
 	// Action is "" for a limit, else "unlimited", "block" or "missing": the
 	// key was missing and the rule says deny.
 	Action string
-	// Shadow reports whether the rule is in shadow.
-	Shadow bool
+	// Shadow reports whether the rule is in shadow. Quota reports whether it is as
+	// shadow: quota says, which [Answer] tells of.
+	Shadow, Quota bool
 
 	inFlight string // what a limit in flight belongs to
 

@@ -34,6 +34,7 @@ type ratelimitCmd struct {
 	Tracing        bool   `name:"tracing" type:"gobool" env:"TRACING_ENABLED" help:"Send spans."`
 	TracingURL     string `name:"tracing-url" env:"OTEL_EXPORTER_OTLP_ENDPOINT" help:"Where."`
 	Shadow         bool   `name:"shadow" type:"gobool" env:"SHADOW_MODE,GLOBAL_SHADOW_MODE" help:"Refused."`
+	Quota          bool   `name:"quota" type:"gobool" env:"QUOTA_MODE" help:"Refused."`
 	Fields         bool   `name:"fields" type:"gobool" env:"LIMIT_RESPONSE_HEADERS_ENABLED" help:"Send RateLimit fields."`
 
 	Config configEnv `embed:"" prefix:"config-"`
@@ -131,6 +132,8 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 	switch {
 	case c.Shadow:
 		return nil, errors.New("SHADOW_MODE: rules have a field shadow each, and not all at once: take it out")
+	case c.Quota:
+		return nil, errors.New("QUOTA_MODE: descriptors have a field quota_mode each, and not all at once: take it out")
 	case c.ClientSAN != "":
 		return nil, errors.New("GRPC_CLIENT_TLS_SAN: names of clients are not checked: give GRPC_CLIENT_TLS_CACERT a CA of their own")
 	case c.TLS && (c.TLSCert == "" || c.TLSKey == ""):

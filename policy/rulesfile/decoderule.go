@@ -29,7 +29,8 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 		case "name":
 			d.ruleName(r, f.Value, at)
 		case "shadow":
-			r.Shadow = d.boolean(f.Value, at)
+			r.Quota = f.Value.Kind == String && f.Value.Value == "quota"
+			r.Shadow = r.Quota || d.want(f.Value, at, Bool, "or quota") && f.Value.Value == "true"
 		}
 	}
 	d.overrides = make(map[string]bool)

@@ -67,6 +67,8 @@ type Rule struct {
 	Reply Reply
 	// Shadow, Final and HashKey are as in the file.
 	Shadow, Final, HashKey bool
+	// Quota is that of shadow: quota, which is in shadow too.
+	Quota bool
 	// IPv4Prefix and IPv6Prefix are how many bits of an address are a key.
 	IPv4Prefix, IPv6Prefix int
 }

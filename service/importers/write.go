@@ -34,6 +34,7 @@ type Rule struct {
 	// limits, or lifted from them.
 	Overrides []Override
 	Shadow    bool
+	Quota     bool // shadow: quota
 }
 
 // An Override is requests of a rule.
@@ -108,7 +109,10 @@ func (r *Rule) write(b *bytes.Buffer) {
 		}
 		fmt.Fprintf(b, "      - {when: %s, %s}\n", Text(o.When), then)
 	}
-	if r.Shadow {
+	switch {
+	case r.Quota:
+		field("shadow", "quota")
+	case r.Shadow:
 		field("shadow", "true")
 	}
 }

@@ -77,6 +77,31 @@ func unlimited(r *policy.Result, a *policy.Answer) bool {
 	return false
 }
 
+// denyByQuotas denies a request if no descriptor that rules with shadow: quota match has
+// room under them: one is enough, as for quota_mode of envoyproxy/ratelimit.
+func denyByQuotas(r *policy.Result) {
+	soonest := -1 // that has room again
+	for i := range r.Answers {
+		matched, over := false, false
+		for k := r.Answers[i].First; k < r.Answers[i].Past; k++ {
+			e := &r.Rules[k]
+			if !e.Quota {
+				continue
+			}
+			matched, over = true, over || e.Denied
+			if e.Denied && (soonest < 0 || uint64(e.RetryAfter) < uint64(r.Rules[soonest].RetryAfter)) { // never is the longest
+				soonest = k
+			}
+		}
+		if matched && !over {
+			return
+		}
+	}
+	if soonest >= 0 && r.Decision.Allowed {
+		r.Decision.Allowed, r.Decision.RetryAfter, r.Tightest = false, r.Rules[soonest].RetryAfter, soonest
+	}
+}
+
 var units = [...]struct {
 	length time.Duration
 	unit   pb.RateLimitResponse_RateLimit_Unit

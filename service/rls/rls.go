@@ -115,6 +115,9 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 		}
 		return nil, statusOf(ctx, err)
 	}
+	if c.result.ShadowDenied {
+		denyByQuotas(&c.result)
+	}
 	asked := observe.Request{Took: time.Since(began)}
 	if s.o.Traced || !c.result.Decision.Allowed {
 		asked.Header = traceOf(ctx)

@@ -123,6 +123,75 @@ func TestImportedCases(t *testing.T) {
 	}
 }
 
+// TestQuotaCases asks of quotas as envoyproxy/ratelimit answers ("OVER_LIMIT iff at least
+// one rate limit descriptor is over the limit or all quota descriptors are"), by what AI
+// Gateway writes of a QuotaPolicy, and in the order of its own test: a request, its 20
+// tokens when its stream is done, and a request that is denied.
+func TestQuotaCases(t *testing.T) {
+	const file = `
+domain: ai-gateway-quota
+descriptors:
+  - key: backend_name
+    value: default/one
+    descriptors:
+      - {key: model_name_override, value: small, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 10}}
+      - key: model_name_override
+        value: large
+        descriptors:
+          - key: rule-0-x-tier|gold-match-0
+            value: rule-0-x-tier|gold-match-0
+            descriptors:
+              - {key: rule-0-x-user-match-1, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
+          - {key: rule-1-match--1, value: rule-1-match--1, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}
+          - {key: rule-2, value: rule-2, quota_mode: true, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+      - {key: model_name_override, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - key: backend_name
+    value: default/two
+    descriptors:
+      - {key: model_name_override, value: small, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: plain, rate_limit: {unit: hour, requests_per_unit: 1}}
+`
+	const one, two = "backend_name=default/one,model_name_override=", "backend_name=default/two,model_name_override="
+	const gold = one + "large,rule-0-x-tier|gold-match-0=rule-0-x-tier|gold-match-0,rule-0-x-user-match-1="
+	const rest = one + "large,rule-1-match--1=rule-1-match--1"
+	yaml, _, err := convert(file, envoyrules.Options{Compatible: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := service(t, yaml)
+	for _, c := range []struct {
+		what   string
+		ask    *pb.RateLimitRequest
+		passes bool
+		want   string
+	}{
+		{"a request", question("ai-gateway-quota", 1, one+"small"), true, "ok 9/10"},
+		{"its stream is done", question("ai-gateway-quota", 20, one+"small"), false, "over 0/10"},
+		{"the next", question("ai-gateway-quota", 1, one+"small"), false, "over 0/10"},
+		{"another backend has room", question("ai-gateway-quota", 1, one+"small", two+"small"), true, "over 0/10, ok 0/1"},
+		{"now none has", question("ai-gateway-quota", 1, one+"small", two+"small"), false, "over 0/10, over 0/1"},
+		{"any other model", question("ai-gateway-quota", 1, one+"other"), true, "ok 0/1"},
+		{"each has its own", question("ai-gateway-quota", 1, one+"third"), true, "ok 0/1"},
+		{"once more", question("ai-gateway-quota", 1, one+"other"), false, "over 0/1"},
+		{"by header", question("ai-gateway-quota", 2, gold+"anna"), true, "ok 0/2"},
+		{"of which each value has its own", question("ai-gateway-quota", 1, gold+"bert"), true, "ok 1/2"},
+		{"over, with room in the default bucket", question("ai-gateway-quota", 2, gold+"anna", rest), true, "over 0/2, ok 1/3"},
+		{"over in both", question("ai-gateway-quota", 2, gold+"anna", rest), false, "over 0/2, over 0/3"},
+		{"in shadow", question("ai-gateway-quota", 9, one+"large,rule-2=rule-2"), true, "ok"},
+		{"beside a limit", question("ai-gateway-quota", 1, "plain=x", gold+"bert"), true, "ok 0/1, ok 0/2"},
+		{"that denies, whatever quotas say", question("ai-gateway-quota", 1, "plain=x", gold+"cleo"), false, "over 0/1, ok 2/2"},
+		{"nobody's", question("ai-gateway-quota", 1, "backend_name=default/three,model_name_override=small"), true, "ok"},
+	} {
+		answer, err := s.Decide(t.Context(), c.ask, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, passes := said(answer), answer.GetOverallCode() == pb.RateLimitResponse_OK; got != c.want || passes != c.passes {
+			t.Errorf("%s: %s, passes %v, want %s, %v", c.what, got, passes, c.want, c.passes)
+		}
+	}
+}
+
 // TestIntegrationCases asks what the service's own integration tests ask of a limit a
 // minute and one an hour, by clock: 25 requests, one by one, 15 under both limits, and
 // two with two seconds between them.

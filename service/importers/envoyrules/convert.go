@@ -125,7 +125,7 @@ func (c *converter) add(domain *Domain, path []step) {
 	for _, s := range path {
 		keys, told = append(keys, s.d.key), append(told, s.d.text())
 	}
-	r := importers.Rule{Description: domain.Name + ": " + strings.Join(told, ", "), Shadow: last.shadow || last.quota}
+	r := importers.Rule{Description: domain.Name + ": " + strings.Join(told, ", "), Shadow: last.shadow || last.quota, Quota: last.quota && !last.shadow}
 	r.Name = c.names.New(domain.Name + "." + strings.Join(told, "."))
 	match := []importers.Cond{is("domain", importers.Escape(domain.Name)), is(keysAttribute, importers.Escape(strings.Join(keys, ",")))}
 	for _, s := range path {
@@ -185,10 +185,13 @@ func (c *converter) differ(r *importers.Rule, d *descriptor) {
 	for _, name := range d.limit.replaces {
 		note("replaces %q is not kept: where one request meets both, both hold", name)
 	}
-	if d.quota {
-		note("quota_mode became shadow: it lets pass, and is counted, but no metadata is sent")
+	switch {
+	case d.quota && d.shadow:
+		note("quota_mode does nothing beside shadow_mode; there it would keep other quotas of a request from denying")
+	case d.quota:
+		note("quota_mode is kept: a request is denied if all its quotas are over. No metadata is sent")
 	}
-	if r.Shadow {
+	if r.Shadow && !r.Quota {
 		c.said["shadow"] = true
 	}
 	if r.Cost > 0 {

@@ -224,7 +224,7 @@ func TestQuotas(t *testing.T) {
 	}})
 	at, _ := p.serve(t, "127.0.0.1:0")
 	document := string(until(t, open(t, at, ""), "shop/fast").Document)
-	for _, text := range []string{"11/1s", "12/1m", "13/1h", "14/1d", tier, rest, "rule-0-x-user-match-1", "shadow: true"} {
+	for _, text := range []string{"11/1s", "12/1m", "13/1h", "14/1d", tier, rest, "rule-0-x-user-match-1", "shadow: quota"} {
 		if !strings.Contains(document, text) {
 			t.Errorf("without %s", text)
 		}
