@@ -33,6 +33,28 @@ func (p *Policy) reset(ctx context.Context, h *ruleMatch) error {
 	return nil
 }
 
+// EndBans ends the bans of a key under a rule: an operator's act. The limits that have
+// banned it forget what it has used, which would ban it again; the others keep it. The
+// error is [ErrNoRule], or the store's.
+func (p *Policy) EndBans(ctx context.Context, name, key string) error {
+	return p.byKey(name, key, func(h *ruleMatch) (failed error) {
+		ended := false
+		for k := range h.plan.limits {
+			limit := p.pairOf(h.plan).Limit(k)
+			d, err := limit.Decide(ctx, meter.OpPeek, key, 1)
+			if err == nil && d.Banned {
+				ended = true
+				err = p.main.Reset(ctx, []stint.Layer{{Bound: limit, Key: key}})
+			}
+			failed = errors.Join(failed, err)
+		}
+		if ended && p.local != nil { // it may have a ban of its own
+			failed = errors.Join(failed, p.local.Reset(ctx, []stint.Layer{{Bound: p.pairOf(h.plan).Local, Key: key}}))
+		}
+		return failed
+	})
+}
+
 // RefundKey gives units back to a key under all limits of a rule, as far as they
 // still count: an operator's act. The error is [stint.ErrCost], [ErrNoRule], or
 // the store's.

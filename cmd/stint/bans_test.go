@@ -10,7 +10,7 @@ import (
 // what an operator gave a key stays when its ban ends.
 func TestBans(t *testing.T) {
 	onStores(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: login, key: [header.x-api-key], limits: ["3/1h ban 24h"]}]`))
+		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: login, key: [header.x-api-key], limits: ["3/1h ban 24h", "50 per day fixed_window"]}]`))
 		says := func(line, want string) {
 			t.Helper()
 			if status, out, errs := p.stint(strings.Fields(line)...); status != 0 || !strings.Contains(out, want) {
@@ -37,6 +37,8 @@ func TestBans(t *testing.T) {
 		says("inspect --header X-Api-Key=mallory", "Banned: a denial began a ban of 24h0m0s")
 		says("inspect --header X-Api-Key=anna", "3 of 3 used")
 		says("block end mallory --rule login", "its ban has ended")
+		says("inspect --header X-Api-Key=mallory", "3/1h ban 24h: 0 of 3 used")
+		says("inspect --header X-Api-Key=mallory", "50/24h fixed_window: 3 of 50 used")
 		says("reset login trudy", "as if never used")
 		blocked()
 		if status, out, errs := p.stint("block", "end", "anna", "--rule", "login"); status != 1 || !strings.Contains(errs, "not found") {

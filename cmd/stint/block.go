@@ -18,6 +18,7 @@ type blockCmd struct {
 func (blockCmd) Help() string {
 	return `A block is an override that denies. It ends by itself, or with stint block end. So
 does a ban, which a limit began (5 per minute ban 1h): a server is asked to end it.
+That limit then starts anew; other limits of the rule keep what the customer has used.
 
 For example:
 
@@ -78,7 +79,7 @@ func (c *blockEndCmd) Run(e *env) error {
 		return was, now, err
 	})
 	if banEnded {
-		fmt.Fprintln(e.out, "its ban has ended: it is as if never seen")
+		fmt.Fprintln(e.out, "its ban has ended: the limit that began it starts anew")
 	}
 	return err
 }

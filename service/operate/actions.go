@@ -98,6 +98,10 @@ var resets = gift{actReset, "as if never used", math.MaxInt64, func(ctx context.
 	return p.ResetKey(ctx, rule, key)
 }}
 
+var unbans = gift{actReset, "its ban has ended", math.MaxInt64, func(ctx context.Context, p *policy.Policy, rule, key string) error {
+	return p.EndBans(ctx, rule, key)
+}}
+
 // refund answers POST /v1/refund: it gives units back to a key under a rule.
 func (s *Service) refund(r *rulesapi.Request) (int, any, error) {
 	var body struct {
@@ -138,14 +142,14 @@ func (s *Service) give(r *rulesapi.Request, reason string, g gift) (int, any, er
 	return http.StatusOK, s.act(r, rule, key, g.did), nil
 }
 
-// Unban ends the bans of a key under a rule, if it has some: it is reset. Where that
-// cannot be seen, as while the store is away, it has none.
+// Unban ends the bans of a key under a rule, if it has some. Where that cannot be seen,
+// as while the store is away, it has none.
 func (s *Service) Unban(ctx context.Context, author, rule, key, reason string) (ended bool, err error) {
 	limits, _ := s.o.Source.Policy().UsedOf(ctx, rule, key)
 	if !slices.ContainsFunc(limits, func(e policy.RuleResult) bool { return e.Banned }) {
 		return false, nil
 	}
-	err = s.grant(&rulesapi.Request{Context: ctx, Author: author}, rule, key, reason, resets)
+	err = s.grant(&rulesapi.Request{Context: ctx, Author: author}, rule, key, reason, unbans)
 	return err == nil, err
 }
 
