@@ -33,6 +33,8 @@ rules:
   - {name: odd, match: {domain: odd}, key: [], limits: ["every 1500ms"]}
   - {name: month, match: {domain: months}, key: [], limits: ["5 per month in UTC"]}
   - {name: tokens, match: {domain: llm}, key: [user], limits: ["100 per hour fixed_window", "1000 per week fixed_window"]}
+  - {name: running, match: {domain: running}, key: [user], limits: ["2 per day fixed_window count_denied"]}
+  - {name: held, match: {domain: held}, key: [user], limits: ["2 in flight"]}
   - {name: own, match: {domain: own}, key: [user], limits: ["1/h"], cors: true, fields: hide, denied: {status: 420, headers: {X-Rule: "{rule}"}, body: "wait {retry_after} s"}}
 `
 
