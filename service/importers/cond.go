@@ -19,6 +19,11 @@ func (c *Cond) Exact() bool {
 	return c.Attribute != "path" && !slices.ContainsFunc(c.Values, func(v string) bool { return strings.ContainsAny(v, `*\`) })
 }
 
+// literal reports whether each value is one path, as it stands.
+func (c *Cond) literal() bool {
+	return c.Attribute == "path" && c.Values != nil && !slices.ContainsFunc(c.Values, func(v string) bool { return strings.ContainsAny(v, `*\\`) })
+}
+
 // Apart reports whether no request holds to both.
 func (c *Cond) Apart(o *Cond) bool {
 	switch {
@@ -80,6 +85,17 @@ func Both(a, b []Cond) (all []Cond, ok bool) {
 		case y.Values == nil && y.Set && all[i].Values != nil: // a value is present
 		case all[i].Values == nil && all[i].Set && y.Values != nil:
 			all[i] = y
+		case y.literal() || all[i].literal():
+			x := all[i]
+			if !y.literal() {
+				x, y = y, x
+			}
+			y.Wide, y.Values = x.Wide || y.Wide, slices.DeleteFunc(slices.Clone(y.Values), func(v string) bool {
+				return x.Apart(&Cond{Attribute: y.Attribute, Values: []string{v}})
+			})
+			if all[i] = y; len(y.Values) == 0 {
+				return nil, false
+			}
 		case !all[i].Exact() || !y.Exact() || all[i].Values == nil || y.Values == nil || y.Attribute == "ip":
 			return nil, false
 		default:

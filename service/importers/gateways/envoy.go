@@ -55,19 +55,21 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 			case ok:
 				alone = append(alone, config)
 				return false
+			case n.get("applyTo").text() == "HTTP_ROUTE" && e.patch(n):
+				return false
 			case strings.HasSuffix(n.get("@type").text(), "filters.network.local_ratelimit.v3.LocalRateLimit"):
 				e.notes.Lose(n.where(), "the local rate limit of connections is NOT KEPT: these rules are for requests")
 			}
 			return true
 		})
 	}
+	e.places = append(e.places, place{everywhere, node{}})
 	for _, config := range alone {
-		e.use(config, nil, 0)
+		e.use(config, nil, len(e.places)-1)
 		if len(managers) > 0 || len(alone) > 1 {
 			e.notes.Say(config.where(), "the file does not say for which requests this is: its rule is for every one until you give it a match")
 		}
 	}
-	e.places = []place{{everywhere, node{}}}
 	e.filters()
 	e.places = nil
 	for _, m := range managers {
@@ -81,6 +83,23 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	}
 	e.filters()
 	return e.done()
+}
+
+// patch reads a route that Istio puts in, with a configuration of the filter. Istio names
+// virtual hosts host:port, but those of what comes in.
+func (e *envoyLocal) patch(n node) bool {
+	r := n.get("patch", "value")
+	config, ok := filterIn(r.proto("typed_per_filter_config"))
+	if !ok || !r.get("match").there() {
+		return false
+	}
+	when := e.routeMatch(r)
+	if host, _, named := strings.Cut(n.get("match", "routeConfiguration", "vhost", "name").text(), ":"); named {
+		when = and(when, [][]importers.Cond{hostIs(host)})
+	}
+	e.places = append(e.places, place{when, r})
+	e.use(config, r.proto("route", "rate_limits").list(), len(e.places)-1)
+	return true
 }
 
 // filters makes the rules of those that were found.
@@ -341,7 +360,11 @@ func (e *envoyLocal) bucket(n node) string {
 		return ""
 	}
 	most, fill := e.number(n.proto("max_tokens"), 0), e.number(n.proto("tokens_per_fill"), 1)
-	every, err := time.ParseDuration(n.proto("fill_interval").text())
+	text := n.proto("fill_interval").text() // in seconds alone
+	every, err := time.ParseDuration(text)
+	if strings.Trim(text, "0123456789.") != "s" {
+		every = 0
+	}
 	if s := n.proto("fill_interval", "seconds"); s.there() {
 		every, err = time.Duration(min(e.number(s, 0), 1<<33))*time.Second, nil
 	}

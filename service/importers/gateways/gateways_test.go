@@ -86,6 +86,8 @@ func TestErrors(t *testing.T) {
 		{"kong", "plugins: [{name: rate-limiting-advanced, config: {limit: [1, 2], window_size: [60]}}]", "want as many of limit as of window_size"},
 		{"kong", "plugins: [{name: rate-limiting-advanced, config: {limit: [1.5], window_size: [60]}}]", "limit 1.5 with window_size 60: want whole numbers"},
 		{"envoy", `{"@type": x/filters.http.local_ratelimit.v3.LocalRateLimit, filter_enabled: {default_value: {numerator: 100}}, token_bucket: {max_tokens: 1}}`, "envoy.yaml:1: token_bucket: want max_tokens"},
+		{"envoy", `{"@type": x/filters.http.local_ratelimit.v3.LocalRateLimit, filter_enabled: {default_value: {numerator: 100}}, token_bucket: {max_tokens: 100, tokens_per_fill: 100, fill_interval: 1m}}`, "a fill_interval such as 60s"},
+		{"kong", "plugins: [{name: rate-limiting-advanced, config: {limits: {second: 10, minute: 100}, policy: redis}}]", "want as many of limit as of window_size"},
 		{"envoy", `{"@type": x/filters.http.local_ratelimit.v3.LocalRateLimit, filter_enabled: {default_value: {numerator: 100, denominator: TEN}}}`, `denominator "TEN": want HUNDRED`},
 	} {
 		if _, _, err := converted(c[0], c[1]); err == nil || !strings.Contains(err.Error(), c[2]) {

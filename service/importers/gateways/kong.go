@@ -65,6 +65,9 @@ func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 
 // read reads one file.
 func (k *kong) read(n node) {
+	if kind, of := n.get("kind").text(), n.get("plugin").text(); strings.HasSuffix(kind, "Plugin") && strings.Contains(of, "rate-limiting") {
+		k.notes.Lose(n.where(), "a %s of %s is NOT KEPT: deck gateway dump writes the declarative file that is converted", kind, of)
+	}
 	each(n, func(n node) bool {
 		if id := n.get("id").text(); id != "" {
 			k.ids[id] = nameOf(n)
@@ -132,6 +135,9 @@ func (k *kong) readPlugins(n node, of kongPlugin) {
 			if known {
 				k.notes.Say(p.where(), "%s is not enabled: passed over", one.kind)
 			}
+			continue
+		case one.kind == "request-size-limiting":
+			k.notes.Say(p.where(), "%s is left out: it bounds bytes of a request, stint bounds requests", one.kind)
 			continue
 		case !known:
 			if strings.Contains(one.kind, "limiting") || one.kind == "service-protection" {

@@ -73,7 +73,11 @@ func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.C
 			c.notes.Lose(c.places[i].at.where(), "the limits of %s are NOT KEPT here: rules cannot name these requests", at.where())
 		}
 	}
-	r.Match = importers.General(c.match(known, more))
+	match, all := c.match(known, more)
+	if r.Match = importers.General(match); !all {
+		lost = true
+		c.notes.Lose(at.where(), "a limit is NOT KEPT for some requests: rules cannot name them")
+	}
 	if len(r.Match) == 0 && lost {
 		return
 	}
@@ -101,16 +105,20 @@ func (c *converter) limits(at node, r importers.Rule) []string {
 	})
 }
 
-// match is the conditions of places, each with some more.
-func (c *converter) match(in []int, more []importers.Cond) (all [][]importers.Cond) {
+// match is the conditions of places, each with some more. ok is false if rules cannot have
+// both of some that a request may hold to.
+func (c *converter) match(in []int, more []importers.Cond) (all [][]importers.Cond, ok bool) {
+	ok = true
 	for _, i := range in {
 		for _, when := range c.places[i].when {
-			if one, ok := importers.Both(when, more); ok {
+			if one, can := importers.Both(when, more); can {
 				all = append(all, one)
+			} else if !importers.AllApart(when, more) {
+				ok = false
 			}
 		}
 	}
-	return all
+	return all, ok
 }
 
 // A part is some of the requests of a place.
