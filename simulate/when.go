@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
+	"math/big"
+	"regexp"
 	"strings"
 	"time"
 )
 
 var (
-	errShape = errors.New(`not a duration such as "1h30m" or "250ms"`)
+	errShape = errors.New(`not a duration such as "1h30m" or "250ms", of at most 292 years`)
 	errRange = errors.New("beyond 292 years")
 	errWhole = errors.New("not a whole number of nanoseconds")
 )
@@ -40,110 +41,38 @@ func parseTime(s string) (int64, error) {
 // parseDuration reads what time.ParseDuration reads, but exactly: where that
 // drops what lies below a nanosecond, this refuses it.
 func parseDuration(s string) (int64, error) {
-	rest, negative := strings.CutPrefix(s, "-")
-	if !negative {
-		rest = strings.TrimPrefix(s, "+")
-	}
-	if rest == "0" {
-		return 0, nil
-	}
-	if rest == "" {
-		return 0, errShape
-	}
-	total := uint64(0) // at most 2^63
-	for rest != "" {
-		ns, n, err := parseTerm(rest)
-		if err != nil {
-			return 0, fmt.Errorf("%q: %w", s, err)
-		}
-		if total += ns; total > 1<<63 {
-			return 0, fmt.Errorf("%q: %w", s, errRange)
-		}
-		rest = rest[n:]
-	}
-	if negative {
-		return -int64(total), nil // also right for -2^63
-	}
-	if total == 1<<63 {
-		return 0, fmt.Errorf("%q: %w", s, errRange)
-	}
-	return int64(total), nil
-}
-
-// parseTerm reads one number with its unit from the start of s, and returns the
-// nanoseconds, at most 2^63, and how long it was.
-func parseTerm(s string) (ns uint64, length int, err error) {
-	i := 0
-	whole := uint64(0)
-	for ; i < len(s) && isDigit(s[i]); i++ {
-		if whole > (1<<63-uint64(s[i]-'0'))/10 {
-			return 0, 0, errRange
-		}
-		whole = whole*10 + uint64(s[i]-'0')
-	}
-	digits, fraction := i, ""
-	if i < len(s) && s[i] == '.' {
-		begin := i + 1
-		for i = begin; i < len(s) && isDigit(s[i]); i++ {
-		}
-		fraction = s[begin:i]
-		digits += len(fraction)
-	}
-	unit, n := parseUnit(s[i:])
-	if digits == 0 || n == 0 {
-		return 0, 0, errShape
-	}
-	part, err := parsePart(strings.TrimRight(fraction, "0"), unit)
+	d, err := time.ParseDuration(s)
 	if err != nil {
-		return 0, 0, err
+		return 0, fmt.Errorf("%q: %w", s, errShape)
 	}
-	hi, lo := bits.Mul64(whole, unit)
-	sum, carry := bits.Add64(lo, part, 0)
-	if hi+carry != 0 || sum > 1<<63 {
-		return 0, 0, errRange
+	if !strings.Contains(s, ".") {
+		return int64(d), nil
 	}
-	return sum, i + n, nil
+	exact := new(big.Rat)
+	for _, term := range terms.FindAllStringSubmatch(s, -1) {
+		whole, fraction, unit := term[1], strings.TrimRight(term[2], "0"), units[term[3]]
+		if len(fraction) > 13 { // an hour has 2^13·3^2·5^11 nanoseconds
+			return 0, fmt.Errorf("%q: %w", s, errWhole)
+		}
+		n, _ := new(big.Rat).SetString("0" + whole + "." + fraction + "0")
+		exact.Add(exact, n.Mul(n, new(big.Rat).SetInt64(int64(unit))))
+	}
+	if strings.HasPrefix(s, "-") {
+		exact.Neg(exact)
+	}
+	switch ns := exact.Num(); {
+	case !exact.IsInt():
+		return 0, fmt.Errorf("%q: %w", s, errWhole)
+	case !ns.IsInt64():
+		return 0, fmt.Errorf("%q: %w", s, errShape)
+	default:
+		return ns.Int64(), nil
+	}
 }
 
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+var terms = regexp.MustCompile(`(\d*)(?:\.(\d*))?([a-zµμ]+)`)
 
-// parsePart returns the decimals times unit, if that is whole. An hour of
-// nanoseconds is 2^13·3^2·5^11, so more than 13 decimals never are.
-func parsePart(decimals string, unit uint64) (uint64, error) {
-	if len(decimals) > 13 {
-		return 0, errWhole
-	}
-	f, scale := uint64(0), uint64(1)
-	for i := range len(decimals) {
-		f, scale = f*10+uint64(decimals[i]-'0'), scale*10
-	}
-	hi, lo := bits.Mul64(f, unit) // f < scale, so the quotient is below unit
-	part, rest := bits.Div64(hi, lo, scale)
-	if rest != 0 {
-		return 0, errWhole
-	}
-	return part, nil
-}
-
-// parseUnit returns the unit that s begins with, in nanoseconds, and how long
-// its name is; 0 and 0 if there is none.
-func parseUnit(s string) (ns uint64, length int) {
-	for length < len(s) && s[length] != '.' && !isDigit(s[length]) {
-		length++
-	}
-	switch s[:length] {
-	case "ns":
-		return 1, length
-	case "us", "µs", "μs": // U+00B5, U+03BC
-		return uint64(time.Microsecond), length
-	case "ms":
-		return uint64(time.Millisecond), length
-	case "s":
-		return uint64(time.Second), length
-	case "m":
-		return uint64(time.Minute), length
-	case "h":
-		return uint64(time.Hour), length
-	}
-	return 0, 0
+var units = map[string]time.Duration{
+	"ns": 1, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond, // U+00B5, U+03BC
+	"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
 }
