@@ -2,39 +2,20 @@ package moving
 
 import (
 	"context"
-	"net"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/redistest"
 )
 
-// server starts a redis-server that writes nothing to disk.
+// server starts a server, and returns a client of it.
 func server(t *testing.T) *redis.Client {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip("redis-server is not installed")
-	}
-	address := freeport.Addr(t)
-	_, port, _ := net.SplitHostPort(address)
-	process := exec.Command(path, "--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no")
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { process.Process.Kill(); process.Wait() })
-	client := redis.NewClient(&redis.Options{Addr: address, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { client.Close() })
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if client.Ping(t.Context()).Err() == nil {
-			return client
-		}
-	}
-	t.Fatal("redis-server does not answer")
-	return nil
+	return client
 }
 
 // Of requests at once as many pass before and after.
