@@ -71,7 +71,6 @@ type level struct {
 // curve is the arrival curves of all clients: a sink.
 type curve struct {
 	demands pages[demand]
-	warmed  int64
 
 	n    int // clients
 	tops [len(rates)][]uint64
@@ -85,14 +84,8 @@ const (
 )
 
 func (c *curve) add(events []event) {
-	var near [ahead]*demand
-	for len(events) > 0 {
-		n := min(ahead, len(events))
-		c.warm(events[:n], &near)
-		for i := range events[:n] {
-			near[i].add(events[i].at, min(events[i].cost, longestCost))
-		}
-		events = events[n:]
+	for _, e := range events {
+		c.demands.at(e.id).add(e.at, min(e.cost, longestCost))
 	}
 }
 
@@ -138,17 +131,6 @@ func (l *level) rise(ahead, unit int64) {
 	if l.most++; ahead > int64(l.most)*unit {
 		l.most = uint32(min((ahead+unit-1)/unit, math.MaxUint32))
 	}
-}
-
-// warm is that of a ledger, and says where the demands are.
-func (c *curve) warm(events []event, near *[ahead]*demand) {
-	sum := int64(0)
-	for i := range events {
-		d := c.demands.at(events[i].id)
-		near[i] = d
-		sum += d.last + d.levels[2].tat + d.levels[6].tat
-	}
-	c.warmed = sum
 }
 
 // settle ranks the clients at each rate, once all events are there, and keeps

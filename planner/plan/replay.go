@@ -19,7 +19,6 @@ type ledger struct {
 	replays []*replay
 	stride  int
 	states  [][]uint64 // pages of clients' words
-	warmed  uint64
 }
 
 func newLedger(replays ...*replay) *ledger {
@@ -34,38 +33,17 @@ func newLedger(replays ...*replay) *ledger {
 	return l
 }
 
-// ahead is for how many events states are fetched before they are used, so that
-// the memory is asked for all of them at once.
-const ahead = 16
-
 func (l *ledger) add(events []event) {
 	for _, r := range l.replays {
 		r.total += int64(len(events))
 	}
-	for len(events) > 0 {
-		n := min(ahead, len(events))
-		l.warm(events[:n])
-		for i := range events[:n] {
-			e := &events[i]
-			s := l.state(e.id)
-			for _, r := range l.replays {
-				r.decide(e, s)
-			}
-		}
-		events = events[n:]
-	}
-}
-
-// warm reads a word of each line of the cache that the states are in.
-func (l *ledger) warm(events []event) {
-	sum := uint64(0)
 	for i := range events {
-		s := l.state(events[i].id)
-		for k := 0; k < len(s); k += 8 {
-			sum += s[k]
+		e := &events[i]
+		s := l.state(e.id)
+		for _, r := range l.replays {
+			r.decide(e, s)
 		}
 	}
-	l.warmed = sum // or the compiler would leave it out
 }
 
 // state returns the words of a client.
