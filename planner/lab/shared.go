@@ -123,9 +123,6 @@ func strictly(l stint.Limit, mode string) bool {
 // away reports whether Redis cannot be reached at a moment.
 func (s *Shared) away(at int64) bool { return at >= s.AwayFrom && at < s.AwayTo }
 
-// name is what the row is called among those of one process.
-func (s *Shared) name() string { return fmt.Sprintf("%d processes by %s", s.Nodes, s.Mode) }
-
 // whyShared explains a verdict of several processes: which of them decided, and
 // by what. It is nil for one process.
 func (row *Row) whyShared(p Place, t *traffic) *Why {
