@@ -68,9 +68,9 @@ func (c *Condition) exacts() int { return max(len(c.few), len(c.many)) }
 
 // Match reports whether the attribute of a request is what it must be.
 func (c *Condition) Match(q *Request) bool {
-	if c.Field == IP && !c.Present && !c.Absent {
+	if c.nets != nil { // its text is not needed
 		addr, ok := q.Addr()
-		return ok && c.nets != nil && c.nets.has(single(addr))
+		return ok && c.nets.has(single(addr))
 	}
 	v, ok := q.Value(c.Attribute)
 	switch {
@@ -80,17 +80,13 @@ func (c *Condition) Match(q *Request) bool {
 		return !ok || v == ""
 	case !ok:
 		return false
-	}
-	if c.Field == Path {
-		for i := range c.paths {
-			if c.paths[i].match(v) {
-				return true
-			}
-		}
-		return false
-	}
-	if c.isExact(v) {
+	case c.isExact(v):
 		return true
+	}
+	for i := range c.paths {
+		if c.paths[i].match(v) {
+			return true
+		}
 	}
 	return anyGlob(c.globs, v)
 }
