@@ -15,7 +15,13 @@ func (c *ClientIP) walk(lines []string, forwarded bool, told note) (client netip
 		rest, more := lines[i], true
 		for more {
 			var entry string
-			entry, rest, more = lastElement(rest)
+			if forwarded {
+				entry, rest, more = lastElement(rest)
+			} else if comma := strings.LastIndexByte(rest, ','); comma >= 0 {
+				rest, entry = rest[:comma], rest[comma+1:]
+			} else {
+				entry, more = rest, false
+			}
 			if hops++; hops > maxHops {
 				told.add(entry, "too many entries")
 				return netip.Addr{}, false
