@@ -66,7 +66,8 @@ type Bound interface {
 	Name() string
 }
 
-// A Layer is a key under bound limits, as one part of a request.
+// A Layer is a key under bound limits, as one part of a request. Where it has several
+// limits, each of them with the key is a layer of docs/SEMANTICS.md.
 type Layer struct {
 	Bound Bound
 	Key   string
