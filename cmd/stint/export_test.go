@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/stint-dev/stint/service/proxy"
 )
@@ -41,6 +42,13 @@ func NotAsked(nodesAt, tokenFile, address string) error {
 	}
 	_, err := c.of(address)
 	return err
+}
+
+// SetAskWithin sets how long one of several nodes may take, and returns what puts it back.
+func SetAskWithin(d time.Duration) (restore func()) {
+	before := askWithin
+	askWithin = d
+	return func() { askWithin = before }
 }
 
 // KeptForOperators reports whether a server with this --admin keeps the keys that

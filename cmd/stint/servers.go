@@ -54,25 +54,26 @@ func (n *node) String() string {
 	return shown(n.name)
 }
 
-const (
-	// askWithin is how long one of several nodes may take to answer: the answers of the
-	// others wait for it.
-	askWithin = 5 * time.Second
-	// seenWithin is how lately a node has written into the database; who has not is gone.
-	seenWithin = 10 * time.Minute
-)
+// askWithin is how long one of several nodes may take to answer: the answers of the others
+// wait for it. It is not constant, so that a test can wait for a machine that is busy.
+var askWithin = 5 * time.Second
+
+// seenWithin is how lately a node has written into the database; who has not is gone.
+const seenWithin = 10 * time.Minute
+
+// named reports whether the servers to ask are those of the line, and not the nodes of a
+// database.
+func (c *serversFlags) named() bool { return c.Rules == "" && len(c.NodesAt) == 0 }
 
 // alone reports whether one server is asked, and answers for itself.
-func (c *serversFlags) alone() bool {
-	return c.Rules == "" && len(c.NodesAt) == 0 && len(c.Server) == 1
-}
+func (c *serversFlags) alone() bool { return c.named() && len(c.Server) == 1 }
 
 // nodes returns the servers to ask.
 func (c *serversFlags) nodes(ctx context.Context) (all []node, err error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if c.Rules == "" && len(c.NodesAt) == 0 {
+	if c.named() {
 		for _, one := range c.Server {
 			k, err := c.dial(one)
 			if err != nil {
@@ -167,7 +168,7 @@ func (c *serversFlags) of(address string) (*rulesapi.Client, error) {
 		return nil, errors.New("it tells no address: --advertise says where others reach its --admin")
 	}
 	u, err := rulesapi.Address(address)
-	if err != nil || strings.Trim(u.Path, "/") != "" || u.Fragment != "" {
+	if err != nil || strings.Trim(u.Path, "/") != "" || u.Fragment != "" || shown(u.Host) != u.Host { // which errors have
 		return nil, fmt.Errorf("%s is no address", shown(address))
 	}
 	if !c.allows(u) {

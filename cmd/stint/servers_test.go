@@ -39,6 +39,7 @@ func onFleets(t *testing.T, test func(f *fleet)) {
 }
 
 func startFleet(t *testing.T, url string, advertise bool) *fleet {
+	t.Cleanup(main.SetAskWithin(patience))
 	f := &fleet{t: t, url: url}
 	f.must("rules", "migrate")
 	f.must("rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day"]}]`))
@@ -238,9 +239,37 @@ func TestFleetSlow(t *testing.T) {
 	defer slow.Close()
 	defer close(leave)
 	f.row("slow", slow.URL)
+	main.SetAskWithin(20 * time.Second) // in which the others answer
 	status, out, errs := f.stint("top", "--rules", f.url)
 	if status != 1 || !strings.Contains(out, "web-1 web-2 web-3 ") || !strings.Contains(errs, "node slow is missing: "+slow.URL+": ") {
 		t.Errorf("exit %d\n%s%s", status, out, errs)
+	}
+}
+
+// TestBlocksOfSeveral has two servers without a database: each has its own blocks, and
+// what both have is one line.
+func TestBlocksOfSeveral(t *testing.T) {
+	f, servers := &fleet{t: t}, []string{}
+	for _, key := range []string{"first", "second"} {
+		dir := t.TempDir()
+		file := writeFile(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day"]}]`)
+		p := launch(t, "serve", "serve", file, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--state", dir+"/state")
+		p.listening()
+		servers = append(servers, "--server", p.admin)
+		for _, one := range []string{"both", "only-" + key} {
+			if status, _, errs := f.stint("block", "set", one, "--rule", "orders", "--server", p.admin); status != 0 {
+				t.Fatal(errs)
+			}
+		}
+	}
+	status, out, errs := f.stint(append([]string{"block", "list"}, servers...)...)
+	if status != 0 || errs != "" || strings.Count(out, "\n") != 3 {
+		t.Errorf("exit %d %s\n%s", status, errs, out)
+	}
+	for _, want := range []string{"orders both: block", "orders only-first: block", "orders only-second: block"} {
+		if strings.Count(out, want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, out)
+		}
 	}
 }
 
@@ -277,6 +306,11 @@ func TestNodesAt(t *testing.T) {
 	} {
 		if err := main.NotAsked(c.nodesAt, token, c.address); (err == nil) != c.asked {
 			t.Errorf("--nodes-at %s, %s: %v", c.nodesAt, c.address, err)
+		}
+	}
+	for _, strange := range []string{"https://web-1\u009b31m:9090", "https://web-1%C2%9B31m:9090", "https://web-1\u202e:9090", "https://[fe80::1%25%C2%9B31m]:9090"} {
+		if err := main.NotAsked("web-2", token, strange); err == nil || !strings.HasSuffix(err.Error(), "is no address") || strings.ContainsAny(err.Error(), "\u009b\u202e") {
+			t.Errorf("%q: %q", strange, err)
 		}
 	}
 	for address, asked := range map[string]bool{"http://127.0.0.1:9090": true, "https://[::1]": true, "http://10.0.0.1:9090": false} {

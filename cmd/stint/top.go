@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -170,26 +171,60 @@ func (c *blockedCmd) Run(e *env) error {
 	if len(answers) == 0 {
 		return missing
 	}
-	var all [][]operate.Blocked
-	for _, a := range answers {
-		all = append(all, a.said.limited)
-	}
-	first := answers[0] // all have the blocks of the database
 	out, left := &listing{w: e.out, json: c.JSON}, c.Last
-	for page := append(operate.MergeBlocked(all), first.said.Blocked...); ; {
-		for _, one := range page {
-			if left--; left < 0 && c.Last > 0 {
-				return errors.Join(out.end(), missing)
-			}
-			if err := out.one(one, blockedText(&one)); err != nil {
-				return err
-			}
-		}
-		if first.said.Next == "" {
-			return errors.Join(out.end(), missing)
-		}
-		if page, err = first.said.more(e.ctx, first.at); err != nil {
+	for one, err := range c.listed(e.ctx, answers) {
+		if err != nil {
 			return err
+		}
+		if left--; left < 0 && c.Last > 0 {
+			break
+		}
+		if err := out.one(one, blockedText(&one)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(out.end(), missing)
+}
+
+// listed yields whom limits deny, and then whom operators blocked: what several servers
+// say once.
+func (c *blockedCmd) listed(ctx context.Context, answers []answer[blockedPage]) iter.Seq2[operate.Blocked, error] {
+	return func(yield func(operate.Blocked, error) bool) {
+		var all [][]operate.Blocked
+		for _, a := range answers {
+			all = append(all, a.said.limited)
+		}
+		for _, one := range operate.MergeBlocked(all) {
+			if !yield(one, nil) {
+				return
+			}
+		}
+		if !c.named() {
+			answers = answers[:1] // all have the blocks of the database
+		}
+		listed := make(map[string]bool)
+		for _, a := range answers {
+			for page, err := a.said.Blocked, error(nil); ; page, err = a.said.more(ctx, a.at) {
+				if err != nil {
+					yield(operate.Blocked{}, err)
+					return
+				}
+				for _, one := range page {
+					if len(answers) > 1 {
+						text := blockedText(&one)
+						if listed[text] {
+							continue
+						}
+						listed[text] = true
+					}
+					if !yield(one, nil) {
+						return
+					}
+				}
+				if a.said.Next == "" {
+					break
+				}
+			}
 		}
 	}
 }
