@@ -69,7 +69,7 @@ func (p *Policy) Begin(ctx context.Context, attrs Attributes, cost int64, giveBa
 		a.response = responseWithin
 	}
 	waited, err := p.waitMatched(ctx, attrs, cost, most, a, r)
-	if err != nil || !r.Decision.Allowed || a.ttl == 0 && a.response == 0 || len(r.parts) == 0 {
+	if err != nil || !r.Decision.Allowed || giveBack == 0 && a.response == 0 || len(r.parts) == 0 {
 		return nil, waited, err
 	}
 	return p.pending(r), waited, nil

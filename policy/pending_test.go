@@ -164,6 +164,19 @@ func (b *awayBound) Decide(ctx context.Context, op meter.Op, key string, cost in
 	return b.Bound.Decide(ctx, op, key, cost)
 }
 
+// TestBeginQueue: a request in a queue is reserved for as long as it may wait, and has
+// nothing to settle for that.
+func TestBeginQueue(t *testing.T) {
+	for _, giveBack := range []time.Duration{0, time.Hour} {
+		p := newPolicy(t, `{"name": "pace", "key": [], "limits": ["1/s burst 9 leaky_queue"]}`)
+		var r policy.Result
+		pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, giveBack, 0, &r)
+		if err != nil || !r.Decision.Allowed || (pending != nil) != (giveBack > 0) {
+			t.Errorf("to give back within %v: %+v, %v; something to settle: %t", giveBack, r.Decision, err, pending != nil)
+		}
+	}
+}
+
 // TestBeginAway: while the store is away this process reserves and settles, and a
 // settlement that the store did not take is owed to it.
 func TestBeginAway(t *testing.T) {
