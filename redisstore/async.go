@@ -23,6 +23,7 @@ type account struct {
 
 	unsent   int64
 	sent     int64 // on their way, or lost on it
+	out      int64 // of requests that another limit may still deny
 	sequence int64 // theirs
 	asking   chan struct{}
 	failed   error
@@ -59,19 +60,11 @@ func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool,
 		}
 		now := as.of.clock()
 		a.touched = now
-		result, d := as.try(a, now, cost, peek)
-		if result == passed && !peek {
-			h.units, h.epoch = cost, a.sequence
-		}
-		var call func(context.Context)
-		if a.asking == nil && (result == wait || now >= a.next && (a.unsent > as.most/2 || now-a.at >= int64(as.of.AsyncPeriod))) {
-			call = as.push(shard, a, key, now)
-		}
+		result, d := as.try(a, now, cost, peek, h)
+		call := as.due(shard, a, key, now, result == wait)
 		answered := a.asking
 		shard.Unlock()
-		if call != nil && !as.of.background(call) {
-			as.answered(shard, a, nil, stint.ErrClosed)
-		}
+		as.send(shard, a, call)
 		if result != wait {
 			return result, d, nil
 		}
@@ -89,7 +82,7 @@ func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool,
 
 // try decides by the last known sum and what this node has let through since.
 // The shard is locked.
-func (as *accounts) try(a *account, now, cost int64, peek bool) (outcome, stint.Decision) {
+func (as *accounts) try(a *account, now, cost int64, peek bool, h *localCharge) (outcome, stint.Decision) {
 	if !a.known {
 		return wait, stint.Decision{}
 	}
@@ -100,10 +93,17 @@ func (as *accounts) try(a *account, now, cost int64, peek bool) (outcome, stint.
 		return refused, d
 	}
 	if !peek {
-		if a.unsent+a.sent+cost > as.most {
+		switch {
+		case a.unsent+a.sent+cost > as.most:
 			return wait, d
+		case a.unsent+a.sent+a.out+cost > as.most:
+			return byServer, d // to wait for other requests would be in vain
+		case h.kept:
+			h.units = cost
+			a.out += cost
+		default:
+			a.unsent += cost
 		}
-		a.unsent += cost
 		d.Remaining -= cost
 		d.Taken = cost
 	}
@@ -124,7 +124,7 @@ func (as *accounts) stands(a *account, now int64) stint.Decision {
 		remaining = f.capacity
 	}
 	return stint.Decision{
-		Limit: f.capacity, Remaining: max(remaining-a.unsent-a.sent, 0), ResetAfter: time.Duration((reset + 999) / 1000 * 1000),
+		Limit: f.capacity, Remaining: max(remaining-a.unsent-a.sent-a.out, 0), ResetAfter: time.Duration((reset + 999) / 1000 * 1000),
 	}
 }
 
@@ -133,10 +133,25 @@ func (as *accounts) retry(a *account, now, cost int64) stint.Wait {
 	f, elapsed := as.of.compiled, max(now-a.at, 0)
 	at := a.retry - elapsed
 	if q := f.fast; q != nil {
-		backlog := (max(a.reset-elapsed, 0)+999)/1000*q.div + (a.unsent+a.sent+cost)*q.step
+		backlog := (max(a.reset-elapsed, 0)+999)/1000*q.div + (a.unsent+a.sent+a.out+cost)*q.step
 		at = int64(q.duration(max(backlog-q.full, 0)))
 	}
 	return stint.Wait(max(at, int64(as.of.AsyncPeriod)-elapsed, int64(time.Microsecond)))
+}
+
+// due returns the call that is to be made now, if any. The shard is locked.
+func (as *accounts) due(shard *tableShard[account], a *account, key string, now int64, awaited bool) func(context.Context) {
+	if a.asking == nil && (awaited || now >= a.next && (a.unsent > as.most/2 || now-a.at >= int64(as.of.AsyncPeriod))) {
+		return as.push(shard, a, key, now)
+	}
+	return nil
+}
+
+// send makes a call, if there is one, beside the request.
+func (as *accounts) send(shard *tableShard[account], a *account, call func(context.Context)) {
+	if call != nil && !as.of.background(call) {
+		as.answered(shard, a, nil, stint.ErrClosed)
+	}
 }
 
 // push returns the call that sends what is unsent, and asks how the sum stands.
@@ -181,13 +196,20 @@ func (as *accounts) answered(shard *tableShard[account], a *account, reply answe
 	a.retry = int64(duration(reply[1+answersRetry]))
 }
 
-// putBack undoes a take that was not needed, unless it has been sent.
-func (as *accounts) putBack(key string, h localCharge) {
-	as.known(key, func(a *account) {
-		if a.sequence == h.epoch {
-			a.unsent = max(a.unsent-h.units, 0)
-		}
-	})
+// settle ends what a request of several limits held: it was let through, or another
+// limit denied it, and nothing was sent.
+func (as *accounts) settle(key string, h localCharge, needed bool) {
+	shard := as.table.of(key)
+	shard.Lock()
+	a := shard.all[key] // which is there while something is out
+	a.out -= h.units
+	var call func(context.Context)
+	if needed {
+		a.unsent += h.units
+		call = as.due(shard, a, key, as.of.clock(), false)
+	}
+	shard.Unlock()
+	as.send(shard, a, call)
 }
 
 // drop forgets what is known of a key, and what was not sent.
@@ -212,7 +234,7 @@ func (as *accounts) sweep(last bool) {
 		case a.asking != nil:
 		case held > 0 && (last || now-a.at >= int64(as.of.AsyncPeriod)):
 			return as.push(shard, a, key, now), false
-		case held == 0 && (last || now-a.touched >= 10*int64(as.of.AsyncPeriod)):
+		case held+a.out == 0 && (last || now-a.touched >= 10*int64(as.of.AsyncPeriod)):
 			return nil, true
 		}
 		return nil, false

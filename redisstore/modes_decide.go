@@ -284,8 +284,8 @@ func (o *boundLimit) settle(key string, h localCharge, needed bool) {
 	switch {
 	case o.lease != nil:
 		o.lease.settle(key, h, needed)
-	case o.async != nil && !needed:
-		o.async.putBack(key, h)
+	case o.async != nil:
+		o.async.settle(key, h, needed)
 	case o.mode == Share:
 		if !needed {
 			h.units = 0

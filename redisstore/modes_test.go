@@ -190,13 +190,15 @@ func TestParseMode(t *testing.T) {
 }
 
 // TestModesInOneRequest takes one request through layers in all modes: it passes
-// when all let it pass, and when one denies, the others have kept what they had.
+// when all let it pass, and when one denies, the others have kept what they had,
+// whether async sends each charge at once (of 7 units) or many together.
 func TestModesInOneRequest(t *testing.T) {
 	server := redistest.Start(t)
-	for _, denies := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
-		t.Run(denies.String(), func(t *testing.T) {
+	for i := range 8 {
+		denies, unsent := redisstore.Mode(i/2), []int64{1000, 7}[i%2]
+		t.Run(fmt.Sprintf("%v/%d", denies, unsent), func(t *testing.T) {
 			clock := newVirtual()
-			s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: 1000}})[0]
+			s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: unsent}})[0]
 			var layers []stint.Layer
 			for _, m := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async, redisstore.Share} {
 				text := "1000/1h burst 10000"
