@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,8 +18,10 @@ import (
 type oneNode struct {
 	spy
 	mu    sync.Mutex
+	free  bool            // calls are answered at once
 	sizes []int           // of calls, in requests
 	turns []chan struct{} // a call each: it is answered when its own is closed
+	lost  string          // a call for this key says that nobody serves its slot
 }
 
 func (*oneNode) Cluster() bool { return true }
@@ -35,9 +38,17 @@ func (d *oneNode) EvalSHA(_ context.Context, _ string, keys, args []string) (any
 	}
 	d.mu.Lock()
 	turn := make(chan struct{})
+	if d.free {
+		close(turn)
+	}
 	d.sizes, d.turns = append(d.sizes, n), append(d.turns, turn)
 	d.mu.Unlock()
 	<-turn
+	for _, name := range append(keys, args...) {
+		if d.lost != "" && strings.HasSuffix(name, d.lost) {
+			return nil, redisstore.ReplyError("CLUSTERDOWN Hash slot not served")
+		}
+	}
 	if !together {
 		return int64(0), nil
 	}
@@ -108,4 +119,46 @@ func TestBatchNode(t *testing.T) {
 	waits(0, 1, 1, 1, redisstore.Few+2, redisstore.MostTogether)
 	d.answer(3, 5)
 	wg.Wait()
+}
+
+// TestBatchUnserved has a call of many keys fail since nobody serves the slot of one
+// of them: the others are decided.
+func TestBatchUnserved(t *testing.T) {
+	d := &oneNode{lost: "lost"}
+	store := open(t, "", redisstore.Options{Driver: d, NewKeys: -1, Timeout: 1000 * time.Hour})
+	limit := bind(t, store, "1/s burst 1000")
+	var wg sync.WaitGroup
+	ask := func(key string) {
+		wg.Go(func() {
+			if _, err := limit.Decide(ctx, meter.OpTake, key, 1); (err != nil) != (key == d.lost) {
+				t.Errorf("%s: %v", key, err)
+			}
+		})
+	}
+	calls := func(sizes ...int) {
+		t.Helper()
+		eventually(t, fmt.Sprint("not calls of ", sizes), func() bool { return fmt.Sprint(d.calls()) == fmt.Sprint(sizes) })
+	}
+	ask("first") // has the store ask who serves what
+	eventually(t, "no node is known", store.KnowsNodes)
+	calls(1)
+	d.answer(0, 1)
+	ask("a")
+	calls(1, 1)
+	ask("b") // beside it
+	calls(1, 1, 1)
+	for _, key := range []string{"c", d.lost, "e"} {
+		ask(key)
+	}
+	eventually(t, "not three that wait", func() bool { return store.Waiting(false) == 3 })
+	d.answer(1, 3)
+	calls(1, 1, 1, 3)
+	d.mu.Lock()
+	d.free = true
+	d.mu.Unlock()
+	d.answer(3, 4)
+	wg.Wait()
+	if got := fmt.Sprint(d.calls()); got != "[1 1 1 3 1 1 1]" { // each by itself
+		t.Errorf("calls of %s", got)
+	}
 }
