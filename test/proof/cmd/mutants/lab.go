@@ -174,7 +174,7 @@ func (l *lab) judge(b bug, sound func(stage) error) verdict {
 	v, err := l.plant(b, sound)
 	switch {
 	case errors.Is(err, errFails):
-		v = verdict{wrong: err}
+		v = verdict{wrong: err, killer: "**" + firstLine(err.Error()) + "**"}
 	case err != nil:
 		v = verdict{killer: "**" + firstLine(err.Error()) + "**"}
 	case !v.failed:

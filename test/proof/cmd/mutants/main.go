@@ -8,7 +8,8 @@
 // guarantee it breaks. The program copies the sources to a few temporary
 // directories, the labs. In these it applies one patch after the other, runs the
 // tests until one fails, and takes the patch out again. It exits with status 1 if
-// a bug survives, or if a patch no longer applies or compiles.
+// a bug survives, if a patch no longer applies or compiles, or if the tests of a
+// bug fail without it; the others are judged all the same.
 //
 // killers.txt beside the patches has for each bug the test that killed it last
 // time. That test goes first: most bugs need no other. Tests that decide have
@@ -104,7 +105,7 @@ func report(bugs []bug, ends []chan verdict, note func(bug, verdict) error) (sur
 	for i, b := range bugs {
 		v := <-ends[i]
 		if v.wrong != nil {
-			return survivors, v.wrong
+			fmt.Fprintf(os.Stderr, "mutants: %s: %v\n", b.name, v.wrong)
 		}
 		if !v.failed {
 			survivors++

@@ -62,6 +62,19 @@ func TestKillers(t *testing.T) {
 	}
 }
 
+// TestReport goes on behind a bug that tests cannot judge, and counts it.
+func TestReport(t *testing.T) {
+	bugs, ends, noted := make([]bug, 3), make([]chan verdict, 3), 0
+	for i, v := range []verdict{{failed: true}, {wrong: errFails}, {failed: true}} {
+		ends[i] = make(chan verdict, 1)
+		ends[i] <- v
+	}
+	survivors, err := report(bugs, ends, func(bug, verdict) error { noted++; return nil })
+	if survivors != 1 || noted != 3 || err != nil {
+		t.Errorf("%d of %d bugs survive, %v", survivors, noted, err)
+	}
+}
+
 func TestPlanted(t *testing.T) {
 	all, err := planted("../../../..", nil)
 	if err != nil || len(all) < 18 {
