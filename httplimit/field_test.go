@@ -202,6 +202,7 @@ func TestParseRateLimit(t *testing.T) {
 		`tok*en/x:y;r=1`:                         {{1, -1}},
 		`"a";r=1;pk=:aGk=:;x;y=?1;z=1.5;d=@12`:   {{1, -1}},
 		`"a";r=1;d=%"f%c3%bc r";e=";t=9";t=3`:    {{1, 3}},
+		`"a";r=0;d=%"\";t=1;e="\";t=9"`:          {{0, 1}}, // a display string has no escapes
 		`"a";r=1;r=2`:                            {{2, -1}},
 		`"api";a=99;w=60;c=1;pk=:R0VUH2FsaWNl:`:  {{99, 60}},
 		`"a";r=1;w=60`:                           {{1, -1}},

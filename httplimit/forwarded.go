@@ -72,15 +72,16 @@ func escaped(text string) bool {
 	return (len(text)-len(plain))%2 == 1
 }
 
-// cutUnquoted is [strings.Cut] at the first sep that is not in quotes.
+// cutUnquoted is [strings.Cut] at the first sep that is not in quotes. A backslash escapes
+// what follows in a string, but not in %"…", the display string of RFC 9651.
 func cutUnquoted(text string, sep byte) (before, after string, found bool) {
-	quoted := false
+	quoted, display := false, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
-		case c == '\\' && quoted:
+		case c == '\\' && quoted && !display:
 			i++
 		case c == '"':
-			quoted = !quoted
+			quoted, display = !quoted, i > 0 && text[i-1] == '%'
 		case c == sep && !quoted:
 			return text[:i], text[i+1:], true
 		}
