@@ -41,6 +41,9 @@ func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, 
 	case err != nil:
 		take := func(here []inflight.Hold) (bool, error) { return f.local.Acquire(ctx, here, 0) }
 		if ok, err = f.instead(ctx, holds, err, take); ok {
+			for i := range holds {
+				holds[i].Added = true
+			}
 			f.shared.Add(slices.Clone(holds))
 		}
 	case ok:

@@ -28,6 +28,9 @@ type Hold struct {
 	// is units that whoever took them gives back.
 	Lease string
 	TTL   time.Duration
+	// Added says that the units were let in without the counts being asked, as Add has it:
+	// other processes may not know of them yet.
+	Added bool
 
 	// Running is the answer: how many units are in flight after the decision. Denied
 	// says that this limit has no room for the request.

@@ -25,7 +25,6 @@ import (
 type holding struct {
 	room  *inflight.Room
 	holds []inflight.Hold
-	added bool // by Add: other processes may not know of them yet
 }
 
 // Release returns what gives back the units in flight that the request holds, once however
@@ -60,8 +59,8 @@ func (r *Result) lease() {
 			for _, text := range [...]string{h.Lease, h.Name, h.Key} {
 				b = appendText(b, text)
 			}
-			if !one.added {
-				h.TTL = 0
+			if !h.Added {
+				h.TTL = 0 // others know of it: nothing needs to be kept of it once it is settled
 			}
 			b = binary.AppendVarint(binary.AppendVarint(b, h.Units), int64(h.TTL))
 		}
@@ -182,7 +181,7 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a *operatio
 		return room.Look(ctx, holds)
 	}
 	if passes, err = room.Acquire(ctx, holds, a.most); passes {
-		r.holdings = append(r.holdings, holding{room, holds, false})
+		r.holdings = append(r.holdings, holding{room, holds})
 	}
 	if errors.Is(err, inflight.ErrFull) {
 		err = fmt.Errorf("policy: %w: %w", stint.ErrFull, err)
@@ -228,8 +227,11 @@ func (p *Policy) acquireWithout(ctx context.Context, a *operation, holds []infli
 // add counts in one room what the other has let in.
 func (r *Result) add(room *inflight.Room, holds []inflight.Hold) {
 	told := slices.Clone(holds)
+	for i := range told {
+		told[i].Added = true
+	}
 	room.Add(told)
-	r.holdings = append(r.holdings, holding{room, told, true})
+	r.holdings = append(r.holdings, holding{room, told})
 }
 
 // setRunning writes the answers of holds into the entries of r.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/policy"
@@ -365,7 +366,7 @@ func TestInFlightAdded(t *testing.T) {
 }
 
 // pool returns a policy of one rule without a key.
-func pool(t *testing.T, s *redisstore.Store, rule, secret string) *policy.Policy {
+func pool(t *testing.T, s stint.Store, rule, secret string) *policy.Policy {
 	t.Helper()
 	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],` + rule + `}]}`))
 	if err != nil {
@@ -418,21 +419,29 @@ func TestInFlightToken(t *testing.T) {
 }
 
 // TestInFlightTokenAway settles in one process what another has let in while it had no server,
-// before that server is told: it stays settled.
+// before that server is told: it stays settled, whether the rules or a [fallback.Store] know
+// what to do without one.
 func TestInFlightTokenAway(t *testing.T) {
+	byItself := func(s *redisstore.Store) stint.Store { return s }
+	overStore := func(s *redisstore.Store) stint.Store { return fallback.New(s, fallback.Options{}) }
+	for name, store := range map[string]func(*redisstore.Store) stint.Store{"rules": byItself, "store": overStore} {
+		t.Run(name, func(t *testing.T) { settledAway(t, store) })
+	}
+}
+
+func settledAway(t *testing.T, store func(*redisstore.Store) stint.Store) {
 	server := redistest.Start(t)
 	process := func() (*lateFlight, *redisstore.Store, *policy.Policy) {
 		l := &lateFlight{Driver: redisstore.NewDriver(client(t, server.Addr)), lost: make(chan func() (any, error), 1000)}
 		s := open(t, "", redisstore.Options{Driver: l, Prefix: "away", Lease: time.Hour}) // no beat of its own
-		return l, s, pool(t, s, `"limits":["2 in flight"],"on_store_failure":"local"`, "0123456789abcdef")
+		return l, s, pool(t, store(s), `"limits":["2 in flight"],"on_store_failure":"local"`, "0123456789abcdef")
 	}
 	cut, a, gives := process()
 	_, b, settles := process()
 	cut.loses.Store(true)
-	r := new(policy.Result)
-	token, err := gives.Reserve(t.Context(), policy.Map{}, 1, time.Hour, r)
-	if err != nil || token == "" || r.StoreError == nil {
-		t.Fatal(token, err, r.StoreError)
+	token, err := gives.Reserve(t.Context(), policy.Map{}, 1, time.Hour, new(policy.Result))
+	if err != nil || token == "" || cut.told.Load() != 0 {
+		t.Fatal(token, err)
 	}
 	if _, err := settles.Settle(t.Context(), token, 0); err != nil {
 		t.Fatal(err)
@@ -445,7 +454,7 @@ func TestInFlightTokenAway(t *testing.T) {
 			return cut.told.Load() > n
 		})
 	}
-	r = new(policy.Result)
+	r := new(policy.Result)
 	if err := settles.Peek(t.Context(), policy.Map{}, 1, r); err != nil || r.Rules[0].Remaining != 1 { // beside what is asked for
 		t.Errorf("%d of 2 are left, %v", r.Rules[0].Remaining, err)
 	}
