@@ -230,6 +230,13 @@ func directory(t testing.TB) string {
 	return dir
 }
 
+// What a test of root writes, a server that runs as another user may have to read.
+func init() {
+	if os.Getuid() == 0 {
+		syscall.Umask(0o022)
+	}
+}
+
 // nobody returns the system's user of that name, for servers that refuse to run as
 // root. It is nil unless the test runs as root.
 func nobody(t testing.TB) *syscall.Credential {
