@@ -199,6 +199,16 @@ func (s *Store) CallingFlights() (n int) {
 	return n
 }
 
+// AskingFlights returns how many requests wait for a call of their key to leave.
+func (s *Store) AskingFlights() (n int) {
+	s.flights.mu.Lock()
+	defer s.flights.mu.Unlock()
+	for _, one := range s.flights.keys {
+		n += len(one.waiting)
+	}
+	return n
+}
+
 // Flights returns for how many keys calls may be needed.
 func (s *Store) Flights() int {
 	s.flights.mu.Lock()

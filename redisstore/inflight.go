@@ -380,7 +380,11 @@ func (f *flights) renew(life context.Context) bool {
 	for _, one := range due {
 		room <- struct{}{}
 		all.Go(func() {
-			for more := f.turn(one); more; more = f.callOnce(life, one) {
+			if f.turn(one) && f.callOnce(life, one) {
+				f.mu.Lock()
+				one.calling = false
+				f.call(one) // beside: no key waits for another's requests
+				f.mu.Unlock()
 			}
 			<-room
 		})

@@ -590,6 +590,31 @@ func TestInFlightLateRelease(t *testing.T) {
 	}
 }
 
+// TestInFlightLateCall has a process give a unit back by a call that is lost, and take one
+// again: when the lost call runs, the unit stays the process's, and no other gets it.
+func TestInFlightLateCall(t *testing.T) {
+	server := redistest.Start(t)
+	l := &lateFlight{Driver: redisstore.NewDriver(client(t, server.Addr)), lost: make(chan func() (any, error), 1000)}
+	s := open(t, "", redisstore.Options{Driver: l, Prefix: "late", Lease: time.Hour}) // no beat of its own
+	if !acquire(t, s, flying(2)) || !acquire(t, s, flying(2)) {
+		t.Fatal("denied")
+	}
+	eventually(t, "calls do not end", func() bool { return s.CallingFlights() == 0 })
+	l.loses.Store(true)
+	s.InFlight().Release(flying(2))
+	late := <-l.lost
+	l.loses.Store(false)
+	if !acquire(t, s, flying(2)) {
+		t.Fatal("denied what was given back")
+	}
+	if _, err := late(); err != nil {
+		t.Fatal(err)
+	}
+	if acquire(t, open(t, server.URL(), redisstore.Options{Prefix: "late"}), flying(2)) {
+		t.Error("three in flight of two")
+	}
+}
+
 // TestInFlightGone asks for nobody who has gone: what they would get would be missing to
 // those who are there.
 func TestInFlightGone(t *testing.T) {
@@ -641,6 +666,37 @@ func TestInFlightBusy(t *testing.T) {
 	eventually(t, "it is not renewed", func() bool {
 		return g.count(func(args []string) bool { return !takesUnits(args) && args[3] == "1" }) == 1
 	})
+}
+
+// TestInFlightRenewalGoesOn has requests come for a key while it is renewed, and more while
+// these are decided: the next renewal, of all other keys too, waits for none of them.
+func TestInFlightRenewalGoesOn(t *testing.T) {
+	g, s := gatedFlights(t)
+	if !acquire(t, s, flying(2)) {
+		t.Fatal("denied")
+	}
+	eventually(t, "calls do not end", func() bool { return s.CallingFlights() == 0 })
+	g.hold(func([]string) bool { return true })
+	renewed, second := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		s.RenewFlights()
+		close(renewed)
+	}()
+	<-g.held
+	go func() { second <- gets(t, s, flying(2)) }()
+	eventually(t, "nobody asks", func() bool { return s.AskingFlights() == 1 })
+	g.open <- struct{}{}
+	<-g.held // that of the second
+	select {
+	case <-renewed:
+	case <-time.After(time.Minute):
+		t.Error("the renewal waits for a request")
+	}
+	g.open <- struct{}{}
+	if !<-second {
+		t.Error("the second does not pass")
+	}
+	g.hold(nil)
 }
 
 // TestInFlightTurn lets requests take units of a key that is to be renewed and waits for its

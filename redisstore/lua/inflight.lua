@@ -34,7 +34,7 @@ if ARGV[1] == 'F' then
   end
   if seq == 0 then own = told end
   if seq > 0 and mine > seq then return 'stale' end
-  local out, renews = {}, #ARGV == 5
+  local out, renews, before = {}, #ARGV == 5, own
   for i = 6, #ARGV, 2 do
     local after = others + own + ARGV[i + 1]
     if after <= tonumber(ARGV[i]) then
@@ -44,7 +44,9 @@ if ARGV[1] == 'F' then
       out[#out + 1] = -(others + own) - 1
     end
   end
-  if seq == 0 or (own == told and not renews) then return out end -- a denial writes nothing
+  -- A denial writes nothing. What was given back and is taken again does: an earlier call
+  -- that still comes gave it back.
+  if seq == 0 or (own == told and own == before and not renews) then return out end
   if own == 0 and not (renews and life > 0) then
     if mine >= 0 then call('HDEL', KEYS[1], me) end
   else
