@@ -10,7 +10,8 @@ import (
 // accounts are what this node has let through under one limit in mode Async.
 type accounts struct {
 	ledger[account]
-	most int64 // U
+	most int64  // U
+	node string // whose pushes Redis numbers: not those of the limit that was before, too
 }
 
 // An account is one key's.
@@ -36,7 +37,7 @@ func newAccounts(of *boundLimit) *accounts {
 	if most <= 0 {
 		most = max(of.limit.Capacity()/100, 1)
 	}
-	return &accounts{newLedger[account](of), most}
+	return &accounts{newLedger[account](of), most, of.newName()}
 }
 
 // take decides cost units of a key; peek changes nothing. With byServer it has
@@ -167,7 +168,7 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 	return func(ctx context.Context) {
 		s := as.of.store
 		one := as.partOf(key)
-		last := one.begin + ":pushed:" + as.of.node + ":" + one.limit.segment + one.end
+		last := one.begin + ":pushed:" + as.node + ":" + one.limit.segment + one.end
 		reply, err := s.longAnswer(ctx, []part{*one}, []string{last}, "n", number(sequence), number(units))
 		as.answered(shard, a, reply, err)
 	}

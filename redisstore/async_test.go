@@ -113,6 +113,41 @@ func TestAsyncCountsOnce(t *testing.T) {
 	}
 }
 
+// TestAsyncChanged changes a limit while what was let through under it is lost on its way:
+// it is counted all the same, behind what was let through since.
+func TestAsyncChanged(t *testing.T) {
+	clock := newVirtual()
+	var loses atomic.Bool
+	driver := &front{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), eval: func(_ context.Context, _, args []string, call func([]string) (any, error)) (any, error) {
+		if loses.Load() && args[0] == "n" && args[2] == "10" {
+			return nil, errors.New("the connection was lost")
+		}
+		return call(args)
+	}}
+	s := open(t, "", redisstore.Options{Driver: driver, Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: 100}})
+	limit := func(m redisstore.Mode, text string) stint.Bound {
+		b, err := s.Mode(m).Bind("l", parse(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	sweep := func() {
+		clock.add(time.Second)
+		s.Sweep()
+	}
+	take(t, limit(redisstore.Async, "1000/1000h fixed_window"), "k", 10)
+	loses.Store(true)
+	sweep()
+	take(t, limit(redisstore.Async, "2000/1000h fixed_window"), "k", 5)
+	sweep()
+	loses.Store(false)
+	sweep()
+	if d := peek(t, limit(redisstore.Strict, "2000/1000h fixed_window"), "k"); d.Remaining != 2000-15 {
+		t.Errorf("%+v: 15 were let through", d)
+	}
+}
+
 // TestAsyncEnvelope takes at random from several nodes on a virtual clock, and
 // compares with N·U above B + d/T.
 func TestAsyncEnvelope(t *testing.T) {

@@ -184,12 +184,15 @@ func newModes(s *Store, o Modes) *modes {
 		singles: make(map[string]*boundLimit), done: make(chan struct{}),
 	}
 	m.returns.seed = maphash.MakeSeed()
-	m.node = escape(m.NodeID) + "-" + rand.Text()[:10]
+	m.node = m.newName()
 	if m.clock == nil {
 		m.clock = newNodeClock().now
 	}
 	return m
 }
+
+// newName returns a name that nothing has in Redis.
+func (m *modes) newName() string { return escape(m.NodeID) + "-" + rand.Text()[:10] }
 
 // Mode returns the store with limits bound in a mode. The views of one store
 // know each other's bounds, so that a request may have layers in several
