@@ -218,7 +218,7 @@ func (r *Request) wait(ctx context.Context, take func() (Decision, *Reservation,
 			pause, ever = d.Delay, true
 		}
 		if deadline, has := ctx.Deadline(); !ever || has && time.Until(deadline) < pause {
-			return cancel(ctx, reservation, &WaitError{d})
+			return cancel(ctx, reservation, &WaitError{Decision: d, parts: true})
 		}
 		if !d.Allowed {
 			pause = min(pause, askAgain) // others may make room

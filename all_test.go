@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,6 +91,9 @@ func TestAllFaults(t *testing.T) {
 		if err := c.r.Wait(t.Context()); !errors.Is(err, c.want) {
 			t.Errorf("%s: Wait: %v", name, err)
 		}
+	}
+	if err := stint.All(a.Key("k").Cost(5)).Wait(t.Context()); err == nil || strings.Contains(err.Error(), "limit of 0") { // 0 such requests
+		t.Errorf("a part above its limit: %v", err)
 	}
 	for name, r := range map[string]*stint.Request{"free": stint.All(a.Key("k").Cost(0)), "two that are free": stint.All(a.Key("k").Cost(0), a.Key("l").Cost(0))} {
 		if d, err := r.Take(t.Context()); err != nil || !d.Allowed {

@@ -3,6 +3,7 @@ package stint_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -146,6 +147,7 @@ func TestInFlightElsewhere(t *testing.T) {
 		"Refund":    func() error { _, err := l.Refund(ctx, "a", 1); return err },
 		"Reset":     func() error { return l.Reset(ctx, "a") },
 		"Wait":      func() error { return l.Wait(ctx, "a", 1) },
+		"NewQueue":  func() error { _, err := stint.NewQueue(l, "a", stint.QueueOptions{}); return err },
 		"All":       func() error { _, err := stint.All(l.Key("a")).Take(ctx); return err },
 	}
 	for name, call := range calls {
@@ -161,7 +163,7 @@ func TestInFlightElsewhere(t *testing.T) {
 	}
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	if _, err := store.Bind("a", stint.InFlight(2)); !errors.Is(err, stint.ErrInFlight) {
+	if _, err := store.Bind("a", stint.InFlight(2)); !errors.Is(err, stint.ErrInFlight) || strings.Count(err.Error(), "stint: ") != 1 {
 		t.Errorf("Bind: %v", err)
 	}
 	for _, wrong := range []stint.Limit{

@@ -213,7 +213,7 @@ func (l Limit) Meter() (*meter.Meter, error) {
 		return nil, err
 	}
 	if l.inFlight {
-		return nil, fmt.Errorf("stint: limit %q: %w", wording.Shorten(l.Name()), ErrInFlight)
+		return nil, fmt.Errorf("%w (limit %q)", ErrInFlight, wording.Shorten(l.Name()))
 	}
 	return meter.New(l.spec)
 }

@@ -239,11 +239,16 @@ func (l *Limiter) layers(key string) []Layer { return []Layer{{Bound: l.bound, K
 type WaitError struct {
 	// Decision is the answer to the request.
 	Decision Decision
+
+	parts bool // of All: Decision is in units of the request
 }
 
 // Error says how long the wait would have been.
 func (e *WaitError) Error() string {
-	if e.Decision.RetryAfter == Never {
+	switch never := e.Decision.RetryAfter == Never; {
+	case never && e.parts:
+		return "stint: a part costs more than its limit and can never pass"
+	case never:
 		return fmt.Sprintf("stint: the cost is above the limit of %d and can never pass", e.Decision.Limit)
 	}
 	return fmt.Sprintf("stint: the deadline comes before the request could pass, in %v",

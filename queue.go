@@ -94,10 +94,16 @@ func NewQueue(l *Limiter, key string, o QueueOptions) (*Queue, error) {
 	if l == nil || l.bound == nil {
 		return nil, errors.New("stint: NewQueue without a limiter: NewLimiter makes one")
 	}
+	if err := l.decides(); err != nil {
+		return nil, err
+	}
 	return &Queue{limiter: l, key: key, options: o}, nil
 }
 
-var errNoQueue = errors.New("stint: a Queue without a limiter: NewQueue makes one")
+var (
+	errNoQueue = errors.New("stint: a Queue without a limiter: NewQueue makes one")
+	errNoWork  = errors.New("stint: a Queue got nil in place of a function to run")
+)
 
 // A ticket is one piece of work that has not started.
 type ticket struct {
@@ -126,6 +132,9 @@ type ticket struct {
 // A context that ends frees the place, and those behind it move up. Once fn
 // has started it is its own matter, as is a panic in it: the queue goes on.
 func (q *Queue) Do(ctx context.Context, fn func(context.Context) error) error {
+	if fn == nil {
+		return errNoWork
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -149,6 +158,9 @@ func (q *Queue) Do(ctx context.Context, fn func(context.Context) error) error {
 //
 // A panic in fn is that of any goroutine: it ends the program.
 func (q *Queue) Submit(fn func()) error {
+	if fn == nil {
+		return errNoWork
+	}
 	q.submit.Lock()
 	defer q.submit.Unlock()
 	t, err := q.enter(context.Background())

@@ -236,6 +236,9 @@ func TestQueueDo(t *testing.T) {
 		if err := q.Do(done, never); !errors.Is(err, context.Canceled) {
 			t.Errorf("context done: %v", err)
 		}
+		if q.Do(bg, nil) == nil || q.Submit(nil) == nil {
+			t.Error("nil is work")
+		}
 		soon, stop := context.WithTimeout(bg, 999*ms)
 		defer stop()
 		var early *stint.WaitError

@@ -58,6 +58,8 @@ func (r *Reservation) Settle(ctx context.Context, costs ...int64) (d Decision, e
 	switch {
 	case r == nil:
 		return d, nil
+	case r.store == nil:
+		return d, errUnmade
 	case len(costs) != len(r.parts):
 		return d, &costsError{len(costs), len(r.parts)}
 	}

@@ -29,6 +29,8 @@ func TestZeroValues(t *testing.T) {
 		"All":         func() error { return stint.All(l.Key("k")).Wait(bg) },
 		"no limiter":  func() error { _, err := stint.NewQueue(nil, "k", stint.QueueOptions{}); return err },
 		"NewQueue":    func() error { _, err := stint.NewQueue(&l, "k", stint.QueueOptions{}); return err },
+		"Reservation": func() error { _, err := l.Reservation("id").Settle(bg, 1); return err },
+		"Cancel":      func() error { _, err := new(stint.Reservation).Cancel(bg); return err },
 		"Do":          func() error { return q.Do(bg, func(context.Context) error { return nil }) },
 		"Submit":      func() error { return q.Submit(func() {}) },
 	} {

@@ -36,7 +36,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 		most = -1
 	}
 	by := &limited{limiter: guard.New(l, most), key: key, o: &o}
-	if err := by.limiter.CheckInFlight(false); err != nil {
+	if err := by.limiter.Check(false); err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
 	}
 	if by.limiter.InFlight() && o.Messages {
@@ -177,8 +177,7 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 // failed reports an error, and returns what the call ends with, nil if it goes
 // on.
 func (s *Server) failed(ctx context.Context, method string, err error) error {
-	gone := ctx.Err() != nil // or clients would open the guard by leaving
-	if !gone {
+	if ctx.Err() == nil {
 		s.o.reportError(ctx, method, err)
 	}
 	switch {
@@ -186,7 +185,7 @@ func (s *Server) failed(ctx context.Context, method string, err error) error {
 		return nil
 	case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
 		return refuseRequest
-	case s.o.FailOpen && !gone:
+	case s.o.FailOpen && guard.StoreFailed(ctx, err):
 		return nil
 	}
 	return refuseError

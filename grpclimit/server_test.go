@@ -212,14 +212,40 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// failing is a store whose decisions fail.
+type failing struct {
+	*memstore.Store
+	err error
+}
+
+type failingBound struct {
+	stint.Bound
+	err error
+}
+
+func (f failing) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := f.Store.Bind(name, limits...)
+	return failingBound{b, f.err}, err
+}
+
+func (f failingBound) Decide(context.Context, meter.Op, string, int64) (stint.Decision, error) {
+	return stint.Decision{}, f.err
+}
+
+// FailOpen is for errors of the store, not for those of a call.
 func TestStoreFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    grpclimit.Options
+		err  error
 		want codes.Code
-	}{"closed": {grpclimit.Options{}, codes.Unavailable}, "open": {grpclimit.Options{FailOpen: true}, codes.OK}} {
+	}{
+		"closed":         {grpclimit.Options{}, stint.ErrClosed, codes.Unavailable},
+		"open":           {grpclimit.Options{FailOpen: true}, stint.ErrClosed, codes.OK},
+		"open, too many": {grpclimit.Options{FailOpen: true}, stint.ErrLayers, codes.Unavailable},
+		"open, cost":     {grpclimit.Options{FailOpen: true}, stint.ErrCost, codes.InvalidArgument},
+	} {
 		t.Run(name, func(t *testing.T) {
-			store := memstore.New(memstore.Options{})
-			l, err := stint.NewLimiter(store, "test", twoAnHour...)
+			l, err := stint.NewLimiter(failing{memstore.New(memstore.Options{}), c.err}, "test", twoAnHour...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,11 +256,10 @@ func TestStoreFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			client := grpc_testing.NewTestServiceClient(dial(t, serve(t, guard.Unary())))
-			_ = store.Close()
 			if _, err := client.EmptyCall(soon(t), &grpc_testing.Empty{}); status.Code(err) != c.want {
 				t.Errorf("%v, want %v", err, c.want)
 			}
-			if e := heard.Load(); e == nil || !errors.Is(*e, stint.ErrClosed) {
+			if e := heard.Load(); e == nil || !errors.Is(*e, c.err) {
 				t.Errorf("reported %v", e)
 			}
 		})
@@ -334,6 +359,9 @@ func TestRepeatedMetadata(t *testing.T) {
 func TestRefused(t *testing.T) {
 	l := limiter(t, twoAnHour...)
 	for name, make := range map[string]func() (*grpclimit.Server, error){
+		"unmade": func() (*grpclimit.Server, error) {
+			return grpclimit.NewServer(&stint.Limiter{}, grpclimit.All(), grpclimit.Options{})
+		},
 		"no limiter": func() (*grpclimit.Server, error) {
 			return grpclimit.NewServer(nil, grpclimit.All(), grpclimit.Options{})
 		},

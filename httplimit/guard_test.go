@@ -73,7 +73,10 @@ func TestNewErrors(t *testing.T) {
 	refund := func(int) bool { return true }
 	for name, make := range map[string]func() (func(http.Handler) http.Handler, error){
 		"limiter": func() (func(http.Handler) http.Handler, error) { return httplimit.New(nil, key, httplimit.Options{}) },
-		"key":     func() (func(http.Handler) http.Handler, error) { return httplimit.New(l, nil, httplimit.Options{}) },
+		"unmade": func() (func(http.Handler) http.Handler, error) {
+			return httplimit.New(&stint.Limiter{}, key, httplimit.Options{})
+		},
+		"key": func() (func(http.Handler) http.Handler, error) { return httplimit.New(l, nil, httplimit.Options{}) },
 		"dialect": func() (func(http.Handler) http.Handler, error) {
 			return httplimit.New(l, key, httplimit.Options{Dialect: 99})
 		},
@@ -200,9 +203,41 @@ func TestFailingStore(t *testing.T) {
 	if rec := serve(h, "/204"); rec.Code != http.StatusServiceUnavailable {
 		t.Errorf("with the store closed: %d", rec.Code)
 	}
-	h = guard(t, limiter(t, nil, "1/s"), httplimit.Options{Cost: func(*http.Request) int64 { return -1 }})(status)
-	if rec := serve(h, "/204"); rec.Code != http.StatusServiceUnavailable {
-		t.Errorf("with a cost below zero: %d", rec.Code)
+}
+
+// TestFailOpenIsForStores makes requests that cannot be decided although the store answers:
+// FailOpen lets none of them pass, or clients could choose to be one of them.
+func TestFailOpenIsForStores(t *testing.T) {
+	unknown := func(r *http.Request) int64 { return r.ContentLength } // -1 for a chunked body
+	for name, test := range map[string]struct {
+		o    httplimit.Options
+		want error
+		code int
+	}{
+		"cost":           {httplimit.Options{Cost: unknown}, stint.ErrCost, 400},
+		"cost, queued":   {httplimit.Options{Cost: unknown, MaxWait: time.Second}, stint.ErrCost, 400},
+		"cost, refunded": {httplimit.Options{Cost: unknown, Refund: func(int) bool { return true }}, stint.ErrCost, 400},
+		"layers":         {httplimit.Options{}, stint.ErrLayers, 503},
+	} {
+		test.o.FailOpen = true
+		var reported error
+		test.o.OnError = func(_ *http.Request, err error) { reported = err }
+		store := stint.Store(memstore.New(memstore.Options{}))
+		if test.want == stint.ErrLayers {
+			store = failing{store.(*memstore.Store), stint.ErrLayers}
+		}
+		handlers := map[string]http.Handler{"": guard(t, limiter(t, store, "1/s"), test.o)(status)}
+		if test.want == stint.ErrCost {
+			handlers[", by rules"] = ruled(t, policyOf(t, store, `{"rules":[{"name":"r","key":[],"limits":"1/s"}]}`), test.o)
+		}
+		for by, h := range handlers {
+			r := httptest.NewRequest(http.MethodPost, "/204", http.NoBody)
+			r.ContentLength = -1
+			rec := httptest.NewRecorder()
+			if h.ServeHTTP(rec, r); rec.Code != test.code || !errors.Is(reported, test.want) {
+				t.Errorf("%s%s: %d, reported %v; want %d, %v", name, by, rec.Code, reported, test.code, test.want)
+			}
+		}
 	}
 }
 

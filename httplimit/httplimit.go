@@ -47,8 +47,9 @@ var ErrNoRoute = errors.New("httplimit: RouteKey finds no route: put the guard a
 // functions are called from many goroutines at once.
 type Options struct {
 	// Cost returns how many units a request takes. A cost of 0 passes
-	// without being counted, one above the limit never passes. The default
-	// is 1.
+	// without being counted, one above the limit never passes, one below 0 is
+	// answered with 400: the ContentLength of a body of unknown length is -1. The
+	// default is 1.
 	Cost func(*http.Request) int64
 	// Skip reports whether a request passes undecided and uncounted. The default
 	// skips none.
@@ -143,7 +144,7 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 	if err := g.o.check(); err != nil {
 		return nil, err
 	}
-	if err := g.limiter.CheckInFlight(o.Refund != nil); err != nil {
+	if err := g.limiter.Check(o.Refund != nil); err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	if o.Refund != nil && g.limiter.Waits() {
@@ -318,14 +319,19 @@ func (g *keyed) outcome(fields *encoder, key string, waited time.Duration, d *st
 // failed reports an error and says whether the request may go on; if not, it
 // has been answered.
 func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool {
-	gone := r.Context().Err() != nil // or clients would open the guard by leaving
-	if !gone {
+	if r.Context().Err() == nil {
 		o.reportError(r, err)
 	}
-	if o.FailOpen && !gone || o.Shadow {
+	f := refuseError
+	switch {
+	case o.Shadow:
+		return true
+	case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
+		f = refuseFault(err)
+	case o.FailOpen && guard.StoreFailed(r.Context(), err):
 		return true
 	}
-	refuseError.write(w, r)
+	f.write(w, r)
 	return false
 }
 

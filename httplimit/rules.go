@@ -160,12 +160,6 @@ func (l *looked) readPath(c *call) error {
 func (g *policyGuard) respond(w http.ResponseWriter, p *policy.Policy, c *call, waited time.Duration, err error) bool {
 	r, d := c.request, &c.result.Decision
 	if err != nil {
-		if errors.Is(err, policy.ErrRequest) && !g.o.Shadow {
-			g.o.reportError(r, err)
-			f := refuseFault(err)
-			f.write(w, r)
-			return false
-		}
 		return g.o.failed(w, r, err)
 	}
 	if c.result.StoreError != nil && g.o.OnDecision == nil { // else it is in the Outcome

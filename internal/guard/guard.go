@@ -88,10 +88,12 @@ func (g *Guard) Waits() bool { return g.Terms().wait > 0 }
 // InFlight reports whether a limit is one in flight, under which Acquire decides.
 func (g *Guard) InFlight() bool { return g.Terms().inFlight }
 
-// CheckInFlight returns why limits in flight do not go together with the others of the
-// guard, or with refunds, or nil.
-func (g *Guard) CheckInFlight(refunds bool) error {
+// Check returns why the guard can decide nothing, or why its limits in flight do not go
+// together with the others, or with refunds; or nil.
+func (g *Guard) Check(refunds bool) error {
 	switch t := g.Terms(); {
+	case len(t.Limits) == 0:
+		return errors.New("a limiter without limits: stint.NewLimiter makes one")
 	case !t.inFlight:
 		return nil
 	case refunds:
@@ -100,6 +102,13 @@ func (g *Guard) CheckInFlight(refunds bool) error {
 		return errors.New("a limiter cannot have a leaky_queue beside a limit in flight: rules of a policy can")
 	}
 	return nil
+}
+
+// StoreFailed reports whether err, of deciding a request with ctx, is of the store, so that
+// FailOpen may let the request pass. Clients could open the guard otherwise: by leaving, by
+// a cost below zero, by meeting more limits than a request may have.
+func StoreFailed(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !errors.Is(err, stint.ErrCost) && !errors.Is(err, stint.ErrLayers)
 }
 
 // Acquire takes until release is called, which is never nil. A request may wait for room
