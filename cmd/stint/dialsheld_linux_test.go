@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -25,8 +26,15 @@ func TestFewDescriptorsDials(t *testing.T) {
 		if err != nil {
 			t.Fatalf("client %d: %v", i, err)
 		}
+		before := dialing(t, behind)
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		time.Sleep(2 * time.Millisecond) // it is on its way to the server behind
+		await.Until(t, "it is on its way to the server behind, or refused", func() bool {
+			now := dialing(t, behind)
+			before = min(before, now)
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			n, _ := conn.Read(make([]byte, 1))
+			return now > before || n > 0
+		})
 		_ = conn.Close()
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
@@ -54,6 +62,15 @@ func TestFewDescriptorsDials(t *testing.T) {
 	go func() { _ = server.Serve(behind) }()
 	defer server.Close()
 	await.Until(t, "it answers afterwards", func() bool { return status("http://"+at["address"]+"/") == http.StatusOK })
+}
+
+// dialing returns how many connections to a listener are being made.
+func dialing(t *testing.T, to net.Listener) int {
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(table), fmt.Sprintf("0100007F:%04X 02 ", to.Addr().(*net.TCPAddr).Port)) // SYN_SENT
 }
 
 // stalled returns a listener whose queue of connections is full.
