@@ -162,7 +162,7 @@ func NewHandler(o Options) (*Handler, error) {
 		}
 		defer leave()
 		h.passed.Add(1)
-		behind.ServeHTTP(fullDuplex(w, r), r)
+		behind.ServeHTTP(relay(fullDuplex(w, r)), r)
 	}))
 	return h, nil
 }
