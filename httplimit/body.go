@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/policy"
@@ -85,14 +86,14 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 
 // busted reports whether a body that begins as JSON does not go on so. Some servers read it
 // still, and find there what rules do not: they take NaN, a comma too many, any depth, a
-// mark of the byte order, or UTF-16.
+// comment, other blanks, a mark of the byte order, or bytes that are not UTF-8.
 func busted(data []byte) bool {
-	begin := bytes.TrimLeft(data, "\x00 \t\r\n\ufeff\xfe\xff")
-	if len(begin) == 0 || begin[0] != '{' && begin[0] != '[' {
+	begin := bytes.TrimLeft(data, "\x00 \t\r\n\v\f\u0085\u00a0\u2028\u2029\ufeff\xfe\xff")
+	if len(begin) == 0 || begin[0] != '{' && begin[0] != '[' && begin[0] != '/' {
 		return false
 	}
 	var first json.RawMessage // what follows it is another
-	return json.NewDecoder(bytes.NewReader(data)).Decode(&first) != nil
+	return !utf8.Valid(data) || json.NewDecoder(bytes.NewReader(data)).Decode(&first) != nil
 }
 
 // find returns what a pointer leads to: a text, a number, true or false. The error is for
@@ -121,11 +122,28 @@ func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 	case string:
 		return bodyValue{value, true}, nil
 	case json.Number:
-		return bodyValue{value.String(), true}, nil
+		text, err := plainNumber(value.String())
+		return bodyValue{text, err == nil}, err
 	case bool:
 		return bodyValue{strconv.FormatBool(value), true}, nil
 	}
 	return v, nil
+}
+
+// plainNumber returns the one text of what servers read as the same number: 1.0 and 10e-1
+// are 1. The error is for what is too large for them, which they take for infinite.
+func plainNumber(text string) (string, error) {
+	if text != "-0" && !strings.ContainsAny(text, ".eE") {
+		return text, nil
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return "", bodyFault("a number that is too large")
+	case f == 0: // of either sign
+		return "0", nil
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64), nil
 }
 
 // field returns the field of an object or the element of a list, nil if there is none.
