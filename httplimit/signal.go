@@ -38,12 +38,15 @@ func readSignal(h http.Header, now time.Time) (s signal) {
 		return s
 	}
 	for _, names := range quotaFields {
-		remaining, ok := parseCount(h.Get(names[0]))
-		if !ok {
-			continue
+		resets := h[names[1]]
+		for i, line := range h[names[0]] { // one of each server on the way
+			remaining, ok := parseCount(line)
+			if !ok || len(resets) == 0 {
+				continue
+			}
+			reset, ok := parseReset(resets[min(i, len(resets)-1)], sent)
+			s.tighten(remaining, reset, ok)
 		}
-		reset, ok := parseReset(h.Get(names[1]), sent)
-		s.tighten(remaining, reset, ok)
 	}
 	return s
 }
@@ -86,17 +89,24 @@ func (s *signal) readRateLimit(lines []string) bool {
 		return true
 	}
 	remaining, reset := int64(-1), int64(-1)
-	for part := range strings.SplitSeq(text, ",") {
-		name, value, _ := strings.Cut(trimSpace(part), "=")
-		n, ok := parseCount(value)
-		switch {
-		case !ok:
-			return false
-		case name == "remaining":
-			remaining = n
-		case name == "reset":
-			reset = n
+	for more := true; more; {
+		var member string
+		member, text, more = cutUnquoted(text, ',')
+		name, value, _ := strings.Cut(trimSpace(member), "=")
+		value, _, _ = cutUnquoted(value, ';')
+		to := &remaining
+		switch name {
+		case "remaining":
+		case "reset":
+			to = &reset
+		default:
+			continue
 		}
+		n, ok := parseCount(value)
+		if !ok {
+			return false
+		}
+		*to = n
 	}
 	if remaining < 0 {
 		return false
