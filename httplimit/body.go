@@ -89,7 +89,9 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 // comment, other blanks, a mark of the byte order, or bytes that are not UTF-8.
 func busted(data []byte) bool {
 	begin := bytes.TrimLeft(data, "\x00 \t\r\n\v\f\u0085\u00a0\u2028\u2029\ufeff\xfe\xff")
-	if len(begin) == 0 || begin[0] != '{' && begin[0] != '[' && begin[0] != '/' {
+	switch starts := func(with string) bool { return bytes.HasPrefix(begin, []byte(with)) }; {
+	case starts("{"), starts("["), starts("//"), starts("/*"):
+	default:
 		return false
 	}
 	var first json.RawMessage // what follows it is another

@@ -425,6 +425,7 @@ func TestRequestBody(t *testing.T) {
 		{"/v1/chat", `{"max_tokens":1}`, 403, "", 1000},
 		{"/v1/chat", `{"model":{"x":1}}`, 403, "", 1000},
 		{"/v1/chat", `model=a`, 403, "a", 930},
+		{"/v1/chat", `/etc/hosts`, 403, "a", 930},
 		{"/v1/chat", ``, 403, "a", 930},
 		{"/v1/chat", `{"model":"a","model":"b"}`, 400, "a", 930},
 		{"/v1/chat", `{"model":"a","max_tokens":"many"}`, 400, "a", 930},
