@@ -169,4 +169,4 @@ type OverrideFinder interface {
 var ErrPlansOnly = errors.New("no overrides are wanted")
 
 // ErrEmpty is for a source that holds no rules yet.
-var ErrEmpty = errors.New("there are no rules yet: stint rules push puts some in")
+var ErrEmpty = errors.New("there are no rules yet: stint rules push FILE puts some in force")

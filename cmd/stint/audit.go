@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -52,13 +53,15 @@ func (c *auditListCmd) Run(e *env) error {
 	var b strings.Builder
 	for _, d := range all {
 		fmt.Fprintf(&b, "%d  %s  %s  %s %s", d.Number, clock(d.At), shown(d.Author), d.Act.Act, d.Subject)
-		switch {
-		case d.Was != "" && d.Now != "":
-			fmt.Fprintf(&b, ": %s, before %s", d.Now, d.Was)
-		case d.Now != "":
-			fmt.Fprintf(&b, ": %s", d.Now)
-		case d.Was != "":
-			fmt.Fprintf(&b, ": before %s", d.Was)
+		var said []string
+		if d.Now != "" {
+			said = append(said, d.Now)
+		}
+		if was := before(d.Was); was != "" {
+			said = append(said, was)
+		}
+		if len(said) > 0 {
+			b.WriteString(": " + strings.Join(said, ", "))
 		}
 		if d.Reason != "" {
 			fmt.Fprintf(&b, " (%s)", d.Reason)
@@ -66,4 +69,30 @@ func (c *auditListCmd) Run(e *env) error {
 		b.WriteByte('\n')
 	}
 	return wrap(e.out, b.String(), "    ")
+}
+
+// before says what was before an act: of a reset and a refund, which keep it as JSON, what
+// they gave back.
+func before(was string) string {
+	if was == "" {
+		return ""
+	}
+	if was != "null" && was[0] != '[' {
+		return "before " + was
+	}
+	var gave []struct {
+		Label string
+		Used  int64
+	}
+	if json.Unmarshal([]byte(was), &gave) != nil { // a long one is cut
+		return ""
+	}
+	var parts []string
+	for _, one := range gave {
+		parts = append(parts, fmt.Sprintf("%d of %s", one.Used, one.Label))
+	}
+	if len(parts) == 0 {
+		return "nothing was in use"
+	}
+	return "gave back " + strings.Join(parts, ", ")
 }

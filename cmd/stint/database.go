@@ -49,7 +49,7 @@ func (c *databaseFlags) openRulesDB() (*rulesdb.DB, error) {
 }
 
 // copyFile returns where the last good copy is kept, "" for none.
-func (c *databaseFlags) copyFile() string {
+func (c *databaseFlags) copyFile(logger *slog.Logger) string {
 	switch c.RulesCopy {
 	case "none":
 		return ""
@@ -58,7 +58,9 @@ func (c *databaseFlags) copyFile() string {
 			return "" // the rules are a file of this machine itself
 		}
 		dir, err := os.UserCacheDir()
-		if err != nil {
+		if err != nil { // a service without a home directory
+			logger.Warn("rules: no copy is kept: this node cannot start with these rules while the source is gone", "err", err,
+				"hint", "--rules-copy FILE keeps it there; --rules-copy none says that none is wanted")
 			return ""
 		}
 		sum := sha256.Sum256([]byte(c.Rules))
@@ -159,7 +161,7 @@ func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.F
 		return nil, nil, nil, err
 	}
 	follower, file, err := rules.Follow(context.Background(), rules.Following{
-		Source: s.Source, Name: s.name, Copy: c.copyFile(), Log: logger, Report: s.report,
+		Source: s.Source, Name: s.name, Copy: c.copyFile(logger), Log: logger, Report: s.report,
 	})
 	if err != nil {
 		_ = s.Close() // it was read from

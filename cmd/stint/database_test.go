@@ -2,10 +2,14 @@ package main_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
+
+	main "github.com/stint-dev/stint/cmd/stint"
 )
 
 // steady replaces times, identities and tokens.
@@ -67,5 +71,29 @@ func TestDatabaseJSON(t *testing.T) {
 	}
 	if one := log[0]; one.Version != 3 || one.Author != "anna" || one.Comment != "why" || len(one.Hash) != 64 || one.At == "" || one.Document != nil {
 		t.Errorf("%+v", one)
+	}
+}
+
+// TestCopyFile has no home directory, as a service may: the log says that no copy of the
+// rules is kept, unless none is wanted.
+func TestCopyFile(t *testing.T) {
+	for _, test := range []struct {
+		rules, flag, home string
+		kept, warns       bool
+	}{
+		{"postgres://db/stint", "", "/home/anna", true, false},
+		{"postgres://db/stint", "", "", false, true},
+		{"postgres://db/stint", "none", "", false, false},
+		{"postgres://db/stint", "/var/lib/stint/rules", "", true, false},
+		{"sqlite:stint.db", "", "", false, false},
+	} {
+		for _, name := range []string{"HOME", "XDG_CACHE_HOME", "LocalAppData"} {
+			t.Setenv(name, test.home)
+		}
+		var log strings.Builder
+		file := main.CopyFile(test.rules, test.flag, slog.New(slog.NewTextHandler(&log, nil)))
+		if kept, warns := file != "", strings.Contains(log.String(), "--rules-copy FILE"); kept != test.kept || warns != test.warns {
+			t.Errorf("%+v: kept in %q, log %s", test, file, &log)
+		}
 	}
 }

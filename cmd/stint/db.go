@@ -15,6 +15,7 @@ type dbMigrateCmd struct {
 
 // Run brings the schema up to date.
 func (c *dbMigrateCmd) Run(e *env) error {
+	c.makes = true
 	db, err := c.database()
 	if err != nil {
 		return err

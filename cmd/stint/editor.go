@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"os/user"
+	"strings"
 
 	"github.com/stint-dev/stint/rulesdb"
 
@@ -15,6 +17,8 @@ import (
 type backendFlags struct {
 	Rules             string `env:"STINT_RULES" instead:"backend" placeholder:"URL" help:"The database of rules: sqlite:FILE, postgres://USER@HOST/NAME or mysql://USER@HOST/NAME."`
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"A file with the database's password, so that the URL needs none."`
+
+	makes bool // a SQLite file that is not there
 }
 
 // database opens the database. Close what it returns.
@@ -22,11 +26,26 @@ func (c *backendFlags) database() (*rulesdb.DB, error) {
 	if c.Rules == "" {
 		return nil, usage("--rules", "missing: write the database of rules, such as --rules sqlite:stint.db")
 	}
+	if !c.makes {
+		if err := existing(c.Rules); err != nil {
+			return nil, err
+		}
+	}
 	db, err := rulesdb.Open(c.Rules, rulesdb.Options{PasswordFile: c.RulesPasswordFile})
 	if err != nil {
 		return nil, &usageError{"--rules", err}
 	}
 	return db, nil
+}
+
+// existing refuses a SQLite file that is not there, and which opening it would make: its
+// name is mistyped, and what is looked for in it would be missing without a word.
+func existing(url string) error {
+	file, ok := strings.CutPrefix(url, "sqlite:")
+	if _, err := os.Stat(file); ok && file != "" && errors.Is(err, fs.ErrNotExist) {
+		return usage("--rules", "%s is not there: stint rules push makes it", url)
+	}
+	return nil
 }
 
 // editorFlags say where rules are kept, and who changes them.

@@ -33,6 +33,11 @@ func Advertised(rules, flag, admin string, encrypted bool) (string, error) {
 	return c.address, err
 }
 
+// CopyFile returns where a node keeps the copy of its rules.
+func CopyFile(rules, flag string, logger *slog.Logger) string {
+	return (&databaseFlags{Rules: rules, RulesCopy: flag}).copyFile(logger)
+}
+
 // NotAsked returns why a node that has written an address is not asked, by who has a
 // token or none and gives --nodes-at.
 func NotAsked(nodesAt, tokenFile, address string) error {

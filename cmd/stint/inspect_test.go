@@ -246,6 +246,15 @@ func TestOverrideFile(t *testing.T) {
 		if !slices.Equal(acts, want) {
 			t.Errorf("the audit has %q, want %q", acts, want)
 		}
+		for customer, want := range map[string]string{
+			"partner-1": `refund orders "partner-1": 1 units given back, gave back 1 of orders/`,
+			"nobody":    `refund orders "nobody": 1 units given back, nothing was in use`,
+		} {
+			do("1 units given back", "reset", "orders", customer, "--cost", "1")
+			if _, out, _ := p.stint("audit", "-n", "1"); !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+				t.Errorf("%s; want %s", out, want)
+			}
+		}
 	})
 }
 

@@ -25,6 +25,9 @@ type readFlags struct {
 
 // source opens what --rules names. Close what it returns.
 func (c *readFlags) source() (*ruleSource, error) {
+	if err := existing(c.Rules); err != nil {
+		return nil, err
+	}
 	return (&databaseFlags{Rules: c.Rules, RulesPasswordFile: c.RulesPasswordFile}).openSource(nil)
 }
 
@@ -37,7 +40,7 @@ func (c *readFlags) document(e *env) (name string, document []byte, err error) {
 	defer s.Close() // it has only read
 	read, err := rules.ReadDocument(e.ctx, s, readWithin)
 	if errors.Is(err, rulesource.ErrEmpty) {
-		err = fmt.Errorf("%s: %w: stint rules push FILE puts some in force", s.name, rulesource.ErrEmpty)
+		err = fmt.Errorf("%s: %w", s.name, err)
 	}
 	if err != nil {
 		return "", nil, err

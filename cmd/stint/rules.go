@@ -85,6 +85,7 @@ func (c *rulesPushCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	c.makes = !c.DryRun
 	d, err := c.open(e)
 	if err != nil {
 		return err
@@ -237,7 +238,7 @@ func (c *rulesPullCmd) Run(e *env) error {
 func revision(e *env, d *rulesapi.Editor, number int64) (rulesdb.Revision, error) {
 	r, err := d.Revision(e.ctx, number)
 	if number == 0 && errors.Is(err, rulesdb.ErrNotFound) {
-		return r, fmt.Errorf("%s: there are no rules yet: stint rules push FILE puts some in force", d)
+		return r, fmt.Errorf("%s: %w", d, rulesource.ErrEmpty)
 	}
 	return r, err
 }

@@ -126,7 +126,7 @@ func (c *serversFlags) rows(ctx context.Context) ([]rulesdb.Node, error) {
 	if c.Rules == "" {
 		return c.rowsOf(ctx)
 	}
-	db, err := (&backendFlags{c.Rules, c.RulesPasswordFile}).database()
+	db, err := (&backendFlags{Rules: c.Rules, RulesPasswordFile: c.RulesPasswordFile}).database()
 	if err != nil {
 		return nil, err
 	}

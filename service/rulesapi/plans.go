@@ -24,9 +24,9 @@ func (d *Editor) SetPlan(ctx context.Context, attribute, value, plan, author, re
 		}
 		switch names := f.Rules.Plans(attribute); {
 		case len(names) == 0:
-			return "", &InputError{"attribute", fmt.Errorf("no rule in force has tiers by %q: there are tiers by %q", attribute, f.Rules.TierAttributes())}
+			return "", &InputError{"attribute", fmt.Errorf("no rule in force has tiers by %q: known are %s", attribute, listed(f.Rules.TierAttributes()))}
 		case !slices.Contains(names, plan):
-			return "", &InputError{"plan", fmt.Errorf("tiers by %s have no plan %q: there are %q", attribute, plan, names)}
+			return "", &InputError{"plan", fmt.Errorf("tiers by %s have no plan %q: there are %s", attribute, plan, listed(names))}
 		}
 	}
 	return d.Backend.SetPlan(ctx, attribute, value, plan, author, reason)

@@ -7,9 +7,12 @@
 package rulesapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -222,12 +225,23 @@ func checkIn(f *rules.File, o *rulesource.Override) error {
 
 // unknownRule says which rules there are.
 func unknownRule(name string, names []string) error {
+	return noRule(fmt.Sprintf("there is no rule %q in force: there are %s", name, listed(names)))
+}
+
+// listed returns the first names, in quotes.
+func listed(names []string) string {
 	const most = 10
-	there := fmt.Sprintf("%q", names)
-	if len(names) > most {
-		there = fmt.Sprintf("%q and %d more", names[:most], len(names)-most)
+	var b strings.Builder
+	for i, name := range names[:min(most, len(names))] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Quote(name))
 	}
-	return noRule(fmt.Sprintf("there is no rule %q in force: there are %s", name, there))
+	if len(names) > most {
+		fmt.Fprintf(&b, " and %d more", len(names)-most)
+	}
+	return cmp.Or(b.String(), "none")
 }
 
 // noRule is a [policy.ErrNoRule] that says which rules there are.
