@@ -51,7 +51,9 @@ func (r *Reservation) ID() ReservationID {
 
 // Settle replaces the cost by the true one. A reservation of [All] takes the
 // cost of each part that has one, in order; the answer is then that of the part
-// that lets the fewest more units pass. The error is [ErrReservation] for one
+// that lets the fewest more units pass. Use a context that does not end with the
+// request, such as that of [context.WithoutCancel]: what is not settled stands as
+// charged. The error is [ErrReservation] for one
 // that is unknown or has expired, and [ErrCost] for a cost below zero or another
 // number of costs.
 func (r *Reservation) Settle(ctx context.Context, costs ...int64) (d Decision, err error) {

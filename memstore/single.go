@@ -13,7 +13,8 @@ import (
 
 // A Single is one limit without keys, for a whole process: the shortest way
 // from a limit to an answer, and what takes the place of a Limiter of
-// golang.org/x/time/rate; docs/MOVING.md has each of its methods.
+// golang.org/x/time/rate; docs/MOVING.md has each of its methods. [NewSingle] makes
+// one: the zero value cannot be used.
 //
 // Price: one clock read and one compare-and-swap, without a lock, for gcra and
 // leaky_queue where the period divides evenly by the count; other limits, and

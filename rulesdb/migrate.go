@@ -230,5 +230,8 @@ func (db *DB) failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	if code := codeOf(err); code == readOnly || code == cannotOpen {
+		return fmt.Errorf("%s: %w: its directory must be there, and this user able to write the file and beside it, also to read", db.where, err)
+	}
 	return fmt.Errorf("%s: %w", db.where, err)
 }

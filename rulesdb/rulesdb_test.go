@@ -305,6 +305,17 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// What SQLite cannot open says what it needs, which is more than reading: a directory that
+// is there, and a file that may be written.
+func TestOpenUnwritable(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{filepath.Join(dir, "none", "a.db"), dir} {
+		if _, err := rulesdb.Open("sqlite:"+path, rulesdb.Options{}); err == nil || !strings.Contains(err.Error(), "its directory must be there") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
 // TestWritersIsolated runs writers at once on a database whose transactions are
 // serializable unless they say otherwise: each waits for its turn, none is refused.
 func TestWritersIsolated(t *testing.T) {

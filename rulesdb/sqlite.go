@@ -76,8 +76,10 @@ func (p patient) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 const (
-	busy    = 5  // SQLITE_BUSY
-	ioError = 10 // SQLITE_IOERR
+	busy       = 5  // SQLITE_BUSY
+	readOnly   = 8  // SQLITE_READONLY
+	ioError    = 10 // SQLITE_IOERR
+	cannotOpen = 14 // SQLITE_CANTOPEN
 )
 
 // codeOf returns the primary code of an error of SQLite; 0 for others.

@@ -72,6 +72,9 @@ func (c *editorFlags) open(e *env) (*rulesapi.Editor, error) {
 		}
 		return rulesapi.New(k, checkRules, secret), nil
 	}
+	if c.Rules == "" {
+		return nil, usage("--rules", "missing: write the database of rules, such as --rules sqlite:stint.db, or the admin address of a server, such as --server http://127.0.0.1:9090")
+	}
 	db, err := c.database()
 	if err != nil {
 		return nil, err
