@@ -116,6 +116,10 @@ func (o *Options) fill() {
 	}
 }
 
+// flushAfter is how long a piece of an answer of known length waits for more of it, so that
+// the answer of a slow server begins when it does. Of unknown length, none waits.
+const flushAfter = 100 * time.Millisecond
+
 // entrypoint is what decisions are counted under.
 const entrypoint = "proxy"
 
@@ -144,8 +148,9 @@ func NewHandler(o Options) (*Handler, error) {
 			}
 			return nil
 		},
-		ErrorLog:   h.log,
-		BufferPool: &buffers{},
+		FlushInterval: flushAfter,
+		ErrorLog:      h.log,
+		BufferPool:    &buffers{},
 	}
 	guard, err := httplimit.NewPolicyFunc(o.Source.Policy, o.Client, httplimit.Options{
 		OnDecision: h.decided,

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 )
@@ -11,15 +10,27 @@ import (
 // go without, and ReverseProxy clears the header behind each of them.
 type relayWriter struct {
 	http.ResponseWriter
-	own   http.Header
-	taken bool // own is not in the header
+	own   []headerField
+	room  [4]headerField // of own, so that a usual answer costs one allocation
+	taken bool           // own is not in the header
+}
+
+type headerField struct {
+	name   string
+	values []string
 }
 
 // relay returns a writer for an answer that passes as it is: where it has no Content-Type,
 // net/http does not guess one.
 func relay(w http.ResponseWriter) *relayWriter {
-	w.Header()["Content-Type"] = nil
-	return &relayWriter{ResponseWriter: w, own: maps.Clone(w.Header())}
+	h := w.Header()
+	h["Content-Type"] = nil
+	relay := &relayWriter{ResponseWriter: w}
+	relay.own = relay.room[:0]
+	for name, values := range h {
+		relay.own = append(relay.own, headerField{name, values})
+	}
+	return relay
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -27,15 +38,15 @@ func (w *relayWriter) WriteHeader(status int) {
 	h := w.Header()
 	switch interim := status < http.StatusOK; {
 	case interim && !w.taken:
-		for name, values := range w.own {
-			if h[name] = h[name][len(values):]; len(h[name]) == 0 {
-				delete(h, name)
+		for _, f := range w.own {
+			if h[f.name] = h[f.name][len(f.values):]; len(h[f.name]) == 0 {
+				delete(h, f.name)
 			}
 		}
 		w.taken = true
 	case !interim && w.taken:
-		for name, values := range w.own {
-			h[name] = append(slices.Clip(values), h[name]...)
+		for _, f := range w.own {
+			h[f.name] = append(slices.Clip(f.values), h[f.name]...)
 		}
 	}
 	w.ResponseWriter.WriteHeader(status)

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -73,5 +74,33 @@ func TestRelay(t *testing.T) {
 				t.Errorf("%s, %+v: %q, header %v", answer.Proto, test, kind, h)
 			}
 		}
+	}
+}
+
+// TestSlowAnswer: what the server behind has sent of an answer passes, though the rest is not
+// there yet.
+func TestSlowAnswer(t *testing.T) {
+	goOn := make(chan struct{})
+	f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		_ = http.NewResponseController(w).Flush()
+		<-goOn
+		_, _ = io.WriteString(w, "ab")
+		_ = http.NewResponseController(w).Flush()
+		<-goOn
+		_, _ = io.WriteString(w, "cd")
+	}, time.Minute, "none", "100/h")
+	answer := f.get(t, "/")
+	var body []byte
+	for range 2 {
+		goOn <- struct{}{}
+		piece := make([]byte, 2)
+		if _, err := io.ReadFull(answer.Body, piece); err != nil {
+			t.Fatal(err)
+		}
+		body = append(body, piece...)
+	}
+	if string(body) != "abcd" || answer.ContentLength != 4 {
+		t.Errorf("%q of %d bytes", body, answer.ContentLength)
 	}
 }
