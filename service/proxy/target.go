@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -61,12 +62,13 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 	if host == "" && rules.Reads("host") {
 		return nil, errNoHost
 	}
-	target, err := cleanPath(r.URL)
+	sent := asSent(r.URL)
+	target, err := cleanPath(sent)
 	if err != nil {
-		if prefix := h.target.Path; prefix != "" && prefix != "/" && climbs(r.URL.EscapedPath()) {
+		if prefix := h.target.Path; prefix != "" && prefix != "/" && climbs(sent.EscapedPath()) {
 			return nil, errPath
 		}
-		target = r.URL // no rule looks at it, or the guard refuses it
+		target = sent // no rule looks at it, or the guard refuses it
 	}
 	method := r.Method
 	if upper := strings.ToUpper(method); upper != method && rules.Reads("method") {
@@ -79,6 +81,26 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 	out := r.WithContext(r.Context())
 	out.Host, out.URL, out.Method, out.Header = host, target, method, header
 	return out, nil
+}
+
+// asSent returns a URL whose EscapedPath is what the client has sent, but for characters
+// that are encoded now. net/url would encode the whole path anew for one of them, such as |,
+// and make a slash of each %2f.
+func asSent(u *url.URL) *url.URL {
+	if u.RawPath == "" || u.EscapedPath() == u.RawPath {
+		return u
+	}
+	b := make([]byte, 0, len(u.RawPath)+8)
+	for _, c := range []byte(u.RawPath) {
+		if unreserved(c) || strings.IndexByte("%/!$&'()*+,;=:@[]", c) >= 0 {
+			b = append(b, c)
+		} else {
+			b = fmt.Appendf(b, "%%%02X", c)
+		}
+	}
+	out := *u
+	out.RawPath = string(b)
+	return &out
 }
 
 // climbs reports whether a server may find a segment .. in a path, decoding it

@@ -107,6 +107,8 @@ func TestTargets(t *testing.T) {
 		{plain, "GET /%61%2d%5B%c3%bc%20 HTTP/1.1", "GET h /a-%5B%C3%BC%20"},
 		{plain, "GET /x/%2e%2e/login HTTP/1.1", "400"},
 		{plain, "GET /x%2flogin HTTP/1.1", "400"},
+		{plain, "GET /x%2flogin|\" HTTP/1.1", "400"},
+		{plain, "GET /x|y/../%6c^\u00fc%c3%bc HTTP/1.1", "GET h /l%5E%C3%BC%C3%BC"},
 		{plain, "GET /login#x HTTP/1.1", "400"},
 		{plain, "GET /?a=1#x HTTP/1.1", "400"},
 		{plain, "post / HTTP/1.1", "403"},
@@ -125,6 +127,8 @@ func TestTargets(t *testing.T) {
 		{prefixed, "GET /x HTTP/1.1", "GET h /app/x"},
 		{prefixed, "GET /../login HTTP/1.1", "GET h /app/login"},
 		{prefixed, "GET /a%2fb HTTP/1.1", "GET h /app/a%2fb"}, // no rule looks at the path
+		{prefixed, "GET /a%2fb|c;{%41}`\xfc HTTP/1.1", "GET h /app/a%2fb%7Cc;%7B%41%7D%60%FC"},
+		{prefixed, "GET /a/..%2flogin| HTTP/1.1", "400"},
 		{prefixed, "GET /%2e%2e/login HTTP/1.1", "400"},
 		{prefixed, "GET /..%2flogin HTTP/1.1", "400"},
 		{prefixed, "GET /%252e%252e/login HTTP/1.1", "400"},
