@@ -79,7 +79,9 @@ func (c *converter) http(d *Directive) error {
 	var servers []*server
 	for i := range d.Block {
 		if s := &d.Block[i]; s.Name == "server" {
-			servers = append(servers, c.server(s))
+			one := c.server(s)
+			c.conflicts(one, servers)
+			servers = append(servers, one)
 		}
 	}
 	if servers == nil { // a part without servers: what stands in one
@@ -107,7 +109,7 @@ func (c *converter) http(d *Directive) error {
 func (c *converter) ports(all []*server) {
 	for i, s := range all {
 		for _, o := range all[:i] {
-			if s.fallback && o.fallback && uses(s.root) && uses(o.root) && !slices.Equal(s.root.uses, o.root.uses) {
+			if s.meets(o) && s.answers() && o.answers() && s.root.limits() != o.root.limits() {
 				c.note(s.at, "rules do not see the port: the limits of this server hold for requests to that at %s too, and the other way about", o.at.where())
 			}
 		}

@@ -86,7 +86,7 @@ func (c *converter) rewriting(l *location, deep int) (w rewriting) {
 // to have the limits of where it leads.
 func (c *converter) unsure(l *location, s *step, there []outcome) bool {
 	switch {
-	case s.to == "" && len(l.uses) > 0:
+	case s.to == "" && (len(l.uses) > 0 || l.parent == nil && uses(l)):
 		c.note(s.at, "requests that this answers are counted here, and not there")
 	case s.to == "" || !limits(there):
 	case len(l.uses) == 0:

@@ -14,6 +14,7 @@ type server struct {
 	hosts    []string // none is all that no other server takes
 	lost     string   // a name that rules cannot have
 	ports    []string
+	listens  []string // with their addresses
 	root     *location
 	flagged  []string // ports of which it says to be the default
 	fallback bool     // it takes what no other does
@@ -38,6 +39,11 @@ func (c *converter) server(d *Directive) *server {
 				port = "80"
 			}
 			s.ports = append(s.ports, port)
+			address := strings.TrimSuffix(one.Args[0], ":"+port)
+			if address == port || address == "*" || address == "0.0.0.0" {
+				address = ""
+			}
+			s.listens = append(s.listens, address+":"+port)
 			if slices.Contains(one.Args, "default_server") || slices.Contains(one.Args, "default") {
 				s.flagged = append(s.flagged, port)
 			}
@@ -51,9 +57,30 @@ func (c *converter) server(d *Directive) *server {
 		}
 	}
 	if len(s.ports) == 0 {
-		s.ports = []string{"80"}
+		s.ports, s.listens = []string{"80"}, []string{":80"}
 	}
 	return s
+}
+
+// conflicts takes from a server the names that servers before it have, wherever it
+// listens: nginx ignores them.
+func (c *converter) conflicts(s *server, before []*server) {
+	s.hosts = slices.DeleteFunc(s.hosts, func(name string) bool {
+		var first *server
+		taken := !slices.ContainsFunc(s.listens, func(listen string) bool {
+			i := slices.IndexFunc(before, func(o *server) bool {
+				return slices.Contains(o.listens, listen) && slices.ContainsFunc(o.hosts, func(h string) bool { return strings.EqualFold(h, name) })
+			})
+			if i >= 0 {
+				first = before[i]
+			}
+			return i < 0
+		})
+		if taken {
+			c.note(s.at, "server_name %s is left out: the server at %s has it before, so that nginx ignores it here", name, first.at.where())
+		}
+		return taken
+	})
 }
 
 // names are those of a server_name that rules have.
@@ -118,4 +145,15 @@ func (s *server) beats(o *server) bool {
 				importers.Common(strings.Split(name, ""), strings.Split(wide, ""), "*", strings.EqualFold)
 		})
 	})
+}
+
+// meets reports whether two servers take requests with the same host, at different ports.
+func (s *server) meets(o *server) bool {
+	return !slices.ContainsFunc(s.ports, func(p string) bool { return slices.Contains(o.ports, p) }) &&
+		(s.fallback && o.fallback || slices.ContainsFunc(s.hosts, func(h string) bool { return slices.Contains(o.hosts, h) }))
+}
+
+// answers reports whether a server does more than send requests elsewhere.
+func (s *server) answers() bool {
+	return uses(s.root) || within(s.at.Block, "proxy_pass") || within(s.at.Block, "fastcgi_pass") || within(s.at.Block, "uwsgi_pass") || within(s.at.Block, "grpc_pass")
 }

@@ -1,6 +1,7 @@
 package nginxrules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -65,6 +66,18 @@ func (c *converter) places(s *server) {
 
 // uses reports whether limits hold anywhere in a location.
 func uses(l *location) bool { return len(l.uses) > 0 || slices.ContainsFunc(l.below, uses) }
+
+// limits are those that hold in a location and in those within it, as a text.
+func (l *location) limits() string {
+	own := fmt.Sprint(l.uses)
+	text := own
+	for _, b := range l.below {
+		if there := b.limits(); there != own {
+			text += " " + b.kind + b.path + "{" + there + "}"
+		}
+	}
+	return text
+}
 
 // within finds the places of a location and of those in it.
 func (c *converter) within(l *location, w rewriting) {
