@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// maxDepth and maxValues are package policy's bounds, which hold for JSON
-	// too: here they count aliases each time they are used.
-	maxDepth  = 16
+	// maxDepth is that of configurations of gateways and of objects of Kubernetes;
+	// no rules file comes near. maxValues is package policy's bound, for JSON too.
+	// Both count aliases each time they are used.
+	maxDepth  = 64
 	maxValues = 4 << 20
 	// maxStarts bounds the memory that the YAML library takes before it lets
 	// anything be counted: up to 600 MB at this bound. 100,000 overrides of a
@@ -158,13 +159,21 @@ var deepReason = fmt.Sprintf("nested deeper than %d", maxDepth)
 // is turned once and shared by its aliases, so that a small file stays small.
 type tree struct {
 	done   map[*yaml.Node]*branch // of anchors; nil while under way
-	merged int                    // fields copied by merge keys
+	values int                    // that aliases and merge keys repeat
 }
 
-// A branch is a node and how many levels are below it.
+// A branch is a node, how many levels are below it, and how many values it is.
 type branch struct {
-	node   *rulesfile.Node
-	height int
+	node         *rulesfile.Node
+	height, size int
+}
+
+// repeat counts values that stand for others.
+func (t *tree) repeat(at *yaml.Node, values int) *rulesfile.Error {
+	if t.values += values; t.values > maxValues {
+		return failAt(at, "aliases count each time they are used", "more than %d values", maxValues)
+	}
+	return nil
 }
 
 func failAt(n *yaml.Node, hint, format string, args ...any) *rulesfile.Error {
@@ -182,7 +191,7 @@ func (t *tree) node(n *yaml.Node, depth int) (*branch, *rulesfile.Error) {
 	if n.Anchor != "" {
 		t.done[n] = nil
 	}
-	b := &branch{node: &rulesfile.Node{Line: n.Line, Column: n.Column}}
+	b := &branch{node: &rulesfile.Node{Line: n.Line, Column: n.Column}, size: 1}
 	var err *rulesfile.Error
 	switch n.Kind {
 	case yaml.ScalarNode:
@@ -208,11 +217,13 @@ func (t *tree) alias(n *yaml.Node, depth int) (*branch, *rulesfile.Error) {
 	case depth+b.height > maxDepth:
 		return nil, failAt(n, "", "%s by alias *%s", deepReason, n.Value)
 	}
-	return b, nil
+	return b, t.repeat(n, b.size)
 }
 
-// under makes b one level higher than what is below it.
-func (b *branch) under(below *branch) { b.height = max(b.height, below.height+1) }
+// under makes b one level higher than what is below it, and larger by it.
+func (b *branch) under(below *branch) {
+	b.height, b.size = max(b.height, below.height+1), b.size+below.size
+}
 
 func (t *tree) list(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 	if err := tagged(n, "!!seq"); err != nil {
@@ -265,7 +276,7 @@ func (t *tree) fields(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 	if merge == nil {
 		return nil
 	}
-	b.height = max(b.height, from.height)
+	b.height, b.size = max(b.height, from.height), b.size+from.size
 	return t.merge(merge, from.node, b.node)
 }
 
@@ -284,8 +295,8 @@ func (t *tree) merge(key *yaml.Node, from, to *rulesfile.Node) *rulesfile.Error 
 		if m.Kind != rulesfile.MapKind {
 			return failAt(key, `such as <<: *defaults; a field named << is written "<<"`, "want a map to merge, or a list of maps, not %v", m.Kind)
 		}
-		if t.merged += len(m.Fields) + 1; t.merged > maxValues {
-			return failAt(key, "aliases count each time they are used", "more than %d values", maxValues)
+		if err := t.repeat(key, len(m.Fields)+1); err != nil {
+			return err
 		}
 		for _, f := range m.Fields {
 			if !have[f.Name] {

@@ -1,6 +1,7 @@
 package gateways_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,15 @@ func configurations(t testing.TB, kind string) (all []string) {
 	return all
 }
 
+// bomb is a list of nine lists of nine lists, and so on.
+func bomb() string {
+	text := "a0: &a0 [1, 2, 3, 4, 5, 6, 7, 8, 9]\n"
+	for i := range 15 {
+		text += fmt.Sprintf("a%d: &a%[1]d [%s]\n", i+1, strings.Repeat(fmt.Sprintf("*a%d, ", i), 9))
+	}
+	return text
+}
+
 // What the programs would not take is an error, with file and line.
 func TestErrors(t *testing.T) {
 	for _, c := range [][3]string{
@@ -81,6 +91,8 @@ func TestErrors(t *testing.T) {
 		{"traefik", "# toml\n[a]\nb = 1\nb = 2", "traefik.toml: toml: "},
 		{"traefik", "# toml\n[http.middlewares.a.rateLimit]\naverage = -1", `traefik.toml:3: "-1": want a whole number`},
 		{"traefik", "http: [", "traefik.yaml:"},
+		{"traefik", "kind: ConfigMap\ndata:\n  README: 'http: ['\n  a.yml: |\n    # dynamic\n    http: [", "traefik.yaml:7:1: no value"},
+		{"kong", bomb(), "more than 4194304 values; aliases count each time they are used"},
 		{"kong", "plugins:\n- {name: rate-limiting, config: {minute: 0}}", "kong.yaml:2: minute: want a count of at least 1"},
 		{"kong", "plugins: [{name: rate-limiting}]", "kong.yaml:1: rate-limiting without a limit"},
 		{"kong", "plugins: [{name: rate-limiting-advanced, config: {limit: [1, 2], window_size: [60]}}]", "want as many of limit as of window_size"},

@@ -3,6 +3,7 @@ package gateways
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,9 +20,16 @@ import (
 // A Document is a configuration, or one of the objects of Kubernetes in a file.
 type Document struct{ root node }
 
-// Read reads the documents of a file: YAML, JSON, or TOML if its name ends so.
-func Read(name string, data []byte) (all []Document, err error) {
-	if strings.HasSuffix(strings.ToLower(name), ".toml") {
+// Read reads the documents of a file: YAML, JSON, or TOML if its name ends so, and
+// those in a ConfigMap.
+func Read(name string, data []byte) ([]Document, error) { return read(name, name, data) }
+
+// configured are names of configurations in a ConfigMap.
+var configured = regexp.MustCompile(`(?i)\.(ya?ml|json|toml)$`)
+
+// read reads documents whose format is that of a name, in a file.
+func read(name, format string, data []byte) (all []Document, err error) {
+	if strings.HasSuffix(strings.ToLower(format), ".toml") {
 		root, err := readTOML(data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -41,6 +49,19 @@ func Read(name string, data []byte) (all []Document, err error) {
 			continue
 		}
 		all = append(all, Document{n})
+		if n.get("kind").text() != "ConfigMap" {
+			continue
+		}
+		for _, f := range n.get("data").fields() {
+			if !configured.MatchString(f.name) {
+				continue
+			}
+			more, err := read(name, f.name, []byte(strings.Repeat("\n", f.value.Line)+f.value.text()))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, more...)
+		}
 	}
 	return all, nil
 }
