@@ -288,6 +288,9 @@ func unknown(sample []byte, lines [][]byte, o *Options) error {
 	return errors.New(b.String())
 }
 
+// array begins a list of JSON objects; a time in brackets does not.
+var array = regexp.MustCompile(`^\[\s*(\{|$)`)
+
 // fielded says what is missing in lines whose fields have names, "" if they have
 // none.
 func fielded(lines [][]byte, o *Options) string {
@@ -297,7 +300,7 @@ func fielded(lines [][]byte, o *Options) string {
 	switch comma, columns, ok := readHeading(headingOf(lines)); {
 	case whole && len(fields) > 1 && !slices.ContainsFunc(fields[1:], func(f string) bool { return !strings.HasPrefix(f, fields[0]+".") }):
 		return "JSON with all requests in one object: one a line is read, such as from jq -c '." + fields[0] + "[]' FILE | stint plan -"
-	case !whole && (text[0] == '[' || text[0] == '{' && len(fields) == 0):
+	case !whole && (array.Match(text) || text[0] == '{' && len(fields) == 0):
 		return "JSON, but not with one object a line: bring it to that first, such as with jq -c '.[]' FILE | stint plan -"
 	case len(fields) > 0:
 		p := newObject(&Options{}).(*object)

@@ -161,6 +161,9 @@ var formats = []struct {
 		"Apache with milliseconds", `192.0.2.1 - - [17/May/2015:10:05:03.250 +0000] "GET / HTTP/1.1" 200 5 "-" "curl"`,
 		"common with fractions of a second", "2015-05-17T10:05:03.25Z", "192.0.2.1|GET|/|||200|5||curl",
 	}, {
+		"HAProxy behind syslog in a container", `2026-11-25T22:58:22.123456789Z stdout F <134>Nov 25 22:58:21 haproxy[7383]: 203.0.113.1:41071 [25/Nov/2026:22:58:21.995] f1 b/s 0/0/0/0/0 200 116 - - ---- 1/1/0/0/0 0/0 "GET /x1 HTTP/1.1"`,
+		"HAProxy behind syslog behind CRI", "2026-11-25T22:58:21.995Z", "203.0.113.1|GET|/x1|||200|116||",
+	}, {
 		"HAProxy and IPv6, whose address has no brackets", `2001:db8::1:4321 [06/Feb/2009:12:14:14.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1"`,
 		"HAProxy", "2009-02-06T12:14:14.655Z", "2001:db8::1|GET|/|||200|2750||",
 	}, {

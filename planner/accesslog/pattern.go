@@ -312,7 +312,8 @@ func literal(rest, text []byte) ([]byte, bool) {
 	return rest, true
 }
 
-// beforePort cuts off an address, which ends at the last colon before a blank.
+// beforePort cuts off an address, which ends at the last colon before a blank. A port, or
+// a dash, is between them.
 func beforePort(rest, next []byte) (value, after []byte, ok bool) {
 	word := rest
 	if i := bytes.IndexByte(rest, ' '); i >= 0 {
@@ -321,6 +322,11 @@ func beforePort(rest, next []byte) (value, after []byte, ok bool) {
 	i := bytes.LastIndex(word, next)
 	if i < 0 {
 		return nil, nil, false
+	}
+	if port := word[i+1:]; len(next) == 1 && string(port) != "-" {
+		if _, ok := digits(port); !ok {
+			return nil, nil, false
+		}
 	}
 	return address(rest[:i]), rest[i:], true
 }
