@@ -52,6 +52,17 @@ func TestGood(t *testing.T) {
 	}
 }
 
+// Some editors on Windows write a mark before the text, and ends of lines of their own.
+func TestMark(t *testing.T) {
+	f, err := rulesfile.Parse([]byte("\ufeff{\"rules\": [\r\n{\"name\": \"a\", \"key\": [\"ip\"], \"limits\": \"5/m\"}]}\r\n"))
+	if err != nil || len(f.Rules()) != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if _, err := rulesfile.Parse([]byte("\ufeff{\"rule\": []}")); err == nil || !strings.HasPrefix(err.Error(), "1:2: unknown field") {
+		t.Errorf("%v; want it at column 2, as editors show it", err)
+	}
+}
+
 // TestHuge refuses what would take memory for nothing, at once.
 func TestHuge(t *testing.T) {
 	for name, data := range map[string]string{

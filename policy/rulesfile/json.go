@@ -23,12 +23,15 @@ func ReadJSON(data []byte) (*Node, error) {
 	if len(data) > maxBytes {
 		return nil, Errors{{Reason: fmt.Sprintf("a file of %d bytes: at most %d", len(data), maxBytes)}}
 	}
-	t := newJSONTree(string(data))
+	t := newJSONTree(strings.TrimPrefix(string(data), "\ufeff")) // some editors write this mark
 	n, err := t.document()
 	if err != nil {
 		var bad *strictjson.Error
 		errors.As(err, &bad) // each is one
 		e := &Error{Reason: bad.Reason, Hint: bad.Hint}
+		if e.Hint == "" && !strings.HasPrefix(strings.TrimSpace(t.text), "{") { // it may be YAML
+			e.Hint = "write JSON, which begins with {"
+		}
 		e.Line, e.Column = newJSONTree(t.text).place(bad.Offset)
 		return nil, Errors{e}
 	}
