@@ -77,7 +77,10 @@ func (c *planCmd) Run(e *env) error {
 		o.Progress = p.show
 	}
 	if c.Propose != "" {
-		return c.propose(ctx, e, o, p)
+		if err = c.propose(ctx, e, o, p); errors.Is(err, context.Canceled) {
+			return errors.New("interrupted: nothing is proposed")
+		}
+		return err
 	}
 	report, err := plan.Run(ctx, o)
 	if p != nil {

@@ -50,6 +50,14 @@ func TestPlanInterrupted(t *testing.T) {
 	if status != 1 || !strings.Contains(out.String(), "Interrupted") || !strings.Contains(errs.String(), "interrupted") {
 		t.Errorf("exit %d: %s%s", status, &out, &errs)
 	}
+	file := filepath.Join(t.TempDir(), "stint.yaml")
+	errs.Reset()
+	if status := main.Run(ctx, []string{"plan", "--propose", file, "testdata/access.log.gz"}, nil, &out, &errs); status != 1 || errs.String() != "stint plan: interrupted: nothing is proposed\n" {
+		t.Errorf("--propose: exit %d: %s", status, &errs)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("--propose: a file is left")
+	}
 }
 
 func TestPlanProgress(t *testing.T) {
