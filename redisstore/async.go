@@ -89,8 +89,10 @@ func (as *accounts) try(a *account, now, cost int64, peek bool, h *localCharge) 
 	}
 	d := as.stands(a, now)
 	if cost > d.Remaining {
-		d.Denied = 1
-		d.RetryAfter = as.retry(a, now, cost)
+		if d.RetryAfter = as.retry(a, now, cost); d.RetryAfter <= 0 && h.deadline.IsZero() {
+			return wait, d // for a sum that is not out of date
+		}
+		d.Denied, d.RetryAfter = 1, max(d.RetryAfter, stint.Wait(time.Microsecond))
 		return refused, d
 	}
 	if !peek {
@@ -129,15 +131,15 @@ func (as *accounts) stands(a *account, now int64) stint.Decision {
 	}
 }
 
-// retry returns when a cost may pass: at the least, when the sum is known anew.
+// retry returns when a cost may pass: under a bucket, whose drain is known, when it does; under
+// others at the least, when the sum is known anew, and not above 0 if it may by now.
 func (as *accounts) retry(a *account, now, cost int64) stint.Wait {
-	f, elapsed := as.of.compiled, max(now-a.at, 0)
-	at := a.retry - elapsed
-	if q := f.fast; q != nil {
+	elapsed := max(now-a.at, 0)
+	if q := as.of.compiled.fast; q != nil {
 		backlog := (max(a.reset-elapsed, 0)+999)/1000*q.div + (a.unsent+a.sent+a.out+cost)*q.step
-		at = int64(q.duration(max(backlog-q.full, 0)))
+		return stint.Wait(q.duration(max(backlog-q.full, 0)))
 	}
-	return stint.Wait(max(at, int64(as.of.AsyncPeriod)-elapsed, int64(time.Microsecond)))
+	return stint.Wait(max(a.retry, int64(as.of.AsyncPeriod)) - elapsed)
 }
 
 // due returns the call that is to be made now, if any. The shard is locked.

@@ -148,6 +148,39 @@ func TestAsyncChanged(t *testing.T) {
 	}
 }
 
+// TestAsyncRetry has a client wait as long as it is told: then it gets the answer of the server,
+// not one by a sum that is out of date. A bucket's wait is exact from the first.
+func TestAsyncRetry(t *testing.T) {
+	server := redistest.Start(t)
+	for _, text := range []string{
+		"1000/1s burst 400", "400/300ms fixed_window", "400/300ms sliding_log", "400/300ms sliding_counter",
+		"400/300ms sliding_buckets parts 7", "100/200ms token_bucket_interval burst 400",
+	} {
+		clock := newVirtual()
+		s := nodes(t, server.URL(), 1, redisstore.Options{Now: clock.now})[0]
+		limit, asked := bindIn(t, s, redisstore.Async, text), bind(t, s, text)
+		bucket := limit.Limits()[0].Algorithm() == meter.GCRA
+		for passed := 0; passed < 1000; {
+			clock.add(10 * time.Microsecond)
+			d := take(t, limit, "k", 1)
+			if d.Allowed {
+				passed++
+				continue
+			}
+			if bucket && d.RetryAfter > stint.Wait(time.Millisecond) {
+				t.Errorf("%s: told to wait %v", text, d.RetryAfter)
+			}
+			clock.add(time.Duration(d.RetryAfter))
+			got := take(t, limit, "k", 1)
+			if got.Allowed {
+				passed++
+			} else if want := peek(t, asked, "k"); bucket || want.Allowed || got.RetryAfter < want.RetryAfter {
+				t.Errorf("%s: told to wait %v, then %+v; the server: %+v", text, d.RetryAfter, got, want)
+			}
+		}
+	}
+}
+
 // TestAsyncEnvelope takes at random from several nodes on a virtual clock, and
 // compares with N·U above B + d/T.
 func TestAsyncEnvelope(t *testing.T) {
