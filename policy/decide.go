@@ -95,7 +95,7 @@ func (p *Policy) decide(ctx context.Context, a *operation, r *Result) error {
 		}
 		r.Decision = stint.Decision{RetryAfter: stint.Never, Tightest: -1}
 		r.Tightest = r.blocked
-	} else if err := p.run(ctx, a, r); err != nil {
+	} else if err := p.ask(ctx, a, r); err != nil {
 		if err = p.failed(ctx, a, r, err); err != nil {
 			return err
 		}

@@ -131,6 +131,14 @@ func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) er
 	return p.shadowsInFlight(ctx, a, r)
 }
 
+// ask is run, unless limits in flight have had all the time that the store may take.
+func (p *Policy) ask(ctx context.Context, a *operation, r *Result) error {
+	if errors.Is(r.StoreError, context.DeadlineExceeded) {
+		return fmt.Errorf("policy: not asked, after: %v", r.StoreError) //nolint:errorlint // what was charged then is none of these limits
+	}
+	return p.run(ctx, a, r)
+}
+
 // ends reports whether the end of the request will be known.
 func (r *Result) ends(a *operation) bool { return a.lease > 0 || r.WillRelease && !r.several }
 

@@ -3,12 +3,14 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -114,4 +116,81 @@ func byRules(failure string) func(*testing.T, *redisstore.Store) func(context.Co
 			return r.Decision.Allowed, err
 		}
 	}
+}
+
+// TestInFlightDeadline has a caller who leaves before the store's deadline take places under
+// limits in flight while the server does not answer: the limits over time do not wait for it
+// once more.
+func TestInFlightDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		driver := &silent{}
+		driver.answer.Store(&cannedAnswer{after: time.Hour})
+		shared, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules, err := policy.Parse([]byte(`{"attributes": ["user"], "rules": [
+			{"name": "one", "key": ["user"], "limits": ["100/h", "5 in flight"]},
+			{"name": "all", "key": [], "limits": ["1000/h", "90 in flight"]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := policy.New(shared, rules, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		r := policy.Result{WillRelease: true}
+		err = p.Decide(ctx, policy.Map{"user": "ada"}, 1, &r)
+		end, _ := ctx.Deadline()
+		if left := time.Until(end); err != nil || !r.Decision.Allowed || left != 50*time.Millisecond {
+			t.Errorf("%v, %v before the caller leaves; want 50 ms", err, left)
+		}
+		if owing, _, _ := p.Debts(); owing != 2 {
+			t.Errorf("%d keys owe what the local share let through; want 2", owing)
+		}
+		if release := r.Release(); release != nil {
+			release()
+		}
+		p.Close()
+		_ = shared.Close()
+		time.Sleep(time.Minute) // for the calls that were left behind
+	})
+}
+
+// A slow driver takes a while to let units in flight in.
+type slow struct{ canned }
+
+func (*slow) EvalSHA(ctx context.Context, _ string, _, args []string) (any, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(100 * time.Millisecond):
+	}
+	return slices.Repeat([]any{int64(1)}, (len(args)-5)/2), nil
+}
+
+// TestInFlightSlow takes places under several limits of a server that is slow: all of them
+// together have the time of one call.
+func TestInFlightSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := redisstore.New(redisstore.Options{Driver: &slow{}, Timeout: 150 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, ask := range map[string]func(context.Context, []inflight.Hold) (bool, error){
+			"take": func(ctx context.Context, holds []inflight.Hold) (bool, error) {
+				return s.InFlight().Acquire(ctx, holds, 0)
+			},
+			"look": s.InFlight().Look,
+		} {
+			began := time.Now()
+			if _, err := ask(t.Context(), flying(5, 10, 20)); err == nil || time.Since(began) != 150*time.Millisecond {
+				t.Errorf("%s: %v after %v", what, err, time.Since(began))
+			}
+		}
+		_ = s.Close()
+		time.Sleep(time.Minute)
+	})
 }

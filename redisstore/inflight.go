@@ -97,8 +97,9 @@ func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, 
 	}
 	// What a client of a small limit is denied touches no pool that all share.
 	slices.SortStableFunc(order, func(a, b *inflight.Hold) int { return cmp.Compare(a.Limit, b.Limit) })
+	deadline := f.of.until(ctx)
 	for i, h := range order {
-		if err = f.take(ctx, h); err == nil && !h.Denied {
+		if err = f.take(ctx, h, deadline); err == nil && !h.Denied {
 			continue
 		}
 		for _, taken := range order[:i] {
@@ -112,9 +113,10 @@ func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, 
 // Look implements [inflight.Counts].
 func (f *flights) Look(ctx context.Context, holds []inflight.Hold) (ok bool, err error) {
 	ok = true
+	deadline := f.of.until(ctx)
 	for i := range holds {
 		h := &holds[i]
-		reply, err := f.of.eval(ctx, []string{f.key(h)}, f.args(&flight{life: f.lease}, 0, 0, []*ask{{hold: h}}))
+		reply, err := f.of.evalBy(ctx, deadline, []string{f.key(h)}, f.args(&flight{life: f.lease}, 0, 0, []*ask{{hold: h}}))
 		if err != nil {
 			return false, err
 		}
@@ -174,8 +176,8 @@ func (f *flights) args(one *flight, call, held int64, asks []*ask) []string {
 }
 
 // take asks for the units of a hold, and waits for the answer.
-func (f *flights) take(ctx context.Context, h *inflight.Hold) error {
-	within, cancel := f.of.within(ctx)
+func (f *flights) take(ctx context.Context, h *inflight.Hold, deadline time.Time) error {
+	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	a := &ask{hold: h, done: make(chan struct{})}
 	key := f.key(h)
