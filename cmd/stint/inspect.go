@@ -194,7 +194,11 @@ func ruleText(b *strings.Builder, r *operate.Rule, at time.Time) {
 		b.WriteString("\n")
 	}
 	if d := r.Denials; d != nil {
-		fmt.Fprintf(b, "    denied %d times in the last %d minutes, since %s, last %v ago\n", d.Count, len(d.Minutes), clock(d.Since), at.Sub(d.Last).Round(time.Second))
+		did := "denied"
+		if r.Shadow {
+			did = "would have been denied"
+		}
+		fmt.Fprintf(b, "    %s %d times in the last %d minutes, since %s, last %v ago\n", did, d.Count, len(d.Minutes), clock(d.Since), at.Sub(d.Last).Round(time.Second))
 	}
 	if r.StoreError != "" {
 		fmt.Fprintf(b, "    the store: %s\n", r.StoreError)

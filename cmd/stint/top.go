@@ -103,11 +103,19 @@ func topText(p *operate.Page, servers []string) string {
 	fmt.Fprintf(&b, "%s  %s  rules %s %.12s\n", strings.Join(servers, " "), p.At.Format("15:04:05Z"), p.Version.Name, p.Version.Hash)
 	fmt.Fprintf(&b, "\n%-32s %12s %12s %12s %12s\n", "RULE", "DENIED/S", "PASSED/S", "DENIED", "PASSED")
 	for _, r := range p.Rules {
-		fmt.Fprintf(&b, "%-32s %12.1f %12.1f %12d %12d\n", column(r.Rule, 32), r.DeniedPerSecond, r.AllowedPerSecond, r.Denied, r.Allowed)
+		fmt.Fprintf(&b, "%-32s %12.1f %12.1f %12d %12d", column(r.Rule, 32), r.DeniedPerSecond, r.AllowedPerSecond, r.Denied, r.Allowed)
+		if r.ShadowDenied > 0 {
+			fmt.Fprintf(&b, "  in shadow: %d would be denied", r.ShadowDenied)
+		}
+		b.WriteByte('\n')
 	}
 	fmt.Fprintf(&b, "\n%-32s %-32s %12s %12s\n", "DENIED MOST, LAST "+strconv.Itoa(p.Minutes)+" MIN", "KEY", "TIMES", "AGO")
 	for _, k := range p.Denied {
-		fmt.Fprintf(&b, "%-32s %-32s %12d %12v\n", column(k.Rule, 32), column(shown(k.Key), 32), k.Count-k.Over, p.At.Sub(k.Last).Round(time.Second))
+		fmt.Fprintf(&b, "%-32s %-32s %12d %12v", column(k.Rule, 32), column(shown(k.Key), 32), k.Count-k.Over, p.At.Sub(k.Last).Round(time.Second))
+		if k.Shadow {
+			b.WriteString("  in shadow")
+		}
+		b.WriteByte('\n')
 	}
 	fmt.Fprintf(&b, "\n%-32s %-32s %12s  %s\n", "NEAREST", "KEY", "USED", "OF")
 	for _, k := range p.Nearest {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -97,6 +98,30 @@ func TestTop(t *testing.T) {
 			t.Errorf("exit %d %s: blocked %s, want nobody", status, errs, out)
 		}
 	})
+}
+
+// TestTopShadow tries a rule in shadow: who reads the text sees whom it would deny, and
+// that it denies nobody.
+func TestTopShadow(t *testing.T) {
+	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules:
+  - {name: orders, key: [header.x-api-key], limits: ["9 per day"]}
+  - {name: trial, key: [header.x-api-key], limits: ["1 per week"], shadow: true}`))
+	p.listening()
+	if n := p.requests("a", 4); n != 4 {
+		t.Errorf("%d of 4 passed", n)
+	}
+	for command, want := range map[string][]string{
+		"top":     {`(?m)^orders .* 0 +4$`, `(?m)^trial .* 0 +1  in shadow: 3 would be denied$`, `(?m)^trial +a +3 +\d+s  in shadow$`},
+		"inspect": {`would be denied \(shadow\) trial`, `(?m)^    would have been denied 3 times`},
+	} {
+		args := map[string][]string{"top": {"top", "--once"}, "inspect": {"inspect", "--header", "x-api-key=a"}}[command]
+		_, out, errs := p.stint(args...)
+		for _, one := range want {
+			if !regexp.MustCompile(one).MatchString(out) {
+				t.Errorf("stint %s has no %s:\n%s%s", command, one, out, errs)
+			}
+		}
+	}
 }
 
 // TestTopFlood denies more keys than are remembered: the one that is denied most
