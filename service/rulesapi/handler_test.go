@@ -272,6 +272,8 @@ func TestRefused(t *testing.T) {
 		{"PUT", "/v1/override?rule=nope&key=a", "", `{"limits": ["5/m"]}`, 422, "no rule"},
 		{"PUT", "/v1/override?rule=api", "", `{"limits": ["5/m"]}`, 422, "account"},
 		{"PUT", "/v1/override?rule=api&key=a", "", `{"limits": ["five"]}`, 422, "whole number"},
+		{"PUT", "/v1/override?rule=api&key=a", "", `{"limits": ["5/m", "9/h", "6 per minute"]}`, 422, "5/m and 6 per minute are of one kind and period (gcra:1m)"},
+		{"POST", "/v1/overrides", "", "rule,key,limits\napi,a,5/m;6/m\n", 422, "of one kind and period"},
 		{"PUT", "/v1/override?rule=api&key=a", "", `{"limits": ["5/m"], "block": true}`, 422, "one of these"},
 		{"PUT", "/v1/override?rule=api&key=a", "", `{}`, 422, "one of these"},
 		{"PUT", "/v1/override?rule=api&key=a", "", `{"block": true, "for": "-1s"}`, 422, "90s"},

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -215,9 +216,15 @@ func checkIn(f *rules.File, o *rulesource.Override) error {
 	if len(o.Limits) > maxLimits {
 		return &InputError{"limits", fmt.Errorf("%d limits: at most %d", len(o.Limits), maxLimits)}
 	}
-	for _, text := range o.Limits {
-		if _, err := stint.Parse(text); err != nil {
+	limits := make([]stint.Limit, len(o.Limits))
+	for i, text := range o.Limits {
+		var err error
+		if limits[i], err = stint.Parse(text); err != nil {
 			return &InputError{"limits", err}
+		}
+		same := func(l stint.Limit) bool { return l.ID() == limits[i].ID() }
+		if at := slices.IndexFunc(limits[:i], same); at >= 0 {
+			return &InputError{"limits", fmt.Errorf("%s and %s are of one kind and period (%s): a customer has one of each", o.Limits[at], text, limits[i].ID())}
 		}
 	}
 	return nil
