@@ -166,7 +166,7 @@ func (f lossyFlag) write(e *env, from, what string, yaml []byte, notes importers
 	for _, n := range notes {
 		fmt.Fprintf(e.err, "stint: %v\n", n)
 	}
-	if _, err := rules.Decode("the rules made of "+from, yaml); err != nil {
+	if _, err := rules.Decode("the rules that "+from+" becomes", yaml); err != nil {
 		return err
 	}
 	if _, err := e.out.Write(yaml); err != nil {
