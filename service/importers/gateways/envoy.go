@@ -31,8 +31,10 @@ func (n node) proto(path ...string) node {
 // envoyLocal is configurations of Envoy.
 type envoyLocal struct {
 	*converter
-	uses map[*rulesfile.Node][]int // places of each configuration of the filter
-	all  []envoyFilter
+	uses  map[*rulesfile.Node][]int // places of each configuration of the filter
+	all   []envoyFilter
+	bases map[string]node // filters of managers, by the name of their routes
+	named map[string]bool // routes that stand by themselves
 }
 
 // An envoyFilter is a configuration of the filter, with what makes its descriptors.
@@ -44,13 +46,20 @@ type envoyFilter struct {
 // EnvoyLocal converts Envoy's local rate limit filter, in a configuration of Envoy or in
 // patches of Istio.
 func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
-	e := &envoyLocal{converter: &converter{names: importers.Names{}}, uses: map[*rulesfile.Node][]int{}}
+	e := &envoyLocal{converter: &converter{names: importers.Names{}}, uses: map[*rulesfile.Node][]int{}, bases: map[string]node{}, named: map[string]bool{}}
 	var managers, alone []node
 	for _, d := range docs {
 		each(d.root, func(n node) bool {
 			switch config, ok := localRateLimit(n); {
 			case n.proto("http_filters").is(rulesfile.List):
 				managers = append(managers, n)
+				if base, ok := filterIn(n.proto("http_filters").list()...); ok {
+					e.bases[n.proto("rds", "route_config_name").text()] = base
+				}
+				return false
+			case n.proto("virtual_hosts").is(rulesfile.List): // what rds has
+				managers = append(managers, n)
+				e.named[n.get("name").text()] = true
 				return false
 			case ok:
 				alone = append(alone, config)
@@ -162,8 +171,12 @@ func (e *envoyLocal) use(config node, limits []node, at int) {
 // filter holds: that of the route, of its virtual host, of all routes, of the filter.
 func (e *envoyLocal) manager(m node) {
 	base, has := filterIn(m.proto("http_filters").list()...)
-	routes := m.proto("route_config")
-	if !routes.there() && has && m.proto("rds").there() {
+	routes, rds := m.proto("route_config"), m.proto("rds", "route_config_name").text()
+	switch {
+	case m.proto("virtual_hosts").there():
+		routes = m
+		base, has = e.bases[m.get("name").text()]
+	case !routes.there() && has && m.proto("rds").there() && !e.named[rds]:
 		e.notes.Say(m.where(), "routes of rds are not in the file: what they say of this limit is not read")
 	}
 	type domain struct {
