@@ -42,6 +42,9 @@ func (c *converter) convert(all []Directive) error {
 	c.gone(all)
 	found := false
 	for i := range all {
+		if all[i].Name == "stream" && within(all[i].Block, c.kind) {
+			c.lose(&all[i], "%s in stream is NOT KEPT: these rules are for requests", c.kind)
+		}
 		if all[i].Name == "http" {
 			found = true
 			if err := c.http(&all[i]); err != nil {

@@ -294,7 +294,7 @@ http {
 
 // What is not kept, or is another thing, is said with file and line.
 func TestNotes(t *testing.T) {
-	file, notes := converted(t, map[string]string{"nginx.conf": `http {
+	file, notes := converted(t, map[string]string{"nginx.conf": `stream { server { listen 3306; limit_conn addr 5; } } http {
 	map $ssl_client_s_dn $who { default $binary_remote_addr; "" ""; }
 	limit_req_zone $who zone=mapped:1m rate=1r/s;
 	limit_req_zone $request_uri zone=uri:1m rate=1r/s;
@@ -312,7 +312,7 @@ func TestNotes(t *testing.T) {
 	}
 }`})
 	for i, want := range []string{
-		"lost: nginx.conf:8: limit_req zone=mapped is NOT KEPT: the key of the zone mapped (nginx.conf:3)", "nginx.conf:4: $request_uri has the query", "nginx.conf:7: limit_conn is a limit in flight",
+		"lost: nginx.conf:1: limit_conn in stream is NOT KEPT", "lost: nginx.conf:8: limit_req zone=mapped is NOT KEPT: the key of the zone mapped (nginx.conf:3)", "nginx.conf:4: $request_uri has the query", "nginx.conf:7: limit_conn is a limit in flight",
 		"nginx.conf:10: delay=2:", "nginx.conf:10: limit_req_status 503", "nginx.conf:11: location ~* ^/b[0-9]+ takes more paths here: /b*/**",
 		"lost: nginx.conf:12: location /c*/ is NOT KEPT", "lost: nginx.conf:13: location /{d}/ is NOT KEPT", "lost: nginx.conf:14: location /e%20/ is NOT KEPT", "lost: nginx.conf:15: location /f//g/ is NOT KEPT",
 	} {

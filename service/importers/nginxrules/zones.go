@@ -134,9 +134,11 @@ func (z *zone) add(v variant) (again bool) {
 
 // key reads the attributes of a key.
 func (c *converter) key(d *Directive, z *zone, v *variant) error {
+	never := variable.ReplaceAllString(v.text, "") != "" // empty, which nginx does not count
 	for _, m := range variable.FindAllStringSubmatch(v.text, -1) {
 		if m[1] == "server_name" { // a word of the configuration, not what a client sends
 			c.note(d, "$server_name: servers that use the zone %s share one count", z.name)
+			never = true
 			continue
 		}
 		name := attributeOf(m[1])
@@ -151,8 +153,15 @@ func (c *converter) key(d *Directive, z *zone, v *variant) error {
 		if !slices.Contains(v.key, name) {
 			v.key = append(v.key, name)
 		}
+		never = never || !strings.Contains(name, ".")
 	}
-	v.alone = len(v.key) == 1 && strings.Contains(v.key[0], ".")
+	if v.alone = !never && len(v.key) == 1; !never && len(v.key) > 1 {
+		var none []importers.Cond
+		for _, name := range v.key {
+			none = append(none, importers.Cond{Attribute: name})
+		}
+		v.unless = append(v.unless, none)
+	}
 	return nil
 }
 
