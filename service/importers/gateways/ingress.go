@@ -39,6 +39,13 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 			in := ingressOf(d.root)
 			all, paths = append(all, in), append(paths, in.paths...)
 		}
+		if d.root.get("kind").text() == "ConfigMap" { // maybe the controller's
+			for _, f := range d.root.get("data").fields() {
+				if snippetLimits(f.name, f.value) || strings.HasSuffix(f.name, "list-source-range") {
+					c.notes.Lose(f.value.where(), "%s of all Ingresses is NOT KEPT", f.name)
+				}
+			}
+		}
 	}
 	paths = ordered(paths)
 	for _, p := range paths {
@@ -277,8 +284,13 @@ func (c *converter) otherAnnotations(in *ingress) {
 			c.notes.Lose(n.where(), "%s is NOT KEPT: it is one of another controller", name)
 		case strings.HasPrefix(name, "global-rate-limit"), strings.HasPrefix(name, "limit-"):
 			c.notes.Lose(n.where(), "%s is NOT KEPT", name)
-		case strings.HasSuffix(name, "-snippet") && (strings.Contains(n.text(), "limit_req") || strings.Contains(n.text(), "limit_conn")):
+		case snippetLimits(name, n):
 			c.notes.Lose(n.where(), "%s has limits, which are NOT KEPT", name)
 		}
 	}
+}
+
+// snippetLimits reports whether a setting is a part of nginx's configuration with limits.
+func snippetLimits(name string, n node) bool {
+	return strings.HasSuffix(name, "-snippet") && (strings.Contains(n.text(), "limit_req") || strings.Contains(n.text(), "limit_conn"))
 }
