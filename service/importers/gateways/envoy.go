@@ -72,7 +72,7 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 			return true
 		})
 	}
-	e.places = append(e.places, place{everywhere, node{}})
+	e.places = append(e.places, place{when: everywhere})
 	for _, config := range alone {
 		e.use(config, nil, len(e.places)-1)
 		if len(managers) > 0 || len(alone) > 1 {
@@ -84,7 +84,7 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	for _, m := range managers {
 		e.manager(m)
 	}
-	e.places = append(e.places, place{everywhere, node{}})
+	e.places = append(e.places, place{when: everywhere})
 	for _, m := range managers {
 		if base, ok := filterIn(m.proto("http_filters").list()...); ok {
 			e.use(base, nil, len(e.places)-1)
@@ -106,7 +106,7 @@ func (e *envoyLocal) patch(n node) bool {
 	if host, _, named := strings.Cut(n.get("match", "routeConfiguration", "vhost", "name").text(), ":"); named {
 		when = and(when, [][]importers.Cond{hostIs(host)})
 	}
-	e.places = append(e.places, place{when, r})
+	e.places = append(e.places, place{when: when, at: r})
 	e.use(config, r.proto("route", "rate_limits").list(), len(e.places)-1)
 	return true
 }
@@ -184,6 +184,7 @@ func (e *envoyLocal) manager(m node) {
 		host node
 	}
 	var domains []domain
+	entries := []string{m.where()} // a listener of its own
 	for _, host := range routes.proto("virtual_hosts").list() {
 		for _, name := range host.get("domains").texts() {
 			domains = append(domains, domain{name, host})
@@ -214,7 +215,7 @@ func (e *envoyLocal) manager(m node) {
 			}
 		}
 		for _, r := range d.host.get("routes").list() {
-			e.places = append(e.places, place{and(when, e.routeMatch(r)), r})
+			e.places = append(e.places, place{when: and(when, e.routeMatch(r)), at: r, entries: entries})
 			config, ok := filterIn(r.proto("typed_per_filter_config"))
 			for _, wider := range []node{d.host, routes} {
 				if !ok {
@@ -232,7 +233,7 @@ func (e *envoyLocal) manager(m node) {
 				e.use(config, limits, len(e.places)-1)
 			}
 		}
-		e.places = append(e.places, place{when, d.host}) // of which no route is: the filter's own
+		e.places = append(e.places, place{when: when, at: d.host, entries: entries}) // of which no route is: the filter's own
 		if has {
 			e.use(base, nil, len(e.places)-1)
 		}

@@ -49,7 +49,7 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 	}
 	paths = ordered(paths)
 	for _, p := range paths {
-		c.places = append(c.places, place{c.location(p), p.at})
+		c.places = append(c.places, place{when: c.location(p), at: p.at})
 	}
 	for _, in := range all {
 		var at []int

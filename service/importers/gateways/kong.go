@@ -51,12 +51,12 @@ func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 	}
 	slices.SortStableFunc(k.routes, func(a, b kongRoute) int { return slices.Compare(b.rank, a.rank) })
 	for _, r := range k.routes {
-		k.places = append(k.places, place{r.when, r.at})
+		k.places = append(k.places, place{when: r.when, at: r.at})
 	}
 	// A request that no route takes is denied there. Here it has the limits of plugins
 	// that are for all.
 	k.routes = append(k.routes, kongRoute{})
-	k.places = append(k.places, place{everywhere, node{}})
+	k.places = append(k.places, place{when: everywhere})
 	for _, p := range k.plugins {
 		k.plugin(p)
 	}

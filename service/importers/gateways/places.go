@@ -18,8 +18,20 @@ import (
 // A place is requests that a gateway treats alike: those of a route. A request is at the
 // first of the places that takes it.
 type place struct {
-	when [][]importers.Cond // any of them; nil if rules cannot say which
-	at   node
+	when     [][]importers.Cond // any of them; nil if rules cannot say which
+	at       node
+	entries  []string // where the requests come in; nil is everywhere
+	answered bool     // by the gateway, such as with a redirect
+}
+
+// besides reports whether what comes in at one place comes in nowhere at the other.
+func (p *place) besides(q *place) bool {
+	return p.entries != nil && q.entries != nil && !slices.ContainsFunc(p.entries, func(e string) bool { return slices.Contains(q.entries, e) })
+}
+
+// whole reports whether it takes every request.
+func (p *place) whole() bool {
+	return slices.ContainsFunc(p.when, func(w []importers.Cond) bool { return len(w) == 0 })
 }
 
 // A converter makes the rules of one configuration.
@@ -60,12 +72,9 @@ func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.C
 	}
 	var known []int
 	lost := false
-	rest := slices.IndexFunc(c.places, func(p place) bool {
-		return slices.ContainsFunc(p.when, func(w []importers.Cond) bool { return len(w) == 0 })
-	})
 	for _, i := range in {
 		switch {
-		case rest >= 0 && i > rest: // those before it take every request
+		case slices.ContainsFunc(c.places[:i], func(p place) bool { return p.whole() && !p.besides(&c.places[i]) }): // those before it take every request
 		case c.places[i].when != nil:
 			known = append(known, i)
 		default:
@@ -85,6 +94,7 @@ func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.C
 		c.notes.Say(at.where(), "no request has this limit: what goes before it takes them all")
 		return
 	}
+	c.elsewhere(at, known)
 	c.without(&r, known)
 	r.Unless = importers.General(r.Unless)
 	if len(r.Match[0]) == 0 {
@@ -92,6 +102,22 @@ func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.C
 	}
 	r.Name = c.names.New(r.Name)
 	c.file.Rules = append(c.file.Rules, r)
+}
+
+// elsewhere notes the places that the rule of some takes in, since rules do not see where
+// requests come in.
+func (c *converter) elsewhere(at node, in []int) {
+	for _, i := range in {
+		p := &c.places[i]
+		for j := range c.places {
+			q := &c.places[j]
+			if !slices.Contains(in, j) && p.besides(q) && !q.answered && slices.ContainsFunc(p.when, func(a []importers.Cond) bool {
+				return slices.ContainsFunc(q.when, func(b []importers.Cond) bool { return !importers.AllApart(a, b) })
+			}) {
+				c.notes.Say(at.where(), "rules do not see at which port or entry point a request comes in: this limit holds at %s, too", q.at.where())
+			}
+		}
+	}
 }
 
 // limits are those of a rule that stint can hold.
@@ -135,6 +161,9 @@ func (c *converter) without(r *importers.Rule, in []int) {
 	var parts []part
 	var own, other []int
 	for i := range slices.Max(in) + 1 {
+		if !slices.ContainsFunc(in, func(j int) bool { return !c.places[i].besides(&c.places[j]) }) {
+			continue
+		}
 		if c.places[i].when == nil {
 			c.around(i)
 		}

@@ -57,7 +57,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 			used[name] = true
 		}
 	}
-	t.places = []place{{everywhere, node{}}}
+	t.places = []place{{when: everywhere}}
 	for _, name := range t.order {
 		if m := t.middlewares[name]; !used[name] {
 			if m.anyCase("rateLimit").there() || m.anyCase("inFlightReq").there() {
@@ -72,7 +72,10 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 		if when == nil {
 			when = t.ruleOf(r)
 		}
-		t.places = append(t.places, place{when, r.at})
+		t.places = append(t.places, place{when, r.at, r.entryPoints, slices.ContainsFunc(r.middlewares, func(name string) bool {
+			m := t.middlewares[name]
+			return m.anyCase("redirectScheme").there() || m.anyCase("redirectRegex").there()
+		})})
 	}
 	for i, r := range t.routers {
 		for _, name := range r.middlewares {
@@ -175,11 +178,15 @@ func (t *traefik) readIngress(n node) {
 			names = append(names, name)
 		}
 	}
+	var entries []string
+	if text := n.get("metadata", "annotations", "traefik.ingress.kubernetes.io/router.entrypoints").text(); text != "" {
+		entries = strings.Split(strings.ReplaceAll(text, " ", ""), ",")
+	}
 	for i, p := range ingressOf(n).paths {
 		if p.kind == "ImplementationSpecific" {
 			p.kind = "" // PathPrefix, as they are written below
 		}
-		r := router{name: fmt.Sprintf("%s-%d", n.get("metadata", "name").text(), i+1), at: p.at, middlewares: names}
+		r := router{name: fmt.Sprintf("%s-%d", n.get("metadata", "name").text(), i+1), at: p.at, entryPoints: entries, middlewares: names}
 		r.when = t.location(p)
 		r.rule = fmt.Sprintf("Host(`%s`) && PathPrefix(`%s`)", p.host, p.path) // how long it is says what goes first
 		t.routers = append(t.routers, r)
