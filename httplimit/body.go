@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,6 +20,7 @@ const mostBody = 1 << 20
 // A requestBody is the body of a request that rules have looked into, in memory.
 type requestBody struct {
 	data   []byte
+	form   bool                 // it is said to be a form
 	values map[string]bodyValue // by pointer
 	fault  error
 }
@@ -34,6 +36,7 @@ type bodyValue struct {
 func (c *call) bodyAttribute(pointer string) (string, bool) {
 	if c.body == nil {
 		c.body = &requestBody{values: make(map[string]bodyValue)}
+		c.body.form = strings.Contains(strings.ToLower(c.request.Header.Get("Content-Type")), "urlencoded")
 		c.request, c.body.data, c.body.fault = readBody(c.request)
 	}
 	v, known := c.body.values[pointer]
@@ -59,11 +62,16 @@ func bodyFault(reason string) error {
 
 // readBody returns the body of a request, and the request with it.
 func readBody(r *http.Request) (*http.Request, []byte, error) {
+	kind := r.Header["Content-Type"]
 	switch {
 	case r.Body == nil || r.Body == http.NoBody:
 		return r, nil, nil
 	case len(r.Header["Content-Encoding"]) > 0:
 		return r, nil, bodyFault("it is encoded, so that rules cannot read it")
+	case len(kind) > 1:
+		return r, nil, bodyFault("Content-Type comes more than once")
+	case len(kind) == 1 && otherCharset(kind[0]):
+		return r, nil, bodyFault("it is said to be in another charset than UTF-8, so that rules cannot read it")
 	case r.ContentLength > mostBody:
 		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
 	}
@@ -75,6 +83,8 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
 	case busted(data):
 		return r, nil, bodyFault("it begins as JSON and is none, or is written in another way than UTF-8")
+	case len(kind) == 1 && beginsAsJSON(data) && strings.Contains(strings.ToLower(kind[0]), "multipart"):
+		return r, nil, bodyFault("it begins as JSON and is said to have parts, which servers find behind it")
 	}
 	out := r.WithContext(r.Context()) // a copy: the request stays as it is
 	out.Body = struct {
@@ -88,14 +98,25 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 // still, and find there what rules do not: they take NaN, a comma too many, any depth, a
 // comment, other blanks, a mark of the byte order, or bytes that are not UTF-8.
 func busted(data []byte) bool {
-	begin := bytes.TrimLeft(data, "\x00 \t\r\n\v\f\u0085\u00a0\u2028\u2029\ufeff\xfe\xff")
-	switch starts := func(with string) bool { return bytes.HasPrefix(begin, []byte(with)) }; {
-	case starts("{"), starts("["), starts("//"), starts("/*"):
-	default:
-		return false
-	}
 	var first json.RawMessage // what follows it is another
-	return !utf8.Valid(data) || json.NewDecoder(bytes.NewReader(data)).Decode(&first) != nil
+	return beginsAsJSON(data) && (!utf8.Valid(data) || json.NewDecoder(bytes.NewReader(data)).Decode(&first) != nil)
+}
+
+func beginsAsJSON(data []byte) bool {
+	begin := bytes.TrimLeft(data, "\x00 \t\r\n\v\f\u0085\u00a0\u2028\u2029\ufeff\xfe\xff")
+	return slices.ContainsFunc([]string{"{", "[", "//", "/*"}, func(with string) bool { return bytes.HasPrefix(begin, []byte(with)) })
+}
+
+// otherCharset reports whether a Content-Type may be read as one of another charset than
+// UTF-8, such as UTF-7, in which Express finds other fields.
+func otherCharset(kind string) bool {
+	_, charset, said := strings.Cut(strings.ToLower(kind), "charset")
+	charset, rest, _ := strings.Cut(charset, ";")
+	switch strings.Trim(charset, " \t=\"") {
+	case "utf-8", "utf8", "us-ascii":
+		return strings.Contains(rest, "charset")
+	}
+	return said
 }
 
 // find returns what a pointer leads to: a text, a number, true or false. The error is for
@@ -104,6 +125,9 @@ func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 	path, err := usage.ParsePointer(pointer)
 	if err != nil {
 		return v, nil //nolint:nilerr // no rule has one that is none
+	}
+	if n := newPairName(path[0]); b.form && beginsAsJSON(b.data) && n.inForm(string(b.data)) {
+		return v, bodyFault("the field " + strconv.Quote(n.name) + " is in it as JSON and as a form has it, and Content-Type says that it is a form")
 	}
 	rest := json.RawMessage(b.data)
 	for _, name := range path {

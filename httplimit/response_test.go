@@ -464,6 +464,35 @@ func TestRequestBody(t *testing.T) {
 			t.Errorf("%s: %d left, want %d", name, got, c.left)
 		}
 	}
+	for _, c := range []struct {
+		kind, body string
+		status     int
+	}{
+		{"application/json; charset=utf-8", `{"model":"k"}`, 200},
+		{"application/json;CHARSET=\"UTF-8\"", `{"model":"k"}`, 200},
+		{"application/json; charset=utf-7", `{"model":"k","+AG0AbwBkAGUAbA-":"a"}`, 400}, // Express reads a
+		{"application/json; charset=utf-7", `+AHs-"model":"k"+AH0-`, 400},
+		{"application/json; charset=utf-8; charset=utf-7", `{"model":"k"}`, 400},
+		{"application/json; charset*=utf-8''utf-7", `{"model":"k"}`, 400},
+		{"application/json; x=\";charset=utf-8\"; charset=utf-7", `{"model":"k"}`, 400},
+		{"application/json; charset=utf-16le", `{"model":"k"}`, 400},
+		{"application/json\napplication/json; charset=utf-7", `{"model":"k"}`, 400},
+		{"application/x-www-form-urlencoded", `{"model":"k","x":"a&b=c"}`, 200}, // curl -d says so
+		{"application/x-www-form-urlencoded", `{"model":"k","x":"&model=a&"}`, 400},
+		{"Application/X-WWW-Form-URLEncoded;x", `{"model":"k","x":";m%6fdel=a;"}`, 400},
+		{"application/x-www-form-urlencoded", `{"model":"k","x":"&model[]=a&"}`, 400},
+		{"application/json", `{"model":"k","x":"&model=a&"}`, 200},
+		{"multipart/form-data; boundary=b", "{\"model\":\"k\"}\r\n--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--\r\n", 400},
+		{"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--\r\n", 403},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat", strings.NewReader(c.body))
+		r.Header["Content-Type"] = strings.Split(c.kind, "\n")
+		w := httptest.NewRecorder()
+		m.Config.Handler.ServeHTTP(w, r)
+		if <-m.ended; w.Code != c.status {
+			t.Errorf("%s: %s: status %d, want %d", c.kind, c.body, w.Code, c.status)
+		}
+	}
 	if status, _ := post("/v1/chat", "x", "Content-Encoding"); status != 400 {
 		t.Errorf("an encoded body: status %d, want 400", status)
 	}

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"bytes"
 	"net/url"
+	"strings"
 )
 
 // respelled is the reason for a name that is not spelled as in the rules.
@@ -45,6 +46,17 @@ func (n *pairName) respelled(sent string) bool {
 		base = base[:end]
 	}
 	return string(base) == n.folded || string(underscore(folded)) == n.folded
+}
+
+// inForm reports whether some server finds the name among those of a form.
+func (n *pairName) inForm(form string) bool {
+	for pair := range strings.FieldsFuncSeq(form, func(c rune) bool { return c == '&' || c == ';' }) {
+		sent, _, _ := strings.Cut(pair, "=")
+		if sent == n.name || n.encodedAs(sent) || n.respelled(sent) {
+			return true
+		}
+	}
+	return false
 }
 
 // respelledIn reports whether a line of cookies has one under another spelling.
