@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/stint-dev/stint/internal/usage"
@@ -87,11 +88,35 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 		return r, nil, bodyFault("it begins as JSON and is said to have parts, which servers find behind it")
 	}
 	out := r.WithContext(r.Context()) // a copy: the request stays as it is
-	out.Body = struct {
-		io.Reader
-		io.Closer
-	}{bytes.NewReader(data), r.Body}
+	out.Body = &heldBody{data: data, client: r.Body}
 	return out, data, nil
+}
+
+// A heldBody is a body in memory, until it is closed: an answer may go on for long. Servers
+// may close what they still read.
+type heldBody struct {
+	mu     sync.Mutex
+	data   []byte
+	client io.Closer
+}
+
+// Read implements [io.Reader].
+func (b *heldBody) Read(p []byte) (n int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n = copy(p, b.data); n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	b.data = b.data[n:]
+	return n, nil
+}
+
+// Close implements [io.Closer].
+func (b *heldBody) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data = nil
+	return b.client.Close()
 }
 
 // busted reports whether a body that begins as JSON does not go on so. Some servers read it

@@ -36,9 +36,10 @@ type pacedBody struct {
 	stall   time.Duration
 	rate    int64 // bytes a second
 
-	left   time.Duration // time that may be waited
-	ended  atomic.Bool
-	failed atomic.Pointer[fault] // why the client's body did not come
+	decided func()        // called when rules have; nil if they do not look into bodies
+	left    time.Duration // time that may be waited
+	ended   atomic.Bool
+	failed  atomic.Pointer[fault] // why the client's body did not come
 }
 
 type pacedKey struct{}
@@ -57,6 +58,12 @@ func (h *Handler) paced(w http.ResponseWriter, r *http.Request) (*http.Request, 
 	r = r.WithContext(context.WithValue(r.Context(), pacedKey{}, b))
 	r.Body = b
 	return r, b
+}
+
+// pacedOf returns the body that paced made of a request's; nil if the request has none.
+func pacedOf(r *http.Request) *pacedBody {
+	b, _ := r.Context().Value(pacedKey{}).(*pacedBody)
+	return b
 }
 
 // Read implements [io.Reader].
@@ -97,8 +104,8 @@ func (b *pacedBody) release() {
 // after its answer has begun. Else net/http throws away up to 256 KiB of the body of
 // an HTTP/1.1 request then, and the upstream gets the rest as if it were the whole.
 func fullDuplex(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
-	b, ok := r.Context().Value(pacedKey{}).(*pacedBody)
-	if !ok || r.ProtoMajor > 1 {
+	b := pacedOf(r)
+	if b == nil || r.ProtoMajor > 1 {
 		return w
 	}
 	_ = http.NewResponseController(w).EnableFullDuplex() // a writer of a test may have none
@@ -127,8 +134,8 @@ func (e *earlyWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 // bodyFault returns why the client's body did not come, or false if it is not
 // the client's fault.
 func bodyFault(r *http.Request) (fault, bool) {
-	b, ok := r.Context().Value(pacedKey{}).(*pacedBody)
-	if !ok {
+	b := pacedOf(r)
+	if b == nil {
 		return "", false
 	}
 	if failed := b.failed.Load(); failed != nil {

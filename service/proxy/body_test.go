@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -88,4 +89,66 @@ func TestBodyRate(t *testing.T) {
 			t.Errorf("at least %d bytes a second: %d, want %d", test.rate, answer.StatusCode, test.want)
 		}
 	}
+}
+
+// TestBodiesOfOneAddress: bodies that rules wait for take the room of one address, and no
+// more; others are served, and the room is free once rules have decided.
+func TestBodiesOfOneAddress(t *testing.T) {
+	const room, more = 64, 6 // of bodies that do not say how long they are
+	goOn := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = http.NewResponseController(w).Flush()
+		<-goOn
+	}))
+	defer server.Close()
+	f := start(t, mustURL(t, server.URL), 0, yaml(t, "rules: [{name: a, key: [body./a], limits: 1000/s}]"), httplimit.ClientIP{})
+	from := func(address string) *http.Client {
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+		transport := &http.Transport{Protocols: protocols, DialContext: dialer.DialContext}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &http.Client{Transport: transport}
+	}
+	statuses := make(chan int)
+	post := func(client *http.Client, body io.Reader) {
+		answer, err := client.Post("http://"+f.address, "application/json", body)
+		if err != nil {
+			t.Error(err)
+			statuses <- 0
+			return
+		}
+		statuses <- answer.StatusCode
+		<-goOn
+		_ = answer.Body.Close()
+	}
+	want := func(status, n int) {
+		t.Helper()
+		for range n {
+			if got := <-statuses; got != status {
+				t.Fatalf("status %d, want %d", got, status)
+			}
+		}
+	}
+	one, other := from("127.0.0.1"), from("127.0.0.2")
+	var bodies []*io.PipeWriter
+	for range room + more {
+		r, w := io.Pipe()
+		bodies = append(bodies, w)
+		go post(one, r)
+	}
+	want(http.StatusServiceUnavailable, more)
+	go post(other, strings.NewReader(`{"a":1}`))
+	want(http.StatusOK, 1)
+	for _, w := range bodies {
+		go func() { // of those that were refused, nobody reads
+			_, _ = io.WriteString(w, `{"a":1}`)
+			_ = w.Close()
+		}()
+	}
+	want(http.StatusOK, room)
+	go post(one, strings.NewReader(`{"a":1}`)) // while all the answers go on
+	want(http.StatusOK, 1)
+	close(goOn)
 }

@@ -100,6 +100,7 @@ type Handler struct {
 
 	hop     []string    // the name of this proxy in Cdn-Loop
 	pending server.Load // requests that the upstream has not begun to answer
+	bodies  server.Load // bytes of bodies that rules read
 	sampled *slog.Logger
 
 	passed, denied, refused atomic.Int64
@@ -129,6 +130,7 @@ func NewHandler(o Options) (*Handler, error) {
 	h := &Handler{o: o, hop: []string{"stint-" + strings.ToLower(rand.Text())}, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
 	h.o.fill()
 	h.pending = server.NewLoad(h.o.MaxInFlight, h.o.MaxInFlightPerAddress, o.Client.Trusted)
+	h.bodies = server.NewLoad(mostBodies, bodiesOfOne, o.Client.Trusted)
 	h.target = o.Upstream
 	socket := ""
 	if o.Upstream.Scheme == "unix" {
@@ -160,6 +162,9 @@ func NewHandler(o Options) (*Handler, error) {
 		return nil, err
 	}
 	h.guard = guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body := pacedOf(r); body != nil && body.decided != nil {
+			body.decided()
+		}
 		leave, why := h.enter(r)
 		if why != "" {
 			h.shed(w, r, why)
@@ -197,6 +202,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
+	give, ok := h.take(p, plain, body)
+	if !ok {
+		h.shed(w, r, "the bodies that are read for rules fill the room for them")
+		return
+	}
+	defer give()
 	h.guard.ServeHTTP(w, plain)
 }
 

@@ -267,6 +267,17 @@ func (l Load) Full(a Address) (why string) {
 	return l.over(a)
 }
 
+// Take counts n of an address until give is called, or reports that it may not have more.
+func (l Load) Take(a Address, n int) (give func(), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over(a) != "" {
+		return nil, false
+	}
+	l.add(a, n)
+	return sync.OnceFunc(func() { l.Add(a, -n) }), true
+}
+
 // Add counts n more of an address.
 func (l Load) Add(a Address, n int) {
 	l.mu.Lock()
