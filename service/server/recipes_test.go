@@ -65,7 +65,7 @@ http {
 		{
 			program: "caddy", block: configFile(t, "Caddyfile"), site: "example.com", sites: "http://:PORT1, http://:PORT2", away: 502, blocked: 400,
 			around: func(_, block string) string {
-				return "{\n\tadmin off\n\tauto_https off\n\tservers {\n\t\tprotocols h1 h2c\n\t}\n}\n" + block
+				return "{\n\tadmin off\n\tauto_https off\n\tdefault_bind 127.0.0.1\n\tservers {\n\t\tprotocols h1 h2c\n\t}\n}\n" + block
 			},
 			args: func(_, config string) []string {
 				return []string{"run", "--config", config, "--adapter", "caddyfile"}
