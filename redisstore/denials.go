@@ -112,29 +112,26 @@ func (d *denials) drop(key string) {
 
 // after returns what the limit answers so long after the denial, to units that
 // are more than the denied ones or the same. What a bucket answers follows from
-// its backlog. Of other kinds the wait for more units, and what has become free,
-// are not known: they are the least that they can be. A ban is the same for all.
+// its backlog, as far as its own numbers are in force. Of others, and other kinds, the wait
+// for more units, and what has become free, are not known: they are the least that they can
+// be. A ban is the same for all.
 func (d *denial) after(f *compiled, units int64, same bool, since time.Duration) stint.Decision {
 	out := d.answer
 	out.ResetAfter = max(out.ResetAfter-since, 0)
 	if wait, ok := out.RetryAfter.Duration(); ok {
-		out.RetryAfter = stint.Wait(max(wait-since, 0))
+		out.RetryAfter = stint.Wait(wait - since) // above 0: the denial is known no longer
 	}
 	if q := f.fast; q != nil && f.limit.Ban() == 0 {
 		backlog := int64(out.ResetAfter) / 1000 * q.div
-		out.Remaining = max(out.Remaining, (q.full-backlog)/q.step)
+		out.Remaining = max(out.Remaining, min((q.full-backlog)/q.step, d.cost-1))
 		if !same && units <= f.capacity {
-			out.RetryAfter = stint.Wait(q.duration(max(backlog+units*q.step-q.full, 0)))
+			out.RetryAfter = max(out.RetryAfter, stint.Wait(q.duration(max(backlog+units*q.step-q.full, 0))))
 		}
 	}
 	if units > f.capacity {
 		out.RetryAfter = stint.Never
 	}
-	if out.Allowed = out.RetryAfter == 0; out.Allowed {
-		out.Denied = 0
-	} else {
-		out.Denied = 1
-	}
+	out.Allowed, out.Denied = false, 1
 	return out
 }
 
