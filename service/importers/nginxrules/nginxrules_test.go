@@ -292,6 +292,28 @@ http {
 	}
 }
 
+// Servers with one name on different ports are one here, which is said where it makes a
+// difference: a server that sends requests elsewhere makes none.
+func TestPorts(t *testing.T) {
+	const zone = "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\n"
+	const limited = "server { listen 443 ssl; server_name a.example; location / { limit_req zone=a; proxy_pass http://app; } }\n"
+	for other, want := range map[string]bool{
+		"server { listen 8080; server_name a.example; location / { proxy_pass http://app; } }":                                    true,
+		"server { listen 8080; location / { proxy_pass http://app; } }":                                                           true,
+		"server { listen 80; server_name a.example; location / { limit_req zone=a burst=9; proxy_pass http://app; } }":            true,
+		"server { listen 80; server_name a.example; location / { limit_req zone=a; proxy_pass http://other; } }":                  false,
+		"server { listen 80; server_name a.example; return 301 https://$host$request_uri; }":                                      false,
+		"server { listen 80; server_name a.example; location /.well-known/ { root /srv; } location / { return 301 https://a; } }": false,
+	} {
+		_, notes := converted(t, map[string]string{"nginx.conf": zone + other + "\n" + limited})
+		if got := slices.ContainsFunc(notes, func(n string) bool {
+			return strings.HasPrefix(n, "nginx.conf:3: rules do not see the port: the limits of this server hold for requests to that at nginx.conf:2")
+		}); got != want {
+			t.Errorf("%s: %v, want %v\n%s", other, got, want, strings.Join(notes, "\n"))
+		}
+	}
+}
+
 // What is not kept, or is another thing, is said with file and line.
 func TestNotes(t *testing.T) {
 	file, notes := converted(t, map[string]string{"nginx.conf": `stream { server { listen 3306; limit_conn addr 5; } } http {
