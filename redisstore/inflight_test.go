@@ -596,8 +596,10 @@ func TestInFlightLateCall(t *testing.T) {
 	server := redistest.Start(t)
 	l := &lateFlight{Driver: redisstore.NewDriver(client(t, server.Addr)), lost: make(chan func() (any, error), 1000)}
 	s := open(t, "", redisstore.Options{Driver: l, Prefix: "late", Lease: time.Hour}) // no beat of its own
-	if !acquire(t, s, flying(2)) || !acquire(t, s, flying(2)) {
-		t.Fatal("denied")
+	for range 2 {
+		if !acquire(t, s, flying(2)) {
+			t.Fatal("denied")
+		}
 	}
 	eventually(t, "calls do not end", func() bool { return s.CallingFlights() == 0 })
 	l.loses.Store(true)
