@@ -77,38 +77,47 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
 	}
 	data, err := io.ReadAll(io.LimitReader(r.Body, mostBody+1))
-	switch {
-	case err != nil:
-		return r, nil, bodyFault("it did not come")
-	case len(data) > mostBody:
-		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
-	case busted(data):
-		return r, nil, bodyFault("it begins as JSON and is none, or is written in another way than UTF-8")
-	case len(kind) == 1 && beginsAsJSON(data) && strings.Contains(strings.ToLower(kind[0]), "multipart"):
-		return r, nil, bodyFault("it begins as JSON and is said to have parts, which servers find behind it")
+	body := &heldBody{data: data, client: r.Body, end: err}
+	if err == nil && len(data) <= mostBody {
+		body.end = io.EOF
 	}
 	out := r.WithContext(r.Context()) // a copy: the request stays as it is
-	out.Body = &heldBody{data: data, client: r.Body}
+	out.Body = body
+	switch {
+	case err != nil:
+		return out, nil, bodyFault("it did not come")
+	case len(data) > mostBody:
+		return out, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
+	case busted(data):
+		return out, nil, bodyFault("it begins as JSON and is none, or is written in another way than UTF-8")
+	case len(kind) == 1 && beginsAsJSON(data) && strings.Contains(strings.ToLower(kind[0]), "multipart"):
+		return out, nil, bodyFault("it begins as JSON and is said to have parts, which servers find behind it")
+	}
 	return out, data, nil
 }
 
-// A heldBody is a body in memory, until it is closed: an answer may go on for long. Servers
-// may close what they still read.
+// A heldBody is a body that has been read into memory, as far as rules look, until it is
+// closed: an answer may go on for long. Servers may close what they still read.
 type heldBody struct {
 	mu     sync.Mutex
 	data   []byte
-	client io.Closer
+	end    error // behind data; nil: the rest is still to be read
+	client io.ReadCloser
 }
 
 // Read implements [io.Reader].
 func (b *heldBody) Read(p []byte) (n int, err error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n = copy(p, b.data); n == 0 && len(p) > 0 {
-		return 0, io.EOF
-	}
+	n = copy(p, b.data)
 	b.data = b.data[n:]
-	return n, nil
+	b.mu.Unlock()
+	switch {
+	case n > 0 || len(p) == 0:
+		return n, nil
+	case b.end == nil:
+		return b.client.Read(p)
+	}
+	return 0, b.end
 }
 
 // Close implements [io.Closer].

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -495,6 +496,46 @@ func TestRequestBody(t *testing.T) {
 	}
 	if status, _ := post("/v1/chat", "x", "Content-Encoding"); status != 400 {
 		t.Errorf("an encoded body: status %d, want 400", status)
+	}
+}
+
+// TestRequestBodyShadow: in shadow the handler gets each body as it came, those that rules
+// cannot read, too.
+func TestRequestBodyShadow(t *testing.T) {
+	const rules = `{"rules": [{"name": "t", "key": ["body./model"], "limits": ["1000/h"]}]}`
+	var read func(*http.Request)
+	m := meteringOptions(t, rules, httplimit.Options{Shadow: true}, func(_ http.ResponseWriter, r *http.Request) { read(r) })
+	broken := errors.New("the client has gone")
+	for _, c := range []struct {
+		kind, body string
+		err        error
+	}{
+		{"application/json", `{"model":"a"}`, nil},
+		{"application/json", `{"model":"a",}`, nil},
+		{"application/json", `{"model":1e999}`, nil},
+		{"application/json", `{"mod`, broken},
+		{"application/json", `["` + strings.Repeat("a", 1<<20) + `"]`, nil},
+		{"application/json; charset=utf-16", `{"model":"a"}`, nil},
+		{"multipart/form-data; boundary=b", `{"model":"a"}`, nil},
+		{"text/css", `/* model */`, nil},
+	} {
+		read = func(r *http.Request) {
+			got, err := io.ReadAll(r.Body)
+			if string(got) != c.body || !errors.Is(err, c.err) {
+				t.Errorf("%s: %.20s: the handler reads %d bytes and %v, want %d and %v", c.kind, c.body, len(got), err, len(c.body), c.err)
+			}
+		}
+		var sent io.Reader = strings.NewReader(c.body)
+		if c.err != nil {
+			sent = io.MultiReader(sent, iotest.ErrReader(c.err))
+		}
+		r := httptest.NewRequest(http.MethodPost, "/", sent)
+		r.Header.Set("Content-Type", c.kind)
+		m.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		<-m.ended
+	}
+	if faults := m.errs.Load(); faults != 7 {
+		t.Errorf("%d faults of 7", faults)
 	}
 }
 
