@@ -43,7 +43,7 @@ func newAccounts(of *boundLimit) *accounts {
 // take decides cost units of a key; peek changes nothing. With byServer it has
 // decided nothing.
 func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool, h *localCharge) (outcome, stint.Decision, error) {
-	if cost > as.most || !as.of.current() {
+	if cost > min(as.most, as.of.compiled.capacity) || !as.of.current() {
 		return byServer, stint.Decision{}, nil
 	}
 	shard := as.table.of(key)

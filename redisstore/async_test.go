@@ -181,6 +181,22 @@ func TestAsyncRetry(t *testing.T) {
 	}
 }
 
+// TestAsyncNever: a cost above the limit never passes, where more may be unsent than it
+// lets through at once, too.
+func TestAsyncNever(t *testing.T) {
+	server := redistest.Start(t)
+	for _, text := range []string{"10/1s", "10/1s fixed_window", "10/1s sliding_log"} {
+		s := nodes(t, server.URL(), 1, redisstore.Options{Now: newVirtual().now, Modes: redisstore.Modes{AsyncUnsent: 1000}})[0]
+		limit := bindIn(t, s, redisstore.Async, text)
+		for range 2 { // first unknown, then known
+			if d := take(t, limit, "k", 11); d.Allowed || d.RetryAfter != stint.Never {
+				t.Errorf("%s: %+v, want never", text, d)
+			}
+			take(t, limit, "k", 1)
+		}
+	}
+}
+
 // TestAsyncEnvelope takes at random from several nodes on a virtual clock, and
 // compares with N·U above B + d/T.
 func TestAsyncEnvelope(t *testing.T) {
