@@ -182,28 +182,15 @@ func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 	case string:
 		return bodyValue{value, true}, nil
 	case json.Number:
-		text, err := plainNumber(value.String())
-		return bodyValue{text, err == nil}, err
+		text, ok := usage.PlainNumber(value.String())
+		if !ok {
+			return v, bodyFault("a number that is too large")
+		}
+		return bodyValue{text, true}, nil
 	case bool:
 		return bodyValue{strconv.FormatBool(value), true}, nil
 	}
 	return v, nil
-}
-
-// plainNumber returns the one text of what servers read as the same number: 1.0 and 10e-1
-// are 1. The error is for what is too large for them, which they take for infinite.
-func plainNumber(text string) (string, error) {
-	if text != "-0" && !strings.ContainsAny(text, ".eE") {
-		return text, nil
-	}
-	f, err := strconv.ParseFloat(text, 64)
-	switch {
-	case err != nil:
-		return "", bodyFault("a number that is too large")
-	case f == 0: // of either sign
-		return "0", nil
-	}
-	return strconv.FormatFloat(f, 'f', -1, 64), nil
 }
 
 // field returns the field of an object or the element of a list, nil if there is none.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stint-dev/stint/internal/satmath"
@@ -147,6 +148,22 @@ func ParsePointer(text string) ([]string, error) {
 		path[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
 	}
 	return path, nil
+}
+
+// PlainNumber returns the one text of what servers read as the same number: 1.0 and 10e-1
+// are 1. It reports false for what is too large for them, which they take for infinite.
+func PlainNumber(text string) (plain string, ok bool) {
+	if text != "-0" && !strings.ContainsAny(text, ".eE") {
+		return text, true
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return "", false
+	case f == 0: // of either sign
+		return "0", true
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64), true
 }
 
 // String returns the pointers, as they were written, or whose usage it is.
