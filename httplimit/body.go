@@ -71,8 +71,6 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 		return r, nil, bodyFault("it is encoded, so that rules cannot read it")
 	case len(kind) > 1:
 		return r, nil, bodyFault("Content-Type comes more than once")
-	case len(kind) == 1 && otherCharset(kind[0]):
-		return r, nil, bodyFault("it is said to be in another charset than UTF-8, so that rules cannot read it")
 	case r.ContentLength > mostBody:
 		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
 	}
@@ -88,6 +86,8 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 		return out, nil, bodyFault("it did not come")
 	case len(data) > mostBody:
 		return out, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
+	case len(kind) == 1 && otherCharset(kind[0], beginsAsJSON(data)):
+		return out, nil, bodyFault("it is said to be in another charset than UTF-8, so that rules cannot read it")
 	case busted(data):
 		return out, nil, bodyFault("it begins as JSON and is none, or is written in another way than UTF-8")
 	case len(kind) == 1 && beginsAsJSON(data) && strings.Contains(strings.ToLower(kind[0]), "multipart"):
@@ -142,11 +142,14 @@ func beginsAsJSON(data []byte) bool {
 }
 
 // otherCharset reports whether a Content-Type may be read as one of another charset than
-// UTF-8, such as UTF-7, in which Express finds other fields.
-func otherCharset(kind string) bool {
+// UTF-8, such as UTF-7, in which Express finds other fields. In the charsets of old clients'
+// forms, JSON begins as it does in UTF-8: what does not is none.
+func otherCharset(kind string, json bool) bool {
 	_, charset, said := strings.Cut(strings.ToLower(kind), "charset")
 	charset, rest, _ := strings.Cut(charset, ";")
 	switch strings.Trim(charset, " \t=\"") {
+	case "iso-8859-1", "windows-1252":
+		return json || strings.Contains(rest, "charset")
 	case "utf-8", "utf8", "us-ascii":
 		return strings.Contains(rest, "charset")
 	}

@@ -477,6 +477,11 @@ func TestRequestBody(t *testing.T) {
 		{"application/json; charset*=utf-8''utf-7", `{"model":"k"}`, 400},
 		{"application/json; x=\";charset=utf-8\"; charset=utf-7", `{"model":"k"}`, 400},
 		{"application/json; charset=utf-16le", `{"model":"k"}`, 400},
+		{"application/json; charset=ISO-8859-1", `{"model":"k"}`, 400},
+		{"text/plain; charset=windows-1252", "\xa0{\"model\":\"k\"}", 400},
+		{"application/x-www-form-urlencoded; charset=ISO-8859-1; charset=utf-7", `+AHs-"model":"k"+AH0-`, 400},
+		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `model=k`, 403}, // no JSON
+		{"text/plain;charset=windows-1252", "caf\xe9", 403},
 		{"application/json\napplication/json; charset=utf-7", `{"model":"k"}`, 400},
 		{"application/x-www-form-urlencoded", `{"model":"k","x":"a&b=c"}`, 200}, // curl -d says so
 		{"application/x-www-form-urlencoded", `{"model":"k","x":"&model=a&"}`, 400},
