@@ -27,6 +27,9 @@ func Read(name string, data []byte) ([]Document, error) { return read(name, name
 // configured are names of configurations in a ConfigMap.
 var configured = regexp.MustCompile(`(?i)\.(ya?ml|json|toml)$`)
 
+// limiting is what the limits of these gateways have in their names.
+var limiting = regexp.MustCompile(`(?i)rate.?limit|inFlight`)
+
 // read reads documents whose format is that of a name, in a file.
 func read(name, format string, data []byte) (all []Document, err error) {
 	if strings.HasSuffix(strings.ToLower(format), ".toml") {
@@ -42,26 +45,37 @@ func read(name, format string, data []byte) (all []Document, err error) {
 			return nil, &rules.Error{Name: name, Err: err}
 		}
 		n := node{root, name}
+		list := []node{n}
 		if items := n.get("items"); strings.HasSuffix(n.get("kind").text(), "List") && items.is(rulesfile.List) {
-			for _, item := range items.list() {
-				all = append(all, Document{item})
-			}
-			continue
+			list = items.list()
 		}
-		all = append(all, Document{n})
-		if n.get("kind").text() != "ConfigMap" {
-			continue
-		}
-		for _, f := range n.get("data").fields() {
-			if !configured.MatchString(f.name) {
-				continue
-			}
-			more, err := read(name, f.name, []byte(strings.Repeat("\n", f.value.Line)+f.value.text()))
+		for _, n := range list {
+			more, err := configMap(n)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, more...)
+			all = append(append(all, Document{n}), more...)
 		}
+	}
+	return all, nil
+}
+
+// configMap reads the documents in an object, if it is a ConfigMap. What is none, and has
+// no limit, is another program's.
+func configMap(n node) (all []Document, err error) {
+	if n.get("kind").text() != "ConfigMap" {
+		return nil, nil
+	}
+	for _, f := range n.get("data").fields() {
+		if !configured.MatchString(f.name) {
+			continue
+		}
+		text := f.value.text()
+		more, err := read(n.file, f.name, []byte(strings.Repeat("\n", f.value.Line)+text))
+		if err != nil && limiting.MatchString(text) {
+			return nil, err
+		}
+		all = append(all, more...)
 	}
 	return all, nil
 }
