@@ -42,8 +42,8 @@ func (c *backendFlags) database() (*rulesdb.DB, error) {
 // name is mistyped, and what is looked for in it would be missing without a word.
 func existing(url string) error {
 	file, ok := strings.CutPrefix(url, "sqlite:")
-	if _, err := os.Stat(file); ok && file != "" && errors.Is(err, fs.ErrNotExist) {
-		return usage("--rules", "%s is not there: stint rules push makes it", url)
+	if _, err := os.Stat(file); ok && file != "" && !strings.Contains(file, "?") && errors.Is(err, fs.ErrNotExist) {
+		return usage("--rules", "%s is not there: stint rules migrate makes it", url)
 	}
 	return nil
 }
