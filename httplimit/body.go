@@ -97,7 +97,8 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 }
 
 // A heldBody is a body that has been read into memory, as far as rules look, until it is
-// closed: an answer may go on for long. Servers may close what they still read.
+// closed: an answer may go on for long. Servers may close what they still read, and must
+// not take it for the whole.
 type heldBody struct {
 	mu     sync.Mutex
 	data   []byte
@@ -108,22 +109,25 @@ type heldBody struct {
 // Read implements [io.Reader].
 func (b *heldBody) Read(p []byte) (n int, err error) {
 	b.mu.Lock()
-	n = copy(p, b.data)
+	n, end := copy(p, b.data), b.end
 	b.data = b.data[n:]
 	b.mu.Unlock()
 	switch {
 	case n > 0 || len(p) == 0:
 		return n, nil
-	case b.end == nil:
+	case end == nil:
 		return b.client.Read(p)
 	}
-	return 0, b.end
+	return 0, end
 }
 
 // Close implements [io.Closer].
 func (b *heldBody) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.data) > 0 {
+		b.end = http.ErrBodyReadAfterClose
+	}
 	b.data = nil
 	return b.client.Close()
 }

@@ -544,6 +544,25 @@ func TestRequestBodyShadow(t *testing.T) {
 	}
 }
 
+// A body that rules have looked into has an end where it was read to it, and none where it
+// is closed before: who sends it on would send a part as the whole.
+func TestHeldBodyClosed(t *testing.T) {
+	p := policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "chat", "key": ["body./a"], "limits": "9/h"}]}`)
+	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]error{3: http.ErrBodyReadAfterClose, 7: nil} {
+		guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadFull(r.Body, make([]byte, n))
+			_ = r.Body.Close()
+			if rest, got := io.ReadAll(r.Body); len(rest) > 0 || got != want {
+				t.Errorf("behind %d of 7 bytes: %q and %v, want %v", n, rest, got, want)
+			}
+		})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"a":1}`)))
+	}
+}
+
 // TestRequestBodyPrice: what a body costs does not grow by what is made of each of its
 // elements.
 func TestRequestBodyPrice(t *testing.T) {
