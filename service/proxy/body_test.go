@@ -2,11 +2,12 @@ package proxy_test
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
@@ -92,63 +93,68 @@ func TestBodyRate(t *testing.T) {
 }
 
 // TestBodiesOfOneAddress: bodies that rules wait for take the room of one address, and no
-// more; others are served, and the room is free once rules have decided.
+// more; others are served, and the room is free once rules have decided, or cannot.
 func TestBodiesOfOneAddress(t *testing.T) {
-	const room, more = 64, 6 // of bodies that do not say how long they are
-	goOn := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		_ = http.NewResponseController(w).Flush()
-		<-goOn
-	}))
-	defer server.Close()
-	f := start(t, mustURL(t, server.URL), 0, yaml(t, "rules: [{name: a, key: [body./a], limits: 1000/s}]"), httplimit.ClientIP{})
-	from := func(address string) *http.Client {
-		protocols := new(http.Protocols)
-		protocols.SetUnencryptedHTTP2(true)
-		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-		transport := &http.Transport{Protocols: protocols, DialContext: dialer.DialContext}
-		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport}
-	}
-	statuses := make(chan int)
-	post := func(client *http.Client, body io.Reader) {
-		answer, err := client.Post("http://"+f.address, "application/json", body)
-		if err != nil {
-			t.Error(err)
-			statuses <- 0
-			return
-		}
-		statuses <- answer.StatusCode
-		<-goOn
-		_ = answer.Body.Close()
-	}
-	want := func(status, n int) {
-		t.Helper()
-		for range n {
-			if got := <-statuses; got != status {
-				t.Fatalf("status %d, want %d", got, status)
+	synctest.Test(t, func(t *testing.T) {
+		const room, more = 64, 6 // of bodies that do not say how long they are
+		var behind, answered, refused, broken atomic.Int64
+		goOn := make(chan struct{})
+		h := handler(t, yaml(t, "rules: [{name: a, key: [body./a], limits: 1000/s}]"), proxy.Options{
+			Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				_, err := io.Copy(io.Discard, r.Body)
+				behind.Add(1)
+				<-goOn
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, err
+			}),
+		})
+		post := func(address string, body io.ReadCloser) {
+			r := httptest.NewRequest(http.MethodPost, "/", body)
+			r.RemoteAddr = address + ":1"
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			_ = body.Close() // as net/http does: who writes it goes on
+			switch w.Code {
+			case http.StatusOK:
+				answered.Add(1)
+			case http.StatusServiceUnavailable:
+				refused.Add(1)
+			case http.StatusBadRequest:
+				broken.Add(1)
 			}
 		}
-	}
-	one, other := from("127.0.0.1"), from("127.0.0.2")
-	var bodies []*io.PipeWriter
-	for range room + more {
-		r, w := io.Pipe()
-		bodies = append(bodies, w)
-		go post(one, r)
-	}
-	want(http.StatusServiceUnavailable, more)
-	go post(other, strings.NewReader(`{"a":1}`))
-	want(http.StatusOK, 1)
-	for _, w := range bodies {
-		go func() { // of those that were refused, nobody reads
-			_, _ = io.WriteString(w, `{"a":1}`)
-			_ = w.Close()
-		}()
-	}
-	want(http.StatusOK, room)
-	go post(one, strings.NewReader(`{"a":1}`)) // while all the answers go on
-	want(http.StatusOK, 1)
-	close(goOn)
+		one := func() io.ReadCloser { return io.NopCloser(strings.NewReader(`{"a":1}`)) }
+		want := func(what string, got *atomic.Int64, n int64) {
+			t.Helper()
+			if synctest.Wait(); got.Load() != n {
+				t.Errorf("%d %s, want %d", got.Load(), what, n)
+			}
+		}
+		for round := range int64(2) { // bodies that break off, and bodies that come
+			var bodies []*io.PipeWriter
+			for range room + more {
+				r, w := io.Pipe()
+				bodies = append(bodies, w)
+				go post("192.0.2.1", r)
+			}
+			want("refused", &refused, (round+1)*more)
+			go post("192.0.2.2", one())
+			want("behind", &behind, round+1)
+			for _, w := range bodies {
+				go func() {
+					if round == 0 {
+						_ = w.CloseWithError(io.ErrUnexpectedEOF)
+						return
+					}
+					_, _ = io.WriteString(w, `{"a":1}`) // of those that were refused, nobody reads
+					_ = w.Close()
+				}()
+			}
+			want("broken", &broken, room)
+		}
+		want("behind", &behind, 2+room)
+		go post("192.0.2.1", one()) // while all the answers go on
+		want("behind", &behind, 3+room)
+		close(goOn)
+		want("answered", &answered, 3+room)
+	})
 }

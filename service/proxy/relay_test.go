@@ -81,15 +81,18 @@ func TestRelay(t *testing.T) {
 // there yet.
 func TestSlowAnswer(t *testing.T) {
 	goOn := make(chan struct{})
-	f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+	f := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "4")
-		_ = http.NewResponseController(w).Flush()
-		<-goOn
-		_, _ = io.WriteString(w, "ab")
-		_ = http.NewResponseController(w).Flush()
-		<-goOn
-		_, _ = io.WriteString(w, "cd")
+		for _, piece := range []string{"ab", "cd"} {
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-goOn:
+			case <-r.Context().Done(): // the client has lost patience
+			}
+			_, _ = io.WriteString(w, piece)
+		}
 	}, time.Minute, "none", "100/h")
+	f.client.Timeout = 3 * time.Minute // what stays in a buffer is a failure
 	answer := f.get(t, "/")
 	var body []byte
 	for range 2 {
