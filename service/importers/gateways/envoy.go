@@ -84,9 +84,10 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	for _, m := range managers {
 		e.manager(m)
 	}
-	e.places = append(e.places, place{when: everywhere})
-	for _, m := range managers {
+	for _, m := range managers { // what no route takes: the filter's own, before 404
 		if base, ok := filterIn(m.proto("http_filters").list()...); ok {
+			answered := m.proto("route_config").there() || e.named[m.proto("rds", "route_config_name").text()]
+			e.places = append(e.places, place{everywhere, m, []string{m.where()}, answered})
 			e.use(base, nil, len(e.places)-1)
 		}
 	}
@@ -215,7 +216,7 @@ func (e *envoyLocal) manager(m node) {
 			}
 		}
 		for _, r := range d.host.get("routes").list() {
-			e.places = append(e.places, place{when: and(when, e.routeMatch(r)), at: r, entries: entries})
+			e.places = append(e.places, place{and(when, e.routeMatch(r)), r, entries, r.get("redirect").there()})
 			config, ok := filterIn(r.proto("typed_per_filter_config"))
 			for _, wider := range []node{d.host, routes} {
 				if !ok {
@@ -233,7 +234,7 @@ func (e *envoyLocal) manager(m node) {
 				e.use(config, limits, len(e.places)-1)
 			}
 		}
-		e.places = append(e.places, place{when: when, at: d.host, entries: entries}) // of which no route is: the filter's own
+		e.places = append(e.places, place{when, d.host, entries, true}) // of which no route is: the filter's own, and 404
 		if has {
 			e.use(base, nil, len(e.places)-1)
 		}
