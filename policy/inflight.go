@@ -269,7 +269,8 @@ func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 }
 
 // shadowsInFlight decides for the rules in shadow under their limits in flight, each by
-// itself. Those of a request whose end will not be known count nothing.
+// itself. Those of a request whose end will not be known count nothing. A store that has
+// failed the request is not asked again.
 func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) error {
 	if !r.ends(a) {
 		a = &operation{op: meter.OpPeek}
@@ -277,8 +278,11 @@ func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) e
 	holds, entries := r.holdsOf(true, false)
 	for i := range holds {
 		one := holds[i : i+1 : i+1]
-		if _, err := p.acquire(ctx, a, one, entries[i:i+1], r); err != nil {
-			r.Rules[entries[i]].Failed, r.StoreError = FailOpen, err
+		if r.StoreError == nil {
+			_, r.StoreError = p.acquire(ctx, a, one, entries[i:i+1], r)
+		}
+		if r.StoreError != nil {
+			r.Rules[entries[i]].Failed = FailOpen
 			continue
 		}
 		r.ShadowDenied = r.ShadowDenied || one[0].Denied

@@ -159,6 +159,51 @@ func TestInFlightDeadline(t *testing.T) {
 	})
 }
 
+// TestInFlightShadowSilent has rules in shadow with limits in flight while the server does not
+// answer: a request waits for it once.
+func TestInFlightShadowSilent(t *testing.T) {
+	for name, first := range map[string]string{
+		"over time":      `{"name": "a", "key": [], "limits": ["100/h"]},`,
+		"in flight":      `{"name": "a", "key": [], "limits": ["90 in flight"]},`,
+		"in shadow only": ``,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			driver := &silent{}
+			driver.answer.Store(&cannedAnswer{after: time.Hour})
+			shared, err := redisstore.New(redisstore.Options{Driver: driver, Timeout: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules, err := policy.Parse([]byte(`{"rules": [` + first + `
+				{"name": "b", "shadow": true, "key": [], "limits": ["5 in flight"]},
+				{"name": "c", "shadow": true, "key": [], "limits": ["50 in flight"]}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := policy.New(shared, rules, policy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began, r := time.Now(), policy.Result{WillRelease: true}
+			err = p.Decide(t.Context(), policy.Map{}, 1, &r)
+			if took := time.Since(began); err != nil || !r.Decision.Allowed || r.StoreError == nil || took != time.Second {
+				t.Errorf("%s: %v, %v after %v; want a second", name, err, r.StoreError, took)
+			}
+			for _, e := range r.Rules {
+				if e.Shadow && e.Failed != policy.FailOpen {
+					t.Errorf("%s: %+v", name, e)
+				}
+			}
+			if release := r.Release(); release != nil {
+				release()
+			}
+			p.Close()
+			_ = shared.Close()
+			time.Sleep(time.Minute) // for the calls that were left behind
+		})
+	}
+}
+
 // A slow driver takes a while to let units in flight in.
 type slow struct{ canned }
 
