@@ -521,9 +521,11 @@ func (d *decoder) condition(a match.Attribute, n *Node, t *trail) match.Conditio
 				return
 			}
 		}
-		if plain, ok := usage.PlainNumber(value); ok && plain != value && n.Kind == Number && strings.HasPrefix(a.Name, "body.") {
-			d.fail(n, t, "write that, or quotes if it is a text", "%s: rules read this number in a body as %s", wording.Shorten(value), wording.Shorten(plain))
-			return
+		if n.Kind == Number && strings.HasPrefix(a.Name, "body.") {
+			if plain, ok := usage.PlainNumber(value); ok && plain != value {
+				d.fail(n, t, "write that, or quotes if it is a text", "%s: rules read this number in a body as %s", wording.Shorten(value), wording.Shorten(plain))
+				return
+			}
 		}
 		if reason, hint := c.Add(d.intern(value)); reason != "" {
 			d.fail(n, t, hint, "%q: %s", wording.Shorten(n.Value), reason)
