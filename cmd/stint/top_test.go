@@ -111,7 +111,7 @@ func TestTopShadow(t *testing.T) {
 		t.Errorf("%d of 4 passed", n)
 	}
 	for command, want := range map[string][]string{
-		"top":     {`(?m)^orders .* 0 +4$`, `(?m)^trial .* 0 +1  in shadow: 3 would be denied$`, `(?m)^trial +a +3 +\d+s  in shadow$`},
+		"top":     {`(?m)^orders .* 0 +4$`, `(?m)^trial .* 0 +1  in shadow: 3 would be denied$`, `(?m)^trial +a +3 +\S+  in shadow$`},
 		"inspect": {`would be denied \(shadow\) trial`, `(?m)^    would have been denied 3 times`},
 	} {
 		args := map[string][]string{"top": {"top", "--once"}, "inspect": {"inspect", "--header", "x-api-key=a"}}[command]

@@ -241,6 +241,9 @@ func TestPatterns(t *testing.T) {
 	for _, test := range []struct{ pattern, line, want string }{
 		{`$remote_addr - $user [$time_local] "$request" $status`, `192.0.2.1 - ann lee [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 5`, "2015-05-17T10:05:03Z 192.0.2.1|/a|200|"},
 		{`$msec ${remote_addr}:$remote_port "$request_uri" $status "$http_x_api_key"`, `1431857103.250 192.0.2.1:99 "/a" 404 "k\"1"`, `2015-05-17T10:05:03.25Z 192.0.2.1|/a|404|k\"1`},
+		{`[$remote_addr:$remote_port] [$time_local] $uri`, `[2001:db8::1:99] [17/May/2015:10:05:03 +0000] /a`, "2015-05-17T10:05:03Z 2001:db8::1|/a||"},
+		{`$remote_addr:$remote_port, [$time_local] $uri`, `192.0.2.1:99, [17/May/2015:10:05:03 +0000] /a`, "2015-05-17T10:05:03Z 192.0.2.1|/a||"},
+		{`$remote_addr:$remote_port [$time_local] $uri`, `unix:: [17/May/2015:10:05:03 +0000] /a`, "2015-05-17T10:05:03Z unix|/a||"},
 		{`%h %l %u %t "%r" %>s %b`, `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5`, "2015-05-17T10:05:03Z 192.0.2.1|/a|200|"},
 		{`%v:%p %a %t \"%r\" %>s %O \"%{X-Api-Key}i\"`, `www:80 192.0.2.1 [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "k"`, "2015-05-17T10:05:03Z 192.0.2.1|/a|200|k"},
 		{`%{%Y-%m-%dT%H:%M:%S%z}t %a %U %s`, `2015-05-17T10:05:03+0000 192.0.2.1 /a 200`, "2015-05-17T10:05:03Z 192.0.2.1|/a|200|"},

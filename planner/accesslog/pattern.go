@@ -313,7 +313,7 @@ func literal(rest, text []byte) ([]byte, bool) {
 }
 
 // beforePort cuts off an address, which ends at the last colon before a blank. A port, or
-// a dash, is between them.
+// a dash, is behind it; of a Unix socket nginx writes none.
 func beforePort(rest, next []byte) (value, after []byte, ok bool) {
 	word := rest
 	if i := bytes.IndexByte(rest, ' '); i >= 0 {
@@ -323,13 +323,14 @@ func beforePort(rest, next []byte) (value, after []byte, ok bool) {
 	if i < 0 {
 		return nil, nil, false
 	}
-	if port := word[i+1:]; len(next) == 1 && string(port) != "-" {
-		if _, ok := digits(port); !ok {
-			return nil, nil, false
-		}
+	if len(next) == 1 && string(word[:i]) != "unix:" && !port.Match(word[i+1:]) {
+		return nil, nil, false
 	}
 	return address(rest[:i]), rest[i:], true
 }
+
+// port begins what is behind an address; what follows the last colon of a time does not.
+var port = regexp.MustCompile(`^(\d+|-)([^\w.]|$)`)
 
 // field cuts off a value, which ends where next begins, or before a blank if
 // there is no next; rest is a part of the line.
