@@ -84,10 +84,9 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	for _, m := range managers {
 		e.manager(m)
 	}
-	for _, m := range managers { // what no route takes: the filter's own, before 404
+	e.places = append(e.places, place{when: everywhere})
+	for _, m := range managers {
 		if base, ok := filterIn(m.proto("http_filters").list()...); ok {
-			answered := m.proto("route_config").there() || e.named[m.proto("rds", "route_config_name").text()]
-			e.places = append(e.places, place{everywhere, m, []string{m.where()}, answered})
 			e.use(base, nil, len(e.places)-1)
 		}
 	}

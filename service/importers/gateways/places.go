@@ -29,6 +29,13 @@ func (p *place) besides(q *place) bool {
 	return p.entries != nil && q.entries != nil && !slices.ContainsFunc(p.entries, func(e string) bool { return slices.Contains(q.entries, e) })
 }
 
+// meets reports whether two places may take the same request, wherever it comes in.
+func (p *place) meets(q *place) bool {
+	return slices.ContainsFunc(p.when, func(a []importers.Cond) bool {
+		return slices.ContainsFunc(q.when, func(b []importers.Cond) bool { return !importers.AllApart(a, b) })
+	})
+}
+
 // whole reports whether it takes every request.
 func (p *place) whole() bool {
 	return slices.ContainsFunc(p.when, func(w []importers.Cond) bool { return len(w) == 0 })
@@ -111,9 +118,7 @@ func (c *converter) elsewhere(at node, in []int) {
 		p := &c.places[i]
 		for j := range c.places {
 			q := &c.places[j]
-			if !slices.Contains(in, j) && p.besides(q) && !q.answered && slices.ContainsFunc(p.when, func(a []importers.Cond) bool {
-				return slices.ContainsFunc(q.when, func(b []importers.Cond) bool { return !importers.AllApart(a, b) })
-			}) {
+			if !slices.Contains(in, j) && p.besides(q) && !q.answered && p.meets(q) {
 				c.notes.Say(at.where(), "rules do not see at which port or entry point a request comes in: this limit holds at %s, too", q.at.where())
 			}
 		}
@@ -161,14 +166,18 @@ func (c *converter) without(r *importers.Rule, in []int) {
 	var parts []part
 	var own, other []int
 	for i := range slices.Max(in) + 1 {
-		if !slices.ContainsFunc(in, func(j int) bool { return !c.places[i].besides(&c.places[j]) }) {
+		q, mine := &c.places[i], slices.Contains(in, i)
+		if !slices.ContainsFunc(in, func(j int) bool { return !q.besides(&c.places[j]) }) {
 			continue
+		}
+		if !mine && slices.ContainsFunc(in, func(j int) bool { p := &c.places[j]; return !p.answered && q.besides(p) && q.meets(p) }) {
+			continue // the rule holds here, too, or not there
 		}
 		if c.places[i].when == nil {
 			c.around(i)
 		}
 		for _, when := range c.places[i].when {
-			p := part{when: when, own: slices.Contains(in, i), place: i}
+			p := part{when: when, own: mine, place: i}
 			if p.own {
 				own = append(own, len(parts))
 			} else {
