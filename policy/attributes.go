@@ -24,8 +24,9 @@ import (
 // Attributes that have read the request already may have two more methods, so that it is
 // not read again: Addr() (netip.Addr, string, bool) returns the client's address,
 // unmapped and without a zone, and the text of ip; PlainPath() (string, bool) returns the
-// path, and whether it is what [CleanPath] makes of it. Those that read the body may have
-// a method Fault() error, which says why it could not be read: a [RequestError].
+// path, and whether it is what [CleanPath] makes of it. They may have a
+// method Fault() error, which says why one that rules have asked for cannot be read: a
+// [RequestError].
 type Attributes interface {
 	// Attribute returns the value, and false if the request has none.
 	Attribute(name string) (value string, ok bool)

@@ -49,7 +49,6 @@ func (r *Rules) look() {
 	r.attributes = slices.Sorted(maps.Keys(names))
 	r.looks.Path, r.looks.Host = names["path"], names["host"]
 	for _, name := range r.attributes {
-		r.body = r.body || strings.HasPrefix(name, "body.")
 		if strings.HasPrefix(name, "header.") && name != "header.host" {
 			r.looks.Headers = append(r.looks.Headers, name)
 		}

@@ -101,14 +101,11 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 			break
 		}
 	}
-	if p.rules.body {
-		return bodyFault(attrs)
-	}
-	return nil
+	return faultIn(attrs)
 }
 
-// bodyFault returns what was wrong with the body of a request, if rules have looked into it.
-func bodyFault(attrs Attributes) error {
+// faultIn returns what was wrong with what rules have looked at.
+func faultIn(attrs Attributes) error {
 	if read, ok := attrs.(interface{ Fault() error }); ok {
 		return read.Fault()
 	}

@@ -25,7 +25,6 @@ type Rules struct {
 
 	attributes []string // that rules look at, sorted
 	looks      match.Looks
-	body       bool // whether any rule looks into the body
 	shadow     bool // whether any rule is in shadow
 	response   bool // whether any rule goes by the response
 }

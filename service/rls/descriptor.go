@@ -1,10 +1,14 @@
 package rls
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"github.com/stint-dev/stint/policy"
 )
 
 // A descriptor is one descriptor of a request as attributes: the domain under
@@ -16,10 +20,41 @@ import (
 type descriptor struct {
 	domain  string
 	entries []*ratelimit.RateLimitDescriptor_Entry
+	fault   *policy.RequestError // in a value that rules have asked for; nil for none
 }
 
 // Attribute implements policy.Attributes.
 func (d *descriptor) Attribute(name string) (string, bool) {
+	v, ok := d.find(name)
+	d.look(name, v)
+	return v, ok
+}
+
+// Fault returns why the rules cannot count by what they have asked for.
+func (d *descriptor) Fault() error {
+	if d.fault == nil {
+		return nil
+	}
+	return d.fault
+}
+
+// look notes a value that nothing can count by.
+func (d *descriptor) look(name, value string) {
+	reason := ""
+	switch {
+	case len(value) > MaxValue:
+		reason = fmt.Sprintf("longer than %d bytes", MaxValue)
+	case !utf8.ValidString(value):
+		reason = "not UTF-8"
+	case value != strings.Trim(value, " \t"): // of a header, which the server behind gets without
+		reason = "blanks around it"
+	default:
+		return
+	}
+	d.fault = &policy.RequestError{Attribute: name, Reason: reason}
+}
+
+func (d *descriptor) find(name string) (string, bool) {
 	switch name {
 	case "domain":
 		return d.domain, true
@@ -36,7 +71,7 @@ func (d *descriptor) Attribute(name string) (string, bool) {
 		}
 	}
 	if name == "ip" {
-		return d.Attribute("remote_address")
+		return d.find("remote_address")
 	}
 	return d.again(raw)
 }
@@ -86,6 +121,7 @@ func (d *descriptor) key() string {
 	}
 	add(d.domain)
 	for _, e := range d.entries {
+		d.look(e.GetKey(), e.GetValue())
 		add(e.GetKey())
 		add(e.GetValue())
 	}

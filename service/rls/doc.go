@@ -11,8 +11,8 @@
 // # Bounds
 //
 // A request has at most [MaxDescriptors] descriptors of at most [MaxEntries]
-// entries, and [MaxMessage] bytes. Requests that are at fault are answered
-// with an error of the protocol and never end the process: limits that they
-// bring along are checked before they are used, and a bounded number of different
-// ones is kept.
+// entries, and [MaxMessage] bytes; a value that rules look at has [MaxValue]. What a
+// client of Envoy can bring about is a denial, never an error: Envoy lets pass what it
+// gets an error for. Limits that requests bring along are checked before they are used,
+// and a bounded number of different ones is kept.
 package rls

@@ -41,7 +41,12 @@ rules:
 // service returns a service on a store of its own, until the test ends.
 func service(t testing.TB, o rls.Options) *rls.Service {
 	t.Helper()
-	file, err := rules.Decode("rules.yaml", []byte(someRules))
+	return serviceOf(t, someRules, o)
+}
+
+func serviceOf(t testing.TB, text string, o rls.Options) *rls.Service {
+	t.Helper()
+	file, err := rules.Decode("rules.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

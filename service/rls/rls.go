@@ -26,11 +26,14 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// What a request may hold.
+// What a request may hold. Envoy takes 60 KiB of headers unless it is told otherwise, and
+// sends them in each descriptor that is made of them: a message holds that 64 times, so
+// that no client makes one that is too long.
 const (
 	MaxDescriptors = 64
 	MaxEntries     = 64
-	MaxMessage     = 64 << 10 // bytes
+	MaxValue       = 8 << 10 // bytes of an entry's value that rules look at
+	MaxMessage     = 4 << 20 // bytes
 )
 
 // entrypoint is the label of what comes in here.
@@ -107,11 +110,10 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 	began := time.Now()
 	if err := p.DecideAll(ctx, c.requests, &c.result); err != nil {
 		s.o.Observer.Failed(entrypoint, err)
-		if errors.Is(err, policy.ErrRequest) {
-			return denial(req.GetDescriptors(), len(c.result.Answers)), nil
-		}
-		if errors.Is(err, stint.ErrInFlight) { // an error would open Envoy, unless it says otherwise
-			return denial(req.GetDescriptors(), 0), nil
+		for _, theirs := range []error{policy.ErrRequest, stint.ErrLayers, stint.ErrInFlight} {
+			if errors.Is(err, theirs) { // an error would open Envoy, unless it says otherwise
+				return denial(req.GetDescriptors(), min(len(c.result.Answers), len(c.requests)-1)), nil
+			}
 		}
 		return nil, statusOf(ctx, err)
 	}
@@ -175,6 +177,11 @@ func invalid(format string, args ...any) *fault {
 	return &fault{code: codes.InvalidArgument, reason: fmt.Sprintf(format, args...)}
 }
 
+// denied is for what a client may have chosen: Envoy passes on what it gets an error for.
+func denied(at int, format string, args ...any) *fault {
+	return &fault{reason: fmt.Sprintf(format, args...), denies: true, at: at}
+}
+
 // read makes requests of the descriptors.
 func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool, c *call) *fault {
 	all := req.GetDescriptors()
@@ -184,23 +191,18 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 	case len(all) == 0:
 		return invalid("descriptors: none there")
 	case len(all) > MaxDescriptors:
-		return invalid("descriptors: %d of them: at most %d", len(all), MaxDescriptors)
+		return denied(0, "descriptors: %d of them: at most %d", len(all), MaxDescriptors)
 	}
 	c.descriptors = slices.Grow(c.descriptors[:0], len(all))[:len(all)]
 	for i, d := range all {
 		if n := len(d.GetEntries()); n > MaxEntries {
-			return invalid("descriptors[%d].entries: %d of them: at most %d", i, n, MaxEntries)
+			return denied(i, "descriptors[%d].entries: %d of them: at most %d", i, n, MaxEntries)
 		}
-		for k, e := range d.GetEntries() {
-			if v := e.GetValue(); v != strings.Trim(v, " \t") { // of a header, which the server behind gets without
-				return &fault{reason: fmt.Sprintf("descriptors[%d].entries[%d].value: blanks around it", i, k), denies: true, at: i}
-			}
-		}
-		c.descriptors[i] = descriptor{req.GetDomain(), d.GetEntries()}
+		c.descriptors[i] = descriptor{domain: req.GetDomain(), entries: d.GetEntries()}
 		q := policy.Request{Attributes: &c.descriptors[i], Cost: max(int64(req.GetHitsAddend()), 1)}
 		if own := d.GetHitsAddend(); own != nil {
 			if own.GetValue() > math.MaxInt64 {
-				return &fault{reason: fmt.Sprintf("descriptors[%d].hits_addend: at most %d", i, int64(math.MaxInt64)), denies: true, at: i}
+				return denied(i, "descriptors[%d].hits_addend: at most %d", i, int64(math.MaxInt64))
 			}
 			q.Cost = int64(own.GetValue())
 			q.Peek = q.Cost == 0 && !d.GetIsNegativeHits()
@@ -214,9 +216,12 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 		if l := d.GetLimit(); l != nil && !s.o.RefuseLimits {
 			given, err := s.override(p, l)
 			if err != nil {
-				return &fault{code: codes.InvalidArgument, reason: fmt.Sprintf("descriptors[%d].%v", i, err)}
+				return invalid("descriptors[%d].%v", i, err)
 			}
 			q.Limits, q.Key = given, c.descriptors[i].key()
+			if at := c.descriptors[i].fault; at != nil {
+				return denied(i, "descriptors[%d]: %v", i, at)
+			}
 		}
 		c.requests = append(c.requests, q)
 	}
@@ -226,10 +231,7 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 // statusOf returns what is said of an error of the policy. What a store says is
 // for the log: it may name servers.
 func statusOf(ctx context.Context, err error) error {
-	switch {
-	case errors.Is(err, stint.ErrLayers):
-		return status.Error(codes.ResourceExhausted, err.Error())
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	return status.Error(codes.Unavailable, "the store could not decide")

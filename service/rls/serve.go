@@ -12,6 +12,8 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -65,8 +67,9 @@ func (o *ServeOptions) fill() {
 var healthNames = []string{"", pb.RateLimitService_ServiceDesc.ServiceName, "ratelimit"}
 
 const (
-	// maxHeaders bounds the metadata of a call, in bytes.
-	maxHeaders = 16 << 10
+	// maxHeaders bounds the metadata of a call, in bytes. Envoy's tracers send on what a
+	// client has written into its headers, which may be the most that Envoy takes.
+	maxHeaders = 1 << 20
 	// handshake is how long a client may take to connect, TLS included.
 	handshake = 5 * time.Second
 	// quiet is after how long without a word a client is asked whether it is
@@ -118,8 +121,9 @@ func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) err
 
 // server returns a server without services.
 func (o *ServeOptions) server(stopping context.Context, observer *observe.Observer) *grpc.Server {
-	admit := gate{o.Admit, stopping, observer}
+	entry := &entry{o, observer}
 	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(o.MaxStreams),
@@ -128,11 +132,8 @@ func (o *ServeOptions) server(stopping context.Context, observer *observe.Observ
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: o.MinPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: quiet, Timeout: patience}),
-		grpc.StreamInterceptor(admit.stream),
-		grpc.InTapHandle(o.enter),
-	}
-	if o.Admit != nil {
-		options = append(options, grpc.UnaryInterceptor(admit.unary))
+		grpc.StreamInterceptor(endWith(stopping)),
+		grpc.InTapHandle(entry.enter),
 	}
 	if o.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
