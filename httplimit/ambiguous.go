@@ -314,8 +314,9 @@ func (n *pairName) parameterFault(query string) (reason string) {
 		default:
 			continue
 		}
-		if plain, err := url.QueryUnescape(value); err != nil || !utf8.ValidString(plain) {
-			return "it is not UTF-8, encoded by % and two hexadecimal digits"
+		plain, err := url.QueryUnescape(value)
+		if err != nil || !utf8.ValidString(plain) || strings.IndexByte(plain, 0) >= 0 {
+			return "it is not UTF-8 without a NUL, encoded by % and two hexadecimal digits"
 		}
 	}
 	if found > 1 {
@@ -358,8 +359,8 @@ func (l *looked) cookieFault(lines []string) (attribute, reason string) {
 }
 
 // mentions counts where a lenient server may read a cookie of this name: at the
-// beginning, or behind a semicolon, a comma, a blank or a quote, with blanks
-// before the equals sign or without a value.
+// beginning, or behind a semicolon, a comma, a blank (of Unicode, too) or a quote, with
+// blanks before the equals sign or without a value.
 func mentions(line, name string) (n int) {
 	for from := 0; ; {
 		i := strings.Index(line[from:], name)
@@ -368,10 +369,10 @@ func mentions(line, name string) (n int) {
 		}
 		begin, end := from+i, from+i+len(name)
 		from = begin + 1
-		if begin > 0 && line[begin-1] > ' ' && strings.IndexByte(";,\"'\x7f", line[begin-1]) < 0 {
+		if begin > 0 && !isBlank(line[begin-1]) && strings.IndexByte(";,\"'", line[begin-1]) < 0 {
 			continue
 		}
-		for end < len(line) && line[end] <= ' ' {
+		for end < len(line) && isBlank(line[end]) {
 			end++
 		}
 		if end == len(line) || strings.IndexByte("=;,", line[end]) >= 0 {
@@ -416,9 +417,9 @@ func opensQuote(value string) bool {
 	return len(value) == 1 || value[len(value)-1] != '"' || strings.IndexByte(value, '\\') >= 0
 }
 
-// needless reports whether %xy is an encoding of a letter or a digit: a client
+// needless reports whether %xy is an encoding of a letter or a digit, or of a NUL: a client
 // may write it to vary a value that some servers decode.
 func needless(x, y byte) bool {
 	c, err := url.PathUnescape(string([]byte{'%', x, y}))
-	return err == nil && c != "-" && !hasForeign(c)
+	return err == nil && c != "-" && (c == "\x00" || !hasForeign(c))
 }

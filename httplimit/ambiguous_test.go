@@ -69,6 +69,7 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{"Cookie: session=good ;a=b"}, "", "cookie.session"},  // which takes the one behind for part of it
 		{[]string{"Cookie: session=a b"}, "", "cookie.session"},
 		{[]string{"Cookie: session=%67ood"}, "", "cookie.session"},
+		{[]string{"Cookie: session=good%00x"}, "", "cookie.session"},
 		{[]string{`Cookie: x="a; session=good; y=b"`}, "", "cookie.session"},
 		{[]string{`Cookie: x="a\"; session=good; y="`}, "", "cookie.session"},
 		{[]string{"Cookie: session=a", "Cookie: b=c"}, "", "cookie.session"},
@@ -106,6 +107,7 @@ func TestAmbiguous(t *testing.T) {
 		{nil, "action=login%zz", "query.action"},
 		{nil, "action=%ff", "query.action"},
 		{nil, "action=a#b", "query.action"},
+		{nil, "action=login%00x", "query.action"},
 		{nil, strings.Repeat("a&", 1000) + "action=login", "query.action"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -216,6 +218,35 @@ func TestAmbiguousPath(t *testing.T) {
 		}
 		if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, test.path, nil)); w.Code != want {
 			t.Errorf("%q: answered %d %s, want %d", test.path, w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestCookieBlanks: servers in Python and JavaScript leave out blanks beside the name of a
+// cookie, more of them than ASCII has.
+func TestCookieBlanks(t *testing.T) {
+	rules, err := policy.Parse([]byte(looksAt))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blanks := []string{"\u0085", "\u00a0", "\u1680", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\ufeff", "\u200b", " \xa0", "\xa0 ", "\xa0\xa0"}
+	for c := '\u2000'; c <= '\u200a'; c++ {
+		blanks = append(blanks, string(c))
+	}
+	for c := 0x7f; c <= 0xff; c++ {
+		blanks = append(blanks, string([]byte{byte(c)}))
+	}
+	var a httplimit.Ambiguous
+	for _, b := range blanks {
+		for _, line := range []string{b + "user_id=good", "a=b;" + b + "user_id=good", "a=b; " + b + "user_id=good", "user_id" + b + "=good", b + "user_id" + b + "=good", "a=" + b + "user_id=good", b + "User.id=good", "user_id" + b} {
+			if a.Check(rules, http.Header{"Cookie": {line}}, "") == nil {
+				t.Errorf("%q is read in one way", line)
+			}
+		}
+	}
+	for _, line := range []string{"x=caf\u00e9 au lait; user_id=good", "user_id=good; na\u00efve_id=x; y=\u00a0"} {
+		if err := a.Check(rules, http.Header{"Cookie": {line}}, ""); err != nil {
+			t.Errorf("%q: %v", line, err)
 		}
 	}
 }

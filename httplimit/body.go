@@ -22,6 +22,7 @@ const mostBody = 1 << 20
 type requestBody struct {
 	data   []byte
 	form   bool                 // it is said to be a form
+	parts  bool                 // it is said to be a form of several parts
 	values map[string]bodyValue // by pointer
 	fault  error
 }
@@ -37,7 +38,8 @@ type bodyValue struct {
 func (c *call) bodyAttribute(pointer string) (string, bool) {
 	if c.body == nil {
 		c.body = &requestBody{values: make(map[string]bodyValue)}
-		c.body.form = strings.Contains(strings.ToLower(c.request.Header.Get("Content-Type")), "urlencoded")
+		kind := strings.ToLower(c.request.Header.Get("Content-Type"))
+		c.body.form, c.body.parts = strings.Contains(kind, "urlencoded"), strings.Contains(kind, "multipart")
 		c.request, c.body.data, c.body.fault = readBody(c.request)
 	}
 	v, known := c.body.values[pointer]
@@ -160,15 +162,30 @@ func otherCharset(kind string, json bool) bool {
 	return said
 }
 
+// otherwise returns why some servers read a field outside of JSON: many take a form for the
+// same. A form is known by its type to most, and by its text to some.
+func (b *requestBody) otherwise(n *pairName) error {
+	json := beginsAsJSON(b.data)
+	switch {
+	case json && b.form && n.inForm(string(b.data)):
+		return bodyFault("the field " + strconv.Quote(n.name) + " is in it as JSON and as a form has it, and Content-Type says that it is a form")
+	case !json && (b.form || !b.parts) && n.inForm(string(b.data)), !json && b.parts && n.inParts(b.data):
+		return bodyFault("it is a form with the field " + strconv.Quote(n.name) + ", which rules read in JSON: send JSON")
+	}
+	return nil
+}
+
 // find returns what a pointer leads to: a text, a number, true or false. The error is for
-// a name that comes twice on the way, or is spelled otherwise.
+// a name that comes twice on the way, is spelled otherwise, or stands in a form.
 func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 	path, err := usage.ParsePointer(pointer)
 	if err != nil {
 		return v, nil //nolint:nilerr // no rule has one that is none
 	}
-	if n := newPairName(path[0]); b.form && beginsAsJSON(b.data) && n.inForm(string(b.data)) {
-		return v, bodyFault("the field " + strconv.Quote(n.name) + " is in it as JSON and as a form has it, and Content-Type says that it is a form")
+	if n := newPairName(path[0]); b.data != nil {
+		if err := b.otherwise(&n); err != nil {
+			return v, err
+		}
 	}
 	rest := json.RawMessage(b.data)
 	for _, name := range path {
@@ -187,11 +204,14 @@ func (b *requestBody) find(pointer string) (v bodyValue, err error) {
 	}
 	switch value := value.(type) {
 	case string:
+		if strings.IndexByte(value, 0) >= 0 {
+			return v, bodyFault("a text with a NUL, where some servers end it")
+		}
 		return bodyValue{value, true}, nil
 	case json.Number:
 		text, ok := usage.PlainNumber(value.String())
 		if !ok {
-			return v, bodyFault("a number that is too large")
+			return v, bodyFault("a number beyond 2^53, which servers round in different ways: send it as a text")
 		}
 		return bodyValue{text, true}, nil
 	case bool:

@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -28,13 +29,16 @@ const ownAnswers = `{
 		{"name": "api", "key": ["ip"], "limits": ["2/1m"]}
 	]}`
 
+// preflight is what a browser sends.
+const preflight = "Access-Control-Request-Method: PUT; Origin: https://app.example.com"
+
 // TestDenied asks until it is denied, and reads the answer.
 func TestDenied(t *testing.T) {
 	for name, c := range map[string]struct {
-		method, path, from, header string
-		asked                      int
-		want                       string // status, some fields by name, the body
-		fields                     []string
+		method, path, from, header, body string
+		asked                            int
+		want                             string // status, some fields by name, the body
+		fields                           []string
 	}{
 		"of the file": {path: "/", from: "192.0.2.1", header: "Origin: https://a.example", asked: 3,
 			fields: []string{"X-Rule", "Content-Type", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Expose-Headers", "Vary", "Retry-After"},
@@ -54,9 +58,17 @@ func TestDenied(t *testing.T) {
 			fields: []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Access-Control-Expose-Headers", "Vary"}, want: "429||||Origin|<p>60 s"},
 		"hidden": {path: "/secret", from: "192.0.2.1", asked: 2, fields: []string{"X-Rule", "Ratelimit-Policy", "Ratelimit", "Retry-After"},
 			want: `429||"api";q=2;w=60|"api";r=1;t=30|60|{"error": "slow down", "rule": "", "retry_after": 60}`},
-		"a preflight": {method: "OPTIONS", path: "/", from: "203.0.113.7", header: "Access-Control-Request-Method: PUT", asked: 9, want: "200|"},
-		"options":     {method: "OPTIONS", path: "/", from: "192.0.2.1", asked: 3, fields: []string{"X-Rule"}, want: `429|api|{"error": "slow down", "rule": "api", "retry_after": 30}`},
-		"a preflight that a rule is for": {method: "OPTIONS", path: "/usual", from: "192.0.2.1", header: "Access-Control-Request-Method: PUT", asked: 2,
+		"a preflight":                  {method: "OPTIONS", path: "/", from: "192.0.2.1", header: preflight, asked: 9, want: "200|"},
+		"one of a block":               {method: "OPTIONS", path: "/", from: "203.0.113.7", header: preflight, asked: 1, want: "403|"},
+		"one of an origin listed":      {method: "OPTIONS", path: "/page", from: "192.0.2.1", header: preflight, asked: 2, want: "200|"},
+		"one of another":               {method: "OPTIONS", path: "/page", from: "192.0.2.1", header: preflight + ".evil.example", asked: 2, want: "429|"},
+		"none without an origin":       {method: "OPTIONS", path: "/", from: "192.0.2.1", header: "Access-Control-Request-Method: PUT", asked: 3, want: "429|"},
+		"none with cookies":            {method: "OPTIONS", path: "/", from: "192.0.2.1", header: "Cookie: ; " + preflight, asked: 3, want: "429|"},
+		"none with credentials":        {method: "OPTIONS", path: "/", from: "192.0.2.1", header: "Authorization: Bearer x; " + preflight, asked: 3, want: "429|"},
+		"none with a type of its body": {method: "OPTIONS", path: "/", from: "192.0.2.1", header: "Content-Type: text/plain; " + preflight, asked: 3, want: "429|"},
+		"none with a body":             {method: "OPTIONS", path: "/", from: "192.0.2.1", header: preflight, body: "x", asked: 3, want: "429|"},
+		"options":                      {method: "OPTIONS", path: "/", from: "192.0.2.1", asked: 3, fields: []string{"X-Rule"}, want: `429|api|{"error": "slow down", "rule": "api", "retry_after": 30}`},
+		"a preflight that a rule is for": {method: "OPTIONS", path: "/usual", from: "192.0.2.1", header: preflight, asked: 2,
 			fields: []string{"X-Rule"}, want: `420||{`},
 		"gRPC-Web": {method: "POST", path: "/page", from: "192.0.2.1", header: "Content-Type: application/grpc-web; Origin: https://app.example.com", asked: 2,
 			fields: []string{"Content-Type", "Access-Control-Allow-Origin", "X-Wait"}, want: "200|application/grpc-web|https://app.example.com|60|\x80"},
@@ -67,7 +79,11 @@ func TestDenied(t *testing.T) {
 				var rec *httptest.ResponseRecorder
 				for range c.asked {
 					rec = httptest.NewRecorder()
-					h.ServeHTTP(rec, requestOf(c.method, c.path, c.from, c.header))
+					r := requestOf(c.method, c.path, c.from, c.header)
+					if c.body != "" {
+						r.Body, r.ContentLength = io.NopCloser(strings.NewReader(c.body)), -1
+					}
+					h.ServeHTTP(rec, r)
 				}
 				got := fmt.Sprint(rec.Code)
 				for _, field := range c.fields {

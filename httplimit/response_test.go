@@ -425,7 +425,7 @@ func TestRequestBody(t *testing.T) {
 		{"/v1/chat", ` {"x":[{"model":"e"},2],"model":"d" , "max_tokens":1,"usage":{"total_tokens":3}}`, 200, "d", 997},
 		{"/v1/chat", `{"max_tokens":1}`, 403, "", 1000},
 		{"/v1/chat", `{"model":{"x":1}}`, 403, "", 1000},
-		{"/v1/chat", `model=a`, 403, "a", 930},
+		{"/v1/chat", `model=a`, 400, "a", 930},
 		{"/v1/chat", `/etc/hosts`, 403, "a", 930},
 		{"/v1/chat", ``, 403, "a", 930},
 		{"/v1/chat", `{"model":"a","model":"b"}`, 400, "a", 930},
@@ -449,9 +449,16 @@ func TestRequestBody(t *testing.T) {
 		{"/v1/chat", `{"model":7.00000000000000000001,"max_tokens":1}`, 200, "7", 996},
 		{"/v1/chat", `{"model":-0,"max_tokens":1}`, 200, "0", 999},
 		{"/v1/chat", `{"model":0.0e9,"max_tokens":1}`, 200, "0", 998},
-		{"/v1/chat", `{"model":12345678901234567890,"max_tokens":1}`, 200, "12345678901234567890", 999},
-		{"/v1/chat", `{"model":` + long + `}`, 400, "a", 930},
-		{"/other", `{"model":` + long + `}`, 200, "a", 930},
+		{"/v1/chat", `{"model":9007199254740991,"max_tokens":1}`, 200, "9007199254740991", 999},
+		{"/v1/chat", `{"model":-9007199254740991.0,"max_tokens":1}`, 200, "-9007199254740991", 999},
+		{"/v1/chat", `{"model":9007199254740992,"max_tokens":1}`, 400, "a", 930}, // Node reads 9007199254740993 so
+		{"/v1/chat", `{"model":9007199254740993,"max_tokens":1}`, 400, "a", 930},
+		{"/v1/chat", `{"model":-9.1e15,"max_tokens":1}`, 400, "a", 930},
+		{"/v1/chat", `{"model":"9007199254740993","max_tokens":1}`, 200, "9007199254740993", 999},
+		{"/v1/chat", `{"other":9007199254740993,"model":"a","max_tokens":10}`, 200, "a", 920},
+		{"/v1/chat", `{"model":"a\u0000b"}`, 400, "a", 920},
+		{"/v1/chat", `{"model":` + long + `}`, 400, "a", 920},
+		{"/other", `{"model":` + long + `}`, 200, "a", 920},
 	} {
 		name := c.body[:min(len(c.body), 60)]
 		status, body := post(c.path, c.body)
@@ -480,7 +487,11 @@ func TestRequestBody(t *testing.T) {
 		{"application/json; charset=ISO-8859-1", `{"model":"k"}`, 400},
 		{"text/plain; charset=windows-1252", "\xa0{\"model\":\"k\"}", 400},
 		{"application/x-www-form-urlencoded; charset=ISO-8859-1; charset=utf-7", `+AHs-"model":"k"+AH0-`, 400},
-		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `model=k`, 403}, // no JSON
+		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `model=k`, 400},
+		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `x=k`, 403}, // no JSON
+		{"application/x-www-form-urlencoded", "x&MODEL[]=k", 400},
+		{"", "x=1;%6dod%65l=k", 400}, // Rack reads a form
+		{"text/plain", "a model of x=1&models=2", 403},
 		{"text/plain;charset=windows-1252", "caf\xe9", 403},
 		{"application/json\napplication/json; charset=utf-7", `{"model":"k"}`, 400},
 		{"application/x-www-form-urlencoded", `{"model":"k","x":"a&b=c"}`, 200}, // curl -d says so
@@ -489,7 +500,15 @@ func TestRequestBody(t *testing.T) {
 		{"application/x-www-form-urlencoded", `{"model":"k","x":"&model[]=a&"}`, 400},
 		{"application/json", `{"model":"k","x":"&model=a&"}`, 200},
 		{"multipart/form-data; boundary=b", "{\"model\":\"k\"}\r\n--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--\r\n", 400},
-		{"multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b--\r\n", 403},
+		{"multipart/form-data; boundary=b", part(`form-data; name="model"`), 400},
+		{"Multipart/form-data; boundary=b", part(`form-data; name=model`), 400},
+		{"multipart/form-data; boundary=b", part(`form-data; filename="x\y"; NAME='Model[a]'`), 400},
+		{"multipart/form-data; boundary=b", part(`form-data; name="mo\del"`), 400},
+		{"multipart/form-data; boundary=b", part("form-data;\r\n\tname = \"%6dodel\""), 400},
+		{"multipart/form-data; boundary=b", part(`form-data; name*=utf-8''mod%65l`), 400},
+		{"multipart/form-data; boundary=b", part(`form-data; name*0="mo"; name*1="del"`), 400},
+		{"multipart/form-data; boundary=b", part(`form-data; filename="model"`), 400}, // for Rack
+		{"multipart/form-data; boundary=b", part(`form-data; name="file"; filename="my model.png"; filename*=UTF-8''m%C3%B6del.png`) + "\r\n &model=x name=model\r\n", 403},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/chat", strings.NewReader(c.body))
 		r.Header["Content-Type"] = strings.Split(c.kind, "\n")
@@ -502,6 +521,10 @@ func TestRequestBody(t *testing.T) {
 	if status, _ := post("/v1/chat", "x", "Content-Encoding"); status != 400 {
 		t.Errorf("an encoded body: status %d, want 400", status)
 	}
+}
+
+func part(disposition string) string {
+	return "--b\r\nContent-Disposition: " + disposition + "\r\n\r\na\r\n--b--\r\n"
 }
 
 // TestRequestBodyShadow: in shadow the handler gets each body as it came, those that rules

@@ -266,6 +266,9 @@ func (c *call) Attribute(name string) (string, bool) {
 	return "", false
 }
 
+// HasBody reports whether a body comes with the request: with a preflight none does.
+func (c *call) HasBody() bool { return c.request.ContentLength != 0 }
+
 // sentPath returns the path as it was sent. EscapedPath would encode it anew where it
 // has a character such as |, and lose that a slash was encoded: some routers go by
 // RawPath.

@@ -59,6 +59,37 @@ func (n *pairName) inForm(form string) bool {
 	return false
 }
 
+// inParts reports whether some server finds the name above a part of a form: in quotes or
+// not, with backslashes, encoded, or as that of a file.
+func (n *pairName) inParts(body []byte) bool {
+	above := false
+	for line := range bytes.SplitSeq(body, []byte("\n")) {
+		begin := bytes.TrimLeft(line, " \t")
+		above = bytes.EqualFold(begin[:min(len(begin), 8)], []byte("content-")) || above && len(begin) < len(line)
+		if above && n.inHead(strings.ToLower(string(line))) {
+			return true
+		}
+	}
+	return false
+}
+
+// inHead looks for the name in a line above a part. In pieces, or in a charset of its own, no
+// browser sends one.
+func (n *pairName) inHead(line string) bool {
+	line = strings.ReplaceAll(line, `\`, "")
+	if strings.Contains(strings.ReplaceAll(line, "filename*", ""), "name*") {
+		return true
+	}
+	for _, ends := range [...]string{"\"'\r", "\"'\r;:=,<> \t"} {
+		for word := range strings.FieldsFuncSeq(line, func(c rune) bool { return strings.ContainsRune(ends, c) }) {
+			if word == n.name || n.respelled(word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // respelledIn reports whether a line of cookies has one under another spelling.
 func (n *pairName) respelledIn(line string) bool {
 	for start, i := 0, 0; i <= len(line); i++ {
@@ -67,14 +98,14 @@ func (n *pairName) respelledIn(line string) bool {
 		}
 		pair := line[start:i]
 		start = i + 1
-		for pair != "" && pair[0] <= ' ' {
+		for pair != "" && isBlank(pair[0]) {
 			pair = pair[1:]
 		}
 		end := 0
 		for end < len(pair) && pair[end] != '=' {
 			end++
 		}
-		for end > 0 && pair[end-1] <= ' ' {
+		for end > 0 && isBlank(pair[end-1]) {
 			end--
 		}
 		if end > 0 && n.respelled(pair[:end]) {
@@ -83,6 +114,11 @@ func (n *pairName) respelledIn(line string) bool {
 	}
 	return false
 }
+
+// isBlank reports whether some server takes a byte beside the name of a cookie for a blank,
+// or for part of one: those of Unicode, which Python and JavaScript leave out, are beyond
+// ASCII in any charset.
+func isBlank(c byte) bool { return c <= ' ' || c >= 0x7f }
 
 // fold appends a name decoded as far as it can be, up to a NUL, without blanks and
 // question marks in front, and with underscores for dots and blanks, in lower case.

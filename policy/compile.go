@@ -45,6 +45,9 @@ func (r *Rules) look() {
 		for a := range one.Attributes {
 			names[a.Name] = true
 		}
+		if one.preflights {
+			names["method"], names[requestedMethod], names["header.origin"] = true, true, true
+		}
 	}
 	r.attributes = slices.Sorted(maps.Keys(names))
 	r.looks.Path, r.looks.Host = names["path"], names["host"]
@@ -59,9 +62,7 @@ func (r *Rules) look() {
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	one := &rule{Rule: *f, failure: failureWords[f.OnStoreFailure]}
 	one.missingLimits = []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, Quota: f.Quota, reply: &one.Reply}}
-	if f.Reply.CORS != nil && !slices.ContainsFunc(f.Match, namesMethod) {
-		one.Unless, one.preflight = append(one.Unless[:len(one.Unless):len(one.Unless)], preflight), true
-	}
+	one.preflights = f.Reply.CORS != nil && !slices.ContainsFunc(f.Match, namesMethod)
 	if f.Own != nil {
 		one.own = r.plan(one, f.Own, "", "/")
 	}
@@ -77,13 +78,6 @@ func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	r.overrides(one)
 	return one
 }
-
-// preflight is what a browser asks before a page's request to another origin.
-var preflight = func() match.Conjunction {
-	method := match.Condition{Attribute: match.AttributeOf("method"), Text: "OPTIONS"}
-	method.Add("OPTIONS")
-	return match.Conjunction{method, {Attribute: match.AttributeOf("header.access-control-request-method"), Present: true, Text: "true"}}
-}()
 
 func namesMethod(all match.Conjunction) bool {
 	return slices.ContainsFunc(all, func(c match.Condition) bool { return c.Name == "method" })

@@ -105,6 +105,9 @@ func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error 
 	}
 	if !holds {
 		x.Why = "the key is missing, and on_missing says skip"
+		if one.preflights && one.isPreflight(q) {
+			x.Why = "a preflight, which passes where cors is set"
+		}
 		return nil
 	}
 	x.Applies, x.Cost, x.Limits, x.Ends = true, h.weight, h.plan.shown, h.ends()
@@ -142,11 +145,8 @@ func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 		x.Why = "does not match: " + strings.Join(misses, "; or ")
 		return false
 	}
-	for i, conj := range r.Unless {
+	for _, conj := range r.Unless {
 		if conj.Miss(q) == nil {
-			if x.Why = "a preflight, which passes where cors is set"; r.preflight && i == len(r.Unless)-1 {
-				return false
-			}
 			x.Why = "excepted by unless: " + conj.String()
 			return false
 		}

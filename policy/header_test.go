@@ -34,9 +34,11 @@ func TestAuthorization(t *testing.T) {
 		values []string
 		blocks string
 	}{
-		{[]string{"Basic dTpw", "basic dTpw", "BASIC dTpw", "bAsIc dTpw", "Basic  dTpw", "Basic dTpw ", "Basic dT-pw", "Basic dTpw=", "Basic\tdTpw", "Basic dT pw", "Basic dTpw,x"}, "basic dTpw"},
+		{[]string{"Basic dTpw", "basic dTpw", "BASIC dTpw", "bAsIc dTpw", "Basic  dTpw", "Basic dTpw ", "Basic dT-pw", "Basic dTpw=", "Basic\tdTpw", "Basic dT pw", "Basic dTpw,x",
+			"Basic dTpwAGp1bms=", "Basic dTpwAGp1bmsy", "Basic dTpwf3g=", "Basic CnU6cA==", "Basic,dTpw", "basic:dTpw", "Basic=dTpw", "Basics dTpw", "Basic\x00dTpw"}, "basic dTpw"},
 		{[]string{"Basic YTpiYw==", "Basic YTpiYw", "Basic YTpiYx==", "Basic YTpiYw=", "Basic YTpiYw==="}, "BASIC YTpi*"},
-		{[]string{"Bearer t0", "bearer t0", "BEARER t0", "Bearer   t0", "Bearer t0 junk", "Bearer t0,junk", "Bearer t0\u00a0"}, "Bearer t0"},
+		{[]string{"Bearer t0", "bearer t0", "BEARER t0", "Bearer   t0", "Bearer t0 junk", "Bearer t0,junk", "Bearer t0\u00a0", "Bearer,t0", "Bearer: t0", "BEARER=t0", "bearert0"}, "Bearer t0"},
+		{[]string{"Basic dXNlcjo=", "Basic dXNlcg==", "Basic", "Basic AA=="}, "Basic dXNlc*"}, // without a password; without a colon
 		{[]string{"Token abc", "Token  abc"}, "Token abc"},
 	} {
 		limited := newPolicy(t, `{"name": "a", "key": ["header.authorization"], "limits": "3/h"}`)

@@ -166,6 +166,9 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 			h.plan = own
 		}
 	}
+	if one.preflights && h.plan.action != "block" && one.isPreflight(q) {
+		return false, nil
+	}
 	if h.plan.id < 0 {
 		h.missing = false // what has no limits needs no key
 		return true, nil
@@ -176,6 +179,29 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 	h.out = h.lacksKey()
 	h.weight, err = one.costOf(q)
 	return err == nil, err
+}
+
+const requestedMethod = "header.access-control-request-method"
+
+// isPreflight reports whether a request is what a browser asks before the request of a page
+// from an origin that may read denials. It has no body and nothing that logs in: what has
+// was made by another program, which could send as many as it likes.
+func (r *rule) isPreflight(q *match.Request) bool {
+	if method, _ := q.Value(match.AttributeOf("method")); method != "OPTIONS" {
+		return false
+	}
+	asked, _ := q.Attrs.Attribute(requestedMethod)
+	origin, _ := q.Attrs.Attribute("header.origin")
+	if asked == "" || !r.Reply.CORS.Allows(origin) {
+		return false
+	}
+	for _, name := range [...]string{"header.cookie", "header.authorization", "header.content-type"} {
+		if _, has := q.Attrs.Attribute(name); has {
+			return false
+		}
+	}
+	body, known := q.Attrs.(interface{ HasBody() bool })
+	return !known || !body.HasBody()
 }
 
 // lacksKey reports whether the match denies because the key is missing.

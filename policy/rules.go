@@ -37,7 +37,7 @@ type rule struct {
 	tierDefault   *plan            // of those; nil: own
 	own           *plan            // nil if tiers have a default
 	failure       Failure
-	preflight     bool // the last of Unless is preflight
+	preflights    bool // which it lets pass
 	overrideIndex *match.Index
 	missingLimits []*RuleLimit // the one of a missing key that is denied
 }

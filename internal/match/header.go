@@ -1,6 +1,7 @@
 package match
 
 import (
+	"bytes"
 	"encoding/base64"
 	"strings"
 )
@@ -30,28 +31,38 @@ func HeaderFault(attribute, value string) (reason string) {
 const authorization = "header.authorization"
 
 // credentialsFault returns why servers read credentials in different ways: many look
-// for the last word only, and decode base64 with whatever lies in it.
+// for the last word only, decode base64 with whatever lies in it, take a scheme by its first
+// letters, and end a password at a NUL.
 func credentialsFault(value string) (reason string) {
 	scheme, rest, _ := strings.Cut(value, " ")
 	switch {
 	case strings.HasPrefix(rest, " "):
 		return "more than one blank after the scheme"
-	case strings.EqualFold(scheme, "Bearer") && strings.ContainsAny(rest, " ,"):
-		return "want Bearer and one token, without blanks and commas in it"
-	case strings.EqualFold(scheme, "Basic"):
-		if _, err := base64.StdEncoding.Strict().DecodeString(rest); err != nil {
-			return "want Basic and credentials in base64, with its padding"
+	case strings.EqualFold(scheme, "Bearer"):
+		if strings.ContainsAny(rest, " ,") {
+			return "want Bearer and one token, without blanks and commas in it"
 		}
+	case strings.EqualFold(scheme, "Basic"):
+		text, err := base64.StdEncoding.Strict().DecodeString(rest)
+		if err != nil || bytes.IndexByte(text, ':') < 0 || bytes.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+			return "want Basic and USER:PASSWORD in base64, with its padding and without control characters" // RFC 7617, 2
+		}
+	case hasPrefixFold(scheme, "Bearer") || hasPrefixFold(scheme, "Basic"):
+		return "want a blank after Bearer or Basic"
 	}
 	return ""
+}
+
+func hasPrefixFold(text, prefix string) bool {
+	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
 }
 
 // credentials returns Authorization with Basic and Bearer written so: in a scheme
 // upper and lower case are the same.
 func credentials(value string) string {
 	for _, scheme := range [...]string{"Basic ", "Bearer "} {
-		if n := len(scheme); len(value) >= n && value[:n] != scheme && strings.EqualFold(value[:n], scheme) {
-			return scheme + value[n:]
+		if hasPrefixFold(value, scheme) && !strings.HasPrefix(value, scheme) {
+			return scheme + value[len(scheme):]
 		}
 	}
 	return value

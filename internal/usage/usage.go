@@ -151,14 +151,13 @@ func ParsePointer(text string) ([]string, error) {
 }
 
 // PlainNumber returns the one text of what servers read as the same number: 1.0 and 10e-1
-// are 1. It reports false for what is too large for them, which they take for infinite.
+// are 1. It reports false for what they read differently: beyond ±(2^53 - 1), one program
+// keeps each digit, and another, such as one in JavaScript, takes neighbours for the same.
 func PlainNumber(text string) (plain string, ok bool) {
-	if text != "-0" && !strings.ContainsAny(text, ".eE") {
-		return text, true
-	}
+	const most = 1<<53 - 1
 	f, err := strconv.ParseFloat(text, 64)
 	switch {
-	case err != nil:
+	case err != nil || f > most || f < -most:
 		return "", false
 	case f == 0: // of either sign
 		return "0", true

@@ -522,7 +522,11 @@ func (d *decoder) condition(a match.Attribute, n *Node, t *trail) match.Conditio
 			}
 		}
 		if n.Kind == Number && strings.HasPrefix(a.Name, "body.") {
-			if plain, ok := usage.PlainNumber(value); ok && plain != value {
+			switch plain, ok := usage.PlainNumber(value); {
+			case !ok:
+				d.fail(n, t, "write quotes if it is a text", "%s: in a body, servers read a number beyond 2^53 in different ways", wording.Shorten(value))
+				return
+			case plain != value:
 				d.fail(n, t, "write that, or quotes if it is a text", "%s: rules read this number in a body as %s", wording.Shorten(value), wording.Shorten(plain))
 				return
 			}
