@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
 // A Change is one thing that differs between two files of rules.
@@ -57,6 +58,24 @@ func (r *Rules) Compare(old *Rules) []Change {
 		}
 	}
 	return all
+}
+
+// SameRule reports whether the rule of a name says the same in both files.
+func (r *Rules) SameRule(old *Rules, name string) bool {
+	var same [2]rulesfile.Rule
+	for i, rules := range []*Rules{r, old} {
+		one, err := rules.rule(name)
+		if err != nil {
+			return false
+		}
+		same[i] = one.Rule
+		same[i].Line, same[i].Column = 0, 0
+		same[i].Overrides = slices.Clone(one.Overrides)
+		for k := range same[i].Overrides {
+			same[i].Overrides[k].Line, same[i].Overrides[k].Column = 0, 0
+		}
+	}
+	return reflect.DeepEqual(same[0], same[1])
 }
 
 func (r *rule) compare(old *rule) []Change {

@@ -95,6 +95,9 @@ func (c *planCmd) Run(e *env) error {
 	if report.Log.Interrupted {
 		return errors.New("interrupted: the report is of a part of the log")
 	}
+	if report.Partial() && !report.Refused() {
+		return errors.New("a log was not read to its end: the report is of a part of it")
+	}
 	if report.Refused() {
 		return &withStatus{errors.New("this log bears no proposal: see what was found"), exitRefused}
 	}

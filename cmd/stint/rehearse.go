@@ -131,7 +131,7 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 			return nil, err
 		}
 	}
-	recording, err := c.readLogs(e, f, before.Rules)
+	recording, unsure, err := c.readLogs(e, f, before.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 	if err != nil {
 		return nil, err
 	}
-	o := rehearse.Options{Live: live, After: f.Rules, Recording: recording, Names: true, Top: c.Top}
+	o := rehearse.Options{Live: live, After: f.Rules, Recording: recording, Unsure: unsure, Names: true, Top: c.Top}
 	if c.WarmUp >= 0 {
 		if o.WarmUp = c.WarmUp; o.WarmUp == 0 {
 			o.WarmUp = -1
@@ -152,8 +152,8 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 
 // readLogs makes a recording of what the logs say of the attributes that rules
 // look at, behind the proxies that the new file trusts. A request that was answered
-// 429 counts as denied then.
-func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (*rehearse.Recording, error) {
+// 429 counts as denied then. unsure says what of the logs could not be read.
+func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (recording *rehearse.Recording, unsure []string, err error) {
 	var names []string
 	for _, name := range slices.Concat(before.Attributes(), f.Rules.Attributes()) {
 		if !slices.Contains(names, name) {
@@ -161,17 +161,22 @@ func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (*re
 		}
 	}
 	o := plan.Options{
-		Files: c.Log, Stdin: e.in, Format: c.LogFormat,
+		Files: c.Log, Stdin: e.in, Format: c.LogFormat, Most: rehearse.MostBuilt,
 		Client: httplimit.ClientIP{Trusted: f.Settings.TrustedProxies, Header: f.Settings.ClientIPHeader},
 	}
 	builder := rehearse.NewBuilder(names)
-	err := plan.Requests(e.ctx, o, append(slices.Clone(names), "status"), func(at int64, values [][]byte) error {
+	found, err := plan.Requests(e.ctx, o, append(slices.Clone(names), "status"), func(at int64, values [][]byte) error {
 		return builder.Add(at, 1, string(values[len(names)]) != "429", values[:len(names)])
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return builder.Recording(), nil
+	for _, one := range found {
+		if one.Stops {
+			unsure = append(unsure, one.Text)
+		}
+	}
+	return builder.Recording(), unsure, nil
 }
 
 // A share is the greatest share of requests that may be newly denied, from 0 to
@@ -199,6 +204,9 @@ func (s share) check(r *rehearse.Report) error {
 	}
 	if r.Requests == 0 {
 		return errors.New("refused: no request was counted, so nothing is known")
+	}
+	if len(r.Unsure) > 0 {
+		return fmt.Errorf("refused: %s", strings.Join(r.Unsure, "; "))
 	}
 	if len(r.Missing) > 0 {
 		return fmt.Errorf("refused: the new rules look at %s, which was not recorded, so what they deny is not known: start the server with --record-attribute", strings.Join(r.Missing, ", "))

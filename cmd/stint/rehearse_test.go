@@ -1,6 +1,8 @@
 package main_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -201,6 +203,46 @@ func TestRehearseLog(t *testing.T) {
 	for _, args := range [][]string{{tight}, {tight, "--log", log, "--server", "http://127.0.0.1:1"}, {tight, "--server", "127.0.0.1"}, {tight, "--log", log, "--deny-at-most", "0.1"}, {tight, "--log", log, "--top", "0"}} {
 		if _, said := rehearsal(t, args...); !strings.Contains(said, "exit 2") {
 			t.Errorf("%v: %s", args, said)
+		}
+	}
+}
+
+// TestRehearseUnsure fails as a gate where what it played is not what came: logs that were
+// read in part or stand there twice, and rules that change and hold requests in flight.
+func TestRehearseUnsure(t *testing.T) {
+	dir := t.TempDir()
+	var lines strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&lines, "192.0.2.%d - - [05/Mar/2025:12:%02d:%02d +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"x\"\n", i%200, i/60, i%60)
+	}
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := io.WriteString(w, lines.String()); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	whole := writeFile(t, dir+"/whole.log", lines.String())
+	cut := writeFile(t, dir+"/cut.gz", packed.String()[:packed.Len()/2])
+	sum := writeFile(t, dir+"/sum.gz", packed.String()[:packed.Len()-8]+"12345678")
+	other := writeFile(t, dir+"/other.log", lines.String()+strings.Repeat("another program\n", 1000))
+	bucket := writeFile(t, dir+"/bucket.yaml", "rules: [{name: r, key: [ip], limits: 100/m}]\n")
+	held := writeFile(t, dir+"/held.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{bucket, "--log", whole}, ""},
+		{[]string{bucket, "--log", cut}, "was not read to its end (unexpected EOF)"},
+		{[]string{bucket, "--log", sum}, "was not read to its end (gzip: invalid checksum)"},
+		{[]string{bucket, "--log", other}, "of all lines could not be read"},
+		{[]string{bucket, "--log", whole, "--log", whole}, "count twice"},
+		{[]string{held, "--log", whole, "--before", bucket}, "rule r: limits in flight are not rehearsed"},
+		{[]string{held, "--log", whole, "--before", held}, ""},
+	} {
+		said := session{args: append([]string{"rehearse", "--deny-at-most", "1%"}, c.args...)}.run()
+		_, refused, _ := strings.Cut(said, "refused: ")
+		if c.want == "" && (strings.Contains(said, "exit ") || strings.Contains(said, "NOT TO BE TRUSTED")) ||
+			c.want != "" && (!strings.HasSuffix(said, "exit 1\n") || !strings.Contains(refused, c.want)) {
+			t.Errorf("%q, want %q:\n%s", c.args, c.want, said)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // what follows.
 type Finding struct {
 	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
-	// zone, far_off, cut_off, nuls, not_found, overlap, future, unreadable,
+	// zone, far_off, cut_off, nuls, not_whole, not_found, future, unreadable,
 	// too_little.
 	What string `json:"what"`
 	Text string `json:"text"`
@@ -34,32 +34,19 @@ const (
 // mostlyOf is the part of all requests that is nearly all of them.
 const mostlyOf = 0.98
 
-// findings looks at what was read.
-func (w *run) findings() (all []Finding) {
-	add := func(what string, stops bool, format string, args ...any) {
-		all = append(all, Finding{what, fmt.Sprintf(format, args...), stops})
+// findings looks at what was read: at the logs, and for those who count clients at
+// what identifies these.
+func (r *reading) findings() (all []Finding) {
+	add := adder(&all)
+	r.logs(add)
+	if r.requests > 0 {
+		r.keys(add)
 	}
-	w.twice(add)
-	w.repeating(add)
-	w.overlapping(add)
-	w.unreadable(add)
-	if w.requests > 0 {
-		w.keys(add)
-	}
-	w.times(add)
-	for _, in := range w.inputs {
-		if in.cut {
-			add("cut_off", false, "%s ends in the middle of a line: it is cut off, or still being written", in.about.Name)
-		}
-		if in.about.NULs > 0 {
-			add("nuls", false, "%s begins with %s: it was cut in place while its server wrote on, and what stood there is lost", in.about.Name, wording.Count(in.about.NULs, "NUL byte"))
-		}
-	}
-	if names := w.leaves.unmet(); len(names) > 0 {
+	if names := r.leaves.unmet(); len(names) > 0 {
 		add("not_found", false, "no request is of %s, which should be left out: no rule is written for it", strings.Join(names, ", "))
 	}
-	if w.options.Choose != nil {
-		w.little(add)
+	if r.options.Choose != nil {
+		r.little(add)
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int { // those that stop first
 		if a.Stops == b.Stops {
@@ -70,6 +57,24 @@ func (w *run) findings() (all []Finding) {
 		return 1
 	})
 	return all
+}
+
+// logs looks at the logs, whatever their requests are read for.
+func (r *reading) logs(add finder) {
+	r.twice(add)
+	r.unreadable(add)
+	r.times(add)
+	for _, in := range r.inputs {
+		if in.about.Error != "" {
+			add("not_whole", true, "%s was not read to its end (%s): its last requests are missing, and with them perhaps its peak", in.about.Name, in.about.Error)
+		}
+		if in.cut {
+			add("cut_off", false, "%s ends in the middle of a line: it is cut off, or still being written", in.about.Name)
+		}
+		if in.about.NULs > 0 {
+			add("nuls", false, "%s begins with %s: it was cut in place while its server wrote on, and what stood there is lost", in.about.Name, wording.Count(in.about.NULs, "NUL byte"))
+		}
+	}
 }
 
 // there says what the lines of a log have to go by: fields with names, or the
@@ -87,14 +92,20 @@ func (in *input) there() string {
 // A finder takes a finding.
 type finder func(what string, stops bool, format string, args ...any)
 
+func adder(to *[]Finding) finder {
+	return func(what string, stops bool, format string, args ...any) {
+		*to = append(*to, Finding{what, fmt.Sprintf(format, args...), stops})
+	}
+}
+
 // shortHead is how long the beginning of two logs must be for their being alike
 // to mean something.
 const shortHead = 200
 
 // twice finds logs that are given more than once: those that begin alike.
-func (w *run) twice(add finder) {
-	for i, a := range w.inputs {
-		for _, b := range w.inputs[:i] {
+func (r *reading) twice(add finder) {
+	for i, a := range r.inputs {
+		for _, b := range r.inputs[:i] {
 			n := min(len(a.head), len(b.head))
 			if n >= shortHead && bytes.Equal(a.head[:n], b.head[:n]) && a.first > 0 {
 				add("twice", true, "%s and %s begin with the same lines: the same requests count twice. Name each log once", b.about.Name, a.about.Name)
@@ -104,78 +115,57 @@ func (w *run) twice(add finder) {
 	}
 }
 
-// repeating says that a log holds the same requests more than once.
-func (w *run) repeating(add finder) {
-	if name := w.repeated; name != "" {
-		add("twice", true, "the first lines of %s stand in it again: it is several copies in a row, and the same requests count as often. Take out what is there already", name)
-		return
-	}
-	for _, in := range w.inputs {
-		if doubled(in.head) {
-			add("twice", true, "nearly each line of %s stands there twice: the same requests count twice. Take out what is double", in.about.Name)
-			return
-		}
-	}
-}
-
-// overlapping says that a log begins within another.
-func (w *run) overlapping(add finder) {
-	if names := w.overlaps; names[0] != "" {
-		add("overlap", true, "the first lines of %s stand in %s too: the same requests count twice. Take out what is in both", names[0], names[1])
-	}
-}
-
 // keys looks at what identifies clients.
-func (w *run) keys(add finder) {
-	o := w.options
-	for i, n := range w.missing {
-		name := w.extraction.attributes[w.extraction.key[i]]
-		if n*2 <= w.requests+w.excluded {
+func (r *reading) keys(add finder) {
+	o := r.options
+	for i, n := range r.missing {
+		name := r.extraction.attributes[r.extraction.key[i]]
+		if n*2 <= r.requests+r.excluded {
 			continue
 		}
-		text := fmt.Sprintf("%s of %s had no %s", wording.Grouped(n), wording.Grouped(w.requests+w.excluded), name)
-		if name == "ip" && len(o.Client.Trusted) == 0 && slices.ContainsFunc(w.inputs, forwards) {
+		text := fmt.Sprintf("%s of %s had no %s", wording.Grouped(n), wording.Grouped(r.requests+r.excluded), name)
+		if name == "ip" && len(o.Client.Trusted) == 0 && slices.ContainsFunc(r.inputs, forwards) {
 			text += ", but X-Forwarded-For, whose last address asked the server. Say which proxies to trust there, such as --trusted-proxies 10.0.0.0/8"
-		} else if text += w.inputs[0].there(); len(w.inputs[0].format.Fields) > 0 {
-			text += fmt.Sprintf(": say which it is, such as --field %s=%s", name, w.inputs[0].format.Likely(name, w.inputs[0].head))
+		} else if text += r.inputs[0].there(); len(r.inputs[0].format.Fields) > 0 {
+			text += fmt.Sprintf(": say which it is, such as --field %s=%s", name, r.inputs[0].format.Likely(name, r.inputs[0].head))
 		}
 		add("no_key", true, "%s", text)
 		return
 	}
 	clients, top := 0, uint32(0)
-	for id, n := range w.sent {
-		if !w.ignored[id] {
+	for id, n := range r.sent {
+		if !r.ignored[id] {
 			clients++
-			if w.ignored[top] || n > w.sent[top] {
+			if r.ignored[top] || n > r.sent[top] {
 				top = uint32(id)
 			}
 		}
 	}
 	if o.keyText() == "ip" {
-		w.addresses(add, top)
+		r.addresses(add, top)
 	}
-	most := int64(w.sent[top])
+	most := int64(r.sent[top])
 	switch {
-	case clients == 1 && w.requests > 1:
-		add("one_client", true, "all requests are of one %s, %s: what others would send cannot be seen", o.keyText(), w.name(top))
-	case float64(most) > mostlyOf*float64(w.requests):
-		add("one_client", true, "%s of all requests are of one %s, %s: leave it out with --ignore-key, or with --exempt if it is to be let through", share(most, w.requests), o.keyText(), w.name(top))
-	case most*2 > w.requests && clients > 1:
-		add("one_client", false, "%s of all requests are of one %s, %s", share(most, w.requests), o.keyText(), w.name(top))
-	case w.requests >= 100 && float64(clients) > mostlyOf*float64(w.requests):
-		add("each_once", true, "there are %s and %s: nearly each has its own %s, such as %s, so it tells no clients apart", wording.Count(w.requests, "request"), wording.Count(int64(clients), "client"), o.keyText(), w.name(top))
+	case clients == 1 && r.requests > 1:
+		add("one_client", true, "all requests are of one %s, %s: what others would send cannot be seen", o.keyText(), r.name(top))
+	case float64(most) > mostlyOf*float64(r.requests):
+		add("one_client", true, "%s of all requests are of one %s, %s: leave it out with --ignore-key, or with --exempt if it is to be let through", share(most, r.requests), o.keyText(), r.name(top))
+	case most*2 > r.requests && clients > 1:
+		add("one_client", false, "%s of all requests are of one %s, %s", share(most, r.requests), o.keyText(), r.name(top))
+	case r.requests >= 100 && float64(clients) > mostlyOf*float64(r.requests):
+		add("each_once", true, "there are %s and %s: nearly each has its own %s, such as %s, so it tells no clients apart", wording.Count(r.requests, "request"), wording.Count(int64(clients), "client"), o.keyText(), r.name(top))
 	}
 }
 
 // addresses looks at keys that should be addresses.
-func (w *run) addresses(add finder, top uint32) {
+func (r *reading) addresses(add finder, top uint32) {
 	var names, others, private int64
 	example, odd := "", ""
-	for id, n := range w.sent {
-		if w.ignored[id] {
+	for id, n := range r.sent {
+		if r.ignored[id] {
 			continue
 		}
-		name := w.name(uint32(id))
+		name := r.name(uint32(id))
 		addr := prefixOf(name)
 		switch {
 		case addr.IsValid() && addr.Addr().IsPrivate():
@@ -187,19 +177,19 @@ func (w *run) addresses(add finder, top uint32) {
 			others, odd = others+int64(n), name
 		}
 	}
-	if others*20 > w.requests {
+	if others*20 > r.requests {
 		if odd == missing {
 			odd = "nothing"
 		} else {
 			odd = "such as " + clip(odd, 60)
 		}
 		add("no_address", true, "%s have no address where the client's should be, but %s", wording.Count(others, "request"), odd)
-	} else if names*20 > w.requests {
+	} else if names*20 > r.requests {
 		add("no_address", false, "clients are named, such as %s, where rules will see addresses: several addresses may share a name", example)
 	}
-	if private*10 > w.requests*9 && len(w.options.Client.Trusted) == 0 && int(private) > 0 && slices.ContainsFunc(w.inputs, forwards) {
-		addr := prefixOf(w.name(top))
-		add("proxy", true, "nearly all requests come from private addresses, such as %s, and the log has X-Forwarded-For: they came through proxies. Say which to trust, such as --trusted-proxies %s", w.name(top), around(addr))
+	if private*10 > r.requests*9 && len(r.options.Client.Trusted) == 0 && int(private) > 0 && slices.ContainsFunc(r.inputs, forwards) {
+		addr := prefixOf(r.name(top))
+		add("proxy", true, "nearly all requests come from private addresses, such as %s, and the log has X-Forwarded-For: they came through proxies. Say which to trust, such as --trusted-proxies %s", r.name(top), around(addr))
 	}
 }
 
@@ -220,14 +210,14 @@ func forwards(in *input) bool { return in.forwarded }
 const clockRoom = 10 * time.Minute
 
 // times looks at when requests were.
-func (w *run) times(add finder) {
-	for _, in := range w.inputs {
-		if ahead := time.Unix(0, w.last).Sub(in.written); len(w.inputs) == 1 && w.requests > 0 && !in.written.IsZero() && ahead > clockRoom && ahead < 15*time.Hour {
+func (r *reading) times(add finder) {
+	for _, in := range r.inputs {
+		if ahead := time.Unix(0, r.last).Sub(in.written); len(r.inputs) == 1 && r.requests > 0 && !in.written.IsZero() && ahead > clockRoom && ahead < 15*time.Hour {
 			add("zone", false, "the last line is of %s after %s was written: its times may be of another zone, which --tz says", Duration(ahead.Round(time.Minute)), in.about.Name)
 		}
 	}
-	w.ahead(add)
-	w.farOff(add)
+	r.ahead(add)
+	r.farOff(add)
 }
 
 // What is far from the rest is at most a hundredth of the requests, at either end, and
@@ -239,21 +229,21 @@ const (
 )
 
 // farOff looks for requests that are far from the others in time.
-func (w *run) farOff(add finder) {
-	n := len(w.events)
+func (r *reading) farOff(add finder) {
+	n := len(r.events)
 	if n < farPart {
 		return
 	}
-	from, to := w.events[n/farPart].at, w.events[n-1-n/farPart].at
+	from, to := r.events[n/farPart].at, r.events[n-1-n/farPart].at
 	gap := max(farGap*(to-from), leastGap)
-	early := sort.Search(n, func(i int) bool { return w.events[i].at >= from-gap })
-	late := n - sort.Search(n, func(i int) bool { return w.events[i].at > to+gap })
+	early := sort.Search(n, func(i int) bool { return r.events[i].at >= from-gap })
+	late := n - sort.Search(n, func(i int) bool { return r.events[i].at > to+gap })
 	var hints []string
 	if early > 0 {
-		hints = append(hints, "--from "+w.options.when(w.events[early].at).Format(time.DateOnly))
+		hints = append(hints, "--from "+r.options.when(r.events[early].at).Format(time.DateOnly))
 	}
 	if late > 0 {
-		hints = append(hints, "--to "+w.options.when(w.events[n-1-late].at).AddDate(0, 0, 1).Format(time.DateOnly))
+		hints = append(hints, "--to "+r.options.when(r.events[n-1-late].at).AddDate(0, 0, 1).Format(time.DateOnly))
 	}
 	if len(hints) > 0 {
 		add("far_off", false, "far from all the others in time: %s. If the date is wrong, leave that out, such as with %s", wording.Count(int64(early+late), "request"), strings.Join(hints, " "))
@@ -262,16 +252,16 @@ func (w *run) farOff(add finder) {
 
 // unreadable says that too many lines could not be read: nearly all must be, as
 // in the sample by which the format was recognised.
-func (w *run) unreadable(add finder) {
-	if t := &w.tally; t.bad > max(t.lines/20, 1) {
+func (r *reading) unreadable(add finder) {
+	if t := &r.tally; t.bad > max(t.lines/20, 1) {
 		add("unreadable", true, "%s of all lines could not be read, such as the first above: what they would say is missing. If they are in another format, take them apart", share(t.bad, t.lines))
 	}
 }
 
 // ahead looks for requests that are dated long after the logs were written.
-func (w *run) ahead(add finder) {
+func (r *reading) ahead(add finder) {
 	written := time.Time{}
-	for _, in := range w.inputs {
+	for _, in := range r.inputs {
 		if in.written.IsZero() {
 			return
 		}
@@ -279,9 +269,9 @@ func (w *run) ahead(add finder) {
 			written = in.written
 		}
 	}
-	if last := time.Unix(0, w.last); w.requests > 0 && last.Sub(written) >= farAhead {
+	if last := time.Unix(0, r.last); r.requests > 0 && last.Sub(written) >= farAhead {
 		add("future", false, "the last request is dated %s, long after the log was written, %s: leave out what is wrong, such as with --to %s",
-			w.options.when(w.last).Format(time.DateOnly), w.options.when(written.UnixNano()).Format(time.DateOnly), w.options.when(written.UnixNano()).AddDate(0, 0, 1).Format(time.DateOnly))
+			r.options.when(r.last).Format(time.DateOnly), r.options.when(written.UnixNano()).Format(time.DateOnly), r.options.when(written.UnixNano()).AddDate(0, 0, 1).Format(time.DateOnly))
 	}
 }
 
@@ -289,19 +279,19 @@ func (w *run) ahead(add finder) {
 const farAhead = 48 * time.Hour
 
 // little says that a log is too small to choose from.
-func (w *run) little(add finder) {
-	if w.requests == 0 {
+func (r *reading) little(add finder) {
+	if r.requests == 0 {
 		add("too_little", true, "not enough to choose: no request")
 		return
 	}
 	var short []string
-	if w.requests < leastRequests {
-		short = append(short, fmt.Sprintf("%s (%s at the least)", wording.Count(w.requests, "request"), wording.Grouped(leastRequests)))
+	if r.requests < leastRequests {
+		short = append(short, fmt.Sprintf("%s (%s at the least)", wording.Count(r.requests, "request"), wording.Grouped(leastRequests)))
 	}
-	if n := w.counted(); n < leastClients {
+	if n := r.counted(); n < leastClients {
 		short = append(short, fmt.Sprintf("%s (%d)", wording.Count(n, "client"), leastClients))
 	}
-	if span := time.Duration(w.last - w.first); span < leastSpan {
+	if span := time.Duration(r.last - r.first); span < leastSpan {
 		short = append(short, fmt.Sprintf("%s of time (%s)", Duration(span), Duration(leastSpan)))
 	}
 	if len(short) > 0 {

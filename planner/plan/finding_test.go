@@ -73,9 +73,6 @@ func TestGate(t *testing.T) {
 			}
 			return combined(at, c)
 		}, "no_address"},
-		{"each line twice", func(at time.Time, c string) string {
-			return combined(at, c) + "\n" + combined(at, c)
-		}, "twice"},
 		{"a request's own number", func(at time.Time, c string) string {
 			return fmt.Sprintf(`{"ip":"h%d","time":%q}`, at.UnixNano(), at.Format(time.RFC3339Nano))
 		}, "each_once"},
@@ -231,7 +228,6 @@ func TestOddFiles(t *testing.T) {
 	}{
 		{[]string{whole, whole}, "twice", true},
 		{[]string{whole, write("copy.log", log[:len(log)/2])}, "twice", true},
-		{[]string{write("joined.log", log+log)}, "twice", true},
 		{[]string{write("empty.log", "")}, "too_little", true},
 		{[]string{write("cut.log", log[:len(log)-60])}, "cut_off", false},
 		{[]string{ahead}, "zone", false},
@@ -268,5 +264,22 @@ func TestCutGzip(t *testing.T) {
 	}
 	if file := r.Log.Files[0]; file.Error == "" || r.Log.Reordered == 0 || r.Log.Requests < 15_000 {
 		t.Errorf("%d requests, %d put back, %+v", r.Log.Requests, r.Log.Reordered, file)
+	}
+	if len(r.Findings) == 0 || r.Findings[0].What != "not_whole" || !r.Refused() || !r.Partial() {
+		t.Errorf("it proposes from a part: %+v", r.Findings)
+	}
+}
+
+// TestEqualLines takes equal lines for requests of their own: a program that sends four at
+// once writes such lines.
+func TestEqualLines(t *testing.T) {
+	var b bytes.Buffer
+	for line := range bytes.SplitSeq(plain(2000, 50, combined), []byte("\n")) {
+		if len(line) > 0 {
+			b.Write(bytes.Repeat(append(line, '\n'), 4))
+		}
+	}
+	if r := planText(t, b.Bytes(), plan.Options{Choose: &plan.Target{Share: 0.01}, Brief: true}); r.Choice == nil || len(r.Findings) > 0 || r.Log.Requests != 8000 {
+		t.Errorf("%d requests, %+v", r.Log.Requests, r.Findings)
 	}
 }

@@ -11,16 +11,15 @@ import (
 // An input is a log before it is read.
 type input struct {
 	*source
-	format      accesslog.Format
-	first, last int64 // the times of the first and last line of the beginning
-	head        []byte
-	latest      int64     // the time of the last request that was read
-	folds       []fold    // times without a zone that clocks showed twice
-	forwarded   bool      // most lines say for whom proxies asked
-	written     time.Time // zero if that is not known
-	about       FileReport
-	size        int64
-	cut         bool // its last line has no end and cannot be read
+	format    accesslog.Format
+	first     int64 // the time of the first line
+	head      []byte
+	latest    int64     // the time of the last request that was read
+	forwarded bool      // most lines say for whom proxies asked
+	written   time.Time // zero if that is not known
+	about     FileReport
+	size      int64
+	cut       bool // its last line has no end and cannot be read
 }
 
 // A block is some lines of a log, and what they ask for.
@@ -176,23 +175,6 @@ func inspect(from *source, q *extraction, o *Options) (*input, error) {
 	}
 	in.about = FileReport{Name: file.Name, Format: in.format.Name, NULs: file.NULs}
 	in.forwarded = file.Has(in.format, "header.x-forwarded-for")
-	in.first, in.last = file.Times(in.format.Parser(), len(q.attributes))
-	if o.Zone != nil && o.Zone != time.UTC && in.first <= in.last && zoneless(file, in, q, o) {
-		in.folds = foldsOf(o.Zone, in.first, in.written)
-	}
+	in.first, _ = file.Times(in.format.Parser(), len(q.attributes))
 	return in, nil
-}
-
-// zoneless reports whether the times of a log have no zone of their own: then
-// they are others in another.
-func zoneless(file *accesslog.File, in *input, q *extraction, o *Options) bool {
-	_, east := time.Unix(0, in.first).In(o.Zone).Zone()
-	format, err := file.Detect(accesslog.Options{
-		Attributes: q.attributes, Fields: o.Fields, Format: o.Format, Zone: time.FixedZone("", east+3600), Latest: o.Latest,
-	})
-	if err != nil {
-		return false
-	}
-	first, _ := file.Times(format.Parser(), len(q.attributes))
-	return first != in.first
 }

@@ -74,6 +74,10 @@ type Options struct {
 	Choose *Target
 	Margin float64
 
+	// Most is how many requests are read at most: of more, the reading ends with an
+	// error. The default value is 200 million, at 24 bytes each.
+	Most int
+
 	// Progress is called about ten times a second while logs are read, with
 	// how many bytes of how many; 0 if that is not known. It is called from
 	// another goroutine.
@@ -105,6 +109,12 @@ type Report struct {
 
 // Refused reports whether a proposal was asked for that this log cannot bear.
 func (r *Report) Refused() bool { return r.Choice == nil && stops(r.Findings) && r.asked }
+
+// Partial reports whether the end of a log was not read: it is damaged or cut off, or
+// the reading was interrupted.
+func (r *Report) Partial() bool {
+	return r.Log.Interrupted || slices.ContainsFunc(r.Log.Files, func(f FileReport) bool { return f.Error != "" })
+}
 
 // A LogReport is what was read.
 type LogReport struct {

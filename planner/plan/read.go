@@ -53,9 +53,6 @@ type reading struct {
 	requests, excluded int64
 	missing            []int64
 	reordered          int64
-	late               int64     // by how much the latest line was
-	overlaps           [2]string // a log that begins within another
-	repeated           string    // a log that holds its own beginning again
 	first, last        int64
 }
 
@@ -76,10 +73,6 @@ func newReading(o *Options, q *extraction, from []*source) (*reading, error) {
 	return r, nil
 }
 
-// lateLine is by how much a line is late that no server wrote late: the logs were
-// put together from several.
-const lateLine = 2 * time.Minute
-
 // run reads everything. When the context ends, it keeps what was read until then,
 // and the error is the context's.
 func (r *reading) run(ctx context.Context) error {
@@ -97,10 +90,7 @@ func (r *reading) run(ctx context.Context) error {
 	if n := len(r.events); n > 0 {
 		r.first, r.last = r.events[0].at, r.events[n-1].at
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return r.copies(ctx)
+	return ctx.Err()
 }
 
 // load reads one log: one goroutine reads, several parse, and the caller takes what
@@ -164,12 +154,13 @@ func (r *reading) load(ctx context.Context, in *input) error {
 
 // take gives the requests of a block their clients.
 func (r *reading) take(in *input, b *harvest) error {
-	if len(r.events)+len(b.found) > mostEvents {
-		return fmt.Errorf("%s: over %s requests, more than are kept in memory: take a part, such as with --from and --to, or --match", in.about.Name, wording.Grouped(int64(mostEvents)))
+	most := cmp.Or(r.options.Most, mostEvents)
+	if len(r.events)+len(b.found) > most {
+		return fmt.Errorf("%s: over %s requests, more than are kept in memory: take a part, such as with --from and --to of stint plan", in.about.Name, wording.Grouped(int64(most)))
 	}
 	if need := len(r.events) + len(b.found); need > cap(r.events) {
 		if read, of := r.position(); of > read { // as many as the rest of the files will have
-			need = min(int(float64(need)*1.05*float64(of)/float64(max(read, 1))), mostEvents)
+			need = min(int(float64(need)*1.05*float64(of)/float64(max(read, 1))), most)
 		}
 		r.events = slices.Grow(r.events, need-len(r.events))
 	}
@@ -183,12 +174,8 @@ func (r *reading) take(in *input, b *harvest) error {
 	keys := b.keys
 	for i := range b.found {
 		f := &b.found[i]
-		if in.folds != nil {
-			f.at = in.unfold(f.at)
-		}
 		if f.at < in.latest {
 			r.reordered++
-			r.late = max(r.late, in.latest-f.at)
 		}
 		in.latest = max(in.latest, f.at)
 		key := keys[:f.length]

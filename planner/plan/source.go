@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -111,7 +112,7 @@ type pipe struct {
 	kept    *os.File
 	n       int64 // bytes kept
 	err     error // what ended it: io.EOF, or why it cannot be read on
-	failed  error // why it cannot be opened
+	failed  error // why it cannot be opened, or kept
 	stopped bool  // what still comes is dropped
 }
 
@@ -161,13 +162,14 @@ func (p *pipe) keep(data []byte, ended error) bool {
 	}
 	n, err := p.kept.WriteAt(data, p.n)
 	p.n += int64(n)
-	if err == nil {
-		err = ended
-	}
 	if err != nil {
-		p.err = err
+		p.failed = fmt.Errorf("what comes through a pipe is kept in %s until it is read again, and cannot be: %w: make room there, or name another directory by TMPDIR", os.TempDir(), err)
+		return false
 	}
-	return err == nil
+	if ended != nil {
+		p.err = ended
+	}
+	return ended == nil
 }
 
 // stop drops what still comes.

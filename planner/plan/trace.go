@@ -42,11 +42,12 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 
 // Requests gives every request of the logs, in order of time, with the values of
 // attributes, nil for one that a line has not. The values are valid during the call.
-// What the options say of keys, limits and choices is not looked at.
-func Requests(ctx context.Context, o Options, attributes []string, each func(at int64, values [][]byte) error) error {
+// What the options say of keys, limits and choices is not looked at. The findings are
+// of the logs alone: where one stops a proposal, the requests are not those that came.
+func Requests(ctx context.Context, o Options, attributes []string, each func(at int64, values [][]byte) error) (found []Finding, err error) {
 	r, err := readAll(ctx, &o, attributes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	values := make([][]byte, len(attributes))
 	for _, e := range r.events {
@@ -56,10 +57,11 @@ func Requests(ctx context.Context, o Options, attributes []string, each func(at 
 			}
 		}
 		if err := each(e.at, values); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	r.logs(adder(&found))
+	return found, nil
 }
 
 // readAll reads logs for those who look at their requests alone; in whole form, each

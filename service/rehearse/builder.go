@@ -8,9 +8,9 @@ import (
 	"slices"
 )
 
-// mostBuilt is how many requests a recording that is built may have: some
+// MostBuilt is how many requests a recording that is built may have: some
 // hundred bytes each.
-const mostBuilt = 10_000_000
+const MostBuilt = 10_000_000
 
 // A Builder makes a recording of requests that come from elsewhere, such as a
 // log, in any order. Make one with NewBuilder.
@@ -49,7 +49,7 @@ func (v *values) Attribute(name string) (string, bool) {
 // Add adds a request that came at a time in nanoseconds since the Unix epoch.
 // all has a value for each attribute, nil where it is missing.
 func (b *Builder) Add(at, cost int64, allowed bool, all [][]byte) error {
-	if len(b.entries) == mostBuilt {
+	if len(b.entries) == MostBuilt {
 		return errors.New("more than 10,000,000 requests: take a part of the log")
 	}
 	for i := range all {

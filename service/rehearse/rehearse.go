@@ -29,6 +29,8 @@ type Options struct {
 	After *policy.Rules
 	// Recording is the requests.
 	Recording *Recording
+	// Unsure says what is known to be missing from the recording, for the report.
+	Unsure []string
 	// WarmUp is how long requests are not counted at first. The default value,
 	// 0, is as long as the slowest limit remembers, but at most half of the
 	// recording; below 0 is none.
@@ -181,6 +183,7 @@ func newRun(o *Options) (*run, error) {
 		}
 	}
 	r.warmUp()
+	r.unsure()
 	r.column = max((r.last-r.counted)/columns+1, 1)
 	r.out.OverTime = newTimeline(int((r.last-r.counted)/r.column)+1, r.counted, r.column)
 	return r, nil
@@ -240,6 +243,32 @@ func (r *run) warmUp() {
 	}
 	if missing := r.o.Recording.Missing(r.o.Before); len(missing) > 0 {
 		r.note("the rules in force look at what was not recorded, of all requests or of some, and is taken as missing: %s", strings.Join(missing, ", "))
+	}
+}
+
+// A recording that lost what came before must last shortest, or have few requests: else a
+// flood may have pushed out all others.
+const (
+	shortest    = time.Minute
+	floodedFrom = 10_000
+)
+
+// unsure says why the counts are no answer. A recording does not say how long requests
+// lasted, so limits in flight let all pass here.
+func (r *run) unsure() {
+	r.out.Unsure = append([]string{}, r.o.Unsure...)
+	if span, n := time.Duration(r.last-r.first), r.o.Recording.Len(); !r.o.Recording.Complete() && span < shortest && n >= floodedFrom {
+		r.out.Unsure = append(r.out.Unsure, fmt.Sprintf("the recording has %d requests of %v alone: those of a flood may have pushed out all others", n, span))
+	}
+	for _, name := range r.o.After.Names() {
+		text := fmt.Sprintf("rule %s: limits in flight are not rehearsed, since the recording does not say how long requests lasted", name)
+		switch {
+		case !slices.ContainsFunc(r.o.After.Limits(name), func(l *policy.RuleLimit) bool { return l.Limit.InFlight() }):
+		case r.o.After.SameRule(r.o.Before, name):
+			r.note("%s", text)
+		default:
+			r.out.Unsure = append(r.out.Unsure, text)
+		}
 	}
 }
 

@@ -71,6 +71,26 @@ func TestCounts(t *testing.T) {
 	})
 }
 
+// TestPushedOut says of a recording whose past a flood has pushed out that it is no answer.
+func TestPushedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for pause, unsure := range map[time.Duration]bool{time.Millisecond: true, 10 * time.Millisecond: false} {
+			p, recorder := live(t, five, rehearse.RecorderOptions{Requests: 15_000})
+			var r policy.Result
+			for range 25_000 {
+				time.Sleep(pause)
+				if err := p.Decide(t.Context(), policy.Map{"path": "/login", "ip": "192.0.2.7"}, 1, &r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, two), Recording: recorder.Recording(time.Now())})
+			if err != nil || len(report.Unsure) > 0 != unsure {
+				t.Errorf("one each %v: %v, %v", pause, err, report.Unsure)
+			}
+		}
+	})
+}
+
 // TestAsLive holds rehearsals to what happened: under the rules of then, exactly
 // the requests are denied that were; under others, those that the others deny on
 // the same requests at the same times.

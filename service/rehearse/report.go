@@ -44,6 +44,9 @@ type Report struct {
 	// Missing are attributes that the other rules look at and that were not
 	// recorded: they are taken as missing from all requests, or some.
 	Missing []string `json:"missing"`
+	// Unsure says why the counts are no answer: what of the recording was lost, and
+	// which rules that change are not rehearsed. As a gate, a rehearsal fails then.
+	Unsure []string `json:"unsure"`
 	// Notes say what the counts cannot know.
 	Notes []string `json:"notes"`
 }

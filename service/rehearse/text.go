@@ -35,10 +35,13 @@ func (r *Report) Text(w io.Writer) error {
 	}
 	keys(&b, "newly denied most", r.Denials, func(k *Key) int64 { return k.NewlyDenied })
 	keys(&b, "newly passed most", r.Passes, func(k *Key) int64 { return k.NewlyPassed })
-	for i, note := range r.Notes {
-		if i == 0 {
-			b.WriteByte('\n')
-		}
+	if len(r.Unsure)+len(r.Notes) > 0 {
+		b.WriteByte('\n')
+	}
+	for _, text := range r.Unsure {
+		fmt.Fprintf(&b, "NOT TO BE TRUSTED: %s\n", text)
+	}
+	for _, note := range r.Notes {
 		fmt.Fprintf(&b, "note: %s\n", note)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -67,7 +70,7 @@ func (r *Report) rules(b *strings.Builder) {
 		_ = table.Flush() // to memory
 	}
 	if quiet > 0 {
-		fmt.Fprintf(b, "\n%s deny nothing\n", wording.Count(int64(quiet), "rule"))
+		fmt.Fprintf(b, "\n%s denied nothing\n", wording.Count(int64(quiet), "rule"))
 	}
 }
 

@@ -33,7 +33,7 @@ export async function rehearse(node, asked, fail, names = false) {
     over(r.over_time),
     rules.body.children.length ? rules.box : el("p", { class: "empty" }, "Neither the rules in force nor these would have denied one of them."),
     denied, passed,
-    ...[...(r.missing ?? []).map((a) => `${a} was not recorded: it is taken as missing.`), ...(r.notes ?? [])].map((t) => el("p", { class: "note" }, t))));
+    ...[...(r.missing ?? []).map((a) => `${a} was not recorded: it is taken as missing.`), ...(r.unsure ?? []), ...(r.notes ?? [])].map((t) => el("p", { class: "note" }, t))));
 }
 
 // over draws what is newly denied over time, above what newly passes.
