@@ -6,9 +6,7 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.22.1
 	github.com/klauspost/compress v1.20.1
-	github.com/redis/rueidis v1.0.79
 	github.com/stint-dev/stint v0.1.0
-	github.com/stint-dev/stint/redisstore v0.1.0
 	github.com/stint-dev/stint/service v0.1.0
 	go.uber.org/goleak v1.3.0
 	go.yaml.in/yaml/v4 v4.0.0

@@ -16,15 +16,13 @@ import (
 
 type storeCmd struct {
 	Check checkStoreCmd `cmd:"" help:"Check whether a Redis or Valkey server can keep limits."`
-	Size  sizeCmd       `cmd:"" help:"Estimate what rules need of Redis: memory, calls, processor time, network, connections."`
 }
 
 // Help is what "stint store --help" says below the summary.
 func (storeCmd) Help() string {
 	return `For example:
 
-    stint store check redis://127.0.0.1:6379
-    stint store size stint.yaml --clients 100_000 --rate 20_000`
+    stint store check redis://127.0.0.1:6379`
 }
 
 type checkStoreCmd struct {

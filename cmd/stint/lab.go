@@ -8,7 +8,6 @@ import (
 
 type labCmd struct {
 	Listen string `default:"127.0.0.1:8090" placeholder:"ADDRESS" help:"The address for browsers (${default}): a loopback address."`
-	Store  string `placeholder:"URL" help:"A Redis or Valkey to show the modes lease and async of several processes with. Keys have a random prefix and are removed after each simulation."`
 }
 
 // Help is what "stint lab --help" says below the summary.
@@ -22,8 +21,7 @@ machine.
 For example:
 
     stint lab
-    stint lab --listen 127.0.0.1:0
-    stint lab --store redis://127.0.0.1:6379`
+    stint lab --listen 127.0.0.1:0`
 }
 
 // Run serves until SIGTERM or SIGINT.
@@ -32,14 +30,6 @@ func (c *labCmd) Run(e *env) error {
 		return usage("--listen", "%s: the lab has no password, so it listens on loopback only, such as 127.0.0.1:8090; from another machine: ssh -L 8090:127.0.0.1:8090", c.Listen)
 	}
 	options := lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})}
-	if c.Store != "" {
-		client, err := storeURL(c.Store).client()
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		options.Redis = client
-	}
 	ctx, stop := e.untilSignal()
 	defer stop()
 	ln, err := listen(ctx, "--listen", c.Listen)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/planner/trial"
 )
@@ -17,11 +19,8 @@ type simulateCmd struct {
 	Lasts    time.Duration `placeholder:"2s" help:"With --arrivals: how long each request is in flight, for limits such as '20 in flight'."`
 	Retry    time.Duration `placeholder:"10ms" help:"With --arrivals: send a denied request again after this long until it passes. Without it, a denied request is dropped."`
 	Compare  []string      `sep:"none" placeholder:"LIMIT" help:"Run these limits side by side on the same arrivals, of --arrivals or of standard input. 'LIMIT, LIMIT' are layers of one candidate."`
-	Stretch  time.Duration `placeholder:"1s" help:"With --compare, or --arrivals and --nodes: show the most that passed in any stretch this long. The default is the longest period of the limits."`
-	JSON     bool          `name:"json" help:"With --compare, or --arrivals and --nodes: write JSON."`
-	Store    string        `placeholder:"URL" help:"Decide the operations, or the arrivals of --nodes, in this Redis or Valkey, by the times of the lines; waits are then rounded up to a microsecond. Keys have a random prefix and are removed at the end."`
-	Nodes    int           `placeholder:"N" help:"With --arrivals: simulate N processes that share the limits. Requests go to them one after the other."`
-	Mode     string        `placeholder:"MODE" help:"How they share the limits: strict, lease, async or share. Strict is shown beside it. The default is all: strict and share, and with --store lease and async."`
+	Stretch  time.Duration `placeholder:"1s" help:"With --compare: show the most that passed in any stretch this long. The default is the longest period of the limits."`
+	JSON     bool          `name:"json" help:"With --compare: write JSON."`
 	More     []string      `arg:"" optional:"" name:"limit" help:"More limits to --compare."`
 }
 
@@ -55,12 +54,7 @@ For example:
     stint simulate --limit 10/s --arrivals '10@1/s 200@20/s' --retry 10ms
     stint simulate --arrivals '5@once +900ms 20@once +2s' \
         --compare 10/s '10/s fixed_window' '10/s sliding_log'
-    stint simulate --compare '10/s burst 20' --arrivals '100@20/s 50@5/s'
-    stint simulate --limit '1000/s burst 500' --nodes 4 --arrivals '3000@1500/s'
-    stint simulate --limit '1000/s burst 500' --nodes 4 --arrivals '3000@1500/s' \
-        --store redis://127.0.0.1:6379
-
-Modes strict and share are simulated in this process; lease and async, on a Redis.`
+    stint simulate --compare '10/s burst 20' --arrivals '100@20/s 50@5/s'`
 }
 
 // Run does one of three things: operations, phases or a comparison.
@@ -89,8 +83,6 @@ func (c *simulateCmd) Run(e *env) error {
 		return c.byRules(e)
 	case len(c.Compare) > 0:
 		return c.compare(e, phases)
-	case phases != nil && c.Nodes > 0:
-		return c.compareModes(e, limits, phases)
 	case phases != nil:
 		return trial.Drive(e.out, limits, phases, c.Retry)
 	}
@@ -101,7 +93,7 @@ func (c *simulateCmd) Run(e *env) error {
 func (c *simulateCmd) check() error {
 	comparing := len(c.Compare) > 0
 	switch {
-	case c.Rules != "" && (comparing || len(c.Limit) > 0 || len(c.More) > 0 || c.Arrivals != "" || c.Lasts != 0 || c.Retry != 0 || c.Stretch != 0 || c.JSON || c.Store != "" || c.Nodes != 0 || c.Mode != ""):
+	case c.Rules != "" && (comparing || len(c.Limit) > 0 || len(c.More) > 0 || c.Arrivals != "" || c.Lasts != 0 || c.Retry != 0 || c.Stretch != 0 || c.JSON):
 		return usage("--rules", "stands alone: the file says the limits, and standard input the requests")
 	case comparing && len(c.Limit) > 0:
 		return usage("--limit", "--compare names the limits itself: leave --limit out")
@@ -109,8 +101,8 @@ func (c *simulateCmd) check() error {
 		return usage("--retry", "the arrivals of --compare come at their own times: leave --retry out")
 	case !comparing && len(c.More) > 0:
 		return usage("--limit", "says which limits hold, and %q stands by itself: leave one of them out, or compare both", c.More[0])
-	case !comparing && (c.Stretch != 0 || c.JSON) && (c.Arrivals == "" || c.Nodes == 0):
-		return usage("--stretch and --json", "go with --compare, or with --arrivals and --nodes")
+	case !comparing && (c.Stretch != 0 || c.JSON):
+		return usage("--stretch and --json", "go with --compare")
 	case c.Lasts < 0 || c.Lasts != 0 && c.Arrivals == "":
 		return usage("--lasts", "goes with --arrivals, and is longer than 0s; lines have a field for it")
 	case c.Retry < 0 || c.Retry != 0 && c.Arrivals == "":
@@ -120,7 +112,19 @@ func (c *simulateCmd) check() error {
 	case !comparing && c.Arrivals != "" && len(c.Limit) == 0:
 		return usage("--limit", "missing: write what to try, such as --limit 10/s")
 	}
-	return c.checkShared(comparing, c.Arrivals != "")
+	return nil
+}
+
+// operations answers the lines of standard input.
+func (c *simulateCmd) operations(e *env) error {
+	var clock simulate.Clock
+	store := memstore.New(memstore.Options{Now: clock.Now})
+	defer store.Close()
+	runner, err := simulate.New(store, &clock, c.Limit)
+	if err != nil {
+		return &usageError{"--limit", err}
+	}
+	return runner.Run(e.in, e.out)
 }
 
 // compare runs each candidate on the same arrivals.
@@ -141,14 +145,9 @@ func (c *simulateCmd) compare(e *env, phases []trial.Phase) error {
 		}
 	}
 	comparison, err := trial.Compare(candidates, arrivals, end, c.Stretch)
-	return c.show(e, "--compare", comparison, err)
-}
-
-// show writes a comparison; flag is where its limits come from.
-func (c *simulateCmd) show(e *env, flag string, comparison *trial.Comparison, err error) error {
 	switch {
 	case errors.Is(err, stint.ErrLayers):
-		return &usageError{flag, err}
+		return &usageError{"--compare", err}
 	case err != nil:
 		return err
 	case c.JSON:

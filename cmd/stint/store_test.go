@@ -1,12 +1,10 @@
 package main_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -168,47 +166,6 @@ func TestServeOneSlot(t *testing.T) {
 	keys := []string{"client/gcra%3A1h:192.0.2.7", "endpoint/fixed_window%3A1h:9:192.0.2.72:/a", "user/gcra%3A1h:9:192.0.2.7-"}
 	if n, err := redis.command("EXISTS " + tag + strings.Join(keys, " "+tag)); err != nil || n != ":3" {
 		t.Errorf("of three keys, %s are there: %v", n, err)
-	}
-}
-
-// TestSimulateStoreInterrupted ends it between two lines: nothing is left.
-func TestSimulateStoreInterrupted(t *testing.T) {
-	redis := startRedis(t, "")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	process := exec.Command(self, "simulate", "--limit", "5/h", "--store", "redis://"+redis.address)
-	process.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
-	in, err := process.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := process.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer process.Process.Kill()
-	if _, err := io.WriteString(in, "{\"t\":\"0s\",\"key\":\"a\"}\n"); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, `"remaining":4`) {
-		t.Fatalf("%s %v", line, err)
-	}
-	if n, err := redis.command("DBSIZE"); err != nil || n != ":1" { // the state
-		t.Errorf("before: %s %v", n, err)
-	}
-	if err := process.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Wait(); err == nil || err.Error() != "exit status 1" {
-		t.Errorf("interrupted: %v", err)
-	}
-	if n, err := redis.command("DBSIZE"); err != nil || n != ":0" {
-		t.Errorf("left behind: %s %v", n, err)
 	}
 }
 

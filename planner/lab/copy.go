@@ -34,16 +34,8 @@ func (row *Row) rule() string {
   - name: lab
     key: [ip]
     limits: ["%s"]
-%s    shadow: true # decides and counts, but lets pass: without this line it denies
-`, row.Limit, row.mode())
-}
-
-// mode writes how several processes hold the rule.
-func (row *Row) mode() string {
-	if row.Shared == nil || row.Shared.Mode == "strict" {
-		return ""
-	}
-	return "    mode: " + row.Shared.Mode + "\n"
+    shadow: true # decides and counts, but lets pass: without this line it denies
+`, row.Limit)
 }
 
 // program writes a program that holds a client to the limit.
@@ -70,13 +62,6 @@ func (row *Row) program() string {
 	fmt.Println("it is this client's turn")
 `
 	}
-	imported, store := "memstore", "memstore.New(memstore.Options{})"
-	if s := row.Shared; s != nil {
-		imported, store = "redisstore", "shared.Mode(redisstore."+strings.ToUpper(s.Mode[:1])+s.Mode[1:]+")"
-		if row.limit.InFlight() {
-			store = "shared"
-		}
-	}
 	return fmt.Sprintf(`package main
 
 import (
@@ -85,7 +70,7 @@ import (
 	"log"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/%s"
+	"github.com/stint-dev/stint/memstore"
 )
 
 func main() {
@@ -93,29 +78,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-%s	limiter, err := stint.NewLimiter(%s, "client", limit)
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "client", limit)
 	if err != nil {
 		log.Fatal(err)
 	}
 %s}
-`, imported, row.Limit, row.Shared.opening(), store, ask)
-}
-
-// opening writes how a program opens the Redis that processes share.
-func (s *Shared) opening() string {
-	if s == nil {
-		return ""
-	}
-	options := `URL: "redis://127.0.0.1:6379"`
-	if s.Mode == "share" {
-		options += fmt.Sprintf(", Modes: redisstore.Modes{Nodes: %d}", s.Nodes)
-	}
-	return fmt.Sprintf(`	shared, err := redisstore.New(redisstore.Options{%s})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer shared.Close()
-`, options)
+`, row.Limit, ask)
 }
 
 // command writes the line of stint simulate: the phases where they say what
@@ -125,16 +93,6 @@ func (row *Row) command(t *traffic) string {
 	if row.limit.InFlight() {
 		lasts = time.Duration(t.lasts).String()
 		flag = " --lasts " + lasts
-	}
-	if s := row.Shared; s != nil {
-		if t.phases == "" || s.AwayTo > 0 || s.Skew > 0 {
-			return "# stint simulate has no requests of other shapes for several processes, no Redis\n# that is away, and no clocks that differ.\n"
-		}
-		store := ""
-		if s.Mode == "lease" || s.Mode == "async" {
-			store = " --store redis://127.0.0.1:6379"
-		}
-		return fmt.Sprintf("stint simulate --arrivals '%s'%s \\\n    --limit '%s' --nodes %d --mode %s%s\n", strings.Join(strings.Fields(t.phases), " "), flag, row.Limit, s.Nodes, s.Mode, store)
 	}
 	if t.phases != "" {
 		return fmt.Sprintf("stint simulate --arrivals '%s'%s \\\n    --compare '%s'\n", strings.Join(strings.Fields(t.phases), " "), flag, row.Limit)

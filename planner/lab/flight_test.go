@@ -126,68 +126,6 @@ func by(all []flown, process int) []flown {
 	return slices.DeleteFunc(slices.Clone(all), func(f flown) bool { return f.process != process })
 }
 
-// TestFlightsProcesses compares several processes with a model: each request goes to the
-// next of them. While Redis is there, all that runs counts; while it is away, what the
-// process itself has let in, against its part of the limit.
-func TestFlightsProcesses(t *testing.T) {
-	random := rand.New(rand.NewPCG(9, 10))
-	for i := range 100 {
-		arrivals, lasts, count, n := traffic(random), 1+random.Int64N(int64(3*time.Second)), 1+random.Int64N(9), 2+random.IntN(4)
-		nodes, from, to := lab.Nodes{Count: n}, int64(0), int64(0)
-		if i%3 > 0 {
-			from, to = random.Int64N(int64(10*time.Second)), int64(20*time.Second)
-			nodes.AwayFrom, nodes.AwayFor = time.Duration(from).String(), time.Duration(to-from).String()
-		}
-		away := func(at int64) bool { return from <= at && at < to }
-		request := &lab.Request{
-			Limits: []string{fmt.Sprintf("%d in flight", count)}, Arrivals: arrivals, Lasts: time.Duration(lasts).String(), Columns: 50, Nodes: &nodes,
-			Why: &lab.Place{Limit: 1, Request: random.IntN(len(arrivals.Times))},
-		}
-		a := simulate(t, request)
-		if len(a.Rows) != 2 {
-			t.Fatalf("%d rows, want one process and several", len(a.Rows))
-		}
-		row, all, most, calls := a.Rows[1], []flown(nil), int64(0), int64(0)
-		for j, at := range arrivals.Times {
-			key, cost, process := arrivals.Keys[j], arrivals.Costs[j], j%n
-			before := inFlight(all, key, at)
-			seen, room, retry := all, count, int64(0)
-			if away(at) {
-				seen, room = by(all, process), max(count/int64(n), 1)
-			} else if cost > 0 {
-				calls++
-			}
-			passes := cost == 0 || inFlight(seen, key, at)+cost <= room
-			if passes {
-				all = append(all, flown{j, process, key, at, at + lasts, cost})
-			} else if retry = 1e9; cost > count {
-				retry = -1
-			}
-			remaining := max(count-before, 0)
-			if cost > 0 && away(at) {
-				remaining = max(room-inFlight(by(all, process), key, at), 0)
-			} else if cost > 0 {
-				remaining = max(count-inFlight(all, key, at), 0)
-			}
-			if most = max(most, inFlight(all, key, at)); cost > 0 && passes && at+lasts < a.Horizon && !away(at+lasts) {
-				calls++ // gives it back
-			}
-			each := row.Each
-			if (each.Verdicts[j] == 'p') != passes || each.Node[j] != process || each.Before[j] != min(before, count) || each.Remaining[j] != remaining || each.RetryAfter[j] != retry {
-				t.Fatalf("%+v, away from %d to %d, request %d: %c, %d in flight before, %d remaining, retry after %d; want %v, %d, %d, %d", request, from, to, j, each.Verdicts[j], each.Before[j], each.Remaining[j], each.RetryAfter[j], passes, before, remaining, retry)
-			}
-		}
-		if row.Shared.Mode != "strict" || row.Most != most || row.Shared.Calls != calls {
-			t.Fatalf("%+v: %+v, at most %d; want %d, and %d calls", request, row.Shared, row.Most, most, calls)
-		}
-		checkColumns(t, a, row, arrivals)
-		want := map[bool]string{true: "Redis is away: the process lets at most", false: "Redis counts what runs in all processes."}[away(a.Why.At)]
-		if words := strings.Join(a.Why.Words, " "); !strings.Contains(words, want) || !strings.Contains(words, fmt.Sprintf("Process %d of %d decided", request.Why.Request%n+1, n)) {
-			t.Fatalf("%q; want %s", words, want)
-		}
-	}
-}
-
 // begun counts the units of a key that begin at a moment.
 func begun(all []flown, key string, at int64) (units int64) {
 	for _, f := range all {
@@ -291,14 +229,6 @@ func pageShowsFlights(p *tab) {
 	p.contains("why", p.text(".row:nth-child(2) .why"), "4 of 4 were in flight", "The first of them to end is request 1, at 4.5s", "told to come again in 1s")
 	p.Set("#lasts", "soon")
 	p.Until("document.getElementById('lasts').getAttribute('aria-invalid') === 'true'")
-	for _, c := range []struct{ request, why string }{
-		{"4", "Redis counts what runs in all processes."},
-		{"10", "Redis is away: the process lets at most 1 of its own requests run at once"},
-	} {
-		p.JS("location.hash = 'kinds=&own=4+in+flight&shape=burst&size=6&every=2s&lasts=1s&nodes=1&away_from=2s&away_for=1s&why=1.%s'", c.request)
-		p.Until("document.querySelector('.row:nth-child(2) .why')?.innerText.includes(%q)", c.why)
-	}
-	p.contains("the row of several", p.text(".row:nth-child(2)"), "4 processes by strict", "12 passed", "6 denied", "Redis asked 24 times")
 	p.JS("location.hash = 'kinds=&own=1+in+flight&shape=burst&size=6&every=2s&lasts=100ms'")
 	p.Until("document.querySelectorAll('.row').length === 1 && document.querySelector('.row .totals').innerText.startsWith('3 passed') && document.getElementById('lasts').value === '100ms'")
 	p.Set("#lasts", "900000h")

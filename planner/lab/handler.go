@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"runtime"
-
-	"github.com/redis/rueidis"
 )
 
 // MaxBody bounds a request in bytes.
@@ -17,9 +15,8 @@ const MaxBody = 4 << 20
 // Simulator returns the handler of POST /v1/simulate: a [Request] in, an
 // [Answer] out, both JSON, whatever the Content-Type. What is wrong with a request
 // is said with status 400 and a problem document (RFC 9457). It runs as many simulations at once as there are
-// processors, or, aside, one; the others wait for their turn. Several processes share
-// the Redis, if there is one.
-func Simulator(aside bool, redis rueidis.Client) http.Handler {
+// processors, or, aside, one; the others wait for their turn.
+func Simulator(aside bool) http.Handler {
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	if aside {
 		turns = make(chan struct{}, 1)
@@ -42,7 +39,7 @@ func Simulator(aside bool, redis rueidis.Client) http.Handler {
 		if aside {
 			ctx = withSlices(ctx)
 		}
-		answer, err := SimulateJSON(ctx, body, redis)
+		answer, err := SimulateJSON(ctx, body)
 		switch {
 		case errors.Is(err, errLong):
 			writeError(w, http.StatusServiceUnavailable, err.Error())

@@ -31,7 +31,6 @@ func TestHandler(t *testing.T) {
 		{"the page", "GET", "/", "", nil, 200, "<title>stint lab</title>"},
 		{"a module", "GET", "/main.js", "", nil, 200, "import"},
 		{"what there is", "GET", "/v1/lab", "", nil, 200, `"name":"gcra"`},
-		{"the modes without a Redis", "GET", "/v1/lab", "", nil, 200, `"modes":["strict","share"]`},
 		{"no such file", "GET", "/none", "", nil, 404, ""},
 		{"no way out", "GET", "/../lab.go", "", nil, 307, "/lab.go"},
 		{"a simulation", "POST", "/v1/simulate", small, nil, 200, `"passed":10,"delayed":0,"denied":10,`},
@@ -231,7 +230,7 @@ func TestDocsEndpoint(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/v1/simulate", strings.NewReader(string(e[1])))
 		r.Header.Set("Content-Type", "application/json")
-		lab.Simulator(false, nil).ServeHTTP(w, r)
+		lab.Simulator(false).ServeHTTP(w, r)
 		if w.Code != 200 {
 			t.Errorf("%s\nanswers %d: %s", e[1], w.Code, w.Body)
 		}

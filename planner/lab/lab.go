@@ -17,8 +17,6 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
-
-	"github.com/redis/rueidis"
 )
 
 // page holds what browsers are given: plain files, as they are.
@@ -36,10 +34,6 @@ type Options struct {
 	// it out. GET v1/lab says whether it is there, so that the page can offer
 	// to drop a file on it. The default value is nil: it is not there.
 	Plan *Planner
-	// Redis is a server that the processes of a simulation share, under names of
-	// their own that are removed at its end. The default value is nil: then modes
-	// strict and share are shown, by a store in memory.
-	Redis rueidis.Client
 }
 
 // policy is what the page may load: its own files and nothing else, and no
@@ -67,7 +61,7 @@ func New(o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(files))
 	mux.Handle("GET /v1/lab", about(o))
-	mux.Handle("POST /v1/simulate", Simulator(o.Aside, o.Redis))
+	mux.Handle("POST /v1/simulate", Simulator(o.Aside))
 	if o.Plan != nil {
 		mux.Handle("POST /v1/plan", o.Plan)
 	}
@@ -89,6 +83,6 @@ func New(o Options) http.Handler {
 // about answers GET /v1/lab: what there is to choose from.
 func about(o Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, &Choices{Kinds: Kinds(), Shapes: Shapes(), Modes: modesOf(o.Redis), Plan: o.Plan != nil, MaxLog: o.Plan.most()})
+		writeJSON(w, http.StatusOK, &Choices{Kinds: Kinds(), Shapes: Shapes(), Plan: o.Plan != nil, MaxLog: o.Plan.most()})
 	})
 }

@@ -74,8 +74,7 @@ func TestPageLog(t *testing.T) {
 	}
 }
 
-// TestPageBare: where no logs are read, none is asked for; without a Redis, the page
-// shows the modes that need none, and says how the others are shown.
+// TestPageBare: where no logs are read, none is asked for.
 func TestPageBare(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -86,12 +85,6 @@ func TestPageBare(t *testing.T) {
 	if !browser.Eval[bool](p.Tab, "document.getElementById('log-group').hidden && document.getElementById('log-file') === null") {
 		t.Error("the page asks for a log that nobody reads")
 	}
-	p.JS("[...document.querySelectorAll('#presets button')].find((b) => b.textContent === 'Several processes').click()")
-	p.Until("document.querySelector('#rows').innerText.includes('4 processes by share')")
-	if n := browser.Eval[int](p.Tab, "document.querySelectorAll('.row').length"); n != 3 {
-		p.Errorf("%d rows, want one process, strict and share", n)
-	}
-	p.contains("the controls", p.text("#processes"), "stint lab --store redis://127.0.0.1:6379")
 }
 
 func pageChoosesLog(p *tab) {

@@ -85,7 +85,7 @@ func TestPage(t *testing.T) {
 		t.Skip("slow")
 	}
 	chromium := browser.Start(t)
-	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t)})))
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
 	defer server.Close()
 	for _, c := range []struct {
 		name  string
@@ -106,17 +106,14 @@ func TestPage(t *testing.T) {
 		{"errors", "", 1280, pageSaysErrors},
 		{"phone", "kinds=gcra,leaky_queue&why=0.11", 360, pageOnPhone},
 		{"narrow phone", "", 320, pageOnPhone},
-		{"processes on a narrow phone", several4, 320, pageOnPhone},
 		{"clients on a phone", "shape=several&clients=7&kinds=gcra", 360, pageOnPhone},
 		{"compare", "", 1280, pageCompares},
 		{"fill", "", 1280, pageFills},
 		{"clients", "shape=several&clients=8&kinds=gcra&rate=25%2F1s&other=8%2F1s", 1280, pageShowsClients},
 		{"tied", "", 1280, pageTies},
 		{"presets", "", 1280, pageTakesPresets},
-		{"processes", "", 1280, pageShowsProcesses},
 		{"in flight", flights, 1280, pageShowsFlights},
 		{"in flight on a narrow phone", flights, 320, pageOnPhone},
-		{"processes on a phone", several4, 360, pageOnPhone},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.do(openTab(t, chromium, server.URL, c.hash, c.width, 900, false)) })
 	}
@@ -313,7 +310,7 @@ func TestPageAccessible(t *testing.T) {
 		t.Skip("slow")
 	}
 	chromium := browser.Start(t)
-	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t), Plan: lab.NewPlanner(lab.PlannerOptions{})})))
+	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 	defer server.Close()
 	for _, c := range []struct {
 		name  string
@@ -325,9 +322,7 @@ func TestPageAccessible(t *testing.T) {
 		{"light", "why=0.11&kinds=gcra,leaky_queue", 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
 		{"dark", "why=0.11&kinds=gcra,leaky_queue&shape=several", 1280, true, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
 		{"phone", "shape=draw", 360, false, "0"},
-		{"processes", several4, 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
 		{"in flight", flights + "&why=1.4", 360, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
-		{"processes in the dark", several4 + "&why=2.700", 1280, true, "0"},
 		{"copy", "", 1280, true, "document.querySelector('.copy').click()"},
 		{"error", "own=x", 1280, true, "0"},
 		{"log", "", 1280, false, "document.querySelectorAll('details').forEach((d) => { d.open = true; })"},
@@ -375,12 +370,11 @@ func TestPageShots(t *testing.T) {
 		{"light", "kinds=gcra,fixed_window,sliding_log&why=0.11", 1280, 960, false},
 		{"dark", "kinds=leaky_queue,sliding_counter,sliding_buckets&parts=4&shape=onoff&rate=25%2F1s&why=0.40", 1280, 900, true},
 		{"phone", "kinds=gcra&shape=burst&size=14&every=2s", 360, 1010, false},
-		{"processes", several4 + "&modes=strict,lease,share", 1280, 1290, false},
 		{"plan", "kinds=gcra,fixed_window&count=30&period=1m&burst=30&horizon=6m&gap=6s&size=30&rate=60%2F1m", 1180, 1290, false},
 	} {
 		file := "../../docs/lab-" + c.name + ".png"
 		if *golden.Update {
-			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Redis: connect(t), Plan: lab.NewPlanner(lab.PlannerOptions{})})))
+			server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{})})))
 			p := openTab(t, browser.Start(t), server.URL, c.hash, c.width, c.height, c.dark)
 			if c.name == "plan" {
 				p.Set("#log-share", "1%")

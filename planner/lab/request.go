@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/strictjson"
 )
@@ -37,9 +35,6 @@ type Request struct {
 	Limits []string `json:"limits"`
 	// Arrivals say who sends what.
 	Arrivals Arrivals `json:"arrivals"`
-	// Nodes asks for the first of the limits once more, as several processes hold
-	// it together. The default value is none.
-	Nodes *Nodes `json:"nodes"`
 	// Horizon is how long the simulation runs; what would arrive later does
 	// not. The default value is the end of the arrivals for the shapes text
 	// and list, at least a second; the other shapes need it.
@@ -61,8 +56,6 @@ type Request struct {
 	// Copy asks for one of the limits, counted from 0, in forms to paste
 	// elsewhere.
 	Copy *int `json:"copy"`
-	// Redis is what several nodes share, where the lab has one.
-	Redis rueidis.Client `json:"-"`
 }
 
 // A Place is one request under one limit, both counted from 0.
@@ -182,6 +175,14 @@ func (r *Request) columns() (int64, error) {
 		return 0, fmt.Errorf("columns: %d, want from 1 to %d", r.Columns, MaxColumns)
 	}
 	return int64(r.Columns), nil
+}
+
+// optional reads a duration that may be left out.
+func optional(name, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	return length(name, text, 0)
 }
 
 // length reads a duration of at least the given number of nanoseconds.

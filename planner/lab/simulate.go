@@ -2,20 +2,13 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"sync"
-	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
-
-	"github.com/stint-dev/stint/planner/trial"
 )
 
 // An Answer is what became of the arrivals under each limit. Times and waits
@@ -44,16 +37,13 @@ type Answer struct {
 
 // A Row is what one limit did.
 type Row struct {
-	Limit string `json:"limit"` // canonical text
-	// Shared says how several processes hold the limit; it is left out where
-	// there is one.
-	Shared   *Shared `json:"shared,omitempty"`
-	Kind     string  `json:"kind"`
-	Capacity int64   `json:"capacity"` // the most that could ever pass at one instant
-	Requests int     `json:"requests"`
-	Passed   int     `json:"passed"` // at once
-	Delayed  int     `json:"delayed"`
-	Denied   int     `json:"denied"`
+	Limit    string `json:"limit"` // canonical text
+	Kind     string `json:"kind"`
+	Capacity int64  `json:"capacity"` // the most that could ever pass at one instant
+	Requests int    `json:"requests"`
+	Passed   int    `json:"passed"` // at once
+	Delayed  int    `json:"delayed"`
+	Denied   int    `json:"denied"`
 	// LongestWait is the longest delay, and LongestRetry the longest retry
 	// after: -1 for never.
 	LongestWait  int64 `json:"longest_wait"`
@@ -117,8 +107,6 @@ type Each struct {
 	Delay      []int64 `json:"delay,omitempty"`
 	// At, Cost and Who are those of the row where it has its own.
 	At []int64 `json:"at,omitempty"`
-	// Node is which of several nodes decided, counted from 0.
-	Node []int `json:"node,omitempty"`
 
 	who  []int
 	cost []int64
@@ -153,18 +141,7 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 		}
 	}
 	a := &Answer{Horizon: t.horizon, Columns: min(columns, t.horizon), Requests: len(t.sends), Clients: t.clients}
-	tries := make([]try, len(limits))
-	for i, l := range limits {
-		tries[i].limit = l
-	}
-	if r.Nodes != nil {
-		shared, err := r.Nodes.tries(limits[0], t, r.Redis)
-		if err != nil {
-			return nil, err
-		}
-		tries = append(tries, shared...)
-	}
-	if a.Rows, err = runAll(ctx, tries, t, watch, a.Columns); err != nil {
+	if a.Rows, err = runAll(ctx, limits, t, watch, a.Columns); err != nil {
 		return nil, err
 	}
 	if r.Each == nil || *r.Each {
@@ -173,19 +150,12 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 	return a, a.asked(ctx, r, t)
 }
 
-// A try is a limit as one process holds it, or several.
-type try struct {
-	limit  stint.Limit
-	shared *Shared
-	redis  rueidis.Client // of shared; nil where there is none
-}
-
 // runAll plays the traffic to each limit, all at once unless it is to make
 // pauses.
-func runAll(ctx context.Context, tries []try, t *traffic, watch int, columns int64) ([]*Row, error) {
-	rows, errs := make([]*Row, len(tries)), make([]error, len(tries))
+func runAll(ctx context.Context, limits []stint.Limit, t *traffic, watch int, columns int64) ([]*Row, error) {
+	rows, errs := make([]*Row, len(limits)), make([]error, len(limits))
 	var all sync.WaitGroup
-	for i, one := range tries {
+	for i, one := range limits {
 		if slicesOf(ctx) != nil {
 			rows[i], errs[i] = run(ctx, one, t, watch, columns)
 			continue
@@ -239,10 +209,8 @@ func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) 
 		if w.Request < 0 || w.Request >= row.Requests {
 			return fmt.Errorf("why.request: %d, want from 0 to %d", w.Request, row.Requests-1)
 		}
-		if a.Why = row.whyShared(*w, t); a.Why == nil {
-			if a.Why, err = row.why(ctx, *w, t); err != nil {
-				return err
-			}
+		if a.Why, err = row.why(ctx, *w, t); err != nil {
+			return err
 		}
 	}
 	if c := r.Copy; c != nil {
@@ -259,18 +227,16 @@ func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) 
 type runner struct {
 	ctx     context.Context
 	row     *Row
-	one     *process // decides where it is alone, and else counts what the others let in
-	nodes   *cluster // decide; nil for one process
-	watch   int      // the key whose state the columns show
-	columns int64    // how many
+	one     *process
+	watch   int   // the key whose state the columns show
+	columns int64 // how many
 	horizon int64
 	next    int64  // where the next column begins
 	letter  []byte // of each request
 }
 
 // run plays the traffic to one limit.
-func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (row *Row, err error) {
-	l := one.limit
+func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int64) (row *Row, err error) {
 	if t.shared {
 		watch = 0
 	}
@@ -284,13 +250,6 @@ func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (ro
 	}
 	row.keys = make([]int, 0, len(t.sends))
 	r := &runner{ctx: ctx, row: row, one: single, watch: watch, columns: columns, horizon: t.horizon}
-	if one.shared != nil {
-		if r.nodes, err = one.shared.open(l, one.redis); err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, r.nodes.close(ctx)) }()
-		row.Shared = one.shared
-	}
 	if t.retry == 0 {
 		err = r.open(t)
 	} else {
@@ -301,9 +260,6 @@ func run(ctx context.Context, one try, t *traffic, watch int, columns int64) (ro
 	}
 	r.columnsUpTo(t.horizon)
 	r.closeColumn(t.horizon - 1)
-	if r.nodes != nil {
-		row.Shared.Calls = r.nodes.Calls(t.horizon - 1)
-	}
 	row.sent.Verdicts = string(r.letter)
 	row.Requests = len(r.letter)
 	row.Most, row.Promised = row.most(), promised(l)
@@ -363,12 +319,8 @@ func (r *runner) closed(t *traffic) error {
 func (r *runner) step(s send, key int) (stint.Decision, error) {
 	each, c := r.row.sent, &r.row.Columns
 	i := len(r.letter)
-	most := MaxArrivals
-	if r.nodes != nil {
-		most = MaxNodesArrivals
-	}
-	if i == most {
-		return stint.Decision{}, fmt.Errorf("arrivals: the client tries more than %d times: a longer gap or a shorter horizon", most)
+	if i == MaxArrivals {
+		return stint.Decision{}, fmt.Errorf("arrivals: the client tries more than %d times: a longer gap or a shorter horizon", MaxArrivals)
 	}
 	if i%32 == 0 {
 		slicesOf(r.ctx).Pause()
@@ -377,10 +329,7 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 		}
 	}
 	r.columnsUpTo(s.at + 1)
-	before, d, err := r.decide(key, s)
-	if err != nil {
-		return d, err
-	}
+	before, d := r.one.take(key, s.at, s.cost)
 	used := r.row.Capacity - before.Remaining
 	if now := len(c.Low) - 1; key == r.watch {
 		after := r.row.Capacity - r.one.peek(key, s.at, 1).Remaining
@@ -392,25 +341,6 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 	r.row.keys = append(r.row.keys, key)
 	r.letter = append(r.letter, r.row.count(i, d))
 	return d, nil
-}
-
-// decide decides one request; before is how its key stood. Where several nodes
-// decide, that is how one process would count what they have let through.
-func (r *runner) decide(key int, s send) (before, d stint.Decision, err error) {
-	if r.nodes == nil {
-		before, d = r.one.take(key, s.at, s.cost)
-		return before, d, nil
-	}
-	by, d, err := r.nodes.Take(r.ctx, trial.Arrival{At: s.at, Key: strconv.Itoa(key), Cost: s.cost, Lasts: time.Duration(r.one.lasts)})
-	if err != nil {
-		return before, d, err
-	}
-	r.row.sent.Node = append(r.row.sent.Node, by)
-	before = r.one.charge(key, s.at, s.cost, d.Allowed)
-	if s.cost == 0 && r.row.limit.InFlight() { // it is not counted, so the answer has no numbers
-		d.Remaining = before.Remaining
-	}
-	return before, d, nil
 }
 
 // count adds a decision to the totals and its column, and returns its letter.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/redis/rueidis"
 )
 
 // patience is how long a simulation may take, the wait for its turn included.
@@ -15,16 +13,15 @@ var patience = 5 * time.Second // tests that share the machine take more
 
 var errLong = errors.New("this takes longer than " + patience.String() + ": take fewer arrivals or smaller costs")
 
-// SimulateJSON answers the body of POST /v1/simulate; redis may be nil. The error says in words what is wrong
-// with it, or that it takes too long.
-func SimulateJSON(ctx context.Context, body []byte, redis rueidis.Client) (*Answer, error) {
+// SimulateJSON answers the body of POST /v1/simulate. The error says in words what is wrong with
+// it, or that it takes too long.
+func SimulateJSON(ctx context.Context, body []byte) (*Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request, err := Decode(body)
 	if err != nil {
 		return nil, err
 	}
-	request.Redis = redis
 	answer, err := Simulate(ctx, request)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = errLong
@@ -34,9 +31,8 @@ func SimulateJSON(ctx context.Context, body []byte, redis rueidis.Client) (*Answ
 
 // Choices are what there is to choose from: what GET /v1/lab says.
 type Choices struct {
-	Kinds  []Kind   `json:"kinds"`
-	Shapes []Shape  `json:"shapes"`
-	Modes  []string `json:"modes"` // of several processes
-	Plan   bool     `json:"plan"`
-	MaxLog int64    `json:"max_log"` // bytes; 0 without Plan
+	Kinds  []Kind  `json:"kinds"`
+	Shapes []Shape `json:"shapes"`
+	Plan   bool    `json:"plan"`
+	MaxLog int64   `json:"max_log"` // bytes; 0 without Plan
 }

@@ -2,7 +2,6 @@ package trial
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"math"
@@ -49,9 +48,6 @@ type Row struct {
 	// when they were denied.
 	Passes  []int64 `json:"passes"`
 	Denials []int64 `json:"denials"`
-	// Sharing is how several processes held the limits together; nil where one
-	// held them.
-	Sharing *Sharing `json:"sharing,omitempty"`
 
 	events []event
 }
@@ -75,21 +71,6 @@ type event struct {
 // stretch what Most is about: 0 for the longest period of the limits, or what lasts
 // longest under limits in flight alone.
 func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
-	all := make([]candidate, len(candidates))
-	for i, limits := range candidates {
-		all[i] = candidate{limits: limits}
-	}
-	return compare(all, arrivals, end, stretch)
-}
-
-// A candidate is limits on one key, held by one process or in some way by
-// several.
-type candidate struct {
-	limits []stint.Limit
-	way    Options
-}
-
-func compare(candidates []candidate, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
 	if len(arrivals) == 0 {
 		return nil, errors.New("no requests to compare on: write one a line to standard input, or describe them with --arrivals")
 	}
@@ -138,9 +119,9 @@ func (c *Comparison) happens(at int64) bool {
 	})
 }
 
-func longest(candidates []candidate, arrivals []Arrival) (d time.Duration) {
-	for _, one := range candidates {
-		for _, l := range one.limits {
+func longest(candidates [][]stint.Limit, arrivals []Arrival) (d time.Duration) {
+	for _, limits := range candidates {
+		for _, l := range limits {
 			d = max(d, l.Period())
 		}
 	}
@@ -153,25 +134,21 @@ func longest(candidates []candidate, arrivals []Arrival) (d time.Duration) {
 }
 
 // run plays the arrivals to one candidate.
-func run(one candidate, arrivals []Arrival) (Row, error) {
+func run(limits []stint.Limit, arrivals []Arrival) (Row, error) {
 	row := Row{events: make([]event, 0, len(arrivals))}
-	for _, l := range one.limits {
+	for _, l := range limits {
 		row.Limits = append(row.Limits, l.String())
 	}
-	p, err := NewProcesses(one.limits, one.way)
+	p, err := NewProcess(0, limits...)
 	if err != nil {
 		return row, err
 	}
-	defer p.Close()
 	for _, a := range arrivals {
-		_, d, err := p.Take(context.Background(), a)
+		d, err := p.Take(a)
 		if err != nil {
 			return row, err
 		}
 		row.add(a, d)
-	}
-	if way := one.way; way.Count > 0 {
-		row.Sharing = &Sharing{Mode: way.Mode.String(), Nodes: way.Count, Calls: p.Calls(math.MaxInt64)}
 	}
 	return row, nil
 }

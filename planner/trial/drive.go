@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -64,11 +63,10 @@ func decimal(x float64, decimals int) string {
 // passes, or dropped when retry is 0; the delay of a queue is waited. What the
 // key has used runs on from phase to phase. Pauses print nothing.
 func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duration) error {
-	alone, err := NewProcesses(limits, Options{})
+	alone, err := NewProcess(0, limits...)
 	if err != nil {
 		return err
 	}
-	defer alone.Close()
 	c := &client{process: alone, counts: slices.ContainsFunc(limits, stint.Limit.CountDenied)}
 	for i, p := range phases {
 		lap, err := c.lap(p, retry)
@@ -88,7 +86,7 @@ func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duratio
 // A client sends to one key of a process.
 type client struct {
 	now     int64
-	process *Processes
+	process *Process
 	counts  bool // a denial changes the state, so that none may be skipped
 }
 
@@ -113,7 +111,7 @@ func (c *client) lap(p Phase, retry time.Duration) (Lap, error) {
 // send sends one request until it passes, and leaves the clock at its start.
 func (c *client) send(lasts, retry time.Duration) (passed bool, err error) {
 	for range maxTries {
-		_, d, err := c.process.Take(context.Background(), Arrival{At: c.now, Cost: 1, Lasts: lasts})
+		d, err := c.process.Take(Arrival{At: c.now, Cost: 1, Lasts: lasts})
 		switch {
 		case err != nil:
 			return false, err

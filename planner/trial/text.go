@@ -13,11 +13,7 @@ import (
 // timelines.
 func (c *Comparison) Text(w io.Writer) error {
 	var b strings.Builder
-	if c.Rows[0].Sharing != nil {
-		c.modes(&b)
-	} else {
-		c.table(&b)
-	}
+	c.table(&b)
 	b.WriteByte('\n')
 	c.strips(&b)
 	_, err := io.WriteString(w, b.String())
@@ -50,12 +46,8 @@ func (c *Comparison) table(b *strings.Builder) {
 	}
 }
 
-// name is what tells rows apart: their limits or, where these are the same, the
-// mode.
+// name is what tells rows apart: their limits.
 func (r *Row) name() string {
-	if r.Sharing != nil {
-		return r.Sharing.Mode
-	}
 	return strings.Join(r.Limits, " + ")
 }
 

@@ -59,7 +59,7 @@ const timed = { stops: lengths, format: duration, parse: parseDuration };
 
 /** controls builds them all; changed is called with the event after each change. */
 export function controls(state, about, changed) {
-  const parts = [limit(state, changed), kinds(state, about, changed), arrivals(state, about, changed), processes(state, about, changed)];
+  const parts = [limit(state, changed), kinds(state, about, changed), arrivals(state, about, changed)];
   return { show: () => parts.forEach((p) => p.show()) };
 }
 
@@ -208,42 +208,6 @@ function arrivals(state, about, changed) {
     el("div", { class: "control wide" }, el("label", { for: "shape" }, "Shape"), select), note, holder, horizon.node, lasts.node, el("div", {}, again));
   return { show };
 }
-
-// processes holds the first limit on several processes over one Redis as well.
-function processes(state, about, changed) {
-  const on = check("nodes-on", "The first limit on several processes too", () => state.nodes, (v) => {
-    state.nodes = v;
-    state.why = null; // it may be of a row that is no longer there
-  }, changed, el("span", { class: "few", id: "nodes-on-few" }, "as they hold it together over one Redis; each request goes to the next of them"));
-  const own = (name, label, more) => slider({ id: name === "node_count" ? "nodes" : name, label, ...more, changed, get: () => state[name], set: (v) => (state[name] = v) });
-  const all = [
-    own("node_count", "Processes", { ...counted, stops: [2, 3, 4, 5, 6, 8, 10, 15, 20, 50, 100] }),
-    ...about.modes.map((m) => check(`mode-${m}`, `By ${m}`, () => state.modes.includes(m), (v) => {
-      state.modes = about.modes.filter((o) => (o === m ? v : state.modes.includes(o)));
-      state.why = null;
-    }, changed, el("span", { class: "few", id: `mode-${m}-few` }, ways[m]))),
-    own("away_from", "Redis is away from", timed0),
-    own("away_for", "for", timed0),
-    own("skew", "Clocks are apart by", timed0),
-  ];
-  const parts = el("div", { class: "parameters" }, ...all.map((p) => p.node));
-  if (!about.modes.includes("lease")) parts.append(el("p", { class: "few" }, "Lease and async are shown with a Redis: stint lab --store redis://127.0.0.1:6379"));
-  byID("processes").replaceChildren(on.node, parts);
-  return {
-    show() {
-      if (state.nodes) byID("processes").closest("details").open = true;
-      parts.hidden = !state.nodes;
-      [on, ...all].forEach((p) => p.show());
-    },
-  };
-}
-
-const ways = {
-  strict: "Redis is asked about each request",
-  lease: "units are taken ahead: buckets with a burst of 160 or more, asked hundreds of times a second",
-  async: "decided here, and told ten times a second",
-  share: "each holds its part, and nobody is asked",
-};
 
 // parameter is the control of one parameter of a shape.
 function parameter(p, state, changed) {

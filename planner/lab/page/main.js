@@ -11,7 +11,7 @@ import { presets } from "./presets.js";
 import { explain, newRow, paint, read, show } from "./row.js";
 import { sketch } from "./sketch.js";
 import { cells, fromHash, limits, request, toHash } from "./state.js";
-import { called, number } from "./words.js";
+import { number } from "./words.js";
 
 const about = await api.about().catch((err) => {
   fail(err);
@@ -47,7 +47,7 @@ const lab = {
   async copy(limit) {
     try {
       const a = await api.simulate({ ...body(false), why: undefined, copy: limit });
-      offer(called(a.rows[limit]), a.copy);
+      offer(a.rows[limit].limit, a.copy);
     } catch (err) {
       fail(err);
     }
@@ -169,7 +169,7 @@ function remember() {
   timer = setTimeout(() => {
     hash = toHash(state);
     history.replaceState(null, "", `#${hash}`);
-    if (answer) byID("summary").textContent = `${answer.rows.map((r) => `${called(r)}: ${number(r.passed + r.delayed)} passed, ${number(r.denied)} denied`).join("; ")}.`;
+    if (answer) byID("summary").textContent = `${answer.rows.map((r) => `${r.limit}: ${number(r.passed + r.delayed)} passed, ${number(r.denied)} denied`).join("; ")}.`;
   }, 250);
 }
 

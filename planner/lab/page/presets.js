@@ -9,7 +9,6 @@ const all = [
   ["Queue", "count=10&period=1s&burst=15&kinds=gcra,leaky_queue&shape=burst&size=25&every=2s&horizon=6s"],
   ["Many clients", "count=10&period=1s&burst=10&kinds=gcra,sliding_log&shape=several&clients=4&rate=25%2F1s&other=8%2F1s&horizon=6s"],
   ["In flight", "count=8&period=1s&burst=8&kinds=gcra&own=10+in+flight&lasts=2s&shape=poisson&rate=8%2F1s&horizon=30s"],
-  ["Several processes", "count=1000&period=1s&burst=400&kinds=gcra&shape=steady&rate=1500%2F1s&horizon=6s&nodes=1&away_from=2s&away_for=2s"],
 ];
 
 /** presets makes a button for each example; take is called with its state. */

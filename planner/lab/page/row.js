@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 import { axis, block, heap, left, sheet, timeAt } from "./paint.js";
 import { table } from "./table.js";
 import { explanation } from "./why.js";
-import { about, by, called, duration, number, verdicts } from "./words.js";
+import { about, duration, number, verdicts } from "./words.js";
 
 /** newRow makes the elements of one limit. lab has what a row asks of the page. */
 export function newRow(index, lab) {
@@ -44,14 +44,13 @@ export function show(row, answer, kinds, scale) {
   const kind = kinds.find((k) => k.name === data.kind) ?? { title: "Requests that run at one moment", level: "in flight" };
   row.level = kind.level;
   row.name.textContent = data.limit;
-  row.title.textContent = data.shared ? by(data) : kind.title;
-  row.node.setAttribute("aria-label", called(data));
-  row.rows.setAttribute("aria-label", `Table of the requests under ${called(data)}`);
+  row.title.textContent = kind.title;
+  row.node.setAttribute("aria-label", data.limit);
+  row.rows.setAttribute("aria-label", `Table of the requests under ${data.limit}`);
   const parts = [[data.passed, "passed"], [data.denied, "denied"]];
   if (data.delayed || data.kind === "leaky_queue") parts.splice(1, 0, [data.delayed, `passed, to wait (${about(data.longest_wait)} at most)`]);
   row.totals.replaceChildren(...parts.map(([n, text]) => el("span", {}, el("b", {}, number(n)), ` ${text}`)),
     el("span", {}, "at most ", el("b", {}, number(data.most)), ` in any ${duration(data.most_in)}`));
-  if (data.shared) row.totals.append(el("span", {}, "Redis asked ", el("b", {}, number(data.shared.calls)), data.shared.calls === 1 ? " time" : " times", data.shared.strictly ? `: ${data.shared.mode} leaves this limit to it` : ""));
   row.whyDenied.disabled = data.denied === 0;
   if (row.looked >= data.requests) row.looked = -1;
   row.stacks = row.each ? stacks(row) : null;
@@ -117,7 +116,6 @@ export function paint(row) {
   const s = sheet(row.canvas, row.answer.horizon);
   const l = layout(row, s);
   row.places = l;
-  paintAway(row, s, l, k);
   axis(s, 2, l.bottom, about, k);
   paintLevel(row, s, l, k);
   paintTimeline(row, s, l, k);
@@ -134,23 +132,6 @@ export function paint(row) {
     s.c.stroke();
     s.c.setLineDash([]);
   }
-}
-
-// paintAway marks the time in which Redis is not reached.
-function paintAway(row, s, l, k) {
-  const { away_from: from, away_to: to } = row.data.shared ?? {};
-  if (!(to > from)) return;
-  const { c } = s;
-  const [begin, end] = [s.x(Math.min(from, s.horizon)), s.x(Math.min(to, s.horizon))];
-  if (end <= begin) return;
-  c.fillStyle = k.line;
-  c.globalAlpha = 0.45;
-  c.fillRect(begin, 0, end - begin, l.bottom);
-  c.globalAlpha = 1;
-  c.fillStyle = k.muted;
-  c.textAlign = "left";
-  c.textBaseline = "bottom";
-  if (c.measureText("Redis is away").width < end - begin - 6) c.fillText("Redis is away", begin + 4, l.top - 2);
 }
 
 function paintTimeline(row, s, l, k) {
@@ -296,8 +277,7 @@ function paintLevel(row, s, l, k) {
   c.textAlign = "left";
   c.textBaseline = "top";
   const whose = row.answer.clients.length > 1 ? `, ${row.answer.clients[0]}` : "";
-  const whole = row.data.shared ? ", as one process would count" : "";
-  const label = `${row.level}, of ${short(row.data.capacity)}${whose}${whole}`;
+  const label = `${row.level}, of ${short(row.data.capacity)}${whose}`;
   c.lineWidth = 3;
   c.strokeStyle = k.panel; // so that it can be read on the curve
   c.strokeText(label, left + 4, l.top + 5);
@@ -373,14 +353,13 @@ export function sentence(row, j) {
   if (verdict === "w") text += ` ${about(each.delay[j])}`;
   text += `, ${number(each.remaining[j])} remaining`;
   if (verdict === "d") text += `, retry after ${about(each.retry_after[j])}`;
-  if (each.node) text += `, by process ${each.node[j] + 1}`;
   return `${text}.`;
 }
 
 // describe tells a screen reader what the plot is, and the request looked at.
 function describe(row) {
   const { data } = row;
-  row.plot.setAttribute("aria-label", `Requests under ${called(data)}: ${data.passed + data.delayed} passed, ${data.denied} denied. Arrow keys go from one to the next, N to the next denied one, Enter says why.`);
+  row.plot.setAttribute("aria-label", `Requests under ${data.limit}: ${data.passed + data.delayed} passed, ${data.denied} denied. Arrow keys go from one to the next, N to the next denied one, Enter says why.`);
   row.plot.setAttribute("aria-valuemax", data.requests);
   row.plot.setAttribute("aria-valuenow", Math.max(row.looked, 0) + 1);
   row.plot.setAttribute("aria-valuetext", chosen(row));

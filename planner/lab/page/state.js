@@ -23,7 +23,6 @@ export function initial() {
   return {
     count: 10, period: 1e9, burst: 10, tied: true, parts: 60, relaxed: false, count_denied: false,
     kinds: ["gcra", "fixed_window", "sliding_log"], own: "", shape: "edge", ...fit(10, 1e9), why: null,
-    nodes: false, node_count: 4, modes: ["strict", "lease", "async", "share"], away_from: 2e9, away_for: 0, skew: 0,
     log: null, // the arrivals that were taken from a log
   };
 }
@@ -33,11 +32,10 @@ const fields = {
   count: "number", period: "duration", burst: "number", tied: "flag", parts: "number", relaxed: "flag", count_denied: "flag", kinds: "list", own: "text",
   shape: "text", rate: "text", other: "text", size: "number", gap: "duration", every: "duration", on: "duration", off: "duration",
   seed: "number", clients: "number", shared: "flag", counts: "numbers", text: "text", horizon: "duration", lasts: "duration", why: "place",
-  nodes: "flag", node_count: "number", modes: "list", away_from: "length", away_for: "length", skew: "length",
 };
 
 const write = {
-  number: String, text: String, duration, length: duration, flag: (v) => (v ? "1" : "0"), list: (v) => v.join(","), numbers: (v) => v.join("."),
+  number: String, text: String, duration, flag: (v) => (v ? "1" : "0"), list: (v) => v.join(","), numbers: (v) => v.join("."),
   place: (v) => `${v.limit}.${v.request}`,
 };
 
@@ -45,7 +43,6 @@ const read = {
   number: (t) => (/^\d{1,15}$/.test(t) ? Number(t) : undefined),
   text: (t) => t.slice(0, 2000),
   duration: (t) => (parseDuration(t) >= 1 ? parseDuration(t) : undefined),
-  length: (t) => (parseDuration(t) >= 0 ? parseDuration(t) : undefined),
   flag: (t) => t === "1",
   list: (t) => t.split(",").filter((k) => /^[a-z_]+$/.test(k)),
   numbers: (t) => (/^\d{1,6}(\.\d{1,6})*$/.test(t) ? Array.from({ length: cells }, (_, i) => Number(t.split(".")[i] ?? 0)) : undefined),
@@ -79,10 +76,14 @@ export function fromHash(hash) {
   return state;
 }
 
+// longestOwn is far more than as many limits take as may be compared: what looks for the
+// commas between them takes a square of it.
+const longestOwn = 2000;
+
 /** limits returns the texts of what is compared. */
 export function limits(state, kinds) {
   const texts = kinds.filter((k) => state.kinds.includes(k.name)).map((k) => limitText(state, k));
-  for (const text of state.own.split(/,(?!\d{3}(?![\d_]))|(?<!\d),|(?<=[a-z] +[\d_,]+),(?=\d{3} *(?:\/|[a-z]+ *\/|per\b))/)) if (text.trim()) texts.push(text.trim()); // a comma in 1,000/h is none
+  for (const text of state.own.slice(0, longestOwn).split(/,(?!\d{3}(?![\d_]))|(?<!\d),|(?<=[a-z] +[\d_,]+),(?=\d{3} *(?:\/|[a-z]+ *\/|per\b))/)) if (text.trim()) texts.push(text.trim()); // a comma in 1,000/h is none
   return texts;
 }
 
@@ -106,10 +107,6 @@ export function request(state, about, columns, each) {
   }
   if (shape.name === "list") Object.assign(arrivals, { times: state.log.times });
   const body = { limits: limits(state, about.kinds), arrivals, lasts: duration(state.lasts), columns, each };
-  const modes = state.modes.filter((m) => about.modes.includes(m));
-  if (state.nodes && modes.length) {
-    body.nodes = { count: state.node_count, modes, away_from: duration(state.away_from), away_for: duration(state.away_for), skew: duration(state.skew) };
-  }
   if (shape.name !== "text") body.horizon = duration(state.horizon);
   if (state.why) body.why = state.why;
   return body;

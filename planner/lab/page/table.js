@@ -21,13 +21,11 @@ function requests(row) {
   const several = answer.clients.length > 1;
   const heads = [["request"], ["at"], ["verdict", true], ["in use before"], ["remaining"], ["retry after"], ["delay"]];
   if (several) heads.splice(2, 0, ["client", true]);
-  if (each.node) heads.push(["process"]);
   const rows = [];
   for (let j = 0; j < Math.min(data.requests, most); j++) {
     const cells = [number(j + 1), duration(row.at[j]), verdicts[each.verdicts[j]], number(each.before[j]), number(each.remaining[j]),
       each.verdicts[j] === "d" ? about(each.retry_after[j]) : "", each.delay?.[j] ? about(each.delay[j]) : ""];
     if (several) cells.splice(2, 0, answer.clients[answer.who?.[j] ?? 0]);
-    if (each.node) cells.push(number(each.node[j] + 1));
     rows.push(cells);
   }
   const caption = `Requests under ${data.limit}` + (data.requests > most ? `: the first ${most} of ${data.requests}` : "");

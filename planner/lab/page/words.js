@@ -34,12 +34,6 @@ export function parseDuration(text) {
   return Math.round(ns);
 }
 
-/** by says how a limit is held by several processes, "" where one holds it. */
-export const by = (row) => (row.shared ? `${row.shared.nodes} processes by ${row.shared.mode}` : "");
-
-/** called names a row. */
-export const called = (row) => [row.limit, by(row)].filter(Boolean).join(", ");
-
 export const verdicts = { p: "passed", w: "passed, to wait", d: "denied" };
 
 /** number writes a count with separators. */
