@@ -154,3 +154,38 @@ func TestUnknown(t *testing.T) {
 		t.Errorf("%q, %v", line, err)
 	}
 }
+
+// TestTooLong sends commands that are too long: each is answered as wrong, and so are those
+// of others that wait for answers on the connection.
+func TestTooLong(t *testing.T) {
+	array := func(args ...string) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "*%d\r\n", len(args))
+		for _, arg := range args {
+			fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
+		}
+		return b.String()
+	}
+	check := func(more ...string) string { return array(append([]string{"STINT.CHECK", "path", "/x"}, more...)...) }
+	tooLong := []string{
+		check("user", strings.Repeat("x", resp.MaxCommand)),
+		check("user", strings.Repeat("x", 1<<20)),
+		check("user", strings.Repeat("\r\n$1\r\n", 2<<20)),
+		check(strings.Split(strings.Repeat("h,v,", 500), ",")[:1000]...),
+		check("user", strings.Repeat("x", 40000), "agent", strings.Repeat("x", 40000)),
+	}
+	for cut := resp.MaxCommand - 120; cut < resp.MaxCommand; cut += 3 { // where the bound lies within a length
+		tooLong = append(tooLong, check("user", strings.Repeat("x", cut), "agent", strings.Repeat("x", 90)))
+	}
+	address, _ := start(t, resp.Options{})
+	wrong := fmt.Sprintf("-ERR a command has at most %d arguments and %d bytes\r\n", resp.MaxArgs, resp.MaxCommand)
+	for i, command := range tooLong {
+		if got := talk(t, address, array("PING")+command+array("PING")+command+array("QUIT")); got != "+PONG\r\n"+wrong+"+PONG\r\n"+wrong+"+OK\r\n" {
+			t.Errorf("command %d, of %d bytes: %q", i, len(command), got[:min(len(got), 200)])
+		}
+	}
+	got := talk(t, address, array("MULTI")+array("PING")+tooLong[0]+array("EXEC")+array("QUIT"))
+	if !strings.Contains(got, "-EXECABORT") {
+		t.Errorf("in a transaction: %q", got)
+	}
+}

@@ -90,6 +90,11 @@ func (c *conn) run() {
 			return
 		}
 		args, err := c.reader.Next()
+		if errors.Is(err, errTooLong) {
+			c.begun.Store(true)
+			c.refuse("ERR", err.Error())
+			continue
+		}
 		if err != nil {
 			if e, ok := errors.AsType[*ProtocolError](err); ok {
 				c.out.fail("ERR", e.Error())

@@ -12,9 +12,15 @@ const (
 	MaxArgs = 256
 	// MaxCommand is the most bytes of a command as it is sent.
 	MaxCommand = 64 << 10
+	// maxSkipped is the most bytes of a longer command that are read away.
+	maxSkipped = 16 << 20
 	// maxHead is the most bytes of a length as it is sent, with its mark.
 	maxHead = 32
 )
+
+// errTooLong is a command that was longer than MaxArgs or MaxCommand, and was read away:
+// others wait for answers on the connection.
+var errTooLong = fmt.Errorf("a command has at most %d arguments and %d bytes", MaxArgs, MaxCommand)
 
 // A ProtocolError says what was sent that is not the protocol. Nothing that
 // comes after it on the connection can be understood.
@@ -48,8 +54,8 @@ func NewReader(from io.Reader) *Reader {
 func (r *Reader) Buffered() bool { return r.begin < r.end }
 
 // Next returns the next command. Its arguments are valid until the next call.
-// The error is a [*ProtocolError], io.EOF between commands,
-// io.ErrUnexpectedEOF within one, or the connection's.
+// The error is errTooLong, behind which the next command begins, a [*ProtocolError],
+// io.EOF between commands, io.ErrUnexpectedEOF within one, or the connection's.
 func (r *Reader) Next() ([][]byte, error) {
 	for {
 		args, used, err := parse(r.args[:0], r.buf[r.begin:r.end])
@@ -60,12 +66,14 @@ func (r *Reader) Next() ([][]byte, error) {
 			if len(args) > 0 {
 				return args, nil
 			}
-		case !errors.Is(err, errMore):
+		case errors.Is(err, errMore):
+			err = r.fill()
+		}
+		if errors.Is(err, errTooLong) {
+			err = r.skip()
+		}
+		if err != nil {
 			return nil, err
-		default:
-			if err := r.fill(); err != nil {
-				return nil, err
-			}
 		}
 	}
 }
@@ -74,7 +82,7 @@ func (r *Reader) Next() ([][]byte, error) {
 func (r *Reader) fill() error {
 	have := r.end - r.begin
 	if have >= MaxCommand {
-		return malformed("a command of more than %d bytes", MaxCommand)
+		return errTooLong // a line has been looked at
 	}
 	switch {
 	case have == 0:
@@ -98,6 +106,47 @@ func (r *Reader) fill() error {
 	return io.ErrNoProgress
 }
 
+// skip reads an array away that is too long to keep.
+func (r *Reader) skip() error {
+	count, at, err := length(r.buf[r.begin:r.end], 0, "array")
+	if err != nil {
+		return err
+	}
+	r.begin += at
+	left := maxSkipped
+	for count > 0 {
+		size, at, err := stringHead(r.buf[r.begin:r.end], 0)
+		if errors.Is(err, errMore) {
+			err = r.fill()
+		} else if err == nil {
+			r.begin, count = r.begin+at, count-1
+			size += len("\r\n")
+			if left -= at + size; left < 0 {
+				return malformed("a command of more than %d bytes", maxSkipped)
+			}
+			err = r.drop(size)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errTooLong
+}
+
+// drop reads n bytes away.
+func (r *Reader) drop(n int) error {
+	for {
+		here := min(n, r.end-r.begin)
+		r.begin += here
+		if n -= here; n == 0 {
+			return nil
+		}
+		if err := r.fill(); err != nil {
+			return err
+		}
+	}
+}
+
 // parse reads one command from the front of b and returns its arguments, which
 // lie in b, and how many bytes it took. No arguments are an empty command,
 // which is passed over.
@@ -112,22 +161,19 @@ func parse(args [][]byte, b []byte) ([][]byte, int, error) {
 	if err != nil {
 		return args, 0, err
 	}
-	if count > MaxArgs {
+	switch {
+	case count > maxSkipped/len("$0\r\n\r\n"):
 		return args, 0, malformed("%d arguments, at most %d", count, MaxArgs)
+	case count > MaxArgs:
+		return args, 0, errTooLong
 	}
 	for range count {
-		if at == len(b) {
-			return args, 0, errMore
-		}
-		if b[at] != '$' {
-			return args, 0, malformed("expected '$', got %q", b[at])
-		}
-		size, next, err := length(b, at, "string")
+		size, next, err := stringHead(b, at)
 		if err != nil {
 			return args, 0, err
 		}
-		if size > MaxCommand-next || size < 0 {
-			return args, 0, malformed("a string of %d bytes: at most %d for a command", size, MaxCommand)
+		if next+size+len("\r\n") > MaxCommand {
+			return args, 0, errTooLong
 		}
 		if len(b) < next+size+2 {
 			return args, 0, errMore
@@ -139,6 +185,20 @@ func parse(args [][]byte, b []byte) ([][]byte, int, error) {
 		at = next + size + 2
 	}
 	return args, at, nil
+}
+
+// stringHead reads what a string begins with: its length, and where it follows.
+func stringHead(b []byte, at int) (size, next int, err error) {
+	if at == len(b) {
+		return 0, 0, errMore
+	}
+	if b[at] != '$' {
+		return 0, 0, malformed("expected '$', got %q", b[at])
+	}
+	if size, next, err = length(b, at, "string"); size < 0 {
+		err = malformed("a string of %d bytes", size)
+	}
+	return size, next, err
 }
 
 // length reads a mark, a whole number and the end of a line, and returns where
