@@ -15,7 +15,7 @@ func readBody(b []byte, w http.ResponseWriter, r *http.Request, most int) ([]byt
 		return b, p
 	}
 	if r.ContentLength > int64(most) {
-		return b, tooLarge(w, most)
+		return b, tooLarge(w, r, most)
 	}
 	for {
 		if len(b) == cap(b) {
@@ -25,7 +25,7 @@ func readBody(b []byte, w http.ResponseWriter, r *http.Request, most int) ([]byt
 		b = b[:len(b)+n]
 		switch {
 		case len(b) > most:
-			return b, tooLarge(w, most)
+			return b, tooLarge(w, r, most)
 		case err == io.EOF:
 			return b, nil
 		case err != nil:
@@ -44,8 +44,15 @@ func checkContent(r *http.Request) *problem {
 	return nil
 }
 
-// tooLarge is for a body of which the rest is not read, so the connection ends.
-func tooLarge(w http.ResponseWriter, most int) *problem {
+// maxSkipped is the most bytes of a body that is too large that are read away.
+const maxSkipped = 16 << 20
+
+// tooLarge reads the rest of a body away: a client that is cut off while it sends reads no
+// answer, and may let pass what gets none. Behind a longer one the connection ends.
+func tooLarge(w http.ResponseWriter, r *http.Request, most int) *problem {
+	if len(r.Header["Expect"]) == 0 { // or the client waits for the answer before it sends
+		_, _ = io.CopyN(io.Discard, r.Body, maxSkipped)
+	}
 	w.Header().Set("Connection", "close")
 	return &problem{status: http.StatusRequestEntityTooLarge, detail: "the body is larger than " + sizeText(most)}
 }

@@ -394,3 +394,30 @@ func TestStopAccepts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLargeBodyAnswered sends a body that is too large as a whole before it reads, as many
+// clients do: the answer is there.
+func TestLargeBodyAnswered(t *testing.T) {
+	address, _ := serve(t, server.NewHandler(newOptions(t, someRules)), server.ServeOptions{})
+	for _, length := range []string{"Content-Length: 8388608", "Transfer-Encoding: chunked"} {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		body := strings.Repeat("x", 8<<20)
+		if strings.HasPrefix(length, "T") {
+			body = "800000\r\n" + body + "\r\n0\r\n\r\n"
+		}
+		_, err = fmt.Fprintf(conn, "POST /v1/check HTTP/1.1\r\nHost: %s\r\n%s\r\n\r\n%s", address, length, body)
+		if err != nil {
+			t.Errorf("%s: %v", length, err)
+			continue
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: %v %v", length, resp, err)
+		}
+	}
+}
