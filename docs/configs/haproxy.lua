@@ -1,9 +1,11 @@
 local own = {host = true, connection = true, upgrade = true, expect = true, te = true, ["content-length"] = true, ["transfer-encoding"] = true}
 core.register_action("stint", {"http-req"}, function(txn)
-  local ask = {}
+  local ask, count = {}, 0
   for name, values in pairs(txn.http:req_get_headers()) do
+    for _ in pairs(values) do count = count + 1 end
     if not own[name] and not name:find("^x%-forwarded%-") and not name:find("^x%-original%-") then ask[name] = values end
   end
+  if count > 90 then return txn:done(txn:reply{status = 431}) end -- the client of HAProxy has room for 101, and crashes beyond
   ask["x-original-method"], ask["x-original-uri"] = {txn.sf:method()}, {txn.sf:pathq()}
   ask["x-original-host"], ask["x-forwarded-for"] = {txn.sf:req_fhdr("host")}, {txn.sf:src()}
   local answer = core.httpclient():get{url = "http://127.0.0.1:8080/auth", headers = ask, timeout = 6000}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/freeport"
 	"github.com/stint-dev/stint/service/server"
+	"github.com/stint-dev/stint/service/server/wire"
 )
 
 // A recipe is what docs/SERVE.md says of one proxy, and what it needs to run
@@ -201,6 +202,94 @@ func tryRecipe(t *testing.T, r recipe) {
 	if resp, _ := send("GET", "/other"); resp.StatusCode != r.away || reached.Load() != before {
 		t.Errorf("without stint: %d, %d reached the server; want %d and none", resp.StatusCode, reached.Load()-before, r.away)
 	}
+}
+
+// TestRecipesOdd sends through each proxy of docs/SERVE.md what clients can choose, for a
+// path that is blocked: nothing reaches the server, the proxy lives and answers others, and
+// none answers 500, for which nginx writes a line.
+func TestRecipesOdd(t *testing.T) {
+	const rules = `
+trusted_proxies: [127.0.0.1]
+rules:
+  - {name: closed, match: {path: '/closed/**'}, block: true}
+  - {name: key, match: {header.x-api-key: true}, key: [header.x-api-key], limits: ["1000 per day"]}
+`
+	for _, r := range recipes(t) {
+		t.Run(r.program, func(t *testing.T) {
+			t.Parallel()
+			stint, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules))), server.ServeOptions{})
+			var reached atomic.Int64
+			behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/open" {
+					reached.Add(1)
+				}
+			}))
+			defer behind.Close()
+			text, frames := r.start(t, stint, behind.Listener.Addr().String())
+			try := func(name, address string, say func(net.Conn) wire.Answer) {
+				t.Helper()
+				conn, err := net.Dial("tcp", address)
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				defer conn.Close()
+				if a := say(conn); a.Status == "500" || reached.Load() > 0 {
+					t.Errorf("%s: answered %s, %d reached the server", name, a.Status, reached.Swap(0))
+				}
+				other, err := http.Get("http://" + text + "/open")
+				if err != nil || other.StatusCode != http.StatusOK {
+					t.Fatalf("%s: another client: %v %v", name, other, err)
+				}
+				_ = other.Body.Close()
+			}
+			for name, q := range oddRequests() {
+				try(name, text, func(conn net.Conn) wire.Answer { return wire.Text(conn, q) })
+				if frames != "" && len(fmt.Sprint(q)) < 16<<10 {
+					try(name+", HTTP/2", frames, func(conn net.Conn) wire.Answer { return wire.Frames(conn, q, nil) })
+				}
+			}
+			for _, odd := range []string{"GET /closed/x HTTP/1.0", "GET /closed/x HTTP/1.1", "GET /closed/x HTTP/1.1\r\nHost: a\r\nHost: b", "GET http://h/closed/x HTTP/1.1\r\nHost: h",
+				"GE\x01T /closed/x HTTP/1.1\r\nHost: h", "get /closed/x HTTP/1.1\r\nHost: h", "GET /closed/x HTTP/1.1\r\nHost:", "GET /closed/x"} {
+				try(odd, text, func(conn net.Conn) (a wire.Answer) {
+					_ = conn.SetDeadline(time.Now().Add(patience))
+					fmt.Fprintf(conn, "%s\r\nConnection: close\r\n\r\n", odd)
+					if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil { // it may be cut off, or answered as HTTP/0.9 is
+						a.Status = fmt.Sprint(resp.StatusCode)
+					}
+					return a
+				})
+			}
+		})
+	}
+}
+
+// oddRequests are requests with a number, a length and bytes of fields that clients choose.
+func oddRequests() map[string]wire.Request {
+	all := map[string]wire.Request{}
+	get := func(more ...string) wire.Request { return wire.Get("/closed/x", more...) }
+	for _, n := range []int{89, 90, 91, 95, 96, 97, 98, 99, 100, 101, 102, 150, 500} {
+		q := get()
+		for i := range n {
+			q = q.And(fmt.Sprint("x", i), "y")
+		}
+		all[fmt.Sprint(n, " fields")] = q
+		all[fmt.Sprint(n, " values")] = get(strings.Split(strings.TrimSuffix(strings.Repeat("x,y,", n), ","), ",")...)
+	}
+	for _, n := range []int{4, 7, 8, 12, 14, 15, 16, 17, 20, 24, 28, 31, 33, 64, 200} {
+		all[fmt.Sprint("a field of ", n, " KiB")] = get("x", strings.Repeat("y", n<<10))
+		all[fmt.Sprint("fields of ", n, " KiB")] = get(strings.Split(strings.TrimSuffix(strings.Repeat("x,"+strings.Repeat("y", 1000)+",", n), ","), ",")...)
+		all[fmt.Sprint("a query of ", n, " KiB")] = get().With(":path", "/closed/x?"+strings.Repeat("y", n<<10))
+	}
+	for c := range 256 {
+		if c > ' ' && c < 0x7f && c%8 != 0 || c == '\r' || c == '\n' || c > 0xa0 && c%16 != 15 {
+			continue
+		}
+		all[fmt.Sprintf("byte %x in a value", c)] = get("x-api-key", "a"+string([]byte{byte(c)})+"b")
+		all[fmt.Sprintf("byte %x in a name", c)] = get("x"+string([]byte{byte(c)})+"y", "z")
+		all[fmt.Sprintf("byte %x in a path", c)] = get().With(":path", "/closed/"+string([]byte{byte(c)}))
+		all[fmt.Sprintf("byte %x in a host", c)] = get().With(":authority", "h"+string([]byte{byte(c)}))
+	}
+	return all
 }
 
 // rawRequest sends a request and reads what comes back.
