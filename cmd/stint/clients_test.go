@@ -20,7 +20,7 @@ import (
 )
 
 // longestSnippet is how many lines one may have.
-const longestSnippet = 30
+const longestSnippet = 35
 
 // patiently makes snippets wait for answers for longer: a machine that tests is slow.
 var patiently = strings.NewReplacer("(250)", "(20000)", " 250", " 20000", "0.25", "20")
@@ -104,18 +104,25 @@ for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": 
 	}
 }
 
-// runClient returns what a program that asks for some paths prints.
+// runClient returns what a program that asks for some paths prints. That there is no answer
+// is told once, to stderr.
 func runClient(t *testing.T, program string, args []string, dir string, env []string, paths string) string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	c := exec.CommandContext(ctx, program, args...)
 	c.Dir, c.Env = dir, append(env, "PATHS="+paths)
-	out, err := c.CombinedOutput()
+	var told bytes.Buffer
+	c.Stderr = &told
+	out, err := c.Output()
 	if err != nil {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("%v: %s%s", err, out, told.String())
 	}
-	return strings.Join(strings.Fields(string(out)), " ")
+	said := strings.Join(strings.Fields(string(out)), " ")
+	if n := strings.Count(told.String(), "no answer from stint"); n > 1 || told.Len() > 0 && n == 0 {
+		t.Errorf("said %s, and told: %s", said, told.String())
+	}
+	return said
 }
 
 // TestClientsSilent runs the snippets, as they stand, against a server that takes
@@ -182,6 +189,79 @@ func muted(from net.Conn, server, asks string) {
 		if asked = asked || bytes.Contains(piece[:n], []byte(asks)); !asked {
 			_, _ = to.Write(piece[:n])
 		}
+	}
+}
+
+// odd asks, when the limit of an address is used up, with all that a client of the program
+// can choose, each time beside another request, and prints what passes.
+const odd = `
+const { check, client } = require("./SNIPPET");
+const passes = ({ status, pass }) => pass === true || status === 200;
+const ip = "192.0.2.7", path = "/api";
+const nested = JSON.parse("[".repeat(20000) + "]".repeat(20000));
+const values = ["\ud800", "\udc00x", "\0", "\r\n", "COST", " x ", "", "\ufffe", "x".repeat(9e3), "x".repeat(7e4), "\u20ac".repeat(3e4),
+	"x".repeat(1e6), "x".repeat(2e7), ["a"], ["a", "ip", "192.0.2.8"], { a: "b" }, nested, 7, 1e400, true, null];
+const many = Object.fromEntries(Array.from({ length: 9000 }, (_, i) => ["header.x" + i, "y"]));
+(async () => {
+	if (client?.on) await new Promise((done) => client.on("ready", done));
+	for (let i = 0; i < 2; i++) if (!passes(await check({ path, ip }))) console.log("denied at", i);
+	const questions = [...values.flatMap((user) => [{ path, ip, user }, { user, path, ip }]), { path, ip, ...many }, { path, ip, ["\ud800"]: "x" }];
+	for (const [i, question] of questions.entries())
+		for (const answer of await Promise.all([check({ path, ip }), check(question), check({ path, ip })]))
+			if (passes(answer)) console.log("question", i, "passes");
+	for (const cost of [NaN, Infinity, -1, 2 ** 32, 2 ** 32 + 1, 2 ** 53, 2 ** 64 + 1, 1e21, 1.5, "1", "1x", null, [1], {}, 10n])
+		if (passes(await check({ path, ip: "192.0.2.9" }, cost))) console.log("cost", String(cost), "passes");
+	if (passes(await check({ path, ip, user: undefined }))) console.log("undefined passes");
+	console.log("end");
+	process.exit(0);
+})();`
+
+// oddInPython is that, as far as it is not the same there.
+const oddInPython = `
+import check
+ip, path = "192.0.2.7", "/api"
+for i in range(2):
+    if check.check({"path": path, "ip": ip})[0] != 200: print("denied at", i)
+nested = []
+for i in range(20000): nested = [nested]
+for i, user in enumerate(["\ud800", "\0", "\r\n", " x ", "x" * 70000, "x" * 10**6, "x" * 2 * 10**7, ["a"], {}, nested, 7, float("nan"), None, b"x"]):
+    if check.check({"path": path, "ip": ip, "user": user})[0] == 200: print("question", i, "passes")
+for cost in [float("nan"), float("inf"), -1, 2**32 + 1, 2**63, 10**400, 1.5, "1", None]:
+    if check.check({"path": path, "ip": "192.0.2.9"}, cost)[0] == 200: print("cost", cost, "passes")
+if check.check({"path": path, "ip": ip, **{"x%d" % i: "y" * 1000 for i in range(9000)}})[0] == 200: print("many pass")
+print("end")`
+
+const oddInShell = `. ./check.sh
+check 192.0.2.7 && check 192.0.2.7 || echo denied
+for ip in 192.0.2.7 '"' '\' '1","ip":"192.0.2.8' '@/dev/null' $'\xff' $'192.0.2.9\n' "$(printf %070000d 0)" "$(printf %0200000d 0)"; do
+	check "$ip" && echo "${ip:0:20} passes"
+done
+echo end`
+
+// TestClientsOdd has a client of the program send what stint does not read: that is denied,
+// and so are others.
+func TestClientsOdd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	dir := snippets(t, patiently)
+	for _, try := range clients() {
+		t.Run(try.name, func(t *testing.T) {
+			program := wanted(t, try.command[0], try.module)
+			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
+			defer serveSnippets(t, dir, "--http", h, "--grpc", g, "--resp", r)()
+			args := []string{try.command[1], strings.ReplaceAll(odd, "SNIPPET", try.name)}
+			switch try.name {
+			case "check.py":
+				args[1] = oddInPython
+			case "check.sh":
+				args[1] = oddInShell
+			}
+			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r, "http_proxy=http://127.0.0.1:9")
+			if got := runClient(t, program, args, dir, env, ""); got != "end" {
+				t.Errorf("said %s", got)
+			}
+		})
 	}
 }
 

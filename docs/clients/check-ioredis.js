@@ -1,4 +1,5 @@
-const Redis = require("ioredis");
+const { Redis, ReplyError } = require("ioredis");
+const { tell, unfit } = require("./common.js");
 
 const url = process.env.STINT_REDIS_URL ?? "redis://127.0.0.1:6380";
 const client = new Redis(url, { enableOfflineQueue: false, commandTimeout: 250 });
@@ -9,12 +10,16 @@ exports.client = client;
 
 // check asks whether a request may pass. It does not throw.
 exports.check = async (attributes, cost = 1) => {
+  if (unfit(attributes, cost)) return { pass: false, wait: 0 };
+  const words = Object.entries(attributes).filter(([, value]) => value !== undefined).flat();
   try {
-    const reply = await client.call("STINT.CHECK", ...Object.entries(attributes).flat(), "COST", cost);
+    const reply = await client.call("STINT.CHECK", ...words, "COST", cost);
     const answer = {};
     for (let i = 0; i < reply.length; i += 2) answer[reply[i]] = reply[i + 1];
     return { pass: answer.allowed === 1, wait: answer.delay_ms ?? 0, retryAfter: answer.retry_after_ms };
   } catch (error) {
-    return { pass: !refused && !/^(ERR|NOAUTH|UNAVAILABLE)/.test(error.message), wait: 0 }; // no answer: let it pass
+    if (refused || error instanceof ReplyError) return { pass: false, wait: 0 };
+    tell(error);
+    return { pass: true, wait: 0 }; // no answer: let it pass
   }
 };
