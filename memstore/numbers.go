@@ -51,9 +51,19 @@ func shapeOf(all []*limit) shape {
 	return of
 }
 
+func (t *table) shape() shape { return shape{t.meter, t.words(), t.numbered} }
+
+// fill gives a slot a state that has the numbers of a limit.
+func (of shape) fill(slot, state []uint64, number uint64) {
+	if copy(slot, state); of.numbered {
+		clear(slot[min(len(state), of.words-1):])
+		slot[of.words-1] = number
+	}
+}
+
 // reshape moves all states of a table to slots of another shape.
 func (t *table) reshape(sh *shard, to shape) {
-	was := shape{t.meter, t.words(), t.numbered}
+	was := t.shape()
 	if t.meter = to.meter; was.words == to.words && was.numbered == to.numbered {
 		return
 	}
@@ -63,10 +73,7 @@ func (t *table) reshape(sh *shard, to shape) {
 		if was.numbered {
 			n, state = state[len(state)-1], state[:len(state)-1]
 		}
-		if copy(slot, state); to.numbered {
-			clear(slot[min(len(state), to.words-1):])
-			slot[to.words-1] = n
-		}
+		to.fill(slot, state, n)
 	}
 	for i, g := range t.segments {
 		if g.size == 0 {

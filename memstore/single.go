@@ -296,19 +296,21 @@ func (s *Single) enter() *singleTerms {
 // were settled are remembered beside them.
 const mostSingleReservations = 65_536
 
-// setState gives the key in the store a state of one word. The lock is held.
+// setState gives the key in the store a state of one word, which has the numbers of the
+// limit in force. The lock is held.
 func (s *Single) setState(word uint64) {
 	sh := &s.store.shards[0]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	t := sh.table(s.bound.view.Load().only.account)
+	l := s.bound.view.Load().only
+	t := sh.table(l.account)
 	h := s.store.seed.hash("")
 	slot := t.find(h)
 	if slot == nil && word > 0 {
 		slot = t.insert(sh, h, 0)
 	}
 	if slot != nil {
-		slot[0] = word
+		t.shape().fill(slot, []uint64{word}, l.number)
 	}
 }
 

@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/test/proof/model"
 	"github.com/stint-dev/stint/test/proof/oracle"
+	"pgregory.net/rapid"
 )
 
 // TestEnvelopeSingleReal races takes from a limiter without keys on its real
@@ -116,4 +119,45 @@ func hammered(s *memstore.Single, clock real, seed uint64, length time.Duration,
 			time.Sleep(time.Duration(rng.Int64N(int64(time.Millisecond))))
 		}
 	}
+}
+
+// TestDifferentialSingle changes the limit of a Single again and again, mostly to one of
+// the same identity, and wants what the model says of one key.
+func TestDifferentialSingle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := &differential{t: t, tick: 1, model: model.New()}
+		d.now = rapid.SampledFrom([]int64{0, 1e9, 1763700000123456789}).Draw(t, "start")
+		now, l := func() int64 { return d.now }, d.anyLimit().WithName("l")
+		one, err := memstore.NewSingle(l, memstore.SingleOptions{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.limits = []stint.Limit{l}
+		column := &column{name: "single", quantum: 1}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			d.wait()
+			cost, of := d.cost(), []model.Layer{{Name: "l", Spec: spec(d.limits[0])}}
+			switch rapid.IntRange(0, 7).Draw(t, "op") {
+			case 0, 1, 2:
+				if alike := d.alike(d.limits[0]); alike.Validate() == nil {
+					d.limits[0] = alike
+				} else {
+					d.limits[0] = d.anyLimit().WithName("l")
+				}
+				if err := one.SetLimit(d.limits[0]); err != nil {
+					t.Fatal(err)
+				}
+			case 3:
+				got, err := one.Peek(cost)
+				d.same(column, fmt.Sprint("peek ", cost), got, err, d.model.Peek(d.now, of, cost))
+			case 4:
+				if got, want := one.AllowN(cost), d.model.Take(d.now, of, cost); got != want.Allowed {
+					t.Fatalf("at %d, allow %d under %v: %t", d.now, cost, d.limits[0], got)
+				}
+			default:
+				got, err := one.Take(cost)
+				d.same(column, fmt.Sprint("take ", cost), got, err, d.model.Take(d.now, of, cost))
+			}
+		}
+	})
 }
