@@ -7,21 +7,24 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// accounts are what this node has let through under one limit in mode Async.
+// accounts are what this node has let through under one limit in mode Async. One of other
+// numbers that takes the limit's place goes on with them.
 type accounts struct {
 	ledger[account]
 	most int64  // U
-	node string // whose pushes Redis numbers: not those of the limit that was before, too
+	node string // whose pushes Redis numbers
 }
 
 // An account is one key's.
 type account struct {
-	known     bool  // what follows is
-	remaining int64 // the server's, with all that was sent
-	reset     int64 // ns
-	retry     int64 // ns until one unit passes; 0 if it does
-	at        int64 // when that came, on the node's clock
+	of        *compiled   // the limit that got the answer which follows; nil: it is not known
+	remaining int64       // the server's, with all that was sent
+	drain     *fastBucket // by which it drains, if it is a bucket
+	reset     int64       // ns
+	retry     int64       // ns until one unit passes; 0 if it does
+	at        int64       // when that came, on the node's clock
 
+	decided  bool // something, since the last call
 	unsent   int64
 	sent     int64 // on their way, or lost on it
 	out      int64 // of requests that another limit may still deny
@@ -32,12 +35,16 @@ type account struct {
 	touched  int64
 }
 
-func newAccounts(of *boundLimit) *accounts {
-	most := of.AsyncUnsent
-	if most <= 0 {
-		most = max(of.limit.Capacity()/100, 1)
+// newAccounts returns those of a limit, which takes the place of another unless before is nil.
+func newAccounts(of *boundLimit, before *accounts) *accounts {
+	as := &accounts{newLedger[account](of), of.AsyncUnsent, of.newName()}
+	if before != nil {
+		as.table, as.node = before.table, before.node
 	}
-	return &accounts{newLedger[account](of), most, of.newName()}
+	if as.most <= 0 {
+		as.most = max(of.limit.Capacity()/100, 1)
+	}
+	return as
 }
 
 // take decides cost units of a key; peek changes nothing. With byServer it has
@@ -60,7 +67,7 @@ func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool,
 			return byServer, stint.Decision{}, nil
 		}
 		now := as.of.clock()
-		a.touched = now
+		a.touched, a.decided = now, a.decided || !peek
 		result, d := as.try(a, now, cost, peek, h)
 		call := as.due(shard, a, key, now, result == wait)
 		answered := a.asking
@@ -84,7 +91,7 @@ func (as *accounts) take(ctx context.Context, key string, cost int64, peek bool,
 // try decides by the last known sum and what this node has let through since.
 // The shard is locked.
 func (as *accounts) try(a *account, now, cost int64, peek bool, h *localCharge) (outcome, stint.Decision) {
-	if !a.known {
+	if a.of != as.of.compiled {
 		return wait, stint.Decision{}
 	}
 	d := as.stands(a, now)
@@ -114,32 +121,31 @@ func (as *accounts) try(a *account, now, cost int64, peek bool, h *localCharge) 
 	return passed, d
 }
 
+// held is what this node has let through since the server answered.
+func (a *account) held() int64 { return a.unsent + a.sent + a.out }
+
+// empties returns how many µs it takes until nothing is in use.
+func (a *account) empties(now int64) int64 { return (max(a.reset-max(now-a.at, 0), 0) + 999) / 1000 }
+
 // stands returns the state as this node knows it: a bucket drains meanwhile,
 // other kinds are free again when their reset has come.
 func (as *accounts) stands(a *account, now int64) stint.Decision {
-	f, elapsed := as.of.compiled, max(now-a.at, 0)
-	reset := max(a.reset-elapsed, 0)
-	remaining := a.remaining
-	if q := f.fast; q != nil {
-		remaining = max(q.full-(reset+999)/1000*q.div, 0) / q.step
-	}
+	capacity, remaining, reset := as.of.compiled.capacity, a.remaining, a.empties(now)
 	if reset == 0 {
-		remaining = f.capacity
+		remaining = capacity
+	} else if a.drain != nil {
+		remaining = a.drain.room(reset)
 	}
-	return stint.Decision{
-		Limit: f.capacity, Remaining: max(remaining-a.unsent-a.sent-a.out, 0), ResetAfter: time.Duration((reset + 999) / 1000 * 1000),
-	}
+	return stint.Decision{Limit: capacity, Remaining: max(remaining-a.held(), 0), ResetAfter: duration(reset)}
 }
 
 // retry returns when a cost may pass: under a bucket, whose drain is known, when it does; under
 // others at the least, when the sum is known anew, and not above 0 if it may by now.
 func (as *accounts) retry(a *account, now, cost int64) stint.Wait {
-	elapsed := max(now-a.at, 0)
-	if q := as.of.compiled.fast; q != nil {
-		backlog := (max(a.reset-elapsed, 0)+999)/1000*q.div + (a.unsent+a.sent+a.out+cost)*q.step
-		return stint.Wait(q.duration(max(backlog-q.full, 0)))
+	if a.drain != nil {
+		return a.drain.wait(a.empties(now), a.held()+cost)
 	}
-	return stint.Wait(max(a.retry, int64(as.of.AsyncPeriod)) - elapsed)
+	return stint.Wait(max(a.retry, int64(as.of.AsyncPeriod)) - max(now-a.at, 0))
 }
 
 // due returns the call that is to be made now, if any. The shard is locked.
@@ -159,7 +165,7 @@ func (as *accounts) send(shard *tableShard[account], a *account, call func(conte
 
 // push returns the call that sends what is unsent, and asks how the sum stands.
 // What may have been lost on its way is sent again, under its number, before
-// anything else. The shard is locked.
+// anything else. A call that comes of looks alone has number 0. The shard is locked.
 func (as *accounts) push(shard *tableShard[account], a *account, key string, now int64) func(context.Context) {
 	a.asking = make(chan struct{})
 	if a.sent == 0 {
@@ -167,6 +173,10 @@ func (as *accounts) push(shard *tableShard[account], a *account, key string, now
 		a.sequence = max(a.sequence+1, now/1000)
 	}
 	units, sequence := a.sent, a.sequence
+	if !a.decided && units == 0 {
+		sequence = 0
+	}
+	a.decided = false
 	return func(ctx context.Context) {
 		s := as.of.store
 		one := as.partOf(key)
@@ -193,10 +203,10 @@ func (as *accounts) answered(shard *tableShard[account], a *account, reply answe
 		a.next = as.of.clock() + int64(as.of.AsyncPeriod)
 		return
 	}
-	a.known, a.sent, a.at = true, 0, as.of.clock()
-	a.remaining = reply[1+answersRemaining]
-	a.reset = int64(duration(reply[1+answersReset]))
-	a.retry = int64(duration(reply[1+answersRetry]))
+	a.of, a.sent, a.at = as.of.compiled, 0, as.of.clock()
+	one := reply[1:]
+	a.remaining, a.drain = one[answersRemaining], a.of.drain(one)
+	a.reset, a.retry = int64(duration(one[answersReset])), int64(duration(one[answersRetry]))
 }
 
 // settle ends what a request of several limits held: it was let through, or another
@@ -217,12 +227,12 @@ func (as *accounts) settle(key string, h localCharge, needed bool) {
 
 // drop forgets what is known of a key, and what was not sent.
 func (as *accounts) drop(key string) {
-	as.known(key, func(a *account) { a.known, a.unsent = false, 0 })
+	as.known(key, func(a *account) { a.of, a.unsent = nil, 0 })
 }
 
 // renew has the sum asked for before anything else is decided.
 func (as *accounts) renew(key string) {
-	as.known(key, func(a *account) { a.known = false })
+	as.known(key, func(a *account) { a.of = nil })
 }
 
 // pushedAtOnce is how many pushes of a sweep are on their way or wait to travel
@@ -232,12 +242,11 @@ const pushedAtOnce = 2 * maxBatch
 // sweep implements sweeper: what was not sent is, and what is idle forgotten.
 func (as *accounts) sweep(last bool) {
 	as.sweepBy(last, pushedAtOnce, func(shard *tableShard[account], key string, a *account, now int64) (call func(context.Context), forget bool) {
-		held := a.unsent + a.sent
 		switch {
 		case a.asking != nil:
-		case held > 0 && (last || now-a.at >= int64(as.of.AsyncPeriod)):
+		case a.held() > a.out && (last || now-a.at >= int64(as.of.AsyncPeriod)):
 			return as.push(shard, a, key, now), false
-		case held+a.out == 0 && (last || now-a.touched >= 10*int64(as.of.AsyncPeriod)):
+		case a.held() == 0 && (last || now-a.touched >= 10*int64(as.of.AsyncPeriod)):
 			return nil, true
 		}
 		return nil, false

@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -13,6 +15,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
 
@@ -114,37 +117,125 @@ func TestAsyncCountsOnce(t *testing.T) {
 }
 
 // TestAsyncChanged changes a limit while what was let through under it is lost on its way:
-// it is counted all the same, behind what was let through since.
+// it is counted all the same, once, behind what was let through since.
 func TestAsyncChanged(t *testing.T) {
 	clock := newVirtual()
 	var loses atomic.Bool
 	driver := &front{Driver: redisstore.NewDriver(client(t, redistest.Start(t).Addr)), eval: func(_ context.Context, _, args []string, call func([]string) (any, error)) (any, error) {
+		reply, err := call(args)
 		if loses.Load() && args[0] == "n" && args[2] == "10" {
 			return nil, errors.New("the connection was lost")
 		}
-		return call(args)
+		return reply, err
 	}}
 	s := open(t, "", redisstore.Options{Driver: driver, Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: 100}})
-	limit := func(m redisstore.Mode, text string) stint.Bound {
-		b, err := s.Mode(m).Bind("l", parse(t, text))
+	take(t, under(t, s, redisstore.Async, "1000/1000h fixed_window"), "k", 10)
+	loses.Store(true)
+	clock.add(time.Second)
+	s.Sweep()
+	after := under(t, s, redisstore.Async, "2000/1000h fixed_window")
+	if d, err := after.Decide(ctx, meter.OpTake, "k", 5); err == nil {
+		t.Errorf("%+v: decided without knowing what is in use", d)
+	}
+	loses.Store(false)
+	take(t, after, "k", 5)
+	clock.add(time.Second)
+	s.Sweep()
+	if d := peek(t, under(t, s, redisstore.Strict, "2000/1000h fixed_window"), "k"); d.Remaining != 2000-15 {
+		t.Errorf("%+v: 15 were let through", d)
+	}
+}
+
+// under binds a limit in a mode under one name.
+func under(t testing.TB, s *redisstore.Store, m redisstore.Mode, text string) stint.Bound {
+	t.Helper()
+	return underOneName(t, s.Mode(m), "l", text)
+}
+
+// TestAsyncLowered lowers a limit of which a lot is in use, in one process and in one of
+// two, whose clients go on asking: once what is in use fits, and nobody reports by the
+// numbers before, the new ones are in force. Until then they deny.
+func TestAsyncLowered(t *testing.T) {
+	server := redistest.Start(t)
+	for _, c := range []struct {
+		before, after string
+		cost          int64         // of the requests under the limit after
+		old           time.Duration // how long the process with the old limit goes on; 0: it is the same
+		passed        string        // in each of ten seconds
+	}{
+		{"50/5s", "5/5s", 5, 0, "0 0 0 0 0 0 0 0 0 5"},
+		{"500/5s", "5/5s", 1, 0, "0 0 0 0 1 1 1 1 1 1"},
+		{"500/5s", "5/5s", 1, 2 * time.Second, "0 0 0 0 0 0 1 1 1 1"},
+		{"500/5s token_bucket_interval", "5/5s token_bucket_interval", 1, 0, "0 0 0 0 5 0 0 0 0 5"},
+		{"500/5s fixed_window", "5/5s fixed_window", 1, 0, "0 0 0 0 5 0 0 0 0 5"},
+		{"500/5s sliding_log", "5/5s sliding_log", 1, 0, "0 0 0 0 0 5 0 0 0 0"},
+		{"500/5s sliding_counter", "5/5s sliding_counter", 1, 0, "0 0 0 0 0 0 0 0 0 5"},
+	} {
+		clock := newVirtual()
+		clock.add(time.Second)
+		stores := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: c.cost}})
+		if c.old == 0 {
+			stores[1] = stores[0]
+		}
+		old, now := under(t, stores[0], redisstore.Async, c.before), stint.Bound(nil)
+		for range 500 {
+			take(t, old, "k", 1)
+		}
+		now = under(t, stores[1], redisstore.Async, c.after)
+		var passed [10]int64
+		for i := range 1000 {
+			if time.Duration(i)*10*time.Millisecond < c.old {
+				take(t, old, "k", 1)
+			}
+			passed[i/100] += take(t, now, "k", c.cost).Taken
+			if clock.add(10 * time.Millisecond); i%10 == 0 {
+				stores[0].Sweep()
+				stores[1].Sweep()
+			}
+		}
+		if got := strings.Trim(fmt.Sprint(passed), "[]"); got != c.passed {
+			t.Errorf("%s to %s, of a process that goes on for %v: passed %s, want %s", c.before, c.after, c.old, got, c.passed)
+		}
+	}
+}
+
+// TestAsyncReload lowers the limit of a rule while its client goes on asking.
+func TestAsyncReload(t *testing.T) {
+	clock := newVirtual()
+	s := nodes(t, redistest.Start(t).URL(), 1, redisstore.Options{Now: clock.now})[0]
+	rules := func(limit string) *policy.Rules {
+		r, err := policy.Parse([]byte(`{"attributes": ["user"], "rules": [{"name": "r", "key": ["user"], "mode": "async", "limits": "` + limit + `"}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return b
+		return r
 	}
-	sweep := func() {
-		clock.add(time.Second)
-		s.Sweep()
+	p, err := policy.New(s, rules("500/5s"), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	take(t, limit(redisstore.Async, "1000/1000h fixed_window"), "k", 10)
-	loses.Store(true)
-	sweep()
-	take(t, limit(redisstore.Async, "2000/1000h fixed_window"), "k", 5)
-	sweep()
-	loses.Store(false)
-	sweep()
-	if d := peek(t, limit(redisstore.Strict, "2000/1000h fixed_window"), "k"); d.Remaining != 2000-15 {
-		t.Errorf("%+v: 15 were let through", d)
+	defer func() { p.Close() }()
+	var passed [8]int
+	for i := range 800 {
+		if i == 200 {
+			if p, err = p.Reload(rules("5/5s")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 5 {
+			var r policy.Result
+			if err := p.Decide(ctx, policy.Map{"user": "ada"}, 1, &r); err != nil {
+				t.Fatal(err)
+			} else if r.Decision.Allowed {
+				passed[i/100]++
+			}
+		}
+		if clock.add(10 * time.Millisecond); i%10 == 0 {
+			s.Sweep()
+		}
+	}
+	if want := [8]int{500, 199, 0, 0, 0, 0, 1, 1}; passed != want {
+		t.Errorf("%v passed, want %v", passed, want)
 	}
 }
 
@@ -198,35 +289,51 @@ func TestAsyncNever(t *testing.T) {
 }
 
 // TestAsyncEnvelope takes at random from several nodes on a virtual clock, and
-// compares with N·U above B + d/T.
+// compares with N·U above B + d/T: of the largest burst and the fastest rate, where the
+// nodes have limits of one identity and other numbers.
 func TestAsyncEnvelope(t *testing.T) {
 	server := redistest.Start(t)
-	clock, rnd := newVirtual(), rand.New(rand.NewPCG(5, 5))
-	const n, unsent = 3, 20
-	limit := parse(t, "1000/1s burst 300")
-	stores := nodes(t, server.URL(), n, redisstore.Options{Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: unsent}})
-	history := envelopeOf(limit)
-	history.burst += n * unsent
-	admitted := int64(0)
-	began := clock.now()
-	limits := make([]stint.Bound, n)
-	for i, s := range stores {
-		limits[i] = bindIn(t, s, redisstore.Async, limit.String())
-	}
-	for range 30_000 {
-		clock.add(time.Duration(rnd.Int64N(int64(time.Millisecond))))
-		if rnd.IntN(3000) == 0 {
-			clock.add(time.Second)
-			began += int64(time.Second)
-		}
-		d := take(t, limits[rnd.IntN(n)], "k", 1)
-		if d.Allowed {
-			history.admit(t, clock.now(), 1)
-			admitted++
-		}
-	}
-	if whole := (clock.now() - began) / int64(time.Millisecond); admitted < whole*9/10 {
-		t.Errorf("%d admitted of about %d", admitted, whole)
+	const unsent = 20
+	for _, texts := range [][3]string{
+		{"1000/1s burst 300", "1000/1s burst 300", "1000/1s burst 300"},
+		{"2000/1s", "200/1s burst 2000", "200/1s burst 2000"},
+		{"1000/1s", "100/1s burst 300", "100/1s burst 300"},
+		{"1000/1s burst 300", "10/1s", "10/1s"},
+		{"1000/1s debt 1", "1000/1s debt 1", "1000/1s debt 1"},
+		{"1000/1s debt 10", "1000/1s debt 50", "500/1s"},
+		{"300/1s token_bucket_interval debt 1", "300/1s token_bucket_interval", "100/1s token_bucket_interval burst 300"},
+	} {
+		t.Run(strings.Join(texts[:], ", "), func(t *testing.T) {
+			clock, rnd := newVirtual(), rand.New(rand.NewPCG(5, 5))
+			history := envelopeOf(parse(t, texts[0]))
+			limits := make([]stint.Bound, len(texts))
+			slowest := history.count
+			for i, s := range nodes(t, server.URL(), len(texts), redisstore.Options{Now: clock.now, Modes: redisstore.Modes{AsyncUnsent: unsent}}) {
+				l := parse(t, texts[i])
+				limits[i] = under(t, s, redisstore.Async, texts[i])
+				history.burst, history.count, slowest = max(history.burst, l.Burst()), max(history.count, l.Count()), min(slowest, l.Count())
+			}
+			if parse(t, texts[0]).Algorithm() == meter.TokenBucketInterval {
+				history.burst += history.count // of a period that ends in the stretch
+			}
+			history.burst += int64(len(texts)) * unsent
+			admitted, began := int64(0), clock.now()
+			for range 20_000 {
+				clock.add(time.Duration(rnd.Int64N(int64(400 * time.Microsecond))))
+				if rnd.IntN(3000) == 0 {
+					clock.add(time.Second)
+					began += int64(time.Second)
+				}
+				cost := 1 + rnd.Int64N(3)
+				if take(t, limits[rnd.IntN(len(limits))], "k", cost).Allowed {
+					history.admit(t, clock.now(), cost)
+					admitted += cost
+				}
+			}
+			if least := (clock.now() - began) / int64(time.Millisecond) * slowest / 1000 * 9 / 10; admitted < least {
+				t.Errorf("%d admitted of at least %d", admitted, least)
+			}
+		})
 	}
 }
 

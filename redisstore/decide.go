@@ -55,6 +55,11 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	if err != nil {
 		return stint.Decision{}, err
 	}
+	return s.decide(ctx, op, parts, cost)
+}
+
+// decide decides a request.
+func (s *Store) decide(ctx context.Context, op meter.Op, parts []part, cost int64) (stint.Decision, error) {
 	var groups []group
 	if len(parts) > 1 && s.driver.Cluster() {
 		groups = s.groups(parts)
@@ -97,6 +102,7 @@ type part struct {
 	mild       bool            // its denials begin no ban
 	at         int             // its place in the request
 	answer     *stint.Decision // where its own goes, or nil
+	drain      *fastBucket     // by which it answered, if it is a bucket
 }
 
 // append appends a part's arguments but for its weight, as the script takes them,

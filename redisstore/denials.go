@@ -27,6 +27,7 @@ type denial struct {
 	until  int64
 	given  given // back by then
 	answer stint.Decision
+	drain  *fastBucket // by which it drains, if it is a bucket
 }
 
 // deniedPerShard bounds the table: 16,384 keys of a limit.
@@ -65,24 +66,25 @@ func (d *denials) known(key string, cost int64, own func() int64) (*denial, time
 	return known, time.Duration((now - known.at) / 1000 * 1000)
 }
 
-// learn keeps what the limit has answered to a cost that it denied: given is of before
-// it was asked.
-func (d *denials) learn(key string, cost int64, given given, answer stint.Decision) {
+// learn keeps what the limit has answered to a cost that it denied: what was given back
+// before it was asked is said.
+func (d *denials) learn(key string, one *denial) {
 	if d == nil {
 		return
 	}
 	wait := d.of.DenialCache
-	if retry, ok := answer.RetryAfter.Duration(); ok {
+	if retry, ok := one.answer.RetryAfter.Duration(); ok {
 		wait = min(wait, retry)
 	}
 	at := d.of.clock() / 1000 * 1000
+	one.at, one.until = at, at+int64(wait)
 	shard := d.table.of(key)
 	shard.Lock()
 	defer shard.Unlock()
 	if len(shard.all) >= deniedPerShard && shard.all[key] == nil {
 		makeRoom(shard.all, at)
 	}
-	shard.put(key, &denial{cost: cost, at: at, until: at + int64(wait), given: given, answer: answer})
+	shard.put(key, one)
 }
 
 // makeRoom forgets what is over among a few denials, or else any one.
@@ -111,21 +113,20 @@ func (d *denials) drop(key string) {
 }
 
 // after returns what the limit answers so long after the denial, to units that
-// are more than the denied ones or the same. What a bucket answers follows from
-// its backlog, as far as its own numbers are in force. Of others, and other kinds, the wait
-// for more units, and what has become free, are not known: they are the least that they can
-// be. A ban is the same for all.
+// are more than the denied ones or the same. What a bucket answers follows from when it is
+// empty, and the numbers by which it drains. Of other kinds, the wait for more units, and
+// what has become free, are not known: they are the least that they can be. A ban is the
+// same for all.
 func (d *denial) after(f *compiled, units int64, same bool, since time.Duration) stint.Decision {
 	out := d.answer
 	out.ResetAfter = max(out.ResetAfter-since, 0)
 	if wait, ok := out.RetryAfter.Duration(); ok {
 		out.RetryAfter = stint.Wait(wait - since) // above 0: the denial is known no longer
 	}
-	if q := f.fast; q != nil && f.limit.Ban() == 0 {
-		backlog := int64(out.ResetAfter) / 1000 * q.div
-		out.Remaining = max(out.Remaining, min((q.full-backlog)/q.step, d.cost-1))
+	if q, reset := d.drain, int64(out.ResetAfter)/1000; q != nil && f.limit.Ban() == 0 {
+		out.Remaining = max(out.Remaining, min(q.room(reset), d.cost-1))
 		if !same && units <= f.capacity {
-			out.RetryAfter = max(out.RetryAfter, stint.Wait(q.duration(max(backlog+units*q.step-q.full, 0))))
+			out.RetryAfter = max(out.RetryAfter, q.wait(reset, units))
 		}
 	}
 	if units > f.capacity {

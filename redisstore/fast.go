@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -90,6 +91,7 @@ func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost in
 		return d, err
 	}
 	if k, ok := parts[0].fastState(reply); ok && len(parts) == 1 && cells == "" {
+		parts[0].drain = parts[0].compiled.fast
 		if op == meter.OpTake {
 			s.spendFast(parts, cost, k)
 		}
@@ -159,7 +161,7 @@ func (s *Store) readFast(parts []part, verb string, cost int64, reply any, cells
 
 // numbers returns a limit's answer as the general path has it.
 func numbers(d stint.Decision) []int64 {
-	n := []int64{1, d.Remaining, int64(d.ResetAfter / time.Microsecond), int64(d.RetryAfter / stint.Wait(time.Microsecond)), int64(d.Delay / time.Microsecond)}
+	n := []int64{1, d.Remaining, int64(d.ResetAfter / time.Microsecond), int64(d.RetryAfter / stint.Wait(time.Microsecond)), int64(d.Delay / time.Microsecond), 0, 0}
 	if d.Denied != 0 {
 		n[answersOK] = 0
 	}
@@ -217,6 +219,25 @@ func (q *fastBucket) answer(capacity, cost, backlog int64, allowed, charges bool
 	d.Remaining = max(q.full-backlog, 0) / q.step
 	d.ResetAfter = q.duration(backlog)
 	return d
+}
+
+// drain returns the numbers by which the bucket drains that gave an answer, with the room of
+// the limit; nil for what is no bucket.
+func (f *compiled) drain(one []int64) *fastBucket {
+	if one[answersStep] == 0 {
+		return f.fast
+	}
+	full, _ := satmath.Mul(f.capacity, one[answersStep])
+	return &fastBucket{step: one[answersStep], full: min(full, 2*most), div: one[answersDiv]}
+}
+
+// room returns how many units pass so many µs before the bucket is empty.
+func (q *fastBucket) room(reset int64) int64 { return max(q.full-reset*q.div, 0) / q.step }
+
+// wait returns how long units have to wait so many µs before the bucket is empty.
+func (q *fastBucket) wait(reset, units int64) stint.Wait {
+	need, _ := satmath.Mul(units, q.step)
+	return stint.Wait(q.duration(max(reset*q.div+min(need, 2*most)-q.full, 0)))
 }
 
 // duration rounds a stretch of 1/div µs up to whole ones.

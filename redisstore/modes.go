@@ -59,7 +59,8 @@ const (
 	// room for it. At U units that are not acknowledged, the node lets nothing
 	// more through until they are. Once the sum is at the limit, each of N nodes
 	// can still let through the U that it had not sent: together at most N·U more
-	// than the limit's envelope. A lost answer is requested again, and what was
+	// than the limit's envelope; while nodes have limits of one identity with other
+	// numbers, that of the largest burst and the fastest rate. A lost answer is requested again, and what was
 	// sent counts once, if the server remembers ten minutes. What a node had not
 	// sent when it is killed is never counted, at most U. A leaky_queue and
 	// limits that count what they deny are strict.
@@ -283,8 +284,12 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *compiled) 
 		one.lease = newLeases(one, m.leased(l))
 		m.tables = append(m.tables, one.lease)
 	case mode == Async && l.Algorithm() != meter.LeakyQueue && !l.CountDenied() && l.Ban() == 0:
-		one.async = newAccounts(one)
-		m.tables = append(m.tables, one.async)
+		var before *accounts
+		if old != nil {
+			before = old.async
+		}
+		one.async = newAccounts(one, before)
+		m.tables = append(slices.DeleteFunc(m.tables, func(t sweeper) bool { return before != nil && t == sweeper(before) }), one.async)
 	}
 	m.singles[known.name] = one
 	return one

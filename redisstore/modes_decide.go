@@ -250,7 +250,12 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 	if o.denied != nil {
 		before = o.returns.now(func() int64 { return o.givenBack(key) })
 	}
-	d, err := o.strict.Decide(ctx, op, key, cost)
+	var one [1]part
+	parts, err := o.store.request(one[:0], []stint.Layer{{Bound: o.strict, Key: key}})
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	d, err := o.store.decide(ctx, op, parts, cost)
 	if op == meter.OpTakeUpTo && !d.Allowed {
 		cost = min(cost, 1) // that is what was answered
 	}
@@ -259,7 +264,7 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 	case d.Allowed:
 		o.denied.drop(name)
 	default:
-		o.denied.learn(name, cost, before, d)
+		o.denied.learn(name, &denial{cost: cost, given: before, answer: d, drain: parts[0].drain})
 	}
 	return d, err
 }

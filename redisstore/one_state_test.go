@@ -69,7 +69,12 @@ func TestAlternating(t *testing.T) {
 // underOne binds a limit under one name.
 func underOne(t testing.TB, s stint.Store, text string) stint.Bound {
 	t.Helper()
-	b, err := s.Bind("api", parse(t, text))
+	return underOneName(t, s, "api", text)
+}
+
+func underOneName(t testing.TB, s stint.Store, name, text string) stint.Bound {
+	t.Helper()
+	b, err := s.Bind(name, parse(t, text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +159,22 @@ func TestNumbersRounded(t *testing.T) {
 	}
 	if most := 20_006 * time.Millisecond; d.ResetAfter < 19_999_997*time.Microsecond || d.ResetAfter > most {
 		t.Errorf("reset after %v once in turns", d.ResetAfter)
+	}
+}
+
+// TestNumbersBeyondDoubles looks at a bucket by a capacity that is no double times the time
+// of its unit: a fraction of a unit that is in use counts as one.
+func TestNumbersBeyondDoubles(t *testing.T) {
+	now := int64(1_790_000_040_000_000_000)
+	s := open(t, redistest.Start(t).URL(), redisstore.Options{Prefix: "doubles", Now: func() int64 { return now }})
+	take(t, underOne(t, s, "21/24h"), "key", 1)
+	now += 4114_285_714_000 // 2/7 µs of the unit are left
+	large := underOne(t, s, "1000000/24h")
+	if d, err := large.Decide(ctx, meter.OpPeek, "key", 1_000_000); err != nil || d.Allowed || d.Remaining != 999_999 {
+		t.Errorf("looked at: %+v, %v", d, err)
+	}
+	if d := take(t, large, "key", 1_000_000); d.Allowed {
+		t.Errorf("taken: %+v", d)
 	}
 }
 

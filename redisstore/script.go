@@ -216,7 +216,7 @@ func (s *Store) moment() int64 {
 	return int64(s.since())
 }
 
-// An answer is the script's: the cost that it decided on, then five numbers
+// An answer is the script's: the cost that it decided on, then seven numbers
 // for each limit, in its own units and in µs.
 type answer []int64
 
@@ -226,6 +226,8 @@ const (
 	answersReset
 	answersRetry
 	answersDelay // −1 where a ban denies
+	answersStep  // of the numbers by which a bucket drains; 0: those of the limit
+	answersDiv
 	answersEach
 )
 
@@ -344,6 +346,7 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 		if one[answersRetry] >= 0 {
 			of.RetryAfter = stint.Wait(duration(one[answersRetry]))
 		}
+		p.drain = p.compiled.drain(one)
 		if p.answer != nil {
 			p.setAnswer(of, denied.Has(i), charges, a[0])
 		}

@@ -7,8 +7,9 @@
 --                                 in four bytes
 --   =g10000:1:100d500:<moment>    where the limit has a greatest debt of its own
 --
--- q in the place of g is a queue. What stands behind it while reservations are open
--- is in open.lua.
+-- q in the place of g is a queue. Behind it stands how far above the greatest debt the
+-- backlog is, as a double, where the report of a mode has brought it there; then, while
+-- reservations are open, what is in open.lua.
 
 local function bucket()
   local kind = { level = true }
@@ -18,11 +19,11 @@ local function bucket()
     L.step, L.div, L.queue = tonumber(step), tonumber(div), L.letter == 'q'
     local deepest
     L.capacity, deepest = bounds(capacity)
-    L.full, L.deepest = L.capacity * L.step, deepest * L.step
+    L.deepest = deepest * L.step
   end
 
   -- allow has a limit of another capacity look at the state.
-  function kind.allow(L, capacity) L.capacity, L.full = capacity, capacity * L.step end
+  function kind.allow(L, capacity) L.capacity = capacity end
 
   function kind.read(L, state, from, t)
     L.t, L.used, L.low, L.token = t, 0, nil, nil
@@ -30,33 +31,40 @@ local function bucket()
     L.used, from = (unpack('>d', state, from) - t) * L.div, from + 8
     if L.div ~= 1 then L.used, from = L.used + unpack('>I4', state, from), from + 4 end
     L.used = most(L.used, 0)
+    local top = L.deepest
+    if (#state + 1 - from) % 16 == 8 then top, from = top + unpack('>d', state, from), from + 8 end
     if from <= #state then L.low, L.token = unpack('>d', state, from), string.sub(state, from + 8) end
-    if L.used > L.deepest then L.used, L.mended = L.deepest, true end -- the clock stepped back
+    if L.used > top then L.used, L.mended = top, true end -- the clock stepped back
   end
 
   function kind.write(L)
     local ahead = floor(L.used / L.div)
     local state = L.form .. pack('>d', L.t + ahead)
     if L.div ~= 1 then state = state .. pack('>I4', L.used - ahead * L.div) end
+    if L.used > L.deepest then state = state .. pack('>d', L.used - L.deepest) end
     if L.token then state = state .. pack('>d', L.low) .. L.token end
     return state
   end
 
-  function kind.admits(L, c) return L.used + c * L.step <= L.full end
+  -- free is in units, since the capacity may be of another limit than step.
+  local function free(L) return L.capacity - math.ceil(L.used / L.step) end
+
+  function kind.admits(L, c) return c <= free(L) end
 
   -- charge: promised says that the request has got its delay. Then no
   -- place before it in a queue is freed any more, and none that a debt cuts off.
-  function kind.charge(L, c, promised)
-    local used = L.used + c * L.step
+  -- What is reported is not cut off at the greatest debt.
+  function kind.charge(L, c, promised, reported)
+    local used, top = L.used + c * L.step, reported and LONGEST or most(L.deepest, L.used)
     if L.token then
       L.low = least(L.low, L.used)
-      if used > L.deepest and kind.marks(L) then
-        L.low = L.low - L.deepest
-      elseif used > L.deepest or promised and L.queue then
+      if used > top and kind.marks(L) then
+        L.low = L.low - top
+      elseif used > top or promised and L.queue then
         L.low = 0
       end
     end
-    L.used = least(used, L.deepest)
+    L.used = least(used, top)
   end
 
   -- marks reports whether the token is of charges that may be given back, whose
@@ -67,7 +75,7 @@ local function bucket()
   function kind.worth(L, n) return n * L.step end
   function kind.lower(L, by) L.used = most(L.used - by, 0) end
 
-  function kind.remaining(L) return floor(most(L.full - L.used, 0) / L.step) end
+  function kind.remaining(L) return most(free(L), 0) end
   function kind.reset(L) return math.ceil(L.used / L.div) end
   function kind.wait(L, n) return math.ceil(most(L.used - n * L.step, 0) / L.div) end
 

@@ -9,7 +9,7 @@
 -- that it can be given back, y give that back: then the marks follow the cost,
 -- a what settling a reservation needs to know. T, P and K are t, p and k of the fast
 -- path, which could not decide them; their layers have no weights.
--- Answer: the cost that was decided on, then five integers a layer, behind them for k
+-- Answer: the cost that was decided on, then seven integers a layer, behind them for k
 -- where each was charged, for y whether nothing of it stands (1); to T, P and K that
 -- behind an s. "stale <t>" when a calendar's bounds do not hold the server's
 -- time; nil for a reservation that is not there. To a, and to s where it was

@@ -154,7 +154,7 @@ local function newQuickLog()
       save(L, added, not now and floor((L.at + period - t + 1999) / 1000))
     end
     if L.total > 0 then reset = L.at + period - t end
-    return { tonumber(ARGV[at + 1]), allowed and 1 or 0, math.max(count - L.total, 0), reset, retry, 0 }
+    return { tonumber(ARGV[at + 1]), allowed and 1 or 0, math.max(count - L.total, 0), reset, retry, 0, 0, 0 }
   end
 end
 
@@ -172,7 +172,7 @@ if isQuickLog(1, #KEYS) then
   end
   local out = newQuickLog()(KEYS[1], 1, t, ARGV[8])
   if out then
-    out[7] = overflowed
+    out[#out + 1] = overflowed
     return out
   end
 end

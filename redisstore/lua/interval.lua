@@ -36,13 +36,14 @@ local function interval()
 
   function kind.admits(L, c) return L.missing + c <= L.capacity end
 
-  function kind.charge(L, c)
-    local missing = L.missing + c
+  function kind.charge(L, c, _, reported)
+    local missing, top = L.missing + c, most(L.deepest, L.missing)
+    if reported then top = least(floor(LONGEST / L.period) * L.count, LONGEST) end
     if L.token then
       L.low = least(L.low, L.missing)
-      if missing > L.deepest then L.low = 0 end
+      if missing > top then L.low = 0 end
     end
-    L.missing = least(missing, L.deepest)
+    L.missing = least(missing, top)
   end
 
   function kind.backlog(L) return L.missing end

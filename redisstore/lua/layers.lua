@@ -109,10 +109,11 @@ end
 -- units returns what a cost of the request is in the layer's own units.
 local function units(L, cost) return least(cost * L.weight, MOST) end
 
--- charge charges a layer. promised says whether the request has got its delay.
-local function charge(L, n, promised)
+-- charge charges a layer. promised says whether the request has got its delay,
+-- reported that it passed before, in a process: then nothing of it is cut off.
+local function charge(L, n, promised, reported)
   L.changed = true
-  L.kind.charge(L, n, promised)
+  L.kind.charge(L, n, promised, reported)
 end
 
 local function admits(L, cost)
@@ -133,7 +134,8 @@ local function wait(L, cost)
 end
 
 -- answer appends a layer's answer: whether it passes by itself, remaining,
--- reset after, retry after, delay; −1 for this where a ban denies.
+-- reset after, retry after, delay, or −1 for this where a ban denies; and step and div
+-- of the bucket if they are not those of the limit that asks, else 0.
 local function answer(out, L, ok, retry, delay)
   local n = #out
   out[n + 1] = ok and 1 or 0
@@ -141,4 +143,6 @@ local function answer(out, L, ok, retry, delay)
   out[n + 3] = most(L.kind.reset(L), L.banned)
   out[n + 4] = retry
   out[n + 5] = delay
+  out[n + 6] = L.own and L.step or 0
+  out[n + 7] = L.own and L.div or 0
 end

@@ -3,6 +3,7 @@
 -- through share. A count, and a cost, that would be more stops at MOST.
 
 local MOST = 9007199254740992 -- 2^53
+local LONGEST = MOST / 4 -- of backlogs and drains
 local floor, least, most = math.floor, math.min, math.max
 
 -- halves returns a number as the sum of two of at most 26 bits each.

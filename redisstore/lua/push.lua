@@ -1,7 +1,8 @@
 -- A push of the async mode: charges what a node has let through by itself, room
 -- or not, once for each of its sequence numbers, and answers with the state
--- after it, by which the node decides. So the push puts the node's numbers in force
--- after it has charged.
+-- after it, by which the node decides. It comes of decisions, so it puts the node's
+-- numbers in force, after it has charged under those that the state has. Sequence 0
+-- is of one that comes of looks alone.
 --
 -- KEYS: the state, and the node's last sequence number. ARGV: n, sequence,
 -- units, then a layer as in decide.lua.
@@ -18,11 +19,11 @@ local function push(first, t)
   if L.stale then return 'stale ' .. text(t) end
   local last = redis.call('GET', KEYS[first + 2])
   if cost ~= 0 and not (last and tonumber(last) >= tonumber(sequence)) then
-    charge(L, cost)
-    enforce(L)
-    save(L)
+    charge(L, cost, false, true)
     keep(KEYS[first + 2], sequence, 600000000)
   end
+  if sequence ~= '0' then enforce(L) end
+  if L.changed then save(L) end
   local out = { cost }
   answer(out, L, true, wait(L, 1), 0)
   return out
