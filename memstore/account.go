@@ -15,12 +15,15 @@ import (
 // their count and burst are.
 type account struct {
 	name   *name
-	label  string // the name and the ID
-	limits atomic.Pointer[[]*limit]
-	shape  atomic.Pointer[shape] // of its tables
-	tables [mostShards]*table    // each under its shard's lock; nil where no key is
-	live   atomic.Int32          // how many tables there are
-	looked int64                 // when release last looked for what is idle
+	label  string                   // the name and the ID
+	limits atomic.Pointer[[]*limit] // by number; nil where one was released
+	known  map[stint.Limit]*limit   // the same, where there are many; under the store's lock
+	free   []uint64                 // numbers below the greatest that no limit has; likewise
+	turns  int                      // of releaseSome since tidy; likewise
+	shape  atomic.Pointer[shape]    // of its tables
+	tables [mostShards]*table       // each under its shard's lock; nil where no key is
+	live   atomic.Int32             // how many tables there are
+	looked int64                    // when release last looked for what is idle
 
 	bans   atomic.Pointer[account] // of its keys; nil where it never had a ban
 	banned string                  // of bans: the ID of the limits that they are under
@@ -68,10 +71,8 @@ func (s *Store) limit(text string, given stint.Limit, m *meter.Meter) *limit {
 	if a == nil {
 		a = s.open(text, label)
 	}
-	for _, l := range *a.limits.Load() {
-		if l != nil && l.given == given {
-			return l
-		}
+	if l := a.find(given); l != nil {
+		return l
 	}
 	l := &limit{account: a, given: given, meter: m}
 	if given.Ban() > 0 {
@@ -81,17 +82,47 @@ func (s *Store) limit(text string, given stint.Limit, m *meter.Meter) *limit {
 	return l
 }
 
-// add makes a limit of an account known. The store's lock is held.
-func (s *Store) add(a *account, l *limit) {
-	known := *a.limits.Load()
-	at := slices.Index(known, nil)
-	if at < 0 {
-		at = len(known)
+// manyLimits is from how many an account has a map of them.
+const manyLimits = 16
+
+// count returns how many limits there are, and find one of them. The store's lock is held.
+func (a *account) count() int { return len(*a.limits.Load()) - len(a.free) }
+
+func (a *account) find(given stint.Limit) *limit {
+	if a.known != nil {
+		return a.known[given]
 	}
-	next := append(slices.Clone(known), nil)[:max(len(known), at+1)]
-	l.number, next[at] = uint64(at+1), l
+	for _, l := range *a.limits.Load() {
+		if l != nil && l.given == given {
+			return l
+		}
+	}
+	return nil
+}
+
+// add makes a limit of an account known. The store's lock is held; those who read the
+// limits meanwhile do not look behind the last that they know.
+func (s *Store) add(a *account, l *limit) {
+	next := *a.limits.Load()
+	if last := len(a.free) - 1; last >= 0 {
+		l.number, a.free, next = a.free[last], a.free[:last], slices.Clone(next)
+		next[l.number-1] = l
+	} else {
+		next = append(next, l)
+		l.number = uint64(len(next))
+	}
 	a.limits.Store(&next)
-	s.renumber(a)
+	if a.known != nil {
+		a.known[l.given] = l
+	} else if a.count() > manyLimits {
+		a.known = make(map[stint.Limit]*limit)
+		for _, l := range a.all() {
+			a.known[l.given] = l
+		}
+	}
+	if of := a.shape.Load(); of == nil || l.meter.Drains() && (!of.numbered || of.words <= l.meter.Words()) {
+		s.renumber(a)
+	}
 }
 
 // open makes an account. The store's lock is held.
@@ -141,16 +172,25 @@ func (s *Store) meters(limits []stint.Limit) ([]*meter.Meter, error) {
 // A key of an account that is released is as if never seen, so that releasing changes
 // no answer. Bind, Stats and Save look for what may be released.
 
-// releaseSome looks at the next n accounts, in turn, and releases what it can. The
-// store's lock is held, so no Bind runs meanwhile.
-func (s *Store) releaseSome(n int) {
+// limitsInTurn is how many limits of an account are looked through for each of its turns,
+// so that binding takes as long however many there are.
+const limitsInTurn = 64
+
+// releaseSome looks at the next n accounts, in turn, and releases what it can, of one with
+// many limits only now and then unless all are asked for. The store's lock is held, so no
+// Bind runs meanwhile.
+func (s *Store) releaseSome(n int, all bool) {
 	now := s.clock.now()
 	for ; n > 0 && len(s.list) > 0; n-- {
 		if s.releaseNext >= len(s.list) {
 			s.releaseNext = 0
 		}
 		a := s.list[s.releaseNext]
-		if s.tidy(a, now); len(a.all()) > 0 || a.live.Load() > 0 {
+		if a.turns++; all || a.turns*limitsInTurn >= len(*a.limits.Load()) {
+			a.turns = 0
+			s.tidy(a, now)
+		}
+		if a.count() > 0 || a.live.Load() > 0 {
 			s.releaseNext++
 			continue
 		}
@@ -184,6 +224,7 @@ func (s *Store) tidy(a *account, now int64) {
 	var next []*limit
 	for i, l := range *a.limits.Load() {
 		if free(l) && !used[l.number] {
+			delete(a.known, l.given)
 			l = nil
 		}
 		if l != nil {
@@ -191,6 +232,12 @@ func (s *Store) tidy(a *account, now int64) {
 		}
 	}
 	a.limits.Store(&next)
+	a.free = a.free[:0]
+	for i, l := range slices.Backward(next) { // the least is given first
+		if l == nil {
+			a.free = append(a.free, uint64(i+1))
+		}
+	}
 	if len(next) > 0 {
 		s.renumber(a)
 	}

@@ -35,10 +35,8 @@ func (s *Store) banOf(text, id string, given stint.Limit, m *meter.Meter) *limit
 			s.knowBans(a)
 		}
 	}
-	for _, l := range *of.limits.Load() {
-		if l != nil && l.given == given {
-			return l
-		}
+	if l := of.find(given); l != nil {
+		return l
 	}
 	l := &limit{account: of, given: given, meter: m}
 	s.add(of, l)

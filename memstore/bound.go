@@ -58,7 +58,7 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	if s.closed.Load() {
 		return nil, stint.ErrClosed
 	}
-	s.releaseSome(2)
+	s.releaseSome(2, false)
 	whole := s.limits(name, limits, meters)
 	return s.bound(s.names[name], newView(whole, whole)), nil
 }

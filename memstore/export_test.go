@@ -9,7 +9,7 @@ func KnownLimits(s *Store) int {
 	defer s.mu.Unlock()
 	n := 0
 	for _, a := range s.list {
-		n += len(a.all())
+		n += a.count()
 	}
 	return n
 }

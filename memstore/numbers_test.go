@@ -274,3 +274,38 @@ func TestReservedBeforeOtherNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestBindMany binds thousands of limits of one identity, and again after they were let go:
+// each takes about as much as one of a few hundred.
+func TestBindMany(t *testing.T) {
+	bytes := func(n int) uint64 {
+		s, c := storeAt(1000*time.Hour, memstore.Options{})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range 2 {
+			var held []stint.Bound
+			for i := range n {
+				b, err := s.Bind("rule", stint.New(int64(i+1), time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				held = append(held, b)
+			}
+			if st := s.Stats(); st.Limits < n {
+				t.Fatalf("%d limits of %d", st.Limits, n)
+			}
+			taken(t, under(t, s, "rule", stint.New(int64(n), time.Minute)), "k", int64(n))
+			runtime.KeepAlive(held)
+			held = nil
+			runtime.GC()
+			c.advance(time.Hour)
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / uint64(n)
+	}
+	few, many := bytes(500), bytes(8000)
+	t.Logf("%d bytes for each of 500, %d for each of 8,000", few, many)
+	if many > 3*few {
+		t.Errorf("%d bytes for each of 8,000 limits, %d for each of 500", many, few)
+	}
+}

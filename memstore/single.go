@@ -328,7 +328,7 @@ func (s *Single) leave() {
 	}
 	if t != nil && t.numbered {
 		s.store.mu.Lock()
-		s.store.releaseSome(len(s.store.list)) // of limits that were in force before
+		s.store.releaseSome(len(s.store.list), true) // of limits that were in force before
 		s.store.mu.Unlock()
 	}
 	switch t = a.tables[0]; {

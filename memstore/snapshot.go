@@ -135,7 +135,7 @@ func (s *Store) Save(w io.Writer) error {
 func (s *Store) known() (all []*account) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.releaseSome(len(s.list))
+	s.releaseSome(len(s.list), true)
 	for _, label := range slices.Sorted(maps.Keys(s.accounts)) {
 		all = append(all, s.accounts[label])
 	}

@@ -42,9 +42,9 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	st := Stats{Reservations: s.reservations.count(s), FullReservations: s.fullReservations.Load()}
 	s.mu.Lock()
-	s.releaseSome(len(s.list))
+	s.releaseSome(len(s.list), true)
 	for _, a := range s.list {
-		st.Limits += len(a.all())
+		st.Limits += a.count()
 		st.Bytes += a.bytes()
 	}
 	s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *Store) Stats() Stats {
 // meters, and its place under its name.
 func (a *account) bytes() int64 {
 	const named = 140 // of maps of names and accounts and a list, at their usual load
-	limits := len(a.all()) * int(unsafe.Sizeof(limit{})+unsafe.Sizeof(meter.Meter{}))
+	limits := a.count() * int(unsafe.Sizeof(limit{})+unsafe.Sizeof(meter.Meter{}))
 	return int64(unsafe.Sizeof(*a)) + int64(len(a.label)) + named + int64(limits)
 }
 
