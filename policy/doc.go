@@ -47,7 +47,9 @@
 //
 // Rules are found through an index over paths, hosts, addresses and any other
 // attribute, overrides through one of their own: a decision costs about the
-// same with five thousand rules as with one. Deciding with a used [Result]
+// same with five thousand rules as with one. Of a path pattern the segments before its
+// first ** or behind its last are looked up; one of stars alone, or with its only fixed
+// segment between two **, is tried for each request. Deciding with a used [Result]
 // allocates nothing for a key of one attribute, and the key's text for keys of
 // several. Each limit of the rules is a limit of the store, with what that
 // costs there.

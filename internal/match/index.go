@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 )
 
 // An Index finds which of many conjunctions may hold for a request without
@@ -15,7 +16,7 @@ import (
 type Index struct {
 	filed  []filed
 	always []int32
-	paths  *trie
+	paths  [2]*trie // from the beginning, and from the end
 	nets   netTable[[]int32]
 	values []valueIndex
 }
@@ -46,11 +47,11 @@ type trie struct {
 // An anchor is a place to file a condition at.
 type anchor struct {
 	Attribute
-	how  byte // '=' whole, '^' beginning, '$' end, 'n' range, '|' path, '/' beginning of a path
+	how  byte // '=' whole, '^' beginning, '$' end, 'n' range, '|' path, '/' beginning of a path, '.' end of one
 	text string
 	net  netip.Prefix
-	path []segment
-	all  bool // what is found here holds: nothing of the value is left to try
+	path []segment // in the order in which the trie has them
+	all  bool      // what is found here holds: nothing of the value is left to try
 }
 
 // id identifies an anchor.
@@ -93,15 +94,38 @@ func (c *Condition) anchors() []anchor {
 	return all
 }
 
-// anchor returns the place of a pattern in the trie.
+// anchor returns the place of a pattern in the tries: by all of it, else by what is before its
+// first ** or behind its last, whichever is longer.
 func (p *pathPattern) anchor() anchor {
-	a := anchor{Attribute: Attribute{"path", Path}, how: '|', all: true}
-	for i, s := range p.segments {
+	n := len(p.segments)
+	a := anchorOf('|', p.segments)
+	if len(a.path) == n {
+		a.all = true
+		return a
+	}
+	a.how, a.all = '/', len(a.path) == n-1 && p.segments[n-1].deep
+	tail := slices.Clone(p.segments)
+	slices.Reverse(tail)
+	behind := slices.IndexFunc(tail, func(s segment) bool { return s.deep })
+	if behind < 0 {
+		return a
+	}
+	end := anchorOf('.', tail)
+	if len(end.path) < max(len(a.path), 1) {
+		return a
+	}
+	end.all = behind == n-1 && len(end.path) == behind
+	return end
+}
+
+// anchorOf returns the place of the first segments that a trie can hold.
+func anchorOf(how byte, segments []segment) anchor {
+	a := anchor{Attribute: Attribute{"path", Path}, how: how}
+	for _, s := range segments {
 		switch {
 		case s.any:
 			a.text += "/*"
 		case s.deep || !s.glob.literal():
-			a.how, a.all = '/', s.deep && i == len(p.segments)-1
 			return a
 		default:
 			a.text += "/" + s.glob[0]
@@ -165,7 +189,7 @@ func (x *Index) file(a *anchor, i int32) {
 	case 'n':
 		x.nets.put(a.net, append(x.nets.values[a.net], i))
 		return
-	case '|', '/':
+	case '|', '/', '.':
 		x.filePath(a, i)
 		return
 	}
@@ -191,10 +215,14 @@ func (x *Index) file(a *anchor, i int32) {
 }
 
 func (x *Index) filePath(a *anchor, i int32) {
-	if x.paths == nil {
-		x.paths = &trie{}
+	root := &x.paths[0]
+	if a.how == '.' {
+		root = &x.paths[1]
 	}
-	t := x.paths
+	if *root == nil {
+		*root = &trie{}
+	}
+	t := *root
 	for _, s := range a.path {
 		if s.any {
 			if t.any == nil {
@@ -230,8 +258,9 @@ func (x *Index) Holds(i int32, q *Request) (item int32, ok bool) {
 // found.
 func (x *Index) Find(q *Request, found []int32) []int32 {
 	found = append(found[:0], x.always...)
-	if x.paths != nil && q.hasPath {
-		found = x.paths.find(q.path[1:], found)
+	if q.hasPath {
+		found = x.paths[0].find(q.path[1:], false, found)
+		found = x.paths[1].find(q.path[1:], true, found)
 	}
 	if x.nets.values != nil {
 		if addr, ok := q.Addr(); ok {
@@ -250,7 +279,8 @@ func (x *Index) Find(q *Request, found []int32) []int32 {
 	return found
 }
 
-func (t *trie) find(rest string, found []int32) []int32 {
+// find looks a path up, from its end if backwards.
+func (t *trie) find(rest string, backwards bool, found []int32) []int32 {
 	for t != nil {
 		found = append(found, t.here...)
 		if rest == "" {
@@ -260,9 +290,14 @@ func (t *trie) find(rest string, found []int32) []int32 {
 			break
 		}
 		var seg string
-		seg, rest = cutSegment(rest)
+		if backwards {
+			i := strings.LastIndexByte(rest, '/')
+			seg, rest = rest[i+1:], rest[:max(i, 0)]
+		} else {
+			seg, rest = cutSegment(rest)
+		}
 		if t.any != nil {
-			found = t.any.find(rest, found)
+			found = t.any.find(rest, backwards, found)
 		}
 		t = t.kids[seg]
 	}

@@ -1,0 +1,90 @@
+package match_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/internal/match"
+)
+
+type pathOnly string
+
+func (p pathOnly) Attribute(name string) (string, bool) { return string(p), name == "path" }
+
+func request(t *testing.T, path string) *match.Request {
+	t.Helper()
+	q := match.NewRequest(pathOnly(path))
+	if _, reason := q.Clean(&match.Looks{Path: true}); reason != "" {
+		t.Fatal(path, reason)
+	}
+	return q
+}
+
+func indexOf(t *testing.T, patterns []string) (*match.Index, []match.Conjunction) {
+	t.Helper()
+	all, items := make([]match.Conjunction, len(patterns)), make([]int32, len(patterns))
+	for i, p := range patterns {
+		c := match.Condition{Attribute: match.AttributeOf("path")}
+		if reason, _ := c.Add(p); reason != "" {
+			t.Fatal(p, reason)
+		}
+		all[i], items[i] = match.Conjunction{c}, int32(i)
+	}
+	return match.NewIndex(all, items), all
+}
+
+// TestIndexPaths looks paths up among patterns of every form: those that the index finds and
+// that hold are those that hold when all are tried.
+func TestIndexPaths(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 3))
+	text := func(of string, most int) string {
+		var b strings.Builder
+		for range 1 + rnd.IntN(most) {
+			b.WriteString("/" + strings.Fields(of)[rnd.IntN(len(strings.Fields(of)))])
+		}
+		return b.String()
+	}
+	patterns := []string{"/", "/**", "/**/**", "/*"}
+	for range 400 {
+		patterns = append(patterns, text("a b c * ** a*", 5))
+	}
+	index, all := indexOf(t, patterns)
+	for range 2000 {
+		path := text("a b c ab d", 6)
+		if rnd.IntN(50) == 0 {
+			path = "/"
+		}
+		q := request(t, path)
+		var found, want []int32
+		for _, i := range index.Find(q, nil) {
+			if item, ok := index.Holds(i, q); ok {
+				found = append(found, item)
+			}
+		}
+		for i := range all {
+			if all[i].Miss(q) == nil {
+				want = append(want, int32(i))
+			}
+		}
+		if !slices.Equal(found, want) {
+			t.Fatalf("%s: found %d, want %d", path, found, want)
+		}
+	}
+}
+
+// TestIndexTriesFew finds few of a thousand patterns to try, wherever their names stand.
+func TestIndexTriesFew(t *testing.T) {
+	for _, form := range []string{"/name%d/**", "/*/name%d", "/**/name%d", "/**/name%d/*", "/api/**/name%d", "/api/**/name%d/x"} {
+		var patterns []string
+		for i := range 1000 {
+			patterns = append(patterns, fmt.Sprintf(form, i))
+		}
+		index, _ := indexOf(t, patterns)
+		if n := len(index.Find(request(t, "/api/v1/name7/x"), nil)); n > 1 {
+			t.Errorf("%s: %d of 1000 are tried", form, n)
+		}
+	}
+}
