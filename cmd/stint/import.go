@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -240,7 +241,10 @@ func (c *importEnvoyCmd) Run(e *env) error {
 			}
 		}
 	}
-	yaml, notes := envoyrules.Convert(domains, envoyrules.Options{Compatible: c.Compatible})
+	yaml, notes, err := envoyrules.Convert(context.Background(), domains, envoyrules.Options{Compatible: c.Compatible})
+	if err != nil {
+		return err
+	}
 	return c.write(e, c.Dir, "rate_limit", yaml, notes)
 }
 

@@ -24,8 +24,18 @@ func (n Note) String() string {
 	return n.Where + ": " + n.Text
 }
 
-// Notes are those of one configuration, each once.
+// Notes are those of one configuration.
 type Notes []Note
+
+// Once are the notes, each once.
+func (n Notes) Once() Notes {
+	seen := make(map[Note]bool, len(n))
+	return slices.DeleteFunc(slices.Clone(n), func(one Note) bool {
+		again := seen[one]
+		seen[one] = true
+		return again
+	})
+}
 
 // Say notes what differs without a limit being lost.
 func (n *Notes) Say(where, format string, args ...any) { n.add(where, false, format, args) }
@@ -34,10 +44,7 @@ func (n *Notes) Say(where, format string, args ...any) { n.add(where, false, for
 func (n *Notes) Lose(where, format string, args ...any) { n.add(where, true, format, args) }
 
 func (n *Notes) add(where string, lost bool, format string, args []any) {
-	one := Note{where, fmt.Sprintf(format, args...), lost}
-	if !slices.Contains(*n, one) {
-		*n = append(*n, one)
-	}
+	*n = append(*n, Note{where, fmt.Sprintf(format, args...), lost})
 }
 
 // Lost is how many say that a limit is not kept.

@@ -2,6 +2,8 @@ package importers
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base32"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -46,11 +48,12 @@ type Override struct {
 // None is the file without rules.
 const None = "rules: []\n"
 
-// YAML returns the file.
+// YAML returns the file, whose rules it gives their names.
 func (f *File) YAML() []byte {
 	if len(f.Rules) == 0 {
 		return []byte(None)
 	}
+	f.name()
 	var b bytes.Buffer
 	if len(f.Attributes) > 0 {
 		fmt.Fprintf(&b, "attributes: [%s]\n", list(f.Attributes))
@@ -164,8 +167,17 @@ func list(all []string) string {
 	return strings.Join(texts, ", ")
 }
 
-// plain is text that YAML takes for itself, but for the words that it does not.
-var plain = regexp.MustCompile(`^[A-Za-z_/][A-Za-z0-9_./*-]*$`)
+// plain reports whether YAML takes text for itself, but for the words that it does not.
+func plain(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		first := c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '_' || c == '/'
+		if !first && (i == 0 || (c < '0' || c > '9') && c != '.' && c != '*' && c != '-') {
+			return false
+		}
+	}
+	return text != ""
+}
 
 // quoted returns text as YAML, without quotes where it needs none. Quoted text is
 // JSON's.
@@ -173,7 +185,7 @@ func quoted(text string) string {
 	switch strings.ToLower(text) {
 	case "true", "false", "null", "yes", "no", "on", "off", "y", "n":
 	default:
-		if plain.MatchString(text) {
+		if plain(text) {
 			return text
 		}
 	}
@@ -184,17 +196,33 @@ func quoted(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
+var escaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`)
+
 // Escape returns text as a pattern for exactly that.
-func Escape(text string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`).Replace(text)
+func Escape(text string) string { return escaper.Replace(text) }
+
+// nameable is what the names of rules are made of.
+var nameable = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+const mostName = 64
+
+// Name returns the name of a rule that is called so where it comes from.
+func Name(text string) string {
+	if len(text) <= mostName && nameable.MatchString(text) {
+		return text
+	}
+	return NameOf(text)
 }
 
-// Names are those of rules.
-type Names map[string]bool
-
-// New returns a name like a text that no other rule has.
-func (n Names) New(text string) string {
-	const most = 64
+// NameOf returns the name of a rule: the beginning of a text, to be read, and 128 bits of a
+// hash of what identifies the rule where it comes from, or of the text. So the name of one
+// does not depend on others, nor on their order: what clients have used stays with it.
+func NameOf(text string, identity ...string) string {
+	h := sha256.New()
+	for _, part := range append([]string{text}, identity...) {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	hash := strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(h.Sum(nil)[:16]))
 	clean := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-', r == '.':
@@ -204,14 +232,25 @@ func (n Names) New(text string) string {
 		}
 		return '-'
 	}, text)
-	if first := clean[:min(1, len(clean))]; first == "" || first == "-" || first == "." {
-		clean = "_" + clean[len(first):]
+	clean = strings.Trim(clean[:min(len(clean), mostName-1-len(hash))], "-.")
+	return strings.TrimPrefix(clean+"-"+hash, "-")
+}
+
+// name gives the rules their names. Those that are called the same where they come from
+// are told apart by what they are for.
+func (f *File) name() {
+	same := map[string]int{}
+	for i := range f.Rules {
+		f.Rules[i].Name = Name(f.Rules[i].Name)
+		same[f.Rules[i].Name]++
 	}
-	name := clean[:min(len(clean), most)]
-	for i := 2; n[name]; i++ {
-		suffix := "-" + strconv.Itoa(i)
-		name = clean[:min(len(clean), most-len(suffix))] + suffix
+	for i := range f.Rules {
+		if r := &f.Rules[i]; same[r.Name] > 1 {
+			identity := append([]string{strconv.FormatBool(r.Block)}, r.Key...)
+			for _, one := range slices.Concat(r.Match, r.Unless) {
+				identity = append(identity, Text(one))
+			}
+			r.Name = NameOf(r.Name, identity...)
+		}
 	}
-	n[name] = true
-	return name
 }

@@ -14,8 +14,9 @@ import (
 // A descriptor is one descriptor of a request as attributes: the domain under
 // "domain", and each entry under its key. Of entries with the same key the
 // second is KEY.2, and so on. entry.KEY is the entry too, for keys that rules
-// take for something else, such as path. "descriptor.keys" is the keys of all
-// entries, in order, with commas between. Where there is no "ip", it is
+// take for something else, such as path. "descriptor.N" is the Nth entry, from 1, whatever
+// its key. "descriptor.keys" is the keys of all entries, in order, with commas between; a
+// comma or backslash in a key has a backslash before it. Where there is no "ip", it is
 // "remote_address", as Envoy calls the client's.
 type descriptor struct {
 	domain  string
@@ -61,6 +62,13 @@ func (d *descriptor) find(name string) (string, bool) {
 	case "descriptor.keys":
 		return d.keys(), true
 	}
+	if number, ok := strings.CutPrefix(name, "descriptor."); ok {
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil || n == 0 || n > uint64(len(d.entries)) {
+			return "", false
+		}
+		return d.entries[n-1].GetValue(), true
+	}
 	raw, ok := strings.CutPrefix(name, "entry.")
 	if !ok {
 		raw = name
@@ -76,14 +84,17 @@ func (d *descriptor) find(name string) (string, bool) {
 	return d.again(raw)
 }
 
+// inList writes a key as descriptor.keys has it.
+var inList = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
+
 // keys returns the keys in order.
 func (d *descriptor) keys() string {
 	if len(d.entries) == 1 {
-		return d.entries[0].GetKey()
+		return inList.Replace(d.entries[0].GetKey())
 	}
 	keys := make([]string, len(d.entries))
 	for i, e := range d.entries {
-		keys[i] = e.GetKey()
+		keys[i] = inList.Replace(e.GetKey())
 	}
 	return strings.Join(keys, ",")
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy/rulesfile"
 
 	"github.com/stint-dev/stint/service/importers"
@@ -29,7 +30,15 @@ type descriptor struct {
 	share      bool // all values under a star share one counter
 	dropped    []dropped
 	at         place
+	// wrong is why the descriptor cannot be held, with all below it, and wrongLimit why its
+	// limit cannot; nil if it can.
+	wrong, wrongLimit *rulesfile.Error
 }
+
+// An id is what a descriptor is among those beside it.
+type id struct{ key, value string }
+
+func (d *descriptor) id() id { return id{d.key, d.value} }
 
 // A place is where something is written.
 type place struct {
@@ -37,7 +46,12 @@ type place struct {
 	line int
 }
 
-func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+func (p place) String() string {
+	if p.line == 0 {
+		return p.file
+	}
+	return fmt.Sprintf("%s:%d", p.file, p.line)
+}
 
 // A dropped field is one that has no counterpart in a rule.
 type dropped struct {
@@ -97,7 +111,16 @@ var (
 	limitFields      = []string{"name", "replaces", "unit", "requests_per_unit", "unlimited", "unit_multiplier"}
 )
 
-// Decode reads one file from its tree. The error is [rulesfile.Errors].
+// mostEntries is how many entries a descriptor of a request may have, and mostFree how
+// many of them may have any value: that is how many attributes a rule's key may have.
+const (
+	mostEntries = 64
+	mostFree    = 16
+)
+
+// Decode reads one file from its tree. The error is [rulesfile.Errors]. If it is about
+// descriptors alone, there is a domain all the same, of which [Domain.Keep] makes one
+// without what is wrong.
 func Decode(file string, root *rulesfile.Node) (*Domain, error) {
 	c := &checker{file: file}
 	d := &Domain{}
@@ -113,20 +136,65 @@ func Decode(file string, root *rulesfile.Node) (*Domain, error) {
 		c.fail(root, "", "no domain", "write domain: and its name")
 	}
 	if len(c.errs) > 0 {
-		return nil, c.errs
+		return d, c.errs
 	}
 	return d, nil
+}
+
+// Keep makes of a domain one that can be held: what is wrong in it is as it is in the
+// domain before, nil for none, or else as if it were not there. It returns what was wrong.
+func (d *Domain) Keep(before *Domain) (wrong []string) {
+	var was []*descriptor
+	if before != nil {
+		was = before.descriptors
+	}
+	d.descriptors = keep(d.descriptors, was, fmt.Sprintf("domain %q", d.Name), &wrong)
+	return wrong
+}
+
+func keep(level, before []*descriptor, path string, wrong *[]string) (kept []*descriptor) {
+	was := make(map[id]*descriptor, len(before))
+	for _, d := range before {
+		was[d.id()] = d
+	}
+	for _, d := range level {
+		at, old := path+", "+d.text(), was[d.id()]
+		if d.wrong != nil {
+			*wrong = append(*wrong, at+": "+d.wrong.Reason)
+			if old != nil {
+				kept = append(kept, old)
+				delete(was, d.id()) // the other one of two
+			}
+			continue
+		}
+		if old == nil {
+			old = &descriptor{}
+		}
+		if d.wrongLimit != nil {
+			*wrong = append(*wrong, at+": "+d.wrongLimit.Reason)
+			if d.limit = old.limit; d.limit != nil {
+				d.shadow, d.quota, d.share = old.shadow, old.quota, old.share
+			}
+		}
+		d.below = keep(d.below, old.below, at, wrong)
+		if d.wrongLimit == nil || d.limit != nil || len(d.below) > 0 {
+			kept = append(kept, d)
+		}
+	}
+	return kept
 }
 
 // Merge adds what another file says of the domain. Of wildcards the first that
 // takes a value has it, so the order of files counts. The error says what both
 // files have.
 func (d *Domain) Merge(more *Domain) error {
+	known := make(map[id]*descriptor, len(d.descriptors))
+	for _, one := range d.descriptors {
+		known[one.id()] = one
+	}
 	for _, other := range more.descriptors {
-		for _, one := range d.descriptors {
-			if one.key == other.key && one.value == other.value {
-				return fmt.Errorf("%v: the descriptor %s of domain %q is at %v already", other.at, other.text(), d.Name, one.at)
-			}
+		if one := known[other.id()]; one != nil {
+			return fmt.Errorf("%v: the descriptor %s of domain %q is at %v already", other.at, other.text(), d.Name, one.at)
 		}
 	}
 	d.descriptors = append(d.descriptors, more.descriptors...)
@@ -135,8 +203,9 @@ func (d *Domain) Merge(more *Domain) error {
 
 // A checker reads nodes and collects what is wrong.
 type checker struct {
-	file string
-	errs rulesfile.Errors
+	file        string
+	errs        rulesfile.Errors
+	depth, free int // of the descriptor at hand: entries down to it, and those of any value
 }
 
 func (c *checker) fail(n *rulesfile.Node, path, reason, hint string) {
@@ -213,17 +282,17 @@ func (c *checker) list(n *rulesfile.Node, path string, do func(n *rulesfile.Node
 }
 
 func (c *checker) descriptors(n *rulesfile.Node, path string) (all []*descriptor) {
-	seen := map[[2]string]bool{}
+	c.depth++
+	defer func() { c.depth-- }()
+	known := map[id]*descriptor{}
 	c.list(n, path, func(n *rulesfile.Node, path string) {
 		d := c.descriptor(n, path)
-		if d.key == "" {
-			c.fail(n, path, "no key", "a descriptor without a key matches nothing")
-		}
-		if id := [2]string{d.key, d.value}; seen[id] {
+		if other := known[d.id()]; other != nil {
 			c.fail(n, path, fmt.Sprintf("the descriptor %s twice", d.text()), "one limit for each: rules here may have several")
-		} else {
-			seen[id] = true
+			d.wrong = c.errs[len(c.errs)-1]
+			other.wrong = d.wrong // nobody can tell which of them is meant
 		}
+		known[d.id()] = d
 		all = append(all, d)
 	})
 	return all
@@ -239,6 +308,8 @@ func (d *descriptor) text() string {
 
 func (c *checker) descriptor(n *rulesfile.Node, path string) *descriptor {
 	d := &descriptor{at: place{c.file, n.Line}}
+	var limit, below *rulesfile.Node
+	first := len(c.errs)
 	c.fields(n, path, descriptorFields, func(name string, n *rulesfile.Node) {
 		at := under(path, name)
 		switch name {
@@ -247,9 +318,9 @@ func (c *checker) descriptor(n *rulesfile.Node, path string) *descriptor {
 		case "value":
 			d.value = c.text(n, at)
 		case "rate_limit":
-			d.limit = c.limit(n, at)
+			limit = n
 		case "descriptors":
-			d.below = c.descriptors(n, at)
+			below = n
 		case "shadow_mode":
 			d.shadow = c.flag(n, at)
 		case "quota_mode":
@@ -265,13 +336,40 @@ func (c *checker) descriptor(n *rulesfile.Node, path string) *descriptor {
 		}
 	})
 	switch {
-	case strings.Contains(d.key, "*"):
-		c.fail(n, path, fmt.Sprintf("a star in the key %q", d.key), "there it is a wildcard, which a rule cannot say of the name of an attribute: this would be without its limit")
+	case d.key == "":
+		c.fail(n, path, "no key", "a descriptor without a key matches nothing")
 	case d.share && !d.star():
 		c.fail(n, path, "share_threshold without a star in the value", "")
+	case c.depth > mostEntries:
+		c.fail(n, path, fmt.Sprintf("below %d others: no request has as many entries", mostEntries), "")
+	}
+	if d.wrong = c.since(first); d.wrong != nil {
+		return d
+	}
+	if d.free() {
+		c.free++
+		defer func() { c.free-- }()
+	}
+	if limit != nil {
+		d.limit = c.limit(limit, under(path, "rate_limit"))
+		d.wrongLimit = c.since(first)
+	}
+	if below != nil {
+		d.below = c.descriptors(below, under(path, "descriptors"))
 	}
 	return d
 }
+
+// since returns the first of the errors from a number on, nil if there is none.
+func (c *checker) since(first int) *rulesfile.Error {
+	if len(c.errs) == first {
+		return nil
+	}
+	return c.errs[first]
+}
+
+// free reports whether each value has a counter of its own.
+func (d *descriptor) free() bool { return d.value == "" || d.star() && !d.share }
 
 func (c *checker) limit(n *rulesfile.Node, path string) *limit {
 	l := &limit{times: 1}
@@ -306,8 +404,28 @@ func (c *checker) limit(n *rulesfile.Node, path string) *limit {
 		c.fail(n, path, "no unit", "known are second, minute, hour, day, week, month, year")
 	case l.name != "" && slices.Contains(l.replaces, l.name):
 		c.fail(n, path, fmt.Sprintf("%q replaces itself", l.name), "")
+	case c.free > mostFree:
+		c.fail(n, path, fmt.Sprintf("%d entries of any value: a rule counts by %d attributes at most", c.free, mostFree), "")
+	case !l.unlimited && unitSeconds[l.unit] > 0:
+		if _, err := stint.Parse(l.text() + compatible); err != nil {
+			c.fail(n, path, err.Error(), "")
+		}
 	}
 	return l
+}
+
+// compatible is what makes a limit count as that service does.
+const compatible = " fixed_window count_denied"
+
+// text is the limit as text, of at least 1.
+func (l *limit) text() string {
+	length := fmt.Sprintf("%ds", l.times*unitSeconds[l.unit])
+	if unit := map[string]string{"minute": "m", "hour": "h", "day": "d", "week": "w"}[l.unit]; unit != "" {
+		length = fmt.Sprintf("%d%s", l.times, unit)
+	} else if l.unit == "month" || l.unit == "year" {
+		length = fmt.Sprintf("%dd", l.times*unitSeconds[l.unit]/86400)
+	}
+	return fmt.Sprintf("%d/%s", max(l.count, 1), length)
 }
 
 // replaced reads a list of names.

@@ -1,10 +1,11 @@
 package envoyrules
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/stint-dev/stint/service/importers"
@@ -34,24 +35,26 @@ type converter struct {
 	o     Options
 	file  importers.File
 	notes importers.Notes
-	names importers.Names
 	said  map[string]bool // notes that are made once
 
 	replaced map[string]bool // names of limits that others replace
 }
 
-// Convert returns the rules of domains as a YAML document, and what differs.
-func Convert(domains []*Domain, o Options) (yaml []byte, notes importers.Notes) {
-	c := &converter{o: o, names: importers.Names{}, said: map[string]bool{}, replaced: map[string]bool{}}
+// Convert returns the rules of domains as a YAML document, and what differs. The error is
+// the context's.
+func Convert(ctx context.Context, domains []*Domain, o Options) (yaml []byte, notes importers.Notes, err error) {
+	c := &converter{o: o, said: map[string]bool{}, replaced: map[string]bool{}}
 	for _, d := range domains {
 		c.replacements(d.descriptors)
 	}
 	for _, d := range domains {
-		c.walk(d, d.descriptors, nil)
+		if err := c.walk(ctx, d, d.descriptors, nil); err != nil {
+			return nil, nil, err
+		}
 	}
 	c.general()
 	c.file.Attributes = c.attributes()
-	return c.file.YAML(), c.notes
+	return c.file.YAML(), c.notes.Once(), ctx.Err()
 }
 
 // replacements notes which names limits replace.
@@ -67,66 +70,56 @@ func (c *converter) replacements(level []*descriptor) {
 }
 
 // walk makes rules of the limits below a path.
-func (c *converter) walk(domain *Domain, level []*descriptor, path []step) {
+func (c *converter) walk(ctx context.Context, domain *Domain, level []*descriptor, path []step) error {
+	beside := siblingsOf(level)
 	for i, d := range level {
-		s := step{d: d, attribute: attributeOf(d.key, path), taken: taken(level, i)}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s := step{d: d, attribute: attributeOf(d.key, path)}
+		s.taken = beside[d.key].taken(i, d)
 		next := append(path[:len(path):len(path)], s)
 		if d.limit != nil {
 			c.add(domain, next)
 		}
-		c.leftOut(level, i)
-		c.walk(domain, d.below, next)
-	}
-}
-
-// taken returns what the siblings of level[i] take before it: exact values go
-// before stars, those before each other in order, and both before none.
-func taken(level []*descriptor, i int) (values []string) {
-	d := level[i]
-	star := d.star()
-	if d.value != "" && !star {
-		return nil
-	}
-	for k, other := range level {
-		switch {
-		case other.key != d.key || other.value == "" || k == i:
-		case !other.star() && (!star || d.takes(other.value)), other.star() && (!star || k < i):
-			values = append(values, other.pattern())
+		c.leftOut(d, beside[d.key], i)
+		if err := c.walk(ctx, domain, d.below, next); err != nil {
+			return err
 		}
 	}
-	return values
+	return nil
 }
 
-// attributeOf returns the attribute of an entry that comes behind a path: KEY,
-// of keys that come again KEY.2 and so on, and entry.KEY of names that rules
-// take for something else.
+// plainKey is a key that can be the name of an attribute.
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_/-][A-Za-z0-9_/|:@.-]{0,127}$`)
+
+// attributeOf returns the attribute of an entry that comes behind a path: its key, or by
+// its place descriptor.N, if rules take the key for something else, if it comes again,
+// or if it is no name.
 func attributeOf(key string, path []step) string {
-	n := 1
-	for _, s := range path {
-		if s.d.key == key {
-			n++
-		}
-	}
 	first, _, _ := strings.Cut(key, ".")
+	plain := plainKey.MatchString(key) && !slices.ContainsFunc(path, func(s step) bool { return s.d.key == key })
 	switch strings.ToLower(first) { // rules refuse PATH too: it looks like path
-	case "domain", "path", "host", "method", "ip", "header", "headers", "query", "cookie", "cookies", "descriptor", "entry":
-		key = "entry." + key
+	case "domain", "path", "host", "method", "ip", "header", "headers", "query", "cookie", "cookies", "body", "descriptor", "entry":
+		plain = false
 	}
-	if n == 1 {
+	if plain {
 		return key
 	}
-	return key + "." + strconv.Itoa(n)
+	return fmt.Sprintf("descriptor.%d", len(path)+1)
 }
 
 // add makes a rule of the limit at the end of a path.
 func (c *converter) add(domain *Domain, path []step) {
 	last := path[len(path)-1].d
 	var keys, told []string
+	identity := []string{domain.Name}
 	for _, s := range path {
-		keys, told = append(keys, s.d.key), append(told, s.d.text())
+		keys, told = append(keys, inList.Replace(s.d.key)), append(told, s.d.text())
+		identity = append(identity, s.d.key, s.d.value)
 	}
 	r := importers.Rule{Description: domain.Name + ": " + strings.Join(told, ", "), Shadow: last.shadow || last.quota, Quota: last.quota && !last.shadow}
-	r.Name = c.names.New(domain.Name + "." + strings.Join(told, "."))
+	r.Name = importers.NameOf(domain.Name+"."+strings.Join(told, "."), identity...)
 	match := []importers.Cond{is("domain", importers.Escape(domain.Name)), is(keysAttribute, importers.Escape(strings.Join(keys, ",")))}
 	for _, s := range path {
 		if s.d.value != "" {
@@ -135,7 +128,7 @@ func (c *converter) add(domain *Domain, path []step) {
 		if len(s.taken) > 0 {
 			r.Unless = append(r.Unless, []importers.Cond{is(s.attribute, s.taken...)})
 		}
-		if s.d.value == "" || s.d.star() && !s.d.share {
+		if s.d.free() {
 			r.Key = append(r.Key, s.attribute)
 		}
 	}
@@ -144,6 +137,9 @@ func (c *converter) add(domain *Domain, path []step) {
 	c.differ(&r, last)
 	c.file.Rules = append(c.file.Rules, r)
 }
+
+// inList writes a key as descriptor.keys has it.
+var inList = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
 
 // is says what an attribute must be.
 func is(attribute string, values ...string) importers.Cond {
@@ -161,14 +157,9 @@ func (c *converter) limit(r *importers.Rule, l *limit) {
 		if l.count == 0 { // each costs 2 of 1: a block would end the decision before the other limits count it
 			r.Cost, r.Key = 2, nil
 		}
-		limit := fmt.Sprintf("%d/%ds", max(l.count, 1), l.times*unitSeconds[l.unit])
-		if n, unit := l.times, map[string]string{"minute": "m", "hour": "h", "day": "d", "week": "w"}[l.unit]; unit != "" {
-			limit = fmt.Sprintf("%d/%d%s", max(l.count, 1), n, unit)
-		} else if l.unit == "month" || l.unit == "year" {
-			limit = fmt.Sprintf("%d/%dd", max(l.count, 1), l.times*unitSeconds[l.unit]/86400)
-		}
+		limit := l.text()
 		if c.o.Compatible {
-			limit += " fixed_window count_denied"
+			limit += compatible
 		}
 		r.Limits = []string{limit}
 	}
@@ -209,8 +200,7 @@ func (c *converter) differ(r *importers.Rule, d *descriptor) {
 
 // leftOut notes the fields of level[i] that no rule has, and values that it never
 // sees because a wildcard before it takes them.
-func (c *converter) leftOut(level []*descriptor, i int) {
-	d := level[i]
+func (c *converter) leftOut(d *descriptor, beside *siblings, i int) {
 	texts := map[string]string{
 		"metadata":        "metadata is left out: answers have none",
 		"detailed_metric": "detailed_metric is left out: metrics are by rule, never by what clients send",
@@ -222,9 +212,16 @@ func (c *converter) leftOut(level []*descriptor, i int) {
 	if d.limit == nil && (d.shadow || d.quota) {
 		c.notes.Say(d.at.String(), "shadow_mode and quota_mode without a rate_limit do nothing, there neither")
 	}
-	for _, before := range level[:i] {
-		if d.star() && before.star() && before.key == d.key && before.takes(d.value) {
-			c.notes.Say(d.at.String(), "%s takes no value: the one at line %d takes them all before it", d.text(), before.at.line)
+	if strings.Contains(d.key, "*") && d.key != d.value {
+		c.notes.Lose(d.at.String(), "%s: a star in a key is a wildcard there; other keys than exactly this are NOT KEPT", d.text())
+	}
+	if !d.star() {
+		return
+	}
+	for _, k := range beside.near(d) {
+		if before := beside.level[k]; k < i && before.takes(d.value) {
+			c.notes.Say(d.at.String(), "%s takes no value: %s takes them all before it", d.text(), before.text())
+			return
 		}
 	}
 }

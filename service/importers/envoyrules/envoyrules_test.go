@@ -1,6 +1,7 @@
 package envoyrules_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/stint-dev/stint/service/importers"
 	"github.com/stint-dev/stint/service/importers/envoyrules"
-	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rls"
 	"github.com/stint-dev/stint/service/rules"
 )
@@ -30,8 +30,8 @@ func convert(text string, o envoyrules.Options) (yaml string, notes importers.No
 	if err != nil {
 		return "", nil, err
 	}
-	out, notes := envoyrules.Convert([]*envoyrules.Domain{d}, o)
-	return string(out), notes, nil
+	out, notes, err := envoyrules.Convert(context.Background(), []*envoyrules.Domain{d}, o)
+	return string(out), notes, err
 }
 
 // A transcript is configurations, and after ---- the rules and notes, or what
@@ -239,15 +239,5 @@ func service(t *testing.T, yaml string) *rls.Service {
 
 func serviceAt(t *testing.T, yaml string, now func() int64) *rls.Service {
 	t.Helper()
-	file, err := rules.Decode("rules.yaml", []byte(yaml))
-	if err != nil {
-		t.Fatalf("%v\n%s", err, yaml)
-	}
-	source, err := rules.Open(memstore.New(memstore.Options{Now: now}), "", file, rules.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	observer := observe.New(observe.Options{})
-	t.Cleanup(observer.Close)
-	return rls.New(rls.Options{Source: source, Observer: observer})
+	return serviceIn(t, yaml, memstore.New(memstore.Options{Now: now}))
 }

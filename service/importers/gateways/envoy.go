@@ -3,7 +3,6 @@ package gateways
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,7 +45,7 @@ type envoyFilter struct {
 // EnvoyLocal converts Envoy's local rate limit filter, in a configuration of Envoy or in
 // patches of Istio.
 func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
-	e := &envoyLocal{converter: &converter{names: importers.Names{}}, uses: map[*rulesfile.Node][]int{}, bases: map[string]node{}, named: map[string]bool{}}
+	e := &envoyLocal{converter: &converter{}, uses: map[*rulesfile.Node][]int{}, bases: map[string]node{}, named: map[string]bool{}}
 	var managers, alone []node
 	for _, d := range docs {
 		each(d.root, func(n node) bool {
@@ -321,6 +320,7 @@ func (e *envoyLocal) filter(f envoyFilter) {
 	in := e.uses[n.Node]
 	enabled, enforced := e.percent(n, "filter_enabled"), e.percent(n, "filter_enforced")
 	name := n.proto("stat_prefix").text()
+	called := e.called(name, in)
 	if enabled < 100 && n.proto("token_bucket").there() {
 		if enabled == 0 {
 			e.notes.Say(n.where(), "filter_enabled is 0 %%, as it is unless set, so that %s limits nothing there: left out", name)
@@ -340,19 +340,44 @@ func (e *envoyLocal) filter(f envoyFilter) {
 	}
 	var others [][]importers.Cond
 	for _, r := range e.descriptors(f) {
-		r.Name, r.Shadow = name+"-"+r.Name, enforced < 100
+		r.Name, r.Shadow = importers.NameOf(name+"-"+r.Name, called), enforced < 100
 		more := r.Match[0]
 		others = append(others, more)
 		r.Match = nil
 		e.add(n, r, in, more...)
 	}
 	if limit := e.bucket(n.proto("token_bucket")); limit != "" {
-		r := importers.Rule{Name: name, Key: []string{}, Limits: []string{limit}, Shadow: enforced < 100}
+		r := importers.Rule{Name: called, Key: []string{}, Limits: []string{limit}, Shadow: enforced < 100}
 		if n.proto("always_consume_default_token_bucket").text() == "false" {
 			r.Unless = others
 		}
 		e.add(n, r, in)
 	}
+}
+
+// called is a filter in the names of rules: by its stat_prefix, which many may have, and by
+// the requests that it is for.
+func (e *envoyLocal) called(name string, in []int) string {
+	var identity []string
+	for _, i := range in {
+		if e.places[i].whole() {
+			return name
+		}
+		for _, when := range e.places[i].when {
+			identity = append(identity, importers.Text(when))
+		}
+	}
+	slices.Sort(identity)
+	return importers.NameOf(name, identity...)
+}
+
+// entriesText is the entries of a descriptor as people write them.
+func entriesText(d node) string {
+	var all []string
+	for _, entry := range d.get("entries").list() {
+		all = append(all, strings.TrimSuffix(entry.get("key").text()+"="+entry.get("value").text(), "="))
+	}
+	return strings.Join(all, ".")
 }
 
 // percent is how many of a hundred requests something holds for; a part of one is 1.
@@ -397,11 +422,11 @@ func (e *envoyLocal) descriptors(f envoyFilter) (all []importers.Rule) {
 		exact bool
 	}
 	var found []made
-	for i, d := range f.config.get("descriptors").list() {
+	for _, d := range f.config.get("descriptors").list() {
 		limit := e.bucket(d.proto("token_bucket"))
 		reached := false
 		for _, l := range f.limits {
-			r := importers.Rule{Name: strconv.Itoa(i + 1), Key: []string{}, IPv6Prefix: 128, Limits: []string{limit}}
+			r := importers.Rule{Name: entriesText(d), Key: []string{}, IPv6Prefix: 128, Limits: []string{limit}}
 			match, keys, ok := e.descriptor(&r, d.get("entries").list(), l.get("actions").list())
 			if !ok || limit == "" {
 				continue

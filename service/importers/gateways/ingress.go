@@ -31,7 +31,7 @@ type ingressPath struct {
 
 // IngressNginx converts the annotations of ingress-nginx.
 func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
-	c := &converter{names: importers.Names{}}
+	c := &converter{}
 	var all []*ingress
 	var paths []ingressPath
 	for _, d := range docs {
@@ -67,7 +67,7 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 
 // ingressOf reads one.
 func ingressOf(n node) *ingress {
-	in := &ingress{name: n.get("metadata", "name").text(), at: n, notes: map[string]node{}}
+	in := &ingress{name: objectName(n), at: n, notes: map[string]node{}}
 	for _, f := range n.get("metadata", "annotations").fields() {
 		if name, ok := strings.CutPrefix(f.name, annotation); ok {
 			in.notes[name] = f.value
@@ -106,6 +106,11 @@ func ingressOf(n node) *ingress {
 		}
 	}
 	return in
+}
+
+// objectName is the name of an object of Kubernetes, with its namespace if it has one.
+func objectName(n node) string {
+	return strings.Trim(n.get("metadata", "namespace").text()+"."+n.get("metadata", "name").text(), ".")
 }
 
 // ordered are paths as nginx looks for them: the host first, then what is longer. What a

@@ -45,7 +45,7 @@ type kong struct {
 // Kong converts the plugins rate-limiting and rate-limiting-advanced of Kong's
 // declarative configuration.
 func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
-	k := &kong{converter: &converter{names: importers.Names{}}, o: o, groups: map[string][]string{}, ids: map[string]string{}}
+	k := &kong{converter: &converter{}, o: o, groups: map[string][]string{}, ids: map[string]string{}}
 	for _, d := range docs {
 		k.read(d.root)
 	}
@@ -89,7 +89,7 @@ func (k *kong) read(n node) {
 		k.readPlugins(g.get("plugins"), kongPlugin{name: nameOf(g), consumers: k.members(nameOf(g)), group: true})
 	}
 	for _, s := range n.get("services").list() {
-		k.readPlugins(s.get("plugins"), kongPlugin{name: nameOf(s), service: nameOf(s)})
+		k.readPlugins(s.get("plugins"), kongPlugin{name: called(s), service: nameOf(s)})
 		for _, r := range s.get("routes").list() {
 			k.route(r, nameOf(s))
 		}
@@ -111,6 +111,18 @@ func nameOf(n node) string {
 		return n.where() // of none that has no name
 	}
 	return n.text()
+}
+
+// called is a route or a service in the names of rules: by its name, or by what it takes.
+func called(n node) string {
+	if name := nameOf(n); name != n.where() {
+		return name
+	}
+	var takes []string
+	for _, field := range []string{"hosts", "paths", "methods", "host", "path", "url"} {
+		takes = append(takes, strings.Join(n.get(field).texts(), "\n"))
+	}
+	return importers.NameOf("unnamed", takes...)
 }
 
 // named is the name of the entity that a reference is to.
@@ -163,7 +175,7 @@ func (k *kong) readPlugins(n node, of kongPlugin) {
 
 // route reads a route: one for each of its paths, which may be of different rank.
 func (k *kong) route(n node, service string) {
-	k.readPlugins(n.get("plugins"), kongPlugin{name: nameOf(n), route: nameOf(n), service: ""})
+	k.readPlugins(n.get("plugins"), kongPlugin{name: called(n), route: nameOf(n)})
 	when, attributes, plainHosts := [][]importers.Cond{{}}, 0, 1
 	var all [][]importers.Cond
 	for _, host := range n.get("hosts").texts() {
@@ -305,6 +317,9 @@ func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []i
 	add := func(in []int, key []string, more ...importers.Cond) {
 		one := r
 		one.Key, one.Unless = key, slices.Clone(r.Unless)
+		if slices.Equal(key, []string{"ip"}) && p.config.get(field).text() != "ip" {
+			one.Name += "-by-ip"
+		}
 		k.add(p.at, one, in, append(more, of...)...)
 	}
 	has := func(attribute string) importers.Cond { return importers.Cond{Attribute: attribute, Set: true} }
@@ -345,7 +360,9 @@ func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []i
 				services = append(services, s)
 			}
 		}
+		name := r.Name
 		for _, s := range services {
+			r.Name = strings.Trim(name+"-"+s, "-")
 			key := []string{}
 			if s == "" {
 				key = []string{"ip"}

@@ -45,7 +45,6 @@ func (p *place) whole() bool {
 type converter struct {
 	places []place
 	file   importers.File
-	names  importers.Names
 	notes  importers.Notes
 	errs   []error
 }
@@ -59,7 +58,7 @@ func (c *converter) done() ([]byte, importers.Notes, error) {
 	if len(c.errs) > 0 {
 		return nil, nil, errors.Join(c.errs...)
 	}
-	return c.file.YAML(), c.notes, nil
+	return c.file.YAML(), c.notes.Once(), nil
 }
 
 // everywhere is any request.
@@ -107,7 +106,6 @@ func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.C
 	if len(r.Match[0]) == 0 {
 		r.Match = nil
 	}
-	r.Name = c.names.New(r.Name)
 	c.file.Rules = append(c.file.Rules, r)
 }
 

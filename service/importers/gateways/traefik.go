@@ -33,7 +33,7 @@ type traefik struct {
 // Traefik converts the middlewares of Traefik's dynamic configuration, or of its objects
 // in Kubernetes, with the routers that use them.
 func Traefik(docs []Document) ([]byte, importers.Notes, error) {
-	t := &traefik{converter: &converter{names: importers.Names{}}, middlewares: map[string]node{}, entryPoints: map[string][]string{}}
+	t := &traefik{converter: &converter{}, middlewares: map[string]node{}, entryPoints: map[string][]string{}}
 	for _, d := range docs {
 		t.read(d.root)
 	}
@@ -110,8 +110,8 @@ func (t *traefik) read(n node) {
 			t.notes.Lose(c.where(), "inFlightConn is NOT KEPT: it bounds connections")
 		}
 	case "IngressRoute":
-		for i, r := range n.get("spec", "routes").list() {
-			one := router{name: fmt.Sprintf("%s-%d", name, i+1), at: r, rule: r.get("match").text(), priority: t.number(r.get("priority"), 0), entryPoints: n.get("spec", "entryPoints").texts()}
+		for _, r := range n.get("spec", "routes").list() {
+			one := router{name: importers.NameOf(name, space, r.get("match").text()), at: r, rule: r.get("match").text(), priority: t.number(r.get("priority"), 0), entryPoints: n.get("spec", "entryPoints").texts()}
 			for _, m := range r.get("middlewares").list() {
 				of, in := m.get("name").text(), m.get("namespace").text()
 				if in == "" {
@@ -182,11 +182,11 @@ func (t *traefik) readIngress(n node) {
 	if text := n.get("metadata", "annotations", "traefik.ingress.kubernetes.io/router.entrypoints").text(); text != "" {
 		entries = strings.Split(strings.ReplaceAll(text, " ", ""), ",")
 	}
-	for i, p := range ingressOf(n).paths {
+	for _, p := range ingressOf(n).paths {
 		if p.kind == "ImplementationSpecific" {
 			p.kind = "" // PathPrefix, as they are written below
 		}
-		r := router{name: fmt.Sprintf("%s-%d", n.get("metadata", "name").text(), i+1), at: p.at, entryPoints: entries, middlewares: names}
+		r := router{name: importers.NameOf(n.get("metadata", "name").text(), n.get("metadata", "namespace").text(), p.host, p.path), at: p.at, entryPoints: entries, middlewares: names}
 		r.when = t.location(p)
 		r.rule = fmt.Sprintf("Host(`%s`) && PathPrefix(`%s`)", p.host, p.path) // how long it is says what goes first
 		t.routers = append(t.routers, r)
@@ -228,8 +228,8 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 // middleware makes the rule of one at a place.
 func (t *traefik) middleware(name string, m node, at int) {
 	if f := m.anyCase("inFlightReq"); f.there() {
-		r := importers.Rule{Name: name, Key: []string{"host"}, Limits: []string{fmt.Sprintf("%d in flight", t.number(f.anyCase("amount"), 0))}}
-		if by := f.anyCase("sourceCriterion"); !by.there() || t.source(&r, by) {
+		r := importers.Rule{Name: name + "-in-flight", Key: []string{"host"}, Limits: []string{fmt.Sprintf("%d in flight", t.number(f.anyCase("amount"), 0))}}
+		if by := f.anyCase("sourceCriterion"); len(by.fields()) == 0 || t.source(&r, by) {
 			t.add(f, r, []int{at})
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // Convert makes rules of a configuration. The notes say what means something else
 // than it did, and what is lost.
 func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
-	f, names := importers.File{}, make(importers.Names)
+	f := importers.File{}
 	kinds := slices.DeleteFunc([]string{"limit_req", "limit_conn"}, func(kind string) bool { return !within(all, kind) })
 	if len(kinds) == 0 {
 		kinds = []string{"limit_req"} // for what cannot be read
@@ -19,10 +19,10 @@ func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
 		if err := c.convert(all); err != nil {
 			return nil, nil, err
 		}
-		c.write(&f, names)
+		c.write(&f)
 		notes = c.notes
 	}
-	return f.YAML(), notes, nil
+	return f.YAML(), notes.Once(), nil
 }
 
 // A converter reads the limits of one kind.

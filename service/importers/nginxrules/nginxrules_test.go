@@ -344,16 +344,16 @@ func TestNotes(t *testing.T) {
 	}
 	const want = `ignore_path_case: true
 rules:
-  - name: uri
+  - name: uri-burst-6-dry
     match: {path: /a*/**}
     key: [path]
     limits: ["1/s burst 6"]
     shadow: true
-  - name: uri-2
+  - name: uri
     match: {path: /b*/**}
     key: [path]
     limits: ["1/s burst 1"]
-  - name: addr
+  - name: addr-5
     key: [ip]
     ipv6_prefix: 128
     limits: ["5 in flight"]

@@ -8,12 +8,12 @@ import (
 )
 
 // write adds the rules to a file.
-func (c *converter) write(f *importers.File, names importers.Names) {
+func (c *converter) write(f *importers.File) {
 	f.FoldCase = f.FoldCase || c.fold
 	for _, r := range c.rules() {
 		z := c.zones[r.zone]
 		for i := range z.variants {
-			c.rule(f, names, &r, &z.variants[i])
+			c.rule(f, &r, &z.variants[i])
 		}
 	}
 	if c.real.from != nil && c.real.header != "" {
@@ -22,7 +22,7 @@ func (c *converter) write(f *importers.File, names importers.Names) {
 }
 
 // rule adds one variant of a rule.
-func (c *converter) rule(f *importers.File, names importers.Names, r *rule, v *variant) {
+func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 	one := importers.Rule{Match: matches(r.in, v), Key: v.key, IPv6Prefix: 128, Limits: []string{r.limit}, Shadow: r.dry}
 	for i := range r.out {
 		one.Unless = append(one.Unless, r.out[i].conditions(nil))
@@ -38,8 +38,30 @@ func (c *converter) rule(f *importers.File, names importers.Names, r *rule, v *v
 	if v.alone {
 		one.OnMissing = "skip"
 	}
-	one.Name = names.New(r.zone)
+	one.Name = r.name(v)
 	f.Rules = append(f.Rules, one)
+}
+
+// name is what a variant of a rule is called: by its zone, and by what its directive says
+// beside that. The rate is not in it: who changes that keeps what clients have used.
+func (r *rule) name(v *variant) string {
+	name := r.zone
+	if _, burst, ok := strings.Cut(r.limit, " burst "); ok && burst != "1" {
+		name += "-burst-" + strings.ReplaceAll(burst, " ", "-")
+	} else if n, ok := strings.CutSuffix(r.limit, " in flight"); ok {
+		name += "-" + n
+	}
+	if r.dry {
+		name += "-dry"
+	}
+	if v.when == nil {
+		return name
+	}
+	identity := []string{v.text}
+	for _, when := range v.when {
+		identity = append(identity, importers.Text(when))
+	}
+	return importers.NameOf(name, identity...)
 }
 
 // matches are the conditions of places, with those of a variant.

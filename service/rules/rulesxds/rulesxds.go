@@ -1,8 +1,8 @@
 // Package rulesxds takes rules from a control plane that configures envoyproxy/ratelimit
 // over xDS, such as Envoy Gateway: it asks for RateLimitConfig by the aggregated
 // discovery service, state of the world, and converts what it gets as stint import
-// envoy-ratelimit --compatible does. A configuration that cannot be kept is refused
-// with the reason, and the one before it stays.
+// envoy-ratelimit --compatible does. What of a configuration cannot be held is refused with
+// the reason: it is as it was before, and the rest is taken.
 package rulesxds
 
 import (
@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/stint-dev/stint/rulesource"
+	"github.com/stint-dev/stint/service/importers/envoyrules"
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -39,7 +40,9 @@ type Source struct {
 	log    *slog.Logger
 	done   context.Context
 	closed context.CancelFunc
-	ended  chan struct{} // closed when nothing is asked any more
+	asks   time.Duration // how long a connection is quiet until the other side is asked whether it is there
+	// domains are those in force, for what comes next and cannot be held.
+	domains map[string]*envoyrules.Domain
 
 	mu      sync.Mutex
 	held    *rulesource.Snapshot // nil before the first
@@ -68,7 +71,7 @@ func Open(text string, log *slog.Logger) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{at: at, log: cmp.Or(log, slog.New(slog.DiscardHandler)), changed: make(chan struct{}), ended: make(chan struct{})}
+	s := &Source{at: at, asks: asksAlive, log: cmp.Or(log, slog.New(slog.DiscardHandler)), changed: make(chan struct{})}
 	s.done, s.closed = context.WithCancel(context.Background())
 	go s.run()
 	return s, nil
@@ -122,10 +125,10 @@ func (s *Source) Wait(ctx context.Context, held rulesource.Version) error {
 	}
 }
 
-// Close implements [rulesource.Source].
+// Close implements [rulesource.Source]. It waits for nothing: what is being converted is
+// dropped.
 func (s *Source) Close() error {
 	s.closed()
-	<-s.ended
 	return nil
 }
 
@@ -161,12 +164,13 @@ func (s *Source) set(held *rulesource.Snapshot, version string, trouble error) {
 	s.changed = make(chan struct{})
 }
 
-// take takes a response, and returns the answer to it: an ACK, or a NACK with the reason.
+// take takes a response, as far as it can be held, and returns the answer to it: an ACK, or
+// a NACK with the reason.
 func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	answer := &discovery.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: r.GetNonce()}
-	document, notes, err := convert(r.GetTypeUrl(), r.GetResources())
+	c, err := convert(s.done, r.GetTypeUrl(), r.GetResources(), s.domains)
 	if err == nil {
-		_, err = rules.Decode(documentName, document)
+		_, err = rules.Decode(documentName, c.document)
 	}
 	if err != nil {
 		err = fmt.Errorf("configuration %.100q is refused: %w", r.GetVersionInfo(), err)
@@ -176,15 +180,21 @@ func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryReques
 		answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 		return answer
 	}
-	for i, note := range notes {
+	for i, note := range c.notes {
 		if i == mostNotes {
-			s.log.Warn("xDS: what differs from envoyproxy/ratelimit", "more", len(notes)-i)
+			s.log.Warn("xDS: what differs from envoyproxy/ratelimit", "more", len(c.notes)-i)
 			break
 		}
 		s.log.Warn("xDS: what differs from envoyproxy/ratelimit", "what", note.String())
 	}
+	refused := c.refusal()
+	if refused != nil {
+		refused = fmt.Errorf("configuration %.100q: %w", r.GetVersionInfo(), refused)
+		s.log.Error("xDS: a part of the configuration is refused", "source", s.at.shown, "err", refused)
+		answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: refused.Error()}
+	}
 	s.log.Info("xDS: configuration taken", "source", s.at.shown, "version", r.GetVersionInfo(), "resources", len(r.GetResources()))
-	held := &rulesource.Snapshot{Name: documentName, Document: document, Hash: rulesource.HashOf(document),
+	held := &rulesource.Snapshot{Name: documentName, Document: c.document, Hash: rulesource.HashOf(c.document),
 		Version: rulesource.Version{Identity: s.at.shown, Epoch: time.Now().UnixNano(), Revision: 1}}
 	switch {
 	case s.held == nil:
@@ -193,7 +203,8 @@ func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryReques
 	default: // the clock may have been set back
 		held.Version.Epoch = max(held.Version.Epoch, s.held.Version.Epoch+1)
 	}
-	s.set(held, r.GetVersionInfo(), nil)
+	s.domains = c.domains
+	s.set(held, r.GetVersionInfo(), refused)
 	answer.VersionInfo = r.GetVersionInfo()
 	return answer
 }

@@ -156,14 +156,16 @@ func TestFollow(t *testing.T) {
 	if version := <-p.acked; version != "2" {
 		t.Errorf("acknowledged %s", version)
 	}
-	p.put(t, "3", limited("four", ratelimit.RateLimitUnit_UNKNOWN))
-	if reason := <-p.refused; !strings.Contains(reason, "no unit") || !strings.Contains(reason, `"3"`) {
+	p.put(t, "3", limited("three", ratelimit.RateLimitUnit_UNKNOWN), limited("four", ratelimit.RateLimitUnit_UNKNOWN), limited("five", ratelimit.RateLimitUnit_DAY))
+	if reason := <-p.refused; !strings.Contains(reason, `domain "four", route=route, rule-0-match-0: no unit`) || !strings.Contains(reason, `"3"`) {
 		t.Errorf("refused: %s", reason)
 	}
 	if err := trouble(t, s); !strings.Contains(err.Error(), "no unit") {
 		t.Error(err)
 	}
-	until(t, s, "three")
+	if rest := string(until(t, s, "five").Document); !strings.Contains(rest, "three") || !strings.Contains(rest, "5/1h") || strings.Contains(rest, "four") {
+		t.Errorf("beside what is refused: %s", rest)
+	}
 	p.put(t, "4")
 	empty := until(t, s, "rules: []")
 	if err := s.Wait(t.Context(), first.Version); err != nil || empty.Version == first.Version {

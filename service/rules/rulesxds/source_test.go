@@ -1,6 +1,7 @@
 package rulesxds
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -27,7 +28,7 @@ func response(t *testing.T, version string) *discovery.DiscoveryResponse {
 
 // quiet is a source that asks nobody.
 func quiet() *Source {
-	return &Source{log: slog.New(slog.DiscardHandler), changed: make(chan struct{})}
+	return &Source{done: context.Background(), log: slog.New(slog.DiscardHandler), changed: make(chan struct{})}
 }
 
 type ignored struct{}

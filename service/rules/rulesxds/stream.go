@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
@@ -20,19 +22,31 @@ const (
 	// mostPause begins anew with the least.
 	leastPause = 500 * time.Millisecond
 	mostPause  = 30 * time.Second
+	// asksAlive is how long nothing may come until the other side is asked whether it is
+	// there, and aliveWithin how long that may take: a connection of which no end was seen,
+	// as behind a relay that was switched off, ends then. Some servers, such as Envoy
+	// Gateway's, take no such question within five minutes of another: they close the
+	// connection with tooMany, and are asked after asksSeldom.
+	asksAlive   = 30 * time.Second
+	asksSeldom  = 5*time.Minute + 30*time.Second
+	aliveWithin = 10 * time.Second
+	tooMany     = "too_many_pings"
 	// rest is between two responses of one stream.
 	rest = 20 * time.Millisecond
 )
 
 // run asks until the source is closed.
 func (s *Source) run() {
-	defer close(s.ended)
 	pause := leastPause
 	for s.done.Err() == nil {
 		began := time.Now()
 		err := s.stream()
 		if s.done.Err() != nil {
 			return
+		}
+		if strings.Contains(err.Error(), tooMany) && s.asks < asksSeldom {
+			s.asks = asksSeldom
+			continue
 		}
 		s.set(nil, "", fmt.Errorf("the control plane is away: %w", err))
 		if time.Since(began) > mostPause {
@@ -49,7 +63,8 @@ func (s *Source) stream() error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("dns:///"+s.at.host, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+	conn, err := grpc.NewClient("dns:///"+s.at.host, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: s.asks, Timeout: aliveWithin}))
 	if err != nil {
 		return err
 	}
