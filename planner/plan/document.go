@@ -237,24 +237,27 @@ func (p *Proposal) document(name string) []section {
 	who := part{Head: "Who stands apart"}
 	for _, r := range p.Routes {
 		limit := r.Limit
-		switch {
-		case r.Name == "health":
-			limit = "unlimited"
-		case limit == "":
+		if limit == "" {
 			limit = "too little to say"
 		}
 		routes.Rows = append(routes.Rows, row{Cells: []string{r.title(), wording.Grouped(r.Requests), wording.Grouped(r.Clients), limit}})
-		for _, a := range r.Apart {
-			becomes := map[string]string{"abuse": "denied", "heavy": "denied", "partner": "a limit of its own"}[a.Verdict]
+		for _, a := range neighbours(r.Apart) {
 			if r.Limit == "" {
-				becomes = "no rule"
+				a.what = a.Verdict + ", no rule"
 			}
-			who.Items = append(who.Items, item{Name: a.Key, What: a.Verdict + ", " + becomes, More: r.title() + ": " + fmt.Sprint(a.Evidence)})
+			who.Items = append(who.Items, item{Name: a.name, What: a.what, More: r.title() + ": " + fmt.Sprint(a.Evidence)})
 		}
 	}
 	parts := []part{{Table: routes}}
 	if len(who.Items) > 0 {
 		parts = append(parts, who)
+	}
+	if len(p.Questions) > 0 {
+		ask := part{Head: "Before it denies", Lists: true}
+		for _, q := range p.Questions {
+			ask.Items = append(ask.Items, item{What: q + "?"})
+		}
+		parts = append(parts, ask)
 	}
 	quoted := wording.QuoteShell(name)
 	return []section{{Title: "A limit for each route", Parts: append(parts,

@@ -31,9 +31,6 @@ type Evidence struct {
 	// Kinds is how many user agents there were: of many, an address has many
 	// people behind it.
 	Kinds int `json:"user_agent_kinds"`
-	// Named reports whether nearly all requests have the name of a user, which
-	// servers write for users that have logged in.
-	Named bool `json:"named,omitempty"`
 	// Statuses are the answers, the most frequent first.
 	Statuses []Part `json:"statuses"`
 	// Looks says in words what that usually is.
@@ -55,7 +52,7 @@ func (e *Evidence) Rate() float64 {
 }
 
 // shown are the attributes that evidence is made of.
-var shown = []string{"status", "path", "method", "header.user-agent", "user"}
+var shown = []string{"status", "path", "method", "header.user-agent"}
 
 // mostKinds bounds how many different paths and user agents of a client are
 // counted, and mostNamed how many clients are looked at.
@@ -67,7 +64,6 @@ const (
 // A dossier collects the evidence on one client.
 type dossier struct {
 	requests, first, last    int64
-	named                    int64
 	minutes                  map[int64]int64
 	agents, paths, responses map[string]int64
 }
@@ -93,9 +89,6 @@ func (d *dossier) add(r *accesslog.Record) {
 	d.requests++
 	d.last = max(d.last, r.At)
 	d.minutes[r.At/int64(time.Minute)]++
-	if r.Values[4] != nil {
-		d.named++
-	}
 	tick(d.responses, r.Values[0])
 	tick(d.agents, r.Values[3])
 	if path := r.Values[1]; path != nil {
@@ -112,7 +105,6 @@ func (d *dossier) join(o *dossier) {
 		d.first = o.first
 	}
 	d.requests += o.requests
-	d.named += o.named
 	d.last = max(d.last, o.last)
 	for _, k := range [...][2]map[string]int64{{d.agents, o.agents}, {d.paths, o.paths}, {d.responses, o.responses}} {
 		for text, n := range k[1] {
@@ -128,7 +120,6 @@ func (d *dossier) evidence(o *Options, of int64) *Evidence {
 	e := &Evidence{
 		Requests: d.requests, Share: float64(d.requests) / float64(max(of, 1)),
 		From: o.when(d.first), Span: Duration(d.last - d.first), Kinds: len(d.agents),
-		Named:  nearlyPart*float64(d.requests) <= float64(d.named),
 		Agents: parts(d.agents, d.requests, 2), Paths: parts(d.paths, d.requests, 3), Statuses: parts(d.responses, d.requests, 4),
 	}
 	for _, n := range d.minutes {

@@ -28,6 +28,7 @@ type extraction struct {
 	address    []bool              // of each part of the key: an IP address
 	routed     int                 // the part of the key that is a path's route, or −1
 	by         map[string]identity // of routes
+	patterns   map[string][]string // of routes
 	cost       int                 // among attributes, or −1 for 1
 	match      *policy.Policy
 	from, to   int64

@@ -43,30 +43,38 @@ type survey struct {
 	mixed    []int64             // requests with another tier than their identity had before
 }
 
-// survey reads the logs and returns the identities of routes.
-func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]identity, error) {
-	names := append([]string{"path"}, identities...)
+// survey reads the logs and returns the identities of routes, and the patterns of their
+// paths.
+func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]identity, map[string][]string, error) {
+	const path, ip, status = 0, 1, 2
+	names := append([]string{"path", "ip", "status"}, identities...)
 	tier := tierOf(inputs)
 	if tier != "" {
 		names = append(names, tier)
 	}
-	all := make(map[string]*survey)
+	q, err := newExtraction(o, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, seen, a := make(map[string]*survey), make(sightings), q.extractor()
 	for _, in := range inputs {
 		file, err := in.open()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		p := in.format.With(names).Parser()
-		r := accesslog.Record{Values: make([][]byte, len(names))}
+		p := in.format.With(q.attributes).Parser()
+		r := accesslog.Record{Values: make([][]byte, len(q.attributes))}
 		for block, err := file.Next(nil); err == nil && ctx.Err() == nil; block, err = file.Next(block) {
 			for rest := block; len(rest) > 0; {
 				var line []byte
-				if line, rest = accesslog.Line(rest); p.Parse(line, &r) == nil && r.Values[0] != nil {
-					route, _ := routeOf(string(r.Values[0]))
+				if line, rest = accesslog.Line(rest); p.Parse(line, &r) == nil && r.Values[path] != nil {
+					a.client(r.Values)
+					route, pattern := routeOf(string(r.Values[path]))
+					seen.add(route, pattern, a.owner(r.Values[ip]), r.Values[status])
 					if all[route] == nil {
 						all[route] = newSurvey()
 					}
-					all[route].add(r.Values[1:])
+					all[route].add(r.Values[status+1 : len(names)])
 				}
 			}
 		}
@@ -74,11 +82,11 @@ func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]ident
 	}
 	found := make(map[string]identity)
 	for route, s := range all {
-		if one, ok := s.identity(tier); ok && route != "login" && route != "health" {
+		if one, ok := s.identity(tier); ok && route != "login" {
 			found[route] = one
 		}
 	}
-	return found, nil
+	return found, seen.patterns(), nil
 }
 
 // tierOf returns the field of the logs that says of which class a client is.
@@ -166,8 +174,10 @@ func groupOf(key string) group {
 // groupFor returns the group that a line is of, and the client in it; nil is its
 // address.
 func (a *extractor) groupFor(values [][]byte) (g group, client []byte) {
-	path := values[a.key[a.routed]]
-	g.route, _ = routeOf(string(path))
+	pattern := ""
+	if g.route, pattern = routeOf(string(values[a.key[a.routed]])); !slices.Contains(a.patterns[g.route], pattern) {
+		g.route = pagesRoute
+	}
 	one, ok := a.by[g.route]
 	if !ok || values[one.at] == nil {
 		return g, nil

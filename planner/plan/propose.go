@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/wording"
-	"github.com/stint-dev/stint/planner/accesslog"
 )
 
 // A Proposal is a rules file that was found from logs.
 type Proposal struct {
 	Log      LogReport `json:"log"`
 	Findings []Finding `json:"findings"`
+	// Questions are what the reader must answer before the rules deny: what a limit
+	// that is loose rests on, and who stands apart.
+	Questions []string `json:"questions"`
 	// Routes are what was found, in the order of the file; none if the findings
 	// forbid a proposal.
 	Routes []Routed `json:"routes"`
@@ -35,11 +37,9 @@ type Routed struct {
 	Patterns []string `json:"patterns"`
 	Requests int64    `json:"requests"`
 	Clients  int64    `json:"clients"`
-	// Limit is empty where there is too little to choose from, and for health
-	// checks, which are let through.
+	// Limit is empty where there is too little to choose from.
 	Limit string `json:"limit"`
-	// Apart are clients that stand apart from the rest: denied, given a limit
-	// of their own, or kept.
+	// Apart are clients that stand apart from the rest.
 	Apart []Apart `json:"apart"`
 
 	minute int64 // that Limit lets pass, before the margin
@@ -48,11 +48,14 @@ type Routed struct {
 // An Apart is a client that had no say in the limit of a route.
 type Apart struct {
 	Key string `json:"key"`
-	// Verdict is "abuse" for one that was refused again and again, "heavy" for
-	// another that the limit denies, or "partner" for one with Limit of its own.
-	Verdict  string    `json:"verdict"`
-	Limit    string    `json:"limit,omitempty"`
+	// Verdict is "abuse" for one that was refused again and again, and "heavy" for
+	// another.
+	Verdict string `json:"verdict"`
+	// Denied is how many of its requests the limit denies.
+	Denied   int64     `json:"denied"`
 	Evidence *Evidence `json:"evidence"`
+
+	id uint32
 }
 
 // A proposer finds the routes of a reading. Address and route together identify a
@@ -89,7 +92,7 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 	if err := errors.Join(w.judge(), w.replay(ctx, w.ignored, &w.traffic.series, &w.curve)); err != nil {
 		return nil, err
 	}
-	p := &Proposal{Findings: append([]Finding{}, w.findings()...), Routes: []Routed{}, Log: w.logReport(false)}
+	p := &Proposal{Findings: append([]Finding{}, w.findings()...), Questions: []string{}, Routes: []Routed{}, Log: w.logReport(false)}
 	everywhere := make(map[string]struct{}) // clients, whatever routes they were on
 	for id := range uint32(w.clients.len()) {
 		if !w.ignored[id] {
@@ -102,10 +105,7 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 	if stops(p.Findings) || w.requests == 0 {
 		return p, nil
 	}
-	patterns, err := w.patterns()
-	if err != nil {
-		return nil, err
-	}
+	patterns := w.extraction.patterns
 	for _, r := range append(slices.Clone(routes), route{name: pagesRoute}) {
 		for _, g := range w.groups(r.name) {
 			one, err := w.route(ctx, g, patterns[r.name])
@@ -119,13 +119,14 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 		p.Findings = append(p.Findings, Finding{"too_little", fmt.Sprintf("not enough to choose: no route has %d clients", leastClients), true})
 		return p, nil
 	}
+	p.ask()
 	p.File = w.file(p)
 	return p, nil
 }
 
 // identify finds out what identifies the clients of each route, and has it read.
 func (w *proposer) identify(ctx context.Context) error {
-	by, err := w.options.survey(ctx, w.inputs)
+	by, patterns, err := w.options.survey(ctx, w.inputs)
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ func (w *proposer) identify(ctx context.Context) error {
 		}
 		by[route] = one
 	}
-	w.extraction.by = by
+	w.extraction.by, w.extraction.patterns = by, patterns
 	for _, in := range w.inputs {
 		in.format = in.format.With(w.extraction.attributes)
 	}
@@ -159,50 +160,10 @@ func (w *proposer) parts(id uint32) (client, group string) {
 	return both[0], cmp.Or(both[1], pagesRoute)
 }
 
-// patterns returns those of each route that paths of the log have.
-func (w *proposer) patterns() (map[string][]string, error) {
-	found := make(map[string][]string)
-	for _, in := range w.inputs {
-		file, err := in.open()
-		if err != nil {
-			return nil, err
-		}
-		seen := make(map[string]bool)
-		eachValue(file, in.format.With([]string{"path"}).Parser(), func(path []byte) {
-			name, pattern := routeOf(string(path))
-			if pattern != "" && !seen[pattern] && len(seen) < mostKinds {
-				seen[pattern] = true
-				if !slices.Contains(found[name], pattern) {
-					found[name] = append(found[name], pattern)
-				}
-			}
-		})
-		file.Close()
-	}
-	for _, all := range found {
-		slices.Sort(all)
-	}
-	return found, nil
-}
-
-// eachValue calls f with the only attribute of each line of a log, where it is.
-func eachValue(file *accesslog.File, p accesslog.Parser, f func(value []byte)) {
-	r := accesslog.Record{Values: make([][]byte, 1)}
-	for block, err := file.Next(nil); err == nil; block, err = file.Next(block) {
-		for rest := block; len(rest) > 0; {
-			var line []byte
-			if line, rest = accesslog.Line(rest); p.Parse(line, &r) == nil && r.Values[0] != nil {
-				f(r.Values[0])
-			}
-		}
-	}
-}
-
 // What makes a client one that stands apart on its route.
 const (
 	fewApart   = 100 // requests that may be one person's
 	fewGuesses = 20  // refused requests that may be a person's
-	roomy      = 1.5 // of what it needs, for a limit of its own
 	mostApart  = 40  // clients of a route that are looked at
 )
 
@@ -242,9 +203,6 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 		one.Requests += int64(w.sent[id])
 	}
 	one.Clients = int64(len(all))
-	if name == "health" {
-		return one, nil
-	}
 	slices.SortStableFunc(all, func(a, b demander) int { return cmp.Compare(b.minute(), a.minute()) })
 	var ids []uint32
 	for _, d := range all[:min(len(all), mostApart)] {
@@ -262,25 +220,43 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	for i, d := range all {
 		e := found[w.name(d.id)]
 		ip, _ := w.parts(d.id)
-		if e != nil && g.by != "" {
-			e.Named = true
-		}
 		verdict := judge(e, name, i < edge)
 		if verdict == "" {
 			rest = append(rest, d)
 			continue
 		}
-		a := Apart{Key: ip, Verdict: verdict, Evidence: e}
-		if verdict == "partner" {
-			a.Limit = grown(tightestFor([]demander{d}), roomy-1)
-		}
-		one.Apart = append(one.Apart, a)
+		one.Apart = append(one.Apart, Apart{Key: ip, Verdict: verdict, Evidence: e, id: d.id})
 	}
 	if len(rest) >= leastClients {
 		best := tightestFor(rest)
 		one.Limit, one.minute = grown(best, w.options.Margin), best.Minute
+		err = w.denied(ctx, &one)
 	}
-	return one, nil
+	return one, err
+}
+
+// denied counts what the limit of a route denies those that stand apart.
+func (w *proposer) denied(ctx context.Context, r *Routed) error {
+	if len(r.Apart) == 0 {
+		return nil
+	}
+	p, err := newReplay(r.Limit)
+	if err != nil {
+		return err
+	}
+	skip := slices.Repeat([]bool{true}, w.clients.len())
+	for _, a := range r.Apart {
+		skip[a.id] = false
+	}
+	if err := w.replay(ctx, skip, newLedger(p)); err != nil {
+		return err
+	}
+	for _, d := range p.denied[1:] {
+		if i := slices.IndexFunc(r.Apart, func(a Apart) bool { return a.id == d.id }); i >= 0 {
+			r.Apart[i].Denied = d.requests
+		}
+	}
+	return nil
 }
 
 func grown(c Candidate, margin float64) string {
@@ -313,21 +289,19 @@ func edgeOf(all []demander) (edge int) {
 }
 
 // judge says what a client is on its route, "" for one that is like the others.
-// Nothing but what it did speaks: that it is refused, that it stands apart with
-// one user agent, or that it has a name and is answered well.
+// Nothing but what it did speaks, and how it was answered: a name and a user agent are
+// its own words.
 func judge(e *Evidence, route string, apart bool) string {
 	if e == nil {
 		return ""
 	}
-	refused, failed, good := 0.0, 0.0, 0.0
+	refused, failed := 0.0, 0.0
 	for _, p := range e.Statuses {
 		switch {
 		case p.Text == "401" || p.Text == "403":
 			refused += p.Share
 		case p.Text == "404" || p.Text == "429":
 			failed += p.Share
-		case p.Text < "400":
-			good += p.Share
 		}
 	}
 	switch {
@@ -337,10 +311,6 @@ func judge(e *Evidence, route string, apart bool) string {
 		return ""
 	case refused+failed >= mostlyPart:
 		return "abuse"
-	case e.Kinds >= manyAgents:
-		return "" // many people
-	case e.Named && good >= 1-fewErrors:
-		return "partner"
 	}
 	return "heavy"
 }
@@ -350,6 +320,12 @@ func (w *proposer) file(p *Proposal) string {
 	var b strings.Builder
 	wrap(&b, "# ", fmt.Sprintf("stint plan --propose, from %s of %s. All rules are in shadow: they decide and count, and deny nobody yet.", wording.Count(w.requests, "request"), Duration(time.Duration(w.last-w.first))))
 	wrap(&b, "# ", "Before it denies: "+w.options.retry())
+	for i, question := range p.Questions {
+		if i == 0 {
+			b.WriteString("# Answer these first:\n")
+		}
+		wrap(&b, "#   ", question+"?")
+	}
 	w.options.settings(&b)
 	declare(&b, p.Routes)
 	b.WriteString("rules:\n")
@@ -366,7 +342,9 @@ func (w *proposer) file(p *Proposal) string {
 			w.rule(&b, all[:n], others)
 			all = all[n:]
 		}
-		others = append(others, p.Routes[start].Patterns...) // no limit holds what it was not chosen from
+		if last := &p.Routes[end-1]; last.By == "" && last.Limit != "" { // else those without a rule are held by the next
+			others = append(others, last.Patterns...) // no limit holds what it was not chosen from
+		}
 	}
 	return b.String()
 }
@@ -402,15 +380,13 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
 	r, enough := &tiers[0], false
 	for _, one := range tiers {
 		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), wording.Count(one.Requests, "request"), wording.Count(one.Clients, "client")))
-		if one.Limit == "" && one.Name != "health" {
+		if one.Limit == "" {
 			b.WriteString("  #   too little to choose from: no rule holds these\n")
 			continue
 		}
 		enough = true
-		for _, a := range one.Apart {
-			if a.Verdict != "partner" {
-				wrap(b, "  #   ", "stands apart, and is denied: "+plainText(a.Key)+", "+a.Evidence.String())
-			}
+		for _, a := range neighbours(one.Apart) {
+			wrap(b, "  #   ", "stands apart: "+plainText(a.name)+", "+a.what+"; "+a.Evidence.String())
 		}
 	}
 	if !enough {
@@ -425,16 +401,13 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
 	if len(before) > 0 {
 		fmt.Fprintf(b, "    unless: {path: [%s]}\n", quoted(before))
 	}
-	if r.Name == "health" {
-		b.WriteString("    unlimited: true\n")
-		return
-	}
 	fmt.Fprintf(b, "    key: [%s]\n", cmp.Or(r.By, "ip"))
 	if r.By != "" {
 		b.WriteString("    on_missing: skip\n")
 	}
 	limited(b, tiers)
-	w.overridden(b, tiers)
+	exempt := &Options{Key: []string{cmp.Or(r.By, "ip")}}
+	b.WriteString(exempt.overrides(w.leaves.exempt()))
 	b.WriteString("    shadow: true\n")
 }
 
@@ -497,24 +470,92 @@ func limited(b *strings.Builder, tiers []Routed) {
 	fmt.Fprintf(b, "    tiers: {by: %s, default: %s, plans: {%s}}\n", tiers[0].TierBy, quoteYAML(lowest), strings.Join(all, ", "))
 }
 
-// overridden writes the overrides of those that are let through, and of partners.
-func (w *proposer) overridden(b *strings.Builder, tiers []Routed) {
-	exempt := &Options{Key: []string{cmp.Or(tiers[0].By, "ip")}}
-	overrides := exempt.overrides(w.leaves.exempt())
-	n := 0
-	for _, one := range tiers {
-		for _, a := range one.Apart {
-			if n++; a.Verdict != "partner" {
-				continue
-			}
-			if overrides == "" {
-				overrides = "    overrides:\n"
-			}
-			overrides += fmt.Sprintf("      # %s\n      - {name: partner-%d, when: {%s}, limits: [%s]}\n", clip(plainText(a.Evidence.String()), 200), n, exempt.meets(a.Key), quoteYAML(a.Limit))
-		}
-	}
-	b.WriteString(overrides)
-}
-
 // Refused reports whether the log cannot bear a proposal.
 func (p *Proposal) Refused() bool { return p.File == "" }
+
+// looser is how many times as much as the rest a route may let pass without a question.
+const looser = 2
+
+// ask asks what the log cannot answer. Whatever lets more pass than the rest is asked about.
+func (p *Proposal) ask() {
+	ask := func(format string, args ...any) { p.Questions = append(p.Questions, fmt.Sprintf(format, args...)) }
+	rest := &p.Routes[len(p.Routes)-1]
+	var apart []string
+	for i := range p.Routes {
+		r := &p.Routes[i]
+		if r.Limit != "" && r != rest && rest.Limit != "" && r.minute > looser*rest.minute {
+			ask("%s lets %s, and %s %s: do these paths reach nothing else, such as a program behind %s", r.title(), perMinute(r.minute), rest.Name, perMinute(rest.minute), r.Patterns[0])
+		}
+		if strings.HasPrefix(r.By, "header.") && r.Limit != "" {
+			ask("%s counts by %s: who sends another with each request is held by no limit: does something before the limiter refuse what it does not know", r.Name, r.By)
+		}
+		for _, a := range r.Apart {
+			if !slices.Contains(apart, a.Key) {
+				apart = append(apart, a.Key)
+			}
+		}
+	}
+	if len(apart) > 0 {
+		const most = 6
+		who := strings.Join(apart[:min(len(apart), most)], ", ")
+		if more := len(apart) - most; more > 0 {
+			who += fmt.Sprintf(" and %d more", more)
+		}
+		ask("%s stand apart: is any of these known, such as a partner, an office or a health check, to be let through with --exempt", who)
+	}
+}
+
+func perMinute(n int64) string { return wording.Count(n, "request") + " a minute pass" }
+
+// A neighbour is one that stands apart, or several of one network.
+type neighbour struct {
+	Apart
+	name, what string
+}
+
+// fewNeighbours is how many of one network stand each by itself.
+const fewNeighbours = 7
+
+// neighbours sums up those of one network, the first for all.
+func neighbours(all []Apart) (sums []neighbour) {
+	networks := make(map[string][]Apart)
+	for _, a := range all {
+		networks[networkOf(a.Key)] = append(networks[networkOf(a.Key)], a)
+	}
+	for _, a := range all {
+		network := networkOf(a.Key)
+		some := networks[network]
+		delete(networks, network)
+		if len(some) <= fewNeighbours {
+			for _, one := range some {
+				sums = append(sums, neighbour{one, one.Key, one.fate(one.Denied, one.Evidence.Requests)})
+			}
+			continue
+		}
+		denied, requests := int64(0), int64(0)
+		for _, one := range some {
+			denied, requests = denied+one.Denied, requests+one.Evidence.Requests
+		}
+		sums = append(sums, neighbour{a, network, fmt.Sprintf("%d clients, %s, such as %s", len(some), a.fate(denied, requests), a.Key)})
+	}
+	return sums
+}
+
+// networkOf returns the network of an address, which one owner often has, and any other key
+// as it is.
+func networkOf(key string) string {
+	p := prefixOf(key)
+	bits := 48
+	if p.Addr().Is4() {
+		bits = 24
+	}
+	if p, err := p.Addr().Prefix(bits); err == nil && p.IsValid() {
+		return p.String()
+	}
+	return key
+}
+
+// fate says what becomes of those that stand apart.
+func (a *Apart) fate(denied, requests int64) string {
+	return fmt.Sprintf("%s, %s of %s denied", a.Verdict, wording.Grouped(denied), wording.Count(requests, "request"))
+}
