@@ -142,6 +142,8 @@ type Choice struct {
 	// Would is what Rule would have done to this log: to all clients, those
 	// included that had no say, and those let through that are exempt.
 	Would Result `json:"would"`
+	// Sets are the clients that set the limit: a tighter one would deny these first.
+	Sets []Setter `json:"set_by"`
 	// Left is what it does to those that had no say.
 	Left []Left `json:"left_out"`
 	// Cliff is who falls off as the limit tightens.
@@ -152,6 +154,28 @@ type Choice struct {
 	// limit again later.
 	Rule  string `json:"rule"`
 	Check string `json:"check"`
+}
+
+// A Setter is a client that a limit is as loose for as it is.
+type Setter struct {
+	Key      string `json:"key"`
+	Requests int64  `json:"requests"`
+	// Burst is the least that denies it nothing, at the rate of the tightest limit.
+	Burst    int64     `json:"burst"`
+	Evidence *Evidence `json:"evidence"`
+
+	id uint32
+}
+
+// setters returns the clients that need the most of those that a limit denies nothing.
+func (c *chooser) setters(r *reading, demand *curve, best Candidate) []Setter {
+	all := []Setter{}
+	for _, packed := range demand.ranked(slices.Index(rates[:], best.rate)) {
+		if id := idOf(packed); need(packed) <= best.Burst && len(all) < mostWho {
+			all = append(all, Setter{Key: r.name(id), Requests: int64(r.sent[id]), Burst: need(packed), id: id})
+		}
+	}
+	return all
 }
 
 // A Left is a client that had no say in a choice, and what becomes of it.
@@ -248,7 +272,7 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who rep
 	choice := &Choice{
 		Target: c.text(), Margin: c.margin, Candidates: all,
 		Tightest: limitOf(best.rate, best.Burst),
-		Limit:    limit.String(), Would: p.report(who), Left: c.left(r, p),
+		Limit:    limit.String(), Would: p.report(who), Left: c.left(r, p), Sets: c.setters(r, demand, best),
 	}
 	choice.Would.Requests = r.requests + r.excluded
 	choice.Would.Allowed = choice.Would.Requests - choice.Would.Denied
@@ -286,6 +310,11 @@ func (c *chooser) left(r *reading, p *replay) []Left {
 	return all[:min(len(all), mostHeavy)]
 }
 
+// lastLine is how long before its end a log of whole days may have its last line.
+const lastLine = time.Minute
+
+const wholeSeconds = "times are whole seconds: what came spread over a second is taken as at once, and what came around the turn of a second as a second apart. Limits by the second deny more or less than is said here"
+
 // doubts says what this log cannot show.
 func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	doubts := []string{}
@@ -293,9 +322,9 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	span := time.Duration(r.last - r.first)
 	say("it rests on %s of %s in %s", wording.Count(r.requests, "request"), wording.Count(n, "client"), Duration(span))
 	switch {
-	case span < 24*time.Hour:
+	case span < 24*time.Hour-lastLine:
 		say("the log is %s long: not a whole day, so its peak may be missing", Duration(span))
-	case span < 7*24*time.Hour:
+	case span < 7*24*time.Hour-lastLine:
 		say("the log is %s long: not a whole week, so a busier day may be missing", Duration(span))
 	}
 	switch {
@@ -309,7 +338,7 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 		say("%s of %s clients sent a single request: a share of the clients counts these too, and they may be one with many addresses", wording.Grouped(once), wording.Grouped(n))
 	}
 	if r.tally.subsecond == 0 {
-		say("times are whole seconds: what came spread over a second is taken as at once")
+		say("%s", wholeSeconds)
 	}
 	if w := choice.Would; float64(w.Denied) > muchDenied*float64(w.Requests) {
 		say("it would deny %s of all requests: be sure that you know the %s behind them", share(w.Denied, w.Requests), wording.Count(w.ClientsDenied, "client"))

@@ -181,7 +181,7 @@ func (all *Cliff) advise(choice *Choice) {
 	if edge.Clients != 1 {
 		apart = wording.Grouped(edge.Clients) + " clients stand apart from the rest, and %s would deny these alone"
 	}
-	all.Advice = fmt.Sprintf("%s stops short of a clear cliff: "+apart+"%s", choice.Target, edge.Limit, after)
+	all.Advice = fmt.Sprintf("%s stops short of the cliff: "+apart+"%s", choice.Target, edge.Limit, after)
 }
 
 // Named returns those that fall at the step, a few by name.

@@ -90,6 +90,17 @@ func (c *Choice) answer() section {
 	if w.Denied > 0 {
 		parts = append(parts, part{Head: "Whom it would deny", Items: w.denied()})
 	}
+	if len(c.Sets) > 0 {
+		set := part{Head: "Who sets it: a tighter one would deny these first"}
+		for _, s := range c.Sets {
+			one := item{Name: s.Key, What: fmt.Sprintf("needs a burst of %s", wording.Grouped(s.Burst))}
+			if s.Evidence != nil {
+				one.More = s.Evidence.String()
+			}
+			set.Items = append(set.Items, one)
+		}
+		parts = append(parts, set)
+	}
 	if len(c.Left) > 0 {
 		out := part{Head: "Those that had no say"}
 		for _, l := range c.Left {

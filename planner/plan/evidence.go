@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/planner/accesslog"
@@ -220,14 +221,24 @@ func (e *Evidence) String() string {
 // percentOf writes a part of one in percent.
 func percentOf(part float64) string { return share(int64(part*1e6+0.5), 1e6) }
 
-// plainText replaces what would end a line or a comment.
+// plainText replaces whatever is not printed as itself: it could end a line or a comment,
+// do something to a terminal, or turn around what follows it.
 func plainText(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 || r == 0xfeff {
+		if !unicode.IsPrint(r) {
 			return '?'
 		}
 		return r
 	}, strings.ToValidUTF8(s, "?"))
+}
+
+// plainLines is plainText of lines.
+func plainLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i := range lines {
+		lines[i] = plainText(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // look reads the logs once more and returns the evidence on clients, by name.

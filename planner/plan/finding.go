@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/wording"
 )
 
@@ -17,7 +18,7 @@ import (
 type Finding struct {
 	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
 	// zone, far_off, cut_off, nuls, not_whole, not_found, future, unreadable,
-	// too_little.
+	// too_little, whole_seconds.
 	What string `json:"what"`
 	Text string `json:"text"`
 	// Stops reports whether no proposal can be made from such a log.
@@ -255,6 +256,19 @@ func (r *reading) farOff(add finder) {
 func (r *reading) unreadable(add finder) {
 	if t := &r.tally; t.bad > max(t.lines/20, 1) {
 		add("unreadable", true, "%s of all lines could not be read, such as the first above: what they would say is missing. If they are in another format, take them apart", share(t.bad, t.lines))
+	}
+}
+
+// fewSeconds is a period that whole seconds cut into few.
+const fewSeconds = 10 * time.Second
+
+// wholeSeconds says that limits by the second are tried on times that are no finer.
+func (w *run) wholeSeconds(add finder) {
+	for _, text := range w.options.Limits {
+		if l, err := stint.Parse(text); err == nil && w.requests > 0 && w.tally.subsecond == 0 && l.Period() <= fewSeconds {
+			add("whole_seconds", false, "%s", wholeSeconds)
+			return
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stint-dev/stint/httplimit"
 
@@ -281,5 +283,37 @@ func TestEqualLines(t *testing.T) {
 	}
 	if r := planText(t, b.Bytes(), plan.Options{Choose: &plan.Target{Share: 0.01}, Brief: true}); r.Choice == nil || len(r.Findings) > 0 || r.Log.Requests != 8000 {
 		t.Errorf("%d requests, %+v", r.Log.Requests, r.Findings)
+	}
+}
+
+// TestPlainText writes nothing of a log to a terminal, or into a rules file, that is not
+// printed as itself: escape sequences, C1 controls, marks that turn text around.
+func TestPlainText(t *testing.T) {
+	const evil = "x\x1b]52;c;ZXZpbA==\x07\u009b31m\u202e\u2066\u200b"
+	var log strings.Builder
+	for i := range 3000 {
+		user := fmt.Sprint("b", i%40)
+		if i%3 == 0 {
+			user = evil
+		}
+		line, err := json.Marshal(map[string]any{"ts": 1766000000 + i, "remote_addr": "192.0.2.1", "user": user, "method": "GET", "uri": "/a", "status": 200, "user_agent": evil})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Write(append(line, '\n'))
+	}
+	o := plan.Options{Key: []string{"user"}, Choose: &plan.Target{Share: 0.1}, Limits: []string{"3/m"}, Exempt: []string{evil}}
+	for _, exempt := range [][]string{nil, {evil}} {
+		o.Exempt = exempt
+		r := planText(t, []byte(log.String()), o)
+		var text strings.Builder
+		if err := r.Text(&text); err != nil || r.Choice == nil {
+			t.Fatal(err, r.Findings)
+		}
+		for what, s := range map[string]string{"report": text.String(), "rules": r.Choice.Rule} {
+			if i := strings.IndexFunc(s, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+				t.Errorf("%s has %q", what, s[max(0, i-40):i+10])
+			}
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -178,6 +179,7 @@ type run struct {
 	curve   curve
 	replays []*replay
 	ledger  *ledger
+	notes   []Finding
 }
 
 // Run reads the logs and reports. When the context ends, the report is of what
@@ -245,7 +247,8 @@ func (w *run) prepare() ([]sink, error) {
 // report gathers what the sinks have found.
 func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	o := w.options
-	report := &Report{Key: o.keyText(), Results: []Result{}, asked: o.Choose != nil, Findings: append([]Finding{}, w.findings()...)}
+	w.wholeSeconds(adder(&w.notes))
+	report := &Report{Key: o.keyText(), Results: []Result{}, asked: o.Choose != nil, Findings: append(append([]Finding{}, w.findings()...), w.notes...)}
 	who := reportData{
 		options: o, series: &w.traffic.series.timeline, weighed: w.extraction.cost >= 0, name: w.name,
 		clients: w.counted(), sent: w.traffic.sent,
@@ -294,6 +297,11 @@ func (w *run) testify(ctx context.Context, report *Report) error {
 			ids = append(ids, d.id)
 		}
 	}
+	if c := report.Choice; c != nil {
+		for _, s := range c.Sets {
+			ids = append(ids, s.id)
+		}
+	}
 	found, err := w.look(ctx, ids)
 	for _, res := range results {
 		for i := range res.Top {
@@ -301,6 +309,9 @@ func (w *run) testify(ctx context.Context, report *Report) error {
 		}
 	}
 	if c := report.Choice; c != nil {
+		for i := range c.Sets {
+			c.Sets[i].Evidence = found[c.Sets[i].Key]
+		}
 		c.Rule = w.options.rule(c, w.leaves.exempt())
 	}
 	return err
@@ -417,8 +428,14 @@ func matchYAML(conditions []string) string {
 	return b.String()
 }
 
-// quoteYAML puts text in single quotes.
-func quoteYAML(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+// quoteYAML puts text in single quotes, or in double quotes with escapes where some of it
+// is not printed as itself.
+func quoteYAML(s string) string {
+	if s = strings.ToValidUTF8(s, "?"); plainText(s) != s {
+		return strconv.Quote(s)
+	}
+	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}
 
 // command returns the command that tries the limit on a later log.
 func (o *Options) command(limit stint.Limit) string {

@@ -32,7 +32,7 @@ const pagesRoute = "pages"
 // may add to the end of a path what it likes, and many servers answer: so a pattern begins
 // with what the log has at the beginning, and is the whole path where the end decides.
 func routeOf(path string) (name, pattern string) {
-	if strings.ContainsAny(path, "%*\\") {
+	if strings.ContainsAny(path, "%*\\") || plainText(path) != path {
 		return pagesRoute, ""
 	}
 	segments := strings.Split(strings.Trim(path, "/"), "/")

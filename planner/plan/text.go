@@ -46,7 +46,7 @@ func write(w io.Writer, log *LogReport, findings []Finding, asked bool, sections
 			apart = one.Parts[i].write(&b, apart) || apart
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, plainLines(b.String()))
 	return err
 }
 
