@@ -111,7 +111,7 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress, adminAddress
 		_ = server.Serve(beside, behind, proxy.Demo(), server.ServeOptions{Log: logger}) // the proxy is its only client
 	})
 	all.Go(func() {
-		if err := server.Serve(beside, own, server.Guard(checks, own.Addr()), server.ServeOptions{Log: logger}); err != nil {
+		if err := server.Serve(beside, own, server.Guard(checks, own.Addr(), nil), server.ServeOptions{Log: logger}); err != nil {
 			logger.Error("--http", "error", err)
 		}
 	})

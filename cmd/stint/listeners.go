@@ -134,7 +134,7 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 	for _, ln := range ds.probes {
 		o := server.ServeOptions{Log: logger, Drain: drain, Notice: c.DrainDelay, IdleTimeout: 5 * time.Second} // of few connections
 		run("probes", ln, false, func() error {
-			return server.Serve(ctx, server.NewAdminConns(logger).Listen(ln), server.Guard(admin, ln.Addr()), o)
+			return server.Serve(ctx, server.NewAdminConns(logger).Listen(ln), server.Guard(admin, ln.Addr(), nil), o)
 		})
 	}
 	return func() error {

@@ -158,7 +158,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 	conns := c.conns(s, 1, logger)
 	ds.bound(conns)
 	failed := c.serveListeners(ctx, end, ds, service, admin, s, d, &background, logger)
-	handler := server.Guard(h, ln.Addr())
+	handler := server.Guard(h, ln.Addr(), s.observer)
 	err := server.Serve(ctx, conns.Listen(ln), handler, o)
 	end()
 	finish()

@@ -111,14 +111,16 @@ func (o *Observer) Counts() (allowed, denied, undecided uint64) {
 func (o *Observer) Forgot(name string) { o.entrypoint(name).forgotten.Add(1) }
 
 // Failed counts a request that no decision could be made on, by the kind of the
-// error, and logs it if it is the store's.
+// error, and logs the first of a reason in a period.
 func (o *Observer) Failed(name string, err error) {
 	d, why := o.entrypoint(name), reasonOf(err)
 	d.failed[why].Add(1)
-	if errors.Is(err, stint.ErrInFlight) {
+	switch {
+	case errors.Is(err, stint.ErrInFlight):
 		o.log.inFlight(name, err)
-	}
-	if why == storeError {
+	case why == badRequest:
+		o.log.requestRefused(name, err)
+	case why == storeError:
 		d.storeErrors.Add(1)
 		o.log.storeFailed(name, nil, err)
 	}

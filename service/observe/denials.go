@@ -40,7 +40,7 @@ type denials struct {
 	rest  atomic.Uint64             // denials of keys that had no room
 	since atomic.Pointer[time.Time] // when the period began
 
-	failures, wrongTokens repeats
+	failures, refusals, wrongTokens repeats
 
 	sample  map[string]float64 // by rule
 	sampled atomic.Uint64      // lines of samples in this period
@@ -223,6 +223,10 @@ func (d *denials) sumUp(now time.Time) {
 			what = "requests refused again"
 		}
 		d.log.Error(what, "cause", cause, "times", times, "since", *since)
+	})
+	d.refusals.sumUp(func(cause string, times uint64) {
+		at, why, _ := strings.Cut(cause, " ")
+		d.log.Info("request refused again", "interface", at, "why", why, "times", times, "since", *since)
 	})
 	d.wrongTokens.sumUp(func(cause string, times uint64) {
 		at, address, _ := strings.Cut(cause, " ")

@@ -72,6 +72,27 @@ func newStore() *memstore.Store {
 	return memstore.New(memstore.Options{Now: func() int64 { return time.Now().UnixNano() }})
 }
 
+// TestRefused logs the first request of a period that is refused for a reason, and how many
+// followed.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log lines
+		o := observe.New(observe.Options{Log: log.logger()})
+		for range 3 {
+			o.Failed("auth", &policy.RequestError{Attribute: "path", Reason: "encoded slash or backslash"})
+			o.Failed("http", fmt.Errorf("a name of a client: %w", policy.ErrRequest))
+		}
+		o.Failed("auth", context.Canceled)
+		log.want(t,
+			`level=INFO msg="request refused" interface=auth why="path: encoded slash or backslash"`,
+			`level=INFO msg="request refused" interface=http why="what was asked is not valid"`)
+		o.Close()
+		log.want(t,
+			`level=INFO msg="request refused again" interface=auth why="path: encoded slash or backslash" times=2 since=2000-01-01T00:00:00.000Z`,
+			`level=INFO msg="request refused again" interface=http why="what was asked is not valid" times=2 since=2000-01-01T00:00:00.000Z`)
+	})
+}
+
 // TestLog is the life of one key in the log: its first denial, sums of the
 // others, and silence.
 func TestLog(t *testing.T) {

@@ -35,6 +35,21 @@ func (d *denials) inFlight(entrypoint string, err error) {
 	}
 }
 
+// requestRefused writes the first request in a period that was refused for a reason: neither
+// the client nor its operator may see the answer. It has nothing that a client has written.
+func (d *denials) requestRefused(entrypoint string, err error) {
+	if d == nil {
+		return
+	}
+	why := "what was asked is not valid"
+	if request, ok := errors.AsType[*policy.RequestError](err); ok {
+		why = request.Attribute + ": " + request.Reason
+	}
+	if d.refusals.first(entrypoint+" "+why, entrypoint+" others") {
+		d.log.Info("request refused", "interface", entrypoint, "why", why)
+	}
+}
+
 const endUnknown = "request refused: this interface does not learn when it ends"
 
 const noAnswer = "no answer"

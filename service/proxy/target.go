@@ -21,6 +21,15 @@ func (f fault) Error() string { return string(f) }
 // Is makes a fault one of the request, for metrics.
 func (f fault) Is(target error) bool { return target == policy.ErrRequest }
 
+// As makes it one for the log.
+func (f fault) As(target any) bool {
+	request, ok := target.(**policy.RequestError)
+	if ok {
+		*request = &policy.RequestError{Attribute: "request", Reason: string(f)}
+	}
+	return ok
+}
+
 const (
 	errLoop     = fault("the request has come by here before")
 	errTunnel   = fault("CONNECT asks for a tunnel, which does not pass")

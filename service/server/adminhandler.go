@@ -64,7 +64,7 @@ func NewAdminHandler(addr net.Addr, o AdminHandlerOptions) http.Handler {
 	if !d.local && o.Operators == nil {
 		d.o.Lab, d.o.Simulate = nil, nil
 	}
-	return Guard(d, addr)
+	return Guard(d, addr, nil)
 }
 
 // ServeHTTP answers.

@@ -246,7 +246,7 @@ func childServer(kind string) int {
 		if kind == "bare" {
 			o.Dialect = noFields
 		}
-		h = server.CheckHost(server.NewHandler(o))
+		h = server.CheckHost(server.NewHandler(o), nil)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -134,7 +134,7 @@ func listen(t *testing.T, serve func(context.Context, net.Listener) error) (addr
 
 // front is a proxy that asks stint about each request, as docs/SERVE.md has it.
 func (r recipe) front(t *testing.T, behind, rules string) map[string]ask {
-	stint, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules))), server.ServeOptions{})
+	stint, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules)), nil), server.ServeOptions{})
 	address, frame := r.start(t, stint, behind)
 	all := map[string]ask{"HTTP/1.1": speaks(address, wire.Text, net.Dial)}
 	if frame != "" {

@@ -110,7 +110,7 @@ func TestRecipes(t *testing.T) {
 }
 
 func tryRecipe(t *testing.T, r recipe) {
-	stint, stop := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules+"  - {name: host, match: {host: admin.internal}, block: true}\n"))), server.ServeOptions{})
+	stint, stop := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules+"  - {name: host, match: {host: admin.internal}, block: true}\n")), nil), server.ServeOptions{})
 	var reached atomic.Int64
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reached.Add(1)
@@ -214,10 +214,13 @@ rules:
   - {name: closed, match: {path: '/closed/**'}, block: true}
   - {name: key, match: {header.x-api-key: true}, key: [header.x-api-key], limits: ["1000 per day"]}
 `
-	for _, r := range recipes(t) {
+	all := recipes(t)
+	opens, lines := all[0], nginxLines(t)[1]
+	opens.block = strings.Replace(strings.Replace(opens.block, "internal;", "internal;\n"+lines[0], 1), "location @stint_denied", lines[1]+"\nlocation @stint_denied", 1)
+	for _, r := range append(all, opens) {
 		t.Run(r.program, func(t *testing.T) {
 			t.Parallel()
-			stint, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules))), server.ServeOptions{})
+			stint, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules)), nil), server.ServeOptions{})
 			var reached atomic.Int64
 			behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/open" {
@@ -261,6 +264,56 @@ rules:
 			}
 		})
 	}
+}
+
+// nginxLines returns the lines for nginx of docs/SERVE.md.
+func nginxLines(t *testing.T) (blocks [][]string) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/SERVE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range strings.Split(string(text), "\n```nginx\n")[1:] {
+		block, _, _ = strings.Cut(block, "\n```")
+		blocks = append(blocks, strings.Split(block, "\n"))
+	}
+	if len(blocks) != 2 || len(blocks[1]) != 2 {
+		t.Fatalf("blocks of nginx: %q", blocks)
+	}
+	return blocks
+}
+
+// TestNginxTwo has nginx ask two processes, and let requests pass when none answers.
+func TestNginxTwo(t *testing.T) {
+	r, blocks := recipes(t)[0], nginxLines(t)
+	handler := server.CheckHost(server.NewHandler(newOptions(t, someRules)), nil)
+	one, stopOne := serve(t, handler, server.ServeOptions{})
+	two, stopTwo := serve(t, handler, server.ServeOptions{})
+	upstream := strings.ReplaceAll(strings.Join(blocks[0], "\n"), "127.0.0.1:8082", two)
+	r.block = upstream + "\n" + strings.NewReplacer("http://127.0.0.1:8080", "http://stint", "internal;", "internal;\n"+blocks[1][0],
+		"location @stint_denied", blocks[1][1]+"\nlocation @stint_denied").Replace(r.block)
+	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer behind.Close()
+	address, _ := r.start(t, one, behind.Listener.Addr().String())
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	ask := func(when string, passes func(i int) bool) {
+		t.Helper()
+		for i := range 8 {
+			resp, err := client.Post("http://"+address+"/login", "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if want := map[bool]int{true: 200, false: 429}[passes(i)]; resp.StatusCode != want {
+				t.Errorf("%s: request %d: %d, want %d", when, i, resp.StatusCode, want)
+			}
+		}
+	}
+	ask("with both", func(i int) bool { return i < 5 })
+	_ = stopOne() // it is away from here on
+	ask("with one", func(int) bool { return false })
+	_ = stopTwo()
+	ask("with none", func(int) bool { return true })
 }
 
 // oddRequests are requests with a number, a length and bytes of fields that clients choose.

@@ -14,7 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/policy"
+
 	"github.com/stint-dev/stint/service/drain"
+	"github.com/stint-dev/stint/service/observe"
 )
 
 // ServeOptions say how a handler is served. The zero value suits most programs.
@@ -141,10 +144,14 @@ func Local(addr net.Addr) bool {
 
 // CheckHost answers requests alone whose Host names this machine, localhost or
 // a loopback address, whatever the port. A page whose name was made to point at
-// 127.0.0.1 is kept out by it: browsers send the name.
-func CheckHost(next http.Handler) http.Handler {
+// 127.0.0.1 is kept out by it: browsers send the name. An observer that is not nil counts
+// others.
+func CheckHost(next http.Handler, o *observe.Observer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localHost(r.Host) {
+			if o != nil {
+				o.Failed(entrypoint, &policy.RequestError{Attribute: "Host of who asks", Reason: "it names another machine than this one"})
+			}
 			p := problem{status: http.StatusMisdirectedRequest, detail: "Host names another machine: this address is for localhost, 127.0.0.1 and [::1] alone"}
 			p.write(w)
 			return
@@ -168,9 +175,9 @@ func localHost(host string) bool {
 
 // Guard returns what a listener on addr is to serve: behind CheckHost on a
 // loopback address, else the handler itself.
-func Guard(next http.Handler, addr net.Addr) http.Handler {
+func Guard(next http.Handler, addr net.Addr, o *observe.Observer) http.Handler {
 	if _, tcp := addr.(*net.TCPAddr); tcp && Local(addr) {
-		return CheckHost(next)
+		return CheckHost(next, o)
 	}
 	return next
 }

@@ -109,7 +109,8 @@ func TestBounds(t *testing.T) {
 // TestRawRequests sends what only an attacker sends.
 func TestRawRequests(t *testing.T) {
 	const body = `{"attributes":{"path":"/free"}}`
-	address, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, someRules))), server.ServeOptions{})
+	o := newOptions(t, someRules)
+	address, _ := serve(t, server.CheckHost(server.NewHandler(o), o.Observer), server.ServeOptions{})
 	for _, one := range []struct{ name, sent, want string }{
 		{"as it should be", "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 31\r\n\r\n" + body, " 200 "},
 		{"a line break in a field", "GET /auth HTTP/1.1\r\nHost: localhost\r\nX-Original-URI: /a\rSet-Cookie: b\r\n\r\n", " 400 "},
@@ -130,12 +131,16 @@ func TestRawRequests(t *testing.T) {
 		{"localhost", "GET /livez HTTP/1.1\r\nHost: LOCALHOST\r\n\r\n", " 200 "},
 	} {
 		conn := dial(t, address)
+		_, _, before := o.Observer.Counts()
 		if _, err := io.WriteString(conn, one.sent); err != nil {
 			t.Errorf("%s: %v", one.name, err)
 		}
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		if err != nil || !strings.Contains(line, one.want) {
 			t.Errorf("%s: %q, %v; want %s", one.name, line, err, one.want)
+		}
+		if _, _, after := o.Observer.Counts(); one.want == " 421 " && after != before+1 {
+			t.Errorf("%s: %d counted", one.name, after-before)
 		}
 	}
 }
