@@ -31,6 +31,8 @@ const (
 	valueField       = 2
 )
 
+var known = proto.UnmarshalOptions{DiscardUnknown: true}
+
 // unmarshal reads a request whose keys and values are bytes.
 func unmarshal(data []byte, req *pb.RateLimitRequest) error {
 	var all []*common.RateLimitDescriptor
@@ -47,14 +49,14 @@ func unmarshal(data []byte, req *pb.RateLimitRequest) error {
 		})
 		d := new(common.RateLimitDescriptor)
 		if err == nil {
-			err = proto.Unmarshal(rest, d)
+			err = known.Unmarshal(rest, d)
 		}
 		d.Entries = entries
 		all = append(all, d)
 		return err
 	})
 	if err == nil {
-		err = proto.Unmarshal(rest, req)
+		err = known.Unmarshal(rest, req)
 	}
 	req.Descriptors = all
 	return err

@@ -38,8 +38,11 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _, _ = s.JSON(t.Context(), b, false)
 		var req pb.RateLimitRequest
-		if proto.Unmarshal(b, &req) != nil {
+		if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &req) != nil {
 			return
+		}
+		if again := new(pb.RateLimitRequest); rls.Unmarshal(b, again) != nil || !proto.Equal(again, &req) {
+			t.Fatalf("read as bytes: %v, want %v", again, &req)
 		}
 		resp, err := s.Decide(t.Context(), &req, false)
 		if err != nil {

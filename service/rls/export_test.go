@@ -1,0 +1,4 @@
+package rls
+
+// Unmarshal reads a request whose keys and values are bytes.
+var Unmarshal = unmarshal
