@@ -3,7 +3,6 @@ package rulesdb
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -70,19 +69,15 @@ func noUndo(what, text string) error {
 func (a *Act) Undoes() bool { return strings.HasPrefix(a.Reason, undoes) }
 
 // NoteUndo runs do, which takes an act back elsewhere, and writes what do returns into
-// the audit, with [UndoOf] as its reason. Of an act that has been taken back before,
-// it runs nothing: the error is [ErrConflict]. No other writer comes between.
-func (db *DB) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (Act, error)) error {
+// the audit, with [UndoOf] as its reason; at is the time by the clock that dates acts. Of
+// an act that has been taken back before, it runs nothing: the error is [ErrConflict]. No
+// other writer comes between.
+func (db *DB) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context, at time.Time) (Act, error)) error {
 	return db.write(ctx, func(ctx context.Context, w *write) error {
-		var undone int
-		err := w.tx.QueryRowContext(ctx, db.d.bind("SELECT count(*) FROM stint_audit WHERE number > ? AND reason = ?"), act, UndoOf(act)).Scan(&undone)
-		switch {
-		case err != nil:
+		if err := w.notUndone(ctx, act); err != nil {
 			return err
-		case undone > 0:
-			return fmt.Errorf("%w: act %d has been taken back", ErrConflict, act)
 		}
-		a, err := do(ctx)
+		a, err := do(ctx, moment(w.at))
 		if err != nil {
 			return err
 		}
@@ -98,9 +93,17 @@ func (db *DB) Audit(ctx context.Context, before int64, n int) ([]AuditEntry, err
 		before = math.MaxInt64
 	}
 	return list(ctx, db, func(row scanner) (d AuditEntry, err error) {
-		var at int64
-		err = row.Scan(&d.Number, &at, &d.Author, &d.Act.Act, &d.Subject, &d.Was, &d.Now, &d.Reason)
-		d.At = moment(at)
+		err = d.scan(row)
 		return d, err
-	}, "SELECT number, created, author, act, subject, was, now, reason FROM stint_audit WHERE number < ? ORDER BY number DESC LIMIT ?", before, n)
+	}, "SELECT "+auditColumns+" FROM stint_audit WHERE number < ? ORDER BY number DESC LIMIT ?", before, n)
+}
+
+const auditColumns = "number, created, author, act, subject, was, now, reason"
+
+// scan reads a row of auditColumns.
+func (d *AuditEntry) scan(row scanner) error {
+	var at int64
+	err := row.Scan(&d.Number, &at, &d.Author, &d.Act.Act, &d.Subject, &d.Was, &d.Now, &d.Reason)
+	d.At = moment(at)
+	return err
 }

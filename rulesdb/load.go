@@ -73,7 +73,7 @@ func (l *load) begin(ctx context.Context) error {
 	if err := l.db.sql.QueryRowContext(ctx, "SELECT "+l.db.d.micros).Scan(&l.at); err != nil {
 		return err
 	}
-	return l.db.forgetStaged(ctx, l.at)
+	return errors.Join(l.db.forgetStaged(ctx, l.at), l.db.forgetBefore(ctx, l.at))
 }
 
 // forgetStaged removes what loads have left that nobody has repeated, by the database's time.
@@ -206,30 +206,36 @@ func (l *load) putInForce(ctx context.Context) error {
 	defer dog.stop()
 	return dog.why(l.db.writeTx(ctx, func(ctx context.Context, w *write) error {
 		w.state.change++
-		inForce := 0
+		inForce, replaced := 0, int64(0)
 		for _, one := range l.batches {
 			dog.wait(documentTimeout)
-			if err := w.move(ctx, one, l.author); err != nil {
+			if err := w.move(ctx, one, l.author, &replaced); err != nil {
 				return err
 			}
 			inForce += int(one.rows)
 			l.progress(l.staged, inForce)
 		}
 		dog.wait(documentTimeout)
-		return w.audit(ctx, Act{Author: l.author, Act: "overrides load", Subject: fmt.Sprintf("%d overrides", l.staged)})
+		return w.audit(ctx, Act{Author: l.author, Act: ActLoad, Subject: fmt.Sprintf("%d overrides", l.staged), Was: fmt.Sprintf("%d of these customers had others", replaced)})
 	}))
 }
 
-// move puts the overrides of a batch in the place of those that their customers have.
-func (w *write) move(ctx context.Context, one batch, author string) error {
+// move puts the overrides of a batch in the place of those that their customers have,
+// which are kept for an undo and counted.
+func (w *write) move(ctx context.Context, one batch, author string, replaced *int64) error {
 	// In the place of a column, PostgreSQL would take a parameter for text.
-	query := fmt.Sprintf("INSERT INTO stint_overrides (%s) SELECT rule, client_key, action, limits, %d, expires, reason, ?, %d FROM stint_staged WHERE batch = ?",
-		overrideColumns, w.at, w.state.change)
+	before := fmt.Sprintf("INSERT INTO stint_before (number, rule, client_key, action, limits, expires, act) SELECT %d, o.rule, o.client_key, o.action, o.limits, o.expires, o.act"+
+		" FROM stint_staged s JOIN stint_overrides o ON o.rule = s.rule AND o.client_key = s.client_key WHERE s.batch = ?", w.state.audit+1)
+	if err := w.count(ctx, replaced, before, one.name); err != nil {
+		return err
+	}
+	query := fmt.Sprintf("INSERT INTO stint_overrides (%s) SELECT rule, client_key, action, limits, %d, expires, reason, ?, %d, %d FROM stint_staged WHERE batch = ?",
+		overrideColumns, w.at, w.state.change, w.state.audit+1)
 	if err := w.db.run(ctx, w.tx, query+w.db.d.onConflict("rule, client_key", putColumns...), author, one.name); err != nil {
 		return err
 	}
 	var gone int64
-	if err := w.remove(ctx, &gone, "DELETE FROM stint_staged WHERE batch = ?", one.name); err != nil {
+	if err := w.count(ctx, &gone, "DELETE FROM stint_staged WHERE batch = ?", one.name); err != nil {
 		return err
 	}
 	if gone != one.rows {

@@ -109,7 +109,7 @@ func TestMigrated(t *testing.T) {
 		}
 		must(db.Publish(ctx, 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
 		set("a")
-		dbtest.Exec(t, url, "DROP TABLE stint_marks", "DROP TABLE stint_staged", "ALTER TABLE stint_state DROP COLUMN mark", "ALTER TABLE stint_nodes DROP COLUMN address", "UPDATE stint_schema SET version = 1, oldest = 1")
+		dbtest.Exec(t, url, "DROP TABLE stint_marks", "DROP TABLE stint_staged", "DROP TABLE stint_before", "ALTER TABLE stint_overrides DROP COLUMN act", "ALTER TABLE stint_state DROP COLUMN mark", "ALTER TABLE stint_nodes DROP COLUMN address", "UPDATE stint_schema SET version = 1, oldest = 1")
 		if err := db.CheckSchema(ctx); err == nil {
 			t.Error("version 1 of the schema is not refused")
 		}

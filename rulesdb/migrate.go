@@ -27,6 +27,7 @@ var migrations = []migration{
 	{read("schema/2.sql"), 1},
 	{read("schema/3.sql"), 1},
 	{read("schema/4.sql"), 1},
+	{read("schema/5.sql"), 1},
 }
 
 func read(name string) string {

@@ -81,24 +81,19 @@ func (db *DB) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts ti
 		}
 		w.state.change++
 		now = o
-		if err := w.putOverride(ctx, &o); err != nil {
+		now.Created, now.Change, now.Act = moment(w.at), w.state.change, w.state.audit+1
+		if err := errors.Join(w.remember(ctx, &was), w.putOverride(ctx, &now)); err != nil {
 			return err
 		}
-		now.Created, now.Change = moment(w.at), w.state.change
-		act := "override set"
-		if o.Removed {
-			act = "override remove"
-		}
-		return w.audit(ctx, Act{Author: o.Author, Act: act, Subject: o.Rule + " " + fmt.Sprintf("%q", o.Key),
-			Was: Describe(&was), Now: Describe(&now), Reason: o.Reason})
+		return w.audit(ctx, Change(&was, &now))
 	})
 	return was, now, err
 }
 
 // putOverride writes a row with the number of the change of w.
 func (w *write) putOverride(ctx context.Context, o *rulesource.Override) error {
-	return w.db.run(ctx, w.tx, "INSERT INTO stint_overrides ("+overrideColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"+w.db.d.onConflict("rule, client_key", putColumns...),
-		o.Rule, []byte(o.Key), actionOf(o), strings.Join(o.Limits, "\n"), w.at, micros(o.Expires), o.Reason, o.Author, w.state.change)
+	return w.db.run(ctx, w.tx, "INSERT INTO stint_overrides ("+overrideColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+w.db.d.onConflict("rule, client_key", putColumns...),
+		o.Rule, []byte(o.Key), actionOf(o), strings.Join(o.Limits, "\n"), w.at, micros(o.Expires), o.Reason, o.Author, w.state.change, o.Act)
 }
 
 func actionOf(o *rulesource.Override) int {
@@ -113,7 +108,7 @@ func actionOf(o *rulesource.Override) int {
 	return actLimits
 }
 
-const overrideColumns = "rule, client_key, action, limits, created, expires, reason, author, change_number"
+const overrideColumns = "rule, client_key, action, limits, created, expires, reason, author, change_number, act"
 
 // putColumns are those that a new override puts in the place of the one before.
 var putColumns = strings.Split(overrideColumns, ", ")[2:]
@@ -122,11 +117,11 @@ var putColumns = strings.Split(overrideColumns, ", ")[2:]
 func scanOverride(row scanner) (o rulesource.Override, err error) {
 	var key []byte
 	var limits string
-	var action, created, expires, change whole
-	if err := row.Scan(&o.Rule, &key, &action, &limits, &created, &expires, &o.Reason, &o.Author, &change); err != nil {
+	var action, created, expires, change, act whole
+	if err := row.Scan(&o.Rule, &key, &action, &limits, &created, &expires, &o.Reason, &o.Author, &change, &act); err != nil {
 		return o, err
 	}
-	o.Key, o.Created, o.Expires, o.Change = string(key), moment(created.n), moment(expires.n), change.n
+	o.Key, o.Created, o.Expires, o.Change, o.Act = string(key), moment(created.n), moment(expires.n), change.n, act.n
 	if err := errors.Join(action.err, expires.err); err != nil { // nodes leave it out, and say so
 		o.Limits = []string{strings.ReplaceAll(err.Error(), "\n", "; ")}
 		return o, nil
@@ -165,7 +160,7 @@ func (w *whole) Scan(value any) error {
 func (db *DB) override(ctx context.Context, from reader, rule, key string, at int64) (rulesource.Override, error) {
 	o, err := scanOverride(from.QueryRowContext(ctx, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE rule = ? AND client_key = ?"), rule, []byte(key)))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !o.Expires.IsZero() && micros(o.Expires) <= at {
-		return rulesource.Override{Rule: rule, Key: key, Removed: true}, nil
+		return rulesource.Override{Rule: rule, Key: key, Removed: true, Act: o.Act}, nil
 	}
 	return o, err
 }
@@ -200,14 +195,40 @@ func (db *DB) Overrides(ctx context.Context, p Page) ([]rulesource.Override, err
 	if p.N <= 0 {
 		p.N = 100
 	}
-	query := "SELECT " + overrideColumns + " FROM stint_overrides WHERE action <> 0 AND (expires = 0 OR expires > " + db.d.micros + ")"
-	var args []any
+	query, args := db.overrides(p)
+	return list(ctx, db, scanOverride, query+" LIMIT ?", append(args, p.N)...)
+}
+
+// EachOverride hands over all overrides that are in force at one moment, in the order
+// of [DB.Overrides], until take returns an error. N of the page is not looked at. The
+// database keeps the state of that moment meanwhile.
+func (db *DB) EachOverride(ctx context.Context, p Page, take func(rulesource.Override) error) error {
+	ctx, dog := watchdog(ctx, documentTimeout)
+	defer dog.stop()
+	tx, err := db.sql.BeginTx(ctx, db.d.snapshot)
+	if err != nil {
+		return db.failed(dog.why(err))
+	}
+	defer func() { _ = tx.Rollback() }() // it has only read
+	query, args := db.overrides(p)
+	return db.failed(dog.why(each(ctx, tx, scanOverride, func(o rulesource.Override) error {
+		err := take(o)
+		if dog.alive(); err != nil {
+			dog.cancel(err) // or closing would read the other rows
+		}
+		return err
+	}, db.d.bind(query), args...)))
+}
+
+// overrides returns the query of a page without its end.
+func (db *DB) overrides(p Page) (query string, args []any) {
+	query = "SELECT " + overrideColumns + " FROM stint_overrides WHERE action <> 0 AND (expires = 0 OR expires > " + db.d.micros + ")"
 	if p.Rule != "" {
 		query += " AND rule = ?"
 		args = append(args, p.Rule)
 	}
 	if p.AfterRule != "" {
-		query += " AND (rule > ? OR (rule = ? AND client_key > ?))"
+		query += " AND rule >= ? AND (rule, client_key) > (?, ?)" // MySQL finds the place by the first alone
 		args = append(args, p.AfterRule, p.AfterRule, []byte(p.AfterKey))
 	}
 	if p.Prefix != "" {
@@ -218,7 +239,7 @@ func (db *DB) Overrides(ctx context.Context, p Page) ([]rulesource.Override, err
 			args = append(args, []byte(end))
 		}
 	}
-	return list(ctx, db, scanOverride, query+" ORDER BY rule, client_key LIMIT ?", append(args, p.N)...)
+	return query + " ORDER BY rule, client_key", args
 }
 
 // endOf returns the first text after all that begin with a prefix, "" if there

@@ -2,6 +2,7 @@ package rulesdb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -77,7 +78,7 @@ func (db *DB) prune(ctx context.Context, keep Retention, gone *Pruned) error {
 	if err := db.sql.QueryRowContext(ctx, "SELECT revision, "+db.d.micros+" FROM stint_state").Scan(&newest, &now); err != nil {
 		return err
 	}
-	if err := db.forgetStaged(ctx, now); err != nil {
+	if err := errors.Join(db.forgetStaged(ctx, now), db.forgetBefore(ctx, now)); err != nil {
 		return err
 	}
 	if keep.Revisions > 0 {
@@ -103,15 +104,15 @@ func (db *DB) prune(ctx context.Context, keep Retention, gone *Pruned) error {
 		return err
 	}
 	return db.write(ctx, func(ctx context.Context, w *write) error {
-		if err := w.remove(ctx, &gone.Tokens, "DELETE FROM stint_tokens WHERE revoked > 0 AND revoked < ? OR expires > 0 AND expires < ?", edge, edge); err != nil {
+		if err := w.count(ctx, &gone.Tokens, "DELETE FROM stint_tokens WHERE revoked > 0 AND revoked < ? OR expires > 0 AND expires < ?", edge, edge); err != nil {
 			return err
 		}
-		return w.remove(ctx, &gone.Nodes, "DELETE FROM stint_nodes WHERE seen < ?", edge)
+		return w.count(ctx, &gone.Nodes, "DELETE FROM stint_nodes WHERE seen < ?", edge)
 	})
 }
 
-// remove runs a DELETE and adds up what it removed.
-func (w *write) remove(ctx context.Context, gone *int64, query string, args ...any) error {
+// count runs a statement and adds up how many rows it was about.
+func (w *write) count(ctx context.Context, gone *int64, query string, args ...any) error {
 	r, err := w.tx.ExecContext(ctx, w.db.d.bind(query), args...)
 	if err != nil {
 		return err
@@ -132,7 +133,7 @@ func (db *DB) pruneNumbers(ctx context.Context, table string, last int64, gone *
 			return nil
 		}
 		err := db.write(ctx, func(ctx context.Context, w *write) error {
-			return w.remove(ctx, gone, "DELETE FROM "+table+" WHERE number <= ?", min(last, first+pruneStep-1))
+			return w.count(ctx, gone, "DELETE FROM "+table+" WHERE number <= ?", min(last, first+pruneStep-1))
 		})
 		if err != nil {
 			return err
@@ -166,7 +167,7 @@ func (db *DB) pruneEnded(ctx context.Context, table, name, value, where string, 
 			last := int64(0)
 			for _, one := range old {
 				// One that was written anew meanwhile has another change.
-				if err := w.remove(ctx, gone, "DELETE FROM "+table+" WHERE "+name+" = ? AND "+value+" = ? AND change_number = ?", one.name, one.value, one.change); err != nil {
+				if err := w.count(ctx, gone, "DELETE FROM "+table+" WHERE "+name+" = ? AND "+value+" = ? AND change_number = ?", one.name, one.value, one.change); err != nil {
 					return err
 				}
 				last = max(last, one.change)

@@ -149,7 +149,7 @@ func (w *write) newVersion(ctx context.Context) error {
 // audit adds a row to the audit.
 func (w *write) audit(ctx context.Context, a Act) error {
 	w.state.audit++
-	return w.db.run(ctx, w.tx, "INSERT INTO stint_audit (number, created, author, act, subject, was, now, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+	return w.db.run(ctx, w.tx, "INSERT INTO stint_audit ("+auditColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 		w.state.audit, w.at, a.Author, a.Act, cut(a.Subject, 1000), cut(a.Was, 8000), cut(a.Now, 8000), a.Reason)
 }
 

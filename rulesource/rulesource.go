@@ -105,8 +105,9 @@ type Override struct {
 	Created time.Time
 	// Reason and Author are for people.
 	Reason, Author string
-	// Change is the number of the change that set or removed it.
-	Change int64
+	// Change is the number of the change that set or removed it. Act is that of the
+	// act in the audit; an undo puts it back with the override. 0 is not known.
+	Change, Act int64
 }
 
 // A Plan says which plan the customers with a value of an attribute have.

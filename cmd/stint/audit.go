@@ -10,7 +10,7 @@ import (
 
 type auditCmd struct {
 	List auditListCmd `cmd:"" default:"withargs" help:"Show who changed what, newest first: stint audit says it as well."`
-	Undo undoCmd      `cmd:"" help:"Undo an override, a block, a reset or a refund."`
+	Undo undoCmd      `cmd:"" help:"Undo an override, a block, a load, a reset or a refund."`
 }
 
 // Help is what "stint audit --help" says below the summary.
@@ -52,19 +52,19 @@ func (c *auditListCmd) Run(e *env) error {
 	}
 	var b strings.Builder
 	for _, d := range all {
-		fmt.Fprintf(&b, "%d  %s  %s  %s %s", d.Number, clock(d.At), shown(d.Author), d.Act.Act, d.Subject)
+		fmt.Fprintf(&b, "%d  %s  %s  %s %s", d.Number, clock(d.At), shown(d.Author), inLine(d.Act.Act), inLine(d.Subject))
 		var said []string
 		if d.Now != "" {
-			said = append(said, d.Now)
+			said = append(said, inLine(d.Now))
 		}
 		if was := before(d.Was); was != "" {
-			said = append(said, was)
+			said = append(said, inLine(was))
 		}
 		if len(said) > 0 {
 			b.WriteString(": " + strings.Join(said, ", "))
 		}
 		if d.Reason != "" {
-			fmt.Fprintf(&b, " (%s)", d.Reason)
+			fmt.Fprintf(&b, " (%s)", inLine(d.Reason))
 		}
 		b.WriteByte('\n')
 	}
@@ -82,14 +82,14 @@ func before(was string) string {
 	}
 	var gave []struct {
 		Label string
-		Used  int64
+		Gave  int64
 	}
 	if json.Unmarshal([]byte(was), &gave) != nil { // a long one is cut
 		return ""
 	}
 	var parts []string
 	for _, one := range gave {
-		parts = append(parts, fmt.Sprintf("%d of %s", one.Used, one.Label))
+		parts = append(parts, fmt.Sprintf("%d of %s", one.Gave, one.Label))
 	}
 	if len(parts) == 0 {
 		return "nothing was in use"

@@ -216,7 +216,7 @@ func (c *doctorCmd) examineListeners(ctx context.Context, u *diagnosis) {
 				continue
 			}
 		}
-		level, text := d.audience(one.flag, addr)
+		level, text := d.audience(one.flag, addr, c.Rules != "")
 		u.add("exposed", level, one.flag+" "+text, "")
 	}
 }
@@ -253,9 +253,8 @@ func tryAddress(ctx context.Context, flag, address string) (net.Addr, error) {
 	return ln.Addr(), nil
 }
 
-// audience says who reaches an address, who of them may ask, and who may change
-// what keys have used.
-func (d *access) audience(flag string, addr net.Addr) (level, text string) {
+// audience says who reaches an address, who of them may ask, and who may act.
+func (d *access) audience(flag string, addr net.Addr, inDatabase bool) (level, text string) {
 	level, reach := "ok", "reaches this machine alone"
 	if !server.Local(addr) {
 		reach = "reaches other machines"
@@ -266,7 +265,7 @@ func (d *access) audience(flag string, addr net.Addr) (level, text string) {
 	ask := "everyone there may ask"
 	switch {
 	case flag == "--admin" && server.Local(addr):
-		ask = "everyone there may see metrics and the lab"
+		ask = "everyone there may see metrics, the lab and how clients stand"
 	case flag == "--admin" && d.clients == nil && d.operators == nil:
 		level, ask = "warning", "everyone there may see metrics"
 	case flag == "--admin":
@@ -278,10 +277,6 @@ func (d *access) audience(flag string, addr net.Addr) (level, text string) {
 	case !server.Local(addr):
 		level = "warning"
 	}
-	operate := "nobody may refund or reset"
-	if d.operators != nil {
-		operate = "operators may refund and reset"
-	}
 	cipher := "in clear"
 	if d.certificate != nil && (flag != "--admin" || !server.Local(addr)) {
 		cipher = "by TLS"
@@ -291,7 +286,26 @@ func (d *access) audience(flag string, addr net.Addr) (level, text string) {
 	} else if !server.Local(addr) {
 		level = "warning"
 	}
-	return level, fmt.Sprintf("%s, %s; %s; %s", reach, cipher, ask, operate)
+	return level, fmt.Sprintf("%s, %s; %s; %s", reach, cipher, ask, d.acts(flag, addr, inDatabase))
+}
+
+// acts says who may change what keys have used, and at --admin what they may use, as
+// [access.guest] has it.
+func (d *access) acts(flag string, addr net.Addr, inDatabase bool) string {
+	const at = "may override, block, reset and undo"
+	switch {
+	case flag != "--admin" && d.operators != nil:
+		return "operators may refund and reset"
+	case flag != "--admin":
+		return "nobody may refund or reset"
+	case inDatabase:
+		return "tokens of the database, and those with a name, " + at + " by their roles"
+	case d.operators != nil:
+		return "operators " + at
+	case server.Local(addr):
+		return "everyone there " + at
+	}
+	return "nobody may override, block, reset or undo"
 }
 
 func (u *diagnosis) text(w io.Writer) error {

@@ -82,7 +82,18 @@ func (d *smallDisk) actsOnFullDisk(p *running, token string, full func() bool) {
 	if status, answer := block("blocked"); status != http.StatusOK {
 		d.Fatalf("%d %s", status, answer)
 	}
+	if token == "" { // a state file
+		p.requests("exhausted", 6)
+	}
 	d.fill(full)
+	if token == "" {
+		if status, answer := p.call(http.MethodPost, p.admin+"/v1/reset?rule=orders&key=exhausted", `{}`, nil); status != http.StatusServiceUnavailable {
+			d.Errorf("a reset on a full disk: %d %s", status, answer)
+		}
+		if n := p.requests("exhausted", 1); n != 0 {
+			d.Error("a reset that was refused is done")
+		}
+	}
 	for n := range 60 {
 		if status, answer := block(fmt.Sprint("refused-", n)); status != http.StatusServiceUnavailable {
 			d.Errorf("an act on a full disk: %d %s", status, answer)

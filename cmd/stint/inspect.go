@@ -129,6 +129,7 @@ func (c *inspectCmd) print(e *env, i int, a answer[json.RawMessage]) error {
 // storyText writes a story for people.
 func storyText(s *operate.Story) string {
 	var b strings.Builder
+	b.WriteString(s.Verdict + "\n")
 	for i := range s.Rules {
 		ruleText(&b, &s.Rules[i], s.At)
 	}
@@ -137,9 +138,6 @@ func storyText(s *operate.Story) string {
 	}
 	if s.More {
 		b.WriteString("and more rules: say more of the client\n")
-	}
-	if len(s.Rules)+len(s.LeftOut) == 0 {
-		b.WriteString("no rule holds for this client: it passes\n")
 	}
 	v := s.Version
 	fmt.Fprintf(&b, "rules %s", v.Name)
@@ -189,7 +187,7 @@ func ruleText(b *strings.Builder, r *operate.Rule, at time.Time) {
 			fmt.Fprintf(b, ", until %s", clock(o.Expires))
 		}
 		if o.Reason != "" {
-			fmt.Fprintf(b, ": %s", o.Reason)
+			fmt.Fprintf(b, ": %s", inLine(o.Reason))
 		}
 		b.WriteString("\n")
 	}

@@ -272,7 +272,7 @@ func TestOverrideUnkept(t *testing.T) {
 			args []string
 		}{
 			{"nothing has changed: the server's state file cannot be written", []string{"override", "set", "orders", "partner-1", "100/h", "--for", "1h"}},
-			{"it is done, but not in the audit", []string{"reset", "orders", "partner-1"}},
+			{"nothing has changed: the server's state file cannot be written", []string{"reset", "orders", "partner-1"}},
 		} {
 			if n := p.requests("partner-1", 6); n > 4 {
 				t.Errorf("%d passed, want at most 4", n)
@@ -281,14 +281,14 @@ func TestOverrideUnkept(t *testing.T) {
 				t.Errorf("stint %s: exit %d %s", strings.Join(one.args, " "), status, errs)
 			}
 		}
-		if n := p.requests("partner-1", 6); n != 4 {
-			t.Errorf("after a reset %d passed, want 4", n)
+		if n := p.requests("partner-1", 6); n != 0 {
+			t.Errorf("after a reset that was refused %d passed", n)
 		}
 	})
 }
 
 // TestUndoUnkept has a state file that can be written no more when a reset is undone:
-// what the reset gave is charged again, and whoever acts is told so.
+// nothing is charged again, and whoever acts is told so.
 func TestUndoUnkept(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		state := t.TempDir() + "/acts"
@@ -302,11 +302,11 @@ func TestUndoUnkept(t *testing.T) {
 		if err := os.MkdirAll(state+".new/full", 0o700); err != nil { // in the place of the file that is written first
 			t.Fatal(err)
 		}
-		if status, _, errs := p.stint("audit", "undo"); status != 1 || !strings.Contains(errs, "it is done, but not in the audit") {
+		if status, _, errs := p.stint("audit", "undo"); status != 1 || !strings.Contains(errs, "nothing has changed: the server's state file cannot be written") {
 			t.Errorf("exit %d %s", status, errs)
 		}
-		if n := p.requests("partner-1", 6); n == 4 {
-			t.Error("nothing was charged again")
+		if n := p.requests("partner-1", 6); n != 4 {
+			t.Errorf("%d passed, want 4: an undo that was refused is done", n)
 		}
 	})
 }

@@ -154,14 +154,14 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
 			name = parse.Context.Selected().FullPath()
 		}
-		fmt.Fprintf(errs, "stint: %s (try: %s --help)\n", masked(err.Error()), name)
+		fmt.Fprintf(errs, "stint: %s (try: %s --help)\n", printable(masked(err.Error())), name)
 		return exitUsage
 	}
 	at := line.Selected()
 	if err = at.Target.Addr().Interface().(command).Run(e); err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "%s: %s\n", at.FullPath(), strings.TrimPrefix(err.Error(), "stint: "))
+	fmt.Fprintf(errs, "%s: %s\n", at.FullPath(), printable(strings.TrimPrefix(err.Error(), "stint: ")))
 	return statusOf(err)
 }
 

@@ -46,6 +46,30 @@ func shown(text string) string {
 	return text
 }
 
+// printable writes text of others for a terminal, line by line: what does something to a
+// terminal, as escapes, carriage returns and marks of direction do, as in a Go string.
+func printable(text string) string {
+	plain := func(r rune) bool { return r == '\n' || unicode.IsPrint(r) && r != utf8.RuneError }
+	if !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if part := text[:size]; plain(r) {
+			b.WriteString(part)
+		} else {
+			quoted := strconv.Quote(part)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// inLine is printable for what stands within a line.
+func inLine(text string) string { return strings.ReplaceAll(printable(text), "\n", `\n`) }
+
 // count writes a number of things.
 func count(n int, what string) string {
 	switch n {
@@ -60,11 +84,11 @@ func count(n int, what string) string {
 // terminal is how many columns a line of text has.
 const terminal = 80
 
-// wrap writes lines, those that are longer than a terminal is wide cut at
+// wrap writes lines, as printable has them, those that are longer than a terminal is wide cut at
 // blanks, and what is cut off behind hang.
 func wrap(w io.Writer, text, hang string) error {
 	var b strings.Builder
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(printable(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		for utf8.RuneCountInString(line) > terminal {
 			end := len(string([]rune(line)[:terminal+1]))

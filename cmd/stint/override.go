@@ -151,6 +151,9 @@ func changeOverride(e *env, c *editorFlags, customer rulesapi.Customer, o ruleso
 	if !was.Removed {
 		text += ", before " + effect(was)
 	}
+	if note := k.Consequences(e.ctx, now); note != "" {
+		text += "\n    " + note
+	}
 	return wrap(e.out, text+"\n", "    ")
 }
 
@@ -217,7 +220,7 @@ func overrideText(o rulesource.Override) string {
 		why += " by " + shown(o.Author)
 	}
 	if o.Reason != "" {
-		why += ": " + o.Reason
+		why += ": " + inLine(o.Reason)
 	}
 	return text + why + "\n"
 }

@@ -2,8 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
+
+	"github.com/stint-dev/stint/rulesdb"
 
 	"github.com/stint-dev/stint/service/rulesapi"
 )
@@ -23,7 +24,7 @@ set takes it.
 
 Everything is checked first, then put in force as one change. Overrides of customers
 that are not in the file stay. If it is interrupted, nothing has changed: run it
-again, and it goes on from there.
+again, and it goes on from there. For seven days, stint audit undo takes a load back.
 
 For example:
 
@@ -62,9 +63,9 @@ func (c *overrideLoadCmd) Run(e *env) error {
 	return err
 }
 
-// isTerminal reports whether what is written is seen at once.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal reports whether what is written is seen at once, or read as it is typed.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}
@@ -80,7 +81,8 @@ type overrideExportCmd struct {
 
 // Help is what "stint override export --help" says below the summary.
 func (overrideExportCmd) Help() string {
-	return `It writes what stint override load reads.
+	return `It writes what stint override load reads: of a database, all that is in force at one
+moment; by a server, page by page, with what changes meanwhile.
 
 For example:
 
@@ -88,7 +90,7 @@ For example:
     stint override export api --prefix partner- --rules sqlite:stint.db`
 }
 
-// Run writes overrides, page by page: there may be millions.
+// Run writes overrides one by one: there may be millions.
 func (c *overrideExportCmd) Run(e *env) error {
 	d, err := c.open(e)
 	if err != nil {
@@ -99,13 +101,8 @@ func (c *overrideExportCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	for o, err := range overridesOf(e, d, c.Rule, c.Prefix, 0) {
-		if err == nil {
-			err = out.Write(o)
-		}
-		if err != nil {
-			return err
-		}
+	if err := d.EachOverride(e.ctx, rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix}, out.Write); err != nil {
+		return err
 	}
 	return out.Flush()
 }

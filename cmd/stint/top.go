@@ -57,13 +57,13 @@ func (c *topCmd) Run(e *env) error {
 		case c.JSON:
 			return errors.Join(printJSON(e.out, page), missing)
 		}
-		text := topText(page, from)
+		text := printable(topText(page, from))
 		if once {
 			_, err := fmt.Fprint(e.out, text)
 			return errors.Join(err, missing)
 		}
 		if missing != nil {
-			text += "\n" + missing.Error() + "\n"
+			text += "\n" + printable(missing.Error()) + "\n"
 		}
 		if _, err := fmt.Fprint(e.out, "\x1b[H\x1b[2J"+text); err != nil { // home, and clear
 			return err
@@ -133,7 +133,7 @@ func topText(p *operate.Page, servers []string) string {
 		b.WriteString("\n")
 	}
 	for _, n := range p.Nodes {
-		fmt.Fprintf(&b, "node %s: revision %d, change %d, seen %v ago %s\n", shown(n.Node), n.Version, n.Change, p.At.Sub(n.Seen).Round(time.Second), n.Error)
+		fmt.Fprintf(&b, "node %s: revision %d, change %d, seen %v ago %s\n", shown(n.Node), n.Version, n.Change, p.At.Sub(n.Seen).Round(time.Second), inLine(n.Error))
 	}
 	return b.String()
 }
@@ -287,7 +287,7 @@ func blockedText(b *operate.Blocked) string {
 		text += " by " + shown(b.Author)
 	}
 	if b.Reason != "" {
-		text += " (" + b.Reason + ")"
+		text += " (" + inLine(b.Reason) + ")"
 	}
 	if b.Count > 0 {
 		text += fmt.Sprintf(", denied %d times lately", b.Count)

@@ -284,7 +284,7 @@ func TestUndo(t *testing.T) {
 				t.Errorf("%d are left, want %d", s.Rules[0].Limits[0].Remaining, want)
 			}
 		}
-		do(1, "there is nothing to take back", "audit", "undo")
+		do(1, "there is no act of yours to take back", "audit", "undo")
 		p.requests("a", 3)
 		left(1)
 		do(0, "as if never used", "reset", "orders", "a")
@@ -299,6 +299,8 @@ func TestUndo(t *testing.T) {
 		do(0, "blocked, before 9/h", "block", "a", "--rule", "orders")
 		do(1, "act 5 is not what holds any more", "audit", "undo", "5")
 		do(0, "act 6 is taken back: orders a: as before: 9/h", "audit", "undo")
+		do(1, "Your last act, 7, is an undo of act 6: name the act by its number", "audit", "undo")
+		do(0, "act 5 is taken back: orders a: the rule's own limits hold again", "audit", "undo", "5")
 		do(1, "has been taken back already", "audit", "undo", "6")
 		do(1, "is not among the last", "audit", "undo", "99")
 	})

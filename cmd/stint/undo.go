@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/stint-dev/stint/service/operate"
 	"github.com/stint-dev/stint/service/rulesapi"
@@ -30,30 +32,46 @@ type serverFlags struct {
 
 // act asks the server to do something, and says what it did.
 func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSON bool) error {
+	did, err := c.ask(e, path, query, body)
+	if err != nil {
+		return err
+	}
+	return printAct(e, did, asJSON)
+}
+
+// ask asks the server to do something.
+func (c *serverFlags) ask(e *env, path string, query url.Values, body any) (did operate.Act, err error) {
 	if c.Server == "" {
-		return usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090")
+		return did, usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090")
 	}
 	k, err := rulesapi.Dial(c.Server, c.TokenFile)
 	if err != nil {
-		return &usageError{"--server", err}
+		return did, &usageError{"--server", err}
 	}
 	defer k.Close() // it is done
-	var did operate.Act
 	if err := k.Call(e.ctx, http.MethodPost, path, query, body, &did); err != nil {
-		return editorError(err)
+		return did, editorError(err)
 	}
-	return printAct(e, did, asJSON)
+	return did, nil
 }
 
 func printAct(e *env, did operate.Act, asJSON bool) error {
 	if asJSON {
 		return printJSON(e.out, did)
 	}
-	text := fmt.Sprintf("%s %s: %s\n", did.Rule, shown(did.Key), did.Did)
+	text := actText(did)
 	if did.Undone > 0 {
 		text = fmt.Sprintf("act %d is taken back: %s", did.Undone, text)
 	}
-	return wrap(e.out, text, "    ")
+	return wrap(e.out, text+"\n", "    ")
+}
+
+// actText says what was done, and to whom.
+func actText(did operate.Act) string {
+	if did.Rule == "" { // to many
+		return did.Did
+	}
+	return fmt.Sprintf("%s %s: %s", did.Rule, shown(did.Key), did.Did)
 }
 
 type resetCmd struct {
@@ -95,23 +113,25 @@ func (c *resetCmd) Run(e *env) error {
 type undoCmd struct {
 	editorFlags `embed:""`
 	authorFlag  `embed:""`
-	Act         int64 `arg:"" optional:"" help:"The number of the act, as stint audit prints it. The default is the last one that was not undone."`
+	Act         int64 `arg:"" optional:"" help:"The number of the act, as stint audit prints it. The default is your own last one, which is shown first."`
 	JSON        bool  `name:"json" help:"Write JSON."`
 }
 
 // Help is what "stint audit undo --help" says below the summary.
 func (undoCmd) Help() string {
-	return `Takes back an override, a block, a reset or a refund: what held before holds again,
-for as long as it would have. An override that somebody has changed since stays.
+	return `Takes back an override, a block, a load, a reset or a refund: what held before holds
+again, for as long as it would have. An override that somebody has changed since stays.
 What a reset or a refund gave is charged again, as far as it would count still: by a
 server, so that these two need --server.
 
+Without a number it is your own last act: it is shown, and on a terminal you are asked.
+If that one was taken back, or was an undo, write the number.
+
 For example:
 
-    stint audit undo --server http://127.0.0.1:9090
-    stint audit undo --rules sqlite:stint.db
-    stint audit -n 5
-    stint audit undo 17`
+    stint audit -n 5 --server http://127.0.0.1:9090
+    stint audit undo 17 --server http://127.0.0.1:9090
+    stint audit undo --rules sqlite:stint.db`
 }
 
 // Run takes an act back.
@@ -121,7 +141,9 @@ func (c *undoCmd) Run(e *env) error {
 	}
 	if c.Server != "" && c.Rules == "" {
 		server := &serverFlags{c.Server, c.TokenFile}
-		return server.act(e, "/v1/undo", nil, map[string]any{"act": c.Act}, c.JSON)
+		return c.undo(e, func(act int64, show bool) (operate.Act, error) {
+			return server.ask(e, "/v1/undo", nil, map[string]any{"act": act, "show": show})
+		})
 	}
 	if c.Rules == "" {
 		return usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090, or --rules and a database of rules")
@@ -131,9 +153,37 @@ func (c *undoCmd) Run(e *env) error {
 		return err
 	}
 	defer k.Close() // what was written is committed
-	did, err := operate.Undo(e.ctx, k, c.author(), c.Act)
+	return c.undo(e, func(act int64, show bool) (operate.Act, error) {
+		did, err := operate.Undo(e.ctx, k, c.author(), act, show)
+		return did, editorError(err)
+	})
+}
+
+// undo takes the act back; without a number, the one that is shown first.
+func (c *undoCmd) undo(e *env, do func(act int64, show bool) (operate.Act, error)) error {
+	if c.Act == 0 {
+		last, err := do(0, true)
+		if err != nil {
+			return err
+		}
+		c.Act = last.Undone
+		if err := wrap(e.err, fmt.Sprintf("stint: your last act is %d: %s\n", c.Act, actText(last)), "    "); err != nil {
+			return err
+		}
+		if isTerminal(e.in) && !agreed(e) {
+			return fmt.Errorf("act %d stays", c.Act)
+		}
+	}
+	did, err := do(c.Act, false)
 	if err != nil {
-		return editorError(err)
+		return err
 	}
 	return printAct(e, did, c.JSON)
+}
+
+// agreed asks a person.
+func agreed(e *env) bool {
+	fmt.Fprint(e.err, "Take it back? [y/N] ")
+	answer, _ := bufio.NewReader(e.in).ReadString('\n') // at the end of the input it is no
+	return strings.EqualFold(strings.TrimSpace(answer), "y")
 }

@@ -23,7 +23,7 @@ func TestUndoGiftInDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if got := (session{args: []string{"audit", "undo", "--rules", url}}).run(); !strings.Contains(got, "act 2, reset: ") || !strings.Contains(got, "--server") || !strings.Contains(got, "exit 2") {
+		if got := (session{args: []string{"audit", "undo", "2", "--rules", url}}).run(); !strings.Contains(got, "act 2, reset: ") || !strings.Contains(got, "--server") || !strings.Contains(got, "exit 2") {
 			t.Error(got)
 		}
 	}

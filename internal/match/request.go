@@ -54,6 +54,13 @@ func (a Attribute) Free() bool {
 	return false
 }
 
+// Sent reports whether clients send values of the attribute that may be secrets: API
+// keys, sessions, tokens.
+func (a Attribute) Sent() bool {
+	kind, name, _ := strings.Cut(a.Name, ".")
+	return name != "host" && (kind == "header" || kind == "cookie" || kind == "query")
+}
+
 // Attributes are what is known of a request; policy.Attributes has the names.
 type Attributes interface {
 	Attribute(name string) (value string, ok bool)

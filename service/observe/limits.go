@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,8 +42,12 @@ func (c collection) limits(rules *policy.Rules) {
 	for _, r := range rules.File().Rules() {
 		add(r, "", r.Own)
 		if r.Tiers != nil {
-			for _, name := range r.Tiers.Names {
-				add(r, "tier "+name, r.Tiers.Plans[name])
+			for i, name := range r.Tiers.Names {
+				plan := r.Tiers.Plans[name]
+				if r.Tiers.By.Sent() {
+					name = strconv.Itoa(i + 1)
+				}
+				add(r, "tier "+name, plan)
 			}
 		}
 		for i := range r.Overrides {

@@ -13,20 +13,18 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
-	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 // The names of acts in the audit. Those of overrides are rulesdb's.
 const (
-	actReset   = "reset"
-	actRefund  = "refund"
-	actCharge  = "charge" // what undoes both
-	actSet     = "override set"
-	actRemoved = "override remove"
+	actReset  = "reset"
+	actRefund = "refund"
+	actCharge = "charge" // what undoes both
 )
 
 // An Act says what was done.
@@ -47,23 +45,43 @@ func (s *Service) customer(r *rulesapi.Request) (rule, key string, err error) {
 	return rule, key, err
 }
 
-// A charge is what a key had used of a limit, as the audit keeps it.
+// A charge is what was given back to a key of a limit, as the audit keeps it.
 type charge struct {
-	Label   string    `json:"label"`
-	Variant string    `json:"variant,omitzero"`
-	Used    int64     `json:"used"`
-	At      time.Time `json:"at"`
-	Until   time.Time `json:"until"` // when it would have been as if never used
+	Label   string `json:"label"`
+	Variant string `json:"variant,omitzero"`
+	// Limit is the limit as rules write it.
+	Limit string `json:"limit"`
+	// Gave is how much was given back of Used, which all would have counted for no longer
+	// than For.
+	Gave int64         `json:"gave"`
+	Used int64         `json:"used"`
+	For  time.Duration `json:"for"`
 }
 
-// now returns how much of the charge would count still, about: it wears off
-// evenly.
-func (c *charge) now(at time.Time) int64 {
-	all, left := c.Until.Sub(c.At), c.Until.Sub(at)
-	if all <= 0 || left <= 0 {
+// now returns how much of the charge would count still some time after it was given back:
+// where that is not known, as when each unit ends at a time of its own, as much as may.
+func (c *charge) now(after time.Duration) int64 {
+	left, all := c.For-after, c.For
+	l, err := stint.Parse(c.Limit)
+	if left <= 0 || err != nil {
 		return 0
 	}
-	return int64(float64(c.Used)*float64(left)/float64(all) + 0.5)
+	used := c.Used
+	switch l.Algorithm() {
+	case meter.FixedWindow, meter.SlidingLog, meter.SlidingSubWindows: // whole to the end
+		left = all
+	case meter.SlidingCounter: // it wears off in the last period
+		all = min(all, l.Period())
+		left = min(left, all)
+	case meter.TokenBucketInterval: // a count comes back at each whole period
+		periods := func(d time.Duration) int64 { return int64((d + l.Period() - 1) / l.Period()) }
+		used -= (periods(all) - periods(left)) * l.Count()
+		left = all
+	}
+	if left < all {
+		used = int64(float64(used)*float64(left)/float64(all) + 0.5)
+	}
+	return max(0, min(used, c.Gave))
 }
 
 // charges returns what a key has used, but for limits that have banned it: what it used of
@@ -73,14 +91,17 @@ func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key strin
 	if err != nil {
 		return nil, err
 	}
-	var all []charge
-	now := time.Now().UTC()
+	return chargesOf(limits), nil
+}
+
+func chargesOf(limits []policy.RuleResult) (all []charge) {
 	for i := range limits {
 		if e := &limits[i]; e.Action == "" && !e.Banned && !e.Limit.InFlight() && e.Remaining >= 0 && e.Remaining < e.Limit.Capacity() {
-			all = append(all, charge{e.Label, e.Variant, e.Limit.Capacity() - e.Remaining, now, now.Add(e.ResetAfter)})
+			used := e.Limit.Capacity() - e.Remaining
+			all = append(all, charge{e.Label, e.Variant, e.Limit.String(), used, used, e.ResetAfter})
 		}
 	}
-	return all, nil
+	return all
 }
 
 // reset answers POST /v1/reset: it forgets what a key has used under a rule.
@@ -192,7 +213,7 @@ func (s *Service) gave(ctx context.Context, g gift, rule, key string) (was strin
 	after, err := s.charges(ctx, p, rule, key)
 	if err != nil { // it is done: as much as it can have given is taken for given
 		for i := range before {
-			before[i].Used = min(before[i].Used, g.most)
+			before[i].Gave = min(before[i].Gave, g.most)
 		}
 	}
 	text, err := json.Marshal(given(before, after))
@@ -212,7 +233,7 @@ func given(before, after []charge) []charge {
 	for i := range before {
 		at := slices.IndexFunc(after, func(c charge) bool { return c.Label == before[i].Label && c.Variant == before[i].Variant })
 		if at >= 0 {
-			before[i].Used = max(before[i].Used-after[at].Used, 0)
+			before[i].Gave = max(before[i].Used-after[at].Used, 0)
 		}
 	}
 	return before
@@ -245,65 +266,94 @@ func (s *Service) log(r *rulesapi.Request, act, rule, key string, err error) {
 // mostUndo is how many acts back one may be that is taken back.
 const mostUndo = 1000
 
-// undo answers POST /v1/undo: it takes an act back, by default the last one.
+// undo answers POST /v1/undo: it takes an act back, by default the last one of who asks.
 func (s *Service) undo(r *rulesapi.Request) (int, any, error) {
 	var body struct {
-		Act int64 `json:"act"`
+		Act  int64 `json:"act"`
+		Show bool  `json:"show"`
 	}
 	if err := r.Body(&body); err != nil {
 		return 0, nil, err
 	}
-	u, err := undo(r.Context, s.o.Editor, r.Author, body.Act, func(d *rulesdb.AuditEntry, rule, key string) (string, error) {
-		return s.undoGift(r, d, rule, key)
-	})
-	if u.rule != "" {
-		s.log(r, "undo", u.rule, u.key, err)
-	}
+	d, err := toUndo(r.Context, s.o.Editor, r.Author, body.Act)
 	if err != nil {
 		return 0, nil, err
 	}
-	answer := s.act(r, u.rule, u.key, u.did)
-	answer.Undone = u.act
+	answer := Act{Did: doing(d), Undone: d.Number}
+	if rule, key, ok := customerOf(d.Subject); ok && d.Act.Act != rulesdb.ActLoad {
+		answer = s.act(r, rule, key, answer.Did)
+		answer.Undone = d.Number
+	}
+	if body.Show {
+		return http.StatusOK, answer, nil
+	}
+	if isGift(d) {
+		answer.Did, err = s.undoGift(r, d)
+	} else {
+		answer.Did, err = undoOverrides(r.Context, s.o.Editor, d, r.Author)
+	}
+	attrs := []any{"act", "undo", "author", r.Author, "rule", answer.Rule, "key_hash", answer.KeyHash, "undone", d.Number}
+	if err != nil {
+		attrs = append(attrs, "error", err)
+	}
+	s.o.Log.Info("operator", attrs...)
+	if err != nil {
+		return 0, nil, err
+	}
 	return http.StatusOK, answer, nil
 }
 
-// Undo takes an act back where no server is asked, by default the last one. It cannot
-// take back a reset or a refund: what they gave is charged in a server's store.
-func Undo(ctx context.Context, k *rulesapi.Editor, author string, number int64) (Act, error) {
-	u, err := undo(ctx, k, author, number, func(d *rulesdb.AuditEntry, _, _ string) (string, error) {
-		return "", refused("act %d, %s: what it gave is charged again by a server: name its admin address with --server", d.Number, d.Act.Act)
-	})
-	return Act{Rule: u.rule, Key: u.key, Did: u.did, Undone: u.act}, err
+// Undo takes an act back where no server is asked, by default the last one of the
+// author, or only says which one that is. It cannot take back a reset or a refund: what
+// they gave is charged in a server's store.
+func Undo(ctx context.Context, k *rulesapi.Editor, author string, number int64, show bool) (Act, error) {
+	d, err := toUndo(ctx, k, author, number)
+	if err != nil {
+		return Act{}, err
+	}
+	answer := Act{Did: doing(d), Undone: d.Number}
+	if rule, key, ok := customerOf(d.Subject); ok && d.Act.Act != rulesdb.ActLoad {
+		answer.Rule, answer.Key = rule, key
+	}
+	switch {
+	case show:
+		return answer, nil
+	case isGift(d):
+		return answer, refused("act %d, %s: what it gave is charged again by a server: name its admin address with --server", d.Number, d.Act.Act)
+	}
+	answer.Did, err = undoOverrides(ctx, k, d, author)
+	return answer, err
 }
 
-// An undone is an act that was taken back.
-type undone struct {
-	act            int64
-	rule, key, did string
+// doing says what an act did.
+func doing(d *rulesdb.AuditEntry) string {
+	text := d.Act.Act
+	if text == rulesdb.ActLoad {
+		text += " of " + d.Subject
+	}
+	if d.Now != "" {
+		text += ", " + d.Now
+	}
+	return text + " by " + d.Author
 }
 
-// undo takes an act back; gift takes back one that gave a key more room.
-func undo(ctx context.Context, k *rulesapi.Editor, author string, number int64, gift func(d *rulesdb.AuditEntry, rule, key string) (string, error)) (u undone, err error) {
-	acts, err := k.Audit(ctx, 0, mostUndo)
-	if err != nil {
-		return u, err
+func isGift(d *rulesdb.AuditEntry) bool { return d.Act.Act == actReset || d.Act.Act == actRefund }
+
+// undoOverrides takes back what set, removed or loaded overrides.
+func undoOverrides(ctx context.Context, k *rulesapi.Editor, d *rulesdb.AuditEntry, author string) (did string, err error) {
+	did, err = k.UndoOverrides(ctx, d.Number, author)
+	switch {
+	case errors.Is(err, rulesdb.ErrConflict):
+		return "", undoneBefore(d.Number)
+	case errors.Is(err, rulesdb.ErrInput):
+		return "", &rulesapi.InputError{Field: "act", Err: err}
+	case err != nil || d.Act.Act == rulesdb.ActLoad:
+	case did == "":
+		did = "the rule's own limits hold again"
+	default:
+		did = "as before: " + did
 	}
-	at, err := toUndo(acts, number)
-	if err != nil {
-		return u, err
-	}
-	d := &acts[at]
-	rule, key, ok := customerOf(d.Subject)
-	if !ok {
-		return u, refused("act %d: its key is too long for the audit: set what it was before by hand", d.Number)
-	}
-	u = undone{act: d.Number, rule: rule, key: key}
-	if d.Act.Act == actSet || d.Act.Act == actRemoved {
-		u.did, err = undoOverride(ctx, k, author, d, rule, key)
-	} else {
-		u.did, err = gift(d, rule, key)
-	}
-	return u, err
+	return did, err
 }
 
 func undoneBefore(act int64) error { return refused("act %d has been taken back already", act) }
@@ -312,94 +362,57 @@ func refused(format string, args ...any) error {
 	return &rulesapi.InputError{Field: "act", Err: fmt.Errorf(format, args...)}
 }
 
-// toUndo returns which of the acts, the newest first, is to be taken back.
-func toUndo(acts []rulesdb.AuditEntry, number int64) (int, error) {
+// toUndo returns the act that is to be taken back: of number 0, the author's last one.
+func toUndo(ctx context.Context, k *rulesapi.Editor, author string, number int64) (*rulesdb.AuditEntry, error) {
+	acts, err := k.Audit(ctx, 0, mostUndo)
+	if err != nil {
+		return nil, err
+	}
 	later := make(map[string]bool) // the reasons of later acts
 	for i := range acts {
 		d := &acts[i]
-		undone := later[rulesdb.UndoOf(d.Number)]
+		undone, own := later[rulesdb.UndoOf(d.Number)], number == 0 && d.Author == author
 		later[d.Reason] = true
-		kind := slices.Contains([]string{actSet, actRemoved, actReset, actRefund}, d.Act.Act)
+		kind := isGift(d) || slices.Contains([]string{rulesdb.ActSet, rulesdb.ActRemove, rulesdb.ActLoad}, d.Act.Act)
 		switch {
-		case number == 0 && kind && !d.Undoes() && !undone:
-			return i, nil
-		case number != d.Number:
+		case number != d.Number && !own:
+		case own && (d.Undoes() || undone || !kind):
+			return nil, refused("which one? Your last act, %d, is %s: name the act by its number, as stint audit lists it", d.Number, why(d, undone))
 		case undone:
-			return 0, undoneBefore(number)
+			return nil, undoneBefore(number)
 		case !kind:
-			return 0, refused("act %d, %s, is none that can be taken back so: overrides, blocks, resets and refunds are; rules rollback goes back to rules of before", number, d.Act.Act)
+			return nil, refused("act %d, %s, is none that can be taken back so: overrides, blocks, loads, resets and refunds are; rules rollback goes back to rules of before", number, d.Act.Act)
 		default:
-			return i, nil
+			return d, nil
 		}
 	}
 	if number == 0 {
-		return 0, refused("there is nothing to take back")
+		return nil, refused("there is no act of yours to take back: name one of another by its number, as stint audit lists it")
 	}
-	return 0, refused("act %d is not among the last %d", number, mostUndo)
+	return nil, refused("act %d is not among the last %d", number, mostUndo)
 }
 
-// undoOverride puts an override back that another one took the place of, if that
-// one holds still.
-func undoOverride(ctx context.Context, k *rulesapi.Editor, author string, d *rulesdb.AuditEntry, rule, key string) (string, error) {
-	back, lasts, err := described(d.Was, time.Now())
-	if err != nil {
-		return "", err
+// why says why an act is not taken for the one that is meant.
+func why(d *rulesdb.AuditEntry, undone bool) string {
+	switch {
+	case d.Undoes():
+		return "an " + d.Reason
+	case undone:
+		return "taken back already"
 	}
-	back.Rule, back.Key, back.Author, back.Reason = rule, key, author, rulesdb.UndoOf(d.Number)
-	holds := func(held rulesource.Override) error {
-		switch now := rulesdb.Describe(&held); {
-		case now == d.Now && (!held.Removed || !back.Removed):
-			return nil
-		case now == "":
-			return refused("act %d has ended by itself, or was taken back", d.Number)
-		default:
-			return refused("act %d is not what holds any more: it is %q now, which came later", d.Number, now)
-		}
-	}
-	if _, back, err = k.SetOverrideIf(ctx, back, lasts, holds); err != nil {
-		return "", err
-	}
-	if back.Removed {
-		return "the rule's own limits hold again", nil
-	}
-	return "as before: " + rulesdb.Describe(&back), nil
-}
-
-// described reads what [rulesdb.Describe] wrote, and how long it lasts from now.
-// One that has ended meanwhile is Removed.
-func described(text string, now time.Time) (o rulesource.Override, lasts time.Duration, err error) {
-	text, until, ends := strings.Cut(text, " until ")
-	if ends {
-		at, err := time.Parse(time.RFC3339, until)
-		if err != nil {
-			return o, 0, refused("what it was before cannot be read: %q", until)
-		}
-		if lasts = at.Sub(now); lasts <= 0 {
-			text = ""
-		}
-	}
-	switch text {
-	case "":
-		o.Removed, lasts = true, 0
-	case "unlimited":
-		o.Unlimited = true
-	case "block":
-		o.Block = true
-	default:
-		o.Limits = strings.Split(text, ", ")
-	}
-	return o, lasts, nil
+	return d.Act.Act
 }
 
 // undoGift charges what a reset or a refund gave, as far as it would count still
 // and there is room.
-func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key string) (did string, err error) {
+func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry) (did string, err error) {
+	rule, key, ok := customerOf(d.Subject)
 	var was []charge
-	if err := json.Unmarshal([]byte(d.Was), &was); err != nil {
-		return "", refused("act %d: what was used before cannot be read", d.Number)
+	if err := json.Unmarshal([]byte(d.Was), &was); err != nil || !ok {
+		return "", refused("act %d: what was used before, or by whom, cannot be read", d.Number)
 	}
-	err = s.o.Editor.NoteUndo(r.Context, d.Number, func(ctx context.Context) (act rulesdb.Act, err error) {
-		did, err = s.chargeAgain(ctx, was, rule, key)
+	err = s.o.Editor.NoteUndo(r.Context, d.Number, func(ctx context.Context, at time.Time) (act rulesdb.Act, err error) {
+		did, err = s.chargeAgain(ctx, was, rule, key, at.Sub(d.At))
 		return rulesdb.Act{Author: r.Author, Act: actCharge, Subject: subject(rule, key), Now: did}, err
 	})
 	switch {
@@ -411,12 +424,12 @@ func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry, rule, key
 	return did, err
 }
 
-// chargeAgain charges a key with what it had used, and says what that was.
-func (s *Service) chargeAgain(ctx context.Context, was []charge, rule, key string) (did string, err error) {
-	p, now := s.o.Source.Policy(), time.Now()
+// chargeAgain charges a key with what was given back some time ago, and says what that was.
+func (s *Service) chargeAgain(ctx context.Context, was []charge, rule, key string, after time.Duration) (did string, err error) {
+	p := s.o.Source.Policy()
 	var parts []string
 	for i := range was {
-		n := was[i].now(now)
+		n := was[i].now(after)
 		if n == 0 {
 			continue
 		}

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb"
 
 	"github.com/stint-dev/stint/service/rulesapi"
@@ -18,8 +21,10 @@ import (
 type Story struct {
 	At      time.Time `json:"at"`
 	Version Version   `json:"version"`
-	// Denied reports whether a request would be denied now, as far as is known.
+	// Denied reports whether a request would be denied now for certain; where it
+	// depends on what is not known of it, Verdict says on what.
 	Denied  bool      `json:"denied"`
+	Verdict string    `json:"verdict"`
 	Rules   []Rule    `json:"rules"`
 	LeftOut []LeftOut `json:"left_out"`
 	More    bool      `json:"more,omitzero"`
@@ -105,7 +110,7 @@ func (s *Service) inspect(r *rulesapi.Request) (int, any, error) {
 	case n > mostAttributes:
 		return 0, nil, &rulesapi.InputError{Field: "attributes", Err: errors.New("at most 64")}
 	}
-	story, err := s.Story(r.Context, named(asked.Attributes))
+	story, err := s.Story(r.Context, named(asked.Attributes), r.Clear())
 	if fault, ok := errors.AsType[*policy.RequestError](err); ok {
 		err = &rulesapi.InputError{Field: "attributes." + fault.Attribute, Err: errors.New(fault.Reason)}
 	}
@@ -121,13 +126,16 @@ func named(attributes map[string]string) policy.Map {
 	return all
 }
 
-// Story says how the client of whom some attributes are known stands. Nothing is
-// charged.
-func (s *Service) Story(ctx context.Context, attrs policy.Map) (*Story, error) {
+// Story says how the client of whom some attributes are known stands. What rules say
+// of clients is left out unless it may be seen in clear. Nothing is charged.
+func (s *Service) Story(ctx context.Context, attrs policy.Map, clear bool) (*Story, error) {
 	p := s.o.Source.Policy()
 	all, left, more, err := p.Standings(ctx, attrs)
 	if err != nil {
 		return nil, err
+	}
+	if !clear {
+		hide(all, p.Rules().File().Rules())
 	}
 	story := &Story{At: time.Now().UTC(), Version: s.version(), Rules: []Rule{}, LeftOut: []LeftOut{}, More: more}
 	for i := range all {
@@ -138,7 +146,56 @@ func (s *Service) Story(ctx context.Context, attrs policy.Map) (*Story, error) {
 	for _, l := range left {
 		story.LeftOut = append(story.LeftOut, LeftOut(l))
 	}
+	story.Verdict = verdict(story)
 	return story, nil
+}
+
+// hide takes what rules say of clients out of standings.
+func hide(all []policy.Standing, file []*rulesfile.Rule) {
+	texts := make(map[string]string)
+	for _, one := range file {
+		if text := rulesapi.Private(one); text != "" {
+			texts[one.Name] = text
+		}
+	}
+	for i := range all {
+		text, private := texts[all[i].Rule]
+		if !private {
+			continue
+		}
+		if all[i].Why = text; len(all[i].Where) > 0 {
+			all[i].Where = []string{"its conditions hold"}
+		}
+		for k := range all[i].Limits { // the name of a tier may be what a client sends
+			all[i].Limits[k].Variant, _, _ = strings.Cut(all[i].Limits[k].Variant, " ")
+		}
+	}
+}
+
+// verdict says in a sentence whether a request would be denied now. What is not known
+// of the client is no reason to say that it passes.
+func verdict(s *Story) string {
+	if s.Denied {
+		return "Denied now."
+	}
+	var where []string
+	for i := range s.Rules {
+		r := &s.Rules[i]
+		if text := strings.Join(r.Where, " and "); r.Denied && !r.Shadow && !slices.Contains(where, text) {
+			where = append(where, text)
+		}
+	}
+	switch {
+	case len(where) > 0:
+		return "Denied where " + strings.Join(where, ", or ") + "."
+	case len(s.LeftOut) > 0:
+		return "Passes as far as is known: " + strings.Join(s.LeftOut[0].Missing, " and ") + ", which rule " + s.LeftOut[0].Rule + " looks at, is not given."
+	case s.More:
+		return "Passes as far as is known: there are more rules than were looked at."
+	case len(s.Rules) == 0:
+		return "No rule holds for this client: it passes."
+	}
+	return "Passes now."
 }
 
 // version says which rules are in force.

@@ -52,8 +52,8 @@ func (s *Service) ruleView(r *rulesapi.Request) (int, any, error) {
 	}
 	v := &RuleView{RuleCount: s.rates.rules(s.o.Observer.CountsByRule(), []string{name})[0], Version: s.version(), Line: file[at].Line,
 		Text: ruleText(f.Document, file[at].Line, next), Words: ruleWords(file[at]), Key: []string{}}
-	if attribute := rulesapi.NamesClients(file[at]); attribute != "" && !r.Clear() {
-		v.Text, v.Words = "", []string{"It names clients by " + attribute + ": what it says is for operators."}
+	if private := rulesapi.Private(file[at]); private != "" && !r.Clear() {
+		v.Text, v.Words = "", []string{private}
 	}
 	if units, ok := s.o.Source.Policy().InFlight()[name]; ok {
 		v.InFlight = &units

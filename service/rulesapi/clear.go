@@ -2,7 +2,6 @@ package rulesapi
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/policy/rulesfile"
@@ -18,20 +17,24 @@ func NamesClients(r *rulesfile.Rule) (attribute string) {
 	}
 	for _, when := range all {
 		for i := range when {
-			if c := &when[i]; !c.Present && !c.Absent && sentByClients(c.Name) {
+			if c := &when[i]; !c.Present && !c.Absent && c.Sent() {
 				return c.Name
 			}
 		}
 	}
-	if r.Tiers != nil && sentByClients(r.Tiers.By.Name) {
+	if r.Tiers != nil && r.Tiers.By.Sent() {
 		return r.Tiers.By.Name
 	}
 	return ""
 }
 
-func sentByClients(attribute string) bool {
-	kind, name, ok := strings.Cut(attribute, ".")
-	return ok && name != "host" && (kind == "header" || kind == "cookie" || kind == "query")
+// Private returns what stands in the place of every text about a rule that names
+// clients, for those who see hashes instead of keys; "" for a rule that names none.
+func Private(r *rulesfile.Rule) string {
+	if attribute := NamesClients(r); attribute != "" {
+		return "it names clients by " + attribute + ": what it says is for operators"
+	}
+	return ""
 }
 
 // mayRead returns an error for a viewer who asks for a document that names clients. One

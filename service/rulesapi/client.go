@@ -351,9 +351,12 @@ func (c *Client) NoteAct(context.Context, rulesdb.Act, func(context.Context, *ru
 }
 
 // NoteUndo fails, as [Client.Note].
-func (c *Client) NoteUndo(context.Context, int64, func(context.Context) (rulesdb.Act, error)) error {
+func (c *Client) NoteUndo(context.Context, int64, func(context.Context, time.Time) (rulesdb.Act, error)) error {
 	return errAlone
 }
+
+// UndoOverrides fails, as [Client.Note].
+func (c *Client) UndoOverrides(context.Context, int64, string) (string, error) { return "", errAlone }
 
 // SetOverrideIf fails: no condition goes over the network. See [Editor.Unblock].
 func (c *Client) SetOverrideIf(context.Context, rulesource.Override, time.Duration, func(rulesource.Override) error) (was, now rulesource.Override, err error) {

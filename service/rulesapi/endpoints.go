@@ -313,6 +313,8 @@ type changed struct {
 	Was *Override `json:"was"`
 	// BanEnded reports whether a ban has been ended.
 	BanEnded bool `json:"ban_ended,omitzero"`
+	// Note is what [Editor.Consequences] says.
+	Note string `json:"note,omitzero"`
 }
 
 func (h *Handler) set(c *call, a overrideRequest, removed bool) (int, any, error) {
@@ -335,7 +337,7 @@ func (h *Handler) changed(c *call, was, now rulesource.Override, err error) (int
 		return 0, nil, err
 	}
 	h.logOverride(c, now)
-	return http.StatusOK, changed{Now: OverrideOf(now), Was: OverrideOf(was)}, nil
+	return http.StatusOK, changed{Now: OverrideOf(now), Was: OverrideOf(was), Note: h.editor.Consequences(c.ctx, now)}, nil
 }
 
 // logOverride writes a line on an override that was set or removed, without its key.
@@ -396,13 +398,13 @@ func (h *Handler) unblock(c *call) (int, any, error) {
 		if errors.Is(err, rulesdb.ErrNotFound) {
 			return http.StatusOK, changed{BanEnded: true}, nil
 		}
-		return http.StatusOK, changed{OverrideOf(held), OverrideOf(held), true}, err
+		return http.StatusOK, changed{Now: OverrideOf(held), Was: OverrideOf(held), BanEnded: true}, err
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	h.logOverride(c, now)
-	return http.StatusOK, changed{OverrideOf(now), OverrideOf(was), ended}, nil
+	return http.StatusOK, changed{Now: OverrideOf(now), Was: OverrideOf(was), BanEnded: ended}, nil
 }
 
 func (h *Handler) nodes(c *call) (int, any, error) {

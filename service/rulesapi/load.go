@@ -272,6 +272,9 @@ func (r *overridesReader) override() (*rulesource.Override, error) {
 // key reads the key of the row.
 func (r *overridesReader) key(o *rulesource.Override) (err error) {
 	text, exact := r.field("key"), r.field("key_base64")
+	if exact == "" && (!utf8.ValidString(text) || strings.Contains(text, "\x00")) {
+		return errors.New("key: it has bytes that are no text: write it as base64 into the column key_base64, as stores have it")
+	}
 	if exact == "" {
 		o.Key, err = r.editor.keyIn(r.file, o.Rule, Customer{Key: text})
 		return err
@@ -285,6 +288,29 @@ func (r *overridesReader) key(o *rulesource.Override) (err error) {
 	}
 	o.Key = string(key)
 	return nil
+}
+
+// EachOverride hands over the overrides of a page, whatever its N, until take returns an
+// error: of a database those of one moment, of others page by page.
+func (d *Editor) EachOverride(ctx context.Context, p rulesdb.Page, take func(rulesource.Override) error) error {
+	if db, ok := d.Backend.(*rulesdb.DB); ok {
+		return db.EachOverride(ctx, p, take)
+	}
+	for p.N = maxPage; ; {
+		some, err := d.Overrides(ctx, p)
+		if err != nil {
+			return err
+		}
+		for _, o := range some {
+			if err := take(o); err != nil {
+				return err
+			}
+			p.AfterRule, p.AfterKey = o.Rule, o.Key
+		}
+		if len(some) < p.N {
+			return nil
+		}
+	}
 }
 
 // An OverridesWriter writes overrides as CSV.
@@ -308,7 +334,7 @@ func (w *OverridesWriter) Write(o rulesource.Override) error {
 	if !o.Expires.IsZero() {
 		row[3] = o.Expires.UTC().Format(time.RFC3339Nano)
 	}
-	if _, explained := explainedKey(o.Key); explained || !utf8.ValidString(o.Key) || strings.Contains(o.Key, "\r") { // CSV has no \r\n
+	if _, explained := explainedKey(o.Key); explained || !utf8.ValidString(o.Key) || strings.ContainsAny(o.Key, "\r\x00") { // CSV has no \r\n
 		row[1], row[5] = "", base64.StdEncoding.EncodeToString([]byte(o.Key))
 	}
 	return w.csv.Write(row)

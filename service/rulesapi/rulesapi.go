@@ -56,7 +56,8 @@ type Backend interface {
 	Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error)
 	Note(ctx context.Context, a rulesdb.Act) error
 	NoteAct(ctx context.Context, a rulesdb.Act, do func(ctx context.Context, a *rulesdb.Act) error) error
-	NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error
+	NoteUndo(ctx context.Context, act int64, do func(ctx context.Context, at time.Time) (rulesdb.Act, error)) error
+	UndoOverrides(ctx context.Context, act int64, author string) (did string, err error)
 	NewToken(ctx context.Context, author, name string, role rulesdb.Role, lasts time.Duration) (string, error)
 	RevokeToken(ctx context.Context, author, name string) error
 	Tokens(ctx context.Context) ([]rulesdb.Token, error)
@@ -228,6 +229,50 @@ func checkIn(f *rules.File, o *rulesource.Override) error {
 		}
 	}
 	return nil
+}
+
+// Consequences says what the limits of an override change beside numbers: which limits
+// of the rule hold the customer no longer, and which of the customer's own begin with
+// nothing used, since the rule has none of their kind and period. It is "" for nothing.
+func (d *Editor) Consequences(ctx context.Context, o rulesource.Override) string {
+	f, err := d.Rules(ctx)
+	if err != nil || len(o.Limits) == 0 {
+		return ""
+	}
+	var rule []stint.Limit
+	for _, one := range f.Rules.File().Rules() {
+		if one.Name != o.Rule {
+			continue
+		}
+		if one.Own == nil {
+			return "It takes the place of all limits of the customer's tier."
+		}
+		rule = one.Own.Limits
+	}
+	var own []stint.Limit
+	for _, text := range o.Limits {
+		if l, err := stint.Parse(text); err == nil {
+			own = append(own, l)
+		}
+	}
+	var parts []string
+	if gone := without(rule, own); len(gone) > 0 {
+		parts = append(parts, "For this customer, these limits of the rule hold no longer: "+strings.Join(gone, ", ")+".")
+	}
+	if anew := without(own, rule); len(rule) > 0 && len(anew) > 0 {
+		parts = append(parts, "These begin with nothing used, since the rule has none of that kind and period: "+strings.Join(anew, ", ")+".")
+	}
+	return strings.Join(parts, " ")
+}
+
+// without returns the limits of which others have none of that kind and period.
+func without(limits, others []stint.Limit) (texts []string) {
+	for _, l := range limits {
+		if !slices.ContainsFunc(others, func(o stint.Limit) bool { return o.WithName("").ID() == l.WithName("").ID() }) {
+			texts = append(texts, l.String())
+		}
+	}
+	return texts
 }
 
 // unknownRule says which rules there are.

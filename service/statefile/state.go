@@ -30,18 +30,25 @@ const maxState = 64 << 20
 // A place is whose override it is.
 type place struct{ rule, key string }
 
+// newState returns one that holds nothing.
+func newState() state {
+	return state{overrides: make(map[place]rulesource.Override), before: make(map[int64]rulesource.Override)}
+}
+
 // A state is what a state file holds. Its parts are never changed in place.
 type state struct {
 	overrides map[place]rulesource.Override
-	acts      []rulesdb.AuditEntry // oldest first
-	number    int64                // of the last act
+	acts      []rulesdb.AuditEntry          // oldest first
+	before    map[int64]rulesource.Override // what acts of these took the place of
+	number    int64                         // of the last act
 }
 
 // kept is a state as JSON. Keys are bytes, which need not be UTF-8.
 type kept struct {
-	Number    int64                `json:"number"`
-	Overrides []keptOverride       `json:"overrides"`
-	Acts      []rulesdb.AuditEntry `json:"acts"`
+	Number    int64                  `json:"number"`
+	Overrides []keptOverride         `json:"overrides"`
+	Acts      []rulesdb.AuditEntry   `json:"acts"`
+	Before    map[int64]keptOverride `json:"before"`
 }
 
 type keptOverride struct {
@@ -49,9 +56,15 @@ type keptOverride struct {
 	Key []byte
 }
 
+// override returns what was kept.
+func (k *keptOverride) override() rulesource.Override {
+	k.Override.Key = string(k.Key)
+	return k.Override
+}
+
 // clone returns a copy that can be changed.
 func (s *state) clone() state {
-	return state{maps.Clone(s.overrides), slices.Clip(s.acts), s.number}
+	return state{maps.Clone(s.overrides), slices.Clone(s.acts), maps.Clone(s.before), s.number}
 }
 
 // with returns a copy with another override at a place.
@@ -64,13 +77,31 @@ func (s *state) with(at place, o rulesource.Override) state {
 	return next
 }
 
-// note adds an act.
-func (s *state) note(at time.Time, a rulesdb.Act) {
+// note adds an act, and returns its number.
+func (s *state) note(at time.Time, a rulesdb.Act) int64 {
 	s.number++
 	s.acts = append(s.acts, rulesdb.AuditEntry{Number: s.number, At: at, Act: a})
 	if len(s.acts) > mostActs {
-		s.acts = s.acts[len(s.acts)-mostActs:]
+		delete(s.before, s.acts[0].Number)
+		s.acts = s.acts[1:]
 	}
+	return s.number
+}
+
+// act returns an act; nil if it is not known.
+func (s *state) act(number int64) *rulesdb.AuditEntry {
+	if i := slices.IndexFunc(s.acts, func(d rulesdb.AuditEntry) bool { return d.Number == number }); i >= 0 {
+		return &s.acts[i]
+	}
+	return nil
+}
+
+// notUndone fails if an act has been taken back.
+func (s *state) notUndone(act int64) error {
+	if slices.ContainsFunc(s.acts, func(d rulesdb.AuditEntry) bool { return d.Number > act && d.Reason == rulesdb.UndoOf(act) }) {
+		return fmt.Errorf("%w: act %d has been taken back", rulesdb.ErrConflict, act)
+	}
+	return nil
 }
 
 // write puts the state into a file; "" is none.
@@ -78,7 +109,10 @@ func (s *state) write(path string) error {
 	if path == "" {
 		return nil
 	}
-	k := kept{Number: s.number, Acts: s.acts}
+	k := kept{Number: s.number, Acts: s.acts, Before: make(map[int64]keptOverride, len(s.before))}
+	for number, o := range s.before {
+		k.Before[number] = keptOverride{o, []byte(o.Key)}
+	}
 	for _, o := range s.overrides {
 		k.Overrides = append(k.Overrides, keptOverride{o, []byte(o.Key)})
 	}
@@ -135,9 +169,12 @@ func (s *state) decode(data []byte) error {
 	if err := json.Unmarshal(text, &k); err != nil {
 		return err
 	}
-	for _, o := range k.Overrides {
-		o.Override.Key = string(o.Key)
-		s.overrides[place{o.Rule, o.Override.Key}] = o.Override
+	for _, one := range k.Overrides {
+		o := one.override()
+		s.overrides[place{o.Rule, o.Key}] = o
+	}
+	for number, one := range k.Before {
+		s.before[number] = one.override()
 	}
 	s.acts, s.number = k.Acts, k.Number
 	return nil

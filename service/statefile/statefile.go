@@ -61,7 +61,7 @@ type File struct {
 // file that cannot be read is an error, and stays as it is.
 func Open(o Options) (*File, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	k := &File{o: o, began: time.Now(), state: state{overrides: make(map[place]rulesource.Override)}}
+	k := &File{o: o, began: time.Now(), state: newState()}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if _, err := k.hold(); err != nil { // what it holds is in force here, as it is now
@@ -100,7 +100,7 @@ func (k *File) ready() error {
 	if err != nil || !anew {
 		return err
 	}
-	next := state{overrides: make(map[place]rulesource.Override)}
+	next := newState()
 	if err := next.read(k.o.Path); err != nil {
 		return unkept{errors.Join(err, k.unlock())}
 	}
@@ -211,41 +211,87 @@ func (k *File) SetOverrideIf(_ context.Context, o rulesource.Override, lasts tim
 	if err := k.ready(); err != nil {
 		return was, now, err
 	}
-	at, moment := place{o.Rule, o.Key}, time.Now().UTC()
-	was, held := k.state.overrides[at]
-	if !held {
-		was = rulesource.Override{Rule: o.Rule, Key: o.Key, Removed: true}
-	}
+	moment := time.Now().UTC()
+	k.end(moment)
+	was = k.held(place{o.Rule, o.Key})
 	if err := may(was); err != nil {
 		return was, now, err
 	}
 	switch {
-	case held:
+	case !was.Removed:
 	case o.Removed:
 		return was, now, fmt.Errorf("override of %s: %w", o.Rule, rulesdb.ErrNotFound)
 	case len(k.state.overrides) >= mostOverrides:
 		return was, now, refused{fmt.Errorf("there are %d overrides: a state file has no more; rules in a database have room for millions", mostOverrides)}
 	}
 	now = o
-	if now.Created = moment; lasts > 0 {
+	if now.Created, now.Act = moment, k.state.number+1; lasts > 0 {
 		now.Expires = moment.Add(lasts)
 	}
+	return was, now, k.change(was, now)
+}
+
+// change puts an override in the place of another, and an act into the audit. The caller
+// has the lock.
+func (k *File) change(was, now rulesource.Override) error {
 	if err := k.apply(&now); err != nil {
-		return was, now, refused{err}
+		return refused{err}
 	}
-	next := k.state.with(at, now)
-	act := "override set"
-	if o.Removed {
-		act = "override remove"
-	}
-	next.note(moment, rulesdb.Act{Author: o.Author, Act: act, Subject: fmt.Sprintf("%s %q", o.Rule, o.Key),
-		Was: rulesdb.Describe(&was), Now: rulesdb.Describe(&now), Reason: o.Reason})
+	next := k.state.with(place{now.Rule, now.Key}, now)
+	next.before[next.note(now.Created, rulesdb.Change(&was, &now))] = was
 	if err := k.keep(next); err != nil {
 		_ = k.apply(&was) // it held before
-		return was, now, err
+		return err
 	}
+	k.end(now.Created)
+	return nil
+}
+
+// UndoOverrides takes back an act that set or removed an override.
+func (k *File) UndoOverrides(_ context.Context, number int64, author string) (did string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := errors.Join(k.ready(), k.state.notUndone(number)); err != nil {
+		return "", err
+	}
+	moment := time.Now().UTC()
 	k.end(moment)
-	return was, now, nil
+	d := k.state.act(number)
+	back, kept := k.state.before[number]
+	if d == nil || !kept || d.Undoes() {
+		return "", refused{fmt.Errorf("act %d is none on an override among the last %d: set what was before by hand", number, mostActs)}
+	}
+	held := k.held(place{back.Rule, back.Key})
+	back, err = d.Back(held, back, moment)
+	if err != nil {
+		return "", err
+	}
+	back.Created, back.Author, back.Reason = moment, author, rulesdb.UndoOf(number)
+	return rulesdb.Describe(&back), k.change(held, back)
+}
+
+// held returns the override of a place, with its last act where it is gone. The caller
+// has the lock.
+func (k *File) held(at place) rulesource.Override {
+	if o, ok := k.state.overrides[at]; ok {
+		return o
+	}
+	gone := rulesource.Override{Rule: at.rule, Key: at.key, Removed: true}
+	subject := rulesdb.Change(&gone, &gone).Subject
+	for _, d := range slices.Backward(k.state.acts) {
+		was, ok := k.state.before[d.Number]
+		if !ok || d.Subject != subject || was.Rule != at.rule || was.Key != at.key {
+			continue
+		}
+		gone.Act = d.Number
+		for i := range k.state.acts { // an undo puts back what was before another act
+			if undone := k.state.acts[i].Number; d.Reason == rulesdb.UndoOf(undone) {
+				gone.Act = k.state.before[undone].Act
+			}
+		}
+		break
+	}
+	return gone
 }
 
 // Override returns the override of a key under a rule, or [rulesdb.ErrNotFound].
@@ -301,50 +347,71 @@ func (k *File) Note(_ context.Context, a rulesdb.Act) error {
 	if err := k.ready(); err != nil {
 		return err
 	}
-	return k.keepNoted(a)
-}
-
-// keepNoted has an act written. The caller has the lock.
-func (k *File) keepNoted(a rulesdb.Act) error {
 	next := k.state.clone()
 	next.note(time.Now().UTC(), a)
 	return k.keep(next)
 }
 
-// NoteAct runs do, which acts elsewhere, and then writes a into the audit, to which do
-// adds what was before and is now.
+// NoteAct runs do, which acts elsewhere, once the audit has a. do adds to it what was
+// before and is now. While the audit cannot be written, do is not run; after an error of
+// do, the audit has nothing of it.
 func (k *File) NoteAct(ctx context.Context, a rulesdb.Act, do func(ctx context.Context, a *rulesdb.Act) error) error {
-	k.mu.Lock()
-	err := k.ready()
-	k.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if err := do(ctx, &a); err != nil {
-		return err
-	}
-	return k.Note(ctx, a)
-}
-
-// NoteUndo runs do, which takes an act back, and writes what do returns into the
-// audit, unless that has been done before.
-func (k *File) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context) (rulesdb.Act, error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.ready(); err != nil {
 		return err
 	}
-	for _, d := range k.state.acts {
-		if d.Number > act && d.Reason == rulesdb.UndoOf(act) {
-			return fmt.Errorf("%w: act %d has been taken back", rulesdb.ErrConflict, act)
-		}
-	}
-	a, err := do(ctx)
-	if err != nil {
+	return k.intend(a, func(a *rulesdb.Act, _ time.Time) error { return do(ctx, a) })
+}
+
+// NoteUndo runs do, which takes an act back, once the audit says so, and adds what do
+// returns, unless the act has been taken back before.
+func (k *File) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context, at time.Time) (rulesdb.Act, error)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := errors.Join(k.ready(), k.state.notUndone(act)); err != nil {
 		return err
 	}
-	a.Reason = rulesdb.UndoOf(act)
-	return k.keepNoted(a)
+	return k.intend(rulesdb.Act{Act: "undo", Reason: rulesdb.UndoOf(act)}, func(a *rulesdb.Act, at time.Time) error {
+		did, err := do(ctx, at)
+		did.Reason = a.Reason
+		*a = did
+		return err
+	})
+}
+
+// intend has an act written before do does it, and what do adds to it afterwards. If
+// that cannot be written then, it stays in memory until the file is written again. The
+// caller has the lock.
+func (k *File) intend(a rulesdb.Act, do func(a *rulesdb.Act, at time.Time) error) error {
+	moment := time.Now().UTC()
+	next := k.state.clone()
+	a.Now = begun
+	number := next.note(moment, a)
+	before := k.state
+	if err := k.keep(next); err != nil {
+		return err
+	}
+	a.Now = ""
+	if err := do(&a, moment); err != nil {
+		k.keepLater(before)
+		return err
+	}
+	after := k.state.clone()
+	after.act(number).Act = a
+	k.keepLater(after)
+	return nil
+}
+
+// begun is what the audit has in the place of what an act did until that is known.
+const begun = "begun"
+
+// keepLater has another state written, now or with the next act.
+func (k *File) keepLater(next state) {
+	if err := k.keep(next); err != nil {
+		k.o.Log.Error("what an act did is not in the state file yet", "error", err)
+		k.state = next
+	}
 }
 
 // keep has another state written, which then is the state.

@@ -96,9 +96,9 @@ function confirm(kind, r, done) {
       e.preventDefault();
       button.disabled = true;
       try {
-        await kind.send(r, Object.fromEntries(new FormData(form)));
+        const did = await kind.send(r, Object.fromEntries(new FormData(form)));
         dialog.close();
-        say(`${kind.does}: done`);
+        say(`${kind.does}: done. ${did?.note ?? ""}`);
         done();
       } catch (err) {
         wrong.textContent = err.message;
@@ -136,13 +136,20 @@ export function undo(act, done) {
 }
 
 const undoes = "undo of act ";
-const undoable = new Set(["override set", "override remove", "reset", "refund"]);
+const overrides = ["override set", "override remove"];
+const undoable = new Set([...overrides, "overrides load", "reset", "refund"]);
 
 /** audit returns a page of acts before a number, each with whether it can be taken back. */
 export async function audit(before, n = 100) {
   const { acts } = await get(query("v1/audit", { before: before || "", n }));
   const undone = new Set(acts.filter((a) => a.reason.startsWith(undoes)).map((a) => Number(a.reason.slice(undoes.length))));
-  for (const a of acts) a.undoable = may("operator") && undoable.has(a.act) && !undone.has(a.number) && !a.reason.startsWith(undoes);
+  const covered = new Set(); // by a later act on the same client, which holds
+  for (const a of acts) {
+    const holds = undoable.has(a.act) && !undone.has(a.number) && !a.reason.startsWith(undoes);
+    const place = overrides.includes(a.act) ? `${a.rule} ${a.key_hash}` : null;
+    a.undoable = may("operator") && holds && !(place && covered.has(place));
+    if (holds && place) covered.add(place);
+  }
   return acts;
 }
 

@@ -70,9 +70,8 @@ function tell(node, attributes, fail, fine) {
     }
     if (ended) return;
     fine();
-    const some = s.rules.length > 0;
-    put(verdict, s.denied ? "Denied now." : some ? "Passes now." : "No rule holds this client.");
-    verdict.className = `verdict ${s.denied ? "bad" : "good"}`;
+    put(verdict, s.verdict);
+    verdict.className = `verdict ${s.verdict.startsWith("Denied") ? "bad" : "good"}`;
     const notKnown = s.left_out.slice(0, 5).map((l) => `${l.rule} (${l.missing.join(", ")})`).join("; ");
     put(left, `Rules of ${s.version.name.split("/").at(-1)}${s.version.revision ? `, revision ${s.version.revision}` : ""}.` +
       (notKnown ? ` Not known, for want of an attribute: ${notKnown}${s.left_out.length > 5 ? ` and ${s.left_out.length - 5} more` : ""}.` : "") +

@@ -41,6 +41,6 @@ export function signIn(view, why, done) {
   }, el("label", {}, "Token", field), wrong, el("div", { class: "actions" }, el("button", { class: "main" }, "Sign in")));
   view.replaceChildren(el("section", { class: "card sign" }, el("h2", {}, "Sign in"), el("p", { class: "note" }, why), form,
     el("p", { class: "note" }, "Where rules are in a database, ", el("code", {}, "stint token make NAME --role operator"),
-      " makes a token. Elsewhere it is a line of the file of ", el("code", {}, "--operator-token-file"), ", or of ", el("code", {}, "--token-file"), " to look only.")));
+      " makes a token, and its text is what it printed. Elsewhere a token is a line of the file of ", el("code", {}, "--operator-token-file"), ", or of ", el("code", {}, "--token-file"), " to look only.")));
   field.focus();
 }
