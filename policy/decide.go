@@ -301,17 +301,20 @@ func (r *Result) requests(e *RuleResult) int64 {
 	return math.MaxInt64
 }
 
-// shadows decides for the rules in shadow, each by itself. What the others
-// have denied will not happen, and so is not charged here either. A store that has
-// failed the request is not asked for it again: the caller's time is limited.
+// shadows decides for the rules in shadow, each by itself. What the others have denied
+// will not happen, and so is charged here only by limits that count what is denied. A
+// store that has failed the request is not asked for it again: the caller's time is limited.
 func (p *Policy) shadows(ctx context.Context, a *operation, r *Result) {
-	if !r.Decision.Allowed {
-		a = &operation{op: meter.OpPeek}
-	}
 	for i := range r.matches {
-		if h := &r.matches[i]; h.limited() && h.rule.Shadow {
-			p.shadow(ctx, h.part.operation(a), r, h)
+		h := &r.matches[i]
+		if !h.limited() || !h.rule.Shadow {
+			continue
 		}
+		now := a
+		if !r.Decision.Allowed && (!a.charges() || a.ttl > 0 || !h.plan.countsDenied()) {
+			now = &operation{op: meter.OpPeek}
+		}
+		p.shadow(ctx, h.part.operation(now), r, h)
 	}
 }
 

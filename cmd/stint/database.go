@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -74,6 +75,8 @@ type ruleSource struct {
 	rulesource.Source
 	name   string
 	report func(ctx context.Context, n rules.Node) error // nil if there is nowhere to say it
+	// patience is how long the first rules may take; 0 is the default.
+	patience time.Duration
 }
 
 // openSource opens what --rules names. It connects to nothing but a database, to
@@ -93,13 +96,15 @@ func (c *databaseFlags) openSource(logger *slog.Logger) (*ruleSource, error) {
 			return nil, &usageError{"--rules", err}
 		}
 		report := func(ctx context.Context, n rules.Node) error { return s.Report(ctx, c.row(n)) }
-		return &ruleSource{s, s.String(), report}, nil
+		return &ruleSource{Source: s, name: s.String(), report: report}, nil
 	case "xds", "xdss":
 		s, err := rulesxds.Open(c.Rules, logger)
 		if err != nil {
 			return nil, &usageError{"--rules", err}
 		}
-		return &ruleSource{Source: s, name: s.String()}, nil
+		// A control plane that comes later than this process is waited for, as
+		// envoyproxy/ratelimit does.
+		return &ruleSource{Source: s, name: s.String(), patience: math.MaxInt64}, nil
 	case "dir":
 		return &ruleSource{Source: rulesworker.Published(rest), name: c.Rules}, nil
 	}
@@ -112,7 +117,7 @@ func (c *databaseFlags) openSource(logger *slog.Logger) (*ruleSource, error) {
 		return nil, err
 	}
 	report := func(ctx context.Context, n rules.Node) error { return db.Report(ctx, c.row(n)) }
-	return &ruleSource{db, db.String(), report}, nil
+	return &ruleSource{Source: db, name: db.String(), report: report}, nil
 }
 
 // row is what this node says of itself.
@@ -161,7 +166,7 @@ func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.F
 		return nil, nil, nil, err
 	}
 	follower, file, err := rules.Follow(context.Background(), rules.Following{
-		Source: s.Source, Name: s.name, Copy: c.copyFile(logger), Log: logger, Report: s.report,
+		Source: s.Source, Name: s.name, Copy: c.copyFile(logger), Log: logger, Report: s.report, Patience: s.patience,
 	})
 	if err != nil {
 		_ = s.Close() // it was read from

@@ -245,4 +245,7 @@ func (o *Observer) Rules(names []string) {
 		maps.DeleteFunc(rules, func(name string, _ *tally) bool { return !stay[name] })
 		d.rules.Store(&rules)
 	}
+	if o.warner != nil {
+		o.warner.Keep(stay)
+	}
 }

@@ -51,6 +51,9 @@ type Following struct {
 	Name string
 	// Copy is the file of the last good copy; "" keeps none.
 	Copy string
+	// Patience is how long the first state may take where there is no copy. The default
+	// value, 0, is ten seconds.
+	Patience time.Duration
 	// Report is called with the state of the node. Optional.
 	Report func(ctx context.Context, n Node) error
 	// Log receives changes and failures. The default discards them.
@@ -94,7 +97,7 @@ func (d *documentOnly) Plan(*rulesource.Plan) error                { return errE
 func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	f.Log = cmp.Or(f.Log, slog.New(slog.DiscardHandler))
 	w := &Follower{f: f, retried: make(chan struct{}), copy: rulescopy.NewFile(f.Copy), from: f.Source}
-	patience := firstPatience
+	patience := cmp.Or(f.Patience, firstPatience)
 	kept, there := w.copy.Version()
 	if there {
 		patience = firstTry

@@ -179,7 +179,8 @@ descriptors:
 		{"over in both", question("ai-gateway-quota", 2, gold+"anna", rest), false, "over 0/2, over 0/3"},
 		{"in shadow", question("ai-gateway-quota", 9, one+"large,rule-2=rule-2"), true, "ok"},
 		{"beside a limit", question("ai-gateway-quota", 1, "plain=x", gold+"bert"), true, "ok 0/1, ok 0/2"},
-		{"that denies, whatever quotas say", question("ai-gateway-quota", 1, "plain=x", gold+"cleo"), false, "over 0/1, ok 2/2"},
+		{"that denies, whatever quotas say", question("ai-gateway-quota", 1, "plain=x", gold+"cleo"), false, "over 0/1, ok 1/2"},
+		{"which count it", question("ai-gateway-quota", 1, gold+"cleo"), true, "ok 0/2"},
 		{"nobody's", question("ai-gateway-quota", 1, "backend_name=default/three,model_name_override=small"), true, "ok"},
 	} {
 		answer, err := s.Decide(t.Context(), c.ask, false)

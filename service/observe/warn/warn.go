@@ -170,6 +170,16 @@ func (s *shard) first(id uint64, now int64, period time.Duration, full *atomic.U
 	return true
 }
 
+// Keep forgets the counts of all rules but these.
+func (w *Warner) Keep(rules map[string]bool) {
+	w.counts.Range(func(rule, _ any) bool {
+		if !rules[rule.(string)] {
+			w.counts.Delete(rule)
+		}
+		return true
+	})
+}
+
 // Counts calls each with how many warnings of a level there were by rule, and
 // returns how many were left out because there was no room.
 func (w *Warner) Counts(each func(rule string, level Level, n uint64)) (leftOut uint64) {

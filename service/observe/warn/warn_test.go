@@ -81,6 +81,8 @@ func TestWarner(t *testing.T) {
 	if len(counts) != 2 || counts["a near"] != 1 || counts["a denied"] != 1 {
 		t.Errorf("%v", counts)
 	}
+	w.Keep(map[string]bool{})
+	w.Counts(func(rule string, _ warn.Level, _ uint64) { t.Errorf("counts of %s, which is gone", rule) })
 }
 
 // TestWarnerFlood warns of more keys than there is room for: the others are left
