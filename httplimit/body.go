@@ -3,14 +3,17 @@ package httplimit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/policy"
 )
@@ -63,6 +66,35 @@ func bodyFault(reason string) error {
 	return &policy.RequestError{Attribute: "body", Reason: reason}
 }
 
+// An unreadBody is a body that did not come.
+type unreadBody struct{ cause error }
+
+// Error implements error.
+func (u *unreadBody) Error() string { return "policy: body of the request: it did not come" }
+
+// Is makes it a fault of the request.
+func (u *unreadBody) Is(target error) bool { return target == policy.ErrRequest }
+
+// Unwrap is for [errors.As].
+func (u *unreadBody) Unwrap() error { return u.cause }
+
+// refusal returns the answer, with the status that the cause has.
+func (u *unreadBody) refusal() refusal {
+	f := refuseRequest
+	f.detail = "body: it did not come"
+	var with interface {
+		error
+		HTTPStatus() int
+	}
+	if errors.As(u.cause, &with) {
+		f.status, f.title, f.detail = with.HTTPStatus(), http.StatusText(with.HTTPStatus()), with.Error()
+	}
+	if f.status == http.StatusServiceUnavailable {
+		f.grpc, f.retry, f.wait = grpcUnavailable, 1, stint.Wait(time.Second)
+	}
+	return f
+}
+
 // readBody returns the body of a request, and the request with it.
 func readBody(r *http.Request) (*http.Request, []byte, error) {
 	kind := r.Header["Content-Type"]
@@ -85,7 +117,7 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 	out.Body = body
 	switch {
 	case err != nil:
-		return out, nil, bodyFault("it did not come")
+		return out, nil, &unreadBody{err}
 	case len(data) > mostBody:
 		return out, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
 	case len(kind) == 1 && otherCharset(kind[0], beginsAsJSON(data)):

@@ -53,6 +53,10 @@ func (e *encoder) refuseDenied(d *stint.Decision) refusal {
 // refuseFault returns the answer to a request that is itself at fault.
 func refuseFault(err error) refusal {
 	f := refuseRequest
+	var unread *unreadBody
+	if errors.As(err, &unread) {
+		return unread.refusal()
+	}
 	var fault *policy.RequestError
 	if errors.As(err, &fault) {
 		f.detail = fault.Attribute + ": " + fault.Reason

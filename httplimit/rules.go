@@ -25,7 +25,8 @@ import (
 // A block, and a missing key that a rule denies, is answered with 403; what
 // rules look at and servers read in different ways, a path or what [Ambiguous]
 // finds, with 400; what a rule denies because its
-// store fails with 503. Options.Missing has no meaning here, and requests wait
+// store fails with 503. Where a rule looks into a body that cannot be read, the answer has
+// the status of the error if that has a method HTTPStatus() int, else 400. Options.Missing has no meaning here, and requests wait
 // under a leaky_queue only.
 func NewPolicy(p *policy.Policy, client ClientIP, o Options) (func(http.Handler) http.Handler, error) {
 	if p == nil {

@@ -158,9 +158,9 @@ func boundCalls(trusted []netip.Prefix) func(peer string, watch bool) (leave fun
 	watches := server.NewRequests(maxWatches, maxWatches/4, trusted)
 	return func(peer string, watch bool) (leave func(), why string) {
 		if watch {
-			return watches.Enter(peer)
+			return watches.Enter(server.AddressOf(peer))
 		}
-		return calls.Enter(peer)
+		return calls.Enter(server.AddressOf(peer))
 	}
 }
 

@@ -35,7 +35,8 @@ type proxyCmd struct {
 	AnswerRate   int64    `env:"STINT_ANSWER_RATE" default:"500" placeholder:"BYTES" more:"" help:"The lowest rate at which a client may read answers, in bytes a second after 60 seconds without any (${default}); 0 is no bound."`
 	MaxInFlight  int      `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" more:"" help:"How many requests may wait for the upstream (${default}). Further requests get 503 at once; 0 is no bound."`
 
-	MaxInFlightPerAddress int `name:"max-in-flight-per-address" env:"STINT_MAX_IN_FLIGHT_PER_ADDRESS" default:"0" placeholder:"N" more:"" help:"How many of them may be those of one address, IPv6 by /64; trusted proxies may have all. The default is a quarter of --max-in-flight."`
+	MaxInFlightPerAddress int `name:"max-in-flight-per-address" env:"STINT_MAX_IN_FLIGHT_PER_ADDRESS" default:"0" placeholder:"N" more:"" help:"How many of them may be those of one client's address, IPv6 by /64. The default is a quarter of --max-in-flight."`
+	MaxWaiting            int `name:"max-waiting" env:"STINT_MAX_WAITING" default:"10000" placeholder:"N" more:"" help:"How many requests may wait for their turn under a rule, and how many gRPC calls may be open (${default}). Further requests get 503 at once."`
 
 	MaxLag     time.Duration `env:"STINT_MAX_LAG" default:"1s" more:"" help:"How long a request may wait to be read under overload before it gets 503 (${default}); 0s is no bound."`
 	Drain      time.Duration `env:"STINT_DRAIN" default:"10s" more:"" help:"How long requests in flight and upgraded connections may finish after SIGTERM or SIGINT (${default})."`
@@ -99,7 +100,7 @@ func (c *proxyCmd) Run(e *env) error {
 	h, err := proxy.NewHandler(proxy.Options{
 		Requests: conns.Requests(),
 		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream", Upgrades: c.AllowUpgrade, Underscores: c.Underscores,
-		BodyRate: cmp.Or(c.BodyRate, -1), MaxInFlight: cmp.Or(c.MaxInFlight, -1), MaxInFlightPerAddress: c.MaxInFlightPerAddress, MaxLag: cmp.Or(c.MaxLag, -1),
+		BodyRate: cmp.Or(c.BodyRate, -1), MaxInFlight: cmp.Or(c.MaxInFlight, -1), MaxInFlightPerAddress: c.MaxInFlightPerAddress, MaxWaiting: c.MaxWaiting, MaxLag: cmp.Or(c.MaxLag, -1),
 		Source: s.source, Client: client, Observer: s.observer, Log: logger,
 	})
 	if err != nil {
@@ -148,6 +149,8 @@ func (c *proxyCmd) access(logger *slog.Logger) (*access, error) {
 		return nil, usage("--max-in-flight", "%d: at least 0", c.MaxInFlight)
 	case c.MaxInFlightPerAddress < 0:
 		return nil, usage("--max-in-flight-per-address", "%d: at least 0", c.MaxInFlightPerAddress)
+	case c.MaxWaiting < 1:
+		return nil, usage("--max-waiting", "%d: at least 1", c.MaxWaiting)
 	case c.MaxLag < 0:
 		return nil, usage("--max-lag", "%v: at least 0s", c.MaxLag)
 	case c.BodyRate < 0:

@@ -44,6 +44,10 @@ func (o *Observer) Collect(to chan<- prometheus.Metric) {
 			held(float64(units), rule)
 		}
 	}
+	if ask := o.waiting.Load(); ask != nil {
+		c.gauge("stint_proxy_waiting", float64((*ask)()),
+			"Requests that the proxy has not decided yet, or that wait for their turn under a rule.")
+	}
 	if o.warner != nil {
 		c.warnings(o.warner)
 	}

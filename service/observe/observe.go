@@ -86,6 +86,7 @@ type Observer struct {
 	webhook  atomic.Pointer[func() (sent, failed, dropped uint64)]
 	limits   atomic.Pointer[func() *policy.Rules]
 	inFlight atomic.Pointer[func() map[string]int64]
+	waiting  atomic.Pointer[func() int]
 	scrapes  chan struct{} // that are under way
 
 	wrongTokens [interfaces]atomic.Uint64
@@ -164,6 +165,10 @@ func (o *Observer) WatchRules(now func() *policy.Rules) { o.limits.Store(&now) }
 // WatchInFlight adds what each rule has in flight, such as [policy.Policy.InFlight], which
 // is called at each scrape.
 func (o *Observer) WatchInFlight(read func() map[string]int64) { o.inFlight.Store(&read) }
+
+// WatchWaiting adds how many requests wait for their turn to the metrics: read is called at
+// each scrape.
+func (o *Observer) WatchWaiting(read func() int) { o.waiting.Store(&read) }
 
 // WatchWebhook adds what became of warnings to the metrics: read is called for each
 // scrape.

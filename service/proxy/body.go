@@ -1,13 +1,14 @@
 package proxy
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/stint-dev/stint/service/server"
 )
 
 const (
@@ -18,13 +19,17 @@ const (
 	// unreadTimeout is how long the unread rest of a body may take, so that the
 	// connection can be used again. net/http waits for it before it answers.
 	unreadTimeout = 5 * time.Second
+	// wholeWithin is how long a body may take of which all is read before the decision.
+	wholeWithin = 10 * time.Second
 )
 
 // errSlow is for a client that takes too long to send its body, errBroken for
-// one that breaks off.
+// one that breaks off, errRoom and errOwnRoom where there is no room to hold it.
 const (
-	errSlow   = fault("the body of the request came too slowly")
-	errBroken = fault("the body of the request did not come")
+	errSlow    = fault("the body of the request came too slowly")
+	errBroken  = fault("the body of the request did not come")
+	errRoom    = fault("the bodies that are held for rules fill the room for them")
+	errOwnRoom = fault("the bodies of its address that are held for rules fill what it may have of the room for them")
 )
 
 // A paced body fails when its client takes too long to send it. It begins with
@@ -36,46 +41,55 @@ type pacedBody struct {
 	stall   time.Duration
 	rate    int64 // bytes a second
 
-	decided func()        // called when rules have; nil if they do not look into bodies
-	left    time.Duration // time that may be waited
-	ended   atomic.Bool
-	failed  atomic.Pointer[fault] // why the client's body did not come
+	left   time.Duration // time that may be waited
+	ended  atomic.Bool
+	failed atomic.Pointer[fault] // why the client's body did not come
+
+	// Until the decision, what comes is held in memory.
+	room *server.Load // where it counts; nil if it does not, or no longer
+	from server.Address
+	held int
+	by   time.Time // when all must have come; zero until something is read
 }
 
-type pacedKey struct{}
-
-// paced returns the request with a body that fails when it comes too slowly,
-// and that body; nil if the request has none. Calls of gRPC are streams that
-// may say nothing for long.
-func (h *Handler) paced(w http.ResponseWriter, r *http.Request) (*http.Request, *pacedBody) {
+// paced returns the request's body as one that fails when it comes too slowly; nil if the
+// request has none. Calls of gRPC are streams that may say nothing for long, once it has
+// been decided about them.
+func (h *Handler) paced(w http.ResponseWriter, r *http.Request) *pacedBody {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
-		return r, nil
+		return nil
 	}
 	b := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), stall: h.o.BodyStall, rate: h.o.BodyRate, left: h.o.BodyStall}
 	if b.rate < 0 || isGRPC(r.Header) && r.ProtoMajor > 1 {
 		b.rate = 0
 	}
-	r = r.WithContext(context.WithValue(r.Context(), pacedKey{}, b))
-	r.Body = b
-	return r, b
+	return b
 }
 
 // pacedOf returns the body that paced made of a request's; nil if the request has none.
 func pacedOf(r *http.Request) *pacedBody {
-	b, _ := r.Context().Value(pacedKey{}).(*pacedBody)
-	return b
+	if v := visitOf(r); v != nil {
+		return v.body
+	}
+	return nil
 }
 
 // Read implements [io.Reader].
 func (b *pacedBody) Read(p []byte) (n int, err error) {
-	if b.rate == 0 {
-		n, err = b.ReadCloser.Read(p)
-	} else {
-		began := time.Now()
-		_ = b.control.SetReadDeadline(began.Add(b.left)) // a writer of a test may have none
-		n, err = b.ReadCloser.Read(p)
+	began := time.Now()
+	if until := b.until(began); !until.IsZero() {
+		_ = b.control.SetReadDeadline(until) // a writer of a test may have none
+	}
+	n, err = b.ReadCloser.Read(p)
+	if b.rate > 0 {
 		earned := time.Duration(n) * time.Second / time.Duration(b.rate)
 		b.left = min(max(b.left-time.Since(began), 0)+earned, b.stall)
+	}
+	if b.room != nil && n > 0 {
+		if why := b.room.Take(b.from, n); why != "" {
+			return 0, b.fail(fault(why))
+		}
+		b.held += n
 	}
 	switch {
 	case err == nil:
@@ -83,14 +97,45 @@ func (b *pacedBody) Read(p []byte) (n int, err error) {
 	case err == io.EOF:
 		b.ended.Store(true)
 		_ = b.control.SetReadDeadline(time.Time{}) // what is read next is the client's hanging up
+		return n, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		slow := errSlow
-		b.failed.CompareAndSwap(nil, &slow)
-	default:
-		broken := errBroken
-		b.failed.CompareAndSwap(nil, &broken)
+		return n, b.fail(errSlow)
 	}
-	return n, err
+	return n, b.fail(errBroken)
+}
+
+// until returns when a read that begins now must have ended; zero for no bound.
+func (b *pacedBody) until(now time.Time) (until time.Time) {
+	if b.rate > 0 {
+		until = now.Add(b.left)
+	}
+	if b.room != nil {
+		if b.by.IsZero() {
+			b.by = now.Add(wholeWithin)
+		}
+		if until.IsZero() || b.by.Before(until) {
+			until = b.by
+		}
+	}
+	return until
+}
+
+// fail notes why the body did not come. The first reason is it.
+func (b *pacedBody) fail(why fault) error {
+	b.failed.CompareAndSwap(nil, &why)
+	return *b.failed.Load()
+}
+
+// decided ends what holds until the decision.
+func (b *pacedBody) decided() {
+	if b == nil || b.room == nil {
+		return
+	}
+	b.room.Add(b.from, -b.held)
+	b.room = nil
+	if b.rate == 0 && !b.ended.Load() {
+		_ = b.control.SetReadDeadline(time.Time{}) // a stream may last
+	}
 }
 
 // release bounds how long net/http waits for the unread rest of the body.
@@ -144,13 +189,15 @@ func bodyFault(r *http.Request) (fault, bool) {
 	return "", false
 }
 
-// status returns what a fault is answered with.
-func (f fault) status() int {
+// HTTPStatus returns what a fault is answered with, also by the guard.
+func (f fault) HTTPStatus() int {
 	switch f {
 	case errSlow:
 		return http.StatusRequestTimeout
 	case errLoop:
 		return http.StatusLoopDetected
+	case errRoom, errOwnRoom:
+		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadRequest
 }

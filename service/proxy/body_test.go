@@ -5,9 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
@@ -90,71 +88,4 @@ func TestBodyRate(t *testing.T) {
 			t.Errorf("at least %d bytes a second: %d, want %d", test.rate, answer.StatusCode, test.want)
 		}
 	}
-}
-
-// TestBodiesOfOneAddress: bodies that rules wait for take the room of one address, and no
-// more; others are served, and the room is free once rules have decided, or cannot.
-func TestBodiesOfOneAddress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const room, more = 64, 6 // of bodies that do not say how long they are
-		var behind, answered, refused, broken atomic.Int64
-		goOn := make(chan struct{})
-		h := handler(t, yaml(t, "rules: [{name: a, key: [body./a], limits: 1000/s}]"), proxy.Options{
-			Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-				_, err := io.Copy(io.Discard, r.Body)
-				behind.Add(1)
-				<-goOn
-				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, err
-			}),
-		})
-		post := func(address string, body io.ReadCloser) {
-			r := httptest.NewRequest(http.MethodPost, "/", body)
-			r.RemoteAddr = address + ":1"
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			_ = body.Close() // as net/http does: who writes it goes on
-			switch w.Code {
-			case http.StatusOK:
-				answered.Add(1)
-			case http.StatusServiceUnavailable:
-				refused.Add(1)
-			case http.StatusBadRequest:
-				broken.Add(1)
-			}
-		}
-		one := func() io.ReadCloser { return io.NopCloser(strings.NewReader(`{"a":1}`)) }
-		want := func(what string, got *atomic.Int64, n int64) {
-			t.Helper()
-			if synctest.Wait(); got.Load() != n {
-				t.Errorf("%d %s, want %d", got.Load(), what, n)
-			}
-		}
-		for round := range int64(2) { // bodies that break off, and bodies that come
-			var bodies []*io.PipeWriter
-			for range room + more {
-				r, w := io.Pipe()
-				bodies = append(bodies, w)
-				go post("192.0.2.1", r)
-			}
-			want("refused", &refused, (round+1)*more)
-			go post("192.0.2.2", one())
-			want("behind", &behind, round+1)
-			for _, w := range bodies {
-				go func() {
-					if round == 0 {
-						_ = w.CloseWithError(io.ErrUnexpectedEOF)
-						return
-					}
-					_, _ = io.WriteString(w, `{"a":1}`) // of those that were refused, nobody reads
-					_ = w.Close()
-				}()
-			}
-			want("broken", &broken, room)
-		}
-		want("behind", &behind, 2+room)
-		go post("192.0.2.1", one()) // while all the answers go on
-		want("behind", &behind, 3+room)
-		close(goOn)
-		want("answered", &answered, 3+room)
-	})
 }

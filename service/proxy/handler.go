@@ -64,10 +64,14 @@ type Options struct {
 	// answer; further ones are answered 503 at once, undecided. The default
 	// value is 1000; a negative one is no bound.
 	MaxInFlight int
-	// MaxInFlightPerAddress is how many of them may be those of one address, and one
-	// /64 of IPv6; proxies that are trusted may have all. The default value is a
-	// quarter of MaxInFlight.
+	// MaxInFlightPerAddress is how many of them may be those of one client's address,
+	// and one /64 of IPv6; a trusted proxy that names none may have all. The default
+	// value is a quarter of MaxInFlight.
 	MaxInFlightPerAddress int
+	// MaxWaiting is how many requests may wait for their turn under the rules, or for a
+	// decision, and how many calls of gRPC may be open; further ones are answered 503.
+	// One address may have a quarter of what is free. The default value is 10,000.
+	MaxWaiting int
 	// MaxLag is how long a request may have lain unread, so that its client has
 	// likely given up; the answer is 503. The default value is 1 s; a negative
 	// one is no bound.
@@ -100,7 +104,9 @@ type Handler struct {
 
 	hop     []string    // the name of this proxy in Cdn-Loop
 	pending server.Load // requests that the upstream has not begun to answer
-	bodies  server.Load // bytes of bodies that rules read
+	waiting server.Load // requests that are not decided, or wait for their turn
+	calls   server.Load // calls of gRPC that are open
+	bodies  server.Load // bytes of bodies that are held until the decision
 	sampled *slog.Logger
 
 	passed, denied, refused atomic.Int64
@@ -111,6 +117,7 @@ func (o *Options) fill() {
 	o.BodyRate = cmp.Or(o.BodyRate, defaultRate)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultInFlight)
 	o.MaxInFlightPerAddress = cmp.Or(o.MaxInFlightPerAddress, max(o.MaxInFlight/4, 1))
+	o.MaxWaiting = cmp.Or(o.MaxWaiting, defaultWaiting)
 	o.MaxLag = cmp.Or(o.MaxLag, defaultLag)
 	if o.Upgrades == nil {
 		o.Upgrades = []string{"websocket"}
@@ -130,7 +137,12 @@ func NewHandler(o Options) (*Handler, error) {
 	h := &Handler{o: o, hop: []string{"stint-" + strings.ToLower(rand.Text())}, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
 	h.o.fill()
 	h.pending = server.NewLoad(h.o.MaxInFlight, h.o.MaxInFlightPerAddress, o.Client.Trusted)
-	h.bodies = server.NewLoad(mostBodies, bodiesOfOne, o.Client.Trusted)
+	h.waiting = server.NewShares(h.o.MaxWaiting, waitingParts, o.Client.Trusted,
+		"as many requests wait for their turn as may", "as many requests of its address wait for their turn as may")
+	h.calls = server.NewShares(h.o.MaxWaiting, waitingParts, o.Client.Trusted,
+		"as many calls of gRPC are open as may be", "as many calls of gRPC of its address are open as may be")
+	h.bodies = server.NewShares(mostBodies, bodiesParts, o.Client.Trusted, string(errRoom), string(errOwnRoom))
+	h.o.Observer.WatchWaiting(h.waiting.Count)
 	h.target = o.Upstream
 	socket := ""
 	if o.Upstream.Scheme == "unix" {
@@ -162,9 +174,7 @@ func NewHandler(o Options) (*Handler, error) {
 		return nil, err
 	}
 	h.guard = guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if body := pacedOf(r); body != nil && body.decided != nil {
-			body.decided()
-		}
+		visitOf(r).decided()
 		leave, why := h.enter(r)
 		if why != "" {
 			h.shed(w, r, why)
@@ -187,8 +197,8 @@ func (h *Handler) Close() {
 // ServeHTTP passes the request on if the rules let it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer answered(r.Context())
-	r, body := h.paced(w, r)
-	defer body.release()
+	r, v := h.visit(w, r)
+	defer v.end()
 	if why := h.overloaded(r); why != "" {
 		h.shed(w, r, why)
 		return
@@ -202,12 +212,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	give, ok := h.take(p, plain, body)
-	if !ok {
-		h.shed(w, r, "the bodies that are read for rules fill the room for them")
-		return
-	}
-	defer give()
 	h.guard.ServeHTTP(w, plain)
 }
 
@@ -215,7 +219,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadRequest
 	if f, ok := errors.AsType[fault](err); ok {
-		status = f.status()
+		status = f.HTTPStatus()
+	}
+	if status == http.StatusServiceUnavailable {
+		h.shed(w, r, err.Error())
+		return
 	}
 	if errors.Is(err, errLoop) {
 		h.sampled.Warn("a request came around: the server behind leads back to this proxy", "upstream", h.o.Upstream.Redacted())
@@ -234,6 +242,10 @@ func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
 func (h *Handler) failed(_ *http.Request, err error) {
 	if errors.Is(err, httplimit.ErrSettle) {
 		h.sampled.Warn("a response did not change what its request was charged", "error", server.Redact(err.Error()))
+		return
+	}
+	if f, ok := errors.AsType[fault](err); ok && f.HTTPStatus() == http.StatusServiceUnavailable {
+		h.noteShed(f.Error())
 		return
 	}
 	h.o.Observer.Failed(entrypoint, err)

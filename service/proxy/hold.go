@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -13,48 +15,119 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// maxHeld bounds the body of a request that is read before it queues, in
-// bytes.
-const maxHeld = 64 << 10
-
-// Bounds of the bodies that are read for rules, in bytes. HTTP/2 has many requests on a
-// connection, of which each may send a body that never ends.
+// Bounds of what waits for a decision, or for its turn under one. HTTP/2 has many requests
+// on a connection. Of each bound, one address may have a part of what is free.
 const (
-	mostRead    = 1 << 20 // what is read of one
+	// defaultWaiting is how many requests there may be, and calls of gRPC that are open.
+	defaultWaiting = 10_000
+	waitingParts   = 4
+	// mostBodies is how much there may be of their bodies, in bytes.
 	mostBodies  = 256 << 20
-	bodiesOfOne = mostBodies / 4
+	bodiesParts = 16
+	// maxHeld bounds the body of a request that is read so that its client is noticed when
+	// it goes, in bytes.
+	maxHeld = 64 << 10
 )
+
+// A visit is a request on its way, until its answer has ended.
+type visit struct {
+	h      *Handler
+	from   server.Address // whom it counts for: the client, also behind a trusted proxy
+	body   *pacedBody     // nil if it has none
+	counts bool           // among those that wait
+
+	hungUp func() (bool, bool) // whether the client has; nil where that need not be asked
+	turn   chan struct{}       // closed when it need not be asked any more
+	cancel context.CancelFunc
+}
+
+type visitKey struct{}
+
+// visit begins one, and returns the request with it.
+func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*http.Request, *visit) {
+	v := &visit{h: h, body: h.paced(w, r)}
+	if addr, ok := h.o.Client.Addr(r); ok {
+		v.from = server.AddressAt(addr)
+	}
+	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
+	if v.body != nil {
+		v.body.from = v.from
+		r.Body = v.body
+	}
+	return r, v
+}
+
+// visitOf returns the visit of a request; nil if it has none.
+func visitOf(r *http.Request) *visit {
+	v, _ := r.Context().Value(visitKey{}).(*visit)
+	return v
+}
+
+// decided ends what holds until a request may go on, or cannot.
+func (v *visit) decided() {
+	v.body.decided()
+	if v.counts {
+		v.counts = false
+		v.h.waiting.Add(v.from, -1)
+	}
+	if v.turn != nil {
+		close(v.turn)
+		v.turn = nil
+		if gone, ok := v.hungUp(); ok && gone {
+			v.cancel()
+		}
+	}
+}
+
+// end is called when the answer has ended.
+func (v *visit) end() {
+	v.decided()
+	v.body.release()
+	if v.cancel != nil {
+		v.cancel()
+	}
+}
 
 // holding is what requests may wait for under a policy.
 type holding struct {
 	policy *policy.Policy
-	queues bool
+	waits  bool // rules may let requests wait
 	bodies bool // rules look into bodies
 }
 
-// take counts a body that rules may read, until they have decided, when give is called. It
-// reports false where there is no room for another. What passes on is bounded by how many
-// requests wait for the upstream.
-func (h *Handler) take(p *policy.Policy, r *http.Request, body *pacedBody) (give func(), ok bool) {
-	if body == nil || !h.holding(p).bodies {
-		return func() {}, true
+// holding looks through the rules once for each policy. They let requests wait if they
+// enforce a leaky_queue, or wait for room in flight.
+func (h *Handler) holding(p *policy.Policy) *holding {
+	known := h.holds.Load()
+	if known == nil || known.policy != p {
+		known = &holding{policy: p}
+		known.bodies = slices.ContainsFunc(p.Rules().Attributes(), func(name string) bool { return strings.HasPrefix(name, "body.") })
+		for _, rule := range p.Rules().File().Rules() {
+			known.waits = known.waits || rule.Wait > 0
+			for _, l := range p.Rules().Limits(rule.Name) {
+				known.waits = known.waits || !l.Shadow && l.Action == "" && l.Limit.Algorithm() == meter.LeakyQueue
+			}
+		}
+		h.holds.Store(known)
 	}
-	n := int64(mostRead)
-	if r.ContentLength >= 0 {
-		n = min(r.ContentLength, n)
-	}
-	give, ok = h.bodies.Take(server.AddressOf(r.RemoteAddr), int(n))
-	body.decided = give
-	return give, ok
+	return known
 }
 
-// hold returns the request, with its body read where it may have to wait and
-// the body is short: net/http notices that a client has gone only once it has
-// read the body to its end. A client with a longer body keeps its place until
-// its turn. HTTP/2 needs none of this.
+// hold returns a request that may have to wait so that its client is noticed when it goes:
+// net/http does so once it has read the body to its end, so a short one is read, and for
+// the others the system is asked. HTTP/2 needs none of this. What is read of a body before
+// the decision counts.
 func (h *Handler) hold(p *policy.Policy, r *http.Request) (*http.Request, error) {
-	if r.ProtoMajor > 1 || r.ContentLength < 1 || r.ContentLength > maxHeld || !h.holding(p).queues || r.Header["Expect"] != nil {
+	v, may := visitOf(r), h.holding(p)
+	if v.body == nil || !may.bodies && !may.waits {
 		return r, nil
+	}
+	v.body.room = &h.bodies
+	if !may.waits || r.ProtoMajor > 1 {
+		return r, nil
+	}
+	if r.ContentLength < 0 || r.ContentLength > maxHeld || r.Header["Expect"] != nil {
+		return v.watch(r), nil
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -68,19 +141,33 @@ func (h *Handler) hold(p *policy.Policy, r *http.Request) (*http.Request, error)
 	return r, nil
 }
 
-// holding looks through the rules once for each policy. They queue if a leaky_queue is among
-// the limits that they enforce.
-func (h *Handler) holding(p *policy.Policy) *holding {
-	known := h.holds.Load()
-	if known == nil || known.policy != p {
-		known = &holding{policy: p}
-		known.bodies = slices.ContainsFunc(p.Rules().Attributes(), func(name string) bool { return strings.HasPrefix(name, "body.") })
-		for _, name := range p.Rules().Names() {
-			for _, l := range p.Rules().Limits(name) {
-				known.queues = known.queues || !l.Shadow && l.Action == "" && l.Limit.Algorithm() == meter.LeakyQueue
+// watchEvery is how often a client is looked after while its request waits.
+const watchEvery = 250 * time.Millisecond
+
+// watch returns the request with a context that ends when its client has hung up while it
+// waits. The client's own end of the connection counts, as net/http has it elsewhere.
+func (v *visit) watch(r *http.Request) *http.Request {
+	c, ok := r.Context().Value(clientConnKey{}).(*clientConn)
+	if !ok || c.hungUp == nil {
+		return r
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	turn := make(chan struct{})
+	v.hungUp, v.turn, v.cancel = c.hungUp, turn, cancel
+	go func() {
+		tick := time.NewTicker(watchEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-turn:
+				return
+			case <-tick.C:
+			}
+			if gone, ok := c.hungUp(); ok && gone {
+				cancel()
+				return
 			}
 		}
-		h.holds.Store(known)
-	}
-	return known
+	}()
+	return r.WithContext(ctx)
 }

@@ -23,8 +23,9 @@ const (
 // already, or this one has lain so long that its client has likely given up.
 // What is refused at once leaves time for what can still be answered in time.
 func (h *Handler) overloaded(r *http.Request) string {
+	v := visitOf(r)
 	if h.o.MaxInFlight > 0 {
-		if why := h.pending.Full(server.AddressOf(r.RemoteAddr)); why != "" {
+		if why := h.pending.Full(v.from); why != "" {
 			return why
 		}
 	}
@@ -36,25 +37,38 @@ func (h *Handler) overloaded(r *http.Request) string {
 	if h.o.MaxLag > 0 && lag(r.Context()) > h.o.MaxLag {
 		return "requests come faster than they can be read"
 	}
-	return ""
+	why = h.waiting.Take(v.from, 1)
+	v.counts = why == ""
+	return why
 }
 
 // enter counts a request until its answer has ended, or says why it may not hold another
-// connection to the upstream. Calls of gRPC share connections.
+// connection to the upstream. Calls of gRPC share connections, and have a bound of their own.
 func (h *Handler) enter(r *http.Request) (leave func(), why string) {
-	if h.o.Requests == nil || isGRPC(r.Header) && h.target.Scheme == "http" {
+	from := visitOf(r).from
+	switch {
+	case isGRPC(r.Header) && h.target.Scheme == "http":
+		if why = h.calls.Take(from, 1); why != "" {
+			return nil, why
+		}
+		return func() { h.calls.Add(from, -1) }, ""
+	case h.o.Requests == nil:
 		return func() {}, ""
 	}
-	return h.o.Requests.Enter(r.RemoteAddr)
+	return h.o.Requests.Enter(from)
 }
 
 // shed refuses a request at once.
 func (h *Handler) shed(w http.ResponseWriter, r *http.Request, why string) {
+	h.noteShed(why)
+	w.Header().Set("Retry-After", "1")
+	answer(w, r, http.StatusServiceUnavailable, why)
+}
+
+func (h *Handler) noteShed(why string) {
 	h.refused.Add(1)
 	h.o.Observer.Overloaded(entrypoint)
 	h.sampled.Warn("a request was refused at once", "why", why)
-	w.Header().Set("Retry-After", "1")
-	answer(w, r, http.StatusServiceUnavailable, why)
 }
 
 // asking counts requests from when the upstream is asked until it begins to
@@ -68,7 +82,7 @@ type asking struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
-	from := server.AddressOf(r.RemoteAddr)
+	from := visitOf(r).from
 	a.n.Add(from, 1)
 	if r.Body == nil || r.Body == http.NoBody {
 		defer a.n.Add(from, -1)
@@ -124,6 +138,7 @@ func (b *askedBody) answered() {
 type clientConn struct {
 	answers *answerConn                  // nil if there is no bound on how slowly it may read
 	unread  func() (time.Duration, bool) // since its last byte came; nil if the system does not say
+	hungUp  func() (bool, bool)          // whether the client has ended it; nil if the system does not say
 	idle    atomic.Int64                 // when its last request was answered, in Unix nanoseconds
 }
 
@@ -131,7 +146,8 @@ type clientConnKey struct{}
 
 // withConn is ConnContext of [http.Server].
 func withConn(ctx context.Context, conn net.Conn) context.Context {
-	c := &clientConn{answers: answerConnOf(conn), unread: sinceData(underneath(conn))}
+	below := underneath(conn)
+	c := &clientConn{answers: answerConnOf(conn), unread: sinceData(below), hungUp: hungUp(below)}
 	if c.answers == nil && c.unread == nil {
 		return ctx
 	}

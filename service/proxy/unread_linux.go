@@ -20,6 +20,12 @@ func acknowledged(conn net.Conn) func() (int64, bool) {
 	return tcpInfo(conn, func(i *unix.TCPInfo) int64 { return int64(i.Bytes_acked) })
 }
 
+// hungUp returns what says whether the other side has ended a connection, also while what
+// it has sent is unread; nil if the kernel does not know.
+func hungUp(conn net.Conn) func() (bool, bool) {
+	return tcpInfo(conn, func(i *unix.TCPInfo) bool { return i.State != unix.BPF_TCP_ESTABLISHED })
+}
+
 // tcpInfo returns what reads a field of what the kernel knows of a connection.
 func tcpInfo[T any](conn net.Conn, field func(*unix.TCPInfo) T) func() (T, bool) {
 	tcp, ok := conn.(*net.TCPConn)

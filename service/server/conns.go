@@ -103,7 +103,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			peer = tcp.AddrPort().Addr()
 		}
-		leave, why := l.conns.bounds.enter(addressOf(peer))
+		leave, why := l.conns.bounds.enter(AddressAt(peer))
 		if why == "" {
 			return l.conns.balanced(&countedConn{Conn: conn, leave: sync.OnceFunc(leave)}, peer), nil
 		}
@@ -144,11 +144,13 @@ func (c *countedConn) CloseWrite() error {
 	return nil
 }
 
-// bounds count what there is at once, in all and of each address, of IPv6 the /64. It
+// bounds count what there is at once, in all, of each address, and of IPv6 of each /64 and
+// each /48, which may have twice as much: who has one network has 65,536 of the others. It
 // may be used from many goroutines at once.
 type bounds struct {
 	most, perAddress  int
-	trusted           httplimit.ClientIP // proxies, which perAddress does not hold
+	part              int                // if not 0, one address may have this part of what is free, in place of perAddress
+	trusted           httplimit.ClientIP // proxies, which the bound of one address does not hold
 	full, fullAddress string             // why there may not be another
 
 	mu  sync.Mutex
@@ -181,10 +183,14 @@ func (b *bounds) enter(a Address) (leave func(), why string) {
 
 // over says why there may not be another, with mu held.
 func (b *bounds) over(a Address) (why string) {
+	each := b.perAddress
+	if b.part > 0 {
+		each = max((b.most-b.all)/b.part, 1)
+	}
 	switch {
 	case b.all >= b.most:
 		return b.full
-	case a.network.IsValid() && b.by[a.network] >= b.perAddress && !b.trusted.Trusts(a.addr):
+	case (b.by[a.network] >= each || b.by[a.site] >= 2*each) && a.network.IsValid() && !b.trusted.Trusts(a.addr):
 		return b.fullAddress
 	}
 	return ""
@@ -193,32 +199,39 @@ func (b *bounds) over(a Address) (why string) {
 // add counts, with mu held.
 func (b *bounds) add(a Address, n int) {
 	b.all += n
-	if b.by[a.network] += n; b.by[a.network] == 0 {
-		delete(b.by, a.network)
+	for _, of := range []netip.Prefix{a.network, a.site} {
+		if !of.IsValid() {
+			continue
+		}
+		if b.by[of] += n; b.by[of] == 0 {
+			delete(b.by, of)
+		}
 	}
 }
 
 // An Address is whom something counts for. The zero value, for a Unix socket, is held
 // by the bounds in all alone.
 type Address struct {
-	addr    netip.Addr
-	network netip.Prefix
+	addr          netip.Addr
+	network, site netip.Prefix // of IPv4, there is no site
 }
 
 // AddressOf returns that of a peer, "address:port".
 func AddressOf(peer string) Address {
 	at, _ := netip.ParseAddrPort(peer) // a Unix socket has none
-	return addressOf(at.Addr())
+	return AddressAt(at.Addr())
 }
 
-func addressOf(addr netip.Addr) Address {
-	addr = addr.Unmap().WithZone("")
-	bits := 64
-	if addr.Is4() {
-		bits = 32
+// AddressAt returns that of an address.
+func AddressAt(addr netip.Addr) (a Address) {
+	a.addr = addr.Unmap().WithZone("")
+	if a.addr.Is4() {
+		a.network = netip.PrefixFrom(a.addr, 32)
+		return a
 	}
-	network, _ := addr.Prefix(bits) // an address has as many
-	return Address{addr, network}
+	a.network, _ = a.addr.Prefix(64) // an address has as many
+	a.site, _ = a.addr.Prefix(48)
+	return a
 }
 
 // Requests bounds requests, such as those that hold a connection to the server behind.
@@ -244,20 +257,27 @@ func NewRequests(most, perAddress int, trusted []netip.Prefix) *Requests {
 // Most returns how many requests there may be in all.
 func (r *Requests) Most() int { return r.most }
 
-// Enter counts a request of a peer, "address:port", until leave is called, or says
-// why there may not be another.
-func (r *Requests) Enter(peer string) (leave func(), why string) {
-	return r.enter(AddressOf(peer))
-}
+// Enter counts a request of an address until leave is called, or says why there may not be
+// another.
+func (r *Requests) Enter(a Address) (leave func(), why string) { return r.enter(a) }
 
-// A Load counts what waits, in all and of each address, whatever the bounds: those are
-// for what has not begun. It may be used from many goroutines at once.
+// A Load counts what there is in all and of each address. It may be used from many
+// goroutines at once.
 type Load struct{ *bounds }
 
-// NewLoad returns bounds as NewRequests does.
+// NewLoad returns bounds of requests that wait for the server behind, as NewRequests does.
 func NewLoad(most, perAddress int, trusted []netip.Prefix) Load {
 	return Load{newBounds(most, perAddress, trusted,
 		"too many requests wait for the server behind", "too many requests of its address wait for the server behind")}
+}
+
+// NewShares returns bounds of which one address has at most a part of what is free, such as
+// a sixteenth: however many addresses take all that they may, some is left for others.
+// Trusted proxies may have all. full and fullAddress say what is refused.
+func NewShares(most, part int, trusted []netip.Prefix, full, fullAddress string) Load {
+	b := newBounds(most, 0, trusted, full, fullAddress)
+	b.part = part
+	return Load{b}
 }
 
 // Full says why an address may not have another.
@@ -267,20 +287,26 @@ func (l Load) Full(a Address) (why string) {
 	return l.over(a)
 }
 
-// Take counts n of an address until give is called, or reports that it may not have more.
-func (l Load) Take(a Address, n int) (give func(), ok bool) {
+// Take counts n more of an address, or says why it may not have more.
+func (l Load) Take(a Address, n int) (why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over(a) != "" {
-		return nil, false
+	if why = l.over(a); why == "" {
+		l.add(a, n)
 	}
-	l.add(a, n)
-	return sync.OnceFunc(func() { l.Add(a, -n) }), true
+	return why
 }
 
-// Add counts n more of an address.
+// Add counts n more of an address, whatever the bounds: those are for what has not begun.
 func (l Load) Add(a Address, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.add(a, n)
+}
+
+// Count returns how much there is in all.
+func (l Load) Count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all
 }
