@@ -22,6 +22,11 @@ func Simulator(aside bool) http.Handler {
 		turns = make(chan struct{}, 1)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, status, err := readBody(w, r) // first: one that is slow holds no turn
+		if err != nil {
+			writeError(w, status, err.Error())
+			return
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
 		select {
@@ -29,11 +34,6 @@ func Simulator(aside bool) http.Handler {
 			defer func() { <-turns }()
 		case <-ctx.Done():
 			writeError(w, http.StatusServiceUnavailable, "too many simulations at once: try again")
-			return
-		}
-		body, status, err := readBody(w, r)
-		if err != nil {
-			writeError(w, status, err.Error())
 			return
 		}
 		if aside {

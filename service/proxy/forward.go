@@ -35,6 +35,9 @@ func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 			dropClaims(out)
 		}
 		out[forwardedHost], out[forwardedProto] = []string{pr.In.Host}, proto(pr.In)
+		if h.o.Client.TrustUnix {
+			h.keep(pr.In, in, out, "")
+		}
 		return
 	}
 	addr := peer.Addr().Unmap().WithZone("")
@@ -51,20 +54,25 @@ func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// keep passes on what a trusted proxy says. A list that it does not speak
-// through may be the client's own word.
+// keep passes on what a trusted proxy says; its address is "" at a Unix socket. A list that
+// it does not speak through may be the client's own word.
 func (h *Handler) keep(r *http.Request, in, out http.Header, peer string) {
 	client, ok := h.o.Client.Addr(r)
 	if ok {
 		out[realIP] = []string{client.String()}
 	}
-	switch lines := in[forwardedFor]; {
-	case h.o.Client.Header != "" && h.o.Client.Header != forwardedFor:
+	list := in[forwardedFor]
+	if h.o.Client.Header != "" && h.o.Client.Header != forwardedFor {
+		list = nil
 		if ok && client.String() != peer {
-			out[forwardedFor] = []string{client.String() + ", " + peer}
+			list = []string{client.String()}
 		}
-	case len(lines) > 0:
-		out[forwardedFor] = []string{strings.Join(lines, ", ") + ", " + peer}
+	}
+	if len(list) > 0 {
+		if peer != "" {
+			list = append(list[:len(list):len(list)], peer)
+		}
+		out[forwardedFor] = []string{strings.Join(list, ", ")}
 	}
 	for _, name := range []string{forwardedHost, forwardedProto} {
 		if lines := in[name]; len(lines) == 1 {
@@ -85,7 +93,7 @@ func dropClaims(header http.Header) {
 // claims reports whether servers behind take a header for the client's address, for how
 // it has connected, or for what it has asked for: the family of X-Forwarded, and what
 // proxies and frameworks have beside it.
-func claims(name string) bool { return strings.HasPrefix(name, "X-Forwarded-") || claimed[name] }
+func claims(name string) bool { return strings.HasPrefix(name, "X-Forwarded") || claimed[name] }
 
 var claimed = map[string]bool{
 	"Forwarded": true, "X-Real-Ip": true,
@@ -93,6 +101,10 @@ var claimed = map[string]bool{
 	"Do-Connecting-Ip": true, "X-Client-Ip": true, "X-Cluster-Client-Ip": true, "X-Azure-Clientip": true, "X-Azure-Socketip": true,
 	"X-Appengine-User-Ip": true, "X-Envoy-External-Address": true, "X-Original-Forwarded-For": true, "X-Originating-Ip": true,
 	"X-Remote-Ip": true, "X-Remote-Addr": true, "Client-Ip": true, "Proxy-Client-Ip": true, "Wl-Proxy-Client-Ip": true,
+	"Forwarded-For": true, "Cf-Pseudo-Ipv4": true, "X-Proxyuser-Ip": true, "Cluster-Client-Ip": true, "X-Real-Client-Ip": true,
+	"X-Original-Remote-Addr": true, "X-Vercel-Forwarded-For": true, "X-Nf-Client-Connection-Ip": true, "Incap-Client-Ip": true,
+	"Ali-Cdn-Real-Ip": true, "X-Host": true, "X-Http-Host-Override": true,
+	"Proxy":           true, // CGI makes HTTP_PROXY of it, which clients of HTTP take for theirs
 	"Front-End-Https": true, "X-Scheme": true, "X-Url-Scheme": true,
 	"X-Original-Url": true, "X-Rewrite-Url": true, "X-Original-Host": true,
 }

@@ -182,7 +182,10 @@ func NewHandler(o Options) (*Handler, error) {
 		}
 		defer leave()
 		h.passed.Add(1)
-		behind.ServeHTTP(relay(fullDuplex(w, r)), r)
+		out := relay(fullDuplex(w, r))
+		defer out.flushCut()
+		behind.ServeHTTP(out, r)
+		out.ended = true
 	}))
 	return h, nil
 }

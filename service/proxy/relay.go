@@ -13,6 +13,8 @@ type relayWriter struct {
 	own   []headerField
 	room  [4]headerField // of own, so that a usual answer costs one allocation
 	taken bool           // own is not in the header
+	begun bool           // the answer has
+	ended bool           // the handler has, as it should
 }
 
 type headerField struct {
@@ -36,6 +38,7 @@ func relay(w http.ResponseWriter) *relayWriter {
 // WriteHeader implements [http.ResponseWriter].
 func (w *relayWriter) WriteHeader(status int) {
 	h := w.Header()
+	w.begun = w.begun || status >= http.StatusOK || status == http.StatusSwitchingProtocols
 	switch interim := status < http.StatusOK; {
 	case interim && !w.taken:
 		for _, f := range w.own {
@@ -50,6 +53,14 @@ func (w *relayWriter) WriteHeader(status int) {
 		}
 	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// flushCut sends what there is of an answer that breaks off: net/http closes the connection
+// behind it, and would drop what it holds.
+func (w *relayWriter) flushCut() {
+	if w.begun && !w.ended {
+		_ = http.NewResponseController(w.ResponseWriter).Flush() // a client that has gone needs nothing
+	}
 }
 
 // Unwrap is for [http.ResponseController].

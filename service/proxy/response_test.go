@@ -353,3 +353,23 @@ func BenchmarkUsage(b *testing.B) {
 		}
 	}
 }
+
+// TestAnswerBreaksOff: what has come of an answer that breaks off at once reaches the client.
+func TestAnswerBreaksOff(t *testing.T) {
+	f := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 203 OK\r\nContent-Length: 10\r\nX-A: b\r\n\r\nabc") // who is gone needs no answer
+			_ = conn.Close()
+		}
+	}, 0, "ip", "1000/s")
+	answer, err := f.client.Get("http://" + f.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if answer.StatusCode != http.StatusNonAuthoritativeInfo || answer.Header.Get("X-A") != "b" || string(text) != "abc" || err == nil {
+		t.Errorf("%d %v %q, %v; want what came, and an error", answer.StatusCode, answer.Header, text, err)
+	}
+}

@@ -301,6 +301,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 func (h *Handler) Who(r *http.Request) (author string, role rulesdb.Role, err error) {
 	if h.guest != nil {
 		if author, role = h.guest(r); role != "" {
+			if server.Shown(r) != "" {
+				server.KnownToken(r)
+			}
 			return author, role, nil
 		}
 	}
@@ -308,6 +311,7 @@ func (h *Handler) Who(r *http.Request) (author string, role rulesdb.Role, err er
 	if token == nil {
 		return "", "", err
 	}
+	server.KnownToken(r)
 	return token.Name, token.Role, nil
 }
 

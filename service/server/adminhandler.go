@@ -131,6 +131,7 @@ func (d *adminHandler) authorize(w http.ResponseWriter, r *http.Request, known .
 	shown := Shown(r)
 	for _, tokens := range known {
 		if tokens.Find(shown).Line > 0 {
+			KnownToken(r)
 			return true
 		}
 	}

@@ -25,7 +25,8 @@ type ConnsOptions struct {
 	// many. The default is none.
 	Trusted []netip.Prefix
 	// Balancers are peers that begin each connection with PROXY protocol, which
-	// nobody else may. PerAddress does not hold them. The default is none.
+	// nobody else may. PerAddress holds the clients that they name, not them. The
+	// default is none.
 	Balancers []netip.Prefix
 	// PerConn is how many descriptors a connection takes: 2 for a proxy. The
 	// default value is 1.
@@ -66,18 +67,6 @@ func NewConns(o ConnsOptions) *Conns {
 	}
 }
 
-// NewAdminConns returns bounds of connections of operators, less than the descriptors
-// that those of clients leave. One address has a quarter of them, so that probes of
-// others are answered whoever holds those; this machine may have all.
-func NewAdminConns(log *slog.Logger) *Conns {
-	const most, perAddress = 32, 8
-	here := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-	return &Conns{
-		log:    SampleLog(log),
-		bounds: newBounds(most, perAddress, here, "--admin has as many as it may have (32)", "its address has as many at --admin as one may have (8)"),
-	}
-}
-
 // Requests returns the bounds of requests that hold a connection to the server behind.
 func (c *Conns) Requests() *Requests { return c.requests }
 
@@ -103,9 +92,9 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			peer = tcp.AddrPort().Addr()
 		}
-		leave, why := l.conns.bounds.enter(AddressAt(peer))
+		counted, why := l.conns.bounds.count(conn, AddressAt(peer))
 		if why == "" {
-			return l.conns.balanced(&countedConn{Conn: conn, leave: sync.OnceFunc(leave)}, peer), nil
+			return l.conns.balanced(counted, peer), nil
 		}
 		_ = conn.Close() // it has had no answer, and gets none
 		l.conns.log.Warn("a connection was closed at once", "why", why)
@@ -123,13 +112,47 @@ func (l *boundedListener) SetDeadline(t time.Time) error {
 // A countedConn counts until it is closed.
 type countedConn struct {
 	net.Conn
-	leave func()
+	bounds *bounds
+	at     Address // guarded by bounds.mu, as is left
+	left   bool
+}
+
+// count counts a connection of an address, or says why there may not be another.
+func (b *bounds) count(conn net.Conn, at Address) (*countedConn, string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if why := b.over(at); why != "" {
+		return nil, why
+	}
+	b.add(at, 1)
+	return &countedConn{Conn: conn, bounds: b, at: at}, ""
+}
+
+// named counts the connection for another address from now on, or says why that may not
+// have another.
+func (c *countedConn) named(at Address) (why string) {
+	c.bounds.mu.Lock()
+	defer c.bounds.mu.Unlock()
+	if c.left {
+		return ""
+	}
+	c.bounds.add(c.at, -1)
+	if why = c.bounds.over(at); why == "" {
+		c.at = at
+	}
+	c.bounds.add(c.at, 1)
+	return why
 }
 
 // Close implements [net.Conn].
 func (c *countedConn) Close() error {
 	err := c.Conn.Close() // the descriptor is free before another is let in
-	c.leave()
+	c.bounds.mu.Lock()
+	defer c.bounds.mu.Unlock()
+	if !c.left {
+		c.left = true
+		c.bounds.add(c.at, -1)
+	}
 	return err
 }
 
@@ -215,6 +238,9 @@ type Address struct {
 	addr          netip.Addr
 	network, site netip.Prefix // of IPv4, there is no site
 }
+
+// of returns the address as it counts, of IPv6 its /64.
+func (a Address) of() Address { return Address{network: a.network} }
 
 // AddressOf returns that of a peer, "address:port".
 func AddressOf(peer string) Address {

@@ -84,6 +84,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 		IdleTimeout:       o.IdleTimeout,
 		MaxHeaderBytes:    o.MaxHeader,
 		ErrorLog:          ErrorLog(o.Log),
+		ConnContext:       withAdminConn,
+		ConnState:         noteIdle,
 
 		DisableGeneralOptionsHandler: true, // or net/http would answer OPTIONS * itself, for any Host
 	}
