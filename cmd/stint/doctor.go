@@ -94,6 +94,12 @@ func (c *doctorCmd) program(u *diagnosis) {
 	if err := c.check(); err != nil {
 		u.failed("flags", err)
 	}
+	for flag, texts := range map[string][]string{"--proxy-protocol": c.ProxyProtocol, "--trusted-proxy": c.TrustedProxy} {
+		all, _ := proxies(flag, texts) // what is no address is said elsewhere
+		if why := anyone(flag, all); why != "" {
+			u.add("proxies", "warning", why, "name the proxies alone")
+		}
+	}
 	most, each := server.NewConns(server.ConnsOptions{Max: c.MaxConns, PerAddress: c.MaxConnsPerAddress, Log: slog.New(slog.DiscardHandler)}).Bounds()
 	if most < 1000 {
 		u.add("descriptors", "warning", fmt.Sprintf("room for %s of clients at once, %d of one address", count(most, "connection"), each), "raise the limit: ulimit -n, or LimitNOFILE= of the unit")

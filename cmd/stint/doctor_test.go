@@ -38,6 +38,8 @@ func TestDoctor(t *testing.T) {
 	}{
 		{good + " --http " + free, false, []string{"ok version: stint ", "ok descriptors: room for ", "clock: 2", "ok rules: 1 rule in ", "ok store: the memory", "ok ports: --http: 127.0.0.1:0 is free", "ok exposed: --http reaches this machine alone, in clear; everyone there may ask; nobody may refund or reset", "ok ports: --grpc is off"}},
 		{"--limit 1/h --http " + free, false, []string{"ok rules: one, named serve, by ip"}},
+		{good + " --http " + free + " --proxy-protocol 0.0.0.0/0", false, []string{"warning proxies: --proxy-protocol: 0.0.0.0/0 is every address"}},
+		{good + " --http " + free + " --trusted-proxy ::/0", false, []string{"warning proxies: --trusted-proxy: ::/0 is every address"}},
 		{bad + " --http " + free, true, []string{"error rules: ", "bad.yaml:2: ", "limits"}},
 		{good + " --admin unix:/run/stint.sock", true, []string{"error ports: --admin: unix:/run/stint.sock: a Unix socket is for clients"}},
 		{good + " --http " + taken, true, []string{"error ports: --http " + taken + ": something else listens there"}},

@@ -242,10 +242,15 @@ func (f *connFlags) check() error {
 
 // balancers reads --proxy-protocol.
 func (f *connFlags) balancers() (all []netip.Prefix, err error) {
-	for _, text := range f.ProxyProtocol {
+	return proxies("--proxy-protocol", f.ProxyProtocol)
+}
+
+// proxies reads what a flag says.
+func proxies(flag string, texts []string) (all []netip.Prefix, err error) {
+	for _, text := range texts {
 		p, err := rules.ParseProxy(text)
 		if err != nil {
-			return nil, &usageError{"--proxy-protocol", err}
+			return nil, &usageError{flag, err}
 		}
 		all = append(all, p)
 	}
@@ -255,9 +260,26 @@ func (f *connFlags) balancers() (all []netip.Prefix, err error) {
 // conns returns the bounds; a connection takes the given number of descriptors.
 func (f *connFlags) conns(s *sources, descriptors int, logger *slog.Logger) *server.Conns {
 	balancers, _ := f.balancers() // check has read them
+	warnOfAnyone("--proxy-protocol", balancers, logger)
 	return server.NewConns(server.ConnsOptions{
 		Max: f.MaxConns, PerAddress: f.MaxConnsPerAddress, Trusted: s.client.Trusted, Balancers: balancers, PerConn: descriptors, Log: logger,
 	})
+}
+
+// anyone returns why the proxies of a flag are a mistake: one is every address; "" if none is.
+func anyone(flag string, proxies []netip.Prefix) string {
+	for _, p := range proxies {
+		if p.Bits() == 0 {
+			return fmt.Sprintf("%s: %v is every address, so any client says which it has", flag, p)
+		}
+	}
+	return ""
+}
+
+func warnOfAnyone(flag string, proxies []netip.Prefix, logger *slog.Logger) {
+	if why := anyone(flag, proxies); why != "" {
+		logger.Warn(why, "hint", "name the proxies alone")
+	}
 }
 
 // listen opens the address of a flag, or a Unix socket.

@@ -112,13 +112,11 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 		return nil, err
 	}
 	var trusted httplimit.ClientIP
-	for _, text := range c.TrustedProxy {
-		p, err := rules.ParseProxy(text)
-		if err != nil {
-			return nil, &usageError{"--trusted-proxy", err}
-		}
-		trusted.Trusted = append(trusted.Trusted, p)
+	var err error
+	if trusted.Trusted, err = proxies("--trusted-proxy", c.TrustedProxy); err != nil {
+		return nil, err
 	}
+	warnOfAnyone("--trusted-proxy", trusted.Trusted, logger)
 	warner, webhook, err := c.warner(logger)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"strings"
+	"sync"
 )
 
 // Names of headers as [http.Header] keeps them.
@@ -79,6 +80,33 @@ func (h *Handler) keep(r *http.Request, in, out http.Header, peer string) {
 			out[name] = lines
 		}
 	}
+}
+
+// mostUnlisted is how many peers are warned of.
+const mostUnlisted = 16
+
+// unlisted are peers that seem to be proxies, and are not trusted.
+type unlisted struct {
+	mu   sync.Mutex
+	said map[netip.Addr]bool
+}
+
+// note warns once of a peer on a private network that sends X-Forwarded-For, and is itself
+// what the rules take for the client. Elsewhere it may be a client, and its claim a lie.
+func (u *unlisted) note(o *Options, peer netip.Addr, client bool) {
+	if !client || !peer.IsPrivate() && !peer.IsLoopback() || o.Client.Trusts(peer) {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.said[peer] || len(u.said) == mostUnlisted {
+		return
+	}
+	if u.said == nil {
+		u.said = make(map[netip.Addr]bool)
+	}
+	u.said[peer] = true
+	o.Log.Warn("requests of a peer carry X-Forwarded-For, but it is not in trusted_proxies: all its clients share a key", "peer", peer.String())
 }
 
 // dropClaims takes away what a client says about itself.

@@ -1,6 +1,9 @@
 package proxy_test
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -119,5 +122,40 @@ func TestLoop(t *testing.T) {
 	front[0].ServeHTTP(w, r)
 	if w.Code != http.StatusLoopDetected || asked != 2 || !strings.Contains(w.Body.String(), "before") {
 		t.Errorf("answered %d after %d rounds: %s", w.Code, asked, w.Body)
+	}
+}
+
+// TestUnlistedProxy: a proxy that is not listed is warned of once, and 16 of them. Who asks
+// from elsewhere may be a client, and is not in the log.
+func TestUnlistedProxy(t *testing.T) {
+	var log bytes.Buffer
+	h := handler(t, oneRule(t, "ip", "1000/s"), proxy.Options{
+		Client: httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		}),
+	})
+	ask := func(peer string, n int, says bool) {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = peer + ":1"
+		if says {
+			r.Header.Set("X-Forwarded-For", "192.0.2.9")
+		}
+		for range 3 {
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		if got := strings.Count(log.String(), "trusted_proxies"); got != n {
+			t.Errorf("after %s: %d warnings, want %d", peer, got, n)
+		}
+	}
+	ask("10.0.0.4", 0, false)
+	ask("10.1.0.5", 0, true)
+	ask("192.0.2.1", 0, true)
+	for i := range 20 {
+		ask(fmt.Sprintf("10.0.0.%d", i), min(i+1, 16), true)
+	}
+	if !strings.Contains(log.String(), "peer=10.0.0.5") || strings.Contains(log.String(), "192.0.2") {
+		t.Error(log.String())
 	}
 }

@@ -109,6 +109,8 @@ type Handler struct {
 	bodies  server.Load // bytes of bodies that are held until the decision
 	sampled *slog.Logger
 
+	unlisted unlisted
+
 	passed, denied, refused atomic.Int64
 }
 

@@ -48,6 +48,9 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*http.Request, 
 	v := &visit{h: h, body: h.paced(w, r)}
 	if addr, ok := h.o.Client.Addr(r); ok {
 		v.from = server.AddressAt(addr)
+		if len(r.Header[forwardedFor]) > 0 {
+			h.unlisted.note(&h.o, addr, v.from == server.AddressOf(r.RemoteAddr))
+		}
 	}
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
 	if v.body != nil {
