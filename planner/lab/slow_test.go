@@ -12,7 +12,7 @@ import (
 
 // TestSlowBodyHoldsNoTurn: simulations run while the body of another does not come.
 func TestSlowBodyHoldsNoTurn(t *testing.T) {
-	h := lab.Simulator(true, nil)
+	h := lab.Simulator(true)
 	body, w := io.Pipe()
 	reads, ended := make(chan struct{}), make(chan struct{})
 	go func() {
