@@ -7,7 +7,6 @@ require (
 	github.com/chromedp/chromedp v0.22.1
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/redis/rueidis v1.0.79
 	github.com/stint-dev/stint v0.1.0
 	github.com/stint-dev/stint/planner v0.1.0
 	github.com/stint-dev/stint/redisstore v0.1.0

@@ -98,7 +98,7 @@ func TestBanKey(t *testing.T) {
 	if !strings.Contains(key, "}::ban:") || !strings.HasSuffix(key, "/gcra%3A1s:a") {
 		t.Error(key)
 	}
-	if ms, err := do(t, c, "PTTL", key).AsInt64(); err != nil || ms <= 0 || ms > time.Hour.Milliseconds()+2 {
+	if ms, err := do(t, c, "PTTL", key).Int64(); err != nil || ms <= 0 || ms > time.Hour.Milliseconds()+2 {
 		t.Errorf("it expires after %d ms, %v", ms, err)
 	}
 	if waits(t, with, meter.OpTake, "a") == 0 || waits(t, with, meter.OpTake, "b") != 0 {

@@ -33,7 +33,7 @@ func TestBatchLeases(t *testing.T) {
 	}
 	c := client(t, server.Addr)
 	names := func() []string {
-		all, err := do(t, c, "KEYS", "*::lease:*").AsStrSlice()
+		all, err := do(t, c, "KEYS", "*::lease:*").StringSlice()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,13 +2,14 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
@@ -53,16 +54,16 @@ func BenchmarkCPU(b *testing.B) {
 		})
 	}
 	measure("floor/GET", "get", func(i int) error {
-		err := c.Do(ctx, c.B().Get().Key("some key").Build()).Error()
-		if rueidis.IsRedisNil(err) {
+		err := c.Get(ctx, "some key").Err()
+		if errors.Is(err, redis.Nil) {
 			return nil
 		}
 		return err
 	})
-	script := rueidis.NewLuaScript(floor)
+	script := redis.NewScript(floor)
 	measure("floor/EVALSHA", "evalsha", func(i int) error {
-		err := script.Exec(ctx, c, []string{"key" + strconv.Itoa(i%100)}, nil).Error()
-		if rueidis.IsRedisNil(err) {
+		err := script.Run(ctx, c, []string{"key" + strconv.Itoa(i%100)}).Err()
+		if errors.Is(err, redis.Nil) {
 			return nil
 		}
 		return err
@@ -100,17 +101,17 @@ func bind(t testing.TB, store stint.Store, texts ...string) stint.Bound {
 	return b
 }
 
-func reset(t testing.TB, c rueidis.Client) {
+func reset(t testing.TB, c redis.UniversalClient) {
 	t.Helper()
-	if err := c.Do(context.Background(), c.B().ConfigResetstat().Build()).Error(); err != nil {
+	if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // usecPerCall returns what the server says of a command.
-func usecPerCall(t testing.TB, c rueidis.Client, command string) float64 {
+func usecPerCall(t testing.TB, c redis.UniversalClient, command string) float64 {
 	t.Helper()
-	info, err := c.Do(context.Background(), c.B().Info().Section("commandstats").Build()).ToString()
+	info, err := c.Info(context.Background(), "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +126,9 @@ func usecPerCall(t testing.TB, c rueidis.Client, command string) float64 {
 }
 
 // cpuOf returns the processor time that the server has used, in seconds.
-func cpuOf(t testing.TB, c rueidis.Client) (sum float64) {
+func cpuOf(t testing.TB, c redis.UniversalClient) (sum float64) {
 	t.Helper()
-	info, err := c.Do(context.Background(), c.B().Info().Section("cpu").Build()).ToString()
+	info, err := c.Info(context.Background(), "cpu").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func cpuOf(t testing.TB, c rueidis.Client) (sum float64) {
 
 // bytesOf returns the bytes of a key of 22 bytes after the given number of takes,
 // spread evenly over a period.
-func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 {
+func bytesOf(t testing.TB, c redis.UniversalClient, url, text string, takes int) int64 {
 	t.Helper()
 	l := parse(t, text)
 	now := time.Now().UnixNano()
@@ -164,11 +165,11 @@ func bytesOf(t testing.TB, c rueidis.Client, url, text string, takes int) int64 
 		now += int64(l.Period()) / int64(takes)
 	}
 	name := redisstore.StateOf(o, key, limit)
-	n, err := c.Do(ctx, c.B().MemoryUsage().Key(name).Build()).AsInt64()
+	n, err := c.MemoryUsage(ctx, name).Result()
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	if err := c.Do(ctx, c.B().Del().Key(name).Build()).Error(); err != nil {
+	if err := c.Del(ctx, name).Err(); err != nil {
 		t.Fatal(err)
 	}
 	return n

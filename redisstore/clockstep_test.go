@@ -11,7 +11,6 @@ import (
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/faulttest"
 )
 
 // A stepped is a limit of 20 a second on a server whose clock steps.
@@ -21,10 +20,10 @@ type stepped struct {
 	more  func(step time.Duration) int64 // and with a step forth in it
 	ahead time.Duration                  // the longest wait for a unit, after a step back of any size
 
-	bound   []stint.Bound     // of each store
-	waited  faulttest.Longest // of the waits that were answered
+	bound   []stint.Bound // of each store
+	waited  Longest       // of the waits that were answered
 	allowed atomic.Int64
-	took    *faulttest.Spans
+	took    *Spans
 }
 
 const steppedCount = 20 // few, so that a busy machine reaches it, too
@@ -54,13 +53,13 @@ func steppeds() []*stepped {
 	}
 	all[1].more = func(time.Duration) int64 { return steppedCount }
 	for _, l := range all {
-		l.took = faulttest.NewSpans(10 * time.Millisecond)
+		l.took = NewSpans(10 * time.Millisecond)
 	}
 	return all
 }
 
 // take asks a store for a unit.
-func (l *stepped) take(t testing.TB, store int, slowest *faulttest.Longest) {
+func (l *stepped) take(t testing.TB, store int, slowest *Longest) {
 	begun, from := time.Now(), l.took.Now()
 	d, err := l.bound[store].Decide(ctx, meter.OpTake, "a", 1)
 	if err != nil {
@@ -125,9 +124,9 @@ func TestClockStepServer(t *testing.T) {
 			l.bound = append(l.bound, bind(t, s, l.text))
 		}
 	}
-	var slowest faulttest.Longest
-	var onTheirWay sync.RWMutex                                                  // by calls
-	stop := faulttest.Load(t, 4*len(all), 4*time.Millisecond, func(caller int) { // all ask for far more than passes
+	var slowest Longest
+	var onTheirWay sync.RWMutex                                        // by calls
+	stop := Load(t, 4*len(all), 4*time.Millisecond, func(caller int) { // all ask for far more than passes
 		onTheirWay.RLock()
 		defer onTheirWay.RUnlock()
 		all[caller%len(all)].take(t, caller/len(all)%len(stores), &slowest)
@@ -224,7 +223,7 @@ func TestClockStepForgotten(t *testing.T) {
 		limit := bind(t, store, text)
 		end := int64(0) // of a window, in µs
 		moveTo := func(before time.Duration) {
-			now, err := do(t, c, "TIME").AsIntSlice()
+			now, err := do(t, c, "TIME").Int64Slice()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -291,6 +290,6 @@ func TestModeClock(t *testing.T) {
 		t.Skip("slow")
 	}
 	base := goroutines()
-	t.Run("one server", func(t *testing.T) { faulttest.ModesClock(t, byURL) })
+	t.Run("one server", func(t *testing.T) { ModesClock(t) })
 	nothingLeft(t, base)
 }

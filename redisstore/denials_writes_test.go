@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
@@ -18,23 +18,23 @@ import (
 
 // held returns all that the server holds, when it expires, and what the server
 // has counted of writes.
-func held(t testing.TB, c rueidis.Client) string {
+func held(t testing.TB, c redis.UniversalClient) string {
 	t.Helper()
 	var b strings.Builder
 	all := keys(t, c)
 	slices.Sort(all)
 	for _, key := range all {
-		dump, err := do(t, c, "DUMP", key).ToString()
+		dump, err := do(t, c, "DUMP", key).Text()
 		if err != nil {
 			t.Fatal(err)
 		}
-		expires, err := do(t, c, "PEXPIRETIME", key).AsInt64()
+		expires, err := do(t, c, "PEXPIRETIME", key).Int64()
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&b, "%s = %q until %d\n", key, dump, expires)
 	}
-	info, err := do(t, c, "INFO", "everything").ToString()
+	info, err := do(t, c, "INFO", "everything").Text()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func dirty(t testing.TB, s *redistest.Server) int64 {
 }
 
 // unwritten calls what should write nothing.
-func unwritten(t testing.TB, c rueidis.Client, what string, call func()) {
+func unwritten(t testing.TB, c redis.UniversalClient, what string, call func()) {
 	t.Helper()
 	before := held(t, c)
 	call()
@@ -105,7 +105,7 @@ func TestDenialWritesNothing(t *testing.T) {
 }
 
 // testDeniedKinds denies what has no room left, by every verb that can.
-func testDeniedKinds(t *testing.T, server *redistest.Server, c rueidis.Client, o redisstore.Options, of []string) {
+func testDeniedKinds(t *testing.T, server *redistest.Server, c redis.UniversalClient, o redisstore.Options, of []string) {
 	store := open(t, server.URL(), o)
 	for _, text := range of {
 		l := parse(t, text)
@@ -142,7 +142,7 @@ func testDeniedKinds(t *testing.T, server *redistest.Server, c rueidis.Client, o
 
 // testDeniedLayers has one layer deny where the others would not, whichever it
 // is.
-func testDeniedLayers(t *testing.T, server *redistest.Server, c rueidis.Client) {
+func testDeniedLayers(t *testing.T, server *redistest.Server, c redis.UniversalClient) {
 	store := open(t, server.URL(), redisstore.Options{})
 	for _, set := range [][]string{
 		{"7/24h", "9/24h leaky_queue", "8/23h"},
@@ -175,7 +175,7 @@ func testDeniedLayers(t *testing.T, server *redistest.Server, c rueidis.Client) 
 
 // testDeniedLogs denies where a long log is read in part or whole, also when some
 // of it has come to an end.
-func testDeniedLogs(t *testing.T, server *redistest.Server, c rueidis.Client) {
+func testDeniedLogs(t *testing.T, server *redistest.Server, c redis.UniversalClient) {
 	clock := newVirtual()
 	o := redisstore.Options{Prefix: "long", Now: clock.now}
 	store := open(t, server.URL(), o)
@@ -187,7 +187,7 @@ func testDeniedLogs(t *testing.T, server *redistest.Server, c rueidis.Client) {
 			clock.add(time.Hour / 2000)
 			take(t, limit, "a", int64(1000/n))
 		}
-		value, err := do(t, c, "GET", redisstore.StateOf(o, "a", limit)).ToString()
+		value, err := do(t, c, "GET", redisstore.StateOf(o, "a", limit)).Text()
 		if err != nil || strings.Contains(value[:24], ":*") != (n == 1000) {
 			t.Fatalf("a log of %d is of the other form: %q, %v", n, value, err)
 		}
@@ -215,7 +215,7 @@ func testDeniedLogs(t *testing.T, server *redistest.Server, c rueidis.Client) {
 
 // testDeniedInBatch denies requests on a key of each set, most of them in
 // batches.
-func testDeniedInBatch(t *testing.T, server *redistest.Server, c rueidis.Client, sets [][]string) {
+func testDeniedInBatch(t *testing.T, server *redistest.Server, c redis.UniversalClient, sets [][]string) {
 	do(t, c, "FLUSHALL")
 	o := redisstore.Options{Prefix: "together"}
 	alone := open(t, server.URL(), o)

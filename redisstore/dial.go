@@ -21,36 +21,52 @@ type dialError struct{ error }
 // Unwrap returns why.
 func (e dialError) Unwrap() error { return e.error }
 
-// A dialer makes the connections of a URL. It differs in three ways from what rueidis
+// A dialer makes the connections of a URL. It differs in three ways from what go-redis
 // does by itself: certificates are those that their files hold now, each address of a
 // name gets a chance, and a node that does not say its address is on the URL's host.
 type dialer struct {
-	host  string // of the URL
-	files certificates
+	host   string      // of the URL
+	config *tls.Config // nil without TLS
+	files  certificates
+	net    net.Dialer
 }
 
-// dial is for [rueidis.ClientOption].
-func (d *dialer) dial(ctx context.Context, address string, by *net.Dialer, config *tls.Config) (net.Conn, error) {
+// dial is for [redis.UniversalOptions], whose DialTimeout bounds it.
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, host, err := d.connect(ctx, network, address)
+	if err == nil && d.config != nil {
+		conn, err = d.secure(ctx, conn, host)
+	}
+	if err != nil {
+		return nil, dialError{err}
+	}
+	return conn, nil
+}
+
+func (d *dialer) connect(ctx context.Context, network, address string) (conn net.Conn, host string, err error) {
+	if network == "unix" {
+		conn, err = d.net.DialContext(ctx, network, address)
+		return conn, "", err
+	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, dialError{err}
+		return nil, "", err
 	}
-	if host == "" { // of a redirection: cluster-preferred-endpoint-type unknown-endpoint
+	if host == "" || host == "?" { // of a redirection: cluster-preferred-endpoint-type unknown-endpoint
 		host = d.host
 	}
-	conn, err := connectTo(ctx, host, port, by)
-	if err != nil {
-		return nil, dialError{err}
-	}
-	if config == nil {
-		return conn, nil
-	}
-	config, unread := d.files.with(config)
+	conn, err = connectTo(ctx, host, port, &d.net)
+	return conn, host, err
+}
+
+// secure has TLS begin on a connection, and closes it where that fails.
+func (d *dialer) secure(ctx context.Context, conn net.Conn, host string) (net.Conn, error) {
+	config, unread := d.files.with(d.config)
 	config.ServerName = cmp.Or(config.ServerName, host)
-	within, cancel := bounded(ctx, by)
+	within, cancel := bounded(ctx)
 	defer cancel()
 	secure := tls.Client(conn, config)
-	err = secure.HandshakeContext(within)
+	err := secure.HandshakeContext(within)
 	if err == nil && len(config.Certificates) > 0 {
 		if err = ping(within, secure); err != nil {
 			err = fmt.Errorf("the client certificate was shown: %w", err)
@@ -61,7 +77,7 @@ func (d *dialer) dial(ctx context.Context, address string, by *net.Dialer, confi
 		if unread != nil {
 			err = fmt.Errorf("%w (%w)", err, unread)
 		}
-		return nil, dialError{err}
+		return nil, err
 	}
 	return secure, nil
 }
@@ -83,9 +99,9 @@ func ping(ctx context.Context, conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// bounded returns a context for what a dialer may take.
-func bounded(ctx context.Context, by *net.Dialer) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, cmp.Or(by.Timeout, 5*patience))
+// bounded returns a context for the most that a dial may take.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, 5*patience)
 }
 
 // headStart is how long an address of a name has before the next is tried beside it.
@@ -95,7 +111,7 @@ const headStart = 250 * time.Millisecond
 // turn, each beside those before it: a [net.Dialer] gives the first one all the time
 // that there is, if that is less than two seconds.
 func connectTo(ctx context.Context, host, port string, by *net.Dialer) (net.Conn, error) {
-	within, cancel := bounded(ctx, by)
+	within, cancel := bounded(ctx)
 	defer cancel()
 	addresses, err := cmp.Or(by.Resolver, net.DefaultResolver).LookupHost(within, host)
 	if err != nil {

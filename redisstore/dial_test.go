@@ -2,15 +2,12 @@ package redisstore_test
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"net"
 	"strconv"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
@@ -112,20 +109,13 @@ func TestDeadAddressFirst(t *testing.T) {
 	_, port, _ := net.SplitHostPort(server.Addr)
 	dead := blackHole(t, "127.0.0.9", port)
 	host, _, _ := net.SplitHostPort(dead)
-	o, err := redisstore.ParseURL("redis://" + net.JoinHostPort("redis.test", port))
+	within, cancel := context.WithTimeout(ctx, 1900*time.Millisecond)
+	defer cancel()
+	conn, err := redisstore.Dial(within, names(t, host, "127.0.0.1"), net.JoinHostPort("redis.test", port))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("no connection to the address that is well: %v", err)
 	}
-	o.DisableCache = true
-	o.Dialer.Timeout, o.Dialer.Resolver = 1900*time.Millisecond, names(t, host, "127.0.0.1")
-	for range 3 {
-		var client rueidis.Client
-		if client, err = rueidis.NewClient(o); err == nil {
-			client.Close()
-			return
-		}
-	}
-	t.Errorf("no connection to the address that is well: %v", err)
+	conn.Close()
 }
 
 // TestDeadHostFirst has a URL of two hosts, the first of which does not answer, and of
@@ -196,13 +186,7 @@ func TestRedirectedNowhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dial := o.DialCtxFn
-	if dial == nil { // what rueidis does then
-		dial = func(ctx context.Context, address string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			return d.DialContext(ctx, "tcp", address)
-		}
-	}
-	conn, err := dial(ctx, ":"+port, &o.Dialer, nil)
+	conn, err := o.Dialer(ctx, "tcp", ":"+port)
 	if err != nil {
 		t.Fatalf("the host of the URL is not dialled: %v", err)
 	}

@@ -3,15 +3,17 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint"
 )
 
-// NewDriver is the driver on a client, for tests to stand in front of.
-func NewDriver(client rueidis.Client) Driver { return rueidisDriver{client: client} }
+// Dial connects as for a URL, by the addresses that names have at a resolver.
+func Dial(ctx context.Context, at *net.Resolver, address string) (net.Conn, error) {
+	d := &dialer{net: net.Dialer{Resolver: at}}
+	return d.dial(ctx, "tcp", address)
+}
 
 // MaxInFlight is how many calls are on their way before requests wait, MostTogether
 // how many of these travel as one.

@@ -21,7 +21,6 @@ import (
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/faulttest"
 )
 
 // A witness stands between the fallback and the store, and counts what comes of
@@ -76,7 +75,7 @@ type trial struct {
 
 	calls, passed, narrowly atomic.Int64
 	slow                    atomic.Int64 // calls of more than 1 ms
-	slowest                 faulttest.Longest
+	slowest                 Longest
 	goroutines              int
 	early                   int64         // calls that fell back before it was known how many nodes there are
 	crowded                 bool          // other tests run at the same time: goroutines are theirs too
@@ -140,7 +139,7 @@ func (r *trial) take(n int) {
 // load calls until stop is called, from enough goroutines for requests to be
 // batched.
 func (r *trial) load() (stop func()) {
-	return faulttest.Load(r, 24, r.pace, func(int) { r.take(1) })
+	return Load(r, 24, r.pace, func(int) { r.take(1) })
 }
 
 // during loads while the fault lasts, and until the given number of calls have
@@ -209,7 +208,7 @@ func (r *trial) judge(lossy bool) {
 	if slowest := r.slowest.Load(); slowest > patience { // of 15 ms, and what else runs here
 		r.Errorf("a call took %v", slowest)
 	}
-	if r.goroutines > 100 && !r.crowded {
+	if r.goroutines > 200 && !r.crowded { // with 24 callers, a connection each through a proxy that has two for each
 		r.Errorf("%d goroutines more than before", r.goroutines)
 	}
 	time.Sleep(50 * time.Millisecond) // what was given up may still arrive

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -52,20 +52,20 @@ func TestTags(t *testing.T) {
 	}
 }
 
-func client(t testing.TB, addr string) rueidis.Client {
+func client(t testing.TB, addr string) redis.UniversalClient {
 	t.Helper()
-	c, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+	c, err := redisstore.Connect(ctx, &redis.UniversalOptions{Addrs: []string{addr}, ContextTimeoutEnabled: true, ReadTimeout: patience, PoolSize: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
 func get(t *testing.T, server *redistest.Server, key string) string {
 	t.Helper()
 	c := client(t, server.Addr)
-	v, err := c.Do(ctx, c.B().Get().Key(key).Build()).ToString()
+	v, err := c.Get(ctx, key).Result()
 	if err != nil {
 		t.Fatal(key, err)
 	}

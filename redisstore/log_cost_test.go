@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
@@ -20,7 +20,7 @@ import (
 // script's runs that do makes, or all that it has worked meanwhile if that is less:
 // the machine has other things to do, also in the middle of a run. Of several tries
 // it is the best.
-func scriptTime(t *testing.T, c rueidis.Client, tries int, do1 func()) float64 {
+func scriptTime(t *testing.T, c redis.UniversalClient, tries int, do1 func()) float64 {
 	t.Helper()
 	best := math.Inf(1)
 	for range tries {
@@ -28,20 +28,14 @@ func scriptTime(t *testing.T, c rueidis.Client, tries int, do1 func()) float64 {
 		before := cpuOf(t, c)
 		do1()
 		worked := (cpuOf(t, c) - before) * 1e6
-		list, err := do(t, c, "SLOWLOG", "GET", "10").ToArray()
+		list, err := c.SlowLogGet(ctx, 10).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
 		longest := 0.0
 		for _, entry := range list {
-			fields, err := entry.ToArray()
-			if err != nil {
-				t.Fatal(err)
-			}
-			us, _ := fields[2].AsInt64()
-			words, _ := fields[3].AsStrSlice()
-			if strings.HasPrefix(strings.ToUpper(words[0]), "EVAL") {
-				longest = max(longest, float64(us))
+			if strings.HasPrefix(strings.ToUpper(entry.Args[0]), "EVAL") {
+				longest = max(longest, float64(entry.Duration.Microseconds()))
 			}
 		}
 		best = min(best, longest, worked)

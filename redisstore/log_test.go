@@ -238,7 +238,7 @@ func TestLongLogBytes(t *testing.T) {
 		for range n {
 			now += 1 + rnd.Int64N(2*gap)
 			take(t, limit, "a", 1)
-			bytes, err := do(t, c, "MEMORY", "USAGE", name).AsInt64()
+			bytes, err := do(t, c, "MEMORY", "USAGE", name).Int64()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,7 +298,7 @@ func TestLongLogExpires(t *testing.T) {
 	for range 40 {
 		do(t, c, "PERSIST", name)
 		d := take(t, limit, "a", 1)
-		ms, err := do(t, c, "PTTL", name).AsInt64()
+		ms, err := do(t, c, "PTTL", name).Int64()
 		left := time.Duration(ms) * time.Millisecond
 		if err != nil || left > d.ResetAfter+2*time.Millisecond || left < d.ResetAfter-time.Minute {
 			t.Fatalf("expires in %v, as if never seen in %v: %v", left, d.ResetAfter, err)

@@ -1,18 +1,15 @@
 package redisstore
 
 import (
-	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/auth"
 )
 
 // Credentials are what a connection logs in with, such as tokens that are valid for
@@ -30,126 +27,149 @@ const (
 	// fileEvery is how often a file with a password is read again for connections that
 	// are open. New ones read it at once.
 	fileEvery = time.Minute
-	// renewAgain is until an open connection asks again for credentials that could not
-	// be had.
+	// renewAgain is until credentials for open connections are asked for again that could
+	// not be had, and the least time between two renewals.
 	renewAgain = time.Second
 )
 
 // errCredentials is for a connection that has nothing to log in with.
 var errCredentials = fmt.Errorf("%w: credentials", ErrNotExecuted)
 
-// A login asks for credentials, for each connection that is made and again for
-// those that are open. It knows these apart, since on an open connection calls are on
-// their way: where credentials cannot be had, a new connection fails before anything
-// is sent, and an open one stays as it is.
+// A login asks for credentials, for each connection that is made and again for those that
+// are open. It implements [auth.StreamingCredentialsProvider]: go-redis logs an open
+// connection in again when no call is on it.
 type login struct {
-	get       func(ctx context.Context) (Credentials, error)
-	sentinel  rueidis.AuthCredentials // of Sentinels, which do not get those of the servers
-	sentinels *net.Resolver           // marks the dialer of connections to Sentinels
-	takes     time.Duration           // the most that the login of an open connection does
-	renewed   atomic.Int64            // when an open connection last got some, ns since the Unix epoch
+	get     func(ctx context.Context) (Credentials, error)
+	options redis.UniversalOptions // of the servers, without credentials
+
+	mu    sync.Mutex // guards what follows
+	open  map[auth.CredentialsListener]bool
+	last  Credentials // that connections log in with
+	renew *time.Timer // of open connections; nil while nothing ends
+	at    time.Time   // when it fires
 }
 
-// logInBy has connections ask for credentials.
-func logInBy(o *rueidis.ClientOption, get func(ctx context.Context) (Credentials, error)) *login {
-	l := &login{get: get, sentinels: new(net.Resolver), takes: 2 * o.ConnWriteTimeout}
-	l.sentinel = rueidis.AuthCredentials{Username: o.Sentinel.Username, Password: o.Sentinel.Password}
-	o.Sentinel.Dialer.Resolver = l.sentinels
+// logInBy has connections ask for credentials. Behind Sentinels, go-redis does not log open
+// ones in again: as of v9.23.0, its client for these fails where that is asked for.
+func logInBy(o *redis.UniversalOptions, get func(ctx context.Context) (Credentials, error)) {
 	o.Username, o.Password = "", ""
-	o.AuthCredentialsFn = l.credentials
-	dial := o.DialCtxFn
-	o.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-		conn, err := dial(ctx, address, dialer, config)
-		if err != nil {
-			return nil, err
-		}
-		again := func(ctx context.Context) (net.Conn, error) { return dial(ctx, address, dialer, config) }
-		return asking{conn, &askedAt{Addr: conn.RemoteAddr(), sentinel: dialer.Resolver == l.sentinels, again: again}}, nil
+	l := &login{get: get, options: *o, open: make(map[auth.CredentialsListener]bool)}
+	if o.MasterName == "" {
+		o.StreamingCredentialsProvider = l
+		return
 	}
-	return l
-}
-
-// asking is a connection, which rueidis names by its address when it asks for
-// credentials.
-type asking struct {
-	net.Conn
-	at *askedAt
-}
-
-// RemoteAddr implements [net.Conn].
-func (c asking) RemoteAddr() net.Addr { return c.at }
-
-// askedAt is the address of one connection.
-type askedAt struct {
-	net.Addr
-	sentinel bool
-	again    func(context.Context) (net.Conn, error) // makes another connection to it
-	open     atomic.Bool                             // it has asked before
-}
-
-// accepts asks the server, on a connection of its own, whether credentials are right.
-// Valkey (seen on 8.0) does not answer an AUTH that it refuses while answers to
-// calls before it wait to be sent: each later answer would be taken for that of the call
-// before. So no AUTH that may be refused goes to a connection that has calls on it.
-func (a *askedAt) accepts(ctx context.Context, c Credentials) error {
-	if c.Username == "" && c.Password == "" { // nothing is sent then
-		return nil
+	o.CredentialsProviderContext = func(context.Context) (user, password string, err error) {
+		c, err := l.ask()
+		return c.Username, c.Password, err
 	}
-	conn, err := a.again(ctx)
+}
+
+// Subscribe implements [auth.StreamingCredentialsProvider] for a connection that is being
+// made.
+func (l *login) Subscribe(to auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
+	c, _, err := l.current()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer conn.Close()
-	end, _ := ctx.Deadline()
-	if err := conn.SetDeadline(end); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(conn, command(auth(c.Username, c.Password)...)); err != nil {
-		return err
-	}
-	_, err = readReply(bufio.NewReader(conn), 0)
-	return err
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[to] = true
+	l.renewBy(c.Until)
+	return auth.NewBasicCredentials(c.Username, c.Password), func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if delete(l.open, to); len(l.open) == 0 {
+			l.rest()
+		}
+		return nil
+	}, nil
 }
 
-// credentials returns what a connection logs in with. It has no context of its own, so that
-// of the store bounds a call. An open connection is told to send nothing where
-// credentials cannot be had or are refused: an error would end it, with the calls on
-// their way.
-func (l *login) credentials(of rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-	at, _ := of.Address.(*askedAt)
-	if at != nil && at.sentinel {
-		return l.sentinel, nil
-	}
-	open := at != nil && at.open.Swap(true)
+// ask has no context of the call that it is for, so that of the store bounds that.
+func (l *login) ask() (Credentials, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	defer cancel()
 	c, err := l.get(ctx)
-	if err == nil && open {
-		err = at.accepts(ctx, c)
+	if err != nil {
+		return c, fmt.Errorf("%w: %w", errCredentials, err)
 	}
-	switch {
-	case err != nil && open:
-		return rueidis.AuthCredentials{RefreshAfter: time.Now().Add(renewAgain)}, nil
-	case err != nil:
-		return rueidis.AuthCredentials{}, fmt.Errorf("%w: %w", errCredentials, err)
-	case open:
-		l.renewed.Store(time.Now().UnixNano())
-	}
-	if now := time.Now(); !c.Until.IsZero() && c.Until.Before(now) {
-		c.Until = now.Add(renewAgain) // else it would ask without a pause
-	}
-	return rueidis.AuthCredentials{Username: c.Username, Password: c.Password, RefreshAfter: c.Until}, nil
+	return c, nil
 }
 
-// mayHaveEnded reports whether an error, which is no reply to a call, may be that of a
-// login on an open connection that the server refused: then the connection has ended,
-// and the call may have run.
-func (l *login) mayHaveEnded(err error) bool {
-	if l == nil {
-		return false
+// current returns what connections log in with now, and whether it is new. While some are
+// open, credentials that the server refuses do not take the place of those before.
+func (l *login) current() (c Credentials, changed bool, err error) {
+	c, err = l.ask()
+	if err != nil {
+		return c, false, err
 	}
-	_, said := rueidis.IsRedisErr(err)
-	return said && time.Since(time.Unix(0, l.renewed.Load())) < l.takes
+	l.mu.Lock()
+	last, some := l.last, len(l.open) > 0
+	l.mu.Unlock()
+	changed = c.Username != last.Username || c.Password != last.Password
+	if changed && some && !l.accepted(c) {
+		last.Until = time.Now().Add(renewAgain)
+		return last, false, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = c
+	return c, changed, nil
+}
+
+// accepted asks a server, on a connection of its own, whether credentials are right.
+func (l *login) accepted(c Credentials) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	defer cancel()
+	o := l.options
+	o.Username, o.Password, o.PoolSize = c.Username, c.Password, 1
+	client := redis.NewUniversalClient(&o)
+	defer client.Close()
+	err := client.Ping(ctx).Err()
+	return err == nil || word(replied(err)) == "NOPERM"
+}
+
+// renewBy has open connections log in again by a time, the zero time for never. The lock
+// is held.
+func (l *login) renewBy(at time.Time) {
+	if at.IsZero() || l.renew != nil && !at.Before(l.at) {
+		return
+	}
+	l.rest()
+	wait := time.Until(at)
+	if wait <= 0 { // else it would ask without a pause
+		wait = renewAgain
+	}
+	l.at, l.renew = at, time.AfterFunc(wait, l.again)
+}
+
+// rest forgets when to renew. The lock is held.
+func (l *login) rest() {
+	if l.renew != nil {
+		l.renew.Stop()
+		l.renew = nil
+	}
+}
+
+// again has open connections log in again. They stay as they are while there is nothing
+// that the server accepts.
+func (l *login) again() {
+	c, changed, err := l.current()
+	if err != nil {
+		c.Until = time.Now().Add(renewAgain)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest()
+	if len(l.open) > 0 {
+		l.renewBy(c.Until)
+	}
+	if err != nil || !changed || c.Username == "" && c.Password == "" {
+		return
+	}
+	for one := range l.open {
+		one.OnNext(auth.NewBasicCredentials(c.Username, c.Password))
+	}
 }
 
 // readPassword returns what reads a password from a file: its first line.

@@ -135,8 +135,8 @@ func TestRenewalFails(t *testing.T) {
 }
 
 // TestRenewalRefused has credentials that the server refuses come while many calls are on
-// their way: connections that are open stay as they are, and each call gets its own
-// answer. Valkey 8.0 does not answer a refused AUTH behind calls.
+// their way: connections that are open stay as they are, those that are made meanwhile
+// log in as before, and each call gets its own answer.
 func TestRenewalRefused(t *testing.T) {
 	t.Parallel()
 	server, _ := locked(t)

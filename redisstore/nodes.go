@@ -425,7 +425,7 @@ func (s *Store) where(n *node, err error) error {
 	}
 	at := n.name
 	if own, ok := s.driver.(*connector); ok && at == "" {
-		at = strings.Join(own.option.InitAddress, ", ")
+		at = strings.Join(own.options.Addrs, ", ")
 	}
 	if at == "" {
 		return err

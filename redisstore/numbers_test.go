@@ -36,7 +36,7 @@ return out`
 			args = append(args, fmt.Sprint(a), fmt.Sprint(b), fmt.Sprint(by))
 			want = append(want, fmt.Sprint(q, " ", rest, " ", up))
 		}
-		got, err := do(t, c, args...).AsStrSlice()
+		got, err := do(t, c, args...).StringSlice()
 		if err != nil {
 			t.Fatal(err)
 		}

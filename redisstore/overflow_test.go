@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/race"
@@ -18,16 +18,16 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-func exists(t testing.TB, c rueidis.Client, key string) bool {
+func exists(t testing.TB, c redis.UniversalClient, key string) bool {
 	t.Helper()
-	n, err := do(t, c, "EXISTS", key).AsInt64()
+	n, err := do(t, c, "EXISTS", key).Int64()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n == 1
 }
 
-func size(t testing.TB, c rueidis.Client) int64 { return int64(len(keys(t, c))) }
+func size(t testing.TB, c redis.UniversalClient) int64 { return int64(len(keys(t, c))) }
 
 // TestOverflowDifferential does random things of all verbs, kinds, layers and
 // weights to a store whose budget is spent: a key that is there decides as in
@@ -66,7 +66,7 @@ func TestOverflowDifferential(t *testing.T) {
 
 // overflowStep does one random thing to a key that may not be there, and in
 // memory to what stands for it.
-func (p *pair) overflowStep(c rueidis.Client) {
+func (p *pair) overflowStep(c redis.UniversalClient) {
 	one := p.limits[p.rnd.IntN(len(p.limits))]
 	p.now += p.gap(one.Limit)
 	picked := []mirrored{one}
@@ -206,7 +206,7 @@ func TestOverflowWritesNothing(t *testing.T) {
 			t.Errorf("%s: writes went from %d to %d", text, before, after)
 		}
 		for _, key := range keys(t, c) {
-			ms, err := do(t, c, "PTTL", key).AsInt64()
+			ms, err := do(t, c, "PTTL", key).Int64()
 			if err != nil || ms <= 0 || !strings.Contains(key, "}::overflow:") {
 				t.Errorf("%s: key %q expires in %d ms, %v", text, key, ms, err)
 			}
@@ -505,7 +505,7 @@ func TestFloodByRoom(t *testing.T) {
 	if failed > 0 || used > int64(room/10*9) {
 		t.Errorf("%d requests were not decided, %d bytes are used of %d", failed, used, room)
 	}
-	n, err := do(t, c, "DBSIZE").AsInt64()
+	n, err := do(t, c, "DBSIZE").Int64()
 	if err != nil || n < int64(wave*2/3) {
 		t.Errorf("%d keys, %v: there was room for more", n, err)
 	}

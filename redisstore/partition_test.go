@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/faulttest"
 )
 
 // TestPartition takes one of three nodes its way to the server: what it sends
@@ -147,33 +146,34 @@ func TestModePartition(t *testing.T) {
 		t.Skip("slow")
 	}
 	base := goroutines()
-	t.Run("one server", func(t *testing.T) { faulttest.ModesPartition(t, byURL) })
+	t.Run("one server", func(t *testing.T) { ModesPartition(t) })
 	nothingLeft(t, base)
 }
 
 // A side is a store on one side of a network that parts, and what came of it.
 type side struct {
 	testing.TB
-	client       rueidis.Client
+	client       redis.UniversalClient
 	store        *redisstore.Store
 	wide, narrow stint.Bound
 
 	calls, passed, narrowly, ambiguous atomic.Int64
 	last                               atomic.Int64 // when something passed, in ns
-	slowest                            faulttest.Longest
+	slowest                            Longest
 }
 
 const sideCount = 1000 // of the narrow limit
 
 func newSide(t testing.TB, d *redistest.Divided, from string) *side {
 	t.Helper()
-	o := rueidis.ClientOption{InitAddress: d.Addrs(), DisableCache: true, DisableRetry: true}
-	o.Dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
-	c, err := rueidis.NewClient(o)
+	own := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	c, err := redisstore.Connect(ctx, &redis.UniversalOptions{
+		Addrs: d.Addrs(), Dialer: own.DialContext, DialTimeout: time.Second, DialerRetries: 1, MaxRetries: -1, ContextTimeoutEnabled: true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
+	t.Cleanup(func() { _ = c.Close() })
 	store, err := redisstore.New(redisstore.Options{Client: c, Prefix: "sides", Timeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func (s *side) take(key string) {
 
 // load calls from eight goroutines until stop is called.
 func (s *side) load(key string) (stop func()) {
-	return faulttest.Load(s, 8, time.Millisecond, func(int) { s.take(key) })
+	return Load(s, 8, time.Millisecond, func(int) { s.take(key) })
 }
 
 // TestClusterPartition leaves a master of a cluster alone with some of its
@@ -226,7 +226,7 @@ func TestClusterPartition(t *testing.T) {
 	if role := alone.Role(); role != "master" {
 		t.Fatalf("the first node is a %q", role)
 	}
-	key := faulttest.KeyIn(t, alone, 0, 16384/3)
+	key := KeyIn(t, alone, 0, 16384/3)
 	base := goroutines()
 	here, there := newSide(t, d, redistest.Here), newSide(t, d, redistest.There)
 	const before = 400
@@ -235,7 +235,7 @@ func TestClusterPartition(t *testing.T) {
 		there.take(key)
 		return min(here.narrowly.Load(), there.narrowly.Load()) > 0 && here.narrowly.Load()+there.narrowly.Load() >= before
 	})
-	faulttest.Replicated(t, alone)
+	Replicated(t, alone)
 	left := sideCount - here.narrowly.Load() - there.narrowly.Load()
 	was := [...]int64{here.passed.Load(), there.passed.Load()}
 

@@ -17,7 +17,6 @@ import (
 
 	"github.com/stint-dev/stint/internal/redistest"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/internal/faulttest"
 )
 
 // A process runs one test of this binary, which finds in its environment what it is to do,
@@ -94,7 +93,7 @@ func TestLeaseNodeProcess(t *testing.T) {
 	}
 	s := open(t, url, redisstore.Options{Prefix: prefix})
 	limit := bindIn(t, s, redisstore.Lease, fmt.Sprintf("%d/1s burst %d", processRate, processBurst))
-	slots, life := faulttest.NewSpans(processSlot), untilInputEnds()
+	slots, life := NewSpans(processSlot), untilInputEnds()
 	for life.Err() == nil {
 		before, n := slots.Now(), 0
 		for range 20 {
@@ -117,7 +116,7 @@ func TestLeaseProcesses(t *testing.T) {
 		t.Skip("slow")
 	}
 	server := redistest.Start(t)
-	took := faulttest.NewSpans(processSlot)
+	took := NewSpans(processSlot)
 	var sums [4]atomic.Int64 // of each node
 	var nodes []*process
 	for i := range sums {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/redistest"
@@ -23,19 +23,23 @@ import (
 
 var ctx = context.Background()
 
-func do(t testing.TB, c rueidis.Client, args ...string) rueidis.RedisResult {
+func do(t testing.TB, c redis.UniversalClient, args ...string) *redis.Cmd {
 	t.Helper()
-	r := c.Do(ctx, c.B().Arbitrary(args[0]).Args(args[1:]...).Build())
-	if err := r.Error(); err != nil && !rueidis.IsRedisNil(err) {
+	words := make([]any, len(args))
+	for i, word := range args {
+		words[i] = word
+	}
+	r := c.Do(ctx, words...)
+	if err := r.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatalf("%v: %v", args, err)
 	}
 	return r
 }
 
 // keys returns all that there are.
-func keys(t testing.TB, c rueidis.Client) []string {
+func keys(t testing.TB, c redis.UniversalClient) []string {
 	t.Helper()
-	all, err := do(t, c, "KEYS", "*").AsStrSlice()
+	all, err := do(t, c, "KEYS", "*").StringSlice()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,7 @@ func TestTime(t *testing.T) {
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	now := func() time.Duration {
-		list, err := do(t, c, "TIME").AsIntSlice()
+		list, err := do(t, c, "TIME").Int64Slice()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +95,7 @@ func TestTime(t *testing.T) {
 				t.Errorf("%s: keys %q", text, all)
 			}
 			for _, key := range keys(t, c) {
-				ms, err := do(t, c, "PEXPIRETIME", key).AsInt64()
+				ms, err := do(t, c, "PEXPIRETIME", key).Int64()
 				end := time.Duration(ms) * time.Millisecond
 				if err != nil || end != -2*time.Millisecond && (end < before+d.ResetAfter || end > after+d.ResetAfter+3*time.Millisecond) {
 					t.Errorf("%s: %q expires at %v, as if never seen from %v on: %v", text, key, end, after+d.ResetAfter, err)
@@ -138,7 +142,7 @@ func TestNoKeyWithoutExpiry(t *testing.T) {
 		}
 	}
 	for _, key := range keys(t, c) {
-		if ms, err := do(t, c, "PTTL", key).AsInt64(); err != nil || ms == -1 {
+		if ms, err := do(t, c, "PTTL", key).Int64(); err != nil || ms == -1 {
 			t.Errorf("%q never expires: %d, %v", key, ms, err)
 		}
 	}
@@ -160,7 +164,7 @@ func TestOneCall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	info, err := do(t, c, "INFO", "commandstats").ToString()
+	info, err := do(t, c, "INFO", "commandstats").Text()
 	if err != nil || !strings.Contains(info, "cmdstat_evalsha:calls=12,") {
 		t.Errorf("not one call a decision: %v\n%s", err, info)
 	}
@@ -335,7 +339,7 @@ func TestKeys(t *testing.T) {
 func TestSlots(t *testing.T) {
 	c := client(t, redistest.Start(t, "--cluster-enabled", "yes").Addr)
 	for _, key := range []string{"", "a", "123456789", "stint:{user1000}:10/s", "{}x", "a{b}c{d}", "{{b}}", "\x00\xff"} {
-		want, err := do(t, c, "CLUSTER", "KEYSLOT", key).AsInt64()
+		want, err := do(t, c, "CLUSTER", "KEYSLOT", key).Int64()
 		if err != nil || int64(redisstore.Slot(key)) != want {
 			t.Errorf("%q: slot %d, want %d: %v", key, redisstore.Slot(key), want, err)
 		}

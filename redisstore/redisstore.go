@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 )
@@ -26,10 +26,13 @@ type Options struct {
 	// that of the connection. It is called from many goroutines at once.
 	Credentials func(ctx context.Context) (Credentials, error)
 	// Client is a client that is ready, in place of URL; it stays the caller's
-	// to close. It may be one of a cluster or of a Sentinel set.
-	Client rueidis.Client
-	// Driver is that of another client library, in place of Client, such as
-	// redisstore/goredis. It stays the caller's to close.
+	// to close. It is one of one server, a Sentinel set or a cluster, but no Ring, which
+	// has the keys of one call in several servers. Set ContextTimeoutEnabled in its
+	// options: without it go-redis does not look at a context while it reads, so that
+	// calls need a goroutine each, which is left behind at the deadline.
+	Client redis.UniversalClient
+	// Driver is that of another client library, in place of Client. It stays the
+	// caller's to close.
 	Driver Driver
 	// Prefix begins every key. It must not hold a brace. The default value is
 	// "stint".
@@ -146,13 +149,13 @@ func New(o Options) (*Store, error) {
 	switch {
 	case s.driver != nil:
 	case o.Client != nil:
-		s.driver = rueidisDriver{client: o.Client}
+		s.driver = newDriver(o.Client)
 	case o.URL != "":
-		option, login, err := optionOf(o.URL, o.Timeout, o.Credentials)
+		options, err := optionsOf(o.URL, o.Timeout, o.Credentials)
 		if err != nil {
 			return nil, err
 		}
-		own := newConnector(option, login)
+		own := newConnector(options)
 		s.driver, s.own = own, true
 		if err := own.first(); err != nil {
 			return nil, err

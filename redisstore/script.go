@@ -434,7 +434,7 @@ func deniedInScript(reply string) bool {
 }
 
 // word returns the word that an error reply begins with, or "". It is in
-// capitals; of ERR, which says nothing, rueidis leaves only what follows.
+// capitals; where another program than Redis answers without one, it is ERR.
 func word(err error) string {
 	var reply ReplyError
 	if !errors.As(err, &reply) {

@@ -25,13 +25,7 @@ func TestMain(m *testing.M) {
 			_ = set.Value.Set("4")
 		}
 	}
-	goleak.VerifyTestMain(settling{m},
-		// rueidis asks a cluster for its topology after a pause of up to a second,
-		// and closes connections to nodes that have left five seconds later, also
-		// when the client has been closed meanwhile. Both end by themselves.
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
-	)
+	goleak.VerifyTestMain(settling{m})
 }
 
 // settling gives goroutines that are about to end time for it, before those that

@@ -137,7 +137,6 @@ func TestTLS(t *testing.T) {
 		{"the system's CAs", "rediss://" + open, "x509"},
 		{"another name", "rediss://localhost:" + port + "?" + ours, "x509"},
 		{"another name, which is said", "rediss://localhost:" + port + "?server_name=redis.test&" + ours, ""},
-		{"several addresses, of which one has its name", "rediss://localhost:" + port + "?addr=127.0.0.1:" + port + "&" + ours, "cluster support disabled"},
 		{"a client's certificate", "rediss://" + strict + "?" + both, ""},
 		{"no client's certificate", "rediss://" + strict + "?" + ours, "connecting"},
 		{"no TLS", "redis://" + open, "connecting"},
@@ -145,6 +144,27 @@ func TestTLS(t *testing.T) {
 		err := decides(t, try.url)
 		if try.want == "" && err != nil || try.want != "" && (err == nil || !strings.Contains(err.Error(), try.want)) {
 			t.Errorf("%s: %v; want %q", try.what, err, try.want)
+		}
+	}
+}
+
+// TestTLSNames has a URL of several addresses: each has a certificate for its own name.
+func TestTLSNames(t *testing.T) {
+	a := newAuthority(t)
+	args, address := a.server(t)
+	redistest.Start(t, append(args, "--tls-auth-clients", "no")...)
+	_, port, _ := net.SplitHostPort(address)
+	o, err := redisstore.ParseURL("rediss://localhost:" + port + "?addr=" + address + "&cacert=" + url.QueryEscape(a.file("ca.pem")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, valid := range map[string]bool{address: true, "localhost:" + port: false} {
+		conn, err := o.Dialer(ctx, "tcp", at)
+		if (err == nil) != valid {
+			t.Errorf("%s: %v", at, err)
+		}
+		if err == nil {
+			conn.Close()
 		}
 	}
 }
@@ -216,9 +236,12 @@ func TestURL(t *testing.T) {
 		"rediss://:secret@127.0.0.1:1?cert=" + a.file("ca.pem"):                           "go together",
 		"rediss://:secret@127.0.0.1:1?cert=" + a.file("ca.pem") + "&key=" + empty:         "cert and key",
 		"redis://:secret@127.0.0.1:1?sentinel_password=secret&cacert=" + a.file("ca.pem"): "rediss://",
-		"rediss://:secret@127.0.0.1:1?skip_verify=secret":                                 "not understood",
+		"rediss://:secret@127.0.0.1:1?skip_verify=secret":                                 "true or false",
 		"redis://127.0.0.1:1?dial_timout=secret":                                          `"dial_timout" is no parameter: did you mean dial_timeout?`,
-		"redis://127.0.0.1:1?pool_size=secret":                                            `"pool_size" is no parameter: there are addr, cacert, `,
+		"redis://127.0.0.1:1?write_timeout=secret":                                        `"write_timeout" is no parameter: there are addr, cacert, `,
+		"redis://127.0.0.1:1?pool_size=secret":                                            "pool_size: a whole number from 1",
+		"redis://127.0.0.1:1?dial_timeout=secret":                                         "dial_timeout: a duration",
+		"redis://127.0.0.1:1/secret":                                                      "db: a whole number",
 		"redis://127.0.0.1:1?secret1":                                                     "a parameter is unknown: there are addr, cacert, ",
 		"http://:secret@127.0.0.1:1":                                                      "not understood",
 	} {

@@ -16,7 +16,6 @@ require (
 	github.com/gorilla/mux v1.8.1
 	github.com/labstack/echo/v5 v5.3.1
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/redis/rueidis v1.0.79
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/stint-dev/stint v0.1.0
 	github.com/stint-dev/stint/adapters v0.1.0

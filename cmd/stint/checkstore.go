@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/service/storecheck"
 )
@@ -68,16 +70,15 @@ func (c *checkStoreCmd) Run(e *env) error {
 	if err != nil {
 		return &usageError{"url", err}
 	}
-	o.Dialer.Timeout, o.DisableRetry = c.Timeout, true
-	o.Sentinel.Dialer = o.Dialer
+	o.DialTimeout, o.ReadTimeout = c.Timeout, c.Timeout
 	ctx, cancel := context.WithTimeout(e.ctx, time.Duration(c.Samples+100)*c.Timeout)
 	defer cancel()
 	var r *storecheck.Report
-	if client, err := rueidis.NewClient(o); err != nil {
+	if client, err := redisstore.Connect(ctx, o); err != nil {
 		r = storecheck.Failed(err)
 	} else {
 		r = storecheck.Run(ctx, client, storecheck.Options{Samples: c.Samples, Timeout: c.Timeout, Deadline: c.Deadline, Prefix: c.Prefix, Replica: replicaOf(o)})
-		client.Close()
+		_ = client.Close()
 	}
 	report := struct {
 		URL string `json:"url"`
@@ -184,10 +185,10 @@ func round(d time.Duration) time.Duration {
 }
 
 // replicaOf returns what makes a client of one server, with the rest of the options.
-func replicaOf(o rueidis.ClientOption) func(address string) (rueidis.Client, error) {
-	return func(address string) (rueidis.Client, error) {
-		o := o
-		o.InitAddress, o.ForceSingleClient, o.Sentinel = []string{address}, true, rueidis.SentinelOption{}
-		return rueidis.NewClient(o)
+func replicaOf(o *redis.UniversalOptions) func(address string) redis.UniversalClient {
+	return func(address string) redis.UniversalClient {
+		one := *o
+		one.Addrs, one.MasterName = []string{address}, ""
+		return redis.NewUniversalClient(&one)
 	}
 }

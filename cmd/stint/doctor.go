@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/service/proxy"
 	"github.com/stint-dev/stint/service/rules"
@@ -170,10 +170,10 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnos
 		u.failed("store", err)
 		return
 	}
-	o.Dialer.Timeout, o.DisableRetry = 2*time.Second, true
+	o.DialTimeout = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	client, err := rueidis.NewClient(o)
+	client, err := redisstore.Connect(ctx, o)
 	if err != nil {
 		u.add("store", "error", fmt.Sprintf("%v: %v", store, err), storecheck.HintFor(err))
 		return

@@ -2,16 +2,16 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/service/storecheck"
 )
@@ -101,8 +101,8 @@ func logEviction(findings []storecheck.Finding, err error, u storeURL, logger *s
 // isServerReply reports whether the server itself has refused, so that asking again is
 // of no use.
 func isServerReply(err error) bool {
-	_, ok := errors.AsType[*rueidis.RedisError](err)
-	return ok
+	var said redis.Error
+	return errors.As(err, &said)
 }
 
 // checkEviction asks once, on a connection of its own.
@@ -113,32 +113,10 @@ func checkEviction(ctx context.Context, u storeURL) ([]storecheck.Finding, int64
 	if err != nil {
 		return nil, 0, err
 	}
-	closeWithContext(ctx, &o)
-	client, err := rueidis.NewClient(o)
+	client, err := redisstore.Connect(ctx, o)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer client.Close()
 	return storecheck.Evicting(ctx, client)
-}
-
-// closeWithContext has connections end with ctx, also while they are being made: the
-// client would wait for a server that stalls.
-func closeWithContext(ctx context.Context, o *rueidis.ClientOption) {
-	dial := o.DialCtxFn // of a Unix socket
-	if dial == nil {
-		dial = func(ctx context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-			if config != nil {
-				return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", address)
-			}
-			return d.DialContext(ctx, "tcp", address)
-		}
-	}
-	o.DialCtxFn = func(_ context.Context, address string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-		conn, err := dial(ctx, address, d, config)
-		if err == nil {
-			context.AfterFunc(ctx, func() { conn.Close() })
-		}
-		return conn, err
-	}
 }

@@ -16,6 +16,7 @@ import (
 	_ "time/tzdata" // limits by calendar day work without a zone database
 
 	"github.com/alecthomas/kong"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 )
@@ -23,6 +24,12 @@ import (
 func main() {
 	os.Exit(run(context.Background(), arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
 }
+
+// noRedisLog takes what go-redis writes to standard error.
+type noRedisLog struct{}
+
+// Printf implements the logger of go-redis.
+func (noRedisLog) Printf(context.Context, string, ...any) {}
 
 // arguments returns those of a program by its name: control planes start
 // envoyproxy/ratelimit as /bin/ratelimit.
@@ -144,6 +151,7 @@ func usage(flag, format string, args ...any) error {
 
 // run is main with its world as arguments; it returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	redis.SetLogger(noRedisLog{}) // what goes wrong there is in errors, and in the log of ours
 	e := &env{ctx: ctx, in: in, out: out, err: errs}
 	line, err := e.read(args)
 	if _, done := errors.AsType[answered](err); done {

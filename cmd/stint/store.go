@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
@@ -51,19 +51,16 @@ func (u storeURL) String() string {
 }
 
 // options reads the URL.
-func (u storeURL) options() (rueidis.ClientOption, error) {
+func (u storeURL) options() (*redis.UniversalOptions, error) {
 	parsed, err := url.Parse(string(u))
 	if err != nil { // the error would show the URL
-		return rueidis.ClientOption{}, fmt.Errorf("this is no URL: %s", storeExample)
+		return nil, fmt.Errorf("this is no URL: %s", storeExample)
 	}
-	_, err = rueidis.ParseURL(string(u))
 	switch {
-	case err != nil, u.String() == "this", parsed.Host == "" && parsed.Scheme != "unix", parsed.Path == "" && parsed.Scheme == "unix":
-		return rueidis.ClientOption{}, fmt.Errorf("%v is no Redis: %s", u, storeExample)
+	case u.String() == "this", parsed.Host == "" && parsed.Scheme != "unix", parsed.Path == "" && parsed.Scheme == "unix":
+		return nil, fmt.Errorf("%v is no Redis: %s", u, storeExample)
 	}
-	o, err := redisstore.ParseURL(string(u))
-	o.DisableCache = true
-	return o, err
+	return redisstore.ParseURL(string(u))
 }
 
 // mostTimeout leaves time to answer: clients have 10 s to take the answer.

@@ -27,8 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(main.Run(context.Background(), main.Arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
 	}
-	// rueidis looks for a cluster first, and sleeps a second after that.
-	leaktest.Main(m, goleak.Find, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	leaktest.Main(m, goleak.Find)
 }
 
 // A session is one command of a transcript, and what must come back:

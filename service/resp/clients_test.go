@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint/service/resp"
 )
@@ -40,32 +39,6 @@ func TestGoRedis(t *testing.T) {
 				t.Errorf("%v, %v", answer, err)
 			}
 		})
-	}
-}
-
-func TestRueidis(t *testing.T) {
-	address, _ := start(t, resp.Options{})
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{address}, DisableCache: true, ForceSingleClient: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	reserved, err := client.Do(t.Context(), client.B().Arbitrary("STINT.RESERVE", "path", "/priced", "user", "u", "price", "1", "COST", "1", "TTL", "60").Build()).AsMap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := reserved["reservation"]
-	text, err := token.ToString()
-	if err != nil {
-		t.Fatal(err)
-	}
-	settled, err := client.Do(t.Context(), client.B().Arbitrary("STINT.SETTLE", text, "0").Build()).AsMap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := settled["remaining"]
-	if n, err := left.AsInt64(); err != nil || n != 10 {
-		t.Errorf("%d remain after the cancellation, %v", n, err)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint/service/resp"
 )
@@ -37,22 +36,6 @@ func TestTransactionClients(t *testing.T) {
 			}
 		})
 	}
-	t.Run("rueidis", func(t *testing.T) {
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{address}, DisableCache: true, ForceSingleClient: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		one := func(args ...string) rueidis.Completed { return client.B().Arbitrary(args...).Build() }
-		all := client.DoMulti(t.Context(), one("MULTI"), one("STINT.CHECK", "path", "/login", "ip", "198.51.100.1"), one("PING"), one("EXEC"))
-		answers, err := all[3].ToArray()
-		if err != nil || len(answers) != 2 {
-			t.Fatalf("%v, %v", answers, err)
-		}
-		if m, err := answers[0].AsMap(); err != nil || len(m) != 5 {
-			t.Errorf("%v, %v", m, err)
-		}
-	})
 	t.Run("redis-cli", func(t *testing.T) {
 		_, port, err := net.SplitHostPort(address)
 		if err != nil {

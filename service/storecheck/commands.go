@@ -2,11 +2,12 @@ package storecheck
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 )
 
 // A command is one that a user needs, under the name that permissions have, and
@@ -82,12 +83,12 @@ var (
 // judgeCommands notes the commands that servers refuse. Users are each server's
 // own: they are not replicated. What else may be wrong, using the server tells;
 // a node of a cluster refuses before it says who has the key.
-func (r *Report) judgeCommands(ctx context.Context, client rueidis.Client, prefix string) {
-	nodes := client.Nodes()
+func (r *Report) judgeCommands(ctx context.Context, client redis.UniversalClient, prefix string) {
+	nodes := nodesOf(ctx, client)
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		all := commands
-		if n.Mode == "cluster" || client.Mode() == rueidis.ClientModeCluster {
+		if _, cluster := client.(*redis.ClusterClient); cluster || n.Mode == "cluster" {
 			all = append(slices.Clone(inCluster), commands...)
 		}
 		if node := nodes[n.Address]; node != nil {
@@ -97,18 +98,19 @@ func (r *Report) judgeCommands(ctx context.Context, client rueidis.Client, prefi
 }
 
 // tryCommands notes those that one server refuses.
-func (r *Report) tryCommands(ctx context.Context, node rueidis.Client, at, key string, all []command) {
+func (r *Report) tryCommands(ctx context.Context, node *redis.Client, at, key string, all []command) {
 	var forbidden, missing []command
 	for _, c := range all {
-		words := slices.Clone(c.try)
-		for i, word := range words {
-			if word == "KEY" {
+		words := make([]any, len(c.try))
+		for i, word := range c.try {
+			if words[i] = word; word == "KEY" {
 				words[i] = key
 			}
 		}
-		err := node.Do(ctx, node.B().Arbitrary(words...).Build()).Error()
-		said, ok := rueidis.IsRedisErr(err)
-		if err != nil && !ok && !rueidis.IsRedisNil(err) {
+		err := node.Do(ctx, words...).Err()
+		var said redis.Error
+		ok := errors.As(err, &said) && !errors.Is(err, redis.Nil)
+		if err != nil && !ok && !errors.Is(err, redis.Nil) {
 			break // the node does not answer
 		}
 		switch {

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 )
 
 // evicting says what is unwise about the policy of a master, and whether
@@ -31,10 +31,10 @@ func (n *Node) evicting() (Finding, bool) {
 // use when their memory is full, and returns a finding for each policy of theirs
 // that does, and how many keys they have evicted since they started. The error is of
 // those that did not answer, or may not be asked.
-func Evicting(ctx context.Context, client rueidis.Client) (findings []Finding, evicted int64, err error) {
+func Evicting(ctx context.Context, client redis.UniversalClient) (findings []Finding, evicted int64, err error) {
 	var failed []error
 	found := make(map[string]Finding)
-	for address, node := range client.Nodes() {
+	for address, node := range nodesOf(ctx, client) {
 		n, err := inform(ctx, address, node)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", address, err))

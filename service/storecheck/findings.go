@@ -10,7 +10,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 )
 
 // What is warned of: a server this full, clocks this far apart.
@@ -64,15 +64,12 @@ func (r *Report) judgeMemory(n *Node, at string) {
 
 // judgeReplicaClocks compares the clocks of replicas with that of the master: one of them
 // is the master after a failover.
-func (r *Report) judgeReplicaClocks(ctx context.Context, dial func(address string) (rueidis.Client, error)) {
+func (r *Report) judgeReplicaClocks(ctx context.Context, dial func(address string) redis.UniversalClient) {
 	for i := range r.Nodes {
 		for _, address := range r.Nodes[i].replicas {
-			client, err := dial(address)
-			var clock Clock
-			if err == nil {
-				clock, err = clockOf(ctx, client)
-				client.Close()
-			}
+			client := dial(address)
+			clock, err := clockOf(ctx, client)
+			_ = client.Close()
 			if err != nil {
 				r.warn("", "the clock of the replica %s is not known: %v", address, err)
 				continue

@@ -5,8 +5,9 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 )
 
 // A Node is what one server says of itself. What it does not say, or may not be
@@ -32,15 +33,34 @@ type Node struct {
 	replicas []string // addresses of those that are connected
 }
 
+// nodesOf returns a client for each server behind one, by address.
+func nodesOf(ctx context.Context, client redis.UniversalClient) map[string]*redis.Client {
+	all := make(map[string]*redis.Client)
+	switch c := client.(type) {
+	case *redis.Client:
+		all[strings.Replace(c.Options().Addr, "FailoverClient", "the master", 1)] = c // behind Sentinels
+	case *redis.ClusterClient:
+		var mu sync.Mutex
+		_ = c.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all[node.Options().Addr] = node
+			return nil
+		})
+	}
+	return all
+}
+
 // readInfo reads INFO and a few settings. Neither is needed to use the server.
-func readInfo(ctx context.Context, address string, client rueidis.Client) Node {
+func readInfo(ctx context.Context, address string, client redis.Cmdable) Node {
 	n, err := inform(ctx, address, client)
 	if err != nil {
 		return n
 	}
-	settings, err := client.Do(ctx, client.B().ConfigGet().Parameter("save", "min-replicas-to-write").Build()).AsStrMap()
-	if err == nil {
+	if settings, err := client.ConfigGet(ctx, "save").Result(); err == nil {
 		n.Snapshots = settings["save"]
+	}
+	if settings, err := client.ConfigGet(ctx, "min-replicas-to-write").Result(); err == nil {
 		if v, err := strconv.ParseInt(settings["min-replicas-to-write"], 10, 64); err == nil {
 			n.MinWrite = v
 		}
@@ -49,9 +69,9 @@ func readInfo(ctx context.Context, address string, client rueidis.Client) Node {
 }
 
 // inform reads INFO.
-func inform(ctx context.Context, address string, client rueidis.Client) (Node, error) {
+func inform(ctx context.Context, address string, client redis.Cmdable) (Node, error) {
 	n := Node{Address: address, UsedMemory: -1, MaxMemory: -1, Evicted: -1, AppendOnly: -1, Replicas: -1, MinWrite: -1, Snapshots: "?"}
-	text, err := client.Do(ctx, client.B().Info().Build()).ToString()
+	text, err := client.Info(ctx).Result()
 	if err != nil {
 		return n, err
 	}

@@ -2,14 +2,12 @@ package storecheck
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
@@ -48,24 +46,16 @@ func latency(samples int, call func() error) (Latency, error) {
 
 // clockOf asks a server for the time, a few times; the quickest answer says
 // most.
-func clockOf(ctx context.Context, client rueidis.Client) (best Clock, err error) {
+func clockOf(ctx context.Context, client redis.UniversalClient) (best Clock, err error) {
 	for i := range 10 {
 		begun := time.Now()
-		answer, err := client.Do(ctx, client.B().Time().Build()).AsStrSlice()
+		shown, err := client.Time(ctx).Result()
 		took := time.Since(begun)
 		if err != nil {
 			return best, err
 		}
-		if len(answer) != 2 {
-			return best, fmt.Errorf("TIME has %d parts", len(answer))
-		}
-		s, err := strconv.ParseInt(answer[0], 10, 64)
-		us, err2 := strconv.ParseInt(answer[1], 10, 64)
-		if err = errors.Join(err, err2); err != nil {
-			return best, err
-		}
 		middle := begun.Add(took / 2)
-		if one := (Clock{time.Unix(s, us*1000).Sub(middle.Round(0)), took / 2}); i == 0 || one.Within < best.Within {
+		if one := (Clock{shown.Sub(middle.Round(0)), took / 2}); i == 0 || one.Within < best.Within {
 			best = one
 		}
 	}
@@ -134,6 +124,6 @@ func verbs(ctx context.Context, l *stint.Limiter, key string) error {
 }
 
 // open returns a scratch store with a deadline that a slow server keeps too.
-func open(client rueidis.Client, timeout time.Duration) (*Scratch, error) {
+func open(client redis.UniversalClient, timeout time.Duration) (*Scratch, error) {
 	return OpenScratch(client, redisstore.Options{Timeout: timeout, MaxLog: most})
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -22,26 +21,27 @@ type Scratch struct {
 	// Prefix is what the names of its keys begin with, and no others.
 	Prefix string
 
-	client *noting
+	client redis.UniversalClient
+	driver *noting
 	more   []*redisstore.Store
 }
 
 // OpenScratch returns a store on a client, which stays the caller's to close. Prefix
-// and client of the options are set here.
-func OpenScratch(client rueidis.Client, o redisstore.Options) (*Scratch, error) {
-	noting := &noting{Client: client, keys: make(map[string]bool)}
-	o.Client, o.Prefix = noting, "stint:scratch-"+strings.ToLower(rand.Text()[:10])
+// and driver of the options are set here.
+func OpenScratch(client redis.UniversalClient, o redisstore.Options) (*Scratch, error) {
+	noting := &noting{Driver: redisstore.NewDriver(client), keys: make(map[string]bool)}
+	o.Driver, o.Prefix = noting, "stint:scratch-"+strings.ToLower(rand.Text()[:10])
 	store, err := redisstore.New(o)
 	if err != nil {
 		return nil, err
 	}
-	return &Scratch{Store: store, Prefix: o.Prefix, client: noting}, nil
+	return &Scratch{Store: store, Prefix: o.Prefix, client: client, driver: noting}, nil
 }
 
 // Another opens a further store on the same keys, as another process would. It
 // is closed by Remove too.
 func (s *Scratch) Another(o redisstore.Options) (*redisstore.Store, error) {
-	o.Client, o.Prefix = s.client, s.Prefix
+	o.Driver, o.Prefix = s.driver, s.Prefix
 	store, err := redisstore.New(o)
 	if err == nil {
 		s.more = append(s.more, store)
@@ -55,50 +55,45 @@ func (s *Scratch) Remove(ctx context.Context) error {
 	for _, one := range s.more {
 		failed = errors.Join(failed, one.Close())
 	}
-	s.client.mu.Lock()
-	defer s.client.mu.Unlock()
-	for key := range s.client.keys {
-		if err := s.client.Client.Do(ctx, s.client.B().Del().Key(key).Build()).Error(); err != nil {
+	s.driver.mu.Lock()
+	defer s.driver.mu.Unlock()
+	for key := range s.driver.keys {
+		if err := s.client.Del(ctx, key).Err(); err != nil {
 			return errors.Join(failed, err)
 		}
-		delete(s.client.keys, key)
+		delete(s.driver.keys, key)
 	}
 	return failed
 }
 
-// noting is a client that notes the keys of scripts.
+// noting is a driver that notes the keys of scripts.
 type noting struct {
-	rueidis.Client
+	redisstore.Driver
 	mu   sync.Mutex
 	keys map[string]bool
 }
 
-// Do implements [rueidis.Client].
-func (n *noting) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	n.note(cmd)
-	return n.Client.Do(ctx, cmd)
+// EvalSHA implements [redisstore.Driver].
+func (n *noting) EvalSHA(ctx context.Context, sha string, keys, args []string) (any, error) {
+	n.note(keys)
+	return n.Driver.EvalSHA(ctx, sha, keys, args)
 }
 
-// DoMulti implements [rueidis.Client].
-func (n *noting) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
-	for _, cmd := range multi {
-		n.note(cmd)
-	}
-	return n.Client.DoMulti(ctx, multi...)
+// Eval implements [redisstore.Driver].
+func (n *noting) Eval(ctx context.Context, script string, keys, args []string) (any, error) {
+	n.note(keys)
+	return n.Driver.Eval(ctx, script, keys, args)
 }
 
-func (n *noting) note(cmd rueidis.Completed) {
-	words := cmd.Commands()
-	if len(words) < 3 || words[0] != "EVALSHA" && words[0] != "EVAL" {
-		return
-	}
-	count, err := strconv.Atoi(words[2])
-	if err != nil || count > len(words)-3 {
-		return
-	}
+// Slots implements [redisstore.Topology].
+func (n *noting) Slots(ctx context.Context) ([]redisstore.SlotRange, error) {
+	return n.Driver.(redisstore.Topology).Slots(ctx)
+}
+
+func (n *noting) note(keys []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, key := range words[3 : 3+count] {
+	for _, key := range keys {
 		n.keys[strings.Clone(key)] = true
 	}
 }

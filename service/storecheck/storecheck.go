@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 )
 
 // Options say how much to ask. The zero value is good.
@@ -26,7 +26,7 @@ type Options struct {
 	Deadline time.Duration
 	// Replica makes a client of a replica, whose clock is compared with the master's.
 	// Without it they are not asked.
-	Replica func(address string) (rueidis.Client, error)
+	Replica func(address string) redis.UniversalClient
 	// Prefix is what the keys of the processes begin with. The default value is
 	// "stint".
 	Prefix string
@@ -64,7 +64,7 @@ type Finding struct {
 }
 
 // Run looks at the server behind a client. The context bounds it all.
-func Run(ctx context.Context, client rueidis.Client, o Options) *Report {
+func Run(ctx context.Context, client redis.UniversalClient, o Options) *Report {
 	if o.Samples <= 0 {
 		o.Samples = 200
 	}
@@ -75,7 +75,7 @@ func Run(ctx context.Context, client rueidis.Client, o Options) *Report {
 		o.Deadline = 15 * time.Millisecond
 	}
 	r := &Report{Samples: o.Samples, Nodes: []Node{}, Problems: []Finding{}, Warnings: []Finding{}}
-	for address, node := range client.Nodes() {
+	for address, node := range nodesOf(ctx, client) {
 		r.Nodes = append(r.Nodes, readInfo(ctx, address, node))
 	}
 	slices.SortFunc(r.Nodes, func(a, b Node) int { return strings.Compare(a.Address, b.Address) })
@@ -88,7 +88,7 @@ func Run(ctx context.Context, client rueidis.Client, o Options) *Report {
 }
 
 // try uses the server.
-func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
+func (r *Report) try(ctx context.Context, client redis.UniversalClient, o Options) {
 	store, err := open(client, o.Timeout)
 	if err != nil {
 		r.problem(err)
@@ -102,7 +102,7 @@ func (r *Report) try(ctx context.Context, client rueidis.Client, o Options) {
 	if r.judgeCommands(ctx, client, store.Prefix); len(r.Problems) > 0 {
 		return
 	}
-	ping := func() error { return client.Do(ctx, client.B().Ping().Build()).Error() }
+	ping := func() error { return client.Ping(ctx).Err() }
 	for _, step := range []struct {
 		what string
 		run  func() error

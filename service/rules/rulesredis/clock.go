@@ -3,10 +3,10 @@ package rulesredis
 import (
 	"context"
 	"encoding/json"
-	"strconv"
+	"errors"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 )
 
 // offset is how far the database's clock is ahead of this server's, in
@@ -19,12 +19,12 @@ type offset struct {
 // Clock implements [rulesource.Clock] for the database's clock.
 func (s *Server) Clock(ctx context.Context) (ahead, doubt time.Duration, err error) {
 	var o offset
-	err = s.ask(ctx, func(ctx context.Context, client rueidis.Client) error {
-		text, err := client.Do(ctx, client.B().Get().Key(s.key("clock")).Build()).ToString()
+	err = s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) error {
+		text, err := client.Get(ctx, s.key("clock")).Bytes()
 		if err == nil {
-			err = json.Unmarshal([]byte(text), &o)
+			err = json.Unmarshal(text, &o)
 		}
-		if err != nil && !rueidis.IsRedisNil(err) {
+		if err != nil && !errors.Is(err, redis.Nil) {
 			return err
 		}
 		ahead, doubt, err = own(ctx, client)
@@ -34,26 +34,17 @@ func (s *Server) Clock(ctx context.Context) (ahead, doubt time.Duration, err err
 }
 
 // own measures the own clock of a server.
-func own(ctx context.Context, client rueidis.Client) (ahead, doubt time.Duration, err error) {
+func own(ctx context.Context, client redis.UniversalClient) (ahead, doubt time.Duration, err error) {
 	before := time.Now()
-	parts, err := client.Do(ctx, client.B().Time().Build()).AsStrSlice()
-	if err != nil || len(parts) != 2 {
-		return 0, 0, err
-	}
+	shown, err := client.Time(ctx).Result()
 	took := time.Since(before)
-	seconds, err := strconv.ParseInt(parts[0], 10, 64)
-	if err != nil {
-		return 0, 0, err
-	}
-	micros, err := strconv.ParseInt(parts[1], 10, 64)
-	shown := time.Unix(seconds, micros*1000)
 	return shown.Sub(before.Add(took / 2)), took / 2, err
 }
 
 // SetClock says how far the database's clock is ahead of this machine's, as
 // [rulesource.Clock] has it, for those who read here.
 func (s *Server) SetClock(ctx context.Context, ahead, doubt time.Duration) error {
-	return s.ask(ctx, func(ctx context.Context, client rueidis.Client) error {
+	return s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) error {
 		ownAhead, ownDoubt, err := own(ctx, client)
 		if err != nil {
 			return err
@@ -62,6 +53,6 @@ func (s *Server) SetClock(ctx context.Context, ahead, doubt time.Duration) error
 		if err != nil {
 			return err
 		}
-		return client.Do(ctx, client.B().Set().Key(s.key("clock")).Value(string(text)).Build()).Error()
+		return client.Set(ctx, s.key("clock"), text, 0).Err()
 	})
 }

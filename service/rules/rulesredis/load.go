@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/rulesource"
 
@@ -92,10 +92,10 @@ func (s *Server) replaced(h *head) bool {
 // document reads a document by its hash.
 func (s *Server) document(ctx context.Context, hash string) ([]byte, error) {
 	var document []byte
-	err := s.ask(ctx, func(ctx context.Context, client rueidis.Client) (err error) {
-		document, err = client.Do(ctx, client.B().Get().Key(s.key("doc:"+hash)).Build()).AsBytes()
+	err := s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) (err error) {
+		document, err = client.Get(ctx, s.key("doc:"+hash)).Bytes()
 		switch {
-		case rueidis.IsRedisNil(err):
+		case errors.Is(err, redis.Nil):
 			return errReplaced
 		case err == nil && rulesource.HashOf(document) != hash:
 			return errors.New("the document is not the one that was published")
@@ -110,8 +110,8 @@ func (s *Server) hand(ctx context.Context, h *head, from *position, to rulesourc
 	for from.blocks < h.Blocks {
 		end := min(from.blocks+pageBlocks, h.Blocks)
 		var blocks []string
-		err := s.ask(ctx, func(ctx context.Context, client rueidis.Client) (err error) {
-			blocks, err = client.Do(ctx, client.B().Lrange().Key(s.key("list:"+h.List)).Start(from.blocks).Stop(end-1).Build()).AsStrSlice()
+		err := s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) (err error) {
+			blocks, err = client.LRange(ctx, s.key("list:"+h.List), from.blocks, end-1).Result()
 			if err == nil && int64(len(blocks)) != end-from.blocks {
 				err = errReplaced
 			}

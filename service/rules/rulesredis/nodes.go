@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
@@ -31,8 +31,8 @@ func (s *Server) Report(ctx context.Context, n rulesdb.Node) error {
 	if err != nil {
 		return err
 	}
-	return s.ask(ctx, func(ctx context.Context, client rueidis.Client) error {
-		return client.Do(ctx, client.B().Hset().Key(s.key("nodes")).FieldValue().FieldValue(n.Name, string(text)).Build()).Error()
+	return s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) error {
+		return client.HSet(ctx, s.key("nodes"), n.Name, string(text)).Err()
 	})
 }
 
@@ -40,8 +40,8 @@ func (s *Server) Report(ctx context.Context, n rulesdb.Node) error {
 // node writes.
 func (s *Server) Nodes(ctx context.Context) (nodes []rulesdb.Node, beats []string, err error) {
 	var all map[string]string
-	err = s.ask(ctx, func(ctx context.Context, client rueidis.Client) (err error) {
-		all, err = client.Do(ctx, client.B().Hgetall().Key(s.key("nodes")).Build()).AsStrMap()
+	err = s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) (err error) {
+		all, err = client.HGetAll(ctx, s.key("nodes")).Result()
 		return err
 	})
 	for name, text := range all {
@@ -56,7 +56,7 @@ func (s *Server) Nodes(ctx context.Context) (nodes []rulesdb.Node, beats []strin
 
 // Forget removes the row of a node that is gone.
 func (s *Server) Forget(ctx context.Context, name string) error {
-	return s.ask(ctx, func(ctx context.Context, client rueidis.Client) error {
-		return client.Do(ctx, client.B().Hdel().Key(s.key("nodes")).Field(name).Build()).Error()
+	return s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) error {
+		return client.HDel(ctx, s.key("nodes"), name).Err()
 	})
 }

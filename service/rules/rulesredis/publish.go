@@ -1,15 +1,14 @@
 package rulesredis
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	_ "embed" // the script
 	"encoding/json"
 	"errors"
-	"fmt"
+	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/rulesource"
 
@@ -30,7 +29,7 @@ const (
 //go:embed publish.lua
 var publishText string
 
-var publishScript = rueidis.NewLuaScript(publishText)
+var publishScript = redis.NewScript(publishText)
 
 // ErrSucceeded is for a worker that publishes behind another one.
 var ErrSucceeded = errors.New("another worker has published meanwhile")
@@ -93,13 +92,9 @@ func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {
 	if s.Document == nil {
 		return nil
 	}
-	return p.s.ask(p.ctx, func(ctx context.Context, client rueidis.Client) error {
+	return p.s.ask(p.ctx, func(ctx context.Context, client redis.UniversalClient) error {
 		// One that is there stays as it is: it may be the one in force.
-		err := client.Do(ctx, client.B().Set().Key(p.s.key("doc:"+s.Hash)).Value(string(s.Document)).Nx().ExSeconds(unpublished).Build()).Error()
-		if rueidis.IsRedisNil(err) {
-			return nil
-		}
-		return err
+		return client.SetNX(ctx, p.s.key("doc:"+s.Hash), s.Document, unpublished*time.Second).Err()
 	})
 }
 
@@ -138,9 +133,13 @@ func (p *Publishing) flush() error {
 	}
 	p.now.Whole = p.now.Bytes
 	list := p.s.key("list:" + p.now.List)
-	return p.s.ask(p.ctx, func(ctx context.Context, client rueidis.Client) error {
-		both := client.DoMulti(ctx, client.B().Rpush().Key(list).Element(block).Build(), client.B().Expire().Key(list).Seconds(unpublished).Build())
-		return cmp.Or(both[0].Error(), both[1].Error())
+	return p.s.ask(p.ctx, func(ctx context.Context, client redis.UniversalClient) error {
+		_, err := client.Pipelined(ctx, func(both redis.Pipeliner) error {
+			both.RPush(ctx, list, block)
+			both.Expire(ctx, list, unpublished*time.Second)
+			return nil
+		})
+		return err
 	})
 }
 
@@ -163,9 +162,12 @@ func (p *Publishing) Publish() error {
 	}
 	key := p.s.key
 	keys := []string{key("head"), key("list:" + p.now.List), key("doc:" + p.now.Hash), key("list:" + old.List), key("doc:" + old.Hash)}
-	args := append([]string{p.text, string(text), fmt.Sprint(p.now.Blocks - int64(len(p.blocks))), fmt.Sprint(linger), p.s.channel()}, p.blocks...)
-	return p.s.ask(p.ctx, func(ctx context.Context, client rueidis.Client) error {
-		answer, err := publishScript.Exec(ctx, client, keys, args).ToString()
+	args := []any{p.text, text, p.now.Blocks - int64(len(p.blocks)), linger, p.s.channel()}
+	for _, block := range p.blocks {
+		args = append(args, block)
+	}
+	return p.s.ask(p.ctx, func(ctx context.Context, client redis.UniversalClient) error {
+		answer, err := publishScript.Run(ctx, client, keys, args...).Text()
 		switch {
 		case err != nil:
 			return err

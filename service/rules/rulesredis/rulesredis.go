@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/internal/bell"
 	"github.com/stint-dev/stint/redisstore"
@@ -33,10 +33,10 @@ const (
 type Server struct {
 	where  string
 	prefix string
-	option rueidis.ClientOption
+	option *redis.UniversalOptions
 
 	mu     sync.Mutex
-	client rueidis.Client // nil until the server has answered once
+	client redis.UniversalClient // nil until the server has answered once
 	closed bool
 	read   position // of the last Load
 
@@ -69,22 +69,18 @@ func Open(text, passwordFile string) (*Server, error) {
 	if strings.ContainsAny(s.prefix, "{}") {
 		return nil, errors.New("prefix: no braces, which mark the slot of a cluster")
 	}
-	o.DisableCache = true
-	o.Dialer.Timeout = dialTimeout
-	o.ConnWriteTimeout = callTimeout
+	o.DialTimeout, o.ReadTimeout = dialTimeout, callTimeout
 	if passwordFile != "" {
-		user := o.Username
-		o.Username, o.Password = "", ""
-		o.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+		o.StreamingCredentialsProvider = nil
+		o.CredentialsProviderContext = func(context.Context) (user, password string, err error) {
 			text, err := os.ReadFile(passwordFile)
 			if err != nil {
-				return rueidis.AuthCredentials{}, fmt.Errorf("the password's file: %w", err)
+				return "", "", fmt.Errorf("the password's file: %w", err)
 			}
-			return rueidis.AuthCredentials{Username: user, Password: strings.TrimRight(string(text), "\r\n")}, nil
+			return o.Username, strings.TrimRight(string(text), "\r\n"), nil
 		}
 	}
-	o.Sentinel.Dialer = o.Dialer
-	s.option = redisstore.FollowMaster(o)
+	s.option = o
 	return s, nil
 }
 
@@ -98,21 +94,22 @@ func (s *Server) Close() error {
 	defer s.mu.Unlock()
 	s.closed = true
 	if s.client != nil {
-		s.client.Close()
+		err := s.client.Close()
 		s.client = nil
+		return err
 	}
 	return nil
 }
 
 // connected returns the client, which is made once the server answers.
-func (s *Server) connected() (rueidis.Client, error) {
+func (s *Server) connected(ctx context.Context) (redis.UniversalClient, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil, bell.ErrClosed
 	}
 	if s.client == nil {
-		client, err := rueidis.NewClient(s.option)
+		client, err := redisstore.Connect(ctx, s.option)
 		if err != nil {
 			return nil, s.failed(err)
 		}
@@ -122,13 +119,13 @@ func (s *Server) connected() (rueidis.Client, error) {
 }
 
 // ask runs what asks the server in time, and says which server its error is of.
-func (s *Server) ask(ctx context.Context, do func(ctx context.Context, client rueidis.Client) error) error {
-	client, err := s.connected()
+func (s *Server) ask(ctx context.Context, do func(ctx context.Context, client redis.UniversalClient) error) error {
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
+	defer stop()
+	client, err := s.connected(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, callTimeout)
-	defer stop()
 	return s.failed(do(ctx, client))
 }
 
@@ -159,9 +156,9 @@ type head struct {
 
 // newest reads the head, and its text, which is "" if there is none.
 func (s *Server) newest(ctx context.Context) (h head, text string, err error) {
-	err = s.ask(ctx, func(ctx context.Context, client rueidis.Client) (err error) {
-		text, err = client.Do(ctx, client.B().Get().Key(s.key("head")).Build()).ToString()
-		if rueidis.IsRedisNil(err) {
+	err = s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) (err error) {
+		text, err = client.Get(ctx, s.key("head")).Result()
+		if errors.Is(err, redis.Nil) {
 			return nil
 		}
 		if err == nil {

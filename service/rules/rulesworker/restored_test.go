@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/internal/await"
 	"github.com/stint-dev/stint/internal/redistest"
@@ -100,16 +100,13 @@ func restoredUnseen(t *testing.T, url, to string, beyond int) {
 // misses nothing of what follows.
 func TestFallenBack(t *testing.T) {
 	to := redistest.Start(t).URL()
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{strings.TrimPrefix(to, "redis://")}, DisableCache: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := redis.NewClient(&redis.Options{Addr: strings.TrimPrefix(to, "redis://")})
 	defer client.Close()
-	redis := func(args ...string) rueidis.RedisResult {
+	redis := func(args ...any) *redis.Cmd {
 		t.Helper()
-		r := client.Do(t.Context(), client.B().Arbitrary(args...).Build())
-		if r.Error() != nil {
-			t.Fatal(r.Error())
+		r := client.Do(t.Context(), args...)
+		if r.Err() != nil {
+			t.Fatal(r.Err())
 		}
 		return r
 	}
@@ -140,9 +137,9 @@ func TestFallenBack(t *testing.T) {
 		put()
 	}
 	const head, lists = "stint:{rules}:head", "stint:{rules}:list:*"
-	was, _ := redis("GET", head).ToString()
-	list, _ := redis("KEYS", lists).AsStrSlice()
-	blocks, _ := redis("LLEN", list[0]).ToInt64()
+	was, _ := redis("GET", head).Text()
+	list, _ := redis("KEYS", lists).StringSlice()
+	blocks, _ := redis("LLEN", list[0]).Int64()
 	set("c")
 	put()
 	r := &reader{from: source(t, to)}

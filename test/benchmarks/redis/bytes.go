@@ -31,13 +31,13 @@ func (f *figures) bytes() error {
 		if err := one.use(ctx); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		names, err := s.goRedis.Keys(ctx, "*").Result()
+		names, err := s.client.Keys(ctx, "*").Result()
 		if err != nil {
 			return err
 		}
 		sum := int64(0)
 		for _, name := range names {
-			n, err := s.goRedis.MemoryUsage(ctx, name, 0).Result()
+			n, err := s.client.MemoryUsage(ctx, name, 0).Result()
 			if err != nil {
 				return err
 			}
@@ -77,7 +77,7 @@ func (s *redisServer) spread(ctx context.Context, text string, takes int) error 
 		return err
 	}
 	now := time.Now().UnixNano()
-	store, err := redisstore.New(redisstore.Options{Client: s.rueidis, Now: func() int64 { return now }, Timeout: 10 * time.Second})
+	store, err := redisstore.New(redisstore.Options{Client: s.client, Now: func() int64 { return now }, Timeout: 10 * time.Second})
 	if err != nil {
 		return err
 	}

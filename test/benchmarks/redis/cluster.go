@@ -9,7 +9,6 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/goredis"
 
 	"github.com/stint-dev/stint/test/benchmarks/report"
 )
@@ -30,8 +29,7 @@ type processors interface {
 // Names of contenders in this chapter.
 const (
 	onServer, onCluster = ", one server", ", cluster"
-	viaRueidis          = "stint"
-	viaGoRedis          = "stint, go-redis"
+	ourStore            = "stint"
 )
 
 // cluster measures decisions on a cluster beside the same on one server.
@@ -79,10 +77,8 @@ func (f *figures) spread(s *redisServer, c *redisCluster, open opening) error {
 		o    redisstore.Options
 		on   processors
 	}{
-		{viaRueidis + onServer, redisstore.Options{Client: s.rueidis}, s},
-		{viaRueidis + onCluster, redisstore.Options{Client: c.rueidis}, c},
-		{viaGoRedis + onServer, redisstore.Options{Driver: goredis.New(s.goRedis)}, s},
-		{viaGoRedis + onCluster, redisstore.Options{Driver: goredis.New(c.goRedis)}, c},
+		{ourStore + onServer, redisstore.Options{Client: s.client}, s},
+		{ourStore + onCluster, redisstore.Options{Client: c.client}, c},
 	} {
 		store, err := open(one.o)
 		if err != nil {
@@ -99,7 +95,7 @@ func (f *figures) spread(s *redisServer, c *redisCluster, open opening) error {
 		name string
 		rate *redis_rate.Limiter
 		on   processors
-	}{{redisRate + onServer, redis_rate.NewLimiter(s.goRedis), s}, {redisRate + onCluster, redis_rate.NewLimiter(c.goRedis), c}} {
+	}{{redisRate + onServer, redis_rate.NewLimiter(s.client), s}, {redisRate + onCluster, redis_rate.NewLimiter(c.client), c}} {
 		all = append(all, sided{contender{name: one.name, call: func(ctx context.Context, key string) error {
 			r, err := one.rate.Allow(ctx, key, limit)
 			return admitted(err == nil && r.Allowed == 1, err)
@@ -114,12 +110,9 @@ func (f *figures) spread(s *redisServer, c *redisCluster, open opening) error {
 		rows = append(rows, []string{r.name, fmt.Sprintf("%.0f", report.Median(r.pace)), r.decisionsEach(), report.Number(report.Median(r.cpu))})
 	}
 	f.Table(rows)
-	rate := of(results, redisRate+onCluster)
-	for _, via := range []string{viaRueidis, viaGoRedis} {
-		cluster := of(results, via+onCluster)
-		f.AtMost(1.25, report.Ratio(cluster.cpu, of(results, via+onServer).cpu), " ×", "cluster, %s: processor time of the servers, beside one server", via)
-		f.AtLeast(2, report.Ratio(cluster.pace, rate.pace), " ×", "cluster, %s: decisions a second, beside redis_rate", via)
-	}
+	cluster := of(results, ourStore+onCluster)
+	f.AtMost(1.25, report.Ratio(cluster.cpu, of(results, ourStore+onServer).cpu), " ×", "cluster: processor time of the servers, beside one server")
+	f.AtLeast(2, report.Ratio(cluster.pace, of(results, redisRate+onCluster).pace), " ×", "cluster: decisions a second, beside redis_rate")
 	return nil
 }
 

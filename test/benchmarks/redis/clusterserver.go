@@ -10,20 +10,17 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
 const masters = 3
 
-// A redisCluster is three masters of this program without replicas, with a client
-// of either library.
+// A redisCluster is three masters of this program without replicas, with a client.
 type redisCluster struct {
 	masters []*redisServer
 	buses   []func() // release their ports
-	rueidis rueidis.Client
-	goRedis *redis.ClusterClient
+	client  *redis.ClusterClient
 }
 
 // startCluster starts a cluster on free loopback ports.
@@ -52,10 +49,7 @@ func startCluster() (c *redisCluster, err error) {
 	if err := c.join(buses); err != nil {
 		return c, err
 	}
-	if c.rueidis, err = rueidis.NewClient(rueidis.ClientOption{InitAddress: addresses, DisableCache: true}); err != nil {
-		return c, err
-	}
-	c.goRedis = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses, PoolSize: callers, ContextTimeoutEnabled: true})
+	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses, PoolSize: callers, ContextTimeoutEnabled: true})
 	return c, nil
 }
 
@@ -64,31 +58,28 @@ func (c *redisCluster) join(buses []string) error {
 	ctx := context.Background()
 	for i, s := range c.masters {
 		first, last := i*slots/masters, (i+1)*slots/masters-1
-		if err := s.goRedis.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
+		if err := s.client.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
 			return err
 		}
-		if err := s.goRedis.Do(ctx, "cluster", "set-config-epoch", i+1).Err(); err != nil {
+		if err := s.client.Do(ctx, "cluster", "set-config-epoch", i+1).Err(); err != nil {
 			return err
 		}
 		host, port, _ := net.SplitHostPort(s.address)
-		if err := c.masters[0].goRedis.Do(ctx, "cluster", "meet", host, port, buses[i]).Err(); err != nil {
+		if err := c.masters[0].client.Do(ctx, "cluster", "meet", host, port, buses[i]).Err(); err != nil {
 			return err
 		}
 	}
 	return await("the masters do not make a cluster", func() bool {
 		return !slices.ContainsFunc(c.masters, func(s *redisServer) bool {
-			text, err := s.goRedis.ClusterInfo(ctx).Result()
+			text, err := s.client.ClusterInfo(ctx).Result()
 			return err != nil || !strings.Contains(text, "cluster_state:ok") || !strings.Contains(text, fmt.Sprint("cluster_known_nodes:", masters))
 		})
 	})
 }
 
 func (c *redisCluster) stop() {
-	if c.rueidis != nil {
-		c.rueidis.Close()
-	}
-	if c.goRedis != nil {
-		_ = c.goRedis.Close()
+	if c.client != nil {
+		_ = c.client.Close()
 	}
 	for _, s := range c.masters {
 		s.stop()
@@ -115,7 +106,7 @@ const slots = 16384
 // masterOf returns, for each of keys, which master has its states: the one of the
 // first slot of the stretch in which the key's own slot is.
 func (c *redisCluster) masterOf(keys []string) ([]int, error) {
-	pipe := c.masters[0].goRedis.Pipeline()
+	pipe := c.masters[0].client.Pipeline()
 	asked := make([]*redis.IntCmd, len(keys))
 	for i, key := range keys {
 		asked[i] = pipe.ClusterKeySlot(context.Background(), key)

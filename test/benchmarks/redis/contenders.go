@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 	"github.com/throttled/throttled/v2"
 	throttledredis "github.com/throttled/throttled/v2/store/goredisstore.v9"
 	"github.com/ulule/limiter/v3"
@@ -19,7 +18,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/goredis"
 )
 
 const (
@@ -54,14 +52,12 @@ return v`
 
 // names of contenders that ratios are taken of.
 const (
-	least        = "EVALSHA of TIME, GET, SET with PX"
-	leastGoRedis = least + ", go-redis"
-	ours         = "stint, gcra"
-	oursGoRedis  = ours + ", go-redis"
-	ours3        = "stint, three layers"
-	oursTiers    = "stint, gcra, one of two tiers"
-	oursLog      = "stint, sliding_log of 900 to 1,000"
-	redisRate    = "redis_rate, go-redis"
+	least     = "EVALSHA of TIME, GET, SET with PX"
+	ours      = "stint, gcra"
+	ours3     = "stint, three layers"
+	oursTiers = "stint, gcra, one of two tiers"
+	oursLog   = "stint, sliding_log of 900 to 1,000"
+	redisRate = "redis_rate"
 )
 
 // contenders returns all, and what closes the stores among them.
@@ -81,7 +77,7 @@ func (s *redisServer) contenders() (all []contender, done func(), err error) {
 		}
 		return store
 	}
-	own, other := open(redisstore.Options{Client: s.rueidis}), open(redisstore.Options{Driver: goredis.New(s.goRedis)})
+	own := open(redisstore.Options{Client: s.client})
 	if err != nil {
 		return nil, done, err
 	}
@@ -92,7 +88,6 @@ func (s *redisServer) contenders() (all []contender, done func(), err error) {
 		texts []string
 	}{
 		{ours, own, []string{"1/s burst 1000000"}},
-		{oursGoRedis, other, []string{"1/s burst 1000000"}},
 		{ours3, own, []string{"1/s burst 1000000", "50/1m burst 1000000", "2000/1h burst 1000000"}},
 		{"stint, sliding_counter", own, []string{"1000000/1m sliding_counter"}},
 		{oursTiers, own, []string{"1/s burst 1000000"}},
@@ -143,27 +138,21 @@ func admitted(ok bool, err error) error {
 	return err
 }
 
-// floors are what none can go below, on either client.
+// floors are what none can go below.
 func (s *redisServer) floors() []contender {
-	script, other := rueidis.NewLuaScript(leastScript), redis.NewScript(leastScript)
+	script := redis.NewScript(leastScript)
 	return []contender{
 		{name: "GET", call: func(ctx context.Context, key string) error {
-			return unlessNil(s.rueidis.Do(ctx, s.rueidis.B().Get().Key(key).Build()).Error())
+			return unlessNil(s.client.Get(ctx, key).Err())
 		}},
 		{name: least, call: func(ctx context.Context, key string) error {
-			return unlessNil(script.Exec(ctx, s.rueidis, []string{key}, nil).Error())
-		}},
-		{name: "GET, go-redis", call: func(ctx context.Context, key string) error {
-			return unlessNil(s.goRedis.Get(ctx, key).Err())
-		}},
-		{name: leastGoRedis, call: func(ctx context.Context, key string) error {
-			return unlessNil(other.Run(ctx, s.goRedis, []string{key}).Err())
+			return unlessNil(script.Run(ctx, s.client, []string{key}).Err())
 		}},
 	}
 }
 
 func unlessNil(err error) error {
-	if errors.Is(err, redis.Nil) || rueidis.IsRedisNil(err) {
+	if errors.Is(err, redis.Nil) {
 		return nil
 	}
 	return err
@@ -188,7 +177,7 @@ func (s *redisServer) log(store *redisstore.Store) (contender, error) {
 		return contender{}, err
 	}
 	before := func() error {
-		pipe := s.goRedis.Pipeline()
+		pipe := s.client.Pipeline()
 		for _, key := range keys {
 			pipe.Copy(ctx, filled, key, 0, true)
 		}
@@ -211,7 +200,7 @@ func (s *redisServer) logNames(ctx context.Context, limiter *stint.Limiter) (fil
 			return "", nil, err
 		}
 	}
-	all, err := s.goRedis.Keys(ctx, "stint:{*}:log/log*").Result()
+	all, err := s.client.Keys(ctx, "stint:{*}:log/log*").Result()
 	if err != nil || len(all) != logKeys+1 {
 		return "", nil, fmt.Errorf("%d logs, of %d: %w", len(all), logKeys+1, err)
 	}
@@ -227,9 +216,9 @@ func (s *redisServer) logNames(ctx context.Context, limiter *stint.Limiter) (fil
 
 // others are the other libraries.
 func (s *redisServer) others() ([]contender, error) {
-	rate := redis_rate.NewLimiter(s.goRedis)
+	rate := redis_rate.NewLimiter(s.client)
 	rateLimit := redis_rate.Limit{Rate: 1, Burst: plenty, Period: time.Second}
-	store, err := throttledredis.NewCtx(s.goRedis, "throttled:")
+	store, err := throttledredis.NewCtx(s.client, "throttled:")
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +226,7 @@ func (s *redisServer) others() ([]contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	counters, err := ululeredis.NewStore(s.goRedis)
+	counters, err := ululeredis.NewStore(s.client)
 	if err != nil {
 		return nil, err
 	}
@@ -247,11 +236,11 @@ func (s *redisServer) others() ([]contender, error) {
 			r, err := rate.Allow(ctx, key, rateLimit)
 			return admitted(err == nil && r.Allowed == 1, err)
 		}},
-		{name: "throttled, go-redis", call: func(ctx context.Context, key string) error {
+		{name: "throttled", call: func(ctx context.Context, key string) error {
 			limited, _, err := gcra.RateLimitCtx(ctx, key, 1)
 			return admitted(!limited, err)
 		}},
-		{name: "ulule/limiter, go-redis (fixed window)", call: func(ctx context.Context, key string) error {
+		{name: "ulule/limiter (fixed window)", call: func(ctx context.Context, key string) error {
 			c, err := window.Get(ctx, key)
 			return admitted(!c.Reached, err)
 		}},

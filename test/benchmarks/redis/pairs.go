@@ -7,7 +7,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/goredis"
 
 	"github.com/stint-dev/stint/test/benchmarks/report"
 )
@@ -26,7 +25,7 @@ func (f *figures) pairs(c *redisCluster, open opening) error {
 	if err != nil {
 		return err
 	}
-	store, err := open(redisstore.Options{Driver: goredis.New(c.goRedis)})
+	store, err := open(redisstore.Options{Client: c.client})
 	if err != nil {
 		return err
 	}

@@ -56,6 +56,6 @@ func (f *figures) open(of *report.Figures) (err error) {
 	fmt.Fprintf(f.Out, "\nMedians of %d rounds. Contenders take turns, %v each in a round. All calls are admitted, over %d keys; "+
 		"client and server on one machine, over loopback TCP. Processor time is the server's, user and system, as INFO has it, with %d callers.\n",
 		f.Rounds, f.Slice, keys, callers)
-	fmt.Fprintf(f.Out, "\nBeside: %s.\n", strings.Join(machine.Versions("/redis_rate/", "/throttled/", "/limiter/v3", "/go-redis/v9", "/rueidis"), ", "))
+	fmt.Fprintf(f.Out, "\nBeside: %s.\n", strings.Join(machine.Versions("/redis_rate/", "/throttled/", "/limiter/v3", "/go-redis/v9"), ", "))
 	return nil
 }

@@ -12,20 +12,17 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 
 	"github.com/stint-dev/stint/internal/freeport"
 )
 
-// A redisServer is a redis-server of this program, with a client of either
-// library.
+// A redisServer is a redis-server of this program, with a client.
 type redisServer struct {
 	address string
 	release func() // the address
 	dir     string
 	process *exec.Cmd
-	rueidis rueidis.Client
-	goRedis *redis.Client
+	client  *redis.Client
 }
 
 // startServer starts a server that writes nothing to disk, on a free loopback
@@ -47,26 +44,20 @@ func startServer(args ...string) (*redisServer, error) {
 	if err := s.process.Start(); err != nil {
 		return nil, err
 	}
+	s.client = redis.NewClient(&redis.Options{Addr: s.address, PoolSize: callers, ContextTimeoutEnabled: true}) // as redisstore wants it
 	for range 6000 {
-		if s.rueidis, err = rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{s.address}, DisableCache: true, ForceSingleClient: true}); err == nil {
-			break
+		if err = s.client.Ping(context.Background()).Err(); err == nil {
+			return s, nil
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if err != nil {
-		s.stop()
-		return nil, err
-	}
-	s.goRedis = redis.NewClient(&redis.Options{Addr: s.address, PoolSize: callers, ContextTimeoutEnabled: true}) // as redisstore/goredis wants it
-	return s, nil
+	s.stop()
+	return nil, err
 }
 
 func (s *redisServer) stop() {
-	if s.rueidis != nil {
-		s.rueidis.Close()
-	}
-	if s.goRedis != nil {
-		_ = s.goRedis.Close()
+	if s.client != nil {
+		_ = s.client.Close()
 	}
 	_ = s.process.Process.Kill()
 	_ = s.process.Wait()
@@ -76,7 +67,7 @@ func (s *redisServer) stop() {
 
 // info returns a field of INFO.
 func (s *redisServer) info(section, field string) (string, error) {
-	text, err := s.goRedis.Info(context.Background(), section).Result()
+	text, err := s.client.Info(context.Background(), section).Result()
 	if err != nil {
 		return "", err
 	}
@@ -101,4 +92,4 @@ func (s *redisServer) cpu() (time.Duration, error) {
 }
 
 // flush removes all keys.
-func (s *redisServer) flush() error { return s.goRedis.FlushAll(context.Background()).Err() }
+func (s *redisServer) flush() error { return s.client.FlushAll(context.Background()).Err() }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
-	"github.com/stint-dev/stint/redisstore/goredis"
 )
 
 func redisrateBefore(ctx context.Context, client *redis.Client, user string) (bool, time.Duration, error) {
@@ -22,7 +21,7 @@ func redisrateBefore(ctx context.Context, client *redis.Client, user string) (bo
 }
 
 func redisrateAfter(ctx context.Context, client *redis.Client, user string) (bool, time.Duration, error) {
-	store, err := redisstore.New(redisstore.Options{Driver: goredis.New(client)})
+	store, err := redisstore.New(redisstore.Options{Client: client})
 	if err != nil {
 		return false, 0, err
 	}

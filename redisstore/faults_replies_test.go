@@ -1,4 +1,4 @@
-package faulttest
+package redisstore_test
 
 import (
 	"errors"
@@ -42,28 +42,28 @@ type scene struct {
 	passed, ambiguous int64
 }
 
-// within is the deadline of calls; slow is when one took longer than that and
+// within is the deadline of calls; slowReply is when one took longer than that and
 // the machine explain.
 const (
-	within = 10 * time.Second
-	slow   = 3 * within
+	within    = 10 * time.Second
+	slowReply = 3 * within
 )
 
 // Replies goes through the errors that servers answer with, each made by a real
 // one. Every call ends in time with an error of the right class, charges
 // nothing, and opens the breaker where the server serves no caller; when the cause
 // has gone, the store decides again.
-func Replies(t *testing.T, client Client) {
+func Replies(t *testing.T) {
 	for _, r := range replies {
 		t.Run(r.name, func(t *testing.T) {
 			s := &scene{TB: t, Server: redistest.Start(t, r.args...)}
-			r.play(s, client(t, Place{Addrs: []string{s.Addr}, Password: r.password}))
+			r.play(s, redisstore.Options{URL: "redis://:" + r.password + "@" + s.Addr})
 		})
 	}
 	c := redistest.StartCluster(t, 3, 0)
 	for _, r := range clusterReplies {
 		t.Run(r.name, func(t *testing.T) {
-			r.play(&scene{TB: t, Server: c.Nodes[0], cluster: c}, client(t, placeOf(c)))
+			r.play(&scene{TB: t, Server: c.Nodes[0], cluster: c}, redisstore.Options{URL: c.URL()})
 		})
 	}
 }
@@ -72,7 +72,7 @@ func (r reply) play(s *scene, o redisstore.Options) {
 	o.Timeout = within
 	o.Prefix = fmt.Sprint("reply", prefixes.Add(1))
 	s.prefix = o.Prefix
-	s.store = open(s, o)
+	s.store = openPlain(s, o)
 	var limits []stint.Limit
 	for _, name := range append([]string{"wide"}, r.limits...) {
 		limits = append(limits, parse(s, "1000000/100000h").WithName(name))
@@ -145,7 +145,7 @@ func (s *scene) state(limit string) string {
 func (s *scene) take() error {
 	begun := time.Now()
 	d, err := s.limiter.Take(ctx, "a", 1)
-	if took := time.Since(begun); took > slow {
+	if took := time.Since(begun); took > slowReply {
 		s.Errorf("a call took %v", took)
 	}
 	s.passed += d.Taken
@@ -170,7 +170,7 @@ func (apart) Cluster() bool { return false }
 
 // CrossSlot has a driver of a cluster ask for keys in several slots at once.
 func CrossSlot(t *testing.T, driver redisstore.Driver) {
-	s := &scene{TB: t, store: open(t, redisstore.Options{Driver: apart{driver}, Timeout: within})}
+	s := &scene{TB: t, store: openPlain(t, redisstore.Options{Driver: apart{driver}, Timeout: within})}
 	var err error
 	if s.limiter, err = stint.NewLimiter(s.store, "1000000/100000h", parse(t, "1000000/100000h")); err != nil {
 		t.Fatal(err)

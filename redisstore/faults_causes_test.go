@@ -1,4 +1,4 @@
-package faulttest
+package redisstore_test
 
 import (
 	"net"

@@ -1,4 +1,4 @@
-package faulttest
+package redisstore_test
 
 import (
 	"testing"
@@ -14,16 +14,14 @@ import (
 // passes, at most a limit's worth, and ends leases for the server while nodes
 // have them in hand. Once the clock is where it was, all that was let through is
 // counted, to the unit.
-func ModesClock(t *testing.T, client Client) {
+func ModesClock(t *testing.T) {
 	const drain = modeBurst * time.Second / modeRate
 	const leased = modeBurst / 10 // S
 	server, clock := redistest.StartClock(t)
-	patient := func(t testing.TB, at Place) redisstore.Options {
-		o := client(t, at)
-		o.Timeout = patience // no call has a reason to fail, but a machine that is busy
-		return o
+	patient := func(int) redisstore.Options { // no call has a reason to fail, but a machine that is busy
+		return redisstore.Options{URL: server.URL(), Timeout: patience}
 	}
-	f := newFleet(t, patient, Place{Addrs: []string{server.Addr}}, "a", "b")
+	f := newFleet(t, patient, "a", "b")
 	f.during(func() {})
 	f.exact("before")
 	for _, step := range []struct {

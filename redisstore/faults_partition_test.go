@@ -1,4 +1,4 @@
-package faulttest
+package redisstore_test
 
 import (
 	"testing"
@@ -14,17 +14,16 @@ import (
 // leave unsent, and then lets nothing more through; the others go on. All
 // together stay within the bounds of their modes, and when the way is back, what
 // was let through is counted to the unit.
-func ModesPartition(t *testing.T, client Client) {
+func ModesPartition(t *testing.T) {
 	server := redistest.Start(t)
 	way := redistest.NewProxy(t, server.Addr)
-	asked := 0
-	first := func(t testing.TB, at Place) redisstore.Options {
-		if asked++; asked == 1 {
-			at.Addrs = []string{way.Addr}
+	first := func(store int) redisstore.Options {
+		if store == 0 {
+			return redisstore.Options{URL: way.URL()}
 		}
-		return client(t, at)
+		return redisstore.Options{URL: server.URL()}
 	}
-	f := newFleet(t, first, Place{Addrs: []string{server.Addr}}, "a", "b")
+	f := newFleet(t, first, "a", "b")
 	time.Sleep(modeBurst * time.Second / modeRate) // buckets are full again
 	f.during(func() {
 		passes := func(limit int, key string) bool {

@@ -1,4 +1,4 @@
-package faulttest
+package redisstore_test
 
 import (
 	"errors"
@@ -47,7 +47,9 @@ type fleet struct {
 	took [2]map[string]*Spans // of the first two, by key, since the load began
 }
 
-func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
+// newFleet opens the stores of a fleet, each with options of its own, and one more that
+// counts.
+func newFleet(t testing.TB, options func(store int) redisstore.Options, keys ...string) *fleet {
 	f := &fleet{TB: t, prefix: fmt.Sprint("fleet", prefixes.Add(1)), keys: keys}
 	of := []struct {
 		name, text string
@@ -57,13 +59,13 @@ func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 		{"async", fmt.Sprintf("%d/1s burst %d", modeRate, modeBurst), redisstore.Async},
 		{"wide", "1000000/300000h", redisstore.Async},
 	}
-	for range modeNodes {
-		o := client(t, at)
+	for i := range modeNodes {
+		o := options(i)
 		o.Prefix, o.Modes = f.prefix, redisstore.Modes{AsyncUnsent: modeUnsent}
 		if o.Timeout == 0 {
 			o.Timeout = modeDeadline
 		}
-		s := open(t, o)
+		s := openPlain(t, o)
 		f.stores = append(f.stores, s)
 		for i, l := range of {
 			b, err := s.Mode(l.mode).Bind(l.name, parse(t, l.text))
@@ -73,10 +75,10 @@ func newFleet(t testing.TB, client Client, at Place, keys ...string) *fleet {
 			f.limits[i] = append(f.limits[i], b)
 		}
 	}
-	o := client(t, at)
+	o := options(modeNodes)
 	o.Prefix, o.Timeout = f.prefix, patience
 	var err error
-	if f.strict, err = open(t, o).Bind(of[2].name, parse(t, of[2].text)); err != nil {
+	if f.strict, err = openPlain(t, o).Bind(of[2].name, parse(t, of[2].text)); err != nil {
 		t.Fatal(err)
 	}
 	f.afresh()
@@ -265,24 +267,24 @@ func Replicated(t testing.TB, master *redistest.Server) {
 // of a cluster that is killed, and one of a Sentinel set. Every call is answered in time,
 // no more passes than is said, what was let through is counted once, and afterwards all is
 // as it was.
-func Modes(t *testing.T, client Client) {
-	for name, fail := range map[string]func(*testing.T, Client){"cluster": modesCluster, "Sentinel": modesSentinel} {
+func Modes(t *testing.T) {
+	for name, fail := range map[string]func(*testing.T){"cluster": modesCluster, "Sentinel": modesSentinel} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fail(t, client)
+			fail(t)
 		})
 	}
 }
 
 // modesCluster moves slots and then kills a master of a cluster under stores in
 // modes Lease and Async.
-func modesCluster(t *testing.T, client Client) {
+func modesCluster(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 1)
 	masters := c.Masters()
 	if len(masters) != 3 {
 		t.Fatalf("%d masters", len(masters))
 	}
-	f := newFleet(t, client, placeOf(c), KeyIn(t, masters[0], 0, 200), KeyIn(t, masters[0], 5461, 10922), KeyIn(t, masters[0], 10923, 16383))
+	f := newFleet(t, at(c.URL()), KeyIn(t, masters[0], 0, 200), KeyIn(t, masters[0], 5461, 10922), KeyIn(t, masters[0], 10923, 16383))
 	before, begun := evals(t, masters), time.Now()
 	f.during(func() { c.Reshard(t, masters[0], masters[1], 200) }) // the first key's slot among them
 	calls, background := evals(t, masters)-before, int64(time.Since(begun)*modeCalls/time.Second)
@@ -302,13 +304,9 @@ func modesCluster(t *testing.T, client Client) {
 
 // modesSentinel kills the master of a Sentinel set under stores in modes Lease
 // and Async.
-func modesSentinel(t *testing.T, client Client) {
+func modesSentinel(t *testing.T) {
 	s := redistest.StartSentinels(t)
-	place := Place{Sentinel: true}
-	for _, one := range s.Sentinels {
-		place.Addrs = append(place.Addrs, one.Addr)
-	}
-	f := newFleet(t, client, place, "a", "b", "c")
+	f := newFleet(t, at(s.URL()), "a", "b", "c")
 	f.during(func() {})
 	f.exact("before")
 	Replicated(t, s.Data[0])

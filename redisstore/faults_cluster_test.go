@@ -1,4 +1,4 @@
-package faulttest
+package redisstore_test
 
 import (
 	"errors"
@@ -15,9 +15,9 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// A spread is a store on a cluster, and keys on every node of it. It counts what
+// NodeKeys are a store on a cluster, and keys on every node of it. It counts what
 // passed of each key.
-type spread struct {
+type nodeKeys struct {
 	testing.TB
 	*redistest.Cluster
 	store *redisstore.Store
@@ -29,11 +29,11 @@ type spread struct {
 	passed map[string]int64
 }
 
-func newSpread(t testing.TB, client Client, c *redistest.Cluster) *spread {
+func newNodeKeys(t testing.TB, c *redistest.Cluster) *nodeKeys {
 	t.Helper()
-	o := client(t, placeOf(c))
+	o := redisstore.Options{URL: c.URL()}
 	o.Timeout, o.Prefix = within, fmt.Sprint("spread", prefixes.Add(1))
-	s := &spread{TB: t, Cluster: c, store: open(t, o), keys: make(map[*redistest.Server][]string), tags: make(map[string]string), passed: make(map[string]int64)}
+	s := &nodeKeys{TB: t, Cluster: c, store: openPlain(t, o), keys: make(map[*redistest.Server][]string), tags: make(map[string]string), passed: make(map[string]int64)}
 	s.wide = s.bind("1000000/100000h")
 	for i := range 48 {
 		key := fmt.Sprint("key", i)
@@ -53,7 +53,7 @@ func newSpread(t testing.TB, client Client, c *redistest.Cluster) *spread {
 	return s
 }
 
-func (s *spread) bind(text string) stint.Bound {
+func (s *nodeKeys) bind(text string) stint.Bound {
 	s.Helper()
 	b, err := s.store.Bind(text, parse(s, text))
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *spread) bind(text string) stint.Bound {
 }
 
 // take takes a unit of each key, in one request.
-func (s *spread) take(keys ...string) error {
+func (s *nodeKeys) take(keys ...string) error {
 	var layers []stint.Layer
 	for _, key := range keys {
 		layers = append(layers, stint.Layer{Bound: s.wide, Key: key})
@@ -79,7 +79,7 @@ func (s *spread) take(keys ...string) error {
 
 // exact holds every key to what was counted, but for one of which so many may stand
 // as charged besides.
-func (s *spread) exact(but string, more int64) {
+func (s *nodeKeys) exact(but string, more int64) {
 	s.Helper()
 	for key := range s.tags {
 		var d stint.Decision
@@ -101,7 +101,7 @@ func (s *spread) exact(but string, more int64) {
 
 // failing asks from several goroutines, which all have to fail for one of the reasons,
 // while do is done. It returns how many were told that they may stand as charged.
-func (s *spread) failing(reasons []string, ask func() error, do func()) int64 {
+func (s *nodeKeys) failing(reasons []string, ask func() error, do func()) int64 {
 	s.Helper()
 	var asked, stand atomic.Int64
 	stop := Load(s, 8, time.Millisecond, func(int) {
@@ -136,14 +136,14 @@ func among(err error, reasons []string) bool {
 // Unserved has no node of a cluster serve one of its slots, as one of them sees it and
 // then all. Requests for the slot are told so, and those with another key too; both
 // charge nothing. Other slots, those of the same node too, are decided as before.
-func Unserved(t *testing.T, client Client) {
+func Unserved(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	for _, node := range c.Nodes {
 		node.CLI(t, "config", "set", "cluster-require-full-coverage", "no")
 	}
 	for name, all := range map[string]bool{"for its node": false, "for all": true} {
 		t.Run(name, func(t *testing.T) {
-			s := newSpread(t, client, c)
+			s := newNodeKeys(t, c)
 			owner := c.Nodes[0]
 			lost, beside := s.keys[owner][0], ""
 			slot := strings.TrimSpace(owner.CLI(t, "cluster", "keyslot", s.tags[lost]))
@@ -200,9 +200,9 @@ func Unserved(t *testing.T, client Client) {
 // so, and charges nothing there, and elsewhere no more of a key that hundreds of such
 // requests name than they are told may stand; what is denied is denied; other nodes go on,
 // also with new keys; and reservations can be settled when there is memory again.
-func FullNode(t *testing.T, client Client) {
+func FullNode(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
-	s := newSpread(t, client, c)
+	s := newNodeKeys(t, c)
 	full := c.Nodes[0]
 	there := s.keys[full]
 	var others []string
@@ -273,7 +273,7 @@ func FullNode(t *testing.T, client Client) {
 
 // newKeys takes what there is of keys that nobody has used, and returns how many had
 // it: all but those of a node without memory.
-func (s *spread) newKeys(narrow stint.Bound, reasons []string, round int) (had int) {
+func (s *nodeKeys) newKeys(narrow stint.Bound, reasons []string, round int) (had int) {
 	for i := range 20 {
 		d, err := narrow.Decide(ctx, meter.OpTake, fmt.Sprint("new ", round, " ", i), 1)
 		switch {
@@ -294,11 +294,11 @@ func (s *spread) newKeys(narrow stint.Bound, reasons []string, round int) (had i
 // reservations that the failover forgot, may stand as charged, for no more than their
 // cost. Of a narrow limit there, no more passes than it holds, whatever is forgotten
 // where the master was.
-func KilledBetween(t *testing.T, client Client) {
+func KilledBetween(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 1)
-	s := newSpread(t, client, c)
+	s := newNodeKeys(t, c)
 	dead, stays := c.Nodes[0], c.Nodes[1]
-	k := &between{spread: s, there: s.keys[dead][0], here: s.keys[stays][0], narrow: s.bind("300/100000h")}
+	k := &between{nodeKeys: s, there: s.keys[dead][0], here: s.keys[stays][0], narrow: s.bind("300/100000h")}
 	k.least, k.most = s.passed[k.here], s.passed[k.here]
 	stop := Load(t, 12, time.Millisecond, func(caller int) {
 		if caller%2 == 0 {
@@ -319,7 +319,7 @@ func KilledBetween(t *testing.T, client Client) {
 // between is a pair of keys of two nodes, of which one is killed, and what may be used
 // of the other.
 type between struct {
-	*spread
+	*nodeKeys
 	there, here string
 	narrow      stint.Bound
 
