@@ -61,6 +61,10 @@ func (c *explainCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	var ambiguous httplimit.Ambiguous
+	if err := ambiguous.Check(file.Rules, request.Header, request.URL.RawQuery); err != nil {
+		return err
+	}
 	x, err := file.Rules.Explain(request)
 	if err == nil && c.Config == "" {
 		x, err = c.withOwn(e, file, request)
@@ -144,8 +148,8 @@ func first(values []string) (string, bool) {
 // request makes the request that the flags describe.
 func (c *explainCmd) request() (*described, error) {
 	d := &described{
-		Request: &http.Request{Method: c.Method, Host: c.Host, RequestURI: c.Path, Header: make(http.Header)},
-		ip:      c.IP, more: make(policy.Map), query: make(url.Values),
+		Request: &http.Request{Method: c.Method, Host: c.Host, RequestURI: c.Path, Header: make(http.Header), URL: new(url.URL)},
+		ip:      c.IP, more: make(policy.Map),
 	}
 	if c.IP != "" {
 		if _, err := netip.ParseAddr(c.IP); err != nil {
@@ -160,15 +164,18 @@ func (c *explainCmd) request() (*described, error) {
 		d.Header.Add(name, value)
 	}
 	d.Host = cmp.Or(d.Host, d.Header.Get("Host"))
-	if _, query, ok := strings.Cut(c.Path, "?"); ok {
-		d.query, _ = url.ParseQuery(query) // what is no query is left out, as in a request
+	if path, query, ok := strings.Cut(c.Path, "?"); ok {
+		d.URL.RawQuery = query
+		d.RequestURI = path
 	}
 	for _, flag := range []struct {
 		name   string
 		values []string
 		add    func(name, value string)
 	}{
-		{"--query", c.Query, d.query.Add},
+		{"--query", c.Query, func(name, value string) {
+			d.URL.RawQuery = strings.TrimPrefix(d.URL.RawQuery+"&"+url.QueryEscape(name)+"="+url.QueryEscape(value), "&")
+		}},
 		{"--cookie", c.Cookie, func(name, value string) { d.AddCookie(&http.Cookie{Name: name, Value: value}) }},
 		{"--attribute", c.Attribute, func(name, value string) { d.more[name] = value }},
 	} {
@@ -180,6 +187,7 @@ func (c *explainCmd) request() (*described, error) {
 			flag.add(name, value)
 		}
 	}
+	d.query = d.URL.Query() // what is none is left out, as in a request
 	return d, nil
 }
 

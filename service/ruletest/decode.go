@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/policy/rulesfile"
 
@@ -291,7 +293,10 @@ func (d *decoder) request(n *rulesfile.Node, t *Test) Request {
 		{"times", "", func(n *rulesfile.Node) { r.Times = d.integer(n, 1, maxRequests) }},
 		{"every", "", func(n *rulesfile.Node) { r.Every = d.duration(n) }},
 		{"lasts", "", func(n *rulesfile.Node) { r.Lasts = d.duration(n) }},
-		{"attributes", "such as attributes: {method: POST, path: /login, ip: 192.0.2.7}", func(n *rulesfile.Node) { r.Attributes = d.attributes(n) }},
+		{"attributes", "such as attributes: {method: POST, path: /login, ip: 192.0.2.7}", func(n *rulesfile.Node) {
+			r.Attributes = d.attributes(n)
+			r.fault = d.derive(n, r.Attributes)
+		}},
 		{"cost", "", func(n *rulesfile.Node) { r.Cost = d.integer(n, 0, 1<<63-1) }},
 		{"response", "", func(n *rulesfile.Node) { r.Response = d.response(n) }},
 		{"expect", "", func(n *rulesfile.Node) { r.Expect = d.expect(n) }},
@@ -355,6 +360,36 @@ func (d *decoder) attributes(n *rulesfile.Node) map[string]string {
 		}
 	}
 	return all
+}
+
+// derive adds the parameters and cookies that rules look at where they stand in the path and
+// in header.cookie, as a request has them. It returns for what the request is refused.
+func (d *decoder) derive(n *rulesfile.Node, attributes map[string]string) error {
+	_, query, _ := strings.Cut(attributes["path"], "?")
+	header := make(http.Header)
+	if line, ok := attributes["header.cookie"]; ok {
+		header.Set("Cookie", line)
+	}
+	values, _ := url.ParseQuery(query) // what is none is left out, as in a request
+	for _, name := range d.file.Rules.Rules.Attributes() {
+		value, from, there := "", "", false
+		switch kind, rest, _ := strings.Cut(name, "."); kind {
+		case "query":
+			value, from, there = values.Get(rest), "path", values.Has(rest)
+		case "cookie":
+			if c, err := (&http.Request{Header: header}).Cookie(rest); err == nil {
+				value, from, there = c.Value, "header.cookie", true
+			}
+		}
+		if _, twice := attributes[name]; twice && there {
+			d.fail(n, "write it in one place", "%s is in %s, too", name, from)
+		}
+		if there {
+			attributes[name] = value
+		}
+	}
+	var a httplimit.Ambiguous
+	return a.Check(d.file.Rules.Rules, header, query)
 }
 
 func isAddress(text string) bool {

@@ -40,6 +40,7 @@ type Request struct {
 	Attributes   map[string]string
 	Cost         int64
 	Expect       *Expectation // nil: nothing
+	fault        error        // why HTTP refuses it
 }
 
 // A Response is the answer that requests get which pass.

@@ -88,6 +88,44 @@ func TestFresh(t *testing.T) {
 	}
 }
 
+// TestOneInput: a query in the path and cookies in their header count as parameters and cookies
+// do. A test of which no request meets a rule fails.
+func TestOneInput(t *testing.T) {
+	const document = `
+rules:
+  - {name: x, match: {query.x: "1"}, key: [], limits: 1/h}
+  - {name: s, match: {cookie.s: v}, key: [], limits: 1/h}
+`
+	for request, want := range map[string]string{
+		`{t: 0s, attributes: {path: "/a?x=1"}, expect: {matched: [x]}}`:                                  "ok",
+		`{t: 0s, attributes: {path: "/a?y=1&x=%31"}, expect: {matched: [x]}}`:                            "ok",
+		`{t: 0s, attributes: {path: /a, query.x: 1}, expect: {matched: [x]}}`:                            "ok",
+		`{t: 0s, attributes: {header.cookie: "a=b; s=v"}, expect: {matched: [s]}}`:                       "ok",
+		`{t: 0s, attributes: {path: "/a?x=1", header.cookie: "s=v"}, expect: {matched: [x, s]}}`:         "ok",
+		`{t: 0s, attributes: {path: "/a?x=1&x=2"}, expect: {refused: query.x}}`:                          "ok",
+		`{t: 0s, attributes: {header.cookie: "s=v; S=w"}, expect: {refused: cookie.s}}`:                  "ok",
+		`{t: 0s, attributes: {path: "/a?x=2", query.x: 1}, expect: {allowed: true}}`:                     "query.x is in path, too",
+		`{t: 0s, attributes: {cookie.s: v, header.cookie: s=v}, expect: {allowed: true}}`:                "cookie.s is in header.cookie, too",
+		`{t: 0s, times: 5, attributes: {path: "/a?z=1", header.cookie: "t=v"}, expect: {allowed: true}}`: "matched: some rule",
+		`{t: 0s, attributes: {path: /a}, expect: {allowed: true, matched: []}}`:                          "ok",
+		`{t: 0s, attributes: {path: /a}}, {t: 1s, attributes: {query.x: 1}, expect: {allowed: true}}`:    "ok",
+		`{t: 0s, attributes: {path: /a}, expect: {allowed: false}}`:                                      "allowed: false",
+	} {
+		f, err := ruletest.Read(write(t, document, "{rules: ../stint.yaml, tests: [{name: a, requests: ["+request+"]}]}"))
+		got := "ok"
+		if err != nil {
+			got = err.Error()
+		} else if results, err := f.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		} else if !results[0].OK {
+			got = results[0].Failures[0].Fields[0].Field + ": " + results[0].Failures[0].Fields[0].Want
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", request, got, want)
+		}
+	}
+}
+
 // TestMany tells of the first failures of a test, and counts the others.
 func TestMany(t *testing.T) {
 	requests := strings.Repeat("{t: 0s, times: 3, attributes: {path: /login, ip: 192.0.2.1}, expect: {remaining: 7}},", 25)

@@ -85,6 +85,8 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 		return result, err
 	}
 	defer asker.policy.Close()
+	var idle *Request // that expects something, while no rule has anything to say
+	busy := false
 	for i := range t.Requests {
 		r := &t.Requests[i]
 		failed := false
@@ -98,6 +100,10 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 				return result, fmt.Errorf("line %d: %w", r.Line, err)
 			}
 			result.Requests++
+			busy = busy || got.refused != "" || len(got.held) > 0 || r.Expect != nil && r.Expect.Matched != nil
+			if idle == nil && r.Expect != nil {
+				idle = r
+			}
 			if r.Expect == nil || failed {
 				continue
 			}
@@ -106,6 +112,10 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 				result.fail(Failure{Line: r.Line, Column: r.Column, At: at, When: at.String(), Nth: n + 1, Of: r.Times, Attributes: r.Attributes, Fields: fields})
 			}
 		}
+	}
+	if !busy && len(result.Failures) == 0 {
+		result.fail(Failure{Line: idle.Line, Column: idle.Column, At: idle.At, When: idle.At.String(), Nth: 1, Of: idle.Times, Attributes: idle.Attributes,
+			Fields: []Difference{{"matched", "some rule, by at least one request; [] if none is meant", "[]"}}})
 	}
 	result.OK = len(result.Failures) == 0
 	return result, nil
@@ -149,7 +159,9 @@ func (t *tester) decide(ctx context.Context, r *Request, now int64) (*outcome, e
 	answer, until := &t.result, now+min(int64(r.Lasts), math.MaxInt64-now)
 	var pending *policy.Pending
 	var err error
-	if r.Response == nil {
+	if r.fault != nil {
+		err = r.fault
+	} else if r.Response == nil {
 		err = t.policy.Decide(ctx, r, r.Cost, answer)
 	} else if pending, _, err = t.policy.Begin(ctx, r, r.Cost, 0, -1, answer); pending != nil {
 		t.running.Add(until, func() {
