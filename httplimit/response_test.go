@@ -507,7 +507,9 @@ func TestRequestBody(t *testing.T) {
 		{"multipart/form-data; boundary=b", part("form-data;\r\n\tname = \"%6dodel\""), 400},
 		{"multipart/form-data; boundary=b", part(`form-data; name*=utf-8''mod%65l`), 400},
 		{"multipart/form-data; boundary=b", part(`form-data; name*0="mo"; name*1="del"`), 400},
-		{"multipart/form-data; boundary=b", part(`form-data; filename="model"`), 400}, // for Rack
+		{"multipart/form-data; boundary=b", part(`form-data; filename="model"`), 400},   // for Rack
+		{"multipart/form-data; boundary=b", part("form-data; name=\"\nmodel\v\""), 400}, // for Django
+		{"application/x-www-form-urlencoded", "\ufeffmodel=k", 400},                     // for Express
 		{"multipart/form-data; boundary=b", part(`form-data; name="file"; filename="my model.png"; filename*=UTF-8''m%C3%B6del.png`) + "\r\n &model=x name=model\r\n", 403},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/chat", strings.NewReader(c.body))

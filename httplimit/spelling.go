@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/url"
 	"strings"
+	"unicode/utf8"
 )
 
 // respelled is the reason for a name that is not spelled as in the rules.
@@ -48,9 +49,10 @@ func (n *pairName) respelled(sent string) bool {
 	return string(base) == n.folded || string(underscore(folded)) == n.folded
 }
 
-// inForm reports whether some server finds the name among those of a form.
+// inForm reports whether some server finds the name among those of a form, before which some
+// leave out a mark of the byte order.
 func (n *pairName) inForm(form string) bool {
-	for pair := range strings.FieldsFuncSeq(form, func(c rune) bool { return c == '&' || c == ';' }) {
+	for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(form, "\ufeff"), func(c rune) bool { return c == '&' || c == ';' }) {
 		sent, _, _ := strings.Cut(pair, "=")
 		if sent == n.name || n.encodedAs(sent) || n.respelled(sent) {
 			return true
@@ -64,8 +66,8 @@ func (n *pairName) inForm(form string) bool {
 func (n *pairName) inParts(body []byte) bool {
 	above := false
 	for line := range bytes.SplitSeq(body, []byte("\n")) {
-		begin := bytes.TrimLeft(line, " \t")
-		above = bytes.EqualFold(begin[:min(len(begin), 8)], []byte("content-")) || above && len(begin) < len(line)
+		begin := bytes.TrimSpace(line)
+		above = len(begin) > 0 && (above || bytes.EqualFold(begin[:min(len(begin), 8)], []byte("content-")))
 		if above && n.inHead(strings.ToLower(string(line))) {
 			return true
 		}
@@ -82,6 +84,7 @@ func (n *pairName) inHead(line string) bool {
 	}
 	for _, ends := range [...]string{"\"'\r", "\"'\r;:=,<> \t"} {
 		for word := range strings.FieldsFuncSeq(line, func(c rune) bool { return strings.ContainsRune(ends, c) }) {
+			word = strings.TrimFunc(word, func(c rune) bool { return c >= utf8.RuneSelf || isBlank(byte(c)) })
 			if word == n.name || n.respelled(word) {
 				return true
 			}

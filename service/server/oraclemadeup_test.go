@@ -1,15 +1,89 @@
 package server_test
 
 import (
+	"fmt"
+	"iter"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/stint-dev/stint/service/server/wire"
 )
 
 // ofHTTP is what HTTP carries.
 var ofHTTP = []string{"path", "host", "method", "header", "cookie", "query"}
+
+// withBodies is what it carries to servers that read bodies.
+var withBodies = append(ofHTTP[:len(ofHTTP):len(ofHTTP)], "body")
+
+// places are where enumerated pieces stand, as @, by what they vary.
+var places = map[string][]string{
+	"path":   {"/@login/in", "/login@/in", "/login/@in", "/login/in@", "@/login/in"},
+	"host":   {"@admin.internal", "admin.internal@", "admin@.internal", "admin@internal"},
+	"method": {"@DELETE", "DELETE@"},
+	"header": {"x-api-key: @good", "x-api-key: good@", "x-api-key@: good", "x@api-key: good", "x-api-key: x@good"},
+	"cookie": {"@user_id=good", "a=b;@user_id=good", "a=b; @user_id=good", "a=b@user_id=good", "user_id@=good", "user_id=@good", "user_id=good@", "user@id=good", "a=@; user_id=good", "@user_id@=@good@"},
+	"query":  {"/x?@action=login", "/x?a=b@action=login", "/x?action@=login", "/x?action=@login", "/x?action=login@", "/x?api@key=login", "/x@action=login"},
+	"body": {
+		`json {"model":"good"}@`, `json @{"model":"good"}`, `json {@"model":"good"}`, `json {"@model":"good"}`, `json {"model@":"good"}`, `json {"model"@:"good"}`, `json {"model":@"good"}`,
+		`json {"model":"good"@}`, `json {"x":1@"model":"good"}`, `json {"model":"@good"}`, `json@ {"model":"good"}`, `json {"x":"@","model":"good"}`,
+		"x-www-form-urlencoded @model=good", "x-www-form-urlencoded x=1@model=good", "x-www-form-urlencoded model@=good", "x-www-form-urlencoded model=@good", "x-www-form-urlencoded@ model=good",
+		"multipart @model", "multipart model@",
+	},
+}
+
+// pieces are each byte as it is and encoded, and what some language takes for a blank.
+var pieces = func() (all []string) {
+	for c := range 256 {
+		all = append(all, string([]byte{byte(c)}), fmt.Sprintf("%%%02x", c))
+	}
+	for c := rune(0x80); c <= 0xffff; c++ {
+		if unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) && c < 0x2070 || c >= 0x80 && c < 0xa0 || c == 0xfeff {
+			all = append(all, string(c), url.QueryEscape(string(c)))
+		}
+	}
+	return append(all, "\r\n", "\r\n ", "\x00\x00", "%c0%80", "%u0020", "%25%30%30", `\u0000`, `\u00a0`, `\`, `""`)
+}()
+
+// enumerated returns requests with each piece at each place.
+func enumerated(varies []string) iter.Seq[wire.Request] {
+	return func(yield func(wire.Request) bool) {
+		for _, kind := range varies {
+			for _, place := range places[kind] {
+				for _, piece := range pieces {
+					if !yield(placed(kind, strings.ReplaceAll(place, "@", piece))) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// placed returns a request whose part of a kind is a text.
+func placed(kind, text string) wire.Request {
+	switch kind {
+	case "path", "query":
+		return wire.Get(text)
+	case "host":
+		return wire.Get("/x/y").With(":authority", text)
+	case "method":
+		return wire.Get("/x/y").With(":method", text)
+	case "header":
+		name, value, _ := strings.Cut(text, ": ")
+		return wire.Get("/x/y", name, value)
+	case "cookie":
+		return wire.Get("/x/y", "cookie", text)
+	}
+	sort, body, _ := strings.Cut(text, " ")
+	sort = "application/" + sort
+	if name, ok := strings.CutPrefix(text, "multipart "); ok {
+		sort, body = "multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\""+name+"\"\r\n\r\ngood\r\n--b--\r\n"
+	}
+	return wire.Get("/x/y", "content-type", sort).With(":method", "POST").And(wire.Body, body)
+}
 
 // attacks are requests each of which has passed some proxy's rules, or would pass those
 // of one that reads HTTP/2 as HTTP/1.1, by what they vary.
@@ -59,6 +133,8 @@ var (
 	headerPieces  = []string{"good", "good", "good", "junk", "", " ", "\t", "\xa0", "\x85", "é", ",", "\"", "\r\n ", "X-Api-Key", "close, x-api_key"}
 	cookiePieces  = []string{"session", "session", "user_id", "user.id", "user", "id", "=", "=", "good", "good", "junk", ";", ";", "; ", " ", ",", "\"", "\\147", "\\", "x", "a=b", "session=good", "session=junk", "Session", "\t", "%67", "%65", "$", "{", "[", "'", "\x80", "Path", "."}
 	queryPieces   = []string{"action", "action", "api_key", "api.key", "api", "key", "=", "=", "login", "login", "junk", "&", "&", ";", "%61ction", "+", "[]", "[", "]", "#", "%00", "x=1", "%6cogin", "action=login", "action=junk", "?", "%", "%zz", "%26", "%3d", "/", " ", "\t", "%20", ".", "%5B", "%2e", "\xa0", "Action"}
+	bodyKinds     = []string{"json {", "json ", "x-www-form-urlencoded ", "x-www-form-urlencoded;charset=latin1 ", "multipart "}
+	bodyPieces    = []string{`"model"`, `"model"`, "model", ":", ":", `"good"`, `"good"`, "good", "=", "=", "&", ",", "{", "}", "}", `"model":"good"}`, "model=good", "[]", "[", "]", " ", "\n", "%6d", "+", ";", "\u00a0", `\u006d`, `"Model"`, "1", "null"}
 	lengths       = []string{"", "", "", "", "04", "+4", "4 ", "5", "3", "-1", "0x4", "4\n"}
 	keyPieces     = []string{"good", "good", "good", "junk", " ", "\t", "\"", "'", "\\x67", "\\", "\x00", "\r", "\v", "\f", "\xa0", "é", "g", "ood"}
 )
@@ -98,6 +174,8 @@ func madeUp(r *rand.Rand, varies []string) wire.Request {
 		}
 	case "query":
 		return wire.Get("/x?" + some(queryPieces, 7))
+	case "body":
+		return placed("body", some(bodyKinds, 1)+some(bodyPieces, 9))
 	default: // a key, as a line or an array of RESP
 		return wire.Request{}.And(some([]string{"line", "array"}, 1), some(keyPieces, 3), "length", some(lengths, 1))
 	}

@@ -42,6 +42,7 @@ type party struct {
 	exact   bool // what is blocked, the program would have understood so
 	trusted bool // it tells of clients
 	anyCase bool // of paths
+	slow    bool
 }
 
 func parties(t *testing.T) []party {
@@ -57,6 +58,12 @@ func parties(t *testing.T) []party {
 		{name: "Rack", behind: rackEcho, front: proxied, varies: ofHTTP, exact: true},
 		{name: "nginx", behind: nginxEcho, front: proxied, varies: ofHTTP}, // it decodes no queries
 		{name: "Caddy", behind: caddyEcho, front: proxied, varies: ofHTTP, anyCase: true},
+		{name: "Django", behind: pythonEcho("django"), front: proxied, varies: withBodies},
+		{name: "Flask", behind: pythonEcho("flask"), front: proxied, varies: withBodies},
+		{name: "Starlette", behind: starletteEcho, front: proxied, varies: withBodies, slow: true},
+		{name: "Express", behind: frameworkEcho("express", "cookie-parser"), front: proxied, varies: withBodies},
+		{name: "Koa", behind: frameworkEcho("koa", "koa-bodyparser"), front: proxied, varies: withBodies},
+		{name: "Fastify", behind: frameworkEcho("fastify", "@fastify/cookie"), front: proxied, varies: withBodies},
 		{name: "grpc-go", behind: none, front: grpcFront, varies: []string{"header", "path", "host"}, exact: true},
 		{name: "Redis", behind: redisEcho, front: respFront, varies: []string{"key"}, exact: true},
 	}
@@ -264,7 +271,7 @@ func program(t *testing.T, name string, args ...string) io.Reader {
 	t.Helper()
 	c := exec.Command(name, args...)
 	c.Dir = filepath.Join("testdata", "oracle")
-	c.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PHP_FCGI_MAX_REQUESTS=0", "XDG_DATA_HOME="+t.TempDir())
+	c.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PHP_FCGI_MAX_REQUESTS=0", "NODE_PATH="+nodeModules(t), "XDG_DATA_HOME="+t.TempDir())
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -327,22 +334,41 @@ func installed(name string) (path, missing string) {
 	return "", "no " + name
 }
 
-func nodeEcho(args ...string) func(t *testing.T) (address, missing string) {
+func nodeEcho(modules ...string) func(t *testing.T) (address, missing string) {
 	return func(t *testing.T) (address, missing string) {
-		modules, err := filepath.Abs("../../bin/node/node_modules")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := os.Stat(filepath.Join(modules, "qs")); err != nil && len(args) > 0 {
-			return "", "no qs of npm"
-		}
-		node, missing := installed("node")
-		if missing != "" {
-			return "", missing
-		}
-		t.Setenv("NODE_PATH", modules)
-		return reported(t, node, append([]string{"echo.js"}, args...)...), ""
+		return noded(t, modules, append([]string{"echo.js"}, modules...)...)
 	}
+}
+
+func frameworkEcho(framework, parser string) func(t *testing.T) (address, missing string) {
+	return func(t *testing.T) (address, missing string) {
+		return noded(t, []string{framework, parser}, "frameworks.js", framework)
+	}
+}
+
+// nodeModules is where .ci/needs puts the packages of npm.
+func nodeModules(t *testing.T) string {
+	t.Helper()
+	modules, err := filepath.Abs("../../bin/node/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return modules
+}
+
+// noded runs a program of Node that needs modules.
+func noded(t *testing.T, need []string, args ...string) (address, missing string) {
+	t.Helper()
+	for _, name := range need {
+		if _, err := os.Stat(filepath.Join(nodeModules(t), name)); err != nil {
+			return "", "no " + name + " of npm"
+		}
+	}
+	node, missing := installed("node")
+	if missing != "" {
+		return "", missing
+	}
+	return reported(t, node, args...), ""
 }
 
 // python is Debian's, which has its packages.
@@ -360,6 +386,22 @@ func asgiEcho(t *testing.T) (address, missing string) {
 		return "", "no hypercorn"
 	}
 	return listening(t, python, "-m", "hypercorn", "-b", "ADDRESS", "--error-logfile", "/dev/null", "echo:app")
+}
+
+func pythonEcho(framework string) func(t *testing.T) (address, missing string) {
+	return func(t *testing.T) (address, missing string) {
+		if exec.Command(python, "-c", "import "+framework).Run() != nil {
+			return "", "no " + framework + " of Debian"
+		}
+		return reported(t, python, "frameworks.py", framework), ""
+	}
+}
+
+func starletteEcho(t *testing.T) (address, missing string) {
+	if exec.Command(python, "-c", "import hypercorn, starlette").Run() != nil {
+		return "", "no hypercorn or starlette"
+	}
+	return listening(t, python, "-m", "hypercorn", "-b", "ADDRESS", "--error-logfile", "/dev/null", "frameworks:starlette")
 }
 
 func phpEcho(t *testing.T) (address, missing string) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,9 @@ import (
 // A Field is a field of a request. The names of method, target and host are those of
 // HTTP/2.
 type Field struct{ Name, Value string }
+
+// Body is the name of the field that has the body.
+const Body = ":body"
 
 // A Request is the fields of a request, in order.
 type Request []Field
@@ -90,7 +94,11 @@ func Text(conn net.Conn, r Request) (a Answer) {
 			out.WriteString(f.Name + ": " + f.Value + "\r\n")
 		}
 	}
-	out.WriteString("Connection: close\r\n\r\n")
+	body := r.Value(Body)
+	if body != "" {
+		out.WriteString("Content-Length: " + strconv.Itoa(len(body)) + "\r\n")
+	}
+	out.WriteString("Connection: close\r\n\r\n" + body)
 	if r.Value("transfer-encoding") != "" {
 		out.WriteString("0\r\n\r\n") // or everybody waits
 	}
@@ -113,7 +121,13 @@ func Text(conn net.Conn, r Request) (a Answer) {
 func Frames(conn net.Conn, r Request, body []byte) (a Answer) {
 	var block, out bytes.Buffer
 	headers := hpack.NewEncoder(&block)
+	if text := r.Value(Body); text != "" {
+		body = []byte(text)
+	}
 	for _, f := range r {
+		if f.Name == Body {
+			continue
+		}
 		_ = headers.WriteField(hpack.HeaderField{Name: f.Name, Value: f.Value}) // into memory
 	}
 	out.WriteString(http2.ClientPreface)

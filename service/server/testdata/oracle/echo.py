@@ -1,6 +1,5 @@
 """Says what Python understood of a request: as WSGI by wsgiref, or as ASGI."""
 import json
-import sys
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs
 
@@ -35,7 +34,7 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": body})
 
 
-if __name__ == "__main__":
+def serve(application):
     from socketserver import ThreadingMixIn
     from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -56,6 +55,10 @@ if __name__ == "__main__":
             return self.client_address[0]
 
     server = Server(("127.0.0.1", 0), Quiet)
-    server.set_app(wsgi)
+    server.set_app(application)
     print("127.0.0.1:%d" % server.server_port, flush=True)
     server.serve_forever()
+
+
+if __name__ == "__main__":
+    serve(wsgi)
