@@ -24,9 +24,9 @@ func TestCallsBounded(t *testing.T) {
 	calls, watches := server.NewRequests(16, 4, nil), server.NewRequests(4, 1, nil)
 	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: time.Minute, Enter: func(peer string, watch bool) (leave func(), why string) {
 		if watch {
-			return watches.Enter(peer)
+			return watches.Enter(server.AddressOf(peer))
 		}
-		return calls.Enter(peer)
+		return calls.Enter(server.AddressOf(peer))
 	}})
 	from := func(ip string) *grpc.ClientConn {
 		return dial(t, address, grpc.WithTransportCredentials(insecure.NewCredentials()),
