@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,8 @@ func Connect(ctx context.Context, o *redis.UniversalOptions) (redis.UniversalCli
 		err = one.Ping(ctx).Err()
 	} else {
 		err = one.ClusterSlots(ctx).Err() //nolint:staticcheck // CLUSTER SHARDS needs Redis 7, and 6.2 works
-		switch word(replied(err)) {
-		case "ERR", "NOPERM": // no cluster, or one that may not be asked
+		switch said := word(replied(err)); {
+		case said == "ERR", said == "NOPERM" && strings.Contains(err.Error(), "'cluster"): // no cluster, or one that may not be asked
 			return one, nil
 		}
 	}

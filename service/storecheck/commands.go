@@ -44,9 +44,8 @@ var commands = []command{
 
 // What a user needs besides, by where limits are kept.
 var (
-	inDatabase     = []command{{"select", nil}}
-	behindSentinel = []command{{"role", nil}}
-	inCluster      = []command{
+	inDatabase = []command{{"select", nil}}
+	inCluster  = []command{
 		{"cluster|slots", []string{"CLUSTER", "SLOTS"}},
 		{"cluster|shards", []string{"CLUSTER", "SHARDS"}},
 		{"asking", []string{"ASKING"}},
@@ -70,7 +69,7 @@ const (
 // needs says what a user must be given.
 func needs() string {
 	return permissions(commands) + "; with a /database " + permissions(inDatabase) + "; in a cluster " +
-		permissions(inCluster) + "; behind Sentinels " + permissions(behindSentinel) + "; and " + ownKeys
+		permissions(inCluster) + "; and " + ownKeys
 }
 
 // What servers say about a command that a user may not run, or that they do not

@@ -6,7 +6,7 @@ func Names() (always, besides []string) {
 	for _, c := range commands {
 		always = append(always, c.name)
 	}
-	for _, list := range [][]command{inDatabase, inCluster, behindSentinel} {
+	for _, list := range [][]command{inDatabase, inCluster} {
 		for _, c := range list {
 			besides = append(besides, c.name)
 		}
