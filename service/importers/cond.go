@@ -12,6 +12,21 @@ type Cond struct {
 	Values    []string // any of these patterns
 	Set       bool     // without values: present, or else missing
 	Wide      bool     // it takes more than what it was made of
+	Spelled   bool     // it takes the values as written alone: there upper and lower case are one
+	NotZero   bool     // of those that are present, "0" is none; a rule says that with [Zeros]
+}
+
+// Zeros are the conditions of the requests that some conditions take as they stand in a
+// rule, though a value of these is "0".
+func Zeros(when []Cond) (all [][]Cond) {
+	for i := range when {
+		if when[i].NotZero {
+			zero := slices.Clone(when)
+			zero[i] = Cond{Attribute: when[i].Attribute, Values: []string{"0"}}
+			all = append(all, zero)
+		}
+	}
+	return all
 }
 
 // Exact reports whether the values are no patterns.
@@ -37,7 +52,9 @@ func (c *Cond) Apart(o *Cond) bool {
 		return !Meet(c.Values, o.Values)
 	}
 	return !slices.ContainsFunc(c.Values, func(v string) bool {
-		return slices.ContainsFunc(o.Values, func(w string) bool { return sameValue(c.Attribute, v, w) })
+		return slices.ContainsFunc(o.Values, func(w string) bool {
+			return sameValue(c.Attribute, v, w) || (c.Spelled || o.Spelled) && strings.EqualFold(v, w)
+		})
 	})
 }
 
@@ -78,6 +95,10 @@ func Both(a, b []Cond) (all []Cond, ok bool) {
 	all = slices.Clone(a)
 	for _, y := range b {
 		i := slices.IndexFunc(all, func(x Cond) bool { return x.Attribute == y.Attribute })
+		if i >= 0 {
+			y.Spelled, y.NotZero = y.Spelled || all[i].Spelled, y.NotZero || all[i].NotZero
+			all[i].Spelled, all[i].NotZero = y.Spelled, y.NotZero
+		}
 		switch {
 		case i < 0:
 			all = append(all, y)

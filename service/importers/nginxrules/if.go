@@ -33,7 +33,7 @@ func (c *converter) given(s *step, d *Directive) {
 	case attribute == "" || attribute == "path":
 		s.when, s.not = c.truths(name, expr, value, not)
 	case expr == "":
-		s.when = [][]importers.Cond{{{Attribute: attribute, Set: true}}}
+		s.when = [][]importers.Cond{{{Attribute: attribute, Set: true, NotZero: strings.Contains(attribute, ".")}}}
 	case expr == "=" && value == "":
 		s.when = [][]importers.Cond{{{Attribute: attribute}}}
 	case expr == "=":
@@ -45,7 +45,8 @@ func (c *converter) given(s *step, d *Directive) {
 	}
 	ends := s.to == "" && !s.not
 	s.unsure = len(s.when) == 0 && (s.path == "" || attribute != "path") || slices.ContainsFunc(s.when, func(w []importers.Cond) bool {
-		return ends && importers.TakesHead(w) || !sound(w) // HEAD would go without its limits
+		return ends && importers.TakesHead(w) || !sound(w) || // HEAD would go without its limits
+			slices.ContainsFunc(w, func(c importers.Cond) bool { return c.Spelled }) // and so would other spellings
 	})
 }
 

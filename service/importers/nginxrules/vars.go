@@ -117,6 +117,7 @@ func (c *converter) mapped(d *Directive, deep int) (all []choice, err error) {
 		return nil, err
 	}
 	for _, s := range sources {
+		c.named(d, s.text)
 		cases := []choice{{text: c.constant(d, s.text)}}
 		if strings.Contains(s.text, "$") {
 			if cases, err = mapOf(d, s.text); err != nil {
@@ -174,7 +175,7 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 	var exprs []choice
 	for i := range d.Block {
 		e := &d.Block[i]
-		value := []importers.Cond{{Attribute: attribute, Values: []string{escaped(attribute, mapKey(e))}}}
+		value := []importers.Cond{{Attribute: attribute, Values: []string{escaped(attribute, mapKey(e))}, Spelled: spelled(attribute, mapKey(e))}}
 		switch expr, isExpr := strings.CutPrefix(e.Name, "~"); {
 		case len(e.Args) == 0 && (e.Name == "volatile" || e.Name == "hostnames" && attribute == "host"):
 		case len(e.Args) != 1 || e.gone != "":
@@ -186,6 +187,7 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 				return nil, fmt.Errorf("%s: map with the expression %s", e.where(), e.Name)
 			}
 			exprs = append(exprs, choice{value, e.Args[0]})
+		case mapKey(e) == "" && (attribute == "ip" || attribute == "path" || attribute == "method"): // none is ever empty
 		case mapKey(e) == "":
 			all = append(all, choice{[]importers.Cond{{Attribute: attribute}}, e.Args[0]})
 		case attribute == "host" && strings.ContainsAny(e.Name[:1]+e.Name[len(e.Name)-1:], ".*"): // behind the exact ones
@@ -246,7 +248,12 @@ func expressed(attribute, expr string, anyCase bool) []importers.Cond {
 		slices.Sort(values)
 		values = slices.Compact(values)
 	}
-	return []importers.Cond{{Attribute: attribute, Values: values}}
+	return []importers.Cond{{Attribute: attribute, Values: values, Spelled: anyCase && spelled(attribute, expr)}}
+}
+
+// spelled reports whether rules tell upper and lower case of a text apart.
+func spelled(attribute, text string) bool {
+	return attribute != "host" && attribute != "method" && attribute != "ip" && strings.ToLower(text) != strings.ToUpper(text)
 }
 
 // plainValue is what rules take for a host or a method.

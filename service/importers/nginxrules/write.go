@@ -24,8 +24,23 @@ func (c *converter) write(f *importers.File) {
 // rule adds one variant of a rule.
 func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 	one := importers.Rule{Match: matches(r.in, v), Key: v.key, IPv6Prefix: 128, Limits: []string{r.limit}, Shadow: r.dry}
+	for _, m := range one.Match {
+		one.Unless = append(one.Unless, importers.Zeros(m)...)
+	}
 	for i := range r.out {
-		one.Unless = append(one.Unless, r.out[i].conditions(nil))
+		out := r.out[i].conds()
+		if c.fold && r.out[i].in.kind != "~*" && spelled("path", strings.Join(r.out[i].globs, "")) {
+			c.lose(r.out[i].at, "the limit around %s is NOT KEPT for upper and lower case of these paths, which nginx tells apart: since a location has ~*, no rule does", strings.Join(r.out[i].globs, " "))
+		}
+		zeros := importers.Zeros(out)
+		if len(zeros) == 0 {
+			one.Unless = append(one.Unless, out)
+			continue
+		}
+		for _, zero := range zeros {
+			one.Overrides = append(one.Overrides, importers.Override{When: zero})
+		}
+		one.Overrides = append(one.Overrides, importers.Override{When: out, Lifted: true})
 	}
 	one.Unless = append(one.Unless, v.unless...)
 	empty := func(all []importers.Cond) bool { return len(all) == 0 }

@@ -16,6 +16,7 @@ type zone struct {
 	rate     string // as text of a limit: 10/s
 	variants []variant
 	lost     string // why it is not kept
+	partly   string // for which requests it is not kept
 }
 
 // A variant is a key, and the requests that have it: those of when that are not of
@@ -85,6 +86,7 @@ func (c *converter) zone(d *Directive) error {
 func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 	for i, one := range cases {
 		v := variant{text: one.text}
+		c.spellings(d, z, one, cases[i+1:])
 		for _, before := range cases[:i] {
 			if before.text != one.text && !importers.AllApart(before.when, one.when) {
 				v.unless = append(v.unless, before.when)
@@ -111,6 +113,33 @@ func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 	return nil
 }
 
+// spellings says what becomes of other spellings of the values of a case, which rules take
+// for those of a later one.
+func (c *converter) spellings(d *Directive, z *zone, one choice, later []choice) {
+	i := slices.IndexFunc(one.when, func(w importers.Cond) bool { return w.Spelled })
+	if i < 0 || !slices.ContainsFunc(later, func(o choice) bool { return o.text != one.text && !importers.AllApart(o.when, one.when) }) {
+		return
+	}
+	w := one.when[i]
+	if one.text == "" {
+		c.note(d, "to nginx, upper and lower case of %s make no difference: here other spellings than these have the limit", w.Text())
+		return
+	}
+	z.partly = fmt.Sprintf("other spellings of %s: to nginx, upper and lower case make no difference (%s)", w.Text(), d.where())
+	if w.Attribute == "path" {
+		z.partly += ". To rules neither, if you write ignore_path_case: true"
+	}
+}
+
+// named says of what clients may write the name in other ways.
+func (c *converter) named(d *Directive, text string) {
+	for _, m := range variable.FindAllStringSubmatch(text, -1) {
+		if name := attributeOf(m[1]); !strings.HasPrefix(name, "header.") && strings.Contains(name, ".") {
+			c.note(d, "$%s: to nginx, upper and lower case of the name make no difference. Here a request with another spelling counts as one without it", m[1])
+		}
+	}
+}
+
 // add adds a variant, to one that differs in values alone if there is one. It reports
 // whether another of the same key is there.
 func (z *zone) add(v variant) (again bool) {
@@ -134,6 +163,7 @@ func (z *zone) add(v variant) (again bool) {
 
 // key reads the attributes of a key.
 func (c *converter) key(d *Directive, z *zone, v *variant) error {
+	c.named(d, v.text)
 	never := variable.ReplaceAllString(v.text, "") != "" // empty, which nginx does not count
 	for _, m := range variable.FindAllStringSubmatch(v.text, -1) {
 		if m[1] == "server_name" { // a word of the configuration, not what a client sends
@@ -193,6 +223,9 @@ func (c *converter) use(d *Directive) (u use, ok bool, err error) {
 	case z.lost != "":
 		c.lose(d, "%s zone=%s is NOT KEPT: %s", d.Name, u.zone, z.lost)
 		return u, false, nil
+	}
+	if z.partly != "" {
+		c.lose(d, "%s zone=%s is NOT KEPT for %s", d.Name, u.zone, z.partly)
 	}
 	u.limit = limit(z)
 	return u, true, nil
