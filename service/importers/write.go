@@ -247,8 +247,11 @@ func (f *File) name() {
 	for i := range f.Rules {
 		if r := &f.Rules[i]; same[r.Name] > 1 {
 			identity := append([]string{strconv.FormatBool(r.Block)}, r.Key...)
-			for _, one := range slices.Concat(r.Match, r.Unless) {
+			for _, one := range r.Match {
 				identity = append(identity, Text(one))
+			}
+			for _, one := range r.Unless {
+				identity = append(identity, "unless "+Text(one))
 			}
 			r.Name = NameOf(r.Name, identity...)
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/policy/rulesfile"
+
 	"github.com/stint-dev/stint/service/importers"
 )
 
@@ -28,15 +30,18 @@ type traefik struct {
 	order       []string
 	routers     []router
 	entryPoints map[string][]string // their middlewares
+	refs        []reference
+	known       map[*rulesfile.Node]bool // what was read, or has no limits
 }
 
 // Traefik converts the middlewares of Traefik's dynamic configuration, or of its objects
 // in Kubernetes, with the routers that use them.
 func Traefik(docs []Document) ([]byte, importers.Notes, error) {
-	t := &traefik{converter: &converter{}, middlewares: map[string]node{}, entryPoints: map[string][]string{}}
+	t := &traefik{converter: &converter{}, middlewares: map[string]node{}, entryPoints: map[string][]string{}, known: map[*rulesfile.Node]bool{}}
 	for _, d := range docs {
 		t.read(d.root)
 	}
+	t.routes()
 	for i := range t.routers {
 		r := &t.routers[i]
 		if r.priority == 0 {
@@ -100,9 +105,25 @@ func (t *traefik) read(n node) {
 	if space == "" {
 		space = "default"
 	}
+	t.known[n.get("metadata").Node] = true
 	switch name := n.get("metadata", "name").text(); n.get("kind").text() {
 	case "":
-		t.readFile(n)
+		t.readFile(n, "@file")
+		t.readFile(t.labels(n), "@docker")
+		for _, read := range []string{"http", "tcp", "entryPoints"} {
+			t.known[n.anyCase(read).Node] = true
+		}
+		t.unread(n)
+	case "ConfigMap": // what it holds comes as documents of their own
+		for _, f := range n.get("data").fields() {
+			t.known[f.value.Node] = configured.MatchString(f.name)
+		}
+		t.unread(n)
+	case "CustomResourceDefinition": // the words alone
+	case "HTTPRoute", "GRPCRoute":
+		t.references(n, space)
+	default:
+		t.unread(n)
 	case "Middleware":
 		t.define(space+"-"+name+"@kubernetescrd", n.get("spec"))
 	case "MiddlewareTCP":
@@ -130,20 +151,20 @@ func (t *traefik) read(n node) {
 }
 
 // readFile reads a file of the file provider, or the static configuration.
-func (t *traefik) readFile(n node) {
+func (t *traefik) readFile(n node, provider string) {
 	for _, m := range n.anyCase("http", "middlewares").fields() {
-		t.define(m.name+"@file", m.value)
+		t.define(m.name+provider, m.value)
 	}
 	for _, r := range n.anyCase("http", "routers").fields() {
 		one := router{name: r.name, at: r.value, rule: r.value.anyCase("rule").text(), priority: t.number(r.value.anyCase("priority"), 0), entryPoints: r.value.anyCase("entryPoints").texts()}
 		for _, name := range r.value.anyCase("middlewares").texts() {
-			one.middlewares = append(one.middlewares, provided(name))
+			one.middlewares = append(one.middlewares, provided(name, provider))
 		}
 		t.routers = append(t.routers, one)
 	}
 	for _, e := range n.anyCase("entryPoints").fields() {
 		for _, name := range e.value.anyCase("http", "middlewares").texts() {
-			t.entryPoints[e.name] = append(t.entryPoints[e.name], provided(name))
+			t.entryPoints[e.name] = append(t.entryPoints[e.name], provided(name, provider))
 		}
 	}
 	for _, m := range n.anyCase("tcp", "middlewares").fields() {
@@ -153,12 +174,12 @@ func (t *traefik) readFile(n node) {
 	}
 }
 
-// provided is a name with its provider.
-func provided(name string) string {
+// provided is a name with its provider, which is that of who names it unless it says so.
+func provided(name, provider string) string {
 	if strings.Contains(name, "@") {
 		return name
 	}
-	return name + "@file"
+	return name + provider
 }
 
 func (t *traefik) define(name string, n node) {
@@ -168,6 +189,10 @@ func (t *traefik) define(name string, n node) {
 		t.order = append(t.order, name)
 	}
 	t.middlewares[name] = n
+	for _, read := range []string{"rateLimit", "inFlightReq", "chain"} {
+		t.known[n.anyCase(read).Node] = true
+	}
+	t.unread(n)
 }
 
 // readIngress reads an Ingress, with its annotation.
@@ -206,7 +231,7 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 			for _, item := range of.list() {
 				switch one := item.text(); {
 				case one != "":
-					more = append(more, provided(one))
+					more = append(more, provided(one, name[strings.LastIndexByte(name, '@'):]))
 				case item.get("namespace").text() != "":
 					more = append(more, item.get("namespace").text()+"-"+item.get("name").text()+"@kubernetescrd")
 				default: // of the namespace of the chain

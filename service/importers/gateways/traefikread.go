@@ -1,0 +1,112 @@
+package gateways
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/stint-dev/stint/policy/rulesfile"
+)
+
+// labels is the tree that the labels of a compose file are the flat form of:
+// traefik.http.middlewares.NAME.ratelimit.average=30. A list is one label, with commas.
+func (t *traefik) labels(n node) node {
+	root := &rulesfile.Node{Kind: rulesfile.MapKind}
+	for _, service := range n.get("services").fields() {
+		for _, all := range []node{service.value.get("labels"), service.value.get("deploy", "labels")} {
+			for _, f := range all.fields() {
+				setLabel(root, f.name, f.value)
+			}
+			for _, item := range all.list() {
+				if name, value, ok := strings.Cut(item.text(), "="); ok {
+					setLabel(root, name, node{&rulesfile.Node{Kind: rulesfile.String, Value: value, Line: item.Line}, item.file})
+				}
+			}
+			if all.there() {
+				t.known[all.Node] = true
+			}
+		}
+	}
+	return node{root, n.file}.get("traefik")
+}
+
+// listed are the labels that are lists.
+var listed = []string{"middlewares", "entrypoints", "excludedips"}
+
+func setLabel(at *rulesfile.Node, name string, value node) {
+	path := strings.Split(strings.TrimSpace(name), ".")
+	if !strings.EqualFold(path[0], "traefik") {
+		return
+	}
+	path[0] = "traefik"
+	for _, word := range path {
+		i := slices.IndexFunc(at.Fields, func(f rulesfile.Field) bool { return strings.EqualFold(f.Name, word) })
+		if i < 0 {
+			i = len(at.Fields)
+			at.Fields = append(at.Fields, rulesfile.Field{Name: word, Line: value.Line, Value: &rulesfile.Node{Line: value.Line}})
+		}
+		at.Kind, at = rulesfile.MapKind, at.Fields[i].Value
+	}
+	at.Kind, at.Value = rulesfile.String, strings.ReplaceAll(value.text(), "$$", "$") // as compose writes a dollar
+	if slices.Contains(listed, strings.ToLower(path[len(path)-1])) {
+		at.Kind, at.Items = rulesfile.List, nil
+		for one := range strings.SplitSeq(at.Value, ",") {
+			at.Items = append(at.Items, &rulesfile.Node{Kind: rulesfile.String, Value: strings.TrimSpace(one), Line: value.Line})
+		}
+	}
+}
+
+// ofLimits are the words by which Traefik's limits are known.
+var ofLimits = regexp.MustCompile(`(?i)ratelimit|inflightreq|extensionref|traefik\.http\.|[._]http[._]middlewares`)
+
+// unread says where such words stand, in what is not known.
+func (t *traefik) unread(n node) {
+	each(n, func(n node) bool {
+		if t.known[n.Node] {
+			return false
+		}
+		t.word(n, n.text())
+		for _, f := range n.fields() {
+			if !t.known[f.value.Node] {
+				t.word(f.value, f.name)
+			}
+		}
+		return true
+	})
+}
+
+func (t *traefik) word(at node, text string) {
+	if word := ofLimits.FindString(text); word != "" {
+		t.notes.Lose(at.where(), "%s stands where this reads no limits: NOT KEPT, with the limit that it may be", word)
+	}
+}
+
+// A reference is one of a Gateway API route to an object of Traefik's.
+type reference struct {
+	at   node
+	name string // of a middleware
+}
+
+// references reads those of a route.
+func (t *traefik) references(n node, space string) {
+	each(n.get("spec"), func(n node) bool {
+		if n.get("type").text() == "ExtensionRef" {
+			t.refs = append(t.refs, reference{n, space + "-" + n.get("extensionRef", "name").text() + "@kubernetescrd"})
+		}
+		return true
+	})
+}
+
+// routes says which limits of Gateway API routes are lost: the matches of these are not read.
+func (t *traefik) routes() {
+	for _, r := range t.refs {
+		if m, known := t.middlewares[r.name]; !known || t.mayLimit(m) {
+			t.notes.Lose(r.at.where(), "the ExtensionRef to %s is NOT KEPT, with the limit that it may have: Gateway API routes are not read", r.name)
+		}
+	}
+}
+
+// mayLimit reports whether a middleware may be a limit.
+func (t *traefik) mayLimit(m node) bool {
+	return m.anyCase("rateLimit").there() || m.anyCase("inFlightReq").there() || m.anyCase("chain").there() || m.anyCase("plugin").there()
+}
