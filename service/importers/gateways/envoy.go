@@ -48,6 +48,7 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	e := &envoyLocal{converter: &converter{}, uses: map[*rulesfile.Node][]int{}, bases: map[string]node{}, named: map[string]bool{}}
 	var managers, alone []node
 	for _, d := range docs {
+		each(d.root, e.others)
 		each(d.root, func(n node) bool {
 			switch config, ok := localRateLimit(n); {
 			case n.proto("http_filters").is(rulesfile.List):
@@ -65,8 +66,6 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 				return false
 			case n.get("applyTo").text() == "HTTP_ROUTE" && e.patch(n):
 				return false
-			case strings.HasSuffix(n.get("@type").text(), "filters.network.local_ratelimit.v3.LocalRateLimit"):
-				e.notes.Lose(n.where(), "the local rate limit of connections is NOT KEPT: these rules are for requests")
 			}
 			return true
 		})
@@ -131,6 +130,33 @@ func each(n node, do func(node) bool) {
 			each(item, do)
 		}
 	}
+}
+
+// notLocal are the filters that bound something and are not the local rate limit, by the
+// ends of their types, and why rules have none of it.
+var notLocal = map[string]string{
+	"filters.network.local_ratelimit.v3.LocalRateLimit":           "the local rate limit of connections is NOT KEPT: these rules are for requests",
+	"filters.network.connection_limit.v3.ConnectionLimit":         "connection_limit is NOT KEPT: these rules are for requests",
+	"filters.http.admission_control.v3.AdmissionControl":          "admission_control is NOT KEPT: it denies by how many requests succeed, which rules do not see",
+	"filters.http.adaptive_concurrency.v3.AdaptiveConcurrency":    "adaptive_concurrency is NOT KEPT: it denies by how long requests take, which rules do not see",
+	"filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig": "rate_limit_quota is NOT KEPT: its limits are at another service",
+}
+
+// others says what becomes of filters that are not the local rate limit.
+func (e *envoyLocal) others(n node) bool {
+	kind, config := n.get("@type").text(), n
+	if of := n.proto("type_url"); of.there() {
+		kind, config = of.text(), n.get("value")
+	}
+	for end, why := range notLocal {
+		if strings.HasSuffix(kind, end) {
+			e.notes.Lose(n.where(), "%s", why)
+		}
+	}
+	if strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
+		e.notes.Say(n.where(), "the limits of the domain %s are at your rate limit service: stint import envoy-ratelimit reads its configuration", config.get("domain").text())
+	}
+	return true
 }
 
 // localRateLimit is the configuration of the filter that a typed message is.

@@ -2,6 +2,7 @@ package gateways
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,10 @@ import (
 
 // annotation is what names of ingress-nginx's annotations begin with.
 const annotation = "nginx.ingress.kubernetes.io/"
+
+// otherPrefix are annotations of limits with another prefix, as a controller with
+// --annotations-prefix has them.
+var otherPrefix = regexp.MustCompile(`/(limit-(rps|rpm|connections)|global-rate-limit|(allow|white|deny)list-source-range)$`)
 
 // An ingress is an object of that kind.
 type ingress struct {
@@ -71,7 +76,7 @@ func ingressOf(n node) *ingress {
 	for _, f := range n.get("metadata", "annotations").fields() {
 		if name, ok := strings.CutPrefix(f.name, annotation); ok {
 			in.notes[name] = f.value
-		} else if strings.HasPrefix(f.name, "nginx.org/limit-req") {
+		} else if strings.HasPrefix(f.name, "nginx.org/limit-req") || otherPrefix.MatchString(f.name) {
 			in.notes[f.name] = f.value
 		}
 	}
@@ -285,6 +290,8 @@ func (c *converter) otherAnnotations(in *ingress) {
 			c.notes.Say(n.where(), "%s is left out: it bounds bytes of an answer, stint bounds requests", name)
 		case strings.HasPrefix(name, "limit-") && strings.HasSuffix(name, "-code"):
 			c.notes.Say(n.where(), "%s is left out: a denial is 429 here", name)
+		case otherPrefix.MatchString(name):
+			c.notes.Lose(n.where(), "%s is NOT KEPT: this reads what begins with %s. If your controller has --annotations-prefix, write that in its place", name, annotation)
 		case strings.HasPrefix(name, "nginx.org/"):
 			c.notes.Lose(n.where(), "%s is NOT KEPT: it is one of another controller", name)
 		case strings.HasPrefix(name, "global-rate-limit"), strings.HasPrefix(name, "limit-"):
