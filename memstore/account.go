@@ -186,7 +186,11 @@ func (s *Store) releaseSome(n int, all bool) {
 			s.releaseNext = 0
 		}
 		a := s.list[s.releaseNext]
-		if a.turns++; all || a.turns*limitsInTurn >= len(*a.limits.Load()) {
+		most := len(*a.limits.Load())
+		if a.under != nil { // tidy looks through both
+			most = max(most, len(*a.under.limits.Load()))
+		}
+		if a.turns++; all || a.turns*limitsInTurn >= most {
 			a.turns = 0
 			s.tidy(a, now)
 		}
@@ -207,7 +211,8 @@ func (s *Store) releaseSome(n int, all bool) {
 // tidy releases the limits of an account that are not held and that no state needs.
 // It forgets idle keys for that, at most once a linger: there may be many.
 func (s *Store) tidy(a *account, now int64) {
-	free := func(l *limit) bool { return l != nil && l.holders.Load() == 0 && !a.bansUnder(l) }
+	begun := a.bansUnder()
+	free := func(l *limit) bool { return l != nil && l.holders.Load() == 0 && !begun[l] }
 	if !slices.ContainsFunc(*a.limits.Load(), free) {
 		return
 	}

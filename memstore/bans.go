@@ -52,16 +52,18 @@ func (s *Store) knowBans(a *account) {
 	}
 }
 
-// bansUnder reports whether a limit that is known is one whose bans these are.
-func (a *account) bansUnder(ban *limit) bool {
-	if a.under != nil {
-		for _, l := range a.under.all() {
-			if l.ban == ban {
-				return true
-			}
+// bansUnder returns the bans of the limits that are known, if these are bans.
+func (a *account) bansUnder() map[*limit]bool {
+	if a.under == nil {
+		return nil
+	}
+	all := make(map[*limit]bool)
+	for _, l := range *a.under.limits.Load() {
+		if l != nil && l.ban != nil {
+			all[l.ban] = true
 		}
 	}
-	return false
+	return all
 }
 
 // banned returns how long the key is banned under the part's limit yet, whoever banned it.

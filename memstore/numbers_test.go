@@ -278,6 +278,17 @@ func TestReservedBeforeOtherNumbers(t *testing.T) {
 // TestBindMany binds thousands of limits of one identity, and again after they were let go:
 // each takes about as much as one of a few hundred.
 func TestBindMany(t *testing.T) {
+	t.Run("plain", func(t *testing.T) {
+		testBindMany(t, func(n int) stint.Limit { return stint.New(int64(n), time.Minute) })
+	})
+	t.Run("with a ban each", func(t *testing.T) {
+		testBindMany(t, func(n int) stint.Limit {
+			return stint.New(int64(n), time.Minute).WithBan(time.Duration(n) * time.Second)
+		})
+	})
+}
+
+func testBindMany(t *testing.T, numbered func(n int) stint.Limit) {
 	bytes := func(n int) uint64 {
 		s, c := storeAt(1000*time.Hour, memstore.Options{})
 		var before, after runtime.MemStats
@@ -285,7 +296,7 @@ func TestBindMany(t *testing.T) {
 		for range 2 {
 			var held []stint.Bound
 			for i := range n {
-				b, err := s.Bind("rule", stint.New(int64(i+1), time.Minute))
+				b, err := s.Bind("rule", numbered(i+1))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -294,7 +305,7 @@ func TestBindMany(t *testing.T) {
 			if st := s.Stats(); st.Limits < n {
 				t.Fatalf("%d limits of %d", st.Limits, n)
 			}
-			taken(t, under(t, s, "rule", stint.New(int64(n), time.Minute)), "k", int64(n))
+			taken(t, under(t, s, "rule", numbered(n)), "k", int64(n))
 			runtime.KeepAlive(held)
 			held = nil
 			runtime.GC()

@@ -117,11 +117,11 @@ type Modes struct {
 	// DenialCache is how long at most a denial is answered again without a call to the
 	// server: of a request with one limit, for the same key, and for the cost that was
 	// denied or more. Its waits are those of the denial less the time that has passed.
-	// Under a limit that is no bucket or queue, Remaining is that of the denial, and the
-	// wait for a greater cost may be longer than answered. A denial is dropped when this
-	// store resets, refunds or settles anything of its key. It is not kept where a limit
-	// counts what it denies. A value below zero turns the cache off. The default value
-	// is 1 s.
+	// Under a limit that is no bucket or queue, or has a ban, Remaining is that of the
+	// denial, and the wait for a greater cost may be longer than answered. A denial is
+	// dropped when this store resets, refunds or settles anything of its key. It is not
+	// kept where a limit counts what it denies. A value below zero turns the cache off.
+	// The default value is 1 s.
 	DenialCache time.Duration
 }
 
