@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,7 +58,7 @@ func (u storeURL) options() (*redis.UniversalOptions, error) {
 		return nil, fmt.Errorf("this is no URL: %s", storeExample)
 	}
 	switch {
-	case u.String() == "this", parsed.Host == "" && parsed.Scheme != "unix", parsed.Path == "" && parsed.Scheme == "unix":
+	case u.String() == "this", !slices.Contains([]string{"redis", "rediss", "unix"}, parsed.Scheme), parsed.Host == "" && parsed.Scheme != "unix", parsed.Path == "" && parsed.Scheme == "unix":
 		return nil, fmt.Errorf("%v is no Redis: %s", u, storeExample)
 	}
 	return redisstore.ParseURL(string(u))
