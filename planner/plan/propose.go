@@ -42,7 +42,9 @@ type Routed struct {
 	// Apart are clients that stand apart from the rest.
 	Apart []Apart `json:"apart"`
 
-	minute int64 // that Limit lets pass, before the margin
+	minute  int64    // that Limit lets pass, before the margin
+	setBy   []string // the few clients without which it were clearly tighter,
+	without int64    // and what it would let pass then
 }
 
 // An Apart is a client that had no say in the limit of a route.
@@ -230,9 +232,25 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	if len(rest) >= leastClients {
 		best := tightestFor(rest)
 		one.Limit, one.minute = grown(best, w.options.Margin), best.Minute
+		w.setters(&one, rest)
 		err = w.denied(ctx, &one)
 	}
 	return one, err
+}
+
+// setters finds the few clients that set the limit of a route, which need not stand apart:
+// without them it would be clearly tighter. The clients are in order of what they need.
+func (w *proposer) setters(r *Routed, all []demander) {
+	few := deepest(len(all))
+	if r.without = tightestFor(all[few:]).Minute; r.minute <= looser*r.without {
+		return
+	}
+	for _, d := range all[:few] {
+		if d.minute() > looser*r.without {
+			who, _ := w.parts(d.id)
+			r.setBy = append(r.setBy, who)
+		}
+	}
 }
 
 // denied counts what the limit of a route denies those that stand apart.
@@ -273,12 +291,16 @@ func (w *proposer) busiest(all []demander) (ids []uint32) {
 	return ids
 }
 
+// deepest returns how many clients of a route are few.
+func deepest(clients int) int {
+	return min(max(int(edgePart*float64(clients)), fewestEdge), mostApart, clients-1)
+}
+
 // edgeOf returns how many clients stand apart from the rest, of those in order
 // of what they need: see [Cliff].
 func edgeOf(all []demander) (edge int) {
-	deepest := min(max(int(edgePart*float64(len(all))), fewestEdge), mostApart, len(all)-1)
 	last := int64(0)
-	for i := range deepest + 1 {
+	for i := range deepest(len(all)) + 1 {
 		minute := all[i].minute()
 		if i > 0 && float64(last) >= edgeFactor*float64(minute) {
 			edge = i
@@ -473,7 +495,8 @@ func limited(b *strings.Builder, tiers []Routed) {
 // Refused reports whether the log cannot bear a proposal.
 func (p *Proposal) Refused() bool { return p.File == "" }
 
-// looser is how many times as much as the rest a route may let pass without a question.
+// looser is how many times as much a route may let pass without a question: as the rest
+// does, or as it would without the few clients that set its limit.
 const looser = 2
 
 // ask asks what the log cannot answer. Whatever lets more pass than the rest is asked about.
@@ -486,6 +509,9 @@ func (p *Proposal) ask() {
 		if r.Limit != "" && r != rest && rest.Limit != "" && r.minute > looser*rest.minute {
 			ask("%s lets %s, and %s %s: do these paths reach nothing else, such as a program behind %s", r.title(), perMinute(r.minute), rest.Name, perMinute(rest.minute), r.Patterns[0])
 		}
+		if len(r.setBy) > 0 {
+			ask("%s lets %s because of %s, and without %d: are these clients like the others", r.title(), perMinute(r.minute), some(r.setBy), r.without)
+		}
 		if strings.HasPrefix(r.By, "header.") && r.Limit != "" {
 			ask("%s counts by %s: who sends another with each request is held by no limit: does something before the limiter refuse what it does not know", r.Name, r.By)
 		}
@@ -496,13 +522,22 @@ func (p *Proposal) ask() {
 		}
 	}
 	if len(apart) > 0 {
-		const most = 6
-		who := strings.Join(apart[:min(len(apart), most)], ", ")
-		if more := len(apart) - most; more > 0 {
-			who += fmt.Sprintf(" and %d more", more)
-		}
-		ask("%s stand apart: is any of these known, such as a partner, an office or a health check, to be let through with --exempt", who)
+		ask("%s stand apart: is any of these known, such as a partner, an office or a health check, to be let through with --exempt", some(apart))
 	}
+}
+
+// some names the first of many clients.
+func some(all []string) string {
+	const most = 6
+	var who []string
+	for _, key := range all[:min(len(all), most)] {
+		who = append(who, clip(plainText(key), 64))
+	}
+	text := strings.Join(who, ", ")
+	if more := len(all) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 func perMinute(n int64) string { return wording.Count(n, "request") + " a minute pass" }

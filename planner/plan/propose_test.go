@@ -326,6 +326,34 @@ func TestProposeNotSteered(t *testing.T) {
 	}
 }
 
+// A few clients that set a limit by themselves are named, though each sends too little to
+// stand apart: of every rule, and whatever else is asked.
+func TestProposeAsksWhoSets(t *testing.T) {
+	var b strings.Builder
+	for i := range 3600 {
+		at := truthStart.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+		fmt.Fprintf(&b, "10.0.0.%d - - [%s] \"GET /page HTTP/1.1\" 200 9 \"-\" \"-\"\n", i%60, at)
+		if i%60 == 0 {
+			fmt.Fprintf(&b, "10.0.0.%d - - [%s] \"POST /login HTTP/1.1\" 200 9 \"-\" \"-\"\n", i/60, at)
+		}
+		if i == 1800 {
+			for range 99 {
+				fmt.Fprintf(&b, "203.0.113.9 - - [%s] \"GET /page HTTP/1.1\" 200 9 \"-\" \"-\"\n", at)
+				fmt.Fprintf(&b, "203.0.113.9 - - [%s] \"GET /login HTTP/1.1\" 200 9 \"-\" \"-\"\n", at)
+			}
+		}
+	}
+	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(b.String()), Margin: 0.2})
+	if err != nil || p.File == "" {
+		t.Fatalf("%v, %+v", err, p)
+	}
+	for _, name := range []string{"login", "pages"} {
+		if !slices.ContainsFunc(p.Questions, func(q string) bool { return strings.HasPrefix(q, name+" lets ") && strings.Contains(q, "because of 203.0.113.9, and without ") }) {
+			t.Errorf("nobody is named of %s: %q\n%s", name, p.Questions, p.File)
+		}
+	}
+}
+
 // Of a stuffer's forty addresses, each is said to be denied what it is, and they stand as
 // one network.
 func TestProposeNeighbours(t *testing.T) {
