@@ -351,7 +351,7 @@ func (w *proposer) file(p *Proposal) string {
 	w.options.settings(&b)
 	declare(&b, p.Routes)
 	b.WriteString("rules:\n")
-	var others []string
+	var others claims
 	for start, end := 0, 0; start < len(p.Routes); start = end {
 		for end < len(p.Routes) && p.Routes[end].Name == p.Routes[start].Name {
 			end++
@@ -361,14 +361,46 @@ func (w *proposer) file(p *Proposal) string {
 			for n < len(all) && all[n].By == all[0].By { // the tiers of one identity are one rule
 				n++
 			}
-			w.rule(&b, all[:n], others)
+			w.rule(&b, all[:n], &others)
 			all = all[n:]
 		}
-		if last := &p.Routes[end-1]; last.By == "" && last.Limit != "" { // else those without a rule are held by the next
-			others = append(others, last.Patterns...) // no limit holds what it was not chosen from
-		}
+		others.add(p.Routes[start:end])
 	}
 	return b.String()
+}
+
+// claims are the requests that rules hold, which those behind leave to them: no limit
+// holds what it was not chosen from.
+type claims struct {
+	patterns []string
+	keyed    []string // conditions: paths, and what identifies their clients
+}
+
+// add claims the requests of a route, those by address last, that have a rule.
+func (c *claims) add(all []Routed) {
+	last := &all[len(all)-1]
+	if last.By == "" && last.Limit != "" {
+		c.patterns = append(c.patterns, last.Patterns...)
+		return
+	}
+	if i := slices.IndexFunc(all, func(r Routed) bool { return r.By != "" && r.Limit != "" }); i >= 0 && len(all[i].Patterns) > 0 {
+		c.keyed = append(c.keyed, fmt.Sprintf("{path: [%s], %s: true}", quoted(all[i].Patterns), all[i].By))
+	}
+}
+
+// write writes what a rule leaves to others.
+func (c *claims) write(b *strings.Builder) {
+	all := c.keyed
+	if len(c.patterns) > 0 {
+		all = append([]string{"{path: [" + quoted(c.patterns) + "]}"}, all...)
+	}
+	switch len(all) {
+	case 0:
+	case 1:
+		fmt.Fprintf(b, "    unless: %s\n", all[0])
+	default:
+		fmt.Fprintf(b, "    unless: [%s]\n", strings.Join(all, ", "))
+	}
 }
 
 // declare names the attributes that HTTP does not know, which callers must give.
@@ -398,7 +430,7 @@ func (o *Options) retry() string {
 
 // rule writes the rule of a group, or of all tiers of one identity, which leaves
 // to those before it what is theirs. Where there is too little for one, it says so.
-func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
+func (w *proposer) rule(b *strings.Builder, tiers []Routed, before *claims) {
 	r, enough := &tiers[0], false
 	for _, one := range tiers {
 		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), wording.Count(one.Requests, "request"), wording.Count(one.Clients, "client")))
@@ -420,9 +452,7 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before []string) {
 	}
 	fmt.Fprintf(b, "  - name: %s\n", name)
 	r.match(b, w.extraction.by[r.Name].name)
-	if len(before) > 0 {
-		fmt.Fprintf(b, "    unless: {path: [%s]}\n", quoted(before))
-	}
+	before.write(b)
 	fmt.Fprintf(b, "    key: [%s]\n", cmp.Or(r.By, "ip"))
 	if r.By != "" {
 		b.WriteString("    on_missing: skip\n")

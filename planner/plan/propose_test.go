@@ -354,6 +354,27 @@ func TestProposeAsksWhoSets(t *testing.T) {
 	}
 }
 
+// On its own log, a proposal denies nobody who does not stand apart: no rule by address
+// holds those whom another rule holds by their names.
+func TestProposeHoldsOwnLog(t *testing.T) {
+	truth := &truth{length: time.Hour}
+	for i := range 3600 {
+		truth.send(float64(i), "user", fmt.Sprintf("10.0.0.%d", i%60), "-", "GET", "/page", "-", 200)
+		if i%100 < 50 {
+			for k := range 8 {
+				truth.send(float64(i), "app", fmt.Sprintf("10.1.0.%d", k%4*20+i%20), fmt.Sprintf("key-%d", (i*8+k)%40), "GET", "/api/orders", "-", 200)
+			}
+		}
+	}
+	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(string(truth.log())), Margin: 0.2})
+	if err != nil || !strings.Contains(p.File, "api-by-user") || strings.Contains(p.File, "stands apart") {
+		t.Fatalf("%v, %+v", err, p)
+	}
+	if found := truth.try(t, p.File); found["user"][0]+found["app"][0] > 0 {
+		t.Errorf("%v\n%s", found, p.File)
+	}
+}
+
 // Of a stuffer's forty addresses, each is said to be denied what it is, and they stand as
 // one network.
 func TestProposeNeighbours(t *testing.T) {
