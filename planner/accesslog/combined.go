@@ -44,16 +44,15 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	}
 	at := i + 5 // the usual: "- - ["
 	if len(line) <= at || string(line[i:at+1]) != " - - [" {
-		if at = bytes.IndexByte(line[i:], '['); at < 0 {
+		if at = p.bracket(line, i); at < 0 {
 			return errShape
 		}
-		at += i
 		if !identified(line[i:at]) {
 			return errShape
 		}
 	}
 	rest := line[at+1:]
-	if len(rest) < clfLength+3 || rest[clfLength] != ']' || rest[clfLength+1] != ' ' || rest[clfLength+2] != '"' {
+	if !beforeRequest(rest) {
 		return errShape
 	}
 	var ok bool
@@ -78,6 +77,31 @@ func (p *combined) Parse(line []byte, r *Record) error {
 		r.Values[p.forwarded] = list
 	}
 	return err
+}
+
+// bracket returns where the one before the time is, behind the first column, and −1 if
+// there is none: a user name may have brackets too, but no quote that is not escaped.
+func (p *combined) bracket(line []byte, from int) int {
+	first := -1
+	for at := from; ; at++ {
+		i := bytes.IndexByte(line[at:], '[')
+		if i < 0 {
+			return first
+		}
+		if at += i; first < 0 {
+			first = at
+		}
+		if rest := line[at+1:]; beforeRequest(rest) {
+			if _, ok := p.clf.read(rest[:clfLength]); ok {
+				return at
+			}
+		}
+	}
+}
+
+// beforeRequest reports whether a text of the length of a time ends where a request begins.
+func beforeRequest(rest []byte) bool {
+	return len(rest) >= clfLength+3 && rest[clfLength] == ']' && rest[clfLength+1] == ' ' && rest[clfLength+2] == '"'
 }
 
 // firstColumn returns where the first column of a line ends, 0 or less if it has

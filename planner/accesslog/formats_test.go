@@ -35,6 +35,18 @@ var formats = []struct {
 		"combined with more", `2001:db8::1 - ann lee [01/Jan/2024:00:00:00 -0130] "POST / HTTP/2.0" 201 - "-" "a \"b\" c" "10.0.0.1" rt=0.1`,
 		"combined with X-Forwarded-For", "2024-01-01T01:30:00Z", `2001:db8::1|POST|/||ann lee|201||` + `|a \"b\" c`,
 	}, {
+		"a user with brackets", `192.0.2.1 - a[b] [c [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`,
+		"combined", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/||a[b] [c|200|5||curl/8.5",
+	}, {
+		"a user with a time", `10.0.0.9, 192.0.2.1 - [17/May/2014:10:05:03 +0000] [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5`,
+		"common", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/||[17/May/2014:10:05:03 +0000]|200|5||",
+	}, {
+		"a user with brackets behind a host", `www.example.com:443 192.0.2.1 - a [b [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`,
+		"vhost_combined", "2015-05-17T10:05:03Z", "192.0.2.1|GET|/|www.example.com:443|a [b|200|5||curl/8.5",
+	}, {
+		"a user with brackets and fractions of a second", `192.0.2.1 - [b [17/May/2015:10:05:03.123 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`,
+		"common with fractions of a second", "2015-05-17T10:05:03.123Z", "192.0.2.1|GET|/||[b|200|5||curl/8.5",
+	}, {
 		"a request that is none", `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "\x16\x03\x01" 400 150 "-" "-"`,
 		"combined", "2015-05-17T10:05:03Z", "192.0.2.1|||||400|150||",
 	}, {

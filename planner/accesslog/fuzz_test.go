@@ -42,8 +42,8 @@ func FuzzLog(f *testing.F) {
 }
 
 // commonLine is the common format, read the slow way: the first column has one
-// address, or several with a comma and a blank between.
-var commonLine = regexp.MustCompile(`^((?:[^ ]*, )+(?:[^ ]*[^ ,])?|[^ ]*[^ ,]) (?:- [^[]*|[^ \[]+ [^ \[]*) \[(\d\d/[A-Za-z]{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "`)
+// address, or several with a comma and a blank between; the first time ends the name.
+var commonLine = regexp.MustCompile(`^((?:[^ ]*, )+(?:[^ ]*[^ ,])?|[^ ]*[^ ,]) (?:- .*?|[^ ]+ [^ ]*) \[(\d\d/[A-Za-z]{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "`)
 
 // FuzzCombined holds the parser that scans to one by regular expression.
 func FuzzCombined(f *testing.F) {

@@ -265,6 +265,8 @@ func (t *texts) Parse(line []byte, r *Record) error {
 		var value []byte
 		if p.ported {
 			value, rest, ok = beforePort(rest, next)
+		} else if n := t.beforeTime(rest, i); n >= 0 {
+			value, rest, ok = bytes.TrimRight(rest[:n], " "), rest[n:], true
 		} else {
 			value, rest, ok = field(line, rest, next, p.quoted)
 		}
@@ -295,6 +297,32 @@ func (t *texts) Parse(line []byte, r *Record) error {
 		return errShape
 	}
 	return nil
+}
+
+// beforeTime returns where a value ends that stands before a time in brackets, −1 if
+// there is none that can be read: a user name may have brackets of its own.
+func (t *texts) beforeTime(rest []byte, i int) int {
+	if i+1 == len(t.pieces) || t.pieces[i].quoted || t.pieces[i+1].meaning != asTime || !bytes.HasSuffix(t.pieces[i+1].before, []byte(" [")) {
+		return -1
+	}
+	before := t.pieces[i+1].before
+	next := t.tail
+	if i+2 < len(t.pieces) {
+		next = t.pieces[i+2].before
+	}
+	for at := 0; ; at++ {
+		n := bytes.Index(rest[at:], before)
+		if n < 0 {
+			return -1
+		}
+		at += n
+		stamp, _ := literal(rest[at:], before)
+		if end := bytes.Index(stamp, next); end > 0 {
+			if _, ok := t.calendar.read(stamp[:end]); ok {
+				return at
+			}
+		}
+	}
 }
 
 // literal passes over a text, of which a blank stands for one or more.
