@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
@@ -88,6 +89,8 @@ func (c *rehearseCmd) check() error {
 		return usage("--log", "goes in place of --server: give one of both")
 	case c.Server != "" && (c.Before != "" || c.LogFormat != ""):
 		return usage("--before and --log-format", "go with --log")
+	case len(slices.DeleteFunc(slices.Clone(c.Log), func(name string) bool { return name != "-" })) > 1:
+		return usage("--log", "standard input can be read but once")
 	case c.Top < 1 || c.Top > 1000:
 		return usage("--top", "%d: from 1 to 1000", c.Top)
 	case c.WarmUp < -1:
@@ -131,17 +134,16 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 			return nil, err
 		}
 	}
-	recording, unsure, err := c.readLogs(e, f, before.Rules)
-	if err != nil {
+	o := rehearse.Options{After: f.Rules, Names: true, Top: c.Top}
+	if err := c.readLogs(e, f, before.Rules, &o); err != nil {
 		return nil, err
 	}
 	store := memstore.New(memstore.Options{MaxKeys: 1})
 	defer store.Close()
-	live, err := policy.New(store, before.Rules, policy.Options{Secret: make([]byte, 16)})
+	o.Live, err = policy.New(store, before.Rules, policy.Options{Secret: make([]byte, 16)})
 	if err != nil {
 		return nil, err
 	}
-	o := rehearse.Options{Live: live, After: f.Rules, Recording: recording, Unsure: unsure, Names: true, Top: c.Top}
 	if c.WarmUp >= 0 {
 		if o.WarmUp = c.WarmUp; o.WarmUp == 0 {
 			o.WarmUp = -1
@@ -152,8 +154,8 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 
 // readLogs makes a recording of what the logs say of the attributes that rules
 // look at, behind the proxies that the new file trusts. A request that was answered
-// 429 counts as denied then. unsure says what of the logs could not be read.
-func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (recording *rehearse.Recording, unsure []string, err error) {
+// 429 counts as denied then. What of the logs could not be read goes to the options too.
+func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules, to *rehearse.Options) error {
 	var names []string
 	for _, name := range slices.Concat(before.Attributes(), f.Rules.Attributes()) {
 		if !slices.Contains(names, name) {
@@ -165,18 +167,21 @@ func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules) (rec
 		Client: httplimit.ClientIP{Trusted: f.Settings.TrustedProxies, Header: f.Settings.ClientIPHeader},
 	}
 	builder := rehearse.NewBuilder(names)
-	found, err := plan.Requests(e.ctx, o, append(slices.Clone(names), "status"), func(at int64, values [][]byte) error {
+	found, unread, err := plan.Requests(e.ctx, o, append(slices.Clone(names), "status"), func(at int64, values [][]byte) error {
 		return builder.Add(at, 1, string(values[len(names)]) != "429", values[:len(names)])
 	})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	for _, one := range found {
 		if one.Stops {
-			unsure = append(unsure, one.Text)
+			to.Unsure = append(to.Unsure, one.Text)
+		} else {
+			to.Notes = append(to.Notes, one.Text)
 		}
 	}
-	return builder.Recording(), unsure, nil
+	to.Recording, to.Unread = builder.Recording(), unread
+	return nil
 }
 
 // A share is the greatest share of requests that may be newly denied, from 0 to
@@ -198,15 +203,19 @@ func parseShare(text string) (share, error) {
 
 // check refuses rules that newly deny more.
 func (s share) check(r *rehearse.Report) error {
+	if len(r.Unsure) > 0 {
+		return fmt.Errorf("refused: %s", strings.Join(r.Unsure, "; "))
+	}
 	if r.NewlyDeniedShare > float64(s) {
-		return fmt.Errorf("refused: %s of requests would be newly denied (%d of %d), more than %s",
-			rehearse.Percent(r.NewlyDeniedShare), r.NewlyDenied, r.Requests, rehearse.Percent(float64(s)))
+		unread := ""
+		if r.Unread > 0 {
+			unread = fmt.Sprintf(", and %s that could not be read", wording.Count(r.Unread, "line"))
+		}
+		return fmt.Errorf("refused: %s of requests would be newly denied (%d of %d%s), more than %s",
+			rehearse.Percent(r.NewlyDeniedShare), r.NewlyDenied, r.Matched, unread, rehearse.Percent(float64(s)))
 	}
 	if r.Requests == 0 {
 		return errors.New("refused: no request was counted, so nothing is known")
-	}
-	if len(r.Unsure) > 0 {
-		return fmt.Errorf("refused: %s", strings.Join(r.Unsure, "; "))
 	}
 	if len(r.Missing) > 0 {
 		return fmt.Errorf("refused: the new rules look at %s, which was not recorded, so what they deny is not known: start the server with --record-attribute", strings.Join(r.Missing, ", "))

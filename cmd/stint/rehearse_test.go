@@ -200,7 +200,7 @@ func TestRehearseLog(t *testing.T) {
 	if report, said := rehearsal(t, trusting, "--log", behind, "--warm-up", "0s"); len(report.Denials) != 1 || report.Denials[0].Key != "192.0.2.7" {
 		t.Errorf("behind a proxy that is trusted: %s", said)
 	}
-	for _, args := range [][]string{{tight}, {tight, "--log", log, "--server", "http://127.0.0.1:1"}, {tight, "--server", "127.0.0.1"}, {tight, "--log", log, "--deny-at-most", "0.1"}, {tight, "--log", log, "--top", "0"}} {
+	for _, args := range [][]string{{tight}, {tight, "--log", log, "--server", "http://127.0.0.1:1"}, {tight, "--server", "127.0.0.1"}, {tight, "--log", log, "--deny-at-most", "0.1"}, {tight, "--log", log, "--top", "0"}, {tight, "--log", "-", "--log", "-"}} {
 		if _, said := rehearsal(t, args...); !strings.Contains(said, "exit 2") {
 			t.Errorf("%v: %s", args, said)
 		}
@@ -224,6 +224,8 @@ func TestRehearseUnsure(t *testing.T) {
 	cut := writeFile(t, dir+"/cut.gz", packed.String()[:packed.Len()/2])
 	sum := writeFile(t, dir+"/sum.gz", packed.String()[:packed.Len()-8]+"12345678")
 	other := writeFile(t, dir+"/other.log", lines.String()+strings.Repeat("another program\n", 1000))
+	some := writeFile(t, dir+"/some.log", lines.String()+strings.Repeat("another program\n", 100))
+	paused := writeFile(t, dir+"/paused.log", strings.Repeat("\x00", 100)+lines.String())
 	bucket := writeFile(t, dir+"/bucket.yaml", "rules: [{name: r, key: [ip], limits: 100/m}]\n")
 	held := writeFile(t, dir+"/held.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
 	for _, c := range []struct {
@@ -234,6 +236,7 @@ func TestRehearseUnsure(t *testing.T) {
 		{[]string{bucket, "--log", cut}, "was not read to its end (unexpected EOF)"},
 		{[]string{bucket, "--log", sum}, "was not read to its end (gzip: invalid checksum)"},
 		{[]string{bucket, "--log", other}, "of all lines could not be read"},
+		{[]string{bucket, "--log", some}, "3.29% of requests would be newly denied (0 of 2940, and 100 lines that could not be read)"},
 		{[]string{bucket, "--log", whole, "--log", whole}, "count twice"},
 		{[]string{held, "--log", whole, "--before", bucket}, "rule r: limits in flight are not rehearsed"},
 		{[]string{held, "--log", whole, "--before", held}, ""},
@@ -244,5 +247,8 @@ func TestRehearseUnsure(t *testing.T) {
 			c.want != "" && (!strings.HasSuffix(said, "exit 1\n") || !strings.Contains(refused, c.want)) {
 			t.Errorf("%q, want %q:\n%s", c.args, c.want, said)
 		}
+	}
+	if _, said := rehearsal(t, bucket, "--log", paused); !strings.Contains(said, "100 NUL bytes") {
+		t.Errorf("what was found in a log is not noted: %s", said)
 	}
 }

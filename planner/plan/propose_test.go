@@ -348,7 +348,9 @@ func TestProposeAsksWhoSets(t *testing.T) {
 		t.Fatalf("%v, %+v", err, p)
 	}
 	for _, name := range []string{"login", "pages"} {
-		if !slices.ContainsFunc(p.Questions, func(q string) bool { return strings.HasPrefix(q, name+" lets ") && strings.Contains(q, "because of 203.0.113.9, and without ") }) {
+		if !slices.ContainsFunc(p.Questions, func(q string) bool {
+			return strings.HasPrefix(q, name+" lets ") && strings.Contains(q, "because of 203.0.113.9, and without ")
+		}) {
 			t.Errorf("nobody is named of %s: %q\n%s", name, p.Questions, p.File)
 		}
 	}

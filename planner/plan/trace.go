@@ -44,10 +44,11 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 // attributes, nil for one that a line has not. The values are valid during the call.
 // What the options say of keys, limits and choices is not looked at. The findings are
 // of the logs alone: where one stops a proposal, the requests are not those that came.
-func Requests(ctx context.Context, o Options, attributes []string, each func(at int64, values [][]byte) error) (found []Finding, err error) {
+// Unread is how many lines could not be read, but for the last of a log that is cut off.
+func Requests(ctx context.Context, o Options, attributes []string, each func(at int64, values [][]byte) error) (found []Finding, unread int64, err error) {
 	r, err := readAll(ctx, &o, attributes)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	values := make([][]byte, len(attributes))
 	for _, e := range r.events {
@@ -57,11 +58,17 @@ func Requests(ctx context.Context, o Options, attributes []string, each func(at 
 			}
 		}
 		if err := each(e.at, values); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 	r.logs(adder(&found))
-	return found, nil
+	unread = r.tally.bad
+	for _, in := range r.inputs {
+		if in.cut {
+			unread--
+		}
+	}
+	return found, unread, nil
 }
 
 // readAll reads logs for those who look at their requests alone; in whole form, each

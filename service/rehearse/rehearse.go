@@ -31,6 +31,11 @@ type Options struct {
 	Recording *Recording
 	// Unsure says what is known to be missing from the recording, for the report.
 	Unsure []string
+	// Notes say what else is known of the recording, for the report.
+	Notes []string
+	// Unread is how many requests the recording lacks because they could not be read.
+	// Each counts as one that a rule matches and that is newly denied.
+	Unread int64
 	// WarmUp is how long requests are not counted at first. The default value,
 	// 0, is as long as the slowest limit remembers, but at most half of the
 	// recording; below 0 is none.
@@ -144,9 +149,9 @@ type actor struct {
 
 // A verdict is what a side said to a request.
 type verdict struct {
-	denied bool
-	id              // what denied it
-	shadow []string // the rules in shadow that would have
+	matched, denied bool
+	id                       // what denied it
+	shadow          []string // the rules in shadow that would have
 }
 
 func newRun(o *Options) (*run, error) {
@@ -257,6 +262,7 @@ const (
 // lasted, so limits in flight let all pass here.
 func (r *run) unsure() {
 	r.out.Unsure = append([]string{}, r.o.Unsure...)
+	r.out.Notes = append(r.out.Notes, r.o.Notes...)
 	if span, n := time.Duration(r.last-r.first), r.o.Recording.Len(); !r.o.Recording.Complete() && span < shortest && n >= floodedFrom {
 		r.out.Unsure = append(r.out.Unsure, fmt.Sprintf("the recording has %d requests of %v alone: those of a flood may have pushed out all others", n, span))
 	}
@@ -337,14 +343,15 @@ func (a *actor) decide(ctx context.Context, batch []Request) error {
 		fault, refused := errors.AsType[*policy.RequestError](err)
 		switch {
 		case refused:
-			v.denied, v.rule = true, "(refused: "+fault.Attribute+")"
+			v.matched, v.denied, v.rule = true, true, "(refused: "+fault.Attribute+")"
 			continue
 		case errors.Is(err, stint.ErrLayers):
-			v.denied, v.rule = true, "(refused: too many limits)"
+			v.matched, v.denied, v.rule = true, true, "(refused: too many limits)"
 			continue
 		case err != nil:
 			return err
 		}
+		v.matched = len(a.result.Rules) > 0
 		if at := a.result.Tightest; !a.result.Decision.Allowed && at >= 0 {
 			v.denied, v.rule, v.key = true, a.result.Rules[at].Rule, a.result.Key(at)
 		}
@@ -372,6 +379,9 @@ func (r *run) compare(q *Request, before, after *verdict) {
 		return
 	}
 	r.out.Requests++
+	if before.matched || after.matched {
+		r.out.Matched++
+	}
 	if !q.Allowed {
 		r.out.RecordedDenied++
 	}
@@ -438,8 +448,9 @@ func newTimeline(n int, from, column int64) Timeline {
 func (r *run) report() *Report {
 	out := &r.out
 	out.From, out.To = time.Unix(0, r.counted).UTC(), time.Unix(0, r.last).UTC()
-	if out.Requests > 0 {
-		out.NewlyDeniedShare = float64(out.NewlyDenied) / float64(out.Requests)
+	out.Unread = r.o.Unread
+	if all := out.Matched + out.Unread; all > 0 {
+		out.NewlyDeniedShare = float64(out.NewlyDenied+out.Unread) / float64(all)
 	}
 	for i := range out.Rules {
 		out.Rules[i] = *r.rules[out.Rules[i].Rule]

@@ -71,6 +71,25 @@ func TestCounts(t *testing.T) {
 	})
 }
 
+// TestShareOfMatched has requests that no rule matches dilute no share.
+func TestShareOfMatched(t *testing.T) {
+	p, recorder := live(t, five, rehearse.RecorderOptions{})
+	var r policy.Result
+	for i := range 1000 {
+		path := "/"
+		if i < 4 {
+			path = "/login"
+		}
+		if err := p.Decide(t.Context(), policy.Map{"path": path, "ip": "192.0.2.7"}, 1, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, two), Recording: recorder.Recording(time.Now()), Fresh: true})
+	if err != nil || report.NewlyDeniedShare != 0.5 || report.Matched != 4 || report.Requests != 1000 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
 // TestPushedOut says of a recording whose past a flood has pushed out that it is no answer.
 func TestPushedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -24,7 +24,10 @@ type Report struct {
 	KeysDenied     Compare `json:"keys_denied"`
 	// NewlyDenied is how many requests only the other rules deny, and
 	// NewlyPassed how many only those in force do. NewlyDeniedShare is that of
-	// all requests, from 0 to 1.
+	// all requests that a rule matches, Matched, from 0 to 1. Unread requests,
+	// which could not be read, count among both.
+	Matched          int64   `json:"matched"`
+	Unread           int64   `json:"unread"`
 	NewlyDenied      int64   `json:"newly_denied"`
 	NewlyPassed      int64   `json:"newly_passed"`
 	NewlyDeniedShare float64 `json:"newly_denied_share"`
