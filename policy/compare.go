@@ -78,6 +78,13 @@ func (r *Rules) SameRule(old *Rules, name string) bool {
 	return reflect.DeepEqual(same[0], same[1])
 }
 
+// ByResponse reports whether the rule of a name takes what a request costs, or whether it
+// counts, from the response.
+func (r *Rules) ByResponse(name string) bool {
+	one, err := r.rule(name)
+	return err == nil && one.Response != nil
+}
+
 func (r *rule) compare(old *rule) []Change {
 	var all []Change
 	say := func(fresh bool, format string, args ...any) {

@@ -32,7 +32,7 @@ type rehearseCmd struct {
 	Names      bool          `help:"Show keys in clear, for operators. The default is their hashes, as in the log; keys of --log are in clear."`
 	Top        int           `default:"20" placeholder:"N" help:"How many keys to list (${default})."`
 	WarmUp     time.Duration `default:"-1ns" placeholder:"DURATION" help:"For how long the first requests are not counted. The default is as long as the slowest limit remembers, at most half of the recording."`
-	DenyAtMost string        `placeholder:"SHARE" help:"Fail if a greater share of requests is newly denied, such as 0.1%."`
+	DenyAtMost *string       `placeholder:"SHARE" help:"Fail if a greater share of requests is newly denied, such as 0.1%."`
 	JSON       bool          `name:"json" help:"Write JSON."`
 }
 
@@ -75,7 +75,7 @@ func (c *rehearseCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	if err = printed(e.out, c.JSON, report, report.Text); err == nil && c.DenyAtMost != "" {
+	if err = printed(e.out, c.JSON, report, report.Text); err == nil && c.DenyAtMost != nil {
 		err = gate.check(report)
 	}
 	return err
@@ -188,11 +188,12 @@ func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules, to *
 // 1.
 type share float64
 
-// parseShare reads --deny-at-most: a percentage.
-func parseShare(text string) (share, error) {
-	if text == "" {
+// parseShare reads --deny-at-most: a percentage. It is nil where the flag is not given.
+func parseShare(given *string) (share, error) {
+	if given == nil {
 		return 1, nil
 	}
+	text := *given
 	number, percent := strings.CutSuffix(text, "%")
 	v, err := strconv.ParseFloat(number, 64)
 	if err != nil || !percent && v != 0 || !(v >= 0 && v <= 100) {
@@ -226,7 +227,7 @@ func (s share) check(r *rehearse.Report) error {
 // rehearsed refuses a rules file that newly denies more of the requests that a
 // server recorded than a share.
 func (c *rulesPushCmd) rehearsed(e *env, name string, document []byte) error {
-	if c.DenyAtMost == "" {
+	if c.DenyAtMost == nil {
 		return nil
 	}
 	gate, err := parseShare(c.DenyAtMost)

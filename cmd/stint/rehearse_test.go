@@ -129,6 +129,9 @@ func TestRehearseGate(t *testing.T) {
 	if said := push(append([]string{tight}, gate...)...); !strings.Contains(said, "refused: 50% of requests would be newly denied (2 of 4), more than 10%; nothing was published") || !strings.Contains(said, "exit 1") {
 		t.Errorf("too tight: %s", said)
 	}
+	if said := push(tight, "--deny-at-most", "", "--rehearse-at", s.admin); !strings.Contains(said, "exit 2") {
+		t.Errorf("an empty share: %s", said)
+	}
 	if _, said := rehearsal(t, tight, "--server", s.admin, "--token-file", token, "--names"); !strings.Contains(said, "keys in clear are for operators") {
 		t.Errorf("a viewer sees names: %s", said)
 	}
@@ -200,7 +203,7 @@ func TestRehearseLog(t *testing.T) {
 	if report, said := rehearsal(t, trusting, "--log", behind, "--warm-up", "0s"); len(report.Denials) != 1 || report.Denials[0].Key != "192.0.2.7" {
 		t.Errorf("behind a proxy that is trusted: %s", said)
 	}
-	for _, args := range [][]string{{tight}, {tight, "--log", log, "--server", "http://127.0.0.1:1"}, {tight, "--server", "127.0.0.1"}, {tight, "--log", log, "--deny-at-most", "0.1"}, {tight, "--log", log, "--top", "0"}, {tight, "--log", "-", "--log", "-"}} {
+	for _, args := range [][]string{{tight}, {tight, "--log", log, "--server", "http://127.0.0.1:1"}, {tight, "--server", "127.0.0.1"}, {tight, "--log", log, "--deny-at-most", "0.1"}, {tight, "--log", log, "--deny-at-most", ""}, {tight, "--log", log, "--top", "0"}, {tight, "--log", "-", "--log", "-"}} {
 		if _, said := rehearsal(t, args...); !strings.Contains(said, "exit 2") {
 			t.Errorf("%v: %s", args, said)
 		}
@@ -228,6 +231,8 @@ func TestRehearseUnsure(t *testing.T) {
 	paused := writeFile(t, dir+"/paused.log", strings.Repeat("\x00", 100)+lines.String())
 	bucket := writeFile(t, dir+"/bucket.yaml", "rules: [{name: r, key: [ip], limits: 100/m}]\n")
 	held := writeFile(t, dir+"/held.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
+	before := writeFile(t, dir+"/before.yaml", "rules: [{name: first, match: {path: /**}, unlimited: true, final: true}, {name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
+	billed := writeFile(t, dir+"/billed.yaml", "rules: [{name: r, key: [ip], limits: 100/m, count: {status: [401]}}]\n")
 	for _, c := range []struct {
 		args []string
 		want string
@@ -240,6 +245,9 @@ func TestRehearseUnsure(t *testing.T) {
 		{[]string{bucket, "--log", whole, "--log", whole}, "count twice"},
 		{[]string{held, "--log", whole, "--before", bucket}, "rule r: limits in flight are not rehearsed"},
 		{[]string{held, "--log", whole, "--before", held}, ""},
+		{[]string{writeFile(t, dir+"/only.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n"), "--log", whole, "--before", before}, "rule r: limits in flight are not rehearsed"},
+		{[]string{billed, "--log", whole, "--before", bucket}, "rule r: what responses cost is not rehearsed"},
+		{[]string{billed, "--log", whole, "--before", billed}, ""},
 	} {
 		said := session{args: append([]string{"rehearse", "--deny-at-most", "1%"}, c.args...)}.run()
 		_, refused, _ := strings.Cut(said, "refused: ")

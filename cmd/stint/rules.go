@@ -58,9 +58,9 @@ type rulesPushCmd struct {
 	Parent      int64  `default:"-1" placeholder:"N" help:"Publish only if revision N is in force; 0 means that there is none. The default is the one in force when the command starts."`
 	DryRun      bool   `help:"Only check, and show what it changes."`
 
-	DenyAtMost        string `placeholder:"SHARE" help:"Rehearse first, and publish nothing if a greater share of the requests that a server recorded would be newly denied, such as 0.1%."`
-	RehearseAt        string `env:"STINT_REHEARSE_AT" placeholder:"URL" help:"With --deny-at-most: the admin address of that server. The default is --server."`
-	RehearseTokenFile string `env:"STINT_REHEARSE_TOKEN_FILE" placeholder:"FILE" help:"With --rehearse-at: a file with your token there. The default is --token-file."`
+	DenyAtMost        *string `placeholder:"SHARE" help:"Rehearse first, and publish nothing if a greater share of the requests that a server recorded would be newly denied, such as 0.1%."`
+	RehearseAt        string  `env:"STINT_REHEARSE_AT" placeholder:"URL" help:"With --deny-at-most: the admin address of that server. The default is --server."`
+	RehearseTokenFile string  `env:"STINT_REHEARSE_TOKEN_FILE" placeholder:"FILE" help:"With --rehearse-at: a file with your token there. The default is --token-file."`
 
 	JSON bool `name:"json" help:"Write the revision as JSON."`
 }

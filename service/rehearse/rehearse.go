@@ -259,21 +259,29 @@ const (
 )
 
 // unsure says why the counts are no answer. A recording does not say how long requests
-// lasted, so limits in flight let all pass here.
+// lasted, so limits in flight let all pass here, nor what responses said. That rules with
+// such limits decide as they did is known only where all before them are the same too.
 func (r *run) unsure() {
 	r.out.Unsure = append([]string{}, r.o.Unsure...)
 	r.out.Notes = append(r.out.Notes, r.o.Notes...)
 	if span, n := time.Duration(r.last-r.first), r.o.Recording.Len(); !r.o.Recording.Complete() && span < shortest && n >= floodedFrom {
 		r.out.Unsure = append(r.out.Unsure, fmt.Sprintf("the recording has %d requests of %v alone: those of a flood may have pushed out all others", n, span))
 	}
-	for _, name := range r.o.After.Names() {
-		text := fmt.Sprintf("rule %s: limits in flight are not rehearsed, since the recording does not say how long requests lasted", name)
-		switch {
-		case !slices.ContainsFunc(r.o.After.Limits(name), func(l *policy.RuleLimit) bool { return l.Limit.InFlight() }):
-		case r.o.After.SameRule(r.o.Before, name):
-			r.note("%s", text)
-		default:
-			r.out.Unsure = append(r.out.Unsure, text)
+	before, same := r.o.Before.Names(), true
+	for i, name := range r.o.After.Names() {
+		same = same && i < len(before) && before[i] == name && r.o.After.SameRule(r.o.Before, name)
+		say := func(text string) {
+			if text = "rule " + name + ": " + text; same {
+				r.note("%s", text)
+			} else {
+				r.out.Unsure = append(r.out.Unsure, text)
+			}
+		}
+		if slices.ContainsFunc(r.o.After.Limits(name), func(l *policy.RuleLimit) bool { return l.Limit.InFlight() }) {
+			say("limits in flight are not rehearsed, since the recording does not say how long requests lasted")
+		}
+		if r.o.After.ByResponse(name) {
+			say("what responses cost is not rehearsed, since the recording does not have them: requests cost what is reserved")
 		}
 	}
 }
