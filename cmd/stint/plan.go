@@ -114,6 +114,9 @@ func (c *planCmd) propose(ctx context.Context, e *env, o plan.Options, p *progre
 		return err
 	}
 	if !proposal.Refused() {
+		if _, err := checkRules(c.Propose, []byte(proposal.File)); err != nil {
+			return fmt.Errorf("the rules that were found are not valid, and nothing is written: %w", err)
+		}
 		f, err := os.OpenFile(c.Propose, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {
 			return err

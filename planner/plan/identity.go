@@ -43,9 +43,9 @@ type survey struct {
 	mixed    []int64             // requests with another tier than their identity had before
 }
 
-// survey reads the logs and returns the identities of routes, and the patterns of their
+// survey reads the logs and returns the identities of routes, and who asked for which
 // paths.
-func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]identity, map[string][]string, error) {
+func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]identity, *sightings, error) {
 	const path, ip, status = 0, 1, 2
 	names := append([]string{"path", "ip", "status"}, identities...)
 	tier := tierOf(inputs)
@@ -56,7 +56,7 @@ func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]ident
 	if err != nil {
 		return nil, nil, err
 	}
-	all, seen, a := make(map[string]*survey), make(sightings), q.extractor()
+	all, seen, a := make(map[string]*survey), &sightings{all: make(map[string]*sighting), made: make(map[string]int)}, q.extractor()
 	for _, in := range inputs {
 		file, err := in.open()
 		if err != nil {
@@ -86,7 +86,7 @@ func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]ident
 			found[route] = one
 		}
 	}
-	return found, seen.patterns(), nil
+	return found, seen, nil
 }
 
 // tierOf returns the field of the logs that says of which class a client is.

@@ -65,6 +65,7 @@ type Apart struct {
 type proposer struct {
 	*run
 	byRoute map[string][]uint32
+	full    bool // not all paths were counted
 }
 
 // Propose reads the logs and makes a rules file of them: a rule for each route
@@ -121,6 +122,9 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 		p.Findings = append(p.Findings, Finding{"too_little", fmt.Sprintf("not enough to choose: no route has %d clients", leastClients), true})
 		return p, nil
 	}
+	if w.full {
+		p.Findings = append(p.Findings, Finding{"too_many_paths", "more different paths than are counted: some routes may be missing", false})
+	}
 	p.ask()
 	p.File = w.file(p)
 	return p, nil
@@ -128,7 +132,7 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 
 // identify finds out what identifies the clients of each route, and has it read.
 func (w *proposer) identify(ctx context.Context) error {
-	by, patterns, err := w.options.survey(ctx, w.inputs)
+	by, seen, err := w.options.survey(ctx, w.inputs)
 	if err != nil {
 		return err
 	}
@@ -138,7 +142,7 @@ func (w *proposer) identify(ctx context.Context) error {
 		}
 		by[route] = one
 	}
-	w.extraction.by, w.extraction.patterns = by, patterns
+	w.extraction.by, w.extraction.patterns, w.full = by, seen.patterns(), seen.full
 	for _, in := range w.inputs {
 		in.format = in.format.With(w.extraction.attributes)
 	}

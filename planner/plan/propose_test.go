@@ -377,6 +377,28 @@ func TestProposeHoldsOwnLog(t *testing.T) {
 	}
 }
 
+// Paths that strangers make up neither break the file nor widen a pattern, and those of one
+// address keep no other's out.
+func TestProposePaths(t *testing.T) {
+	var b strings.Builder
+	for k := range 70_000 {
+		fmt.Fprintf(&b, "203.0.113.9 - - [%s] \"GET /%d/login HTTP/1.1\" 200 9 \"-\" \"-\"\n", truthStart.Format("02/Jan/2006:15:04:05 -0700"), k)
+	}
+	for i := range 3600 {
+		at := truthStart.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+		for _, path := range []string{"/page", "//signin", "/q;y/login", "/q#y/login", "/{a...}/login", "/{a}/login", "/q{y/login", "/api/../login"} {
+			fmt.Fprintf(&b, "10.0.0.%d - - [%s] \"GET %s HTTP/1.1\" 200 9 \"-\" \"-\"\n", i%60, at, path)
+		}
+	}
+	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(b.String()), Margin: 0.2})
+	if err != nil || !strings.Contains(p.File, "match: {path: ['/login', '/signin']}") {
+		t.Fatalf("%v, %+v", err, p)
+	}
+	if _, err := rules.Decode("stint.yaml", []byte(p.File)); err != nil {
+		t.Errorf("%v in\n%s", err, p.File)
+	}
+}
+
 // Of a stuffer's forty addresses, each is said to be denied what it is, and they stand as
 // one network.
 func TestProposeNeighbours(t *testing.T) {

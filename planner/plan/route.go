@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/policy"
 )
 
 // A route is a kind of paths that wants a limit of its own.
@@ -32,8 +34,9 @@ const pagesRoute = "pages"
 // may add to the end of a path what it likes, and many servers answer: so a pattern begins
 // with what the log has at the beginning, and is the whole path where the end decides.
 func routeOf(path string) (name, pattern string) {
-	if strings.ContainsAny(path, "%*\\") || plainText(path) != path {
-		return pagesRoute, ""
+	path, err := policy.CleanPath(path)
+	if err != nil || strings.ContainsAny(path, "%*{}") || plainText(path) != path {
+		return pagesRoute, "" // in a pattern, these characters would stand for others
 	}
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	first, last := segments[0], segments[len(segments)-1]
@@ -67,20 +70,32 @@ type sighting struct {
 }
 
 // sightings are those of all patterns.
-type sightings map[string]*sighting
+type sightings struct {
+	all  map[string]*sighting
+	made map[string]int // by address: the patterns of which it asked first
+	full bool           // some were not counted
+}
+
+// mostMade is how many patterns one address alone may add.
+const mostMade = 256
 
 // add takes a request in, unless the server did not know the path.
-func (s sightings) add(route, pattern string, ip, status []byte) {
+func (s *sightings) add(route, pattern string, ip, status []byte) {
 	if pattern == "" || slices.Contains(unknownPath, string(status)) {
 		return
 	}
-	one := s[pattern]
+	one := s.all[pattern]
 	if one == nil {
-		if len(s) == mostSurveyed {
+		if s.made[string(ip)] == mostMade {
+			return // what it made up keeps no other's out
+		}
+		if len(s.all) == mostSurveyed {
+			s.full = true
 			return
 		}
 		one = &sighting{route: route, by: make(map[string]struct{})}
-		s[pattern] = one
+		s.all[pattern] = one
+		s.made[string(ip)]++
 	}
 	if one.requests++; len(one.by) < leastClients {
 		one.by[string(ip)] = struct{}{}
@@ -95,16 +110,16 @@ const mostPatterns = 40
 
 // patterns returns those of each route that many clients have asked for: one alone makes
 // no rule. Of many, those with the most requests.
-func (s sightings) patterns() map[string][]string {
+func (s *sightings) patterns() map[string][]string {
 	found := make(map[string][]string)
-	for pattern, one := range s {
+	for pattern, one := range s.all {
 		if len(one.by) >= leastClients {
 			found[one.route] = append(found[one.route], pattern)
 		}
 	}
 	for name, all := range found {
 		slices.SortFunc(all, func(a, b string) int {
-			return cmp.Or(cmp.Compare(s[b].requests, s[a].requests), strings.Compare(a, b))
+			return cmp.Or(cmp.Compare(s.all[b].requests, s.all[a].requests), strings.Compare(a, b))
 		})
 		found[name] = all[:min(len(all), mostPatterns)]
 		slices.Sort(found[name])
