@@ -187,7 +187,7 @@ func TestCheckUsesAll(t *testing.T) {
 			calls[strings.ToLower(strings.TrimSuffix(all[0], "\"\r\n"))] = true
 			continue
 		}
-		if n := 0; len(all) > 3 && all[0] == "EVALSHA" {
+		if n := 0; len(all) > 3 && strings.EqualFold(all[0], "evalsha") {
 			if _, err := fmt.Sscan(all[2], &n); err != nil {
 				t.Fatal(line)
 			}

@@ -249,7 +249,7 @@ func TestRatelimit(t *testing.T) {
 
 	g.put("2", "second", 1, ratelimit.RateLimitUnit_MONTH)
 	g.until("second")
-	g.put("3", "third", 1, ratelimit.RateLimitUnit_UNKNOWN)
+	g.put("3", "second", 1, ratelimit.RateLimitUnit_UNKNOWN) // which keeps the limit that it had
 	if reason := <-g.refused; !strings.Contains(reason, "no unit") {
 		t.Errorf("refused: %s", reason)
 	}

@@ -141,7 +141,7 @@ func TestFleet(t *testing.T) {
 				}
 			}
 			out, _ = question(0, ways, "inspect", "--header", "x-api-key=only-2")
-			if !strings.Contains(out, "at web-1\npasses orders") || !strings.Contains(out, "\n\nat web-3\npasses orders") || !strings.Contains(out, "at web-2\nDENIED orders") {
+			if !strings.Contains(out, "at web-1\nPasses now.\npasses orders") || !strings.Contains(out, "\n\nat web-3\nPasses now.\npasses orders") || !strings.Contains(out, "at web-2\nDenied now.\nDENIED orders") {
 				t.Errorf("inspect:\n%s", out)
 			}
 			out, _ = question(0, ways, "inspect", "--json", "--header", "x-api-key=only-2")

@@ -266,6 +266,7 @@ func TestDocument(t *testing.T) {
 	o.WatchShared(func() observe.Shared {
 		return observe.Shared{Store: redisstore.Stats{Nodes: []redisstore.NodeStats{{}}}}
 	})
+	o.WatchWaiting(func() int { return 2 })
 	o.WatchSnapshot(time.Now)
 	o.Reloaded(time.Now(), nil)
 	p := newPolicy(t, broken{store}, rulesFile)

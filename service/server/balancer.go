@@ -109,6 +109,7 @@ func (c *strangerConn) Read(p []byte) (int, error) {
 	for _, header := range []string{"PROXY ", "\r\n\r\n\x00\r\nQUIT\n"} {
 		if bytes.HasPrefix(p[:n], []byte(header)) {
 			c.conns.log.Warn("a connection was closed: it begins with PROXY protocol, and its address is not in --proxy-protocol")
+			_ = c.countedConn.Close() // or net/http answers it
 			return 0, proxyproto.ErrSuperfluousProxyHeader
 		}
 	}
