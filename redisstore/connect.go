@@ -25,7 +25,7 @@ func Connect(ctx context.Context, o *redis.UniversalOptions) (redis.UniversalCli
 	if o.MasterName != "" {
 		err = one.Ping(ctx).Err()
 	} else {
-		err = one.ClusterSlots(ctx).Err() //nolint:staticcheck // CLUSTER SHARDS needs Redis 7, and 6.2 works
+		err = one.ClusterSlots(ctx).Err() // CLUSTER SHARDS needs Redis 7, and 6.2 works
 		switch said := word(replied(err)); {
 		case said == "ERR", said == "NOPERM" && strings.Contains(err.Error(), "'cluster"): // no cluster, or one that may not be asked
 			return one, nil

@@ -134,7 +134,7 @@ func (d *driver) Cluster() bool {
 
 // Slots implements [Topology].
 func (d *driver) Slots(ctx context.Context) ([]SlotRange, error) {
-	list, err := d.client.ClusterSlots(ctx).Result() //nolint:staticcheck // CLUSTER SHARDS needs Redis 7, and 6.2 works
+	list, err := d.client.ClusterSlots(ctx).Result() // CLUSTER SHARDS needs Redis 7, and 6.2 works
 	if err != nil {
 		return nil, replied(err)
 	}

@@ -86,7 +86,7 @@ func (w *write) toUndo(ctx context.Context, number int64) (d *AuditEntry, err er
 	if err := w.notUndone(ctx, number); err != nil {
 		return nil, err
 	}
-	d, err = new(AuditEntry), nil
+	d = new(AuditEntry)
 	err = d.scan(w.tx.QueryRowContext(ctx, w.db.d.bind("SELECT "+auditColumns+" FROM stint_audit WHERE number = ?"), number))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):

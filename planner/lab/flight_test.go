@@ -121,11 +121,6 @@ func TestFlightsModel(t *testing.T) {
 	}
 }
 
-// by returns those that one process let in.
-func by(all []flown, process int) []flown {
-	return slices.DeleteFunc(slices.Clone(all), func(f flown) bool { return f.process != process })
-}
-
 // begun counts the units of a key that begin at a moment.
 func begun(all []flown, key string, at int64) (units int64) {
 	for _, f := range all {

@@ -259,13 +259,13 @@ func (r *reading) unreadable(add finder) {
 	}
 }
 
-// fewSeconds is a period that whole seconds cut into few.
-const fewSeconds = 10 * time.Second
+// fewWhole is a period that whole seconds cut into few.
+const fewWhole = 10 * time.Second
 
 // wholeSeconds says that limits by the second are tried on times that are no finer.
 func (w *run) wholeSeconds(add finder) {
 	for _, text := range w.options.Limits {
-		if l, err := stint.Parse(text); err == nil && w.requests > 0 && w.tally.subsecond == 0 && l.Period() <= fewSeconds {
+		if l, err := stint.Parse(text); err == nil && w.requests > 0 && w.tally.subsecond == 0 && l.Period() <= fewWhole {
 			add("whole_seconds", false, "%s", wholeSeconds)
 			return
 		}

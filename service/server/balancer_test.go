@@ -125,7 +125,7 @@ func TestStrangerBesideBalancers(t *testing.T) {
 		n, err := got.Read(make([]byte, 100))
 		if forbidden := says != "" && says[0] != 'G'; forbidden != (err != nil && n == 0) && says != "" {
 			t.Errorf("%q: %d bytes, %v", says, n, err)
-		} else if late, ok := err.(net.Error); says == "" && (!ok || !late.Timeout()) { //nolint:errorlint // as net has it
+		} else if late, ok := err.(net.Error); says == "" && (!ok || !late.Timeout()) {
 			t.Errorf("a peer that says nothing is held past its deadline: %v", err)
 		}
 	}

@@ -122,8 +122,6 @@ func (t *traefik) read(n node) {
 	case "CustomResourceDefinition": // the words alone
 	case "HTTPRoute", "GRPCRoute":
 		t.references(n, space)
-	default:
-		t.unread(n)
 	case "Middleware":
 		t.define(space+"-"+name+"@kubernetescrd", n.get("spec"))
 	case "MiddlewareTCP":
@@ -147,6 +145,8 @@ func (t *traefik) read(n node) {
 		}
 	case "Ingress":
 		t.readIngress(n)
+	default:
+		t.unread(n)
 	}
 }
 
