@@ -194,6 +194,12 @@ func (d *Debts) counting(one *debt, key string, probes map[debtor]stint.Bound) i
 		return math.MaxInt64
 	}
 	l := one.local.Limits()[0]
+	if l.Ban() > 0 && state.Remaining == 0 { // a ban denies as long as it lasts, whatever counts
+		l = unbanned(l)
+		if state, err = d.look(one.local, l, key, probes); err != nil {
+			return math.MaxInt64
+		}
+	}
 	switch {
 	case state.Remaining > 0:
 		return state.Limit - state.Remaining
@@ -205,16 +211,22 @@ func (d *Debts) counting(one *debt, key string, probes map[debtor]stint.Bound) i
 	}
 	// Units with dates are the same whatever the count: a limit that has more than is in
 	// use sees them all.
-	who := debtorOf(one.local, "")
-	probe, known := probes[who]
-	if !known {
-		if probe, err = d.local.Bind(who.name, roomy(l)); err != nil {
-			probe = one.local
-		}
-		probes[who] = probe
-	}
-	if state, err = probe.Decide(context.Background(), meter.OpPeek, key, 0); err != nil {
+	if state, err = d.look(one.local, roomy(l), key, probes); err != nil {
 		return math.MaxInt64
 	}
 	return state.Limit - state.Remaining
+}
+
+// look returns what the local store answers to another limit of the same identity.
+func (d *Debts) look(local stint.Bound, as stint.Limit, key string, probes map[debtor]stint.Bound) (stint.Decision, error) {
+	who := debtor{local.Name(), as.String(), ""}
+	probe, known := probes[who]
+	if !known {
+		var err error
+		if probe, err = d.local.Bind(who.name, as); err != nil {
+			probe = local
+		}
+		probes[who] = probe
+	}
+	return probe.Decide(context.Background(), meter.OpPeek, key, 0)
 }

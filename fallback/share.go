@@ -65,6 +65,18 @@ func alike(l stint.Limit, count int64, period time.Duration) stint.Limit {
 	return made
 }
 
+// unbanned returns the limit without its ban.
+func unbanned(l stint.Limit) stint.Limit {
+	made := alike(l, l.Count(), l.Period())
+	if l.Algorithm().HasBurst() {
+		made = made.WithBurst(l.Burst())
+	}
+	if l.Debt() > 0 {
+		made = made.WithDebt(l.Debt())
+	}
+	return made
+}
+
 // roomy returns a limit of the same identity, of units with dates, with room for all that
 // was charged.
 func roomy(part stint.Limit) stint.Limit {
