@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,6 +28,8 @@ func Connect(ctx context.Context, o *redis.UniversalOptions) (redis.UniversalCli
 	} else {
 		err = one.ClusterSlots(ctx).Err() // CLUSTER SHARDS needs Redis 7, and 6.2 works
 		switch said := word(replied(err)); {
+		case errors.Is(err, redis.Nil): // go-redis does not read an address that is null
+			err = errors.New("the nodes of the cluster announce no address, so they cannot be found: set cluster-preferred-endpoint-type to ip")
 		case said == "ERR", said == "NOPERM" && strings.Contains(err.Error(), "'cluster"): // no cluster, or one that may not be asked
 			return one, nil
 		}

@@ -52,7 +52,7 @@ func (d *dialer) connect(ctx context.Context, network, address string) (conn net
 	if err != nil {
 		return nil, "", err
 	}
-	if host == "" || host == "?" { // of a redirection: cluster-preferred-endpoint-type unknown-endpoint
+	if host == "" || host == "?" { // of a node of a cluster that announces no host name
 		host = d.host
 	}
 	conn, err = connectTo(ctx, host, port, &d.net)
