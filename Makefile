@@ -10,6 +10,7 @@ APART      := adapters/caddylimit deploy # the others, whose dependencies nothin
 LIBRARY    := . ./adapters ./grpclimit ./redisstore ./rulesdb
 PROGRAM    := ./planner ./service
 TARGETS    := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+RELEASE    ?= --snapshot --skip=publish,docker,sbom
 FUZZTIME   ?= 1m
 CHAOSTIME  ?= 10m
 # With the race detector, a program waits a second before it ends: tests run hundreds.
@@ -89,8 +90,9 @@ docs: ## write the plots and the pictures of the documents anew
 	go test ./planner/lab -run TestPageShots -update
 	go test -run TestDocs .
 
+# RELEASE is empty where a release is published, by .github/workflows/release.yml.
 release: ## build what a release has into dist/: archives, packages, sums
-	go run $(GORELEASER) release --snapshot --clean --skip=publish,docker,sbom
+	go run $(GORELEASER) release --clean $(RELEASE)
 
 man: build ## write manual pages into bin/man
 	bin/stint man bin/man

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gives every published module a tag for a version, each after those that it
-# requires, and prints the command that pushes them:
+# requires, and prints the commands that push them:
 #
 #     release/tag.sh v0.1.0
 #
@@ -24,4 +24,7 @@ done
 there=$(git tag --list "${tags[@]}")
 [ -z "$there" ] || { printf 'there are tags already:\n%s\n' "$there" >&2; exit 1; }
 for t in "${tags[@]}"; do git tag "$t"; done
-echo git push --atomic origin "${tags[@]}"
+# GitHub starts no workflow for a push of more than three tags, so the tag that a
+# release is made of goes by itself.
+echo git push --atomic origin "${tags[@]:1}"
+echo git push origin "$version"
