@@ -3,7 +3,7 @@ package plan
 import (
 	"cmp"
 	"context"
-	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -15,16 +15,20 @@ import (
 type identity struct {
 	name string // of the attribute
 	at   int    // among the attributes of an extraction
+	// known are the values with which the server answered. Others are made up, or were
+	// seen too late to tell.
+	known map[string]*kind
 	// tier is the attribute that says of which class a client is, such as its
-	// plan, "" if there is none.
+	// plan, "" if there is none, and tiers are the classes that many are of.
 	tier   string
 	tierAt int
+	tiers  []string
 }
 
 // identities are the attributes that may be one, best first, and tierNames how
 // fields are called, at their end, that say of which class a client is.
 var (
-	identities = []string{"header.x-api-key", "user"}
+	identities = [...]string{"header.x-api-key", "user"}
 	tierNames  = []string{"plan", "tier", "subscription"}
 )
 
@@ -33,21 +37,35 @@ const (
 	identityPart = 0.5 // of the requests have it
 	mostTiers    = 8
 	mostSurveyed = 1 << 16 // different values that are counted
+	tenths       = 10      // one client is at most one of them
 )
 
-// A survey counts what the requests of a route have.
+// A survey counts the answered requests of a route, and what they have. With the others,
+// whoever likes may have sent any name.
 type survey struct {
+	from  map[string]*origin                // by address
+	kinds [len(identities)]map[string]*kind // by attribute and value
+}
+
+// A origin is what came from an address.
+type origin struct {
+	requests  int64
+	has, made [len(identities)]int64 // requests with a value, and values that were first seen here
+}
+
+// A kind is the requests with one value.
+type kind struct {
 	requests int64
-	has      []int64             // by attribute
-	kinds    []map[string]string // by attribute: the values, and the tier that was first seen with each
-	mixed    []int64             // requests with another tier than their identity had before
+	first    *origin
+	tier     string // the first that was seen with it
+	mixed    bool   // it was seen with another
 }
 
 // survey reads the logs and returns the identities of routes, and who asked for which
 // paths.
 func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]identity, *sightings, error) {
 	const path, ip, status = 0, 1, 2
-	names := append([]string{"path", "ip", "status"}, identities...)
+	names := append([]string{"path", "ip", "status"}, identities[:]...)
 	tier := tierOf(inputs)
 	if tier != "" {
 		names = append(names, tier)
@@ -74,7 +92,9 @@ func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]ident
 					if all[route] == nil {
 						all[route] = newSurvey()
 					}
-					all[route].add(r.Values[status+1 : len(names)])
+					if answered(r.Values[status]) {
+						all[route].add(a.owner(r.Values[ip]), r.Values[status+1:len(names)])
+					}
 				}
 			}
 		}
@@ -103,50 +123,98 @@ func tierOf(inputs []*input) string {
 }
 
 func newSurvey() *survey {
-	s := &survey{has: make([]int64, len(identities)), mixed: make([]int64, len(identities))}
-	for range identities {
-		s.kinds = append(s.kinds, make(map[string]string))
+	s := &survey{from: make(map[string]*origin)}
+	for i := range s.kinds {
+		s.kinds[i] = make(map[string]*kind)
 	}
 	return s
 }
 
+// answered reports whether the server gave what was asked for, as far as the log says.
+func answered(status []byte) bool {
+	return status == nil || status[0] == '2' || string(status) == "304"
+}
+
 // add takes one request in: the values of identities, and the tier behind them.
-func (s *survey) add(values [][]byte) {
-	s.requests++
-	tier := ""
-	if len(values) > len(identities) {
-		tier = string(values[len(identities)])
+func (s *survey) add(ip []byte, values [][]byte) {
+	from := s.from[string(ip)]
+	if from == nil {
+		if len(s.from) == mostSurveyed {
+			return
+		}
+		from = new(origin)
+		s.from[string(ip)] = from
 	}
+	from.requests++
 	for i := range identities {
 		v := values[i]
 		if v == nil {
 			continue
 		}
-		s.has[i]++
-		before, known := s.kinds[i][string(v)]
-		switch {
-		case known && before != tier:
-			s.mixed[i]++
-		case !known && len(s.kinds[i]) < mostSurveyed:
-			s.kinds[i][string(v)] = tier
+		from.has[i]++
+		one := s.kinds[i][string(v)]
+		if one == nil {
+			if len(s.kinds[i]) == mostSurveyed || from.made[i] == mostSurveyed/tenths {
+				continue
+			}
+			from.made[i]++
+			one = &kind{first: from}
+			s.kinds[i][string(v)] = one
+		}
+		one.requests++
+		if len(values) > len(identities) {
+			tier := string(values[len(identities)])
+			one.mixed = one.mixed || tier != "" && one.tier != "" && tier != one.tier
+			one.tier = cmp.Or(one.tier, tier)
 		}
 	}
 }
 
-// identity returns what identifies the route's clients, and their tier if each
-// has one of a few.
+// tenth returns how much of each count counts, so that none is more than a tenth of what
+// counts in all; of fewer than ten, all.
+func tenth(counts []int64) int64 {
+	rest := int64(0)
+	for _, n := range counts {
+		rest += n
+	}
+	slices.SortFunc(counts, func(a, b int64) int { return cmp.Compare(b, a) })
+	for k, n := range counts[:min(len(counts), tenths)] {
+		if most := rest / int64(tenths-k); n <= most {
+			return most
+		}
+		rest -= n
+	}
+	return math.MaxInt64
+}
+
+// identity returns what identifies the route's clients, and their tiers if most have one of
+// a few. No address and no value is more than a tenth of what is counted.
 func (s *survey) identity(tier string) (one identity, ok bool) {
+	var counts []int64
+	for _, from := range s.from {
+		counts = append(counts, from.requests)
+	}
+	most := tenth(counts)
+	weighed := func(n int64, of *origin) int64 { return n * min(most, of.requests) / of.requests }
 	for i, name := range identities {
-		if float64(s.has[i]) < identityPart*float64(s.requests) || len(s.kinds[i]) < leastClients || float64(len(s.kinds[i])) > (1-identityPart)*float64(s.has[i]) {
+		counts = counts[:0]
+		for _, k := range s.kinds[i] {
+			counts = append(counts, k.requests)
+		}
+		mostOfOne := tenth(counts)
+		has, made, without := int64(0), int64(0), int64(0)
+		for _, k := range s.kinds[i] {
+			has += weighed(min(k.requests, mostOfOne), k.first)
+		}
+		for _, from := range s.from {
+			made += weighed(from.made[i], from)
+			without += weighed(from.requests-from.has[i], from)
+		}
+		if float64(has) < identityPart*float64(has+without) || len(s.kinds[i]) < leastClients || float64(made) > (1-identityPart)*float64(has) {
 			continue
 		}
-		one = identity{name: name}
-		tiers := make(map[string]int)
-		for _, t := range s.kinds[i] {
-			tiers[t]++
-		}
-		few := slices.Min(slices.Collect(maps.Values(tiers)))
-		if tier != "" && tiers[""] == 0 && len(tiers) > 1 && len(tiers) <= mostTiers && few >= leastClients && float64(s.mixed[i]) <= fewErrors*float64(s.has[i]) {
+		one = identity{name: name, known: s.kinds[i]}
+		if one.tiers = tiersOf(s.kinds[i]); len(one.tiers) > 1 {
 			one.tier = tier
 		}
 		return one, true
@@ -154,9 +222,41 @@ func (s *survey) identity(tier string) (one identity, ok bool) {
 	return one, false
 }
 
+// tiersOf returns the tiers that many clients are of, or none where these have now one and
+// now another.
+func tiersOf(clients map[string]*kind) (tiers []string) {
+	members, all, mixed := make(map[string]int), 0, 0
+	for _, k := range clients {
+		if k.tier == "" {
+			continue
+		}
+		all++
+		members[k.tier]++
+		if k.mixed {
+			mixed++
+		}
+	}
+	for tier, n := range members {
+		if n >= leastClients {
+			tiers = append(tiers, tier)
+		}
+	}
+	if float64(mixed) > fewErrors*float64(all) {
+		return nil
+	}
+	slices.SortFunc(tiers, func(a, b string) int {
+		return cmp.Or(cmp.Compare(members[b], members[a]), strings.Compare(a, b))
+	})
+	return tiers[:min(len(tiers), mostTiers)]
+}
+
 // A group is a part of a route's requests that has a limit of its own: those
 // without the identity, those with it, and of these each tier.
 type group struct{ route, by, tier string }
+
+// unknown is the tier of those that no answer shows to be known, or to be of a tier: they
+// have no say in a limit, and what holds the others holds them.
+const unknown = "\x00"
 
 // key writes a group as a part of a key.
 func (g group) key() string {
@@ -184,6 +284,9 @@ func (a *extractor) groupFor(values [][]byte) (g group, client []byte) {
 	}
 	if g.by = one.name; one.tier != "" {
 		g.tier = string(values[one.tierAt])
+	}
+	if one.known[string(values[one.at])] == nil || one.tier != "" && !slices.Contains(one.tiers, g.tier) {
+		g.tier = unknown
 	}
 	return g, values[one.at]
 }

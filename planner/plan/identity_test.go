@@ -136,3 +136,64 @@ func TestProposeIdentities(t *testing.T) {
 		t.Errorf("%v\n%s", err, &text)
 	}
 }
+
+// What strangers send takes no tiers away, nor what identifies clients: keys that they made
+// up, requests without one, tiers of their own.
+func TestProposeIdentitiesStand(t *testing.T) {
+	log := func(plant func(i int) []string) string {
+		var b strings.Builder
+		line := func(i int, ip, key, plan string, status int) {
+			fmt.Fprintf(&b, "%s,%s,%s,%s,/api/orders,%d\n", truthStart.Add(time.Duration(i)*time.Second).Format(time.RFC3339), ip, key, plan, status)
+		}
+		b.WriteString("time,ip,user,plan,path,status\n")
+		for i := range 3600 {
+			line(i, fmt.Sprintf("10.0.0.%d", i%30), fmt.Sprintf("free-%d", i%60), "free", 200)
+			for range 3 {
+				line(i, fmt.Sprintf("10.0.1.%d", i%30), fmt.Sprintf("pro-%d", i%30), "pro", 200)
+			}
+			for _, text := range plant(i) {
+				b.WriteString(truthStart.Add(time.Duration(i)*time.Second).Format(time.RFC3339) + ",203.0.113.9," + text + "\n")
+			}
+		}
+		return b.String()
+	}
+	once := func(text string) func(int) []string {
+		return func(i int) []string { return []string{text}[:max(0, 1-i)] }
+	}
+	each := func(n int, text string, args func(i int) []any) func(int) []string {
+		return func(i int) []string { return slices.Repeat([]string{fmt.Sprintf(text, args(i)...)}, n) }
+	}
+	none := func(int) []any { return nil }
+	rulesOf := func(text string) string {
+		p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(text), Margin: 0.2})
+		if err != nil || p.File == "" {
+			t.Fatalf("%v, %+v", err, p)
+		}
+		var kept []string
+		for line := range strings.Lines(p.File) {
+			if !strings.HasPrefix(strings.TrimSpace(line), "#") {
+				kept = append(kept, line)
+			}
+		}
+		return strings.Join(kept, "")
+	}
+	want := rulesOf(log(func(int) []string { return nil }))
+	if !strings.Contains(want, "tiers: {by: plan, default: 'free', plans: {'free': ") {
+		t.Fatal(want)
+	}
+	for what, plant := range map[string]func(int) []string{
+		"a key that is refused":          once("x,,/api/orders,401"),
+		"a key that is answered":         once("x,,/api/orders,200"),
+		"a tier":                         once("x,gold,/api/orders,200"),
+		"a key with each request":        each(1, "x-%d,,/api/orders,200", func(i int) []any { return []any{i} }),
+		"a flood of keys, refused":       each(30, "x-%d,,/api/orders,401", func(i int) []any { return []any{i % 40} }),
+		"a flood without a key":          each(9, ",,/api/orders,200", none),
+		"a flood without a key, refused": each(9, ",,/api/orders,401", none),
+		"many tiers":                     each(1, "x-%d,tier-%d,/api/orders,200", func(i int) []any { return []any{i % 40, i % 40} }),
+		"a key of changing tiers":        each(9, "x,%d,/api/orders,200", func(i int) []any { return []any{i % 2} }),
+	} {
+		if got := rulesOf(log(plant)); got != want {
+			t.Errorf("%s changes the rules:\n%s\nwant\n%s", what, got, want)
+		}
+	}
+}

@@ -31,9 +31,12 @@ type Routed struct {
 	Name string `json:"name"`
 	// By is what identifies these clients, "" for their address, and Tier the
 	// class that they are of, where TierBy says of which a client is.
-	By       string   `json:"by,omitempty"`
-	TierBy   string   `json:"tier_by,omitempty"`
-	Tier     string   `json:"tier,omitempty"`
+	By     string `json:"by,omitempty"`
+	TierBy string `json:"tier_by,omitempty"`
+	Tier   string `json:"tier,omitempty"`
+	// Unknown reports whether these are clients that the server never answered, or whose
+	// tier is none of the others': they have no say, and no limit of their own.
+	Unknown  bool     `json:"unknown,omitempty"`
 	Patterns []string `json:"patterns"`
 	Requests int64    `json:"requests"`
 	Clients  int64    `json:"clients"`
@@ -199,6 +202,9 @@ func tightestFor(all []demander) Candidate {
 func (w *proposer) route(ctx context.Context, g group, patterns []string) (Routed, error) {
 	name := g.route
 	one := Routed{Name: name, By: g.by, Tier: g.tier, TierBy: w.extraction.by[name].tier, Patterns: patterns, Apart: []Apart{}}
+	if one.Unknown = g.tier == unknown; one.Unknown {
+		one.Tier = ""
+	}
 	var all []demander
 	for _, id := range w.byRoute[g.key()] {
 		d := demander{id: id}
@@ -208,7 +214,9 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 		all = append(all, d)
 		one.Requests += int64(w.sent[id])
 	}
-	one.Clients = int64(len(all))
+	if one.Clients = int64(len(all)); one.Unknown {
+		return one, nil
+	}
 	slices.SortStableFunc(all, func(a, b demander) int { return cmp.Compare(b.minute(), a.minute()) })
 	var ids []uint32
 	for _, d := range all[:min(len(all), mostApart)] {
@@ -438,7 +446,11 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before *claims) {
 	r, enough := &tiers[0], false
 	for _, one := range tiers {
 		wrap(b, "  # ", fmt.Sprintf("%s: %s of %s.", one.title(), wording.Count(one.Requests, "request"), wording.Count(one.Clients, "client")))
-		if one.Limit == "" {
+		switch {
+		case one.Unknown:
+			b.WriteString("  #   no say: never answered, or of no tier. The least of this rule's limits holds these\n")
+			continue
+		case one.Limit == "":
 			b.WriteString("  #   too little to choose from: no rule holds these\n")
 			continue
 		}
@@ -473,7 +485,10 @@ func (r *Routed) title() string {
 	if r.By != "" {
 		text += " by " + r.By
 	}
-	if r.Tier != "" {
+	switch {
+	case r.Unknown:
+		text += ", unknown"
+	case r.Tier != "":
 		text += ", " + clip(plainText(r.Tier), 32)
 	}
 	return text
@@ -508,6 +523,7 @@ func quoted(all []string) string {
 // limited writes the limit of a rule, or those of its tiers, of which the
 // tightest is for clients of no tier that is known.
 func limited(b *strings.Builder, tiers []Routed) {
+	tiers = slices.DeleteFunc(slices.Clone(tiers), func(r Routed) bool { return r.Limit == "" })
 	if tiers[0].Tier == "" {
 		fmt.Fprintf(b, "    limits: [%s]\n", quoteYAML(tiers[0].Limit))
 		return
@@ -515,9 +531,6 @@ func limited(b *strings.Builder, tiers []Routed) {
 	var all []string
 	least, lowest := int64(0), ""
 	for _, one := range tiers {
-		if one.Limit == "" {
-			continue
-		}
 		all = append(all, quoteYAML(one.Tier)+": "+quoteYAML(one.Limit))
 		if lowest == "" || one.minute < least {
 			least, lowest = one.minute, one.Tier
@@ -540,7 +553,7 @@ func (p *Proposal) ask() {
 	var apart []string
 	for i := range p.Routes {
 		r := &p.Routes[i]
-		if r.Limit != "" && r != rest && rest.Limit != "" && r.minute > looser*rest.minute {
+		if r.Limit != "" && len(r.Patterns) > 0 && rest.Limit != "" && r.minute > looser*rest.minute {
 			ask("%s lets %s, and %s %s: do these paths reach nothing else, such as a program behind %s", r.title(), perMinute(r.minute), rest.Name, perMinute(rest.minute), r.Patterns[0])
 		}
 		if len(r.setBy) > 0 {

@@ -356,6 +356,22 @@ func TestProposeAsksWhoSets(t *testing.T) {
 	}
 }
 
+// A rule of pages by name may let more pass than that by address: there is no path to ask
+// about.
+func TestProposeNamedPages(t *testing.T) {
+	truth := &truth{length: time.Hour}
+	for i := range 3600 {
+		truth.send(float64(i), "user", fmt.Sprintf("10.0.0.%d", i%60), "-", "GET", "/page", "-", 200)
+		for k := range 9 {
+			truth.send(float64(i), "app", fmt.Sprintf("10.1.0.%d", i%30), fmt.Sprintf("ann-%d", i%30), "GET", fmt.Sprintf("/page/%d", k), "-", 200)
+		}
+	}
+	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(string(truth.log())), Margin: 0.2})
+	if err != nil || !strings.Contains(p.File, "pages-by-user") {
+		t.Fatalf("%v, %+v", err, p)
+	}
+}
+
 // On its own log, a proposal denies nobody who does not stand apart: no rule by address
 // holds those whom another rule holds by their names.
 func TestProposeHoldsOwnLog(t *testing.T) {
