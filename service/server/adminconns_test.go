@@ -62,7 +62,7 @@ func TestAdminConns(t *testing.T) {
 				line.from = append(line.from, of+":1")
 			}
 			for range n {
-				time.Sleep(1) // so that one is the oldest
+				time.Sleep(time.Nanosecond) // so that one is the oldest
 				if conn, err := ln.Accept(); err == nil {
 					got[of] = append(got[of], conn.(interface{ NetConn() net.Conn }).NetConn().(*connFrom))
 				}
