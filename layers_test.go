@@ -36,7 +36,7 @@ var layers = []string{
 	"service",
 	"planner", // reads the service's rules
 	"cmd/stint",
-	"deploy test",
+	"deploy examples test",
 }
 
 // apart are rooms whose independence is worth more than a shared line.

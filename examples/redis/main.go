@@ -1,0 +1,57 @@
+// Command redis has two servers share a limit of three an hour through Redis, and
+// go on without it. Its argument is the URL of Redis.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/redisstore"
+)
+
+// server returns the limiter of one of two processes.
+func server(url string) *stint.Limiter {
+	shared, err := redisstore.New(redisstore.Options{URL: url})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// While Redis is away, each of the two decides by half of the limit.
+	store := fallback.New(shared, fallback.Options{Nodes: 2})
+	limiter, err := stint.NewLimiter(store, "example", stint.PerHour(3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	return limiter
+}
+
+func main() {
+	url := "redis://localhost:6379"
+	if len(os.Args) > 1 {
+		url = os.Args[1]
+	}
+	run(os.Stdout, url)
+}
+
+func run(w io.Writer, url string) {
+	ctx := context.Background()
+	a, b := server(url), server(url)
+	if err := a.Reset(ctx, "client 7"); err != nil { // of an earlier run
+		log.Fatal(err)
+	}
+	for i := range 4 {
+		name, limiter := "a", a
+		if i%2 == 1 {
+			name, limiter = "b", b
+		}
+		d, err := limiter.Take(ctx, "client 7", 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Fprintf(w, "server %s: allowed %t, %d left\n", name, d.Allowed, d.Remaining)
+	}
+}

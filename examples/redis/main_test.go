@@ -1,0 +1,21 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/internal/redistest"
+)
+
+func TestShared(t *testing.T) {
+	var out strings.Builder
+	run(&out, redistest.Start(t).URL())
+	const want = `server a: allowed true, 2 left
+server b: allowed true, 1 left
+server a: allowed true, 0 left
+server b: allowed false, 0 left
+`
+	if out.String() != want {
+		t.Errorf("it printed\n%s\nwant\n%s", &out, want)
+	}
+}

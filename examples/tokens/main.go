@@ -1,0 +1,45 @@
+// Command tokens gives a customer 10,000 tokens an hour of a language model: each
+// call reserves the most that it may use, and gives back the rest.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// complete stands for the call of the model, and returns the tokens that it used.
+func complete(prompt string) (used int64) { return int64(100 * len(prompt)) }
+
+func main() {
+	ctx := context.Background()
+	limit, err := stint.Parse("10_000 per hour sliding_log")
+	if err != nil {
+		log.Fatal(err)
+	}
+	budget, err := stint.NewLimiter(memstore.New(memstore.Options{}), "tokens", limit)
+	if err != nil {
+		log.Fatal(err)
+	}
+	const maxTokens = 4_000
+	for _, prompt := range []string{"why is the sky blue?", "and at night?", "why?", "write a long book about that", "thanks"} {
+		// An answer that takes longer than five minutes is charged as reserved.
+		d, reservation, err := budget.Reserve(ctx, "customer 7", maxTokens, 5*time.Minute)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !d.Allowed {
+			fmt.Printf("%q: denied, %d tokens left\n", prompt, d.Remaining)
+			continue
+		}
+		used := complete(prompt)
+		if d, err = reservation.Settle(ctx, used); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%q: %d tokens, %d left\n", prompt, used, d.Remaining)
+	}
+}
