@@ -17,9 +17,6 @@ type Node struct {
 	Since, Seen time.Time
 	// Error is why it does not hold the newest version, or "".
 	Error string
-	// Address is where operators ask it, such as https://10.0.0.1:9090; "" if it says
-	// none. Whoever may write rows can write any.
-	Address string
 }
 
 // mostBatch is how many rows one statement writes.
@@ -37,16 +34,16 @@ func (db *DB) Report(ctx context.Context, n Node) error {
 func (db *DB) ReportAll(ctx context.Context, nodes []Node) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	row := "(?, ?, ?, ?, ?, " + db.d.micros + ", ?, ?)"
+	row := "(?, ?, ?, ?, ?, " + db.d.micros + ", ?)"
 	for len(nodes) > 0 {
 		n := min(len(nodes), mostBatch)
 		var args []any
 		for _, one := range nodes[:n] {
-			args = append(args, cut(one.Name, 255), one.Version.Revision, one.Version.Change, one.Hash, micros(one.Since), cut(one.Error, 4000), cut(one.Address, 255))
+			args = append(args, cut(one.Name, 255), one.Version.Revision, one.Version.Change, one.Hash, micros(one.Since), cut(one.Error, 4000))
 		}
-		_, err := db.sql.ExecContext(ctx, db.d.bind("INSERT INTO stint_nodes (node, revision, change_number, hash, since, seen, error, address) VALUES "+
+		_, err := db.sql.ExecContext(ctx, db.d.bind("INSERT INTO stint_nodes (node, revision, change_number, hash, since, seen, error) VALUES "+
 			strings.Repeat(row+", ", n-1)+row+
-			db.d.onConflict("node", "revision", "change_number", "hash", "since", "seen", "error", "address")), args...)
+			db.d.onConflict("node", "revision", "change_number", "hash", "since", "seen", "error")), args...)
 		if err != nil {
 			return db.failed(err)
 		}
@@ -57,14 +54,14 @@ func (db *DB) ReportAll(ctx context.Context, nodes []Node) error {
 
 // Nodes returns the nodes that wrote within a time, by name; 0 is all.
 func (db *DB) Nodes(ctx context.Context, within time.Duration) ([]Node, error) {
-	query, args := "SELECT node, revision, change_number, hash, since, seen, error, address FROM stint_nodes", []any(nil)
+	query, args := "SELECT node, revision, change_number, hash, since, seen, error FROM stint_nodes", []any(nil)
 	if within > 0 {
 		query += " WHERE seen > " + db.d.micros + " - ?"
 		args = append(args, within.Microseconds())
 	}
 	return list(ctx, db, func(row scanner) (n Node, err error) {
 		var since, seen int64
-		err = row.Scan(&n.Name, &n.Version.Revision, &n.Version.Change, &n.Hash, &since, &seen, &n.Error, &n.Address)
+		err = row.Scan(&n.Name, &n.Version.Revision, &n.Version.Change, &n.Hash, &since, &seen, &n.Error)
 		n.Since, n.Seen = moment(since), moment(seen)
 		return n, err
 	}, query+" ORDER BY node", args...)

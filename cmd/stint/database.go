@@ -7,11 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +20,6 @@ import (
 	"github.com/stint-dev/stint/service/rules/rulesredis"
 	"github.com/stint-dev/stint/service/rules/rulesworker"
 	"github.com/stint-dev/stint/service/rules/rulesxds"
-	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 // databaseFlags say which database the rules are in.
@@ -32,9 +28,6 @@ type databaseFlags struct {
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" more:"" help:"A file with the password of the database or Redis, or the token for an https URL. It is read for each connection."`
 	RulesCopy         string `env:"STINT_RULES_COPY" placeholder:"FILE" more:"" help:"A file for the last valid copy of the rules. The program starts with it while the database is unavailable. The default is a file in the user's cache directory; none keeps no copy."`
 	Node              string `env:"STINT_NODE" placeholder:"NAME" more:"" help:"The name of this node in the database. The default is the host name and the port."`
-	Advertise         string `env:"STINT_ADVERTISE" placeholder:"URL" more:"" help:"Where operators of other machines reach --admin, such as https://10.0.0.1:9090: stint top, inspect and block list find this node in the database by it. The default is the address of --admin, or the host name where that listens on all addresses; a loopback address is written only into SQLite. none writes nothing."`
-
-	address string // that is written; "" for none
 }
 
 // openRulesDB opens the database of --rules.
@@ -122,41 +115,7 @@ func (c *databaseFlags) openSource(logger *slog.Logger) (*ruleSource, error) {
 
 // row is what this node says of itself.
 func (c *databaseFlags) row(n rules.Node) rulesdb.Node {
-	return rulesdb.Node{Name: c.Node, Version: n.Version, Hash: n.Hash, Since: n.Since, Error: n.Error, Address: c.address}
-}
-
-// advertise says where operators reach --admin, which listens, over https if it is
-// encrypted.
-func (c *databaseFlags) advertise(listens net.Addr, encrypted bool) error {
-	at, ok := listens.(*net.TCPAddr)
-	switch {
-	case c.Advertise == "none":
-		return nil
-	case c.Advertise != "":
-		u, err := rulesapi.Address(c.Advertise)
-		if err == nil && strings.Trim(u.Path, "/") != "" || len(c.Advertise) > 255 {
-			err = errors.New("want an address without a path, such as https://10.0.0.1:9090")
-		}
-		if err != nil {
-			return &usageError{"--advertise", err}
-		}
-		c.address = u.Scheme + "://" + u.Host
-		return nil
-	case !ok, at.IP.IsLoopback() && !strings.HasPrefix(c.Rules, "sqlite:"): // another machine has one of its own
-		return nil
-	}
-	host := at.IP.String()
-	if at.IP.IsUnspecified() {
-		if host, _ = os.Hostname(); host == "" {
-			return nil
-		}
-	}
-	u := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(at.Port))}
-	if encrypted {
-		u.Scheme = "https"
-	}
-	c.address = u.String()
-	return nil
+	return rulesdb.Node{Name: c.Node, Version: n.Version, Hash: n.Hash, Since: n.Since, Error: n.Error}
 }
 
 // follow reads the first rules of what --rules names.

@@ -19,7 +19,7 @@ func TestNoEscapes(t *testing.T) {
 	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", url)
 	must(t, "block", "partner-1", "--rule", "orders", "--rules", url)
 	db := dbtest.Open(t, url, rulesdb.Options{Node: "n" + evil})
-	if err := db.Report(t.Context(), rulesdb.Node{Error: evil, Address: evil}); err != nil {
+	if err := db.Report(t.Context(), rulesdb.Node{Error: evil}); err != nil {
 		t.Fatal(err)
 	}
 	dbtest.Exec(t, url, "UPDATE stint_overrides SET reason = CAST(x'1b5b324a0a6e6f64652078' AS TEXT), author = CAST(x'1b5b324a' AS TEXT)",
@@ -31,7 +31,7 @@ func TestNoEscapes(t *testing.T) {
 	defer server.Close()
 	for _, args := range [][]string{
 		{"rules", "nodes", "--rules", url}, {"override", "list", "--rules", url}, {"override", "get", "orders", "partner-1", "--rules", url},
-		{"audit", "--rules", url}, {"audit", "undo", "2", "--rules", url}, {"top", "--server", server.URL}, {"rules", "nodes", "--server", server.URL},
+		{"audit", "--rules", url}, {"audit", "undo", "2", "--rules", url}, {"top", "--server", server.URL}, {"block", "list", "--server", server.URL}, {"rules", "nodes", "--server", server.URL},
 	} {
 		out := session{args: args}.run()
 		if strings.ContainsAny(out, "\x1b\r\a\u202e\u009b") || strings.Contains(out, "\nnode ") {

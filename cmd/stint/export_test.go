@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/stint-dev/stint/service/proxy"
@@ -22,34 +21,12 @@ func Parse(args []string) error {
 	return err
 }
 
-// Advertised returns what a node writes of an address of --admin.
-func Advertised(rules, flag, admin string, encrypted bool) (string, error) {
-	addr, err := net.ResolveTCPAddr("tcp", admin)
-	if err != nil {
-		return "", err
-	}
-	c := databaseFlags{Rules: rules, Advertise: flag}
-	err = c.advertise(addr, encrypted)
-	return c.address, err
-}
-
 // CopyFile returns where a node keeps the copy of its rules.
 func CopyFile(rules, flag string, logger *slog.Logger) string {
 	return (&databaseFlags{Rules: rules, RulesCopy: flag}).copyFile(logger)
 }
 
-// NotAsked returns why a node that has written an address is not asked, by who has a
-// token or none and gives --nodes-at.
-func NotAsked(nodesAt, tokenFile, address string) error {
-	c := serversFlags{Rules: "sqlite:", TokenFile: tokenFile, NodesAt: []string{nodesAt}}
-	if err := c.check(); err != nil {
-		return err
-	}
-	_, err := c.of(address)
-	return err
-}
-
-// SetAskWithin sets how long one of several nodes may take, and returns what puts it back.
+// SetAskWithin sets how long one of several servers may take, and returns what puts it back.
 func SetAskWithin(d time.Duration) (restore func()) {
 	before := askWithin
 	askWithin = d

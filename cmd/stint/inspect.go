@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -35,12 +36,11 @@ open: a rule with a path is shown with "where path is /login". Nothing is charge
 
 key_hash is the key as it is in logs.
 
-` + nodesHelp + `
+` + serversHelp + `
 For example:
 
     stint inspect --ip 192.0.2.7 --server http://127.0.0.1:9090
     stint inspect --header X-Api-Key=partner-1 --path /api/orders
-    stint inspect --ip 192.0.2.7 --rules sqlite:stint.db
     stint inspect --attribute jwt.sub=anna --json`
 }
 
@@ -83,12 +83,11 @@ func (c *inspectCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	nodes, err := c.nodes(e.ctx)
-	if err != nil {
+	if err := c.open(); err != nil {
 		return err
 	}
-	answers, missing := ask(e.ctx, nodes, func(ctx context.Context, k *rulesapi.Client) (json.RawMessage, error) {
+	defer c.close()
+	answers, missing, failed := ask(e.ctx, &c.serversFlags, func(ctx context.Context, k *rulesapi.Client) (json.RawMessage, error) {
 		var raw json.RawMessage
 		err := k.Call(ctx, http.MethodPost, "/v1/inspect", nil, map[string]any{"attributes": attrs}, &raw)
 		return raw, err
@@ -98,7 +97,12 @@ func (c *inspectCmd) Run(e *env) error {
 			return err
 		}
 	}
-	return missing
+	for _, u := range missing {
+		if err := printed(e.out, c.JSON, u, func(w io.Writer) error { return wrap(w, "\n"+u.text(), "    ") }); err != nil {
+			return err
+		}
+	}
+	return failed
 }
 
 // print writes the answer of one server, or that of one of several.
@@ -108,9 +112,9 @@ func (c *inspectCmd) print(e *env, i int, a answer[json.RawMessage]) error {
 		return printJSON(e.out, a.said)
 	case c.JSON:
 		return printJSON(e.out, struct {
-			Node  string          `json:"node"`
-			Story json.RawMessage `json:"story"`
-		}{a.String(), a.said})
+			Server string          `json:"server"`
+			Story  json.RawMessage `json:"story"`
+		}{a.at.String(), a.said})
 	}
 	var story operate.Story
 	if err := json.Unmarshal(a.said, &story); err != nil {
@@ -118,7 +122,7 @@ func (c *inspectCmd) print(e *env, i int, a answer[json.RawMessage]) error {
 	}
 	text := storyText(&story)
 	if !c.alone() {
-		text = "at " + a.String() + "\n" + text
+		text = "at " + a.at.String() + "\n" + text
 	}
 	if i > 0 {
 		text = "\n" + text

@@ -314,7 +314,6 @@ type access struct {
 	open               bool                // every client that reaches it may ask
 	anyone             bool                // may ask, also in clear
 	admin              net.Addr            // of operators; nil for none
-	adminTLS           bool                // it is encrypted
 	local              bool                // only this machine reaches it
 }
 

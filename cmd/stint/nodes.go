@@ -44,11 +44,7 @@ func (c *nodesCmd) Run(e *env) error {
 	}
 	var b strings.Builder
 	for _, n := range nodes {
-		fmt.Fprintf(&b, "%s: revision %d, change %d, since %s, seen %s", shown(n.Name), n.Version.Revision, n.Version.Change, clock(n.Since), clock(n.Seen))
-		if n.Address != "" {
-			fmt.Fprintf(&b, ", at %s", shown(n.Address))
-		}
-		b.WriteString("\n")
+		fmt.Fprintf(&b, "%s: revision %d, change %d, since %s, seen %s\n", shown(n.Name), n.Version.Revision, n.Version.Change, clock(n.Since), clock(n.Seen))
 		if n.Error != "" {
 			fmt.Fprintf(&b, "    %s\n", strings.ReplaceAll(n.Error, "\n", "\n    "))
 		}

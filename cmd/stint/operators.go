@@ -96,10 +96,7 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admi
 			return err
 		}
 	}
-	switch {
-	case c.operators == "" && c.Advertise != "" && c.Advertise != "none":
-		return usage("--advertise", "goes with --admin: without that, operators reach nothing")
-	case c.operators == "":
+	if c.operators == "" {
 		return nil
 	}
 	editor := rulesapi.New(backend, checkRules, s.secret)
@@ -109,10 +106,7 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admi
 	background.Go(func() { service.Run(ctx) })
 	api := rulesapi.NewHandler(editor, rulesapi.HandlerOptions{Log: logger, Guest: d.guest(inDatabase), Routes: service.Routes(), Unban: service.Unban,
 		KeyHash: func(rule, key string) string { return s.source.Policy().KeyHash(rule, key) }})
-	if err := d.serveAdmin(ctx, c.operators, admin, s, &operatorAPI{editor, api, service, inDatabase}, background, logger); err != nil {
-		return err
-	}
-	return c.advertise(d.admin, d.adminTLS)
+	return d.serveAdmin(ctx, c.operators, admin, s, &operatorAPI{editor, api, service, inDatabase}, background, logger)
 }
 
 // guest returns the author and the role of a request without a token of a database:
@@ -218,7 +212,7 @@ func (d *access) serveAdmin(ctx context.Context, address string, admin *server.A
 		logger.Warn("tokens go over the network in clear: --tls-cert and --tls-key encrypt them", "admin", ln.Addr().String())
 	}
 	if !d.local && tokens && d.certificate != nil {
-		o.TLS, d.adminTLS = d.certificate.Config(), true
+		o.TLS = d.certificate.Config()
 	}
 	lab := lab.New(lab.Options{Aside: true}) // decisions come first
 	rehearsals := s.rehearsals(ctx, of, background, logger)

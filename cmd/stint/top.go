@@ -31,12 +31,11 @@ minutes, the keys nearest to a limit, the stores and the nodes. A server remembe
 1,024 keys of each kind, about 0.7 MB, whatever it is asked. Counts of several servers
 are added up.
 
-` + nodesHelp + `
+` + serversHelp + `
 For example:
 
     stint top --server http://127.0.0.1:9090
-    stint top --rules sqlite:stint.db
-    stint top --server https://10.0.0.1:9090 --nodes-at 10.0.0.0/24 --token-file token`
+    stint top --server https://10.0.0.1:9090 --server https://10.0.0.2:9090 --token-file token`
 }
 
 // Run draws the page until it is interrupted.
@@ -47,23 +46,23 @@ func (c *topCmd) Run(e *env) error {
 	if c.Every < 100*time.Millisecond {
 		return usage("--every", "%v: at least 100ms", c.Every)
 	}
+	if err := c.open(); err != nil {
+		return err
+	}
 	defer c.close()
 	once := c.Once || !isTerminal(e.out)
 	for {
-		page, from, missing := c.page(e.ctx)
+		page, from, failed := c.page(e.ctx)
 		switch {
 		case page == nil:
-			return missing
+			return failed
 		case c.JSON:
-			return errors.Join(printJSON(e.out, page), missing)
+			return errors.Join(printJSON(e.out, page), failed)
 		}
 		text := printable(topText(page, from))
 		if once {
 			_, err := fmt.Fprint(e.out, text)
-			return errors.Join(err, missing)
-		}
-		if missing != nil {
-			text += "\n" + printable(missing.Error()) + "\n"
+			return errors.Join(err, failed)
 		}
 		if _, err := fmt.Fprint(e.out, "\x1b[H\x1b[2J"+text); err != nil { // home, and clear
 			return err
@@ -76,31 +75,36 @@ func (c *topCmd) Run(e *env) error {
 	}
 }
 
-// page asks all servers, and returns those that answer. It is nil if none does; the
-// error is of those that do not.
-func (c *topCmd) page(ctx context.Context) (page *operate.Page, from []string, missing error) {
-	nodes, err := c.nodes(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	answers, missing := ask(ctx, nodes, func(ctx context.Context, k *rulesapi.Client) (*operate.Page, error) {
+// A topPage is what several servers say together.
+type topPage struct {
+	*operate.Page
+	Unknown []unknown `json:"unknown,omitempty"`
+}
+
+// page asks all servers. It is nil, with the reasons, if none answers; otherwise the
+// error counts those that do not.
+func (c *topCmd) page(ctx context.Context) (page *topPage, from []string, failed error) {
+	answers, missing, failed := ask(ctx, &c.serversFlags, func(ctx context.Context, k *rulesapi.Client) (*operate.Page, error) {
 		p := new(operate.Page)
 		return p, k.Call(ctx, http.MethodGet, "/v1/top", url.Values{"n": {strconv.Itoa(c.N)}}, nil, p)
 	})
 	if len(answers) == 0 {
-		return nil, nil, missing
+		return nil, nil, failed
 	}
 	var pages []*operate.Page
 	for _, a := range answers {
-		pages, from = append(pages, a.said), append(from, a.String())
+		pages, from = append(pages, a.said), append(from, a.at.String())
 	}
-	return operate.Merge(pages, c.N), from, missing
+	return &topPage{operate.Merge(pages, c.N), missing}, from, failed
 }
 
 // topText writes the page for a terminal.
-func topText(p *operate.Page, servers []string) string {
+func topText(p *topPage, servers []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  rules %s %.12s\n", strings.Join(servers, " "), p.At.Format("15:04:05Z"), p.Version.Name, p.Version.Hash)
+	for _, u := range p.Unknown {
+		b.WriteString(u.text())
+	}
 	fmt.Fprintf(&b, "\n%-32s %12s %12s %12s %12s\n", "RULE", "DENIED/S", "PASSED/S", "DENIED", "PASSED")
 	for _, r := range p.Rules {
 		fmt.Fprintf(&b, "%-32s %12.1f %12.1f %12d %12d", column(r.Rule, 32), r.DeniedPerSecond, r.AllowedPerSecond, r.Denied, r.Allowed)
@@ -158,11 +162,11 @@ func (blockedCmd) Help() string {
 rule blocks it or it costs more than a limit holds, as far as the server remembers
 (1,024 keys); then those that operators blocked.
 
-` + nodesHelp + `
+` + serversHelp + `
 For example:
 
     stint block list --server http://127.0.0.1:9090
-    stint block list --rules sqlite:stint.db --json >blocked.json`
+    stint block list --server http://127.0.0.1:9090 --json >blocked.json`
 }
 
 // Run lists, page by page.
@@ -170,14 +174,13 @@ func (c *blockedCmd) Run(e *env) error {
 	if c.Last < 0 {
 		return usage("--limit", "%d: at least 1", c.Last)
 	}
-	defer c.close()
-	nodes, err := c.nodes(e.ctx)
-	if err != nil {
+	if err := c.open(); err != nil {
 		return err
 	}
-	answers, missing := ask(e.ctx, nodes, limited)
+	defer c.close()
+	answers, missing, failed := ask(e.ctx, &c.serversFlags, limited)
 	if len(answers) == 0 {
-		return missing
+		return failed
 	}
 	out, left := &listing{w: e.out, json: c.JSON}, c.Last
 	for one, err := range c.listed(e.ctx, answers) {
@@ -191,7 +194,12 @@ func (c *blockedCmd) Run(e *env) error {
 			return err
 		}
 	}
-	return errors.Join(out.end(), missing)
+	for _, u := range missing {
+		if err := out.one(u, u.text()); err != nil {
+			return err
+		}
+	}
+	return errors.Join(out.end(), failed)
 }
 
 // listed yields whom limits deny, and then whom operators blocked: what several servers
@@ -206,9 +214,6 @@ func (c *blockedCmd) listed(ctx context.Context, answers []answer[blockedPage]) 
 			if !yield(one, nil) {
 				return
 			}
-		}
-		if !c.named() {
-			answers = answers[:1] // all have the blocks of the database
 		}
 		listed := make(map[string]bool)
 		for _, a := range answers {

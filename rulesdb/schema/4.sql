@@ -1,2 +1,2 @@
--- Where operators ask the node; '' if it has told nobody.
+-- Nothing reads or writes it any more.
 ALTER TABLE stint_nodes ADD COLUMN address VARCHAR(255) NOT NULL DEFAULT '';

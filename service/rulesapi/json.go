@@ -83,17 +83,16 @@ type Node struct {
 	Since   time.Time `json:"since"`
 	Seen    time.Time `json:"seen"`
 	Error   string    `json:"error"`
-	Address string    `json:"address,omitzero"` // of --admin, as it says
 }
 
 // NodeOf returns a node as JSON has it.
 func NodeOf(n rulesdb.Node) Node {
-	return Node{n.Name, n.Version.Revision, n.Version.Change, n.Hash, n.Since, n.Seen, n.Error, n.Address}
+	return Node{n.Name, n.Version.Revision, n.Version.Change, n.Hash, n.Since, n.Seen, n.Error}
 }
 
 func (j *Node) node() rulesdb.Node {
 	return rulesdb.Node{Name: j.Node, Version: rulesource.Version{Revision: j.Version, Change: j.Change},
-		Hash: j.Hash, Since: j.Since, Seen: j.Seen, Error: j.Error, Address: j.Address}
+		Hash: j.Hash, Since: j.Since, Seen: j.Seen, Error: j.Error}
 }
 
 // List returns all of a list as JSON has it, never nil.

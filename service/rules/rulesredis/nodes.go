@@ -21,13 +21,12 @@ type row struct {
 	Hash    string             `json:"hash"`
 	Since   time.Time          `json:"since"`
 	Error   string             `json:"error"`
-	Address string             `json:"address,omitzero"`
 	Beat    string             `json:"beat"` // another one each time
 }
 
 // Report writes a node's row, which the worker brings into the database.
 func (s *Server) Report(ctx context.Context, n rulesdb.Node) error {
-	text, err := json.Marshal(row{n.Version, n.Hash, n.Since, n.Error[:min(len(n.Error), mostError)], n.Address, rand.Text()})
+	text, err := json.Marshal(row{n.Version, n.Hash, n.Since, n.Error[:min(len(n.Error), mostError)], rand.Text()})
 	if err != nil {
 		return err
 	}
@@ -47,7 +46,7 @@ func (s *Server) Nodes(ctx context.Context) (nodes []rulesdb.Node, beats []strin
 	for name, text := range all {
 		var r row
 		if json.Unmarshal([]byte(text), &r) == nil { // another program's text is no row
-			nodes = append(nodes, rulesdb.Node{Name: name, Version: r.Version, Hash: r.Hash, Since: r.Since, Error: r.Error, Address: r.Address})
+			nodes = append(nodes, rulesdb.Node{Name: name, Version: r.Version, Hash: r.Hash, Since: r.Since, Error: r.Error})
 			beats = append(beats, r.Beat)
 		}
 	}
