@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -33,6 +34,28 @@ func TestDocsExample(t *testing.T) {
 	body, _, _ = strings.Cut(body, "\t// Output:")
 	if got := body + "}\n"; !found || got != shown {
 		t.Errorf("Example is\n%s\nREADME.md shows\n%s", got, shown)
+	}
+}
+
+// TestDocsPackages holds the program of each package's README, and what it prints, to
+// the package's example.
+func TestDocsPackages(t *testing.T) {
+	for _, dir := range []string{"meter", "memstore", "policy", "redisstore"} {
+		if _, err := os.Stat(dir); err != nil {
+			continue // a module of its own, and only the root is here
+		}
+		_, rest, found := strings.Cut(readDocument(t, dir+"/example_test.go"), "\nfunc Example() {\n")
+		body, _, _ := strings.Cut(rest, "\n}\n")
+		body, printed, prints := strings.Cut(body+"\n", "\t// Output:\n")
+		readme := readDocument(t, dir+"/README.md")
+		if code := strings.ReplaceAll("\n"+body, "\n\t", "\n"); !found || !strings.Contains(readme, "```go"+code+"```\n") {
+			t.Errorf("%s/README.md does not show its example:\n%s", dir, code)
+		}
+		_, rest, shows := strings.Cut(readme, "```\n\n```\n")
+		shown, _, _ := strings.Cut(rest, "```")
+		if want := strings.ReplaceAll(printed, "\t// ", ""); shows && (!prints || shown != want) {
+			t.Errorf("%s/README.md shows\n%s\nits example prints\n%s", dir, shown, want)
+		}
 	}
 }
 
@@ -105,7 +128,12 @@ func TestDocsNames(t *testing.T) {
 	if !nested {
 		t.Skip("only the root module is here")
 	}
-	for _, name := range documents(t) {
+	further, _ := filepath.Glob("*/README.md")
+	decisions, _ := filepath.Glob("docs/adr/*.md")
+	if len(further) < 5 || len(decisions) < 10 {
+		t.Fatalf("%d READMEs, %d decisions", len(further), len(decisions))
+	}
+	for _, name := range slices.Concat(documents(t), further, decisions) {
 		text := readDocument(t, name)
 		for _, m := range links.FindAllStringSubmatch(blocks.ReplaceAllString(text, ""), -1) {
 			to := name

@@ -3,37 +3,38 @@ package policy_test
 import (
 	"context"
 	"fmt"
+	"log"
 
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
 
+// The example of README.md, which TestDocsPackages holds to this one.
 func Example() {
-	rules, err := policy.Parse([]byte(`{"rules": [{
-		"name": "login",
-		"match": {"method": "POST", "path": "/login"},
-		"key": ["ip"],
-		"limits": ["2 per minute"]
-	}]}`))
+	rules, err := policy.Parse([]byte(`{"rules": [
+		{"name": "login", "match": {"method": "POST", "path": "/login"}, "key": ["ip"], "limits": ["2 per hour"]},
+		{"name": "site", "key": ["ip"], "limits": ["10 per hour"]}
+	]}`))
 	if err != nil {
-		panic(err) // says line, column and what would be right
+		log.Fatal(err) // line, column, and what would be right
 	}
 	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
-	attrs := policy.Map{"method": "POST", "path": "/login", "ip": "192.0.2.7"}
 	var r policy.Result
-	for range 3 {
-		if err := p.Decide(context.Background(), attrs, 1, &r); err != nil {
-			panic(err)
+	for _, path := range []string{"/login", "/login", "/login", "/basket"} {
+		request := policy.Map{"method": "POST", "path": path, "ip": "192.0.2.7"}
+		if err := p.Decide(context.Background(), request, 1, &r); err != nil {
+			log.Fatal(err)
 		}
-		fmt.Println(r.Decision.Allowed, r.Decision.Remaining, r.Rules[r.Tightest].Rule)
+		fmt.Println(path, r.Decision.Allowed, r.Decision.Remaining, "left of", r.Rules[r.Tightest].Rule)
 	}
 	// Output:
-	// true 1 login
-	// true 0 login
-	// false 0 login
+	// /login true 1 left of login
+	// /login true 0 left of login
+	// /login false 0 left of login
+	// /basket true 7 left of site
 }
 
 func ExampleRules_Explain() {
