@@ -98,6 +98,9 @@ func (c *planCmd) Run(e *env) error {
 	if report.Partial() && !report.Refused() {
 		return errors.New("a log was not read to its end: the report is of a part of it")
 	}
+	if report.Log.Requests == 0 && !report.Refused() {
+		return errors.New("no request was read: there is nothing that a limit could have denied")
+	}
 	if report.Refused() {
 		return &withStatus{errors.New("this log bears no proposal: see what was found"), exitRefused}
 	}

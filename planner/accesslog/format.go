@@ -49,6 +49,9 @@ func Detect(sample []byte, o Options) (Format, error) {
 	if len(lines) == 0 {
 		return Format{Name: "empty", parser: newCombined, o: &o}, nil
 	}
+	if bytes.IndexByte(sample, '\n') < 0 && bytes.IndexByte(bytes.TrimRight(sample, "\r"), '\r') >= 0 {
+		return Format{}, errors.New(`its lines end in CR alone: bring them to LF first, such as with tr '\r' '\n' < FILE | stint plan -`)
+	}
 	if o.Format != "" {
 		return stated(lines, &o)
 	}
@@ -445,6 +448,9 @@ func binary(sample []byte) string {
 	if bytes.HasPrefix(sample, []byte{0xff, 0xfe}) || bytes.HasPrefix(sample, []byte{0xfe, 0xff}) {
 		return "UTF-16: bring it to UTF-8 first, such as with iconv -f UTF-16 -t UTF-8"
 	}
+	if wide(sample[:min(len(sample), 4096)]) {
+		return "UTF-16 without a mark: bring it to UTF-8 first, such as with iconv -f UTF-16LE (or UTF-16BE) -t UTF-8"
+	}
 	for magic, tool := range map[string]string{"\xfd7zXZ": "xz", "BZh": "bzip2", "\x04\x22\x4d\x18": "lz4"} {
 		if bytes.HasPrefix(sample, []byte(magic)) {
 			return "packed by " + tool + ", which is not read: " + tool + " -dc FILE | stint plan -"
@@ -461,6 +467,17 @@ func binary(sample []byte) string {
 		return "binary, not lines of text; gzip and zstd are read as they are"
 	}
 	return ""
+}
+
+// wide reports whether a sample is ASCII text in UTF-16: each other byte is NUL.
+func wide(sample []byte) bool {
+	var nul [2]int
+	for i, c := range sample {
+		if c == 0 {
+			nul[i%2]++
+		}
+	}
+	return max(nul[0], nul[1])*10 > len(sample)*4 && min(nul[0], nul[1]) == 0
 }
 
 // dialect tells apart what one parser reads: whose JSON, common or combined.

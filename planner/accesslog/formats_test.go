@@ -222,6 +222,8 @@ func TestNotGuessed(t *testing.T) {
 		{"a table without a time", "when_it_was,ip,path\n5,192.0.2.1,/\n", "a table with no column that is known for the time; the columns are when_it_was, ip, path\nsay which has the time, such as --field time=when_it_was", nil},
 		{"a table with times of another form", "time,ip,path\nMarch,192.0.2.1,/\n", `the column time has "March", where a time is like`, nil},
 		{"UTF-16", "\xff\xfe1\x009\x002\x00", "UTF-16", nil},
+		{"UTF-16 without a mark", "1\x009\x002\x00.\x000\x00\n\x00", "iconv -f UTF-16LE (or UTF-16BE)", nil},
+		{"CR alone", strings.ReplaceAll(good+good, "\n", "\r"), "end in CR alone", nil},
 		{"xz", "\xfd7zXZ\x00\x00\x04", "xz -dc", nil},
 	} {
 		_, err := accesslog.Detect([]byte(test.sample), accesslog.Options{Fields: test.fields})
@@ -242,6 +244,25 @@ func TestNULs(t *testing.T) {
 		}
 		if _, got := readFile(t, f, accesslog.Options{Attributes: []string{"ip"}}); len(got) != 23 || f.NULs != int64(n) {
 			t.Errorf("behind %d NULs: %d lines and %d NULs", n, len(got), f.NULs)
+		}
+		f.Close()
+	}
+}
+
+// A line longer than what is looked at hides no good log, also as the first.
+func TestLongFirstLine(t *testing.T) {
+	good := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\n"
+	for name, first := range map[string]string{
+		"a request": strings.Replace(good, "/ HTTP", "/"+strings.Repeat("a", 10<<20)+" HTTP", 1),
+		"garbage":   strings.Repeat("x", 300_000) + "\n",
+	} {
+		f, err := accesslog.From("long", strings.NewReader(first+strings.Repeat(good, 2000)), time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		format, got := readFile(t, f, accesslog.Options{Attributes: []string{"ip"}})
+		if format != "common" || len(got) < 2000 {
+			t.Errorf("%s first: %s, %d lines", name, format, len(got))
 		}
 		f.Close()
 	}

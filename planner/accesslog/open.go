@@ -129,6 +129,23 @@ func (f *File) begin() {
 		}
 	}
 	f.head = f.head[:n]
+	f.beyondFirst()
+}
+
+// beyondFirst reads on where the first line is longer than what is looked at: it may be
+// the one odd line of a good log.
+func (f *File) beyondFirst() {
+	if len(f.head) < headLength || bytes.IndexByte(f.head, '\n') >= 0 {
+		return
+	}
+	for first := true; f.err == nil && len(f.head) < longestLine && first; {
+		first = bytes.IndexByte(f.head, '\n') < 0 // else this is what stands behind it
+		more := make([]byte, max(headLength, len(f.head)/2))
+		n, err := io.ReadFull(f.text, more)
+		if f.head = append(f.head, more[:n]...); err != nil {
+			f.end(err)
+		}
+	}
 }
 
 func (f *File) decompress(magic []byte) error {

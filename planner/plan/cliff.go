@@ -88,6 +88,20 @@ func (c *curve) edge(factor float64, deepest int) (edge int64) {
 // apart returns how many clients stand clearly apart from the rest: few of all.
 func (c *curve) apart() int64 { return c.edge(clearFactor, max(int(edgePart*float64(c.n)), 1)) }
 
+// mostApartPart is the part of the clients of which a clear cliff is looked for. Beyond
+// edgePart these are too many to be left out unasked, as a botnet is.
+const mostApartPart = 1. / 3
+
+// crowd returns how many clients stand clearly apart, too many to be few of all; 0 if none
+// do, and what passes without them.
+func (c *curve) crowd() (n int64, without Candidate) {
+	if n = c.edge(clearFactor, int(mostApartPart*float64(c.n))); n <= max(int64(edgePart*float64(c.n)), 1) {
+		return 0, without
+	}
+	without, _ = c.allowance(int(n), roundUp)
+	return n, without
+}
+
 // cliff finds the steps and the edge. The choice denies at most the given number of
 // clients.
 func (c *curve) cliff(r *reading, choice *Choice, most int) *Cliff {

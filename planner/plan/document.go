@@ -184,7 +184,10 @@ func (t *Traffic) overTime(tried []Result) section {
 		b.WriteString(`<li class="denied">of these, denied</li>`)
 	}
 	b.WriteString("</ul>")
-	about := fmt.Sprintf("%s to %s, %s.", stamp(t.From), stamp(t.To), Duration(t.To.Sub(t.From)))
+	about := "None."
+	if !t.From.IsZero() {
+		about = fmt.Sprintf("%s to %s, %s.", stamp(t.From), stamp(t.To), Duration(t.To.Sub(t.From)))
+	}
 	if t.Units > 0 {
 		about += fmt.Sprintf(" %s units.", wording.Grouped(t.Units))
 	}

@@ -30,6 +30,7 @@ type extraction struct {
 	by         map[string]identity // of routes
 	patterns   map[string][]string // of routes
 	cost       int                 // among attributes, or −1 for 1
+	chooses    bool                // a limit: what carries the log is looked for
 	match      *policy.Policy
 	from, to   int64
 	behind     *httplimit.ClientIP // proxies, or nil
@@ -39,7 +40,7 @@ type extraction struct {
 // newExtraction makes one of the options. In whole form, the key is every
 // attribute that rules may look at, as it stands.
 func newExtraction(o *Options, whole []string) (*extraction, error) {
-	q := &extraction{cost: -1, routed: -1, from: math.MinInt64, to: math.MaxInt64}
+	q := &extraction{cost: -1, routed: -1, chooses: o.Choose != nil && whole == nil, from: math.MinInt64, to: math.MaxInt64}
 	if !o.From.IsZero() {
 		q.from = o.From.UnixNano()
 	}

@@ -18,7 +18,7 @@ import (
 type Finding struct {
 	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
 	// zone, far_off, cut_off, nuls, not_whole, not_found, future, unreadable,
-	// too_little, whole_seconds.
+	// too_little, whole_seconds, refused, one_path, burst.
 	What string `json:"what"`
 	Text string `json:"text"`
 	// Stops reports whether no proposal can be made from such a log.
@@ -46,8 +46,12 @@ func (r *reading) findings() (all []Finding) {
 	if names := r.leaves.unmet(); len(names) > 0 {
 		add("not_found", false, "no request is of %s, which should be left out: no rule is written for it", strings.Join(names, ", "))
 	}
-	if r.options.Choose != nil {
+	switch {
+	case r.requests == 0:
+		add("too_little", true, "nothing to go by: no request")
+	case r.options.Choose != nil:
 		r.little(add)
+		r.carries(add)
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int { // those that stop first
 		if a.Stops == b.Stops {
@@ -294,10 +298,6 @@ const farAhead = 48 * time.Hour
 
 // little says that a log is too small to choose from.
 func (r *reading) little(add finder) {
-	if r.requests == 0 {
-		add("too_little", true, "not enough to choose: no request")
-		return
-	}
 	var short []string
 	if r.requests < leastRequests {
 		short = append(short, fmt.Sprintf("%s (%s at the least)", wording.Count(r.requests, "request"), wording.Grouped(leastRequests)))

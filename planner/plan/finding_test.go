@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -283,6 +284,61 @@ func TestEqualLines(t *testing.T) {
 	}
 	if r := planText(t, b.Bytes(), plan.Options{Choose: &plan.Target{Share: 0.01}, Brief: true}); r.Choice == nil || len(r.Findings) > 0 || r.Log.Requests != 8000 {
 		t.Errorf("%d requests, %+v", r.Log.Requests, r.Findings)
+	}
+}
+
+// What carries a log is said: refusals, one path, one stretch of time, and a crowd that
+// stands apart but is too large to be left out unasked.
+func TestCarried(t *testing.T) {
+	log := func(extra func(i int) (n int, client, request string, status int)) []byte {
+		var b strings.Builder
+		for i := range 7200 {
+			at := truthStart.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+			fmt.Fprintf(&b, "192.0.2.%d - - [%s] \"GET /page/%d HTTP/1.1\" 200 9\n", i%200, at, i)
+			n, client, request, status := extra(i)
+			for range n {
+				fmt.Fprintf(&b, "%s - - [%s] \"%s HTTP/1.1\" %d 9\n", client, at, request, status)
+			}
+		}
+		return []byte(b.String())
+	}
+	for name, test := range map[string]struct {
+		extra      func(i int) (int, string, string, int)
+		what, says string
+	}{
+		"nothing": {func(int) (int, string, string, int) { return 0, "", "", 0 }, "", ""},
+		"guesses from everywhere": {func(i int) (int, string, string, int) {
+			return i % 2, fmt.Sprintf("10.0.%d.%d", i/200, i%200), "POST /login", 401
+		}, "refused", "of all requests were answered 401"},
+		"one path": {func(i int) (int, string, string, int) {
+			return 2, fmt.Sprintf("192.0.2.%d", i%200), "GET /poll", 200
+		}, "one_path", "are of the path /poll"},
+		"a burst": {func(i int) (int, string, string, int) {
+			if i < 3600 || i >= 3900 {
+				return 0, "", "", 0
+			}
+			return 30, fmt.Sprintf("192.0.2.%d", i%200), fmt.Sprintf("GET /sale/%d", i), 200
+		}, "burst", "half of all requests came within 4m"},
+	} {
+		r := planText(t, log(test.extra), plan.Options{Choose: &plan.Target{}, Brief: true})
+		what, says := "", ""
+		for _, f := range r.Findings {
+			what, says = what+f.What, says+f.Text
+		}
+		if what != test.what || !strings.Contains(says, test.says) || r.Choice == nil {
+			t.Errorf("%s: %+v", name, r.Findings)
+		}
+	}
+	crowd := func(i int) (int, string, string, int) {
+		return 5, fmt.Sprintf("203.0.113.%d", i%40), fmt.Sprintf("GET /item/%d", i), 200
+	}
+	r := planText(t, log(crowd), plan.Options{Choose: &plan.Target{}, Brief: true})
+	if doubts := strings.Join(r.Choice.Doubts, "\n"); !strings.Contains(doubts, "40 clients of 240 stand clearly apart") || !strings.Contains(doubts, "--deny-at-most 16.7%") {
+		t.Errorf("no word of the crowd: %s", doubts)
+	}
+	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: bytes.NewReader(log(crowd)), Margin: 0.2})
+	if err != nil || !slices.ContainsFunc(p.Questions, func(q string) bool { return strings.Contains(q, "pages lets") && strings.Contains(q, "203.0.113.") }) {
+		t.Errorf("%v, %q", err, p.Questions)
 	}
 }
 

@@ -37,6 +37,7 @@ type harvest struct {
 	keys    []byte
 	tally   tallied
 	missing []int64 // by part of the key: lines without
+	carried carried
 }
 
 // A found request has its key in the block's keys, where those before it end. It
@@ -77,6 +78,9 @@ type worker struct {
 	parser    accesslog.Parser
 	extractor *extractor
 	record    accesslog.Record
+
+	detail accesslog.Parser // of what may carry the log
+	whole  accesslog.Record
 }
 
 // apart is room behind a worker's values, and cacheLine behind whatever else it
@@ -91,13 +95,16 @@ func newWorker(q *extraction, in *input) *worker {
 	return &worker{
 		parser: in.format.Parser(), extractor: q.extractor(),
 		record: accesslog.Record{Values: make([][]byte, len(q.attributes), len(q.attributes)+apart)},
+		detail: in.format.With(carrying).Parser(),
+		whole:  accesslog.Record{Values: make([][]byte, len(carrying), len(carrying)+apart)},
 	}
 }
 
 // parse finds the requests of a block's text.
 func (w *worker) parse(b *block) {
 	text := b.text
-	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.extractor.key))...)}
+	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.extractor.key))...), carried: b.carried}
+	own.carried.clear()
 	defer func() { b.harvest = own }() // not in the block, which may lie beside that of another
 	r := &w.record
 	for len(text) > 0 {
@@ -117,6 +124,9 @@ func (w *worker) parse(b *block) {
 		if !w.extractor.counts(r.Values) {
 			own.tally.unmatched++
 			continue
+		}
+		if w.extractor.chooses && len(own.found)%carriedEvery == 0 && w.detail.Parse(line, &w.whole) == nil {
+			own.carried.add(&w.whole)
 		}
 		w.find(&own)
 	}

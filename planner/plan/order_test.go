@@ -3,6 +3,7 @@ package plan_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -163,12 +164,10 @@ func TestNoLog(t *testing.T) {
 	if r.Log.Requests != 0 || r.Choice != nil || len(r.Results) != 1 {
 		t.Errorf("an empty log: %+v", r)
 	}
-	var text strings.Builder
-	if err := r.Text(&text); err != nil {
-		t.Error(err)
-	}
-	if err := r.HTML(&text); err != nil {
-		t.Error(err)
+	r = planText(t, nil, plan.Options{Limits: []string{"1/s"}})
+	text := new(strings.Builder)
+	if err := errors.Join(r.Text(text), r.HTML(text), json.NewEncoder(text).Encode(r)); err != nil || !strings.Contains(text.String(), "NOT TO BE TRUSTED: nothing to go by: no request") || strings.Contains(text.String(), " 1970 ") || strings.Contains(text.String(), " 0001 ") || strings.Contains(text.String(), `"from":`) {
+		t.Errorf("%v\n%s", err, text)
 	}
 	good := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\n"
 	for name, log := range map[string]string{

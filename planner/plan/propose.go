@@ -253,7 +253,7 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 // setters finds the few clients that set the limit of a route, which need not stand apart:
 // without them it would be clearly tighter. The clients are in order of what they need.
 func (w *proposer) setters(r *Routed, all []demander) {
-	few := deepest(len(all))
+	few := max(deepest(len(all)), crowdOf(all))
 	if r.without = tightestFor(all[few:]).Minute; r.minute <= looser*r.without {
 		return
 	}
@@ -320,6 +320,20 @@ func edgeOf(all []demander) (edge int) {
 		last = minute
 	}
 	return edge
+}
+
+// crowdOf returns how many clients stand clearly apart, of those in order of what they
+// need, however many that are up to a third of all.
+func crowdOf(all []demander) (crowd int) {
+	last := int64(0)
+	for i := range int(mostApartPart*float64(len(all))) + 1 {
+		minute := all[i].minute()
+		if i > 0 && last >= clearFactor*minute {
+			crowd = i
+		}
+		last = minute
+	}
+	return crowd
 }
 
 // judge says what a client is on its route, "" for one that is like the others.

@@ -50,6 +50,7 @@ type reading struct {
 	events  []event  // of all clients
 
 	tally              tallied
+	carried            carried
 	requests, excluded int64
 	missing            []int64
 	reordered          int64
@@ -60,7 +61,7 @@ type reading struct {
 func newReading(o *Options, q *extraction, from []*source) (*reading, error) {
 	r := &reading{
 		options: o, extraction: q, workers: runtime.GOMAXPROCS(0), clients: newClients(),
-		missing: make([]int64, len(q.key)), leaves: newLeaves(o),
+		missing: make([]int64, len(q.key)), leaves: newLeaves(o), carried: newCarried(),
 	}
 	for _, s := range from {
 		in, err := inspect(s, q, o)
@@ -104,7 +105,7 @@ func (r *reading) load(ctx context.Context, in *input) error {
 	r.open.Store(in.name, file)
 	free, jobs, order := make(chan *block, 2*r.workers), make(chan *block), make(chan *block, 2*r.workers)
 	for range cap(free) {
-		free <- &block{done: make(chan struct{}, 1)}
+		free <- &block{done: make(chan struct{}, 1), harvest: harvest{carried: newCarried()}}
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -165,6 +166,7 @@ func (r *reading) take(in *input, b *harvest) error {
 		r.events = slices.Grow(r.events, need-len(r.events))
 	}
 	r.tally.add(&b.tally)
+	r.carried.join(&b.carried)
 	in.about.Lines += b.tally.lines
 	in.about.Bad += b.tally.bad
 	in.cut = b.tally.cut

@@ -118,8 +118,8 @@ type Traffic struct {
 	// Units are the requests weighed by their cost; 0 if each costs 1.
 	Units    int64          `json:"units,omitempty"`
 	Clients  int64          `json:"clients"`
-	From     time.Time      `json:"from"`
-	To       time.Time      `json:"to"`
+	From     time.Time      `json:"from,omitzero"`
+	To       time.Time      `json:"to,omitzero"`
 	Busiest  []Busy         `json:"busiest"`
 	Clocks   []Distribution `json:"distribution"`
 	Heaviest []Heavy        `json:"heaviest"`
@@ -155,7 +155,6 @@ func (t *traffic) report(r *reading) *Traffic {
 	ids := t.ranked()
 	all := &Traffic{
 		Requests: r.requests, Clients: int64(len(ids)),
-		From: r.options.when(r.first), To: r.options.when(r.last),
 		Busiest: []Busy{}, Clocks: []Distribution{}, Heaviest: []Heavy{}, Outliers: []Heavy{}, Bars: []int64{},
 	}
 	if r.extraction.cost >= 0 {
@@ -164,6 +163,7 @@ func (t *traffic) report(r *reading) *Traffic {
 	if len(ids) == 0 {
 		return all
 	}
+	all.From, all.To = r.options.when(r.first), r.options.when(r.last)
 	for i, span := range spans {
 		all.Busiest = append(all.Busiest, Busy{spanNames[i], r.options.when(t.all[i].mostThen * int64(span)), t.all[i].most})
 		all.Clocks = append(all.Clocks, t.distribution(ids, i))

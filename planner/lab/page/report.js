@@ -78,7 +78,7 @@ function happened(r, canvas, page) {
   const without = el("button", { type: "button", id: "report-without" }, "Plan without");
   without.addEventListener("click", () => page.without(t.outliers.map((o) => o.key)));
   return el("section", {}, el("h3", {}, "What happened"),
-    el("p", {}, el("b", {}, number(t.requests)), ` request${t.requests === 1 ? "" : "s"} of `, el("b", {}, number(t.clients)), ` client${t.clients === 1 ? "" : "s"}, `, `${moment(t.from)} to ${moment(t.to)}. At the busiest: ${busy}.`),
+    el("p", {}, el("b", {}, number(t.requests)), ` request${t.requests === 1 ? "" : "s"} of `, el("b", {}, number(t.clients)), ` client${t.clients === 1 ? "" : "s"}, `, t.from ? `${moment(t.from)} to ${moment(t.to)}. At the busiest: ${busy}.` : "none."),
     canvas,
     grid("The most that a client sent in one second, minute or hour", ["The most of a client in a", "half of them", "90%", "99%", "99.9%", "the most"],
       t.distribution.map((d) => [d.per, ...["p50", "p90", "p99", "p99.9", "max"].map((q) => number(d[q]))])),
