@@ -88,7 +88,7 @@ bench-redis: ## the figures of docs/FIGURES.md, beside other libraries; starts i
 docs: ## write the plots and the pictures of the documents anew
 	go test ./cmd/stint -run TestDocs -update
 	go test ./planner/lab -run TestPageShots -update
-	go test -run TestDocs .
+	go test . -run TestDocs -update
 
 # RELEASE is empty where a release is published, by .github/workflows/release.yml.
 release: ## build what a release has into dist/: archives, packages, sums
