@@ -1,0 +1,164 @@
+// Package claims gives the verified claims of JSON Web Tokens (RFC 7519) to rules, and
+// keeps the keys that verify them.
+//
+// A [Source] follows what the rules in force say of tokens: [Source.Use] is told,
+// [Source.Run] fetches keys, and [Source.Of] returns the claims of a request.
+//
+// # Guarantees
+//
+// A token has claims here only if its signature verifies with a key of the JWKS that the
+// rules name, by one of the algorithms that they list, and if it is for the issuer, the
+// audience and the time: a minute of clock skew is forgiven. What a token says of keys
+// (jwk, jku, x5c, x5u) is not used, "none" is no algorithm, and a key serves the algorithms
+// of its own kind alone. A claim that is no text, number or boolean is missing.
+//
+// No request waits for a key. Keys are fetched at most once a minute, whatever tokens
+// ask for. The last ones stay in force while new ones cannot be had, and in a file across
+// restarts.
+//
+// # Price
+//
+// Verifying takes 50 to 150 µs; the result is kept, so the next request with the same
+// token takes about 1 µs.
+package claims
+
+import (
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/stint-dev/stint/policy/rulesfile"
+)
+
+const (
+	// maxToken is how long a token may be, in bytes. Servers refuse longer headers.
+	maxToken = 16 << 10
+	// skew is by how many seconds the clocks of the issuer and of this machine may differ.
+	skew = 60
+)
+
+// Claims are those of a token that are text, numbers, as they are written, or booleans.
+// Nobody changes them.
+type Claims map[string]string
+
+// An Outcome is what has become of a token.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Valid      Outcome = iota
+	NoKeys             // no keys have been fetched yet
+	TooLong            // longer than 16 KiB
+	Malformed          // no signed token, or what it says cannot be read
+	Algorithm          // not one of those listed
+	UnknownKey         // the JWKS has no key for it
+	Signature          // it does not verify
+	Expired            // exp is past
+	Early              // nbf or iat is in the future
+	Issuer             // another iss
+	Audience           // another aud
+
+	outcomes = iota
+)
+
+var outcomeNames = [outcomes]string{
+	"valid", "no_keys", "too_long", "malformed", "algorithm", "unknown_key", "signature", "expired", "early", "issuer", "audience",
+}
+
+// String returns the word that metrics have for it.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// A verifier verifies tokens as one file of rules says.
+type verifier struct {
+	jwt        *rulesfile.JWT
+	algorithms []jose.SignatureAlgorithm
+	keys       atomic.Pointer[keySet] // nil until there are some
+	wanted     chan struct{}          // has one when a token has asked for other keys
+}
+
+func newVerifier(jwt *rulesfile.JWT) *verifier {
+	v := &verifier{jwt: jwt, wanted: make(chan struct{}, 1)}
+	for _, name := range jwt.Algorithms {
+		v.algorithms = append(v.algorithms, jose.SignatureAlgorithm(name))
+	}
+	return v
+}
+
+// token returns the token in the header of a request, or "". Authorization has it
+// behind Bearer, another header with or without that.
+func (v *verifier) token(h http.Header) string {
+	lines := h[http.CanonicalHeaderKey(v.jwt.Header)]
+	if len(lines) != 1 {
+		return ""
+	}
+	scheme, token, found := strings.Cut(lines[0], " ")
+	switch {
+	case found && strings.EqualFold(scheme, "Bearer"):
+		return token
+	case !found && v.jwt.Header != "authorization":
+		return lines[0]
+	}
+	return ""
+}
+
+// verify returns the claims of a token, and what has become of it.
+func (v *verifier) verify(token string, now time.Time) (Claims, Outcome) {
+	set := v.keys.Load()
+	switch {
+	case set == nil:
+		return nil, NoKeys
+	case len(token) > maxToken:
+		return nil, TooLong
+	}
+	at := float64(now.UnixMilli()) / 1000
+	id := idOf(token)
+	if known, ok := set.kept.find(id, at); ok {
+		return known, Valid
+	}
+	payload, outcome := set.check(token, v.algorithms)
+	switch outcome {
+	case UnknownKey, Signature:
+		select {
+		case v.wanted <- struct{}{}:
+		default:
+		}
+		return nil, outcome
+	case Valid:
+	default:
+		return nil, outcome
+	}
+	c, err := decode(payload)
+	if err != nil {
+		return nil, Malformed
+	}
+	if outcome := v.meant(c, at); outcome != Valid {
+		return nil, outcome
+	}
+	set.kept.add(id, c)
+	return c.claims, Valid
+}
+
+// meant says whether a token that has verified is for us and for now, a moment in
+// seconds since the Unix epoch.
+func (v *verifier) meant(c *content, now float64) Outcome {
+	switch {
+	case now >= c.expires+skew:
+		return Expired
+	case now < c.begins-skew:
+		return Early
+	case v.jwt.Issuer != "" && c.claims["iss"] != v.jwt.Issuer:
+		return Issuer
+	case len(v.jwt.Audience) == 0 && c.audience == nil:
+		return Valid
+	case !slices.ContainsFunc(c.audience, func(one string) bool { return slices.Contains(v.jwt.Audience, one) }):
+		return Audience
+	}
+	return Valid
+}
+
+// forever is when a token expires that does not say so.
+var forever = math.Inf(1)

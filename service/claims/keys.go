@@ -1,0 +1,140 @@
+package claims
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	// maxJWKS is how many bytes a JWKS may have, mostKeys how many keys.
+	maxJWKS  = 1 << 20
+	mostKeys = 100
+	// mostTried is how many keys a token is tried with: without a kid, or with one
+	// that several keys have.
+	mostTried = 4
+	// leastRSA is the size of the shortest RSA key, in bits (RFC 7518, 3.3).
+	leastRSA = 2048
+)
+
+// A keySet is the keys of a JWKS that verify signatures. It does not change.
+type keySet struct {
+	text []byte // as it was read
+	keys []jose.JSONWebKey
+	kept kept
+}
+
+// readKeys reads a JWKS. Keys that can verify nothing here are passed over: of unknown
+// kinds, for encryption, too short, and secrets unless secrets are allowed. If none is
+// left, that is an error.
+func readKeys(text []byte, secrets bool) (*keySet, error) {
+	if len(text) > maxJWKS {
+		return nil, fmt.Errorf("a JWKS of more than %d bytes", maxJWKS)
+	}
+	var all struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("no JWKS, which is JSON with the field keys: %w", err)
+	}
+	if len(all.Keys) > mostKeys {
+		return nil, fmt.Errorf("%d keys: at most %d", len(all.Keys), mostKeys)
+	}
+	set := &keySet{text: text}
+	for _, one := range all.Keys {
+		if key, ok := readKey(one, secrets); ok {
+			set.keys = append(set.keys, key)
+		}
+	}
+	if len(set.keys) == 0 {
+		return nil, fmt.Errorf("none of %d keys can verify a signature", len(all.Keys))
+	}
+	return set, nil
+}
+
+// readKey reads a key, without its private part, and reports whether it can verify.
+func readKey(text []byte, secrets bool) (key jose.JSONWebKey, ok bool) {
+	var uses struct {
+		Operations []string `json:"key_ops"`
+	}
+	if json.Unmarshal(text, &uses) != nil || uses.Operations != nil && !slices.Contains(uses.Operations, "verify") {
+		return key, false
+	}
+	if key.UnmarshalJSON(text) != nil || key.Use != "" && key.Use != "sig" {
+		return key, false
+	}
+	if _, secret := key.Key.([]byte); secret {
+		return key, secrets
+	}
+	key = key.Public()
+	if long, ok := key.Key.(*rsa.PublicKey); ok && long.N.BitLen() < leastRSA {
+		return key, false
+	}
+	return key, key.Valid()
+}
+
+// serves reports whether a key may verify by an algorithm: it is of that kind, and for
+// no other one.
+func serves(key *jose.JSONWebKey, algorithm string) bool {
+	if key.Algorithm != "" && key.Algorithm != algorithm {
+		return false
+	}
+	switch of := key.Key.(type) {
+	case *rsa.PublicKey:
+		return strings.HasPrefix(algorithm, "RS") || strings.HasPrefix(algorithm, "PS")
+	case *ecdsa.PublicKey:
+		return algorithm == map[int]string{256: "ES256", 384: "ES384", 521: "ES512"}[of.Params().BitSize]
+	case ed25519.PublicKey:
+		return algorithm == "EdDSA"
+	case []byte:
+		return strings.HasPrefix(algorithm, "HS")
+	}
+	return false
+}
+
+// check returns what a token holds if its signature verifies.
+func (s *keySet) check(token string, algorithms []jose.SignatureAlgorithm) (payload []byte, o Outcome) {
+	signed, err := jose.ParseSignedCompact(token, algorithms)
+	if _, other := errors.AsType[*jose.ErrUnexpectedSignatureAlgorithm](err); other {
+		return nil, Algorithm
+	}
+	if err != nil || !plain(&signed.Signatures[0].Protected) {
+		return nil, Malformed
+	}
+	head := &signed.Signatures[0].Protected
+	var fitting []*jose.JSONWebKey
+	for i := range s.keys {
+		key := &s.keys[i]
+		if serves(key, head.Algorithm) && (head.KeyID == "" || key.KeyID == "" || key.KeyID == head.KeyID) {
+			fitting = append(fitting, key)
+		}
+	}
+	if len(fitting) == 0 || len(fitting) > mostTried {
+		return nil, UnknownKey
+	}
+	for _, key := range fitting {
+		if payload, err = signed.Verify(key); err == nil {
+			return payload, Valid
+		}
+	}
+	return nil, Signature
+}
+
+// plain reports whether a header asks for nothing that is unknown here: an extension
+// that must be understood, an encoding that a JWT may not have (RFC 7797, 7), or
+// another kind of token than one for access (RFC 8725, 3.11).
+func plain(head *jose.Header) bool {
+	_, critical := head.ExtraHeaders["crit"]
+	_, b64 := head.ExtraHeaders["b64"]
+	typ, typed := head.ExtraHeaders[jose.HeaderType]
+	text, _ := typ.(string)
+	text = strings.TrimPrefix(strings.ToLower(text), "application/")
+	return !critical && !b64 && (!typed || text == "jwt" || text == "at+jwt")
+}

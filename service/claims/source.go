@@ -1,0 +1,111 @@
+package claims
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint/policy/rulesfile"
+)
+
+// Options say what a Source does.
+type Options struct {
+	// State is the file that keeps the last keys of a URL across restarts. The default,
+	// "", keeps them in memory alone.
+	State string
+	// Transport fetches keys. The default is that of net/http.
+	Transport http.RoundTripper
+	// Log receives failures, without tokens. The default discards them.
+	Log *slog.Logger
+}
+
+// A Source verifies the tokens of requests by what the rules in force say of them. Make
+// one with [New]. It may be used from many goroutines at once.
+type Source struct {
+	o      Options
+	now    atomic.Pointer[verifier] // nil if the rules say nothing of tokens
+	counts [outcomes]atomic.Uint64
+
+	mu      sync.Mutex
+	changed chan struct{} // closed when now is another one
+}
+
+// New returns a Source for rules that say nothing of tokens yet.
+func New(o Options) *Source {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	return &Source{o: o, changed: make(chan struct{})}
+}
+
+// Use has tokens verified as rules say; nil is not at all. What is in force already
+// stays, with its keys. Else those of a file are read before Use returns, and those
+// of a URL are the last ones of the state file until [Source.Run] has fetched them.
+func (s *Source) Use(jwt *rulesfile.JWT) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.now.Load()
+	if was == nil && jwt == nil || was != nil && reflect.DeepEqual(was.jwt, jwt) {
+		return
+	}
+	var v *verifier
+	if jwt != nil {
+		v = newVerifier(jwt)
+		s.firstKeys(v)
+	}
+	s.now.Store(v)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Run keeps the keys of the rules in force fresh, until ctx ends.
+func (s *Source) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		v, changed := s.now.Load(), s.changed
+		s.mu.Unlock()
+		within, stop := context.WithCancel(ctx)
+		var beside sync.WaitGroup
+		if v != nil {
+			beside.Go(func() { s.keep(within, v) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+		stop()
+		beside.Wait()
+	}
+}
+
+// Of returns the claims of a request with these headers, none if it has no token or
+// one that does not verify, and counts what has become of the token. It is false if
+// that cannot be known, since there are no keys yet.
+func (s *Source) Of(h http.Header, now time.Time) (c Claims, known bool) {
+	v := s.now.Load()
+	if v == nil {
+		return nil, true
+	}
+	token := v.token(h)
+	if token == "" {
+		return nil, true
+	}
+	c, outcome := v.verify(token, now)
+	s.counts[outcome].Add(1)
+	return c, outcome != NoKeys
+}
+
+// Counts returns how many tokens have had each outcome.
+func (s *Source) Counts() iter.Seq2[Outcome, uint64] {
+	return func(yield func(Outcome, uint64) bool) {
+		for o := range Outcome(outcomes) {
+			if !yield(o, s.counts[o].Load()) {
+				return
+			}
+		}
+	}
+}
