@@ -292,26 +292,28 @@ func (d *access) audience(flag string, addr net.Addr, inDatabase bool) (level, t
 	} else if !server.Local(addr) {
 		level = "warning"
 	}
-	return level, fmt.Sprintf("%s, %s; %s; %s", reach, cipher, ask, d.acts(flag, addr, inDatabase))
+	return level, fmt.Sprintf("%s, %s; %s%s", reach, cipher, ask, d.acts(flag, addr, inDatabase))
 }
 
 // acts says who may change what keys have used, and at --admin what they may use, as
-// [access.guest] has it.
+// [access.guest] has it; "" of --grpc and --resp, where nobody can.
 func (d *access) acts(flag string, addr net.Addr, inDatabase bool) string {
 	const at = "may override, block, reset and undo"
 	switch {
-	case flag != "--admin" && d.operators != nil:
-		return "operators may refund and reset"
+	case flag == "--http" && d.operators != nil:
+		return "; operators may refund and reset"
+	case flag == "--http":
+		return "; nobody may refund or reset"
 	case flag != "--admin":
-		return "nobody may refund or reset"
+		return ""
 	case inDatabase:
-		return "tokens of the database, and those with a name, " + at + " by their roles"
+		return "; tokens of the database, and those with a name, " + at + " by their roles"
 	case d.operators != nil:
-		return "operators " + at
+		return "; operators " + at
 	case server.Local(addr):
-		return "everyone there " + at
+		return "; everyone there " + at
 	}
-	return "nobody may override, block, reset or undo"
+	return "; nobody may override, block, reset or undo"
 }
 
 func (u *diagnosis) text(w io.Writer) error {

@@ -44,7 +44,7 @@ func TestDoctor(t *testing.T) {
 		{good + " --admin unix:/run/stint.sock", true, []string{"error ports: --admin: unix:/run/stint.sock: a Unix socket is for clients"}},
 		{good + " --http " + taken, true, []string{"error ports: --http " + taken + ": something else listens there"}},
 		{good + " --http " + free + " --resp :0", true, []string{"error exposed: --resp: :0 can be reached from other machines"}},
-		{good + " --http " + free + " --resp :0 --operator-token-file " + tokens, false, []string{"warning exposed: --resp reaches other machines, in clear; operators may ask; operators may refund and reset"}},
+		{good + " --http " + free + " --resp :0 --operator-token-file " + tokens, false, []string{"warning exposed: --resp reaches other machines, in clear; operators may ask"}},
 		{good + " --http " + free + " --store redis://127.0.0.1:1", true, []string{"error store: redis://127.0.0.1:1: "}},
 		{"--http " + free, false, []string{"warning rules: none are named"}},
 		{good + " --http " + free + " --admin " + free + " --operator-token-file " + tokens, false, []string{"--admin reaches this machine alone, in clear; everyone there may see metrics, the lab and how clients stand; operators may override, block, reset and undo"}},

@@ -126,7 +126,7 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 	if ds.resp != nil {
 		r := resp.New(resp.Options{
 			Source: s.source, Store: s.store, Observer: s.observer, Log: logger, Version: buildVersion(),
-			MapThrottle: c.RESPLimits == "rules", Admit: d.respTokens(ds.respOpen), Operate: d.operate(), TLS: d.tls(),
+			MapThrottle: c.RESPLimits == "rules", Admit: d.respTokens(ds.respOpen), TLS: d.tls(),
 		})
 		later := after(ctx, c.DrainDelay)
 		run("resp", ds.resp, d.certificate != nil, func() error { return r.Serve(later, ds.resp, drain) })
@@ -398,14 +398,6 @@ func (d *access) respTokens(open bool) func(token string) bool {
 		return nil
 	}
 	return func(token string) bool { return d.clients.Has(token) || d.operators.Has(token) }
-}
-
-// operate returns which tokens may refund and reset as a Redis client; nil if none.
-func (d *access) operate() func(token string) bool {
-	if d.operators == nil {
-		return nil
-	}
-	return func(token string) bool { return d.operators.Has(token) }
 }
 
 // watch reads the files of tokens and of TLS again when they change, until ctx is

@@ -184,8 +184,4 @@ func TestTooLong(t *testing.T) {
 			t.Errorf("command %d, of %d bytes: %q", i, len(command), got[:min(len(got), 200)])
 		}
 	}
-	got := talk(t, address, array("MULTI")+array("PING")+tooLong[0]+array("EXEC")+array("QUIT"))
-	if !strings.Contains(got, "-EXECABORT") {
-		t.Errorf("in a transaction: %q", got)
-	}
 }

@@ -32,13 +32,6 @@ func init() { // it speaks of itself: COMMAND lists it
 		"stint.peek":    {-3, false, (*conn).peek},
 		"stint.reserve": {-3, false, (*conn).reserve},
 		"stint.settle":  {3, false, (*conn).settle},
-		"stint.refund":  {-3, false, (*conn).refund},
-		"stint.reset":   {-3, false, (*conn).forget},
-		"multi":         {1, false, (*conn).begin},
-		"exec":          {1, false, (*conn).exec},
-		"discard":       {1, false, (*conn).discard},
-		"watch":         {-2, false, (*conn).watch},
-		"unwatch":       {1, false, (*conn).unwatch},
 	}
 }
 
@@ -66,18 +59,13 @@ func (c *conn) do(args [][]byte) {
 	case !ok:
 		c.unknown(name)
 	case !cmd.open && !c.admitted:
-		c.refuse("NOAUTH", "Authentication required.")
+		c.out.fail("NOAUTH", "Authentication required.")
 	case cmd.args >= 0 && len(args) != cmd.args, len(args) < -cmd.args:
-		c.refuse("ERR", fmt.Sprintf("wrong number of arguments for '%s' command", low[:len(name)]))
-	case c.multi.open && !atOnce[string(low[:len(name)])]:
-		c.queue(args)
+		c.out.fail("ERR", fmt.Sprintf("wrong number of arguments for '%s' command", low[:len(name)]))
 	default:
 		cmd.do(c, args)
 	}
 }
-
-// atOnce are the commands that a transaction does not put off.
-var atOnce = map[string]bool{"multi": true, "exec": true, "discard": true, "watch": true, "reset": true, "quit": true}
 
 func (c *conn) ping(args [][]byte) {
 	switch len(args) {
@@ -99,7 +87,7 @@ func (c *conn) leave([][]byte) {
 
 // reset makes the connection as it was when it began.
 func (c *conn) reset([][]byte) {
-	c.out.three, c.name, c.operator, c.multi = false, "", false, transaction{}
+	c.out.three, c.name = false, ""
 	if c.server.o.Admit != nil {
 		c.expel()
 	}
@@ -119,7 +107,7 @@ func (c *conn) auth(args [][]byte) {
 	switch {
 	case len(args) > 3:
 		c.out.fail("ERR", "wrong number of arguments for 'auth' command")
-	case c.server.o.Admit == nil && c.server.o.Operate == nil:
+	case c.server.o.Admit == nil:
 		c.out.fail("ERR", "AUTH called without any token configured: everybody may ask")
 	case c.authenticate(args[len(args)-1]):
 		c.out.status("OK")
@@ -129,12 +117,8 @@ func (c *conn) auth(args [][]byte) {
 // authenticate lets a token in, or answers that it is none.
 func (c *conn) authenticate(token []byte) bool {
 	o := &c.server.o
-	c.operator = o.Operate != nil && o.Operate(string(token))
-	asks := c.operator || o.Admit == nil && o.Operate == nil || o.Admit != nil && o.Admit(string(token))
-	if !asks {
-		if o.Admit != nil {
-			c.expel()
-		}
+	if o.Admit != nil && !o.Admit(string(token)) {
+		c.expel()
 		o.Observer.WrongToken(observe.RESP, c.net.RemoteAddr().String())
 		c.out.fail("WRONGPASS", "invalid token")
 		return false

@@ -34,8 +34,6 @@ type conn struct {
 	id       int64
 	name     string
 	admitted bool
-	operator bool // may refund and reset
-	multi    transaction
 	began    time.Time
 	quit     bool
 	begun    atomic.Bool // has asked something, beyond who it is
@@ -92,7 +90,7 @@ func (c *conn) run() {
 		args, err := c.reader.Next()
 		if errors.Is(err, errTooLong) {
 			c.begun.Store(true)
-			c.refuse("ERR", err.Error())
+			c.out.fail("ERR", err.Error())
 			continue
 		}
 		if err != nil {
@@ -173,6 +171,6 @@ func introduces(command []byte) bool {
 // show a token again.
 func (c *conn) expel() {
 	if c.admitted {
-		c.admitted, c.operator, c.began = false, false, time.Now()
+		c.admitted, c.began = false, time.Now()
 	}
 }

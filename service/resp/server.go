@@ -29,9 +29,6 @@ type Options struct {
 	// Admit reports whether a token lets its holder ask. The default admits every
 	// client.
 	Admit func(token string) bool
-	// Operate reports whether a token lets its holder refund and reset. The
-	// default refuses every token.
-	Operate func(token string) bool
 	// Observer counts each decision. Required.
 	Observer *observe.Observer
 	// Log receives failures. Required.

@@ -37,9 +37,6 @@ func options(sent string) resp.Options {
 	if strings.Contains(first, "token") {
 		o.Admit = func(token string) bool { return token == "let-me-in" }
 	}
-	if strings.Contains(first, "operator") {
-		o.Operate = func(token string) bool { return token == "operate-it" }
-	}
 	return o
 }
 

@@ -10,20 +10,36 @@ import (
 // mostNamed is how long the name of an unknown command may be to be repeated.
 const mostNamed = 24
 
+// instead says what to use in place of commands that others have.
+var instead = map[string]string{
+	"multi": inPipeline, "exec": inPipeline, "discard": inPipeline, "watch": inPipeline, "unwatch": inPipeline,
+	"eval": byRules, "evalsha": byRules, "get": byRules, "set": byRules, "incr": byRules, "incrby": byRules, "expire": byRules,
+	"stint.reset": byOperators, "stint.refund": byOperators, "stint.block": byOperators, "stint.override": byOperators,
+}
+
+const (
+	inPipeline  = "; send commands in a pipeline: they are answered in order, each by itself"
+	byRules     = "; no key is kept here: STINT.CHECK and CL.THROTTLE ask whether a request passes"
+	byOperators = "; operators act by the command stint, or over HTTP at --admin"
+)
+
 // unknown answers what is no command. What cannot be the name of one is not
 // repeated: it may be a secret that went astray.
 func (c *conn) unknown(name []byte) {
 	if !namely(name) {
-		c.refuse("ERR", fmt.Sprintf("unknown command of %d bytes; COMMAND lists what there is", len(name)))
+		c.out.fail("ERR", fmt.Sprintf("unknown command of %d bytes; COMMAND lists what there is", len(name)))
 		return
 	}
 	text := fmt.Sprintf("unknown command '%s'", name)
-	if near := nearest(strings.ToLower(string(name))); near != "" {
+	low := strings.ToLower(string(name))
+	if use := instead[low]; use != "" {
+		text += use
+	} else if near := nearest(low); near != "" {
 		text += fmt.Sprintf(", did you mean '%s'?", strings.ToUpper(near))
 	} else {
 		text += "; COMMAND LIST names what there is"
 	}
-	c.refuse("ERR", text)
+	c.out.fail("ERR", text)
 }
 
 // namely says whether text has the form of a command's name.
