@@ -100,6 +100,7 @@ var (
 	headings  = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	blocks    = regexp.MustCompile("(?ms)^```.*?^```$")
 	unlinked  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`) // what a heading's address leaves out
+	files     = regexp.MustCompile("`(([a-z]+)/[\\w./-]+\\.[a-z]+)`")
 	testNames = regexp.MustCompile("`((?:Test|Fuzz|Example)[A-Za-z_]+)`")
 )
 
@@ -122,7 +123,7 @@ func testsNamed(t *testing.T) (tests map[string]bool, nested bool) {
 }
 
 // TestDocsNames looks for every file and heading that the documents link to, and
-// for every test that they name.
+// for every file and test that they name.
 func TestDocsNames(t *testing.T) {
 	tests, nested := testsNamed(t)
 	if !nested {
@@ -144,6 +145,12 @@ func TestDocsNames(t *testing.T) {
 				t.Errorf("%s links to %s: %v", name, m[1], err)
 			} else if m[2] != "" && !hasHeading(readDocument(t, to), m[2]) {
 				t.Errorf("%s links to %s: there is no such heading", name, m[0])
+			}
+		}
+		for _, m := range files.FindAllStringSubmatch(text, -1) {
+			_, outside := os.Stat(m[2]) // a part of a path
+			if _, err := os.Stat(m[1]); err != nil && outside == nil {
+				t.Errorf("%s names %s: %v", name, m[1], err)
 			}
 		}
 		for _, m := range testNames.FindAllStringSubmatch(text, -1) {
