@@ -72,8 +72,15 @@ func (c *explainCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	refused := ambiguous.CheckPath(file.Rules, c.Path)
 	if c.JSON {
-		return printJSON(e.out, explained(x, address))
+		return printJSON(e.out, explained(x, address, refused))
+	}
+	if refused != nil {
+		text := "refused with 400 by stint proxy, /auth and middleware: " + refused.Error() + ". For other callers:\n"
+		if err := wrap(e.out, text, "        "); err != nil {
+			return err
+		}
 	}
 	if address != "" {
 		text := "address\n"
@@ -227,6 +234,8 @@ func (c *explainCmd) address(d *described, s rules.Settings) (string, error) {
 
 // An explanation is what --json prints.
 type explanation struct {
+	// Refused is why stint proxy, /auth and middleware answer 400.
+	Refused string          `json:"refused,omitzero"`
 	Path    string          `json:"path,omitzero"`
 	Address []string        `json:"address,omitzero"`
 	Rules   []explainedRule `json:"rules"`
@@ -252,8 +261,11 @@ type explainedKey struct {
 	Missing   bool   `json:"missing,omitzero"`
 }
 
-func explained(x policy.Explanation, address string) explanation {
+func explained(x policy.Explanation, address string, refused error) explanation {
 	e := explanation{Path: x.Path, Rules: []explainedRule{}}
+	if refused != nil {
+		e.Refused = refused.Error()
+	}
 	for line := range strings.Lines(address) {
 		e.Address = append(e.Address, strings.TrimSpace(line))
 	}

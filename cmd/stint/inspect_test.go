@@ -34,8 +34,9 @@ rules:
 
 // A story is what stint inspect --json writes, as checks from outside read it.
 type story struct {
-	Denied bool
-	Rules  []struct {
+	Denied           bool
+	Refused, Verdict string
+	Rules            []struct {
 		Rule, Key, KeyHash string
 		Denied             bool
 		Where              []string
@@ -155,6 +156,14 @@ func TestInspectRefuses(t *testing.T) {
 			status, answer := p.call(http.MethodPost, p.admin+"/v1/inspect", body, nil)
 			if status < 400 || status >= 500 || !strings.Contains(answer, `"detail":"`) {
 				t.Errorf("%.60q: %d %s", body, status, answer)
+			}
+		}
+		// What stint proxy would refuse does not pass there.
+		for path, want := range map[string]string{"//x": "Refused with 400 by stint proxy, /auth and middleware: ", "/%7euser": "Refused with 400", "/x": ""} {
+			s := p.inspect("--path", path)
+			_, out, _ := p.stint("inspect", "--path", path)
+			if (s.Refused != "") != (want != "") || !strings.HasPrefix(s.Verdict, want) || !strings.HasPrefix(out, s.Verdict[:9]) {
+				t.Errorf("%s: %q, %q", path, s.Refused, s.Verdict)
 			}
 		}
 		// A header is written in either form, whatever signs its value has.

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb"
@@ -23,8 +24,11 @@ type Story struct {
 	Version Version   `json:"version"`
 	// Denied reports whether a request would be denied now for certain; where it
 	// depends on what is not known of it, Verdict says on what.
-	Denied  bool      `json:"denied"`
-	Verdict string    `json:"verdict"`
+	Denied  bool   `json:"denied"`
+	Verdict string `json:"verdict"`
+	// Refused is why stint proxy, /auth and middleware answer 400 to the request, of
+	// which the rest is then true for other callers alone.
+	Refused string    `json:"refused,omitzero"`
 	Rules   []Rule    `json:"rules"`
 	LeftOut []LeftOut `json:"left_out"`
 	More    bool      `json:"more,omitzero"`
@@ -146,7 +150,13 @@ func (s *Service) Story(ctx context.Context, attrs policy.Map, clear bool) (*Sto
 	for _, l := range left {
 		story.LeftOut = append(story.LeftOut, LeftOut(l))
 	}
-	story.Verdict = verdict(story)
+	if story.Verdict = verdict(story); attrs["path"] != "" {
+		var servers httplimit.Ambiguous
+		if err := servers.CheckPath(p.Rules(), attrs["path"]); err != nil {
+			story.Refused = err.Error()
+			story.Verdict = "Refused with 400 by stint proxy, /auth and middleware: " + story.Refused + ". For other callers: " + story.Verdict
+		}
+	}
 	return story, nil
 }
 
