@@ -19,7 +19,10 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
-require cel.dev/expr v0.25.3 // indirect
+require (
+	cel.dev/expr v0.25.3 // indirect
+	github.com/rogpeppe/go-internal v1.16.0 // indirect
+)
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect

@@ -11,6 +11,7 @@ require (
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/rogpeppe/go-internal v1.16.0
 	github.com/stint-dev/stint v0.1.0
 	github.com/stint-dev/stint/grpclimit v0.1.0
 	github.com/stint-dev/stint/redisstore v0.1.0

@@ -14,7 +14,6 @@ import (
 
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
-	"github.com/stint-dev/stint/service/rulesapi/linediff"
 )
 
 type rulesCmd struct {
@@ -144,7 +143,7 @@ func (c *rulesPushCmd) would(e *env, held rulesdb.Revision, document []byte) err
 
 // showChanges shows what the file changes, and which rules' keys start afresh.
 func (c *rulesPushCmd) showChanges(e *env, held rulesdb.Revision, name string, document []byte, f *rules.File) error {
-	text := linediff.Unified(fmt.Sprintf("revision %d", held.Number), name, string(held.Document), string(document))
+	text := rulesapi.Diff(fmt.Sprintf("revision %d", held.Number), name, string(held.Document), string(document))
 	if held.Number == 0 {
 		text = "" // all of it is new
 	} else if before, err := rules.Decode(held.Name, held.Document); err == nil { // else an older program knew it
@@ -199,7 +198,7 @@ func printRevision(e *env, r rulesdb.Revision) error {
 // diff says how the documents of two revisions differ.
 func diff(from, to rulesdb.Revision) string {
 	name := func(r rulesdb.Revision) string { return fmt.Sprintf("revision %d", r.Number) }
-	return linediff.Unified(name(from), name(to), string(from.Document), string(to.Document))
+	return rulesapi.Diff(name(from), name(to), string(from.Document), string(to.Document))
 }
 
 type rulesPullCmd struct {
@@ -344,7 +343,7 @@ func (c *rulesDiffCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(e.out, linediff.Unified(fromName, toName, a, b))
+	_, err = fmt.Fprint(e.out, rulesapi.Diff(fromName, toName, a, b))
 	return err
 }
 

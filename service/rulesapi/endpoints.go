@@ -14,7 +14,6 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rules"
-	"github.com/stint-dev/stint/service/rulesapi/linediff"
 )
 
 const (
@@ -145,7 +144,7 @@ func (h *Handler) diff(c *call) (int, any, error) {
 	return http.StatusOK, struct {
 		Version int64  `json:"version"`
 		Diff    string `json:"diff"`
-	}{held.Number, linediff.Unified(fmt.Sprintf("revision %d", held.Number), p.name(), string(held.Document), p.Document)}, nil
+	}{held.Number, Diff(fmt.Sprintf("revision %d", held.Number), p.name(), string(held.Document), p.Document)}, nil
 }
 
 func (h *Handler) history(c *call) (int, any, error) {
