@@ -51,7 +51,7 @@ lint: ## golangci-lint, of a pinned version, in every module
 	@for d in $(APART); do (cd $$d && GOWORK=off $(CURDIR)/bin/golangci-lint run ./...) || exit 1; done
 
 prose: ## vale, of a pinned version, over the documents
-	go run $(VALE) --config docs/.vale.ini README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md
+	go run $(VALE) --config docs/.vale.ini README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md */README.md docs/*.md docs/adr/*.md
 
 test-valkey: ## the tests of redisstore on valkey-server instead of redis-server
 	STINT_REDIS_SERVER=valkey-server go test -count=1 ./redisstore/...
