@@ -3,6 +3,7 @@ package rulesdb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -25,19 +26,48 @@ func (db *DB) Note(ctx context.Context, a Act) error {
 	return db.write(ctx, func(ctx context.Context, w *write) error { return w.audit(ctx, a) })
 }
 
-// NoteAct runs do, which acts elsewhere, and writes a into the audit, to which do adds
-// what was before and is now. do runs once the database has begun to write: while it
-// cannot, nothing is done. After an error of do nothing is written.
+// NoteAct runs do, which acts elsewhere, once the audit has a. do adds to it what was
+// before and is now. While the audit cannot be written, do is not run; after an error of
+// do, the audit has nothing of it. After any other error it has that a was begun.
 func (db *DB) NoteAct(ctx context.Context, a Act, do func(ctx context.Context, a *Act) error) error {
 	if err := checkAct(&a); err != nil {
 		return err
 	}
-	return db.write(ctx, func(ctx context.Context, w *write) error {
-		if err := do(ctx, &a); err != nil {
+	none := func(context.Context, *write) error { return nil }
+	return db.intend(ctx, a, none, func(ctx context.Context, _ time.Time, a *Act) error { return do(ctx, a) })
+}
+
+// begun is what the audit has in the place of what an act did until that is known.
+const begun = "begun"
+
+// intend has an act committed, if it may be, before do does it, and what do adds to it
+// afterwards.
+func (db *DB) intend(ctx context.Context, a Act, may func(ctx context.Context, w *write) error, do func(ctx context.Context, at time.Time, a *Act) error) error {
+	var number, at int64
+	a.Now = begun
+	err := db.write(ctx, func(ctx context.Context, w *write) error {
+		if err := may(ctx, w); err != nil {
 			return err
 		}
+		number, at = w.state.audit+1, w.at
 		return w.audit(ctx, a)
 	})
+	if errors.Is(err, ErrAmbiguous) {
+		return fmt.Errorf("nothing is done: %v", err) //nolint:errorlint // what may have been written is that it was begun
+	}
+	if err != nil {
+		return err
+	}
+	a.Now = ""
+	var failed error
+	ctx = context.WithoutCancel(ctx) // who has begun ends it
+	err = db.write(ctx, func(ctx context.Context, w *write) error {
+		if failed = do(ctx, moment(at), &a); failed != nil {
+			return w.replace(ctx, number, at, nil)
+		}
+		return w.replace(ctx, number, at, &a)
+	})
+	return errors.Join(failed, err)
 }
 
 // checkAct refuses what Note would not write.
@@ -68,21 +98,16 @@ func noUndo(what, text string) error {
 // Undoes reports whether an act took another one back.
 func (a *Act) Undoes() bool { return strings.HasPrefix(a.Reason, undoes) }
 
-// NoteUndo runs do, which takes an act back elsewhere, and writes what do returns into
-// the audit, with [UndoOf] as its reason; at is the time by the clock that dates acts. Of
-// an act that has been taken back before, it runs nothing: the error is [ErrConflict]. No
-// other writer comes between.
+// NoteUndo is [DB.NoteAct] for what takes an act back elsewhere: do returns what the audit
+// has of it, with [UndoOf] as its reason; at is the time by the clock that dates acts. Of
+// an act that has been taken back before, it runs nothing: the error is [ErrConflict].
 func (db *DB) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context, at time.Time) (Act, error)) error {
-	return db.write(ctx, func(ctx context.Context, w *write) error {
-		if err := w.notUndone(ctx, act); err != nil {
-			return err
-		}
-		a, err := do(ctx, moment(w.at))
-		if err != nil {
-			return err
-		}
-		a.Reason = UndoOf(act)
-		return w.audit(ctx, a)
+	may := func(ctx context.Context, w *write) error { return w.notUndone(ctx, act) }
+	return db.intend(ctx, Act{Act: "undo", Reason: UndoOf(act)}, may, func(ctx context.Context, at time.Time, a *Act) error {
+		did, err := do(ctx, at)
+		did.Reason = a.Reason
+		*a = did
+		return err
 	})
 }
 

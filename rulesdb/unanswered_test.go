@@ -45,9 +45,9 @@ func TestCommitUnanswered(t *testing.T) {
 	})
 }
 
-// TestNoteAct acts elsewhere. Where the connection is lost before the audit is begun,
-// nothing is done; where it is lost after the commit was sent, it is done, in the audit,
-// and the writer is told that it may be there.
+// TestNoteAct acts elsewhere. Where the connection is lost before the audit has the act, or
+// with the answer that it has, nothing is done; where it is lost later, it is done, and the
+// audit has that it was begun.
 func TestNoteAct(t *testing.T) {
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		direct, wire := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{}), dbtest.NewWire(t, server.URL)
@@ -57,16 +57,16 @@ func TestNoteAct(t *testing.T) {
 			commit += "\x00" // READ COMMITTED is something else
 		}
 		for _, one := range []struct {
-			after           string
-			done, ambiguous bool
-		}{{"update stint_state", false, false}, {commit, true, true}} {
+			after, noted string
+			done         bool
+		}{{"update stint_state", "", false}, {commit, "begun", false}, {"delete from stint_audit", "begun", true}} {
 			done := false
 			wire.CutAfter(one.after)
 			err := db.NoteAct(t.Context(), rulesdb.Act{Act: "reset", Subject: "api"}, func(_ context.Context, a *rulesdb.Act) error {
 				done, a.Was = true, "used"
 				return nil
 			})
-			if err == nil || done != one.done || errors.Is(err, rulesdb.ErrAmbiguous) != one.ambiguous {
+			if err == nil || done != one.done || errors.Is(err, rulesdb.ErrAmbiguous) {
 				t.Errorf("cut after %q: %v, done: %v", one.after, err, done)
 			}
 			wire.CutAfter("")
@@ -74,7 +74,7 @@ func TestNoteAct(t *testing.T) {
 				t.Fatal(err)
 			}
 			acts, err := direct.Audit(t.Context(), 0, 2)
-			if noted := len(acts) == 2 && acts[1].Was == "used"; err != nil || noted != one.done {
+			if noted := len(acts) == 2 && acts[1].Now == "begun"; err != nil || noted != (one.noted != "") {
 				t.Errorf("cut after %q, then: %+v %v", one.after, acts, err)
 			}
 		}

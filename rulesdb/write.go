@@ -149,8 +149,21 @@ func (w *write) newVersion(ctx context.Context) error {
 // audit adds a row to the audit.
 func (w *write) audit(ctx context.Context, a Act) error {
 	w.state.audit++
+	return w.row(ctx, w.state.audit, w.at, &a)
+}
+
+func (w *write) row(ctx context.Context, number, at int64, a *Act) error {
 	return w.db.run(ctx, w.tx, "INSERT INTO stint_audit ("+auditColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		w.state.audit, w.at, a.Author, a.Act, cut(a.Subject, 1000), cut(a.Was, 8000), cut(a.Now, 8000), a.Reason)
+		number, at, a.Author, a.Act, cut(a.Subject, 1000), cut(a.Was, 8000), cut(a.Now, 8000), a.Reason)
+}
+
+// replace puts an act in the place of a row of the audit, or takes that out.
+func (w *write) replace(ctx context.Context, number, at int64, a *Act) error {
+	err := w.db.run(ctx, w.tx, "DELETE FROM stint_audit WHERE number = ?", number)
+	if err != nil || a == nil {
+		return err
+	}
+	return w.row(ctx, number, at, a)
 }
 
 // version reads the version row.

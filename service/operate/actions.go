@@ -147,8 +147,8 @@ type gift struct {
 	do       func(ctx context.Context, p *policy.Policy, rule, key string) error
 }
 
-// give does what gives a key more room, and notes what it gave. With a database, it
-// is done while the audit is being written, so that it is not done without.
+// give does what gives a key more room, and notes what it gave, once the audit has that it
+// was begun.
 func (s *Service) give(r *rulesapi.Request, reason string, g gift) (int, any, error) {
 	rule, key, err := s.customer(r)
 	if err == nil {
@@ -192,7 +192,7 @@ func (s *Service) grant(r *rulesapi.Request, rule, key, reason string, g gift) e
 	case lost != nil:
 		return fmt.Errorf("%w: %w", rulesdb.ErrAmbiguous, errors.Join(lost, err))
 	case err != nil && done:
-		return unaudited(err)
+		return fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
 	}
 	return err
 }
@@ -218,14 +218,6 @@ func (s *Service) gave(ctx context.Context, g gift, rule, key string) (was strin
 	}
 	text, err := json.Marshal(given(before, after))
 	return string(text), nil, err
-}
-
-// unaudited says of an act that was done whether it was written down; err is why not.
-func unaudited(err error) error {
-	if errors.Is(err, rulesdb.ErrAmbiguous) {
-		return fmt.Errorf("%w: %w", rulesapi.ErrUnsure, err)
-	}
-	return fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
 }
 
 // given returns what an act gave: what was used before and is not after.
@@ -419,7 +411,7 @@ func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry) (did stri
 	case errors.Is(err, rulesdb.ErrConflict):
 		return "", undoneBefore(d.Number)
 	case err != nil && did != "":
-		return "", unaudited(err)
+		return "", fmt.Errorf("%w: %w", rulesapi.ErrUnaudited, err)
 	}
 	return did, err
 }

@@ -404,12 +404,9 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		server.WriteProblem(w, http.StatusNotFound, "", h.bare(err))
 	case errors.Is(err, rulesdb.ErrInput):
 		server.WriteProblem(w, http.StatusUnprocessableEntity, "", h.bare(err))
-	case errors.Is(err, ErrUnsure):
-		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
-		server.WriteProblem(w, http.StatusGatewayTimeout, "", ErrUnsure.Error())
 	case errors.Is(err, ErrUnaudited):
 		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
-		server.WriteProblem(w, http.StatusServiceUnavailable, "", ErrUnaudited.Error()+": the server's log says why")
+		server.WriteProblem(w, http.StatusGatewayTimeout, "", ErrUnaudited.Error())
 	case errors.Is(err, rulesdb.ErrAmbiguous):
 		h.failures.Error("operators API", "path", r.URL.Path, "error", err)
 		server.WriteProblem(w, http.StatusGatewayTimeout, "", rulesdb.ErrAmbiguous.Error())

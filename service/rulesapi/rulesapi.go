@@ -28,10 +28,9 @@ import (
 var (
 	// ErrUnkept is for an act that could not be written down, and so was not done.
 	ErrUnkept = errors.New("it cannot be kept")
-	// ErrUnaudited is for an act that was done, and could not be written down.
-	ErrUnaudited = errors.New("it is done, but not in the audit")
-	// ErrUnsure is for an act that was done, and may have been written down.
-	ErrUnsure = errors.New("it is done, and may be missing in the audit: look there, and do not repeat it")
+	// ErrUnaudited is for an act that was begun in the audit and done, while what it did
+	// may not have been written down.
+	ErrUnaudited = errors.New("it is done, and the audit may have only that it was begun: look there, and do not repeat it")
 )
 
 // A Backend keeps rules and what belongs to them. Its methods are those of
