@@ -26,10 +26,11 @@ var layers = []string{
 	"inflight", // what runs at one moment
 	".",        // limits, the interface of a store, waiting
 	"internal/layercheck internal/ratefields internal/guard rulesource", // what stores share; what guards share; the interface of what keeps rules
-	"memstore simulate",
-	"fallback storetest",
+	"memstore",
+	"fallback",
 	"redisstore rulesdb",
 	"policy",
+	"simulate storetest", // what tries limits, rules and stores
 	"httplimit",
 	"grpclimit",
 	"adapters",

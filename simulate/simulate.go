@@ -1,6 +1,11 @@
-// Package simulate runs decisions as lines: one JSON object in, one out, on a
-// virtual clock. It is how a test in any language holds a store to
-// docs/SEMANTICS.md, and how the vectors of package storetest are run.
+// Package simulate tries limits and rules on virtual time. A reader has requests
+// with the moments at which they come, a [Runner] decides them under limits, or
+// [Rules] as policies do, and a writer takes what came. No decision waits or reads a clock:
+// a day of requests takes as long as its decisions do.
+//
+// A Runner also runs decisions as lines, one JSON object in, one out. It is how a test in
+// any language holds a store to docs/SEMANTICS.md, and how the vectors of package storetest
+// are run.
 //
 //	in:  {"t":"0s","key":"a","cost":1}
 //	out: {"t":"0s","key":"a","allowed":true,"limit":5,"remaining":4,"retry_after":"0s","reset_after":"200ms"}
@@ -41,50 +46,29 @@ package simulate
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/meter"
 )
-
-// MaxLine is the longest line that is read, in bytes without its end.
-const MaxLine = 16 << 20
-
-// A Clock is virtual: it begins at the Unix epoch, is moved by lines, and never
-// goes back. Its zero value is ready, and may be used from many goroutines.
-type Clock struct{ now atomic.Int64 }
-
-// Now returns the time in nanoseconds since the Unix epoch.
-func (c *Clock) Now() int64 { return c.now.Load() }
-
-// Advance moves the clock to a time, unless it is there or later already.
-func (c *Clock) Advance(to int64) {
-	for {
-		now := c.now.Load()
-		if to <= now || c.now.CompareAndSwap(now, to) {
-			return
-		}
-	}
-}
 
 // A Runner carries out operations on a store. It may be used from one
 // goroutine at a time.
 type Runner struct {
 	store        stint.Store
 	clock        *Clock
-	bounds       []stint.Bound  // the limits of lines that bring none, one by one
-	texts        []string       // of these limits, as they were given
-	named        []stint.Bound  // of each name that they ever had, the first
-	limiter      *stint.Limiter // in place of bounds, where a limit is in flight
-	running      Running
+	bounds       []stint.Bound   // the limits of lines that bring none, one by one
+	texts        []string        // of these limits, as they were given
+	named        []stint.Bound   // of each name that they ever had, the first
+	limiter      *stint.Limiter  // in place of bounds, where a limit is in flight
+	holds        []inflight.Hold // that a peek asks about, under limits in flight alone
 	own          map[string]stint.Bound
 	reservations map[string]*reservation
 	layers       []stint.Layer // of the operation at hand
@@ -177,100 +161,32 @@ func (r *Runner) bind(text string) (stint.Bound, error) {
 	return bound, err
 }
 
-// A LineError says which line could not be answered, and why.
-type LineError struct {
-	Line int // from 1; blank lines count
-	Err  error
-}
-
-// Error returns "line 3: " and the reason.
-func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
-
-// Unwrap returns the reason.
-func (e *LineError) Unwrap() error { return e.Err }
-
 // Run answers every line of in on out. At a line that it cannot answer it
 // stops with a [*LineError], after the answers before it; blank lines are
 // skipped. Answers are written out whenever in has nothing more at hand, so a
 // caller may wait for each.
 func (r *Runner) Run(in io.Reader, out io.Writer) error {
 	w := bufio.NewWriterSize(out, 64<<10)
-	lines := newLines(flushing{in, w})
 	var buf []byte
-	for lines.next() {
-		op, err := ParseOp(lines.text)
-		if err == nil {
-			var a Answer
-			a, err = r.Do(op)
-			buf = append(a.AppendJSON(buf[:0]), '\n')
-		}
+	err := EachLine(flushing{in, w}, func(_ int, line []byte) error {
+		op, err := ParseOp(line)
 		if err != nil {
-			return errors.Join(w.Flush(), &LineError{lines.number, err})
-		}
-		if _, err := w.Write(buf); err != nil {
 			return err
 		}
-	}
-	if err := w.Flush(); err != nil {
+		a, err := r.Do(op)
+		if err == nil {
+			buf = append(a.AppendJSON(buf[:0]), '\n')
+			_, err = w.Write(buf)
+		}
 		return err
-	}
-	return lines.err
-}
-
-// flushing writes out what is buffered before it may have to wait for input.
-type flushing struct {
-	in  io.Reader
-	out *bufio.Writer
-}
-
-func (f flushing) Read(p []byte) (int, error) {
-	if err := f.out.Flush(); err != nil {
-		return 0, err
-	}
-	return f.in.Read(p)
-}
-
-// lines reads lines that are not blank, and counts them all.
-type lines struct {
-	scanner *bufio.Scanner
-	text    []byte
-	number  int
-	err     error
-}
-
-func newLines(in io.Reader) *lines {
-	s := bufio.NewScanner(in)
-	s.Buffer(make([]byte, 64<<10), MaxLine+len("\r\n")+1)
-	return &lines{scanner: s}
-}
-
-func (l *lines) next() bool {
-	for l.scanner.Scan() {
-		l.number++
-		l.text = l.scanner.Bytes()
-		if len(l.text) > MaxLine {
-			l.err = l.tooLong(l.number)
-			return false
-		}
-		if len(bytes.TrimLeft(l.text, " \t\r")) > 0 {
-			return true
-		}
-	}
-	if l.err = l.scanner.Err(); errors.Is(l.err, bufio.ErrTooLong) {
-		l.err = l.tooLong(l.number + 1)
-	}
-	return false
-}
-
-func (l *lines) tooLong(number int) error {
-	return &LineError{number, fmt.Errorf("longer than %d MiB", MaxLine>>20)}
+	})
+	return errors.Join(w.Flush(), err)
 }
 
 // Do carries out one operation at its time, or at the greatest time so far if
 // that is later.
 func (r *Runner) Do(op Op) (Answer, error) {
 	r.clock.Advance(op.At)
-	r.running.End(r.clock.Now())
 	a := Answer{T: op.T, Key: op.Key, NoKey: op.NoKey, Verb: op.Verb}
 	var err error
 	switch op.Verb {
@@ -284,7 +200,9 @@ func (r *Runner) Do(op Op) (Answer, error) {
 		return a, r.change(op)
 	}
 	if r.limiter != nil && len(op.Limits) == 0 {
-		a.Decision, err = r.acquire(op)
+		if err = checkFlying(op); err == nil {
+			a.Decision, err = r.acquire(Request{Key: op.Key, Cost: op.Cost, Lasts: op.Lasts})
+		}
 	} else {
 		err = r.verb(op, &a)
 	}
@@ -308,11 +226,11 @@ func (r *Runner) verb(op Op, a *Answer) (err error) {
 	ctx := context.Background()
 	switch op.Verb {
 	case "", Take:
-		a.Decision, err = r.decide(op, meter.OpTake)
+		a.Decision, err = r.decide(meter.OpTake, op.Cost)
 	case Peek:
-		a.Decision, err = r.decide(op, meter.OpPeek)
+		a.Decision, err = r.decide(meter.OpPeek, op.Cost)
 	case TakeUpTo:
-		a.Decision, err = r.decide(op, meter.OpTakeUpTo)
+		a.Decision, err = r.decide(meter.OpTakeUpTo, op.Cost)
 	case Reserve:
 		a.Decision, a.Reservation, err = r.reserve(op)
 	case Refund:
@@ -336,20 +254,18 @@ func (r *Runner) change(op Op) error {
 
 // arrange sets the layers of an operation.
 func (r *Runner) arrange(op Op) error {
-	clear(r.layers)
-	r.layers = r.layers[:0]
-	if len(op.Limits) == 0 {
-		switch {
-		case len(r.bounds) == 0:
-			return errors.New(`no limits: give some to all lines, or "limits" to this one`)
-		case op.NoKey:
-			return errNoKey
-		}
-		for _, bound := range r.bounds {
-			r.layers = append(r.layers, stint.Layer{Bound: bound, Key: op.Key})
-		}
+	switch {
+	case len(op.Limits) > 0:
+	case len(r.bounds) == 0:
+		return errors.New(`no limits: give some to all lines, or "limits" to this one`)
+	case op.NoKey:
+		return errNoKey
+	default:
+		r.all(op.Key)
 		return nil
 	}
+	clear(r.layers)
+	r.layers = r.layers[:0]
 	for _, l := range op.Limits {
 		bound, err := r.bind(l.Limit)
 		if err != nil {
@@ -358,6 +274,15 @@ func (r *Runner) arrange(op Op) error {
 		r.layers = append(r.layers, stint.Layer{Bound: bound, Key: l.Key})
 	}
 	return nil
+}
+
+// all sets the layers that all lines share.
+func (r *Runner) all(key string) {
+	clear(r.layers)
+	r.layers = r.layers[:0]
+	for _, bound := range r.bounds {
+		r.layers = append(r.layers, stint.Layer{Bound: bound, Key: key})
+	}
 }
 
 // textsOf returns the limits of an operation as they were given.
@@ -372,11 +297,11 @@ func (r *Runner) textsOf(op Op) []string {
 	return texts
 }
 
-func (r *Runner) decide(op Op, what meter.Op) (stint.Decision, error) {
+func (r *Runner) decide(what meter.Op, cost int64) (stint.Decision, error) {
 	if len(r.layers) == 1 {
-		return r.layers[0].Bound.Decide(context.Background(), what, r.layers[0].Key, op.Cost)
+		return r.layers[0].Bound.Decide(context.Background(), what, r.layers[0].Key, cost)
 	}
-	return r.store.Decide(context.Background(), what, r.layers, op.Cost)
+	return r.store.Decide(context.Background(), what, r.layers, cost)
 }
 
 const defaultTTL = time.Minute

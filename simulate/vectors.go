@@ -39,33 +39,27 @@ func (m Mismatch) String() string {
 // Quantum is that of the store's clock, 1ns in process: wanted waits are
 // rounded up to it.
 func RunVectors(store stint.Store, clock *Clock, quantum time.Duration, in io.Reader) ([]Mismatch, error) {
-	lines := newLines(in)
-	if !lines.next() {
-		return nil, errors.Join(errors.New("no vectors"), lines.err)
-	}
-	var head struct {
-		Limits []string `json:"limits"`
-		About  string   `json:"about"`
-	}
-	if err := json.Unmarshal(lines.text, &head); err != nil {
-		return nil, &LineError{lines.number, err}
-	}
-	r, err := New(store, clock, head.Limits)
-	if err != nil {
-		return nil, &LineError{lines.number, err}
-	}
+	var r *Runner
 	var all []Mismatch
-	for lines.next() {
-		found, err := r.vector(lines.text, quantum)
-		if err != nil {
-			return all, &LineError{lines.number, err}
+	err := EachLine(in, func(number int, line []byte) (err error) {
+		if r == nil {
+			var head struct{ Limits []string }
+			if err = json.Unmarshal(line, &head); err == nil {
+				r, err = New(store, clock, head.Limits)
+			}
+			return err
 		}
+		found, err := r.vector(line, quantum)
 		for i := range found {
-			found[i].Line = lines.number
+			found[i].Line = number
 		}
 		all = append(all, found...)
+		return err
+	})
+	if r == nil && err == nil {
+		err = errors.New("no vectors")
 	}
-	return all, lines.err
+	return all, err
 }
 
 // vector runs one line and compares.

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/simulate"
 
 	"github.com/stint-dev/stint/planner/trial"
+	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/service/ruletest"
 )
 
 type simulateCmd struct {
@@ -117,14 +118,24 @@ func (c *simulateCmd) check() error {
 
 // operations answers the lines of standard input.
 func (c *simulateCmd) operations(e *env) error {
-	var clock simulate.Clock
-	store := memstore.New(memstore.Options{Now: clock.Now})
-	defer store.Close()
-	runner, err := simulate.New(store, &clock, c.Limit)
+	runner, err := simulate.InMemory(c.Limit, 0)
 	if err != nil {
 		return &usageError{"--limit", err}
 	}
 	return runner.Run(e.in, e.out)
+}
+
+// byRules answers whole requests by a rules file.
+func (c *simulateCmd) byRules(e *env) error {
+	file, err := rules.Read(c.Rules)
+	if err != nil {
+		return err
+	}
+	ok, err := ruletest.Lines(e.ctx, file, e.in, e.out)
+	if err == nil && !ok {
+		err = errors.New("not all answers are as expected")
+	}
+	return err
 }
 
 // compare runs each candidate on the same arrivals.

@@ -63,6 +63,14 @@ type traffic struct {
 	phases  string // the sends as stint simulate --arrivals takes them; "" where it cannot
 }
 
+// key returns what a client's requests count under.
+func (t *traffic) key(who int) string {
+	if t.shared {
+		who = 0
+	}
+	return t.clients[who]
+}
+
 // traffic makes the requests of a shape up to the horizon, 0 for its own end.
 func (a *Arrivals) traffic(horizon int64) (*traffic, error) {
 	i := slices.IndexFunc(shapes, func(s Shape) bool { return s.Name == a.Shape })

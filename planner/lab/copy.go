@@ -108,7 +108,7 @@ func (row *Row) command(t *traffic) string {
 			Key   string `json:"key"`
 			Cost  int64  `json:"cost"`
 			Lasts string `json:"lasts,omitempty"`
-		}{time.Duration(at).String(), t.clients[row.keys[i]], row.sent.cost[i], lasts})
+		}{time.Duration(at).String(), t.key(row.sent.who[i]), row.sent.cost[i], lasts})
 		if err != nil {
 			panic(err) // strings and a number
 		}

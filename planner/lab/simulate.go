@@ -3,12 +3,14 @@ package lab
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/simulate"
+
+	"github.com/stint-dev/stint/planner/trial"
 )
 
 // An Answer is what became of the arrivals under each limit. Times and waits
@@ -40,37 +42,20 @@ type Row struct {
 	Limit    string `json:"limit"` // canonical text
 	Kind     string `json:"kind"`
 	Capacity int64  `json:"capacity"` // the most that could ever pass at one instant
-	Requests int    `json:"requests"`
-	Passed   int    `json:"passed"` // at once
-	Delayed  int    `json:"delayed"`
-	Denied   int    `json:"denied"`
-	// LongestWait is the longest delay, and LongestRetry the longest retry
-	// after: -1 for never.
-	LongestWait  int64 `json:"longest_wait"`
-	LongestRetry int64 `json:"longest_retry"`
-	// Most is the most units that one client's key started in any stretch of
-	// MostIn, the limit's period, and Promised what the limit's text says of
-	// that: its count, and for buckets the burst besides. A limit in flight has no
-	// period: MostIn is what a request lasts, so that Most were in flight at once.
-	Most     int64 `json:"most"`
-	MostIn   int64 `json:"most_in"`
+	// MostIn is the limit's period. A limit in flight has none: MostIn is what a request
+	// lasts, so that Most were in flight at once.
+	trial.Row
+	// Promised is what the limit's text says of Most: its count, and for buckets the
+	// burst besides.
 	Promised int64 `json:"promised"`
 	// ByClient has the totals of each client; it is left out where there is one.
-	ByClient []Tally `json:"by_client,omitempty"`
-	Columns  Columns `json:"columns"`
+	ByClient []trial.Tally `json:"by_client,omitempty"`
+	Columns  Columns       `json:"columns"`
 	// Each is what became of each request.
 	Each *Each `json:"each,omitempty"`
 
 	limit stint.Limit
-	keys  []int // of each request
 	sent  *Each
-}
-
-// A Tally counts one client's requests.
-type Tally struct {
-	Passed  int `json:"passed"`
-	Delayed int `json:"delayed"`
-	Denied  int `json:"denied"`
 }
 
 // Columns are the time cut into stretches of equal length: see [Answer.Columns].
@@ -223,12 +208,12 @@ func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) 
 	return nil
 }
 
-// A runner plays traffic to one limit and fills its row.
+// A runner plays traffic to one limit, and fills its row.
 type runner struct {
+	*player
 	ctx     context.Context
 	row     *Row
-	one     *process
-	watch   int   // the key whose state the columns show
+	watch   int   // the client whose state the columns show
 	columns int64 // how many
 	horizon int64
 	next    int64  // where the next column begins
@@ -237,23 +222,16 @@ type runner struct {
 
 // run plays the traffic to one limit.
 func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int64) (row *Row, err error) {
-	if t.shared {
-		watch = 0
-	}
-	single, err := newProcess(l, t.lasts)
-	if err != nil {
-		return nil, err
-	}
-	row = &Row{Limit: l.String(), Kind: l.Algorithm().String(), Capacity: l.Capacity(), MostIn: int64(l.Period()), limit: l, sent: newEach(len(t.sends))}
-	if l.InFlight() {
+	row = &Row{Limit: l.String(), Kind: l.Algorithm().String(), Capacity: l.Capacity(), Promised: promised(l), limit: l, sent: newEach(len(t.sends))}
+	if row.MostIn = int64(l.Period()); l.InFlight() {
 		row.Kind, row.Capacity, row.MostIn = l.ID(), l.Count(), t.lasts
 	}
-	row.keys = make([]int, 0, len(t.sends))
-	r := &runner{ctx: ctx, row: row, one: single, watch: watch, columns: columns, horizon: t.horizon}
-	if t.retry == 0 {
-		err = r.open(t)
-	} else {
-		err = r.closed(t)
+	if len(t.clients) > 1 {
+		row.ByClient = make([]trial.Tally, len(t.clients))
+	}
+	r := &runner{ctx: ctx, row: row, watch: watch, columns: columns, horizon: t.horizon}
+	if r.player, err = newPlayer(l, t); err == nil {
+		err = r.play(t)
 	}
 	if err != nil {
 		return nil, err
@@ -261,12 +239,34 @@ func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int6
 	r.columnsUpTo(t.horizon)
 	r.closeColumn(t.horizon - 1)
 	row.sent.Verdicts = string(r.letter)
-	row.Requests = len(r.letter)
-	row.Most, row.Promised = row.most(), promised(l)
-	if len(t.clients) > 1 {
-		row.ByClient = row.byClient(len(t.clients))
-	}
 	return row, nil
+}
+
+// play plays requests that come at their own times, or those of one client that waits for
+// what becomes of each.
+func (r *runner) play(t *traffic) error {
+	client := &trial.Client{
+		Take: func(q simulate.Request) (stint.Decision, error) { return r.step(send{at: q.At, cost: q.Cost}) },
+		Retry: func(_ int, _ simulate.Request, d stint.Decision) (int64, error) {
+			if t.retry == retryAfter {
+				return int64(d.RetryAfter), nil // never is below 0
+			}
+			return t.retry, nil
+		},
+		Until: t.horizon,
+	}
+	for _, s := range t.sends {
+		var err error
+		if t.retry == 0 {
+			_, err = r.step(s)
+		} else {
+			_, err = client.Send(simulate.Request{At: s.at, Cost: s.cost})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newEach returns an Each with room for n requests.
@@ -276,47 +276,8 @@ func newEach(n int) *Each {
 	return &Each{Before: part(0), Remaining: part(1), RetryAfter: part(2), Delay: part(3), At: part(4), cost: part(5), who: make([]int, 0, n)}
 }
 
-// open plays requests that come at their own times.
-func (r *runner) open(t *traffic) error {
-	for _, s := range t.sends {
-		key := s.who
-		if t.shared {
-			key = 0
-		}
-		if _, err := r.step(s, key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// closed plays one client that sends one request after another and waits for
-// what becomes of it.
-func (r *runner) closed(t *traffic) error {
-	now := int64(0)
-	for _, s := range t.sends {
-		for s.at = max(s.at, now); s.at < t.horizon; {
-			d, err := r.step(s, 0)
-			if err != nil {
-				return err
-			}
-			wait, ok := int64(d.Delay), true
-			if !d.Allowed {
-				if wait = t.retry; wait == retryAfter {
-					wait, ok = int64(d.RetryAfter), d.RetryAfter != stint.Never
-				}
-			}
-			if s.at += min(wait, t.horizon); d.Allowed || !ok {
-				break
-			}
-		}
-		now = s.at
-	}
-	return nil
-}
-
 // step decides one request.
-func (r *runner) step(s send, key int) (stint.Decision, error) {
+func (r *runner) step(s send) (stint.Decision, error) {
 	each, c := r.row.sent, &r.row.Columns
 	i := len(r.letter)
 	if i == MaxArrivals {
@@ -329,66 +290,46 @@ func (r *runner) step(s send, key int) (stint.Decision, error) {
 		}
 	}
 	r.columnsUpTo(s.at + 1)
-	before, d := r.one.take(key, s.at, s.cost)
+	q, before, d := r.take(s)
 	used := r.row.Capacity - before.Remaining
-	if now := len(c.Low) - 1; key == r.watch {
-		after := r.row.Capacity - r.one.peek(key, s.at, 1).Remaining
+	if now := len(c.Low) - 1; q.Key == r.t.key(r.watch) {
+		after := r.used(s.at)
 		c.Low[now], c.High[now] = min(c.Low[now], used, after), max(c.High[now], used, after)
 	}
 	each.At, each.cost, each.who = append(each.At, s.at), append(each.cost, s.cost), append(each.who, s.who)
 	each.Before, each.Remaining = append(each.Before, used), append(each.Remaining, d.Remaining)
 	each.RetryAfter, each.Delay = append(each.RetryAfter, int64(d.RetryAfter)), append(each.Delay, int64(d.Delay))
-	r.row.keys = append(r.row.keys, key)
-	r.letter = append(r.letter, r.row.count(i, d))
+	if r.row.Add(q, d); r.row.ByClient != nil {
+		r.row.ByClient[s.who].Add(d)
+	}
+	r.letter = append(r.letter, c.count(i, d))
 	return d, nil
 }
 
-// count adds a decision to the totals and its column, and returns its letter.
-func (row *Row) count(i int, d stint.Decision) byte {
-	c := &row.Columns
+// used returns how many units the watched client has in use at a moment.
+func (r *runner) used(at int64) int64 {
+	return r.row.Capacity - r.peek(send{at, 1, r.watch}).Remaining
+}
+
+// count adds a decision to the last column, and returns its letter.
+func (c *Columns) count(i int, d stint.Decision) byte {
 	now := len(c.Passed) - 1
 	if c.First[now] < 0 {
 		c.First[now] = i
 	}
 	switch {
 	case !d.Allowed:
-		row.Denied++
-		if row.LongestRetry >= 0 { // never is longer than any
-			row.LongestRetry = max(row.LongestRetry, int64(d.RetryAfter))
-			if d.RetryAfter == stint.Never {
-				row.LongestRetry = int64(stint.Never)
-			}
-		}
 		c.Denied[now]++
 		if c.FirstDenied[now] < 0 {
 			c.FirstDenied[now] = i
 		}
 		return 'd'
 	case d.Delay > 0:
-		row.Delayed++
-		row.LongestWait = max(row.LongestWait, int64(d.Delay))
 		c.Delayed[now]++
 		return 'w'
 	}
-	row.Passed++
 	c.Passed[now]++
 	return 'p'
-}
-
-// byClient counts the requests of each client.
-func (row *Row) byClient(clients int) []Tally {
-	all := make([]Tally, clients)
-	for i, letter := range row.sent.Verdicts {
-		switch one := &all[row.sent.who[i]]; letter {
-		case 'd':
-			one.Denied++
-		case 'w':
-			one.Delayed++
-		default:
-			one.Passed++
-		}
-	}
-	return all
 }
 
 // columnsUpTo closes the columns that end before a time, and opens the one
@@ -399,7 +340,7 @@ func (r *runner) columnsUpTo(end int64) {
 		if len(c.Low) > 0 {
 			r.closeColumn(r.next - 1)
 		}
-		used := r.row.Capacity - r.one.peek(r.watch, r.next, 1).Remaining
+		used := r.used(r.next)
 		c.Low, c.High = append(c.Low, used), append(c.High, used)
 		c.Passed, c.Delayed, c.Denied = append(c.Passed, 0), append(c.Delayed, 0), append(c.Denied, 0)
 		c.First, c.FirstDenied = append(c.First, -1), append(c.FirstDenied, -1)
@@ -410,7 +351,7 @@ func (r *runner) columnsUpTo(end int64) {
 // closeColumn notes how the watched key stands at the end of a column.
 func (r *runner) closeColumn(last int64) {
 	c := &r.row.Columns
-	d := r.one.peek(r.watch, last, 1)
+	d := r.peek(send{last, 1, r.watch})
 	used, now := d.Limit-d.Remaining, len(c.Low)-1
 	c.Low[now], c.High[now] = min(c.Low[now], used), max(c.High[now], used)
 	c.Remaining, c.RetryAfter = append(c.Remaining, d.Remaining), append(c.RetryAfter, int64(d.RetryAfter))
@@ -423,31 +364,4 @@ func promised(l stint.Limit) int64 {
 		return plus(l.Count(), l.Burst())
 	}
 	return l.Count()
-}
-
-// most returns the most units that one key started in any stretch as long as
-// the period.
-func (row *Row) most() int64 {
-	each := row.sent
-	starts := make(map[int][]send)
-	for i, letter := range each.Verdicts {
-		if letter != 'd' && each.cost[i] > 0 {
-			key := row.keys[i]
-			at := each.At[i] + min(each.Delay[i], math.MaxInt64-each.At[i])
-			starts[key] = append(starts[key], send{at: at, cost: each.cost[i]})
-		}
-	}
-	most := uint64(0)
-	for _, all := range starts { // a queue starts what it admits in order
-		sum, first := uint64(0), 0 // no kind lets twice the greatest int64 pass in a period
-		for _, s := range all {
-			sum += uint64(s.cost)
-			for all[first].at <= s.at-row.MostIn {
-				sum -= uint64(all[first].cost)
-				first++
-			}
-			most = max(most, sum)
-		}
-	}
-	return int64(min(most, math.MaxInt64))
 }

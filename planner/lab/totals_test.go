@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/planner/lab"
+	"github.com/stint-dev/stint/planner/trial"
 )
 
 // TestMost holds what a limit let through at the most, and what it promises, to the
@@ -64,7 +65,7 @@ func TestByClient(t *testing.T) {
 	a := simulate(t, &lab.Request{Limits: []string{"10/s", "10/s burst 5 leaky_queue"}, Horizon: "6s",
 		Arrivals: lab.Arrivals{Shape: "several", Clients: 3, Rate: "25/s", Other: "8/s"}})
 	for _, row := range a.Rows {
-		var want [3]lab.Tally
+		var want [3]trial.Tally
 		for i, letter := range row.Each.Verdicts {
 			switch one := &want[a.Who[i]]; letter {
 			case 'p':

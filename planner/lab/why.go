@@ -73,7 +73,7 @@ type moment struct {
 
 // why plays the limit once more, up to one request, and explains it.
 func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
-	one := sure(newProcess(row.limit, t.lasts)) // as the row's
+	one := sure(newPlayer(row.limit, t)) // as the row's
 	each, i, m := row.sent, p.Request, row.moment(p, t)
 	for j := range i + 1 {
 		if j%32 == 0 {
@@ -81,10 +81,10 @@ func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
 				return nil, err
 			}
 		}
-		if row.keys[j] != row.keys[i] {
+		if t.key(each.who[j]) != t.key(each.who[i]) {
 			continue
 		}
-		m.before, m.d = one.take(row.keys[j], each.At[j], each.cost[j])
+		_, m.before, m.d = one.take(send{each.At[j], each.cost[j], each.who[j]})
 		if j < i && (m.d.Allowed || row.limit.CountDenied()) && each.cost[j] > 0 {
 			m.charges = append(m.charges, charge{each.At[j], each.cost[j], j})
 		}

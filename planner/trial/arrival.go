@@ -1,14 +1,11 @@
 package trial
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/stint-dev/stint/simulate"
 )
@@ -17,22 +14,13 @@ import (
 // columns beyond it stay within int64 nanoseconds.
 const maxTime = math.MaxInt64 / 2
 
-// An Arrival is a request that comes in at its own time, whatever became of
-// those before it.
-type Arrival struct {
-	At    int64 // nanoseconds since the Unix epoch, ≥ 0
-	Key   string
-	Cost  int64         // in units, ≥ 0
-	Lasts time.Duration // in flight
-}
-
 // Arrivals returns the requests of phases that follow one another, each at its
 // slot, from the epoch on, and when the last phase ends.
-func Arrivals(phases []Phase) (arrivals []Arrival, end int64) {
+func Arrivals(phases []Phase) (arrivals []simulate.Request, end int64) {
 	for _, p := range phases {
 		arrivals = slices.Grow(arrivals, int(min(p.Requests, 1<<20)))
 		for i := range p.Requests {
-			arrivals = append(arrivals, Arrival{At: end + p.Slot(i), Cost: 1, Lasts: p.Lasts})
+			arrivals = append(arrivals, simulate.Request{At: end + p.Slot(i), Cost: 1, Lasts: p.Lasts})
 		}
 		end += p.Length()
 	}
@@ -42,31 +30,18 @@ func Arrivals(phases []Phase) (arrivals []Arrival, end int64) {
 // ReadArrivals reads arrivals as the lines that package simulate reads: takes
 // with a time, a key and a cost. A line is decided at the greatest time of any
 // so far. The error of a line is a [*simulate.LineError].
-func ReadArrivals(in io.Reader) ([]Arrival, error) {
-	var arrivals []Arrival
-	s := bufio.NewScanner(in)
-	s.Buffer(nil, 1<<20)
+func ReadArrivals(in io.Reader) (arrivals []simulate.Request, err error) {
 	now := int64(0)
-	number := 1
-	for ; s.Scan(); number++ {
-		line := bytes.TrimSpace(s.Bytes())
-		if len(line) == 0 {
-			continue
-		}
+	err = simulate.EachLine(in, func(_ int, line []byte) error {
 		op, err := simulate.ParseOp(line)
 		if err == nil {
 			err = checkArrival(op, len(arrivals))
 		}
-		if err != nil {
-			return nil, &simulate.LineError{Line: number, Err: err}
-		}
 		now = max(now, op.At)
-		arrivals = append(arrivals, Arrival{At: now, Key: op.Key, Cost: op.Cost, Lasts: op.Lasts})
-	}
-	if err := s.Err(); err != nil {
-		return nil, &simulate.LineError{Line: number, Err: err}
-	}
-	return arrivals, nil
+		arrivals = append(arrivals, simulate.Request{At: now, Key: op.Key, Cost: op.Cost, Lasts: op.Lasts})
+		return err
+	})
+	return arrivals, err
 }
 
 func checkArrival(op simulate.Op, before int) error {

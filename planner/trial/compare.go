@@ -1,14 +1,13 @@
 package trial
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/simulate"
 )
 
 // mostColumns is how many columns a timeline has at most: with its labels it
@@ -25,31 +24,36 @@ type Comparison struct {
 	// they are: to the end of the last phase, or to the last start.
 	Start Duration `json:"start"`
 	Span  Duration `json:"span"`
-	// Stretch is what Most of a row is about.
+	// Stretch is what Most of a candidate is about.
 	Stretch Duration `json:"stretch"`
 	// Column is how long a column of the timelines is.
-	Column Duration `json:"column"`
-	// Rows has a row for each candidate, in order.
-	Rows []Row `json:"rows"`
+	Column Duration     `json:"column"`
+	Rows   []*Candidate `json:"rows"`
 }
 
-// A Row is what one candidate did: one limit, or layers on one key.
-type Row struct {
-	Limits  []string `json:"limits"`
-	Allowed int      `json:"allowed"`
-	Denied  int      `json:"denied"`
-	// Delayed is how many of the allowed had to wait in a queue, and
-	// LongestWait the longest of those waits.
-	Delayed     int      `json:"delayed"`
-	LongestWait Duration `json:"longest_wait"`
-	// Most is the most units that one key started within any stretch.
-	Most int64 `json:"most"`
+// A Candidate is one limit, or layers on one key, and what they did.
+type Candidate struct {
+	Limits []string
+	Row
 	// Passes and Denials count requests by column: when they started, and
 	// when they were denied.
-	Passes  []int64 `json:"passes"`
-	Denials []int64 `json:"denials"`
+	Passes, Denials []int64
 
 	events []event
+}
+
+// MarshalJSON writes the candidate as a row of the comparison.
+func (c *Candidate) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Limits      []string `json:"limits"`
+		Allowed     int      `json:"allowed"`
+		Denied      int      `json:"denied"`
+		Delayed     int      `json:"delayed"`
+		LongestWait Duration `json:"longest_wait"`
+		Most        int64    `json:"most"`
+		Passes      []int64  `json:"passes"`
+		Denials     []int64  `json:"denials"`
+	}{c.Limits, c.Passed + c.Delayed, c.Denied, c.Delayed, Duration(c.LongestWait), c.Most, c.Passes, c.Denials})
 }
 
 // A Duration is a time.Duration that JSON has as text: "1.5s".
@@ -61,8 +65,6 @@ func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Durat
 // An event is what became of an arrival.
 type event struct {
 	at      int64 // when it started, or was denied
-	key     string
-	cost    int64
 	allowed bool
 }
 
@@ -70,7 +72,7 @@ type event struct {
 // arrivals, which are in order of time; end is when the load is over, and
 // stretch what Most is about: 0 for the longest period of the limits, or what lasts
 // longest under limits in flight alone.
-func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch time.Duration) (*Comparison, error) {
+func Compare(candidates [][]stint.Limit, arrivals []simulate.Request, end int64, stretch time.Duration) (*Comparison, error) {
 	if len(arrivals) == 0 {
 		return nil, errors.New("no requests to compare on: write one a line to standard input, or describe them with --arrivals")
 	}
@@ -79,11 +81,10 @@ func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch 
 	}
 	c := &Comparison{Requests: len(arrivals), Stretch: Duration(stretch)}
 	for _, one := range candidates {
-		row, err := run(one, arrivals)
+		row, err := run(one, arrivals, stretch)
 		if err != nil {
 			return nil, err
 		}
-		row.Most = most(row.events, int64(stretch))
 		for _, e := range row.events {
 			end = max(end, e.at)
 		}
@@ -95,7 +96,7 @@ func Compare(candidates [][]stint.Limit, arrivals []Arrival, end int64, stretch 
 
 // columns sorts what happened up to end into columns. They begin at the epoch,
 // or with the first arrival where that would leave half of them empty.
-func (c *Comparison) columns(arrivals []Arrival, end int64) {
+func (c *Comparison) columns(arrivals []simulate.Request, end int64) {
 	start := int64(0)
 	if first := arrivals[0].At; first > end/2 {
 		start = first
@@ -107,19 +108,19 @@ func (c *Comparison) columns(arrivals []Arrival, end int64) {
 		n--
 	}
 	c.Start, c.Span, c.Column = Duration(start), Duration(end-start), Duration(column)
-	for i := range c.Rows {
-		c.Rows[i].count(n, start, column)
+	for _, r := range c.Rows {
+		r.count(n, start, column)
 	}
 }
 
 // happens reports whether any request started or was denied at a moment.
 func (c *Comparison) happens(at int64) bool {
-	return slices.ContainsFunc(c.Rows, func(r Row) bool {
+	return slices.ContainsFunc(c.Rows, func(r *Candidate) bool {
 		return slices.ContainsFunc(r.events, func(e event) bool { return e.at == at })
 	})
 }
 
-func longest(candidates [][]stint.Limit, arrivals []Arrival) (d time.Duration) {
+func longest(candidates [][]stint.Limit, arrivals []simulate.Request) (d time.Duration) {
 	for _, limits := range candidates {
 		for _, l := range limits {
 			d = max(d, l.Period())
@@ -134,76 +135,28 @@ func longest(candidates [][]stint.Limit, arrivals []Arrival) (d time.Duration) {
 }
 
 // run plays the arrivals to one candidate.
-func run(limits []stint.Limit, arrivals []Arrival) (Row, error) {
-	row := Row{events: make([]event, 0, len(arrivals))}
+func run(limits []stint.Limit, arrivals []simulate.Request, stretch time.Duration) (*Candidate, error) {
+	c := &Candidate{Row: Row{MostIn: int64(stretch)}, events: make([]event, 0, len(arrivals))}
 	for _, l := range limits {
-		row.Limits = append(row.Limits, l.String())
+		c.Limits = append(c.Limits, l.String())
 	}
-	p, err := NewProcess(0, limits...)
+	runner, err := simulate.InMemory(c.Limits, 0)
 	if err != nil {
-		return row, err
+		return nil, err
 	}
-	for _, a := range arrivals {
-		d, err := p.Take(a)
+	for _, q := range arrivals {
+		d, err := runner.Take(q)
 		if err != nil {
-			return row, err
+			return nil, err
 		}
-		row.add(a, d)
+		c.Add(q, d)
+		c.events = append(c.events, event{min(addUpTo(q.At, int64(d.Delay)), maxTime), d.Allowed})
 	}
-	return row, nil
-}
-
-func (r *Row) add(a Arrival, d stint.Decision) {
-	e := event{at: a.At, key: a.Key, cost: a.Cost, allowed: d.Allowed}
-	if !d.Allowed {
-		r.Denied++
-		r.events = append(r.events, e)
-		return
-	}
-	r.Allowed++
-	if d.Delay > 0 {
-		r.Delayed++
-		r.LongestWait = max(r.LongestWait, Duration(d.Delay))
-		e.at = min(addUpTo(e.at, int64(d.Delay)), maxTime)
-	}
-	r.events = append(r.events, e)
-}
-
-// most returns the most units that one key started within any (t − stretch, t].
-func most(events []event, stretch int64) int64 {
-	byKey := make(map[string][]event)
-	for _, e := range events {
-		if e.allowed {
-			byKey[e.key] = append(byKey[e.key], e)
-		}
-	}
-	var most int64
-	for _, starts := range byKey {
-		slices.SortStableFunc(starts, func(a, b event) int { return cmp.Compare(a.at, b.at) })
-		var sum int64
-		first := 0
-		for _, e := range starts {
-			sum = addUpTo(sum, e.cost)
-			for starts[first].at <= e.at-stretch {
-				sum -= starts[first].cost
-				first++
-			}
-			most = max(most, sum)
-		}
-	}
-	return most
-}
-
-// addUpTo adds without wrapping.
-func addUpTo(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
+	return c, nil
 }
 
 // count sorts the events into n columns.
-func (r *Row) count(n int, start, column int64) {
+func (r *Candidate) count(n int, start, column int64) {
 	r.Passes, r.Denials = make([]int64, n), make([]int64, n)
 	for _, e := range r.events {
 		if e.allowed {

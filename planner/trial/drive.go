@@ -3,12 +3,14 @@ package trial
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/simulate"
 )
 
 // maxTries bounds how often one request is sent: with count_denied, a client
@@ -63,13 +65,17 @@ func decimal(x float64, decimals int) string {
 // passes, or dropped when retry is 0; the delay of a queue is waited. What the
 // key has used runs on from phase to phase. Pauses print nothing.
 func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duration) error {
-	alone, err := NewProcess(0, limits...)
+	var texts []string
+	for _, l := range limits {
+		texts = append(texts, l.String())
+	}
+	runner, err := simulate.InMemory(texts, 0)
 	if err != nil {
 		return err
 	}
-	c := &client{process: alone, counts: slices.ContainsFunc(limits, stint.Limit.CountDenied)}
+	c := &Client{Take: runner.Take, Retry: patience(limits, int64(retry)), Until: math.MaxInt64}
 	for i, p := range phases {
-		lap, err := c.lap(p, retry)
+		lap, err := c.lap(p)
 		if err != nil {
 			return fmt.Errorf("phase %d: %w", i+1, err)
 		}
@@ -83,19 +89,11 @@ func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duratio
 	return nil
 }
 
-// A client sends to one key of a process.
-type client struct {
-	now     int64
-	process *Process
-	counts  bool // a denial changes the state, so that none may be skipped
-}
-
-// lap sends one phase, and leaves the clock at its end.
-func (c *client) lap(p Phase, retry time.Duration) (Lap, error) {
+// lap sends one phase, and leaves the client at its end.
+func (c *Client) lap(p Phase) (Lap, error) {
 	lap, start := Lap{Requests: p.Requests}, c.now
 	for i := range p.Requests {
-		c.now = max(c.now, start+p.Slot(i))
-		passed, err := c.send(p.Lasts, retry)
+		passed, err := c.Send(simulate.Request{At: start + p.Slot(i), Cost: 1, Lasts: p.Lasts})
 		if err != nil {
 			return lap, fmt.Errorf("request %d: %w", i+1, err)
 		}
@@ -108,32 +106,62 @@ func (c *client) lap(p Phase, retry time.Duration) (Lap, error) {
 	return lap, nil
 }
 
-// send sends one request until it passes, and leaves the clock at its start.
-func (c *client) send(lasts, retry time.Duration) (passed bool, err error) {
-	for range maxTries {
-		d, err := c.process.Take(Arrival{At: c.now, Cost: 1, Lasts: lasts})
-		switch {
-		case err != nil:
+// A Client sends one request after another: each at its own time, or when the one before
+// has started or was given up, if that is later.
+type Client struct {
+	Take func(simulate.Request) (stint.Decision, error)
+	// Retry returns how many nanoseconds after a denial a request is sent again, of which
+	// this was a try, counted from 1; below 0 it is given up.
+	Retry func(try int, q simulate.Request, d stint.Decision) (int64, error)
+	// Until is when the client stops to send.
+	Until int64
+
+	now int64
+}
+
+// Send sends a request until it passes or is given up.
+func (c *Client) Send(q simulate.Request) (passed bool, err error) {
+	q.At = max(q.At, c.now)
+	for try := 1; q.At < c.Until; try++ {
+		d, err := c.Take(q)
+		wait := int64(d.Delay)
+		if err == nil && !d.Allowed {
+			wait, err = c.Retry(try, q, d)
+		}
+		if err != nil {
 			return false, err
-		case d.Allowed:
-			c.now += int64(d.Delay)
-			return true, nil
-		case retry <= 0:
-			return false, nil
+		}
+		q.At += min(max(wait, 0), c.Until-q.At)
+		if c.now = q.At; d.Allowed || wait < 0 {
+			return d.Allowed, nil
+		}
+	}
+	return false, nil
+}
+
+// patience returns for a [Client] that it tries again each retry, never if that is 0. The
+// tries before a wait is over would all be denied and change nothing: it skips them, unless
+// denials count, or nobody knows when a request would pass.
+func patience(limits []stint.Limit, retry int64) func(int, simulate.Request, stint.Decision) (int64, error) {
+	counts, stays := slices.ContainsFunc(limits, stint.Limit.CountDenied), ""
+	if counts {
+		stays = ": with count_denied each try counts, so a client that tries faster than the limit stays out for good"
+	}
+	skips := !counts && !slices.ContainsFunc(limits, stint.Limit.InFlight)
+	return func(try int, q simulate.Request, d stint.Decision) (int64, error) {
+		if retry <= 0 {
+			return -1, nil
 		}
 		tries := int64(1)
-		if wait, ok := d.RetryAfter.Duration(); ok && !c.counts && !c.process.flying {
-			// The tries before the wait is over would all be denied and change
-			// nothing: skip them.
-			tries = max((int64(wait)-1)/int64(retry)+1, 1)
+		if wait, ok := d.RetryAfter.Duration(); ok && skips {
+			tries = max((int64(wait)-1)/retry+1, 1)
 		}
-		if tries > (maxSpan-1)/int64(retry) || c.now > maxSpan {
-			return false, fmt.Errorf("would pass only after %v", d.RetryAfter)
+		switch {
+		case try == maxTries:
+			return 0, fmt.Errorf("still denied after %d tries%s", maxTries, stays)
+		case tries > (maxSpan-1)/retry || q.At > maxSpan:
+			return 0, fmt.Errorf("would pass only after %v", d.RetryAfter)
 		}
-		c.now += tries * int64(retry)
+		return tries * retry, nil
 	}
-	if c.counts {
-		return false, fmt.Errorf("still denied after %d tries: with count_denied each try counts, so a client that tries faster than the limit stays out for good", maxTries)
-	}
-	return false, fmt.Errorf("still denied after %d tries", maxTries)
 }

@@ -41,13 +41,13 @@ func (c *Comparison) table(b *strings.Builder) {
 	fmt.Fprintf(b, "%-*s  %8s %7s %7s %7s %7s %7s\n", width, "", "", "", "", "", "longest", "most in")
 	line("limit", "requests", "allowed", "denied", "delayed", "wait", short(c.Stretch))
 	for _, r := range c.Rows {
-		line(r.name(), fmt.Sprint(c.Requests), fmt.Sprint(r.Allowed), fmt.Sprint(r.Denied),
-			fmt.Sprint(r.Delayed), short(r.LongestWait), fmt.Sprint(r.Most))
+		line(r.name(), fmt.Sprint(c.Requests), fmt.Sprint(r.Passed+r.Delayed), fmt.Sprint(r.Denied),
+			fmt.Sprint(r.Delayed), short(Duration(r.LongestWait)), fmt.Sprint(r.Most))
 	}
 }
 
 // name is what tells rows apart: their limits.
-func (r *Row) name() string {
+func (r *Candidate) name() string {
 	return strings.Join(r.Limits, " + ")
 }
 

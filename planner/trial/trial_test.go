@@ -104,7 +104,7 @@ func TestDriveSkipsTries(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, arrivals []trial.Arrival, stretch time.Duration, limits ...string) *trial.Comparison {
+func compare(t *testing.T, arrivals []simulate.Request, stretch time.Duration, limits ...string) *trial.Comparison {
 	t.Helper()
 	var candidates [][]stint.Limit
 	for _, text := range limits {
@@ -123,10 +123,10 @@ func compare(t *testing.T, arrivals []trial.Arrival, stretch time.Duration, limi
 
 // Twice the count passes around the edge of a fixed window, and shows.
 func TestMost(t *testing.T) {
-	var arrivals []trial.Arrival
+	var arrivals []simulate.Request
 	for _, at := range []int64{9e8, 1e9} {
 		for range 10 {
-			arrivals = append(arrivals, trial.Arrival{At: at, Key: "a", Cost: 1}, trial.Arrival{At: at, Key: "b", Cost: 1})
+			arrivals = append(arrivals, simulate.Request{At: at, Key: "a", Cost: 1}, simulate.Request{At: at, Key: "b", Cost: 1})
 		}
 	}
 	for _, test := range []struct {
@@ -144,7 +144,7 @@ func TestMost(t *testing.T) {
 			t.Errorf("%s: at most %d of a key in a second, want %d", test.limit, got, test.most)
 		}
 	}
-	big := []trial.Arrival{{Cost: math.MaxInt64}, {At: 1, Cost: math.MaxInt64}}
+	big := []simulate.Request{{Cost: math.MaxInt64}, {At: 1, Cost: math.MaxInt64}}
 	if got := compare(t, big, 0, "9223372036854775807/1ns").Rows[0].Most; got != math.MaxInt64 {
 		t.Errorf("the greatest costs add up to %d", got)
 	}
@@ -156,10 +156,10 @@ func TestTextFits(t *testing.T) {
 		{0}, {0, 1}, {0, 67}, {0, 68, 69}, {5, 1e9}, {1e18, 1e18 + 1}, {1e18 + 7, 1e18 + 3600e9},
 		{0, math.MaxInt64 / 2}, {math.MaxInt64 / 2}, {0, 86400e9 * 67}, {0, 86400e9 * 400},
 	} {
-		var arrivals []trial.Arrival
+		var arrivals []simulate.Request
 		for _, at := range at {
 			for range 7 {
-				arrivals = append(arrivals, trial.Arrival{At: at, Cost: 1})
+				arrivals = append(arrivals, simulate.Request{At: at, Cost: 1})
 			}
 		}
 		for _, limits := range [][]string{
@@ -192,7 +192,7 @@ func TestTextFits(t *testing.T) {
 func TestReadArrivals(t *testing.T) {
 	arrivals, err := trial.ReadArrivals(strings.NewReader(
 		`{"t":"1s","key":"a"}` + "\r\n\n" + `{"t":"500ms","key":"b","cost":3,"op":"take"}`))
-	want := []trial.Arrival{{At: 1e9, Key: "a", Cost: 1}, {At: 1e9, Key: "b", Cost: 3}}
+	want := []simulate.Request{{At: 1e9, Key: "a", Cost: 1}, {At: 1e9, Key: "b", Cost: 3}}
 	if err != nil || !slices.Equal(arrivals, want) {
 		t.Errorf("%v (%v), want %v", arrivals, err, want)
 	}

@@ -118,7 +118,7 @@ const batchSize = 512
 // A run is a rehearsal on its way.
 type run struct {
 	o             *Options
-	before, after actor
+	before, after side
 	first, last   int64 // of the recording
 	begin         int64 // requests before are not played
 	counted       int64 // requests from here on count
@@ -138,12 +138,9 @@ type tally struct {
 	of *Rule
 }
 
-// An actor is rules that decide, in the order of the requests.
-type actor struct {
-	clock    simulate.Clock
-	store    *memstore.Store
-	policy   *policy.Policy
-	result   policy.Result
+// A side is rules that decide, in the order of the requests, and what they said.
+type side struct {
+	rules    *simulate.Rules
 	verdicts [batchSize]verdict
 }
 
@@ -166,23 +163,22 @@ func newRun(o *Options) (*run, error) {
 		r.begin = o.Checkpoint.At.UnixNano()
 	}
 	for _, one := range []struct {
-		to    *actor
+		to    *side
 		rules *policy.Rules
 	}{{&r.before, o.Before}, {&r.after, o.After}} {
-		one.to.clock.Advance(r.begin)
-		one.to.store = memstore.New(memstore.Options{Now: one.to.clock.Now, MaxKeys: 4 << 20})
-		if o.Checkpoint != nil {
-			if err := one.to.store.Load(bytes.NewReader(o.Checkpoint.state)); err != nil {
-				r.close()
-				return nil, err
+		var err error
+		one.to.rules, err = simulate.NewRules(r.begin, 4<<20, func(store *memstore.Store) (*policy.Policy, error) {
+			if o.Checkpoint != nil {
+				if err := store.Load(bytes.NewReader(o.Checkpoint.state)); err != nil {
+					return nil, err
+				}
 			}
-		}
-		p, err := o.Live.Rehearse(one.to.store, one.rules)
+			return o.Live.Rehearse(store, one.rules)
+		})
 		if err != nil {
 			r.close()
 			return nil, err
 		}
-		one.to.policy = p
 		for _, name := range one.rules.Names() {
 			r.rule(name)
 		}
@@ -195,12 +191,9 @@ func newRun(o *Options) (*run, error) {
 }
 
 func (r *run) close() {
-	for _, a := range []*actor{&r.before, &r.after} {
-		if a.policy != nil {
-			a.policy.Close()
-		}
-		if a.store != nil {
-			_ = a.store.Close() // it is in memory
+	for _, one := range []*side{&r.before, &r.after} {
+		if one.rules != nil {
+			one.rules.Close()
 		}
 	}
 }
@@ -338,16 +331,12 @@ func (r *run) play(ctx context.Context, batch []Request) error {
 }
 
 // decide fills in verdicts. The error is of no request.
-func (a *actor) decide(ctx context.Context, batch []Request) error {
+func (s *side) decide(ctx context.Context, batch []Request) error {
 	for i := range batch {
-		q, v := &batch[i], &a.verdicts[i]
+		q, v := &batch[i], &s.verdicts[i]
 		*v = verdict{}
-		a.clock.Advance(q.At)
-		a.result.WillRelease = true
-		err := a.policy.Decide(ctx, q, q.Cost, &a.result)
-		if end := a.result.Release(); end != nil {
-			end() // a recording does not say how long requests last
-		}
+		// A recording does not say how long requests last: each ends before the next.
+		result, err := s.rules.Decide(ctx, simulate.Call{At: q.At, Attributes: q, Cost: q.Cost})
 		fault, refused := errors.AsType[*policy.RequestError](err)
 		switch {
 		case refused:
@@ -359,25 +348,20 @@ func (a *actor) decide(ctx context.Context, batch []Request) error {
 		case err != nil:
 			return err
 		}
-		v.matched = len(a.result.Rules) > 0
-		if at := a.result.Tightest; !a.result.Decision.Allowed && at >= 0 {
-			v.denied, v.rule, v.key = true, a.result.Rules[at].Rule, a.result.Key(at)
+		v.matched = len(result.Rules) > 0
+		if at := result.Tightest; !result.Decision.Allowed && at >= 0 {
+			v.denied, v.rule, v.key = true, result.Rules[at].Rule, result.Key(at)
 		}
-		if a.result.ShadowDenied {
-			v.shadow = a.shadows()
+		if !result.ShadowDenied {
+			continue
+		}
+		for _, e := range result.ByRule {
+			if e.Shadow && e.Denied {
+				v.shadow = append(v.shadow, e.Rule)
+			}
 		}
 	}
 	return nil
-}
-
-// shadows returns the rules in shadow that would have denied.
-func (a *actor) shadows() (names []string) {
-	for i := range a.result.Rules {
-		if e := &a.result.Rules[i]; e.Shadow && e.Denied && !slices.Contains(names, e.Rule) {
-			names = append(names, e.Rule)
-		}
-	}
-	return names
 }
 
 // compare counts what both sides said to a request.
@@ -482,7 +466,7 @@ func (r *run) report() *Report {
 	}
 	out.Denials = r.top(all, func(t *tally) int64 { return t.NewlyDenied })
 	out.Passes = r.top(all, func(t *tally) int64 { return t.NewlyPassed })
-	if n := r.before.store.Stats().Overflowed + r.after.store.Stats().Overflowed; n > 0 {
+	if n := r.before.rules.Store.Stats().Overflowed + r.after.rules.Store.Stats().Overflowed; n > 0 {
 		r.note("more keys than fit into memory: the counts are not exact")
 	}
 	for _, change := range r.o.After.Compare(r.o.Before) {

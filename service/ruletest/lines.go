@@ -1,8 +1,6 @@
 package ruletest
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,11 +8,10 @@ import (
 	"io"
 	"time"
 
+	"github.com/stint-dev/stint/simulate"
+
 	"github.com/stint-dev/stint/service/rules"
 )
-
-// longestLine bounds a request of [Lines], in bytes.
-const longestLine = 1 << 20
 
 // An Answer is what became of a request, in the words of what tests expect.
 type Answer struct {
@@ -43,43 +40,38 @@ type Decided struct {
 // are as they expect.
 func Lines(ctx context.Context, file *rules.File, in io.Reader, out io.Writer) (ok bool, err error) {
 	test := &File{Name: "requests", Rules: file}
-	asker, err := test.open(0)
+	asked, err := test.open(0)
 	if err != nil {
 		return false, err
 	}
-	defer asker.policy.Close()
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, longestLine)
-	to, ok := json.NewEncoder(out), true
-	for n := 1; lines.Scan(); n++ {
-		text := bytes.TrimSpace(lines.Bytes())
-		if len(text) == 0 {
-			continue
-		}
+	defer asked.Close()
+	to, ok, last := json.NewEncoder(out), true, time.Duration(0)
+	err = simulate.EachLine(in, func(_ int, text []byte) error {
 		r, err := test.line(text)
-		if err == nil && r.At < time.Duration(asker.clock.Now()) {
+		if err == nil && r.At < last {
 			err = fmt.Errorf("t: %v is before the request above", r.At)
 		}
 		if err != nil {
-			return false, fmt.Errorf("line %d: %w", n, err)
+			return err
 		}
 		for i := range r.Times {
-			at := r.At + time.Duration(i)*r.Every
-			got, err := asker.decide(ctx, r, int64(at))
+			last = r.At + time.Duration(i)*r.Every
+			got, err := r.play(ctx, asked, int64(last))
 			if err != nil {
-				return false, fmt.Errorf("line %d: %w", n, err)
+				return err
 			}
-			a := got.answer(at)
+			a := got.answer(last)
 			if r.Expect != nil {
 				a.Differs = r.Expect.differ(got)
 			}
 			ok = ok && len(a.Differs) == 0
 			if err := errors.Join(ctx.Err(), to.Encode(a)); err != nil {
-				return false, err
+				return err
 			}
 		}
-	}
-	return ok, lines.Err()
+		return nil
+	})
+	return ok && err == nil, err
 }
 
 // line reads one request.

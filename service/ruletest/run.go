@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,8 +13,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
 )
-
-type clock = simulate.Clock
 
 // maxFailures is how many failed requests of one test are reported.
 const maxFailures = 10
@@ -54,13 +51,11 @@ type Difference struct {
 }
 
 // open binds the rules to an empty store in memory.
-func (f *File) open(start int64) (t *tester, err error) {
-	t = &tester{result: policy.Result{WillRelease: true}}
-	t.clock.Advance(start)
-	store := memstore.New(memstore.Options{Now: t.clock.Now})
-	secret := make([]byte, 16) // for rules with hash_key: a test says nothing of keys
-	t.policy, err = policy.New(store, f.Rules.Rules, policy.Options{Secret: secret})
-	return t, err
+func (f *File) open(start int64) (*simulate.Rules, error) {
+	return simulate.NewRules(start, 0, func(store *memstore.Store) (*policy.Policy, error) {
+		// The secret is for rules with hash_key: a test says nothing of keys.
+		return policy.New(store, f.Rules.Rules, policy.Options{Secret: make([]byte, 16)})
+	})
 }
 
 // Run runs all tests. The error is that of ctx, or of a store that cannot
@@ -80,11 +75,11 @@ func (f *File) Run(ctx context.Context) ([]Result, error) {
 // run runs one test.
 func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 	result := Result{Name: t.Name, Line: t.Line, Failures: []Failure{}}
-	asker, err := f.open(t.Start.UnixNano())
+	rules, err := f.open(t.Start.UnixNano())
 	if err != nil {
 		return result, err
 	}
-	defer asker.policy.Close()
+	defer rules.Close()
 	var idle *Request // that expects something, while no rule has anything to say
 	busy := false
 	for i := range t.Requests {
@@ -95,7 +90,7 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 				return result, ctx.Err()
 			}
 			at := r.At + time.Duration(n)*r.Every
-			got, err := asker.decide(ctx, r, t.Start.Add(at).UnixNano())
+			got, err := r.play(ctx, rules, t.Start.Add(at).UnixNano())
 			if err != nil {
 				return result, fmt.Errorf("line %d: %w", r.Line, err)
 			}
@@ -140,34 +135,16 @@ type outcome struct {
 	refused              string // the attribute; nothing else holds then
 }
 
-// A tester decides requests in the order of their times.
-type tester struct {
-	clock   clock
-	policy  *policy.Policy
-	running simulate.Running // until they end
-	result  policy.Result
-	failed  error // of what a response settled
-}
-
-// decide asks the rules at a moment, behind the requests that have ended by then.
-func (t *tester) decide(ctx context.Context, r *Request, now int64) (*outcome, error) {
-	t.running.End(now)
-	t.clock.Advance(now)
-	if t.failed != nil {
-		return nil, t.failed
+// play asks the rules at a moment.
+func (r *Request) play(ctx context.Context, rules *simulate.Rules, now int64) (*outcome, error) {
+	call := simulate.Call{At: now, Attributes: r, Cost: r.Cost, Lasts: r.Lasts}
+	if r.Response != nil {
+		call.Respond = func(p *policy.Pending) error { return r.Response.settle(ctx, p) }
 	}
-	answer, until := &t.result, now+min(int64(r.Lasts), math.MaxInt64-now)
-	var pending *policy.Pending
-	var err error
-	if r.fault != nil {
-		err = r.fault
-	} else if r.Response == nil {
-		err = t.policy.Decide(ctx, r, r.Cost, answer)
-	} else if pending, _, err = t.policy.Begin(ctx, r, r.Cost, 0, -1, answer); pending != nil {
-		t.running.Add(until, func() {
-			t.clock.Advance(until)
-			t.failed = errors.Join(t.failed, r.Response.settle(ctx, pending))
-		})
+	var answer *policy.Result
+	err := r.fault
+	if err == nil {
+		answer, err = rules.Decide(ctx, call)
 	}
 	if request, ok := errors.AsType[*policy.RequestError](err); ok {
 		return &outcome{refused: request.Attribute}, nil
@@ -175,24 +152,15 @@ func (t *tester) decide(ctx context.Context, r *Request, now int64) (*outcome, e
 	if err != nil {
 		return nil, err
 	}
-	if end := answer.Release(); end != nil {
-		t.running.Add(until, end)
-	}
 	d := &answer.Decision
 	o := &outcome{allowed: d.Allowed, retryAfter: d.RetryAfter, delay: d.Delay, remaining: d.Remaining, limited: answer.Tightest >= 0}
-	add := func(to *[]string, rule string) {
-		if !slices.Contains(*to, rule) {
-			*to = append(*to, rule)
-		}
-	}
-	for i := range answer.Rules {
-		e := &answer.Rules[i]
-		add(&o.held, e.Rule)
+	for _, e := range answer.ByRule {
+		o.held = append(o.held, e.Rule)
 		switch {
 		case e.Denied && e.Shadow:
-			add(&o.shadow, e.Rule)
+			o.shadow = append(o.shadow, e.Rule)
 		case e.Denied:
-			add(&o.denied, e.Rule)
+			o.denied = append(o.denied, e.Rule)
 		}
 	}
 	slices.Sort(o.denied)

@@ -1,0 +1,88 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
+)
+
+// fly makes limits the layers of all lines that bring none, of which one or more are in
+// flight: a limiter takes the places, and gives them back. A limit whose identity one
+// before it has gets a name of its own.
+func (r *Runner) fly(limits []stint.Limit, texts []string) (err error) {
+	r.holds = nil
+	for i, l := range limits {
+		if slices.ContainsFunc(limits[:i], func(o stint.Limit) bool { return o.Name() == l.Name() }) {
+			return fmt.Errorf("%w: limit %q twice for one key", stint.ErrLayers, l.Name())
+		}
+		if slices.ContainsFunc(limits[:i], func(o stint.Limit) bool { return o.ID() == l.ID() }) {
+			limits[i] = l.WithName(l.Name())
+		}
+		if l.InFlight() {
+			r.holds = append(r.holds, inflight.Hold{Name: stint.InFlightName(shared, limits[i]), Limit: l.Count()})
+		}
+	}
+	if r.limiter, err = stint.NewLimiter(r.store, shared, limits...); err == nil {
+		r.texts = texts
+	}
+	return err
+}
+
+// shared is the name under which limits are bound together.
+const shared = "limits"
+
+// acquire decides a take under limits in flight.
+func (r *Runner) acquire(q Request) (stint.Decision, error) {
+	d, end, err := r.limiter.AcquireN(context.Background(), q.Key, q.Cost, 0)
+	if err == nil && d.Allowed {
+		r.clock.After(later(r.clock.Now(), d.Delay), q.Lasts, end)
+	}
+	return d, err
+}
+
+// look peeks under limits in flight, of which the first answers.
+func (r *Runner) look(q Request) (d stint.Decision, err error) {
+	if len(r.holds) < len(r.texts) {
+		return d, errors.New("peek: limits in flight beside others answer takes alone")
+	}
+	room, err := stint.RoomOf(r.store)
+	if err != nil {
+		return d, err
+	}
+	for i := range r.holds {
+		r.holds[i].Key, r.holds[i].Units = q.Key, max(q.Cost, 1)
+	}
+	first := &r.holds[0]
+	if d.Allowed, err = room.Look(context.Background(), r.holds); !d.Allowed {
+		d.RetryAfter = stint.RetryOf(first)
+	}
+	d.Limit, d.Remaining = first.Limit, max(first.Limit-first.Running, 0)
+	return d, err
+}
+
+// checkFlying refuses operations that limits in flight do not know.
+func checkFlying(op Op) error {
+	switch {
+	case op.NoKey:
+		return errNoKey
+	case op.Verb != "" && op.Verb != Take:
+		return fmt.Errorf("op %q: under a limit in flight, write takes, with how long each \"lasts\"", op.Verb)
+	}
+	return nil
+}
+
+var errKinds = errors.New("change: limits in flight are there from the first line on, or not at all")
+
+// lasts reads how long a request is in flight.
+func lasts(text string) (time.Duration, error) {
+	ns, err := parseDuration(text)
+	if err == nil && ns < 0 {
+		err = fmt.Errorf("%s is below zero", text)
+	}
+	return time.Duration(ns), err
+}

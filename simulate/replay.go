@@ -1,0 +1,128 @@
+package simulate
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sort"
+	"sync/atomic"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
+)
+
+// This file is how a limit is tried, whoever asks. Whoever plays requests ranges over what
+// reads them, in order of time, and gives what each decision is to what writes:
+//
+//	runner, err := InMemory([]string{"10/s"}, 0)
+//	…
+//	for _, q := range arrivals {
+//		d, err := runner.Take(q)
+//		…
+//		row.Add(q, d)
+//	}
+//
+//	                        reader                    player        writer
+//	stint simulate          lines                     Runner.Do     lines
+//	  --arrivals, --compare phases, lines             Runner.Take   a lap, a table, columns
+//	  --rules               lines                     Rules.Decide  lines
+//	stint test              the requests of a test    Rules.Decide  what differs
+//	stint rehearse          a recording, a log        Rules.Decide  two sides compared
+//	stint lab               shapes, a log             Runner.Take   columns, each request
+//
+// stint plan looks for the limit: it decides a log under many candidates at once, with the
+// meters themselves on packed states.
+
+// A Request comes at its own moment and asks for units of a key.
+type Request struct {
+	At    int64 // nanoseconds since the Unix epoch
+	Key   string
+	Cost  int64         // in units, ≥ 0
+	Lasts time.Duration // in flight, ≥ 0
+}
+
+// InMemory returns a Runner with a store in memory, whose logs may have mostLog entries; 0 is
+// the default of package memstore.
+func InMemory(limits []string, mostLog int64) (*Runner, error) {
+	clock := new(Clock)
+	return New(memstore.New(memstore.Options{Now: clock.Now, MaxLog: mostLog}), clock, limits)
+}
+
+// Take decides a request under the limits that all lines share, as Do does, without the
+// texts of an answer.
+func (r *Runner) Take(q Request) (stint.Decision, error) {
+	r.clock.Advance(q.At)
+	if r.limiter != nil {
+		return r.acquire(q)
+	}
+	return r.ask(meter.OpTake, q)
+}
+
+// Peek says what Take would, and takes nothing. It knows limits in flight where there are
+// no others: the first of them says what remains.
+func (r *Runner) Peek(q Request) (stint.Decision, error) {
+	r.clock.Advance(q.At)
+	if r.limiter != nil {
+		return r.look(q)
+	}
+	return r.ask(meter.OpPeek, q)
+}
+
+func (r *Runner) ask(what meter.Op, q Request) (stint.Decision, error) {
+	if len(r.bounds) == 1 {
+		return r.bounds[0].Decide(context.Background(), what, q.Key, q.Cost)
+	}
+	r.all(q.Key)
+	return r.decide(what, q.Cost)
+}
+
+// A Clock is virtual: it begins at the Unix epoch, is moved by what is played, and never
+// goes back. Its zero value is ready. Now may be called from many goroutines, and the other
+// methods from one at a time.
+type Clock struct {
+	now atomic.Int64
+	due []due // in order of time
+}
+
+type due struct {
+	at int64
+	do func()
+}
+
+// Now returns the time in nanoseconds since the Unix epoch.
+func (c *Clock) Now() int64 { return c.now.Load() }
+
+// Advance moves the clock to a time, unless it is there or later already. What is due by
+// then is done on the way, with the clock at its moment.
+func (c *Clock) Advance(to int64) {
+	now := c.Now()
+	for len(c.due) > 0 && c.due[0].at <= max(to, now) {
+		first := c.due[0]
+		c.due[0] = due{} // what it refers to may be large
+		c.due = c.due[1:]
+		now = max(now, first.at)
+		c.now.Store(now)
+		first.do()
+	}
+	if to > now {
+		c.now.Store(to)
+	}
+}
+
+// After has the Advance that comes to it do something, such as to end a request, once a
+// while has passed after a moment.
+func (c *Clock) After(moment int64, while time.Duration, do func()) {
+	at := later(moment, while)
+	i := sort.Search(len(c.due), func(i int) bool { return c.due[i].at > at })
+	c.due = slices.Insert(c.due, i, due{at, do})
+}
+
+// later adds to a moment without wrapping.
+func later(at int64, by time.Duration) int64 {
+	if by > 0 && at > math.MaxInt64-int64(by) {
+		return math.MaxInt64
+	}
+	return at + int64(by)
+}

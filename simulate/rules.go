@@ -1,0 +1,73 @@
+package simulate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// Rules decide whole requests, as in production, at virtual moments and on a store in
+// memory. They may be used from one goroutine at a time.
+type Rules struct {
+	Clock  Clock
+	Store  *memstore.Store
+	Policy *policy.Policy
+
+	result policy.Result
+	failed error // of what a response settled
+}
+
+// NewRules returns rules that begin at a moment, which bind puts on a store that keeps
+// mostKeys; 0 is the default of package memstore. Close them.
+func NewRules(begin int64, mostKeys int, bind func(*memstore.Store) (*policy.Policy, error)) (*Rules, error) {
+	r := new(Rules)
+	r.Clock.Advance(begin)
+	r.Store = memstore.New(memstore.Options{Now: r.Clock.Now, MaxKeys: mostKeys})
+	var err error
+	if r.Policy, err = bind(r.Store); err != nil {
+		return nil, errors.Join(err, r.Store.Close())
+	}
+	return r, nil
+}
+
+// Close releases what the rules hold.
+func (r *Rules) Close() {
+	r.Policy.Close()
+	_ = r.Store.Close() // it is in memory
+}
+
+// A Call is a request to rules.
+type Call struct {
+	At         int64 // nanoseconds since the Unix epoch
+	Attributes policy.Attributes
+	Cost       int64         // times what each rule says
+	Lasts      time.Duration // until it ends, ≥ 0
+	// Respond settles what the response says when the request ends. The default, nil, is a
+	// response that nobody knows: what it would cost is what the rules reserve.
+	Respond func(*policy.Pending) error
+}
+
+// Decide asks the rules at the moment of a request, behind those that have ended by then. The
+// result is valid until the next. The error is as that of [policy.Policy.Decide], or what
+// Respond returned for one before.
+func (r *Rules) Decide(ctx context.Context, c Call) (*policy.Result, error) {
+	r.Clock.Advance(c.At)
+	if r.failed != nil {
+		return nil, r.failed
+	}
+	r.result.WillRelease = true
+	var pending *policy.Pending
+	var err error
+	if c.Respond == nil {
+		err = r.Policy.Decide(ctx, c.Attributes, c.Cost, &r.result)
+	} else if pending, _, err = r.Policy.Begin(ctx, c.Attributes, c.Cost, 0, -1, &r.result); pending != nil {
+		r.Clock.After(c.At, c.Lasts, func() { r.failed = errors.Join(r.failed, c.Respond(pending)) })
+	}
+	if end := r.result.Release(); end != nil {
+		r.Clock.After(c.At, c.Lasts, end)
+	}
+	return &r.result, err
+}
