@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -36,15 +37,12 @@ func (b *policyGuard) of(rules *policy.Rules) *lookedAt {
 	}
 	l = &lookedAt{rules: rules}
 	for _, attribute := range rules.Attributes() {
-		name, header := strings.CutPrefix(attribute, "header.")
-		switch {
-		case header && name != "host":
+		a := request.Of(attribute)
+		if name, line := a.Line(); line {
 			l.metadata = append(l.metadata, name)
-		case attribute == "path":
-			l.path = true
-		case attribute == "grpc.service", attribute == "grpc.method":
-			l.parts = true
 		}
+		l.path = l.path || a.Kind == request.Path
+		l.parts = l.parts || a.Kind == request.GRPCService || a.Kind == request.GRPCMethod
 	}
 	b.looked.Store(l)
 	return l
@@ -147,29 +145,30 @@ var _ policy.Attributes = (*attributes)(nil)
 
 // Attribute implements [policy.Attributes].
 func (a *attributes) Attribute(name string) (string, bool) {
-	switch name {
-	case "method":
+	asked := request.Of(name)
+	switch asked.Kind {
+	case request.Method:
 		return "POST", true
-	case "path":
+	case request.Path:
 		return a.method, true
-	case "host", "header.host":
+	case request.Host, request.HostHeader:
 		return metadataValue(a.ctx, ":authority")
-	case "ip":
+	case request.IP:
 		addr, ok := a.o.Address(a.ctx)
 		return addr.String(), ok
-	case "grpc.service":
+	case request.GRPCService:
 		service, _, ok := split(a.method)
 		return service, ok
-	case "grpc.method":
+	case request.GRPCMethod:
 		_, method, ok := split(a.method)
 		return method, ok
-	case "grpc.message":
+	case request.GRPCMessage:
 		if a.message {
 			return "true", true
 		}
 		return "", false
 	}
-	if header, ok := strings.CutPrefix(name, "header."); ok {
+	if header, ok := asked.Line(); ok {
 		values := metadata.ValueFromIncomingContext(a.ctx, header)
 		if len(values) == 0 {
 			return "", false

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -115,24 +116,22 @@ type looked struct {
 
 func lookedAt(rules *policy.Rules) *looked {
 	l := &looked{rules: rules, folded: make(map[string]string)}
-	for _, attribute := range rules.Attributes() {
-		kind, name, _ := strings.Cut(attribute, ".")
-		switch kind {
-		case "path":
-			l.path = l.path || name == ""
-		case "method":
-			l.method = l.method || name == ""
-		case "header":
-			if name == "host" { // of which there is one
-				continue
-			}
-			l.headers = append(l.headers, http.CanonicalHeaderKey(name))
-			l.folded[fold(name)] = name
-			l.foreign = l.foreign || hasForeign(name)
-		case "cookie":
-			l.cookies = append(l.cookies, newPairName(name))
-		case "query":
-			l.queries = append(l.queries, newPairName(name))
+	for _, name := range rules.Attributes() {
+		a := request.Of(name)
+		if line, ok := a.Line(); ok {
+			l.headers = append(l.headers, http.CanonicalHeaderKey(line))
+			l.folded[fold(line)] = line
+			l.foreign = l.foreign || hasForeign(line)
+		}
+		switch a.Kind {
+		case request.Path:
+			l.path = true
+		case request.Method:
+			l.method = true
+		case request.Cookie:
+			l.cookies = append(l.cookies, newPairName(a.Rest()))
+		case request.Query:
+			l.queries = append(l.queries, newPairName(a.Rest()))
 		}
 	}
 	l.header = l.method || len(l.headers)+len(l.cookies) > 0

@@ -39,16 +39,16 @@ type bodyValue struct {
 // bodyAttribute returns what a JSON pointer leads to in the body, which is read for it:
 // the handler gets it as it came.
 func (c *call) bodyAttribute(pointer string) (string, bool) {
-	if c.body == nil {
-		c.body = &requestBody{values: make(map[string]bodyValue)}
+	if c.read == nil {
+		c.read = &requestBody{values: make(map[string]bodyValue)}
 		kind := strings.ToLower(c.request.Header.Get("Content-Type"))
-		c.body.form, c.body.parts = strings.Contains(kind, "urlencoded"), strings.Contains(kind, "multipart")
-		c.request, c.body.data, c.body.fault = readBody(c.request)
+		c.read.form, c.read.parts = strings.Contains(kind, "urlencoded"), strings.Contains(kind, "multipart")
+		c.request, c.read.data, c.read.fault = readBody(c.request)
 	}
-	v, known := c.body.values[pointer]
-	if !known && c.body.fault == nil {
-		v, c.body.fault = c.body.find(pointer)
-		c.body.values[pointer] = v
+	v, known := c.read.values[pointer]
+	if !known && c.read.fault == nil {
+		v, c.read.fault = c.read.find(pointer)
+		c.read.values[pointer] = v
 	}
 	return v.text, v.ok
 }
@@ -56,10 +56,10 @@ func (c *call) bodyAttribute(pointer string) (string, bool) {
 // Fault returns what is wrong with the body, if rules have looked into it: servers read
 // it in different ways, or there is too much of it.
 func (c *call) Fault() error {
-	if c.body == nil {
+	if c.read == nil {
 		return nil
 	}
-	return c.body.fault
+	return c.read.fault
 }
 
 func bodyFault(reason string) error {

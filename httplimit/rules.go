@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/ratefields"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -49,8 +47,7 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 		return nil, errors.New("httplimit: Missing has no meaning under a policy: its rules have on_missing")
 	}
 	g := &policyGuard{current: current, client: client, o: o}
-	g.calls.New = func() any { return &call{guard: g, result: policy.Result{WillRelease: true}} }
-	g.names.Store(new(map[string]string))
+	g.calls.New = func() any { return g.newCall() }
 	return func(next http.Handler) http.Handler {
 		_, redirects := next.(*http.ServeMux) // to the clean path
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next, redirects) })
@@ -62,8 +59,7 @@ type policyGuard struct {
 	current func() *policy.Policy
 	client  ClientIP
 	o       Options
-	calls   sync.Pool                         // of *call
-	names   atomic.Pointer[map[string]string] // of attributes, to the header names in them
+	calls   sync.Pool // of *call
 	plain   Ambiguous
 }
 
@@ -80,6 +76,7 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 	p := g.current()
 	c := g.calls.Get().(*call)
 	c.request, c.redirects = r, redirects && r.Method != http.MethodConnect
+	c.Reset(r.Method, r.Host, r.URL, r.URL.RawQuery, r.Header)
 	pending, waited, err := g.decide(p, c, cost)
 	if release := c.result.Release(); release != nil {
 		defer releaseAfter(w, release)
@@ -147,7 +144,7 @@ func (l *looked) readPath(c *call) error {
 			return nil
 		}
 	}
-	switch path := sentPath(u); {
+	switch path := request.SentPath(u); {
 	case !c.redirects:
 		return l.checkPath(path)
 	case hasBlank(path):
@@ -206,84 +203,33 @@ func (c *call) outcome(waited time.Duration) Outcome {
 // A call is one request on its way through a policy: its attributes, and the
 // answer. Calls are used again.
 type call struct {
+	request.HTTP
 	guard     *policyGuard
 	request   *http.Request
 	redirects bool // the handler does, where the path is not clean
 	result    policy.Result
 	took      time.Duration
-	plain     bool // the path is clean as it was sent
-	query     url.Values
-	body      *requestBody // nil until rules look into it
+	plain     bool         // the path is clean as it was sent
+	read      *requestBody // nil until rules look into it
+}
+
+func (g *policyGuard) newCall() *call {
+	c := &call{guard: g, result: policy.Result{WillRelease: true}}
+	c.Client, c.Pointer = c.Addr, c.bodyAttribute
+	if g.o.Attribute != nil {
+		c.More = func(name string) (string, bool) { return g.o.Attribute(c.request, name) }
+	}
+	return c
 }
 
 func (c *call) release() {
-	c.request, c.plain, c.query, c.body = nil, false, nil, nil
+	c.request, c.plain, c.read = nil, false, nil
+	c.Reset("", "", nil, "", nil)
 	c.guard.calls.Put(c)
-}
-
-// Attribute implements [policy.Attributes].
-func (c *call) Attribute(name string) (string, bool) {
-	r := c.request
-	switch name {
-	case "method":
-		return r.Method, true
-	case "host", "header.host":
-		return r.Host, r.Host != ""
-	case "path":
-		return sentPath(r.URL), true
-	case "ip":
-		_, text, ok := c.Addr()
-		return text, ok
-	}
-	kind, rest, _ := strings.Cut(name, ".")
-	switch kind {
-	case "header":
-		lines := r.Header[c.guard.header(name, rest)]
-		if len(lines) == 0 {
-			return "", false
-		}
-		return lines[0], true
-	case "query":
-		if c.query == nil {
-			c.query = r.URL.Query()
-		}
-		values := c.query[rest]
-		if len(values) == 0 {
-			return "", false
-		}
-		return values[0], true
-	case "body":
-		return c.bodyAttribute(rest)
-	case "cookie":
-		cookie, err := r.Cookie(rest)
-		if err != nil {
-			return "", false
-		}
-		return cookie.Value, true
-	}
-	if c.guard.o.Attribute != nil {
-		return c.guard.o.Attribute(r, name)
-	}
-	return "", false
 }
 
 // HasBody reports whether a body comes with the request: with a preflight none does.
 func (c *call) HasBody() bool { return c.request.ContentLength != 0 }
-
-// sentPath returns the path as it was sent. EscapedPath would encode it anew where it
-// has a character such as |, and lose that a slash was encoded: some routers go by
-// RawPath.
-func sentPath(u *url.URL) string {
-	if u.Opaque != "" { // of a target such as a:/login, which is no path
-		return u.Opaque
-	}
-	if u.RawPath != "" {
-		if path, err := url.PathUnescape(u.RawPath); err == nil && path == u.Path {
-			return u.RawPath
-		}
-	}
-	return u.EscapedPath()
-}
 
 // Addr returns the client's address and its text.
 func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
@@ -298,23 +244,3 @@ func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
 
 // PlainPath returns the path, and whether it is clean as it was sent.
 func (c *call) PlainPath() (path string, plain bool) { return c.request.URL.Path, c.plain }
-
-// mostNames bounds how many names of headers are remembered. They come from rules.
-const mostNames = 10_000
-
-// header returns the name of a header as [http.Header] keeps it.
-func (g *policyGuard) header(attribute, name string) string {
-	names := g.names.Load()
-	if known, ok := (*names)[attribute]; ok {
-		return known
-	}
-	canonical := http.CanonicalHeaderKey(name)
-	if more := make(map[string]string, len(*names)+1); len(*names) < mostNames {
-		for k, v := range *names {
-			more[k] = v
-		}
-		more[attribute] = canonical
-		g.names.CompareAndSwap(names, &more)
-	}
-	return canonical
-}

@@ -3,9 +3,9 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // Attributes are what is known of a request, by name:
@@ -35,10 +35,7 @@ type Attributes interface {
 // AttributeName returns the name that rules have for an attribute: a header's is
 // in lower case.
 func AttributeName(name string) string {
-	if len(name) > len("header.") && strings.EqualFold(name[:len("header.")], "header.") {
-		return strings.ToLower(name)
-	}
-	return name
+	return request.Name(name)
 }
 
 // A Map is Attributes in a map.

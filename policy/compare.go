@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
@@ -196,7 +196,7 @@ func (r *rule) keyText() string {
 	names := make([]string, 0, len(r.Key))
 	for _, a := range r.Key {
 		name := a.Name
-		if a.Field == match.IP && (r.IPv4Prefix != 32 || r.IPv6Prefix != 64) {
+		if a.Kind == request.IP && (r.IPv4Prefix != 32 || r.IPv6Prefix != 64) {
 			name = fmt.Sprintf("ip/%d,/%d", r.IPv4Prefix, r.IPv6Prefix)
 		}
 		names = append(names, name)

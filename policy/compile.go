@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
@@ -52,7 +53,7 @@ func (r *Rules) look() {
 	r.attributes = slices.Sorted(maps.Keys(names))
 	r.looks.Path, r.looks.Host = names["path"], names["host"]
 	for _, name := range r.attributes {
-		if strings.HasPrefix(name, "header.") && name != "header.host" {
+		if _, line := request.Of(name).Line(); line {
 			r.looks.Headers = append(r.looks.Headers, name)
 		}
 	}

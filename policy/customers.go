@@ -10,6 +10,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/overridetable"
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // MaxPlans is how many different limits the overrides of a policy may have:
@@ -360,7 +361,7 @@ func (r *Replacement) SetPlan(attribute, value, plan string) error {
 
 // tierOf returns the name of a request's tier: what [Policy.SetPlan] says of its value,
 // else the value.
-func (c *customers) tierOf(q *match.Request, by match.Attribute) string {
+func (c *customers) tierOf(q *match.Request, by request.Attribute) string {
 	v, _ := q.Value(by)
 	if c != nil {
 		if name, ok := c.set.Load().tiers.get(by.Name, v); ok {

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // A key of one attribute is its value, or nothing when it is missing; an empty
@@ -105,8 +106,8 @@ func unlink(chain string) (value, rest string, ok bool) {
 
 // keyValue returns what an attribute gives to a key; of an address, the part
 // that its owner does not choose.
-func (r *rule) keyValue(q *match.Request, a match.Attribute) (string, bool) {
-	if a.Field == match.IP {
+func (r *rule) keyValue(q *match.Request, a request.Attribute) (string, bool) {
+	if a.Kind == request.IP {
 		addr, ok := q.Addr()
 		if !ok {
 			return "", false

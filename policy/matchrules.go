@@ -6,6 +6,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
@@ -187,7 +188,7 @@ const requestedMethod = "header.access-control-request-method"
 // from an origin that may read denials. It has no body and nothing that logs in: what has
 // was made by another program, which could send as many as it likes.
 func (r *rule) isPreflight(q *match.Request) bool {
-	if method, _ := q.Value(match.AttributeOf("method")); method != "OPTIONS" {
+	if method, _ := q.Value(request.Of("method")); method != "OPTIONS" {
 		return false
 	}
 	asked, _ := q.Attrs.Attribute(requestedMethod)

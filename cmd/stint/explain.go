@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/rules"
@@ -49,7 +50,7 @@ For example:
 
 // Run prints the explanation.
 func (c *explainCmd) Run(e *env) error {
-	request, err := c.request()
+	asked, err := c.request()
 	if err != nil {
 		return err
 	}
@@ -57,17 +58,17 @@ func (c *explainCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	address, err := c.address(request, file.Settings)
+	address, err := c.address(asked, file.Settings)
 	if err != nil {
 		return err
 	}
 	var ambiguous httplimit.Ambiguous
-	if err := ambiguous.Check(file.Rules, request.Header, request.URL.RawQuery); err != nil {
+	if err := ambiguous.Check(file.Rules, asked.Header, asked.RawQuery); err != nil {
 		return err
 	}
-	x, err := file.Rules.Explain(request)
+	x, err := file.Rules.Explain(asked)
 	if err == nil && c.Config == "" {
-		x, err = c.withOwn(e, file, request)
+		x, err = c.withOwn(e, file, asked)
 	}
 	if err != nil {
 		return err
@@ -109,54 +110,22 @@ func (c *explainCmd) file(e *env) (*rules.File, error) {
 	return rules.Decode(name, document)
 }
 
-// described is a request made of flags. It implements [policy.Attributes] as
-// httplimit does for requests that come in.
+// described is a request made of flags.
 type described struct {
-	*http.Request
-	ip    string
-	more  policy.Map
-	query url.Values
-}
-
-// Attribute returns the first value of a name.
-func (d *described) Attribute(name string) (value string, ok bool) {
-	if value, ok = d.more[name]; ok {
-		return value, true
-	}
-	kind, rest, _ := strings.Cut(name, ".")
-	switch {
-	case name == "method":
-		value = d.Method
-	case name == "host" || name == "header.host":
-		value = d.Host
-	case name == "path":
-		value = d.RequestURI
-	case name == "ip":
-		value = d.ip
-	case kind == "header":
-		return first(d.Header.Values(rest))
-	case kind == "query":
-		return first(d.query[rest])
-	case kind == "cookie":
-		if cookie, err := d.Request.Cookie(rest); err == nil {
-			return cookie.Value, true
-		}
-	}
-	return value, value != ""
-}
-
-func first(values []string) (string, bool) {
-	if len(values) == 0 {
-		return "", false
-	}
-	return values[0], true
+	request.HTTP
+	ip string
 }
 
 // request makes the request that the flags describe.
 func (c *explainCmd) request() (*described, error) {
-	d := &described{
-		Request: &http.Request{Method: c.Method, Host: c.Host, RequestURI: c.Path, Header: make(http.Header), URL: new(url.URL)},
-		ip:      c.IP, more: make(policy.Map),
+	d, more := &described{ip: c.IP}, make(policy.Map)
+	d.Method, d.Host, d.Header = c.Method, c.Host, make(http.Header)
+	d.Client = func() (addr netip.Addr, text string, ok bool) { return addr, d.ip, d.ip != "" }
+	d.Pointer = func(pointer string) (string, bool) { return more.Attribute(request.Body.String() + pointer) }
+	d.More = more.Attribute
+	path, query, _ := strings.Cut(c.Path, "?")
+	if d.RawQuery = query; path != "" {
+		d.URL = &url.URL{Opaque: path}
 	}
 	if c.IP != "" {
 		if _, err := netip.ParseAddr(c.IP); err != nil {
@@ -171,20 +140,18 @@ func (c *explainCmd) request() (*described, error) {
 		d.Header.Add(name, value)
 	}
 	d.Host = cmp.Or(d.Host, d.Header.Get("Host"))
-	if path, query, ok := strings.Cut(c.Path, "?"); ok {
-		d.URL.RawQuery = query
-		d.RequestURI = path
-	}
 	for _, flag := range []struct {
 		name   string
 		values []string
 		add    func(name, value string)
 	}{
 		{"--query", c.Query, func(name, value string) {
-			d.URL.RawQuery = strings.TrimPrefix(d.URL.RawQuery+"&"+url.QueryEscape(name)+"="+url.QueryEscape(value), "&")
+			d.RawQuery = strings.TrimPrefix(d.RawQuery+"&"+url.QueryEscape(name)+"="+url.QueryEscape(value), "&")
 		}},
-		{"--cookie", c.Cookie, func(name, value string) { d.AddCookie(&http.Cookie{Name: name, Value: value}) }},
-		{"--attribute", c.Attribute, func(name, value string) { d.more[name] = value }},
+		{"--cookie", c.Cookie, func(name, value string) {
+			(&http.Request{Header: d.Header}).AddCookie(&http.Cookie{Name: name, Value: value})
+		}},
+		{"--attribute", c.Attribute, func(name, value string) { more[policy.AttributeName(name)] = value }},
 	} {
 		for _, text := range flag.values {
 			name, value, err := pairOf(flag.name, text)
@@ -194,7 +161,12 @@ func (c *explainCmd) request() (*described, error) {
 			flag.add(name, value)
 		}
 	}
-	d.query = d.URL.Query() // what is none is left out, as in a request
+	for name := range more {
+		if a := request.Of(name); a.OfHTTP() && a.Kind != request.Body {
+			word, _, _ := strings.Cut(name, ".")
+			return nil, usage("--attribute", "%q: write --%s", name, word)
+		}
+	}
 	return d, nil
 }
 
@@ -225,11 +197,11 @@ func (c *explainCmd) address(d *described, s rules.Settings) (string, error) {
 		}
 		client.Trusted = append(client.Trusted, p)
 	}
-	d.RemoteAddr = c.Peer
-	if addr, ok := client.Addr(d.Request); ok {
+	r := &http.Request{RemoteAddr: c.Peer, Header: d.Header}
+	if addr, ok := client.Addr(r); ok {
 		d.ip = addr.String()
 	}
-	return client.Explain(d.Request), nil
+	return client.Explain(r), nil
 }
 
 // An explanation is what --json prints.

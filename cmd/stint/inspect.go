@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/operate"
@@ -47,9 +48,9 @@ For example:
 // attributes returns what is known of the client.
 func (c *inspectCmd) attributes() (policy.Map, error) {
 	attrs := make(policy.Map)
-	for name, value := range map[string]string{"ip": c.IP, "method": c.Method, "host": c.Host, "path": c.Path} {
+	for kind, value := range map[request.Kind]string{request.IP: c.IP, request.Method: c.Method, request.Host: c.Host, request.Path: c.Path} {
 		if value != "" {
-			attrs[name] = value
+			attrs[kind.String()] = value
 		}
 	}
 	for _, text := range c.Header {

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // A Condition is what one attribute must be: any of its values.
@@ -14,7 +16,7 @@ import (
 // It is kept small: a request that meets one of thousands of rules finds none of
 // it in the processor's cache.
 type Condition struct {
-	Attribute
+	request.Attribute
 	Present bool     // must be there and not empty, whatever it is
 	Absent  bool     // must not be there, or be empty
 	few     []string // whole values, if there are few
@@ -116,14 +118,14 @@ func AnyOf(all []Conjunction, q *Request) bool {
 
 // Add adds a value as written; reason and hint are empty if it is good.
 func (c *Condition) Add(text string) (reason, hint string) {
-	switch c.Field {
-	case Path:
+	switch c.Kind {
+	case request.Path:
 		p, reason, hint := parsePath(text)
 		if reason == "" {
 			c.paths = append(c.paths, p)
 		}
 		return reason, hint
-	case IP:
+	case request.IP:
 		p, reason, hint := ParseNet(text)
 		if reason == "" {
 			if c.nets == nil {
@@ -132,17 +134,17 @@ func (c *Condition) Add(text string) (reason, hint string) {
 			c.nets.put(p, struct{}{})
 		}
 		return reason, hint
-	case Method:
+	case request.Method:
 		text = strings.ToUpper(text)
 		if strings.ContainsFunc(text, func(c rune) bool { return c != '-' && c != '*' && (c < 'A' || c > 'Z') }) || text == "" {
 			return "no method", "such as GET or POST"
 		}
-	case Host:
+	case request.Host:
 		if !isHostPattern(text) {
 			return "no host", "a name without port or scheme, such as api.example.com or *.example.com"
 		}
 		text = strings.ToLower(text)
-	case Authorization:
+	case request.Authorization:
 		text = credentials(text)
 	}
 	g := parseGlob(text)
@@ -151,7 +153,7 @@ func (c *Condition) Add(text string) (reason, hint string) {
 		return "", ""
 	}
 	c.addExact(g[0])
-	if c.Field == Method && text == "GET" {
+	if c.Kind == request.Method && text == "GET" {
 		c.addExact("HEAD") // which servers answer by the same work
 	}
 	return "", ""

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // HeaderFault returns why servers read the value of a header, given as the attribute
@@ -22,13 +24,11 @@ func HeaderFault(attribute, value string) (reason string) {
 			return "its value has a control character or what is not ASCII"
 		}
 	}
-	if attribute == authorization {
+	if attribute == request.Authorization.String() {
 		return credentialsFault(value)
 	}
 	return ""
 }
-
-const authorization = "header.authorization"
 
 // credentialsFault returns why servers read credentials in different ways: many look
 // for the last word only, decode base64 with whatever lies in it, take a scheme by its first

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // An Index finds which of many conjunctions may hold for a request without
@@ -31,7 +33,7 @@ type filed struct {
 // A valueIndex files by the value of one Attribute: the whole, its beginning or
 // its end. Beginnings and ends are looked up by each length there is.
 type valueIndex struct {
-	Attribute
+	request.Attribute
 	exact, prefix, suffix       map[string][]int32
 	prefixLengths, suffixLength []int
 }
@@ -46,7 +48,7 @@ type trie struct {
 
 // An anchor is a place to file a condition at.
 type anchor struct {
-	Attribute
+	request.Attribute
 	how  byte // '=' whole, '^' beginning, '$' end, 'n' range, '|' path, '/' beginning of a path, '.' end of one
 	text string
 	net  netip.Prefix
@@ -120,7 +122,7 @@ func (p *pathPattern) anchor() anchor {
 
 // anchorOf returns the place of the first segments that a trie can hold.
 func anchorOf(how byte, segments []segment) anchor {
-	a := anchor{Attribute: Attribute{"path", Path}, how: how}
+	a := anchor{Attribute: request.Of("path"), how: how}
 	for _, s := range segments {
 		switch {
 		case s.any:

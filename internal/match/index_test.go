@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 )
 
 type pathOnly string
 
 func (p pathOnly) Attribute(name string) (string, bool) { return string(p), name == "path" }
 
-func request(t *testing.T, path string) *match.Request {
+func requestOf(t *testing.T, path string) *match.Request {
 	t.Helper()
 	q := match.NewRequest(pathOnly(path))
 	if _, reason := q.Clean(&match.Looks{Path: true}); reason != "" {
@@ -27,7 +28,7 @@ func indexOf(t *testing.T, patterns []string) (*match.Index, []match.Conjunction
 	t.Helper()
 	all, items := make([]match.Conjunction, len(patterns)), make([]int32, len(patterns))
 	for i, p := range patterns {
-		c := match.Condition{Attribute: match.AttributeOf("path")}
+		c := match.Condition{Attribute: request.Of("path")}
 		if reason, _ := c.Add(p); reason != "" {
 			t.Fatal(p, reason)
 		}
@@ -57,7 +58,7 @@ func TestIndexPaths(t *testing.T) {
 		if rnd.IntN(50) == 0 {
 			path = "/"
 		}
-		q := request(t, path)
+		q := requestOf(t, path)
 		var found, want []int32
 		for _, i := range index.Find(q, nil) {
 			if item, ok := index.Holds(i, q); ok {
@@ -83,7 +84,7 @@ func TestIndexTriesFew(t *testing.T) {
 			patterns = append(patterns, fmt.Sprintf(form, i))
 		}
 		index, _ := indexOf(t, patterns)
-		if n := len(index.Find(request(t, "/api/v1/name7/x"), nil)); n > 1 {
+		if n := len(index.Find(requestOf(t, "/api/v1/name7/x"), nil)); n > 1 {
 			t.Errorf("%s: %d of 1000 are tried", form, n)
 		}
 	}

@@ -6,60 +6,9 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/internal/request"
 )
-
-// A Field is how an attribute is read: some are brought to one form first.
-type Field uint8
-
-// The fields. Plain is an attribute whose value counts as it is.
-const (
-	Plain Field = iota
-	Method
-	Host
-	Path
-	IP
-	Authorization
-)
-
-// An Attribute is the name of one, and how it is read.
-type Attribute struct {
-	Name  string
-	Field Field
-}
-
-// AttributeOf returns the attribute of a name.
-func AttributeOf(name string) Attribute {
-	switch name {
-	case "method":
-		return Attribute{"method", Method}
-	case "host":
-		return Attribute{"host", Host}
-	case "path":
-		return Attribute{"path", Path}
-	case "ip":
-		return Attribute{"ip", IP}
-	case authorization:
-		return Attribute{authorization, Authorization}
-	}
-	return Attribute{name, Plain}
-}
-
-// Free reports whether a client chooses the attribute as it likes.
-func (a Attribute) Free() bool {
-	kind, _, _ := strings.Cut(a.Name, ".")
-	switch kind {
-	case "header", "query", "cookie", "body", "host", "path", "method":
-		return true
-	}
-	return false
-}
-
-// Sent reports whether clients send values of the attribute that may be secrets: API
-// keys, sessions, tokens.
-func (a Attribute) Sent() bool {
-	kind, name, _ := strings.Cut(a.Name, ".")
-	return name != "host" && (kind == "header" || kind == "cookie" || kind == "query")
-}
 
 // Attributes are what is known of a request; policy.Attributes has the names.
 type Attributes interface {
@@ -151,25 +100,26 @@ func (q *Request) Path() string { return q.path }
 
 // Value returns an attribute in its one form, and whether the request has it.
 // An address that cannot be read is none.
-func (q *Request) Value(a Attribute) (string, bool) {
-	switch a.Field {
-	case Plain:
+func (q *Request) Value(a request.Attribute) (string, bool) {
+	switch a.Kind {
+	default:
 		return q.Attrs.Attribute(a.Name)
-	case Path:
+	case request.Path:
 		return q.path, q.hasPath
-	case Host:
+	case request.Host:
 		return q.host, q.hasHost
-	case Method:
+	case request.Method:
 		v, ok := q.Attrs.Attribute(a.Name)
 		return upper(v), ok
-	case Authorization:
+	case request.Authorization:
 		v, ok := q.Attrs.Attribute(a.Name)
 		return credentials(v), ok
+	case request.IP:
+		if _, ok := q.Addr(); !ok {
+			return "", false
+		}
+		return q.AddrText(), true
 	}
-	if _, ok := q.Addr(); !ok {
-		return "", false
-	}
-	return q.AddrText(), true
 }
 
 // upper returns a method in upper case, which almost all are.

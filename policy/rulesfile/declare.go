@@ -7,32 +7,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/wording"
 )
-
-// aliases are names that other programs have for attributes.
-var aliases = map[string]string{
-	"remote_addr": "ip", "remote_address": "ip", "client_ip": "ip", "clientip": "ip", "address": "ip", "addr": "ip", "remote_ip": "ip",
-	"uri": "path", "url": "path", "request_uri": "path", "verb": "method", "request_method": "method", "authority": "host", "hostname": "host",
-}
 
 // A use is where the rules first use an attribute that not every HTTP
 // request has.
 type use struct {
-	name         string
+	request.Attribute
 	line, column int
 	path         string
-}
-
-// plain reports whether what asks about an HTTP request can always say whether
-// it has the attribute.
-func plain(name string) bool {
-	kind, rest, _ := strings.Cut(name, ".")
-	switch kind {
-	case "header", "query", "cookie", "body":
-		return rest != ""
-	}
-	return name == "method" || name == "host" || name == "path" || name == "ip"
 }
 
 // Given returns what is wrong with a request that is given an attribute of this
@@ -40,25 +24,28 @@ func plain(name string) bool {
 // file declares, and those that rules look at. A name that is none of these
 // changes nothing, and is likely misspelt.
 func (f *File) Given(name string) *Error {
-	used := func(u use) bool { return u.name == name }
-	if plain(name) || f.declared[name] || slices.ContainsFunc(f.undeclared, used) {
+	a, reason, hint := request.Parse(name)
+	switch {
+	case reason != "":
+		return &Error{Reason: reason, Hint: hint}
+	case a.OfHTTP(), f.declared[name], slices.ContainsFunc(f.undeclared, func(u use) bool { return u.Attribute == a }):
 		return nil
 	}
 	return &Error{Reason: fmt.Sprintf("no rule looks at the attribute %q, and no HTTP request has one of that name", wording.Shorten(name)), Hint: f.hint(name)}
 }
 
 // used notes an attribute that must be declared.
-func (d *decoder) used(line, column int, t *trail, name string) {
-	if plain(name) {
+func (d *decoder) used(line, column int, t *trail, a request.Attribute) {
+	if a.OfHTTP() {
 		return
 	}
-	if _, known := d.uses[name]; known {
+	if _, known := d.uses[a.Name]; known {
 		return
 	}
 	if d.uses == nil {
 		d.uses = make(map[string]use)
 	}
-	d.uses[name] = use{name, line, column, t.String()}
+	d.uses[a.Name] = use{a, line, column, t.String()}
 }
 
 // declared reads the names that callers give beside those of HTTP.
@@ -84,7 +71,7 @@ func (d *decoder) undeclared(declared map[string]bool) (all []use) {
 		}
 	}
 	slices.SortFunc(all, func(a, b use) int {
-		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column), cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }
@@ -97,13 +84,13 @@ func (d *decoder) undeclared(declared map[string]bool) (all []use) {
 func (f *File) Undeclared() Errors {
 	var errs Errors
 	for _, u := range f.undeclared {
-		errs = append(errs, &Error{u.line, u.column, u.path, u.reason(), f.hint(u.name)})
+		errs = append(errs, &Error{u.line, u.column, u.path, u.reason(), f.hint(u.Name)})
 	}
 	return errs
 }
 
 func (u use) reason() string {
-	return fmt.Sprintf("the attribute %q is not declared, and no HTTP request has one of that name", wording.Shorten(u.name))
+	return fmt.Sprintf("the attribute %q is not declared, and no HTTP request has one of that name", wording.Shorten(u.Name))
 }
 
 // hint says what may have been meant.
@@ -118,15 +105,11 @@ func (f *File) hint(name string) string {
 // meant returns a name like the one written, or "".
 func (f *File) meant(name string) string {
 	low := strings.ToLower(name)
-	if meant := aliases[low]; meant != "" {
+	if meant := request.Alias(low); meant != "" {
 		return meant
 	}
 	kind, rest, dotted := strings.Cut(low, ".")
-	known := []string{"method", "host", "path", "ip"}
-	if dotted {
-		known = []string{"header", "query", "cookie"}
-	}
-	best := wording.Nearest(kind, slices.Values(known), mostTypos(kind))
+	best := wording.Nearest(kind, request.Words(dotted), mostTypos(kind))
 	if best != "" && dotted {
 		best += "." + rest
 	}
@@ -139,10 +122,8 @@ func (f *File) meant(name string) string {
 // undeclared warns of attributes that only some callers can give.
 func (w *warner) undeclared() {
 	for _, u := range w.file.undeclared {
-		switch u.name {
-		case "grpc.service", "grpc.method", "grpc.message": // package grpclimit has them
-			continue
+		if !u.OfGRPC() {
+			w.all = append(w.all, Warning{u.line, u.column, "", u.reason(), w.file.hint(u.Name)})
 		}
-		w.all = append(w.all, Warning{u.line, u.column, "", u.reason(), w.file.hint(u.name)})
 	}
 }

@@ -30,12 +30,11 @@ func Decode(root *Node, also ...string) (*File, error) {
 // What a rules file may hold. The numbers are bounds on what one request may
 // cost to decide, far above what people write.
 const (
-	maxErrors    = 100
-	maxRules     = 100_000
-	maxName      = 64  // bytes; names are labels of metrics and in header fields
-	maxLimits    = 16  // of one plan
-	maxKey       = 16  // attributes of one key
-	maxAttribute = 256 // bytes of a name
+	maxErrors = 100
+	maxRules  = 100_000
+	maxName   = 64 // bytes; names are labels of metrics and in header fields
+	maxLimits = 16 // of one plan
+	maxKey    = 16 // attributes of one key
 )
 
 // The fields that a rules file may have; schema.json has the same.

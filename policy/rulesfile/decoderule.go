@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/internal/wording"
 )
@@ -183,47 +184,16 @@ func (d *decoder) tag(r *Rule, n *Node, t *trail) {
 }
 
 // attribute checks an attribute's name.
-func (d *decoder) attribute(line, column int, t *trail, name string) (match.Attribute, bool) {
-	const known = "known are method, host, path, ip, header.NAME, query.NAME, cookie.NAME, body./POINTER; any other must be given by the caller"
-	fail := func(hint, format string, args ...any) (match.Attribute, bool) {
-		d.failAt(line, column, t, hint, format, args...)
-		return match.Attribute{}, false
+func (d *decoder) attribute(line, column int, t *trail, name string) (request.Attribute, bool) {
+	a, reason, hint := request.Parse(name)
+	if reason != "" {
+		d.failAt(line, column, t, hint, "%s", reason)
+		return a, false
 	}
-	if name == "" || len(name) > maxAttribute || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == 0xfffd }) {
-		return fail(known, "%q is no name of an attribute", wording.Shorten(name))
+	if a.Name = d.intern(a.Name); t != nil {
+		d.used(line, column, t, a)
 	}
-	kind, rest, dotted := strings.Cut(name, ".")
-	switch kind {
-	case "header", "query", "cookie":
-		if !dotted || rest == "" {
-			return fail("such as "+kind+".NAME", "%q lacks the name of the %s", name, kind)
-		}
-		if kind == "header" {
-			if strings.ContainsAny(rest, "()<>@,;:\\\"/[]?={}") {
-				return fail("", "%q is no name of a header", rest)
-			}
-			name = strings.ToLower(name)
-		}
-	case "body":
-		if _, err := usage.ParsePointer(rest); err != nil {
-			return fail("such as body./model: what follows the dot is a JSON pointer", "%q: %s", wording.Shorten(name), err)
-		}
-	case "headers", "cookies":
-		return fail("did you mean "+strings.TrimSuffix(kind, "s")+"."+rest+"?", "unknown attribute %q", name)
-	case "method", "host", "path", "ip":
-		if dotted {
-			return fail("did you mean "+kind+"?", "unknown attribute %q", name)
-		}
-	default:
-		switch low := strings.ToLower(kind); low {
-		case "method", "host", "path", "ip", "header", "query", "cookie", "body":
-			return fail("did you mean "+low+name[len(kind):]+"?", "unknown attribute %q", name)
-		}
-	}
-	if t != nil {
-		d.used(line, column, t, name)
-	}
-	return match.AttributeOf(d.intern(name)), true
+	return a, true
 }
 
 // planNodes are the fields that make a plan.
@@ -493,7 +463,7 @@ func (d *decoder) conjunction(n *Node, t *trail) match.Conjunction {
 }
 
 // condition reads what one attribute must be.
-func (d *decoder) condition(a match.Attribute, n *Node, t *trail) match.Condition {
+func (d *decoder) condition(a request.Attribute, n *Node, t *trail) match.Condition {
 	c := match.Condition{Attribute: a}
 	if n.Kind == Bool && d.visit(n, t) {
 		c.Text = n.Value
@@ -514,14 +484,14 @@ func (d *decoder) condition(a match.Attribute, n *Node, t *trail) match.Conditio
 			return
 		}
 		value := n.Value
-		if d.foldPath && a.Field == match.Path {
+		if d.foldPath && a.Kind == request.Path {
 			var reason string
 			if value, reason = match.FoldPath(value); reason != "" {
 				d.fail(n, t, "no request with it is decided about", "%q: %s", wording.Shorten(n.Value), reason)
 				return
 			}
 		}
-		if n.Kind == Number && strings.HasPrefix(a.Name, "body.") {
+		if n.Kind == Number && a.Kind == request.Body {
 			switch plain, ok := usage.PlainNumber(value); {
 			case !ok:
 				d.fail(n, t, "write quotes if it is a text", "%s: in a body, servers read a number beyond 2^53 in different ways", wording.Shorten(value))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/internal/wording"
 )
@@ -216,10 +217,6 @@ func (d *decoder) pointers(r *Response, n *Node, t *trail, pointers []string) {
 	r.Usage = s
 }
 
-// bodyAttribute is the beginning of the name of a value in the body of a request: a JSON
-// pointer follows.
-const bodyAttribute = "body."
-
 // Unseen returns what is wrong with the rules for who sees neither the body of a request
 // nor its response, as what only answers whether a request may pass: a rule would charge
 // what it was told to reserve, and count every request. It is empty if there are none.
@@ -231,7 +228,7 @@ func (f *File) Unseen() Errors {
 			errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, "it goes by the response, which is not seen here", hint})
 		}
 		for a := range r.Attributes {
-			if strings.HasPrefix(a.Name, bodyAttribute+"/") {
+			if a.Kind == request.Body {
 				errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, fmt.Sprintf("it reads %s of the request, which is not seen here", a.Name), hint})
 			}
 		}
@@ -269,7 +266,7 @@ func (r *Rule) leavesOut(name string) bool {
 }
 
 // Attributes yields what the rule looks at, some more than once.
-func (r *Rule) Attributes(yield func(match.Attribute) bool) {
+func (r *Rule) Attributes(yield func(request.Attribute) bool) {
 	all := slices.Clone(r.Key)
 	if r.Cost.By.Name != "" {
 		all = append(all, r.Cost.By)

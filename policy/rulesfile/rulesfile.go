@@ -18,6 +18,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // A File is a rules file that has been read and found good.
@@ -43,7 +44,7 @@ type Rule struct {
 	// Match is every request.
 	Match, Unless []match.Conjunction
 	// Key is the attributes that its keys are made of; the tag is first.
-	Key []match.Attribute
+	Key []request.Attribute
 	// Cost is what a request costs; where Response says that, what is charged before.
 	Cost Cost
 	// Response is what the rule takes from the response; nil for nothing.
@@ -96,7 +97,7 @@ type Override struct {
 
 // Tiers give plans by the value of an attribute.
 type Tiers struct {
-	By    match.Attribute
+	By    request.Attribute
 	Names []string // in the order of the file
 	Plans map[string]*Plan
 	// Default is the plan of other values; nil is the rule's own.
@@ -105,9 +106,9 @@ type Tiers struct {
 
 // A Cost is what a request costs: a number, or an attribute.
 type Cost struct {
-	Fixed   int64           // 0 if by attribute
-	By      match.Attribute // its value, from Min to Max
-	Default int64           // when the request has none
+	Fixed   int64             // 0 if by attribute
+	By      request.Attribute // its value, from Min to Max
+	Default int64             // when the request has none
 	Min     int64
 	Max     int64
 }

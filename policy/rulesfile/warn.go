@@ -7,6 +7,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // maxCompared bounds how many pairs of rules and overrides are compared for
@@ -64,17 +65,17 @@ func (w *warner) sayAt(r *Rule, line, column int, hint, format string, args ...a
 
 // chosen returns an attribute of the rule's key that a client chooses and no
 // condition pins down.
-func (r *Rule) chosen() (match.Attribute, bool) {
+func (r *Rule) chosen() (request.Attribute, bool) {
 	for _, a := range r.Key {
 		if a.Free() && !r.pinned(a) {
 			return a, true
 		}
 	}
-	return match.Attribute{}, false
+	return request.Attribute{}, false
 }
 
 // pinned reports whether every match names the values that a may have.
-func (r *Rule) pinned(a match.Attribute) bool {
+func (r *Rule) pinned(a request.Attribute) bool {
 	for _, conj := range r.Match {
 		if !slices.ContainsFunc(conj, func(c match.Condition) bool { return c.Name == a.Name && c.Pinned() }) {
 			return false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
@@ -59,7 +60,7 @@ func counted(r *rulesfile.Rule) string {
 	addresses := false
 	for i, a := range r.Key {
 		names[i] = a.Name
-		addresses = addresses || a.Field == match.IP
+		addresses = addresses || a.Kind == request.IP
 	}
 	var text string
 	switch len(names) {

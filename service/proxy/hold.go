@@ -6,9 +6,9 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 
@@ -104,7 +104,7 @@ func (h *Handler) holding(p *policy.Policy) *holding {
 	known := h.holds.Load()
 	if known == nil || known.policy != p {
 		known = &holding{policy: p}
-		known.bodies = slices.ContainsFunc(p.Rules().Attributes(), func(name string) bool { return strings.HasPrefix(name, "body.") })
+		known.bodies = slices.ContainsFunc(p.Rules().Attributes(), func(name string) bool { return request.Of(name).Kind == request.Body })
 		for _, rule := range p.Rules().File().Rules() {
 			known.waits = known.waits || rule.Wait > 0
 			for _, l := range p.Rules().Limits(rule.Name) {

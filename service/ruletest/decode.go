@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/policy/rulesfile"
 
@@ -340,10 +340,7 @@ func (d *decoder) attributes(n *rulesfile.Node) map[string]string {
 		return all
 	}
 	for _, f := range n.Fields {
-		name := f.Name
-		if strings.HasPrefix(strings.ToLower(name), "header.") {
-			name = strings.ToLower(name)
-		}
+		name := request.Name(f.Name)
 		_, twice := all[name]
 		unknown := d.file.Rules.Rules.File().Given(name)
 		switch kind := f.Value.Kind; {
@@ -370,23 +367,18 @@ func (d *decoder) derive(n *rulesfile.Node, attributes map[string]string) error 
 	if line, ok := attributes["header.cookie"]; ok {
 		header.Set("Cookie", line)
 	}
-	values, _ := url.ParseQuery(query) // what is none is left out, as in a request
+	read := request.HTTP{RawQuery: query, Header: header}
+	from := map[request.Kind]string{request.Query: "path", request.Cookie: "header.cookie"}
 	for _, name := range d.file.Rules.Rules.Attributes() {
-		value, from, there := "", "", false
-		switch kind, rest, _ := strings.Cut(name, "."); kind {
-		case "query":
-			value, from, there = values.Get(rest), "path", values.Has(rest)
-		case "cookie":
-			if c, err := (&http.Request{Header: header}).Cookie(rest); err == nil {
-				value, from, there = c.Value, "header.cookie", true
-			}
+		where, derived := from[request.Of(name).Kind]
+		value, there := read.Attribute(name)
+		if !derived || !there {
+			continue
 		}
-		if _, twice := attributes[name]; twice && there {
-			d.fail(n, "write it in one place", "%s is in %s, too", name, from)
+		if _, twice := attributes[name]; twice {
+			d.fail(n, "write it in one place", "%s is in %s, too", name, where)
 		}
-		if there {
-			attributes[name] = value
-		}
+		attributes[name] = value
 	}
 	var a httplimit.Ambiguous
 	return a.Check(d.file.Rules.Rules, header, query)

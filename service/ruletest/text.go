@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // Text writes a failure as lines for people: where, what was asked, and a diff
@@ -29,13 +31,14 @@ func (f *Failure) Text(file string) string {
 // describe writes a request: method and path, then the rest by name.
 func describe(attributes map[string]string) string {
 	var words []string
-	for _, name := range []string{"method", "host", "path"} {
-		if v := attributes[name]; v != "" {
+	line := []request.Kind{request.Method, request.Host, request.Path}
+	for _, kind := range line {
+		if v := attributes[kind.String()]; v != "" {
 			words = append(words, plainOrQuoted(v))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		if name != "method" && name != "host" && name != "path" {
+		if !slices.Contains(line, request.Of(name).Kind) {
 			words = append(words, name+"="+plainOrQuoted(attributes[name]))
 		}
 	}

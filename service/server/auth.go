@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/observe"
@@ -33,10 +34,9 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 	c.policy = h.o.Source.Policy()
 	began := time.Now()
 	var waited time.Duration
-	path, query, _ := strings.Cut(o.uri, "?")
-	err := h.plain.Check(c.policy.Rules(), r.Header, query)
+	err := h.plain.Check(c.policy.Rules(), r.Header, o.RawQuery)
 	if err == nil {
-		err = h.plain.CheckPath(c.policy.Rules(), path)
+		err = h.plain.CheckPath(c.policy.Rules(), o.target.Opaque)
 	}
 	if err == nil {
 		waited, err = c.policy.Wait(r.Context(), o, 1, maxDelay, &c.result)
@@ -85,10 +85,8 @@ var authPaths = map[string]int{"/auth": 0, "/auth/401": 401, "/auth/403": 403, "
 // An original is the request that a proxy asks about. It implements
 // policy.Attributes.
 type original struct {
-	r                 *http.Request
-	method, uri, host string
-	ip                string
-	query             url.Values
+	request.HTTP
+	target url.URL // its path is opaque: as it was sent
 }
 
 var _ policy.Attributes = (*original)(nil)
@@ -113,16 +111,19 @@ func (h *Handler) original(r *http.Request) (*original, *problem) {
 	} else if len(r.Header[second[0]])+len(r.Header[second[1]]) > 0 {
 		return nil, bad("", "both %s and %s are there: the proxy must set one of them and take the other away", first[1], second[1])
 	}
-	o := &original{r: r}
-	for i, to := range []*string{&o.method, &o.uri, &o.host} {
+	o, uri := new(original), ""
+	for i, to := range []*string{&o.Method, &uri, &o.Host} {
 		lines := r.Header[names[i]]
 		if len(lines) != 1 || lines[0] == "" {
 			return nil, bad("", "want one header %s with what the client asked for", names[i])
 		}
 		*to = lines[0]
 	}
-	if addr, ok := h.o.Client.Addr(r); ok {
-		o.ip = addr.String()
+	o.target.Opaque, o.RawQuery, _ = strings.Cut(uri, "?")
+	o.URL, o.Header = &o.target, r.Header
+	o.Client = func() (netip.Addr, string, bool) {
+		addr, ok := h.o.Client.Addr(r)
+		return addr, addr.String(), ok
 	}
 	return o, nil
 }
@@ -134,39 +135,4 @@ func (h *Handler) trusts(peer string) bool {
 		return h.o.Client.TrustUnix
 	}
 	return h.o.Client.Trusts(at.Addr().Unmap().WithZone(""))
-}
-
-// Attribute returns what is known of the original request.
-func (o *original) Attribute(name string) (string, bool) {
-	switch name {
-	case "method":
-		return o.method, true
-	case "host", "header.host":
-		return o.host, true
-	case "path":
-		path, _, _ := strings.Cut(o.uri, "?")
-		return path, true
-	case "ip":
-		return o.ip, o.ip != ""
-	}
-	kind, rest, _ := strings.Cut(name, ".")
-	switch kind {
-	case "header":
-		if lines := o.r.Header.Values(rest); len(lines) > 0 {
-			return lines[0], true
-		}
-	case "query":
-		if o.query == nil {
-			_, raw, _ := strings.Cut(o.uri, "?")
-			o.query, _ = url.ParseQuery(raw) // what can be read of it, as net/http does
-		}
-		if values := o.query[rest]; len(values) > 0 {
-			return values[0], true
-		}
-	case "cookie":
-		if cookie, err := o.r.Cookie(rest); err == nil {
-			return cookie.Value, true
-		}
-	}
-	return "", false
 }

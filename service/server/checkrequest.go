@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/strictjson"
 )
 
@@ -125,10 +126,7 @@ func (a *checkRequest) read(s *strictjson.Reader, may, must fields, more func() 
 // brought to lower case as rules have them.
 func (a *checkRequest) readAttributes(s *strictjson.Reader) error {
 	return s.Object(func(name string) error {
-		if header, ok := strings.CutPrefix(name, "header."); ok && header != strings.ToLower(header) {
-			name = strings.ToLower(name)
-		}
-		if name == "" {
+		if name = request.Name(name); name == "" {
 			return bad("", "an attribute without a name")
 		}
 		if _, twice := a.attributes.Attribute(name); twice {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/service/importers"
 )
 
@@ -98,9 +99,9 @@ var plainKey = regexp.MustCompile(`^[A-Za-z0-9_/-][A-Za-z0-9_/|:@.-]{0,127}$`)
 // or if it is no name.
 func attributeOf(key string, path []step) string {
 	first, _, _ := strings.Cut(key, ".")
-	plain := plainKey.MatchString(key) && !slices.ContainsFunc(path, func(s step) bool { return s.d.key == key })
-	switch strings.ToLower(first) { // rules refuse PATH too: it looks like path
-	case "domain", "path", "host", "method", "ip", "header", "headers", "query", "cookie", "cookies", "body", "descriptor", "entry":
+	plain := !request.Taken(key) && plainKey.MatchString(key) && !slices.ContainsFunc(path, func(s step) bool { return s.d.key == key })
+	switch strings.ToLower(first) {
+	case "domain", "descriptor", "entry": // what the listener itself gives
 		plain = false
 	}
 	if plain {
