@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/observe"
@@ -37,7 +38,7 @@ func (c *conn) read(args [][]byte, reserves bool) (q question, ok bool) {
 		return q, false
 	}
 	for i := 1; i < len(args); i += 2 {
-		name, value := string(args[i]), args[i+1]
+		name, value := request.Name(string(args[i])), args[i+1]
 		switch {
 		case strings.EqualFold(name, "cost"):
 			if q.cost, ok = wholeNumber(value); !ok || q.cost < 0 {

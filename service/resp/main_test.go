@@ -31,6 +31,10 @@ rules:
     match: {key: true}
     key: [key]
     limits: ["3 per hour"]
+  - name: named
+    match: {header.x-api-key: true}
+    key: [header.x-api-key]
+    limits: ["1 per hour"]
   - name: priced
     match: {path: /priced}
     key: [user]
