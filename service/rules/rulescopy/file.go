@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	format = "stint rules copy 2\n"
+	format = "stint rules copy 3\n"
 	// glance is about how often a file that is followed is looked at.
 	glance = 200 * time.Millisecond
 )
@@ -25,25 +25,12 @@ const (
 // processes may write the same file.
 type File struct {
 	path string
-	read position // of the last Load
-	seen position // of the last Version, with the document
+	read os.FileInfo        // of the last Load; nil before the first
+	held rulesource.Version // by it
 	writer
 }
 
 var _ rulesource.Source = (*File)(nil)
-
-// A position is what was read of a file, and where that ends.
-type position struct {
-	file os.FileInfo // nil before the first
-	end  int64
-	s    rulesource.Snapshot
-}
-
-// bare is a position without the document.
-func (p position) bare() position {
-	p.s.Document = nil
-	return p
-}
 
 // NewFile returns the copy at a path; "" is none, which keeps nothing.
 func NewFile(path string) *File { return &File{path: path} }
@@ -52,86 +39,61 @@ func NewFile(path string) *File { return &File{path: path} }
 func (c *File) String() string { return c.path }
 
 // Version returns the version of the copy, and whether there is one that can be
-// read.
+// read. It reads all of it.
 func (c *File) Version() (v rulesource.Version, there bool) {
 	if c.path == "" {
 		return v, false
 	}
-	at, _, err := c.check(position{})
-	if err != nil {
-		return v, false
-	}
-	c.seen = at
-	return at.s.Version, true
+	_, err := c.scan(func(s *rulesource.Snapshot) error { v = s.Version; return nil }, nil)
+	return v, err == nil
 }
 
-// check reads the file from a position and returns where its last whole group
-// ends, with the snapshot that it amounts to. It stops at what is cut off.
-func (c *File) check(from position) (at position, whole bool, err error) {
-	file, info, err := c.open()
-	if err != nil {
-		return at, false, err
-	}
-	defer file.Close() // it was only read
-	if from.file == nil || !os.SameFile(from.file, info) || info.Size() < from.end {
-		from, whole = position{end: int64(len(format))}, true
-	}
-	at = from
-	at.file = info
-	if _, err := file.Seek(from.end, io.SeekStart); err != nil {
-		return at, false, c.failed(err)
-	}
-	r := NewReader(bufio.NewReaderSize(file, 1<<20))
-	var group rulesource.Snapshot
-	for {
-		f, err := r.bound()
-		switch {
-		case err != nil && at.end == int64(len(format)):
-			return at, false, c.failed(errors.New("no whole copy in it"))
-		case err != nil:
-			return at, whole, nil
-		case f == nil:
-		case f.Begin != nil:
-			group = *f.Begin
-		case f.End:
-			if group.Document == nil { // the rules have not changed
-				group.Document, group.Name, group.Hash = at.s.Document, at.s.Name, at.s.Hash
-			}
-			at.s, at.end = group, from.end+r.At
-		}
-	}
-}
-
-// added is check, but of everything only what was added since Version.
-func (c *File) added(from position) (at position, whole bool, err error) {
-	if from.file != nil || c.seen.file == nil {
-		return c.check(from)
-	}
-	at, whole, err = c.check(c.seen)
-	if err == nil && !whole {
-		c.seen, whole = at, true
-	}
-	return at, whole, err
-}
-
-// open opens the file behind the line that names its format.
-func (c *File) open() (*os.File, os.FileInfo, error) {
+// scan reads the file, up to an error of a function: begin gets what it is a copy of,
+// and then each, which may be nil, every override and plan. The error says that the file
+// is not whole if there is no end.
+func (c *File) scan(begin func(*rulesource.Snapshot) error, each func(*Frame) error) (os.FileInfo, error) {
 	file, err := os.Open(c.path)
 	if err != nil {
-		return nil, nil, c.failed(err)
+		return nil, c.failed(err)
 	}
+	defer file.Close() // it was only read
 	info, err := file.Stat()
+	r := bufio.NewReaderSize(file, 1<<20)
 	head := make([]byte, len(format))
 	if err == nil {
-		if _, err = io.ReadFull(file, head); err != nil || string(head) != format {
+		if _, err = io.ReadFull(r, head); err != nil || string(head) != format {
 			err = errors.New("this is no copy of rules, or one of another version of stint")
 		}
 	}
 	if err != nil {
-		_ = file.Close() // it was only read
-		return nil, nil, c.failed(err)
+		return nil, c.failed(err)
 	}
-	return file, info, nil
+	frames := NewReader(r)
+	first, err := frames.Next()
+	if err != nil || first.Begin == nil {
+		return nil, c.failed(errors.New("no whole copy in it"))
+	}
+	if err := begin(first.Begin); err != nil {
+		return nil, err
+	}
+	read := frames.Next
+	if each == nil {
+		read = frames.bound
+	}
+	for {
+		f, err := read()
+		switch {
+		case err == nil && f == nil:
+		case err == nil && f.End:
+			return info, nil
+		case err != nil || f.Override == nil && f.Plan == nil:
+			return nil, c.failed(errors.New("no whole copy in it"))
+		default:
+			if err := each(f); err != nil {
+				return nil, err
+			}
+		}
+	}
 }
 
 // failed names the file in an error.
@@ -142,73 +104,26 @@ func (c *File) failed(err error) error {
 	return fmt.Errorf("%s: %w", c.path, err)
 }
 
-// Load implements [rulesource.Source]: what was added to the file since the
-// version held was read, else all of it.
-func (c *File) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
-	from := c.read
-	if from.file == nil || from.s.Version != held {
-		from = position{}
-	}
-	at, whole, err := c.added(from)
+// Load implements [rulesource.Source]. It reads all of the file.
+func (c *File) Load(ctx context.Context, _ rulesource.Version, to rulesource.Receiver) (s *rulesource.Snapshot, err error) {
+	info, err := c.scan(func(begin *rulesource.Snapshot) error {
+		s = begin
+		return to.Begin(s, true)
+	}, func(f *Frame) error { return errors.Join(ctx.Err(), f.DeliverTo(to)) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return new(rulesource.Snapshot), rulesource.ErrEmpty
 	}
 	if err != nil {
 		return nil, err
 	}
-	s := at.s
-	if !whole && s.Hash == from.s.Hash {
-		s.Document = nil // the caller holds it
-	}
-	if err := to.Begin(&s, whole); err != nil {
-		return nil, err
-	}
-	if whole {
-		from.end = int64(len(format))
-	}
-	if err := c.hand(ctx, from.end, at, to); err != nil {
-		return nil, err
-	}
-	c.read, c.seen = at.bare(), position{}
-	c.written = c.read
-	return &s, ctx.Err()
+	c.read, c.held = info, s.Version
+	return s, nil
 }
 
-// hand gives a receiver what the file has between two places.
-func (c *File) hand(ctx context.Context, from int64, to position, receiver rulesource.Receiver) error {
-	file, info, err := c.open()
-	if err != nil {
-		return err
-	}
-	defer file.Close() // it was only read
-	if !os.SameFile(info, to.file) {
-		return c.failed(errors.New("it was replaced while it was read"))
-	}
-	if _, err := file.Seek(from, io.SeekStart); err != nil {
-		return c.failed(err)
-	}
-	r := NewReader(bufio.NewReaderSize(io.LimitReader(file, to.end-from), 1<<20))
-	for ctx.Err() == nil {
-		f, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = f.DeliverTo(receiver)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// Wait implements [rulesource.Source]: it looks at the file now and then. An end
-// that is being written is looked at again.
+// Wait implements [rulesource.Source]: it looks at the file now and then.
 func (c *File) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		info, err := os.Stat(c.path)
-		was := c.read
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			if held != (rulesource.Version{}) {
@@ -216,12 +131,8 @@ func (c *File) Wait(ctx context.Context, held rulesource.Version) error {
 			}
 		case err != nil:
 			return c.failed(err)
-		case was.file == nil || was.s.Version != held || !os.SameFile(was.file, info):
+		case c.read == nil || c.held != held || !same(c.read, info):
 			return nil
-		case info.Size() != was.end:
-			if at, _, err := c.check(was); err != nil || at.s.Version != held {
-				return err
-			}
 		}
 		select {
 		case <-ctx.Done():
@@ -229,6 +140,11 @@ func (c *File) Wait(ctx context.Context, held rulesource.Version) error {
 		case <-time.After(glance - rand.N(glance/5)):
 		}
 	}
+}
+
+// same reports whether a file is the one that it was.
+func same(a, b os.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 // Close implements [rulesource.Source].

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,136 +15,152 @@ import (
 )
 
 const (
-	// mostAdded is how much may be added to a file beyond its own size before it
-	// is written anew, and how much one group may add.
-	mostAdded = 16 << 20
+	// mostChanges is how many bytes of changes are kept until they are written; of more,
+	// everything is read.
+	mostChanges = 16 << 20
 	// firstRest is how long a file is left alone that could not be written;
 	// doubled at each further time, up to longestRest. A whole copy reads
 	// everything anew.
 	firstRest, longestRest = 10 * time.Second, 10 * time.Minute
 	// lockWithin is how long another process may take to write.
 	lockWithin = 2 * time.Second
+	// endedFor is how long an override has ended when it is left out.
+	endedFor = 24 * time.Hour
 )
 
 // A writer is what a File knows of what it has written.
 type writer struct {
-	written position // where what this process knows of ends
-	whole   int64    // size of the file when it was last written as a whole
-	lacks   bool     // changes that nothing can be added behind
-	rest    time.Duration
-	again   time.Time // when a whole copy may be tried
+	lacks bool // changes: everything is to be read
+	rest  time.Duration
+	again time.Time // when a whole copy may be tried
 }
 
-// Stale reports whether the file should be written as a whole: it lacks changes,
-// or so much was added. While the file cannot be written, it is false for longer
-// and longer.
+// Stale reports whether the file lacks changes, so that everything should be read for it.
+// While the file cannot be written, it is false for longer and longer.
 func (c *File) Stale() bool {
-	return c.path != "" && c.due() && !time.Now().Before(c.again)
+	return c.path != "" && c.lacks && !time.Now().Before(c.again)
 }
 
 // Retry returns when a file that lacks changes may be tried again; false if it
 // lacks none.
 func (c *File) Retry() (time.Time, bool) { return c.again, c.path != "" && c.lacks }
 
-func (c *File) due() bool { return c.lacks || c.written.end > 2*c.whole+mostAdded }
-
-// A Writing writes what it is handed into the copy. It is thrown away unless it
-// is kept. A nil Writing does nothing.
+// A Writing writes what it is handed into a new file, which takes the place of the copy
+// if it is kept. A nil Writing does nothing.
 type Writing struct {
-	c     *File
-	s     rulesource.Snapshot
-	held  rulesource.Version // that changes are since
-	whole bool
-	file  *os.File // of a whole copy: the new one
-	w     *bufio.Writer
-	added []byte // changes; of a whole copy the last frame
-	rules int    // bytes of them that are the begin, with a document
-	n     int64
-	err   error
+	c       *File
+	s       rulesource.Snapshot
+	held    rulesource.Version // that changes are since
+	changes map[string]changed // by what they are of; nil if everything is handed over
+	size    int                // of changes
+	file    *os.File
+	w       *bufio.Writer
+	frame   []byte
+	err     error
 }
 
-// Begin begins a group: everything, for a new file beside the old, or what has
-// changed since the version held. It returns nil if nothing is to be written.
+// A changed is an override or a plan: its frame, or that it is removed.
+type changed struct {
+	frame   []byte
+	removed bool
+}
+
+// Begin begins a copy of everything, or of what has changed since the version held. It
+// returns nil if nothing is to be written.
 func (c *File) Begin(s *rulesource.Snapshot, whole bool, held rulesource.Version) *Writing {
 	if c.path == "" || !whole && c.lacks {
 		return nil
 	}
-	w := &Writing{c: c, s: *s, held: held, whole: whole}
+	w := &Writing{c: c, s: *s, held: held}
 	if whole {
-		if w.err = os.MkdirAll(filepath.Dir(c.path), 0o700); w.err == nil {
-			w.file, w.err = os.CreateTemp(filepath.Dir(c.path), filepath.Base(c.path)+newSuffix+"*")
-		}
-		if w.err != nil {
-			return w
-		}
-		w.w = bufio.NewWriterSize(w.file, 1<<18)
-		w.n = int64(len(format))
-		_, w.err = w.w.WriteString(format)
+		w.create()
+	} else {
+		w.changes = make(map[string]changed)
 	}
-	w.put(&Frame{Begin: s, Whole: whole})
 	return w
 }
 
-// put writes a frame. The first error is kept.
-func (w *Writing) put(f *Frame) {
-	if w == nil || w.err != nil {
-		return
+// create makes the new file, and begins it.
+func (w *Writing) create() {
+	if w.err = os.MkdirAll(filepath.Dir(w.c.path), 0o700); w.err == nil {
+		w.file, w.err = os.CreateTemp(filepath.Dir(w.c.path), filepath.Base(w.c.path)+newSuffix+"*")
 	}
-	if !w.whole {
-		if w.added, w.err = f.Append(w.added); f.Begin != nil {
-			w.rules = len(w.added)
-		}
-		if w.err == nil && len(w.added)-w.rules > mostAdded {
-			w.err = fmt.Errorf("more than %d MiB of changes at once: it is written anew", mostAdded>>20)
-		}
-		return
+	if w.err == nil {
+		w.w = bufio.NewWriterSize(w.file, 1<<18)
+		_, w.err = w.w.WriteString(format)
 	}
-	if w.added, w.err = f.Append(w.added[:0]); w.err != nil {
-		return
+	w.write(&Frame{Begin: &w.s, Whole: true})
+}
+
+// write writes a frame into the new file. The first error is kept.
+func (w *Writing) write(f *Frame) {
+	if w.err == nil {
+		w.frame, w.err = f.Append(w.frame[:0])
 	}
-	w.n += int64(len(w.added))
-	_, w.err = w.w.Write(w.added)
+	if w.err == nil {
+		_, w.err = w.w.Write(w.frame)
+	}
+}
+
+// end ends the new file and brings it to the disk.
+func (w *Writing) end() error {
+	w.write(&Frame{End: true})
+	if w.err == nil {
+		w.err = errors.Join(w.w.Flush(), w.file.Sync())
+	}
+	return w.err
 }
 
 // Override writes an override.
-func (w *Writing) Override(o *rulesource.Override) {
-	if w != nil {
-		w.put(&Frame{Override: o})
-	}
-}
+func (w *Writing) Override(o *rulesource.Override) { w.put(&Frame{Override: o}, o.Removed) }
 
 // Plan writes a plan.
-func (w *Writing) Plan(p *rulesource.Plan) {
-	if w != nil {
-		w.put(&Frame{Plan: p})
+func (w *Writing) Plan(p *rulesource.Plan) { w.put(&Frame{Plan: p}, p.Plan == "") }
+
+func (w *Writing) put(f *Frame, removed bool) {
+	switch {
+	case w == nil || w.err != nil:
+	case w.changes == nil:
+		w.write(f)
+	default:
+		one := changed{removed: removed}
+		one.frame, w.err = f.Append(nil)
+		if w.size += len(one.frame); w.size > mostChanges {
+			w.err = fmt.Errorf("more than %d MiB of changes at once: everything is read", mostChanges>>20)
+		}
+		w.changes[f.of()] = one
 	}
 }
 
-// Keep ends the group and makes it last: to the disk, then under its name. What
-// another process has written meanwhile stays if it is as new.
+// of says of what a frame is, which another frame may be of, too.
+func (f *Frame) of() string {
+	if o := f.Override; o != nil {
+		return "o" + o.Rule + "\x00" + o.Key
+	}
+	return "p" + f.Plan.Attribute + "\x00" + f.Plan.Value
+}
+
+// Keep puts the new file in the place of the copy. What another process has written
+// meanwhile stays if it is as new.
 func (w *Writing) Keep() error {
 	if w == nil {
 		return nil
 	}
-	w.put(&Frame{End: true})
-	if w.err == nil && w.whole {
-		w.err = errors.Join(w.w.Flush(), w.file.Sync())
+	if w.err == nil && w.changes == nil {
+		_ = w.end() // before the lock: others need not wait for the disk
 	}
 	if w.err == nil {
 		w.err = w.c.locked(w.publish)
 	}
-	if err := w.err; err != nil {
-		w.Drop()
-		c := w.c
+	w.Drop() // it has another name by now, if it was put in place
+	c := w.c
+	if w.err != nil {
 		c.lacks = true
 		c.again = time.Now().Add(c.rest) // at once after the first failure
 		c.rest = min(max(2*c.rest, firstRest), longestRest)
-		return fmt.Errorf("the copy of the rules, %s: %w", c.path, err)
+		return fmt.Errorf("the copy of the rules, %s: %w", c.path, w.err)
 	}
-	w.c.rest, w.c.again = 0, time.Time{}
-	if w.whole {
-		return w.file.Close()
-	}
+	c.lacks, c.rest, c.again = false, 0, time.Time{}
 	return nil
 }
 
@@ -159,48 +174,73 @@ func (c *File) locked(f func() error) error {
 	return f()
 }
 
-// publish puts the group in its place. The caller has the lock.
+// errBegin ends a reading of which the begin is all that is wanted.
+var errBegin = errors.New("it has begun")
+
+// publish puts the new file in its place, with what the old one has beside changes. The
+// caller has the lock.
 func (w *Writing) publish() error {
-	c := w.c
-	at, _, err := c.check(c.written)
+	var was rulesource.Version
+	_, err := w.c.scan(func(s *rulesource.Snapshot) error { was = s.Version; return errBegin }, nil)
+	there := errors.Is(err, errBegin)
 	switch {
-	case err != nil && !w.whole:
+	case !there && w.changes != nil:
 		return err
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		at = position{} // what is there is no copy
-	case err == nil && at.s.Version.Follows(w.s.Version) && at.s.Version != (rulesource.Version{}):
-		if c.written = at.bare(); at.s.Version != w.s.Version || !w.whole { // another process was quicker
-			if w.whole {
-				_ = os.Remove(w.file.Name())
-			}
-			c.lacks = false
-			return nil
+	case there && was.Follows(w.s.Version) && (was != w.s.Version || w.changes != nil):
+		return nil // another process was quicker
+	case there && !w.s.Version.Follows(was):
+		return fmt.Errorf("it holds revision %d, change %d, which this does not follow", was.Revision, was.Change)
+	case w.changes != nil && !was.Follows(w.held):
+		return errors.New("it lacks changes: everything is read")
+	}
+	if w.changes != nil {
+		if err := w.merge(); err != nil {
+			return err
 		}
-	case err == nil && !w.s.Version.Follows(at.s.Version):
-		return fmt.Errorf("it holds revision %d, change %d, which this does not follow", at.s.Version.Revision, at.s.Version.Change)
 	}
-	if w.whole {
-		return w.rename()
+	if err := os.Rename(w.file.Name(), w.c.path); err != nil {
+		return err
 	}
-	if !at.s.Version.Follows(w.held) {
-		return errors.New("it lacks changes: it is written anew")
-	}
-	return w.add(at)
+	RemoveLeft(w.c.path + newSuffix)
+	return syncDir(filepath.Dir(w.c.path))
 }
 
-// rename puts a whole copy under the name of the file.
-func (w *Writing) rename() error {
-	c := w.c
-	if err := os.Rename(w.file.Name(), c.path); err != nil {
+// merge writes what the old file has, and changes in the place of what they are of.
+func (w *Writing) merge() error {
+	ended := time.Now().Add(-endedFor)
+	_, err := w.c.scan(func(s *rulesource.Snapshot) error {
+		if w.s.Document == nil { // the rules have not changed
+			w.s.Document, w.s.Name, w.s.Hash = s.Document, s.Name, s.Hash
+		}
+		w.create()
+		return w.err
+	}, func(f *Frame) error {
+		_, stale := w.changes[f.of()]
+		if o := f.Override; !stale && o != nil {
+			stale = !o.Expires.IsZero() && o.Expires.Before(ended)
+		}
+		if !stale {
+			w.write(f)
+		}
+		return w.err
+	})
+	if err != nil {
 		return err
 	}
-	info, err := os.Stat(c.path)
-	if err == nil {
-		err = syncDir(filepath.Dir(c.path))
+	for _, one := range w.changes {
+		if !one.removed && w.err == nil {
+			_, w.err = w.w.Write(one.frame)
+		}
 	}
-	c.written, c.whole, c.lacks = position{info, w.n, w.s}.bare(), w.n, false
-	RemoveLeft(c.path + newSuffix)
-	return err
+	return w.end()
+}
+
+// Drop throws away what was written.
+func (w *Writing) Drop() {
+	if w != nil && w.file != nil {
+		_ = w.file.Close() // it is thrown away, or synced
+		_ = os.Remove(w.file.Name())
+	}
 }
 
 // newSuffix is between the name of a copy and the number of one that is written.
@@ -215,7 +255,7 @@ func RemoveLeft(path string) {
 	dir, prefix := filepath.Split(path)
 	entries, err := os.ReadDir(filepath.Clean(dir))
 	if err != nil {
-		return // it is tried again at the next whole copy
+		return // it is tried again at the next copy
 	}
 	for _, entry := range entries {
 		number, ok := strings.CutPrefix(entry.Name(), prefix)
@@ -225,40 +265,6 @@ func RemoveLeft(path string) {
 		if info, err := entry.Info(); err == nil && time.Since(info.ModTime()) > leftFor {
 			_ = os.Remove(filepath.Join(dir, entry.Name()))
 		}
-	}
-}
-
-// add writes changes behind what the file holds. An end that a crash has torn is
-// cut off first.
-func (w *Writing) add(at position) error {
-	file, err := os.OpenFile(w.c.path, os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	err = file.Truncate(at.end)
-	if err == nil {
-		if _, err = file.WriteAt(w.added, at.end); err == nil {
-			err = file.Sync()
-		}
-		if err != nil {
-			err = errors.Join(err, file.Truncate(at.end))
-		}
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if w.s.Document == nil {
-		w.s.Name, w.s.Hash = at.s.Name, at.s.Hash
-	}
-	w.c.written = position{at.file, at.end + int64(len(w.added)), w.s}.bare()
-	return nil
-}
-
-// Drop throws away what was written.
-func (w *Writing) Drop() {
-	if w != nil && w.file != nil {
-		_ = w.file.Close() // it is thrown away
-		_ = os.Remove(w.file.Name())
 	}
 }
 

@@ -200,7 +200,7 @@ func TestWorker(t *testing.T) {
 		})
 		set(rulesource.Override{Rule: "api", Key: "b", Removed: true})
 		r.until(t, "the removal", func() bool { return len(r.overrides) == 1 })
-		if r.whole > 1 {
+		if r.whole > 1 && strings.HasPrefix(to, "redis:") { // a file is read whole each time
 			t.Errorf("all was read %d times", r.whole)
 		}
 		late := &reader{from: source(t, to)}
