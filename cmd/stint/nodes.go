@@ -40,7 +40,7 @@ func (c *nodesCmd) Run(e *env) error {
 		return err
 	}
 	if c.JSON {
-		return printJSON(e.out, rulesapi.List(nodes, rulesapi.NodeOf))
+		return printJSON(e.out, rulesapi.Nodes(nodes, true))
 	}
 	var b strings.Builder
 	for _, n := range nodes {

@@ -5,6 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
 
 // secretRules name clients wherever rules can, each by a secret of its own.
@@ -73,5 +76,32 @@ func TestRulesKeepSecrets(t *testing.T) {
 	}
 	if strings.Contains(p.log(), "SECRET") {
 		t.Error("the log has a secret")
+	}
+}
+
+// TestFaultsKeepSecrets publishes rules that cannot be in force, whose error quotes a secret:
+// an operator sees it, and no viewer.
+func TestFaultsKeepSecrets(t *testing.T) {
+	all, flags := visitors(t)
+	url := "sqlite:" + t.TempDir() + "/rules.db"
+	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", secretRules), "--rules", url)
+	p := launch(t, "serve", append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--rules", url, "--rules-copy", "none"}, flags...)...)
+	p.listening()
+	db := dbtest.Open(t, url, rulesdb.Options{})
+	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "bad.yaml", Document: []byte("rules: [{name: all, key: [ip], limits: [SECRET]}]")}); err != nil {
+		t.Fatal(err)
+	}
+	p.waitFor("what is held stays in force")
+	for _, e := range []endpoint{
+		{method: "GET", path: "/v1/nodes"}, {method: "GET", path: "/v1/top"}, {method: "GET", path: "/v1/rule?rule=but"},
+		{method: "POST", path: "/v1/inspect", body: `{"attributes":{"ip":"192.0.2.1"}}`},
+	} {
+		for _, v := range all {
+			_, answer := p.call(e.method, p.admin+e.path, e.body, map[string]string{"Content-Type": "application/json", "Authorization": "Bearer " + v.token})
+			clear := v.database == "operator" || v.database == "admin"
+			if quoted := strings.Contains(answer, `\"SECRET\"`); quoted != clear {
+				t.Errorf("%s %s as %s: %s", e.method, e.path, v.who, answer)
+			}
+		}
 	}
 }

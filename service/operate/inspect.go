@@ -141,7 +141,7 @@ func (s *Service) Story(ctx context.Context, attrs policy.Map, clear bool) (*Sto
 	if !clear {
 		hide(all, p.Rules().File().Rules())
 	}
-	story := &Story{At: time.Now().UTC(), Version: s.version(), Rules: []Rule{}, LeftOut: []LeftOut{}, More: more}
+	story := &Story{At: time.Now().UTC(), Version: s.version(clear), Rules: []Rule{}, LeftOut: []LeftOut{}, More: more}
 	for i := range all {
 		rule := s.rule(ctx, &all[i])
 		story.Denied = story.Denied || rule.Denied && !rule.Shadow && len(rule.Where) == 0
@@ -209,10 +209,10 @@ func verdict(s *Story) string {
 }
 
 // version says which rules are in force.
-func (s *Service) version() Version {
+func (s *Service) version(clear bool) Version {
 	f := s.o.Source.File()
 	held, problem := s.o.Source.Held()
-	return Version{f.Name, f.Hash(), held.Revision, held.Change, problem}
+	return Version{f.Name, f.Hash(), held.Revision, held.Change, rulesapi.Fault(problem, clear)}
 }
 
 func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {

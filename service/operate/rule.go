@@ -50,7 +50,7 @@ func (s *Service) ruleView(r *rulesapi.Request) (int, any, error) {
 	if at+1 < len(file) {
 		next = file[at+1].Line
 	}
-	v := &RuleView{RuleCount: s.rates.rules(s.o.Observer.CountsByRule(), []string{name})[0], Version: s.version(), Line: file[at].Line,
+	v := &RuleView{RuleCount: s.rates.rules(s.o.Observer.CountsByRule(), []string{name})[0], Version: s.version(r.Clear()), Line: file[at].Line,
 		Text: ruleText(f.Document, file[at].Line, next), Words: ruleWords(file[at]), Key: []string{}}
 	if private := rulesapi.Private(file[at]); private != "" && !r.Clear() {
 		v.Text, v.Words = "", []string{private}

@@ -121,7 +121,7 @@ func (s *Service) top(r *rulesapi.Request) (int, any, error) {
 // Page says what is going on: with the rules that are named, and up to n keys of
 // each kind, in clear if they may be seen.
 func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *Page {
-	p := &Page{At: time.Now().UTC(), Version: s.version(), Minutes: topkeys.Minutes, Rules: s.rates.rules(s.o.Observer.CountsByRule(), rules),
+	p := &Page{At: time.Now().UTC(), Version: s.version(clear), Minutes: topkeys.Minutes, Rules: s.rates.rules(s.o.Observer.CountsByRule(), rules),
 		Denied: s.denials(n, clear), Nearest: s.nearest(n, clear), Stores: s.o.Stores(), Nodes: []rulesapi.Node{}}
 	ctx, stop := context.WithTimeout(ctx, nodesWithin)
 	defer stop()
@@ -130,7 +130,7 @@ func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *
 		s.o.Log.Debug("nodes", "error", err)
 		p.NodesError = "the database does not say which nodes there are"
 	}
-	p.Nodes = rulesapi.List(nodes, rulesapi.NodeOf)
+	p.Nodes = rulesapi.Nodes(nodes, clear)
 	return p
 }
 

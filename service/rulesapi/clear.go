@@ -37,6 +37,15 @@ func Private(r *rulesfile.Rule) string {
 	return ""
 }
 
+// Fault returns why the newest rules are not in force, whose text may quote them, or for
+// those who see hashes instead of keys that it is so.
+func Fault(text string, clear bool) string {
+	if text == "" || clear {
+		return text
+	}
+	return "the newest rules are not in force: the log and operators' commands say why"
+}
+
 // mayRead returns an error for a viewer who asks for a document that names clients. One
 // that cannot be read is for operators, too.
 func (h *Handler) mayRead(c *call, r rulesdb.Revision) error {

@@ -417,7 +417,7 @@ func (h *Handler) nodes(c *call) (int, any, error) {
 	all, err := h.editor.Nodes(c.ctx, within)
 	return http.StatusOK, struct {
 		Nodes []Node `json:"nodes"`
-	}{List(all, NodeOf)}, err
+	}{Nodes(all, c.role != rulesdb.Viewer && !hashed(c.ctx))}, err
 }
 
 func (h *Handler) audit(c *call) (int, any, error) {

@@ -85,9 +85,11 @@ type Node struct {
 	Error   string    `json:"error"`
 }
 
-// NodeOf returns a node as JSON has it.
-func NodeOf(n rulesdb.Node) Node {
-	return Node{n.Name, n.Version.Revision, n.Version.Change, n.Hash, n.Since, n.Seen, n.Error}
+// Nodes returns nodes as JSON has them, in clear if what rules say may be seen.
+func Nodes(all []rulesdb.Node, clear bool) []Node {
+	return List(all, func(n rulesdb.Node) Node {
+		return Node{n.Name, n.Version.Revision, n.Version.Change, n.Hash, n.Since, n.Seen, Fault(n.Error, clear)}
+	})
 }
 
 func (j *Node) node() rulesdb.Node {
