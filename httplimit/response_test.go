@@ -490,6 +490,9 @@ func TestRequestBody(t *testing.T) {
 		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `model=k`, 400},
 		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `x=k`, 403}, // no JSON
 		{"application/x-www-form-urlencoded", "x&MODEL[]=k", 400},
+		{"application/x-www-form-urlencoded", ".model=k", 400}, // for Koa, as those that follow
+		{"application/x-www-form-urlencoded", "%2emodel=k", 400},
+		{"application/x-www-form-urlencoded", "model%2Ename=k", 400},
 		{"", "x=1;%6dod%65l=k", 400}, // Rack reads a form
 		{"text/plain", "a model of x=1&models=2", 403},
 		{"text/plain;charset=windows-1252", "caf\xe9", 403},

@@ -54,12 +54,15 @@ func (n *pairName) respelled(sent string) bool {
 func (n *pairName) inForm(form string) bool {
 	for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(form, "\ufeff"), func(c rune) bool { return c == '&' || c == ';' }) {
 		sent, _, _ := strings.Cut(pair, "=")
-		if sent == n.name || n.encodedAs(sent) || n.respelled(sent) {
+		if sent == n.name || n.encodedAs(sent) || n.respelled(sent) || n.respelled(dots.Replace(sent)) {
 			return true
 		}
 	}
 	return false
 }
+
+// dots are those of the name of a field, which co-body, the reader of Koa, takes for brackets.
+var dots = strings.NewReplacer(".", "[", "%2e", "[", "%2E", "[")
 
 // inParts reports whether some server finds the name above a part of a form: in quotes or
 // not, with backslashes, encoded, or as that of a file.
