@@ -133,10 +133,10 @@ func (l Limit) WithParts(parts int64) Limit {
 // plain drops what the algorithm has anyway, so that equal limits are equal values.
 func (l Limit) plain() Limit {
 	s := &l.spec
-	if s.Burst == s.Count && s.Algorithm.HasBurst() {
+	if s.Burst == s.Count && s.Algorithm.Takes(meter.Burst) {
 		s.Burst, s.BurstSet = 0, false
 	}
-	if s.SubWindows == meter.DefaultSubWindows && s.Algorithm == meter.SlidingSubWindows {
+	if s.SubWindows == meter.DefaultSubWindows && s.Algorithm.Takes(meter.Parts) {
 		s.SubWindows = 0
 	}
 	return l
@@ -309,7 +309,7 @@ func (l Limit) ID() string {
 	if l.spec.Calendar != meter.NoCalendar {
 		id = strings.Replace(l.spec.Calendar.String(), " from ", "-", 1) + ":" + l.spec.Zone
 	}
-	if l.spec.Algorithm == meter.SlidingSubWindows {
+	if l.spec.Algorithm.Takes(meter.Parts) {
 		id += ":" + strconv.FormatInt(l.spec.Parts(), 10)
 		if l.spec.Count > math.MaxInt32 {
 			id += ":wide" // its counts take 64 bits

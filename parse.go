@@ -343,7 +343,7 @@ func (p *parser) options(l *Limit, period word) error {
 	if l.spec.Calendar != meter.NoCalendar && l.spec.Zone == "" {
 		return p.fail(period.at, fmt.Sprintf(`write "per %s in UTC", or a number of days`, l.spec.Calendar), "a %s needs a zone", strings.ToLower(period.s))
 	}
-	if algorithm, ok := p.seen["algorithm"]; ok && l.spec.Calendar != meter.NoCalendar && l.spec.Algorithm != meter.FixedWindow {
+	if algorithm, ok := p.seen["algorithm"]; ok && l.spec.Calendar != meter.NoCalendar && !l.spec.Algorithm.Takes(meter.ByCalendar) {
 		return p.fail(algorithm.at, "leave the algorithm out", `"in" makes a fixed_window, not %v`, l.spec.Algorithm)
 	}
 	if l.spec.Calendar != meter.NoCalendar {
@@ -352,28 +352,15 @@ func (p *parser) options(l *Limit, period word) error {
 	return p.fitting(l)
 }
 
-// owners says which algorithms have an option that not all have, and how to say so.
-var owners = []struct {
-	option string
-	has    func(meter.Algorithm) bool
-	hint   string
-}{
-	{"burst", meter.Algorithm.HasBurst, "buckets and leaky_queue have one"},
-	{"debt", meter.Algorithm.HasBurst, "buckets and leaky_queue have one; elsewhere it ages out"},
-	{"parts", func(k meter.Algorithm) bool { return k == meter.SlidingSubWindows }, "sliding_buckets has them"},
-	{"relaxed", func(k meter.Algorithm) bool { return k == meter.SlidingCounter }, "sliding_counter has it"},
-	{"count_denied", meter.Algorithm.CountsDenied, "fixed_window, sliding_log, sliding_counter and sliding_buckets have it"},
-}
-
 // fitting refuses options that the algorithm does not have, also where their value
 // is the default.
 func (p *parser) fitting(l *Limit) error {
-	for _, o := range owners {
-		if w, given := p.seen[o.option]; given && !o.has(l.spec.Algorithm) {
-			return p.fail(w.at, o.hint, "%v has no %s", l.spec.Algorithm, o.option)
+	for _, o := range meter.Options() {
+		if w, given := p.seen[o.String()]; given && !l.spec.Algorithm.Takes(o) {
+			return p.fail(w.at, o.Takers(), "%v has no %v", l.spec.Algorithm, o)
 		}
 	}
-	if p.noBurst && l.spec.Algorithm != meter.LeakyQueue {
+	if p.noBurst && !l.spec.Algorithm.Queues() {
 		return p.fail(p.seen["burst"].at, "at least 1; leaky_queue alone takes 0", "burst is 0")
 	}
 	return nil

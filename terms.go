@@ -22,7 +22,7 @@ func termsOf(limits []Limit) *terms {
 		if c := l.Capacity(); i == 0 || c < t.capacity {
 			t.capacity = c
 		}
-		t.queue = t.queue || l.spec.Algorithm == meter.LeakyQueue
+		t.queue = t.queue || l.spec.Algorithm.Queues()
 		t.counts = t.counts || l.spec.CountDenied
 	}
 	return t
@@ -49,7 +49,7 @@ func (t *terms) span(n uint128.Int) time.Duration {
 	var least time.Duration
 	found := false
 	for _, l := range t.limits {
-		if l.spec.Algorithm != meter.GCRA && l.spec.Algorithm != meter.LeakyQueue {
+		if !l.spec.Algorithm.Evenly() {
 			continue
 		}
 		if d := spanOf(l, n); !found || d < least {
@@ -86,13 +86,13 @@ func (t *terms) behind(all, fits uint128.Int, later bool) time.Duration {
 func (l Limit) behind(all, fits uint128.Int, later bool) time.Duration {
 	rest := all.Sub(fits)
 	switch {
-	case l.spec.Algorithm == meter.GCRA || l.spec.Algorithm == meter.LeakyQueue:
+	case l.spec.Algorithm.Evenly():
 		return spanOf(l, all.Sub(uint128.From(uint64(l.Capacity()))))
 	case rest.Hi != 0 || l.spec.Calendar != meter.NoCalendar:
 		return 0 // no window of the calendar is known to be as long as another
 	}
 	windows := rest.Lo / uint64(l.spec.Count)
-	if windows > 0 && (l.spec.Algorithm == meter.SlidingCounter || !later && l.spec.Algorithm != meter.SlidingLog) {
+	if windows > 0 && (l.spec.Algorithm.WearsOff() || !later && !l.spec.Algorithm.KeepsLog()) {
 		windows-- // the first of them may end at any moment
 	}
 	return satmath.Duration(uint128.Mul(windows, uint64(l.spec.Period)).Floor(1))

@@ -203,11 +203,11 @@ func (d *Debts) counting(one *debt, key string, probes map[debtor]stint.Bound) i
 	switch {
 	case state.Remaining > 0:
 		return state.Limit - state.Remaining
-	case l.Algorithm() == stint.TokenBucketInterval:
+	case l.Algorithm().Evenly(): // with no room left, how much more there is shows in the time that it takes
+		return max(state.Limit, ratefields.MulDiv(max(int64(state.ResetAfter)-1, 0), one.fastest.Count(), int64(one.fastest.Period())))
+	case l.Algorithm().Takes(meter.Burst): // and here in lumps
 		lumps := (int64(state.ResetAfter)-1)/int64(l.Period()) + 1
 		return max(state.Limit, ratefields.MulDiv(lumps, one.fastest.Count(), 1))
-	case l.Algorithm().HasBurst(): // with no room left, how much more there is shows in the time that it takes
-		return max(state.Limit, ratefields.MulDiv(max(int64(state.ResetAfter)-1, 0), one.fastest.Count(), int64(one.fastest.Period())))
 	}
 	// Units with dates are the same whatever the count: a limit that has more than is in
 	// use sees them all.

@@ -17,8 +17,7 @@ import (
 func Share(l stint.Limit, n int64) stint.Limit {
 	n = max(n, 1)
 	count, period := l.Count(), l.Period()
-	even := l.Algorithm() == meter.GCRA || l.Algorithm() == meter.LeakyQueue
-	if fine := fineness(l); even && fine > 1 {
+	if fine := fineness(l); l.Algorithm().Evenly() && fine > 1 {
 		count, period = max(count*fine/n, 1), period*time.Duration(fine)
 	} else if n > 1 {
 		count = max(count/n, 1)
@@ -26,11 +25,12 @@ func Share(l stint.Limit, n int64) stint.Limit {
 		return l
 	}
 	part := alike(l, count, period)
-	switch l.Algorithm() {
-	case meter.GCRA, meter.TokenBucketInterval:
-		part = part.WithBurst(max(l.Burst()/n, 1))
-	case meter.LeakyQueue:
-		part = part.WithBurst(l.Burst() / n)
+	if l.Algorithm().Takes(meter.Burst) {
+		least := int64(1)
+		if l.Algorithm().Queues() {
+			least = 0
+		}
+		part = part.WithBurst(max(l.Burst()/n, least))
 	}
 	if l.Debt() > 0 {
 		part = part.WithDebt(l.Debt())
@@ -56,7 +56,7 @@ func alike(l stint.Limit, count int64, period time.Duration) stint.Limit {
 	if unit, zone := l.Calendar(); unit != "" {
 		made, _ = stint.Parse(fmt.Sprintf("%d/%s in %s", count, unit, zone)) // else it is not valid
 	}
-	if l.Algorithm() == meter.SlidingSubWindows {
+	if l.Algorithm().Takes(meter.Parts) {
 		made = made.WithParts(l.Parts())
 	}
 	if l != l.WithName("") {
@@ -68,7 +68,7 @@ func alike(l stint.Limit, count int64, period time.Duration) stint.Limit {
 // unbanned returns the limit without its ban.
 func unbanned(l stint.Limit) stint.Limit {
 	made := alike(l, l.Count(), l.Period())
-	if l.Algorithm().HasBurst() {
+	if l.Algorithm().Takes(meter.Burst) {
 		made = made.WithBurst(l.Burst())
 	}
 	if l.Debt() > 0 {
@@ -82,9 +82,9 @@ func unbanned(l stint.Limit) stint.Limit {
 func roomy(part stint.Limit) stint.Limit {
 	count := int64(math.MaxInt64)
 	switch {
-	case part.Algorithm() == meter.SlidingLog:
+	case part.Algorithm().KeepsLog():
 		count = max(part.Count(), 1_000_000) // as many as a memstore keeps unless told otherwise
-	case part.Algorithm() == meter.SlidingSubWindows && part.Count() <= math.MaxInt32:
+	case part.Algorithm().Takes(meter.Parts) && part.Count() <= math.MaxInt32:
 		count = math.MaxInt32 // more would be another limit
 	}
 	return alike(part, count, part.Period())

@@ -158,7 +158,7 @@ func (s *Store) meters(limits []stint.Limit) ([]*meter.Meter, error) {
 		if meters[i], err = l.Meter(); err != nil {
 			return nil, err
 		}
-		if l.Algorithm() == meter.SlidingLog && l.Count() > s.maxLog {
+		if l.Algorithm().KeepsLog() && l.Count() > s.maxLog {
 			return nil, fmt.Errorf("stint: limit %q: a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less",
 				l.Name(), l.Count(), s.maxLog)
 		}

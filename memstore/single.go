@@ -173,10 +173,9 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 		if s.terms.Load() != f {
 			continue // the state may be one of another limit
 		}
-		state := [1]uint64{old}
-		a, ok := f.meter.Take(state[:], now, cost)
+		after, a, ok := f.meter.DecideWord(old, now, cost)
 		d.Set(f.meter, a, ok, cost)
-		if state[0] != old && s.word.CompareAndSwap(old, state[0]) || state[0] == old && (d.Allowed || sure) {
+		if after != old && s.word.CompareAndSwap(old, after) || after == old && (d.Allowed || sure) {
 			return d, nil
 		}
 	}

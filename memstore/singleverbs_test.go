@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 func newSingle(t testing.TB, text string, o memstore.SingleOptions) *memstore.Single {
@@ -99,7 +100,7 @@ func TestSingleSetLimit(t *testing.T) {
 	var all []stint.Limit
 	for _, text := range singleLimits {
 		l := limit(t, text)
-		if all = append(all, l); l.Algorithm().HasBurst() {
+		if all = append(all, l); l.Algorithm().Takes(meter.Burst) {
 			all = append(all, l.WithBurst(l.Burst()/2+1), l.WithBurst(l.Burst()*3))
 		}
 	}

@@ -71,7 +71,7 @@ func (g *segment) full() bool { return g.used*32 >= g.size*27 }
 func newTable(of shape) *table {
 	t := &table{meter: of.meter, segments: noSegments, width: 1, aligned: of.meter.Aligned(), numbered: of.numbered}
 	switch {
-	case of.meter.Algorithm() == meter.SlidingLog:
+	case of.meter.Algorithm().KeepsLog():
 		t.stored = growing
 	case of.words > maxSlotted:
 		t.stored = inBlock

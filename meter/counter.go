@@ -16,11 +16,25 @@ import (
 //
 // compared over whole numbers of count × nanoseconds.
 
+var counterKind = kind{
+	name: "sliding_counter", options: Relaxed | CountDenied, aligned: true, wearsOff: true,
+	of: func(m *Meter) arithmetic { return (*counter)(m) },
+}
+
+// A counter is a meter of [SlidingCounter].
+type counter Meter
+
+func (*counter) words() int { return 3 }
+
+func (*counter) sound([]uint64) bool { return true }
+
+func (m *counter) longest() time.Duration { return satmath.Duration(satmath.Add(m.period, m.period)) }
+
 // pair is what a sliding counter decides on: two counts and the window they
 // are in; at is the time of the decision, in that window.
 type pair struct{ index, cur, prev, at uint64 }
 
-func (m *Meter) counts(s []uint64, t uint64) pair {
+func (m *counter) counts(s []uint64, t uint64) pair {
 	p := pair{index: m.byPeriods.Quo(t), at: t}
 	switch {
 	case s[0] == p.index:
@@ -35,37 +49,37 @@ func (m *Meter) counts(s []uint64, t uint64) pair {
 }
 
 // left returns how much of the window before still overlaps: W − e.
-func (m *Meter) left(p pair) uint64 { return (p.index+1)*m.period - p.at }
+func (m *counter) left(p pair) uint64 { return (p.index+1)*m.period - p.at }
 
 // most returns the largest cost that passes with cur units counted in the current
 // window, prev in the one before, and left of that one still overlapping.
-func (m *Meter) most(cur, prev, left uint64) uint64 {
+func (m *counter) most(cur, prev, left uint64) uint64 {
 	weight := uint128.Mul(prev, left)
 	weighed := weight.Ceil(m.period)
-	if m.relaxed {
+	if m.spec.Relaxed {
 		weighed = weight.Floor(m.period)
 	}
 	return satmath.Sub(satmath.Sub(m.count, cur), weighed)
 }
 
-func (m *Meter) counterAdmits(s []uint64, t, c uint64) bool {
+func (m *counter) admits(s []uint64, t, c uint64) bool {
 	p := m.counts(s, t)
 	room := satmath.Sub(m.count, p.cur)
-	if m.relaxed {
+	if m.spec.Relaxed {
 		// c − 1 < room − weight, both sides × W
 		return room >= c && uint128.Mul(p.prev, m.left(p)).Less(uint128.Mul(room-c+1, m.period))
 	}
 	return room >= c && !uint128.Mul(room-c, m.period).Less(uint128.Mul(p.prev, m.left(p)))
 }
 
-func (m *Meter) counterCharge(s []uint64, t, c uint64) {
+func (m *counter) charge(s []uint64, t, c uint64) {
 	p := m.counts(s, t)
 	if c > 0 {
 		s[0], s[1], s[2] = p.index, satmath.AddInt64(p.cur, c), p.prev
 	}
 }
 
-func (m *Meter) counterLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+func (m *counter) level(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	p := m.counts(s, t)
 	remaining = int64(m.most(p.cur, p.prev, m.left(p)))
 	end := p.at + m.left(p)
@@ -78,9 +92,9 @@ func (m *Meter) counterLevel(s []uint64, t uint64) (remaining int64, reset time.
 	return remaining, 0
 }
 
-// counterWait finds how little of the older window may overlap for c to pass:
+// wait finds how little of the older window may overlap for c to pass:
 // in this window, or else in the next, where cur has become prev.
-func (m *Meter) counterWait(s []uint64, t, c uint64) time.Duration {
+func (m *counter) wait(s []uint64, t, c uint64) time.Duration {
 	p := m.counts(s, t)
 	end := p.at + m.left(p)
 	if room := satmath.Sub(m.count, p.cur); room >= c {
@@ -91,19 +105,21 @@ func (m *Meter) counterWait(s []uint64, t, c uint64) time.Duration {
 
 // overlap returns the largest W − e, at most W, at which a window of n units
 // weighs no more than room; relaxed, less than room + 1.
-func (m *Meter) overlap(room, n uint64) uint64 {
+func (m *counter) overlap(room, n uint64) uint64 {
 	if n == 0 {
 		return m.period
 	}
-	if m.relaxed {
+	if m.spec.Relaxed {
 		return min(uint128.Mul(room+1, m.period).Ceil(n)-1, m.period)
 	}
 	return min(uint128.Mul(room, m.period).Floor(n), m.period)
 }
 
-func (m *Meter) counterGiveBack(s []uint64, t, index, amount uint64) {
+func (m *counter) place(s []uint64, t uint64) uint64 { return m.counts(s, t).index }
+
+func (m *counter) giveBack(_ *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
 	p := m.counts(s, t)
-	switch index {
+	switch mark[1] {
 	case p.index:
 		p.cur = satmath.Sub(p.cur, amount)
 	case p.index - 1:
@@ -112,13 +128,13 @@ func (m *Meter) counterGiveBack(s []uint64, t, index, amount uint64) {
 	s[0], s[1], s[2] = p.index, p.cur, p.prev
 }
 
-func (m *Meter) counterRefund(s []uint64, t, amount uint64) {
+func (m *counter) refund(s []uint64, t, amount uint64) {
 	p := m.counts(s, t)
 	fromCur := min(amount, p.cur)
 	s[0], s[1], s[2] = p.index, p.cur-fromCur, satmath.Sub(p.prev, amount-fromCur)
 }
 
-func (m *Meter) counterIdle(s []uint64, t uint64) bool {
+func (m *counter) idle(s []uint64, t uint64) bool {
 	index := m.byPeriods.Quo(t)
 	return s[1]|s[2] == 0 || s[0] < satmath.Sub(index, 1) || s[0] < index && s[1] == 0
 }

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"math/big"
 	"time"
 
 	"github.com/stint-dev/stint/internal/satmath"
@@ -22,12 +23,48 @@ import (
 // backlog = max(tat − t, 0) is what has been used and not yet forgiven; it is
 // never more than the drain of the capacity and of the greatest debt.
 
+var bucketKind = kind{
+	name: "gcra", aliases: []string{"token_bucket", "leaky_bucket"}, options: Burst | Debt,
+	evenly: true, of: newBucket,
+}
+
+// A bucket is a meter of [GCRA] or [LeakyQueue].
+type bucket Meter
+
+func newBucket(m *Meter) arithmetic {
+	g := gcd(m.count, m.period)
+	m.emissionNum, m.emissionDen = m.period/g, m.count/g
+	m.byEmissionNum, m.byEmissionDen = uint128.NewDivisor(m.emissionNum), uint128.NewDivisor(m.emissionDen)
+	m.burstSpan = uint128.Mul(uint64(m.capacity), m.emissionNum)
+	m.maxBacklog = uint128.Mul(m.deepest, m.emissionNum)
+	m.narrow = m.emissionDen == 1 && m.maxBacklog.Hi == 0 && m.maxBacklog.Lo <= 1<<61
+	return (*bucket)(m)
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func (m *bucket) words() int {
+	if m.narrow {
+		return 1
+	}
+	return 2
+}
+
+func (m *bucket) longest() time.Duration { return m.nanoseconds(m.maxBacklog) }
+
+func (*bucket) sound([]uint64) bool { return true }
+
 // backlog returns what has been used and not yet forgiven. A state that is further
 // ahead than maxBacklog is a clock fault. It is cut to that, and written, so that it
 // shrinks from now on.
-func (m *Meter) backlog(s []uint64, t uint64) uint128.Int {
+func (m *bucket) backlog(s []uint64, t uint64) uint128.Int {
 	if m.narrow {
-		s[0] = m.mend(s[0], t)
+		s[0] = (*Meter)(m).mend(s[0], t)
 		return uint128.From(satmath.Sub(s[0], t))
 	}
 	b := uint128.Int{Hi: s[0], Lo: s[1]}.Sub(uint128.Mul(t, m.emissionDen))
@@ -46,7 +83,7 @@ func (m *Meter) mend(tat, t uint64) uint64 {
 	return tat
 }
 
-func (m *Meter) setBacklog(s []uint64, t uint64, b uint128.Int) {
+func (m *bucket) setBacklog(s []uint64, t uint64, b uint128.Int) {
 	if m.narrow {
 		s[0] = t + b.Lo
 		return
@@ -74,10 +111,11 @@ func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
 	return m.mend(tat, t), false
 }
 
-// narrowTake is [Meter.Take] on a state of one word.
-func (m *Meter) narrowTake(s []uint64, t uint64, cost int64) (a Answer, ok bool) {
-	s[0] = m.mend(s[0], t)
-	before := satmath.Sub(s[0], t)
+// DecideWord is [Meter.Take] on a state of one word, by value.
+func (m *Meter) DecideWord(tat uint64, now, cost int64) (state uint64, a Answer, ok bool) {
+	t := since(now)
+	tat = m.mend(tat, t)
+	before := satmath.Sub(tat, t)
 	used := before
 	if cost > m.capacity {
 		a.RetryAfter = Never
@@ -86,20 +124,20 @@ func (m *Meter) narrowTake(s []uint64, t uint64, cost int64) (a Answer, ok bool)
 	} else {
 		ok = true
 		if cost > 0 {
-			used, s[0] = after, t+after
-			if m.algorithm == LeakyQueue {
+			used, tat = after, t+after
+			if m.queues {
 				a.Delay = time.Duration(before)
 			}
 		}
 	}
 	a.Remaining = int64(m.byEmissionNum.Quo(satmath.Sub(m.burstSpan.Lo, used)))
 	a.ResetAfter = time.Duration(used)
-	return a, ok
+	return tat, a, ok
 }
 
 // wideCharge is a take on a state of two words. It returns the backlog before it
 // and after it.
-func (m *Meter) wideCharge(s []uint64, t uint64, cost int64) (before, after uint128.Int, ok bool) {
+func (m *bucket) wideCharge(s []uint64, t uint64, cost int64) (before, after uint128.Int, ok bool) {
 	before = m.backlog(s, t)
 	if cost <= 0 {
 		return before, before, true
@@ -115,30 +153,35 @@ func (m *Meter) wideCharge(s []uint64, t uint64, cost int64) (before, after uint
 	return before, after, true
 }
 
-// wideTake is [Meter.Take] on a state of two words.
-func (m *Meter) wideTake(s []uint64, t uint64, cost int64) (a Answer, ok bool) {
+func (m *bucket) allow(s []uint64, t uint64, cost int64) bool {
+	_, _, ok := m.wideCharge(s, t, cost)
+	return ok
+}
+
+// take is on a state of two words.
+func (m *bucket) take(s []uint64, t uint64, cost int64) (a Answer, ok bool) {
 	before, after, ok := m.wideCharge(s, t, cost)
 	switch {
 	case ok:
-		if m.algorithm == LeakyQueue && cost > 0 {
+		if m.queues && cost > 0 {
 			a.Delay = m.nanoseconds(before)
 		}
 	case cost > m.capacity:
 		a.RetryAfter = Never
 	default:
-		a.RetryAfter = m.bucketWait(s, t, uint64(cost))
+		a.RetryAfter = m.wait(s, t, uint64(cost))
 	}
 	a.Remaining = int64(m.byEmissionNum.Floor(m.burstSpan.Sub(after)))
 	a.ResetAfter = m.nanoseconds(after)
 	return a, ok
 }
 
-func (m *Meter) bucketAdmits(s []uint64, t, c uint64) bool {
+func (m *bucket) admits(s []uint64, t, c uint64) bool {
 	used := m.backlog(s, t).Add(uint128.Mul(c, m.emissionNum))
 	return !m.burstSpan.Less(used)
 }
 
-func (m *Meter) bucketCharge(s []uint64, t, c uint64) {
+func (m *bucket) charge(s []uint64, t, c uint64) {
 	if c == 0 {
 		return
 	}
@@ -149,38 +192,93 @@ func (m *Meter) bucketCharge(s []uint64, t, c uint64) {
 	m.setBacklog(s, t, used)
 }
 
-func (m *Meter) bucketLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+func (m *bucket) level(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	b := m.backlog(s, t)
 	return int64(m.byEmissionNum.Floor(m.burstSpan.Sub(b))), m.nanoseconds(b)
 }
 
 // nanoseconds rounds a stretch in units of 1/emissionDen ns up to whole ones.
-func (m *Meter) nanoseconds(b uint128.Int) time.Duration {
+func (m *bucket) nanoseconds(b uint128.Int) time.Duration {
 	return satmath.Duration(m.byEmissionDen.Ceil(b))
 }
 
-func (m *Meter) bucketWait(s []uint64, t, c uint64) time.Duration {
+func (m *bucket) wait(s []uint64, t, c uint64) time.Duration {
 	over := m.backlog(s, t).Add(uint128.Mul(c, m.emissionNum)).Sub(m.burstSpan)
 	return m.nanoseconds(over)
 }
 
-// units returns amount·T, held at the greatest backlog.
-func (m *Meter) units(amount uint64) uint128.Int {
+// measure returns amount·T, held at the greatest backlog.
+func (m *bucket) measure(amount uint64) uint128.Int {
 	if amount > m.deepest {
 		return m.maxBacklog
 	}
 	return uint128.Mul(amount, m.emissionNum)
 }
 
-func (m *Meter) bucketLower(s []uint64, t uint64, by uint128.Int) {
+func (m *bucket) lower(s []uint64, t uint64, by uint128.Int) {
 	if b := m.backlog(s, t); !b.Zero() {
 		m.setBacklog(s, t, b.Sub(by))
 	}
 }
 
-func (m *Meter) bucketIdle(s []uint64, t uint64) bool {
+func (m *bucket) refund(s []uint64, t, n uint64) { m.lower(s, t, m.measure(n)) }
+
+func (m *bucket) idle(s []uint64, t uint64) bool {
 	if m.narrow {
 		return s[0] <= t
 	}
 	return !uint128.Mul(t, m.emissionDen).Less(uint128.Int{Hi: s[0], Lo: s[1]})
+}
+
+func (*bucket) place([]uint64, uint64) uint64 { return 0 }
+
+func (m *bucket) giveBack(r *Reservations, mark ChargeRef, s []uint64, t, n uint64) {
+	(*Meter)(m).drainBack(r, mark, s, t, n)
+}
+
+func (m *bucket) chargeAmong(r *Reservations, s []uint64, t, c uint64, hasDelay bool) {
+	(*Meter)(m).drainAmong(r, s, t, c, hasDelay)
+}
+
+func (m *bucket) inUse(s []uint64, t uint64) uint128.Int { return m.backlog(s, t) }
+
+func (m *bucket) holds(old *Meter, s []uint64, t, c uint64) bool {
+	room := uint128.Mul(uint64(m.capacity)-c, old.emissionNum)
+	return !room.Less((*bucket)(old).backlog(s, t))
+}
+
+func (m *bucket) adopt(old *Meter, s []uint64, t uint64) {
+	b := m.converted((*bucket)(old).backlog(s, t), old)
+	clear(s)
+	m.setBacklog(s, t, b)
+}
+
+func (m *bucket) through(from *Meter, s []uint64, t, c uint64, ok bool) (a Answer) {
+	old := (*bucket)(from)
+	b := old.backlog(s, t)
+	a.Remaining = int64(satmath.Sub(uint64(m.capacity), old.byEmissionNum.Ceil(b)))
+	a.ResetAfter = old.nanoseconds(b)
+	switch {
+	case !ok:
+		a.RetryAfter = old.nanoseconds(b.Sub(uint128.Mul(uint64(m.capacity)-c, old.emissionNum)))
+	case c > 0 && m.queues:
+		a.Delay = m.nanoseconds(m.converted(b, from))
+	}
+	return a
+}
+
+// converted returns the backlog of as many units as another is of other numbers,
+// which are no more than the capacity, rounded up.
+func (m *bucket) converted(b uint128.Int, old *Meter) uint128.Int {
+	if b.Hi == 0 {
+		if p := uint128.Mul(b.Lo, m.emissionNum); p.Hi == 0 || p.Hi+1 < old.emissionNum { // one word is enough
+			return uint128.From(p.Ceil(old.emissionNum))
+		}
+	}
+	units, rest := new(big.Int), new(big.Int)
+	units.Mul(b.Big(), new(big.Int).SetUint64(m.emissionNum))
+	if units.QuoRem(units, new(big.Int).SetUint64(old.emissionNum), rest); rest.Sign() > 0 {
+		units.Add(units, big.NewInt(1))
+	}
+	return uint128.FromBig(units)
 }

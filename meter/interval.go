@@ -13,10 +13,27 @@ import (
 // missing and the index of the period in which that was so. Tokens may go
 // below zero as debt, at most [Spec.GreatestDebt].
 
+var lumpsKind = kind{
+	name: "token_bucket_interval", options: Burst | Debt, aligned: true,
+	of: func(m *Meter) arithmetic { return (*lumps)(m) },
+}
+
+// lumps is a meter of [TokenBucketInterval].
+type lumps Meter
+
+func (*lumps) words() int { return 2 }
+
+func (*lumps) sound([]uint64) bool { return true }
+
+func (m *lumps) longest() time.Duration {
+	n := uint128.From(m.deepest).Ceil(m.count)
+	return satmath.Duration(uint128.Mul(satmath.Add(n, 1), m.period).Floor(1))
+}
+
 // missing returns the tokens that are missing at t and the period that is so
 // of: that of t, or the one after where the clock stepped back. A state of a
 // later one is brought back to that.
-func (m *Meter) missing(s []uint64, t uint64) (missing, index uint64) {
+func (m *lumps) missing(s []uint64, t uint64) (missing, index uint64) {
 	missing, index = min(s[0], m.deepest), m.byPeriods.Quo(t)
 	if s[1] > index {
 		s[1] = index + 1
@@ -29,12 +46,12 @@ func (m *Meter) missing(s []uint64, t uint64) (missing, index uint64) {
 	return satmath.Sub(missing, lumps.Lo), index
 }
 
-func (m *Meter) intervalAdmits(s []uint64, t, c uint64) bool {
+func (m *lumps) admits(s []uint64, t, c uint64) bool {
 	missing, _ := m.missing(s, t)
 	return missing <= uint64(m.capacity)-c
 }
 
-func (m *Meter) intervalCharge(s []uint64, t, c uint64) {
+func (m *lumps) charge(s []uint64, t, c uint64) {
 	missing, index := m.missing(s, t)
 	if c == 0 {
 		return
@@ -46,18 +63,18 @@ func (m *Meter) intervalCharge(s []uint64, t, c uint64) {
 	s[0], s[1] = sum, index
 }
 
-func (m *Meter) intervalLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+func (m *lumps) level(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	missing, index := m.missing(s, t)
 	remaining = int64(satmath.Sub(uint64(m.capacity), missing))
 	if missing == 0 {
 		return remaining, 0
 	}
-	return remaining, satmath.Duration(m.lumpsUntil(missing, index, t))
+	return remaining, satmath.Duration(m.until(missing, index, t))
 }
 
-// lumpsUntil returns the wait from t until the given number of tokens has been
+// until returns the wait from t until the given number of tokens has been
 // added after the period index.
-func (m *Meter) lumpsUntil(tokens, index, t uint64) uint64 {
+func (m *lumps) until(tokens, index, t uint64) uint64 {
 	lumps := tokens / m.count
 	if tokens%m.count != 0 {
 		lumps++
@@ -69,21 +86,60 @@ func (m *Meter) lumpsUntil(tokens, index, t uint64) uint64 {
 	return satmath.Sub(at.Lo, t)
 }
 
-func (m *Meter) intervalWait(s []uint64, t, c uint64) time.Duration {
+func (m *lumps) wait(s []uint64, t, c uint64) time.Duration {
 	missing, index := m.missing(s, t)
-	return satmath.Duration(m.lumpsUntil(satmath.Sub(missing, uint64(m.capacity)-c), index, t))
+	return satmath.Duration(m.until(satmath.Sub(missing, uint64(m.capacity)-c), index, t))
 }
 
-func (m *Meter) intervalRefund(s []uint64, t, amount uint64) {
+func (m *lumps) refund(s []uint64, t, amount uint64) {
 	missing, index := m.missing(s, t)
 	s[0], s[1] = satmath.Sub(missing, amount), index
 }
 
-func (m *Meter) intervalIdle(s []uint64, t uint64) bool {
+func (m *lumps) idle(s []uint64, t uint64) bool {
 	index := m.byPeriods.Quo(t)
 	if s[0] == 0 || s[1] >= index {
 		return s[0] == 0
 	}
 	lumps := uint128.Mul(index-s[1], m.count)
 	return lumps.Hi != 0 || lumps.Lo >= s[0]
+}
+
+func (*lumps) place([]uint64, uint64) uint64 { return 0 }
+
+func (m *lumps) giveBack(r *Reservations, mark ChargeRef, s []uint64, t, n uint64) {
+	(*Meter)(m).drainBack(r, mark, s, t, n)
+}
+
+func (m *lumps) chargeAmong(r *Reservations, s []uint64, t, c uint64, hasDelay bool) {
+	(*Meter)(m).drainAmong(r, s, t, c, hasDelay)
+}
+
+func (m *lumps) inUse(s []uint64, t uint64) uint128.Int {
+	missing, _ := m.missing(s, t)
+	return uint128.From(missing)
+}
+
+func (m *lumps) measure(n uint64) uint128.Int { return uint128.From(min(n, m.deepest)) }
+
+func (m *lumps) lower(s []uint64, t uint64, by uint128.Int) { m.refund(s, t, by.Lo) }
+
+func (m *lumps) holds(old *Meter, s []uint64, t, c uint64) bool {
+	missing, _ := (*lumps)(old).missing(s, t)
+	return missing <= uint64(m.capacity)-c
+}
+
+func (*lumps) adopt(old *Meter, s []uint64, t uint64) { s[0], s[1] = (*lumps)(old).missing(s, t) }
+
+func (m *lumps) through(from *Meter, s []uint64, t, c uint64, ok bool) (a Answer) {
+	old := (*lumps)(from)
+	missing, index := old.missing(s, t)
+	a.Remaining = int64(satmath.Sub(uint64(m.capacity), missing))
+	if missing > 0 {
+		a.ResetAfter = satmath.Duration(old.until(missing, index, t))
+	}
+	if !ok {
+		a.RetryAfter = satmath.Duration(old.until(missing-(uint64(m.capacity)-c), index, t))
+	}
+	return a
 }

@@ -15,6 +15,18 @@ import (
 // its newest count units: older ones could not matter, unless an open
 // reservation gives back; then they are kept as one entry.
 
+var logKind = kind{
+	name: "sliding_log", options: CountDenied, log: true,
+	of: func(m *Meter) arithmetic { return (*slidingLog)(m) },
+}
+
+// A slidingLog is a meter of [SlidingLog].
+type slidingLog Meter
+
+func (*slidingLog) words() int { return logWords }
+
+func (m *slidingLog) longest() time.Duration { return satmath.Duration(m.period) }
+
 const (
 	logHead  = 2
 	logWords = logHead + 2
@@ -118,7 +130,7 @@ func (r ring) push(at, units uint64) {
 
 // forget drops what no longer counts at t and returns the time to decide at:
 // t, or the newest entry's where the clock stepped back.
-func (m *Meter) forget(r ring, t uint64) uint64 {
+func (m *slidingLog) forget(r ring, t uint64) uint64 {
 	if r.used() == 0 {
 		return t
 	}
@@ -141,7 +153,7 @@ func (m *Meter) forget(r ring, t uint64) uint64 {
 }
 
 // pull moves every entry that lies ahead of a time to that time.
-func (m *Meter) pull(r ring, latest uint64) {
+func (m *slidingLog) pull(r ring, latest uint64) {
 	all := r.entries()
 	r.set(0, 0)
 	r[1] = 0
@@ -160,12 +172,12 @@ func (r ring) entries() []entry {
 	return all
 }
 
-func (m *Meter) logAdmits(s []uint64, t, c uint64) bool {
+func (m *slidingLog) admits(s []uint64, t, c uint64) bool {
 	m.forget(s, t)
 	return s[1] <= m.count-c
 }
 
-func (m *Meter) logRoom(s []uint64, t uint64, cost int64) int {
+func (m *slidingLog) room(s []uint64, t uint64, cost int64) int {
 	r := ring(s)
 	m.forget(r, t)
 	words := 2 // the charge, or its units and those of an entry that it joins
@@ -175,11 +187,13 @@ func (m *Meter) logRoom(s []uint64, t uint64, cost int64) int {
 	return logHead + r.used() + words
 }
 
-// logCharge adds c units. What is older than the newest count units becomes one entry
+func (m *slidingLog) charge(s []uint64, t, c uint64) { m.chargeAmong(nil, s, t, c, false) }
+
+// chargeAmong adds c units. What is older than the newest count units becomes one entry
 // at its newest moment: while that counts nothing passes, and once it does not none of
 // it would. It is not dropped, since open reservations, and limits of a greater count,
 // may make room for it again. of are those reservations, or nil.
-func (m *Meter) logCharge(of *Reservations, s []uint64, t, c uint64) {
+func (m *slidingLog) chargeAmong(of *Reservations, s []uint64, t, c uint64, _ bool) {
 	r := ring(s)
 	at := m.forget(r, t)
 	if c == 0 {
@@ -226,7 +240,7 @@ func (r ring) keep(units uint64) {
 	}
 }
 
-func (m *Meter) logLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+func (m *slidingLog) level(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	r := ring(s)
 	m.forget(r, t)
 	if r.used() == 0 {
@@ -237,7 +251,7 @@ func (m *Meter) logLevel(s []uint64, t uint64) (remaining int64, reset time.Dura
 
 // logWait walks from the oldest entry until enough would be forgotten: for a
 // cost of 1 that is the oldest.
-func (m *Meter) logWait(s []uint64, t, c uint64) time.Duration {
+func (m *slidingLog) wait(s []uint64, t, c uint64) time.Duration {
 	r := ring(s)
 	m.forget(r, t)
 	excess := satmath.Sub(r[1], m.count-c)
@@ -251,10 +265,12 @@ func (m *Meter) logWait(s []uint64, t, c uint64) time.Duration {
 	}
 }
 
-// logGiveBack takes units out of the entry that the charge of a moment is in,
+func (m *slidingLog) place(s []uint64, t uint64) uint64 { return m.forget(s, t) }
+
+// giveBack takes units out of the entry that the charge of a moment is in,
 // while that would count by itself.
-func (m *Meter) logGiveBack(of *Reservations, s []uint64, t, moment, amount uint64) {
-	r := ring(s)
+func (m *slidingLog) giveBack(of *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
+	r, moment := ring(s), mark[1]
 	m.forget(r, t)
 	if moment+m.period <= t {
 		return
@@ -348,7 +364,7 @@ func (r ring) up(by, n int) {
 	}
 }
 
-func (m *Meter) logRefund(s []uint64, t, amount uint64) {
+func (m *slidingLog) refund(s []uint64, t, amount uint64) {
 	r := ring(s)
 	m.forget(r, t)
 	for amount > 0 && r.used() > 0 {
@@ -356,23 +372,25 @@ func (m *Meter) logRefund(s []uint64, t, amount uint64) {
 	}
 }
 
-func (m *Meter) logIdle(s []uint64, t uint64) bool {
+func (m *slidingLog) idle(s []uint64, t uint64) bool {
 	r := ring(s)
 	return r.used() == 0 || r.newest().at+m.period <= t
 }
 
-// moveLog writes a log into a ring of another size, from its beginning.
-func moveLog(to, from ring) {
-	for i := range from.used() {
-		to[logHead+i] = *from.word(i)
+// move writes a log into a ring of another size, from its beginning.
+func (*slidingLog) move(to, from []uint64) {
+	r := ring(from)
+	for i := range r.used() {
+		to[logHead+i] = *r.word(i)
 	}
-	to.set(0, from.used())
+	ring(to).set(0, r.used())
 	to[1] = from[1]
 }
 
-// logSound reports whether the ring is one that pushes could have made: within
+// sound reports whether the ring is one that pushes could have made: within
 // its bounds, in order of time, and adding up.
-func (m *Meter) logSound(r ring) bool {
+func (*slidingLog) sound(s []uint64) bool {
+	r := ring(s)
 	if r.head() >= r.size() || r.used() > r.size() {
 		return false
 	}

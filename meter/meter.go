@@ -24,11 +24,18 @@ import (
 type Meter struct {
 	spec      Spec
 	algorithm Algorithm
-	narrow    bool   // a bucket whose state is one word
-	relaxed   bool   // sliding_counter
+	narrow    bool // a bucket or queue whose state is one word: it is decided without its arithmetic
+	queues    bool
 	small     bool   // sliding_buckets: counts of 32 bits
 	capacity  int64  // the most that could ever pass at one instant
 	deepest   uint64 // buckets and queue: the most units in use, the capacity and the greatest debt
+
+	// This meter as its algorithm has it, and what that is beside: nil if it is not.
+	as      arithmetic
+	short   shortcut
+	grow    grower
+	rewrite rewriter
+	drain   drainer
 
 	// Bucket and queue: the emission interval of one unit is
 	// emissionNum/emissionDen nanoseconds, in lowest
@@ -39,7 +46,7 @@ type Meter struct {
 
 	// What counts in windows.
 	count, period uint64
-	byPeriods     uint128.Divisor
+	byPeriods     uint128.Divisor // but for a calendar
 	subWindows    uint64          // sliding_buckets: the parts of a window
 	bySubWindows  uint128.Divisor // nanoseconds to parts, where a part is whole
 	byRing        uint128.Divisor // subWindows + 1, the length of the ring
@@ -54,35 +61,26 @@ func New(spec Spec) (*Meter, error) {
 	m := &Meter{
 		spec:      spec,
 		algorithm: spec.Algorithm,
-		relaxed:   spec.Relaxed,
+		queues:    spec.Algorithm.Queues(),
 		capacity:  spec.Capacity(),
 		deepest:   uint64(spec.Capacity()) + uint64(spec.GreatestDebt()),
 		count:     uint64(spec.Count),
 		period:    uint64(spec.Period),
-		small:     spec.Count < 1<<31,
 	}
-	if spec.Calendar != NoCalendar {
+	if spec.Calendar == NoCalendar {
+		m.byPeriods = uint128.NewDivisor(m.period)
+	} else {
 		zone, err := LoadZone(spec.Zone)
 		if err != nil {
 			return nil, err
 		}
 		m.calendar = &calendar{zone: zone, unit: spec.Calendar}
 	}
-	if m.calendar == nil {
-		m.byPeriods = uint128.NewDivisor(m.period)
-	}
-	if m.algorithm == SlidingSubWindows {
-		m.subWindows = min(uint64(spec.Parts()), m.period)
-		m.bySubWindows, m.byRing = uint128.NewDivisor(m.period/m.subWindows), uint128.NewDivisor(m.subWindows+1)
-	}
-	if m.isBucket() {
-		g := gcd(m.count, m.period)
-		m.emissionNum, m.emissionDen = m.period/g, m.count/g
-		m.byEmissionNum, m.byEmissionDen = uint128.NewDivisor(m.emissionNum), uint128.NewDivisor(m.emissionDen)
-		m.burstSpan = uint128.Mul(uint64(m.capacity), m.emissionNum)
-		m.maxBacklog = uint128.Mul(m.deepest, m.emissionNum)
-		m.narrow = m.emissionDen == 1 && m.maxBacklog.Hi == 0 && m.maxBacklog.Lo <= 1<<61
-	}
+	m.as = spec.Algorithm.kind().of(m)
+	m.short, _ = m.as.(shortcut)
+	m.grow, _ = m.as.(grower)
+	m.rewrite, _ = m.as.(rewriter)
+	m.drain, _ = m.as.(drainer)
 	return m, nil
 }
 
@@ -97,47 +95,29 @@ func (m *Meter) Capacity() int64 { return m.capacity }
 
 // Aligned reports whether the limit goes by the time of day: its windows begin
 // at multiples of the period, or with a calendar's days or months.
-func (m *Meter) Aligned() bool { return m.algorithm.aligned() }
+func (m *Meter) Aligned() bool { return m.algorithm.kind().aligned }
 
-func (m *Meter) isBucket() bool { return m.algorithm == GCRA || m.algorithm == LeakyQueue }
-
-// Words returns how many words a state has, at the least. Only a [SlidingLog]
-// may need more: see [Meter.Room].
-func (m *Meter) Words() int {
-	switch m.algorithm {
-	case GCRA, LeakyQueue:
-		if m.narrow {
-			return 1
-		}
-		return 2
-	case TokenBucketInterval, FixedWindow:
-		return 2
-	case SlidingCounter:
-		return 3
-	case SlidingSubWindows:
-		return m.partWords()
-	default:
-		return logWords
-	}
-}
+// Words returns how many words a state has, at the least. One that grows may need
+// more: see [Meter.Room].
+func (m *Meter) Words() int { return m.as.words() }
 
 // Room returns how many words a state needs for a charge of cost to be
 // recorded exactly. With fewer, a log merges its newest entries: they then
 // count longer than they should, never shorter.
 func (m *Meter) Room(state []uint64, now, cost int64) int {
-	if m.algorithm != SlidingLog {
-		return m.Words()
+	if m.grow == nil {
+		return m.as.words()
 	}
-	return m.logRoom(state, since(now), cost)
+	return m.grow.room(state, since(now), cost)
 }
 
 // Move copies a state into one with more room.
 func (m *Meter) Move(to, from []uint64) {
-	if m.algorithm == SlidingLog {
-		moveLog(to, from)
+	if m.grow == nil {
+		copy(to, from)
 		return
 	}
-	copy(to, from)
+	m.grow.move(to, from)
 }
 
 // since returns the time as an unsigned word.
@@ -150,12 +130,8 @@ func (m *Meter) Allow(state []uint64, now, cost int64) bool {
 		state[0] = tat
 		return ok
 	}
-	if m.isBucket() {
-		_, _, ok := m.wideCharge(state, since(now), cost)
-		return ok
-	}
-	if m.algorithm == FixedWindow {
-		return m.windowTake(state, since(now), cost)
+	if m.short != nil {
+		return m.short.allow(state, since(now), cost)
 	}
 	ok := m.Admits(state, now, cost)
 	if ok || m.spec.CountDenied {
@@ -169,10 +145,11 @@ func (m *Meter) Allow(state []uint64, now, cost int64) bool {
 // passes and changes nothing. It reports whether the request passed.
 func (m *Meter) Take(state []uint64, now, cost int64) (a Answer, ok bool) {
 	if m.narrow {
-		return m.narrowTake(state, since(now), cost)
+		state[0], a, ok = m.DecideWord(state[0], now, cost)
+		return a, ok
 	}
-	if m.isBucket() {
-		return m.wideTake(state, since(now), cost)
+	if m.short != nil {
+		return m.short.take(state, since(now), cost)
 	}
 	ok = m.Admits(state, now, cost)
 	if ok || m.spec.CountDenied {
@@ -195,60 +172,19 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 		state[0] = m.mend(state[0], t)
 		return satmath.Sub(state[0], t)+c*m.emissionNum <= m.burstSpan.Lo
 	}
-	switch m.algorithm {
-	case GCRA, LeakyQueue:
-		return m.bucketAdmits(state, t, c)
-	case TokenBucketInterval:
-		return m.intervalAdmits(state, t, c)
-	case FixedWindow:
-		return m.windowAdmits(state, t, c)
-	case SlidingCounter:
-		return m.counterAdmits(state, t, c)
-	case SlidingSubWindows:
-		return m.partsAdmit(state, t, c)
-	default:
-		return m.logAdmits(state, t, c)
-	}
+	return m.as.admits(state, t, c)
 }
 
 // Charge adds cost units, room or not: what is more than fits is debt. In a
 // bucket a debt is at most [Spec.GreatestDebt]; elsewhere it ages out with the rest.
 func (m *Meter) Charge(state []uint64, now, cost int64) {
-	t, c := since(now), uint64(max(cost, 0))
-	switch m.algorithm {
-	case GCRA, LeakyQueue:
-		m.bucketCharge(state, t, c)
-	case TokenBucketInterval:
-		m.intervalCharge(state, t, c)
-	case FixedWindow:
-		m.windowCharge(state, t, c)
-	case SlidingCounter:
-		m.counterCharge(state, t, c)
-	case SlidingSubWindows:
-		m.partsCharge(state, t, c)
-	default:
-		m.logCharge(nil, state, t, c)
-	}
+	m.as.charge(state, since(now), uint64(max(cost, 0)))
 }
 
 // Answer describes the state as it stands to a request of cost units: when
 // allowed is false, RetryAfter is the least wait after which it passes.
 func (m *Meter) Answer(state []uint64, now, cost int64, allowed bool) (a Answer) {
-	t := since(now)
-	switch m.algorithm {
-	case GCRA, LeakyQueue:
-		a.Remaining, a.ResetAfter = m.bucketLevel(state, t)
-	case TokenBucketInterval:
-		a.Remaining, a.ResetAfter = m.intervalLevel(state, t)
-	case FixedWindow:
-		a.Remaining, a.ResetAfter = m.windowLevel(state, t)
-	case SlidingCounter:
-		a.Remaining, a.ResetAfter = m.counterLevel(state, t)
-	case SlidingSubWindows:
-		a.Remaining, a.ResetAfter = m.partsLevel(state, t)
-	default:
-		a.Remaining, a.ResetAfter = m.logLevel(state, t)
-	}
+	a.Remaining, a.ResetAfter = m.as.level(state, since(now))
 	if !allowed {
 		a.RetryAfter = m.Wait(state, now, cost)
 	}
@@ -264,93 +200,24 @@ func (m *Meter) Wait(state []uint64, now, cost int64) time.Duration {
 	if m.Admits(state, now, cost) {
 		return 0
 	}
-	t, c := since(now), uint64(cost)
-	switch m.algorithm {
-	case GCRA, LeakyQueue:
-		return m.bucketWait(state, t, c)
-	case TokenBucketInterval:
-		return m.intervalWait(state, t, c)
-	case FixedWindow:
-		return m.windowWait(state, t)
-	case SlidingCounter:
-		return m.counterWait(state, t, c)
-	case SlidingSubWindows:
-		return m.partsWait(state, t, c)
-	default:
-		return m.logWait(state, t, c)
-	}
-}
-
-// Delay returns how long a request that passes now waits before it starts: 0
-// but for a [LeakyQueue].
-func (m *Meter) Delay(state []uint64, now, cost int64) time.Duration {
-	if m.algorithm != LeakyQueue || cost <= 0 {
-		return 0
-	}
-	return m.nanoseconds(m.backlog(state, since(now)))
+	return m.as.wait(state, since(now), uint64(cost))
 }
 
 // Refund removes up to amount units from what still counts, newest first. It
 // widens the envelope by what it returns.
 func (m *Meter) Refund(state []uint64, now, amount int64) {
-	if amount <= 0 {
-		return
-	}
-	t, n := since(now), uint64(amount)
-	switch m.algorithm {
-	case GCRA, LeakyQueue:
-		m.bucketLower(state, t, m.units(n))
-	case TokenBucketInterval:
-		m.intervalRefund(state, t, n)
-	case FixedWindow:
-		m.windowRefund(state, t, n)
-	case SlidingCounter:
-		m.counterRefund(state, t, n)
-	case SlidingSubWindows:
-		m.partsRefund(state, t, n)
-	default:
-		m.logRefund(state, t, n)
+	if amount > 0 {
+		m.as.refund(state, since(now), uint64(amount))
 	}
 }
 
 // Idle reports whether the state equals that of an unseen key, so that a store may
 // drop it without changing any answer.
-func (m *Meter) Idle(state []uint64, now int64) bool {
-	t := since(now)
-	switch m.algorithm {
-	case GCRA, LeakyQueue:
-		return m.bucketIdle(state, t)
-	case TokenBucketInterval:
-		return m.intervalIdle(state, t)
-	case FixedWindow:
-		return m.windowIdle(state, t)
-	case SlidingCounter:
-		return m.counterIdle(state, t)
-	case SlidingSubWindows:
-		return m.partsIdle(state, t)
-	default:
-		return m.logIdle(state, t)
-	}
-}
+func (m *Meter) Idle(state []uint64, now int64) bool { return m.as.idle(state, since(now)) }
 
 // Check reports whether words that came from outside, a file say, are a state
 // of this limit that the other methods can work on.
-func (m *Meter) Check(state []uint64) bool {
-	switch m.algorithm {
-	case SlidingLog:
-		return len(state) >= logWords && m.logSound(state)
-	case SlidingSubWindows:
-		return len(state) >= m.Words() && m.partsSound(state)
-	}
-	return len(state) >= m.Words()
-}
+func (m *Meter) Check(state []uint64) bool { return len(state) >= m.as.words() && m.as.sound(state) }
 
 // CountsDenied reports whether a denied request is charged too.
 func (m *Meter) CountsDenied() bool { return m.spec.CountDenied }
-
-func gcd(a, b uint64) uint64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}

@@ -50,7 +50,7 @@ func (m *Meter) Reopen(r *Reservations, words []uint64, held []ChargeRef) bool {
 
 // openSound reports whether charges could have been reserved and settled so.
 func (m *Meter) openSound(r *Reservations) bool {
-	if !m.Rewrites() || r.next > math.MaxInt64 || len(r.open) > mostOpen && m.algorithm != LeakyQueue {
+	if !m.Rewrites() || r.next > math.MaxInt64 || len(r.open) > mostOpen && !m.queues {
 		return false
 	}
 	end := r.next
@@ -74,7 +74,7 @@ func (m *Meter) closeOthers(r *Reservations, left []int) {
 			n++
 			continue
 		}
-		if m.algorithm == LeakyQueue {
+		if m.queues {
 			r.forgone = max(r.forgone, o.first)
 		}
 		if n > 0 {

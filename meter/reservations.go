@@ -90,18 +90,18 @@ func (r *Reservations) pair() {
 // Reserve charges cost units that may be settled at less, and returns where the charge
 // went.
 func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost int64) ChargeRef {
-	mark := ChargeRef{r.next, m.place(state, since(now))}
+	mark := ChargeRef{r.next, m.as.place(state, since(now))}
 	m.ChargeAmong(r, state, now, cost, false)
 	if cost <= 0 || !m.Rewrites() {
 		return mark
 	}
-	if len(r.open) >= mostOpen && m.algorithm != LeakyQueue {
+	if len(r.open) >= mostOpen && !m.queues {
 		r.pair()
 	}
 	r.next++
 	o := openCharge{first: mark[0], left: 1}
-	if m.Drains() {
-		o.low = m.level(state, since(now))
+	if m.drain != nil {
+		o.low = m.drain.inUse(state, since(now))
 	}
 	r.open = append(r.open, o)
 	return mark
@@ -110,14 +110,14 @@ func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost int64) Charge
 // Rewrites reports whether what a reservation gives back depends on what was
 // charged since, so that the open ones must be kept. Of others, a window or part
 // gives back what it still counts.
-func (m *Meter) Rewrites() bool { return m.Drains() || m.algorithm == SlidingLog }
+func (m *Meter) Rewrites() bool { return m.rewrite != nil }
 
 // Settle closes a reservation of reserved units at its actual cost. If actual is
 // less, the difference is given back as if it had never been charged; if it is
 // more, the difference is charged now, even if there is no room for it.
 func (m *Meter) Settle(r *Reservations, mark ChargeRef, state []uint64, now, reserved, actual int64) {
 	if actual < reserved {
-		m.giveBack(r, mark, state, since(now), uint64(reserved-actual))
+		m.as.giveBack(r, mark, state, since(now), uint64(reserved-actual))
 	}
 	if reserved > 0 {
 		m.Close(r, mark, actual > 0)
@@ -134,7 +134,7 @@ func (m *Meter) Close(r *Reservations, mark ChargeRef, stands bool) {
 	if i < 0 {
 		return
 	}
-	if m.algorithm == LeakyQueue && stands {
+	if m.queues && stands {
 		r.forgone = max(r.forgone, r.open[i].first) // requests behind them keep their delays
 	}
 	if r.open[i].left--; r.open[i].left > 0 {
@@ -171,19 +171,16 @@ func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, ha
 		m.Charge(state, now, cost)
 		return
 	}
-	t := since(now)
-	switch {
-	case m.algorithm == SlidingLog:
-		m.logCharge(r, state, t, uint64(max(cost, 0)))
-	case m.Drains():
-		m.note(r, state, t)
-		before := m.level(state, t)
-		m.Charge(state, now, cost)
-		if m.cutsOff(before, uint64(max(cost, 0))) || hasDelay && cost > 0 && m.algorithm == LeakyQueue {
-			r.forgone = r.next
-		}
-	default:
-		m.Charge(state, now, cost)
+	m.rewrite.chargeAmong(r, state, since(now), uint64(max(cost, 0)), hasDelay)
+}
+
+// drainAmong is chargeAmong of what drains.
+func (m *Meter) drainAmong(r *Reservations, s []uint64, t, c uint64, hasDelay bool) {
+	m.note(r, s, t)
+	before := m.drain.inUse(s, t)
+	m.as.charge(s, t, c)
+	if m.cutsOff(before, c) || hasDelay && c > 0 && m.queues {
+		r.forgone = r.next
 	}
 }
 
@@ -191,79 +188,26 @@ func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, ha
 func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 	if len(r.open) > 0 {
 		last := &r.open[len(r.open)-1]
-		last.low = uint128.Min(last.low, m.level(state, t))
+		last.low = uint128.Min(last.low, m.drain.inUse(state, t))
 	}
 }
 
-// level returns the backlog, or the tokens that are missing.
-func (m *Meter) level(s []uint64, t uint64) uint128.Int {
-	if m.isBucket() {
-		return m.backlog(s, t)
-	}
-	missing, _ := m.missing(s, t)
-	return uint128.From(missing)
+// cutsOff reports whether a charge on what is in use is more than the greatest debt.
+func (m *Meter) cutsOff(used uint128.Int, c uint64) bool {
+	return c > m.deepest || m.drain.measure(m.deepest).Less(used.Add(m.drain.measure(c)))
 }
 
-// cutsOff reports whether a charge on a level is more than the greatest debt.
-func (m *Meter) cutsOff(level uint128.Int, c uint64) bool {
-	if c > m.deepest {
-		return true
-	}
-	if m.isBucket() {
-		return m.maxBacklog.Less(level.Add(uint128.Mul(c, m.emissionNum)))
-	}
-	return uint128.From(m.deepest).Less(level.Add(uint128.From(c)))
-}
-
-// place returns the window, part or moment that identifies a charge made at t.
-func (m *Meter) place(s []uint64, t uint64) uint64 {
-	switch m.algorithm {
-	case FixedWindow:
-		_, w := m.counted(s, t)
-		return w.index
-	case SlidingCounter:
-		return m.counts(s, t).index
-	case SlidingSubWindows:
-		return m.slide(s, t)
-	case SlidingLog:
-		return m.forget(s, t)
-	}
-	return 0
-}
-
-// giveBack returns amount units of a charge.
-func (m *Meter) giveBack(r *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
-	switch m.algorithm {
-	case FixedWindow:
-		m.windowGiveBack(s, t, mark[1], amount)
-	case SlidingCounter:
-		m.counterGiveBack(s, t, mark[1], amount)
-	case SlidingSubWindows:
-		m.partsGiveBack(s, t, mark[1], amount)
-	case SlidingLog:
-		m.logGiveBack(r, s, t, mark[1], amount)
-	default:
-		m.levelGiveBack(r, mark, s, t, amount)
-	}
-}
-
-func (m *Meter) levelGiveBack(r *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
+// drainBack is giveBack of what drains.
+func (m *Meter) drainBack(r *Reservations, mark ChargeRef, s []uint64, t, n uint64) {
 	i := r.find(mark)
-	if i < 0 || m.algorithm == LeakyQueue && i < len(r.open)-1 {
+	if i < 0 || m.queues && i < len(r.open)-1 {
 		return // in a queue, requests behind keep their delays
 	}
 	m.note(r, s, t)
-	back := uint128.From(amount)
-	if m.isBucket() {
-		back = m.units(amount)
-	}
+	back := m.drain.measure(n)
 	for k := i; k < len(r.open); k++ {
 		back = uint128.Min(back, r.low(k))
 		r.open[k].low = r.low(k).Sub(back)
 	}
-	if m.isBucket() {
-		m.bucketLower(s, t, back)
-	} else {
-		m.intervalRefund(s, t, back.Lo)
-	}
+	m.drain.lower(s, t, back)
 }

@@ -46,7 +46,7 @@ func (s Spec) NominalPeriod() time.Duration {
 // algorithms that have none.
 func (s Spec) EffectiveBurst() int64 {
 	switch {
-	case !s.Algorithm.HasBurst():
+	case !s.Algorithm.Takes(Burst):
 		return 0
 	case s.BurstSet:
 		return s.Burst
@@ -57,7 +57,7 @@ func (s Spec) EffectiveBurst() int64 {
 // Parts returns the number of parts of a SlidingSubWindows, else 0.
 func (s Spec) Parts() int64 {
 	switch {
-	case s.Algorithm != SlidingSubWindows:
+	case !s.Algorithm.Takes(Parts):
 		return 0
 	case s.SubWindows == 0:
 		return DefaultSubWindows
@@ -70,9 +70,9 @@ func (s Spec) Parts() int64 {
 // for the queue.
 func (s Spec) Capacity() int64 {
 	switch {
-	case s.Algorithm == LeakyQueue:
+	case s.Algorithm.Queues():
 		return s.EffectiveBurst() + 1
-	case s.Algorithm.HasBurst():
+	case s.Algorithm.Takes(Burst):
 		return s.EffectiveBurst()
 	}
 	return s.Count
@@ -82,7 +82,7 @@ func (s Spec) Capacity() int64 {
 // the capacity unless given, 0 for algorithms that have no burst.
 func (s Spec) GreatestDebt() int64 {
 	switch {
-	case !s.Algorithm.HasBurst():
+	case !s.Algorithm.Takes(Debt):
 		return 0
 	case s.Debt != 0:
 		return s.Debt
@@ -114,7 +114,7 @@ func (s Spec) checkNumbers() error {
 		return fmt.Errorf("period %v: at least 1ns", s.Period)
 	case s.Calendar != NoCalendar && s.Period != 0:
 		return errors.New("a calendar window has no other period")
-	case s.BurstSet && s.Burst < 0, s.BurstSet && s.Burst == 0 && s.Algorithm != LeakyQueue:
+	case s.BurstSet && s.Burst < 0, s.BurstSet && s.Burst == 0 && !s.Algorithm.Queues():
 		return fmt.Errorf("burst %d: at least 1 (0 for leaky_queue alone)", s.Burst)
 	case s.Debt < 0:
 		return errors.New("debt 0: at least 1")
@@ -127,24 +127,23 @@ func (s Spec) checkNumbers() error {
 }
 
 func (s Spec) checkOptions() error {
+	for _, o := range []struct {
+		Option
+		given bool
+	}{
+		{Burst, s.BurstSet}, {Debt, s.Debt != 0}, {Parts, s.SubWindows != 0}, {Relaxed, s.Relaxed},
+		{CountDenied, s.CountDenied}, {ByCalendar, s.Calendar != NoCalendar},
+	} {
+		if o.given && !s.Algorithm.Takes(o.Option) {
+			return fmt.Errorf("%v has no %v: %s", s.Algorithm, o.Option, o.Takers())
+		}
+	}
 	switch {
-	case s.BurstSet && !s.Algorithm.HasBurst():
-		return fmt.Errorf("%v has no burst: buckets and leaky_queue have one", s.Algorithm)
-	case s.Debt != 0 && !s.Algorithm.HasBurst():
-		return fmt.Errorf("%v has no debt: buckets and leaky_queue have one", s.Algorithm)
-	case s.SubWindows != 0 && s.Algorithm != SlidingSubWindows:
-		return fmt.Errorf("%v has no parts: sliding_buckets has them", s.Algorithm)
-	case s.Relaxed && s.Algorithm != SlidingCounter:
-		return fmt.Errorf("%v cannot be relaxed: sliding_counter can", s.Algorithm)
-	case s.CountDenied && !s.Algorithm.CountsDenied():
-		return fmt.Errorf("%v cannot count_denied: windows, logs, counters and parts can", s.Algorithm)
-	case s.Calendar != NoCalendar && s.Algorithm != FixedWindow:
-		return fmt.Errorf("%v cannot follow a calendar: fixed_window can", s.Algorithm)
-	case s.Calendar == NoCalendar && s.Zone != "":
-		return errors.New("a zone goes with a calendar")
 	case s.Calendar != NoCalendar:
 		_, err := LoadZone(s.Zone)
 		return err
+	case s.Zone != "":
+		return errors.New("a zone goes with a calendar")
 	}
 	return nil
 }
@@ -152,14 +151,14 @@ func (s Spec) checkOptions() error {
 // checkRange refuses what int64 nanoseconds cannot hold: (burst + 1)·T and debt·T for
 // buckets and the queue, two periods for what counts in windows.
 func (s Spec) checkRange() error {
-	if s.Algorithm != GCRA && s.Algorithm != LeakyQueue && s.Period > math.MaxInt64/2 {
+	if !s.Algorithm.Evenly() && s.Period > math.MaxInt64/2 {
 		return fmt.Errorf("period %v: at most %v", s.Period, time.Duration(math.MaxInt64/2))
 	}
-	if !s.Algorithm.HasBurst() {
+	if !s.Algorithm.Takes(Burst) {
 		return nil
 	}
 	burst := s.EffectiveBurst()
-	if s.Algorithm == LeakyQueue && burst == math.MaxInt64 {
+	if s.Algorithm.Queues() && burst == math.MaxInt64 {
 		return fmt.Errorf("burst %d: at most %d for leaky_queue", burst, int64(math.MaxInt64-1))
 	}
 	each := max(s.Period/time.Duration(s.Count), 1)
@@ -177,85 +176,4 @@ func (s Spec) tooLong(units uint64) bool {
 	hi, lo := bits.Mul64(units, uint64(s.Period))
 	maxHi, maxLo := bits.Mul64(math.MaxInt64, uint64(s.Count))
 	return hi > maxHi || hi == maxHi && lo > maxLo
-}
-
-// An Algorithm is the algorithm of a limit. docs/LIMITS.md introduces each of them;
-// docs/SEMANTICS.md says exactly what each admits.
-type Algorithm uint8
-
-const (
-	// GCRA is the token bucket that fills little by little, the leaky bucket
-	// used as a meter and the generic cell rate algorithm: one arithmetic by
-	// three names. It admits bursts up to the burst and never more than
-	// burst + d/T in any stretch d, T being the time that one unit takes.
-	GCRA Algorithm = iota
-	// TokenBucketInterval is the token bucket that is filled in lumps: count
-	// tokens at each whole multiple of the period since the Unix epoch.
-	TokenBucketInterval
-	// LeakyQueue is the leaky bucket used as a queue: what it admits starts
-	// at an even pace, after a delay, and at most burst units wait.
-	LeakyQueue
-	// FixedWindow counts in windows aligned to the Unix epoch, or in those of a
-	// calendar. Twice the count may pass around an edge.
-	FixedWindow
-	// SlidingLog remembers every admission of the last period: exact, and
-	// paid for with memory.
-	SlidingLog
-	// SlidingCounter weighs the window before by what still overlaps.
-	SlidingCounter
-	// SlidingSubWindows cuts the window into equal parts and counts in each.
-	SlidingSubWindows
-
-	algorithms = iota
-)
-
-var algorithmNames = [algorithms]string{
-	"gcra", "token_bucket_interval", "leaky_queue", "fixed_window",
-	"sliding_log", "sliding_counter", "sliding_buckets",
-}
-
-// algorithmAliases are further names that text may use.
-var algorithmAliases = map[string]Algorithm{"token_bucket": GCRA, "leaky_bucket": GCRA}
-
-// AlgorithmNames returns all names that text may use, aliases first.
-func AlgorithmNames() []string {
-	return append([]string{"token_bucket", "leaky_bucket"}, algorithmNames[:]...)
-}
-
-// String returns the name that limits as text use: "gcra", "leaky_queue", ….
-func (a Algorithm) String() string {
-	if int(a) < len(algorithmNames) {
-		return algorithmNames[a]
-	}
-	return fmt.Sprintf("algorithm(%d)", uint8(a))
-}
-
-// ParseAlgorithm returns the algorithm of a name or an alias, and whether there
-// is one.
-func ParseAlgorithm(word string) (Algorithm, bool) {
-	if a, ok := algorithmAliases[word]; ok {
-		return a, true
-	}
-	for a, name := range algorithmNames {
-		if name == word {
-			return Algorithm(a), true
-		}
-	}
-	return 0, false
-}
-
-// HasBurst reports whether limits of the algorithm hold a burst.
-func (a Algorithm) HasBurst() bool {
-	return a == GCRA || a == TokenBucketInterval || a == LeakyQueue
-}
-
-// CountsDenied reports whether limits of the algorithm can count what they deny.
-func (a Algorithm) CountsDenied() bool {
-	return a == FixedWindow || a == SlidingLog || a == SlidingCounter || a == SlidingSubWindows
-}
-
-// aligned reports whether the algorithm needs the time of day: its windows begin at
-// multiples of the period since the Unix epoch.
-func (a Algorithm) aligned() bool {
-	return a == TokenBucketInterval || a == FixedWindow || a == SlidingCounter || a == SlidingSubWindows
 }

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -21,7 +22,21 @@ import (
 
 const partHead = 2
 
-func (m *Meter) partWords() int {
+var partsKind = kind{
+	name: "sliding_buckets", options: Parts | CountDenied, aligned: true, of: newParts,
+}
+
+// parts is a meter of [SlidingSubWindows].
+type parts Meter
+
+func newParts(m *Meter) arithmetic {
+	m.small = m.count < 1<<31
+	m.subWindows = min(uint64(cmp.Or(m.spec.SubWindows, DefaultSubWindows)), m.period)
+	m.bySubWindows, m.byRing = uint128.NewDivisor(m.period/m.subWindows), uint128.NewDivisor(m.subWindows+1)
+	return (*parts)(m)
+}
+
+func (m *parts) words() int {
 	counts := int(m.subWindows) + 1
 	if m.small {
 		counts = (counts + 1) / 2
@@ -29,7 +44,9 @@ func (m *Meter) partWords() int {
 	return partHead + counts
 }
 
-func (m *Meter) partOf(t uint64) uint64 {
+func (m *parts) longest() time.Duration { return satmath.Duration(satmath.Add(m.period, m.period)) }
+
+func (m *parts) partOf(t uint64) uint64 {
 	if m.bySubWindows.D*m.subWindows == m.period {
 		return m.bySubWindows.Quo(t)
 	}
@@ -37,17 +54,17 @@ func (m *Meter) partOf(t uint64) uint64 {
 }
 
 // partBegin returns the first moment of a part.
-func (m *Meter) partBegin(part uint64) uint64 { return uint128.Mul(part, m.period).Ceil(m.subWindows) }
+func (m *parts) partBegin(part uint64) uint64 { return uint128.Mul(part, m.period).Ceil(m.subWindows) }
 
 // forgotten returns the wait from t until a part stops counting.
-func (m *Meter) forgotten(part, t uint64) uint64 {
+func (m *parts) forgotten(part, t uint64) uint64 {
 	return satmath.Sub(m.partBegin(part+m.subWindows+1), t)
 }
 
 // slot returns where in the ring a part is counted: part mod (n + 1).
-func (m *Meter) slot(part uint64) uint64 { return part - m.byRing.Quo(part)*m.byRing.D }
+func (m *parts) slot(part uint64) uint64 { return part - m.byRing.Quo(part)*m.byRing.D }
 
-func (m *Meter) partCount(s []uint64, part uint64) uint64 {
+func (m *parts) partCount(s []uint64, part uint64) uint64 {
 	i := m.slot(part)
 	if m.small {
 		return s[partHead+i/2] >> (i % 2 * 32) & math.MaxUint32
@@ -56,7 +73,7 @@ func (m *Meter) partCount(s []uint64, part uint64) uint64 {
 }
 
 // setPart sets the count of a part and keeps the sum.
-func (m *Meter) setPart(s []uint64, part, n uint64) {
+func (m *parts) setPart(s []uint64, part, n uint64) {
 	before, saturated := m.partCount(s, part), s[1] == math.MaxUint64
 	i := m.slot(part)
 	if m.small {
@@ -76,7 +93,7 @@ func (m *Meter) setPart(s []uint64, part, n uint64) {
 
 // recount adds the counts up again, where the sum had lost what was above the
 // greatest word.
-func (m *Meter) recount(s []uint64) {
+func (m *parts) recount(s []uint64) {
 	s[1] = 0
 	for part := range m.subWindows + 1 {
 		s[1] = satmath.Add(s[1], m.partCount(s, part))
@@ -85,7 +102,7 @@ func (m *Meter) recount(s []uint64) {
 
 // slide forgets the parts that no longer count at t and returns the newest
 // part: that of t, or a later one where the clock stepped back.
-func (m *Meter) slide(s []uint64, t uint64) uint64 {
+func (m *parts) slide(s []uint64, t uint64) uint64 {
 	now, newest := m.partOf(t), s[0]
 	if newest > now {
 		if ahead := now + m.subWindows; newest > ahead {
@@ -103,7 +120,7 @@ func (m *Meter) slide(s []uint64, t uint64) uint64 {
 }
 
 // relabel moves every count to an earlier part, the newest to part newest.
-func (m *Meter) relabel(s []uint64, newest uint64) {
+func (m *parts) relabel(s []uint64, newest uint64) {
 	counts := make([]uint64, m.subWindows+1)
 	for i := range counts {
 		counts[i] = m.partCount(s, satmath.Sub(s[0], uint64(i)))
@@ -117,19 +134,19 @@ func (m *Meter) relabel(s []uint64, newest uint64) {
 	}
 }
 
-func (m *Meter) partsAdmit(s []uint64, t, c uint64) bool {
+func (m *parts) admits(s []uint64, t, c uint64) bool {
 	m.slide(s, t)
 	return s[1] <= m.count-c
 }
 
-func (m *Meter) partsCharge(s []uint64, t, c uint64) {
+func (m *parts) charge(s []uint64, t, c uint64) {
 	part := m.slide(s, t)
 	if c > 0 {
 		m.setPart(s, part, satmath.AddInt64(m.partCount(s, part), c))
 	}
 }
 
-func (m *Meter) partsLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+func (m *parts) level(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	part := m.slide(s, t)
 	if s[1] == 0 {
 		return int64(m.count), 0
@@ -140,10 +157,10 @@ func (m *Meter) partsLevel(s []uint64, t uint64) (remaining int64, reset time.Du
 	return int64(satmath.Sub(m.count, s[1])), satmath.Duration(m.forgotten(part, t))
 }
 
-// partsWait looks for the newest part that must be forgotten: the one with
+// wait looks for the newest part that must be forgotten: the one with
 // which those after it leave no room. It adds up from the newest, since the sum
 // of all may be held at its greatest.
-func (m *Meter) partsWait(s []uint64, t, c uint64) time.Duration {
+func (m *parts) wait(s []uint64, t, c uint64) time.Duration {
 	room, counted := m.count-c, uint64(0)
 	for part := m.slide(s, t); ; part-- {
 		counted = satmath.Add(counted, m.partCount(s, part))
@@ -153,14 +170,16 @@ func (m *Meter) partsWait(s []uint64, t, c uint64) time.Duration {
 	}
 }
 
-func (m *Meter) partsGiveBack(s []uint64, t, part, amount uint64) {
-	newest := m.slide(s, t)
+func (m *parts) place(s []uint64, t uint64) uint64 { return m.slide(s, t) }
+
+func (m *parts) giveBack(_ *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
+	newest, part := m.slide(s, t), mark[1]
 	if part <= newest && newest-part <= m.subWindows {
 		m.setPart(s, part, satmath.Sub(m.partCount(s, part), amount))
 	}
 }
 
-func (m *Meter) partsRefund(s []uint64, t, amount uint64) {
+func (m *parts) refund(s []uint64, t, amount uint64) {
 	newest := m.slide(s, t)
 	for part := newest; amount > 0 && s[1] > 0 && part <= newest; part-- {
 		n := m.partCount(s, part)
@@ -170,7 +189,7 @@ func (m *Meter) partsRefund(s []uint64, t, amount uint64) {
 	}
 }
 
-func (m *Meter) partsIdle(s []uint64, t uint64) bool {
+func (m *parts) idle(s []uint64, t uint64) bool {
 	if s[1] == 0 {
 		return true
 	}
@@ -181,9 +200,9 @@ func (m *Meter) partsIdle(s []uint64, t uint64) bool {
 	return part+m.subWindows < m.partOf(t)
 }
 
-// partsSound reports whether the sum is that of the counts, and no part lies
+// sound reports whether the sum is that of the counts, and no part lies
 // outside time.
-func (m *Meter) partsSound(s []uint64) bool {
+func (m *parts) sound(s []uint64) bool {
 	total := uint64(0)
 	for i := range m.subWindows + 1 {
 		n := m.partCount(s, i)

@@ -11,10 +11,33 @@ import (
 // calendar's. A count may pass the limit by debt, or by counting what was
 // denied.
 
+var windowKind = kind{
+	name: "fixed_window", options: CountDenied | ByCalendar, aligned: true,
+	of: func(m *Meter) arithmetic { return (*window)(m) },
+}
+
+// A window is a meter of [FixedWindow].
+type window Meter
+
+func (*window) words() int { return 2 }
+
+func (*window) sound([]uint64) bool { return true }
+
+func (m *window) longest() time.Duration {
+	const day = 24 * time.Hour
+	switch {
+	case m.calendar == nil:
+		return satmath.Duration(m.period)
+	case m.spec.Calendar == Day:
+		return 2 * day // no day of a zone is as long
+	}
+	return m.spec.Calendar.nominal() + 3*day
+}
+
 // span is one window in time: [begin, end) in nanoseconds.
 type span struct{ index, begin, end uint64 }
 
-func (m *Meter) window(t uint64) span {
+func (m *window) of(t uint64) span {
 	if m.calendar != nil {
 		w := m.calendar.window(int64(t))
 		return span{w.index, since(w.begin), since(w.end)}
@@ -27,26 +50,26 @@ func (m *Meter) window(t uint64) span {
 // counted returns the window that decides at t and what it has counted: the
 // window of t, or the one after where the clock stepped back over its edge. A
 // state of a later one is brought back to that.
-func (m *Meter) counted(s []uint64, t uint64) (used uint64, w span) {
-	w = m.window(t)
+func (m *window) counted(s []uint64, t uint64) (used uint64, w span) {
+	w = m.of(t)
 	switch {
 	case s[0] == w.index:
 		return s[1], w
 	case s[0] > w.index && s[1] > 0:
-		w = m.window(w.end)
+		w = m.of(w.end)
 		s[0] = w.index
 		return s[1], w
 	}
 	return 0, w
 }
 
-func (m *Meter) windowAdmits(s []uint64, t, c uint64) bool {
+func (m *window) admits(s []uint64, t, c uint64) bool {
 	used, _ := m.counted(s, t)
 	return used <= m.count-c
 }
 
-// windowTake admits and charges with one look for the window.
-func (m *Meter) windowTake(s []uint64, t uint64, cost int64) (ok bool) {
+// allow admits and charges with one look for the window.
+func (m *window) allow(s []uint64, t uint64, cost int64) (ok bool) {
 	used, w := m.counted(s, t)
 	ok = cost <= 0 || cost <= m.capacity && used <= m.count-uint64(cost)
 	if cost > 0 && (ok || m.spec.CountDenied) {
@@ -55,14 +78,25 @@ func (m *Meter) windowTake(s []uint64, t uint64, cost int64) (ok bool) {
 	return ok
 }
 
-func (m *Meter) windowCharge(s []uint64, t, c uint64) {
+func (m *window) take(s []uint64, t uint64, cost int64) (a Answer, ok bool) {
+	ok = m.allow(s, t, cost)
+	a.Remaining, a.ResetAfter = m.level(s, t)
+	if !ok {
+		if a.RetryAfter = Never; cost <= m.capacity {
+			a.RetryAfter = m.wait(s, t, uint64(cost))
+		}
+	}
+	return a, ok
+}
+
+func (m *window) charge(s []uint64, t, c uint64) {
 	used, w := m.counted(s, t)
 	if c > 0 {
 		s[0], s[1] = w.index, satmath.AddInt64(used, c)
 	}
 }
 
-func (m *Meter) windowLevel(s []uint64, t uint64) (remaining int64, reset time.Duration) {
+func (m *window) level(s []uint64, t uint64) (remaining int64, reset time.Duration) {
 	used, w := m.counted(s, t)
 	if used == 0 {
 		return int64(m.count), 0
@@ -70,22 +104,27 @@ func (m *Meter) windowLevel(s []uint64, t uint64) (remaining int64, reset time.D
 	return int64(satmath.Sub(m.count, used)), satmath.Duration(w.end - t)
 }
 
-func (m *Meter) windowWait(s []uint64, t uint64) time.Duration {
+func (m *window) wait(s []uint64, t, _ uint64) time.Duration {
 	_, w := m.counted(s, t)
 	return max(satmath.Duration(w.end-t), 1) // the last window there is has no end
 }
 
-func (m *Meter) windowGiveBack(s []uint64, t, index, amount uint64) {
-	if used, w := m.counted(s, t); w.index == index {
-		s[0], s[1] = w.index, satmath.Sub(used, amount)
+func (m *window) place(s []uint64, t uint64) uint64 {
+	_, w := m.counted(s, t)
+	return w.index
+}
+
+func (m *window) giveBack(_ *Reservations, mark ChargeRef, s []uint64, t, n uint64) {
+	if used, w := m.counted(s, t); w.index == mark[1] {
+		s[0], s[1] = w.index, satmath.Sub(used, n)
 	}
 }
 
-func (m *Meter) windowRefund(s []uint64, t, amount uint64) {
+func (m *window) refund(s []uint64, t, amount uint64) {
 	used, w := m.counted(s, t)
 	s[0], s[1] = w.index, satmath.Sub(used, amount)
 }
 
-func (m *Meter) windowIdle(s []uint64, t uint64) bool {
-	return s[1] == 0 || s[0] < m.window(t).index
+func (m *window) idle(s []uint64, t uint64) bool {
+	return s[1] == 0 || s[0] < m.of(t).index
 }

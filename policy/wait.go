@@ -128,7 +128,7 @@ func (r *Result) tooLong(most time.Duration) {
 		}
 		for k, l := range h.plan.ruleLimits {
 			limit++
-			if h.out || h.weight == 0 || l.Limit.Algorithm() != meter.LeakyQueue {
+			if h.out || h.weight == 0 || !l.Limit.Algorithm().Queues() {
 				continue
 			}
 			delay, e := longest, &r.Rules[h.first+k]
@@ -181,7 +181,7 @@ func (r *Result) queues(yield func(*ruleMatch, *RuleLimit)) (alone bool) {
 			continue
 		}
 		for _, l := range h.plan.ruleLimits {
-			if l.Limit.Algorithm() == meter.LeakyQueue {
+			if l.Limit.Algorithm().Queues() {
 				yield(h, l)
 			} else {
 				alone = false
@@ -195,7 +195,7 @@ func (r *Result) queues(yield func(*ruleMatch, *RuleLimit)) (alone bool) {
 // without one.
 func heldBy(limits []stint.Limit) (longest time.Duration) {
 	for _, l := range limits {
-		if l.Algorithm() == meter.LeakyQueue {
+		if l.Algorithm().Queues() {
 			longest = max(longest, span(l, l.Burst()))
 		}
 	}

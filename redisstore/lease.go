@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/meter"
 )
 
 // leases are what this node has in hand under one limit.
@@ -53,7 +52,7 @@ const (
 
 // leased returns S of a limit: 0 if it cannot be leased.
 func (m *modes) leased(l stint.Limit) int64 {
-	if l.Algorithm() != meter.GCRA || l.Ban() > 0 || l.Validate() != nil || l.Debt() > 0 && l.Debt() < l.Burst() {
+	if !l.Algorithm().Evenly() || l.Algorithm().Queues() || l.Ban() > 0 || l.Validate() != nil || l.Debt() > 0 && l.Debt() < l.Burst() {
 		return 0
 	}
 	s := int64(float64(l.Burst()) * m.LeaseShare)

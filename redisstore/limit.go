@@ -55,14 +55,11 @@ func compile(l stint.Limit, maxLog int64) (*compiled, error) {
 		return nil, err
 	}
 	f := &compiled{limit: l, text: l.String(), capacity: l.Capacity()}
-	var unfit string
-	switch l.Algorithm() {
-	case meter.GCRA, meter.LeakyQueue:
-		unfit = f.bucket()
-	case meter.TokenBucketInterval, meter.FixedWindow, meter.SlidingCounter, meter.SlidingSubWindows, meter.SlidingLog:
-		unfit = f.periodic(maxLog)
-	default:
-		unfit = "this algorithm is not known here"
+	unfit := "this algorithm is not known here"
+	if write, known := forms[l.Algorithm()]; known {
+		if unfit = f.unfitPeriod(); unfit == "" {
+			unfit = write(f, maxLog)
+		}
 	}
 	if unfit != "" {
 		return nil, fmt.Errorf("redisstore: limit %q: %s", l.String(), unfit)
@@ -70,15 +67,25 @@ func compile(l stint.Limit, maxLog int64) (*compiled, error) {
 	return f, nil
 }
 
-// periodic writes down a limit of whole periods, and says why it cannot be held.
-func (f *compiled) periodic(maxLog int64) (unfit string) {
+// forms are how limits of each algorithm are written down, for what the script knows by
+// the letter (lua/layers.lua); or they say why a limit cannot be held.
+var forms = map[meter.Algorithm]func(f *compiled, maxLog int64) (unfit string){
+	meter.GCRA:                func(f *compiled, _ int64) string { return f.bucket("g") },
+	meter.LeakyQueue:          func(f *compiled, _ int64) string { return f.bucket("q") },
+	meter.TokenBucketInterval: (*compiled).interval,
+	meter.FixedWindow:         (*compiled).counting,
+	meter.SlidingCounter:      (*compiled).weighing,
+	meter.SlidingSubWindows:   (*compiled).parts,
+	meter.SlidingLog:          (*compiled).log,
+}
+
+// unfitPeriod says why a limit of whole periods cannot be held.
+func (f *compiled) unfitPeriod() string {
 	l := f.limit
-	period, unit, zone := number(int64(l.Period()/time.Microsecond)), "", ""
-	if unit, zone = l.Calendar(); unit != "" {
-		period = strings.Replace(unit, " from ", "-", 1) + " " + zone
-	}
-	count, flags := number(l.Count()), flags(l)
+	unit, _ := l.Calendar()
 	switch {
+	case l.Algorithm().Evenly():
+		return ""
 	case max(l.Count(), f.capacity, l.Debt()) > most:
 		return fmt.Sprintf("Redis counts up to %d units, and this has more", int64(most))
 	case unit == "" && l.Period()%time.Microsecond != 0:
@@ -86,46 +93,74 @@ func (f *compiled) periodic(maxLog int64) (unfit string) {
 	case unit == "" && l.Period()/time.Microsecond > most:
 		return fmt.Sprintf("Redis holds periods up to %v, and this is longer", longestPeriod)
 	}
-	switch l.Algorithm() {
-	case meter.TokenBucketInterval:
-		if full := new(big.Int).Mul(big.NewInt(max(f.capacity, l.Debt())/l.Count()+1), big.NewInt(int64(l.Period()/time.Microsecond))); full.Cmp(big.NewInt(most)) > 0 {
-			return fmt.Sprintf("an empty bucket is full again after more than the %v that Redis can hold: a smaller burst or debt would do", longestPeriod)
-		}
-		f.args = []string{"=i" + period + ":" + count + ":" + f.bounds() + ":", period, count, number(f.capacity)}
-		return ""
-	case meter.FixedWindow:
-		f.args = []string{"=w" + period + ":", period, count, flags}
-		if unit != "" {
-			f.args[0] = "=c" + period + ":"
-			f.calendar = &calendar{back: int64(l.Period() + l.Period()/2)}
-			f.calendar.meter, _ = l.Meter() // it is valid
-			return ""
-		}
-	case meter.SlidingCounter:
-		f.args = []string{"=s" + period + ":", period, count, flags}
-	case meter.SlidingSubWindows:
-		cuts := min(l.Parts(), int64(l.Period()/time.Microsecond))
-		f.args, f.entries = []string{"=b" + period + ":" + number(cuts) + ":", period, count, flags, number(cuts)}, cuts+1
-		return ""
-	case meter.SlidingLog:
-		if l.Count() > maxLog {
-			return fmt.Sprintf("a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less", l.Count(), maxLog)
-		}
-		f.args, f.entries = []string{"=l" + period + ":", period, count, flags}, l.Count()
+	return ""
+}
+
+// period is in µs.
+func (f *compiled) period() string { return number(int64(f.limit.Period() / time.Microsecond)) }
+
+// dated are the arguments of what has no numbers but its period, whose states begin
+// with the letter and more.
+func (f *compiled) dated(letter, period, more string) []string {
+	return []string{"=" + letter + period + ":" + more, period, number(f.limit.Count()), flags(f.limit)}
+}
+
+func (f *compiled) interval(int64) (unfit string) {
+	l := f.limit
+	if full := new(big.Int).Mul(big.NewInt(max(f.capacity, l.Debt())/l.Count()+1), big.NewInt(int64(l.Period()/time.Microsecond))); full.Cmp(big.NewInt(most)) > 0 {
+		return fmt.Sprintf("an empty bucket is full again after more than the %v that Redis can hold: a smaller burst or debt would do", longestPeriod)
+	}
+	period, count := f.period(), number(l.Count())
+	f.args = []string{"=i" + period + ":" + count + ":" + f.bounds() + ":", period, count, number(f.capacity)}
+	return ""
+}
+
+func (f *compiled) counting(int64) (unfit string) {
+	l := f.limit
+	if unit, zone := l.Calendar(); unit != "" {
+		f.args = f.dated("c", strings.Replace(unit, " from ", "-", 1)+" "+zone, "")
+		f.calendar = &calendar{back: int64(l.Period() + l.Period()/2)}
+		f.calendar.meter, _ = l.Meter() // it is valid
 		return ""
 	}
-	w := &fastWindow{l.Count(), int64(l.Period() / time.Microsecond), l.Algorithm() == meter.SlidingCounter}
-	if flags == "" && (!w.counter || w.count < math.MaxInt64/2/w.period) {
+	f.args = f.dated("w", f.period(), "")
+	f.fastWindow(false)
+	return ""
+}
+
+func (f *compiled) weighing(int64) (unfit string) {
+	f.args = f.dated("s", f.period(), "")
+	f.fastWindow(true)
+	return ""
+}
+
+func (f *compiled) parts(int64) (unfit string) {
+	cuts := min(f.limit.Parts(), int64(f.limit.Period()/time.Microsecond))
+	f.args, f.entries = append(f.dated("b", f.period(), number(cuts)+":"), number(cuts)), cuts+1
+	return ""
+}
+
+func (f *compiled) log(maxLog int64) (unfit string) {
+	if f.limit.Count() > maxLog {
+		return fmt.Sprintf("a log of %d is more than the %d that this store keeps (Options.MaxLog): sliding_buckets needs far less", f.limit.Count(), maxLog)
+	}
+	f.args, f.entries = f.dated("l", f.period(), ""), f.limit.Count()
+	return ""
+}
+
+// fastWindow lets the fast path decide it, if it can.
+func (f *compiled) fastWindow(counter bool) {
+	w := &fastWindow{f.limit.Count(), int64(f.limit.Period() / time.Microsecond), counter}
+	if flags(f.limit) == "" && (!counter || w.count < math.MaxInt64/2/w.period) {
 		f.window = w
 	}
-	return ""
 }
 
 // longestPeriod is most µs, in whole years.
 const longestPeriod = 35 * 365 * 24 * time.Hour
 
 // bucket computes T in µs, step/div in lowest terms, and says why it cannot be held.
-func (f *compiled) bucket() (unfit string) {
+func (f *compiled) bucket(letter string) (unfit string) {
 	step := big.NewInt(int64(f.limit.Period()))
 	div := new(big.Int).Mul(big.NewInt(f.limit.Count()), big.NewInt(1000))
 	gcd := new(big.Int).GCD(nil, nil, step, div)
@@ -140,8 +175,7 @@ func (f *compiled) bucket() (unfit string) {
 		return fmt.Sprintf("one unit is %v/%v of a microsecond, and Redis can hold a burst of %v such units and a divisor of at most %d, not one of %d: a rounder count, such as 1000000 for 1048576, or a smaller burst will do",
 			step, div, new(big.Int).Quo(big.NewInt(most), step), int64(1<<30), f.capacity)
 	}
-	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), f.limit.Algorithm() == meter.LeakyQueue, debt > 0 && debt < f.capacity || f.limit.Ban() > 0}
-	letter := map[bool]string{false: "g", true: "q"}[q.queue]
+	q := &fastBucket{step.Int64(), full.Int64(), div.Int64(), f.limit.Algorithm().Queues(), debt > 0 && debt < f.capacity || f.limit.Ban() > 0}
 	head := "=" + letter + number(q.step) + ":" + number(q.div) + ":" + f.bounds() + ":"
 	f.fast, f.args = q, []string{head, number(q.step), number(q.full), number(q.div)}
 	return ""
@@ -166,7 +200,7 @@ func flags(l stint.Limit) string {
 	if l.Relaxed() {
 		s += "r"
 	}
-	if l.Algorithm() == meter.SlidingSubWindows && l.Count() < 1<<31 {
+	if l.Algorithm().Takes(meter.Parts) && l.Count() < 1<<31 {
 		s += "m"
 	}
 	if l.Ban() > 0 {

@@ -13,7 +13,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/meter"
 )
 
 // A Mode says where a limit is decided, and so what a decision costs and how
@@ -283,7 +282,7 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *compiled) 
 	case mode == Lease && m.leased(l) > 0 && f.fast != nil:
 		one.lease = newLeases(one, m.leased(l))
 		m.tables = append(m.tables, one.lease)
-	case mode == Async && l.Algorithm() != meter.LeakyQueue && !l.CountDenied() && l.Ban() == 0:
+	case mode == Async && !l.Algorithm().Queues() && !l.CountDenied() && l.Ban() == 0:
 		var before *accounts
 		if old != nil {
 			before = old.async

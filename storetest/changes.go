@@ -55,7 +55,7 @@ func (e *env) bothWays(what string, check func(from, to limit)) {
 }
 
 // drains reports whether states of a limit drain by its numbers.
-func drains(l limit) bool { return l.Algorithm().HasBurst() }
+func drains(l limit) bool { return l.Algorithm().Takes(meter.Burst) }
 
 // What is in use under one limit is under another of its identity, and neither a look
 // nor a denial of one frees a unit of the other.
@@ -134,7 +134,7 @@ func changeLocksNobodyOut(e *env) {
 			e.advance(full/7 + e.quantum)
 		}
 		wait, _ := e.peek(to, key, 1).RetryAfter.Duration()
-		if own := int64(to.Period())/to.Count() + 2*e.quantum; !drains(to) && wait > 0 || int64(wait) > own && to.Algorithm() != meter.TokenBucketInterval {
+		if own := int64(to.Period())/to.Count() + 2*e.quantum; !drains(to) && wait > 0 || int64(wait) > own && to.Algorithm().Evenly() {
 			e.Errorf("%v, exhausted, to %v: locked out for %v after %d ns", from.Limit, to.Limit, wait, full)
 		}
 	})

@@ -129,7 +129,7 @@ func concurrentReservations(e *env, l limit) {
 	})
 	// A queue keeps a place behind which other requests have got delays.
 	want := capacity - total.Load()
-	if d := e.peek(l, key, 0); d.Remaining > want || d.Remaining < want && l.Algorithm() != meter.LeakyQueue {
+	if d := e.peek(l, key, 0); d.Remaining > want || d.Remaining < want && !l.Algorithm().Queues() {
 		e.Errorf("%d units were settled, and there remain %+v", total.Load(), d)
 	}
 }

@@ -294,7 +294,7 @@ func givingBackNeverMints(e *env, l limit) {
 // Once all that a key reserved is settled, it answers like its twin that took
 // the true costs at those moments. (A queue keeps the delays of other requests.)
 func settlingRewrites(e *env, l limit) {
-	if l.Algorithm() == meter.LeakyQueue {
+	if l.Algorithm().Queues() {
 		return
 	}
 	type open struct {

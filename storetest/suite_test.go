@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"runtime"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // A witness is a testing.TB that remembers failures instead of telling.
@@ -146,4 +149,43 @@ func TestQuantum(t *testing.T) {
 		s.quantum = quantum
 		return s
 	}}.Run(t)
+}
+
+// Every algorithm is among the limits of the suite, its changes and its vectors.
+func TestEveryAlgorithm(t *testing.T) {
+	var changed, vectors []string
+	for _, c := range changes {
+		changed = append(changed, c[:]...)
+	}
+	files, err := fs.Glob(Vectors, "vectors/*.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := Vectors.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := bytes.Cut(text, []byte("\n"))
+		var head struct{ Limits []string }
+		if err := json.Unmarshal(first, &head); err != nil {
+			t.Fatal(file, err)
+		}
+		vectors = append(vectors, head.Limits...)
+	}
+	for what, texts := range map[string][]string{"limits": limits, "changes": changed, "vectors": vectors} {
+		has := make(map[meter.Algorithm]bool)
+		for _, text := range texts {
+			l, err := stint.Parse(text)
+			if err != nil {
+				t.Fatal(what, err)
+			}
+			has[l.Algorithm()] = true
+		}
+		for _, a := range meter.Algorithms() {
+			if !has[a] {
+				t.Errorf("%s: none is of %v", what, a)
+			}
+		}
+	}
 }

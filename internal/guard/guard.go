@@ -12,7 +12,6 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/ratefields"
-	"github.com/stint-dev/stint/meter"
 )
 
 // MissingKey is the key of all requests without one. No header and no metadata
@@ -68,7 +67,7 @@ func (g *Guard) learn() *Terms {
 	for i, limit := range t.Limits {
 		t.Fields = append(t.Fields, ratefields.Of(t.Labels[i], limit))
 		t.inFlight = t.inFlight || limit.InFlight()
-		if limit.Algorithm() != meter.LeakyQueue {
+		if !limit.Algorithm().Queues() {
 			continue
 		}
 		if t.queue < 0 {

@@ -48,8 +48,7 @@ func Of(name string, l stint.Limit) Limit {
 	f.Quota, f.Window = quota(l, f.Span)
 	quota := strconv.FormatInt(f.Quota, 10) + ";w=" + strconv.FormatInt(f.Window, 10)
 	f.Policy, f.Unnamed, f.Most = One(f.Quoted+";q="+quota), One(quota), One(strconv.FormatInt(l.Capacity(), 10))
-	switch l.Algorithm() {
-	case meter.GCRA, meter.LeakyQueue, meter.TokenBucketInterval:
+	if l.Algorithm().Takes(meter.Burst) {
 		f.count, f.period = l.Count(), l.Period()
 	}
 	return f
@@ -109,10 +108,10 @@ func quota(l stint.Limit, d time.Duration) (q, w int64) {
 
 // span returns how long a key's whole capacity takes to come back.
 func span(l stint.Limit) time.Duration {
-	switch l.Algorithm() {
-	case meter.GCRA, meter.LeakyQueue:
+	switch a := l.Algorithm(); {
+	case a.Evenly():
 		return time.Duration(MulDiv(l.Capacity(), int64(l.Period()), l.Count()))
-	case meter.TokenBucketInterval:
+	case a.Takes(meter.Burst): // it comes back in lumps
 		lumps := (l.Capacity()-1)/l.Count() + 1
 		return time.Duration(MulDiv(lumps, int64(l.Period()), 1))
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/stint-dev/stint/meter"
 )
 
 // mostLines is how many requests are written out for stint simulate where no
@@ -55,7 +53,7 @@ func (row *Row) program() string {
 	defer release() // when the request ends
 	fmt.Println("allowed:", d.Allowed)
 `
-	case row.limit.Algorithm() == meter.LeakyQueue:
+	case row.limit.Algorithm().Queues():
 		ask = `	if err := limiter.Wait(context.Background(), "client", 1); err != nil {
 		log.Fatal(err)
 	}

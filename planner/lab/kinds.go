@@ -22,10 +22,13 @@ type Kind struct {
 	// Options are what a limit of this kind takes beside count and period:
 	// burst, parts, relaxed, count_denied.
 	Options []string `json:"options"`
+
+	why func(*moment) // says what the state was, for a [Why]
 }
 
 var kinds = []Kind{
-	{
+	meter.GCRA: {
+		why:  (*moment).bucket,
 		Name: meter.GCRA.String(), Title: "Bucket",
 		Few: "a bucket that fills all the time", Most: "burst + count", Memory: "1 or 2 words",
 		How:     "A bucket holds burst tokens and gets a new one every period ÷ count. A request takes its cost in tokens or is denied. token_bucket and leaky_bucket are the same arithmetic.",
@@ -34,7 +37,8 @@ var kinds = []Kind{
 		Level:   "tokens taken",
 		Options: []string{"burst"},
 	},
-	{
+	meter.TokenBucketInterval: {
+		why:  (*moment).interval,
 		Name: meter.TokenBucketInterval.String(), Title: "Bucket, filled in lumps",
 		Few: "a bucket filled once a period", Most: "burst + count", Memory: "2 words",
 		How:     "The same bucket, but count tokens come at once, at each whole multiple of the period: on the full second, minute, hour.",
@@ -43,7 +47,8 @@ var kinds = []Kind{
 		Level:   "tokens taken",
 		Options: []string{"burst"},
 	},
-	{
+	meter.LeakyQueue: {
+		why:  (*moment).queue,
 		Name: meter.LeakyQueue.String(), Title: "Queue",
 		Few: "starts at an even pace, the rest waits", Most: "count + 1 started", Memory: "1 or 2 words",
 		How:     "Requests start one after another at an even pace. A request that comes while others wait gets a place in line and its delay; when burst of them wait, the next is denied.",
@@ -52,7 +57,8 @@ var kinds = []Kind{
 		Level:   "places taken",
 		Options: []string{"burst"},
 	},
-	{
+	meter.FixedWindow: {
+		why:  (*moment).window,
 		Name: meter.FixedWindow.String(), Title: "Fixed window",
 		Few: "a count that starts over", Most: "2 × count", Memory: "2 words",
 		How:     "One count for each period, aligned to the clock: it starts over on the full second, minute, hour; with a zone, at midnight or on the first of the month.",
@@ -61,7 +67,8 @@ var kinds = []Kind{
 		Level:   "counted in the window",
 		Options: []string{"count_denied"},
 	},
-	{
+	meter.SlidingLog: {
+		why:  (*moment).log,
 		Name: meter.SlidingLog.String(), Title: "Sliding log",
 		Few: "remembers every admission", Most: "count", Memory: "up to a word for each unit",
 		How:     "Every admitted request is remembered with its time, for one period. What is remembered and the new cost must not be above the count.",
@@ -70,7 +77,8 @@ var kinds = []Kind{
 		Level:   "remembered from the last period",
 		Options: []string{"count_denied"},
 	},
-	{
+	meter.SlidingCounter: {
+		why:  (*moment).counter,
 		Name: meter.SlidingCounter.String(), Title: "Sliding counter",
 		Few: "this window, and what overlaps of the last", Most: "below 2 × count", Memory: "3 words",
 		How:     "Two counts: this window's and that of the one before, which weighs as much as still overlaps the last period, as if its requests had come evenly.",
@@ -79,7 +87,8 @@ var kinds = []Kind{
 		Level:   "weighed count",
 		Options: []string{"relaxed", "count_denied"},
 	},
-	{
+	meter.SlidingSubWindows: {
+		why:  (*moment).parts,
 		Name: meter.SlidingSubWindows.String(), Title: "Sliding window in parts",
 		Few: "a log cut into parts", Most: "count", Memory: "parts + 3 words, or half of that",
 		How:     "The period is cut into parts, and each has a count. What is in the parts that still overlap the last period counts in full.",

@@ -360,7 +360,7 @@ func (r *runner) closeColumn(last int64) {
 // promised returns how many units a limit's text lets one expect within a
 // period: the count, and the burst on top for a bucket.
 func promised(l stint.Limit) int64 {
-	if a := l.Algorithm(); !l.InFlight() && (a == meter.GCRA || a == meter.TokenBucketInterval) {
+	if a := l.Algorithm(); !l.InFlight() && a.Takes(meter.Burst) && !a.Queues() {
 		return plus(l.Count(), l.Burst())
 	}
 	return l.Count()

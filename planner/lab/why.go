@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/meter"
 )
 
 // A Why explains one verdict in words and numbers.
@@ -130,7 +129,7 @@ func (m *moment) explain() {
 	case m.limit.InFlight():
 		m.flying()
 	default:
-		m.byAlgorithm()
+		kinds[m.limit.Algorithm()].why(m)
 	}
 	if m.d.Allowed {
 		m.say("After it, %s remained.", units(m.d.Remaining))
@@ -146,26 +145,6 @@ func (m *moment) explain() {
 	m.say("If nothing else comes, it passes at %s: retry after %v.", m.clock(plus(m.at, int64(m.d.RetryAfter))), m.d.RetryAfter)
 	if m.limit.CountDenied() {
 		m.say("This denial was counted too, as count_denied says.")
-	}
-}
-
-// byAlgorithm says what the state was.
-func (m *moment) byAlgorithm() {
-	switch m.limit.Algorithm() {
-	case meter.GCRA:
-		m.bucket()
-	case meter.TokenBucketInterval:
-		m.interval()
-	case meter.LeakyQueue:
-		m.queue()
-	case meter.FixedWindow:
-		m.window()
-	case meter.SlidingLog:
-		m.log()
-	case meter.SlidingCounter:
-		m.counter()
-	case meter.SlidingSubWindows:
-		m.parts()
 	}
 }
 

@@ -120,7 +120,7 @@ func replayOf(text string, limit stint.Limit) (*replay, error) {
 		return nil, err
 	}
 	r := &replay{text: text, meter: m, denied: make([]refused, 1)}
-	if limit.Algorithm() == meter.SlidingLog {
+	if limit.Algorithm().KeepsLog() {
 		r.logs = new(pages[[]uint64])
 	}
 	return r, nil

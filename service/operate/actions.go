@@ -67,13 +67,13 @@ func (c *charge) now(after time.Duration) int64 {
 		return 0
 	}
 	used := c.Used
-	switch l.Algorithm() {
-	case meter.FixedWindow, meter.SlidingLog, meter.SlidingSubWindows: // whole to the end
-		left = all
-	case meter.SlidingCounter: // it wears off in the last period
+	switch a := l.Algorithm(); {
+	case a.WearsOff(): // in the last period
 		all = min(all, l.Period())
 		left = min(left, all)
-	case meter.TokenBucketInterval: // a count comes back at each whole period
+	case !a.Takes(meter.Burst): // it counts whole to the end
+		left = all
+	case !a.Evenly(): // a count comes back at each whole period
 		periods := func(d time.Duration) int64 { return int64((d + l.Period() - 1) / l.Period()) }
 		used -= (periods(all) - periods(left)) * l.Count()
 		left = all

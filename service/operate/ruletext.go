@@ -9,7 +9,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/request"
-	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
@@ -106,21 +105,7 @@ func limitWords(l stint.Limit) string {
 	if unit, zone := l.Calendar(); unit != "" {
 		return fmt.Sprintf("%v: %d in each %s of %s, beginning anew with the next.", l, n, strings.Replace(unit, "from", "from day", 1), zone)
 	}
-	switch l.Algorithm() {
-	case meter.TokenBucketInterval:
-		return fmt.Sprintf("%v: %d at once, and %d come back at each whole %s.", l, l.Capacity(), n, period)
-	case meter.LeakyQueue:
-		return fmt.Sprintf("%v: one starts each %v; %d have room, and those that come early wait.", l, plain(each(l)), l.Capacity())
-	case meter.FixedWindow:
-		return fmt.Sprintf("%v: %d in each window of %s, which begin by the clock.", l, n, period)
-	case meter.SlidingLog:
-		return fmt.Sprintf("%v: %d in any %s, to the request.", l, n, period)
-	case meter.SlidingCounter:
-		return fmt.Sprintf("%v: %d in any %s, by two counts.", l, n, period)
-	case meter.SlidingSubWindows:
-		return fmt.Sprintf("%v: %d in any %s, by counts of %d parts.", l, n, period, l.Parts())
-	}
-	return fmt.Sprintf("%v: %d at once, and one comes back each %v.", l, l.Capacity(), plain(each(l)))
+	return fmt.Sprintf("%v: %s.", l, algorithms[l.Algorithm()].means(l, period))
 }
 
 // plain writes a duration without the zeros at its end: 12m for 12m0s.

@@ -4,7 +4,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -35,6 +38,18 @@ rules:
   - {name: tokens, key: [], limits: 9/h, cost: {usage: openai, reserve: 5, missing: 1}, count: {status: 2xx}}
 attributes: [jwt.org]
 `
+
+// TestAlgorithmWords has words for each algorithm.
+func TestAlgorithmWords(t *testing.T) {
+	for _, a := range meter.Algorithms() {
+		l := stint.PerMinute(3).WithAlgorithm(a)
+		if _, known := algorithms[a]; !known {
+			t.Errorf("no words for %v", a)
+		} else if means, pace := limitWords(l), algorithms[a].pace(l, time.Minute); !strings.HasPrefix(means, l.String()+": ") || pace == "" {
+			t.Errorf("%v: %q, %q", a, means, pace)
+		}
+	}
+}
 
 // TestRuleText: each rule's lines, and what they mean.
 func TestRuleText(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -36,7 +35,7 @@ func words(e *policy.RuleResult) string {
 	if e.Remaining == capacity {
 		return text + " As if never used."
 	}
-	text += " " + pace(l, e)
+	text += " " + algorithms[l.Algorithm()].pace(l, short(e.ResetAfter))
 	if !e.Denied {
 		return text
 	}
@@ -48,24 +47,6 @@ func words(e *policy.RuleResult) string {
 		return text + fmt.Sprintf(" The next request passes in %v, if nothing else comes.", short(wait))
 	}
 	return text + fmt.Sprintf(" A request costs %d here and passes in %v, if nothing else comes.", e.Cost, short(wait))
-}
-
-// pace says when there is more room.
-func pace(l stint.Limit, e *policy.RuleResult) string {
-	full := short(e.ResetAfter)
-	switch l.Algorithm() {
-	case meter.TokenBucketInterval:
-		return fmt.Sprintf("%d come back at each whole %v; all are back in %v.", l.Count(), short(l.Period()), full)
-	case meter.LeakyQueue:
-		return fmt.Sprintf("One starts each %v, and those that were told to wait have started in %v.", each(l), full)
-	case meter.FixedWindow:
-		return fmt.Sprintf("The window ends in %v, and the count starts over.", full)
-	case meter.SlidingLog:
-		return fmt.Sprintf("Each counts for %v; the newest stops counting in %v.", short(l.Period()), full)
-	case meter.SlidingCounter, meter.SlidingSubWindows:
-		return fmt.Sprintf("What was counted in the last %v wears off until %v from now.", short(l.Period()), full)
-	}
-	return fmt.Sprintf("One comes back each %v; all are back in %v.", each(l), full)
 }
 
 // each is the time that one unit takes.

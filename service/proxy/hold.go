@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/request"
-	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/server"
@@ -108,7 +107,7 @@ func (h *Handler) holding(p *policy.Policy) *holding {
 		for _, rule := range p.Rules().File().Rules() {
 			known.waits = known.waits || rule.Wait > 0
 			for _, l := range p.Rules().Limits(rule.Name) {
-				known.waits = known.waits || !l.Shadow && l.Action == "" && l.Limit.Algorithm() == meter.LeakyQueue
+				known.waits = known.waits || !l.Shadow && l.Action == "" && l.Limit.Algorithm().Queues()
 			}
 		}
 		h.holds.Store(known)

@@ -134,33 +134,33 @@ func anyLimit(t *rapid.T) stint.Limit {
 }
 
 func drawLimit(t *rapid.T) stint.Limit {
-	kind := meter.Algorithm(rapid.IntRange(0, int(meter.SlidingSubWindows)).Draw(t, "kind"))
+	kind := meter.Algorithm(rapid.IntRange(0, len(meter.Algorithms())-1).Draw(t, "kind"))
 	few := rapid.IntRange(0, 3).Draw(t, "everyday") > 0
 	cs, ps := counts, periods
 	if few {
 		cs, ps = counts[:9], periods[3:14]
 	}
 	l := stint.New(rapid.SampledFrom(cs).Draw(t, "count"), time.Duration(rapid.SampledFrom(ps).Draw(t, "period"))).WithAlgorithm(kind)
-	if kind == meter.FixedWindow && rapid.IntRange(0, 3).Draw(t, "calendar") == 0 {
+	if kind.Takes(meter.ByCalendar) && rapid.IntRange(0, 3).Draw(t, "calendar") == 0 {
 		zone := rapid.SampledFrom([]string{"UTC", "Europe/Paris", "America/Sao_Paulo", "Pacific/Apia"}).Draw(t, "zone")
 		l = stint.PerIn(l.Count(), rapid.SampledFrom(calendarUnits).Draw(t, "unit"), zone)
 	}
-	switch kind {
-	case meter.GCRA, meter.TokenBucketInterval, meter.LeakyQueue:
+	switch {
+	case kind.Takes(meter.Burst):
 		if rapid.Bool().Draw(t, "bursts") {
 			l = l.WithBurst(rapid.SampledFrom(append([]int64{0}, cs...)).Draw(t, "burst"))
 		}
 		if rapid.IntRange(0, 3).Draw(t, "deeper") == 0 {
 			l = l.WithDebt(rapid.SampledFrom(cs).Draw(t, "debt"))
 		}
-	case meter.SlidingSubWindows:
+	case kind.Takes(meter.Parts):
 		l = l.WithParts(rapid.SampledFrom([]int64{1, 2, 3, 7, 10, 60}).Draw(t, "parts"))
-	case meter.SlidingCounter:
+	case kind.Takes(meter.Relaxed):
 		if rapid.Bool().Draw(t, "relaxed") {
 			l = l.WithRelaxed()
 		}
 	}
-	if kind.CountsDenied() && rapid.IntRange(0, 2).Draw(t, "counting") == 0 {
+	if kind.Takes(meter.CountDenied) && rapid.IntRange(0, 2).Draw(t, "counting") == 0 {
 		l = l.WithCountDenied()
 	}
 	return banning(t, l)
@@ -431,17 +431,17 @@ func (d *differential) alike(old stint.Limit) stint.Limit {
 		}
 	}
 	switch {
-	case l.Algorithm().HasBurst():
+	case l.Algorithm().Takes(meter.Burst):
 		l = l.WithBurst(rapid.SampledFrom(some).Draw(d.t, "burst"))
 		if rapid.IntRange(0, 2).Draw(d.t, "deeper") == 0 {
 			l = l.WithDebt(max(rapid.SampledFrom(some).Draw(d.t, "debt"), 1))
 		}
-	case l.Algorithm() == meter.SlidingSubWindows:
+	case l.Algorithm().Takes(meter.Parts):
 		l = l.WithParts(old.Parts())
-	case l.Algorithm() == meter.SlidingCounter && rapid.Bool().Draw(d.t, "relaxed"):
+	case l.Algorithm().Takes(meter.Relaxed) && rapid.Bool().Draw(d.t, "relaxed"):
 		l = l.WithRelaxed()
 	}
-	if l.Algorithm().CountsDenied() && rapid.IntRange(0, 2).Draw(d.t, "counting") == 0 {
+	if l.Algorithm().Takes(meter.CountDenied) && rapid.IntRange(0, 2).Draw(d.t, "counting") == 0 {
 		l = l.WithCountDenied()
 	}
 	return banning(d.t, l).WithName(old.Name())

@@ -160,10 +160,10 @@ func TestAlternatingEnvelope(t *testing.T) {
 		store := memstore.New(memstore.Options{Now: func() int64 { return now }})
 		var largest model.Spec
 		limits, bounds := make([]stint.Limit, 4), make([]stint.Bound, 4)
-		kind := meter.Algorithm(rng.IntN(int(meter.SlidingSubWindows) + 1))
+		kind := meter.Algorithm(rng.IntN(len(meter.Algorithms())))
 		for i := range limits {
 			limits[i] = stint.New(1+rng.Int64N(40), time.Minute).WithAlgorithm(kind)
-			if kind.HasBurst() && rng.IntN(2) == 0 {
+			if kind.Takes(meter.Burst) && rng.IntN(2) == 0 {
 				limits[i] = limits[i].WithBurst(1 + rng.Int64N(60))
 			}
 			s := spec(limits[i])
@@ -194,7 +194,7 @@ func TestAlternatingEnvelope(t *testing.T) {
 			}
 			now += rng.Int64N(int64(time.Minute) / limits[i].Count() / 2)
 		}
-		if kind == meter.LeakyQueue {
+		if kind.Queues() {
 			largest.Kind, largest.Burst = model.GCRA, largest.Burst+1 // what is let in; starts are promises of several paces
 		}
 		for _, v := range oracle.Check(largest, events, 0) {

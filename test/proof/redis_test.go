@@ -261,7 +261,7 @@ func (s *sightings) take(r request, want model.Answer) {
 // judge wants takes of every kind to have passed, and to have been denied.
 func (s *sightings) judge(t *testing.T) {
 	t.Logf("%d operations, %d changes, %d limits beyond the frontier; denied and passed: %v", s.operations, s.changes, s.beyond, s.takes)
-	for kind := meter.GCRA; kind <= meter.SlidingSubWindows; kind++ {
+	for _, kind := range meter.Algorithms() {
 		if n := s.takes[kind.String()]; n[0] == 0 || n[1] == 0 {
 			t.Errorf("%v: %d denied, %d passed: little was compared", kind, n[0], n[1])
 		}
