@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -83,11 +82,6 @@ func (a Answer) AppendJSON(b []byte) []byte {
 	}
 	return append(b, '}')
 }
-
-// MarshalJSON implements [json.Marshaler].
-func (a Answer) MarshalJSON() ([]byte, error) { return a.AppendJSON(nil), nil }
-
-var _ json.Marshaler = Answer{}
 
 func appendDuration(b []byte, d time.Duration) []byte {
 	b = append(b, '"')

@@ -11,9 +11,8 @@ import (
 )
 
 // FuzzLines holds that no input panics, that every line that is read is JSON,
-// that there is one answer, itself JSON, for each line before a bad one, that
-// the same lines give the same answers, and that a line that was read and
-// printed reads back the same. The seeds are under testdata/fuzz.
+// that there is one answer, itself JSON, for each line before a bad one, and that
+// the same lines give the same answers. The seeds are under testdata/fuzz.
 func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Count(text, "sliding_buckets") > 20 || len(text) > 1<<12 {
@@ -29,16 +28,11 @@ func FuzzLines(f *testing.F) {
 		answers := 0
 		for i, line := range lines {
 			blank := strings.TrimSpace(line) == ""
-			op, err := simulate.ParseOp([]byte(line))
-			if err != nil {
+			if _, err := simulate.ParseOp([]byte(line)); err != nil {
 				continue
 			}
 			if blank || !json.Valid([]byte(line)) {
 				t.Errorf("line %d is read and is no JSON: %q", i+1, line)
-			}
-			back, err := simulate.ParseOp(op.AppendJSON(nil))
-			if err != nil || fmt.Sprint(back) != fmt.Sprint(op) {
-				t.Errorf("%s reads back as %v, %v", op.AppendJSON(nil), back, err)
 			}
 			answers++
 		}

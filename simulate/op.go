@@ -1,10 +1,8 @@
 package simulate
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/stint-dev/stint/internal/strictjson"
@@ -249,55 +247,3 @@ func ttl(s *strictjson.Reader) (time.Duration, error) {
 	}
 	return time.Duration(ns), nil
 }
-
-// AppendJSON appends the operation as a line that [ParseOp] reads back, without
-// the line's end.
-func (op Op) AppendJSON(b []byte) []byte {
-	b = appendString(append(b, `{"t":`...), op.T)
-	if !op.NoKey {
-		b = appendString(append(b, `,"key":`...), op.Key)
-	}
-	if op.Verb != "" {
-		b = appendString(append(b, `,"op":`...), string(op.Verb))
-	}
-	b = strconv.AppendInt(append(b, `,"cost":`...), op.Cost, 10)
-	if op.Lasts != 0 {
-		b = appendString(append(b, `,"lasts":`...), op.Lasts.String())
-	}
-	if op.TTL != 0 {
-		b = appendString(append(b, `,"ttl":`...), op.TTL.String())
-	}
-	if op.Reservation != "" || op.Verb == Settle || op.Verb == Cancel {
-		b = appendString(append(b, `,"reservation":`...), op.Reservation)
-	}
-	for i, l := range op.Limits {
-		if i == 0 {
-			b = append(b, `,"limits":[`...)
-		} else {
-			b = append(b, ',')
-		}
-		b = appendString(append(b, `{"limit":`...), l.Limit)
-		if op.Verb != Change {
-			b = appendString(append(b, `,"key":`...), l.Key)
-		}
-		b = append(b, '}')
-		if i == len(op.Limits)-1 {
-			b = append(b, ']')
-		}
-	}
-	return append(b, '}')
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (op Op) MarshalJSON() ([]byte, error) { return op.AppendJSON(nil), nil }
-
-// UnmarshalJSON implements [json.Unmarshaler] by [ParseOp].
-func (op *Op) UnmarshalJSON(line []byte) (err error) {
-	*op, err = ParseOp(line)
-	return err
-}
-
-var (
-	_ json.Marshaler   = Op{}
-	_ json.Unmarshaler = (*Op)(nil)
-)

@@ -104,3 +104,22 @@ func Count(n int64, one string) string {
 	}
 	return Grouped(n) + " " + one
 }
+
+// blocks are the heights of a bar in eighths.
+var blocks = []rune(" ▁▂▃▄▅▆▇█")
+
+// Bars draws counts from 0 to full as blocks: whatever is above zero shows, and only the full
+// count is full.
+func Bars(counts []int64, full int64) string {
+	bars := make([]rune, len(counts))
+	for i, n := range counts {
+		at := 0
+		if n >= full && n > 0 {
+			at = 8
+		} else if n > 0 {
+			at = min(int(float64(n)/float64(full)*8)+1, 7)
+		}
+		bars[i] = blocks[at]
+	}
+	return string(bars)
+}

@@ -50,3 +50,20 @@ func TestGrouped(t *testing.T) {
 		}
 	}
 }
+
+func TestBars(t *testing.T) {
+	for _, c := range []struct {
+		counts []int64
+		full   int64
+		want   string
+	}{
+		{[]int64{0, 1, 2, 7, 8}, 8, " ▂▃▇█"},
+		{[]int64{0, 1, 999, 1000}, 1000, " ▁▇█"},
+		{[]int64{0, 0}, 0, "  "},
+		{[]int64{1<<63 - 2, 1<<63 - 1}, 1<<63 - 1, "▇█"},
+	} {
+		if got := wording.Bars(c.counts, c.full); got != c.want {
+			t.Errorf("%d of %d: %q, want %q", c.counts, c.full, got, c.want)
+		}
+	}
+}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // Text writes the comparison for a terminal of 80 columns: a table, then the
@@ -83,9 +85,9 @@ func (c *Comparison) strips(b *strings.Builder) {
 	}
 	for _, r := range c.Rows {
 		fmt.Fprintf(b, "%s\n", r.name())
-		strip(b, "passes", r.Passes, passes)
+		put(b, "  %-8s%s", "passes", wording.Bars(r.Passes, passes))
 		if r.Denied > 0 {
-			strip(b, "denied", r.Denials, denials)
+			put(b, "  %-8s%s", "denied", wording.Bars(r.Denials, denials))
 		}
 	}
 	c.axis(b, 10)
@@ -94,30 +96,6 @@ func (c *Comparison) strips(b *strings.Builder) {
 		fmt.Fprintf(b, ", %d denied", denials)
 	}
 	b.WriteByte('\n')
-}
-
-// blocks are the heights of a cell in eighths.
-var blocks = []rune(" ▁▂▃▄▅▆▇█")
-
-// strip draws a line of blocks; whatever is above zero shows.
-func strip(b *strings.Builder, label string, values []int64, full int64) {
-	cells := make([]rune, len(values))
-	for i, v := range values {
-		cells[i] = blocks[eighths(v, full)]
-	}
-	put(b, "  %-8s%s", label, string(cells))
-}
-
-// eighths returns how many eighths of a cell stand for a value, rounded up: whatever
-// is above zero shows, and only the full value is full.
-func eighths(v, full int64) int {
-	if v <= 0 || full <= 0 {
-		return 0
-	}
-	if v >= full {
-		return 8
-	}
-	return min(int(float64(v)/float64(full)*8)+1, 7)
 }
 
 // put writes a line without blanks at its end.

@@ -202,9 +202,8 @@ func (r *run) close() {
 func (r *run) rule(name string) *Rule {
 	one := r.rules[name]
 	if one == nil {
-		r.out.Rules = append(r.out.Rules, Rule{Rule: name})
 		one = &Rule{Rule: name}
-		r.rules[name] = one
+		r.rules[name], r.out.Rules = one, append(r.out.Rules, one)
 	}
 	return one
 }
@@ -443,9 +442,6 @@ func (r *run) report() *Report {
 	out.Unread = r.o.Unread
 	if all := out.Matched + out.Unread; all > 0 {
 		out.NewlyDeniedShare = float64(out.NewlyDenied+out.Unread) / float64(all)
-	}
-	for i := range out.Rules {
-		out.Rules[i] = *r.rules[out.Rules[i].Rule]
 	}
 	var all []*tally
 	for _, t := range r.keys {

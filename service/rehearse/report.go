@@ -37,7 +37,7 @@ type Report struct {
 	KeysNewlyPassed int64 `json:"keys_newly_passed"`
 
 	// Rules has every rule of either, those in force first.
-	Rules []Rule `json:"rules"`
+	Rules []*Rule `json:"rules"`
 	// OverTime has the counts column by column.
 	OverTime Timeline `json:"over_time"`
 	// Denials are the keys with the most requests that are newly denied, Passes

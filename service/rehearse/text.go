@@ -56,8 +56,7 @@ func (r *Report) rules(b *strings.Builder) {
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "\nrule\tdenied\tthen\tnewly denied\tnewly passed\t\n")
 	quiet := 0
-	for i := range r.Rules {
-		one := &r.Rules[i]
+	for _, one := range r.Rules {
 		if one.Denied == (Compare{}) && one.ShadowDenied == (Compare{}) {
 			quiet++
 			continue
@@ -89,22 +88,9 @@ func (r *Report) timeline(b *strings.Builder) {
 		name   string
 		counts []int64
 	}{{"newly denied", t.NewlyDenied}, {"newly passed", t.NewlyPassed}} {
-		fmt.Fprintf(b, "%s  %s\n", row.name, strings.TrimRight(bars(row.counts, most), " "))
+		fmt.Fprintf(b, "%s  %s\n", row.name, strings.TrimRight(wording.Bars(row.counts, most), " "))
 	}
 	fmt.Fprintf(b, "              a column is %s; █ is %s\n", t.Column, wording.Grouped(most))
-}
-
-func bars(counts []int64, most int64) string {
-	const steps = " ▁▂▃▄▅▆▇█"
-	var b strings.Builder
-	for _, n := range counts {
-		at := 0
-		if n > 0 {
-			at = 1 + int((n*8-1)/most)
-		}
-		b.WriteRune([]rune(steps)[min(at, 8)])
-	}
-	return b.String()
 }
 
 // keys writes a table of keys.

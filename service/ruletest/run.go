@@ -89,83 +89,106 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 			if n&1023 == 0 && ctx.Err() != nil {
 				return result, ctx.Err()
 			}
-			at := r.At + time.Duration(n)*r.Every
-			got, err := r.play(ctx, rules, t.Start.Add(at).UnixNano())
+			got, err := r.play(ctx, rules, t.Start, r.when(n))
 			if err != nil {
 				return result, fmt.Errorf("line %d: %w", r.Line, err)
 			}
 			result.Requests++
-			busy = busy || got.refused != "" || len(got.held) > 0 || r.Expect != nil && r.Expect.Matched != nil
+			busy = busy || got.Refused != "" || len(got.Matched) > 0 || r.Expect != nil && r.Expect.Matched != nil
 			if idle == nil && r.Expect != nil {
 				idle = r
 			}
-			if r.Expect == nil || failed {
-				continue
-			}
-			if fields := r.Expect.differ(got); len(fields) > 0 {
+			if len(got.Differs) > 0 && !failed {
 				failed = true
-				result.fail(Failure{Line: r.Line, Column: r.Column, At: at, When: at.String(), Nth: n + 1, Of: r.Times, Attributes: r.Attributes, Fields: fields})
+				result.fail(r, n, got.Differs)
 			}
 		}
 	}
 	if !busy && len(result.Failures) == 0 {
-		result.fail(Failure{Line: idle.Line, Column: idle.Column, At: idle.At, When: idle.At.String(), Nth: 1, Of: idle.Times, Attributes: idle.Attributes,
-			Fields: []Difference{{"matched", "some rule, by at least one request; [] if none is meant", "[]"}}})
+		result.fail(idle, 0, []Difference{{"matched", "some rule, by at least one request; [] if none is meant", "[]"}})
 	}
 	result.OK = len(result.Failures) == 0
 	return result, nil
 }
 
-func (r *Result) fail(f Failure) {
+// fail notes that the nth request of an entry, from 0, is not answered as it must.
+func (r *Result) fail(of *Request, nth int64, fields []Difference) {
 	if len(r.Failures) == maxFailures {
 		r.More++
 		return
 	}
-	r.Failures = append(r.Failures, f)
+	at := of.when(nth)
+	r.Failures = append(r.Failures, Failure{Line: of.Line, Column: of.Column, At: at, When: at.String(), Nth: nth + 1, Of: of.Times, Attributes: of.Attributes, Fields: fields})
 }
 
-// An outcome is what became of a request.
-type outcome struct {
-	allowed              bool
-	denied, shadow, held []string
-	retryAfter           stint.Wait
-	delay                time.Duration
-	remaining            int64
-	limited              bool   // a limit answered, so that remaining says something
-	refused              string // the attribute; nothing else holds then
+// when returns when the nth request of an entry comes, from 0.
+func (r *Request) when(nth int64) time.Duration { return r.At + time.Duration(nth)*r.Every }
+
+// An Answer is what became of a request, in the words of what tests expect.
+type Answer struct {
+	T string `json:"t"`
+	*Decided
+	// Refused is the attribute for which the request is refused: then nothing was
+	// decided.
+	Refused string `json:"refused,omitempty"`
+	// Differs is what is not as the request expects.
+	Differs []Difference `json:"differs,omitempty"`
 }
 
-// play asks the rules at a moment.
-func (r *Request) play(ctx context.Context, rules *simulate.Rules, now int64) (*outcome, error) {
-	call := simulate.Call{At: now, Attributes: r, Cost: r.Cost, Lasts: r.Lasts}
+// A Decided is what the rules said.
+type Decided struct {
+	Allowed    bool     `json:"allowed"`
+	DeniedBy   []string `json:"denied_by"`
+	RetryAfter string   `json:"retry_after"`
+	Delay      string   `json:"delay"`
+	Remaining  *int64   `json:"remaining,omitempty"` // nil where no limit holds
+	Matched    []string `json:"matched"`
+	ShadowedBy []string `json:"shadow_denied_by"`
+}
+
+// play asks the rules at a time from the start.
+func (r *Request) play(ctx context.Context, rules *simulate.Rules, start time.Time, at time.Duration) (*Answer, error) {
+	call := simulate.Call{At: start.Add(at).UnixNano(), Attributes: r, Cost: r.Cost, Lasts: r.Lasts}
 	if r.Response != nil {
 		call.Respond = func(p *policy.Pending) error { return r.Response.settle(ctx, p) }
 	}
-	var answer *policy.Result
+	var result *policy.Result
 	err := r.fault
 	if err == nil {
-		answer, err = rules.Decide(ctx, call)
+		result, err = rules.Decide(ctx, call)
 	}
+	a := &Answer{T: at.String()}
 	if request, ok := errors.AsType[*policy.RequestError](err); ok {
-		return &outcome{refused: request.Attribute}, nil
+		a.Refused, err = request.Attribute, nil
+	} else if err == nil {
+		a.Decided = decided(result)
 	}
-	if err != nil {
-		return nil, err
+	if r.Expect != nil && err == nil {
+		a.Differs = r.Expect.differ(a)
 	}
-	d := &answer.Decision
-	o := &outcome{allowed: d.Allowed, retryAfter: d.RetryAfter, delay: d.Delay, remaining: d.Remaining, limited: answer.Tightest >= 0}
-	for _, e := range answer.ByRule {
-		o.held = append(o.held, e.Rule)
+	return a, err
+}
+
+// decided writes a result.
+func decided(result *policy.Result) *Decided {
+	d := &result.Decision
+	all := &Decided{Allowed: d.Allowed, DeniedBy: []string{}, RetryAfter: d.RetryAfter.String(), Delay: d.Delay.String(), Matched: []string{}, ShadowedBy: []string{}}
+	if result.Tightest >= 0 {
+		remaining := d.Remaining
+		all.Remaining = &remaining
+	}
+	for _, e := range result.ByRule {
+		all.Matched = append(all.Matched, e.Rule)
 		switch {
 		case e.Denied && e.Shadow:
-			o.shadow = append(o.shadow, e.Rule)
+			all.ShadowedBy = append(all.ShadowedBy, e.Rule)
 		case e.Denied:
-			o.denied = append(o.denied, e.Rule)
+			all.DeniedBy = append(all.DeniedBy, e.Rule)
 		}
 	}
-	slices.Sort(o.denied)
-	slices.Sort(o.shadow)
-	return o, nil
+	slices.Sort(all.DeniedBy)
+	slices.Sort(all.ShadowedBy)
+	return all
 }
 
 // settle charges what the response says. One that is compressed says nothing, and what ends
@@ -180,42 +203,42 @@ func (r *Response) settle(ctx context.Context, pending *policy.Pending) error {
 }
 
 // differ returns in which fields what came is not what must.
-func (x *Expectation) differ(o *outcome) (all []Difference) {
+func (x *Expectation) differ(a *Answer) (all []Difference) {
 	note := func(field, want, got string) {
 		if want != got {
 			all = append(all, Difference{field, want, got})
 		}
 	}
-	if o.refused != "" {
+	if a.Refused != "" {
 		want := "false"
 		if x.Refused != nil && *x.Refused != "" {
 			want = *x.Refused
 		}
-		note("refused", want, o.refused)
+		note("refused", want, a.Refused)
 		return all
 	}
 	if x.Allowed != nil {
-		note("allowed", fmt.Sprint(*x.Allowed), fmt.Sprint(o.allowed))
+		note("allowed", fmt.Sprint(*x.Allowed), fmt.Sprint(a.Allowed))
 	}
 	for _, list := range []struct {
 		field string
 		want  *[]string
 		got   []string
-	}{{"denied_by", x.DeniedBy, o.denied}, {"shadow_denied_by", x.ShadowedBy, o.shadow}, {"matched", x.Matched, o.held}} {
+	}{{"denied_by", x.DeniedBy, a.DeniedBy}, {"shadow_denied_by", x.ShadowedBy, a.ShadowedBy}, {"matched", x.Matched, a.Matched}} {
 		if list.want != nil {
 			note(list.field, bracketed(*list.want), bracketed(list.got))
 		}
 	}
 	if x.RetryAfter != nil {
-		note("retry_after", x.RetryAfter.String(), o.retryAfter.String())
+		note("retry_after", x.RetryAfter.String(), a.RetryAfter)
 	}
 	if x.Delay != nil {
-		note("delay", x.Delay.String(), o.delay.String())
+		note("delay", x.Delay.String(), a.Delay)
 	}
 	if x.Remaining != nil {
 		got := "no limit"
-		if o.limited {
-			got = fmt.Sprint(o.remaining)
+		if a.Remaining != nil {
+			got = fmt.Sprint(*a.Remaining)
 		}
 		note("remaining", fmt.Sprint(*x.Remaining), got)
 	}
@@ -223,22 +246,22 @@ func (x *Expectation) differ(o *outcome) (all []Difference) {
 		note("refused", *x.Refused, "false")
 	}
 	if len(all) > 0 {
-		all = o.explain(x, all)
+		all = a.explain(x, all)
 	}
 	return all
 }
 
 // explain adds to a wrong answer who denied it and until when, or how long it
 // is delayed, where the expectation does not say.
-func (o *outcome) explain(x *Expectation, all []Difference) []Difference {
-	if !o.allowed && x.DeniedBy == nil {
-		all = append(all, Difference{Field: "denied_by", Got: bracketed(o.denied)})
+func (d *Decided) explain(x *Expectation, all []Difference) []Difference {
+	if !d.Allowed && x.DeniedBy == nil {
+		all = append(all, Difference{Field: "denied_by", Got: bracketed(d.DeniedBy)})
 	}
-	if !o.allowed && x.RetryAfter == nil {
-		all = append(all, Difference{Field: "retry_after", Got: o.retryAfter.String()})
+	if !d.Allowed && x.RetryAfter == nil {
+		all = append(all, Difference{Field: "retry_after", Got: d.RetryAfter})
 	}
-	if o.delay > 0 && x.Delay == nil {
-		all = append(all, Difference{Field: "delay", Got: o.delay.String()})
+	if d.Delay != "0s" && x.Delay == nil {
+		all = append(all, Difference{Field: "delay", Got: d.Delay})
 	}
 	return all
 }
