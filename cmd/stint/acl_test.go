@@ -45,10 +45,10 @@ func (s *redisServer) user(t *testing.T, name string, more ...string) {
 	}
 }
 
-// checkStore runs stint store check.
+// checkStore runs stint doctor on a store.
 func checkStore(url string) (said string, status int) {
 	var out, errs bytes.Buffer
-	status = main.Run(context.Background(), []string{"store", "check", url, "--deadline", "1h", "--samples", "10"}, strings.NewReader(""), &out, &errs)
+	status = main.Run(context.Background(), []string{"doctor", "--limit", "1/h", "--http", "127.0.0.1:0", "--store", url, "--store-timeout", "5s"}, strings.NewReader(""), &out, &errs)
 	return strings.Join(strings.Fields(out.String()+errs.String()), " "), status // without the ends of lines
 }
 
@@ -81,8 +81,8 @@ func TestUser(t *testing.T) {
 	redis := startRedis(t, "")
 	redis.user(t, "stint")
 	url := "redis://stint:secret@" + redis.address
-	if said, status := checkStore(url); status != 0 || !strings.Contains(said, "all answer as they should") {
-		t.Errorf("store check: %d\n%s", status, said)
+	if said, status := checkStore(url); status != 0 || !strings.Contains(said, "a decision takes") {
+		t.Errorf("doctor: %d\n%s", status, said)
 	}
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rulesOfModes), "--http", "127.0.0.1:0", "--store", url)
 	s.counts(1)
@@ -176,7 +176,7 @@ func TestCheckUsesAll(t *testing.T) {
 	redis := startRedis(t, "")
 	lines := redis.monitor(t, func() {
 		if said, status := checkStore("redis://" + redis.address); status != 0 {
-			t.Errorf("store check: %d\n%s", status, said)
+			t.Errorf("doctor: %d\n%s", status, said)
 		}
 	})
 	calls, verbs := make(map[string]bool), make(map[string]bool)
@@ -216,7 +216,7 @@ func TestUserCluster(t *testing.T) {
 	redis.user(t, "stint", more...)
 	url := "redis://stint:secret@" + redis.address
 	if said, status := checkStore(url); status != 0 {
-		t.Errorf("store check: %d\n%s", status, said)
+		t.Errorf("doctor: %d\n%s", status, said)
 	}
 	for _, name := range more {
 		redis.user(t, "stint", append(more, "+info", "-"+name[1:])...)
@@ -233,6 +233,6 @@ func TestUserSentinel(t *testing.T) {
 	url := "redis://stint:secret@" + sentinel.address + "?master_set=main"
 	redis.user(t, "stint")
 	if said, status := checkStore(url); status != 0 {
-		t.Errorf("store check: %d\n%s", status, said)
+		t.Errorf("doctor: %d\n%s", status, said)
 	}
 }

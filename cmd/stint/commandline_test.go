@@ -126,7 +126,7 @@ func TestMan(t *testing.T) {
 		}
 		plain := strings.NewReplacer("‐", "-", "−", "-").Replace(string(text))
 		for _, want := range map[string][]string{
-			"stint.1":            {"stint - An exact rate limiter", "stint-store(1)", "--version", "    100 per minute               100 at once, then one every 600 ms"},
+			"stint.1":            {"stint - An exact rate limiter", "stint-doctor(1)", "--version", "    100 per minute               100 at once, then one every 600 ms"},
 			"stint-serve.1":      {"stint serve [<file>] [flags]", "-c, --config=FILE", "($STINT_TOKEN_FILE)", `--json '{"attributes":{"path":"/login","ip":"192.0.2.7"}}' \`},
 			"stint-simulate.1":   {`echo '{"t":"1s","key":"a"}' | stint simulate --limit '5/s burst 5'`},
 			"stint-rules-push.1": {"stint-rules(1)"},

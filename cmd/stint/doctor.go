@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/service/proxy"
@@ -36,7 +38,7 @@ or if something is wrong.
 
 For example:
 
-    stint doctor stint.yaml
+    stint doctor stint.yaml --store redis://127.0.0.1:6379
     stint doctor stint.yaml --http :8443 --token-file tokens --json`
 }
 
@@ -156,10 +158,7 @@ func (c *doctorCmd) examineFile(path string, u *diagnosis) (store string) {
 	return store
 }
 
-// fewSamples is how many decisions time a store here.
-const fewSamples = 50
-
-// examineStore uses the store as stint store check does.
+// examineStore uses the store as stint serve would, on keys of its own that it removes.
 func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnosis) {
 	if store == "" {
 		u.ok("store", "the memory of the process, at most %s for each limit", count(c.MaxKeys, "key"))
@@ -170,7 +169,7 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnos
 		u.failed("store", err)
 		return
 	}
-	o.DialTimeout = 2 * time.Second
+	o.DialTimeout, o.ReadTimeout = 2*time.Second, 2*time.Second
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	client, err := redisstore.Connect(ctx, o)
@@ -179,13 +178,25 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnos
 		return
 	}
 	defer client.Close()
-	r := storecheck.Run(ctx, client, storecheck.Options{Samples: fewSamples, Deadline: c.StoreTimeout, Prefix: c.StorePrefix, Replica: replicaOf(o)})
+	r := storecheck.Run(ctx, client, storecheck.Options{Deadline: c.StoreTimeout, Replica: func(address string) redis.UniversalClient {
+		one := *o // which makes a client of one server
+		one.Addrs, one.MasterName = []string{address}, ""
+		return redis.NewUniversalClient(&one)
+	}})
 	for i := range r.Nodes {
-		u.ok("store", "%s: %s %s", r.Nodes[i].Address, r.Nodes[i].Server, r.Nodes[i].Version)
+		for _, text := range r.Nodes[i].Describe() {
+			u.ok("store", "%s", text)
+		}
 	}
 	if r.Decision.Median > 0 {
 		u.ok("store", "a decision takes %v, at p99 %v; --store-timeout is %v", round(r.Decision.Median), round(r.Decision.P99), c.StoreTimeout)
-		u.ok("store", "its clock is %v from this machine's, to within %v", round(r.Clock.Ahead.Abs()), round(r.Clock.Within))
+	}
+	if r.Clock.Within > 0 {
+		way := "ahead of"
+		if r.Clock.Ahead < 0 {
+			way = "behind"
+		}
+		u.ok("store", "its clock is %v %s this machine's, to within %v", round(r.Clock.Ahead.Abs()), way, round(r.Clock.Within))
 	}
 	for _, f := range r.Problems {
 		u.add("store", "error", f.What, f.Hint)
@@ -193,6 +204,15 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnos
 	for _, f := range r.Warnings {
 		u.add("store", "warning", f.What, f.Hint)
 	}
+}
+
+// round keeps about three digits.
+func round(d time.Duration) time.Duration {
+	unit := time.Nanosecond
+	for d >= 1000*unit {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 // examineListeners opens each address for a moment, and says who may come in there.

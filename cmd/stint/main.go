@@ -61,7 +61,6 @@ type cli struct {
 	Lab      labCmd      `cmd:"" group:"Choose limits:" help:"Serve a web page to try limits: draw requests, and see why they are denied."`
 	Plan     planCmd     `cmd:"" group:"Choose limits:" help:"Evaluate limits on access logs, and propose one."`
 	Rehearse rehearseCmd `cmd:"" group:"Choose limits:" help:"Show whom new rules would deny, on requests that a server recorded or of an access log."`
-	Store    storeCmd    `cmd:"" group:"Choose limits:" help:"Check whether a Redis can keep limits, and estimate how large it must be."`
 
 	Top      topCmd      `cmd:"" group:"Operate:" help:"Show which rules and keys are denied most on running servers, and which are near a limit."`
 	Inspect  inspectCmd  `cmd:"" group:"Operate:" help:"Show the usage of a client under all rules of a running server, and why it is denied."`

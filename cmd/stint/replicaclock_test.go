@@ -72,7 +72,7 @@ func TestCheckStoreReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := exec.CommandContext(t.Context(), self, "store", "check", "redis://"+master.address)
+	check := exec.CommandContext(t.Context(), self, "doctor", "--limit", "1/h", "--http", "127.0.0.1:0", "--store", "redis://"+master.address)
 	check.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
 	out, err := check.CombinedOutput()
 	text := strings.Join(strings.Fields(string(out)), " ")

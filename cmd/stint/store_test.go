@@ -22,19 +22,21 @@ var runs = []struct {
 	of   *regexp.Regexp
 	word string
 }{
-	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
+	{regexp.MustCompile(`(127\.0\.0\.1)?:\d{4,}|127\.0\.0\.1:\d+`), "ADDRESS"}, // a node of a cluster says its port alone
 	{regexp.MustCompile(`-?\b\d+(\.\d+)?(ns|µs|ms|s)\b( ahead of| behind)?`), "TIME"},
 	{regexp.MustCompile(`\b\d+\.\d MiB`), "SIZE"},
-	{regexp.MustCompile(`("used_memory":)\d+`), "${1}SIZE"},
-	{regexp.MustCompile(`(Redis |"version":")\d+\.\d+\.\d+`), "${1}VERSION"},
+	{regexp.MustCompile(`(Redis )\d+\.\d+\.\d+`), "${1}VERSION"},
 	{regexp.MustCompile(`\b\d+ %`), "SHARE"},
 }
+
+// otherFindings are those of stint doctor that are not about the store.
+var otherFindings = regexp.MustCompile(`(?m)^(ok|warning) +(version|descriptors|clock|rules|ports|exposed|state) .*\n`)
 
 // TestStores holds commands on real servers to transcripts. A comment starts a
 // server, REDIS is its URL, and MASTER in its arguments another server's port:
 //
 //	# server --maxmemory 100mb
-//	$ stint store check REDIS
+//	$ stint doctor --store REDIS
 //
 // Others are a cluster of one node, and a Sentinel of a server named main.
 // Afterwards there are no keys in it but those that were there.
@@ -114,6 +116,8 @@ func (s session) onServer(t *testing.T) string {
 	if s.args[0] == "simulate" { // which says the same each time
 		return got
 	}
+	got = strings.ReplaceAll(got, "\n"+strings.Repeat(" ", 22), " ") // where lines end differs from run to run
+	got = otherFindings.ReplaceAllString(got, "")
 	for _, r := range runs {
 		got = r.of.ReplaceAllString(got, r.word)
 	}

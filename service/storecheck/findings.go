@@ -3,11 +3,9 @@ package storecheck
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/redis/go-redis/v9"
@@ -40,7 +38,7 @@ func (r *Report) judgeNodes() {
 		}
 	}
 	if unknown {
-		r.warn("let the user have INFO for this check", "the server may not be asked about itself (INFO): its memory, role and replicas are not known")
+		r.warn("let the user have INFO", "the server may not be asked about itself (INFO): its memory, role and replicas are not known")
 	}
 	if cluster {
 		r.warn("", "a cluster: a request that rules hold by several keys is a call for each slot, and what passed is given back when one denies")
@@ -128,22 +126,7 @@ func HintFor(err error) string {
 	case strings.Contains(text, "unknown command"):
 		return "the server lacks what the script needs: " + permissions(commands)
 	case errors.Is(err, redisstore.ErrAmbiguous):
-		return "no answer came in time: try --timeout"
+		return "no answer came in time"
 	}
 	return ""
-}
-
-// decisions times decisions of one limit.
-func decisions(ctx context.Context, store *Scratch, samples int) (Latency, error) {
-	limiter, err := stint.NewLimiter(store, "judge", stint.PerSecond(1_000_000))
-	if err != nil {
-		return Latency{}, err
-	}
-	return latency(samples, func() error {
-		ok, err := limiter.Allow(ctx, "latency")
-		if err == nil && !ok {
-			err = fmt.Errorf("denied the first of a million")
-		}
-		return err
-	})
 }

@@ -2,6 +2,7 @@ package storecheck
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -13,25 +14,67 @@ import (
 // A Node is what one server says of itself. What it does not say, or may not be
 // asked, is empty or −1.
 type Node struct {
-	Address string `json:"address"`
-	Server  string `json:"server"` // Redis, Valkey, or what it calls itself
-	Version string `json:"version"`
-	Role    string `json:"role"` // master or replica
-	Mode    string `json:"mode"` // standalone, cluster or sentinel
+	Address string
+	Server  string // Redis, Valkey, or what it calls itself
+	Version string
+	Role    string // master or replica
+	Mode    string // standalone, cluster or sentinel
 
-	UsedMemory int64  `json:"used_memory"`
-	MaxMemory  int64  `json:"max_memory"` // 0: unbounded
-	Policy     string `json:"max_memory_policy"`
-	Evicted    int64  `json:"evicted_keys"`
+	UsedMemory int64
+	MaxMemory  int64 // 0: unbounded
+	Policy     string
+	Evicted    int64
 
-	Snapshots  string `json:"snapshots"`   // the setting save; "" for none
-	AppendOnly int64  `json:"append_only"` // 1 or 0
-	Replicas   int64  `json:"replicas"`
-	MinWrite   int64  `json:"min_replicas_to_write"`
+	Snapshots  string // the setting save; "" for none
+	AppendOnly int64  // 1 or 0
+	Replicas   int64
+	MinWrite   int64
 
 	known    bool     // whether INFO was answered
 	replicas []string // addresses of those that are connected
 }
+
+// Describe says in sentences what the server is, how much it holds, and what it would
+// lose.
+func (n *Node) Describe() []string {
+	switch {
+	case n.Version == "":
+		return []string{n.Address + ": nothing is known"}
+	case n.Mode == "sentinel":
+		return []string{fmt.Sprintf("%s: %s %s, sentinel", n.Address, n.Server, n.Version)}
+	}
+	most := "no maxmemory"
+	if n.MaxMemory > 0 {
+		most = "of " + mebibytes(n.MaxMemory)
+	}
+	saves := "snapshots"
+	switch n.Snapshots {
+	case "":
+		saves = "no snapshots"
+	case "?":
+		saves = "snapshots unknown"
+	}
+	appends := "no append-only file"
+	if n.AppendOnly == 1 {
+		appends = "append-only file"
+	}
+	forgets := ""
+	if n.Snapshots == "" && n.AppendOnly == 0 {
+		forgets = ": a restart forgets"
+	}
+	needs := ""
+	if n.MinWrite > 0 {
+		needs = fmt.Sprintf(", a write needs %d", n.MinWrite)
+	}
+	return []string{
+		fmt.Sprintf("%s: %s %s, %s, %s", n.Address, n.Server, n.Version, n.Mode, n.Role),
+		fmt.Sprintf("%s: memory %s, %s, %s, %d evicted", n.Address, mebibytes(n.UsedMemory), most, n.Policy, n.Evicted),
+		fmt.Sprintf("%s: %s, %s%s", n.Address, saves, appends, forgets),
+		fmt.Sprintf("%s: %d replicas%s", n.Address, max(n.Replicas, 0), needs),
+	}
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 // nodesOf returns a client for each server behind one, by address.
 func nodesOf(ctx context.Context, client redis.UniversalClient) map[string]*redis.Client {
