@@ -2,75 +2,50 @@ package operate
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 )
 
-// An algorithm is what operators are told of limits of one.
-type algorithm struct {
-	// means says what a limit is, whose period is written out.
-	means func(l stint.Limit, period string) string
-	// pace says when there is more room, where the key is as if never used after full.
-	pace func(l stint.Limit, full time.Duration) string
-}
-
-var algorithms = map[meter.Algorithm]algorithm{
+// algorithms are what operators are told of limits of each: what a limit means, and when
+// a key has more room. What stands in braces is of the limit and the key; see told.
+var algorithms = map[meter.Algorithm]struct{ means, pace string }{
 	meter.GCRA: {
-		func(l stint.Limit, _ string) string {
-			return fmt.Sprintf("%d at once, and one comes back each %v", l.Capacity(), plain(each(l)))
-		},
-		func(l stint.Limit, full time.Duration) string {
-			return fmt.Sprintf("One comes back each %v; all are back in %v.", each(l), full)
-		},
+		"{capacity} at once, and one comes back each {each}.",
+		"One comes back each {each}; all are back in {full}.",
 	},
 	meter.TokenBucketInterval: {
-		func(l stint.Limit, period string) string {
-			return fmt.Sprintf("%d at once, and %d come back at each whole %s", l.Capacity(), l.Count(), period)
-		},
-		func(l stint.Limit, full time.Duration) string {
-			return fmt.Sprintf("%d come back at each whole %v; all are back in %v.", l.Count(), short(l.Period()), full)
-		},
+		"{capacity} at once, and {count} come back at each whole {period}.",
+		"{count} come back at each whole {period}; all are back in {full}.",
 	},
 	meter.LeakyQueue: {
-		func(l stint.Limit, _ string) string {
-			return fmt.Sprintf("one starts each %v; %d have room, and those that come early wait", plain(each(l)), l.Capacity())
-		},
-		func(l stint.Limit, full time.Duration) string {
-			return fmt.Sprintf("One starts each %v, and those that were told to wait have started in %v.", each(l), full)
-		},
+		"one starts each {each}; {capacity} have room, and those that come early wait.",
+		"One starts each {each}, and those that were told to wait have started in {full}.",
 	},
 	meter.FixedWindow: {
-		func(l stint.Limit, period string) string {
-			return fmt.Sprintf("%d in each window of %s, which begin by the clock", l.Count(), period)
-		},
-		func(_ stint.Limit, full time.Duration) string {
-			return fmt.Sprintf("The window ends in %v, and the count starts over.", full)
-		},
+		"{count} in each window of {period}, which begin by the clock.",
+		"The window ends in {full}, and the count starts over.",
 	},
 	meter.SlidingLog: {
-		func(l stint.Limit, period string) string {
-			return fmt.Sprintf("%d in any %s, to the request", l.Count(), period)
-		},
-		func(l stint.Limit, full time.Duration) string {
-			return fmt.Sprintf("Each counts for %v; the newest stops counting in %v.", short(l.Period()), full)
-		},
+		"{count} in any {period}, to the request.",
+		"Each counts for {period}; the newest stops counting in {full}.",
 	},
 	meter.SlidingCounter: {
-		func(l stint.Limit, period string) string {
-			return fmt.Sprintf("%d in any %s, by two counts", l.Count(), period)
-		},
-		wearsOff,
+		"{count} in any {period}, by two counts.",
+		"What was counted in the last {period} wears off until {full} from now.",
 	},
 	meter.SlidingSubWindows: {
-		func(l stint.Limit, period string) string {
-			return fmt.Sprintf("%d in any %s, by counts of %d parts", l.Count(), period, l.Parts())
-		},
-		wearsOff,
+		"{count} in any {period}, by counts of {parts} parts.",
+		"What was counted in the last {period} wears off until {full} from now.",
 	},
 }
 
-func wearsOff(l stint.Limit, full time.Duration) string {
-	return fmt.Sprintf("What was counted in the last %v wears off until %v from now.", short(l.Period()), full)
+// told fills words in for a limit, and for a key that is as if never used after full.
+func told(words string, l stint.Limit, full time.Duration) string {
+	return strings.NewReplacer(
+		"{capacity}", fmt.Sprint(l.Capacity()), "{count}", fmt.Sprint(l.Count()), "{parts}", fmt.Sprint(l.Parts()),
+		"{period}", plain(l.Period()), "{each}", plain(l.Period()/time.Duration(l.Count())), "{full}", plain(full),
+	).Replace(words)
 }

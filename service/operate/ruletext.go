@@ -101,11 +101,10 @@ func limitWords(l stint.Limit) string {
 	if l.InFlight() {
 		return fmt.Sprintf("%v: %d at one moment; each takes its place until it ends.", l, l.Count())
 	}
-	n, period := l.Count(), plain(l.Period())
 	if unit, zone := l.Calendar(); unit != "" {
-		return fmt.Sprintf("%v: %d in each %s of %s, beginning anew with the next.", l, n, strings.Replace(unit, "from", "from day", 1), zone)
+		return fmt.Sprintf("%v: %d in each %s of %s, beginning anew with the next.", l, l.Count(), strings.Replace(unit, "from", "from day", 1), zone)
 	}
-	return fmt.Sprintf("%v: %s.", l, algorithms[l.Algorithm()].means(l, period))
+	return fmt.Sprintf("%v: %s", l, told(algorithms[l.Algorithm()].means, l, 0))
 }
 
 // plain writes a duration without the zeros at its end: 12m for 12m0s.

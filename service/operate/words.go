@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -35,7 +34,7 @@ func words(e *policy.RuleResult) string {
 	if e.Remaining == capacity {
 		return text + " As if never used."
 	}
-	text += " " + algorithms[l.Algorithm()].pace(l, short(e.ResetAfter))
+	text += " " + told(algorithms[l.Algorithm()].pace, l, e.ResetAfter)
 	if !e.Denied {
 		return text
 	}
@@ -48,9 +47,6 @@ func words(e *policy.RuleResult) string {
 	}
 	return text + fmt.Sprintf(" A request costs %d here and passes in %v, if nothing else comes.", e.Cost, short(wait))
 }
-
-// each is the time that one unit takes.
-func each(l stint.Limit) time.Duration { return short(l.Period() / time.Duration(l.Count())) }
 
 // short rounds a duration up to what people read.
 func short(d time.Duration) time.Duration {
