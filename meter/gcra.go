@@ -38,6 +38,7 @@ func newBucket(m *Meter) arithmetic {
 	m.burstSpan = uint128.Mul(uint64(m.capacity), m.emissionNum)
 	m.maxBacklog = uint128.Mul(m.deepest, m.emissionNum)
 	m.narrow = m.emissionDen == 1 && m.maxBacklog.Hi == 0 && m.maxBacklog.Lo <= 1<<61
+	m.wide = !m.narrow
 	return (*bucket)(m)
 }
 
@@ -153,13 +154,8 @@ func (m *bucket) wideCharge(s []uint64, t uint64, cost int64) (before, after uin
 	return before, after, true
 }
 
-func (m *bucket) allow(s []uint64, t uint64, cost int64) bool {
-	_, _, ok := m.wideCharge(s, t, cost)
-	return ok
-}
-
-// take is on a state of two words.
-func (m *bucket) take(s []uint64, t uint64, cost int64) (a Answer, ok bool) {
+// wideTake is [Meter.Take] on a state of two words.
+func (m *bucket) wideTake(s []uint64, t uint64, cost int64) (a Answer, ok bool) {
 	before, after, ok := m.wideCharge(s, t, cost)
 	switch {
 	case ok:

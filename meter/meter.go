@@ -24,18 +24,13 @@ import (
 type Meter struct {
 	spec      Spec
 	algorithm Algorithm
-	narrow    bool // a bucket or queue whose state is one word: it is decided without its arithmetic
-	queues    bool
-	small     bool   // sliding_buckets: counts of 32 bits
-	capacity  int64  // the most that could ever pass at one instant
-	deepest   uint64 // buckets and queue: the most units in use, the capacity and the greatest debt
-
-	// This meter as its algorithm has it, and what that is beside: nil if it is not.
-	as      arithmetic
-	short   shortcut
-	grow    grower
-	rewrite rewriter
-	drain   drainer
+	// Buckets and queues are decided without a call through their arithmetic: of a state
+	// of one word, narrow, and of two.
+	narrow, wide bool
+	queues       bool
+	small        bool   // sliding_buckets: counts of 32 bits
+	capacity     int64  // the most that could ever pass at one instant
+	deepest      uint64 // buckets and queue: the most units in use, the capacity and the greatest debt
 
 	// Bucket and queue: the emission interval of one unit is
 	// emissionNum/emissionDen nanoseconds, in lowest
@@ -43,6 +38,13 @@ type Meter struct {
 	emissionNum, emissionDen     uint64
 	burstSpan, maxBacklog        uint128.Int     // capacity·emissionNum, deepest·emissionNum
 	byEmissionNum, byEmissionDen uint128.Divisor // by emissionNum and by emissionDen
+
+	// This meter as its algorithm has it, and what that is beside: nil if it is not.
+	as      arithmetic
+	short   shortcut
+	grow    grower
+	rewrite rewriter
+	drain   drainer
 
 	// What counts in windows.
 	count, period uint64
@@ -130,6 +132,10 @@ func (m *Meter) Allow(state []uint64, now, cost int64) bool {
 		state[0] = tat
 		return ok
 	}
+	if m.wide {
+		_, _, ok := (*bucket)(m).wideCharge(state, since(now), cost)
+		return ok
+	}
 	if m.short != nil {
 		return m.short.allow(state, since(now), cost)
 	}
@@ -147,6 +153,9 @@ func (m *Meter) Take(state []uint64, now, cost int64) (a Answer, ok bool) {
 	if m.narrow {
 		state[0], a, ok = m.DecideWord(state[0], now, cost)
 		return a, ok
+	}
+	if m.wide {
+		return (*bucket)(m).wideTake(state, since(now), cost)
 	}
 	if m.short != nil {
 		return m.short.take(state, since(now), cost)
