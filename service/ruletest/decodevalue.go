@@ -1,6 +1,7 @@
 package ruletest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
@@ -91,64 +91,54 @@ func (d *decoder) text(n *rulesfile.Node, hint string) string {
 }
 
 // expect reads what must become of a request.
-func (d *decoder) expect(n *rulesfile.Node) *Expectation {
-	x := &Expectation{}
+func (d *decoder) expect(n *rulesfile.Node) Expectation {
+	x := Expectation{}
 	fields := d.fields(n, expectFields, "such as {allowed: false, denied_by: [login], retry_after: 59s}")
 	if fields != nil && len(fields) == 0 && len(n.Fields) == 0 {
 		d.fail(n, "such as {allowed: true}; or leave expect out", "nothing is expected")
 	}
 	for _, name := range expectFields {
 		if n := fields[name]; n != nil {
-			d.in("."+name, func() { d.expected(n, name, x) })
+			d.in("."+name, func() { x[name] = d.expected(n, name) })
 		}
 	}
-	faults := len(d.errs) > 0
-	denied := x.DeniedBy != nil && len(*x.DeniedBy) > 0 || x.RetryAfter != nil && *x.RetryAfter > 0
+	expects := func(name, unless string) bool { return x[name] != "" && x[name] != unless }
+	denied, delayed := expects("denied_by", "[]") || expects("retry_after", "0s"), expects("delay", "0s")
 	switch {
-	case faults:
-	case x.Allowed != nil && *x.Allowed && denied:
+	case len(d.errs) > 0:
+	case x["allowed"] == "true" && denied:
 		d.fail(n, "a request that is allowed has no denied_by and a retry_after of 0s", "both allowed and denied are expected")
-	case x.Allowed != nil && !*x.Allowed && x.Delay != nil && *x.Delay > 0, denied && x.Delay != nil && *x.Delay > 0:
+	case delayed && (x["allowed"] == "false" || denied):
 		d.fail(n, "a request that is denied is not delayed: it has a retry_after", "both a delay and a denial are expected")
-	case x.Refused != nil && *x.Refused != "" && len(fields) > 1:
+	case expects("refused", "false") && len(fields) > 1:
 		d.fail(n, "a request that is refused is not decided on: leave the rest out", "both a refusal and a decision are expected")
 	}
 	return x
 }
 
-func (d *decoder) expected(n *rulesfile.Node, name string, x *Expectation) {
+// expected reads a field, and writes it as answers do.
+func (d *decoder) expected(n *rulesfile.Node, name string) string {
 	switch name {
-	case "allowed":
-		if d.want(n, rulesfile.Bool, "true or false") {
-			x.Allowed = new(n.Value == "true")
-		}
-	case "denied_by":
-		x.DeniedBy = d.ruleNames(n, true)
-	case "shadow_denied_by":
-		x.ShadowedBy = d.ruleNames(n, true)
+	case "denied_by", "shadow_denied_by":
+		return bracketed(slices.Sorted(slices.Values(d.ruleNames(n))))
 	case "matched":
-		x.Matched = d.ruleNames(n, false)
-	case "retry_after":
-		if n.Value == "never" {
-			x.RetryAfter = new(stint.Never)
-			return
+		return bracketed(d.ruleNames(n))
+	case "retry_after", "delay":
+		if name == "retry_after" && n.Value == "never" {
+			return n.Value
 		}
-		x.RetryAfter = new(stint.Wait(d.duration(n)))
-	case "delay":
-		x.Delay = new(d.duration(n))
+		return d.duration(n).String()
 	case "remaining":
-		x.Remaining = new(d.integer(n, 0, math.MaxInt64))
+		return strconv.FormatInt(d.integer(n, 0, math.MaxInt64), 10)
 	case "refused":
-		if n.Kind == rulesfile.Bool && n.Value == "false" {
-			x.Refused = new(string)
-			return
-		}
-		x.Refused = new(d.text(n, "the attribute for which it is refused, such as path"))
+		return cmp.Or(d.text(n, "the attribute for which it is refused, such as path"), "false")
 	}
+	d.want(n, rulesfile.Bool, "true or false") // allowed
+	return strings.ToLower(n.Value)
 }
 
 // ruleNames reads names of rules, one or a list.
-func (d *decoder) ruleNames(n *rulesfile.Node, sorted bool) *[]string {
+func (d *decoder) ruleNames(n *rulesfile.Node) []string {
 	items := n.Items
 	if n.Kind != rulesfile.List {
 		items = []*rulesfile.Node{n}
@@ -165,10 +155,7 @@ func (d *decoder) ruleNames(n *rulesfile.Node, sorted bool) *[]string {
 		}
 		names = append(names, name)
 	}
-	if sorted {
-		slices.Sort(names)
-	}
-	return &names
+	return names
 }
 
 // shortList writes the first of many names.

@@ -4,8 +4,6 @@ import (
 	_ "embed" // the schema
 	"time"
 
-	"github.com/stint-dev/stint"
-
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -39,8 +37,8 @@ type Request struct {
 	Response     *Response     // nil if none is told
 	Attributes   map[string]string
 	Cost         int64
-	Expect       *Expectation // nil: nothing
-	fault        error        // why HTTP refuses it
+	Expect       Expectation // nil: nothing
+	fault        error       // why HTTP refuses it
 }
 
 // A Response is the answer that requests get which pass.
@@ -56,14 +54,6 @@ func (r *Request) Attribute(name string) (string, bool) {
 	return v, ok
 }
 
-// An Expectation is what must become of a request. What is nil may be anything.
-type Expectation struct {
-	Allowed    *bool
-	DeniedBy   *[]string // the rules that deny, sorted; those in shadow do not
-	ShadowedBy *[]string // the rules in shadow that would deny, sorted
-	Matched    *[]string // the rules that hold the request, in the order of the file
-	RetryAfter *stint.Wait
-	Delay      *time.Duration // under a leaky_queue
-	Remaining  *int64
-	Refused    *string // the attribute for which the request is refused; "" if it is not
-}
+// An Expectation is what fields of the answer must be, as it writes them. What is not in it
+// may be anything.
+type Expectation map[string]string

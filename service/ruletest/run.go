@@ -1,10 +1,12 @@
 package ruletest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -94,7 +96,8 @@ func (f *File) run(ctx context.Context, t *Test) (Result, error) {
 				return result, fmt.Errorf("line %d: %w", r.Line, err)
 			}
 			result.Requests++
-			busy = busy || got.Refused != "" || len(got.Matched) > 0 || r.Expect != nil && r.Expect.Matched != nil
+			_, told := r.Expect["matched"]
+			busy = busy || told || got.Refused != "" || len(got.Matched) > 0
 			if idle == nil && r.Expect != nil {
 				idle = r
 			}
@@ -202,68 +205,57 @@ func (r *Response) settle(ctx context.Context, pending *policy.Pending) error {
 	return nil
 }
 
-// differ returns in which fields what came is not what must.
-func (x *Expectation) differ(a *Answer) (all []Difference) {
+// differ returns in which fields what came is not what must. A wrong answer says, too, who
+// denied it and until when, or how long it is delayed.
+func (x Expectation) differ(a *Answer) (all []Difference) {
 	note := func(field, want, got string) {
 		if want != got {
 			all = append(all, Difference{field, want, got})
 		}
 	}
 	if a.Refused != "" {
-		want := "false"
-		if x.Refused != nil && *x.Refused != "" {
-			want = *x.Refused
-		}
-		note("refused", want, a.Refused)
+		note("refused", cmp.Or(x["refused"], "false"), a.Refused)
 		return all
 	}
-	if x.Allowed != nil {
-		note("allowed", fmt.Sprint(*x.Allowed), fmt.Sprint(a.Allowed))
-	}
-	for _, list := range []struct {
-		field string
-		want  *[]string
-		got   []string
-	}{{"denied_by", x.DeniedBy, a.DeniedBy}, {"shadow_denied_by", x.ShadowedBy, a.ShadowedBy}, {"matched", x.Matched, a.Matched}} {
-		if list.want != nil {
-			note(list.field, bracketed(*list.want), bracketed(list.got))
+	for _, name := range [...]string{"allowed", "denied_by", "shadow_denied_by", "matched", "retry_after", "delay", "remaining", "refused"} {
+		if want, ok := x[name]; ok {
+			note(name, want, a.field(name))
 		}
 	}
-	if x.RetryAfter != nil {
-		note("retry_after", x.RetryAfter.String(), a.RetryAfter)
-	}
-	if x.Delay != nil {
-		note("delay", x.Delay.String(), a.Delay)
-	}
-	if x.Remaining != nil {
-		got := "no limit"
-		if a.Remaining != nil {
-			got = fmt.Sprint(*a.Remaining)
+	for _, name := range [...]string{"denied_by", "retry_after", "delay"} {
+		tells := !a.Allowed
+		if name == "delay" {
+			tells = a.Delay != "0s"
 		}
-		note("remaining", fmt.Sprint(*x.Remaining), got)
-	}
-	if x.Refused != nil && *x.Refused != "" {
-		note("refused", *x.Refused, "false")
-	}
-	if len(all) > 0 {
-		all = a.explain(x, all)
+		if _, said := x[name]; len(all) > 0 && tells && !said {
+			note(name, "", a.field(name))
+		}
 	}
 	return all
 }
 
-// explain adds to a wrong answer who denied it and until when, or how long it
-// is delayed, where the expectation does not say.
-func (d *Decided) explain(x *Expectation, all []Difference) []Difference {
-	if !d.Allowed && x.DeniedBy == nil {
-		all = append(all, Difference{Field: "denied_by", Got: bracketed(d.DeniedBy)})
+// field writes what was decided as expectations do.
+func (d *Decided) field(name string) string {
+	switch name {
+	case "allowed":
+		return strconv.FormatBool(d.Allowed)
+	case "denied_by":
+		return bracketed(d.DeniedBy)
+	case "shadow_denied_by":
+		return bracketed(d.ShadowedBy)
+	case "matched":
+		return bracketed(d.Matched)
+	case "retry_after":
+		return d.RetryAfter
+	case "delay":
+		return d.Delay
+	case "remaining":
+		if d.Remaining == nil {
+			return "no limit"
+		}
+		return strconv.FormatInt(*d.Remaining, 10)
 	}
-	if !d.Allowed && x.RetryAfter == nil {
-		all = append(all, Difference{Field: "retry_after", Got: d.RetryAfter})
-	}
-	if d.Delay != "0s" && x.Delay == nil {
-		all = append(all, Difference{Field: "delay", Got: d.Delay})
-	}
-	return all
+	return "false" // refused
 }
 
 func bracketed(names []string) string { return "[" + strings.Join(names, ", ") + "]" }
