@@ -75,8 +75,8 @@ chaos: ## three processes on a Redis cluster, a fault every few seconds for CHAO
 mutants: ## plant each bug of test/proof/mutants in turn and print which test killed it
 	cd test/proof && go run ./cmd/mutants
 
-lines: ## lines of Go by folder: code, tests
-	@git ls-files '*.go' | xargs wc -l | awk '$$2 != "total" { d = $$2; sub(/\/[^\/]*$$/, "", d); if (d !~ /^cmd/) sub(/\/.*/, "", d); if ($$2 !~ /\//) d = "."; if ($$2 ~ /_test.go$$/) t[d] += $$1; else c[d] += $$1; n[d] } \
+lines: ## lines of Go by folder: code, tests and what only they use
+	@git ls-files '*.go' | xargs wc -l | awk '$$2 != "total" { d = $$2; sub(/\/[^\/]*$$/, "", d); if (d !~ /^cmd/) sub(/\/.*/, "", d); if ($$2 !~ /\//) d = "."; if ($$2 ~ /_test.go$$|(^|\/)(test|testkit|storetest|dbtest)\//) t[d] += $$1; else c[d] += $$1; n[d] } \
 	  END { for (d in n) { printf "%-36s %6d %6d\n", d, c[d], t[d]; C += c[d]; T += t[d] } printf "%-36s %6d %6d\n", "in all", C, T }' | sort
 
 bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the machine alone meanwhile

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/golden"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 )
 
 // A box is a part of stint in the picture of docs/DESIGN.md: what it is called, what it

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/fallback"
-	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
 )
 

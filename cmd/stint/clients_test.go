@@ -16,7 +16,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // longestSnippet is how many lines one may have.

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 // TestOtherOrigin has pages in a browser call an API behind the proxy on another origin:

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
 // TestFewDescriptorsDials has clients leave at once while the server behind accepts no

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/service/server/wire"
+	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
 // TestProxyEdges sends the proxy one key in eight spellings, in a header and in a

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
 // A smallDisk is a directory on a disk that can be filled. Where none can be mounted,

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/stint-dev/stint/internal/await"
-	"github.com/stint-dev/stint/internal/race"
+	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/race"
 )
 
 // A memoryFlood makes a process hold memory for its clients.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
 // A running is stint serve or stint proxy in a process of its own, with an

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
 // TestOperateDatabase looks and acts where rules are in a database: its tokens say

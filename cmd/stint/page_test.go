@@ -15,8 +15,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/await"
-	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 const pageRules = `rules:

@@ -13,11 +13,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 // must runs a command of stint, and returns what it prints.

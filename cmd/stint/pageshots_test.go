@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 // madeUp feeds the page an hour of invented traffic.

@@ -20,7 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stint-dev/stint/internal/race"
+	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/memstore"
 
 	main "github.com/stint-dev/stint/cmd/stint"

@@ -27,8 +27,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/stint-dev/stint/internal/await"
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // A gateway is what Envoy Gateway is to its rate limit service: a control plane that

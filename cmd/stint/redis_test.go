@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/await"
-	"github.com/stint-dev/stint/internal/freeport"
-	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/redistest"
 )
 
 // patience is how long a test waits for what takes a moment on a machine that has

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/await"
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // What differs from run to run, in the transcripts of stores.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
 // TestTokenFile makes tokens in a file, which both programs follow: each role may

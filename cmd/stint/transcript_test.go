@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/leaktest"
 
 	"go.uber.org/goleak"
 )

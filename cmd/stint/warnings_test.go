@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 
 	"github.com/stint-dev/stint/service/observe/warn"
 )

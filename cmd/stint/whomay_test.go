@@ -14,7 +14,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
 // A visitor is a client and its roles: "" may do nothing. Where rules are in a

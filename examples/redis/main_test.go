@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/internal/testkit/redistest"
 )
 
 func TestShared(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/stint-dev/stint/planner/browser"
 	"github.com/stint-dev/stint/planner/lab"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 // TestFlights holds verdicts, and how many are in flight after each, to what is counted

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/planner/lab"
 )
 

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 // pageCompares: the table, and three limits on one screen.

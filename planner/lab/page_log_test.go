@@ -14,7 +14,7 @@ import (
 
 	"github.com/stint-dev/stint/planner/lab"
 
-	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 // choose gives the page's file field a file, as its dialog does.

@@ -13,9 +13,9 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/stint-dev/stint/internal/golden"
-	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/planner/lab"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 // A tab shows the lab.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/golden"
-	"github.com/stint-dev/stint/internal/race"
+	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/planner/lab"
 )
 

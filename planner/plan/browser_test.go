@@ -14,10 +14,10 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"github.com/stint-dev/stint/internal/golden"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/planner/plan"
 
-	"github.com/stint-dev/stint/planner/browser"
+	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
 // A tab shows a report from a file.

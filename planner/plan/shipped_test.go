@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/golden"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 )
 
 // The log that is shipped is the one that is made here: small, and of no real server.

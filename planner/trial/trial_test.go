@@ -17,7 +17,7 @@ import (
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/simulate"
 
-	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/planner/trial"
 )
 

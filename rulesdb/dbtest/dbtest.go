@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 
 	_ "github.com/go-sql-driver/mysql" // to see that the server is up
 	_ "github.com/jackc/pgx/v5/stdlib"

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/stint-dev/stint/internal/await"
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 
 	"github.com/stint-dev/stint/service/proxy"
-	"github.com/stint-dev/stint/service/server/wire"
+	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
 // patience is how long tests wait for what must happen.

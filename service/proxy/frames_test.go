@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 
 	"github.com/stint-dev/stint/service/proxy"
-	"github.com/stint-dev/stint/service/server/wire"
+	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
 // frames sends a request on a connection of its own.

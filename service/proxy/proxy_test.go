@@ -21,11 +21,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint/httplimit"
-	"github.com/stint-dev/stint/internal/await"
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/policy"
 
-	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/proxy"
 	"github.com/stint-dev/stint/service/rules"

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/proxy"

@@ -15,12 +15,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stint-dev/stint/internal/golden"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 
-	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/service/rules"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/await"
+	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/service/rules"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
 
-	"github.com/stint-dev/stint/internal/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/server"

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/service/server/wire"
+	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
 // The oracle of what two parties read. Rules block some values; real programs behind

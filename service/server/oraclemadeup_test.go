@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/stint-dev/stint/service/server/wire"
+	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
 // ofHTTP is what HTTP carries.

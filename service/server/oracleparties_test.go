@@ -25,12 +25,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint/grpclimit"
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 
 	"github.com/stint-dev/stint/service/proxy"
 	"github.com/stint-dev/stint/service/resp"
 	"github.com/stint-dev/stint/service/server"
-	"github.com/stint-dev/stint/service/server/wire"
+	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
 // A party is a way in which rules stand before a program, and what requests to it vary.

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/service/server"
-	"github.com/stint-dev/stint/service/server/wire"
+	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
 // A recipe is what docs/SERVE.md says of one proxy, and what it needs to run

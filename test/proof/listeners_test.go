@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/test/proof/crowd"
 )
 

@@ -12,7 +12,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
-	"github.com/stint-dev/stint/internal/golden"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/service/importers"

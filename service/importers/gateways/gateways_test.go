@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/golden"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/service/importers"
 	"github.com/stint-dev/stint/service/importers/gateways"
 	"github.com/stint-dev/stint/service/rules"

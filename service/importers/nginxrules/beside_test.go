@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/httplimit"
-	"github.com/stint-dev/stint/internal/golden"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/service/observe"

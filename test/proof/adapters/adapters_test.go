@@ -32,7 +32,7 @@ import (
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/grpclimit/connectlimit"
 	"github.com/stint-dev/stint/httplimit"
-	"github.com/stint-dev/stint/internal/race"
+	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/test/proof/crowd"

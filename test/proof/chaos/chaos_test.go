@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/internal/testkit/redistest"
 )
 
 // TestChaos does each fault once, for a moment. $STINT_CHAOS says how long to go

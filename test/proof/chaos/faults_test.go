@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stint-dev/stint/internal/redistest"
+	"github.com/stint-dev/stint/internal/testkit/redistest"
 )
 
 // A fault is what happens, and how much more than a limit's envelope may pass

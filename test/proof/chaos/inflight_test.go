@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // TestChaosInFlight does each fault once to three stint proxy processes that share a limit

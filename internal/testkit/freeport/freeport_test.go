@@ -4,7 +4,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // TestAddr listens at an address again and again: nothing else answers there in

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/freeport"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // MostWait is how long a test waits for what takes a moment on a machine that has
