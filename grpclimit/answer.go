@@ -49,6 +49,7 @@ func (a *answer) release() {
 // What ends calls that no decision was made for.
 var (
 	refuseError   = status.Error(codes.Unavailable, "the rate limiter could not decide")
+	refuseServer  = status.Error(codes.Internal, "the rate limiter does not learn what its rules look at")
 	refuseRequest = status.Error(codes.InvalidArgument, "the rate limiter cannot read the request")
 )
 

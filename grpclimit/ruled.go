@@ -17,6 +17,7 @@ import (
 type policyGuard struct {
 	current func() *policy.Policy
 	o       *Options
+	by      request.Interfaces
 	results sync.Pool                // of *policy.Result
 	looked  atomic.Pointer[lookedAt] // by the last rules
 }
@@ -90,7 +91,7 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 		r = new(policy.Result)
 	}
 	r.WillRelease = !message // a message has no end of its own
-	attrs, cost := &attributes{ctx, b.o, c.Method, message}, b.o.cost(ctx, c)
+	attrs, cost := &attributes{ctx, b.o, b.by, c.Method, message}, b.o.cost(ctx, c)
 	var waited time.Duration
 	var err error
 	if b.o.Shadow || b.o.MaxWait < 0 {
@@ -137,11 +138,15 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 type attributes struct {
 	ctx     context.Context
 	o       *Options
+	by      request.Interfaces
 	method  string
 	message bool
 }
 
 var _ policy.Attributes = (*attributes)(nil)
+
+// Interface returns the interface by which calls come: see [policy.Attributes].
+func (a *attributes) Interface() request.Interfaces { return a.by }
 
 // Attribute implements [policy.Attributes].
 func (a *attributes) Attribute(name string) (string, bool) {

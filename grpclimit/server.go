@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/guard"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -62,8 +63,12 @@ func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) 
 	if o.Missing != MissingShared {
 		return nil, errors.New("grpclimit: Missing has no meaning under a policy: its rules have on_missing")
 	}
-	if unseen := current().Rules().File().Unseen(); len(unseen) > 0 {
-		return nil, fmt.Errorf("grpclimit: %w", unseen)
+	by := &policyGuard{current: current, o: &o, by: request.Interceptor}
+	if o.Attribute != nil {
+		by.by = request.Service
+	}
+	if refused := current().Rules().File().Refused(by.by); len(refused) > 0 {
+		return nil, fmt.Errorf("grpclimit: %w", refused)
 	}
 	if names := current().Rules().File().InFlight("grpc.message"); o.Messages && len(names) > 0 {
 		return nil, fmt.Errorf("grpclimit: Messages does not go with the limit in flight of rule %q: a message has no end of its own; unless: {grpc.message: true} leaves messages out", names[0])
@@ -71,7 +76,6 @@ func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) 
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	by := &policyGuard{current: current, o: &o}
 	return &Server{o: o, decide: by.decide}, nil
 }
 
@@ -180,9 +184,12 @@ func (s *Server) failed(ctx context.Context, method string, err error) error {
 	if ctx.Err() == nil {
 		s.o.reportError(ctx, method, err)
 	}
+	var lacks *policy.NotGivenError
 	switch {
 	case s.o.Shadow:
 		return nil
+	case errors.As(err, &lacks):
+		return refuseServer
 	case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
 		return refuseRequest
 	case s.o.FailOpen && guard.StoreFailed(ctx, err):

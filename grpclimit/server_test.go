@@ -266,7 +266,7 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-const grpcRules = `{"rules": [
+const grpcRules = `{"attributes": ["jwt.sub"], "rules": [
 	{"name": "ban", "match": {"header.x-user": "mallory"}, "block": true},
 	{"name": "empty", "match": {"path": "/grpc.testing.TestService/EmptyCall", "method": "POST", "grpc.method": "EmptyCall"}, "key": ["ip"], "limits": ["2 per hour"]},
 	{"name": "streams", "match": {"grpc.service": "grpc.testing.TestService", "grpc.method": "FullDuplexCall"}, "unless": {"grpc.message": true}, "key": ["header.x-user"], "on_missing": "deny", "limits": ["1 per hour"]},
@@ -419,5 +419,39 @@ func TestUnaryUnderChangedLimits(t *testing.T) {
 	_, err = c.EmptyCall(soon(t), &grpc_testing.Empty{})
 	if _, quota, _ := details(err); len(quota.GetViolations()) != 1 || quota.GetViolations()[0].GetSubject() != "calls/gcra:24h" {
 		t.Errorf("%v, violations %v", err, quota)
+	}
+}
+
+// TestNotGiven reloads rules that look at what a call does not have: they are refused at the
+// start, and a call that they may hold ends with Internal.
+func TestNotGiven(t *testing.T) {
+	policyOf := func(text string) *policy.Policy {
+		rules, err := policy.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	current := policyOf(`{"rules": [{"name": "a", "match": {"grpc.method": "EmptyCall"}, "key": ["cookie.c"], "limits": "1/h"}]}`)
+	if _, err := grpclimit.NewServerPolicy(func() *policy.Policy { return current }, grpclimit.Options{}); err == nil || !strings.Contains(err.Error(), "package httplimit") {
+		t.Errorf("at the start: %v", err)
+	}
+	cookies := current
+	current = policyOf(`{"rules": []}`)
+	guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return current }, grpclimit.Options{FailOpen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	current = cookies
+	c := grpc_testing.NewTestServiceClient(dial(t, serve(t, guard.Unary())))
+	if _, err := c.EmptyCall(soon(t), &grpc_testing.Empty{}); status.Code(err) != codes.Internal {
+		t.Errorf("a call that the rule may hold: %v", err)
+	}
+	if _, err := c.UnaryCall(soon(t), &grpc_testing.SimpleRequest{}); status.Code(err) != codes.Unimplemented { // it has come to the server
+		t.Errorf("another: %v", err)
 	}
 }

@@ -33,7 +33,7 @@ type refusal struct {
 var (
 	refuseRequest = refusal{status: http.StatusBadRequest, grpc: grpcInvalid, problem: "about:blank", title: "Bad Request"}
 	refuseMissing = refusal{status: http.StatusForbidden, grpc: grpcForbidden, problem: "about:blank", title: "Forbidden"}
-	refuseNoRoute = refusal{status: http.StatusInternalServerError, grpc: grpcInternal, problem: "about:blank", title: "Internal Server Error"}
+	refuseServer  = refusal{status: http.StatusInternalServerError, grpc: grpcInternal, problem: "about:blank", title: "Internal Server Error"}
 	refuseQuota   = refusal{status: http.StatusTooManyRequests, grpc: grpcExhausted, problem: problemQuota, title: "Quota Exceeded"}
 	refuseError   = refusal{status: http.StatusServiceUnavailable, grpc: grpcUnavailable, problem: "about:blank", title: "Service Unavailable"}
 )

@@ -86,7 +86,7 @@ func ExampleOptions_loginGuard() {
 
 // API keys with tiers, out of a rules file; who has no key is refused.
 func ExampleNewPolicy() {
-	rules, err := policy.Parse([]byte(`{"rules": [{
+	rules, err := policy.Parse([]byte(`{"attributes": ["plan"], "rules": [{
 		"name": "api",
 		"match": {"path": "/api/**"},
 		"key": ["header.x-api-key"],

@@ -54,8 +54,8 @@ type Options struct {
 	// Skip reports whether a request passes undecided and uncounted. The default
 	// skips none.
 	Skip func(*http.Request) bool
-	// Attribute returns further attributes that a policy's rules use,
-	// such as jwt.sub. The default returns none.
+	// Attribute returns further attributes that a policy's rules use and
+	// declare, such as jwt.sub. The default returns none.
 	Attribute func(r *http.Request, name string) (value string, ok bool)
 	// Missing is for requests without a key. The default value is
 	// MissingShared.
@@ -323,9 +323,12 @@ func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool
 		o.reportError(r, err)
 	}
 	f := refuseError
+	var lacks *policy.NotGivenError
 	switch {
 	case o.Shadow:
 		return true
+	case errors.As(err, &lacks):
+		f = refuseServer
 	case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
 		f = refuseFault(err)
 	case o.FailOpen && guard.StoreFailed(r.Context(), err):
@@ -366,5 +369,5 @@ func (g *guarded) withoutRoute(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	refuseNoRoute.write(w, r)
+	refuseServer.write(w, r)
 }

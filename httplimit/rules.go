@@ -18,7 +18,9 @@ import (
 // NewPolicy returns middleware that holds requests to the rules of a policy,
 // which name the key of each request. The client's address is what client returns,
 // the path is that of the request's URL where the guard stands. Further attributes
-// come from Options.Attribute.
+// come from Options.Attribute: those that the rules declare. Rules that look at others
+// are refused; of those that are reloaded later, a request that such a rule may hold is
+// answered with 500 ([policy.NotGivenError]).
 //
 // A block, and a missing key that a rule denies, is answered with 403; what
 // rules look at and servers read in different ways, a path or what [Ambiguous]
@@ -46,7 +48,13 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	if o.Missing != MissingShared {
 		return nil, errors.New("httplimit: Missing has no meaning under a policy: its rules have on_missing")
 	}
-	g := &policyGuard{current: current, client: client, o: o}
+	g := &policyGuard{current: current, client: client, o: o, by: request.Middleware}
+	if o.Attribute != nil {
+		g.by = request.Program
+	}
+	if refused := current().Rules().File().Refused(g.by); len(refused) > 0 {
+		return nil, fmt.Errorf("httplimit: %w", refused)
+	}
 	g.calls.New = func() any { return g.newCall() }
 	return func(next http.Handler) http.Handler {
 		_, redirects := next.(*http.ServeMux) // to the clean path
@@ -59,6 +67,7 @@ type policyGuard struct {
 	current func() *policy.Policy
 	client  ClientIP
 	o       Options
+	by      request.Interfaces
 	calls   sync.Pool // of *call
 	plain   Ambiguous
 }
@@ -215,7 +224,7 @@ type call struct {
 
 func (g *policyGuard) newCall() *call {
 	c := &call{guard: g, result: policy.Result{WillRelease: true}}
-	c.Client, c.Pointer = c.Addr, c.bodyAttribute
+	c.By, c.Client, c.Pointer = g.by, c.Addr, c.bodyAttribute
 	if g.o.Attribute != nil {
 		c.More = func(name string) (string, bool) { return g.o.Attribute(c.request, name) }
 	}

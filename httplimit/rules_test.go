@@ -47,7 +47,7 @@ func ruled(t testing.TB, p *policy.Policy, o httplimit.Options) http.Handler {
 	return g(status)
 }
 
-const someRules = `{"rules": [
+const someRules = `{"attributes": ["my.attr"], "rules": [
 	{"name": "ban", "match": {"ip": "203.0.113.0/24"}, "block": true},
 	{"name": "login", "match": {"method": "POST", "path": "/login"}, "key": ["ip"], "limits": ["2/1m"]},
 	{"name": "api", "match": {"path": "/api/**"}, "key": ["header.x-api-key"], "limits": ["3/1h", "5/day in UTC"], "on_missing": "deny"},
@@ -108,11 +108,13 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
+func noAttribute(*http.Request, string) (string, bool) { return "", false }
+
 // TestPolicyHooks looks at what hooks are called with, shadows included.
 func TestPolicyHooks(t *testing.T) {
 	var seen []string
 	p := policyOf(t, memstore.New(memstore.Options{}), someRules)
-	h := ruled(t, p, httplimit.Options{OnDecision: func(_ *http.Request, o httplimit.Outcome) {
+	h := ruled(t, p, httplimit.Options{Attribute: noAttribute, OnDecision: func(_ *http.Request, o httplimit.Outcome) {
 		seen = append(seen, fmt.Sprint(o.Decision.Allowed, o.Violated, o.Rules.ShadowDenied, len(o.Rules.Rules)))
 	}})
 	for range 3 {
@@ -305,5 +307,36 @@ func TestPolicyQueueSpacing(t *testing.T) {
 				t.Errorf("seed %d: only %d started", seed, len(started))
 			}
 		})
+	}
+}
+
+// TestNotGiven reloads rules that look at what the middleware cannot give: they are refused
+// at the start, and a request that they may hold is answered with 500, FailOpen or not.
+func TestNotGiven(t *testing.T) {
+	const claims = `{"attributes": ["jwt.sub"], "rules": [{"name": "a", "match": {"path": "/a"}, "key": ["jwt.sub"], "limits": ["1/h"]}]}`
+	store := memstore.New(memstore.Options{})
+	if _, err := httplimit.NewPolicy(policyOf(t, store, claims), behind(), httplimit.Options{}); err == nil || !strings.Contains(err.Error(), "package httplimit with Options.Attribute") {
+		t.Errorf("at the start: %v", err)
+	}
+	current := policyOf(t, store, `{"rules": []}`)
+	var failed error
+	guard, err := httplimit.NewPolicyFunc(func() *policy.Policy { return current }, behind(),
+		httplimit.Options{FailOpen: true, OnError: func(_ *http.Request, err error) { failed = err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if current, err = current.Reload(rules(t, claims)); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"/a": http.StatusInternalServerError, "/b": http.StatusOK} {
+		rec := httptest.NewRecorder()
+		guard(status).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, path, nil))
+		if rec.Code != want || strings.Contains(rec.Body.String(), "jwt") {
+			t.Errorf("%s: %d %s; want %d, and nothing about rules", path, rec.Code, rec.Body, want)
+		}
+	}
+	var lacks *policy.NotGivenError
+	if !errors.As(failed, &lacks) || lacks.Rule != "a" || lacks.Attribute != "jwt.sub" {
+		t.Errorf("OnError: %v", failed)
 	}
 }

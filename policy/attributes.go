@@ -26,7 +26,9 @@ import (
 // unmapped and without a zone, and the text of ip; PlainPath() (string, bool) returns the
 // path, and whether it is what [CleanPath] makes of it. They may have a
 // method Fault() error, which says why one that rules have asked for cannot be read: a
-// [RequestError].
+// [RequestError]. Those of packages of this repository have a method Interface, too: a
+// request that a rule may hold, and to which its interface cannot give what the rule
+// looks at, is refused with a [NotGivenError].
 type Attributes interface {
 	// Attribute returns the value, and false if the request has none.
 	Attribute(name string) (value string, ok bool)
@@ -67,6 +69,21 @@ func (e *RequestError) Is(target error) bool { return target == ErrRequest }
 
 // ErrRequest is what every [RequestError] is, for errors.Is.
 var ErrRequest = errors.New("policy: the request is at fault")
+
+// A NotGivenError says that a request came by an interface that cannot give an attribute
+// which a rule looks at, and that the rest of the rule matches: with the attribute it might
+// be held otherwise. Nothing was charged; over HTTP the answer is 500. It is the fault of who wrote
+// the rules: conditions that such requests do not meet leave them out.
+type NotGivenError struct {
+	// Rule is the name of the rule, Attribute that of the attribute.
+	Rule, Attribute string
+	by              request.Interfaces
+}
+
+// Error names the rule, the attribute and the interface.
+func (e *NotGivenError) Error() string {
+	return fmt.Sprintf("policy: rule %q looks at %s, which %v cannot give", e.Rule, e.Attribute, e.by)
+}
 
 // CleanPath returns the path that rules are matched against: decoded once,
 // without empty and dot segments and without a slash at the end; what follows ?

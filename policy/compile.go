@@ -15,9 +15,10 @@ import (
 // Compile makes rules of a file: it indexes them, and names the limits that
 // state belongs to. A file may be compiled more than once.
 func Compile(file *rulesfile.File) *Rules {
-	r := &Rules{file: file, looks: match.Looks{FoldPath: file.IgnoresPathCase()}}
+	r := &Rules{file: file, seen: ^request.Interfaces(0), looks: match.Looks{FoldPath: file.IgnoresPathCase()}}
 	for i, one := range file.Rules() {
 		r.rules = append(r.rules, r.compile(one))
+		r.seen &= r.rules[i].seen
 		if i%64 == 63 { // requests are decided meanwhile
 			runtime.Gosched()
 		}
@@ -61,7 +62,7 @@ func (r *Rules) look() {
 
 // compile makes a rule.
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
-	one := &rule{Rule: *f, failure: failureWords[f.OnStoreFailure]}
+	one := &rule{Rule: *f, failure: failureWords[f.OnStoreFailure], seen: r.file.Seen(f)}
 	one.missingLimits = []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, Quota: f.Quota, reply: &one.Reply}}
 	one.preflights = f.Reply.CORS != nil && !slices.ContainsFunc(f.Match, namesMethod)
 	if f.Own != nil {

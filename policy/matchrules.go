@@ -82,6 +82,9 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	if err := p.rules.ready(q); err != nil {
 		return err
 	}
+	if by := interfaceOf(attrs); by != 0 && by&p.rules.seen == 0 {
+		return p.matchSome(q, by, cost, r)
+	}
 	index, last := p.rules.index, int32(-1)
 	r.found = index.Find(q, r.found)
 	for _, found := range r.found {
@@ -103,6 +106,34 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 		}
 	}
 	return faultIn(attrs)
+}
+
+// interfaceOf returns the interface that a request came by; none gives whatever rules ask
+// for.
+func interfaceOf(attrs Attributes) request.Interfaces {
+	if one, ok := attrs.(interface{ Interface() request.Interfaces }); ok {
+		return one.Interface()
+	}
+	return 0
+}
+
+// matchSome is matchMore for a request by an interface that cannot give all that rules look
+// at. The first that may hold and looks at such an attribute refuses it; one in shadow is
+// left out. The index is of no use: it finds rules by what a request has.
+func (p *Policy) matchSome(q *match.Request, by request.Interfaces, cost int64, r *Result) error {
+	given := func(a request.Attribute) bool { return p.rules.file.Given(a)&by != 0 }
+	for _, one := range p.rules.rules {
+		switch seen := one.seen&by != 0; {
+		case !one.mayHold(q, given, new(Standing)):
+		case seen:
+			if ends, err := p.addRule(r, q, one, cost); ends || err != nil {
+				return cmp.Or(err, faultIn(q.Attrs))
+			}
+		case !one.Shadow:
+			return &NotGivenError{one.Name, p.rules.file.NotGiven(&one.Rule, by).Name, by}
+		}
+	}
+	return faultIn(q.Attrs)
 }
 
 // faultIn returns what was wrong with what rules have looked at.

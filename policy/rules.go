@@ -9,6 +9,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
@@ -25,8 +26,9 @@ type Rules struct {
 
 	attributes []string // that rules look at, sorted
 	looks      match.Looks
-	shadow     bool // whether any rule is in shadow
-	response   bool // whether any rule goes by the response
+	seen       request.Interfaces // that can give all that rules look at
+	shadow     bool               // whether any rule is in shadow
+	response   bool               // whether any rule goes by the response
 }
 
 // A rule is one entry of the file, with its plans.
@@ -37,7 +39,8 @@ type rule struct {
 	tierDefault   *plan            // of those; nil: own
 	own           *plan            // nil if tiers have a default
 	failure       Failure
-	preflights    bool // which it lets pass
+	preflights    bool               // which it lets pass
+	seen          request.Interfaces // that can give all that it looks at
 	overrideIndex *match.Index
 	missingLimits []*RuleLimit // the one of a missing key that is denied
 }

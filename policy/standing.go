@@ -6,6 +6,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -65,10 +66,14 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 			return nil, nil, false, &RequestError{Attribute: "ip", Reason: "not an address"}
 		}
 	}
+	known := func(a request.Attribute) bool {
+		_, known := attrs.Attribute(a.Name)
+		return known
+	}
 	l := looking{p: p, ctx: ctx}
 	for _, one := range p.rules.rules {
 		s := Standing{Rule: one.Name, Shadow: one.Shadow}
-		if !one.mayHold(q, &s) {
+		if !one.mayHold(q, known, &s) {
 			continue
 		}
 		if missing := one.unknownKey(q); len(missing) > 0 {
@@ -112,14 +117,15 @@ func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, er
 	return all, err
 }
 
-// mayHold reports whether the rule holds, or may hold, and writes why and where.
-func (r *rule) mayHold(q *match.Request, s *Standing) bool {
+// mayHold reports whether the rule holds, or may hold since not all attributes are known,
+// and writes why and where.
+func (r *rule) mayHold(q *match.Request, known func(request.Attribute) bool, s *Standing) bool {
 	s.Why = "matches every request"
 	if r.Match != nil {
 		var open []string
 		met := false
 		for _, conj := range r.Match {
-			switch unknown, ok := judge(conj, q); {
+			switch unknown, ok := judge(conj, q, known); {
 			case !ok:
 			case unknown == nil:
 				met, s.Why = true, conj.String()
@@ -135,7 +141,7 @@ func (r *rule) mayHold(q *match.Request, s *Standing) bool {
 		}
 	}
 	for _, conj := range r.Unless {
-		unknown, ok := judge(conj, q)
+		unknown, ok := judge(conj, q, known)
 		if ok && unknown == nil {
 			return false
 		}
@@ -148,9 +154,9 @@ func (r *rule) mayHold(q *match.Request, s *Standing) bool {
 
 // judge reports whether conditions hold as far as the attributes are known, and
 // which are on others.
-func judge(c match.Conjunction, q *match.Request) (unknown match.Conjunction, ok bool) {
+func judge(c match.Conjunction, q *match.Request, known func(request.Attribute) bool) (unknown match.Conjunction, ok bool) {
 	for i := range c {
-		if _, known := q.Attrs.Attribute(c[i].Name); !known {
+		if !known(c[i].Attribute) {
 			unknown = append(unknown, c[i])
 		} else if !c[i].Match(q) {
 			return nil, false

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/ports"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/service/proxy"
 	"github.com/stint-dev/stint/service/server"
 )
@@ -73,7 +74,7 @@ func (c *proxyCmd) Run(e *env) error {
 	ctx, stop := e.untilSignal()
 	defer stop()
 	defer setGCHeadroom()()
-	c.declared, c.operators = true, c.Admin
+	c.by, c.operators = request.Proxy, c.Admin
 	upstream, err := c.upstream()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/request"
 
 	"github.com/stint-dev/stint/service/server"
 )
@@ -65,7 +66,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	c.operators = c.Admin
+	c.by, c.operators = request.Serve, c.Admin
 	logger := c.logger(e)
 	if c.Demo {
 		if err := c.fill(ctx, logger); err != nil {

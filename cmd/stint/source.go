@@ -20,6 +20,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesource"
@@ -53,8 +54,8 @@ type sourceFlags struct {
 	warnFlags      `embed:""`
 	otlpFlags      `embed:""`
 
-	declared  bool   // whether this is a proxy: attributes that no HTTP request has must be declared
-	operators string // the address of --admin; "" for none
+	by        request.Interfaces // by which requests come
+	operators string             // the address of --admin; "" for none
 }
 
 // logger returns the log, on standard error. What Go itself logs goes there too.
@@ -183,7 +184,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	s.where = cmp.Or(u.String(), "memory")
 	var opened atomic.Pointer[rules.Source]
 	o := rules.Options{
-		Declared: c.declared, Asked: !c.declared, Log: logger,
+		By: c.by, Log: logger,
 		OnReload: func(at time.Time, err error) {
 			s.observer.Reloaded(at, err)
 			if now := opened.Load(); err == nil && now != nil {

@@ -22,6 +22,7 @@ type HTTP struct {
 	// More returns what is no attribute of HTTP. Nil is nothing.
 	More func(name string) (value string, ok bool)
 
+	By     Interfaces // the interface by which it came; none is one that gives whatever rules ask for
 	values url.Values // of RawQuery, once it has been asked for
 }
 
@@ -41,6 +42,9 @@ func (q *HTTP) Attribute(name string) (value string, ok bool) {
 	}
 	return "", false
 }
+
+// Interface returns By: see policy.Attributes.
+func (q *HTTP) Interface() Interfaces { return q.By }
 
 func (q *HTTP) method(string) (string, bool) { return q.Method, q.Method != "" }
 

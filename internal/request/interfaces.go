@@ -1,5 +1,7 @@
 package request
 
+import "strings"
+
 // Interfaces is a set of those by which requests come to be decided about.
 type Interfaces uint16
 
@@ -11,14 +13,51 @@ const (
 	RLS                                // Envoy's protocol
 	RESP                               // commands of Redis
 	Middleware                         // package httplimit
-	Program                            // the same with a function that gives what rules declare
+	Program                            // the same with Options.Attribute, which gives what rules declare
 	Interceptor                        // package grpclimit
-	Service                            // the same with such a function
+	Service                            // the same with Options.Attribute
 )
 
 const (
-	overHTTP = Proxy | Auth | Middleware | Program
+	// Serve is what stint serve has.
+	Serve = Auth | Check | RLS | RESP
+	// Whole are those that see a response, and the body of a request.
+	Whole = Proxy | Middleware | Program
+
+	overHTTP = Whole | Auth
 	overGRPC = Interceptor | Service
 	askers   = Check | RLS | RESP // who ask in words of their own
 	everyone = overHTTP | overGRPC | askers
 )
+
+// Given returns the interfaces that can give an attribute: declared says that the rules
+// declare it, claims that they say how claims are verified.
+func (a Attribute) Given(declared, claims bool) Interfaces {
+	row := &kinds[a.Kind]
+	by := row.given
+	if declared {
+		by |= Program | Service
+	}
+	if claims {
+		by |= row.claims
+	}
+	return by
+}
+
+var interfaceNames = [...]string{
+	"stint proxy", "/auth", "/v1", "Envoy's protocol", "RESP",
+	"package httplimit", "package httplimit with Options.Attribute",
+	"package grpclimit", "package grpclimit with Options.Attribute",
+}
+
+// String lists the interfaces, for people.
+func (i Interfaces) String() string {
+	var names []string
+	for k, name := range interfaceNames {
+		one := Interfaces(1) << k
+		if i&one != 0 && i&(one>>1)&(Middleware|Interceptor) == 0 { // which can without the function
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}

@@ -11,34 +11,34 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A use is where the rules first use an attribute that not every HTTP
-// request has.
+// A use is where the rules first use an attribute.
 type use struct {
 	request.Attribute
 	line, column int
 	path         string
 }
 
-// Given returns what is wrong with a request that is given an attribute of this
+// undeclared reports whether no request of HTTP says whether it has the attribute, nor do
+// the rules declare it.
+func (f *File) undeclared(u use) bool { return !u.OfHTTP() && !f.declared[u.Name] }
+
+// Unknown returns what is wrong with a request that is given an attribute of this
 // name, with a hint; nil if nothing is. Names are those of HTTP, those that the
 // file declares, and those that rules look at. A name that is none of these
 // changes nothing, and is likely misspelt.
-func (f *File) Given(name string) *Error {
+func (f *File) Unknown(name string) *Error {
 	a, reason, hint := request.Parse(name)
 	switch {
 	case reason != "":
 		return &Error{Reason: reason, Hint: hint}
-	case a.OfHTTP(), f.declared[name], slices.ContainsFunc(f.undeclared, func(u use) bool { return u.Attribute == a }):
+	case a.OfHTTP(), f.declared[name], slices.ContainsFunc(f.uses, func(u use) bool { return u.Attribute == a }):
 		return nil
 	}
 	return &Error{Reason: fmt.Sprintf("no rule looks at the attribute %q, and no HTTP request has one of that name", wording.Shorten(name)), Hint: f.hint(name)}
 }
 
-// used notes an attribute that must be declared.
+// used notes an attribute.
 func (d *decoder) used(line, column int, t *trail, a request.Attribute) {
-	if a.OfHTTP() {
-		return
-	}
 	if _, known := d.uses[a.Name]; known {
 		return
 	}
@@ -63,28 +63,61 @@ func (d *decoder) declared(n *Node, t *trail) map[string]bool {
 	return names
 }
 
-// undeclared returns what was used and not declared, in the order of the file.
-func (d *decoder) undeclared(declared map[string]bool) (all []use) {
-	for name, u := range d.uses {
-		if !declared[name] {
-			all = append(all, u)
-		}
-	}
-	slices.SortFunc(all, func(a, b use) int {
+// inOrder returns what was used, in the order of the file.
+func (d *decoder) inOrder() []use {
+	return slices.SortedFunc(maps.Values(d.uses), func(a, b use) int {
 		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column), cmp.Compare(a.Name, b.Name))
 	})
-	return all
 }
 
-// Undeclared returns what is wrong with the rules for who can say of a request
-// what HTTP says, and no more, as a proxy: attributes that they speak of, that no
-// HTTP request has, and that the file does not declare. Such an attribute is
-// always missing: a condition on it never holds, and a key of it is one for all.
-// It is empty if there are none.
-func (f *File) Undeclared() Errors {
+// Given returns the interfaces that can give an attribute to these rules.
+func (f *File) Given(a request.Attribute) request.Interfaces {
+	return a.Given(f.declared[a.Name], false)
+}
+
+// Seen returns the interfaces that can give all that the rule looks at.
+func (f *File) Seen(r *Rule) request.Interfaces {
+	by := ^request.Interfaces(0)
+	for a := range r.Attributes {
+		by &= f.Given(a)
+	}
+	return by
+}
+
+// NotGiven returns the first attribute of a rule that an interface cannot give.
+func (f *File) NotGiven(r *Rule, by request.Interfaces) request.Attribute {
+	for a := range r.Attributes {
+		if f.Given(a)&by == 0 {
+			return a
+		}
+	}
+	return request.Attribute{}
+}
+
+// Refused returns what is wrong with the rules where requests come by these interfaces
+// alone: they look at an attribute that none of them can give, or go by a response that
+// none of them sees. It is empty if there is nothing.
+func (f *File) Refused(by request.Interfaces) Errors {
 	var errs Errors
-	for _, u := range f.undeclared {
-		errs = append(errs, &Error{u.line, u.column, u.path, u.reason(), f.hint(u.Name)})
+	for _, u := range f.uses {
+		can := f.Given(u.Attribute)
+		if can&by != 0 {
+			continue
+		}
+		hint := fmt.Sprintf("it can come by %v", can)
+		switch meant := f.meant(u.Name); {
+		case f.undeclared(u) && meant != "":
+			hint = fmt.Sprintf("did you mean %q?", meant)
+		case f.undeclared(u) && by&(request.Program|request.Service) != 0:
+			hint = "what Options.Attribute gives is declared: attributes: [" + wording.Shorten(u.Name) + "]"
+		}
+		errs = append(errs, &Error{u.line, u.column, u.path, fmt.Sprintf("no request here can have the attribute %q", wording.Shorten(u.Name)), hint})
+	}
+	for _, r := range f.rules {
+		if r.Response != nil && by&request.Whole == 0 {
+			errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, "it goes by the response, which is not seen here",
+				"stint proxy, Caddy and the middleware of Go see it: put the rule into a file for them"})
+		}
 	}
 	return errs
 }
@@ -121,8 +154,8 @@ func (f *File) meant(name string) string {
 
 // undeclared warns of attributes that only some callers can give.
 func (w *warner) undeclared() {
-	for _, u := range w.file.undeclared {
-		if !u.OfGRPC() {
+	for _, u := range w.file.uses {
+		if w.file.undeclared(u) && !u.OfGRPC() {
 			w.all = append(w.all, Warning{u.line, u.column, "", u.reason(), w.file.hint(u.Name)})
 		}
 	}

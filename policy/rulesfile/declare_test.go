@@ -4,33 +4,34 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// TestUndeclared checks attributes that no HTTP request has: they are declared, or
-// reported once, with what may have been meant.
+// TestUndeclared checks attributes that no HTTP request has and the file does not declare:
+// they are refused where there is HTTP alone, else reported once, with what may have been
+// meant.
 func TestUndeclared(t *testing.T) {
 	for _, c := range []struct {
 		what, attributes, rule string
 		want                   []string // line:column, path and hint, in part
 	}{
 		{"all of HTTP", "", `"match": {"method": "POST", "path": "/x", "host": "h", "header.a": "b", "query.q": "c", "cookie.c": "d"}, "key": ["ip"]`, nil},
-		{"a condition", "", `"match": {"methd": "POST"}, "key": ["ip"]`, []string{`rules[0].match: the attribute "methd" is not declared, and no HTTP request has one of that name; did you mean "method"?`}},
-		{"one to unless", "", `"unless": {"hots": "x"}, "key": ["ip"]`, []string{`rules[0].unless: the attribute "hots"`}},
-		{"a key", "", `"key": ["remote_addr"]`, []string{`rules[0].key[0]: the attribute "remote_addr" is not declared, and no HTTP request has one of that name; did you mean "ip"? what the caller gives is declared: attributes: [remote_addr]`}},
+		{"a condition", "", `"match": {"methd": "POST"}, "key": ["ip"]`, []string{`rules[0].match: no request here can have the attribute "methd"; did you mean "method"?`}},
+		{"one to unless", "", `"unless": {"hots": "x"}, "key": ["ip"]`, []string{`rules[0].unless: no request here can have the attribute "hots"`}},
+		{"a key", "", `"key": ["remote_addr"]`, []string{`rules[0].key[0]: no request here can have the attribute "remote_addr"; did you mean "ip"?`}},
 		{"a header", "", `"key": ["heder.x-api-key"]`, []string{`did you mean "header.x-api-key"?`}},
-		{"a cost", "", `"key": ["ip"], "cost": {"attribute": "tokens"}`, []string{`rules[0].cost.attribute: the attribute "tokens"`}},
-		{"a tier", "", `"key": ["ip"], "tiers": {"by": "jwt.plan", "plans": {"pro": "9/s"}}`, []string{`rules[0].tiers.by: the attribute "jwt.plan"`}},
+		{"a cost", "", `"key": ["ip"], "cost": {"attribute": "tokens"}`, []string{`rules[0].cost.attribute: no request here can have the attribute "tokens"`}},
+		{"a tier", "", `"key": ["ip"], "tiers": {"by": "jwt.plan", "plans": {"pro": "9/s"}}`, []string{`rules[0].tiers.by: no request here can have the attribute "jwt.plan"`}},
 		{"an override", "", `"key": ["ip"], "overrides": [{"when": {"jwt.sub": "x"}, "limits": ["9/s"]}]`, []string{`the attribute "jwt.sub"`}},
 		{"once", "", `"match": {"jwt.a": "x"}, "key": ["jwt.a", "jwt.b"]`, []string{`the attribute "jwt.a"`, `the attribute "jwt.b"`}},
-		{"declared", `"attributes": ["jwt.a", "jwt.b"], `, `"match": {"jwt.a": "x"}, "key": ["jwt.a", "jwt.b"]`, nil},
 		{"like one that is", `"attributes": "jwt.plan", `, `"match": {"jwt.pln": "x"}, "key": []`, []string{`did you mean "jwt.plan"?`}},
 	} {
 		rules, err := rulesfile.Parse([]byte(`{` + c.attributes + `"rules": [{"name": "a", ` + c.rule + `, "limits": ["1/s"]}]}`))
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
-		got := rules.Undeclared()
+		got := rules.Refused(request.Middleware)
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %v", c.what, got)
 			continue
@@ -47,13 +48,54 @@ func TestUndeclared(t *testing.T) {
 			}
 		}
 	}
-	rules, err := rulesfile.Parse([]byte(`{"rules": [{"name": "a", "match": {"grpc.service": "s"}, "key": ["grpc.method"], "limits": ["1/s"]}]}`))
-	if err != nil || len(rules.Undeclared()) != 2 || len(rules.Warnings()) != 0 {
-		t.Errorf("what gRPC calls have: %v, %v, %v: want no warning, but an error where there is HTTP alone", err, rules.Undeclared(), rules.Warnings())
-	}
 	for _, bad := range []string{`{"rules": [], "attributes": [7]}`, `{"rules": [], "attributes": ["a b"]}`, `{"rules": [], "attributes": ["Method"]}`, `{"rules": [], "attributes": {}}`} {
 		if _, err := rulesfile.Parse([]byte(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
+	}
+}
+
+// TestRefused checks where rules may be used: where a request can have what they look at.
+// That a name is declared makes nothing known to who cannot give it.
+func TestRefused(t *testing.T) {
+	const (
+		askers = "/v1, Envoy's protocol, RESP"
+		served = request.Auth | request.Check
+		with   = ", package httplimit with Options.Attribute, package grpclimit with Options.Attribute"
+	)
+	for _, c := range []struct {
+		what, rule string
+		by         request.Interfaces
+		want       string // the hint of the one error; "" for none
+	}{
+		{"HTTP", `"key": ["ip", "header.x", "query.q", "cookie.c", "body./m"]`, request.Proxy, ""},
+		{"a claim", `"key": ["jwt.sub"]`, request.Proxy, "it can come by " + askers + with},
+		{"a claim for the middleware", `"key": ["jwt.sub"]`, request.Middleware, "it can come by " + askers + with},
+		{"a claim of a program", `"key": ["jwt.sub"]`, request.Program, ""},
+		{"a claim of a caller", `"key": ["jwt.sub"]`, served, ""},
+		{"one of a program that is not declared", `"key": ["user"]`, request.Program, "what Options.Attribute gives is declared: attributes: [user]"},
+		{"a body where it is not seen", `"key": ["body./m"]`, request.Serve, "it can come by stint proxy, package httplimit"},
+		{"a body of a call", `"key": ["body./m"]`, request.Interceptor, "it can come by stint proxy, package httplimit"},
+		{"a call", `"match": {"grpc.service": "s"}, "key": ["grpc.method"], "unless": {"grpc.message": true}`, request.Interceptor, ""},
+		{"a call over HTTP", `"key": ["grpc.method"]`, request.Middleware, "it can come by " + askers + ", package grpclimit"},
+		{"a cookie of a call", `"key": ["cookie.c"]`, request.Service, "it can come by stint proxy, /auth, " + askers + ", package httplimit"},
+		{"a response that is not seen", `"key": ["ip"], "count": {"status": 401}`, request.Serve, "stint proxy, Caddy and the middleware of Go see it: put the rule into a file for them"},
+		{"a response", `"key": ["ip"], "count": {"status": 401}`, request.Middleware, ""},
+	} {
+		rules, err := rulesfile.Parse([]byte(`{"attributes": ["jwt.sub"], "rules": [{"name": "a", ` + c.rule + `, "limits": ["1/s"]}]}`))
+		if err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		got := rules.Refused(c.by)
+		if len(got) == 0 && c.want == "" {
+			continue
+		}
+		if len(got) != 1 || got[0].Hint != c.want || got[0].Line != 1 || got[0].Column < 20 {
+			t.Errorf("%s: %v; want the hint %q", c.what, got, c.want)
+		}
+	}
+	rules, err := rulesfile.Parse([]byte(`{"rules": [{"name": "a", "key": ["grpc.method"], "limits": ["1/s"]}]}`))
+	if err != nil || len(rules.Warnings()) != 0 {
+		t.Errorf("what gRPC calls have: %v, %v; want no warning", err, rules.Warnings())
 	}
 }

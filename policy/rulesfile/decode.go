@@ -328,7 +328,7 @@ func (d *decoder) document(root *Node, also []string) *File {
 		d.fail(root, nil, `want {"rules": […]}; for no rules an empty list`, "no field \"rules\"")
 	}
 	if len(d.errs) == 0 {
-		file.undeclared = d.undeclared(file.declared)
+		file.uses = d.inOrder()
 		d.tooMany(file.rules)
 	}
 	return file

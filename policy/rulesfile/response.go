@@ -217,25 +217,6 @@ func (d *decoder) pointers(r *Response, n *Node, t *trail, pointers []string) {
 	r.Usage = s
 }
 
-// Unseen returns what is wrong with the rules for who sees neither the body of a request
-// nor its response, as what only answers whether a request may pass: a rule would charge
-// what it was told to reserve, and count every request. It is empty if there are none.
-func (f *File) Unseen() Errors {
-	const hint = "stint proxy, Caddy and the middleware of Go see both: put these rules into a file for them"
-	var errs Errors
-	for _, r := range f.rules {
-		if r.Response != nil {
-			errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, "it goes by the response, which is not seen here", hint})
-		}
-		for a := range r.Attributes {
-			if a.Kind == request.Body {
-				errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, fmt.Sprintf("it reads %s of the request, which is not seen here", a.Name), hint})
-			}
-		}
-	}
-	return errs
-}
-
 // InFlight returns the names of the rules that have a limit in flight, without those in
 // shadow and those that leave out whatever has the attribute but.
 func (f *File) InFlight(but string) (names []string) {

@@ -23,10 +23,10 @@ import (
 
 // A File is a rules file that has been read and found good.
 type File struct {
-	rules      []*Rule
-	foldPath   bool
-	declared   map[string]bool // attributes that callers give beside those of HTTP
-	undeclared []use           // attributes that are neither
+	rules    []*Rule
+	foldPath bool
+	declared map[string]bool // attributes that callers give beside those of HTTP
+	uses     []use           // of each attribute, the first
 }
 
 // Rules returns the rules in order. The caller does not change them.

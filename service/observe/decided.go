@@ -20,10 +20,11 @@ const (
 	canceled                 // the caller has gone, or its deadline has passed
 	storeError               // the store failed, and the rules have no word for that
 	overload                 // too much else was in hand: it was refused at once
+	notGiven                 // a rule looks at what the interface cannot give
 	reasons    = iota
 )
 
-var reasonNames = [reasons]string{"request", "canceled", "store", "overload"}
+var reasonNames = [reasons]string{"request", "canceled", "store", "overload", "attribute"}
 
 // verdicts are what a rule can say.
 var verdicts = [...]policy.Verdict{policy.VerdictAllowed, policy.VerdictDenied, policy.VerdictBlocked, policy.VerdictShadowDenied}
@@ -117,7 +118,9 @@ func (o *Observer) Failed(name string, err error) {
 	d.failed[why].Add(1)
 	switch {
 	case errors.Is(err, stint.ErrInFlight):
-		o.log.inFlight(name, err)
+		o.log.cannot(name, endUnknown, err)
+	case why == notGiven:
+		o.log.cannot(name, attributeUnknown, err)
 	case why == badRequest:
 		o.log.requestRefused(name, err)
 	case why == storeError:
@@ -131,6 +134,9 @@ func (o *Observer) Failed(name string, err error) {
 func (o *Observer) Overloaded(name string) { o.entrypoint(name).failed[overload].Add(1) }
 
 func reasonOf(err error) reason {
+	if _, lacks := errors.AsType[*policy.NotGivenError](err); lacks {
+		return notGiven
+	}
 	for _, theirs := range []error{policy.ErrRequest, stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrInFlight} {
 		if errors.Is(err, theirs) {
 			return badRequest

@@ -219,7 +219,7 @@ func (d *denials) sumUp(now time.Time) {
 	}
 	d.failures.sumUp(func(cause string, times uint64) {
 		what := "store failed again"
-		if cause == endUnknown {
+		if cause == endUnknown || cause == attributeUnknown {
 			what = "requests refused again"
 		}
 		d.log.Error(what, "cause", cause, "times", times, "since", *since)

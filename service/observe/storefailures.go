@@ -27,11 +27,11 @@ func (d *denials) storeFailed(entrypoint string, r *policy.Result, err error) {
 	d.log.Error("store failed", append(attrs, "error", err)...)
 }
 
-// inFlight writes the first request in a period that an interface cannot hold to a limit in
-// flight: the operator has to see it, not the client.
-func (d *denials) inFlight(entrypoint string, err error) {
-	if d != nil && d.failures.first(endUnknown, "others") {
-		d.log.Error(endUnknown, "interface", entrypoint, "error", err)
+// cannot writes the first request in a period that an interface cannot hold to a rule for a
+// reason: the operator has to see it, not the client.
+func (d *denials) cannot(entrypoint, why string, err error) {
+	if d != nil && d.failures.first(why, "others") {
+		d.log.Error(why, "interface", entrypoint, "error", err)
 	}
 }
 
@@ -50,7 +50,11 @@ func (d *denials) requestRefused(entrypoint string, err error) {
 	}
 }
 
-const endUnknown = "request refused: this interface does not learn when it ends"
+// Why interfaces cannot.
+const (
+	endUnknown       = "request refused: this interface does not learn when it ends"
+	attributeUnknown = "request refused: this interface does not learn what a rule looks at"
+)
 
 const noAnswer = "no answer"
 

@@ -16,6 +16,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesource"
 )
@@ -24,13 +25,9 @@ import (
 type Options struct {
 	// Policy is what the policy needs beside its store and rules.
 	Policy policy.Options
-	// Declared refuses rules that use attributes which no HTTP request has
-	// and which the file does not declare: for who can give no others, such as a
-	// proxy. The default value is false: they are warnings.
-	Declared bool
-	// Asked refuses rules that go by the response or the body of a request: for who is
-	// asked whether it may pass, and sees neither. The default value is false.
-	Asked bool
+	// By is the interfaces by which requests come. Rules that look at what none of them can
+	// give are refused. The default value is none, which refuses nothing.
+	By request.Interfaces
 	// Log receives reloads, refused files, once for each, and warnings, without
 	// keys of clients. The default discards them.
 	Log *slog.Logger
@@ -67,7 +64,7 @@ type refusal struct {
 func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	var p *policy.Policy
-	err := o.checkDeclared(f)
+	err := o.refuse(f)
 	if err == nil {
 		p, err = policy.New(store, f.Rules, o.Policy)
 	}
@@ -84,12 +81,9 @@ func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 	return s, nil
 }
 
-// checkDeclared returns why rules that are good may not be used here.
-func (o *Options) checkDeclared(f *File) error {
-	if errs := f.Rules.File().Undeclared(); o.Declared && len(errs) > 0 {
-		return errs
-	}
-	if errs := f.Rules.File().Unseen(); o.Asked && len(errs) > 0 {
+// refuse returns why rules that are good may not be used here.
+func (o *Options) refuse(f *File) error {
+	if errs := f.Rules.File().Refused(o.By); o.By != 0 && len(errs) > 0 {
 		return errs
 	}
 	return nil
@@ -162,7 +156,7 @@ func (s *Source) reload(asked bool) error {
 
 // take puts a file in force.
 func (s *Source) take(f *File) error {
-	if err := s.o.checkDeclared(f); err != nil {
+	if err := s.o.refuse(f); err != nil {
 		return s.refuse(f.hash, &Error{s.path, err})
 	}
 	changes := f.Rules.Compare(s.file.Rules)
@@ -215,7 +209,7 @@ func (s *Source) warn(f *File) {
 		}
 		s.o.Log.Warn("rules: "+w.Reason, "file", cmp.Or(s.path, s.name), "line", w.Line, "column", w.Column, "rule", w.Rule, "hint", w.Hint)
 	}
-	if names := f.Rules.File().InFlight(""); s.o.Asked && len(names) > 0 {
+	if names := f.Rules.File().InFlight(""); s.o.By&request.Serve != 0 && len(names) > 0 {
 		s.o.Log.Warn("rules: /v1/reserve and STINT.RESERVE hold requests to limits in flight; all else here refuses what they match, since it does not learn when a request ends",
 			"file", cmp.Or(s.path, s.name), "rules", strings.Join(names[:min(len(names), maxLogged)], ", "))
 	}

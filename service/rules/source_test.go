@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
@@ -366,15 +367,15 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestDeclared says that attributes which no HTTP request has are refused where
-// that is asked for, at the start and by a reload, and are warnings elsewhere.
+// TestDeclared says that attributes which no HTTP request has are refused where there is
+// HTTP alone, at the start and by a reload, declared or not, and are warnings elsewhere.
 func TestDeclared(t *testing.T) {
 	const misspelled = "rules:\n  - {name: a, match: {methd: POST}, key: [ip], limits: [\"1/m\"]}\n"
 	path := filepath.Join(t.TempDir(), "stint.yaml")
 	write(t, path, misspelled)
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	if _, err := openFile(store, path, rules.Options{Declared: true}); err == nil || !strings.Contains(err.Error(), `did you mean "method"?`) {
+	if _, err := openFile(store, path, rules.Options{By: request.Proxy}); err == nil || !strings.Contains(err.Error(), `did you mean "method"?`) {
 		t.Errorf("opened: %v", err)
 	}
 	if _, err := openFile(store, path, rules.Options{}); err != nil {
@@ -382,17 +383,17 @@ func TestDeclared(t *testing.T) {
 	}
 	good := strings.ReplaceAll(misspelled, "methd", "method")
 	write(t, path, good)
-	s, err := openFile(store, path, rules.Options{Declared: true})
+	s, err := openFile(store, path, rules.Options{By: request.Proxy})
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, path, misspelled)
-	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), path) || len(s.Policy().Rules().File().Undeclared()) != 0 {
+	if err := s.Reload(); err == nil || !strings.Contains(err.Error(), path) || s.Policy().Rules().Reads("methd") {
 		t.Errorf("reloaded: %v", err)
 	}
 	write(t, path, "attributes: [methd]\n"+misspelled)
-	if err := s.Reload(); err != nil {
-		t.Errorf("declared: %v", err)
+	if err := s.Reload(); err == nil || s.Policy().Rules().Reads("methd") {
+		t.Errorf("declared, which gives a proxy nothing: %v", err)
 	}
 }
 
@@ -412,7 +413,7 @@ func TestAsked(t *testing.T) {
 		"{name: a, key: [ip], limits: 1/m, overrides: [{when: {body./n: x}, limits: 2/m}]}",
 	} {
 		write(t, path, "rules:\n  - "+rule+"\n")
-		if _, err := openFile(store, path, rules.Options{Asked: true}); err == nil || !strings.Contains(err.Error(), "2:5: rule a: it ") {
+		if _, err := openFile(store, path, rules.Options{By: request.Serve}); err == nil || !strings.Contains(err.Error(), "stint.yaml:2:") {
 			t.Errorf("%s: %v", rule, err)
 		}
 		if _, err := openFile(store, path, rules.Options{}); err != nil {
@@ -420,13 +421,13 @@ func TestAsked(t *testing.T) {
 		}
 	}
 	write(t, path, "rules:\n  - {name: a, key: [ip], limits: 1/m}\n")
-	if _, err := openFile(store, path, rules.Options{Asked: true}); err != nil {
+	if _, err := openFile(store, path, rules.Options{By: request.Serve}); err != nil {
 		t.Error(err)
 	}
 	write(t, path, "rules:\n  - {name: a, key: [], limits: 1/m}\n  - {name: b, key: [], limits: 1 in flight}\n  - {name: c, key: [], limits: 1 in flight, shadow: true}\n")
-	for _, asked := range []bool{false, true} {
+	for by, asked := range map[request.Interfaces]bool{request.Proxy: false, request.Serve: true} {
 		var log strings.Builder
-		if _, err := openFile(store, path, rules.Options{Asked: asked, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+		if _, err := openFile(store, path, rules.Options{By: by, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 			t.Error(err)
 		}
 		if warned := strings.Contains(log.String(), " rules=b\n"); warned != asked {

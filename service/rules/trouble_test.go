@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/rulesdb"
@@ -98,7 +99,7 @@ func TestUndeclared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := follower.Open(t.Context(), memstore.New(memstore.Options{}), first, rules.Options{Declared: true})
+	source, err := follower.Open(t.Context(), memstore.New(memstore.Options{}), first, rules.Options{By: request.Proxy})
 	if err != nil {
 		t.Fatal(err)
 	}

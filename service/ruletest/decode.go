@@ -342,7 +342,7 @@ func (d *decoder) attributes(n *rulesfile.Node) map[string]string {
 	for _, f := range n.Fields {
 		name := request.Name(f.Name)
 		_, twice := all[name]
-		unknown := d.file.Rules.Rules.File().Given(name)
+		unknown := d.file.Rules.Rules.File().Unknown(name)
 		switch kind := f.Value.Kind; {
 		case twice:
 			d.failAt(f.Line, f.Column, "", "attribute %q twice", name)

@@ -120,7 +120,7 @@ func (h *Handler) original(r *http.Request) (*original, *problem) {
 		*to = lines[0]
 	}
 	o.target.Opaque, o.RawQuery, _ = strings.Cut(uri, "?")
-	o.URL, o.Header = &o.target, r.Header
+	o.URL, o.Header, o.By = &o.target, r.Header, request.Auth
 	o.Client = func() (netip.Addr, string, bool) {
 		addr, ok := h.o.Client.Addr(r)
 		return addr, addr.String(), ok

@@ -225,3 +225,36 @@ rules:
 		}
 	}
 }
+
+// TestAuthNotGiven asks at /auth by rules for claims, which callers of /v1 give: who may be
+// held by one is refused there, and counted.
+func TestAuthNotGiven(t *testing.T) {
+	o := newOptions(t, `
+trusted_proxies: [127.0.0.1]
+attributes: [jwt.sub]
+rules:
+  - {name: user, match: {path: /api/**}, key: [jwt.sub], limits: 1/h}
+  - {name: address, key: [ip], limits: 9/h}
+`)
+	h := server.NewHandler(o)
+	for uri, want := range map[string]int{"/api/x": http.StatusInternalServerError, "/": http.StatusOK} {
+		r := httptest.NewRequest(http.MethodGet, "/auth", nil)
+		r.RemoteAddr = "127.0.0.1:4711"
+		for name, value := range map[string]string{"X-Original-Method": "GET", "X-Original-Uri": uri, "X-Original-Host": "h", "X-Forwarded-For": "192.0.2.7"} {
+			r.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%s: %d %s; want %d", uri, w.Code, w.Body, want)
+		}
+	}
+	r := httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(`{"attributes": {"path": "/api/x", "jwt.sub": "anna"}}`))
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+		t.Errorf("/v1: %d %s", w.Code, w.Body)
+	}
+	w = httptest.NewRecorder()
+	if o.Admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil)); !strings.Contains(w.Body.String(), `interface="auth",reason="attribute"} 1`) {
+		t.Errorf("not counted: %s", w.Body)
+	}
+}

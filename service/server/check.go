@@ -93,7 +93,10 @@ func (h *Handler) settled(r *http.Request, c *call, token string, cost int64) (i
 func (h *Handler) fail(entrypoint string, r *http.Request, err error) *problem {
 	p := &problem{status: http.StatusServiceUnavailable}
 	var request *policy.RequestError
+	var lacks *policy.NotGivenError
 	switch {
+	case errors.As(err, &lacks):
+		p.status, p.detail = http.StatusInternalServerError, lacks.Error()
 	case errors.As(err, &request):
 		p = bad("attributes."+request.Attribute, "%s", request.Reason)
 	case errors.Is(err, stint.ErrCost):

@@ -1,0 +1,71 @@
+package policy_test
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"testing"
+
+	by "github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+)
+
+// TestNotGiven asks by an interface that has no claims. A request that a rule by a claim may
+// hold is refused; who cannot be held by it is decided by the other rules.
+func TestNotGiven(t *testing.T) {
+	const other = `, {"name": "other", "key": ["ip"], "limits": ["1 per hour"]}`
+	for _, c := range []struct {
+		what, rules string
+		refused     string // the rule and its attribute; "" if the other rule holds the request
+		passes      bool   // neither
+	}{
+		{"a key", `{"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}` + other, "a jwt.sub", false},
+		{"a key that may be missing", `{"name": "a", "key": ["jwt.sub"], "on_missing": "skip", "limits": ["9/s"]}` + other, "a jwt.sub", false},
+		{"a part of a key", `{"name": "a", "key": ["ip", "jwt.sub"], "limits": ["9/s"]}` + other, "a jwt.sub", false},
+		{"a tier", `{"name": "a", "key": ["ip"], "tiers": {"by": "jwt.plan", "default": "x", "plans": {"x": "9/s"}}}` + other, "a jwt.plan", false},
+		{"a cost", `{"name": "a", "key": ["ip"], "limits": ["9/s"], "cost": {"attribute": "jwt.n"}}` + other, "a jwt.n", false},
+		{"a condition", `{"name": "a", "match": {"jwt.plan": "pro"}, "key": ["ip"], "limits": ["9/s"]}` + other, "a jwt.plan", false},
+		{"a condition of several", `{"name": "a", "match": {"path": "/a", "jwt.plan": "pro"}, "key": ["ip"], "limits": ["9/s"]}` + other, "a jwt.plan", false},
+		{"one of two", `{"name": "a", "match": [{"path": "/b"}, {"jwt.plan": "pro"}], "key": ["ip"], "limits": ["9/s"]}` + other, "a jwt.plan", false},
+		{"an exception", `{"name": "a", "unless": {"jwt.plan": "pro"}, "key": ["ip"], "limits": ["9/s"]}` + other, "a jwt.plan", false},
+		{"an override", `{"name": "a", "key": ["ip"], "limits": ["9/s"], "overrides": [{"when": {"jwt.sub": "x"}, "limits": ["1/s"]}]}` + other, "a jwt.sub", false},
+		{"another path", `{"name": "a", "match": {"path": "/b"}, "key": ["jwt.sub"], "limits": ["9/s"]}` + other, "", false},
+		{"another path beside a claim", `{"name": "a", "match": {"path": "/b", "jwt.plan": "pro"}, "key": ["ip"], "limits": ["9/s"]}` + other, "", false},
+		{"an exception that holds", `{"name": "a", "unless": {"path": "/a"}, "key": ["jwt.sub"], "limits": ["9/s"]}` + other, "", false},
+		{"in shadow", `{"name": "a", "key": ["jwt.sub"], "limits": ["9/s"], "shadow": true}` + other, "", false},
+		{"behind a rule that ends", `{"name": "open", "match": {"path": "/a"}, "unlimited": true}, {"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}`, "", true},
+		{"behind a rule that ends elsewhere", `{"name": "open", "match": {"path": "/b"}, "unlimited": true}, {"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}`, "a jwt.sub", false},
+		{"behind the other", `{"name": "b", "key": ["ip"], "limits": ["1 per hour"]}, {"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}`, "a jwt.sub", false},
+	} {
+		rules, err := policy.Parse([]byte(`{"rules": [` + c.rules + `]}`))
+		if err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		store := memstore.New(memstore.Options{})
+		p, err := policy.New(store, rules, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func(door by.Interfaces) (bool, error) {
+			q := &by.HTTP{Method: "GET", URL: &url.URL{Path: "/a"}, Header: http.Header{}, By: door}
+			var r policy.Result
+			err := p.Decide(t.Context(), q, 1, &r)
+			return r.Decision.Allowed, err
+		}
+		for i := range 2 { // a refusal has charged nothing
+			allowed, err := ask(by.Auth)
+			var lacks *policy.NotGivenError
+			switch errors.As(err, &lacks); {
+			case c.refused == "" && (err != nil || allowed != (i == 0 || c.passes)):
+				t.Errorf("%s: request %d allowed %v, %v", c.what, i, allowed, err)
+			case c.refused != "" && (lacks == nil || lacks.Rule+" "+lacks.Attribute != c.refused):
+				t.Errorf("%s: %v; want a refusal by %s", c.what, err, c.refused)
+			}
+		}
+		if _, err := ask(by.Check); err != nil {
+			t.Errorf("%s, by one that can give it: %v", c.what, err)
+		}
+		_ = store.Close()
+	}
+}
