@@ -489,7 +489,9 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before *claims) {
 	}
 	limited(b, tiers)
 	exempt := &Options{Key: []string{cmp.Or(r.By, "ip")}}
-	b.WriteString(exempt.overrides(w.leaves.exempt()))
+	b.WriteString(exempt.overrides(slices.DeleteFunc(w.leaves.exempt(), func(name string) bool {
+		return prefixOf(name).IsValid() != (r.By == "") // an address is no key of a client, nor the other way round
+	})))
 	b.WriteString("    shadow: true\n")
 }
 
