@@ -43,7 +43,7 @@ type Candidate struct {
 }
 
 // MarshalJSON writes the candidate as a row of the comparison.
-func (c *Candidate) MarshalJSON() ([]byte, error) {
+func (r *Candidate) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Limits      []string `json:"limits"`
 		Allowed     int      `json:"allowed"`
@@ -53,7 +53,7 @@ func (c *Candidate) MarshalJSON() ([]byte, error) {
 		Most        int64    `json:"most"`
 		Passes      []int64  `json:"passes"`
 		Denials     []int64  `json:"denials"`
-	}{c.Limits, c.Passed + c.Delayed, c.Denied, c.Delayed, Duration(c.LongestWait), c.Most, c.Passes, c.Denials})
+	}{r.Limits, r.Passed + r.Delayed, r.Denied, r.Delayed, Duration(r.LongestWait), r.Most, r.Passes, r.Denials})
 }
 
 // A Duration is a time.Duration that JSON has as text: "1.5s".

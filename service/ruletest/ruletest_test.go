@@ -61,6 +61,19 @@ rules:
   - {name: login, match: {path: /login}, key: [ip], limits: 1/m}
 `
 
+// TestContradictions refuses expectations that no answer can meet.
+func TestContradictions(t *testing.T) {
+	for _, expect := range []string{
+		"allowed: true, denied_by: [login]", "allowed: true, retry_after: 1s", "allowed: true, retry_after: never",
+		"allowed: false, delay: 1s", "denied_by: [login], delay: 1s", "refused: ip, allowed: true",
+	} {
+		path := write(t, two, `{rules: ../stint.yaml, tests: [{name: a, requests: [{t: 0s, attributes: {path: /login}, expect: {`+expect+`}}]}]}`)
+		if _, err := ruletest.Read(path); err == nil || !strings.Contains(err.Error(), " are expected") {
+			t.Errorf("%s: %v", expect, err)
+		}
+	}
+}
+
 // TestRelative reads the rules beside the test file, wherever the program runs.
 func TestRelative(t *testing.T) {
 	path := write(t, two, `{rules: ../stint.yaml, tests: [{name: a, requests: [{t: 0s, attributes: {path: /login, ip: 192.0.2.1}, expect: {allowed: true}}]}]}`)
