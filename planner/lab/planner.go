@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint/internal/wording"
@@ -45,10 +46,12 @@ var turnPatience = 5 * time.Second // tests that share the machine take more
 // is too large, and a problem document.
 //
 // It reads one log at a time, which is in a file without a name meanwhile, and
-// keeps nothing of it.
+// keeps nothing of it. Logs that are still coming count by what has come: of four times
+// MaxBody, each may have half of what is free.
 type Planner struct {
 	o    PlannerOptions
 	turn chan struct{}
+	kept atomic.Int64 // bytes of logs in files
 }
 
 // NewPlanner returns a Planner.
@@ -89,6 +92,15 @@ func (p *Planner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, p.tooLarge())
 		return
 	}
+	connection := http.NewResponseController(w) // a log takes longer than other requests may
+	_ = connection.SetReadDeadline(time.Now().Add(p.o.Upload))
+	_ = connection.SetWriteDeadline(time.Now().Add(p.o.Upload + turnPatience + p.o.Patience + writeTimeout)) // in a test there is no connection
+	file, err := p.keep(w, r)                                                                                // first: one that is slow holds no turn
+	if err != nil {
+		p.refuse(w, err)
+		return
+	}
+	defer file.drop()
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
@@ -98,16 +110,7 @@ func (p *Planner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusServiceUnavailable, "another log is being read: try again when it is done")
 		return
 	}
-	connection := http.NewResponseController(w) // a log takes longer than other requests may
-	_ = connection.SetReadDeadline(time.Now().Add(p.o.Upload))
-	_ = connection.SetWriteDeadline(time.Now().Add(p.o.Upload + p.o.Patience + writeTimeout)) // in a test there is no connection
-	file, err := p.keep(w, r)
-	if err != nil {
-		p.refuse(w, err)
-		return
-	}
-	defer file.Close()
-	answer, err := p.answer(r.Context(), file, q)
+	answer, err := p.answer(r.Context(), file.File, q)
 	switch {
 	case r.Context().Err() != nil: // the client is gone
 	case err != nil:
@@ -129,11 +132,18 @@ func (p *Planner) tooLarge() error {
 // errHere marks what is no fault of the request.
 var errHere = errors.New("the log cannot be kept while it is read")
 
+// errBusy is for a log beside too much of others.
+var errBusy = errors.New("the logs of others fill the room for them: try again when they are read")
+
 func (p *Planner) refuse(w http.ResponseWriter, err error) {
 	status := http.StatusBadRequest
-	if _, ok := errors.AsType[errTooLarge](err); ok {
+	_, large := errors.AsType[errTooLarge](err)
+	switch {
+	case large:
 		status = http.StatusRequestEntityTooLarge
-	} else if errors.Is(err, errHere) {
+	case errors.Is(err, errBusy):
+		status = http.StatusServiceUnavailable
+	case errors.Is(err, errHere):
 		status = http.StatusInternalServerError
 	}
 	writeError(w, status, err.Error())

@@ -15,7 +15,7 @@ import (
 
 // keep writes the body to a file that has no name, so that nothing is left of
 // it, and goes back to its beginning.
-func (p *Planner) keep(w http.ResponseWriter, r *http.Request) (*os.File, error) {
+func (p *Planner) keep(w http.ResponseWriter, r *http.Request) (*kept, error) {
 	f, err := os.CreateTemp(p.o.Dir, "stint-lab-")
 	if err != nil {
 		return nil, errHere // the error would tell of this machine
@@ -24,11 +24,13 @@ func (p *Planner) keep(w http.ResponseWriter, r *http.Request) (*os.File, error)
 		f.Close()
 		return nil, errHere
 	}
-	body := &sent{r: http.MaxBytesReader(w, r.Body, p.o.MaxBody)}
+	body := &sent{r: http.MaxBytesReader(w, r.Body, p.o.MaxBody), p: p}
 	n, err := io.Copy(f, body)
 	switch _, large := errors.AsType[*http.MaxBytesError](body.err); {
 	case large:
 		err = p.tooLarge()
+	case errors.Is(body.err, errBusy):
+		err = errBusy
 	case body.err != nil:
 		err = errors.New("the log did not arrive in full, or not in time")
 	case err != nil:
@@ -40,21 +42,40 @@ func (p *Planner) keep(w http.ResponseWriter, r *http.Request) (*os.File, error)
 			err = errHere
 		}
 	}
+	log := &kept{f, p, body.n}
 	if err != nil {
-		f.Close()
+		log.drop()
 		return nil, err
 	}
-	return f, nil
+	return log, nil
 }
 
-// sent keeps the error of a body, to tell it from one of the disk.
+// kept is a log in a file, which counts for its planner until it is dropped.
+type kept struct {
+	*os.File
+	p *Planner
+	n int64
+}
+
+func (k *kept) drop() {
+	k.Close()
+	k.p.kept.Add(-k.n)
+}
+
+// sent counts a body, and keeps its error to tell it from one of the disk.
 type sent struct {
 	r   io.Reader
+	p   *Planner
+	n   int64
 	err error
 }
 
 func (s *sent) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
+	s.n += int64(n)
+	if others := s.p.kept.Add(int64(n)) - s.n; err == nil && s.n > (4*s.p.o.MaxBody-others)/2 {
+		err = errBusy
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.err = err
 	}

@@ -92,6 +92,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		server.Unauthorized(w, r, "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	}
+	drop, ok := server.WholeBody(w, r, maxBody)
+	if !ok {
+		return
+	}
+	defer drop()
 	done, ok := server.DocumentTurn(w, r)
 	if !ok {
 		return

@@ -264,6 +264,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		server.WriteProblem(w, http.StatusBadRequest, "", "the query cannot be read")
 		return
 	}
+	if e.body != stream && r.Method != http.MethodGet {
+		release, ok := server.WholeBody(w, r, maxRules)
+		if !ok {
+			return
+		}
+		defer release()
+	}
 	select {
 	case h.calls <- struct{}{}:
 		defer func() { <-h.calls }()

@@ -49,3 +49,6 @@ func (c *Conns) Count() int {
 	defer c.bounds.mu.Unlock()
 	return c.bounds.all
 }
+
+// Wholes returns how much bodies take that are kept before their requests are served.
+func Wholes() int64 { return wholes.Load() }
