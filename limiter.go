@@ -173,7 +173,8 @@ func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision,
 	return l.store.Refund(ctx, l.layers(key), cost)
 }
 
-// Reset makes key as if never seen under the limits that the limiter has now.
+// Reset makes key as if never seen under the limits that the limiter has now, and in a
+// memstore also under others that its name has had.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.decides(); err != nil {
 		return err

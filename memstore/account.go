@@ -43,7 +43,7 @@ type limit struct {
 // A name is what limits are bound under.
 type name struct {
 	text     string
-	accounts int
+	accounts []*account            // under the store's lock
 	bounds   []weak.Pointer[bound] // those that were bound, for Exchange
 }
 
@@ -132,8 +132,8 @@ func (s *Store) open(text, label string) *account {
 		n = &name{text: text}
 		s.names[text] = n
 	}
-	n.accounts++
 	a := &account{name: n, label: label}
+	n.accounts = append(n.accounts, a)
 	a.limits.Store(new([]*limit))
 	s.accounts[label] = a
 	s.list = append(s.list, a)
@@ -199,8 +199,10 @@ func (s *Store) releaseSome(n int, all bool) {
 			continue
 		}
 		delete(s.accounts, a.label)
-		if a.name.accounts--; a.name.accounts == 0 {
-			delete(s.names, a.name.text)
+		n := a.name
+		i := slices.Index(n.accounts, a)
+		if n.accounts = slices.Delete(n.accounts, i, i+1); len(n.accounts) == 0 {
+			delete(s.names, n.text)
 		}
 		last := len(s.list) - 1
 		s.list[s.releaseNext], s.list[last] = s.list[last], nil

@@ -114,12 +114,3 @@ func (p *part) during(d *stint.Decision, now int64) {
 		d.RetryAfter = max(d.RetryAfter, stint.Wait(left))
 	}
 }
-
-// endBan ends that of a key that is reset, whatever limit asks for it.
-func (p *part) endBan() {
-	if of := p.limit.account.bans.Load(); of != nil {
-		if t := of.tables[p.sh.index]; t != nil {
-			t.delete(p.sh, p.hash)
-		}
-	}
-}

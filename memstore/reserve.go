@@ -365,11 +365,11 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	if err != nil {
 		return err
 	}
+	states := s.statesOf(parts)
 	all := &s.reservations
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for i := range parts {
-		at := place{parts[i].limit.account, parts[i].hash}
+	for _, at := range states {
 		for l := all.byKey[at]; l != nil; l = all.byKey[at] {
 			all.forget(s, l.of)
 		}
@@ -377,17 +377,33 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	defer s.watchers.roomMade(parts)
 	s.lock(parts)
 	defer s.unlock(parts)
-	for i := range parts {
-		parts[i].reset(s)
+	for _, at := range states {
+		sh := &s.shards[s.shard(at.hash)]
+		if t := at.account.tables[sh.index]; t != nil && t.find(at.hash) != nil {
+			sh.forgotten(s, t, at.hash)
+			t.delete(sh, at.hash)
+		}
 	}
 	return nil
 }
 
-// reset forgets the key.
-func (p *part) reset(s *Store) {
-	if t := p.table(); t.find(p.hash) != nil {
-		p.sh.forgotten(s, t, p.hash)
-		t.delete(p.sh, p.hash)
+// statesOf returns the states of keys that a reset forgets: with bans, all that the name
+// has had, whatever its limits are now; of a limit that is apart from others, its own.
+func (s *Store) statesOf(parts []part) (states []place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range parts {
+		p := &parts[i]
+		if v := p.bound.view.Load(); len(v.limits) == len(v.whole) {
+			for _, a := range p.bound.name.accounts {
+				states = append(states, place{a, p.hash})
+			}
+			continue
+		}
+		states = append(states, place{p.limit.account, p.hash})
+		if bans := p.limit.account.bans.Load(); bans != nil {
+			states = append(states, place{bans, p.hash})
+		}
 	}
-	p.endBan()
+	return states
 }

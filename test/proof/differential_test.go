@@ -358,10 +358,15 @@ func (d *differential) settle(h held, c int64) {
 func (d *differential) operate() {
 	r, ctx := d.layers(), context.Background()
 	if rapid.Bool().Draw(d.t, "reset") {
-		if d.redis != nil && slices.ContainsFunc(d.ever, r.leavesLog) {
+		if d.redis != nil && (slices.ContainsFunc(d.ever, r.leavesLog) || slices.ContainsFunc(r.reference, d.knewOther)) {
 			return
 		}
 		d.model.Reset(d.now, r.reference)
+		for _, l := range r.reference {
+			for _, l.Spec = range d.former(l.Name) {
+				d.model.Reset(d.now, []model.Layer{l})
+			}
+		}
 		for i, s := range d.stores {
 			if err := s.store.Reset(ctx, r.columns[i]); err != nil {
 				d.t.Fatalf("%s: %v", s.name, err)
@@ -375,6 +380,30 @@ func (d *differential) operate() {
 		return s.store.Refund(ctx, r.columns[i], c)
 	})
 	d.alone("refund", r, want)
+}
+
+// former returns what the limit of a name has been.
+func (d *differential) former(name string) (specs []model.Spec) {
+	for i, l := range d.limits {
+		for _, before := range d.had[i] {
+			if l.Name() == name {
+				specs = append(specs, spec(before))
+			}
+		}
+	}
+	return specs
+}
+
+// knewOther reports whether the name of a layer has had another identity, which a reset
+// in Redis leaves.
+func (d *differential) knewOther(l model.Layer) bool {
+	for i, now := range d.limits {
+		other := func(before stint.Limit) bool { return before.ID() != now.ID() }
+		if now.Name() == l.Name && slices.ContainsFunc(d.had[i], other) {
+			return true
+		}
+	}
+	return false
 }
 
 // leavesLog reports whether to reset these would end a reservation that has a log

@@ -110,7 +110,9 @@ func (d *listDifferential) step() {
 			})
 			return
 		}
-		d.model.Reset(d.now, r.reference)
+		for _, l := range d.limits { // the name's, in whichever list
+			d.model.Reset(d.now, []model.Layer{{Name: "name", ID: l.Name(), Spec: spec(l), Key: r.reference[0].Key}})
+		}
 		if err := d.store.Reset(ctx, r.columns[0]); err != nil {
 			d.t.Fatal(err)
 		}
