@@ -36,6 +36,7 @@ type conn struct {
 	admitted bool
 	began    time.Time
 	quit     bool
+	part     bool        // of a command is here, and the rest has its deadline
 	begun    atomic.Bool // has asked something, beyond who it is
 
 	result policy.Result
@@ -52,15 +53,32 @@ func newConn(s *Server, with net.Conn) *conn {
 	return c
 }
 
+// commandWithin is how long a client may take to send all of a command that it has begun.
+const commandWithin = 10 * time.Second
+
 // Read reads from the client, and looks again where the time was over because the
 // connection is to end.
 func (c *conn) Read(b []byte) (int, error) {
+	c.expectRest()
 	for {
 		n, err := c.net.Read(b)
 		var late net.Error
 		if n > 0 || !errors.As(err, &late) || !late.Timeout() || !c.linger() {
 			return n, err
 		}
+	}
+}
+
+// expectRest bounds how long the rest of a command may take, of which a part is here.
+func (c *conn) expectRest() {
+	if c.part || !c.reader.Buffered() || !c.admitted {
+		return
+	}
+	c.part = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.until.IsZero() {
+		_ = c.net.SetReadDeadline(time.Now().Add(min(commandWithin, c.server.o.Idle)))
 	}
 }
 
@@ -87,6 +105,7 @@ func (c *conn) run() {
 		if !c.reader.Buffered() && (!c.flush() || !c.setIdleDeadline()) {
 			return
 		}
+		c.part = false
 		args, err := c.reader.Next()
 		if errors.Is(err, errTooLong) {
 			c.begun.Store(true)

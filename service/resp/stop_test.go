@@ -145,3 +145,43 @@ func TestStopAnswersWhatArrived(t *testing.T) {
 		}
 	})
 }
+
+// TestHalfCommand: a command that has begun has ten seconds, however slowly its client goes
+// on; a connection that says nothing stays.
+func TestHalfCommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := prepare(t, resp.Options{})
+		ln, clients := newBacklog(3)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- server.Serve(ctx, ln, 10*time.Second) }()
+		for i, begin := range []string{"", "*2\r\n$4\r\nECHO\r\n$60000\r\n", "*2\r\n$4\r\nECHO\r\n$900000\r\n"} {
+			if begin == "" {
+				continue
+			}
+			fmt.Fprint(clients[i], begin)
+			go func() {
+				for range 100 {
+					time.Sleep(time.Second)
+					if _, err := fmt.Fprint(clients[i], "x"); err != nil {
+						return
+					}
+				}
+			}()
+		}
+		time.Sleep(11 * time.Second)
+		if n := server.Conns(); n != 1 {
+			t.Errorf("%d connections are open, want that which says nothing", n)
+		}
+		answer := make([]byte, len("$2\r\nhi\r\n"))
+		fmt.Fprint(clients[0], "ECHO hi\r\n")
+		if _, err := io.ReadFull(clients[0], answer); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

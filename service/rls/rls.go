@@ -91,6 +91,7 @@ type call struct {
 
 // ShouldRateLimit implements the service.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	arrived(ctx, req)
 	return s.Decide(ctx, req, isOperator(ctx))
 }
 

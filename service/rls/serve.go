@@ -95,7 +95,7 @@ func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) err
 	reflection.Register(server)
 
 	stopped, queue := make(chan error, 1), drain.NewListener(ln)
-	go func() { stopped <- server.Serve(queue) }()
+	go func() { stopped <- server.Serve(&arrivals{Listener: queue, read: o.Read}) }()
 	select {
 	case err := <-stopped:
 		return err

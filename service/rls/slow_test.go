@@ -1,12 +1,19 @@
 package rls_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -102,5 +109,47 @@ func TestSlowCall(t *testing.T) {
 	}
 	if _, err := client(t, address).ShouldRateLimit(soon(t), request("shop", "user", "ann")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMessagesByWhatComes begins large messages and does not end them: a connection is
+// closed before it holds all the room for them, others are answered, and one that sends
+// more than the room in whole messages, too.
+func TestMessagesByWhatComes(t *testing.T) {
+	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: time.Minute})
+	flood, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flood.Close()
+	framer := http2.NewFramer(flood, flood)
+	_, err = flood.Write([]byte(http2.ClientPreface))
+	if err := errors.Join(err, framer.WriteSettings()); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, flood) }()
+	var head bytes.Buffer
+	fields := hpack.NewEncoder(&head)
+	sent, piece := 0, make([]byte, 16<<10)
+	for id := uint32(1); id < 4000 && err == nil; id += 2 {
+		head.Reset()
+		for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+			_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+		}
+		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head.Bytes(), EndHeaders: true})
+		for n := 0; n < 3 && err == nil; n++ { // within the window that a stream has at first
+			err = framer.WriteData(id, false, append([]byte{0, 0, 0x3f, 0xff, 0xff}, piece...)[:len(piece)])
+			sent += len(piece)
+		}
+	}
+	if err == nil {
+		t.Errorf("%d bytes of calls that do not end are held", sent)
+	}
+	other := client(t, address)
+	large := request("shop", "user", strings.Repeat("a", 1<<20))
+	for range 80 {
+		if _, err := other.ShouldRateLimit(soon(t), large); err != nil {
+			t.Fatalf("whole messages: %v", err)
+		}
 	}
 }
