@@ -25,11 +25,10 @@ func farFromMidnight() string {
 }
 
 const operateRulesUTC = `
-attributes: [user]
 rules:
   - {name: orders, match: {path: "/**"}, key: [header.x-api-key], limits: ["5 per day fixed_window in UTC", "4 per hour sliding_log"]}
   - {name: shared, key: [], limits: ["1000/h"], shadow: true}
-  - {name: user, key: [user], on_missing: skip, limits: ["10/m"]}
+  - {name: user, key: [header.x-user], on_missing: skip, limits: ["10/m"]}
 `
 
 // A story is what stint inspect --json writes, as checks from outside read it.
@@ -105,7 +104,7 @@ func TestInspect(t *testing.T) {
 				t.Errorf("%+v", day)
 			}
 			if hour.Used != 4 || hour.Remaining != 0 || !hour.Denied || *hour.RetryAfterMS <= 3_500_000 || *hour.RetryAfterMS > 3_600_000 ||
-				!strings.HasPrefix(hour.Words, "4 of 4 used, 0 left. Each counts for 1h0m0s;") {
+				!strings.HasPrefix(hour.Words, "4 of 4 used, 0 left. Each counts for 1h;") {
 				t.Errorf("%+v", hour)
 			}
 			if r.Denials == nil || r.Denials.Count != 2 {
