@@ -19,9 +19,9 @@ func (m *Meter) SameNumbers(o *Meter) bool {
 }
 
 // Adopt puts the numbers of this limit in force on a state that has those of
-// another: the units in use, a fraction, stay in use, rounded up to what the state
-// can hold. If they are more than the capacity it writes nothing, and returns false.
-// The state must have the words that either needs.
+// another, of the same algorithm, which drains: the units in use, a fraction, stay in
+// use, rounded up to what the state can hold. If they are more than the capacity it
+// writes nothing, and returns false. The state must have the words that either needs.
 func (m *Meter) Adopt(state []uint64, old *Meter, now int64) bool {
 	t := since(now)
 	if !m.drain.holds(old, state, t, 0) {

@@ -167,7 +167,7 @@ func (m *Meter) TakeAmong(r *Reservations, state []uint64, now, cost int64) (a A
 // hasDelay says whether it is for a request that has got its delay, and not debt: then
 // no place before it in a queue is freed any more.
 func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, hasDelay bool) {
-	if r.Len() == 0 {
+	if r.Len() == 0 || m.rewrite == nil {
 		m.Charge(state, now, cost)
 		return
 	}

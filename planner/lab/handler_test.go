@@ -176,6 +176,9 @@ func TestKinds(t *testing.T) {
 		t.Fatalf("%d kinds; docs/LIMITS.md has %d", len(kinds), len(rows))
 	}
 	for i, k := range kinds {
+		if a, _ := meter.ParseAlgorithm(k.Name); a != meter.Algorithm(i) || k.Queues != a.Queues() {
+			t.Errorf("%s: row %d, queues %v", k.Name, i, k.Queues)
+		}
 		if row := rows[i]; k.Name != row[1] || k.Few != row[2] || k.Most != row[3] || k.Memory != row[4] {
 			t.Errorf("%s: %q, %q, %q; docs/LIMITS.md says %q", k.Name, k.Few, k.Most, k.Memory, row[1:])
 		}

@@ -23,6 +23,9 @@ type Kind struct {
 	// burst, parts, relaxed, count_denied.
 	Options []string `json:"options"`
 
+	// Queues says that what passes may have to wait before it starts.
+	Queues bool `json:"queues"`
+
 	why func(*moment) // says what the state was, for a [Why]
 }
 
@@ -49,7 +52,7 @@ var kinds = []Kind{
 	},
 	meter.LeakyQueue: {
 		why:  (*moment).queue,
-		Name: meter.LeakyQueue.String(), Title: "Queue",
+		Name: meter.LeakyQueue.String(), Title: "Queue", Queues: true,
 		Few: "starts at an even pace, the rest waits", Most: "count + 1 started", Memory: "1 or 2 words",
 		How:     "Requests start one after another at an even pace. A request that comes while others wait gets a place in line and its delay; when burst of them wait, the next is denied.",
 		Choose:  "In front of something that breaks under bursts and whose callers rather wait than come again.",

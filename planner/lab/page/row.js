@@ -48,7 +48,7 @@ export function show(row, answer, kinds, scale) {
   row.node.setAttribute("aria-label", data.limit);
   row.rows.setAttribute("aria-label", `Table of the requests under ${data.limit}`);
   const parts = [[data.passed, "passed"], [data.denied, "denied"]];
-  if (data.delayed || data.kind === "leaky_queue") parts.splice(1, 0, [data.delayed, `passed, to wait (${about(data.longest_wait)} at most)`]);
+  if (data.delayed || kind.queues) parts.splice(1, 0, [data.delayed, `passed, to wait (${about(data.longest_wait)} at most)`]);
   row.totals.replaceChildren(...parts.map(([n, text]) => el("span", {}, el("b", {}, number(n)), ` ${text}`)),
     el("span", {}, "at most ", el("b", {}, number(data.most)), ` in any ${duration(data.most_in)}`));
   row.whyDenied.disabled = data.denied === 0;
