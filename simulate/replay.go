@@ -32,8 +32,9 @@ import (
 //	stint rehearse          a recording, a log        Rules.Decide  two sides compared
 //	stint lab               shapes, a log             Runner.Take   columns, each request
 //
-// stint plan looks for the limit: it decides a log under many candidates at once, with the
-// meters themselves on packed states.
+// stint plan decides a log under many candidates at once, with the meters themselves on
+// packed states of numbered clients. A Runner for each would make it take 1.6 times as long
+// for three limits, and 3 times for ten.
 
 // A Request comes at its own moment and asks for units of a key.
 type Request struct {

@@ -293,7 +293,7 @@ func (r *runner) step(s send) (stint.Decision, error) {
 	q, before, d := r.take(s)
 	used := r.row.Capacity - before.Remaining
 	if now := len(c.Low) - 1; q.Key == r.t.key(r.watch) {
-		after := r.used(s.at)
+		after := r.row.Capacity - d.Remaining
 		c.Low[now], c.High[now] = min(c.Low[now], used, after), max(c.High[now], used, after)
 	}
 	each.At, each.cost, each.who = append(each.At, s.at), append(each.cost, s.cost), append(each.who, s.who)

@@ -77,11 +77,11 @@ func (r *Row) start(key string, at, cost int64) {
 		}
 		r.started[key] = s
 	}
-	s.all, s.sum = append(s.all, start{at, cost}), addUpTo(s.sum, cost)
-	for s.all[0].at <= at-r.MostIn {
+	for len(s.all) > 0 && s.all[0].at <= at-r.MostIn { // first, since the sum of both may not be held
 		s.sum -= s.all[0].cost
 		s.all = s.all[1:]
 	}
+	s.all, s.sum = append(s.all, start{at, cost}), addUpTo(s.sum, cost)
 	r.Most = max(r.Most, s.sum)
 }
 

@@ -148,6 +148,10 @@ func TestMost(t *testing.T) {
 	if got := compare(t, big, 0, "9223372036854775807/1ns").Rows[0].Most; got != math.MaxInt64 {
 		t.Errorf("the greatest costs add up to %d", got)
 	}
+	half := []simulate.Request{{Cost: 1 << 62}, {At: 1, Cost: 1 << 62}, {At: 1, Cost: 5}}
+	if got := compare(t, half, 0, "9223372036854775807/1ns").Rows[0].Most; got != 1<<62+5 {
+		t.Errorf("at most %d of the second, want %d", got, int64(1<<62+5))
+	}
 }
 
 // Whatever arrives when: every arrival is in one column, and the text fits.
