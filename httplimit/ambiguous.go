@@ -116,7 +116,7 @@ type looked struct {
 
 func lookedAt(rules *policy.Rules) *looked {
 	l := &looked{rules: rules, folded: make(map[string]string)}
-	for _, name := range rules.Attributes() {
+	for _, name := range append(rules.Attributes(), rules.TokenHeader()) {
 		a := request.Of(name)
 		if line, ok := a.Line(); ok {
 			l.headers = append(l.headers, http.CanonicalHeaderKey(line))

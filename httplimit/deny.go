@@ -71,10 +71,12 @@ func refuseResult(r *policy.Result) refusal {
 		switch one := &r.Rules[i]; {
 		case one.Shadow || !one.Denied:
 			continue
+		case one.Failed == policy.FailClosed:
+			if f.status != http.StatusForbidden {
+				f = refuseError
+			}
 		case one.Action != "":
 			f = refuseMissing
-		case one.Failed == policy.FailClosed && f.status != http.StatusForbidden:
-			f = refuseError
 		}
 	}
 	for i := range r.Rules {

@@ -57,6 +57,11 @@ type Options struct {
 	// Attribute returns further attributes that a policy's rules use and
 	// declare, such as jwt.sub. The default returns none.
 	Attribute func(r *http.Request, name string) (value string, ok bool)
+	// Claim returns a claim of the request's token, which it has verified by what the
+	// policy's file says under jwt, for attributes jwt.NAME. If known is false, it cannot
+	// be known at the moment, and a rule that needs it goes by its on_store_failure. The
+	// default is that rules declare claims as other attributes.
+	Claim func(r *http.Request, name string) (value string, ok, known bool)
 	// Missing is for requests without a key. The default value is
 	// MissingShared.
 	Missing Missing

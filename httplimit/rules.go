@@ -52,6 +52,9 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	if o.Attribute != nil {
 		g.by = request.Program
 	}
+	if o.Claim != nil {
+		g.by |= request.Proxy
+	}
 	if refused := current().Rules().File().Refused(g.by); len(refused) > 0 {
 		return nil, fmt.Errorf("httplimit: %w", refused)
 	}
@@ -227,6 +230,9 @@ func (g *policyGuard) newCall() *call {
 	c.By, c.Client, c.Pointer = g.by, c.Addr, c.bodyAttribute
 	if g.o.Attribute != nil {
 		c.More = func(name string) (string, bool) { return g.o.Attribute(c.request, name) }
+	}
+	if g.o.Claim != nil {
+		c.Claim = func(name string) (string, bool, bool) { return g.o.Claim(c.request, name) }
 	}
 	return c
 }

@@ -40,6 +40,32 @@ func Compile(file *rulesfile.File) *Rules {
 	return r
 }
 
+// claimsLast returns conjunctions with conditions on claims at their ends, so that a token
+// is verified only when all else holds. They are looked up only where there is nothing
+// else, and where what cannot be known is as what is missing.
+func claimsLast(all []match.Conjunction, failure Failure) []match.Conjunction {
+	isClaim := func(c match.Condition) bool { return c.Kind == request.Claim }
+	if !slices.ContainsFunc(all, func(conj match.Conjunction) bool { return slices.ContainsFunc(conj, isClaim) }) {
+		return all
+	}
+	sorted := make([]match.Conjunction, len(all))
+	for i, conj := range all {
+		var first, last match.Conjunction
+		for _, c := range conj {
+			if isClaim(c) {
+				last = append(last, c)
+			} else {
+				first = append(first, c)
+			}
+		}
+		for k := range last {
+			last[k].Late = len(first) > 0 || failure == FailClosed
+		}
+		sorted[i] = append(first, last...)
+	}
+	return sorted
+}
+
 // look notes what rules look at.
 func (r *Rules) look() {
 	names := make(map[string]bool)
@@ -58,12 +84,21 @@ func (r *Rules) look() {
 			r.looks.Headers = append(r.looks.Headers, name)
 		}
 	}
+	jwt := r.file.JWT()
+	if jwt == nil || !slices.ContainsFunc(r.attributes, func(name string) bool { return request.Of(name).Kind == request.Claim }) {
+		return
+	}
+	r.tokenHeader = "header." + jwt.Header
+	if !names[r.tokenHeader] {
+		r.looks.Headers = append(r.looks.Headers, r.tokenHeader)
+	}
 }
 
 // compile makes a rule.
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	one := &rule{Rule: *f, failure: failureWords[f.OnStoreFailure], seen: r.file.Seen(f)}
 	one.missingLimits = []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, Quota: f.Quota, reply: &one.Reply}}
+	one.Match, one.Unless = claimsLast(f.Match, one.failure), claimsLast(f.Unless, one.failure)
 	one.preflights = f.Reply.CORS != nil && !slices.ContainsFunc(f.Match, namesMethod)
 	if f.Own != nil {
 		one.own = r.plan(one, f.Own, "", "/")

@@ -93,7 +93,7 @@ func (p *Policy) decide(ctx context.Context, a *operation, r *Result) error {
 		if r.several { // the answers to the others say where they stand
 			r.StoreError = p.run(ctx, &operation{op: meter.OpPeek}, r)
 		}
-		r.Decision = stint.Decision{RetryAfter: stint.Never, Tightest: -1}
+		r.Decision = stint.Decision{RetryAfter: r.Rules[r.blocked].RetryAfter, Tightest: -1}
 		r.Tightest = r.blocked
 	} else if err := p.ask(ctx, a, r); err != nil {
 		if err = p.failed(ctx, a, r, err); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/satmath"
@@ -41,6 +42,7 @@ type ruleMatch struct {
 	first   int   // of its entries in Result.Rules
 	out     bool
 	missing bool
+	unknown bool // what the rule needs cannot be known now, and it is closed then
 	part    part // in a decision of several requests
 	layer   int  // there, its place in Result.layers
 }
@@ -88,12 +90,16 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	index, last := p.rules.index, int32(-1)
 	r.found = index.Find(q, r.found)
 	for _, found := range r.found {
+		q.Unknown = false
 		i, holds := index.Holds(found, q)
-		if !holds || i == last { // which holds by another of its conditions, too
+		if !holds && !q.Unknown || i == last { // which holds by another of its conditions, too
+			continue
+		}
+		one := p.rules.rules[i]
+		if !holds && one.failure != FailClosed {
 			continue
 		}
 		last = i
-		one := p.rules.rules[i]
 		if one.Unless != nil && match.AnyOf(one.Unless, q) {
 			continue
 		}
@@ -123,8 +129,10 @@ func interfaceOf(attrs Attributes) request.Interfaces {
 func (p *Policy) matchSome(q *match.Request, by request.Interfaces, cost int64, r *Result) error {
 	given := func(a request.Attribute) bool { return p.rules.file.Given(a)&by != 0 }
 	for _, one := range p.rules.rules {
+		q.Unknown = false
+		holds := one.mayHold(q, given, new(Standing)) || q.Unknown && one.failure == FailClosed
 		switch seen := one.seen&by != 0; {
-		case !one.mayHold(q, given, new(Standing)):
+		case !holds:
 		case seen:
 			if ends, err := p.addRule(r, q, one, cost); ends || err != nil {
 				return cmp.Or(err, faultIn(q.Attrs))
@@ -159,7 +167,12 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 	r.matches = append(r.matches, ruleMatch{})
 	h := &r.matches[len(r.matches)-1]
 	h.rule, h.first = one, len(r.Rules)
-	if holds, err := p.hold(h, q, &r.resultBuffer); !holds {
+	holds, err := p.hold(h, q, &r.resultBuffer)
+	if q.Unknown && one.failure != FailLocal {
+		h.unknown = one.failure == FailClosed && !one.Shadow && h.plan.action != "unlimited"
+		h.out, h.missing, holds, err = h.unknown, false, h.unknown, nil
+	}
+	if !holds {
 		r.matches = r.matches[:len(r.matches)-1]
 		return false, err
 	}
@@ -167,7 +180,7 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 		h.plan = r.samePlan(h)
 	}
 	h.cost, _ = satmath.Mul(h.weight, cost)
-	r.inFlight = r.inFlight || h.plan.inFlight != nil
+	r.inFlight = r.inFlight || h.plan.inFlight != nil && !h.unknown
 	denies := r.addEntries(h)
 	if one.Shadow {
 		r.ShadowDenied = r.ShadowDenied || denies
@@ -241,7 +254,7 @@ func (h *ruleMatch) lacksKey() bool { return h.missing && h.rule.OnMissing == "d
 
 // ends reports whether no rule after this one is tried.
 func (h *ruleMatch) ends() bool {
-	denies := h.lacksKey() || h.plan.action == "block"
+	denies := h.lacksKey() || h.plan.action == "block" || h.unknown
 	return !h.rule.Shadow && (denies || h.rule.Final || h.plan == h.rule.own && h.plan.action != "")
 }
 
@@ -256,7 +269,11 @@ func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 		r.Rules = append(r.Rules, RuleResult{})
 		e := &r.Rules[len(r.Rules)-1]
 		e.RuleLimit, e.Cost, e.Remaining, e.Missing, e.match = l, h.cost, -1, h.missing, len(r.matches)-1
-		if l.Action == "block" || l.Action == "missing" {
+		switch {
+		case h.unknown:
+			denies = true
+			e.Denied, e.Failed, e.RetryAfter = true, FailClosed, fallback.ClosedFor
+		case l.Action == "block" || l.Action == "missing":
 			denies = true
 			e.Denied, e.Remaining, e.RetryAfter = true, 0, stint.Never
 		}

@@ -124,7 +124,7 @@ func (e *RuleResult) Verdict() Verdict {
 		return VerdictAllowed
 	case e.Shadow:
 		return VerdictShadowDenied
-	case e.Action != "":
+	case e.Action != "" && e.Failed == NotFailed:
 		return VerdictBlocked
 	}
 	return VerdictDenied

@@ -25,10 +25,13 @@ type Rules struct {
 	file *rulesfile.File
 
 	attributes []string // that rules look at, sorted
-	looks      match.Looks
-	seen       request.Interfaces // that can give all that rules look at
-	shadow     bool               // whether any rule is in shadow
-	response   bool               // whether any rule goes by the response
+	// tokenHeader is the attribute that has the tokens of whose claims rules look at some;
+	// "" if they look at none.
+	tokenHeader string
+	looks       match.Looks
+	seen        request.Interfaces // that can give all that rules look at
+	shadow      bool               // whether any rule is in shadow
+	response    bool               // whether any rule goes by the response
 }
 
 // A rule is one entry of the file, with its plans.
@@ -132,6 +135,11 @@ func (r *Rules) Reads(name string) bool { return slices.Contains(r.attributes, n
 
 // Attributes returns the names of the attributes that rules look at, sorted.
 func (r *Rules) Attributes() []string { return slices.Clone(r.attributes) }
+
+// TokenHeader returns the attribute header.NAME that has the tokens of whose claims rules
+// look at some; "" if they look at none, or the file does not say how tokens are verified.
+// It is none of Attributes for that, since nothing keeps tokens.
+func (r *Rules) TokenHeader() string { return r.tokenHeader }
 
 func (r *rule) reads(name string) bool {
 	for a := range r.Attributes {

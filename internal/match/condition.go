@@ -19,6 +19,7 @@ type Condition struct {
 	request.Attribute
 	Present bool     // must be there and not empty, whatever it is
 	Absent  bool     // must not be there, or be empty
+	Late    bool     // is tried when all else holds: an Index does not look it up
 	few     []string // whole values, if there are few
 	many    map[string]struct{}
 	globs   []glob

@@ -68,7 +68,7 @@ func (a *anchor) id() anchorID { return anchorID{a.Name, a.how, a.text, a.net} }
 
 // anchors returns the places of a condition, or nil if it cannot be filed.
 func (c *Condition) anchors() []anchor {
-	if c.Present || c.Absent {
+	if c.Present || c.Absent || c.Late {
 		return nil
 	}
 	var all []anchor

@@ -29,6 +29,10 @@ type Known interface {
 // to one form is, once. Make it ready with Clean. It belongs to one goroutine.
 type Request struct {
 	Attrs Attributes
+	// Unknown is set when a claim has been asked for and cannot be known at the moment:
+	// the Attributes have a method Unknown() bool, which says so.
+	Unknown bool
+
 	known Known      // Attrs; nil if they have not read the request
 	path  string     // clean
 	host  string     // clean
@@ -104,6 +108,13 @@ func (q *Request) Value(a request.Attribute) (string, bool) {
 	switch a.Kind {
 	default:
 		return q.Attrs.Attribute(a.Name)
+	case request.Claim:
+		v, ok := q.Attrs.Attribute(a.Name)
+		if !ok && !q.Unknown {
+			late, may := q.Attrs.(interface{ Unknown() bool })
+			q.Unknown = may && late.Unknown()
+		}
+		return v, ok
 	case request.Path:
 		return q.path, q.hasPath
 	case request.Host:

@@ -19,16 +19,20 @@ type HTTP struct {
 	Client func() (addr netip.Addr, text string, ok bool)
 	// Pointer returns what a JSON pointer leads to in the body. Nil is no body.
 	Pointer func(pointer string) (value string, ok bool)
+	// Claim returns a claim of the token that came with the request, and whether that can be
+	// known at the moment. Nil leaves claims to More.
+	Claim func(name string) (value string, ok, known bool)
 	// More returns what is no attribute of HTTP. Nil is nothing.
 	More func(name string) (value string, ok bool)
 
-	By     Interfaces // the interface by which it came; none is one that gives whatever rules ask for
-	values url.Values // of RawQuery, once it has been asked for
+	By      Interfaces // the interface by which it came; none is one that gives whatever rules ask for
+	values  url.Values // of RawQuery, once it has been asked for
+	unknown bool       // a claim has been asked for that cannot be known
 }
 
 // Reset makes q ready for another request.
 func (q *HTTP) Reset(method, host string, u *url.URL, rawQuery string, header http.Header) {
-	q.Method, q.Host, q.URL, q.RawQuery, q.Header, q.values = method, host, u, rawQuery, header, nil
+	q.Method, q.Host, q.URL, q.RawQuery, q.Header, q.values, q.unknown = method, host, u, rawQuery, header, nil, false
 }
 
 // Attribute returns the value of an attribute, by its name.
@@ -37,11 +41,19 @@ func (q *HTTP) Attribute(name string) (value string, ok bool) {
 	if read := kinds[a.Kind].read; read != nil {
 		return read(q, a.Rest())
 	}
+	if a.Kind == Claim && q.Claim != nil {
+		value, ok, known := q.Claim(a.Rest())
+		q.unknown = q.unknown || !known
+		return value, ok
+	}
 	if q.More != nil {
 		return q.More(name)
 	}
 	return "", false
 }
+
+// Unknown reports whether a claim has been asked for that cannot be known at the moment.
+func (q *HTTP) Unknown() bool { return q.unknown }
 
 // Interface returns By: see policy.Attributes.
 func (q *HTTP) Interface() Interfaces { return q.By }

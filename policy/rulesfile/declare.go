@@ -20,7 +20,12 @@ type use struct {
 
 // undeclared reports whether no request of HTTP says whether it has the attribute, nor do
 // the rules declare it.
-func (f *File) undeclared(u use) bool { return !u.OfHTTP() && !f.declared[u.Name] }
+func (f *File) undeclared(u use) bool {
+	return !u.OfHTTP() && !f.declared[u.Name] && !f.verifies(u.Attribute)
+}
+
+// verifies reports whether an attribute is a claim of tokens that the file has verified.
+func (f *File) verifies(a request.Attribute) bool { return f.jwt != nil && a.Kind == request.Claim }
 
 // Unknown returns what is wrong with a request that is given an attribute of this
 // name, with a hint; nil if nothing is. Names are those of HTTP, those that the
@@ -31,7 +36,7 @@ func (f *File) Unknown(name string) *Error {
 	switch {
 	case reason != "":
 		return &Error{Reason: reason, Hint: hint}
-	case a.OfHTTP(), f.declared[name], slices.ContainsFunc(f.uses, func(u use) bool { return u.Attribute == a }):
+	case a.OfHTTP(), f.verifies(a), f.declared[name], slices.ContainsFunc(f.uses, func(u use) bool { return u.Attribute == a }):
 		return nil
 	}
 	return &Error{Reason: fmt.Sprintf("no rule looks at the attribute %q, and no HTTP request has one of that name", wording.Shorten(name)), Hint: f.hint(name)}
@@ -72,7 +77,7 @@ func (d *decoder) inOrder() []use {
 
 // Given returns the interfaces that can give an attribute to these rules.
 func (f *File) Given(a request.Attribute) request.Interfaces {
-	return a.Given(f.declared[a.Name], false)
+	return a.Given(f.declared[a.Name], f.jwt != nil)
 }
 
 // Seen returns the interfaces that can give all that the rule looks at.
@@ -108,6 +113,8 @@ func (f *File) Refused(by request.Interfaces) Errors {
 		switch meant := f.meant(u.Name); {
 		case f.undeclared(u) && meant != "":
 			hint = fmt.Sprintf("did you mean %q?", meant)
+		case f.undeclared(u) && u.Kind == request.Claim && by&(request.Proxy|request.Auth) != 0:
+			hint = "jwt: {jwks: URL} at the top has tokens verified"
 		case f.undeclared(u) && by&(request.Program|request.Service) != 0:
 			hint = "what Options.Attribute gives is declared: attributes: [" + wording.Shorten(u.Name) + "]"
 		}
@@ -129,6 +136,9 @@ func (u use) reason() string {
 // hint says what may have been meant.
 func (f *File) hint(name string) string {
 	declare := fmt.Sprintf("what the caller gives is declared: attributes: [%s]", wording.Shorten(name))
+	if request.Of(name).Kind == request.Claim {
+		declare = "stint proxy and /auth verify tokens with jwt: {jwks: URL} at the top; " + declare
+	}
 	if meant := f.meant(name); meant != "" {
 		return fmt.Sprintf("did you mean %q? %s", meant, declare)
 	}

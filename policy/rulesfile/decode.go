@@ -39,7 +39,7 @@ const (
 
 // The fields that a rules file may have; schema.json has the same.
 var (
-	documentFields = []string{"rules", "attributes", "ignore_path_case", "denied", "cors"}
+	documentFields = []string{"rules", "attributes", "jwt", "ignore_path_case", "denied", "cors"}
 	ruleFields     = []string{
 		"name", "description", "match", "unless", "key", "tag", "limits", "cost", "overrides", "tiers",
 		"unlimited", "block", "count", "on_missing", "on_store_failure", "mode", "wait", "shadow", "final",
@@ -52,6 +52,7 @@ var (
 	tiersFields    = []string{"by", "default", "plans"}
 	planFields     = []string{"limits", "unlimited", "block"}
 	deniedFields   = []string{"status", "headers", "body", "type"}
+	jwtFields      = []string{"header", "jwks", "issuer", "audience", "algorithms"}
 )
 
 // ofRequest is how many of the fields of a cost are about the request.
@@ -300,6 +301,9 @@ func (d *decoder) document(root *Node, also []string) *File {
 	for _, f := range fields {
 		if f.Name == "attributes" && !slices.Contains(also, f.Name) {
 			file.declared = d.declared(f.Value, (*trail)(nil).in(f.Name))
+		}
+		if f.Name == "jwt" && !slices.Contains(also, f.Name) {
+			file.jwt = d.jwt(f.Value, (*trail)(nil).in(f.Name))
 		}
 		if f.Name != "rules" || slices.Contains(also, "rules") {
 			continue

@@ -12,6 +12,7 @@ var KnownFields = map[string][]string{
 	"tiers":    tiersFields,
 	"plan":     planFields,
 	"denied":   deniedFields,
+	"jwt":      jwtFields,
 }
 
 // MaxBytes is the most that a file may hold.

@@ -27,6 +27,7 @@ type File struct {
 	foldPath bool
 	declared map[string]bool // attributes that callers give beside those of HTTP
 	uses     []use           // of each attribute, the first
+	jwt      *JWT            // nil if the file says nothing of tokens
 }
 
 // Rules returns the rules in order. The caller does not change them.

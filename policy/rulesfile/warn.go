@@ -20,7 +20,8 @@ const maxCompared = 2_000_000
 func (f *File) Warnings() []Warning {
 	w := &warner{file: f}
 	for _, one := range f.rules {
-		if _, freely := one.chosen(); !freely && !one.Shadow && one.limits() && len(one.Unless) == 0 {
+		_, freely := one.chosen()
+		if !freely && !one.Shadow && one.limits() && len(one.Unless) == 0 && (one.OnMissing != "skip" || !one.byClaim()) {
 			w.bounded = append(w.bounded, one)
 		}
 	}
@@ -30,6 +31,7 @@ func (f *File) Warnings() []Warning {
 	w.undeclared()
 	for i, one := range f.rules {
 		w.freeKey(one)
+		w.claimKey(one)
 		w.client(one)
 		w.impossible(one)
 		w.script(one)
@@ -96,6 +98,31 @@ func (w *warner) freeKey(r *Rule) {
 	}
 	w.warn(r, "add a rule for the same requests with key: [ip]",
 		"a client can have as many keys as it sends values of %s, and no other rule holds it by address", a.Name)
+}
+
+// byClaim reports whether a claim is in the key.
+func (r *Rule) byClaim() bool {
+	return slices.ContainsFunc(r.Key, func(a request.Attribute) bool { return a.Kind == request.Claim })
+}
+
+// claimKey warns of a key that a client lacks who sends no token that verifies.
+func (w *warner) claimKey(r *Rule) {
+	if w.file.jwt == nil || !r.byClaim() || !r.limits() {
+		return
+	}
+	switch r.OnMissing {
+	case "skip":
+		w.warn(r, "on_missing: shared, or deny", "it holds no client that sends no token, or one that does not verify")
+	case "shared":
+		for _, o := range w.bounded {
+			byAddress := slices.ContainsFunc(o.Key, func(a request.Attribute) bool { return a.Kind == request.IP })
+			if w.compared >= maxCompared || byAddress && w.covers(o.Match, r.Match) {
+				return
+			}
+		}
+		w.warn(r, "add a rule for the same requests with key: [ip], or say on_missing: deny",
+			"all who send no token that verifies share one key, and no other rule holds them by address: one client can use it up")
+	}
 }
 
 // limits reports whether the rule ever sets limits.
