@@ -21,6 +21,7 @@ require (
 
 require (
 	cel.dev/expr v0.25.3 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.9 // indirect
 	github.com/rogpeppe/go-internal v1.16.0 // indirect
 )
 

@@ -114,7 +114,7 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 			if !e.Hidden() {
 				a.told = append(a.told, e.Label)
 			}
-			a.never = a.never || e.Action != ""
+			a.never = a.never || e.Action != "" && e.Failed == policy.NotFailed
 			a.closed = a.closed || e.Failed == policy.FailClosed
 		}
 		if e.Action != "" || e.Limit.InFlight() {

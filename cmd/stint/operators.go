@@ -40,10 +40,10 @@ func (c *stateFlags) path(config string) string {
 	return c.State
 }
 
-// nodesPath returns the file that keeps how many processes share the store, "" for none.
-func (c *stateFlags) nodesPath(config string) string {
+// beside returns the file of an ending beside the state file, "" for none.
+func (c *stateFlags) beside(config, ending string) string {
 	if path := c.path(config); path != "" {
-		return path + ".nodes"
+		return path + ending
 	}
 	return ""
 }

@@ -102,7 +102,7 @@ func (c *proxyCmd) Run(e *env) error {
 		Requests: conns.Requests(),
 		Upstream: upstream, UpstreamHost: c.UpstreamHost == "upstream", Upgrades: c.AllowUpgrade, Underscores: c.Underscores,
 		BodyRate: cmp.Or(c.BodyRate, -1), MaxInFlight: cmp.Or(c.MaxInFlight, -1), MaxInFlightPerAddress: c.MaxInFlightPerAddress, MaxWaiting: c.MaxWaiting, MaxLag: cmp.Or(c.MaxLag, -1),
-		Source: s.source, Client: client, Observer: s.observer, Log: logger,
+		Source: s.source, Client: client, Claims: s.claims, Observer: s.observer, Log: logger,
 	})
 	if err != nil {
 		return err

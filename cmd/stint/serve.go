@@ -135,7 +135,7 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 		Envoy:  service.JSON,
 		Source: s.source, Observer: s.observer, Admin: admin, Log: logger, Usage: s.usage(logger),
 		Open: d.open, Clients: d.clients, Operators: d.operators,
-		Client: client, Dialect: dialect(c.Dialect), MaxBatch: c.MaxBatch,
+		Client: client, Claims: s.claims, Dialect: dialect(c.Dialect), MaxBatch: c.MaxBatch,
 	})
 	o := server.ServeOptions{Log: logger, Drain: max(c.Drain, 1), Notice: c.DrainDelay}
 	o.OnStop = func() {

@@ -26,6 +26,7 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/rulesdb"
+	"github.com/stint-dev/stint/service/claims"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/observe/otlp"
 	"github.com/stint-dev/stint/service/observe/topkeys"
@@ -101,6 +102,7 @@ type sources struct {
 	webhook   *warn.Webhook       // nil if there is none
 	secret    []byte              // of --secret-file
 	stateFile *statefile.File     // what operators did; nil if a database keeps that
+	claims    *claims.Source      // of tokens
 }
 
 // openRules binds rules to a store; nil is those that --config or --rules names. Close
@@ -182,23 +184,12 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	}
 	u := c.storeFlags.url(f)
 	s.where = cmp.Or(u.String(), "memory")
+	s.claims = claims.New(claims.Options{State: c.beside(c.Config, ".keys"), Log: logger})
 	var opened atomic.Pointer[rules.Source]
-	o := rules.Options{
-		By: c.by, Log: logger,
-		OnReload: func(at time.Time, err error) {
-			s.observer.Reloaded(at, err)
-			if now := opened.Load(); err == nil && now != nil {
-				s.observer.Rules(now.Policy().Rules().Names())
-			}
-		},
-	}
-	if o.Policy, err = c.storeFlags.options(s.local, s.store); err != nil {
+	o, err := s.options(c, &opened, logger)
+	if err != nil {
 		return err
 	}
-	if s.recorder != nil {
-		o.Policy.OnDecision = s.recorder.Decided
-	}
-	s.secret = o.Policy.Secret
 	var source *rules.Source
 	if follower != nil {
 		source, err = follower.Open(context.Background(), s.store, f, o)
@@ -210,13 +201,15 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	}
 	opened.Store(source)
 	s.source = source
+	s.claims.Use(source.Policy().Rules().File().JWT())
+	s.observer.WatchClaims(s.claims.Counts)
 	s.observer.WatchRules(func() *policy.Rules { return source.Policy().Rules() })
 	s.observer.WatchInFlight(func() map[string]int64 { return source.Policy().InFlight() })
 	if shared, ok := s.store.(*sharedStore); ok {
 		if s.snapshot != nil {
 			logger.Warn("--snapshot has no effect on what the store keeps: it is of what decides while the store fails")
 		}
-		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, c.nodesPath(c.Config), logger)
+		shared.count(func(n int) error { return source.Policy().SetNodes(n) }, c.beside(c.Config, ".nodes"), logger)
 		shared.compareRules(func() *policy.Rules { return source.Policy().Rules() }, c.StorePrefix, logger)
 		shared.warnOfEviction(u, logger)
 		s.observer.WatchShared(func() observe.Shared {
@@ -231,6 +224,29 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	}
 	s.client.Header = settings.ClientIPHeader
 	return nil
+}
+
+// options returns how rules are bound to the store; opened has what they become.
+func (s *sources) options(c *sourceFlags, opened *atomic.Pointer[rules.Source], logger *slog.Logger) (rules.Options, error) {
+	o := rules.Options{
+		By: c.by, Log: logger,
+		OnReload: func(at time.Time, err error) {
+			s.observer.Reloaded(at, err)
+			if now := opened.Load(); err == nil && now != nil {
+				s.observer.Rules(now.Policy().Rules().Names())
+				s.claims.Use(now.Policy().Rules().File().JWT())
+			}
+		},
+	}
+	var err error
+	if o.Policy, err = c.storeFlags.options(s.local, s.store); err != nil {
+		return o, err
+	}
+	if s.recorder != nil {
+		o.Policy.OnDecision = s.recorder.Decided
+	}
+	s.secret = o.Policy.Secret
+	return o, nil
 }
 
 func (s *sources) close() {
@@ -378,9 +394,10 @@ func (s *sources) load(c *snapshotFlags, logger *slog.Logger) (err error) {
 	return nil
 }
 
-// report saves snapshots, and sends warnings, spans and metrics, until ctx is done, in
-// the background.
+// report saves snapshots, sends warnings, spans and metrics, and fetches the keys of
+// tokens, until ctx is done, in the background.
 func (s *sources) report(ctx context.Context, background *sync.WaitGroup) {
+	background.Go(func() { s.claims.Run(ctx) })
 	if s.snapshot != nil {
 		background.Go(func() { s.snapshot.Run(ctx, s.saveEvery) })
 	}

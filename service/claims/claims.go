@@ -45,32 +45,30 @@ const (
 // Nobody changes them.
 type Claims map[string]string
 
-// An Outcome is what has become of a token.
-type Outcome uint8
+// An outcome is what has become of a token.
+type outcome uint8
 
 // The outcomes.
 const (
-	Valid      Outcome = iota
-	NoKeys             // no keys have been fetched yet
-	TooLong            // longer than 16 KiB
-	Malformed          // no signed token, or what it says cannot be read
-	Algorithm          // not one of those listed
-	UnknownKey         // the JWKS has no key for it
-	Signature          // it does not verify
-	Expired            // exp is past
-	Early              // nbf or iat is in the future
-	Issuer             // another iss
-	Audience           // another aud
+	valid      outcome = iota
+	noKeys             // no keys have been fetched yet
+	tooLong            // longer than 16 KiB
+	malformed          // no signed token, or what it says cannot be read
+	algorithm          // not one of those listed
+	unknownKey         // the JWKS has no key for it
+	signature          // it does not verify
+	expired            // exp is past
+	early              // nbf or iat is in the future
+	issuer             // another iss
+	audience           // another aud
 
 	outcomes = iota
 )
 
+// outcomeNames are what metrics call them.
 var outcomeNames = [outcomes]string{
 	"valid", "no_keys", "too_long", "malformed", "algorithm", "unknown_key", "signature", "expired", "early", "issuer", "audience",
 }
-
-// String returns the word that metrics have for it.
-func (o Outcome) String() string { return outcomeNames[o] }
 
 // A verifier verifies tokens as one file of rules says.
 type verifier struct {
@@ -106,58 +104,58 @@ func (v *verifier) token(h http.Header) string {
 }
 
 // verify returns the claims of a token, and what has become of it.
-func (v *verifier) verify(token string, now time.Time) (Claims, Outcome) {
+func (v *verifier) verify(token string, now time.Time) (Claims, outcome) {
 	set := v.keys.Load()
 	switch {
 	case set == nil:
-		return nil, NoKeys
+		return nil, noKeys
 	case len(token) > maxToken:
-		return nil, TooLong
+		return nil, tooLong
 	}
 	at := float64(now.UnixMilli()) / 1000
 	id := idOf(token)
 	if known, ok := set.kept.find(id, at); ok {
-		return known, Valid
+		return known, valid
 	}
-	payload, outcome := set.check(token, v.algorithms)
-	switch outcome {
-	case UnknownKey, Signature:
+	payload, o := set.check(token, v.algorithms)
+	switch o {
+	case unknownKey, signature:
 		select {
 		case v.wanted <- struct{}{}:
 		default:
 		}
-		return nil, outcome
-	case Valid:
+		return nil, o
+	case valid:
 	default:
-		return nil, outcome
+		return nil, o
 	}
 	c, err := decode(payload)
 	if err != nil {
-		return nil, Malformed
+		return nil, malformed
 	}
-	if outcome := v.meant(c, at); outcome != Valid {
-		return nil, outcome
+	if o := v.meant(c, at); o != valid {
+		return nil, o
 	}
 	set.kept.add(id, c)
-	return c.claims, Valid
+	return c.claims, valid
 }
 
 // meant says whether a token that has verified is for us and for now, a moment in
 // seconds since the Unix epoch.
-func (v *verifier) meant(c *content, now float64) Outcome {
+func (v *verifier) meant(c *content, now float64) outcome {
 	switch {
 	case now >= c.expires+skew:
-		return Expired
+		return expired
 	case now < c.begins-skew:
-		return Early
+		return early
 	case v.jwt.Issuer != "" && c.claims["iss"] != v.jwt.Issuer:
-		return Issuer
+		return issuer
 	case len(v.jwt.Audience) == 0 && c.audience == nil:
-		return Valid
+		return valid
 	case !slices.ContainsFunc(c.audience, func(one string) bool { return slices.Contains(v.jwt.Audience, one) }):
-		return Audience
+		return audience
 	}
-	return Valid
+	return valid
 }
 
 // forever is when a token expires that does not say so.

@@ -82,31 +82,31 @@ func readKey(text []byte, secrets bool) (key jose.JSONWebKey, ok bool) {
 
 // serves reports whether a key may verify by an algorithm: it is of that kind, and for
 // no other one.
-func serves(key *jose.JSONWebKey, algorithm string) bool {
-	if key.Algorithm != "" && key.Algorithm != algorithm {
+func serves(key *jose.JSONWebKey, by string) bool {
+	if key.Algorithm != "" && key.Algorithm != by {
 		return false
 	}
 	switch of := key.Key.(type) {
 	case *rsa.PublicKey:
-		return strings.HasPrefix(algorithm, "RS") || strings.HasPrefix(algorithm, "PS")
+		return strings.HasPrefix(by, "RS") || strings.HasPrefix(by, "PS")
 	case *ecdsa.PublicKey:
-		return algorithm == map[int]string{256: "ES256", 384: "ES384", 521: "ES512"}[of.Params().BitSize]
+		return by == map[int]string{256: "ES256", 384: "ES384", 521: "ES512"}[of.Params().BitSize]
 	case ed25519.PublicKey:
-		return algorithm == "EdDSA"
+		return by == "EdDSA"
 	case []byte:
-		return strings.HasPrefix(algorithm, "HS")
+		return strings.HasPrefix(by, "HS")
 	}
 	return false
 }
 
 // check returns what a token holds if its signature verifies.
-func (s *keySet) check(token string, algorithms []jose.SignatureAlgorithm) (payload []byte, o Outcome) {
+func (s *keySet) check(token string, algorithms []jose.SignatureAlgorithm) (payload []byte, o outcome) {
 	signed, err := jose.ParseSignedCompact(token, algorithms)
 	if _, other := errors.AsType[*jose.ErrUnexpectedSignatureAlgorithm](err); other {
-		return nil, Algorithm
+		return nil, algorithm
 	}
 	if err != nil || !plain(&signed.Signatures[0].Protected) {
-		return nil, Malformed
+		return nil, malformed
 	}
 	head := &signed.Signatures[0].Protected
 	var fitting []*jose.JSONWebKey
@@ -117,14 +117,14 @@ func (s *keySet) check(token string, algorithms []jose.SignatureAlgorithm) (payl
 		}
 	}
 	if len(fitting) == 0 || len(fitting) > mostTried {
-		return nil, UnknownKey
+		return nil, unknownKey
 	}
 	for _, key := range fitting {
 		if payload, err = signed.Verify(key); err == nil {
-			return payload, Valid
+			return payload, valid
 		}
 	}
-	return nil, Signature
+	return nil, signature
 }
 
 // plain reports whether a header asks for nothing that is unknown here: an extension

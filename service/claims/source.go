@@ -3,7 +3,6 @@ package claims
 import (
 	"cmp"
 	"context"
-	"iter"
 	"log/slog"
 	"net/http"
 	"reflect"
@@ -57,6 +56,9 @@ func (s *Source) Use(jwt *rulesfile.JWT) {
 		v = newVerifier(jwt)
 		s.firstKeys(v)
 	}
+	if v != nil {
+		s.o.Log.Info("tokens are verified", "jwks", v.shown(), "issuer", jwt.Issuer, "audience", jwt.Audience, "keys", v.keys.Load() != nil)
+	}
 	s.now.Store(v)
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -94,18 +96,20 @@ func (s *Source) Of(h http.Header, now time.Time) (c Claims, known bool) {
 	if token == "" {
 		return nil, true
 	}
-	c, outcome := v.verify(token, now)
-	s.counts[outcome].Add(1)
-	return c, outcome != NoKeys
+	c, o := v.verify(token, now)
+	s.counts[o].Add(1)
+	return c, o != noKeys
 }
 
-// Counts returns how many tokens have had each outcome.
-func (s *Source) Counts() iter.Seq2[Outcome, uint64] {
-	return func(yield func(Outcome, uint64) bool) {
-		for o := range Outcome(outcomes) {
-			if !yield(o, s.counts[o].Load()) {
-				return
-			}
+// Counts yields how many tokens have had each outcome, by its name; nothing while the
+// rules say nothing of tokens.
+func (s *Source) Counts(yield func(outcome string, n uint64) bool) {
+	if s.now.Load() == nil {
+		return
+	}
+	for o, name := range outcomeNames {
+		if !yield(name, s.counts[o].Load()) {
+			return
 		}
 	}
 }

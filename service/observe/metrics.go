@@ -23,6 +23,13 @@ func (o *Observer) Collect(to chan<- prometheus.Metric) {
 	for at, name := range interfaceNames {
 		wrong(float64(o.wrongTokens[at].Load()), name)
 	}
+	if counts := o.claims.Load(); counts != nil {
+		verified := c.series(prometheus.CounterValue, "stint_jwt_tokens_total",
+			"Tokens that a rule needed a claim of, by what became of them.", "outcome")
+		for outcome, n := range *counts {
+			verified(float64(n), outcome)
+		}
+	}
 	o.collectReloads(c)
 	if now := o.limits.Load(); now != nil {
 		c.limits((*now)())

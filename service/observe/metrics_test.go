@@ -267,6 +267,7 @@ func TestDocument(t *testing.T) {
 		return observe.Shared{Store: redisstore.Stats{Nodes: []redisstore.NodeStats{{}}}}
 	})
 	o.WatchWaiting(func() int { return 2 })
+	o.WatchClaims(func(yield func(string, uint64) bool) { yield("valid", 2) })
 	o.WatchSnapshot(time.Now)
 	o.Reloaded(time.Now(), nil)
 	p := newPolicy(t, broken{store}, rulesFile)

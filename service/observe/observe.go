@@ -25,6 +25,7 @@
 package observe
 
 import (
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -87,6 +88,7 @@ type Observer struct {
 	limits   atomic.Pointer[func() *policy.Rules]
 	inFlight atomic.Pointer[func() map[string]int64]
 	waiting  atomic.Pointer[func() int]
+	claims   atomic.Pointer[iter.Seq2[string, uint64]]
 	scrapes  chan struct{} // that are under way
 
 	wrongTokens [interfaces]atomic.Uint64
@@ -169,6 +171,9 @@ func (o *Observer) WatchInFlight(read func() map[string]int64) { o.inFlight.Stor
 // WatchWaiting adds how many requests wait for their turn to the metrics: read is called at
 // each scrape.
 func (o *Observer) WatchWaiting(read func() int) { o.waiting.Store(&read) }
+
+// WatchClaims adds how many tokens have had each outcome, asked for at each scrape.
+func (o *Observer) WatchClaims(counts iter.Seq2[string, uint64]) { o.claims.Store(&counts) }
 
 // WatchWebhook adds what became of warnings to the metrics: read is called for each
 // scrape.

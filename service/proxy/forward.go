@@ -112,16 +112,16 @@ func (u *unlisted) note(o *Options, peer netip.Addr, client bool) {
 // dropClaims takes away what a client says about itself.
 func dropClaims(header http.Header) {
 	for name := range header {
-		if claims(name) {
+		if isClaimed(name) {
 			delete(header, name)
 		}
 	}
 }
 
-// claims reports whether servers behind take a header for the client's address, for how
+// isClaimed reports whether servers behind take a header for the client's address, for how
 // it has connected, or for what it has asked for: the family of X-Forwarded, and what
 // proxies and frameworks have beside it.
-func claims(name string) bool { return strings.HasPrefix(name, "X-Forwarded") || claimed[name] }
+func isClaimed(name string) bool { return strings.HasPrefix(name, "X-Forwarded") || claimed[name] }
 
 var claimed = map[string]bool{
 	"Forwarded": true, "X-Real-Ip": true,

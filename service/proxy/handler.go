@@ -31,6 +31,7 @@ import (
 
 	"github.com/stint-dev/stint/httplimit"
 
+	"github.com/stint-dev/stint/service/claims"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/server"
@@ -82,6 +83,9 @@ type Options struct {
 	// Client says which proxies in front are trusted, and which header they
 	// name their clients in. The default value is none.
 	Client httplimit.ClientIP
+	// Claims verifies tokens for rules by jwt.NAME. The default is that no request has
+	// claims.
+	Claims *claims.Source
 	// Observer counts and logs decisions.
 	Observer *observe.Observer
 	// Log receives failures, without keys or addresses of clients.
@@ -171,6 +175,7 @@ func NewHandler(o Options) (*Handler, error) {
 	guard, err := httplimit.NewPolicyFunc(o.Source.Policy, o.Client, httplimit.Options{
 		OnDecision: h.decided,
 		OnError:    h.failed,
+		Claim:      func(r *http.Request, name string) (string, bool, bool) { return visitOf(r).claims.Claim(name) },
 	})
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 
+	"github.com/stint-dev/stint/service/claims"
 	"github.com/stint-dev/stint/service/server"
 )
 
@@ -33,7 +34,8 @@ type visit struct {
 	h      *Handler
 	from   server.Address // whom it counts for: the client, also behind a trusted proxy
 	body   *pacedBody     // nil if it has none
-	counts bool           // among those that wait
+	claims claims.Reader
+	counts bool // among those that wait
 
 	hungUp func() (bool, bool) // whether the client has; nil where that need not be asked
 	turn   chan struct{}       // closed when it need not be asked any more
@@ -44,7 +46,7 @@ type visitKey struct{}
 
 // visit begins one, and returns the request with it.
 func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*http.Request, *visit) {
-	v := &visit{h: h, body: h.paced(w, r)}
+	v := &visit{h: h, body: h.paced(w, r), claims: claims.Reader{Source: h.o.Claims, Header: r.Header}}
 	if addr, ok := h.o.Client.Addr(r); ok {
 		v.from = server.AddressAt(addr)
 		if len(r.Header[forwardedFor]) > 0 {

@@ -221,7 +221,7 @@ func (h *Handler) cleanHeader(header http.Header) (clean http.Header, changed bo
 	var away []string
 	for name := range header {
 		if foreign := strings.IndexFunc(name, isForeign); foreign >= 0 {
-			if name[foreign] == '_' && !h.o.Underscores || claims(http.CanonicalHeaderKey(strings.Map(hyphenate, name))) {
+			if name[foreign] == '_' && !h.o.Underscores || isClaimed(http.CanonicalHeaderKey(strings.Map(hyphenate, name))) {
 				away = append(away, name)
 			}
 		}

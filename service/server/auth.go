@@ -12,6 +12,7 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 
+	"github.com/stint-dev/stint/service/claims"
 	"github.com/stint-dev/stint/service/observe"
 )
 
@@ -86,6 +87,7 @@ var authPaths = map[string]int{"/auth": 0, "/auth/401": 401, "/auth/403": 403, "
 // policy.Attributes.
 type original struct {
 	request.HTTP
+	claims claims.Reader
 	target url.URL // its path is opaque: as it was sent
 }
 
@@ -121,6 +123,8 @@ func (h *Handler) original(r *http.Request) (*original, *problem) {
 	}
 	o.target.Opaque, o.RawQuery, _ = strings.Cut(uri, "?")
 	o.URL, o.Header, o.By = &o.target, r.Header, request.Auth
+	o.claims = claims.Reader{Source: h.o.Claims, Header: r.Header}
+	o.Claim = o.claims.Claim
 	o.Client = func() (netip.Addr, string, bool) {
 		addr, ok := h.o.Client.Addr(r)
 		return addr, addr.String(), ok

@@ -3,10 +3,16 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/service/claims"
 	"github.com/stint-dev/stint/service/server"
 )
 
@@ -175,6 +182,47 @@ rules:
 		h.ServeHTTP(w, r)
 		if w.Code != one.want {
 			t.Errorf("%s: status %d, want %d: %s", one.name, w.Code, one.want, w.Body)
+		}
+	}
+}
+
+// TestAuthClaims asks about requests with tokens.
+func TestAuthClaims(t *testing.T) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	jwks, b64 := filepath.Join(t.TempDir(), "jwks.json"), base64.RawURLEncoding
+	if err == nil {
+		err = os.WriteFile(jwks, fmt.Appendf(nil, `{"keys":[{"kty":"OKP","crv":"Ed25519","x":%q}]}`, b64.EncodeToString(public)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := func(payload string) string {
+		text := b64.EncodeToString([]byte(`{"alg":"EdDSA"}`)) + "." + b64.EncodeToString([]byte(payload))
+		return "Bearer " + text + "." + b64.EncodeToString(ed25519.Sign(key, []byte(text)))
+	}
+	const text = `
+jwt: {jwks: JWKS}
+trusted_proxies: [127.0.0.1]
+rules:
+  - {name: banned, match: {path: /x, jwt.sub: mallory}, block: true, on_store_failure: closed}
+`
+	ask := func(h http.Handler, authorization ...string) int {
+		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/auth", nil)
+		r.RemoteAddr = "127.0.0.1:4711"
+		r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/x"}, "X-Original-Host": {"a"}, "X-Forwarded-For": {"192.0.2.1"}, "Authorization": authorization}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	mallory, ann := token(`{"sub":"mallory"}`), token(`{"sub":"ann"}`)
+	for file, want := range map[string][5]int{jwks: {403, 200, 200, 200, 400}, jwks + ".gone": {503, 503, 503, 200, 400}} {
+		o := newOptions(t, strings.Replace(text, "JWKS", file, 1))
+		o.Claims = claims.New(claims.Options{})
+		o.Claims.Use(o.Source.File().Rules.File().JWT())
+		h := server.NewHandler(o)
+		got := [5]int{ask(h, mallory), ask(h, ann), ask(h, mallory+"A"), ask(h), ask(h, mallory, ann)}
+		if got != want {
+			t.Errorf("keys in %s: %v, want %v", filepath.Base(file), got, want)
 		}
 	}
 }

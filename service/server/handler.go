@@ -12,6 +12,7 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/policy"
 
+	"github.com/stint-dev/stint/service/claims"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rules"
 )
@@ -37,6 +38,9 @@ type Options struct {
 	// Client says which proxies may ask at /auth, and which header they name
 	// their clients in. The default is none.
 	Client httplimit.ClientIP
+	// Claims verifies tokens for rules by jwt.NAME at /auth. The default is that no request
+	// has claims.
+	Claims *claims.Source
 	// Dialect is the header fields to send. The default is
 	// httplimit.Draft11.
 	Dialect httplimit.Dialect

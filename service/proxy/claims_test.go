@@ -1,0 +1,169 @@
+package proxy_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/service/claims"
+	"github.com/stint-dev/stint/service/proxy"
+	"github.com/stint-dev/stint/service/rules"
+)
+
+// An issuer signs tokens; its JWKS is in a file.
+type issuer struct {
+	key  ed25519.PrivateKey
+	jwks string
+}
+
+func newIssuer(t *testing.T) *issuer {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	i := &issuer{key, filepath.Join(t.TempDir(), "jwks.json")}
+	if err == nil {
+		err = os.WriteFile(i.jwks, fmt.Appendf(nil, `{"keys":[{"kty":"OKP","crv":"Ed25519","x":%q}]}`, base64.RawURLEncoding.EncodeToString(public)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// bearer returns Authorization with a token that has these claims beside those of the
+// example in docs/RULES.md.
+func (i *issuer) bearer(claims string) string {
+	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"EdDSA"}`)) + "." +
+		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://id.example.com/","aud":"api",`+claims+`}`))
+	return "Bearer " + text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(i.key, []byte(text)))
+}
+
+// withClaims puts a proxy in front of a server that answers 200, with rules in YAML.
+func withClaims(t *testing.T, text string) *front {
+	f, err := rules.Decode("rules.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := claims.New(claims.Options{})
+	s.Use(f.Rules.File().JWT())
+	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(behind.Close)
+	target, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, target, 0, f, httplimit.ClientIP{}, proxy.Options{Claims: s})
+}
+
+// passing returns how many of n requests pass, and the status of the others.
+func (f *front) passing(t *testing.T, n int, path string, header ...string) (passed, otherwise int) {
+	for range n {
+		if status := f.get(t, path, header...).StatusCode; status == http.StatusOK {
+			passed++
+		} else {
+			otherwise = status
+		}
+	}
+	return passed, otherwise
+}
+
+// TestClaimsExample runs the example of docs/RULES.md.
+func TestClaimsExample(t *testing.T) {
+	page, err := os.ReadFile("../../docs/RULES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```yaml\njwt:")
+	text, _, ok := strings.Cut("jwt:"+text, "```")
+	i := newIssuer(t)
+	if text = strings.Replace(text, "https://id.example.com/jwks.json", i.jwks, 1); !ok || !strings.Contains(text, i.jwks) {
+		t.Fatalf("no example with jwt: %s", text)
+	}
+	f := withClaims(t, text)
+	for _, c := range []struct {
+		token string
+		want  int
+	}{
+		{i.bearer(`"sub":"ann"`), 2},
+		{i.bearer(`"sub":"bob","plan":"pro"`), 20},
+		{i.bearer(`"sub":"ann","jti":"2"`), 0},
+		{i.bearer(`"sub":"eve","plan":"pro"`) + "A", 2}, // as if there were none
+		{newIssuer(t).bearer(`"sub":"eve","plan":"pro"`), 0},
+		{"Basic ZXZlOg==", 0},
+	} {
+		if passed, status := f.passing(t, 25, "/", "Authorization", c.token); passed != c.want || status != 429 {
+			t.Errorf("%.60s: %d passed, want %d; then %d", c.token, passed, c.want, status)
+		}
+	}
+	if _, status := f.passing(t, 1, "/", "Authorization", i.bearer(`"sub":"ann"`), "Authorization", i.bearer(`"sub":"bob"`)); status != 400 {
+		t.Errorf("two fields: status %d", status)
+	}
+}
+
+// TestClaims uses claims in all places of a rule that may have an attribute.
+func TestClaims(t *testing.T) {
+	i := newIssuer(t)
+	f := withClaims(t, `
+jwt: {jwks: `+i.jwks+`, issuer: "https://id.example.com/", audience: api}
+rules:
+  - {name: match, match: {path: /match, jwt.role: admin}, key: [], limits: 3/h}
+  - {name: unless, match: {path: /unless}, unless: {jwt.role: admin}, key: [], limits: 3/h}
+  - {name: cost, match: {path: /cost}, key: [], limits: 12/h, cost: {attribute: jwt.weight}}
+  - {name: override, match: {path: /override}, key: [], limits: 3/h, overrides: [{when: {jwt.org: [acme]}, limits: 5/h}]}
+  - {name: deny, match: {path: /deny}, key: [jwt.sub], limits: 3/h, on_missing: deny}
+  - {name: skip, match: {path: /skip}, key: [jwt.sub], limits: 3/h, on_missing: skip}
+`)
+	for _, c := range []struct {
+		path, claims string
+		want, status int
+	}{
+		{"/match", `"role":"user"`, 9, 0},
+		{"/match", `"role":["admin"]`, 9, 0}, // which is no text
+		{"/match", `"role":"admin"`, 3, 429},
+		{"/unless", `"role":"admin"`, 9, 0},
+		{"/unless", `"role":"user"`, 3, 429},
+		{"/cost", `"weight":4`, 3, 429},
+		{"/cost", `"weight":1.5`, 0, 400},
+		{"/override", `"org":"other"`, 3, 429},
+		{"/override", `"org":"acme"`, 2, 429}, // of 5, of which 3 are used
+		{"/deny", `"sub":"ann"`, 3, 429},
+		{"/deny", `"sub":{"id":"ann"}`, 0, 403},
+		{"/skip", `"sub":"ann"`, 3, 429},
+		{"/skip", `"sub":null`, 9, 0},
+		{"/none", `"sub":"ann"`, 9, 0},
+	} {
+		if passed, status := f.passing(t, 9, c.path, "Authorization", i.bearer(c.claims)); passed != c.want || status != c.status {
+			t.Errorf("%s with %s: %d passed, then %d; want %d, %d", c.path, c.claims, passed, status, c.want, c.status)
+		}
+	}
+}
+
+// TestClaimsUnknown has no keys: rules that need a claim go by on_store_failure.
+func TestClaimsUnknown(t *testing.T) {
+	i := newIssuer(t)
+	f := withClaims(t, `
+jwt: {jwks: `+i.jwks+`.gone, issuer: "https://id.example.com/", audience: api}
+rules:
+  - {name: closed, match: {path: /closed, jwt.role: admin}, key: [], limits: 3/h, on_store_failure: closed}
+  - {name: open, match: {path: /open}, key: [jwt.sub], limits: 3/h, on_store_failure: open}
+  - {name: local, match: {path: /local}, key: [jwt.sub], limits: 3/h}
+`)
+	for path, want := range map[string][2]int{"/closed": {0, 503}, "/open": {9, 0}, "/local": {3, 429}, "/": {9, 0}} {
+		if passed, status := f.passing(t, 9, path, "Authorization", i.bearer(`"sub":"ann","role":"admin"`)); passed != want[0] || status != want[1] {
+			t.Errorf("%s: %d passed, then %d; want %v", path, passed, status, want)
+		}
+	}
+	if answer := f.get(t, "/closed", "Authorization", i.bearer(`"sub":"ann"`)); answer.Header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q", answer.Header.Get("Retry-After"))
+	}
+	if passed, status := f.passing(t, 9, "/closed"); passed != 9 {
+		t.Errorf("without a token %d passed, then %d: there is no claim to know", passed, status)
+	}
+}
