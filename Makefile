@@ -11,6 +11,8 @@ LIBRARY    := . ./adapters ./grpclimit ./redisstore ./rulesdb
 PROGRAM    := ./planner ./service
 TARGETS    := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 RELEASE    ?= --snapshot --skip=publish,docker,sbom
+BENCH      = mkdir -p bin; go test -run '^$$' ./test/benchmarks -timeout 0 -bench
+MEDIANS    = >bin/bench.txt || { cat bin/bench.txt; exit 1; }; go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da bin/bench.txt
 FUZZTIME   ?= 1m
 CHAOSTIME  ?= 10m
 # With the race detector, a program waits a second before it ends: tests run hundreds.
@@ -80,10 +82,12 @@ lines: ## lines of Go by folder: code, tests and what only they use
 	  END { for (d in n) { printf "%-36s %6d %6d\n", d, c[d], t[d]; C += c[d]; T += t[d] } printf "%-36s %6d %6d\n", "in all", C, T }' | sort
 
 bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the machine alone meanwhile
-	go run ./test/benchmarks
+	@$(BENCH) 'Keys|Others|Single|Middleware' -cpu 1,2 -count 7 -benchtime 200ms $(MEDIANS)
+	@$(BENCH) 'Bytes|Flood' -cpu 2 -count 3 -benchtime 1x $(MEDIANS)
+	@$(BENCH) 'Check|Proxy' -cpu 2 -count 7 $(MEDIANS)
 
 bench-redis: ## the figures of docs/FIGURES.md, beside other libraries; starts its own redis-server
-	go run ./test/benchmarks redis
+	@$(BENCH) 'Redis|Cluster' -cpu 2 -count 9 -benchtime 300ms $(MEDIANS)
 
 docs: ## write the plots and the pictures of the documents anew
 	go test ./cmd/stint -run TestDocs -update
