@@ -71,7 +71,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // expectRest bounds how long the rest of a command may take, of which a part is here.
 func (c *conn) expectRest() {
-	if c.part || !c.reader.Buffered() || !c.admitted {
+	if c.part || !c.reader.Begun() || !c.admitted {
 		return
 	}
 	c.part = true

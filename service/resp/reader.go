@@ -43,6 +43,7 @@ type Reader struct {
 	buf        []byte
 	begin, end int // what was read and not yet handed out
 	args       [][]byte
+	skipping   bool // a command that is too long to keep
 }
 
 // NewReader returns a Reader.
@@ -52,6 +53,9 @@ func NewReader(from io.Reader) *Reader {
 
 // Buffered reports whether bytes of a further command are here already.
 func (r *Reader) Buffered() bool { return r.begin < r.end }
+
+// Begun reports whether a part of a command is here, or was.
+func (r *Reader) Begun() bool { return r.skipping || r.Buffered() }
 
 // Next returns the next command. Its arguments are valid until the next call.
 // The error is errTooLong, behind which the next command begins, a [*ProtocolError],
@@ -108,6 +112,8 @@ func (r *Reader) fill() error {
 
 // skip reads an array away that is too long to keep.
 func (r *Reader) skip() error {
+	r.skipping = true
+	defer func() { r.skipping = false }()
 	count, at, err := length(r.buf[r.begin:r.end], 0, "array")
 	if err != nil {
 		return err

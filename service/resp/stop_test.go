@@ -161,6 +161,7 @@ func TestHalfCommand(t *testing.T) {
 				continue
 			}
 			fmt.Fprint(clients[i], begin)
+			defer clients[i].Close()
 			go func() {
 				for range 100 {
 					time.Sleep(time.Second)
