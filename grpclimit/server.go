@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -144,7 +145,7 @@ func (g *guardedStream) RecvMsg(m any) error {
 // check decides about a call or a message, and returns why it may not go on. Where end is
 // not nil, the call gives back what it holds in flight by that.
 func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[string][]string)) (end func(), refused error) {
-	a, err := s.decide(ctx, c, message)
+	a, err := s.decide(unhurried{ctx}, c, message)
 	switch {
 	case err != nil:
 		return nil, s.failed(ctx, c.Method, err)
@@ -177,6 +178,15 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 	a.release()
 	return a.end, refused
 }
+
+// An unhurried context ends as another does, and says no deadline: that is the client's, and
+// a store that had a part of it alone would fail, and FailOpen or on_store_failure of a rule
+// decide, wherever a client is in a hurry. So the store has its own time; a call whose
+// deadline is over before gets an error and does not pass.
+type unhurried struct{ context.Context }
+
+// Deadline implements [context.Context].
+func (unhurried) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // failed reports an error, and returns what the call ends with, nil if it goes
 // on.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -264,6 +265,68 @@ func TestStoreFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slow answers after 12 ms, or fails as a store does whose deadline of 15 ms, or three quarters
+// of its caller's time, are over before.
+type slow struct{ stint.Store }
+
+func (s slow) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	b, err := s.Store.Bind(name, limits...)
+	return slowBound{b}, err
+}
+
+type slowBound struct{ stint.Bound }
+
+func (s slowBound) Decide(ctx context.Context, op meter.Op, key string, n int64) (stint.Decision, error) {
+	within := 15 * time.Millisecond
+	if end, ok := ctx.Deadline(); ok {
+		within = min(within, time.Until(end)*3/4)
+	}
+	select {
+	case <-ctx.Done():
+		return stint.Decision{}, ctx.Err()
+	case <-time.After(within):
+		return stint.Decision{}, errors.New("the store does not answer")
+	case <-time.After(12 * time.Millisecond):
+		return s.Bound.Decide(ctx, op, key, n)
+	}
+}
+
+// TestClientsDeadline: however short the deadline of a call is, that is no failure of the
+// store, by which it would pass.
+func TestClientsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Options{})
+		defer store.Close()
+		l, err := stint.NewLimiter(slow{store}, "test", twoAnHour...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		guard, err := grpclimit.NewServer(l, grpclimit.All(), grpclimit.Options{FailOpen: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := 0
+		for _, deadline := range []time.Duration{time.Second, time.Second, time.Second, time.Millisecond, 11 * time.Millisecond, 14 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			passed := false
+			_, err := guard.UnaryInterceptor(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/a/B"}, func(context.Context, any) (any, error) {
+				passed = true
+				return nil, nil
+			})
+			cancel()
+			if (err == nil) != passed {
+				t.Errorf("within %v: %v", deadline, err)
+			}
+			if passed {
+				used++
+			}
+		}
+		if used != 2 {
+			t.Errorf("%d pass of 2 an hour", used)
+		}
+	})
 }
 
 const grpcRules = `{"attributes": ["jwt.sub"], "rules": [
