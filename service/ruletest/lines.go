@@ -38,7 +38,7 @@ func Lines(ctx context.Context, file *rules.File, in io.Reader, out io.Writer) (
 			if err != nil {
 				return err
 			}
-			ok = ok && len(a.Differs) == 0
+			a.T, ok = last.String(), ok && len(a.Differs) == 0
 			if err := errors.Join(ctx.Err(), to.Encode(a)); err != nil {
 				return err
 			}

@@ -129,7 +129,7 @@ func (r *Request) when(nth int64) time.Duration { return r.At + time.Duration(nt
 
 // An Answer is what became of a request, in the words of what tests expect.
 type Answer struct {
-	T string `json:"t"`
+	T string `json:"t"` // as lines have it
 	*Decided
 	// Refused is the attribute for which the request is refused: then nothing was
 	// decided.
@@ -160,7 +160,7 @@ func (r *Request) play(ctx context.Context, rules *simulate.Rules, start time.Ti
 	if err == nil {
 		result, err = rules.Decide(ctx, call)
 	}
-	a := &Answer{T: at.String()}
+	a := &Answer{}
 	if request, ok := errors.AsType[*policy.RequestError](err); ok {
 		a.Refused, err = request.Attribute, nil
 	} else if err == nil {
