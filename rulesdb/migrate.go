@@ -38,9 +38,6 @@ func read(name string) string {
 	return string(text)
 }
 
-// SchemaVersion is the version of the schema that this program was made for.
-func SchemaVersion() int { return len(migrations) }
-
 // A SchemaError says that a database has a schema on which this program cannot
 // work, and what to do.
 type SchemaError struct {
