@@ -222,12 +222,15 @@ func (x Expectation) differ(a *Answer) (all []Difference) {
 			note(name, want, a.field(name))
 		}
 	}
+	if len(all) == 0 {
+		return nil
+	}
 	for _, name := range [...]string{"denied_by", "retry_after", "delay"} {
 		tells := !a.Allowed
 		if name == "delay" {
 			tells = a.Delay != "0s"
 		}
-		if _, said := x[name]; len(all) > 0 && tells && !said {
+		if _, said := x[name]; tells && !said {
 			note(name, "", a.field(name))
 		}
 	}
