@@ -22,19 +22,22 @@ trusted_proxies: [TRUSTED]
 attributes: [key]
 ignore_path_case: CASE
 rules:
-  - {name: path, match: {path: /login/in}, block: true, shadow: SHADOW}
-  - {name: host, match: {host: admin.internal}, block: true, shadow: SHADOW}
-  - {name: method, match: {method: DELETE}, block: true, shadow: SHADOW}
-  - {name: header, match: {header.x-api-key: good}, block: true, shadow: SHADOW}
-  - {name: session, match: {cookie.session: good}, block: true, shadow: SHADOW}
-  - {name: user, match: {cookie.user_id: good}, block: true, shadow: SHADOW}
-  - {name: action, match: {query.action: login}, block: true, shadow: SHADOW}
-  - {name: api, match: {query.api_key: login}, block: true, shadow: SHADOW}
-  - {name: key, match: {key: good}, block: true, shadow: SHADOW}
 `
 
-// oracleBody is the rule for parties whose requests have bodies.
-const oracleBody = "  - {name: model, match: {body./model: good}, block: true, shadow: SHADOW}\n"
+// oracleBlocks are what the rules block, by what requests vary: an interface refuses rules
+// that look at what it cannot give.
+var oracleBlocks = []struct{ kind, match string }{
+	{"path", "path: /login/in"},
+	{"host", "host: admin.internal"},
+	{"method", "method: DELETE"},
+	{"header", "header.x-api-key: good"},
+	{"cookie", "cookie.session: good"},
+	{"cookie", "cookie.user_id: good"},
+	{"query", "query.action: login"},
+	{"query", "query.api_key: login"},
+	{"key", "key: good"},
+	{"body", "body./model: good"},
+}
 
 // readings are what a program understood, by the names of rules.
 type readings map[string]*string
@@ -234,8 +237,10 @@ func (p *party) rules(shadow bool) string {
 		trusted = "127.0.0.1"
 	}
 	text := oracleRules
-	if slices.Contains(p.varies, "body") {
-		text += oracleBody
+	for i, one := range oracleBlocks {
+		if slices.Contains(p.varies, one.kind) {
+			text += fmt.Sprintf("  - {name: r%d, match: {%s}, block: true, shadow: SHADOW}\n", i, one.match)
+		}
 	}
 	return strings.NewReplacer("SHADOW", fmt.Sprint(shadow), "TRUSTED", trusted, "CASE", fmt.Sprint(p.anyCase)).Replace(text)
 }
