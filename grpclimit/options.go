@@ -61,9 +61,9 @@ type Options struct {
 	// Shadow decides, counts and reports, but lets everything pass and sends
 	// clients no metadata. The default value is false.
 	Shadow bool
-	// FailOpen lets calls pass that could not be decided because the store, whose time a
-	// client's deadline does not shorten,
-	// failed. The default value is false: they end with Unavailable.
+	// FailOpen lets calls pass that could not be decided because the store failed; a
+	// client's deadline is no failure of it. The default value is false: such calls end
+	// with Unavailable.
 	FailOpen bool
 	// OnError is called with the error of a call that could not be decided.
 	// Optional.

@@ -40,4 +40,16 @@ func TestResetUnanswered(t *testing.T) {
 			t.Errorf("lost after %q: the audit\n%s", one.after, audit)
 		}
 	}
+	// So it is with what takes a reset back.
+	if status, _, errs := p.stint("reset", "orders", "partner-1", "--token-file", token); status != 0 {
+		t.Fatal(errs)
+	}
+	wire.CutAfter("delete from stint_audit")
+	if status, _, errs := p.stint("audit", "undo", "--token-file", token); status != 1 || !strings.Contains(errs, "it is done, and the audit may have only that it was begun") {
+		t.Errorf("an undo: exit %d %s", status, errs)
+	}
+	wire.CutAfter("")
+	if n := p.requests("partner-1", 6); n != 0 {
+		t.Errorf("after the undo %d pass", n)
+	}
 }

@@ -357,6 +357,7 @@ func plainScalar(text string, to *rulesfile.Node) {
 	switch {
 	case word:
 		to.Kind, to.Value = kind, strings.ToLower(text)
+	case text == "" || !strings.ContainsRune("-+.0123456789", rune(text[0])): // as nearly all
 	case numbers.MatchString(text):
 		to.Kind = rulesfile.Number
 	}

@@ -20,7 +20,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesource"
+	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rules/rulesxds"
 )
 
@@ -45,7 +48,7 @@ func newPlane() *plane {
 }
 
 // put gives all nodes a configuration.
-func (p *plane) put(t *testing.T, version string, configs ...*ratelimit.RateLimitConfig) {
+func (p *plane) put(t testing.TB, version string, configs ...*ratelimit.RateLimitConfig) {
 	t.Helper()
 	var all []types.Resource
 	for _, c := range configs {
@@ -61,7 +64,7 @@ func (p *plane) put(t *testing.T, version string, configs ...*ratelimit.RateLimi
 }
 
 // serve answers on an address until stop is called.
-func serve(t *testing.T, address string, ads discovery.AggregatedDiscoveryServiceServer) (at string, stop func()) {
+func serve(t testing.TB, address string, ads discovery.AggregatedDiscoveryServiceServer) (at string, stop func()) {
 	t.Helper()
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
@@ -74,7 +77,7 @@ func serve(t *testing.T, address string, ads discovery.AggregatedDiscoveryServic
 	return ln.Addr().String(), server.Stop
 }
 
-func (p *plane) serve(t *testing.T, address string) (at string, stop func()) {
+func (p *plane) serve(t testing.TB, address string) (at string, stop func()) {
 	return serve(t, address, control.NewServer(t.Context(), p.cache, control.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
 			if r.GetErrorDetail() != nil {
@@ -94,7 +97,7 @@ func (nothing) Begin(*rulesource.Snapshot, bool) error { return nil }
 func (nothing) Override(*rulesource.Override) error    { return errors.New("an override") }
 func (nothing) Plan(*rulesource.Plan) error            { return errors.New("a plan") }
 
-func open(t *testing.T, at, more string) *rulesxds.Source {
+func open(t testing.TB, at, more string) *rulesxds.Source {
 	t.Helper()
 	s, err := rulesxds.Open("xds://"+at+"?node=envoy-ratelimit"+more, nil)
 	if err != nil {
@@ -105,7 +108,7 @@ func open(t *testing.T, at, more string) *rulesxds.Source {
 }
 
 // until waits until a document has a text.
-func until(t *testing.T, s *rulesxds.Source, text string) *rulesource.Snapshot {
+func until(t testing.TB, s *rulesxds.Source, text string) *rulesource.Snapshot {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -352,5 +355,84 @@ func TestWrongURLs(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// TestHalfOpen goes on over a connection that passes nothing any more and was not closed, as
+// behind a relay that was switched off: the source asks, hears nothing, and connects anew.
+func TestHalfOpen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel() // it waits
+	p := newPlane()
+	p.put(t, "1", limited("one", ratelimit.RateLimitUnit_SECOND))
+	at, _ := p.serve(t, "127.0.0.1:0")
+	relay, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer relay.Close()
+	var off atomic.Int64 // connections up to this one pass nothing
+	go func() {
+		for n := int64(1); ; n++ {
+			theirs, err := relay.Accept()
+			if err != nil {
+				return
+			}
+			ours, err := net.Dial("tcp", at)
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { theirs.Close(); ours.Close() })
+			pass := func(to, from net.Conn) {
+				for b := make([]byte, 4096); ; {
+					size, err := from.Read(b)
+					if err != nil {
+						return
+					}
+					if off.Load() < n {
+						_, _ = to.Write(b[:size])
+					}
+				}
+			}
+			go pass(ours, theirs)
+			go pass(theirs, ours)
+		}
+	}()
+	s := open(t, relay.Addr().String(), "")
+	until(t, s, "one")
+	off.Store(1)
+	p.put(t, "2", limited("two", ratelimit.RateLimitUnit_SECOND))
+	until(t, s, "two")
+}
+
+// BenchmarkManyDescriptors is of 40,000 descriptors, from the control plane to rules that
+// decide.
+func BenchmarkManyDescriptors(b *testing.B) {
+	all := limited("many", ratelimit.RateLimitUnit_DAY)
+	one := all.Descriptors[0].Descriptors
+	all.Descriptors = nil
+	for i := range 40_000 {
+		all.Descriptors = append(all.Descriptors, &ratelimit.RateLimitDescriptor{Key: "route", Value: fmt.Sprintf("httproute/shop/%d", i), Descriptors: one})
+	}
+	for b.Loop() {
+		p := newPlane()
+		p.put(b, "1", all)
+		at, stop := p.serve(b, "127.0.0.1:0")
+		s := open(b, at, "")
+		document := until(b, s, "many").Document
+		file, err := rules.Decode("xds.yaml", document)
+		if err != nil {
+			b.Fatal(err)
+		}
+		store := memstore.New(memstore.Options{})
+		decides, err := policy.New(store, file.Rules, policy.Options{})
+		if err != nil || len(decides.Rules().Names()) != 40_000 {
+			b.Fatal(err)
+		}
+		_ = s.Close()
+		_ = store.Close()
+		stop()
 	}
 }
