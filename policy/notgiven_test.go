@@ -33,6 +33,7 @@ func TestNotGiven(t *testing.T) {
 		{"another path", `{"name": "a", "match": {"path": "/b"}, "key": ["jwt.sub"], "limits": ["9/s"]}` + other, "", false},
 		{"another path beside a claim", `{"name": "a", "match": {"path": "/b", "jwt.plan": "pro"}, "key": ["ip"], "limits": ["9/s"]}` + other, "", false},
 		{"an exception that holds", `{"name": "a", "unless": {"path": "/a"}, "key": ["jwt.sub"], "limits": ["9/s"]}` + other, "", false},
+		{"of requests without a path", `{"name": "a", "match": {"path": false, "key": true}, "key": ["key"], "limits": ["9/s"]}` + other, "", false},
 		{"in shadow", `{"name": "a", "key": ["jwt.sub"], "limits": ["9/s"], "shadow": true}` + other, "", false},
 		{"behind a rule that ends", `{"name": "open", "match": {"path": "/a"}, "unlimited": true}, {"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}`, "", true},
 		{"behind a rule that ends elsewhere", `{"name": "open", "match": {"path": "/b"}, "unlimited": true}, {"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}`, "a jwt.sub", false},
