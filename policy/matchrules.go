@@ -131,14 +131,18 @@ func (p *Policy) matchSome(q *match.Request, by request.Interfaces, cost int64, 
 	for _, one := range p.rules.rules {
 		q.Unknown = false
 		holds := one.mayHold(q, given, new(Standing)) || q.Unknown && one.failure == FailClosed
-		switch seen := one.seen&by != 0; {
+		var lacks request.Attribute
+		if one.seen&by == 0 { // none of by gives all, but together they may
+			lacks = p.rules.file.NotGiven(&one.Rule, by)
+		}
+		switch {
 		case !holds:
-		case seen:
+		case lacks.Name == "":
 			if ends, err := p.addRule(r, q, one, cost); ends || err != nil {
 				return cmp.Or(err, faultIn(q.Attrs))
 			}
 		case !one.Shadow:
-			return &NotGivenError{one.Name, p.rules.file.NotGiven(&one.Rule, by).Name, by}
+			return &NotGivenError{one.Name, lacks.Name, by}
 		}
 	}
 	return faultIn(q.Attrs)

@@ -14,6 +14,8 @@ import (
 // TestNotGiven asks by an interface that has no claims. A request that a rule by a claim may
 // hold is refused; who cannot be held by it is decided by the other rules.
 func TestNotGiven(t *testing.T) {
+	t.Run("given by two together", givenTogether)
+
 	const other = `, {"name": "other", "key": ["ip"], "limits": ["1 per hour"]}`
 	for _, c := range []struct {
 		what, rules string
@@ -68,5 +70,23 @@ func TestNotGiven(t *testing.T) {
 			t.Errorf("%s, by one that can give it: %v", c.what, err)
 		}
 		_ = store.Close()
+	}
+}
+
+// givenTogether asks by middleware that has a function for what rules declare, and claims.
+func givenTogether(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"attributes": ["shop"], "jwt": {"jwks": "https://id.example.com"},
+		"rules": [{"name": "a", "key": ["jwt.sub", "shop"], "limits": ["1 per hour"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &by.HTTP{By: by.Program | by.Proxy, More: func(name string) (string, bool) { return name, true }}
+	var r policy.Result
+	if err := p.Decide(t.Context(), q, 1, &r); err != nil || r.Key(0) == "" {
+		t.Errorf("%v, key %q", err, r.Key(0))
 	}
 }
