@@ -51,6 +51,8 @@ func TestLoadRefuses(t *testing.T) {
 		columns + good + good:                                                     "line 3, column 1: the customer of line 2 again",
 		columns + good + "api,\"account=\"\"a\"\"\",block\n":                      "line 3, column 1: the customer of line 2 again",
 		columns + "login,192.0.2.7,block\n":                                       "line 2, column 7: the key of rule login is made of ip, path",
+		columns + "api,a\x00b,block\n":                                            "line 2, column 5: it has bytes that are no text",
+		columns + "api,a\xffb,block\n":                                            "line 2, column 5: it has bytes that are no text",
 		columns + "api,,block\n":                                                  "line 2, column 5: empty",
 		"rule,limits,key_base64\napi,block," + strings.Repeat("a2sx", 200) + "\n": "line 2, column 1: key: 600 bytes",
 		columns + good + "api,\"b,5/m\n" + strings.Repeat("api,c,5/m\n", 9000):    "line 3, column 1: a row of more than 64 KiB begins here",
