@@ -277,7 +277,7 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who rep
 	choice.Would.Allowed = choice.Would.Requests - choice.Would.Denied
 	choice.Cliff = demand.cliff(r, choice, int(c.most))
 	choice.Doubts = c.doubts(r, r.counted(), choice)
-	if crowd, without := demand.crowd(); crowd > int64(c.most) && !c.target.Requests {
+	if crowd, without := demand.crowd(); crowd > c.most && !c.target.Requests {
 		choice.Doubts = slices.Insert(choice.Doubts, 1, fmt.Sprintf("%s of %d stand clearly apart, too many to be left out unasked: they set the limit, and without them it were %s before the margin. If they are an attack, choose with --deny-at-most %.1f%%",
 			wording.Count(crowd, "client"), demand.n, without.text(), math.Ceil(1000*float64(crowd)/float64(demand.n))/10))
 	}

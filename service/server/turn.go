@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
@@ -51,7 +52,7 @@ func WholeBody(w http.ResponseWriter, r *http.Request, most int64) (release func
 			WriteProblem(w, http.StatusServiceUnavailable, "", "the bodies of other requests fill the room for them: try again")
 			return nil, false
 		}
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failedBody{err}))
 			return func() { wholes.Add(-int64(len(body))) }, true
 		}
