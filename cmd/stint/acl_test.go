@@ -1,11 +1,8 @@
 package main_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -135,77 +132,6 @@ func TestUserLacks(t *testing.T) {
 	}
 	if n, err := redis.command("DBSIZE"); err != nil || n != ":0" {
 		t.Errorf("left behind: %s %v", n, err)
-	}
-}
-
-// monitor returns the commands that a server receives while something is done, one a
-// line.
-func (s *redisServer) monitor(t *testing.T, do func()) (lines []string) {
-	t.Helper()
-	c, err := net.Dial("tcp", s.address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	said := bufio.NewReader(c)
-	if _, err := fmt.Fprint(c, "MONITOR\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if answer, err := said.ReadString('\n'); err != nil || answer != "+OK\r\n" {
-		t.Fatalf("MONITOR: %q %v", answer, err)
-	}
-	do()
-	if _, err := s.command("ECHO done"); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		line, err := said.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.HasSuffix(line, `"ECHO" "done"`+"\r\n") {
-			return lines
-		}
-		lines = append(lines, line)
-	}
-}
-
-// TestCheckUsesAll listens to a check: the script does everything it can, and
-// calls every command that a user is given for it.
-func TestCheckUsesAll(t *testing.T) {
-	redis := startRedis(t, "")
-	lines := redis.monitor(t, func() {
-		if said, status := checkStore("redis://" + redis.address); status != 0 {
-			t.Errorf("doctor: %d\n%s", status, said)
-		}
-	})
-	calls, verbs := make(map[string]bool), make(map[string]bool)
-	for _, line := range lines {
-		_, words, _ := strings.Cut(line, `] "`)
-		all := strings.Split(words, `" "`)
-		if strings.Contains(line, " lua] ") {
-			calls[strings.ToLower(strings.TrimSuffix(all[0], "\"\r\n"))] = true
-			continue
-		}
-		if n := 0; len(all) > 3 && strings.EqualFold(all[0], "evalsha") {
-			if _, err := fmt.Sscan(all[2], &n); err != nil {
-				t.Fatal(line)
-			}
-			if len(all) > 3+n {
-				verbs[strings.TrimSuffix(all[3+n], "\"\r\n")] = true
-			}
-		}
-	}
-	_, commands := documentedUser(t, "stint")
-	for _, command := range commands {
-		if !calls[command] && !slices.Contains([]string{"evalsha", "eval", "ping"}, command) {
-			t.Errorf("the check does not have the script call %s", command)
-		}
-	}
-	for _, verb := range strings.Fields("T P R B M t p u r a s f d L n H O") { // see redisstore/lua
-		if !verbs[verb] {
-			t.Errorf("the check does not use %s", verb)
-		}
 	}
 }
 
