@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -9,6 +10,7 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/observe/recent"
@@ -33,7 +35,8 @@ type brought struct {
 // overrides knows the limits that requests have brought along.
 type overrides = recent.Values[brought, *policy.CallerLimits]
 
-// override returns what holds to the limit that a descriptor brings.
+// override returns what holds to the limit that a descriptor brings. One that the store
+// cannot hold lets nothing pass: Envoy would pass what gets an error.
 func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*policy.CallerLimits, error) {
 	b := brought{l.GetRequestsPerUnit(), l.GetUnit(), 1}
 	if m := l.GetUnitMultiplier(); m != nil {
@@ -46,7 +49,8 @@ func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_Ra
 		}
 		g, err := p.BindCallerLimits(overrideRule, limits...)
 		if err != nil {
-			return nil, fmt.Errorf("limit: %w", err)
+			s.o.Observer.Failed(entrypoint, fmt.Errorf("limit: %w", err))
+			return p.BindCallerLimits(overrideRule)
 		}
 		return g, nil
 	})
@@ -72,14 +76,15 @@ func (b brought) limits() ([]stint.Limit, error) {
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("limit: unit %d: there is SECOND (1), MINUTE, HOUR, DAY, MONTH and YEAR (6)", b.unit)
-	case b.multiplier == 0 || time.Duration(b.multiplier) > math.MaxInt64/unit:
-		return nil, fmt.Errorf("limit: unit_multiplier %d: from 1, to 292 years in all", b.multiplier)
+	case b.multiplier == 0:
+		return nil, errors.New("limit: unit_multiplier 0: at least 1")
 	case b.count == 0:
 		return nil, nil
 	}
-	l := stint.New(int64(b.count), unit*time.Duration(b.multiplier))
-	if err := l.Validate(); err != nil {
-		return nil, fmt.Errorf("limit: %w", err)
+	period := time.Duration(math.MaxInt64) // longer than any store holds
+	if time.Duration(b.multiplier) <= period/unit {
+		period = unit * time.Duration(b.multiplier)
 	}
+	l := stint.New(int64(b.count), period).WithAlgorithm(meter.FixedWindow)
 	return []stint.Limit{l.WithName(overrideRule)}, nil // one name: a key has one state for each period
 }

@@ -149,12 +149,12 @@ func traceOf(ctx context.Context) http.Header {
 	return h
 }
 
-// tellBrought completes the status of a descriptor that brought a limit of
-// nothing, which is no limit of the store.
+// tellBrought completes the status of a descriptor whose limit is none of the store: one
+// of nothing, or one that the store cannot hold.
 func tellBrought(st *pb.RateLimitResponse_DescriptorStatus, l *ratelimit.RateLimitDescriptor_RateLimitOverride) {
 	if st.CurrentLimit == nil {
 		st.CurrentLimit = &pb.RateLimitResponse_RateLimit{
-			Name: overrideRule, Unit: pb.RateLimitResponse_RateLimit_Unit(l.GetUnit()), UnitMultiplier: l.GetUnitMultiplier(),
+			Name: overrideRule, RequestsPerUnit: l.GetRequestsPerUnit(), Unit: pb.RateLimitResponse_RateLimit_Unit(l.GetUnit()), UnitMultiplier: l.GetUnitMultiplier(),
 		}
 	}
 }
