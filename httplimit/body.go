@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ type requestBody struct {
 	data   []byte
 	form   bool                 // it is said to be a form
 	parts  bool                 // it is said to be a form of several parts
+	plain  bool                 // so that nobody takes it for a form of one
 	values map[string]bodyValue // by pointer
 	fault  error
 }
@@ -44,6 +46,8 @@ func (c *call) bodyAttribute(pointer string) (string, bool) {
 		kind := strings.ToLower(c.request.Header.Get("Content-Type"))
 		c.read.form, c.read.parts = strings.Contains(kind, "urlencoded"), strings.Contains(kind, "multipart")
 		c.request, c.read.data, c.read.fault = readBody(c.request)
+		boundary := plainParts.FindStringSubmatch(c.request.Header.Get("Content-Type"))
+		c.read.plain = boundary != nil && bytes.HasPrefix(c.read.data, []byte("--"+boundary[1]))
 	}
 	v, known := c.read.values[pointer]
 	if !known && c.read.fault == nil {
@@ -52,6 +56,10 @@ func (c *call) bodyAttribute(pointer string) (string, bool) {
 	}
 	return v.text, v.ok
 }
+
+// plainParts matches a type from which all servers take the same boundary. Rack reads a form
+// of one part where it finds none.
+var plainParts = regexp.MustCompile(`^(?i:multipart/form-data; ?boundary=)"?([0-9A-Za-z_'+.-]{1,70})"?$`)
 
 // Fault returns what is wrong with the body, if rules have looked into it: servers read
 // it in different ways, or there is too much of it.
@@ -201,7 +209,7 @@ func (b *requestBody) otherwise(n *pairName) error {
 	switch {
 	case json && b.form && n.inForm(string(b.data)):
 		return bodyFault("the field " + strconv.Quote(n.name) + " is in it as JSON and as a form has it, and Content-Type says that it is a form")
-	case !json && (b.form || !b.parts) && n.inForm(string(b.data)), !json && b.parts && n.inParts(b.data):
+	case !json && (b.form || !b.plain) && n.inForm(string(b.data)), !json && b.parts && n.inParts(b.data):
 		return bodyFault("it is a form with the field " + strconv.Quote(n.name) + ", which rules read in JSON: send JSON")
 	}
 	return nil

@@ -510,9 +510,25 @@ func TestRequestBody(t *testing.T) {
 		{"multipart/form-data; boundary=b", part("form-data;\r\n\tname = \"%6dodel\""), 400},
 		{"multipart/form-data; boundary=b", part(`form-data; name*=utf-8''mod%65l`), 400},
 		{"multipart/form-data; boundary=b", part(`form-data; name*0="mo"; name*1="del"`), 400},
-		{"multipart/form-data; boundary=b", part(`form-data; filename="model"`), 400},   // for Rack
-		{"multipart/form-data; boundary=b", part("form-data; name=\"\nmodel\v\""), 400}, // for Django
-		{"application/x-www-form-urlencoded", "\ufeffmodel=k", 400},                     // for Express
+		{"multipart/form-data; boundary=b", part(`form-data; filename="model"`), 400},                                   // for Rack
+		{"multipart/form-data; boundary=b", part("form-data; name=\"\nmodel\v\""), 400},                                 // for Django
+		{"application/x-www-form-urlencoded", "\ufeffmodel=k", 400},                                                     // for Express
+		{"multipart/form-data; boundary=b", strings.Replace(part(`form-data; name="model"`), "\r\n", "\v", 1), 400},     // for Django
+		{"multipart/form-data; boundary=b", strings.Replace(part(`form-data; name="model"`), "\r\n", "\r", 1), 400},     // for Flask
+		{"multipart/form-data; boundary=b", strings.Replace(part(`form-data; name="model"`), "\nC", "\n\x1cC", 1), 400}, // for Flask
+		{"multipart/form-data; boundary=b", strings.Replace(part(`form-data; name="model"`), "C", "X: y\fC", 1), 400},   // for Flask
+		{"multipart/form-data; boundary=b", strings.Replace(part(`form-data; name="model"`), "C", "AC", 1), 400},        // for Rack
+		{"multipart/form-data; boundary=b", part("form-data;\n\nname=\"model\""), 400},                                  // for Django
+		{"multipart/form-data; boundary=b", part(`form-data; name=model(`), 400},                                        // for Rack
+		{"multipart/form-data; boundary=b", part(`form-data; name=model\x`), 400},                                       // for Rack
+		{"multipart/form-data; boundary=b", part("form-data; name=model\vx"), 400},                                      // for PHP
+		{"multipart/form-data; boundary=b", part(`form-data; name="=?utf-8?q?mod=65l?="`), 400},                         // for Tomcat
+		{"multipart/form-data", "model=k", 400},                                                                         // for Rack, as those that follow
+		{"multipart/form-data; boundary=", "x=1&model=k", 400},
+		{"multipart/form-data; boundary=b", "model=k", 400},
+		{"multipart/mixed; boundary=b", "--b&model=k", 400},
+		{"multipart/related", "model=k", 400},
+		{"multipart/form-data; boundary=b", part(`form-data; name="model-x"; filename="model.x"` + "\r\nContent-Type: model/obj"), 403},
 		{"multipart/form-data; boundary=b", part(`form-data; name="file"; filename="my model.png"; filename*=UTF-8''m%C3%B6del.png`) + "\r\n &model=x name=model\r\n", 403},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/chat", strings.NewReader(c.body))

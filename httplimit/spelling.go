@@ -64,37 +64,69 @@ func (n *pairName) inForm(form string) bool {
 // dots are those of the name of a field, which co-body, the reader of Koa, takes for brackets.
 var dots = strings.NewReplacer(".", "[", "%2e", "[", "%2E", "[")
 
-// inParts reports whether some server finds the name above a part of a form: in quotes or
-// not, with backslashes, encoded, or as that of a file.
+// inParts reports whether some server finds the name above a part of a form. What is above
+// one ends at an empty line for all, and begins wherever a header may, for Rack behind any
+// byte.
 func (n *pairName) inParts(body []byte) bool {
-	above := false
-	for line := range bytes.SplitSeq(body, []byte("\n")) {
-		begin := bytes.TrimSpace(line)
-		above = len(begin) > 0 && (above || bytes.EqualFold(begin[:min(len(begin), 8)], []byte("content-")))
-		if above && n.inHead(strings.ToLower(string(line))) {
+	for some := range bytes.SplitSeq(body, []byte("\r\n\r\n")) {
+		if i := strings.Index(lower(string(some)), "content-"); i >= 0 && n.inHead(string(some[i:])) {
 			return true
 		}
 	}
 	return false
 }
 
-// inHead looks for the name in a line above a part. In pieces, or in a charset of its own, no
-// browser sends one.
-func (n *pairName) inHead(line string) bool {
-	line = strings.ReplaceAll(line, `\`, "")
-	if strings.Contains(strings.ReplaceAll(line, "filename*", ""), "name*") {
+// inHead looks for the name above a part: in quotes or not, with backslashes, encoded, or as
+// that of a file. In pieces, in a charset of its own, or as words of mail, no browser sends one.
+func (n *pairName) inHead(head string) bool {
+	low := lower(head)
+	if strings.Contains(strings.ReplaceAll(low, "filename*", ""), "name*") || strings.Contains(low, "=?") {
 		return true
 	}
-	for _, ends := range [...]string{"\"'\r", "\"'\r;:=,<> \t"} {
-		for word := range strings.FieldsFuncSeq(line, func(c rune) bool { return strings.ContainsRune(ends, c) }) {
-			word = strings.TrimFunc(word, func(c rune) bool { return c >= utf8.RuneSelf || isBlank(byte(c)) })
-			if word == n.name || n.respelled(word) {
+	for rest, named := head, low; ; {
+		i := strings.Index(named, "name")
+		if i < 0 {
+			break
+		}
+		rest, named = rest[i+len("name"):], named[i+len("name"):]
+		word := strings.TrimLeftFunc(rest, func(c rune) bool { return isEdge(c) || strings.ContainsRune(`="'\`, c) })
+		if end := strings.IndexFunc(word, n.ends); end >= 0 {
+			word = word[:end]
+		}
+		if n.isWord(word) {
+			return true
+		}
+	}
+	head = strings.ReplaceAll(head, `\`, "")
+	for _, ends := range [...]string{"\"'\r\n", "\"'\r\n;:=,<> \t"} {
+		for word := range strings.FieldsFuncSeq(head, func(c rune) bool { return strings.ContainsRune(ends, c) }) {
+			if n.isWord(word) || n.isWord(strings.TrimFunc(word, isEdge)) {
 				return true
 			}
 		}
 	}
 	return false
 }
+
+func (n *pairName) isWord(word string) bool { return word == n.name || n.respelled(word) }
+
+// ends reports whether some server ends the name at a character if it is not in quotes.
+func (n *pairName) ends(c rune) bool {
+	return c < utf8.RuneSelf && hasForeign(string(c)) && !strings.ContainsRune("_.%+[]"+n.name, c)
+}
+
+// lower is for ASCII: all else keeps its place.
+func lower(text string) string {
+	low := []byte(text)
+	for i, c := range low {
+		if 'A' <= c && c <= 'Z' {
+			low[i] = c + 'a' - 'A'
+		}
+	}
+	return string(low)
+}
+
+func isEdge(c rune) bool { return c >= utf8.RuneSelf || isBlank(byte(c)) }
 
 // respelledIn reports whether a line of cookies has one under another spelling.
 func (n *pairName) respelledIn(line string) bool {

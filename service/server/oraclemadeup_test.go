@@ -30,7 +30,7 @@ var places = map[string][]string{
 		`json {"model":"good"}@`, `json @{"model":"good"}`, `json {@"model":"good"}`, `json {"@model":"good"}`, `json {"model@":"good"}`, `json {"model"@:"good"}`, `json {"model":@"good"}`,
 		`json {"model":"good"@}`, `json {"x":1@"model":"good"}`, `json {"model":"@good"}`, `json@ {"model":"good"}`, `json {"x":"@","model":"good"}`,
 		"x-www-form-urlencoded @model=good", "x-www-form-urlencoded x=1@model=good", "x-www-form-urlencoded model@=good", "x-www-form-urlencoded model=@good", "x-www-form-urlencoded@ model=good",
-		"multipart @model", "multipart model@",
+		`multipart@ model=good`, `multipart --b@Content-Disposition: form-data; name="model"`, `multipart --b@; name="model"`, `multipart --b; name=model@x`, `multipart --b; name="@model"`, `multipart --b; name="model@"`, `multipart --b;@name="model"`, `multipart --b; name@="model"`,
 	},
 }
 
@@ -79,8 +79,14 @@ func placed(kind, text string) wire.Request {
 	}
 	sort, body, _ := strings.Cut(text, " ")
 	sort = "application/" + sort
-	if name, ok := strings.CutPrefix(text, "multipart "); ok {
-		sort, body = "multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\""+name+"\"\r\n\r\ngood\r\n--b--\r\n"
+	if kind, ok := strings.CutPrefix(sort, "application/multipart"); ok {
+		sort = "multipart/form-data; boundary=b" + kind
+	}
+	if head, ok := strings.CutPrefix(body, "--b"); ok {
+		if !strings.Contains(head, "Content-") {
+			head = "\r\nContent-Disposition: form-data" + head
+		}
+		body = "--b" + head + "\r\n\r\ngood\r\n--b--\r\n"
 	}
 	return wire.Get("/x/y", "content-type", sort).With(":method", "POST").And(wire.Body, body)
 }
@@ -133,7 +139,7 @@ var (
 	headerPieces  = []string{"good", "good", "good", "junk", "", " ", "\t", "\xa0", "\x85", "é", ",", "\"", "\r\n ", "X-Api-Key", "close, x-api_key"}
 	cookiePieces  = []string{"session", "session", "user_id", "user.id", "user", "id", "=", "=", "good", "good", "junk", ";", ";", "; ", " ", ",", "\"", "\\147", "\\", "x", "a=b", "session=good", "session=junk", "Session", "\t", "%67", "%65", "$", "{", "[", "'", "\x80", "Path", "."}
 	queryPieces   = []string{"action", "action", "api_key", "api.key", "api", "key", "=", "=", "login", "login", "junk", "&", "&", ";", "%61ction", "+", "[]", "[", "]", "#", "%00", "x=1", "%6cogin", "action=login", "action=junk", "?", "%", "%zz", "%26", "%3d", "/", " ", "\t", "%20", ".", "%5B", "%2e", "\xa0", "Action"}
-	bodyKinds     = []string{"json {", "json ", "x-www-form-urlencoded ", "x-www-form-urlencoded;charset=latin1 ", "multipart "}
+	bodyKinds     = []string{"json {", "json ", "x-www-form-urlencoded ", "x-www-form-urlencoded;charset=latin1 ", "multipart --b; name="}
 	bodyPieces    = []string{`"model"`, `"model"`, "model", ":", ":", `"good"`, `"good"`, "good", "=", "=", "&", ",", "{", "}", "}", `"model":"good"}`, "model=good", "[]", "[", "]", " ", "\n", "%6d", "+", ";", "\u00a0", `\u006d`, `"Model"`, "1", "null"}
 	lengths       = []string{"", "", "", "", "04", "+4", "4 ", "5", "3", "-1", "0x4", "4\n"}
 	keyPieces     = []string{"good", "good", "good", "junk", " ", "\t", "\"", "'", "\\x67", "\\", "\x00", "\r", "\v", "\f", "\xa0", "é", "g", "ood"}
