@@ -47,7 +47,7 @@ func (l *looked) check(header http.Header, query string) error {
 		}
 	}
 	if len(l.queries) > 0 && query != "" {
-		if attribute, reason := l.queryFault(query); reason != "" {
+		if attribute, reason := l.queryFault(header["Content-Type"], query); reason != "" {
 			return &policy.RequestError{Attribute: attribute, Reason: reason}
 		}
 	}
@@ -278,14 +278,20 @@ const mostPairs = 1000
 
 // queryFault finds a parameter of the rules that comes twice, or in another
 // spelling, or in an encoding that not all decode, and separators that not all
-// take for some.
-func (l *looked) queryFault(query string) (attribute, reason string) {
+// take for some. By the charset of a body Django decodes the query, too, whether or not there
+// is a body.
+func (l *looked) queryFault(kinds []string, query string) (attribute, reason string) {
 	if strings.ContainsAny(query, ";#") {
 		return "query." + l.queries[0].name, "a semicolon or # in the query, which some servers take for a separator"
 	}
 	for i := range len(query) {
 		if query[i] >= utf8.RuneSelf { // Python ends the target at a no-break space
 			return "query." + l.queries[0].name, "what is not ASCII in the query, which must be encoded"
+		}
+	}
+	for _, kind := range kinds {
+		if beyond := encodesBeyond(query); otherCharset(kind, beyond) || beyond && strings.Contains(strings.ToLower(kind), "us-ascii") {
+			return "query." + l.queries[0].name, "Content-Type says another charset than UTF-8, by which some servers decode the query"
 		}
 	}
 	if strings.Count(query, "&") >= mostPairs {
@@ -297,6 +303,16 @@ func (l *looked) queryFault(query string) (attribute, reason string) {
 		}
 	}
 	return "", ""
+}
+
+// encodesBeyond reports whether a query has an encoding of a byte beyond ASCII.
+func encodesBeyond(query string) bool {
+	for i := 1; i < len(query); i++ {
+		if high := unhex(query[i]); query[i-1] == '%' && 8 <= high && high < 16 {
+			return true
+		}
+	}
+	return false
 }
 
 func (n *pairName) parameterFault(query string) (reason string) {

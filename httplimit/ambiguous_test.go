@@ -108,6 +108,16 @@ func TestAmbiguous(t *testing.T) {
 		{nil, "action=%ff", "query.action"},
 		{nil, "action=a#b", "query.action"},
 		{nil, "action=login%00x", "query.action"},
+		{[]string{"Content-Type: text/plain; charset=utf-7"}, "action=%2BAGw-ogin", "query.action"}, // for Django, as those that follow
+		{[]string{"Content-Type: text/plain; charset=unicode_escape"}, "%5Cx61ction=login", "query.action"},
+		{[]string{"Content-Type: x", "Content-Type: x; Charset=\"UTF-7\""}, "action=%2BAGw-ogin", "query.action"},
+		{[]string{"Content-Type: x; charset=utf-8; charset=utf-7"}, "x=1", "query.action"},
+		{[]string{"Content-Type: x; charset=utf-7"}, "", ""},
+		{[]string{"Content-Type: x; charset=ISO-8859-1"}, "action=caf%C3%A9", "query.action"},
+		{[]string{"Content-Type: x; charset=windows-1252"}, "%e9&action=x", "query.action"},
+		{[]string{"Content-Type: x; charset=US-ASCII"}, "action=caf%c3%a9", "query.action"},
+		{[]string{"Content-Type: x; charset=ISO-8859-1"}, "action=login%7e&x=%zz%25e9", ""},
+		{[]string{"Content-Type: application/json; charset=UTF-8"}, "action=caf%C3%A9", ""},
 		{nil, strings.Repeat("a&", 1000) + "action=login", "query.action"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

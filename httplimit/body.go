@@ -188,14 +188,14 @@ func beginsAsJSON(data []byte) bool {
 }
 
 // otherCharset reports whether a Content-Type may be read as one of another charset than
-// UTF-8, such as UTF-7, in which Express finds other fields. In the charsets of old clients'
-// forms, JSON begins as it does in UTF-8: what does not is none.
-func otherCharset(kind string, json bool) bool {
+// UTF-8, such as UTF-7, in which Express finds other fields. The charsets of old clients'
+// forms, in which ASCII is as in UTF-8 and JSON begins so, are others only if exact.
+func otherCharset(kind string, exact bool) bool {
 	_, charset, said := strings.Cut(strings.ToLower(kind), "charset")
 	charset, rest, _ := strings.Cut(charset, ";")
 	switch strings.Trim(charset, " \t=\"") {
 	case "iso-8859-1", "windows-1252":
-		return json || strings.Contains(rest, "charset")
+		return exact || strings.Contains(rest, "charset")
 	case "utf-8", "utf8", "us-ascii":
 		return strings.Contains(rest, "charset")
 	}

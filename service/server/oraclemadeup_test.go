@@ -111,6 +111,7 @@ func attacks(varies []string) (all []wire.Request) {
 			wire.Get("/?x=1;action=login"), wire.Get("/?action=a&action=login"), wire.Get("/x?action=login "), wire.Get("/x?action=login   "), wire.Get("/x?action=login HTTP/1.0"), wire.Get("/x?action=login\t"),
 			wire.Get("/x?[action]=login"), wire.Get("/x?[]action=login"), wire.Get("/x?[action=login"), wire.Get("/x?]action=login"), wire.Get("/x?action]=login"), wire.Get("/x?action=x&[action=login"),
 			wire.Get("/x?api.key=login"), wire.Get("/x?api%20key=login"), wire.Get("/x?api+key=login"), wire.Get("/x?api[key=login"), wire.Get("/x??action=login"), wire.Get("/x?Action=login"),
+			wire.Get("/x?action=%2BAGw-ogin", "content-type", "text/plain; charset=utf-7"), wire.Get("/x?%2BAGE-ction=login", "content-type", "x; charset=utf-7"),
 		},
 		"cookie": {
 			wire.Get("/x/y", "cookie", `session="\147ood"`), wire.Get("/x/y", "cookie", "session = good"), wire.Get("/x/y", "cookie", "x=1, session=good"), wire.Get("/x/y", "cookie", "session=a; session=good"), wire.Get("/x/y", "cookie", "session; session=good"), wire.Get("/x/y", "cookie", "a=b;\tsession=good"), wire.Get("/x/y", "cookie", "user.id=good"),
