@@ -366,6 +366,13 @@ func TestBounds(t *testing.T) {
 		"bytes":    {"rules: [" + strings.Repeat(" ", 32<<20) + "]", "at most 32 MiB"},
 		"values":   {"rules: [" + strings.Repeat("0,", 1<<20) + "]", "more than 1048576 values"},
 		"block":    {"rules:\n" + strings.Repeat("- a\n", 1<<20+1), "more than 1048576 values"},
+		"word's":   {"rules: [it's" + strings.Repeat(", 0", 1<<20) + ", it's]", "more than 1048576 values"},
+		"open":     {"a: ['\nb: [1, \"'" + strings.Repeat(", 0", 1<<20) + ", \"\"]", "more than 1048576 values"},
+		"bare":     {"- a, \"b: [0" + strings.Repeat(", 0", 1<<20) + "]\"", "more than 1048576 values"},
+		"dash":     {"a: [x\n- \"y" + strings.Repeat(", 0", 1<<20) + "\"]", "more than 1048576 values"},
+		"ends":     {"a: [0 # : \"\u2028" + strings.Repeat(", 0", 1<<20) + "] # \"", "more than 1048576 values"},
+		"escape":   {"a: [\"\\\"\"" + strings.Repeat(", 0", 1<<20) + ", \"\"]", "more than 1048576 values"},
+		"single":   {"a: ['\\'" + strings.Repeat(", 0", 1<<20) + ", '']", "more than 1048576 values"},
 		"empty":    {"rules: {" + strings.Repeat(",", 1<<20) + "}", "more than 1048576 values"},
 		"laughs":   {laughs(), "more than 4194304 values"},
 		"errors":   {"rules: [" + strings.Repeat("0,", 100_000) + "]", "more errors follow"},
@@ -391,6 +398,22 @@ func TestBounds(t *testing.T) {
 		errs, ok := errors.AsType[rulesfile.Errors](err)
 		if !ok || len(errs) > 201 || len(err.Error()) > 64<<10 || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %d errors, %d bytes: %.200s", name, len(errs), len(err.Error()), err)
+		}
+	}
+}
+
+// TestQuotedValues reads more commas than a file may have values, in quotes, where stint
+// import writes text and beside words with an apostrophe.
+func TestQuotedValues(t *testing.T) {
+	commas := strings.Repeat(",:[{", 1<<19)
+	for _, text := range []string{`"` + commas + `"`, `'` + commas + `''` + commas + `'`, `"\"` + commas + `"`} {
+		for _, place := range []string{"TEXT", "[it's, TEXT]", "{when: {user: TEXT}}", "[{user: [a, TEXT, b]}]"} {
+			if _, err := rules.ReadYAML([]byte("rules:\n  - name: a\n    it: " + strings.Replace(place, "TEXT", text, 1) + "\n")); err != nil {
+				t.Errorf("%s: %.200v", place, err)
+			}
+		}
+		if _, err := rules.ReadYAML([]byte("all:\n  - {when: [" + text + "]}\n")); err != nil {
+			t.Errorf("%.200v", err)
 		}
 	}
 }

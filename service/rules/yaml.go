@@ -112,11 +112,13 @@ func (bounds) CheckDepth(depth int, _ *yaml.DepthContext) error {
 func (bounds) CheckAlias(int, int) error { return nil }
 
 // readable refuses what is not UTF-8, control characters, and more starts of
-// values than maxStarts.
+// values than maxStarts, but for those in quoted text.
 func readable(data []byte) *rulesfile.Error {
 	starts := 0
+	text := quotes{data: data}
 	for i := 0; i < len(data); {
 		c, size := rune(data[i]), 1
+		quoted := text.inside(i)
 		switch {
 		case c >= utf8.RuneSelf:
 			if _, size = utf8.DecodeRune(data[i:]); size == 1 {
@@ -128,6 +130,7 @@ func readable(data []byte) *rulesfile.Error {
 			}
 		case c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f:
 			return errorAt(data, i, fmt.Sprintf("control character %q", c), `write it as an escape in double quotes, such as "\u0001"`)
+		case quoted:
 		case c == ',' || c == '[' || c == '{' || c == ':', (c == '-' || c == '?') && blankAt(data, i+1):
 			if starts++; starts > maxStarts {
 				return errorAt(data, i, fmt.Sprintf("more than %d values", maxStarts), "a JSON file may hold four times as many")
