@@ -22,7 +22,7 @@ type policyGuard struct {
 	looked  atomic.Pointer[lookedAt] // by the last rules
 }
 
-// lookedAt is what rules look at of a call.
+// lookedAt is what rules look at of a call, but for those in shadow.
 type lookedAt struct {
 	rules    *policy.Rules
 	metadata []string // names
@@ -37,7 +37,7 @@ func (b *policyGuard) of(rules *policy.Rules) *lookedAt {
 		return l
 	}
 	l = &lookedAt{rules: rules}
-	for _, attribute := range rules.Attributes() {
+	for _, attribute := range rules.Enforced() {
 		a := request.Of(attribute)
 		if name, line := a.Line(); line {
 			l.metadata = append(l.metadata, name)

@@ -388,7 +388,7 @@ func TestPolicy(t *testing.T) {
 // TestRepeatedMetadata refuses a call with metadata twice that rules look at: a client
 // would vary the value that they go by, and the handler may go by the other.
 func TestRepeatedMetadata(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["header.x-user"], "limits": "2/h"}]}`))
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["header.x-user"], "limits": "2/h"}, {"name": "trial", "key": ["header.x-other"], "limits": "9/h", "shadow": true}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // header that is also spelled with underscores or that Connection takes away, a
 // cookie in quotes, a path that routers take for another one. Rules would go by one
 // reading and the handler maybe by the other, so that a client could vary the first
-// and never be limited. What no rule looks at is not looked at here either, but for
+// and never be limited. What no rule looks at, or only rules in shadow, is not looked at here either, but for
 // a blank or a control character in the target, which no server should get. The
 // values of headers are for the policy to look at: it knows them from all callers.
 //
@@ -103,7 +103,7 @@ func (a *Ambiguous) of(rules *policy.Rules) *looked {
 	return l
 }
 
-// looked is what rules look at.
+// looked is what rules look at, but for those in shadow.
 type looked struct {
 	rules            *policy.Rules
 	path, method     bool
@@ -112,11 +112,12 @@ type looked struct {
 	folded           map[string]string // of headers, folded, to the name in the rules
 	foreign          bool              // one of them has more than letters, digits and hyphens
 	cookies, queries []pairName
+	bodies           []string // pointers
 }
 
 func lookedAt(rules *policy.Rules) *looked {
 	l := &looked{rules: rules, folded: make(map[string]string)}
-	for _, name := range append(rules.Attributes(), rules.TokenHeader()) {
+	for _, name := range rules.Enforced() {
 		a := request.Of(name)
 		if line, ok := a.Line(); ok {
 			l.headers = append(l.headers, http.CanonicalHeaderKey(line))
@@ -132,6 +133,8 @@ func lookedAt(rules *policy.Rules) *looked {
 			l.cookies = append(l.cookies, newPairName(a.Rest()))
 		case request.Query:
 			l.queries = append(l.queries, newPairName(a.Rest()))
+		case request.Body:
+			l.bodies = append(l.bodies, a.Rest())
 		}
 	}
 	l.header = l.method || len(l.headers)+len(l.cookies) > 0

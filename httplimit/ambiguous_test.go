@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -160,6 +161,60 @@ func TestMethodOverride(t *testing.T) {
 				t.Errorf("%s under %s: %v", name, rules, fault)
 			}
 		}
+	}
+}
+
+// TestShadowRefusesNothing sends what servers read differently where only rules in shadow look
+// at it: all of it passes, whole. Beside it, what a rule in force looks at is refused still.
+func TestShadowRefusesNothing(t *testing.T) {
+	const inShadow = `{"rules": [{"name": "a", "match": {"body./k": "victim", "header.x-k": "*"}, "block": true, "shadow": true},
+		{"name": "b", "match": {"body./k": "victim"}, "block": true, "shadow": true},
+		{"name": "c", "match": {"path": "/admin/**", "host": "a.example"}, "block": true, "shadow": true},
+		{"name": "d", "key": ["query.q", "cookie.c", "header.x-k", "method"], "limits": "1000/s", "shadow": true},
+		{"name": "e", "key": ["jwt.sub"], "limits": "1000/s", "shadow": true},
+		{"name": "f", "key": ["query.in_force"], "limits": "100/s"}], "attributes": ["jwt.sub"]}`
+	denied := 0
+	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), inShadow), httplimit.Options{
+		Attribute:  func(*http.Request, string) (string, bool) { return "", false },
+		OnDecision: func(_ *http.Request, o httplimit.Outcome) { denied += map[bool]int{true: 1}[o.Rules.ShadowDenied] },
+	})
+	for _, test := range []struct {
+		target, body, kind string
+		header             http.Header
+		want, denied       int
+	}{
+		{"/?q=1", `{"k": "victim"}`, "application/json", nil, 200, 1},
+		{"/", "k=victim", "application/x-www-form-urlencoded", nil, 200, 0},
+		{"/", `{"k": "vic`, "application/json", nil, 200, 0},
+		{"/", `{"k": "victim", "k": 1}`, "application/json", nil, 200, 0},
+		{"/", strings.Repeat("x", 12<<17), "application/octet-stream", nil, 200, 0},
+		{"/?q=1&q=2", "", "", nil, 200, 0},
+		{"/?q[]=1", "", "", nil, 200, 0},
+		{"/", "", "", http.Header{"Cookie": {`c="x"`}}, 200, 0},
+		{"/", "", "", http.Header{"X-K": {"a", "b"}}, 200, 0},
+		{"/", "", "", http.Header{"X-K": {" \x01\xff"}}, 200, 0},
+		{"/", "", "", http.Header{"X-Http-Method-Override": {"PUT"}}, 200, 0},
+		{"/admin%2fx", "", "", nil, 200, 0},
+		{"/x/../admin/x", "", "", nil, 200, 1}, // host a.example: the rule has one reading of it
+		{"/?in_force=1&in_force=2", "", "", nil, 400, 0},
+	} {
+		r := httptest.NewRequest(http.MethodPost, test.target, strings.NewReader(test.body))
+		r.Host = "a.example"
+		if test.kind != "" {
+			r.Header.Set("Content-Type", test.kind)
+		}
+		maps.Copy(r.Header, test.header)
+		denied = 0
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != test.want || denied != test.denied {
+			t.Errorf("%s %.20s %v: %d %s, %d times denied in shadow, want %d and %d", test.target, test.body, test.header, w.Code, w.Body, denied, test.want, test.denied)
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Host = "a..b"
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != http.StatusOK {
+		t.Errorf("a host that is none: %d %s", w.Code, w.Body)
 	}
 }
 

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -22,6 +23,10 @@ import (
 // mostBody bounds the body of a request that rules look into, in bytes.
 const mostBody = 1 << 20
 
+// mostShadow bounds the body of a request that only rules in shadow look into: no room is
+// kept for it, and no client waits for the answer to a long one.
+const mostShadow = 64 << 10
+
 // A requestBody is the body of a request that rules have looked into, in memory.
 type requestBody struct {
 	data   []byte
@@ -30,18 +35,24 @@ type requestBody struct {
 	plain  bool                 // so that nobody takes it for a form of one
 	values map[string]bodyValue // by pointer
 	fault  error
+	denies error // a fault in what rules look at that are not in shadow
 }
 
 // A bodyValue is what a pointer leads to.
 type bodyValue struct {
-	text string
-	ok   bool
+	text  string
+	ok    bool
+	fault error
 }
 
 // bodyAttribute returns what a JSON pointer leads to in the body, which is read for it:
 // the handler gets it as it came.
 func (c *call) bodyAttribute(pointer string) (string, bool) {
+	enforced := slices.Contains(c.looked.bodies, pointer)
 	if c.read == nil {
+		if r := c.request; !enforced && (r.ContentLength < 0 || r.ContentLength > mostShadow || r.Header["Expect"] != nil) {
+			return "", false
+		}
 		c.read = &requestBody{values: make(map[string]bodyValue)}
 		kind := strings.ToLower(c.request.Header.Get("Content-Type"))
 		c.read.form, c.read.parts = strings.Contains(kind, "urlencoded"), strings.Contains(kind, "multipart")
@@ -51,8 +62,11 @@ func (c *call) bodyAttribute(pointer string) (string, bool) {
 	}
 	v, known := c.read.values[pointer]
 	if !known && c.read.fault == nil {
-		v, c.read.fault = c.read.find(pointer)
+		v.text, v.ok, v.fault = c.read.find(pointer)
 		c.read.values[pointer] = v
+	}
+	if enforced {
+		c.read.denies = cmp.Or(c.read.denies, c.read.fault, v.fault)
 	}
 	return v.text, v.ok
 }
@@ -61,13 +75,13 @@ func (c *call) bodyAttribute(pointer string) (string, bool) {
 // of one part where it finds none.
 var plainParts = regexp.MustCompile(`^(?i:multipart/form-data; ?boundary=)"?([0-9A-Za-z_'+.-]{1,70})"?$`)
 
-// Fault returns what is wrong with the body, if rules have looked into it: servers read
-// it in different ways, or there is too much of it.
-func (c *call) Fault() error {
+// Fault returns what is wrong with the body, if rules have looked into it that are not in
+// shadow: servers read it in different ways, or there is too much of it.
+func (c *call) Fault(*policy.Rules) error {
 	if c.read == nil {
 		return nil
 	}
-	return c.read.fault
+	return c.read.denies
 }
 
 func bodyFault(reason string) error {
@@ -217,47 +231,47 @@ func (b *requestBody) otherwise(n *pairName) error {
 
 // find returns what a pointer leads to: a text, a number, true or false. The error is for
 // a name that comes twice on the way, is spelled otherwise, or stands in a form.
-func (b *requestBody) find(pointer string) (v bodyValue, err error) {
+func (b *requestBody) find(pointer string) (text string, ok bool, err error) {
 	path, err := usage.ParsePointer(pointer)
 	if err != nil {
-		return v, nil //nolint:nilerr // no rule has one that is none
+		return "", false, nil //nolint:nilerr // no rule has one that is none
 	}
 	if n := newPairName(path[0]); b.data != nil {
 		if err := b.otherwise(&n); err != nil {
-			return v, err
+			return "", false, err
 		}
 	}
 	rest := json.RawMessage(b.data)
 	for _, name := range path {
 		if rest, err = field(rest, name); rest == nil {
-			return v, err
+			return "", false, err
 		}
 	}
 	if rest[0] == '{' || rest[0] == '[' {
-		return v, nil
+		return "", false, nil
 	}
 	var value any
 	decode := json.NewDecoder(bytes.NewReader(rest))
 	decode.UseNumber()
 	if decode.Decode(&value) != nil {
-		return v, nil
+		return "", false, nil
 	}
 	switch value := value.(type) {
 	case string:
 		if strings.IndexByte(value, 0) >= 0 {
-			return v, bodyFault("a text with a NUL, where some servers end it")
+			return "", false, bodyFault("a text with a NUL, where some servers end it")
 		}
-		return bodyValue{value, true}, nil
+		return value, true, nil
 	case json.Number:
 		text, ok := usage.PlainNumber(value.String())
 		if !ok {
-			return v, bodyFault("a number beyond 2^53, which servers round in different ways: send it as a text")
+			return "", false, bodyFault("a number beyond 2^53, which servers round in different ways: send it as a text")
 		}
-		return bodyValue{text, true}, nil
+		return text, true, nil
 	case bool:
-		return bodyValue{strconv.FormatBool(value), true}, nil
+		return strconv.FormatBool(value), true, nil
 	}
-	return v, nil
+	return "", false, nil
 }
 
 // field returns the field of an object or the element of a list, nil if there is none.

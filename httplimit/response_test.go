@@ -583,10 +583,25 @@ func TestRequestBodyShadow(t *testing.T) {
 		m.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
 		<-m.ended
 	}
+	// Of a rule in shadow, what is long or has no length is not held.
+	shadowed := ruled(t, policyOf(t, memstore.New(memstore.Options{}), strings.Replace(rules, `"limits"`, `"shadow": true, "limits"`, 1)), httplimit.Options{})
+	for _, length := range []int64{-1, 1 << 20} {
+		body := &untouched{}
+		r := httptest.NewRequest(http.MethodPost, "/", body)
+		r.ContentLength = length
+		if shadowed.ServeHTTP(httptest.NewRecorder(), r); body.read {
+			t.Errorf("a body of length %d is read before the decision", length)
+		}
+	}
 	if faults := m.errs.Load(); faults != 7 {
 		t.Errorf("%d faults of 7", faults)
 	}
 }
+
+// untouched notes whether it is read.
+type untouched struct{ read bool }
+
+func (u *untouched) Read([]byte) (int, error) { u.read = true; return 0, io.EOF }
 
 // A body that rules have looked into has an end where it was read to it, and none where it
 // is closed before: who sends it on would send a part as the whole.

@@ -109,6 +109,7 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 // charged may depend on the response.
 func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *policy.Pending, waited time.Duration, err error) {
 	l := g.plain.of(p.Rules())
+	c.looked = l
 	if err := l.check(c.request.Header, c.request.URL.RawQuery); err != nil {
 		return nil, 0, err
 	}
@@ -222,6 +223,7 @@ type call struct {
 	result    policy.Result
 	took      time.Duration
 	plain     bool         // the path is clean as it was sent
+	looked    *looked      // at by the rules
 	read      *requestBody // nil until rules look into it
 }
 
@@ -238,7 +240,7 @@ func (g *policyGuard) newCall() *call {
 }
 
 func (c *call) release() {
-	c.request, c.plain, c.read = nil, false, nil
+	c.request, c.plain, c.looked, c.read = nil, false, nil, nil
 	c.Reset("", "", nil, "", nil)
 	c.guard.calls.Put(c)
 }

@@ -25,8 +25,8 @@ import (
 // not read again: Addr() (netip.Addr, string, bool) returns the client's address,
 // unmapped and without a zone, and the text of ip; PlainPath() (string, bool) returns the
 // path, and whether it is what [CleanPath] makes of it. They may have a
-// method Fault() error, which says why one that rules have asked for cannot be read: a
-// [RequestError]; and a method Unknown() bool, which says that a claim that rules have
+// method Fault(*Rules) error, which says why one that rules have asked for, and enforce,
+// cannot be read: a [RequestError]; and a method Unknown() bool, which says that a claim that rules have
 // asked for cannot be known at the moment: a rule that needs it goes by its
 // on_store_failure. Those of packages of this repository have a method Interface, too: a
 // request that a rule may hold, and to which its interface cannot give what the rule

@@ -68,29 +68,35 @@ func claimsLast(all []match.Conjunction, failure Failure) []match.Conjunction {
 
 // look notes what rules look at.
 func (r *Rules) look() {
-	names := make(map[string]bool)
+	all, enforced := make(map[string]bool), make(map[string]bool)
 	for _, one := range r.rules {
+		note := func(name string) { all[name], enforced[name] = true, enforced[name] || !one.Shadow }
 		for a := range one.Attributes {
-			names[a.Name] = true
+			note(a.Name)
 		}
 		if one.preflights {
-			names["method"], names[requestedMethod], names["header.origin"] = true, true, true
+			note("method")
+			note(requestedMethod)
+			note("header.origin")
 		}
 	}
-	r.attributes = slices.Sorted(maps.Keys(names))
-	r.looks.Path, r.looks.Host = names["path"], names["host"]
-	for _, name := range r.attributes {
+	r.attributes = slices.Sorted(maps.Keys(all))
+	maps.DeleteFunc(enforced, func(_ string, is bool) bool { return !is })
+	if jwt := r.file.JWT(); jwt != nil {
+		for name := range enforced {
+			if request.Of(name).Kind == request.Claim {
+				enforced["header."+jwt.Header] = true // none of attributes for that, since nothing keeps tokens
+				break
+			}
+		}
+	}
+	r.enforced = slices.Sorted(maps.Keys(enforced))
+	r.looks.Path, r.looks.Host = all["path"], all["host"]
+	r.looks.ShadowPath, r.looks.ShadowHost = !enforced["path"], !enforced["host"]
+	for _, name := range r.enforced {
 		if _, line := request.Of(name).Line(); line {
 			r.looks.Headers = append(r.looks.Headers, name)
 		}
-	}
-	jwt := r.file.JWT()
-	if jwt == nil || !slices.ContainsFunc(r.attributes, func(name string) bool { return request.Of(name).Kind == request.Claim }) {
-		return
-	}
-	r.tokenHeader = "header." + jwt.Header
-	if !names[r.tokenHeader] {
-		r.looks.Headers = append(r.looks.Headers, r.tokenHeader)
 	}
 }
 

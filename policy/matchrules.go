@@ -111,7 +111,7 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 			break
 		}
 	}
-	return faultIn(attrs)
+	return p.rules.faultIn(attrs)
 }
 
 // interfaceOf returns the interface that a request came by; none gives whatever rules ask
@@ -139,19 +139,19 @@ func (p *Policy) matchSome(q *match.Request, by request.Interfaces, cost int64, 
 		case !holds:
 		case lacks.Name == "":
 			if ends, err := p.addRule(r, q, one, cost); ends || err != nil {
-				return cmp.Or(err, faultIn(q.Attrs))
+				return cmp.Or(err, p.rules.faultIn(q.Attrs))
 			}
 		case !one.Shadow:
 			return &NotGivenError{one.Name, lacks.Name, by}
 		}
 	}
-	return faultIn(q.Attrs)
+	return p.rules.faultIn(q.Attrs)
 }
 
-// faultIn returns what was wrong with what rules have looked at.
-func faultIn(attrs Attributes) error {
-	if read, ok := attrs.(interface{ Fault() error }); ok {
-		return read.Fault()
+// faultIn returns what was wrong with what rules have looked at that are not in shadow.
+func (r *Rules) faultIn(attrs Attributes) error {
+	if read, ok := attrs.(interface{ Fault(*Rules) error }); ok {
+		return read.Fault(r)
 	}
 	return nil
 }

@@ -25,13 +25,11 @@ type Rules struct {
 	file *rulesfile.File
 
 	attributes []string // that rules look at, sorted
-	// tokenHeader is the attribute that has the tokens of whose claims rules look at some;
-	// "" if they look at none.
-	tokenHeader string
-	looks       match.Looks
-	seen        request.Interfaces // that can give all that rules look at
-	shadow      bool               // whether any rule is in shadow
-	response    bool               // whether any rule goes by the response
+	enforced   []string // those that rules which are not in shadow look at, sorted
+	looks      match.Looks
+	seen       request.Interfaces // that can give all that rules look at
+	shadow     bool               // whether any rule is in shadow
+	response   bool               // whether any rule goes by the response
 }
 
 // A rule is one entry of the file, with its plans.
@@ -136,10 +134,17 @@ func (r *Rules) Reads(name string) bool { return slices.Contains(r.attributes, n
 // Attributes returns the names of the attributes that rules look at, sorted.
 func (r *Rules) Attributes() []string { return slices.Clone(r.attributes) }
 
-// TokenHeader returns the attribute header.NAME that has the tokens of whose claims rules
-// look at some; "" if they look at none, or the file does not say how tokens are verified.
-// It is none of Attributes for that, since nothing keeps tokens.
-func (r *Rules) TokenHeader() string { return r.tokenHeader }
+// Enforced returns the names of the attributes that rules which are not in shadow look at,
+// sorted, and with claims the attribute header.NAME that has their tokens. A request must
+// say these so that all servers read it alike. What only rules in shadow look at refuses
+// no request.
+func (r *Rules) Enforced() []string { return slices.Clone(r.enforced) }
+
+// Enforces reports whether the attribute of this name is among Enforced.
+func (r *Rules) Enforces(name string) bool {
+	_, ok := slices.BinarySearch(r.enforced, name)
+	return ok
+}
 
 func (r *rule) reads(name string) bool {
 	for a := range r.Attributes {

@@ -49,6 +49,9 @@ type Looks struct {
 	Path, Host bool
 	FoldPath   bool     // whether upper and lower case in the path are the same
 	Headers    []string // as attributes, header.NAME
+
+	// Only rules in shadow look at it: where it is at fault, the request has none.
+	ShadowPath, ShadowHost bool
 }
 
 // NewRequest returns a request of attributes.
@@ -61,14 +64,20 @@ func NewRequest(attrs Attributes) *Request {
 // different ways it returns the name of the attribute at fault, and the reason.
 func (q *Request) Clean(l *Looks) (attribute, reason string) {
 	if l.Path {
-		if reason = q.cleanPath(); reason != "" {
-			return "path", reason
+		if reason = q.cleanPath(l.FoldPath); reason != "" {
+			if !l.ShadowPath {
+				return "path", reason
+			}
+			q.path, q.hasPath = "", false
 		}
 	}
 	if l.Host {
 		if q.host, q.hasHost = q.Attrs.Attribute("host"); q.hasHost {
 			if q.host, reason = CleanHost(q.host); reason != "" {
-				return "host", reason
+				if !l.ShadowHost {
+					return "host", reason
+				}
+				q.host, q.hasHost = "", false
 			}
 		}
 	}
@@ -79,22 +88,20 @@ func (q *Request) Clean(l *Looks) (attribute, reason string) {
 			}
 		}
 	}
-	if l.FoldPath {
-		if q.path, reason = FoldPath(q.path); reason != "" {
-			return "path", reason
-		}
-	}
 	return "", ""
 }
 
-func (q *Request) cleanPath() (reason string) {
+func (q *Request) cleanPath(fold bool) (reason string) {
 	if q.known != nil {
-		if q.path, q.hasPath = q.known.PlainPath(); q.hasPath {
-			return ""
+		q.path, q.hasPath = q.known.PlainPath()
+	}
+	if !q.hasPath {
+		if q.path, q.hasPath = q.Attrs.Attribute("path"); q.hasPath {
+			q.path, reason = CleanPath(q.path)
 		}
 	}
-	if q.path, q.hasPath = q.Attrs.Attribute("path"); q.hasPath {
-		q.path, reason = CleanPath(q.path)
+	if fold && reason == "" {
+		q.path, reason = FoldPath(q.path)
 	}
 	return reason
 }

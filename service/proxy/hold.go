@@ -96,7 +96,7 @@ func (v *visit) end() {
 type holding struct {
 	policy *policy.Policy
 	waits  bool // rules may let requests wait
-	bodies bool // rules look into bodies
+	bodies bool // rules look into bodies, but for those in shadow, which look into small ones
 }
 
 // holding looks through the rules once for each policy. They let requests wait if they
@@ -105,7 +105,7 @@ func (h *Handler) holding(p *policy.Policy) *holding {
 	known := h.holds.Load()
 	if known == nil || known.policy != p {
 		known = &holding{policy: p}
-		known.bodies = slices.ContainsFunc(p.Rules().Attributes(), func(name string) bool { return request.Of(name).Kind == request.Body })
+		known.bodies = slices.ContainsFunc(p.Rules().Enforced(), func(name string) bool { return request.Of(name).Kind == request.Body })
 		for _, rule := range p.Rules().File().Rules() {
 			known.waits = known.waits || rule.Wait > 0
 			for _, l := range p.Rules().Limits(rule.Name) {

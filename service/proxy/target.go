@@ -68,7 +68,7 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 	if err != nil {
 		return nil, err
 	}
-	if host == "" && rules.Reads("host") {
+	if host == "" && rules.Enforces("host") {
 		return nil, errNoHost
 	}
 	sent := asSent(r.URL)
@@ -80,7 +80,7 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 		target = sent // no rule looks at it, or the guard refuses it
 	}
 	method := r.Method
-	if upper := strings.ToUpper(method); upper != method && rules.Reads("method") {
+	if upper := strings.ToUpper(method); upper != method && rules.Enforces("method") {
 		method = upper
 	}
 	header, changed := h.cleanHeader(r.Header)

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -21,28 +22,37 @@ import (
 type descriptor struct {
 	domain  string
 	entries []*ratelimit.RateLimitDescriptor_Entry
-	fault   *policy.RequestError // in a value that rules have asked for; nil for none
+	faults  []*policy.RequestError // in values that rules have asked for
+	own     *policy.RequestError   // in one that the request's own limit counts by; nil for none
 }
 
 // Attribute implements policy.Attributes.
 func (d *descriptor) Attribute(name string) (string, bool) {
 	v, ok := d.find(name)
 	if name != "descriptor.keys" { // which no client chooses
-		d.look(name, v)
+		if fault := faultOf(name, v); fault != nil {
+			d.faults = append(d.faults, fault)
+		}
 	}
 	return v, ok
 }
 
-// Fault returns why the rules cannot count by what they have asked for.
-func (d *descriptor) Fault() error {
-	if d.fault == nil {
-		return nil
+// Fault returns why the rules cannot count by what they have asked for, but for those in
+// shadow.
+func (d *descriptor) Fault(rules *policy.Rules) error {
+	if d.own != nil {
+		return d.own
 	}
-	return d.fault
+	for _, fault := range d.faults {
+		if rules.Enforces(fault.Attribute) {
+			return fault
+		}
+	}
+	return nil
 }
 
-// look notes a value that nothing can count by.
-func (d *descriptor) look(name, value string) {
+// faultOf says why nothing can count by a value; nil if it can.
+func faultOf(name, value string) *policy.RequestError {
 	reason := ""
 	switch {
 	case len(value) > MaxValue:
@@ -52,9 +62,9 @@ func (d *descriptor) look(name, value string) {
 	case value != strings.Trim(value, " \t"): // of a header, which the server behind gets without
 		reason = "blanks around it"
 	default:
-		return
+		return nil
 	}
-	d.fault = &policy.RequestError{Attribute: name, Reason: reason}
+	return &policy.RequestError{Attribute: name, Reason: reason}
 }
 
 func (d *descriptor) find(name string) (string, bool) {
@@ -134,7 +144,7 @@ func (d *descriptor) key() string {
 	}
 	add(d.domain)
 	for _, e := range d.entries {
-		d.look(e.GetKey(), e.GetValue())
+		d.own = cmp.Or(d.own, faultOf(e.GetKey(), e.GetValue()))
 		add(e.GetKey())
 		add(e.GetValue())
 	}

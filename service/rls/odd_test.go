@@ -25,6 +25,7 @@ rules:
   - {name: user, match: {domain: edge, user: true}, key: [user], limits: ["1000 per day", "1000 per 2 days"], cors: true, denied: {body: no}}
   - {name: header, match: {domain: edge, header.x-api-key: true}, key: [header.x-api-key], limits: ["1000 per day"]}
   - {name: host, match: {domain: edge, host: true}, key: [host], limits: ["1000 per day"]}
+  - {name: trial, match: {domain: edge}, key: [trial], limits: ["1000 per day"], shadow: true}
   - {name: held, match: {domain: edge, held: true}, key: [held], limits: ["2 in flight"]}
 `
 
@@ -95,6 +96,7 @@ func TestOdd(t *testing.T) {
 		{"a key that is no UTF-8", request("", "\xff", "x", "user", "ann").Descriptors, nil, passes},
 		{"a limit that comes along, for no UTF-8", brought, nil, denied},
 		{"a limit that comes along, for 60 KiB", broughtLong, nil, denied},
+		{"what only a rule in shadow reads, no UTF-8", request("", "trial", "\xff", "user", "ann").Descriptors, nil, passes},
 		{"an address that is none", request("", "ip", "\xff").Descriptors, nil, denied},
 		{"a host that is none", request("", "host", "a..b\xff").Descriptors, nil, denied},
 		{"NUL", request("", "user", "\x00").Descriptors, nil, passes},

@@ -220,7 +220,7 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 				return invalid("descriptors[%d].%v", i, err)
 			}
 			q.Limits, q.Key = given, c.descriptors[i].key()
-			if at := c.descriptors[i].fault; at != nil {
+			if at := c.descriptors[i].own; at != nil {
 				return denied(i, "descriptors[%d]: %v", i, at)
 			}
 		}
