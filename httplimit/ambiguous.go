@@ -163,19 +163,24 @@ func pathFault(raw string) (reason string) {
 	return ""
 }
 
-// encodesUnreserved reports whether a segment has an encoding of what needs none
-// (RFC 3986, 2.3).
+// encodesUnreserved reports whether a segment has an encoding of what needs none.
 func encodesUnreserved(segment string) bool {
 	for i := 0; i+2 < len(segment); i++ {
 		if segment[i] != '%' {
 			continue
 		}
-		if c, err := url.PathUnescape(segment[i : i+3]); err == nil && (!hasForeign(c) || strings.Contains("._~", c)) {
+		if unreserved(segment[i+1], segment[i+2]) {
 			return true
 		}
 		i += 2
 	}
 	return false
+}
+
+// unreserved reports whether %xy is an encoding of what needs none (RFC 3986, 2.3).
+func unreserved(x, y byte) bool {
+	c, err := url.PathUnescape(string([]byte{'%', x, y}))
+	return err == nil && (!hasForeign(c) || strings.Contains("._~", c))
 }
 
 // headerFault finds a header of the rules that comes twice, in another
@@ -418,7 +423,7 @@ func plainCookies(line, name string) (n int, reason string) {
 			switch {
 			case c <= ' ' || c >= 0x7f || strings.IndexByte("\",\\", c) >= 0:
 				return n, "its value has a quote, a comma, a backslash, a blank or what is not ASCII"
-			case c == '%' && i+2 < len(value) && needless(value[i+1], value[i+2]):
+			case c == '%' && i+2 < len(value) && (unreserved(value[i+1], value[i+2]) || value[i+1:i+3] == "00"):
 				return n, "an encoding that no program writes"
 			}
 		}
@@ -433,11 +438,4 @@ func opensQuote(value string) bool {
 		return false
 	}
 	return len(value) == 1 || value[len(value)-1] != '"' || strings.IndexByte(value, '\\') >= 0
-}
-
-// needless reports whether %xy is an encoding of a letter or a digit, or of a NUL: a client
-// may write it to vary a value that some servers decode.
-func needless(x, y byte) bool {
-	c, err := url.PathUnescape(string([]byte{'%', x, y}))
-	return err == nil && c != "-" && (c == "\x00" || !hasForeign(c))
 }

@@ -70,6 +70,11 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{"Cookie: session=good ;a=b"}, "", "cookie.session"},  // which takes the one behind for part of it
 		{[]string{"Cookie: session=a b"}, "", "cookie.session"},
 		{[]string{"Cookie: session=%67ood"}, "", "cookie.session"},
+		{[]string{"Cookie: session=3f2b%2D11"}, "", "cookie.session"},
+		{[]string{"Cookie: session=a%2eb"}, "", "cookie.session"},
+		{[]string{"Cookie: session=a%5fb"}, "", "cookie.session"},
+		{[]string{"Cookie: session=a%7Eb"}, "", "cookie.session"},
+		{[]string{"Cookie: user%5Fid=a"}, "", "cookie.user_id"},
 		{[]string{"Cookie: session=good%00x"}, "", "cookie.session"},
 		{[]string{`Cookie: x="a; session=good; y=b"`}, "", "cookie.session"},
 		{[]string{`Cookie: x="a\"; session=good; y="`}, "", "cookie.session"},
