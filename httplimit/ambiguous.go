@@ -418,6 +418,9 @@ func plainCookies(line, name string) (n int, reason string) {
 			continue
 		}
 		n++
+		if begin, ok := strings.CutPrefix(value, "j"); ok && (strings.HasPrefix(begin, ":") || strings.HasPrefix(begin, "%3A") || strings.HasPrefix(begin, "%3a")) {
+			return n, "its value begins with j:, behind which some servers read JSON"
+		}
 		for i := range len(value) {
 			c := value[i]
 			switch {

@@ -70,6 +70,11 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{"Cookie: session=good ;a=b"}, "", "cookie.session"},  // which takes the one behind for part of it
 		{[]string{"Cookie: session=a b"}, "", "cookie.session"},
 		{[]string{"Cookie: session=%67ood"}, "", "cookie.session"},
+		{[]string{"Cookie: session=j:%22good%22"}, "", "cookie.session"}, // for Express, as those that follow
+		{[]string{"Cookie: session=j%3A%22good%22"}, "", "cookie.session"},
+		{[]string{"Cookie: a=j:1; session=j%3a1"}, "", "cookie.session"},
+		{[]string{"Cookie: a=j:1; session=s%3Aj:1"}, "", ""},
+		{[]string{"Cookie: session=j"}, "", ""},
 		{[]string{"Cookie: session=3f2b%2D11"}, "", "cookie.session"},
 		{[]string{"Cookie: session=a%2eb"}, "", "cookie.session"},
 		{[]string{"Cookie: session=a%5fb"}, "", "cookie.session"},

@@ -116,6 +116,7 @@ func attacks(varies []string) (all []wire.Request) {
 		"cookie": {
 			wire.Get("/x/y", "cookie", `session="\147ood"`), wire.Get("/x/y", "cookie", "session = good"), wire.Get("/x/y", "cookie", "x=1, session=good"), wire.Get("/x/y", "cookie", "session=a; session=good"), wire.Get("/x/y", "cookie", "session; session=good"), wire.Get("/x/y", "cookie", "a=b;\tsession=good"), wire.Get("/x/y", "cookie", "user.id=good"),
 			wire.Get("/x/y", "cookie", "user id=good"), wire.Get("/x/y", "cookie", "user[id=good"), wire.Get("/x/y", "cookie", "session=junk", "cookie", "session=good"), wire.Get("/x/y", "cookie", "session=good "), wire.Get("/x/y", "cookie", "a=b", "cookie", "session=good"), wire.Get("/x/y", "cookie", "Session=good"),
+			wire.Get("/x/y", "cookie", "session=j:%22good%22"), wire.Get("/x/y", "cookie", "session=j%3A%22good%22"),
 		},
 		"header": {
 			wire.Get("/x/y", "x-api-key", "junk", "x-api_key", "good", "connection", "x-api-key"), wire.Get("/x/y", "x-api-key", "junk", "x-api-key", "good"), wire.Get("/x/y", "x_api_key", "good"), wire.Get("/x/y", "x-api-key", "good "), wire.Get("/x/y", "x-api-key", "\tgood"),
