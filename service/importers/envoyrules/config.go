@@ -19,6 +19,17 @@ type Domain struct {
 	descriptors []*descriptor
 }
 
+// Descriptors returns how many descriptors the domain has, on all levels.
+func (d *Domain) Descriptors() int { return count(d.descriptors) }
+
+func count(level []*descriptor) int {
+	n := len(level)
+	for _, d := range level {
+		n += count(d.below)
+	}
+	return n
+}
+
 // A descriptor is a node of the configuration's tree: an entry of a request's
 // descriptor that it matches, and what holds when it is the last.
 type descriptor struct {

@@ -79,14 +79,10 @@ func convert(ctx context.Context, url string, resources []*anypb.Any, before map
 			delete(c.domains, name)
 		}
 	}
-	var domains []*envoyrules.Domain
 	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
-		d := c.domains[name]
-		c.refused = append(c.refused, d.Keep(before[name])...)
-		domains = append(domains, d)
+		c.refused = append(c.refused, c.domains[name].Keep(before[name])...)
 	}
-	var err error
-	c.document, c.notes, err = envoyrules.Convert(ctx, domains, envoyrules.Options{Compatible: true})
+	err := c.hold(ctx, before)
 	for _, note := range c.notes {
 		if note.Lost {
 			c.refused = append(c.refused, note.String())

@@ -20,7 +20,6 @@ import (
 
 	"github.com/stint-dev/stint/rulesource"
 	"github.com/stint-dev/stint/service/importers/envoyrules"
-	"github.com/stint-dev/stint/service/rules"
 )
 
 // errNone is before the first configuration.
@@ -169,9 +168,6 @@ func (s *Source) set(held *rulesource.Snapshot, version string, trouble error) {
 func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	answer := &discovery.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: r.GetNonce()}
 	c, err := convert(s.done, r.GetTypeUrl(), r.GetResources(), s.domains)
-	if err == nil {
-		_, err = rules.Decode(documentName, c.document)
-	}
 	if err != nil {
 		err = fmt.Errorf("configuration %.100q is refused: %w", r.GetVersionInfo(), err)
 		s.log.Error("xDS: the configuration before stays in force", "source", s.at.shown, "err", err)
