@@ -248,7 +248,7 @@ func (b *requestBody) find(pointer string) (text string, ok bool, err error) {
 		}
 	}
 	if rest[0] == '{' || rest[0] == '[' {
-		return "", false, nil
+		return "", false, bodyFault("the field " + strconv.Quote(path[len(path)-1]) + " is a list or an object, of which some servers make a text: send the value alone")
 	}
 	var value any
 	decode := json.NewDecoder(bytes.NewReader(rest))
