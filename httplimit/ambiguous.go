@@ -328,6 +328,9 @@ func (n *pairName) parameterFault(query string) (reason string) {
 	for rest, more := query, true; more; {
 		var pair string
 		pair, rest, more = strings.Cut(rest, "&")
+		if _, behind, second := strings.Cut(pair, "?"); second && n.behindMark(behind) {
+			return "it comes behind a ?, where HAProxy begins a parameter: a ? must be encoded"
+		}
 		sent, value, _ := strings.Cut(pair, "=")
 		switch {
 		case sent == n.name || strings.ContainsAny(sent, "%+") && n.encodedAs(sent):
@@ -338,6 +341,9 @@ func (n *pairName) parameterFault(query string) (reason string) {
 			continue
 		}
 		plain, err := url.QueryUnescape(value)
+		if strings.IndexByte(value, '?') >= 0 {
+			return "a ? in it, where HAProxy ends a parameter, must be encoded"
+		}
 		if err != nil || !utf8.ValidString(plain) || strings.IndexByte(plain, 0) >= 0 {
 			return "it is not UTF-8 without a NUL, encoded by % and two hexadecimal digits"
 		}
@@ -346,6 +352,16 @@ func (n *pairName) parameterFault(query string) (reason string) {
 		return "it comes more than once"
 	}
 	return ""
+}
+
+// behindMark reports whether what stands behind a ? has the parameter.
+func (n *pairName) behindMark(rest string) bool {
+	for one := range strings.SplitSeq(rest, "?") {
+		if sent, _, _ := strings.Cut(one, "="); sent == n.name || n.encodedAs(sent) || n.respelled(sent) {
+			return true
+		}
+	}
+	return false
 }
 
 // cookieFault finds a cookie of the rules that comes twice, or in one of the

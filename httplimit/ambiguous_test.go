@@ -89,6 +89,12 @@ func TestAmbiguous(t *testing.T) {
 		{nil, "x=1&action=login&y=%zz", ""},
 		{nil, "faction=1&action=%6cogin+x", ""},
 		{nil, "x=1;action=login", "query.action"},
+		{nil, "action=login?", "query.action"}, // for HAProxy it ends there
+		{nil, "action=login?x=1", "query.action"},
+		{nil, "x=1?action=login", "query.action"},
+		{nil, "x=1?y?Action=login", "query.action"},
+		{nil, "x=/a?b=/a?action.x=1", ""},
+		{nil, "action=login%3F&x=1?", ""},
 		{nil, "action=login&action=b", "query.action"},
 		{nil, "action=login&%61ction=b", "query.action"},
 		{nil, "%61ction=login", ""},
