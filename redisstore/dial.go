@@ -21,11 +21,13 @@ type dialError struct{ error }
 // Unwrap returns why.
 func (e dialError) Unwrap() error { return e.error }
 
-// A dialer makes the connections of a URL. It differs in three ways from what go-redis
+// A dialer makes the connections of a URL. It differs in four ways from what go-redis
 // does by itself: certificates are those that their files hold now, each address of a
-// name gets a chance, and a node that does not say its address is on the URL's host.
+// name gets a chance, a node that does not say its address is on the URL's host, and
+// replies have bounds.
 type dialer struct {
 	host   string      // of the URL
+	most   int         // bytes of a reply
 	config *tls.Config // nil without TLS
 	files  certificates
 	net    net.Dialer
@@ -40,7 +42,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, dialError{err}
 	}
-	return conn, nil
+	return checked(conn, d.most), nil
 }
 
 func (d *dialer) connect(ctx context.Context, network, address string) (conn net.Conn, host string, err error) {

@@ -15,6 +15,9 @@ func Dial(ctx context.Context, at *net.Resolver, address string) (net.Conn, erro
 	return d.dial(ctx, "tcp", address)
 }
 
+// Checked returns a connection whose replies have bounds, in bytes.
+func Checked(conn net.Conn, most int) net.Conn { return checked(conn, most) }
+
 // MaxInFlight is how many calls are on their way before requests wait, MostTogether
 // how many of these travel as one.
 const MaxInFlight, MostTogether = maxInFlight, maxBatch

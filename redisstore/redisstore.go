@@ -29,7 +29,9 @@ type Options struct {
 	// to close. It is one of one server, a Sentinel set or a cluster, but no Ring, which
 	// has the keys of one call in several servers. Set ContextTimeoutEnabled in its
 	// options: without it go-redis does not look at a context while it reads, so that
-	// calls need a goroutine each, which is left behind at the deadline.
+	// calls need a goroutine each, which is left behind at the deadline. Give it the Dialer
+	// that [ParseURL] returns, which refuses a reply that declares more than 64 MiB: go-redis
+	// makes room for any length, and ends the process.
 	Client redis.UniversalClient
 	// Driver is that of another client library, in place of Client. It stays the
 	// caller's to close.

@@ -95,7 +95,7 @@ func parseURL(text string) (*location, error) {
 			return nil, err
 		}
 	}
-	l.Dialer = l.dial.dial
+	l.dial.most, l.Dialer = mostReply, l.dial.dial
 	return l, nil
 }
 
@@ -252,6 +252,7 @@ func optionsOf(text string, timeout time.Duration, get func(context.Context) (Cr
 	if err != nil {
 		return nil, fmt.Errorf("redisstore: %w", err)
 	}
+	l.dial.most = mostDecision
 	o := &l.UniversalOptions
 	if get == nil {
 		get = l.read
