@@ -13,7 +13,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-const looksAt = `{"rules": [{"name": "a", "key": ["header.x-api-key", "cookie.session", "cookie.user_id", "query.action", "query.api_key"], "limits": "1000000/s"}]}`
+const looksAt = `{"rules": [{"name": "a", "key": ["header.x-api-key", "cookie.session", "cookie.user_id", "query.action", "query.api_key", "query.user[id]"], "limits": "1000000/s"}]}`
 
 // TestAmbiguous sends what rules look at in ways that servers read differently.
 func TestAmbiguous(t *testing.T) {
@@ -118,6 +118,16 @@ func TestAmbiguous(t *testing.T) {
 		{nil, "api[key=a", "query.api_key"},
 		{nil, "api.key[]=a", "query.api_key"},
 		{nil, "api_key%00x=a", "query.api_key"},
+		{nil, "user[id]=a&user[x]=a&user[idx]=a&id=a&user=a&x[user][id]=a", ""},
+		{nil, "user%5Bid%5D=a", ""},
+		{nil, "user[id]x=a", "query.user[id]"},
+		{nil, "user[id]].=a", "query.user[id]"},
+		{nil, "user[id]]=a", "query.user[id]"},
+		{nil, "user%5Bid].y=a", "query.user[id]"},
+		{nil, "user[id]x[=a", "query.user[id]"},
+		{nil, "user][id]=a", "query.user[id]"},
+		{nil, "[user[id]=a", "query.user[id]"},
+		{nil, "user[id][]=a", "query.user[id]"},
 		{nil, "api-key=a&api[key]=a&key=a", ""},
 		{nil, "+action=login", "query.action"},
 		{nil, "action%00=login", "query.action"},

@@ -14,11 +14,13 @@ const respelled = "it comes in another spelling, which some servers take for the
 // spellings have in common.
 type pairName struct {
 	name, folded string
+	fields       []string // of folded: what brackets stand around
 }
 
 func newPairName(name string) pairName {
 	n := pairName{name: name}
 	n.folded = string(n.fold(nil, name))
+	n.fields = strings.FieldsFunc(n.folded, func(c rune) bool { return c == '[' || c == ']' })
 	return n
 }
 
@@ -42,11 +44,24 @@ func (n *pairName) respelled(sent string) bool {
 	if string(folded) == n.folded {
 		return true
 	}
-	base := bytes.TrimLeft(folded, "[]")
-	if end := bytes.IndexAny(base, "[]"); end >= 0 {
-		base = base[:end]
+	return n.beginsWithFields(folded) || string(underscore(folded)) == n.folded
+}
+
+// beginsWithFields reports whether a name has the same fields in front, with brackets
+// anywhere between and behind them: PHP, qs and Rack leave out what follows a closed one.
+func (n *pairName) beginsWithFields(folded []byte) bool {
+	for _, field := range n.fields {
+		folded = bytes.TrimLeft(folded, "[]")
+		end := bytes.IndexAny(folded, "[]")
+		if end < 0 {
+			end = len(folded)
+		}
+		if string(folded[:end]) != field {
+			return false
+		}
+		folded = folded[end:]
 	}
-	return string(base) == n.folded || string(underscore(folded)) == n.folded
+	return len(n.fields) > 0
 }
 
 // inForm reports whether some server finds the name among those of a form, before which some
