@@ -138,7 +138,9 @@ func Decode(file string, root *rulesfile.Node) (*Domain, error) {
 	c.fields(root, "", domainFields, func(name string, n *rulesfile.Node) {
 		switch name {
 		case "domain":
-			d.Name = c.text(n, name)
+			if d.Name = c.text(n, name); !c.asked(n, name, d.Name) {
+				d.Name = ""
+			}
 		case "descriptors":
 			d.descriptors = c.descriptors(n, name)
 		}
@@ -262,6 +264,22 @@ func (c *checker) text(n *rulesfile.Node, path string) string {
 	return ""
 }
 
+// mostText is how many bytes the domain or a value of a request may have.
+const mostText = 8 << 10
+
+// asked reports whether a request can have a text; others are denied, whatever the limit.
+func (c *checker) asked(n *rulesfile.Node, path, text string) bool {
+	switch {
+	case len(text) > mostText:
+		c.fail(n, path, fmt.Sprintf("%d bytes: a request has at most %d", len(text), mostText), "")
+	case text != strings.Trim(text, " \t"):
+		c.fail(n, path, fmt.Sprintf("blanks around %.100q: requests with them are denied", text), "write it without them")
+	default:
+		return true
+	}
+	return false
+}
+
 func (c *checker) flag(n *rulesfile.Node, path string) bool {
 	if n.Kind != rulesfile.Bool {
 		c.fail(n, path, fmt.Sprintf("want true or false, not %v", n.Kind), "")
@@ -328,6 +346,7 @@ func (c *checker) descriptor(n *rulesfile.Node, path string) *descriptor {
 			d.key = c.text(n, at)
 		case "value":
 			d.value = c.text(n, at)
+			c.asked(n, at, d.value)
 		case "rate_limit":
 			limit = n
 		case "descriptors":

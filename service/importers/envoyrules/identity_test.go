@@ -19,7 +19,7 @@ import (
 // odd are texts that are no names of attributes, or look like what rules have beside them.
 var odd = []string{
 	"Acme Inc", "x*y", "*", "(a|b)", "a,b", "a", "b", `a\`, `a\,b`, "user", "user.2", "path", "PATH", "entry.path", "descriptor.2", "descriptor.keys",
-	"domain", "é", "ja\tno", "\x00", "\u2028", "'\"", "{}", "%41", "true", "1", "-", ".", "header", "body./x", strings.Repeat("long ", 60),
+	"domain", "é", "ja\tno", "\x00", "\u2028", "'\"", "{}", "%41", "true", "1", "-", ".", "header", "body./x", strings.Repeat("long-", 60),
 	"user-agent|Mozilla/5.0 (X11)", "x-user|^premium-.*$",
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,5 +74,31 @@ func TestClockBack(t *testing.T) {
 	s.take(response(t, "2"))
 	if after := s.held.Version; !after.Follows(before) {
 		t.Errorf("%+v does not follow %+v: a follower refuses it", after, before)
+	}
+}
+
+// TestNeverAsked sends domains and values that no request can have: they are refused by
+// themselves, and the rest is taken.
+func TestNeverAsked(t *testing.T) {
+	limit := &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_DAY, RequestsPerUnit: 7}
+	for _, odd := range []string{" x", "x\t", "x ", strings.Repeat("x", 8<<10+1)} {
+		var all []*anypb.Any
+		for _, domain := range []string{odd, "other"} {
+			one, err := anypb.New(&ratelimit.RateLimitConfig{Name: "n", Domain: domain, Descriptors: []*ratelimit.RateLimitDescriptor{
+				{Key: "k", Value: odd, RateLimit: limit}, {Key: "k", Value: "good", RateLimit: limit},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, one)
+		}
+		s := quiet()
+		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Resources: all})
+		if reason := answer.GetErrorDetail().GetMessage(); !strings.Contains(reason, "2 parts are refused") {
+			t.Errorf("%.20q: refused: %.300s", odd, reason)
+		}
+		if s.held == nil || strings.Count(string(s.held.Document), "- name:") != 1 {
+			t.Errorf("%.20q: the other limit is not held, or more is", odd)
+		}
 	}
 }
