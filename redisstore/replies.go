@@ -94,6 +94,9 @@ func (c *checkedConn) check(line []byte) error {
 	if len(c.nested) == 0 {
 		c.size = 0
 	}
+	if len(c.nested) > 0 && (line[0] == '-' || line[0] == '!') { // go-redis may take it for the reply, and the rest for the next
+		return errors.New("redisstore: a reply has an error inside an array")
+	}
 	length, elements, err := c.declared(line)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -36,6 +38,8 @@ var hostile = map[string]string{
 	"in an array":            "*2\r\n:1\r\n$9223372036854775807\r\n",
 	"a line without end":     "+" + strings.Repeat("a", 1<<20),
 	"attributes":             strings.Repeat("|0\r\n", 1<<16),
+	"an error within":        "*2\r\n-OOM no\r\n:1\r\n",
+	"a long error within":    "*2\r\n!6\r\nOOM no\r\n:1\r\n",
 	"not in numbers":         "$x\r\n",
 }
 
@@ -143,7 +147,11 @@ func value(t *rapid.T, deep int) []byte {
 			n *= 2
 		}
 		for range n {
-			out = append(out, value(t, deep-1)...)
+			one := value(t, deep-1)
+			if one[0] == '-' || one[0] == '!' {
+				one = []byte("_\r\n")
+			}
+			out = append(out, one...)
 		}
 		return out
 	default:
@@ -197,5 +205,33 @@ func TestRepliesWhileMoreComes(t *testing.T) {
 	go io.WriteString(there, "1\r\na\r\n")
 	if _, err := io.ReadFull(conn, p[:7]); err != nil || string(p[:7]) != "$1\r\na\r\n" {
 		t.Fatalf("%q, %v", p[:7], err)
+	}
+}
+
+// A mute driver answers every call with nothing.
+type mute struct{ canned }
+
+func (*mute) EvalSHA(context.Context, string, []string, []string) (any, error) { return nil, nil }
+
+// TestNilReply has no answer to anything: only of a reservation does that say that there
+// is none.
+func TestNilReply(t *testing.T) {
+	store := openPlain(t, redisstore.Options{Driver: &mute{}})
+	limit := bind(t, store, "5/1h")
+	layers := []stint.Layer{{Bound: limit, Key: "a"}}
+	for name, call := range map[string]func() error{
+		"take":       func() error { _, err := store.Decide(ctx, meter.OpTake, layers, 1); return err },
+		"peek":       func() error { _, err := store.Decide(ctx, meter.OpPeek, layers, 1); return err },
+		"take up to": func() error { _, err := store.Decide(ctx, meter.OpTakeUpTo, layers, 1); return err },
+		"refund":     func() error { _, err := store.Refund(ctx, layers, 1); return err },
+		"reserve":    func() error { _, _, err := store.Reserve(ctx, layers, 1, time.Minute); return err },
+	} {
+		if err := call(); !errors.Is(err, redisstore.ErrAmbiguous) || errors.Is(err, stint.ErrReservation) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	id := stint.ReservationID(strings.Repeat("A", 26) + "-0000")
+	if _, err := store.Settle(ctx, id, 1); !errors.Is(err, stint.ErrReservation) {
+		t.Errorf("settle: %v", err)
 	}
 }

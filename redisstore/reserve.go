@@ -199,8 +199,11 @@ func (s *Store) findReservation(ctx context.Context, id stint.ReservationID) (r 
 	if err != nil {
 		return r, err
 	}
-	if r.record, _ = reply.([]any); len(r.record) != 3 {
+	if reply == nil {
 		return r, stint.ErrReservation
+	}
+	if r.record, _ = reply.([]any); len(r.record) != 3 {
+		return r, unexpected(reply)
 	}
 	return r, nil
 }

@@ -248,12 +248,12 @@ func readNumbers(reply any, numbers int) ([]int64, error) {
 
 // readGroupAnswer reads the reply to a verb on the given number of parts. That of a
 // charge that can be given back ends with where it went, that of giving it back with whether
-// nothing of it stands; nil means that the reservation does not exist.
+// nothing of it stands; nil means to settling that the reservation does not exist.
 func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
 	switch {
-	case reply == nil:
+	case reply == nil && verb == "s":
 		a.err = stint.ErrReservation
 		return a
 	case verb == "s" && len(list) == 3 && list[0] == "s": // before, and this is the answer of then
