@@ -60,7 +60,8 @@ type NodeStats struct {
 // and of the heartbeat. One that is made again, because the server's answer said
 // so, counts twice.
 type Results struct {
-	// OK is how many were answered.
+	// OK is how many were answered, also with what cannot be read: its caller gets
+	// [ErrAmbiguous].
 	OK uint64
 	// NotExecuted is how many certainly did not run ([ErrNotExecuted]), except
 	// those that Unavailable and Configuration count.
