@@ -10,7 +10,7 @@ import "bytes"
 type quotes struct {
 	data  []byte
 	flow  int // how many brackets are open that began in this line
-	until int // where the text ends that was found last
+	until int // what follows the text that was found last, with its quotes
 	lost  bool
 }
 
@@ -60,7 +60,8 @@ func (q *quotes) begins(i int) bool {
 	return false
 }
 
-// quoteEnd returns where the text ends whose quote is at i, 0 if not in its line.
+// quoteEnd returns what follows the quote that ends the text whose first quote is at i, 0 if
+// it does not end in its line.
 func quoteEnd(data []byte, i int) int {
 	for k := i + 1; k < len(data) && !lineEnds(data[k:]); k++ {
 		switch {
@@ -72,7 +73,7 @@ func quoteEnd(data []byte, i int) int {
 		case data[i] == '\'' && k+1 < len(data) && data[k+1] == '\'':
 			k++
 		default:
-			return k
+			return k + 1 // the quote that ends a text begins none
 		}
 	}
 	return 0

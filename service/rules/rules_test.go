@@ -367,6 +367,8 @@ func TestBounds(t *testing.T) {
 		"values":   {"rules: [" + strings.Repeat("0,", 1<<20) + "]", "more than 1048576 values"},
 		"block":    {"rules:\n" + strings.Repeat("- a\n", 1<<20+1), "more than 1048576 values"},
 		"word's":   {"rules: [it's" + strings.Repeat(", 0", 1<<20) + ", it's]", "more than 1048576 values"},
+		"closes":   {"a: [\",\"" + strings.Repeat(", 0", 1<<20) + ", \"\"]", "more than 1048576 values"},
+		"comma":    {"a: [','" + strings.Repeat(", 0", 1<<20) + ", '']", "more than 1048576 values"},
 		"open":     {"a: ['\nb: [1, \"'" + strings.Repeat(", 0", 1<<20) + ", \"\"]", "more than 1048576 values"},
 		"bare":     {"- a, \"b: [0" + strings.Repeat(", 0", 1<<20) + "]\"", "more than 1048576 values"},
 		"dash":     {"a: [x\n- \"y" + strings.Repeat(", 0", 1<<20) + "\"]", "more than 1048576 values"},
