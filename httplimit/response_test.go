@@ -634,9 +634,14 @@ func TestRequestBodyPrice(t *testing.T) {
 	for _, body := range []string{
 		"[" + ones + "]", `{"model":[` + ones + `]}`, `{"user":[` + ones + `],"model":"a"}`,
 		`{` + strings.Repeat(`"a":1,`, 100_000) + `"model":"a"}`,
+		"--b\r\nContent-Disposition: " + strings.Repeat("nameé", 170_000), // of parts: each word ends where the last does
+		"--b\r\nContent-Disposition: " + strings.Repeat("name=", 200_000),
 	} {
 		allocations := testing.AllocsPerRun(1, func() {
 			r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+			if strings.HasPrefix(body, "--b") {
+				r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+			}
 			m.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
 			<-m.ended
 		})

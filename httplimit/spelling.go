@@ -105,6 +105,9 @@ func (n *pairName) inHead(head string) bool {
 		}
 		rest, named = rest[i+len("name"):], named[i+len("name"):]
 		word := strings.TrimLeftFunc(rest, func(c rune) bool { return isEdge(c) || strings.ContainsRune(`="'\`, c) })
+		if !strings.Contains(rest[:len(rest)-len(word)], "=") {
+			continue // so that no two words overlap, and a long head takes no longer for each of its words
+		}
 		if end := strings.IndexFunc(word, n.ends); end >= 0 {
 			word = word[:end]
 		}
