@@ -2,6 +2,7 @@
 
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GORELEASER := github.com/goreleaser/goreleaser/v2@v2.15.1
+GOTESTSUM  := gotest.tools/gotestsum@v1.13.0
 VALE       := github.com/errata-ai/vale/v3/cmd/vale@v3.15.2
 VULNCHECK  := golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MODULE     := github.com/stint-dev/stint
@@ -11,6 +12,7 @@ LIBRARY    := . ./adapters ./grpclimit ./redisstore ./rulesdb
 PROGRAM    := ./planner ./service
 TARGETS    := linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 RELEASE    ?= --snapshot --skip=publish,docker,sbom
+TESTS      = mkdir -p bin; go run $(GOTESTSUM) --format pkgname --hide-summary skipped --jsonfile bin/test.json -- -p 3 -timeout 40m
 BENCH      = mkdir -p bin; go test -run '^$$' ./test/benchmarks -timeout 0 -bench
 MEDIANS    = >bin/bench.txt || { cat bin/bench.txt; exit 1; }; go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da bin/bench.txt
 FUZZTIME   ?= 1m
@@ -19,7 +21,7 @@ CHAOSTIME  ?= 10m
 export GORACE := atexit_sleep_ms=10 $(GORACE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build release man cross audit demo test test-valkey needs formatted lint prose slow soak chaos fuzz mutants lines bench bench-redis docs tidy clean
+.PHONY: help build release man cross audit demo test test-all race test-valkey needs formatted lint prose slow soak chaos fuzz mutants lines bench bench-redis docs tidy clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,19 +29,28 @@ help: ## list the targets
 build: ## build the binary into bin/stint
 	go build -o bin/stint ./cmd/stint
 
-demo: ## run the proxy in front of a small server of its own, and say what to try
-	go run ./cmd/stint serve --demo
+demo: ## run the proxy in front of a small server, and say what to try; CASE=budgets: of a language model
+	@echo "building stint, which takes a minute the first time; Ctrl-C ends the demo"
+	@go build -o bin/stint ./cmd/stint
+	@bin/stint serve --demo --demo-case $(or $(CASE),proxy)
 
 # A slow test leaves itself out of -short, or has a short form. Those that compare
 # for minutes do so on one goroutine, where there is no race to find.
-test: needs formatted ## gofmt, go vet, lint, and the tests with the race detector, slow ones in their short form
+test: formatted ## gofmt, go vet, and the tests that are not slow, with what the machine has: minutes
+	@.ci/needs || true
+	go vet work
+	@$(TESTS) -short work; failed=$$?; .ci/missing; exit $$failed
+
+test-all: race slow lint ## every test, with the race detector too, and lint; it fails where something is missing
+
+race: needs formatted ## go vet, and the tests that are not slow with the race detector
 	go vet work
 	go test -race -short -p 3 -timeout 40m work
 	@for d in $(APART); do (cd $$d && GOWORK=off go test ./...) || exit 1; done
-	@$(MAKE) --no-print-directory lint
 
 slow: needs ## every test, slow ones too, without the race detector
-	go test -p 3 -timeout 40m work
+	@$(TESTS) work
+	@.ci/missing none
 
 needs: ## install the servers and the browser that tests run against (Debian packages)
 	@.ci/needs
@@ -84,7 +95,7 @@ lines: ## lines of Go by folder: code, tests and what only they use
 bench: ## the figures of docs/FIGURES.md, beside other libraries; leave the machine alone meanwhile
 	@$(BENCH) 'Keys|Others|Single|Middleware' -cpu 1,2 -count 7 -benchtime 200ms $(MEDIANS)
 	@$(BENCH) 'Bytes|Flood' -cpu 2 -count 3 -benchtime 1x $(MEDIANS)
-	@$(BENCH) 'Check|Proxy' -cpu 2 -count 7 $(MEDIANS)
+	@$(BENCH) 'Check|Proxy|Streams' -cpu 2 -count 7 $(MEDIANS)
 
 bench-redis: ## the figures of docs/FIGURES.md, beside other libraries; starts its own redis-server
 	@$(BENCH) 'Redis|Cluster' -cpu 2 -count 9 -benchtime 300ms $(MEDIANS)

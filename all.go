@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/meter"
 )
 
-// A Part is one key of a limiter, and what a request costs it, as one part of a
+// A Part is one key of a limiter and the cost of a request to it, as one part of a
 // request over several keys: see [All].
 type Part struct {
 	limiter *Limiter
@@ -30,24 +32,24 @@ func (p Part) Cost(cost int64) Part {
 // A Request is a request over several keys. Make it with [All]. It may be used
 // again, and from many goroutines at once.
 type Request struct {
-	store  Store  // nil: there are no parts
-	parts  []Part // that cost something
+	store  Store  // nil without parts
+	parts  []Part // the parts with a cost above 0
 	layers []Layer
-	err    error // of All
+	err    error // what is wrong with the parts
 }
 
 // All returns a request that passes when every part passes, in one decision:
 //
 //	d, err := stint.All(perIP.Key(ip), perAccount.Key(account).Cost(4000)).Take(ctx)
 //
-// All parts are charged, each its own cost, or none is. The limiters are on the
-// same store, and together have at most [MaxLimits] limits; no key stands twice
-// under the same limiter, and there is at least one part. Else every method fails
+// All parts are charged, each its own cost, or none is. There must be at least one
+// part; the limiters must be on the same store, and together have at most [MaxLimits]
+// limits; no key may come twice under the same limiter. Otherwise every method fails
 // with [ErrLayers].
 //
-// Answers are in units of the request: Remaining is how many more of the same
-// would pass. Decision.Denied and Tightest count the limits of all parts that
-// cost something, in order.
+// Answers are in units of the request: Remaining is how many more requests with the
+// same costs would pass. Decision.Denied and Tightest count the limits of all parts
+// with a cost above 0, in order.
 func All(parts ...Part) *Request {
 	r := &Request{}
 	for _, p := range parts {
@@ -69,19 +71,20 @@ func All(parts ...Part) *Request {
 			continue
 		}
 		r.parts = append(r.parts, p)
-		r.layers = append(r.layers, Layer{Bound: p.limiter.bound, Key: p.key, Weight: p.cost})
+		r.layers = append(r.layers, Layer{Bound: p.limiter.bound, Key: p.key, Weight: p.cost, Excuses: excuses})
 	}
 	return r
 }
 
-// terms says what the limits of all parts are, as they stand now: whether a
-// leaky_queue is among them, and one that counts what it denies.
-func (r *Request) terms() (delays, counts bool) {
+// terms says whether the limits of all parts, as they are now, have a leaky_queue, one
+// with count_denied, or one that bans.
+func (r *Request) terms() *terms {
+	all := new(terms)
 	for _, p := range r.parts {
 		t := p.limiter.stand(p.limiter.terms.Load())
-		delays, counts = delays || t.queue, counts || t.counts
+		all.queue, all.counts, all.bans = all.queue || t.queue, all.counts || t.counts, all.bans || t.bans
 	}
-	return delays, counts
+	return all
 }
 
 // Take takes what the request costs, all or nothing.
@@ -99,27 +102,53 @@ func (r *Request) decide(ctx context.Context, op meter.Op) (Decision, error) {
 	case len(r.layers) == 0: // no part costs anything
 		return Decision{Allowed: true, Tightest: -1}, nil
 	}
-	return r.store.Decide(ctx, op, r.layers, 1)
+	decide := func() (Decision, error) { return r.store.Decide(ctx, op, r.layers, 1) }
+	if r.waits() {
+		return beside(ctx, r.store, r.parts, func() (Decision, error) { return r.look(ctx) }, decide)
+	}
+	return decide()
 }
 
-// Reserve takes what the request costs now; the reservation settles each part
-// at its true cost within ttl, and is nil when denied: to settle or cancel that does
-// nothing. One request and an
-// estimate of 4,000 tokens are so one decision, and settled at one request and
-// the tokens that were used:
+// look peeks at the store, and ignores callers that wait.
+func (r *Request) look(ctx context.Context) (Decision, error) {
+	return r.store.Decide(ctx, meter.OpPeek, r.layers, 1)
+}
+
+// waits reports whether somebody waits for a part of the request.
+func (r *Request) waits() bool {
+	return slices.ContainsFunc(r.parts, func(p Part) bool { return !p.limiter.lines.None(at(p.key)) })
+}
+
+// Reserve takes what the request costs now. Within ttl, the reservation settles each
+// part at its true cost. A denied request has the nil reservation, whose methods do
+// nothing. So one request and an estimate of 4,000 tokens are one decision, settled at
+// one request and the tokens that were used:
 //
 //	d, r, err := stint.All(requests.Key(u), tokens.Key(u).Cost(4000)).Reserve(ctx, time.Minute)
 //	…
 //	_, err = r.Settle(ctx, 1, used)
 //
-// Price: where several parts cost something, a look at all of them and one
-// reservation for each. What others take in between may deny one of them: those
-// before it are then canceled, and meanwhile may have denied others.
-func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Reservation, error) {
+// Price: if several parts have a cost above 0, a peek at all of them and one
+// reservation for each. If another request comes between and one part is denied, the
+// reservations of the parts before it are canceled; meanwhile they may have denied
+// other requests.
+func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (d Decision, reservation *Reservation, err error) {
 	if r.err != nil || len(r.layers) == 0 {
-		d, err := r.decide(ctx, meter.OpPeek)
+		d, err = r.decide(ctx, meter.OpPeek)
 		return d, nil, err
 	}
+	if !r.waits() {
+		return r.reserve(ctx, ttl)
+	}
+	d, err = beside(ctx, r.store, r.parts, func() (Decision, error) { return r.look(ctx) }, func() (d Decision, err error) {
+		d, reservation, err = r.reserve(ctx, ttl)
+		return d, err
+	})
+	return d, reservation, err
+}
+
+// reserve is Reserve, and ignores callers that wait.
+func (r *Request) reserve(ctx context.Context, ttl time.Duration) (Decision, *Reservation, error) {
 	if len(r.parts) > 1 {
 		if d, err := r.peekParts(ctx, ttl); err != nil || !d.Allowed {
 			return d, nil, err
@@ -131,7 +160,7 @@ func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Re
 	for _, p := range r.parts {
 		d, id, err := p.limiter.reserve(ctx, p.key, p.cost, ttl)
 		if err != nil || !d.Allowed {
-			_, failed := reservation.Cancel(context.WithoutCancel(ctx)) // else it stays charged: strict
+			_, failed := reservation.Cancel(context.WithoutCancel(ctx)) // if it fails, the parts stay charged
 			d.Denied, d.Tightest = d.Denied<<from, d.Tightest+from
 			return d, nil, errors.Join(err, failed)
 		}
@@ -145,11 +174,11 @@ func (r *Request) Reserve(ctx context.Context, ttl time.Duration) (Decision, *Re
 	return joined, reservation, nil
 }
 
-// peekParts says whether the whole request would pass. A denial is counted by the
-// limits that count those.
+// peekParts says whether the whole request would pass. Limits with count_denied count a
+// denial.
 func (r *Request) peekParts(ctx context.Context, ttl time.Duration) (Decision, error) {
-	d, err := r.decide(ctx, meter.OpPeek)
-	if _, counts := r.terms(); err != nil || d.Allowed || !counts {
+	d, err := r.look(ctx)
+	if err != nil || d.Allowed || !r.terms().counts {
 		return d, err
 	}
 	d, id, err := r.store.Reserve(ctx, r.layers, 1, ttl)
@@ -160,80 +189,89 @@ func (r *Request) peekParts(ctx context.Context, ttl time.Duration) (Decision, e
 }
 
 // Wait waits until the request passes, and charges it then. Errors are those of
-// [Limiter.Wait]. Requests over the same keys are not served in order of arrival:
-// the first to try once there is room passes. What it asks before is not counted
-// as denied.
+// [Limiter.Wait]. The request stands in the line of each of its keys, in the order of
+// arrival with all others that wait in this process. While a key has no room for it, the
+// waiters behind it on that key wait too. If the key has room, they go ahead, as long as
+// the room will be there again when the request's other limits let it pass. If that time
+// is not known, the first in line keeps its room free for a second, or for as long as it
+// has waited.
 func (r *Request) Wait(ctx context.Context) error {
-	return r.wait(ctx, func() (d Decision, _ *Reservation, err error) {
-		delays, counts := r.terms()
-		if delays || counts {
-			if d, err = r.Peek(ctx); err != nil || !d.Allowed {
-				return d, nil, err
-			}
-		}
-		if !delays {
-			d, err = r.Take(ctx)
-			return d, nil, err
-		}
-		// A reservation, so that a caller that gives up is not charged.
-		d, id, err := r.store.Reserve(ctx, r.layers, 1, d.Delay+holdLonger)
-		return d, reservationOf(r.store, id), err
-	})
+	_, err := r.wait(ctx, 0)
+	return err
 }
 
-// holdLonger is how much longer a place in a queue is reserved than its delay:
-// enough for others that come between and a timer that is late.
+// holdLonger is how much longer than its delay a place in a queue is reserved: enough
+// for requests that come between, and for a late timer.
 const holdLonger = 10 * time.Second
 
 // WaitReserve is [Request.Wait] for costs that are known only later: it returns
 // a reservation as [Request.Reserve] does.
-func (r *Request) WaitReserve(ctx context.Context, ttl time.Duration) (reservation *Reservation, err error) {
-	err = r.wait(ctx, func() (d Decision, _ *Reservation, err error) {
-		if _, counts := r.terms(); counts {
-			if d, err := r.Peek(ctx); err != nil || !d.Allowed {
-				return d, nil, err
-			}
+func (r *Request) WaitReserve(ctx context.Context, ttl time.Duration) (*Reservation, error) {
+	if ttl <= 0 || len(r.layers) == 0 {
+		_, reservation, err := r.Reserve(ctx, ttl)
+		return reservation, err
+	}
+	return r.wait(ctx, ttl)
+}
+
+// wait is WaitReserve, or Wait if ttl is 0.
+func (r *Request) wait(ctx context.Context, ttl time.Duration) (*Reservation, error) {
+	if err := ctx.Err(); err != nil || r.err != nil || len(r.layers) == 0 {
+		if err == nil {
+			_, err = r.decide(ctx, meter.OpPeek)
 		}
-		d, reservation, err = r.Reserve(ctx, ttl)
-		return d, reservation, err
-	})
-	if err != nil {
 		return nil, err
 	}
-	return reservation, nil
+	w, stands := &waiter{request: r, ttl: ttl}, make([]arrivals.Part, len(r.parts))
+	for i, p := range r.parts {
+		stands[i] = p.stand()
+	}
+	w.Join(w, arrivals.All, stands...)
+	if _, err := w.Drive(ctx, false); err != nil {
+		return nil, err
+	}
+	if err := sleep(ctx, time.Until(w.start)); err != nil {
+		return nil, cancel(ctx, w.reserved, err)
+	}
+	if ttl == 0 {
+		return nil, nil
+	}
+	return w.reserved, nil
 }
 
-// wait calls take until it is allowed, and returns after the delay.
-func (r *Request) wait(ctx context.Context, take func() (Decision, *Reservation, error)) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		d, reservation, err := take()
-		if err != nil {
-			return err
-		}
-		pause, ever := d.RetryAfter.Duration()
-		if d.Allowed {
-			pause, ever = d.Delay, true
-		}
-		if deadline, has := ctx.Deadline(); !ever || has && time.Until(deadline) < pause {
-			return cancel(ctx, reservation, &WaitError{Decision: d, parts: true})
-		}
-		if !d.Allowed {
-			pause = min(pause, askAgain) // others may make room
-		}
-		if err := sleep(ctx, pause); err != nil {
-			return cancel(ctx, reservation, err)
-		}
-		if d.Allowed {
-			return nil
+// takeTurn takes the cost that w waits for.
+func (r *Request) takeTurn(ctx context.Context, w *waiter) (d Decision, err error) {
+	t := r.terms()
+	if s, ok := r.store.(TurnStore); ok && w.ttl == 0 && !t.queue {
+		d, _, err = s.TakeTurn(ctx, r.layers, 1, 0, w.Age())
+		return d, err
+	}
+	before := time.Now()
+	if t.careful() {
+		if d, err = r.look(ctx); err != nil || !d.Allowed {
+			return d, err
 		}
 	}
+	switch {
+	case w.ttl > 0:
+		d, w.reserved, err = r.reserve(ctx, w.ttl)
+	case !t.queue:
+		d, err = r.store.Decide(ctx, meter.OpTake, r.layers, 1)
+	default: // a reservation, so that a caller that gives up is not charged
+		var id ReservationID
+		d, id, err = r.store.Reserve(ctx, r.layers, 1, d.Delay+holdLonger)
+		w.reserved = reservationOf(r.store, id)
+	}
+	if err == nil && d.Allowed && d.Delay > 0 {
+		if late(ctx, before, d.Delay) {
+			return d, cancel(ctx, w.reserved, &WaitError{Decision: d, parts: true})
+		}
+	}
+	return d, err
 }
 
-// cancel gives back what a request has reserved, if anything, that gives up
-// because of why, and returns why.
+// cancel gives back what a request has reserved, if anything. The request gives up
+// because of why, which cancel returns.
 func cancel(ctx context.Context, r *Reservation, why error) error {
 	if r == nil {
 		return why
@@ -241,7 +279,7 @@ func cancel(ctx context.Context, r *Reservation, why error) error {
 	bounded, stop := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer stop()
 	if _, err := r.Cancel(bounded); err != nil {
-		return errors.Join(why, err) // it stays charged: strict
+		return errors.Join(why, err) // the cost stays charged
 	}
 	return why
 }

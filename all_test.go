@@ -153,8 +153,12 @@ func TestAllReserveCountsDenials(t *testing.T) {
 		defer s.Close()
 		counting, other := namedLimiter(t, s, "counting", "5/h sliding_log count_denied"), namedLimiter(t, s, "other", "1/h")
 		r := stint.All(counting.Key("k"), other.Key("k"))
-		for range 3 {
-			if _, _, err := r.Reserve(t.Context(), time.Minute); err != nil {
+		for range 3 { // the first is not open any more, and excuses none
+			_, reserved, err := r.Reserve(t.Context(), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := reserved.Settle(t.Context(), 1, 1); reserved != nil && err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -26,12 +26,12 @@ type Decision struct {
 	// Delay is how long the caller must wait before it starts; 0 unless a
 	// [LeakyQueue] is among the limits.
 	Delay time.Duration
-	// Tightest is the limit that Limit and Remaining are of, as an index into
-	// the limits of the request, layer by layer: the one that lets the fewest
-	// more requests pass, of equals the first. It is -1 where no limit was
-	// asked, as when a store fails and its mode lets all pass.
+	// Tightest is the index of the limit that Limit and Remaining describe, among
+	// the limits of the request, layer by layer. It is the limit that lets the fewest
+	// more requests pass, the first of several. It is -1 if no limit was asked, as
+	// when a store fails and its mode lets all pass.
 	Tightest int
-	// Denied says which limits denied, by the index that Tightest has.
+	// Denied says which limits denied, by the same index as Tightest.
 	Denied LimitSet
 	// Allowed reports whether the whole cost may pass now.
 	Allowed bool
@@ -39,16 +39,16 @@ type Decision struct {
 	// ([Limit.WithBan]).
 	Banned bool
 
-	// With more fields than registers carry, answers are written where they
-	// are wanted, instead of being taken apart and put together by each call.
+	// One field more than registers carry makes the compiler pass decisions in
+	// memory, instead of taking them apart and putting them together in each call.
 	_ [2]bool
 }
 
-// A Wait is a stretch of time in nanoseconds, or [Never]. It is a type of its
-// own so that an impossible request is not mistaken for a long wait.
+// A Wait is a duration in nanoseconds, or [Never]. It has its own type so that an
+// impossible request is not mistaken for a long wait.
 type Wait int64
 
-// Never is the wait for what can never pass: a cost above the limit.
+// Never is the wait of a request that can never pass: its cost is above the limit.
 const Never = Wait(meter.Never)
 
 // Duration returns the wait and true, or 0 and false for [Never].
@@ -59,8 +59,8 @@ func (w Wait) Duration() (time.Duration, bool) {
 	return time.Duration(w), true
 }
 
-// Seconds returns the wait in whole seconds, rounded up, as Retry-After wants
-// it; -1 for [Never].
+// Seconds returns the wait in whole seconds, rounded up, for Retry-After; -1 for
+// [Never].
 func (w Wait) Seconds() int64 {
 	if w == Never {
 		return -1
@@ -110,7 +110,7 @@ func (m LimitSet) Limits() iter.Seq[int] {
 // Set makes d the answer of a single limit to a request: passed with taken units
 // charged, or denied. Stores call it with the answer of a [meter.Meter].
 func (d *Decision) Set(m *meter.Meter, a meter.Answer, passed bool, taken int64) {
-	// Field by field: a literal would be made elsewhere and copied.
+	// Field by field, since a literal would be built elsewhere and copied.
 	d.Limit = m.Capacity()
 	d.Remaining = a.Remaining
 	d.RetryAfter = Wait(a.RetryAfter)
@@ -124,11 +124,11 @@ func (d *Decision) Set(m *meter.Meter, a meter.Answer, passed bool, taken int64)
 	}
 }
 
-// Join adds the answer of a further limit to d, the answer of other limits of the
-// request: the longest waits, and the limit and remaining of the one with the
-// least remaining, of equals that with the least Tightest. Set own.Tightest to the
-// index of the limit in the request. Allowed, Taken and Denied stay those of d: they
-// belong to the request. Stores use it.
+// Join adds the answer of one more limit of the request to d. It takes the longer waits,
+// and Limit and Remaining of the answer with the smaller Remaining, or if they are equal
+// with the smaller Tightest. Set own.Tightest to the index of the limit in the request.
+// Allowed, Taken and Denied stay as they are in d: they belong to the request. Stores use
+// it.
 func (d *Decision) Join(own *Decision) {
 	if own.Remaining < d.Remaining || own.Remaining == d.Remaining && own.Tightest < d.Tightest {
 		d.Remaining, d.Limit, d.Tightest = own.Remaining, own.Limit, own.Tightest

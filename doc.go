@@ -22,7 +22,7 @@
 // numbers, and no rate is rounded into a state. No interleaving of callers
 // admits more than the algorithm's envelope, which docs/SEMANTICS.md states for each
 // [Algorithm]. A request of several layers is charged in all of them or in none, and
-// a denial changes nothing, unless the limit counts what it denies. RetryAfter
+// a denial charges nothing, unless the limit counts what it denies. RetryAfter
 // is the least wait: at its end the same cost passes, and a nanosecond earlier
 // it does not, if nothing else arrives. No int64 makes a decision wrap or
 // panic.

@@ -31,8 +31,8 @@ var (
 	errDurationWhole = errors.New("not a whole number of nanoseconds")
 )
 
-// parseDuration reads a Go duration without a sign, exactly: where
-// time.ParseDuration drops what lies below a nanosecond, this refuses it.
+// parseDuration reads a Go duration without a sign, exactly: it refuses fractions of a
+// nanosecond, which time.ParseDuration drops.
 func parseDuration(s string) (int64, error) {
 	total := int64(0)
 	for s != "" {
@@ -60,7 +60,7 @@ func parseDuration(s string) (int64, error) {
 	return total, nil
 }
 
-// scaleDecimal returns a decimal number times unit, if that is whole.
+// scaleDecimal returns a decimal number times unit, if the product is whole.
 func scaleDecimal(number string, unit int64) (int64, error) {
 	whole, fraction, _ := strings.Cut(number, ".")
 	n, err := digits(whole)

@@ -39,6 +39,9 @@ func (b watchedBound) look() {
 	}
 }
 
+// Divert keeps the limiter from putting its own bound before this one.
+func (watchedBound) Divert(stint.Bound) {}
+
 func (b watchedBound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
 	b.look()
 	return b.Bound.Allow(ctx, key, cost)

@@ -17,10 +17,10 @@ import (
 // is an immutable, comparable value of whole numbers, so that nothing is lost
 // to rounding: 7 a minute is 7 and a minute, never 8.571428571 s.
 //
-// Make one with [Parse], [New] or [PerSecond] and refine it with the With
-// methods; each returns a new value. What cannot be held (a count of zero, a
-// burst on a window) is reported by [Limit.Validate], which [Parse],
-// [NewLimiter] and [Limit.Meter] call, so a wrong limit never decides anything.
+// Make one with [Parse], [New] or [PerSecond] and refine it with the With methods;
+// each returns a new value. [Limit.Validate] reports an invalid limit, such as one with
+// a count of zero or a window with a burst. [Parse], [NewLimiter] and [Limit.Meter]
+// call it, so an invalid limit never decides anything.
 //
 // The zero Limit is not valid.
 type Limit struct {
@@ -29,7 +29,7 @@ type Limit struct {
 	inFlight bool // spec has a count alone
 }
 
-// maxName is the most bytes of a name.
+// maxName is the greatest length of a name, in bytes.
 const maxName = 256
 
 // New returns the limit of count units per period, of algorithm [GCRA] with a burst
@@ -102,21 +102,21 @@ func (l Limit) WithBurst(burst int64) Limit {
 }
 
 // WithDebt returns the limit with another greatest debt, at least 1: how many units
-// below empty a settlement above its reservation can take a bucket or a queue. The
-// default value is one more drain, [Limit.Capacity]; what is beyond is forgiven.
+// below empty a settlement above its reservation can take a bucket or a queue. Units
+// beyond the debt are forgiven. The default value is [Limit.Capacity].
 func (l Limit) WithDebt(debt int64) Limit {
 	if l.spec.Debt = debt; debt == 0 {
-		l.spec.Debt = -1 // asked for, and refused by Validate
+		l.spec.Debt = -1 // 0 was asked for, which Validate refuses
 	}
 	return l
 }
 
-// WithBan returns the limit that bans a key which it denies: for that long, above 0 and at
-// most 3,650 days, the limit denies everything of the key. What is denied meanwhile does
-// not prolong it.
+// WithBan returns the limit with a ban, above 0 and at most 3,650 days: after a denial, it
+// denies every request of the key for that long. Requests denied meanwhile do not prolong
+// the ban.
 func (l Limit) WithBan(ban time.Duration) Limit {
 	if l.spec.Ban = ban; ban == 0 {
-		l.spec.Ban = -1 // asked for, and refused by Validate
+		l.spec.Ban = -1 // 0 was asked for, which Validate refuses
 	}
 	return l
 }
@@ -125,12 +125,13 @@ func (l Limit) WithBan(ban time.Duration) Limit {
 // parts, at most 3,600; for [SlidingSubWindows]. The default value is 60.
 func (l Limit) WithParts(parts int64) Limit {
 	if l.spec.SubWindows = parts; parts == 0 {
-		l.spec.SubWindows = -1 // asked for, and refused by Validate
+		l.spec.SubWindows = -1 // 0 was asked for, which Validate refuses
 	}
 	return l.plain()
 }
 
-// plain drops what the algorithm has anyway, so that equal limits are equal values.
+// plain drops options that equal the algorithm's default, so that equal limits are equal
+// values.
 func (l Limit) plain() Limit {
 	s := &l.spec
 	if s.Burst == s.Count && s.Algorithm.Takes(meter.Burst) {
@@ -142,14 +143,19 @@ func (l Limit) plain() Limit {
 	return l
 }
 
-// WithRelaxed returns the [SlidingCounter] that admits one unit more, as some
-// articles and libraries have it.
+// WithRelaxed returns the [SlidingCounter] that admits one unit more, as in some articles
+// and libraries.
 func (l Limit) WithRelaxed() Limit { l.spec.Relaxed = true; return l }
 
-// WithCountDenied returns the limit that counts denied requests as if they had
-// passed, so that a client that keeps hammering stays out; for windows, the
-// log, the counter and the parts.
+// WithCountDenied returns the limit that counts denied requests as if they had passed, so
+// that a client that does not slow down stays out. It is for all algorithms but buckets and
+// queues.
 func (l Limit) WithCountDenied() Limit { l.spec.CountDenied = true; return l }
+
+// WithFromFirst returns the [FixedWindow] that begins with a key's first request,
+// and anew with the first after it has ended, so that not all keys start over at
+// once.
+func (l Limit) WithFromFirst() Limit { l.spec.FromFirst = true; return l }
 
 // Name returns the limit's own name, else its text.
 func (l Limit) Name() string {
@@ -165,8 +171,8 @@ func (l Limit) Algorithm() Algorithm { return l.spec.Algorithm }
 // Count returns the units per period.
 func (l Limit) Count() int64 { return l.spec.Count }
 
-// Period returns the stretch that the count is for; of a calendar in name only: 24 h for a
-// day, 7 days for a week, 30 for a month, 90 for a quarter, 365 for a year.
+// Period returns the time that the count is for. For calendar windows it is nominal: 24 h
+// for a day, 7 days for a week, 30 for a month, 90 for a quarter, 365 for a year.
 func (l Limit) Period() time.Duration { return l.spec.NominalPeriod() }
 
 // Burst returns the burst in units: the count unless given, 0 for algorithms that
@@ -188,17 +194,19 @@ func (l Limit) Relaxed() bool { return l.spec.Relaxed }
 // CountDenied reports whether denied requests count.
 func (l Limit) CountDenied() bool { return l.spec.CountDenied }
 
-// Calendar returns the unit of a calendar window, as text has it ("day", "month from 15"),
+// FromFirst reports whether windows begin with a key's first request.
+func (l Limit) FromFirst() bool { return l.spec.FromFirst }
+
+// Calendar returns the unit of a calendar window as in its text ("day", "month from 15"),
 // and its zone; else two empty strings.
 func (l Limit) Calendar() (unit, zone string) { return l.spec.Calendar.String(), l.spec.Zone }
 
-// Capacity returns the most that could ever pass at one instant, in units: the
-// burst of a bucket, the count of a window, the burst and the one that starts
-// for the queue.
+// Capacity returns the most that could ever pass at one instant, in units: the burst of
+// a bucket, the count of a window, and for a queue the burst plus the one that starts.
 func (l Limit) Capacity() int64 { return l.spec.Capacity() }
 
-// Validate returns nil if the limit can be held, else an error that says what
-// is wrong and what would be right.
+// Validate returns nil if the limit is valid, else an error that says what is wrong and
+// what would be right.
 func (l Limit) Validate() error {
 	if err := l.check(); err != nil {
 		return fmt.Errorf("stint: limit %q: %w", wording.Shorten(l.Name()), err)
@@ -240,8 +248,8 @@ func (l Limit) checkName() error {
 
 func isControl(r rune) bool { return r < 0x20 || r >= 0x7f && r < 0xa0 }
 
-// String returns the limit as canonical text, which [Parse] reads back to the
-// same limit but for its name.
+// String returns the limit as canonical text, which [Parse] reads as the same limit
+// without its own name.
 func (l Limit) String() string {
 	if l.inFlight {
 		return strconv.FormatInt(l.spec.Count, 10) + " in flight"
@@ -261,6 +269,9 @@ func (l Limit) String() string {
 	}
 	if l.spec.Algorithm != meter.GCRA && l.spec.Calendar == meter.NoCalendar {
 		b.WriteString(" " + l.spec.Algorithm.String())
+	}
+	if l.spec.FromFirst {
+		b.WriteString(" from first")
 	}
 	if l.spec.SubWindows != 0 {
 		fmt.Fprintf(&b, " parts %d", l.spec.SubWindows)
@@ -292,17 +303,22 @@ func formatPeriod(period time.Duration) string {
 	return s
 }
 
-// State belongs to a name, which limits are bound under ([Store.Bind]), and to
-// a key. Of several limits under one name each is known by its ID.
+// State belongs to the name that limits are bound under ([Store.Bind]) and to a key. The
+// ID tells several limits under one name apart.
 
-// ID returns what identifies a limit among others under one name, and which state of
-// a key is its own: its own name if it has one ([Limit.WithName]), its algorithm and
-// its period, such as "gcra:1m" or "logins:gcra:1m", or its calendar, such as
-// "day:Europe/Paris" or "month-15:UTC"; of [meter.SlidingSubWindows] also the number of
-// parts; of a limit in flight "in_flight". It is never its count, burst, debt or ban, so
-// that those may change.
+// ID returns the text that identifies a limit among others under one name, and so the
+// state of a key under it. It has the limit's own name, if there is one ([Limit.WithName]),
+// its algorithm and its period, such as "gcra:1m" or "logins:gcra:1m", or its calendar,
+// such as "day:Europe/Paris" or "month-15:UTC". For [meter.SlidingSubWindows] it also has
+// the number of parts; for a window from a first request it is "fixed_window-first:1m", for
+// a limit in flight "in_flight". It never has the count, burst, debt or ban, so these may
+// change.
 func (l Limit) ID() string {
-	id := l.spec.Algorithm.String() + ":" + formatPeriod(l.spec.Period)
+	kind := l.spec.Algorithm.String()
+	if l.spec.FromFirst {
+		kind += "-first"
+	}
+	id := kind + ":" + formatPeriod(l.spec.Period)
 	if l.inFlight {
 		id = "in_flight"
 	}
@@ -321,7 +337,7 @@ func (l Limit) ID() string {
 	return id
 }
 
-// Label returns the limit's own name, else its ID: what tells it from others of a list.
+// Label returns the limit's own name, else its ID, to tell it from other limits of a list.
 func (l Limit) Label() string {
 	if l.name != "" {
 		return l.name
@@ -329,9 +345,8 @@ func (l Limit) Label() string {
 	return l.ID()
 }
 
-// CheckBind returns why limits cannot be bound together under a name, or nil.
-// Every [Store] calls it first. It does not say whether a limit can be held:
-// that is [Limit.Validate].
+// CheckBind returns why limits cannot be bound together under a name, or nil. Every
+// [Store] calls it first. It does not check each limit by itself: [Limit.Validate] does.
 func CheckBind(name string, limits []Limit) error {
 	if err := checkName(name); err != nil {
 		return fmt.Errorf("stint: limits under %w", err)

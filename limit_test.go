@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -52,6 +53,9 @@ func TestLimitValidate(t *testing.T) {
 		{"relaxed bucket", stint.PerSecond(10).WithRelaxed(), "gcra has no relaxed: sliding_counter does"},
 		{"count_denied of a bucket", stint.PerSecond(10).WithCountDenied(), "gcra has no count_denied"},
 		{"count_denied of a queue", stint.PerSecond(10).WithAlgorithm(meter.LeakyQueue).WithCountDenied(), "leaky_queue has no count_denied"},
+		{"from first", window.WithFromFirst(), ""},
+		{"from first of a bucket", stint.PerSecond(10).WithFromFirst(), "gcra has no from first: fixed_window does"},
+		{"from first by the calendar", stint.PerDayIn(5, "UTC").WithFromFirst(), "by the calendar or with the first request"},
 		{"unknown algorithm", stint.PerSecond(10).WithAlgorithm(255), "algorithm(255)"},
 		{"calendar", stint.PerDayIn(5, "Europe/Paris"), ""},
 		{"calendar of another algorithm", stint.PerDayIn(5, "UTC").WithAlgorithm(meter.SlidingLog), "sliding_log has no calendar: fixed_window does"},
@@ -211,5 +215,33 @@ func TestKindString(t *testing.T) {
 		if got := algorithm.String(); got != want {
 			t.Errorf("%d: %q, want %q", algorithm, got, want)
 		}
+	}
+}
+
+// TestWith holds a key to other limits, under which it keeps what it has used.
+func TestWith(t *testing.T) {
+	store := memstore.New(memstore.Options{Now: func() int64 { return 1 }})
+	defer store.Close()
+	free, err := stint.NewLimiter(store, "api", stint.PerHour(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pro, err := free.With(stint.PerHour(10))
+	if err != nil || pro.Name() != "api" {
+		t.Fatal(pro, err)
+	}
+	for i, want := range []int64{9, 8, 7} {
+		if d, err := pro.Take(t.Context(), "k", 1); err != nil || d.Remaining != want {
+			t.Errorf("%d: %+v, %v", i, d, err)
+		}
+	}
+	if d, err := free.Take(t.Context(), "k", 1); err != nil || d.Allowed {
+		t.Errorf("under 2 an hour after 3: %+v, %v", d, err)
+	}
+	if _, err := free.With(stint.PerHour(0)); err == nil {
+		t.Error("no error of a limit that cannot be held")
+	}
+	if _, err := new(stint.Limiter).With(stint.PerHour(1)); err == nil {
+		t.Error("no error of a limiter that NewLimiter did not make")
 	}
 }

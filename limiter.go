@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -19,7 +20,8 @@ import (
 type Limiter struct {
 	store Store
 	bound Bound
-	lines lines
+	asked Bound // answers calls: bound, or a besides if bound is no diverter
+	lines arrivals.Lines
 	terms atomic.Pointer[terms] // as last seen by a waiter
 }
 
@@ -27,8 +29,8 @@ type Limiter struct {
 // bytes of UTF-8, no control characters. What keys use belongs to the name:
 // limiters of one name on one store share it, and two names never do. Several
 // limits of one algorithm and period need names of their own, see [Limit.WithName].
-// The error says which limit cannot be held, and why. Under a limit [InFlight], Acquire
-// decides, and every other method fails with [ErrInFlight].
+// The error says which limit the store cannot hold, and why. With a limit [InFlight],
+// use Acquire: every other method that decides fails with [ErrInFlight].
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, errors.New("stint: NewLimiter without a store: memstore.New makes one")
@@ -42,9 +44,20 @@ func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{store: store, bound: bound}
+	l.lines.Owner = owner{l}
+	l.asked = bound
+	if _, ok := bound.(diverter); l.decides() != nil {
+		l.lines.Most = mostWaiting
+	} else if !ok {
+		l.asked = besides{l}
+	}
 	l.learn()
 	return l, nil
 }
+
+// mostWaiting is how many callers may wait for one key under limits in flight: each holds a
+// connection or the like.
+const mostWaiting = 1000
 
 var errUnmade = errors.New("stint: a Limiter without limits: NewLimiter makes one")
 
@@ -76,13 +89,13 @@ func (l *Limiter) decides() error {
 	return nil
 }
 
-// The short ways to an answer, such as Allow, are inlined where they are called, or the
-// answer would be copied once more: so each looks for the bound by itself.
+// Allow and its like must be inlined where they are called, or the answer would be copied
+// once more. So each checks l.asked itself.
 
 // Allow takes one unit from key and reports whether it passed.
 func (l *Limiter) Allow(ctx context.Context, key string) (ok bool, err error) {
-	if err = errUnmade; l.bound != nil {
-		ok, err = l.bound.Allow(ctx, key, 1)
+	if err = errUnmade; l.asked != nil {
+		ok, err = l.asked.Allow(ctx, key, 1)
 	}
 	return ok, err
 }
@@ -90,65 +103,77 @@ func (l *Limiter) Allow(ctx context.Context, key string) (ok bool, err error) {
 // AllowN takes cost units from key, all or none, and reports whether they
 // passed.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (ok bool, err error) {
-	if err = errUnmade; l.bound != nil {
-		ok, err = l.bound.Allow(ctx, key, cost)
+	if err = errUnmade; l.asked != nil {
+		ok, err = l.asked.Allow(ctx, key, cost)
 	}
 	return ok, err
 }
 
-// AllowEach takes cost units from each key by itself, as AllowN for one after
-// the other, and writes into passed which passed. It is for hot paths that have
-// many keys at hand: a memstore reads the clock once, and waits for the memory of
-// up to 64 keys at once. passed is as long as keys. On an error the keys before
-// it have been decided, and maybe others.
+// AllowEach takes cost units from each key by itself, like AllowN for one key after the
+// other, and writes to passed[i] whether keys[i] passed. passed must be at least as long
+// as keys. It is for hot paths that have many keys at hand: a memstore reads the clock
+// once, and waits for the memory of up to 64 keys at once. After an error, the keys
+// before it have been decided, and maybe others.
 func (l *Limiter) AllowEach(ctx context.Context, keys []string, cost int64, passed []bool) error {
 	if len(passed) < len(keys) {
 		return fmt.Errorf("stint: AllowEach of %d keys with room for %d answers", len(keys), len(passed))
 	}
-	if b, ok := l.bound.(interface {
+	if b, ok := l.asked.(interface {
 		AllowEach(ctx context.Context, keys []string, cost int64, passed []bool) error
 	}); ok {
 		return b.AllowEach(ctx, keys, cost, passed)
 	}
 	for i, key := range keys {
 		var err error
-		if passed[i], err = l.binding().Allow(ctx, key, cost); err != nil {
+		if passed[i], err = l.AllowN(ctx, key, cost); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Take takes cost units from key, all or none, and gives the whole answer.
+// Take takes cost units from key, all or none, and returns the whole decision.
 func (l *Limiter) Take(ctx context.Context, key string, cost int64) (d Decision, err error) {
-	if err = errUnmade; l.bound != nil {
-		d, err = l.bound.Decide(ctx, meter.OpTake, key, cost)
+	if err = errUnmade; l.asked != nil {
+		d, err = l.asked.Decide(ctx, meter.OpTake, key, cost)
 	}
 	return d, err
 }
 
 // Peek says whether a Take of cost would pass, and changes nothing.
 func (l *Limiter) Peek(ctx context.Context, key string, cost int64) (d Decision, err error) {
-	if err = errUnmade; l.bound != nil {
-		d, err = l.bound.Decide(ctx, meter.OpPeek, key, cost)
+	if err = errUnmade; l.asked != nil {
+		d, err = l.asked.Decide(ctx, meter.OpPeek, key, cost)
 	}
 	return d, err
 }
 
-// TakeUpTo takes the most that passes now, at most cost; Decision.Taken says
-// how many. When none passes it is denied, with the answer for one unit.
+// TakeUpTo takes the most units that pass now, at most cost; Decision.Taken says how
+// many. If no unit passes, it is denied with the answer for one unit.
 func (l *Limiter) TakeUpTo(ctx context.Context, key string, cost int64) (d Decision, err error) {
-	if err = errUnmade; l.bound != nil {
-		d, err = l.bound.Decide(ctx, meter.OpTakeUpTo, key, cost)
+	if err = errUnmade; l.asked != nil {
+		d, err = l.asked.Decide(ctx, meter.OpTakeUpTo, key, cost)
 	}
 	return d, err
 }
 
-// Reserve takes cost units now, to be settled at their true cost within ttl. When
-// denied there is nothing to settle: the reservation is nil, and to settle or
-// cancel that does nothing.
+// excuses is how long an open reservation excuses denials ([Layer.Excuses]).
+const excuses = 10 * time.Second
+
+// Reserve takes cost units now, to be settled at their true cost within ttl. A denied
+// request has the nil reservation, whose methods do nothing.
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, *Reservation, error) {
-	d, id, err := l.reserve(ctx, key, cost, ttl)
+	if l.lines.None(at(key)) || cost <= 0 {
+		d, id, err := l.reserve(ctx, key, cost, ttl)
+		return d, l.Reservation(id), err
+	}
+	var id ReservationID
+	d, err := beside(ctx, l.store, []Part{{l, key, cost}}, func() (Decision, error) {
+		return l.direct(ctx, meter.OpPeek, key, cost)
+	}, func() (d Decision, err error) {
+		d, id, err = l.reserve(ctx, key, cost, ttl)
+		return d, err
+	})
 	return d, l.Reservation(id), err
 }
 
@@ -156,20 +181,22 @@ func (l *Limiter) reserve(ctx context.Context, key string, cost int64, ttl time.
 	if err := l.decides(); err != nil {
 		return Decision{}, "", err
 	}
-	return l.store.Reserve(ctx, l.layers(key), cost, ttl)
+	layers := l.layers(key)
+	layers[0].Excuses = excuses
+	return l.store.Reserve(ctx, layers, cost, ttl)
 }
 
 // Reservation returns the reservation of an ID, which may have been made by
 // another process on the same store; nil if the ID is empty.
 func (l *Limiter) Reservation(id ReservationID) *Reservation { return reservationOf(l.store, id) }
 
-// Refund gives up to cost units back to key: an operator's act, which lets
-// through more than the limit by what it returns.
+// Refund gives up to cost units back to key. It is for operators, since it lets through
+// as many units more than the limit.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision, error) {
 	if err := l.decides(); err != nil {
 		return Decision{}, err
 	}
-	defer l.lines.roomMade(key)
+	defer l.lines.RoomMade(at(key))
 	return l.store.Refund(ctx, l.layers(key), cost)
 }
 
@@ -179,15 +206,14 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err := l.decides(); err != nil {
 		return err
 	}
-	defer l.lines.roomMade(key)
+	defer l.lines.RoomMade(at(key))
 	return l.store.Reset(ctx, l.layers(key))
 }
 
-// SetLimits gives the limiter other limits, from the next request on and for
-// those that wait. What keys have used is kept, as docs/SEMANTICS.md says of
-// changes; other limiters of the name keep the limits that they have. The error
-// says which limit cannot be held, or that the store cannot do it: then make
-// another limiter of the same name.
+// SetLimits gives the limiter other limits, from the next request on and for callers
+// that wait. What keys have used is kept, as docs/SEMANTICS.md says of changes; other
+// limiters of the name keep their limits. The error says which limit the store cannot
+// hold, or that it cannot change limits: then make another limiter of the same name.
 func (l *Limiter) SetLimits(limits ...Limit) error {
 	if l.bound == nil {
 		return errUnmade
@@ -196,16 +222,38 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 	if !ok {
 		return fmt.Errorf("stint: the limits of %q cannot be set in this store: make another limiter of the same name", l.Name())
 	}
-	defer l.lines.everyRoomMade()
+	defer l.lines.EveryRoomMade()
 	return b.Change(limits...)
+}
+
+// With returns a limiter of the same name and store with other limits. It is for limits
+// that depend on the request, such as those of a customer's plan. A key that comes under
+// other limits keeps what it has used, as docs/SEMANTICS.md says of changes. In memory,
+// With costs a few microseconds, however many limits the name has. The limiter may be kept;
+// its waiters have lines of their own. The error says which limit the store cannot hold, or
+// matches [ErrFull] if too many limits of the name still count.
+func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
+	if l.store == nil {
+		return nil, errUnmade
+	}
+	if s, ok := l.store.(interface {
+		RoomFor(name string, l Limit) error
+	}); ok {
+		for _, limit := range limits {
+			if err := s.RoomFor(l.Name(), limit); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return NewLimiter(l.store, l.Name(), limits...)
 }
 
 // Name returns the name that the limits were bound under.
 func (l *Limiter) Name() string { return l.binding().Name() }
 
-// Labels returns what each limit is called in fields and answers: by its own
-// name, else by the name of the limiter, with the limit's ID behind a slash
-// where there are several.
+// Labels returns the name of each limit in header fields and answers: its own name, else
+// the name of the limiter, followed by a slash and the limit's ID if there are several
+// limits.
 func (l *Limiter) Labels() []string {
 	limits := l.binding().Limits()
 	labels := make([]string, len(limits))
@@ -225,18 +273,26 @@ func (l *Limiter) Labels() []string {
 // Limits returns the limits in order.
 func (l *Limiter) Limits() []Limit { return l.binding().Limits() }
 
-// Unchanged reports whether Limits would return these limits, without an
-// allocation: for those who keep what they have made of them.
+// Unchanged reports whether Limits would return these limits, without an allocation. It
+// is for callers that cache what they have computed from limits.
 func (l *Limiter) Unchanged(limits []Limit) bool {
 	b, ok := l.bound.(interface{ Unchanged(limits []Limit) bool })
 	return !ok || b.Unchanged(limits)
 }
 
+// direct asks the store, and ignores callers that wait.
+func (l *Limiter) direct(ctx context.Context, op meter.Op, key string, cost int64) (Decision, error) {
+	if _, ok := l.bound.(diverter); ok {
+		return l.store.Decide(ctx, op, l.layers(key), cost)
+	}
+	return l.bound.Decide(ctx, op, key, cost)
+}
+
 func (l *Limiter) layers(key string) []Layer { return []Layer{{Bound: l.bound, Key: key}} }
 
-// A WaitError says why Wait gave up before it waited: the context's deadline
-// comes before the request could pass, which matches context.DeadlineExceeded,
-// or the cost is above the limit and can never pass. Nothing was charged.
+// A WaitError says why Wait gave up before it waited. Either the context's deadline comes
+// before the request could pass, and the error matches context.DeadlineExceeded, or the
+// cost is above the limit and can never pass. Nothing was charged.
 type WaitError struct {
 	// Decision is the answer to the request.
 	Decision Decision
@@ -256,7 +312,7 @@ func (e *WaitError) Error() string {
 		max(time.Duration(e.Decision.RetryAfter), e.Decision.Delay))
 }
 
-// Unwrap returns context.DeadlineExceeded, but not for what can never pass.
+// Unwrap returns context.DeadlineExceeded, or nil for a request that can never pass.
 func (e *WaitError) Unwrap() error {
 	if e.Decision.RetryAfter == Never {
 		return nil

@@ -18,7 +18,7 @@ import (
 // right.
 type ParseError struct {
 	Text   string // the whole text
-	Offset int    // where it is wrong, in bytes from the start
+	Offset int    // where the error is, in bytes from the start
 	Reason string // what is wrong
 	Hint   string // what would be right; may be empty
 }
@@ -32,7 +32,7 @@ func (e *ParseError) Error() string {
 	return s
 }
 
-// column returns the place in characters, from 1.
+// column returns the place of the error in characters, from 1.
 func (e *ParseError) column() int {
 	return utf8.RuneCountInString(e.Text[:min(max(e.Offset, 0), len(e.Text))]) + 1
 }
@@ -49,6 +49,7 @@ func (e *ParseError) column() int {
 //	every 2s
 //	1_000_000 per month in UTC
 //	5_000 per month from 15 in Europe/Paris
+//	100/h fixed_window from first
 //	20 in flight
 //
 // The algorithm is gcra unless named, and fixed_window with "in". Options come in
@@ -66,7 +67,7 @@ func Parse(text string) (Limit, error) {
 	return l, nil
 }
 
-// word is a stretch of text without blanks, and where it begins.
+// word is a word of the text, and its offset.
 type word struct {
 	s  string
 	at int
@@ -96,7 +97,8 @@ func (p *parser) split() {
 	}
 }
 
-// next takes the next word; at the end it is empty and stands behind the text.
+// next takes the next word. At the end of the text, it returns an empty word with the offset
+// of the end.
 func (p *parser) next() word {
 	if len(p.words) == 0 {
 		return word{at: len(p.text)}
@@ -127,7 +129,7 @@ func (p *parser) limit() (Limit, error) {
 	count, _, slash := strings.Cut(first.s, "/")
 	n, err := p.number(word{count, first.at}, "count", 1)
 	if err != nil {
-		return Limit{}, err
+		return Limit{}, p.hinted(err, word{count, first.at})
 	}
 	if !slash {
 		first, count = p.next(), ""
@@ -160,11 +162,11 @@ func (p *parser) inFlight(n int64) (Limit, error) {
 	return InFlight(n), nil
 }
 
-// nouns may stand behind the count, and change nothing.
+// nouns may follow the count, and change nothing.
 var nouns = []string{"req", "reqs", "request", "requests"}
 
-// per passes over "per" or "/", which is in a word at an offset or is the word,
-// and returns the word that the period begins with.
+// per skips "per" or "/", which is the word w, or the part of it at slash, and returns the
+// word that begins the period.
 func (p *parser) per(w word, slash int) (word, error) {
 	switch {
 	case w.s == "":
@@ -248,14 +250,14 @@ var units = map[string]time.Duration{
 	"w": 7 * 24 * time.Hour, "week": 7 * 24 * time.Hour, "weeks": 7 * 24 * time.Hour,
 }
 
-// abbreviations are units as people shorten them.
+// abbreviations are short names of units.
 var abbreviations = map[string]string{
 	"sec": "second", "secs": "seconds", "min": "minute", "mins": "minutes", "hr": "hour", "hrs": "hours",
 }
 
 const periods = `write s, m, h, d, w, a number of them such as "2 hours", or a duration such as 90s or 1h30m`
 
-// calendarUnits are units that have no one length.
+// calendarUnits are units whose length depends on the calendar.
 var calendarUnits = map[string]meter.CalendarUnit{"month": meter.Month, "quarter": meter.Quarter, "year": meter.Year}
 
 // period reads the period that begins with w into l; "day" and "week" become those of the
@@ -343,6 +345,9 @@ func (p *parser) options(l *Limit, period word) error {
 	if l.spec.Calendar != meter.NoCalendar && l.spec.Zone == "" {
 		return p.fail(period.at, fmt.Sprintf(`write "per %s in UTC", or a number of days`, l.spec.Calendar), "a %s needs a zone", strings.ToLower(period.s))
 	}
+	if l.spec.FromFirst && l.spec.Calendar != meter.NoCalendar {
+		return p.fail(p.seen["from first"].at, "leave one of them out", `"in" has the windows of a calendar, "from first" a window of each key`)
+	}
 	if algorithm, ok := p.seen["algorithm"]; ok && l.spec.Calendar != meter.NoCalendar && !l.spec.Algorithm.Takes(meter.ByCalendar) {
 		return p.fail(algorithm.at, "leave the algorithm out", `"in" makes a fixed_window, not %v`, l.spec.Algorithm)
 	}
@@ -352,8 +357,8 @@ func (p *parser) options(l *Limit, period word) error {
 	return p.fitting(l)
 }
 
-// fitting refuses options that the algorithm does not have, also where their value
-// is the default.
+// fitting refuses options that the algorithm does not have, even if their value is the
+// default.
 func (p *parser) fitting(l *Limit) error {
 	for _, o := range meter.Options() {
 		if w, given := p.seen[o.String()]; given && !l.spec.Algorithm.Takes(o) {
@@ -416,13 +421,13 @@ func (p *parser) option(l *Limit, w, period word) error {
 		return p.zone(l, p.next(), period)
 	default:
 		options := append(meter.AlgorithmNames(), optionNames...)
-		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied, ban DURATION, from DAY and in ZONE"),
+		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied, ban DURATION, from DAY, from first and in ZONE"),
 			"unknown option %q", wording.Shorten(name))
 	}
 	return nil
 }
 
-// ban reads how long a ban is.
+// ban reads the length of a ban.
 func (p *parser) ban(l *Limit, w word) error {
 	if w.s == "" || isOption(w.s) {
 		return p.fail(w.at, periods, "the ban has no length")
@@ -443,10 +448,15 @@ func (p *parser) ban(l *Limit, w word) error {
 	return nil
 }
 
-// from reads the day of the month that months begin on.
+// from reads what windows begin with: a first request, or a day of the month.
 func (p *parser) from(l *Limit, day, option word) error {
+	if day.s == "first" {
+		p.seen["from first"] = option
+		l.spec.FromFirst = true
+		return nil
+	}
 	if l.spec.Calendar != meter.Month {
-		return p.fail(option.at, `such as "per month from 15 in UTC"`, `"from" goes with "month"`)
+		return p.fail(option.at, `such as "per month from 15 in UTC", or "fixed_window from first"`, `"from" goes with "month" or "first"`)
 	}
 	n, err := p.number(day, "the day", 1)
 	if err != nil || n > 31 {
@@ -470,14 +480,14 @@ func (p *parser) zone(l *Limit, zone, period word) error {
 		l.spec.Period = 0
 	}
 	if _, err := meter.LoadZone(zone.s); err != nil {
-		return p.fail(zone.at, "write a name of the IANA database such as Europe/Paris or UTC", "%v", err)
+		return p.fail(zone.at, zoneHint(zone.s), "%v", err)
 	}
 	l.spec.Zone = zone.s
 	return nil
 }
 
-// suggest returns a hint with the nearest of the known words, or the general
-// hint when none is near.
+// suggest returns a hint with the nearest known word, or the general hint if no word is
+// near.
 func (p *parser) suggest(got string, known iter.Seq[string], hint string) string {
 	best := wording.Nearest(strings.ToLower(wording.Shorten(got)), known, min(3, len(got)))
 	if best == "" {

@@ -35,13 +35,14 @@ type fields struct {
 	parts     int64
 	relaxed   bool
 	denied    bool
+	first     bool
 	unit      string
 	zone      string
 }
 
 func fieldsOf(l stint.Limit) fields {
 	unit, zone := l.Calendar()
-	return fields{l.Algorithm(), l.Count(), l.Period(), l.Burst(), l.Debt(), l.Ban(), l.Parts(), l.Relaxed(), l.CountDenied(), unit, zone}
+	return fields{l.Algorithm(), l.Count(), l.Period(), l.Burst(), l.Debt(), l.Ban(), l.Parts(), l.Relaxed(), l.CountDenied(), l.FromFirst(), unit, zone}
 }
 
 const (
@@ -142,6 +143,8 @@ var accepted = []struct {
 	{"10/s sliding_log", "10/1s sliding_log", fields{algorithm: meter.SlidingLog, count: 10, period: time.Second}},
 	{"10/s sliding_counter", "10/1s sliding_counter", fields{algorithm: meter.SlidingCounter, count: 10, period: time.Second}},
 	{"10/s sliding_buckets", "10/1s sliding_buckets", fields{algorithm: meter.SlidingSubWindows, count: 10, period: time.Second, parts: 60}},
+	{"10/s from first fixed_window", "10/1s fixed_window from first", fields{algorithm: meter.FixedWindow, count: 10, period: time.Second, first: true}},
+	{"10 per 15 minutes fixed_window count_denied from first ban 1h", "10/15m fixed_window from first count_denied ban 1h", fields{algorithm: meter.FixedWindow, count: 10, period: 15 * time.Minute, denied: true, first: true, ban: time.Hour}},
 	{"10 per day fixed_window", "10/24h fixed_window", fields{algorithm: meter.FixedWindow, count: 10, period: day}},
 	// Options, in any order.
 	{"10/s burst 20", "10/1s burst 20", fields{count: 10, period: time.Second, burst: 20}},
@@ -229,6 +232,7 @@ func TestParseEqualsBuilt(t *testing.T) {
 		"10/m sliding_buckets parts 60":          stint.PerMinute(10).WithParts(60).WithAlgorithm(meter.SlidingSubWindows),
 		"10/m sliding_buckets parts 6":           stint.PerMinute(10).WithParts(6).WithAlgorithm(meter.SlidingSubWindows),
 		"10/m sliding_counter relaxed":           stint.PerMinute(10).WithAlgorithm(meter.SlidingCounter).WithRelaxed(),
+		"100 per hour fixed_window from first":   stint.PerHour(100).WithAlgorithm(stint.FixedWindow).WithFromFirst(),
 		"500/h sliding_log count_denied":         stint.PerHour(500).WithAlgorithm(meter.SlidingLog).WithCountDenied(),
 		"5/m ban 1h burst 3":                     stint.PerMinute(5).WithBurst(3).WithBan(time.Hour),
 		"100/day in Europe/Paris":                stint.PerDayIn(100, "Europe/Paris"),
@@ -295,6 +299,9 @@ func randomLimit(rnd *rand.Rand) stint.Limit {
 	}
 	if l.Algorithm() == meter.SlidingCounter && rnd.IntN(2) == 0 {
 		l = l.WithRelaxed()
+	}
+	if l.Algorithm() == meter.FixedWindow && rnd.IntN(2) == 0 {
+		l = l.WithFromFirst()
 	}
 	if l.Algorithm() >= meter.FixedWindow && rnd.IntN(2) == 0 {
 		l = l.WithCountDenied()

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/stint-dev/stint/internal/arrivals"
 )
 
-// ErrStale is for work that a [Queue] dropped because it would have started
-// later than QueueOptions.MaxAge after it arrived.
+// ErrStale is for work that a [Queue] dropped because it would have started more than
+// QueueOptions.MaxAge after it arrived.
 var ErrStale = errors.New("stint: too old to start")
 
 // A FullError says that a [Queue] has no room; it matches [ErrFull]. Nothing
@@ -31,18 +33,18 @@ func (e *FullError) Unwrap() error { return ErrFull }
 
 // QueueOptions are the bounds of a [Queue]. The zero value suits most programs.
 type QueueOptions struct {
-	// MaxAge drops work with [ErrStale] that would start later than this after
-	// it arrived: at once, when that is clear on arrival. The default value is
-	// 0: nothing is too old.
+	// MaxAge is how long after its arrival work may start. Work that would start
+	// later is dropped with [ErrStale], at once if that is clear on arrival. The
+	// default value is 0: nothing is too old.
 	MaxAge time.Duration
-	// MaxDepth is the most that waits in this Queue, in pieces of work. Under a
-	// leaky_queue its burst bounds what waits in any case. The default value is
-	// what the limit says: the burst, or the count of a window.
+	// MaxDepth is how many pieces of work may wait in this Queue. Under a leaky_queue
+	// its burst is a bound too. The default value is the limit's own: the burst, or
+	// the count of a window.
 	MaxDepth int
 }
 
 // A Queue runs work at the pace of a limit, first come first served. Each piece
-// of work takes one unit of one key. Use a limit of algorithm [LeakyQueue],
+// of work takes one unit of one key; a [Job] may cost more, and go before others. Use a limit of algorithm [LeakyQueue],
 // such as "10/s leaky_queue burst 50", for an even pace and a queue of 50; with
 // any other algorithm a burst of work starts at once.
 //
@@ -51,8 +53,9 @@ type QueueOptions struct {
 // queue is full, new work is refused at once.
 //
 // A Queue may be used from many goroutines at once. It runs one goroutine of
-// its own, and only while submitted work waits. Giving up takes time in
-// proportion to the waiters behind; every other operation takes constant time.
+// its own, and only while submitted work waits. Giving up, and a
+// start while jobs with priorities wait, take time in proportion to the waiters behind;
+// every other operation takes constant time.
 type Queue struct {
 	limiter *Limiter
 	key     string
@@ -62,29 +65,31 @@ type Queue struct {
 
 	mu      sync.Mutex
 	tickets list.List // *ticket: all that have not started, in order of arrival
-	depth   int       // those of them that are known to wait
+	depth   int       // how many tickets are known to wait
 	later   []*ticket // submitted work that waits, in order
-	running bool      // the scheduler is
+	ranked  int       // how much of it has a priority other than 0
+	running bool      // the scheduler runs
 	closed  bool
 	stats   QueueStats
-	busy    sync.WaitGroup // tickets and the scheduler
+	busy    sync.WaitGroup // counts tickets and the scheduler
 }
 
 // QueueStats is what a [Queue] holds and has done.
 type QueueStats struct {
-	// Depth is how many wait.
+	// Depth is how many pieces of work wait.
 	Depth int
 	// Oldest is how long the oldest of them has waited.
 	Oldest time.Duration
-	// Next is how long until the next of them starts; 0 when none waits or it
-	// is not known, since others are before it on the key.
+	// Next is how long until the next of them starts; 0 if none waits, or if that is
+	// not known because other waiters of the key come first.
 	Next time.Duration
-	// Started, Refused, Dropped and Cancelled are how many started, found the
-	// queue full, were dropped as too old or by Close, and gave up because
-	// their context ended or would have.
+	// Started is how much work has started, Refused how much found the queue full,
+	// Dropped how much was dropped because it was too old, the store failed or the
+	// queue closed, and Cancelled how much gave up because its context ended or would
+	// end too soon.
 	Started, Refused, Dropped, Cancelled uint64
-	// Waited is how long all that started have waited together, and Longest
-	// the longest that one has.
+	// Waited is how long all started work has waited together, and Longest the
+	// longest wait.
 	Waited, Longest time.Duration
 }
 
@@ -111,26 +116,26 @@ type ticket struct {
 	place   *list.Element
 	waiter  *waiter
 	arrived time.Time
-	caller  context.Context // the caller's
-	ctx     context.Context // what it waits with: ended by MaxAge and Close too
+	caller  context.Context // the caller's context
+	open    context.Context // the same, but Close ends it too
+	ctx     context.Context // the same as open, but MaxAge ends it too
 	cancel  context.CancelCauseFunc
 	stop    context.CancelFunc
 	agesOut bool // MaxAge comes before the caller's deadline
 	waits   bool // counted in depth
-	fn      func()
+	job     Job  // zero for Do
 }
 
-// Do waits its turn, then runs fn in this goroutine with ctx and returns what
-// it returns. When the wait fails, fn is not run, nothing stays charged, and
-// the error is
+// Do waits for its turn, then runs fn in this goroutine with ctx, and returns fn's error.
+// If the wait fails, fn is not run, nothing stays charged, and the error is
 //
-//   - a [*FullError], at once, which matches [ErrFull];
-//   - [ErrStale] for what is or would be older than MaxAge;
+//   - a [*FullError], at once, if the queue is full; it matches [ErrFull];
+//   - [ErrStale] if the work is or would be older than MaxAge;
 //   - [ErrClosed] after Close;
-//   - what [Limiter.Wait] returns otherwise.
+//   - otherwise that of [Limiter.Wait].
 //
-// A context that ends frees the place, and those behind it move up. Once fn
-// has started it is its own matter, as is a panic in it: the queue goes on.
+// When a context ends, its work gives up its place, and the work behind moves up. The
+// queue goes on as soon as fn has started, and also if fn panics.
 func (q *Queue) Do(ctx context.Context, fn func(context.Context) error) error {
 	if fn == nil {
 		return errNoWork
@@ -138,54 +143,25 @@ func (q *Queue) Do(ctx context.Context, fn func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t, err := q.enter(ctx)
+	t, err := q.enter(ctx, 1)
 	if err != nil {
 		return err
 	}
-	_, err = q.limiter.drive(t.ctx, t.waiter, false)
+	_, err = t.waiter.Drive(t.ctx, false)
 	if err := q.leave(t, err); err != nil {
 		return err
 	}
 	return fn(ctx)
 }
 
-// Submit queues fn to run on a goroutine of its own when its turn comes, in
-// order with those of Do. It returns once it is clear that fn has a place, or
-// that it has not: with a [*FullError], with [ErrStale] when it would start
-// too late, with [ErrClosed] after Close, or with what the store says. After
-// Submit has returned nil, fn is still dropped, without a word but in the
-// stats, when it turns out too old, when the store fails, and by Close.
+// Submit queues fn to run in a goroutine of its own when its turn comes, in one order with
+// the work of Do. It returns nil once fn has a place. Otherwise it returns a [*FullError],
+// [ErrStale] if fn would start too late, [ErrClosed] after Close, or the error of the store.
+// After Submit has returned nil, fn may still be dropped, because it gets too old, the store
+// fails or the queue closes. QueueStats.Dropped counts that.
 //
-// A panic in fn is that of any goroutine: it ends the program.
-func (q *Queue) Submit(fn func()) error {
-	if fn == nil {
-		return errNoWork
-	}
-	q.submit.Lock()
-	defer q.submit.Unlock()
-	t, err := q.enter(context.Background())
-	if err != nil {
-		return err
-	}
-	t.fn = fn
-	started, err := q.limiter.drive(t.ctx, t.waiter, true)
-	switch {
-	case err != nil:
-		return q.leave(t, err)
-	case started:
-		q.start(t, nil)
-		return nil
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.later = append(q.later, t)
-	if !q.running {
-		q.running = true
-		q.busy.Add(1)
-		go q.schedule()
-	}
-	return nil
-}
+// A panic in fn ends the program, as in any goroutine.
+func (q *Queue) Submit(fn func()) error { return q.SubmitJob(Job{Run: fn}) }
 
 // schedule starts submitted work until there is none.
 func (q *Queue) schedule() {
@@ -200,33 +176,38 @@ func (q *Queue) schedule() {
 		t := q.later[0]
 		q.later[0], q.later = nil, q.later[1:]
 		q.mu.Unlock()
-		_, err := q.limiter.drive(t.ctx, t.waiter, false)
+		_, err := t.waiter.Drive(t.ctx, false)
+		q.mu.Lock()
+		if err == nil && q.ranked > 0 {
+			q.promote(t)
+		}
+		if t.job.Priority != 0 {
+			q.ranked--
+		}
+		q.mu.Unlock()
 		q.start(t, err)
 	}
 }
 
-// start runs submitted work whose wait has ended well.
+// start runs submitted work if its wait has ended without an error, else its Dropped.
 func (q *Queue) start(t *ticket, err error) {
-	if q.leave(t, err) == nil {
-		go t.fn()
+	if err = q.leave(t, err); err == nil {
+		go t.job.Run()
+	} else if t.job.Dropped != nil {
+		go t.job.Dropped(err)
 	}
 }
 
 // enter makes a ticket and puts it in line.
-func (q *Queue) enter(ctx context.Context) (*ticket, error) {
+func (q *Queue) enter(ctx context.Context, cost int64) (*ticket, error) {
 	if q.limiter == nil {
 		return nil, errNoQueue
 	}
 	t := &ticket{queue: q, caller: ctx, arrived: time.Now()}
-	t.ctx, t.cancel = context.WithCancelCause(ctx)
-	t.stop = func() {}
-	if q.options.MaxAge > 0 {
-		end := t.arrived.Add(q.options.MaxAge)
-		deadline, bounded := ctx.Deadline()
-		t.agesOut = !bounded || end.Before(deadline)
-		t.ctx, t.stop = context.WithDeadline(t.ctx, end)
-	}
-	t.waiter = &waiter{cost: 1, terms: q.limiter.learn(), room: t.room}
+	t.open, t.cancel = context.WithCancelCause(ctx)
+	t.ctx, t.stop = t.open, func() {}
+	t.age()
+	t.waiter = &waiter{part: Part{q.limiter, q.key, cost}, terms: q.limiter.learn(), room: t.room}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -235,11 +216,24 @@ func (q *Queue) enter(ctx context.Context) (*ticket, error) {
 	}
 	q.busy.Add(1)
 	t.place = q.tickets.PushBack(t)
-	q.limiter.lines.join(q.key, t.waiter, q.limiter.watch)
+	t.waiter.Join(t.waiter, arrivals.All, t.waiter.part.stand())
 	return t, nil
 }
 
-// room is asked once, when it is clear that the ticket must wait.
+// age ends the wait when the work is too old.
+func (t *ticket) age() {
+	if t.queue.options.MaxAge <= 0 {
+		return
+	}
+	t.stop()
+	end := t.arrived.Add(t.queue.options.MaxAge)
+	deadline, bounded := t.caller.Deadline()
+	t.agesOut = !bounded || end.Before(deadline)
+	t.ctx, t.stop = context.WithDeadline(t.open, end)
+}
+
+// room returns an error if the queue has no room for a ticket that must wait. The waiter
+// asks it once.
 func (t *ticket) room(d Decision) error {
 	q, w := t.queue, t.waiter
 	q.mu.Lock()
@@ -252,7 +246,7 @@ func (t *ticket) room(d Decision) error {
 		most = w.terms.capacity
 	}
 	if int64(q.depth) >= most {
-		if d.Allowed { // by the limit, for later
+		if d.Allowed { // the limit lets it pass, but only later
 			d.Allowed, d.Taken, d.Delay = false, 0, 0
 			d.RetryAfter = Wait(max(q.next(), 1))
 		}
@@ -263,7 +257,7 @@ func (t *ticket) room(d Decision) error {
 	return nil
 }
 
-// leave books how the wait of a ticket ended, and returns the error to tell.
+// leave counts how the wait of a ticket ended, and returns the error for the caller.
 func (q *Queue) leave(t *ticket, err error) error {
 	defer q.busy.Done()
 	q.mu.Lock()
@@ -283,15 +277,15 @@ func (q *Queue) leave(t *ticket, err error) error {
 		s.Longest = max(s.Longest, waited)
 	case errors.As(err, &full):
 		s.Refused++
-	case err == ErrStale, err == ErrClosed:
-		s.Dropped++
-	case ended(err):
+	case ended(err) && !errors.Is(err, ErrStale) && !errors.Is(err, ErrClosed):
 		s.Cancelled++
+	default:
+		s.Dropped++
 	}
 	return err
 }
 
-// verdict returns why a wait failed: the store, the caller, its age or Close.
+// verdict returns the error of a wait that failed: ErrClosed, ErrStale, or err.
 func (t *ticket) verdict(err error) error {
 	var early *WaitError
 	switch {
@@ -305,7 +299,7 @@ func (t *ticket) verdict(err error) error {
 	return err
 }
 
-// ended reports whether the error is that of a context that ended or would.
+// ended reports whether an error says that a context has ended, or would end too soon.
 func ended(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -318,7 +312,7 @@ func (t *ticket) end() {
 // next returns how long until the first ticket that waits starts, if known.
 func (q *Queue) next() time.Duration {
 	if t := q.oldest(); t != nil {
-		if due, known := q.limiter.lines.dueOf(t.waiter); known {
+		if due, known := t.waiter.Due(); known {
 			return max(time.Until(due), 0)
 		}
 	}
@@ -348,9 +342,9 @@ func (q *Queue) Stats() QueueStats {
 	return s
 }
 
-// Close refuses new work and drops what waits, whose places are given back.
-// It returns when nothing waits any more; it does not wait for work that has
-// started, and may be called from it. Closing again does nothing more.
+// Close refuses new work, and drops the work that waits, which gives its places back. It
+// returns when no work waits any more. It does not wait for started work, which may call
+// it. Further calls do nothing.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true

@@ -380,10 +380,11 @@ func TestQueueSharesTheLine(t *testing.T) {
 	})
 }
 
-// The store fails: no caller hangs, and the error is the store's.
+// The store fails: no caller hangs, the error is the store's, and what was accepted is
+// counted.
 func TestQueueStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(memstore.Options{})
+		store := &failing{Store: memstore.New(memstore.Options{})}
 		l := limiterOn(t, store, "1/s burst 1")
 		q := queueOn(t, l, stint.QueueOptions{MaxDepth: 9})
 		ran := 0
@@ -392,12 +393,14 @@ func TestQueueStoreFails(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		store.Close()
+		store.fails.Store(true)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if s := q.Stats(); s.Depth != 0 || ran != 1 {
+		if s := q.Stats(); s.Depth != 0 || ran != 1 || s.Started != 1 || s.Dropped != 3 {
 			t.Errorf("%d ran, %+v", ran, s)
 		}
+		store.fails.Store(false)
+		store.Close()
 		if err := q.Submit(func() {}); !errors.Is(err, stint.ErrClosed) {
 			t.Error(err)
 		}

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// A Reservation is a charge that is to be settled at its true cost. Unsettled
-// at the end of its time to live, it stands as charged. Up to the cost that was
-// reserved, a settlement rewrites history: the key stands as if the true cost
-// had been charged all along. What is above is charged now, room or not.
+// A Reservation is a charge that is to be settled at its true cost. If it is not settled
+// by the end of its time to live, it stands as charged. A settlement below the reserved
+// cost rewrites history: the key is as if the true cost had been charged from the start.
+// A settlement above it charges the difference now, room or not.
 //
-// A Reservation may be used from many goroutines at once. It counts once:
-// settled again, it answers the same. A nil Reservation, that of a request that was
-// denied, has nothing to settle: its methods do nothing.
+// A Reservation may be used from many goroutines at once. It is settled once: a second
+// settlement gives the same answer. The nil Reservation, that of a denied request, has
+// nothing to settle: its methods do nothing.
 type Reservation struct {
 	store Store
-	parts []ReservationID // one for each cost
+	parts []ReservationID // one for each part with a cost
 }
 
-// partsOfID joins the IDs of a reservation over several keys. No store's IDs
-// have one.
+// partsOfID separates the IDs of a reservation over several keys. No store's ID contains
+// it.
 const partsOfID = "|"
 
 func reservationOf(store Store, id ReservationID) *Reservation {
@@ -49,13 +49,12 @@ func (r *Reservation) ID() ReservationID {
 	return ReservationID(strings.Join(ids, partsOfID))
 }
 
-// Settle replaces the cost by the true one. A reservation of [All] takes the
-// cost of each part that has one, in order; the answer is then that of the part
-// that lets the fewest more units pass. Use a context that does not end with the
-// request, such as that of [context.WithoutCancel]: what is not settled stands as
-// charged. The error is [ErrReservation] for one
-// that is unknown or has expired, and [ErrCost] for a cost below zero or another
-// number of costs.
+// Settle replaces the cost by the true one. For a reservation of [All], give the cost of
+// each part that had a cost, in order; the answer is that of the part that lets the fewest
+// more units pass. Use a context that does not end with the request, such as that of
+// [context.WithoutCancel], or an unsettled reservation stands as charged. The error is
+// [ErrReservation] if the reservation is unknown or has expired, and [ErrCost] for a cost
+// below zero or a wrong number of costs.
 func (r *Reservation) Settle(ctx context.Context, costs ...int64) (d Decision, err error) {
 	switch {
 	case r == nil:
@@ -87,8 +86,8 @@ func (r *Reservation) Cancel(ctx context.Context) (Decision, error) {
 	return r.Settle(ctx, make([]int64, len(r.parts))...)
 }
 
-// A costsError says that a reservation was settled at the wrong number of costs. It
-// is an ErrCost.
+// A costsError says that a reservation was settled with the wrong number of costs. It
+// matches ErrCost.
 type costsError struct{ costs, parts int }
 
 // Error says how many costs are wanted.

@@ -1,6 +1,7 @@
 package stint
 
 import (
+	"math"
 	"time"
 
 	"github.com/stint-dev/stint/internal/satmath"
@@ -8,12 +9,13 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// terms are what waiting needs to know of the limits.
+// terms is what waiting needs to know of the limits.
 type terms struct {
 	limits   []Limit
-	capacity int64 // the least of the limits'
+	capacity int64 // the least capacity of the limits
 	queue    bool  // a leaky_queue is among them
-	counts   bool  // a limit counts what it denies
+	counts   bool  // a limit has count_denied
+	bans     bool  // a denial begins a ban
 }
 
 func termsOf(limits []Limit) *terms {
@@ -24,15 +26,35 @@ func termsOf(limits []Limit) *terms {
 		}
 		t.queue = t.queue || l.spec.Algorithm.Queues()
 		t.counts = t.counts || l.spec.CountDenied
+		t.bans = t.bans || l.Ban() > 0
 	}
 	return t
+}
+
+// careful reports whether to peek before a take that may be denied, since a denial changes
+// something, or a pass may be delayed.
+func (t *terms) careful() bool { return t.queue || t.counts || t.bans }
+
+// refill returns how many units come back under every limit in a time d, 0 if that is not
+// known.
+func (t *terms) refill(d time.Duration) (least int64) {
+	for i, l := range t.limits {
+		if d <= 0 || !l.spec.Algorithm.Evenly() {
+			return 0
+		}
+		units := min(uint128.Mul(uint64(d), uint64(l.spec.Count)).Floor(uint64(l.spec.Period)), math.MaxInt64)
+		if i == 0 || int64(units) < least {
+			least = int64(units)
+		}
+	}
+	return least
 }
 
 // alone reports whether a leaky_queue is the only limit.
 func (t *terms) alone() bool { return t.queue && len(t.limits) == 1 }
 
-// pace returns how long units take under the queue, rounded up; nil if other
-// limits are beside it.
+// pace returns a function that says how long units take under the queue, rounded up; nil if
+// there are other limits.
 func (t *terms) pace() func(units int64) time.Duration {
 	if !t.alone() {
 		return nil
@@ -43,8 +65,8 @@ func (t *terms) pace() func(units int64) time.Duration {
 	}
 }
 
-// span returns n·T of the fastest bucket or queue among the limits, rounded
-// down; 0 where none is.
+// span returns n·T of the fastest bucket or queue among the limits, rounded down; 0 if there
+// is none.
 func (t *terms) span(n uint128.Int) time.Duration {
 	var least time.Duration
 	found := false
@@ -59,7 +81,7 @@ func (t *terms) span(n uint128.Int) time.Duration {
 	return least
 }
 
-// spanOf returns n·T, rounded down and held at the longest duration.
+// spanOf returns n·T rounded down, at most the longest duration.
 func spanOf(l Limit, n uint128.Int) time.Duration {
 	if n.Hi != 0 {
 		return satmath.Duration(^uint64(0))
@@ -67,10 +89,9 @@ func spanOf(l Limit, n uint128.Int) time.Duration {
 	return satmath.Duration(uint128.Mul(n.Lo, uint64(l.spec.Period)).Floor(uint64(l.spec.Count)))
 }
 
-// behind returns the least time that lies between two moments: that from which
-// the first of all units may pass together, as many as fits, and that at which
-// the last of all may, one after the other. It is exact for one limit of algorithm
-// gcra, and for whole multiples of the count in the others.
+// behind returns the least time between two moments: when the first units, as many as
+// fits, may pass together, and when the last of all units may pass. It is exact for a
+// single limit of algorithm gcra, and under other algorithms for multiples of the count.
 func (t *terms) behind(all, fits uint128.Int, later bool) time.Duration {
 	var least time.Duration
 	for i, l := range t.limits {
@@ -81,15 +102,15 @@ func (t *terms) behind(all, fits uint128.Int, later bool) time.Duration {
 	return least
 }
 
-// behind is that of one limit. Later says that the first of the units may not
-// pass yet, and that this limit is why.
+// behind is terms.behind for one limit. later says that this limit does not let the first
+// units pass yet.
 func (l Limit) behind(all, fits uint128.Int, later bool) time.Duration {
 	rest := all.Sub(fits)
 	switch {
 	case l.spec.Algorithm.Evenly():
 		return spanOf(l, all.Sub(uint128.From(uint64(l.Capacity()))))
 	case rest.Hi != 0 || l.spec.Calendar != meter.NoCalendar:
-		return 0 // no window of the calendar is known to be as long as another
+		return 0 // windows of the calendar differ in length
 	}
 	windows := rest.Lo / uint64(l.spec.Count)
 	if windows > 0 && (l.spec.Algorithm.WearsOff() || !later && !l.spec.Algorithm.KeepsLog()) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/internal/waitqueue"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -20,10 +22,22 @@ const (
 	// askAgain is how long the foremost waiter sleeps at most before it asks a
 	// store again that does not say when it makes room.
 	askAgain = time.Second
-	// giveBackWithin is how long giving a place back may take. It has a
-	// deadline of its own because the caller's context has ended by then.
+	// giveBackWithin is how long giving back what a request has reserved may take. It has
+	// a deadline of its own because the caller's context has ended by then.
 	giveBackWithin = time.Second
 )
+
+// A TurnStore is a [Store] that knows of turns: a request that waited is charged as of the
+// moment at which it would have passed, however late its caller wakes.
+type TurnStore interface {
+	Store
+	// TakeTurn is Decide of [meter.OpTake], or with a ttl above 0 Reserve, for one who
+	// waits: a denial changes nothing, begins no ban and is not counted, and what a
+	// [LeakyQueue] would delay is denied. What passes is charged as of its turn, if all
+	// its limits are buckets that have a state: not before any of them let it pass,
+	// and neither more than age ago nor more than a second; else as of now.
+	TakeTurn(ctx context.Context, layers []Layer, cost int64, ttl, age time.Duration) (Decision, ReservationID, error)
+}
 
 // Wait waits until cost units of key pass, and charges them then. It returns
 // nil when they have passed; otherwise nothing was charged, and the error is
@@ -38,9 +52,14 @@ const (
 // count under every algorithm; under algorithms with windows, in whole windows.
 //
 // The waiters of one key are served first come first served, each with its
-// whole cost, and a newcomer queues behind them. [Limiter.Take] and the like
-// do not queue: what they take in between, the waiters do not get. The order
-// is that of this Limiter; other processes on the same store have their own.
+// whole cost, and a newcomer queues behind them. Those who do not wait, as in
+// [Limiter.Take], get only what the waiters of this Limiter leave: while somebody waits
+// all the time, nothing. Other processes on the same store, and other limiters of the
+// name, have an order of their own.
+//
+// Over a [TurnStore], which memstore and redisstore are, a waiter under a bucket is charged
+// as of the moment at which it could have passed, up to a second ago. So a late timer
+// delays its start, and no other.
 //
 // A wait ends early when room is made by [Reservation.Settle], [Limiter.Refund],
 // [Limiter.Reset] or a changed limit: over a memstore at once, whichever caller
@@ -54,8 +73,8 @@ const (
 // not: they keep the delay that they got.
 //
 // Price: that of one Take and no allocation when the cost passes at once; under a
-// LeakyQueue or a limit that counts what it denies two calls to the store, unless
-// that is a memstore and the limit the only one.
+// LeakyQueue, a ban or a limit that counts what it denies, where the store is no
+// [TurnStore], two calls.
 // A waiter in line holds a few hundred bytes, but no goroutine of its own and no
 // timer. Only the first in line calls the store, once each RetryAfter, and for a
 // store that other processes share at least once a second. A waiter with a deadline
@@ -82,6 +101,27 @@ func (l *Limiter) WaitReserve(ctx context.Context, key string, cost int64, ttl t
 	return l.Reservation(id), err
 }
 
+// A waiter asks for a part that waits, or for a request of several.
+type waiter struct {
+	arrivals.Waiter
+	part     Part
+	request  *Request             // of several parts; else nil
+	terms    *terms               // of one part
+	ttl      time.Duration        // above 0: a reservation
+	room     func(Decision) error // asked once, when it is clear that the waiter must wait; may be nil
+	id       ReservationID        // once admitted, of a reservation
+	reserved *Reservation         // likewise, of several parts
+	start    time.Time            // likewise: when a queue lets it start
+}
+
+// at returns the line of a key.
+func at(key string) arrivals.Place { return arrivals.Place{Key: key} }
+
+// stand returns where one that waits for the part stands.
+func (p Part) stand() arrivals.Part {
+	return arrivals.Part{Lines: &p.limiter.lines, At: at(p.key), Cost: p.cost}
+}
+
 // wait is WaitReserve, or Wait where ttl is 0.
 func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Duration) (ReservationID, error) {
 	switch {
@@ -93,62 +133,44 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Dur
 	if err := ctx.Err(); err != nil || cost == 0 {
 		return "", err
 	}
-	if t := l.stand(l.terms.Load()); cost <= t.capacity && l.lines.none(key) {
+	if t := l.stand(l.terms.Load()); cost <= t.capacity && l.lines.None(at(key)) {
 		if id, passes, err := l.passes(ctx, t, key, cost, ttl); passes || err != nil {
 			return id, err
 		}
 	}
-	return l.waitInLine(ctx, key, cost, ttl)
-}
-
-// passes charges a cost that passes at once. Under a leaky_queue, and a limit
-// that counts what it denies, it looks before, unless the store does both at once.
-func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (id ReservationID, passes bool, err error) {
-	if t.queue || t.counts {
-		if b, ok := l.bound.(interface {
-			TakeAtOnce(key string, cost int64) (passes, known bool, err error)
-		}); ok && ttl == 0 {
-			if passes, known, err := b.TakeAtOnce(key, cost); known {
-				return "", passes, err
-			}
-		}
-		if d, err := l.bound.Decide(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed || d.Delay > 0 {
-			return "", false, err
-		}
-	}
-	var d Decision
-	if ttl > 0 {
-		d, id, err = l.reserve(ctx, key, cost, ttl)
-	} else {
-		d, err = l.bound.Decide(ctx, meter.OpTake, key, cost)
-	}
-	if err == nil && d.Delay > 0 { // others came between
-		w := &waiter{cost: cost, ttl: ttl, terms: t}
-		l.lines.join(key, w, l.watch)
-		l.lines.mu.Lock()
-		w.line.assign(w, d, id, time.Now())
-		l.lines.mu.Unlock()
-		_, err = l.drive(ctx, w, false)
-		id = w.id
-	}
-	return id, d.Allowed, err
-}
-
-// waitInLine is wait for what may not pass at once.
-func (l *Limiter) waitInLine(ctx context.Context, key string, cost int64, ttl time.Duration) (ReservationID, error) {
-	w := &waiter{cost: cost, ttl: ttl, terms: l.learn()}
+	w := &waiter{part: Part{l, key, cost}, ttl: ttl, terms: l.learn()}
 	if cost > w.terms.capacity {
-		if d, err := l.Peek(ctx, key, cost); err != nil {
+		if d, err := l.direct(ctx, meter.OpPeek, key, cost); err != nil {
 			return "", err
 		} else if d.RetryAfter == Never {
 			return "", &WaitError{Decision: d}
 		}
 	}
-	l.lines.join(key, w, l.watch)
-	if _, err := l.drive(ctx, w, false); err != nil || ttl == 0 {
+	w.Join(w, arrivals.All, w.part.stand())
+	if _, err := w.Drive(ctx, false); err != nil || ttl == 0 {
 		return "", err
 	}
 	return w.id, nil
+}
+
+// passes charges a cost that passes at once.
+func (l *Limiter) passes(ctx context.Context, t *terms, key string, cost int64, ttl time.Duration) (id ReservationID, passes bool, err error) {
+	if b, ok := l.bound.(interface {
+		TakeNow(key string, cost int64) bool
+	}); ok && ttl == 0 && t.careful() && b.TakeNow(key, cost) {
+		return "", true, nil
+	}
+	var d Decision
+	switch _, turns := l.store.(TurnStore); {
+	case t.careful() && turns || t.counts || t.bans:
+		d, id, err = l.takeTurn(ctx, t, key, cost, ttl, 0)
+	case t.queue: // the line asks
+	case ttl > 0:
+		d, id, err = l.reserve(ctx, key, cost, ttl)
+	default:
+		d, err = l.bound.Decide(ctx, meter.OpTake, key, cost)
+	}
+	return id, d.Allowed, err
 }
 
 // learn looks at the limits as they stand now.
@@ -167,199 +189,233 @@ func (l *Limiter) stand(t *terms) *terms {
 	return l.learn()
 }
 
-// watch has the store wake the line of key when it makes room, and returns what
-// ends that; nil if the store cannot.
-func (l *Limiter) watch(key string) func() {
-	w, ok := l.store.(interface {
+// An owner is what the lines of a limiter need of it.
+type owner struct{ limiter *Limiter }
+
+// Watch implements [arrivals.Owner].
+func (o owner) Watch(at arrivals.Place, wake func()) (stop func(), poll time.Duration) {
+	if r, ok := o.limiter.bound.(*running); ok {
+		return r.watch(at.Key, wake)
+	}
+	return watch(o.limiter.store, o.limiter.bound, at.Key, wake)
+}
+
+// watch has a store call wake when it makes room for a key; one that processes share does
+// not say when that is, and is to be asked every poll.
+func watch(store Store, b Bound, key string, wake func()) (stop func(), poll time.Duration) {
+	if w, ok := store.(interface {
 		Watch(b Bound, key string, wake func()) (stop func())
-	})
-	if !ok {
-		return nil
+	}); ok {
+		return w.Watch(b, key, wake), 0
 	}
-	return w.Watch(l.bound, key, func() { l.lines.roomMade(key) })
+	return nil, askAgain
 }
 
-// drive acts for w until it starts or, with seat, until it is clear that it
-// must wait. After an error w has left the line.
-func (l *Limiter) drive(ctx context.Context, w *waiter, seat bool) (started bool, err error) {
-	done := false
-	defer func() {
-		if !done { // an error, or a store that panics: the waiters behind must not hang
-			l.giveUp(ctx, w)
-		}
-	}()
-	for {
-		step, due := l.lines.next(w, seat)
-		switch step {
-		case stepStart:
-			done = true
-			l.tidy(ctx, w.line)
-			return true, nil
-		case stepSeated:
-			done = true
-			return false, nil
-		case stepTry:
-			err = l.try(ctx, w, due)
-		case stepLook:
-			l.look(ctx, w.line)
-		case stepSeat:
-			err = l.lookAhead(ctx, w)
-		case stepPause:
-			err = pause(ctx, w, due)
-		}
-		if err != nil {
-			return false, err
-		}
+// Divert implements [arrivals.Owner].
+func (o owner) Divert(waiting bool) { o.limiter.divert(waiting) }
+
+// Newcomer implements [arrivals.Owner].
+func (o owner) Newcomer(ctx context.Context, at arrivals.Place) (time.Duration, error) {
+	d, err := o.limiter.direct(ctx, meter.OpPeek, at.Key, 1)
+	if err == nil && !d.Allowed {
+		return d.ResetAfter, nil // at the latest, under one queue
 	}
+	return d.Delay, err
 }
 
-// pause returns when it is w's turn to look, when due has come (zero is
-// never), or with the context's error.
-func pause(ctx context.Context, w *waiter, due time.Time) error {
-	var fire <-chan time.Time
-	if !due.IsZero() {
-		timer := time.NewTimer(time.Until(due))
-		defer timer.Stop()
-		fire = timer.C
-	}
-	select {
-	case <-w.held.Turn:
-	case <-fire:
-	case <-ctx.Done():
-		return over(ctx, due)
-	}
-	return nil
+// GiveBack implements [arrivals.Owner]. If it fails, the place stays charged: strict.
+func (o owner) GiveBack(ctx context.Context, id string, keep int64) {
+	_, _ = o.limiter.store.Settle(ctx, ReservationID(id), keep)
 }
 
-// over returns the context's error, but not that of a deadline for what was
-// due by then: passing at the deadline is in time.
-func over(ctx context.Context, due time.Time) error {
-	err := ctx.Err()
-	if err != nil && !due.IsZero() && errors.Is(err, context.DeadlineExceeded) && !time.Now().Before(due) {
-		return nil
+// takeTurn takes for one who waits, whose turn may have been some time ago: a denial
+// changes nothing. Where the store does not know of turns, the turn is now.
+func (l *Limiter) takeTurn(ctx context.Context, t *terms, key string, cost int64, ttl, age time.Duration) (d Decision, id ReservationID, err error) {
+	if s, ok := l.store.(TurnStore); ok {
+		return s.TakeTurn(ctx, l.layers(key), cost, ttl, age)
 	}
-	return err
-}
-
-// try asks the store for w, which is the first of its line that has not been
-// admitted. The line is busy for it, and no longer when try returns.
-func (l *Limiter) try(ctx context.Context, w *waiter, due time.Time) error {
-	ln := w.line
-	defer l.release(ctx, ln)
-	if err := over(ctx, due); err != nil {
-		return err
-	}
-	w.terms = l.stand(w.terms)
-	before := time.Now()
-	d, id, err := l.takeFor(ctx, w)
-	if err != nil {
-		return err
-	}
-	after := time.Now()
-	if !d.Allowed {
-		if err := l.seat(ctx, w, before, d, uint128.Int{}); err != nil {
-			return err
-		}
-		l.lines.mu.Lock()
-		defer l.lines.mu.Unlock()
-		pause := max(time.Duration(d.RetryAfter), 1)
-		if ln.unwatch == nil {
-			pause = min(pause, askAgain)
-		}
-		if w.due = after.Add(pause); ln.again {
-			w.due = time.Time{} // room was made meanwhile
-		}
-		ln.stuck = true
-		return nil
-	}
-	l.lines.mu.Lock()
-	ln.assign(w, d, id, after)
-	l.lines.mu.Unlock()
-	if d.Delay == 0 {
-		return nil
-	}
-	return l.seat(ctx, w, before, d, uint128.Int{})
-}
-
-// look asks the store whether those that are held could start earlier: somebody has
-// made room, or changed the limits. Then they give their places back and ask anew.
-// The line is busy, and no longer when look returns.
-func (l *Limiter) look(ctx context.Context, ln *line) {
-	defer l.release(ctx, ln)
-	d, err := l.Peek(ctx, ln.key, 1)
-	if err != nil {
-		return // they keep the start that they have
-	}
-	newcomer := d.Delay
-	if !d.Allowed {
-		newcomer = d.ResetAfter // at the latest, under one queue
-	}
-	l.lines.mu.Lock()
-	defer l.lines.mu.Unlock()
-	ln.disband(time.Now().Add(newcomer))
-}
-
-// takeFor takes or reserves the cost of w. What would be too late is not charged
-// where that can be known before.
-func (l *Limiter) takeFor(ctx context.Context, w *waiter) (d Decision, id ReservationID, err error) {
-	if ctx.Err() != nil {
-		ctx = context.WithoutCancel(ctx) // due at the deadline
-	}
-	key, ttl := w.line.key, w.ttl
-	if w.terms.queue || w.terms.counts {
-		before := time.Now()
-		d, err := l.Peek(ctx, key, w.cost)
-		if err != nil || !d.Allowed {
+	if t.careful() {
+		if d, err = l.direct(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed {
 			return d, "", err
-		}
-		if d.Delay > 0 {
-			if err := l.seat(ctx, w, before, d, uint128.Int{}); err != nil {
-				return d, "", err
-			}
-		}
-		if w.terms.queue {
-			hold := max(w.terms.span(uint128.From(holdUnits)), holdLeast)
-			ttl = satmath.Duration(satmath.AddInt64(satmath.AddInt64(uint64(d.Delay), uint64(hold)), uint64(ttl)))
 		}
 	}
 	if ttl > 0 {
-		d, id, err = l.reserve(ctx, key, w.cost, ttl)
+		return l.reserve(ctx, key, cost, ttl)
 	}
-	if ttl == 0 || w.ttl == 0 && errors.Is(err, ErrFull) { // no room for reservations: a place that cannot be given back
-		d, err = l.Take(ctx, key, w.cost)
-	}
-	return d, id, err
+	d, err = l.direct(ctx, meter.OpTake, key, cost)
+	return d, "", err
 }
 
-// lookAhead is for a waiter behind one that was denied: it must wait too, at
-// least until those ahead have passed.
-func (l *Limiter) lookAhead(ctx context.Context, w *waiter) error {
+// Take implements [arrivals.Asker].
+func (w *waiter) Take(ctx context.Context, later time.Duration) (a arrivals.Answer, err error) {
+	var d Decision
+	before := time.Now()
+	switch {
+	case later > 0:
+		d.RetryAfter = Wait(later)
+	case w.request != nil:
+		d, err = w.request.takeTurn(ctx, w)
+	default:
+		d, err = w.take(ctx)
+	}
+	if err != nil {
+		return a, err
+	}
+	now := time.Now()
+	w.start = now.Add(d.Delay)
+	if !d.Allowed || d.Delay > 0 && w.request == nil {
+		if err := w.seat(ctx, before, d, uint128.Int{}); err != nil {
+			return a, w.giveBack(ctx, err)
+		}
+	}
+	a.Passes, a.Again = d.Allowed, time.Duration(d.RetryAfter)
+	if a.Passes && w.request == nil {
+		a.Place, a.Span = w.place(), w.terms.pace()
+	}
+	if w.request != nil {
+		a.Lacks = w.request.lacks(d)
+	}
+	return a, nil
+}
+
+// lacks returns a bit for each part of which a limit denies.
+func (r *Request) lacks(d Decision) (lacks uint64) {
+	from := 0
+	for i, p := range r.parts {
+		limits := len(p.limiter.terms.Load().limits)
+		if d.Denied>>uint(from)&(1<<uint(limits)-1) != 0 {
+			lacks |= 1 << uint(i)
+		}
+		from += limits
+	}
+	return lacks
+}
+
+// place returns the place in a queue that the waiter has got.
+func (w *waiter) place() *waitqueue.Place[string] {
+	p := &waitqueue.Place[string]{Start: w.start, Units: w.part.cost, Reservation: string(w.id)}
+	switch {
+	case w.id == "":
+	case w.ttl > 0:
+		p.Return = waitqueue.ByWaiter
+	default:
+		p.Return = waitqueue.ByLine
+	}
+	return p
+}
+
+// giveBack gives back what has just been reserved, because of why, and returns why.
+func (w *waiter) giveBack(ctx context.Context, why error) error {
+	if w.id == "" {
+		return why
+	}
+	return cancel(ctx, w.part.limiter.Reservation(w.id), why)
+}
+
+// take takes or reserves what a part needs. What would be too late is not charged where
+// that can be known before.
+func (w *waiter) take(ctx context.Context) (d Decision, err error) {
+	l, key, cost := w.part.limiter, w.part.key, w.part.cost
+	w.terms, w.id = l.stand(w.terms), ""
+	if !w.terms.queue {
+		d, w.id, err = l.takeTurn(ctx, w.terms, key, cost, w.ttl, w.Age())
+		return d, err
+	}
+	before := time.Now()
+	if d, err = l.direct(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed {
+		return d, err
+	}
+	if d.Delay > 0 {
+		if err := w.seat(ctx, before, d, uint128.Int{}); err != nil {
+			return d, err
+		}
+	}
+	hold := max(w.terms.span(uint128.From(holdUnits)), holdLeast)
+	ttl := satmath.Duration(satmath.AddInt64(satmath.AddInt64(uint64(d.Delay), uint64(hold)), uint64(w.ttl)))
+	d, w.id, err = l.reserve(ctx, key, cost, ttl)
+	if w.ttl == 0 && errors.Is(err, ErrFull) { // no room for reservations: a place that cannot be given back
+		d, err = l.direct(ctx, meter.OpTake, key, cost)
+	}
+	return d, err
+}
+
+// Look implements [arrivals.Asker].
+func (w *waiter) Look(ctx context.Context, part int) (a arrivals.Answer, err error) {
+	p := w.partAt(part)
+	d, err := p.limiter.direct(ctx, meter.OpPeek, p.key, p.cost)
+	if err == nil && d.RetryAfter == Never {
+		err = &WaitError{Decision: d, parts: true}
+	}
+	return arrivals.Answer{Passes: d.Allowed, Again: time.Duration(d.RetryAfter)}, err
+}
+
+func (w *waiter) partAt(i int) Part {
+	if w.request == nil {
+		return w.part
+	}
+	return w.request.parts[i]
+}
+
+// With implements [arrivals.Asker].
+func (w *waiter) With(ctx context.Context, more []int64) (lacks uint64, err error) {
+	layers := make([]Layer, len(more))
+	for i, units := range more {
+		p := w.partAt(i)
+		most := max(p.limiter.terms.Load().capacity, p.cost)
+		if units > most-p.cost {
+			lacks |= 1 << uint(i)
+		}
+		layers[i] = Layer{Bound: p.limiter.bound, Key: p.key, Weight: p.cost + min(units, most-p.cost)}
+	}
+	d, err := w.partAt(0).limiter.store.Decide(ctx, meter.OpPeek, layers, 1)
+	switch {
+	case err != nil || d.Allowed:
+	case w.request == nil:
+		lacks = 1
+	default:
+		lacks |= w.request.lacks(d)
+	}
+	return lacks, err
+}
+
+// Refill implements [arrivals.Asker].
+func (w *waiter) Refill(part int, d time.Duration) int64 {
+	return w.partAt(part).limiter.terms.Load().refill(d)
+}
+
+// Ahead implements [arrivals.Asker]: the waiter must wait at least until those ahead have
+// passed.
+func (w *waiter) Ahead(ctx context.Context) error {
 	_, bounded := ctx.Deadline()
-	ask := bounded || w.room != nil
-	l.lines.mu.Lock()
-	w.seated = w.seated || !ask
-	w.line.stir() // others may not know it either
-	l.lines.mu.Unlock()
-	if !ask {
+	if !bounded && w.room == nil {
 		return nil
 	}
-	ahead, epoch, known := l.lines.ahead(w)
+	if w.request != nil {
+		before := time.Now()
+		d, err := w.request.look(ctx)
+		if err != nil {
+			return err
+		}
+		return w.seat(ctx, before, d, uint128.Int{})
+	}
+	l, key, cost := w.part.limiter, w.part.key, w.part.cost
+	ahead, epoch, known := w.Before()
 	before := time.Now()
-	d, err := l.Peek(ctx, w.line.key, w.cost)
+	d, err := l.direct(ctx, meter.OpPeek, key, cost)
 	if err != nil {
 		return err
 	}
-	if !known || !l.lines.fresh(w, epoch) {
+	if !known || !w.Fresh(epoch) {
 		ahead = uint128.Int{}
 	}
-	if err := l.seat(ctx, w, before, d, ahead); err != nil || !bounded || w.terms.alone() || ahead.Zero() {
+	if err := w.seat(ctx, before, d, ahead); err != nil || !bounded || w.terms.alone() || ahead.Zero() {
 		return err
 	}
-	all := ahead.Add(uint128.From(uint64(w.cost)))
+	all := ahead.Add(uint128.From(uint64(cost)))
 	fits := uint128.Min(all, uint128.From(uint64(w.terms.capacity)))
 	before = time.Now()
-	d, err = l.Peek(ctx, w.line.key, int64(fits.Lo))
-	if err != nil || d.RetryAfter == Never || !l.lines.fresh(w, epoch) {
+	d, err = l.direct(ctx, meter.OpPeek, key, int64(fits.Lo))
+	if err != nil || d.RetryAfter == Never || !w.Fresh(epoch) {
 		return err
 	}
 	wait := satmath.AddInt64(uint64(d.RetryAfter), uint64(w.terms.behind(all, fits, d.RetryAfter > 0)))
@@ -373,31 +429,29 @@ func (l *Limiter) lookAhead(ctx context.Context, w *waiter) error {
 // seat is called when the answer d makes it clear that w must wait, behind
 // others of a cost of ahead. It returns an error if there is no room for w, or
 // not enough time.
-func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decision, ahead uint128.Int) error {
+func (w *waiter) seat(ctx context.Context, before time.Time, d Decision, ahead uint128.Int) error {
 	if d.RetryAfter == Never {
-		return &WaitError{Decision: d}
+		return &WaitError{Decision: d, parts: w.request != nil}
 	}
-	if w.room != nil && !w.seated {
+	if w.room != nil {
 		if err := w.room(d); err != nil {
 			return err
 		}
+		w.room = nil
 	}
-	l.lines.mu.Lock()
-	w.seated = true
-	l.lines.mu.Unlock()
 	wait := time.Duration(d.RetryAfter)
 	if d.Allowed {
 		wait = d.Delay
 	}
-	if w.terms.alone() && w.cost <= w.terms.capacity {
+	if t := w.terms; t != nil && t.alone() && w.part.cost <= t.capacity {
 		if !d.Allowed { // once admitted, it waits until all before it have been served
-			ahead = ahead.Add(uint128.From(uint64(w.terms.capacity - w.cost)))
+			ahead = ahead.Add(uint128.From(uint64(t.capacity - w.part.cost)))
 		}
-		wait = satmath.Duration(satmath.AddInt64(uint64(wait), uint64(w.terms.span(ahead))))
+		wait = satmath.Duration(satmath.AddInt64(uint64(wait), uint64(t.span(ahead))))
 		d.Delay = wait
 	}
 	if late(ctx, before, wait) {
-		return &WaitError{Decision: d}
+		return &WaitError{Decision: d, parts: w.request != nil}
 	}
 	return nil
 }
@@ -407,59 +461,4 @@ func (l *Limiter) seat(ctx context.Context, w *waiter, before time.Time, d Decis
 func late(ctx context.Context, now time.Time, wait time.Duration) bool {
 	deadline, bounded := ctx.Deadline()
 	return bounded && wait > 0 && deadline.Sub(now) < wait
-}
-
-// giveUp takes w out of its line. If it had been admitted, a place is given
-// back: here, or by the goroutine that is calling the store for the line now.
-func (l *Limiter) giveUp(ctx context.Context, w *waiter) {
-	l.lines.mu.Lock()
-	held := !w.out && w.line.leave(w)
-	if !held {
-		w.line.stir()
-		l.lines.drop(w.line)
-	}
-	l.lines.mu.Unlock()
-	if held {
-		l.tidy(ctx, w.line)
-	}
-}
-
-// tidy gives back the places that the line no longer needs, unless another
-// goroutine is calling the store for the line; that one does it then.
-func (l *Limiter) tidy(ctx context.Context, ln *line) {
-	l.lines.mu.Lock()
-	mine := !ln.busy
-	ln.busy = true
-	l.lines.mu.Unlock()
-	if mine {
-		l.release(ctx, ln)
-	}
-}
-
-// release gives back the places of those that gave up, the last first, then
-// lets others ask the store for the line. An error leaves a place charged.
-func (l *Limiter) release(ctx context.Context, ln *line) {
-	var end time.Time
-	for {
-		l.lines.mu.Lock()
-		id, keep, ok := ln.surplus()
-		if !ok {
-			ln.busy = false
-			ln.stir()
-			l.lines.drop(ln)
-			l.lines.mu.Unlock()
-			return
-		}
-		ln.stir()
-		l.lines.mu.Unlock()
-		if end.IsZero() {
-			end = time.Now().Add(giveBackWithin)
-		}
-		bounded, stop := context.WithDeadline(context.WithoutCancel(ctx), end)
-		_, _ = l.store.Settle(bounded, id, keep) // if it fails, the place stays charged: strict
-		stop()
-		l.lines.mu.Lock()
-		ln.roomMade()
-		l.lines.mu.Unlock()
-	}
 }

@@ -289,7 +289,7 @@ func TestWaitScenarios(t *testing.T) {
 func TestWaitFirstComeFirstServed(t *testing.T) {
 	for _, limit := range []string{
 		"5/s burst 1", "5/s burst 3", "5/s leaky_queue burst 30", "5/s leaky_queue burst 3", "5/s leaky_queue burst 0",
-		"5/s fixed_window", "5/s sliding_log", "5/s sliding_counter", "5/s sliding_buckets", "5/s token_bucket_interval",
+		"5/s fixed_window", "5/s fixed_window from first", "5/s sliding_log", "5/s sliding_counter", "5/s sliding_buckets", "5/s token_bucket_interval",
 	} {
 		t.Run(limit, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -410,14 +410,16 @@ func TestWaitErrors(t *testing.T) {
 	})
 }
 
-// What Take takes in between, the head of the line does not get; it tries again.
+// What another limiter of the name takes in between, the head of the line does not get; it
+// tries again.
 func TestWaitAfterTakesInBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limiterOf(t, "1/s burst 2")
+		store := memstore.New(memstore.Options{})
+		l, other := limiterOn(t, store, "1/s burst 2"), limiterOn(t, store, "1/s burst 2")
 		must(t, l, 2)
 		go func() {
 			time.Sleep(1500 * ms) // there is room for one, and not for the waiter
-			must(t, l, 1)
+			must(t, other, 1)
 		}()
 		begin := time.Now()
 		if err := l.Wait(bg, "k", 2); err != nil || time.Since(begin) != 3*time.Second {
@@ -673,8 +675,8 @@ func TestWaitBucketEqualsModel(t *testing.T) {
 					continue
 				}
 				want[fmt.Sprintf("%v %s passes", pass, c.name)] = true
-				if now := big.NewInt(int64(pass) * 7); tat.Cmp(now) < 0 {
-					tat.Set(now)
+				if since := big.NewInt(int64(c.at) * 7); tat.Cmp(since) < 0 {
+					tat.Set(since) // as of its turn, which the clock rounds up
 				}
 				tat.Add(tat, big.NewInt(c.cost*int64(time.Second)))
 				last = pass

@@ -377,14 +377,14 @@ func TestWaitThousandsGiveUp(t *testing.T) {
 
 // What passes at once allocates nothing.
 func TestWaitAllocations(t *testing.T) {
-	for _, limit := range []string{"1_000_000/s", "1_000_000_000/s leaky_queue", "1_000_000/s sliding_buckets", "1_000_000/s; 1_000_000/m"} {
+	for limit, most := range map[string]float64{"1_000_000/s": 0, "1_000_000_000/s leaky_queue": 0, "1_000_000/s sliding_buckets": 0, "1_000_000/s; 1_000_000/m": 0} {
 		l := limiterOf(t, split(limit)...)
 		must(t, l, 1)
 		if n := testing.AllocsPerRun(100, func() {
 			if err := l.Wait(bg, "k", 1); err != nil {
 				t.Error(err)
 			}
-		}); n != 0 {
+		}); n > most {
 			t.Errorf("%s: %v allocations", limit, n)
 		}
 	}

@@ -3,6 +3,7 @@
 package adapters_test
 
 import (
+	"bufio"
 	"io"
 	"log/slog"
 	"net"
@@ -57,6 +58,11 @@ func byEcho(t *testing.T, g func(http.Handler) http.Handler, passed func()) stri
 	e.GET("/late", late)
 	e.POST("/late", late)
 	e.GET("/panic", func(*echo.Context) error { panic("x") })
+	e.GET("/taken", func(c *echo.Context) error {
+		conn, _, err := c.Response().(http.Hijacker).Hijack()
+		take(t, conn, err)
+		return nil
+	})
 	e.POST("/good", func(c *echo.Context) error {
 		sent(t, c.Request().Body)
 		return c.String(http.StatusOK, goodBody)
@@ -78,6 +84,10 @@ func byGin(t *testing.T, g func(http.Handler) http.Handler, passed func()) strin
 	r.GET("/late", late)
 	r.POST("/late", late)
 	r.GET("/panic", func(*gin.Context) { panic("x") })
+	r.GET("/taken", func(c *gin.Context) {
+		conn, _, err := c.Writer.Hijack()
+		take(t, conn, err)
+	})
 	r.POST("/good", func(c *gin.Context) {
 		sent(t, c.Request.Body)
 		c.String(http.StatusOK, goodBody)
@@ -134,6 +144,19 @@ func sent(t *testing.T, body io.Reader) {
 	if text, err := io.ReadAll(body); err != nil || string(text) != wantBody {
 		t.Errorf("the body is %q, %v", text, err)
 	}
+}
+
+// take has a connection that a handler takes over stay open until its client closes it.
+func take(t *testing.T, conn net.Conn, err error) {
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+	go func() {
+		_, _ = conn.Read(make([]byte, 1))
+		_ = conn.Close()
+	}()
 }
 
 // guard has a limit under a clock that stands still: seconds are compared.
@@ -229,8 +252,40 @@ func TestRoutes(t *testing.T) {
 func TestRefund(t *testing.T) {
 	for _, app := range apps {
 		t.Run(app.name, func(t *testing.T) {
-			url := app.open(t, guard(t, "2/h", all, httplimit.Options{Refund: func(status int) bool { return status < 400 }}), func() {})
+			url := app.open(t, guard(t, "2/h", all, httplimit.Options{Settle: func(status int, _ http.Header, cost int64) int64 {
+				if status < 400 {
+					return 0
+				}
+				return cost
+			}}), func() {})
 			steps(t, http.MethodGet, url, "", []step{{"/good", 201}, {"/good", 201}, {"/good", 201}, {"/late", 401}, {"/panic", 500}, {"/good", 429}})
+		})
+	}
+}
+
+// TestTaken has a connection that a handler takes over keep its place until it is closed.
+func TestTaken(t *testing.T) {
+	for _, app := range apps[:2] { // fiberlimit has a test of its own
+		t.Run(app.name, func(t *testing.T) {
+			url := app.open(t, guard(t, "1 in flight", all, httplimit.Options{}), func() {})
+			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(conn, "GET /taken HTTP/1.1\r\nHost: h\r\n\r\n")
+			if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(line, " 101 ") {
+				t.Errorf("%q, %v", line, err)
+			}
+			for range 20 {
+				if answer, _ := ask(t, http.MethodGet, url, ""); answer.StatusCode != http.StatusTooManyRequests {
+					t.Fatalf("beside a connection that is open: %d", answer.StatusCode)
+				}
+			}
+			_ = conn.Close()
+			for code := 0; code != http.StatusOK; {
+				answer, _ := ask(t, http.MethodGet, url, "")
+				code = answer.StatusCode
+			}
 		})
 	}
 }

@@ -21,7 +21,7 @@ func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("promtool is not here: make needs installs it")
+		t.Skip("missing: promtool")
 	}
 	if said, err := exec.CommandContext(t.Context(), path, args...).CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, said)

@@ -9,7 +9,7 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// bound implements [stint.Bound]: the same limits in both stores.
+// A bound implements [stint.Bound] by the same limits in both stores.
 type bound struct {
 	store *Store
 	pair  *Pair
@@ -42,7 +42,7 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 	s := b.store
 	d, err := b.pair.Main.Decide(ctx, op, key, cost)
 	if err == nil {
-		s.failover.Answered() // which asks whether memory did: see Caching
+		s.failover.Answered() // a Caching store may have answered from memory; Answered finds out
 		b.warm(key, d.Taken)
 		return d, nil
 	}
@@ -50,15 +50,15 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 		return d, err
 	}
 	why := err
-	d, err = s.instead(func() (stint.Decision, error) { // unless the mode is Open or Closed
+	d, err = s.instead(func() (stint.Decision, error) { // the local store decides, or the mode Open or Closed
 		return b.pair.Local.Decide(context.WithoutCancel(ctx), op, key, cost)
 	})
-	b.pair.Owe(why, key, s.charged(op, &d, cost, err), d.Allowed) // nothing, if the shared store may have charged it
+	b.pair.Owe(why, key, s.charged(op, &d, cost, err), d.Allowed) // notes nothing if the shared store may have charged it
 	return d, err
 }
 
-// charged returns the units that the local store has charged: of a denial, to limits that
-// count it.
+// charged returns the units that the local store has charged. A denied request is charged only to
+// limits that count denied requests.
 func (s *Store) charged(op meter.Op, d *stint.Decision, cost int64, err error) int64 {
 	switch {
 	case err != nil || s.mode != Local || op == meter.OpPeek:
@@ -71,8 +71,8 @@ func (s *Store) charged(op meter.Op, d *stint.Decision, cost int64, err error) i
 	return cost
 }
 
-// split returns the layers as each store knows them. Answers are the caller's:
-// whichever store decides writes them; in modes Open and Closed none does.
+// split returns the layers as each store knows them. Both have the caller's Answers, which the
+// store that decides fills. In modes Open and Closed nobody fills them.
 func (s *Store) split(layers []stint.Layer) (main, local []stint.Layer, err error) {
 	both := make([]stint.Layer, 2*len(layers))
 	main, local = both[:len(layers)], both[len(layers):]
@@ -87,8 +87,8 @@ func (s *Store) split(layers []stint.Layer) (main, local []stint.Layer, err erro
 	return main, local, nil
 }
 
-// warm charges the local store with what the shared one has let through here, as
-// far as this process's share goes.
+// warm charges the local store with what the shared one has let through in this process, at most up
+// to this process's share.
 func (s *Store) warm(layers []stint.Layer, taken int64) {
 	for _, l := range layers {
 		l.Bound.(*bound).warm(l.Key, units(taken, l.Weight))
@@ -101,14 +101,14 @@ func (b *bound) warm(key string, units int64) {
 	}
 }
 
-// owe notes what the local store has charged by itself.
+// owe notes what the local store has charged in place of the shared one.
 func (s *Store) owe(why error, layers []stint.Layer, charged int64, passed bool) {
 	for _, l := range layers {
 		l.Bound.(*bound).pair.Owe(why, l.Key, units(charged, l.Weight), passed)
 	}
 }
 
-// units returns what a layer takes of a cost, held at the most there is.
+// units returns the units that a layer charges for a cost, at most the greatest int64.
 func units(cost, weight int64) int64 {
 	units, _ := satmath.Mul(cost, max(weight, 1))
 	return units

@@ -12,22 +12,22 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// Debts is what was let through without a shared store, to be charged to it once it
-// answers again. It may be used from many goroutines at once. It runs one goroutine
-// of its own while there are debts.
+// Debts are the units that were let through without the shared store and are charged to it once it
+// answers again. Debts may be used from many goroutines at once. They run one goroutine while there
+// are debts.
 type Debts struct {
 	main, local stint.Store
-	charger     Charger // main, or what charges it key by key
+	charger     Charger // main, or a keyByKey on main
 	most        int
-	byCaller    bool // no goroutine posts: callers of Post do
+	byCaller    bool // no goroutine posts debts: callers of Post do
 	stop        context.CancelFunc
 	done        context.Context
 	wake        chan struct{}
 	running     sync.WaitGroup
 
-	pending []*posting // that may have been made, and were not answered; of the goroutine alone
+	pending []*posting // may have been charged; only the posting goroutine uses them
 
-	mu               sync.Mutex // held for no call to a store
+	mu               sync.Mutex // no call to a store is made while it is held
 	owed             map[debtor]*debt
 	settlements      []*settlement
 	posting          bool
@@ -35,32 +35,31 @@ type Debts struct {
 	posted, forgiven uint64
 }
 
-// A debtor is a key under one limit: state belongs to the name that this is
-// bound under, however often, and to its ID.
+// A debtor is a key under one limit. A state belongs to the name under which the limit is bound,
+// however often, and to the ID of the limit.
 type debtor struct{ name, limit, key string }
 
 func debtorOf(shared stint.Bound, key string) debtor {
 	return debtor{shared.Name(), shared.Limits()[0].ID(), key}
 }
 
-// A debt is what a key owes under one limit. Its state in either store is the same
-// whichever count and burst let the units through, so those of the last request stand
-// for all.
+// A debt is what a key owes under one limit. Its state in either store does not depend on the count
+// and burst that let the units through, so the bounds of the last request serve for all.
 type debt struct {
 	shared, local stint.Bound
-	fastest       stint.Limit // that the local store held it to when units were added
+	fastest       stint.Limit // the local store's limit with the greatest count when units were added
 	units         int64
-	away          int // postings that it has units in
+	away          int // the number of postings that have units of it
 }
 
 const (
-	postEvery = 250 * time.Millisecond // how often a store that fails is tried
-	postApart = 50 * time.Millisecond  // between two tries, also where it answers in between
+	postEvery = 250 * time.Millisecond // mean time between tries at a store that fails
+	postApart = 50 * time.Millisecond  // least time between two tries, even if the store answers between them
 	mostOwed  = 65_536
 )
 
-// NewDebts returns an empty book of debts to a shared store, for what the local
-// store lets through. most is the greatest number of keys to remember; 0 is 65,536.
+// NewDebts returns debts to a shared store for what the local store lets through. It remembers at
+// most the given number of keys; 0 means 65,536.
 func NewDebts(shared, local stint.Store, most int) *Debts {
 	if most <= 0 {
 		most = mostOwed
@@ -74,8 +73,7 @@ func NewDebts(shared, local stint.Store, most int) *Debts {
 	return d
 }
 
-// Add notes that the key owes units under the one limit that shared and local
-// are bound to.
+// Add notes that the key owes units under the one limit that is bound in shared and local.
 func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 	if units <= 0 {
 		return
@@ -96,13 +94,13 @@ func (d *Debts) Add(shared, local stint.Bound, key string, units int64) {
 	}
 	one.units += min(units, math.MaxInt64-one.units)
 	one.shared, one.local = shared, local
-	if now := local.Limits()[0]; now.Count() > one.fastest.Count() { // their periods are the same
+	if now := local.Limits()[0]; now.Count() > one.fastest.Count() { // both have the same period
 		one.fastest = now
 	}
 	d.begin()
 }
 
-// begin has what is owed posted, unless it is already. The lock is held.
+// begin starts the goroutine that posts, unless it runs. The lock is held.
 func (d *Debts) begin() {
 	if !d.posting && !d.byCaller {
 		d.posting = true
@@ -110,7 +108,7 @@ func (d *Debts) begin() {
 	}
 }
 
-// Forget drops what a key owes.
+// Forget drops the debt of a key.
 func (d *Debts) Forget(shared stint.Bound, key string) {
 	who := debtorOf(shared, key)
 	d.mu.Lock()
@@ -118,23 +116,23 @@ func (d *Debts) Forget(shared stint.Bound, key string) {
 	delete(d.owed, who)
 }
 
-// Wake notes that the shared store answers again.
+// Wake tells the posting goroutine that the shared store answers again.
 func (d *Debts) Wake() {
 	select {
 	case d.wake <- struct{}{}:
-	default: // it has been said
+	default: // an earlier call has told it
 	}
 }
 
-// Stats returns how many keys owe something, how many units have been charged,
-// and how many were not remembered.
+// Stats returns how many keys owe something, how many units have been charged to the shared store,
+// and how many were dropped because too many keys owed.
 func (d *Debts) Stats() (owing int, posted, forgiven uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.owed), d.posted, d.forgiven
 }
 
-// Close forgets everything that is owed and waits for the goroutine.
+// Close drops all debts and waits for the goroutine.
 func (d *Debts) Close() {
 	d.mu.Lock()
 	d.closed = true
@@ -145,7 +143,7 @@ func (d *Debts) Close() {
 	d.running.Wait()
 }
 
-// post tries to charge what is owed, round after round, until nothing is.
+// post charges what is owed, round after round, until nothing is left.
 func (d *Debts) post() {
 	for {
 		d.round()
@@ -156,12 +154,12 @@ func (d *Debts) post() {
 			return
 		}
 		d.mu.Unlock()
-		d.pause(nil, postApart)                                  // of a cluster, one node may answer while another fails
-		d.pause(d.wake, postEvery/2+rand.N(postEvery)-postApart) // not all processes at the same moment
+		d.pause(nil, postApart)                                  // in a cluster, one node may answer while another fails
+		d.pause(d.wake, postEvery/2+rand.N(postEvery)-postApart) // random, so that processes do not all try at once
 	}
 }
 
-// pause waits for a while, for wake, or until the debts are closed.
+// pause waits until the time is up, wake is signalled, or the debts are closed.
 func (d *Debts) pause(wake <-chan struct{}, most time.Duration) {
 	pause := time.NewTimer(most)
 	defer pause.Stop()
@@ -172,8 +170,7 @@ func (d *Debts) pause(wake <-chan struct{}, most time.Duration) {
 	}
 }
 
-// round goes through everything that is owed now, and gives up where the
-// shared store fails.
+// round tries to charge everything that is owed now, and stops where the shared store fails.
 func (d *Debts) round() {
 	d.settleAll()
 	d.mu.Lock()
@@ -185,39 +182,49 @@ func (d *Debts) round() {
 	d.postAll(all)
 }
 
-// counting returns how many units of a key still count in the local store: what time has
-// forgiven here is not charged in the shared one. probes are limits that it has bound
-// in this round.
+// counting returns how many units of a key still count in the local store: what has aged out there
+// is not charged to the shared store. probes has the limits that this round has bound to find that
+// out.
 func (d *Debts) counting(one *debt, key string, probes map[debtor]stint.Bound) int64 {
 	state, err := one.local.Decide(context.Background(), meter.OpPeek, key, 0)
 	if err != nil {
 		return math.MaxInt64
 	}
 	l := one.local.Limits()[0]
-	if l.Ban() > 0 && state.Remaining == 0 { // a ban denies as long as it lasts, whatever counts
+	used, err := InUse(l, one.fastest, state, func(as stint.Limit) (stint.Decision, error) { return d.look(one.local, as, key, probes) })
+	if err != nil {
+		return math.MaxInt64
+	}
+	return used
+}
+
+// InUse returns how many units a key has in use under one limit, also above what the limit lets
+// pass. state is what the limit answered to a peek, fastest has the fastest numbers by which it
+// drains, and as answers a peek by another limit of the same identity.
+func InUse(l, fastest stint.Limit, state stint.Decision, as func(stint.Limit) (stint.Decision, error)) (int64, error) {
+	if l.Ban() > 0 && state.Remaining == 0 { // a ban denies until it ends, whatever counts
 		l = unbanned(l)
-		if state, err = d.look(one.local, l, key, probes); err != nil {
-			return math.MaxInt64
+		var err error
+		if state, err = as(l); err != nil {
+			return 0, err
 		}
 	}
 	switch {
 	case state.Remaining > 0:
-		return state.Limit - state.Remaining
-	case l.Algorithm().Evenly(): // with no room left, how much more there is shows in the time that it takes
-		return max(state.Limit, ratefields.MulDiv(max(int64(state.ResetAfter)-1, 0), one.fastest.Count(), int64(one.fastest.Period())))
-	case l.Algorithm().Takes(meter.Burst): // and here in lumps
+		return state.Limit - state.Remaining, nil
+	case l.Algorithm().Evenly(): // with nothing left, only the time to reset shows how much is in use, to the microsecond
+		return max(state.Limit, ratefields.MulDiv(max(int64(state.ResetAfter-time.Microsecond), 0), fastest.Count(), int64(fastest.Period()))), nil
+	case l.Algorithm().Takes(meter.Burst): // the same, by periods
 		lumps := (int64(state.ResetAfter)-1)/int64(l.Period()) + 1
-		return max(state.Limit, ratefields.MulDiv(lumps, one.fastest.Count(), 1))
+		return max(state.Limit, ratefields.MulDiv(lumps, fastest.Count(), 1)), nil
 	}
-	// Units with dates are the same whatever the count: a limit that has more than is in
-	// use sees them all.
-	if state, err = d.look(one.local, roomy(l), key, probes); err != nil {
-		return math.MaxInt64
-	}
-	return state.Limit - state.Remaining
+	// Units with dates do not depend on the count: a limit with a count above what is in use shows
+	// them all.
+	state, err := as(roomy(l))
+	return state.Limit - state.Remaining, err
 }
 
-// look returns what the local store answers to another limit of the same identity.
+// look returns the local store's answer to another limit of the same identity.
 func (d *Debts) look(local stint.Bound, as stint.Limit, key string, probes map[debtor]stint.Bound) (stint.Decision, error) {
 	who := debtor{local.Name(), as.String(), ""}
 	probe, known := probes[who]

@@ -11,32 +11,32 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A Failover is a store that several processes share, and the one in this process
-// that decides while it fails. A [Store] and a policy both use it. Limits are bound in
-// both stores as a [Pair]. It may be used from many goroutines at once.
+// A Failover pairs a store that several processes share with a store in this process that decides
+// while the shared one fails. A [Store] and a policy both use it. Limits are bound in both stores
+// as a [Pair]. It may be used from many goroutines at once.
 type Failover struct {
 	main, local stint.Store // local is nil if there is none
 	shares      *Shares     // of limits in local
 	debts       *Debts
 	reserved    reservations
 	changed     func(error)
-	answered    func() uint64 // nil if all answers of main are the shared store's
+	answered    func() uint64 // nil if every answer of main comes from the shared store
 
 	degraded atomic.Bool
 	failed   atomic.Uint64
-	since    atomic.Uint64 // answered, at the last failure
+	since    atomic.Uint64 // what answered returned at the last failure
 }
 
-// A Caching shared store answers some requests from memory, which says nothing of
-// whether the store behind it is there.
+// A Caching store answers some requests from memory. An answer from memory does not show that the
+// shared store is up.
 type Caching interface {
-	// Answered returns how many calls the store behind has answered.
+	// Answered returns how many calls the shared store itself has answered.
 	Answered() uint64
 }
 
-// NewFailover returns the failover of a shared store. Without a local store there is
-// none to decide in its place. It uses the options Local, Nodes, MaxOwed,
-// PostByCaller and OnChange, and closes neither store.
+// NewFailover returns the failover of a shared store. Without Options.Local, nothing decides in its
+// place. It uses the options Local, Nodes, MaxOwed, PostByCaller and OnChange, and closes neither
+// store.
 func NewFailover(main stint.Store, o Options) *Failover {
 	f := &Failover{main: main, local: o.Local, changed: o.OnChange}
 	if c, ok := main.(Caching); ok {
@@ -50,8 +50,8 @@ func NewFailover(main stint.Store, o Options) *Failover {
 	return f
 }
 
-// SetNodes sets the number of processes that share the limits, in place of
-// Options.Nodes; see [Shares.SetNodes].
+// SetNodes sets the number of processes that share the limits, as Options.Nodes does; see
+// [Shares.SetNodes].
 func (f *Failover) SetNodes(n int) error {
 	if f.local == nil {
 		return nil
@@ -69,9 +69,8 @@ func (f *Failover) Nodes() int64 {
 	return f.shares.nodes
 }
 
-// Fails reports whether an error of the shared store is its failure, which
-// another store may decide in place of, and not the caller's doing. A failure is
-// noted.
+// Fails reports whether an error of the shared store is the store's failure, so that another store
+// may decide in its place, and not a wrong call. It notes the failure.
 func (f *Failover) Fails(err error) bool {
 	if callersFault(err) {
 		return false
@@ -86,20 +85,20 @@ func (f *Failover) Fails(err error) bool {
 	return true
 }
 
-// callersFault reports whether an error of a store says that the call was wrong:
-// nothing that another store would decide better.
+// callersFault reports whether an error says that the call was wrong, so that no other store would
+// decide it better.
 func callersFault(err error) bool {
 	theirs := []error{stint.ErrCost, stint.ErrLayers, stint.ErrReservation, stint.ErrFull}
 	return slices.ContainsFunc(theirs, func(one error) bool { return errors.Is(err, one) })
 }
 
-// lasting reports whether an error of a posting will not go away: that of a
-// wrong call, and of a store that is closed.
+// lasting reports whether a posting with this error will fail again: the call was wrong, or the
+// store is closed.
 func lasting(err error) bool { return callersFault(err) || errors.Is(err, stint.ErrClosed) }
 
-// Answered notes that the shared store has answered, so that debts are charged to it
-// within 50 ms, and not only at the next try, four times a second. Of a [Caching] store it
-// counts only once a call has been answered since the last failure.
+// Answered notes that the shared store has answered, so that debts are charged to it within 50 ms
+// instead of at the next try, four times a second. For a [Caching] store this counts only if it has
+// answered a call since the last failure.
 func (f *Failover) Answered() {
 	if !f.degraded.Load() || f.answered != nil && f.answered() == f.since.Load() {
 		return
@@ -114,7 +113,7 @@ func (f *Failover) Answered() {
 	}
 }
 
-// Stats returns what has been done.
+// Stats returns what the failover has done.
 func (f *Failover) Stats() Stats {
 	st := Stats{Degraded: f.degraded.Load(), Failed: f.failed.Load()}
 	if f.debts != nil {
@@ -123,29 +122,27 @@ func (f *Failover) Stats() Stats {
 	return st
 }
 
-// Close forgets what is owed, and waits for the goroutine that posts it. The
-// stores stay open.
+// Close drops what is owed, and waits for the goroutine that posts it. Both stores stay open.
 func (f *Failover) Close() {
 	if f.debts != nil {
 		f.debts.Close()
 	}
 }
 
-// A Pair is limits that are bound together, in both stores.
+// A Pair is limits that are bound together in both stores.
 type Pair struct {
-	// Main and Local are what each store decides by. Local is nil where there is
-	// no local store.
+	// Main and Local are the limits bound in each store. Local is nil without a local store.
 	Main, Local stint.Bound
 
 	failover *Failover
 	each     []single
 }
 
-// A single is one limit of a pair by itself.
+// A single is one limit of a pair on its own.
 type single struct{ main, local stint.Bound }
 
-// Bind makes limits known to both stores under a name: to the local one at this
-// process's share. bind is what does it in the shared store; nil is its Bind.
+// Bind binds limits under a name in both stores, in the local one at this process's share. In the
+// shared store bind does it; nil means the store's own Bind.
 func (f *Failover) Bind(bind func(name string, limits ...stint.Limit) (stint.Bound, error), name string, limits ...stint.Limit) (*Pair, error) {
 	if bind == nil {
 		bind = f.main.Bind
@@ -174,8 +171,7 @@ func (f *Failover) Bind(bind func(name string, limits ...stint.Limit) (stint.Bou
 	return p, nil
 }
 
-// apart is [Apart] for limit i of the given number; a single limit is by itself
-// already.
+// apart returns limit i of a bound with the given number of limits on its own; see [Apart].
 func apart(b stint.Bound, i, of int, bind func(name string, limits ...stint.Limit) (stint.Bound, error)) (stint.Bound, error) {
 	if of == 1 {
 		return b, nil
@@ -183,25 +179,24 @@ func apart(b stint.Bound, i, of int, bind func(name string, limits ...stint.Limi
 	return Apart(b, i, bind)
 }
 
-// Limit returns limit i by itself, in the shared store.
+// Limit returns limit i on its own, in the shared store.
 func (p *Pair) Limit(i int) stint.Bound { return p.each[i].main }
 
-// Warm charges the local store with what the shared one has let through: each
-// limit by itself, as far as its share goes.
+// Warm charges the local store with what the shared one has let through, limit by limit, at most up
+// to this process's share.
 func (p *Pair) Warm(key string, units int64) {
 	if units == 0 || p.Local == nil {
 		return
 	}
 	for _, one := range p.each {
-		// An error leaves it colder, which is no reason to deny.
+		// After an error the local store has counted too little, which is no reason to deny.
 		_, _ = one.local.Decide(context.Background(), meter.OpTakeUpTo, key, units)
 	}
 }
 
-// Owe notes what the local store has charged by itself, because of an error of the
-// shared one: it is charged there once that answers again. That is every limit where the
-// request passed, and those that count what they deny where it did not. What may have been
-// charged already is not.
+// Owe notes what the local store has charged because the shared one failed with the error why, so
+// that it is charged there later. If the request passed, every limit is charged, otherwise those
+// that count denied requests. Nothing is noted if the shared store may have charged it.
 func (p *Pair) Owe(why error, key string, units int64, passed bool) {
 	if units == 0 || p.Local == nil || errors.Is(why, stint.ErrAmbiguous) {
 		return

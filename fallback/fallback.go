@@ -3,38 +3,35 @@
 //	store := fallback.New(shared, fallback.Options{Nodes: 3})
 //	limiter, err := stint.NewLimiter(store, "test", limits...)
 //
-// A [Store] asks the shared store first. While that fails, the [Mode] says what
-// becomes of requests: a local store decides (the default), all pass, or all
-// are denied. The local store is kept warm: what the shared one lets through is
-// charged to it as well, so that a failure grants no fresh burst. What it then
-// lets through by itself is owed, and charged to the shared store once that
-// answers again, as far as it still counts. Limits in flight are held the same way:
-// both stores count what runs, whichever let it in.
+// A [Store] asks the shared store first. While that store fails, the [Mode] says what becomes of
+// requests: a local store decides (the default), all pass, or all are denied. The local store is
+// kept warm, so that a failure grants no fresh burst: it is charged with everything that the shared
+// store lets through. What the local store lets through in place of the shared one is owed, and is
+// charged to the shared store once it answers again, as far as it still counts. For limits in
+// flight, both stores count what runs, whichever let it in.
 //
 // # Guarantees
 //
-// Every call is answered as soon as the shared store has failed it; how soon
-// that is, is for that store to bound. One of package redisstore has failed a call when
-// three quarters of the time are up that its context leaves. A call is charged to the shared store at
-// most once: one that may have been charged there ([stint.ErrAmbiguous]) is
-// decided locally and not owed.
+// Every call is answered as soon as the shared store has failed it. How soon that is depends on
+// that store: a store of package redisstore fails a call when three quarters of the time that its
+// context leaves are up. A call is charged to the shared store at most once. A call that may have
+// been charged there ([stint.ErrAmbiguous]) is decided locally and not owed.
 //
-// While the shared store is gone, n processes with Nodes: n, or SetNodes(n), together
-// let through at most what the limit does, plus one unit a process and limit where a
-// share is rounded up to one. A process whose number is too low lets through that
-// much more. In the stretch around a failure the shared store's envelope and the
-// local ones add up: at most twice the limit's.
+// While the shared store is gone, n processes with Nodes: n, or SetNodes(n), together let through
+// at most what the limit does, plus one unit a process and limit where a share is rounded up to
+// one. With Nodes too low, more processes each let through a larger share. Around a failure the
+// envelopes of the shared store and of the local ones add up to at most twice the limit's.
 //
 // # Price
 //
-// Some hundred nanoseconds a decision, and an allocation or two, for the local
-// charge: nothing beside a round trip. Memory as the local store's, and some
-// two hundred bytes for each key that owes something.
+// Some hundred nanoseconds a decision, and an allocation or two, for the local charge: nothing
+// beside a round trip. Memory as the local store's, and some two hundred bytes for each key that
+// owes something.
 //
 // # Concurrency
 //
-// A Store may be used from many goroutines at once. It has one goroutine of its
-// own, only while something is owed; Close ends it.
+// A Store may be used from many goroutines at once. While something is owed it runs one goroutine;
+// Close ends it.
 package fallback
 
 import (
@@ -53,37 +50,33 @@ import (
 type Mode uint8
 
 const (
-	// Local decides by a store in this process.
+	// Local lets a store in this process decide.
 	Local Mode = iota
-	// Open lets everything pass.
+	// Open lets every request pass.
 	Open
-	// Closed denies everything, for a second.
+	// Closed denies every request, with [ClosedFor] as the time to retry after.
 	Closed
 )
 
 // Options say how a Store falls back. The zero value suits a single process.
 type Options struct {
-	// Mode is what to do while the shared store fails. The default value is
-	// Local.
+	// Mode says what happens while the shared store fails. The default value is Local.
 	Mode Mode
-	// Local decides meanwhile. The Store closes it. The default is a memstore
+	// Local decides while the shared store fails. The Store closes it. The default is a memstore
 	// with the defaults of its options.
 	Local stint.Store
-	// Nodes is how many processes share the limits: Local holds each limit to
-	// its part of it; see [Share]. [Store.SetNodes] changes it. The default
-	// value is 1.
+	// Nodes is how many processes share the limits: Local holds each limit to this process's
+	// [Share]. [Store.SetNodes] changes it. The default value is 1.
 	Nodes int
-	// MaxOwed is the most keys whose debts are remembered. Units that further
-	// keys take meanwhile are forgiven, and counted in Stats.Forgiven. The default
-	// value is 65,536.
+	// MaxOwed is the most keys whose debts are remembered. Units of further keys are forgiven, and
+	// counted in Stats.Forgiven. The default value is 65,536.
 	MaxOwed int
-	// PostByCaller leaves it to [Store.Post] to charge debts, in place of a
-	// goroutine. It is for simulations, whose time is not the machine's. The
-	// default value is false.
+	// PostByCaller leaves it to callers of [Store.Post] to charge debts, instead of a goroutine. It
+	// is for simulations on virtual time. The default value is false.
 	PostByCaller bool
-	// OnChange is called with its error when the shared store begins to fail,
-	// and with nil when it answers again; see [Caching]. It runs in the goroutine
-	// that finds out, and must not block. Optional.
+	// OnChange is called with the error when the shared store begins to fail, and with nil when it
+	// answers again; see [Caching]. It runs in the goroutine whose call found that out, and must
+	// not block. Optional.
 	OnChange func(error)
 }
 
@@ -92,28 +85,27 @@ type Stats struct {
 	// Degraded reports whether the last decision was made without the shared
 	// store.
 	Degraded bool
-	// Failed is how many decisions the shared store has failed.
+	// Failed is how many decisions the shared store could not make.
 	Failed uint64
-	// Owing is how many keys, each under one limit, owe something.
+	// Owing is how many debts there are: keys, each under one limit, that owe something.
 	Owing int
-	// Posted is how many units have been charged to the shared store
-	// afterwards, and Forgiven how many units were not remembered.
+	// Posted is how many owed units have been charged to the shared store, and Forgiven how many
+	// were dropped because too many keys owed.
 	Posted, Forgiven uint64
 }
 
-// Store is a [stint.Store] that stands in for another while that fails.
+// A Store is a [stint.Store] in front of a shared one. It decides in its place while that fails.
 type Store struct {
 	main, local stint.Store
 	mode        Mode
 	failover    *Failover
-	room        *inflight.Room // nil if main has none
+	room        *inflight.Room // nil if main has no limits in flight
 	closed      atomic.Bool
 }
 
 var _ stint.Store = (*Store)(nil)
 
-// New returns a Store in front of a shared one, which it closes when it is
-// closed.
+// New returns a Store in front of the store shared, and closes shared when it is closed.
 func New(shared stint.Store, o Options) *Store {
 	if o.Local == nil {
 		o.Local = memstore.New(memstore.Options{})
@@ -123,8 +115,8 @@ func New(shared stint.Store, o Options) *Store {
 	return s
 }
 
-// Post charges the shared store with what is owed, and gives up where that fails.
-// It is for Options.PostByCaller, from one goroutine at a time.
+// Post charges the shared store with what is owed, and stops where that fails. It is for
+// Options.PostByCaller, and may be called from one goroutine at a time.
 func (s *Store) Post() { s.failover.debts.round() }
 
 // SetNodes sets the number of processes that share the limits, in place of
@@ -133,8 +125,19 @@ func (s *Store) Post() { s.failover.debts.round() }
 //	shared.CountNodes(func(n int) { _ = store.SetNodes(n) })
 func (s *Store) SetNodes(n int) error { return s.failover.SetNodes(n) }
 
-// ClosedFor is the RetryAfter of a denial because the store failed: long enough to
-// spare the store, short enough to notice that it is back.
+// RoomFor reports whether a limit that requests bring may be added, as the local store does;
+// see [stint.Limiter.With].
+func (s *Store) RoomFor(name string, l stint.Limit) error {
+	if local, ok := s.local.(interface {
+		RoomFor(name string, l stint.Limit) error
+	}); ok {
+		return local.RoomFor(name, l)
+	}
+	return nil
+}
+
+// ClosedFor is the RetryAfter of a denial in mode Closed: long enough to spare the store, short
+// enough to notice that it is back.
 const ClosedFor = stint.Wait(time.Second)
 
 // Stats returns what the store has done.
@@ -163,7 +166,7 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	return d, err
 }
 
-// instead answers what the shared store has failed.
+// instead answers a call that the shared store has failed.
 func (s *Store) instead(local func() (stint.Decision, error)) (d stint.Decision, err error) {
 	switch s.mode {
 	case Open:
@@ -179,7 +182,7 @@ func (s *Store) fails(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !s.closed.Load() && s.failover.Fails(err)
 }
 
-// Refund implements [stint.Store]. It is not done while the shared store fails.
+// Refund implements [stint.Store]. While the shared store fails, nothing is refunded.
 func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	main, local, err := s.split(layers)
 	if err != nil {
@@ -188,14 +191,14 @@ func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (s
 	d, err := s.main.Refund(ctx, main, cost)
 	if err == nil {
 		for i := range local {
-			local[i].Answers = nil // they are the shared store's
+			local[i].Answers = nil // the answers are the shared store's
 		}
-		_, _ = s.local.Refund(ctx, local, cost) // else it is held too tightly here while the shared store is gone
+		_, _ = s.local.Refund(ctx, local, cost) // without this, the local store would deny too much while the shared one is gone
 	}
 	return d, err
 }
 
-// Reset implements [stint.Store]. What the keys owe is forgotten too.
+// Reset implements [stint.Store]. It also drops what the keys owe.
 func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	main, local, err := s.split(layers)
 	if err != nil {
@@ -207,8 +210,7 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	return errors.Join(s.main.Reset(ctx, main), s.local.Reset(ctx, local))
 }
 
-// Close implements [stint.Store]: it closes both stores. What is owed and not
-// yet posted is lost.
+// Close implements [stint.Store] and closes both stores. Debts that are not posted yet are lost.
 func (s *Store) Close() error {
 	s.closed.Store(true)
 	s.failover.Close()

@@ -179,7 +179,7 @@ func remaining(t *testing.T, l *stint.Limiter, key string) int64 {
 }
 
 var kinds = []string{
-	"10 per hour", "10 per hour token_bucket_interval", "10 per hour leaky_queue burst 9", "10 per hour fixed_window",
+	"10 per hour", "10 per hour token_bucket_interval", "10 per hour leaky_queue burst 9", "10 per hour fixed_window", "10 per hour fixed_window from first",
 	"10 per hour sliding_log", "10 per hour sliding_counter", "10 per hour sliding_buckets",
 }
 

@@ -11,12 +11,12 @@ import (
 
 var _ stint.RoomStore = (*Store)(nil)
 
-// InFlight implements [stint.RoomStore]; it is nil if the shared store has none. While that
-// fails, this process holds each limit to its part of it, rounded down, to one at least,
-// and tells the shared store what it let in.
+// InFlight implements [stint.RoomStore]; it is nil if the shared store has no limits in flight.
+// While that store fails, this process holds each limit to its share, rounded down but at least
+// one, and tells the shared store later what it let in.
 func (s *Store) InFlight() *inflight.Room { return s.room }
 
-// newRoom returns the room of the shared store, and of this process while that fails.
+// newRoom returns a room that asks the shared store's room, and a local one while that fails.
 func (s *Store) newRoom() *inflight.Room {
 	shared, err := stint.RoomOf(s.main)
 	if err != nil {
@@ -27,19 +27,21 @@ func (s *Store) newRoom() *inflight.Room {
 	})
 }
 
-// flights are counts of what runs, whichever of the two let it in: both count it, and both
-// are given it back.
+// flights count what runs in both stores, whichever let it in, and give it back to both.
 type flights struct {
 	of     *Store
 	shared inflight.Counts
-	local  *inflight.Room // so that a lease that another process ends gives back nothing here
+	local  *inflight.Room // a lease that another process ends must give nothing back here
 }
+
+// Most implements [inflight.Counts].
+func (f *flights) Most() int64 { return f.shared.Most() }
 
 // Acquire implements [inflight.Counts].
 func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, err error) {
 	switch ok, err = f.shared.Acquire(ctx, holds); {
 	case err != nil:
-		take := func(here []inflight.Hold) (bool, error) { return f.local.Acquire(ctx, here, 0) }
+		take := func(here []inflight.Hold) (bool, error) { return f.local.Acquire(ctx, here) }
 		if ok, err = f.instead(ctx, holds, err, take); ok {
 			for i := range holds {
 				holds[i].Added = true
@@ -75,7 +77,7 @@ func (f *flights) Release(holds []inflight.Hold) {
 	f.local.Release(holds)
 }
 
-// instead answers what the shared store has failed.
+// instead answers a call that the shared store has failed.
 func (f *flights) instead(ctx context.Context, holds []inflight.Hold, why error, local func([]inflight.Hold) (bool, error)) (ok bool, err error) {
 	if !f.of.fails(ctx, why) {
 		return false, why
@@ -83,7 +85,6 @@ func (f *flights) instead(ctx context.Context, holds []inflight.Hold, why error,
 	here := slices.Clone(holds)
 	for i := range here {
 		h := &here[i]
-		h.Wait = 0 // it waits in the line of the room in front
 		switch f.of.mode {
 		case Open:
 			h.Limit = math.MaxInt64
@@ -92,9 +93,7 @@ func (f *flights) instead(ctx context.Context, holds []inflight.Hold, why error,
 		default:
 			h.Limit = max(h.Limit/f.of.failover.Nodes(), 1)
 		}
-		if h.Units > h.Limit {
-			holds[i].Wait = 0 // in vain: those behind it may have room
-		}
+		holds[i].Vain = h.Units > h.Limit
 	}
 	ok, err = local(here)
 	for i, h := range here {

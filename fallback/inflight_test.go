@@ -214,7 +214,7 @@ func TestInFlightLease(t *testing.T) {
 		return []inflight.Hold{{Name: "n", Key: "k", Limit: 10, Units: 4, Lease: lease, TTL: time.Hour}}
 	}
 	for i, lease := range []string{"x", ""} {
-		if ok, err := rooms[i].Acquire(t.Context(), hold(lease), 0); !ok || err != nil {
+		if ok, err := rooms[i].Acquire(t.Context(), hold(lease)); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}

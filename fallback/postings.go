@@ -13,37 +13,40 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// A Charger is a shared store that charges many keys with one call. [Debts] are posted
-// in this way to a store that is a Charger, and otherwise key by key ([keyByKey]).
+// A Charger is a shared store that charges many keys with one call. Debts are posted to a Charger
+// in postings of many keys, and to other stores key by key ([keyByKey]).
 type Charger interface {
-	// Charge charges each key with its units, whether there is room or not; no key comes
-	// twice under a limit. A second call with the same id within ChargeFor charges no key twice; it may
-	// leave out charges, which must then stay left out. An error is of all charges,
-	// unless it is a [ChargeError]. One that is [stint.ErrAmbiguous] says that a charge
-	// may have been made: the caller sends it again under the id. After another error
-	// it was not made, and is a debt as before.
+	// Charge charges each key with its units, whether there is room or not. No key comes twice
+	// under one limit.
+	//
+	// A repeated call with the same id within ChargeFor charges no key twice. It may leave out
+	// charges, which must stay left out.
+	//
+	// An error is the error of all charges, unless it is a [ChargeError]. After
+	// [stint.ErrAmbiguous] a charge may have been made, and the caller repeats it under the id.
+	// After other errors the charge was not made, and is owed as before.
 	Charge(ctx context.Context, id string, charges []Charge) error
 }
 
-// ChargeFor is how long a [Charger] remembers an id, from the first call on that
-// charged something.
+// ChargeFor is how long a [Charger] remembers an id, counted from the first call that charged
+// something.
 const ChargeFor = 10 * time.Minute
 
 // A Charge is what a key owes under one limit.
 type Charge struct {
-	Bound stint.Bound // of one limit
+	Bound stint.Bound // has one limit
 	Key   string
 	Units int64
 }
 
-// A ChargeError is the error of a [Charger] that has made some charges and not others,
-// as one whose keys are on several servers.
+// A ChargeError is the error of a [Charger] that has made some charges and not others, for example
+// because the keys are on several servers.
 type ChargeError struct {
-	// Each is what became of each charge, in their order: nil if it was made.
+	// Each has the error of each charge, in their order; nil if it was made.
 	Each []error
 }
 
-// Error returns the errors that differ, a line each.
+// Error returns each different error once, on a line of its own.
 func (e *ChargeError) Error() string {
 	var all []string
 	for _, err := range e.Each {
@@ -54,36 +57,34 @@ func (e *ChargeError) Error() string {
 	return strings.Join(all, "\n")
 }
 
-// Unwrap returns the errors of charges that were not made.
+// Unwrap returns the errors of the charges that were not made.
 func (e *ChargeError) Unwrap() []error {
 	return slices.DeleteFunc(slices.Clone(e.Each), func(err error) bool { return err == nil })
 }
 
 const (
 	mostTogether = 512           // keys in a posting
-	mostFailed   = 4             // postings of a round of which nothing came, until it is given up
-	postingLife  = ChargeFor / 2 // until it is no longer sure that it is remembered
+	mostFailed   = 4             // postings that may fail in a round before the round stops
+	postingLife  = ChargeFor / 2 // after it, the shared store may have forgotten the id
 )
 
-// A posting is charges that are sent together, until they are known to have been
-// made or not.
+// A posting is charges that are sent together, until it is known which of them were made.
 type posting struct {
 	id    string
 	all   []posted
-	begun time.Time // when it may have been done first
-	maybe bool      // it may have been
+	begun time.Time // when it was first sent and may have been charged
+	maybe bool      // it may have been charged
 }
 
-// A posted charge is what a key owes of it.
+// A posted is one key's charge in a posting.
 type posted struct {
 	who debtor
 	one *debt
 	Charge
 }
 
-// postAll charges what all of these owe, posting after posting, and gives up
-// where the shared store fails. What one server of several keeps from being charged
-// does not keep the rest.
+// postAll charges what these debtors owe, posting after posting, and stops where the shared store
+// fails. Where one server of several cannot charge its keys, the others still charge theirs.
 func (d *Debts) postAll(all []debtor) {
 	failed, probes := 0, map[debtor]stint.Bound{}
 	before := d.pending
@@ -107,8 +108,8 @@ func (d *Debts) postAll(all []debtor) {
 	}
 }
 
-// collect makes a posting of what some keys owe, as far as it still counts. What
-// is added from here on is a further debt.
+// collect makes a posting of what some debtors owe, as far as it still counts. Units added from now
+// on are a new debt.
 func (d *Debts) collect(some []debtor, probes map[debtor]stint.Bound) *posting {
 	p := &posting{id: rand.Text()}
 	for _, who := range some {
@@ -135,16 +136,16 @@ func (d *Debts) collect(some []debtor, probes map[debtor]stint.Bound) *posting {
 	return p
 }
 
-// drop forgets a debt of which nothing is left. The lock is held.
+// drop removes a debt that has no units left. The lock is held.
 func (d *Debts) drop(who debtor, one *debt) {
 	if one.units == 0 && one.away == 0 && d.owed[who] == one {
 		delete(d.owed, who)
 	}
 }
 
-// send sends a posting, and reports whether anything came of it. What was certainly
-// not charged is owed as before; what may have been stays pending, until that can no
-// longer be found out.
+// send sends a posting, and reports whether any of it was charged. Charges that were certainly not
+// made are owed as before. Those that may have been made stay pending until the shared store may
+// have forgotten the id.
 func (d *Debts) send(p *posting, probes map[debtor]stint.Bound) bool {
 	d.lessen(p, probes)
 	if len(p.all) == 0 {
@@ -161,9 +162,9 @@ func (d *Debts) send(p *posting, probes map[debtor]stint.Bound) bool {
 	begun := time.Now()
 	err := d.charger.Charge(d.done, p.id, charges)
 	each := func(int) error { return err }
-	var parts *ChargeError
-	if errors.As(err, &parts) && len(parts.Each) == len(charges) {
-		each = func(i int) error { return parts.Each[i] }
+	var partial *ChargeError
+	if errors.As(err, &partial) && len(partial.Each) == len(charges) {
+		each = func(i int) error { return partial.Each[i] }
 	}
 	if !p.maybe {
 		p.begun = begun
@@ -172,11 +173,11 @@ func (d *Debts) send(p *posting, probes map[debtor]stint.Bound) bool {
 	if left {
 		d.pending = append(d.pending, p)
 	}
-	return err == nil || parts != nil && slices.Contains(parts.Each, nil) || lasting(err)
+	return err == nil || partial != nil && slices.Contains(partial.Each, nil) || lasting(err)
 }
 
-// lessen leaves out what does not count any more, or was forgotten meanwhile: who waits
-// for an answer for long is not charged with what time has forgiven.
+// lessen leaves out units that no longer count, and debts that were dropped, so that nobody is
+// charged for units that aged out while the store did not answer.
 func (d *Debts) lessen(p *posting, probes map[debtor]stint.Bound) {
 	for i := range p.all {
 		if !p.maybe {
@@ -200,12 +201,11 @@ func (d *Debts) lessen(p *posting, probes map[debtor]stint.Bound) {
 	})
 }
 
-// errForgiven is for a charge of which it can no longer be found out whether it was
-// made.
+// errForgiven is the error of a charge when it can no longer be found out whether it was made.
 var errForgiven = fmt.Errorf("fallback: forgiven: %w", stint.ErrClosed)
 
-// settled takes off the books what has become of a posting, and reports whether
-// something is left of it.
+// settled books the outcome of each charge of a posting, and reports whether some are still
+// unknown.
 func (d *Debts) settled(p *posting, each func(i int) error) (left bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -219,7 +219,7 @@ func (d *Debts) settled(p *posting, each func(i int) error) (left bool) {
 		case p.maybe || errors.Is(err, stint.ErrAmbiguous):
 			stay = append(stay, c)
 			continue
-		default: // it was not made: it is owed again
+		default: // not charged, so it is owed again
 			c.one.units += min(c.Units, math.MaxInt64-c.one.units)
 		}
 		c.one.away--
@@ -229,14 +229,14 @@ func (d *Debts) settled(p *posting, each func(i int) error) (left bool) {
 	return len(stay) > 0
 }
 
-// keyByKey charges a store that is no [Charger]: by a reservation of nothing that is settled
-// at the units of a key. It can be tried again, and counts once.
+// A keyByKey charges a store that is no [Charger]: it reserves a cost of 0 and settles the
+// reservation at the units of the key. A settlement can be repeated, and counts once.
 type keyByKey struct {
 	shared stint.Store
 	tried  map[string]stint.ReservationID // of charges that may have been made, by posting and key
 }
 
-const chargeWithin = time.Minute // how long such a reservation lasts
+const chargeWithin = time.Minute // how long a reservation lasts
 
 var errNotTried = errors.New("fallback: not tried, since the store failed")
 

@@ -9,26 +9,58 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// Tokens of reservations that the local store made, and of those that no store
-// keeps because the mode is Open.
+// Prefixes of the reservation IDs that the local store made, and of those that no store keeps
+// because the mode is Open.
 const (
 	localPrefix = "local-"
 	openID      = stint.ReservationID("open")
 )
 
-// Reserve implements [stint.Store]. What the local store reserves is settled
-// there, by this process alone; what was reserved is owed, and what it is settled at
-// above that.
+// Reserve implements [stint.Store]. What the local store reserves is settled there, by this process
+// alone. The reserved units are owed to the shared store, and so is what is settled above them.
 func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
+	return s.take(ctx, layers, cost, ttl, func(ctx context.Context, store stint.Store, layers []stint.Layer) (stint.Decision, stint.ReservationID, error) {
+		return store.Reserve(ctx, layers, cost, ttl)
+	})
+}
+
+// TakeTurn implements [stint.TurnStore].
+func (s *Store) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, ttl, age time.Duration) (stint.Decision, stint.ReservationID, error) {
+	return s.take(ctx, layers, cost, ttl, func(ctx context.Context, store stint.Store, layers []stint.Layer) (stint.Decision, stint.ReservationID, error) {
+		return TakeTurn(ctx, store, layers, cost, ttl, age)
+	})
+}
+
+// TakeTurn takes a cost for a waiter, as [stint.TurnStore] does, and with a ttl above 0 reserves it.
+// If the store does not know turns, TakeTurn peeks and then takes, and the turn is now.
+func TakeTurn(ctx context.Context, store stint.Store, layers []stint.Layer, cost int64, ttl, age time.Duration) (d stint.Decision, id stint.ReservationID, err error) {
+	if turns, ok := store.(stint.TurnStore); ok {
+		return turns.TakeTurn(ctx, layers, cost, ttl, age)
+	}
+	if d, err = store.Decide(ctx, meter.OpPeek, layers, cost); err != nil || !d.Allowed || d.Delay > 0 {
+		d.Allowed = false
+		return d, "", err
+	}
+	if ttl > 0 {
+		return store.Reserve(ctx, layers, cost, ttl)
+	}
+	d, err = store.Decide(ctx, meter.OpTake, layers, cost)
+	return d, "", err
+}
+
+// take takes a cost from the shared store or in its place. With a ttl above 0 it reserves the cost.
+func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration, by func(context.Context, stint.Store, []stint.Layer) (stint.Decision, stint.ReservationID, error)) (stint.Decision, stint.ReservationID, error) {
 	main, local, err := s.split(layers)
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	d, id, err := s.main.Reserve(ctx, main, cost, ttl)
+	d, id, err := by(ctx, s.main, main)
 	if err == nil {
 		s.failover.Answered()
 		s.warm(layers, d.Taken)
-		s.failover.Reserve(id, cost, ttl, reservedOf(layers))
+		if ttl > 0 {
+			s.failover.Reserve(id, cost, ttl, reservedOf(layers))
+		}
 		return d, id, nil
 	}
 	if !s.fails(ctx, err) {
@@ -36,7 +68,7 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	}
 	why := err
 	d, err = s.instead(func() (stint.Decision, error) {
-		d, t, err := s.local.Reserve(context.WithoutCancel(ctx), local, cost, ttl)
+		d, t, err := by(context.WithoutCancel(ctx), s.local, local)
 		if t != "" {
 			id = localPrefix + t
 			s.failover.Reserve(t, cost, ttl, reservedOf(layers))
@@ -44,13 +76,13 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 		return d, err
 	})
 	s.owe(why, layers, s.charged(meter.OpTake, &d, cost, err), d.Allowed)
-	if s.mode == Open {
+	if s.mode == Open && ttl > 0 {
 		id = openID
 	}
 	return d, id, err
 }
 
-// reservedOf returns what layers reserve.
+// reservedOf returns what the layers reserve.
 func reservedOf(layers []stint.Layer) []Reserved {
 	of := make([]Reserved, len(layers))
 	for i, l := range layers {
@@ -59,8 +91,8 @@ func reservedOf(layers []stint.Layer) []Reserved {
 	return of
 }
 
-// Settle implements [stint.Store]. A reservation of the shared store is settled there
-// once that answers: see [Failover.Settle].
+// Settle implements [stint.Store]. A reservation of the shared store is settled once that answers:
+// see [Failover.Settle].
 func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	if id == openID {
 		return stint.Decision{Allowed: true, Tightest: -1}, nil

@@ -9,23 +9,24 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// What is settled above its reservation is used, whichever store made the reservation and
-// whichever is away when it is settled. So a failover remembers what reservations of this
-// process are of, as long as these live, and owes the shared store what it has not been told.
+// Units that are settled above their reservation have been used, whichever store made the
+// reservation and whichever is away when it is settled. So a failover remembers which keys the
+// reservations of this process charge, as long as these live, and owes the shared store the
+// settlements that it could not tell it.
 
-// A Reserved is a part of a reservation: a key under limits that are bound in both stores,
-// and how many units each unit of cost is.
+// A Reserved is one key of a reservation, under limits that are bound in both stores. Weight is how
+// many units each unit of cost takes.
 type Reserved struct {
 	Pair   *Pair
 	Key    string
 	Weight int64
 }
 
-// reservations are those of this process, in either store.
+// reservations remembers the reservations of this process, in either store.
 type reservations struct {
 	mu   sync.Mutex
 	all  map[stint.ReservationID]reserved
-	tidy int // at this size those that have ended are dropped
+	tidy int // at this size, those that have ended are dropped
 }
 
 type reserved struct {
@@ -34,7 +35,7 @@ type reserved struct {
 	ends time.Time
 }
 
-const mostReserved = 65_536 // that are remembered
+const mostReserved = 65_536 // the most that are remembered
 
 // add remembers a reservation.
 func (r *reservations) add(id stint.ReservationID, one reserved) {
@@ -57,7 +58,7 @@ func (r *reservations) add(id stint.ReservationID, one reserved) {
 	}
 }
 
-// take returns what a reservation is of, and forgets it: it is settled once.
+// take returns what is remembered of a reservation and forgets it, since it is settled once.
 func (r *reservations) take(id stint.ReservationID) reserved {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,24 +67,24 @@ func (r *reservations) take(id stint.ReservationID) reserved {
 	return one
 }
 
-// above calls do with what a cost charges above the reserved one.
+// above calls do for each key with the units that cost charges above the reserved cost.
 func (r reserved) above(cost int64, do func(p *Pair, key string, units int64)) {
-	for _, part := range r.of {
-		if more := units(cost, part.Weight) - units(r.cost, part.Weight); more > 0 {
-			do(part.Pair, part.Key, more)
+	for _, one := range r.of {
+		if more := units(cost, one.Weight) - units(r.cost, one.Weight); more > 0 {
+			do(one.Pair, one.Key, more)
 		}
 	}
 }
 
-// Reserve notes what a reservation is of, that either store has made.
+// Reserve remembers which keys a reservation charges, whichever store made it.
 func (f *Failover) Reserve(id stint.ReservationID, cost int64, ttl time.Duration, of []Reserved) {
 	if f.local != nil && id != "" {
 		f.reserved.add(id, reserved{of, cost, time.Now().Add(ttl)})
 	}
 }
 
-// SettleLocal settles a reservation of the local store. What that charges above the
-// reserved cost is owed.
+// SettleLocal settles a reservation of the local store. Units above the reserved cost are owed to
+// the shared store.
 func (f *Failover) SettleLocal(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	if f.local == nil {
 		return stint.Decision{}, stint.ErrReservation
@@ -95,10 +96,10 @@ func (f *Failover) SettleLocal(ctx context.Context, id stint.ReservationID, cost
 	return d, err
 }
 
-// Settle settles a reservation of the shared store. While that fails, the settlement is
-// owed: it is done once the store answers, whichever process has made the reservation. The
-// answer says nothing of what is left then. The local store is charged meanwhile with what
-// is above the reserved cost, as far as it is known.
+// Settle settles a reservation of the shared store. While that fails, the settlement is owed and
+// done once the store answers, whichever process made the reservation. The answer then does not say
+// what remains. The local store is meanwhile charged with the units above the reserved cost, where
+// this process knows that cost.
 func (f *Failover) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	d, err := f.main.Settle(ctx, id, cost)
 	if f.debts == nil {
@@ -120,20 +121,20 @@ func (f *Failover) Settle(ctx context.Context, id stint.ReservationID, cost int6
 	return stint.Decision{Allowed: true, Tightest: -1}, nil
 }
 
-// owe notes what the local store has charged and the shared one has not been asked for.
+// owe notes what the local store has charged without asking the shared one.
 func (p *Pair) owe(key string, units int64) {
 	p.Owe(nil, key, units, true)
 }
 
-// A settlement is one that the shared store has not answered.
+// A settlement is a settlement that the shared store has not answered.
 type settlement struct {
 	id    stint.ReservationID
 	cost  int64
 	of    reserved
-	maybe bool // it may have been done
+	maybe bool // it may have been settled
 }
 
-// later notes a settlement to be done, and reports whether there is room.
+// later stores a settlement to be done, and reports whether there was room for it.
 func (d *Debts) later(s *settlement) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,8 +146,8 @@ func (d *Debts) later(s *settlement) bool {
 	return true
 }
 
-// settleAll does the settlements that are owed, as far as the store answers. They can be
-// tried again, and count once.
+// settleAll does the settlements that are owed, until the store fails. A settlement can be
+// repeated, and counts once.
 func (d *Debts) settleAll() {
 	d.mu.Lock()
 	all := d.settlements
@@ -159,7 +160,7 @@ func (d *Debts) settleAll() {
 			switch {
 			case err == nil:
 				continue
-			case errors.Is(err, stint.ErrReservation) && !s.maybe: // it has ended: what was reserved stands
+			case errors.Is(err, stint.ErrReservation) && !s.maybe: // the reservation has expired: what was reserved stays charged
 				s.of.above(s.cost, (*Pair).owe)
 				continue
 			case lasting(err):

@@ -9,11 +9,11 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// Share returns the part of a limit that one of n processes holds. It has the same
-// identity for every n, so that what a key has used counts when n changes. Buckets and
-// queues keep their exact rate for up to 16 processes, over a longer period: 100 a
-// second on three is 33 and a third. Bursts, and the counts of windows, are divided and
-// rounded down, to one at least. A debt is not: what is used is charged.
+// Share returns the limit that one of n processes holds. It has the same identity for every n, so
+// that what a key has used still counts when n changes. Buckets and queues keep their exact rate
+// for up to 16 processes, over a longer period: 100 a second on three processes is 33 and a third
+// each. Bursts, and the counts of windows, are divided and rounded down, but are at least one. A
+// debt is not divided, since units that were used are charged in full.
 func Share(l stint.Limit, n int64) stint.Limit {
 	n = max(n, 1)
 	count, period := l.Count(), l.Period()
@@ -24,37 +24,40 @@ func Share(l stint.Limit, n int64) stint.Limit {
 	} else {
 		return l
 	}
-	part := alike(l, count, period)
+	share := alike(l, count, period)
 	if l.Algorithm().Takes(meter.Burst) {
 		least := int64(1)
 		if l.Algorithm().Queues() {
 			least = 0
 		}
-		part = part.WithBurst(max(l.Burst()/n, least))
+		share = share.WithBurst(max(l.Burst()/n, least))
 	}
 	if l.Debt() > 0 {
-		part = part.WithDebt(l.Debt())
+		share = share.WithDebt(l.Debt())
 	}
 	if l.Relaxed() {
-		part = part.WithRelaxed()
+		share = share.WithRelaxed()
 	}
 	if l.Ban() > 0 {
-		part = part.WithBan(l.Ban())
+		share = share.WithBan(l.Ban())
 	}
 	if l.CountDenied() {
-		part = part.WithCountDenied()
+		share = share.WithCountDenied()
 	}
-	if part.Validate() != nil {
+	if share.Validate() != nil {
 		return l // a whole limit is better than none
 	}
-	return part
+	return share
 }
 
-// alike returns a limit of another count and period, of the same algorithm and name.
+// alike returns a limit of the same algorithm and name with another count and period.
 func alike(l stint.Limit, count int64, period time.Duration) stint.Limit {
 	made := stint.New(count, period).WithAlgorithm(l.Algorithm())
 	if unit, zone := l.Calendar(); unit != "" {
-		made, _ = stint.Parse(fmt.Sprintf("%d/%s in %s", count, unit, zone)) // else it is not valid
+		made, _ = stint.Parse(fmt.Sprintf("%d/%s in %s", count, unit, zone)) // an error leaves the zero limit, which is not valid
+	}
+	if l.FromFirst() {
+		made = made.WithFromFirst()
 	}
 	if l.Algorithm().Takes(meter.Parts) {
 		made = made.WithParts(l.Parts())
@@ -77,23 +80,23 @@ func unbanned(l stint.Limit) stint.Limit {
 	return made
 }
 
-// roomy returns a limit of the same identity, of units with dates, with room for all that
-// was charged.
-func roomy(part stint.Limit) stint.Limit {
-	count := int64(math.MaxInt64)
+// roomy returns a limit of the same identity, for algorithms whose units have dates, with room for
+// everything that was charged, as far as every store can count.
+func roomy(share stint.Limit) stint.Limit {
+	count := int64(1) << 50
 	switch {
-	case part.Algorithm().KeepsLog():
-		count = max(part.Count(), 1_000_000) // as many as a memstore keeps unless told otherwise
-	case part.Algorithm().Takes(meter.Parts) && part.Count() <= math.MaxInt32:
-		count = math.MaxInt32 // more would be another limit
+	case share.Algorithm().KeepsLog():
+		count = max(share.Count(), 1_000_000) // the most that a memstore keeps by default
+	case share.Algorithm().Takes(meter.Parts) && share.Count() <= math.MaxInt32:
+		count = math.MaxInt32 // a greater count would change the identity
 	}
-	return alike(part, count, part.Period())
+	return alike(share, count, share.Period())
 }
 
-// fineness returns how many periods of a limit shares are counts of: as many as may be
-// that 1, 2, 3 and more processes divide.
+// fineness returns by how much Share multiplies the period of a limit: the largest multiple of 1,
+// 2, 3 and further numbers of processes that the limit allows.
 func fineness(l stint.Limit) int64 {
-	for _, k := range [...]int64{720_720, 27_720, 2520, 420, 60, 12} { // all up to 16, 12, 10, 7, 6, 4
+	for _, k := range [...]int64{720_720, 27_720, 2520, 420, 60, 12} { // multiples of all numbers up to 16, 12, 10, 7, 6, 4
 		if l.Count() <= math.MaxInt64/k && int64(l.Period()) <= math.MaxInt64/k {
 			return k
 		}

@@ -11,44 +11,43 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// Shares binds limits in the store of one process, each at the part of it that
-// this process holds, and binds them anew when there are more or fewer
-// processes. It may be used from many goroutines at once; decisions do not pass
-// through it, and cost nothing more.
+// Shares binds limits in the store of one process, each at this process's [Share], and binds them
+// again when the number of processes changes. It may be used from many goroutines at once.
+// Decisions do not pass through it, and cost nothing more.
 type Shares struct {
 	local stint.Store
 
-	mu      sync.Mutex // guards what follows, and each binding
+	mu      sync.Mutex // also held during each call to Bind of the store
 	nodes   int64
-	stale   bool                // limits have kept the share that they had before
-	divided map[string]*divided // what has been bound together, by name and limits
+	stale   bool                // some limits have kept their former share
+	divided map[string]*divided // limits that were bound together, by name and limits
 	tidy    int                 // at this size of divided, limits that are no longer held are dropped
 }
 
-// divided is limits that were bound together, and the shares that hold them.
+// A divided is limits that were bound together, and their shares.
 type divided struct {
-	name          string
-	limits, parts []stint.Limit
+	name         string
+	limits, held []stint.Limit
 }
 
-// An exchanger is a store that gives all who hold limits others in their place.
+// An exchanger is a store that replaces limits in every bound that has them.
 type exchanger interface {
 	Exchange(name string, from, to []stint.Limit) (known bool, err error)
 }
 
-// NewShares returns Shares in a local store for one of nodes processes; below 1
-// counts as 1.
+// NewShares returns Shares in a local store, for one of the given number of processes. A number
+// below 1 counts as 1.
 func NewShares(local stint.Store, nodes int) *Shares {
 	return &Shares{local: local, nodes: int64(max(nodes, 1)), divided: make(map[string]*divided)}
 }
 
-// Bind makes limits known to the local store, each at this process's [Share].
+// Bind binds limits in the local store, each at this process's [Share].
 func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := &divided{name: name, limits: slices.Clone(limits)}
-	d.parts = d.shares(s.nodes)
-	b, err := s.local.Bind(name, d.parts...)
+	d.held = d.shares(s.nodes)
+	b, err := s.local.Bind(name, d.held...)
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +60,8 @@ func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return b, nil
 }
 
-// forget drops limits that are no longer held, such as limits that callers bring
-// along. It does so when there are twice as many as the last time left.
+// forget drops limits that no bound holds any more, such as limits that callers bring along. It
+// runs when there are twice as many as its last run left.
 func (s *Shares) forget() {
 	for k, d := range s.divided {
 		if known, err := s.divide(d); err == nil && !known {
@@ -73,11 +72,11 @@ func (s *Shares) forget() {
 }
 
 func (d *divided) shares(nodes int64) []stint.Limit {
-	parts := make([]stint.Limit, len(d.limits))
+	shares := make([]stint.Limit, len(d.limits))
 	for i, l := range d.limits {
-		parts[i] = Share(l, nodes)
+		shares[i] = Share(l, nodes)
 	}
-	return parts
+	return shares
 }
 
 func (d *divided) key() string {
@@ -89,11 +88,10 @@ func (d *divided) key() string {
 	return b.String()
 }
 
-// SetNodes sets the number of processes; below 1 counts as 1. Every limit that was
-// bound gets its new share, for all who hold it. The shares of a limit have one
-// identity: what keys have used counts under the new one, so that no number of changes
-// frees a key. The error is for limits whose share the local store cannot hold: they
-// keep the one that they had.
+// SetNodes sets the number of processes; below 1 counts as 1. Every bound that holds a limit gets
+// its new share. All shares of a limit have one identity, so what keys have used still counts, and
+// no number of changes frees a key. Limits whose new share the local store cannot hold keep their
+// former share, and the error names them.
 func (s *Shares) SetNodes(nodes int) error {
 	n := int64(max(nodes, 1))
 	s.mu.Lock()
@@ -116,17 +114,17 @@ func (s *Shares) SetNodes(nodes int) error {
 	return errors.Join(failed...)
 }
 
-// divide gives all who hold limits the share of now.
+// divide gives every bound of these limits the present share.
 func (s *Shares) divide(d *divided) (known bool, err error) {
-	parts := d.shares(s.nodes)
+	shares := d.shares(s.nodes)
 	if store, ok := s.local.(exchanger); ok {
-		known, err = store.Exchange(d.name, d.parts, parts)
+		known, err = store.Exchange(d.name, d.held, shares)
 	} else {
-		_, err = s.local.Bind(d.name, parts...)
+		_, err = s.local.Bind(d.name, shares...)
 		known = true
 	}
 	if err == nil {
-		d.parts = parts
+		d.held = shares
 	}
 	return known, err
 }

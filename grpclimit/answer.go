@@ -1,6 +1,7 @@
 package grpclimit
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -30,6 +31,8 @@ type answer struct {
 	rules      *policy.Result
 	done       func() // releases rules
 	end        func() // gives back what the call holds in flight; may be nil
+	settle     func(context.Context, ended) error
+	looks      bool // that looks at the fields of the answer
 }
 
 // A limitAnswer is one limit that a call was held to.

@@ -168,17 +168,3 @@ func TestClientStream(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// The two sides together: the client keeps to what the guard says.
-func TestClientAndServer(t *testing.T) {
-	guard, err := grpclimit.NewServer(limiter(t, stint.New(1, 40*time.Millisecond)), grpclimit.All(), grpclimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := paced(t, &grpclimit.Client{MaxRetries: 5}, guard.Unary())
-	for range 4 {
-		if _, err := c.EmptyCall(soon(t), &grpc_testing.Empty{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

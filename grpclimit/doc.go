@@ -30,7 +30,8 @@
 //
 // # Guarantees
 //
-// A call is decided about once, and charged once, before its handler runs. A
+// A call is decided about once, and charged once, before its handler runs. What rules by the
+// response, and Options.Settle, make of that is settled before its trailer is sent. A
 // stream is charged when it opens, and with Options.Messages for each message
 // that it receives. Health checks and reflection pass uncounted unless Skip
 // says otherwise. Everything here may be used from many goroutines at once.

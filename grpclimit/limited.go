@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/guard"
@@ -10,9 +11,22 @@ import (
 
 // limited decides by a limiter and a key.
 type limited struct {
-	limiter *guard.Guard
-	key     Key
-	o       *Options
+	own   *guard.Guard
+	given *guard.Given[*guard.Guard] // of Options.Limits; nil without
+	key   Key
+	o     *Options
+}
+
+// under returns what a call is held to.
+func (b *limited) under(ctx context.Context, c Call) *guard.Guard {
+	if b.given == nil {
+		return b.own
+	}
+	g, err := b.given.Of(b.o.Limits(ctx, c))
+	if err != nil {
+		b.o.reportError(ctx, c.Method, fmt.Errorf("grpclimit: %w", err))
+	}
+	return g
 }
 
 // decide returns nil for a call that is not counted.
@@ -26,15 +40,17 @@ func (b *limited) decide(ctx context.Context, c Call, message bool) (*answer, er
 			return &answer{decision: stint.Decision{RetryAfter: stint.Never}, tightest: -1, never: true}, nil
 		}
 	}
-	cost := b.o.cost(ctx, c)
+	cost, limiter := b.o.cost(ctx, c), b.under(ctx, c)
 	a := &answer{key: key}
 	var err error
-	if b.limiter.InFlight() && !message { // a message has no end of its own
-		a.decision, a.end, a.waited, err = b.limiter.Acquire(ctx, key, cost)
-	} else if b.limiter.Waits() {
-		a.decision, a.waited, err = b.limiter.TakeQueued(ctx, key, cost)
+	if limiter.InFlight() && !message { // a message has no end of its own
+		a.decision, a.end, a.waited, err = limiter.Acquire(ctx, key, cost)
+	} else if b.o.Settle != nil && !message {
+		err = b.reserve(ctx, limiter, a, cost)
+	} else if limiter.Waits() {
+		a.decision, a.waited, err = limiter.TakeQueued(ctx, key, cost)
 	} else {
-		a.decision, err = b.limiter.Take(ctx, key, cost)
+		a.decision, err = limiter.Take(ctx, key, cost)
 	}
 	var passed *guard.AfterWait
 	switch {
@@ -44,13 +60,25 @@ func (b *limited) decide(ctx context.Context, c Call, message bool) (*answer, er
 	case err != nil:
 		return nil, err
 	}
-	b.nameLimits(a)
+	a.nameLimits(limiter)
 	return a, nil
 }
 
+// reserve takes what the end of the call settles.
+func (b *limited) reserve(ctx context.Context, limiter *guard.Guard, a *answer, cost int64) error {
+	d, reservation, err := limiter.Reserve(ctx, a.key, cost, settleLasts)
+	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+		d, err = limiter.Take(ctx, a.key, cost)
+	}
+	if a.decision = d; err == nil && reservation != nil && cost > 0 {
+		a.settle, a.looks = b.o.settleReserved(reservation, cost), true
+	}
+	return err
+}
+
 // nameLimits fills in which limits the call was held to.
-func (b *limited) nameLimits(a *answer) {
-	t := b.limiter.Terms()
+func (a *answer) nameLimits(by *guard.Guard) {
+	t := by.Terms()
 	a.limits, a.tightest = make([]limitAnswer, len(t.Limits)), a.decision.Tightest
 	for i := range t.Limits {
 		a.limits[i] = limitAnswer{t.Labels[i], &t.Fields[i], a.decision.ResetAfter, len(t.Limits)}

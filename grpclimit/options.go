@@ -7,6 +7,9 @@ import (
 	"net/netip"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
 )
@@ -42,6 +45,12 @@ type Options struct {
 	// Cost returns how many units a call takes. A cost of 0 passes without
 	// being counted, one above the limit never passes. The default is 1.
 	Cost func(context.Context, Call) int64
+	// Limits returns what a call's key is held to in place of the limiter's own limits, such as
+	// those of a customer's plan; none for the limiter's own. They count under the limiter's
+	// name: a key whose limits change keeps what it has used. Where they cannot be held, or a
+	// memstore holds 4,096 of the name that still count, OnError gets the error, and the limiter's own decide. Rules have
+	// tiers instead. The default returns none.
+	Limits func(context.Context, Call) []stint.Limit
 	// Skip reports whether a call passes undecided and uncounted. The default
 	// is [Exempt].
 	Skip func(ctx context.Context, method string) bool
@@ -65,7 +74,7 @@ type Options struct {
 	// client's deadline is no failure of it. The default value is false: such calls end
 	// with Unavailable.
 	FailOpen bool
-	// OnError is called with the error of a call that could not be decided.
+	// OnError is called with the error of a call that could not be decided, or not settled.
 	// Optional.
 	OnError func(ctx context.Context, method string, err error)
 	// OnDecision is called with each decision, before the call goes on or ends.
@@ -73,10 +82,21 @@ type Options struct {
 	OnDecision func(ctx context.Context, method string, o Outcome)
 	// MaxWait is how long a call, or a message, may wait for its start; one that
 	// would wait longer is denied at once. The default value, 0, is as long as a
-	// leaky_queue holds, and no time under limits of other algorithms. With a
-	// negative value none waits, and a leaky_queue lets those that it has room
+	// leaky_queue holds and rules say by wait, else no time. With a negative value
+	// none waits, and a leaky_queue lets those that it has room
 	// for pass without spacing them.
 	MaxWait time.Duration
+	// Settle returns what a call has cost by its code, and by the metadata of its header and
+	// its trailer, in units, given what it took: cost to let that stand, 0 to give it back,
+	// for example so that only failures count, more to charge the difference too, room or not; a
+	// value below 0 lets the cost stand.
+	// It is asked once, when the handler has returned, and the trailer waits for it; a handler
+	// that panics counts as Internal. Canceled and DeadlineExceeded are codes that clients can
+	// bring about. The cost is a reservation: units that have recovered by then are not given
+	// back. A call of cost 0 is not asked about, nor are messages. Under a policy, 0 gives back
+	// what all rules took, and anything else leaves it to the rules. Without one, Settle
+	// cannot be combined with waiting. The default lets the cost stand.
+	Settle func(code codes.Code, said metadata.MD, cost int64) int64
 	// NoFields sends no ratelimit and ratelimit-policy metadata. The default
 	// value is false.
 	NoFields bool

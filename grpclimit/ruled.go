@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 )
@@ -92,18 +94,41 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 	}
 	r.WillRelease = !message // a message has no end of its own
 	attrs, cost := &attributes{ctx, b.o, b.by, c.Method, message}, b.o.cost(ctx, c)
-	var waited time.Duration
-	var err error
-	if b.o.Shadow || b.o.MaxWait < 0 {
-		err = p.Decide(ctx, attrs, cost, r)
-	} else {
-		waited, err = p.Wait(ctx, attrs, cost, b.o.MaxWait, r)
-	}
+	pending, waited, err := b.ask(ctx, p, attrs, cost, r)
 	if err != nil {
 		b.results.Put(r)
 		return nil, err
 	}
 	a := &answer{decision: r.Decision, tightest: -1, waited: waited, storeError: r.StoreError, rules: r, end: r.Release(), done: func() { b.results.Put(r) }}
+	if pending != nil {
+		a.settle, a.looks = b.o.settleRules(pending, cost), b.o.Settle != nil || pending.LooksAtFields()
+	}
+	b.tell(a, r)
+	return a, nil
+}
+
+// ask asks the policy, and returns when the call may start. What it was charged may depend on
+// how it ends.
+func (b *policyGuard) ask(ctx context.Context, p *policy.Policy, attrs *attributes, cost int64, r *policy.Result) (pending *policy.Pending, waited time.Duration, err error) {
+	most := b.o.MaxWait
+	if b.o.Shadow {
+		most = -1
+	}
+	if !attrs.message {
+		pending, waited, err = p.Begin(ctx, attrs, cost, b.o.Settle != nil, most, r)
+	}
+	if attrs.message || errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+		if most < 0 {
+			err = p.Decide(ctx, attrs, cost, r)
+		} else {
+			waited, err = p.Wait(ctx, attrs, cost, most, r)
+		}
+	}
+	return pending, waited, err
+}
+
+// tell writes what the rules say of a call.
+func (b *policyGuard) tell(a *answer, r *policy.Result) {
 	for i := range r.Rules {
 		e := &r.Rules[i]
 		if e.Shadow {
@@ -131,7 +156,6 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 		}
 		a.limits = append(a.limits, limitAnswer{e.Label, e.Fields(), e.ResetAfter, 1})
 	}
-	return a, nil
 }
 
 // attributes are what is known of a call, by the names of rules.

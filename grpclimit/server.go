@@ -37,12 +37,26 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 	if o.Shadow {
 		most = -1
 	}
-	by := &limited{limiter: guard.New(l, most), key: key, o: &o}
-	if err := by.limiter.Check(false); err != nil {
+	if o.Settle != nil {
+		if guard.New(l, most).Waits() {
+			return nil, errors.New("grpclimit: Settle does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
+		}
+		most = -1 // whatever its limits become
+	}
+	make := func(l *stint.Limiter) (*guard.Guard, error) {
+		g := guard.New(l, most)
+		if g.InFlight() && o.Messages {
+			return nil, errors.New("a limit in flight does not go with Messages: a message has no end of its own")
+		}
+		return g, g.Check(o.Settle != nil)
+	}
+	own, err := make(l)
+	if err != nil {
 		return nil, fmt.Errorf("grpclimit: %w", err)
 	}
-	if by.limiter.InFlight() && o.Messages {
-		return nil, errors.New("grpclimit: Messages does not go with a limit in flight: a message has no end of its own")
+	by := &limited{own: own, key: key, o: &o}
+	if o.Limits != nil {
+		by.given = guard.NewGiven(own, l, make)
 	}
 	return &Server{o: o, decide: by.decide}, nil
 }
@@ -53,13 +67,20 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 // ip the connection's address; and grpc.service, grpc.method, and those of
 // Options.Attribute. current returns the policy to use, such as the Load method
 // of an atomic.Pointer; it may not return nil. Options.Missing has no meaning:
-// rules have on_missing. Rules that go by the response are refused here; of those that
-// are reloaded later, each call is charged what it reserves. Under Options.Messages, rules
-// that hold messages to a limit in flight are refused, too; of those that are reloaded
-// later, each message is.
+// rules have on_missing. Rules that go by the response are settled when the handler has
+// returned, before the trailer is sent, by the status that google.rpc.Code has for its code
+// in HTTP (Canceled and DeadlineExceeded, which clients can bring about, are a 200), and by
+// the fields of the header and the trailer. Rules that go by the body of a response are
+// refused here; of those that are reloaded later, each call is charged what it reserves. Under
+// Options.Messages, rules that hold messages to a limit in flight, or that settle them by the
+// response, are refused, too; of those that are reloaded later, each message is by the first,
+// and stays charged by the others.
 func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) {
 	if current == nil || current() == nil {
 		return nil, errors.New("grpclimit: no policy: policy.New makes one")
+	}
+	if o.Limits != nil {
+		return nil, errors.New("grpclimit: Limits has no meaning under a policy: its rules have tiers")
 	}
 	if o.Missing != MissingShared {
 		return nil, errors.New("grpclimit: Missing has no meaning under a policy: its rules have on_missing")
@@ -71,8 +92,9 @@ func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) 
 	if refused := current().Rules().File().Refused(by.by); len(refused) > 0 {
 		return nil, fmt.Errorf("grpclimit: %w", refused)
 	}
-	if names := current().Rules().File().InFlight("grpc.message"); o.Messages && len(names) > 0 {
-		return nil, fmt.Errorf("grpclimit: Messages does not go with the limit in flight of rule %q: a message has no end of its own; unless: {grpc.message: true} leaves messages out", names[0])
+	file := current().Rules().File()
+	if names := append(file.InFlight("grpc.message"), file.ByResponse("grpc.message")...); o.Messages && len(names) > 0 {
+		return nil, fmt.Errorf("grpclimit: Messages does not go with rule %q, which has a limit in flight or goes by the response: a message has no end of its own; unless: {grpc.message: true} leaves messages out", names[0])
 	}
 	if err := o.check(); err != nil {
 		return nil, err
@@ -89,38 +111,50 @@ func (s *Server) Stream() grpc.ServerOption {
 }
 
 // UnaryInterceptor is a [grpc.UnaryServerInterceptor].
-func (s *Server) UnaryInterceptor(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if !s.o.Skip(ctx, info.FullMethod) {
-		set := func(m map[string][]string) { _ = grpc.SetHeader(ctx, m) } // it fails for calls that have ended
-		end, err := s.check(ctx, Call{Method: info.FullMethod, Message: req}, false, set)
-		if err != nil {
-			return nil, err
-		}
-		if end != nil {
-			defer end()
-		}
+func (s *Server) UnaryInterceptor(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (answer any, err error) {
+	if s.o.Skip(ctx, info.FullMethod) {
+		return next(ctx, req)
 	}
-	return next(ctx, req)
+	set := func(m map[string][]string) { _ = grpc.SetHeader(ctx, m) } // it fails for calls that have ended
+	call, err := s.check(ctx, Call{Method: info.FullMethod, Message: req}, false, set)
+	if err != nil {
+		return nil, err
+	}
+	if call == nil {
+		return next(ctx, req)
+	}
+	if call.fields != nil {
+		ctx = call.fields.noting(ctx)
+	}
+	err = errPanicked
+	defer func() { call.ended(err) }()
+	answer, err = next(ctx, req)
+	return answer, err
 }
 
 // StreamInterceptor is a [grpc.StreamServerInterceptor].
-func (s *Server) StreamInterceptor(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s *Server) StreamInterceptor(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	ctx := stream.Context()
 	if s.o.Skip(ctx, info.FullMethod) {
 		return next(srv, stream)
 	}
 	set := func(m map[string][]string) { _ = stream.SetHeader(m) } // it fails for streams that have ended
-	end, err := s.check(ctx, Call{Method: info.FullMethod, Stream: true}, false, set)
+	call, err := s.check(ctx, Call{Method: info.FullMethod, Stream: true}, false, set)
 	if err != nil {
 		return err
 	}
-	if end != nil {
-		defer end()
+	if call != nil {
+		if call.fields != nil {
+			stream = &notedStream{stream, call.fields.noting(ctx), call.fields}
+		}
+		err = errPanicked
+		defer func() { call.ended(err) }()
 	}
 	if s.o.Messages {
 		stream = &guardedStream{stream, s, info.FullMethod}
 	}
-	return next(srv, stream)
+	err = next(srv, stream)
+	return err
 }
 
 // A guardedStream holds what it receives to the limits.
@@ -142,9 +176,9 @@ func (g *guardedStream) RecvMsg(m any) error {
 	return err
 }
 
-// check decides about a call or a message, and returns why it may not go on. Where end is
-// not nil, the call gives back what it holds in flight by that.
-func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[string][]string)) (end func(), refused error) {
+// check decides about a call or a message, and returns why it may not go on. Where call is
+// not nil, it goes on, and something is to do when it ends.
+func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[string][]string)) (call *opened, refused error) {
 	a, err := s.decide(unhurried{ctx}, c, message)
 	switch {
 	case err != nil:
@@ -153,7 +187,7 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 		return nil, nil
 	}
 	defer func() {
-		if end == nil && a.end != nil { // a hook has panicked
+		if call == nil && a.end != nil { // a hook has panicked
 			a.end()
 		}
 	}()
@@ -167,7 +201,7 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 	}
 	if s.o.Shadow {
 		a.release()
-		return a.end, nil
+		return s.open(ctx, c.Method, a), nil
 	}
 	if !s.o.NoFields && (!message || !a.decision.Allowed) {
 		set(a.fields())
@@ -176,7 +210,19 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 		refused = a.refusal()
 	}
 	a.release()
-	return a.end, refused
+	return s.open(ctx, c.Method, a), refused
+}
+
+// open returns what is to do when a call ends; nil for nothing.
+func (s *Server) open(ctx context.Context, method string, a *answer) *opened {
+	if a.end == nil && a.settle == nil {
+		return nil
+	}
+	call := &opened{server: s, ctx: ctx, method: method, end: a.end, settle: a.settle}
+	if a.looks {
+		call.fields = new(fields)
+	}
+	return call
 }
 
 // An unhurried context ends as another does, and says no deadline: that is the client's, and

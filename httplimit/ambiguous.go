@@ -15,7 +15,8 @@ import (
 // Ambiguous finds requests that say what rules look at in a way that servers
 // read differently: a header, cookie or query parameter that comes twice, a
 // header that is also spelled with underscores or that Connection takes away, a
-// cookie in quotes, a path that routers take for another one. Rules would go by one
+// cookie in quotes, a path that routers take for another one; or by headers from which
+// servers take another method, host or path, such as X-Forwarded-Host. Rules would go by one
 // reading and the handler maybe by the other, so that a client could vary the first
 // and never be limited. What no rule looks at, or only rules in shadow, is not looked at here either, but for
 // a blank or a control character in the target, which no server should get. The
@@ -27,17 +28,19 @@ import (
 type Ambiguous struct{ known atomic.Pointer[looked] }
 
 // Check returns a [policy.RequestError] for a request that rules cannot decide
-// about, and nil for all others. query is the query as it was sent.
-func (a *Ambiguous) Check(rules *policy.Rules, header http.Header, query string) error {
-	return a.of(rules).check(header, query)
+// about, and nil for all others. It looks at the header and the query, and what a header
+// says of the method, the host and the path must be what these are.
+func (a *Ambiguous) Check(rules *policy.Rules, r *http.Request) error {
+	return a.of(rules).check(r)
 }
 
-func (l *looked) check(header http.Header, query string) error {
+func (l *looked) check(r *http.Request) error {
+	header, query := r.Header, r.URL.RawQuery
 	if hasBlank(query) {
 		return &policy.RequestError{Attribute: "query", Reason: blankReason}
 	}
 	if l.header {
-		if attribute, reason := l.headerFault(header); reason != "" {
+		if attribute, reason := l.headerFault(r); reason != "" {
 			return &policy.RequestError{Attribute: attribute, Reason: reason}
 		}
 	}
@@ -107,6 +110,7 @@ func (a *Ambiguous) of(rules *policy.Rules) *looked {
 type looked struct {
 	rules            *policy.Rules
 	path, method     bool
+	host, target     bool              // one of the three
 	header           bool              // anything that a header may say
 	headers          []string          // as http.Header keeps them
 	folded           map[string]string // of headers, folded, to the name in the rules
@@ -129,6 +133,8 @@ func lookedAt(rules *policy.Rules) *looked {
 			l.path = true
 		case request.Method:
 			l.method = true
+		case request.Host, request.HostHeader:
+			l.host = true
 		case request.Cookie:
 			l.cookies = append(l.cookies, newPairName(a.Rest()))
 		case request.Query:
@@ -137,7 +143,8 @@ func lookedAt(rules *policy.Rules) *looked {
 			l.bodies = append(l.bodies, a.Rest())
 		}
 	}
-	l.header = l.method || len(l.headers)+len(l.cookies) > 0
+	l.target = l.method || l.host || l.path
+	l.header = l.target || len(l.headers)+len(l.cookies) > 0
 	return l
 }
 
@@ -184,8 +191,9 @@ func unreserved(x, y byte) bool {
 }
 
 // headerFault finds a header of the rules that comes twice, in another
-// spelling, or that Connection names, and one that has another method.
-func (l *looked) headerFault(header http.Header) (attribute, reason string) {
+// spelling, or that Connection names, and one that has another method, host or path.
+func (l *looked) headerFault(r *http.Request) (attribute, reason string) {
+	header := r.Header
 	for _, name := range l.headers {
 		switch lines := header[name]; {
 		case len(lines) > 1:
@@ -196,25 +204,8 @@ func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 			}
 		}
 	}
-	if len(l.headers) > 0 || l.method {
-		for sent := range header {
-			if len(l.headers) == 0 && sent != "" && sent[0]|0x20 != 'x' {
-				continue // each that has another method begins so, in any spelling
-			}
-			if l.method && overridesMethod(sent) {
-				return "method", overridden
-			}
-			if !l.foreign && !hasForeign(sent) {
-				continue
-			}
-			folded := fold(sent)
-			if name, ok := l.folded[folded]; ok && !strings.EqualFold(name, sent) {
-				return "header." + name, respelled
-			}
-			if l.method && overridesMethod(http.CanonicalHeaderKey(folded)) {
-				return "method", overridden
-			}
-		}
+	if attribute, reason = l.nameFault(r); reason != "" {
+		return attribute, reason
 	}
 	if len(l.headers) == 0 && len(l.cookies) == 0 {
 		return "", ""
@@ -238,16 +229,31 @@ func (l *looked) headerFault(header http.Header) (attribute, reason string) {
 	return "", ""
 }
 
-// overridesMethod reports whether frameworks take the method from a header.
-func overridesMethod(name string) bool {
-	switch name {
-	case "X-Http-Method-Override", "X-Http-Method", "X-Method-Override":
-		return true
+// nameFault looks at the names of all headers.
+func (l *looked) nameFault(r *http.Request) (attribute, reason string) {
+	if len(l.headers) == 0 && !l.target {
+		return "", ""
 	}
-	return false
+	for sent, lines := range r.Header {
+		if len(l.headers) == 0 && !request.MayOverride(sent) || sent == "X-Forwarded-Server" && r.Header["X-Forwarded-Host"] != nil {
+			continue // of the two, servers prefer X-Forwarded-Host, and Traefik sends both
+		}
+		name := sent
+		if l.foreign || hasForeign(sent) {
+			folded := fold(sent)
+			if name, ok := l.folded[folded]; ok && !strings.EqualFold(name, sent) {
+				return "header." + name, respelled
+			}
+			name = http.CanonicalHeaderKey(folded)
+		}
+		if l.target && request.MayOverride(name) {
+			if attribute, reason = l.overridden(r, name, lines); reason != "" {
+				return attribute, reason
+			}
+		}
+	}
+	return "", ""
 }
-
-const overridden = "a header has another method, which some servers take instead"
 
 // hopByHop are names that belong in Connection.
 var hopByHop = map[string]bool{

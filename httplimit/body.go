@@ -5,17 +5,16 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/policy"
 )
@@ -130,17 +129,14 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 	case r.ContentLength > mostBody:
 		return r, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
 	}
-	data, err := io.ReadAll(io.LimitReader(r.Body, mostBody+1))
-	body := &heldBody{data: data, client: r.Body, end: err}
-	if err == nil && len(data) <= mostBody {
-		body.end = io.EOF
-	}
+	body, err := request.Hold(r.Body, mostBody)
+	data := body.Data
 	out := r.WithContext(r.Context()) // a copy: the request stays as it is
 	out.Body = body
 	switch {
 	case err != nil:
 		return out, nil, &unreadBody{err}
-	case len(data) > mostBody:
+	case !body.Whole:
 		return out, nil, bodyFault("longer than " + strconv.Itoa(mostBody) + " bytes, which rules cannot read")
 	case len(kind) == 1 && otherCharset(kind[0], beginsAsJSON(data)):
 		return out, nil, bodyFault("it is said to be in another charset than UTF-8, so that rules cannot read it")
@@ -150,42 +146,6 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 		return out, nil, bodyFault("it begins as JSON and is said to have parts, which servers find behind it")
 	}
 	return out, data, nil
-}
-
-// A heldBody is a body that has been read into memory, as far as rules look, until it is
-// closed: an answer may go on for long. Servers may close what they still read, and must
-// not take it for the whole.
-type heldBody struct {
-	mu     sync.Mutex
-	data   []byte
-	end    error // behind data; nil: the rest is still to be read
-	client io.ReadCloser
-}
-
-// Read implements [io.Reader].
-func (b *heldBody) Read(p []byte) (n int, err error) {
-	b.mu.Lock()
-	n, end := copy(p, b.data), b.end
-	b.data = b.data[n:]
-	b.mu.Unlock()
-	switch {
-	case n > 0 || len(p) == 0:
-		return n, nil
-	case end == nil:
-		return b.client.Read(p)
-	}
-	return 0, end
-}
-
-// Close implements [io.Closer].
-func (b *heldBody) Close() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.data) > 0 {
-		b.end = http.ErrBodyReadAfterClose
-	}
-	b.data = nil
-	return b.client.Close()
 }
 
 // busted reports whether a body that begins as JSON does not go on so. Some servers read it

@@ -2,7 +2,9 @@ package httplimit
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
@@ -14,7 +16,8 @@ import (
 //	r.Use(httplimit.ByIP("site", "100/min", "1k/h"))
 //
 // The address is the connection's: behind a proxy every client has the proxy's,
-// so use [New] with [IPKey] there. The name is that of the limiter. ByIP is for
+// so use [New] with [IPKey] there. Requests without one, as on a
+// Unix socket, share a key, and the first of them is logged. The name is that of the limiter. ByIP is for
 // limits that are constants in the code: like regexp.MustCompile it panics on a
 // text that does not parse. New returns an error, and takes a store and options.
 func ByIP(name string, limits ...string) func(http.Handler) http.Handler {
@@ -29,7 +32,16 @@ func ByIP(name string, limits ...string) func(http.Handler) http.Handler {
 	if err != nil {
 		panic(fmt.Sprintf("httplimit: ByIP(%q): %v", name, err))
 	}
-	middleware, err := New(limiter, IPKey(ClientIP{}), Options{})
+	var once sync.Once
+	ip := IPKey(ClientIP{})
+	middleware, err := New(limiter, func(r *http.Request) (key string, ok bool) {
+		if key, ok = ip(r); !ok {
+			once.Do(func() {
+				slog.WarnContext(r.Context(), "httplimit: ByIP finds no address, as on a Unix socket: such requests share one key; use New with ClientIP.TrustUnix", "remote", r.RemoteAddr)
+			})
+		}
+		return key, ok
+	}, Options{})
 	if err != nil {
 		panic(err)
 	}

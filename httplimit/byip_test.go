@@ -1,6 +1,8 @@
 package httplimit_test
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,6 +22,23 @@ func TestByIP(t *testing.T) {
 		if got := w.Header().Get("Ratelimit-Policy"); !strings.Contains(got, `;q=2;w=60, `) {
 			t.Errorf("RateLimit-Policy: %s", got)
 		}
+	}
+}
+
+// TestByIPUnix warns once of a listener whose clients have no address.
+func TestByIPUnix(t *testing.T) {
+	var log bytes.Buffer
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(was)
+	h := httplimit.ByIP("site", "2/min")(status)
+	for i, want := range []int{200, 200, 429} {
+		if rec := recorded(h, request("@")); rec.Code != want {
+			t.Errorf("request %d: %d, want %d", i+1, rec.Code, want)
+		}
+	}
+	if n := strings.Count(log.String(), "TrustUnix"); n != 1 {
+		t.Errorf("%d warnings: %s", n, &log)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/internal/ratefields"
+	"github.com/stint-dev/stint/internal/request"
 )
 
 // A rpc is a protocol of calls over HTTP whose clients do not take the status
@@ -27,7 +28,7 @@ const (
 func rpcOf(r *http.Request) rpc {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	switch kind = strings.TrimSpace(kind); {
-	case isGRPC(kind):
+	case request.IsGRPC(kind):
 		return grpcCall
 	case kind == "application/grpc-web-text", strings.HasPrefix(kind, "application/grpc-web-text+"):
 		return grpcWebText

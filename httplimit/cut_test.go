@@ -98,10 +98,10 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestFailuresOfServers counts as failures what servers fail at. A reverse proxy panics
-// alike where a rule cuts what it sends, and where the client has gone.
+// TestFailuresOfServers: a response whose status is known is no failure by what breaks it off
+// later, a rule that cuts it, its client or its server.
 func TestFailuresOfServers(t *testing.T) {
-	for name, failures := range map[string]int64{"/cut": 0, "/client gone": 0, "/server gone": 1} {
+	for name, failures := range map[string]int64{"/cut": 0, "/client gone": 0, "/server gone": 0} {
 		t.Run(name[1:], func(t *testing.T) {
 			behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				for range 2 {

@@ -90,7 +90,7 @@ type Denial struct {
 // rule says under denied and cors. origin is the request's Origin, "" for none. The
 // Content-Type of the body is among the fields.
 func (d Dialect) Deny(h http.Header, r *policy.Result, origin string) Denial {
-	d.encode(h, r)
+	d.encode(h, r, "")
 	f := refuseResult(r)
 	f.setRetry(h)
 	kind, body, own := f.ownBody()

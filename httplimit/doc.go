@@ -25,8 +25,8 @@
 // [ClientIP] believes no header unless the peer is a trusted proxy. A denied request
 // never reaches the handler, and an allowed one is charged before it does. The
 // handler gets the [http.ResponseWriter] that came in, so that it can flush, hijack
-// and stream; with Options.Refund alone it gets one that counts, and unwraps. No text
-// of a client, nor the name of a limit, can put a line break into a header.
+// and stream; only where the response settles what was charged, or frees a place in
+// flight, it gets one that counts, and unwraps. No text of a client, nor the name of a limit, can put a line break into a header.
 //
 // # Price
 //

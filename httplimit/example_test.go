@@ -62,7 +62,12 @@ func ExampleOptions_loginGuard() {
 		log.Fatal(err)
 	}
 	guard, err := httplimit.New(limiter, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{
-		Refund: func(status int) bool { return status != http.StatusUnauthorized },
+		Settle: func(status int, _ http.Header, cost int64) int64 {
+			if status == http.StatusUnauthorized {
+				return cost // more for a failure that counts double, Forget for a success that resets
+			}
+			return 0
+		},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -98,7 +98,7 @@ func TestFields(t *testing.T) {
 				e := newEncoder(dialect, fieldsOf(list))
 				for _, d := range decisions {
 					h := make(http.Header)
-					e.set(h, &d)
+					e.set(h, &d, "")
 					checkHeader(t, h, dialect, len(list))
 				}
 			}
@@ -166,7 +166,7 @@ func TestPace(t *testing.T) {
 	e := newEncoder(Draft11, fieldsOf([]stint.Limit{l}))
 	for _, r := range []int64{0, 1, 10, 11, 999, 1000} {
 		h := make(http.Header)
-		e.set(h, &stint.Decision{Allowed: true, Limit: 1000, Remaining: r, ResetAfter: time.Duration(1000-r) * 100 * time.Millisecond})
+		e.set(h, &stint.Decision{Allowed: true, Limit: 1000, Remaining: r, ResetAfter: time.Duration(1000-r) * 100 * time.Millisecond}, "")
 		items, ok := parseRateLimit(h.Get(fieldRateLimit))
 		if !ok || items[0].remaining != r || r > 10*items[0].reset {
 			t.Errorf("r %d: %v", r, h)

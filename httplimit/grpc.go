@@ -5,16 +5,8 @@ import (
 	"encoding/binary"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 )
-
-// isGRPC reports whether a request's Content-Type is that of a gRPC call;
-// gRPC-Web is not, since its status is in the body.
-func isGRPC(contentType string) bool {
-	rest, ok := strings.CutPrefix(contentType, "application/grpc")
-	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
-}
 
 // writeGRPC answers a gRPC call with headers alone (Trailers-Only): clients take
 // a bare 429 for UNAVAILABLE, which they retry at once. The details say when to

@@ -51,6 +51,17 @@ type Options struct {
 	// answered with 400: the ContentLength of a body of unknown length is -1. The
 	// default is 1.
 	Cost func(*http.Request) int64
+	// Costs returns what a request costs under some rules of a policy, by their names, in
+	// place of Cost: places under a limit in flight, tokens under a budget. A name that no
+	// rule has is answered with 400. The default names none.
+	Costs func(*http.Request) policy.Costs
+	// Limits returns what a request's key is held to in place of the limiter's own limits, such
+	// as those of a customer's plan; none for the limiter's own. They count under the limiter's
+	// name: a key whose limits change keeps what it has used. A list that comes
+	// again costs some ten nanoseconds, a new one a few microseconds in memory. Where limits cannot be
+	// held, or a memstore holds 4,096 of the name that still count, OnError gets the error, and the limiter's own
+	// decide. Rules have tiers instead. The default returns none.
+	Limits func(*http.Request) []stint.Limit
 	// Skip reports whether a request passes undecided and uncounted. The default
 	// skips none.
 	Skip func(*http.Request) bool
@@ -84,6 +95,9 @@ type Options struct {
 	// OnDecision is called with each decision, before the answer is written.
 	// Optional.
 	OnDecision func(*http.Request, Outcome)
+	// OnSettlement is called when what a response has cost is settled, for each rule: see
+	// [policy.Pending]. Optional.
+	OnSettlement func(*http.Request, *policy.Result)
 	// Denied answers a denied request in place of the usual 429; fields and
 	// Retry-After are set already. The default is an answer of the kind that
 	// the request accepts: application/problem+json, application/json or
@@ -93,28 +107,32 @@ type Options struct {
 	Dialect Dialect
 	// MaxWait is how long a request may wait for its start; one that would wait
 	// longer is denied at once. The default value, 0, is as long as a
-	// leaky_queue holds, and no time under limits of other algorithms. With a
-	// negative value no request waits, and a leaky_queue lets the requests that
+	// leaky_queue holds and rules say by wait, else no time. With a negative value no
+	// request waits, and a leaky_queue lets the requests that
 	// it has room for pass without spacing them.
 	MaxWait time.Duration
-	// Refund reports whether a response of that status gives back what its
-	// request took, for example so that only failures count. A handler that
-	// panics counts as 500, and gives back only if the status that it has sent
-	// does too. The handler's ResponseWriter is wrapped for it, and the cost is a
-	// reservation: units that have recovered by then are not given back. Refund
-	// cannot be combined with waiting. The default gives nothing back.
-	Refund func(status int) bool
-	// RefundWithin is how long after a request its refund may come; later it
-	// stands as charged. Each refundable request takes room in the store for
-	// as long. The default value is 1 minute.
-	RefundWithin time.Duration
+	// Settle returns what a request has cost by the status and the header of its response, in
+	// units, given what it took: cost to let that stand, 0 to give it back, for example so
+	// that only failures count, more to charge the difference too, room or not, and [Forget]
+	// to reset the key; another value below 0 lets the cost stand. It is asked once, when the handler writes the header, which waits for
+	// it; what the handler does later changes nothing. A handler that panics before counts as
+	// 500, with a nil header, and a connection that it takes over as 101. The handler's
+	// ResponseWriter is wrapped for it, and the cost is a reservation: units that have
+	// recovered by then are not given back. A request of cost 0 is not asked about. Under a
+	// policy, 0 and Forget give back what all rules took, and anything else leaves it to the
+	// rules. Settle cannot be combined with waiting. The default lets the cost stand.
+	Settle func(status int, header http.Header, cost int64) int64
 }
+
+// Forget is what [Options.Settle] returns to reset the key, such as for a login that
+// succeeds after failures: as if it had never been seen, other requests in progress too.
+const Forget int64 = -1
 
 // An Outcome is what was decided about one request.
 type Outcome struct {
 	// Decision is the limiter's answer.
 	Decision stint.Decision
-	// Key is the key that the request was counted under. It is what a client
+	// Key is the key that the request was counted under; of [NewAll], all of them, with a NUL between. It is what a client
 	// sent, or its address: keep it out of logs and metric labels.
 	Key string
 	// Violated is the names of the limits that denied it, or would have. Under
@@ -145,20 +163,31 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 	if o.Shadow {
 		most = -1
 	}
-	g := &keyed{limiter: guard.New(l, most), key: key, o: o}
+	g := &keyed{key: key, o: o, mark: newMark()}
 	if err := g.o.check(); err != nil {
 		return nil, err
 	}
-	if err := g.limiter.Check(o.Refund != nil); err != nil {
+	if o.Costs != nil {
+		return nil, errors.New("httplimit: Costs are of a policy's rules, and there is a limiter alone: use NewPolicy, or Cost")
+	}
+	if o.Settle != nil {
+		if guard.New(l, most).Waits() {
+			return nil, errors.New("httplimit: Settle does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
+		}
+		most = -1 // whatever its limits become
+	}
+	make := func(l *stint.Limiter) (*held, error) {
+		h := &held{Guard: guard.New(l, most), dialect: o.Dialect}
+		h.encoder()
+		return h, h.Check(o.Settle != nil)
+	}
+	var err error
+	if g.own, err = make(l); err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
-	if o.Refund != nil && g.limiter.Waits() {
-		return nil, errors.New("httplimit: Refund does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
+	if o.Limits != nil {
+		g.given = guard.NewGiven(g.own, l, make)
 	}
-	if o.Refund != nil {
-		g.limiter = guard.New(l, -1) // whatever its limits become
-	}
-	g.encoder()
 	return func(next http.Handler) http.Handler { return &guarded{g, next} }, nil
 }
 
@@ -172,18 +201,24 @@ func (o *Options) check() error {
 	case o.Missing >= missings:
 		return fmt.Errorf("httplimit: unknown word %d for requests without a key", o.Missing)
 	}
-	if o.RefundWithin <= 0 {
-		o.RefundWithin = time.Minute
-	}
 	return nil
 }
 
 // keyed is what all handlers of one middleware with a limiter share.
 type keyed struct {
-	limiter *guard.Guard
-	key     Key
+	own   *held
+	given *guard.Given[*held] // of Options.Limits; nil without
+	key   Key
+	o     Options
+	mark  mark
+	twice once
+}
+
+// held is a limiter that requests are held to.
+type held struct {
+	*guard.Guard
+	dialect Dialect
 	fields  atomic.Pointer[termFields]
-	o       Options
 }
 
 // termFields are the fields of limits as they stood at some moment.
@@ -193,13 +228,22 @@ type termFields struct {
 }
 
 // encoder returns that of the limits as they stand now.
-func (g *keyed) encoder() *encoder {
-	t, f := g.limiter.Terms(), g.fields.Load()
+func (h *held) encoder() *encoder {
+	t, f := h.Terms(), h.fields.Load()
 	if f == nil || f.of != t {
-		f = &termFields{t, newEncoder(g.o.Dialect, t.Fields)}
-		g.fields.Store(f)
+		f = &termFields{t, newEncoder(h.dialect, t.Fields)}
+		h.fields.Store(f)
 	}
 	return f.encoder
+}
+
+// under returns what a request is held to by the limits that it brings.
+func (g *keyed) under(r *http.Request) *held {
+	h, err := g.given.Of(g.o.Limits(r))
+	if err != nil {
+		g.o.reportError(r, fmt.Errorf("httplimit: %w", err))
+	}
+	return h
 }
 
 // guarded is one handler behind a guard.
@@ -231,73 +275,95 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+	if field := g.o.Dialect.standing(); field != "" && g.mark.in(w.Header()[field]) {
+		g.twice.warn(r)
+	}
 	cost := int64(1)
 	if g.o.Cost != nil {
 		cost = g.o.Cost(r)
 	}
+	by := g.own
+	if g.given != nil {
+		by = g.under(r)
+	}
 	switch {
-	case g.limiter.InFlight():
-		d, release, waited, err := g.limiter.Acquire(r.Context(), key, cost)
-		defer releaseAfter(w, release)
-		if g.respond(w, r, key, waited, &d, err) {
+	case by.InFlight():
+		d, release, waited, err := by.Acquire(r.Context(), key, cost)
+		w, returned := holdPlaces(w, release)
+		defer returned()
+		if g.respond(w, r, by.encoder(), key, waited, &d, err) {
 			g.next.ServeHTTP(w, r)
 		}
-	case g.limiter.Waits():
-		g.serveQueued(w, r, key, cost)
-	case g.o.Refund != nil:
-		g.serveRefundable(w, r, key, cost)
+	case by.Waits():
+		d, waited, err := by.TakeQueued(r.Context(), key, cost)
+		g.serveQueued(w, r, by.encoder(), key, waited, &d, err)
+	case g.o.Settle != nil:
+		g.serveRefundable(w, r, by.encoder(), key, 1, cost, &single{by, key, cost})
 	default:
-		d, err := g.limiter.Take(r.Context(), key, cost)
-		if g.respond(w, r, key, 0, &d, err) {
+		d, err := by.Take(r.Context(), key, cost)
+		if g.respond(w, r, by.encoder(), key, 0, &d, err) {
 			g.next.ServeHTTP(w, r)
 		}
 	}
 }
 
-// releaseAfter releases what a request holds in flight: when the response has ended, where
-// that goes on without the handler and w says when it ends, as that of fiberlimit does; else
-// now, since the handler has returned.
-func releaseAfter(w http.ResponseWriter, release func()) {
-	if late, ok := w.(interface{ AfterResponse(call func()) bool }); !ok || !late.AfterResponse(release) {
-		release()
-	}
+// refundLasts is how long what may be refunded is kept: longer than any handler takes to
+// begin its answer. If this process is killed, what is open then stays as it is charged.
+const refundLasts = 24 * time.Hour
+
+// A reserver decides about a request, as [stint.Request] does, and resets its keys.
+type reserver interface {
+	Reserve(ctx context.Context, ttl time.Duration) (stint.Decision, *stint.Reservation, error)
+	Take(ctx context.Context) (stint.Decision, error)
+	forget(ctx context.Context) error
+}
+
+// single is a request to one limiter.
+type single struct {
+	by   *held
+	key  string
+	cost int64
+}
+
+func (s *single) Reserve(ctx context.Context, ttl time.Duration) (stint.Decision, *stint.Reservation, error) {
+	return s.by.Reserve(ctx, s.key, s.cost, ttl)
+}
+func (s *single) forget(ctx context.Context) error { return s.by.Reset(ctx, s.key) }
+func (s *single) Take(ctx context.Context) (stint.Decision, error) {
+	return s.by.Take(ctx, s.key, s.cost)
 }
 
 // serveRefundable is ServeHTTP for requests whose response may give back what
-// they took.
-func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, key string, cost int64) {
-	d, reservation, err := g.limiter.Reserve(r.Context(), key, cost, g.o.RefundWithin)
+// they took of some parts.
+func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, fields *encoder, key string, parts int, cost int64, by reserver) {
+	d, reservation, err := by.Reserve(r.Context(), refundLasts)
 	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
 		g.o.reportError(r, fmt.Errorf("%w: %w", ErrSettle, err))
-		d, err = g.limiter.Take(r.Context(), key, cost)
+		d, err = by.Take(r.Context())
 	}
-	if !g.respond(w, r, key, 0, &d, err) {
+	if !g.respond(w, r, fields, key, 0, &d, err) {
 		return
 	}
 	if reservation == nil || cost == 0 {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	g.o.serveCounting(w, r, g.next, nil, func(ctx context.Context) error {
-		_, err := reservation.Cancel(ctx)
-		return err
-	})
+	g.o.serveCounting(w, r, g.next, cost, &refundable{reservation, parts, cost, by.forget}, nil)
 }
 
 // respond reports a decision to the hooks and the client. It returns whether the
 // request may go on; if not, it has been answered.
-func (g *keyed) respond(w http.ResponseWriter, r *http.Request, key string, waited time.Duration, d *stint.Decision, err error) bool {
+func (g *keyed) respond(w http.ResponseWriter, r *http.Request, fields *encoder, key string, waited time.Duration, d *stint.Decision, err error) bool {
 	if err != nil {
 		return g.o.failed(w, r, err)
 	}
-	fields := g.encoder()
 	if g.o.OnDecision != nil {
 		g.o.OnDecision(r, g.outcome(fields, key, waited, d))
 	}
 	if g.o.Shadow {
 		return true
 	}
-	fields.set(w.Header(), d)
+	fields.set(w.Header(), d, g.mark)
 	if d.Allowed {
 		return true
 	}
@@ -349,16 +415,15 @@ func (o *Options) reportError(r *http.Request, err error) {
 	}
 }
 
-// serveQueued is ServeHTTP for requests that may wait.
-func (g *guarded) serveQueued(w http.ResponseWriter, r *http.Request, key string, cost int64) {
-	d, waited, err := g.limiter.TakeQueued(r.Context(), key, cost)
+// serveQueued is ServeHTTP for requests that may have waited.
+func (g *guarded) serveQueued(w http.ResponseWriter, r *http.Request, fields *encoder, key string, waited time.Duration, d *stint.Decision, err error) {
 	var passed *guard.AfterWait
 	if errors.As(err, &passed) {
 		g.o.reportError(r, passed.Err) // only the fields are missing
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	if g.respond(w, r, key, waited, &d, err) {
+	if g.respond(w, r, fields, key, waited, d, err) {
 		g.next.ServeHTTP(w, r)
 	}
 }

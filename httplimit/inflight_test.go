@@ -119,72 +119,11 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// TestInFlightWaits lets requests wait for a place, in order, as long as is said.
-func TestInFlightWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, guard := range guards(t, httplimit.Options{}, "10s") {
-			c := &crowd{hold: 4 * time.Second}
-			h := guard(c)
-			var codes sync.Map
-			var all sync.WaitGroup
-			for i := range 8 { // two at once, two after 4 s, two after 8 s, two too late
-				all.Go(func() { codes.Store(i, ask(h, "/").Code) })
-				synctest.Wait()
-			}
-			began := time.Now()
-			all.Wait()
-			if took := time.Since(began); took != 12*time.Second {
-				t.Errorf("%s: all ended after %v", name, took)
-			}
-			for i := range 8 {
-				want := http.StatusOK
-				if i >= 6 {
-					want = http.StatusTooManyRequests
-				}
-				if code, _ := codes.Load(i); code != want {
-					t.Errorf("%s: request %d: %v, want %d", name, i, code, want)
-				}
-			}
-		}
-	})
-}
-
-// TestInFlightShadow decides, reports and holds, and lets all pass.
-func TestInFlightShadow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var denied atomic.Int64
-		o := httplimit.Options{Shadow: true, OnDecision: func(_ *http.Request, o httplimit.Outcome) {
-			if !o.Decision.Allowed {
-				denied.Add(1)
-			}
-		}}
-		for name, guard := range guards(t, o, "") {
-			denied.Store(0)
-			c := &crowd{hold: time.Second}
-			h := guard(c)
-			for range 2 {
-				var all sync.WaitGroup
-				for range 5 {
-					all.Go(func() {
-						if w := ask(h, "/"); w.Code != http.StatusOK {
-							t.Errorf("%s: %d", name, w.Code)
-						}
-					})
-				}
-				all.Wait()
-			}
-			if n := denied.Load(); n != 6 || c.most.Load() != 5 {
-				t.Errorf("%s: %d denied, %d at once", name, n, c.most.Load())
-			}
-		}
-	})
-}
-
 // TestInFlightRefuses says at once what does not go together.
 func TestInFlightRefuses(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	refund := httplimit.Options{Refund: func(int) bool { return true }}
+	refund := httplimit.Options{Settle: back(func(int) bool { return true })}
 	for _, c := range []struct {
 		o      httplimit.Options
 		limits []stint.Limit

@@ -8,90 +8,134 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/policy"
 )
 
-// settleWithin is how long a refund may take. It is made after the response, when
-// only the connection's goroutine waits for it.
+// settleWithin is how long a settlement may take, which the header of a response waits for.
 const settleWithin = time.Second
 
 // ErrSettle is for a request that was decided, and whose response could not be settled
 // or refunded: it stands as charged.
 var ErrSettle = errors.New("httplimit: the response was not settled")
 
-// serveCounting runs the handler, and refunds what its status says, or settles what rules
-// take from the response; pending is nil without rules. It does so in the same goroutine,
-// after the handler, also when the client has gone.
-func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, pending *policy.Pending, refund func(context.Context) error) {
-	s := &statusWriter{ResponseWriter: w, pending: pending}
-	if pending != nil && pending.Reads() && r.Header["Accept-Encoding"] != nil {
+// refundable is what a guard with limiters has charged.
+type refundable struct {
+	*stint.Reservation
+	parts int
+	cost  int64 // of each part
+	reset func(context.Context) error
+}
+
+// settle charges each part a cost, or resets its key. It leaves out the error of a key that
+// was reset, under which nothing is charged.
+func (r *refundable) settle(ctx context.Context, cost int64) error {
+	if cost == Forget {
+		return r.reset(ctx)
+	}
+	_, err := r.Settle(ctx, slices.Repeat([]int64{cost}, r.parts)...)
+	if errors.Is(err, stint.ErrReservation) {
+		return nil
+	}
+	return err
+}
+
+// serveCounting runs the handler, and settles what its response says when that is known, in
+// the same goroutine: by its header before that is sent, by its body after the handler, also
+// when the client has gone.
+func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, own *refundable, pending *policy.Pending) {
+	s := &statusWriter{ResponseWriter: w, o: o, r: r, cost: cost, own: own, pending: pending}
+	if s.pending != nil && s.pending.Reads() && r.Header["Accept-Encoding"] != nil {
 		r = r.WithContext(r.Context())
 		r.Header = r.Header.Clone()
 		r.Header["Accept-Encoding"] = []string{"identity"}
 	}
-	if pending != nil && pending.Cuts() {
-		s.cuts, s.ctx = true, r.Context()
+	s.cuts = s.pending != nil && s.pending.Cuts()
+	if s.pending != nil && o.OnSettlement != nil {
+		s.pending.Settled = func(settled *policy.Result) { o.OnSettlement(r, settled) }
 	}
-	panicked := true
-	defer func() {
-		if s.status != 0 && (s.cut || errors.Is(r.Context().Err(), context.Canceled)) {
-			panicked = false // if at all, because nobody is to be sent the rest
-		}
-		end := refund
-		if o.Refund == nil || !s.refunded(o.Refund, panicked) {
-			if pending == nil {
-				return
-			}
-			s.okUnless(panicked)
-			whole := !panicked && !s.failed && r.Context().Err() == nil
-			end = func(ctx context.Context) error { return pending.End(ctx, whole, panicked) }
-		}
-		ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), settleWithin)
-		defer stop()
-		if err := end(ctx); err != nil {
-			o.reportError(r, fmt.Errorf("%w: %w", ErrSettle, err))
-		}
-	}()
+	returned := false
+	defer func() { s.end(returned) }()
 	next.ServeHTTP(s.withPowers(), r)
-	if panicked = false; s.cut {
+	if returned = true; s.cut {
 		panic(http.ErrAbortHandler) // else what the client has would pass for the whole
 	}
 }
 
-// A statusWriter remembers the status of a response, and shows rules what they take
-// from it behind what is sent: nothing is held up. It unwraps for
+// A statusWriter settles what a request was charged by its response, and shows rules what
+// they take from that behind what is sent: nothing of a body is held up. It unwraps for
 // [http.ResponseController], and has the powers of the writer in it.
 type statusWriter struct {
 	http.ResponseWriter
+	o       *Options
+	r       *http.Request
+	cost    int64
+	own     *refundable     // nil under rules
 	pending *policy.Pending // nil if no rule goes by the response
 	status  int             // 0 until it is known
 	failed  bool            // the client has gone
 
-	cuts bool            // a rule may cut the body
-	ctx  context.Context // for what that asks
-	used bool            // one cuts what follows
-	cut  bool            // and something did
+	cuts bool // a rule may cut the body
+	cut  bool // and one did
+}
+
+// know settles by the status, behind which the header does not change.
+func (s *statusWriter) know(status int, h http.Header) {
+	s.status = status
+	actual := s.cost
+	if s.o.Settle != nil && s.cost != 0 {
+		actual = s.o.Settle(status, h, s.cost)
+	}
+	pending := s.pending
+	switch {
+	case s.own != nil:
+		s.settle(func(ctx context.Context) error { return s.own.settle(ctx, actual) })
+	case actual != s.cost && (actual == 0 || actual == Forget):
+		s.pending, s.cuts = nil, false
+		s.settle(pending.Cancel)
+	default:
+		s.settle(func(ctx context.Context) error { return pending.Header(ctx, status, h) })
+	}
+}
+
+// end settles by the body. A handler that has panicked without a header counts as 500.
+func (s *statusWriter) end(returned bool) {
+	if returned {
+		s.ok()
+	} else if s.status == 0 {
+		s.know(http.StatusInternalServerError, nil)
+	}
+	if s.pending == nil {
+		return
+	}
+	trailer := make(map[string][]string)
+	for name, values := range s.ResponseWriter.Header() {
+		trailer[strings.TrimPrefix(name, http.TrailerPrefix)] = values
+	}
+	s.pending.Trailer(trailer)
+	whole := returned && !s.failed && s.r.Context().Err() == nil
+	s.settle(func(ctx context.Context) error { return s.pending.End(ctx, whole) })
+}
+
+func (s *statusWriter) settle(do func(context.Context) error) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(s.r.Context()), settleWithin)
+	defer stop()
+	if err := do(ctx); err != nil {
+		s.o.reportError(s.r, fmt.Errorf("%w: %w", ErrSettle, err))
+	}
 }
 
 // ErrCut is what writing a response returns from where a rule cuts it.
 var ErrCut = errors.New("httplimit: the response has used up its budget")
 
-// refunded reports whether the response gives back what its request took. After a
-// panic both 500 and the status that the client has seen must.
-func (s *statusWriter) refunded(refund func(status int) bool, panicked bool) bool {
-	if panicked {
-		return refund(http.StatusInternalServerError) && (s.status == 0 || refund(s.status))
-	}
-	s.ok()
-	return refund(s.status)
-}
-
 // WriteHeader implements [http.ResponseWriter].
 func (s *statusWriter) WriteHeader(status int) {
 	if s.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		s.know(status)
+		s.know(status, s.ResponseWriter.Header())
 	}
 	s.ResponseWriter.WriteHeader(status)
 }
@@ -99,7 +143,7 @@ func (s *statusWriter) WriteHeader(status int) {
 // Write implements [http.ResponseWriter].
 func (s *statusWriter) Write(b []byte) (int, error) {
 	s.ok()
-	if s.used && len(b) > 0 {
+	if s.cuts && len(b) > 0 && (s.cut || s.pending.Cut(s.r.Context(), b)) {
 		if !s.cut {
 			_ = s.FlushError() // what has been charged
 		}
@@ -108,9 +152,10 @@ func (s *statusWriter) Write(b []byte) (int, error) {
 	}
 	n, err := s.ResponseWriter.Write(b)
 	if s.pending != nil {
-		_, _ = s.pending.Write(b[:n])
+		if !s.cuts {
+			_, _ = s.pending.Write(b[:n])
+		}
 		s.failed = s.failed || err != nil
-		s.used = s.cuts && s.pending.Cut(s.ctx)
 	}
 	return n, err
 }
@@ -155,7 +200,7 @@ func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *statusWriter) ok() {
 	if s.status == 0 {
-		s.know(http.StatusOK)
+		s.know(http.StatusOK, s.ResponseWriter.Header())
 	}
 }
 
@@ -163,22 +208,7 @@ func (s *statusWriter) ok() {
 // of the guard: it notes the status of the answer that follows.
 func (s *statusWriter) Failed(status int) {
 	if s.status == 0 {
-		s.know(status)
-	}
-}
-
-// okUnless is ok for a handler that has returned, and not panicked.
-func (s *statusWriter) okUnless(panicked bool) {
-	if !panicked {
-		s.ok()
-	}
-}
-
-// know notes the status, behind which the header does not change.
-func (s *statusWriter) know(status int) {
-	s.status = status
-	if s.pending != nil {
-		s.pending.Header(status, s.ResponseWriter.Header())
+		s.know(status, s.ResponseWriter.Header())
 	}
 }
 
@@ -219,8 +249,14 @@ type hijacker struct{ s *statusWriter }
 // Hijack implements [http.Hijacker].
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := h.s.ResponseWriter.(http.Hijacker).Hijack()
-	if err == nil && h.s.pending != nil {
+	if err != nil {
+		return conn, rw, err
+	}
+	if h.s.status == 0 { // whatever the handler sends
+		h.s.know(http.StatusSwitchingProtocols, h.s.ResponseWriter.Header())
+	}
+	if h.s.pending != nil {
 		h.s.pending.Unseen()
 	}
-	return conn, rw, err
+	return conn, rw, nil
 }

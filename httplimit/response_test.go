@@ -342,9 +342,9 @@ func TestResponseWaits(t *testing.T) {
 	}
 }
 
-// TestResponseRefund: Options.Refund gives back what all rules have charged.
+// TestResponseRefund: Options.Settle gives back what all rules have charged.
 func TestResponseRefund(t *testing.T) {
-	m := meteringOptions(t, fmt.Sprintf(rulesOf, `"cost": {"usage": "openai", "reserve": 100}`), httplimit.Options{Refund: func(status int) bool { return status >= 500 }},
+	m := meteringOptions(t, fmt.Sprintf(rulesOf, `"cost": {"usage": "openai", "reserve": 100}`), httplimit.Options{Settle: back(func(status int) bool { return status >= 500 })},
 		func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/r/bad" {
 				w.WriteHeader(500)
@@ -382,7 +382,7 @@ func TestResponseTakenOver(t *testing.T) {
 // which the handler gets as it came.
 func TestRequestBody(t *testing.T) {
 	const rules = `{"rules": [{"name": "t", "match": {"path": "/v1/**"}, "key": ["body./model"], "on_missing": "deny", "limits": ["1000/h"],
-		"cost": {"usage": "openai", "reserve": {"attribute": "body./max_tokens", "default": 50, "max": 500}}}]}`
+		"cost": {"response": "/usage/total_tokens", "reserve": {"attribute": "body./max_tokens", "default": 50, "max": 500}}}]}`
 	m := metering(t, rules, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	post := func(path, body string, header ...string) (int, string) {
 		t.Helper()
@@ -695,14 +695,16 @@ func TestResponseLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r policy.Result
-	pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, 0, 0, &r)
+	pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, false, 0, &r)
 	if err != nil || pending == nil {
 		t.Fatal(pending, err)
 	}
-	now.Add(int64(time.Hour))
-	pending.Header(200, nil)
+	now.Add(int64(25 * time.Hour))
+	if err := pending.Header(t.Context(), 200, nil); err != nil {
+		t.Fatal(err)
+	}
 	_, _ = pending.Write([]byte(`{"n":300}`))
-	if err := pending.End(t.Context(), true, false); err != nil {
+	if err := pending.End(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Peek(t.Context(), policy.Map{}, 1, &r); err != nil || r.Rules[0].Remaining != 700 {
@@ -739,5 +741,28 @@ func TestResponseFull(t *testing.T) {
 	}
 	if len(failed) != 1 || !errors.Is(failed[0], stint.ErrFull) {
 		t.Errorf("errors %v", failed)
+	}
+}
+
+// TestOnSettlement is told what a response has cost, and how its key stands then: above its
+// limit, too.
+func TestOnSettlement(t *testing.T) {
+	for _, limit := range []string{"2_000_000 per day fixed_window", "2_000_000/d debt 4_000_000", "2_000_000 per day sliding_counter",
+		"2_000_000 per day sliding_buckets parts 24", "2_000_000 per month in UTC", "2_000_000/d ban 1h"} {
+		told := make(chan [3]int64, 1)
+		m := meteringOptions(t, `{"rules": [{"name": "r", "key": [], "limits": ["`+limit+`", "1000 in flight"], "cost": {"response": "/n", "reserve": 10}},
+			{"name": "shadow", "key": [], "shadow": true, "limits": ["9/s"], "cost": {"response": "/n", "reserve": 1}}]}`,
+			httplimit.Options{OnSettlement: func(_ *http.Request, r *policy.Result) {
+				e := &r.Rules[0]
+				told <- [...]int64{e.Cost, e.Used(), e.Limit.Capacity()}
+			}}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"n": 2280010}`) })
+		m.get("/")
+		if got, want := <-told, [...]int64{2_280_010, 2_280_010, 2_000_000}; got != want {
+			t.Errorf("%s: cost, used, of: %v, want %v", limit, got, want)
+		}
+		used, err := m.policy.UsedOf(t.Context(), "r", "")
+		if err != nil || used[0].Used() != 2_280_010 {
+			t.Errorf("%s: %d used, %v", limit, used[0].Used(), err)
+		}
 	}
 }

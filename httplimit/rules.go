@@ -26,8 +26,8 @@ import (
 // rules look at and servers read in different ways, a path or what [Ambiguous]
 // finds, with 400; what a rule denies because its
 // store fails with 503. Where a rule looks into a body that cannot be read, the answer has
-// the status of the error if that has a method HTTPStatus() int, else 400. Options.Missing has no meaning here, and requests wait
-// under a leaky_queue only.
+// the status of the error if that has a method HTTPStatus() int, else 400. Options.Missing has no meaning here. Requests wait
+// under a leaky_queue, and for as long as the wait of a rule says; see Options.MaxWait.
 func NewPolicy(p *policy.Policy, client ClientIP, o Options) (func(http.Handler) http.Handler, error) {
 	if p == nil {
 		return nil, errors.New("httplimit: no policy: policy.New makes one")
@@ -45,10 +45,13 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if o.Limits != nil {
+		return nil, errors.New("httplimit: Limits has no meaning under a policy: its rules have tiers")
+	}
 	if o.Missing != MissingShared {
 		return nil, errors.New("httplimit: Missing has no meaning under a policy: its rules have on_missing")
 	}
-	g := &policyGuard{current: current, client: client, o: o, by: request.Middleware}
+	g := &policyGuard{current: current, client: client, o: o, by: request.Middleware, mark: newMark()}
 	if o.Attribute != nil {
 		g.by = request.Program
 	}
@@ -72,6 +75,8 @@ type policyGuard struct {
 	o       Options
 	by      request.Interfaces
 	calls   sync.Pool // of *call
+	mark    mark
+	twice   once
 	plain   Ambiguous
 }
 
@@ -81,17 +86,25 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 		next.ServeHTTP(w, r)
 		return
 	}
+	if g.mark.in(w.Header()[g.o.Dialect.standing()]) {
+		g.twice.warn(r)
+	}
 	cost := int64(1)
 	if g.o.Cost != nil {
 		cost = g.o.Cost(r)
 	}
 	p := g.current()
 	c := g.calls.Get().(*call)
+	if g.o.Costs != nil {
+		c.result.Costs = g.o.Costs(r)
+	}
 	c.request, c.redirects = r, redirects && r.Method != http.MethodConnect
 	c.Reset(r.Method, r.Host, r.URL, r.URL.RawQuery, r.Header)
 	pending, waited, err := g.decide(p, c, cost)
 	if release := c.result.Release(); release != nil {
-		defer releaseAfter(w, release)
+		var returned func()
+		w, returned = holdPlaces(w, release)
+		defer returned()
 	}
 	pass := g.respond(w, p, c, waited, err)
 	r = c.request // whose body may have been read
@@ -101,7 +114,7 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 	case pending == nil:
 		next.ServeHTTP(w, r)
 	default:
-		g.o.serveCounting(w, r, next, pending, pending.Cancel)
+		g.o.serveCounting(w, r, next, cost, nil, pending)
 	}
 }
 
@@ -110,7 +123,7 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *policy.Pending, waited time.Duration, err error) {
 	l := g.plain.of(p.Rules())
 	c.looked = l
-	if err := l.check(c.request.Header, c.request.URL.RawQuery); err != nil {
+	if err := l.check(c.request); err != nil {
 		return nil, 0, err
 	}
 	if !isToken(c.request.Method, "") {
@@ -123,14 +136,11 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *po
 	if g.o.OnDecision != nil {
 		began = time.Now()
 	}
-	ctx, most, giveBack := c.request.Context(), g.o.MaxWait, time.Duration(0)
+	ctx, most := c.request.Context(), g.o.MaxWait
 	if g.o.Shadow {
 		most = -1
 	}
-	if g.o.Refund != nil {
-		giveBack = g.o.RefundWithin
-	}
-	pending, waited, err = p.Begin(ctx, c, cost, giveBack, most, &c.result)
+	pending, waited, err = p.Begin(ctx, c, cost, g.o.Settle != nil, most, &c.result)
 	if err != nil && errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
 		g.o.reportError(c.request, fmt.Errorf("%w: %w", ErrSettle, err))
 		if most < 0 {
@@ -182,7 +192,7 @@ func (g *policyGuard) respond(w http.ResponseWriter, p *policy.Policy, c *call, 
 	if g.o.Shadow {
 		return true
 	}
-	g.o.Dialect.encode(w.Header(), &c.result)
+	g.o.Dialect.encode(w.Header(), &c.result, g.mark)
 	if d.Allowed {
 		return true
 	}
@@ -247,6 +257,14 @@ func (c *call) release() {
 
 // HasBody reports whether a body comes with the request: with a preflight none does.
 func (c *call) HasBody() bool { return c.request.ContentLength != 0 }
+
+// BodyLength returns how many bytes the body of the request has, as far as is known.
+func (c *call) BodyLength() int64 {
+	if c.read != nil && c.read.data != nil {
+		return int64(len(c.read.data))
+	}
+	return c.request.ContentLength
+}
 
 // Addr returns the client's address and its text.
 func (c *call) Addr() (addr netip.Addr, text string, ok bool) {

@@ -1,18 +1,13 @@
 package httplimit_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
@@ -127,75 +122,6 @@ func TestPolicyHooks(t *testing.T) {
 	}
 }
 
-// TestPolicyReload swaps the rules under load: no request fails.
-func TestPolicyReload(t *testing.T) {
-	var current atomic.Pointer[policy.Policy]
-	current.Store(policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "key": ["ip"], "limits": ["1000000/s"]}]}`))
-	g, err := httplimit.NewPolicyFunc(current.Load, httplimit.ClientIP{}, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := g(status)
-	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 300 {
-				if rec := serve(h, "/200"); rec.Code != 200 {
-					t.Error(rec.Code, rec.Body)
-				}
-			}
-		})
-	}
-	for i := range 20 {
-		next, err := current.Load().Reload(rules(t, fmt.Sprintf(`{"rules": [{"name": "a", "key": ["ip"], "limits": ["%d/s"]}]}`, 1000000+i)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		current.Store(next)
-	}
-	all.Wait()
-	if rec := serve(h, "/"); rec.Header().Get("RateLimit-Policy") != `"a";q=1000019;w=1` {
-		t.Error(rec.Header())
-	}
-}
-
-// TestPolicyRefund gives back under a policy.
-func TestPolicyRefund(t *testing.T) {
-	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "key": ["ip"], "limits": ["2/h"]}]}`),
-		httplimit.Options{Refund: func(status int) bool { return status < 400 }})
-	for i, test := range []struct {
-		path string
-		want int
-	}{{"/200", 200}, {"/200", 200}, {"/200", 200}, {"/401", 401}, {"/200", 200}, {"/401", 401}, {"/200", 429}} {
-		if rec := serve(h, test.path); rec.Code != test.want {
-			t.Errorf("request %d: %d, want %d", i, rec.Code, test.want)
-		}
-	}
-}
-
-// TestPolicyQueue waits for as long as a queue says, and no longer.
-func TestPolicyQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "slow", "key": ["ip"], "limits": ["1/s burst 9 leaky_queue"]}]}`),
-			httplimit.Options{MaxWait: 1500 * time.Millisecond})
-		began := time.Now()
-		for i, want := range []string{"200 0s ", "200 1s ", "429 0s 1", "429 0s 1"} {
-			var all sync.WaitGroup
-			all.Go(func() {
-				rec := serve(h, "/200")
-				if got := fmt.Sprint(rec.Code, " ", time.Since(began), " ", rec.Header().Get("Retry-After")); got != want {
-					t.Errorf("request %d: %s, want %s", i, got, want)
-				}
-			})
-			synctest.Wait()
-			if i == 3 {
-				all.Wait()
-			}
-		}
-		time.Sleep(time.Minute)
-	})
-}
-
 // TestPolicyFailure answers by the rules' words when the store fails.
 func TestPolicyFailure(t *testing.T) {
 	for word, want := range map[string]int{"open": 200, "closed": 503, "local": 200} {
@@ -210,105 +136,6 @@ func TestPolicyFailure(t *testing.T) {
 }
 
 func failingPolicy(err error) stint.Store { return failing{memstore.New(memstore.Options{}), err} }
-
-// TestPolicyQueueLeaves lets a client give up: those behind it move up, by one
-// place each, and the place at the end is free.
-func TestPolicyQueueLeaves(t *testing.T) {
-	const (
-		mine  = `{"name": "mine", "key": ["ip"], "limits": ["1/s burst 9 leaky_queue"], "cost": {"header": "x-cost"}}`
-		every = `, {"name": "every", "key": [], "limits": ["1/s burst 9 leaky_queue"], "cost": {"header": "x-cost"}}`
-	)
-	const slow = `, {"name": "slow", "key": [], "limits": ["1/2s burst 9 leaky_queue"]}`
-	for name, test := range map[string]struct {
-		rules string
-		costs [4]int
-		want  string
-	}{
-		"of one in both": {mine + slow, [4]int{1, 1, 1, 1}, "0s gave up 2s 4s"},
-
-		"of one cost":   {mine, [4]int{1, 1, 1, 1}, "0s gave up 1s 2s"},
-		"of its own":    {mine, [4]int{1, 2, 1, 1}, "0s gave up 1s 2s"},
-		"of less cost":  {mine, [4]int{1, 1, 2, 1}, "0s gave up 1s 3s"},
-		"of two queues": {mine + every, [4]int{1, 1, 1, 1}, "0s gave up 1s 2s"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [`+test.rules+`]}`), httplimit.Options{})
-				began, started := time.Now(), make([]string, 4)
-				leaves, leave := context.WithCancel(t.Context())
-				var all sync.WaitGroup
-				ask := func(i int, ctx context.Context) {
-					all.Go(func() {
-						r := request("192.0.2.7:1", fmt.Sprint("X-Cost: ", test.costs[i])).WithContext(ctx)
-						rec := httptest.NewRecorder()
-						h.ServeHTTP(rec, r)
-						started[i] = time.Since(began).Round(time.Millisecond).String()
-						if rec.Code != 200 {
-							started[i] = "gave up"
-						}
-					})
-					synctest.Wait()
-				}
-				ask(0, t.Context())
-				ask(1, leaves)
-				ask(2, t.Context())
-				time.Sleep(500 * time.Millisecond)
-				leave()
-				synctest.Wait()
-				ask(3, t.Context())
-				all.Wait()
-				if got := strings.Join(started, " "); got != test.want {
-					t.Errorf("started at %s, want %s", got, test.want)
-				}
-			})
-		})
-	}
-}
-
-// TestPolicyQueueSpacing has clients come and give up at random: each request
-// starts a second or more after the one before, and none waits while nothing is
-// ahead.
-func TestPolicyQueueSpacing(t *testing.T) {
-	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 1))
-			var mu sync.Mutex
-			var started []time.Time
-			g, err := httplimit.NewPolicy(policyOf(t, memstore.New(memstore.Options{}),
-				`{"rules": [{"name": "slow", "key": [], "limits": ["1/s burst 8 leaky_queue"]}]}`), httplimit.ClientIP{}, httplimit.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			h := g(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				mu.Lock()
-				defer mu.Unlock()
-				started = append(started, time.Now())
-			}))
-			var all sync.WaitGroup
-			last := time.Now()
-			for range 200 {
-				ctx, leave := context.WithCancel(t.Context())
-				all.Go(func() { h.ServeHTTP(httptest.NewRecorder(), request("192.0.2.7:1").WithContext(ctx)) })
-				all.Go(func() {
-					time.Sleep(time.Duration(random.Int64N(int64(6 * time.Second))))
-					leave()
-				})
-				synctest.Wait()
-				last = time.Now()
-				time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
-			}
-			all.Wait()
-			for i := 1; i < len(started); i++ {
-				if gap := started[i].Sub(started[i-1]); gap < time.Second || gap > 2*time.Second && started[i].Before(last) {
-					t.Fatalf("seed %d: start %d came %v after the one before", seed, i, gap)
-				}
-			}
-			if len(started) < 80 {
-				t.Errorf("seed %d: only %d started", seed, len(started))
-			}
-		})
-	}
-}
 
 // TestNotGiven reloads rules that look at what the middleware cannot give: they are refused
 // at the start, and a request that they may hold is answered with 500, FailOpen or not.

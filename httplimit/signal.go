@@ -204,8 +204,10 @@ func parseReset(text string, sent time.Time) (time.Duration, bool) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return max(d, 0), d >= 0
 	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return max(at.Sub(sent), 0), true
+	for _, layout := range [...]string{time.RFC3339, "2006-01-02T15:04Z07:00"} { // the latter is Atlassian's
+		if at, err := time.Parse(layout, text); err == nil {
+			return max(at.Sub(sent), 0), true
+		}
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		return max(at.Sub(sent), 0), true

@@ -15,12 +15,14 @@ const respelled = "it comes in another spelling, which some servers take for the
 type pairName struct {
 	name, folded string
 	fields       []string // of folded: what brackets stand around
+	least        int      // bytes of all fields, which no spelling is shorter than
 }
 
 func newPairName(name string) pairName {
 	n := pairName{name: name}
 	n.folded = string(n.fold(nil, name))
 	n.fields = strings.FieldsFunc(n.folded, func(c rune) bool { return c == '[' || c == ']' })
+	n.least = len(strings.Join(n.fields, ""))
 	return n
 }
 
@@ -36,7 +38,7 @@ func (n *pairName) encodedAs(sent string) bool {
 // Rack leaves out brackets around it. ASP.NET and nginx ignore case, Caddy that of
 // cookies.
 func (n *pairName) respelled(sent string) bool {
-	if sent == n.name {
+	if sent == n.name || len(sent) < n.least {
 		return false
 	}
 	var room [64]byte // so that a usual name costs no allocation
@@ -69,7 +71,7 @@ func (n *pairName) beginsWithFields(folded []byte) bool {
 func (n *pairName) inForm(form string) bool {
 	for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(form, "\ufeff"), func(c rune) bool { return c == '&' || c == ';' }) {
 		sent, _, _ := strings.Cut(pair, "=")
-		if sent == n.name || n.encodedAs(sent) || n.respelled(sent) || n.respelled(dots.Replace(sent)) {
+		if n.isWord(sent) || strings.ContainsAny(sent, ".%+") && (n.encodedAs(sent) || n.respelled(dots.Replace(sent))) {
 			return true
 		}
 	}
@@ -118,7 +120,7 @@ func (n *pairName) inHead(head string) bool {
 	head = strings.ReplaceAll(head, `\`, "")
 	for _, ends := range [...]string{"\"'\r\n", "\"'\r\n;:=,<> \t"} {
 		for word := range strings.FieldsFuncSeq(head, func(c rune) bool { return strings.ContainsRune(ends, c) }) {
-			if n.isWord(word) || n.isWord(strings.TrimFunc(word, isEdge)) {
+			if bare := strings.TrimFunc(word, isEdge); n.isWord(word) || bare != word && n.isWord(bare) {
 				return true
 			}
 		}

@@ -131,6 +131,7 @@ func TestTransportPauses(t *testing.T) {
 		"X, two servers":   {[]string{"200\nX-RateLimit-Remaining: 5\nX-RateLimit-Reset: 90\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 20", "200"}, 2, []string{"0s", "20s"}},
 		"X-Rate":           {[]string{"200\nX-Rate-Limit-Remaining: 0\nX-Rate-Limit-Reset: 946684830", "200"}, 2, []string{"0s", "30s"}},
 		"OpenAI":           {[]string{"200\nX-RateLimit-Remaining-Requests: 0\nX-RateLimit-Reset-Requests: 6m0s\nX-RateLimit-Remaining-Tokens: 0\nX-RateLimit-Reset-Tokens: 12ms", "200"}, 2, []string{"0s", "6m0s"}},
+		"Atlassian":        {[]string{"200\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 2000-01-01T00:01Z", "200"}, 2, []string{"0s", "1m0s"}},
 		"Anthropic":        {[]string{"200\nAnthropic-RateLimit-Requests-Remaining: 0\nAnthropic-RateLimit-Requests-Reset: 2000-01-01T00:00:09Z", "200"}, 2, []string{"0s", "9s"}},
 		"cached":           {[]string{"200\nAge: 5\nRateLimit: \"a\";r=0;t=20", "200"}, 2, []string{"0s", "0s"}},
 		"absurd":           {[]string{"200\nRateLimit: \"a\";r=0;t=999999999999999", "200"}, 2, []string{"0s", "1h0m0s"}},

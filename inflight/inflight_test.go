@@ -1,7 +1,6 @@
 package inflight_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -98,10 +97,10 @@ func TestJudge(t *testing.T) {
 			for range 500 {
 				k := random.IntN(keys)
 				holds := []inflight.Hold{
-					{Name: "each", Key: fmt.Sprint(k), Limit: each, Units: 1, Wait: time.Minute},
-					{Name: "all", Limit: all, Units: 1, Wait: time.Duration(random.IntN(2)) * time.Minute},
+					{Name: "each", Key: fmt.Sprint(k), Limit: each, Units: 1},
+					{Name: "all", Limit: all, Units: 1},
 				}
-				ok, err := room.Acquire(t.Context(), holds, 0)
+				ok, err := room.Acquire(t.Context(), holds)
 				if err != nil {
 					t.Error(err)
 				}
@@ -126,129 +125,41 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func one(key string, limit int64, wait time.Duration) []inflight.Hold {
-	return []inflight.Hold{{Name: "n", Key: key, Limit: limit, Units: 1, Wait: wait}}
+func one(key string, limit int64) []inflight.Hold {
+	return []inflight.Hold{{Name: "n", Key: key, Limit: limit, Units: 1}}
 }
 
-// TestWaitInOrder lets requests that wait begin in the order in which they came, and no
-// newcomer before them.
-func TestWaitInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		room := inflight.NewRoom(inflight.NewMemory(), 0)
-		if ok, _ := room.Acquire(t.Context(), one("k", 1, 0), 0); !ok {
-			t.Fatal("denied with nothing in flight")
+// TestWatch tells those that watch a key that units of it were given back, and nobody else.
+func TestWatch(t *testing.T) {
+	room := inflight.NewRoom(inflight.NewMemory(), 100*time.Millisecond)
+	var told [3]int
+	var stops []func()
+	for i, key := range []string{"k", "k", "other"} {
+		stop, again := room.Watch("n", key, func() { told[i]++ })
+		if stops = append(stops, stop); again != 100*time.Millisecond {
+			t.Errorf("again %v", again)
 		}
-		var began []int
-		var mu sync.Mutex
-		for i := range 5 {
-			go func() {
-				holds := one("k", 1, time.Minute)
-				ok, err := room.Acquire(t.Context(), holds, 0)
-				if !ok || err != nil {
-					t.Errorf("request %d: %v, %v", i, ok, err)
-				}
-				mu.Lock()
-				began = append(began, i)
-				mu.Unlock()
-				time.Sleep(time.Second)
-				room.Release(holds)
-			}()
-			synctest.Wait()
+	}
+	for i, want := range [][3]int{{1, 1, 0}, {1, 2, 0}, {1, 2, 0}} {
+		holds := one("k", 1)
+		if ok, err := room.Acquire(t.Context(), holds); !ok || err != nil {
+			t.Fatal(ok, err)
 		}
-		time.Sleep(time.Second)
-		room.Release(one("k", 1, 0))
-		if ok, _ := room.Acquire(t.Context(), one("k", 1, 0), 0); ok {
-			t.Error("a newcomer passed those who wait")
+		if room.Release(holds); told != want {
+			t.Errorf("after release %d: %v, want %v", i, told, want)
 		}
-		time.Sleep(10 * time.Second)
-		mu.Lock()
-		defer mu.Unlock()
-		if !slices.Equal(began, []int{0, 1, 2, 3, 4}) {
-			t.Errorf("began in the order %v", began)
-		}
-		if ok, _ := room.Acquire(t.Context(), one("k", 1, 0), 0); !ok {
-			t.Error("denied although all have ended")
-		}
-	})
-}
-
-// TestWaitEnds ends waits: by the time of the limit, by that of the caller, by a context,
-// and at once for what can never pass. Those behind are not kept.
-func TestWaitEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		room := inflight.NewRoom(inflight.NewMemory(), 0)
-		_, _ = room.Acquire(t.Context(), one("k", 1, 0), 0)
-		for _, c := range []struct {
-			wait, most, takes time.Duration
-			units             int64
-		}{
-			{0, 0, 0, 1}, {time.Second, 0, time.Second, 1}, {time.Minute, time.Second, time.Second, 1}, {time.Minute, 0, 0, 2},
-		} {
-			began, holds := time.Now(), one("k", 1, c.wait)
-			holds[0].Units = c.units
-			ok, err := room.Acquire(t.Context(), holds, c.most)
-			if took := time.Since(began); ok || err != nil || took != c.takes || !holds[0].Denied {
-				t.Errorf("%+v: %v, %v after %v: %+v", c, ok, err, took, holds[0])
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		first := make(chan error, 1)
-		go func() {
-			_, err := room.Acquire(ctx, one("k", 1, time.Minute), 0)
-			first <- err
-		}()
-		synctest.Wait()
-		second := make(chan bool, 1)
-		go func() {
-			ok, _ := room.Acquire(t.Context(), one("k", 1, time.Minute), 0)
-			second <- ok
-		}()
-		synctest.Wait()
-		cancel()
-		if err := <-first; !errors.Is(err, context.Canceled) {
-			t.Errorf("the one that gave up: %v", err)
-		}
-		room.Release(one("k", 1, 0))
-		if !<-second {
-			t.Error("the one behind did not pass")
-		}
-	})
-}
-
-// TestWaitInTurn has a request wait for one key and then for another.
-func TestWaitInTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		room := inflight.NewRoom(inflight.NewMemory(), 0)
-		a := []inflight.Hold{{Name: "a", Limit: 1, Units: 1}}
-		b := []inflight.Hold{{Name: "b", Limit: 1, Units: 1}}
-		_, _ = room.Acquire(t.Context(), a, 0)
-		_, _ = room.Acquire(t.Context(), b, 0)
-		done := make(chan bool, 1)
-		go func() {
-			both := []inflight.Hold{{Name: "a", Limit: 1, Units: 1, Wait: time.Minute}, {Name: "b", Limit: 1, Units: 1, Wait: time.Minute}}
-			ok, _ := room.Acquire(t.Context(), both, 0)
-			done <- ok
-		}()
-		synctest.Wait()
-		room.Release(a)
-		synctest.Wait()
-		if ok, _ := room.Look(t.Context(), a); !ok || len(done) > 0 {
-			t.Error("it holds a, or has passed, while it waits for b")
-		}
-		room.Release(b)
-		if !<-done {
-			t.Error("denied")
-		}
-	})
+		stops[i]()
+		stops[i]()
+	}
 }
 
 // TestLease gives back what has a lease when its time ends or it is released, whichever is
-// first, and once; whoever waits gets it.
+// first, and once.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room := inflight.NewRoom(inflight.NewMemory(), 0)
 		leased := func(name string) []inflight.Hold {
-			holds := one("k", 2, 0)
+			holds := one("k", 2)
 			holds[0].Lease, holds[0].TTL = name, time.Minute
 			return holds
 		}
@@ -260,7 +171,7 @@ func TestLease(t *testing.T) {
 		}
 		a, b := leased("a"), leased("b")
 		for _, holds := range [][]inflight.Hold{a, b} {
-			if ok, err := room.Acquire(t.Context(), holds, 0); !ok || err != nil {
+			if ok, err := room.Acquire(t.Context(), holds); !ok || err != nil {
 				t.Fatalf("%+v: %v, %v", holds, ok, err)
 			}
 		}
@@ -272,9 +183,15 @@ func TestLease(t *testing.T) {
 			t.Fatalf("%d in flight", held())
 		}
 		room.Add(leased("c"))
-		began := time.Now()
-		if ok, err := room.Acquire(t.Context(), one("k", 1, time.Hour), 0); !ok || err != nil || time.Since(began) != time.Minute {
-			t.Errorf("%v, %v after %v", ok, err, time.Since(began))
+		for _, later := range []time.Duration{time.Minute - 1, 1} {
+			if ok, err := room.Acquire(t.Context(), one("k", 1)); ok || err != nil {
+				t.Errorf("beside those that have a lease: %v, %v", ok, err)
+			}
+			time.Sleep(later)
+			synctest.Wait()
+		}
+		if ok, err := room.Acquire(t.Context(), one("k", 1)); !ok || err != nil {
+			t.Errorf("when these have ended: %v, %v", ok, err)
 		}
 		room.Release(b)
 		if held() != 1 {
@@ -288,37 +205,22 @@ func TestLeasesBounded(t *testing.T) {
 	room := inflight.NewRoom(inflight.NewMemory(), 0)
 	room.SetMostLeases(2)
 	leased := func(key string) []inflight.Hold {
-		holds := one(key, 1, 0)
+		holds := one(key, 1)
 		holds[0].Lease, holds[0].TTL = key, time.Hour
 		return holds
 	}
 	for i, want := range []error{nil, nil, inflight.ErrFull, inflight.ErrFull} {
-		if ok, err := room.Acquire(t.Context(), leased(fmt.Sprint(i)), 0); ok != (want == nil) || !errors.Is(err, want) {
+		if ok, err := room.Acquire(t.Context(), leased(fmt.Sprint(i))); ok != (want == nil) || !errors.Is(err, want) {
 			t.Errorf("lease %d: %v, %v", i, ok, err)
 		}
 	}
-	if ok, err := room.Acquire(t.Context(), one("2", 1, 0), 0); !ok || err != nil {
+	if ok, err := room.Acquire(t.Context(), one("2", 1)); !ok || err != nil {
 		t.Errorf("without a lease: %v, %v", ok, err)
 	}
 	room.Release(leased("0"))
-	if ok, err := room.Acquire(t.Context(), leased("3"), 0); !ok || err != nil {
+	if ok, err := room.Acquire(t.Context(), leased("3")); !ok || err != nil {
 		t.Errorf("once one is given back: %v, %v", ok, err)
 	}
-}
-
-// TestAskAgain asks anew where others give back, too.
-func TestAskAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := inflight.NewMemory()
-		room := inflight.NewRoom(memory, 100*time.Millisecond)
-		memory.Add(one("k", 1, 0))
-		time.AfterFunc(time.Second, func() { memory.Release(one("k", 1, 0)) })
-		began := time.Now()
-		ok, err := room.Acquire(t.Context(), one("k", 1, time.Minute), 0)
-		if took := time.Since(began); !ok || err != nil || took > 1100*time.Millisecond {
-			t.Errorf("%v, %v after %v", ok, err, took)
-		}
-	})
 }
 
 // TestMemory bounds what a busy key takes, and has all of it given back.
@@ -354,14 +256,4 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-func BenchmarkAcquire(b *testing.B) {
-	room := inflight.NewRoom(inflight.NewMemory(), 0)
-	holds := one("a key", 1, 0)
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = room.Acquire(context.Background(), holds, 0)
-		room.Release(holds)
-	}
 }

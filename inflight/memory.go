@@ -3,15 +3,16 @@ package inflight
 import (
 	"context"
 	"hash/maphash"
+	"math"
 	"math/bits"
 	"sync"
 )
 
-// shards is how many locks a Memory has: one bit each in a set of them.
+// shards is how many locks a Memory has, so that a uint64 holds a set of them.
 const shards = 64
 
-// A Memory is the [Counts] of one process. A key that has nothing in flight takes no
-// memory; any other some 30 bytes. Keys are known by a hash of 64 bits with a secret seed.
+// A Memory is the [Counts] of one process. A key with units in flight takes some 30
+// bytes, any other key nothing. Keys are known by a hash of 64 bits with a secret seed.
 type Memory struct {
 	names, keys maphash.Seed
 	shards      [shards]shard
@@ -20,18 +21,18 @@ type Memory struct {
 type shard struct {
 	sync.Mutex
 	running map[uint64]int64
-	most    int       // keys that it had at once
+	most    int       // the most keys that running has had at once
 	_       [5]uint64 // a cache line of its own
 }
 
-// fewKeys is how many keys a shard keeps memory for that is not used.
+// fewKeys is how many keys a shard keeps memory for while nothing is in flight.
 const fewKeys = 8
 
 // NewMemory returns counts with nothing in flight.
 func NewMemory() *Memory { return &Memory{names: maphash.MakeSeed(), keys: maphash.MakeSeed()} }
 
-// place returns what a hold's units are counted by, and its shard.
-func (m *Memory) place(h *Hold) (id uint64, at int) {
+// locate returns the hash that counts a hold's units, and its shard.
+func (m *Memory) locate(h *Hold) (id uint64, at int) {
 	id = maphash.String(m.names, h.Name) ^ maphash.String(m.keys, h.Key)
 	return id, int(id % shards)
 }
@@ -39,7 +40,7 @@ func (m *Memory) place(h *Hold) (id uint64, at int) {
 // lock locks the shards of all holds, in order, and returns the set of them.
 func (m *Memory) lock(holds []Hold) (set uint64) {
 	for i := range holds {
-		_, at := m.place(&holds[i])
+		_, at := m.locate(&holds[i])
 		set |= 1 << at
 	}
 	for rest := set; rest != 0; rest &= rest - 1 {
@@ -53,6 +54,9 @@ func (m *Memory) unlock(set uint64) {
 		m.shards[bits.TrailingZeros64(set)].Unlock()
 	}
 }
+
+// Most implements [Counts].
+func (m *Memory) Most() int64 { return math.MaxInt64 }
 
 // Acquire implements [Counts]. It never fails.
 func (m *Memory) Acquire(_ context.Context, holds []Hold) (ok bool, err error) {
@@ -75,7 +79,7 @@ func (m *Memory) Look(_ context.Context, holds []Hold) (ok bool, err error) {
 func (m *Memory) look(holds []Hold) (ok bool) {
 	ok = true
 	for i := range holds {
-		id, at := m.place(&holds[i])
+		id, at := m.locate(&holds[i])
 		ok = holds[i].decide(m.shards[at].running[id]) && ok
 	}
 	return ok
@@ -90,7 +94,7 @@ func (m *Memory) Add(holds []Hold) {
 
 func (m *Memory) add(holds []Hold) {
 	for i := range holds {
-		id, at := m.place(&holds[i])
+		id, at := m.locate(&holds[i])
 		s := &m.shards[at]
 		if s.running == nil {
 			s.running = make(map[uint64]int64)
@@ -105,7 +109,7 @@ func (m *Memory) Release(holds []Hold) {
 	set := m.lock(holds)
 	defer m.unlock(set)
 	for i := range holds {
-		id, at := m.place(&holds[i])
+		id, at := m.locate(&holds[i])
 		s := &m.shards[at]
 		if left := s.running[id] - holds[i].Units; left > 0 {
 			s.running[id] = left

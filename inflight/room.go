@@ -1,99 +1,93 @@
 package inflight
 
 import (
-	"container/list"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// mostWaiting is how many requests may wait for one key, each of which holds a connection
-// or the like.
-const mostWaiting = 1000
-
-// mostLeases is how many leases a room holds: nothing else bounds them, since no request
-// that runs here has to.
+// mostLeases is how many leases a room holds. Nothing else bounds them: a lease needs no
+// request that runs in this process.
 const mostLeases = 1_000_000
 
 // ErrFull is for units with a lease while a room holds as many leases as it may.
 var ErrFull = errors.New("inflight: too many leases are held")
 
-// A Room is [Counts], and the lines of those that wait for units of them in this process.
-// Those that wait for a key get its units in the order in which they came; no newcomer
-// passes them. All who share counts in one process use one Room.
+// A Room adds leases that end, and waiters that are told when units are given back, to
+// [Counts]. All users of the same counts in a process share one Room.
 type Room struct {
 	counts Counts
 	again  time.Duration
 
-	waiting atomic.Int64 // in all lines, so that who finds none needs no lock
-	mu      sync.Mutex   // guards lines and leases
-	lines   map[place]*list.List
-	leases  map[string]lease
+	watching atomic.Int64 // how many watchers: giving back takes no lock while there are none
+	mu       sync.Mutex   // guards watchers and leases
+	watchers map[watched]map[*watcher]struct{}
+	leases   map[string]lease
 
 	mostLeases int
 
-	held sync.Map // of *atomic.Int64, by name
+	held sync.Map // units held, an *atomic.Int64 by name
 }
 
-// A lease is units that are given back when its time ends, unless they were before.
+// A lease is units that are given back when its time ends, unless Release came first.
 type lease struct {
 	holds []Hold
 	end   *time.Timer
 }
 
-// A place is what a line waits for.
-type place struct{ name, key string }
+// watched is the limit and the key that a watcher waits for.
+type watched struct{ name, key string }
 
-// NewRoom returns the room of counts. Where other processes give back units too, again is
-// how often the first of a line asks anew; 0 is only when units were given back here.
+type watcher struct{ wake func() }
+
+// NewRoom returns the room of counts. If other processes give back units too, again is how
+// often a waiter asks again; 0 says that units are given back through this room alone.
 func NewRoom(counts Counts, again time.Duration) *Room {
-	return &Room{counts: counts, again: again, lines: make(map[place]*list.List), leases: make(map[string]lease), mostLeases: mostLeases}
+	return &Room{counts: counts, again: again, watchers: make(map[watched]map[*watcher]struct{}), leases: make(map[string]lease), mostLeases: mostLeases}
 }
 
-// Over returns a room of counts that stand in front of those of r, with lines of its own.
+// Over returns a room of the counts that front makes of those of r, such as counts that
+// decide locally while a shared store is away.
 func (r *Room) Over(front func(Counts) Counts) *Room { return NewRoom(front(r.counts), r.again) }
 
-// Acquire takes the units of all holds or of none, and says in each what it answers. Where
-// a hold has no room the request waits as long as that hold says, and at most most if that
-// is above 0. A request that holds units gives them back by Release. If the context ends
-// meanwhile, nothing is held, and the error is the context's. While a million leases are
-// held, another is ErrFull.
-func (r *Room) Acquire(ctx context.Context, holds []Hold, most time.Duration) (ok bool, err error) {
-	at := -1
+// Check returns an error if a limit of count is more than the counts can hold a key to.
+func (r *Room) Check(count int64) error {
+	if most := r.counts.Most(); count > most {
+		return fmt.Errorf("%d in flight: this store counts at most %d for a key: write that, or give each of several keys a part", count, most)
+	}
+	return nil
+}
+
+// Acquire takes the units of all holds or of none, and writes to each hold its answer. If
+// ok, the request must give the units back by Release. While a million leases are held, a
+// hold with a lease is refused with [ErrFull].
+func (r *Room) Acquire(ctx context.Context, holds []Hold) (ok bool, err error) {
 	if len(holds) > 0 && holds[0].Lease != "" && r.full() {
 		return false, ErrFull
 	}
-	if r.waiting.Load() > 0 {
-		at = r.behind(holds)
-	}
-	if at < 0 {
-		if ok, err = r.counts.Acquire(ctx, holds); !ok && err == nil {
-			at = denying(holds)
-		}
-	}
-	if at >= 0 {
-		ok, err = r.wait(ctx, holds, at, most)
-	}
-	if ok {
+	if ok, err = r.counts.Acquire(ctx, holds); ok {
 		r.took(holds)
 	}
 	return ok, err
 }
 
-// Look says what Acquire would without waiting, and takes nothing.
+// Look answers as Acquire would, and takes nothing.
 func (r *Room) Look(ctx context.Context, holds []Hold) (ok bool, err error) {
 	return r.counts.Look(ctx, holds)
 }
 
-// Add takes units that other counts have let in. Release gives them back.
+// Add takes units that other counts have let in, whatever the limits. Release gives them back.
 func (r *Room) Add(holds []Hold) {
 	r.counts.Add(holds)
 	r.took(holds)
 }
 
-// took notes what is held, and for how long.
+// took notes the units that are held, and begins their lease.
 func (r *Room) took(holds []Hold) {
 	r.count(holds, 1)
 	if len(holds) == 0 || holds[0].Lease == "" {
@@ -110,26 +104,19 @@ func (r *Room) full() bool {
 	return len(r.leases) >= r.mostLeases
 }
 
-// Release gives back what one call of Acquire or Add took. What has a lease is given back
-// once, however often it is called; where processes share the counts, in any of them.
+// Release gives back what one call of Acquire or Add took. Units with a lease are given back
+// once, however often Release is called, in any process that shares the counts.
 func (r *Room) Release(holds []Hold) {
 	if len(holds) > 0 && holds[0].Lease != "" && !r.endLease(holds) {
 		return
 	}
 	r.counts.Release(holds)
 	r.count(holds, -1)
-	if r.waiting.Load() == 0 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range holds {
-		wake(r.lines[place{holds[i].Name, holds[i].Key}])
-	}
+	r.wake(holds)
 }
 
-// endLease reports whether units that have a lease are held through this room. Else, they
-// have been given back, or another process has taken them.
+// endLease ends a lease, and reports whether its units are held through this room. If not,
+// they were given back before, or another process took them: that is told through the counts.
 func (r *Room) endLease(holds []Hold) (held bool) {
 	r.mu.Lock()
 	l, held := r.leases[holds[0].Lease]
@@ -158,118 +145,43 @@ func (r *Room) count(holds []Hold, sign int64) {
 	}
 }
 
-// denying returns the first hold that denied.
-func denying(holds []Hold) int {
-	for i := range holds {
-		if holds[i].Denied {
-			return i
-		}
-	}
-	return -1
-}
-
-// behind returns the first hold for which others wait already, or -1.
-func (r *Room) behind(holds []Hold) int {
+// Watch calls wake whenever units of a key may have been given back through this room,
+// until stop is called. wake must not block. If again is above 0, other processes give
+// back units too, which Watch does not see: ask again that often.
+func (r *Room) Watch(name, key string, wake func()) (stop func(), again time.Duration) {
+	at, w := watched{name, key}, &watcher{wake}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range holds {
-		if h := &holds[i]; r.lines[place{h.Name, h.Key}] != nil {
-			return i
-		}
+	if r.watchers[at] == nil {
+		r.watchers[at] = make(map[*watcher]struct{})
 	}
-	return -1
-}
-
-// wake has the first of a line ask.
-func wake(line *list.List) {
-	if line == nil {
-		return
-	}
-	select {
-	case line.Front().Value.(chan struct{}) <- struct{}{}:
-	default: // it will ask anyway
-	}
-}
-
-// wait waits for holds of which that at denied, or has others waiting for it.
-func (r *Room) wait(ctx context.Context, holds []Hold, at int, most time.Duration) (ok bool, err error) {
-	began := time.Now()
-	for at >= 0 {
-		h := &holds[at]
-		h.Running, h.Denied = max(h.Running, h.Limit-h.Units+1), true // until it is asked
-		within := h.Wait
-		if most > 0 {
-			within = min(within, most)
-		}
-		if within -= time.Since(began); within <= 0 || h.Units > h.Limit {
-			return false, nil
-		}
-		turn, leave := r.join(h)
-		if turn == nil {
-			return false, nil
-		}
-		ok, at, err = r.await(ctx, holds, at, turn, within)
-		leave()
-	}
-	return ok, err
-}
-
-// join puts a request at the end of a line, and returns what tells it that it may have its
-// turn, and what takes it out; nil if too many wait already.
-func (r *Room) join(h *Hold) (turn chan struct{}, leave func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := place{h.Name, h.Key}
-	line := r.lines[p]
-	if line == nil {
-		line = list.New()
-		r.lines[p] = line
-	}
-	if line.Len() == mostWaiting {
-		return nil, nil
-	}
-	turn = make(chan struct{}, 1)
-	self := line.PushBack(turn)
-	if r.waiting.Add(1); line.Len() == 1 {
-		wake(line) // what was given back since it asked was given to nobody
-	}
-	return turn, func() {
+	r.watchers[at][w] = struct{}{}
+	r.watching.Add(1)
+	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.waiting.Add(-1)
-		first := line.Front() == self
-		switch line.Remove(self); {
-		case line.Len() == 0:
-			delete(r.lines, p)
-		case first:
-			wake(line)
+		if _, ok := r.watchers[at][w]; !ok {
+			return
 		}
-	}
+		r.watching.Add(-1)
+		if delete(r.watchers[at], w); len(r.watchers[at]) == 0 {
+			delete(r.watchers, at)
+		}
+	}, r.again
 }
 
-// await asks whenever it is the request's turn. It returns with the answer; or with
-// another hold that denies now, whose line is next.
-func (r *Room) await(ctx context.Context, holds []Hold, at int, turn <-chan struct{}, within time.Duration) (ok bool, next int, err error) {
-	end := time.NewTimer(within)
-	defer end.Stop()
-	var again <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return false, -1, ctx.Err()
-		case <-end.C:
-			return false, -1, nil
-		case <-turn:
-		case <-again:
-		}
-		if ok, err = r.counts.Acquire(ctx, holds); ok || err != nil {
-			return ok, -1, err
-		}
-		if !holds[at].Denied || holds[at].Wait == 0 { // it waits no more
-			return false, denying(holds), nil
-		}
-		if r.again > 0 {
-			again = time.After(r.again)
-		}
+// wake wakes those that watch the keys of holds.
+func (r *Room) wake(holds []Hold) {
+	if r.watching.Load() == 0 {
+		return
+	}
+	var found []*watcher
+	r.mu.Lock()
+	for i := range holds {
+		found = slices.AppendSeq(found, maps.Keys(r.watchers[watched{holds[i].Name, holds[i].Key}]))
+	}
+	r.mu.Unlock()
+	for _, w := range found {
+		w.wake()
 	}
 }

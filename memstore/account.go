@@ -16,38 +16,50 @@ import (
 type account struct {
 	name   *name
 	label  string                   // the name and the ID
-	limits atomic.Pointer[[]*limit] // by number; nil where one was released
-	known  map[stint.Limit]*limit   // the same, where there are many; under the store's lock
-	free   []uint64                 // numbers below the greatest that no limit has; likewise
-	turns  int                      // of releaseSome since tidy; likewise
-	shape  atomic.Pointer[shape]    // of its tables
-	tables [mostShards]*table       // each under its shard's lock; nil where no key is
+	limits atomic.Pointer[[]*limit] // the limit of number n is at n-1; nil where it was released
+	known  map[stint.Limit]*limit   // the same limits, once there are manyLimits; under the store's lock
+	free   []uint64                 // numbers of released limits, to be used again; under the store's lock
+	turns  int                      // calls of releaseSome since the last tidy; under the store's lock
+	shape  atomic.Pointer[shape]    // the shape of its tables
+	tables atomic.Pointer[tables]   // nil before the first key
 	live   atomic.Int32             // how many tables there are
-	looked int64                    // when release last looked for what is idle
+	looked int64                    // when tidy last looked for idle keys
 
-	bans   atomic.Pointer[account] // of its keys; nil where it never had a ban
-	banned string                  // of bans: the ID of the limits that they are under
-	under  *account                // of bans: those limits, as far as they are known
+	bans   atomic.Pointer[account] // the account of its keys' bans; nil if it never had a ban
+	banned string                  // in an account of bans: the ID of the limits that ban
+	under  *account                // in an account of bans: the account of those limits, if known
 }
 
-// A limit is one that decides on an account.
+// tables are those of an account by shard, each under its shard's lock; nil where no key is.
+type tables [mostShards]*table
+
+// in returns the table of a shard, whose lock is held; nil where no key is.
+func (a *account) in(shard int) *table {
+	if all := a.tables.Load(); all != nil {
+		return all[shard]
+	}
+	return nil
+}
+
+// A limit is one of the limits that decide on the keys of an account.
 type limit struct {
 	account *account
-	number  uint64 // what a slot says whose state drains by its numbers; from 1
+	number  uint64 // stands in the slots whose state drains by this limit's parameters; from 1
 	given   stint.Limit
 	meter   *meter.Meter
-	ban     *limit       // what a ban under it is, nil for none; see bans.go
-	holders atomic.Int32 // see pin
+	ban     *limit       // the limit whose state a ban is, nil without bans; see bans.go
+	holders atomic.Int32 // the bounds and reservations that keep it from being released
 }
 
-// A name is what limits are bound under.
+// A name is the name that limits are bound under.
 type name struct {
 	text     string
 	accounts []*account            // under the store's lock
-	bounds   []weak.Pointer[bound] // those that were bound, for Exchange
+	known    int                   // how many limits these have; under the store's lock
+	bounds   []weak.Pointer[bound] // the bounds of this name, for Exchange
 }
 
-// apart is between a name and an ID, neither of which has control characters.
+// apart separates a name from an ID in a label: neither has control characters.
 const apart = "\x00"
 
 // of returns the limit of a number, nil for 0.
@@ -58,7 +70,7 @@ func (a *account) of(number uint64) *limit {
 	return (*a.limits.Load())[number-1]
 }
 
-// all returns the limits.
+// all returns the limits that were not released.
 func (a *account) all() []*limit {
 	return slices.DeleteFunc(slices.Clone(*a.limits.Load()), func(l *limit) bool { return l == nil })
 }
@@ -74,7 +86,7 @@ func (s *Store) limit(text string, given stint.Limit, m *meter.Meter) *limit {
 	if l := a.find(given); l != nil {
 		return l
 	}
-	l := &limit{account: a, given: given, meter: m}
+	l := &limit{account: a, given: given, meter: s.shared(given, m)}
 	if given.Ban() > 0 {
 		l.ban = s.ban(a, given.Ban())
 	}
@@ -82,10 +94,25 @@ func (s *Store) limit(text string, given stint.Limit, m *meter.Meter) *limit {
 	return l
 }
 
-// manyLimits is from how many an account has a map of them.
+// mostShared is how many meters are kept for equal limits of other names.
+const mostShared = 64
+
+// shared returns the meter that equal limits share. The store's lock is held.
+func (s *Store) shared(given stint.Limit, m *meter.Meter) *meter.Meter {
+	if known := s.equal[given]; known != nil {
+		return known
+	}
+	if s.equal == nil || len(s.equal) == mostShared {
+		s.equal = make(map[stint.Limit]*meter.Meter)
+	}
+	s.equal[given] = m
+	return m
+}
+
+// manyLimits is how many limits an account searches one by one; with more, it has a map.
 const manyLimits = 16
 
-// count returns how many limits there are, and find one of them. The store's lock is held.
+// count returns how many limits the account has. The store's lock is held.
 func (a *account) count() int { return len(*a.limits.Load()) - len(a.free) }
 
 func (a *account) find(given stint.Limit) *limit {
@@ -100,8 +127,8 @@ func (a *account) find(given stint.Limit) *limit {
 	return nil
 }
 
-// add makes a limit of an account known. The store's lock is held; those who read the
-// limits meanwhile do not look behind the last that they know.
+// add makes a limit of an account known. The store's lock is held. Decisions read the limits
+// without it: append is safe, since they never read beyond the length that they loaded.
 func (s *Store) add(a *account, l *limit) {
 	next := *a.limits.Load()
 	if last := len(a.free) - 1; last >= 0 {
@@ -112,6 +139,7 @@ func (s *Store) add(a *account, l *limit) {
 		l.number = uint64(len(next))
 	}
 	a.limits.Store(&next)
+	a.name.known++
 	if a.known != nil {
 		a.known[l.given] = l
 	} else if a.count() > manyLimits {
@@ -166,18 +194,17 @@ func (s *Store) meters(limits []stint.Limit) ([]*meter.Meter, error) {
 	return meters, nil
 }
 
-// An account is known as long as one of its limits is held or a key counts under it,
-// and a limit of it as long as it is held or a state has its numbers. A Bound holds its
-// limits, and so does a reservation, until the garbage collector finds them unreachable.
-// A key of an account that is released is as if never seen, so that releasing changes
-// no answer. Bind, Stats and Save look for what may be released.
+// Bind, Stats and Save release what no decision needs any more. A limit is needed while a
+// Bound or a reservation holds it, or a state drains by its parameters; a Bound lets go when
+// the garbage collector finds it unreachable. An account is needed while it has a limit, or
+// a key that is not as if never seen: so releasing changes no answer.
 
-// limitsInTurn is how many limits of an account are looked through for each of its turns,
-// so that binding takes as long however many there are.
+// limitsInTurn is how many limits an account may have for each turn that it waits for tidy,
+// so that the price of a Bind does not grow with the number of limits.
 const limitsInTurn = 64
 
-// releaseSome looks at the next n accounts, in turn, and releases what it can, of one with
-// many limits only now and then unless all are asked for. The store's lock is held, so no
+// releaseSome looks at the next n accounts, in turn, and releases what it can. Unless all is
+// set, it skips an account with many limits in most turns. The store's lock is held, so no
 // Bind runs meanwhile.
 func (s *Store) releaseSome(n int, all bool) {
 	now := s.clock.now()
@@ -218,7 +245,7 @@ func (s *Store) tidy(a *account, now int64) {
 	if !slices.ContainsFunc(*a.limits.Load(), free) {
 		return
 	}
-	used := make(map[uint64]bool)
+	was, used := a.count(), make(map[uint64]bool)
 	if a.live.Load() > 0 {
 		if a.looked != 0 && now-a.looked < linger {
 			return
@@ -245,24 +272,25 @@ func (s *Store) tidy(a *account, now int64) {
 			a.free = append(a.free, uint64(i+1))
 		}
 	}
+	a.name.known += a.count() - was
 	if len(next) > 0 {
 		s.renumber(a)
 	}
 }
 
-// clear forgets the idle keys of an account in the shard, and its table if none is
-// left, and notes whose numbers are used.
+// clear forgets the idle keys of an account in the shard, and its table if no key is
+// left. It adds to used the numbers of the limits that the other states drain by.
 func (sh *shard) clear(s *Store, a *account, now int64, used map[uint64]bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	t := a.tables[sh.index]
+	t := a.in(sh.index)
 	if t == nil {
 		return
 	}
 	at := s.at(t, sh.tick(now))
 	for i := range t.segments {
 		if t.segments[i].used > 0 {
-			t.rebuild(sh, &t.segments[i], at+linger) // without linger: they are not in use
+			t.rebuild(sh, &t.segments[i], at+linger) // idle keys go at once: nobody uses the limit
 		}
 		for _, slot := range t.slots(t.segments[i]) {
 			used[t.number(slot)] = true

@@ -9,22 +9,21 @@ import (
 )
 
 // A ban of a key is a bucket of one token, "every 1h", that a denial empties: the key is
-// banned until it is full again. The bans of an account have an account of their own, so
-// that a limit without a ban knows nothing of them, and theirs are forgotten, counted,
-// numbered and saved as other states are. Limits of one identity share them, and each ban
-// keeps its own length. A view with such a limit leaves the fast paths to others. A key for
-// whose ban there is no room is not banned: it would share a cell, and bring a ban on
-// strangers.
+// banned until it is full again. The bans of an account's keys are in an account of their
+// own, so that limits without a ban pay nothing, and bans are forgotten, counted and saved as
+// other states are. Limits of one identity share their bans, and each ban keeps its own
+// length. Views with a limit that bans do not take the fast paths. If a full store has no
+// slot for a ban, the key is not banned: in a shared cell, it would ban strangers too.
 
-// ban returns what a ban of that length is under the limits of an account. The store's
-// lock is held.
+// ban returns the limit whose state is a ban of that length, for the limits of an account.
+// The store's lock is held.
 func (s *Store) ban(a *account, length time.Duration) *limit {
 	given := stint.Every(length)
 	m, _ := given.Meter() // it is within meter.MaxBan
 	return s.banOf(a.name.text, a.label[len(a.name.text)+len(apart):], given, m)
 }
 
-// banOf is ban for the limits of an ID.
+// banOf is ban for the limits of an ID, whose account need not be known yet.
 func (s *Store) banOf(text, id string, given stint.Limit, m *meter.Meter) *limit {
 	label := text + apart + apart + id
 	of := s.accounts[label]
@@ -43,7 +42,7 @@ func (s *Store) banOf(text, id string, given stint.Limit, m *meter.Meter) *limit
 	return l
 }
 
-// knowBans makes an account and that of its bans, if there is one, known to each other.
+// knowBans links an account with the account of its bans, if there is one.
 // The store's lock is held.
 func (s *Store) knowBans(a *account) {
 	if of := s.accounts[a.name.text+apart+a.label[len(a.name.text):]]; of != nil {
@@ -52,7 +51,7 @@ func (s *Store) knowBans(a *account) {
 	}
 }
 
-// bansUnder returns the bans of the limits that are known, if these are bans.
+// bansUnder returns, for an account of bans, those that a known limit may begin.
 func (a *account) bansUnder() map[*limit]bool {
 	if a.under == nil {
 		return nil
@@ -66,10 +65,11 @@ func (a *account) bansUnder() map[*limit]bool {
 	return all
 }
 
-// banned returns how long the key is banned under the part's limit yet, whoever banned it.
-// A ban that lies further ahead than it is long was begun by a clock that jumped.
+// banned returns how long the key is still banned under the part's limit, or under another
+// of its identity. A ban that ends later than its own length from now was begun by a clock
+// that has jumped back: it is cut to its length.
 func (p *part) banned(now int64) time.Duration {
-	t := p.limit.ban.account.tables[p.sh.index]
+	t := p.limit.ban.account.in(p.sh.index)
 	if t == nil {
 		return 0
 	}
@@ -82,7 +82,7 @@ func (p *part) banned(now int64) time.Duration {
 	return time.Duration(satmath.Sub(slot[0], at))
 }
 
-// begin has a denial begin a ban, unless one lasts.
+// begin begins a ban after a denial, unless the key is banned already.
 func (p *part) begin(s *Store, now int64) {
 	if p.banned(now) > 0 {
 		return
@@ -103,7 +103,7 @@ func (p *part) begin(s *Store, now int64) {
 	}
 }
 
-// during makes what the state answers that of a key which may be banned.
+// during corrects the answer of the state for a ban, if the key is banned.
 func (p *part) during(d *stint.Decision, now int64) {
 	left := p.banned(now)
 	if left == 0 {

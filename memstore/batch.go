@@ -33,9 +33,9 @@ func (b *bound) AllowEach(ctx context.Context, keys []string, cost int64, passed
 	return nil
 }
 
-// allowBatch decides about at most batchKeys keys under one limit. It hashes all,
-// locks their shards in order, looks for the state of each, and decides only then:
-// what one look waits for from memory, the next does not wait behind.
+// allowBatch decides about at most batchKeys keys under one limit. It looks for the
+// states of all keys before it decides on the first, so that the processor waits for
+// memory once for many keys, not once for each.
 func (b *bound) allowBatch(v *view, keys []string, cost int64, passed []bool) error {
 	s, l := b.store, v.limits[0]
 	if s.closed.Load() {
@@ -53,15 +53,15 @@ func (b *bound) allowBatch(v *view, keys []string, cost int64, passed []bool) er
 	return nil
 }
 
-// allowLocked takes cost from each of some keys, of a set of shards.
+// allowLocked takes cost from each of the hashes, with the locks of their shards.
 func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, cost int64, passed []bool) {
 	now := s.clock.now()
 	s.lockSet(shards)
 	defer s.unlockSet(shards)
-	var words [batchKeys]*uint64 // where a key's state is one word, close to its home
+	var words [batchKeys]*uint64 // the state of a key whose state is one word close to its home
 	var seen uint64
 	for i, h := range hashes {
-		if t := l.account.tables[s.shard(h)]; t == nil {
+		if t := l.account.in(int(s.shard(h))); t == nil {
 			continue
 		} else if t.plain() && t.width == 1 {
 			words[i] = t.near(h)
@@ -69,7 +69,7 @@ func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, cost int64
 			seen += t.firstSlot(h)
 		}
 	}
-	runtime.KeepAlive(seen) // the looks are what it is for
+	runtime.KeepAlive(seen) // or the compiler drops the reads, which fetch the slots
 	for i, h := range hashes {
 		sh := &s.shards[s.shard(h)]
 		if w := words[i]; w != nil {
@@ -84,7 +84,7 @@ func (s *Store) allowLocked(l *limit, shards uint64, hashes []uint64, cost int64
 	}
 }
 
-// firstSlot returns what stands at the first place where a key may be.
+// firstSlot returns the hash in the first slot where a key may be.
 func (t *table) firstSlot(h uint64) uint64 {
 	g := t.segment(h)
 	if g.used == 0 {

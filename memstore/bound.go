@@ -1,13 +1,16 @@
 package memstore
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync/atomic"
 	"weak"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/meter"
 )
 
 // bound implements [stint.Bound].
@@ -15,15 +18,18 @@ type bound struct {
 	store  *Store
 	name   *name
 	view   atomic.Pointer[view]
-	pinned *atomic.Pointer[view] // the same, for unpin
+	pinned *atomic.Pointer[view] // the view whose limits it holds; outlives b, for unpin
+	divert atomic.Pointer[stint.Bound]
 }
 
 // A view is what a bound decides by. It does not change.
 type view struct {
-	only   *limit // where there is one, without a ban: what most requests need, at one load
+	only   *limit // the only limit, if it has no ban: the fast path needs one load
 	limits []*limit
-	whole  []*limit // those that were bound together, of which limits are one or all
-	bans   bool     // one of limits has a ban: the fast paths leave it to others
+	whole  []*limit // all limits that were bound together: limits is all of these, or one
+	bans   bool     // a limit has a ban, so the fast paths do not apply
+
+	diverted stint.Bound // decides in place of the view, if it is not nil; then only is nil
 }
 
 func newView(whole, limits []*limit) *view {
@@ -63,7 +69,35 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return s.bound(s.names[name], newView(whole, whole)), nil
 }
 
-// bound returns what decides by a view. The store's lock is held.
+// mostGiven is how many limits that clients choose a name may have, of two kilobytes each.
+// One key may take a slot under each of them, all in one shard: they fill at most one part
+// in givenParts of it.
+const (
+	mostGiven  = 4096
+	givenParts = 4
+)
+
+// RoomFor returns an error that matches [stint.ErrFull] if a name has as many limits as it
+// may have, and l is none of them. It is for limits that clients choose: a limit takes memory
+// while it is held or keys count under it, and each key takes a slot under each limit.
+func (s *Store) RoomFor(name string, l stint.Limit) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.accounts[name+apart+l.ID()]; a != nil && a.find(l) != nil {
+		return nil
+	}
+	s.releaseSome(2, false) // as Bind does: limits that count no more make room
+	known := 0
+	if n := s.names[name]; n != nil {
+		known = n.known
+	}
+	if known >= max(min(mostGiven, s.shards[0].maxKeys/givenParts), 1) {
+		return fmt.Errorf("%w: %d different limits of %s still count: no other may be added", stint.ErrFull, known, name)
+	}
+	return nil
+}
+
+// bound returns a bound that decides by a view. The store's lock is held.
 func (s *Store) bound(n *name, v *view) *bound {
 	b := &bound{store: s, name: n, pinned: new(atomic.Pointer[view])}
 	b.show(v)
@@ -75,15 +109,56 @@ func (s *Store) bound(n *name, v *view) *bound {
 	return b
 }
 
-// show makes a bound decide by a view, and hold its limits until it is garbage.
+// show makes a bound decide by a view, and hold the view's limits until the bound is garbage.
 func (b *bound) show(v *view) {
 	for _, l := range v.limits {
 		l.holders.Add(1)
 	}
 	b.view.Store(v)
+	b.redirect()
 	if old := b.pinned.Swap(v); old != nil {
 		letGo(old)
 	}
+}
+
+// Divert makes Allow and Decide ask another Bound, which asks the store by [Store.Decide];
+// nil ends that. A [stint.Limiter] diverts its Bound while callers wait, so that nobody
+// overtakes them. Divert takes no lock.
+func (b *bound) Divert(to stint.Bound) {
+	if to == nil {
+		b.divert.Store(nil)
+	} else {
+		b.divert.Store(&to)
+	}
+	b.redirect()
+}
+
+// redirect copies divert into the view, so that decisions load one pointer.
+func (b *bound) redirect() {
+	for {
+		v, to := b.view.Load(), stint.Bound(nil)
+		if p := b.divert.Load(); p != nil {
+			to = *p
+		}
+		if v.diverted == to {
+			return
+		}
+		next := newView(v.whole, v.limits)
+		if next.diverted = to; to != nil {
+			next.only = nil
+		}
+		if b.view.CompareAndSwap(v, next) {
+			return
+		}
+	}
+}
+
+// elsewhere decides what is not a take of one limit, or asks who the view is diverted to.
+func (b *bound) elsewhere(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
+	if to := b.view.Load().diverted; to != nil {
+		return to.Decide(ctx, op, key, cost)
+	}
+	return b.several(op, key, cost)
 }
 
 func unpin(pinned *atomic.Pointer[view]) { letGo(pinned.Load()) }
@@ -108,8 +183,8 @@ func given(limits []*limit) []stint.Limit {
 // Name implements [stint.Bound].
 func (b *bound) Name() string { return b.name.text }
 
-// Apart returns the i-th limit by itself: what is charged to it is charged to
-// no other of the name.
+// Apart returns a Bound of the i-th limit alone: a charge to it charges no other
+// limit of the name.
 func (b *bound) Apart(i int) stint.Bound {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -117,9 +192,9 @@ func (b *bound) Apart(i int) stint.Bound {
 	return b.store.bound(b.name, newView(v.whole, v.limits[i:i+1]))
 }
 
-// Change gives all that hold this bound other limits, from the next decision on,
-// and wakes those that wait. The error says which cannot be held; nothing is
-// changed then. See [stint.Limiter.SetLimits].
+// Change replaces the limits from the next decision on, for everyone who uses this
+// bound, and wakes the callers that wait. If one of the limits cannot be held, the
+// error names it, and nothing changes. See [stint.Limiter.SetLimits].
 func (b *bound) Change(limits ...stint.Limit) error {
 	s, n := b.store, b.Name()
 	if err := stint.CheckBind(n, limits); err != nil {
@@ -156,8 +231,7 @@ func (b *bound) Unchanged(limits []stint.Limit) bool {
 
 // Exchange replaces the limits from by the limits to, as many and in the same order,
 // in every Bound of a name that holds them. What keys have used is kept as
-// docs/SEMANTICS.md says of changes. known reports whether any Bound may still hold
-// those limits.
+// docs/SEMANTICS.md says of changes. known is false if no Bound held the limits from.
 func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err error) {
 	if err := stint.CheckBind(name, to); err != nil {
 		return true, err

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// resample is how often the offset of wall time is looked at for windows that
-// follow the time of day: rare enough to cost nothing, and no window is off by
-// a clock change for longer.
+// resample is how often the drift of wall time is measured, for windows that follow
+// the time of day: rarely enough to cost nothing. A change of the system's clock
+// reaches windows after that time at the latest.
 const resample = int64(time.Second)
 
-// A clock reads the time in nanoseconds since the Unix epoch and never steps:
-// it is the wall clock of the start, carried on by the monotonic clock. Limits
-// that go by the time of day add how far wall time has drifted from it since.
+// A clock reads the time in nanoseconds since the Unix epoch and never steps: it is
+// the wall clock at the start, carried on by the monotonic clock. Limits that follow
+// the time of day add the drift: how far wall time has moved from this clock since.
 //
 // The monotonic clock of most systems stands still while the machine is
 // suspended; buckets and logs then take the suspended time as not having
@@ -89,8 +89,8 @@ func (c *clock) coarsen() {
 	c.coarse.Store(k)
 }
 
-// stop ends the goroutine; the clock is then read at each decision. It may be
-// called again.
+// stop ends the goroutine; the clock is then read at each decision. Further calls do
+// nothing.
 func (c *clock) stop() {
 	if k := c.coarse.Swap(nil); k != nil {
 		close(k.quit)

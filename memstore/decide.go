@@ -10,14 +10,13 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// Allow implements [stint.Bound]. Nearly every request is for a key that has its
-// place under the only limit: this is the fast path for those, in a straight line.
-// A table is plain if states lie in its slots, none has an open reservation, and all
-// drain by the same numbers.
-func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
+// Allow implements [stint.Bound]. Nearly every request is for a known key under one
+// limit: this is the fast path for it, in a straight line. It needs a plain table: its
+// states lie in its slots, none has an open reservation, and all drain by one limit.
+func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error) {
 	s, l := b.store, b.view.Load().only
 	if l == nil || cost <= 0 {
-		return b.allowSeveral(key, cost)
+		return b.allowSeveral(ctx, key, cost)
 	}
 	if s.closed.Load() {
 		return false, stint.ErrClosed
@@ -27,7 +26,7 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
-	if t := l.account.tables[i]; t != nil && t.plain() {
+	if t := l.account.in(int(i)); t != nil && t.plain() {
 		if slot := t.find(h); slot != nil {
 			ok := l.meter.Allow(slot, s.at(t, sh.tick(now)), cost) // total: no defer is needed
 			sh.mu.Unlock()
@@ -40,10 +39,13 @@ func (b *bound) Allow(_ context.Context, key string, cost int64) (bool, error) {
 	return ok, nil
 }
 
-// allowSeveral decides under several limits, or about what costs nothing.
-func (b *bound) allowSeveral(key string, cost int64) (bool, error) {
+// allowSeveral decides under several limits or a ban, or about a cost that is not positive.
+func (b *bound) allowSeveral(ctx context.Context, key string, cost int64) (bool, error) {
+	if to := b.view.Load().diverted; to != nil {
+		return to.Allow(ctx, key, cost)
+	}
 	if cost > 0 {
-		if _, ok := b.fastPath(b.store.seed.hash(key), cost, 1, false, nil); ok {
+		if _, ok := b.fastPath(b.store.seed.hash(key), cost, 1, taking{}, nil); ok {
 			return true, nil
 		}
 	}
@@ -51,7 +53,8 @@ func (b *bound) allowSeveral(key string, cost int64) (bool, error) {
 	return d.Allowed, err
 }
 
-// allowRarely takes cost from a key of any state under one limit, and unlocks.
+// allowRarely is what Allow does off its fast path: the key is new, or its table is not
+// plain. It unlocks the shard.
 func (sh *shard) allowRarely(s *Store, l *limit, h uint64, now, cost int64) bool {
 	defer sh.mu.Unlock()
 	return sh.allow(s, l, sh.table(l.account), h, now, cost)
@@ -60,7 +63,7 @@ func (sh *shard) allowRarely(s *Store, l *limit, h uint64, now, cost int64) bool
 // allow takes cost from one key.
 func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, now, cost int64) bool {
 	slot, state, at := sh.ready(s, l, t, h, now, cost)
-	ok := slot == nil || sh.putInForce(s, t, l, h, slot, at)
+	ok := slot == nil || sh.adopt(s, t, l, h, slot, at)
 	if open := sh.openOn(s, t, h); ok && open != nil {
 		_, ok = l.meter.TakeAmong(open, state, at, cost)
 	} else if ok {
@@ -70,10 +73,10 @@ func (sh *shard) allow(s *Store, l *limit, t *table, h uint64, now, cost int64) 
 }
 
 // Decide implements [stint.Bound].
-func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (d stint.Decision, err error) {
+func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (d stint.Decision, err error) {
 	s, l := b.store, b.view.Load().only
 	if l == nil || op != meter.OpTake || cost <= 0 {
-		return b.several(op, key, cost)
+		return b.elsewhere(ctx, op, key, cost)
 	}
 	if s.closed.Load() {
 		return d, stint.ErrClosed
@@ -83,7 +86,7 @@ func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (
 	sh := &s.shards[i]
 	now := s.clock.now()
 	sh.mu.Lock()
-	if t := l.account.tables[i]; t != nil && t.plain() {
+	if t := l.account.in(int(i)); t != nil && t.plain() {
 		if slot := t.find(h); slot != nil {
 			a, ok := l.meter.Take(slot, s.at(t, sh.tick(now)), cost)
 			sh.mu.Unlock()
@@ -97,14 +100,14 @@ func (b *bound) Decide(_ context.Context, op meter.Op, key string, cost int64) (
 	return d, nil
 }
 
-// takeRarely takes cost from a key of any state under one limit, and unlocks.
+// takeRarely is what Decide does off its fast path, as allowRarely. It unlocks the shard.
 func (sh *shard) takeRarely(d *stint.Decision, s *Store, l *limit, h uint64, now, cost int64) {
 	defer sh.mu.Unlock()
 	t := sh.table(l.account)
 	slot, state, at := sh.ready(s, l, t, h, now, cost)
 	var a meter.Answer
 	var ok bool
-	if slot != nil && !sh.putInForce(s, t, l, h, slot, at) {
+	if slot != nil && !sh.adopt(s, t, l, h, slot, at) {
 		a, ok = l.meter.Through(state, t.drain(slot), at, cost)
 	} else {
 		a, ok = l.meter.TakeAmong(sh.openOn(s, t, h), state, at, cost)
@@ -113,8 +116,8 @@ func (sh *shard) takeRarely(d *stint.Decision, s *Store, l *limit, h uint64, now
 }
 
 // ready returns the slot of a key for one take, its state, and the time to decide at.
-// A key that has no place gets one, unless its cost can never pass and is not counted:
-// then the slot is nil.
+// A key without a slot gets one, unless its cost can never pass and a denial is not
+// counted: then the slot is nil.
 func (sh *shard) ready(s *Store, l *limit, t *table, h uint64, now, cost int64) (slot, state []uint64, at int64) {
 	now = sh.tick(now)
 	at = s.at(t, now)
@@ -122,7 +125,7 @@ func (sh *shard) ready(s *Store, l *limit, t *table, h uint64, now, cost int64) 
 		if cost > l.meter.Capacity() && !l.meter.CountsDenied() && t.cells == nil {
 			return nil, sh.unseen(t), at
 		}
-		slot = sh.place(s, t, h, now, at)
+		slot = sh.newSlot(s, t, h, now, at)
 		sh.forgotten(s, t, h)
 	}
 	if !t.indirect() {
@@ -134,32 +137,35 @@ func (sh *shard) ready(s *Store, l *limit, t *table, h uint64, now, cost int64) 
 	return slot, sh.block(slot[0]), at
 }
 
-// several decides for one key under several limits, or with the rarer verbs.
+// several decides for one key under several limits, or by an op other than a take.
 func (b *bound) several(op meter.Op, key string, cost int64) (stint.Decision, error) {
 	h, v := b.store.seed.hash(key), b.view.Load()
 	if op == meter.OpTake && cost > 0 {
-		if d, ok := b.fastPath(h, cost, 1, true, nil); ok {
+		if d, ok := b.fastPath(h, cost, 1, taking{full: true}, nil); ok {
 			return d, nil
 		}
 	}
 	if len(v.limits) <= fewParts {
 		var few [fewParts]part
-		return b.store.decide(op, b.parts(few[:0], v, h), cost, nil)
+		return b.store.decide(op, b.parts(few[:0], v, h), cost, nil, nil)
 	}
 	many := manyParts.Get().(*[stint.MaxLimits]part)
 	defer putParts(many)
-	return b.store.decide(op, b.parts(many[:0], v, h), cost, nil)
+	return b.store.decide(op, b.parts(many[:0], v, h), cost, nil, nil)
 }
 
-// fastPathLimits is how many states the fast path keeps at hand; it looks for those
-// beyond twice.
+// taking says how the fast path takes: full asks for the whole decision, and waits leaves
+// a request that a leaky_queue would delay to the slow path.
+type taking struct{ full, waits bool }
+
+// fastPathLimits is how many states the fast path keeps at hand; it looks for further
+// states twice.
 const fastPathLimits = 8
 
-// fastPath takes from a key that has its place under every limit and passes all of
-// them, which is what nearly every request of several limits does. If it is
-// not so, ok is false and nothing has changed. With full it returns the whole
-// decision, and each limit's own in answers unless that is nil.
-func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stint.Decision) (d stint.Decision, ok bool) {
+// fastPath takes from a key that has a slot under every limit and passes all of them,
+// as nearly every request of several limits does. For any other request, ok is false and
+// nothing has changed. If answers is not nil, each limit's own answer goes there.
+func (b *bound) fastPath(h uint64, cost, weight int64, how taking, answers []stint.Decision) (d stint.Decision, ok bool) {
 	s, v := b.store, b.view.Load()
 	units, fits := satmath.Mul(cost, weight)
 	if !fits || v.bans || s.closed.Load() {
@@ -173,7 +179,7 @@ func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stin
 	defer sh.mu.Unlock()
 	now = sh.tick(now)
 	for i, l := range v.limits {
-		t := l.account.tables[sh.index]
+		t := l.account.in(sh.index)
 		if t == nil || t.log() {
 			return d, false
 		}
@@ -182,7 +188,7 @@ func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stin
 			return d, false
 		}
 		state, at := t.state(sh, slot), s.at(t, now)
-		if !l.meter.Admits(state, at, units) {
+		if !l.meter.Admits(state, at, units) || how.waits && l.meter.Delay(state, at, units) > 0 {
 			return d, false
 		}
 		if i < fastPathLimits {
@@ -196,10 +202,10 @@ func (b *bound) fastPath(h uint64, cost, weight int64, full bool, answers []stin
 		if i < fastPathLimits {
 			state, at = states[i], ats[i]
 		} else {
-			t := l.account.tables[sh.index]
+			t := l.account.in(sh.index)
 			state, at = t.state(sh, t.find(h)), s.at(t, now)
 		}
-		if !full {
+		if !how.full {
 			l.meter.Allow(state, at, units)
 			continue
 		}
@@ -224,7 +230,7 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 			ok = layercheck.One(0, l, true, len(b.view.Load().limits)) == nil
 		}
 		if ok && b.store == s {
-			if d, ok := b.fastPath(s.seed.hash(l.Key), cost, max(l.Weight, 1), true, l.Answers); ok {
+			if d, ok := b.fastPath(s.seed.hash(l.Key), cost, max(l.Weight, 1), taking{full: true}, l.Answers); ok {
 				return d, nil
 			}
 		}
@@ -235,7 +241,7 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 		if err != nil {
 			return stint.Decision{}, err
 		}
-		return s.decide(op, parts, cost, nil)
+		return s.decide(op, parts, cost, nil, nil)
 	}
 	many := manyParts.Get().(*[stint.MaxLimits]part)
 	defer putParts(many)
@@ -243,13 +249,13 @@ func (s *Store) Decide(_ context.Context, op meter.Op, layers []stint.Layer, cos
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	return s.decide(op, parts, cost, nil)
+	return s.decide(op, parts, cost, nil, nil)
 }
 
-// decide answers op over all parts: read, decide, write all or nothing. If
-// held is not nil and the cost is charged, its parts hold where to. While a table is
-// full it has cells, the states that new keys share; then carryOut charges it.
-func (s *Store) decide(op meter.Op, parts []part, cost int64, held *reservation) (stint.Decision, error) {
+// decide answers op over all parts: it reads all, decides, and writes all or nothing. If
+// held is not nil, it is the reservation to make, and its parts note what was charged. If w
+// is not nil, the request waits for its turn.
+func (s *Store) decide(op meter.Op, parts []part, cost int64, held *reservation, w *waiting) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
 	}
@@ -260,42 +266,53 @@ func (s *Store) decide(op meter.Op, parts []part, cost int64, held *reservation)
 	defer s.unlock(parts)
 	if op != meter.OpPeek && cost > 0 {
 		for i := range parts {
-			parts[i].putInForce(s, now)
+			parts[i].adopt(s, now)
 		}
 	}
 	if op == meter.OpTakeUpTo {
 		cost = s.upTo(parts, now, cost)
 	}
-	var denied stint.LimitSet
+	var by deniers
 	for i := range parts {
 		if !parts[i].admits(s, now, cost) {
-			denied |= 1 << uint(i)
+			by.denied |= 1 << uint(i)
+			if w == nil && parts[i].excused(s, now, cost) { // a waiter goes by settled costs alone
+				by.excused |= 1 << uint(i)
+			}
 		}
+	}
+	if w != nil && by.denied == 0 {
+		if by.denied = w.delays(s, parts, now, cost); by.denied == 0 && cost > 0 {
+			w.passes(s, parts, now, cost)
+		}
+	}
+	if w != nil && by.denied != 0 {
+		op = meter.OpPeek // a waiter's denial begins no ban, and is not counted
 	}
 	var d, own stint.Decision
 	for i := range parts {
 		p := &parts[i]
-		if denied == 0 && op != meter.OpPeek && held == nil && p.table().cells == nil {
+		if by.denied == 0 && op != meter.OpPeek && held == nil && w == nil && p.table().cells == nil {
 			p.take(s, now, cost, &own)
 		} else {
-			p.carryOut(s, now, op, cost, denied, i, held, &own)
+			p.carryOut(s, now, op, cost, by, i, held, w, &own)
 		}
 		join(&d, &own, p.weight, i)
 	}
-	d.Denied, d.Taken = denied, 0
-	if denied == 0 && op != meter.OpPeek {
+	d.Denied, d.Taken = by.denied, 0
+	if by.denied == 0 && op != meter.OpPeek {
 		d.Taken = cost
 	}
 	return d, nil
 }
 
-// take charges a cost that all parts let pass. It is not for tables with cells: two
-// parts may share one, each passes by itself, and both are charged even if there is
-// no room for both.
+// take charges a cost that all parts let pass. It decides once more, so it is not for
+// tables with overflow cells: two parts may share one that has room for either, but not for
+// both, and all parts must be charged.
 func (p *part) take(s *Store, now, cost int64, own *stint.Decision) {
 	units, _ := satmath.Mul(cost, p.weight)
 	if units == 0 {
-		*own = p.describe(s, now, 0, true) // what costs nothing gets no place
+		*own = p.describe(s, now, 0, true) // a cost of 0 takes no slot
 	} else {
 		state, at := p.room(s, now, units)
 		a, ok := p.limit.meter.TakeAmong(p.sh.openOn(s, p.table(), p.hash), state, at, units)
@@ -306,19 +323,27 @@ func (p *part) take(s *Store, now, cost int64, own *stint.Decision) {
 	}
 }
 
-// carryOut does to one part what op asks for, when it is known which parts
-// have denied, and gives its part of the answer.
-func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, denied stint.LimitSet, i int, held *reservation, own *stint.Decision) {
+// deniers are the parts that deny a request. The excused ones of them deny it only because
+// of costs that are reserved and not yet settled.
+type deniers struct{ denied, excused stint.LimitSet }
+
+// carryOut applies op to part i once it is known which parts deny, and writes the
+// part's answer to own.
+func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, by deniers, i int, held *reservation, w *waiting, own *stint.Decision) {
 	units, fits := satmath.Mul(cost, p.weight)
+	denied := by.denied
 	delay := p.delay(s, now, units)
 	switch {
-	case op == meter.OpPeek || cost == 0 || denied != 0 && !p.limit.meter.CountsDenied():
+	case op == meter.OpPeek || cost == 0 || denied != 0 && (denied == by.excused || !p.limit.meter.CountsDenied()):
 	case denied == 0 && held != nil:
 		p.reserve(s, now, units, &held.parts[i])
 	default:
 		p.charge(s, now, units, denied == 0)
 	}
-	if denied.Has(i) && op != meter.OpPeek && p.limit.ban != nil && fits && units <= p.limit.meter.Capacity() {
+	if w != nil && denied == 0 {
+		w.recover(s, p, now, i)
+	}
+	if denied.Has(i) && !by.excused.Has(i) && op != meter.OpPeek && p.limit.ban != nil && fits && units <= p.limit.meter.Capacity() {
 		p.begin(s, now)
 	}
 	*own = p.describe(s, now, units, denied == 0)
@@ -326,6 +351,8 @@ func (p *part) carryOut(s *Store, now int64, op meter.Op, cost int64, denied sti
 		own.Delay = delay
 	} else if !fits {
 		own.RetryAfter = stint.Never
+	} else if by.excused.Has(i) {
+		own.RetryAfter = min(own.RetryAfter, stint.Wait(meter.ExcusedFor))
 	}
 	if p.answer != nil {
 		p.setAnswer(*own, denied.Has(i), op != meter.OpPeek, units)
@@ -346,7 +373,18 @@ func (p *part) admits(s *Store, now, cost int64) bool {
 	}
 }
 
-// setAnswer writes the part's own answer where the caller wants it.
+// excused reports whether the part, which denies a cost, would let it pass if all open
+// reservations that excuse denials were given back.
+func (p *part) excused(s *Store, now, cost int64) bool {
+	units, fits := satmath.Mul(cost, p.weight)
+	if !fits || p.limit.ban != nil && p.banned(now) > 0 {
+		return false
+	}
+	state, old := p.look(s, now)
+	return old == nil && p.limit.meter.Excused(p.sh.openOn(s, p.table(), p.hash), state, p.at, units)
+}
+
+// setAnswer writes the part's own answer to the caller's Layer.Answers.
 func (p *part) setAnswer(answer stint.Decision, denied, charges bool, units int64) {
 	if answer.Allowed && charges {
 		answer.Taken = units

@@ -7,8 +7,8 @@ import (
 )
 
 // A seed is the secret that keys are hashed with, so that clients cannot choose
-// keys that collide. It is drawn for each store and kept in its snapshots, which is
-// why the runtime's own hash would not do.
+// keys that collide. It is drawn for each store and kept in its snapshots: the
+// seed of the runtime's own hash could not be.
 type seed [4]uint64
 
 func newSeed() (k seed) {

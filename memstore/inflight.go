@@ -7,8 +7,8 @@ import (
 	"github.com/stint-dev/stint/inflight"
 )
 
-// flights are the units in flight of a store: it decides nothing once it is closed. What is
-// held then can still be given back.
+// flights counts the units in flight of a store. Once the store is closed, no more units are
+// acquired; those that are held can still be released.
 type flights struct {
 	*inflight.Memory
 	of *Store

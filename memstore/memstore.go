@@ -6,9 +6,9 @@
 // callers that have no keys.
 //
 // Guarantees: a decision is what docs/SEMANTICS.md says, whatever other
-// goroutines do; time never goes back; an established key is forgotten only
-// once it is as if never seen; there are never more keys than
-// Options.MaxKeys, and beyond that newcomers share overflow cells.
+// goroutines do; time never goes back; a key with a state of its own is
+// forgotten only once it is as if never seen; there are never more keys than
+// Options.MaxKeys, and beyond that new keys share overflow cells.
 //
 // Price: one clock read, one hash, one lock of a shard and about one cache
 // miss a decision, no allocation, and for a bucket whose period divides evenly
@@ -27,40 +27,41 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/meter"
 )
 
 // Options are the bounds of a store. The zero value suits most programs.
 type Options struct {
-	// MaxKeys is the most keys that have a place of their own, counted once
+	// MaxKeys is the most keys that have a state of their own, counted once
 	// for each limit they are under. It is divided evenly over the shards.
 	// The default value is 1,048,576.
 	MaxKeys int
-	// MaxBytes is about the most that logs and parts may take, in bytes. Beyond
-	// it, when nothing may be forgotten, new keys of such limits share overflow
-	// cells, and logs merge their newest entries, which makes them stricter,
-	// never laxer. Overflow cells come on top, up to 1,024 states for each limit.
-	// The default value is 1 GiB.
+	// MaxBytes is about the most bytes that the states of sliding_log and
+	// sliding_buckets take. Beyond it, if no idle key can be forgotten, new keys
+	// of these limits share overflow cells, and logs merge their newest entries,
+	// which makes them stricter, never laxer. Overflow cells come on top, up to
+	// 1,024 states for each limit. The default value is 1 GiB.
 	MaxBytes int64
 	// MaxLog is the largest count of a sliding_log that is accepted. The
 	// default value is 1,000,000.
 	MaxLog int64
 	// MaxReservations is the most reservations that may be open, neither settled
-	// nor expired. As many that were settled last are remembered until they
-	// expire, to give the same answer when settled again. The default value is
-	// 100,000.
+	// nor expired. The same number of settled ones, the latest, are remembered
+	// until they expire, to give the same answer when settled again. The default
+	// value is 100,000.
 	MaxReservations int
 	// Now, if set, is the clock: nanoseconds since the Unix epoch. It is for
-	// simulations and tests. Where it goes back, decisions stay at the latest time
-	// until it is there again. The default is a clock that never steps.
+	// simulations and tests. While it is behind the latest time it has shown,
+	// decisions are made at that time. The default is a clock that never steps.
 	Now func() int64
 	// CoarseClock reads the clock every half millisecond in a goroutine, and not
 	// at each decision: for machines on which reading it costs more than
 	// deciding. Time then lags by half a millisecond as a rule, and longer while
 	// the scheduler does not run the goroutine; it never leads. So no decision is
-	// laxer: at most rate·lag units of a key, what a limit gives back in that time,
-	// are denied that would have passed, and waits are longer by the lag. The price
-	// is some two thousand wake-ups a second. Close ends the goroutine. CoarseClock
-	// is ignored when Now is set. The default value is false.
+	// laxer: a key may be denied the units that its limit gives back during the lag
+	// (rate·lag), and waits are longer by the lag. The price is some two thousand
+	// wake-ups a second. Close ends the goroutine. CoarseClock is ignored when Now
+	// is set. The default value is false.
 	CoarseClock bool
 }
 
@@ -82,21 +83,22 @@ type Store struct {
 	maxLog       int64
 	mu           sync.Mutex // guards what follows; before any shard's lock
 	names        map[string]*name
-	accounts     map[string]*account // by label
-	list         []*account          // the same
-	releaseNext  int                 // of list: whose release is looked at next
+	accounts     map[string]*account          // by label
+	equal        map[stint.Limit]*meter.Meter // what equal limits share
+	list         []*account                   // the same accounts, for releaseSome
+	releaseNext  int                          // the index in list that releaseSome looks at next
 	reservations reservations
 	watchers     watchers
 
 	fullReservations atomic.Uint64
 
-	inFlight func() *inflight.Room // makes it when first asked
+	inFlight func() *inflight.Room // makes the Room at the first call
 }
 
 var _ stint.RoomStore = (*Store)(nil)
 
-// InFlight implements [stint.RoomStore]. A snapshot does not hold what is in flight, which
-// ends with the process.
+// InFlight implements [stint.RoomStore]. A snapshot does not hold units in flight: they end
+// with the process.
 func (s *Store) InFlight() *inflight.Room { return s.inFlight() }
 
 // New returns an empty store.
@@ -148,21 +150,23 @@ func (s *Store) Close() error {
 	}
 	s.clock.stop()
 	s.reservations.init(0)
-	defer s.watchers.everywhere() // they find it closed
+	defer s.watchers.everywhere() // whoever waits finds the store closed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
 		for _, a := range s.list {
-			a.tables[i] = nil
+			if all := a.tables.Load(); all != nil {
+				all[i] = nil
+			}
 		}
 		sh.slotted, sh.indirect = roster{}, roster{}
 		sh.slab, sh.cells, sh.keys, sh.opened = slab{}, slab{apart: apartBit}, 0, nil
 		sh.moves++
 		sh.mu.Unlock()
 	}
-	s.names, s.accounts, s.list = nil, nil, nil
+	s.names, s.accounts, s.list, s.equal = nil, nil, nil, nil
 	return nil
 }
 

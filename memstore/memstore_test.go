@@ -71,7 +71,7 @@ func allow(t testing.TB, l *stint.Limiter, key string) bool {
 
 // everyKind is one limit of each kind and shape of state.
 var everyKind = []string{
-	"3/1h", "3/7m", "5/1h burst 3 token_bucket_interval", "4/1h burst 2 leaky_queue", "3/1h fixed_window",
+	"3/1h", "3/7m", "5/1h burst 3 token_bucket_interval", "4/1h burst 2 leaky_queue", "3/1h fixed_window", "3/1h fixed_window from first",
 	"3/day in Europe/Paris", "3/1h sliding_log", "3/1h sliding_counter", "3/1h sliding_counter relaxed",
 	"3/1h sliding_buckets parts 7", "5000000000/1h sliding_buckets parts 3", "3/1h sliding_log count_denied",
 }
@@ -79,34 +79,6 @@ var everyKind = []string{
 // leftOut says that the i-th of several cases is left to the run without the race
 // detector.
 func leftOut(i int) bool { return race.On && i%4 != 0 }
-
-// TestGrowth fills a store through many splits and rebuilds: a key that is
-// exhausted stays so, whatever moves.
-func TestGrowth(t *testing.T) {
-	const keys = 40_000
-	for i, text := range []string{"1/1h", "1/7h", "1/1h sliding_counter", "1/1h sliding_log", "1/1h sliding_buckets parts 4"} {
-		if leftOut(i) {
-			continue
-		}
-		t.Run(text, func(t *testing.T) {
-			s := memstore.New(memstore.Options{Now: new(clock).now})
-			l := limiter(t, s, text)
-			for i := range keys {
-				if !allow(t, l, fmt.Sprint("key", i)) {
-					t.Fatalf("key %d: denied at first", i)
-				}
-			}
-			for i := range keys {
-				if allow(t, l, fmt.Sprint("key", i)) {
-					t.Fatalf("key %d: allowed twice", i)
-				}
-			}
-			if n := s.Stats().Keys; n != keys {
-				t.Errorf("%d keys, want %d", n, keys)
-			}
-		})
-	}
-}
 
 // TestAgainstMeters compares a store that forgets, splits, rebuilds and resets with
 // meters that do not.

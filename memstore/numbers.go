@@ -6,17 +6,17 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A bucket or a queue drains by numbers, its count, burst and debt, that its state has. While
-// an account has one limit, those are known. When a second is bound, its tables are
-// rebuilt with one word more in a slot: the number of the limit whose numbers the state
-// has. A decision puts its own in force (meter.Adopt), unless more is in use than they
-// have room for; whatever charges without deciding goes by those that the state has; a
-// look sees the state drain as it does (meter.Through). Where all keys of an account
-// have come back to one limit, the word goes again. What has no numbers (windows, logs,
-// counters, parts) needs none of this.
+// The state of a bucket or a queue drains by the parameters (count, burst, debt) of the
+// limit that decided on it last. While an account has one limit, that is the one. When a
+// second is bound, the tables are rebuilt with one more word in a slot: the number of the
+// limit that the state drains by. A decision converts the state to its own limit
+// (meter.Adopt), unless more is in use than that has room for. A charge without a decision
+// leaves the limit of the state as it is, and a peek computes with it (meter.Through). Once
+// all keys of an account drain by one limit, the word goes again. Windows, logs, counters
+// and sliding_buckets drain by no parameters, and need none of this.
 
-// renumber rebuilds the tables of an account for the limits that it has now, if they
-// need a word for the numbers, or none any more. The store's lock is held.
+// renumber rebuilds the tables of an account if the limits that it has now need another
+// shape: a word for the limit's number, or none any more. The store's lock is held.
 func (s *Store) renumber(a *account) {
 	to := shapeOf(a.all())
 	if was := a.shape.Swap(&to); was == nil || was.words == to.words && was.numbered == to.numbered {
@@ -25,7 +25,7 @@ func (s *Store) renumber(a *account) {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		if t := a.tables[i]; t != nil {
+		if t := a.in(i); t != nil {
 			t.reshape(sh, to)
 		}
 		sh.mu.Unlock()
@@ -34,12 +34,12 @@ func (s *Store) renumber(a *account) {
 
 // A shape is what a slot of a table holds.
 type shape struct {
-	meter    *meter.Meter // of all states, unless they are numbered
-	words    int          // beside the hash
-	numbered bool         // the last word is the number of the limit whose numbers it has
+	meter    *meter.Meter // what all states drain by, unless they are numbered
+	words    int          // in a slot, without the hash
+	numbered bool         // the last word is the number of the limit that the state drains by
 }
 
-// shapeOf returns that of tables for some limits of one identity.
+// shapeOf returns the shape of tables for some limits of one identity.
 func shapeOf(all []*limit) shape {
 	of := shape{meter: all[0].meter, words: all[0].meter.Words()}
 	if len(all) > 1 && of.meter.Drains() {
@@ -53,7 +53,7 @@ func shapeOf(all []*limit) shape {
 
 func (t *table) shape() shape { return shape{t.meter, t.words(), t.numbered} }
 
-// fill gives a slot a state that has the numbers of a limit.
+// fill writes to a slot a state that drains by the limit of a number.
 func (of shape) fill(slot, state []uint64, number uint64) {
 	if copy(slot, state); of.numbered {
 		clear(slot[min(len(state), of.words-1):])
@@ -97,13 +97,13 @@ func (t *table) reshape(sh *shard, to shape) {
 	sh.moves++
 }
 
-// numberOf returns the number of the limit that has a meter, 0 if none has.
+// numberOf returns the number of the limit whose meter is m, or 0.
 func (a *account) numberOf(m *meter.Meter) uint64 {
 	at := slices.IndexFunc(*a.limits.Load(), func(l *limit) bool { return l != nil && l.meter == m })
 	return uint64(at + 1)
 }
 
-// number returns the number that a slot says; 0 where none does.
+// number returns the number of the limit in a slot, or 0 if the table has none in its slots.
 func (t *table) number(slot []uint64) uint64 {
 	if !t.numbered {
 		return 0
@@ -111,7 +111,7 @@ func (t *table) number(slot []uint64) uint64 {
 	return slot[t.width-1]
 }
 
-// drain returns the meter whose numbers the state of a slot has.
+// drain returns the meter that the state of a slot drains by.
 func (t *table) drain(slot []uint64) *meter.Meter {
 	if n := t.number(slot); n != 0 {
 		return t.owner.of(n).meter
@@ -119,8 +119,8 @@ func (t *table) drain(slot []uint64) *meter.Meter {
 	return t.meter
 }
 
-// foreign returns the meter whose numbers the state of a slot has, if they are others
-// than those of a limit, else nil. A state that is as if never seen has none.
+// foreign returns the meter that the state of a slot drains by, if its parameters differ
+// from the limit's, else nil. It clears a state that is as if never seen.
 func (t *table) foreign(l *limit, slot []uint64, at int64) *meter.Meter {
 	n := t.number(slot)
 	if n == l.number || n == 0 {
@@ -137,10 +137,10 @@ func (t *table) foreign(l *limit, slot []uint64, at int64) *meter.Meter {
 	return old
 }
 
-// putInForce has a decision put the numbers of its limit in force on the state that a
-// hash decides on, and reports whether they are. Not so if more is in use than they
-// have room for: then nothing is written.
-func (sh *shard) putInForce(s *Store, t *table, l *limit, h uint64, slot []uint64, at int64) bool {
+// adopt converts the state that a hash decides on to the limit of a decision, and
+// reports whether the state drains by that now. If more is in use than the limit has room
+// for, it does not, and nothing is written.
+func (sh *shard) adopt(s *Store, t *table, l *limit, h uint64, slot []uint64, at int64) bool {
 	if !t.numbered || slot[t.width-1] == l.number {
 		return true
 	}
@@ -153,7 +153,7 @@ func (sh *shard) putInForce(s *Store, t *table, l *limit, h uint64, slot []uint6
 	}
 	slot[t.width-1] = l.number
 	if open := sh.openOn(s, t, h); open != nil {
-		sh.dropOpen(s, t, h, open) // it gives nothing back
+		sh.dropOpen(s, t, h, open) // what was reserved under the old limit gives nothing back
 	}
 	return true
 }

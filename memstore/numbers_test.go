@@ -43,6 +43,7 @@ func TestInTurns(t *testing.T) {
 		{"100/1m", "10/1m", [2]int64{1094, 5}, 54600 * time.Millisecond},
 		{"1000/1m", "10/1m", [2]int64{10993, 5}, 59460 * time.Millisecond},
 		{"100/1m fixed_window", "10/1m fixed_window", [2]int64{950, 50}, time.Minute},
+		{"100/1m fixed_window from first", "10/1m fixed_window from first", [2]int64{950, 50}, time.Minute},
 		{"100/1m sliding_log", "10/1m sliding_log", [2]int64{995, 5}, time.Minute},
 		{"10/1h burst 10", "100/1h burst 10", [2]int64{13, 6}, 6 * time.Minute},
 	} {

@@ -7,13 +7,13 @@ import (
 )
 
 // openKeys are the open reservations of one table, by the state that they
-// charged. A table refers to them only while it has some, so that others pay
-// for one look at a number. The shard's lock guards them.
+// charged. A table without reservations refers to none (table.open is 0), which is
+// all that its decisions look at. The shard's lock guards them.
 type openKeys struct {
 	keys   map[uint64]*meter.Reservations // by hash
 	cells  map[int]*meter.Reservations    // by overflow cell
-	shared *[]uint64                      // those cells
-	filter [16]uint64                     // a bit for the hash of each of keys, and others
+	shared *[]uint64                      // the cells that these are on
+	filter [16]uint64                     // has a bit for each hash in keys, and may have more
 }
 
 func (o *openKeys) on(s *Store, t *table, h uint64) *meter.Reservations {
@@ -26,8 +26,8 @@ func (o *openKeys) on(s *Store, t *table, h uint64) *meter.Reservations {
 	return nil
 }
 
-// keepOpen returns the reservations on the state that a hash decides on, which
-// has a place or a cell, to add one.
+// keepOpen returns the reservations on the state that a hash decides on, and makes
+// them if there are none. The key has a slot or a cell.
 func (sh *shard) keepOpen(s *Store, t *table, h uint64) *meter.Reservations {
 	if t.open == 0 {
 		free := slices.Index(sh.opened, nil)
@@ -58,8 +58,8 @@ func (sh *shard) keepOpen(s *Store, t *table, h uint64) *meter.Reservations {
 	return k
 }
 
-// dropOpen releases reservations, which are those of the hash's state. What
-// remains of them gives nothing back.
+// dropOpen releases the reservations on the state of a hash. Those that are still
+// open stand as charged: settling them gives nothing back.
 func (sh *shard) dropOpen(s *Store, t *table, h uint64, k *meter.Reservations) {
 	o := sh.opened[t.open-1]
 	if o.keys[h] == k {
@@ -75,7 +75,7 @@ func (sh *shard) dropOpen(s *Store, t *table, h uint64, k *meter.Reservations) {
 	}
 }
 
-// closeTable releases all reservations on a table.
+// closeTable releases all reservations on the states of a table.
 func (sh *shard) closeTable(t *table) {
 	if t.open > 0 {
 		sh.opened[t.open-1] = nil
@@ -83,8 +83,8 @@ func (sh *shard) closeTable(t *table) {
 	}
 }
 
-// forgotten is called when a key that had no place gets one: what was reserved
-// on the state that it had before gives nothing back.
+// forgotten is called when a key without a slot gets one. Reservations on an earlier
+// slot of the key stand as charged, since that state is gone.
 func (sh *shard) forgotten(s *Store, t *table, h uint64) {
 	if t.open > 0 {
 		if k := sh.opened[t.open-1].keys[h]; k != nil {

@@ -1,10 +1,10 @@
 package memstore
 
-// Where a shard is full of keys that still matter, new keys share cells: a key
-// decides on the state of the cell that its hash picks. So newcomers together
-// get at most cells × the limit, established keys decide as before, and no
-// flood frees a key that is exhausted. When there is room again, a key takes a
-// place of its own with its cell's state.
+// While a shard is full of keys that are not idle, new keys share overflow cells: a
+// key decides on the state of the cell that its hash picks. So new keys together get
+// at most cells × the limit, known keys decide as before, and no flood of keys makes
+// the store forget an exhausted one. When there is room again, a key gets a slot of
+// its own with its cell's state.
 
 // cell returns the slot of the cell that a hash shares.
 func (sh *shard) cell(s *Store, t *table, h uint64) []uint64 {
@@ -24,9 +24,9 @@ func (t *table) needCells(s *Store) {
 	}
 }
 
-// cellOf returns which of its shard's cells a hash shares: by the bits below
-// those that chose the shard, so that the cells of all shards together are the
-// same however many shards there are.
+// cellOf returns the index of the hash's cell in its shard. The shard is the top bits of
+// the hash, and the cell the next: the top cellBits together name the same group of keys
+// however many shards there are.
 func (s *Store) cellOf(h uint64) int { return int(h>>(64-cellBits)) & (s.cells - 1) }
 
 // cellAt returns the slot of a cell.
@@ -35,7 +35,7 @@ func (t *table) cellAt(i int) []uint64 {
 	return (*t.cells)[at : at+t.words() : at+t.words()]
 }
 
-// shared returns the slot of a cell that is in use, or nil.
+// shared returns the slot of the hash's cell if the cell is in use, else nil.
 func (t *table) shared(s *Store, h uint64) []uint64 {
 	if t.cells == nil {
 		return nil
@@ -55,8 +55,8 @@ func (sh *shard) inherit(s *Store, t *table, h uint64, slot []uint64, now int64)
 	sh.dropIdleCells(t, now)
 }
 
-// dropIdleCells gives back the blocks of cells that are as if never seen, and
-// all cells once none is left that is not.
+// dropIdleCells gives back the blocks of cells that are as if never seen, and all
+// cells of the table once every one is.
 func (sh *shard) dropIdleCells(t *table, now int64) {
 	live := false
 	for i := range len(*t.cells) / t.words() {

@@ -13,29 +13,30 @@ import (
 // A part is one limit of a layer of a request, on its way through a decision.
 type part struct {
 	limit  *limit
-	bound  *bound // keeps the limit, if no reservation does
+	bound  *bound // keeps the limit from being released, unless a reservation does
 	sh     *shard
 	hash   uint64
-	weight int64           // its units to one of the request
-	answer *stint.Decision // where its own goes, or nil
-	slot   []uint64        // the key's, or its overflow cell's; nil if unseen
+	weight int64           // how many units one unit of the request costs here
+	excuse time.Duration   // how long its reservation excuses denials
+	answer *stint.Decision // where to write its own answer, or nil
+	slot   []uint64        // the slot of the key, or of its overflow cell; nil if unseen
 	at     int64           // the time that it decides at, once locked
-	moves  uint32          // the shard's when slot was sought
+	moves  uint32          // shard.moves when slot was sought: the slot is good until it changes
 	sought bool
 }
 
-// fewParts is how many parts a decision has on its stack; more are of a pool, so that
-// no decision allocates.
+// fewParts is how many parts a decision keeps on its stack. For more it takes an array
+// from a pool, so that no decision allocates.
 const fewParts = 4
 
 var manyParts = sync.Pool{New: func() any { return new([stint.MaxLimits]part) }}
 
 func putParts(many *[stint.MaxLimits]part) {
-	clear(many[:]) // it holds no limits
+	clear(many[:]) // or the pool would hold limits
 	manyParts.Put(many)
 }
 
-// countLimits returns how many limits layers have, for those that are bound here.
+// countLimits returns how many limits the layers have, without those of other stores.
 func countLimits(layers []stint.Layer) (n int) {
 	for i := range layers {
 		if b, ok := layers[i].Bound.(*bound); ok {
@@ -78,7 +79,7 @@ func (s *Store) parts(parts []part, layers []stint.Layer) ([]part, error) {
 				}
 			}
 			p := b.part(l, h)
-			p.weight = max(layer.Weight, 1)
+			p.weight, p.excuse = max(layer.Weight, 1), layer.Excuses
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[k]
 			}
@@ -88,9 +89,9 @@ func (s *Store) parts(parts []part, layers []stint.Layer) ([]part, error) {
 	return parts, layercheck.Count(len(parts))
 }
 
-// lock takes the locks of all shards that the parts are in, in the order of
-// the shards, and returns the time to decide at. Each part's own is taken once:
-// between two looks at the time of day that could be set.
+// lock takes the locks of all shards that the parts are in, in the order of the
+// shards, and returns the time to decide at. It reads the time of day once for each
+// part (part.at), since the system's clock may be set between two reads.
 func (s *Store) lock(parts []part) (now int64) {
 	now = s.lockShards(parts)
 	for i := range parts {
@@ -114,7 +115,7 @@ func (s *Store) lockShards(parts []part) (now int64) {
 
 func (s *Store) unlock(parts []part) { s.unlockSet(shardsOf(parts)) }
 
-// shardsOf returns the set of shards that the parts are in: a bit each.
+// shardsOf returns the shards that the parts are in, as a set of bits.
 func shardsOf(parts []part) (set uint64) {
 	for i := range parts {
 		set |= 1 << parts[i].sh.index
@@ -147,13 +148,13 @@ func (p *part) seek(s *Store, now int64) {
 	p.sought, p.moves = true, p.sh.moves
 }
 
-// look returns the state to look at, for an unseen key all zero, and the meter whose
-// numbers it has if they are others than those of the part's limit, else nil.
+// look returns the state to read, all zero for an unseen key, and the meter that the state
+// drains by, or nil if its parameters are those of the part's limit.
 func (p *part) look(s *Store, now int64) (state []uint64, old *meter.Meter) {
 	p.seek(s, now)
 	t, slot := p.table(), p.slot
 	if slot == nil {
-		slot = t.shared(s, p.hash) // what a place would inherit
+		slot = t.shared(s, p.hash) // a new slot would inherit this state
 	}
 	if slot == nil {
 		return p.sh.unseen(t), nil
@@ -164,7 +165,7 @@ func (p *part) look(s *Store, now int64) (state []uint64, old *meter.Meter) {
 	return t.state(p.sh, slot), old
 }
 
-// describe returns how the part stands to a request that passes or does not.
+// describe returns the part's answer to a request that passes or does not.
 func (p *part) describe(s *Store, now, units int64, passes bool) (d stint.Decision) {
 	if d = p.standing(s, now, units, passes); p.limit.ban != nil {
 		p.during(&d, now)
@@ -172,7 +173,7 @@ func (p *part) describe(s *Store, now, units int64, passes bool) (d stint.Decisi
 	return d
 }
 
-// standing is describe by the state alone.
+// standing is describe without bans.
 func (p *part) standing(s *Store, now, units int64, passes bool) (d stint.Decision) {
 	state, old := p.look(s, now)
 	if old == nil {
@@ -180,7 +181,7 @@ func (p *part) standing(s *Store, now, units int64, passes bool) (d stint.Decisi
 		return d
 	}
 	a, _ := p.limit.meter.Through(state, old, p.at, units)
-	if a.Delay = 0; passes { // whether it waits is for who decides
+	if a.Delay = 0; passes { // carryOut sets the delay
 		a.RetryAfter = 0
 	}
 	d.Set(p.limit.meter, a, passes, 0)
@@ -197,9 +198,9 @@ func (p *part) delay(s *Store, now, units int64) time.Duration {
 	return a.Delay
 }
 
-// putInForce has a decision put the numbers of the part's limit in force. A key that
-// would inherit others from its cell gets its place for that.
-func (p *part) putInForce(s *Store, now int64) {
+// adopt converts the part's state to its limit. A key on an overflow cell, whose
+// state other keys share, gets its own slot first, if there is room.
+func (p *part) adopt(s *Store, now int64) {
 	t := p.table()
 	if !t.numbered {
 		return
@@ -208,19 +209,18 @@ func (p *part) putInForce(s *Store, now int64) {
 		p.room(s, now, 0)
 	}
 	if p.slot != nil {
-		p.sh.putInForce(s, t, p.limit, p.hash, p.slot, p.at)
+		p.sh.adopt(s, t, p.limit, p.hash, p.slot, p.at)
 	}
 }
 
-// charge charges the part, even if there is no room, by the numbers that its state
-// has. hasDelay says whether a request has got its delay for it.
+// charge charges the part, even if there is no room, by the limit that its state drains
+// by. hasDelay says that a request has been told its delay.
 func (p *part) charge(s *Store, now, units int64, hasDelay bool) {
 	state, at := p.room(s, now, units)
 	p.charger().ChargeAmong(p.sh.openOn(s, p.table(), p.hash), state, at, units, hasDelay)
 }
 
-// charger returns the meter that charges the part's slot: that of its limit, or that
-// of the numbers in force.
+// charger returns the meter that the part's slot is charged by.
 func (p *part) charger() *meter.Meter {
 	if t := p.table(); t.numbered {
 		return t.drain(p.slot)
@@ -228,13 +228,13 @@ func (p *part) charger() *meter.Meter {
 	return p.limit.meter
 }
 
-// room returns the state to charge, with a place of its own if there is one,
-// and the time to decide at.
+// room returns the state to charge, in a slot of the key's own if there is room for
+// one, and the time to decide at.
 func (p *part) room(s *Store, now, units int64) (state []uint64, at int64) {
 	t := p.table()
 	p.seek(s, now)
 	if p.slot == nil {
-		p.slot = p.sh.place(s, t, p.hash, now, p.at)
+		p.slot = p.sh.newSlot(s, t, p.hash, now, p.at)
 		p.sh.forgotten(s, t, p.hash)
 		p.moves = p.sh.moves
 	}
@@ -243,13 +243,13 @@ func (p *part) room(s *Store, now, units int64) (state []uint64, at int64) {
 		p.moves = p.sh.moves
 	}
 	if t.numbered && t.foreign(p.limit, p.slot, p.at) == nil {
-		p.sh.putInForce(s, t, p.limit, p.hash, p.slot, p.at)
+		p.sh.adopt(s, t, p.limit, p.hash, p.slot, p.at)
 	}
 	return t.state(p.sh, p.slot), p.at
 }
 
-// upTo returns the most that passes now, at most cost; 1 where none does, so
-// that it is denied with the answer for one unit.
+// upTo returns the most that passes now, at most cost. If nothing passes, it returns 1:
+// the request is denied with the answer for one unit.
 func (s *Store) upTo(parts []part, now, cost int64) int64 {
 	most := cost
 	for i := range parts {

@@ -9,28 +9,27 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// Open reservations in a snapshot. A shard is copied at a moment of its own, so
-// the open charges of a key are copied together with its state, and who may
-// settle them at the end: a reservation that has been settled meanwhile stands
-// as charged in what was copied before, and one of which a part was charged
-// only after its shard was copied is no part of the snapshot.
+// A snapshot holds open reservations in two pieces. Each shard is copied at a moment of its
+// own, so the open charges of a key are copied with its state. The reservations, which may
+// settle those charges, are copied last. One that was settled meanwhile stands as charged in
+// the shards copied before; one that charged a shard after its copy is left out.
 
-// savedOpen is the open reservations that a snapshot holds.
+// savedOpen is the open reservations in a snapshot.
 type savedOpen struct {
-	charges      map[savedPlace][]uint64 // as Reservations.AppendTo has them
+	charges      map[savedStateKey][]uint64 // as Reservations.AppendTo writes them
 	reservations []savedReservation
 }
 
-// A savedPlace is a state, by the place of its account in the snapshot.
-type savedPlace struct {
-	account uint32
-	on      uint32
+// A savedStateKey names a state in a snapshot.
+type savedStateKey struct {
+	account uint32 // its index in the snapshot
+	on      uint32 // onKey or onCell
 	hash    uint64 // of the key, or the number of the cell
 }
 
 // What a part was charged on.
 const (
-	onNothing = iota // that it could be given back from
+	onNothing = iota // no state that is still there: it gives nothing back
 	onKey
 	onCell
 )
@@ -48,15 +47,15 @@ type savedPart struct {
 	mark                meter.ChargeRef
 }
 
-func (l *savedPart) place() savedPlace {
-	at := savedPlace{l.account, l.on, l.hash}
+func (l *savedPart) stateKey() savedStateKey {
+	at := savedStateKey{l.account, l.on, l.hash}
 	if l.on == onCell {
 		at.hash = l.hash>>(64-cellBits) + 1
 	}
 	return at
 }
 
-// openCopy is a copy of the open reservations in the making.
+// openCopy collects the open reservations while Save copies one shard after the other.
 type openCopy struct {
 	savedOpen
 	accounts map[*account]*copiedAccount
@@ -66,12 +65,12 @@ type openCopy struct {
 type copiedAccount struct {
 	index  uint32
 	limits map[uint64]*limit
-	upTo   [mostShards]uint64 // the last charge of a reservation that was copied
+	upTo   [mostShards]uint64 // by shard: the number of the last reserved charge in its copy
 }
 
 func newOpenCopy() *openCopy {
 	return &openCopy{
-		savedOpen: savedOpen{charges: make(map[savedPlace][]uint64)},
+		savedOpen: savedOpen{charges: make(map[savedStateKey][]uint64)},
 		accounts:  make(map[*account]*copiedAccount),
 		copied:    make(map[*meter.Reservations]bool),
 	}
@@ -84,19 +83,19 @@ func (c *openCopy) charged(s *Store, sh *shard, t *table, of *copiedAccount) {
 	}
 	o := sh.opened[t.open-1]
 	for h, k := range o.keys {
-		c.charges[savedPlace{of.index, onKey, h}] = k.AppendTo(nil)
+		c.charges[savedStateKey{of.index, onKey, h}] = k.AppendTo(nil)
 		c.copied[k] = true
 	}
 	if o.shared != t.cells {
 		return
 	}
 	for i, k := range o.cells {
-		c.charges[savedPlace{of.index, onCell, uint64(sh.index*s.cells + i + 1)}] = k.AppendTo(nil)
+		c.charges[savedStateKey{of.index, onCell, uint64(sh.index*s.cells + i + 1)}] = k.AppendTo(nil)
 		c.copied[k] = true
 	}
 }
 
-// copyOpen copies who may settle the charges, those that expire first in front.
+// copyOpen copies the reservations, which may settle the charges, by when they expire.
 func (c *openCopy) copyOpen(s *Store) {
 	all := &s.reservations
 	all.mu.Lock()
@@ -127,7 +126,7 @@ func (c *openCopy) add(s *Store, r *reservation) {
 func (c *openCopy) on(s *Store, l *reservedPart) uint32 {
 	l.sh.mu.Lock()
 	defer l.sh.mu.Unlock()
-	t := l.account.tables[l.sh.index]
+	t := l.account.in(l.sh.index)
 	switch {
 	case t == nil || !l.stands(s, t) || l.open != nil && !c.copied[l.open]:
 		return onNothing
@@ -167,9 +166,9 @@ func (w *writer) open(o *savedOpen) {
 }
 
 func (r *reader) open(accounts []*savedAccount) (o savedOpen) {
-	o.charges = make(map[savedPlace][]uint64)
+	o.charges = make(map[savedStateKey][]uint64)
 	for n := r.uint32(); n > 0 && r.err == nil; n-- {
-		at := savedPlace{r.uint32(), r.uint32(), r.uint64()}
+		at := savedStateKey{r.uint32(), r.uint32(), r.uint64()}
 		words := r.words()
 		if o.charges[at] != nil {
 			r.fail("the open charges of a state twice")
@@ -219,17 +218,17 @@ func (r *reader) parts(accounts []*savedAccount) (parts []savedPart) {
 	return parts
 }
 
-// A loaded snapshot is one that was read whole.
+// loaded is a snapshot that was read whole.
 type loaded struct {
 	seed     seed
 	keys     int // of all accounts
 	accounts []*savedAccount
 	open     savedOpen
-	full     int                                // reservations for which there is no room
-	states   map[savedPlace]*meter.Reservations // of those for which there is
+	full     int                                   // how many reservations the store has no room for
+	states   map[savedStateKey]*meter.Reservations // the open charges of the others
 }
 
-// of returns the limit of a part.
+// of returns the limit that a part was charged under.
 func (in *loaded) of(l *savedPart) *savedLimit { return in.accounts[l.account].limits[l.number] }
 
 // reopen restores the reservations that may still be settled at time now. If there
@@ -239,12 +238,12 @@ func (in *loaded) reopen(now int64, most int) error {
 	in.full = max(len(rs)-most, 0)
 	rs = rs[in.full:]
 	in.open.reservations = rs
-	marks, meters := make(map[savedPlace][]meter.ChargeRef), make(map[savedPlace]*meter.Meter)
+	marks, meters := make(map[savedStateKey][]meter.ChargeRef), make(map[savedStateKey]*meter.Meter)
 	for _, r := range rs {
 		for i := range r.parts {
 			l := &r.parts[i]
 			if m := in.of(l).meter; l.on != onNothing && m.Rewrites() {
-				at := l.place()
+				at := l.stateKey()
 				if marks[at] = append(marks[at], l.mark); meters[at] == nil {
 					meters[at] = m
 				}
@@ -254,7 +253,7 @@ func (in *loaded) reopen(now int64, most int) error {
 			}
 		}
 	}
-	in.states = make(map[savedPlace]*meter.Reservations, len(marks))
+	in.states = make(map[savedStateKey]*meter.Reservations, len(marks))
 	for at, held := range marks {
 		open := &meter.Reservations{}
 		if !meters[at].Reopen(open, in.open.charges[at], held) {
@@ -275,17 +274,17 @@ func (s *Store) reopen(in *loaded) {
 			l := &saved.parts[i]
 			of := in.of(l).limit
 			sh := &s.shards[s.shard(l.hash)]
-			r.parts[i] = reservedPart{place: place{of.account, l.hash}, limit: of, sh: sh, weight: l.weight, of: r}
+			r.parts[i] = reservedPart{stateKey: stateKey{of.account, l.hash}, limit: of, sh: sh, weight: l.weight, of: r}
 			of.holders.Add(1)
-			r.parts[i].reopen(s, l, in.states[l.place()])
+			r.parts[i].reopen(s, l, in.states[l.stateKey()])
 		}
 		s.reservations.add(r)
 	}
 }
 
-// reopen puts the part back on the state that it was charged on, if that still
-// is there. A key whose units were refunded is not, and may be charged again in
-// the same window.
+// reopen links the part to the state that it was charged on, if that is there. The state
+// of a key whose units were all refunded is not in the snapshot: the part then gives
+// nothing back from what the key is charged later, in the same window.
 func (l *reservedPart) reopen(s *Store, saved *savedPart, open *meter.Reservations) {
 	if saved.on == onNothing {
 		return

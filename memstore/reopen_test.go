@@ -168,7 +168,7 @@ func (w *twins) step() {
 func TestReservationsRestarted(t *testing.T) {
 	kinds := []string{
 		"10/1m", "7/1m burst 5", "10/1m burst 4 token_bucket_interval", "10/1m burst 8 leaky_queue", "10/1m fixed_window",
-		"10/1m sliding_log", "10/1m sliding_counter", "10/1m sliding_buckets parts 7", "10/1m fixed_window count_denied", "10/1m sliding_log count_denied",
+		"10/1m sliding_log", "10/1m sliding_counter", "10/1m sliding_buckets parts 7", "10/1m fixed_window count_denied", "10/1m fixed_window from first", "10/1m sliding_log count_denied",
 		"10/day in Europe/Paris",
 	}
 	for seed := range uint64(600) {

@@ -16,21 +16,21 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// reservations are the costs that are still to be settled, and those that were
-// and are remembered until they expire. Its lock is taken before any shard's.
+// reservations are the open ones, still to be settled, and settled ones that are
+// remembered until they expire. Its lock is taken before any shard's.
 type reservations struct {
 	mu      sync.Mutex
 	byID    map[stint.ReservationID]*reservation
-	byKey   map[place]*reservedPart // the first of each key's, which are linked
+	byKey   map[stateKey]*reservedPart // the first part of each key; next leads to the others
 	byEnd   ends
 	open    int
-	most    int            // that may be open, and as many that are remembered
-	settled []*reservation // in the order in which they were, also those forgotten since
-	known   int            // of settled, how many are remembered
+	most    int            // how many may be open, and how many settled ones are remembered
+	settled []*reservation // in the order they were settled, some of them forgotten since
+	known   int            // how many in settled are remembered
 }
 
-// A place is a key of an account.
-type place struct {
+// A stateKey is a key of an account.
+type stateKey struct {
 	account *account
 	hash    uint64
 }
@@ -63,30 +63,30 @@ type reservation struct {
 	parts   []reservedPart
 	cost    int64
 	expires int64 // on the store's clock
-	end     int   // place in byEnd; -1 once forgotten
+	end     int   // index in byEnd; -1 once forgotten
 	settled bool
 	answer  stint.Decision // once settled
 }
 
 // A reservedPart is where one part of a reservation was charged. It holds its limit.
 type reservedPart struct {
-	place
+	stateKey
 	limit      *limit
 	sh         *shard
 	weight     int64
 	of         *reservation
 	prev, next *reservedPart // on the same key
 
-	number uint64    // of the charge, among those of reservations in its shard
-	cells  *[]uint64 // the overflow cells, if one was charged
+	number uint64    // counts the charges of reservations in its shard
+	cells  *[]uint64 // the overflow cells of the table, if one of them was charged
 	mark   meter.ChargeRef
-	open   *meter.Reservations // nil if it has no part in any
+	open   *meter.Reservations // the open charges that mark is one of; nil if it is none
 }
 
 func (rs *reservations) init(most int) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.byID, rs.byKey, rs.byEnd = make(map[stint.ReservationID]*reservation), make(map[place]*reservedPart), nil
+	rs.byID, rs.byKey, rs.byEnd = make(map[stint.ReservationID]*reservation), make(map[stateKey]*reservedPart), nil
 	rs.settled, rs.known, rs.open, rs.most = nil, 0, 0, most
 }
 
@@ -111,10 +111,10 @@ func (rs *reservations) add(r *reservation) {
 	rs.open++
 	for i := range r.parts {
 		l := &r.parts[i]
-		if l.next = rs.byKey[l.place]; l.next != nil {
+		if l.next = rs.byKey[l.stateKey]; l.next != nil {
 			l.next.prev = l
 		}
-		rs.byKey[l.place] = l
+		rs.byKey[l.stateKey] = l
 	}
 }
 
@@ -148,14 +148,14 @@ func (rs *reservations) unlink(l *reservedPart) {
 	case l.prev != nil:
 		l.prev.next = l.next
 	case l.next != nil:
-		rs.byKey[l.place] = l.next
+		rs.byKey[l.stateKey] = l.next
 	default:
-		delete(rs.byKey, l.place)
+		delete(rs.byKey, l.stateKey)
 	}
 }
 
-// remember keeps the answer of a reservation that was just settled, and forgets
-// the oldest beyond as many as may be open.
+// remember keeps the answer of a reservation that was just settled, and forgets the
+// oldest settled ones beyond most.
 func (rs *reservations) remember(s *Store, r *reservation) {
 	r.settled = true
 	rs.open--
@@ -182,6 +182,11 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
+	return s.reserve(parts, cost, ttl, nil)
+}
+
+// reserve reserves cost in all parts. If w is not nil, the request waits for its turn.
+func (s *Store) reserve(parts []part, cost int64, ttl time.Duration, w *waiting) (stint.Decision, stint.ReservationID, error) {
 	all := &s.reservations
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -193,9 +198,10 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), parts: make([]reservedPart, len(parts))}
 	for i := range parts {
 		p := &parts[i]
-		r.parts[i] = reservedPart{place: place{p.limit.account, p.hash}, limit: p.limit, sh: p.sh, weight: p.weight, of: r}
+		p.excuse = min(p.excuse, ttl)
+		r.parts[i] = reservedPart{stateKey: stateKey{p.limit.account, p.hash}, limit: p.limit, sh: p.sh, weight: p.weight, of: r}
 	}
-	d, err := s.decide(meter.OpTake, parts, cost, r)
+	d, err := s.decide(meter.OpTake, parts, cost, r, w)
 	if err != nil || !d.Allowed {
 		return d, "", err
 	}
@@ -207,7 +213,7 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	return d, r.id, nil
 }
 
-// reserve charges the part what l may settle at less.
+// reserve charges the part, and notes in l what it takes to settle the charge at less.
 func (p *part) reserve(s *Store, now, units int64, l *reservedPart) {
 	state, at := p.room(s, now, units)
 	t, m := p.table(), p.charger()
@@ -216,30 +222,31 @@ func (p *part) reserve(s *Store, now, units int64, l *reservedPart) {
 	if t.find(p.hash) == nil {
 		l.cells = t.cells
 	}
-	if !m.Rewrites() || !m.SameNumbers(p.limit.meter) { // of other numbers: it gives nothing back
+	if !m.Rewrites() && p.excuse <= 0 || !m.SameNumbers(p.limit.meter) { // charged by other parameters, it gives nothing back
 		var none meter.Reservations
 		l.mark = m.Reserve(&none, state, at, units)
 		return
 	}
 	l.open = p.sh.keepOpen(s, t, p.hash)
 	l.mark = m.Reserve(l.open, state, at, units)
+	l.open.Excuse(l.mark, units, at, at+min(int64(p.excuse), math.MaxInt64-max(at, 0)))
 }
 
-// close takes the part from the open ones of its key.
+// close takes the part from the open charges of its key.
 func (l *reservedPart) close(s *Store, stands bool) {
-	if t := l.account.tables[l.sh.index]; t != nil && l.current(s, t) {
+	if t := l.account.in(l.sh.index); t != nil && l.current(s, t) {
 		l.limit.meter.Close(l.open, l.mark, stands)
 		l.left(s, t)
 	}
 	l.open = nil
 }
 
-// current reports whether the part is still one of the open ones of its key.
+// current reports whether the part is still among the open charges of its key.
 func (l *reservedPart) current(s *Store, t *table) bool {
 	return l.open != nil && l.sh.openOn(s, t, l.hash) == l.open
 }
 
-// left is called when the part is not open any more.
+// left is called when the part is no open charge any more.
 func (l *reservedPart) left(s *Store, t *table) {
 	if l.open.Len() == 0 {
 		l.sh.dropOpen(s, t, l.hash, l.open)
@@ -277,9 +284,9 @@ func (s *Store) Settle(_ context.Context, id stint.ReservationID, cost int64) (s
 	return r.answer, nil
 }
 
-// settle makes the charge of one part what it truly cost. It changes nothing
-// below the reserved cost where other numbers have come into force since, or where the
-// state that was charged is not the key's any more; what is above is charged anyway.
+// settle replaces the reserved charge of one part by the actual one. It gives nothing back
+// if the state drains by other parameters since, or is not the key's state any more; an
+// actual cost above the reserved one is charged in any case.
 func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 	p.seek(s, now)
 	if actual > reserved {
@@ -298,7 +305,7 @@ func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 	}
 }
 
-// stands reports whether the state that the part charged is that of its key.
+// stands reports whether the state that the part charged is still its key's state.
 func (l *reservedPart) stands(s *Store, t *table) bool {
 	switch {
 	case l.open != nil:
@@ -311,8 +318,7 @@ func (l *reservedPart) stands(s *Store, t *table) bool {
 	return l.cells != nil && l.cells == t.cells
 }
 
-// adjust does something to every part at one instant and answers with the
-// state after it.
+// adjust calls do for every part at one instant, and answers with the states after it.
 func (s *Store) adjust(parts []part, do func(i int, now int64)) stint.Decision {
 	defer s.watchers.roomMade(parts)
 	now := s.lock(parts)
@@ -329,7 +335,7 @@ func (s *Store) adjust(parts []part, do func(i int, now int64)) stint.Decision {
 	return d
 }
 
-// units returns what a cost of the request is in units of the part.
+// units converts a cost of the request to units of the part.
 func (p *part) units(cost int64) int64 {
 	units, _ := satmath.Mul(cost, p.weight)
 	return units
@@ -355,8 +361,8 @@ func (s *Store) Refund(_ context.Context, layers []stint.Layer, cost int64) (sti
 	}), nil
 }
 
-// Reset implements [stint.Store]. Reservations on the keys are forgotten too.
-// A key on an overflow cell shares that with others, and keeps what it says.
+// Reset implements [stint.Store]. Reservations on the keys are forgotten too. The
+// state of a key on an overflow cell stays as it is: other keys share it.
 func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	if s.closed.Load() {
 		return stint.ErrClosed
@@ -379,7 +385,7 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	defer s.unlock(parts)
 	for _, at := range states {
 		sh := &s.shards[s.shard(at.hash)]
-		if t := at.account.tables[sh.index]; t != nil && t.find(at.hash) != nil {
+		if t := at.account.in(sh.index); t != nil && t.find(at.hash) != nil {
 			sh.forgotten(s, t, at.hash)
 			t.delete(sh, at.hash)
 		}
@@ -387,22 +393,23 @@ func (s *Store) Reset(_ context.Context, layers []stint.Layer) error {
 	return nil
 }
 
-// statesOf returns the states of keys that a reset forgets: with bans, all that the name
-// has had, whatever its limits are now; of a limit that is apart from others, its own.
-func (s *Store) statesOf(parts []part) (states []place) {
+// statesOf returns the states that a reset forgets. They are all states of the keys under
+// the name, bans and former limits too; for a bound of one limit among others (Apart), they
+// are the state of that limit and its ban.
+func (s *Store) statesOf(parts []part) (states []stateKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range parts {
 		p := &parts[i]
 		if v := p.bound.view.Load(); len(v.limits) == len(v.whole) {
 			for _, a := range p.bound.name.accounts {
-				states = append(states, place{a, p.hash})
+				states = append(states, stateKey{a, p.hash})
 			}
 			continue
 		}
-		states = append(states, place{p.limit.account, p.hash})
+		states = append(states, stateKey{p.limit.account, p.hash})
 		if bans := p.limit.account.bans.Load(); bans != nil {
-			states = append(states, place{bans, p.hash})
+			states = append(states, stateKey{bans, p.hash})
 		}
 	}
 	return states

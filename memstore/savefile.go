@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// SaveFile writes a snapshot to a file, whole or not at all: it is written
-// beside it, synced, and renamed. The file is readable by its owner alone,
-// because it holds the store's secret. A pipe, a device or a directory there is
-// an error. A save that is killed leaves its file, of the same name with .saving- and
-// digits behind.
+// SaveFile writes a snapshot to a file, whole or not at all: it writes a second file
+// beside it, syncs that, and renames it. The file is readable by its owner alone,
+// because it holds the store's secret. A path to a pipe, a device or a directory is an
+// error. A process that is killed meanwhile leaves the second file, whose name is
+// path.saving- and digits.
 func (s *Store) SaveFile(path string) (err error) {
 	if err := regular(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -38,8 +38,8 @@ func (s *Store) SaveFile(path string) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// regular reports why a path is no regular file: to open a pipe would wait for
-// its other end, and a device may never end.
+// regular returns an error unless a path is a regular file. To open a pipe would wait
+// for its other end, and to read a device may never end.
 func regular(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -48,8 +48,8 @@ func regular(path string) error {
 	return err
 }
 
-// LoadFile is [Store.Load] from a file. A file that is not there matches
-// fs.ErrNotExist; what is no regular file is not opened.
+// LoadFile is [Store.Load] from a file. If there is no file, the error matches
+// fs.ErrNotExist. A path that is no regular file is not opened.
 func (s *Store) LoadFile(path string) error {
 	if err := regular(path); err != nil {
 		return err

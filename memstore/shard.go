@@ -12,20 +12,20 @@ import (
 // key takes one lock however many limits it has.
 type shard struct {
 	mu    sync.Mutex
-	last  int64  // the latest time decided at: time never goes back here
+	last  int64  // the latest time decided at: no decision is made at an earlier one
 	moves uint32 // changes whenever slots move
 	index int
 
 	keys, maxKeys int
 	maxBytes      int64       // of the slab
-	slab          slab        // of the states of keys
-	cells         slab        // of those of overflow cells, a page each
+	slab          slab        // has the states of keys that do not fit slots
+	cells         slab        // has such states of overflow cells, a page for each
 	slotted       roster      // of tables whose states are in their slots
-	indirect      roster      // of those whose states are in the slab
-	opened        []*openKeys // of tables with open reservations; nil where none refers to
-	spare         *openKeys   // an empty one
-	reserved      uint64      // charges that reservations have made
-	blank         []uint64
+	indirect      roster      // of tables whose states are in the slab
+	opened        []*openKeys // table.open is an index here; nil where no table refers to it
+	spare         *openKeys   // an empty one, for the next table that needs it
+	reserved      uint64      // how many charges reservations have made
+	blank         []uint64    // for unseen
 
 	evicted, overflowed, merged uint64
 	fullKeys, fullBytes         uint64 // how often there was no room
@@ -33,8 +33,8 @@ type shard struct {
 	_ [64]byte // neighbours do not share a cache line
 }
 
-// tick returns the time to decide at: now, or the latest time seen here where
-// another request was faster to the lock.
+// tick returns the time to decide at: now, or the latest time decided at if that is
+// later, since another request took the lock first.
 func (sh *shard) tick(now int64) int64 {
 	if now < sh.last {
 		return sh.last
@@ -46,8 +46,8 @@ func (sh *shard) tick(now int64) int64 {
 // shard returns the shard of a hash.
 func (s *Store) shard(h uint64) uint64 { return h >> s.shift }
 
-// at returns the time that a table decides at: by the time of day, or by the
-// clock that never steps.
+// at returns the time that a table decides at: the time of day for limits that follow
+// it, else now.
 func (s *Store) at(t *table, now int64) int64 {
 	if t.aligned {
 		return s.clock.aligned(now)
@@ -55,9 +55,9 @@ func (s *Store) at(t *table, now int64) int64 {
 	return now
 }
 
-// table returns the table of an account, and makes it if this is the first key.
+// table returns the table of an account, and makes it if the shard has none.
 func (sh *shard) table(a *account) *table {
-	if t := a.tables[sh.index]; t != nil {
+	if t := a.in(sh.index); t != nil {
 		return t
 	}
 	return sh.open(a)
@@ -78,7 +78,8 @@ func (sh *shard) open(a *account) *table {
 	r := sh.roster(t)
 	t.owner, t.at = a, uint32(len(r.tables))
 	r.tables = append(r.tables, t)
-	a.tables[sh.index] = t
+	a.tables.CompareAndSwap(nil, new(tables)) // another shard may be the first
+	a.tables.Load()[sh.index] = t
 	a.live.Add(1)
 	return t
 }
@@ -98,7 +99,7 @@ func (sh *shard) drop(t *table) {
 	if cap(r.tables) > 4*last+16 {
 		r.tables = append(make([]*table, 0, 2*last), r.tables...)
 	}
-	t.owner.tables[sh.index] = nil
+	t.owner.tables.Load()[sh.index] = nil
 	t.owner.live.Add(-1)
 	r.segment, r.slot = 0, 0
 	sh.moves++
@@ -111,8 +112,8 @@ func (sh *shard) roster(t *table) *roster {
 	return &sh.slotted
 }
 
-// unseen returns a state of that table that is all zero, good until the next
-// call.
+// unseen returns the state of a key that the table has never seen: all zero. It is
+// good until the next call.
 func (sh *shard) unseen(t *table) []uint64 {
 	words := max(t.meter.Words(), t.words())
 	if len(sh.blank) < words {
@@ -127,29 +128,29 @@ func (sh *shard) unseen(t *table) []uint64 {
 type roster struct {
 	tables               []*table
 	table, segment, slot int
-	thorough             int64 // when the next thorough search may be
+	thorough             int64 // when the next thorough search is allowed
 }
 
-// A request that finds no room looks at a few keys for those that may go. If
-// that helps nothing, the shard is looked through more thoroughly, but that at
-// most once a second: else a flood would hold its lock for most of the time.
-// Twice, if it has few keys: which blocks are worth moving shows the second
-// time.
+// A request that finds no room looks at a few keys, and evicts the idle ones. If that
+// makes no room, it searches the shard thoroughly, but only once a second: else a flood
+// of keys would hold the lock for most of the time. A thorough search passes twice over
+// a shard with few keys: the second pass packs blocks of pages that the first has emptied.
 const (
 	probes        = 16
 	thoroughLooks = 4096
-	slotsToLook   = 8 // slots, taken or not, for each of the looks
+	slotsToLook   = 8 // a search for n keys looks at 8n slots at most
 	thoroughEvery = int64(time.Second)
 )
 
-// A seeker is who looks for room: its table stays, and its key, if it has one.
+// A seeker is the key that room is sought for. The search drops neither its table nor
+// its slot.
 type seeker struct {
 	table *table
-	hash  uint64 // of a key that has its place, else 0
+	hash  uint64 // 0 if the key has no slot yet
 }
 
-// roomFor reports whether one more key of a table may have a place of its own:
-// under the bounds, or by evicting keys that are as if never seen.
+// roomFor reports whether one more key of a table may have a slot of its own: because
+// the shard is below its bounds, or because it could evict idle keys.
 func (sh *shard) roomFor(s *Store, t *table, now int64) bool {
 	if sh.keys >= sh.maxKeys && !sh.makeRoom(s, seeker{table: t}, now, 0) {
 		sh.fullKeys++
@@ -161,7 +162,7 @@ func (sh *shard) roomFor(s *Store, t *table, now int64) bool {
 	return sh.fits(s, seeker{table: t}, now, t.block(t.meter.Words()))
 }
 
-// fits reports whether the slab has room for a block, or can be given it.
+// fits reports whether the slab has room for a block, or could make room.
 func (sh *shard) fits(s *Store, who seeker, now int64, words int) bool {
 	if sh.slab.fits(words, sh.maxBytes) || sh.makeRoom(s, who, now, words) {
 		return true
@@ -175,7 +176,7 @@ func (sh *shard) fits(s *Store, who seeker, now int64, words int) bool {
 func (sh *shard) makeRoom(s *Store, who seeker, now int64, words int) bool {
 	for _, r := range [...]*roster{&sh.indirect, &sh.slotted} {
 		if words > 0 && r == &sh.slotted {
-			break // its keys take nothing in the slab
+			break // to evict keys with slotted states frees no bytes of the slab
 		}
 		sh.search(s, r, who, now, probes)
 		if sh.hasRoom(words) {
@@ -199,8 +200,8 @@ func (sh *shard) hasRoom(words int) bool {
 	return sh.keys < sh.maxKeys
 }
 
-// search looks at the next keys of a roster in turn, forgets those that are as
-// if never seen, and packs the blocks of others where bytes are short.
+// search looks at the next keys of a roster in turn and evicts the idle ones. If the slab
+// is full, it packs the blocks of the others.
 func (sh *shard) search(s *Store, r *roster, who seeker, now int64, keys int) {
 	for slots := keys * slotsToLook; keys > 0 && slots > 0 && len(r.tables) > 0; slots-- {
 		if r.table >= len(r.tables) {
@@ -237,8 +238,8 @@ func (sh *shard) search(s *Store, r *roster, who seeker, now int64, keys int) {
 	}
 }
 
-// finish ends the search in a table: its idle cells go, and the table itself
-// if nothing is left in it. It returns what that costs, in slots.
+// finish ends the search in a table: it drops idle cells, and the table if nothing is
+// left in it. It returns what that costs, in slots looked at.
 func (sh *shard) finish(s *Store, r *roster, t *table, who seeker, at int64) (cost int) {
 	if t.cells != nil && (t != who.table || who.hash == 0) {
 		cost = s.cells / slotsToLook
@@ -252,8 +253,8 @@ func (sh *shard) finish(s *Store, r *roster, t *table, who seeker, at int64) (co
 	return cost
 }
 
-// pack moves a state to a smaller block if it needs no more, and out of a page
-// that is mostly free if there is room in another.
+// pack moves a state to a smaller block if that is enough for it, or out of a page that
+// is mostly free if another page has room.
 func (sh *shard) pack(t *table, slot []uint64, now int64) {
 	state := sh.block(slot[0])
 	words := len(state)
@@ -287,9 +288,9 @@ func (sh *shard) slabOf(ref uint64) *slab {
 // block returns the block of a reference.
 func (sh *shard) block(ref uint64) []uint64 { return sh.slabOf(ref).get(ref) }
 
-// place returns the slot of a key that has none yet: a new one, which takes
-// over what its overflow cell holds, or that cell where there is no room.
-func (sh *shard) place(s *Store, t *table, h uint64, now, at int64) []uint64 {
+// newSlot returns a slot for a key that has none: a new slot, with the state of the key's
+// overflow cell, or that cell if there is no room.
+func (sh *shard) newSlot(s *Store, t *table, h uint64, now, at int64) []uint64 {
 	if !sh.roomFor(s, t, now) {
 		return sh.cell(s, t, h)
 	}
@@ -303,8 +304,8 @@ func (sh *shard) place(s *Store, t *table, h uint64, now, at int64) []uint64 {
 	return slot
 }
 
-// grow gives a log the room that a charge needs, if there is any: without, its
-// newest entries are merged. It returns the key's slot, which may have moved.
+// grow gives a log the room that a charge needs, if the slab has it. If not, the charge
+// merges the log's newest entries. It returns the key's slot, which may have moved.
 func (sh *shard) grow(s *Store, t *table, h uint64, slot []uint64, now, cost int64) []uint64 {
 	state := sh.block(slot[0])
 	need := t.meter.Room(state, now, cost)

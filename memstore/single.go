@@ -11,25 +11,25 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A Single is one limit without keys, for a whole process: the shortest way
-// from a limit to an answer, and what takes the place of a Limiter of
-// golang.org/x/time/rate; docs/MOVING.md has each of its methods. [NewSingle] makes
-// one: the zero value cannot be used.
+// A Single is one limit without keys, for a whole process. It replaces a Limiter of
+// golang.org/x/time/rate; docs/MOVING.md has each method. [NewSingle] makes one: the
+// zero value cannot be used. It may be used from many goroutines at once.
 //
 // Price: one clock read and one compare-and-swap, without a lock, for gcra and
-// leaky_queue where the period divides evenly by the count; other limits, and
-// these while reservations are open, take a mutex. Nothing is allocated, but for
-// a growing log and for reservations. It takes 1 kB; with another limit, a reservation
-// or a waiter 3 kB, and with a log 10 kB: for many of them use a [Store] and keys. A Single may be used from many goroutines
-// at once.
+// leaky_queue if the period divides evenly by the count. Other limits take a mutex, and
+// so do these while reservations are open. Only reservations and a growing log allocate.
+// A Single takes 1 kB; after a change of its limit, a reservation or a wait it takes
+// 3 kB, and with a log 10 kB. For many keys use a [Store].
 type Single struct {
 	terms   atomic.Pointer[singleTerms]
 	word    atomic.Uint64 // the state of lock-free terms, or inStore
 	limiter *stint.Limiter
 
-	mu    sync.Mutex // held by who decides by the store
-	bound *bound     // of the store, to which the state goes for that; nil until then
-	store Store      // of one key; its clock is ours
+	mu    sync.Mutex // held while the state is in the store
+	bound *bound     // in store; nil until the state goes there for the first time
+	store Store      // has one key, and the clock of the Single
+
+	divert atomic.Pointer[stint.Bound] // of singleBound.Divert
 }
 
 // A singleTerms is a limit in force. It does not change.
@@ -38,10 +38,11 @@ type singleTerms struct {
 	meter    *meter.Meter
 	verdict  verdict
 	lockFree bool
-	drain    uint64 // from full to empty, in ns, if lockFree
+	drain    uint64      // from full to empty, in ns, if lockFree
+	diverted stint.Bound // if not nil, it decides instead, and lockFree is false
 }
 
-// A verdict is what takes the place of the limit.
+// A verdict says whether the limit decides, or everything passes, or nothing.
 type verdict uint8
 
 const (
@@ -50,8 +51,8 @@ const (
 	blocked
 )
 
-// inStore is the word while the state is in the store. No state has this value: it is
-// beyond all time.
+// inStore is the word while the state is in the store. A state never has this value: it
+// would be a time that no clock reaches.
 const inStore = math.MaxUint64
 
 // SingleOptions are for a [Single]. The zero value suits most programs.
@@ -67,8 +68,7 @@ type SingleOptions struct {
 	CoarseClock bool
 }
 
-// NewSingle returns a limiter of that limit. The error says why it cannot be
-// held.
+// NewSingle returns a Single of that limit. The error says why the limit cannot be used.
 func NewSingle(limit stint.Limit, o SingleOptions) (*Single, error) {
 	f, err := newSingleTerms(limit)
 	if err != nil {
@@ -88,12 +88,39 @@ func NewSingle(limit stint.Limit, o SingleOptions) (*Single, error) {
 	return s, nil
 }
 
+// enforce puts terms in force. The lock is held.
+func (s *Single) enforce(f *singleTerms) {
+	s.terms.Store(f)
+	s.redirect()
+}
+
+// redirect copies divert into the terms, so that decisions load one pointer.
+func (s *Single) redirect() {
+	for {
+		f, to := s.terms.Load(), stint.Bound(nil)
+		if p := s.divert.Load(); p != nil {
+			to = *p
+		}
+		if f.diverted == to {
+			return
+		}
+		next := *f
+		next.diverted, next.lockFree = to, to == nil && lockFree(f.limit, f.meter)
+		if s.terms.CompareAndSwap(f, &next) {
+			return
+		}
+	}
+}
+
+// lockFree reports whether the whole state of a limit is one word.
+func lockFree(limit stint.Limit, m *meter.Meter) bool { return m.Words() == 1 && limit.Ban() == 0 }
+
 func newSingleTerms(limit stint.Limit) (*singleTerms, error) {
 	m, err := limit.Meter()
 	if err != nil {
 		return nil, err
 	}
-	f := &singleTerms{limit: limit, meter: m, lockFree: m.Words() == 1 && limit.Ban() == 0}
+	f := &singleTerms{limit: limit, meter: m, lockFree: lockFree(limit, m)}
 	if f.lockFree { // one unit takes a whole number of nanoseconds
 		f.drain = uint64(limit.Capacity()) * uint64(int64(limit.Period())/limit.Count())
 	}
@@ -110,7 +137,7 @@ func (s *Single) AllowN(cost int64) bool {
 	if !f.lockFree || f.verdict != byLimit || cost < 0 {
 		return s.allowSlow(f, cost)
 	}
-	before := s.word.Load() // what look does, where there is no call for it
+	before := s.word.Load() // as read does, without the call
 	now := s.store.clock.now()
 	if old := s.word.Load(); old == before && old != inStore && s.terms.Load() == f {
 		next, ok := f.meter.TakeWord(old, now, cost)
@@ -121,7 +148,7 @@ func (s *Single) AllowN(cost int64) bool {
 	return s.allowAgain(cost)
 }
 
-// allowAgain is AllowN where others take at the same time, or change the limit.
+// allowAgain is AllowN after another goroutine took at the same time, or changed the limit.
 func (s *Single) allowAgain(cost int64) bool {
 	for {
 		f := s.terms.Load()
@@ -146,6 +173,10 @@ func (s *Single) allowSlow(f *singleTerms, cost int64) bool {
 	if f.verdict != byLimit || cost < 0 {
 		return cost >= 0 && f.verdict == unlimited
 	}
+	if f.diverted != nil {
+		ok, _ := f.diverted.Allow(context.Background(), "", cost)
+		return ok
+	}
 	f = s.enter()
 	defer s.leave()
 	if f.verdict != byLimit {
@@ -155,7 +186,7 @@ func (s *Single) allowSlow(f *singleTerms, cost int64) bool {
 	return ok
 }
 
-// Take takes cost units, all or none, and gives the whole answer. The error is
+// Take takes cost units, all or none, and returns the whole decision. The error is
 // [stint.ErrCost] for a cost below zero.
 func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 	if cost < 0 {
@@ -165,6 +196,9 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 		f := s.terms.Load()
 		if f.verdict != byLimit {
 			return f.verdict.answer(cost), nil
+		}
+		if f.diverted != nil {
+			return f.diverted.Decide(context.Background(), meter.OpTake, "", cost)
 		}
 		old, now, sure := s.read(f)
 		if old == inStore {
@@ -183,17 +217,20 @@ func (s *Single) Take(cost int64) (d stint.Decision, err error) {
 
 // Peek says whether a Take of cost would pass, and changes nothing.
 func (s *Single) Peek(cost int64) (stint.Decision, error) {
+	if to := s.terms.Load().diverted; to != nil {
+		return to.Decide(context.Background(), meter.OpPeek, "", cost)
+	}
 	return s.decide(meter.OpPeek, cost)
 }
 
-// Wait waits until cost units pass, and charges them then. The waiters are
-// served first come first served; errors, deadlines and what giving up leaves
-// are as [stint.Limiter.Wait] says. While nothing may pass, it fails at once.
+// Wait waits until cost units pass, and charges them then. Waiters are served first
+// come first served. [stint.Limiter.Wait] describes the errors, deadlines, and what a
+// waiter that gives up leaves behind. After SetBlocked, it fails at once.
 func (s *Single) Wait(ctx context.Context, cost int64) error { return s.limiter.Wait(ctx, "", cost) }
 
-// Reserve takes cost units now, to be settled at their true cost within ttl; the
-// reservation is nil when denied, and where there is no limit to charge. The
-// error is [stint.ErrFull] while 65,536 are open.
+// Reserve takes cost units now, to be settled at their true cost within ttl. The
+// reservation is nil if the request is denied, and after SetUnlimited. The error
+// matches [stint.ErrFull] while 65,536 reservations are open.
 func (s *Single) Reserve(cost int64, ttl time.Duration) (stint.Decision, *stint.Reservation, error) {
 	return s.limiter.Reserve(context.Background(), "", cost, ttl)
 }
@@ -204,10 +241,9 @@ func (s *Single) WaitReserve(ctx context.Context, cost int64, ttl time.Duration)
 	return s.limiter.WaitReserve(ctx, "", cost, ttl)
 }
 
-// SetLimit puts another limit in force, also in place of SetUnlimited and
-// SetBlocked, for those that wait too. What has been used counts as
-// docs/SEMANTICS.md says of changes. The error says why the limit cannot be held: the
-// one before stays.
+// SetLimit puts another limit in force, also for callers that wait, and ends
+// SetUnlimited and SetBlocked. What has been used counts as docs/SEMANTICS.md says of
+// changes. The error says why the limit cannot be used: then the former limit stays.
 func (s *Single) SetLimit(limit stint.Limit) error {
 	f, err := newSingleTerms(limit)
 	if err != nil {
@@ -215,7 +251,7 @@ func (s *Single) SetLimit(limit stint.Limit) error {
 	}
 	s.enter()
 	if err = s.bound.Change(limit); err == nil {
-		s.terms.Store(f)
+		s.enforce(f)
 	}
 	s.leave()
 	s.store.watchers.everywhere()
@@ -231,7 +267,7 @@ func (s *Single) SetBlocked() { s.setVerdict(blocked) }
 func (s *Single) setVerdict(v verdict) {
 	f := *s.enter()
 	f.verdict = v
-	s.terms.Store(&f)
+	s.enforce(&f)
 	s.leave()
 	s.store.watchers.everywhere()
 }
@@ -251,14 +287,14 @@ func (v verdict) answer(cost int64) stint.Decision {
 	return stint.Decision{Allowed: true, Limit: math.MaxInt64, Remaining: math.MaxInt64, Taken: cost, Tightest: -1}
 }
 
-// read returns the state and a time to decide at, which was read before it, so
-// that little time is left for others to change the state meanwhile.
+// read returns the state and a time to decide at. It reads the clock first, so that
+// others have little time to change the state before the compare-and-swap.
 //
-// If sure, it was the state at that time. Else others have taken since the
-// clock was read: what passes at that time passes now, since a bucket only
-// drains meanwhile, but a denial may be one for what they took, and has to be
-// made again. Where the state lies further ahead than a full bucket, the caller
-// stood still for so long that the time is of no use.
+// sure says that the state did not change while the clock was read. Otherwise others
+// have taken units in between. What passes at that time passes now, since a bucket only
+// drains meanwhile, but a denial must be decided again: it may be due to units taken
+// after that time. If the state is further ahead of the time than a full bucket, the
+// caller stood still for so long that the time is useless, and read reads both again.
 func (s *Single) read(f *singleTerms) (state uint64, now int64, sure bool) {
 	for {
 		before := s.word.Load()
@@ -291,12 +327,12 @@ func (s *Single) enter() *singleTerms {
 	return f
 }
 
-// mostSingleReservations is how many reservations of a Single may be open. As many that
-// were settled are remembered beside them.
+// mostSingleReservations is how many reservations of a Single may be open, and how many
+// settled ones are remembered.
 const mostSingleReservations = 65_536
 
-// setState gives the key in the store a state of one word, which has the numbers of the
-// limit in force. The lock is held.
+// setState gives the key in the store a state of one word, which drains by the limit in
+// force. The lock is held.
 func (s *Single) setState(word uint64) {
 	sh := &s.store.shards[0]
 	sh.mu.Lock()
@@ -313,24 +349,24 @@ func (s *Single) setState(word uint64) {
 	}
 }
 
-// leave moves the state back to the word, where it is one and has the numbers of the
-// limit in force, and unlocks.
+// leave moves the state back to the word, if it is one word that drains by the limit in
+// force, and unlocks.
 func (s *Single) leave() {
 	defer s.mu.Unlock()
 	if !s.terms.Load().lockFree {
 		return
 	}
 	a := s.bound.view.Load().only.account
-	t := a.tables[0]
+	t := a.in(0)
 	if t != nil && t.open > 0 {
-		s.store.reservations.count(&s.store) // lets go of those that have expired
+		s.store.reservations.count(&s.store) // releases expired reservations
 	}
 	if t != nil && t.numbered {
 		s.store.mu.Lock()
-		s.store.releaseSome(len(s.store.list), true) // of limits that were in force before
+		s.store.releaseSome(len(s.store.list), true) // releases limits that are in force no more
 		s.store.mu.Unlock()
 	}
-	switch t = a.tables[0]; {
+	switch t = a.in(0); {
 	case t == nil:
 		s.word.Store(0)
 	case t.plain():

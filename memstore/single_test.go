@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"runtime"
@@ -13,52 +14,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 )
-
-// TestSingle admits exactly what the limit holds, from many goroutines.
-func TestSingle(t *testing.T) {
-	for _, text := range []string{
-		"1000/1h", "999/7h", "1000/1h burst 999 leaky_queue", "1000/1h token_bucket_interval", "1000/day in UTC",
-		"1000/1h fixed_window", "1000/1h sliding_log", "1000/1h sliding_counter", "1000/1h sliding_buckets",
-	} {
-		t.Run(text, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				time.Sleep(time.Hour) // not at an edge of anything
-				l := limit(t, text)
-				s, err := memstore.NewSingle(l, memstore.SingleOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				var passed atomic.Int64
-				var wg sync.WaitGroup
-				for range 4 {
-					wg.Go(func() {
-						for range 400 {
-							if s.Allow() {
-								passed.Add(1)
-							}
-						}
-					})
-				}
-				wg.Wait()
-				if got := passed.Load(); got != l.Capacity() {
-					t.Errorf("%d passed, want %d", got, l.Capacity())
-				}
-				d, err := s.Take(1)
-				if wait, ok := d.RetryAfter.Duration(); err != nil || d.Allowed || !ok || wait <= 0 {
-					t.Fatalf("%+v, %v", d, err)
-				}
-				time.Sleep(time.Duration(d.RetryAfter) - 1)
-				if s.Allow() {
-					t.Error("passed a nanosecond early")
-				}
-				time.Sleep(time.Nanosecond)
-				if !s.Allow() {
-					t.Error("denied after the wait")
-				}
-			})
-		})
-	}
-}
 
 // TestSingleStalled stalls goroutines right after they have read the clock,
 // for longer than the limit takes to drain: none of them pulls a newer state
@@ -137,5 +92,51 @@ func TestSingleCosts(t *testing.T) {
 	}
 	if _, err := memstore.NewSingle(stint.PerSecond(0), memstore.SingleOptions{}); err == nil {
 		t.Error("a limit of 0 was taken")
+	}
+}
+
+// TestSingleBesideWaiters has one wait for five units again and again while another takes all
+// that it gets, in a Single and in a Limiter: the waiter gets its share in both.
+func TestSingleBesideWaiters(t *testing.T) {
+	for _, text := range []string{"10/s burst 6", "7/m burst 6", "6/s sliding_log", "6/s fixed_window"} {
+		limit := limit(t, text)
+		run := func(wait func(context.Context) error, allow func() bool) (waits, takes int) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+				defer stop()
+				go func() {
+					for wait(ctx) == nil {
+						waits++
+					}
+				}()
+				for ctx.Err() == nil {
+					synctest.Wait()
+					if allow() {
+						takes++
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				synctest.Wait()
+			})
+			return waits, takes
+		}
+		var single *memstore.Single
+		var limiter *stint.Limiter
+		waits, takes := run(func(ctx context.Context) error {
+			if single == nil {
+				single, _ = memstore.NewSingle(limit, memstore.SingleOptions{})
+			}
+			return single.Wait(ctx, 5)
+		}, func() bool { return single.Allow() })
+		wantWaits, wantTakes := run(func(ctx context.Context) error {
+			if limiter == nil {
+				limiter, _ = stint.NewLimiter(memstore.New(memstore.Options{}), "a", limit)
+			}
+			return limiter.Wait(ctx, "k", 5)
+		}, func() bool { ok, _ := limiter.Allow(t.Context(), "k"); return ok })
+		near := func(a, b int) bool { return max(a, b)-min(a, b) <= 1 } // whoever came first
+		if !near(waits, wantWaits) || !near(takes, wantTakes) || waits == 0 {
+			t.Errorf("%s: a Single lets %d wait and %d take, a Limiter %d and %d", text, waits, takes, wantWaits, wantTakes)
+		}
 	}
 }

@@ -14,22 +14,34 @@ type singleStore struct{ *Single }
 
 var _ stint.Store = singleStore{}
 
-// layer is the key in the store, while the state is there.
-func (s singleStore) layer() []stint.Layer { return []stint.Layer{{Bound: s.bound}} }
+// own returns the request's layer with the bound of the store that the state is in.
+func (s singleStore) own(layers []stint.Layer) []stint.Layer {
+	one := layers[0]
+	one.Bound = s.bound
+	return []stint.Layer{one}
+}
 
 // Bind implements [stint.Store].
 func (s singleStore) Bind(string, ...stint.Limit) (stint.Bound, error) { return singleBound{s}, nil }
 
 // Decide implements [stint.Store].
-func (s singleStore) Decide(_ context.Context, op meter.Op, _ []stint.Layer, cost int64) (stint.Decision, error) {
-	return s.decideOrTake(op, cost)
+func (s singleStore) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	f := s.enter()
+	defer s.leave()
+	if f.verdict != byLimit && cost >= 0 {
+		return f.verdict.answer(cost), nil
+	}
+	return s.store.Decide(ctx, op, s.own(layers), cost)
 }
 
-func (s singleStore) decideOrTake(op meter.Op, cost int64) (stint.Decision, error) {
-	if op == meter.OpTake {
-		return s.Take(cost)
+// TakeTurn implements [stint.TurnStore].
+func (s singleStore) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, ttl, age time.Duration) (stint.Decision, stint.ReservationID, error) {
+	f := s.enter()
+	defer s.leave()
+	if f.verdict != byLimit && cost >= 0 {
+		return f.verdict.answer(cost), "", nil
 	}
-	return s.decide(op, cost)
+	return s.store.TakeTurn(ctx, s.own(layers), cost, ttl, age)
 }
 
 // decide answers op by the store.
@@ -46,13 +58,13 @@ func (s *Single) decide(op meter.Op, cost int64) (stint.Decision, error) {
 }
 
 // Reserve implements [stint.Store].
-func (s singleStore) Reserve(ctx context.Context, _ []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
+func (s singleStore) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	f := s.enter()
 	defer s.leave()
 	if f.verdict != byLimit && cost >= 0 && ttl > 0 {
 		return f.verdict.answer(cost), "", nil
 	}
-	return s.store.Reserve(ctx, s.layer(), cost, ttl)
+	return s.store.Reserve(ctx, s.own(layers), cost, ttl)
 }
 
 // Settle implements [stint.Store].
@@ -63,23 +75,23 @@ func (s singleStore) Settle(ctx context.Context, id stint.ReservationID, cost in
 }
 
 // Refund implements [stint.Store].
-func (s singleStore) Refund(ctx context.Context, _ []stint.Layer, cost int64) (stint.Decision, error) {
+func (s singleStore) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	s.enter()
 	defer s.leave()
-	return s.store.Refund(ctx, s.layer(), cost)
+	return s.store.Refund(ctx, s.own(layers), cost)
 }
 
 // Reset implements [stint.Store].
-func (s singleStore) Reset(ctx context.Context, _ []stint.Layer) error {
+func (s singleStore) Reset(ctx context.Context, layers []stint.Layer) error {
 	s.enter()
 	defer s.leave()
-	return s.store.Reset(ctx, s.layer())
+	return s.store.Reset(ctx, s.own(layers))
 }
 
 // Close implements [stint.Store].
 func (s singleStore) Close() error { return nil }
 
-// Watch calls wake whenever something else than time may have made room.
+// Watch implements the watching of a [stint.Limiter]; see [Store.Watch].
 func (s singleStore) Watch(_ stint.Bound, _ string, wake func()) (stop func()) {
 	s.enter()
 	defer s.leave()
@@ -90,12 +102,26 @@ func (s singleStore) Watch(_ stint.Bound, _ string, wake func()) (stop func()) {
 type singleBound struct{ s singleStore }
 
 func (b singleBound) Decide(_ context.Context, op meter.Op, _ string, cost int64) (stint.Decision, error) {
-	return b.s.decideOrTake(op, cost)
+	if op == meter.OpTake {
+		return b.s.Take(cost)
+	}
+	return b.s.decide(op, cost)
 }
 
 func (b singleBound) Allow(_ context.Context, _ string, cost int64) (bool, error) {
 	d, err := b.s.Take(cost)
 	return d.Allowed, err
+}
+
+// Divert makes Allow, Take and Peek ask another Bound while callers wait; see bound.Divert.
+func (b singleBound) Divert(to stint.Bound) {
+	s := b.s.Single
+	if to == nil {
+		s.divert.Store(nil)
+	} else {
+		s.divert.Store(&to)
+	}
+	s.redirect()
 }
 
 func (b singleBound) Limits() []stint.Limit { return []stint.Limit{b.s.Limit()} }

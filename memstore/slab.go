@@ -2,19 +2,19 @@ package memstore
 
 import "slices"
 
-// A slab holds states that are too large or too various for a table's slots:
-// logs and parts. It hands out blocks of words by reference, from pages without
-// pointers, so that the garbage collector has nothing to follow; a page whose
-// blocks are all free goes back to the collector. The zero slab is empty. The
-// shard's lock guards it.
+// A slab holds states that are too large for a table's slots, or grow: those of
+// sliding_buckets and logs. It hands out blocks of words by reference, from pages
+// without pointers, so that the garbage collector has nothing to follow. A page whose
+// blocks are all free goes back to the collector. The zero slab is empty. The shard's
+// lock guards it.
 type slab struct {
 	classes []class
 	bytes   int64  // of all pages
-	apart   uint64 // in every reference; if it is not 0, each block has a page of its own
+	apart   uint64 // added to every reference; if not 0, each block has its own page
 }
 
-// A page holds as many blocks as fit; a larger block is a page of its own. The
-// first pages of a size are small, so that few keys take little; the others
+// A page holds as many blocks of one size as fit; a larger block has its own page. The
+// first pages of a size are small, so that few keys take little memory. Later ones are
 // large, so that many keys are few objects for the garbage collector.
 const (
 	smallPage  = 1 << 10 // words
@@ -30,7 +30,7 @@ type class struct {
 	words   int
 	pages   []page
 	partial []uint32 // pages that may have a free block
-	empty   []uint32 // places in pages that hold no page
+	empty   []uint32 // indexes in pages that are free
 }
 
 type page struct {
@@ -76,8 +76,8 @@ func (s *slab) class(words int) int {
 	return len(s.classes) - 1
 }
 
-// fits reports whether a block of the given number of words can be had from the
-// pages there are, or from one more page without exceeding most bytes.
+// fits reports whether a block of the given number of words can be had: the slab is
+// below most bytes, so that one more page is allowed, or a page has a free block.
 func (s *slab) fits(words int, most int64) bool {
 	if s.bytes < most {
 		return true
@@ -86,8 +86,8 @@ func (s *slab) fits(words int, most int64) bool {
 	return ok
 }
 
-// sparse reports whether a block lies in a page of which more than half is
-// free, while the next block is to be had in another.
+// sparse reports whether a block lies in a page that is more than half free, while
+// another page has a free block.
 func (s *slab) sparse(ref uint64) bool {
 	ci, pi, _ := split(ref)
 	c := &s.classes[ci]
@@ -95,7 +95,7 @@ func (s *slab) sparse(ref uint64) bool {
 	return ok && next != pi && 2*int(c.pages[pi].live) < int(c.pages[pi].blocks)
 }
 
-// next returns the page that the next block comes from, if it is there.
+// next returns the page that the next block comes from; ok is false if all are full.
 func (c *class) next() (pi uint32, ok bool) {
 	for len(c.partial) > 0 {
 		pi = c.partial[len(c.partial)-1]
@@ -163,8 +163,8 @@ func (s *slab) release(ref uint64) {
 	p.free = uint16(b + 1)
 }
 
-// roomy rounds a length in words up to one of four sizes per doubling, so that
-// states that grow a word at a time move rarely and share sizes.
+// roomy rounds a length in words up to one of four sizes per doubling, so that states
+// that grow word by word move rarely and share few sizes.
 func roomy(words int) int {
 	step := 2
 	for step*8 <= words {

@@ -60,17 +60,17 @@ type savedAccount struct {
 	cells     savedStates
 }
 
-// A savedLimit is one of an account.
+// A savedLimit is a limit of an account in a snapshot.
 type savedLimit struct {
 	given stint.Limit
 	meter *meter.Meter
-	limit *limit // once it is known to the store
+	limit *limit // in the store, once the snapshot is restored
 }
 
 // savedStates are states by the hash of their key, or by their cell.
 type savedStates struct {
 	of    []savedKey
-	words []uint64 // of all, one after the other
+	words []uint64 // all states, one after the other
 }
 
 type savedKey struct {
@@ -95,13 +95,12 @@ func (s *savedStates) all() iter.Seq2[savedKey, []uint64] {
 	}
 }
 
-// Save writes what all keys have used, those on overflow cells as well. Each
-// key is written as it stands at some moment while Save runs; a shard is locked
-// only while it is copied. Open reservations are part of the snapshot, but for
-// those that are made while Save runs; one that is settled meanwhile stands as
-// charged where it was copied before. Settled ones are not. A snapshot holds no
-// keys, only their hashes, and the secret that they are hashed with. After
-// [Store.Close], and if that comes while Save runs, the error is
+// Save writes what all keys have used, including those on overflow cells. Each key is
+// written as it stands at some moment while Save runs; a shard is locked only while it
+// is copied. The snapshot has the open reservations, except those made while Save runs;
+// one that is settled meanwhile stands as charged in the shards that were copied before.
+// It has no settled ones. It holds no keys, but their hashes, and the secret that they
+// are hashed with. If the store is closed, before or while Save runs, the error is
 // [stint.ErrClosed].
 func (s *Store) Save(w io.Writer) error {
 	if s.closed.Load() {
@@ -123,7 +122,7 @@ func (s *Store) Save(w io.Writer) error {
 	out.open(&open.savedOpen)
 	out.uint32(out.sum.Sum32())
 	if s.closed.Load() {
-		return stint.ErrClosed // what was copied last may have been let go of
+		return stint.ErrClosed // the last shards may have been copied empty
 	}
 	if out.err == nil {
 		out.err = out.w.Flush()
@@ -142,8 +141,8 @@ func (s *Store) known() (all []*account) {
 	return all
 }
 
-// save writes an account. What a shard has of it is copied at one moment; the limits
-// are written last, since others may come meanwhile.
+// save writes an account. Each shard is copied at one moment. The limits are written
+// last: a limit that is bound meanwhile may be one that a copied state drains by.
 func (a *account) save(s *Store, out *writer, open *openCopy) {
 	of := &copiedAccount{index: uint32(len(open.accounts)), limits: make(map[uint64]*limit)}
 	open.accounts[a] = of
@@ -196,7 +195,7 @@ func (a *account) copyShard(s *Store, sh *shard, of *copiedAccount, cells *saved
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	of.upTo[sh.index] = sh.reserved
-	t := a.tables[sh.index]
+	t := a.in(sh.index)
 	if t == nil {
 		return keys
 	}
@@ -218,7 +217,7 @@ func (a *account) copyShard(s *Store, sh *shard, of *copiedAccount, cells *saved
 	return keys
 }
 
-// copyState copies a state that counts.
+// copyState copies a state unless it is as if never seen.
 func (t *table) copyState(sh *shard, slot []uint64, hash uint64, at int64, of *copiedAccount, into *savedStates) {
 	if t.idle(sh, slot, at) {
 		return
@@ -235,16 +234,16 @@ func (t *table) copyState(sh *shard, slot []uint64, hash uint64, at int64, of *c
 	if of.limits[number] == nil {
 		of.limits[number] = l
 	}
-	if of.limits[number] == l { // else the number is another limit's since the copy began
+	if of.limits[number] == l { // else a released number is in use again for another limit
 		into.add(hash, number, slot[:l.meter.Words()])
 	}
 }
 
-// Load reads a snapshot into a store that has bound no limits yet. It brings the
-// limits along with what their keys have used. Reservations that have not expired can be settled at once; if there are more than
-// Options.MaxReservations, those that expire last are kept, and the others stand
-// as charged (Stats.FullReservations). On an error, which matches [ErrSnapshot]
-// if the snapshot is to blame, the store is as empty as before.
+// Load reads a snapshot into a store that has bound no limits yet. The snapshot brings
+// its limits along with what their keys have used. Reservations that have not expired can
+// be settled at once. If there are more than Options.MaxReservations, those that expire
+// last are kept, and the others stand as charged (Stats.FullReservations). After an error
+// the store is as empty as before; the error matches [ErrSnapshot] if the snapshot is bad.
 func (s *Store) Load(r io.Reader) error {
 	switch {
 	case s.shards == nil:
@@ -298,12 +297,12 @@ func (s *Store) restore(a *savedAccount) {
 		s.shards[s.shard(k.hash)].restore(s, a.limitOf(k), k.hash, state, now, false)
 	}
 	for k, state := range a.cells.all() {
-		h := (k.hash - 1) << (64 - cellBits) // one of those that share it
+		h := (k.hash - 1) << (64 - cellBits) // one of the hashes that share the cell
 		s.shards[s.shard(h)].restore(s, a.limitOf(k), h, state, now, true)
 	}
 }
 
-// limitOf returns the limit whose numbers a state has, or any where it has none.
+// limitOf returns the limit that a state drains by, or any limit if it drains by none.
 func (a *savedAccount) limitOf(k savedKey) *limit {
 	for number, l := range a.limits {
 		if k.number == 0 || k.number == number {
@@ -313,7 +312,7 @@ func (a *savedAccount) limitOf(k savedKey) *limit {
 	return nil
 }
 
-// restore gives a key, or the cell of its hash, what a snapshot holds of it.
+// restore gives a key, or the cell of its hash, its state in a snapshot.
 func (sh *shard) restore(s *Store, l *limit, h uint64, state []uint64, now int64, cell bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

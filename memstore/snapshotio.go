@@ -72,8 +72,8 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-// snapshot reads all. What it says is checked, so that no file makes the store do
-// anything but fail.
+// snapshot reads a whole snapshot, and checks everything in it, so that the worst that
+// a damaged file can do is to be refused.
 func (r *reader) snapshot() *loaded {
 	in := &loaded{}
 	if magic := string(r.bytes(make([]byte, len(snapshotMagic)))); r.err == nil && magic != snapshotMagic {
@@ -99,7 +99,7 @@ func (r *reader) snapshot() *loaded {
 	return in
 }
 
-// account reads an account. labels are those of all before it.
+// account reads an account. labels are the labels of all accounts before it.
 func (r *reader) account(labels map[string]bool) *savedAccount {
 	a := &savedAccount{name: r.text(), own: r.text(), limits: make(map[uint32]*savedLimit)}
 	r.states(&a.keys, math.MaxUint64)
@@ -127,7 +127,7 @@ func (r *reader) account(labels map[string]bool) *savedAccount {
 	return a
 }
 
-// id returns what identifies the account of a limit: of bans the same for each.
+// id returns what identifies the account of a limit; all bans of an account have the same.
 func (a *savedAccount) id(l *savedLimit) string {
 	if strings.HasPrefix(a.own, apart) {
 		return a.own
@@ -160,7 +160,7 @@ func (r *reader) limit(a *savedAccount) *savedLimit {
 	return l
 }
 
-// states reads states, by hashes up to one.
+// states reads the states of an account; most is the greatest hash that may come.
 func (r *reader) states(into *savedStates, most uint64) {
 	for h := r.uint64(); h != 0; h = r.uint64() {
 		k := savedKey{h, r.uint32(), r.uint32()}
@@ -177,7 +177,7 @@ func (r *reader) states(into *savedStates, most uint64) {
 	}
 }
 
-// check looks at states when their limits are known.
+// check checks states, once the limits are read that they drain by.
 func (r *reader) check(a *savedAccount, states *savedStates) {
 	for k, state := range states.all() {
 		l := a.limits[k.number]

@@ -8,13 +8,13 @@ import (
 
 // Stats is what a store holds and has done.
 type Stats struct {
-	// Keys is how many keys have a place, counted once for each limit; MaxKeys
-	// is the most there can be.
+	// Keys is how many keys have a state of their own, counted once for each
+	// limit; MaxKeys is the most there can be.
 	Keys, MaxKeys int
-	// Bytes is what limits, tables, logs and parts take.
+	// Bytes is what limits and states take.
 	Bytes int64
-	// PagedBytes is the part of Bytes that logs and parts take; MaxBytes is
-	// about the most that can be.
+	// PagedBytes is what the states of sliding_log and sliding_buckets take, a
+	// share of Bytes; MaxBytes is about the most that can be.
 	PagedBytes, MaxBytes int64
 	// Evicted is how many keys were forgotten because they had become as if
 	// never seen.
@@ -31,14 +31,15 @@ type Stats struct {
 	FullKeys, FullBytes, FullReservations uint64
 	// Reservations is how many are open: neither settled nor expired.
 	Reservations int
-	// Limits is how many limits are known: bound, and held or with keys that
-	// still count; those of other numbers each.
+	// Limits is how many limits the store keeps, because a Bound or a reservation
+	// holds them or keys still count under them. Limits that differ in any number
+	// are counted each.
 	Limits int
 }
 
-// Stats returns the sums over all shards, each taken at its own moment. It
-// looks through the tables of limits that are not held any more, to release
-// those that are not needed.
+// Stats returns the sums over all shards, each taken at its own moment. It first
+// releases the limits that nothing needs any more, which takes a look through the
+// tables of those that no Bound holds.
 func (s *Store) Stats() Stats {
 	st := Stats{Reservations: s.reservations.count(s), FullReservations: s.fullReservations.Load()}
 	s.mu.Lock()
@@ -66,11 +67,14 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// bytes returns what an account takes without its tables: itself, its limits, their
-// meters, and its place under its name.
+// bytes returns what an account takes without its tables: itself, its limits and meters,
+// and its entries in the store's maps.
 func (a *account) bytes() int64 {
-	const named = 140 // of maps of names and accounts and a list, at their usual load
+	const named = 140 // entries in two maps and a list, at their usual load
 	limits := a.count() * int(unsafe.Sizeof(limit{})+unsafe.Sizeof(meter.Meter{}))
+	if a.tables.Load() != nil {
+		limits += int(unsafe.Sizeof(tables{}))
+	}
 	return int64(unsafe.Sizeof(*a)) + int64(len(a.label)) + named + int64(limits)
 }
 

@@ -10,20 +10,19 @@ import (
 )
 
 // A table is the keys of one account in one shard: open addressing with linear
-// probing over words without pointers. A slot is the key's hash and the state,
-// or, where the state is not small (indirect), its reference into the slab.
+// probing over words without pointers. A slot is the key's hash and its state, or, if
+// the state is not small (indirect), the reference of its block in the slab.
 //
-// It grows by segments, as linear hashing has it: when keys outnumber what the
-// segments should hold, one more segment is split, and a segment that fills up
-// is rebuilt a little larger. Either moves about a thousand slots at most, and
-// forgets the keys that are as if never seen.
+// It grows by segments, as in linear hashing: when there are more keys than the segments
+// should hold, one segment is split, and a segment that fills up is rebuilt a little
+// larger. Either moves about a thousand slots at most, and forgets idle keys.
 //
 // The shard's lock guards it. There may be one for each account in each shard, so
 // it is kept to 64 bytes, and is made when it gets its first key.
 type table struct {
 	meter    *meter.Meter
 	segments []segment
-	cells    *[]uint64 // overflow: states shared by keys without a place
+	cells    *[]uint64 // overflow: states shared by keys without a slot
 	owner    *account
 	at       uint32 // its index in the shard's roster
 	open     uint32 // one more than the index of its open reservations in the shard, or 0
@@ -31,20 +30,20 @@ type table struct {
 	width    uint8 // words of state in a slot
 	stored   uint8 // inSlot, inBlock or growing
 	aligned  bool
-	numbered bool // the last word of a slot says whose numbers its state has
+	numbered bool // the last word of a slot is the number of the limit its state drains by
 }
 
 // Where the states of a table are.
 const (
 	inSlot  = iota
-	inBlock // of the slab, which the slot refers to
-	growing // likewise: logs
+	inBlock // in a block of the slab, which the slot refers to
+	growing // in a block that grows: logs
 )
 
 func (t *table) indirect() bool { return t.stored != inSlot }
 func (t *table) log() bool      { return t.stored == growing }
 
-// plain reports whether the words in a slot are all that there is of its key.
+// plain reports whether a decision needs nothing but the words in a key's slot.
 func (t *table) plain() bool { return t.stored == inSlot && !t.numbered && t.open == 0 }
 
 type segment struct {
@@ -58,9 +57,9 @@ const (
 	maxSlotted  = 3   // words of state that live in a slot
 	leastSlots  = 8
 
-	// linger is how long a key keeps its slot after it has become idle, while
-	// there is room: a busy key of a fast limit is idle between any two of its
-	// requests, and would else be forgotten and made again over and over.
+	// linger is how long an idle key keeps its slot while there is room. A busy key
+	// of a fast limit is idle between any two requests, and would otherwise be
+	// forgotten and made again over and over.
 	linger = int64(10 * time.Second)
 )
 
@@ -81,11 +80,11 @@ func newTable(of shape) *table {
 	return t
 }
 
-// noSegments are those of every table that has had no key: one without slots.
+// noSegments are the segments of a table before its first key: one, without slots.
 var noSegments = make([]segment, 1)
 
-// block returns how many words to allocate for a state of at least the given
-// number. A log grows, so it gets some more.
+// block returns how many words to allocate for a state of the given number of words. A
+// log gets some more, since it grows.
 func (t *table) block(words int) int {
 	if t.log() {
 		return roomy(words)
@@ -266,8 +265,8 @@ func (t *table) slots(g segment) iter.Seq2[uint64, []uint64] {
 	}
 }
 
-// remove takes the key in slot i out of a segment, and closes the gap that it
-// leaves in the probing of others.
+// remove takes the key in slot i out of a segment, and moves later keys so that
+// probing still finds them.
 func (t *table) remove(sh *shard, g *segment, i int) {
 	stride := t.stride()
 	t.forget(sh, g.slots[i*stride+1:(i+1)*stride])

@@ -9,8 +9,8 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// watchers are those that wait for room, by the hash of their key. Its lock is
-// taken last of all.
+// watchers are the callers that wait for room, by the hash of their key. Its lock is the
+// last that a goroutine takes.
 type watchers struct {
 	n      atomic.Int64 // len(byHash), so that making room takes no lock while there are no watchers
 	mu     sync.Mutex
@@ -19,10 +19,10 @@ type watchers struct {
 
 type watcher struct{ wake func() }
 
-// Watch calls wake whenever something else than time may have made room for key
-// under the limits of b: a settlement, a refund, a reset, a limit that changed,
-// and Close. It does so until stop is called, from whatever goroutine did it, so
-// wake must not block nor ask the store. A [stint.Limiter] uses it.
+// Watch calls wake whenever something other than time may have made room for key: a
+// settlement, a refund, a reset, a change of limits, or Close. It does so until stop
+// is called, on the goroutine that made the room, so wake must neither block nor ask
+// the store. A [stint.Limiter] uses it.
 func (s *Store) Watch(_ stint.Bound, key string, wake func()) (stop func()) {
 	ws, h, w := &s.watchers, s.seed.hash(key), &watcher{wake}
 	ws.mu.Lock()
@@ -62,7 +62,7 @@ func (ws *watchers) roomMade(parts []part) {
 	}
 }
 
-// everywhere wakes all.
+// everywhere wakes all watchers.
 func (ws *watchers) everywhere() {
 	if ws.n.Load() == 0 {
 		return

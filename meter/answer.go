@@ -2,22 +2,21 @@ package meter
 
 import "time"
 
-// An Answer is what a limit says of one key to a request of some cost. Whether
-// the request passes is beside it.
+// An Answer tells a request of some cost what a limit says of one key. Methods return beside it
+// whether the request passes.
 type Answer struct {
 	// Remaining is how many requests of cost 1 would pass at this instant.
 	Remaining int64
-	// RetryAfter is 0 when allowed; else the least wait after which the same
+	// RetryAfter is 0 when the request passes. Otherwise it is the least wait after which the same
 	// cost passes if nothing else arrives, or [Never].
 	RetryAfter time.Duration
-	// ResetAfter is the wait until the key is as if never seen.
+	// ResetAfter is the wait until the key is as if it had never been seen.
 	ResetAfter time.Duration
-	// Delay is how long what has passed waits before it starts; 0 but for a
-	// [LeakyQueue].
+	// Delay is how long a request that passed waits before it starts. Only a [LeakyQueue] delays.
 	Delay time.Duration
 
-	// With four words an answer travels in registers: add none.
+	// An answer of four words is returned in registers. A fifth field would cost a copy.
 }
 
-// Never is the wait for what can never pass: a cost above the limit.
+// Never is the wait for a cost that can never pass because it is above the limit.
 const Never time.Duration = -1

@@ -12,12 +12,12 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A CalendarUnit is what a calendar's windows are. Months that begin on another day than
-// the first are made by [MonthFrom].
+// A CalendarUnit is the length of a calendar's windows. [MonthFrom] makes months that begin on
+// another day than the first.
 type CalendarUnit uint8
 
 const (
-	NoCalendar CalendarUnit = iota // windows are of a period
+	NoCalendar CalendarUnit = iota // windows have a fixed period
 	Day
 	Week // from Monday
 	Month
@@ -27,11 +27,11 @@ const (
 	calendarUnits = iota
 )
 
-// monthFrom and the day of the month are a month from that day, from the second on.
+// A unit of monthFrom plus d is a month that begins on day d, for d from 2.
 const monthFrom CalendarUnit = 64
 
-// MonthFrom returns the months that begin on a day of the month, from 1 to 31; where a month
-// is shorter, on its last day.
+// MonthFrom returns the unit of months that begin on a given day, from 1 to 31. A month that is too
+// short for the day begins on its last day.
 func MonthFrom(day int) CalendarUnit {
 	if day == 1 {
 		return Month
@@ -39,13 +39,14 @@ func MonthFrom(day int) CalendarUnit {
 	return monthFrom + CalendarUnit(day)
 }
 
-// known reports whether there is such a unit.
+// known reports whether u is a unit that exists.
 func (u CalendarUnit) known() bool {
 	_, month := u.from()
 	return month || u < calendarUnits
 }
 
-// from returns the day of the month that a month begins on, and whether it is one.
+// from returns the day on which the unit's months begin. It returns false where the unit is no
+// month.
 func (u CalendarUnit) from() (day int, month bool) {
 	if u == Month {
 		return 1, true
@@ -53,7 +54,7 @@ func (u CalendarUnit) from() (day int, month bool) {
 	return int(u - monthFrom), u > monthFrom+1 && u <= monthFrom+31
 }
 
-// String returns "", "day", "week", "month", "quarter", "year" or, such as, "month from 15".
+// String returns "", "day", "week", "month", "quarter", "year", or a text like "month from 15".
 func (u CalendarUnit) String() string {
 	if u < calendarUnits {
 		return [calendarUnits]string{"", "day", "week", "month", "quarter", "year"}[u]
@@ -64,7 +65,7 @@ func (u CalendarUnit) String() string {
 	return fmt.Sprintf("unit(%d)", uint8(u))
 }
 
-// nominal returns about how long a window is.
+// nominal returns the approximate length of a window.
 func (u CalendarUnit) nominal() time.Duration {
 	const day = 24 * time.Hour
 	if _, month := u.from(); month {
@@ -73,8 +74,8 @@ func (u CalendarUnit) nominal() time.Duration {
 	return [calendarUnits]time.Duration{Day: day, Week: 7 * day, Quarter: 90 * day, Year: 365 * day}[u]
 }
 
-// LoadZone returns the zone of that name in the IANA database: the machine's,
-// or the copy that a program embeds by importing time/tzdata.
+// LoadZone returns the zone of that name in the IANA database of the machine, or in the copy that a
+// program embeds by importing time/tzdata.
 func LoadZone(name string) (*time.Location, error) {
 	switch name {
 	case "":
@@ -89,13 +90,13 @@ func LoadZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// A calendar divides time into the days, weeks, months, quarters or years of a zone.
-// Window number i is counted from 1 January of the year 1, a Monday, or of the year 0.
-// A window begins at the first instant whose local date lies in it or later,
-// so each begins once, whatever daylight saving does at midnight.
+// A calendar divides time into the days, weeks, months, quarters or years of a zone. Windows are
+// numbered from 1 January of the year 1, a Monday, or of the year 0. A window begins at the first
+// instant whose local date lies in the window or later, so each begins once, whatever daylight
+// saving does at midnight.
 //
-// It remembers the window it was last asked for, since nearly every decision
-// falls into that one; it may be used from many goroutines at once.
+// A calendar remembers the window that it returned last, since nearly every decision falls into it.
+// It may be used from many goroutines at once.
 type calendar struct {
 	zone *time.Location
 	unit CalendarUnit
@@ -107,7 +108,7 @@ type calendarWindow struct {
 	begin, end int64 // nanoseconds since the Unix epoch; [begin, end)
 }
 
-// window returns the window that holds now.
+// window returns the window that contains now.
 func (c *calendar) window(now int64) calendarWindow {
 	if w := c.last.Load(); w != nil && w.begin <= now && now < w.end {
 		return *w
@@ -120,7 +121,7 @@ func (c *calendar) window(now int64) calendarWindow {
 func (c *calendar) find(now int64) calendarWindow {
 	index := c.number(time.Unix(0, now).In(c.zone))
 	end := c.begin(index + 1)
-	for end <= now && end < math.MaxInt64 { // the date went back over midnight
+	for end <= now && end < math.MaxInt64 { // daylight saving set the date back over midnight
 		index++
 		end = c.begin(index + 1)
 	}

@@ -7,14 +7,14 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// The sliding counter. The state is the index of the window that was counted
-// in, its count and that of the window before. At e into the current window
-// the one before weighs (W − e)/W:
+// The sliding counter. The state is the index of the last window that was counted in, the count of
+// that window, and the count of the window before it. At e into the current window, the count
+// before weighs (W − e)/W, and a cost c passes if
 //
 //	cur + prev·(W − e)/W + c ≤ L          strict
 //	cur + prev·(W − e)/W + c − 1 < L      relaxed
 //
-// compared over whole numbers of count × nanoseconds.
+// Both sides are compared as whole numbers of count × nanoseconds.
 
 var counterKind = kind{
 	name: "sliding_counter", options: Relaxed | CountDenied, aligned: true, wearsOff: true,
@@ -30,8 +30,8 @@ func (*counter) sound([]uint64) bool { return true }
 
 func (m *counter) longest() time.Duration { return satmath.Duration(satmath.Add(m.period, m.period)) }
 
-// pair is what a sliding counter decides on: two counts and the window they
-// are in; at is the time of the decision, in that window.
+// A pair is what a sliding counter decides on: the counts of two windows, the index of the later
+// window, and the time of the decision, at, which lies in that window.
 type pair struct{ index, cur, prev, at uint64 }
 
 func (m *counter) counts(s []uint64, t uint64) pair {
@@ -48,11 +48,11 @@ func (m *counter) counts(s []uint64, t uint64) pair {
 	return p
 }
 
-// left returns how much of the window before still overlaps: W − e.
+// left returns how much of the earlier window still overlaps: W − e.
 func (m *counter) left(p pair) uint64 { return (p.index+1)*m.period - p.at }
 
-// most returns the largest cost that passes with cur units counted in the current
-// window, prev in the one before, and left of that one still overlapping.
+// most returns the largest cost that passes while the current window has counted cur units and the
+// one before has counted prev, of which the stretch left still overlaps.
 func (m *counter) most(cur, prev, left uint64) uint64 {
 	weight := uint128.Mul(prev, left)
 	weighed := weight.Ceil(m.period)
@@ -92,8 +92,8 @@ func (m *counter) level(s []uint64, t uint64) (remaining int64, reset time.Durat
 	return remaining, 0
 }
 
-// wait finds how little of the older window may overlap for c to pass:
-// in this window, or else in the next, where cur has become prev.
+// wait finds the greatest overlap of the earlier window at which c passes: in the current window if
+// that can be, otherwise in the next one, where cur has become prev.
 func (m *counter) wait(s []uint64, t, c uint64) time.Duration {
 	p := m.counts(s, t)
 	end := p.at + m.left(p)
@@ -103,8 +103,8 @@ func (m *counter) wait(s []uint64, t, c uint64) time.Duration {
 	return satmath.Duration(satmath.Add(end, m.period) - m.overlap(m.count-c, p.cur) - t)
 }
 
-// overlap returns the largest W − e, at most W, at which a window of n units
-// weighs no more than room; relaxed, less than room + 1.
+// overlap returns the largest W − e, at most W, at which a window of n units weighs no more than
+// room. In a relaxed limit the weight must be below room + 1 instead.
 func (m *counter) overlap(room, n uint64) uint64 {
 	if n == 0 {
 		return m.period
@@ -115,7 +115,7 @@ func (m *counter) overlap(room, n uint64) uint64 {
 	return min(uint128.Mul(room, m.period).Floor(n), m.period)
 }
 
-func (m *counter) place(s []uint64, t uint64) uint64 { return m.counts(s, t).index }
+func (m *counter) stamp(s []uint64, t uint64) uint64 { return m.counts(s, t).index }
 
 func (m *counter) giveBack(_ *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
 	p := m.counts(s, t)

@@ -1,14 +1,13 @@
-// Package meter is what a store is written with: the arithmetic of limits, and
-// the names of their algorithms and operations. Programs that limit something
-// want package stint, which stands on it, and need from here an [Algorithm] at
-// most.
+// Package meter is for those who write a store: it has the arithmetic of limits, and the names of
+// algorithms and operations. Programs that limit something use package stint, which is built on
+// this one; all that they need from here is an [Algorithm].
 //
-// A [Meter] is made from a [Spec], which stint.Limit.Meter does. It is pure: time
-// is an argument, and state is a slice of words that the caller keeps and locks.
-// So a store decides in three steps, for each limit of a request: [Meter.Admits]
-// says whether it passes; where all do, [Meter.Charge]; and [Meter.Answer]
-// describes the state. [Meter.Take] is the three in one. [Reservations] are beside
-// the state of a key while charges are open that may be settled at less.
+// The method Meter of stint.Limit makes a [Meter] from a [Spec]. A Meter is pure: time is an argument, and state
+// is a slice of words that the caller keeps and locks. A store decides in three steps, for each
+// limit of a request: [Meter.Admits] says whether the request passes; where all limits let it pass,
+// [Meter.Charge] charges it; and [Meter.Answer] describes the state. [Meter.Take] does all three.
+// While charges are open that may be settled at less, the store keeps [Reservations] beside the
+// state of the key.
 //
-// It imports nothing of the limiter, and no clock, lock or context.
+// The package imports nothing of the limiter, and no clock, lock or context.
 package meter

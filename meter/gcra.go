@@ -8,20 +8,21 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// The generic cell rate algorithm, for buckets and the queue. The state is the
-// theoretical arrival time (TAT): the moment at which the bucket is full again
-// or the queue empty. A request of cost c passes at t when
+// The generic cell rate algorithm, for buckets and the queue. The state is the theoretical arrival
+// time (TAT): the moment at which the bucket is full again or the queue empty. A request of cost c
+// passes at t when
 //
 //	max(tat, t) + c·T − t ≤ capacity·T = burst span
 //
-// where capacity is the burst, and for a queue burst + 1: what waits, and the one that
-// starts. Then tat becomes max(tat, t) + c·T (ITU-T I.371, the virtual scheduling
-// form). T = period/count is rational, emissionNum/emissionDen in lowest terms, so times are
-// kept in units of 1/emissionDen ns: one word where emissionDen is 1 and the drain is short
-// (narrow), else tat·emissionDen in two words, high word first.
+// Then tat becomes max(tat, t) + c·T (ITU-T I.371, the virtual scheduling form). The capacity is
+// the burst. A queue has room for one more: the request that starts.
 //
-// backlog = max(tat − t, 0) is what has been used and not yet forgiven; it is
-// never more than the drain of the capacity and of the greatest debt.
+// T = period/count is a fraction, emissionNum/emissionDen in lowest terms, so times are kept in
+// units of 1/emissionDen ns. A state is one word where emissionDen is 1 and the drain is short
+// (narrow); otherwise it is tat·emissionDen in two words, high word first.
+//
+// backlog = max(tat − t, 0) is what has been used and has not drained yet. It is never more than
+// what the capacity and the greatest debt take to drain.
 
 var bucketKind = kind{
 	name: "gcra", aliases: []string{"token_bucket", "leaky_bucket"}, options: Burst | Debt,
@@ -60,9 +61,9 @@ func (m *bucket) longest() time.Duration { return m.nanoseconds(m.maxBacklog) }
 
 func (*bucket) sound([]uint64) bool { return true }
 
-// backlog returns what has been used and not yet forgiven. A state that is further
-// ahead than maxBacklog is a clock fault. It is cut to that, and written, so that it
-// shrinks from now on.
+// backlog returns what has been used and has not drained yet. A state that is further ahead than
+// maxBacklog comes from a clock fault. It is cut to maxBacklog and written back, so that it drains
+// from now on.
 func (m *bucket) backlog(s []uint64, t uint64) uint128.Int {
 	if m.narrow {
 		s[0] = (*Meter)(m).mend(s[0], t)
@@ -76,7 +77,7 @@ func (m *bucket) backlog(s []uint64, t uint64) uint128.Int {
 	return b
 }
 
-// mend brings a state of one word back to where it can be.
+// mend brings a TAT of one word back into the range that a sound clock can produce.
 func (m *Meter) mend(tat, t uint64) uint64 {
 	if satmath.Sub(tat, t) > m.maxBacklog.Lo {
 		return t + m.maxBacklog.Lo
@@ -93,8 +94,8 @@ func (m *bucket) setBacklog(s []uint64, t uint64, b uint128.Int) {
 	s[0], s[1] = tat.Hi, tat.Lo
 }
 
-// TakeWord is [Meter.Allow] on a state of one word, by value, for callers that
-// keep it in an atomic. [Meter.Words] must be 1.
+// TakeWord is [Meter.Allow] on a state of one word, which it takes and returns by value, for
+// callers that keep states in atomics. [Meter.Words] must be 1.
 func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
 	if cost <= 0 {
 		return tat, true
@@ -112,7 +113,7 @@ func (m *Meter) TakeWord(tat uint64, now, cost int64) (uint64, bool) {
 	return m.mend(tat, t), false
 }
 
-// DecideWord is [Meter.Take] on a state of one word, by value.
+// DecideWord is [Meter.Take] on a state of one word, which it takes and returns by value.
 func (m *Meter) DecideWord(tat uint64, now, cost int64) (state uint64, a Answer, ok bool) {
 	t := since(now)
 	tat = m.mend(tat, t)
@@ -136,8 +137,8 @@ func (m *Meter) DecideWord(tat uint64, now, cost int64) (state uint64, a Answer,
 	return tat, a, ok
 }
 
-// wideCharge is a take on a state of two words. It returns the backlog before it
-// and after it.
+// wideCharge charges a state of two words if the cost passes. It returns the backlog before and
+// after.
 func (m *bucket) wideCharge(s []uint64, t uint64, cost int64) (before, after uint128.Int, ok bool) {
 	before = m.backlog(s, t)
 	if cost <= 0 {
@@ -203,7 +204,7 @@ func (m *bucket) wait(s []uint64, t, c uint64) time.Duration {
 	return m.nanoseconds(over)
 }
 
-// measure returns amount·T, held at the greatest backlog.
+// measure returns amount·T, at most the greatest backlog.
 func (m *bucket) measure(amount uint64) uint128.Int {
 	if amount > m.deepest {
 		return m.maxBacklog
@@ -226,7 +227,7 @@ func (m *bucket) idle(s []uint64, t uint64) bool {
 	return !uint128.Mul(t, m.emissionDen).Less(uint128.Int{Hi: s[0], Lo: s[1]})
 }
 
-func (*bucket) place([]uint64, uint64) uint64 { return 0 }
+func (*bucket) stamp([]uint64, uint64) uint64 { return 0 }
 
 func (m *bucket) giveBack(r *Reservations, mark ChargeRef, s []uint64, t, n uint64) {
 	(*Meter)(m).drainBack(r, mark, s, t, n)
@@ -263,8 +264,8 @@ func (m *bucket) through(from *Meter, s []uint64, t, c uint64, ok bool) (a Answe
 	return a
 }
 
-// converted returns the backlog of as many units as another is of other numbers,
-// which are no more than the capacity, rounded up.
+// converted returns the backlog in this limit that holds as many units as b does in the limit old,
+// rounded up. The units are no more than the capacity.
 func (m *bucket) converted(b uint128.Int, old *Meter) uint128.Int {
 	if b.Hi == 0 {
 		if p := uint128.Mul(b.Lo, m.emissionNum); p.Hi == 0 || p.Hi+1 < old.emissionNum { // one word is enough

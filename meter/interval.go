@@ -9,9 +9,9 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// The token bucket that is filled in lumps. The state is how many tokens are
-// missing and the index of the period in which that was so. Tokens may go
-// below zero as debt, at most [Spec.GreatestDebt].
+// The token bucket that is filled in lumps. The state is the number of missing tokens and the index
+// of the period in which that number was right. More tokens than the bucket holds may be missing:
+// the excess is debt, at most [Spec.GreatestDebt].
 
 var lumpsKind = kind{
 	name: "token_bucket_interval", options: Burst | Debt, aligned: true,
@@ -30,9 +30,9 @@ func (m *lumps) longest() time.Duration {
 	return satmath.Duration(uint128.Mul(satmath.Add(n, 1), m.period).Floor(1))
 }
 
-// missing returns the tokens that are missing at t and the period that is so
-// of: that of t, or the one after where the clock stepped back. A state of a
-// later one is brought back to that.
+// missing returns the tokens that are missing at t, and the index of the period to decide in. That
+// is the period of t, or the next one where the clock stepped back over an edge. A state from a
+// later period is brought back to the next one.
 func (m *lumps) missing(s []uint64, t uint64) (missing, index uint64) {
 	missing, index = min(s[0], m.deepest), m.byPeriods.Quo(t)
 	if s[1] > index {
@@ -72,8 +72,8 @@ func (m *lumps) level(s []uint64, t uint64) (remaining int64, reset time.Duratio
 	return remaining, satmath.Duration(m.until(missing, index, t))
 }
 
-// until returns the wait from t until the given number of tokens has been
-// added after the period index.
+// until returns the wait from t until the given number of tokens has been added after the end of
+// period index.
 func (m *lumps) until(tokens, index, t uint64) uint64 {
 	lumps := tokens / m.count
 	if tokens%m.count != 0 {
@@ -105,7 +105,7 @@ func (m *lumps) idle(s []uint64, t uint64) bool {
 	return lumps.Hi != 0 || lumps.Lo >= s[0]
 }
 
-func (*lumps) place([]uint64, uint64) uint64 { return 0 }
+func (*lumps) stamp([]uint64, uint64) uint64 { return 0 }
 
 func (m *lumps) giveBack(r *Reservations, mark ChargeRef, s []uint64, t, n uint64) {
 	(*Meter)(m).drainBack(r, mark, s, t, n)

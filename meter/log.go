@@ -7,13 +7,14 @@ import (
 	"github.com/stint-dev/stint/internal/satmath"
 )
 
-// The sliding log. The state is every charge of the last period, oldest first,
-// in a ring of words, behind two words of header: the ring's head and length
-// in words, and the sum of units. A charge of one unit is its time, one word;
-// a larger one is followed by its units, flagged with the top bit, which no
-// time has, and so is one of which the neighbour was taken out. Charges at the same time are one entry. A log keeps no more than
-// its newest count units: older ones could not matter, unless an open
-// reservation gives back; then they are kept as one entry.
+// The sliding log. The state is a ring of words with every charge of the last period, oldest first,
+// behind two words of header: the head and length of the ring in words, and the sum of units. A
+// charge of one unit is one word, its time. A larger one is followed by a word with its units. That
+// word has the top bit set, which no time has. A charge whose neighbour was taken out may also have the
+// second word. Charges at the same time are one entry.
+//
+// A log keeps no more than its newest count units, since older ones cannot change a decision. While
+// a reservation is open it may give units back, so the older ones are kept as one entry.
 
 var logKind = kind{
 	name: "sliding_log", options: CountDenied, log: true,
@@ -49,7 +50,7 @@ func (r ring) set(head, used int) {
 // word returns the address of the i-th word of the log.
 func (r ring) word(i int) *uint64 { return &r[logHead+r.at(i)] }
 
-// at returns where in the ring the i-th word of the log is.
+// at returns the index in the ring of the i-th word of the log.
 func (r ring) at(i int) int {
 	j := r.head() + i
 	if j >= r.size() {
@@ -103,8 +104,8 @@ func (r ring) dropNewest(e entry) {
 	r[1] -= e.units
 }
 
-// push appends a charge. Without room it first merges the newest entries into
-// it, which then count for longer than they should.
+// push appends a charge. If the ring has no room, it first merges the newest entries into the new
+// one; they then count for longer than they should.
 func (r ring) push(at, units uint64) {
 	for r.used() > 0 {
 		last := r.newest()
@@ -128,8 +129,8 @@ func (r ring) push(at, units uint64) {
 	r[1] += units
 }
 
-// forget drops what no longer counts at t and returns the time to decide at:
-// t, or the newest entry's where the clock stepped back.
+// forget drops what no longer counts at t, and returns the time to decide at: t, or the time of the
+// newest entry where the clock stepped back.
 func (m *slidingLog) forget(r ring, t uint64) uint64 {
 	if r.used() == 0 {
 		return t
@@ -152,7 +153,7 @@ func (m *slidingLog) forget(r ring, t uint64) uint64 {
 	return max(t, last)
 }
 
-// pull moves every entry that lies ahead of a time to that time.
+// pull moves every entry that is later than latest to latest.
 func (m *slidingLog) pull(r ring, latest uint64) {
 	all := r.entries()
 	r.set(0, 0)
@@ -180,7 +181,7 @@ func (m *slidingLog) admits(s []uint64, t, c uint64) bool {
 func (m *slidingLog) room(s []uint64, t uint64, cost int64) int {
 	r := ring(s)
 	m.forget(r, t)
-	words := 2 // the charge, or its units and those of an entry that it joins
+	words := 2 // for the charge alone, or for its units and those of the entry that it joins
 	if cost == 1 && (r.used() == 0 || r.newest().at < t) {
 		words = 1
 	}
@@ -189,10 +190,10 @@ func (m *slidingLog) room(s []uint64, t uint64, cost int64) int {
 
 func (m *slidingLog) charge(s []uint64, t, c uint64) { m.chargeAmong(nil, s, t, c, false) }
 
-// chargeAmong adds c units. What is older than the newest count units becomes one entry
-// at its newest moment: while that counts nothing passes, and once it does not none of
-// it would. It is not dropped, since open reservations, and limits of a greater count,
-// may make room for it again. of are those reservations, or nil.
+// chargeAmong adds c units. Charges older than the newest count units become one entry at the
+// newest of their moments. No request passes while that entry counts, and none of them would count
+// after it. They are not dropped, since open reservations (of, or nil) and limits of a greater
+// count may make room for them again.
 func (m *slidingLog) chargeAmong(of *Reservations, s []uint64, t, c uint64, _ bool) {
 	r := ring(s)
 	at := m.forget(r, t)
@@ -249,8 +250,8 @@ func (m *slidingLog) level(s []uint64, t uint64) (remaining int64, reset time.Du
 	return int64(satmath.Sub(m.count, r[1])), satmath.Duration(r.newest().at + m.period - t)
 }
 
-// logWait walks from the oldest entry until enough would be forgotten: for a
-// cost of 1 that is the oldest.
+// wait walks from the oldest entry until enough units are forgotten. For a cost of 1, one entry is
+// enough.
 func (m *slidingLog) wait(s []uint64, t, c uint64) time.Duration {
 	r := ring(s)
 	m.forget(r, t)
@@ -265,10 +266,10 @@ func (m *slidingLog) wait(s []uint64, t, c uint64) time.Duration {
 	}
 }
 
-func (m *slidingLog) place(s []uint64, t uint64) uint64 { return m.forget(s, t) }
+func (m *slidingLog) stamp(s []uint64, t uint64) uint64 { return m.forget(s, t) }
 
-// giveBack takes units out of the entry that the charge of a moment is in,
-// while that would count by itself.
+// giveBack takes units out of the entry that holds the charge of a moment, as long as that charge
+// would still count.
 func (m *slidingLog) giveBack(of *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
 	r, moment := ring(s), mark[1]
 	m.forget(r, t)
@@ -284,7 +285,7 @@ func (m *slidingLog) giveBack(of *Reservations, mark ChargeRef, s []uint64, t, a
 	}
 }
 
-// find returns where the first entry of a time or later begins.
+// find returns the index of the first entry at the given time or later.
 func (r ring) find(at uint64) int {
 	low, high := 0, r.used()
 	for low < high {
@@ -301,8 +302,8 @@ func (r ring) find(at uint64) int {
 	return low
 }
 
-// take takes up to amount units out of the entry that begins at word i, and
-// returns how many.
+// take takes up to amount units out of the entry that begins at word i, and returns how many it
+// took.
 func (r ring) take(i int, amount uint64) uint64 {
 	e := r.entryAt(i)
 	if e.units > amount {
@@ -325,8 +326,8 @@ func (r ring) take(i int, amount uint64) uint64 {
 	return e.units
 }
 
-// cover takes out the entry that the one word i is without moving others, if there
-// is a neighbour of one word as well: that has its one unit written behind it.
+// cover removes the entry of one word at i without moving others, if an entry beside it is one word
+// as well: the neighbour's one unit is written in the word that becomes free.
 func (r ring) cover(i int) bool {
 	time := func(i int) bool { return *r.word(i)&unitFlag == 0 }
 	switch used := r.used(); {
@@ -342,7 +343,7 @@ func (r ring) cover(i int) bool {
 	return true
 }
 
-// down moves the n words behind the by words at place i down over them.
+// down moves the n words that follow index i + by down by that many words.
 func (r ring) down(i, by, n int) {
 	all := r[logHead:]
 	for n > 0 {
@@ -353,7 +354,7 @@ func (r ring) down(i, by, n int) {
 	}
 }
 
-// up moves the first n words up over the by words behind them.
+// up moves the first n words up by that many words.
 func (r ring) up(by, n int) {
 	all := r[logHead:]
 	for n > 0 {
@@ -377,7 +378,7 @@ func (m *slidingLog) idle(s []uint64, t uint64) bool {
 	return r.used() == 0 || r.newest().at+m.period <= t
 }
 
-// move writes a log into a ring of another size, from its beginning.
+// move copies a log to the beginning of a ring of another size.
 func (*slidingLog) move(to, from []uint64) {
 	r := ring(from)
 	for i := range r.used() {
@@ -387,8 +388,8 @@ func (*slidingLog) move(to, from []uint64) {
 	to[1] = from[1]
 }
 
-// sound reports whether the ring is one that pushes could have made: within
-// its bounds, in order of time, and adding up.
+// sound reports whether push could have made the ring: it lies within its bounds, its entries are
+// in order of time, and the units add up.
 func (*slidingLog) sound(s []uint64) bool {
 	r := ring(s)
 	if r.head() >= r.size() || r.used() > r.size() {

@@ -7,55 +7,54 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// A Meter is a limit made ready to decide: validated, with its constants
-// computed. It is the arithmetic that every store shares, and it is pure: time
-// is an argument, state is a slice of words that the caller keeps and locks.
+// A Meter is a validated limit with its constants computed. It is the arithmetic that every store
+// shares, and it is pure: time is an argument, and state is a slice of words that the caller keeps
+// and locks.
 //
-// A state whose words are all zero is that of an unseen key. Times are
-// nanoseconds since the Unix epoch; before the epoch counts as the epoch.
-// Every method is total: no int64 makes it wrap or panic, as long as the state
-// has at least [Meter.Words] words. A Meter may be used from many goroutines
-// at once; a state may not.
+// A state whose words are all zero is that of an unseen key. Times are nanoseconds since the Unix
+// epoch; times before the epoch count as the epoch. Every method is total: no int64 makes it wrap
+// or panic, as long as the state has at least [Meter.Words] words. A Meter may be used from many
+// goroutines at once; a state may not.
 //
-// State that lies further ahead than time can explain is a clock fault. It is
-// taken to be exactly as far ahead as could be explained, so that a clock that
-// jumps and comes back locks a key out for no longer than its limit can: a bucket's
-// drain and that of its greatest debt, or two windows and part of a third.
+// A state that lies further ahead than charges can explain comes from a clock fault. It is cut to
+// what charges could explain, so that a clock that jumps and comes back locks a key out for no
+// longer than the limit itself could: the drain of a bucket and of its greatest debt, or two
+// windows and a fraction of a third.
 type Meter struct {
 	spec      Spec
 	algorithm Algorithm
-	// Buckets and queues are decided without a call through their arithmetic: of a state
-	// of one word, narrow, and of two.
+	// Buckets and queues are decided without a call through their arithmetic. Their states have one
+	// word (narrow) or two (wide).
 	narrow, wide bool
 	queues       bool
 	small        bool   // sliding_buckets: counts of 32 bits
-	capacity     int64  // the most that could ever pass at one instant
+	capacity     int64  // the most that can pass at one instant
 	deepest      uint64 // buckets and queue: the most units in use, the capacity and the greatest debt
 
-	// Bucket and queue: the emission interval of one unit is
-	// emissionNum/emissionDen nanoseconds, in lowest
-	// terms; state and sums are kept in 1/emissionDen ns.
+	// For a bucket or queue, one unit takes emissionNum/emissionDen nanoseconds, in lowest terms.
+	// States and sums are in units of 1/emissionDen ns.
 	emissionNum, emissionDen     uint64
 	burstSpan, maxBacklog        uint128.Int     // capacity·emissionNum, deepest·emissionNum
-	byEmissionNum, byEmissionDen uint128.Divisor // by emissionNum and by emissionDen
+	byEmissionNum, byEmissionDen uint128.Divisor // divide by emissionNum and by emissionDen
 
-	// This meter as its algorithm has it, and what that is beside: nil if it is not.
+	// The meter as its algorithm sees it, and as each optional interface; nil where the algorithm
+	// does not implement one.
 	as      arithmetic
 	short   shortcut
 	grow    grower
 	rewrite rewriter
 	drain   drainer
 
-	// What counts in windows.
+	// For algorithms that count in windows.
 	count, period uint64
-	byPeriods     uint128.Divisor // but for a calendar
-	subWindows    uint64          // sliding_buckets: the parts of a window
-	bySubWindows  uint128.Divisor // nanoseconds to parts, where a part is whole
+	byPeriods     uint128.Divisor // divides by the period; not for a calendar
+	subWindows    uint64          // sliding_buckets: the number of parts in a window
+	bySubWindows  uint128.Divisor // nanoseconds to parts, where parts are whole nanoseconds
 	byRing        uint128.Divisor // subWindows + 1, the length of the ring
 	calendar      *calendar
 }
 
-// New returns the arithmetic of a limit, or what [Spec.Validate] says.
+// New returns the meter of a limit. The error is that of [Spec.Validate].
 func New(spec Spec) (*Meter, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
@@ -95,12 +94,12 @@ func (m *Meter) Algorithm() Algorithm { return m.algorithm }
 // Capacity returns the most that could ever pass at one instant, in units.
 func (m *Meter) Capacity() int64 { return m.capacity }
 
-// Aligned reports whether the limit goes by the time of day: its windows begin
-// at multiples of the period, or with a calendar's days or months.
-func (m *Meter) Aligned() bool { return m.algorithm.kind().aligned }
+// Aligned reports whether the limit goes by the time of day: its windows begin at multiples of the
+// period, or at the edges of a calendar.
+func (m *Meter) Aligned() bool { return m.algorithm.kind().aligned && !m.spec.FromFirst }
 
-// Words returns how many words a state has, at the least. One that grows may need
-// more: see [Meter.Room].
+// Words returns the least number of words in a state. The state of a log may need more: see
+// [Meter.Room].
 func (m *Meter) Words() int { return m.as.words() }
 
 // Room returns how many words a state needs for a charge of cost to be
@@ -113,7 +112,7 @@ func (m *Meter) Room(state []uint64, now, cost int64) int {
 	return m.grow.room(state, since(now), cost)
 }
 
-// Move copies a state into one with more room.
+// Move copies a state into a larger slice.
 func (m *Meter) Move(to, from []uint64) {
 	if m.grow == nil {
 		copy(to, from)
@@ -125,7 +124,7 @@ func (m *Meter) Move(to, from []uint64) {
 // since returns the time as an unsigned word.
 func since(now int64) uint64 { return uint64(max(now, 0)) }
 
-// Allow is [Meter.Take] with the short answer.
+// Allow is [Meter.Take] without the answer.
 func (m *Meter) Allow(state []uint64, now, cost int64) bool {
 	if m.narrow {
 		tat, ok := m.TakeWord(state[0], now, cost)
@@ -146,9 +145,9 @@ func (m *Meter) Allow(state []uint64, now, cost int64) bool {
 	return ok
 }
 
-// Take decides one request of cost units and charges it if it passes. A denial
-// changes nothing, unless the limit counts what it denies. A cost of 0 or less
-// passes and changes nothing. It reports whether the request passed.
+// Take decides a request of cost units, charges it if it passes, and reports whether it passed. A
+// denied request changes nothing, unless the limit counts denied requests. A cost of 0 or less
+// passes and changes nothing.
 func (m *Meter) Take(state []uint64, now, cost int64) (a Answer, ok bool) {
 	if m.narrow {
 		state[0], a, ok = m.DecideWord(state[0], now, cost)
@@ -184,14 +183,14 @@ func (m *Meter) Admits(state []uint64, now, cost int64) bool {
 	return m.as.admits(state, t, c)
 }
 
-// Charge adds cost units, room or not: what is more than fits is debt. In a
-// bucket a debt is at most [Spec.GreatestDebt]; elsewhere it ages out with the rest.
+// Charge adds cost units, even where there is no room: the excess is debt. In a bucket a debt is at
+// most [Spec.GreatestDebt]; in other algorithms it ages out like other charges.
 func (m *Meter) Charge(state []uint64, now, cost int64) {
 	m.as.charge(state, since(now), uint64(max(cost, 0)))
 }
 
-// Answer describes the state as it stands to a request of cost units: when
-// allowed is false, RetryAfter is the least wait after which it passes.
+// Answer describes the state to a request of cost units. When allowed is false, RetryAfter is the
+// least wait after which the request passes.
 func (m *Meter) Answer(state []uint64, now, cost int64, allowed bool) (a Answer) {
 	a.Remaining, a.ResetAfter = m.as.level(state, since(now))
 	if !allowed {
@@ -212,8 +211,8 @@ func (m *Meter) Wait(state []uint64, now, cost int64) time.Duration {
 	return m.as.wait(state, since(now), uint64(cost))
 }
 
-// Refund removes up to amount units from what still counts, newest first. It
-// widens the envelope by what it returns.
+// Refund removes up to amount units that still count, newest first. It widens the envelope by the
+// units that it returns.
 func (m *Meter) Refund(state []uint64, now, amount int64) {
 	if amount > 0 {
 		m.as.refund(state, since(now), uint64(amount))
@@ -224,9 +223,9 @@ func (m *Meter) Refund(state []uint64, now, amount int64) {
 // drop it without changing any answer.
 func (m *Meter) Idle(state []uint64, now int64) bool { return m.as.idle(state, since(now)) }
 
-// Check reports whether words that came from outside, a file say, are a state
-// of this limit that the other methods can work on.
+// Check reports whether words from outside, such as a file, are a state of this limit on which the
+// other methods work.
 func (m *Meter) Check(state []uint64) bool { return len(state) >= m.as.words() && m.as.sound(state) }
 
-// CountsDenied reports whether a denied request is charged too.
+// CountsDenied reports whether a denied request is charged like one that passed.
 func (m *Meter) CountsDenied() bool { return m.spec.CountDenied }

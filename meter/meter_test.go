@@ -266,6 +266,16 @@ func TestMeter(t *testing.T) {
 			10s take 2: pass, 0 left, reset 10s
 			19s take 1: deny, 0 left, retry 1s, reset 1s
 			20s take 1: pass, 1 left, reset 10s`},
+		{"a window from a first request", "3/10s fixed_window from first", `
+			4s take 4: deny, 3 left, retry never
+			9s take 2: pass, 1 left, reset 10s
+			15s take 2: deny, 1 left, retry 4s, reset 4s
+			7s take 1: pass, 0 left, reset 12s
+			18999999999ns take 1: deny, 0 left, retry 1ns, reset 1ns
+			21s take 3: pass, 0 left, reset 10s
+			22s give 1: 0 left, reset 9s
+			22s refund 3: 3 left
+			25s charge 5: 0 left, reset 10s`},
 		{"a log", "3/10s sliding_log", `
 			0s take 1: pass, 2 left, reset 10s
 			4s take 2: pass, 0 left, reset 10s
@@ -344,6 +354,7 @@ var greatest = []string{
 	"4/s burst 10 token_bucket_interval", "9223372036854775807/4611686018427387903ns token_bucket_interval",
 	"1/1ns burst 9223372036854775806 token_bucket_interval",
 	"3/s fixed_window", "9223372036854775807/4611686018427387903ns fixed_window count_denied", "1/1ns fixed_window",
+	"9223372036854775807/4611686018427387903ns fixed_window from first count_denied", "1/1ns fixed_window from first",
 	"3/day in UTC", "9223372036854775807/month in Europe/Paris count_denied", "3/day in Pacific/Kiritimati", "3/month in Etc/GMT+12",
 	"3/s sliding_log", "9223372036854775807/4611686018427387903ns sliding_log count_denied", "1/1ns sliding_log",
 	"3/s sliding_counter", "9223372036854775807/4611686018427387903ns sliding_counter", "9223372036854775807/4611686018427387903ns sliding_counter relaxed count_denied", "1/1ns sliding_counter",
@@ -455,6 +466,7 @@ func TestMeterClockFault(t *testing.T) {
 		{"5/s leaky_queue", 0, false},   // see below: 6·T + one more drain
 		{"10/s fixed_window", 0, false}, // to the end of the next window
 		{"10/s fixed_window count_denied", 0, false},
+		{"10/s fixed_window from first", 2 * s, true},
 		{"10/day in UTC", 0, false},
 		{"10/s token_bucket_interval", 0, false},
 		{"10/s sliding_log", 0, false},
@@ -653,6 +665,7 @@ func TestMeterAdopt(t *testing.T) {
 		// What counts in windows is the same state.
 		{"10/s fixed_window", 4, "20/s fixed_window", true, 16, 500 * time.Millisecond},
 		{"10/s fixed_window", 4, "3/s fixed_window", true, 0, 500 * time.Millisecond},
+		{"10/s fixed_window from first", 4, "3/s fixed_window from first", true, 0, 500 * time.Millisecond},
 		{"10/s sliding_log", 4, "3/s sliding_log", true, 0, 500 * time.Millisecond},
 		{"10/s sliding_counter", 4, "3/s sliding_counter relaxed", true, 0, 1500 * time.Millisecond},
 		{"10/s sliding_buckets parts 5", 4, "20/s sliding_buckets parts 5", true, 16, 700 * time.Millisecond},
@@ -721,7 +734,7 @@ func TestMeterThrough(t *testing.T) {
 // clock was wrong locks no key out for longer.
 func TestMeterAdoptClockFault(t *testing.T) {
 	for _, limit := range []string{
-		"10/s", "10/s leaky_queue", "10/s token_bucket_interval", "10/s fixed_window", "10/day in UTC",
+		"10/s", "10/s leaky_queue", "10/s token_bucket_interval", "10/s fixed_window", "10/s fixed_window from first", "10/day in UTC",
 		"10/s sliding_log", "10/s sliding_counter", "10/s sliding_buckets parts 5",
 	} {
 		m := meterOf(t, limit)
@@ -746,6 +759,7 @@ func TestMeterAdoptClockFault(t *testing.T) {
 var fixedKinds = []string{
 	"10/s", "7/1m", "9223372036854775807/s burst 9223372036854775806", "5/s leaky_queue", "7/1m leaky_queue", "7/1m debt 50",
 	"4/s burst 9 token_bucket_interval", "10/s fixed_window", "10/s fixed_window count_denied", "10/day in Europe/Paris",
+	"10/s fixed_window from first",
 	"10/s sliding_counter", "10/s sliding_counter relaxed", "10/s sliding_buckets", "10/10ns sliding_buckets parts 3",
 	"3000000000/s sliding_buckets parts 7",
 }
@@ -757,6 +771,10 @@ func TestMeterGiveBackNeverMints(t *testing.T) {
 	for _, limit := range append([]string{"10/s sliding_log", "10/s sliding_log count_denied"}, fixedKinds...) {
 		m := meterOf(t, limit)
 		gap := int64(m.Spec().NominalPeriod()) / min(m.Capacity(), 10)
+		stays := int64(0)
+		if m.Spec().FromFirst {
+			stays = 1 // the window that the charge began
+		}
 		for round := range 2000 {
 			with, without, now := keyOf(m), keyOf(m), rnd.Int64N(1e9)
 			some := func() int64 { return 1 + rnd.Int64N(min(m.Capacity(), 6)) }
@@ -770,14 +788,15 @@ func TestMeterGiveBackNeverMints(t *testing.T) {
 				}
 			}
 			others()
-			c := some()
+			c := some() + stays
 			if !with.admits(now, c) {
 				continue
 			}
 			with.reserve(now, c)
+			without.charge(now, stays)
 			others()
 			now += rnd.Int64N(1 + gap*3)
-			with.giveBack(now, 1+rnd.Int64N(c))
+			with.giveBack(now, 1+rnd.Int64N(c-stays))
 			others()
 			for range 3 {
 				a, _ := with.level(now)
@@ -883,7 +902,7 @@ func TestMeterArbitraryState(t *testing.T) {
 
 func TestMeterWords(t *testing.T) {
 	for limit, want := range map[string]int{
-		"10/s": 1, "7/1m": 2, "5/s leaky_queue": 1, "10/s token_bucket_interval": 2, "10/s fixed_window": 2, "10/day in UTC": 2,
+		"10/s": 1, "7/1m": 2, "5/s leaky_queue": 1, "10/s token_bucket_interval": 2, "10/s fixed_window": 2, "10/s fixed_window from first": 2, "10/day in UTC": 2,
 		"10/s sliding_counter": 3, "10/s sliding_log": 4, "10/s sliding_buckets": 33, "3000000000/s sliding_buckets": 63,
 		"10/s sliding_buckets parts 3600": 1803, "10/7ns sliding_buckets parts 3600": 6, "1/4611686018427387903ns": 2,
 	} {

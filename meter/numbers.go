@@ -2,26 +2,26 @@ package meter
 
 import "time"
 
-// The count, the burst and the debt of a bucket, a queue or a bucket filled in lumps
-// are its numbers: its state drains by them. Where limits of other numbers share a state,
-// whoever keeps it keeps which of them it has. Windows, logs, counters and parts
-// hold units with dates, and have none: every limit of the same period, or
-// calendar, and parts works on the same state.
+// The count, the burst and the debt of a bucket, of a queue or of a bucket filled in lumps are its
+// rate parameters: its state drains by them. Limits of other rate parameters may share a state, so
+// whoever keeps the state also keeps the rate parameters in force. Windows, logs, counters and
+// parts hold units with dates and need no rate parameters: all limits with the same period or
+// calendar, and the same number of parts, work on one state.
 
-// Drains reports whether states of the limit drain by its numbers, evenly over what
-// was charged, whenever that was: bucket, queue and the bucket filled in lumps.
+// Drains reports whether states drain by the limit's rate parameters, evenly over all charges,
+// whenever they were made. That is so for the bucket, the queue and the bucket filled in lumps.
 func (m *Meter) Drains() bool { return m.drain != nil }
 
-// SameNumbers reports whether a state of one limit is as good for the other, of the
-// same algorithm and period.
+// SameNumbers reports whether two limits of one algorithm and period can work on one state without
+// conversion.
 func (m *Meter) SameNumbers(o *Meter) bool {
 	return !m.Drains() || m.count == o.count && m.capacity == o.capacity && m.spec.Debt == o.spec.Debt
 }
 
-// Adopt puts the numbers of this limit in force on a state that has those of
-// another, of the same algorithm, which drains: the units in use, a fraction, stay in
-// use, rounded up to what the state can hold. If they are more than the capacity it
-// writes nothing, and returns false. The state must have the words that either needs.
+// Adopt converts a state from the rate parameters of old, of the same algorithm, to those of this
+// limit, which must drain. The units in use, a fraction, stay in use, rounded up to what the state
+// can hold. Where they are more than the capacity, Adopt writes nothing and returns false. The
+// state must have as many words as the larger of both limits needs.
 func (m *Meter) Adopt(state []uint64, old *Meter, now int64) bool {
 	t := since(now)
 	if !m.drain.holds(old, state, t, 0) {
@@ -31,9 +31,9 @@ func (m *Meter) Adopt(state []uint64, old *Meter, now int64) bool {
 	return true
 }
 
-// Through is what this limit says of a state that has the numbers of another, to a
-// request of cost units that does not put its own in force: what is in use drains as
-// it does, and is held against this capacity.
+// Through returns what this limit says to a request of cost units where the state keeps the rate
+// parameters of another limit, old: what is in use drains at the rate of old, and is held against
+// the capacity of this limit.
 func (m *Meter) Through(state []uint64, old *Meter, now, cost int64) (a Answer, ok bool) {
 	t, c := since(now), uint64(max(cost, 0))
 	if cost > m.capacity {
@@ -45,7 +45,6 @@ func (m *Meter) Through(state []uint64, old *Meter, now, cost int64) (a Answer, 
 	return m.drain.through(old, state, t, c, ok), ok
 }
 
-// Longest returns the time after which a charge counts for nothing, whatever
-// was charged before it: the greatest debt's drain, or what windows and parts
-// remember.
+// Longest returns the time after which a charge no longer counts, whatever was charged before it:
+// the drain of the greatest debt, or what windows and parts remember.
 func (m *Meter) Longest() time.Duration { return m.as.longest() }

@@ -1,6 +1,6 @@
 package meter
 
-// An Op is what a request asks of a store.
+// An Op is an operation that a request asks of a store.
 type Op uint8
 
 const (

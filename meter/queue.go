@@ -2,17 +2,17 @@ package meter
 
 import "time"
 
-// The queue is a bucket with room for one more, the one that starts, and a delay:
-// what passes starts when all before it have. What has got its delay keeps it, so a
-// reservation gives back only while nothing is behind it.
+// The queue is a bucket with room for one more request, the one that starts, and with a delay: a
+// request that passes starts once all before it have started. It then keeps its delay, so a
+// reservation gives units back only while no request is behind it.
 
 var queueKind = kind{
 	name: "leaky_queue", options: Burst | Debt,
 	evenly: true, queues: true, of: newBucket,
 }
 
-// Delay returns how long a request that passes now waits before it starts: 0
-// but for a [LeakyQueue].
+// Delay returns how long a request that passes now waits before it starts. Only a [LeakyQueue]
+// delays.
 func (m *Meter) Delay(state []uint64, now, cost int64) time.Duration {
 	if !m.queues || cost <= 0 {
 		return 0

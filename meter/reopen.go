@@ -6,14 +6,14 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// The size of open charges in a file, in words: a head, and then each charge.
+// The size of open charges in a file, in words: that of the head, and that of each charge.
 const (
 	reservationsHead = 4
 	openChargeWords  = 4
 )
 
-// AppendTo appends the open charges as words, which [Meter.Reopen] reads. They
-// belong to the state as it is at that moment.
+// AppendTo appends the open charges as words that [Meter.Reopen] reads. The words belong to the
+// state at that moment.
 func (r *Reservations) AppendTo(words []uint64) []uint64 {
 	words = append(words, r.next, r.forgone, r.cutFrom, r.cutAt)
 	for _, o := range r.open {
@@ -22,9 +22,9 @@ func (r *Reservations) AppendTo(words []uint64) []uint64 {
 	return words
 }
 
-// Reopen makes r what [Reservations.AppendTo] wrote, as far as held lists the marks
-// of charges that may still be settled. The others stand as charged. It reports
-// whether the words are sound and have all that is held; if not, r is not to be used.
+// Reopen fills r with the charges that [Reservations.AppendTo] wrote and whose marks are in held:
+// those may still be settled. All others stay charged. It reports whether the words are sound and
+// have all that is held. If it returns false, r must not be used.
 func (m *Meter) Reopen(r *Reservations, words []uint64, held []ChargeRef) bool {
 	if len(words) < reservationsHead || (len(words)-reservationsHead)%openChargeWords != 0 {
 		return false
@@ -48,7 +48,7 @@ func (m *Meter) Reopen(r *Reservations, words []uint64, held []ChargeRef) bool {
 	return true
 }
 
-// openSound reports whether charges could have been reserved and settled so.
+// openSound reports whether Reserve and Settle could have produced these charges.
 func (m *Meter) openSound(r *Reservations) bool {
 	if !m.Rewrites() || r.next > math.MaxInt64 || len(r.open) > mostOpen && !m.queues {
 		return false
@@ -64,7 +64,7 @@ func (m *Meter) openSound(r *Reservations) bool {
 	return true
 }
 
-// closeOthers is [Meter.Close] of all charges except left[i] of them at place i.
+// closeOthers closes all charges, as [Meter.Close] does, except those at the indexes in left.
 func (m *Meter) closeOthers(r *Reservations, left []int) {
 	n := 0
 	for i, o := range r.open {

@@ -7,62 +7,59 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// Reservations are the charges on one state whose actual cost is not known yet,
-// in the order in which they were made. Until the last of them is
-// settled, the state must be charged through [Meter.TakeAmong] and
-// [Meter.ChargeAmong]. The zero value holds none; what guards the state guards
-// them.
+// Reservations are the charges on one state whose actual cost is not known yet, in the order in
+// which they were made. Until the last of them is settled, the state must be charged through
+// [Meter.TakeAmong] and [Meter.ChargeAmong]. The zero value holds none. The lock that guards the
+// state also guards its Reservations.
 //
-// To settle one is to rewrite history: the state becomes what it would be had
-// the charge been its true cost all along, with every other decision as it
-// fell. Without a history, a bucket does it by how low it has been since. A
-// charge that had been d less would have left the backlog d lower, until the
-// bucket ran so low that the lower one was empty: from then on the two differ
-// by what was left at most. So each open charge keeps the least backlog from
-// right after it up to the next open one, low, and giving back d of charge j
-// passes d on through low j, low j+1 and so on, each letting through no more
-// than itself.
+// To settle a charge is to rewrite history: the state becomes what it would be had the charge been
+// its true cost from the beginning, with every other decision as it was. A bucket does this without
+// a history, by how low its backlog has been since. Had a charge been d less, the backlog would
+// have been d lower until it reached zero; from then on both histories differ by at most what was
+// left. So each open charge keeps low: the least backlog between it and the next open charge. What
+// charge j gives back passes through low j, low j+1 and so on, each of which lets through at most
+// itself.
 //
-// Price: nothing where there are none; 40 bytes for each, and settling one
-// takes time in proportion to those made after it. Beyond 1,024, neighbours
-// become one, which gives back less, never more; but in a queue, where only the
-// last can give back.
+// Price: nothing where there are none; 40 bytes for each, and settling one takes time in proportion
+// to those made after it. Beyond 1,024, neighbours become one, which gives back less, never more;
+// but in a queue, where only the last can give back.
 type Reservations struct {
-	open []openCharge
-	next uint64 // the number of the next charge
-	// those of a lower number give nothing back
+	open    []openCharge
+	excuses []excuse // in the order of their charges
+	next    uint64   // the number of the next charge
+	// charges with a lower number give nothing back
 	forgone uint64
-	// of a log: what was charged from one moment on counts at another
+	// in a log: charges from cutFrom on count as if made at cutAt
 	cutFrom, cutAt uint64
 }
 
-// openCharge is one open charge, or neighbours that became one.
+// An openCharge is one open charge, or neighbours that became one.
 type openCharge struct {
-	first uint64      // its number, or that of the first of them
-	left  int         // how many of them are still open
-	low   uint128.Int // the least backlog, or missing tokens, up to the next
+	first uint64      // the number of the charge, or of the first of the neighbours
+	left  int         // how many of the neighbours are still open
+	low   uint128.Int // the least backlog, or missing tokens, up to the next charge
 }
 
-// mostOpen is how many open charges are kept apart.
+// mostOpen is the greatest number of open charges that are kept apart.
 const mostOpen = 1024
 
-// A ChargeRef is where a charge went, for [Meter.Settle].
-type ChargeRef [2]uint64 // its number; its window, part or moment
+// A ChargeRef identifies a charge for [Meter.Settle].
+type ChargeRef [2]uint64 // its number and its stamp
 
-// Len returns how many are kept apart.
+// Len returns how many charges are kept. A charge that excuses denials counts twice.
 func (r *Reservations) Len() int {
 	if r == nil {
 		return 0
 	}
-	return len(r.open)
+	return len(r.open) + len(r.excuses)
 }
 
-// find returns the place of a charge, or -1.
+// find returns the index of a charge, or -1.
 func (r *Reservations) find(mark ChargeRef) int {
 	return sort.Search(len(r.open), func(i int) bool { return r.open[i].first > mark[0] }) - 1
 }
 
-// low returns the least backlog since the i-th charge, up to the next open one.
+// low returns the least backlog between charge i and the next open one.
 func (r *Reservations) low(i int) uint128.Int {
 	if r.open[i].first < r.forgone {
 		return uint128.Int{}
@@ -70,8 +67,8 @@ func (r *Reservations) low(i int) uint128.Int {
 	return r.open[i].low
 }
 
-// pair makes one of every two neighbours. Of the two, giving back passes
-// through the lesser low, which the later one alone need not.
+// pair makes one charge of every two neighbours. It keeps the lesser low of both, through which all
+// that they give back passes; alone, the later charge might give back more.
 func (r *Reservations) pair() {
 	n := 0
 	for i := 0; i < len(r.open); i += 2 {
@@ -87,18 +84,20 @@ func (r *Reservations) pair() {
 	r.open = r.open[:n]
 }
 
-// Reserve charges cost units that may be settled at less, and returns where the charge
-// went.
+// Reserve charges cost units that may be settled at less, and returns a reference to the charge.
 func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost int64) ChargeRef {
-	mark := ChargeRef{r.next, m.as.place(state, since(now))}
+	mark := ChargeRef{r.next, m.as.stamp(state, since(now))}
 	m.ChargeAmong(r, state, now, cost, false)
-	if cost <= 0 || !m.Rewrites() {
+	if cost <= 0 {
+		return mark
+	}
+	r.next++
+	if !m.Rewrites() {
 		return mark
 	}
 	if len(r.open) >= mostOpen && !m.queues {
 		r.pair()
 	}
-	r.next++
 	o := openCharge{first: mark[0], left: 1}
 	if m.drain != nil {
 		o.low = m.drain.inUse(state, since(now))
@@ -107,14 +106,14 @@ func (m *Meter) Reserve(r *Reservations, state []uint64, now, cost int64) Charge
 	return mark
 }
 
-// Rewrites reports whether what a reservation gives back depends on what was
-// charged since, so that the open ones must be kept. Of others, a window or part
-// gives back what it still counts.
+// Rewrites reports whether what a reservation gives back depends on later charges, so that open
+// reservations must be kept. Otherwise the reservation's window or part gives back what it still
+// counts.
 func (m *Meter) Rewrites() bool { return m.rewrite != nil }
 
-// Settle closes a reservation of reserved units at its actual cost. If actual is
-// less, the difference is given back as if it had never been charged; if it is
-// more, the difference is charged now, even if there is no room for it.
+// Settle closes a reservation of reserved units at its actual cost. If actual is less, the
+// difference is given back as if it had never been charged. If it is more, the difference is
+// charged now, even if there is no room for it.
 func (m *Meter) Settle(r *Reservations, mark ChargeRef, state []uint64, now, reserved, actual int64) {
 	if actual < reserved {
 		m.as.giveBack(r, mark, state, since(now), uint64(reserved-actual))
@@ -127,9 +126,9 @@ func (m *Meter) Settle(r *Reservations, mark ChargeRef, state []uint64, now, res
 	}
 }
 
-// Close takes a reservation from those that are open. Stands says whether any
-// of it stays charged.
+// Close removes a reservation from the open ones. Stands says whether any of it stays charged.
 func (m *Meter) Close(r *Reservations, mark ChargeRef, stands bool) {
+	r.excuseNoMore(mark)
 	i := r.find(mark)
 	if i < 0 {
 		return
@@ -146,26 +145,28 @@ func (m *Meter) Close(r *Reservations, mark ChargeRef, stands bool) {
 	r.open = slices.Delete(r.open, i, i+1)
 }
 
-// TakeAmong is [Meter.Take] on a state with open reservations; nil is none.
+// TakeAmong is [Meter.Take] on a state with open reservations; r may be nil.
 func (m *Meter) TakeAmong(r *Reservations, state []uint64, now, cost int64) (a Answer, ok bool) {
 	if r.Len() == 0 {
 		return m.Take(state, now, cost)
 	}
 	ok = m.Admits(state, now, cost)
-	delay := m.Delay(state, now, cost)
-	if ok || m.spec.CountDenied {
+	delay, excused := m.Delay(state, now, cost), !ok && m.Excused(r, state, now, cost)
+	if ok || m.spec.CountDenied && !excused {
 		m.ChargeAmong(r, state, now, cost, ok)
 	}
 	a = m.Answer(state, now, cost, ok)
 	if ok {
 		a.Delay = delay
+	} else if excused {
+		a.RetryAfter = min(a.RetryAfter, ExcusedFor)
 	}
 	return a, ok
 }
 
-// ChargeAmong is [Meter.Charge] on a state with open reservations; nil is none.
-// hasDelay says whether it is for a request that has got its delay, and not debt: then
-// no place before it in a queue is freed any more.
+// ChargeAmong is [Meter.Charge] on a state with open reservations; r may be nil. hasDelay says that
+// the charge is for a request that has got its delay in a queue, and not for a debt. Reservations
+// before it then give nothing back.
 func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, hasDelay bool) {
 	if r.Len() == 0 || m.rewrite == nil {
 		m.Charge(state, now, cost)
@@ -174,7 +175,7 @@ func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, ha
 	m.rewrite.chargeAmong(r, state, since(now), uint64(max(cost, 0)), hasDelay)
 }
 
-// drainAmong is chargeAmong of what drains.
+// drainAmong is chargeAmong for a drainer.
 func (m *Meter) drainAmong(r *Reservations, s []uint64, t, c uint64, hasDelay bool) {
 	m.note(r, s, t)
 	before := m.drain.inUse(s, t)
@@ -184,7 +185,7 @@ func (m *Meter) drainAmong(r *Reservations, s []uint64, t, c uint64, hasDelay bo
 	}
 }
 
-// note takes down how low the state is.
+// note records how low the backlog is.
 func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 	if len(r.open) > 0 {
 		last := &r.open[len(r.open)-1]
@@ -192,12 +193,12 @@ func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 	}
 }
 
-// cutsOff reports whether a charge on what is in use is more than the greatest debt.
+// cutsOff reports whether a charge of c would raise the backlog above the greatest debt.
 func (m *Meter) cutsOff(used uint128.Int, c uint64) bool {
 	return c > m.deepest || m.drain.measure(m.deepest).Less(used.Add(m.drain.measure(c)))
 }
 
-// drainBack is giveBack of what drains.
+// drainBack is giveBack for a drainer.
 func (m *Meter) drainBack(r *Reservations, mark ChargeRef, s []uint64, t, n uint64) {
 	i := r.find(mark)
 	if i < 0 || m.queues && i < len(r.open)-1 {

@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// A Spec is the parameters of a limit, in whole numbers. It is a comparable
-// value: limits with equal specs decide alike. Package stint makes it from text
-// and from a Limit.
+// A Spec is the parameters of a limit as whole numbers. It is a comparable value: limits with equal
+// specs decide alike. Package stint makes a Spec from a Limit.
 type Spec struct {
-	Zone        string // of a calendar: its IANA time zone
+	Zone        string // the IANA time zone of the calendar
 	Count       int64  // units a period
 	Period      time.Duration
-	Burst       int64         // where BurstSet; else it is the count
-	Debt        int64         // of what has a burst: units below empty at the most; 0 is as many as are its capacity
-	SubWindows  int64         // of a window, for SlidingSubWindows; 0 is DefaultSubWindows
-	Ban         time.Duration // that a denial begins; 0 for none
+	Burst       int64         // used where BurstSet; otherwise the burst is the count
+	Debt        int64         // the most units below empty, for algorithms with a burst; 0 means the capacity
+	SubWindows  int64         // parts of a window, for SlidingSubWindows; 0 means DefaultSubWindows
+	Ban         time.Duration // how long a ban lasts that a denial begins; 0 for none
 	Algorithm   Algorithm
-	Calendar    CalendarUnit // then Period is 0
+	Calendar    CalendarUnit // with a calendar, Period is 0
 	BurstSet    bool
-	Relaxed     bool // a SlidingCounter that admits one unit more
+	Relaxed     bool // a SlidingCounter admits one unit more
 	CountDenied bool // denied requests count as if they had passed
+	FromFirst   bool // a FixedWindow begins with the first request of a key
 }
 
-// The most that a spec may have, and a default.
+// The greatest values that a spec may have, and a default.
 const (
 	MaxSubWindows     = 3600
 	DefaultSubWindows = 60
 	MaxBan            = 10 * 365 * 24 * time.Hour
 )
 
-// NominalPeriod returns the stretch that the count is for; of a calendar in name only: 24 h
-// for a day, 7 days for a week, 30 for a month, 90 for a quarter, 365 for a year.
+// NominalPeriod returns the period of the count. For a calendar it is nominal: 24 h for a day, 7
+// days for a week, 30 for a month, 90 for a quarter, 365 for a year.
 func (s Spec) NominalPeriod() time.Duration {
 	if s.Calendar != NoCalendar {
 		return s.Calendar.nominal()
@@ -42,8 +42,8 @@ func (s Spec) NominalPeriod() time.Duration {
 	return s.Period
 }
 
-// EffectiveBurst returns the burst in units: the count unless given, 0 for
-// algorithms that have none.
+// EffectiveBurst returns the burst in units. The default is the count; algorithms without a burst
+// return 0.
 func (s Spec) EffectiveBurst() int64 {
 	switch {
 	case !s.Algorithm.Takes(Burst):
@@ -54,7 +54,7 @@ func (s Spec) EffectiveBurst() int64 {
 	return s.Count
 }
 
-// Parts returns the number of parts of a SlidingSubWindows, else 0.
+// Parts returns the number of parts of a window in [SlidingSubWindows], and 0 in others.
 func (s Spec) Parts() int64 {
 	switch {
 	case !s.Algorithm.Takes(Parts):
@@ -65,9 +65,8 @@ func (s Spec) Parts() int64 {
 	return s.SubWindows
 }
 
-// Capacity returns the most that could ever pass at one instant, in units: the
-// burst of a bucket, the count of a window, the burst and the one that starts
-// for the queue.
+// Capacity returns the most units that can pass at one instant: the burst of a bucket, the count of
+// a window, or for a queue the burst and the one unit that starts.
 func (s Spec) Capacity() int64 {
 	switch {
 	case s.Algorithm.Queues():
@@ -78,8 +77,8 @@ func (s Spec) Capacity() int64 {
 	return s.Count
 }
 
-// GreatestDebt returns how many units below empty a charge may take a bucket or a queue:
-// the capacity unless given, 0 for algorithms that have no burst.
+// GreatestDebt returns how many units below empty a charge may take a bucket or a queue. The
+// default is the capacity; algorithms without a burst return 0.
 func (s Spec) GreatestDebt() int64 {
 	switch {
 	case !s.Algorithm.Takes(Debt):
@@ -90,8 +89,8 @@ func (s Spec) GreatestDebt() int64 {
 	return s.Capacity()
 }
 
-// Validate returns nil if a limit of these parameters can be held, else what is
-// wrong and what would be right.
+// Validate returns nil if a limit can have these parameters. The error says what is wrong and what
+// would be right.
 func (s Spec) Validate() error {
 	if s.Algorithm >= algorithms {
 		return fmt.Errorf("unknown %v", s.Algorithm)
@@ -133,12 +132,15 @@ func (s Spec) checkOptions() error {
 	}{
 		{Burst, s.BurstSet}, {Debt, s.Debt != 0}, {Parts, s.SubWindows != 0}, {Relaxed, s.Relaxed},
 		{CountDenied, s.CountDenied}, {ByCalendar, s.Calendar != NoCalendar},
+		{FromFirst, s.FromFirst},
 	} {
 		if o.given && !s.Algorithm.Takes(o.Option) {
 			return fmt.Errorf("%v has no %v: %s", s.Algorithm, o.Option, o.Takers())
 		}
 	}
 	switch {
+	case s.Calendar != NoCalendar && s.FromFirst:
+		return errors.New("a window begins by the calendar or with the first request")
 	case s.Calendar != NoCalendar:
 		_, err := LoadZone(s.Zone)
 		return err
@@ -148,8 +150,8 @@ func (s Spec) checkOptions() error {
 	return nil
 }
 
-// checkRange refuses what int64 nanoseconds cannot hold: (burst + 1)·T and debt·T for
-// buckets and the queue, two periods for what counts in windows.
+// checkRange refuses limits whose times overflow int64 nanoseconds: (burst + 1)·T and debt·T for
+// buckets and the queue, two periods for algorithms that count in windows.
 func (s Spec) checkRange() error {
 	if !s.Algorithm.Evenly() && s.Period > math.MaxInt64/2 {
 		return fmt.Errorf("period %v: at most %v", s.Period, time.Duration(math.MaxInt64/2))

@@ -9,16 +9,15 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// Sub-windows: the window is cut into n equal parts aligned to the epoch, part
-// i being [i·W/n, (i+1)·W/n), and everything counted in a part that still
-// overlaps (t − W, t] counts: the part of t and the n before it.
+// Sub-windows: the window is cut into n equal parts aligned to the epoch, part i being [i·W/n,
+// (i+1)·W/n). Every part that still overlaps (t − W, t] counts: the part of t and the n before it.
 //
-// The state is the index of the newest part, the sum of all counts, and a ring
-// of n + 1 counts, two to a word where counts fit 32 bits (small). Such a
-// count stops at 2^32 − 1, which is more than any limit that it serves.
+// The state is the index of the newest part, the sum of all counts, and a ring of n + 1 counts.
+// Where counts fit 32 bits (small), two share a word. A small count stops at 2^32 − 1, which is
+// above every limit that uses small counts.
 //
-// Parts shorter than a nanosecond are indistinguishable from parts of one,
-// because all times are whole: there are never more parts than nanoseconds.
+// All times are whole nanoseconds, so parts shorter than one nanosecond cannot be told apart: there
+// are never more parts than nanoseconds.
 
 const partHead = 2
 
@@ -61,7 +60,7 @@ func (m *parts) forgotten(part, t uint64) uint64 {
 	return satmath.Sub(m.partBegin(part+m.subWindows+1), t)
 }
 
-// slot returns where in the ring a part is counted: part mod (n + 1).
+// slot returns the index in the ring at which a part is counted: part mod (n + 1).
 func (m *parts) slot(part uint64) uint64 { return part - m.byRing.Quo(part)*m.byRing.D }
 
 func (m *parts) partCount(s []uint64, part uint64) uint64 {
@@ -91,8 +90,7 @@ func (m *parts) setPart(s []uint64, part, n uint64) {
 	}
 }
 
-// recount adds the counts up again, where the sum had lost what was above the
-// greatest word.
+// recount adds up the counts again after the sum was held at the greatest word.
 func (m *parts) recount(s []uint64) {
 	s[1] = 0
 	for part := range m.subWindows + 1 {
@@ -100,8 +98,8 @@ func (m *parts) recount(s []uint64) {
 	}
 }
 
-// slide forgets the parts that no longer count at t and returns the newest
-// part: that of t, or a later one where the clock stepped back.
+// slide forgets the parts that no longer count at t, and returns the newest part: that of t, or a
+// later one where the clock stepped back.
 func (m *parts) slide(s []uint64, t uint64) uint64 {
 	now, newest := m.partOf(t), s[0]
 	if newest > now {
@@ -119,7 +117,7 @@ func (m *parts) slide(s []uint64, t uint64) uint64 {
 	return now
 }
 
-// relabel moves every count to an earlier part, the newest to part newest.
+// relabel moves the count of every part back in time, so that the newest part is newest.
 func (m *parts) relabel(s []uint64, newest uint64) {
 	counts := make([]uint64, m.subWindows+1)
 	for i := range counts {
@@ -157,9 +155,8 @@ func (m *parts) level(s []uint64, t uint64) (remaining int64, reset time.Duratio
 	return int64(satmath.Sub(m.count, s[1])), satmath.Duration(m.forgotten(part, t))
 }
 
-// wait looks for the newest part that must be forgotten: the one with
-// which those after it leave no room. It adds up from the newest, since the sum
-// of all may be held at its greatest.
+// wait looks for the newest part that must be forgotten: that part and those after it leave no room
+// for c. It adds up from the newest, since the sum in the state may be held at its greatest.
 func (m *parts) wait(s []uint64, t, c uint64) time.Duration {
 	room, counted := m.count-c, uint64(0)
 	for part := m.slide(s, t); ; part-- {
@@ -170,7 +167,7 @@ func (m *parts) wait(s []uint64, t, c uint64) time.Duration {
 	}
 }
 
-func (m *parts) place(s []uint64, t uint64) uint64 { return m.slide(s, t) }
+func (m *parts) stamp(s []uint64, t uint64) uint64 { return m.slide(s, t) }
 
 func (m *parts) giveBack(_ *Reservations, mark ChargeRef, s []uint64, t, amount uint64) {
 	newest, part := m.slide(s, t), mark[1]
@@ -200,13 +197,12 @@ func (m *parts) idle(s []uint64, t uint64) bool {
 	return part+m.subWindows < m.partOf(t)
 }
 
-// sound reports whether the sum is that of the counts, and no part lies
-// outside time.
+// sound reports whether the sum matches the counts, and no part lies outside the range of time.
 func (m *parts) sound(s []uint64) bool {
 	total := uint64(0)
 	for i := range m.subWindows + 1 {
 		n := m.partCount(s, i)
-		if n > 0 && i > s[0] { // before the epoch
+		if n > 0 && i > s[0] { // the part would lie before the epoch
 			return false
 		}
 		total = satmath.Add(total, n)

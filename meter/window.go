@@ -6,13 +6,13 @@ import (
 	"github.com/stint-dev/stint/internal/satmath"
 )
 
-// The fixed window. The state is the number of the window that was counted in,
-// and the count. Windows are [k·W, (k+1)·W) since the Unix epoch, or a
-// calendar's. A count may pass the limit by debt, or by counting what was
-// denied.
+// The fixed window. The state is the index of the window that was counted in, and the count.
+// Windows are [k·W, (k+1)·W) since the Unix epoch, or those of a calendar; or a key has its own,
+// from its first request on, and its index is its end. The count may pass the limit, by debt or
+// where denied requests are counted.
 
 var windowKind = kind{
-	name: "fixed_window", options: CountDenied | ByCalendar, aligned: true,
+	name: "fixed_window", options: CountDenied | ByCalendar | FromFirst, aligned: true,
 	of: func(m *Meter) arithmetic { return (*window)(m) },
 }
 
@@ -29,28 +29,30 @@ func (m *window) longest() time.Duration {
 	case m.calendar == nil:
 		return satmath.Duration(m.period)
 	case m.spec.Calendar == Day:
-		return 2 * day // no day of a zone is as long
+		return 2 * day // every day of every zone is shorter
 	}
 	return m.spec.Calendar.nominal() + 3*day
 }
 
-// span is one window in time: [begin, end) in nanoseconds.
-type span struct{ index, begin, end uint64 }
+// A span is one window, up to an end in nanoseconds.
+type span struct{ index, end uint64 }
 
 func (m *window) of(t uint64) span {
 	if m.calendar != nil {
 		w := m.calendar.window(int64(t))
-		return span{w.index, since(w.begin), since(w.end)}
+		return span{w.index, since(w.end)}
 	}
 	index := m.byPeriods.Quo(t)
-	begin := index * m.period
-	return span{index, begin, begin + m.period}
+	return span{index, index*m.period + m.period}
 }
 
-// counted returns the window that decides at t and what it has counted: the
-// window of t, or the one after where the clock stepped back over its edge. A
-// state of a later one is brought back to that.
+// counted returns the window that decides at t and its count. That is the window of t, or the next
+// one where the clock stepped back over an edge. A state from a later window is brought back to the
+// next one.
 func (m *window) counted(s []uint64, t uint64) (used uint64, w span) {
+	if m.spec.FromFirst {
+		return m.own(s, t)
+	}
 	w = m.of(t)
 	switch {
 	case s[0] == w.index:
@@ -63,12 +65,22 @@ func (m *window) counted(s []uint64, t uint64) (used uint64, w span) {
 	return 0, w
 }
 
+// own is counted where each key has its own window: that which it has, or the one that a charge at t
+// begins. Where the clock stepped back, a window ends at most two periods after t.
+func (m *window) own(s []uint64, t uint64) (used uint64, w span) {
+	if s[1] == 0 || s[0] <= t {
+		return 0, span{t + m.period, t + m.period}
+	}
+	s[0] = min(s[0], t+2*m.period)
+	return s[1], span{s[0], s[0]}
+}
+
 func (m *window) admits(s []uint64, t, c uint64) bool {
 	used, _ := m.counted(s, t)
 	return used <= m.count-c
 }
 
-// allow admits and charges with one look for the window.
+// allow admits and charges, and looks up the window only once.
 func (m *window) allow(s []uint64, t uint64, cost int64) (ok bool) {
 	used, w := m.counted(s, t)
 	ok = cost <= 0 || cost <= m.capacity && used <= m.count-uint64(cost)
@@ -106,10 +118,10 @@ func (m *window) level(s []uint64, t uint64) (remaining int64, reset time.Durati
 
 func (m *window) wait(s []uint64, t, _ uint64) time.Duration {
 	_, w := m.counted(s, t)
-	return max(satmath.Duration(w.end-t), 1) // the last window there is has no end
+	return max(satmath.Duration(w.end-t), 1) // the last window has no end
 }
 
-func (m *window) place(s []uint64, t uint64) uint64 {
+func (m *window) stamp(s []uint64, t uint64) uint64 {
 	_, w := m.counted(s, t)
 	return w.index
 }
@@ -126,5 +138,8 @@ func (m *window) refund(s []uint64, t, amount uint64) {
 }
 
 func (m *window) idle(s []uint64, t uint64) bool {
+	if m.spec.FromFirst {
+		return s[1] == 0 || s[0] <= t
+	}
 	return s[1] == 0 || s[0] < m.of(t).index
 }

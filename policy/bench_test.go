@@ -58,35 +58,6 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkSpread asks a different rule of 5,000 each time, none of which the
-// processor's cache still holds.
-func BenchmarkSpread(b *testing.B) {
-	const rules = 5000
-	all, err := policy.Parse(manyRules(rules, 0))
-	if err != nil {
-		b.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), all, policy.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	attrs := request{method: "POST", host: "api.example.com", ip: "192.0.2.7", key: "customer-77"}
-	paths := make([]string, rules)
-	for i := range paths {
-		paths[i] = fmt.Sprintf("/service%d/v1/items/7", i*7919%rules)
-	}
-	var r policy.Result
-	i := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		i++
-		attrs.path = paths[i%rules]
-		if err := p.Decide(context.Background(), &attrs, 1, &r); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // request is attributes without a map, as a server would have them.
 type request struct{ method, host, path, ip, key string }
 
@@ -116,39 +87,4 @@ func benchmark(b *testing.B, p *policy.Policy, attrs policy.Attributes) {
 		}
 	}
 	b.ReportMetric(float64(len(r.Rules)), "layers")
-}
-
-func BenchmarkKinds(b *testing.B) {
-	for name, text := range map[string]string{
-		"none":     `{"name": "a", "match": {"path": "/other"}, "key": ["ip"], "limits": ["1000000/s"]}`,
-		"by ip":    `{"name": "a", "match": {"path": "/login"}, "key": ["ip"], "limits": ["1000000/s"]}`,
-		"two":      `{"name": "a", "key": ["ip"], "limits": ["1000000/s"]}, {"name": "b", "key": ["header.x-api-key"], "limits": ["1000000/s"]}`,
-		"shadow":   `{"name": "a", "key": ["ip"], "limits": ["1000000/s"]}, {"name": "b", "shadow": true, "key": ["ip"], "limits": ["1000000/s"]}`,
-		"joined":   `{"name": "a", "key": ["ip", "header.x-api-key"], "limits": ["1000000/s"]}`,
-		"costs":    `{"name": "a", "key": ["ip"], "limits": ["1000000/s"]}, {"name": "b", "cost": 2, "key": ["header.x-api-key"], "limits": ["1000000/s"]}`,
-		"5 layers": `{"name": "a", "key": ["ip"], "limits": ["1000000/s", "9000000/m fixed_window", "90000000/h fixed_window", "900000000/d fixed_window", "1000000/s sliding_counter"]}`,
-	} {
-		b.Run(strings.ReplaceAll(name, " ", "_"), func(b *testing.B) {
-			rules, err := policy.Parse([]byte(`{"rules": [` + text + `]}`))
-			if err != nil {
-				b.Fatal(err)
-			}
-			p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			benchmark(b, p, &request{method: "POST", host: "api.example.com", ip: "192.0.2.7", path: "/login", key: "k1"})
-		})
-	}
-}
-
-func BenchmarkParse(b *testing.B) {
-	data := manyRules(1000, 100_000)
-	b.SetBytes(int64(len(data)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := policy.Parse(data); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

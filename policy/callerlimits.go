@@ -22,7 +22,7 @@ type CallerLimits struct {
 // rule's in answers; no rule has one in parentheses. When the store fails, they do
 // as on_store_failure: local.
 func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLimits, error) {
-	g := &CallerLimits{rule: &rule{Rule: rulesfile.Rule{Name: name, Mode: strict}, failure: FailLocal}}
+	g := &CallerLimits{rule: &rule{Rule: &rulesfile.Rule{Name: name, Mode: strict}, failure: FailLocal}}
 	action := ""
 	if len(limits) == 0 {
 		action = "block"
@@ -40,13 +40,10 @@ func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLi
 
 // addTo adds the limits to a result.
 func (g *CallerLimits) addTo(q *Request, r *Result) {
-	r.matches = append(r.matches, ruleMatch{rule: g.rule, plan: g.plan, key: q.Key, weight: 1, cost: q.Cost, first: len(r.Rules)})
+	r.matches = append(r.matches, ruleMatch{rule: g.rule, plan: g.plan, key: q.Key, unit: 1, asked: q.Cost, weight: 1, cost: q.Cost, first: len(r.Rules)})
 	h := &r.matches[len(r.matches)-1]
 	if len(h.key) > plainKey || h.key != "" && h.key[0] == hashMark {
 		h.key = r.policy.hashed(h.key)
-	}
-	if r.several {
-		h.plan = r.samePlan(h)
 	}
 	if r.addEntries(h) {
 		r.blocked = h.first

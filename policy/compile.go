@@ -15,9 +15,10 @@ import (
 // Compile makes rules of a file: it indexes them, and names the limits that
 // state belongs to. A file may be compiled more than once.
 func Compile(file *rulesfile.File) *Rules {
-	r := &Rules{file: file, seen: ^request.Interfaces(0), looks: match.Looks{FoldPath: file.IgnoresPathCase()}}
+	r := &Rules{byName: make(map[string]*rule), file: file, seen: ^request.Interfaces(0), looks: match.Looks{FoldPath: file.IgnoresPathCase()}}
 	for i, one := range file.Rules() {
 		r.rules = append(r.rules, r.compile(one))
+		r.byName[one.Name] = r.rules[i]
 		r.seen &= r.rules[i].seen
 		if i%64 == 63 { // requests are decided meanwhile
 			runtime.Gosched()
@@ -40,19 +41,23 @@ func Compile(file *rulesfile.File) *Rules {
 	return r
 }
 
+func namesClaim(all []match.Conjunction) bool {
+	isClaim := func(c match.Condition) bool { return c.Kind == request.Claim }
+	return slices.ContainsFunc(all, func(conj match.Conjunction) bool { return slices.ContainsFunc(conj, isClaim) })
+}
+
 // claimsLast returns conjunctions with conditions on claims at their ends, so that a token
 // is verified only when all else holds. They are looked up only where there is nothing
 // else, and where what cannot be known is as what is missing.
 func claimsLast(all []match.Conjunction, failure Failure) []match.Conjunction {
-	isClaim := func(c match.Condition) bool { return c.Kind == request.Claim }
-	if !slices.ContainsFunc(all, func(conj match.Conjunction) bool { return slices.ContainsFunc(conj, isClaim) }) {
-		return all
+	if all == nil {
+		return nil // every request
 	}
 	sorted := make([]match.Conjunction, len(all))
 	for i, conj := range all {
 		var first, last match.Conjunction
 		for _, c := range conj {
-			if isClaim(c) {
+			if c.Kind == request.Claim {
 				last = append(last, c)
 			} else {
 				first = append(first, c)
@@ -102,9 +107,15 @@ func (r *Rules) look() {
 
 // compile makes a rule.
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
-	one := &rule{Rule: *f, failure: failureWords[f.OnStoreFailure], seen: r.file.Seen(f)}
-	one.missingLimits = []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, Quota: f.Quota, reply: &one.Reply}}
-	one.Match, one.Unless = claimsLast(f.Match, one.failure), claimsLast(f.Unless, one.failure)
+	one := &rule{Rule: f, failure: failureWords[f.OnStoreFailure], seen: r.file.Seen(f)}
+	if f.OnMissing == "deny" {
+		one.missingLimits = []*RuleLimit{{Rule: f.Name, Label: f.Name, Text: "missing", Action: "missing", Shadow: f.Shadow, Quota: f.Quota, reply: &one.Reply}}
+	}
+	if namesClaim(f.Match) || namesClaim(f.Unless) {
+		own := *f
+		own.Match, own.Unless = claimsLast(f.Match, one.failure), claimsLast(f.Unless, one.failure)
+		one.Rule = &own
+	}
 	one.preflights = f.Reply.CORS != nil && !slices.ContainsFunc(f.Match, namesMethod)
 	if f.Own != nil {
 		one.own = r.plan(one, f.Own, "", "/")
@@ -129,6 +140,9 @@ func namesMethod(all match.Conjunction) bool {
 // overrides makes the plans of overrides. Those without a name share a plan if
 // their limits are the same: state belongs to the text.
 func (r *Rules) overrides(one *rule) {
+	if len(one.Overrides) == 0 {
+		return
+	}
 	whens, items := make([]match.Conjunction, len(one.Overrides)), make([]int32, len(one.Overrides))
 	byText := make(map[string]*plan)
 	for k := range one.Overrides {
@@ -181,10 +195,15 @@ func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan 
 			p.inFlight = append(p.inFlight, one)
 			continue
 		}
-		p.ruleLimits, p.limits = append(p.ruleLimits, one), append(p.limits, l)
+		p.ruleLimits = append(p.ruleLimits, one)
+	}
+	if p.limits = limits; p.inFlight != nil {
+		p.limits = slices.DeleteFunc(slices.Clone(limits), stint.Limit.InFlight)
 	}
 	p.timed, p.longestHold = len(p.limits) > 0, heldBy(p.limits)
-	p.shown = slices.Concat(p.ruleLimits, p.inFlight)
+	if p.shown = p.ruleLimits; p.inFlight != nil {
+		p.shown = slices.Concat(p.ruleLimits, p.inFlight)
+	}
 	return p
 }
 

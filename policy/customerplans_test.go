@@ -3,7 +3,6 @@ package policy_test
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stint-dev/stint/policy"
@@ -80,28 +79,4 @@ func TestPlans(t *testing.T) {
 	if got := fmt.Sprint(p.Rules().Plans("jwt.org"), p.Rules().Plans("ip"), p.Rules().TierAttributes()); got != "[free pro staff] [] [jwt.org jwt.plan]" {
 		t.Error(got)
 	}
-}
-
-// TestPlansBeside changes plans while requests are decided.
-func TestPlansBeside(t *testing.T) {
-	p := customerPolicy(t, planRules)
-	var all sync.WaitGroup
-	for g := range 4 {
-		all.Go(func() {
-			for i := range 2000 {
-				if err := p.SetPlan("jwt.org", fmt.Sprint(i%50), []string{"pro", "free", ""}[(i+g)%3]); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		all.Go(func() {
-			var r policy.Result
-			for i := range 2000 {
-				if err := p.Peek(t.Context(), policy.Map{"header.x-api-key": "a", "ip": "192.0.2.1", "jwt.org": fmt.Sprint(i % 50)}, 1, &r); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
 }

@@ -206,7 +206,7 @@ func (p *Policy) ChangeOverride(rule, key string, o Override) error {
 func (c *customers) change(of *atomic.Pointer[overrideSet], rule, key string, o *Override) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.some.Store(true)
+	defer c.changed()
 	err := of.Load().override(c.policy, rule, key, o)
 	if errors.Is(err, errPlans) {
 		was := of.Load()
@@ -258,8 +258,14 @@ func (r *Replacement) Commit() error {
 	plans, err := r.set.bind(c.policy)
 	r.set.use(plans)
 	c.set.Store(r.set)
-	c.some.Store(true)
+	c.changed()
 	return err
+}
+
+// changed says that some have limits of their own, and tells those that wait.
+func (c *customers) changed() {
+	c.some.Store(true)
+	c.policy.lines.EveryRoomMade()
 }
 
 // override gives a key under a rule what an override says.

@@ -231,25 +231,3 @@ func TestOverridesInUse(t *testing.T) {
 	close(stop)
 	all.Wait()
 }
-
-func BenchmarkOverrides(b *testing.B) {
-	for _, n := range []int{0, 1_000_000} {
-		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			p := customerPolicy(b, customerRules)
-			many := limits(b, "1000000000/s")
-			for i := range n {
-				if err := p.SetOverride("site", "2001:db8::"+strconv.Itoa(i), many); err != nil {
-					b.Fatal(err)
-				}
-			}
-			var r policy.Result
-			who := policy.Map{"ip": "192.0.2.7"}
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := p.Decide(b.Context(), who, 1, &r); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -19,16 +19,17 @@ type operation struct {
 	refund bool
 	local  bool          // the local store does it
 	ttl    time.Duration // above 0: reserve
+	// excuses is how long what is reserved excuses denials while it is open.
+	excuses time.Duration
 	// response is how long the reservations of rules that go by the response last; 0
 	// makes none.
 	response time.Duration
 	// lease is how long places in flight are held unless they are given back by the
 	// reservation's ID; 0 is until Result.Release.
 	lease time.Duration
-	// waits is for a request that may wait for room under limits in flight, at most that
-	// long if most is above 0.
-	waits bool
-	most  time.Duration
+	// turn is for a request that waits, and came so long ago: a denial changes nothing.
+	turn bool
+	age  time.Duration
 }
 
 func (a *operation) charges() bool { return a.op != meter.OpPeek && !a.refund }
@@ -84,10 +85,39 @@ func (p *Policy) Peek(ctx context.Context, attrs Attributes, cost int64, r *Resu
 
 // decide decides for the rules that matched: first for those that are not in
 // shadow, in one step, then for each of the others by itself.
-func (p *Policy) decide(ctx context.Context, a *operation, r *Result) error {
+func (p *Policy) decide(ctx context.Context, a *operation, r *Result) (err error) {
+	inFlight := r.inFlight
+	if p.lines.Empty() || r.blocked >= 0 || r.several {
+		err = p.enforce(ctx, a, r)
+	} else {
+		err = p.beside(ctx, a, r)
+	}
+	if err == nil {
+		p.inShadow(ctx, a, r, inFlight)
+	}
+	return err
+}
+
+// enforce decides for the rules that are not in shadow, whoever waits.
+func (p *Policy) enforce(ctx context.Context, a *operation, r *Result) error {
 	if r.inFlight {
 		return p.decideInFlight(ctx, a, r)
 	}
+	return p.decideTimed(ctx, a, r)
+}
+
+// inShadow decides for the rules that are, each by itself.
+func (p *Policy) inShadow(ctx context.Context, a *operation, r *Result, inFlight bool) {
+	if p.rules.shadow {
+		p.shadows(ctx, a, r)
+	}
+	if inFlight && r.Decision.Allowed {
+		p.shadowsInFlight(ctx, a, r)
+	}
+}
+
+// decideTimed is enforce for limits over time.
+func (p *Policy) decideTimed(ctx context.Context, a *operation, r *Result) error {
 	r.Decision.Allowed, r.Decision.Tightest = true, -1
 	if r.blocked >= 0 {
 		if r.several { // the answers to the others say where they stand
@@ -101,9 +131,6 @@ func (p *Policy) decide(ctx context.Context, a *operation, r *Result) error {
 		}
 	} else if a.charges() && r.Decision.Allowed && p.local != nil {
 		p.warm(r)
-	}
-	if p.rules.shadow {
-		p.shadows(ctx, a, r)
 	}
 	return nil
 }
@@ -139,7 +166,7 @@ func (p *Policy) run(ctx context.Context, a *operation, r *Result) error {
 		}
 	}
 	d, err := stint.Decision{Allowed: true}, error(nil) // conclude names the tightest
-	if len(r.layers) > 0 {
+	if len(r.layers) > 0 || r.reservesApart(a) {
 		d, err = p.decideIn(ctx, a, r, r.cost, false)
 	}
 	if free && err == nil {
@@ -159,7 +186,8 @@ func (p *Policy) run(ctx context.Context, a *operation, r *Result) error {
 
 // plain reports whether one limit can be decided by its handle.
 func (h *ruleMatch) plain(a *operation) bool {
-	return a.ttl == 0 && !a.refund && h.weight > 0 && h.cost < math.MaxInt64 && (a.response == 0 || h.rule.Response == nil)
+	turn := a.turn && (a.age > 0 || notesDenied(h))
+	return a.ttl == 0 && !a.refund && !turn && h.weight > 0 && h.cost < math.MaxInt64 && !h.byResponse(a)
 }
 
 // one decides for the one limit that the request is held to.
@@ -209,20 +237,49 @@ func (r *Result) layer(local bool, h *ruleMatch) stint.Layer {
 
 // decideIn puts the layers that were gathered to a store.
 func (p *Policy) decideIn(ctx context.Context, a *operation, r *Result, cost int64, shadow bool) (stint.Decision, error) {
-	switch {
-	case a.response > 0:
+	if !shadow && r.reservesApart(a) {
 		return p.reserveApart(ctx, a, r)
+	}
+	return p.put(ctx, a, r, cost, shadow)
+}
+
+// put puts the layers to a store in one step.
+func (p *Policy) put(ctx context.Context, a *operation, r *Result, cost int64, shadow bool) (stint.Decision, error) {
+	switch {
 	case a.refund:
 		return p.in(a.local).Refund(ctx, r.layers, cost)
 	case a.ttl == 0:
-		return p.in(a.local).Decide(ctx, a.op, r.layers, cost)
+		d, _, err := p.takeIn(ctx, a, r, r.layers, cost, 0)
+		return d, err
 	}
-	d, id, err := p.in(a.local).Reserve(ctx, r.layers, cost, a.ttl)
+	for i := range r.layers {
+		r.layers[i].Excuses = a.excuses
+	}
+	d, id, err := p.takeIn(ctx, a, r, r.layers, cost, a.ttl)
 	if err == nil && d.Allowed {
-		r.parts = append(r.parts, reservedPart{id: id, local: a.local, shadow: shadow})
-		p.failover.Reserve(id, cost, a.ttl, p.reserved(r, shadow))
+		r.parts = append(r.parts, reservedPart{id: id, cost: cost, local: a.local, shadow: shadow})
+		p.failover.Reserve(id, cost, a.ttl, p.reserved(a, r, shadow))
 	}
 	return d, err
+}
+
+// takeIn decides in one store, or reserves if ttl is above 0. For one who waits a denial
+// changes nothing, and what passes is charged as of its turn if the store knows of turns.
+func (p *Policy) takeIn(ctx context.Context, a *operation, r *Result, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, id stint.ReservationID, err error) {
+	store := p.in(a.local)
+	if turns, ok := store.(stint.TurnStore); ok && a.turn && r.held == 0 {
+		return turns.TakeTurn(ctx, layers, cost, ttl, a.age)
+	}
+	if a.turn && r.enforces(notesDenied) {
+		if d, err = store.Decide(ctx, meter.OpPeek, layers, cost); err != nil || !d.Allowed {
+			return d, "", err
+		}
+	}
+	if ttl > 0 {
+		return store.Reserve(ctx, layers, cost, ttl)
+	}
+	d, err = store.Decide(ctx, a.op, layers, cost)
+	return d, "", err
 }
 
 // peekFree asks for the state of the enforced matches that cost this request nothing,
@@ -253,6 +310,15 @@ func (e *RuleResult) set(d *stint.Decision) {
 
 // conclude makes the joined answer one about the tightest limit.
 func (r *Result) conclude(d stint.Decision) {
+	if r.number(&d); r.Tightest >= 0 {
+		about := &r.answers[r.Tightest]
+		d.Limit, d.Remaining, d.Taken = about.Limit, about.Remaining, about.Taken
+	}
+	r.Decision = d
+}
+
+// number says in d and r which limits have denied, and which is the tightest.
+func (r *Result) number(d *stint.Decision) {
 	d.Denied, d.Tightest, r.Tightest = 0, -1, -1
 	limit := 0
 	for i := range r.matches {
@@ -273,11 +339,6 @@ func (r *Result) conclude(d stint.Decision) {
 			limit++
 		}
 	}
-	if r.Tightest >= 0 {
-		about := &r.answers[r.Tightest]
-		d.Limit, d.Remaining, d.Taken = about.Limit, about.Remaining, about.Taken
-	}
-	r.Decision = d
 }
 
 // tighter reports whether Rules[i] holds the request more than Rules[j]: by the
@@ -323,11 +384,11 @@ func (p *Policy) shadow(ctx context.Context, a *operation, r *Result, h *ruleMat
 		r.shadowed(h, r.StoreError)
 		return
 	}
-	cost := r.cost
+	cost, weight := h.asked, h.unit
 	if r.several {
-		cost = h.part.cost()
+		cost, weight = h.part.cost(), h.weight
 	}
-	if h.weight == 0 {
+	if weight == 0 {
 		a, cost = &operation{op: meter.OpPeek}, 0
 	}
 	var d stint.Decision
@@ -338,10 +399,11 @@ func (p *Policy) shadow(ctx context.Context, a *operation, r *Result, h *ruleMat
 		}
 	} else {
 		r.layers = append(r.layers[:0], r.layer(false, h))
-		if a.response > 0 && h.rule.Response != nil {
-			_, err = p.reserveAlone(ctx, a, r, h, r.layers[0], true)
+		r.layers[0].Weight = weight
+		if h.apart(a) {
+			_, err = p.reserveAlone(ctx, a, r, h, true)
 		} else {
-			_, err = p.decideIn(ctx, a.apart(), r, cost, true)
+			_, err = p.put(ctx, a.apart(), r, cost, true)
 		}
 		if err == nil {
 			r.setResult(h)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/meter"
 )
 
@@ -47,9 +49,9 @@ type Answer struct {
 }
 
 // DecideAll answers several requests by one decision: it passes when all
-// pass, and then all are charged; else none is. Requests that meet the same key
-// of a rule ask for the sum of their costs, and go by the plan of the first. The answer in r is about
-// all of them as if they were one request, and r.Answers about each.
+// pass, and then all are charged; else none is. Requests that count in one state ask for
+// the sum of their costs: each goes by its own plan, and the tightest of these is charged.
+// The answer in r is about all of them as if they were one request, and r.Answers about each.
 //
 // What is given back goes first; what only asks is looked at before the others
 // are charged, in a step of its own. If a request is at fault, as [Policy.Decide]
@@ -58,6 +60,9 @@ type Answer struct {
 func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) error {
 	p.begin(r, 1)
 	r.several = true
+	if len(r.Costs) > 0 {
+		return errCosts
+	}
 	if len(requests) == 0 {
 		return errors.New("policy: no request")
 	}
@@ -148,6 +153,7 @@ type part uint8
 const (
 	partTake   part = iota // what the request asks for
 	partPeek               // looked at, for its cost
+	partAside              // takes in a state where one of a tighter plan is charged for all
 	partFree               // looked at, and lets pass
 	partOver               // costs more than an int64, and never passes
 	partRefund             // given back
@@ -186,31 +192,23 @@ func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 	if limits > stint.MaxLimits {
 		return fmt.Errorf("policy: %w: the requests are held to %d limits together: at most %d", stint.ErrLayers, limits, stint.MaxLimits)
 	}
-	for !r.gather(a.local, partTake) {
-	}
+	r.prepare()
 	var retry stint.Wait
-	for _, k := range [...]part{partRefund, partFree, partOver, partPeek, partTake} {
-		r.gather(a.local, k)
-		if len(r.layers) == 0 {
-			continue
+	for _, k := range [...]part{partRefund, partFree, partOver, partPeek, partAside, partTake} {
+		for r.gather(a.local, k) {
+			d, err := p.step(ctx, k.operation(a), r, k.cost())
+			if err != nil {
+				return err
+			}
+			if !d.Allowed {
+				a = &operation{op: meter.OpPeek, local: a.local} // the rest only says where it stands
+				retry = longer(retry, d.RetryAfter)
+			}
 		}
-		d, err := p.decideIn(ctx, k.operation(a), r, k.cost(), false)
-		if err != nil {
+	}
+	for r.again(a); r.gather(a.local, partAside); { // after the charge
+		if _, err := p.step(ctx, partAside.operation(a), r, 0); err != nil {
 			return err
-		}
-		if !d.Allowed {
-			a = &operation{op: meter.OpPeek, local: a.local} // the rest only says where it stands
-			retry = longer(retry, d.RetryAfter)
-		}
-		for i := range r.matches {
-			h := &r.matches[i]
-			if !h.enforced() || h.part != k {
-				continue
-			}
-			if first := r.duplicate(i, k); first != nil {
-				copy(r.answers[h.first:h.first+len(h.plan.ruleLimits)], r.answers[first.first:])
-			}
-			r.setResult(h)
 		}
 	}
 	d := r.joined()
@@ -227,60 +225,144 @@ func longer(a, b stint.Wait) stint.Wait {
 	return max(a, b)
 }
 
-// gather puts the layers of one part into r.layers, each key under a limit
-// once. It reports false where sums are beyond an int64: then it has made them
-// matches that never pass, and is to be called again.
+// step asks for what was gathered.
+func (p *Policy) step(ctx context.Context, a *operation, r *Result, cost int64) (stint.Decision, error) {
+	d, err := p.decideIn(ctx, a, r, cost, false)
+	if err != nil {
+		return d, err
+	}
+	for i := range r.matches {
+		h := &r.matches[i]
+		if !r.now(h) {
+			continue
+		}
+		if first := r.first(i); first != nil {
+			copy(r.answers[h.first:h.first+len(h.plan.ruleLimits)], r.answers[first.first:])
+		}
+		r.setResult(h)
+	}
+	return d, nil
+}
+
+// now reports whether a match is asked in the step at hand.
+func (r *Result) now(h *ruleMatch) bool { return h.enforced() && h.step == r.step }
+
+// takes reports whether a match is charged, by its own plan or by another.
+func (h *ruleMatch) takes() bool {
+	return h.enforced() && (h.part == partTake || h.part == partAside)
+}
+
+// prepare says of all that take which plan is charged. What is beyond an int64 together
+// never passes.
+func (r *Result) prepare() {
+	r.step = 0
+	for i := range r.matches {
+		h := &r.matches[i]
+		if h.step = 0; h.part == partAside { // of the store that has failed
+			h.part = partTake
+		}
+	}
+	for i := range r.matches {
+		if h := &r.matches[i]; h.takes() && r.sum(h) > math.MaxInt64 {
+			for j := range r.matches {
+				if g := &r.matches[j]; g.takes() && r.share(g, h) {
+					g.part, g.weight = partOver, math.MaxInt64
+				}
+			}
+		}
+	}
+	for i := range r.matches {
+		if h := &r.matches[i]; h.takes() && r.yields(i) {
+			h.part = partAside
+		}
+	}
+}
+
+// again has what a tighter plan was charged for asked once more, if it was charged.
+func (r *Result) again(a *operation) {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.part == partAside && a.op == meter.OpTake {
+			h.step = 0
+		}
+	}
+}
+
+// gather puts the layers of a step into r.layers, each key under a limit once, and reports
+// whether there are any. What shares a state with another plan in it waits for the next.
 func (r *Result) gather(local bool, k part) bool {
+	r.step++
 	r.layers = r.layers[:0]
 	for i := range r.matches {
 		h := &r.matches[i]
-		if !h.enforced() || h.part != k {
+		if !h.enforced() || h.part != k || h.step > 0 {
 			continue
 		}
-		first := r.duplicate(i, k)
+		first := r.first(i)
+		if first != nil && first.plan != h.plan {
+			continue
+		}
+		h.step = r.step
+		layer := r.layer(local, h) // also of one that is asked with the first, for its answers
 		if first == nil {
-			h.layer = len(r.layers)
-			r.layers = append(r.layers, r.layer(local, h))
-			continue
+			layer.Weight = int64(min(r.sum(h), math.MaxInt64))
+			r.layers = append(r.layers, layer)
 		}
-		h.layer = first.layer
-		sum := &r.layers[h.layer].Weight
-		switch {
-		case h.weight <= math.MaxInt64-*sum:
-			*sum += h.weight
-		case k == partTake:
-			r.overflow(h)
-			return false
-		default:
-			*sum = math.MaxInt64
-		}
-		r.layer(local, h) // room for its answers
 	}
-	return true
+	return len(r.layers) > 0
 }
 
-// overflow makes all that ask for h's key take part as what never passes.
-func (r *Result) overflow(h *ruleMatch) {
-	for i := range r.matches {
-		if g := &r.matches[i]; g.part == partTake && g.plan == h.plan && g.key == h.key {
-			g.part, g.weight = partOver, math.MaxInt64
-		}
-	}
-}
-
-// duplicate returns the first match before r.matches[i] with its key, limits and part.
-func (r *Result) duplicate(i int, k part) *ruleMatch {
-	if !r.several {
-		return nil
-	}
-	h := &r.matches[i]
+// first returns the first match before r.matches[i] of this step that counts in its state.
+func (r *Result) first(i int) *ruleMatch {
 	for j := range r.matches[:i] {
-		g := &r.matches[j]
-		if g.enforced() && g.part == k && g.plan == h.plan && g.key == h.key {
+		if g := &r.matches[j]; r.now(g) && r.share(g, &r.matches[i]) {
 			return g
 		}
 	}
 	return nil
+}
+
+// sum returns what is asked of a state in the part of h, by all plans; what is given back
+// is not shared.
+func (r *Result) sum(h *ruleMatch) (sum uint64) {
+	for j := range r.matches {
+		g := &r.matches[j]
+		with := g.part == h.part && g.enforced() || g.takes() && h.takes()
+		if with && (h.part != partRefund || g.plan == h.plan) && r.share(g, h) {
+			sum = satmath.Add(sum, uint64(g.weight))
+		}
+	}
+	return sum
+}
+
+// yields reports whether a tighter plan is charged for r.matches[i].
+func (r *Result) yields(i int) bool {
+	h := &r.matches[i]
+	for j := range r.matches {
+		g := &r.matches[j]
+		if a, b := g.plan.least(), h.plan.least(); g.plan != h.plan && (a < b || a == b && j < i) && g.takes() && r.share(g, h) {
+			return true
+		}
+	}
+	return false
+}
+
+// least is the smallest capacity of a plan's limits.
+func (p *plan) least() int64 {
+	least := int64(math.MaxInt64)
+	for _, l := range p.limits {
+		least = min(least, l.Capacity())
+	}
+	return least
+}
+
+// share reports whether two matches count in one state: of a key, under a limit.
+func (r *Result) share(g, h *ruleMatch) bool {
+	if g.plan == h.plan || g.key != h.key || g.plan.rule != h.plan.rule {
+		return g.plan == h.plan && g.key == h.key
+	}
+	return r.policy.stateName(g.plan) == r.policy.stateName(h.plan) && slices.ContainsFunc(g.plan.limits, func(l stint.Limit) bool {
+		return slices.ContainsFunc(h.plan.limits, func(m stint.Limit) bool { return l.ID() == m.ID() })
+	})
 }
 
 // joined returns what all enforced entries say together.

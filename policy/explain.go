@@ -33,11 +33,17 @@ type RuleExplanation struct {
 	Limits []*RuleLimit
 	// Cost is what a request of cost 1 costs.
 	Cost int64
-	// Wait is how long a request may wait for room under a limit in flight.
+	// Wait is how long a request may wait for room.
 	Wait time.Duration
+	// Finish is how long it goes on when its client has left.
+	Finish time.Duration
 	// Response is what the rule takes from the response: then Cost is charged until that
 	// has ended. Nil is nothing.
 	Response *rulesfile.Response
+	// Price says what Cost has been multiplied by, Times, and the response's cost will be; nil
+	// is nothing.
+	Price *rulesfile.Price
+	Times int64
 	// Shadow reports whether the rule is in shadow, Quota whether by shadow: quota.
 	Shadow, Quota bool
 	// Ends reports whether no rule after it is tried.
@@ -110,9 +116,10 @@ func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error 
 		}
 		return nil
 	}
+	x.Price, x.Times = one.Cost.Price, h.price
 	x.Applies, x.Cost, x.Limits, x.Ends = true, h.weight, h.plan.shown, h.ends()
 	if h.plan.inFlight != nil {
-		x.Wait = one.Wait
+		x.Wait, x.Finish = one.Wait, one.Finish
 	}
 	if h.limited() {
 		x.Response = one.Response
@@ -161,6 +168,11 @@ func (x *RuleExplanation) writeCost(b *strings.Builder) {
 		fmt.Fprintf(b, "      cost: reserves %d, then charges the response's %s", x.Cost, r.Truth())
 		if r.Missing >= 0 {
 			fmt.Fprintf(b, ", or %d without it", r.Missing)
+		} else if r.Estimate {
+			b.WriteString(", or an estimate without it, if that is more")
+		}
+		if x.Price != nil {
+			fmt.Fprintf(b, ", times the price by %s", x.Price.By.Name)
 		}
 		if r.Cut {
 			b.WriteString(", and cuts it where there is no room")
@@ -207,6 +219,9 @@ func (e Explanation) String() string {
 		x.writeCost(&b)
 		if x.Wait > 0 {
 			fmt.Fprintf(&b, "      waits up to %v for room\n", x.Wait)
+		}
+		if x.Finish > 0 {
+			fmt.Fprintf(&b, "      goes on for up to %v in stint proxy when its client leaves\n", x.Finish)
 		}
 		switch {
 		case x.Quota:

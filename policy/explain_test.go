@@ -51,7 +51,7 @@ func TestExplainResponse(t *testing.T) {
 	}
 	const want = `yes a: matches every request
       9/1m
-      cost: reserves 5, then charges the response's usage of anthropic
+      cost: reserves 5, then charges the response's usage of anthropic, or an estimate without it, if that is more
 yes b: matches every request
       9/1m
       cost: reserves 7, then charges the response's /a + /b, or 0 without it

@@ -54,7 +54,7 @@ func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error)
 	case local:
 		why, in := err, *a
 		in.local = true
-		if err = p.run(ctx, &in, r); err == nil && a.charges() {
+		if err = p.run(ctx, &in, r); err == nil && a.charges() && (r.Decision.Allowed || !a.turn) {
 			p.owe(r, why)
 		}
 		return err
@@ -65,7 +65,7 @@ func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error)
 
 // local reports whether what a match takes is for the local store too.
 func (h *ruleMatch) local() bool {
-	return h.enforced() && h.rule.failure == FailLocal && h.cost > 0 && h.part == partTake
+	return h.takes() && h.rule.failure == FailLocal && h.cost > 0
 }
 
 // warm charges the local store with what the main one has let through.
@@ -86,11 +86,11 @@ func (p *Policy) owe(r *Result, why error) {
 	}
 }
 
-// reserved returns what the enforced rules reserve that the local store decides for.
-func (p *Policy) reserved(r *Result, shadow bool) (of []fallback.Reserved) {
+// reserved returns what the enforced rules reserve together that the local store decides for.
+func (p *Policy) reserved(a *operation, r *Result, shadow bool) (of []fallback.Reserved) {
 	for i := range r.matches {
-		if h := &r.matches[i]; h.local() && !shadow {
-			of = append(of, fallback.Reserved{Pair: p.pairOf(h.plan), Key: h.key, Weight: h.weight})
+		if h := &r.matches[i]; h.local() && !shadow && !h.apart(a) {
+			of = append(of, fallback.Reserved{Pair: p.pairOf(h.plan), Key: h.key, Weight: h.unit})
 		}
 	}
 	return of

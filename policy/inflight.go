@@ -39,6 +39,17 @@ func (r *Result) Release() func() {
 	return sync.OnceFunc(func() { release(all) })
 }
 
+// Finish returns how long the request goes on when its client leaves, by the rules whose
+// limits in flight hold it: the longest that one says, 0 if none does.
+func (r *Result) Finish() (longest time.Duration) {
+	for i := range r.matches {
+		if h := &r.matches[i]; !h.out && !h.rule.Shadow && h.cost > 0 && h.plan.inFlight != nil {
+			longest = max(longest, h.rule.Finish)
+		}
+	}
+	return longest
+}
+
 // giveBack gives back at once.
 func (r *Result) giveBack() {
 	release(r.holdings)
@@ -98,15 +109,22 @@ func (p *Policy) endLease(part reservedPart) (stint.Decision, error) {
 	return stint.Decision{Allowed: true, Tightest: -1}, nil
 }
 
-// decideInFlight is decide for a request that is held to limits in flight.
+// decideInFlight is enforce for a request that is held to limits in flight.
 func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) error {
 	r.inFlight = false // what is left to decide is under the others
 	if r.blocked >= 0 {
-		return p.decide(ctx, a, r)
+		return p.decideTimed(ctx, a, r)
 	}
-	holds, entries := r.holdsOf(false, a.waits)
+	holds, entries := r.holdsOf(false)
 	if len(holds) > 0 && a.charges() && !r.ends(a) {
 		return fmt.Errorf("policy: rule %q: %w", r.Rules[entries[0]].Rule, stint.ErrInFlight)
+	}
+	if a.turn && len(holds) > 0 && r.enforces(func(*ruleMatch) bool { return true }) {
+		// first, since a place that is taken and given back wakes who waits for it
+		if err := p.decideTimed(ctx, &operation{op: meter.OpPeek}, r); err != nil || !r.Decision.Allowed {
+			_, _ = p.acquire(ctx, &operation{op: meter.OpPeek}, holds, entries, r)
+			return err
+		}
 	}
 	passes, err := p.acquire(ctx, a, holds, entries, r)
 	if err != nil {
@@ -118,17 +136,16 @@ func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) er
 	if !passes {
 		r.Decision = stint.Decision{Tightest: -1}
 		r.tightestRunning(holds, entries)
-		p.shadows(ctx, a, r)
 		return nil
 	}
-	if err := p.decide(ctx, a, r); err != nil || !r.Decision.Allowed {
+	if err := p.decideTimed(ctx, a, r); err != nil || !r.Decision.Allowed {
 		r.giveBack()
 		return err
 	}
 	if r.Tightest < 0 {
 		r.tightestRunning(holds, entries)
 	}
-	return p.shadowsInFlight(ctx, a, r)
+	return nil
 }
 
 // ask is run, unless limits in flight have had all the time that the store may take.
@@ -144,17 +161,15 @@ func (r *Result) ends(a *operation) bool { return a.lease > 0 || r.WillRelease &
 
 // holdsOf returns what the request takes under the limits in flight of the rules that are
 // in shadow, or of those that are not, and which entries of Rules these are.
-func (r *Result) holdsOf(shadow, waits bool) (holds []inflight.Hold, entries []int) {
+func (r *Result) holdsOf(shadow bool) (holds []inflight.Hold, entries []int) {
 	for i := range r.matches {
 		h := &r.matches[i]
-		if h.out || h.rule.Shadow != shadow || h.cost == 0 {
+		places := h.places()
+		if h.out || h.rule.Shadow != shadow || places == 0 {
 			continue
 		}
 		for k, l := range h.plan.inFlight {
-			hold := inflight.Hold{Name: l.inFlight, Key: h.key, Limit: l.Limit.Count(), Units: h.cost}
-			if waits {
-				hold.Wait = h.rule.Wait
-			}
+			hold := inflight.Hold{Name: l.inFlight, Key: h.key, Limit: l.Limit.Count(), Units: places}
 			holds, entries = append(holds, hold), append(entries, h.first+len(h.plan.ruleLimits)+k)
 		}
 	}
@@ -188,7 +203,7 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a *operatio
 	case !a.charges():
 		return room.Look(ctx, holds)
 	}
-	if passes, err = room.Acquire(ctx, holds, a.most); passes {
+	if passes, err = room.Acquire(ctx, holds); passes {
 		r.holdings = append(r.holdings, holding{room, holds})
 	}
 	if errors.Is(err, inflight.ErrFull) {
@@ -271,11 +286,11 @@ func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 // shadowsInFlight decides for the rules in shadow under their limits in flight, each by
 // itself. Those of a request whose end will not be known count nothing. A store that has
 // failed the request is not asked again.
-func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) error {
+func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) {
 	if !r.ends(a) {
 		a = &operation{op: meter.OpPeek}
 	}
-	holds, entries := r.holdsOf(true, false)
+	holds, entries := r.holdsOf(true)
 	for i := range holds {
 		one := holds[i : i+1 : i+1]
 		if r.StoreError == nil {
@@ -287,13 +302,12 @@ func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) e
 		}
 		r.ShadowDenied = r.ShadowDenied || one[0].Denied
 	}
-	return nil
 }
 
 // look says in the entries of r what limits in flight would answer.
 func (p *Policy) look(ctx context.Context, r *Result) {
 	for _, shadow := range [...]bool{false, true} {
-		holds, entries := r.holdsOf(shadow, false)
+		holds, entries := r.holdsOf(shadow)
 		if len(holds) == 0 {
 			continue
 		}

@@ -203,8 +203,13 @@ func TestInFlightRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := p.Peek(ctx, a, 3, r); err != nil || r.Decision.Allowed || r.Decision.RetryAfter != stint.Never {
+	r.Costs = policy.Costs{"each": 3}
+	if err := p.Peek(ctx, a, 1, r); err != nil || r.Decision.Allowed || r.Decision.RetryAfter != stint.Never {
 		t.Errorf("a peek at more than the limit: %+v, %v", r.Decision, err)
+	}
+	r.Costs = nil
+	if err := p.Peek(ctx, a, 3, r); err != nil || !r.Decision.Allowed {
+		t.Errorf("a request takes one place, whatever it costs: %+v, %v", r.Decision, err)
 	}
 	if err := p.Peek(ctx, a, 1, r); err != nil || !r.Decision.Allowed {
 		t.Errorf("a peek: %+v, %v", r.Decision, err)
@@ -375,7 +380,7 @@ func TestInFlightReserveFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := &flaky{Store: memstore.New(memstore.Options{})}
-	store.room = inflight.NewRoom(fullCounts{}, 0)
+	store.room = inflight.NewRoom(fullCounts{inflight.NewMemory()}, 0)
 	defer store.Close()
 	p, err := policy.New(store, rules, policy.Options{})
 	if err != nil {
@@ -452,6 +457,7 @@ func (f *flaky) Look(ctx context.Context, holds []inflight.Hold) (bool, error) {
 	return f.counts.Look(ctx, holds)
 }
 
+func (f *flaky) Most() int64                   { return f.counts.Most() }
 func (f *flaky) Release(holds []inflight.Hold) { f.counts.Release(holds) }
 func (f *flaky) Add(holds []inflight.Hold)     { f.counts.Add(holds) }
 

@@ -227,7 +227,11 @@ func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, err
 	}
 	for _, a := range one.Key {
 		if _, ok := one.keyValue(q, a); !ok {
-			return "", fmt.Errorf("rule %q: attribute %s of its key is missing, or is none that can be read", name, a.Name)
+			why := "is missing, or is none that can be read"
+			if v, _ := attrs.Attribute(a.Name); a.Kind == request.IP && v != "" {
+				why = "is no address; for a network, write a rule that matches it"
+			}
+			return "", fmt.Errorf("rule %q: attribute %s of its key %s", name, a.Name, why)
 		}
 	}
 	p := Policy{opts: Options{Secret: secret}}
@@ -236,10 +240,8 @@ func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, err
 }
 
 func (r *Rules) rule(name string) (*rule, error) {
-	for _, one := range r.rules {
-		if one.Name == name {
-			return one, nil
-		}
+	if one := r.byName[name]; one != nil {
+		return one, nil
 	}
 	return nil, fmt.Errorf("rule %q: %w", name, ErrNoRule)
 }

@@ -21,13 +21,15 @@ type resultBuffer struct {
 	others  []int32 // candidates of a rule's overrides
 	layers  []stint.Layer
 	answers []stint.Decision // by index in Rules
-	cost    int64            // of the request
+	cost    int64            // of the request; 1 where its costs are in the weights of matches
+	plain   int64            // the cost that the caller gave
 	buf     []byte
 	parts   []reservedPart
 	blocked int           // index in Rules of what denies for good, or -1
 	held    time.Duration // the longest that a queue may hold the request
 
 	several  bool      // requests were asked together
+	step     int       // of what is asked of the store for them
 	inFlight bool      // a limit in flight is still to decide
 	holdings []holding // of limits in flight
 }
@@ -37,14 +39,18 @@ type ruleMatch struct {
 	rule    *rule
 	plan    *plan
 	key     string
-	weight  int64 // what one unit of the request costs; 0 for nothing
-	cost    int64 // that times what the request does, at most an int64
+	unit    int64 // what one unit of the request costs under the rule; 0 for nothing
+	price   int64 // how much of that, and of what the response says, is the price
+	asked   int64 // the cost that the caller gave, plain or for this rule
+	named   bool  // it was for this rule
+	weight  int64 // what one unit of resultBuffer.cost costs
+	cost    int64 // what the request costs, at most an int64
 	first   int   // of its entries in Result.Rules
 	out     bool
 	missing bool
 	unknown bool // what the rule needs cannot be known now, and it is closed then
 	part    part // in a decision of several requests
-	layer   int  // there, its place in Result.layers
+	step    int  // there, in which it was asked; 0 before
 }
 
 // limited reports whether the match has limits for the store to decide by.
@@ -56,6 +62,12 @@ func (h *ruleMatch) enforced() bool { return h.limited() && !h.rule.Shadow }
 // match fills r with the rules that hold for the request.
 func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 	p.begin(r, cost)
+	if len(r.Costs) > 0 {
+		if err := p.rules.checkCosts(r.Costs); err != nil {
+			return err
+		}
+		r.cost = 1
+	}
 	return p.matchMore(attrs, cost, r)
 }
 
@@ -68,7 +80,7 @@ func (p *Policy) begin(r *Result, cost int64) {
 	r.Tightest, r.blocked, r.held = -1, -1, 0
 	r.StoreError = nil
 	r.Rules, r.Answers = r.Rules[:0], r.Answers[:0]
-	r.policy, r.cost = p, cost
+	r.policy, r.cost, r.plain = p, cost, cost
 	r.matches, r.layers, r.parts, r.holdings = r.matches[:0], r.layers[:0], r.parts[:0], r.holdings[:0]
 }
 
@@ -133,7 +145,7 @@ func (p *Policy) matchSome(q *match.Request, by request.Interfaces, cost int64, 
 		holds := one.mayHold(q, given, new(Standing)) || q.Unknown && one.failure == FailClosed
 		var lacks request.Attribute
 		if one.seen&by == 0 { // none of by gives all, but together they may
-			lacks = p.rules.file.NotGiven(&one.Rule, by)
+			lacks = p.rules.file.NotGiven(one.Rule, by)
 		}
 		switch {
 		case !holds:
@@ -180,10 +192,12 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 		r.matches = r.matches[:len(r.matches)-1]
 		return false, err
 	}
-	if r.several {
-		h.plan = r.samePlan(h)
+	if h.unit, h.asked = h.weight, cost; len(r.Costs) > 0 {
+		if err := r.costByRule(h); err != nil {
+			return false, err
+		}
 	}
-	h.cost, _ = satmath.Mul(h.weight, cost)
+	h.cost, _ = satmath.Mul(h.unit, h.asked)
 	r.inFlight = r.inFlight || h.plan.inFlight != nil && !h.unknown
 	denies := r.addEntries(h)
 	if one.Shadow {
@@ -226,7 +240,7 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 		return false, nil
 	}
 	h.out = h.lacksKey()
-	h.weight, err = one.costOf(q)
+	h.weight, h.price, err = one.costOf(q)
 	return err == nil, err
 }
 
@@ -273,6 +287,9 @@ func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 		r.Rules = append(r.Rules, RuleResult{})
 		e := &r.Rules[len(r.Rules)-1]
 		e.RuleLimit, e.Cost, e.Remaining, e.Missing, e.match = l, h.cost, -1, h.missing, len(r.matches)-1
+		if l.inFlight != "" {
+			e.Cost = h.places()
+		}
 		switch {
 		case h.unknown:
 			denies = true
@@ -283,19 +300,6 @@ func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 		}
 	}
 	return denies
-}
-
-// samePlan returns the plan that a match goes by: among several requests that meet one
-// key of a rule, that of the first, since one decision asks a state once.
-func (r *Result) samePlan(h *ruleMatch) *plan {
-	if h.plan.id >= 0 {
-		for i := range len(r.matches) - 1 {
-			if g := &r.matches[i]; g.plan.id >= 0 && g.plan.rule == h.plan.rule && g.key == h.key {
-				return g.plan
-			}
-		}
-	}
-	return h.plan
 }
 
 // limited reports whether the rule holds any client to limits, and not to an action
@@ -319,28 +323,75 @@ func (r *rule) planFor(q *match.Request, b *resultBuffer, c *customers) *plan {
 	return r.own
 }
 
-// costOf returns what one unit of a request costs. A value that is no whole number
-// is the request's fault, but not where the rule is in shadow.
-func (r *rule) costOf(q *match.Request) (int64, error) {
-	if r.Cost.Fixed > 0 {
-		return r.Cost.Fixed, nil
+// costOf returns what one unit of a request costs, and how much of that is its price. A value
+// that is no whole number, or has no price, is the request's fault, but not where the rule
+// is in shadow.
+func (r *rule) costOf(q *match.Request) (cost, price int64, err error) {
+	if cost = r.Cost.Fixed; cost == 0 {
+		if cost, err = r.costBy(q); err != nil {
+			return 0, 0, err
+		}
 	}
-	return r.costBy(q)
+	if r.Cost.Price == nil {
+		return cost, 1, nil
+	}
+	if price, err = r.priceOf(q); err == nil {
+		cost, _ = satmath.Mul(cost, price)
+	}
+	return cost, price, err
 }
 
-// costBy is costOf for a cost that an attribute says.
+// costBy returns what attributes say: the greatest, times a factor, and what is sent.
 func (r *rule) costBy(q *match.Request) (int64, error) {
 	c := &r.Cost
-	v, ok := q.Value(c.By)
+	greatest, found := int64(0), false
+	for _, a := range c.By {
+		n, ok, err := r.number(q, a)
+		if err != nil {
+			return 0, err
+		}
+		greatest, found = max(greatest, n), found || ok
+	}
+	if !found {
+		greatest = c.Default
+	}
+	if c.Times.Name != "" {
+		times, ok, err := r.number(q, c.Times)
+		if err != nil {
+			return 0, err
+		}
+		if ok {
+			greatest, _ = satmath.Mul(greatest, max(times, 1))
+		}
+	}
+	if body, ok := q.Attrs.(interface{ BodyLength() int64 }); ok && c.Sent > 0 {
+		n := max(body.BodyLength(), 0)
+		greatest = int64(satmath.AddInt64(uint64(greatest), uint64(n/c.Sent+min(n%c.Sent, 1))))
+	} else if !found && c.Times.Name == "" {
+		return c.Default, nil
+	}
+	return min(max(greatest, c.Min), c.Max), nil
+}
+
+// number returns a whole number of an attribute, and whether there is one.
+func (r *rule) number(q *match.Request, a request.Attribute) (n int64, ok bool, err error) {
+	v, ok := q.Value(a)
 	if !ok || v == "" {
-		return c.Default, nil
+		return 0, false, nil
 	}
-	n, ok := rulesfile.ParseDigits(v)
+	if n, ok = rulesfile.ParseDigits(v); !ok && !r.Shadow {
+		err = &RequestError{Attribute: a.Name, Reason: "the cost is not a whole number"}
+	}
+	return n, ok, err
+}
+
+// priceOf returns the price of a request.
+func (r *rule) priceOf(q *match.Request) (int64, error) {
+	p := r.Cost.Price
+	v, _ := q.Value(p.By)
+	price, ok := p.Of(v)
 	if !ok && !r.Shadow {
-		return 0, &RequestError{Attribute: c.By.Name, Reason: "the cost is not a whole number"}
+		return 0, &RequestError{Attribute: p.By.Name, Reason: "it has no price here: there is " + listed(p.Names)}
 	}
-	if !ok {
-		return c.Default, nil
-	}
-	return min(max(n, c.Min), c.Max), nil
+	return max(price, 1), nil
 }

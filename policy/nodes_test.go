@@ -2,7 +2,6 @@ package policy_test
 
 import (
 	"testing"
-	"testing/synctest"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
@@ -67,27 +66,5 @@ func TestSetNodes(t *testing.T) {
 	}
 	if n := passes(t, alone, policy.Map{"ip": "192.0.2.1"}); n != 10 {
 		t.Errorf("%d passed in memory, where nothing is shared: want 10", n)
-	}
-}
-
-// TestDebtsOfModes owes in every limit of a rule, whatever its mode.
-func TestDebtsOfModes(t *testing.T) {
-	for _, mode := range []string{"strict", "lease", "async"} {
-		synctest.Test(t, func(t *testing.T) {
-			store := &lossy{broken: newBroken()}
-			p, err := policy.New(&modal{Store: store}, parse(t, `{"name": "a", "key": ["ip"], "mode": "`+mode+`", "limits": ["10/h", "100/24h"]}`), policy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
-			store.down.Store(true)
-			for range 4 {
-				decide(t, p, policy.Map{"ip": "192.0.2.1"})
-			}
-			recovered(store)
-			if got := remain(t, p, "192.0.2.1"); got[0] != 6 || got[1] != 96 {
-				t.Errorf("mode %s: %v remain, want [6 96]", mode, got)
-			}
-		})
 	}
 }

@@ -9,50 +9,61 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/usage"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// responseWithin is how long the reservation of a rule that goes by the response is
-// kept. What a response says later, above what was reserved, is charged still.
-const responseWithin = 10 * time.Minute
+// responseLasts is how long the reservation of a response is kept: longer than any that is
+// sent over one connection. If this process is killed, what is open then stays as it is
+// charged. What a response says later, above what was reserved, is charged still.
+const responseLasts = 24 * time.Hour
 
-// statusPanicked is the status of a handler that has panicked.
-const statusPanicked = 500
+// headerWithin is how long what a status or a header settles excuses denials while it is
+// open. What a body settles does as long as it is open.
+const headerWithin = 10 * time.Second
 
 // A Pending is a request that has passed and that its response may yet change: what rules
-// with count, or with a cost of the response, have charged is settled when it ends. It
+// with count, or with a cost of the response, have charged is settled when it is known. It
 // belongs to one goroutine.
 type Pending struct {
+	// Settled, if it is set before Header, is called by End for each rule whose cost the
+	// response says, with how its key stands then: Cost is what the response has cost. It
+	// must not keep r. Price: a decision of the store that charges nothing.
+	Settled func(r *Result)
+
 	policy     *Policy
 	parts      []reservedPart // all that can be given back
-	cost       int64          // of the request
 	rules      []settling
 	status     int
 	written    int64
+	trailers   bool // it is a call of gRPC: fields may follow the body, and so does the status
+	open       bool // which has not been told
 	compressed bool
 	unseen     bool // bytes of the body are not counted
+	cut        bool // the last bytes of the body did not pass
 }
 
 // A settling is the charge of one rule.
 type settling struct {
 	*rulesfile.Response
 	part     reservedPart
-	pair     *fallback.Pair
-	key      string
-	reserved int64
-	reader   *usage.Reader
-	header   int64
-	found    bool
-	room     int64 // under a rule with cut: what the response may cost until the store is asked
+	of       ruleMatch
+	reserved int64 // at first
+	raised
+	asked   int64 // the cost that the request's caller gave, times the price
+	reader  *usage.Reader
+	header  int64
+	found   bool
+	settled bool
 }
 
 // Begin is [Policy.Wait] for who sees the response: it returns what rules have to settle
-// by it when it has ended, nil if the request was denied or there is nothing. A negative
-// most does not wait. With giveBack above 0, all that the request was charged can be
-// given back within that time.
+// by it, nil if the request was denied or there is nothing. A negative most does not wait.
+// With giveBack, all that the request was charged can be given back until its header is
+// known.
 //
 // Price: that of Wait where no rule goes by the response. Else each such rule has a
 // reservation of its own. Where a request meets one beside other rules, all are
@@ -60,16 +71,19 @@ type settling struct {
 // take in between may deny it; what it was charged by then is given back, and may
 // meanwhile have denied others. [stint.ErrFull] says that the store has no room for
 // another reservation; nothing was charged.
-func (p *Policy) Begin(ctx context.Context, attrs Attributes, cost int64, giveBack, most time.Duration, r *Result) (*Pending, time.Duration, error) {
+func (p *Policy) Begin(ctx context.Context, attrs Attributes, cost int64, giveBack bool, most time.Duration, r *Result) (*Pending, time.Duration, error) {
 	if err := p.match(attrs, cost, r); err != nil {
 		return nil, 0, err
 	}
-	a := &operation{op: meter.OpTake, ttl: giveBack}
+	a := &operation{op: meter.OpTake}
+	if giveBack {
+		a.ttl, a.excuses = responseLasts, headerWithin
+	}
 	if p.rules.response && r.settles() {
-		a.response = responseWithin
+		a.response = responseLasts
 	}
 	waited, err := p.waitMatched(ctx, attrs, cost, most, a, r)
-	if err != nil || !r.Decision.Allowed || giveBack == 0 && a.response == 0 || len(r.parts) == 0 {
+	if err != nil || !r.Decision.Allowed || !giveBack && a.response == 0 || len(r.parts) == 0 {
 		return nil, waited, err
 	}
 	return p.pending(r), waited, nil
@@ -87,13 +101,14 @@ func (r *Result) settles() bool {
 
 // pending returns what has been reserved.
 func (p *Policy) pending(r *Result) *Pending {
-	d := &Pending{policy: p, cost: r.cost, parts: append([]reservedPart(nil), r.parts...)}
+	d := &Pending{policy: p, parts: append([]reservedPart(nil), r.parts...)}
 	for _, part := range d.parts {
 		if part.match == 0 {
 			continue
 		}
 		h := &r.matches[part.match-1]
-		one := settling{Response: h.rule.Response, part: part, pair: p.pairOf(h.plan), key: h.key, reserved: h.cost, room: h.cost}
+		one := settling{Response: h.rule.Response, part: part, of: *h, reserved: h.cost, raised: raised{room: h.cost}}
+		one.asked, _ = satmath.Mul(h.asked, h.price)
 		for i := range d.rules { // many rules read the same
 			if other := &d.rules[i]; one.Usage != nil && other.Usage != nil && one.Usage.Same(other.Usage) {
 				one.reader = other.reader
@@ -123,11 +138,45 @@ func (d *Pending) Reads() bool {
 }
 
 // Header is told the status and the header of the response, when they are final: names
-// are as package net/http keeps them.
-func (d *Pending) Header(status int, h map[string][]string) {
+// are as package net/http keeps them. What they say is settled now: the charges of all rules
+// but those whose cost the body says. Of a call of gRPC the trailer says the status, so that
+// what counts by that waits for it, and the cost if the header does not. What comes of the
+// response later changes nothing of that.
+//
+// Price: a settlement of the store for each such rule, before the header goes on.
+func (d *Pending) Header(ctx context.Context, status int, h map[string][]string) (err error) {
 	d.status = status
 	if coding := h["Content-Encoding"]; len(coding) > 0 && coding[0] != "" && coding[0] != "identity" {
 		d.compressed = true
+	}
+	kind := h["Content-Type"]
+	d.trailers = len(kind) > 0 && request.IsGRPC(kind[0])
+	d.open = d.trailers && status == statuses[0]
+	d.fields(h)
+	for _, part := range d.parts {
+		if part.match == 0 {
+			if failed := gone(d.policy.settle(ctx, part, part.cost)); err == nil {
+				err = failed
+			}
+		}
+	}
+	return errors.Join(err, d.settle(ctx, false, true))
+}
+
+// Trailer is told what follows the body, before End.
+func (d *Pending) Trailer(h map[string][]string) {
+	if d.trailers {
+		d.fields(h)
+	}
+}
+
+// fields takes from a header what rules look for.
+func (d *Pending) fields(h map[string][]string) {
+	if code := h["Grpc-Status"]; d.open && len(code) > 0 {
+		n, ok := rulesfile.ParseDigits(code[0])
+		if d.open, d.status = false, statuses[2]; ok && n < int64(len(statuses)) {
+			d.status = statuses[n]
+		}
 	}
 	for i := range d.rules {
 		one := &d.rules[i]
@@ -135,6 +184,55 @@ func (d *Pending) Header(status int, h map[string][]string) {
 			one.header, one.found = rulesfile.ParseDigits(values[0])
 		}
 	}
+}
+
+// statuses are those of HTTP that google.rpc.Code has for the codes of gRPC, but that
+// CANCELLED and DEADLINE_EXCEEDED, which clients can bring about, are no failures.
+var statuses = [...]int{200, 200, 500, 400, 200, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
+
+// LooksAtFields reports whether a rule looks for a field of the response.
+func (d *Pending) LooksAtFields() bool {
+	return slices.ContainsFunc(d.rules, func(one settling) bool { return one.Response.Header != "" })
+}
+
+// late reports whether the cost is known only when the body has ended.
+func (s *settling) late(d *Pending) bool {
+	switch {
+	case s.Count != nil && d.open:
+		return true
+	case s.Count != nil && !s.Count.Has(d.status):
+		return false
+	case s.Response.Header != "":
+		return d.trailers && !s.found
+	}
+	return s.OfBody()
+}
+
+// settle settles the charges whose cost is known, which is all once the body has ended.
+func (d *Pending) settle(ctx context.Context, ended, whole bool) (err error) {
+	for i := range d.rules {
+		one := &d.rules[i]
+		if one.settled || !ended && one.late(d) {
+			continue
+		}
+		one.settled = true
+		if !d.cut {
+			one.cost = one.units(d, whole, one.reserved)
+		}
+		if failed := d.policy.settleAt(ctx, one, one.cost); err == nil {
+			err = failed
+		}
+	}
+	return err
+}
+
+// gone leaves out the error of a reservation that is gone: its key was reset, so that there
+// is nothing to give back.
+func gone(_ stint.Decision, err error) error {
+	if errors.Is(err, stint.ErrReservation) {
+		return nil
+	}
+	return err
 }
 
 // Write is told the next bytes of the body, which have been sent. It never fails, and
@@ -158,50 +256,6 @@ func (d *Pending) Passed(n int64) { d.written += n }
 // that the handler has taken over: how many there are is not known.
 func (d *Pending) Unseen() { d.unseen = true }
 
-// Cuts reports whether a rule may cut the body, and Cut whether one does: the body has cost
-// more than was reserved, and its limits have no room for the rest now. Responses that
-// have not ended do not see what each other cost above that.
-func (d *Pending) Cuts() bool {
-	for i := range d.rules {
-		if d.rules[i].Cut {
-			return true
-		}
-	}
-	return false
-}
-
-// Cut asks the store once what was reserved is used up, and again when the room that it
-// found is. A store that does not answer cuts nothing.
-func (d *Pending) Cut(ctx context.Context) bool {
-	for i := range d.rules {
-		one := &d.rules[i]
-		if !one.Cut || one.part.shadow {
-			continue
-		}
-		units := one.units(d, false, false)
-		if units <= one.room {
-			continue
-		}
-		on, bound := one.held(d.policy)
-		a, err := on.Decide(ctx, meter.OpPeek, []stint.Layer{{Bound: bound, Key: one.key}}, units-one.reserved)
-		if err == nil && !a.Allowed {
-			return true
-		}
-		if err == nil {
-			one.room = one.reserved + min(a.Remaining, math.MaxInt64-one.reserved)
-		}
-	}
-	return false
-}
-
-// held is what has the charge of a rule.
-func (s *settling) held(p *Policy) (stint.Store, stint.Bound) {
-	if s.part.local {
-		return p.local, s.pair.Local
-	}
-	return p.main, s.pair.Main
-}
-
 // readBefore reports whether a rule before reads by the same reader.
 func (d *Pending) readBefore(i int) bool {
 	for k := range i {
@@ -212,90 +266,129 @@ func (d *Pending) readBefore(i int) bool {
 	return false
 }
 
-// End settles what the request has been charged. A response that is not whole, because
-// the client or the server has gone, costs what it has said so far, and at least
-// what was reserved. The status of a handler that has panicked is 500 as well
-// as the one that it has sent: the request counts if one of them does.
-func (d *Pending) End(ctx context.Context, whole, panicked bool) (err error) {
+// End settles what the body says, when it has ended. A response that is not whole, because
+// the client or the server has gone, costs what it has said so far, and at least what was
+// reserved.
+func (d *Pending) End(ctx context.Context, whole bool) error {
+	err := d.settle(ctx, true, whole)
+	d.tell(ctx)
 	if d.compressed && d.Reads() {
-		err = ErrCompressed
+		return ErrCompressed
 	}
+	return err
+}
+
+// tell tells of what has been settled.
+func (d *Pending) tell(ctx context.Context) {
+	if d.Settled == nil {
+		return
+	}
+	r := new(Result)
 	for i := range d.rules {
 		one := &d.rules[i]
-		units := one.units(d, whole, panicked)
-		if failed := d.policy.settleAt(ctx, one, units); err == nil {
-			err = failed
+		if one.Truth() == "" || !one.of.enforced() || d.policy.stand(ctx, &one.of, r) != nil {
+			continue
 		}
+		for k := range r.Rules {
+			r.Rules[k].Cost = one.cost
+		}
+		d.Settled(r)
 	}
-	return err
 }
 
-// Cancel gives back all that the request was charged, whatever rules say.
+// Cancel gives back all that the request was charged, whatever rules say. It takes the place
+// of Header, and nothing is settled then.
 func (d *Pending) Cancel(ctx context.Context) (err error) {
 	for _, part := range d.parts {
-		if _, failed := d.policy.settle(ctx, part, 0); err == nil {
+		if failed := gone(d.policy.settle(ctx, part, 0)); err == nil {
 			err = failed
 		}
 	}
 	return err
 }
 
-// units returns what a rule charges for the response.
-func (s *settling) units(d *Pending, whole, panicked bool) int64 {
-	if s.Count != nil && !s.Count.Has(d.status) && !(panicked && s.Count.Has(statusPanicked)) {
+// units returns what a rule charges for the response: at least so much for one that is not
+// whole.
+func (s *settling) units(d *Pending, whole bool, least int64) int64 {
+	if s.Count != nil && !s.Count.Has(d.status) {
 		return 0
 	}
 	value, ok := s.header, s.found
 	switch {
 	case s.Truth() == "":
 		return s.reserved
+	case ok: // whatever became of the response
+		whole = true
 	case s.Bytes:
 		value, ok = d.written, !d.unseen
 	case s.reader != nil:
 		value, ok = s.reader.Sum()
-		whole = whole || s.reader.Ended()
+		whole = (whole || s.reader.Ended()) && !s.reader.Open()
 	}
 	if !ok {
-		if value = s.Missing; value < 0 || !whole {
+		if value = s.Missing; value >= 0 && !whole {
 			return s.reserved
 		}
+		value, whole = max(value, 0), whole && value >= 0
 	}
-	units, _ := satmath.Mul(value, d.cost)
+	if !whole && s.Missing < 0 { // usage that comes on the way is not all of it
+		value = max(value, s.estimate(d))
+	}
+	units, _ := satmath.Mul(value, s.asked)
 	if !whole {
-		return max(units, s.reserved)
+		return max(units, least)
 	}
 	return units
 }
 
+// estimate returns what a body costs that does not say it.
+func (s *settling) estimate(d *Pending) int64 {
+	if !s.Estimate || d.status < 200 || d.status > 299 {
+		return 0
+	}
+	return s.reader.Estimate(d.written)
+}
+
 // settleAt settles the charge of one rule. What is above it is charged even where the
-// reservation has ended.
+// reservation is gone.
 func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
+	units = max(units-s.used, 0)
 	_, err := p.settle(ctx, s.part, units)
-	if !errors.Is(err, stint.ErrReservation) || units <= s.reserved {
+	if !errors.Is(err, stint.ErrReservation) {
 		return err
 	}
-	on, bound := s.held(p)
-	_, id, failed := on.Reserve(ctx, []stint.Layer{{Bound: bound, Key: s.key}}, 0, time.Minute)
-	if failed != nil || id == "" {
-		return errors.Join(err, failed)
+	if units <= s.part.cost {
+		return nil
 	}
-	_, err = p.settle(ctx, reservedPart{id: id, local: s.part.local}, units-s.reserved)
+	local := s.part.local
+	_, id, err := p.in(local).Reserve(ctx, []stint.Layer{{Bound: p.bound(local, &s.of), Key: s.of.key}}, 0, time.Minute)
+	if err != nil || id == "" {
+		return err
+	}
+	_, err = p.settle(ctx, reservedPart{id: id, local: local}, units-s.part.cost)
 	return err
 }
 
-// reserveApart reserves the layers that were gathered: each rule that goes by the response
-// by itself, so that it can be settled by itself, and then the others, together.
-func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d stint.Decision, err error) {
-	if !r.enforces(func(h *ruleMatch) bool { return h.rule.Response != nil }) {
-		return p.decideIn(ctx, a.apart(), r, r.cost, false)
+// reservesApart reports whether a rule that is enforced reserves by itself.
+func (r *Result) reservesApart(a *operation) bool {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() && h.unit > 0 && h.apart(a) {
+			return true
+		}
 	}
+	return a.ttl > 0 && len(r.Costs) > 0 // the others by the plain cost
+}
+
+// reserveApart reserves the layers that were gathered: each rule that is apart by itself, so
+// that it can be settled by itself, and then the others, together.
+func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d stint.Decision, err error) {
 	all := append([]stint.Layer(nil), r.layers...)
 	if len(all) > 1 {
 		if d, err := p.askAll(ctx, a, r, all); err != nil || !d.Allowed {
 			return d, err
 		}
 	}
-	d, began, layer := stint.Decision{Allowed: true}, len(r.parts), 0
+	d, began := stint.Decision{Allowed: true}, len(r.parts)
 	defer func() {
 		if err != nil || !d.Allowed {
 			p.drop(ctx, r.parts[began:], false)
@@ -305,14 +398,16 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 	r.layers = r.layers[:0]
 	for i := range r.matches {
 		h := &r.matches[i]
-		if !h.enforced() || h.weight == 0 {
+		if !h.enforced() || h.unit == 0 {
 			continue
 		}
-		if layer++; h.rule.Response == nil {
-			r.layers = append(r.layers, all[layer-1])
+		if !h.apart(a) {
+			layer := r.layer(a.local, h)
+			layer.Weight = h.unit
+			r.layers = append(r.layers, layer)
 			continue
 		}
-		one, err := p.reserveAlone(ctx, a, r, h, all[layer-1], false)
+		one, err := p.reserveAlone(ctx, a, r, h, false)
 		if err != nil || !one.Allowed {
 			return one, err
 		}
@@ -321,7 +416,7 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 	if len(r.layers) == 0 {
 		return d, nil
 	}
-	rest, err := p.decideIn(ctx, a.apart(), r, r.cost, false)
+	rest, err := p.put(ctx, a.apart(), r, r.plain, false)
 	if err != nil || !rest.Allowed {
 		return rest, err
 	}
@@ -329,30 +424,48 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 	return d, nil
 }
 
-// reserveAlone reserves the layer of one rule, in units of its limits.
-func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *ruleMatch, layer stint.Layer, shadow bool) (stint.Decision, error) {
-	layer.Weight = 1
-	ttl := a.response + min(a.ttl, math.MaxInt64-a.response) // of a queue
-	d, id, err := p.in(a.local).Reserve(ctx, []stint.Layer{layer}, h.cost, ttl)
-	if err == nil && d.Allowed {
-		r.parts = append(r.parts, reservedPart{id: id, local: a.local, shadow: shadow, match: r.Rules[h.first].match + 1})
-		var of []fallback.Reserved
-		if h.local() && !shadow {
-			of = append(of, fallback.Reserved{Pair: p.pairOf(h.plan), Key: h.key, Weight: 1})
+// reserveAlone reserves for one rule: in units of its limits where the response says these,
+// else in those of the caller's cost.
+func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *ruleMatch, shadow bool) (stint.Decision, error) {
+	layer, cost := r.layer(a.local, h), h.asked
+	part := reservedPart{local: a.local, shadow: shadow}
+	layer.Weight, layer.Excuses = h.unit, a.excuses
+	if h.byResponse(a) {
+		layer.Weight, cost, part.match = 1, h.cost, r.Rules[h.first].match+1
+		if layer.Excuses = headerWithin; h.rule.Response.OfBody() {
+			layer.Excuses = responseLasts
 		}
-		p.failover.Reserve(id, h.cost, ttl, of)
+	}
+	if h.named {
+		part.name = h.rule.Name
+	}
+	ttl := a.response + min(a.ttl, math.MaxInt64-a.response) // of a queue
+	d, id, err := p.takeIn(ctx, a, r, []stint.Layer{layer}, cost, ttl)
+	if err == nil && d.Allowed {
+		part.id, part.cost = id, cost
+		r.parts = append(r.parts, part)
+		p.remember(h, id, cost, layer.Weight, ttl)
 	}
 	return d, err
+}
+
+// remember notes a reservation of one rule, for settlements while the store fails.
+func (p *Policy) remember(h *ruleMatch, id stint.ReservationID, cost, weight int64, ttl time.Duration) {
+	var of []fallback.Reserved
+	if h.local() {
+		of = append(of, fallback.Reserved{Pair: p.pairOf(h.plan), Key: h.key, Weight: weight})
+	}
+	p.failover.Reserve(id, cost, ttl, of)
 }
 
 // askAll asks whether all layers would let the request pass. A denial is counted by the
 // limits that count those, and begins a ban under those that have one.
 func (p *Policy) askAll(ctx context.Context, a *operation, r *Result, all []stint.Layer) (stint.Decision, error) {
 	d, err := p.in(a.local).Decide(ctx, meter.OpPeek, all, r.cost)
-	if err != nil || d.Allowed || !r.enforces(notesDenied) {
+	if err != nil || d.Allowed || a.turn || !r.enforces(notesDenied) {
 		return d, err
 	}
-	d, id, err := p.in(a.local).Reserve(ctx, all, r.cost, a.response)
+	d, id, err := p.in(a.local).Reserve(ctx, all, r.cost, max(a.response, a.ttl))
 	if err == nil && d.Allowed { // there is room by now
 		_, err = p.settle(ctx, reservedPart{id: id, local: a.local}, 0)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func TestBeginCrowded(t *testing.T) {
 			t.Fatal(d, err)
 		}
 	}
-	pending, _, err := p.Begin(t.Context(), policy.Map{"who": "a"}, 1, 0, 0, &r)
+	pending, _, err := p.Begin(t.Context(), policy.Map{"who": "a"}, 1, false, 0, &r)
 	if err != nil || pending != nil || r.Decision.Allowed || r.Decision.RetryAfter != stint.Wait(time.Hour) {
 		t.Fatalf("%v, %+v, %v", pending, r.Decision, err)
 	}
@@ -96,7 +97,7 @@ func TestBeginNotes(t *testing.T) {
 			if i > 0 {
 				now += int64(time.Minute)
 			}
-			if _, _, err := p.Begin(t.Context(), policy.Map{}, 1, 0, 0, &r); err != nil || r.Decision.Allowed != allowed {
+			if _, _, err := p.Begin(t.Context(), policy.Map{}, 1, false, 0, &r); err != nil || r.Decision.Allowed != allowed {
 				t.Fatalf("%s, request %d: %+v, %v", limit, i, r.Decision, err)
 			}
 		}
@@ -112,7 +113,7 @@ func TestBeginNotes(t *testing.T) {
 // An away store answers nothing.
 type away struct {
 	*memstore.Store
-	away bool
+	away atomic.Bool
 }
 
 var errAway = errors.New("away")
@@ -132,21 +133,28 @@ func (a *away) own(layers []stint.Layer) []stint.Layer {
 }
 
 func (a *away) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	if a.away {
+	if a.away.Load() {
 		return stint.Decision{}, errAway
 	}
 	return a.Store.Decide(ctx, op, a.own(layers), cost)
 }
 
 func (a *away) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
-	if a.away {
+	if a.away.Load() {
 		return stint.Decision{}, "", errAway
 	}
 	return a.Store.Reserve(ctx, a.own(layers), cost, ttl)
 }
 
+func (a *away) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, ttl, age time.Duration) (stint.Decision, stint.ReservationID, error) {
+	if a.away.Load() {
+		return stint.Decision{}, "", errAway
+	}
+	return a.Store.TakeTurn(ctx, a.own(layers), cost, ttl, age)
+}
+
 func (a *away) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
-	if a.away {
+	if a.away.Load() {
 		return stint.Decision{}, errAway
 	}
 	return a.Store.Settle(ctx, id, cost)
@@ -158,7 +166,7 @@ type awayBound struct {
 }
 
 func (b *awayBound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
-	if b.of.away {
+	if b.of.away.Load() {
 		return stint.Decision{}, errAway
 	}
 	return b.Bound.Decide(ctx, op, key, cost)
@@ -167,12 +175,12 @@ func (b *awayBound) Decide(ctx context.Context, op meter.Op, key string, cost in
 // TestBeginQueue: a request in a queue is reserved for as long as it may wait, and has
 // nothing to settle for that.
 func TestBeginQueue(t *testing.T) {
-	for _, giveBack := range []time.Duration{0, time.Hour} {
+	for _, giveBack := range []bool{false, true} {
 		p := newPolicy(t, `{"name": "pace", "key": [], "limits": ["1/s burst 9 leaky_queue"]}`)
 		var r policy.Result
 		pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, giveBack, 0, &r)
-		if err != nil || !r.Decision.Allowed || (pending != nil) != (giveBack > 0) {
-			t.Errorf("to give back within %v: %+v, %v; something to settle: %t", giveBack, r.Decision, err, pending != nil)
+		if err != nil || !r.Decision.Allowed || (pending != nil) != giveBack {
+			t.Errorf("to give back %t: %+v, %v; something to settle: %t", giveBack, r.Decision, err, pending != nil)
 		}
 	}
 }
@@ -203,19 +211,68 @@ func TestBeginAway(t *testing.T) {
 	}
 	respond := func(n string) {
 		t.Helper()
-		pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, 0, 0, &r)
+		pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, false, 0, &r)
 		if err != nil || pending == nil {
 			t.Fatal(pending, err)
 		}
 		_, _ = pending.Write([]byte(`{"n":` + n + `}`))
-		if err := pending.End(t.Context(), true, false); err != nil {
+		if err := pending.End(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	store.away = true
+	store.away.Store(true)
 	respond("7")
 	respond("300")
 	if tokens, requests := left(); tokens != 693 || requests != 8 {
 		t.Errorf("away: %d tokens and %d requests left, want 693 and 8", tokens, requests)
+	}
+}
+
+// TestBeginGRPC: of a call of gRPC the trailer says the status, by the codes of google.rpc.Code.
+// Until then it is open; a call that breaks off keeps the status of its header.
+func TestBeginGRPC(t *testing.T) {
+	type fields = map[string][]string
+	call := func(more ...string) fields {
+		return fields{"Content-Type": {"application/grpc+proto"}, "Grpc-Status": more}
+	}
+	status := func(code string) fields { return fields{"Grpc-Status": {code}} }
+	for _, c := range []struct {
+		name            string
+		status          int
+		header, trailer fields
+		head, end       [2]int64 // used of failures and of successes behind the header and at the end
+	}{
+		{"OK", 200, call(), status("0"), [2]int64{1, 1}, [2]int64{0, 1}},
+		{"UNAUTHENTICATED", 200, call(), status("16"), [2]int64{1, 1}, [2]int64{1, 0}},
+		{"CANCELLED, of clients", 200, call(), status("1"), [2]int64{1, 1}, [2]int64{0, 1}},
+		{"a trailer alone", 200, call("16"), nil, [2]int64{1, 0}, [2]int64{1, 0}},
+		{"no code", 200, call(), status("none"), [2]int64{1, 1}, [2]int64{0, 0}},
+		{"broken off", 200, call(), nil, [2]int64{1, 1}, [2]int64{0, 1}},
+		{"a status of HTTP", 401, call(), status("0"), [2]int64{1, 0}, [2]int64{1, 0}},
+		{"gRPC-Web", 200, fields{"Content-Type": {"application/grpc-web"}}, status("16"), [2]int64{0, 1}, [2]int64{0, 1}},
+		{"no call", 200, fields{"Content-Type": {"text/plain"}}, status("16"), [2]int64{0, 1}, [2]int64{0, 1}},
+	} {
+		p := newPolicy(t, `{"name": "failures", "key": [], "limits": ["9 per day fixed_window"], "count": {"status": 401}},
+			{"name": "successes", "key": [], "limits": ["9 per day fixed_window"], "count": {"status": "2xx"}}`)
+		var r policy.Result
+		d, _, err := p.Begin(t.Context(), policy.Map{}, 1, false, -1, &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := func() (all [2]int64) {
+			if err := p.Peek(t.Context(), policy.Map{}, 1, &r); err != nil {
+				t.Fatal(err)
+			}
+			return [2]int64{9 - r.Rules[0].Remaining, 9 - r.Rules[1].Remaining}
+		}
+		err = d.Header(t.Context(), c.status, c.header)
+		if got := used(); err != nil || got != c.head {
+			t.Errorf("%s: %v used behind the header, want %v; %v", c.name, got, c.head, err)
+		}
+		d.Trailer(c.trailer)
+		err = d.End(t.Context(), c.trailer != nil)
+		if got := used(); err != nil || got != c.end {
+			t.Errorf("%s: %v used at the end, want %v; %v", c.name, got, c.end, err)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/internal/waitqueue"
 	"github.com/stint-dev/stint/memstore"
 )
@@ -50,7 +51,8 @@ type Policy struct {
 	failover  *fallback.Failover             // of main by local; shared by Reload
 	pairs     []*fallback.Pair               // by plan.id: its limits in both stores
 	customers *customers                     // overrides by the million; shared by Reload
-	lines     *waitqueue.Lines[reservedPart] // of requests that wait; shared by Reload
+	lines     *arrivals.Lines                // of requests that wait for room; shared by Reload
+	queued    *waitqueue.Lines[reservedPart] // of those that have a start; shared by Reload
 	room      *inflight.Room                 // of limits in flight; nil if the store has none
 	localRoom *inflight.Room                 // of the local store beside a shared one, or nil
 }
@@ -83,8 +85,9 @@ func on(store stint.Store, o Options, c *customers) *Policy {
 		failover: fallback.NewFailover(store, fallback.Options{Local: o.Local, Nodes: o.Nodes}),
 	}
 	_, p.inProcess = store.(*memstore.Store)
-	p.lines = p.newLines()
+	p.queued = p.newLines()
 	p.room, _ = stint.RoomOf(store) // else pair refuses what needs one
+	p.lines = &arrivals.Lines{Owner: lineOwner{store, p.room}, Most: mostWaiting}
 	if !p.inProcess && p.room != nil && o.Local != nil {
 		p.localRoom, _ = stint.RoomOf(o.Local)
 	}
@@ -137,9 +140,14 @@ func (p *Policy) bind() error {
 // pair makes the limits of a plan known to the stores, nil where there are none: in its mode to
 // the main one, at this process's share to the local one, which knows no modes.
 func (p *Policy) pair(of *plan) (*fallback.Pair, error) {
-	if len(of.inFlight) > 0 && p.room == nil {
-		_, err := stint.RoomOf(p.main)
-		return nil, err
+	for _, l := range of.inFlight {
+		if p.room == nil {
+			_, err := stint.RoomOf(p.main)
+			return nil, err
+		}
+		if err := p.room.Check(l.Limit.Count()); err != nil {
+			return nil, err
+		}
 	}
 	if !of.timed {
 		return nil, nil
@@ -160,7 +168,9 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	if err := check(p.main, rules); err != nil {
 		return nil, err
 	}
-	return p.with(rules)
+	next, err := p.with(rules)
+	p.lines.EveryRoomMade()
+	return next, err
 }
 
 // SetNodes sets the number of processes that share the store, in place of

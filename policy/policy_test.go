@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -170,37 +169,6 @@ func TestCosts(t *testing.T) {
 		if r := decideN(t, p, policy.Map{"ip": ip}, 1<<62); r.Decision.Allowed || r.Rules[0].RetryAfter != stint.Never || r.Rules[0].Remaining != 1<<63-1 {
 			t.Errorf("a cost that wraps, under the greatest limit: %+v", r)
 		}
-	}
-}
-
-// TestCostsConcurrent: several callers race on rules of several costs; nothing is
-// exceeded and what is denied is given back.
-func TestCostsConcurrent(t *testing.T) {
-	p := newPolicy(t,
-		`{"name": "a", "key": ["ip"], "limits": ["100/h fixed_window"]}`,
-		`{"name": "b", "key": ["jwt.sub"], "cost": 3, "limits": ["60/h fixed_window"]}`)
-	var passed [2]atomic.Int64
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			var r policy.Result
-			sub := i % 2
-			for range 100 {
-				if err := p.Decide(context.Background(), policy.Map{"ip": "192.0.2.7", "jwt.sub": fmt.Sprint(sub)}, 1, &r); err != nil {
-					t.Error(err)
-				} else if r.Decision.Allowed {
-					passed[sub].Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	// 40 in all use up both accounts of 20, and leave 60 of the address.
-	if a, b := passed[0].Load(), passed[1].Load(); a != 20 || b != 20 {
-		t.Errorf("%d and %d passed", a, b)
-	}
-	if n := passes(t, p, policy.Map{"ip": "192.0.2.7", "jwt.sub": "2"}); n != 20 {
-		t.Errorf("%d more", n)
 	}
 }
 
@@ -1034,6 +1002,8 @@ func TestWarnings(t *testing.T) {
 		{"", []string{`{"name": "a", "match": {"path": ["/login.php/**", "/*.php", "/x.php/y", "/php"]}, "key": ["ip"], "limits": ["1/s"]}`}},
 		{"", []string{`{"name": "a", "match": {"path": "/status.php"}, "unlimited": true}`}},
 		{"none can ever pass", []string{`{"name": "a", "key": ["ip"], "cost": 5, "limits": ["1/s"]}`}},
+		{"from trusted proxies alone", []string{`{"name": "a", "match": {"header.x-real-ip": true}, "key": ["ip"], "limits": ["1/s"]}`}},
+		{"from trusted proxies alone", []string{`{"name": "a", "key": ["header.X-Forwarded-For", "ip"], "limits": ["1/s"]}`}},
 		{"no effect in shadow", []string{`{"name": "a", "key": ["ip"], "final": true, "shadow": true, "limits": ["1/s"]}`}},
 	} {
 		var all []string
@@ -1041,7 +1011,7 @@ func TestWarnings(t *testing.T) {
 			if strings.Contains(w.Reason, "is not declared") {
 				continue // TestUndeclared
 			}
-			if w.Line == 0 || w.Rule == "" {
+			if w.Line == 0 || w.Rule == "" && !strings.Contains(w.Reason, "trusted proxies") {
 				t.Errorf("%+v", w)
 			}
 			all = append(all, w.String())
@@ -1089,40 +1059,6 @@ func TestAllocations(t *testing.T) {
 		}); n > c.most {
 			t.Errorf("%s: %v allocations", c.rule, n)
 		}
-	}
-}
-
-// TestReloadUnderLoad: requests and reloads at once; no limit is exceeded.
-func TestReloadUnderLoad(t *testing.T) {
-	rule := func(n int) string {
-		return fmt.Sprintf(`{"name": "a", "key": ["ip"], "limits": ["%d/h fixed_window"]}`, n)
-	}
-	var current atomic.Pointer[policy.Policy]
-	current.Store(newPolicy(t, rule(500)))
-	var passed atomic.Int64
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			var r policy.Result
-			for range 500 {
-				if err := current.Load().Decide(context.Background(), policy.Map{"ip": "192.0.2.7"}, 1, &r); err != nil {
-					t.Error(err)
-				} else if r.Decision.Allowed {
-					passed.Add(1)
-				}
-			}
-		})
-	}
-	for i := range 50 {
-		next, err := current.Load().Reload(parse(t, rule(500+i%2)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		current.Store(next)
-	}
-	wg.Wait()
-	if n := passed.Load(); n < 500 || n > 501 {
-		t.Errorf("%d passed", n)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
+var errCosts = &CostsError{"", "only of a request by itself, and not to give back: name the plain cost"}
+
 var errTTL = errors.New("policy: a reservation needs a time to live above zero")
 
 // Reserve is Decide with a reservation, when allowed, that settles the charge at its
@@ -28,7 +30,7 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", err
 	}
-	if err := p.decide(ctx, &operation{op: meter.OpTake, ttl: ttl, lease: ttl}, r); err != nil {
+	if err := p.decide(ctx, &operation{op: meter.OpTake, ttl: ttl, lease: ttl, excuses: ttl}, r); err != nil {
 		return "", err
 	}
 	p.report(attrs, cost, r)
@@ -43,34 +45,37 @@ func (p *Policy) sealAll(r *Result) stint.ReservationID {
 	if r.lease(); len(r.parts) == 0 {
 		return ""
 	}
+	r.charges()
+	r.unmatched()
 	return p.seal(r.parts)
 }
 
-// Settle replaces a reservation's cost by the true one, once, in every rule
-// times what the rule said it costs. The answer is in units of the request:
-// that of the rules which are not in shadow, if any was charged. The ID may
-// come from a policy before a reload. While the store fails, it is settled later; see
-// [fallback.Failover.Settle]. An empty one, of a request that was denied or
-// held to nothing, has nothing to settle: nothing is done. One that is not ours is
-// [stint.ErrReservation].
+// Settle replaces a reservation's cost by the true one, once, in every rule that took the
+// plain cost, times what the rule said it costs; those that [Result.Costs] named keep what
+// they took unless [Policy.SettleCosts] settles them. The answer is in units of the request:
+// that of the rules which are not in shadow, if any was charged.
+//
+// The ID may come from a policy before a reload. An empty ID, of a request that was denied or
+// held to nothing, settles nothing; one that is not ours is [stint.ErrReservation]. While the
+// store fails, the reservation is settled later; see [fallback.Failover.Settle].
 func (p *Policy) Settle(ctx context.Context, id stint.ReservationID, cost int64) (d stint.Decision, err error) {
 	if cost < 0 {
 		return d, stint.ErrCost
 	}
-	parts, ok := p.open(id)
-	switch {
-	case id == "":
-		return d, nil
-	case !ok:
-		return d, stint.ErrReservation
-	}
-	for i, part := range parts {
-		one, failed := p.settle(ctx, part, cost)
-		if i == 0 { // those in shadow come last, and do not count beside others
-			d, err = one, failed
-		}
-	}
+	d, _, err = p.SettleCosts(ctx, id, cost, nil)
 	return d, err
+}
+
+// parts returns the parts of a reservation; none of an empty ID.
+func (p *Policy) parts(id stint.ReservationID) ([]reservedPart, error) {
+	if id == "" {
+		return nil, nil
+	}
+	parts, ok := p.open(id)
+	if !ok {
+		return nil, stint.ErrReservation
+	}
+	return parts, nil
 }
 
 func (p *Policy) settle(ctx context.Context, part reservedPart, cost int64) (stint.Decision, error) {
@@ -83,18 +88,25 @@ func (p *Policy) settle(ctx context.Context, part reservedPart, cost int64) (sti
 	return p.failover.Settle(ctx, part.id, cost)
 }
 
-// Cancel settles a reservation at 0.
+// Cancel settles a reservation at 0, in every rule.
 func (p *Policy) Cancel(ctx context.Context, id stint.ReservationID) (stint.Decision, error) {
-	return p.Settle(ctx, id, 0)
+	parts, err := p.parts(id)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	return p.settleParts(ctx, parts, func(*reservedPart) (int64, bool) { return 0, true })
 }
 
 // A reservedPart is one reservation of a store within that of a policy.
 type reservedPart struct {
 	id       stint.ReservationID
+	cost     int64 // that the caller gave; of one that has not been opened
 	local    bool
 	shadow   bool
-	inFlight bool // places, which id has
-	match    int  // which rule's it is alone, from 1; 0 for that of several
+	inFlight bool   // places, which id has
+	match    int    // which rule's it is alone that goes by the response, from 1; else 0
+	name     string // of the rule whose it is alone, if the request's costs named it
+	of       []charged
 }
 
 // The flags of a part, and how much of the seal is kept: 128 bits.
@@ -102,10 +114,12 @@ const (
 	flagLocal    = 1
 	flagShadow   = 2
 	flagInFlight = 4
+	flagNamed    = 8
+	flagCharged  = 16
 	sealBytes    = 16
 )
 
-// seal makes an ID of parts: flags, length and ID of each, and a MAC, so that
+// seal makes an ID of parts: flags, length and ID of each, what it charges, and a MAC, so that
 // clients cannot take parts out or combine parts of several IDs.
 func (p *Policy) seal(parts []reservedPart) stint.ReservationID {
 	var b []byte
@@ -120,7 +134,19 @@ func (p *Policy) seal(parts []reservedPart) stint.ReservationID {
 		if part.inFlight {
 			flags |= flagInFlight
 		}
+		if part.name != "" {
+			flags |= flagNamed
+		}
+		if part.of != nil {
+			flags |= flagCharged
+		}
 		b = appendText(append(b, flags), string(part.id))
+		if part.name != "" {
+			b = appendText(b, part.name)
+		}
+		if part.of != nil {
+			b = appendCharged(b, part.of)
+		}
 	}
 	b = append(b, mac(p.secret(), "token", string(b))[:sealBytes]...)
 	return stint.ReservationID(base64.RawURLEncoding.EncodeToString(b))
@@ -138,9 +164,20 @@ func (p *Policy) open(id stint.ReservationID) (parts []reservedPart, ok bool) {
 	}
 	for len(b) > 0 {
 		part := reservedPart{local: b[0]&flagLocal != 0, shadow: b[0]&flagShadow != 0, inFlight: b[0]&flagInFlight != 0}
+		named, charges := b[0]&flagNamed != 0, b[0]&flagCharged != 0
 		var id string
 		if id, b, ok = cutText(b[1:]); !ok {
 			return nil, false
+		}
+		if named {
+			if part.name, b, ok = cutText(b); !ok {
+				return nil, false
+			}
+		}
+		if charges {
+			if part.of, b, ok = cutCharged(b); !ok {
+				return nil, false
+			}
 		}
 		part.id = stint.ReservationID(id)
 		parts = append(parts, part)
@@ -166,6 +203,9 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 // request: an operator's act. Rules in shadow are given back to as well. The
 // decision in r is that of the rules which are not.
 func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Result) error {
+	if len(r.Costs) > 0 {
+		return errCosts
+	}
 	if err := p.match(attrs, cost, r); err != nil {
 		return err
 	}

@@ -41,6 +41,14 @@ type Result struct {
 	// holds to a limit in flight is an error, [stint.ErrInFlight]; but what is reserved is
 	// given back when it is settled.
 	WillRelease bool
+	// Costs are what the next request costs under some rules; the others take the plain
+	// cost. It stays as the caller has set it. A name that no rule has is a [CostsError]; one of
+	// a rule that does not hold the request is passed over ([Result.Counted]). The joined
+	// answer counts the request as 1. Without a store's reservation all rules are charged
+	// in one step; in a reservation each rule that is named has one of its own, as those
+	// have that go by the response ([Policy.Begin]). [Policy.Refund] and
+	// [Policy.DecideAll] refuse them.
+	Costs Costs
 	// Answers has an entry for each request of [Policy.DecideAll], in order,
 	// and is empty after the other methods. It is valid as long as Rules.
 	Answers []Answer
@@ -58,6 +66,10 @@ type RuleResult struct {
 	// if it was not asked: the request is blocked, or the store failed and the
 	// rule is open then.
 	Remaining int64
+	// Above is how many units are in use above what the limit lets pass, as far as stores
+	// keep that. It is known of settlements, and to [Policy.Standings] and
+	// [Policy.UsedOf]; else it is 0.
+	Above int64
 	// ResetAfter is the wait until the limit is as if never used.
 	ResetAfter time.Duration
 	// RetryAfter is 0 unless the limit denied: then the least wait after which
@@ -74,6 +86,9 @@ type RuleResult struct {
 
 	match int // index of the rule in resultBuffer.matches
 }
+
+// Used returns how many units are in use, with those [RuleResult.Above] the limit.
+func (e *RuleResult) Used() int64 { return e.Limit.Capacity() - e.Remaining + e.Above }
 
 // ByRule calls yield once for each rule that matched, with the index in Rules of the
 // entry that speaks for it: the first of its limits that denied, else its first. It is

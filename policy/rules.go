@@ -16,9 +16,10 @@ import (
 // Rules are what a policy decides by. Make them with [Parse], or with [Compile]
 // from a file that package rulesfile has read.
 type Rules struct {
-	rules []*rule
-	index *match.Index
-	plans []*plan // of all rules, by id
+	rules  []*rule
+	byName map[string]*rule
+	index  *match.Index
+	plans  []*plan // of all rules, by id
 
 	notReady bool // every request fails: there are no rules yet
 
@@ -34,7 +35,7 @@ type Rules struct {
 
 // A rule is one entry of the file, with its plans.
 type rule struct {
-	rulesfile.Rule
+	*rulesfile.Rule
 	overrides     []*plan          // of Overrides
 	tiers         map[string]*plan // of Tiers
 	tierDefault   *plan            // of those; nil: own
@@ -43,7 +44,7 @@ type rule struct {
 	preflights    bool               // which it lets pass
 	seen          request.Interfaces // that can give all that it looks at
 	overrideIndex *match.Index
-	missingLimits []*RuleLimit // the one of a missing key that is denied
+	missingLimits []*RuleLimit // the one of a missing key, where that is denied
 }
 
 // A plan is what a request is held to: limits, or an action.

@@ -2,9 +2,11 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/meter"
@@ -189,7 +191,10 @@ type looking struct {
 // add looks at a rule, and reports whether no rule after it is tried for certain.
 func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err error) {
 	h := ruleMatch{rule: one}
-	if holds, err := l.p.hold(&h, q, &l.room); !holds {
+	holds, err := l.p.hold(&h, q, &l.room)
+	if errors.Is(err, ErrRequest) { // what a request would cost
+		h.weight = 1
+	} else if !holds {
 		return false, err
 	}
 	if h.plan.id < 0 {
@@ -233,6 +238,7 @@ func (l *looking) flush() error {
 	}
 	l.p.shadows(l.ctx, peek, r)
 	l.p.look(l.ctx, r)
+	l.p.above(l.ctx, r)
 	for i := range r.matches {
 		h, s := &r.matches[i], &l.all[len(l.all)-l.waiting+i]
 		past := len(r.Rules)
@@ -245,5 +251,46 @@ func (l *looking) flush() error {
 		}
 	}
 	l.waiting, l.limits = 0, 0
+	return nil
+}
+
+// above says of limits that have nothing left how much is in use above them.
+func (p *Policy) above(ctx context.Context, r *Result) {
+	for i := range r.matches {
+		h := &r.matches[i]
+		if !h.limited() {
+			continue
+		}
+		for k, l := range h.plan.limits {
+			e := &r.Rules[h.first+k]
+			if e.Remaining != 0 || e.Failed != NotFailed {
+				continue
+			}
+			state := stint.Decision{Limit: l.Capacity(), ResetAfter: e.ResetAfter}
+			used, err := fallback.InUse(l, l, state, func(as stint.Limit) (d stint.Decision, err error) {
+				b, err := p.main.Bind(p.stateName(h.plan), as)
+				if err == nil {
+					d, err = b.Decide(ctx, meter.OpPeek, h.key, 0)
+				}
+				return d, err
+			})
+			if err == nil { // else it is not kept
+				e.Above = max(used-l.Capacity(), 0)
+			}
+		}
+	}
+}
+
+// stand says in r how the key of a match stands, by one decision that charges nothing.
+func (p *Policy) stand(ctx context.Context, h *ruleMatch, r *Result) error {
+	p.begin(r, 0)
+	r.matches = append(r.matches, *h)
+	one := &r.matches[0]
+	one.cost, one.weight, one.first = 0, 0, 0
+	r.addEntries(one)
+	if err := p.run(ctx, &operation{op: meter.OpPeek}, r); err != nil {
+		return err
+	}
+	p.above(ctx, r)
 	return nil
 }

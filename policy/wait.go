@@ -21,21 +21,22 @@ const (
 	giveBackWithin = 5 * time.Second
 )
 
-// Wait is Decide that returns when the request may start: under a leaky_queue
-// it holds a request that passed until its start, and returns how long that was.
-// A request that would wait longer than most, or past the context's deadline, is
-// denied at once, with the least wait after which it would not; most of 0 is as
-// long as the queue holds. If the context ends meanwhile, Wait returns its error.
+// Wait is Decide that returns when the request may start, and how long that took. It waits
+// for room for as long as each rule that denies it says by wait, and most if it says
+// nothing or more; with most of 0, as long as the rules say. It stands in line with all that
+// wait for its keys, in this policy and those made from it by [Policy.Reload], for whichever
+// entrance, until all its limits pass at one moment. A request that would wait longer, or
+// past the context's deadline, is denied at once, as one that does not wait. If the context
+// is canceled meanwhile, Wait returns its error.
 //
-// A request that is denied in this way or gives up charges nothing, and the
-// requests behind it move up: all that wait under the same queues, in this policy
-// and those made from it by [Policy.Reload], for whichever entrance. Under one
-// queue at most 1 + d/T of them start in any stretch of length d. A caller of
-// Decide keeps the delay that it got; no other request moves into it.
+// Under a leaky_queue it holds a request that passed until its start. A request that gives
+// up then charges nothing, and those behind it move up. Under one queue at most 1 + d/T of
+// them start in any stretch of length d. A caller of Decide keeps the delay that it got; no
+// other request moves into it.
 //
-// Price: that of Decide, or under a leaky_queue of Reserve, whose place in the
-// store lasts as long as the queue holds a request. When the store has no room
-// for reservations a place cannot be given back.
+// Price: that of Decide; where rules let it wait, of a denial twice that; under a leaky_queue
+// that of Reserve, whose place in the store lasts as long as the queue holds a request. When
+// the store has no room for reservations a place cannot be given back.
 func (p *Policy) Wait(ctx context.Context, attrs Attributes, cost int64, most time.Duration, r *Result) (time.Duration, error) {
 	_, waited, err := p.wait(ctx, attrs, cost, 0, most, r)
 	return waited, err
@@ -55,7 +56,7 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 	if err := p.match(attrs, cost, r); err != nil {
 		return "", 0, err
 	}
-	waited, err = p.waitMatched(ctx, attrs, cost, most, &operation{op: meter.OpTake, ttl: ttl, lease: ttl}, r)
+	waited, err = p.waitMatched(ctx, attrs, cost, most, &operation{op: meter.OpTake, ttl: ttl, lease: ttl, excuses: ttl}, r)
 	if err == nil && r.Decision.Allowed && ttl > 0 {
 		id = p.sealAll(r)
 	}
@@ -65,7 +66,6 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 // waitMatched is wait for a request that has been matched. A negative most does not wait.
 func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, most time.Duration, a *operation, r *Result) (waited time.Duration, err error) {
 	settles, ttl := a.ttl > 0 || a.response > 0, a.ttl
-	a.waits, a.most = most >= 0, max(most, 0)
 	if held := r.held; held > 0 && most >= 0 {
 		if most > 0 {
 			held = min(held, most)
@@ -75,10 +75,14 @@ func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, 
 			a.lease = a.ttl
 		}
 	}
-	err = p.decide(ctx, a, r)
+	if most >= 0 && r.mayWait(most) {
+		waited, err = p.waitInLine(ctx, attrs, cost, most, a, r)
+	} else {
+		err = p.decide(ctx, a, r)
+	}
 	if err != nil && !settles && errors.Is(err, stint.ErrFull) {
 		if err = p.match(attrs, cost, r); err == nil {
-			err = p.decide(ctx, &operation{op: meter.OpTake, waits: a.waits, most: a.most}, r)
+			err = p.decide(ctx, &operation{op: meter.OpTake}, r)
 		}
 	}
 	if err != nil {
@@ -86,9 +90,11 @@ func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, 
 	}
 	p.report(attrs, cost, r)
 	if r.Decision.Allowed && r.Decision.Delay > 0 && most >= 0 {
-		if waited, err = p.untilTurn(ctx, most, settles, r); err != nil || !r.Decision.Allowed {
+		held, err := p.untilTurn(ctx, most, settles, r)
+		if waited += held; err != nil || !r.Decision.Allowed {
 			r.giveBack()
 		}
+		return waited, err
 	}
 	return waited, err
 }
@@ -107,7 +113,7 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 		return 0, nil
 	}
 	key, span := r.line(&place, settles)
-	returns, err := p.lines.Wait(ctx, key, place, span)
+	returns, err := p.queued.Wait(ctx, key, place, span)
 	if err != nil {
 		p.drop(ctx, r.parts, !returns)
 	}
@@ -211,7 +217,7 @@ func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key s
 	n := 0
 	alone := r.queues(func(h *ruleMatch, l *RuleLimit) {
 		if n++; n == 1 {
-			place.Units, place.Grain, only = h.cost, h.weight, l.Limit
+			place.Units, place.Grain, only = h.cost, h.unit, l.Limit
 		}
 		weights = append(strconv.AppendInt(weights, h.weight, 10), ',')
 		for _, text := range [...]string{h.plan.name, l.Limit.ID(), h.key} {
@@ -228,7 +234,7 @@ func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key s
 		if part.shadow {
 			continue
 		}
-		if place.Reservation, place.Return = part, waitqueue.ByWaiter; alone && !settles {
+		if place.Reservation, place.Return = part, waitqueue.ByWaiter; alone && !settles && len(r.parts) == 1 {
 			place.Return = waitqueue.ByLine
 		}
 		if part.local {

@@ -3,11 +3,11 @@ package redisstore_test
 import (
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -145,41 +145,9 @@ func TestBanFlood(t *testing.T) {
 	}
 }
 
-// TestBanTogether has many callers at once, so that they share calls: as many pass as the
-// limit has, and all after the first denial are told of one ban.
-func TestBanTogether(t *testing.T) {
-	server := redistest.Start(t)
-	clock := newVirtual()
-	store := open(t, server.URL(), redisstore.Options{Now: clock.now})
-	b := bind(t, store, "50/1m ban 1h")
-	var mu sync.Mutex
-	passed := 0
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			for range 20 {
-				d, err := b.Decide(ctx, meter.OpTake, "a", 1)
-				mu.Lock()
-				if d.Allowed {
-					passed++
-				} else if err != nil || time.Duration(d.RetryAfter) != time.Hour {
-					t.Errorf("%+v, %v", d, err)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	if passed != 50 {
-		t.Errorf("%d passed", passed)
-	}
-}
-
 // TestBanNodes bans under one of two limits whose keys are on different nodes of a cluster.
 func TestBanNodes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	c := redistest.StartCluster(t, 3, 0)
 	clock := newVirtual()
 	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", Now: clock.now, NewKeys: -1})

@@ -11,52 +11,53 @@ import (
 	"time"
 )
 
-// Requests that come while some calls are on their way wait for one of these to
-// return, and are then sent in one call: the more there are, the less the server
-// and this process spend on each. Each has its own answer, and is decided as if it
-// had come alone. With few callers no request waits, and none waits for long: where
-// calls take their time, those that wait go as a call more.
+// Requests that come while some calls are on their way wait for a call to return, and are
+// then sent together: the more share a call, the less the server and this process spend
+// on each. Each request is decided as if it had come alone, and has its own answer. With
+// few callers no request waits. No request waits for long: if calls take too long, the
+// waiting requests go as one more call.
 const (
 	maxInFlight = 2    // calls on their way before requests wait
 	maxBatch    = 64   // requests in a call: the server does nothing else meanwhile
-	bulk        = 1000 // entries of logs that count as one request more
-	waitPart    = 32   // of the deadline, one part is the most that a request waits
-	mostYields  = 3    // in a row, without a new request, before a call leaves
-	few         = 8    // requests on their way to a node of a cluster, beside which another call leaves
+	bulk        = 1000 // a request counts as one more for so many entries of logs
+	waitPart    = 32   // a request waits for one waitPart-th of the deadline at most
+	mostYields  = 3    // yields in a row without a new request, before a call leaves
+	few         = 8    // to a node of a cluster, a second call leaves while fewer requests are on their way
 )
 
 // A batcher collects requests whose keys may be in one call.
 type batcher struct {
 	mu       sync.Mutex
 	inFlight int            // calls on their way
-	away     int            // requests in them
-	queue    []*pendingCall // waiting; only while calls are on their way
-	watched  bool           // a timer is set for those that wait for long
-	oneOf    bool           // of the nodes of a cluster
+	away     int            // requests in these calls
+	queue    []*pendingCall // requests that wait; empty while no call is on its way
+	watched  bool           // a timer is set for requests that wait too long
+	oneOf    bool           // the requests are for a node of a cluster
 }
 
-// lets reports whether a call may leave beside so many others. The lock is held.
+// lets reports whether a call may leave while others are on their way; calls is the most at
+// once. The lock is held.
 func (b *batcher) lets(others, calls int) bool {
 	return others < calls && (others == 0 || !b.oneOf || b.away < few || len(b.queue) >= maxBatch)
 }
 
-// A batcherOf says what requests are collected: those for one place, and the long
-// way of the script or the short.
+// A batcherOf says which requests share calls: those for one place, by the general path
+// of the script (long) or by its fast path.
 type batcherOf struct {
 	place
 	long bool
 }
 
-// batchers are those of either way: one for a server that is no cluster, and one
-// for each node or slot of a cluster that has been asked for.
+// batchers are the batchers of a store: one for each path, and in a cluster one for each
+// path and each node or slot that was asked for.
 type batchers struct {
-	short, long batcher // of slot 0
+	short, long batcher // of a server that is no cluster
 
 	mu   sync.Mutex
 	slot map[batcherOf]*batcher
 }
 
-// of returns the batcher of a place; of none, that of the whole server.
+// of returns the batcher of a place and a path; the zero place is a server that is no cluster.
 func (all *batchers) of(which batcherOf) *batcher {
 	switch which {
 	case batcherOf{}:
@@ -80,11 +81,11 @@ func (all *batchers) of(which batcherOf) *batcher {
 // A pendingCall is a request that waits to be sent with others.
 type pendingCall struct {
 	keys, args []string
-	size       int // as many requests as it counts for
+	size       int // how many requests it counts as; see bulk
 	since, by  time.Time
 	state      atomic.Int32
-	done       chan struct{} // is sent to when reply and err are there
-	reply      any           // nil without err: it was not decided, and has to go alone
+	done       chan struct{} // receives a value when reply and err are set
+	reply      any           // if it and err are nil, the request was not decided and must be sent alone
 	err        error
 }
 
@@ -97,10 +98,9 @@ const (
 
 var pendingCalls = sync.Pool{New: func() any { return &pendingCall{done: make(chan struct{}, 1)} }}
 
-// batched decides the request that the keys and arguments describe, alone or in a
-// batch; its states may hold the given number of entries. The clock is not among the
-// arguments.
-func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, args []string) (any, error) {
+// batched decides a request, alone or in a batch. Its states may hold the given number of
+// log entries. The arguments are without the clock.
+func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, args []string, read reader) error {
 	slot := s.region(keys[0])
 	where := place{}
 	if s.driver.Cluster() {
@@ -108,7 +108,7 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 	}
 	b := s.batchers.of(batcherOf{where, long})
 	if s.nodeOf(slot).trouble.Load() {
-		return s.eval(ctx, keys, s.clock(args))
+		return s.eval(ctx, keys, s.clock(args), read)
 	}
 	b.mu.Lock()
 	if b.lets(b.inFlight, s.inFlight) {
@@ -116,14 +116,14 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 		b.away++
 		b.mu.Unlock()
 		defer s.callDone(b, long)
-		return s.eval(ctx, keys, s.clock(args))
+		return s.eval(ctx, keys, s.clock(args), read)
 	}
 	r := pendingCalls.Get().(*pendingCall)
 	r.keys, r.args, r.size, r.since = keys, args, 1+int(entries/bulk), time.Now()
 	r.by = r.since.Add(s.timeout)
 	r.state.Store(callWaits)
 	b.queue = append(b.queue, r)
-	if b.lets(b.inFlight, s.inFlight) { // it is full by now
+	if b.lets(b.inFlight, s.inFlight) { // with this request, the batch may be full
 		b.inFlight++
 		go s.sendAll(b, nil, long)
 	}
@@ -132,12 +132,12 @@ func (s *Store) batched(ctx context.Context, long bool, entries int64, keys, arg
 		time.AfterFunc(s.timeout/waitPart, func() { s.watch(b, long) })
 	}
 	b.mu.Unlock()
-	return s.awaitReply(ctx, r)
+	return s.awaitReply(ctx, r, read)
 }
 
-// awaitReply waits for a request's answer. Those with which it is sent wait as long as they
-// may, whatever its caller's deadline.
-func (s *Store) awaitReply(ctx context.Context, r *pendingCall) (any, error) {
+// awaitReply waits for a request's answer. A caller's deadline ends only its own wait: the
+// requests in the same call wait on.
+func (s *Store) awaitReply(ctx context.Context, r *pendingCall, read reader) error {
 	if by := s.until(ctx); by.Before(r.by) {
 		var cancel context.CancelFunc
 		ctx, cancel = s.by(ctx, by)
@@ -145,22 +145,25 @@ func (s *Store) awaitReply(ctx context.Context, r *pendingCall) (any, error) {
 	}
 	select {
 	case <-r.done:
-	case <-ctx.Done(): // the goroutine that has r finishes it
+	case <-ctx.Done(): // the goroutine that sends r still writes to it
 		if r.state.CompareAndSwap(callWaits, callLeft) {
-			return nil, fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, ctx.Err())
+			return fmt.Errorf("%w: waiting for calls before it: %w", ErrNotExecuted, ctx.Err())
 		}
-		return nil, fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
+		return fmt.Errorf("%w: %w", ErrAmbiguous, ctx.Err())
 	}
 	reply, err, keys, args, by := r.reply, r.err, r.keys, r.args, r.by
 	r.keys, r.args, r.reply, r.err = nil, nil, nil, nil
 	pendingCalls.Put(r)
-	if err == nil && reply == nil {
-		return s.evalBy(ctx, by, keys, s.clock(args))
+	switch {
+	case err != nil:
+		return err
+	case reply == nil:
+		return s.evalBy(ctx, by, keys, s.clock(args), read)
 	}
-	return reply, err
+	return read(reply)
 }
 
-// watch sends requests that have waited for long as a call more.
+// watch sends requests that have waited too long, as one more call.
 func (s *Store) watch(b *batcher, long bool) {
 	b.mu.Lock()
 	b.watched = false
@@ -181,21 +184,21 @@ func (s *Store) watch(b *batcher, long bool) {
 	}
 }
 
-// waitsLong reports whether the first that waits has done so for that long.
+// waitsLong reports whether the first request in the queue has waited for d.
 func (b *batcher) waitsLong(d time.Duration) bool {
 	return len(b.queue) > 0 && time.Since(b.queue[0].since) >= d
 }
 
-// callDone says that a call of one has returned, in whose place those that wait may
-// go.
+// callDone notes that a call of a single request has returned. Waiting requests go in its
+// place.
 func (s *Store) callDone(b *batcher, long bool) {
 	if b.leaves() {
 		go s.sendAll(b, nil, long)
 	}
 }
 
-// leaves gives up the place of a call of one if none wait for it, and reports
-// whether some do.
+// leaves reports whether requests wait to go in the place of a call of a single request.
+// If none do, it gives up the place.
 func (b *batcher) leaves() (wanted bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +209,7 @@ func (b *batcher) leaves() (wanted bool) {
 	return len(b.queue) > 0
 }
 
-// sendAll sends a group, and then those that have come meanwhile.
+// sendAll sends a group, and then the requests that have come meanwhile.
 func (s *Store) sendAll(b *batcher, group []*pendingCall, long bool) {
 	for {
 		if len(group) > 0 {
@@ -219,10 +222,9 @@ func (s *Store) sendAll(b *batcher, group []*pendingCall, long bool) {
 	}
 }
 
-// gather lets those come who have just been answered and ask again, so that the
-// next call is not made for the first of them alone: until as many wait as is their
-// part of all that are about when so many calls are on their way, or no more
-// come.
+// gather lets callers that were just answered ask again, so that the next call does not
+// leave with the first of them alone. It yields until the queue has its share of all
+// requests (one calls-th), or no more come.
 func (b *batcher) gather(calls int) {
 	for idle, before := 0, -1; idle < mostYields; idle++ {
 		b.mu.Lock()
@@ -238,9 +240,9 @@ func (b *batcher) gather(calls int) {
 	}
 }
 
-// next returns the requests that are sent in the place of a call that has
-// returned, which answered so many: nil if there are none, or if enough calls are
-// on their way without it, and then the place is free.
+// next returns the requests to send in the place of a call that has returned and answered
+// the given number. If there are none, or enough calls are on their way, it returns nil
+// and gives up the place.
 func (b *batcher) next(calls int, patience time.Duration, answered int) []*pendingCall {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -274,21 +276,24 @@ func (b *batcher) group() (group []*pendingCall) {
 
 // send makes one call of several requests, and tells each its answer.
 func (s *Store) send(group []*pendingCall, long bool) {
-	by := group[0].by // of the one that has waited longest
+	by := group[0].by // the first has waited longest
 	keys, args := s.joined(group, long)
 	if len(group) > 1 {
 		s.tally.together.Add(uint64(len(group)))
 		s.tally.batches.Add(1)
 	}
-	reply, err := s.evalBy(context.Background(), by, keys, args)
-	list, ok := reply.([]any)
+	var list []any
+	err := s.evalBy(context.Background(), by, keys, args, func(reply any) error {
+		if list, _ = reply.([]any); len(list) != len(group) {
+			return unexpected(reply)
+		}
+		return nil
+	})
 	switch {
-	case err == nil && (!ok || len(list) != len(group)):
-		err = unexpected(reply)
 	case word(err) == "CROSSSLOT", word(err) == "TRYAGAIN", s.parted(err), unserved(err) && !oneSlot(keys), len(group) > 1 && (deniesKey(err) || word(err) == "OOM"):
-		// of a cluster that was not known to be one, or of a slot that is moving or that
-		// nobody serves, or of a key that the user may not use, or without memory for the
-		// first that would write: it was not run, and each by itself may be
+		// The call did not run, because of one of its keys or for lack of memory: the
+		// server is a cluster after all, a slot is moving or not served, or the user may
+		// not use a key. Each request alone may still run.
 		list, err = make([]any, len(group)), nil
 	}
 	for i, r := range group {
@@ -320,8 +325,8 @@ func (s *Store) joined(group []*pendingCall, long bool) (keys, args []string) {
 	return alike(group, head)
 }
 
-// single reports whether requests of the fast path take from one bucket each and
-// differ only in the key, as lua/fastpath_single.lua wants them.
+// single reports whether requests of the fast path take from one key each and differ only
+// in that key, which is the form that lua/fastpath_single.lua reads.
 func single(group []*pendingCall) bool {
 	first := group[0]
 	if len(first.keys) != 1 || first.args[0] != "T" {
@@ -335,7 +340,7 @@ func single(group []*pendingCall) bool {
 	return true
 }
 
-// several appends requests of the general path, as lua/batch.lua wants them.
+// several writes requests of the general path in the form that lua/batch.lua reads.
 func several(group []*pendingCall, head []string) (keys, args []string) {
 	args = head
 	for _, r := range group {
@@ -345,8 +350,8 @@ func several(group []*pendingCall, head []string) (keys, args []string) {
 	return keys, args
 }
 
-// alike sorts requests of the fast path and appends them, as lua/fastpath.lua wants
-// them.
+// alike sorts requests of the fast path and writes them in the form that lua/fastpath.lua
+// reads.
 func alike(group []*pendingCall, head []string) (keys, args []string) {
 	slices.SortStableFunc(group, (*pendingCall).compare)
 	args = head
@@ -363,8 +368,7 @@ func alike(group []*pendingCall, head []string) (keys, args []string) {
 
 func count(list []string) string { return number(int64(len(list))) }
 
-// compare orders requests so that those which differ only in their keys follow
-// one another.
+// compare orders requests so that those that differ only in their keys are adjacent.
 func (r *pendingCall) compare(other *pendingCall) int {
 	return cmp.Or(cmp.Compare(len(r.keys), len(other.keys)), slices.Compare(r.args, other.args))
 }

@@ -16,13 +16,26 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
 
+// again is a caller's own hook, which tries once more what fails.
+type again struct{ logs }
+
+func (again) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); err == nil {
+			return nil
+		}
+		return next(ctx, cmd)
+	}
+}
+
 // TestOnce counts how often a call arrives at a server that reads and then
-// hangs up: once, with the retries of go-redis on.
+// hangs up: once, with the retries of go-redis on, and with those of a hook.
 func TestOnce(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,6 +54,7 @@ func TestOnce(t *testing.T) {
 		}
 	}()
 	client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), MaxRetries: 3, Protocol: 2, DisableIdentity: true})
+	client.AddHook(again{})
 	store, err := redisstore.New(redisstore.Options{Client: client, Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -112,24 +126,6 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestRing refuses what has the keys of one call in several servers.
-func TestRing(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}})
-	defer ring.Close()
-	store, err := redisstore.New(redisstore.Options{Client: ring})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	limit, err := store.Bind("test", stint.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := limit.Decide(t.Context(), meter.OpTake, "a", 1); !errors.Is(err, redisstore.ErrConfiguration) {
-		t.Errorf("%v, want ErrConfiguration", err)
-	}
-}
-
 // A cutter dials connections that lose the reply to a script's call, while it
 // is armed: the server has run it, and the client reads the end of file.
 type cutter struct {
@@ -170,9 +166,7 @@ func (c *cutConn) Read(p []byte) (int, error) {
 // TestCutReply loses the replies to decisions on real servers, with the retries
 // of go-redis on: each is one call of the script, and charged once.
 func TestCutReply(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Run("one server", func(t *testing.T) {
 		server := redistest.Start(t)
 		cut := &cutter{}

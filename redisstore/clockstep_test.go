@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -110,9 +111,7 @@ func (l *stepped) judge(t testing.TB, jumps []jump) {
 // expired, that of its start, and by another for what it writes, so Redis forgets
 // within it what it has written after a step back.
 func TestClockStepServer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	server, clock := redistest.StartClock(t)
 	base := goroutines()
 	all := steppeds()
@@ -174,7 +173,7 @@ func TestClockStepExpiry(t *testing.T) {
 	c := client(t, server.Addr)
 	store := open(t, server.URL(), redisstore.Options{Modes: redisstore.Modes{DenialCache: -1}})
 	for _, text := range []string{
-		"10/1h", "7/1h", "10/1h leaky_queue", "10/1h token_bucket_interval", "10/1h fixed_window", "10 per day in Europe/Paris",
+		"10/1h", "7/1h", "10/1h leaky_queue", "10/1h token_bucket_interval", "10/1h fixed_window", "10 per day in Europe/Paris", "10/1h fixed_window from first",
 		"10/1h sliding_log", "10/1h sliding_counter", "10/1h sliding_buckets",
 	} {
 		limit := bind(t, store, text)
@@ -258,9 +257,7 @@ func TestClockStepForgotten(t *testing.T) {
 // the clock of a real server back by an hour: what the node had in hand ends two
 // seconds later all the same, so that another has something to spend.
 func TestClockStepLeases(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	server, clock := redistest.StartClock(t)
 	way := redistest.NewProxy(t, server.Addr)
 	o := redisstore.Options{Prefix: "leases"}
@@ -286,9 +283,7 @@ func TestClockStepLeases(t *testing.T) {
 // TestModeClock steps the clock of a real server under stores in modes Lease and
 // Async.
 func TestModeClock(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	base := goroutines()
 	t.Run("one server", func(t *testing.T) { ModesClock(t) })
 	nothingLeft(t, base)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -90,9 +91,7 @@ func TestProbePatience(t *testing.T) {
 // TestInterleavedSlots stops one of three masters whose slots lie between those of
 // the others: only its own are refused.
 func TestInterleavedSlots(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	c := redistest.StartInterleaved(t, 3)
 	for _, s := range c.Nodes { // the others go on without it

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -15,9 +16,7 @@ import (
 // TestCluster runs on three masters with a replica each: layers of several
 // slots, then slots that move and a master that is killed, under load.
 func TestCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel() // it waits more than it works
 	c := redistest.StartCluster(t, 3, 1)
 	t.Run("Layers", func(t *testing.T) { testLayersAcrossSlots(t, c) })
@@ -221,9 +220,7 @@ func testClusterFailover(t *testing.T, c *redistest.Cluster) {
 // TestSentinel kills the master of a Sentinel set under load, and then starts it
 // again as what it is by then, a replica.
 func TestSentinel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	s := redistest.StartSentinels(t)
 	r := newTrial(t, redisstore.Options{URL: s.URL()})

@@ -10,15 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
 )
 
 // TestHosts connects to a cluster, and to one server, by a URL with several hosts.
 func TestHosts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	url := "redis://127.0.0.1:1," + c.Nodes[1].Addr + "," + c.Nodes[2].Addr // of which the first is not there

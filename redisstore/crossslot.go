@@ -9,18 +9,18 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// In a cluster, the layers of one request may be on several nodes, which no one
-// script can reach. All nodes are first asked at once whether they would let it
-// pass: if one would not, that is the answer, and nothing has been written. Then
-// all are charged at once. Where another request was quicker in between, what the
-// others have charged is given back by where it went to, which the answer to the
-// charge says: exactly, as far as time has not forgiven it, and without anything
-// being kept beside the states. So the layers are not decided at one instant; in
-// between, others may be denied for what is then given back; and what cannot be
-// given back (a node fails just then, or a reservation of the key is opened or
-// settled) stands as charged.
+// In a cluster, the layers of one request may be on several nodes, and one script reaches
+// only one node. So all nodes are first asked, at once, whether they would let the request
+// pass. If one would not, that is the answer, and nothing was written. Then all are charged,
+// at once. If a node denies now, since another request came first, the others give their
+// charges back. The answer to a charge says where it went to, so it is given back exactly,
+// as far as time has not forgiven it, and nothing is kept beside the states.
+//
+// The price: layers are not decided at one instant, and meanwhile other requests may be
+// denied because of a charge that is then given back. A charge that cannot be given back (a
+// node fails, or a reservation of the key is opened or settled meanwhile) stands.
 
-// A group is the layers that one call reaches, by their place in the request.
+// A group is the layers that one call reaches, by their indexes in the request.
 type group []int
 
 // of returns the group's layers.
@@ -32,7 +32,7 @@ func (g group) of(parts []part) []part {
 	return out
 }
 
-// pick returns which of the group's layers are in a set of the request's.
+// pick converts a set of the request's layers to a set of the group's.
 func (g group) pick(all stint.LimitSet) (of stint.LimitSet) {
 	for i, at := range g {
 		if all.Has(at) {
@@ -42,20 +42,20 @@ func (g group) pick(all stint.LimitSet) (of stint.LimitSet) {
 	return of
 }
 
-// put writes a group's answers into those of the request.
+// put copies a group's answers to their places in the answer of the request.
 func (g group) put(all, of answer) {
 	for i, at := range g {
 		copy(all[1+at*answersEach:][:answersEach], of[1+i*answersEach:])
 	}
 }
 
-// groups returns the layers by nodes, as far as these are known and run scripts
-// on keys of several slots, else by slots; nil if one call reaches them all.
+// groups returns the layers by node, if the nodes are known and run scripts on keys of
+// several slots, else by slot; nil if one call reaches all layers.
 func (s *Store) groups(parts []part) []group {
 	return groupsBy(parts, s.placeOf)
 }
 
-// slotGroups returns the layers by slots, which never part.
+// slotGroups returns the layers by slot, since the keys of a slot always stay together.
 func (s *Store) slotGroups(parts []part) []group {
 	if len(parts) == 1 || !s.driver.Cluster() {
 		return nil
@@ -82,18 +82,18 @@ func groupsBy(parts []part, placeOf func(slot uint16) place) (groups []group) {
 	return groups
 }
 
-// A groupAnswer is what a group has answered.
+// A groupAnswer is the answer of a group.
 type groupAnswer struct {
 	answer
-	marks  []string // of a charge: where it went to
-	cells  string   // digits: which of its states were overflow keys
-	stands bool     // of giving that back: some of it may not be
-	before []any    // of a settlement: the reply, where there was one before
+	marks  []string // to a charge: where it went to
+	cells  string   // digits that say which states were overflow keys
+	stands bool     // to giving back: some of the charge may stand
+	before []any    // to a settlement: the reply to an earlier one, if there was one
 	err    error
 }
 
-// each asks the same of every group, all at once. The error is one of those that
-// there were, ambiguous if any was.
+// each asks the same of every group, all at once. Of several errors it returns one, an
+// ambiguous one if there is any.
 func (s *Store) each(ctx context.Context, parts []part, groups []group, verb string, cost int64) (answer, []groupAnswer, error) {
 	if groups == nil {
 		one := s.answerGroup(ctx, parts, verb, cost)
@@ -114,7 +114,7 @@ func (s *Store) each(ctx context.Context, parts []part, groups []group, verb str
 	return joined, all, failed
 }
 
-// answerGroup asks the layers of one group, the fast path if they allow it.
+// answerGroup asks the layers of one group, by the fast path if that knows them all.
 func (s *Store) answerGroup(ctx context.Context, parts []part, verb string, cost int64) groupAnswer {
 	if (verb == "p" || verb == "k") && isFast(parts) {
 		return s.fastAnswer(ctx, parts, verb, cost)
@@ -144,7 +144,7 @@ func (s *Store) decideGroups(ctx context.Context, op meter.Op, parts []part, gro
 	}
 	for {
 		for i := range parts {
-			parts[i].mild = op == meter.OpTakeUpTo && cost > 1 // less may pass
+			parts[i].mild = op == meter.OpTakeUpTo && cost > 1 // no ban yet, since a smaller cost may pass
 		}
 		a, err = s.chargeGroups(ctx, parts, groups, cost)
 		switch {
@@ -153,16 +153,20 @@ func (s *Store) decideGroups(ctx context.Context, op meter.Op, parts []part, gro
 		case a.allowed() || op != meter.OpTakeUpTo || cost == 1:
 			return a.join(parts, true), nil
 		}
-		if cost /= 2; cost == 0 { // others are quicker: the less, the likelier
+		if cost /= 2; cost == 0 { // other requests were quicker: a smaller cost is more likely to pass
 			cost = 1
 		}
 	}
 }
 
-// deniedGroups has the layers that count what is denied do so, and those that denied begin
-// their bans, and puts their answers into the others'. One that cannot be asked, or would
-// let the request pass by now, does not make it less of a denial.
+// deniedGroups makes the layers with count_denied count a denied request, and the layers that
+// denied it begin their bans, and puts their answers into a. The request stays denied even if
+// such a layer cannot be asked, or would let it pass by now. What open reservations excuse is
+// not counted.
 func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups []group) answer {
+	if !a.counts() {
+		return a
+	}
 	var counting []group
 	for _, g := range groups {
 		var some group
@@ -192,26 +196,26 @@ func (s *Store) deniedGroups(ctx context.Context, a answer, parts []part, groups
 	return a
 }
 
-// chargeGroups charges all groups at once. When one denies, the others give back,
-// but for layers that count what is denied.
+// chargeGroups charges all groups at once. If one denies, the others give their charges
+// back, except layers with count_denied.
 func (s *Store) chargeGroups(ctx context.Context, parts []part, groups []group, cost int64) (answer, error) {
 	a, all, err := s.each(ctx, parts, groups, "k", cost)
 	if err == nil && a.allowed() {
 		return a, nil
 	}
-	failed := s.undo(ctx, a, parts, groups, all, err != nil)
+	failed := s.undo(ctx, a, parts, groups, all, err != nil || !a.counts())
 	s.modes.returns.note(parts)
 	if err == nil {
-		return a, nil // what cannot be given back now is no less denied
+		return a, nil // it is denied, even if a charge could not be given back
 	}
 	return nil, inPart(err, failed != nil)
 }
 
-// errStands is for a charge of which it is not known whether all of it was given back.
+// errStands is the error of giving back a charge if some of it may stand.
 var errStands = errors.New("other requests of the key came meanwhile, so that some of the charge may stand")
 
-// undo gives back what groups have charged, and puts what they then answer
-// into a. What the time of the request does not suffice for is done beside it.
+// undo gives back what groups have charged, and puts their answers into a. A call for
+// which the request has no time left is made in the background.
 func (s *Store) undo(ctx context.Context, a answer, parts []part, groups []group, all []groupAnswer, whole bool) error {
 	return atOnce(len(groups), func(k int) error {
 		if all[k].err != nil || !all[k].allowed() {
@@ -243,8 +247,8 @@ func (s *Store) undo(ctx context.Context, a answer, parts []part, groups []group
 	})
 }
 
-// returned returns which layers of a group give back, by their place in the group
-// and in the request: all, or those that do not count what is denied.
+// returned returns the layers of a group that give back, by their indexes in the group and
+// in the request: all if whole, else those without count_denied.
 func (q *groupAnswer) returned(g group, parts []part, whole bool) (of []int, back group) {
 	for i, at := range g {
 		if whole || !parts[at].compiled.limit.CountDenied() {
@@ -254,7 +258,7 @@ func (q *groupAnswer) returned(g group, parts []part, whole bool) (of []int, bac
 	return of, back
 }
 
-// digits returns those of cells that are of some layers.
+// digits returns the digits of q.cells for some layers, by their indexes in the group.
 func (q *groupAnswer) digits(of []int) string {
 	var b strings.Builder
 	for _, i := range of {
@@ -298,8 +302,8 @@ func (s *Store) reserveGroups(ctx context.Context, parts []part, groups []group,
 	return stint.Decision{}, "", inPart(err, failed != nil)
 }
 
-// cancelGroups gives back the reservations of groups that have one, but for layers
-// that count what is denied, which a group of theirs alone has.
+// cancelGroups gives back the reservations of the groups that have made one. Layers with
+// count_denied are in groups of their own, which are not among these.
 func (s *Store) cancelGroups(ctx context.Context, a answer, groups []group, ids []string) (failed error) {
 	for k, g := range groups {
 		if ids[k] == "" {

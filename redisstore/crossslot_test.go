@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -69,9 +70,7 @@ func apartKeys(store *redisstore.Store, prefix, key string) (other, near string)
 // node one call; on two one round of calls when it is denied, after which nothing
 // is there that was not before, and two when it passes.
 func TestNodes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	store := open(t, c.URL(), redisstore.Options{Prefix: "nodes", NewKeys: -1})
@@ -103,9 +102,7 @@ func TestNodes(t *testing.T) {
 // whatever it sends, nothing is kept of it, and keys that are known use nothing of
 // the budget for new ones.
 func TestNodesFlood(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	store := open(t, c.URL(), redisstore.Options{NewKeys: 50})
@@ -184,7 +181,7 @@ func TestGivenBack(t *testing.T) {
 	store := open(t, "", redisstore.Options{Driver: h, Prefix: "back", Now: clock})
 	plain := open(t, c.URL(), redisstore.Options{Prefix: "back", Now: clock})
 	knows(t, store)
-	for i, text := range []string{"4/24h", "4/24h leaky_queue", "7/25h", "4/24h token_bucket_interval", "4/24h fixed_window", "4/24h sliding_log", "4/24h sliding_counter"} {
+	for i, text := range []string{"4/24h", "4/24h leaky_queue", "7/25h", "4/24h token_bucket_interval", "4/24h fixed_window", "4/24h fixed_window from first", "4/24h sliding_log", "4/24h sliding_counter"} {
 		mine := fmt.Sprint("mine ", i)
 		last, _ := apartKeys(store, "back", mine)
 		last += fmt.Sprint(i)
@@ -269,9 +266,7 @@ func TestNotGivenBack(t *testing.T) {
 // look and the charge: what the others were charged comes back to the unit, and
 // nothing is left beside.
 func TestOvertaken(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
@@ -307,6 +302,44 @@ func TestOvertaken(t *testing.T) {
 		}
 		if n, _, _ := sums(t, c); n != keys+1 { // that of the other request
 			t.Errorf("%s: %d keys, %d before", text, n, keys)
+		}
+	}
+}
+
+// TestExcusedElsewhere has open reservations of one node excuse a denial, seen at the look or
+// only at the charge: a limit of another node that counts what is denied does not count it.
+func TestExcusedElsewhere(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	driver := redisstore.NewDriver(client(t, c.Nodes[0].Addr))
+	h := &hooked{Driver: driver, Topology: driver.(redisstore.Topology)}
+	store := open(t, "", redisstore.Options{Driver: h, Prefix: "excused"})
+	plain := open(t, c.URL(), redisstore.Options{Prefix: "excused"})
+	knows(t, store)
+	there, _ := apartKeys(store, "excused", "here")
+	counts, one := bind(t, store, "5/24h sliding_log count_denied"), bind(t, store, "1/24h")
+	for _, late := range []bool{false, true} {
+		layers := []stint.Layer{{Bound: counts, Key: "here"}, {Bound: one, Key: there}}
+		if err := store.Reset(ctx, layers); err != nil {
+			t.Fatal(err)
+		}
+		opens := func() {
+			held := []stint.Layer{{Bound: bind(t, plain, "1/24h"), Key: there, Excuses: time.Hour}}
+			if d, _, err := plain.Reserve(ctx, held, 1, time.Hour); err != nil || !d.Allowed {
+				t.Errorf("%+v, %v", d, err)
+			}
+		}
+		if late {
+			h.before = opens
+		} else {
+			opens()
+		}
+		d, err := store.Decide(ctx, meter.OpTake, layers, 1)
+		if err != nil || d.Allowed || h.before != nil {
+			t.Errorf("late %v: %+v, %v", late, d, err)
+		}
+		if d := take(t, counts, "here", 0); d.Remaining != 5 {
+			t.Errorf("late %v: %d of 5 remain", late, d.Remaining)
 		}
 	}
 }

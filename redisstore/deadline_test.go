@@ -226,7 +226,7 @@ func TestInFlightSlow(t *testing.T) {
 		}
 		for what, ask := range map[string]func(context.Context, []inflight.Hold) (bool, error){
 			"take": func(ctx context.Context, holds []inflight.Hold) (bool, error) {
-				return s.InFlight().Acquire(ctx, holds, 0)
+				return s.InFlight().Acquire(ctx, holds)
 			},
 			"look": s.InFlight().Look,
 		} {

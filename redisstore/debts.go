@@ -18,32 +18,32 @@ var _ fallback.Charger = (*Store)(nil)
 // chargesInFlight is how many calls of one Charge are on their way.
 const chargesInFlight = 16
 
-// A charging is a part of a request that owes something.
+// A charging is a charge, with its limit and key as a part.
 type charging struct {
 	part
 	slot  uint16
 	units int64
-	place int // among the charges
+	index int // its position among the charges
 }
 
-// Charge implements [fallback.Charger]: one call for up to 512 keys where there is
-// one server, and in a cluster for those of each slot.
+// Charge implements [fallback.Charger]. It makes one call for up to 512 keys, in a
+// cluster for each slot.
 func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge) error {
 	all := make([]charging, 0, len(charges))
 	for i, c := range charges {
 		b, ok := c.Bound.(*bound)
 		if in, is := c.Bound.(*modeBound); is {
 			if in.modes.store == s && in.onServer == nil {
-				continue // of mode Share: the server does not know its limits
+				continue // in mode Share: the server does not know the limits
 			}
 			b, ok = in.onServer, in.onServer != nil
 		}
 		if !ok || b.store != s || len(b.limits) != 1 || c.Units < 0 {
 			return fmt.Errorf("%w: a charge of %d under %d limits of another store or of several", stint.ErrLayers, c.Units, len(c.Bound.Limits()))
 		}
-		one := charging{units: c.Units, place: i}
+		one := charging{units: c.Units, index: i}
 		one.key = c.Key
-		one.begin, one.end = s.names.place(c.Key)
+		one.begin, one.end = s.names.around(c.Key)
 		one.limit, one.compiled, one.weight = b.limits[0], b.compiled[0], 1
 		one.slot = s.region(one.begin)
 		all = append(all, one)
@@ -79,15 +79,15 @@ func (s *Store) Charge(ctx context.Context, id string, charges []fallback.Charge
 	return nil
 }
 
-// note notes what has become of charges.
+// note sets the error of some charges.
 func note(failed []error, err error, some []charging) {
 	for _, one := range some {
-		failed[one.place] = err
+		failed[one.index] = err
 	}
 }
 
-// permitted returns the charges under limits whose keys this client may use, and
-// notes those of the others. It asks for one key of each limit.
+// permitted returns the charges under limits whose keys this client may use, and notes
+// the errors of the others. It asks for one key of each limit.
 func (s *Store) permitted(ctx context.Context, all []charging, failed []error) (some []charging) {
 	for from, i := 0, 1; i <= len(all); i++ {
 		if i < len(all) && all[i].limit == all[from].limit {
@@ -113,7 +113,7 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 		keys = append(keys, state(all[i].begin, all[i].end, all[i].limit))
 	}
 	keys = append(keys, s.names.charged(id, all[0].slot))
-	_, err := s.aboutNow(func(now int64) (any, error) {
+	return s.aboutNow(func(now int64, stale func(any) bool) error {
 		args := append(make([]string, 0, 3*len(all)), "C", number(int64(fallback.ChargeFor/time.Microsecond)))
 		for from, i := 0, 1; i <= len(all); i++ {
 			if i < len(all) && all[i].compiled == all[from].compiled && all[i].limit == all[from].limit {
@@ -126,9 +126,8 @@ func (s *Store) charge(ctx context.Context, id string, all []charging) error {
 			}
 			from = i
 		}
-		return s.eval(ctx, keys, s.clock(args))
+		return s.eval(ctx, keys, s.clock(args), func(reply any) error { stale(reply); return nil })
 	})
-	return err
 }
 
 // Charge implements [fallback.Charger].

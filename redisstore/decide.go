@@ -16,7 +16,7 @@ type bound struct {
 	store    *Store
 	name     string
 	limits   []*limit
-	compiled []*compiled // of the limits, that decide
+	compiled []*compiled // the limits as the script takes them
 }
 
 // Limits implements [stint.Bound].
@@ -79,7 +79,7 @@ func (s *Store) decide(ctx context.Context, op meter.Op, parts []part, cost int6
 	return d, err
 }
 
-// decideParts decides what one call reaches.
+// decideParts decides a request whose parts one call reaches.
 func (s *Store) decideParts(ctx context.Context, op meter.Op, parts []part, cost int64) (stint.Decision, error) {
 	if op != meter.OpTakeUpTo && isFast(parts) {
 		return s.fastPath(ctx, op, parts, cost)
@@ -95,18 +95,19 @@ func (s *Store) decideParts(ctx context.Context, op meter.Op, parts []part, cost
 // A part is one limit of a request, on one key.
 type part struct {
 	compiled   *compiled
-	begin, end string // of the key's names
-	key        string // the client's
+	begin, end string // the beginning and the end of its names in Redis
+	key        string // the caller's key
 	limit      *limit
 	weight     int64
+	excuse     time.Duration   // how long its reservation excuses denials
 	mild       bool            // its denials begin no ban
-	at         int             // its place in the request
-	answer     *stint.Decision // where its own goes, or nil
-	drain      *fastBucket     // by which it answered, if it is a bucket
+	at         int             // its index in the request
+	answer     *stint.Decision // where to write its own answer, or nil
+	drain      *fastBucket     // the parameters of its answer, if it is a bucket
 }
 
-// append appends a part's arguments but for its weight, as the script takes them,
-// for a time in ns that is near the server's.
+// append appends a part's arguments for the script, without its weight. now is a time in
+// ns that is near the server's.
 func (p *part) append(args []string, now int64) []string {
 	args = append(args, p.compiled.args...)
 	if p.compiled.calendar != nil {
@@ -115,18 +116,21 @@ func (p *part) append(args []string, now int64) []string {
 	return args
 }
 
-// weighs is the part's weight as the script takes it, with the length of its ban, if it has
-// one, in µs.
+// weighs returns the part's weight for the script, with the lengths of its ban and of its
+// excuse in µs, if it has them.
 func (p *part) weighs() string {
 	weight := number(p.weight)
 	switch ban := p.compiled.limit.Ban(); {
 	case ban == 0:
-		return weight
 	case p.mild:
-		return weight + "b0"
+		weight += "b0"
 	default:
-		return weight + "b" + micros(int64(ban))
+		weight += "b" + micros(int64(ban))
 	}
+	if p.excuse > 0 {
+		weight += "x" + micros(int64(p.excuse))
+	}
+	return weight
 }
 
 // request appends the layers, flattened.
@@ -142,7 +146,7 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 		if err := layercheck.One(i, &layer, true, len(b.limits)); err != nil {
 			return nil, err
 		}
-		begin, end := s.names.place(layer.Key)
+		begin, end := s.names.around(layer.Key)
 		for k, l := range b.limits {
 			for j := range parts {
 				if parts[j].limit == l && parts[j].begin == begin && parts[j].end == end {
@@ -162,14 +166,14 @@ func (s *Store) request(parts []part, layers []stint.Layer) ([]part, error) {
 	return parts, s.bearable(entriesOf(parts))
 }
 
-// longAnswer is longPath for a request of one group.
+// longAnswer is longPath for callers that need the numbers alone.
 func (s *Store) longAnswer(ctx context.Context, parts []part, more []string, verb string, head ...string) (answer, error) {
 	a := s.longPath(ctx, parts, more, verb, head...)
 	return a.answer, a.err
 }
 
-// longPath runs the script on the states of the parts and on more keys. Head is
-// what follows the verb.
+// longPath runs the general path of the script on the states of the parts and on more
+// keys. head are the arguments after the verb.
 func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb string, head ...string) groupAnswer {
 	keys := make([]string, 0, len(parts)+len(more))
 	for i := range parts {
@@ -182,41 +186,47 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 		ctx, cancel = s.within(ctx)
 		defer cancel()
 	}
-	cells := ""
-	reply, err := s.aboutNow(func(now int64) (reply any, err error) {
+	var a groupAnswer
+	err := s.aboutNow(func(now int64, stale func(any) bool) error {
 		args := append(make([]string, 0, 8+8*len(parts)), verb)
 		args = append(args, head...)
 		for i := range parts {
 			args = append(args, parts[i].weighs())
 			args = parts[i].append(args, now)
 		}
-		reply, cells, err = s.evalLong(ctx, parts, keys, args, shares)
-		return reply, err
+		return s.evalLong(ctx, parts, keys, args, shares, func(reply any, cells string) error {
+			if stale(reply) {
+				return nil
+			}
+			a = readGroupAnswer(reply, verb, len(parts))
+			a.cells = cells
+			return a.err
+		})
 	})
 	if err != nil {
 		return groupAnswer{err: err}
 	}
-	a := readGroupAnswer(reply, verb, len(parts))
-	a.cells = cells
-	if a.err == nil {
-		s.spendLong(verb, parts, a.answer, shares)
-		s.countCells(cells, a.denied())
-	}
+	s.spendLong(verb, parts, a.answer, shares)
+	s.countCells(a.cells, a.denied())
 	return a
 }
 
-// aboutNow makes a call that has bounds of calendars around a time in ns, and makes it again
-// where the server says that they do not hold its own.
-func (s *Store) aboutNow(call func(now int64) (any, error)) (any, error) {
+// aboutNow makes a call whose arguments hold bounds of calendar windows around a time in ns. It
+// makes the call again if the server's time is not within them; the reader of the reply learns
+// that from stale, which it calls first.
+func (s *Store) aboutNow(call func(now int64, stale func(reply any) bool) error) error {
 	for range 3 {
-		reply, err := call(s.near())
-		stale, t := staleAt(reply)
-		if err != nil || !stale {
-			return reply, err
+		is, t := false, int64(0)
+		err := call(s.near(), func(reply any) bool {
+			is, t = staleAt(reply)
+			return is
+		})
+		if err != nil || !is {
+			return err
 		}
 		s.ahead.Store(t - time.Now().UnixNano())
 	}
-	return nil, fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)
+	return fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)
 }
 
 func goesByCalendar(parts []part) bool {
@@ -231,8 +241,7 @@ func (s *Store) near() int64 {
 	return time.Now().UnixNano() + s.ahead.Load()
 }
 
-// ofModes returns the layers of a request as modes know them, if some were bound
-// in one.
+// ofModes returns the layers of a request with bounds of modes, if one was bound in a mode.
 func (m *modes) ofModes(layers []stint.Layer) ([]stint.Layer, bool) {
 	some := false
 	for i := range layers {
@@ -252,8 +261,8 @@ func (m *modes) ofModes(layers []stint.Layer) ([]stint.Layer, bool) {
 	return out, true
 }
 
-// plain returns limits that were bound without a mode as limits that ask the
-// server each time.
+// plain returns limits that were bound without a mode as limits of mode Strict without a
+// cache of denials.
 func (m *modes) plain(b *bound) *modeBound {
 	of := &modeBound{modes: m, name: b.name, all: make([]*boundLimit, len(b.limits)), onServer: b}
 	for i, known := range b.limits {
@@ -265,8 +274,8 @@ func (m *modes) plain(b *bound) *modeBound {
 	return of
 }
 
-// maxLogs is how many logs of Options.MaxLog one request may have: the server
-// does nothing else while it goes through them.
+// maxLogs is how many logs of Options.MaxLog entries one request may have: the server
+// does nothing else while it reads them.
 const maxLogs = 4
 
 // entriesOf returns how many entries the states of parts may hold.
@@ -277,7 +286,7 @@ func entriesOf(parts []part) (n int64) {
 	return n
 }
 
-// bearable returns an error for more log entries than one request may have.
+// bearable returns an error if one request would have too many log entries.
 func (s *Store) bearable(entries int64) error {
 	if (entries-1)/maxLogs < s.maxLog {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// denials are what the server has denied under one limit, by key, each kept until the
-// denied cost would pass, at most Modes.DenialCache. They may be used from many
-// goroutines at once.
+// denials are the denials of the server under one limit, by key. Each is kept until the
+// denied cost would pass, at most Modes.DenialCache. They may be used from many goroutines
+// at once.
 type denials struct {
 	of    *modes
 	table *table[denial]
@@ -23,17 +23,17 @@ type denials struct {
 // A denial is the server's answer to the least cost that it has denied.
 type denial struct {
 	cost   int64
-	at     int64 // when the answer came, on the node's clock, at the µs that had begun
+	at     int64 // when the answer came, on the node's clock, rounded down to µs
 	until  int64
-	given  given // back by then
+	given  given // how much had been given back before the server was asked
 	answer stint.Decision
-	drain  *fastBucket // by which it drains, if it is a bucket
+	drain  *fastBucket // the parameters that the state drains by, if it is a bucket
 }
 
-// deniedPerShard bounds the table: 16,384 keys of a limit.
+// deniedPerShard is how many denials a shard keeps: 16,384 keys for a limit.
 const deniedPerShard = 256
 
-// newDenials returns nil if none are kept.
+// newDenials returns nil if the cache is off.
 func newDenials(of *modes) *denials {
 	if of.DenialCache < 0 {
 		return nil
@@ -41,8 +41,8 @@ func newDenials(of *modes) *denials {
 	return &denials{of, newTable[denial]()}
 }
 
-// known returns the denial of a cost, and how long ago that was; nil if the
-// server has to be asked. own counts what was given back to its keys.
+// known returns the denial of a cost, and how long ago it was; nil if the server must be
+// asked. own returns how often something was given back to the key.
 func (d *denials) known(key string, cost int64, own func() int64) (*denial, time.Duration) {
 	if d == nil || d.of.store.closed.Load() {
 		return nil, 0
@@ -66,8 +66,7 @@ func (d *denials) known(key string, cost int64, own func() int64) (*denial, time
 	return known, time.Duration((now - known.at) / 1000 * 1000)
 }
 
-// learn keeps what the limit has answered to a cost that it denied: what was given back
-// before it was asked is said.
+// learn keeps a denial. one.given must be from before the server was asked.
 func (d *denials) learn(key string, one *denial) {
 	if d == nil {
 		return
@@ -87,7 +86,7 @@ func (d *denials) learn(key string, one *denial) {
 	shard.put(key, one)
 }
 
-// makeRoom forgets what is over among a few denials, or else any one.
+// makeRoom forgets the outdated among a few denials, or else any one.
 func makeRoom(all map[string]*denial, now int64) {
 	n := len(all)
 	few := 8
@@ -101,7 +100,7 @@ func makeRoom(all map[string]*denial, now int64) {
 	}
 }
 
-// drop forgets what is known: something passed.
+// drop forgets the denial of a key: a request of it has passed.
 func (d *denials) drop(key string) {
 	if d == nil {
 		return
@@ -112,16 +111,15 @@ func (d *denials) drop(key string) {
 	delete(shard.all, key)
 }
 
-// after returns what the limit answers so long after the denial, to units that
-// are more than the denied ones or the same. What a bucket answers follows from when it is
-// empty, and the numbers by which it drains. Of other kinds, the wait for more units, and
-// what has become free, are not known: they are the least that they can be. A ban is the
-// same for all.
+// after returns the limit's answer at a time since the denial, to as many units as were
+// denied (same) or more. The answer of a bucket follows from when it is empty and how it
+// drains. Of other limits, the wait for more units and what has become free are not known:
+// the answer has the least that they can be. A ban has the same wait for all units.
 func (d *denial) after(f *compiled, units int64, same bool, since time.Duration) stint.Decision {
 	out := d.answer
 	out.ResetAfter = max(out.ResetAfter-since, 0)
 	if wait, ok := out.RetryAfter.Duration(); ok {
-		out.RetryAfter = stint.Wait(wait - since) // above 0: the denial is known no longer
+		out.RetryAfter = stint.Wait(wait - since) // above 0, or the denial would be forgotten
 	}
 	if q, reset := d.drain, int64(out.ResetAfter)/1000; q != nil && f.limit.Ban() == 0 {
 		out.Remaining = max(out.Remaining, min(q.room(reset), d.cost-1))
@@ -136,14 +134,14 @@ func (d *denial) after(f *compiled, units int64, same bool, since time.Duration)
 	return out
 }
 
-// returns counts what is given back: settled, refunded, reset.
+// returns counts how often something was given back: by a settlement, a refund or a reset.
 type returns struct {
 	seed maphash.Seed
 	all  atomic.Int64
-	some [4096]atomic.Int64 // of the keys that share a hash; counted before all
+	some [4096]atomic.Int64 // for the keys that share a hash; counted before all
 }
 
-// of returns the count of a state.
+// of returns the counter of a state.
 func (r *returns) of(begin, end string, l *limit) *atomic.Int64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)
@@ -153,7 +151,7 @@ func (r *returns) of(begin, end string, l *limit) *atomic.Int64 {
 	return &r.some[h.Sum64()%uint64(len(r.some))]
 }
 
-// note counts what was given back to parts of a request.
+// note counts a return to the parts of a request.
 func (r *returns) note(parts []part) {
 	for i := range parts {
 		r.of(parts[i].begin, parts[i].end, parts[i].limit).Add(1)
@@ -161,9 +159,8 @@ func (r *returns) note(parts []part) {
 	r.all.Add(1)
 }
 
-// given says how much had been given back at a moment: to anything, and to some
-// keys. The second is looked at only where the first has changed, as it takes
-// longer.
+// given has the counts of returns at a moment: of all keys, and of some. Only if the
+// first has changed is the second compared, since that takes longer.
 type given struct{ all, own int64 }
 
 func (r *returns) now(own func() int64) given {
@@ -171,7 +168,7 @@ func (r *returns) now(own func() int64) given {
 	return given{all, own()}
 }
 
-// stands reports whether nothing has been given back to those keys since.
+// stands reports whether nothing was given back to the keys since.
 func (g *given) stands(r *returns, own func() int64) bool {
 	all := r.all.Load()
 	if g.all == all {
@@ -184,20 +181,20 @@ func (g *given) stands(r *returns, own func() int64) bool {
 	return true
 }
 
-// givenBack counts what was given back to a key under the limit.
+// givenBack returns how often something was given back to a key under the limit.
 func (o *boundLimit) givenBack(key string) int64 {
-	begin, end := o.store.names.place(key)
+	begin, end := o.store.names.around(key)
 	return o.returns.of(begin, end, o.strict.limits[0]).Load()
 }
 
-// longKey is how many bytes of a key are kept with its denials, at most.
+// longKey is the longest key that is kept as it is, in bytes.
 const longKey = 256
 
-// briefSecret keeps clients from making up a short key that is the hash of another's.
+// briefSecret keeps clients from choosing a short key that equals the hash of another key.
 var briefSecret = rand.Text()
 
-// brief returns what a key is known by here: a long one by its hash, so that clients
-// who make up long keys do not fill the memory of the process.
+// brief returns the text that a key is kept by: of a long key its hash, so that clients
+// with long keys do not fill the memory of the process.
 func brief(key string) string {
 	if len(key) <= longKey {
 		return key
@@ -206,8 +203,7 @@ func brief(key string) string {
 	return string(sum[:])
 }
 
-// A table holds something for each of many keys, under locks of which each is
-// for some of them.
+// A table holds a value for each of many keys. It is divided into shards with a lock each.
 type table[T any] struct {
 	seed   maphash.Seed
 	shards [64]tableShard[T]
@@ -216,16 +212,16 @@ type table[T any] struct {
 type tableShard[T any] struct {
 	sync.Mutex
 	all    map[string]*T
-	closed bool     // nothing more may come in
-	_      [40]byte // a lock to a cache line
+	closed bool     // it takes no more keys
+	_      [40]byte // each lock has its own cache line
 }
 
 func newTable[T any]() *table[T] {
 	return &table[T]{seed: maphash.MakeSeed()}
 }
 
-// put keeps an entry. The shard is locked; it has no map before its first one,
-// since most limits of many customers deny little.
+// put adds a value. The shard is locked. It makes its map for the first value, since most
+// limits never deny.
 func (s *tableShard[T]) put(key string, one *T) {
 	if s.all == nil {
 		s.all = make(map[string]*T)
@@ -238,7 +234,7 @@ func (t *table[T]) of(key string) *tableShard[T] {
 	return &t.shards[maphash.String(t.seed, key)%uint64(len(t.shards))]
 }
 
-// locked ranges over the shards, each locked meanwhile.
+// locked ranges over the shards, and holds the lock of each meanwhile.
 func (t *table[T]) locked() iter.Seq[*tableShard[T]] {
 	return func(yield func(*tableShard[T]) bool) {
 		for i := range t.shards {

@@ -67,7 +67,7 @@ func unwritten(t testing.TB, c redis.UniversalClient, what string, call func()) 
 // nothing back while a test runs.
 var unhurried = []string{
 	"7/24h", "24/24h burst 3", "7/23h", "1/300000h", "7/24h leaky_queue", "1/60000h burst 3 leaky_queue",
-	"5/24h burst 10 token_bucket_interval", "7/24h fixed_window", "6 per day in Europe/Paris", "9 per month in UTC",
+	"5/24h burst 10 token_bucket_interval", "7/24h fixed_window", "7/24h fixed_window from first", "6 per day in Europe/Paris", "9 per month in UTC",
 	"7/24h sliding_log", "400/24h sliding_log", "10/24h sliding_counter", "7/24h sliding_counter relaxed", "10/24h sliding_buckets", "7/24h sliding_buckets parts 7",
 }
 

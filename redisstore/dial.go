@@ -15,19 +15,12 @@ import (
 	"time"
 )
 
-// A dialError is for a connection that was not made: nothing was sent.
-type dialError struct{ error }
-
-// Unwrap returns why.
-func (e dialError) Unwrap() error { return e.error }
-
-// A dialer makes the connections of a URL. It differs in four ways from what go-redis
-// does by itself: certificates are those that their files hold now, each address of a
-// name gets a chance, a node that does not say its address is on the URL's host, and
-// replies have bounds.
+// A dialer makes the connections of a URL. It differs from go-redis in four ways: it reads
+// the files of certificates for each connection, it tries each address of a name, it takes
+// the URL's host for nodes that announce no address, and it bounds replies.
 type dialer struct {
-	host   string      // of the URL
-	most   int         // bytes of a reply
+	host   string      // the host of the URL
+	most   int         // the most bytes of a reply
 	config *tls.Config // nil without TLS
 	files  certificates
 	net    net.Dialer
@@ -40,7 +33,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		conn, err = d.secure(ctx, conn, host)
 	}
 	if err != nil {
-		return nil, dialError{err}
+		return nil, err
 	}
 	return checked(conn, d.most), nil
 }
@@ -54,14 +47,14 @@ func (d *dialer) connect(ctx context.Context, network, address string) (conn net
 	if err != nil {
 		return nil, "", err
 	}
-	if host == "" || host == "?" { // of a node of a cluster that announces no host name
+	if host == "" || host == "?" { // a node of a cluster that announces no host name
 		host = d.host
 	}
 	conn, err = connectTo(ctx, host, port, &d.net)
 	return conn, host, err
 }
 
-// secure has TLS begin on a connection, and closes it where that fails.
+// secure begins TLS on a connection, and closes the connection if that fails.
 func (d *dialer) secure(ctx context.Context, conn net.Conn, host string) (net.Conn, error) {
 	config, unread := d.files.with(d.config)
 	config.ServerName = cmp.Or(config.ServerName, host)
@@ -84,9 +77,9 @@ func (d *dialer) secure(ctx context.Context, conn net.Conn, host string) (net.Co
 	return secure, nil
 }
 
-// ping has a server answer, whatever it says. With TLS 1.3 it refuses the certificate of
-// a client only after the client's handshake has ended: what is written by then may fail
-// before the reason is read.
+// ping waits for an answer of a server, whatever it is. With TLS 1.3, a server refuses the
+// certificate of a client only after the client's handshake has ended: without a ping, the
+// first write might fail before the reason was read.
 func ping(ctx context.Context, conn net.Conn) error {
 	end, _ := ctx.Deadline()
 	if err := conn.SetDeadline(end); err != nil {
@@ -101,7 +94,7 @@ func ping(ctx context.Context, conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-// bounded returns a context for the most that a dial may take.
+// bounded returns a context with the longest time that a dial may take.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, 5*patience)
 }
@@ -109,9 +102,9 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 // headStart is how long an address of a name has before the next is tried beside it.
 const headStart = 250 * time.Millisecond
 
-// connectTo connects to a host. If its name has several addresses, they are tried in
-// turn, each beside those before it: a [net.Dialer] gives the first one all the time
-// that there is, if that is less than two seconds.
+// connectTo connects to a host. If its name has several addresses, it tries them one after
+// the other without ending earlier tries. A [net.Dialer] would spend all the time on the
+// first address, if there are less than two seconds.
 func connectTo(ctx context.Context, host, port string, by *net.Dialer) (net.Conn, error) {
 	within, cancel := bounded(ctx)
 	defer cancel()
@@ -126,9 +119,9 @@ func connectTo(ctx context.Context, host, port string, by *net.Dialer) (net.Conn
 	return conn, cmp.Or(failed...)
 }
 
-// firstOf makes n tries to connect, each beside those before it when these have had a head
-// start or one of them has failed. It returns the first connection, or why each try failed.
-// The context of the tries ends when it returns.
+// firstOf makes n tries to connect. Each begins when the one before has had a head start or
+// a try has failed, and all go on together. It returns the first connection, or the error of
+// each try. The context of the tries ends when it returns.
 func firstOf[C io.Closer](n int, headStart time.Duration, try func(i int) (C, error)) (conn C, failed []error) {
 	type tried struct {
 		conn C
@@ -167,18 +160,18 @@ func firstOf[C io.Closer](n int, headStart time.Duration, try func(i int) (C, er
 	return conn, failed
 }
 
-// certificates are the files that a URL names, "" for none. They are read for each
-// connection, so that renewed ones are used without a restart.
+// certificates are the files of certificates that a URL names, "" for none. They are read
+// for each connection, so that renewed certificates are used without a restart.
 type certificates struct {
 	ca, cert, key string
 
-	mu    sync.Mutex // guards what was read
+	mu    sync.Mutex // guards what was read from the files
 	roots *x509.CertPool
 	own   []tls.Certificate
 }
 
-// with returns the configuration of a connection. What cannot be read, which the error
-// is about, is as it was before.
+// with returns the configuration of a connection. If a file cannot be read, it uses what it
+// read before, and returns the error too.
 func (c *certificates) with(config *tls.Config) (*tls.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +219,7 @@ func (c *certificates) readOwn() error {
 	return nil
 }
 
-// trust notes the files of certificates that parameters name, and reads them.
+// trust stores the files of certificates that a URL's parameters name, and reads them.
 func (c *certificates) trust(config *tls.Config, q url.Values) error {
 	for _, name := range []string{"cacert", "cert", "key", "server_name"} {
 		if q.Has(name) && config == nil {

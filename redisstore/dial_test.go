@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -121,9 +122,7 @@ func TestDeadAddressFirst(t *testing.T) {
 // TestDeadHostFirst has a URL of two hosts, the first of which does not answer, and of
 // one that only refuses.
 func TestDeadHostFirst(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	for _, dead := range []string{blackHole(t, "127.0.0.9", "0"), "127.0.0.1:1"} {
@@ -140,9 +139,7 @@ func TestDeadHostFirst(t *testing.T) {
 
 // TestIPv6 connects to a server and to a cluster by addresses of IPv6.
 func TestIPv6(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
 		t.Skipf("no IPv6 here: %v", err)

@@ -81,6 +81,7 @@ var texts = []string{
 	"5/s burst 10 leaky_queue", "7/1m burst 3 leaky_queue", "3/s burst 0 leaky_queue",
 	"1_000_000_000_000_000/1s leaky_queue burst 999_999_999_999_999",
 	"5/s fixed_window", "7/1m fixed_window count_denied", "4/33us fixed_window",
+	"5/s fixed_window from first", "4/33us fixed_window from first count_denied", "1_000_000_000_000_000/1h fixed_window from first",
 	"1_000_000_000_000_000/1h fixed_window count_denied", "1_000_000_000_000_000/1h fixed_window",
 	"6 per day in Europe/Paris", "9 per month in UTC", "9 per month from 31 in Europe/Paris", "8 per week in UTC", "7 per quarter in UTC", "6 per year in America/New_York", "6 per day in America/St_Johns count_denied",
 	"5/s sliding_log", "7/1m sliding_log", "4/1m sliding_log count_denied", "300/10s sliding_log", "5/25us sliding_log",
@@ -383,7 +384,8 @@ func TestCorners(t *testing.T) {
 	}{
 		{"10/1h", "20/1h", 0}, {"7/1h", "7/1h burst 9", 0}, {"10/1h", "10/1h debt 30", 0}, {"10/1h leaky_queue", "20/1h leaky_queue", 0},
 		{"10/1h sliding_buckets", "10/1h sliding_buckets parts 30", 0}, {"10/1h", "10/1h fixed_window", 0},
-		{"10/1h fixed_window", "20/1h fixed_window", 3}, {"5 per day in UTC", "6 per day in UTC", 3},
+		{"10/1h fixed_window", "20/1h fixed_window", 3}, {"10/1h fixed_window from first", "20/1h fixed_window from first", 3}, {"10/1h fixed_window", "10/1h fixed_window from first", 0},
+		{"5 per day in UTC", "6 per day in UTC", 3},
 		{"10/1h sliding_log", "20/1h sliding_log", 3}, {"10/1h sliding_counter", "20/1h sliding_counter", 3}, {"10/1h sliding_buckets", "20/1h sliding_buckets", 3},
 	} {
 		old := one(change.old)

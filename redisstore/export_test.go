@@ -26,10 +26,6 @@ const MaxInFlight, MostTogether = maxInFlight, maxBatch
 // from leaving.
 const Few = few
 
-// SetInFlight sets how many calls are on their way before requests wait, before
-// there is one.
-func (s *Store) SetInFlight(n int) { s.inFlight = n }
-
 // Waiting returns how many requests wait for a batch, on the slow path or the fast
 // one.
 func (s *Store) Waiting(long bool) (n int) {
@@ -69,7 +65,7 @@ var Slot, Filler = slotOf, filler
 // State returns the key of the state of a client's key under a limit.
 func State(o Options, key, limit string) string {
 	n := newNames(o.Prefix, o.Tag, o.HashSecret, tags)
-	begin, end := n.place(key)
+	begin, end := n.around(key)
 	return begin + escape(limit) + end
 }
 
@@ -151,7 +147,7 @@ const Cells = overflowCells
 func Begins(tags int) func(key string) string {
 	n := newNames("p", nil, nil, tags)
 	return func(key string) string {
-		begin, _ := n.place(key)
+		begin, _ := n.around(key)
 		return begin
 	}
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// The script's fast path (lua/fastpath_single.lua, lua/fastpath.lua) takes from or looks
-// at buckets, fixed windows and sliding counters in units of the request, which is nearly
-// every call. It answers with the state of each limit, from which all else follows here.
-// What it does not expect, such as other numbers in a state, it leaves to the general
-// path, which answers the same call at once: then the reply begins with an s.
+// The script's fast path (lua/fastpath_single.lua, lua/fastpath.lua) takes from or peeks at
+// buckets, fixed windows and sliding counters without weights, which is nearly every call.
+// It answers with the state of each limit; this file computes the decision from that. If a
+// state is not as it expects, such as one of other parameters, the general path answers
+// the same call, and the reply begins with an s.
 
 // A fastBucket is a bucket or queue.
 type fastBucket struct {
 	step, full, div int64 // step and full in 1/div µs
 	queue           bool
-	long            bool // the general path decides: it has a ban, or a greatest debt of less than a drain, and the fast path takes a state of two for a good one
+	long            bool // only the general path can decide: the limit has a ban, or a debt below its capacity, which the fast path does not check
 }
 
 // A fastWindow is a fixed window or a sliding counter.
 type fastWindow struct {
-	count, period int64 // in µs; of a counter their product is an int64
+	count, period int64 // period in µs; the product of a counter's fits an int64
 	counter       bool
 }
 
@@ -39,9 +39,9 @@ func isFast(parts []part) bool {
 	return true
 }
 
-// evalFast runs a verb of the fast path, with cells where newcomers share them.
-func (s *Store) evalFast(ctx context.Context, parts []part, verb string, cost int64) (reply any, cells string, err error) {
-	room := make([]string, 5*len(parts)+3) // of both, and the clock's
+// evalFast runs a verb of the fast path, with overflow keys while new keys share them.
+func (s *Store) evalFast(ctx context.Context, parts []part, verb string, cost int64, read cellReader) error {
+	room := make([]string, 5*len(parts)+3) // for keys, arguments and the clock
 	keys := room[:len(parts):len(parts)]
 	args := append(room[len(parts):len(parts)], verb, number(cost))
 	for i := range parts {
@@ -49,20 +49,19 @@ func (s *Store) evalFast(ctx context.Context, parts []part, verb string, cost in
 		args = append(args, parts[i].compiled.args...)
 	}
 	if s.flooded(&parts[0]) {
-		return s.evalCells(ctx, parts, keys, args)
+		return s.evalCells(ctx, parts, keys, args, read)
 	}
-	reply, err = s.batched(ctx, false, 0, keys, args)
-	return reply, "", err
+	return s.batched(ctx, false, 0, keys, args, read.alone)
 }
 
 // A fastState is the state of a limit after a decision.
 type fastState struct {
-	n      int64 // the backlog in 1/div µs, or the count of this window; −1 less that where the limit denies
+	n      int64 // the backlog in 1/div µs, or the count of this window; −1−n if the limit denies
 	before int64 // the count of the window before
 	left   int64 // µs until this window ends
 }
 
-// fastState reads what the script says of a part.
+// fastState reads the script's answer for a part.
 func (p *part) fastState(v any) (k fastState, ok bool) {
 	if p.compiled.window == nil {
 		k.n, ok = v.(int64)
@@ -80,45 +79,47 @@ func (p *part) fastState(v any) (k fastState, ok bool) {
 	return k, true
 }
 
-// fastPath takes or peeks the fast path.
+// fastPath takes or peeks by the fast path.
 func (s *Store) fastPath(ctx context.Context, op meter.Op, parts []part, cost int64) (d stint.Decision, err error) {
 	verb := "T"
 	if op == meter.OpPeek {
 		verb = "P"
 	}
-	reply, cells, err := s.evalFast(ctx, parts, verb, cost)
-	if err != nil {
-		return d, err
-	}
-	if k, ok := parts[0].fastState(reply); ok && len(parts) == 1 && cells == "" {
-		parts[0].drain = parts[0].compiled.fast
-		if op == meter.OpTake {
-			s.spendFast(parts, cost, k)
+	err = s.evalFast(ctx, parts, verb, cost, func(reply any, cells string) error {
+		if k, ok := parts[0].fastState(reply); ok && len(parts) == 1 && cells == "" {
+			parts[0].drain = parts[0].compiled.fast
+			if op == meter.OpTake {
+				s.spendFast(parts, cost, k)
+			}
+			d = parts[0].compiled.answer(cost, k, k.n >= 0, op != meter.OpPeek)
+			if parts[0].answer != nil {
+				*parts[0].answer = d
+			}
+			return nil
 		}
-		d = parts[0].compiled.answer(cost, k, k.n >= 0, op != meter.OpPeek)
-		if parts[0].answer != nil {
-			*parts[0].answer = d
+		a := s.readFast(parts, strings.ToLower(verb), cost, reply, cells)
+		if a.err == nil {
+			d = a.join(parts, op != meter.OpPeek)
 		}
-		return d, nil
-	}
-	a := s.readFast(parts, strings.ToLower(verb), cost, reply, cells)
-	if a.err != nil {
-		return d, a.err
-	}
-	return a.join(parts, op != meter.OpPeek), nil
+		return a.err
+	})
+	return d, err
 }
 
-// fastAnswer looks at the parts of a group, or charges them so that it can be given
-// back.
-func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost int64) groupAnswer {
-	reply, cells, err := s.evalFast(ctx, parts, strings.ToUpper(verb), cost)
+// fastAnswer peeks at the parts of a group, or charges them so that the charge can be
+// given back.
+func (s *Store) fastAnswer(ctx context.Context, parts []part, verb string, cost int64) (a groupAnswer) {
+	err := s.evalFast(ctx, parts, strings.ToUpper(verb), cost, func(reply any, cells string) error {
+		a = s.readFast(parts, verb, cost, reply, cells)
+		return a.err
+	})
 	if err != nil {
 		return groupAnswer{err: err}
 	}
-	return s.readFast(parts, verb, cost, reply, cells)
+	return a
 }
 
-// readFast reads a reply of the fast path as the general path answers.
+// readFast converts a reply of the fast path to an answer of the general path.
 func (s *Store) readFast(parts []part, verb string, cost int64, reply any, cells string) (a groupAnswer) {
 	list, ok := reply.([]any)
 	if ok && len(list) > 0 && list[0] == "s" {
@@ -152,15 +153,15 @@ func (s *Store) readFast(parts []part, verb string, cost int64, reply any, cells
 	}
 	a.answer = append(make(answer, 0, 1+answersEach*len(parts)), cost)
 	for i, k := range states {
-		a.answer = append(a.answer, numbers(parts[i].compiled.answer(cost, k, allowed, verb != "p"))...)
+		a.answer = append(a.answer, asGeneral(parts[i].compiled.answer(cost, k, allowed, verb != "p"))...)
 	}
 	a.cells = cells
 	s.countCells(cells, a.denied())
 	return a
 }
 
-// numbers returns a limit's answer as the general path has it.
-func numbers(d stint.Decision) []int64 {
+// asGeneral converts a limit's decision to the numbers of the general path.
+func asGeneral(d stint.Decision) []int64 {
 	n := []int64{1, d.Remaining, int64(d.ResetAfter / time.Microsecond), int64(d.RetryAfter / stint.Wait(time.Microsecond)), int64(d.Delay / time.Microsecond), 0, 0}
 	if d.Denied != 0 {
 		n[answersOK] = 0
@@ -171,8 +172,8 @@ func numbers(d stint.Decision) []int64 {
 	return n
 }
 
-// spendFast counts the keys that a take has brought into being: those with nothing in
-// use but its cost, and that are not soon gone. A denial made none.
+// spendFast counts the keys that a take has created: those with nothing in use but its
+// cost, unless they expire soon. A denial creates none.
 func (s *Store) spendFast(parts []part, cost int64, states ...fastState) {
 	if cost == 0 || s.newKeys.unit == 0 {
 		return
@@ -186,7 +187,7 @@ func (s *Store) spendFast(parts []part, cost int64, states ...fastState) {
 	s.brought(&parts[0], made)
 }
 
-// answer returns what one limit says; allowed is for the request.
+// answer returns the decision of one limit; allowed is that of the whole request.
 func (f *compiled) answer(cost int64, k fastState, allowed, charges bool) stint.Decision {
 	if f.window != nil {
 		return f.window.answer(cost, k, allowed, charges)
@@ -194,13 +195,13 @@ func (f *compiled) answer(cost int64, k fastState, allowed, charges bool) stint.
 	return f.fast.answer(f.capacity, cost, k.n, allowed, charges)
 }
 
-// fresh reports whether a backlog is of one cost alone, and not soon gone.
+// fresh reports whether a backlog is one cost alone, and does not end soon.
 func (q *fastBucket) fresh(cost, backlog int64) bool {
 	return backlog > int64(briefKey/time.Microsecond)*q.div && backlog == cost*q.step
 }
 
-// answer returns what one limit says: backlog is what it is in 1/div µs after the
-// decision, or −1 less that where the limit denies; allowed is for the request.
+// answer returns the decision of one limit. backlog is its backlog b after the decision in
+// 1/div µs, or −1−b if it denies; allowed is that of the whole request.
 func (q *fastBucket) answer(capacity, cost, backlog int64, allowed, charges bool) stint.Decision {
 	d := stint.Decision{Limit: capacity, Allowed: allowed}
 	if backlog < 0 {
@@ -221,8 +222,8 @@ func (q *fastBucket) answer(capacity, cost, backlog int64, allowed, charges bool
 	return d
 }
 
-// drain returns the numbers by which the bucket drains that gave an answer, with the room of
-// the limit; nil for what is no bucket.
+// drain returns the parameters that the bucket of an answer drains by, with the capacity of
+// the limit; nil if the limit is no bucket.
 func (f *compiled) drain(one []int64) *fastBucket {
 	if one[answersStep] == 0 {
 		return f.fast
@@ -231,16 +232,16 @@ func (f *compiled) drain(one []int64) *fastBucket {
 	return &fastBucket{step: one[answersStep], full: min(full, 2*most), div: one[answersDiv]}
 }
 
-// room returns how many units pass so many µs before the bucket is empty.
+// room returns how many units pass reset µs before the bucket is empty.
 func (q *fastBucket) room(reset int64) int64 { return max(q.full-reset*q.div, 0) / q.step }
 
-// wait returns how long units have to wait so many µs before the bucket is empty.
+// wait returns how long units must wait reset µs before the bucket is empty.
 func (q *fastBucket) wait(reset, units int64) stint.Wait {
 	need, _ := satmath.Mul(units, q.step)
 	return stint.Wait(q.duration(max(reset*q.div+min(need, 2*most)-q.full, 0)))
 }
 
-// duration rounds a stretch of 1/div µs up to whole ones.
+// duration converts n/div µs to a duration, rounded up to a µs.
 func (q *fastBucket) duration(n int64) time.Duration {
 	return time.Duration((n+q.div-1)/q.div) * time.Microsecond
 }
@@ -250,7 +251,7 @@ func (w *fastWindow) fresh(cost int64, k fastState) bool {
 	return k.n == cost && k.before == 0 && k.left > int64(briefKey/time.Microsecond)
 }
 
-// answer returns what one limit says; allowed is for the request.
+// answer returns the decision of one limit; allowed is that of the whole request.
 func (w *fastWindow) answer(cost int64, k fastState, allowed, charges bool) stint.Decision {
 	d := stint.Decision{Limit: w.count, Allowed: allowed}
 	left, wait := k.left, k.left
@@ -282,8 +283,8 @@ func (w *fastWindow) answer(cost int64, k fastState, allowed, charges bool) stin
 	return d
 }
 
-// overlap returns the most of a window of n units that may overlap for it to weigh no
-// more than room, in µs.
+// overlap returns by how many µs a window of n units may overlap and still count for no more
+// than room.
 func (w *fastWindow) overlap(room, n int64) int64 {
 	if n == 0 {
 		return w.period

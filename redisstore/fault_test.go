@@ -17,6 +17,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -256,9 +257,7 @@ type suffering struct {
 // TestFaultStall is TestFaults for a server that stands still for so long that
 // connections to it are given up.
 func TestFaultStall(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel() // it waits more than it works
 	suffering{"stall", signalled(syscall.SIGSTOP), signalled(syscall.SIGCONT), lasting(30 * time.Second), false}.trial(t, true)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -16,9 +17,7 @@ func at(url string) func(store int) redisstore.Options {
 // slowly runs what servers may suffer as a test that -short leaves out. Others run beside
 // it: it waits more than it works.
 func slowly(t *testing.T, suffer func(*testing.T)) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	suffer(t)
 }

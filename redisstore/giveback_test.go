@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -39,9 +40,7 @@ func (h *marked) backlog(now int64) (b int64) {
 // is never less than if that had never been charged. It is no more either where
 // it is given back within the second and in the order of the charges.
 func TestGivenBackOften(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	now := int64(1_000_000_000_000_000_000)
 	store := open(t, redistest.Start(t).URL(), redisstore.Options{Prefix: "often", Now: func() int64 { return now }})

@@ -11,57 +11,55 @@ import (
 )
 
 const (
-	beatEvery = time.Second     // give or take a quarter: processes beat at moments of their own
-	beatLife  = 5 * time.Second // after which one that is not heard of no longer counts
-	beatsHeld = 5               // answers in a row that must be lower until a lower count is taken
+	beatEvery = time.Second     // give or take a quarter, so that processes do not beat together
+	beatLife  = 5 * time.Second // how long a process counts after its last beat
+	beatsHeld = 5               // a lower count is taken after so many lower answers in a row
 
 	rulesEvery = 30 * time.Second // how often a process says which rules it has; they count for three times that
-	rulesApart = 5                // answers in a row by which there are others until that is said
+	rulesApart = 5                // other rules are reported after so many answers in a row that name them
 )
 
-// A heart counts the processes that share a store: each writes itself into one
-// sorted set every second or so, and reads how many there are. A beat is no request: it may
-// take a second, and the breaker does not keep it, so that processes which are far from
-// the server, or have just started while it was slow, know of each other.
+// A heart counts the processes that share a store. Each writes itself into one sorted set
+// about once a second, and reads how many there are. A beat may take a second, and the
+// breaker does not stop it, so that processes know of each other even if they are far from
+// the server, or started while it was slow.
 //
-// Overcounting is safe, since each process then holds less of a limit than it
-// might. So a higher count is taken at once, and a lower one only after some
-// beats: a server that has restarted without its memory, or whose clock was
-// stepped forward, knows no process until each has beaten again. A beat that fails
-// changes nothing.
+// To count too many is safe, since each process then holds less of a limit than it might.
+// So a higher count is taken at once, and a lower one after some beats: a server that
+// restarted without its memory, or whose clock was stepped forward, knows no process until
+// each has beaten again. A beat that fails changes nothing.
 type heart struct {
-	node   string       // a random name: nothing of the machine
-	nodes  atomic.Int64 // the count in use; 0 while there is none
+	node   string       // a random name, which says nothing of the machine
+	nodes  atomic.Int64 // the count in use; 0 before the first answer
 	recent [beatsHeld]int64
-	beats  int           // that were answered
-	news   chan struct{} // the count has changed
+	beats  int           // how many were answered
+	news   chan struct{} // receives when the count has changed
 
 	mu         sync.Mutex // guards what follows
 	started    bool
 	closed     bool
-	ctx        context.Context // of its goroutines
+	ctx        context.Context // ends its goroutines
 	stop       context.CancelFunc
 	rulesEvery time.Duration // for tests; 0 is the constant
 	running    sync.WaitGroup
 }
 
-// CountNodes has this process counted among those that share the server under
-// Options.Prefix, and calls changed, if it is not nil, with how many these are,
-// itself among them, when that is first known and whenever it changes. It is
-// for what each process does by itself while the server is gone: see
+// CountNodes counts this process among those that share the server under Options.Prefix.
+// It calls changed, if that is not nil, with their number, this process included, when it
+// is first known and whenever it changes. The number is for what each process decides by
+// itself while the server is away: see
 // [github.com/stint-dev/stint/fallback.Store.SetNodes].
 //
-// All that share limits must call it, each with one store; whatever else beats
-// under the same prefix in the same database counts too. It costs the server a
-// call a second and process, and two goroutines here, which Close ends; changed
-// is called from one, may take its time, and may not close the store. Further
-// calls do nothing, as does the first with Options.Now.
+// Every process that shares limits must call it, with one store. Every other store that
+// calls it under the same prefix in the same database counts too. It costs the server a
+// call a second for each process, and this process two goroutines, which Close ends. One of
+// them calls changed, which may take its time but must not close the store. Further calls
+// do nothing, and neither does the first with Options.Now.
 //
-// One that closes its store is taken out at once, as far as the deadline allows;
-// one that is killed, paused or cut off, after five seconds. The others take the
-// lower number about five seconds later, and a higher one within two. While the
-// server fails the last number stands. In a rolling deploy old and new processes
-// count together.
+// A process that closes its store leaves the count at once, if the server answers in time;
+// one that is killed, paused or cut off leaves it after five seconds. The others take the
+// lower number about five seconds later, and a higher one within two. While the server
+// fails, the last number stays. In a rolling deploy old and new processes count together.
 func (s *Store) CountNodes(changed func(nodes int)) {
 	h := &s.heart
 	h.mu.Lock()
@@ -77,7 +75,7 @@ func (s *Store) CountNodes(changed func(nodes int)) {
 	}
 }
 
-// Nodes returns how many processes share the server, as last counted; 0 until
+// Nodes returns the last count of processes that share the server; 0 until
 // [Store.CountNodes] has had an answer.
 func (s *Store) Nodes() int { return int(s.heart.nodes.Load()) }
 
@@ -105,13 +103,12 @@ func pause(ctx context.Context, about time.Duration) bool {
 	}
 }
 
-// CompareRules has this process say which rules it decides by, in a short text such as a
-// hash, empty while it has none. It calls differ with true once others under the same
-// Options.Prefix have had other rules for more than two minutes, and with false when all
-// agree again. So two applications that share a prefix by mistake, and with it their limits
-// and the count of processes, are told; a reload and a rolling deployment are over sooner.
-// It comes after [Store.CountNodes], without which it does nothing, and costs the server two
-// calls a minute.
+// CompareRules tells the other processes which rules this one decides by. rules returns a
+// short text such as a hash, or "" if there are none. It calls differ with true once others
+// under the same Options.Prefix have had other rules for more than two minutes, and with
+// false when all agree again. It detects two applications that share a prefix by mistake, and
+// with it limits and the count of processes; a reload or a rolling deployment is over sooner.
+// Call it after [Store.CountNodes], or it does nothing. It costs the server two calls a minute.
 func (s *Store) CompareRules(rules func() string, differ func(bool)) {
 	h := &s.heart
 	h.mu.Lock()
@@ -126,7 +123,7 @@ func (s *Store) CompareRules(rules func() string, differ func(bool)) {
 			if text := rules(); text != "" {
 				n, err := s.count(h.ctx, s.names.rules(), text, 3*every)
 				switch {
-				case err != nil: // it says nothing
+				case err != nil: // an error says nothing of the rules
 				case max(n, -n) > 1:
 					apart++
 				default:
@@ -144,10 +141,17 @@ func (s *Store) CompareRules(rules func() string, differ func(bool)) {
 	})
 }
 
-// count runs the script's part heartbeat.lua: a process, or its rules, counts for so long
-// from now, not at all if that is 0. A count below 0 means that many, and that the
-// server did not know it.
-func (s *Store) count(ctx context.Context, key, node string, life time.Duration) (int64, error) {
+// count runs the script's part heartbeat.lua: node, a process or its rules, counts for life
+// from now, and leaves the count if life is 0. A negative count says that the server did not
+// know node before.
+func (s *Store) count(ctx context.Context, key, node string, life time.Duration) (n int64, err error) {
+	defer func() {
+		if err == nil {
+			s.tally.beats.Add(1)
+		} else {
+			s.tally.ended(err)
+		}
+	}()
 	within, cancel := context.WithTimeout(ctx, max(patience, s.timeout))
 	defer cancel()
 	s.calls.Add(1)
@@ -157,12 +161,12 @@ func (s *Store) count(ctx context.Context, key, node string, life time.Duration)
 	}
 	n, ok := r.value.(int64)
 	if !ok {
-		return 0, unexpected(r.value)
+		err = unexpected(r.value)
 	}
-	return n, nil
+	return n, err
 }
 
-// take takes in a count: the most of the last few.
+// take takes in a count. The count in use is the greatest of the last few.
 func (h *heart) take(n int64) {
 	h.recent[h.beats%beatsHeld] = n
 	h.beats++
@@ -172,13 +176,13 @@ func (h *heart) take(n int64) {
 	if h.nodes.Swap(n) != n {
 		select {
 		case h.news <- struct{}{}:
-		default: // it has been said
+		default: // notify has not read the last one yet
 		}
 	}
 }
 
-// notify calls changed with each count, or the last of several, until ctx ends. It
-// does not keep the heart from beating, however long that takes.
+// notify calls changed with each new count, or the last of several, until ctx ends. It has
+// a goroutine of its own, so that a slow changed does not delay beats.
 func (h *heart) notify(ctx context.Context, changed func(int)) {
 	last := int64(0)
 	for {
@@ -194,8 +198,8 @@ func (h *heart) notify(ctx context.Context, changed func(int)) {
 	}
 }
 
-// fallSilent ends the heartbeat, and takes this process out of the count. It
-// may be called again.
+// fallSilent ends the heartbeat, and takes this process out of the count. Further calls do
+// nothing.
 func (s *Store) fallSilent() {
 	h := &s.heart
 	h.mu.Lock()
@@ -207,5 +211,5 @@ func (s *Store) fallSilent() {
 	h.closed = true
 	h.stop()
 	h.running.Wait()
-	_, _ = s.count(context.Background(), s.names.nodes(), h.node, 0) // else it goes by itself
+	_, _ = s.count(context.Background(), s.names.nodes(), h.node, 0) // if it fails, beatLife ends the entry
 }

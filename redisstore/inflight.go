@@ -18,23 +18,24 @@ import (
 
 const (
 	defaultLease = 10 * time.Second
-	renewals     = 3                      // in each lease
-	pollInFlight = 100 * time.Millisecond // how often the first of a line asks: others give back, too
-	mostAsks     = 64                     // requests in a call
-	mostRenewing = 64                     // calls on their way that renew
+	renewals     = 3                      // how often units are renewed during a lease
+	pollInFlight = 100 * time.Millisecond // how often the first waiter asks again, since other processes give back too
+	mostOpen     = 100_000                // the most units of a key: each may have a lease of its own
+	mostAsks     = 64                     // the most requests in a call
+	mostRenewing = 64                     // the most renewing calls at once
 
-	fromElsewhere = 1 << 52 // above the number of any call of the process that took the units
+	fromElsewhere = 1 << 52 // added to numbers of calls, to exceed any number of the process that took the units
 )
 
-// flights are the units in flight that this process holds on the server, which counts them
-// as lua/inflight.lua says. They implement [inflight.Counts].
+// flights are the units in flight that this process holds on the server; lua/inflight.lua
+// says how the server counts them. They implement [inflight.Counts].
 //
 // One call for a key is on its way at a time. It says how many units the process holds, and
-// takes those of all requests that came since the one before. So no call that is lost or
-// late has an effect that lasts: the next one says again what is true.
+// asks for the units of all requests since the last call. So a call that is lost or late has
+// no lasting effect: the next one says again how many are held.
 //
-// Units that have a lease are held under the lease's name and for its time, not for the
-// process: they outlive it, and any process gives them back.
+// Units with a lease are held under the name of the lease and for its time, not for the
+// process: they outlive it, and any process may give them back.
 type flights struct {
 	of      *Store
 	process string
@@ -43,23 +44,23 @@ type flights struct {
 
 	mu      sync.Mutex // guards what follows, and all flights
 	keys    map[string]*flight
-	calls   int64 // so far: the number of each
+	calls   int64 // how many calls were made: the number of the last one
 	beating bool
 }
 
-// A flight is a key of which this process, or a lease, holds units or asks for some.
+// A flight is the units of a key that this process, or a lease, holds or asks for.
 type flight struct {
-	key       string
-	at        string // in flights.keys
-	lease     string // the name of the lease; "" is the process
+	keys      []string // the keys on the server
+	at        string   // its key in flights.keys
+	lease     string   // the name of the lease; "" for units of the process
 	life      time.Duration
-	held      int64 // by requests
-	told      int64 // what the server was told last
+	held      int64 // how many units requests hold
+	told      int64 // how many the server was told last
 	calling   bool
-	due       bool // to be renewed by the next call
+	due       bool // the next call renews
 	elsewhere bool // another process took the units
 	waiting   []*ask
-	doubt     time.Time // until then a call that was lost may still run; zero for none
+	doubt     time.Time // a lost call may still run until then; zero if none is lost
 }
 
 // An ask is a request for units of a key.
@@ -67,16 +68,16 @@ type ask struct {
 	hold *inflight.Hold
 	done chan struct{}
 	err  error
-	left bool // whoever asked has gone
+	left bool // the caller has gone
 }
 
 var _ stint.RoomStore = (*Store)(nil)
 
-// InFlight implements [stint.RoomStore]. Each process holds units on the server for a lease
-// that it renews, Options.Lease: those of a process that is killed come back when it ends.
-// Taking units is one call for each limit, in the order of the limits from the smallest, and
-// giving them back is one, beside the request. Requests for one key share calls, except
-// those that have a lease.
+// InFlight implements [stint.RoomStore]. Each process holds units on the server for
+// Options.Lease, and renews that; the units of a killed process come back when it ends. To
+// take units is one call for each limit, from the smallest limit to the largest, and to give
+// them back is one in the background. Requests for one key share calls, except those with a
+// lease.
 func (s *Store) InFlight() *inflight.Room { return s.flights.room }
 
 func newFlights(s *Store, lease time.Duration) *flights {
@@ -88,6 +89,9 @@ func newFlights(s *Store, lease time.Duration) *flights {
 	return f
 }
 
+// Most implements [inflight.Counts].
+func (f *flights) Most() int64 { return mostOpen }
+
 // Acquire implements [inflight.Counts].
 func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, err error) {
 	order := make([]*inflight.Hold, len(holds))
@@ -95,7 +99,7 @@ func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, 
 		order[i] = &holds[i]
 		order[i].Running, order[i].Denied = 0, false
 	}
-	// What a client of a small limit is denied touches no pool that all share.
+	// Smallest limit first: a denied client does not touch a larger limit that others share.
 	slices.SortStableFunc(order, func(a, b *inflight.Hold) int { return cmp.Compare(a.Limit, b.Limit) })
 	deadline := f.of.until(ctx)
 	for i, h := range order {
@@ -116,17 +120,17 @@ func (f *flights) Look(ctx context.Context, holds []inflight.Hold) (ok bool, err
 	deadline := f.of.until(ctx)
 	for i := range holds {
 		h := &holds[i]
-		reply, err := f.of.evalBy(ctx, deadline, []string{f.key(h)}, f.args(&flight{life: f.lease}, 0, 0, []*ask{{hold: h}}))
+		err := f.of.evalBy(ctx, deadline, f.keysOf(h), f.args(&flight{life: f.lease}, 0, 0, []*ask{{hold: h}}), func(reply any) error {
+			answers, err := readNumbers(reply, 1)
+			if err == nil {
+				setHold(h, answers[0])
+			}
+			return err
+		})
 		if err != nil {
 			return false, err
 		}
-		answers, err := readNumbers(reply, 1)
-		if err != nil {
-			return false, err
-		}
-		if setHold(h, answers[0]); h.Denied {
-			ok = false
-		}
+		ok = ok && !h.Denied
 	}
 	return ok, nil
 }
@@ -138,23 +142,24 @@ func (f *flights) Release(holds []inflight.Hold) {
 	}
 }
 
-// key returns the key of a hold on the server.
-func (f *flights) key(h *inflight.Hold) string {
-	begin, end := f.of.names.place(h.Key)
+// keysOf returns the two keys of a hold on the server: the units held, and until when.
+func (f *flights) keysOf(h *inflight.Hold) []string {
+	begin, end := f.of.names.around(h.Key)
 	name, id, _ := strings.Cut(h.Name, "\x00")
-	return begin + ":flight:" + strings.ReplaceAll(escape(name), ".", "%2E") + "." + escape(id) + end
+	end = strings.ReplaceAll(escape(name), ".", "%2E") + "." + escape(id) + end
+	return []string{begin + ":flight:" + end, begin + ":until:" + end}
 }
 
-// flight returns what holds a hold's units of a key. The lock is held.
-func (f *flights) flight(key string, h *inflight.Hold) (one *flight, found bool) {
-	at := key
+// flight returns the flight of a hold, a new one if none is found. The lock is held.
+func (f *flights) flight(keys []string, h *inflight.Hold) (one *flight, found bool) {
+	at := keys[0]
 	if h.Lease != "" {
 		at += "\x00" + h.Lease
 	}
 	if one, found = f.keys[at]; !found {
-		one = &flight{key: key, at: at, lease: h.Lease, life: f.lease}
+		one = &flight{keys: keys, at: at, lease: h.Lease, life: f.lease}
 		if h.Lease != "" {
-			one.life = h.TTL // 0 is not known
+			one.life = h.TTL // 0 if the caller does not know it
 		}
 	}
 	return one, found
@@ -164,7 +169,7 @@ func (f *flights) args(one *flight, call, held int64, asks []*ask) []string {
 	life := one.life.Milliseconds()
 	switch {
 	case held == 0 && len(asks) == 0 && !one.elsewhere:
-		life = 0 // nothing is kept
+		life = 0 // without units, the server keeps no field
 	case one.life > 0:
 		life = max(life, 1)
 	}
@@ -180,9 +185,9 @@ func (f *flights) take(ctx context.Context, h *inflight.Hold, deadline time.Time
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	a := &ask{hold: h, done: make(chan struct{})}
-	key := f.key(h)
+	keys := f.keysOf(h)
 	f.mu.Lock()
-	one, _ := f.flight(key, h)
+	one, _ := f.flight(keys, h)
 	f.keys[one.at] = one
 	one.waiting = append(one.waiting, a)
 	f.call(one)
@@ -198,7 +203,7 @@ func (f *flights) take(ctx context.Context, h *inflight.Hold, deadline time.Time
 	select {
 	case <-a.done:
 		return a.err
-	default: // what it still gets is given back by whoever gets it
+	default: // callOnce gives back units that the call still gets
 		a.left, a.hold = true, &inflight.Hold{Limit: h.Limit, Units: h.Units}
 	}
 	if ctx.Err() != nil {
@@ -207,14 +212,14 @@ func (f *flights) take(ctx context.Context, h *inflight.Hold, deadline time.Time
 	return fmt.Errorf("%w: %w", ErrNotExecuted, within.Err())
 }
 
-// Add implements [inflight.Counts]: the server is told with the next call for the key, or by
-// the beat once it answers.
+// Add implements [inflight.Counts]. The next call for the key tells the server, or the next
+// beat that it answers.
 func (f *flights) Add(holds []inflight.Hold) {
 	for i := range holds {
 		h := &holds[i]
-		key := f.key(h)
+		keys := f.keysOf(h)
 		f.mu.Lock()
-		one, _ := f.flight(key, h)
+		one, _ := f.flight(keys, h)
 		f.keys[one.at] = one
 		one.held += h.Units
 		f.beat()
@@ -226,10 +231,10 @@ func (f *flights) Add(holds []inflight.Hold) {
 func (f *flights) giveBack(h *inflight.Hold) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one, found := f.flight(f.key(h), h)
+	one, found := f.flight(f.keysOf(h), h)
 	switch {
 	case h.Lease != "":
-		if one.held = 0; !found { // another process has taken it
+		if one.held = 0; !found { // another process took the lease
 			one.told, one.elsewhere = h.Units, true
 			f.keys[one.at] = one
 			f.beat()
@@ -242,8 +247,8 @@ func (f *flights) giveBack(h *inflight.Hold) {
 	f.call(one)
 }
 
-// call makes calls for a key until there is nothing to ask and nothing to tell, unless that
-// is being done. The lock is held.
+// call starts a goroutine that makes calls for a key until there is nothing to ask and
+// nothing to tell, unless there is one already. The lock is held.
 func (f *flights) call(one *flight) {
 	if one.calling {
 		return
@@ -257,7 +262,7 @@ func (f *flights) call(one *flight) {
 	}
 }
 
-// fail answers all that wait. The lock is held.
+// fail answers all waiting asks with an error. The lock is held.
 func (one *flight) fail(err error) {
 	for _, a := range one.waiting {
 		a.err = err
@@ -288,15 +293,17 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 	f.mu.Unlock()
 
 	deadline := f.of.until(life)
-	if len(asks) == 0 { // nobody waits for it
+	if len(asks) == 0 { // no caller waits for this call
 		deadline = by(max(patience, f.of.timeout))
 	}
-	reply, err := f.of.evalBy(life, deadline, []string{one.key}, args)
 	var answers []int64
-	ended := reply == "stale" && one.lease != "" && len(asks) == 0 // another process gave it back
-	if err == nil && !ended {
-		answers, err = readNumbers(reply, len(asks))
-	}
+	ended := false // another process gave the lease back
+	err := f.of.evalBy(life, deadline, one.keys, args, func(reply any) (err error) {
+		if ended = reply == "stale" && one.lease != "" && len(asks) == 0; !ended {
+			answers, err = readNumbers(reply, len(asks))
+		}
+		return err
+	})
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -324,22 +331,22 @@ func (f *flights) callOnce(life context.Context, one *flight) (more bool) {
 		close(a.done)
 	}
 	if err != nil && len(one.waiting) == 0 {
-		one.calling = false // the beat tells again
+		one.calling = false // the next beat tells the server again
 		f.forget(one)
 		return false
 	}
 	return true
 }
 
-// forget drops a key of which there is nothing to tell. The lock is held.
+// forget drops a flight without units that the server must still be told of. The lock is held.
 func (f *flights) forget(one *flight) {
 	if one.held == 0 && one.told == 0 && one.doubt.IsZero() {
 		delete(f.keys, one.at)
 	}
 }
 
-// callNumber returns the number of the next call for a key. What gives back units that
-// another process took comes after all that this one tells. The lock is held.
+// callNumber returns the number of the next call for a key. A call that gives back units of
+// another process counts as later than all calls of that process. The lock is held.
 func (f *flights) callNumber(one *flight) int64 {
 	f.calls++
 	if one.elsewhere {
@@ -355,8 +362,8 @@ func setHold(h *inflight.Hold, n int64) {
 	}
 }
 
-// beat renews what this process holds, until the store is closed or it holds nothing. The
-// lock is held.
+// beat starts a goroutine that renews what this process holds, until the store is closed or
+// nothing is held. The lock is held.
 func (f *flights) beat() {
 	if f.beating {
 		return
@@ -370,7 +377,7 @@ func (f *flights) beat() {
 	})
 }
 
-// renew makes a call for each key, and reports whether there are any.
+// renew makes a call for each flight that is due, and reports whether there are any flights.
 func (f *flights) renew(life context.Context) bool {
 	f.mu.Lock()
 	due := slices.DeleteFunc(slices.Collect(maps.Values(f.keys)), (*flight).settled)
@@ -385,7 +392,7 @@ func (f *flights) renew(life context.Context) bool {
 			if f.turn(one) && f.callOnce(life, one) {
 				f.mu.Lock()
 				one.calling = false
-				f.call(one) // beside: no key waits for another's requests
+				f.call(one) // in a goroutine of its own, so that no key waits for another's requests
 				f.mu.Unlock()
 			}
 			<-room
@@ -395,13 +402,13 @@ func (f *flights) renew(life context.Context) bool {
 	return going
 }
 
-// settled reports whether the server need not be told again: a lease is not renewed.
+// settled reports whether the server need not be told again: leases are not renewed.
 func (one *flight) settled() bool {
 	return one.lease != "" && one.told == one.held && one.doubt.IsZero()
 }
 
-// turn has a key renewed whose turn has come, and reports whether by the caller: else whoever
-// makes calls for it does, or it is gone.
+// turn marks a key as due, and reports whether the caller must make the call. If not, the
+// goroutine that makes calls for it does, or the key is gone.
 func (f *flights) turn(one *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,15 +1,11 @@
 package redisstore_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,142 +20,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
-
-// flightNode names the variable that makes this test binary a holder: URL, prefix and the
-// judge's address.
-const flightNode = "STINT_FLIGHT_NODE"
-
-const (
-	flightLimit   = 10
-	flightWorkers = 12 // in each process: more than the limit
-	flightLease   = 2 * time.Second
-)
-
-var flightOperations = flag.Int64("flights", 5_000, "how many requests in flight are judged, in TestInFlightProcesses")
-
-// TestInFlightNodeProcess is a holder of TestInFlightProcesses when its environment says
-// so: its requests tell the judge when they begin and when they end.
-func TestInFlightNodeProcess(t *testing.T) {
-	at := strings.Fields(os.Getenv(flightNode))
-	if len(at) != 3 {
-		return // the tests are run as such
-	}
-	s := open(t, at[0], redisstore.Options{Prefix: at[1], Lease: flightLease})
-	l, err := stint.NewLimiter(s, "pool", stint.InFlight(flightLimit))
-	if err != nil {
-		t.Fatal(err)
-	}
-	life := untilInputEnds()
-	var all sync.WaitGroup
-	for range flightWorkers {
-		all.Go(func() {
-			judge, err := net.Dial("tcp", at[2])
-			if err != nil {
-				return
-			}
-			defer judge.Close()
-			said := bufio.NewReader(judge)
-			tell := func(word string) bool {
-				_, err := io.WriteString(judge, word+"\n")
-				if err == nil {
-					_, err = said.ReadString('\n')
-				}
-				return err == nil
-			}
-			for life.Err() == nil {
-				d, release, err := l.AcquireN(life, "k", 1, time.Hour)
-				if err != nil || !d.Allowed {
-					continue
-				}
-				if !tell("begin") {
-					return
-				}
-				time.Sleep(rand.N(2 * time.Millisecond))
-				if !tell("end") {
-					return
-				}
-				release()
-			}
-		})
-	}
-	all.Wait()
-}
-
-// A flightJudge counts what runs at one moment, by what the holders say themselves. The
-// requests of a holder that is killed have ended.
-type flightJudge struct {
-	net.Listener
-	now, most, judged atomic.Int64
-}
-
-func (j *flightJudge) serve() {
-	for {
-		conn, err := j.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			held := int64(0)
-			for lines := bufio.NewScanner(conn); lines.Scan(); {
-				if lines.Text() == "begin" {
-					held++
-					n := j.now.Add(1)
-					for most := j.most.Load(); n > most && !j.most.CompareAndSwap(most, n); most = j.most.Load() {
-					}
-					j.judged.Add(1)
-				} else {
-					held--
-					j.now.Add(-1)
-				}
-				_, _ = io.WriteString(conn, "noted\n")
-			}
-			j.now.Add(-held)
-			_ = conn.Close()
-		}()
-	}
-}
-
-// TestInFlightProcesses has five processes hold one key, by an outside judge: never more
-// than the limit at one moment, also when three of them are killed; and the other two have
-// all of it when the lease is over.
-func TestInFlightProcesses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	server := redistest.Start(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	judge := &flightJudge{Listener: ln}
-	go judge.serve()
-	defer judge.Close()
-	var nodes []*process
-	for range 5 {
-		nodes = append(nodes, startProcess(t, "TestInFlightNodeProcess", flightNode+"="+server.URL()+" flights "+ln.Addr().String(), func(string) {}))
-	}
-	for seen := int64(0); seen < *flightOperations; { // as long as they go on, however many there are to be
-		eventually(t, "too little to judge by", func() bool { return judge.judged.Load() >= min(seen+5_000, *flightOperations) })
-		seen = judge.judged.Load()
-	}
-	if most := judge.most.Load(); most != flightLimit {
-		t.Errorf("%d in flight at one moment: want %d, and no more", most, flightLimit)
-	}
-	for _, one := range nodes[:3] {
-		if err := one.Kill(); err != nil {
-			t.Error(err)
-		}
-		<-one.ended
-	}
-	killed := time.Now()
-	judge.most.Store(0)
-	eventually(t, "the places of those that were killed are not back", func() bool { return judge.most.Load() >= flightLimit })
-	t.Logf("%d judged; all places are back %v after the kill, with a lease of %v", judge.judged.Load(), time.Since(killed).Round(time.Millisecond), flightLease)
-	end(nodes...)
-	if most := judge.most.Load(); most > flightLimit {
-		t.Errorf("%d in flight at one moment after the kill", most)
-	}
-}
 
 func flying(limits ...int64) []inflight.Hold {
 	var holds []inflight.Hold
@@ -181,7 +41,7 @@ func running(t *testing.T, s *redisstore.Store) int64 {
 
 func acquire(t *testing.T, s *redisstore.Store, holds []inflight.Hold) bool {
 	t.Helper()
-	ok, err := s.InFlight().Acquire(t.Context(), holds, 0)
+	ok, err := s.InFlight().Acquire(t.Context(), holds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +50,7 @@ func acquire(t *testing.T, s *redisstore.Store, holds []inflight.Hold) bool {
 
 // gets reports whether holds are taken, by a server that may not answer.
 func gets(t *testing.T, s *redisstore.Store, holds []inflight.Hold) bool {
-	ok, err := s.InFlight().Acquire(t.Context(), holds, 0)
+	ok, err := s.InFlight().Acquire(t.Context(), holds)
 	return ok && err == nil
 }
 
@@ -260,7 +120,7 @@ func TestInFlightAway(t *testing.T) {
 	one := flying(1)
 	eventually(t, "it takes no place", func() bool { return gets(t, s, one) })
 	proxy.Set(redistest.Fault{Stall: true})
-	if ok, err := s.InFlight().Acquire(t.Context(), flying(1), 0); ok || !errors.Is(err, redisstore.ErrNotExecuted) && !errors.Is(err, redisstore.ErrAmbiguous) {
+	if ok, err := s.InFlight().Acquire(t.Context(), flying(1)); ok || !errors.Is(err, redisstore.ErrNotExecuted) && !errors.Is(err, redisstore.ErrAmbiguous) {
 		t.Errorf("with the server away: %v, %v", ok, err)
 	}
 	s.InFlight().Release(one)
@@ -333,7 +193,7 @@ func TestInFlightLeasedAway(t *testing.T) {
 	held := leased(2, "x", time.Hour)
 	eventually(t, "it takes no place", func() bool { return gets(t, s, held) })
 	proxy.Set(redistest.Fault{Stall: true})
-	if ok, err := s.InFlight().Acquire(t.Context(), leased(2, "y", time.Hour), 0); ok || err == nil {
+	if ok, err := s.InFlight().Acquire(t.Context(), leased(2, "y", time.Hour)); ok || err == nil {
 		t.Errorf("with the server away: %v, %v", ok, err)
 	}
 	s.InFlight().Release(held)
@@ -357,9 +217,7 @@ func TestInFlightAdded(t *testing.T) {
 	s.InFlight().Release(ended)
 	proxy.Set(redistest.Fault{})
 	eventually(t, "the server is not told", func() bool { return running(t, other) == 2 })
-	for range 2 {
-		s.InFlight().Release(lease)
-	}
+	s.InFlight().Release(lease) // once: when it is told again of a lease that it has forgotten, it keeps that until its time ends
 	eventually(t, "the server is not told of the end of the lease", func() bool { return running(t, other) == 1 })
 	s.InFlight().Release(own)
 	eventually(t, "the key stays", func() bool { return server.CLI(t, "DBSIZE") == "0\n" })
@@ -470,7 +328,7 @@ func TestInFlightAwayForgets(t *testing.T) {
 	for i := range keys {
 		holds := flying(1)
 		holds[0].Key = strconv.Itoa(i)
-		if _, err := s.InFlight().Acquire(t.Context(), holds, 0); err == nil {
+		if _, err := s.InFlight().Acquire(t.Context(), holds); err == nil {
 			t.Fatal("it answers")
 		}
 	}
@@ -628,7 +486,7 @@ func TestInFlightGone(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 5 { // behind the first, which is on its way
-		if ok, err := s.InFlight().Acquire(gone, flying(9), 0); ok || !errors.Is(err, context.Canceled) {
+		if ok, err := s.InFlight().Acquire(gone, flying(9)); ok || !errors.Is(err, context.Canceled) {
 			t.Errorf("one that has gone: %v, %v", ok, err)
 		}
 	}
@@ -656,7 +514,7 @@ func TestInFlightBusy(t *testing.T) {
 	g.hold(takesUnits)
 	denied := make(chan bool)
 	go func() {
-		ok, err := s.InFlight().Acquire(t.Context(), flying(1), 0)
+		ok, err := s.InFlight().Acquire(t.Context(), flying(1))
 		denied <- !ok && err == nil
 	}()
 	<-g.held
@@ -728,7 +586,7 @@ func TestInFlightTurn(t *testing.T) {
 		delete(left, held[strings.LastIndexByte(held, ':')+1:])
 	}
 	for key := range left {
-		if ok, err := s.InFlight().Acquire(t.Context(), of(key), 0); !ok || err != nil {
+		if ok, err := s.InFlight().Acquire(t.Context(), of(key)); !ok || err != nil {
 			t.Errorf("%s, beside others that are being renewed: %v, %v", key, ok, err)
 		}
 	}
@@ -746,17 +604,136 @@ func TestInFlightClockBack(t *testing.T) {
 		t.Fatal("denied")
 	}
 	_ = a.Close() // it renews no more, and gives nothing back
-	key := strings.TrimSpace(server.CLI(t, "KEYS", "*"))
-	field, value, _ := strings.Cut(strings.TrimSpace(server.CLI(t, "HGETALL", key)), "\n")
-	parts := strings.Fields(value)
-	ends, err := strconv.ParseInt(parts[1], 10, 64)
+	const hour = int64(time.Hour / time.Millisecond)
+	held, until := flightKey(t, server), strings.TrimSpace(server.CLI(t, "KEYS", "*:until:*"))
+	var sum, written, past int64
+	if _, err := fmt.Sscan(server.CLI(t, "HGET", held, "="), &sum, &written, &past); err != nil {
+		t.Fatal(err)
+	}
+	server.CLI(t, "HSET", held, "=", fmt.Sprint(sum, written+hour, past+hour))
+	server.CLI(t, "ZINCRBY", until, fmt.Sprint(hour), strings.TrimSpace(server.CLI(t, "ZRANGE", until, "0", "0")))
+	server.CLI(t, "PEXPIRE", held, "3600000")
+	server.CLI(t, "PEXPIRE", until, "3600000")
+	eventually(t, "the place is not back", func() bool { return acquire(t, b, flying(1)) })
+}
+
+// TestInFlightPrice has the server run as many commands for a call with 2,000 reservations
+// open as with ten, and none that reads all of them; and when they end, all are dropped.
+func TestInFlightPrice(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.URL(), redisstore.Options{Prefix: "price", Lease: time.Hour})
+	const most = 5_000
+	commands := func() int64 {
+		before := callsOf(t, server, "hget") + callsOf(t, server, "zrange") + callsOf(t, server, "hset") + callsOf(t, server, "zadd")
+		if look := flying(most); !acquire(t, s, look) {
+			t.Fatal("denied with room")
+		}
+		return callsOf(t, server, "hget") + callsOf(t, server, "zrange") + callsOf(t, server, "hset") + callsOf(t, server, "zadd") - before
+	}
+	few := int64(0)
+	for n := range 2_000 {
+		if !acquire(t, s, leased(most, fmt.Sprint("lease", n), time.Hour)) {
+			t.Fatal("denied with room")
+		}
+		if n == 10 {
+			few = commands()
+		}
+	}
+	if many := commands(); many != few || callsOf(t, server, "hgetall") > 0 {
+		t.Errorf("%d commands for a call with many open, %d with few, and %d read all", many, few, callsOf(t, server, "hgetall"))
+	}
+	passTime(t, server, time.Hour+time.Second)
+	eventually(t, "what has ended counts", func() bool { return running(t, s) == 0 })
+}
+
+// passTime has time pass for the one key of limits in flight: what is written looks older.
+func passTime(t *testing.T, server *redistest.Server, d time.Duration) {
+	t.Helper()
+	key := flightKey(t, server)
+	var sum, written, past int64
+	if key == "" {
+		return
+	}
+	if _, err := fmt.Sscan(server.CLI(t, "HGET", key, "="), &sum, &written, &past); err != nil {
+		t.Fatal(err)
+	}
+	server.CLI(t, "HSET", key, "=", fmt.Sprint(sum, written, past+d.Milliseconds()))
+}
+
+// TestInFlightModel has two processes take and give back leases of a key while time passes,
+// and compares what runs with a model: the sum of the leases that have not ended.
+func TestInFlightModel(t *testing.T) {
+	server := redistest.Start(t)
+	stores := [2]*redisstore.Store{}
+	for i := range stores {
+		stores[i] = open(t, server.URL(), redisstore.Options{Prefix: "model", Lease: time.Hour})
+	}
+	type lease struct {
+		holds []inflight.Hold
+		ends  time.Duration
+	}
+	random, now, model := rand.New(rand.NewPCG(7, 7)), time.Duration(0), map[string]lease{}
+	const limit = 20
+	for n := range 400 {
+		s, sum := stores[random.IntN(2)], int64(0)
+		for _, l := range model {
+			sum += l.holds[0].Units
+		}
+		switch random.IntN(4) {
+		case 0:
+			now += time.Minute
+			passTime(t, server, time.Minute)
+			for name, l := range model {
+				if l.ends < now {
+					delete(model, name)
+				}
+			}
+		case 1:
+			for name, l := range model {
+				s.InFlight().Release(l.holds)
+				delete(model, name)
+				break
+			}
+		default:
+			name := fmt.Sprint("lease", n)
+			holds := leased(limit, name, time.Duration(1+random.IntN(8))*time.Minute+30*time.Second)
+			holds[0].Units = 1 + random.Int64N(4)
+			want := sum+holds[0].Units <= limit
+			if acquire(t, s, holds) != want {
+				t.Fatalf("step %d: %d units beside %d of %d: passes is not %t", n, holds[0].Units, sum, limit, want)
+			}
+			if want {
+				model[name] = lease{holds, now + holds[0].TTL}
+			}
+		}
+		want := int64(0)
+		for _, l := range model {
+			want += l.holds[0].Units
+		}
+		eventually(t, fmt.Sprintf("step %d: not %d in flight", n, want), func() bool { return running(t, s) == want })
+	}
+}
+
+// TestInFlightMost refuses a limit that is greater than the server counts, by a library and
+// by rules, when it is bound.
+func TestInFlightMost(t *testing.T) {
+	s := open(t, redistest.Start(t).URL(), redisstore.Options{})
+	const want = "100001 in flight: this store counts at most 100000 for a key"
+	if _, err := stint.NewLimiter(s, "pool", stint.InFlight(100_001)); err == nil || !strings.Contains(err.Error(), `limit "pool": `+want) {
+		t.Errorf("a limiter: %v", err)
+	}
+	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["100001 in flight"]}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts[1] = strconv.FormatInt(ends+time.Hour.Milliseconds(), 10)
-	server.CLI(t, "HSET", key, field, strings.Join(parts, " "))
-	server.CLI(t, "PEXPIRE", key, "3600000")
-	eventually(t, "the place is not back", func() bool { return acquire(t, b, flying(1)) })
+	for _, store := range []stint.Store{s, fallback.New(s, fallback.Options{})} {
+		if _, err := policy.New(store, rules, policy.Options{}); err == nil || !strings.Contains(err.Error(), `rule "pool": `+want) {
+			t.Errorf("rules: %v", err)
+		}
+	}
+	if _, err := stint.NewLimiter(s, "pool", stint.InFlight(100_000)); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestInFlightLease takes the usual lease for one that is none.

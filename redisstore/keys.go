@@ -12,31 +12,33 @@ import (
 // names are the names of keys in Redis:
 //
 //	stint:{2f1}:limit:key              the state of a key under a limit
-//	stint:{2f1}::open:limit:key        the open reservations of that
-//	stint:{2f1}::ban:limit:key         the ban of that (lua/ban.lua)
+//	stint:{2f1}::open:limit:key        its open reservations
+//	stint:{2f1}::ban:limit:key         its ban (lua/ban.lua)
+//	stint:{2f1}::flight:limit.id:key   its units in flight (lua/inflight.lua)
+//	stint:{2f1}::until:limit.id:key    until when each holder of these counts
 //	stint:{2f1}::reserved:id           a reservation, in the slot of its layers
-//	stint:{2f1}::overflow:limit:7      a state of newcomers, in the slot of their keys
-//	stint:{2f1}::charged:id            there if keys of the slot have been charged with their debts
+//	stint:{2f1}::overflow:limit:7      an overflow key, in the slot of the keys that share it
+//	stint:{2f1}::charged:id            exists if keys of the slot were charged with their debts
 //	stint::nodes                       the processes that share the store
-//	stint::rules                       the rules that these have, as hashes
+//	stint::rules                       the hashes of their rules
 //
-// What is in braces decides in which slot of a cluster a key lies. There are few
-// of them, whatever the number of keys, so that requests which share a call
-// are in one place: the slots are cut into stretches as long as each other, and a key
-// lies in the first slot of the stretch that its own slot would be in.
+// The text in braces, the hash tag, decides in which slot of a cluster a key lies. There
+// are few tags, whatever the number of keys, so that many requests can share a call: the
+// slots are divided into stretches of equal length, and a key lies in the first slot of
+// the stretch that has its own slot.
 //
-// Colons of limits' names are escaped, so the first after the braces ends the
-// name, and no name is empty. Keys that are long, that hold a brace or that look
-// like a hash are hashed.
+// Colons in the names of limits are escaped, so the first colon after the braces ends the
+// name, and no name is empty. A key that is long, holds a brace or looks like a hash is
+// hashed.
 type names struct {
 	prefix string
 	tag    func(key string) string
 	secret []byte
-	wide   int // slots in a stretch
+	wide   int // how many slots a stretch has
 	begins *[slots]string
 }
 
-// tags is how many hash tags there are. It may never change: keys would have other names.
+// tags is how many hash tags there are. It must never change: keys would get other names.
 const tags = 256
 
 // newNames returns the names of a store with the given number of tags.
@@ -48,11 +50,11 @@ func newNames(prefix string, tag func(string) string, secret []byte, tags int) n
 	return n
 }
 
-// longest is how long a key may be to stand as it is: a hash is 23 bytes, and
-// what is not much longer is better read.
+// longest is how long a key may be without being hashed. A hash is 23 bytes; a key that is
+// not much longer stays readable.
 const longest = 64
 
-// plain returns what stands for a key or tag.
+// plain returns a key or tag as it is, or its hash.
 func (n *names) plain(s string) string {
 	if len(n.secret) == 0 && s != "" && len(s) <= longest && s[0] != '#' && !strings.ContainsAny(s, "{}") {
 		return s
@@ -69,9 +71,8 @@ func (n *names) plain(s string) string {
 	return "#" + base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// place returns where a key's names begin and how they end: around the name of
-// a limit.
-func (n *names) place(key string) (begin, end string) {
+// around returns the beginning and the end of a key's names; the name of a limit is between.
+func (n *names) around(key string) (begin, end string) {
 	end = n.plain(key)
 	of := end
 	if n.tag != nil {
@@ -82,8 +83,8 @@ func (n *names) place(key string) (begin, end string) {
 	return n.begins[int(crcOf(of))%slots/n.wide*n.wide], ":" + end
 }
 
-// state returns the key of a state, opens that of its open reservations, banOf that of
-// its ban.
+// state returns the key of a state, opens the key of its open reservations, and banOf the
+// key of its ban.
 func state(begin, end string, l *limit) string { return begin + l.segment + end }
 func opens(begin, end string, l *limit) string { return begin + ":open:" + l.segment + end }
 func banOf(begin, end string, l *limit) string { return begin + ":ban:" + l.segment + end }
@@ -93,7 +94,7 @@ func (n *names) reservation(id string, slot uint16) string {
 	return n.prefix + ":{" + filler(slot) + "}::reserved:" + id
 }
 
-// charged returns the key of what has been charged under an id in a slot.
+// charged returns the key of the record that debts of a slot were charged under an id.
 func (n *names) charged(id string, slot uint16) string {
 	return n.prefix + ":{" + filler(slot) + "}::charged:" + id
 }
@@ -112,8 +113,8 @@ func escape(name string) string {
 	return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name)
 }
 
-// A cluster divides keys into slots by the CRC16 (XMODEM) of what stands
-// between the first brace and the next.
+// slots is how many slots a cluster has. The slot of a key is the CRC16 (XMODEM) of the text
+// between its first brace and the next.
 
 const slots = 16384
 
@@ -150,7 +151,7 @@ var crcs = func() (table [256]uint16) {
 	return table
 }()
 
-// fillers returns, for each slot, a short text that lies in it.
+// fillers returns, for each slot, a short text whose slot it is.
 var fillers = sync.OnceValue(func() *[slots]string {
 	all := new([slots]string)
 	for i, found := 0, 0; found < slots; i++ {

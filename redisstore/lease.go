@@ -9,48 +9,48 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// leases are what this node has in hand under one limit.
+// leases are the units that this node has in hand under one limit in mode Lease.
 type leases struct {
 	ledger[lease]
-	most int64 // S
+	most int64 // S, see [Lease]
 }
 
-// A lease is what this node has in hand of one key.
+// A lease is the units that this node has in hand of one key.
 type lease struct {
 	left  int64 // units in hand
-	out   int64 // units taken for requests that are not decided yet; see hold
-	end   int64 // from then on nothing in hand may be spent, on the node's clock
-	epoch int64 // how often what was in hand ended
+	out   int64 // units taken for requests that other limits may still deny
+	end   int64 // when units in hand can no longer be spent, on the node's clock
+	epoch int64 // how often units in hand have ended
 
-	low    int64 // with less in hand, more is asked for
-	demand int64 // units that were asked of this node since
+	low    int64 // with fewer units in hand, more are asked for
+	demand int64 // units that requests asked for, from the time since on
 	since  int64
-	want   int64 // as many are asked for in leaseAhead
+	want   int64 // how many units requests are expected to ask for in leaseAhead
 
-	until  int64 // before that, costs from denied on are denied:
-	denied int64 // the server had no more
-	early  int64 // before that, more is asked for only with too little in hand
-	capped int64 // before that, there is no room among the leases
-	used   int64 // the server's backlog in 1/div µs, as of its last answer,
-	usedAt int64 // and when that was
+	until  int64 // until then, costs of denied units or more are denied here,
+	denied int64 // since the server had no more
+	early  int64 // until then, more units are asked for only if too few are in hand
+	capped int64 // until then, there is no room among the leases
+	used   int64 // the server's backlog in 1/div µs at its last answer
+	usedAt int64 // when that answer came
 
 	sequence int64
-	asking   chan struct{} // closed when the call on its way is answered; nil without
+	asking   chan struct{} // closed when the call on its way is answered; nil without a call
 	failed   error         // of the last call
 	touched  int64         // when it was last asked for
 }
 
 const (
-	leaseLife   = 2 * time.Second       // for the server
-	leaseHeld   = leaseLife * 7 / 8     // for the node, from before it asked
-	leaseAhead  = 50 * time.Millisecond // what is asked for should last so long
+	leaseLife   = 2 * time.Second       // how long a lease counts for the server
+	leaseHeld   = leaseLife * 7 / 8     // how long it counts for the node, from before the call
+	leaseAhead  = 50 * time.Millisecond // how long the units of one call should last
 	leaseIdle   = 500 * time.Millisecond
-	leasePause  = 10 * time.Millisecond // between calls of which one got less than it wanted
-	leaseNoRoom = time.Millisecond      // until room among the leases is asked for again
-	leaseLeast  = 16                    // units: for fewer it is not worth while
+	leasePause  = 10 * time.Millisecond // the pause after a call that got fewer units than it wanted
+	leaseNoRoom = time.Millisecond      // the pause after a call that found no room among the leases
+	leaseLeast  = 16                    // the least units worth a lease
 )
 
-// leased returns S of a limit: 0 if it cannot be leased.
+// leased returns S of a limit, 0 if the limit cannot be leased.
 func (m *modes) leased(l stint.Limit) int64 {
 	if !l.Algorithm().Evenly() || l.Algorithm().Queues() || l.Ban() > 0 || l.Validate() != nil || l.Debt() > 0 && l.Debt() < l.Burst() {
 		return 0
@@ -66,7 +66,7 @@ func newLeases(of *boundLimit, most int64) *leases {
 	return &leases{newLedger[lease](of), most}
 }
 
-// units returns how many are in hand, of all keys together.
+// units returns how many units are in hand, of all keys together.
 func (ls *leases) units() (n int64) {
 	for shard := range ls.table.locked() {
 		for _, l := range shard.all {
@@ -76,27 +76,27 @@ func (ls *leases) units() (n int64) {
 	return n
 }
 
-// What became of an attempt to decide by a lease.
+// An outcome is the result of an attempt to decide in this process.
 type outcome uint8
 
 const (
 	passed   outcome = iota
-	refused          // nothing in hand, and the server has none
-	byServer         // to be decided by the server
-	wait             // for the answer of the call that is on its way
+	refused          // too little is in hand, and the server has no more
+	byServer         // the server must decide
+	wait             // the answer of a call is needed
 )
 
-// A localCharge is what a request took of a layer here, which other layers may still
-// deny.
+// A localCharge is what a request took in this process from a layer. It is put back if
+// another layer denies the request.
 type localCharge struct {
-	kept     bool // it may be put back
+	kept     bool // it can be put back
 	units    int64
 	epoch    int64
-	id       stint.ReservationID // mode Share
-	deadline time.Time           // of the operation, once it has waited
+	id       stint.ReservationID // in mode Share
+	deadline time.Time           // the deadline of the operation, once it has waited
 }
 
-// within returns a context for what the operation does next.
+// within returns a context for the rest of the operation, with its deadline if it has waited.
 func (h *localCharge) within(ctx context.Context, s *Store) (context.Context, context.CancelFunc) {
 	if h.deadline.IsZero() {
 		return ctx, func() {}
@@ -104,8 +104,8 @@ func (h *localCharge) within(ctx context.Context, s *Store) (context.Context, co
 	return s.by(ctx, h.deadline)
 }
 
-// take decides cost units of a key. If it returns byServer, it has decided nothing
-// and the server must. What passes while there is enough in hand makes no call and
+// take decides about cost units of a key. If it returns byServer, it has decided nothing,
+// and the server must. A request that passes while enough is in hand makes no call and
 // allocates nothing.
 func (ls *leases) take(ctx context.Context, key string, cost int64, h *localCharge) (outcome, stint.Decision, error) {
 	if cost > ls.most || !ls.of.current() {
@@ -149,10 +149,10 @@ func (ls *leases) take(ctx context.Context, key string, cost int64, h *localChar
 			return refused, d, err
 		}
 	}
-	return byServer, stint.Decision{}, nil // others were faster, again and again
+	return byServer, stint.Decision{}, nil // other requests took the units each time
 }
 
-// awaitShared waits for an answer that all who wait for the key share, until the
+// awaitShared waits for an answer that all waiting requests of a key share, until the
 // operation's deadline.
 func (m *modes) awaitShared(ctx context.Context, answered chan struct{}, h *localCharge) error {
 	if h.deadline.IsZero() {
@@ -168,7 +168,7 @@ func (m *modes) awaitShared(ctx context.Context, answered chan struct{}, h *loca
 	}
 }
 
-// try decides by what is in hand and known. The shard is locked.
+// try decides by what is in hand and what is known of the server. The shard is locked.
 func (l *lease) try(now, cost int64, h *localCharge) outcome {
 	l.lapse(now)
 	switch {
@@ -185,7 +185,7 @@ func (l *lease) try(now, cost int64, h *localCharge) outcome {
 	return wait
 }
 
-// lapse voids what is in hand once it has ended. The shard is locked.
+// lapse voids units in hand whose time has ended. The shard is locked.
 func (l *lease) lapse(now int64) {
 	if now >= l.end && l.left+l.out > 0 {
 		l.left, l.out = 0, 0
@@ -193,9 +193,8 @@ func (l *lease) lapse(now int64) {
 	}
 }
 
-// next says what else there is to do when something passed with little left,
-// or did not pass: what to answer, what to wait for, whom to ask. The shard is
-// locked.
+// next says how to go on when a request passed with little left, or did not pass: with
+// the answer d, by waiting for answered, and by making call. The shard is locked.
 func (ls *leases) next(shard *tableShard[lease], l *lease, key string, now, cost int64, result outcome) (d stint.Decision, answered chan struct{}, call func(context.Context)) {
 	switch {
 	case result == refused:
@@ -216,8 +215,8 @@ func (ls *leases) next(shard *tableShard[lease], l *lease, key string, now, cost
 	return d, l.asking, call
 }
 
-// expect notes how much will be asked of this node in leaseAhead: quick to see
-// that it grows, slow that it shrinks.
+// expect estimates how many units requests will ask for in leaseAhead. The estimate grows
+// at once, and shrinks slowly.
 func (l *lease) expect(now int64) {
 	elapsed := now - l.since
 	seen := float64(l.demand) * float64(leaseAhead) / float64(max(elapsed, int64(leasePause)))
@@ -231,7 +230,7 @@ func (l *lease) expect(now int64) {
 	}
 }
 
-// denial returns the answer of the server's bucket, as of its last answer.
+// denial returns the decision of the server's bucket, computed from its last answer.
 func (ls *leases) denial(l *lease, now, cost int64) stint.Decision {
 	f := ls.of.compiled
 	d := f.fast.answer(f.capacity, cost-l.left, -1-ls.backlog(l, now), false, true)
@@ -240,12 +239,12 @@ func (ls *leases) denial(l *lease, now, cost int64) stint.Decision {
 	return d
 }
 
-// backlog returns the server's backlog as far as this node knows it.
+// backlog returns the server's backlog now, computed from its last answer.
 func (ls *leases) backlog(l *lease, now int64) int64 {
 	return max(l.used-max(now-l.usedAt, 0)/1000*ls.of.compiled.fast.div, 0)
 }
 
-// describe returns the whole answer for what has passed.
+// describe returns the decision for a request that has passed.
 func (ls *leases) describe(key string, cost int64) stint.Decision {
 	f := ls.of.compiled
 	d := stint.Decision{Allowed: true, Limit: f.capacity, Taken: cost}
@@ -257,8 +256,8 @@ func (ls *leases) describe(key string, cost int64) stint.Decision {
 	return d
 }
 
-// settle ends a hold: what was not needed goes back, unless what it was from
-// has ended.
+// settle ends a hold. If the units were not needed, they go back, unless their time has
+// ended.
 func (ls *leases) settle(key string, h localCharge, needed bool) {
 	ls.known(key, func(l *lease) {
 		if l.epoch != h.epoch {
@@ -270,7 +269,7 @@ func (ls *leases) settle(key string, h localCharge, needed bool) {
 	})
 }
 
-// drop forgets what this node has in hand of a key.
+// drop forgets the units that this node has in hand of a key.
 func (ls *leases) drop(key string) {
 	ls.known(key, func(l *lease) {
 		l.left, l.out, l.until, l.denied = 0, 0, 0, 0
@@ -283,53 +282,59 @@ func (ls *leases) renew(key string) {
 	ls.known(key, func(l *lease) { l.until = 0 })
 }
 
-// extend returns the call that asks the server for more of a key, at least need.
-// The shard is locked; the call is made when it no longer is.
+// extend returns the call that asks the server for more units of a key, at least need. The
+// shard is locked; make the call after unlocking it.
 func (ls *leases) extend(shard *tableShard[lease], l *lease, key string, now, need int64) func(context.Context) {
 	l.asking = make(chan struct{})
 	held := l.left + l.out
 	want := max(need, l.want-l.left)
 	sequence := l.next(now)
 	return func(ctx context.Context) {
-		reply, err := ls.eval(ctx, key, sequence, 0, held, need, want)
-		begin, _ := ls.of.store.names.place(key)
-		ls.answered(shard, l, now, &grant{reply: reply, begin: begin, need: need, want: want}, err)
+		g := &grant{need: need, want: want}
+		g.begin, _ = ls.of.store.names.around(key)
+		err := ls.eval(ctx, key, sequence, 0, held, need, want, func(reply any) (err error) {
+			if reply != nil { // nil says that the state drains by other parameters
+				g.numbers, err = readNumbers(reply, 3)
+			}
+			return err
+		})
+		ls.answered(shard, l, now, g, err)
 	}
 }
 
-// returnUnused returns the call that gives back what is in hand.
+// returnUnused returns the call that gives units in hand back to the server.
 func (ls *leases) returnUnused(shard *tableShard[lease], l *lease, key string, now int64) func(context.Context) {
 	l.asking = make(chan struct{})
 	back, held := l.left, l.out
 	l.left = 0
 	sequence := l.next(now)
 	return func(ctx context.Context) {
-		_, _ = ls.eval(ctx, key, sequence, back, held, 0, 0) // what is lost counts as spent
+		_ = ls.eval(ctx, key, sequence, back, held, 0, 0, unread) // if it fails, the units count as spent
 		ls.answered(shard, l, now, nil, nil)
 	}
 }
 
-// next returns the number of the next call, greater than those of earlier
-// leases of the key: of calls that overtake each other the later counts.
+// next returns the number of the next call. It is greater than all earlier ones of the key,
+// so that the server ignores a call that a later one has overtaken.
 func (l *lease) next(now int64) int64 {
 	l.sequence = max(l.sequence+1, now/1000)
 	return l.sequence
 }
 
-// eval runs the script's part lease.lua, together with what else waits for the node.
-func (ls *leases) eval(ctx context.Context, key string, sequence, back, held, need, want int64) (any, error) {
+// eval runs the script's part lease.lua. The call may share a batch with other requests.
+func (ls *leases) eval(ctx context.Context, key string, sequence, back, held, need, want int64, read reader) error {
 	s := ls.of.store
-	begin, end := s.names.place(key)
+	begin, end := s.names.around(key)
 	known := ls.of.strict.limits[0]
 	keys := []string{state(begin, end, known), begin + ":lease:" + known.segment + end}
 	args := append(append(make([]string, 0, 14), "L"), ls.of.compiled.args...)
 	args = append(args, ls.of.node, number(sequence), number(ls.most), number(back), number(held),
 		number(need), number(want), number(int64(leaseLife/time.Microsecond)))
-	return s.batched(ctx, true, 0, keys, args)
+	return s.batched(ctx, true, 0, keys, args, read)
 }
 
-// uncharged returns an error of a call that was not made for one request: none
-// was charged.
+// uncharged converts an error of a call that serves several requests: none of them was
+// charged, so it becomes ErrNotExecuted.
 func uncharged(err error) error {
 	if err == nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrNotExecuted) || errors.Is(err, ErrConfiguration) {
 		return err
@@ -337,16 +342,16 @@ func uncharged(err error) error {
 	return fmt.Errorf("%w: %v", ErrNotExecuted, err) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone
 }
 
-// A grant is an answer of the server, and what it was to.
+// A grant is an answer of the server, with the question.
 type grant struct {
-	reply      any
-	begin      string // of the key's names
+	numbers    []int64 // the answer
+	begin      string  // the beginning of the key's names
 	need, want int64
 }
 
-// answered takes the answer in, and wakes who waits for it. Of a failed call it
-// is not known whether it ran: if so, what it was granted is lost, and counts
-// as in hand until it ends.
+// answered stores the answer, and wakes those that wait for it. A failed call may have run:
+// then the granted units are lost, and the server counts them as in hand until the lease
+// ends.
 func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *grant, err error) {
 	shard.Lock()
 	defer shard.Unlock()
@@ -357,14 +362,13 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 		return
 	}
 	now := ls.of.clock()
-	numbers, err := readNumbers(g.reply, 3)
-	if err != nil { // a state of other numbers: a strict decision puts these in force
+	if g.numbers == nil { // the next strict decision converts the state to this limit
 		l.capped = now + int64(leaseNoRoom)
 		return
 	}
-	granted, used, room := numbers[0], numbers[1], numbers[2]
+	granted, used, room := g.numbers[0], g.numbers[1], g.numbers[2]
 	ls.of.store.spendLease(&part{compiled: ls.of.compiled, begin: g.begin}, granted, used)
-	l.lapse(now) // the server may have had it end by the time of the call, and leased it to others
+	l.lapse(now) // the server may have ended the old lease before the call, and leased its units to others
 	l.used, l.usedAt = used, now
 	l.end = asked + int64(leaseHeld)
 	l.left += granted
@@ -374,8 +378,8 @@ func (ls *leases) answered(shard *tableShard[lease], l *lease, asked int64, g *g
 	}
 }
 
-// short notes why less was granted than was wanted, and until when asking again
-// would not help.
+// short notes why fewer units were granted than wanted, and until when it is useless to ask
+// again.
 func (ls *leases) short(l *lease, g *grant, granted, room, now int64) {
 	pause := now + int64(leasePause)
 	if granted == 0 && room < g.need {
@@ -395,14 +399,14 @@ func (ls *leases) short(l *lease, g *grant, granted, room, now int64) {
 	l.until = max(pause, now+min(retry, int64(max(ls.of.DenialCache, 0))))
 }
 
-// sweep implements sweeper: what is idle is given back, and what ends soon; a
-// key that has nothing in hand is forgotten.
+// sweep implements sweeper: it gives back units that are idle or end soon, and forgets keys
+// with nothing in hand.
 func (ls *leases) sweep(last bool) {
 	ls.sweepBy(last, sweptAtOnce, func(shard *tableShard[lease], key string, l *lease, now int64) (call func(context.Context), forget bool) {
 		idle := now - l.touched
 		switch {
 		case l.asking != nil:
-		case !ls.of.current(): // its lease is of a limit that has changed: it cannot be spent
+		case !ls.of.current(): // the limit has changed, so its lease cannot be spent
 			return nil, true
 		case l.left > 0 && now < l.end && (last || idle >= int64(leaseIdle) || l.end-now < int64(leaseHeld/4)):
 			return ls.returnUnused(shard, l, key, now), false
@@ -413,5 +417,5 @@ func (ls *leases) sweep(last bool) {
 	})
 }
 
-// sweptAtOnce is how many calls of a sweep are on their way.
+// sweptAtOnce is how many calls of a sweep may be on their way.
 const sweptAtOnce = 32

@@ -6,13 +6,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -50,9 +49,7 @@ func (e *envelope) admit(t testing.TB, at, cost int64) {
 // fills up while the nodes have units in hand, and bursts: never above B + d/T,
 // and above what the server's bucket alone would admit.
 func TestLeaseEnvelope(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	server := redistest.Start(t)
 	for _, text := range []string{"10000/1s burst 2000", "7000/3s burst 1111", "100000/1s"} {
 		t.Run(text, func(t *testing.T) {
@@ -173,30 +170,6 @@ func TestLeaseNewcomer(t *testing.T) {
 	}
 }
 
-// TestLeaseOfTheDead takes a node away with units in hand: the others get what
-// is left of the limit, and all of it once the lease has ended.
-func TestLeaseOfTheDead(t *testing.T) {
-	server := redistest.Start(t)
-	clock := newVirtual()
-	stores := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
-	dead, lives := bindIn(t, stores[0], redisstore.Lease, "10000/1s burst 2000"), bindIn(t, stores[1], redisstore.Lease, "10000/1s burst 2000")
-	inHand(t, clock, dead)
-	history := envelopeOf(lives.Limits()[0])
-	admitted := 0
-	for range 5000 {
-		clock.add(time.Millisecond)
-		for range 15 {
-			if take(t, lives, "k", 1).Allowed {
-				history.admit(t, clock.now(), 1)
-				admitted++
-			}
-		}
-	}
-	if admitted < 97*50000/100 {
-		t.Errorf("%d admitted in five seconds of 10000 each", admitted)
-	}
-}
-
 // TestLeaseGivenBack closes a node, and idles another: other nodes can take what
 // they had in hand.
 func TestLeaseGivenBack(t *testing.T) {
@@ -256,47 +229,6 @@ func TestLeaseDenied(t *testing.T) {
 	}
 	if d := take(t, limit, "k", 901); d.Allowed || d.RetryAfter != stint.Never {
 		t.Errorf("more than B − S: %+v", d)
-	}
-}
-
-// TestLeaseConcurrent lets many callers of two nodes at one key, on real clocks:
-// together they get no more than the limit gives, however they race, and Close
-// leaves nothing behind.
-func TestLeaseConcurrent(t *testing.T) {
-	server := redistest.Start(t)
-	stores := nodes(t, server.URL(), 2, redisstore.Options{})
-	var wg sync.WaitGroup
-	var admitted atomic.Int64
-	began := time.Now()
-	for _, s := range stores {
-		limit := bindIn(t, s, redisstore.Lease, "20000/1s burst 4000")
-		for range 8 {
-			wg.Go(func() {
-				for time.Since(began) < 1500*time.Millisecond || admitted.Load() < 30_000 {
-					d, err := limit.Decide(ctx, meter.OpTake, "k", 1)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if admitted.Add(d.Taken); !d.Allowed {
-						time.Sleep(time.Millisecond)
-					}
-					if time.Since(began) > patience {
-						t.Error("hardly anything is admitted")
-						return
-					}
-				}
-			})
-		}
-	}
-	wg.Wait()
-	if n, most := admitted.Load(), 4000+int64(time.Since(began)*20000/time.Second)+1; n > most {
-		t.Errorf("%d admitted, at most %d", n, most)
-	}
-	for _, s := range stores {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	}
 }
 

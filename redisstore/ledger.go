@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A ledger is what this node keeps of keys under one limit in mode Lease or Async. It may
-// be used from many goroutines at once; each key is guarded by its shard's lock, which is
-// never held over a call.
+// A ledger is what this node keeps for each key under one limit in mode Lease or Async. It
+// may be used from many goroutines at once: the lock of its shard guards each key, and is
+// never held during a call.
 type ledger[T any] struct {
 	of    *boundLimit
 	table *table[T]
@@ -26,8 +26,8 @@ func (g *ledger[T]) empty() bool {
 	return true
 }
 
-// get returns what is kept of a key, made if need be; nil if there are too many, or where
-// made is. The shard is locked.
+// get returns the value of a key, which made makes if there is none; nil if there are too
+// many keys, or if made returns nil. The shard is locked.
 func (g *ledger[T]) get(shard *tableShard[T], key string, made func() *T) *T {
 	if shard.closed {
 		return nil
@@ -47,7 +47,7 @@ func (g *ledger[T]) get(shard *tableShard[T], key string, made func() *T) *T {
 	return one
 }
 
-// known does something to what is kept of a key, if anything is.
+// known calls do with the value of a key, if there is one.
 func (g *ledger[T]) known(key string, do func(*T)) {
 	shard := g.table.of(key)
 	shard.Lock()
@@ -57,8 +57,8 @@ func (g *ledger[T]) known(key string, do func(*T)) {
 	}
 }
 
-// sweepBy goes through all: due returns the call that is to be made for a key, if any, and
-// whether it is forgotten. After the last sweep there are no more keys.
+// sweepBy calls due for each key, makes the calls that it returns, and forgets the keys that
+// it says to forget. After the last sweep, the ledger takes no more keys.
 func (g *ledger[T]) sweepBy(last bool, atOnce int, due func(shard *tableShard[T], key string, one *T, now int64) (call func(context.Context), forget bool)) {
 	var calls []func(context.Context)
 	for shard := range g.table.locked() {
@@ -82,7 +82,7 @@ func (g *ledger[T]) sweepBy(last bool, atOnce int, due func(shard *tableShard[T]
 	each(calls, atOnce, within)
 }
 
-// each makes calls, so many at a time. Those that are not made within so long
+// each makes calls, at most atOnce at a time. Calls that are not made within the given time
 // fail.
 func each(calls []func(context.Context), atOnce int, within time.Duration) {
 	if len(calls) == 0 {

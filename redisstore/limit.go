@@ -12,44 +12,43 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A limit is what is bound under a name with an ID, whatever its count and burst. A key
-// has one state under it.
+// A limit is all limits of one ID under one name, whatever their count and burst. A key has
+// one state under it.
 type limit struct {
-	name    string                   // what it is bound under, and its ID
-	segment string                   // the name in keys
-	last    atomic.Pointer[compiled] // that was bound
+	name    string                   // the name that it is bound under, and the ID
+	segment string                   // name as it stands in keys
+	last    atomic.Pointer[compiled] // the one that was bound last
 }
 
-// stateName returns the name of a limit's states: the name that it is bound
-// under and its ID, which a slash parts. One in the name itself is escaped.
+// stateName returns the name of a limit's states: the name that it is bound under, a slash,
+// and its ID. A slash in the name itself is escaped.
 func stateName(name string, l stint.Limit) string {
 	return strings.NewReplacer("%", "%25", "/", "%2F").Replace(name) + "/" + l.ID()
 }
 
-// A compiled limit is one as the script takes it.
+// A compiled limit is a limit in the form that the script takes.
 type compiled struct {
 	limit    stint.Limit
-	text     string // the limit's
+	text     string // the text of the limit
 	capacity int64
-	args     []string    // what its states begin with, then three numbers; more of parts
-	calendar *calendar   // whose bounds follow args; nil without
-	fast     *fastBucket // nil if it is none
-	window   *fastWindow // nil if it is none, or needs the general path
-	entries  int64       // that a state may hold, of a log or of parts
+	args     []string    // the head of its states, then three numbers, for sliding_buckets more
+	calendar *calendar   // has the bounds that follow args; nil for other limits
+	fast     *fastBucket // nil if it is no bucket
+	window   *fastWindow // nil if it is no window or counter, or needs the general path
+	entries  int64       // how many entries a state may hold, of a log or sliding_buckets
 }
 
-// isFast reports whether the script's fast path decides it.
+// isFast reports whether the script's fast path can decide the limit.
 func (f *compiled) isFast() bool { return f.fast != nil && !f.fast.long || f.window != nil }
 
-// The script computes in doubles, which hold whole numbers exactly up to 2^53, and so
-// does not take every limit. What it takes is bounded by most: counts, bursts, periods
-// in µs, and how long a full bucket takes to drain, in the ticks in which one unit takes
-// a whole number of them; the greatest debt is bounded as a full bucket is. So no sum of
-// a time, a drain, a debt and a charge is beyond 2^53;
-// products are computed apart where they may be (lua/numbers.lua).
+// most bounds the limits that the script takes, since it computes in doubles, which are exact
+// up to 2^53. It bounds counts, bursts, periods in µs, and how long a full bucket and the
+// greatest debt take to drain, in ticks of which one unit takes a whole number. So the sum
+// of a time, a drain, a debt and a charge never exceeds 2^53. Products that may exceed it are
+// computed in two halves (lua/numbers.lua).
 const most = 1 << 50
 
-// compile returns a limit as the script takes it, or why it cannot be held.
+// compile returns a limit in the form that the script takes, or an error if it cannot.
 func compile(l stint.Limit, maxLog int64) (*compiled, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -67,8 +66,8 @@ func compile(l stint.Limit, maxLog int64) (*compiled, error) {
 	return f, nil
 }
 
-// forms are how limits of each algorithm are written down, for what the script knows by
-// the letter (lua/layers.lua); or they say why a limit cannot be held.
+// forms has, for each algorithm, the function that writes a limit for the script, which knows
+// the algorithm by a letter (lua/layers.lua). It returns why the script cannot take a limit.
 var forms = map[meter.Algorithm]func(f *compiled, maxLog int64) (unfit string){
 	meter.GCRA:                func(f *compiled, _ int64) string { return f.bucket("g") },
 	meter.LeakyQueue:          func(f *compiled, _ int64) string { return f.bucket("q") },
@@ -79,7 +78,7 @@ var forms = map[meter.Algorithm]func(f *compiled, maxLog int64) (unfit string){
 	meter.SlidingLog:          (*compiled).log,
 }
 
-// unfitPeriod says why a limit of whole periods cannot be held.
+// unfitPeriod returns why the script cannot take a limit that counts in whole periods.
 func (f *compiled) unfitPeriod() string {
 	l := f.limit
 	unit, _ := l.Calendar()
@@ -96,11 +95,11 @@ func (f *compiled) unfitPeriod() string {
 	return ""
 }
 
-// period is in µs.
+// period returns the period in µs.
 func (f *compiled) period() string { return number(int64(f.limit.Period() / time.Microsecond)) }
 
-// dated are the arguments of what has no numbers but its period, whose states begin
-// with the letter and more.
+// dated returns the arguments of a limit whose states depend on its period alone. The head
+// of the states is the letter, the period and more.
 func (f *compiled) dated(letter, period, more string) []string {
 	return []string{"=" + letter + period + ":" + more, period, number(f.limit.Count()), flags(f.limit)}
 }
@@ -120,7 +119,7 @@ func (f *compiled) counting(int64) (unfit string) {
 	if unit, zone := l.Calendar(); unit != "" {
 		f.args = f.dated("c", strings.Replace(unit, " from ", "-", 1)+" "+zone, "")
 		f.calendar = &calendar{back: int64(l.Period() + l.Period()/2)}
-		f.calendar.meter, _ = l.Meter() // it is valid
+		f.calendar.meter, _ = l.Meter() // compile has validated the limit
 		return ""
 	}
 	f.args = f.dated("w", f.period(), "")
@@ -148,7 +147,7 @@ func (f *compiled) log(maxLog int64) (unfit string) {
 	return ""
 }
 
-// fastWindow lets the fast path decide it, if it can.
+// fastWindow sets f.window if the fast path can decide the limit.
 func (f *compiled) fastWindow(counter bool) {
 	w := &fastWindow{f.limit.Count(), int64(f.limit.Period() / time.Microsecond), counter}
 	if flags(f.limit) == "" && (!counter || w.count < math.MaxInt64/2/w.period) {
@@ -156,10 +155,11 @@ func (f *compiled) fastWindow(counter bool) {
 	}
 }
 
-// longestPeriod is most µs, in whole years.
+// longestPeriod is most µs, rounded down to years.
 const longestPeriod = 35 * 365 * 24 * time.Hour
 
-// bucket computes T in µs, step/div in lowest terms, and says why it cannot be held.
+// bucket writes a bucket or queue: T in µs is the fraction step/div in lowest terms. It
+// returns why the script cannot take it.
 func (f *compiled) bucket(letter string) (unfit string) {
 	step := big.NewInt(int64(f.limit.Period()))
 	div := new(big.Int).Mul(big.NewInt(f.limit.Count()), big.NewInt(1000))
@@ -181,8 +181,7 @@ func (f *compiled) bucket(letter string) (unfit string) {
 	return ""
 }
 
-// bounds are the capacity of a bucket or queue, and its greatest debt if it has one of
-// its own.
+// bounds returns the capacity of a bucket or queue, and its greatest debt if that is set.
 func (f *compiled) bounds() string {
 	if debt := f.limit.Debt(); debt != 0 {
 		return number(f.capacity) + "d" + number(debt)
@@ -190,8 +189,9 @@ func (f *compiled) bounds() string {
 	return number(f.capacity)
 }
 
-// flags are d for count_denied, r for relaxed, m where a part counts up to
-// 2^32 − 1, as floor 0 has it, and b for a ban: the fast paths want none.
+// flags returns the flags of a limit: d for count_denied, r for relaxed, f for from first, b
+// for a ban, and m if the parts of sliding_buckets count up to 2^32 − 1, as in package meter.
+// The fast paths take limits without flags.
 func flags(l stint.Limit) string {
 	s := ""
 	if l.CountDenied() {
@@ -199,6 +199,9 @@ func flags(l stint.Limit) string {
 	}
 	if l.Relaxed() {
 		s += "r"
+	}
+	if l.FromFirst() {
+		s += "f"
 	}
 	if l.Algorithm().Takes(meter.Parts) && l.Count() < 1<<31 {
 		s += "m"
@@ -209,23 +212,23 @@ func flags(l stint.Limit) string {
 	return s
 }
 
-// A calendar gives the script the bounds of the windows around a time, which
-// only floor 0 can tell. It may be used from many goroutines at once.
+// A calendar gives the script the bounds of calendar windows around a time, which only
+// package meter knows. It may be used from many goroutines at once.
 type calendar struct {
 	meter *meter.Meter
-	back  int64 // a window and a half, in ns
+	back  int64 // the length of a window and a half, in ns
 	last  atomic.Pointer[bounds]
 }
 
-// bounds are windows one after the other, as arguments, and for which times
-// they serve: with a window before and two after.
+// bounds are consecutive windows, as arguments. They serve for the times that have a window
+// before them and two after.
 type bounds struct {
 	from, until int64 // ns
 	args        []string
 }
 
-// at returns the bounds around now: how many arguments follow, then where each
-// window begins and the last ends, in µs.
+// at returns the bounds around now: their number, then where each window begins and the last
+// one ends, in µs.
 func (c *calendar) at(now int64) []string {
 	now = max(now, 0)
 	b := c.last.Load()
@@ -241,7 +244,7 @@ func (c *calendar) around(now int64) *bounds {
 	end := c.windowEnd(start)
 	args := []string{micros(start), micros(end)}
 	b := &bounds{from: now, until: now + 1}
-	for range 8 { // a window and a half are a few windows; then two to come
+	for range 8 { // enough for the windows within back, and two more
 		if end > now && b.until == now+1 {
 			b.until = end
 		}
@@ -252,15 +255,14 @@ func (c *calendar) around(now int64) *bounds {
 	return b
 }
 
-// windowEnd returns the end of the window that holds a time; time itself ends with
-// int64.
+// windowEnd returns the end of the window around a time, at most the end of int64.
 func (c *calendar) windowEnd(t int64) int64 {
 	state := make([]uint64, c.meter.Words())
 	c.meter.Charge(state, t, 1)
 	return t + int64(c.meter.Answer(state, t, 0, true).ResetAfter)
 }
 
-// micros rounds up: bounds are whole seconds, but for the end of time.
+// micros converts ns to µs, rounded up.
 func micros(ns int64) string {
 	us := ns / 1000
 	if ns%1000 != 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -47,9 +48,7 @@ func scriptTime(t *testing.T, c redis.UniversalClient, tries int, do1 func()) fl
 // cancelling, refunding and a stepped clock cost the server, for the longest log and the
 // most parts there are, to a small multiple of a take that reads and writes the same state.
 func TestLogCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	server := redistest.Start(t, "--slowlog-log-slower-than", "0")
 	c := client(t, server.Addr)
 	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC).UnixNano()

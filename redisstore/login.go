@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9/auth"
 )
 
-// Credentials are what a connection logs in with, such as tokens that are valid for
-// some minutes.
+// Credentials are what a connection logs in with, such as a token that is valid for some
+// minutes.
 type Credentials struct {
-	// Username is an ACL user's; "" is the default user.
+	// Username is the name of an ACL user; "" is the default user.
 	Username string
 	// Password may be a token.
 	Password string
@@ -24,33 +24,33 @@ type Credentials struct {
 }
 
 const (
-	// fileEvery is how often a file with a password is read again for connections that
-	// are open. New ones read it at once.
+	// fileEvery is how often a file with a password is read again for open connections.
+	// New connections read it at once.
 	fileEvery = time.Minute
-	// renewAgain is until credentials for open connections are asked for again that could
-	// not be had, and the least time between two renewals.
+	// renewAgain is the pause after a failed renewal of open connections, and the least
+	// time between two renewals.
 	renewAgain = time.Second
 )
 
-// errCredentials is for a connection that has nothing to log in with.
+// errCredentials is the error of a connection for which there are no credentials.
 var errCredentials = fmt.Errorf("%w: credentials", ErrNotExecuted)
 
-// A login asks for credentials, for each connection that is made and again for those that
-// are open. It implements [auth.StreamingCredentialsProvider]: go-redis logs an open
-// connection in again when no call is on it.
+// A login asks for credentials, for each new connection and again for open ones. It
+// implements [auth.StreamingCredentialsProvider]: go-redis logs an open connection in again
+// when no call is on it.
 type login struct {
 	get     func(ctx context.Context) (Credentials, error)
-	options redis.UniversalOptions // of the servers, without credentials
+	options redis.UniversalOptions // the servers, without credentials
 
 	mu    sync.Mutex // guards what follows
 	open  map[auth.CredentialsListener]bool
-	last  Credentials // that connections log in with
-	renew *time.Timer // of open connections; nil while nothing ends
-	at    time.Time   // when it fires
+	last  Credentials // the credentials in use
+	renew *time.Timer // logs open connections in again; nil while no credentials end
+	at    time.Time   // when renew fires
 }
 
-// logInBy has connections ask for credentials. Behind Sentinels, go-redis does not log open
-// ones in again: as of v9.23.0, its client for these fails where that is asked for.
+// logInBy makes connections ask get for credentials. Behind Sentinels, open connections do not
+// log in again: the client of go-redis v9.23.0 for Sentinels fails with a streaming provider.
 func logInBy(o *redis.UniversalOptions, get func(ctx context.Context) (Credentials, error)) {
 	o.Username, o.Password = "", ""
 	l := &login{get: get, options: *o, open: make(map[auth.CredentialsListener]bool)}
@@ -64,8 +64,8 @@ func logInBy(o *redis.UniversalOptions, get func(ctx context.Context) (Credentia
 	}
 }
 
-// Subscribe implements [auth.StreamingCredentialsProvider] for a connection that is being
-// made.
+// Subscribe implements [auth.StreamingCredentialsProvider]. go-redis calls it for a new
+// connection.
 func (l *login) Subscribe(to auth.CredentialsListener) (auth.Credentials, auth.UnsubscribeFunc, error) {
 	c, _, err := l.current()
 	if err != nil {
@@ -85,7 +85,7 @@ func (l *login) Subscribe(to auth.CredentialsListener) (auth.Credentials, auth.U
 	}, nil
 }
 
-// ask has no context of the call that it is for, so that of the store bounds that.
+// ask asks for credentials. go-redis passes no context of a call, so it sets its own deadline.
 func (l *login) ask() (Credentials, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	defer cancel()
@@ -96,8 +96,8 @@ func (l *login) ask() (Credentials, error) {
 	return c, nil
 }
 
-// current returns what connections log in with now, and whether it is new. While some are
-// open, credentials that the server refuses do not take the place of those before.
+// current returns the credentials to log in with now, and whether they are new. While
+// connections are open, new credentials that the server refuses do not replace the old.
 func (l *login) current() (c Credentials, changed bool, err error) {
 	c, err = l.ask()
 	if err != nil {
@@ -129,15 +129,15 @@ func (l *login) accepted(c Credentials) bool {
 	return err == nil || word(replied(err)) == "NOPERM"
 }
 
-// renewBy has open connections log in again by a time, the zero time for never. The lock
-// is held.
+// renewBy makes open connections log in again by a time; the zero time is never. The lock is
+// held.
 func (l *login) renewBy(at time.Time) {
 	if at.IsZero() || l.renew != nil && !at.Before(l.at) {
 		return
 	}
 	l.rest()
 	wait := time.Until(at)
-	if wait <= 0 { // else it would ask without a pause
+	if wait <= 0 { // or it would ask without a pause
 		wait = renewAgain
 	}
 	l.at, l.renew = at, time.AfterFunc(wait, l.again)
@@ -151,8 +151,8 @@ func (l *login) rest() {
 	}
 }
 
-// again has open connections log in again. They stay as they are while there is nothing
-// that the server accepts.
+// again makes open connections log in again, unless there are no new credentials that the
+// server accepts.
 func (l *login) again() {
 	c, changed, err := l.current()
 	if err != nil {
@@ -172,7 +172,7 @@ func (l *login) again() {
 	}
 }
 
-// readPassword returns what reads a password from a file: its first line.
+// readPassword returns a function that reads a password, the first line of a file.
 func readPassword(user, file string) func(context.Context) (Credentials, error) {
 	return func(context.Context) (Credentials, error) {
 		text, err := os.ReadFile(file)

@@ -15,60 +15,56 @@ import (
 	"github.com/stint-dev/stint/memstore"
 )
 
-// A Mode says where a limit is decided, and so what a decision costs and how
-// exact it is among several nodes, as the processes that share the limit are
-// called here. [Store.Mode] binds limits in one. All nodes must bind a limit in
-// the same mode, with the same [Modes] options.
+// A Mode says where a limit is decided, and so what a decision costs, and how exact it
+// is among several nodes: the processes that share the limit. [Store.Mode] binds limits in
+// a mode. All nodes must bind a limit in the same mode, with the same [Modes] options.
 type Mode uint8
 
 const (
-	// Strict calls the server for every request that may pass: it holds the
-	// envelope of docs/SEMANTICS.md to the unit. A known denial is answered
-	// locally for up to Modes.DenialCache. It is the mode of rules that name
-	// none. [Store.Bind] is stricter still: it calls the server for denials too.
+	// Strict calls the server for every request that may pass, and keeps the envelope
+	// of docs/SEMANTICS.md to the unit. It answers a known denial locally for up to
+	// Modes.DenialCache. Rules without a mode have this one. A bound of [Store.Bind]
+	// is stricter still: it calls the server for every denial too.
 	Strict Mode = iota
 
-	// Lease takes units ahead with one call and spends them without one. It is
-	// for hot keys under buckets. The server's bucket runs with the burst
-	// B − S, where S is Modes.LeaseShare of the burst B, and sees to it that
-	// all nodes together have at most S in hand. What they spend in any stretch
-	// d was in hand before, at most S, or granted in it, at most B − S + d/T:
-	// all nodes together admit at most B + d/T, the limit's own envelope.
+	// Lease takes units ahead by one call, and spends them without a call. It is for
+	// hot keys under buckets. The server's bucket has the burst B − S, where S is
+	// Modes.LeaseShare of the burst B, and all nodes together have at most S units in
+	// hand. The units that they spend in a time d were in hand before, at most S, or
+	// granted in it, at most B − S + d/T: all nodes together admit at most B + d/T,
+	// the limit's own envelope.
 	//
-	// That holds as long as clocks run at the same rate to within an eighth
-	// over two seconds, the server's does not step forward, and neither
-	// failover nor eviction makes it forget. A lease ends for its node before
-	// it ends for the server, by a clock that counts suspends (CLOCK_BOOTTIME
-	// on Linux; elsewhere the monotonic clock and each step forward of the time
-	// of day); the pause of a whole virtual machine that its own clocks do not
-	// show is not seen. A server's clock that steps forward, or a server that
-	// forgets what is leased, costs at most S more, once. When a node is killed,
-	// the units that it had in hand are lost.
+	// That holds if clocks run at the same rate to within an eighth over two seconds,
+	// the server's clock does not step forward, and the server forgets nothing by a
+	// failover or an eviction. A lease ends for its node before it ends for the server,
+	// by a clock that counts suspends (CLOCK_BOOTTIME on Linux; elsewhere the monotonic
+	// clock and each step forward of the time of day); a pause of a whole virtual
+	// machine that its clocks do not show goes unnoticed. A step forward of the
+	// server's clock, or leases that it forgets, cost at most S more units, once. The
+	// units in hand of a killed node are lost.
 	//
-	// One request passes at most B − S units, which is the Limit of answers; a
-	// denial may come up to 10 ms too early, and its RetryAfter may be longer by
-	// as much. Reset forgets what is in hand here, not what other nodes hold.
-	// Remaining and ResetAfter are what this node knows: others spend
-	// meanwhile. A limit of another kind, or one of which S is less than 16,
-	// is strict.
+	// A request passes at most B − S units, which is the Limit of answers. A denial
+	// may come up to 10 ms too early, and its RetryAfter may be longer by as much.
+	// Reset forgets the units in hand here, not those of other nodes. Remaining and
+	// ResetAfter are what this node knows. A limit that is no bucket, or whose S is
+	// less than 16, is strict.
 	Lease
 
-	// Async decides by the last known sum and what this node has let through
-	// since. It adds that to the sum every Modes.AsyncPeriod, even if there is no
-	// room for it. At U units that are not acknowledged, the node lets nothing
-	// more through until they are. Once the sum is at the limit, each of N nodes
-	// can still let through the U that it had not sent: together at most N·U more
-	// than the limit's envelope; while nodes have limits of one identity with other
-	// numbers, that of the largest burst and the fastest rate. A lost answer is requested again, and what was
-	// sent counts once, if the server remembers ten minutes. What a node had not
-	// sent when it is killed is never counted, at most U. A leaky_queue and
-	// limits that count what they deny are strict.
+	// Async decides by the last known sum and what this node has let through since,
+	// which it adds to the sum every Modes.AsyncPeriod, room or not. While U units
+	// are not acknowledged, the node lets nothing more through. Once the sum is at
+	// the limit, each of N nodes can still let through up to U units: together at most
+	// N·U more than the limit's envelope. While nodes have limits of one identity with
+	// different parameters, the envelope is that of the largest burst and the fastest
+	// rate. If an answer is lost, the node sends the same units again, and they count
+	// once, if the server remembers ten minutes. The unsent units of a killed node, at
+	// most U, are never counted. A leaky_queue and limits with count_denied are strict.
 	Async
 
-	// Share calls no server: this node holds its part of the limit, one of
-	// Modes.Nodes, in memory; see [fallback.Share]. Together the nodes admit no
-	// more than the limit does, plus one unit a node where a part is rounded up
-	// to it, and less when the load is uneven.
+	// Share calls no server. This node holds its share of the limit, one of
+	// Modes.Nodes, in memory; see [fallback.Share]. Together the nodes admit no more
+	// than the limit, plus one unit for each node whose share is rounded up to one,
+	// and less if the load is uneven.
 	Share
 )
 
@@ -94,12 +90,12 @@ func ParseMode(name string) (Mode, error) {
 
 // Modes are the options of modes.
 type Modes struct {
-	// LeaseShare is which part of a burst all nodes together may have in hand,
+	// LeaseShare is the fraction of a burst that all nodes together may have in hand,
 	// above 0 and at most 0.5. The default value is 0.1.
 	LeaseShare float64
-	// LeaseKeys is the most keys, counted once for each limit, for which a node
-	// has units in hand or not yet sent; further ones are decided strictly. The
-	// default value is 65,536.
+	// LeaseKeys is the most keys, counted once for each limit, for which a node has
+	// units in hand or not yet sent. Further keys are decided strictly. The default
+	// value is 65,536.
 	LeaseKeys int
 	// NodeID names this process to people who look into Redis. It need not be
 	// unique: random letters follow it. The default value is "node".
@@ -107,20 +103,19 @@ type Modes struct {
 	// Nodes is how many processes share the limits that are bound in mode
 	// Share. The default value is 1.
 	Nodes int
-	// AsyncPeriod is how often an async key is synchronised while it is asked
-	// for. The default value is 100 ms.
+	// AsyncPeriod is how often a key in mode Async is synchronised while it is in
+	// use. The default value is 100 ms.
 	AsyncPeriod time.Duration
-	// AsyncUnsent is U of mode Async, in units. The default value, 0, is one in
-	// a hundred of what the limit lets through at once, at least 1.
+	// AsyncUnsent is U of mode Async, in units. The default value, 0, is a hundredth
+	// of what the limit lets through at once, at least 1.
 	AsyncUnsent int64
-	// DenialCache is how long at most a denial is answered again without a call to the
-	// server: of a request with one limit, for the same key, and for the cost that was
-	// denied or more. Its waits are those of the denial less the time that has passed.
-	// Under a limit that is no bucket or queue, or has a ban, Remaining is that of the
-	// denial, and the wait for a greater cost may be longer than answered. A denial is
-	// dropped when this store resets, refunds or settles anything of its key. It is not
-	// kept where a limit counts what it denies. A value below zero turns the cache off.
-	// The default value is 1 s.
+	// DenialCache is how long a denial is repeated without a call to the server, for
+	// requests of the same key under one limit with the denied cost or more. The waits
+	// are those of the denial less the time since. Under a limit that is no bucket or
+	// queue, or has a ban, Remaining is that of the denial, and the wait for a greater
+	// cost may be longer than answered. A denial is dropped when this store resets,
+	// refunds or settles units of its key. Limits with count_denied have no cache. A
+	// value below zero turns it off. The default value is 1 s.
 	DenialCache time.Duration
 }
 
@@ -146,21 +141,21 @@ func (o Modes) withDefaults() Modes {
 	return o
 }
 
-// modes are what the views of one store have in common.
+// modes is what the views of one store share.
 type modes struct {
 	store *Store
 	Modes
-	node     string // its name in Redis
+	node     string // the name of this process in Redis
 	clock    func() int64
-	local    atomic.Pointer[memstore.Store] // of mode Share; nil until a limit is bound in it
-	heldKeys atomic.Int64                   // keys with something in hand or unsent
-	returns  returns                        // what was given back: denials of before are forgotten
+	local    atomic.Pointer[memstore.Store] // for mode Share; nil until a limit is bound in it
+	heldKeys atomic.Int64                   // how many keys have units in hand or unsent
+	returns  returns                        // counts returns: denials from before one are forgotten
 
-	once    sync.Once                            // start
+	once    sync.Once                            // for start
 	mu      sync.Mutex                           // guards what follows
-	singles map[string]*boundLimit               // that were bound last in modes lease and async, by name
-	strict  weakMap[boundLimit]                  // that ask the server each time, by name and text
-	shares  weakMap[atomic.Pointer[stint.Limit]] // of mode Share, by name: the limit that was bound last
+	singles map[string]*boundLimit               // limits bound last in modes Lease and Async, by name
+	strict  weakMap[boundLimit]                  // limits in mode Strict, by name and text
+	shares  weakMap[atomic.Pointer[stint.Limit]] // limits bound last in mode Share, by name
 	tables  []sweeper
 	closed  bool
 
@@ -168,11 +163,11 @@ type modes struct {
 	running sync.WaitGroup
 }
 
-// A sweeper is looked after by the keeper: what is idle is sent back.
+// A sweeper has units that the keeper sends to the server when they are due.
 type sweeper interface {
-	// sweep sends what is due, all of it if it is the last time.
+	// sweep sends units that are due; if last, all of them.
 	sweep(last bool)
-	// empty reports whether there is nothing left to look after.
+	// empty reports whether there is nothing left to sweep.
 	empty() bool
 }
 
@@ -191,19 +186,17 @@ func newModes(s *Store, o Modes) *modes {
 	return m
 }
 
-// newName returns a name that nothing has in Redis.
+// newName returns a name that is not in use in Redis.
 func (m *modes) newName() string { return escape(m.NodeID) + "-" + rand.Text()[:10] }
 
-// Mode returns the store with limits bound in a mode. The views of one store
-// know each other's bounds, so that a request may have layers in several
-// modes: those that are decided here are taken first, then the others with one
-// script call, and when that denies, what was taken here is put back. A layer
-// that is spared from being asked, because another has denied here, answers as
-// if it had room. Take from up to, reservations and refunds are decided by the
-// server in all modes but Share.
+// Mode returns a view of the store that binds limits in a mode. A request may have layers
+// of several views of one store. Layers that this process decides are taken first, then the
+// others with one script call; if that denies, what was taken here is put back. A layer that
+// need not be asked, because another has denied here, answers as if it had room. In all
+// modes but Share, the server decides TakeUpTo, reservations and refunds.
 //
-// Closing a view closes the store: what is in hand is given back, and what was
-// not sent is sent, for up to a second.
+// Closing a view closes the store. For up to a second, it gives back units in hand, and
+// sends unsent units.
 func (s *Store) Mode(m Mode) stint.Store { return &view{s.modes, m} }
 
 // view is a store whose Bind binds in a mode.
@@ -235,7 +228,7 @@ func (v *view) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	for i, l := range limits {
 		held[i] = v.asHeld(v.mode, l)
 	}
-	bnd, err := v.store.Bind(name, held...) // checks them all before any is known
+	bnd, err := v.store.Bind(name, held...) // checks all limits before any is stored
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +239,7 @@ func (v *view) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return b, nil
 }
 
-// asHeld returns the limit as the server holds it.
+// asHeld returns the limit as the server holds it: in mode Lease, with a smaller burst.
 func (m *modes) asHeld(mode Mode, l stint.Limit) stint.Limit {
 	if s := m.leased(l); mode == Lease && s > 0 {
 		return l.WithBurst(l.Burst() - s)
@@ -254,9 +247,8 @@ func (m *modes) asHeld(mode Mode, l stint.Limit) stint.Limit {
 	return l
 }
 
-// boundLimit returns what stands for the limit in a mode: the same for the same
-// limit, so that all who bound it know its denials, and spend what is in hand,
-// together.
+// boundLimit returns the boundLimit of a limit in a mode. All bounds of the same limit share
+// it, and so its denials and the units in hand.
 func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *compiled) *boundLimit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -294,8 +286,8 @@ func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *compiled) 
 	return one
 }
 
-// start starts the keeper, once there is something to look after. On a virtual
-// clock there is none: it would make runs differ.
+// start starts the keeper when the first key has units in hand or unsent. A store with a
+// virtual clock has no keeper, so that runs are reproducible.
 func (m *modes) start() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -304,7 +296,7 @@ func (m *modes) start() {
 	}
 }
 
-// keep looks after what is in hand and unsent until the store is closed.
+// keep sweeps units in hand and unsent units until the store is closed.
 func (m *modes) keep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -336,7 +328,7 @@ func (m *modes) sweep(last bool) {
 	})
 }
 
-// leasedUnits returns how many units are in hand, of all limits together.
+// leasedUnits returns how many units are in hand under all limits together.
 func (m *modes) leasedUnits() (n int64) {
 	m.mu.Lock()
 	all := slices.Clone(m.tables)
@@ -349,7 +341,7 @@ func (m *modes) leasedUnits() (n int64) {
 	return n
 }
 
-// current reports whether limits are still bound to it. m.mu is held.
+// current reports whether a limit still uses the sweeper. m.mu is held.
 func (m *modes) current(t sweeper) bool {
 	for _, one := range m.singles {
 		if t == sweeper(one.lease) || t == sweeper(one.async) {
@@ -359,8 +351,8 @@ func (m *modes) current(t sweeper) bool {
 	return false
 }
 
-// background runs a call that no caller's context may end, at once on a
-// virtual clock. It reports false once the store is closed.
+// background runs a call that no caller's context may end, in a goroutine, or at once on a
+// virtual clock. It returns false once the store is closed.
 func (m *modes) background(call func(context.Context)) bool {
 	if m.store.now != nil {
 		call(context.Background())
@@ -375,8 +367,8 @@ func (m *modes) background(call func(context.Context)) bool {
 	return true
 }
 
-// close sends back what is in hand and sends what was not; then no call is on
-// its way.
+// close gives back units in hand and sends unsent units. When it returns, no call is on its
+// way.
 func (m *modes) close() {
 	m.mu.Lock()
 	if m.closed {
@@ -388,17 +380,16 @@ func (m *modes) close() {
 	close(m.done)
 	m.running.Wait()
 	m.sweep(true)
-	m.sweep(true)       // what came in behind what had been lost on its way
-	m.heldKeys.Store(0) // what could not be sent is lost with the process
+	m.sweep(true)       // the first sweep of a key may have sent lost units again; now come the others
+	m.heldKeys.Store(0) // units that could not be sent are lost
 	if shares := m.local.Load(); shares != nil {
 		_ = shares.Close()
 	}
 }
 
-// BindMode is Bind for limits that are held in the mode of a name: strict, lease,
-// async or share. With it a Store is a policy.ModeStore, and each rule of a policy
-// names its mode. A request may have layers of several modes, and layers that were
-// bound without one.
+// BindMode is Bind in the mode of a name: strict, lease, async or share. It makes a Store a
+// policy.ModeStore, so that each rule of a policy can name its mode. A request may have
+// layers of several modes, and layers that were bound without a mode.
 func (s *Store) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error) {
 	return s.modes.BindMode(mode, name, limits...)
 }
@@ -419,14 +410,14 @@ func (m *modes) BindMode(mode, name string, limits ...stint.Limit) (stint.Bound,
 
 // Check is [Store.Check].
 func (m *modes) Check(mode string, limits ...stint.Limit) error {
-	if parsed, err := ParseMode(mode); err != nil || parsed == Share { // that is held in memory
+	if parsed, err := ParseMode(mode); err != nil || parsed == Share { // memory holds any limit
 		return err
 	}
 	_, err := m.store.compileAll(limits)
 	return err
 }
 
-// bindShares binds limits in memory, each this node's part.
+// bindShares binds this node's share of each limit, in memory.
 func (m *modes) bindShares(name string, limits []stint.Limit) (stint.Bound, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,8 +17,8 @@ type modeBound struct {
 	*modes
 	name     string
 	all      []*boundLimit
-	onServer *bound      // all of them as the server holds them; nil in mode Share
-	local    stint.Bound // all of them in memory; nil but in mode Share
+	onServer *bound      // all limits as the server holds them; nil in mode Share
+	local    stint.Bound // all limits in memory; nil in the other modes
 }
 
 // Limits implements [stint.Bound].
@@ -60,10 +60,10 @@ type item struct {
 	*boundLimit
 	key      string
 	weight   int64
-	answer   *stint.Decision // where its own goes, or nil
-	own      stint.Decision  // in its own units
+	answer   *stint.Decision // where to write its own decision, or nil
+	own      stint.Decision  // its own decision, in its own units
 	charge   localCharge
-	answered bool // own is what it answered
+	answered bool // own is set
 }
 
 // flatten returns the limits of a request.
@@ -93,7 +93,7 @@ func (m *modes) flatten(layers []stint.Layer) ([]item, error) {
 	return items, layercheck.Count(len(items))
 }
 
-// here reports whether the item is decided in this process, if it can be.
+// here reports whether this process tries to decide the item.
 func (it *item) here(op meter.Op, cost int64) bool {
 	if it.mode == Share {
 		return true
@@ -106,8 +106,8 @@ func looks(op meter.Op, cost int64) bool {
 	return op == meter.OpPeek || op == meter.OpTake && cost == 0
 }
 
-// units returns what a cost of the request is in the item's own, and whether
-// an int64 holds it.
+// units converts a cost of the request to units of the item, and reports whether they fit an
+// int64.
 func (it *item) units(cost int64) (int64, bool) {
 	high, low := bits.Mul64(uint64(cost), uint64(it.weight))
 	return int64(low), high == 0 && low <= math.MaxInt64
@@ -152,8 +152,8 @@ func (m *modes) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	return m.decideAll(ctx, op, items, cost)
 }
 
-// unwrap returns the layers as the server or memory knows them, when either
-// knows them all.
+// unwrap returns the layers with the bounds of the server or of memory, if one of the two has
+// them all.
 func (m *modes) unwrap(layers []stint.Layer) []stint.Layer {
 	out := append([]stint.Layer(nil), layers...)
 	for i := range out {
@@ -170,22 +170,22 @@ func (m *modes) unwrap(layers []stint.Layer) []stint.Layer {
 type boundLimit struct {
 	*modes
 	mode     Mode
-	name     string                       // that its states have
+	name     string                       // the name of its states
 	limit    stint.Limit                  // as it was bound
 	compiled *compiled                    // as the server holds it
-	strict   *bound                       // nil in mode Share
-	share    stint.Bound                  // nil but in mode Share
-	stands   *atomic.Pointer[stint.Limit] // what was bound last under this name; nil but in mode Share
-	denied   *denials                     // nil if none are kept
-	lease    *leases                      // nil unless it is decided so
-	async    *accounts                    // nil unless it is decided so
+	strict   *bound                       // asks the server; nil in mode Share
+	share    stint.Bound                  // in memory; nil in the other modes
+	stands   *atomic.Pointer[stint.Limit] // the limit bound last under this name; nil in the other modes
+	denied   *denials                     // nil if denials are not cached
+	lease    *leases                      // nil unless leases decide it
+	async    *accounts                    // nil unless accounts decide it
 }
 
-// current reports whether no limit of the same identity and other numbers has been
-// bound since: then what this node has in hand is void, and the server decides.
+// current reports whether this is the limit of its identity that was bound last. If not, what
+// this node has in hand is void, and the server decides.
 func (o *boundLimit) current() bool { return o.strict.limits[0].last.Load() == o.compiled }
 
-// decide answers for one key by itself.
+// decide decides for one key under this limit alone.
 func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	if cost < 0 {
 		return stint.Decision{}, stint.ErrCost
@@ -206,7 +206,7 @@ func (o *boundLimit) decide(ctx context.Context, op meter.Op, key string, cost i
 	return o.decideByServer(ctx, op, key, cost)
 }
 
-// allow is decide of OpTake with the short answer.
+// allow is decide of OpTake, for callers that only need to know whether it passed.
 func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, error) {
 	if o.lease == nil || cost <= 0 {
 		d, err := o.decide(ctx, meter.OpTake, key, cost)
@@ -225,7 +225,7 @@ func (o *boundLimit) allow(ctx context.Context, key string, cost int64) (bool, e
 	return d.Allowed, err
 }
 
-// take decides here, if this mode can.
+// take decides in this process, if the mode allows that.
 func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int64, h *localCharge) (outcome, stint.Decision, error) {
 	switch {
 	case o.lease != nil:
@@ -238,7 +238,7 @@ func (o *boundLimit) take(ctx context.Context, op meter.Op, key string, cost int
 	return byServer, stint.Decision{}, nil
 }
 
-// decideByServer has the server decide, unless it is known to deny.
+// decideByServer asks the server, unless a cached denial answers.
 func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	name := brief(key)
 	if op == meter.OpTake && cost > 0 {
@@ -257,7 +257,7 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 	}
 	d, err := o.store.decide(ctx, op, parts, cost)
 	if op == meter.OpTakeUpTo && !d.Allowed {
-		cost = min(cost, 1) // that is what was answered
+		cost = min(cost, 1) // the server denied one unit
 	}
 	switch {
 	case err != nil || op == meter.OpPeek || cost == 0:
@@ -269,11 +269,11 @@ func (o *boundLimit) decideByServer(ctx context.Context, op meter.Op, key string
 	return d, err
 }
 
-// shareFor is how long a share that other layers may still deny is reserved: it
-// is settled at once, and stands as charged if this process dies.
+// shareFor is how long units of a share are reserved while other layers may deny the
+// request. They are settled at once.
 const shareFor = time.Minute
 
-// reserve takes a share that can be put back.
+// reserve takes units of a share so that they can be put back.
 func (o *boundLimit) reserve(ctx context.Context, key string, cost int64, h *localCharge) (outcome, stint.Decision, error) {
 	d, id, err := o.local.Load().Reserve(ctx, []stint.Layer{{Bound: o.share, Key: key}}, cost, shareFor)
 	h.units, h.id = cost, id
@@ -283,8 +283,7 @@ func (o *boundLimit) reserve(ctx context.Context, key string, cost int64, h *loc
 	return passed, d, nil
 }
 
-// settle ends a hold: the request was let through, or what it took here goes
-// back.
+// settle ends a hold: if the request was denied, the units go back.
 func (o *boundLimit) settle(key string, h localCharge, needed bool) {
 	switch {
 	case o.lease != nil:
@@ -295,12 +294,12 @@ func (o *boundLimit) settle(key string, h localCharge, needed bool) {
 		if !needed {
 			h.units = 0
 		}
-		// It was reserved just now, in memory.
+		// The reservation was made just now, in memory, so this cannot fail.
 		_, _ = o.local.Load().Settle(context.Background(), h.id, h.units)
 	}
 }
 
-// drop forgets what is known and in hand of a key.
+// drop forgets what is known of a key, and its units in hand.
 func (o *boundLimit) drop(key string) {
 	if o.lease != nil {
 		o.lease.drop(key)
@@ -310,7 +309,7 @@ func (o *boundLimit) drop(key string) {
 	}
 }
 
-// renew asks anew of a key: something was given back.
+// renew makes the next decision about a key ask the server, since units were given back.
 func (o *boundLimit) renew(key string) {
 	if o.lease != nil {
 		o.lease.renew(key)
@@ -320,7 +319,7 @@ func (o *boundLimit) renew(key string) {
 	}
 }
 
-// upTo takes the most that passes: here it can only be shares that bound it.
+// upTo takes the most that passes. Of what is decided here, only shares bound it.
 func (m *modes) upTo(ctx context.Context, items []item, cost int64) (stint.Decision, error) {
 	most := cost
 	for i := range items {
@@ -335,9 +334,8 @@ func (m *modes) upTo(ctx context.Context, items []item, cost int64) (stint.Decis
 	return m.decideAll(ctx, meter.OpTakeUpTo, items, max(most, min(cost, 1)))
 }
 
-// decideAll decides a request with several layers: those that decide here first,
-// the others with one call; when not all let it pass, what was taken here is put
-// back.
+// decideAll decides a request with several layers. Those decided here come first, then the
+// others with one call. If one denies, what was taken here is put back.
 func (m *modes) decideAll(ctx context.Context, op meter.Op, items []item, cost int64) (stint.Decision, error) {
 	ctx, cancel := m.store.within(ctx)
 	defer cancel()
@@ -367,7 +365,7 @@ func (m *modes) decideAll(ctx context.Context, op meter.Op, items []item, cost i
 	return join(op, items, taken), nil
 }
 
-// try decides one item here, if it can be.
+// try decides one item in this process, if that is possible.
 func (it *item) try(ctx context.Context, op meter.Op, cost int64) (err error) {
 	units, fits := it.units(cost)
 	if !fits {
@@ -426,14 +424,14 @@ func (m *modes) rest(ctx context.Context, op meter.Op, items []item, cost int64)
 	return cost, nil
 }
 
-// putBack ends every hold: taken is what the request took, 0 if nothing.
+// putBack ends every hold; taken is the cost that the request took, 0 if it was denied.
 func putBack(items []item, taken int64) {
 	for i := range items {
 		it := &items[i]
 		if it.charge.units == 0 {
 			continue
 		}
-		if it.mode == Share { // which alone may have held more than was taken
+		if it.mode == Share { // only a share may have held more than was taken
 			units, _ := it.units(taken)
 			_, _ = it.local.Load().Settle(context.Background(), it.charge.id, units)
 		} else {
@@ -443,7 +441,7 @@ func putBack(items []item, taken int64) {
 	}
 }
 
-// join makes one decision of the items' own, and hands each its own.
+// join makes one decision of the items' own decisions, and writes these to their callers.
 func join(op meter.Op, items []item, taken int64) (d stint.Decision) {
 	allowed, first := true, true
 	for i := range items {
@@ -470,7 +468,7 @@ func join(op meter.Op, items []item, taken int64) (d stint.Decision) {
 		of.Limit /= it.weight
 		of.Remaining /= it.weight
 		switch {
-		case !it.answered: // it was spared
+		case !it.answered: // it was not asked
 		case first:
 			d, first = of, false
 			d.Tightest = i

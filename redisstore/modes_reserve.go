@@ -9,13 +9,13 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// sharePrefix begins the ID of a reservation that has a part in memory: its
-// ID there and, behind dots, which limits those are, as a mask in hex, and
-// the ID of the server for the others.
+// sharePrefix begins the ID of a reservation with limits in mode Share: then follow its ID
+// in memory, and after dots a mask in hex of which limits these are, and the server's ID for
+// the others.
 const sharePrefix = "share-"
 
-// Reserve implements [stint.Store]. The server decides, but for shares, whose
-// part of a reservation this process alone can settle.
+// Reserve implements [stint.Store]. The server decides, except in mode Share: only this
+// process can settle a reservation with limits in that mode.
 func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	parts, err := m.divide(layers)
 	if err != nil {
@@ -101,7 +101,7 @@ func (m *modes) Reset(ctx context.Context, layers []stint.Layer) error {
 		if err := m.store.Reset(ctx, parts.there); err != nil {
 			return err
 		}
-		m.forget(layers, (*boundLimit).drop) // what came in meanwhile
+		m.forget(layers, (*boundLimit).drop) // again, for what came in meanwhile
 	}
 	if len(parts.here) > 0 {
 		return m.local.Load().Reset(ctx, parts.here)
@@ -120,14 +120,14 @@ func (m *modes) forget(layers []stint.Layer, tell func(*boundLimit, string)) {
 	}
 }
 
-// divided are the layers that memory holds and those that the server does, and
-// where the limits of each stand in the request.
+// divided has the layers of a request that memory holds (here) and those that the server
+// holds (there), and the indexes of their limits in the request.
 type divided struct {
 	here, there     []stint.Layer
 	atHere, atThere placed
 }
 
-// join makes one decision of what memory and the server said.
+// join makes one decision of memory's and the server's.
 func (p *divided) join(here, there stint.Decision) stint.Decision {
 	d, of := p.atHere.of(here), p.atThere.of(there)
 	d.Join(&of)
@@ -162,11 +162,10 @@ func (m *modes) divide(layers []stint.Layer) (d divided, err error) {
 	return d, nil
 }
 
-// placed says where some limits stand in the request: the first of them at the
-// lowest bit.
+// placed is the set of indexes that some limits have in the request, in their order.
 type placed stint.LimitSet
 
-// of returns what these limits said, as part of the whole request.
+// of converts the indexes in a decision of these limits to indexes in the request.
 func (p placed) of(d stint.Decision) stint.Decision {
 	denied, tightest := d.Denied, d.Tightest
 	d.Denied = 0

@@ -5,22 +5,21 @@ import (
 	"time"
 )
 
-// A nodeClock is a clock of this machine that counts the time it was suspended
-// for, which the monotonic one of most systems does not: what a node has in
-// hand must end while it sleeps. On Linux it is CLOCK_BOOTTIME; elsewhere the
-// monotonic clock and every step forward of the time of day, of which a
-// suspend is one. It may be used from many goroutines at once.
+// A nodeClock is a clock of this machine that goes on while the machine is suspended, so
+// that leases end meanwhile; the monotonic clock of most systems stands still. On Linux it
+// is CLOCK_BOOTTIME; elsewhere it is the monotonic clock plus every step forward of the time
+// of day, such as that of a suspend. It may be used from many goroutines at once.
 //
-// A reading costs one time.Now. The difference between the time of day and the
-// monotonic clock changes with a suspend; only when it has is the system asked.
+// A reading costs one time.Now. A suspend changes the difference between the time of day
+// and the monotonic clock; only after a change does it ask the system.
 type nodeClock struct {
 	start  time.Time
-	offset atomic.Int64 // time of day less monotonic time, when the system was last asked
-	ahead  atomic.Int64 // what is to be added to the monotonic time
+	offset atomic.Int64 // the time of day less the monotonic time, when the system was last asked
+	ahead  atomic.Int64 // how far this clock is ahead of the monotonic one
 }
 
-// drift is how far the two clocks may part until the system is asked: a clock
-// that NTP slews by its most parts so far in two seconds.
+// drift is how far the two clocks may diverge until the system is asked. NTP, at its
+// fastest, makes them diverge so far in two seconds.
 const drift = int64(time.Millisecond)
 
 func newNodeClock() *nodeClock {

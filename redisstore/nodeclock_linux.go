@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// sinceBoot returns CLOCK_BOOTTIME in nanoseconds, or 0 where there is none.
+// sinceBoot returns CLOCK_BOOTTIME in nanoseconds, or 0 if the kernel has none.
 func sinceBoot() int64 {
 	const boottime = 7
 	var t syscall.Timespec

@@ -2,5 +2,5 @@
 
 package redisstore
 
-// sinceBoot returns 0: no clock that counts suspends is known here.
+// sinceBoot returns 0: these systems are not known to have a clock that counts suspends.
 func sinceBoot() int64 { return 0 }

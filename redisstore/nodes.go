@@ -12,39 +12,37 @@ import (
 	"time"
 )
 
-// ErrUnavailable is for a call that was not made, since the calls before it
-// have failed or too many are on their way: it charged nothing. It is an
-// [ErrNotExecuted] as well.
+// ErrUnavailable is for a call that was not made, since earlier calls failed or too many
+// are on their way. It charged nothing. It matches [ErrNotExecuted] too.
 var ErrUnavailable = fmt.Errorf("%w: the server does not answer", ErrNotExecuted)
 
 const (
-	breakAfter = 3                      // failures in a row that open it
-	firstPause = 50 * time.Millisecond  // until a server that failed is tried again
-	longPause  = 500 * time.Millisecond // the most: a server that is back is noticed within a second
-	mostProbes = 4                      // on their way at once
+	breakAfter = 3                      // how many failures in a row open a breaker
+	firstPause = 50 * time.Millisecond  // until a server that failed is probed
+	longPause  = 500 * time.Millisecond // the longest pause: a server that is back is noticed within a second
+	mostProbes = 4                      // how many probes may be on their way at once
 )
 
-// A breaker keeps calls from a server that does not answer: after a few
-// failures in a row none is made. Then it is tried beside the traffic, after
-// pauses that grow and differ between processes, each time with more patience
-// than a request has: no request is ever the one that tries, and a machine that is
-// too busy to answer in time does not keep it open. It may be used from many
-// goroutines at once; while all is well it costs one atomic read.
+// A breaker stops calls to a server that does not answer: it opens after a few failures
+// in a row. Then a goroutine probes the server, after pauses that grow and differ between
+// processes, so that no request has to be the one that tries. A probe waits longer than a
+// request would, so that a server that is only slow does not keep the breaker open. It may
+// be used from many goroutines at once; while all is well it costs one atomic read.
 type breaker struct {
-	trouble atomic.Bool // whether the rest is to be looked at
+	trouble atomic.Bool // whether the other fields matter
 
 	mu      sync.Mutex
-	failed  int    // in a row
-	open    bool   // no calls
+	failed  int    // failures in a row
+	open    bool   // no calls are made
 	probing bool   // a goroutine probes
-	slot    uint16 // of the last call that failed
+	slot    uint16 // the slot of the last call that failed
 }
 
-// Health is what a call says of its server.
+// health is what a call says about its server.
 type health uint8
 
 const (
-	healthUnknown health = iota // nothing: its caller gave up
+	healthUnknown health = iota // nothing, since the caller gave up
 	healthGood
 	healthBad
 )
@@ -59,9 +57,8 @@ func (b *breaker) lets() bool {
 	return !b.open
 }
 
-// ended notes how a call on a slot ended. Calls that were on their way when the
-// breaker opened count for nothing, unless they succeed. If probe is true, the
-// caller has to probe from now on.
+// ended notes how a call on a slot ended. If probe is true, the caller must start a goroutine
+// that probes.
 func (b *breaker) ended(h health, slot uint16) (probe bool) {
 	if h == healthUnknown || h == healthGood && !b.trouble.Load() {
 		return false
@@ -84,8 +81,8 @@ func (b *breaker) ended(h health, slot uint16) (probe bool) {
 	return probe
 }
 
-// probes reports where to probe. Once the breaker is closed there is no more to
-// do: who probes has to end.
+// probes returns the slot to probe. more is false once the breaker is closed: then the
+// goroutine that probes must end.
 func (b *breaker) probes() (slot uint16, more bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,8 +97,8 @@ func (b *breaker) leave() {
 	b.probing = false
 }
 
-// probe tries a server until it answers, or ctx ends. A try that is on its way
-// does not keep the next from being made.
+// probe tries a server until it answers or ctx ends. It makes the next try even while
+// others are on their way.
 func (b *breaker) probe(ctx context.Context, try func(ctx context.Context, slot uint16) health) {
 	defer b.leave()
 	answers := make(chan health, mostProbes)
@@ -134,51 +131,49 @@ func (b *breaker) probe(ctx context.Context, try func(ctx context.Context, slot 
 	}
 }
 
-// at returns where the last call failed.
+// at returns the slot of the last call that failed.
 func (b *breaker) at() uint16 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.slot
 }
 
-// A node is a server that scripts run on, as far as this store knows the servers
-// of a cluster apart.
+// A node is a server that runs scripts: a single server, or one of a cluster.
 type node struct {
 	breaker
-	name    string                        // of one of a cluster
+	name    string                        // its name in a cluster
 	loading atomic.Pointer[chan struct{}] // closed when the script has been sent; nil if it is not being sent
 	room    room
 
-	cause atomic.Pointer[cause] // nil if the server is well, as far as is known
+	cause atomic.Pointer[cause] // why it fails; nil if it is well, as far as is known
 
-	calls atomic.Uint64 // that were made
+	calls atomic.Uint64 // how many were made
 	took  atomic.Int64  // ns, all of them
 }
 
-// deniesKey reports whether a server denies a key to this client, and not the call.
+// deniesKey reports whether a server denies this client a key, and not the command.
 func deniesKey(err error) bool { return word(err) == "NOPERM" && !refuses(err) }
 
 // errNoNode is for a slot that no node of a cluster serves.
 var errNoNode = fmt.Errorf("%w: no node of the cluster serves the slot", ErrNotExecuted)
 
-// unserved reports whether nobody serves the slot of a call, as the cluster says or a
-// node of it. The node may be well all the same, and serve others.
+// unserved reports whether no node serves the slot of a call, by the answer of the cluster
+// or of a node. That node may be well, and serve other slots.
 func unserved(err error) bool {
 	return err != nil && (errors.Is(err, errNoNode) || strings.Contains(err.Error(), "Hash slot not served"))
 }
 
-// A cause is why no call is made while the breaker is open: an [ErrUnavailable] with
-// what was last said. Of a server that lets this client run nothing it is also what the
-// server said, an [ErrConfiguration].
+// A cause is the error of calls while the breaker is open: an [ErrUnavailable] with the text
+// of the last error. If the server refuses this client, it is an [ErrConfiguration] too.
 type cause struct {
 	text    string
 	refusal error // nil if the server does not answer
 }
 
-// Error returns what was said.
+// Error returns the text.
 func (c *cause) Error() string { return c.text }
 
-// Unwrap returns what it is.
+// Unwrap returns the classes of the error.
 func (c *cause) Unwrap() []error {
 	if c.refusal != nil {
 		return []error{c.refusal, ErrUnavailable}
@@ -195,9 +190,9 @@ func silence(err error) *cause {
 	return &cause{text: ErrUnavailable.Error() + ": " + text}
 }
 
-// refuses reports whether a server lets this client run nothing: it does not know the
-// password, or keeps the user from commands that every call takes, or there is nothing
-// to log in with. Where keys are denied, other limits may have theirs.
+// refuses reports whether a server refuses every call of this client: the password is
+// wrong, the user may not run a command that every call needs, or there are no credentials.
+// A denied key is no such refusal, since the user may use the keys of other limits.
 func refuses(err error) bool {
 	switch word(err) {
 	case "NOAUTH", "WRONGPASS":
@@ -216,8 +211,8 @@ func (n *node) unavailable() error {
 	return ErrUnavailable
 }
 
-// observe records what a call, or a try, says of the server. A connection that broke says
-// nothing of the login: each that is left from before does so once.
+// observe records what a call or a probe says about the server. A broken connection does not
+// replace a refused login as the cause: connections from before it break once each.
 func (n *node) observe(h health, err error) {
 	switch known := n.cause.Load(); {
 	case h == healthBad && refuses(err):
@@ -230,26 +225,26 @@ func (n *node) observe(h health, err error) {
 	}
 }
 
-// A Topology is a driver of a cluster that says which node serves which slots.
-// With a driver that does not, the store takes each 256 slots for a node.
+// A Topology is a driver that knows which node of a cluster serves which slots. With any
+// other driver, the store takes each 256 slots for a node.
 type Topology interface {
 	// Slots asks the cluster.
 	Slots(ctx context.Context) ([]SlotRange, error)
 }
 
-// A SlotRange is slots of a cluster, both ends included, and the address of the node
-// that serves them, or its name where nodes do not say their addresses.
+// A SlotRange is a range of slots, both ends included, and the address of the node that
+// serves them, or its name if nodes do not announce addresses.
 type SlotRange struct {
 	First, Last uint16
 	Node        string
 }
 
-// nodes are those of a store. What is no cluster has one.
+// nodes are the nodes of a store.
 type nodes struct {
-	one    node
-	ranges [64]node                     // of a cluster of which no more is known
-	slots  atomic.Pointer[[slots]*node] // of a cluster, once it has said who serves what
-	apart  atomic.Bool                  // scripts are refused keys of several slots
+	one    node                         // a server that is no cluster
+	ranges [64]node                     // stand for the nodes of a cluster until these are known
+	slots  atomic.Pointer[[slots]*node] // the node of each slot, once the cluster has told
+	apart  atomic.Bool                  // the cluster refuses scripts with keys of several slots
 
 	mu      sync.Mutex // guards what follows
 	named   map[string]*node
@@ -257,7 +252,7 @@ type nodes struct {
 	askedAt time.Time
 }
 
-const askEvery = 100 * time.Millisecond // at most, which node serves which slots
+const askEvery = 100 * time.Millisecond // the least time between questions which node serves which slots
 
 // nodeOf returns the node that serves a slot.
 func (s *Store) nodeOf(slot uint16) *node {
@@ -271,13 +266,13 @@ func (s *Store) nodeOf(slot uint16) *node {
 	return &s.nodes.ranges[slot>>8&63]
 }
 
-// A place is what one call reaches: a node that is known, or a slot.
+// A place is what one call reaches: a known node, or else a slot.
 type place struct {
 	node *node
 	slot uint16
 }
 
-// placeOf returns where a slot is.
+// placeOf returns the place of a slot.
 func (s *Store) placeOf(slot uint16) place {
 	if known := s.nodes.slots.Load(); known != nil && known[slot] != nil && !s.nodes.apart.Load() {
 		return place{node: known[slot]}
@@ -285,8 +280,8 @@ func (s *Store) placeOf(slot uint16) place {
 	return place{slot: slot}
 }
 
-// named returns a call for keys of several slots as one that declares the first
-// and names the others: lua/crossslot.lua.
+// named rewrites a call for keys of several slots: it declares the first key, and passes the
+// others as arguments; see lua/crossslot.lua.
 func (s *Store) named(keys, args []string) (declared, all []string) {
 	if len(keys) < 2 || !s.driver.Cluster() || oneSlot(keys) {
 		return keys, args
@@ -295,9 +290,9 @@ func (s *Store) named(keys, args []string) (declared, all []string) {
 	return keys[:1], append(append(all, keys[1:]...), args...)
 }
 
-// parted reports whether a call did not reach all of its keys, and so did nothing:
-// some have moved to another node, or the server does not let scripts have keys
-// that are only named. Then slot by slot is left.
+// parted reports whether a call did nothing because it did not reach all of its keys: some
+// have moved to another node, or the server refuses keys that are not declared. The caller
+// then asks slot by slot.
 func (s *Store) parted(err error) bool {
 	var reply ReplyError
 	if !errors.As(err, &reply) {
@@ -315,8 +310,8 @@ func (s *Store) parted(err error) bool {
 	return false
 }
 
-// lookAround asks in the background who serves what, if that has not just been
-// asked.
+// lookAround asks in the background which node serves which slots, unless it was asked just
+// before.
 func (s *Store) lookAround() {
 	t, ok := s.driver.(Topology)
 	n := &s.nodes
@@ -338,7 +333,7 @@ func (s *Store) lookAround() {
 	})
 }
 
-// take takes in who serves what. A node keeps its breaker.
+// take stores which node serves which slots. A node that is known keeps its breaker.
 func (n *nodes) take(ranges []SlotRange) {
 	if n.named == nil {
 		n.named = make(map[string]*node)
@@ -388,8 +383,8 @@ func (s *Store) ended(n *node, h health, slot uint16, err error) {
 	}
 }
 
-// stillOf returns a slot that a node serves: the one that is given, unless it has
-// moved to another node since.
+// stillOf returns a slot that a node serves: the given one, unless it has moved to another
+// node.
 func (s *Store) stillOf(n *node, slot uint16) uint16 {
 	known := s.nodes.slots.Load()
 	if known == nil || n.name == "" || known[slot] == n {
@@ -401,8 +396,8 @@ func (s *Store) stillOf(n *node, slot uint16) uint16 {
 	return slot
 }
 
-// try asks the server that serves a slot for something that it does only if it
-// would write, and that changes nothing.
+// try probes the server of a slot by a command that a server runs only if it accepts
+// writes, but that changes nothing.
 func (s *Store) try(ctx context.Context, slot uint16) health {
 	if s.driver.Cluster() {
 		s.lookAround()
@@ -418,7 +413,7 @@ func (s *Store) try(ctx context.Context, slot uint16) health {
 	return h
 }
 
-// where adds to a refusal which server it is of.
+// where adds the name of the server to a refusal.
 func (s *Store) where(n *node, err error) error {
 	if !refuses(err) {
 		return err
@@ -433,8 +428,8 @@ func (s *Store) where(n *node, err error) error {
 	return fmt.Errorf("%w: %s", err, at)
 }
 
-// load runs the script by its text where a node does not have it. Of several
-// calls that find it missing one sends the text; the others wait for that.
+// load runs the script by its text if a node does not have it. Of several calls that find it
+// missing, one sends the text, and the others wait for that.
 func (s *Store) load(ctx context.Context, n *node, keys, args []string) (any, error) {
 	for {
 		mine := make(chan struct{})
@@ -457,8 +452,8 @@ func (s *Store) load(ctx context.Context, n *node, keys, args []string) (any, er
 	}
 }
 
-// background runs something beside the calls, with a context that ends when the
-// store is closed. It reports false once it is.
+// background runs a function in a goroutine, with a context that ends when the store is
+// closed. It returns false once the store is closed.
 func (s *Store) background(run func(context.Context)) bool {
 	s.beside.Lock()
 	defer s.beside.Unlock()
@@ -469,7 +464,7 @@ func (s *Store) background(run func(context.Context)) bool {
 	return true
 }
 
-// endBackground ends what runs beside the calls.
+// endBackground ends the goroutines of background.
 func (s *Store) endBackground() {
 	s.beside.Lock()
 	s.closed.Store(true)

@@ -2,9 +2,7 @@ package redisstore_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +28,7 @@ func TestAlternating(t *testing.T) {
 		{"100/1m leaky_queue", "10/1m leaky_queue", [2]int64{1093, 6}, 54*time.Second + 600*time.Millisecond},
 		{"100/1m token_bucket_interval", "10/1m token_bucket_interval", [2]int64{950, 50}, time.Minute},
 		{"100/1m fixed_window", "10/1m fixed_window", [2]int64{950, 50}, time.Minute},
+		{"100/1m fixed_window from first", "10/1m fixed_window from first", [2]int64{950, 50}, time.Minute},
 		{"100/1m sliding_log", "10/1m sliding_log", [2]int64{995, 5}, time.Minute},
 		{"100/1m sliding_counter", "10/1m sliding_counter", [2]int64{986, 5}, 114*time.Second + 600*time.Millisecond},
 		{"100/1m sliding_buckets", "10/1m sliding_buckets", [2]int64{995, 5}, 61 * time.Second},
@@ -175,74 +174,5 @@ func TestNumbersBeyondDoubles(t *testing.T) {
 	}
 	if d := take(t, large, "key", 1_000_000); d.Allowed {
 		t.Errorf("taken: %+v", d)
-	}
-}
-
-// changeNode names the variable that makes this test binary a node: URL, limit.
-const changeNode = "STINT_CHANGE_NODE"
-
-// TestChangeNodeProcess is a process of TestRollingChange when its environment says so.
-// It takes on all keys until its input ends, and then prints what passed for each.
-func TestChangeNodeProcess(t *testing.T) {
-	url, text, ok := strings.Cut(os.Getenv(changeNode), " ")
-	if !ok {
-		return // the tests are run as such
-	}
-	s := open(t, url, redisstore.Options{Prefix: "rolling", Timeout: patience})
-	b, life := underOne(t, s, text), untilInputEnds()
-	var passed [changeKeys]int64
-	for i := 0; life.Err() == nil; i++ {
-		if d, err := b.Decide(ctx, meter.OpTake, fmt.Sprint("key", i%changeKeys), 1); err == nil && d.Allowed {
-			passed[i%changeKeys]++
-		}
-		time.Sleep(time.Millisecond)
-	}
-	for k, n := range passed {
-		fmt.Printf("passed %d %d\n", k, n)
-	}
-}
-
-const changeKeys = 8
-
-// TestRollingChange has two old processes and a new one decide on the same keys: with
-// another count and burst a key gets at most the largest capacity, and the fastest rate
-// times the time; a limit of another period is another limit, with a state of its own.
-func TestRollingChange(t *testing.T) {
-	for _, c := range []struct {
-		before, after string
-		burst, rate   float64 // of all together
-	}{
-		{"10/s burst 100", "40/s burst 30", 100, 40},
-		{"10/s burst 100", "2/s burst 20", 100, 10},
-		{"40/s burst 100", "20/s burst 200", 200, 40},
-		{"10/s burst 100", "600/1m burst 100", 200, 20},
-		{"50/s fixed_window", "20/s fixed_window", 100, 50},
-	} {
-		t.Run(c.before+" to "+c.after, func(t *testing.T) {
-			server := redistest.Start(t)
-			begun := time.Now()
-			var sum [changeKeys]int64
-			var mu sync.Mutex
-			var all []*process
-			for _, text := range []string{c.before, c.before, c.after} {
-				all = append(all, startProcess(t, "TestChangeNodeProcess", changeNode+"="+server.URL()+" "+text, func(line string) {
-					var k, n int64
-					if _, err := fmt.Sscanf(line, "passed %d %d", &k, &n); err == nil {
-						mu.Lock()
-						defer mu.Unlock()
-						sum[k] += n
-					}
-				}))
-			}
-			time.Sleep(4 * time.Second)
-			end(all...)
-			most := int64(c.burst + c.rate*time.Since(begun).Seconds())
-			for k, n := range sum {
-				if n > most || n < int64(c.burst/4) {
-					t.Errorf("key %d: %d passed, at most %d", k, n, most)
-				}
-			}
-			t.Logf("%v passed, at most %d", sum, most)
-		})
 	}
 }

@@ -2,10 +2,11 @@ package redisstore_test
 
 import (
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/cputime"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -14,9 +15,7 @@ import (
 // its master is gone, in every topology: what one process does by itself during an outage,
 // a thousand do to those who are electing another master.
 func TestOutageIsQuiet(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	// Not parallel: it is about the whole process.
 	const lasts = 4 * time.Second
 	for _, topology := range []struct {
@@ -57,14 +56,14 @@ func TestOutageIsQuiet(t *testing.T) {
 			counted := make(chan int, 100)
 			store.CountNodes(func(n int) { counted <- n })
 			<-counted
-			goroutines, connections, used := runtime.NumGoroutine(), received(t, others), processorTime(t)
+			goroutines, connections, used := runtime.NumGoroutine(), received(t, others), cputime.Used(t)
 			master.Kill()
 			cut()
 			most := 0
 			for end := time.Now().Add(lasts); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				most = max(most, runtime.NumGoroutine())
 			}
-			used, connections = processorTime(t)-used, received(t, others)-connections
+			used, connections = cputime.Used(t)-used, received(t, others)-connections
 			t.Logf("in %v: %d goroutines more, %d connections, %v of a processor", lasts, most-goroutines, connections, used)
 			if most > goroutines+40 {
 				t.Errorf("%d goroutines more", most-goroutines)
@@ -86,14 +85,4 @@ func received(t *testing.T, servers []*redistest.Server) (n int) {
 		n += int(s.Stat(t, "stats", "total_connections_received:"))
 	}
 	return n - len(servers)
-}
-
-// processorTime returns how much processor time this process has used.
-func processorTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -11,34 +11,32 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// A flood of new keys must not fill the server. Each store has a budget of keys
-// that it may create. Once that is spent, calls name an overflow key beside each
-// state, and the script takes it where the state does not exist (see overflow.lua):
-// existing keys are decided as ever, and newcomers share cells, so that together
-// they get at most cells × the limit. This takes no further round trip.
+// A flood of new keys must not fill the server. Each store has a budget of keys that it may
+// create. Once that is spent, calls name an overflow key, or cell, beside each state, and the
+// script uses it if the state does not exist (see overflow.lua). Existing keys are decided
+// as ever, and new keys share cells, so that together they get at most cells × the limit.
+// This takes no further round trip.
 //
-// A newcomer that gets a key of its own later does not inherit its cell's
-// state, as it would in package memstore: what other stores have in their cells
-// is not known here anyway, and while a flood lasts its cells are exhausted, so
-// that every newcomer would be denied. So a key may get its limit twice: once of
-// its cell, and once of its own.
+// A new key that later gets a state of its own does not inherit its cell's state, as it
+// would in package memstore: during a flood the cells are exhausted, so that every new key
+// would be denied, and the cells of other stores are not known here anyway. So a key may
+// get its limit twice: once from its cell, and once from its own state.
 
 const (
-	newKeysWindow = time.Second // the budget is for so long, and may be spent at once
-	briefKey      = time.Second // a key that is gone by then costs nothing: many cannot heap up
-	overflowCells = 1024        // of a limit, as many in each slot that has keys
+	newKeysWindow = time.Second // the time that the budget is for; all of it may be spent at once
+	briefKey      = time.Second // a key that expires sooner costs nothing, since such keys cannot pile up
+	overflowCells = 1024        // how many cells a limit has, in each slot with keys
 )
 
-// A budget is how many keys may come into being: a bucket, by the moment at
-// which it is full again, on its store's clock in ns. It may be used from many
-// goroutines at once.
+// A budget is how many keys may be created. It is a bucket, kept as the moment when it is
+// full again, on its store's clock in ns. It may be used from many goroutines at once.
 type budget struct {
-	unit int64 // the time that a key takes; 0 where there is no bound
+	unit int64 // the time that a key costs; 0 without a bound
 	full atomic.Int64
 }
 
-// newBudget returns a budget of the given number of keys a second; below 0
-// it is unlimited.
+// newBudget returns a budget of the given number of keys a second, unlimited if it is below
+// 0.
 func newBudget(keys int) *budget {
 	if keys < 0 {
 		return &budget{}
@@ -46,8 +44,8 @@ func newBudget(keys int) *budget {
 	return &budget{unit: max(int64(newKeysWindow)/int64(keys), 1)}
 }
 
-// used returns how far from full it is at a time. No debt is larger than a
-// window, so a clock that was stepped back further than that owes nothing.
+// used returns how far from full a budget is at a time. A budget owes at most a window: if
+// it seems to owe more, the clock was stepped back, and it owes nothing.
 func used(full, now int64) int64 {
 	if ahead := full - now; ahead > 0 && ahead <= 2*int64(newKeysWindow) {
 		return ahead
@@ -60,8 +58,8 @@ func (b *budget) spent(now int64) bool {
 	return used(b.full.Load(), now)+b.unit > int64(newKeysWindow)
 }
 
-// spend takes the given number of keys, which have been created by now, even if the
-// budget has fewer left.
+// spend takes the given number of keys, which are created already, even if the budget has
+// fewer left.
 func (b *budget) spend(now, keys int64) {
 	if b.unit == 0 || keys == 0 {
 		return
@@ -74,7 +72,7 @@ func (b *budget) spend(now, keys int64) {
 	}
 }
 
-// flooded reports whether newcomers on the node of a part share cells now.
+// flooded reports whether new keys on the node of a part share cells now.
 func (s *Store) flooded(p *part) bool {
 	if s.newKeys.unit == 0 {
 		return false
@@ -87,7 +85,7 @@ func (s *Store) flooded(p *part) bool {
 	return s.newKeys.spent(s.moment())
 }
 
-// brought notes that keys have come into being on the node of a part.
+// brought notes that keys were created on the node of a part.
 func (s *Store) brought(p *part, keys int64) {
 	if keys == 0 {
 		return
@@ -98,8 +96,8 @@ func (s *Store) brought(p *part, keys int64) {
 	}
 }
 
-// withCells adds to a call an overflow key for each part, in its slot of the
-// cluster. Parts of one limit and one slot have different ones.
+// withCells adds to a call a cell for each part, in the slot of the part. Parts of one limit
+// and one slot have different cells.
 func (s *Store) withCells(parts []part, keys, args []string) (allKeys, allArgs []string) {
 	allKeys = append(make([]string, 0, len(keys)+len(parts)), keys...)
 	allArgs = append(append(make([]string, 0, 2+len(args)), "O", number(int64(len(parts)))), args...)
@@ -110,8 +108,8 @@ func (s *Store) withCells(parts []part, keys, args []string) (allKeys, allArgs [
 	return allKeys, allArgs
 }
 
-// toCells points the parts of a reservation that were charged on their cells, by
-// the digits of the script, to these.
+// toCells points parts of a reservation to their cells, if the script's digits say that they
+// were charged there.
 func (s *Store) toCells(parts []part, digits string) {
 	all := append([]part(nil), parts...)
 	for i := range min(len(parts), len(digits)) {
@@ -121,8 +119,8 @@ func (s *Store) toCells(parts []part, digits string) {
 	}
 }
 
-// cell returns where the names of a part's overflow key begin and end: one of a
-// few in the slot of its key.
+// cell returns the beginning and the end of the names of a part's cell, which is in the slot
+// of its key.
 func (s *Store) cell(parts []part, at int) (begin, end string) {
 	end = s.cellOf(&parts[at])
 	twins := int64(0)
@@ -141,8 +139,8 @@ func (s *Store) cellOf(p *part) string {
 	return ":" + number(int64(crcOf(p.end))%max(overflowCells*int64(s.names.wide)/slots, 1))
 }
 
-// overflowed returns the reply to a call with cells without its end, which says
-// for each part whether its cell decided. What is no answer has none.
+// overflowed splits the reply to a call with cells: its last element says for each part
+// whether the cell decided. A reply that is no answer has no such element.
 func overflowed(reply any) (without any, cells string) {
 	list, ok := reply.([]any)
 	if !ok || len(list) == 0 {
@@ -153,8 +151,8 @@ func overflowed(reply any) (without any, cells string) {
 	return list[:last], cells
 }
 
-// countCells counts a decision on overflow keys: digits say which were some, and
-// the mask which limits denied.
+// countCells counts a decision on cells: digits say which parts a cell decided, and denied
+// which limits denied.
 func (s *Store) countCells(digits string, denied stint.LimitSet) {
 	if !strings.Contains(digits, "1") {
 		return
@@ -168,52 +166,52 @@ func (s *Store) countCells(digits string, denied stint.LimitSet) {
 	}
 }
 
-// evalCells runs the script with cells beside the states, and without them in a
-// slot that is moving: there, keys and cells are not in one place.
-func (s *Store) evalCells(ctx context.Context, parts []part, keys, args []string) (reply any, cells string, err error) {
+// A cellReader is a reader that is told which cells decided; see overflowed.
+type cellReader func(reply any, cells string) error
+
+// alone reads the reply to a call without cells.
+func (read cellReader) alone(reply any) error { return read(reply, "") }
+
+// evalCells runs the script with cells beside the states. In a slot that is moving, keys and
+// cells may be on two nodes: then it runs the script without cells.
+func (s *Store) evalCells(ctx context.Context, parts []part, keys, args []string, read cellReader) error {
 	by := s.until(ctx)
 	allKeys, allArgs := s.withCells(parts, keys, args)
-	reply, err = s.evalBy(ctx, by, allKeys, s.clock(allArgs))
+	err := s.evalBy(ctx, by, allKeys, s.clock(allArgs), func(reply any) error { return read(overflowed(reply)) })
 	if word(err) == "TRYAGAIN" {
-		reply, err = s.evalBy(ctx, by, keys, s.clock(args))
-		return reply, "", err
+		return s.evalBy(ctx, by, keys, s.clock(args), read.alone)
 	}
-	reply, cells = overflowed(reply)
-	return reply, cells, err
+	return err
 }
 
-// evalLong runs the script on parts, with their cells where newcomers share them.
-// The clock is not among the arguments.
-func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string, shares bool) (reply any, cells string, err error) {
+// evalLong runs the general path on parts, with their cells if shares. The arguments are
+// without the clock.
+func (s *Store) evalLong(ctx context.Context, parts []part, keys, args []string, shares bool, read cellReader) error {
 	switch {
 	case shares:
-		return s.evalCells(ctx, parts, keys, args)
+		return s.evalCells(ctx, parts, keys, args, read)
 	case strings.Contains("tpukxn", args[0]):
-		reply, err = s.batched(ctx, true, entriesOf(parts), keys, args)
-	default:
-		reply, err = s.eval(ctx, keys, s.clock(args))
+		return s.batched(ctx, true, entriesOf(parts), keys, args, read.alone)
 	}
-	return reply, "", err
+	return s.eval(ctx, keys, s.clock(args), read.alone)
 }
 
-// spendLease counts a state and the leases beside it.
+// spendLease counts the two keys that a first lease creates: the state, and its leases.
 func (s *Store) spendLease(p *part, granted, backlog int64) {
 	if s.newKeys.unit > 0 && granted > 0 && p.compiled.fast.fresh(granted, backlog) {
 		s.brought(p, 2)
 	}
 }
 
-// overflows reports whether a verb may be decided by overflow keys. A reservation
-// of nothing is for a debt, which the key itself has to bear, and what is settled
-// stands where it was charged.
+// overflows reports whether cells may decide a verb. A reservation of 0 is for a debt, which
+// the key itself must bear, and a settlement goes to the state that was charged.
 func overflows(verb string, cost string) bool {
-	return strings.Contains("tpukx", verb) || verb == "r" && cost != "0"
+	return strings.Contains("tpukxw", verb) || verb == "r" && cost != "0"
 }
 
-// spendLong counts the keys that the general path has brought into being: states
-// unless cells stood for them, and what is kept beside them. A reservation has a
-// record, and for each layer a generation, which may have been there; a push has
-// its number.
+// spendLong counts the keys that the general path has created: states, unless cells decided,
+// and the keys beside them. A reservation has a record and for each layer a hash, which may
+// have existed; a push has its number.
 func (s *Store) spendLong(verb string, parts []part, a answer, shares bool) {
 	if s.newKeys.unit == 0 || verb == "p" || verb == "s" || verb == "f" || verb == "y" {
 		return
@@ -232,7 +230,7 @@ func (s *Store) spendLong(verb string, parts []part, a answer, shares bool) {
 	s.brought(&parts[0], made)
 }
 
-// madeLong returns how many states were made.
+// madeLong returns how many states were created.
 func madeLong(parts []part, a answer) (made int64) {
 	for i := range parts {
 		p, one := &parts[i], a[1+i*answersEach:]
@@ -247,36 +245,34 @@ func madeLong(parts []part, a answer) (made int64) {
 	return made
 }
 
-// How many keys may come into being is a question of how many have room. Unless
-// Options.NewKeys says how many they may be, a store asks each node how much
-// memory it has left, and brings keys into being as long as it has: also many at
-// once, as after a restart that has lost them all. Of what is left up to 85 %
-// of the memory, each store takes no more than an eighth before it asks again, so
-// that several do not fill it together. The rest is for Redis' two tables of keys:
-// when these double, they take another eighth of what keys take, all at once. Where
-// the node does not tell, the rate alone decides.
+// Unless Options.NewKeys says how many keys may be created, a store asks each node how much
+// memory it has left, and creates keys while there is some: many at once too, as after a
+// restart that has lost all keys. Of what is left below 85 % of the memory, each store takes
+// no more than an eighth before it asks again, so that several stores do not fill it
+// together. The other 15 % are for Redis' two tables of keys: when they double, they take an
+// eighth of what keys take, all at once. If the node does not tell, the rate alone decides.
 
 const (
-	roomParts  = 8                      // one is taken before the next look
-	roomOf     = 0.85                   // of the server's memory is for keys
-	roomKey    = 256                    // bytes a key, with its name and its place in Redis' tables
-	roomSoon   = 100 * time.Millisecond // between looks
-	roomOften  = time.Second            // between looks while there is plenty
-	roomSeldom = time.Minute            // between looks at a node that does not tell
+	roomParts  = 8                      // a store takes one roomParts-th before it asks again
+	roomOf     = 0.85                   // the fraction of the server's memory for keys
+	roomKey    = 256                    // bytes of a key, with its name and its entry in Redis' tables
+	roomSoon   = 100 * time.Millisecond // the least time between questions
+	roomOften  = time.Second            // the time between questions while there is plenty
+	roomSeldom = time.Minute            // the time between questions to a node that does not tell
 )
 
-// A room is how many keys a node has room for, as far as it is this store's.
+// A room is how many keys this store may create on a node.
 type room struct {
 	known    atomic.Bool
-	left     atomic.Int64 // keys until the next look
-	plenty   atomic.Int64 // below which that is due
-	checking atomic.Bool  // one is on its way
-	next     atomic.Int64 // not before, on the store's monotonic clock
+	left     atomic.Int64 // how many keys may be created before the next question
+	plenty   atomic.Int64 // with fewer left, the next question is due
+	checking atomic.Bool  // a question is on its way
+	next     atomic.Int64 // the earliest time of the next question, on the store's monotonic clock
 }
 
-// roomy reports whether the node of a slot has room for another key: known is
-// false where it does not tell. While there is none it has a look when that is due,
-// since no key comes into being that would.
+// roomy reports whether the node of a slot has room for one more key; known is false if the
+// node does not tell. fill asks again when keys are created; without room none are, so roomy
+// asks again itself.
 func (s *Store) roomy(slot uint16) (is, known bool) {
 	n := s.nodeOf(slot)
 	r := &n.room
@@ -287,8 +283,8 @@ func (s *Store) roomy(slot uint16) (is, known bool) {
 	return is, known
 }
 
-// fill notes that keys have come into being on the node of a slot, and has a look
-// at what is left when that is due.
+// fill notes that keys were created on the node of a slot, and asks for the room left when
+// that is due.
 func (s *Store) fill(slot uint16, keys int64) {
 	n := s.nodeOf(slot)
 	r := &n.room
@@ -303,7 +299,7 @@ func (s *Store) fill(slot uint16, keys int64) {
 	s.checkRoom(n, slot)
 }
 
-// checkRoom asks a node how much room there is, in the background.
+// checkRoom asks a node how much room it has, in the background.
 func (s *Store) checkRoom(n *node, slot uint16) {
 	r := &n.room
 	if !r.checking.CompareAndSwap(false, true) {
@@ -311,18 +307,20 @@ func (s *Store) checkRoom(n *node, slot uint16) {
 	}
 	if !s.background(func(ctx context.Context) {
 		defer r.checking.Store(false)
-		reply, err := s.eval(ctx, []string{s.names.probe(slot)}, []string{"I"})
 		pause := roomSoon
-		if err == nil && !r.take(reply) {
-			pause = roomSeldom
-		}
+		_ = s.eval(ctx, []string{s.names.probe(slot)}, []string{"I"}, func(reply any) error {
+			if !r.take(reply) {
+				pause = roomSeldom
+			}
+			return nil
+		})
 		r.next.Store(int64(s.since() + pause))
 	}) {
 		r.checking.Store(false)
 	}
 }
 
-// take reads the answer of a node, and reports whether it says how much room there is.
+// take reads the answer of a node, and reports whether it says how much room it has.
 func (r *room) take(reply any) bool {
 	list, _ := reply.([]any)
 	if len(list) != 2 {

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -108,9 +108,7 @@ func (p *pair) overflowStep(c redis.UniversalClient) {
 // has made stays as exact as it was. When there is a budget again, so is there
 // a place for who comes.
 func TestOverflow(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	server := redistest.Start(t)
 	c := client(t, server.Addr)
 	const budget, callers, each = 100, 8, 2
@@ -186,33 +184,6 @@ func TestOverflow(t *testing.T) {
 		})
 	}
 	shows(t, "keys that newcomers bring into being", "what fits 85 % of the memory, or `NewKeys` a second and process")
-}
-
-// TestOverflowWritesNothing denies and peeks in cells.
-func TestOverflowWritesNothing(t *testing.T) {
-	server := redistest.Start(t)
-	c := client(t, server.Addr)
-	store := open(t, server.URL(), redisstore.Options{})
-	store.Flood()
-	for _, text := range []string{"1/1000h", "1/1000h sliding_log", "1/1000h fixed_window"} {
-		limit := bind(t, store, text)
-		take(t, limit, "a", 1)
-		before := dirty(t, server)
-		d := take(t, limit, "a", 1)
-		if _, err := limit.Decide(ctx, meter.OpPeek, "b", 1); err != nil || d.Allowed {
-			t.Errorf("%s: %+v, %v", text, d, err)
-		}
-		if after := dirty(t, server); after != before {
-			t.Errorf("%s: writes went from %d to %d", text, before, after)
-		}
-		for _, key := range keys(t, c) {
-			ms, err := do(t, c, "PTTL", key).Int64()
-			if err != nil || ms <= 0 || !strings.Contains(key, "}::overflow:") {
-				t.Errorf("%s: key %q expires in %d ms, %v", text, key, ms, err)
-			}
-		}
-		do(t, c, "FLUSHALL")
-	}
 }
 
 // TestOverflowSameTag has two keys of one limit and one tag in a request: each is
@@ -365,36 +336,10 @@ func TestOverflowSpends(t *testing.T) {
 	})
 }
 
-// TestOverflowModes floods a store through its modes: in async, keys that are
-// new to it are decided as strict ones are, in cells.
-func TestOverflowModes(t *testing.T) {
-	server := redistest.Start(t)
-	c := client(t, server.Addr)
-	store := open(t, server.URL(), redisstore.Options{})
-	store.Flood()
-	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async} {
-		limit := named(t, store, mode, "100000/1000h")
-		before := store.Stats().Overflowed
-		for i := range 2 * redisstore.Cells {
-			if d := take(t, limit, fmt.Sprint("key ", i), 1); !d.Allowed {
-				t.Fatalf("%v: %+v", mode, d)
-			}
-		}
-		if n := store.Stats().Overflowed - before; n != 2*redisstore.Cells {
-			t.Errorf("%v: %d decisions in cells", mode, n)
-		}
-	}
-	if n := size(t, c); n > 3*redisstore.Cells {
-		t.Errorf("%d keys", n)
-	}
-}
-
 // TestOverflowCluster decides in cells of a cluster, by layers of one slot and
 // of several: none is in another slot than the key that it stands for.
 func TestOverflowCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	c := redistest.StartCluster(t, 3, 0)
 	for _, tag := range []func(string) string{nil, func(key string) string { return key[:1] }} {
 		store := open(t, c.URL(), redisstore.Options{Tag: tag})
@@ -480,9 +425,7 @@ func TestColdStart(t *testing.T) {
 // nothing of how many keys there may be: it is not filled, however long the flood
 // lasts, goes on deciding, and those that are there have their own limit to the end.
 func TestFloodByRoom(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	room, wave := 16<<20, 30_000
 	if race.On {
 		room, wave = 8<<20, 10_000

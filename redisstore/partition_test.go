@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -24,9 +25,7 @@ import (
 // the limit and that part do; and when the way is back, late or with all that
 // was on it lost, the server counts what passed, each unit at most once.
 func TestPartition(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	for name, lost := range map[string]bool{"late": false, "lost": true} {
 		t.Run(name, func(t *testing.T) { testPartition(t, lost) })
 	}
@@ -142,9 +141,7 @@ func goroutines() (n int) {
 // TestModePartition takes one of three nodes its way to the server in modes
 // Lease and Async.
 func TestModePartition(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	base := goroutines()
 	t.Run("one server", func(t *testing.T) { ModesPartition(t) })
 	nothingLeft(t, base)
@@ -218,9 +215,7 @@ func (s *side) load(key string) (stop func()) {
 // more pass than the limit and what was left of it when the network parted; and
 // of the rest nothing is lost, nor counted twice.
 func TestClusterPartition(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	d := redistest.StartDivided(t)
 	alone := d.Nodes[0]
 	if role := alone.Role(); role != "master" {

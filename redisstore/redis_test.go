@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -367,49 +366,6 @@ func TestBytes(t *testing.T) {
 		t.Logf("%s after %d takes: %d bytes", of.text, of.takes, n)
 		if n > of.most {
 			t.Errorf("%s after %d takes: %d bytes, more than %d", of.text, of.takes, n, of.most)
-		}
-	}
-}
-
-// TestEnvelope takes from many goroutines through several stores on the
-// server's own clock: no more passes than the burst and the time allow.
-func TestEnvelope(t *testing.T) {
-	server := redistest.Start(t)
-	each := 4000
-	if os.Getenv("STINT_SOAK") != "" {
-		each = 200_000
-	}
-	for _, text := range []string{"1000/s burst 50", "700/s burst 10", "500/s sliding_log", "500/s sliding_counter"} {
-		l := parse(t, text)
-		var passed atomic.Int64
-		var wg sync.WaitGroup
-		begun := time.Now()
-		prefix := "envelope " + text
-		for range 3 {
-			store := open(t, server.URL(), redisstore.Options{Prefix: prefix})
-			limit := bind(t, store, text)
-			for range 4 {
-				wg.Add(1)
-				go func() {
-					defer wg.Done()
-					for range each / 4 {
-						d, err := limit.Decide(ctx, meter.OpTake, "a", 1)
-						if err != nil {
-							t.Error(err)
-						}
-						passed.Add(d.Taken)
-					}
-				}()
-			}
-		}
-		wg.Wait()
-		took := time.Since(begun)
-		most := l.Capacity() + int64(took)*l.Count()/int64(l.Period()) + 1
-		if l.Algorithm() == meter.SlidingLog {
-			most = l.Count() * (int64(took)/int64(l.Period()) + 1)
-		}
-		if n := passed.Load(); n > most || n < l.Capacity() {
-			t.Errorf("%s: %d passed in %v, want from %d to %d", text, n, took, l.Capacity(), most)
 		}
 	}
 }

@@ -20,66 +20,69 @@ type Options struct {
 	// rediss:// for TLS, or unix://; [ParseURL] says what else it may hold. The
 	// store makes a client of its own and closes it.
 	URL string
-	// Credentials, if it is set, returns what each new connection to the URL's
-	// servers logs in with, in place of the user and password in the URL. It is
-	// called again when the credentials expire. It may take a while; its error is
-	// that of the connection. It is called from many goroutines at once.
+	// Credentials, if set, returns what each new connection to the URL's servers
+	// logs in with, instead of the user and password in the URL. It is called again
+	// when the credentials expire. It may take a while; a connection fails with its
+	// error. It is called from many goroutines at once.
 	Credentials func(ctx context.Context) (Credentials, error)
-	// Client is a client that is ready, in place of URL; it stays the caller's
-	// to close. It is one of one server, a Sentinel set or a cluster, but no Ring, which
-	// has the keys of one call in several servers. Set ContextTimeoutEnabled in its
-	// options: without it go-redis does not look at a context while it reads, so that
-	// calls need a goroutine each, which is left behind at the deadline. Give it the Dialer
-	// that [ParseURL] returns, which refuses a reply that declares more than 64 MiB: go-redis
-	// makes room for any length, and ends the process.
+	// Client is a client of yours, instead of URL; the store does not close it. It is a
+	// *redis.Client of one server or a Sentinel set, a *redis.ClusterClient, or a type that
+	// embeds one of these. It is no Ring, which has the keys of one call on several servers,
+	// and no AutoPipeliner. Set ContextTimeoutEnabled in its options: without it go-redis
+	// ignores a context while it reads, so that each call needs a goroutine, which is left
+	// behind at the deadline. Give it the Dialer that [ParseURL] returns, which refuses a
+	// reply that declares more than 64 MiB: go-redis allocates any length, and ends the
+	// process. Without that Dialer, a failed write is an [ErrAmbiguous], though it sent
+	// nothing. MaxRedirects is how often a cluster's client follows a call to another node
+	// within its time; beyond that the call is an [ErrNotExecuted].
 	Client redis.UniversalClient
-	// Driver is that of another client library, in place of Client. It stays the
-	// caller's to close.
+	// Driver is a driver of another client library, instead of Client. The store
+	// does not close it.
 	Driver Driver
 	// Prefix begins every key. It must not hold a brace. The default value is
 	// "stint".
 	Prefix string
-	// Tag returns what decides in which slot of a cluster a key lies: keys with
-	// the same tag are in one slot. It must give the same for a key always. The
-	// default value takes the key itself.
+	// Tag returns the text that decides in which slot of a cluster a key lies: keys
+	// with the same tag are in one slot. It must always return the same tag for a
+	// key. The default is the key itself.
 	Tag func(key string) string
 	// HashSecret, if it is not empty, hides keys and tags: Redis holds their
-	// HMAC-SHA-256 under the secret. The default value is nil: Redis holds them
-	// as they are, and hashed only when they are long or hold braces.
+	// HMAC-SHA-256 under the secret. The default value is nil: Redis holds them as
+	// they are, and hashed only if they are long or hold braces.
 	HashSecret []byte
-	// MaxLog is the largest count of a sliding_log that is accepted, and a
-	// quarter of what all logs and parts of one request may hold together. The
-	// default value is 10,000.
+	// MaxLog is the largest count of a sliding_log that is accepted, and a quarter of
+	// the entries that all states of sliding_log and sliding_buckets of one request
+	// may hold together. The default value is 10,000.
 	MaxLog int64
-	// Timeout is how long an operation may take. Where the context ends sooner, an
-	// operation has three quarters of the time until then: the rest is for who
-	// decides without the store. The default value is 15 ms.
+	// Timeout is how long an operation may take. If the context ends sooner, an
+	// operation has three quarters of the time until then; the rest is left to decide
+	// without the store. The default value is 15 ms.
 	Timeout time.Duration
-	// NewKeys is how many keys a second this store may create in Redis, and how
-	// many at once. Beyond that, new keys share overflow keys, and existing keys
-	// do not: together the new keys get at most 1,024 times each limit, and each
-	// at most twice its limit, once there and once under a key of its own. A key
-	// that expires within a second costs nothing. A value below zero is no bound.
-	// The default value, 0, depends on the memory that the server has left (INFO),
-	// of which 85 % are for keys; it is 10,000 where the server does not
-	// report it, and no bound with Now.
+	// NewKeys is how many keys a second this store may create in Redis, and how many
+	// at once. Further new keys share overflow keys, and existing keys do not:
+	// together the new keys get at most 1,024 times each limit, and each at most
+	// twice its limit, once on an overflow key and once on its own. A key that expires
+	// within a second costs nothing. A value below zero is no bound. The default value,
+	// 0, makes the bound depend on the memory that the server has left (INFO), of
+	// which 85 % are for keys; it is 10,000 if the server does not report that, and
+	// none with Now.
 	NewKeys int
-	// Lease is how long units in flight count that a process holds and does not renew,
-	// because it was killed or is cut off. It renews them three times in each. The
+	// Lease is how long units in flight still count after a process that holds them
+	// was killed or cut off. A process renews its units three times in a Lease. The
 	// default value is 10 s.
 	Lease time.Duration
 	// Modes are for limits that are bound through [Store.Mode].
 	Modes Modes
-	// Now, if set, is the clock: nanoseconds since the Unix epoch, of which
-	// whole microseconds count. Keys then never expire. It is for simulations
-	// and tests. The default is the server's TIME.
+	// Now, if set, is the clock: nanoseconds since the Unix epoch, rounded down to
+	// microseconds. Keys then never expire. It is for simulations and tests. The
+	// default is the server's TIME.
 	Now func() int64
 }
 
 // Store implements [stint.Store] in Redis.
 type Store struct {
 	driver  Driver
-	own     bool // driver is to be closed
+	own     bool // Close closes driver
 	names   names
 	maxLog  int64
 	timeout time.Duration
@@ -93,8 +96,8 @@ type Store struct {
 	nodes        nodes
 	newKeys      *budget
 	byRoom       bool          // the room that the server has left decides, not the budget alone
-	shared       atomic.Uint64 // decisions in which an overflow key stood for one that was not there
-	sharedDenied atomic.Uint64 // of these, what such a key denied
+	shared       atomic.Uint64 // decisions that overflow keys took part in
+	sharedDenied atomic.Uint64 // how many of these an overflow key denied
 	heart        heart
 	batchers     batchers
 	inFlight     int // calls on their way to one place before requests wait
@@ -114,10 +117,10 @@ type Store struct {
 
 var _ stint.Store = (*Store)(nil)
 
-// New returns a store in the Redis that the options name. With a URL it tries
-// for up to a second to connect. If the server does not answer, New returns the
-// store all the same, and it connects when it can: calls fail fast until then. The
-// error is for options that cannot work, and for a password that the server refuses.
+// New returns a store in the Redis that the options name. With a URL it tries to connect
+// for up to a second. If the server does not answer, New still returns the store, which
+// connects when it can; until then calls fail fast. It returns an error if the options
+// cannot work, or the server refuses the password.
 func New(o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "stint"
@@ -151,7 +154,11 @@ func New(o Options) (*Store, error) {
 	switch {
 	case s.driver != nil:
 	case o.Client != nil:
-		s.driver = newDriver(o.Client)
+		given := newDriver(o.Client)
+		if given.refusal != nil {
+			return nil, given.refusal
+		}
+		s.driver = given
 	case o.URL != "":
 		options, err := optionsOf(o.URL, o.Timeout, o.Credentials)
 		if err != nil {
@@ -203,7 +210,7 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	return b, nil
 }
 
-// compileAll returns limits as the script takes them, or why they cannot be held together.
+// compileAll returns limits in the form that the script takes, or why they cannot be bound.
 func (s *Store) compileAll(limits []stint.Limit) (all []*compiled, err error) {
 	all = make([]*compiled, len(limits))
 	entries := int64(0)

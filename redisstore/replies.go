@@ -10,34 +10,35 @@ import (
 	"syscall"
 )
 
-// What a server says must have, for a reply to reach go-redis, which makes room for any
-// length that a reply declares, and recurses as deep as it goes.
+// Bounds of a reply, without which go-redis would allocate any length that a reply declares,
+// and recurse to any depth.
 const (
-	mostReply    = 64 << 20 // bytes of one reply, of which each element counts elementSize more
-	mostDecision = 16 << 20 // the same, where a store decides
+	mostReply    = 64 << 20 // bytes of one reply; each element counts elementSize more
+	mostDecision = 16 << 20 // the same for the connections of a store
 	mostLine     = 16 << 10 // bytes of a line
-	mostNested   = 32       // arrays within each other
+	mostNested   = 32       // depth of nested arrays
 	elementSize  = 16
 )
 
-// A checkedConn is a connection of which replies are read only once they are known to be
-// within bounds: of a line that is refused, and of what follows, nothing is read.
+// A checkedConn is a connection that passes a line of a reply on only if the reply is still
+// within bounds. Of a line that it refuses, and of all that follows, nothing can be read.
 type checkedConn struct {
 	net.Conn
 	in     *bufio.Reader
-	most   int   // bytes of one reply
-	size   int   // of the reply so far, with what it declares
+	most   int   // the most bytes of one reply
+	size   int   // the size of the reply so far, with what it declares
 	nested []int // elements that arrays still lack, the outermost first
-	passes int   // bytes that may be read
+	passes int   // how many bytes may be read
 }
 
-// A checkedSocket is a checkedConn of which go-redis can see that the server has closed it.
+// A checkedSocket is a checkedConn with a [syscall.Conn], by which go-redis sees that the
+// server has closed it.
 type checkedSocket struct {
 	*checkedConn
 	syscall.Conn
 }
 
-// checked returns a connection whose replies have at most so many bytes each.
+// checked returns a connection whose replies have at most the given number of bytes.
 func checked(conn net.Conn, most int) net.Conn {
 	c := &checkedConn{Conn: conn, in: bufio.NewReaderSize(conn, mostLine), most: most}
 	if socket, ok := conn.(syscall.Conn); ok {
@@ -46,7 +47,7 @@ func checked(conn net.Conn, most int) net.Conn {
 	return c
 }
 
-// NetConn returns the connection below, as that of TLS does.
+// NetConn returns the connection below, as [tls.Conn.NetConn] does.
 func (c *checkedConn) NetConn() net.Conn { return c.Conn }
 
 // Read implements [net.Conn].
@@ -70,7 +71,8 @@ func (c *checkedConn) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// next lets a line pass, with the bytes that it announces. Without waiting it may have none.
+// next lets a line pass, with the bytes that it declares. If wait is false and no whole line
+// has come, it lets nothing pass.
 func (c *checkedConn) next(wait bool) error {
 	for {
 		came, _ := c.in.Peek(c.in.Buffered())
@@ -89,12 +91,12 @@ func (c *checkedConn) next(wait bool) error {
 	}
 }
 
-// check lets a line pass, unless the reply is then out of bounds.
+// check lets a line pass, unless the reply exceeds its bounds with it.
 func (c *checkedConn) check(line []byte) error {
 	if len(c.nested) == 0 {
 		c.size = 0
 	}
-	if len(c.nested) > 0 && (line[0] == '-' || line[0] == '!') { // go-redis may take it for the reply, and the rest for the next
+	if len(c.nested) > 0 && (line[0] == '-' || line[0] == '!') { // go-redis may end the reply here, and take its rest for the next
 		return errors.New("redisstore: a reply has an error inside an array")
 	}
 	length, elements, err := c.declared(line)

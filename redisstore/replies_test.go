@@ -111,6 +111,31 @@ func TestHostileReplies(t *testing.T) {
 	}
 }
 
+// TestProxies has a proxy tell of a server that it lost when that had the call, in the words
+// of Envoy, twemproxy, predixy, Codis and redis-cluster-proxy, or a server that looks for
+// memory in the middle of a script, as Dragonfly does: the call may have run. A command that
+// a server does not know has not.
+func TestProxies(t *testing.T) {
+	for said, want := range map[string]error{
+		"upstream failure":                        redisstore.ErrAmbiguous,
+		"ERR Connection reset by peer":            redisstore.ErrAmbiguous,
+		"ERR unknown":                             redisstore.ErrAmbiguous,
+		"ERR server connection close":             redisstore.ErrAmbiguous,
+		"ERR handle response, backend conn reset": redisstore.ErrAmbiguous,
+		"ERR Cluster node disconnected: ":         redisstore.ErrAmbiguous,
+		"ERR Out of memory":                       redisstore.ErrAmbiguous,
+		"ERR unknown command 'evalsha'":           redisstore.ErrConfiguration,
+	} {
+		store := openPlain(t, redisstore.Options{URL: "redis://" + impostor(t, "EVALSHA", "-"+said+"\r\n"), Timeout: within})
+		_, err := bind(t, store, short).Decide(ctx, meter.OpTake, "a", 1)
+		for _, class := range []error{redisstore.ErrAmbiguous, redisstore.ErrNotExecuted, redisstore.ErrConfiguration} {
+			if errors.Is(err, class) != (class == want) {
+				t.Errorf("%s: told %v, want %v", said, err, want)
+			}
+		}
+	}
+}
+
 // cut is what comes of a connection, in parts of some lengths.
 type cut struct {
 	net.Conn

@@ -17,21 +17,21 @@ import (
 
 var errTTL = errors.New("redisstore: a reservation needs a time to live above zero")
 
-// about is what settling needs to know of one limit of a reservation, in
-// Redis: keys are bytes.
+// about is what Redis keeps of one limit of a reservation, so that any process can settle
+// it.
 type about struct {
 	Limit  string `json:"limit"`
 	Name   string `json:"name"`
 	Begin  []byte `json:"begin"`
 	End    []byte `json:"end,omitempty"`
 	Weight int64  `json:"weight,omitempty"`
-	// Behind is how many limits of the request come before it that are not
-	// before it here, because they are in other slots.
+	// Behind is how many limits before it in the request are missing here, because
+	// they are in other slots.
 	Behind int `json:"behind,omitempty"`
 }
 
-// Reserve implements [stint.Store]. The ID is 130 random bits and the slot
-// of a cluster that the layers are in.
+// Reserve implements [stint.Store]. The ID has 130 random bits, and the slot of a cluster
+// that the layers are in.
 func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	if of, ok := s.modes.ofModes(layers); ok {
 		return s.modes.Reserve(ctx, of, cost, ttl)
@@ -46,7 +46,12 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	r := reserving{cost: cost, ttl: ttl}
+	excusing(parts, layers)
+	return s.reserveParts(ctx, parts, reserving{cost: cost, ttl: ttl, age: -1})
+}
+
+// reserveParts is Reserve of layers without modes.
+func (s *Store) reserveParts(ctx context.Context, parts []part, r reserving) (stint.Decision, stint.ReservationID, error) {
 	if groups := s.slotGroups(parts); groups != nil {
 		r.apart = true
 		return s.reserveGroups(ctx, parts, groups, r)
@@ -58,16 +63,34 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	return a.join(parts, true), id, nil
 }
 
-// A reserving is a cost that is to be reserved, for how long, and whether in
-// several slots.
+// excusing sets how long parts excuse denials, as their layers say.
+func excusing(parts []part, layers []stint.Layer) {
+	i := 0
+	for _, layer := range layers {
+		for range layer.Bound.(*bound).limits {
+			parts[i].excuse = layer.Excuses
+			i++
+		}
+	}
+}
+
+// A reserving says what to reserve: a cost, for how long, and whether in several slots.
 type reserving struct {
 	cost  int64
 	ttl   time.Duration
+	age   time.Duration // how long ago a waiter's turn may have been; below 0 for other requests
 	apart bool
 }
 
-// reserve takes a reservation of layers that are in one slot; denied, it has no
-// ID.
+// asked returns the cost in the form that the script takes.
+func (r reserving) asked() string {
+	if r.age < 0 {
+		return number(r.cost)
+	}
+	return number(r.cost) + "@" + number(int64(r.age/time.Microsecond))
+}
+
+// reserve makes a reservation of layers in one slot. The ID is "" if it is denied.
 func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer, stint.ReservationID, error) {
 	all := make([]about, len(parts))
 	for i, p := range parts {
@@ -79,20 +102,20 @@ func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer,
 	}
 	id, slot := rand.Text(), slotOf(parts[0].begin)
 	more := s.reserved(parts, id, slot)
-	if r.apart { // what is asked before it is settled, in any of its slots
+	if r.apart { // Settle first asks all of its slots
 		text = append(text, '&')
 		for _, key := range more[:len(parts)] {
 			text = fmt.Append(text, len(key), ":", key)
 		}
 	}
-	a, err := s.longAnswer(ctx, parts, more, "r", number(r.cost), micros(int64(r.ttl)), id, string(text))
+	a, err := s.longAnswer(ctx, parts, more, "r", r.asked(), micros(int64(r.ttl)), id, string(text))
 	if err != nil || !a.allowed() {
 		return a, "", err
 	}
 	return a, stint.ReservationID(fmt.Sprintf("%s-%04x", id, slot)), nil
 }
 
-// reserved returns the keys of a reservation beside the states.
+// reserved returns the keys of a reservation, beside those of the states.
 func (s *Store) reserved(parts []part, id string, slot uint16) []string {
 	keys := make([]string, 0, len(parts)+1)
 	for i := range parts {
@@ -101,7 +124,7 @@ func (s *Store) reserved(parts []part, id string, slot uint16) []string {
 	return append(keys, s.names.reservation(id, slot))
 }
 
-// parseID returns what an ID names.
+// parseID splits an ID into the ID in Redis and the slot.
 func parseID(reservation stint.ReservationID) (id string, slot uint16, err error) {
 	id, hex, ok := strings.Cut(string(reservation), "-")
 	n, err := strconv.ParseUint(hex, 16, 16)
@@ -111,9 +134,9 @@ func parseID(reservation stint.ReservationID) (id string, slot uint16, err error
 	return id, uint16(n), nil
 }
 
-// Settle implements [stint.Store]. It takes two round trips: the first asks
-// what the reservation is of, so that any process can settle it. Of one in several
-// slots all are asked at once, each time.
+// Settle implements [stint.Store]. It takes two round trips: the first asks which limits
+// the reservation has, so that any process can settle it. Of a reservation in several slots,
+// each round trip asks all slots at once.
 func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	if strings.HasPrefix(string(id), sharePrefix) {
 		return s.modes.Settle(ctx, id, cost)
@@ -137,7 +160,7 @@ func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) 
 		open[k], err = s.findReservation(ctx, stint.ReservationID(all[k]))
 		return err
 	})
-	if err != nil { // of one that is gone nothing is settled, in any slot
+	if err != nil { // if the reservation is gone in one slot, none is settled
 		return stint.Decision{}, err
 	}
 	answered, of := make([]answer, len(all)), make([][]part, len(all))
@@ -155,8 +178,8 @@ func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) 
 	return answers.join(parts, false), nil
 }
 
-// atOnce does n things at once. The error is one of those that there were,
-// ambiguous if any was.
+// atOnce calls do n times at once. Of several errors it returns one, an ambiguous one if there
+// is any.
 func atOnce(n int, do func(k int) error) (failed error) {
 	errs := make([]error, n)
 	var others sync.WaitGroup
@@ -173,8 +196,8 @@ func atOnce(n int, do func(k int) error) (failed error) {
 	return failed
 }
 
-// inPart returns an error of which it is told that nothing was done, as one of what was
-// done in part.
+// inPart makes an error ambiguous, if it says that nothing was done and other calls of the
+// same operation were done.
 func inPart(err error, done bool) error {
 	if !done || !errors.Is(err, ErrNotExecuted) && !errors.Is(err, ErrConfiguration) && !errors.Is(err, stint.ErrClosed) {
 		return err
@@ -182,33 +205,32 @@ func inPart(err error, done bool) error {
 	return fmt.Errorf("%w: done in part: %v", ErrAmbiguous, err) //nolint:errorlint // what is inside may say that nothing was charged: the class is the first one alone
 }
 
-// An openReservation is what Redis has of a reservation of one slot: what settling
-// it needs to know, or how it was settled.
+// An openReservation is the record of a reservation in one slot: its limits, or the answer
+// to its settlement.
 type openReservation struct {
 	id     string
 	slot   uint16
 	record []any
 }
 
-// findReservation asks for a reservation of one slot.
+// findReservation reads the record of a reservation in one slot.
 func (s *Store) findReservation(ctx context.Context, id stint.ReservationID) (r openReservation, err error) {
 	if r.id, r.slot, err = parseID(id); err != nil {
 		return r, err
 	}
-	reply, err := s.eval(ctx, []string{s.names.reservation(r.id, r.slot)}, s.clock([]string{"a"}))
-	if err != nil {
-		return r, err
-	}
-	if reply == nil {
-		return r, stint.ErrReservation
-	}
-	if r.record, _ = reply.([]any); len(r.record) != 3 {
-		return r, unexpected(reply)
-	}
-	return r, nil
+	err = s.eval(ctx, []string{s.names.reservation(r.id, r.slot)}, s.clock([]string{"a"}), func(reply any) error {
+		if reply == nil {
+			return stint.ErrReservation
+		}
+		if r.record, _ = reply.([]any); len(r.record) != 3 {
+			return unexpected(reply)
+		}
+		return nil
+	})
+	return r, err
 }
 
-// settleFound settles a reservation of one slot, and says what it was of.
+// settleFound settles a reservation in one slot, and returns its parts.
 func (s *Store) settleFound(ctx context.Context, r openReservation, cost int64) (answer, []part, error) {
 	if r.record[0] == "s" {
 		return settledBefore(r.record)
@@ -227,13 +249,13 @@ func (s *Store) settleFound(ctx context.Context, r openReservation, cost int64) 
 	switch {
 	case asked.err != nil:
 		return nil, nil, asked.err
-	case asked.before != nil: // by another process, just now
+	case asked.before != nil: // another process settled it just now
 		return settledBefore(asked.before)
 	}
 	return asked.answer, parts, nil
 }
 
-// metaOf says of parts what reading their answers needs: weight, place and capacity.
+// metaOf writes what it takes to read the answers of parts: weight, index and capacity.
 func metaOf(parts []part) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -242,7 +264,7 @@ func metaOf(parts []part) string {
 	return b.String()
 }
 
-// settledBefore reads what is kept of a reservation that has been settled.
+// settledBefore reads the record of a reservation that was settled before.
 func settledBefore(record []any) (answer, []part, error) {
 	meta, _ := record[1].(string)
 	digits, _ := record[2].(string)
@@ -268,10 +290,10 @@ func settledBefore(record []any) (answer, []part, error) {
 	return a, parts, nil
 }
 
-// recall returns the limits of a reservation, as they were then.
+// recall returns the parts of a reservation, with the limits that it was made under.
 func (s *Store) recall(text string) ([]part, error) {
 	var all []about
-	text, _, _ = strings.Cut(text, "&") // which JSON has none of
+	text, _, _ = strings.Cut(text, "&") // this JSON has no &
 	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) == 0 {
 		return nil, fmt.Errorf("%w: a reservation that is none of this version's", ErrConfiguration)
 	}
@@ -349,7 +371,7 @@ func (s *Store) reset(ctx context.Context, parts []part) error {
 		p := &parts[i]
 		keys = append(keys, state(p.begin, p.end, p.limit), opens(p.begin, p.end, p.limit), banOf(p.begin, p.end, p.limit))
 	}
-	_, err := s.eval(ctx, keys, []string{"d"})
+	err := s.eval(ctx, keys, []string{"d"}, unread)
 	s.modes.returns.note(parts)
 	return err
 }

@@ -17,22 +17,22 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// The script, in the order in which its parts stand.
+// files are the files of the script, in their order in it.
 //
 //go:embed lua/*.lua
 var lua embed.FS
 
-var parts = []string{
-	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "inflight", "room", "entries", "fastpath_log", "numbers", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "ban", "open", "push", "charge", "take", "batch", "decide",
+var files = []string{
+	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "inflight", "room", "entries", "fastpath_log", "numbers", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "ban", "open", "push", "charge", "turn", "take", "batch", "decide",
 }
 
 // source is the whole script without its comments, sha its name in Redis.
-var source, sha = assemble(parts...)
+var source, sha = assemble(files...)
 
-func assemble(parts ...string) (source, sha string) {
+func assemble(files ...string) (source, sha string) {
 	var b strings.Builder
-	for _, part := range parts {
-		text, err := lua.ReadFile("lua/" + part + ".lua")
+	for _, file := range files {
+		text, err := lua.ReadFile("lua/" + file + ".lua")
 		if err != nil {
 			panic(err) // embedded: the list above names a file that is not there
 		}
@@ -46,18 +46,25 @@ func assemble(parts ...string) (source, sha string) {
 	return b.String(), hex.EncodeToString(sum[:])
 }
 
-// eval runs the script, by its text where it is not loaded: then it had not run.
-func (s *Store) eval(ctx context.Context, keys, args []string) (any, error) {
-	return s.evalBy(ctx, s.until(ctx), keys, args)
+// A reader reads the reply to a call. Its error matches [ErrAmbiguous] if the script makes no
+// such reply.
+type reader func(reply any) error
+
+// unread is the reader of a reply that says no more than that the call ran.
+func unread(any) error { return nil }
+
+// eval runs the script, and loads it if it is not loaded.
+func (s *Store) eval(ctx context.Context, keys, args []string, read reader) error {
+	return s.evalBy(ctx, s.until(ctx), keys, args, read)
 }
 
-// boundedKey marks a context of calls whose deadline [Store.until] has said: no part of
-// it is kept from them again.
+// boundedKey marks a context whose deadline is from [Store.until], which then does not
+// shorten it again.
 type boundedKey struct{}
 
-// until returns when the calls of a request that comes now have to be back: after the
-// store's deadline, or when three quarters of the time are up that its caller waits.
-// The rest is for who decides without the store.
+// until returns the deadline of the calls of a request that begins now: after the store's
+// timeout, or after three quarters of the time that its caller has. The rest is left to
+// decide without the store.
 func (s *Store) until(ctx context.Context) time.Time {
 	now := time.Now()
 	end, ok := ctx.Deadline()
@@ -71,8 +78,8 @@ func (s *Store) until(ctx context.Context) time.Time {
 	return now.Add(min(s.timeout, left-left/4))
 }
 
-// within returns a context for a request that may take several calls: all of them
-// together have the time that one has.
+// within returns a context for a request of several calls, which have together the time of
+// one.
 func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return s.by(ctx, s.until(ctx))
 }
@@ -83,28 +90,28 @@ func (s *Store) by(ctx context.Context, deadline time.Time) (context.Context, co
 	return context.WithValue(within, boundedKey{}, true), cancel
 }
 
-// by returns when a stretch that begins now ends.
+// by returns the time at d from now.
 func by(d time.Duration) time.Time { return time.Now().Add(d) }
 
 // evalBy is eval with a deadline.
-func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []string) (any, error) {
+func (s *Store) evalBy(ctx context.Context, deadline time.Time, keys, args []string, read reader) error {
 	if s.closed.Load() {
-		return nil, stint.ErrClosed
+		return stint.ErrClosed
 	}
 	within, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	reply, err := s.callThroughBreaker(within, keys, args)
+	err := s.callThroughBreaker(within, keys, args, read)
 	switch word(err) {
-	case "READONLY": // of what was the master: the driver may know better by now
-		reply, err = s.callThroughBreaker(within, keys, args)
-	case "TRYAGAIN": // of a slot that is moving: some of the keys are here, some there
+	case "READONLY": // the server is no longer the master: the driver may know the new one by now
+		err = s.callThroughBreaker(within, keys, args, read)
+	case "TRYAGAIN": // the slot is moving: its keys are on two nodes
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-within.Done():
 		}
-		reply, err = s.callThroughBreaker(within, keys, args)
+		err = s.callThroughBreaker(within, keys, args, read)
 	}
-	return reply, err
+	return err
 }
 
 // run makes the call, whatever the state of the server.
@@ -125,25 +132,24 @@ func (s *Store) clock(args []string) []string {
 	return append(args, strconv.FormatInt(max(s.now(), 0)/1000, 10))
 }
 
-// Calls that wait for something other than an answer (a connection to be made,
-// the topology of a cluster, room in a queue) may not end when their context
-// does: that is up to the client library. While that is likely they are made
-// from a goroutine of their own, and left behind at the deadline.
+// A call that waits for something other than an answer (a connection, the topology of a
+// cluster, room in a queue) may go on after its context ends: that is up to the client
+// library. While that is likely, calls are made in goroutines of their own, which are left
+// behind at the deadline.
 const (
-	mostDirect = 512         // calls on their way at once, beyond which a library's queue may be full
-	mostCalls  = 16384       // on their way at once, with those that were left behind
-	patience   = time.Second // for what is left behind: connections take longer than calls
-	slowPart   = 4           // of the deadline, one part without an answer is slow, whoever set it
+	mostDirect = 512         // with more calls on their way, a library's queue may be full
+	mostCalls  = 16384       // the most calls on their way, with those that were left behind
+	patience   = time.Second // how long a call that was left behind may take: connections take longer than calls
+	slowPart   = 4           // no answer within one slowPart-th of the timeout counts as slow, whoever set the deadline
 )
 
-// A callResult is what came of a call.
+// A callResult is the result of a call.
 type callResult struct {
 	value any
 	err   error
 }
 
-// region returns the slot of a key in a cluster, and 0 where all keys are in one
-// server.
+// region returns the slot of a key in a cluster, and 0 for a single server.
 func (s *Store) region(key string) uint16 {
 	if s.driver.Cluster() {
 		return slotOf(key)
@@ -151,24 +157,24 @@ func (s *Store) region(key string) uint16 {
 	return 0
 }
 
-// callThroughBreaker makes a call if its time is not up, the breaker of the keys' node lets
-// it in, and there is room. Its answer comes when ctx ends at the latest. [Stats] counts how
-// it ended.
-func (s *Store) callThroughBreaker(ctx context.Context, keys, args []string) (value any, err error) {
+// callThroughBreaker makes a call if its time is not up, the breaker of the keys' node is
+// closed, and there is room for one more. It returns when ctx ends at the latest. [Stats]
+// counts how the call ended, after its reply was read.
+func (s *Store) callThroughBreaker(ctx context.Context, keys, args []string, read reader) (err error) {
 	defer func() { s.tally.ended(err) }()
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotExecuted, err)
+		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
 	slot := s.region(keys[0])
 	n := s.nodeOf(slot)
 	if !n.lets() {
-		return nil, n.unavailable()
+		return n.unavailable()
 	}
 	begun := s.since()
 	calls := s.calls.Add(1)
 	if calls > mostCalls {
 		s.calls.Add(-1)
-		return nil, ErrUnavailable
+		return ErrUnavailable
 	}
 	var r callResult
 	if calls <= mostDirect && !n.trouble.Load() {
@@ -183,15 +189,20 @@ func (s *Store) callThroughBreaker(ctx context.Context, keys, args []string) (va
 	n.calls.Add(1)
 	n.took.Add(int64(took))
 	s.ended(n, s.healthOf(r.err, took), slot, r.err)
-	return r.value, r.err
+	if r.err != nil {
+		return r.err
+	}
+	return read(r.value)
 }
 
-// callDetached makes a call, one of s.calls, that goes on for a while when its caller
-// is gone, so that what it waits for is there for the next.
+// callDetached makes a call, which s.calls counts already, in a goroutine that goes on for
+// patience when its caller has gone, so that the next call finds the connection that this
+// one waits for.
 func (s *Store) callDetached(ctx context.Context, n *node, keys, args []string) callResult {
 	done := make(chan callResult, 1)
+	followed, call := s.follow(context.WithoutCancel(ctx))
 	go func() {
-		longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(patience, s.timeout))
+		longer, cancel := context.WithTimeout(followed, max(patience, s.timeout))
 		defer cancel()
 		defer s.calls.Add(-1)
 		value, err := s.run(longer, n, keys, args)
@@ -201,7 +212,11 @@ func (s *Store) callDetached(ctx context.Context, n *node, keys, args []string) 
 	case r := <-done:
 		return r
 	case <-ctx.Done():
-		return callResult{err: ctx.Err()}
+		err := ctx.Err()
+		if call.leave() {
+			err = fmt.Errorf("%w: %w", ErrNotExecuted, err)
+		}
+		return callResult{err: err}
 	}
 }
 
@@ -216,8 +231,8 @@ func (s *Store) moment() int64 {
 	return int64(s.since())
 }
 
-// An answer is the script's: the cost that it decided on, then seven numbers
-// for each limit, in its own units and in µs.
+// An answer is the script's answer: the cost that it decided on, then for each limit seven
+// numbers, in the limit's own units and in µs.
 type answer []int64
 
 const (
@@ -225,13 +240,13 @@ const (
 	answersRemaining
 	answersReset
 	answersRetry
-	answersDelay // −1 where a ban denies
-	answersStep  // of the numbers by which a bucket drains; 0: those of the limit
+	answersDelay // −1 if a ban denies, −2 if open reservations excuse the denial
+	answersStep  // step of the bucket's state, with div after it; 0 if they are the limit's
 	answersDiv
 	answersEach
 )
 
-// readNumbers reads a reply of the given number of numbers.
+// readNumbers reads a reply that is a list of the given number of integers.
 func readNumbers(reply any, numbers int) ([]int64, error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) != numbers {
@@ -246,9 +261,10 @@ func readNumbers(reply any, numbers int) ([]int64, error) {
 	return all, nil
 }
 
-// readGroupAnswer reads the reply to a verb on the given number of parts. That of a
-// charge that can be given back ends with where it went, that of giving it back with whether
-// nothing of it stands; nil means to settling that the reservation does not exist.
+// readGroupAnswer reads the reply to a verb on the given number of parts. The reply to a
+// charge that can be given back ends with where the charge went, and the reply to giving it
+// back with 1 if nothing of it stands. To a settlement, nil says that there is no such
+// reservation.
 func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
@@ -256,7 +272,7 @@ func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	case reply == nil && verb == "s":
 		a.err = stint.ErrReservation
 		return a
-	case verb == "s" && len(list) == 3 && list[0] == "s": // before, and this is the answer of then
+	case verb == "s" && len(list) == 3 && list[0] == "s": // the answer of an earlier settlement
 		a.before = list
 		return a
 	case verb == "k" && len(list) == numbers+parts:
@@ -273,14 +289,14 @@ func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	return a
 }
 
-// unexpected is for a reply that this script does not make: what ran is not
-// known.
+// unexpected returns the error of a reply that this script does not make: it is not known what
+// ran.
 func unexpected(reply any) error {
 	return fmt.Errorf("%w: a reply of %T that is none of this version's script", ErrAmbiguous, reply)
 }
 
-// staleAt reports whether the script wants a calendar's bounds for another
-// time, and for which, in ns.
+// staleAt reports whether the script needs a calendar's bounds for another time, and returns
+// that time in ns.
 func staleAt(reply any) (bool, int64) {
 	text, ok := reply.(string)
 	if !ok {
@@ -291,7 +307,7 @@ func staleAt(reply any) (bool, int64) {
 	return ok && err == nil, int64(duration(us))
 }
 
-// duration returns µs as a duration, held at the longest there is.
+// duration returns µs as a duration, or the longest one if that is shorter.
 func duration(us int64) time.Duration {
 	if us > math.MaxInt64/1000 {
 		return math.MaxInt64
@@ -309,6 +325,17 @@ func (a answer) allowed() bool {
 	return true
 }
 
+// counts reports whether count_denied limits count the request: a limit denies it, and no open
+// reservations excuse that.
+func (a answer) counts() bool {
+	for i := 1; i < len(a); i += answersEach {
+		if a[i+answersOK] == 0 && a[i+answersDelay] != -2 {
+			return true
+		}
+	}
+	return false
+}
+
 // denied returns which limits deny.
 func (a answer) denied() (m stint.LimitSet) {
 	for i := 0; 1+(i+1)*answersEach <= len(a) && i < stint.MaxLimits; i++ {
@@ -319,7 +346,7 @@ func (a answer) denied() (m stint.LimitSet) {
 	return m
 }
 
-// join makes one decision of the answers of all limits, and hands each its own.
+// join makes one decision of the answers of all limits, and writes each its own.
 func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 	allowed := true
 	for i := range parts {
@@ -338,7 +365,7 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 			Remaining:  one[answersRemaining],
 			ResetAfter: duration(one[answersReset]),
 			RetryAfter: stint.Never,
-			Banned:     one[answersDelay] < 0,
+			Banned:     one[answersDelay] == -1,
 		}
 		if allowed {
 			of.Delay = duration(one[answersDelay])
@@ -365,7 +392,7 @@ func (a answer) join(parts []part, charges bool) (d stint.Decision) {
 	return d
 }
 
-// setAnswer writes the limit's own answer where the caller wants it.
+// setAnswer writes the limit's own decision to the caller's Layer.Answers.
 func (p *part) setAnswer(of stint.Decision, denied, charges bool, cost int64) {
 	if of.Allowed && charges {
 		of.Taken = cost * p.weight
@@ -392,10 +419,10 @@ var (
 	ErrConfiguration = errors.New("redisstore: configuration")
 )
 
-// said is what an error reply means, by the word that it begins with. An error
-// reply means that the script did not write: what can go wrong with a request
-// does so before it writes, and servers look for memory, role and permission at
-// a script's first write.
+// said is the class of an error reply, by its first word. After these words the script has
+// not written: all that can go wrong with a request does so before it writes, and servers
+// check memory, role and permissions at a script's first write. ERR is not among them: with
+// it, or without a word, proxies report that they lost a server which had the call.
 var said = map[string]error{
 	"NOSCRIPT": ErrNotExecuted, "LOADING": ErrNotExecuted, "BUSY": ErrNotExecuted,
 	"MOVED": ErrNotExecuted, "ASK": ErrNotExecuted, "TRYAGAIN": ErrNotExecuted,
@@ -403,25 +430,23 @@ var said = map[string]error{
 	"NOREPLICAS": ErrNotExecuted, "OOM": ErrNotExecuted, "MISCONF": ErrNotExecuted,
 	"NOAUTH": ErrConfiguration, "WRONGPASS": ErrConfiguration, "NOPERM": ErrConfiguration,
 	"WRONGTYPE": ErrConfiguration, "CROSSSLOT": ErrConfiguration, "STINT": ErrConfiguration,
-	"ACL": ErrConfiguration, "ERR": ErrConfiguration, // ACL failure in script: of Valkey
+	"ACL": ErrConfiguration, // ACL failure in script: of Valkey
 }
 
-// classify wraps an error of a driver in what it means.
+// classify wraps an error of a driver in its class.
 func classify(err error) error {
 	var reply ReplyError
 	var dial *net.OpError
-	var unmade dialError
 	switch {
 	case err == nil || errors.Is(err, stint.ErrClosed) || errors.Is(err, ErrNotExecuted) || errors.Is(err, ErrConfiguration):
 		return err
-	case errors.As(err, &reply):
-		if class := said[word(err)]; class != nil {
-			if deniedInScript(string(reply)) {
-				return fmt.Errorf("%w: the server's user may not run a command of the script (ACL LOG names it): %w", class, err)
-			}
-			return fmt.Errorf("%w: %w", class, err)
-		}
-	case errors.As(err, &unmade), errors.As(err, &dial) && dial.Op == "dial":
+	case errors.As(err, &reply) && deniedInScript(string(reply)):
+		return fmt.Errorf("%w: the server's user may not run a command of the script (ACL LOG names it): %w", ErrConfiguration, err)
+	case strings.HasPrefix(string(reply), "ERR unknown command"):
+		return fmt.Errorf("%w: %w", ErrConfiguration, err)
+	case said[word(err)] != nil:
+		return fmt.Errorf("%w: %w", said[word(err)], err)
+	case errors.As(err, &dial) && dial.Op == "dial":
 		return fmt.Errorf("%w: %w", ErrNotExecuted, err)
 	}
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
@@ -430,11 +455,11 @@ func classify(err error) error {
 // deniedInScript reports whether a reply says that a command of the script is denied,
 // in the words of Redis 7.0, or of later ones and Valkey.
 func deniedInScript(reply string) bool {
-	return strings.Contains(reply, "can't run this command") || strings.HasPrefix(reply, "ACL failure in script: ") && strings.Contains(reply, "no permissions to run")
+	return strings.Contains(reply, "can't run this command") || strings.HasPrefix(strings.TrimPrefix(reply, "ERR "), "ACL failure in script: ") && strings.Contains(reply, "no permissions to run")
 }
 
-// word returns the word that an error reply begins with, or "". It is in
-// capitals; where another program than Redis answers without one, it is ERR.
+// word returns the first word of an error reply, which is in capitals, or "" for any other
+// error. It is ERR if a program other than Redis answers without such a word.
 func word(err error) string {
 	var reply ReplyError
 	if !errors.As(err, &reply) {
@@ -447,11 +472,11 @@ func word(err error) string {
 	return word
 }
 
-// healthOf returns what a request's call says about the server. One that was not waited for
-// until the deadline, or for too short a time to tell, says nothing: its caller has gone, is
-// in a great hurry, or has used up the time for calls before it.
+// healthOf returns what a request's call says about the server. A call that was canceled, or
+// had too little time, says nothing: its caller has gone, is in a great hurry, or has used up
+// its time for earlier calls.
 func (s *Store) healthOf(err error, waited time.Duration) health {
-	var late interface{ Timeout() bool } // context.DeadlineExceeded, or a driver's
+	var late interface{ Timeout() bool } // context.DeadlineExceeded, or an error of a driver
 	if errors.Is(err, context.Canceled) || errors.As(err, &late) && late.Timeout() && waited < s.timeout/slowPart {
 		return healthUnknown
 	}
@@ -459,8 +484,8 @@ func (s *Store) healthOf(err error, waited time.Duration) health {
 }
 
 // healthAfter returns what a call's error says about the server. A server that answers is
-// well, whatever the answer, unless it serves no caller. A caller that gave up by
-// itself says nothing.
+// well, unless its answer says that it serves no caller. A call whose ctx has ended says
+// nothing.
 func healthAfter(ctx context.Context, err error) health {
 	switch word(err) {
 	case "":
@@ -490,18 +515,20 @@ func healthAfter(ctx context.Context, err error) health {
 type tally struct {
 	ok, notExecuted, ambiguous, configuration, unavailable atomic.Uint64
 
+	beats atomic.Uint64 // how many heartbeats were answered, which says nothing about requests
+
 	took  [len(tookBounds) + 1]atomic.Uint64
-	total atomic.Int64 // of what took counts, in ns
+	total atomic.Int64 // how long all calls in took took, in ns
 
 	together, batches, denialsCached, crossSlot atomic.Uint64
 }
 
-// ended notes how a call has ended, whether it was made or not.
+// ended counts how a call has ended, even if it was not made.
 func (t *tally) ended(err error) {
 	switch {
-	case err == nil:
+	case err == nil || errors.Is(err, stint.ErrReservation): // ErrReservation is an answer
 		t.ok.Add(1)
-	case errors.Is(err, ErrConfiguration): // also of what is not asked any more
+	case errors.Is(err, ErrConfiguration): // also without a call, while the breaker is open
 		t.configuration.Add(1)
 	case errors.Is(err, ErrUnavailable):
 		t.unavailable.Add(1)
@@ -512,7 +539,7 @@ func (t *tally) ended(err error) {
 	}
 }
 
-// lasted notes how long a call took that was made.
+// lasted counts how long a call took.
 func (t *tally) lasted(d time.Duration) {
 	i := 0
 	for i < len(tookBounds) && d > tookBounds[i] {
@@ -522,5 +549,5 @@ func (t *tally) lasted(d time.Duration) {
 	t.total.Add(int64(d))
 }
 
-// number returns an argument of a script.
+// number returns an integer as an argument of the script.
 func number(n int64) string { return strconv.FormatInt(n, 10) }

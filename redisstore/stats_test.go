@@ -16,19 +16,20 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// A canned driver answers all calls with one error, after a while.
+// A canned driver answers all calls alike, after a while.
 type canned struct{ answer atomic.Pointer[cannedAnswer] }
 
 type cannedAnswer struct {
 	err   error
 	after time.Duration
+	reply any
 }
 
 func (c *canned) EvalSHA(ctx context.Context, _ string, _, _ []string) (any, error) {
 	answer := c.answer.Load()
 	select {
 	case <-time.After(answer.after):
-		return nil, answer.err
+		return answer.reply, answer.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -63,16 +64,19 @@ func TestStatsResults(t *testing.T) {
 			is    error // of the answer
 			count *uint64
 			made  bool
+			reply any
 		}{
-			{"no permission", t.Context(), redisstore.ReplyError("NOPERM no"), 0, redisstore.ErrConfiguration, &want.Configuration, true},
-			{"no memory", t.Context(), redisstore.ReplyError("OOM full"), 0, redisstore.ErrNotExecuted, &want.NotExecuted, true},
-			{"gone before", gone, nil, 0, context.Canceled, &want.NotExecuted, false},
-			{"reset", t.Context(), errors.New("connection reset"), 0, redisstore.ErrAmbiguous, &want.Ambiguous, true},
-			{"too late", t.Context(), nil, time.Second, context.DeadlineExceeded, &want.Ambiguous, true},
-			{"reset again", t.Context(), errors.New("connection reset"), 0, redisstore.ErrAmbiguous, &want.Ambiguous, true},
-			{"open", t.Context(), nil, 0, redisstore.ErrUnavailable, &want.Unavailable, false},
+			{"answered", t.Context(), nil, 0, nil, &want.OK, true, int64(1)},
+			{"no answer of the script", t.Context(), nil, 0, redisstore.ErrAmbiguous, &want.Ambiguous, true, "OK"},
+			{"no permission", t.Context(), redisstore.ReplyError("NOPERM no"), 0, redisstore.ErrConfiguration, &want.Configuration, true, nil},
+			{"no memory", t.Context(), redisstore.ReplyError("OOM full"), 0, redisstore.ErrNotExecuted, &want.NotExecuted, true, nil},
+			{"gone before", gone, nil, 0, context.Canceled, &want.NotExecuted, false, nil},
+			{"reset", t.Context(), errors.New("connection reset"), 0, redisstore.ErrAmbiguous, &want.Ambiguous, true, nil},
+			{"too late", t.Context(), nil, time.Second, context.DeadlineExceeded, &want.Ambiguous, true, nil},
+			{"reset again", t.Context(), errors.New("connection reset"), 0, redisstore.ErrAmbiguous, &want.Ambiguous, true, nil},
+			{"open", t.Context(), nil, 0, redisstore.ErrUnavailable, &want.Unavailable, false, nil},
 		} {
-			driver.answer.Store(&cannedAnswer{step.err, step.after})
+			driver.answer.Store(&cannedAnswer{step.err, step.after, step.reply})
 			if _, err := limit.Decide(step.ctx, meter.OpTake, "key", 1); !errors.Is(err, step.is) {
 				t.Errorf("%s: %v, want %v", step.name, err, step.is)
 			}
@@ -89,6 +93,30 @@ func TestStatsResults(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // for the call that was left behind
 	})
+}
+
+// TestStatsHeartbeat counts beats as what they were, too.
+func TestStatsHeartbeat(t *testing.T) {
+	for want, answer := range map[redisstore.Results]cannedAnswer{
+		{OK: 1}:            {reply: int64(1)},
+		{Ambiguous: 1}:     {reply: "OK"},
+		{Configuration: 1}: {err: redisstore.ReplyError("NOPERM no")},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			driver := &canned{}
+			driver.answer.Store(&answer)
+			store, err := redisstore.New(redisstore.Options{Driver: driver})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			store.CountNodes(nil)
+			time.Sleep(time.Millisecond)
+			if got := store.Stats().Results; got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
+	}
 }
 
 func sum(d redisstore.Durations) (n uint64) {
@@ -111,7 +139,7 @@ func TestStatsTook(t *testing.T) {
 		var want redisstore.Durations
 		for i, bound := range want.Bounds() {
 			for more := range time.Duration(2) {
-				driver.answer.Store(&cannedAnswer{redisstore.ReplyError("OOM full"), bound + more})
+				driver.answer.Store(&cannedAnswer{redisstore.ReplyError("OOM full"), bound + more, nil})
 				if _, err := limit.Decide(t.Context(), meter.OpTake, "key", 1); !errors.Is(err, redisstore.ErrNotExecuted) {
 					t.Fatal(err)
 				}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -13,9 +14,7 @@ import (
 // wanted: they are found at the host of the URL, and each serves its keys. Of nodes that
 // announce no address at all, the error says what to set.
 func TestUnknownEndpoint(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	prefer := func(what string) {

@@ -21,41 +21,44 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// parameters are those that a URL may have.
+// parameters are the parameters that a URL may have.
 var parameters = []string{
 	"addr", "cacert", "cert", "client_name", "db", "dial_timeout", "key", "master_set", "password_file", "pool_size", "protocol",
 	"sentinel_password", "sentinel_username", "server_name", "skip_verify",
 }
 
-// mostConnections is how many a process has with one server, unless a URL says more.
+// mostConnections is how many connections a store has with a server, unless the URL says.
 const mostConnections = 100
 
-// ParseURL returns what a URL says, as [Options].URL does: for a program that
-// makes a client by itself, such as [Connect] does. The URL is
+// mostRedirects is how often a call is sent to another node, because a node does not serve
+// its slot or the slot is moving.
+const mostRedirects = 3
+
+// ParseURL returns the options in a URL, which has the form of [Options].URL. It is for
+// programs that make a client themselves, by [Connect] for example. The URL is
 // redis://[user:password@]host:port[/db], rediss:// for TLS, or unix://path. It may have
 // these parameters, and no others:
 //
 //   - addr is a further address of a cluster, or of a Sentinel. Several hosts, separated
 //     by commas, stand for the first one and an addr for each of the others.
-//   - master_set is the name by which Sentinels know the master: the URL's hosts are
-//     Sentinels then, which are called over TLS with rediss:// too.
-//   - sentinel_username and sentinel_password are for Sentinels, which do not get
-//     those of the servers.
-//   - cacert names a file of CA certificates for the servers, in PEM, in place of
-//     the system's.
-//   - cert and key name files of the certificate to show to servers, and of its
-//     key. These files are read for each new connection, too.
-//   - server_name is the name that the certificates of servers must have. Without
-//     it that is the URL's host, and with addr or master_set the address that is
-//     dialled.
+//   - master_set is the name by which Sentinels know the master. The URL's hosts are then
+//     Sentinels, which with rediss:// are called over TLS too.
+//   - sentinel_username and sentinel_password are the login of Sentinels, which do not get
+//     the login of the servers.
+//   - cacert names a file of CA certificates for the servers, in PEM, instead of the
+//     system's.
+//   - cert and key name the files of the certificate to show to servers, and of its
+//     key. These files, too, are read for each new connection.
+//   - server_name is the name that the certificates of servers must have. By default it is
+//     the URL's host, or with addr or master_set the address that is dialed.
 //   - skip_verify=true trusts any server.
 //   - password_file names a file whose first line is the password: it is read for
 //     each new connection, and for open ones once a minute.
-//   - db is the number of the database, client_name what CLIENT LIST shows, protocol the
-//     version of RESP (2 or 3), dial_timeout how long a connection may take to be made, and
-//     pool_size how many connections there are with a server at most (100).
+//   - db is the number of the database, client_name the name in CLIENT LIST, protocol the
+//     version of RESP (2 or 3), dial_timeout how long making a connection may take, and
+//     pool_size the most connections with a server (100).
 //
-// Files are read at once as well. Errors show nothing of the URL except names of files.
+// ParseURL reads the files too. Errors show nothing of the URL except names of files.
 func ParseURL(text string) (*redis.UniversalOptions, error) {
 	u, err := parseURL(text)
 	if err != nil {
@@ -67,16 +70,16 @@ func ParseURL(text string) (*redis.UniversalOptions, error) {
 	return &u.UniversalOptions, nil
 }
 
-// A location is what a URL says.
+// A location is a URL that was read.
 type location struct {
 	redis.UniversalOptions
 	dial dialer
-	read func(context.Context) (Credentials, error) // of a password in a file
+	read func(context.Context) (Credentials, error) // reads a password from a file, if the URL names one
 }
 
 var errURL = errors.New("the URL is not understood: write redis://[user:password@]host:port[/db], rediss:// or unix://")
 
-// parseURL is ParseURL. What reads the password is left to the caller.
+// parseURL is ParseURL, except that the caller makes connections use location.read.
 func parseURL(text string) (*location, error) {
 	u, err := url.Parse(separate(text))
 	if err != nil {
@@ -86,11 +89,12 @@ func parseURL(text string) (*location, error) {
 		ContextTimeoutEnabled:    true,
 		DialerRetries:            1, // the breaker tries again
 		MaxRetries:               -1,
+		MaxRedirects:             mostRedirects,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}}
 	q := u.Query()
-	for _, part := range []func(*url.URL, url.Values) error{l.address, l.numbers, l.secure, l.logins} {
+	for _, part := range []func(*url.URL, url.Values) error{l.address, l.settings, l.secure, l.logins} {
 		if err := part(u, q); err != nil {
 			return nil, err
 		}
@@ -99,7 +103,7 @@ func parseURL(text string) (*location, error) {
 	return l, nil
 }
 
-// address reads where the servers are.
+// address reads the addresses of the servers.
 func (l *location) address(u *url.URL, q url.Values) error {
 	switch {
 	case u.Scheme == "unix" && u.Host == "" && u.Path != "":
@@ -125,8 +129,8 @@ func (l *location) address(u *url.URL, q url.Values) error {
 	return nil
 }
 
-// numbers reads what is no secret and no file.
-func (l *location) numbers(_ *url.URL, q url.Values) error {
+// settings reads the name of the client and the parameters that are numbers.
+func (l *location) settings(_ *url.URL, q url.Values) error {
 	l.ClientName, l.PoolSize = q.Get("client_name"), mostConnections
 	for _, n := range []struct {
 		name        string
@@ -152,7 +156,7 @@ func (l *location) numbers(_ *url.URL, q url.Values) error {
 	return nil
 }
 
-// secure reads what TLS needs.
+// secure reads the parameters of TLS.
 func (l *location) secure(u *url.URL, q url.Values) error {
 	skip := q.Get("skip_verify")
 	if u.Scheme == "rediss" {
@@ -160,7 +164,7 @@ func (l *location) secure(u *url.URL, q url.Values) error {
 		switch {
 		case q.Has("server_name"):
 			l.TLSConfig.ServerName = q.Get("server_name")
-		case !q.Has("addr") && !q.Has("master_set"): // else each is another host
+		case !q.Has("addr") && !q.Has("master_set"): // else each server has its own host
 			l.TLSConfig.ServerName = l.dial.host
 		}
 	}
@@ -192,8 +196,8 @@ func (l *location) logins(u *url.URL, q url.Values) error {
 	return nil
 }
 
-// known refuses a parameter that nothing reads. One that does not look like a name is
-// not shown: it may be the end of a password with a question mark.
+// known refuses an unknown parameter. It shows only what looks like a name: anything else may
+// be the end of a password with a question mark.
 func known(q url.Values) error {
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		if slices.Contains(parameters, name) {
@@ -211,8 +215,7 @@ func known(q url.Values) error {
 	return nil
 }
 
-// separate returns a URL of several hosts with those behind the first as
-// parameters.
+// separate rewrites a URL of several hosts: all after the first become addr parameters.
 func separate(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -245,8 +248,8 @@ func separate(text string) string {
 	return scheme + "://" + user + all[0] + rest + mark + query.Encode()
 }
 
-// optionsOf reads a URL for a store. What connections log in with is what get says, unless
-// it is nil.
+// optionsOf reads a URL for a store. Connections log in with what get returns, unless it is
+// nil.
 func optionsOf(text string, timeout time.Duration, get func(context.Context) (Credentials, error)) (*redis.UniversalOptions, error) {
 	l, err := parseURL(text)
 	if err != nil {
@@ -260,7 +263,7 @@ func optionsOf(text string, timeout time.Duration, get func(context.Context) (Cr
 	if get != nil {
 		logInBy(o, get)
 	}
-	o.DialTimeout = cmp.Or(o.DialTimeout, min(max(patience, timeout), 2*patience)) // one after the other: some hosts may be gone
+	o.DialTimeout = cmp.Or(o.DialTimeout, min(max(patience, timeout), 2*patience)) // short, since hosts are tried one after the other
 	o.ReadTimeout = max(patience, 2*timeout)
 	return o, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 )
 
@@ -13,14 +14,12 @@ import (
 // their own, where it is on the PATH: with STINT_REDIS_SERVER=valkey-server all
 // of them do.
 func TestValkey(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	if redistest.Program() != "redis-server" {
 		t.Skip("the tests run on " + redistest.Program() + " already")
 	}
-	if _, err := exec.LookPath("valkey-server"); err != nil {
-		t.Skipf("valkey-server is missing (make needs, or Debian 13 and 12's backports have it): %v", err)
+	if _, found := need.Find("valkey-server"); !found {
+		need.Optional(t, "valkey-server")
 	}
 	t.Parallel()
 	const laws = "vectors|layers,_all_or_none|changing_a_limit|greatest_values|concurrent"

@@ -5,18 +5,18 @@ import (
 	"weak"
 )
 
-// A weakMap keeps values by name for as long as others hold them. The zero value is
-// ready.
+// A weakMap keeps values by name as long as something else refers to them. The zero value
+// is ready to use.
 type weakMap[T any] struct {
 	all map[string]weak.Pointer[T]
-	at  int // the size at which to look for values that are no longer held
+	at  int // the size at which put drops values that are gone
 }
 
-// get returns nil for a value that is not there.
+// get returns the value of a name, nil if there is none.
 func (m *weakMap[T]) get(name string) *T { return m.all[name].Value() }
 
-// put drops values that are no longer held, once there are twice as many as were left
-// the last time.
+// put adds a value. It drops values that are gone, once the map has twice as many as were
+// left the last time.
 func (m *weakMap[T]) put(name string, v *T) {
 	if len(m.all) >= max(64, m.at) {
 		maps.DeleteFunc(m.all, func(_ string, p weak.Pointer[T]) bool { return p.Value() == nil })

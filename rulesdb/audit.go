@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// An AuditEntry is an act as the audit keeps it.
+// An AuditEntry is an act as the audit records it.
 type AuditEntry struct {
 	Number int64     `json:"number"`
 	At     time.Time `json:"at"`
 	Act
 }
 
-// Note writes an act into the audit that changed something elsewhere, such as a
-// key that was reset.
+// Note records in the audit an act that changed something outside of the database, such as the
+// reset of a key.
 func (db *DB) Note(ctx context.Context, a Act) error {
 	if err := checkAct(&a); err != nil {
 		return err
@@ -26,9 +26,9 @@ func (db *DB) Note(ctx context.Context, a Act) error {
 	return db.write(ctx, func(ctx context.Context, w *write) error { return w.audit(ctx, a) })
 }
 
-// NoteAct runs do, which acts elsewhere, once the audit has a. do adds to it what was
-// before and is now. While the audit cannot be written, do is not run; after an error of
-// do, the audit has nothing of it. After any other error it has that a was begun.
+// NoteAct records the act a, and then runs do, which acts outside of the database and fills in what
+// was before and is now. If the audit cannot be written, do is not run. After an error of do, the
+// audit has no record of the act. After any other error it records that the act was begun.
 func (db *DB) NoteAct(ctx context.Context, a Act, do func(ctx context.Context, a *Act) error) error {
 	if err := checkAct(&a); err != nil {
 		return err
@@ -37,11 +37,11 @@ func (db *DB) NoteAct(ctx context.Context, a Act, do func(ctx context.Context, a
 	return db.intend(ctx, a, none, func(ctx context.Context, _ time.Time, a *Act) error { return do(ctx, a) })
 }
 
-// begun is what the audit has in the place of what an act did until that is known.
+// begun is the result of an act in the audit until the act has ended.
 const begun = "begun"
 
-// intend has an act committed, if it may be, before do does it, and what do adds to it
-// afterwards.
+// intend records an act before do acts, and afterwards records the result that do fills in. If may
+// returns an error, nothing is recorded and do is not run.
 func (db *DB) intend(ctx context.Context, a Act, may func(ctx context.Context, w *write) error, do func(ctx context.Context, at time.Time, a *Act) error) error {
 	var number, at int64
 	a.Now = begun
@@ -53,14 +53,14 @@ func (db *DB) intend(ctx context.Context, a Act, may func(ctx context.Context, w
 		return w.audit(ctx, a)
 	})
 	if errors.Is(err, ErrAmbiguous) {
-		return fmt.Errorf("nothing is done: %v", err) //nolint:errorlint // what may have been written is that it was begun
+		return fmt.Errorf("nothing is done: %v", err) //nolint:errorlint // not ErrAmbiguous: all that may be written is that the act was begun
 	}
 	if err != nil {
 		return err
 	}
 	a.Now = ""
 	var failed error
-	ctx = context.WithoutCancel(ctx) // who has begun ends it
+	ctx = context.WithoutCancel(ctx) // an act that was begun must be ended
 	err = db.write(ctx, func(ctx context.Context, w *write) error {
 		if failed = do(ctx, moment(at), &a); failed != nil {
 			return w.replace(ctx, number, at, nil)
@@ -70,22 +70,21 @@ func (db *DB) intend(ctx context.Context, a Act, may func(ctx context.Context, w
 	return errors.Join(failed, err)
 }
 
-// checkAct refuses what Note would not write.
+// checkAct refuses an act that Note could not write.
 func checkAct(a *Act) error {
-	return errors.Join(line("author", a.Author, 255), line("act", a.Act, 64), CheckReason(a.Reason))
+	return errors.Join(checkLine("author", a.Author, 255), checkLine("act", a.Act, 64), CheckReason(a.Reason))
 }
 
 const undoes = "undo of act "
 
-// UndoOf is the reason, in the audit, of what takes an act back.
+// UndoOf returns the reason, in the audit, of the undo of an act.
 func UndoOf(act int64) string { return undoes + strconv.FormatInt(act, 10) }
 
-// CheckReason returns an [ErrInput] for a reason that the audit does not take from its
-// author: it is one line of at most 1,000 characters, and not that of an undo, which
-// would mark an act as taken back. What cannot be written later has to be refused
-// before anything is done.
+// CheckReason returns an [ErrInput] for a reason that the audit refuses. A reason is one line of at
+// most 1,000 characters, and not the reason of an undo, which would mark an act as undone. Callers
+// check it first, so that nothing is done that cannot be recorded.
 func CheckReason(reason string) error {
-	return errors.Join(line("reason", reason, 1000), noUndo("reason", reason))
+	return errors.Join(checkLine("reason", reason, 1000), noUndo("reason", reason))
 }
 
 func noUndo(what, text string) error {
@@ -95,12 +94,12 @@ func noUndo(what, text string) error {
 	return nil
 }
 
-// Undoes reports whether an act took another one back.
+// Undoes reports whether the act is the undo of another act.
 func (a *Act) Undoes() bool { return strings.HasPrefix(a.Reason, undoes) }
 
-// NoteUndo is [DB.NoteAct] for what takes an act back elsewhere: do returns what the audit
-// has of it, with [UndoOf] as its reason; at is the time by the clock that dates acts. Of
-// an act that has been taken back before, it runs nothing: the error is [ErrConflict].
+// NoteUndo is [DB.NoteAct] for undoing an act outside of the database. It calls do with the time by
+// the clock that dates acts; do returns the act to record, with [UndoOf] as its reason. If the act
+// has been undone before, do is not run and the error is [ErrConflict].
 func (db *DB) NoteUndo(ctx context.Context, act int64, do func(ctx context.Context, at time.Time) (Act, error)) error {
 	may := func(ctx context.Context, w *write) error { return w.notUndone(ctx, act) }
 	return db.intend(ctx, Act{Act: "undo", Reason: UndoOf(act)}, may, func(ctx context.Context, at time.Time, a *Act) error {
@@ -111,8 +110,7 @@ func (db *DB) NoteUndo(ctx context.Context, act int64, do func(ctx context.Conte
 	})
 }
 
-// Audit returns up to n acts before a number, newest first; 0 begins at the
-// newest.
+// Audit returns up to n acts before a number, newest first; 0 begins with the newest.
 func (db *DB) Audit(ctx context.Context, before int64, n int) ([]AuditEntry, error) {
 	if before <= 0 {
 		before = math.MaxInt64

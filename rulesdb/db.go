@@ -20,22 +20,20 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// callTimeout is how long one statement may take, or the time between two
-	// rows of a long answer.
+	// callTimeout bounds one statement, and the time between two rows of a long answer.
 	callTimeout = 10 * time.Second
-	// documentTimeout is for what carries a document: the longest is 32 MiB.
+	// documentTimeout bounds calls that carry a document, of up to 32 MiB.
 	documentTimeout = time.Minute
 )
 
-// Options say how a database is used. The zero value suits most programs.
+// Options are the options of a database. The zero value suits most programs.
 type Options struct {
-	// PasswordFile, if set, holds the password. It is read at each connect, so
-	// that it may be changed while the program runs.
+	// PasswordFile is a file with the password, if set. It is read at each connect, so that it may
+	// be changed while the program runs.
 	PasswordFile string
-	// Poll is the longest time between two looks at the version, which happen
-	// also while the database announces changes by itself. Each is shortened by
-	// up to a fifth at random. The default value is 5 s; 1 s for MySQL, which
-	// announces nothing.
+	// Poll is the longest time between two reads of the version. They happen also while the
+	// database announces changes. Each interval is shortened by up to a fifth at random. The
+	// default value is 5 s, or 1 s for MySQL, which announces no changes.
 	Poll time.Duration
 	// Node is this program's name in the table of nodes. The default value is
 	// the host's name.
@@ -48,9 +46,9 @@ type DB struct {
 	d        *dialect
 	o        Options
 	where    string
-	postgres *pgx.ConnConfig // for listening; nil for others
+	postgres *pgx.ConnConfig // for listening; nil for other databases
 	password func() (string, error)
-	bell     bell.Bell // rings when there may be another version
+	bell     bell.Bell // rings when there may be a new version
 	onWrite  atomic.Pointer[func(context.Context, rulesource.Version)]
 }
 
@@ -60,13 +58,13 @@ type DB struct {
 //	postgres://user@host:5432/database?sslmode=verify-full&sslrootcert=ca.pem
 //	mysql://user@host:3306/database?tls=true&ssl-ca=ca.pem
 //
-// MySQL and MariaDB take tls=true or tls=skip-verify; ssl-ca, ssl-cert and
-// ssl-key, which are files of certificates and imply tls=true; and socket, the
-// path of a Unix socket. PostgreSQL takes what libpq does.
+// MySQL and MariaDB accept tls=true or tls=skip-verify; ssl-ca, ssl-cert and ssl-key, which are
+// files of certificates and imply tls=true; and socket, the path of a Unix socket. PostgreSQL
+// accepts the parameters of libpq.
 //
-// A SQLite file is made, with its schema. Other databases get theirs from
-// [DB.Migrate]. Open does not connect to them, so that a node can start while
-// the database is gone; it fails for what can never work.
+// A SQLite file is created with its schema. Other databases get their schema from [DB.Migrate].
+// Open does not connect to them, so that a node can start while the database is down; it fails only
+// where no later attempt could succeed.
 func Open(text string, o Options) (*DB, error) {
 	scheme, rest, _ := strings.Cut(text, ":")
 	db := &DB{o: o}
@@ -74,7 +72,7 @@ func Open(text string, o Options) (*DB, error) {
 		db.password = passwordOf(o.PasswordFile)
 	}
 	if db.o.Node == "" {
-		db.o.Node, _ = os.Hostname() // only people read it
+		db.o.Node, _ = os.Hostname() // the name is only for people, so an error is ignored
 	}
 	var err error
 	switch scheme {
@@ -92,7 +90,7 @@ func Open(text string, o Options) (*DB, error) {
 		db.d, db.where = mySQL, seen(text)
 		db.sql, err = openMySQL(u, db.password)
 	default:
-		if strings.ContainsAny(scheme, " =@/") { // it may hold a password
+		if strings.ContainsAny(scheme, " =@/") { // text may hold a password
 			return nil, errors.New("this is no URL of a database: sqlite:FILE, postgres://…, mysql://…")
 		}
 		return nil, fmt.Errorf("%q is no kind of database: sqlite:FILE, postgres://…, mysql://…", scheme)
@@ -116,12 +114,11 @@ func Open(text string, o Options) (*DB, error) {
 	return db, nil
 }
 
-// String returns where the database is, without user, password and parameters.
+// String returns where the database is, without its user, password and parameters.
 func (db *DB) String() string { return db.where }
 
-// OnWrite has f called after each write of this DB that made a new version, before
-// the writer's call returns, with what it made: for a node that follows the database
-// which it writes.
+// OnWrite makes every write of this DB that creates a version call f with the version, before the
+// writer's call returns. It is for a node that follows the database to which it writes.
 func (db *DB) OnWrite(f func(ctx context.Context, v rulesource.Version)) { db.onWrite.Store(&f) }
 
 // Close closes all connections and ends every Wait.
@@ -130,7 +127,7 @@ func (db *DB) Close() error {
 	return db.sql.Close()
 }
 
-// seen returns what of a URL may be shown.
+// seen returns the parts of a URL that may be shown.
 func seen(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || strings.ContainsRune(u.Path+u.Fragment, '@') || u.User == nil && strings.ContainsRune(u.RawQuery, '@') {
@@ -141,7 +138,7 @@ func seen(text string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// hideURL takes a URL, which may hold a password, out of an error.
+// hideURL removes a URL, which may hold a password, from an error.
 func hideURL(err error, text string) error {
 	if err == nil || !strings.Contains(err.Error(), text) {
 		var parse *pgconn.ParseConfigError
@@ -153,8 +150,7 @@ func hideURL(err error, text string) error {
 	return errors.New(strings.ReplaceAll(err.Error(), text, seen(text)))
 }
 
-// passwordOf returns a function that reads a password from a file, without the
-// line break at its end.
+// passwordOf returns a function that reads a password from a file, without the newline at its end.
 func passwordOf(file string) func() (string, error) {
 	return func() (string, error) {
 		data, err := os.ReadFile(file)
@@ -165,7 +161,7 @@ func passwordOf(file string) func() (string, error) {
 	}
 }
 
-// micros returns a time as the database keeps it; the zero time is 0.
+// micros returns a time as the database stores it; the zero time is 0.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -173,11 +169,11 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// lastMoment is the last that JSON can have.
+// lastMoment is the last time that JSON can represent.
 var lastMoment = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// moment is the opposite of micros. What another program has written may be no time
-// that JSON can have: it is the nearest one then.
+// moment is the inverse of micros. Other programs may write values that JSON cannot represent; it
+// returns the nearest time then.
 func moment(us int64) time.Time {
 	switch {
 	case us == 0:

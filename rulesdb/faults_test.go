@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -38,9 +39,7 @@ func TestMigrationFails(t *testing.T) {
 // TestLargeDocument publishes and reads a document of 30 MB, and refuses one
 // that is larger than any may be.
 func TestLargeDocument(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	each(t, func(t *testing.T, url string) {
 		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 		document := bytes.Repeat([]byte("# 30 MB of a comment\x00\xff\n"), 30<<20/24)
@@ -57,9 +56,7 @@ func TestLargeDocument(t *testing.T) {
 // TestSlowNetwork publishes and reads a document over a connection that needs longer
 // for it than any other statement may take.
 func TestSlowNetwork(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for more than the time limit of a call")
-	}
+	need.Time(t)
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		t.Parallel()
 		one, two := bytes.Repeat([]byte("# one MB of a comment\xff\n"), 1<<20/24), bytes.Repeat([]byte("# and another one MB\xff\n\n"), 1<<20/24)
@@ -209,9 +206,7 @@ func TestKilled(t *testing.T) {
 // TestKilledWhileWriting kills a server while several write: what a writer saw
 // committed is there, numbers have no gaps, and nothing is there twice.
 func TestKilledWhileWriting(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		db := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{})
 		var mu sync.Mutex
@@ -283,9 +278,7 @@ func TestPgBouncer(t *testing.T) {
 // TestStopped stops a server as a machine that hangs does, with its connections
 // open: a node's wait ends with an error, and goes on afterwards.
 func TestStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for the time limit of a call")
-	}
+	need.Time(t)
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		db := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{Poll: 100 * time.Millisecond})
 		must(db.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)
@@ -305,9 +298,7 @@ func TestStopped(t *testing.T) {
 // TestHalfOpen loses everything on the way to a server, connections stay open: a
 // node's wait ends with an error, and goes on when the way is back.
 func TestHalfOpen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for the time limit of a call")
-	}
+	need.Time(t)
 	servers(t, func(t *testing.T, server *dbtest.Server) {
 		writer := dbtest.OpenMigrated(t, server.URL, rulesdb.Options{})
 		must(writer.Publish(t.Context(), 0, rulesdb.Revision{Name: "a.yaml", Document: []byte("one")}))(t)

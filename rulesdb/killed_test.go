@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -37,9 +38,7 @@ func writeOn(url string) {
 // reported is there, of what it was doing all or nothing, numbers have no gaps, and the
 // next writer need not wait for it.
 func TestWriterKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

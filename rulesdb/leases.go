@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Lease takes or renews a lease by the database's clock, for workers of which
-// one at a time is to do something. It reports whether holder has it now. All who
-// take a lease take it for the same time: one that ends later than that from now is
-// over, since the clock has gone back since it was taken.
+// Lease takes or renews a lease by the database's clock, so that one worker at a time does some
+// work. It reports whether holder has the lease now. All workers must ask for the same time: a
+// lease that ends later than that from now counts as over, since the clock must have been set back.
 func (db *DB) Lease(ctx context.Context, name, holder string, lasts time.Duration) (held bool, err error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
@@ -16,7 +15,7 @@ func (db *DB) Lease(ctx context.Context, name, holder string, lasts time.Duratio
 	if err != nil {
 		return false, db.failed(err)
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	defer func() { _ = tx.Rollback() }() // without effect after a commit
 	insert := "INSERT INTO stint_leases (name, holder, ends) VALUES (?, ?, 0)" + db.d.onConflict("name", "name")
 	if err := db.run(ctx, tx, insert, name, holder); err != nil {
 		return false, db.failed(err)
@@ -33,7 +32,7 @@ func (db *DB) Lease(ctx context.Context, name, holder string, lasts time.Duratio
 	return n > 0, db.failed(tx.Commit())
 }
 
-// Release ends a lease that holder has.
+// Release ends a lease of holder.
 func (db *DB) Release(ctx context.Context, name, holder string) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()

@@ -17,7 +17,7 @@ import (
 const (
 	// batchRows is how many overrides are staged at once, all or none.
 	batchRows = 10_000
-	// stagedFor is how long those of a load that was cut off are kept for the next try.
+	// stagedFor is how long the staged rows of an interrupted load are kept for the next try.
 	stagedFor = 24 * time.Hour
 )
 
@@ -27,14 +27,13 @@ type batch struct {
 	rows int64
 }
 
-// LoadOverrides sets many overrides as one change, which has one entry in the audit:
-// all, or none if one of them is an error. A customer of a rule may be among them once.
-// They are staged beside those in force, so that other writers wait only while they are
-// put in force. After a failure or a crash, a load that begins with the same overrides
-// goes on from what is staged. progress, unless it is nil, is called now and then with
-// how many are staged and in force.
+// LoadOverrides sets many overrides as one change with one entry in the audit: all of them, or none
+// if one is an error. A customer of a rule may occur once. The overrides are first staged in a
+// table of their own, so that other writers wait only while they are put in force. After a failure
+// or a crash, a load that begins with the same overrides continues from what is staged. If progress
+// is not nil, it is called now and then with how many are staged and in force.
 func (db *DB) LoadOverrides(ctx context.Context, author string, all iter.Seq2[*rulesource.Override, error], progress func(staged, inForce int)) (n int, err error) {
-	if err := line("author", author, 255); err != nil {
+	if err := checkLine("author", author, 255); err != nil {
 		return 0, err
 	}
 	l := &load{db: db, author: author, progress: progress}
@@ -45,15 +44,15 @@ func (db *DB) LoadOverrides(ctx context.Context, author string, all iter.Seq2[*r
 		return 0, db.failed(err)
 	}
 	if err := l.stageAll(ctx, all); err != nil {
-		if errors.Is(err, ErrInput) { // it will not be repeated as it is
-			_ = l.forget(ctx) // a day later it is
+		if errors.Is(err, ErrInput) { // the same load would fail again
+			_ = l.forget(ctx) // otherwise it is removed a day later
 		}
 		return 0, err
 	}
 	if l.staged == 0 {
 		return 0, refuse("there are no overrides to load")
 	}
-	return l.staged, db.failed(l.putInForce(ctx))
+	return l.staged, db.failed(l.apply(ctx))
 }
 
 // A load is one call of LoadOverrides.
@@ -66,7 +65,7 @@ type load struct {
 	progress func(staged, inForce int)
 }
 
-// begin notes the database's time, and removes what was left by loads of long ago.
+// begin reads the database's time, and removes what old loads have left.
 func (l *load) begin(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, documentTimeout)
 	defer stop()
@@ -76,7 +75,7 @@ func (l *load) begin(ctx context.Context) error {
 	return errors.Join(l.db.forgetStaged(ctx, l.at), l.db.forgetBefore(ctx, l.at))
 }
 
-// forgetStaged removes what loads have left that nobody has repeated, by the database's time.
+// forgetStaged removes staged rows that are older than stagedFor, by the database's time.
 func (db *DB) forgetStaged(ctx context.Context, now int64) error {
 	_, err := db.sql.ExecContext(ctx, db.d.bind("DELETE FROM stint_staged WHERE staged < ?"), now-stagedFor.Microseconds())
 	return err
@@ -109,14 +108,14 @@ func (l *load) stageAll(ctx context.Context, all iter.Seq2[*rulesource.Override,
 	return l.db.failed(l.stage(ctx, rows))
 }
 
-// stage stages one batch, unless it is there.
+// stage stages one batch, unless it is staged already.
 func (l *load) stage(ctx context.Context, rows []rulesource.Override) error {
 	ctx, stop := context.WithTimeoutCause(ctx, documentTimeout, fmt.Errorf("%d overrides were not staged within %v", len(rows), documentTimeout))
 	defer stop()
 	one := batch{l.nameOf(rows), int64(len(rows))}
 	there, err := l.isStaged(ctx, one)
 	if err == nil && !there {
-		if err = l.insert(ctx, one.name, rows); err != nil { // another load of the same may have been quicker
+		if err = l.insert(ctx, one.name, rows); err != nil { // a concurrent load of the same overrides may have been faster
 			if there, _ = l.isStaged(ctx, one); there {
 				err = nil
 			}
@@ -137,7 +136,7 @@ func (l *load) isStaged(ctx context.Context, one batch) (bool, error) {
 	return rows == one.rows, err
 }
 
-// nameOf returns the name of the batch that comes next.
+// nameOf returns the name of the next batch.
 func (l *load) nameOf(rows []rulesource.Override) string {
 	sum := sha256.New()
 	var b []byte
@@ -156,7 +155,7 @@ func (l *load) nameOf(rows []rulesource.Override) string {
 	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
 }
 
-// stagedColumns are those of stint_staged.
+// stagedColumns are the columns of stint_staged.
 var stagedColumns = []string{"batch", "number", "staged", "rule", "client_key", "action", "limits", "expires", "reason"}
 
 // insert writes a batch, all or nothing.
@@ -172,7 +171,7 @@ func (l *load) insert(ctx context.Context, name string, rows []rulesource.Overri
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	defer func() { _ = tx.Rollback() }() // without effect after a commit
 	values := "(" + strings.Repeat("?, ", len(stagedColumns)-1) + "?)"
 	for first := 0; first < len(rows); first += mostBatch {
 		n := min(mostBatch, len(rows)-first)
@@ -188,7 +187,7 @@ func (l *load) insert(ctx context.Context, name string, rows []rulesource.Overri
 	return tx.Commit()
 }
 
-// forget removes what is staged.
+// forget removes what this load has staged.
 func (l *load) forget(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), documentTimeout)
 	defer stop()
@@ -200,8 +199,8 @@ func (l *load) forget(ctx context.Context) error {
 	return nil
 }
 
-// putInForce moves all that is staged among the overrides, in one transaction.
-func (l *load) putInForce(ctx context.Context) error {
+// apply moves all staged rows to the overrides, in one transaction.
+func (l *load) apply(ctx context.Context) error {
 	ctx, dog := watchdog(ctx, documentTimeout)
 	defer dog.stop()
 	return dog.why(l.db.writeTx(ctx, func(ctx context.Context, w *write) error {
@@ -220,10 +219,10 @@ func (l *load) putInForce(ctx context.Context) error {
 	}))
 }
 
-// move puts the overrides of a batch in the place of those that their customers have,
-// which are kept for an undo and counted.
+// move replaces the customers' overrides with those of a batch. It keeps the former ones for an
+// undo, and counts them.
 func (w *write) move(ctx context.Context, one batch, author string, replaced *int64) error {
-	// In the place of a column, PostgreSQL would take a parameter for text.
+	// PostgreSQL would read a parameter in the SELECT list as text, so the number is written out.
 	before := fmt.Sprintf("INSERT INTO stint_before (number, rule, client_key, action, limits, expires, act) SELECT %d, o.rule, o.client_key, o.action, o.limits, o.expires, o.act"+
 		" FROM stint_staged s JOIN stint_overrides o ON o.rule = s.rule AND o.client_key = s.client_key WHERE s.batch = ?", w.state.audit+1)
 	if err := w.count(ctx, replaced, before, one.name); err != nil {

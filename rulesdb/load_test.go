@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -200,9 +201,7 @@ func loadOn(url string) {
 // TestLoaderKilled kills a process that loads, and PostgreSQL with it every other time:
 // at every step all overrides are of the load before, or all of this one, and a load goes on.
 func TestLoaderKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	t.Run("sqlite", func(t *testing.T) { loaderKilled(t, "sqlite:"+t.TempDir()+"/a.db", nil) })
 	t.Run("postgres", func(t *testing.T) {
 		s := dbtest.Postgres(t)
@@ -253,26 +252,4 @@ func loaderKilled(t *testing.T, url string, server *dbtest.Server) {
 	if n := inForce(t, db, "9/m"); n != killedRows {
 		t.Fatalf("%d in force", n)
 	}
-}
-
-// BenchmarkLoad loads a million overrides into a PostgreSQL, and again.
-func BenchmarkLoad(b *testing.B) {
-	const n = 1_000_000
-	s := dbtest.Postgres(b)
-	db := dbtest.OpenMigrated(b, s.URL, rulesdb.Options{})
-	k := 1
-	for b.Loop() {
-		var staged time.Duration
-		began := time.Now()
-		if _, err := db.LoadOverrides(b.Context(), "anna", customers(n, k, nil), func(all, inForce int) {
-			if all == n && inForce == 0 {
-				staged = time.Since(began)
-			}
-		}); err != nil {
-			b.Fatal(err)
-		}
-		b.Logf("%v to stage, %v to put in force", staged, time.Since(began)-staged)
-		k++
-	}
-	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds(), "overrides/s")
 }

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// A migration makes one version of the schema of the one before. oldest is the
-// oldest version whose programs still work on it: at least the one before, so
-// that a rolling upgrade works.
+// A migration brings the schema from the version before to its version. oldest is the oldest
+// version whose programs still work on the new schema. That is at least the version before, so that
+// a rolling upgrade works.
 type migration struct {
 	text   string
 	oldest int
@@ -33,20 +33,19 @@ var migrations = []migration{
 func read(name string) string {
 	text, err := schemaTexts.ReadFile(name)
 	if err != nil {
-		panic(err) // it is embedded above
+		panic(err) // the file is embedded above
 	}
 	return string(text)
 }
 
-// A SchemaError says that a database has a schema on which this program cannot
-// work, and what to do.
+// A SchemaError says that this program cannot work on the schema of a database, and what to do.
 type SchemaError struct {
 	Where           string
 	Has, Wants      int
 	OldestSupported int
 }
 
-// Error says what to run.
+// Error names the command to run.
 func (e *SchemaError) Error() string {
 	switch {
 	case e.Has == 0:
@@ -58,17 +57,17 @@ func (e *SchemaError) Error() string {
 		e.Where, e.Has, e.OldestSupported, e.Wants)
 }
 
-// Status is what a database holds.
+// Status is the state of a database.
 type Status struct {
-	// Schema is the version of the schema; 0 for none. Program is this one's,
-	// Oldest the oldest that may use the database.
+	// Schema is the version of the schema, 0 if there is none. Program is the version of this
+	// program, and Oldest the oldest that may use the database.
 	Schema, Program, Oldest int
 	Identity                string
 	Revision, Change        int64
 	Overrides, Plans        int64
 }
 
-// Status says what the database holds.
+// Status returns the state of the database.
 func (db *DB) Status(ctx context.Context) (Status, error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
@@ -88,7 +87,7 @@ func (db *DB) Status(ctx context.Context) (Status, error) {
 	return s, db.failed(err)
 }
 
-// schema returns the version of the schema, 0 for none.
+// schema returns the version of the schema, or 0 if there is none.
 func (db *DB) schema(ctx context.Context) (has, oldest int, err error) {
 	if err := db.sql.PingContext(ctx); err != nil {
 		return 0, 0, err
@@ -103,8 +102,7 @@ func (db *DB) schema(ctx context.Context) (has, oldest int, err error) {
 	return 0, 0, nil
 }
 
-// noTable reports whether an error is that of a table which is not there, or
-// which has no row.
+// noTable reports whether an error says that a table does not exist, or has no row.
 func noTable(err error) bool {
 	text := err.Error()
 	return errors.Is(err, sql.ErrNoRows) || strings.Contains(text, "no such table") ||
@@ -126,10 +124,9 @@ func (db *DB) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// Migrate brings the schema to this program's version, and returns which it was
-// and is. It does nothing to a newer one. In SQLite and PostgreSQL a migration
-// that fails leaves no trace; in MySQL, whose statements commit by themselves,
-// run it again: what is there already is passed over.
+// Migrate brings the schema to this program's version, and returns the versions before and after.
+// It does not change a newer schema. In SQLite and PostgreSQL a failed migration leaves no trace.
+// In MySQL each statement commits on its own; run Migrate again, and it skips what exists.
 func (db *DB) Migrate(ctx context.Context) (from, to int, err error) {
 	from, oldest, err := db.schema(ctx)
 	if err != nil {
@@ -145,7 +142,7 @@ func (db *DB) Migrate(ctx context.Context) (from, to int, err error) {
 	if err != nil {
 		return from, from, db.failed(err)
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	defer func() { _ = tx.Rollback() }() // without effect after a commit
 	if db.d == postgres {
 		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtext('stint'))"); err != nil {
 			return from, from, db.failed(err)
@@ -160,8 +157,8 @@ func (db *DB) Migrate(ctx context.Context) (from, to int, err error) {
 	return from, len(migrations), nil
 }
 
-// migrate runs what is missing. Another program may have been quicker, so it
-// looks once more at which version there is.
+// migrate runs the missing migrations. It reads the version again, since another program may have
+// been faster.
 func (db *DB) migrate(ctx context.Context, tx *sql.Tx) (from int, err error) {
 	if err := db.run(ctx, tx, "CREATE TABLE IF NOT EXISTS stint_schema (id INT NOT NULL PRIMARY KEY, version INT NOT NULL, oldest INT NOT NULL)"); err != nil {
 		return 0, err
@@ -193,8 +190,8 @@ func (db *DB) migrate(ctx context.Context, tx *sql.Tx) (from int, err error) {
 	return from, nil
 }
 
-// isThere reports whether an error is that of a table, index or row that a
-// migration which failed half-way has left in MySQL.
+// isThere reports whether an error says that a table, index or row exists already, left by a
+// migration in MySQL that failed half-way.
 func isThere(err error) bool {
 	codes := []string{"Error 1050", "Error 1061", "Error 1062", "Error 1060"}
 	return slices.ContainsFunc(codes, func(code string) bool { return strings.Contains(err.Error(), code) })
@@ -223,7 +220,7 @@ func (db *DB) run(ctx context.Context, tx *sql.Tx, query string, args ...any) er
 	return err
 }
 
-// failed says which database an error is of.
+// failed adds the name of the database to an error.
 func (db *DB) failed(err error) error {
 	if err == nil {
 		return nil

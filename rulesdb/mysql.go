@@ -26,7 +26,7 @@ var mySQL = &dialect{
 	value:      func(column string) string { return "VALUES(" + column + ")" },
 	ddlCommits: true,
 	snapshot:   &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true},
-	watch:      func(context.Context, *DB) {}, // which announces nothing
+	watch:      func(context.Context, *DB) {}, // MySQL announces no changes
 	refused: func(err error) bool {
 		_, answered := errors.AsType[*mysql.MySQLError](err)
 		return answered
@@ -50,9 +50,9 @@ func openMySQL(u *url.URL, password func() (string, error)) (*sql.DB, error) {
 	c.Passwd, _ = u.User.Password()
 	c.Timeout, c.ReadTimeout, c.WriteTimeout = dialTimeout, time.Minute, time.Minute
 	c.ParseTime, c.InterpolateParams = false, false
-	c.Logger = &mysql.NopLogger{} // its lines on stderr say what errors say
-	// UNIX_TIMESTAMP reads SYSDATE in the session's time zone: where clocks are set
-	// back, an hour of that stands for two.
+	c.Logger = &mysql.NopLogger{} // its lines on stderr repeat the errors
+	// UNIX_TIMESTAMP reads SYSDATE in the session's time zone. In a zone that sets clocks back, one
+	// hour a year would be ambiguous.
 	c.Params = map[string]string{"sql_mode": "'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'", "time_zone": "'+00:00'"}
 	trust, err := mySQLParameters(u, c)
 	if err != nil {
@@ -79,8 +79,8 @@ func openMySQL(u *url.URL, password func() (string, error)) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// mySQLParameters reads the parameters of a URL. What it returns is nil unless
-// they name certificates.
+// mySQLParameters reads the parameters of a URL. It returns a nil trust if they name no
+// certificates.
 func mySQLParameters(u *url.URL, c *mysql.Config) (*trust, error) {
 	t := &trust{name: u.Hostname()}
 	for name, values := range u.Query() {
@@ -114,10 +114,10 @@ func mySQLParameters(u *url.URL, c *mysql.Config) (*trust, error) {
 	return t, nil
 }
 
-// A trust is which files of certificates a connection uses. They are read at
-// each connect, so that they may be renewed while the program runs.
+// A trust names the certificate files of connections. They are read at each connect, so that they
+// may be renewed while the program runs.
 type trust struct {
-	name          string // that the server's certificate must have
+	name          string // the name that the server's certificate must have
 	ca, cert, key string
 }
 

@@ -13,16 +13,16 @@ type Node struct {
 	Name    string
 	Version rulesource.Version
 	Hash    string
-	// Since is when it took that version, Seen when it last wrote.
+	// Since is when the node took that version. Seen is when it last wrote.
 	Since, Seen time.Time
-	// Error is why it does not hold the newest version, or "".
+	// Error says why it does not hold the newest version, or is empty.
 	Error string
 }
 
 // mostBatch is how many rows one statement writes.
 const mostBatch = 1000
 
-// Report writes this node's row. It is one small statement and takes no number.
+// Report writes this node's row. It is one small statement and makes no version.
 func (db *DB) Report(ctx context.Context, n Node) error {
 	if n.Name == "" {
 		n.Name = db.o.Node
@@ -30,7 +30,7 @@ func (db *DB) Report(ctx context.Context, n Node) error {
 	return db.ReportAll(ctx, []Node{n})
 }
 
-// ReportAll writes the rows of nodes, each as seen now.
+// ReportAll writes the rows of nodes, as if each were seen now.
 func (db *DB) ReportAll(ctx context.Context, nodes []Node) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
@@ -52,7 +52,7 @@ func (db *DB) ReportAll(ctx context.Context, nodes []Node) error {
 	return nil
 }
 
-// Nodes returns the nodes that wrote within a time, by name; 0 is all.
+// Nodes returns the nodes that wrote within a time, by name. A time of 0 returns all.
 func (db *DB) Nodes(ctx context.Context, within time.Duration) ([]Node, error) {
 	query, args := "SELECT node, revision, change_number, hash, since, seen, error FROM stint_nodes", []any(nil)
 	if within > 0 {

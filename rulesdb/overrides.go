@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// What an override does, as the table has it.
+// The actions of an override, as the table stores them.
 const (
 	actRemoved = iota
 	actLimits
@@ -19,8 +19,8 @@ const (
 	actBlock
 )
 
-// CheckOverride refuses what a row cannot hold. Whether the limits can be read
-// is the caller's to check, with the rules at hand.
+// CheckOverride refuses an override that a row cannot hold. The caller checks whether the limits
+// can be read, since that needs the rules.
 func CheckOverride(o *rulesource.Override) error {
 	ways := 0
 	for _, set := range []bool{len(o.Limits) > 0, o.Unlimited, o.Block} {
@@ -39,16 +39,16 @@ func CheckOverride(o *rulesource.Override) error {
 		return refuse("limits: more than 4,000 bytes")
 	}
 	for _, l := range o.Limits {
-		if err := line("limit", l, 4000); err != nil {
+		if err := checkLine("limit", l, 4000); err != nil {
 			return err
 		}
 	}
-	return errors.Join(word("rule", o.Rule, 64), line("reason", o.Reason, 1000), line("author", o.Author, 255))
+	return errors.Join(checkName("rule", o.Rule, 64), checkLine("reason", o.Reason, 1000), checkLine("author", o.Author, 255))
 }
 
-// SetOverride sets an override, or removes it if it is Removed, and returns the
-// one before, Removed if there was none. An override that lasts for a while
-// ends that long after now, by the database's clock; 0 is for good.
+// SetOverride sets an override, or removes it if it is Removed. It returns the override before,
+// Removed if there was none, and the new one. With lasts above 0 the override ends that long after
+// now, by the database's clock; 0 is for good.
 func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
 	if err := CheckReason(o.Reason); err != nil {
 		return was, now, err
@@ -56,9 +56,9 @@ func (db *DB) SetOverride(ctx context.Context, o rulesource.Override, lasts time
 	return db.SetOverrideIf(ctx, o, lasts, func(rulesource.Override) error { return nil })
 }
 
-// SetOverrideIf is [DB.SetOverride] if may returns nil for the override before, Removed
-// if there is none. Else nothing is written, and the error is that of may. No other
-// writer comes between.
+// SetOverrideIf is [DB.SetOverride] on a condition: it passes the present override, Removed if
+// there is none, to may. If may returns an error, SetOverrideIf writes nothing and returns that
+// error. No other writer can come between.
 func (db *DB) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
 	if err := CheckOverride(&o); err != nil {
 		return was, now, err
@@ -110,7 +110,7 @@ func actionOf(o *rulesource.Override) int {
 
 const overrideColumns = "rule, client_key, action, limits, created, expires, reason, author, change_number, act"
 
-// putColumns are those that a new override puts in the place of the one before.
+// putColumns are the columns that a new override replaces.
 var putColumns = strings.Split(overrideColumns, ", ")[2:]
 
 // scanOverride reads a row of overrideColumns.
@@ -122,7 +122,7 @@ func scanOverride(row scanner) (o rulesource.Override, err error) {
 		return o, err
 	}
 	o.Key, o.Created, o.Expires, o.Change, o.Act = string(key), moment(created.n), moment(expires.n), change.n, act.n
-	if err := errors.Join(action.err, expires.err); err != nil { // nodes leave it out, and say so
+	if err := errors.Join(action.err, expires.err); err != nil { // nodes leave the override out, and report it
 		o.Limits = []string{strings.ReplaceAll(err.Error(), "\n", "; ")}
 		return o, nil
 	}
@@ -135,14 +135,14 @@ func scanOverride(row scanner) (o rulesource.Override, err error) {
 		o.Block = true
 	case actRemoved:
 		o.Removed = true
-	default: // nodes leave it out, and say so
+	default: // nodes leave the override out, and report it
 		o.Limits = []string{fmt.Sprintf("an act of number %d, which a later version of stint knows", action.n)}
 	}
 	return o, nil
 }
 
-// A whole is a column of a whole number. SQLite takes anything there: what another
-// program has written must not keep the rows beside it from being read.
+// A whole is a column of whole numbers. SQLite accepts any value there, so another program may have
+// written text; that must not keep the other rows from being read.
 type whole struct {
 	n   int64
 	err error
@@ -156,7 +156,7 @@ func (w *whole) Scan(value any) error {
 	return nil
 }
 
-// override reads one as it stands at a time; Removed if there is none.
+// override reads one override as it stands at a time; Removed if there is none.
 func (db *DB) override(ctx context.Context, from reader, rule, key string, at int64) (rulesource.Override, error) {
 	o, err := scanOverride(from.QueryRowContext(ctx, db.d.bind("SELECT "+overrideColumns+" FROM stint_overrides WHERE rule = ? AND client_key = ?"), rule, []byte(key)))
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !o.Expires.IsZero() && micros(o.Expires) <= at {
@@ -180,12 +180,12 @@ func (db *DB) Override(ctx context.Context, rule, key string) (rulesource.Overri
 	return o, db.failed(err)
 }
 
-// A Page says which overrides to list: those of a rule, or of all rules, whose
-// key begins with Prefix, after the last one of the page before.
+// A Page selects overrides to list: those of a rule, or of all rules, whose key begins with Prefix,
+// after the last override of the page before.
 type Page struct {
 	Rule, Prefix        string
 	AfterRule, AfterKey string
-	// N is how many at most. The default value is 100.
+	// N is the most overrides to list. The default value is 100.
 	N int
 }
 
@@ -199,9 +199,9 @@ func (db *DB) Overrides(ctx context.Context, p Page) ([]rulesource.Override, err
 	return list(ctx, db, scanOverride, query+" LIMIT ?", append(args, p.N)...)
 }
 
-// EachOverride hands over all overrides that are in force at one moment, in the order
-// of [DB.Overrides], until take returns an error. N of the page is not looked at. The
-// database keeps the state of that moment meanwhile.
+// EachOverride passes all overrides that are in force at one moment to take, in the order of
+// [DB.Overrides], until take returns an error. It ignores Page.N. Until it returns, the database
+// keeps the state of that moment.
 func (db *DB) EachOverride(ctx context.Context, p Page, take func(rulesource.Override) error) error {
 	ctx, dog := watchdog(ctx, documentTimeout)
 	defer dog.stop()
@@ -209,12 +209,12 @@ func (db *DB) EachOverride(ctx context.Context, p Page, take func(rulesource.Ove
 	if err != nil {
 		return db.failed(dog.why(err))
 	}
-	defer func() { _ = tx.Rollback() }() // it has only read
+	defer func() { _ = tx.Rollback() }() // the transaction has only read
 	query, args := db.overrides(p)
 	return db.failed(dog.why(each(ctx, tx, scanOverride, func(o rulesource.Override) error {
 		err := take(o)
 		if dog.alive(); err != nil {
-			dog.cancel(err) // or closing would read the other rows
+			dog.cancel(err) // without this, closing would read the remaining rows
 		}
 		return err
 	}, db.d.bind(query), args...)))
@@ -228,7 +228,7 @@ func (db *DB) overrides(p Page) (query string, args []any) {
 		args = append(args, p.Rule)
 	}
 	if p.AfterRule != "" {
-		query += " AND rule >= ? AND (rule, client_key) > (?, ?)" // MySQL finds the place by the first alone
+		query += " AND rule >= ? AND (rule, client_key) > (?, ?)" // MySQL uses its index only for the first condition
 		args = append(args, p.AfterRule, p.AfterRule, []byte(p.AfterKey))
 	}
 	if p.Prefix != "" {
@@ -242,8 +242,7 @@ func (db *DB) overrides(p Page) (query string, args []any) {
 	return query + " ORDER BY rule, client_key", args
 }
 
-// endOf returns the first text after all that begin with a prefix, "" if there
-// is none.
+// endOf returns the first text after all texts with a prefix, or "" if there is none.
 func endOf(prefix string) string {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
@@ -253,8 +252,7 @@ func endOf(prefix string) string {
 	return ""
 }
 
-// Describe says what an override does, as the audit has it; "" for one that is
-// removed.
+// Describe says what an override does, as the audit records it; "" for one that is removed.
 func Describe(o *rulesource.Override) string {
 	var text string
 	switch actionOf(o) {

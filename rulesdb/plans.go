@@ -9,9 +9,8 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// SetPlan says which plan the customers with a value of an attribute have; ""
-// takes it away. It returns the plan before. Nodes go by it in every rule whose
-// tiers are by the attribute.
+// SetPlan assigns a plan to the customers that have a value of an attribute; "" removes it. It
+// returns the plan before. Nodes use the plan in every rule whose tiers are by the attribute.
 func (db *DB) SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error) {
 	switch {
 	case attribute == "":
@@ -19,7 +18,7 @@ func (db *DB) SetPlan(ctx context.Context, attribute, value, plan, author, reaso
 	case value == "" || len(value) > 512:
 		return "", refuse("value: %d bytes: from 1 to 512", len(value))
 	}
-	if err := errors.Join(word("attribute", attribute, 128), line("plan", plan, 128), line("author", author, 255), CheckReason(reason)); err != nil {
+	if err := errors.Join(checkName("attribute", attribute, 128), checkLine("plan", plan, 128), checkLine("author", author, 255), CheckReason(reason)); err != nil {
 		return "", err
 	}
 	err = db.write(ctx, func(ctx context.Context, w *write) error {
@@ -54,8 +53,8 @@ func (db *DB) Plan(ctx context.Context, attribute, value string) (rulesource.Pla
 	return p, db.failed(err)
 }
 
-// Plans returns up to n plans of customers, of an attribute, or of all for "",
-// behind those of a page before, in the order of attributes and values.
+// Plans returns up to n plans of an attribute, or of all attributes for "", in the order of
+// attributes and values, after the last plan of the page before.
 func (db *DB) Plans(ctx context.Context, attribute string, after rulesource.Plan, n int) ([]rulesource.Plan, error) {
 	query, args := "SELECT "+planColumns+" FROM stint_plans WHERE plan <> ''", []any(nil)
 	if attribute != "" {

@@ -15,15 +15,15 @@ import (
 	"github.com/stint-dev/stint/internal/aside"
 )
 
-// channel is what writers notify and nodes listen to.
+// channel is the channel on which writers notify nodes.
 const channel = "stint_changed"
 
 const (
-	// pingEvery finds a connection whose other end is gone, which waiting for a
-	// notification would never notice.
+	// pingEvery is how often a listening connection is tested, since waiting for a notification
+	// would never notice that the other end is gone.
 	pingEvery = 5 * time.Second
-	// listenAgain is how long a lost connection stays lost, with as much of
-	// chance again, so that a restart does not meet all nodes at once.
+	// listenAgain is the least wait before a lost connection is opened again. As much is added at
+	// random, so that a restart of the server does not meet all nodes at once.
 	listenAgain = time.Second
 )
 
@@ -39,21 +39,21 @@ var postgres = &dialect{
 	watch:    listen,
 	refused: func(err error) bool {
 		e, answered := errors.AsType[*pgconn.PgError](err)
-		// What is fatal ends the connection, whatever the commit has come to.
+		// A fatal error ends the connection, and leaves the result of the commit unknown.
 		return answered && e.Severity == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback)
 	},
 	copyRows: copyRows,
 	announce: "SELECT pg_notify('" + channel + "', '')",
 }
 
-// openPostgres opens a URL as libpq has it.
+// openPostgres opens a URL in the form of libpq.
 func openPostgres(text string, password func() (string, error)) (*sql.DB, *pgx.ConnConfig, error) {
 	c, err := pgx.ParseConfig(text)
 	if err != nil {
 		return nil, nil, err
 	}
 	c.ConnectTimeout = dialTimeout
-	// Poolers in transaction mode know no prepared statements.
+	// Poolers in transaction mode do not support prepared statements.
 	c.DefaultQueryExecMode = pgx.QueryExecModeExec
 	var options []stdlib.OptionOpenDB
 	if password != nil {
@@ -70,7 +70,7 @@ func copyRows(ctx context.Context, db *DB, table string, columns []string, n int
 	if err != nil {
 		return err
 	}
-	defer conn.Close() // it goes back to the others
+	defer conn.Close() // returns it to the pool
 	return conn.Raw(func(driver any) error {
 		rows := pgx.CopyFromSlice(n, func(i int) ([]any, error) { return row(i), nil })
 		_, err := driver.(*stdlib.Conn).Conn().CopyFrom(ctx, pgx.Identifier{table}, columns, rows)
@@ -81,7 +81,7 @@ func copyRows(ctx context.Context, db *DB, table string, columns []string, n int
 // listen waits for notifications on a connection of its own.
 func listen(ctx context.Context, db *DB) {
 	for ctx.Err() == nil {
-		_ = listenOnce(ctx, db) // the poll goes on meanwhile
+		_ = listenOnce(ctx, db) // polling goes on meanwhile
 		aside.Sleep(ctx, listenAgain+rand.N(listenAgain))
 	}
 }
@@ -102,7 +102,7 @@ func listenOnce(ctx context.Context, db *DB) error {
 	defer func() {
 		ctx, stop := context.WithTimeout(context.Background(), time.Second)
 		defer stop()
-		_ = conn.Close(ctx) // it is lost, or no longer needed
+		_ = conn.Close(ctx) // the connection is lost, or no longer needed
 	}()
 	begin, stop := context.WithTimeout(ctx, pingEvery)
 	_, err = conn.Exec(begin, "LISTEN "+channel)
@@ -110,7 +110,7 @@ func listenOnce(ctx context.Context, db *DB) error {
 	if err != nil {
 		return err
 	}
-	db.bell.Ring() // what changed before it listened
+	db.bell.Ring() // something may have changed before it listened
 	for {
 		wait, stop := context.WithTimeout(ctx, pingEvery)
 		_, err := conn.WaitForNotification(wait)

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// A Retention says how much of the past is kept.
+// A Retention says how much of the past to keep.
 type Retention struct {
-	// Revisions is how many of the newest documents are kept; 0 keeps all.
+	// Revisions is how many of the newest documents to keep; 0 keeps all.
 	Revisions int
-	// Older is how long the rest is kept: acts of the audit, overrides and plans
-	// that were removed or have ended, tokens that have expired or are revoked,
-	// nodes that were not seen. 0 keeps all.
+	// Older is how long to keep the rest: acts of the audit, overrides and plans that were removed
+	// or have ended, tokens that have expired or were revoked, and nodes that were not seen. 0
+	// keeps all.
 	Older time.Duration
 }
 
-// check refuses what would remove what people still look at.
+// check refuses a retention that would remove what people still look at.
 func (r Retention) check() error {
 	if r.Revisions < 0 || r.Older < 0 || r.Older > 0 && r.Older < time.Hour {
 		return refuse("at least 1 revision and 1 hour are kept, not %d and %v", r.Revisions, r.Older)
@@ -26,12 +26,12 @@ func (r Retention) check() error {
 	return nil
 }
 
-// A Pruned counts what was removed.
+// A Pruned counts the rows that were removed.
 type Pruned struct {
 	Revisions, Acts, Overrides, Plans, Tokens, Nodes int64
 }
 
-// String lists what there is, "" for nothing.
+// String lists the counts that are not 0; "" if all are.
 func (p Pruned) String() string {
 	var all []string
 	for _, one := range []struct {
@@ -48,19 +48,19 @@ func (p Pruned) String() string {
 	return strings.Join(all, ", ")
 }
 
-// pruneStep is how many rows one transaction removes: it holds the version row,
-// and writers wait for it.
+// pruneStep is how many rows one transaction removes, since it holds the version row, and writers
+// wait for it.
 const pruneStep = 1000
 
-// Prune removes what a retention does not keep, in the database's time; what is
-// in force stays. The audit says what was removed, and by whom. It looks for old
-// rows beside writers, and holds them up for some milliseconds at a time. A node
-// that has held an older version than what was removed reads all again.
+// Prune removes what a retention does not keep, by the database's time. What is in force stays. The
+// audit records what was removed, and by whom. Prune looks for old rows without blocking writers,
+// and blocks them for some milliseconds at a time. A node whose version is older than what was
+// removed reads everything again.
 func (db *DB) Prune(ctx context.Context, author string, keep Retention) (gone Pruned, err error) {
 	if err := keep.check(); err != nil {
 		return gone, err
 	}
-	if err := line("author", author, 255); err != nil {
+	if err := checkLine("author", author, 255); err != nil {
 		return gone, err
 	}
 	err = db.failed(db.prune(ctx, keep, &gone))
@@ -111,7 +111,7 @@ func (db *DB) prune(ctx context.Context, keep Retention, gone *Pruned) error {
 	})
 }
 
-// count runs a statement and adds up how many rows it was about.
+// count runs a statement and adds the number of affected rows.
 func (w *write) count(ctx context.Context, gone *int64, query string, args ...any) error {
 	r, err := w.tx.ExecContext(ctx, w.db.d.bind(query), args...)
 	if err != nil {
@@ -141,15 +141,15 @@ func (db *DB) pruneNumbers(ctx context.Context, table string, last int64, gone *
 	}
 }
 
-// An ended is a row that no customer has any more.
+// An ended is the key of a row that no longer has an effect for any customer.
 type ended struct {
 	name   string
 	value  []byte
 	change int64
 }
 
-// pruneEnded removes rows of a table with two columns for a key. A reader that has
-// not read past the last of them would miss that they ended.
+// pruneEnded removes ended rows of a table whose key has two columns. A reader that has not read
+// the last of them would miss that they ended.
 func (db *DB) pruneEnded(ctx context.Context, table, name, value, where string, edge int64, gone *int64) error {
 	for {
 		var old []ended
@@ -166,7 +166,7 @@ func (db *DB) pruneEnded(ctx context.Context, table, name, value, where string, 
 		err = db.write(ctx, func(ctx context.Context, w *write) error {
 			last := int64(0)
 			for _, one := range old {
-				// One that was written anew meanwhile has another change.
+				// A row that was written again meanwhile has another change number.
 				if err := w.count(ctx, gone, "DELETE FROM "+table+" WHERE "+name+" = ? AND "+value+" = ? AND change_number = ?", one.name, one.value, one.change); err != nil {
 					return err
 				}

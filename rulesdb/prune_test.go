@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -26,9 +27,7 @@ func past(t *testing.T, url string) {
 // TestPrune removes what is old on each database, and nothing that is in force.
 // A node that has missed the end of an override learns of it all the same.
 func TestPrune(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	each(t, func(t *testing.T, url string) {
 		ctx := t.Context()
 		db := dbtest.OpenMigrated(t, url, rulesdb.Options{Node: "n1"})

@@ -11,33 +11,32 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// MaxDocument is the most that a document of rules may hold, in bytes.
+// MaxDocument is the greatest size of a document of rules, in bytes.
 const MaxDocument = 32 << 20
 
 // A Revision is a document of rules that was published.
 type Revision struct {
-	// Number counts revisions from 1 without gaps, Parent is the one before.
+	// Number counts revisions from 1 without gaps. Parent is the revision before.
 	Number, Parent int64
 	Author         string
 	Created        time.Time
 	Comment        string
-	// Name is what errors call the document, such as stint.yaml.
+	// Name is the name of the document in errors, such as stint.yaml.
 	Name string
-	// Hash is that of the document, see [rulesource.HashOf].
+	// Hash is the hash of the document; see [rulesource.HashOf].
 	Hash     string
 	Document []byte
 }
 
-// AnyVersion stands in place of the version that a writer changed. It is for writers that
-// overwrite any version.
+// AnyVersion stands for the version that a writer changed if the writer overwrites any version.
 const AnyVersion = -1
 
-// Publish puts a document in force as the next revision and returns it. parent
-// is the revision that the writer changed: if another one is in force by now,
-// nothing is written and the error is [ErrConflict]. [AnyVersion] skips that.
-// The document must have been checked: Publish does not read it.
+// Publish puts a document in force as the next revision and returns that. parent is the revision
+// that the writer changed. If another revision is in force by now, Publish writes nothing and
+// returns [ErrConflict]; [AnyVersion] skips that check. The caller must have checked the document:
+// Publish does not parse it.
 func (db *DB) Publish(ctx context.Context, parent int64, r Revision) (Revision, error) {
-	if err := errors.Join(line("author", r.Author, 255), line("comment", r.Comment, 4000), noUndo("comment", r.Comment), line("name", r.Name, 255)); err != nil {
+	if err := errors.Join(checkLine("author", r.Author, 255), checkLine("comment", r.Comment, 4000), noUndo("comment", r.Comment), checkLine("name", r.Name, 255)); err != nil {
 		return Revision{}, err
 	}
 	if len(r.Document) > MaxDocument {
@@ -66,10 +65,10 @@ func (w *write) publish(ctx context.Context, r *Revision, act string) error {
 		Was: fmt.Sprintf("revision %d", r.Parent), Now: r.Hash, Reason: cut(r.Comment, 1000)})
 }
 
-// Rollback publishes what an earlier revision had, as a new revision.
+// Rollback publishes the document of an earlier revision as a new revision.
 func (db *DB) Rollback(ctx context.Context, parent, to int64, author, comment string) (Revision, error) {
 	var r Revision
-	if err := errors.Join(line("author", author, 255), line("comment", comment, 4000), noUndo("comment", comment)); err != nil {
+	if err := errors.Join(checkLine("author", author, 255), checkLine("comment", comment, 4000), noUndo("comment", comment)); err != nil {
 		return r, err
 	}
 	err := db.writeWithin(ctx, documentTimeout, func(ctx context.Context, w *write) (err error) {
@@ -85,21 +84,21 @@ func (db *DB) Rollback(ctx context.Context, parent, to int64, author, comment st
 	return r, err
 }
 
-// Accept says that the database is right although nodes may hold something
-// newer, as after a restore, or something else: they take it then.
+// Accept declares the database right although nodes may hold something newer or different, as after
+// a restore. The nodes then take its state.
 func (db *DB) Accept(ctx context.Context, author, reason string) error {
-	if err := errors.Join(line("author", author, 255), CheckReason(reason)); err != nil {
+	if err := errors.Join(checkLine("author", author, 255), CheckReason(reason)); err != nil {
 		return err
 	}
 	return db.write(ctx, func(ctx context.Context, w *write) error {
-		// By the time, so that it grows also from a state before an earlier accept.
+		// The time makes the epoch grow even if an earlier accept was lost by the restore.
 		w.state.epoch = max(w.was.epoch+1, w.at)
 		return w.audit(ctx, Act{Author: author, Act: "accept", Subject: fmt.Sprintf("revision %d", w.was.revision), Reason: reason})
 	})
 }
 
-// Revision returns one revision with its document; 0 is the one in force. The
-// error is [ErrNotFound] if there is none, or if it was removed by [DB.Prune].
+// Revision returns one revision with its document; 0 is the one in force. The error is
+// [ErrNotFound] if there is no such revision, or if [DB.Prune] has removed it.
 func (db *DB) Revision(ctx context.Context, number int64) (Revision, error) {
 	ctx, stop := context.WithTimeout(ctx, documentTimeout)
 	defer stop()
@@ -124,7 +123,7 @@ func (db *DB) revision(ctx context.Context, from reader, number int64) (r Revisi
 	return r, err
 }
 
-// scan reads a row of revisionColumns, and what stands behind them.
+// scan reads a row of revisionColumns, and the columns after them.
 func (r *Revision) scan(row scanner, more ...any) error {
 	var created int64
 	err := row.Scan(append([]any{&r.Number, &r.Parent, &r.Author, &created, &r.Comment, &r.Name, &r.Hash}, more...)...)

@@ -11,10 +11,10 @@ type reader interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// A scanner is a row.
+// A scanner is a row, or rows.
 type scanner interface{ Scan(to ...any) error }
 
-// each hands over the rows of a query, as scan reads them.
+// each passes the rows of a query to take, as scan reads them.
 func each[T any](ctx context.Context, from reader, scan func(scanner) (T, error), take func(T) error, query string, args ...any) error {
 	rows, err := from.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -33,7 +33,7 @@ func each[T any](ctx context.Context, from reader, scan func(scanner) (T, error)
 	return rows.Err()
 }
 
-// list returns the rows of a query, which is to answer in time.
+// list returns the rows of a query, within callTimeout.
 func list[T any](ctx context.Context, db *DB, scan func(scanner) (T, error), query string, args ...any) (all []T, err error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()

@@ -13,8 +13,8 @@ import (
 
 var _ rulesource.Source = (*DB)(nil)
 
-// Load implements [rulesource.Source]: it reads the version row, the document
-// and what has changed in one transaction.
+// Load implements [rulesource.Source]. It reads the version row, the document and the changes in
+// one transaction.
 func (db *DB) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
 	s, err := db.load(ctx, held, to)
 	return s, db.failed(err)
@@ -27,7 +27,7 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 	if err != nil {
 		return nil, w.why(err)
 	}
-	defer func() { _ = tx.Rollback() }() // it has only read
+	defer func() { _ = tx.Rollback() }() // the transaction has only read
 	s := new(rulesource.Snapshot)
 	oldest, err := db.readState(ctx, tx, s)
 	if err != nil {
@@ -57,7 +57,7 @@ func (db *DB) load(ctx context.Context, held rulesource.Version, to rulesource.R
 	since, whole := held.Change, false
 	overrides, plans := "", ""
 	if !same || since < oldest || since > s.Version.Change {
-		since, whole = 0, true // without those that are gone
+		since, whole = 0, true // a full load needs no removed rows
 		overrides, plans = " AND action <> 0 AND (expires = 0 OR expires > "+db.d.micros+")", " AND plan <> ''"
 	}
 	err = to.Begin(s, whole)
@@ -86,8 +86,8 @@ func (db *DB) readState(ctx context.Context, tx *sql.Tx, s *rulesource.Snapshot)
 	return oldest, err
 }
 
-// ahead returns how far the database's clock, which showed at, is ahead of this
-// machine's, and how much that is in doubt.
+// ahead returns how far the database's clock, which showed at, is ahead of this machine's, and the
+// uncertainty of that.
 func ahead(before time.Time, at int64) (ahead, doubt time.Duration) {
 	took := time.Since(before)
 	return moment(at).Sub(before.Add(took / 2)), took / 2
@@ -99,11 +99,11 @@ var _ rulesource.Clock = (*DB)(nil)
 func (db *DB) Clock(ctx context.Context) (time.Duration, time.Duration, error) {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
-	conn, err := db.sql.Conn(ctx) // connecting takes time that would be in doubt
+	conn, err := db.sql.Conn(ctx) // first, since the time to connect would add to the uncertainty
 	if err != nil {
 		return 0, 0, db.failed(err)
 	}
-	defer conn.Close() // it goes back to the others
+	defer conn.Close() // returns it to the pool
 	var at int64
 	before := time.Now()
 	if err := conn.QueryRowContext(ctx, "SELECT "+db.d.micros).Scan(&at); err != nil {
@@ -113,11 +113,11 @@ func (db *DB) Clock(ctx context.Context) (time.Duration, time.Duration, error) {
 	return by, doubt, nil
 }
 
-// readChanges hands over what a query has, in time.
+// readChanges passes the rows of a query to take, and resets the watchdog at each.
 func readChanges[T any](ctx context.Context, tx *sql.Tx, w *dog, scan func(scanner) (T, error), take func(*T) error, query string, since int64) error {
 	return each(ctx, tx, scan, func(one T) error {
 		if err := take(&one); err != nil {
-			w.cancel(err) // or closing would read the other rows
+			w.cancel(err) // without this, closing would read the remaining rows
 			return err
 		}
 		w.alive()
@@ -138,12 +138,12 @@ func (db *DB) FindOverride(ctx context.Context, rule, key string) (rulesource.Ov
 	return o, db.failed(err)
 }
 
-// A dog cancels a long reading that has stood still.
+// A dog is a watchdog: it cancels a long read in which no row has come for a while.
 type dog struct {
 	timer  *time.Timer
 	cancel context.CancelCauseFunc
 	ctx    context.Context
-	after  atomic.Int64 // how long it may, a time.Duration
+	after  atomic.Int64 // how long a row may take, a time.Duration
 	rows   int
 }
 
@@ -155,13 +155,13 @@ func watchdog(ctx context.Context, after time.Duration) (context.Context, *dog) 
 	return ctx, w
 }
 
-// wait gives what comes next another time.
+// wait sets how long the next row may take.
 func (w *dog) wait(after time.Duration) {
 	w.after.Store(int64(after))
 	w.timer.Reset(after)
 }
 
-// alive says that something has come. Resetting a timer at each of ten million
+// alive tells the watchdog that a row has come. It resets no timer, which for each of ten million
 // rows would take longer than reading them.
 func (w *dog) alive() {
 	if w.rows++; w.rows%1024 == 1 {
@@ -174,8 +174,8 @@ func (w *dog) stop() {
 	w.cancel(nil)
 }
 
-// why returns the cause of a cancellation in place of the error that it made, unless that
-// says that something may be done.
+// why returns the cause of a cancellation in place of the error that it led to, unless the error is
+// that a commit was not answered.
 func (w *dog) why(err error) error {
 	if err == nil || w.ctx.Err() == nil || errors.Is(err, ErrAmbiguous) {
 		return err

@@ -16,12 +16,12 @@ import (
 	"github.com/stint-dev/stint/internal/aside"
 )
 
-// glance is how often a SQLite file is looked at for changes: a read of a
-// counter in shared memory.
+// glance is how often a SQLite file is checked for changes. Each check reads a counter in shared
+// memory.
 const glance = 50 * time.Millisecond
 
-// lockedFor is how long a statement, or opening a connection, waits for a file
-// that another connection has locked.
+// lockedFor is how long a statement, or opening a connection, waits for a file that another
+// connection has locked.
 const lockedFor = 5 * time.Second
 
 var sqlite = &dialect{
@@ -35,7 +35,7 @@ var sqlite = &dialect{
 	refused:  func(err error) bool { return codeOf(err) != ioError },
 }
 
-// openSQLite opens sqlite:PATH; the file is made if it is not there.
+// openSQLite opens sqlite:PATH, and creates the file if it does not exist.
 func openSQLite(rest string) (*sql.DB, error) {
 	path, query, _ := strings.Cut(rest, "?")
 	if path == "" {
@@ -53,15 +53,15 @@ func openSQLite(rest string) (*sql.DB, error) {
 		return nil, err
 	}
 	db := sql.OpenDB(patient{connector})
-	// A connection that is kept would go on reading a file that has been replaced,
-	// as by a backup that is moved to its place.
+	// A pooled connection would go on reading a file after it has been replaced, for example by a
+	// backup moved to its path.
 	db.SetMaxIdleConns(-1)
 	return db, nil
 }
 
-// patient opens connections to a file that may be locked. A backup is not in WAL
-// mode yet: the first connection to it changes that. While another one changes or
-// writes it, SQLite refuses the change at once, whatever busy_timeout is.
+// patient opens connections to a file that may be locked. The first connection to a backup switches
+// it to WAL mode. While another connection switches it or writes, SQLite refuses at once, whatever
+// busy_timeout is, so patient tries again.
 type patient struct{ driver.Connector }
 
 // Connect implements [driver.Connector].
@@ -82,7 +82,7 @@ const (
 	cannotOpen = 14 // SQLITE_CANTOPEN
 )
 
-// codeOf returns the primary code of an error of SQLite; 0 for others.
+// codeOf returns the primary code of an error of SQLite; 0 for other errors.
 func codeOf(err error) int {
 	if e, ok := errors.AsType[*driversqlite.Error](err); ok {
 		return e.Code() & 0xff
@@ -90,9 +90,8 @@ func codeOf(err error) int {
 	return 0
 }
 
-// watchDataVersion looks at the data version of the file, which changes when
-// another connection, of this process or another, commits, and at whether the
-// file is still the one of that name.
+// watchDataVersion checks the data version of the file, which changes when any other connection
+// commits, and whether the path still names the same file.
 func watchDataVersion(ctx context.Context, db *DB) {
 	tick := time.NewTicker(glance)
 	defer tick.Stop()
@@ -102,11 +101,11 @@ func watchDataVersion(ctx context.Context, db *DB) {
 	}
 }
 
-// watchFile is watchDataVersion for one file: it returns when another one has
-// its name, or ctx has ended.
+// watchFile is watchDataVersion for one file. It returns when the path names another file, or ctx
+// has ended.
 func watchFile(ctx context.Context, db *DB, tick *time.Ticker) {
 	path := strings.TrimPrefix(db.where, "sqlite:")
-	file, _ := os.Stat(path) // nil is another file than any
+	file, _ := os.Stat(path) // after an error, nil differs from every file
 	conn, err := db.sql.Conn(ctx)
 	if err == nil {
 		defer conn.Close()
@@ -128,8 +127,8 @@ func watchFile(ctx context.Context, db *DB, tick *time.Ticker) {
 	}
 }
 
-// Backup writes a copy of a SQLite database into a new file, while it is in use.
-// Other databases have programs of their own for it.
+// Backup copies a SQLite database that is in use to a new file. Other databases have programs of
+// their own for that.
 func (db *DB) Backup(ctx context.Context, file string) error {
 	if db.d != sqlite {
 		return errors.New("a backup of a " + db.d.name + " database: its own programs make it")

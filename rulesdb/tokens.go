@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// A Role is what a token may do.
+// A Role says what a token may do.
 type Role string
 
-// Each role may do what the one before it may, and more.
+// Each role may also do everything that the roles before it may.
 const (
 	Viewer   Role = "viewer"   // sees everything but keys and tokens
 	Operator Role = "operator" // sets overrides and blocks, resets keys
 	Admin    Role = "admin"    // publishes and rolls back rules, makes tokens
 )
 
-// A Token is a token of the API. The database keeps its hash alone.
+// A Token is a token of the API. The database keeps only its hash.
 type Token struct {
 	Hash    string    `json:"-"`
 	Name    string    `json:"name"`
@@ -28,17 +28,17 @@ type Token struct {
 	Created time.Time `json:"at"`
 	Expires time.Time `json:"expires,omitzero"`
 	Revoked time.Time `json:"revoked,omitzero"`
-	// Ended says that it was revoked, or has expired by the database's clock.
+	// Ended says that the token was revoked, or has expired by the database's clock.
 	Ended bool `json:"-"`
 }
 
-// NewToken makes a token with a role, for a time; 0 is for good. The text is
-// shown once and kept nowhere.
+// NewToken makes a token with a role. It expires after lasts; 0 is for good. The text is returned
+// once and stored nowhere.
 func (db *DB) NewToken(ctx context.Context, author, name string, role Role, lasts time.Duration) (text string, err error) {
 	if role != Viewer && role != Operator && role != Admin {
 		return "", refuse("role %q: viewer, operator or admin", role)
 	}
-	if err := errors.Join(line("author", author, 255), word("name", name, 255)); err != nil {
+	if err := errors.Join(checkLine("author", author, 255), checkName("name", name, 255)); err != nil {
 		return "", err
 	}
 	text = rand.Text()
@@ -58,13 +58,13 @@ func (db *DB) NewToken(ctx context.Context, author, name string, role Role, last
 	return text, err
 }
 
-// HashToken returns what the database keeps of a token.
+// HashToken returns the hash that the database keeps of a token.
 func HashToken(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-// RevokeToken ends all tokens of a name.
+// RevokeToken revokes all tokens with a name.
 func (db *DB) RevokeToken(ctx context.Context, author, name string) error {
 	return db.write(ctx, func(ctx context.Context, w *write) error {
 		r, err := w.tx.ExecContext(ctx, db.d.bind("UPDATE stint_tokens SET revoked = ? WHERE name = ? AND revoked = 0"), w.at, name)

@@ -11,17 +11,17 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// undoFor is for how long what overrides were before an act is kept.
+// undoFor is how long the overrides before an act are kept, so that it can be undone.
 const undoFor = 7 * 24 * time.Hour
 
-// The acts on overrides in the audit, and that of a load.
+// The names in the audit of acts on overrides, and of a load.
 const (
 	ActSet    = "override set"
 	ActRemove = "override remove"
 	ActLoad   = "overrides load"
 )
 
-// actName names what puts an override in force.
+// actName returns the name of the act that puts an override in force.
 func actName(o *rulesource.Override) string {
 	if o.Removed {
 		return ActRemove
@@ -29,14 +29,14 @@ func actName(o *rulesource.Override) string {
 	return ActSet
 }
 
-// Change returns what the audit says of a change of an override.
+// Change returns the act, as the audit records it, that changes an override from was to now.
 func Change(was, now *rulesource.Override) Act {
 	return Act{Author: now.Author, Act: actName(now), Subject: fmt.Sprintf("%s %q", now.Rule, now.Key), Was: Describe(was), Now: Describe(now), Reason: now.Reason}
 }
 
-// Back returns what an undo of the act puts in the place of held at a time, where back
-// was before the act: with the end that it had, so that what has ended meanwhile is
-// Removed. The error is [ErrInput] if held is not what the act made.
+// Back returns the override that an undo of the act sets at a time. back is the override before the
+// act. It keeps its end, so if that has passed, the result is Removed. The error is [ErrInput] if
+// held is not the override that the act made.
 func (d *AuditEntry) Back(held, back rulesource.Override, at time.Time) (rulesource.Override, error) {
 	if !back.Expires.IsZero() && !back.Expires.After(at) {
 		back.Removed = true
@@ -55,10 +55,10 @@ func (d *AuditEntry) Back(held, back rulesource.Override, at time.Time) (rulesou
 	return back, nil
 }
 
-// UndoOverrides takes back an act that set, removed or loaded overrides: its customers
-// have what they had before, with the ends that these had, unless that was changed
-// since. did says what was put back. It is in the audit with [UndoOf] as its reason. The
-// error is [ErrConflict] if the act has been taken back, and [ErrInput] if it cannot be.
+// UndoOverrides undoes an act that set, removed or loaded overrides. Its customers get back the
+// overrides from before, with their ends, unless their overrides were changed since. did says what
+// was put back. The audit records the undo with [UndoOf] as its reason. The error is [ErrConflict]
+// if the act has been undone before, and [ErrInput] if it cannot be undone.
 func (db *DB) UndoOverrides(ctx context.Context, number int64, author string) (did string, err error) {
 	ctx, dog := watchdog(ctx, documentTimeout)
 	defer dog.stop()
@@ -81,7 +81,7 @@ func (db *DB) UndoOverrides(ctx context.Context, number int64, author string) (d
 	return did, db.failed(err)
 }
 
-// toUndo returns an act that has not been taken back.
+// toUndo returns an act that has not been undone.
 func (w *write) toUndo(ctx context.Context, number int64) (d *AuditEntry, err error) {
 	if err := w.notUndone(ctx, number); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (w *write) toUndo(ctx context.Context, number int64) (d *AuditEntry, err er
 	return d, err
 }
 
-// notUndone fails if an act has been taken back.
+// notUndone returns an error if an act has been undone.
 func (w *write) notUndone(ctx context.Context, number int64) error {
 	var undone int
 	err := w.tx.QueryRowContext(ctx, w.db.d.bind("SELECT count(*) FROM stint_audit WHERE number > ? AND reason = ?"), number, UndoOf(number)).Scan(&undone)
@@ -109,13 +109,13 @@ func (w *write) notUndone(ctx context.Context, number int64) error {
 	return err
 }
 
-// remember keeps what a customer had before the act of w.
+// remember keeps the override that a customer had before the act of w.
 func (w *write) remember(ctx context.Context, was *rulesource.Override) error {
 	return w.db.run(ctx, w.tx, "INSERT INTO stint_before (number, rule, client_key, action, limits, expires, act) VALUES (?, ?, ?, ?, ?, ?, ?)",
 		w.state.audit+1, was.Rule, []byte(was.Key), actionOf(was), strings.Join(was.Limits, "\n"), micros(was.Expires), was.Act)
 }
 
-// undoOne takes back an act on one customer.
+// undoOne undoes an act on one customer.
 func (w *write) undoOne(ctx context.Context, d *AuditEntry, author string) (act Act, err error) {
 	back, err := scanOverride(w.tx.QueryRowContext(ctx, w.db.d.bind("SELECT rule, client_key, action, limits, 0, expires, '', '', 0, act FROM stint_before WHERE number = ?"), d.Number))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -136,7 +136,7 @@ func (w *write) undoOne(ctx context.Context, d *AuditEntry, author string) (act 
 	return Change(&held, &back), w.putOverride(ctx, &back)
 }
 
-// undoLoad takes back a load, for those customers whom it gave what they have still.
+// undoLoad undoes a load, for the customers who still have the override that it set.
 func (w *write) undoLoad(ctx context.Context, d *AuditEntry, author string, dog *dog) (act Act, err error) {
 	w.state.change++
 	reason := UndoOf(d.Number)
@@ -162,7 +162,7 @@ func (w *write) undoLoad(ctx context.Context, d *AuditEntry, author string, dog 
 	return Act{Author: author, Act: ActLoad, Subject: d.Subject, Now: fmt.Sprintf("%d as before, %d ended", held-ended, ended), Reason: reason}, nil
 }
 
-// forgetBefore removes what was kept for undos that are refused by now.
+// forgetBefore removes what was kept for undos that are too late by now.
 func (db *DB) forgetBefore(ctx context.Context, now int64) error {
 	_, err := db.sql.ExecContext(ctx, db.d.bind("DELETE FROM stint_before WHERE number < coalesce((SELECT min(number) FROM stint_audit WHERE created >= ?), 0)"), now-undoFor.Microseconds())
 	return err

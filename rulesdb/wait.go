@@ -8,10 +8,9 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// Wait implements [rulesource.Source]. It looks at the version at once, whenever
-// the database announces a change or this DB has written one, and every
-// [Options.Poll] at the latest. An error of the database is returned at once, so that
-// the caller can report it.
+// Wait implements [rulesource.Source]. It checks the version at once, whenever the database
+// announces a change or this DB has written one, and at least every [Options.Poll]. It returns an
+// error of the database at once, so that the caller can report it.
 func (db *DB) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		rings, err := db.bell.Listen(func(ctx context.Context) { db.d.watch(ctx, db) })

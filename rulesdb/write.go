@@ -15,26 +15,26 @@ import (
 
 // Errors of writers, for errors.Is.
 var (
-	// ErrConflict is for a writer that changed another version than the one in
-	// force: another author wrote in between. Nothing was written.
+	// ErrConflict says that the version in force is not the one that the writer changed, because
+	// another author wrote in between. Nothing was written.
 	ErrConflict = errors.New("somebody else has changed it meanwhile")
-	// ErrNotFound is for what is not there.
+	// ErrNotFound says that the row does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrAmbiguous is for a write whose commit was not answered, as when the
-	// connection is lost then: the database may have done it.
+	// ErrAmbiguous says that the commit was not answered, for example because the connection was
+	// lost: the database may have committed.
 	ErrAmbiguous = errors.New("the answer was lost: this may have been done, so look before you repeat it")
-	// ErrInput is for what cannot be written, whatever the database holds.
+	// ErrInput says that a value can never be written, whatever the database holds.
 	ErrInput = errors.New("refused")
 )
 
-// An inputError is an [ErrInput] that says what is wrong alone.
+// An inputError is an [ErrInput] whose text is only what is wrong.
 type inputError struct{ error }
 
 func (inputError) Is(target error) bool { return target == ErrInput }
 
 func refuse(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
 
-// A write is one writing transaction. It holds the version row.
+// A write is one writing transaction. It holds the lock of the version row.
 type write struct {
 	db    *DB
 	tx    *sql.Tx
@@ -48,35 +48,35 @@ type state struct {
 	epoch, revision, change, audit int64
 }
 
-// version is the row without the number of the audit.
+// version returns the row's version. The number of the audit is no part of it.
 func (s state) version() rulesource.Version {
 	return rulesource.Version{Epoch: s.epoch, Revision: s.revision, Change: s.change}
 }
 
-// An Act is what the audit keeps of a write.
+// An Act is a write as the audit records it.
 type Act struct {
 	Author string `json:"author"`
-	// Act names what was done, such as "publish" or "override set".
+	// Act is the name of the act, such as "publish" or "override set".
 	Act string `json:"act"`
-	// Subject is what it was done to; Was and Now are before and after.
+	// Subject is what the act changed; Was and Now are its values before and after.
 	Subject string `json:"subject"`
 	Was     string `json:"was"`
 	Now     string `json:"now"`
 	Reason  string `json:"reason"`
 }
 
-// write runs f in a transaction that holds the version row, and commits what it
-// did with the numbers that it took.
+// write runs f in a transaction that holds the version row. It commits what f did, with the numbers
+// that f took.
 func (db *DB) write(ctx context.Context, f func(ctx context.Context, w *write) error) error {
 	return db.writeWithin(ctx, callTimeout, f)
 }
 
-// writeWithin is write for what may take another time.
+// writeWithin is write with another time limit.
 func (db *DB) writeWithin(ctx context.Context, most time.Duration, f func(ctx context.Context, w *write) error) error {
 	within, stop := context.WithTimeoutCause(ctx, most, fmt.Errorf("not done within %v", most))
 	defer stop()
 	err := db.writeTx(within, f)
-	if err != nil && ctx.Err() == nil && within.Err() != nil { // drivers say little of it
+	if err != nil && ctx.Err() == nil && within.Err() != nil { // drivers say little about a timeout
 		err = fmt.Errorf("%w: %w", context.Cause(within), err)
 	}
 	return db.failed(err)
@@ -87,9 +87,9 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	defer func() { _ = tx.Rollback() }() // without effect after a commit
 	w := &write{db: db, tx: tx}
-	// The update takes the row's lock: writers come one after another.
+	// The update locks the row, so that writers come one after another.
 	if err := db.run(ctx, tx, "UPDATE stint_state SET audit_number = audit_number"); err != nil {
 		return err
 	}
@@ -126,7 +126,8 @@ func (db *DB) writeTx(ctx context.Context, f func(ctx context.Context, w *write)
 	return nil
 }
 
-// commit commits. An error is [ErrAmbiguous] unless the database has said no.
+// commit commits. An error is [ErrAmbiguous], unless the database has answered that it did not
+// commit.
 func (w *write) commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing has been sent
@@ -138,7 +139,7 @@ func (w *write) commit(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
-// newVersion marks the version that w makes, and announces it.
+// newVersion gives the version that w makes a mark, and announces it.
 func (w *write) newVersion(ctx context.Context) error {
 	if err := w.mark(ctx); err != nil || w.db.d.announce == "" {
 		return err
@@ -157,7 +158,7 @@ func (w *write) row(ctx context.Context, number, at int64, a *Act) error {
 		number, at, a.Author, a.Act, cut(a.Subject, 1000), cut(a.Was, 8000), cut(a.Now, 8000), a.Reason)
 }
 
-// replace puts an act in the place of a row of the audit, or takes that out.
+// replace replaces a row of the audit with an act, or removes the row if a is nil.
 func (w *write) replace(ctx context.Context, number, at int64, a *Act) error {
 	err := w.db.run(ctx, w.tx, "DELETE FROM stint_audit WHERE number = ?", number)
 	if err != nil || a == nil {
@@ -172,7 +173,7 @@ func (db *DB) version(ctx context.Context, r reader) (v rulesource.Version, err 
 	return v, err
 }
 
-// cut shortens text for people to what a column holds, in whole runes.
+// cut shortens a text for people to what a column holds, without breaking a rune.
 func cut(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if utf8.RuneCountInString(text) <= most {
@@ -181,18 +182,17 @@ func cut(text string, most int) string {
 	return string([]rune(text)[:most-1]) + "…"
 }
 
-// word refuses a name that is no line, and one with blanks around it: MySQL takes
-// those at the end for nothing.
-func word(what, text string, most int) error {
+// checkName refuses a name that is not one line, or that begins or ends with a blank: MySQL ignores
+// blanks at the end.
+func checkName(what, text string, most int) error {
 	if text != strings.TrimSpace(text) {
 		return refuse("%s: %q: without the blanks around it", what, text)
 	}
-	return line(what, text, most)
+	return checkLine(what, text, most)
 }
 
-// line refuses text that is not one printable line of at most that many
-// characters.
-func line(what, text string, most int) error {
+// checkLine refuses text that is not one printable line of at most that many characters.
+func checkLine(what, text string, most int) error {
 	switch {
 	case !utf8.ValidString(text):
 		return refuse("%s: not UTF-8", what)

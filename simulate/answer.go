@@ -13,17 +13,17 @@ type Answer struct {
 	// T and Key repeat what was given; NoKey leaves the key out.
 	T, Key string
 	NoKey  bool
-	// Verb is that of the operation. A reset and a change are answered with T and Key alone;
-	// only take_up_to says how many were taken.
+	// Verb is the verb of the operation. The answer to a reset or a change has only T and Key. Only
+	// the answer to take_up_to says how many units were taken.
 	Verb Verb
-	// Tightest is the limit that Limit and Remaining are of, as it was given; ""
-	// where there is one limit.
+	// Tightest is the limit that Limit and Remaining describe, as it was given. It is empty where
+	// there is one limit.
 	Tightest string
 	// Decision is the store's answer.
 	Decision stint.Decision
 	// DeniedBy is the limits that denied, as they were given, in order.
 	DeniedBy []string
-	// Reservation names what was reserved; empty when nothing was.
+	// Reservation is the name of the reservation, or empty if nothing was reserved.
 	Reservation string
 }
 
@@ -91,8 +91,8 @@ func appendDuration(b []byte, d time.Duration) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString appends a JSON string. What is not UTF-8 becomes U+FFFD; lines
-// that were read have none.
+// appendString appends a JSON string. Bytes that are not UTF-8 become U+FFFD; text from lines that
+// were read has none.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := 0; i < len(s); {

@@ -11,9 +11,9 @@ import (
 	"github.com/stint-dev/stint/inflight"
 )
 
-// fly makes limits the layers of all lines that bring none, of which one or more are in
-// flight: a limiter takes the places, and gives them back. A limit whose identity one
-// before it has gets a name of its own.
+// fly makes limits the layers of all lines that bring none, where at least one of the limits is in
+// flight: a limiter acquires and releases the holds. A limit whose identity an earlier one has gets
+// a name of its own.
 func (r *Runner) fly(limits []stint.Limit, texts []string) (err error) {
 	r.holds = nil
 	for i, l := range limits {
@@ -45,7 +45,7 @@ func (r *Runner) acquire(q Request) (stint.Decision, error) {
 	return d, err
 }
 
-// look peeks under limits in flight, of which the first answers.
+// look peeks under limits in flight alone. The first of them answers.
 func (r *Runner) look(q Request) (d stint.Decision, err error) {
 	if len(r.holds) < len(r.texts) {
 		return d, errors.New("peek: limits in flight beside others answer takes alone")
@@ -65,7 +65,7 @@ func (r *Runner) look(q Request) (d stint.Decision, err error) {
 	return d, err
 }
 
-// checkFlying refuses operations that limits in flight do not know.
+// checkFlying refuses operations that do not exist for limits in flight.
 func checkFlying(op Op) error {
 	switch {
 	case op.NoKey:

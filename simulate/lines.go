@@ -23,8 +23,8 @@ func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e
 // Unwrap returns the reason.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// EachLine reads lines that are not blank, which are valid until do returns. What do returns
-// ends it, as a [*LineError].
+// EachLine calls do with each line that is not blank. The line is valid until do returns. An error
+// of do ends the reading and is returned as a [*LineError].
 func EachLine(in io.Reader, do func(number int, line []byte) error) error {
 	s, number := bufio.NewScanner(in), 0
 	s.Buffer(make([]byte, 64<<10), MaxLine+len("\r\n")+1)
@@ -49,7 +49,7 @@ func EachLine(in io.Reader, do func(number int, line []byte) error) error {
 
 var errLong = fmt.Errorf("longer than %d MiB", MaxLine>>20)
 
-// flushing writes out what is buffered before it may have to wait for input.
+// flushing is a reader that flushes the buffered output before it may have to wait for input.
 type flushing struct {
 	in  io.Reader
 	out *bufio.Writer

@@ -26,40 +26,40 @@ const (
 
 const verbs = "write take, peek, take_up_to, reserve, settle, cancel, refund, reset or change"
 
-// An Op is one operation: a line that was read.
+// An Op is one operation, as one line gives it.
 type Op struct {
 	// T is the time as it was given; it is repeated in the answer.
 	T string
-	// At is the same in nanoseconds since the Unix epoch.
+	// At is the same time in nanoseconds since the Unix epoch.
 	At int64
-	// Key is the key under the limits that all lines share, and the key of
-	// those in Limits that name none.
+	// Key is the key under the limits that all lines share. It is also the key of those in Limits
+	// that name none.
 	Key string
 	// NoKey says that the line gave no key, and the answer has none.
 	NoKey bool
 	// Verb is what to do.
 	Verb Verb
-	// Cost is in units: what to take at once or at most, to return, or the
-	// true cost. A line that gives none means 1.
+	// Cost is in units: what to take, at most to take, to reserve or to return, or the true cost of
+	// a settlement. The default is 1.
 	Cost int64
-	// Lasts is how long a take is in flight, under limits in flight.
+	// Lasts is how long a take stays in flight, under limits in flight.
 	Lasts time.Duration
 	// TTL is the time to live of a reservation. The default value is 1m.
 	TTL time.Duration
-	// Reservation names what to settle or cancel: "r1" is the first that was
-	// granted.
+	// Excuses is how long the reserved units excuse denials ([stint.Layer]).
+	Excuses time.Duration
+	// Reservation names the reservation to settle or cancel: "r1" is the first that was granted.
 	Reservation string
-	// Limits are the line's own layers, instead of those that all lines share;
-	// of a change, what these become.
+	// Limits are the line's own layers, in place of the limits that all lines share. A change
+	// replaces those shared limits with them.
 	Limits []OpLimit
 }
 
-// An OpLimit is one layer that a line brings: a limit as text, and the key
-// under it.
+// An OpLimit is one layer that a line brings: a limit as text, and its key.
 type OpLimit struct {
 	Limit, Key string
 
-	noKey bool // while reading: on the line's key
+	noKey bool // set while reading: the key is the line's
 }
 
 // The fields of a line, as a set.
@@ -70,13 +70,14 @@ const (
 	hasCost
 	hasLasts
 	hasTTL
+	hasExcuses
 	hasReservation
 	hasLimits
 	hasLimit
 )
 
-// ParseOp reads one line. What an op has no use for, such as the cost of a
-// cancel, must be well formed and is not looked at further.
+// ParseOp reads one line. Fields that an operation does not use, such as the cost of a cancel, must
+// be well formed and are otherwise ignored.
 func ParseOp(line []byte) (Op, error) {
 	op := Op{Cost: 1}
 	s := strictjson.New(string(line), "the line")
@@ -99,7 +100,7 @@ func ParseOp(line []byte) (Op, error) {
 	return op, op.check(seen)
 }
 
-// check looks for what is missing, and completes the line's own limits.
+// check looks for missing fields, and completes the line's own limits.
 func (op *Op) check(seen int) error {
 	switch settles := op.Verb == Settle || op.Verb == Cancel; {
 	case seen&hasT == 0:
@@ -126,12 +127,12 @@ func (op *Op) check(seen int) error {
 	return nil
 }
 
-// quoted is what a field of text wants.
+// quoted says in errors what a field of text must be.
 const quoted = "text in quotes"
 
 var errNoKey = errors.New(`"key" is missing`)
 
-// field reads the value of one field and returns which it was.
+// field reads the value of the named field and returns the field's bit.
 func (op *Op) field(s *strictjson.Reader, name string) (field int, err error) {
 	switch name {
 	case "t":
@@ -156,6 +157,9 @@ func (op *Op) field(s *strictjson.Reader, name string) (field int, err error) {
 	case "ttl":
 		field = hasTTL
 		op.TTL, err = ttl(s)
+	case "excuses":
+		field = hasExcuses
+		op.Excuses, err = ttl(s)
 	case "reservation":
 		field = hasReservation
 		op.Reservation, err = s.Text(quoted)
@@ -184,8 +188,8 @@ func (op *Op) verb(s *strictjson.Reader) error {
 	return fmt.Errorf("unknown op %q: %s", name, verbs)
 }
 
-// limits reads the line's own layers. One that names no key is on the line's
-// key, which may stand behind it.
+// limits reads the line's own layers. A layer that names no key has the line's key, which may come
+// later in the line.
 func (op *Op) limits(s *strictjson.Reader) error {
 	err := s.List(func() error {
 		l, err := limit(s)

@@ -13,8 +13,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// This file is how a limit is tried, whoever asks. Whoever plays requests ranges over what
-// reads them, in order of time, and gives what each decision is to what writes:
+// This file is the way in which every command tries limits. The command reads requests in order of
+// time, lets a Runner or Rules decide each, and gives each decision to a writer:
 //
 //	runner, err := InMemory([]string{"10/s"}, 0)
 //	…
@@ -28,31 +28,31 @@ import (
 //	stint simulate          lines                     Runner.Do     lines
 //	  --arrivals, --compare phases, lines             Runner.Take   a lap, a table, columns
 //	  --rules               lines                     Rules.Decide  lines
-//	stint test              the requests of a test    Rules.Decide  what differs
+//	stint test              the requests of a test    Rules.Decide  differences
 //	stint rehearse          a recording, a log        Rules.Decide  two sides compared
 //	stint lab               shapes, a log             Runner.Take   columns, each request
 //
-// stint plan decides a log under many candidates at once, with the meters themselves on
-// packed states of numbered clients. A Runner for each would make it take 1.6 times as long
-// for three limits, and 3 times for ten.
+// The exception is stint plan. It decides a log under many candidates at once, so it uses the
+// meters themselves on packed states of numbered clients. With a Runner for each candidate it would
+// take 1.6 times as long for three limits, and 3 times for ten.
 
-// A Request comes at its own moment and asks for units of a key.
+// A Request asks at its moment for units of a key.
 type Request struct {
 	At    int64 // nanoseconds since the Unix epoch
 	Key   string
 	Cost  int64         // in units, ≥ 0
-	Lasts time.Duration // in flight, ≥ 0
+	Lasts time.Duration // how long it is in flight, ≥ 0
 }
 
-// InMemory returns a Runner with a store in memory, whose logs may have mostLog entries; 0 is
-// the default of package memstore.
+// InMemory returns a Runner on a store in memory. A log may have mostLog entries; 0 means the
+// default of package memstore.
 func InMemory(limits []string, mostLog int64) (*Runner, error) {
 	clock := new(Clock)
 	return New(memstore.New(memstore.Options{Now: clock.Now, MaxLog: mostLog}), clock, limits)
 }
 
-// Take decides a request under the limits that all lines share, as Do does, without the
-// texts of an answer.
+// Take decides a request under the limits that all lines share. It is Do without the texts of an
+// answer.
 func (r *Runner) Take(q Request) (stint.Decision, error) {
 	r.clock.Advance(q.At)
 	if r.limiter != nil {
@@ -61,8 +61,8 @@ func (r *Runner) Take(q Request) (stint.Decision, error) {
 	return r.ask(meter.OpTake, q)
 }
 
-// Peek says what Take would, and takes nothing. It knows limits in flight where there are
-// no others: the first of them says what remains.
+// Peek returns what Take would return, and takes nothing. Limits in flight can be peeked only where
+// all limits are in flight; the first of them says what remains.
 func (r *Runner) Peek(q Request) (stint.Decision, error) {
 	r.clock.Advance(q.At)
 	if r.limiter != nil {
@@ -79,9 +79,9 @@ func (r *Runner) ask(what meter.Op, q Request) (stint.Decision, error) {
 	return r.decide(what, q.Cost)
 }
 
-// A Clock is virtual: it begins at the Unix epoch, is moved by what is played, and never
-// goes back. Its zero value is ready. Now may be called from many goroutines, and the other
-// methods from one at a time.
+// A Clock is virtual time. It begins at the Unix epoch, moves only by Advance, and never goes back.
+// The zero value is ready. Now may be called from many goroutines at once, the other methods from
+// one at a time.
 type Clock struct {
 	now atomic.Int64
 	due []due // in order of time
@@ -95,13 +95,13 @@ type due struct {
 // Now returns the time in nanoseconds since the Unix epoch.
 func (c *Clock) Now() int64 { return c.now.Load() }
 
-// Advance moves the clock to a time, unless it is there or later already. What is due by
-// then is done on the way, with the clock at its moment.
+// Advance moves the clock to a time, unless the clock is there already or later. On the way it runs
+// everything that is due by then, with the clock at the moment at which it is due.
 func (c *Clock) Advance(to int64) {
 	now := c.Now()
 	for len(c.due) > 0 && c.due[0].at <= max(to, now) {
 		first := c.due[0]
-		c.due[0] = due{} // what it refers to may be large
+		c.due[0] = due{} // lets the garbage collector free what do refers to
 		c.due = c.due[1:]
 		now = max(now, first.at)
 		c.now.Store(now)
@@ -112,8 +112,8 @@ func (c *Clock) Advance(to int64) {
 	}
 }
 
-// After has the Advance that comes to it do something, such as to end a request, once a
-// while has passed after a moment.
+// After makes a later Advance call do when the clock comes to moment plus while, for example to end
+// a request.
 func (c *Clock) After(moment int64, while time.Duration, do func()) {
 	at := later(moment, while)
 	i := sort.Search(len(c.due), func(i int) bool { return c.due[i].at > at })

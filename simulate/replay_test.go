@@ -100,8 +100,7 @@ func TestRules(t *testing.T) {
 		{10, 0, "/a", nil, true, nil},
 		{10, 5, "/a", nil, true, nil},
 		{20, 10, "/b", func(p *policy.Pending) error {
-			p.Header(200, map[string][]string{"Units": {"3"}})
-			return p.End(t.Context(), true, false)
+			return errors.Join(p.Header(t.Context(), 200, map[string][]string{"Units": {"3"}}), p.End(t.Context(), true))
 		}, true, nil},
 		{30, 0, "/b", nil, false, nil},
 		{40, 0, "/c", func(*policy.Pending) error { return broken }, true, nil},

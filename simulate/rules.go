@@ -9,19 +9,19 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// Rules decide whole requests, as in production, at virtual moments and on a store in
-// memory. They may be used from one goroutine at a time.
+// Rules decide whole requests as in production, but at virtual moments and on a store in memory.
+// They may be used from one goroutine at a time.
 type Rules struct {
 	Clock  Clock
 	Store  *memstore.Store
 	Policy *policy.Policy
 
 	result policy.Result
-	failed error // of what a response settled
+	failed error // the errors of Respond so far
 }
 
-// NewRules returns rules that begin at a moment, which bind puts on a store that keeps
-// mostKeys; 0 is the default of package memstore. Close them.
+// NewRules returns rules whose clock starts at begin. The function bind puts them on a store that
+// keeps mostKeys keys; 0 means the default of package memstore. Close the rules after use.
 func NewRules(begin int64, mostKeys int, bind func(*memstore.Store) (*policy.Policy, error)) (*Rules, error) {
 	r := new(Rules)
 	r.Clock.Advance(begin)
@@ -39,20 +39,20 @@ func (r *Rules) Close() {
 	_ = r.Store.Close() // it is in memory
 }
 
-// A Call is a request to rules.
+// A Call is one request to rules.
 type Call struct {
 	At         int64 // nanoseconds since the Unix epoch
 	Attributes policy.Attributes
-	Cost       int64         // times what each rule says
+	Cost       int64         // multiplies the cost that each rule says
 	Lasts      time.Duration // until it ends, ≥ 0
-	// Respond settles what the response says when the request ends. The default, nil, is a
-	// response that nobody knows: what it would cost is what the rules reserve.
+	// Respond settles what the response costs when the request ends. Without it the response is
+	// unknown, and costs what the rules reserve.
 	Respond func(*policy.Pending) error
 }
 
-// Decide asks the rules at the moment of a request, behind those that have ended by then. The
-// result is valid until the next. The error is as that of [policy.Policy.Decide], or what
-// Respond returned for one before.
+// Decide asks the rules at the moment of a request, after ending all requests that are over by
+// then. The result is valid until the next call. The error is that of [policy.Policy.Decide], or
+// the error of a Respond that has run before.
 func (r *Rules) Decide(ctx context.Context, c Call) (*policy.Result, error) {
 	r.Clock.Advance(c.At)
 	if r.failed != nil {
@@ -63,7 +63,7 @@ func (r *Rules) Decide(ctx context.Context, c Call) (*policy.Result, error) {
 	var err error
 	if c.Respond == nil {
 		err = r.Policy.Decide(ctx, c.Attributes, c.Cost, &r.result)
-	} else if pending, _, err = r.Policy.Begin(ctx, c.Attributes, c.Cost, 0, -1, &r.result); pending != nil {
+	} else if pending, _, err = r.Policy.Begin(ctx, c.Attributes, c.Cost, false, -1, &r.result); pending != nil {
 		r.Clock.After(c.At, c.Lasts, func() { r.failed = errors.Join(r.failed, c.Respond(pending)) })
 	}
 	if end := r.result.Release(); end != nil {

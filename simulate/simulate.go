@@ -1,16 +1,15 @@
-// Package simulate tries limits and rules on virtual time. A reader has requests
-// with the moments at which they come, a [Runner] decides them under limits, or
-// [Rules] as policies do, and a writer takes what came. No decision waits or reads a clock:
-// a day of requests takes as long as its decisions do.
+// Package simulate tries limits and rules on virtual time. A reader yields requests with the
+// moments at which they come, a [Runner] decides them under limits, or [Rules] decide them as
+// policies do, and a writer takes the decisions. No decision waits or reads a real clock: a day of
+// requests takes as long as its decisions do.
 //
-// A Runner also runs decisions as lines, one JSON object in, one out. It is how a test in
-// any language holds a store to docs/SEMANTICS.md, and how the vectors of package storetest
-// are run.
+// A Runner also runs operations as lines, one JSON object in, one out. A test in any language can
+// so hold a store to docs/SEMANTICS.md; the vectors of package storetest are run this way.
 //
 //	in:  {"t":"0s","key":"a","cost":1}
 //	out: {"t":"0s","key":"a","allowed":true,"limit":5,"remaining":4,"retry_after":"0s","reset_after":"200ms"}
 //
-// A line that is read has these fields:
+// An input line has these fields:
 //
 //   - t, required: a Go duration since the Unix epoch, or an RFC 3339 time, exact to
 //     the nanosecond.
@@ -21,27 +20,26 @@
 //   - cost: 1 unless given; a whole number from 0 to 2^63 − 1. Settle needs it.
 //   - lasts: how long a take is in flight, for limits in flight; 0s unless given.
 //   - ttl: the time to live of a reservation; 1m unless given.
+//   - excuses: how long the reserved units excuse denials; 0 unless given.
 //   - reservation: what settle and cancel refer to; the first that was granted is r1.
 //   - limits: the layers of this line instead of the runner's limits, such as
 //     [{"limit":"10/s","key":"ip:1"}]. A layer without a key uses the key of the line.
 //     For change, the limits that replace the runner's; what was used under one of the
 //     same identity is used under the new one.
 //
-// An answer repeats t and key. It has allowed, limit, remaining, retry_after and
-// reset_after, but for reset and change; tightest, the text of a limit, with several
-// limits; taken for take_up_to; delay where it is not 0; denied_by, the texts of
-// limits, when denied; and reservation when one was granted. Settling an expired
-// reservation answers with the present state, settling a settled one again as the
-// first time.
+// An answer repeats t and key. It has allowed, limit, remaining, retry_after and reset_after,
+// except after reset and change. It has tightest, the text of a limit, with several limits; taken
+// for take_up_to; delay where it is not 0; denied_by, the texts of limits, when denied; and
+// reservation when one was granted. Settling an expired reservation answers with the present state,
+// settling it a second time with the first answer.
 //
-// Make a [Clock], open a store on it, and give both to [New]; most callers
-// then want [Runner.Run], and those that have no lines [Runner.Do]. Every line
-// is decided at the greatest time of any line so far, so that the same lines
-// always give the same answers.
+// Make a [Clock], open a store on it, and give both to [New]. To run lines, call [Runner.Run];
+// without lines, [Runner.Do]. Every line is decided at the greatest time of any line so far, so
+// that the same lines always give the same answers.
 //
-// It reads strictly: an unknown field, a field given twice, a cost that is no
-// whole number or text that is not UTF-8 is a [LineError], never a guess. A
-// line costs about a microsecond beside the decision itself.
+// Lines are read strictly: an unknown field, a field given twice, a cost that is no whole number or
+// text that is not UTF-8 is a [LineError], never a guess. A line costs about a microsecond beside
+// the decision itself.
 package simulate
 
 import (
@@ -64,41 +62,40 @@ import (
 type Runner struct {
 	store        stint.Store
 	clock        *Clock
-	bounds       []stint.Bound   // the limits of lines that bring none, one by one
-	texts        []string        // of these limits, as they were given
-	named        []stint.Bound   // of each name that they ever had, the first
-	limiter      *stint.Limiter  // in place of bounds, where a limit is in flight
-	holds        []inflight.Hold // that a peek asks about, under limits in flight alone
+	bounds       []stint.Bound   // the limits of lines that bring none, one bound for each
+	texts        []string        // the texts of these limits, as they were given
+	named        []stint.Bound   // the first bound of each name that was ever bound
+	limiter      *stint.Limiter  // used instead of bounds where a limit is in flight
+	holds        []inflight.Hold // what a peek asks about where all limits are in flight
 	own          map[string]stint.Bound
 	reservations map[string]*reservation
-	layers       []stint.Layer // of the operation at hand
+	layers       []stint.Layer // the layers of the present operation
 }
 
-// A reservation is kept for as long as the Runner, so that settling it again
-// gives the same answer even when the store has forgotten it.
+// A reservation is kept as long as the Runner, so that settling it a second time gives the same
+// answer even when the store has forgotten it.
 type reservation struct {
 	id      stint.ReservationID
 	layers  []stint.Layer
-	texts   []string // of their limits
+	texts   []string // the texts of its limits
 	settled bool
 	answer  stint.Decision
 }
 
-// New returns a Runner for a store that was opened on the clock. The limits, as
-// text, are the layers of every line that does not bring its own; there may be
-// none.
+// New returns a Runner for a store that was opened on the clock. The limits, as text, are the
+// layers of every line that brings none; there may be no limits.
 func New(store stint.Store, clock *Clock, limits []string) (*Runner, error) {
 	r := &Runner{
 		store: store, clock: clock,
 		own:          make(map[string]stint.Bound),
 		reservations: make(map[string]*reservation),
 	}
-	return r, r.share(limits)
+	return r, r.setLimits(limits)
 }
 
-// share makes limits the layers of all lines that bring none. A limit whose identity
-// another had among them has that one's states.
-func (r *Runner) share(texts []string) error {
+// setLimits makes limits the layers of all lines that bring none. A limit with the identity of a
+// former one takes over its states.
+func (r *Runner) setLimits(texts []string) error {
 	limits, flying := make([]stint.Limit, len(texts)), false
 	for i, text := range texts {
 		var err error
@@ -142,7 +139,7 @@ func (r *Runner) share(texts []string) error {
 	return nil
 }
 
-// bind returns the limit of a text, whose states belong to it.
+// bind returns the bound of a limit given as text. The text is the name of its states.
 func (r *Runner) bind(text string) (stint.Bound, error) {
 	if bound := r.own[text]; bound != nil {
 		return bound, nil
@@ -161,10 +158,9 @@ func (r *Runner) bind(text string) (stint.Bound, error) {
 	return bound, err
 }
 
-// Run answers every line of in on out. At a line that it cannot answer it
-// stops with a [*LineError], after the answers before it; blank lines are
-// skipped. Answers are written out whenever in has nothing more at hand, so a
-// caller may wait for each.
+// Run answers every line of in on out. At a line that it cannot answer it stops with a
+// [*LineError], after writing the answers before it; blank lines are skipped. Answers are flushed
+// whenever in has nothing more at hand, so a caller may wait for each.
 func (r *Runner) Run(in io.Reader, out io.Writer) error {
 	w := bufio.NewWriterSize(out, 64<<10)
 	var buf []byte
@@ -183,8 +179,7 @@ func (r *Runner) Run(in io.Reader, out io.Writer) error {
 	return errors.Join(w.Flush(), err)
 }
 
-// Do carries out one operation at its time, or at the greatest time so far if
-// that is later.
+// Do carries out one operation at its time, or at the greatest time so far if that is later.
 func (r *Runner) Do(op Op) (Answer, error) {
 	r.clock.Advance(op.At)
 	a := Answer{T: op.T, Key: op.Key, NoKey: op.NoKey, Verb: op.Verb}
@@ -218,7 +213,7 @@ func (r *Runner) Do(op Op) (Answer, error) {
 	return a, nil
 }
 
-// verb asks the store.
+// verb calls the store's method for the operation.
 func (r *Runner) verb(op Op, a *Answer) (err error) {
 	if err := r.arrange(op); err != nil {
 		return err
@@ -249,7 +244,7 @@ func (r *Runner) change(op Op) error {
 	for _, l := range op.Limits {
 		texts = append(texts, l.Limit)
 	}
-	return r.share(texts)
+	return r.setLimits(texts)
 }
 
 // arrange sets the layers of an operation.
@@ -276,7 +271,7 @@ func (r *Runner) arrange(op Op) error {
 	return nil
 }
 
-// all sets the layers that all lines share.
+// all sets the layers to the limits that all lines share.
 func (r *Runner) all(key string) {
 	clear(r.layers)
 	r.layers = r.layers[:0]
@@ -311,6 +306,9 @@ func (r *Runner) reserve(op Op) (d stint.Decision, name string, err error) {
 	if ttl == 0 {
 		ttl = defaultTTL
 	}
+	for i := range r.layers {
+		r.layers[i].Excuses = op.Excuses
+	}
 	d, id, err := r.store.Reserve(context.Background(), r.layers, op.Cost, ttl)
 	if err != nil || !d.Allowed {
 		return d, "", err
@@ -320,8 +318,8 @@ func (r *Runner) reserve(op Op) (d stint.Decision, name string, err error) {
 	return d, name, nil
 }
 
-// settle answers for a reservation that is over with the state as it stands,
-// or, when it was settled, with the answer of then.
+// settle answers for an expired reservation with the present state, and for a settled one with its
+// first answer.
 func (r *Runner) settle(op Op) (stint.Decision, error) {
 	res := r.reservations[op.Reservation]
 	if res == nil {

@@ -323,24 +323,3 @@ func TestVectorsReportMismatches(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkLines(b *testing.B) {
-	var in bytes.Buffer
-	for i := range 10_000 {
-		fmt.Fprintf(&in, `{"t":"%dms","key":"user:%d","cost":1}`+"\n", i, i%100)
-	}
-	var clock simulate.Clock
-	store := memstore.New(memstore.Options{Now: clock.Now})
-	defer store.Close()
-	r, err := simulate.New(store, &clock, []string{"5/s burst 5", "100/1m"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := r.Run(bytes.NewReader(in.Bytes()), io.Discard); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.N)*10_000/b.Elapsed().Seconds(), "lines/s")
-}

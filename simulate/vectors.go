@@ -12,10 +12,10 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// A Mismatch is an answer that a vector does not want.
+// A Mismatch is a field of an answer that differs from what a vector wants.
 type Mismatch struct {
 	Line  int    // from 1
-	Field string // of the answer
+	Field string // the field of the answer
 	Got   string // as JSON; empty when the field was not there
 	Want  string // as JSON
 }
@@ -29,14 +29,12 @@ func (m Mismatch) String() string {
 	return fmt.Sprintf("line %d: %s is %s, want %s", m.Line, m.Field, got, m.Want)
 }
 
-// RunVectors runs the operations of a file of vectors on an empty store that
-// was opened on the clock, and returns where the answers differ. The first line
-// is {"limits": […], "about": "…"}; every other line is an operation with what
-// must come back under "want". Only the fields that are wanted are compared,
-// durations by value; a delay that is not there is 0s, and a list that is not
-// there is empty.
+// RunVectors runs the operations of a file of vectors on an empty store that was opened on the
+// clock, and returns where the answers differ. The first line is {"limits": […], "about": "…"};
+// every other line is an operation whose expected answer is under "want". Only the fields in "want"
+// are compared, durations by value; a missing delay is 0s, and a missing list is empty.
 //
-// Quantum is that of the store's clock, 1ns in process: wanted waits are
+// Quantum is the quantum of the store's clock, 1ns for a store in this process: expected waits are
 // rounded up to it.
 func RunVectors(store stint.Store, clock *Clock, quantum time.Duration, in io.Reader) ([]Mismatch, error) {
 	var r *Runner
@@ -62,7 +60,7 @@ func RunVectors(store stint.Store, clock *Clock, quantum time.Duration, in io.Re
 	return all, err
 }
 
-// vector runs one line and compares.
+// vector runs one line and compares its answer.
 func (r *Runner) vector(line []byte, quantum time.Duration) ([]Mismatch, error) {
 	var fields, wanted, got map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
@@ -113,7 +111,7 @@ func same(field string, got, want json.RawMessage, quantum time.Duration) bool {
 		g, err := parseDuration(strings.Trim(string(got), `"`))
 		w, err2 := parseDuration(strings.Trim(string(want), `"`))
 		if err != nil || err2 != nil {
-			return string(got) == string(want) // never
+			return string(got) == string(want) // not a duration; compare as text
 		}
 		if rest := w % int64(quantum); rest != 0 {
 			w += int64(quantum) - rest

@@ -24,13 +24,13 @@ func parseTime(s string) (int64, error) {
 	}
 	var t time.Time
 	err := t.UnmarshalText([]byte(s))
-	if err != nil || s[13] != ':' || strings.Contains(s, ",") { // which package time lets pass
+	if err != nil || s[13] != ':' || strings.Contains(s, ",") { // package time accepts both
 		return 0, fmt.Errorf("%q is not an RFC 3339 time", s)
 	}
 	if t.Before(time.Unix(0, math.MinInt64)) || t.After(time.Unix(0, math.MaxInt64)) {
 		return 0, fmt.Errorf("%s: %w from 1970", s, errRange)
 	}
-	_, fraction, _ := strings.Cut(s, ".") // and the zone; below 1ns is dropped
+	_, fraction, _ := strings.Cut(s, ".") // the fraction and the zone; package time drops digits below 1ns
 	fraction = fraction[:len(fraction)-len(strings.TrimLeft(fraction, "0123456789"))]
 	if len(strings.TrimRight(fraction, "0")) > 9 {
 		return 0, fmt.Errorf("%s: %w", s, errWhole)
@@ -38,8 +38,8 @@ func parseTime(s string) (int64, error) {
 	return t.UnixNano(), nil
 }
 
-// parseDuration reads what time.ParseDuration reads, but exactly: where that
-// drops what lies below a nanosecond, this refuses it.
+// parseDuration reads what time.ParseDuration reads, but refuses a fraction below a nanosecond,
+// which that function drops.
 func parseDuration(s string) (int64, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {

@@ -164,6 +164,16 @@ func (e *env) sameAnswers(what string, l limit, got, want string) {
 	}
 }
 
+// trueCost draws what a reservation turns out to cost, at most what was reserved. A window
+// from a first request has begun, whatever that cost in the end.
+func (e *env) trueCost(l limit, reserved int64) int64 {
+	actual := e.rnd.Int64N(reserved + 1)
+	if l.FromFirst() {
+		return max(actual, min(reserved, 1))
+	}
+	return actual
+}
+
 // walk makes histories: it calls step after each of many random gaps of time,
 // on a fresh pair of keys for each history.
 func (e *env) walk(l limit, step func(a, b string)) {

@@ -264,7 +264,7 @@ func givingBackNeverMints(e *env, l limit) {
 				break
 			}
 			_, id := e.reserve(l, a, cost, 100*365*24*time.Hour)
-			actual := e.rnd.Int64N(cost + 1)
+			actual := e.trueCost(l, cost)
 			if actual > 0 && !e.take(l, b, actual).Allowed {
 				e.Fatalf("the twin has less room")
 			}
@@ -317,7 +317,7 @@ func settlingRewrites(e *env, l limit) {
 			e.charge(l, b, cost)
 		default:
 			_, id := e.reserve(l, a, cost, 100*365*24*time.Hour)
-			actual := e.rnd.Int64N(cost + 1)
+			actual := e.trueCost(l, cost)
 			e.charge(l, b, actual)
 			held[a] = append(held[a], open{id, actual})
 		}

@@ -39,6 +39,7 @@ type part struct {
 	cell
 	meter  *meter.Meter
 	weight int64
+	excuse time.Duration   // how long what it reserves excuses denials
 	answer *stint.Decision // or nil
 }
 
@@ -255,7 +256,7 @@ func (s *naive) parts(layers []stint.Layer, cost int64) (all []part, err error) 
 				return nil, stint.ErrLayers
 			}
 			seen[c] = true
-			p := part{cell: c, meter: b.meters[i], weight: max(layer.Weight, 1)}
+			p := part{cell: c, meter: b.meters[i], weight: max(layer.Weight, 1), excuse: layer.Excuses}
 			if layer.Answers != nil {
 				p.answer = &layer.Answers[i]
 			}
@@ -348,14 +349,17 @@ func (s *naive) decide(op meter.Op, layers []stint.Layer, cost int64, expires *i
 		runtime.Gosched()
 		s.mu.Lock()
 	}
-	h = &held{parts: parts, cost: cost}
+	h, excused := &held{parts: parts, cost: cost}, s.excused(parts, denied, now, cost)
 	for i, p := range parts {
-		if (denied.Has(i) || denied != 0 && s.plant.neighbourBans) && (op != meter.OpPeek || s.plant.peekBans) {
+		if (denied.Has(i) && !excused.Has(i) || denied != 0 && s.plant.neighbourBans) && (op != meter.OpPeek || s.plant.peekBans) {
 			s.ban(p, now, cost)
 		}
 	}
 	for i, p := range parts {
-		layer, mark := s.layer(op, p, now, cost, denied == 0, expires)
+		layer, mark := s.layer(op, p, now, cost, denied == 0, denied == excused, expires)
+		if excused.Has(i) {
+			layer.RetryAfter = min(layer.RetryAfter, stint.Wait(meter.ExcusedFor))
+		}
 		h.marks, h.opens = append(h.marks, mark), append(h.opens, s.open[p.cell])
 		if p.answer != nil {
 			*p.answer = alone(layer, denied.Has(i))
@@ -378,6 +382,18 @@ func (s *naive) decide(op meter.Op, layers []stint.Layer, cost int64, expires *i
 		}
 	}
 	return d, h, nil
+}
+
+// excused are those of the parts which denied a cost that would let it pass if what is open
+// were given back.
+func (s *naive) excused(parts []part, denied stint.LimitSet, now, cost int64) (excused stint.LimitSet) {
+	for i, p := range parts {
+		units, fits := p.units(cost)
+		if denied.Has(i) && fits && s.bans[p.cell] <= now && p.meter.Excused(s.open[p.cell], s.states[p.cell], now, units) {
+			excused |= 1 << i
+		}
+	}
+	return excused
 }
 
 // admits reports whether a part lets a cost pass.
@@ -404,14 +420,15 @@ func (p part) perUnit(d stint.Decision) stint.Decision {
 }
 
 // layer charges one layer, if it is to be, and gives its answer.
-func (s *naive) layer(op meter.Op, p part, now, cost int64, allowed bool, expires *int64) (d stint.Decision, mark meter.ChargeRef) {
+func (s *naive) layer(op meter.Op, p part, now, cost int64, allowed, excused bool, expires *int64) (d stint.Decision, mark meter.ChargeRef) {
 	units, fits := p.units(cost)
 	before, _ := s.ask(p, now, units)
 	counts := p.meter.CountsDenied() && !s.plant.ignoresDenied || s.plant.chargesDenials
-	if op != meter.OpPeek && (allowed || counts) && units > 0 || s.plant.peekCharges && allowed {
+	if op != meter.OpPeek && (allowed || counts && !excused) && units > 0 || s.plant.peekCharges && allowed {
 		m := s.charger(p)
 		if open := s.reserved(p.cell); expires != nil && allowed {
 			mark = m.Reserve(open, s.state(p, units), now, units)
+			open.Excuse(mark, units, now, min(*expires, now+int64(p.excuse)))
 		} else {
 			m.ChargeAmong(open, s.state(p, units), now, units, allowed)
 		}

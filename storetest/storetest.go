@@ -158,6 +158,8 @@ var limits = []string{
 	"3/s burst 0 leaky_queue",
 	"5/s fixed_window",
 	"7/1m fixed_window count_denied",
+	"5/s fixed_window from first",
+	"7/1m fixed_window from first count_denied",
 	"6 per day in Europe/Paris",
 	"9 per month in UTC",
 	"9 per month from 31 in Europe/Paris",

@@ -240,6 +240,7 @@ func greatestValues(e *env) {
 		"9_223_372_036_854_775_807/1h leaky_queue burst 9_223_372_036_854_775_806",
 		"9_223_372_036_854_775_807/1h token_bucket_interval",
 		"9_223_372_036_854_775_807/1h fixed_window",
+		"9_223_372_036_854_775_807/1h fixed_window from first",
 		"9_223_372_036_854_775_807/1h sliding_counter",
 		"9_223_372_036_854_775_807/1h sliding_counter relaxed",
 		"9_223_372_036_854_775_807/1h sliding_buckets",
@@ -247,6 +248,7 @@ func greatestValues(e *env) {
 		"9_223_372_036_854_775_807 per year in Asia/Tokyo",
 		"1/100000h",
 		"1/1000000h fixed_window",
+		"1/1000000h fixed_window from first",
 		"5/1000000h sliding_counter",
 		"5/1000000h sliding_buckets parts 3600",
 	} {

@@ -1,16 +1,15 @@
-// Package caddylimit is the module http.handlers.stint for Caddy: it holds requests
-// to limits before the handlers behind it see them.
+// Package caddylimit is the module http.handlers.stint for Caddy: it holds requests to limits
+// before later handlers see them.
 //
 //	example.com {
 //		stint site "100/min"
 //		reverse_proxy 127.0.0.1:9000
 //	}
 //
-// Limits stand in the Caddyfile, with any of Caddy's placeholders as keys, or in a
-// rules file, the same that stint serve and stint proxy go by. A request that may
-// not pass is answered as package httplimit does: 429 with Retry-After and the
-// RateLimit fields. What keys have used belongs to the handler's name: it outlives
-// a reload of Caddy's configuration, and with a store in Redis the process.
+// Limits are in the Caddyfile, with any of Caddy's placeholders as keys, or in a rules file like
+// those of stint serve and stint proxy. A denied request is answered as package httplimit does: 429
+// with Retry-After and the RateLimit fields. What keys have used belongs to the handler's name: it
+// survives a reload of Caddy's configuration, and with a store in Redis the process.
 //
 // docs/CADDY.md describes the directive and the JSON.
 package caddylimit
@@ -33,45 +32,41 @@ import (
 
 func init() { caddy.RegisterModule(new(Handler)) }
 
-// Handler holds requests to limits, or to the rules of a file: one of Limits,
-// Rules and RulesFile must be given.
+// Handler holds requests to limits, or to the rules of a file. One of Limits, Rules and RulesFile
+// is required.
 type Handler struct {
-	// Name is what keys have used belongs to. Handlers of one name share it, so
-	// give each a name of its own. It is what clients and metrics see, too.
+	// Name is the name of the state of keys. Handlers of one name share it, so give each a name of
+	// its own. Clients and metrics see the name, too.
 	Name string `json:"name"`
-	// Limits are texts such as "10/s burst 20". All of them hold together.
+	// Limits are texts such as "10/s burst 20". A request must pass all of them.
 	Limits []string `json:"limits,omitempty"`
-	// Key is whom a request counts for under Limits: placeholders, or text with
-	// placeholders. Several make one key together. Those that rules have attributes
-	// for, such as {http.request.header.X-User}, are these attributes. The default
-	// is {http.vars.client_ip}, the address by trusted_proxies of the server, of
-	// which IPv6 counts by /64.
+	// Key says for whom a request counts under Limits: placeholders, or text with placeholders.
+	// Several texts together make one key. Placeholders that correspond to attributes of rules,
+	// such as {http.request.header.X-User}, are read as these attributes. The default is
+	// {http.vars.client_ip}, the address by trusted_proxies of the server; IPv6 addresses count by
+	// /64.
 	Key []string `json:"key,omitempty"`
-	// OnMissing says what becomes of requests under Limits of which a part of
-	// the key is empty: shared (one key for all of them, the default), deny or
-	// skip.
+	// OnMissing says what happens under Limits to requests with an empty text in the key: shared
+	// (one key for all of them, the default), deny or skip.
 	OnMissing string `json:"on_missing,omitempty"`
 	// Shadow decides and counts under Limits, but denies nothing.
 	Shadow bool `json:"shadow,omitempty"`
 
-	// RulesFile is a rules file, YAML or JSON. It is read when Caddy loads its
-	// configuration. Attributes that it declares are Caddy's placeholders, without
-	// their braces.
+	// RulesFile is a rules file, YAML or JSON. It is read when Caddy loads its configuration.
+	// Attributes that it declares are Caddy's placeholders, without their braces.
 	RulesFile string `json:"rules_file,omitempty"`
-	// Rules is what such a file holds, in place of one.
+	// Rules is the contents of a rules file, in place of RulesFile.
 	Rules json.RawMessage `json:"rules,omitempty"`
 
-	// Store is the Redis or Valkey that keeps what keys have used:
-	// redis://host:6379. Placeholders such as {env.REDIS_URL} are replaced. The
-	// default is the memory of this process.
+	// Store is the Redis or Valkey with the state of keys, such as redis://host:6379. Placeholders
+	// such as {env.REDIS_URL} are replaced. The default is the memory of this process.
 	Store string `json:"store,omitempty"`
-	// Nodes is how many processes share the store. The default is that they count
-	// each other.
+	// Nodes is how many processes share the store. By default they count each other.
 	Nodes int `json:"nodes,omitempty"`
 	// MaxKeys is the most keys in memory for each limit: 1,048,576 by default.
 	MaxKeys int `json:"max_keys,omitempty"`
-	// Secret hashes long keys, and those of rules that say so: at least 16 bytes,
-	// the same for all processes on one store. Placeholders are replaced.
+	// Secret is the secret for hashing long keys, and keys of rules that ask for it: at least 16
+	// bytes, the same for all processes on one store. Placeholders are replaced.
 	Secret string `json:"secret,omitempty"`
 	// Dialect is the header fields of answers: draft11 (the default), draft06,
 	// x-ratelimit or none.
@@ -128,9 +123,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return err
 }
 
-// Cleanup implements [caddy.CleanerUpper]. Caddy calls it after those handlers have
-// been provisioned that take the place of this one, so that what keys have used
-// is still there for them.
+// Cleanup implements [caddy.CleanerUpper]. Caddy calls it after the handlers that replace this one
+// have been provisioned, so that the state of keys still exists for them.
 func (h *Handler) Cleanup() error {
 	if h.policy != nil {
 		h.store.unbind(h.policy)
@@ -142,12 +136,12 @@ func (h *Handler) Cleanup() error {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	asked := r
 	if client, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && client != "" {
-		copied := *r // the guard goes by the peer, and Caddy has found the client already
+		copied := *r // the guard uses the peer, and Caddy has determined the client
 		copied.RemoteAddr = client
 		asked = &copied
 	}
 	h.guard(http.HandlerFunc(func(w http.ResponseWriter, passed *http.Request) {
-		if passed != asked { // rules have read its body, or will read the response
+		if passed != asked { // rules have read the body, or will read the response
 			copied := *passed
 			copied.RemoteAddr = r.RemoteAddr
 			r = &copied
@@ -160,7 +154,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return err
 }
 
-// statusOf returns the status that Caddy answers an error of a handler with.
+// statusOf returns the status with which Caddy answers an error of a handler.
 func statusOf(err error) int {
 	var failed caddyhttp.HandlerError
 	if errors.As(err, &failed) && failed.StatusCode > 0 {
@@ -169,8 +163,7 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// attribute returns what rules ask for beside what every request has: parts of
-// the key, and placeholders.
+// attribute returns attributes that not every request has: texts of the key, and placeholders.
 func (h *Handler) attribute(r *http.Request, name string) (string, bool) {
 	replacer, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
@@ -184,7 +177,7 @@ func (h *Handler) attribute(r *http.Request, name string) (string, bool) {
 	return value, ok && value != ""
 }
 
-// failed counts a request that could not be decided about, and logs why.
+// failed counts a request for which no decision could be made, and logs why.
 func (h *Handler) failed(r *http.Request, err error) {
 	if errors.Is(err, httplimit.ErrSettle) {
 		h.log.Log(context.WithoutCancel(r.Context()), slog.LevelWarn, "not settled", "name", h.Name, "error", err)
@@ -192,7 +185,7 @@ func (h *Handler) failed(r *http.Request, err error) {
 	}
 	h.metrics.undecided.WithLabelValues(h.Name).Inc()
 	if errors.Is(err, policy.ErrRequest) || r.Context().Err() != nil {
-		return // it is the client's fault, and its business
+		return // the client's fault, which is not logged
 	}
 	h.log.Log(context.WithoutCancel(r.Context()), slog.LevelError, "no decision", "name", h.Name, "error", err)
 }

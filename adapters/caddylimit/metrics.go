@@ -15,7 +15,7 @@ type metrics struct {
 	duration  *prometheus.HistogramVec // by name
 }
 
-// newMetrics registers what all handlers of a configuration count in.
+// newMetrics registers the metrics of all handlers of a configuration.
 func newMetrics(r *prometheus.Registry) (m *metrics, err error) {
 	m = &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -39,8 +39,8 @@ func newMetrics(r *prometheus.Registry) (m *metrics, err error) {
 	return m, err
 }
 
-// register returns what another handler of the configuration has registered, if one
-// has.
+// register registers a collector, or returns the one that another handler of the configuration has
+// registered.
 func register[T prometheus.Collector](r *prometheus.Registry, c T) (T, error) {
 	err := r.Register(c)
 	if known, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
@@ -49,7 +49,7 @@ func register[T prometheus.Collector](r *prometheus.Registry, c T) (T, error) {
 	return c, err
 }
 
-// count counts what each rule said. A rule has an entry for each of its limits.
+// count counts the verdict of each rule. A rule has an entry for each of its limits.
 func (m *metrics) count(name string, r *policy.Result) {
 	if len(r.Rules) == 0 {
 		m.decisions.WithLabelValues(name, "", "allowed").Inc()

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// plainPlaceholders are the placeholders that rules have attributes for. Rules see a
-// path and a host in one form, whatever Caddy's matchers take for the same.
+// plainPlaceholders are the placeholders that correspond to attributes of rules. Rules see a path
+// and a host in one spelling, whatever Caddy's matchers accept as equal.
 var plainPlaceholders = map[string]string{
 	"http.vars.client_ip":   "ip",
 	"http.request.method":   "method",
@@ -14,16 +14,16 @@ var plainPlaceholders = map[string]string{
 	"http.request.uri.path": "path",
 }
 
-// namedPlaceholders begin those of which a client may send several, or another
-// spelling. Caddy joins them, or takes any, and servers behind take one. Under the
-// attributes, such a request is refused.
+// namedPlaceholders are the beginnings of placeholders that a client may send several times, or in
+// another spelling. Caddy joins them, or accepts any spelling, and servers behind use one. Read as
+// attributes, an ambiguous request is refused.
 var namedPlaceholders = []struct{ placeholder, attribute string }{
 	{"http.request.header.", "header."},
 	{"http.request.cookie.", "cookie."},
 	{"http.request.uri.query.", "query."},
 }
 
-// attributeOf returns the attribute that is a placeholder, given without braces.
+// attributeOf returns the attribute that corresponds to a placeholder, given without braces.
 func attributeOf(placeholder string) (attribute string, ok bool) {
 	if attribute, ok = plainPlaceholders[placeholder]; ok {
 		return attribute, true
@@ -36,8 +36,8 @@ func attributeOf(placeholder string) (attribute string, ok bool) {
 	return "", false
 }
 
-// attributeOfPart returns the attribute that a part of a key is: a placeholder of an
-// attribute and nothing else. Text around such a placeholder is an error.
+// attributeOfPart returns the attribute that a text of a key is: a placeholder of an attribute and
+// nothing else. Other text around that placeholder is an error.
 func attributeOfPart(part string) (attribute string, ok bool, err error) {
 	if inside, found := strings.CutPrefix(part, "{"); found {
 		if inside, found = strings.CutSuffix(inside, "}"); found && !strings.ContainsAny(inside, "{}") {

@@ -13,7 +13,7 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// rules reads what the handler is to go by.
+// rules returns the rules of the handler.
 func (h *Handler) rules() (*policy.Rules, error) {
 	given := 0
 	for _, one := range []bool{len(h.Limits) > 0, h.RulesFile != "", len(h.Rules) > 0} {
@@ -43,7 +43,7 @@ func (h *Handler) rules() (*policy.Rules, error) {
 	return rules, nil
 }
 
-// file reads rules from where they stand.
+// file reads rules from RulesFile or Rules.
 func (h *Handler) file() (*rulesfile.File, error) {
 	switch {
 	case len(h.Limits) > 0:
@@ -75,7 +75,7 @@ func (h *Handler) file() (*rulesfile.File, error) {
 	return file, nil
 }
 
-// inline writes the limits as a rule, so that they are held as any other is.
+// inline converts the limits to a rule, so that they are decided like any other.
 func (h *Handler) inline() (*rulesfile.File, error) {
 	type rule struct {
 		Name      string            `json:"name"`
@@ -103,7 +103,7 @@ func (h *Handler) inline() (*rulesfile.File, error) {
 		}
 		one.Key = append(one.Key, attribute)
 		if strings.Contains(part, "{http.request.uri.path.") {
-			one.Match = map[string]string{"path": "/**"} // so that no segment is empty or a dot
+			one.Match = map[string]string{"path": "/**"} // so that ambiguous paths are refused
 		}
 	}
 	text, err := json.Marshal(struct {
@@ -117,10 +117,10 @@ func (h *Handler) inline() (*rulesfile.File, error) {
 	return rulesfile.Parse(text)
 }
 
-// partName begins the attributes that parts of the key are.
+// partName begins the attributes for texts of the key.
 const partName = "key_"
 
-// part returns the part of the key that an attribute is.
+// part returns the text of the key that an attribute stands for.
 func (h *Handler) part(name string) (string, bool) {
 	number, ok := strings.CutPrefix(name, partName)
 	if !ok || len(h.Key) == 0 {

@@ -16,18 +16,18 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// storeTimeout is Options.Timeout of stores in Redis; 0 is its default.
+// storeTimeout is the Options.Timeout of stores in Redis; 0 is the default.
 var storeTimeout time.Duration
 
-// A server is a Redis that all handlers of the process use with one connection,
-// so that the process counts once among those that share it.
+// A server is a Redis that all handlers of the process share, so that the process counts once among
+// those that use it.
 type server struct {
 	*redisstore.Store
 	name string // in servers
-	told int    // how many processes share it; 0 if they are counted
+	told int    // configured number of processes that share it; 0 if they are counted
 
 	mu       sync.Mutex
-	counted  int // processes; 0 until there is an answer
+	counted  int // counted processes; 0 until there is a count
 	policies map[*policy.Policy]*slog.Logger
 }
 
@@ -36,14 +36,14 @@ var (
 	_ policy.Checker   = (*server)(nil)
 )
 
-// openServer returns the server at a URL, for release to close.
+// openServer returns the server at a URL. The caller must release it.
 func openServer(url string, nodes int) (*server, error) {
-	if _, err := redisstore.ParseURL(url); err != nil { // the error might show a password
+	if _, err := redisstore.ParseURL(url); err != nil { // the error itself might show a password
 		return nil, errors.New("store: want redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock")
 	}
 	name := strconv.Itoa(nodes) + " " + url
 	one, _, err := servers.LoadOrNew(name, func() (caddy.Destructor, error) {
-		host, _ := os.Hostname() // only people read it
+		host, _ := os.Hostname() // the name is only for people, so an error is ignored
 		shared, err := redisstore.New(redisstore.Options{
 			URL: url, Tag: policy.Tag, Timeout: storeTimeout, Modes: redisstore.Modes{Nodes: nodes, NodeID: host},
 		})
@@ -52,7 +52,7 @@ func openServer(url string, nodes int) (*server, error) {
 		}
 		s := &server{Store: shared, name: name, told: nodes, policies: make(map[*policy.Policy]*slog.Logger)}
 		if nodes > 0 {
-			shared.CountNodes(nil) // others may count
+			shared.CountNodes(nil) // other processes may count
 		} else {
 			shared.CountNodes(s.count)
 		}
@@ -84,7 +84,7 @@ func (s *server) Check(mode string, limits ...stint.Limit) error {
 	return s.Store.Check(mode, limits...)
 }
 
-// count notes how many processes share the server.
+// count records how many processes share the server.
 func (s *server) count(nodes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,10 +94,10 @@ func (s *server) count(nodes int) {
 	}
 }
 
-// add has a policy hold its part of each limit while the server is away.
+// add makes a policy hold its share of each limit while the server is down.
 func (s *server) add(p *policy.Policy, log *slog.Logger) {
 	if s.told > 0 {
-		return // the policy knows
+		return // the policy does that itself
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *server) add(p *policy.Policy, log *slog.Logger) {
 	}
 }
 
-// remove ends what add began.
+// remove undoes add.
 func (s *server) remove(p *policy.Policy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// stores and servers are those in use, by what they hold: handlers of a
-// configuration that is loaded anew find those of the one before.
+// stores and servers are the stores and servers in use. When Caddy reloads its configuration, the
+// new handlers find those of the old ones.
 var stores, servers = caddy.NewUsagePool(), caddy.NewUsagePool()
 
-// A store is what keys have used under one handler: in the process, and on a
-// server that others share.
+// A store is the state of keys under one handler: in the process, and on a server that other
+// processes share.
 type store struct {
 	name   string // in stores
 	local  *memstore.Store
@@ -28,7 +28,7 @@ func (s *store) Destruct() error {
 	return errors.Join(s.server.release(), s.local.Close())
 }
 
-// openStore returns the store of a handler, which closes it.
+// openStore returns the store of a handler, and the handler must close it.
 func openStore(h *Handler) (*store, error) {
 	replacer := caddy.NewReplacer()
 	url, err := replacer.ReplaceOrErr(h.Store, true, true)
@@ -53,7 +53,7 @@ func openStore(h *Handler) (*store, error) {
 	return one.(*store), nil
 }
 
-// bind returns a policy of rules on the store, which unbind closes.
+// bind returns a policy of rules on the store. Call unbind to close it.
 func (s *store) bind(rules *policy.Rules, h *Handler) (*policy.Policy, error) {
 	o := policy.Options{Secret: []byte(caddy.NewReplacer().ReplaceAll(h.Secret, ""))}
 	if n := len(o.Secret); n > 0 && n < 16 {

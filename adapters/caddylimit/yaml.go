@@ -16,8 +16,8 @@ import (
 // maxDepth is how deep a rules file may nest: as deep as package rulesfile takes.
 const maxDepth = 16
 
-// readYAML returns the tree of a rules file. It reads what stint serve reads, but
-// for anchors, aliases and tags.
+// readYAML returns the tree of a rules file. It accepts what stint serve accepts, except anchors,
+// aliases and tags.
 func readYAML(text []byte) (*rulesfile.Node, error) {
 	var document, more yaml.Node
 	read := yaml.NewDecoder(bytes.NewReader(text))
@@ -71,14 +71,14 @@ func nodeOf(n *yaml.Node, depth int) (*rulesfile.Node, error) {
 	return at, nil
 }
 
-// numbers are those of YAML's core schema, and those with underscores, since limits
-// have them too.
+// numbers matches the numbers of YAML's core schema, also with underscores, since limits allow
+// them.
 var numbers = regexp.MustCompile(`^[-+]?([0-9][0-9_]*|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?)$`)
 
-// scalar sets the kind and the value of one word or text.
+// scalar sets the kind and the value of a scalar.
 func scalar(n *yaml.Node, to *rulesfile.Node) {
 	to.Kind, to.Value = rulesfile.String, n.Value
-	if n.Style != 0 { // in quotes, or a block
+	if n.Style != 0 { // a quoted text or a block
 		return
 	}
 	switch word := strings.ToLower(n.Value); {

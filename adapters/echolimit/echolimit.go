@@ -1,17 +1,15 @@
-// Package echolimit puts the guards of package httplimit in front of the handlers
-// of echo v5:
+// Package echolimit puts the guards of package httplimit in front of the handlers of echo v5:
 //
 //	e := echo.New()
 //	e.Use(echolimit.Guard(httplimit.ByIP("site", "100/min")))
 //
-// A request that may not pass is answered as httplimit does, and its handler is not
-// called. [httplimit.RouteKey] finds the route, such as "GET /users/:id"; requests
-// that no route matches share one key. An error that a handler returns counts by the
-// status that echo answers it with, where the guard looks at the status: the answer
-// is then written where the guard stands.
+// A denied request is answered as httplimit does, and its handler is not called.
+// [httplimit.RouteKey] finds the route, such as "GET /users/:id"; requests that no route matches
+// share one key. If the guard reads the status or has limits in flight, an error of a handler
+// counts by the status with which echo answers it, and the answer is written where the guard
+// stands.
 //
-// Price: what the guard costs, and three allocations. A guard may be used by many
-// goroutines at once.
+// Price: that of the guard, and three allocations. A guard may be used by many goroutines at once.
 package echolimit
 
 import (
@@ -23,7 +21,7 @@ import (
 // NoRoute is the pattern of requests that no route matches.
 const NoRoute = "no route"
 
-// Guard returns middleware that lets pass what the guard does.
+// Guard returns middleware that lets a request pass if the guard does.
 func Guard(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) (err error) {
@@ -37,7 +35,8 @@ func Guard(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
 					err = next(c)
 					return
 				}
-				// It looks at the status, so that an error becomes one here.
+				// The guard reads the status, or wants to know of a hijacked connection, so an
+				// error must become a status here.
 				c.SetResponse(echo.NewResponse(w, c.Echo().Logger))
 				if err := next(c); err != nil {
 					c.Echo().HTTPErrorHandler(c, err)

@@ -1,30 +1,31 @@
-// Package fiberlimit puts the guards of package httplimit in front of the handlers
-// of fiber v3:
+// Package fiberlimit puts the guards of package httplimit in front of the handlers of fiber v3:
 //
 //	app := fiber.New()
 //	app.Use("/*", fiberlimit.Guard(httplimit.ByIP("site", "100/min")))
 //
-// The pattern /* is part of it: without one, fiber calls no middleware for a target
-// that does not begin with a slash, but does call the handler of /*.
+// The pattern /* is needed: without a pattern, fiber calls no middleware for a target that does not
+// begin with a slash, but it does call handlers of /*.
 //
-// A request that may not pass is answered as httplimit does, and no further handler
-// is called. The guard sees the request as net/http has it: every line of a
-// repeated header, in order, the body left alone unless rules look into it. The path is the one by which fiber
-// looks for the handler: in lower case and without a slash at the end, unless
-// fiber.Config says CaseSensitive or StrictRouting, decoded under UnescapePath, and
-// without what follows #. So write the paths of rules in lower case, or set
-// ignore_path_case in the rules file. What the guard sees is a copy, since fiber uses
-// the memory of a request again. A guard that looks at the status of the answer
-// (Options.Refund) sees that of the error that a handler returns, too. Rules that go by
-// the response see the body once the handler has returned, and of a body that is a stream
-// none. Under a limit in flight, such a body, or a connection that the handler takes over,
-// keeps its place until it ends.
+// A denied request is answered as httplimit does, and no further handler is called. The guard sees
+// a copy of the request in the form of net/http, since fiber reuses the memory of requests. It has
+// every line of a repeated header, in order; the body is read only if rules look into it.
 //
-// [httplimit.RouteKey] finds no route under fiber, which does not know it yet where
-// middleware runs: use a guard for each route there, as an argument of app.Get.
+// The path is the one by which fiber finds the handler: in lower case and without a slash at the
+// end, unless fiber.Config says CaseSensitive or StrictRouting, decoded under UnescapePath, and
+// without what follows #. So write the paths of rules in lower case, or set ignore_path_case in the
+// rules file.
 //
-// Price: what the guard costs, and a dozen allocations for the copy. A guard may be
-// used by many goroutines at once.
+// A guard that reads the status of the answer (Options.Settle) also sees the status of an error
+// that a handler returns. Rules on the response see the body once the handler has returned, but not
+// a body that is a stream. Under a limit in flight, the request is in flight until a streamed body
+// or a connection that the handler takes over ends; under fasthttp's KeepHijackedConns, until the
+// handler of the connection returns.
+//
+// [httplimit.RouteKey] finds no route under fiber, which does not know it while middleware runs.
+// Use a guard for each route instead, as an argument of app.Get.
+//
+// Price: that of the guard, and a dozen allocations for the copy. A guard may be used by many
+// goroutines at once.
 package fiberlimit
 
 import (
@@ -39,7 +40,7 @@ import (
 	fiberstrings "github.com/gofiber/utils/v2/strings"
 )
 
-// Guard returns a handler that lets pass what the guard does.
+// Guard returns a handler that lets a request pass if the guard does.
 func Guard(guard func(http.Handler) http.Handler) fiber.Handler {
 	guarded := guard(http.HandlerFunc(pass))
 	return func(c fiber.Ctx) error {
@@ -47,17 +48,25 @@ func Guard(guard func(http.Handler) http.Handler) fiber.Handler {
 		if err != nil {
 			return fiber.ErrBadRequest
 		}
-		a := &answer{c: c, header: http.Header{}}
+		header, ok := c.Locals(headerKey{}).(http.Header)
+		if !ok {
+			header = http.Header{}
+			c.Locals(headerKey{}, header)
+		}
+		a := &answer{c: c, header: header}
 		guarded.ServeHTTP(a, r.WithContext(context.WithValue(c.Context(), answerKey{}, a)))
 		a.flush()
 		return a.err
 	}
 }
 
-// answerKey is where the answer is in the context of a request, for pass.
+// answerKey is the key of the answer in the context of a request.
 type answerKey struct{}
 
-// pass is what stands behind the guard: the next handler of fiber.
+// headerKey is the key of the header that all guards of a request answer in.
+type headerKey struct{}
+
+// pass is the handler behind the guard: it calls the next handler of fiber.
 func pass(w http.ResponseWriter, r *http.Request) {
 	a := r.Context().Value(answerKey{}).(*answer)
 	a.flush()
@@ -66,12 +75,15 @@ func pass(w http.ResponseWriter, r *http.Request) {
 	if w == http.ResponseWriter(a) {
 		return
 	}
-	status := a.c.Response().StatusCode() // which the guard looks at
+	status := a.c.Response().StatusCode() // for the guard
 	if a.err != nil {
 		status = http.StatusInternalServerError
 		if known, ok := errors.AsType[*fiber.Error](a.err); ok {
 			status = known.Code
 		}
+	}
+	if a.c.RequestCtx().Hijacked() {
+		status = http.StatusSwitchingProtocols
 	}
 	out := a.c.Response()
 	for name, value := range out.Header.All() {
@@ -79,11 +91,11 @@ func pass(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(status)
 	if a.err == nil && !out.IsBodyStream() {
-		_, _ = w.Write(out.Body()) // it counts, and goes nowhere
+		_, _ = w.Write(out.Body()) // counts the bytes, and writes nothing
 	}
 }
 
-// A lateBody is the body of a request, which fiber reads when it is asked for.
+// A lateBody is a request body that is read from fiber at the first Read.
 type lateBody struct {
 	c    fiber.Ctx
 	rest *bytes.Reader
@@ -100,7 +112,7 @@ func (b *lateBody) Read(p []byte) (int, error) {
 // Close implements [io.Closer].
 func (b *lateBody) Close() error { return nil }
 
-// request copies what guards look at.
+// request copies the parts of a request that guards read.
 func request(c fiber.Ctx) (*http.Request, error) {
 	in := c.Request()
 	to, err := target(c)
@@ -121,11 +133,11 @@ func request(c fiber.Ctx) (*http.Request, error) {
 	return r, nil
 }
 
-// errTarget is for a target that is no path, such as login. Fiber hands it to handlers
+// errTarget is the error for a target that is no path, such as login. Fiber passes it to handlers
 // of /*.
 var errTarget = errors.New("fiberlimit: the target of the request does not begin with a slash")
 
-// target returns the path by which fiber looks for the handler, and the query.
+// target returns the path by which fiber finds the handler, and the query.
 func target(c fiber.Ctx) (*url.URL, error) {
 	config := c.App().Config()
 	path := strings.Clone(c.Path()) // without what follows #, and decoded under UnescapePath
@@ -149,8 +161,8 @@ func target(c fiber.Ctx) (*url.URL, error) {
 	return to, nil
 }
 
-// An answer is a response of net/http that becomes one of fiber's: the guard's own,
-// or the fields that it adds to that of a handler.
+// An answer is a response of net/http that becomes one of fiber: the guard's own, or the fields
+// that it adds to the response of a handler.
 type answer struct {
 	c      fiber.Ctx
 	header http.Header
@@ -176,9 +188,9 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.c.Write(b)
 }
 
-// AfterResponse calls end when fiber has sent a body that is a stream, or the handler of a
-// connection that was taken over has returned. For any other response it reports false: that
-// is whole when its handler returns.
+// AfterResponse calls end when fiber has sent a streamed body, or the handler of a hijacked
+// connection has returned. For other responses it returns false, since they are complete when the
+// handler returns.
 func (a *answer) AfterResponse(end func()) bool {
 	c := a.c.RequestCtx()
 	if !a.passed || !c.Response.IsBodyStream() && !c.Hijacked() || c.LastTimeoutErrorResponse() != nil {
@@ -189,7 +201,7 @@ func (a *answer) AfterResponse(end func()) bool {
 	return true
 }
 
-// An ender is a value of a request, which fasthttp closes when it is done with the request.
+// An ender is a value of a request context. fasthttp closes it when it is done with the request.
 type ender struct{ end func() }
 
 // Close implements [io.Closer].
@@ -198,7 +210,7 @@ func (e *ender) Close() error {
 	return nil
 }
 
-// flush hands the fields over, before the handlers add theirs.
+// flush writes the fields before the handlers add theirs.
 func (a *answer) flush() {
 	if a.passed {
 		return

@@ -3,16 +3,17 @@
 //	r := gin.New()
 //	r.Use(ginlimit.Guard(httplimit.ByIP("site", "100/min")))
 //
-// A request that may not pass is answered as httplimit does, and the chain of its
-// handlers is aborted. [httplimit.RouteKey] finds the route, such as
-// "GET /users/:id"; requests that no route matches share one key.
+// A denied request is answered as httplimit does, and the chain of its handlers is aborted.
+// [httplimit.RouteKey] finds the route, such as "GET /users/:id"; requests that no route matches
+// share one key.
 //
-// Price: what the guard costs, and two allocations. A guard may be used by many
-// goroutines at once.
+// Price: that of the guard, and two allocations. A guard may be used by many goroutines at once.
 package ginlimit
 
 import (
+	"bufio"
 	"io"
+	"net"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -21,7 +22,7 @@ import (
 // NoRoute is the pattern of requests that no route matches.
 const NoRoute = "no route"
 
-// Guard returns a handler that lets pass what the guard does.
+// Guard returns a handler that lets a request pass if the guard does.
 func Guard(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if c.Request.Pattern == "" {
@@ -36,7 +37,7 @@ func Guard(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 				return
 			}
 			own := c.Writer
-			c.Writer = &shown{ResponseWriter: own, to: w} // it looks at the response
+			c.Writer = &shown{ResponseWriter: own, to: w} // the guard reads the response, or wants to know of a hijacked connection
 			defer func() { c.Writer = own }()
 			c.Next()
 			w.WriteHeader(own.Status())
@@ -47,12 +48,12 @@ func Guard(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// shown is gin's writer, for a guard that looks at what is written. The guard's
-// writes to gin's.
+// shown is gin's writer for a guard that reads what is written. It writes to the guard's writer,
+// which writes to gin's.
 type shown struct {
 	gin.ResponseWriter
 	to   http.ResponseWriter
-	told bool // of the status, which gin keeps until there is something to write
+	told bool // the guard knows the status, which gin keeps until something is written
 }
 
 func (s *shown) tell() {
@@ -78,6 +79,11 @@ func (s *shown) WriteString(text string) (int, error) {
 func (s *shown) Flush() {
 	s.tell()
 	_ = http.NewResponseController(s.to).Flush() // as gin's does
+}
+
+// Hijack implements [http.Hijacker].
+func (s *shown) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(s.to).Hijack() // the guard's writer passes it to gin's
 }
 
 // Unwrap is for [http.ResponseController].

@@ -17,7 +17,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// scope names what makes the spans and metrics.
+// scope names the source of the spans and metrics.
 const scope = "github.com/stint-dev/stint/adapters/otellimit"
 
 // The names of attributes.
@@ -45,13 +45,13 @@ type Telemetry struct {
 	requests metric.Int64Counter
 	duration metric.Float64Histogram
 	queued   metric.Float64Histogram
-	sets     sync.Map // of attributes, by said: as many as rules and results
+	sets     sync.Map // attribute sets by said, one for each rule and result
 }
 
-// said is what a rule said.
+// A said is the verdict of a rule.
 type said struct{ policy, result string }
 
-// New returns a Telemetry. The error is the meter's.
+// New returns a Telemetry. The error is that of the meter.
 func New(o Options) (*Telemetry, error) {
 	if o.Tracer == nil {
 		o.Tracer = otel.GetTracerProvider()
@@ -76,23 +76,21 @@ func New(o Options) (*Telemetry, error) {
 	return t, err
 }
 
-// A Decision is what was decided, and how long that took.
+// A Decision is a decision, and how long it took.
 type Decision struct {
-	// Answer is the limiter's or the policy's.
+	// Answer is the answer of the limiter or the policy.
 	Answer stint.Decision
-	// Name names the limiter where there is no policy.
+	// Name is the name of the limiter, if there is no policy.
 	Name string
-	// Rules is the policy's whole answer; nil without a policy. It is not kept.
+	// Rules is the full answer of the policy; nil without a policy. It is not kept.
 	Rules *policy.Result
 	// Shadow says that the request passes whatever Answer says.
 	Shadow bool
-	// Took is how long deciding took, and Waited how long the request waited
-	// in the queue after that.
+	// Took is how long the decision took. Waited is how long the request then waited in the queue.
 	Took, Waited time.Duration
 }
 
-// HTTP reports a decision of package httplimit: it is for
-// [httplimit.Options.OnDecision].
+// HTTP reports a decision of package httplimit. Use it as [httplimit.Options.OnDecision].
 func (t *Telemetry) HTTP(r *http.Request, o httplimit.Outcome) {
 	t.Decided(r.Context(), Decision{Answer: o.Decision, Rules: o.Rules, Shadow: o.Shadow, Took: o.Took, Waited: o.Waited})
 }
@@ -112,7 +110,7 @@ func (t *Telemetry) Decided(ctx context.Context, d Decision) {
 			span.SetAttributes(retryAfterKey.Float64(wait.Seconds()))
 		}
 		if d.Rules != nil && d.Rules.StoreError != nil {
-			span.SetStatus(codes.Error, "the store could not decide") // what it says may name servers
+			span.SetStatus(codes.Error, "the store could not decide") // the error's text may name servers
 		}
 	}
 	span.End(trace.WithTimestamp(now))
@@ -125,7 +123,7 @@ func (t *Telemetry) Decided(ctx context.Context, d Decision) {
 	t.count(ctx, &d, result)
 }
 
-// count counts what each rule said, or the limiter.
+// count counts the verdict of each rule, or of the limiter.
 func (t *Telemetry) count(ctx context.Context, d *Decision, result string) {
 	if d.Rules == nil || len(d.Rules.Rules) == 0 {
 		t.add(ctx, said{d.Name, result})
@@ -144,7 +142,7 @@ func (t *Telemetry) add(ctx context.Context, s said) {
 	t.requests.Add(ctx, 1, set.(metric.MeasurementOption))
 }
 
-// resultOf is what became of the whole request.
+// resultOf returns the result of the whole request.
 func resultOf(d *Decision) string {
 	switch {
 	case d.Answer.Allowed && d.Rules != nil && d.Rules.ShadowDenied, !d.Answer.Allowed && d.Shadow:
@@ -157,7 +155,7 @@ func resultOf(d *Decision) string {
 	return "denied"
 }
 
-// nameOf is the rule that the answer is about.
+// nameOf returns the rule that the answer is about.
 func nameOf(d *Decision) string {
 	if d.Rules != nil && d.Rules.Tightest >= 0 {
 		return d.Rules.Rules[d.Rules.Tightest].Rule

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // documentedUser returns the line of docs/REDIS-REFERENCE.md that makes a user, under
@@ -110,6 +111,7 @@ func TestUser(t *testing.T) {
 
 // TestUserLacks takes each command from the user: the check says which.
 func TestUserLacks(t *testing.T) {
+	need.Time(t)
 	redis := startRedis(t, "")
 	_, commands := documentedUser(t, "stint")
 	if len(commands) < 10 {
@@ -137,6 +139,7 @@ func TestUserLacks(t *testing.T) {
 
 // TestUserCluster needs to ask who has which key.
 func TestUserCluster(t *testing.T) {
+	need.Time(t)
 	redis := startCluster(t)
 	more := []string{"+cluster|slots", "+cluster|shards", "+asking"}
 	redis.user(t, "stint", more...)

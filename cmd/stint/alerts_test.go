@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // A recordedSeries is what a server said at /metrics, scrape by scrape.
@@ -74,10 +76,8 @@ func (m *recordedSeries) test(rules string, raised map[int]string) string {
 // TestAlertsRecorded records the metrics of a server while its store is there and
 // after it was killed, and has Prometheus say which alerts that raises.
 func TestAlertsRecorded(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("promtool is not here: make needs installs it")
-	}
+	need.Time(t)
+	promtool := need.Program(t, "promtool")
 	redis := startRedis(t, "")
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", "redis://"+redis.address)
 	m := &recordedSeries{values: make(map[string][]string)}

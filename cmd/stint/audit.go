@@ -71,8 +71,8 @@ func (c *auditListCmd) Run(e *env) error {
 	return wrap(e.out, b.String(), "    ")
 }
 
-// before says what was before an act: of a reset and a refund, which keep it as JSON, what
-// they gave back.
+// before describes the state before an act. Of a reset and a refund, which keep it as JSON,
+// it says what they gave back.
 func before(was string) string {
 	if was == "" {
 		return ""
@@ -84,7 +84,7 @@ func before(was string) string {
 		Label string
 		Gave  int64
 	}
-	if json.Unmarshal([]byte(was), &gave) != nil { // a long one is cut
+	if json.Unmarshal([]byte(was), &gave) != nil { // long JSON is cut off in the audit
 		return ""
 	}
 	var parts []string

@@ -66,7 +66,7 @@ type blockEndCmd struct {
 	Reason        string   `placeholder:"TEXT" help:"Why, for the audit."`
 }
 
-// Run ends a block; an override that is none stays.
+// Run ends a block. An override that is no block stays.
 func (c *blockEndCmd) Run(e *env) error {
 	customer, err := c.only(c.Args)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 )
 
-// read reads a command line: kong has the tags of the commands' fields. Two tags
-// are ours: more:"" leaves a flag to --help-all, and instead:"NAME" has one flag on
-// the line keep the environment from giving another of the same name.
+// read reads a command line by the tags of the commands' fields. Most tags are
+// kong's. Two are ours: more:"" leaves a flag to --help-all, and of the flags with the
+// same instead:"NAME", one on the line makes read ignore the environment of the others.
 func (e *env) read(args []string) (line *kong.Context, err error) {
 	if len(args) == 0 {
 		args = []string{"--help"}
@@ -66,8 +66,7 @@ func (helpAllFlag) BeforeReset(line *kong.Context, e *env) error {
 	return nil
 }
 
-// help prints the help of a command: without the flags that few need, unless it is
-// asked for all.
+// help prints the help of a command. Only --help-all shows the flags that few users need.
 func help(e *env) kong.HelpPrinter {
 	return func(options kong.HelpOptions, line *kong.Context) error {
 		left := 0
@@ -102,8 +101,8 @@ func (c *helpCmd) Run(e *env) error {
 	return usage("help", "%w", err)
 }
 
-// preferLine empties what only the environment gave, where the line gave a flag
-// that goes in its place.
+// preferLine clears a flag that the environment gave, if the command line has a flag in its
+// place.
 func preferLine(line *kong.Context) {
 	on, given := make(map[*kong.Flag]bool), make(map[string]bool)
 	for _, p := range line.Path {
@@ -118,8 +117,8 @@ func preferLine(line *kong.Context) {
 	}
 }
 
-// password is what a word of the line may have that is not to be shown: what stands
-// between a scheme and @, and the value of a name that says so.
+// password matches secrets in a word of the command line: what stands between a scheme
+// and @, and the value of a name such as password, secret or token.
 var password = regexp.MustCompile(`(?i)(://)[^/\s"]*(@)|((?:password|secret|token)[^=\s"]*=)[^\s"]+`)
 
 // masked returns the text of an error without passwords.

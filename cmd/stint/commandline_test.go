@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // TestVersionFlag asks for the version in both ways.
@@ -76,10 +77,7 @@ empty 'stint validate x'`},
 	for name, shell := range shells {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			program, err := exec.LookPath(name)
-			if err != nil {
-				t.Skip(err)
-			}
+			program := need.Program(t, name)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			run := exec.CommandContext(ctx, program, "-c", shell.drive)
@@ -111,10 +109,7 @@ func TestMan(t *testing.T) {
 	if err != nil || len(pages) < 20 {
 		t.Fatalf("%d pages, %v", len(pages), err)
 	}
-	man, err := exec.LookPath("man")
-	if err != nil {
-		t.Skip(err)
-	}
+	man := need.Program(t, "man")
 	for _, page := range []string{"stint.1", "stint-serve.1", "stint-simulate.1", "stint-rules-push.1"} {
 		show := exec.Command(man, "--warnings", "-l", filepath.Join(dir, page))
 		show.Env = append(os.Environ(), "MANWIDTH=300", "LC_ALL=C.UTF-8", "MANPAGER=cat")

@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// completionScripts ask "stint complete-word" what may stand at the cursor.
+// The completion scripts run "stint complete-word" to learn what may stand at the cursor.
 var (
 	//go:embed completion/bash.sh
 	bashCompletion string
@@ -41,14 +41,14 @@ func (c *completionCmd) Run(e *env) error {
 	return err
 }
 
-// completeWordCmd is what the scripts run: the words of a command line up to the
-// cursor, the last of which is to be completed.
+// completeWordCmd is the command that completion scripts run. Its arguments are the words
+// of a command line up to the cursor; the last word is to be completed.
 type completeWordCmd struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run prints what the last word may become, one a line, each with what it is
-// behind a tab.
+// Run prints what the last word may become: one completion a line, then a tab and its
+// summary.
 func (c *completeWordCmd) Run(e *env) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -62,15 +62,15 @@ func (c *completeWordCmd) Run(e *env) error {
 	return nil
 }
 
-// completions returns what the last of words may become under a command, each
-// with its summary. It is empty where a file or a value of the user's stands.
+// completions returns what the last of words may become under a command, each with
+// its summary. It returns nothing for a word that is a file or a free value.
 func completions(at *kong.Node, words []string) (found [][2]string) {
 	words = joinValues(words)
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	last := words[len(words)-1]
-	var value *kong.Flag // that the word at hand is the value of
+	var value *kong.Flag // the flag whose value the next word is
 	for _, word := range words[:len(words)-1] {
 		if value != nil {
 			value = nil
@@ -122,7 +122,7 @@ func completions(at *kong.Node, words []string) (found [][2]string) {
 	return found
 }
 
-// joinValues puts --flag, = and a value together, which bash cuts apart.
+// joinValues joins --flag, = and a value, which bash passes as three words.
 func joinValues(words []string) (joined []string) {
 	for i := 0; i < len(words); i++ {
 		if words[i] == "=" && len(joined) > 0 && strings.HasPrefix(joined[len(joined)-1], "--") {
@@ -146,7 +146,7 @@ func findFlag(at *kong.Node, name string) *kong.Flag {
 	return nil
 }
 
-// firstSentence returns what of a help text fits beside a word.
+// firstSentence returns the first sentence of a help text, to stand beside a word.
 func firstSentence(text string) string {
 	text, _, _ = strings.Cut(strings.ReplaceAll(text, "\n", " "), ". ")
 	return strings.TrimSuffix(text, ".")

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
@@ -23,9 +24,7 @@ import (
 // copy is the one before or the next, whole, never older than it was, and a server
 // starts from it while the database is gone.
 func TestCopyKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	rounds := 4
 	if os.Getenv("STINT_SOAK") != "" {
 		rounds = 200

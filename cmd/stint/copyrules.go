@@ -61,14 +61,14 @@ func (c *copyCmd) Run(e *env) error {
 		return &usageError{"--from", err}
 	}
 	defer db.Close() // what was written is committed
-	if err := checkSchema(db); err != nil {
+	if err := checkSchema(ctx, db); err != nil {
 		return err
 	}
 	to, err := c.target()
 	if err != nil {
 		return err
 	}
-	defer to.Close() // what was published stays
+	defer to.Close() // an error loses nothing: the rules are published
 	var background sync.WaitGroup
 	defer background.Wait()
 	if err := c.retain(ctx, db, c.Node, &background, logger); err != nil {

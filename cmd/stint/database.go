@@ -42,7 +42,7 @@ func (c *databaseFlags) openRulesDB() (*rulesdb.DB, error) {
 	return db, nil
 }
 
-// copyFile returns where the last good copy is kept, "" for none.
+// copyFile returns the file for the last valid copy of the rules, "" if none is kept.
 func (c *databaseFlags) copyFile(logger *slog.Logger) string {
 	switch c.RulesCopy {
 	case "none":
@@ -63,18 +63,18 @@ func (c *databaseFlags) copyFile(logger *slog.Logger) string {
 	return c.RulesCopy
 }
 
-// A ruleSource is where rules are, and how a node says there what it holds.
+// A ruleSource is a source of rules to which a node may report what it holds.
 type ruleSource struct {
 	rulesource.Source
 	name   string
-	report func(ctx context.Context, n rules.Node) error // nil if there is nowhere to say it
+	report func(ctx context.Context, n rules.Node) error // nil if the source takes no reports
 	// patience is how long the first rules may take; 0 is the default.
 	patience time.Duration
 }
 
-// openSource opens what --rules names. It connects to nothing but a database, to
-// refuse one whose schema this program cannot use.
-func (c *databaseFlags) openSource(logger *slog.Logger) (*ruleSource, error) {
+// openSource opens the source that --rules names. It connects only to a database, to
+// refuse a schema that this program cannot use.
+func (c *databaseFlags) openSource(ctx context.Context, logger *slog.Logger) (*ruleSource, error) {
 	scheme, rest, _ := strings.Cut(c.Rules, ":")
 	switch scheme {
 	case "https", "http":
@@ -95,8 +95,8 @@ func (c *databaseFlags) openSource(logger *slog.Logger) (*ruleSource, error) {
 		if err != nil {
 			return nil, &usageError{"--rules", err}
 		}
-		// A control plane that comes later than this process is waited for, as
-		// envoyproxy/ratelimit does.
+		// As envoyproxy/ratelimit, this process waits for a control plane that
+		// starts later.
 		return &ruleSource{Source: s, name: s.String(), patience: math.MaxInt64}, nil
 	case "dir":
 		return &ruleSource{Source: rulesworker.Published(rest), name: c.Rules}, nil
@@ -105,7 +105,7 @@ func (c *databaseFlags) openSource(logger *slog.Logger) (*ruleSource, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSchema(db); err != nil {
+	if err := checkSchema(ctx, db); err != nil {
 		_ = db.Close() // it cannot be used
 		return nil, err
 	}
@@ -113,18 +113,18 @@ func (c *databaseFlags) openSource(logger *slog.Logger) (*ruleSource, error) {
 	return &ruleSource{Source: db, name: db.String(), report: report}, nil
 }
 
-// row is what this node says of itself.
+// row returns the row of this node in the table of nodes.
 func (c *databaseFlags) row(n rules.Node) rulesdb.Node {
 	return rulesdb.Node{Name: c.Node, Version: n.Version, Hash: n.Hash, Since: n.Since, Error: n.Error}
 }
 
-// follow reads the first rules of what --rules names.
-func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
-	s, err := c.openSource(logger)
+// follow opens the source that --rules names, and reads the first rules.
+func (c *databaseFlags) follow(ctx context.Context, logger *slog.Logger) (rulesource.Source, *rules.Follower, *rules.File, error) {
+	s, err := c.openSource(ctx, logger)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	follower, file, err := rules.Follow(context.Background(), rules.Following{
+	follower, file, err := rules.Follow(ctx, rules.Following{
 		Source: s.Source, Name: s.name, Copy: c.copyFile(logger), Log: logger, Report: s.report, Patience: s.patience,
 	})
 	if err != nil {
@@ -137,10 +137,10 @@ func (c *databaseFlags) follow(logger *slog.Logger) (rulesource.Source, *rules.F
 // schemaWithin is how long a database may take to say which schema it has.
 const schemaWithin = 2 * time.Second
 
-// checkSchema refuses a database whose schema this program cannot use. One that
-// is gone may be right.
-func checkSchema(db *rulesdb.DB) error {
-	ctx, stop := context.WithTimeout(context.Background(), schemaWithin)
+// checkSchema refuses a database whose schema this program cannot use. A database that
+// does not answer is not refused.
+func checkSchema(ctx context.Context, db *rulesdb.DB) error {
+	ctx, stop := context.WithTimeout(ctx, schemaWithin)
 	defer stop()
 	err := db.CheckSchema(ctx)
 	if _, wrong := errors.AsType[*rulesdb.SchemaError](err); wrong {

@@ -38,7 +38,7 @@ type dbStatusCmd struct {
 	JSON         bool `name:"json" help:"Write JSON."`
 }
 
-// Run says what there is.
+// Run prints the state of the database.
 func (c *dbStatusCmd) Run(e *env) error {
 	db, err := c.database()
 	if err != nil {
@@ -87,7 +87,7 @@ For example:
     stint rules prune --revisions 200 --older 90d --rules sqlite:stint.db`
 }
 
-// Run removes what is old.
+// Run removes old revisions, and audit entries, overrides, plans and tokens that ended.
 func (c *dbPruneCmd) Run(e *env) error {
 	older, err := rulesapi.ParseLasts(c.Older)
 	if err != nil {

@@ -25,14 +25,20 @@ import (
 //go:embed demo.yaml
 var demoRules []byte
 
+// budgetRules are the rules of stint serve --demo --demo-case budgets.
+//
+//go:embed demobudgets.yaml
+var budgetRules []byte
+
 // demoFlags are the flags of stint serve that need no rules file.
 type demoFlags struct {
 	Demo       bool   `help:"Start with built-in rules and a small server behind the proxy, and print what to try. With --rules and a database without rules: put the rules there."`
+	DemoCase   string `default:"proxy" enum:"proxy,budgets" more:"" help:"What --demo shows: ${enum} for language models. The default is ${default}."`
 	DemoListen string `default:"127.0.0.1:8000" placeholder:"ADDRESS" more:"" help:"With --demo, the address of the proxy (${default})."`
 }
 
 // fill puts the rules of the demo, and a customer's own limits, into a database
-// that holds none.
+// without rules.
 func (c *databaseFlags) fill(ctx context.Context, logger *slog.Logger) error {
 	db, err := c.openRulesDB()
 	if err != nil {
@@ -56,29 +62,31 @@ func (c *databaseFlags) fill(ctx context.Context, logger *slog.Logger) error {
 	return nil
 }
 
-// demoKeys is the most keys that a demo remembers.
+// demoKeys is how many keys a demo remembers.
 const demoKeys = 1 << 14
 
-// demoAdmin is where operators look at a demo, unless --admin says it.
+// demoAdmin is the address for operators of a demo without --admin.
 const demoAdmin = "127.0.0.1:9090"
 
-// demo runs a small server with a proxy in front of it, and the checks of the
-// same rules and the operators' page at other addresses, until ctx is done. It
-// prints what to try.
+// demo runs, until ctx is done, a small server, a proxy in front of it, and at other
+// addresses checks by the same rules and the operators' page. It prints what to try.
 func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress, adminAddress string) error {
-	logger := (&sourceFlags{}).logger(e)
-	f, err := rules.Decode("demo.yaml", demoRules)
+	logger, text, upstream, guide := (&sourceFlags{}).logger(e), demoRules, proxy.Demo(), proxyGuide
+	if c.DemoCase == "budgets" {
+		text, upstream, guide = budgetRules, proxy.DemoModel(), budgetsGuide
+	}
+	f, err := rules.Decode("demo.yaml", text)
 	if err != nil {
 		return err
 	}
 	flags := &sourceFlags{MaxKeys: demoKeys, warnFlags: warnFlags{WarnAt: 80}, storeFlags: storeFlags{StoreTimeout: mostTimeout},
 		stateFlags: stateFlags{State: "none"}, operators: adminAddress}
-	s, err := flags.openRules(f, logger)
+	s, err := flags.openRules(ctx, f, logger)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	var listeners [3]net.Listener // of the server behind, the proxy, the checks
+	var listeners [3]net.Listener // of the upstream server, the proxy and the checks
 	for i, one := range [3]struct{ flag, address string }{
 		{"--demo", "127.0.0.1:0"}, {"--demo-listen", c.DemoListen}, {"--http", checkAddress},
 	} {
@@ -86,7 +94,7 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress, adminAddress
 		if err != nil {
 			return err
 		}
-		defer ln.Close() // who serves on it has closed it, unless it was never reached
+		defer ln.Close() // a server has closed it, unless none was started
 		listeners[i] = ln
 	}
 	behind, front, own := listeners[0], listeners[1], listeners[2]
@@ -108,7 +116,7 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress, adminAddress
 	beside, end := context.WithCancel(context.WithoutCancel(ctx)) // until the proxy has drained
 	defer end()
 	all.Go(func() {
-		_ = server.Serve(beside, behind, proxy.Demo(), server.ServeOptions{Log: logger}) // the proxy is its only client
+		_ = server.Serve(beside, behind, upstream, server.ServeOptions{Log: logger}) // the proxy is its only client
 	})
 	all.Go(func() {
 		if err := server.Serve(beside, own, server.Guard(checks, own.Addr(), nil), server.ServeOptions{Log: logger}); err != nil {
@@ -119,17 +127,21 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress, adminAddress
 	if err := s.operators(beside, flags, look, admin, &all, logger); err != nil {
 		return err
 	}
-	if _, err = fmt.Fprint(e.out, guide(front.Addr(), own.Addr(), look.admin)); err != nil {
+	if _, err = fmt.Fprint(e.out, guided(guide, text, front.Addr(), own.Addr(), look.admin)); err != nil {
 		return err
 	}
 	return proxy.Serve(ctx, front, h, proxy.ServeOptions{Drain: time.Second, OnStop: admin.Stop, Log: logger})
 }
 
-// guide is what a demo prints: lines that work when pasted into a shell.
-func guide(front, own, admin net.Addr) string {
-	yaml := strings.ReplaceAll("\n"+strings.TrimSpace(string(demoRules)), "\n", "\n  ")
+// guided returns what a demo prints: a guide with the rules, the addresses of the proxy,
+// the checks and the operators' page, and lines that can be pasted into a shell.
+func guided(guide string, rules []byte, front, own, admin net.Addr) string {
+	yaml := strings.ReplaceAll("\n"+strings.TrimSpace(string(rules)), "\n", "\n  ")
 	yaml = strings.ReplaceAll(yaml, "\n  \n", "\n\n")[1:]
-	return fmt.Sprintf(`A small server, with stint in front of it and these rules:
+	return fmt.Sprintf(guide, yaml, reachable(front), reachable(own), reachable(admin))
+}
+
+const proxyGuide = `A small server, with stint in front of it and these rules:
 
 %[1]s
 
@@ -162,8 +174,38 @@ Try, in another terminal:
 
 Ctrl-C stops it. For a server of yours, with rules of yours:
   stint proxy -c stint.yaml --upstream http://127.0.0.1:9000
-`, yaml, reachable(front), reachable(own), reachable(admin))
-}
+`
+
+const budgetsGuide = `A small server that answers as a language model does, with stint in front of it
+and these rules:
+
+%[1]s
+
+  http://%[2]s   the server, through stint
+  http://%[4]s/ui/   the operators' page: who used what, who is denied
+
+Try, in another terminal:
+
+  # team red asks: what it may use at most is reserved, what it used is charged
+  curl -s -i -H 'X-Team: red' http://%[2]s/v1/chat/completions \
+    --json '{"model":"small","max_tokens":100,"messages":[]}'
+
+  # a stream: stint asks the server for its usage, and takes that out again
+  curl -sN -H 'X-Team: red' http://%[2]s/v1/chat/completions \
+    --json '{"model":"small","stream":true,"messages":[]}'
+
+  # the large model costs ten times as much: the second has to wait
+  curl -s -o /dev/null -w '%%{http_code}\n' -H 'X-Team: blue' \
+    'http://%[2]s/v1/chat/completions?[1-2]' \
+    --json '{"model":"large","max_tokens":60,"messages":[]}'
+
+  # a model without a price is refused, and so are other paths
+  curl -s -H 'X-Team: blue' http://%[2]s/v1/chat/completions \
+    --json '{"model":"huge","messages":[]}'
+
+Ctrl-C stops it. For a server of yours, with rules of yours:
+  stint proxy -c stint.yaml --upstream http://127.0.0.1:9000
+`
 
 // reachable returns how this machine reaches an address.
 func reachable(addr net.Addr) string {

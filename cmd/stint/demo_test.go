@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -48,67 +49,30 @@ func commands(guide string) (all []string) {
 	return all
 }
 
+// A pasted line of a guide, and what it answers: where that took longer than a limit needs to
+// let one more pass, what it may answer later.
+type pasted struct {
+	at     string
+	within time.Duration
+	later  string
+}
+
 // TestDemoGuide pastes each line that the demo tells to paste. SIGTERM ends it
 // well, and its log says who was denied without saying who that is.
 func TestDemoGuide(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("no curl")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	child := exec.CommandContext(t.Context(), self, demoArgs...)
-	child.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
-	var log bytes.Buffer
-	child.Stderr = &log
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	guide := readGuide(t, out)
-	lines := commands(guide)
-	// What a line answers, and, where that took longer than a limit needs to let one
-	// more pass, what it may answer.
-	wants := []struct {
-		at     string
-		within time.Duration
-		later  string
-	}{
+	need.Time(t)
+	need.Program(t, "curl")
+	guide, log, stop := startDemo(t, demoArgs...)
+	lines := paste(t, guide, []pasted{
 		{`^401\n429\n429\n429\n$`, 2 * time.Second, `^(401\n|429\n){4}$`},
-		{`HTTP/1.1 429 (.*\r\n)*Ratelimit: "login/gcra:2s";r=0;t=[12]\r\n(.*\r\n)*Retry-After: [12]\r\n(.*\r\n)*{"type":.*"violated-policies":\["login/gcra:2s"\]}\n$`, 2 * time.Second, `HTTP/1.1 4(01|29) `},
+		{`HTTP/1.1 4(29 (.*\r\n)*Ratelimit: "login/gcra:2s";r=0;t=[12]\r\n(.*\r\n)*Retry-After: [12]\r\n(.*\r\n)*{"type":.*"violated-policies":\["login/gcra:2s"\]}\n$|01 )`, time.Hour, ""},
 		{`^(200\n){5}(429\n){2}$`, 12 * time.Second, `^(200\n){5}(200\n|429\n){2}$`},
 		{`^HTTP/1.1 200 (.*\r\n)*Ratelimit: "api";r=99;t=60\r\n(.*\r\n)*{"items":`, time.Hour, ""},
 		{`^(begun at .*\n){4}$`, time.Hour, ""},
 		{`^{"allowed":true,"rule":"login",.*"remaining":0,`, time.Hour, ""},
-	}
-	if len(lines) != len(wants) {
-		t.Fatalf("%d lines to paste, want %d: %q", len(lines), len(wants), lines)
-	}
-	first := time.Now()
-	for i, one := range wants {
-		begun := time.Now()
-		got, err := exec.CommandContext(t.Context(), "sh", "-c", lines[i]).Output()
-		took := time.Since(begun)
-		if i == 1 { // after what the line before was let through
-			took = time.Since(first)
-		}
-		want := one.at
-		if took >= one.within {
-			want = one.later
-		}
-		if err != nil || !regexp.MustCompile(want).Match(got) {
-			t.Errorf("%s\nanswers %q (%v), want %s", lines[i], got, err, want)
-		}
-		if strings.Contains(lines[i], "/report") && took < 3*time.Second {
-			t.Errorf("%s\ntook %v: the fourth report starts three seconds after the first", lines[i], took)
-		}
+	})
+	if took := lines[4]; took < 3*time.Second {
+		t.Errorf("reports took %v: the fourth starts three seconds after the first", took)
 	}
 	if page := regexp.MustCompile(`http://\S+/ui/`).FindString(guide); page == "" {
 		t.Errorf("the guide names no page of operators:\n%s", guide)
@@ -116,22 +80,84 @@ func TestDemoGuide(t *testing.T) {
 		!strings.Contains(string(shown), "<title>") || !strings.Contains(string(shown), `"rule":"login"`) {
 		t.Errorf("%s: %v, %.300s", page, err, shown)
 	}
-	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Wait(); err != nil {
-		t.Errorf("after SIGTERM: %v\n%s", err, &log)
-	}
+	stop()
 	for _, want := range []string{"msg=denied interface=proxy rule=login", "msg=stopping"} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("no %q in the log:\n%s", want, &log)
+			t.Errorf("no %q in the log:\n%s", want, log)
 		}
 	}
 	for _, secret := range []string{"anna", "127.0.0.1", "192.0.2.7"} {
 		if strings.Contains(regexp.MustCompile(`(?m)^.*msg=listening .*$`).ReplaceAllString(log.String(), ""), secret) {
-			t.Errorf("%q in the log:\n%s", secret, &log)
+			t.Errorf("%q in the log:\n%s", secret, log)
 		}
 	}
+}
+
+// TestDemoBudgets pastes the lines of the demo of budgets.
+func TestDemoBudgets(t *testing.T) {
+	need.Program(t, "curl")
+	guide, log, stop := startDemo(t, append(demoArgs, "--demo-case", "budgets")...)
+	paste(t, guide, []pasted{
+		{`^HTTP/1.1 200 (.*\r\n)*Ratelimit: "tokens";r=88\d;t=\d+\r\n(.*\r\n)*{"choices":.*"total_tokens":7\d}}\n$`, time.Hour, ""},
+		{`^(data: {"choices":\[{"delta":.*\n\n){6}data: \[DONE\]\n\n$`, time.Hour, ""},
+		{`^200\n429\n$`, 25 * time.Second, `^200\n(200|429)\n$`},
+		{`"status":400,"detail":"body./model: it has no price here: there is small, large"`, time.Hour, ""},
+	})
+	stop()
+	if strings.Contains(log.String(), "WARN") {
+		t.Error(log)
+	}
+}
+
+// startDemo starts a demo in a process of its own, and returns what it says to try, its log,
+// and what ends it by SIGTERM.
+func startDemo(t *testing.T, args ...string) (guide string, log *bytes.Buffer, stop func()) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(t.Context(), self, args...)
+	child.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
+	log = new(bytes.Buffer)
+	child.Stderr = log
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return readGuide(t, out), log, func() {
+		if err := child.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Wait(); err != nil {
+			t.Errorf("after SIGTERM: %v\n%s", err, log)
+		}
+	}
+}
+
+// paste runs the lines of a guide, and returns how long each took.
+func paste(t *testing.T, guide string, wants []pasted) (took []time.Duration) {
+	t.Helper()
+	lines := commands(guide)
+	if len(lines) != len(wants) {
+		t.Fatalf("%d lines to paste, want %d: %q", len(lines), len(wants), lines)
+	}
+	for i, one := range wants {
+		begun := time.Now()
+		got, err := exec.CommandContext(t.Context(), "sh", "-c", lines[i]).Output()
+		took = append(took, time.Since(begun))
+		want := one.at
+		if took[i] >= one.within {
+			want = one.later
+		}
+		if err != nil || !regexp.MustCompile(want).Match(got) {
+			t.Errorf("%s\nanswers %q (%v), want %s", lines[i], got, err, want)
+		}
+	}
+	return took
 }
 
 // TestDemoStops runs the demo in this process: it starts, answers, stops, and leaves

@@ -17,8 +17,7 @@ func TestDemoDatabase(t *testing.T) {
 	}
 	begin := func(says string) *running {
 		t.Helper()
-		p := launch(t, "serve", "serve", "--rules", database, "--demo", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-		p.listening()
+		p := operated(t, "--rules", database, "--demo")
 		p.waitFor(says)
 		return p
 	}

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // TestFewDescriptorsDials has clients leave at once while the server behind accepts no
 // connection: each request leaves a connection behind that is being made. Operators are
 // answered all the same, and everybody once the server accepts.
 func TestFewDescriptorsDials(t *testing.T) {
+	need.Time(t)
 	behind := stalled(t)
 	at := fewDescriptors(t, 256, "proxy --limit 1000000/s --listen 127.0.0.1:0 --admin 127.0.0.1:0 --upstream http://"+behind.Addr().String())
 	for i := range 400 {

@@ -78,7 +78,7 @@ func TestDocsCommands(t *testing.T) {
 			}
 		}
 	}
-	if ran < 10 {
+	if ran < 5 {
 		t.Errorf("%d commands", ran)
 	}
 }
@@ -105,6 +105,34 @@ func TestDocsTest(t *testing.T) {
 	got := session{args: []string{"test", filepath.Join(dir, "stint_test.yaml")}}.run()
 	if line := strings.TrimSuffix(got, "\n"); strings.Contains(line, "\n") || !strings.Contains(string(page), "`"+line+"`") {
 		t.Errorf("docs/TEST.md does not say that this is printed:\n%s", got)
+	}
+}
+
+// TestDocsCookbook runs the test that stands behind each rules file of docs/COOKBOOK.md.
+func TestDocsCookbook(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/COOKBOOK.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, recipe := range strings.Split(string(page), "\n## ")[1:] {
+		files := strings.Split(recipe, "\n```yaml\n")
+		if len(files) < 3 {
+			continue
+		}
+		ran++
+		dir := t.TempDir()
+		for i, name := range []string{"stint.yaml", "stint_test.yaml"} {
+			text, _, _ := strings.Cut(files[i+1], "```")
+			writeFile(t, filepath.Join(dir, name), text)
+		}
+		got := session{args: []string{"test", filepath.Join(dir, "stint_test.yaml")}}.run()
+		if !strings.HasPrefix(got, "ok ") || strings.Contains(got, "FAIL") {
+			t.Errorf("%s:\n%s", strings.SplitN(recipe, "\n", 2)[0], got)
+		}
+	}
+	if ran < 4 {
+		t.Errorf("%d tests were run", ran)
 	}
 }
 

@@ -42,7 +42,7 @@ For example:
     stint doctor stint.yaml --http :8443 --token-file tokens --json`
 }
 
-// A finding is one thing that was found.
+// A finding is one result of an examination.
 type finding struct {
 	About string `json:"about"`
 	Level string `json:"level"` // ok, warning or error
@@ -50,7 +50,7 @@ type finding struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
-// A diagnosis gathers what was found, in order.
+// A diagnosis collects findings, in order.
 type diagnosis struct {
 	Found []finding `json:"found"`
 }
@@ -67,7 +67,7 @@ func (u *diagnosis) failed(about string, err error) {
 	u.add(about, "error", strings.TrimPrefix(err.Error(), "stint: "), "")
 }
 
-// errFaults has been explained on standard output.
+// errFaults makes the exit status 1. Standard output says what is wrong.
 var errFaults = errors.New("something is wrong")
 
 // Run looks at everything, and prints one page.
@@ -90,14 +90,15 @@ func (c *doctorCmd) Run(e *env) error {
 	return nil
 }
 
-// program says which program this is, and what it may open.
+// program reports the version, flags that are wrong, and how many connections the limit of
+// descriptors leaves.
 func (c *doctorCmd) program(u *diagnosis) {
 	u.ok("version", "%s", version())
 	if err := c.check(); err != nil {
 		u.failed("flags", err)
 	}
 	for flag, texts := range map[string][]string{"--proxy-protocol": c.ProxyProtocol, "--trusted-proxy": c.TrustedProxy} {
-		all, _ := proxies(flag, texts) // what is no address is said elsewhere
+		all, _ := proxies(flag, texts) // another finding reports an invalid address
 		if why := anyone(flag, all); why != "" {
 			u.add("proxies", "warning", why, "name the proxies alone")
 		}
@@ -110,8 +111,7 @@ func (c *doctorCmd) program(u *diagnosis) {
 	u.ok("descriptors", "room for %s of clients at once, %d of one address", count(most, "connection"), each)
 }
 
-// examineRules reads the rules, and returns the store that they name or the flag
-// does.
+// examineRules reads the rules, and returns the store that --store or the rules name.
 func (c *doctorCmd) examineRules(u *diagnosis) (store string) {
 	path := cmp.Or(c.File, c.Config)
 	switch {
@@ -179,7 +179,7 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnos
 	}
 	defer client.Close()
 	r := storecheck.Run(ctx, client, storecheck.Options{Deadline: c.StoreTimeout, Replica: func(address string) redis.UniversalClient {
-		one := *o // which makes a client of one server
+		one := *o // with one address and no Sentinel, it makes a client of one server
 		one.Addrs, one.MasterName = []string{address}, ""
 		return redis.NewUniversalClient(&one)
 	}})
@@ -206,7 +206,7 @@ func (c *doctorCmd) examineStore(ctx context.Context, store storeURL, u *diagnos
 	}
 }
 
-// round keeps about three digits.
+// round rounds a duration to about three digits.
 func round(d time.Duration) time.Duration {
 	unit := time.Nanosecond
 	for d >= 1000*unit {
@@ -215,7 +215,7 @@ func round(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// examineListeners opens each address for a moment, and says who may come in there.
+// examineListeners opens each address for a moment, and reports who may use it.
 func (c *doctorCmd) examineListeners(ctx context.Context, u *diagnosis) {
 	quiet := slog.New(slog.DiscardHandler)
 	d, err := c.access(quiet)
@@ -247,7 +247,7 @@ func (c *doctorCmd) examineListeners(ctx context.Context, u *diagnosis) {
 	}
 }
 
-// examineState says whether what operators do can be kept, where they may act.
+// examineState reports whether the state file can be written, if operators may act.
 func (c *doctorCmd) examineState(u *diagnosis) {
 	config := cmp.Or(c.File, c.Config)
 	if c.Admin == "" || c.Rules != "" {
@@ -315,8 +315,8 @@ func (d *access) audience(flag string, addr net.Addr, inDatabase bool) (level, t
 	return level, fmt.Sprintf("%s, %s; %s%s", reach, cipher, ask, d.acts(flag, addr, inDatabase))
 }
 
-// acts says who may change what keys have used, and at --admin what they may use, as
-// [access.guest] has it; "" of --grpc and --resp, where nobody can.
+// acts says who may change what keys have used, and at --admin also what they may use, as
+// [access.guest] decides; "" for --grpc and --resp, where nobody may.
 func (d *access) acts(flag string, addr net.Addr, inDatabase bool) string {
 	const at = "may override, block, reset and undo"
 	switch {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// examineClock says whether something keeps the clock right: processes that
-// share a store go by its clock, and days of a calendar by this one.
+// examineClock reports whether the clock is synchronized: days of a calendar go by it.
+// Processes that share a store go by the store's clock for everything else.
 func examineClock(u *diagnosis) {
 	now := time.Now().UTC().Format(time.RFC3339)
 	var state unix.Timex

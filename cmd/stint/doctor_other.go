@@ -4,5 +4,5 @@ package main
 
 import "time"
 
-// examineClock says what time it is here; whether that is right is not known.
+// examineClock reports the time. On these systems it cannot tell whether the time is right.
 func examineClock(u *diagnosis) { u.ok("clock", "%s", time.Now().UTC().Format(time.RFC3339)) }

@@ -18,7 +18,7 @@ type backendFlags struct {
 	Rules             string `env:"STINT_RULES" instead:"backend" placeholder:"URL" help:"The database of rules: sqlite:FILE, postgres://USER@HOST/NAME or mysql://USER@HOST/NAME."`
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"A file with the database's password, so that the URL needs none."`
 
-	makes bool // a SQLite file that is not there
+	makes bool // database makes a SQLite file that is missing
 }
 
 // database opens the database. Close what it returns.
@@ -38,8 +38,8 @@ func (c *backendFlags) database() (*rulesdb.DB, error) {
 	return db, nil
 }
 
-// existing refuses a SQLite file that is not there, and which opening it would make: its
-// name is mistyped, and what is looked for in it would be missing without a word.
+// existing refuses a SQLite file that is missing. Opening it would make it, and a command
+// with a mistyped name would find nothing without an error.
 func existing(url string) error {
 	file, ok := strings.CutPrefix(url, "sqlite:")
 	if _, err := os.Stat(file); ok && file != "" && !strings.Contains(file, "?") && errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +48,7 @@ func existing(url string) error {
 	return nil
 }
 
-// editorFlags say where rules are kept, and who changes them.
+// editorFlags say where the rules are kept: in a database, or behind a server.
 type editorFlags struct {
 	backendFlags `embed:""`
 	Server       string `env:"STINT_SERVER" instead:"backend" placeholder:"URL" help:"Instead of --rules: the admin address of a server, such as https://10.0.0.1:9090."`
@@ -56,7 +56,7 @@ type editorFlags struct {
 	SecretFile   string `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A file with the secret of the servers, for rules whose keys are hashed with it."`
 }
 
-// open opens what keeps the rules. Close what it returns.
+// open opens the database or the server that keeps the rules. Close what it returns.
 func (c *editorFlags) open(e *env) (*rulesapi.Editor, error) {
 	secret, err := readSecret(c.SecretFile)
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *editorFlags) open(e *env) (*rulesapi.Editor, error) {
 	return rulesapi.New(db, checkRules, secret), nil
 }
 
-// checkRules reads a document as stint validate and nodes do.
+// checkRules reads and checks a document as stint validate and nodes do.
 func checkRules(name string, document []byte) (*rules.File, error) {
 	f, err := rules.Decode(name, document)
 	if err != nil {
@@ -97,7 +97,7 @@ func checkRules(name string, document []byte) (*rules.File, error) {
 	return f, nil
 }
 
-// authorFlag says who does something.
+// authorFlag says who acts, for the audit.
 type authorFlag struct {
 	Author string `placeholder:"NAME" help:"Your name in the audit. The default is the user name on this machine; a server takes it from the token."`
 }
@@ -112,7 +112,7 @@ func (a *authorFlag) author() string {
 	return os.Getenv("USER")
 }
 
-// editorError takes the name of what is at fault out of an error for a flag.
+// editorError makes an error about an argument name that argument as its flag.
 func editorError(err error) error {
 	if in, ok := errors.AsType[*rulesapi.InputError](err); ok {
 		return &usageError{in.Field, in.Err}

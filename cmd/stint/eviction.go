@@ -16,9 +16,9 @@ import (
 	"github.com/stint-dev/stint/service/storecheck"
 )
 
-// A check has evictionTimeout; one that the store did not answer is repeated after
-// pauses that grow from evictionRetryMin to evictionRetryMax, and one that it did after
-// the longest.
+// A check may take evictionTimeout. If the store did not answer, the next check comes
+// after a pause that grows from evictionRetryMin to evictionRetryMax; if it did, after
+// evictionRetryMax.
 const (
 	evictionTimeout  = 2 * time.Second
 	evictionRetryMin = time.Second
@@ -30,10 +30,10 @@ const (
 type evictionCheck struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	evicted atomic.Int64 // keys, since the masters started, as of the last look
+	evicted atomic.Int64 // how many keys the masters had evicted at the last check
 }
 
-// end ends it at once.
+// end ends the checks at once.
 func (a *evictionCheck) end() {
 	if a.stop != nil {
 		a.stop()
@@ -41,10 +41,10 @@ func (a *evictionCheck) end() {
 	a.running.Wait()
 }
 
-// warnOfEviction asks the store, once it is there, whether it evicts keys in use
-// when its memory is full, and says so in the log; from then on it looks every now and
-// then whether it has. It does not wait for that. A store that is not there at the start
-// is warned of, too.
+// warnOfEviction starts a goroutine that asks the store, once it answers, whether it
+// evicts keys in use when its memory is full, and logs a warning if it does. After that the
+// goroutine counts evicted keys now and then. It also logs that the store does not answer
+// at the start.
 func (m *sharedStore) warnOfEviction(u storeURL, logger *slog.Logger) {
 	var ctx context.Context
 	ctx, m.evictionCheck.stop = context.WithCancel(context.Background())
@@ -65,7 +65,7 @@ func (m *sharedStore) warnOfEviction(u storeURL, logger *slog.Logger) {
 				missed = true
 				logger.Warn("the store does not answer: until it does, rules decide without it (on_store_failure)", "store", u.String(), "error", err)
 			}
-			if isServerReply(err) { // it may not be asked
+			if isServerReply(err) { // the server refuses the question
 				return
 			}
 			if before := m.evictionCheck.evicted.Load(); err == nil {
@@ -83,7 +83,7 @@ func (m *sharedStore) warnOfEviction(u storeURL, logger *slog.Logger) {
 	})
 }
 
-// logEviction writes one warning, or why there can be none.
+// logEviction logs one warning for all findings, or that the store cannot be asked.
 func logEviction(findings []storecheck.Finding, err error, u storeURL, logger *slog.Logger) {
 	if len(findings) == 0 {
 		if err != nil {
@@ -98,8 +98,7 @@ func logEviction(findings []storecheck.Finding, err error, u storeURL, logger *s
 	logger.Warn(strings.Join(what, "; ")+"; "+findings[0].Hint, "store", u.String())
 }
 
-// isServerReply reports whether the server itself has refused, so that asking again is
-// of no use.
+// isServerReply reports whether an error is a reply of the server: to ask again is useless.
 func isServerReply(err error) bool {
 	var said redis.Error
 	return errors.As(err, &said)

@@ -3,12 +3,9 @@ package main_test
 import (
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // lined returns how many lines of its log so far have some text in them.
@@ -63,27 +60,6 @@ func TestServeEviction(t *testing.T) {
 	}
 }
 
-// TestServeEvicted has the server evict while it is in use.
-func TestServeEvicted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	t.Parallel()
-	redis := startRedis(t, "", "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1")
-	s.waitFor("evicts keys in use")
-	if n := s.metric("stint_store_evicted_keys_total"); n != "0" {
-		t.Errorf("%s keys are evicted at the start", n)
-	}
-	if answer, err := redis.command(`EVAL "for i=1,5000 do redis.call('SET', 'other'..i, string.rep('x', 1024)) end return 'done'" 0`); err != nil || strings.HasPrefix(answer, "-") {
-		t.Fatalf("%s %v", answer, err)
-	}
-	s.waitFor("has evicted keys")
-	if n := s.metric("stint_store_evicted_keys_total"); n == "0" {
-		t.Error("the metric says that none are evicted")
-	}
-}
-
 // informed returns how often the server has been asked for INFO before, whether
 // it answered or not; a call is such a question.
 func (s *redisServer) informed(t *testing.T) (n int) {
@@ -96,22 +72,6 @@ func (s *redisServer) informed(t *testing.T) (n int) {
 		t.Fatalf("%s: %v", answer, err)
 	}
 	return n
-}
-
-// TestServeEvictionLater starts before the server is there, which then evicts.
-func TestServeEvictionLater(t *testing.T) {
-	address := freeport.Addr(t)
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+address, "--nodes", "1")
-	if status := s.check("/pages"); status != http.StatusOK {
-		t.Errorf("before the store: %d", status)
-	}
-	s.waitFor("the store does not answer")
-	startRedis(t, address, "--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lfu")
-	s.waitFor("maxmemory-policy allkeys-lfu evicts keys in use")
-	s.stop("")
-	if n := s.lined("evicts keys"); n != 1 {
-		t.Errorf("%d warnings, want 1", n)
-	}
 }
 
 // TestServeEvictionElsewhere asks the master of a cluster, and the one that a

@@ -63,7 +63,7 @@ func (c *explainCmd) Run(e *env) error {
 		return err
 	}
 	var ambiguous httplimit.Ambiguous
-	if err := ambiguous.Check(file.Rules, asked.Header, asked.RawQuery); err != nil {
+	if err := ambiguous.Check(file.Rules, asked.Request()); err != nil {
 		return err
 	}
 	x, err := file.Rules.Explain(asked)
@@ -110,7 +110,7 @@ func (c *explainCmd) file(e *env) (*rules.File, error) {
 	return rules.Decode(name, document)
 }
 
-// described is a request made of flags.
+// described is the request that flags describe.
 type described struct {
 	request.HTTP
 	ip string
@@ -170,8 +170,8 @@ func (c *explainCmd) request() (*described, error) {
 	return d, nil
 }
 
-// address finds the client's address as a server behind proxies does, and
-// returns how.
+// address finds the client's address as a server behind proxies does, and returns an
+// explanation.
 func (c *explainCmd) address(d *described, s rules.Settings) (string, error) {
 	if c.Peer == "" {
 		if len(c.TrustedProxy) > 0 {
@@ -206,7 +206,7 @@ func (c *explainCmd) address(d *described, s rules.Settings) (string, error) {
 
 // An explanation is what --json prints.
 type explanation struct {
-	// Refused is why stint proxy, /auth and middleware answer 400.
+	// Refused is the reason why stint proxy, /auth and middleware answer 400.
 	Refused string          `json:"refused,omitzero"`
 	Path    string          `json:"path,omitzero"`
 	Address []string        `json:"address,omitzero"`
@@ -221,6 +221,8 @@ type explainedRule struct {
 	Action  string         `json:"action,omitzero"`
 	Key     []explainedKey `json:"key,omitzero"`
 	Cost    int64          `json:"cost,omitzero"`
+	Price   string         `json:"price_by,omitzero"`
+	Times   int64          `json:"price,omitzero"`
 	Settled string         `json:"settled_by,omitzero"`
 	Count   string         `json:"counts_status,omitzero"`
 	Shadow  bool           `json:"shadow,omitzero"`
@@ -243,6 +245,9 @@ func explained(x policy.Explanation, address string, refused error) explanation 
 	}
 	for _, r := range x.Rules {
 		one := explainedRule{Rule: r.Rule, Applies: r.Applies, Why: r.Why, Cost: r.Cost, Shadow: r.Shadow, Ends: r.Ends}
+		if r.Price != nil {
+			one.Price, one.Times = r.Price.By.Name, r.Times
+		}
 		if r.Response != nil {
 			one.Settled = r.Response.Truth()
 			if r.Response.Count != nil {

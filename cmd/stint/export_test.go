@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"time"
@@ -41,7 +42,7 @@ func KeptForOperators(admin string) (keys, requests bool, err error) {
 		return false, false, err
 	}
 	c := sourceFlags{MaxKeys: demoKeys, operators: admin, warnFlags: warnFlags{WarnAt: 80}, storeFlags: storeFlags{StoreTimeout: mostTimeout}}
-	s, err := c.openRules(f, slog.New(slog.DiscardHandler))
+	s, err := c.openRules(context.Background(), f, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return false, false, err
 	}

@@ -151,11 +151,9 @@ func TestFullDiskDatabase(t *testing.T) {
 		t.Skip("a database that is open does not notice that its directory goes away")
 	}
 	database := "sqlite:" + d.dir + "/stint.db"
-	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--rules", database)
 	token := strings.TrimSpace(must(t, "token", "make", "pager", "--role", "operator", "--rules", database))
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", database)
-	p.listening()
+	p := operated(t, "--rules", database)
 	d.actsOnFullDisk(p, token, func() bool {
 		status, _ := p.call(http.MethodPut, p.admin+"/v1/block?rule=orders&key=filling", `{"for":"1h"}`, map[string]string{"Authorization": "Bearer " + token})
 		return status == http.StatusServiceUnavailable

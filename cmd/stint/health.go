@@ -36,7 +36,7 @@ func (c *healthCmd) Run(e *env) error {
 	}
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		// It asks its own server, and shows and learns no secret.
+		// The probe asks its own server, and sends and receives no secret.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: c.Insecure}, //nolint:gosec // asked for by flag
 	}}
 	answer, err := client.Do(r)
@@ -44,7 +44,7 @@ func (c *healthCmd) Run(e *env) error {
 		return err
 	}
 	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<10)) // the status says it
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<10)) // the status alone counts
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", c.URL, answer.Status)
 	}

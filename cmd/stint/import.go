@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,7 +16,7 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// importCmd is the configurations that can be turned into rules.
+// importCmd has a command for each kind of configuration that becomes rules.
 type importCmd struct {
 	EnvoyRatelimit importEnvoyCmd      `cmd:"" name:"envoy-ratelimit" help:"The YAML of envoyproxy/ratelimit, Envoy's reference rate limit service."`
 	Nginx          importNginxCmd      `cmd:"" help:"The limit_req and limit_conn directives of an nginx configuration."`
@@ -32,7 +32,7 @@ type gatewayFiles struct {
 	lossyFlag `embed:""`
 }
 
-// Help is what the help of each says below its summary.
+// Help is what the help of each such command says below its summary.
 func (gatewayFiles) Help() string {
 	return `Writes rules to standard output, and to standard error what has another meaning
 than before or is not converted. If a limit is not kept, or none is found, the
@@ -74,6 +74,7 @@ func (c *importEnvoyLocalCmd) Run(e *env) error {
 // convert reads the files and writes the rules that a gateway's converter makes of them.
 func (f *gatewayFiles) convert(e *env, what string, convert func([]gateways.Document) ([]byte, importers.Notes, error)) error {
 	var docs []gateways.Document
+	var wrong wrongFiles
 	for _, path := range f.Config {
 		files := []string{path}
 		if path != "-" {
@@ -84,17 +85,18 @@ func (f *gatewayFiles) convert(e *env, what string, convert func([]gateways.Docu
 		}
 		for _, name := range files {
 			read, err := readGateway(e, name)
-			if err != nil {
-				return err
-			}
+			wrong.add(name, err)
 			docs = append(docs, read...)
 		}
+	}
+	if len(docs) == 0 && wrong != nil {
+		return wrong.error()
 	}
 	yaml, notes, err := convert(docs)
 	if err != nil {
 		return err
 	}
-	return f.write(e, strings.Join(f.Config, " "), what, yaml, notes)
+	return f.write(e, strings.Join(f.Config, " "), what, yaml, append(wrong.lost(), notes...))
 }
 
 func readGateway(e *env, name string) ([]gateways.Document, error) {
@@ -155,14 +157,48 @@ func (c *importNginxCmd) Run(e *env) error {
 	return c.write(e, c.Config, "limit_req or limit_conn", yaml, notes)
 }
 
-// lossyFlag says what becomes of a configuration of which limits are lost.
+// wrongFiles are the files of a configuration that cannot be read, with the errors. The
+// other files are imported.
+type wrongFiles []struct {
+	name string
+	err  error
+}
+
+// add adds a file, unless err is nil.
+func (w *wrongFiles) add(name string, err error) {
+	if err != nil {
+		*w = append(*w, struct {
+			name string
+			err  error
+		}{name, err})
+	}
+}
+
+// error returns the errors joined, for when no file could be read.
+func (w wrongFiles) error() error {
+	errs := make([]error, len(w))
+	for i, one := range w {
+		errs[i] = one.err
+	}
+	return errors.Join(errs...)
+}
+
+// lost returns the errors as notes of lost limits, for when other files could be read.
+func (w wrongFiles) lost() (notes importers.Notes) {
+	for _, one := range w {
+		notes.Lose(one.name, "NOT KEPT, since it is wrong:\n%v", one.err)
+	}
+	return notes
+}
+
+// lossyFlag says whether an import that loses limits is an error.
 type lossyFlag struct {
 	Lossy bool `help:"Exit with status 0 also if a limit is not kept, or none is found."`
 }
 
-// write writes the rules that were made of a configuration to standard output, if they
-// are rules, and what was noted to standard error. It is an error if limits were lost,
-// or if there were none.
+// write writes the rules of a configuration to standard output, if they are valid, and the
+// notes to standard error. Without --lossy, it returns an error if limits were lost, or if
+// there were none.
 func (f lossyFlag) write(e *env, from, what string, yaml []byte, notes importers.Notes) error {
 	for _, n := range notes {
 		fmt.Fprintf(e.err, "stint: %v\n", n)
@@ -184,7 +220,7 @@ func (f lossyFlag) write(e *env, from, what string, yaml []byte, notes importers
 	return nil
 }
 
-// readFile returns a file of a size that configurations and rules have.
+// readFile reads a file. A file larger than configurations and rules are is an error.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -207,8 +243,9 @@ type importEnvoyCmd struct {
 // Help is what "stint import envoy-ratelimit --help" says below the summary.
 func (importEnvoyCmd) Help() string {
 	return `Writes rules to standard output, and to standard error what has another meaning
-than before. If there is no limit at all, the exit status is 1, unless --lossy is
-given. docs/ENVOY.md has the details.
+than before or is wrong. If a file is wrong, or there is no limit at all, the exit
+status is 1, unless --lossy is given; the other files are imported all the same.
+docs/ENVOY.md has the details.
 
 For example:
 
@@ -225,31 +262,33 @@ func (c *importEnvoyCmd) Run(e *env) error {
 	}
 	var domains []*envoyrules.Domain
 	known := map[string]*envoyrules.Domain{}
+	var wrong wrongFiles
 	for _, name := range files {
 		found, err := readDomains(e, name)
-		if err != nil {
-			return err
-		}
+		wrong.add(name, err)
 		for _, d := range found {
 			if other := known[d.Name]; other == nil {
 				known[d.Name] = d
 				domains = append(domains, d)
 			} else if err := other.Merge(d); err != nil {
-				return err
+				wrong.add(name, err)
 			} else {
 				fmt.Fprintf(e.err, "stint: %s: the domain %q is in a file before it: taken together, as that service does with MERGE_DOMAIN_CONFIG\n", name, d.Name)
 			}
 		}
 	}
-	yaml, notes, err := envoyrules.Convert(context.Background(), domains, envoyrules.Options{Compatible: c.Compatible})
+	if len(domains) == 0 && wrong != nil {
+		return wrong.error()
+	}
+	yaml, notes, err := envoyrules.Convert(e.ctx, domains, envoyrules.Options{Compatible: c.Compatible})
 	if err != nil {
 		return err
 	}
-	return c.write(e, c.Dir, "rate_limit", yaml, notes)
+	return c.write(e, c.Dir, "rate_limit", yaml, append(wrong.lost(), notes...))
 }
 
 // configFiles returns the files of a configuration in the order of their names: path, or
-// those in it whose names end so.
+// if it is a directory the files in it with one of the endings.
 func configFiles(path string, endings ...string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -276,15 +315,15 @@ func configFiles(path string, endings ...string) ([]string, error) {
 	return files, nil
 }
 
-// readDomains reads what one file holds: a configuration, or objects of Kubernetes with
-// configurations in them. The error names it.
+// readDomains reads one file: a configuration, or objects of Kubernetes with configurations
+// in them. The error names the file.
 func readDomains(e *env, name string) (all []*envoyrules.Domain, err error) {
 	data, err := readFile(name)
 	if err != nil {
 		return nil, err
 	}
 	texts := importers.Split(data)
-	for i := 0; i < len(texts); i++ { // what a ConfigMap holds comes behind
+	for i := 0; i < len(texts); i++ { // the texts of a ConfigMap are appended
 		root, err := rules.ReadYAML(texts[i])
 		if err != nil {
 			return nil, &rules.Error{Name: name, Err: err}

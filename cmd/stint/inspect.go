@@ -45,7 +45,7 @@ For example:
     stint inspect --attribute jwt.sub=anna --json`
 }
 
-// attributes returns what is known of the client.
+// attributes returns the attributes of the client that the flags give.
 func (c *inspectCmd) attributes() (policy.Map, error) {
 	attrs := make(policy.Map)
 	for kind, value := range map[request.Kind]string{request.IP: c.IP, request.Method: c.Method, request.Host: c.Host, request.Path: c.Path} {
@@ -58,7 +58,11 @@ func (c *inspectCmd) attributes() (policy.Map, error) {
 		if err != nil {
 			return nil, err
 		}
-		attrs[policy.AttributeName("header."+name)] = value
+		attribute := policy.AttributeName("header." + name)
+		if _, twice := attrs[attribute]; twice {
+			return nil, usage("--header", "%s twice: a request that says it twice is refused with 400 where rules look at it", name)
+		}
+		attrs[attribute] = value
 	}
 	for _, text := range c.Attribute {
 		name, value, err := pairOf("--attribute", text)
@@ -106,7 +110,7 @@ func (c *inspectCmd) Run(e *env) error {
 	return failed
 }
 
-// print writes the answer of one server, or that of one of several.
+// print writes the answer of server i; of several servers, each answer names its server.
 func (c *inspectCmd) print(e *env, i int, a answer[json.RawMessage]) error {
 	switch {
 	case c.JSON && c.alone():

@@ -1,13 +1,11 @@
 package main_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -15,8 +13,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
-	"github.com/stint-dev/stint/rulesdb"
-	"github.com/stint-dev/stint/rulesdb/dbtest"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // killRounds is how often a process is killed; $STINT_SOAK asks for more.
@@ -88,13 +85,10 @@ func (a *actor) held(t *testing.T, p *running, round int) {
 // snapshots are saved: what was acknowledged is in force after the restart, and the
 // files are whole.
 func TestActsKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	dir := t.TempDir()
 	rules := writeFile(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4/h"]}]`)
 	database := "sqlite:" + dir + "/stint.db"
-	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", rules, "--rules", database)
 	token := must(t, "token", "make", "pager", "--role", "operator", "--rules", database)
 	for name, args := range map[string][]string{
@@ -108,8 +102,7 @@ func TestActsKilled(t *testing.T) {
 				shown = "" // on this machine an operator needs none
 			}
 			for round := range killRounds(6) {
-				p := launch(t, "serve", append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
-				p.listening()
+				p := operated(t, args...)
 				a.held(t, p, round)
 				a.sent.Store(a.acknowledged.Load()) // what was under way is sent again
 				done := make(chan struct{})
@@ -125,57 +118,4 @@ func TestActsKilled(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestPushKilled kills stint rules push at any moment: the database has the revision
-// or not, whole, with its audit, never less than what was said; and the next push
-// needs no repair.
-func TestPushKilled(t *testing.T) {
-	dir := t.TempDir()
-	database := "sqlite:" + dir + "/stint.db"
-	must(t, "rules", "migrate", "--rules", database)
-	document := func(n int) string {
-		return fmt.Sprintf("rules: [{name: orders, key: [header.x-api-key], limits: [\"%d/h\"]}]\n# %s\n", n+1, strings.Repeat("x", 200_000))
-	}
-	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", document(0)), "--rules", database)
-	db := dbtest.Open(t, database, rulesdb.Options{})
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	last, took := int64(1), 500*time.Millisecond
-	for round := range killRounds(10) {
-		writeFile(t, dir+"/stint.yaml", document(round+1))
-		push := exec.Command(self, "rules", "push", dir+"/stint.yaml", "--rules", database)
-		push.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
-		var said bytes.Buffer
-		push.Stdout, push.Stderr = &said, &said
-		begun := time.Now()
-		if err := push.Start(); err != nil {
-			t.Fatal(err)
-		}
-		kill := time.AfterFunc(rand.N(took*3/2), func() { _ = push.Process.Kill() })
-		pushed := push.Wait() == nil
-		if kill.Stop(); pushed {
-			took = time.Since(begun) // so that kills fall into it
-		}
-		r, err := db.Revision(t.Context(), 0)
-		if err != nil {
-			t.Fatalf("round %d: %v", round, err)
-		}
-		switch {
-		case pushed && r.Number != last+1, r.Number != last && r.Number != last+1:
-			t.Errorf("round %d: revision %d after %d; pushed: %v\n%s", round, r.Number, last, pushed, said.String())
-		case r.Number == last+1 && string(r.Document) != document(round+1):
-			t.Errorf("round %d: revision %d is not what was pushed", round, r.Number)
-		}
-		audit, err := db.Audit(t.Context(), 0, 1000)
-		if err != nil || int64(len(audit)) < r.Number {
-			t.Errorf("round %d: revision %d, and %d acts in the audit: %v", round, r.Number, len(audit), err)
-		}
-		last = r.Number
-	}
-	writeFile(t, dir+"/stint.yaml", document(1_000_000))
-	must(t, "rules", "push", dir+"/stint.yaml", "--rules", database)
-	t.Logf("%d of %d pushes were whole", last-1, killRounds(10))
 }

@@ -36,7 +36,7 @@ func (c *labCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close() // Serve has closed it, unless it was never reached
+	defer ln.Close() // Serve has closed it, unless an error came first
 	if _, err := fmt.Fprintf(e.out, "The lab is at http://%s/ (Ctrl-C stops it).\n", ln.Addr()); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// listenerFlags are the addresses to listen on beside HTTP, and how to answer there.
+// listenerFlags are the addresses of the interfaces beside HTTP, and their options.
 type listenerFlags struct {
 	GRPC         string   `name:"grpc" env:"STINT_GRPC" placeholder:"ADDRESS" help:"The address of the rate limit service for Envoy, version 3, such as 127.0.0.1:8081. The default is none."`
 	RESP         string   `name:"resp" env:"STINT_RESP" placeholder:"ADDRESS" more:"" help:"The address for Redis clients (CL.THROTTLE, STINT.CHECK), such as 127.0.0.1:6380. The default is none."`
@@ -36,15 +36,15 @@ type listenerFlags struct {
 	TLSClientCA  string   `name:"tls-client-ca" env:"STINT_TLS_CLIENT_CA" placeholder:"FILE" more:"" help:"Accept only clients with a certificate of these CAs, PEM. It needs --tls-cert."`
 }
 
-// listeners are those beside HTTP; nil where no flag names an address.
+// listeners are the listeners beside HTTP; nil where no flag names an address.
 type listeners struct {
 	grpc, resp         net.Listener
-	grpcOpen, respOpen bool // every client that reaches it may ask
+	grpcOpen, respOpen bool // every client that reaches the listener may ask
 	probes             []net.Listener
 }
 
-// openListeners listens where flags say, and refuses addresses that others
-// reach while nothing keeps them out.
+// openListeners listens on the addresses of the flags. It refuses an address that other
+// machines reach without tokens or certificates.
 func (c *serveCmd) openListeners(ctx context.Context, d *access, logger *slog.Logger) (ds *listeners, err error) {
 	ds = &listeners{}
 	for _, one := range []struct {
@@ -76,16 +76,16 @@ func (c *serveCmd) openListeners(ctx context.Context, d *access, logger *slog.Lo
 	return ds, nil
 }
 
-// close closes what was opened. Servers have done so already.
+// close closes the listeners. Servers that ran have closed theirs already.
 func (ds *listeners) close() {
 	for _, ln := range append(ds.probes, ds.grpc, ds.resp) {
 		if ln != nil {
-			_ = ln.Close() // it is closed twice, or was never reached
+			_ = ln.Close() // most are closed already
 		}
 	}
 }
 
-// bound counts the connections of all.
+// bound makes the bounds of connections apply to all listeners.
 func (ds *listeners) bound(conns *server.Conns) {
 	for _, ln := range []*net.Listener{&ds.grpc, &ds.resp} {
 		if *ln != nil {
@@ -94,11 +94,11 @@ func (ds *listeners) bound(conns *server.Conns) {
 	}
 }
 
-// service returns what answers Envoy.
+// service returns the rate limit service for Envoy.
 func (c *serveCmd) service(s *sources) *rls.Service {
 	return rls.New(rls.Options{
 		Source: s.source, Observer: s.observer, Traced: s.exporter != nil, RefuseLimits: c.RLSOverrides == "off",
-		ClientsRefund: c.RLSRefunds == "askers", Headers: c.RLSHeaders != "none", Dialect: dialect(c.RLSHeaders),
+		RoomFor: s.local.RoomFor, ClientsRefund: c.RLSRefunds == "askers", Headers: c.RLSHeaders != "none", Dialect: dialect(c.RLSHeaders),
 	})
 }
 
@@ -125,14 +125,14 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 	}
 	if ds.resp != nil {
 		r := resp.New(resp.Options{
-			Source: s.source, Store: s.store, Observer: s.observer, Log: logger, Version: buildVersion(),
+			Source: s.source, Store: s.store, RoomFor: s.local.RoomFor, Observer: s.observer, Log: logger, Version: buildVersion(),
 			MapThrottle: c.RESPLimits == "rules", Admit: d.respTokens(ds.respOpen), TLS: d.tls(),
 		})
 		later := after(ctx, c.DrainDelay)
 		run("resp", ds.resp, d.certificate != nil, func() error { return r.Serve(later, ds.resp, drain) })
 	}
 	for _, ln := range ds.probes {
-		o := server.ServeOptions{Log: logger, Drain: drain, Notice: c.DrainDelay, IdleTimeout: 5 * time.Second} // of few connections
+		o := server.ServeOptions{Log: logger, Drain: drain, Notice: c.DrainDelay, IdleTimeout: 5 * time.Second} // probes have few connections
 		run("probes", ln, false, func() error {
 			return server.Serve(ctx, server.NewAdminConns(logger).Listen(ln), server.Guard(admin, ln.Addr(), nil), o)
 		})
@@ -145,14 +145,15 @@ func (c *serveCmd) serveListeners(ctx context.Context, end func(), ds *listeners
 }
 
 const (
-	// maxCalls is how many calls of Envoy's service there may be at once: each holds its
-	// metadata and its message. One address may have a quarter.
+	// maxCalls is how many calls of Envoy's service may run at once: each holds its metadata
+	// and its message. One address may have a quarter of them.
 	maxCalls = 4000
-	// maxWatches is so for watches of health, which do not end.
+	// maxWatches is the same for watches of health, which do not end by themselves.
 	maxWatches = 1000
 )
 
-// boundCalls returns what counts calls of Envoy's service, and refuses some.
+// boundCalls returns a function that counts a call of Envoy's service, or returns the bound that
+// it would exceed.
 func boundCalls(trusted []netip.Prefix) func(peer string, watch bool) (leave func(), why string) {
 	calls := server.NewRequests(maxCalls, maxCalls/4, trusted)
 	watches := server.NewRequests(maxWatches, maxWatches/4, trusted)
@@ -164,7 +165,7 @@ func boundCalls(trusted []netip.Prefix) func(peer string, watch bool) (leave fun
 	}
 }
 
-// after returns a context that is done a while after ctx is.
+// after returns a context that ends delay after ctx.
 func after(ctx context.Context, delay time.Duration) context.Context {
 	later, end := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() { time.AfterFunc(delay, end) })
@@ -179,10 +180,10 @@ func buildVersion() string {
 	return "(devel)"
 }
 
-// socketMode lets the owner and the group ask.
+// socketMode lets the owner and the group of a Unix socket connect.
 const socketMode = 0o660
 
-// listenUnix opens a Unix socket, in place of one on which no process listens any
+// listenUnix opens a Unix socket. It replaces a socket on which no process listens any
 // more.
 func listenUnix(ctx context.Context, flag, path string) (net.Listener, error) {
 	var config net.ListenConfig
@@ -192,7 +193,7 @@ func listenUnix(ctx context.Context, flag, path string) (net.Listener, error) {
 		conn, dialed := dialer.DialContext(ctx, "unix", path)
 		switch {
 		case dialed == nil:
-			_ = conn.Close() // it only showed that a process listens
+			_ = conn.Close() // it was dialed to see whether a process listens
 			return nil, fmt.Errorf("%s unix:%s: something else listens there already", flag, path)
 		case !isSocket(path):
 			return nil, fmt.Errorf("%s unix:%s: a file that is no socket is there: remove it, or name another path", flag, path)
@@ -214,7 +215,7 @@ func listenUnix(ctx context.Context, flag, path string) (net.Listener, error) {
 	return ln, nil
 }
 
-// isSocket reports whether there is a socket, and not a link to one.
+// isSocket reports whether path is a socket. A symbolic link to a socket is none.
 func isSocket(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode().Type() == os.ModeSocket
@@ -228,7 +229,7 @@ type connFlags struct {
 	ProxyProtocol []string `name:"proxy-protocol" env:"STINT_PROXY_PROTOCOL" placeholder:"CIDR" more:"" help:"Addresses of balancers that begin each connection with PROXY protocol, version 1 or 2, which gives the client's address. May be repeated. A connection from there without it is closed, and so is one from elsewhere with it."`
 }
 
-// check refuses flags that make no sense.
+// check returns an error for a value that is out of range.
 func (f *connFlags) check() error {
 	switch {
 	case f.MaxConns < 0:
@@ -245,7 +246,7 @@ func (f *connFlags) balancers() (all []netip.Prefix, err error) {
 	return proxies("--proxy-protocol", f.ProxyProtocol)
 }
 
-// proxies reads what a flag says.
+// proxies reads the addresses and ranges in the values of a flag.
 func proxies(flag string, texts []string) (all []netip.Prefix, err error) {
 	for _, text := range texts {
 		p, err := rules.ParseProxy(text)
@@ -266,7 +267,7 @@ func (f *connFlags) conns(s *sources, descriptors int, logger *slog.Logger) *ser
 	})
 }
 
-// anyone returns why the proxies of a flag are a mistake: one is every address; "" if none is.
+// anyone returns a warning if one of a flag's proxies is the range of all addresses, else "".
 func anyone(flag string, proxies []netip.Prefix) string {
 	for _, p := range proxies {
 		if p.Bits() == 0 {
@@ -307,17 +308,17 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// An access is who may come in, and how.
+// An access says who may connect and ask, and by which tokens and certificates.
 type access struct {
 	clients, operators *server.Tokens      // nil without a file
 	certificate        *server.Certificate // nil for http
-	open               bool                // every client that reaches it may ask
-	anyone             bool                // may ask, also in clear
-	admin              net.Addr            // of operators; nil for none
-	local              bool                // only this machine reaches it
+	open               bool                // every client that reaches --http may ask
+	anyone             bool                // every address may be open to all, without TLS too
+	admin              net.Addr            // the address of --admin; nil for none
+	local              bool                // only this machine reaches --admin
 }
 
-// newAccess reads the files of tokens and of TLS; "" is none.
+// newAccess reads the files of tokens and of TLS; "" stands for no file.
 func newAccess(clients, operators, cert, key, clientCA string, logger *slog.Logger) (*access, error) {
 	d := &access{}
 	for _, one := range []struct {
@@ -359,8 +360,8 @@ func (d *access) tls() *tls.Config {
 	return d.certificate.ConfigForClients()
 }
 
-// exposed says whether every client that reaches an address may ask. It refuses an
-// address that other machines reach without tokens or certificates.
+// exposed reports whether every client that reaches an address may ask. It returns an
+// error if other machines reach the address without tokens or certificates.
 func (d *access) exposed(flag, text string, addr net.Addr, logger *slog.Logger) (open bool, err error) {
 	tokens := d.clients != nil || d.operators != nil
 	switch {
@@ -376,7 +377,8 @@ func (d *access) exposed(flag, text string, addr net.Addr, logger *slog.Logger) 
 	return !tokens, nil
 }
 
-// role says what the holder of a token may do with Envoy's service.
+// role returns a function that says what the holder of a token may do with Envoy's service;
+// nil admits every client.
 func (d *access) role(open bool) func(token string) rls.Role {
 	if open && d.operators == nil {
 		return nil
@@ -392,7 +394,7 @@ func (d *access) role(open bool) func(token string) rls.Role {
 	}
 }
 
-// respTokens returns which tokens may ask as a Redis client; nil admits every client.
+// respTokens returns a function that says which tokens admit a Redis client; nil admits all.
 func (d *access) respTokens(open bool) func(token string) bool {
 	if open {
 		return nil
@@ -417,7 +419,8 @@ func (d *access) watch(ctx context.Context, background *sync.WaitGroup, logger *
 	}
 }
 
-// noteCertificate says whether a certificate that was read again is in use.
+// noteCertificate returns a function that logs whether a certificate that was read again is
+// in use.
 func (d *access) noteCertificate(logger *slog.Logger) func(error) {
 	const what = "--tls-cert, --tls-key"
 	return func(err error) {

@@ -16,23 +16,17 @@ import (
 	_ "time/tzdata" // limits by calendar day work without a zone database
 
 	"github.com/alecthomas/kong"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/redisstore"
 )
 
 func main() {
 	os.Exit(run(context.Background(), arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
 }
 
-// noRedisLog takes what go-redis writes to standard error.
-type noRedisLog struct{}
-
-// Printf implements the logger of go-redis.
-func (noRedisLog) Printf(context.Context, string, ...any) {}
-
-// arguments returns those of a program by its name: control planes start
-// envoyproxy/ratelimit as /bin/ratelimit.
+// arguments returns the arguments of the command line. A program by the name ratelimit
+// runs "stint ratelimit": control planes start envoyproxy/ratelimit as /bin/ratelimit.
 func arguments(program []string) []string {
 	if filepath.Base(program[0]) == "ratelimit" {
 		return []string{"ratelimit"}
@@ -40,11 +34,11 @@ func arguments(program []string) []string {
 	return program[1:]
 }
 
-// Exit statuses: what was asked for failed, or it was asked for wrongly.
+// The exit statuses of a command that failed, and of a wrong command line.
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	// exitRefused is that of a plan for which a log does not say enough.
+	// exitRefused is the status of stint plan if a log does not say enough for a proposal.
 	exitRefused = 3
 )
 
@@ -103,7 +97,7 @@ To begin:
     stint <command> --help`
 }
 
-// env is what a subcommand may touch of the world.
+// env is the environment of a subcommand.
 type env struct {
 	ctx      context.Context
 	in       io.Reader
@@ -112,12 +106,21 @@ type env struct {
 	helpAll  bool              // the help shows all flags
 }
 
-// untilSignal returns a context that ends with SIGTERM or SIGINT; a second one ends the
+// untilSignal returns a context that ends with SIGTERM or SIGINT. A second signal ends the
 // process at once.
 func (e *env) untilSignal() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(e.ctx, syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
+}
+
+// unlessStopped returns err, or nil if err says that ctx was canceled: a signal to stop is
+// no failure.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // A command runs once its flags and arguments are read.
@@ -150,7 +153,7 @@ func usage(flag, format string, args ...any) error {
 
 // run is main with its world as arguments; it returns the exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
-	redis.SetLogger(noRedisLog{}) // what goes wrong there is in errors, and in the log of ours
+	redisstore.LogTo(nil) // the errors of Redis are returned, and logged by this program
 	e := &env{ctx: ctx, in: in, out: out, err: errs}
 	line, err := e.read(args)
 	if _, done := errors.AsType[answered](err); done {
@@ -172,7 +175,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	return statusOf(err)
 }
 
-// statusOf returns the exit status for what a command returned.
+// statusOf returns the exit status for a command's error.
 func statusOf(err error) int {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
@@ -188,9 +191,9 @@ var (
 	isCount  = regexp.MustCompile(`^ *(/|[a-z]+ */|per\b)`) // follows a count
 )
 
-// splitLimits cuts a list of limits at its commas, but for those that stand in a
-// number, as in 1,000/h. The number of an option ends before a count: burst 20,100/h
-// is of two limits.
+// splitLimits cuts a list of limits at its commas, except commas in a number, as in
+// 1,000/h. A comma between the number of an option and a count does cut: burst 20,100/h is
+// two limits.
 func splitLimits(list string) (texts []string) {
 	digit := func(i int) bool { return i >= 0 && i < len(list) && '0' <= list[i] && list[i] <= '9' }
 	from := 0

@@ -102,7 +102,7 @@ func writePage(at *kong.Node) string {
 	return b.String()
 }
 
-// paragraphs writes text, whose indented lines stay as they are.
+// paragraphs writes text as paragraphs. Indented lines stay as they are.
 func paragraphs(b *strings.Builder, text string) {
 	verbatim := false
 	for line := range strings.SplitSeq(text, "\n") {
@@ -127,7 +127,7 @@ func paragraphs(b *strings.Builder, text string) {
 	}
 }
 
-// roff writes text so that it stands as it is on a page.
+// roff escapes text, so that a page shows it as it is.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "\n", " ").Replace(text)
 	if strings.HasPrefix(text, ".") {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/race"
 )
 
@@ -42,9 +43,7 @@ type memoryFlood struct {
 // more heap (half as much again and 16 MiB), goroutines and descriptors (20 each) than
 // before. What it has resident is not compared: Go keeps freed pages for a while.
 func TestMemoryFloods(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	var can syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &can); err != nil || can.Max < 8192 {
 		t.Skipf("at most %d descriptors, %v: too few for a flood", can.Max, err)

@@ -48,13 +48,17 @@ func (p *running) log() string {
 	return p.said.String()
 }
 
-// onBoth runs a test for stint serve and for stint proxy. start starts one.
+// onBoth runs a test for stint serve and, unless it is to be short, for stint proxy. start
+// starts one.
 func onBoth(t *testing.T, test func(t *testing.T, start func(args ...string) *running)) {
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "behind") }))
 	t.Cleanup(behind.Close)
 	for name, flags := range map[string][]string{
 		"serve": {"--http", "127.0.0.1:0"}, "proxy": {"--listen", "127.0.0.1:0", "--upstream", behind.URL},
 	} {
+		if name == "proxy" && testing.Short() {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			test(t, func(args ...string) *running {
 				t.Helper()
@@ -80,6 +84,14 @@ func launch(t testing.TB, name string, args ...string) *running {
 	process := exec.Command(self, args...)
 	process.Env = append([]string{storePatience}, append(os.Environ(), "STINT_TEST_MAIN=1")...)
 	return begin(t, name, process)
+}
+
+// operated starts stint serve with an address for operators, and waits until it listens.
+func operated(t testing.TB, args ...string) *running {
+	t.Helper()
+	p := launch(t, "serve", append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	p.listening()
+	return p
 }
 
 // begin starts a process that ends with the test, and keeps what it says.

@@ -1,11 +1,9 @@
 package main_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
-	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
@@ -15,17 +13,8 @@ func TestOperateDatabase(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
 		database := "sqlite:" + dir + "/stint.db"
-		run := func(args ...string) string {
-			t.Helper()
-			var out, errs bytes.Buffer
-			if status := main.Run(t.Context(), args, strings.NewReader(""), &out, &errs); status != 0 {
-				t.Fatalf("stint %s: exit %d %s", strings.Join(args, " "), status, errs.String())
-			}
-			return strings.TrimSpace(out.String())
-		}
-		run("rules", "migrate", "--rules", database)
-		run("rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", database)
-		token := writeFile(t, dir+"/token", run("token", "make", "pager", "--role", "operator", "--rules", database))
+		must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", database)
+		token := writeFile(t, dir+"/token", must(t, "token", "make", "pager", "--role", "operator", "--rules", database))
 		p := start("--rules", database)
 		p.requests("partner-1", 6)
 		if s := p.inspect("--header", "x-api-key=partner-1"); !s.Rules[0].Denied {

@@ -11,15 +11,14 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // TestOperateHTTPS acts where the rules come over https and acts are kept in a
 // state file: they stay when the rules change there, when a rule goes and comes
 // back, after a kill, and while the server of the rules is gone.
 func TestOperateHTTPS(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	var document atomic.Value
 	publish := func(limit string) { document.Store(strings.Replace(operateRules, "orders", limit, 1)) }
 	document.Store(operateRules)

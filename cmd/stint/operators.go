@@ -24,7 +24,7 @@ import (
 	"github.com/stint-dev/stint/service/statefile"
 )
 
-// stateFlags say where acts of operators are kept.
+// stateFlags say where the acts of operators are kept.
 type stateFlags struct {
 	State string `env:"STINT_STATE" placeholder:"FILE" more:"" help:"The file for overrides, blocks and the audit, when rules are in a file. The default is the name of the rules file with .state appended; none keeps them in memory only. With rules in a database, they are there."`
 }
@@ -40,7 +40,7 @@ func (c *stateFlags) path(config string) string {
 	return c.State
 }
 
-// beside returns the file of an ending beside the state file, "" for none.
+// beside returns the path of the state file with an ending, "" if there is no state file.
 func (c *stateFlags) beside(config, ending string) string {
 	if path := c.path(config); path != "" {
 		return path + ending
@@ -48,8 +48,8 @@ func (c *stateFlags) beside(config, ending string) string {
 	return ""
 }
 
-// backend returns what keeps the acts of operators, and puts them in force: the
-// database of the rules, or a state file; nil if there is nothing to keep.
+// backend returns what keeps the acts of operators and applies them: the database of the
+// rules, or a state file; nil if there are no acts and there can be none.
 func (s *sources) backend(c *sourceFlags, logger *slog.Logger) (rulesapi.Backend, error) {
 	if db, ok := s.rules.(*rulesdb.DB); ok {
 		return db, nil
@@ -71,19 +71,19 @@ func (s *sources) backend(c *sourceFlags, logger *slog.Logger) (rulesapi.Backend
 	return k, nil
 }
 
-// stateHint is for a state file that cannot be written.
+// stateHint is the hint for a state file that cannot be written.
 const stateHint = "--state FILE names a place that can be written; --state none keeps what operators do in memory"
 
-// An operatorAPI is what operators see and do.
+// An operatorAPI serves what operators see and do.
 type operatorAPI struct {
 	editor     *rulesapi.Editor
 	api        *rulesapi.Handler
 	service    *operate.Service
-	inDatabase bool // rules are
+	inDatabase bool // the rules are in a database
 }
 
-// operators puts what operators did in force, and serves them at the address of
-// --admin until ctx is done. Without an address, none of what they see is opened.
+// operators applies the acts of operators, and serves them at the address of --admin
+// until ctx is done. Without --admin, it serves nothing.
 func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admin *server.Admin, background *sync.WaitGroup, logger *slog.Logger) error {
 	backend, err := s.backend(c, logger)
 	if err != nil {
@@ -109,11 +109,11 @@ func (s *sources) operators(ctx context.Context, c *sourceFlags, d *access, admi
 	return d.serveAdmin(ctx, c.operators, admin, s, &operatorAPI{editor, api, service, inDatabase}, background, logger)
 }
 
-// guest returns the author and the role of a request without a token of a database:
-// an operator by a token of --operator-token-file, a viewer by one of --token-file,
-// and a request without a token on an address that only this machine reaches. A
-// token whose file names its holder has the role that is said there. Where rules are
-// in a database, guests without a name see how clients stand, and no more.
+// guest returns a function that finds the author and the role of a request without a token
+// of the database. A token of --operator-token-file makes an operator, one of --token-file
+// a viewer, unless its line says another role. On an address that only this machine reaches,
+// a request without a token has a role too. If the rules are in a database, a guest
+// whom no file names may only see how clients stand.
 func (d *access) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.Role) {
 	return func(r *http.Request) (string, rulesdb.Role) {
 		author, role, named := d.known(r)
@@ -127,7 +127,8 @@ func (d *access) guest(inDatabase bool) func(r *http.Request) (string, rulesdb.R
 	}
 }
 
-// known says who it is, what they may do, and whether a file names them.
+// known returns the author and the role of a request, and whether a file of tokens names
+// the author.
 func (d *access) known(r *http.Request) (author string, role rulesdb.Role, named bool) {
 	shown := server.Shown(r)
 	by, role, what := d.operators.Find(shown), rulesdb.Operator, "operator token"
@@ -149,7 +150,7 @@ func (d *access) known(r *http.Request) (author string, role rulesdb.Role, named
 	return "this machine", rulesdb.Viewer, false
 }
 
-// stores says how the stores are doing.
+// stores returns the state of the store in memory, and of the shared store if there is one.
 func (s *sources) stores() []operate.Store {
 	held := s.local.Stats()
 	memory := operate.Store{Store: "memory", Keys: held.Keys, MaxKeys: held.MaxKeys, Bytes: held.Bytes}
@@ -164,8 +165,8 @@ func (s *sources) stores() []operate.Store {
 	return []operate.Store{store, memory}
 }
 
-// took returns how many calls there were, how long they took, and which bound 99
-// in a hundred kept.
+// took returns the number of calls, their mean in milliseconds, and the bound that 99 of
+// a hundred kept, in milliseconds.
 func took(d redisstore.Durations) (calls uint64, mean, p99 float64) {
 	for _, n := range d.Counts {
 		calls += n
@@ -183,8 +184,8 @@ func took(d redisstore.Durations) (calls uint64, mean, p99 float64) {
 	return calls, mean, float64(bounds[len(bounds)-1]) / float64(time.Millisecond)
 }
 
-// usage returns what shows customers how they stand, nil without a secret that
-// signs their tokens.
+// usage returns the handler that shows customers their usage; nil without a secret to
+// sign their tokens with.
 func (s *sources) usage(logger *slog.Logger) http.Handler {
 	if len(s.secret) == 0 {
 		return nil
@@ -192,17 +193,17 @@ func (s *sources) usage(logger *slog.Logger) http.Handler {
 	return operate.UsageHandler(s.source, s.secret, logger)
 }
 
-// serveAdmin serves operators at the address of --admin until ctx is done, in
-// the background. An address that others reach asks for tokens, under https if
-// the service has a certificate; those of a database of rules are tokens too. Without
-// tokens it has no lab. of is what operators ask and do.
+// serveAdmin serves operators at the address of --admin until ctx is done, in the
+// background. An address that other machines reach requires tokens, of a file or of the
+// database of rules, and uses https if the service has a certificate; without any tokens
+// it has no lab. of serves what operators see and do.
 func (d *access) serveAdmin(ctx context.Context, address string, admin *server.Admin, s *sources, of *operatorAPI, background *sync.WaitGroup, logger *slog.Logger) error {
 	ln, err := listen(ctx, "--admin", address)
 	if err != nil {
 		return err
 	}
 	d.admin, d.local = ln.Addr(), server.Local(ln.Addr())
-	o := server.ServeOptions{Log: logger, IdleTimeout: 5 * time.Second} // of few connections: probes need them too
+	o := server.ServeOptions{Log: logger, IdleTimeout: 5 * time.Second} // connections are few, and probes need them too
 	tokens := d.clients != nil || d.operators != nil || of.inDatabase
 	switch {
 	case d.local:
@@ -235,8 +236,8 @@ func (d *access) serveAdmin(ctx context.Context, address string, admin *server.A
 	return nil
 }
 
-// page returns the page of operators, and keeps it going until ctx is done.
-// rehearsals is nil if requests are not recorded.
+// page returns the page of operators, and updates it until ctx is done. rehearsals is nil
+// if requests are not recorded.
 func (s *sources) page(ctx context.Context, of *operatorAPI, rehearsals http.Handler, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
 	p := page.New(page.Options{
 		API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -52,13 +52,3 @@ func TestOTLP(t *testing.T) {
 		t.Errorf("spans: %q", spans)
 	}
 }
-
-// TestOTLPGone starts and stops without a collector, and decides.
-func TestOTLPGone(t *testing.T) {
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--otlp", "http://127.0.0.1:1")
-	s.want("/v1/check", "", 200, `"allowed":true`)
-	s.stop("")
-	if said := (session{args: []string{"serve", "-c", "stint.yaml", "--otlp", "127.0.0.1:4318"}}).run(); !strings.Contains(said, "--otlp: want an address") || !strings.HasSuffix(said, "exit 2\n") {
-		t.Error(said)
-	}
-}

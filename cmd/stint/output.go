@@ -36,8 +36,8 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// shown writes text of others for a terminal: in quotes, if it could be read as
-// something else or does something to a terminal.
+// shown writes untrusted text for a terminal. It quotes text that could be read as
+// something else, or that would control the terminal.
 func shown(text string) string {
 	strange := func(r rune) bool { return r == utf8.RuneError || r == '"' || !unicode.IsPrint(r) || r == ' ' }
 	if text == "" || strings.ContainsFunc(text, strange) {
@@ -46,8 +46,8 @@ func shown(text string) string {
 	return text
 }
 
-// printable writes text of others for a terminal, line by line: what does something to a
-// terminal, as escapes, carriage returns and marks of direction do, as in a Go string.
+// printable writes untrusted text for a terminal, and keeps its lines. It escapes, as in a
+// Go string, what would control the terminal: escapes, carriage returns, marks of direction.
 func printable(text string) string {
 	plain := func(r rune) bool { return r == '\n' || unicode.IsPrint(r) && r != utf8.RuneError }
 	if !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
@@ -67,10 +67,10 @@ func printable(text string) string {
 	return b.String()
 }
 
-// inLine is printable for what stands within a line.
+// inLine is printable for text within a line.
 func inLine(text string) string { return strings.ReplaceAll(printable(text), "\n", `\n`) }
 
-// count writes a number of things.
+// count writes a number of things: no keys, 1 key, 2 keys.
 func count(n int, what string) string {
 	switch n {
 	case 0:
@@ -84,8 +84,8 @@ func count(n int, what string) string {
 // terminal is how many columns a line of text has.
 const terminal = 80
 
-// wrap writes lines, as printable has them, those that are longer than a terminal is wide cut at
-// blanks, and what is cut off behind hang.
+// wrap writes printable text. It cuts lines longer than a terminal at blanks, and writes hang
+// before the rest.
 func wrap(w io.Writer, text, hang string) error {
 	var b strings.Builder
 	for line := range strings.Lines(printable(text)) {
@@ -110,15 +110,15 @@ func wrap(w io.Writer, text, hang string) error {
 	return err
 }
 
-// A listing writes things one by one, as lines for people or as one JSON array:
-// there may be millions, so none is kept.
+// A listing writes items one by one, as lines for people or as one JSON array. It keeps
+// none, since there may be millions.
 type listing struct {
 	w    io.Writer
 	json bool
-	some bool // something was written
+	some bool // an item was written
 }
 
-// one writes a thing: as JSON, or its text.
+// one writes an item: as JSON, or its text.
 func (l *listing) one(v any, text string) error {
 	if !l.json {
 		return wrap(l.w, text, "    ")
@@ -150,8 +150,8 @@ func (l *listing) end() error {
 	return err
 }
 
-// pages yields what is listed, page by page: most in all, or everything if that is not
-// above 0. read returns up to n behind the last one, which is the zero value at first.
+// pages yields items, which it reads page by page: at most most, or all if most is not
+// above 0. read returns up to n items after last, which is at first the zero value.
 func pages[T any](most int, read func(last T, n int) ([]T, error)) iter.Seq2[T, error] {
 	const page = 1000
 	return func(yield func(T, error) bool) {
@@ -178,7 +178,7 @@ func pages[T any](most int, read func(last T, n int) ([]T, error)) iter.Seq2[T, 
 	}
 }
 
-// collect returns what is yielded up to the first error.
+// collect returns all items that are yielded, or the first error.
 func collect[T any](all iter.Seq2[T, error]) (list []T, err error) {
 	for one, err := range all {
 		if err != nil {

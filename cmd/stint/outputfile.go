@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// writeFile writes a file beside the one that it replaces, which stays if there is too
-// little room. What is no regular file, such as a pipe, is written to, and so is a file
-// in a directory of somebody else.
+// writeFile replaces a file. It writes a new file beside it and renames that, so that the
+// old one stays if the disk is full. It writes directly to what is no regular file, such as
+// a pipe, and to a file in a directory where it may not make files.
 func writeFile(name string, write func(io.Writer) error) error {
 	mode := fs.FileMode(0o666) // less the umask
 	if info, err := os.Lstat(name); err == nil {
@@ -19,7 +19,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 		mode = info.Mode().Perm()
 	}
 	beside := name + ".new"
-	_ = os.Remove(beside) // of a process that was killed
+	_ = os.Remove(beside) // a killed process may have left it
 	err := writeTo(beside, os.O_EXCL, mode, write)
 	if errors.Is(err, fs.ErrPermission) {
 		return writeTo(name, os.O_TRUNC, mode, write)
@@ -28,7 +28,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 		err = os.Rename(beside, name)
 	}
 	if err != nil {
-		_ = os.Remove(beside) // it is thrown away
+		_ = os.Remove(beside) // the first error is returned
 	}
 	return err
 }

@@ -38,12 +38,13 @@ For example:
     stint override plan jwt.org=acme pro`
 }
 
-// customerFlags are how a key is given in parts.
+// customerFlags name a customer by attributes, from which a rule makes its key.
 type customerFlags struct {
 	Attribute []string `sep:"none" placeholder:"NAME=VALUE" help:"An attribute of the customer, instead of the key; may be repeated. The rule forms its key from them."`
 }
 
-// customer takes the key off the front of arguments, unless attributes say it.
+// customer returns the customer and the other arguments. The first argument is the key,
+// unless --attribute is given.
 func (c *customerFlags) customer(args []string) (rulesapi.Customer, []string, error) {
 	if len(c.Attribute) > 0 {
 		return rulesapi.Customer{Attributes: c.Attribute}, args, nil
@@ -54,7 +55,7 @@ func (c *customerFlags) customer(args []string) (rulesapi.Customer, []string, er
 	return rulesapi.Customer{Key: args[0]}, args[1:], nil
 }
 
-// only is customer for commands that take nothing else.
+// only is customer for commands that take no other arguments.
 func (c *customerFlags) only(args []string) (rulesapi.Customer, error) {
 	customer, rest, err := c.customer(args)
 	if err == nil && len(rest) > 0 {
@@ -110,7 +111,7 @@ func (c *overrideSetCmd) Run(e *env) error {
 	return setOverride(e, &c.editorFlags, c.author(), customer, o, c.For, c.JSON)
 }
 
-// setOverride sets, blocks or removes, and says what it was before.
+// setOverride sets or removes an override, and prints what held before.
 func setOverride(e *env, c *editorFlags, author string, customer rulesapi.Customer, o rulesource.Override, lasts string, asJSON bool) error {
 	d, err := rulesapi.ParseLasts(lasts)
 	if err != nil {
@@ -122,7 +123,7 @@ func setOverride(e *env, c *editorFlags, author string, customer rulesapi.Custom
 	})
 }
 
-// changeOverride has do change the override of a customer, and says what it was before.
+// changeOverride calls do to change the override of a customer, and prints what held before.
 func changeOverride(e *env, c *editorFlags, customer rulesapi.Customer, o rulesource.Override, asJSON bool,
 	do func(k *rulesapi.Editor, o rulesource.Override) (was, now rulesource.Override, err error)) error {
 	k, err := c.open(e)
@@ -141,7 +142,7 @@ func changeOverride(e *env, c *editorFlags, customer rulesapi.Customer, o ruleso
 	if err != nil {
 		return editorError(err)
 	}
-	if !o.Removed && strings.Contains(o.Key, "*") { // in rules it is a pattern
+	if !o.Removed && strings.Contains(o.Key, "*") { // in rules, * makes a pattern
 		fmt.Fprintf(e.err, "stint: this is for the one key %s, whose * stands for itself: for all keys of a pattern, give the rule overrides with when: in its file\n", shown(o.Key))
 	}
 	if asJSON {
@@ -212,7 +213,7 @@ func (c *editorFlags) heldOverride(e *env, rule string, customer rulesapi.Custom
 	return d.Override(e.ctx, rule, key)
 }
 
-// overrideText is a line for an override, and one for why.
+// overrideText returns two lines for people: the override, and who set it and why.
 func overrideText(o rulesource.Override) string {
 	text := fmt.Sprintf("%s %s: %s\n", o.Rule, shown(o.Key), effect(o))
 	why := "    set " + clock(o.Created)
@@ -252,8 +253,8 @@ func (c *overrideListCmd) Run(e *env) error {
 	return out.end()
 }
 
-// overridesOf yields the overrides of a rule, or of all, whose key has a prefix: most in
-// all, or everything.
+// overridesOf yields the overrides of a rule, or of all rules if that is "", whose keys have
+// a prefix: at most most, or all if most is 0.
 func overridesOf(e *env, d *rulesapi.Editor, rule, prefix string, most int) iter.Seq2[rulesource.Override, error] {
 	return pages(most, func(last rulesource.Override, n int) ([]rulesource.Override, error) {
 		return d.Overrides(e.ctx, rulesdb.Page{Rule: rule, Prefix: prefix, AfterRule: last.Rule, AfterKey: last.Key, N: n})

@@ -5,8 +5,6 @@ import (
 	"os"
 
 	"github.com/stint-dev/stint/rulesdb"
-
-	"github.com/stint-dev/stint/service/rulesapi"
 )
 
 type overrideLoadCmd struct {
@@ -63,7 +61,7 @@ func (c *overrideLoadCmd) Run(e *env) error {
 	return err
 }
 
-// isTerminal reports whether what is written is seen at once, or read as it is typed.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -81,8 +79,8 @@ type overrideExportCmd struct {
 
 // Help is what "stint override export --help" says below the summary.
 func (overrideExportCmd) Help() string {
-	return `It writes what stint override load reads: of a database, all that is in force at one
-moment; by a server, page by page, with what changes meanwhile.
+	return `It writes what stint override load reads: all that is in force at one moment. What
+changes meanwhile is not in it. Of one that fails, what was written is not all.
 
 For example:
 
@@ -97,12 +95,5 @@ func (c *overrideExportCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close() // it has only read
-	out, err := rulesapi.NewOverridesWriter(e.out)
-	if err != nil {
-		return err
-	}
-	if err := d.EachOverride(e.ctx, rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix}, out.Write); err != nil {
-		return err
-	}
-	return out.Flush()
+	return d.ExportOverrides(e.ctx, rulesdb.Page{Rule: c.Rule, Prefix: c.Prefix}, e.out)
 }

@@ -31,7 +31,7 @@ For example:
     stint override plan jwt.org=acme --remove`
 }
 
-// Run sets, shows or takes away a plan.
+// Run sets, shows or removes a plan.
 func (c *overridePlanCmd) Run(e *env) error {
 	attribute, value, ok := strings.Cut(c.Customer, "=")
 	switch {

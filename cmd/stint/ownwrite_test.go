@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
 
 // TestOwnWrite sets, blocks, removes and undoes at a server: the next request there
 // is decided by it, whatever the database is and however nodes learn of changes.
 func TestOwnWrite(t *testing.T) {
+	need.Time(t)
 	for name, url := range map[string]func() string{
 		"sqlite":    func() string { return "sqlite:" + t.TempDir() + "/stint.db" },
 		"postgres":  func() string { return dbtest.Postgres(t).URL },
@@ -25,8 +27,7 @@ func ownWrite(t *testing.T, url string) {
 	session{args: []string{"rules", "migrate", "--rules", url}}.run()
 	session{args: []string{"rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", url}}.run()
 	token := writeFile(t, dir+"/token", session{args: []string{"token", "make", "pager", "--role", "admin", "--rules", url}}.run())
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", url, "--rules-copy", "none")
-	p.listening()
+	p := operated(t, "--rules", url, "--rules-copy", "none")
 	do := func(args ...string) {
 		t.Helper()
 		if status, _, errs := p.stint(append(args, "--token-file", token)...); status != 0 {

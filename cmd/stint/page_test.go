@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/planner/testkit/browser"
 )
@@ -29,40 +27,13 @@ const pageRules = `rules:
     limits: [100 per minute]
 `
 
-// TestPageOverview: on this machine and without tokens the page shows what
-// passes and what is denied as it happens, and keys as hashes until one is asked
-// for, which the audit has.
-func TestPageOverview(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	chromium := browser.Start(t)
-	onBoth(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
-		tab := browser.Open(t, chromium, p.admin, "/ui/", browser.Look{})
-		tab.Says("#who", "this machine, operator")
-		tab.Says("#view", "No request was decided in the last hour", "No key was denied", "ready")
-		p.requests("partner-1", 9)
-		tab.Says("#view", "orders", "Reveal", "Point at a column")
-		if text := browser.Eval[string](tab, "document.body.innerText"); strings.Contains(text, "partner-1") {
-			t.Errorf("a key is shown: %s", text)
-		}
-		tab.JS("[...document.querySelectorAll('td button')][0].click()")
-		tab.Says("#view", "partner-1")
-		if _, out, _ := p.stint("audit"); !strings.Contains(out, "key reveal orders") || strings.Contains(out, "partner-1") {
-			t.Errorf("the audit:\n%s", out)
-		}
-	})
-}
-
 // TestPageSession signs in and out by tokens of files: a cookie that scripts do
 // not see, is no token, and is good below the page alone.
 func TestPageSession(t *testing.T) {
 	const viewer, operator = "viewer-0123456789", "operator-0123456789"
 	dir := t.TempDir()
-	s := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, dir+"/stint.yaml", pageRules),
+	s := operated(t, "-c", writeFile(t, dir+"/stint.yaml", pageRules),
 		"--token-file", writeFile(t, dir+"/askers", viewer+"\n"), "--operator-token-file", writeFile(t, dir+"/operators", operator+"\n"))
-	s.listening()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -128,18 +99,22 @@ func TestPageSession(t *testing.T) {
 	}
 }
 
-// TestPageClient: a client is denied; the page says why, raises its limits for an
-// hour, and takes that back.
+// TestPageClient: on this machine and without tokens the page shows what passes and what
+// is denied as it happens, and keys as hashes until one is asked for, which the audit
+// has. A client is denied; the page says why, raises its limits for an hour, and takes
+// that back.
 func TestPageClient(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	chromium := browser.Start(t)
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
-		p.requests("partner-1", 7)
 		tab := browser.Open(t, chromium, p.admin, "/ui/", browser.Look{Refused: []string{"422"}})
-		tab.Until("document.querySelector('td button') !== null")
+		tab.Says("#who", "this machine, operator")
+		tab.Says("#view", "No request was decided in the last hour", "No key was denied", "ready")
+		p.requests("partner-1", 7)
+		tab.Says("#view", "orders", "Reveal", "Point at a column")
+		if text := browser.Eval[string](tab, "document.body.innerText"); strings.Contains(text, "partner-1") {
+			t.Errorf("a key is shown: %s", text)
+		}
 		tab.JS("document.querySelector('td button').click()")
 		tab.Click("#view", "partner-1")
 		tab.Says("#view", "Denied now.", "5 of 5 used, 0 left", "Denied 2 times in the last ten minutes")
@@ -181,25 +156,12 @@ func TestPageClient(t *testing.T) {
 // line; then they are rehearsed, published, and rolled back. Meanwhile a viewer in
 // another browser sees it, and may not.
 func TestPageRules(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	dir := t.TempDir()
 	database := "sqlite:" + dir + "/stint.db"
-	run := func(args ...string) string {
-		t.Helper()
-		var out, errs bytes.Buffer
-		if status := main.Run(t.Context(), args, strings.NewReader(""), &out, &errs); status != 0 {
-			t.Fatalf("stint %s: exit %d %s", strings.Join(args, " "), status, errs.String())
-		}
-		return strings.TrimSpace(out.String())
-	}
-	run("rules", "migrate", "--rules", database)
-	run("rules", "push", writeFile(t, dir+"/stint.yaml", pageRules), "--rules", database, "--comment", "the first")
-	admin := run("token", "make", "anna", "--role", "admin", "--rules", database)
-	viewer := run("token", "make", "vera", "--role", "viewer", "--rules", database)
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", database)
-	p.listening()
+	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", pageRules), "--rules", database, "--comment", "the first")
+	admin := must(t, "token", "make", "anna", "--role", "admin", "--rules", database)
+	viewer := must(t, "token", "make", "vera", "--role", "viewer", "--rules", database)
+	p := operated(t, "--rules", database)
 	for i := range 4 {
 		p.requests(fmt.Sprint("partner-", i), 5)
 	}
@@ -219,7 +181,7 @@ func TestPageRules(t *testing.T) {
 	tab.Click("#view", "Sign in")
 	tab.Says("#who", "anna, admin")
 	tab.Click("#view", "orders")
-	tab.Says("#view", "Holds every request.", "Each header.x-api-key is counted apart", "5/1h: 5 at once, and one comes back each 12m", "limits: [5 per hour]", "20 passed", "revision 1")
+	tab.Says("#view", "Holds every request.", "Each header.x-api-key is counted apart", "5/1h: 5 at once, and one comes back each 12m", "limits: [5 per hour]", "let 20 pass", "revision 1")
 	tab.Click("#view", "Edit…")
 	tab.Until("document.getElementById('document')?.value.includes('5 per hour')")
 	tab.Says("#verdict", "Good: 2 rules")
@@ -257,7 +219,7 @@ func TestPageRules(t *testing.T) {
 	tab.Says("#view", "3, in force", "back to revision 1")
 	tab.JS("location.hash = '#/edit'")
 	tab.Says("#base", "from revision 3")
-	run("rules", "push", writeFile(t, dir+"/stint.yaml", pageRules+"# of somebody else\n"), "--rules", database)
+	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", pageRules+"# of somebody else\n"), "--rules", database)
 	tab.Set("#document", pageRules+"# of anna\n")
 	tab.Click("#view", "Publish…")
 	tab.Set("dialog [name=comment]", "too late")
@@ -289,12 +251,8 @@ const axe = "../../planner/lab/testdata/axe/axe-4.14.1.min.js.gz"
 // TestPageLooks goes through all views, light on a desk and dark on a phone: axe
 // finds nothing, and nothing is wider than the phone.
 func TestPageLooks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	chromium := browser.Start(t)
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
-	p.listening()
+	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 	for i := range 3 {
 		p.requests(fmt.Sprint("partner-", i), 7)
 	}
@@ -337,11 +295,7 @@ func TestPageLooks(t *testing.T) {
 
 // TestPageKeyboard: by keys alone past the menu, to the chart, and through it.
 func TestPageKeyboard(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
-	p.listening()
+	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 	p.requests("partner-1", 7)
 	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
 	tab.Says("#view", "Point at a column")
@@ -366,11 +320,7 @@ func TestPageKeyboard(t *testing.T) {
 // events with keys and rules that are new each time, a day of them with
 // STINT_SOAK.
 func TestPageBounded(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
-	p.listening()
+	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
 	tab.Says("#view", "ready")
 	tab.JS(`
@@ -411,8 +361,7 @@ func TestPageBounded(t *testing.T) {
 // TestPageStream: at most eight watch; streams end with the process, which does
 // not wait for them.
 func TestPageStream(t *testing.T) {
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
-	p.listening()
+	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 	watch := func() *http.Response {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/ui/live", nil)

@@ -11,9 +11,8 @@ func pairOf(flag, text string) (name, value string, err error) {
 	return name, value, nil
 }
 
-// headerOf reads what a flag says of a header, "NAME: VALUE" as curl has it or
-// NAME=VALUE as the other flags do. No name holds either sign, so the first one
-// ends it.
+// headerOf reads a header in the value of a flag: "NAME: VALUE" as in curl, or NAME=VALUE
+// as in other flags. No name contains : or =, so the first of them ends the name.
 func headerOf(text string) (name, value string, err error) {
 	at := strings.IndexAny(text, ":=")
 	if at <= 0 || strings.ContainsAny(text, "\r\n\x00") || strings.ContainsAny(text[:at], " \t") {

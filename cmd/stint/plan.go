@@ -71,7 +71,7 @@ func (c *planCmd) Run(e *env) error {
 	}
 	ctx, stop := signal.NotifyContext(e.ctx, os.Interrupt)
 	defer stop()
-	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C ends it at once
+	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C ends the program at once
 	p := newProgress(e.err)
 	if p != nil && !c.Quiet {
 		o.Progress = p.show
@@ -126,7 +126,7 @@ func (c *planCmd) propose(ctx context.Context, e *env, o plan.Options, p *progre
 		}
 		_, err = io.WriteString(f, proposal.File)
 		if err := errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(c.Propose) // it would be in the way of another try
+			_ = os.Remove(c.Propose) // or the next try would find it there
 			return err
 		}
 	}
@@ -154,7 +154,7 @@ func (c *planCmd) write(out io.Writer, report *plan.Report) error {
 	return report.Text(out)
 }
 
-// options turns flags into what package plan takes.
+// options turns flags into the options of package plan.
 func (c *planCmd) options(e *env) (plan.Options, error) {
 	o := plan.Options{
 		Files: c.Log, Stdin: e.in, Match: c.Match, Cost: c.Cost,
@@ -205,7 +205,7 @@ func (c *planCmd) options(e *env) (plan.Options, error) {
 	return o, nil
 }
 
-// check refuses flags that do nothing together.
+// check returns an error for flags that contradict each other.
 func (c *planCmd) check() error {
 	switch {
 	case len(c.Log) == 0:
@@ -227,7 +227,7 @@ func (c *planCmd) check() error {
 	return nil
 }
 
-// parseMoment reads a date or a time, in a zone unless it names its own.
+// parseMoment reads a date or a time, in zone unless the text names another.
 func parseMoment(text string, zone *time.Location) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -249,13 +249,13 @@ func parsePercent(text string) (float64, error) {
 	return n / 100, nil
 }
 
-// A progress shows on a terminal how far the reading has come.
+// A progress shows on a terminal how much has been read.
 type progress struct {
 	out   io.Writer
 	start time.Time
 }
 
-// newProgress returns nil where there is no terminal.
+// newProgress returns nil if out is no terminal.
 func newProgress(out io.Writer) *progress {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -277,8 +277,7 @@ func (p *progress) clear() { fmt.Fprint(p.out, "\r\033[K") }
 // barWidth is how many columns the bar has.
 const barWidth = 30
 
-// progressLine says how much was read, how fast, and how long the rest takes at
-// that pace.
+// progressLine says how much was read, how fast, and how long the rest takes at that speed.
 func progressLine(what string, read, of int64, took time.Duration) string {
 	pace := float64(read) / max(took.Seconds(), 1e-3)
 	if of <= 0 {

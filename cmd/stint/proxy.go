@@ -69,10 +69,11 @@ For example:
         --limit '50/s burst 100 leaky_queue'`
 }
 
-// Run serves until SIGTERM or SIGINT; a second one ends at once.
-func (c *proxyCmd) Run(e *env) error {
+// Run serves until SIGTERM or SIGINT; a second signal ends it at once.
+func (c *proxyCmd) Run(e *env) (err error) {
 	ctx, stop := e.untilSignal()
 	defer stop()
+	defer func() { err = unlessStopped(ctx, err) }()
 	defer setGCHeadroom()()
 	c.by, c.operators = request.Proxy, c.Admin
 	upstream, err := c.upstream()
@@ -85,7 +86,7 @@ func (c *proxyCmd) Run(e *env) error {
 		return err
 	}
 	c.nameNode(c.Listen)
-	s, err := c.sources("proxy", &c.sourceFlags, logger)
+	s, err := c.sources(ctx, "proxy", &c.sourceFlags, logger)
 	if err != nil {
 		return err
 	}
@@ -94,8 +95,8 @@ func (c *proxyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close()               // Serve has closed it, unless it was never reached
-	conns := c.conns(s, 2, logger) // the client's and the upstream's
+	defer ln.Close()               // Serve has closed it, unless an error came first
+	conns := c.conns(s, 2, logger) // the descriptors of the client's and the upstream's connection
 	client := s.client
 	_, client.TrustUnix = ln.Addr().(*net.UnixAddr)
 	h, err := proxy.NewHandler(proxy.Options{
@@ -175,7 +176,7 @@ func (c *proxyCmd) upstream() (*url.URL, error) {
 	u, err := url.Parse(c.Upstream)
 	switch {
 	case err != nil:
-		return nil, usage("--upstream", "this is no URL: %s", example) // it may hold a password
+		return nil, usage("--upstream", "this is no URL: %s", example) // not quoted: it may hold a password
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return nil, usage("--upstream", "only a scheme, a host and a path can be used: %s", example)
 	case u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/"):

@@ -13,8 +13,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// ratelimitCmd is stint serve in place of /bin/ratelimit of envoyproxy/ratelimit, by the
-// environment of that: control planes such as Envoy Gateway start it with nothing else.
+// ratelimitCmd is stint serve with the environment variables of envoyproxy/ratelimit. It
+// takes the place of /bin/ratelimit, which control planes such as Envoy Gateway start with
+// these variables alone.
 type ratelimitCmd struct {
 	Host       string `env:"HOST" default:"0.0.0.0" help:"The host of health checks."`
 	Port       int    `env:"PORT" default:"8080" help:"Their port."`
@@ -72,7 +73,7 @@ type redisEnv struct {
 	PerSecond    bool   `name:"per-second" type:"gobool" env:"REDIS_PERSECOND" help:"Left out."`
 }
 
-// A goBool reads what that program takes for a boolean.
+// A goBool reads a boolean as envoyproxy/ratelimit does, by [strconv.ParseBool].
 type goBool struct{}
 
 // IsBool implements [kong.BoolMapper].
@@ -80,7 +81,7 @@ func (goBool) IsBool() bool { return true }
 
 // Decode implements [kong.Mapper].
 func (goBool) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
-	value := true // of the flag alone
+	value := true // the value of a flag without one
 	if ctx.Scan.Peek().Type == kong.FlagValueToken {
 		text := fmt.Sprint(ctx.Scan.Pop().Value)
 		var err error
@@ -110,7 +111,7 @@ func (c *ratelimitCmd) Run(e *env) error {
 		return err
 	}
 	serve := line.Selected().Target.Addr().Interface().(*serveCmd)
-	serve.anyone = true // may ask envoyproxy/ratelimit
+	serve.anyone = true // as in envoyproxy/ratelimit
 	for what, left := range map[string]bool{"USE_STATSD": c.Statsd, "REDIS_PERSECOND": c.Redis.PerSecond} {
 		if left {
 			serve.logger(e).Warn("left out: stint has metrics for Prometheus, and keeps all limits in one Redis", "setting", what)
@@ -119,7 +120,7 @@ func (c *ratelimitCmd) Run(e *env) error {
 	return serve.Run(e)
 }
 
-// serve returns the line of stint serve.
+// serve returns the arguments of stint serve.
 func (c *ratelimitCmd) serve() ([]string, error) {
 	rules, err := c.Config.url()
 	if err != nil {
@@ -139,7 +140,7 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 	case c.TLS && (c.TLSCert == "" || c.TLSKey == ""):
 		return nil, errors.New("GRPC_SERVER_USE_TLS: goes with GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")
 	}
-	format := "text" // for whatever else that program is told
+	format := "text" // as in envoyproxy/ratelimit, for any other value
 	if strings.EqualFold(c.LogFormat, "json") {
 		format = "json"
 	}
@@ -149,7 +150,7 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 	}
 	set := func(flag, value string) {
 		if value != "" {
-			args = append(args, flag+"="+value) // which may begin with a hyphen
+			args = append(args, flag+"="+value) // one word, since the value may begin with a hyphen
 		}
 	}
 	address := net.JoinHostPort(c.GRPCHost, strconv.Itoa(c.GRPCPort))
@@ -177,7 +178,7 @@ func (c *ratelimitCmd) serve() ([]string, error) {
 	return args, nil
 }
 
-// url returns where the rules are.
+// url returns the URL of the rules, for --rules.
 func (c *configEnv) url() (string, error) {
 	if c.Type != "GRPC_XDS_SOTW" {
 		return "", fmt.Errorf("CONFIG_TYPE: %s: want GRPC_XDS_SOTW; for files, convert them with stint import envoy-ratelimit, and run stint serve", c.Type)
@@ -196,7 +197,7 @@ func (c *configEnv) url() (string, error) {
 	u := url.URL{Scheme: "xdss", Host: c.Server}
 	if !c.TLS {
 		u.Scheme = "xds"
-		q.Set("insecure", "true") // as that program has it
+		q.Set("insecure", "true") // as in envoyproxy/ratelimit
 	}
 	if c.StartEmpty {
 		q.Set("start_empty", "true")
@@ -205,7 +206,7 @@ func (c *configEnv) url() (string, error) {
 	return u.String(), nil
 }
 
-// url returns the store, "" for memory.
+// url returns the URL of the store, "" for memory.
 func (c *redisEnv) url() (string, error) {
 	scheme, rest, given := strings.Cut(c.URL, "://")
 	if !given {
@@ -257,7 +258,7 @@ func (c *redisEnv) url() (string, error) {
 	return strings.TrimSuffix(text+rest+"?"+q.Encode(), "?"), nil
 }
 
-// userOf returns who logs in with a password, or with user:password; nil if nobody.
+// userOf returns the user of REDIS_AUTH, which is a password or user:password; nil for "".
 func userOf(auth string) *url.Userinfo {
 	user, word, both := strings.Cut(auth, ":")
 	switch {

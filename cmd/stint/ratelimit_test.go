@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +28,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // A gateway is what Envoy Gateway is to its rate limit service: a control plane that
@@ -150,8 +150,8 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 // startGateway starts the program as Envoy Gateway starts envoyproxy/ratelimit, before
-// there is a control plane.
-func startGateway(t testing.TB) (g *gateway, p *running, health, metrics string) {
+// there is a control plane. Unless it is to start without one, it listens nowhere yet.
+func startGateway(t testing.TB, without bool) (g *gateway, p *running, health, metrics string) {
 	t.Helper()
 	g = &gateway{t: t, dir: t.TempDir(), address: freeport.Addr(t), service: freeport.Addr(t), cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil), refused: make(chan string, 1000)}
 	g.rotate()
@@ -170,10 +170,13 @@ func startGateway(t testing.TB) (g *gateway, p *running, health, metrics string)
 		"LOG_LEVEL=info", "USE_STATSD=false", "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+g.address, "CONFIG_GRPC_XDS_NODE_ID=envoy-ratelimit",
 		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+g.dir+"/tls.crt", "GRPC_SERVER_TLS_KEY="+g.dir+"/tls.key", "GRPC_SERVER_TLS_CA_CERT="+g.dir+"/ca.crt",
 		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+g.dir+"/tls.crt", "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+g.dir+"/tls.key",
-		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+g.dir+"/ca.crt", "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
+		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+g.dir+"/ca.crt", fmt.Sprint("FORCE_START_WITHOUT_INITIAL_CONFIG=", without),
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+redis.address, "USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+metrics, "PROMETHEUS_MAPPER_YAML=/etc/statsd-exporter/conf.yaml",
 		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT="+healthPort, "GRPC_PORT="+grpcPort)
 	p = begin(t, "ratelimit", process)
+	if !without {
+		return g, p, health, metrics
+	}
 	await.Until(t, "it listens", func() bool {
 		conn, err := net.Dial("tcp", health)
 		if err == nil {
@@ -184,45 +187,30 @@ func startGateway(t testing.TB) (g *gateway, p *running, health, metrics string)
 	return g, p, health, metrics
 }
 
-// BenchmarkPush pushes configurations, and measures from each push to the first decision
-// by it.
-func BenchmarkPush(b *testing.B) {
-	g, _, _, _ := startGateway(b)
-	g.put("0", "domain 0", 1, ratelimit.RateLimitUnit_DAY)
+// TestRatelimitWaits starts the program longer before its control plane than other sources
+// of rules may take. It waits, as envoyproxy/ratelimit does, and goes by what comes.
+func TestRatelimitWaits(t *testing.T) {
+	need.Time(t)
+	g, p, health, _ := startGateway(t, false)
+	select {
+	case err := <-p.ended:
+		t.Fatalf("ended without a control plane: %v", err)
+	case <-time.After(11 * time.Second):
+	}
+	if conn, err := net.Dial("tcp", health); err == nil {
+		_ = conn.Close()
+		t.Error("it listens before it has a configuration")
+	}
+	g.put("1", "first", 2, ratelimit.RateLimitUnit_DAY)
 	g.serve()
-	g.until("domain 0")
-	conn, err := grpc.NewClient(g.service, grpc.WithTransportCredentials(credentials.NewTLS(g.tls())))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	client := pb.NewRateLimitServiceClient(conn)
-	var took []float64
-	for i := 1; b.Loop(); i++ {
-		domain := fmt.Sprint("domain ", i)
-		began := time.Now()
-		g.put(fmt.Sprint(i), domain, 1, ratelimit.RateLimitUnit_DAY)
-		for limited := false; !limited; time.Sleep(100 * time.Microsecond) {
-			answer, err := client.ShouldRateLimit(b.Context(), &pb.RateLimitRequest{Domain: domain, Descriptors: []*core.RateLimitDescriptor{
-				{Entries: []*core.RateLimitDescriptor_Entry{{Key: "route", Value: "route"}, {Key: "rule-0-match-0", Value: "ada"}}},
-			}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			limited = answer.GetStatuses()[0].GetCurrentLimit() != nil
-		}
-		took = append(took, time.Since(began).Seconds()*1e3)
-	}
-	slices.Sort(took)
-	b.ReportMetric(took[len(took)/2], "p50-ms")
-	b.ReportMetric(took[len(took)*99/100], "p99-ms")
+	g.until("first")
 }
 
 // TestRatelimit starts the program as Envoy Gateway starts envoyproxy/ratelimit: by its
 // name, its environment and nothing else. The control plane changes, lies, goes and comes
 // back, and certificates are rotated.
 func TestRatelimit(t *testing.T) {
-	g, p, health, metrics := startGateway(t)
+	g, p, health, metrics := startGateway(t, true)
 	if status, text := get(t, "http://"+health+"/healthcheck"); status != http.StatusOK {
 		t.Errorf("healthy before there is a control plane: %d %s", status, text)
 	}

@@ -17,23 +17,23 @@ import (
 // readWithin is how long a source of rules may take to hand over a document.
 const readWithin = 10 * time.Second
 
-// readFlags say where rules are that are only looked at.
+// readFlags say where the rules are, for commands that only read them.
 type readFlags struct {
 	Rules             string `env:"STINT_RULES" placeholder:"URL" help:"Where the rules are, instead of in a file, as for stint serve: sqlite:FILE, postgres://…, mysql://…, redis://…, dir:DIRECTORY or https://…"`
 	RulesPasswordFile string `env:"STINT_RULES_PASSWORD_FILE" placeholder:"FILE" help:"A file with the password of the database or Redis, or the token for an https URL."`
 }
 
-// source opens what --rules names. Close what it returns.
-func (c *readFlags) source() (*ruleSource, error) {
+// source opens the source that --rules names. Close what it returns.
+func (c *readFlags) source(ctx context.Context) (*ruleSource, error) {
 	if err := existing(c.Rules); err != nil {
 		return nil, err
 	}
-	return (&databaseFlags{Rules: c.Rules, RulesPasswordFile: c.RulesPasswordFile}).openSource(nil)
+	return (&databaseFlags{Rules: c.Rules, RulesPasswordFile: c.RulesPasswordFile}).openSource(ctx, nil)
 }
 
 // document reads the rules in force.
 func (c *readFlags) document(e *env) (name string, document []byte, err error) {
-	s, err := c.source()
+	s, err := c.source(e.ctx)
 	if err != nil {
 		return "", nil, err
 	}
@@ -54,7 +54,7 @@ func (c *explainCmd) withOwn(e *env, f *rules.File, request policy.Attributes) (
 	if err != nil {
 		return x, err
 	}
-	s, err := c.source()
+	s, err := c.source(e.ctx)
 	if err != nil {
 		return x, err
 	}
@@ -63,7 +63,7 @@ func (c *explainCmd) withOwn(e *env, f *rules.File, request policy.Attributes) (
 	defer store.Close()
 	binding := secret
 	if binding == nil {
-		binding = make([]byte, 16) // keys of rules that hash are not known then
+		binding = make([]byte, 16) // any secret will do: without the right one, hashed keys stay unknown
 	}
 	p, err := policy.New(store, f.Rules, policy.Options{Secret: binding})
 	if err != nil {
@@ -82,18 +82,18 @@ func (c *explainCmd) withOwn(e *env, f *rules.File, request policy.Attributes) (
 	return p.Explain(request)
 }
 
-// An own takes the overrides and the plan of one customer into a policy, and no
-// others. It is a [rulesource.Receiver].
+// An own is a [rulesource.Receiver] that applies the overrides and the plan of one
+// customer to a policy, and ignores those of all others.
 type own struct {
 	policy *policy.Policy
-	keys   map[string]string // by rule
-	values map[string]string // of attributes that tiers go by
+	keys   map[string]string // the customer's keys, by rule
+	values map[string]string // the values of attributes that select tiers, by attribute
 }
 
 func newOwn(r *policy.Rules, p *policy.Policy, request policy.Attributes, secret []byte) *own {
 	o := &own{p, make(map[string]string), make(map[string]string)}
 	for _, name := range r.Names() {
-		if key, err := r.KeyOf(name, request, secret); err == nil { // else the request has no key of its own
+		if key, err := r.KeyOf(name, request, secret); err == nil { // else the request has no key under this rule
 			o.keys[name] = key
 		}
 	}
@@ -105,7 +105,7 @@ func newOwn(r *policy.Rules, p *policy.Policy, request policy.Attributes, secret
 	return o
 }
 
-// load reads what a database has for the customer.
+// load reads the customer's overrides and plan from a database.
 func (o *own) load(ctx context.Context, db *rulesdb.DB) error {
 	for rule, key := range o.keys {
 		one, err := db.Override(ctx, rule, key)

@@ -16,8 +16,7 @@ func TestReasons(t *testing.T) {
 	token := strings.TrimSpace(session{args: []string{"token", "make", "pager", "--role", "admin", "--rules", database}}.run())
 	for name, args := range map[string][]string{"file": {"-c", file}, "database": {"--rules", database}} {
 		t.Run(name, func(t *testing.T) {
-			p := launch(t, "serve", append([]string{"serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)...)
-			p.listening()
+			p := operated(t, args...)
 			headers := map[string]string{}
 			if name == "database" {
 				headers["Authorization"] = "Bearer " + token

@@ -108,7 +108,7 @@ func (c *rehearseCmd) onServer(e *env, name string, document []byte) (*rehearse.
 	return rehearseOnServer(e.ctx, "--server", c.Server, c.TokenFile, query)
 }
 
-// rehearseOnServer has a server rehearse; the flag has its address.
+// rehearseOnServer asks a server to rehearse; flag is the flag that names the server.
 func rehearseOnServer(ctx context.Context, flag, server, tokenFile string, query rehearse.Query) (*rehearse.Report, error) {
 	client, err := rulesapi.Dial(server, tokenFile)
 	if err != nil {
@@ -152,9 +152,9 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 	return rehearse.Run(e.ctx, o)
 }
 
-// readLogs makes a recording of what the logs say of the attributes that rules
-// look at, behind the proxies that the new file trusts. A request that was answered
-// 429 counts as denied then. What of the logs could not be read goes to the options too.
+// readLogs makes a recording from access logs: the attributes that rules use, with the
+// client's address behind the proxies that the new file trusts. A request that was answered
+// 429 counts as denied. The options also get the number of lines that could not be read.
 func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules, to *rehearse.Options) error {
 	var names []string
 	for _, name := range slices.Concat(before.Attributes(), f.Rules.Attributes()) {
@@ -184,11 +184,10 @@ func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules, to *
 	return nil
 }
 
-// A share is the greatest share of requests that may be newly denied, from 0 to
-// 1.
+// A share is the greatest share of requests that may be newly denied, from 0 to 1.
 type share float64
 
-// parseShare reads --deny-at-most: a percentage. It is nil where the flag is not given.
+// parseShare reads a percentage. Without one, given is nil and the share is 1.
 func parseShare(given *string) (share, error) {
 	if given == nil {
 		return 1, nil
@@ -202,7 +201,7 @@ func parseShare(given *string) (share, error) {
 	return share(v / 100), nil
 }
 
-// check refuses rules that newly deny more.
+// check returns an error if rules newly deny more than the share, or if that is not known.
 func (s share) check(r *rehearse.Report) error {
 	if len(r.Unsure) > 0 {
 		return fmt.Errorf("refused: %s", strings.Join(r.Unsure, "; "))
@@ -224,8 +223,8 @@ func (s share) check(r *rehearse.Report) error {
 	return nil
 }
 
-// rehearsed refuses a rules file that newly denies more of the requests that a
-// server recorded than a share.
+// rehearsed returns an error if a rules file newly denies more than --deny-at-most of the
+// requests that a server recorded.
 func (c *rulesPushCmd) rehearsed(e *env, name string, document []byte) error {
 	if c.DenyAtMost == nil {
 		return nil

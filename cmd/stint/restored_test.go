@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
 
@@ -56,9 +57,7 @@ func mariadbAt(text string) []string {
 // after a restart and when the older state is changed, and takes that once it is
 // accepted.
 func TestRestoredDatabase(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	for name, d := range dumpings {
 		t.Run(name, func(t *testing.T) { restoredDatabase(t, d) })
 	}
@@ -66,9 +65,7 @@ func TestRestoredDatabase(t *testing.T) {
 
 func restoredDatabase(t *testing.T, d dumping) {
 	for _, program := range d.programs {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
+		need.Program(t, program)
 	}
 	url, dir := d.url(t), t.TempDir()
 	command := func(args ...string) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// retentionFlags say what of the past a database of rules keeps.
+// retentionFlags say how much of its history a database of rules keeps.
 type retentionFlags struct {
 	KeepRevisions int    `name:"keep-revisions" env:"STINT_KEEP_REVISIONS" default:"1000" placeholder:"N" more:"" help:"How many revisions the database of rules keeps (${default}); 0 keeps all."`
 	KeepPast      string `name:"keep-past" env:"STINT_KEEP_PAST" default:"365d" placeholder:"DURATION" more:"" help:"How long it keeps audit entries, and overrides, plans and tokens that ended (${default}); none keeps all."`
@@ -38,7 +38,7 @@ func (c *retentionFlags) retention() (keep rulesdb.Retention, err error) {
 	return keep, nil
 }
 
-// retain removes from a database what is not kept, in the background, until ctx
+// retain removes what the flags do not keep from a database, in the background, until ctx
 // is done.
 func (c *retentionFlags) retain(ctx context.Context, db *rulesdb.DB, name string, background *sync.WaitGroup, logger *slog.Logger) error {
 	keep, err := c.retention()

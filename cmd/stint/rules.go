@@ -128,7 +128,7 @@ func (c *rulesPushCmd) Run(e *env) error {
 	return err
 }
 
-// would says what would be done with a file that nothing is wrong with.
+// would says what a push of a valid file would do.
 func (c *rulesPushCmd) would(e *env, held rulesdb.Revision, document []byte) error {
 	if c.JSON {
 		return nil
@@ -141,12 +141,12 @@ func (c *rulesPushCmd) would(e *env, held rulesdb.Revision, document []byte) err
 	return err
 }
 
-// showChanges shows what the file changes, and which rules' keys start afresh.
+// showChanges shows what the file changes, and the rules whose keys begin with nothing used.
 func (c *rulesPushCmd) showChanges(e *env, held rulesdb.Revision, name string, document []byte, f *rules.File) error {
 	text := rulesapi.Diff(fmt.Sprintf("revision %d", held.Number), name, string(held.Document), string(document))
 	if held.Number == 0 {
-		text = "" // all of it is new
-	} else if before, err := rules.Decode(held.Name, held.Document); err == nil { // else an older program knew it
+		text = "" // everything is new
+	} else if before, err := rules.Decode(held.Name, held.Document); err == nil { // else only an older program can read it
 		for _, change := range f.Rules.Compare(before.Rules) {
 			if change.Fresh {
 				text += change.String() + "\n"
@@ -173,7 +173,7 @@ func readRules(e *env, path string) (name string, document []byte, err error) {
 	return filepath.Base(path), document, err
 }
 
-// conflict says what to do when another author was quicker.
+// conflict adds a hint to the error if another author has published meanwhile.
 func conflict(err error) error {
 	if errors.Is(err, rulesdb.ErrConflict) {
 		return fmt.Errorf("%w; nothing was written: stint rules pull or diff shows what is in force, then push again", err)
@@ -181,7 +181,7 @@ func conflict(err error) error {
 	return err
 }
 
-// parentOf returns what must be in force: what a flag says, else what was found.
+// parentOf returns the revision that must be in force: the flag's, else the one found.
 func parentOf(flag int64, held rulesdb.Revision) int64 {
 	if flag < 0 {
 		return held.Number
@@ -195,7 +195,7 @@ func printRevision(e *env, r rulesdb.Revision) error {
 	return printJSON(e.out, rulesapi.RevisionOf(r))
 }
 
-// diff says how the documents of two revisions differ.
+// diff returns the difference between the documents of two revisions.
 func diff(from, to rulesdb.Revision) string {
 	name := func(r rulesdb.Revision) string { return fmt.Sprintf("revision %d", r.Number) }
 	return rulesapi.Diff(name(from), name(to), string(from.Document), string(to.Document))
@@ -270,7 +270,7 @@ func (c *rulesShowCmd) Run(e *env) error {
 		return err
 	}
 	before, err := d.Revision(e.ctx, max(r.Parent, 1))
-	if r.Parent == 0 || err != nil { // the one before may have been removed
+	if r.Parent == 0 || err != nil { // the parent may have been removed
 		_, err = fmt.Fprintf(e.out, "\n%s", r.Document)
 		return err
 	}
@@ -377,7 +377,7 @@ For example:
     stint rules rollback 3 --rules sqlite:stint.db --comment 'partners complain'`
 }
 
-// Run rolls back.
+// Run publishes an earlier revision again.
 func (c *rulesRollbackCmd) Run(e *env) error {
 	d, err := c.open(e)
 	if err != nil {
@@ -417,7 +417,7 @@ For example:
         --reason 'restored from the backup of this morning'`
 }
 
-// Run accepts what the database holds.
+// Run makes all servers take the present state of the database.
 func (c *rulesAcceptCmd) Run(e *env) error {
 	d, err := c.open(e)
 	if err != nil {

@@ -26,8 +26,7 @@ rules:
 // page of an operator, the log, or the metrics. An operator sees them.
 func TestRulesKeepSecrets(t *testing.T) {
 	all, flags := visitors(t)
-	p := launch(t, "serve", append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", secretRules)}, flags...)...)
-	p.listening()
+	p := operated(t, append([]string{"-c", writeFile(t, t.TempDir()+"/stint.yaml", secretRules)}, flags...)...)
 	const own = "SECRET-a"
 	ask := func(v visitor, method, path, body string) string {
 		headers := map[string]string{"Content-Type": "application/json"}
@@ -85,8 +84,7 @@ func TestFaultsKeepSecrets(t *testing.T) {
 	all, flags := visitors(t)
 	url := "sqlite:" + t.TempDir() + "/rules.db"
 	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", secretRules), "--rules", url)
-	p := launch(t, "serve", append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--rules", url, "--rules-copy", "none"}, flags...)...)
-	p.listening()
+	p := operated(t, append([]string{"--rules", url, "--rules-copy", "none"}, flags...)...)
 	db := dbtest.Open(t, url, rulesdb.Options{})
 	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "bad.yaml", Document: []byte("rules: [{name: all, key: [ip], limits: [SECRET]}]")}); err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ type serveCmd struct {
 	Drain             time.Duration `env:"STINT_DRAIN" default:"10s" more:"" help:"How long requests in flight may finish after SIGTERM or SIGINT (${default})."`
 	DrainDelay        time.Duration `env:"STINT_DRAIN_DELAY" default:"0s" more:"" help:"How long to accept connections before that, while /readyz answers 503 (${default})."`
 
-	anyone bool // who reaches an address may ask, also without tokens and TLS
+	anyone bool // every client that reaches an address may ask, without tokens and TLS too
 }
 
 // Help is what "stint serve --help" says below the summary.
@@ -55,10 +55,11 @@ For example:
         --token-file tokens`
 }
 
-// Run serves until SIGTERM or SIGINT; a second one ends at once.
-func (c *serveCmd) Run(e *env) error {
+// Run serves until SIGTERM or SIGINT; a second signal ends it at once.
+func (c *serveCmd) Run(e *env) (err error) {
 	ctx, stop := e.untilSignal()
 	defer stop()
+	defer func() { err = unlessStopped(ctx, err) }()
 	defer setGCHeadroom()()
 	if c.Demo && c.Rules == "" {
 		return c.demo(ctx, e, c.HTTP, cmp.Or(c.Admin, demoAdmin))
@@ -78,7 +79,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.sources("serve", &c.sourceFlags, logger)
+	s, err := c.sources(ctx, "serve", &c.sourceFlags, logger)
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (c *serveCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close() // Serve has closed it, unless it was never reached
+	defer ln.Close() // Serve has closed it, unless an error came first
 	if d.open, err = d.exposed("--http", c.HTTP, ln.Addr(), logger); err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (c *serveCmd) Run(e *env) error {
 	return c.serve(ctx, ln, ds, s, d, logger)
 }
 
-// check refuses flags that make no sense.
+// check returns an error for values out of range, and for flags that need others.
 func (c *serveCmd) check() error {
 	switch {
 	case c.MaxBatch < 1:
@@ -170,21 +171,20 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 	return err
 }
 
-// dialect returns that of a flag, whose names are known.
+// dialect returns the dialect of a flag's value, which kong has checked.
 func dialect(name string) httplimit.Dialect {
 	d, _ := httplimit.ParseDialect(name)
 	return d
 }
 
-// headroom is how much garbage a server may leave lying around, beside as much
-// as it has live, before the collector runs. It takes memory from no other program:
-// pages that are never written to are never there.
+// headroom is how much garbage a server may have, in bytes, beyond what it has live,
+// before the collector runs. It takes memory from no other program: the pages of the
+// ballast are never written to, so they are never allocated.
 const headroom = 32 << 20
 
-// setGCHeadroom keeps the collector from running for every few megabytes of
-// garbage, of which each request leaves some, while little is live. It lasts
-// until the function that it returns is called. It does nothing if GOGC or
-// GOMEMLIMIT is set.
+// setGCHeadroom keeps the collector from running for every few megabytes of garbage
+// while little is live, since each request leaves some. Its effect lasts until end is
+// called. It does nothing if GOGC or GOMEMLIMIT is set.
 func setGCHeadroom() (end func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}

@@ -20,13 +20,13 @@ type serversFlags struct {
 	servers []*rulesapi.Client
 }
 
-// serversHelp is what the help of a command that has them says.
+// serversHelp is the part about these flags in the help of a command.
 const serversHelp = `If you repeat --server, the servers answer together. One that does not answer within 5 s
 is in the answer as unknown, and the status is 1.
 `
 
-// askWithin is how long one of several servers may take to answer: the answers of the
-// others wait for it. It is not constant, so that a test can wait for a machine that is busy.
+// askWithin is how long each of several servers may take to answer, since the other answers
+// wait for it. It is a variable, so that a test on a busy machine can wait longer.
 var askWithin = 5 * time.Second
 
 // open reads the flags. It does not connect.
@@ -47,7 +47,7 @@ func (c *serversFlags) open() error {
 	return nil
 }
 
-// alone reports whether one server is asked, and answers for itself.
+// alone reports whether only one server is asked.
 func (c *serversFlags) alone() bool { return len(c.servers) == 1 }
 
 // close closes connections.
@@ -57,7 +57,7 @@ func (c *serversFlags) close() {
 	}
 }
 
-// An answer is what a server said.
+// An answer is the answer of one server.
 type answer[T any] struct {
 	at   *rulesapi.Client
 	said T
@@ -72,7 +72,7 @@ type unknown struct {
 // text is a line for people.
 func (u *unknown) text() string { return fmt.Sprintf("unknown at %s: %s\n", u.Server, inLine(u.Error)) }
 
-// ask asks all servers at once. failed is nil if all answered; if none did, it has why.
+// ask asks all servers at once. failed is nil if all answered; if none did, it has all errors.
 func ask[T any](ctx context.Context, c *serversFlags, question func(context.Context, *rulesapi.Client) (T, error)) (all []answer[T], missing []unknown, failed error) {
 	if !c.alone() {
 		within, stop := context.WithTimeout(ctx, askWithin)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // A fleet is three servers of one file of rules, each with a memory of its own.
@@ -26,8 +27,7 @@ func startFleet(t *testing.T) *fleet {
 	f := &fleet{t: t}
 	file := writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day"]}]`)
 	for range 3 {
-		p := launch(t, "serve", "serve", file, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--state", t.TempDir()+"/state")
-		p.listening()
+		p := operated(t, file, "--state", t.TempDir()+"/state")
 		f.nodes = append(f.nodes, p)
 	}
 	return f
@@ -107,9 +107,7 @@ func TestFleet(t *testing.T) {
 // TestFleetSlow has a server that takes the question and never answers: the others'
 // answers are there, and it is named.
 func TestFleetSlow(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow: it waits for a server")
-	}
+	need.Time(t)
 	f := startFleet(t)
 	leave := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -14,8 +14,7 @@ import (
 func TestOneStateFile(t *testing.T) {
 	file := writeFile(t, t.TempDir()+"/stint.yaml", operateRules)
 	start := func() *running {
-		p := launch(t, "serve", "serve", "-c", file, "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0")
-		p.listening()
+		p := operated(t, "-c", file)
 		return p
 	}
 	do := func(p *running, want int, line string) string {
@@ -60,8 +59,7 @@ func TestOneSnapshot(t *testing.T) {
 	dir := t.TempDir()
 	rules, file := writeFile(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
 	start := func() *running {
-		p := launch(t, "serve", "serve", "-c", rules, "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--snapshot", file, "--snapshot-every", "100ms")
-		p.listening()
+		p := operated(t, "-c", rules, "--snapshot", file, "--snapshot-every", "100ms")
 		return p
 	}
 	first := start()

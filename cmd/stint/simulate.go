@@ -58,7 +58,7 @@ For example:
     stint simulate --compare '10/s burst 20' --arrivals '100@20/s 50@5/s'`
 }
 
-// Run does one of three things: operations, phases or a comparison.
+// Run plays operations, whole requests by rules, or phases, or compares limits.
 func (c *simulateCmd) Run(e *env) error {
 	if len(c.Compare) == 0 && len(c.Limit) == 0 {
 		c.Compare, c.More = c.More, nil // limits by themselves are compared
@@ -90,7 +90,7 @@ func (c *simulateCmd) Run(e *env) error {
 	return c.operations(e)
 }
 
-// check refuses flags that do nothing together.
+// check returns an error for flags that contradict each other.
 func (c *simulateCmd) check() error {
 	comparing := len(c.Compare) > 0
 	switch {

@@ -17,16 +17,12 @@ import (
 // other answers of the admin address may take: the author is told that it is done. A
 // client that does not send its body is not waited for that long.
 func TestSlowPublish(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for more than the time limit of an answer")
-	}
 	url, dir := dbtest.Postgres(t).URL, t.TempDir()
 	session{args: []string{"rules", "migrate", "--rules", url}}.run()
 	session{args: []string{"rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", url}}.run()
 	session{args: []string{"rules", "push", writeFile(t, dir+"/other.yaml", "rules: []\n"), "--rules", url}}.run()
 	token := strings.TrimSpace(session{args: []string{"token", "make", "anna", "--role", "admin", "--rules", url}}.run())
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", url, "--rules-copy", "none")
-	p.listening()
+	p := operated(t, "--rules", url, "--rules-copy", "none")
 
 	slow, err := net.Dial("tcp", strings.TrimPrefix(p.admin, "http://"))
 	if err != nil {

@@ -55,7 +55,7 @@ type sourceFlags struct {
 	warnFlags      `embed:""`
 	otlpFlags      `embed:""`
 
-	by        request.Interfaces // by which requests come
+	by        request.Interfaces // the interfaces that requests come by
 	operators string             // the address of --admin; "" for none
 }
 
@@ -72,8 +72,8 @@ func (c *sourceFlags) logger(e *env) *slog.Logger {
 	return logger
 }
 
-// nameNode names this node by its host and the address where it is asked, unless
-// --node does: several may run on one host.
+// nameNode names this node by its host and port, unless --node names it: several nodes
+// may run on one host.
 func (c *sourceFlags) nameNode(address string) {
 	if c.Node != "" {
 		return
@@ -85,29 +85,29 @@ func (c *sourceFlags) nameNode(address string) {
 	c.Node = host + ":" + address
 }
 
-// sources are rules on a store, and the receivers of decisions.
+// sources are rules bound to a store, and the receivers of decisions.
 type sources struct {
-	store     stint.Store     // that decides
-	local     *memstore.Store // the same, or what decides while that fails
-	where     string          // the store is, for the log
+	store     stint.Store     // decides
+	local     *memstore.Store // is store, or decides while store fails
+	where     string          // names the store in the log
 	observer  *observe.Observer
 	source    *rules.Source
-	rules     rulesource.Source // that it follows; nil for a file
+	rules     rulesource.Source // the source that it follows; nil for a file
 	client    httplimit.ClientIP
-	snapshot  *statefile.Snapshot // of local; nil if none is kept
-	saveEvery time.Duration       // how often
-	recorder  *rehearse.Recorder  // of requests; nil without --admin, or if none are kept
-	exporter  *otlp.Exporter      // to OpenTelemetry; nil if there is no collector
-	topKeys   *topkeys.Tracker    // of keys for operators; nil without --admin
-	webhook   *warn.Webhook       // nil if there is none
-	secret    []byte              // of --secret-file
-	stateFile *statefile.File     // what operators did; nil if a database keeps that
-	claims    *claims.Source      // of tokens
+	snapshot  *statefile.Snapshot // keeps local in a file; nil without --snapshot
+	saveEvery time.Duration       // how often snapshot is saved
+	recorder  *rehearse.Recorder  // keeps requests; nil without --admin, or with --record off
+	exporter  *otlp.Exporter      // sends spans to OpenTelemetry; nil without --otlp
+	topKeys   *topkeys.Tracker    // counts keys for operators; nil without --admin
+	webhook   *warn.Webhook       // nil without --webhook
+	secret    []byte              // the secret of --secret-file
+	stateFile *statefile.File     // keeps the acts of operators; nil if a database does
+	claims    *claims.Source      // verifies the claims of tokens
 }
 
-// openRules binds rules to a store; nil is those that --config or --rules names. Close
-// what it returns.
-func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, error) {
+// openRules binds rules to a store: f, or if it is nil the rules that --config or --rules
+// names. Close what it returns.
+func (c *sourceFlags) openRules(ctx context.Context, f *rules.File, logger *slog.Logger) (*sources, error) {
 	if c.MaxKeys < 1 {
 		return nil, usage("--max-keys", "%d: at least 1", c.MaxKeys)
 	}
@@ -153,24 +153,23 @@ func (c *sourceFlags) openRules(f *rules.File, logger *slog.Logger) (*sources, e
 	}
 	err = s.load(&c.snapshotFlags, logger)
 	if err == nil {
-		err = s.read(c, f, logger)
+		err = s.read(ctx, c, f, logger)
 	}
 	if err != nil {
 		s.close()
-		return nil, err
+		return nil, cmp.Or(ctx.Err(), err)
 	}
 	return s, nil
 }
 
-// read binds the rules of a file, or of f, to the store that flags or the file
-// name.
-func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err error) {
+// read binds f, or the rules that flags name, to the store that flags or the rules name.
+func (s *sources) read(ctx context.Context, c *sourceFlags, f *rules.File, logger *slog.Logger) (err error) {
 	path := ""
 	var follower *rules.Follower
 	switch {
 	case f != nil:
 	case c.Rules != "":
-		if s.rules, follower, f, err = c.follow(logger); err != nil {
+		if s.rules, follower, f, err = c.follow(ctx, logger); err != nil {
 			return err
 		}
 	default:
@@ -192,7 +191,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	}
 	var source *rules.Source
 	if follower != nil {
-		source, err = follower.Open(context.Background(), s.store, f, o)
+		source, err = follower.Open(ctx, s.store, f, o)
 	} else {
 		source, err = rules.Open(s.store, path, f, o)
 	}
@@ -226,7 +225,7 @@ func (s *sources) read(c *sourceFlags, f *rules.File, logger *slog.Logger) (err 
 	return nil
 }
 
-// options returns how rules are bound to the store; opened has what they become.
+// options returns the options for the rules; opened will hold the Source that they make.
 func (s *sources) options(c *sourceFlags, opened *atomic.Pointer[rules.Source], logger *slog.Logger) (rules.Options, error) {
 	o := rules.Options{
 		By: c.by, Log: logger,
@@ -251,10 +250,10 @@ func (s *sources) options(c *sourceFlags, opened *atomic.Pointer[rules.Source], 
 
 func (s *sources) close() {
 	if s.stateFile != nil {
-		_ = s.stateFile.Close() // every act is in its file
+		_ = s.stateFile.Close() // every act is in its file already
 	}
 	if s.rules != nil {
-		_ = s.rules.Close() // it was read from
+		_ = s.rules.Close() // it was only read
 	}
 	s.observer.Close()
 	if s.source != nil {
@@ -264,18 +263,18 @@ func (s *sources) close() {
 		_ = shared.Close() // what keys have used stays there
 	}
 	if s.snapshot != nil {
-		_ = s.snapshot.Close() // it is saved
+		_ = s.snapshot.Close() // it is saved already
 	}
-	_ = s.local.Close() // it is in memory: nothing is to be saved
+	_ = s.local.Close() // a store in memory saves nothing
 }
 
-// recordFlags say what is kept of requests, so that rules can be tried on them.
+// recordFlags say what is recorded of requests, so that rules can be tried on them.
 type recordFlags struct {
 	Record          string   `env:"STINT_RECORD" enum:"on,off" default:"on" more:"" help:"Keep the last requests in memory, for stint rehearse: a million, 15 minutes or 64 MiB, whichever is least; on (the default) or off."`
 	RecordAttribute []string `env:"STINT_RECORD_ATTRIBUTE" placeholder:"NAME" more:"" help:"Record this attribute of requests too. The default is those that the rules use."`
 }
 
-// recorder returns what keeps requests; nil if nothing does.
+// recorder returns the recorder of requests; nil with --record off.
 func (c *recordFlags) recorder() *rehearse.Recorder {
 	if c.Record == "off" {
 		return nil
@@ -283,8 +282,8 @@ func (c *recordFlags) recorder() *rehearse.Recorder {
 	return rehearse.NewRecorder(rehearse.RecorderOptions{Attributes: c.RecordAttribute})
 }
 
-// rehearsals returns what tries rules on the requests that were kept; nil if none
-// are. of says who may. Checkpoints are made in the background until ctx is done.
+// rehearsals returns the handler that tries rules on recorded requests; nil if none are
+// recorded. of says who may use it. It makes checkpoints in the background until ctx is done.
 func (s *sources) rehearsals(ctx context.Context, of *operatorAPI, background *sync.WaitGroup, logger *slog.Logger) http.Handler {
 	if s.recorder == nil {
 		return nil
@@ -303,7 +302,7 @@ func (s *sources) rehearsals(ctx context.Context, of *operatorAPI, background *s
 	})
 }
 
-// otlpFlags say where decisions are sent by OpenTelemetry.
+// otlpFlags say where spans of decisions are sent.
 type otlpFlags struct {
 	OTLP string `name:"otlp" env:"STINT_OTLP" placeholder:"URL" more:"" help:"Send spans of decisions to an OpenTelemetry collector over OTLP/HTTP, such as http://127.0.0.1:4318. The default is none."`
 }
@@ -320,7 +319,7 @@ func (c *otlpFlags) exporter(logger *slog.Logger) (*otlp.Exporter, error) {
 	return e, nil
 }
 
-// sampleOf reads --log-sample: of each rule, the part of its denials that is logged.
+// sampleOf reads --log-sample: by rule, the share of its denials that is logged.
 func sampleOf(all []string) (map[string]float64, error) {
 	sample := make(map[string]float64, len(all))
 	for _, text := range all {
@@ -334,15 +333,15 @@ func sampleOf(all []string) (map[string]float64, error) {
 	return sample, nil
 }
 
-// warnFlags say from where on customers are near their limits, and where that is
-// reported.
+// warnFlags say when a customer is near a limit, and where that is reported.
 type warnFlags struct {
 	WarnAt            int    `env:"STINT_WARN_AT" default:"80" placeholder:"PERCENT" more:"" help:"The percentage of a limit from which a key counts as near it, and the webhook is called (${default})."`
 	Webhook           string `env:"STINT_WEBHOOK" placeholder:"URL" more:"" help:"A URL to call when a key comes near a limit or is first denied, at most once for each period and key. Signed by Standard Webhooks."`
 	WebhookSecretFile string `env:"STINT_WEBHOOK_SECRET_FILE" placeholder:"FILE" more:"" help:"A file with the secret that signs these calls."`
 }
 
-// warner returns what warns, and the webhook, nil for none.
+// warner returns what notices customers near their limits, and the webhook that it calls,
+// nil for none.
 func (c *warnFlags) warner(logger *slog.Logger) (*warn.Warner, *warn.Webhook, error) {
 	if c.WarnAt < 1 || c.WarnAt > 100 {
 		return nil, nil, usage("--warn-at", "%d: from 1 to 100", c.WarnAt)
@@ -364,7 +363,7 @@ func (c *warnFlags) warner(logger *slog.Logger) (*warn.Warner, *warn.Webhook, er
 	return warn.New(warn.Options{At: c.WarnAt, Send: hook.Send}), hook, nil
 }
 
-// snapshotFlags say where the memory of the process is kept.
+// snapshotFlags say where usage in memory is saved, and how often.
 type snapshotFlags struct {
 	Snapshot      string        `env:"STINT_SNAPSHOT" placeholder:"FILE" more:"" help:"Keep usage in this file, so that it survives a restart. It is loaded at the start, and saved every minute and at SIGTERM. Each process needs a file of its own."`
 	SnapshotEvery time.Duration `env:"STINT_SNAPSHOT_EVERY" default:"1m" more:"" help:"How often to save it (${default}). A process that is killed loses no more than that."`
@@ -373,7 +372,7 @@ type snapshotFlags struct {
 // leastSnapshotEvery keeps the disk from being all that the process does.
 const leastSnapshotEvery = 100 * time.Millisecond
 
-// check refuses flags that make no sense.
+// check returns an error for a value that is out of range.
 func (c *snapshotFlags) check() error {
 	if c.Snapshot != "" && c.SnapshotEvery < leastSnapshotEvery {
 		return usage("--snapshot-every", "%v: at least %v", c.SnapshotEvery, leastSnapshotEvery)
@@ -409,7 +408,7 @@ func (s *sources) report(ctx context.Context, background *sync.WaitGroup) {
 	}
 }
 
-// saveLast saves once nothing is decided any more.
+// saveLast saves the snapshot for the last time, after the last decision.
 func (s *sources) saveLast(logger *slog.Logger) error {
 	if s.snapshot == nil {
 		return nil
@@ -421,16 +420,16 @@ func (s *sources) saveLast(logger *slog.Logger) error {
 	return nil
 }
 
-// limitFlags are rules on the command line: a file as an argument, or limits in
-// place of one.
+// limitFlags are rules on the command line: a file as an argument, or limits instead of
+// a file.
 type limitFlags struct {
 	File  string   `arg:"" optional:"" name:"file" help:"The rules file; the same as --config."`
 	Limit []string `sep:"none" placeholder:"LIMIT" help:"Instead of a rules file: the limit of each client, such as '10/s burst 20'. If repeated, all of them apply at once."`
 	Key   string   `default:"ip" help:"With --limit, what identifies a client: ip (the client's address, IPv6 by /64), header.NAME (requests without it share one key) or none (all share one key). Default: ${default}."`
 }
 
-// sources opens the rules of c, or the one of --limit and --key, by that name.
-func (l *limitFlags) sources(name string, c *sourceFlags, logger *slog.Logger) (*sources, error) {
+// sources opens the rules of c, or one rule, called name, made of --limit and --key.
+func (l *limitFlags) sources(ctx context.Context, name string, c *sourceFlags, logger *slog.Logger) (*sources, error) {
 	switch {
 	case l.File != "" && c.Config != "" && c.Config != l.File:
 		return nil, usage("--config", "%s, and the argument is %s: give one of them", c.Config, l.File)
@@ -443,7 +442,7 @@ func (l *limitFlags) sources(name string, c *sourceFlags, logger *slog.Logger) (
 	case len(l.Limit) == 0 && c.Config != "" && c.Rules != "":
 		return nil, usage("--rules", "and --config: give one of them")
 	case len(l.Limit) == 0:
-		return c.openRules(nil, logger)
+		return c.openRules(ctx, nil, logger)
 	case c.Config != "":
 		return nil, usage("--limit", "does not go with --config: the limits are the file's")
 	case c.Rules != "":
@@ -459,12 +458,11 @@ func (l *limitFlags) sources(name string, c *sourceFlags, logger *slog.Logger) (
 	if err != nil {
 		return nil, &usageError{"--limit", err}
 	}
-	return c.openRules(f, logger)
+	return c.openRules(ctx, f, logger)
 }
 
-// follow reads the rules again when their file changes, and on SIGHUP the
-// rules, the tokens and the certificate, until ctx is done. Tokens and the certificate
-// are read again when their files change, too. What cannot be read stays as it was.
+// follow reads the rules, the tokens and the certificate again when their files change and
+// on SIGHUP, until ctx is done. What cannot be read stays as it was.
 func (s *sources) follow(ctx context.Context, d *access, background *sync.WaitGroup, logger *slog.Logger) {
 	background.Go(func() {
 		if err := s.source.Watch(ctx); err != nil {
@@ -473,7 +471,7 @@ func (s *sources) follow(ctx context.Context, d *access, background *sync.WaitGr
 	})
 	d.watch(ctx, background, logger)
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // before a signal can arrive: it would end the process
+	signal.Notify(hangups, syscall.SIGHUP) // without it, a SIGHUP would end the process
 	background.Go(func() {
 		defer signal.Stop(hangups)
 		for {
@@ -482,7 +480,7 @@ func (s *sources) follow(ctx context.Context, d *access, background *sync.WaitGr
 				return
 			case <-hangups:
 			}
-			_ = s.source.Reload() // logs what is wrong itself
+			_ = s.source.Reload() // it logs an error itself
 			d.reload(logger)
 		}
 	})

@@ -26,7 +26,7 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// storeFlags say where what keys have used is kept.
+// storeFlags say where usage is kept.
 type storeFlags struct {
 	Store        string        `env:"STINT_STORE" placeholder:"URL" help:"The Redis or Valkey that keeps usage: redis://host:6379; overrides store of the file. Put a URL with a password into $STINT_STORE, where other users cannot see it. The default is the memory of this process."`
 	Nodes        int           `env:"STINT_NODES" placeholder:"N" more:"" help:"How many processes share the store. While the store fails, each allows its share of every limit. Without it, they count each other by a heartbeat through the store."`
@@ -41,7 +41,7 @@ const storeExample = "write redis://host:6379, with user:password@ and /db as ne
 // A storeURL is the URL of a Redis, which may hold a password.
 type storeURL string
 
-// String returns what of the URL may be seen: no user, password or parameters.
+// String returns the URL without user, password and parameters, which must not be shown.
 func (u storeURL) String() string {
 	parsed, err := url.Parse(string(u))
 	if err != nil || strings.ContainsRune(parsed.Path+parsed.Fragment, '@') || parsed.User == nil && strings.ContainsRune(parsed.RawQuery, '@') {
@@ -64,10 +64,10 @@ func (u storeURL) options() (*redis.UniversalOptions, error) {
 	return redisstore.ParseURL(string(u))
 }
 
-// mostTimeout leaves time to answer: clients have 10 s to take the answer.
+// mostTimeout is the greatest --store-timeout: an answer may take 10 s in all.
 const mostTimeout = 5 * time.Second
 
-// check refuses flags that make no sense.
+// check returns an error for a value that is out of range, or a URL of no store.
 func (c *storeFlags) check() error {
 	if c.Nodes < 0 {
 		return usage("--nodes", "%d: at least 1", c.Nodes)
@@ -90,8 +90,8 @@ func (c *storeFlags) check() error {
 	return nil
 }
 
-// url returns the URL that flag, environment or else the rules file names, ""
-// for none.
+// url returns the URL that the flag, the environment, or else the rules file names; "" for
+// none.
 func (c *storeFlags) url(f *rules.File) storeURL { return storeURL(cmp.Or(c.Store, f.Settings.Store)) }
 
 // checkStore refuses a URL in a rules file that names no Redis.
@@ -105,7 +105,7 @@ func checkStore(f *rules.File) error {
 	return nil
 }
 
-// open returns the store that is named, or the local one.
+// open returns the store in Redis that is named, or the local store.
 func (c *storeFlags) open(f *rules.File, local *memstore.Store, logger *slog.Logger) (stint.Store, error) {
 	u := c.url(f)
 	if u == "" {
@@ -134,12 +134,12 @@ func (c *storeFlags) open(f *rules.File, local *memstore.Store, logger *slog.Log
 	return &sharedStore{Store: store, configuredNodes: c.Nodes}, nil
 }
 
-// A sharedStore is a store in Redis, which holds each rule's limits in its mode.
+// A sharedStore is a store in Redis, which holds the limits of each rule in the rule's mode.
 type sharedStore struct {
 	*redisstore.Store
-	configuredNodes int         // how many processes share it; 0 if they are to be counted
-	assumedNodes    int         // as many as it last counted before it was started, 0 if that is not known
-	nodesUnknown    *time.Timer // to the warning that they have not been; nil if there is none
+	configuredNodes int         // how many processes share it; 0 if they count each other
+	assumedNodes    int         // the last count of an earlier run, 0 if there is none
+	nodesUnknown    *time.Timer // warns when no process was counted in time; nil if it need not
 	evictionCheck   evictionCheck
 }
 
@@ -157,16 +157,16 @@ func (m *sharedStore) Check(mode string, limits ...stint.Limit) error {
 	return m.Store.Check(mode, limits...)
 }
 
-// countWithin is how long the first count of processes may take without a word:
-// a few beats.
+// countWithin is how long the first count of processes may take before a warning: a few
+// heartbeats.
 const countWithin = 3 * time.Second
 
-// count has this process counted among those that share the store. use is called
-// with their number, unless flags have said it. The number is kept in a file, if there is
-// a name for one, and assumed until there is another.
+// count joins the count of the processes that share the store. Unless a flag gives their
+// number, count calls use with each number. It keeps the last number in file, unless that
+// is "", and assumes it after a restart until the processes are counted again.
 func (m *sharedStore) count(use func(int) error, file string, logger *slog.Logger) {
 	if m.configuredNodes > 0 {
-		m.CountNodes(nil) // others may count
+		m.CountNodes(nil) // other processes may count this one
 		return
 	}
 	set := func(n int) {
@@ -198,7 +198,8 @@ func (m *sharedStore) count(use func(int) error, file string, logger *slog.Logge
 	})
 }
 
-// compareRules warns when processes with other rules stay under the same prefix.
+// compareRules warns if other processes under the same prefix have different rules for
+// minutes.
 func (m *sharedStore) compareRules(rules func() *policy.Rules, prefix string, logger *slog.Logger) {
 	m.CompareRules(func() string { return rules().Digest() }, func(differ bool) {
 		if differ {
@@ -209,8 +210,7 @@ func (m *sharedStore) compareRules(rules func() *policy.Rules, prefix string, lo
 	})
 }
 
-// lastNodes reads how many processes shared the store when that was last counted; 0 if it
-// is not known.
+// lastNodes reads the last count of processes from a file; 0 if there is none.
 func lastNodes(file string) int {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -223,13 +223,13 @@ func lastNodes(file string) int {
 	return n
 }
 
-// mostRemembered is the most processes that a file may say.
+// mostRemembered is the greatest count that is read from a file.
 const mostRemembered = 1 << 20
 
 // nodes returns how many processes share the store, 0 if that is not known.
 func (m *sharedStore) nodes() int { return cmp.Or(m.configuredNodes, m.Nodes(), m.assumedNodes) }
 
-// knowsNodes reports whether nodes is more than what was last counted.
+// knowsNodes reports whether nodes is known, and not assumed from an earlier run.
 func (m *sharedStore) knowsNodes() bool { return m.configuredNodes > 0 || m.Nodes() > 0 }
 
 // Close implements [stint.Store]. What keys have used stays in Redis.
@@ -241,7 +241,7 @@ func (m *sharedStore) Close() error {
 	return m.Store.Close()
 }
 
-// options returns what a policy needs beside the store.
+// options returns the options of a policy: the secret, and the store to fall back to.
 func (c *storeFlags) options(local *memstore.Store, store stint.Store) (o policy.Options, err error) {
 	if o.Secret, err = readSecret(c.SecretFile); err != nil {
 		return o, err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // What differs from run to run, in the transcripts of stores.
@@ -41,9 +42,7 @@ var otherFindings = regexp.MustCompile(`(?m)^(ok|warning) +(version|descriptors|
 // Others are a cluster of one node, and a Sentinel of a server named main.
 // Afterwards there are no keys in it but those that were there.
 func TestStores(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	files, err := filepath.Glob("testdata/stores/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
@@ -325,9 +324,7 @@ func TestServeCounts(t *testing.T) {
 // TestServeCountsNobody warns when the store has not answered: this process
 // then holds the whole of every limit.
 func TestServeCountsNobody(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+freeport.Addr(t))
 	s.waitFor("is not known")
 	if n := s.metric("stint_store_nodes"); n != "0" {
@@ -416,127 +413,4 @@ rules:
 			t.Errorf("%s: %s left, want 55", user, n)
 		}
 	}
-}
-
-// TestServeDebtsOfModes kills the server of rules with several limits, in each
-// mode: what passed meanwhile is charged to every limit when it is back, that of
-// share to what this process keeps by itself.
-func TestServeDebtsOfModes(t *testing.T) {
-	redis := startRedis(t, "")
-	text := "rules:\n  - {name: first, match: {path: /first}, key: [ip], limits: 400 per hour, on_store_failure: open}\n"
-	var paths []string
-	for _, mode := range []string{"strict", "lease", "async", "share"} {
-		for tightest, limits := range map[string]string{"bucket": "400 per hour, 600 per 1000h fixed_window", "window": "600 per hour, 400 per 1000h fixed_window"} {
-			name := mode + "-" + tightest
-			paths = append(paths, "/"+name)
-			text += fmt.Sprintf("  - {name: %s, match: {path: /%[1]s}, key: [ip], mode: %s, limits: [%s]}\n", name, mode, limits)
-		}
-	}
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", text), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1")
-	for _, path := range paths {
-		if status := s.check(path); status != http.StatusOK {
-			t.Fatalf("%s: %d", path, status)
-		}
-	}
-	redis.Kill()
-	for s.metric("stint_store_breakers_open") != "1" { // or the test's deadline
-		s.check("/first") // on connections that were there answers may be lost, of what is then not owed
-	}
-	for _, path := range paths {
-		for range 20 {
-			if status := s.check(path); status != http.StatusOK {
-				t.Fatalf("%s without the store: %d", path, status)
-			}
-		}
-	}
-	if n := s.metric("stint_store_owing_keys"); n != "12" {
-		t.Errorf("%s keys owe something, want four of each mode but share, which does not ask the store", n)
-	}
-	startRedis(t, redis.address)
-	for s.metric("stint_store_owing_keys") != "0" { // or the test's deadline
-		time.Sleep(20 * time.Millisecond)
-	}
-	// The server forgot the first of each, but share never calls it, and async may
-	// not have synchronised yet. Leases keep a tenth of a burst for nodes.
-	for _, path := range paths {
-		want := []int{380, 380}
-		switch mode, tightest, _ := strings.Cut(path[1:], "-"); {
-		case mode == "lease" && tightest == "bucket":
-			want = []int{340, 340}
-		case mode == "async":
-			want = []int{379, 380}
-			for s.remain(path) > 380 { // what it let through unasked is on its way
-				time.Sleep(20 * time.Millisecond)
-			}
-		case mode == "share":
-			want = []int{379, 379}
-		}
-		if n := s.remain(path); n < want[0] || n > want[1] {
-			t.Errorf("%s: %d remain, want %v", path, n, want)
-		}
-	}
-	s.stop("")
-}
-
-// remain returns what the tightest limit on a path has left.
-func (s *serving) remain(path string) (n int) {
-	s.t.Helper()
-	status, answer := s.ask("/v1/peek", fmt.Sprintf(`{"attributes":{"path":%q,"ip":"192.0.2.7"}}`, path), "")
-	_, rest, _ := strings.Cut(answer, `"remaining":`)
-	if _, err := fmt.Sscan(strings.TrimRight(rest[:strings.IndexAny(rest+",", ",}")], " "), &n); err != nil || status != http.StatusOK {
-		s.t.Fatalf("%d %s: %v", status, answer, err)
-	}
-	return n
-}
-
-// TestServeStoreFlags keeps two fleets apart by a prefix, gives the store more
-// time than it takes to answer after a pause, and finds all of that in the
-// metrics.
-func TestServeStoreFlags(t *testing.T) {
-	redis := startRedis(t, "")
-	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
-	t.Setenv("STINT_STORE", "redis://"+redis.address)
-	t.Setenv("STINT_STORE_TIMEOUT", "4s")
-	one := startServe(t, "-c", file, "--http", "127.0.0.1:0", "--nodes", "1", "--store-prefix", "one")
-	t.Setenv("STINT_STORE_PREFIX", "other")
-	other := startServe(t, "-c", file, "--http", "127.0.0.1:0", "--nodes", "1")
-	for i, want := range []int{200, 200, 200, 429, 429, 429} {
-		for _, s := range []*serving{one, other} {
-			if got := s.check("/pages"); got != want {
-				t.Errorf("request %d: %d, want %d", i, got, want)
-			}
-		}
-	}
-	if n, err := redis.command("EXISTS one:{n3j}:pages/gcra%3A1h:192.0.2.7 other:{n3j}:pages/gcra%3A1h:192.0.2.7"); err != nil || n != ":2" {
-		t.Errorf("keys with either prefix: %s %v, want :2", n, err)
-	}
-	if n := one.metric("stint_store_denials_cached_total"); n != "2" {
-		t.Errorf("%q denials without a call, want 2 of 3", n)
-	}
-	if answer, err := redis.command("CLIENT PAUSE 300 ALL"); err != nil || answer != "+OK" { // more than the 15 ms of others
-		t.Fatalf("%s %v", answer, err)
-	}
-	if got := one.check("/closed"); got != http.StatusOK {
-		t.Errorf("a server that pauses: %d, want 200", got)
-	}
-	for name, want := range map[string]string{
-		`stint_store_calls_total{result="ambiguous"}`: "0", `stint_store_calls_total{result="unavailable"}`: "0",
-		`stint_store_calls_total{result="not_executed"}`: "0", `stint_store_calls_total{result="configuration"}`: "0",
-	} {
-		if got := one.metric(name); got != want {
-			t.Errorf("%s %s, want %s", name, got, want)
-		}
-	}
-	redis.Kill()
-	for one.metric("stint_store_breakers_open") != "1" { // or the test's deadline
-		one.check("/closed")
-	}
-	for _, name := range []string{`stint_store_calls_total{result="ok"}`, "stint_store_call_duration_seconds_count", `stint_store_calls_total{result="unavailable"}`} {
-		one.check("/closed")
-		if n := one.metric(name); n == "" || n == "0" {
-			t.Errorf("%s %q, want some", name, n)
-		}
-	}
-	one.stop("")
-	other.stop("")
 }

@@ -44,23 +44,22 @@ For example:
     stint test --json rules/*_test.yaml`
 }
 
-// A tested is what became of a test file.
+// A tested is the outcome of a test file.
 type tested struct {
 	File  string            `json:"file"`
 	OK    bool              `json:"ok"`
 	Tests []ruletest.Result `json:"tests"`
-	// Errors are what is wrong in a file: in File, if it says that of nothing
-	// else.
+	// Errors are the errors in File, or in the rules file that it names.
 	Errors []fileFault `json:"errors,omitzero"`
 }
 
-// A fileFault is what is wrong in a file.
+// A fileFault is an error in a file.
 type fileFault struct {
 	File string `json:"file"`
 	rules.Finding
 }
 
-// Run runs all tests of all files, whatever becomes of those before.
+// Run runs all tests of all files, even after one has failed.
 func (c *testCmd) Run(e *env) error {
 	var failed, of, wrong int
 	for _, name := range c.Files {
@@ -89,7 +88,8 @@ func (c *testCmd) Run(e *env) error {
 	return nil
 }
 
-// testFile runs the tests of a file. The error is not of the file.
+// testFile runs the tests of a file. An error in the file goes into the outcome; the error
+// that it returns is of another kind.
 func testFile(e *env, name string) (*tested, error) {
 	t := &tested{File: name, Tests: []ruletest.Result{}}
 	f, err := ruletest.Read(name)
@@ -107,7 +107,7 @@ func testFile(e *env, name string) (*tested, error) {
 	return t, nil
 }
 
-// faultsOf says what is wrong in which file.
+// faultsOf returns the errors in a file, or in the file that err names.
 func faultsOf(name string, err error) (all []fileFault) {
 	if named, ok := errors.AsType[*rules.Error](err); ok {
 		name = named.Name

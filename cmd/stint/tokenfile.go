@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// tokenFileFlag names a file of tokens in the place of a database.
+// tokenFileFlag names a file of tokens, instead of a database.
 type tokenFileFlag struct {
 	File string `placeholder:"FILE" help:"Instead of --rules: a token file, as for --operator-token-file of a server. Lines are added to it, and none is changed."`
 }
@@ -31,7 +31,7 @@ func (c *tokenFileFlag) make(name, role string, lasts time.Duration) (text strin
 	return text, c.add(line)
 }
 
-// revoke adds that all tokens of a name are good no longer.
+// revoke adds a line that revokes all tokens of a name.
 func (c *tokenFileFlag) revoke(name string) error {
 	tokens, err := c.list()
 	if err != nil {
@@ -75,8 +75,8 @@ func (c *tokenFileFlag) list() (all []rulesdb.Token, err error) {
 	return all, nil
 }
 
-// add writes a line behind the others, at once: several programs may do so, and
-// servers that read meanwhile see it whole. The file keeps its owner and mode.
+// add appends a line with one write: other programs may append at the same time, and servers
+// must read whole lines. The file keeps its owner and mode.
 func (c *tokenFileFlag) add(l server.TokenLine) error {
 	if err := l.Check(); err != nil {
 		return &usageError{"NAME", err}
@@ -106,8 +106,8 @@ func (c *tokenFileFlag) add(l server.TokenLine) error {
 	return nil
 }
 
-// cut takes the part of a line that could be written off the end of the file, unless
-// another program has written since.
+// cut removes part, the beginning of a line, from the end of the file, unless another program
+// has appended a line since.
 func (c *tokenFileFlag) cut(part string) error {
 	text, err := os.ReadFile(c.File)
 	if err != nil {

@@ -19,18 +19,10 @@ import (
 func TestTokenFile(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
-		run := func(args ...string) string {
-			t.Helper()
-			var out, errs bytes.Buffer
-			if status := main.Run(t.Context(), args, strings.NewReader(""), &out, &errs); status != 0 {
-				t.Fatalf("stint %s: exit %d %s", strings.Join(args, " "), status, errs.String())
-			}
-			return out.String()
-		}
 		file := dir + "/tokens"
 		shown := map[string]string{"": ""} // the file of each one's token
 		for name, role := range map[string]string{"vera": "viewer", "otto": "operator", "ada": "admin"} {
-			text := run("token", "make", name, "--role", role, "--for", "1d", "--file", file)
+			text := must(t, "token", "make", name, "--role", role, "--for", "1d", "--file", file)
 			shown[name] = writeFile(t, dir+"/"+name, text)
 			if stored, err := os.ReadFile(file); err != nil || bytes.Contains(stored, []byte(strings.TrimSpace(text))) {
 				t.Fatalf("the file has the token itself, or none: %v", err)
@@ -38,8 +30,7 @@ func TestTokenFile(t *testing.T) {
 		}
 		rules := writeFile(t, dir+"/stint.yaml", operateRules)
 		database := "sqlite:" + dir + "/stint.db"
-		run("rules", "migrate", "--rules", database)
-		run("rules", "push", rules, "--rules", database)
+		must(t, "rules", "push", rules, "--rules", database)
 		for _, source := range [][]string{{"-c", rules}, {"--rules", database}} {
 			p := start(append(source, "--operator-token-file", file)...)
 			do := func(who string, args ...string) (status int, errs string) {
@@ -86,7 +77,7 @@ func TestTokenFile(t *testing.T) {
 			if _, out, errs := p.stint("audit", "--token-file", shown["otto"]); !strings.Contains(out, "otto") || !strings.Contains(out, "ada") {
 				t.Errorf("%v: the audit:\n%s%s", source, out, errs)
 			}
-			run("token", "revoke", "otto", "--file", file)
+			must(t, "token", "revoke", "otto", "--file", file)
 			await.Until(t, fmt.Sprintf("%v: a revoked token is refused", source), func() bool {
 				status, _ := do("otto", set...)
 				return status == 1
@@ -97,9 +88,9 @@ func TestTokenFile(t *testing.T) {
 			if err := p.end(syscall.SIGTERM); err != nil {
 				t.Error(err)
 			}
-			writeFile(t, shown["otto"], run("token", "make", "otto", "--role", "operator", "--file", file))
+			writeFile(t, shown["otto"], must(t, "token", "make", "otto", "--role", "operator", "--file", file))
 		}
-		if list := run("token", "list", "--file", file); strings.Count(list, "revoked") != 2 || !strings.Contains(list, "vera: viewer, made ") {
+		if list := must(t, "token", "list", "--file", file); strings.Count(list, "revoked") != 2 || !strings.Contains(list, "vera: viewer, made ") {
 			t.Errorf("the list:\n%s", list)
 		}
 		var errs bytes.Buffer

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -21,21 +23,24 @@ type topCmd struct {
 	N            int           `short:"n" default:"20" placeholder:"N" help:"At most N of each (${default})."`
 	Every        time.Duration `default:"2s" help:"How often to redraw the page (${default})."`
 	Once         bool          `help:"Print the page once. This is the default if the output is no terminal."`
-	JSON         bool          `name:"json" help:"Write JSON, once."`
+	By           string        `enum:"part,used" default:"part" help:"The order of keys: nearest to a limit, or used most (${enum}; ${default})."`
+	JSON         bool          `name:"json" xor:"how" help:"Write JSON, once."`
+	CSV          bool          `name:"csv" xor:"how" help:"Write what keys have used as CSV, once."`
 }
 
 // Help is what "stint top --help" says below the summary.
 func (topCmd) Help() string {
 	return `Rules by what they deny and decide a second, the keys denied most in the last ten
-minutes, the keys nearest to a limit, the stores and the nodes. A server remembers
-1,024 keys of each kind, about 0.7 MB, whatever it is asked. Counts of several servers
-are added up.
+minutes, what keys have used that are near a limit or whose use responses say, the
+stores and the nodes. A server remembers 1,024 keys of each kind, about 0.7 MB, whatever
+it is asked. Counts of several servers are added up.
 
 ` + serversHelp + `
 For example:
 
     stint top --server http://127.0.0.1:9090
-    stint top --server https://10.0.0.1:9090 --server https://10.0.0.2:9090 --token-file token`
+    stint top --server https://10.0.0.1:9090 --server https://10.0.0.2:9090 --token-file token
+    stint top --by used --csv -n 1000 >used.csv`
 }
 
 // Run draws the page until it is interrupted.
@@ -58,6 +63,8 @@ func (c *topCmd) Run(e *env) error {
 			return failed
 		case c.JSON:
 			return errors.Join(printJSON(e.out, page), failed)
+		case c.CSV:
+			return errors.Join(usedCSV(e.out, page.Nearest), failed)
 		}
 		text := printable(topText(page, from))
 		if once {
@@ -84,9 +91,15 @@ type topPage struct {
 // page asks all servers. It is nil, with the reasons, if none answers; otherwise the
 // error counts those that do not.
 func (c *topCmd) page(ctx context.Context) (page *topPage, from []string, failed error) {
+	query := url.Values{"n": {strconv.Itoa(c.N)}}
+	by := ""
+	if c.By == operate.ByUsed {
+		by = c.By
+		query.Set("by", by)
+	}
 	answers, missing, failed := ask(ctx, &c.serversFlags, func(ctx context.Context, k *rulesapi.Client) (*operate.Page, error) {
 		p := new(operate.Page)
-		return p, k.Call(ctx, http.MethodGet, "/v1/top", url.Values{"n": {strconv.Itoa(c.N)}}, nil, p)
+		return p, k.Call(ctx, http.MethodGet, "/v1/top", query, nil, p)
 	})
 	if len(answers) == 0 {
 		return nil, nil, failed
@@ -95,7 +108,7 @@ func (c *topCmd) page(ctx context.Context) (page *topPage, from []string, failed
 	for _, a := range answers {
 		pages, from = append(pages, a.said), append(from, a.at.String())
 	}
-	return &topPage{operate.Merge(pages, c.N), missing}, from, failed
+	return &topPage{operate.Merge(pages, c.N, by), missing}, from, failed
 }
 
 // topText writes the page for a terminal.
@@ -105,7 +118,7 @@ func topText(p *topPage, servers []string) string {
 	for _, u := range p.Unknown {
 		b.WriteString(u.text())
 	}
-	fmt.Fprintf(&b, "\n%-32s %12s %12s %12s %12s\n", "RULE", "DENIED/S", "PASSED/S", "DENIED", "PASSED")
+	fmt.Fprintf(&b, "\n%-32s %12s %12s %12s %12s\n", "RULE", "DENIED/S", "LET PASS/S", "DENIED", "LET PASS")
 	for _, r := range p.Rules {
 		fmt.Fprintf(&b, "%-32s %12.1f %12.1f %12d %12d", column(r.Rule, 32), r.DeniedPerSecond, r.AllowedPerSecond, r.Denied, r.Allowed)
 		if r.ShadowDenied > 0 {
@@ -121,9 +134,9 @@ func topText(p *topPage, servers []string) string {
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "\n%-32s %-32s %12s  %s\n", "NEAREST", "KEY", "USED", "OF")
+	fmt.Fprintf(&b, "\n%-32s %-32s %12s %12s  %s\n", "USED", "KEY", "NOW", "WHEN LAST", "OF")
 	for _, k := range p.Nearest {
-		fmt.Fprintf(&b, "%-32s %-32s %11.0f%%  %s\n", column(k.Rule, 32), column(shown(k.Key), 32), 100*k.Part, k.Limit)
+		fmt.Fprintf(&b, "%-32s %-32s %11.0f%% %12d  %s\n", column(k.Rule, 32), column(shown(k.Key), 32), 100*k.Part, k.Used, k.Limit)
 	}
 	b.WriteString("\n")
 	for _, s := range p.Stores {
@@ -140,6 +153,17 @@ func topText(p *topPage, servers []string) string {
 		fmt.Fprintf(&b, "node %s: revision %d, change %d, seen %v ago %s\n", shown(n.Node), n.Version, n.Change, p.At.Sub(n.Seen).Round(time.Second), inLine(n.Error))
 	}
 	return b.String()
+}
+
+// usedCSV writes what keys have used.
+func usedCSV(out io.Writer, all []operate.KeyPart) error {
+	w := csv.NewWriter(out)
+	_ = w.Write([]string{"rule", "key", "limit", "used", "of", "at"}) // Error says so
+	for _, k := range all {
+		_ = w.Write([]string{k.Rule, inLine(k.Key), k.Limit, strconv.FormatInt(k.Used, 10), strconv.FormatInt(k.Of, 10), k.At.Format(time.RFC3339)})
+	}
+	w.Flush()
+	return w.Error()
 }
 
 // column cuts text to a column.
@@ -202,8 +226,8 @@ func (c *blockedCmd) Run(e *env) error {
 	return errors.Join(out.end(), failed)
 }
 
-// listed yields whom limits deny, and then whom operators blocked: what several servers
-// say once.
+// listed yields the keys that limits deny, and then the keys that operators blocked. It
+// yields a key that several servers name once.
 func (c *blockedCmd) listed(ctx context.Context, answers []answer[blockedPage]) iter.Seq2[operate.Blocked, error] {
 	return func(yield func(operate.Blocked, error) bool) {
 		var all [][]operate.Blocked
@@ -242,11 +266,11 @@ func (c *blockedCmd) listed(ctx context.Context, answers []answer[blockedPage]) 
 	}
 }
 
-// A blockedPage is what a server says of who is denied.
+// A blockedPage is a page of a server's list of denied keys.
 type blockedPage struct {
 	Blocked []operate.Blocked
 	Next    string
-	limited []operate.Blocked // by limits, of the pages so far
+	limited []operate.Blocked // keys that limits deny, of all pages so far
 }
 
 // more reads the next page.
@@ -260,7 +284,8 @@ func (p *blockedPage) more(ctx context.Context, k *rulesapi.Client) ([]operate.B
 	return p.Blocked, err
 }
 
-// limited returns whom limits deny, and the rest of its last page.
+// limited reads pages until the keys that limits deny end. They are p.limited; p.Blocked is
+// the rest of the last page.
 func limited(ctx context.Context, k *rulesapi.Client) (p blockedPage, err error) {
 	for {
 		page, err := p.more(ctx, k)
@@ -275,7 +300,7 @@ func limited(ctx context.Context, k *rulesapi.Client) (p blockedPage, err error)
 	}
 }
 
-// blockedText is a line for one who is denied.
+// blockedText is a line for a denied key.
 func blockedText(b *operate.Blocked) string {
 	why := b.Why
 	switch why {

@@ -16,8 +16,7 @@ func TestResetUnanswered(t *testing.T) {
 	session{args: []string{"rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", url}}.run()
 	token := writeFile(t, dir+"/token", strings.TrimSpace(session{args: []string{"token", "make", "anna", "--role", "admin", "--rules", url}}.run()))
 	wire := dbtest.NewWire(t, url)
-	p := launch(t, "serve", "serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0", "--rules", wire.URL, "--rules-copy", "none")
-	p.listening()
+	p := operated(t, "--rules", wire.URL, "--rules-copy", "none")
 	for _, one := range []struct {
 		after, want string
 		passes      int

@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// query names a customer under a rule.
+// query returns the query that names a customer under a rule.
 func (c *customerFlags) query(rule string, args []string) (url.Values, error) {
 	who, err := c.only(args)
 	if err != nil {
@@ -30,7 +30,7 @@ type serverFlags struct {
 	TokenFile string `env:"STINT_SERVER_TOKEN_FILE" placeholder:"FILE" help:"A file with your token, if the server needs one."`
 }
 
-// act asks the server to do something, and says what it did.
+// act asks the server to act, and prints what it did.
 func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSON bool) error {
 	did, err := c.ask(e, path, query, body)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *serverFlags) act(e *env, path string, query url.Values, body any, asJSO
 	return printAct(e, did, asJSON)
 }
 
-// ask asks the server to do something.
+// ask asks the server to act, and returns what it did.
 func (c *serverFlags) ask(e *env, path string, query url.Values, body any) (did operate.Act, err error) {
 	if c.Server == "" {
 		return did, usage("--server", "missing: write the admin address of the server, such as --server http://127.0.0.1:9090")
@@ -68,7 +68,7 @@ func printAct(e *env, did operate.Act, asJSON bool) error {
 
 // actText says what was done, and to whom.
 func actText(did operate.Act) string {
-	if did.Rule == "" { // to many
+	if did.Rule == "" { // the act was on many keys
 		return did.Did
 	}
 	return fmt.Sprintf("%s %s: %s", did.Rule, shown(did.Key), did.Did)
@@ -159,7 +159,8 @@ func (c *undoCmd) Run(e *env) error {
 	})
 }
 
-// undo takes the act back; without a number, the one that is shown first.
+// undo takes back the act of c.Act. Without a number, it shows your last act first, and takes
+// that back.
 func (c *undoCmd) undo(e *env, do func(act int64, show bool) (operate.Act, error)) error {
 	if c.Act == 0 {
 		last, err := do(0, true)
@@ -181,9 +182,9 @@ func (c *undoCmd) undo(e *env, do func(act int64, show bool) (operate.Act, error
 	return printAct(e, did, c.JSON)
 }
 
-// agreed asks a person.
+// agreed asks the person at the terminal.
 func agreed(e *env) bool {
 	fmt.Fprint(e.err, "Take it back? [y/N] ")
-	answer, _ := bufio.NewReader(e.in).ReadString('\n') // at the end of the input it is no
+	answer, _ := bufio.NewReader(e.in).ReadString('\n') // the end of the input means no
 	return strings.EqualFold(strings.TrimSpace(answer), "y")
 }

@@ -39,8 +39,7 @@ func TestUndoTwice(t *testing.T) {
 	session{args: []string{"rules", "push", file, "--rules", database}}.run()
 	token := session{args: []string{"token", "make", "pager", "--role", "operator", "--rules", database}}.run()
 	start := func(args ...string) *running {
-		p := launch(t, "serve", append([]string{"serve", "--admin", "127.0.0.1:0", "--http", "127.0.0.1:0"}, args...)...)
-		p.listening()
+		p := operated(t, args...)
 		return p
 	}
 	t.Run("file", func(t *testing.T) { undoTwice(t, "", start("-c", file)) })

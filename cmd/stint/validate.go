@@ -36,7 +36,7 @@ For example:
         stint validate -`
 }
 
-// A report says what is wrong in one file.
+// A report has the errors and warnings of one file.
 type report struct {
 	File string `json:"file"`
 	rules.Report
@@ -88,7 +88,7 @@ func inspect(name string, in io.Reader) report {
 	return reportOf(name, f, err)
 }
 
-// reportOf says what is wrong in a file that was read, or why it was not.
+// reportOf returns the report on a file that was read, or on the error of reading it.
 func reportOf(name string, f *rules.File, err error) report {
 	if err == nil {
 		err = bindable(f)
@@ -96,9 +96,9 @@ func reportOf(name string, f *rules.File, err error) report {
 	return report{name, rules.ReportOf(f, err)}
 }
 
-// bindable binds rules to a store in memory as stint serve would, since a store
-// may refuse a limit, such as a log of more than it can keep; and, if the file
-// names one, to a store in Redis, without asking it.
+// bindable binds rules to a store in memory as stint serve would, since a store may
+// refuse a limit, such as a log that is too long. If the file names a store in Redis,
+// it binds them to such a store, without connecting.
 func bindable(f *rules.File) error {
 	var store stint.Store = memstore.New(memstore.Options{MaxKeys: 1})
 	if err := checkStore(f); err != nil {
@@ -112,7 +112,7 @@ func bindable(f *rules.File) error {
 		store = &sharedStore{Store: shared, configuredNodes: 1}
 	}
 	defer store.Close()
-	secret := make([]byte, 16) // the file cannot say whether there will be one
+	secret := make([]byte, 16) // the file cannot say whether --secret-file will be given
 	p, err := policy.New(store, f.Rules, policy.Options{Secret: secret})
 	if err == nil {
 		p.Close()
@@ -120,7 +120,7 @@ func bindable(f *rules.File) error {
 	return err
 }
 
-// nowhere is a driver of a server that is not there.
+// nowhere is a driver without a server: every call fails.
 type nowhere struct{}
 
 func (nowhere) EvalSHA(context.Context, string, []string, []string) (any, error) {

@@ -31,11 +31,11 @@ func version() string {
 	return describe(info)
 }
 
-// released is the version that a release was built as: -ldflags "-X
-// main.released=v0.1.0". Without it, the build's own word holds.
+// released is the version of a release, set by -ldflags "-X main.released=v0.1.0".
+// Without it, the version is the one that Go recorded in the binary.
 var released string
 
-// describe writes what a build knows about itself as one line.
+// describe writes version, commit and platform of a build as one line.
 func describe(info *debug.BuildInfo) string {
 	version, commit, changed := info.Main.Version, "", ""
 	switch {

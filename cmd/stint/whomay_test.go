@@ -15,6 +15,7 @@ import (
 
 	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // A visitor is a client and its roles: "" may do nothing. Where rules are in a
@@ -88,6 +89,7 @@ var endpoints = []endpoint{
 	{"GET", "/v1/override?rule=orders&key=a", "", "operator", 200, 200},
 	{"GET", "/v1/overrides", "", "operator", 200, 200},
 	{"POST", "/v1/overrides", "rule,key,limits\norders,a,9/h\n", "operator", 422, 200},
+	{"GET", "/v1/overrides.csv", "", "operator", 200, 200},
 	{"DELETE", "/v1/override?rule=orders&key=a", "", "operator", 200, 200},
 	{"PUT", "/v1/block?rule=orders&key=a", `{"for":"1h"}`, "operator", 200, 200},
 	{"DELETE", "/v1/block?rule=orders&key=a", "", "operator", 200, 200},
@@ -113,19 +115,15 @@ var endpoints = []endpoint{
 // TestFileRoles tries every endpoint of the API as everybody who may have a token
 // in a file, or none, with rules in a file and in a database.
 func TestFileRoles(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	dir := t.TempDir()
 	rules := writeFile(t, dir+"/stint.yaml", operateRules)
 	database := "sqlite:" + dir + "/stint.db"
-	must(t, "rules", "migrate", "--rules", database)
 	must(t, "rules", "push", rules, "--rules", database)
 	for where, source := range map[string][]string{"file": {"-c", rules}, "database": {"--rules", database}} {
 		t.Run(where, func(t *testing.T) {
 			all, flags := visitors(t)
-			p := launch(t, "serve", append(append([]string{"serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, source...), flags...)...)
-			p.listening()
+			p := operated(t, append(source, flags...)...)
 			p.call(http.MethodPost, p.front+"/v1/check", `{"attributes":{"header.x-api-key":"a"}}`, map[string]string{"Authorization": "Bearer " + all[3].token}) // something is recorded
 			for _, e := range endpoints {
 				for _, v := range all {
@@ -194,11 +192,8 @@ func described(t *testing.T, text string) {
 // asked and say nothing more: a probe finds room all the same, since those that are
 // idle are let go.
 func TestProbesFindRoom(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	p := launch(t, "serve", "serve", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules))
-	p.listening()
+	need.Time(t)
+	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules))
 	address := strings.TrimPrefix(p.admin, "http://")
 	for range 32 {
 		conn, err := net.Dial("tcp", address)

@@ -394,7 +394,7 @@ func TestDocument(t *testing.T) {
 		}
 		n++
 	}
-	if n != 5 {
+	if n != 6 {
 		t.Errorf("%d objects", n)
 	}
 	given, err := chartutil.ReadValuesFile("stint/values.yaml")

@@ -1,5 +1,5 @@
-// Command grpc is a gRPC server that answers two calls an hour of each address, and
-// a client that makes three.
+// Command grpc is a gRPC server that answers two calls an hour from each address, and a client that
+// makes three.
 package main
 
 import (

@@ -20,7 +20,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Behind a balancer, name it in ClientIP.Trusted: else all clients are one.
+	// If clients come through a balancer, name it in ClientIP.Trusted, or all clients share one
+	// key.
 	guard, err := httplimit.New(limiter, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -28,7 +29,7 @@ func main() {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
 	})
-	server := httptest.NewServer(guard(hello)) // yours: http.ListenAndServe(":8080", guard(hello))
+	server := httptest.NewServer(guard(hello)) // in your program: http.ListenAndServe(":8080", guard(hello))
 	defer server.Close()
 
 	for range 4 {

@@ -1,5 +1,5 @@
-// Command queue calls an API that allows five calls a second, at that pace: what
-// finds no room in the queue is refused at once, and the rest is in time.
+// Command queue calls an API that allows five calls a second, at that pace. Calls that find no room
+// in the queue are refused at once, and all others are in time.
 package main
 
 import (
@@ -33,7 +33,7 @@ func run(w io.Writer) {
 	}
 	began, done, accepted := time.Now(), make(chan string), 0
 	for i := range 10 {
-		err := queue.Submit(func() { // queue.Do waits for it
+		err := queue.Submit(func() { // queue.Do would wait for it
 			done <- fmt.Sprintf("call %d after %v", i, time.Since(began).Round(100*time.Millisecond))
 		})
 		switch {

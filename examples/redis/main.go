@@ -1,5 +1,5 @@
-// Command redis has two servers share a limit of three an hour through Redis, and
-// go on without it. Its argument is the URL of Redis.
+// Command redis runs two servers that share a limit of three an hour through Redis, and continue
+// without it. Its argument is the URL of Redis.
 package main
 
 import (
@@ -20,7 +20,7 @@ func server(url string) *stint.Limiter {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// While Redis is away, each of the two decides by half of the limit.
+	// While Redis is down, each of the two allows half of the limit.
 	store := fallback.New(shared, fallback.Options{Nodes: 2})
 	limiter, err := stint.NewLimiter(store, "example", stint.PerHour(3))
 	if err != nil {
@@ -40,7 +40,7 @@ func main() {
 func run(w io.Writer, url string) {
 	ctx := context.Background()
 	a, b := server(url), server(url)
-	if err := a.Reset(ctx, "client 7"); err != nil { // of an earlier run
+	if err := a.Reset(ctx, "client 7"); err != nil { // forgets what an earlier run used
 		log.Fatal(err)
 	}
 	for i := range 4 {

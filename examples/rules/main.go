@@ -1,5 +1,5 @@
-// Command rules is an HTTP server with the rules of a file: two logins an hour for
-// each address, beside what else it asks for. Its argument is the file.
+// Command rules is an HTTP server with the rules of a file, such as two logins an hour for each
+// address. Its argument is the file.
 package main
 
 import (
@@ -29,7 +29,7 @@ func run(file string) {
 	}
 	rules, err := policy.Parse(text)
 	if err != nil {
-		log.Fatal(err) // line, column, and what would be right
+		log.Fatal(err) // names the line, the column, and what would be right
 	}
 	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
 	if err != nil {

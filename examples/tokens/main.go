@@ -12,7 +12,7 @@ import (
 	"github.com/stint-dev/stint/memstore"
 )
 
-// complete stands for the call of the model, and returns the tokens that it used.
+// complete stands for the call of the model. It returns the tokens that the call used.
 func complete(prompt string) (used int64) { return int64(100 * len(prompt)) }
 
 func main() {
@@ -27,7 +27,7 @@ func main() {
 	}
 	const maxTokens = 4_000
 	for _, prompt := range []string{"why is the sky blue?", "and at night?", "why?", "write a long book about that", "thanks"} {
-		// An answer that takes longer than five minutes is charged as reserved.
+		// If no answer has come after five minutes, the reserved tokens stay charged.
 		d, reservation, err := budget.Reserve(ctx, "customer 7", maxTokens, 5*time.Minute)
 		if err != nil {
 			log.Fatal(err)

@@ -24,6 +24,7 @@ import (
 
 	"connectrpc.com/connect"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -51,10 +52,15 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		var failure error
 		passed := false
 		_, err := i.guard.UnaryInterceptor(known, r.Any(), &grpc.UnaryServerInfo{FullMethod: r.Spec().Procedure},
-			func(context.Context, any) (any, error) {
+			func(guarded context.Context, _ any) (any, error) {
 				passed = true
-				answer, failure = next(ctx, r)
-				return nil, nil
+				if answer, failure = next(ctx, r); failure == nil {
+					tell(guarded, answer.Header(), answer.Trailer())
+				}
+				if call, ok := connect.CallInfoForHandlerContext(ctx); ok {
+					tell(guarded, call.ResponseHeader(), call.ResponseTrailer())
+				}
+				return nil, ended(guarded, failure)
 			})
 		if !passed {
 			return nil, refusal(err)
@@ -72,17 +78,37 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		known := incoming(ctx, conn.RequestHeader(), conn.Peer())
+		var failure error
 		passed := false
 		err := i.guard.StreamInterceptor(nil, &stream{conn: conn, ctx: known}, &grpc.StreamServerInfo{FullMethod: conn.Spec().Procedure},
 			func(_ any, s grpc.ServerStream) error {
 				passed = true
-				return next(ctx, &guarded{conn, s})
+				failure = next(ctx, &guarded{conn, s})
+				tell(s.Context(), conn.ResponseHeader(), conn.ResponseTrailer())
+				return ended(s.Context(), failure)
 			})
 		if !passed {
 			return refusal(err)
 		}
-		return err
+		return failure
 	}
+}
+
+// tell tells the guard of the fields of an answer, if it wants to know.
+func tell(ctx context.Context, all ...http.Header) {
+	for _, fields := range all {
+		_ = grpc.SetTrailer(ctx, metadata.MD(fields)) // it fails where it does not
+	}
+}
+
+// ended returns the error of a handler as one of grpc.
+func ended(ctx context.Context, failure error) error {
+	e, ok := errors.AsType[*connect.Error](failure)
+	if !ok {
+		return failure
+	}
+	tell(ctx, e.Meta())
+	return status.Error(codes.Code(e.Code()), e.Message())
 }
 
 // incoming returns the context of a call as grpc has it: with its metadata, that of

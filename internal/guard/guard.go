@@ -127,15 +127,21 @@ func (g *Guard) Acquire(ctx context.Context, key string, cost int64) (d stint.De
 // One that would wait too long is denied, with the least wait after which it
 // would not.
 func (g *Guard) TakeQueued(ctx context.Context, key string, cost int64) (d stint.Decision, waited time.Duration, err error) {
-	began, t := time.Now(), g.Terms()
+	return g.Terms().takeQueued(ctx, cost, func(ctx context.Context) error { return g.Wait(ctx, key, cost) },
+		func(ctx context.Context, cost int64) (stint.Decision, error) { return g.Peek(ctx, key, cost) })
+}
+
+// takeQueued is TakeQueued of what waits and looks: at a cost of 0, at where the keys stand.
+func (t *Terms) takeQueued(ctx context.Context, cost int64, wait func(context.Context) error, look func(ctx context.Context, cost int64) (stint.Decision, error)) (d stint.Decision, waited time.Duration, err error) {
+	began := time.Now()
 	bound, stop := context.WithDeadline(ctx, began.Add(t.wait))
-	err = g.Wait(bound, key, cost)
+	err = wait(bound)
 	stop()
 	waited = time.Since(began)
 	var early *stint.WaitError
 	switch {
 	case err == nil:
-		d, err = g.Peek(ctx, key, 0)
+		d, err = look(ctx, 0)
 		d.Taken = cost
 		if err != nil {
 			err = &AfterWait{err}
@@ -144,7 +150,7 @@ func (g *Guard) TakeQueued(ctx context.Context, key string, cost int64) (d stint
 		d, err = t.tooLong(early.Decision), nil
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 		// Others came before it on the same store: it waited in vain.
-		if d, err = g.Peek(ctx, key, cost); err == nil {
+		if d, err = look(ctx, cost); err == nil {
 			d = t.tooLong(d)
 		}
 	}

@@ -11,69 +11,93 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 )
 
-// A Condition is what one attribute must be: any of its values.
+// A Condition says what one attribute must be: any of its values.
 //
-// It is kept small: a request that meets one of thousands of rules finds none of
-// it in the processor's cache.
+// It is small because a request that is matched against thousands of rules finds none of them in
+// the processor's cache.
 type Condition struct {
 	request.Attribute
-	Present bool     // must be there and not empty, whatever it is
-	Absent  bool     // must not be there, or be empty
-	Late    bool     // is tried when all else holds: an Index does not look it up
-	few     []string // whole values, if there are few
-	many    map[string]struct{}
-	globs   []glob
-	paths   []pathPattern
-	nets    *netTable[struct{}]
-	Text    string // as written, for people
+	Present bool     // any value that is not empty
+	Absent  bool     // no value, or an empty one
+	Late    bool     // tried after all other conditions; an Index does not look it up
+	few     []string // exact values, while there are few
+	more    *more    // nil if there are no other values
+	Text    string   // the condition as it was written
 }
 
-// fewValues is up to how many values are compared one by one.
+// A more is the values of a condition that are not in few.
+type more struct {
+	many  map[string]struct{} // exact values
+	globs []glob
+	paths []pathPattern
+	nets  *netTable[struct{}]
+}
+
+var noMore more
+
+// others returns the values that are not in few, for reading.
+func (c *Condition) others() *more {
+	if c.more == nil {
+		return &noMore
+	}
+	return c.more
+}
+
+// add returns the values that are not in few, for adding to them.
+func (c *Condition) add() *more {
+	if c.more == nil {
+		c.more = new(more)
+	}
+	return c.more
+}
+
+// fewValues is up to how many exact values are compared one by one.
 const fewValues = 8
 
-// addExact adds a whole value.
+// addExact adds an exact value.
 func (c *Condition) addExact(v string) {
-	if c.many != nil {
-		c.many[v] = struct{}{}
+	if many := c.others().many; many != nil {
+		many[v] = struct{}{}
 		return
 	}
 	if slices.Contains(c.few, v) {
 		return
 	}
 	if c.few = append(c.few, v); len(c.few) > fewValues {
-		c.many = make(map[string]struct{})
+		many := make(map[string]struct{})
 		for _, v := range c.few {
-			c.many[v] = struct{}{}
+			many[v] = struct{}{}
 		}
-		c.few = nil
+		c.few, c.add().many = nil, many
 	}
 }
 
-// isExact reports whether v is one of the whole values.
+// isExact reports whether v is one of the exact values.
 func (c *Condition) isExact(v string) bool {
-	if c.many != nil {
-		_, ok := c.many[v]
+	if many := c.others().many; many != nil {
+		_, ok := many[v]
 		return ok
 	}
 	return slices.Contains(c.few, v)
 }
 
-// exact returns the whole values.
+// exact returns the exact values.
 func (c *Condition) exact() iter.Seq[string] {
-	if c.many != nil {
-		return maps.Keys(c.many)
+	if many := c.others().many; many != nil {
+		return maps.Keys(many)
 	}
 	return slices.Values(c.few)
 }
 
-// exacts returns how many whole values there are.
-func (c *Condition) exacts() int { return max(len(c.few), len(c.many)) }
+// exacts returns the number of exact values.
+func (c *Condition) exacts() int { return max(len(c.few), len(c.others().many)) }
 
-// Match reports whether the attribute of a request is what it must be.
+// Match reports whether the attribute of a request meets the condition.
 func (c *Condition) Match(q *Request) bool {
-	if c.nets != nil { // its text is not needed
+	others := c.others()
+	if others.nets != nil { // ranges need no text
 		addr, ok := q.Addr()
-		return ok && c.nets.has(single(addr))
+		return ok && others.nets.has(single(addr))
 	}
 	v, ok := q.Value(c.Attribute)
 	switch {
@@ -86,18 +110,18 @@ func (c *Condition) Match(q *Request) bool {
 	case c.isExact(v):
 		return true
 	}
-	for i := range c.paths {
-		if c.paths[i].match(v) {
+	for i := range others.paths {
+		if others.paths[i].match(v) {
 			return true
 		}
 	}
-	return anyGlob(c.globs, v)
+	return anyGlob(others.globs, v)
 }
 
-// A Conjunction is conditions that must all hold.
+// A Conjunction is conditions that must all be met.
 type Conjunction []Condition
 
-// Miss returns the first condition that does not hold, or nil.
+// Miss returns the first condition that is not met, or nil.
 func (c Conjunction) Miss(q *Request) *Condition {
 	for i := range c {
 		if !c[i].Match(q) {
@@ -117,22 +141,22 @@ func AnyOf(all []Conjunction, q *Request) bool {
 	return false
 }
 
-// Add adds a value as written; reason and hint are empty if it is good.
+// Add adds a value as it is written. reason and hint are empty if the value is valid.
 func (c *Condition) Add(text string) (reason, hint string) {
 	switch c.Kind {
 	case request.Path:
 		p, reason, hint := parsePath(text)
 		if reason == "" {
-			c.paths = append(c.paths, p)
+			c.add().paths = append(c.add().paths, p)
 		}
 		return reason, hint
 	case request.IP:
 		p, reason, hint := ParseNet(text)
 		if reason == "" {
-			if c.nets == nil {
-				c.nets = &netTable[struct{}]{}
+			if c.add().nets == nil {
+				c.more.nets = &netTable[struct{}]{}
 			}
-			c.nets.put(p, struct{}{})
+			c.more.nets.put(p, struct{}{})
 		}
 		return reason, hint
 	case request.Method:
@@ -150,12 +174,12 @@ func (c *Condition) Add(text string) (reason, hint string) {
 	}
 	g := parseGlob(text)
 	if !g.literal() {
-		c.globs = append(c.globs, g)
+		c.add().globs = append(c.add().globs, g)
 		return "", ""
 	}
 	c.addExact(g[0])
 	if c.Kind == request.Method && text == "GET" {
-		c.addExact("HEAD") // which servers answer by the same work
+		c.addExact("HEAD") // servers answer HEAD with the same work
 	}
 	return "", ""
 }
@@ -169,7 +193,7 @@ func (c Conjunction) String() string {
 	return strings.Join(parts, " and ")
 }
 
-// Want returns what a condition asks for.
+// Want returns the text of what the condition asks for.
 func (c *Condition) Want() string {
 	switch {
 	case c.Present:
@@ -180,11 +204,11 @@ func (c *Condition) Want() string {
 	return "is " + c.Text
 }
 
-// A glob is what lies between the stars of a pattern: one part if there are
-// none. Each star stands for any text, the empty one included.
+// A glob is the texts between the stars of a pattern; without stars it is one text. Each star
+// stands for any text, also the empty one.
 type glob []string
 
-// parseGlob reads a pattern in which \* is a star and \\ a backslash.
+// parseGlob parses a pattern in which \* is a star and \\ a backslash.
 func parseGlob(text string) glob {
 	if !strings.ContainsRune(text, '\\') {
 		return strings.Split(text, "*")
@@ -229,28 +253,28 @@ func (g glob) match(s string) bool {
 	return true
 }
 
-// A pathPattern is segments to match a clean path with.
+// A pathPattern is segments that match a clean path.
 type pathPattern struct {
 	segments []segment
 }
 
 type segment struct {
-	glob glob // of a literal, one part
-	any  bool // * or {name}: one segment, whatever it is
+	glob glob // a literal is a glob of one text
+	any  bool // * or {name}: one segment
 	deep bool // ** or {name...}: any number of segments
 }
 
 func (s *segment) match(seg string) bool { return s.any || s.glob.match(seg) }
 
-// isHostPattern reports whether text can fit a clean host, with stars in it.
+// isHostPattern reports whether a pattern can match a clean host.
 func isHostPattern(text string) bool {
 	text = strings.ReplaceAll(text, "*", "x")
 	clean, reason := CleanHost(text)
 	return reason == "" && text != "" && strings.EqualFold(text, clean)
 }
 
-// match reports whether the whole path fits. Only the last ** met ever needs to
-// take more: what came before it has been matched as early as possible.
+// match reports whether the whole path matches. It backtracks only to the last ** that it has met,
+// since all before that was matched as early as possible.
 func (p *pathPattern) match(path string) bool {
 	rest, again := path[1:], ""
 	i, star := 0, -1
@@ -277,7 +301,7 @@ func (p *pathPattern) match(path string) bool {
 	return i == len(p.segments)
 }
 
-// parsePath reads a path pattern; reason and hint are empty if it is good.
+// parsePath parses a path pattern. reason and hint are empty if it is valid.
 func parsePath(text string) (p pathPattern, reason, hint string) {
 	if !strings.HasPrefix(text, "/") {
 		return p, "a path pattern must begin with a slash", "such as /api/**, /users/{id} or /**"
@@ -309,9 +333,9 @@ func parsePath(text string) (p pathPattern, reason, hint string) {
 	return p, "", ""
 }
 
-// A netTable has a value for each of many address ranges, found by their lengths.
+// A netTable maps address ranges to values. It looks ranges up by each length that occurs.
 type netTable[T any] struct {
-	bits   [2][]int // lengths there are, of IPv4 and IPv6
+	bits   [2][]int // lengths that occur, for IPv4 and IPv6
 	values map[netip.Prefix]T
 }
 
@@ -332,14 +356,14 @@ func (t *netTable[T]) put(p netip.Prefix, value T) {
 	t.bits[family(p.Addr())] = insertSorted(t.bits[family(p.Addr())], p.Bits())
 }
 
-// holding returns the values of the ranges that p is in, those of the widest first.
+// holding returns the values of the ranges that contain p, the widest range first.
 func (t *netTable[T]) holding(p netip.Prefix) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, n := range t.bits[family(p.Addr())] {
 			if n > p.Bits() {
 				return
 			}
-			wide, _ := p.Addr().Prefix(n) // it has as many bits
+			wide, _ := p.Addr().Prefix(n) // no error, since n is at most the length of p
 			if v, ok := t.values[wide]; ok && !yield(v) {
 				return
 			}
@@ -347,7 +371,7 @@ func (t *netTable[T]) holding(p netip.Prefix) iter.Seq[T] {
 	}
 }
 
-// has reports whether p is in one of the ranges.
+// has reports whether a range contains p.
 func (t *netTable[T]) has(p netip.Prefix) bool {
 	for range t.holding(p) {
 		return true
@@ -355,8 +379,8 @@ func (t *netTable[T]) has(p netip.Prefix) bool {
 	return false
 }
 
-// ParseNet reads an address or a range; the bits behind its length must be 0. If
-// it is none, the reason and a hint say why and what would be right.
+// ParseNet parses an address or a range; the bits after its length must be 0. If it fails, reason
+// and hint say why, and what would be right.
 func ParseNet(text string) (p netip.Prefix, reason, hint string) {
 	if !strings.Contains(text, "/") {
 		a, err := netip.ParseAddr(text)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Covers reports whether every request for which narrow holds is surely one for
-// which c holds.
+// Covers reports whether c certainly holds for every request for which narrow holds. False means
+// only that this is not certain.
 func (c Conjunction) Covers(narrow Conjunction) bool {
 	for i := range c {
 		if !slices.ContainsFunc(narrow, func(n Condition) bool { return c[i].Name == n.Name && c[i].covers(&n) }) {
@@ -16,7 +16,7 @@ func (c Conjunction) Covers(narrow Conjunction) bool {
 	return true
 }
 
-// covers reports whether every value of o is surely one of c.
+// covers reports whether c certainly matches every value that o matches.
 func (c *Condition) covers(o *Condition) bool {
 	switch {
 	case c.Absent || o.Absent:
@@ -24,27 +24,27 @@ func (c *Condition) covers(o *Condition) bool {
 	case o.Present:
 		return c.Present
 	case c.Present:
-		return !o.isExact("") && len(o.globs) == 0
+		return !o.isExact("") && len(o.others().globs) == 0
 	}
 	for v := range o.exact() {
-		if !c.isExact(v) && !anyGlob(c.globs, v) {
+		if !c.isExact(v) && !anyGlob(c.others().globs, v) {
 			return false
 		}
 	}
-	for _, g := range o.globs {
-		// A glob's text, stars and all, fits what takes all that it stands for.
-		if !anyGlob(c.globs, strings.Join(g, "*")) {
+	for _, g := range o.others().globs {
+		// A pattern that matches the text of glob g, stars included, matches all texts that g does.
+		if !anyGlob(c.others().globs, strings.Join(g, "*")) {
 			return false
 		}
 	}
-	for i := range o.paths {
-		if !anyPath(c.paths, &o.paths[i]) {
+	for i := range o.others().paths {
+		if !anyPath(c.others().paths, &o.others().paths[i]) {
 			return false
 		}
 	}
-	if o.nets != nil {
-		for p := range o.nets.values {
-			if c.nets == nil || !c.nets.has(p) {
+	if o.others().nets != nil {
+		for p := range o.others().nets.values {
+			if c.others().nets == nil || !c.others().nets.has(p) {
 				return false
 			}
 		}
@@ -53,7 +53,7 @@ func (c *Condition) covers(o *Condition) bool {
 }
 
 func anyGlob(globs []glob, s string) bool {
-	for _, g := range globs { // on the way of each request: no call by a pointer
+	for _, g := range globs { // a loop, since a call through a pointer would cost each request time
 		if g.match(s) {
 			return true
 		}
@@ -61,8 +61,8 @@ func anyGlob(globs []glob, s string) bool {
 	return false
 }
 
-// anyPath reports whether one of the patterns takes all paths of p: one that is
-// the same so far and then takes anything, or the same to the end.
+// anyPath reports whether one of the patterns matches all paths that p does: it is the same as p up
+// to the end, or up to a ** at its own end.
 func anyPath(paths []pathPattern, p *pathPattern) bool {
 	for i := range paths {
 		a := paths[i].segments
@@ -88,13 +88,13 @@ func (s *segment) takes(o *segment) bool {
 	return s.glob.match(strings.Join(o.glob, "*"))
 }
 
-// Script returns a path of the condition that looks like that of a script, such as
-// /login.php, if the condition does not hold for paths below it, which servers such as
-// Apache hand to the same script (PATH_INFO); else nothing.
+// Script returns a path of the condition that looks like a script's, such as /login.php, if the
+// condition does not hold for the paths below it. Servers such as Apache pass those to the same
+// script (PATH_INFO). Otherwise it returns "".
 func (c *Condition) Script() (path string) {
-	for i := range min(len(c.paths), 64) { // each is compared with all
+	for i := range min(len(c.others().paths), 64) { // bounded, since each is compared with all
 		path = ""
-		for _, s := range c.paths[i].segments {
+		for _, s := range c.others().paths[i].segments {
 			if s.any || s.deep || !s.glob.literal() {
 				path = ""
 				break
@@ -104,7 +104,7 @@ func (c *Condition) Script() (path string) {
 		if end := strings.LastIndexByte(path, '.'); end < 0 || !slices.Contains(scripts, strings.ToLower(path[end:])) {
 			continue
 		}
-		if !slices.ContainsFunc(c.paths, func(p pathPattern) bool { return p.match(path + "/x") }) {
+		if !slices.ContainsFunc(c.others().paths, func(p pathPattern) bool { return p.match(path + "/x") }) {
 			return path
 		}
 	}
@@ -113,22 +113,20 @@ func (c *Condition) Script() (path string) {
 
 var scripts = []string{".php", ".cgi", ".fcgi", ".pl", ".py", ".asp", ".aspx", ".ashx", ".asmx", ".cfm"}
 
-// Pinned reports whether the condition names the values that the attribute may
-// have, one by one.
+// Pinned reports whether the condition lists the exact values that the attribute may have.
 func (c *Condition) Pinned() bool {
-	if c.exacts()+len(c.paths) == 0 || len(c.globs) > 0 {
+	if c.exacts()+len(c.others().paths) == 0 || len(c.others().globs) > 0 {
 		return false
 	}
-	for i := range c.paths {
-		if a := c.paths[i].anchor(); a.how != '|' || strings.Contains(a.text, "*") {
+	for i := range c.others().paths {
+		if a := c.others().paths[i].anchor(); a.how != '|' || strings.Contains(a.text, "*") {
 			return false
 		}
 	}
 	return true
 }
 
-// Names returns the attributes alone: values may be clients' keys, and warnings
-// go into logs.
+// Names returns only the names of the attributes, for logs: values may be clients' keys.
 func (c Conjunction) Names() string {
 	all := make([]string, len(c))
 	for i := range c {

@@ -8,12 +8,12 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 )
 
-// HeaderFault returns why servers read the value of a header, given as the attribute
-// header.NAME, in different ways; else "". Blanks around a value are none of it, but
-// HTTP/2 carries them: some servers keep them, and HTTP/1.1 takes them away. Beyond
-// ASCII, some read Latin-1, some UTF-8, and some take a no-break space for a blank.
+// HeaderFault returns why servers read the value of a header differently, or "" if they do not. The
+// header is given as the attribute header.NAME. Blanks around a value do not belong to it, but
+// HTTP/2 transmits them: some servers keep them, and HTTP/1.1 removes them. Bytes beyond ASCII are
+// Latin-1 to some servers and UTF-8 to others, and some read a no-break space as a blank.
 func HeaderFault(attribute, value string) (reason string) {
-	if value == "" || strings.HasSuffix(attribute, "-bin") { // of gRPC: bytes, which come encoded
+	if value == "" || strings.HasSuffix(attribute, "-bin") { // the bytes of a -bin header of gRPC are encoded
 		return ""
 	}
 	if value[0] == ' ' || value[len(value)-1] == ' ' {
@@ -30,9 +30,9 @@ func HeaderFault(attribute, value string) (reason string) {
 	return ""
 }
 
-// credentialsFault returns why servers read credentials in different ways: many look
-// for the last word only, decode base64 with whatever lies in it, take a scheme by its first
-// letters, and end a password at a NUL.
+// credentialsFault returns why servers read credentials differently. Many use only the last word,
+// ignore invalid characters in base64, recognise a scheme by its first letters, or end a password
+// at a NUL.
 func credentialsFault(value string) (reason string) {
 	scheme, rest, _ := strings.Cut(value, " ")
 	switch {
@@ -57,8 +57,8 @@ func hasPrefixFold(text, prefix string) bool {
 	return len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix)
 }
 
-// credentials returns Authorization with Basic and Bearer written so: in a scheme
-// upper and lower case are the same.
+// credentials returns an Authorization header with "Basic" and "Bearer" spelled this way, since the
+// case of a scheme does not matter.
 func credentials(value string) string {
 	for _, scheme := range [...]string{"Basic ", "Bearer "} {
 		if hasPrefixFold(value, scheme) && !strings.HasPrefix(value, scheme) {

@@ -9,54 +9,59 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 )
 
-// An Index finds which of many conjunctions may hold for a request without
-// trying them all. Each is filed under the one of its conditions that is shared
-// with the fewest others; what cannot be filed is always tried.
+// An Index finds, among many conjunctions, those that may hold for a request, without trying them
+// all. Each conjunction is filed under the condition that it shares with the fewest others, but
+// not under an attribute that few conjunctions name where it has a common one that does nearly as
+// well: each request is asked for every attribute under which one is filed. Conjunctions that
+// cannot be filed are always tried.
 //
-// It finds at least those that hold, and [Index.Holds] tries what is left of one: its
-// conditions but the one that it was found by, where the place says all of that.
+// [Index.Find] returns at least all conjunctions that hold. [Index.Holds] tries the remaining
+// conditions of one of them; the condition under which it is filed is left out where the lookup has
+// decided it completely.
 type Index struct {
 	filed  []filed
 	always []int32
-	paths  [2]*trie // from the beginning, and from the end
+	paths  [2]*trie // from the beginning of paths, and from their end
 	nets   netTable[[]int32]
 	values []valueIndex
+	places map[string]int // in values, by the name of the attribute
 }
 
-// A filed conjunction is what is left to try when it has been found, and what it
-// is for.
+// A filed is a conjunction in an Index: which of its conditions the lookup has decided, -1 for none,
+// and its item.
 type filed struct {
-	rest Conjunction
-	item int32
+	all   Conjunction
+	found int32
+	item  int32
 }
 
-// A valueIndex files by the value of one Attribute: the whole, its beginning or
-// its end. Beginnings and ends are looked up by each length there is.
+// A valueIndex files conjunctions by the value of one Attribute: the exact value, its beginning or
+// its end. It looks up beginnings and ends of each length that occurs.
 type valueIndex struct {
 	request.Attribute
 	exact, prefix, suffix       map[string][]int32
 	prefixLengths, suffixLength []int
 }
 
-// A trie files by path, segment by segment.
+// A trie files conjunctions by path, segment by segment.
 type trie struct {
 	kids map[string]*trie
 	any  *trie
-	here []int32 // patterns that go on from here in ways a trie does not know
+	here []int32 // patterns that continue here with segments that a trie cannot hold
 	end  []int32 // patterns that end here
 }
 
-// An anchor is a place to file a condition at.
+// An anchor is a key under which a condition is filed.
 type anchor struct {
 	request.Attribute
-	how  byte // '=' whole, '^' beginning, '$' end, 'n' range, '|' path, '/' beginning of a path, '.' end of one
+	how  byte // '=' exact value, '^' beginning, '$' end, 'n' range, '|' path, '/' beginning of a path, '.' end of a path
 	text string
 	net  netip.Prefix
-	path []segment // in the order in which the trie has them
-	all  bool      // what is found here holds: nothing of the value is left to try
+	path []segment // in the order of the trie
+	all  bool      // the lookup decides the condition completely
 }
 
-// id identifies an anchor.
+// An anchorID identifies an anchor.
 type anchorID struct {
 	name string
 	how  byte
@@ -66,24 +71,25 @@ type anchorID struct {
 
 func (a *anchor) id() anchorID { return anchorID{a.Name, a.how, a.text, a.net} }
 
-// anchors returns the places of a condition, or nil if it cannot be filed.
+// anchors returns the anchors of a condition, or nil if it cannot be filed.
 func (c *Condition) anchors() []anchor {
 	if c.Present || c.Absent || c.Late {
 		return nil
 	}
 	var all []anchor
-	for i := range c.paths {
-		all = append(all, c.paths[i].anchor())
+	others := c.others()
+	for i := range others.paths {
+		all = append(all, others.paths[i].anchor())
 	}
-	if c.nets != nil {
-		for p := range c.nets.values {
+	if others.nets != nil {
+		for p := range others.nets.values {
 			all = append(all, anchor{Attribute: c.Attribute, how: 'n', net: p, all: true})
 		}
 	}
 	for v := range c.exact() {
 		all = append(all, anchor{Attribute: c.Attribute, how: '=', text: v, all: true})
 	}
-	for _, g := range c.globs {
+	for _, g := range others.globs {
 		switch last := g[len(g)-1]; {
 		case len(last) > len(g[0]):
 			all = append(all, anchor{Attribute: c.Attribute, how: '$', text: last, all: len(g) == 2 && g[0] == ""})
@@ -96,8 +102,8 @@ func (c *Condition) anchors() []anchor {
 	return all
 }
 
-// anchor returns the place of a pattern in the tries: by all of it, else by what is before its
-// first ** or behind its last, whichever is longer.
+// anchor returns the anchor of a pattern in the tries: all of it, or the segments before its first
+// ** or after its last **, whichever are more.
 func (p *pathPattern) anchor() anchor {
 	n := len(p.segments)
 	a := anchorOf('|', p.segments)
@@ -120,7 +126,7 @@ func (p *pathPattern) anchor() anchor {
 	return end
 }
 
-// anchorOf returns the place of the first segments that a trie can hold.
+// anchorOf returns the anchor of the first segments that a trie can hold.
 func anchorOf(how byte, segments []segment) anchor {
 	a := anchor{Attribute: request.Of("path"), how: how}
 	for _, s := range segments {
@@ -137,30 +143,29 @@ func anchorOf(how byte, segments []segment) anchor {
 	return a
 }
 
-// NewIndex files conjunctions; item says what each is for.
+// NewIndex files conjunctions; item has the item of each.
 func NewIndex(all []Conjunction, item []int32) *Index {
 	x := &Index{filed: make([]filed, len(all))}
-	shared := make(map[anchorID]int)
-	places := make([][][]anchor, len(all))
+	shared, common := make(map[anchorID]int), make(map[string]int) // how many have an anchor, and an attribute
 	for i, conj := range all {
-		if i%64 == 63 { // requests are matched meanwhile
+		if i%64 == 63 { // lets requests be matched meanwhile
 			runtime.Gosched()
 		}
 		for k := range conj {
-			as := conj[k].anchors()
-			places[i] = append(places[i], as)
-			for j := range as {
-				shared[as[j].id()]++
+			common[conj[k].Name]++
+			for _, a := range conj[k].anchors() {
+				shared[a.id()]++
 			}
 		}
 	}
-	for i := range all {
+	for i, conj := range all {
 		if i%64 == 63 {
 			runtime.Gosched()
 		}
 		var best []anchor
 		least, at := -1, -1
-		for k, as := range places[i] {
+		for k := range conj {
+			as := conj[k].anchors() // once more: of all together they take more memory than the index
 			if len(as) == 0 {
 				continue
 			}
@@ -168,6 +173,7 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 			for j := range as {
 				crowd = max(crowd, shared[as[j].id()])
 			}
+			crowd += len(all) / common[conj[k].Name] // as many attributes, if all are filed like this one
 			if least < 0 || crowd < least {
 				best, least, at = as, crowd, k
 			}
@@ -175,9 +181,9 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 		if best == nil {
 			x.always = append(x.always, int32(i))
 		}
-		x.filed[i] = filed{all[i], item[i]}
+		x.filed[i] = filed{conj, -1, item[i]}
 		if best != nil && !slices.ContainsFunc(best, func(a anchor) bool { return !a.all }) {
-			x.filed[i].rest = slices.Concat(all[i][:at], all[i][at+1:])
+			x.filed[i].found = int32(at)
 		}
 		for j := range best {
 			x.file(&best[j], int32(i))
@@ -195,9 +201,12 @@ func (x *Index) file(a *anchor, i int32) {
 		x.filePath(a, i)
 		return
 	}
-	at := slices.IndexFunc(x.values, func(v valueIndex) bool { return v.Name == a.Name })
-	if at < 0 {
-		at = len(x.values)
+	at, known := x.places[a.Name]
+	if !known {
+		if at = len(x.values); at == 0 {
+			x.places = make(map[string]int)
+		}
+		x.places[a.Name] = at
 		x.values = append(x.values, valueIndex{
 			Attribute: a.Attribute,
 			exact:     make(map[string][]int32), prefix: make(map[string][]int32), suffix: make(map[string][]int32),
@@ -250,14 +259,19 @@ func (x *Index) filePath(a *anchor, i int32) {
 	}
 }
 
-// Holds reports whether a conjunction that Find has found holds, and what it is for.
+// Holds reports whether a conjunction that Find has returned holds, and returns its item.
 func (x *Index) Holds(i int32, q *Request) (item int32, ok bool) {
 	f := &x.filed[i]
-	return f.item, f.rest.Miss(q) == nil
+	for k := range f.all {
+		if int32(k) != f.found && !f.all[k].Match(q) {
+			return f.item, false
+		}
+	}
+	return f.item, true
 }
 
-// Find returns the indexes of what may hold, in order, each once. It uses the room of
-// found.
+// Find returns the indexes of the conjunctions that may hold, in order, each once. It reuses the
+// memory of found.
 func (x *Index) Find(q *Request, found []int32) []int32 {
 	found = append(found[:0], x.always...)
 	if q.hasPath {
@@ -281,7 +295,7 @@ func (x *Index) Find(q *Request, found []int32) []int32 {
 	return found
 }
 
-// find looks a path up, from its end if backwards.
+// find looks up a path, from its end if backwards is true.
 func (t *trie) find(rest string, backwards bool, found []int32) []int32 {
 	for t != nil {
 		found = append(found, t.here...)
@@ -327,7 +341,7 @@ func (v *valueIndex) find(q *Request, found []int32) []int32 {
 	return found
 }
 
-// insertSorted returns the sorted list with n in it.
+// insertSorted inserts n in a sorted list.
 func insertSorted(list []int, n int) []int {
 	i, have := slices.BinarySearch(list, n)
 	if have {

@@ -10,30 +10,29 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 )
 
-// Attributes are what is known of a request; policy.Attributes has the names.
+// Attributes are the attributes of a request; policy.Attributes lists their names.
 type Attributes interface {
 	Attribute(name string) (value string, ok bool)
 }
 
-// Known are Attributes that have read some of the request already.
+// Known are Attributes that have parsed some of the request already.
 type Known interface {
-	// Addr returns the address of ip, unmapped and without a zone, with the text that
-	// the attribute has.
+	// Addr returns the address in the attribute ip, unmapped and without a zone, and the text of
+	// the attribute.
 	Addr() (addr netip.Addr, text string, ok bool)
-	// PlainPath returns the path, and whether it has been found to be plain: see
-	// [PlainPath].
+	// PlainPath returns the path, and whether it is known to be plain: see [PlainPath].
 	PlainPath() (path string, plain bool)
 }
 
-// A Request is attributes on their way through the rules; what must be brought
-// to one form is, once. Make it ready with Clean. It belongs to one goroutine.
+// A Request is the attributes of a request while rules are matched. Values that have several
+// spellings are normalised once: call Clean first. It belongs to one goroutine.
 type Request struct {
 	Attrs Attributes
-	// Unknown is set when a claim has been asked for and cannot be known at the moment:
-	// the Attributes have a method Unknown() bool, which says so.
+	// Unknown is set when a claim was asked for that is not known at the moment: the Attributes
+	// then have a method Unknown() bool that returned true.
 	Unknown bool
 
-	known Known      // Attrs; nil if they have not read the request
+	known Known      // Attrs, if they are Known; otherwise nil
 	path  string     // clean
 	host  string     // clean
 	ip    netip.Addr // unmapped, without a zone
@@ -43,14 +42,14 @@ type Request struct {
 	hasPath, hasHost bool
 }
 
-// Looks are what rules look at that must be brought to one form, or be found to have
-// one, before any rule is tried.
+// Looks says which attributes rules read that must be normalised, or checked, before any rule is
+// tried.
 type Looks struct {
 	Path, Host bool
-	FoldPath   bool     // whether upper and lower case in the path are the same
-	Headers    []string // as attributes, header.NAME
+	FoldPath   bool     // the case of letters in the path does not matter
+	Headers    []string // attributes header.NAME
 
-	// Only rules in shadow look at it: where it is at fault, the request has none.
+	// Only rules in shadow read the attribute: if it is ambiguous, it counts as missing.
 	ShadowPath, ShadowHost bool
 }
 
@@ -60,8 +59,8 @@ func NewRequest(attrs Attributes) *Request {
 	return &Request{Attrs: attrs, known: known}
 }
 
-// Clean brings to one form what rules look at. For a request that servers read in
-// different ways it returns the name of the attribute at fault, and the reason.
+// Clean normalises what rules read. For a request that servers read differently it returns the name
+// of the ambiguous attribute, and the reason.
 func (q *Request) Clean(l *Looks) (attribute, reason string) {
 	if l.Path {
 		if reason = q.cleanPath(l.FoldPath); reason != "" {
@@ -106,11 +105,11 @@ func (q *Request) cleanPath(fold bool) (reason string) {
 	return reason
 }
 
-// Path returns the clean path; it is empty if no rule looks at it.
+// Path returns the clean path. It is empty if no rule reads it.
 func (q *Request) Path() string { return q.path }
 
-// Value returns an attribute in its one form, and whether the request has it.
-// An address that cannot be read is none.
+// Value returns the normalised value of an attribute, and whether the request has it. An address
+// that cannot be parsed counts as missing.
 func (q *Request) Value(a request.Attribute) (string, bool) {
 	switch a.Kind {
 	default:
@@ -140,7 +139,7 @@ func (q *Request) Value(a request.Attribute) (string, bool) {
 	}
 }
 
-// upper returns a method in upper case, which almost all are.
+// upper returns a method in upper case. Most methods already are.
 func upper(method string) string {
 	for i := range len(method) {
 		if c := method[i]; c < 'A' || c > 'Z' {
@@ -150,10 +149,10 @@ func upper(method string) string {
 	return method
 }
 
-// AddrText returns the text of Addr, which is there.
+// AddrText returns the text of Addr, which must exist.
 func (q *Request) AddrText() string {
 	if q.ip.Is4() && len(q.ipRaw) <= len("255.255.255.255") {
-		return q.ipRaw // there is but one way to write it
+		return q.ipRaw // an IPv4 address has only one spelling
 	}
 	return q.ip.String()
 }
@@ -171,7 +170,7 @@ func (q *Request) Addr() (netip.Addr, bool) {
 			if q.ip = addr.WithZone("").Unmap(); q.ip != addr {
 				q.ipRaw = q.ip.String()
 			}
-		} else if at, err := netip.ParseAddrPort(q.ipRaw); err == nil { // as many programs have the peer of a connection
+		} else if at, err := netip.ParseAddrPort(q.ipRaw); err == nil { // many programs give the peer of a connection
 			q.ip = at.Addr().WithZone("").Unmap()
 			q.ipRaw = q.ip.String()
 		}
@@ -181,8 +180,8 @@ func (q *Request) Addr() (netip.Addr, bool) {
 
 const maxPath = 8192 // bytes; servers refuse longer request lines
 
-// plainBytes are those that a segment of a path is sent with and that mean the same to
-// everybody.
+// plainBytes are the bytes of a path segment that are never encoded and mean the same to every
+// server.
 var plainBytes = func() (plain [256]bool) {
 	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_~." {
 		plain[c] = true
@@ -190,9 +189,9 @@ var plainBytes = func() (plain [256]bool) {
 	return plain
 }()
 
-// PlainPath reports whether a path, decoded or as it was sent, is clean as it stands:
-// no byte of it is ever encoded, and it has no empty segments and none that begin with
-// a dot. So most paths are looked at once.
+// PlainPath reports whether a path, decoded or not, is clean already: none of its bytes is ever
+// encoded, and no segment is empty or begins with a dot. Most paths are plain, and need only this
+// one scan.
 func PlainPath(path string) bool {
 	if path == "" || path[0] != '/' || len(path) > maxPath {
 		return false
@@ -208,12 +207,11 @@ func PlainPath(path string) bool {
 	return true
 }
 
-// CleanPath returns the path that rules are matched against: decoded once,
-// without empty and dot segments and without a slash at the end; what follows ?
-// is cut off. A reason is returned for a path that servers read in
-// different ways: an encoded or double-encoded separator, a backslash, a
-// semicolon, control characters, dot segments that appear by decoding, what is
-// not UTF-8. docs/RULES.md has the table.
+// CleanPath returns the path against which rules are matched: decoded once, without empty segments,
+// dot segments, a slash at the end, and a query. It returns a reason for a path that servers read
+// differently: it has an encoded or double-encoded separator, a backslash, a semicolon, control
+// characters, dot segments that appear by decoding, or bytes that are not UTF-8. docs/RULES.md has
+// the table.
 func CleanPath(raw string) (clean, reason string) {
 	if PlainPath(raw) {
 		return raw, ""
@@ -223,7 +221,7 @@ func CleanPath(raw string) (clean, reason string) {
 	}
 	switch {
 	case raw == "" || raw == "/" || raw == "*":
-		return "/", "" // OPTIONS * is about the whole server
+		return "/", "" // OPTIONS * asks about the whole server
 	case raw[0] != '/':
 		return "", "must begin with a slash"
 	case len(raw) > maxPath:
@@ -255,11 +253,11 @@ func CleanPath(raw string) (clean, reason string) {
 	return path, ""
 }
 
-// decodePath decodes each segment once, and refuses what would read otherwise
-// had it been decoded earlier, later or again.
+// decodePath decodes each segment once. It refuses a path that would read differently if it were
+// decoded earlier, later or twice.
 func decodePath(raw string) (path, reason string) {
 	b := make([]byte, 0, len(raw))
-	start, escaped := 0, false // of the segment in b; whether it had an escape
+	start, escaped := 0, false // start of the segment in b; whether the segment had an escape
 	for i := 0; i <= len(raw); i++ {
 		if i == len(raw) || raw[i] == '/' {
 			if seg := string(b[start:]); escaped && (seg == "." || seg == "..") {
@@ -308,12 +306,11 @@ func decodePath(raw string) (path, reason string) {
 	return string(b), ""
 }
 
-// FoldPath returns the path that stands for all that differ from it in upper and
-// lower case, and in dots and blanks at the end, as servers have them that ignore it:
-// Express and fiber fold ASCII, ASP.NET each letter by itself, but none into one of
-// ASCII. Caddy folds two of them into i and k, so a path that has one is returned with a
-// reason; up to 2.6 it leaves out dots and blanks at the end, as Windows does in names of
-// files.
+// FoldPath returns the path that stands for all paths that are equal to it for servers that ignore
+// case, and ignore dots and blanks at the end. Express and fiber fold ASCII; ASP.NET folds each
+// letter by itself, but none into ASCII. Caddy folds two other letters into i and k, so FoldPath
+// returns a reason for a path with one of them. Up to version 2.6 it ignores dots and blanks at the
+// end, as Windows does in file names.
 func FoldPath(path string) (folded, reason string) {
 	folded = strings.Map(func(c rune) rune {
 		switch one := unicode.ToLower(unicode.ToUpper(c)); {
@@ -322,7 +319,7 @@ func FoldPath(path string) (folded, reason string) {
 		case unicode.ToLower(c) < utf8.RuneSelf:
 			reason = "a capital I with a dot or a Kelvin sign, which some servers take for i and k"
 			return c
-		case one < utf8.RuneSelf: // such as the long s
+		case one < utf8.RuneSelf: // for example the long s
 			return c
 		default:
 			return one
@@ -345,7 +342,7 @@ func unhex(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-// joinPath resolves empty and dot segments, as RFC 3986, section 5.2.4, has it.
+// joinPath resolves empty and dot segments, as in RFC 3986, section 5.2.4.
 func joinPath(path string) string {
 	b := make([]byte, 0, len(path))
 	for rest := path[1:]; rest != ""; {
@@ -371,11 +368,10 @@ func cutSegment(path string) (seg, rest string) {
 	return path, ""
 }
 
-// CleanHost returns the host that rules are matched against: in lower case,
-// without the port, brackets and the dot at the end. A reason is returned for
-// what is no name and no address, such as a name with two
-// ports or an empty label: servers read those in different ways. An empty host
-// is none, and no fault.
+// CleanHost returns the host against which rules are matched: in lower case, without port,
+// brackets, and the dot at the end. It returns a reason for a host that is no name and no address,
+// for example with two ports or an empty label, since servers read those differently. An empty host
+// counts as missing.
 func CleanHost(raw string) (clean, reason string) {
 	name, port, bracketed := raw, "", false
 	switch colon := strings.IndexByte(raw, ':'); {
@@ -415,8 +411,7 @@ func CleanHost(raw string) (clean, reason string) {
 
 const maxHost = 253 // bytes: more than any name in the DNS
 
-// isPort reports whether text is a port, or the empty one that may follow a
-// colon.
+// isPort reports whether text is a port, or empty, as it may be after a colon.
 func isPort(text string) bool {
 	n := 0
 	for i := range len(text) {

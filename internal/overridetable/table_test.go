@@ -124,23 +124,3 @@ func TestReaders(t *testing.T) {
 	close(stop)
 	readers.Wait()
 }
-
-func BenchmarkGet(b *testing.B) {
-	for _, n := range []int{1000, 1_000_000, 10_000_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			table := overridetable.New()
-			for i := range n {
-				table.Set("api", strconv.Itoa(i), uint32(i%5+1))
-			}
-			keys := make([]string, 1<<16)
-			for i := range keys {
-				keys[i] = strconv.Itoa(rand.IntN(n))
-			}
-			b.ReportAllocs()
-			b.ReportMetric(float64(table.Bytes())/float64(n), "B/key")
-			for i := 0; b.Loop(); i++ {
-				table.Get("api", keys[i&(1<<16-1)])
-			}
-		})
-	}
-}

@@ -1,8 +1,8 @@
-// Package request has the attributes of requests: the one table of their kinds, and the
-// one reader of what a request of HTTP says.
+// Package request has the kinds of attributes of requests, in one table, and the one reader that
+// takes attributes from an HTTP request.
 //
-// To add a kind, write a row of the table; if requests of HTTP have it, with the function
-// that reads it.
+// To add a kind, write a row of the table. If HTTP requests have it, also write the function that
+// reads it.
 package request
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A Kind is what an attribute is, by its name. The zero Kind, Other, is any name that is
-// none of the others: a value that the caller gives.
+// A Kind is the kind of an attribute, which its name determines. The zero Kind, Other, is for all
+// other names: values that the caller gives.
 type Kind uint8
 
-// The kinds, in the order in which a name is compared with them: what begins like another
-// goes before it.
+// The kinds, in the order in which names are compared with them. Where one name is the beginning of
+// another, the longer one is first.
 const (
 	Other Kind = iota
 	Method
 	Host
 	Path
 	IP
-	HostHeader    // of which there is one
-	Authorization // whose schemes have no case
+	HostHeader    // a request has only one
+	Authorization // the case of its scheme does not matter
 	Header
 	Query
 	Cookie
-	Body // of JSON: a pointer follows
+	Body // of JSON; a pointer follows the name
 	Claim
 	GRPCService
 	GRPCMethod
@@ -40,18 +40,18 @@ const (
 
 // A kind is a row of the table.
 type kind struct {
-	name  string     // the whole name, or with a dot at its end what the names begin with
-	form  string     // as documents write it; "" for a name that another row covers, or that HTTP does not have
-	given Interfaces // that can give it
+	name  string     // the whole name, or if it ends in a dot, the beginning of names
+	form  string     // the name in documents; "" if another row covers it, or HTTP does not have it
+	given Interfaces // the interfaces that can give it
 	// claims are the interfaces that can give it if the rules say how claims are verified.
 	claims Interfaces
-	chosen bool // a client sends whatever value it likes
+	chosen bool // a client can send any value
 	secret bool // its values may be secrets: API keys, sessions, tokens
-	// check says what is wrong with a name and what follows its first dot.
+	// check says what is wrong with a name; rest is what follows its first dot.
 	check func(name, rest string) (reason, hint string)
-	// read reads it from a request of HTTP; nil where that does not have it.
+	// read reads it from an HTTP request; nil if HTTP does not have it.
 	read func(q *HTTP, rest string) (value string, ok bool)
-	also []string // what other programs call it
+	also []string // names in other programs
 }
 
 var kinds = [...]kind{
@@ -76,13 +76,13 @@ var kinds = [...]kind{
 	GRPCMessage:   {name: "grpc.message", given: overGRPC | askers},
 }
 
-// An Attribute is the name of one, as rules have it, and its kind.
+// An Attribute is the name of an attribute, as in rules, and its kind.
 type Attribute struct {
 	Name string
 	Kind Kind
 }
 
-// Of returns the attribute of a name.
+// Of returns the attribute with a name.
 func Of(name string) Attribute {
 	for k := Method; int(k) < len(kinds); k++ {
 		row := &kinds[k]
@@ -93,24 +93,23 @@ func Of(name string) Attribute {
 	return Attribute{name, Other}
 }
 
-// begins reports whether names of the kind only begin with the row's.
+// begins reports whether the row's name is only the beginning of names.
 func (k *kind) begins() bool { return k.name != "" && k.name[len(k.name)-1] == '.' }
 
-// Free reports whether a client chooses the value as it likes.
+// Free reports whether a client can send any value.
 func (a Attribute) Free() bool { return kinds[a.Kind].chosen }
 
-// Sent reports whether clients send values that may be secrets: API keys, sessions,
-// tokens.
+// Sent reports whether clients send values that may be secrets: API keys, sessions, tokens.
 func (a Attribute) Sent() bool { return kinds[a.Kind].secret }
 
-// OfHTTP reports whether a request of HTTP says whether it has the attribute.
+// OfHTTP reports whether every HTTP request either has the attribute or lacks it.
 func (a Attribute) OfHTTP() bool { return kinds[a.Kind].read != nil }
 
-// OfGRPC reports whether each call of gRPC says so.
+// OfGRPC reports whether every gRPC call either has the attribute or lacks it.
 func (a Attribute) OfGRPC() bool { return kinds[a.Kind].given&overGRPC == overGRPC }
 
-// Line returns the name of the header that the attribute is, in lower case: of one that a
-// request may have more than once. The one Host is none.
+// Line returns the name of the attribute's header, in lower case, if a request may have the header
+// more than once. Host is not among them.
 func (a Attribute) Line() (name string, ok bool) {
 	if a.Kind != Header && a.Kind != Authorization {
 		return "", false
@@ -118,14 +117,14 @@ func (a Attribute) Line() (name string, ok bool) {
 	return a.Name[len(kinds[Header].name):], true
 }
 
-// Rest returns what follows the beginning that names of the kind have in common: the name
-// of a cookie, the pointer into a body. It is "" for a kind of one name.
+// Rest returns the name without the beginning that all names of the kind have: the name of a
+// cookie, the pointer into a body. It is "" for a kind with one name.
 func (a Attribute) Rest() string { return a.Name[len(kinds[a.Kind].name):] }
 
-// String returns the name of a kind that has but one, or what its names begin with.
+// String returns the name of a kind that has only one, or the beginning of its names.
 func (k Kind) String() string { return kinds[k].name }
 
-// Name returns the name that rules have for an attribute: of a header, it is in lower case.
+// Name returns the name of an attribute in rules: the name of a header is in lower case.
 func Name(name string) string {
 	if prefix := kinds[Header].name; len(name) > len(prefix) && strings.EqualFold(name[:len(prefix)], prefix) {
 		return strings.ToLower(name)
@@ -133,11 +132,11 @@ func Name(name string) string {
 	return name
 }
 
-// maxName is how many bytes a name may have.
+// maxName is the most bytes of a name.
 const maxName = 256
 
-// Parse reads the name of an attribute as rules write it. If it is none, the reason and a
-// hint say why, and what would be right.
+// Parse parses the name of an attribute as rules write it. If it is invalid, reason and hint say
+// why, and what would be right.
 func Parse(name string) (a Attribute, reason, hint string) {
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f || c == 0xfffd }) {
 		return a, fmt.Sprintf("%q is no name of an attribute", wording.Shorten(name)),
@@ -164,8 +163,8 @@ func Parse(name string) (a Attribute, reason, hint string) {
 	return Of(name), "", ""
 }
 
-// rowOf returns the row of a kind that requests of HTTP have, by the word that its names
-// are or begin with; nil if there is none.
+// rowOf returns the row of a kind that HTTP requests have, by the first word of its names; nil if
+// there is none.
 func rowOf(word string) *kind {
 	for i := range kinds {
 		if row := &kinds[i]; row.form != "" && strings.TrimSuffix(row.name, ".") == word {
@@ -175,14 +174,14 @@ func rowOf(word string) *kind {
 	return nil
 }
 
-// begins reports whether a name follows the word.
+// begins reports whether the word is followed by a dot and a name.
 func begins(word string) bool {
 	row := rowOf(word)
 	return row != nil && row.begins()
 }
 
-// Taken reports whether rules take the first word of a name for a kind that requests of
-// HTTP have, or refuse it as misspelt.
+// Taken reports whether rules read the first word of a name as a kind that HTTP requests have, or
+// refuse it as misspelt.
 func Taken(name string) bool {
 	word, _, _ := strings.Cut(strings.ToLower(name), ".")
 	return rowOf(word) != nil || begins(strings.TrimSuffix(word, "s"))
@@ -197,8 +196,8 @@ func forms() (all []string) {
 	return all
 }
 
-// Words yields the words of the kinds that requests of HTTP have: those that a name
-// follows behind a dot, or those that are the whole name.
+// Words yields the first words of the kinds that HTTP requests have: those that a dot and a name
+// follow, or those that are a whole name.
 func Words(dotted bool) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range kinds {
@@ -209,8 +208,7 @@ func Words(dotted bool) iter.Seq[string] {
 	}
 }
 
-// Alias returns what rules call what another program has under a name; "" if that is not
-// known.
+// Alias returns the name in rules for a name in another program; "" if it is not known.
 func Alias(theirs string) string {
 	for i := range kinds {
 		for _, name := range kinds[i].also {
@@ -222,7 +220,7 @@ func Alias(theirs string) string {
 	return ""
 }
 
-// named checks that there is a name behind the dot at all.
+// named checks that a name follows the dot.
 func named(name, rest string) (reason, hint string) {
 	if word, _, _ := strings.Cut(name, "."); rest == "" {
 		return fmt.Sprintf("%q lacks the name of the %s", name, word), "such as " + word + ".NAME"

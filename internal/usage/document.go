@@ -8,23 +8,25 @@ import (
 	"strconv"
 )
 
-// document reads JSON byte by byte, wherever it is cut. It looks for what the pointers
-// lead to, and passes over all else without reading it. It does not check the grammar:
-// of what is no JSON it may find numbers or none.
+// document reads JSON byte by byte, wherever it is cut. It looks for the values at the pointers,
+// and skips everything else. It does not check the grammar: in text that is not JSON it may find
+// numbers or none.
 type document struct {
 	spec   *Spec
 	values []int64 // by term
 	found  []bool
-	ended  bool // a last value was found
+	ended  bool  // the last value that counts was found
+	open   bool  // a value was found that a later one will replace
+	count  int64 // how many documents have ended
 
 	token   token
-	escaped bool    // the next byte of a string belongs to the backslash before
+	escaped bool    // the next byte of the string follows a backslash
 	levels  []level // the objects and arrays that pointers lead into
-	depth   int     // of what is passed over within the innermost of these
-	here    uint32  // the pointers that lead to the value that comes next, as a mask
-	name    bool    // a string that comes next is the name of a field
-	buf     []byte  // of the name or number at hand
-	long    bool    // which is too long to be looked for
+	depth   int     // depth of the skipped values within the innermost level
+	here    uint32  // a mask of the pointers that lead to the next value
+	name    bool    // the next string is the name of a field
+	buf     []byte  // the present name or number
+	long    bool    // the name is too long for any pointer
 }
 
 type token uint8
@@ -42,10 +44,10 @@ type level struct {
 	mask  uint32 // the pointers that lead into it
 }
 
-// maxNumber bounds the digits of a number that is read.
+// maxNumber bounds the digits of a number.
 const maxNumber = 40
 
-// reset begins a document.
+// reset prepares for a new document.
 func (d *document) reset() {
 	d.endNumber()
 	d.token, d.escaped, d.levels, d.depth, d.name, d.buf, d.long = between, false, d.levels[:0], 0, false, d.buf[:0], false
@@ -59,7 +61,7 @@ func (d *document) write(p []byte) {
 		case d.token == inString:
 			p = p[d.text(p):]
 		case d.depth > 0:
-			p = p[d.passOver(p):]
+			p = p[d.skip(p):]
 		default:
 			d.byte(p[0])
 			p = p[1:]
@@ -67,7 +69,7 @@ func (d *document) write(p []byte) {
 	}
 }
 
-// text reads in a string, up to its end if that is there, and returns how far.
+// text reads on in a string, up to its end if that has come, and returns how many bytes it read.
 func (d *document) text(p []byte) int {
 	at := 0
 	for quote := -1; at < len(p); {
@@ -101,7 +103,7 @@ func (d *document) text(p []byte) int {
 	return at
 }
 
-// keep keeps a part of a name, if it may be one that is looked for.
+// keep buffers bytes of a string that may be a name in a pointer.
 func (d *document) keep(p []byte) {
 	if !d.name || d.depth > 0 || d.long {
 		return
@@ -111,7 +113,7 @@ func (d *document) keep(p []byte) {
 	}
 }
 
-// endString is called behind a string, which may be a name.
+// endString is called after a string, which may be a name.
 func (d *document) endString() {
 	if !d.name || d.depth > 0 {
 		return
@@ -129,7 +131,7 @@ func (d *document) endString() {
 	d.buf, d.long = d.buf[:0], false
 }
 
-// lead notes the pointers that lead on by a name.
+// lead finds the pointers that continue with a name.
 func (d *document) lead(name []byte) {
 	d.here = 0
 	at := len(d.levels) - 1
@@ -141,11 +143,11 @@ func (d *document) lead(name []byte) {
 	}
 }
 
-// structure are the bytes that matter in what is passed over.
+// structure are the bytes that matter in skipped values.
 var structure = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
-// passOver reads in a value that no pointer leads into, and returns how far.
-func (d *document) passOver(p []byte) int {
+// skip reads on in a value that no pointer leads into, and returns how many bytes it read.
+func (d *document) skip(p []byte) int {
 	for i, c := range p {
 		if !structure[c] {
 			continue
@@ -225,11 +227,12 @@ func (d *document) leave() {
 		d.levels = d.levels[:n-1]
 	}
 	if len(d.levels) == 0 {
+		d.count++
 		d.reset()
 	}
 }
 
-// endNumber is called behind a number.
+// endNumber is called after a number.
 func (d *document) endNumber() {
 	if d.token != inNumber {
 		return
@@ -239,13 +242,14 @@ func (d *document) endNumber() {
 		for mask := d.here; mask != 0; mask &= mask - 1 {
 			if p := &d.spec.pointers[bits.TrailingZeros32(mask)]; len(p.path) == len(d.levels) {
 				d.values[p.term], d.found[p.term], d.ended = v, true, d.ended || p.last
+				d.open = (d.open || p.open) && !p.last
 			}
 		}
 	}
 	d.buf, d.long, d.here = d.buf[:0], false, 0
 }
 
-// value returns a number from 0, rounded up.
+// value parses a number that is at least 0, and rounds it up.
 func value(text string) (int64, bool) {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil && f == 0 || f < 0 {

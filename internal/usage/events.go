@@ -2,30 +2,32 @@ package usage
 
 import "bytes"
 
-// events reads the data of server-sent events, wherever the stream is cut. The data of an
-// event is one document.
+// events reads the data of server-sent events, wherever the stream is cut. The data of one event is
+// one document.
 type events struct {
 	state  lineState
-	name   int  // how much of "data" the line has begun with
-	lf     bool // a line feed belongs to the line end before
-	filled bool // the line is not empty
-	open   bool // the event has begun before the line
-	done   int  // how much of "[DONE]" the data of the line is
-	ended  bool // a line was that
+	name   int   // how many bytes of "data" the line has begun with
+	lf     bool  // a line feed would belong to the end of the line before
+	filled bool  // the line is not empty
+	open   bool  // the event has begun on an earlier line
+	done   int   // how many bytes of "[DONE]" the data of the line has begun with
+	ended  bool  // a line was "[DONE]"
+	text   bool  // an earlier line of the event has data
+	count  int64 // number of events with data
 }
 
 type lineState uint8
 
 const (
 	inName  lineState = iota // at the beginning of a line, or in the name of its field
-	inSpace                  // behind the colon
+	inSpace                  // after the colon
 	inData
 	inOther // a comment, or another field
 )
 
 const (
 	dataField = "data"
-	endOfData = "[DONE]" // by which OpenAI ends a stream
+	endOfData = "[DONE]" // ends a stream of OpenAI
 )
 
 // write reads the next bytes of the stream.
@@ -35,7 +37,7 @@ func (e *events) write(p []byte, doc *document) {
 		marks[i] = -1
 	}
 	for cr, lf := -1, -1; len(p) > 0; {
-		if n := e.passOver(all, len(all)-len(p), doc.spec.ends, &marks); n > 0 {
+		if n := e.skip(all, len(all)-len(p), doc.spec.ends, &marks); n > 0 {
 			p, cr, lf = p[n:], cr-n, lf-n
 			continue
 		}
@@ -56,13 +58,13 @@ func (e *events) write(p []byte, doc *document) {
 	}
 }
 
-// marksAt are where each name, and each of otherMarks, comes next: a place that has been
-// passed is looked for anew, so that all is looked through once.
+// marksAt has the next position of each name, and of each of otherMarks. A position that has been
+// passed is searched again from there, so that each byte is searched once for each.
 type marksAt [MaxPointers + len(otherMarks)]int
 
-// passOver returns the length of the events that begin at a place of p, as far as they are
-// whole and have none of the names that are looked for: most of a stream is text.
-func (e *events) passOver(p []byte, at int, names [][]byte, marks *marksAt) int {
+// skip returns the length of the complete events from a position of p on that contain none of the
+// names: most of a stream is text.
+func (e *events) skip(p []byte, at int, names [][]byte, marks *marksAt) int {
 	if e.state != inName || e.name > 0 || e.filled || e.lf || e.open || len(names) == 0 {
 		return 0
 	}
@@ -81,25 +83,48 @@ func (e *events) passOver(p []byte, at int, names [][]byte, marks *marksAt) int 
 		past = min(past, marks[i])
 	}
 	p = p[at:past]
+	if bytes.IndexByte(p, '\r') >= 0 { // an event may end with \r too
+		return 0
+	}
 	from := max(len(p)-mostEvent, 0)
 	end := bytes.LastIndex(p[from:], endOfEvent)
 	if end < 0 {
 		return 0
 	}
-	return from + end + len(endOfEvent)
+	n := from + end + len(endOfEvent)
+	e.countIn(p[:n])
+	return n
 }
 
-// mostEvent bounds where the end of an event is looked for.
+// countIn counts the events with data in p, which holds complete events.
+func (e *events) countIn(p []byte) {
+	for len(p) > 0 {
+		end := bytes.Index(p, endOfEvent)
+		event := bytes.TrimRight(p[:end], " \n")
+		if len(event) > len(dataLine) && bytes.HasPrefix(event, dataLine[1:]) || bytes.Contains(event, dataLine) {
+			e.count++
+		}
+		p = p[end+len(endOfEvent):]
+	}
+}
+
+var dataLine = []byte("\n" + dataField + ":")
+
+// isText reports whether the line has data so far that is not "[DONE]".
+func (e *events) isText() bool { return e.done != 0 && e.done != len(endOfData) }
+
+// mostEvent bounds how far the end of an event is searched.
 const mostEvent = 4096
 
 var endOfEvent = []byte("\n\n")
 
-// otherMarks are what is not passed over beside names: what begins a letter of a name that
-// is written otherwise, and the end of a stream. Other ends of lines do not matter: behind
-// two line feeds an event is over, whatever came before.
+// otherMarks also stop skipping: the beginning of an escape that may write a letter of a name, and
+// the end of a stream. Other ends of lines do not matter, since after two line feeds an event is
+// over, whatever came before.
 var otherMarks = [...][]byte{[]byte(`\u00`), []byte("DONE]")}
 
-// next returns where a byte comes next: at, unless that is over; the end if nowhere.
+// next returns the next position of a byte: at, unless that has been passed, or len(p) if there is
+// none.
 func next(p []byte, c byte, at int) int {
 	if at >= 0 {
 		return at
@@ -110,7 +135,7 @@ func next(p []byte, c byte, at int) int {
 	return at
 }
 
-// line reads a part of a line.
+// line reads bytes of a line.
 func (e *events) line(p []byte, doc *document) {
 	e.filled = true
 	for len(p) > 0 && e.state != inData {
@@ -143,14 +168,17 @@ func (e *events) line(p []byte, doc *document) {
 
 // endLine ends a line; an empty one ends the event.
 func (e *events) endLine(cr bool, doc *document) {
-	ended := e.ended || e.done == len(endOfData)
+	ended, text, count := e.ended || e.done == len(endOfData), e.text || e.isText(), e.count
 	switch {
 	case !e.filled:
 		doc.reset()
-		*e = events{lf: cr, ended: ended}
+		if text {
+			count++
+		}
+		*e = events{lf: cr, ended: ended, count: count}
 		return
 	case e.state == inData || e.state == inSpace || e.state == inName && e.name == len(dataField):
 		doc.write([]byte{'\n'})
 	}
-	*e = events{lf: cr, open: true, ended: ended}
+	*e = events{lf: cr, open: true, ended: ended, text: text, count: count}
 }

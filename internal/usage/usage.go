@@ -1,10 +1,9 @@
-// Package usage reads numbers out of a response body as it passes: those that JSON
-// pointers lead to, in plain JSON, in lines of JSON, and in the data of server-sent
-// events.
+// Package usage reads numbers from a response body as it passes: the values at JSON pointers, in
+// plain JSON, in lines of JSON, and in the data of server-sent events.
 //
-// Nothing of the body is kept but the name or the number at hand, so that memory is
-// bounded whatever comes, and the last value of each pointer counts. What the body is
-// shows its first character: the label that a server puts on it may be wrong.
+// It keeps nothing of the body but the present name or number, so memory is bounded whatever comes.
+// The last value of each pointer counts. The first character tells what the body is, since the
+// Content-Type of a server may be wrong.
 package usage
 
 import (
@@ -17,40 +16,40 @@ import (
 	"github.com/stint-dev/stint/internal/satmath"
 )
 
-// Bounds on what is looked for.
+// Bounds of a spec.
 const (
 	MaxPointers = 16  // of a spec
 	MaxPointer  = 256 // bytes of a pointer
 )
 
-// A Spec says which numbers of a body count. It does not change, and may be used by many
-// goroutines at once.
+// A Spec says which numbers of a body count. It does not change, and may be used by many goroutines
+// at once.
 type Spec struct {
 	text     string
 	pointers []pointer
 	terms    int
 	depth    int // of the longest pointer
-	key      int // bytes of the longest name, as it may be written
+	key      int // bytes of the longest name, with all letters escaped
 
-	// ends are what the names end in to which the pointers lead, without which an event
-	// has nothing to find; nil if they may be written in several ways.
+	// ends are the endings of the names to which the pointers lead; an event without one of them
+	// has no value. It is nil if names may be written in several ways.
 	ends [][]byte
 }
 
-// A pointer is a path through a document, and the term that it is a value of.
+// A pointer is a path through a document, and the term whose value it finds.
 type pointer struct {
 	path []string
 	term int
 	last bool // its value comes at the end of a response
+	open bool // its value is of what has come so far
 }
 
-// known are the specs that have a name. The values of a term are alternatives, of which
-// the last counts.
+// known are the specs that have a name. The values of one term are alternatives; the last one
+// counts.
 //
-// OpenAI gives its sum, in a body or in the last chunk (stream_options.include_usage),
-// and in the events of its Responses API. Anthropic gives parts, of which the stream
-// has the latest in every event; what it reads from its cache does not count against
-// its own limits.
+// OpenAI sends a sum, in a body or in the last chunk (stream_options.include_usage), and in the
+// events of its Responses API. Anthropic sends the terms of a sum, and in a stream the latest value
+// of each in every event. It does not count what it reads from its cache against its own limits.
 var known = map[string][][]string{
 	"openai": {{"/usage/total_tokens", "/response/usage/total_tokens"}},
 	"anthropic": {
@@ -58,15 +57,20 @@ var known = map[string][][]string{
 		{"/usage/cache_creation_input_tokens", "/message/usage/cache_creation_input_tokens"},
 		{"/usage/output_tokens", "/message/usage/output_tokens"},
 	},
+	"gemini": {{"/usageMetadata/totalTokenCount"}},
+	"ollama": {{"/prompt_eval_count"}, {"/eval_count"}},
 }
 
-// lasts are those of the known pointers whose value is the end of what is charged.
+// lasts are the known pointers whose value completes the sum.
 var lasts = []string{"/response/usage/total_tokens", "/usage/output_tokens"}
 
-// Names are those of [Named], in order.
-var Names = []string{"anthropic", "openai"}
+// firstOutput is the output count at the beginning of a stream of Anthropic.
+const firstOutput = "/message/usage/output_tokens"
 
-// Named returns the spec of a name.
+// Names are the names for [Named], in order.
+var Names = []string{"anthropic", "gemini", "ollama", "openai"}
+
+// Named returns the spec with a name.
 func Named(name string) (*Spec, bool) {
 	terms, ok := known[name]
 	if !ok {
@@ -76,8 +80,8 @@ func Named(name string) (*Spec, bool) {
 	return s, err == nil
 }
 
-// Parse returns the spec of pointers (RFC 6901) whose values are added. The error says
-// which is none.
+// Parse returns the spec of pointers (RFC 6901) whose values are added up. The error names the
+// pointer that is invalid.
 func Parse(pointers ...string) (*Spec, error) {
 	terms := make([][]string, len(pointers))
 	for i, p := range pointers {
@@ -94,7 +98,7 @@ func newSpec(text string, terms [][]string) (*Spec, error) {
 			if err != nil {
 				return nil, err
 			}
-			s.pointers = append(s.pointers, pointer{path, term, len(alternatives) > 1 && slices.Contains(lasts, written)})
+			s.pointers = append(s.pointers, pointer{path, term, len(alternatives) > 1 && slices.Contains(lasts, written), written == firstOutput})
 			s.depth = max(s.depth, len(path))
 			for _, name := range path {
 				s.key = max(s.key, 6*len(name)) // \u0061
@@ -108,9 +112,9 @@ func newSpec(text string, terms [][]string) (*Spec, error) {
 	return s, nil
 }
 
-// endNames returns what the names end in to which the pointers lead, if each is a word of
-// letters, which JSON can write otherwise by \u alone. It is found the faster the rarer its
-// first letter is.
+// endNames returns the endings of the names to which the pointers lead, if each is a word of
+// letters, which JSON can write differently only with \u. An ending with a rare first letter is
+// found faster.
 func (s *Spec) endNames() (all [][]byte) {
 	for _, p := range s.pointers {
 		end := p.path[len(p.path)-1]
@@ -132,7 +136,7 @@ func (s *Spec) endNames() (all [][]byte) {
 	return all
 }
 
-// ParsePointer returns the names that a pointer is made of.
+// ParsePointer returns the names in a pointer.
 func ParsePointer(text string) ([]string, error) {
 	if text == "" || text[0] != '/' {
 		return nil, errors.New("a JSON pointer begins with a slash, such as /usage/total_tokens")
@@ -150,25 +154,25 @@ func ParsePointer(text string) ([]string, error) {
 	return path, nil
 }
 
-// PlainNumber returns the one text of what servers read as the same number: 1.0 and 10e-1
-// are 1. It reports false for what they read differently: beyond ±(2^53 - 1), one program
-// keeps each digit, and another, such as one in JavaScript, takes neighbours for the same.
+// PlainNumber returns one text for all spellings of a number: 1.0 and 10e-1 are 1. It returns false
+// for a number that servers read differently: beyond ±(2^53 - 1), some keep each digit, and others,
+// for example in JavaScript, confuse it with its neighbours.
 func PlainNumber(text string) (plain string, ok bool) {
 	const most = 1<<53 - 1
 	f, err := strconv.ParseFloat(text, 64)
 	switch {
 	case err != nil || f > most || f < -most:
 		return "", false
-	case f == 0: // of either sign
+	case f == 0: // 0 and -0
 		return "0", true
 	}
 	return strconv.FormatFloat(f, 'f', -1, 64), true
 }
 
-// String returns the pointers, as they were written, or whose usage it is.
+// String returns the name of the spec, or its pointers as they were written.
 func (s *Spec) String() string { return s.text }
 
-// Same reports whether two specs look for the same.
+// Same reports whether two specs look for the same values.
 func (s *Spec) Same(as *Spec) bool {
 	return s.terms == as.terms && slices.EqualFunc(s.pointers, as.pointers, func(a, b pointer) bool {
 		return a.term == b.term && a.last == b.last && slices.Equal(a.path, b.path)
@@ -197,14 +201,14 @@ func New(s *Spec) *Reader {
 	return r
 }
 
-// Write reads the next bytes of the body. It never fails, and keeps nothing of p.
+// Write reads the next bytes of the body. It never fails, and does not keep p.
 func (r *Reader) Write(p []byte) (int, error) {
 	n := len(p)
 	for r.format == unknown && len(p) > 0 {
 		switch c := p[0]; c {
-		case ' ', '\t', '\r', '\n', 0xef, 0xbb, 0xbf: // with the mark of a byte order
+		case ' ', '\t', '\r', '\n', 0xef, 0xbb, 0xbf: // blanks, or a byte order mark
 			p = p[1:]
-		case '{', '[': // no field of an event begins so
+		case '{', '[': // no field of an event begins with it
 			r.format = plain
 		default:
 			r.format = stream
@@ -219,8 +223,7 @@ func (r *Reader) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Sum returns the sum of the values seen, each the last of its term, and whether there
-// was any.
+// Sum returns the sum of the last value of each term, and whether there was any.
 func (r *Reader) Sum() (sum int64, ok bool) {
 	for i, v := range r.doc.values {
 		sum, ok = int64(satmath.AddInt64(uint64(sum), uint64(v))), ok || r.doc.found[i]
@@ -228,6 +231,25 @@ func (r *Reader) Sum() (sum int64, ok bool) {
 	return sum, ok
 }
 
-// Ended reports whether the body has said that nothing follows that counts: some clients
-// leave as soon as it has.
+// Open reports whether the end of the stream, which completes the sum, has not come.
+func (r *Reader) Open() bool { return r.doc.open }
+
+// Estimate returns an estimated cost of a body of so many bytes: one unit for each event with data,
+// or for each document if there are several, and otherwise one for each 4 bytes.
+func (r *Reader) Estimate(bytes int64) int64 {
+	events := r.events.count
+	switch {
+	case r.format == stream && (r.events.text || r.events.isText()):
+		events++ // the last event has no end yet
+	case r.format == plain:
+		events = r.doc.count
+	}
+	if r.format == stream || events > 1 {
+		return events
+	}
+	return bytes/4 + min(bytes%4, 1)
+}
+
+// Ended reports whether the body has said that nothing that counts will follow. Some clients close
+// the connection as soon as it has.
 func (r *Reader) Ended() bool { return r.events.ended || r.doc.ended }

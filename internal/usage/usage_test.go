@@ -267,26 +267,6 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-func BenchmarkRead(b *testing.B) {
-	text := strings.Repeat("Lorem ipsum dolor sit amet, ", 1000)
-	event := `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}],"usage":null}` + "\n\n"
-	for name, body := range map[string]string{
-		"body":   `{"choices":[{"message":{"content":"` + text + `"}}],"usage":{"total_tokens":21}}`,
-		"events": strings.Repeat(event, 200),
-		"deltas": strings.Repeat(`event: content_block_delta`+"\n"+`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`+"\n\n", 200),
-	} {
-		b.Run(name, func(b *testing.B) {
-			s, _ := usage.Named("openai")
-			b.SetBytes(int64(len(body)))
-			b.ReportAllocs()
-			data := []byte(body)
-			for b.Loop() {
-				usage.New(s).Write(data)
-			}
-		})
-	}
-}
-
 // TestManyNames: what many short events cost that have a name does not grow with how much
 // is written at once. Were it to, this would take longer than a test may.
 func TestManyNames(t *testing.T) {

@@ -68,6 +68,9 @@ type Waiter[T any] struct {
 // In reports whether the waiter is in a line.
 func (w *Waiter[T]) In() bool { return w.in }
 
+// Reservation is that of the place which was charged for the waiter.
+func (w *Waiter[T]) Reservation() T { return w.own.Reservation }
+
 // Wake has the waiter look again. It does not block.
 func (w *Waiter[T]) Wake() {
 	if w == nil {

@@ -1,12 +1,11 @@
-// Package accesslog reads the access logs of web servers, proxies, load
-// balancers and programs: the common and combined formats of Apache and nginx
-// and those near them, JSON lines and logfmt with fields of any name, tables
-// with named columns (CSV, TSV, W3C), the text formats of some twenty servers,
-// and any other by a pattern in nginx's or Apache's own notation; behind the
-// prefixes of syslog and of containers; plain, gzip or zstd.
+// Package accesslog reads the access logs of web servers, proxies, load balancers and programs: the
+// common and combined formats of Apache and nginx and their relatives, JSON lines and logfmt with
+// fields of any name, tables with named columns (CSV, TSV, W3C), the text formats of some twenty
+// servers, and any other text by a pattern in nginx's or Apache's own notation. Lines may have the
+// prefixes of syslog and of containers. Files may be plain, gzip or zstd.
 //
-// Open a log with [Open], ask for its format with [File.Detect], and make a
-// [Parser] that fills in a [Record] for each line:
+// Open a log with [Open], ask for its format with [File.Detect], and make a [Parser] that fills in
+// a [Record] for each line:
 //
 //	f, err := accesslog.Open("access.log.gz")
 //	…
@@ -21,10 +20,10 @@
 //		}
 //	}
 //
-// A line costs no allocation in the common and combined formats, and only what
-// was asked for is looked at. Nothing is guessed: a format is recognised when
-// nearly all lines of a sample are in it and an address stands where it has one;
-// else that is an error, and so is each line that cannot be read.
+// A parser looks only at the attributes that were asked for, and a line in the common or combined
+// format costs no allocation. Nothing is guessed: a format is recognised when nearly all lines of a
+// sample are in it, with an address where the format has one. Otherwise Detect returns an error,
+// and Parse returns one for each line that it cannot read.
 package accesslog
 
 import (
@@ -35,24 +34,23 @@ import (
 	"time"
 )
 
-// A Record is what a line says of one request.
+// A Record is one request, as a line describes it.
 type Record struct {
-	// At is when it was, in nanoseconds since the Unix epoch: in most logs
-	// when the request came, in some when the answer was sent.
+	// At is the time of the request, in nanoseconds since the Unix epoch. Most logs give the moment
+	// at which it came, some the moment at which the answer was sent.
 	At int64
-	// Values has an entry for each of Options.Attributes, nil where the line
-	// has none. They are valid until the next line is parsed or its block is
-	// used again.
+	// Values has the value of each of Options.Attributes, nil where the line has none. They are
+	// valid until the next line is parsed or the line's block is used again.
 	Values [][]byte
 
-	dated bool // At holds what a prefix of the line said
+	dated bool // At has the time of the line's prefix
 }
 
 // A Parser reads lines of one format. It may be used from one goroutine.
 type Parser interface {
-	// Parse fills the record, whose Values must have the length of
-	// Options.Attributes. The error is [ErrSkip] for a line that is no
-	// request, such as a heading, and else says why the line is bad.
+	// Parse fills the record. Its Values must have the length of Options.Attributes. The error is
+	// [ErrSkip] for a line that is no request, such as a heading; any other error says why the line
+	// is bad.
 	Parse(line []byte, r *Record) error
 }
 
@@ -62,25 +60,24 @@ type Options struct {
 	//
 	//	ip, method, path, host, user, status, bytes, header.NAME
 	//
-	// and any other, which names a field of JSON, dots leading into objects,
-	// or a column. The path has no query.
+	// Any other name is a field of JSON, where dots lead into objects, or a column. The path comes
+	// without its query.
 	Attributes []string
-	// Fields says in which field of JSON or column an attribute stands, and
-	// the time under the name "time", where that cannot be known by its name.
+	// Fields names the JSON field or column of an attribute whose field cannot be recognised by
+	// name. The time has the name "time".
 	Fields map[string]string
-	// Format says how lines are written, in nginx's notation of log_format or
-	// in Apache's of LogFormat; see [ParsePattern]. The default value is to
-	// recognise the format.
+	// Format is the format of lines, in nginx's notation of log_format or in Apache's of LogFormat;
+	// see [ParsePattern]. By default the format is recognised.
 	Format string
-	// Zone is where times without a zone belong. The default value is UTC.
+	// Zone is the zone of times without a zone. The default value is UTC.
 	Zone *time.Location
-	// Latest is what times without a year are not much after. The default
-	// value is when the file was last written, for input without a file now.
+	// Latest is about the latest time in the log; it tells the year of times without one. The
+	// default value is when the file was last written, or now where there is no file.
 	Latest time.Time
 }
 
-// Why a line is bad; and [ErrSkip], of which [ErrAside] is a kind: a line of the
-// same program that tells of something else than a request that was answered.
+// Reasons why a line is bad, and [ErrSkip] for a line that is no request. [ErrAside] is a kind of
+// ErrSkip: the same program wrote the line about something other than an answered request.
 var (
 	ErrSkip    = errors.New("no request")
 	ErrAside   = fmt.Errorf("%w, but what a server says of itself", ErrSkip)
@@ -101,7 +98,7 @@ func Line(block []byte) (line, rest []byte) {
 	if line = block[:i]; i > 0 && line[i-1] == '\r' {
 		line = line[:i-1]
 	}
-	if len(line) > 0 && line[0] == 0 { // left by a log that was cut in place
+	if len(line) > 0 && line[0] == 0 { // a log that was truncated while open begins with NUL bytes
 		line = bytes.TrimLeft(line, "\x00")
 	}
 	return line, rest
@@ -116,7 +113,7 @@ func isAddress(b []byte) bool {
 	return err == nil
 }
 
-// slot returns where the value of an attribute goes, or −1.
+// slot returns the index of an attribute's value, or −1 if it is not wanted.
 func (o *Options) slot(name string) int {
 	for i, a := range o.Attributes {
 		if a == name {
@@ -126,14 +123,14 @@ func (o *Options) slot(name string) int {
 	return -1
 }
 
-// put sets a value, if it is wanted and there.
+// put sets a value if it is wanted and not empty.
 func (r *Record) put(slot int, value []byte) {
 	if slot >= 0 && len(value) > 0 && (len(value) > 1 || value[0] != '-') {
 		r.Values[slot] = value
 	}
 }
 
-// clear forgets the line before.
+// clear resets the record before the next line.
 func (r *Record) clear() {
 	for i := range r.Values {
 		r.Values[i] = nil

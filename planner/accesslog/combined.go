@@ -9,17 +9,17 @@ import (
 //
 //	1.2.3.4 - ann [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "referer" "agent"
 //
-// Between address and time stand exactly an identity and a user, which may hold
-// blanks behind the identity "-". The first column may be a list of addresses, as
-// X-Forwarded-For has them: the last of them asked the server, for those before
-// it. What follows the agent is passed over, but for the list of addresses that
-// nginx puts there. It looks no further than for the last attribute that is wanted.
+// Between address and time are exactly an identity and a user, which may hold blanks behind the
+// identity "-". The first column may be a list of addresses, as in X-Forwarded-For: the last one
+// asked the server, on behalf of those before it. After the agent, nginx may have put another list
+// of addresses; everything else there is ignored. Reading stops after the last attribute that is
+// wanted.
 type combined struct {
 	clf clf
 
 	ip, user, method, path, status, bytes, referer, agent, forwarded int
 
-	request, answer, quoted bool // what must be looked at
+	request, answer, quoted bool // whether these columns are wanted
 }
 
 func newCombined(o *Options) Parser {
@@ -42,7 +42,7 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	if i <= 0 {
 		return noBlank(line)
 	}
-	at := i + 5 // the usual: "- - ["
+	at := i + 5 // the usual text is "- - ["
 	if len(line) <= at || string(line[i:at+1]) != " - - [" {
 		if at = p.bracket(line, i); at < 0 {
 			return errShape
@@ -79,8 +79,8 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	return err
 }
 
-// bracket returns where the one before the time is, behind the first column, and −1 if
-// there is none: a user name may have brackets too, but no quote that is not escaped.
+// bracket returns the index before the "[" of the time, behind the first column, or −1 if there is
+// no time. A user name may contain brackets, but no quote without a backslash.
 func (p *combined) bracket(line []byte, from int) int {
 	first := -1
 	for at := from; ; at++ {
@@ -99,13 +99,13 @@ func (p *combined) bracket(line []byte, from int) int {
 	}
 }
 
-// beforeRequest reports whether a text of the length of a time ends where a request begins.
+// beforeRequest reports whether a time that begins here would be followed by a request.
 func beforeRequest(rest []byte) bool {
 	return len(rest) >= clfLength+3 && rest[clfLength] == ']' && rest[clfLength+1] == ' ' && rest[clfLength+2] == '"'
 }
 
-// firstColumn returns where the first column of a line ends, 0 or less if it has
-// none: an address, or a list of them, which has blanks behind commas.
+// firstColumn returns the end of a line's first column, or 0 or less if it has none. The column is
+// an address, or a list of addresses with blanks behind the commas.
 func firstColumn(line []byte) int {
 	i := bytes.IndexByte(line, ' ')
 	for i > 0 && line[i-1] == ',' {
@@ -118,8 +118,8 @@ func firstColumn(line []byte) int {
 	return i
 }
 
-// lastOf returns the last of a list of addresses, and those before it, nil if there
-// are none. The list may stand in quotes.
+// lastOf returns the last of a list of addresses, and the list of those before it, or nil if there
+// are none. The list may be in quotes.
 func lastOf(column []byte) (peer, others []byte) {
 	n := len(column)
 	if n > 1 && column[0] == '"' && column[n-1] == '"' {
@@ -132,9 +132,8 @@ func lastOf(column []byte) (peer, others []byte) {
 	return bytes.TrimLeft(column[i+1:], " "), column[:i]
 }
 
-// identified reports whether an identity and a user stand between the address
-// and the time: " ident user ". Anything else there means that the first word
-// of the line is no address.
+// identified reports whether there is an identity and a user between the address and the time: "
+// ident user ". Anything else means that the first word of the line is no address.
 func identified(between []byte) bool {
 	n := len(between)
 	if n < 4 || between[0] != ' ' || between[n-1] != ' ' || between[1] == ' ' {
@@ -190,17 +189,17 @@ func (p *combined) tail(rest []byte, r *Record) error {
 	return nil
 }
 
-// newAnswered is newCombined for a log whose field behind the agent says who
-// answered, see [answerers].
+// newAnswered is newCombined for a log whose field behind the agent names the server that answered;
+// see [answerers].
 func newAnswered(o *Options) Parser {
 	p := newCombined(o).(*combined)
 	p.forwarded = -1
 	return p
 }
 
-// answerers reports whether the field behind the agent says which server answered,
-// as nginx's $upstream_addr does, and not for whom a proxy asked: all are private
-// addresses, and either have ports, or are fewer than those that asked.
+// answerers reports whether the field behind the agent names the server that answered, as nginx's
+// $upstream_addr does, and not the clients of a proxy. It does if all its addresses are private,
+// and they either have ports or are fewer than the addresses that asked.
 func answerers(lines [][]byte) bool {
 	p := newCombined(&Options{Attributes: []string{"ip", "header.x-forwarded-for"}})
 	r := Record{Values: make([][]byte, 2)}
@@ -237,8 +236,7 @@ func hops(value []byte) bool {
 
 var blank = []byte{' '}
 
-// quoted cuts off what stands between quotes; a quote behind a backslash does
-// not end it.
+// quoted cuts off a quoted text. A quote behind a backslash does not end it.
 func quoted(b []byte) (value, rest []byte, ok bool) {
 	if len(b) == 0 || b[0] != '"' {
 		return nil, nil, false
@@ -259,7 +257,7 @@ func quoted(b []byte) (value, rest []byte, ok bool) {
 	}
 }
 
-// requestLine takes GET /path?query HTTP/1.1 apart.
+// requestLine splits GET /path?query HTTP/1.1.
 func requestLine(request []byte, method, path int, r *Record) {
 	if method < 0 && path < 0 {
 		return
@@ -293,7 +291,7 @@ func pathOf(target []byte) []byte {
 	return target
 }
 
-// noBlank is the error of a line without a blank: nothing, or no log.
+// noBlank is the error of a line without a blank: it is empty, or the file is no log.
 func noBlank(line []byte) error {
 	if len(line) == 0 {
 		return ErrSkip

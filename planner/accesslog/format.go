@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// A Format is how the lines of a log are written.
+// A Format is the format of the lines of a log.
 type Format struct {
-	// Name says it in words, such as "combined".
+	// Name is the name for people, such as "combined".
 	Name string
-	// Fields are the names of the fields that its lines have, in lower case,
-	// where they have names: [Options.Fields] may say what they are.
+	// Fields are the names of the fields of the lines, in lower case, if they have names:
+	// [Options.Fields] may say what they mean.
 	Fields []string
 
 	parser func(o *Options) Parser
 	o      *Options
-	placed bool     // an address stands in a place of its own
-	others []string // attributes of its own, beside those that all formats may have
+	fixed  bool     // the format itself says where the address is
+	others []string // attributes that only this format has
 }
 
-// Parser returns a parser of its own for the caller.
+// Parser returns a new parser for the caller.
 func (f Format) Parser() Parser { return f.parser(f.o) }
 
-// With returns the format with other attributes to look for.
+// With returns the format with parsers that read other attributes.
 func (f Format) With(attributes []string) Format {
 	o := *f.o
 	o.Attributes = attributes
@@ -38,12 +38,12 @@ func (f Format) With(attributes []string) Format {
 // sampled is how many lines are looked at to recognise a format.
 const sampled = 100
 
-// deepestPrefix is how many prefixes may stand before one another.
+// deepestPrefix is how many prefixes a line may have, one before another.
 const deepestPrefix = 2
 
-// Detect recognises the format of the lines in a sample of the beginning of a
-// log: one that reads nearly all of them, all but one in twenty, and that finds
-// an address where it has one. An empty sample has the format "empty".
+// Detect recognises the format of a sample from the beginning of a log: the format that reads all
+// but one in twenty of the lines, and finds an address where it has one. An empty sample has the
+// format "empty".
 func Detect(sample []byte, o Options) (Format, error) {
 	lines := sampleLines(sample)
 	if len(lines) == 0 {
@@ -65,13 +65,13 @@ func Detect(sample []byte, o Options) (Format, error) {
 	return f, nil
 }
 
-// stated is the format that the options say.
+// stated returns the format that the options ask for.
 func stated(lines [][]byte, o *Options) (Format, error) {
 	p, err := ParsePattern(o.Format)
 	if err != nil {
 		return Format{}, err
 	}
-	f := Format{Name: "as stated", parser: p.parser, o: o, Fields: []string{}, placed: true}
+	f := Format{Name: "as stated", parser: p.parser, o: o, Fields: []string{}, fixed: true}
 	for _, n := range p.pieces {
 		f.Fields = append(f.Fields, n.name)
 	}
@@ -89,9 +89,9 @@ func stated(lines [][]byte, o *Options) (Format, error) {
 	return Format{}, fmt.Errorf("%d of the first %d lines are not in the format that was stated, such as\n  %s", len(bad), len(lines), Excerpt(bad[0]))
 }
 
-// recognise finds the format of lines, behind prefixes if it must be.
+// recognise finds the format of lines, also behind prefixes.
 func recognise(lines [][]byte, o *Options, depth int) (Format, bool) {
-	for _, x := range prefixes[len(prefixes)-2:] { // a log in JSON looks like one of JSON
+	for _, x := range prefixes[len(prefixes)-2:] { // a log in JSON may be wrapped in lines of JSON
 		if f, ok := recognisePrefixed(lines, x, o, depth); ok {
 			return f, true
 		}
@@ -116,7 +116,7 @@ func recognisePrefixed(lines [][]byte, x prefix, o *Options, depth int) (Format,
 		return Format{}, false
 	}
 	f, ok := recognise(messages, o, depth+1)
-	if !ok { // a message without a time has that of its prefix
+	if !ok { // a message without a time takes the time of its prefix
 		for _, c := range candidates(messages, o) {
 			if g := c.behind(x); c.Fields != nil && g.fits(lines) {
 				return g, true
@@ -127,7 +127,7 @@ func recognisePrefixed(lines [][]byte, x prefix, o *Options, depth int) (Format,
 	return f.behind(x), true
 }
 
-// behind is the format behind a prefix.
+// behind returns the format of lines in f that follow a prefix.
 func (f Format) behind(x prefix) Format {
 	inner := f.parser
 	f.parser = func(o *Options) Parser { return &behind{x.cutter(o), inner(o)} }
@@ -135,7 +135,7 @@ func (f Format) behind(x prefix) Format {
 	return f
 }
 
-// stripped takes a prefix off nearly all of the lines.
+// stripped cuts a prefix off the lines. It returns false if many lines do not have the prefix.
 func stripped(lines [][]byte, x prefix, o *Options) (messages [][]byte, ok bool) {
 	cut := x.cutter(o)
 	for _, line := range lines {
@@ -146,16 +146,16 @@ func stripped(lines [][]byte, x prefix, o *Options) (messages [][]byte, ok bool)
 	return messages, nearlyAll(len(messages), len(lines))
 }
 
-// nearlyAll is all but one in twenty, or but one of few.
+// nearlyAll reports whether n is all but one in twenty of a number, or all but one of few.
 func nearlyAll(n, of int) bool { return n > 0 && n*2 > of && of-n <= max(of/20, 1) }
 
-// sampleLines returns the first lines of a sample that hold anything.
+// sampleLines returns the first lines of a sample that are not empty.
 func sampleLines(sample []byte) (lines [][]byte) {
 	for len(sample) > 0 && len(lines) < sampled {
 		var line []byte
 		line, sample = Line(sample)
 		if sample == nil && len(lines) > 0 {
-			break // without its end: maybe cut off
+			break // the sample ends in this line, which may be cut off
 		}
 		if len(bytes.TrimSpace(line)) > 0 {
 			lines = append(lines, line)
@@ -164,17 +164,17 @@ func sampleLines(sample []byte) (lines [][]byte) {
 	return lines
 }
 
-// candidates are the formats that a log may have with such lines.
+// candidates returns the formats that lines like these may have.
 func candidates(lines [][]byte, o *Options) []Format {
 	all := []Format{
-		{Name: "combined", parser: newCombined, o: o, placed: true},
+		{Name: "combined", parser: newCombined, o: o, fixed: true},
 		{Name: "JSON", parser: requestsIn(lines, newObject), o: o, Fields: fieldsOf(lines)},
 	}
 	if answerers(lines) {
 		all[0].parser = newAnswered
 	}
 	for _, s := range shapes {
-		all = append(all, Format{Name: s.name, parser: s.parsed.parser, o: o, placed: true, others: s.parsed.attributes()})
+		all = append(all, Format{Name: s.name, parser: s.parsed.parser, o: o, fixed: true, others: s.parsed.attributes()})
 	}
 	if heading := headingOf(lines); newTable(heading, o) != nil {
 		comma, columns, _ := readHeading(heading)
@@ -188,7 +188,8 @@ func candidates(lines [][]byte, o *Options) []Format {
 	return append(all, Format{Name: "logfmt", parser: requestsIn(lines, newLogfmt), o: o, Fields: logfmtFields(lines)})
 }
 
-// headingOf returns the line that names columns: the first, or one that says so.
+// headingOf returns the line that names the columns: the first line, or one that begins with
+// #Fields.
 func headingOf(lines [][]byte) []byte {
 	for _, line := range lines {
 		if bytes.HasPrefix(line, w3cFields) {
@@ -198,15 +199,14 @@ func headingOf(lines [][]byte) []byte {
 	return lines[0]
 }
 
-// fits reports whether nearly all of the lines are in the format, and where it
-// has an address stands one.
+// fits reports whether nearly all lines are in the format, and have an address where the format has
+// one.
 func (f Format) fits(lines [][]byte) bool {
 	good, bad := f.count(lines)
 	return nearlyAll(len(good), len(good)+len(bad)) || len(good)+len(bad) == 0
 }
 
-// count returns which of the lines are in the format, and those that are
-// requests and are not.
+// count splits the requests among the lines: those that are in the format, and those that are not.
 func (f Format) count(lines [][]byte) (good, bad [][]byte) {
 	f = f.With([]string{"ip", "status", "host", "user"})
 	p := f.Parser()
@@ -214,7 +214,7 @@ func (f Format) count(lines [][]byte) (good, bad [][]byte) {
 	for _, line := range lines {
 		switch err := p.Parse(line, &r); {
 		case errors.Is(err, ErrSkip):
-		case err == nil && (!f.placed || plausible(&r)):
+		case err == nil && (!f.fixed || plausible(&r)):
 			good = append(good, line)
 		default:
 			bad = append(bad, line)
@@ -226,15 +226,15 @@ func (f Format) count(lines [][]byte) (good, bad [][]byte) {
 // plausible reports whether address, status, host and user are what they claim.
 func plausible(r *Record) bool {
 	ip, status, host := r.Values[0], r.Values[1], r.Values[2]
-	if bytes.Contains(r.Values[3], []byte(" -")) { // several fields
+	if bytes.Contains(r.Values[3], []byte(" -")) { // the value has run over several fields
 		return false
 	}
 	code, whole := digits(status)
 	return (ip == nil || addressed(ip)) && (status == nil || whole && code < 1000) && (host == nil || addressed(address(host)))
 }
 
-// fieldsOf returns the names of the fields of JSON lines, in lower case, those
-// of the first lines; nil if they are none.
+// fieldsOf returns the names of the fields in the first lines, in lower case, or nil if they are no
+// JSON.
 func fieldsOf(lines [][]byte) (all []string) {
 	seen := make(map[string]bool)
 	for _, line := range lines {
@@ -252,7 +252,7 @@ func fieldsOf(lines [][]byte) (all []string) {
 	return all
 }
 
-// mostFields is how many fields of JSON are named.
+// mostFields bounds how many fields of JSON are named.
 const mostFields = 100
 
 var logfmtName = regexp.MustCompile(`(?:^|\s)([A-Za-z_][\w.@-]*)=`)
@@ -265,7 +265,7 @@ func logfmtFields(lines [][]byte) []string {
 	return all
 }
 
-// unknown says that a log is in no format that is known, and what is near.
+// unknown returns the error that no known format fits, and says which comes closest.
 func unknown(sample []byte, lines [][]byte, o *Options) error {
 	if why := binary(sample); why != "" {
 		return errors.New(why)
@@ -291,11 +291,11 @@ func unknown(sample []byte, lines [][]byte, o *Options) error {
 	return errors.New(b.String())
 }
 
-// array begins a list of JSON objects; a time in brackets does not.
+// array matches the beginning of a list of JSON objects, and not that of a time in brackets.
 var array = regexp.MustCompile(`^\[\s*(\{|$)`)
 
-// fielded says what is missing in lines whose fields have names, "" if they have
-// none.
+// fielded says which attribute is missing in lines whose fields have names. It returns "" for other
+// lines.
 func fielded(lines [][]byte, o *Options) string {
 	text := bytes.TrimLeft(lines[0], " \t")
 	fields := fieldsOf(lines)
@@ -308,11 +308,11 @@ func fielded(lines [][]byte, o *Options) string {
 	case len(fields) > 0:
 		p := newObject(&Options{}).(*object)
 		return timeless("JSON lines", "field", fields, o, func(field string) (value string) {
-			p.places = map[string][]place{field: {{slot: 0}}}
+			p.targets = map[string][]target{field: {{slot: 0}}}
 			p.ranks = make([]int, 2)
 			r := Record{Values: make([][]byte, 1)}
 			for i := 0; i < len(lines) && value == ""; i++ {
-				_ = p.Parse(lines[i], &r) // without a time, which is what this is about
+				_ = p.Parse(lines[i], &r) // an error about the time is expected here
 				value = string(r.Values[0])
 			}
 			return value
@@ -325,26 +325,26 @@ func fielded(lines [][]byte, o *Options) string {
 	return ""
 }
 
-// timeless says of lines with named fields that none is known for the time, or that
-// its times cannot be read.
+// timeless says of lines with named fields that the field of the time is not known, or that its
+// times cannot be read.
 func timeless(what, one string, names []string, o *Options, value func(name string) string) string {
-	for _, place := range o.places("time") {
-		if slices.Contains(names, place) {
-			return fmt.Sprintf("%s whose times cannot be read: the %s %s has %s, where a time is like 2015-05-17T10:05:03Z, 17/May/2015:10:05:03 +0000 or 1431857103.25", what, one, place, Excerpt([]byte(value(place))))
+	for _, field := range o.fieldsFor("time") {
+		if slices.Contains(names, field) {
+			return fmt.Sprintf("%s whose times cannot be read: the %s %s has %s, where a time is like 2015-05-17T10:05:03Z, 17/May/2015:10:05:03 +0000 or 1431857103.25", what, one, field, Excerpt([]byte(value(field))))
 		}
 	}
 	return fmt.Sprintf("%s with no %s that is known for the time; the %ss are %s\nsay which has the time, such as --field time=%s", what, one, one, strings.Join(names, ", "), likely("time", names))
 }
 
-// listed writes the first of lines.
+// listed writes the first few lines.
 func listed(b *strings.Builder, lines [][]byte) {
 	for _, line := range lines[:min(len(lines), 3)] {
 		b.WriteString("\n  " + Excerpt(line))
 	}
 }
 
-// closest returns the format that most of the lines are in, how many these are,
-// and those that are not.
+// closest returns the format that most of the lines are in, how many these are, and the lines that
+// are not in it.
 func closest(lines [][]byte, o *Options) (most int, name string, bad [][]byte) {
 	for _, f := range candidates(lines, o) {
 		good, others := f.count(lines)
@@ -355,7 +355,7 @@ func closest(lines [][]byte, o *Options) (most int, name string, bad [][]byte) {
 	return most, name, bad
 }
 
-// likely returns the field that an attribute probably stands in.
+// likely returns the field that probably holds an attribute.
 func likely(attribute string, fields []string) string {
 	wants := append([]string{attribute}, names[attribute]...)
 	if attribute == "time" {
@@ -374,10 +374,10 @@ func likely(attribute string, fields []string) string {
 	return "FIELD"
 }
 
-// usual are the attributes that lines of any format may have.
+// usual are the attributes that any format may have.
 var usual = []string{"ip", "user", "method", "host", "path", "status", "bytes", "header.referer", "header.user-agent", "header.x-forwarded-for"}
 
-// Attributes returns those that lines of a sample have.
+// Attributes returns the attributes that the lines of a sample have.
 func (f Format) Attributes(sample []byte) (all []string) {
 	asked := slices.Clone(usual)
 	for _, name := range f.others {
@@ -403,9 +403,8 @@ func (f Format) Attributes(sample []byte) (all []string) {
 	return all
 }
 
-// Likely returns the field of the format that an attribute probably stands in,
-// "FIELD" if none looks like it: for the address, that with the most different
-// addresses in a sample.
+// Likely returns the field of the format that probably holds an attribute, or "FIELD" if no field
+// looks like it. For the address that is the field with the most different addresses in the sample.
 func (f Format) Likely(attribute string, sample []byte) string {
 	best, most := likely(attribute, f.Fields), 0
 	if attribute != "ip" {
@@ -443,7 +442,7 @@ func (f Format) Likely(attribute string, sample []byte) string {
 	return best
 }
 
-// binary says why a sample is no text, "" if it may be.
+// binary says why a sample is not text, or returns "" if it may be.
 func binary(sample []byte) string {
 	if bytes.HasPrefix(sample, []byte{0xff, 0xfe}) || bytes.HasPrefix(sample, []byte{0xfe, 0xff}) {
 		return "UTF-16: bring it to UTF-8 first, such as with iconv -f UTF-16 -t UTF-8"
@@ -469,7 +468,7 @@ func binary(sample []byte) string {
 	return ""
 }
 
-// wide reports whether a sample is ASCII text in UTF-16: each other byte is NUL.
+// wide reports whether a sample is ASCII text in UTF-16: every other byte is NUL.
 func wide(sample []byte) bool {
 	var nul [2]int
 	for i, c := range sample {
@@ -480,7 +479,7 @@ func wide(sample []byte) bool {
 	return max(nul[0], nul[1])*10 > len(sample)*4 && min(nul[0], nul[1]) == 0
 }
 
-// dialect tells apart what one parser reads: whose JSON, common or combined.
+// dialect names the variant of a format that one parser reads in several variants.
 func dialect(name string, lines [][]byte) string {
 	line := lines[len(lines)/2]
 	has := func(field string) bool {
@@ -526,7 +525,7 @@ func forwarding(lines [][]byte) bool {
 	return nearlyAll(n, len(lines))
 }
 
-// longestExcerpt is how much of a line is shown, in bytes.
+// longestExcerpt is how many bytes of a line are shown.
 const longestExcerpt = 100
 
 // Excerpt returns the beginning of a line for people: quoted, control

@@ -200,6 +200,29 @@ func TestShapes(t *testing.T) {
 	}
 }
 
+// Where a server writes quotes as clients send them, no user agent makes an address: a line
+// that has the end of another in it is none, or is of who sent it.
+func TestQuotesMakeNoAddress(t *testing.T) {
+	for _, s := range accesslog.Shapes() {
+		head, end, ok := strings.Cut(s.Example, "curl/8.5")
+		if !ok {
+			continue
+		}
+		forged := head + "x" + strings.ReplaceAll(end, "192.0.2.", "198.51.100.") + end
+		format, err := accesslog.Detect([]byte(s.Example+"\n"), accesslog.Options{Attributes: []string{"ip"}})
+		if err != nil {
+			t.Fatal(s.Name, err)
+		}
+		honest, r := accesslog.Record{Values: make([][]byte, 1)}, accesslog.Record{Values: make([][]byte, 1)}
+		if err := format.Parser().Parse([]byte(s.Example), &honest); err != nil {
+			t.Fatal(s.Name, err)
+		}
+		if err := format.Parser().Parse([]byte(forged), &r); err == nil && !bytes.Equal(r.Values[0], honest.Values[0]) {
+			t.Errorf("%s: %s is of %s", s.Name, forged, r.Values[0])
+		}
+	}
+}
+
 // Logs near a known format are refused, each with its first lines and what is
 // near, and so are fields that could not be looked for.
 func TestNotGuessed(t *testing.T) {

@@ -9,11 +9,11 @@ import (
 // and a line of it.
 type shape struct {
 	name, pattern, example string
+	whole                  bool // nothing follows: quotes that clients send are not escaped, and would make fields
 	parsed                 *Pattern
 }
 
-// shapes are those that are recognised, the longer of two that begin alike
-// first.
+// shapes are the text formats that are recognised. Where two begin alike, the longer one is first.
 var shapes = parsed([]shape{
 	{
 		name:    "vhost_combined",
@@ -42,12 +42,14 @@ var shapes = parsed([]shape{
 	}, {
 		name: "Istio text",
 		pattern: `[$start_time] "$method $path $protocol" $status $flags $details $termination "$failure" $received $bytes_sent $duration $upstream_time` +
-			` "$http_x_forwarded_for" "$http_user_agent" "$request_id" "$authority" "$upstream" $cluster $upstream_local $downstream_local $downstream_remote_address`,
+			` "$http_x_forwarded_for" "$http_user_agent" "$request_id" "$authority" "$upstream" $cluster $upstream_local $downstream_local $downstream_remote_address $server_name $route`,
+		whole:   true,
 		example: `[2024-03-05T12:00:00.001Z] "GET /status/418 HTTP/1.1" 418 - via_upstream - "-" 0 135 4 4 "-" "curl/8.5" "84961386-6d84" "httpbin:8000" "10.44.1.27:80" outbound|8000||httpbin.foo.svc.cluster.local 10.44.1.23:37652 10.0.45.184:8000 192.0.2.1:46520 - default`,
 	}, {
 		name: "Envoy text",
 		pattern: `[$start_time] "$method $path $protocol" $status $flags $received $bytes_sent $duration $upstream_time` +
 			` "$http_x_forwarded_for" "$http_user_agent" "$request_id" "$authority" "$upstream"`,
+		whole:   true,
 		example: `[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "192.0.2.1" "nsq2http" "cc21d9b0-cf5c" "locations" "tcp://10.0.0.1:80"`,
 	}, {
 		name: "AWS load balancer",
@@ -87,6 +89,7 @@ func parsed(all []shape) []shape {
 		if err != nil {
 			panic(err)
 		}
+		p.whole = all[i].whole
 		all[i].parsed = p
 	}
 	return all

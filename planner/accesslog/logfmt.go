@@ -2,8 +2,8 @@ package accesslog
 
 import "bytes"
 
-// logfmt reads lines of name=value with blanks between, values in quotes where
-// they hold blanks. Fields are found as those of JSON are.
+// logfmt reads lines of name=value, separated by blanks. A value with blanks is in quotes. Fields
+// are found by the same names as those of JSON.
 type logfmt struct{ *object }
 
 func newLogfmt(o *Options) Parser { return logfmt{newObject(o).(*object)} }

@@ -2,8 +2,8 @@ package accesslog
 
 import "strings"
 
-// names are where attributes stand in JSON lines, logfmt, tables and patterns,
-// the first of those that a line has, in lower case. A dot leads into an object.
+// names are the fields that may hold an attribute in JSON lines, logfmt, tables and patterns, in
+// lower case. The first one that a line has counts. A dot leads into an object.
 var names = map[string][]string{
 	"time": {
 		"time_iso8601", "@timestamp", "msec", "timestamp", "time", "ts", "start_time", "time_local", "datetime", "startutc",
@@ -50,8 +50,8 @@ var names = map[string][]string{
 	},
 }
 
-// places returns the fields in which an attribute may stand, best first.
-func (o *Options) places(attribute string) []string {
+// fieldsFor returns the fields that may hold an attribute, best first.
+func (o *Options) fieldsFor(attribute string) []string {
 	if field, ok := o.Fields[attribute]; ok {
 		return []string{strings.ToLower(field)}
 	}
@@ -65,7 +65,7 @@ func (o *Options) places(attribute string) []string {
 	return []string{strings.ToLower(attribute)}
 }
 
-// A meaning is how the text of a field becomes the value of an attribute.
+// A meaning says how the text of a field becomes the value of an attribute.
 type meaning uint8
 
 const (
@@ -74,9 +74,9 @@ const (
 	asAddress // without the port
 	asPath    // without the query
 	asRequest // GET /path HTTP/1.1
-	asDate    // the day of a time that stands in two fields
-	asClock   // its time of day
-	asLogger  // the part of a program that wrote the line
+	asDate    // the day of a time whose day and time of day are two fields
+	asClock   // the time of day of such a time
+	asLogger  // the name of the logger that wrote the line
 )
 
 func meaningOf(attribute string) meaning {
@@ -91,7 +91,7 @@ func meaningOf(attribute string) meaning {
 	return asIs
 }
 
-// of brings the text of a field to the value of an attribute.
+// of converts the text of a field to the value of an attribute.
 func (m meaning) of(text []byte) []byte {
 	switch m {
 	case asAddress:
@@ -121,8 +121,8 @@ func address(b []byte) []byte {
 	return b
 }
 
-// addressed reports whether a value may stand where an address is: an address,
-// or the name of a host, as servers write it that look names up.
+// addressed reports whether a value can be that of an address field: an address, or a host name, as
+// servers write it that look names up.
 func addressed(b []byte) bool {
 	letter := false
 	for _, c := range b {

@@ -9,32 +9,31 @@ import (
 	"unicode/utf8"
 )
 
-// object reads lines that are JSON objects. Fields in objects within are named
-// with dots; of a list, the first item counts. Names are compared in lower
-// case.
+// object reads lines that are JSON objects. The name of a field in a nested object has dots; of a
+// list, the first item counts. Names are compared in lower case.
 type object struct {
 	calendar calendar
-	places   map[string][]place
-	method   int // of a field "request" that is a request line
+	targets  map[string][]target
+	method   int // the slot for the method of a field "request" that is a request line
 	path     int
 
-	text    []byte // what is left of the line
-	name    []byte // of the field at hand
-	date    []byte // of a day and a time of day that stand apart
+	text    []byte // the rest of the line
+	name    []byte // the name of the present field
+	date    []byte // the day, where day and time of day are two fields
 	clock   []byte
-	scratch []byte // texts with escapes
-	ranks   []int  // by slot, the last being the time: the best place so far
+	scratch []byte // for texts with escapes
+	ranks   []int  // by slot, the time last: the best rank so far
 	err     error
-	told    func(field string) // of each field by name, or nil
+	told    func(field string) // if not nil, called with the name of each field
 
-	choosy  bool // there are lines with a request: others are aside
-	request bool // the line has something of one
-	aside   bool // the line says itself that it is none
+	choosy  bool // other lines of the log are requests, so lines without one are skipped
+	request bool // the line has a field of a request
+	aside   bool // the line itself says that it is no request
 }
 
-// A place is what a field means. Of several for one attribute, that of the
-// least rank counts.
-type place struct {
+// A target is the attribute that a field holds. Where several fields hold one attribute, the field
+// with the least rank counts.
+type target struct {
 	slot, rank int
 	meaning    meaning
 }
@@ -46,42 +45,41 @@ var errJSON = errors.New("not a JSON object")
 
 func newObject(o *Options) Parser {
 	p := &object{
-		calendar: newCalendar(o), places: make(map[string][]place),
+		calendar: newCalendar(o), targets: make(map[string][]target),
 		method: o.slot("method"), path: o.slot("path"),
 		ranks: make([]int, len(o.Attributes)+1),
 	}
 	add := func(attribute string, slot int) {
-		for rank, field := range o.places(attribute) {
-			p.places[field] = append(p.places[field], place{slot, rank, meaningOf(attribute)})
+		for rank, field := range o.fieldsFor(attribute) {
+			p.targets[field] = append(p.targets[field], target{slot, rank, meaningOf(attribute)})
 		}
 	}
 	for slot, a := range o.Attributes {
 		add(a, slot)
 	}
 	add("time", len(o.Attributes))
-	p.places["logger"] = append(p.places["logger"], place{noSlot, 0, asLogger})
+	p.targets["logger"] = append(p.targets["logger"], target{noSlot, 0, asLogger})
 	return p
 }
 
-// noSlot is the slot of a field that says what kind of line it is.
+// noSlot is the slot of a field that only says what kind of line it is.
 const noSlot = -1
 
-// requestFields are those that lines have of which a client asked for something.
+// requestFields are the attributes by which a line is known to be about a request.
 var requestFields = []string{"ip", "method", "path", "status"}
 
-// choose makes the parser pass over lines that have nothing of a request.
+// choose makes the parser skip lines that have nothing of a request.
 func (p *object) choose(o *Options) {
 	p.choosy = true
 	for _, attribute := range requestFields {
-		for _, field := range o.places(attribute) {
-			p.places[field] = append(p.places[field], place{slot: noSlot})
+		for _, field := range o.fieldsFor(attribute) {
+			p.targets[field] = append(p.targets[field], target{slot: noSlot})
 		}
 	}
 }
 
-// requestsIn returns what makes parsers of lines of fields: where any of the lines
-// has the method, path or status of a request, those that have nothing of one are
-// what the server says of itself.
+// requestsIn wraps a maker of parsers. If any of the lines has the method, path or status of a
+// request, the server wrote the lines without them about itself, and the parsers skip those.
 func requestsIn(lines [][]byte, parser func(*Options) Parser) func(*Options) Parser {
 	asked := requestFields[1:]
 	p, r := parser(&Options{Attributes: asked}), Record{Values: make([][]byte, len(asked))}
@@ -109,8 +107,7 @@ func (p *object) Parse(line []byte, r *Record) error {
 	return p.judge(r)
 }
 
-// element returns what a line of an array has, where each of its items has a line
-// of its own.
+// element returns the item of an array on a line, where each item has a line of its own.
 func element(line []byte) []byte {
 	if n := len(line); n == 0 || line[0] == '{' && line[n-1] == '}' {
 		return line
@@ -121,7 +118,7 @@ func element(line []byte) []byte {
 	return bytes.TrimLeft(bytes.TrimPrefix(line, []byte("[")), " \t")
 }
 
-// begin forgets the line before.
+// begin prepares the parser for a line.
 func (p *object) begin(line []byte, r *Record) {
 	p.text, p.name, p.scratch, p.err = line, p.name[:0], p.scratch[:0], nil
 	p.date, p.clock, p.request, p.aside = nil, nil, false, false
@@ -131,7 +128,7 @@ func (p *object) begin(line []byte, r *Record) {
 	}
 }
 
-// judge says what is wrong with a line whose fields have been read.
+// judge returns what is wrong with a line after its fields have been read.
 func (p *object) judge(r *Record) error {
 	if p.aside || p.choosy && !p.request && !slices.ContainsFunc(p.ranks[:len(p.ranks)-1], func(rank int) bool { return rank < 1<<30 }) {
 		return ErrAside
@@ -161,7 +158,7 @@ func lower(to, name []byte) []byte {
 	return to
 }
 
-// skip passes over blanks and reports whether c comes next, which it takes.
+// skip skips blanks, and reports whether c comes next. It consumes c.
 func (p *object) skip(c byte) bool {
 	for len(p.text) > 0 && (p.text[0] == ' ' || p.text[0] == '\t' || p.text[0] == '\r') {
 		p.text = p.text[1:]
@@ -173,7 +170,7 @@ func (p *object) skip(c byte) bool {
 	return false
 }
 
-// value reads any value and puts the requested attributes of it into the record.
+// value reads any value and puts its wanted attributes into the record.
 func (p *object) value(r *Record, depth int) bool {
 	switch {
 	case depth == 0:
@@ -251,7 +248,7 @@ func (p *object) items(r *Record, depth int) bool {
 		if !p.value(r, depth-1) {
 			return false
 		}
-		p.name = append(name, '.') // no field has such a name
+		p.name = append(name, '.') // no field has this name
 		if p.skip(']') {
 			return true
 		}
@@ -261,7 +258,7 @@ func (p *object) items(r *Record, depth int) bool {
 	}
 }
 
-// str reads a string whose opening quote is taken.
+// str reads a string after its opening quote.
 func (p *object) str() ([]byte, bool) {
 	i := bytes.IndexByte(p.text, '"')
 	if i < 0 {
@@ -349,21 +346,21 @@ func (p *object) hex() (rune, bool) {
 	return rune(n), err == nil
 }
 
-// found puts the text of the field p.name where it is wanted.
+// found stores the text of the field p.name under its attributes.
 func (p *object) found(text []byte, r *Record) {
-	for _, place := range p.places[string(p.name)] {
-		if place.slot == noSlot {
-			p.request = p.request || place.meaning != asLogger && len(text) > 0 && string(text) != "-"
-			p.aside = p.aside || place.meaning == asLogger && beside(text)
+	for _, target := range p.targets[string(p.name)] {
+		if target.slot == noSlot {
+			p.request = p.request || target.meaning != asLogger && len(text) > 0 && string(text) != "-"
+			p.aside = p.aside || target.meaning == asLogger && beside(text)
 			continue
 		}
-		if place.rank >= p.ranks[place.slot] {
+		if target.rank >= p.ranks[target.slot] {
 			continue
 		}
-		if place.meaning == asTime {
+		if target.meaning == asTime {
 			if at, ok := p.calendar.read(text); ok {
-				r.At, p.ranks[place.slot], p.err = at, place.rank, nil
-			} else if p.ranks[place.slot] == 1<<30 {
+				r.At, p.ranks[target.slot], p.err = at, target.rank, nil
+			} else if p.ranks[target.slot] == 1<<30 {
 				p.err = errTime
 			}
 			switch string(p.name) {
@@ -374,8 +371,8 @@ func (p *object) found(text []byte, r *Record) {
 			}
 			continue
 		}
-		if value := place.meaning.of(text); len(value) > 0 && string(value) != "-" {
-			r.Values[place.slot], p.ranks[place.slot] = value, place.rank
+		if value := target.meaning.of(text); len(value) > 0 && string(value) != "-" {
+			r.Values[target.slot], p.ranks[target.slot] = value, target.rank
 		}
 	}
 	if string(p.name) == "request" { // nginx: the request line
@@ -391,8 +388,7 @@ func (p *object) found(text []byte, r *Record) {
 	}
 }
 
-// beside reports whether a logger of Caddy speaks of a request that its access log
-// has as well.
+// beside reports whether a logger of Caddy writes about a request that the access log also has.
 func beside(logger []byte) bool {
 	return bytes.HasPrefix(logger, []byte("http.log.error")) || bytes.HasPrefix(logger, []byte("http.handlers."))
 }

@@ -14,32 +14,30 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// A File is an open log. It may be used from one goroutine, but for
-// [File.Position].
+// A File is an open log. It may be used from one goroutine at a time, except for [File.Position].
 type File struct {
-	// Name is what it was opened as.
+	// Name is the name under which it was opened.
 	Name string
-	// Size is how many bytes it has, compressed if it is, or 0 if that is not
-	// known.
+	// Size is the size of the file in bytes, compressed if it is; 0 if it is not known.
 	Size int64
-	// NULs is how many NUL bytes stand before the first line.
+	// NULs is how many NUL bytes precede the first line.
 	NULs int64
 
 	raw     *counted
 	text    io.Reader
 	close   []func()
 	latest  time.Time
-	rest    []byte // read, and not yet given to the caller
-	marked  bool   // it has lines that begin with #
-	heading []byte // the last line #Fields: that was given, with its end
-	head    []byte // the beginning, for Detect
-	err     error  // what ended the reading
+	rest    []byte // read, and not yet returned by Next
+	marked  bool   // lines that begin with # name the columns
+	heading []byte // the last line #Fields: that Next returned, with its newline
+	head    []byte // the beginning of the log, for Detect
+	err     error  // why reading ended
 }
 
-// headLength is how much of a log is looked at to recognise its format.
+// headLength is how many bytes Detect looks at.
 const headLength = 64 << 10
 
-// counted counts what is read, for others to see how far it has come.
+// counted counts the bytes read, so that other goroutines can see the progress.
 type counted struct {
 	r io.Reader
 	n atomic.Int64
@@ -51,8 +49,8 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Open opens a log. It is read up to the size that it has now: a file that
-// grows meanwhile gives the same lines each time.
+// Open opens a log. Only the bytes that it has now are read, so that a file which grows meanwhile
+// gives the same lines each time.
 func Open(name string) (*File, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -82,8 +80,8 @@ func Open(name string) (*File, error) {
 	return l, nil
 }
 
-// From makes a log of a reader; latest is what its times without a year are
-// not much after, now if it is zero.
+// From makes a log of a reader. Latest is about the latest time in it, which tells the year of
+// times without one; zero means now.
 func From(name string, r io.Reader, latest time.Time) (*File, error) {
 	f := &File{Name: name, raw: &counted{r: r}, latest: latest}
 	magic := make([]byte, 4)
@@ -102,11 +100,12 @@ func From(name string, r io.Reader, latest time.Time) (*File, error) {
 	return f, nil
 }
 
-// mostNULs bounds what is passed over: a few packed bytes unpack to any number.
+// mostNULs bounds how many NUL bytes are skipped, since a few compressed bytes may unpack to any
+// number.
 const mostNULs = 1 << 30
 
-// begin reads the beginning. NUL bytes before it are passed over: a log that was
-// cut in place, while its server wrote on at the old place, has them.
+// begin reads the beginning. It skips NUL bytes, which a log has that was truncated while its
+// server went on writing at the old position.
 func (f *File) begin() {
 	f.head = make([]byte, headLength)
 	n := 0
@@ -132,14 +131,14 @@ func (f *File) begin() {
 	f.beyondFirst()
 }
 
-// beyondFirst reads on where the first line is longer than what is looked at: it may be
-// the one odd line of a good log.
+// beyondFirst reads more if the first line is longer than headLength: it may be the one odd line of
+// a good log.
 func (f *File) beyondFirst() {
 	if len(f.head) < headLength || bytes.IndexByte(f.head, '\n') >= 0 {
 		return
 	}
 	for first := true; f.err == nil && len(f.head) < longestLine && first; {
-		first = bytes.IndexByte(f.head, '\n') < 0 // else this is what stands behind it
+		first = bytes.IndexByte(f.head, '\n') < 0 // otherwise head becomes what follows the first line
 		more := make([]byte, max(headLength, len(f.head)/2))
 		n, err := io.ReadFull(f.text, more)
 		if f.head = append(f.head, more[:n]...); err != nil {
@@ -164,22 +163,21 @@ func (f *File) decompress(magic []byte) error {
 		f.text = z
 		f.close = append(f.close, z.Close)
 	default:
-		f.text = &plain{f.text}
+		f.text = &uncompressed{f.text}
 	}
 	return nil
 }
 
-// plain marks text that is not compressed: where it ends is its end.
-type plain struct{ io.Reader }
+// uncompressed marks a reader of text that is not compressed, so that any end is its end.
+type uncompressed struct{ io.Reader }
 
 func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// end notes why the reading ended. A short read of plain text is its end, one
-// of compressed text means that some is missing; which of both ReadFull met
-// must be asked of the reader.
+// end records why reading ended. ReadFull returns the same error for uncompressed text that has
+// ended and for compressed text of which some is missing, so the kind of reader decides.
 func (f *File) end(err error) {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		if _, ok := f.text.(*plain); ok {
+		if _, ok := f.text.(*uncompressed); ok {
 			err = io.EOF
 		} else if _, again := f.text.Read(make([]byte, 1)); errors.Is(again, io.EOF) && !errors.Is(again, io.ErrUnexpectedEOF) {
 			err = io.EOF
@@ -201,15 +199,15 @@ func (f *File) Detect(o Options) (Format, error) {
 	return format, nil
 }
 
-// Head returns the beginning of the log, which identifies it. The caller must not
+// Head returns the beginning of the log, by which a log can be identified. The caller must not
 // change it.
 func (f *File) Head() []byte { return f.head }
 
-// Position returns how many bytes of the file have been read, compressed if it
-// is. It may be called from any goroutine.
+// Position returns how many bytes of the file have been read, compressed if it is. It may be called
+// from any goroutine.
 func (f *File) Position() int64 { return f.raw.n.Load() }
 
-// Close closes what was opened.
+// Close closes the file.
 func (f *File) Close() {
 	for _, c := range f.close {
 		c()
@@ -217,18 +215,17 @@ func (f *File) Close() {
 	f.close = nil
 }
 
-// blockLength is how much is read at a time: it stays in a core's cache until
-// it has been parsed. A line that is longer than longestLine is cut.
+// blockLength is how much is read at a time: a block stays in a core's cache until it has been
+// parsed. A line longer than longestLine is cut.
 const (
 	blockLength = 256 << 10
 	longestLine = 16 << 20
 )
 
-// Next returns the next block of whole lines, in buf if it has the room. The
-// error is io.EOF at the end, and else says why the log cannot be read on; the
-// last line may be without its end. Where lines name the columns, as in the
-// format of the W3C, each block begins with those that hold for it, so that
-// blocks can be parsed apart.
+// Next returns the next block of whole lines, in buf if it is large enough. The error is io.EOF at
+// the end; any other error says why the log cannot be read further. The last line may lack its
+// newline. Where lines name the columns, as in the W3C format, each block begins with the line of
+// names that holds for it, so that blocks can be parsed independently.
 func (f *File) Next(buf []byte) ([]byte, error) {
 	if !f.marked || f.err != nil && len(f.rest) == 0 {
 		return f.next(buf)
@@ -277,9 +274,8 @@ func (f *File) next(buf []byte) ([]byte, error) {
 	}
 }
 
-// Times returns the times of the first and the last line that can be read, of
-// those that are looked at to recognise the format; 0 if none can. The parser is
-// made for that many attributes.
+// Times returns the times of the first and the last readable line of the sample that Detect looks
+// at, or 0 if none is readable. The parser reads that many attributes.
 func (f *File) Times(p Parser, attributes int) (first, last int64) {
 	r := Record{Values: make([][]byte, attributes)}
 	for text := bytes.TrimPrefix(f.head, []byte("\ufeff")); len(text) > 0; {
@@ -295,8 +291,7 @@ func (f *File) Times(p Parser, attributes int) (first, last int64) {
 	return first, last
 }
 
-// Has reports whether most lines that are looked at to recognise the format have
-// an attribute.
+// Has reports whether most lines of the sample that Detect looks at have an attribute.
 func (f *File) Has(format Format, attribute string) bool {
 	p := format.With([]string{attribute}).Parser()
 	r := Record{Values: make([][]byte, 1)}

@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// A Pattern is how lines are written, as a server's configuration has it.
+// A Pattern is a format as a server's configuration states it.
 type Pattern struct {
 	pieces []named
-	tail   string // behind the last piece
+	tail   string // the text behind the last piece
+	whole  bool   // nothing may follow on a line
 }
 
-// A named piece of a pattern is a field, in lower case, behind a literal text.
+// A named piece is a field of a pattern, in lower case, and the literal text before it.
 type named struct{ before, name string }
 
-// mostPieces bounds a pattern.
+// mostPieces bounds the length of a pattern.
 const mostPieces = 200
 
 // ParsePattern reads a pattern in one of two notations:
@@ -26,13 +27,12 @@ const mostPieces = 200
 //	$remote_addr - $remote_user [$time_local] "$request" $status     nginx
 //	%h %l %u %t \"%r\" %>s %b \"%{Referer}i\"                        Apache
 //
-// A field is named by its variable, and is then found as the field of that name
-// in JSON would be: $remote_addr is the ip, $http_x_api_key the header
-// X-Api-Key, and any other name an attribute of that name. It ends where the
-// text behind it in the pattern begins, one in quotes at the quote that no
-// backslash precedes. A blank stands for one or more. What follows the pattern
-// on a line is passed over. One field must be a time: $time_local,
-// $time_iso8601, $msec, any of the names for a time, or $date and $time.
+// The variable is the name of the field, with the meaning that a JSON field of that name would
+// have: $remote_addr is the ip, $http_x_api_key the header X-Api-Key, and an unknown name is an
+// attribute of that name. A field ends where the text after it in the pattern begins; a field in
+// quotes ends at the first quote without a backslash. A blank stands for one or more. What follows
+// the pattern on a line is ignored. One field must be a time: $time_local, $time_iso8601, $msec,
+// any of the names for a time, or $date and $time.
 func ParsePattern(text string) (*Pattern, error) {
 	text = strings.ReplaceAll(strings.TrimSpace(text), `\"`, `"`)
 	p := &Pattern{}
@@ -54,7 +54,7 @@ func ParsePattern(text string) (*Pattern, error) {
 	return p, nil
 }
 
-// timed reports whether a time is among the fields.
+// timed reports whether one of the fields is a time.
 func (p *Pattern) timed() bool {
 	return slices.ContainsFunc(p.pieces, func(n named) bool { return slices.Contains(names["time"], n.name) && n.name != "date" })
 }
@@ -90,7 +90,7 @@ func (p *Pattern) add(before, name string) error {
 	return nil
 }
 
-// directives are Apache's, and what nginx calls the same.
+// directives maps Apache's directives to the variables of nginx.
 var directives = map[string]string{
 	"h": "remote_addr", "a": "remote_addr", "l": "ident", "u": "remote_user", "r": "request", "s": "status",
 	"b": "body_bytes_sent", "B": "body_bytes_sent", "O": "bytes_sent", "m": "request_method", "U": "uri", "q": "query",
@@ -134,7 +134,7 @@ func (p *Pattern) apache(text string) error {
 	return nil
 }
 
-// apacheField returns what a directive stands for, and the text before it.
+// apacheField returns the field that a directive stands for, and the text before it.
 func apacheField(letter, argument, before string) (name, text string, err error) {
 	switch letter {
 	case "i":
@@ -165,7 +165,7 @@ func attributeOf(variable string) string {
 	return variable
 }
 
-// attributes returns those that the fields hold.
+// attributes returns the attributes that the fields hold.
 func (p *Pattern) attributes() (all []string) {
 	for _, n := range p.pieces {
 		if a := attributeOf(n.name); a != "time" && a != "request" {
@@ -177,7 +177,7 @@ func (p *Pattern) attributes() (all []string) {
 
 // parser returns a parser of lines in the pattern.
 func (p *Pattern) parser(o *Options) Parser {
-	t := &texts{calendar: newCalendar(o), tail: []byte(p.tail), method: o.slot("method"), path: o.slot("path"), host: o.slot("host")}
+	t := &texts{calendar: newCalendar(o), tail: []byte(p.tail), whole: p.whole, method: o.slot("method"), path: o.slot("path"), host: o.slot("host")}
 	for i, n := range p.pieces {
 		t.pieces = append(t.pieces, piece{before: []byte(n.before), slot: -1})
 		if next := p.after(i); strings.HasSuffix(n.before, `"`) && strings.HasPrefix(next, `"`) {
@@ -189,15 +189,15 @@ func (p *Pattern) parser(o *Options) Parser {
 		t.pieces[i].ported = slices.Contains(names["ip"], n.name) && strings.HasPrefix(p.after(i), ":")
 	}
 	if !p.paired(t) {
-		p.bind(t, o.places("time"), -1, asTime)
+		p.bind(t, o.fieldsFor("time"), -1, asTime)
 	}
 	for slot, a := range o.Attributes {
-		p.bind(t, o.places(a), slot, meaningOf(a))
+		p.bind(t, o.fieldsFor(a), slot, meaningOf(a))
 	}
 	return t
 }
 
-// after returns the literal behind a piece.
+// after returns the literal text behind piece i.
 func (p *Pattern) after(i int) string {
 	if i+1 < len(p.pieces) {
 		return p.pieces[i+1].before
@@ -205,7 +205,7 @@ func (p *Pattern) after(i int) string {
 	return p.tail
 }
 
-// paired gives a day and a time of day that stand apart their meaning.
+// paired finds a day and a time of day in separate fields.
 func (p *Pattern) paired(t *texts) bool {
 	date := slices.IndexFunc(p.pieces, func(n named) bool { return n.name == "date" })
 	clock := slices.IndexFunc(p.pieces, func(n named) bool { return n.name == "time" })
@@ -216,11 +216,11 @@ func (p *Pattern) paired(t *texts) bool {
 	return true
 }
 
-// bind gives the first of the places that there is its meaning.
-func (p *Pattern) bind(t *texts, places []string, slot int, m meaning) {
-	for _, place := range places {
+// bind sets the meaning of the first of the fields that the pattern has.
+func (p *Pattern) bind(t *texts, fields []string, slot int, m meaning) {
+	for _, field := range fields {
 		for i, n := range p.pieces {
-			if n.name == place && t.pieces[i].slot < 0 && t.pieces[i].meaning == asIs {
+			if n.name == field && t.pieces[i].slot < 0 && t.pieces[i].meaning == asIs {
 				t.pieces[i].slot, t.pieces[i].meaning = slot, m
 				return
 			}
@@ -233,16 +233,17 @@ type texts struct {
 	calendar           calendar
 	pieces             []piece
 	tail               []byte
+	whole              bool
 	method, path, host int
 }
 
-// A piece is what to do with a field of a line.
+// A piece says what to do with one field of a line.
 type piece struct {
 	before  []byte
-	slot    int // −1 for none
+	slot    int // −1 if the field is not wanted
 	meaning meaning
 	quoted  bool
-	ported  bool // an address before a port, and IPv6 has colons of its own
+	ported  bool // an address with its port; IPv6 has colons of its own
 }
 
 // Parse implements [Parser].
@@ -293,14 +294,14 @@ func (t *texts) Parse(line []byte, r *Record) error {
 		}
 	}
 	rest, ok = literal(rest, t.tail)
-	if !ok || len(rest) > 0 && rest[0] != ' ' && rest[0] != '\t' && len(t.tail) == 0 {
+	if !ok || t.whole && len(bytes.TrimSpace(rest)) > 0 || len(rest) > 0 && rest[0] != ' ' && rest[0] != '\t' && len(t.tail) == 0 {
 		return errShape
 	}
 	return nil
 }
 
-// beforeTime returns where a value ends that stands before a time in brackets, −1 if
-// there is none that can be read: a user name may have brackets of its own.
+// beforeTime returns the end of a value that precedes a time in brackets, or −1 if no time can be
+// read: a user name may have brackets of its own.
 func (t *texts) beforeTime(rest []byte, i int) int {
 	if i+1 == len(t.pieces) || t.pieces[i].quoted || t.pieces[i+1].meaning != asTime || !bytes.HasSuffix(t.pieces[i+1].before, []byte(" [")) {
 		return -1
@@ -325,7 +326,7 @@ func (t *texts) beforeTime(rest []byte, i int) int {
 	}
 }
 
-// literal passes over a text, of which a blank stands for one or more.
+// literal skips a literal text, in which a blank stands for one or more.
 func literal(rest, text []byte) ([]byte, bool) {
 	for _, c := range text {
 		if len(rest) == 0 || rest[0] != c {
@@ -340,8 +341,8 @@ func literal(rest, text []byte) ([]byte, bool) {
 	return rest, true
 }
 
-// beforePort cuts off an address, which ends at the last colon before a blank. A port, or
-// a dash, is behind it; of a Unix socket nginx writes none.
+// beforePort cuts off an address at the last colon before a blank. Behind it is a port or a dash;
+// for a Unix socket nginx writes neither.
 func beforePort(rest, next []byte) (value, after []byte, ok bool) {
 	word := rest
 	if i := bytes.IndexByte(rest, ' '); i >= 0 {
@@ -357,11 +358,11 @@ func beforePort(rest, next []byte) (value, after []byte, ok bool) {
 	return address(rest[:i]), rest[i:], true
 }
 
-// port begins what is behind an address; what follows the last colon of a time does not.
+// port matches what follows an address. It does not match what follows the last colon of a time.
 var port = regexp.MustCompile(`^(\d+|-)([^\w.]|$)`)
 
-// field cuts off a value, which ends where next begins, or before a blank if
-// there is no next; rest is a part of the line.
+// field cuts off a value. The value ends where next begins, or before a blank if there is no next.
+// The slice rest is within line.
 func field(line, rest, next []byte, inQuotes bool) (value, after []byte, ok bool) {
 	switch {
 	case inQuotes:
@@ -372,7 +373,7 @@ func field(line, rest, next []byte, inQuotes bool) (value, after []byte, ok bool
 		if i < 0 {
 			return nil, nil, false
 		}
-		if value = rest[:i]; next[0] == ' ' { // which stands for one or more
+		if value = rest[:i]; next[0] == ' ' { // a blank in the pattern stands for one or more
 			value = bytes.TrimRight(value, " ")
 		}
 		return value, rest[len(value):], true

@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// A cutter takes the prefix off a line that something put there on the line's
-// way: it returns the message behind it, and the time that the prefix has, if
-// it has one. It reports false for a line without such a prefix.
+// A cutter cuts off the prefix that something put before a line on the line's way. It returns the
+// message behind the prefix, and the time of the prefix, if it has one. It returns false for a line
+// without the prefix.
 type cutter func(line []byte) (message []byte, at int64, dated, ok bool)
 
-// A prefix is what may stand before the lines of a log.
+// A prefix is a text that may precede the lines of a log.
 type prefix struct {
 	name   string
 	cutter func(o *Options) cutter
 }
 
-// prefixes are those that are known, the strictest first.
+// prefixes are the known prefixes, the strictest first.
 var prefixes = []prefix{
 	{"behind syslog", func(o *Options) cutter { return (&syslog{newCalendar(o)}).cut }},
 	{"behind CRI", func(o *Options) cutter { c := newCalendar(o); return c.cri }},
@@ -27,8 +27,8 @@ var prefixes = []prefix{
 	{"in JSON", func(o *Options) cutter { return newWrapped(o, "message").cut }},
 }
 
-// behind reads lines behind a prefix. A time in the message itself comes first;
-// without one, that of the prefix is taken.
+// behind reads lines behind a prefix. The time of the message counts; if it has none, the time of
+// the prefix does.
 type behind struct {
 	cut     cutter
 	message Parser
@@ -51,7 +51,7 @@ func (p *behind) Parse(line []byte, r *Record) error {
 	return err
 }
 
-// cri cuts what containerd and CRI-O write: 2023-11-14T22:13:20.1Z stdout F .
+// cri cuts the prefix of containerd and CRI-O: 2023-11-14T22:13:20.1Z stdout F .
 func (c *calendar) cri(line []byte) (message []byte, at int64, dated, ok bool) {
 	message, at, dated, ok = c.timestamps(line)
 	if !ok {
@@ -70,8 +70,8 @@ func (c *calendar) cri(line []byte) (message []byte, at int64, dated, ok bool) {
 	return nil, 0, false, false
 }
 
-// timestamps cuts what docker logs --timestamps and kubectl logs --timestamps
-// write: an RFC 3339 time with its zone.
+// timestamps cuts the prefix of docker logs --timestamps and kubectl logs --timestamps: an RFC 3339
+// time with its zone.
 func (c *calendar) timestamps(line []byte) (message []byte, at int64, dated, ok bool) {
 	stamp, message, ok := bytes.Cut(line, blank)
 	if !ok || len(stamp) < 20 || stamp[4] != '-' || stamp[10] != 'T' {
@@ -81,7 +81,7 @@ func (c *calendar) timestamps(line []byte) (message []byte, at int64, dated, ok 
 	return message, at, true, ok
 }
 
-// compose cuts what docker compose logs writes: web-1  | .
+// compose cuts the prefix of docker compose logs: web-1  | .
 func compose(line []byte) (message []byte, at int64, dated, ok bool) {
 	line = uncoloured(line)
 	name, message, ok := bytes.Cut(line, []byte("|"))
@@ -93,7 +93,7 @@ func compose(line []byte) (message []byte, at int64, dated, ok bool) {
 	return bytes.TrimPrefix(message, blank), 0, false, true
 }
 
-// uncoloured cuts the codes off that colour a terminal.
+// uncoloured cuts off the codes that colour a terminal.
 func uncoloured(line []byte) []byte {
 	for bytes.HasPrefix(line, []byte("\x1b[")) {
 		i := bytes.IndexByte(line, 'm')
@@ -105,7 +105,7 @@ func uncoloured(line []byte) []byte {
 	return line
 }
 
-// podPrefix cuts what kubectl logs --prefix writes: [pod/web-5d4/nginx] .
+// podPrefix cuts the prefix of kubectl logs --prefix: [pod/web-5d4/nginx] .
 func podPrefix(line []byte) (message []byte, at int64, dated, ok bool) {
 	if !bytes.HasPrefix(line, []byte("[pod/")) {
 		return nil, 0, false, false
@@ -114,12 +114,12 @@ func podPrefix(line []byte) (message []byte, at int64, dated, ok bool) {
 	return message, 0, false, ok
 }
 
-// wrapped are lines that are a field of JSON objects, as in the files of
-// Docker's json-file driver.
+// wrapped reads lines that are themselves a field of JSON objects, as in the files of Docker's
+// json-file driver.
 type wrapped struct {
 	object  *object
-	field   []byte // its name in quotes
-	capital []byte // as the journal has it
+	field   []byte // the name of the field, in quotes
+	capital []byte // the name as the journal writes it
 	record  Record
 }
 

@@ -2,7 +2,7 @@ package accesslog
 
 import "bytes"
 
-// syslog reads lines that a syslog daemon has put its prefix before:
+// syslog reads lines with the prefix of a syslog daemon:
 //
 //	<190>May 17 10:05:03 web1 nginx: …
 //	2015-05-17T10:05:03.123+00:00 web1 nginx[12]: …
@@ -10,7 +10,7 @@ import "bytes"
 //	<134>May 17 10:05:03 haproxy[12]: …
 type syslog struct{ calendar calendar }
 
-// cut takes the prefix off.
+// cut cuts off the prefix.
 func (p *syslog) cut(line []byte) (message []byte, at int64, dated, ok bool) {
 	at, message, ok = p.split(line)
 	return message, at, true, ok
@@ -45,7 +45,7 @@ func (p *syslog) split(line []byte) (at int64, message []byte, ok bool) {
 			return 0, nil, false
 		}
 	}
-	if host, after, _ := bytes.Cut(rest, blank); !bytes.HasSuffix(host, []byte(":")) { // HAProxy writes none
+	if host, after, _ := bytes.Cut(rest, blank); !bytes.HasSuffix(host, []byte(":")) { // HAProxy writes no host
 		rest = after
 	}
 	tag, message, tagged := bytes.Cut(rest, []byte(": "))

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// table reads lines of columns whose names stand in the first line, between
-// commas, semicolons or tabs, or in a line #Fields: between blanks or tabs, as
-// IIS and CloudFront have it. A field in quotes may hold the separator and, as
-// "", a quote, but no end of line. A day and a time of day may stand apart.
+// table reads lines of columns. Their names are in the first line, separated by commas, semicolons
+// or tabs, or in a line #Fields: separated by blanks or tabs, as in IIS and CloudFront. A field in
+// quotes may hold the separator, and a quote as "", but no newline. Day and time of day may be two
+// columns.
 type table struct {
 	heading  string
 	comma    byte
@@ -20,15 +20,15 @@ type table struct {
 	scratch  []byte
 }
 
-// A column is what to do with a field.
+// A column says what to do with one field of a line.
 type column struct {
-	slot    int // −1 for none
+	slot    int // −1 if the field is not wanted
 	meaning meaning
 	wanted  bool
 }
 
-// readHeading returns the separator and the names of a first line, in lower
-// case, and false if it is none.
+// readHeading returns the separator and the names of a first line, in lower case. It returns false
+// if the line is no heading.
 func readHeading(line []byte) (comma byte, names []string, ok bool) {
 	if w3c, found := bytes.CutPrefix(line, w3cFields); found {
 		for _, name := range strings.Fields(string(w3c)) {
@@ -52,11 +52,10 @@ func readHeading(line []byte) (comma byte, names []string, ok bool) {
 	return 0, nil, false
 }
 
-// w3cFields is what the line begins with that names the columns of a log in the
-// extended format of the W3C.
+// w3cFields begins the line that names the columns of a log in the extended format of the W3C.
 var w3cFields = []byte("#Fields:")
 
-// newTable returns nil if the line is no heading with a column for the time.
+// newTable returns nil if the heading has no column for the time.
 func newTable(heading []byte, o *Options) Parser {
 	comma, names, ok := readHeading(heading)
 	if !ok {
@@ -70,20 +69,20 @@ func newTable(heading []byte, o *Options) Parser {
 	apart := slices.Contains(names, "date") && slices.Contains(names, "time") && o.Fields["time"] == ""
 	switch {
 	case apart && t.bind(names, []string{"date"}, column{-1, asDate, true}) && t.bind(names, []string{"time"}, column{-1, asClock, true}):
-	case apart || !t.bind(names, o.places("time"), column{-1, asTime, true}):
+	case apart || !t.bind(names, o.fieldsFor("time"), column{-1, asTime, true}):
 		return nil
 	}
 	for slot, a := range o.Attributes {
-		t.bind(names, o.places(a), column{slot, meaningOf(a), true})
+		t.bind(names, o.fieldsFor(a), column{slot, meaningOf(a), true})
 	}
 	return t
 }
 
-// bind gives the first of the places that there is its meaning.
-func (t *table) bind(names, places []string, c column) bool {
-	for _, place := range places {
+// bind sets the meaning of the first of the fields that the table has.
+func (t *table) bind(names, fields []string, c column) bool {
+	for _, field := range fields {
 		for i, name := range names {
-			if name == place && !t.columns[i].wanted {
+			if name == field && !t.columns[i].wanted {
 				t.columns[i] = c
 				return true
 			}
@@ -136,13 +135,12 @@ func (t *table) Parse(line []byte, r *Record) error {
 		line = rest
 	}
 	if t.marked && len(bytes.TrimSpace(line)) > 0 {
-		return errColumns // of another heading
+		return errColumns // the line belongs to a heading that is not there
 	}
 	return nil
 }
 
-// head takes other columns from a line that names them anew, as servers write
-// when they begin again.
+// head takes new columns from a line that names them, as servers write it when they start again.
 func (t *table) head(line []byte) {
 	if !bytes.HasPrefix(line, w3cFields) || string(line) == t.heading {
 		return
@@ -153,7 +151,7 @@ func (t *table) head(line []byte) {
 	}
 }
 
-// field cuts off a field; rest is nil behind the last.
+// field cuts off a field. After the last field, rest is nil.
 func (t *table) field(line []byte, comma byte) (field, rest []byte, ok bool) {
 	if len(line) == 0 || line[0] != '"' || comma == '\t' {
 		i := bytes.IndexByte(line, comma)

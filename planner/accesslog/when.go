@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// The years that times may lie in: nanoseconds since 1970 stay far within
-// int64.
+// Times must lie in these years, so that nanoseconds since 1970 stay far within int64.
 const (
 	firstYear = 1970
 	lastYear  = 2200
@@ -32,8 +31,7 @@ func digits(b []byte) (n int64, ok bool) {
 	return n, true
 }
 
-// days returns the days from the epoch to a date, and false if there is no
-// such day.
+// days returns the days from the epoch to a date, and false if the date does not exist.
 func days(year, month, day int) (int64, bool) {
 	if year < firstYear || year > lastYear || month < 1 || month > 12 || day < 1 || day > 31 {
 		return 0, false
@@ -91,12 +89,12 @@ func month(b []byte) int {
 // clfLength is the length of 17/May/2015:10:05:03 +0000.
 const clfLength = 26
 
-// A clf reads times of the common log format and remembers the last date,
-// since lines follow one another.
+// A clf reads times of the common log format. It remembers the last date, since consecutive lines
+// mostly have the same.
 type clf struct {
 	date  [12]byte // 17/May/2015:
 	zone  [6]byte
-	start int64 // of that day in that zone, in seconds
+	start int64 // the beginning of that day in that zone, in seconds
 	known bool
 }
 
@@ -136,7 +134,7 @@ func (c *clf) learn(b []byte) bool {
 	return true
 }
 
-// A calendar reads times of any shape.
+// A calendar reads times of any supported form.
 type calendar struct {
 	zone   *time.Location
 	latest time.Time
@@ -154,9 +152,9 @@ func newCalendar(o *Options) calendar {
 	return c
 }
 
-// read reads an RFC 3339 time, with a blank for the T, with 2015/05/17, or without
-// a zone if it must be; one of the common log format; or seconds, milli-, micro- or
-// nanoseconds since the epoch, by the size of the number.
+// read reads an RFC 3339 time, also with a blank for the T, as 2015/05/17, or without a zone; a
+// time of the common log format; or a number of seconds, milli-, micro- or nanoseconds since the
+// epoch, told apart by its size.
 func (c *calendar) read(b []byte) (int64, bool) {
 	if len(b) == clfLength+2 && b[0] == '[' {
 		b = b[1 : clfLength+1]
@@ -175,8 +173,8 @@ func (c *calendar) read(b []byte) (int64, bool) {
 // clfStamp is the length of 17/May/2015:10:05:03.
 const clfStamp = 20
 
-// finer reads a time of the common log format that has a fraction, as Apache
-// and HAProxy may write it, or no zone.
+// finer reads a time of the common log format with a fraction, as Apache and HAProxy may write it,
+// or without a zone.
 func (c *calendar) finer(b []byte) (int64, bool) {
 	var whole [clfLength]byte
 	copy(whole[:], b[:clfStamp])
@@ -205,8 +203,7 @@ func (c *calendar) finer(b []byte) (int64, bool) {
 	return c.local(at/86400e9, at/1e9%86400, nanos)
 }
 
-// pair reads a time whose day and time of day stand apart. The day is 2015-05-17
-// or 17/May/2015.
+// pair reads a time whose day and time of day are two fields. The day is 2015-05-17 or 17/May/2015.
 func (c *calendar) pair(date, clock []byte) (int64, bool) {
 	var both [64]byte
 	if len(date)+len(clock)+1 > len(both) {
@@ -257,8 +254,8 @@ func (c *calendar) iso(b []byte) (int64, bool) {
 	return at, ok && n == len(b) && at >= 0
 }
 
-// local is a time of day in the zone of the options. Of a time that clocks
-// show twice, the first is taken; one that they leave out is moved on.
+// local returns a time of day in the zone of the options. When clocks are set back, a time occurs
+// twice, and the first is taken; a time that clocks skip is moved forward.
 func (c *calendar) local(d, seconds, nanos int64) (int64, bool) {
 	if c.zone == time.UTC {
 		return (d*86400+seconds)*1e9 + nanos, true
@@ -270,7 +267,7 @@ func (c *calendar) local(d, seconds, nanos int64) (int64, bool) {
 	}
 	_, before := time.Unix(wall, 0).In(c.zone).Add(-36 * time.Hour).Zone()
 	t := time.Unix(wall-int64(before), 0).In(c.zone)
-	if !shows(t) { // the offset has changed since
+	if !shows(t) { // the offset is another one at t
 		_, now := time.Unix(wall, 0).In(c.zone).Add(36 * time.Hour).Zone()
 		if later := time.Unix(wall-int64(now), 0).In(c.zone); shows(later) {
 			t = later
@@ -279,14 +276,14 @@ func (c *calendar) local(d, seconds, nanos int64) (int64, bool) {
 	return t.UnixNano() + nanos, t.Unix() >= 0
 }
 
-// fraction reads the digits behind a point as units of which 10^places make
-// one whole; what is finer is cut off.
-func fraction(b []byte, places int) (int64, bool) {
+// fraction reads the digits behind a point as a number of units of 10^−decimals; further digits are
+// dropped.
+func fraction(b []byte, decimals int) (int64, bool) {
 	if len(b) == 0 {
 		return 0, false
 	}
 	n := int64(0)
-	for i := range places {
+	for i := range decimals {
 		n *= 10
 		if i < len(b) {
 			n += int64(b[i] - '0')
@@ -318,22 +315,22 @@ func epoch(b []byte) (int64, bool) {
 	if !ok {
 		return 0, false
 	}
-	unit, places := int64(1e9), 9
+	unit, decimals := int64(1e9), 9
 	switch {
 	case n >= 1e17:
-		unit, places = 1, 0
+		unit, decimals = 1, 0
 	case n >= 1e14:
-		unit, places = 1e3, 3
+		unit, decimals = 1e3, 3
 	case n >= 1e11:
-		unit, places = 1e6, 6
+		unit, decimals = 1e6, 6
 	}
 	if n > (lastYear-firstYear)*366*86400*(1e9/unit) {
 		return 0, false
 	}
 	n *= unit
 	if rest != nil {
-		part, ok := fraction(rest, places)
-		return n + part, ok
+		below, ok := fraction(rest, decimals)
+		return n + below, ok
 	}
 	return n, true
 }
@@ -341,8 +338,8 @@ func epoch(b []byte) (int64, bool) {
 // stampLength is the length of May 17 10:05:03.
 const stampLength = 15
 
-// stamp reads the time of a syslog line, which has no year: the latest that
-// makes it no more than a day after what the options call the latest.
+// stamp reads the time of a syslog line, which has no year. It takes the latest year that makes the
+// time at most a day later than the options' Latest.
 func (c *calendar) stamp(b []byte) (int64, bool) {
 	m := month(b)
 	if b[3] != ' ' || b[6] != ' ' || m == 0 {
@@ -358,7 +355,7 @@ func (c *calendar) stamp(b []byte) (int64, bool) {
 		return 0, false
 	}
 	bound := c.latest.Add(24 * time.Hour)
-	for year := bound.In(c.zone).Year(); year > c.latest.Year()-9; year-- { // the next 29 February
+	for year := bound.In(c.zone).Year(); year > c.latest.Year()-9; year-- { // February 29 may be nine years back
 		d, ok := days(year, m, day)
 		if !ok {
 			continue

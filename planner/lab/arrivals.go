@@ -13,12 +13,12 @@ import (
 	"github.com/stint-dev/stint/planner/trial"
 )
 
-// Arrivals say who sends what: a shape and the parameters that [Shapes] lists
-// for it. What a shape does not have must not be given.
+// Arrivals say which client sends what: a shape and the parameters that [Shapes] lists for it.
+// Parameters of other shapes must be absent.
 type Arrivals struct {
 	Shape string `json:"shape"`
 
-	Rate   string `json:"rate"`   // requests in a stretch: "20/s"
+	Rate   string `json:"rate"`   // requests in a time, such as "20/s"
 	Other  string `json:"other"`  // the rate of each client but the first
 	Size   int64  `json:"size"`   // requests of a burst
 	Every  string `json:"every"`  // from burst to burst
@@ -27,43 +27,43 @@ type Arrivals struct {
 	On     string `json:"on"`
 	Off    string `json:"off"`
 	Seed   uint64 `json:"seed"`
-	Shared bool   `json:"shared"` // all clients have one key
+	Shared bool   `json:"shared"` // all clients share one key
 
 	Clients int `json:"clients"` // how many there are
 
-	Cell   string  `json:"cell"`   // the length of what a count is for
-	Counts []int64 `json:"counts"` // requests in each cell, evenly
+	Cell   string  `json:"cell"`   // the time that each count is for
+	Counts []int64 `json:"counts"` // requests in each cell, evenly spread
 
-	Text string `json:"text"` // phases, as stint simulate has them
+	Text string `json:"text"` // phases as stint simulate takes them
 
 	Times []int64  `json:"times"` // nanoseconds from the start, in order
 	Costs []int64  `json:"costs"` // one for each time; the default value is 1
 	Keys  []string `json:"keys"`  // one for each time; the default value is one key
 }
 
-// A send is a request that is to be sent.
+// A send is a request to be sent.
 type send struct {
 	at   int64 // nanoseconds from the start
 	cost int64
 	who  int // the client
 }
 
-// retryAfter is the retry of a client that waits for the Retry-After it receives.
+// retryAfter is the value of traffic.retry for a client that waits for Retry-After.
 const retryAfter = -1
 
-// traffic is what arrives. With a retry, the sends are what one client wants:
-// it sends one request after another, and a denied one again.
+// traffic is the requests that arrive. With a retry, they are the requests of one client that sends
+// one after another, and sends a denied one again.
 type traffic struct {
 	sends   []send // in order of time
 	clients []string
 	shared  bool  // all clients have one key
-	retry   int64 // nanoseconds to the next try, or retryAfter; 0: denied requests are gone
+	retry   int64 // nanoseconds to the next try, or retryAfter; with 0 denied requests are dropped
 	horizon int64
-	lasts   int64  // nanoseconds that each is in flight, for limits in flight
-	phases  string // the sends as stint simulate --arrivals takes them; "" where it cannot
+	lasts   int64  // nanoseconds that each request is in flight, for limits in flight
+	phases  string // the sends as --arrivals of stint simulate takes them; "" if it cannot
 }
 
-// key returns what a client's requests count under.
+// key returns the key that a client's requests count under.
 func (t *traffic) key(who int) string {
 	if t.shared {
 		who = 0
@@ -71,7 +71,7 @@ func (t *traffic) key(who int) string {
 	return t.clients[who]
 }
 
-// traffic makes the requests of a shape up to the horizon, 0 for its own end.
+// traffic makes the requests of a shape up to the horizon. With horizon 0 the shape ends by itself.
 func (a *Arrivals) traffic(horizon int64) (*traffic, error) {
 	i := slices.IndexFunc(shapes, func(s Shape) bool { return s.Name == a.Shape })
 	if i < 0 {
@@ -90,7 +90,7 @@ func (a *Arrivals) traffic(horizon int64) (*traffic, error) {
 	return t, t.check()
 }
 
-// checkParameters refuses what the shape does not have.
+// checkParameters refuses parameters that the shape does not have.
 func (a *Arrivals) checkParameters(s Shape) error {
 	v := reflect.ValueOf(*a)
 	for i := range v.NumField() {
@@ -103,7 +103,7 @@ func (a *Arrivals) checkParameters(s Shape) error {
 	return nil
 }
 
-// check drops what comes after the horizon, and holds the rest to the bounds.
+// check drops requests after the horizon, and checks the bounds of the others.
 func (t *traffic) check() error {
 	n := sort.Search(len(t.sends), func(i int) bool { return t.sends[i].at >= t.horizon })
 	if n < len(t.sends) {
@@ -115,7 +115,7 @@ func (t *traffic) check() error {
 	case n > MaxArrivals:
 		return errTooMany
 	case t.retry != 0:
-		t.phases = "" // what is sent depends on the limit
+		t.phases = "" // the limit decides what is sent
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (s *script) once(n int64) {
 	}
 }
 
-// steady sends at a rate for a stretch: requests at its slots before the end.
+// steady sends at a rate for a stretch of time: one request at each slot before its end.
 func (s *script) steady(rate rate, stretch int64) {
 	if n := rate.slots(min(stretch, s.horizon-s.at)); n > 0 {
 		s.words = append(s.words, fmt.Sprintf("%d@%s", n, rate.text))
@@ -154,10 +154,10 @@ func (s *script) steady(rate rate, stretch int64) {
 	}
 }
 
-// full reports that no more may be sent: nothing that follows can matter.
+// full reports that no further request counts: it would be behind the horizon or above MaxArrivals.
 func (s *script) full() bool { return s.at >= s.horizon || s.sent > MaxArrivals }
 
-// play makes the script the traffic.
+// play puts the script into the traffic.
 func (s *script) play(t *traffic) error {
 	if s.sent > MaxArrivals {
 		return errTooMany
@@ -166,7 +166,7 @@ func (s *script) play(t *traffic) error {
 	return t.play(strings.Join(s.words, " "))
 }
 
-// play makes phases the traffic. Without a horizon they say how long it is.
+// play puts phases into the traffic. Without a horizon the phases say how long it is.
 func (t *traffic) play(text string) error {
 	phases, err := trial.ParsePhases(text)
 	if err != nil {
@@ -197,7 +197,7 @@ func (t *traffic) play(text string) error {
 // A rate is a number of requests in a stretch of time.
 type rate struct {
 	text  string
-	phase trial.Phase // one request at that rate: it knows the slots
+	phase trial.Phase // one request at that rate, to compute slots
 }
 
 func parseRate(name, text string) (rate, error) {
@@ -211,8 +211,7 @@ func parseRate(name, text string) (rate, error) {
 	return rate{text, phases[0]}, nil
 }
 
-// slots returns how many requests are due before the end of a stretch, one
-// more than may be at most.
+// slots returns how many requests are due before the end of a stretch, at most MaxArrivals + 1.
 func (r rate) slots(stretch int64) int64 {
 	if stretch <= 0 {
 		return 0
@@ -253,8 +252,8 @@ func (a *Arrivals) checkSize() error {
 	return nil
 }
 
-// edge sends a burst on each side of the second edge of a window, and a period
-// later, for two periods, at a rate.
+// edge sends a burst on each side of the second edge of a window. One period later it sends requests
+// at a rate, for two periods.
 func (a *Arrivals) edge(t *traffic) error {
 	period, err := length("arrivals.period", a.Period, 2)
 	if err != nil {
@@ -327,7 +326,7 @@ func (a *Arrivals) poisson(t *traffic) error {
 	}
 }
 
-// hammer is a client that tries again a moment after each denial.
+// hammer is a client that tries again a fixed gap after each denial.
 func (a *Arrivals) hammer(t *traffic) error {
 	gap, err := length("arrivals.gap", a.Gap, 1)
 	if err != nil {
@@ -337,7 +336,7 @@ func (a *Arrivals) hammer(t *traffic) error {
 	return a.steady(t)
 }
 
-// polite is a client that waits for the Retry-After it receives.
+// polite is a client that waits for the Retry-After that it receives.
 func (a *Arrivals) polite(t *traffic) error {
 	t.retry = retryAfter
 	return a.steady(t)
@@ -375,7 +374,7 @@ func (a *Arrivals) several(t *traffic) error {
 	return nil
 }
 
-// drawn sends the number of requests that was drawn in each cell, evenly.
+// drawn sends the number of requests drawn in each cell, evenly spread.
 func (a *Arrivals) drawn(t *traffic) error {
 	cell, err := length("arrivals.cell", a.Cell, 1)
 	if err != nil {
@@ -408,7 +407,7 @@ func (a *Arrivals) drawn(t *traffic) error {
 
 func (a *Arrivals) phases(t *traffic) error { return t.play(a.Text) }
 
-// list sends the requests that are listed, each at its time.
+// list sends each listed request at its time.
 func (a *Arrivals) list(t *traffic) error {
 	n := len(a.Times)
 	switch {

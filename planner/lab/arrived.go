@@ -8,16 +8,16 @@ import (
 	"github.com/stint-dev/stint/planner/plan"
 )
 
-// Arrived is what a client sent, or everyone, as the shape list takes it.
+// Arrived is what one client sent, or all clients, as the shape list takes it.
 type Arrived struct {
-	// Start is where the timeline begins: the full second, minute, hour or day
-	// (UTC) before the first request, so that the windows of limits have the
-	// edges that they had, for periods up to that.
+	// Start is where the timeline begins: the full second, minute, hour or day (UTC) before the
+	// first request. Windows of limits then have the edges that they had in reality, for periods up
+	// to that length.
 	Start time.Time `json:"start"`
 	// Horizon is how long the timeline is, in nanoseconds.
 	Horizon int64 `json:"horizon"`
-	// Requests is how many there were in the log; Times has the first
-	// [MaxArrivals] of them, in nanoseconds from Start.
+	// Requests is how many requests the log had; Times has the first [MaxArrivals] of them, in
+	// nanoseconds from Start.
 	Requests int64   `json:"requests"`
 	Times    []int64 `json:"times"`
 }
@@ -32,7 +32,7 @@ func arrived(t *plan.Trace, client string) (*Arrived, error) {
 	first, last := t.Times[0], t.Times[len(t.Times)-1]
 	unit := int64(time.Second)
 	for _, longer := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
-		if int64(longer) <= (last-first)/8 { // so that little of the timeline is empty
+		if int64(longer) <= (last-first)/8 { // otherwise too much of the timeline would be empty
 			unit = int64(longer)
 		}
 	}

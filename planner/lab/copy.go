@@ -7,26 +7,25 @@ import (
 	"time"
 )
 
-// mostLines is how many requests are written out for stint simulate where no
-// phases describe them.
+// mostLines is how many requests are written out one by one for stint simulate where no phases
+// describe them.
 const mostLines = 2_000
 
-// A Copy is a limit in forms to paste elsewhere.
+// A Copy is one limit in forms to paste elsewhere.
 type Copy struct {
 	Limit int `json:"limit"`
-	// Rule is a rules file, Go a program, and Simulate a command that shows
-	// the same totals.
+	// Rule is a rules file, Go is a program, and Simulate is a command that prints the same totals.
 	Rule     string `json:"rule"`
 	Go       string `json:"go"`
 	Simulate string `json:"simulate"`
 }
 
-// copy writes the forms of the row's limit.
+// copy writes the limit of the row in each form.
 func (row *Row) copy(t *traffic) *Copy {
 	return &Copy{Rule: row.rule(), Go: row.program(), Simulate: row.command(t)}
 }
 
-// rule writes a rules file, in shadow: a first guess should deny no client.
+// rule writes a rules file in shadow, since a first guess should deny no client.
 func (row *Row) rule() string {
 	return fmt.Sprintf(`rules:
   - name: lab
@@ -84,8 +83,8 @@ func main() {
 `, row.Limit, ask)
 }
 
-// command writes the line of stint simulate: the phases where they say what
-// was sent, else every request, on standard input.
+// command writes a command line of stint simulate: with phases where they describe the requests,
+// otherwise with every request on standard input.
 func (row *Row) command(t *traffic) string {
 	lasts, flag := "", ""
 	if row.limit.InFlight() {
@@ -108,7 +107,7 @@ func (row *Row) command(t *traffic) string {
 			Lasts string `json:"lasts,omitempty"`
 		}{time.Duration(at).String(), t.key(row.sent.who[i]), row.sent.cost[i], lasts})
 		if err != nil {
-			panic(err) // strings and a number
+			panic(err) // unreachable: the value is strings and a number
 		}
 		b.Write(line)
 		b.WriteByte('\n')

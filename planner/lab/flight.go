@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// flying: what is in flight + c ≤ the count.
+// flying explains a limit in flight: what is in flight + c ≤ the count.
 func (m *moment) flying() {
 	var holders []Counted // newest first
 	next := 0             // the request that ends first

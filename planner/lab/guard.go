@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Guard lets through what comes from this machine's own pages and tools. A
-// request must ask for a loopback Host, so that no other name that resolves to
-// this machine reaches it (DNS rebinding), and one that may do something must
-// not come from the page of another origin.
+// Guard lets only this machine's own pages and tools through. A request must name a loopback Host,
+// so that no other name that resolves to this machine reaches it (DNS rebinding). A request that
+// may change something must not come from the page of another origin.
 func Guard(h http.Handler) http.Handler {
 	h = http.NewCrossOriginProtection().Handler(h)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,17 +12,17 @@ import (
 // MaxBody bounds a request in bytes.
 const MaxBody = 4 << 20
 
-// Simulator returns the handler of POST /v1/simulate: a [Request] in, an
-// [Answer] out, both JSON, whatever the Content-Type. What is wrong with a request
-// is said with status 400 and a problem document (RFC 9457). It runs as many simulations at once as there are
-// processors, or, aside, one; the others wait for their turn.
+// Simulator returns the handler of POST /v1/simulate, which takes a [Request] and answers with an
+// [Answer], both JSON, whatever the Content-Type. A wrong request is answered with status 400 and a
+// problem document (RFC 9457). As many simulations run at once as there are processors, or one if
+// aside is true; others wait for their turn.
 func Simulator(aside bool) http.Handler {
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	if aside {
 		turns = make(chan struct{}, 1)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, status, err := readBody(w, r) // first: one that is slow holds no turn
+		body, status, err := readBody(w, r) // before taking a turn: a slow body must not hold one
 		if err != nil {
 			writeError(w, status, err.Error())
 			return
@@ -51,7 +51,7 @@ func Simulator(aside bool) http.Handler {
 	})
 }
 
-// readBody returns the body, or why not and the status that says so.
+// readBody returns the body, or an error and the status to answer with.
 func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, err error) {
 	body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -65,7 +65,7 @@ func readBody(w http.ResponseWriter, r *http.Request) (body []byte, status int, 
 
 func writeError(w http.ResponseWriter, status int, text string) {
 	writeHeader(w, "application/problem+json", status)
-	_ = json.NewEncoder(w).Encode(struct { // as below
+	_ = json.NewEncoder(w).Encode(struct { // the error has no reader: see below
 		Type   string `json:"type"`
 		Title  string `json:"title"`
 		Status int    `json:"status"`
@@ -81,5 +81,5 @@ func writeHeader(w http.ResponseWriter, kind string, status int) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	writeHeader(w, "application/json", status)
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone: the error has no reader
+	_ = json.NewEncoder(w).Encode(v) // the error has no reader: the client may have gone
 }

@@ -2,31 +2,30 @@ package lab
 
 import "github.com/stint-dev/stint/meter"
 
-// A Kind is an algorithm, explained: in short what docs/LIMITS.md says at
-// length. [Kinds] is the one place of these texts.
+// A Kind explains an algorithm, in short, as docs/LIMITS.md does at length. [Kinds] has all these
+// texts.
 type Kind struct {
 	Name  string `json:"name"` // as limits as text use it
 	Title string `json:"title"`
-	// Few, Most and Memory are the rows of the table of docs/LIMITS.md: what it
-	// is in a few words, the most that passes in one period, and the memory
-	// for a key.
+	// Few, Most and Memory are the row of the table in docs/LIMITS.md: what the algorithm is in a
+	// few words, the most that passes in one period, and the memory for a key.
 	Few    string `json:"few"`
 	Most   string `json:"most"`
 	Memory string `json:"memory"`
-	// How says how it works, Choose when to take it, Wrong how it disappoints.
+	// How says how the algorithm works, Choose when to take it, and Wrong what may disappoint.
 	How    string `json:"how"`
 	Choose string `json:"choose"`
 	Wrong  string `json:"wrong"`
-	// Level names what the curve shows.
+	// Level names the value that the curve shows.
 	Level string `json:"level"`
-	// Options are what a limit of this kind takes beside count and period:
-	// burst, parts, relaxed, count_denied.
+	// Options are the options of a limit of this kind, beside count and period: burst, parts,
+	// relaxed, count_denied.
 	Options []string `json:"options"`
 
-	// Queues says that what passes may have to wait before it starts.
+	// Queues says that a request that passes may have to wait before it starts.
 	Queues bool `json:"queues"`
 
-	why func(*moment) // says what the state was, for a [Why]
+	why func(*moment) // explains the state for a [Why]
 }
 
 var kinds = []Kind{
@@ -64,9 +63,9 @@ var kinds = []Kind{
 		why:  (*moment).window,
 		Name: meter.FixedWindow.String(), Title: "Fixed window",
 		Few: "a count that starts over", Most: "2 × count", Memory: "2 words",
-		How:     "One count for each period, aligned to the clock: it starts over on the full second, minute, hour; with a zone, at midnight or on the first of the month.",
+		How:     "One count for each period, aligned to the clock: it starts over on the full second, minute, hour; with a zone, at midnight or on the first of the month; from first, a period after a key's first request.",
 		Choose:  "For quotas that people read: 5,000 a day, 1,000,000 a month. When it starts over is on every clock.",
-		Wrong:   "At the edges: a full count just before and another just after. And everybody's window starts over together.",
+		Wrong:   "At the edges: a full count just before and another just after. And everybody's window starts over together, unless it is from first.",
 		Level:   "counted in the window",
 		Options: []string{"count_denied"},
 	},

@@ -1,15 +1,13 @@
-// Package lab is the page on which people see how limits behave, and the
-// simulator behind it.
+// Package lab is the page on which people see how limits behave, and the simulator behind it.
 //
-// [New] is the whole lab: the page, what it needs, and POST v1/simulate.
-// [Simulator] is that one endpoint, for a server that has its own page, and a
-// [Planner] the endpoint that reads a log. Every decision is the engine's, made by a
-// store on a virtual clock that begins at the Unix epoch; the page draws the
-// answers and decides nothing.
+// [New] is the whole lab: the page, its files, and POST v1/simulate. [Simulator] is that endpoint
+// alone, for a server with a page of its own, and a [Planner] is the endpoint that reads a log.
+// Every decision is the engine's, made by a store on a virtual clock that begins at the Unix epoch;
+// the page draws the answers and decides nothing.
 //
-// A request is bounded in every way ([MaxArrivals], [MaxLimits], [MaxBody],
-// [MaxClients], [MaxColumns]), and given up after a few seconds. Nothing is
-// kept between two requests.
+// Every property of a request is bounded ([MaxArrivals], [MaxLimits], [MaxBody], [MaxClients],
+// [MaxColumns]), and a simulation is stopped after a few seconds. Nothing is kept between two
+// requests.
 package lab
 
 import (
@@ -19,44 +17,42 @@ import (
 	"path"
 )
 
-// page holds what browsers are given: plain files, as they are.
+// page has the files for browsers, served unchanged.
 //
 //go:embed page
 var page embed.FS
 
-// Options is what a lab has beside its page. The zero value suits most programs.
+// Options are the optional features of a lab. The zero value suits most programs.
 type Options struct {
-	// Aside is for a process that has more important things to do: one
-	// simulation runs at a time, for a third of one processor's time. The
-	// default value is false.
+	// Aside is for a process whose other work comes first: one simulation runs at a time, and takes
+	// a third of one processor's time. The default value is false.
 	Aside bool
-	// Plan answers POST v1/plan: a log file in, what limits would have done to
-	// it out. GET v1/lab says whether it is there, so that the page can offer
-	// to drop a file on it. The default value is nil: it is not there.
+	// Plan answers POST v1/plan: it takes a log file, and returns what limits would have done to
+	// it. GET v1/lab says whether Plan is set, so that the page can offer to drop a file on it. The
+	// default value is nil: there is no such endpoint.
 	Plan *Planner
 }
 
-// policy is what the page may load: its own files and nothing else, and no
-// script or style that stands in the page itself.
+// policy lets the page load its own files and nothing else, and run no script or style that is in
+// the page itself.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// mediaTypes are those of the page's files: what the machine thinks of them may
-// differ, and browsers run no module of another type.
+// mediaTypes are the types of the page's files. They are fixed here because the machine's own table
+// may differ, and browsers run no module of a wrong type.
 var mediaTypes = map[string]string{
 	".js":  "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8",
 	".svg": "image/svg+xml",
 }
 
-// New returns the lab: the page at /, its files, GET /v1/lab and
-// POST /v1/simulate. All its links are relative, so that it can stand under a
-// prefix such as /lab/ that [http.StripPrefix] takes off. It authorises no
-// requests: put [Guard] before it.
+// New returns the lab: the page at /, its files, GET /v1/lab and POST /v1/simulate. All links are
+// relative, so that the lab can be served under a prefix such as /lab/ that [http.StripPrefix]
+// removes. It does not authorise requests: put [Guard] before it.
 func New(o Options) http.Handler {
 	files, err := fs.Sub(page, "page")
 	if err != nil {
-		panic(err) // the directory is embedded above
+		panic(err) // unreachable: the directory is embedded above
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(files))
@@ -72,7 +68,7 @@ func New(o Options) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-cache") // the next version of the binary has other files
+		h.Set("Cache-Control", "no-cache") // the next version of the binary may have other files
 		if media := mediaTypes[path.Ext(r.URL.Path)]; media != "" {
 			h.Set("Content-Type", media)
 		}
@@ -80,7 +76,7 @@ func New(o Options) http.Handler {
 	})
 }
 
-// about answers GET /v1/lab: what there is to choose from.
+// about answers GET /v1/lab with the choices that the page offers.
 func about(o Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, &Choices{Kinds: Kinds(), Shapes: Shapes(), Plan: o.Plan != nil, MaxLog: o.Plan.most()})

@@ -46,9 +46,6 @@ const reported = "!document.getElementById('report').hidden && document.querySel
 
 // TestPageLog has the page read logs.
 func TestPageLog(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	chromium := browser.Start(t)
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: lab.NewPlanner(lab.PlannerOptions{MaxBody: 2 << 20, MaxLines: 50_000})})))
 	defer server.Close()
@@ -76,9 +73,6 @@ func TestPageLog(t *testing.T) {
 
 // TestPageBare: where no logs are read, none is asked for.
 func TestPageBare(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{})))
 	defer server.Close()
 	p := openTab(t, browser.Start(t), server.URL, "", 1280, 900, false)
@@ -199,9 +193,6 @@ func pageLogByKeyboard(p *tab) {
 
 // TestPageLogStops stops a log on its way, and sends it again.
 func TestPageLogStops(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	planner := lab.NewPlanner(lab.PlannerOptions{})
 	server := httptest.NewServer(lab.Guard(lab.New(lab.Options{Plan: planner})))
 	defer server.Close()

@@ -19,39 +19,36 @@ type PlannerOptions struct {
 	// MaxBody bounds a log as it is sent, in bytes. The default value is
 	// 256 MiB.
 	MaxBody int64
-	// MaxText bounds a log in bytes once it is unpacked. The default value is
-	// 1 GiB.
+	// MaxText bounds the unpacked text of a log, in bytes. The default value is 1 GiB.
 	MaxText int64
-	// MaxLines bounds a log in lines: memory grows with the clients, and each
-	// line may be of another, at some 700 bytes. The default value is 3,000,000.
+	// MaxLines bounds the lines of a log, since each line may have a new client, which takes some
+	// 700 bytes of memory. The default value is 3,000,000.
 	MaxLines int64
 	// Upload is how long a log may take to arrive. The default value is 2
 	// minutes.
 	Upload time.Duration
-	// Patience is how long the reading may take. What was read until then is
-	// reported, and said to be a part. The default value is a minute.
+	// Patience is how long the reading may take. After that the report covers what was read, and
+	// says so. The default value is a minute.
 	Patience time.Duration
-	// Dir is where a log is kept while it is read. The default value is that of
-	// [os.TempDir].
+	// Dir is the directory for a log while it is read. The default value is that of [os.TempDir].
 	Dir string
 }
 
 // turnPatience is how long a log waits for the one before it.
-var turnPatience = 5 * time.Second // tests that share the machine take more
+var turnPatience = 5 * time.Second // tests that share the machine set it higher
 
-// A Planner answers POST /v1/plan: the body is an access log, also gzip or
-// zstd, and the query says what to ask of it, as the flags of stint plan do. The
-// answer is a [plan.Report] as JSON, or with the parameter arrivals an
-// [Arrived]. What is wrong with a request is said with status 400, 413 for what
-// is too large, and a problem document.
+// A Planner answers POST /v1/plan. The body is an access log, also gzip or zstd, and the query has
+// the options, as the flags of stint plan do. The answer is a [plan.Report] as JSON, or an
+// [Arrived] if the query has arrivals. A wrong request is answered with status 400, or 413 if it is
+// too large, and a problem document.
 //
-// It reads one log at a time, which is in a file without a name meanwhile, and
-// keeps nothing of it. Logs that are still coming count by what has come: of four times
-// MaxBody, each may have half of what is free.
+// A Planner reads one log at a time, from a file without a name, and keeps nothing of it
+// afterwards. All logs that are still arriving may together take four times MaxBody; each may take
+// at most half of what is free.
 type Planner struct {
 	o    PlannerOptions
 	turn chan struct{}
-	kept atomic.Int64 // bytes of logs in files
+	kept atomic.Int64 // bytes of all logs in files
 }
 
 // NewPlanner returns a Planner.
@@ -73,7 +70,7 @@ func NewPlanner(o PlannerOptions) *Planner {
 	return &Planner{o: o, turn: make(chan struct{}, 1)}
 }
 
-// most is how large a log may be, in bytes.
+// most returns how large a log may be now, in bytes.
 func (p *Planner) most() int64 {
 	if p == nil {
 		return 0
@@ -92,10 +89,10 @@ func (p *Planner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, p.tooLarge())
 		return
 	}
-	connection := http.NewResponseController(w) // a log takes longer than other requests may
+	connection := http.NewResponseController(w) // a log may take longer than the server's timeouts
 	_ = connection.SetReadDeadline(time.Now().Add(p.o.Upload))
-	_ = connection.SetWriteDeadline(time.Now().Add(p.o.Upload + turnPatience + p.o.Patience + writeTimeout)) // in a test there is no connection
-	file, err := p.keep(w, r)                                                                                // first: one that is slow holds no turn
+	_ = connection.SetWriteDeadline(time.Now().Add(p.o.Upload + turnPatience + p.o.Patience + writeTimeout)) // an error means a test without a connection
+	file, err := p.keep(w, r)                                                                                // before taking a turn: a slow body must not hold one
 	if err != nil {
 		p.refuse(w, err)
 		return
@@ -112,7 +109,7 @@ func (p *Planner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := p.answer(r.Context(), file.File, q)
 	switch {
-	case r.Context().Err() != nil: // the client is gone
+	case r.Context().Err() != nil: // the client has gone
 	case err != nil:
 		p.refuse(w, err)
 	default:
@@ -120,7 +117,7 @@ func (p *Planner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// errTooLarge marks what is over a bound.
+// errTooLarge is the error of a log above a bound.
 type errTooLarge string
 
 func (e errTooLarge) Error() string { return string(e) }
@@ -129,10 +126,10 @@ func (p *Planner) tooLarge() error {
 	return errTooLarge("the log is over " + size(p.o.MaxBody) + ": pack it, take a part of it, or let stint plan read it from a terminal, where it may be of any size")
 }
 
-// errHere marks what is no fault of the request.
+// errHere is the error of a log that cannot be kept, which is not the client's fault.
 var errHere = errors.New("the log cannot be kept while it is read")
 
-// errBusy is for a log beside too much of others.
+// errBusy is the error of a log for which the logs of others leave no space.
 var errBusy = errors.New("the logs of others fill the room for them: try again when they are read")
 
 func (p *Planner) refuse(w http.ResponseWriter, err error) {
@@ -179,7 +176,7 @@ func (p *Planner) answer(ctx context.Context, file *os.File, q *planQuery) (any,
 	return report, nil
 }
 
-// failed returns what went wrong, in words for those who sent the log.
+// failed returns what went wrong, in words for the client.
 func (p *Planner) failed(text *unpacked, err error) error {
 	if over := text.over(); over != nil {
 		return over

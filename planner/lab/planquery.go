@@ -12,24 +12,24 @@ import (
 	"github.com/stint-dev/stint/planner/plan"
 )
 
-// A planQuery is what is asked of a log.
+// A planQuery is the options of one request.
 type planQuery struct {
 	options  plan.Options
-	name     string // of the log, for the report
-	arrivals bool   // wanted in place of a report
-	client   string // whose, "" for everyone's
+	name     string // the name of the log in the report
+	arrivals bool   // answer with an Arrived instead of a report
+	client   string // the client whose arrivals are wanted; "" for all clients
 }
 
 // longestText bounds a parameter in bytes.
 const longestText = 1000
 
-// mostNames is how many clients may be left out, for one.
+// mostNames bounds lists of names, such as the clients to ignore.
 const mostNames = 100
 
-// planParameters are those that the page asks with, and what each does: stint plan has
-// more flags.
+// planParameters are the parameters that the page uses, and what each sets. They are fewer than the
+// flags of stint plan.
 var planParameters = map[string]struct {
-	most int // how often it may be given
+	most int // how often it may occur
 	set  func(*planQuery, string) error
 }{
 	"key": {MaxLimits, func(q *planQuery, s string) error {
@@ -46,8 +46,7 @@ var planParameters = map[string]struct {
 	"client":          {1, func(q *planQuery, s string) error { q.client = s; return nil }},
 }
 
-// readPlanQuery reads parameters strictly: what is unknown, given twice or
-// wrong is an error.
+// readPlanQuery reads parameters strictly: one that is unknown, given twice or wrong is an error.
 func readPlanQuery(values url.Values) (*planQuery, error) {
 	q := &planQuery{name: "access.log", options: plan.Options{Margin: 0.2}}
 	for name, all := range values {

@@ -20,10 +20,9 @@ const (
 	MaxLimits   = 8
 	MaxClients  = 200
 	MaxColumns  = 2_000
-	// maxHorizon bounds the time that is simulated: 100 years, far from where
-	// int64 nanoseconds end.
+	// maxHorizon bounds the simulated time to 100 years, far below the greatest int64 nanoseconds.
 	maxHorizon = int64(100 * 365 * 24 * time.Hour)
-	// maxDepth is how deep JSON may nest. A request needs three.
+	// maxDepth is how deep JSON may nest. A request needs a depth of three.
 	maxDepth = 8
 )
 
@@ -35,26 +34,23 @@ type Request struct {
 	Limits []string `json:"limits"`
 	// Arrivals say who sends what.
 	Arrivals Arrivals `json:"arrivals"`
-	// Horizon is how long the simulation runs; what would arrive later does
-	// not. The default value is the end of the arrivals for the shapes text
-	// and list, at least a second; the other shapes need it.
+	// Horizon is how long the simulation runs; later arrivals are dropped. The default value for
+	// the shapes text and list is the end of the arrivals, at least a second; the other shapes need
+	// a horizon.
 	Horizon string `json:"horizon"`
-	// Lasts is how long each request is in flight, as --lasts of stint simulate says
-	// it. Limits in flight need it; others do not know of it.
+	// Lasts is how long each request is in flight, as with --lasts of stint simulate. Limits in
+	// flight need it, and others ignore it.
 	Lasts string `json:"lasts"`
-	// Columns is into how many stretches of equal length the time is cut. The
-	// default value is 120.
+	// Columns is into how many columns of equal length the time is cut. The default value is 120.
 	Columns int `json:"columns"`
 	// Watch is the client whose state the columns show. The default value is
 	// the first.
 	Watch string `json:"watch"`
-	// Each asks for what became of each request, beside the columns. The
-	// default value is true.
+	// Each asks for the verdict on each request, beside the columns. The default value is true.
 	Each *bool `json:"each"`
-	// Why asks to have one verdict explained.
+	// Why asks for an explanation of one verdict.
 	Why *Place `json:"why"`
-	// Copy asks for one of the limits, counted from 0, in forms to paste
-	// elsewhere.
+	// Copy asks for one of the limits, counted from 0, in forms to paste elsewhere.
 	Copy *int `json:"copy"`
 }
 
@@ -64,9 +60,9 @@ type Place struct {
 	Request int `json:"request"`
 }
 
-// Decode reads a request strictly: an unknown field, a field given twice or in
-// capitals, text that is not UTF-8 and anything behind the object are errors.
-// What the fields mean is checked by [Simulate].
+// Decode reads a request strictly: an unknown field, a field given twice or in capitals, text that
+// is not UTF-8 and anything after the object are errors. [Simulate] checks the values of the
+// fields.
 func Decode(body []byte) (*Request, error) {
 	if err := checkNames(body); err != nil {
 		return nil, err
@@ -75,13 +71,13 @@ func Decode(body []byte) (*Request, error) {
 	d.DisallowUnknownFields()
 	var r Request
 	if err := d.Decode(&r); err != nil {
-		return nil, plain(err)
+		return nil, inWords(err)
 	}
 	return &r, nil
 }
 
-// plain says what is wrong without the words of encoding/json.
-func plain(err error) error {
+// inWords returns an error without the words of encoding/json.
+func inWords(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		name := wrong.Field
 		if name == "" {
@@ -92,8 +88,8 @@ func plain(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// checkNames refuses what encoding/json lets pass: names given twice or in other
-// letters, text that is not UTF-8, and anything behind the object.
+// checkNames refuses what encoding/json accepts: names given twice or in other letters, text that
+// is not UTF-8, and anything after the object.
 func checkNames(body []byte) error {
 	r := strictjson.New(string(body), "the body")
 	if r.Next() != '{' {
@@ -149,7 +145,7 @@ func (r *Request) limits() ([]stint.Limit, error) {
 	return limits, nil
 }
 
-// horizon reads the horizon, 0 if it is not given.
+// horizon returns the horizon, or 0 if it is not given.
 func (r *Request) horizon() (int64, error) {
 	if r.Horizon == "" {
 		return 0, nil
@@ -157,7 +153,7 @@ func (r *Request) horizon() (int64, error) {
 	return length("horizon", r.Horizon, 1)
 }
 
-// lasts reads how long each request is in flight, 0 if that is not given.
+// lasts returns how long each request is in flight, or 0 if that is not given.
 func (r *Request) lasts(limits []stint.Limit) (int64, error) {
 	ns, err := optional("lasts", r.Lasts)
 	if i := slices.IndexFunc(limits, stint.Limit.InFlight); i >= 0 && ns == 0 && err == nil {
@@ -166,7 +162,7 @@ func (r *Request) lasts(limits []stint.Limit) (int64, error) {
 	return ns, err
 }
 
-// columns returns how many columns are asked for.
+// columns returns the number of columns.
 func (r *Request) columns() (int64, error) {
 	switch {
 	case r.Columns == 0:
@@ -177,7 +173,7 @@ func (r *Request) columns() (int64, error) {
 	return int64(r.Columns), nil
 }
 
-// optional reads a duration that may be left out.
+// optional reads a duration that may be missing.
 func optional(name, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -199,7 +195,7 @@ func length(name, text string, least int64) (int64, error) {
 	return int64(d), nil
 }
 
-// clip shortens what is quoted in an error.
+// clip shortens a text that an error quotes.
 func clip(s string) string {
 	const most = 60
 	if len(s) <= most {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The bounds of a connection. The largest body is read in well under
-// readTimeout from this machine, and the largest answer written.
+// The bounds of a connection. On this machine the largest body is read, and the largest answer
+// written, well within them.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 15 * time.Second
@@ -30,7 +30,7 @@ func Serve(ctx context.Context, ln net.Listener, o Options) error {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          log.New(io.Discard, "", 0), // it names clients, and has nothing else to say
+		ErrorLog:          log.New(io.Discard, "", 0), // the server's errors would name clients
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Serve(ln) }()
@@ -42,7 +42,7 @@ func Serve(ctx context.Context, ln net.Listener, o Options) error {
 	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	if err := server.Shutdown(bound); err != nil {
-		_ = server.Close() // what is left has had its time
+		_ = server.Close() // requests that are still in flight have had their time
 	}
 	<-stopped
 	return nil

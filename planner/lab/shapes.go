@@ -23,7 +23,7 @@ var (
 	sizeParameter = Parameter{"size", "Requests in a burst", "count"}
 )
 
-// shapes are the ways there are, in the order in which people choose.
+// shapes are all shapes, in the order in which the page offers them.
 var shapes = []Shape{
 	{"edge", "Edge of a window", "A burst just before a window's edge and one just after it; a period later, two periods at a rate.", []Parameter{
 		sizeParameter, {"gap", "From burst to burst", "duration"}, rateParameter, {"period", "From edge to edge", "duration"},
@@ -56,7 +56,7 @@ var shapes = []Shape{
 	}, (*Arrivals).list},
 }
 
-// Shapes returns the ways in which requests can arrive.
+// Shapes returns all shapes.
 func Shapes() []Shape { return shapes }
 
 func shapeNames() []string {

@@ -13,22 +13,20 @@ import (
 	"github.com/stint-dev/stint/planner/trial"
 )
 
-// An Answer is what became of the arrivals under each limit. Times and waits
-// are nanoseconds; times count from the start. Requests and columns count from
-// 0.
+// An Answer is the result of the arrivals under each limit. Times and waits are nanoseconds; times
+// count from the start. Requests and columns are numbered from 0.
 type Answer struct {
 	Horizon int64 `json:"horizon"`
-	// Columns is into how many stretches the time is cut: one for each
-	// nanosecond at most. Number i begins at the first nanosecond at or after
-	// i·Horizon/Columns.
+	// Columns is the number of columns into which the time is cut, at most one for each nanosecond.
+	// Column i begins at the first nanosecond at or after i·Horizon/Columns.
 	Columns int64 `json:"columns"`
-	// Requests is how many are sent. Under the shapes hammer and polite that
-	// is how many the client wants to send; each row has its tries.
+	// Requests is how many requests are sent. Under the shapes hammer and polite it is how many the
+	// client wants to send, and each row has the tries.
 	Requests int      `json:"requests"`
 	Clients  []string `json:"clients"`
-	// At, Cost and Who say when each request was sent, at which cost and by
-	// which client. Cost is left out where all are 1, Who where there is one
-	// client, and At where each row has its own.
+	// At, Cost and Who say when each request was sent, at which cost and by which client. Cost is
+	// left out where all costs are 1, Who where there is one client, and At where each row has its
+	// own.
 	At   []int64 `json:"at,omitempty"`
 	Cost []int64 `json:"cost,omitempty"`
 	Who  []int   `json:"who,omitempty"`
@@ -37,48 +35,47 @@ type Answer struct {
 	Copy *Copy   `json:"copy,omitempty"`
 }
 
-// A Row is what one limit did.
+// A Row is the result of one limit.
 type Row struct {
 	Limit    string `json:"limit"` // canonical text
 	Kind     string `json:"kind"`
-	Capacity int64  `json:"capacity"` // the most that could ever pass at one instant
-	// MostIn is the limit's period. A limit in flight has none: MostIn is what a request
-	// lasts, so that Most were in flight at once.
+	Capacity int64  `json:"capacity"` // the most that can pass at one instant
+	// MostIn is the period of the limit. For a limit in flight it is how long a request lasts, so
+	// that Most is the number of requests in flight at once.
 	trial.Row
-	// Promised is what the limit's text says of Most: its count, and for buckets the
-	// burst besides.
+	// Promised is what the text of the limit lets one expect of Most: its count, and for buckets
+	// also the burst.
 	Promised int64 `json:"promised"`
-	// ByClient has the totals of each client; it is left out where there is one.
+	// ByClient has the totals of each client; it is left out where there is one client.
 	ByClient []trial.Tally `json:"by_client,omitempty"`
 	Columns  Columns       `json:"columns"`
-	// Each is what became of each request.
+	// Each has the verdict on each request.
 	Each *Each `json:"each,omitempty"`
 
 	limit stint.Limit
 	sent  *Each
 }
 
-// Columns are the time cut into stretches of equal length: see [Answer.Columns].
+// Columns are the results by column; see [Answer.Columns].
 type Columns struct {
-	// Passed, Delayed and Denied count the requests that arrived in each.
+	// Passed, Delayed and Denied count the requests that arrived in each column.
 	Passed  []int64 `json:"passed"`
 	Delayed []int64 `json:"delayed"`
 	Denied  []int64 `json:"denied"`
-	// First is the first request of each, or -1, and FirstDenied the first
-	// that was denied.
+	// First is the first request of each column, or -1, and FirstDenied the first denied one.
 	First       []int `json:"first"`
 	FirstDenied []int `json:"first_denied"`
-	// Low and High are the least and the most units that the watched client
-	// had in use, or in flight, up to the capacity.
+	// Low and High are the least and the most units that the watched client had in use, or in
+	// flight, at most the capacity.
 	Low  []int64 `json:"low"`
 	High []int64 `json:"high"`
-	// Remaining is how many requests of cost 1 would have passed at the last
-	// nanosecond of each, and RetryAfter how long the next would have waited.
+	// Remaining is how many requests of cost 1 would have passed at the last nanosecond of each
+	// column, and RetryAfter how long the next one would have waited.
 	Remaining  []int64 `json:"remaining"`
 	RetryAfter []int64 `json:"retry_after"`
 }
 
-// Each has a letter or a number for each request.
+// Each has one letter or number for each request.
 type Each struct {
 	// Verdicts has p for passed, w for passed after a wait, d for denied.
 	Verdicts string `json:"verdicts"`
@@ -86,19 +83,19 @@ type Each struct {
 	// Remaining how many requests of cost 1 would still have passed after it.
 	Before    []int64 `json:"before"`
 	Remaining []int64 `json:"remaining"`
-	// RetryAfter is 0 for what passed and -1 for never. Delay is left out
-	// where nothing was delayed.
+	// RetryAfter is 0 for a request that passed and -1 for never. Delay is left out where no
+	// request was delayed.
 	RetryAfter []int64 `json:"retry_after"`
 	Delay      []int64 `json:"delay,omitempty"`
-	// At, Cost and Who are those of the row where it has its own.
+	// At, Cost and Who are there where the requests of the row are its own.
 	At []int64 `json:"at,omitempty"`
 
 	who  []int
 	cost []int64
 }
 
-// Simulate runs each limit on the arrivals. An error says what is wrong with
-// the request, or is that of the context.
+// Simulate plays the arrivals to each limit. The error says what is wrong with the request, or is
+// the context's.
 func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 	limits, err := r.limits()
 	if err != nil {
@@ -135,8 +132,7 @@ func Simulate(ctx context.Context, r *Request) (*Answer, error) {
 	return a, a.asked(ctx, r, t)
 }
 
-// runAll plays the traffic to each limit, all at once unless it is to make
-// pauses.
+// runAll plays the traffic to each limit, to all at once unless simulations make pauses.
 func runAll(ctx context.Context, limits []stint.Limit, t *traffic, watch int, columns int64) ([]*Row, error) {
 	rows, errs := make([]*Row, len(limits)), make([]error, len(limits))
 	var all sync.WaitGroup
@@ -156,7 +152,7 @@ func runAll(ctx context.Context, limits []stint.Limit, t *traffic, watch int, co
 	return rows, nil
 }
 
-// each adds what became of each request.
+// each adds the requests to the answer.
 func (a *Answer) each(t *traffic) {
 	for _, row := range a.Rows {
 		each := *row.sent
@@ -184,7 +180,7 @@ func (a *Answer) each(t *traffic) {
 	}
 }
 
-// asked adds what the request asks about one limit.
+// asked adds the explanation and the copy that the request asks for.
 func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) {
 	if w := r.Why; w != nil {
 		if w.Limit < 0 || w.Limit >= len(a.Rows) {
@@ -208,16 +204,16 @@ func (a *Answer) asked(ctx context.Context, r *Request, t *traffic) (err error) 
 	return nil
 }
 
-// A runner plays traffic to one limit, and fills its row.
+// A runner plays traffic to one limit and fills its row.
 type runner struct {
 	*player
 	ctx     context.Context
 	row     *Row
 	watch   int   // the client whose state the columns show
-	columns int64 // how many
+	columns int64 // the number of columns
 	horizon int64
-	next    int64  // where the next column begins
-	letter  []byte // of each request
+	next    int64  // the time at which the next column begins
+	letter  []byte // the verdict on each request
 }
 
 // run plays the traffic to one limit.
@@ -242,14 +238,14 @@ func run(ctx context.Context, l stint.Limit, t *traffic, watch int, columns int6
 	return row, nil
 }
 
-// play plays requests that come at their own times, or those of one client that waits for
-// what becomes of each.
+// play plays requests that come at their own times, or those of one client that waits for the
+// verdict on each.
 func (r *runner) play(t *traffic) error {
 	client := &trial.Client{
 		Take: func(q simulate.Request) (stint.Decision, error) { return r.step(send{at: q.At, cost: q.Cost}) },
 		Retry: func(_ int, _ simulate.Request, d stint.Decision) (int64, error) {
 			if t.retry == retryAfter {
-				return int64(d.RetryAfter), nil // never is below 0
+				return int64(d.RetryAfter), nil // RetryAfter is below 0 for never
 			}
 			return t.retry, nil
 		},
@@ -271,9 +267,9 @@ func (r *runner) play(t *traffic) error {
 
 // newEach returns an Each with room for n requests.
 func newEach(n int) *Each {
-	numbers := make([]int64, 6*n)
-	part := func(i int) []int64 { return numbers[i*n : i*n : (i+1)*n] }
-	return &Each{Before: part(0), Remaining: part(1), RetryAfter: part(2), Delay: part(3), At: part(4), cost: part(5), who: make([]int, 0, n)}
+	values := make([]int64, 6*n)
+	list := func(i int) []int64 { return values[i*n : i*n : (i+1)*n] }
+	return &Each{Before: list(0), Remaining: list(1), RetryAfter: list(2), Delay: list(3), At: list(4), cost: list(5), who: make([]int, 0, n)}
 }
 
 // step decides one request.
@@ -311,7 +307,7 @@ func (r *runner) used(at int64) int64 {
 	return r.row.Capacity - r.peek(send{at, 1, r.watch}).Remaining
 }
 
-// count adds a decision to the last column, and returns its letter.
+// count adds a decision to the last column, and returns the verdict's letter.
 func (c *Columns) count(i int, d stint.Decision) byte {
 	now := len(c.Passed) - 1
 	if c.First[now] < 0 {
@@ -332,8 +328,8 @@ func (c *Columns) count(i int, d stint.Decision) byte {
 	return 'p'
 }
 
-// columnsUpTo closes the columns that end before a time, and opens the one
-// that holds the nanosecond before it.
+// columnsUpTo closes the columns that end before a time, and opens the column of the nanosecond
+// before it.
 func (r *runner) columnsUpTo(end int64) {
 	c := &r.row.Columns
 	for r.next < end {
@@ -348,7 +344,7 @@ func (r *runner) columnsUpTo(end int64) {
 	}
 }
 
-// closeColumn notes how the watched key stands at the end of a column.
+// closeColumn records the state of the watched key at the end of a column.
 func (r *runner) closeColumn(last int64) {
 	c := &r.row.Columns
 	d := r.peek(send{last, 1, r.watch})
@@ -357,8 +353,8 @@ func (r *runner) closeColumn(last int64) {
 	c.Remaining, c.RetryAfter = append(c.Remaining, d.Remaining), append(c.RetryAfter, int64(d.RetryAfter))
 }
 
-// promised returns how many units a limit's text lets one expect within a
-// period: the count, and the burst on top for a bucket.
+// promised returns how many units the text of a limit lets one expect within a period: the count,
+// and for a bucket also the burst.
 func promised(l stint.Limit) int64 {
 	if a := l.Algorithm(); !l.InFlight() && a.Takes(meter.Burst) && !a.Queues() {
 		return plus(l.Count(), l.Burst())

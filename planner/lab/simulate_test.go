@@ -299,27 +299,6 @@ func TestSimulateExtremes(t *testing.T) {
 	}
 }
 
-func BenchmarkSimulate(b *testing.B) {
-	for _, c := range []struct {
-		name   string
-		limits []string
-		each   bool
-	}{{"1-limit", []string{"100/s"}, false}, {"8-limits", everyKind, false}, {"8-limits-each", everyKind, true}} {
-		b.Run("100000-arrivals/"+c.name, func(b *testing.B) {
-			r := &lab.Request{Limits: c.limits, Horizon: "5000s", Each: &c.each, Arrivals: lab.Arrivals{Shape: "steady", Rate: "20/s"}}
-			for b.Loop() {
-				a, err := lab.Simulate(context.Background(), r)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := json.Marshal(a); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // TestSimulateEnds: a simulation ends with its context, in its requests and in what it
 // explains.
 func TestSimulateEnds(t *testing.T) {

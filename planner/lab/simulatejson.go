@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// patience is how long a simulation may take, the wait for its turn included.
-// 100,000 arrivals take a fraction of a second; only large costs on long logs come
-// near this.
-var patience = 5 * time.Second // tests that share the machine take more
+// patience is how long a simulation may take, including the wait for its turn. 100,000 arrivals
+// take a fraction of a second. Only large costs on long logs come near the bound.
+var patience = 5 * time.Second // tests that share the machine set it higher
 
 var errLong = errors.New("this takes longer than " + patience.String() + ": take fewer arrivals or smaller costs")
 
-// SimulateJSON answers the body of POST /v1/simulate. The error says in words what is wrong with
-// it, or that it takes too long.
+// SimulateJSON answers the body of POST /v1/simulate. The error says what is wrong with the body,
+// or that the simulation takes too long.
 func SimulateJSON(ctx context.Context, body []byte) (*Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -29,7 +28,7 @@ func SimulateJSON(ctx context.Context, body []byte) (*Answer, error) {
 	return answer, err
 }
 
-// Choices are what there is to choose from: what GET /v1/lab says.
+// Choices are what GET /v1/lab answers: the values that the page offers.
 type Choices struct {
 	Kinds  []Kind  `json:"kinds"`
 	Shapes []Shape `json:"shapes"`

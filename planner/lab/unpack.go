@@ -13,12 +13,12 @@ import (
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
-// keep writes the body to a file that has no name, so that nothing is left of
-// it, and goes back to its beginning.
+// keep writes the body to a file and seeks to its beginning. The file has no name, so that nothing
+// stays behind after a crash.
 func (p *Planner) keep(w http.ResponseWriter, r *http.Request) (*kept, error) {
 	f, err := os.CreateTemp(p.o.Dir, "stint-lab-")
 	if err != nil {
-		return nil, errHere // the error would tell of this machine
+		return nil, errHere // err would tell the client about this machine
 	}
 	if os.Remove(f.Name()) != nil {
 		f.Close()
@@ -34,7 +34,7 @@ func (p *Planner) keep(w http.ResponseWriter, r *http.Request) (*kept, error) {
 	case body.err != nil:
 		err = errors.New("the log did not arrive in full, or not in time")
 	case err != nil:
-		err = errHere // the disk is full, most likely
+		err = errHere // most likely the disk is full
 	case n == 0:
 		err = errors.New("the log is empty")
 	default:
@@ -50,7 +50,7 @@ func (p *Planner) keep(w http.ResponseWriter, r *http.Request) (*kept, error) {
 	return log, nil
 }
 
-// kept is a log in a file, which counts for its planner until it is dropped.
+// kept is a log in a file. Its bytes count for the planner until it is dropped.
 type kept struct {
 	*os.File
 	p *Planner
@@ -62,7 +62,7 @@ func (k *kept) drop() {
 	k.p.kept.Add(-k.n)
 }
 
-// sent counts a body, and keeps its error to tell it from one of the disk.
+// sent counts the bytes of a body, and keeps its error to tell it from one of the disk.
 type sent struct {
 	r   io.Reader
 	p   *Planner
@@ -82,14 +82,14 @@ func (s *sent) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpacked is the text of a log, whatever it is packed with, up to bounds: a
-// few bytes may unpack to any number. It may be closed while it is read.
+// unpacked is the unpacked text of a log, up to bounds, since a few bytes may unpack to any number.
+// It may be closed while it is read.
 type unpacked struct {
 	mu          sync.Mutex
 	log         *accesslog.File
 	block, rest []byte
-	text, lines int64 // that may still come
-	bound       error // what was reached, if any
+	text, lines int64 // how much may still come
+	bound       error // the bound that was reached, or nil
 	err         error
 }
 
@@ -110,13 +110,13 @@ func (u *unpacked) Read(p []byte) (int, error) {
 		if u.err != nil {
 			return 0, u.err
 		}
-		if u.text < 0 { // by what stood before the first line
+		if u.text < 0 { // NUL bytes before the first line may do it
 			u.err = u.bound
 			return 0, u.err
 		}
 		if u.block, u.err = u.log.Next(u.block); u.err != nil {
 			if !errors.Is(u.err, io.EOF) {
-				u.err = errors.New("it ends early, or is damaged: " + u.err.Error()) // not wrapped: to readers of text an early end is an end
+				u.err = errors.New("it ends early, or is damaged: " + u.err.Error()) // not wrapped, or readers would take an early end for the end
 			}
 			return 0, u.err
 		}
@@ -133,7 +133,7 @@ func (u *unpacked) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// over returns the error that says which bound the log is over, nil if none.
+// over returns the error that names the bound which the log is over, or nil.
 func (u *unpacked) over() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -143,7 +143,7 @@ func (u *unpacked) over() error {
 	return nil
 }
 
-// Close forgets the log.
+// Close drops the log.
 func (u *unpacked) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

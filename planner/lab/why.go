@@ -18,23 +18,21 @@ type Why struct {
 	Verdict    string `json:"verdict"` // passed, delayed or denied
 	RetryAfter int64  `json:"retry_after"`
 	Delay      int64  `json:"delay"`
-	// Title is the verdict in one line, Words are sentences, Facts the numbers
-	// that it rests on.
+	// Title is the verdict in one line, Words are sentences, and Facts are the values on which the
+	// verdict rests.
 	Title string   `json:"title"`
 	Words []string `json:"words"`
 	Facts []Fact   `json:"facts"`
-	// Counted is what counted against the request, the oldest first, and More
-	// how many later entries of it are left out.
+	// Counted is what counted against the request, the oldest first, and More is how many later
+	// entries are left out.
 	Counted []Counted `json:"counted,omitempty"`
 	More    int       `json:"more,omitempty"`
 }
 
-// mostCounted is how many entries of what counted are listed: the oldest are
-// those that leave next.
+// mostCounted bounds the entries of Counted. The oldest are listed, since they stop counting first.
 const mostCounted = 20
 
-// A Fact is a number that a verdict rests on: units, or nanoseconds (times
-// from the start).
+// A Fact is a value on which a verdict rests: units, or nanoseconds (times from the start).
 type Fact struct {
 	Name  string `json:"name"`
 	Label string `json:"label"`
@@ -42,8 +40,8 @@ type Fact struct {
 	Text  string `json:"text"`
 }
 
-// Counted is units that counted: what came in [From, To), or, in a log, what
-// came at From and counts until To.
+// Counted is units that counted against a request. They came in [From, To), or, in a log, came at
+// From and count until To.
 type Counted struct {
 	From  int64  `json:"from"`
 	To    int64  `json:"to"`
@@ -54,25 +52,25 @@ type Counted struct {
 // A charge is units that were counted at a moment.
 type charge struct {
 	at, units int64
-	request   int // from 0
+	request   int // its number, from 0
 }
 
-// A moment is one decision and what it rests on.
+// A moment is one decision and the values on which it rests.
 type moment struct {
 	limit  stint.Limit
-	lasts  int64 // each request, where the limit is in flight
+	lasts  int64 // how long each request is in flight, under a limit in flight
 	at     int64
 	cost   int64
-	before stint.Decision // how the key stood
-	d      stint.Decision // what was decided
-	// charges are all on the key before this one, in order.
+	before stint.Decision // the state of the key before the decision
+	d      stint.Decision // the decision
+	// charges are those on the key before this decision, in order.
 	charges []charge
 	why     *Why
 }
 
-// why plays the limit once more, up to one request, and explains it.
+// why plays the limit again, up to one request, and explains the decision.
 func (row *Row) why(ctx context.Context, p Place, t *traffic) (*Why, error) {
-	one := sure(newPlayer(row.limit, t)) // as the row's
+	one := sure(newPlayer(row.limit, t)) // the row was made in the same way, without an error
 	each, i, m := row.sent, p.Request, row.moment(p, t)
 	for j := range i + 1 {
 		if j%32 == 0 {
@@ -140,7 +138,7 @@ func (m *moment) explain() {
 	}
 	m.span("retry_after", "retry after", int64(m.d.RetryAfter))
 	if m.limit.InFlight() {
-		return // nobody knows when it would pass
+		return // no wait is known that would help
 	}
 	m.say("If nothing else comes, it passes at %s: retry after %v.", m.clock(plus(m.at, int64(m.d.RetryAfter))), m.d.RetryAfter)
 	if m.limit.CountDenied() {
@@ -164,12 +162,11 @@ func (m *moment) moment(name, label string, at int64) {
 	m.why.Facts = append(m.why.Facts, Fact{name, label, at, m.clock(at)})
 }
 
-// clock writes a time: from the start, or by the calendar that the limit goes
-// by.
+// clock writes a time: from the start, or by the limit's calendar if it has one.
 func (m *moment) clock(at int64) string {
 	if _, zone := m.limit.Calendar(); zone != "" {
-		if place, err := time.LoadLocation(zone); err == nil {
-			return time.Unix(0, at).In(place).Format("2006-01-02 15:04:05.999999999 MST")
+		if location, err := time.LoadLocation(zone); err == nil {
+			return time.Unix(0, at).In(location).Format("2006-01-02 15:04:05.999999999 MST")
 		}
 	}
 	return time.Duration(at).String()
@@ -183,7 +180,7 @@ func units(n int64) string {
 	return fmt.Sprintf("%d units", n)
 }
 
-// verb says that a request fits what is there, or that it does not.
+// verb says that a request fits, or that it does not.
 func (m *moment) verb(fits, fitsNot string) string {
 	if m.d.Allowed {
 		return fits
@@ -217,7 +214,7 @@ func (m *moment) tally(from, to int64) int64 {
 	return sum
 }
 
-// plus returns a + b of two numbers from 0 on, held at the greatest int64.
+// plus returns a + b for values from 0 on, at most the greatest int64.
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/planner/lab"
 )
@@ -25,12 +26,10 @@ func fact(w *lab.Why, name string) int64 {
 // holds the numbers to the engine's answer: those of the explanation alone must
 // give the verdict, what was in use and when the request would pass.
 func TestWhyAgrees(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	limits := append([]string{
-		"10/s fixed_window", "9/s sliding_log count_denied", "10/s sliding_counter relaxed", "10/s sliding_buckets parts 7 count_denied",
+		"10/s fixed_window", "10/s fixed_window from first", "7/s fixed_window from first count_denied", "9/s sliding_log count_denied", "10/s sliding_counter relaxed", "10/s sliding_buckets parts 7 count_denied",
 		"3/s token_bucket_interval burst 11", "8 per day in Europe/Paris", "5 per 700ms sliding_counter count_denied",
 	}, everyKind...)
 	denied := make(map[string]int)

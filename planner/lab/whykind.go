@@ -11,9 +11,9 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// What each kind's verdict rests on. The numbers come from the engine's answer
-// where it has them, and else from the charges, counted as docs/SEMANTICS.md
-// defines the kind.
+// These methods explain a verdict, one for each kind. They take values from the engine's answer
+// where it has them. Other values are counted from the charges, as docs/SEMANTICS.md defines the
+// kind.
 
 // bucket: backlog + c·T ≤ B·T.
 func (m *moment) bucket() {
@@ -51,7 +51,7 @@ func (m *moment) interval() {
 	}
 }
 
-// queue: q + (c − 1)·T ≤ B·T, which is a bucket with one more place.
+// queue: q + (c − 1)·T ≤ B·T, which is a bucket with room for one more request.
 func (m *moment) queue() {
 	line := int64(m.before.ResetAfter)
 	m.span("line", "the line: time until all before it have had their turn", line)
@@ -73,6 +73,9 @@ func (m *moment) queue() {
 // window: used + c ≤ L.
 func (m *moment) window() {
 	begin, end := windowOf(m.limit, m.at)
+	if m.limit.FromFirst() {
+		begin, end = m.ownWindow()
+	}
 	used := m.tally(begin, end)
 	m.moment("window_begin", "the window began", begin)
 	m.moment("window_end", "the window ends", end)
@@ -86,8 +89,19 @@ func (m *moment) window() {
 	m.why.Counted = append(m.why.Counted, Counted{begin, end, used, "this window"})
 }
 
-// windowOf returns the window that holds a moment. That of a calendar is found
-// by asking the engine: when would a charge be forgotten?
+// ownWindow returns the window that the key has, or begins now.
+func (m *moment) ownWindow() (begin, end int64) {
+	period := int64(m.limit.Period())
+	for _, c := range append(m.charges, charge{at: m.at}) {
+		if c.at >= end {
+			begin, end = c.at, plus(c.at, period)
+		}
+	}
+	return begin, end
+}
+
+// windowOf returns the window that holds a moment. The end of a calendar's window is found by
+// asking the engine when a charge would be forgotten.
 func windowOf(l stint.Limit, at int64) (begin, end int64) {
 	if unit, _ := l.Calendar(); unit == "" {
 		period := int64(l.Period())
@@ -96,7 +110,7 @@ func windowOf(l stint.Limit, at int64) (begin, end int64) {
 	}
 	m, err := l.Meter()
 	if err != nil {
-		panic(err) // the limit has decided before
+		panic(err) // unreachable: the limit has decided before
 	}
 	endOf := func(at int64) int64 {
 		a, _ := m.Take(make([]uint64, m.Words()), at, 1)
@@ -118,7 +132,7 @@ func (m *moment) log() {
 		if c.at <= m.at-period {
 			break
 		}
-		n := min(c.units, m.limit.Count()-used) // a log keeps no more than its newest count
+		n := min(c.units, m.limit.Count()-used) // a log keeps no more than its newest count units
 		used += n
 		if k := len(entries) - 1; k >= 0 && entries[k].From == c.at {
 			entries[k].Units += n
@@ -168,8 +182,7 @@ func (m *moment) counter() {
 	m.why.Counted = append(m.why.Counted, Counted{begin, end, cur, "this window"})
 }
 
-// decimal writes a fraction with at most three decimals, and says so where that
-// is not all of it.
+// decimal writes a fraction with at most three decimals, and marks a value that is rounded.
 func decimal(x *big.Rat) string {
 	text := x.FloatString(3)
 	if short, ok := new(big.Rat).SetString(text); !ok || short.Cmp(x) != 0 {
@@ -215,7 +228,7 @@ func (m *moment) parts() {
 	}
 }
 
-// counted lists what counted, oldest first; all is newest first.
+// counted lists what counted, oldest first. The argument is newest first.
 func (m *moment) counted(all []Counted) {
 	n := min(len(all), mostCounted)
 	m.why.More = len(all) - n

@@ -47,9 +47,6 @@ var desk = browser.Look{Width: 1000, Height: 900}
 
 // TestBrowser opens the report in a browser.
 func TestBrowser(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	unraced(t)
 	chromium := browser.Start(t)
 	file := written(t, shippedReport(t))
@@ -126,9 +123,6 @@ func pageOnPaper(p *tab) {
 // TestBrowserHostile opens a report of what clients sent to break out of it:
 // it stays text, and the policy lets nothing else run or load.
 func TestBrowserHostile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	hostile := []string{
 		`</script><script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `<svg onload=alert(1)>`,
 		`</title><script>alert(1)</script>`, `<base href=//example.net>`, "a\u2028b\u202ec", `' onfocus='alert(1)' autofocus='`,
@@ -183,9 +177,6 @@ func TestBrowserHostile(t *testing.T) {
 
 // TestBrowserAccessible has axe-core look at the page.
 func TestBrowserAccessible(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
 	unraced(t)
 	chromium := browser.Start(t)
 	file := written(t, shippedReport(t))
@@ -200,21 +191,13 @@ func TestBrowserAccessible(t *testing.T) {
 	}
 }
 
-// TestBrowserShot holds the picture of docs/PLAN.md: with -update, it takes it.
+// TestBrowserShot takes the picture of docs/PLAN.md, with -update.
 func TestBrowserShot(t *testing.T) {
-	const file, most = "../../docs/plan-report.png", 150 << 10
-	if *golden.Update {
-		p := openTab(t, browser.Start(t), written(t, shippedReport(t)), browser.Look{Width: 800, Height: 900})
-		if err := os.WriteFile(file, browser.Small(t, p.Shot()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if !*golden.Update {
+		t.Skip("-update takes the picture")
 	}
-	info, err := os.Stat(file)
-	if err != nil || info.Size() > most {
-		t.Errorf("%s: %v; want at most %d bytes: go test ./planner/plan -run TestBrowserShot -update", file, err, most)
-	}
-	text, err := os.ReadFile("../../docs/PLAN.md")
-	if err != nil || !strings.Contains(string(text), "plan-report.png") {
-		t.Errorf("docs/PLAN.md does not show plan-report.png: %v", err)
+	p := openTab(t, browser.Start(t), written(t, shippedReport(t)), browser.Look{Width: 800, Height: 900})
+	if err := os.WriteFile("../../docs/plan-report.png", browser.Small(t, p.Shot()), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

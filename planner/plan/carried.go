@@ -6,28 +6,29 @@ import (
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
-// A carried is what may carry much of a log: answers and paths, of one line in a few.
+// A carried counts answers and paths, which may dominate a log. It looks at one line in a few.
 type carried struct {
 	lines           int64
 	statuses, paths map[string]int64
 }
 
-// carrying are the attributes that are looked at.
+// carrying are the attributes that are counted.
 var carrying = []string{"status", "path"}
 
-// carriedEvery is which lines are looked at. Each block of a log begins anew, so that
+// Every carriedEvery-th line is looked at. The count begins anew with each block of a log, so that
 // the same log gives the same counts.
 const carriedEvery = 16
 
-// What carries a log: half of its requests in one place, or a fifth that were refused.
+// Thresholds at which something dominates a log: half of its requests have one path, or a fifth
+// were refused.
 const (
 	carriedPart  = 0.5
 	refusedPart  = 0.2
-	burstPart    = 20 // half of the requests in one such part of the time are a burst
+	burstPart    = 20 // it is a burst if half of the requests came in this part of the time
 	leastCarried = 50
 )
 
-// refusals are the answers that guesses, scans and clients that do not slow down get.
+// refusals are the statuses that guesses, scans and clients that do not slow down receive.
 var refusals = []string{"401", "403", "404", "429"}
 
 func newCarried() carried {
@@ -40,7 +41,7 @@ func (c *carried) clear() {
 	clear(c.paths)
 }
 
-// add takes a request in.
+// add counts a request.
 func (c *carried) add(r *accesslog.Record) {
 	c.lines++
 	if status := r.Values[0]; status != nil {
@@ -51,7 +52,7 @@ func (c *carried) add(r *accesslog.Record) {
 	}
 }
 
-// join adds what another has counted, as long as there are not too many paths.
+// join adds the counts of another worker, but no new paths once there are too many.
 func (c *carried) join(o *carried) {
 	c.lines += o.lines
 	for status, n := range o.statuses {
@@ -64,7 +65,8 @@ func (c *carried) join(o *carried) {
 	}
 }
 
-// carries says what carries the log: it shapes a limit more than what clients are like.
+// carries reports what dominates the log, since that shapes a limit more than the ordinary clients
+// do.
 func (r *reading) carries(add finder) {
 	c, o := &r.carried, r.options
 	if c.lines >= leastCarried {
@@ -88,8 +90,8 @@ func (r *reading) carries(add finder) {
 	}
 }
 
-// halfWithin returns the shortest time, in nanoseconds, in which half of the requests of
-// those who have a say came; −1 if there are too few.
+// halfWithin returns the shortest time, in nanoseconds, in which half of the requests came, or −1
+// if there are too few. Ignored clients are left out.
 func (r *reading) halfWithin() int64 {
 	half := int(r.requests+1) / 2
 	if half < leastClients {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The size of a drawing, in its own units, and the room for labels around it.
+// The size of a drawing in its own units, and the space for labels around it.
 const (
 	chartWidth  = 720
 	chartHeight = 250
@@ -38,16 +38,16 @@ func (c *chart) line(x1, y1, x2, y2 float64, class string) {
 	fmt.Fprintf(c, `<path class="%s" d="M%.1f %.1fL%.1f %.1f"/>`, class, x1, y1, x2, y2)
 }
 
-// across and up are places in the plane of the drawing, from 0 to 1.
-func across(part float64) float64 {
-	return chartLeft + part*(chartWidth-chartLeft-chartRight)
+// across and up convert fractions of the drawing's width and height to coordinates.
+func across(fraction float64) float64 {
+	return chartLeft + fraction*(chartWidth-chartLeft-chartRight)
 }
 
-func up(part float64) float64 {
-	return chartHeight - chartBottom - part*(chartHeight-chartTop-chartBottom)
+func up(fraction float64) float64 {
+	return chartHeight - chartBottom - fraction*(chartHeight-chartTop-chartBottom)
 }
 
-// short writes the number at an axis: 2,500 as 2.5k.
+// short writes a number of an axis: 2,500 as 2.5k.
 func short(n int64) string {
 	for _, unit := range []struct {
 		n    int64
@@ -60,7 +60,7 @@ func short(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// ticks are round numbers up to most, four at the most.
+// ticks returns at most four round numbers up to most.
 func ticks(most int64) (all []int64) {
 	step := roundUp(max((most+3)/4, 1))
 	for n := step; n <= most; n += step {
@@ -69,8 +69,8 @@ func ticks(most int64) (all []int64) {
 	return all
 }
 
-// timeChart draws the requests over time, and for each limit what it would
-// have denied, one of which is shown at a time.
+// timeChart draws the requests over time, and for each limit the requests that it would have
+// denied. The page shows one limit at a time.
 func timeChart(t *Traffic, tried []Result) template.HTML {
 	c := newChart("Requests over time, and of these what a limit would have denied")
 	most := slices.Max(t.Bars)
@@ -108,8 +108,8 @@ func timeChart(t *Traffic, tried []Result) template.HTML {
 	return c.done()
 }
 
-// cliffChart draws how many clients a limit denies by how much it lets pass in a
-// minute, both by powers of ten, loose at the left.
+// cliffChart draws how many clients a limit denies against how much it lets pass in a minute, both
+// by powers of ten, with loose limits at the left.
 func cliffChart(c *Cliff) template.HTML {
 	d := newChart("How many clients are denied something, by how much a limit lets pass in a minute")
 	first, last := c.Steps[0], c.Steps[len(c.Steps)-1]

@@ -15,17 +15,17 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A Target is what a limit may deny at most.
+// A Target is the most that a limit may deny.
 type Target struct {
-	// Share is of the clients, or of the requests.
+	// Share is the fraction of the clients, or of the requests.
 	Share    float64
 	Requests bool
-	// Cliff lets a limit deny the clients that stand clearly apart from the rest,
-	// where there are any, though these are more than the share.
+	// Cliff allows a limit to deny the clients that stand clearly apart from the rest, even where
+	// they are more than the share.
 	Cliff bool
 }
 
-// DefaultTarget is what a limit may deny where nobody said.
+// DefaultTarget is the target of callers that name none.
 var DefaultTarget = Target{Share: 0.001, Cliff: true}
 
 // ParseTarget reads "0.1%", "0.1% of clients", "0.1% of requests" or "default".
@@ -58,18 +58,18 @@ func (t Target) String() string {
 	return strconv.FormatFloat(t.Share*100, 'f', -1, 64) + "% of " + of
 }
 
-// most returns how many of n that is, rounded down.
+// most returns how many of n the target may deny, rounded down.
 func (t Target) most(n int64) int64 { return int64(math.Floor(t.Share*float64(n) + 1e-9)) }
 
-// What makes a limit tight is how much it lets pass in tightWithin: burst and
-// rate. A client that has used it up recovers within recoverWithin; otherwise the
-// burst could be as long as the log.
+// A limit is tighter the less it lets pass in tightWithin: that counts burst and rate alike. A
+// client that has used up its burst must recover within recoverWithin, or the tightest choice would
+// be a burst as long as the log.
 const (
 	tightWithin   = time.Minute
 	recoverWithin = time.Hour
 )
 
-// A Candidate is the least burst for a rate that keeps to the target.
+// A Candidate is a rate and the least burst with which it keeps to the target.
 type Candidate struct {
 	Rate  string `json:"rate"`
 	Burst int64  `json:"burst"`
@@ -77,7 +77,7 @@ type Candidate struct {
 	Minute int64 `json:"most_per_minute"`
 	// Recovers is how long an empty bucket takes to be full.
 	Recovers Duration `json:"recovers"`
-	// Fits reports whether that is soon enough.
+	// Fits reports whether the bucket recovers within recoverWithin.
 	Fits bool `json:"fits"`
 
 	rate Rate
@@ -96,8 +96,8 @@ func candidate(rate Rate, burst int64) Candidate {
 	}
 }
 
-// tightest returns the candidate that lets the least pass in a minute, of
-// those that recover in time if any does.
+// tightest returns the candidate that lets the least pass in a minute, among those that recover in
+// time if there are any.
 func tightest(all []Candidate) Candidate {
 	return slices.MinFunc(all, func(a, b Candidate) int {
 		if a.Fits != b.Fits {
@@ -113,7 +113,7 @@ func tightest(all []Candidate) Candidate {
 	})
 }
 
-// bursts are round numbers: what is between is rounded up.
+// roundUp returns the next round number.
 func roundUp(n int64) int64 {
 	for unit := int64(1); ; unit *= 10 {
 		for _, step := range [...]int64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
@@ -130,44 +130,43 @@ func roundUp(n int64) int64 {
 	}
 }
 
-// A Choice is the limit to try, and how sure that is.
+// A Choice is the limit to try, and how certain it is.
 type Choice struct {
 	Target string `json:"target"`
-	// Tightest is the tightest limit that keeps to the target on this log, and
-	// Limit that with the margin for growth.
+	// Tightest is the tightest limit that keeps to the target on this log. Limit is the same with
+	// the margin for growth.
 	Tightest   string      `json:"tightest"`
 	Limit      string      `json:"limit"`
 	Margin     float64     `json:"margin"`
 	Candidates []Candidate `json:"candidates"`
-	// Would is what Rule would have done to this log: to all clients, those
-	// included that had no say, and those let through that are exempt.
+	// Would is what Rule would have done to this log: to all clients, including those that had no
+	// say; exempt clients are let through.
 	Would Result `json:"would"`
-	// Sets are the clients that set the limit: a tighter one would deny these first.
+	// Sets are the clients that determine the limit: a tighter one would deny them first.
 	Sets []Setter `json:"set_by"`
-	// Left is what it does to those that had no say.
+	// Left is what the limit does to the clients that had no say.
 	Left []Left `json:"left_out"`
-	// Cliff is who falls off as the limit tightens.
+	// Cliff shows which clients are denied as the limit tightens.
 	Cliff *Cliff `json:"cliff"`
-	// Doubts say in words what the choice rests on, and what this log cannot show.
+	// Doubts are sentences about what the choice depends on, and what this log cannot show.
 	Doubts []string `json:"doubts"`
-	// Rule is a rules file to paste, and Check the command that looks at the
-	// limit again later.
+	// Rule is a rules file to paste, and Check is the command that tries the limit on a later log.
 	Rule  string `json:"rule"`
 	Check string `json:"check"`
 }
 
-// A Setter is a client that a limit is as loose for as it is.
+// A Setter is a client for whose sake the limit is not tighter.
 type Setter struct {
 	Key      string `json:"key"`
 	Requests int64  `json:"requests"`
-	// Burst is the least that denies it nothing, at the rate of the tightest limit.
+	// Burst is the least burst that denies the client nothing, at the rate of the tightest limit.
 	Burst    int64     `json:"burst"`
 	Evidence *Evidence `json:"evidence"`
 
 	id uint32
 }
 
-// setters returns the clients that need the most of those that a limit denies nothing.
+// setters returns, of the clients that a limit denies nothing, those that need the most.
 func (c *chooser) setters(r *reading, demand *curve, best Candidate) []Setter {
 	all := []Setter{}
 	for _, packed := range demand.ranked(slices.Index(rates[:], best.rate)) {
@@ -178,7 +177,7 @@ func (c *chooser) setters(r *reading, demand *curve, best Candidate) []Setter {
 	return all
 }
 
-// A Left is a client that had no say in a choice, and what becomes of it.
+// A Left is a client that had no say in a choice, and what the limit does to it.
 type Left struct {
 	Key      string `json:"key"`
 	Requests int64  `json:"requests"`
@@ -186,15 +185,15 @@ type Left struct {
 	Exempt   bool   `json:"exempt"`
 }
 
-// A chooser finds limits in what is spooled.
+// A chooser finds limits for the requests of a reading.
 type chooser struct {
 	target  Target
 	margin  float64
 	reading *reading
 
-	outliers int   // clients that are far from the rest
-	most     int64 // clients that may be denied, where the target is of clients
-	apart    int64 // of these, where they are those that stand apart
+	outliers int   // how many clients are far from the rest
+	most     int64 // how many clients may be denied, if the target is of clients
+	apart    int64 // how many clients stand apart, if those may be denied
 }
 
 // text says in words what may be denied.
@@ -236,8 +235,8 @@ func (c *chooser) candidates(ctx context.Context, demand *curve) (all []Candidat
 	return all, nil
 }
 
-// withMargin returns the limit of a candidate with room for growth. A count
-// that is too small to grow by a part of itself grows over a longer period.
+// withMargin returns the limit of a candidate with margin for growth. A count that is too small to
+// grow by a fraction gets a longer period first.
 func (c *chooser) withMargin(best Candidate) stint.Limit {
 	grow := func(n int64) int64 { return int64(math.Ceil(float64(n)*(1+c.margin) - 1e-9)) }
 	count, period := best.rate.Count, best.rate.Period
@@ -247,7 +246,7 @@ func (c *chooser) withMargin(best Candidate) stint.Limit {
 	return stint.New(grow(count), period).WithBurst(roundUp(grow(best.Burst)))
 }
 
-// keep returns how many clients are kept in order of what they need.
+// keep returns how many clients are kept when clients are ranked by need.
 func (c *chooser) keep(n int) int {
 	return max(int(c.target.most(int64(n)))+mostEdge, n/10)
 }
@@ -285,8 +284,8 @@ func (c *chooser) choose(ctx context.Context, r *reading, demand *curve, who rep
 	return choice, nil
 }
 
-// unmoved says which clients a limit no tighter than the best denies nothing:
-// those that are exempt, and those that have a say and need no more.
+// unmoved says which clients are denied nothing by the best limit or a looser one: exempt clients,
+// and those that have a say and need no more.
 func (c *chooser) unmoved(r *reading, demand *curve, best Candidate) []bool {
 	skip := slices.Clone(r.exempt)
 	rate := slices.Index(rates[:], best.rate)
@@ -298,7 +297,7 @@ func (c *chooser) unmoved(r *reading, demand *curve, best Candidate) []bool {
 	return skip
 }
 
-// left says what becomes of those that had no say, the heaviest first.
+// left returns what the limit does to clients that had no say, the heaviest first.
 func (c *chooser) left(r *reading, p *replay) []Left {
 	all, denied := []Left{}, make(map[uint32]int64)
 	for _, d := range p.denied[1:] {
@@ -318,7 +317,7 @@ const lastLine = time.Minute
 
 const wholeSeconds = "times are whole seconds: what came spread over a second is taken as at once, and what came around the turn of a second as a second apart. Limits by the second deny more or less than is said here"
 
-// doubts says what this log cannot show.
+// doubts returns what this log cannot show.
 func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	doubts := []string{}
 	say := func(format string, args ...any) { doubts = append(doubts, fmt.Sprintf(format, args...)) }
@@ -355,7 +354,7 @@ func (c *chooser) doubts(r *reading, n int64, choice *Choice) []string {
 	return doubts
 }
 
-// once returns how many clients that have a say sent one request.
+// once returns how many clients with a say sent a single request.
 func (r *reading) once() (n int64) {
 	for id, sent := range r.sent {
 		if sent == 1 && !r.ignored[id] {
@@ -365,7 +364,7 @@ func (r *reading) once() (n int64) {
 	return n
 }
 
-// muchDenied is the part of all requests that a limit seldom should deny.
+// muchDenied is the fraction of all requests above which a warning is given.
 const muchDenied = 0.05
 
 func candidateFits(all []Candidate) bool {

@@ -10,40 +10,39 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A Cliff is who falls off as a limit tightens: the picture by which a person
-// chooses.
+// A Cliff shows which clients are denied as a limit tightens, so that a person can choose.
 type Cliff struct {
 	// Steps go from loose to tight.
 	Steps []Step `json:"steps"`
-	// Edge is how many clients stand apart from the rest: a limit that denies
-	// these may be much tighter than one that does not. 0 if none do.
+	// Edge is how many clients stand apart from the rest, 0 if none do: a limit that denies them
+	// may be much tighter than one that does not.
 	Edge int64 `json:"edge"`
-	// Advice says so where the choice stops short of it.
+	// Advice says so where the choice stops short of the edge.
 	Advice string `json:"advice,omitempty"`
 }
 
-// A Step is a limit, the tightest that denies no more clients than it does.
+// A Step is the tightest limit that denies at most a certain number of clients.
 type Step struct {
 	Limit string `json:"limit"`
 	// Minute is the most that passes in any minute.
 	Minute int64 `json:"most_per_minute"`
-	// Clients is how many it denies something, and Falls how many more than
-	// the step before.
+	// Clients is how many clients it denies something, and Falls how many of them the step before
+	// does not.
 	Clients int64 `json:"clients_denied"`
 	Falls   int64 `json:"falls"`
-	// Who are the first of those that fall here, the heaviest first, and
-	// Requests what these all sent.
+	// Who names the first of the clients that fall at this step, the heaviest first, and Requests
+	// is what all of them sent.
 	Who      []string `json:"who"`
 	Requests int64    `json:"requests"`
-	// Chosen and Edge mark the step of the choice, before its margin, and the
-	// last before the cliff.
+	// Chosen marks the step of the choice, without its margin, and Edge the last step before the
+	// cliff.
 	Chosen bool `json:"chosen,omitempty"`
 	Edge   bool `json:"edge,omitempty"`
 }
 
-// What makes a cliff: within the part of the clients that may stand apart, the
-// last step at which the limit tightens by edgeFactor as one more client falls.
-// A clear cliff is a steeper one: a proposal may stand at it.
+// A cliff is the last step at which the limit tightens by edgeFactor for one more client, within
+// the fraction of clients that may stand apart. A clear cliff is steeper, so that a proposal may
+// choose it.
 const (
 	edgeFactor  = 1.5
 	clearFactor = 5
@@ -53,8 +52,8 @@ const (
 	mostWho     = 3
 )
 
-// allowance returns the tightest limit that denies at most k clients, its burst
-// rounded by round. It returns false if there are no more than k clients.
+// allowance returns the tightest limit that denies at most k clients, with its burst rounded by
+// round. It returns false if there are no more than k clients.
 func (c *curve) allowance(k int, round func(int64) int64) (best Candidate, ok bool) {
 	var all []Candidate
 	for i, r := range rates {
@@ -67,8 +66,7 @@ func (c *curve) allowance(k int, round func(int64) int64) (best Candidate, ok bo
 	return tightest(all), true
 }
 
-// edge returns how many clients stand apart from the rest by a factor, of at most
-// deepest.
+// edge returns how many clients, at most deepest, stand apart from the rest by a factor.
 func (c *curve) edge(factor float64, deepest int) (edge int64) {
 	last := math.Inf(1)
 	for k := range min(deepest, mostEdge, c.n-1) + 1 {
@@ -85,15 +83,15 @@ func (c *curve) edge(factor float64, deepest int) (edge int64) {
 	return edge
 }
 
-// apart returns how many clients stand clearly apart from the rest: few of all.
+// apart returns how many clients stand clearly apart from the rest, if they are few of all.
 func (c *curve) apart() int64 { return c.edge(clearFactor, max(int(edgePart*float64(c.n)), 1)) }
 
-// mostApartPart is the part of the clients of which a clear cliff is looked for. Beyond
-// edgePart these are too many to be left out unasked, as a botnet is.
+// mostApartPart is the fraction of clients within which a clear cliff is looked for. Above edgePart
+// they are too many to leave out without a question, as with a botnet.
 const mostApartPart = 1. / 3
 
-// crowd returns how many clients stand clearly apart, too many to be few of all; 0 if none
-// do, and what passes without them.
+// crowd returns how many clients stand clearly apart if they are too many for apart, and the limit
+// without them. It returns 0 if none do.
 func (c *curve) crowd() (n int64, without Candidate) {
 	if n = c.edge(clearFactor, int(mostApartPart*float64(c.n))); n <= max(int64(edgePart*float64(c.n)), 1) {
 		return 0, without
@@ -102,8 +100,7 @@ func (c *curve) crowd() (n int64, without Candidate) {
 	return n, without
 }
 
-// cliff finds the steps and the edge. The choice denies at most the given number of
-// clients.
+// cliff finds the steps and the edge. The choice denies at most the given number of clients.
 func (c *curve) cliff(r *reading, choice *Choice, most int) *Cliff {
 	n := c.n
 	all := &Cliff{Steps: []Step{}, Edge: c.edge(edgeFactor, max(int(edgePart*float64(n)), fewestEdge))}
@@ -132,7 +129,7 @@ func (c *curve) cliff(r *reading, choice *Choice, most int) *Cliff {
 	return all
 }
 
-// name says who falls at a step.
+// name fills in who falls at a step.
 func (s *Step) name(r *reading, ids []uint32, fallen map[uint32]bool) {
 	var now []uint32
 	for _, id := range ids {
@@ -148,8 +145,8 @@ func (s *Step) name(r *reading, ids []uint32, fallen map[uint32]bool) {
 	}
 }
 
-// worth returns the numbers of clients that are worth a step: few one by one,
-// then further apart, what is around the edge, and what is chosen.
+// worth returns the numbers of denied clients that get a step: the first few one by one, then
+// further apart, those around the edge, and the chosen one.
 func (all *Cliff) worth(n, most int) (ks []int) {
 	for k := 0; k < n && len(ks) < 40; {
 		ks = append(ks, k)
@@ -168,7 +165,7 @@ func (all *Cliff) worth(n, most int) (ks []int) {
 	}
 	slices.Sort(ks)
 	ks = slices.Compact(ks)
-	for i, k := range ks { // what denies a third of all is no limit
+	for i, k := range ks { // a limit that denies a third of all clients is no use
 		if k > 3 && k*3 > n {
 			return ks[:i]
 		}
@@ -176,7 +173,7 @@ func (all *Cliff) worth(n, most int) (ks []int) {
 	return ks
 }
 
-// advise says what a choice that stops short of the edge leaves.
+// advise fills in Advice if the choice stops short of the edge.
 func (all *Cliff) advise(choice *Choice) {
 	i := slices.IndexFunc(all.Steps, func(s Step) bool { return s.Edge })
 	if i < 0 || choice == nil {
@@ -198,7 +195,7 @@ func (all *Cliff) advise(choice *Choice) {
 	all.Advice = fmt.Sprintf("%s stops short of the cliff: "+apart+"%s", choice.Target, edge.Limit, after)
 }
 
-// Named returns those that fall at the step, a few by name.
+// Named returns the names of a few clients that fall at the step.
 func (s *Step) Named() string {
 	text := strings.Join(s.Who, " ")
 	if s.Falls > int64(len(s.Who)) {

@@ -15,7 +15,7 @@ type Rate struct {
 	Period time.Duration
 }
 
-// String returns the rate as limits have it: 5/s.
+// String returns the rate as limits write it: 5/s.
 func (r Rate) String() string {
 	switch r.Period {
 	case time.Second:
@@ -26,8 +26,8 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/h", r.Count)
 }
 
-// rates are those that are tried. Each divides its period, so that a unit is
-// a whole number of nanoseconds.
+// rates are the rates to try. Each count divides its period, so that a unit takes a whole number of
+// nanoseconds.
 var rates = [...]Rate{
 	{10, time.Hour}, {20, time.Hour},
 	{1, time.Minute}, {2, time.Minute}, {5, time.Minute}, {10, time.Minute}, {20, time.Minute},
@@ -45,39 +45,39 @@ var rateUnits = func() (units [len(rates)]int64) {
 	return units
 }()
 
-// A demand is the arrival curve of one client: for each rate, how far a bucket
-// that denies nothing has been ahead at most, in units rounded up. That is the
-// least burst which lets all through; a test holds it to the engine.
+// A demand is the arrival curve of one client: for each rate, the most units by which a bucket that
+// denies nothing was ever ahead, rounded up. That is the least burst which lets all requests
+// through; a test compares it with the engine.
 //
-// Rates go from slow to fast, and a bucket that is full at one rate is full at
-// all faster ones: from idle on, the buckets took the last request alone, and
-// stand where that puts them. So what comes after a pause costs a few rates.
+// Rates go from slow to fast, and a bucket that is full at one rate is full at all faster ones. So
+// a request after a pause needs work only for the slow rates: from idle on, each bucket holds that
+// request alone, and its level follows from that.
 type demand struct {
-	last int64 // when the last request came, and what it cost
+	last int64 // when the last request came, and its cost
 	cost int64
 	idle int32
-	// alone is the most that the fastest bucket was ahead, which no slower one
-	// stays below.
+	// alone is the most that the fastest bucket was ahead. A slower bucket was ahead at least as
+	// far.
 	alone  uint32
 	levels [len(rates)]level
 }
 
-// A level is how a client stands at one rate.
+// A level is the state of a client at one rate.
 type level struct {
-	tat  int64  // when the bucket is full again, before idle
-	most uint32 // that it was ever ahead
+	tat  int64  // when the bucket is full again; valid below idle
+	most uint32 // the most that it was ever ahead
 }
 
-// curve is the arrival curves of all clients: a sink.
+// A curve has the arrival curves of all clients. It is a sink.
 type curve struct {
 	demands pages[demand]
 
-	n    int // clients
+	n    int // number of clients
 	tops [len(rates)][]uint64
 }
 
-// longestCost and longestWait keep sums within int64 and uint32; what reaches
-// them is far above any limit that would be proposed.
+// longestCost and longestWait keep sums within int64 and uint32. Clients that reach them are far
+// above any limit that would be proposed.
 const (
 	longestCost = 1 << 20
 	longestWait = 1 << 61
@@ -95,7 +95,7 @@ func (d *demand) within(rate int, burst int64) bool {
 	return most <= burst && most < longestCost
 }
 
-// add takes one request in.
+// add adds one request.
 func (d *demand) add(at, cost int64) {
 	idle, alone := len(rates), int(d.idle)
 	for k := range d.levels {
@@ -125,16 +125,16 @@ func (d *demand) add(at, cost int64) {
 	}
 }
 
-// rise notes that a bucket is further ahead than it ever was, by one unit most
-// often, which needs no division.
+// rise records that a bucket is further ahead than ever. Mostly that is by one unit, for which no
+// division is needed.
 func (l *level) rise(ahead, unit int64) {
 	if l.most++; ahead > int64(l.most)*unit {
 		l.most = uint32(min((ahead+unit-1)/unit, math.MaxUint32))
 	}
 }
 
-// settle ranks the clients at each rate, once all events are there, and keeps
-// keep(n) of n, those that need the most.
+// settle ranks the clients at each rate after the last event. Of n clients it keeps the keep(n)
+// that need the most.
 func (c *curve) settle(keep func(n int) int) {
 	c.demands.each(func(_ uint32, d *demand) {
 		if d.levels[0].most > 0 {
@@ -148,7 +148,7 @@ func (c *curve) settle(keep func(n int) int) {
 	inParts(len(rates), func(from, to int) { c.rank(from, to, kept) })
 }
 
-// inParts does something for all of n, in one part for each core, at once.
+// inParts calls do for all of n, in one part for each core, all at once.
 func inParts(n int, do func(from, to int)) {
 	cores := min(runtime.GOMAXPROCS(0), n)
 	var all sync.WaitGroup
@@ -159,7 +159,7 @@ func inParts(n int, do func(from, to int)) {
 	all.Wait()
 }
 
-// rank ranks all clients at some of the rates, and keeps the given number.
+// rank ranks all clients at some of the rates, and keeps the given number of them.
 func (c *curve) rank(from, to, kept int) {
 	all := make([]uint64, 0, c.n)
 	for i := from; i < to; i++ {
@@ -176,16 +176,15 @@ func (c *curve) rank(from, to, kept int) {
 	}
 }
 
-// ranked returns the clients that need the most at a rate, the first seen first
-// of those that need the same: each is a need and whose it is.
+// ranked returns the clients that need the most at a rate, each packed with its need. Of equal
+// needs, the client seen first is first.
 func (c *curve) ranked(rate int) []uint64 { return c.tops[rate] }
 
-// need and idOf take apart what ranked returns.
+// need and idOf unpack what ranked returns.
 func need(packed uint64) int64  { return int64(packed >> 32) }
 func idOf(packed uint64) uint32 { return ^uint32(packed) }
 
-// above returns the clients that need more than a burst at a rate, as far as
-// they are kept.
+// above returns the clients that need more than a burst at a rate, among those that are kept.
 func (c *curve) above(rate int, burst int64) (ids []uint32) {
 	for _, packed := range c.tops[rate] {
 		if need(packed) <= burst {

@@ -8,40 +8,40 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A section is a part of a report, which the terminal and the page show alike.
+// A section is a titled part of a report. The terminal and the page show the same sections.
 type section struct {
 	ID, Title string
-	Class     string // on the page
+	Class     string // the class on the page
 	Parts     []part
-	drawn     bool // it is for the page alone
+	drawn     bool // only the page shows it
 }
 
-// A part is a paragraph, a list, a table, a text to copy, or a drawing, under a heading
-// of its own or not.
+// A part of a section is a paragraph, a list, a table, a text to copy, or a drawing. It may have a
+// heading.
 type part struct {
 	Head  string
 	Say   string
-	Big   string // the answer
+	Big   string // the answer, in large type
 	Items []item
 	Table *table
 	Code  string
-	Lists bool          // of items: they are sentences
-	Fold  bool          // on the page, it opens when asked
-	Page  template.HTML // for the page alone: a drawing
+	Lists bool          // the items are sentences
+	Fold  bool          // on the page, it is closed at first
+	Page  template.HTML // a drawing, for the page alone
 }
 
-// An item is a client and what became of it, or a sentence.
+// An item is a sentence, or a client and what happened to it.
 type item struct{ Name, What, More string }
 
-// A table has its first column for names.
+// A table has names in its first column.
 type table struct {
 	Caption string
 	Columns []column
 	Rows    []row
 }
 
-// A column has a name, in which a bar stands where the terminal begins a line, and
-// how wide it is there: a negative width is for words.
+// A column has a name, in which "|" marks a new line on the terminal, and a width there. A negative
+// width is for words.
 type column struct {
 	Name  string
 	width int
@@ -53,14 +53,14 @@ func (c column) Names() bool { return c.width < 0 }
 // Words returns the name for the page.
 func (c column) Words() string { return strings.ReplaceAll(c.Name, "|", " ") }
 
-// A row may be marked in words.
+// A row may be marked by words.
 type row struct {
 	Cells []string
 	Mark  string
-	Class string // on the page
+	Class string // the class on the page
 }
 
-// document is what the report says, in order.
+// document returns the sections of the report.
 func (r *Report) document() (all []section) {
 	tried := r.Results
 	if c := r.Choice; c != nil {
@@ -80,7 +80,7 @@ func (r *Report) document() (all []section) {
 	return all
 }
 
-// answer says what to choose, whom that denies and what it rests on.
+// answer returns the section with the choice, the clients that it denies and its reasons.
 func (c *Choice) answer() section {
 	w := &c.Would
 	parts := []part{{Big: c.Limit}, {Say: fmt.Sprintf("The tightest limit that denies at most %s is %s; with %.0f%% to grow it is this. On this log it would have denied %s of %s (%s), of %s of %s (%s).",
@@ -120,7 +120,7 @@ func (c *Choice) answer() section {
 		part{Head: "The rule, in shadow first", Code: c.Rule}, part{Head: "To look again later", Code: wrapCommand(c.Check)})}
 }
 
-// denied lists the clients to which most was denied, and what they did.
+// denied lists the clients that were denied most, and what they did.
 func (res *Result) denied() (all []item) {
 	for _, d := range res.Top {
 		one := item{Name: d.Key, What: wording.Grouped(d.Denied) + " denied"}
@@ -138,7 +138,7 @@ func (res *Result) denied() (all []item) {
 	return all
 }
 
-// section shows who falls off as the limit tightens.
+// section shows which clients are denied as the limit tightens.
 func (all *Cliff) section() section {
 	s := section{ID: "cliff", Title: "Who falls off as the limit tightens"}
 	if len(all.Steps) > 1 {
@@ -165,7 +165,7 @@ func (all *Cliff) section() section {
 	return s
 }
 
-// overTime shows the requests over time, and of these what limits deny.
+// overTime shows the requests over time, and those that limits deny.
 func (t *Traffic) overTime(tried []Result) section {
 	var b strings.Builder
 	if len(tried) > 0 {
@@ -194,7 +194,7 @@ func (t *Traffic) overTime(tried []Result) section {
 	return section{ID: "time", Title: "Requests over time", Parts: []part{{Say: about}, {Page: template.HTML(b.String())}}}
 }
 
-// byClient shows what clients send at the most.
+// byClient shows the most that clients send.
 func (t *Traffic) byClient() section {
 	all := &table{Caption: "So many clients never sent more in one", Columns: []column{{"of the clock", -12}, {"50%", 9}, {"90%", 9}, {"99%", 9}, {"99.9%", 9}, {"all", 9}}}
 	for _, d := range t.Clocks {
@@ -242,7 +242,7 @@ func (t *Traffic) heaviest(key string) section {
 	return s
 }
 
-// document is what the proposal says, in order.
+// document returns the sections of the proposal.
 func (p *Proposal) document(name string) []section {
 	if p.File == "" {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Duration is a time.Duration that is written short: 3d4h, 1m30s, 250ms. JSON
-// has it as time.Duration writes it.
+// A Duration is a time.Duration whose text is short: 3d4h, 1m30s, 250ms. In JSON it is written as
+// time.Duration writes it.
 type Duration time.Duration
 
 // MarshalJSON writes the duration as a string.

@@ -15,30 +15,29 @@ import (
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
-// An Evidence is what a client did, which tells abuse from a customer.
+// An Evidence is what a client did, by which people tell abuse from a customer.
 type Evidence struct {
 	Requests int64 `json:"requests"`
-	// Share is the part of all requests that are the client's, from 0 to 1.
+	// Share is the client's fraction of all requests, from 0 to 1.
 	Share float64 `json:"share"`
-	// From and Span are when it came, and Minute the most it sent in a minute
-	// of the clock.
+	// From is its first request, Span the time from there to its last, and Minute the most it sent
+	// in a minute of the clock.
 	From   time.Time `json:"from"`
 	Span   Duration  `json:"span"`
 	Minute int64     `json:"most_per_minute"`
-	// Agents and Paths are the most frequent; those of paths that are numbers
-	// or names of their own are written *.
+	// Agents and Paths are the most frequent ones. Path segments that are numbers or names of
+	// single things are written as *.
 	Agents []Part `json:"user_agents"`
 	Paths  []Part `json:"paths"`
-	// Kinds is how many user agents there were: of many, an address has many
-	// people behind it.
+	// Kinds is how many user agents there were: an address with many has many people behind it.
 	Kinds int `json:"user_agent_kinds"`
-	// Statuses are the answers, the most frequent first.
+	// Statuses are the statuses of the answers, the most frequent first.
 	Statuses []Part `json:"statuses"`
-	// Looks says in words what that usually is.
+	// Looks says in words what a client like this usually is.
 	Looks string `json:"looks"`
 }
 
-// A Part is how many of a client's requests had something.
+// A Part is one value, such as a path, and how many of a client's requests had it.
 type Part struct {
 	Text  string  `json:"text"`
 	Share float64 `json:"share"`
@@ -52,11 +51,11 @@ func (e *Evidence) Rate() float64 {
 	return float64(e.Requests)
 }
 
-// shown are the attributes that evidence is made of.
+// shown are the attributes that evidence consists of.
 var shown = []string{"status", "path", "method", "header.user-agent"}
 
-// mostKinds bounds how many different paths and user agents of a client are
-// counted, and mostNamed how many clients are looked at.
+// mostKinds bounds how many different paths and user agents of a client are counted, and mostNamed
+// how many clients are looked at.
 const (
 	mostKinds = 256
 	mostNamed = 64
@@ -73,7 +72,7 @@ func newDossier() *dossier {
 	return &dossier{minutes: make(map[int64]int64), agents: make(map[string]int64), paths: make(map[string]int64), responses: make(map[string]int64)}
 }
 
-// tick counts one more of a kind, as long as there are not too many kinds.
+// tick counts one request of a kind, unless the kind is new and there are too many.
 func tick(kinds map[string]int64, kind []byte) {
 	if kind == nil {
 		return
@@ -97,7 +96,7 @@ func (d *dossier) add(r *accesslog.Record) {
 	}
 }
 
-// join adds what another worker has found.
+// join adds the counts of another worker.
 func (d *dossier) join(o *dossier) {
 	if o.requests == 0 {
 		return
@@ -121,7 +120,7 @@ func (d *dossier) evidence(o *Options, of int64) *Evidence {
 	e := &Evidence{
 		Requests: d.requests, Share: float64(d.requests) / float64(max(of, 1)),
 		From: o.when(d.first), Span: Duration(d.last - d.first), Kinds: len(d.agents),
-		Agents: parts(d.agents, d.requests, 2), Paths: parts(d.paths, d.requests, 3), Statuses: parts(d.responses, d.requests, 4),
+		Agents: mostFrequent(d.agents, d.requests, 2), Paths: mostFrequent(d.paths, d.requests, 3), Statuses: mostFrequent(d.responses, d.requests, 4),
 	}
 	for _, n := range d.minutes {
 		e.Minute = max(e.Minute, n)
@@ -130,8 +129,8 @@ func (d *dossier) evidence(o *Options, of int64) *Evidence {
 	return e
 }
 
-// parts returns the most frequent kinds.
-func parts(kinds map[string]int64, of int64, most int) []Part {
+// mostFrequent returns the most frequent kinds.
+func mostFrequent(kinds map[string]int64, of int64, most int) []Part {
 	names := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int { return cmp.Or(cmp.Compare(kinds[b], kinds[a]), strings.Compare(a, b)) })
 	all := []Part{}
 	for _, name := range names[:min(len(names), most)] {
@@ -140,8 +139,8 @@ func parts(kinds map[string]int64, of int64, most int) []Part {
 	return all
 }
 
-// What evidence is of what: most of the requests, and how many kinds of user
-// agents no single program has.
+// Thresholds of looks: the fraction that is most of the requests, and more kinds of user agents
+// than a single program has.
 const (
 	mostlyPart = 0.5
 	nearlyPart = 0.95
@@ -149,7 +148,7 @@ const (
 	manyAgents = 5
 )
 
-// looks says what such a client usually is. It is a hint, no verdict.
+// looks says what a client like this usually is. It is a hint, not a verdict.
 func (e *Evidence) looks(d *dossier) string {
 	of := func(codes ...string) float64 {
 		n := int64(0)
@@ -186,14 +185,14 @@ func (e *Evidence) looks(d *dossier) string {
 
 // browser reports whether nearly all requests have the user agents of browsers.
 func (e *Evidence) browser() bool {
-	part := 0.0
+	fraction := 0.0
 	for _, a := range e.Agents {
 		text := strings.ToLower(a.Text)
 		if strings.HasPrefix(text, "mozilla/") && !strings.Contains(text, "bot") && !strings.Contains(text, "crawl") && !strings.Contains(text, "spider") && !strings.Contains(text, "+http") {
-			part += a.Share
+			fraction += a.Share
 		}
 	}
-	return part >= nearlyPart
+	return fraction >= nearlyPart
 }
 
 // String returns the evidence in a line.
@@ -218,11 +217,11 @@ func (e *Evidence) String() string {
 	return b.String()
 }
 
-// percentOf writes a part of one in percent.
-func percentOf(part float64) string { return share(int64(part*1e6+0.5), 1e6) }
+// percentOf writes a fraction in percent.
+func percentOf(fraction float64) string { return share(int64(fraction*1e6+0.5), 1e6) }
 
-// plainText replaces whatever is not printed as itself: it could end a line or a comment,
-// do something to a terminal, or turn around what follows it.
+// plainText replaces unprintable characters: they could end a line or a comment, control a
+// terminal, or reverse the text after them.
 func plainText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -232,7 +231,7 @@ func plainText(s string) string {
 	}, strings.ToValidUTF8(s, "?"))
 }
 
-// plainLines is plainText of lines.
+// plainLines is plainText for several lines.
 func plainLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {
@@ -241,7 +240,7 @@ func plainLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// look reads the logs once more and returns the evidence on clients, by name.
+// look reads the logs again and returns the evidence on clients, by name.
 func (w *run) look(ctx context.Context, ids []uint32) (map[string]*Evidence, error) {
 	index, n := make(map[string][]int), 0
 	for _, id := range ids {
@@ -260,8 +259,8 @@ func (w *run) look(ctx context.Context, ids []uint32) (map[string]*Evidence, err
 	return found, nil
 }
 
-// lookFor reads the logs once more: the index says which of n dossiers the lines
-// with a key are for.
+// lookFor reads the logs again for n dossiers. The index says to which of them the lines with a key
+// belong.
 func (w *run) lookFor(ctx context.Context, index map[string][]int, n int) ([]*dossier, error) {
 	all := make([]*dossier, n)
 	for i := range all {
@@ -278,8 +277,7 @@ func (w *run) lookFor(ctx context.Context, index map[string][]int, n int) ([]*do
 	return all, nil
 }
 
-// lookIn looks into one log, with all workers: each reads some of it and looks at
-// that at once.
+// lookIn looks into one log with all workers. Each worker reads blocks and looks at them at once.
 func (w *run) lookIn(ctx context.Context, in *input, index map[string][]int, all []*dossier) error {
 	file, err := in.open()
 	if err != nil {
@@ -314,10 +312,10 @@ func (w *run) lookIn(ctx context.Context, in *input, index map[string][]int, all
 		})
 	}
 	workers.Wait()
-	return ctx.Err() // whatever else ended it, the first reading has said
+	return ctx.Err() // the first reading has reported any other error
 }
 
-// A witness finds the lines of wanted clients, and reads those whole.
+// A witness finds the lines of wanted clients, and reads all their attributes.
 type witness struct {
 	extractor   *extractor
 	key, detail accesslog.Parser

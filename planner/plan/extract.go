@@ -20,25 +20,25 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// An extraction is what is asked of each line: whose it is, whether it counts and
-// what it costs. It does not change and serves all workers.
+// An extraction says what to read from each line: the client, whether the line counts, and its
+// cost. It does not change, and all workers share it.
 type extraction struct {
-	attributes []string            // all that must be read of a line
-	key        []int               // among attributes
-	address    []bool              // of each part of the key: an IP address
-	routed     int                 // the part of the key that is a path's route, or −1
-	by         map[string]identity // of routes
-	patterns   map[string][]string // of routes
-	cost       int                 // among attributes, or −1 for 1
-	chooses    bool                // a limit: what carries the log is looked for
+	attributes []string            // all attributes to read from a line
+	key        []int               // their indexes in attributes
+	address    []bool              // by value of the key: it is an IP address
+	routed     int                 // which value of the key is a path's route, or −1
+	by         map[string]identity // by route
+	patterns   map[string][]string // by route
+	cost       int                 // index in attributes; −1 if each request costs 1
+	chooses    bool                // a limit is chosen, so what dominates the log is looked for
 	match      *policy.Policy
 	from, to   int64
-	behind     *httplimit.ClientIP // proxies, or nil
-	ip, header int                 // among attributes, behind proxies
+	behind     *httplimit.ClientIP // finds the client behind proxies, or nil
+	ip, header int                 // indexes in attributes, for clients behind proxies
 }
 
-// newExtraction makes one of the options. In whole form, the key is every
-// attribute that rules may look at, as it stands.
+// newExtraction makes an extraction from the options. If whole is given, the key is these
+// attributes unchanged: all that rules may look at.
 func newExtraction(o *Options, whole []string) (*extraction, error) {
 	q := &extraction{cost: -1, routed: -1, chooses: o.Choose != nil && whole == nil, from: math.MinInt64, to: math.MaxInt64}
 	if !o.From.IsZero() {
@@ -71,7 +71,7 @@ func newExtraction(o *Options, whole []string) (*extraction, error) {
 	return q, nil
 }
 
-// attribute returns the index of an attribute, which is then read.
+// attribute returns the index of an attribute, and adds it to those that are read.
 func (q *extraction) attribute(name string) int {
 	if i := slices.Index(q.attributes, name); i >= 0 {
 		return i
@@ -80,8 +80,7 @@ func (q *extraction) attribute(name string) int {
 	return len(q.attributes) - 1
 }
 
-// matcher makes the rule that says which lines count: it has no limit and is
-// asked for nothing but whether it matches.
+// matcher makes a rule without a limit that only says which lines match.
 func (q *extraction) matcher(conditions []string) (*policy.Policy, error) {
 	if len(conditions) == 0 {
 		return nil, nil
@@ -115,19 +114,19 @@ func words(v any) []string {
 	return all
 }
 
-// An extractor takes keys and costs from the lines of one worker.
+// An extractor takes keys and costs from the lines that one worker reads.
 type extractor struct {
 	*extraction
 	result policy.Result
 	line   attributes
 	nets   map[string]string // IPv6 addresses to their networks
-	hops   map[string][]byte // the peer and what it says to the client's address
+	hops   map[string][]byte // the address and header of a request to the client's address
 	text   []byte
-	whole  []byte // the key at hand
+	whole  []byte // the present key
 	_      [cacheLine]byte
 }
 
-// attributes are those of a line, for policy.
+// attributes are the attributes of a line as policy asks for them.
 type attributes struct {
 	names  []string
 	values [][]byte
@@ -145,20 +144,21 @@ func (a *attributes) Attribute(name string) (string, bool) {
 func (q *extraction) extractor() *extractor {
 	return &extractor{
 		extraction: q, line: attributes{names: q.attributes}, nets: make(map[string]string),
-		text: make([]byte, 0, 2*cacheLine), whole: make([]byte, 0, 2*cacheLine), // of their own lines of the cache
+		text: make([]byte, 0, 2*cacheLine), whole: make([]byte, 0, 2*cacheLine), // cache lines of their own
 	}
 }
 
-// blanks are as IIS and CloudFront write them, no character of an address.
+// blanks replaces what IIS and CloudFront write for blanks and commas. Addresses contain none of
+// it.
 var blanks = strings.NewReplacer("+", " ", "%20", " ", "%2C", ",", "%2c", ",")
 
-// client puts the address of the client in place of that of the proxy.
+// client replaces the address of a proxy with that of the client.
 func (a *extractor) client(values [][]byte) {
 	if a.behind == nil || values[a.header] == nil {
 		return
 	}
 	peer, list := values[a.ip], values[a.header]
-	if peer == nil { // a log that has but the header: its last entry asked the server
+	if peer == nil { // the log has only the header, whose last entry asked the server
 		i := bytes.LastIndexByte(list, ',')
 		peer, list = bytes.TrimSpace(list[i+1:]), list[:max(i, 0)]
 	}
@@ -178,8 +178,8 @@ func (a *extractor) client(values [][]byte) {
 	values[a.ip] = addr
 }
 
-// counts reports whether the line meets the conditions. An ambiguous path meets
-// none, as in rules, where it is refused.
+// counts reports whether the line meets the conditions. An ambiguous path meets none, since rules
+// refuse it.
 func (a *extractor) counts(values [][]byte) bool {
 	if a.match == nil {
 		return true
@@ -189,20 +189,20 @@ func (a *extractor) counts(values [][]byte) bool {
 	return err == nil && a.result.Matched
 }
 
-// keyOf returns the key of a line, until the next call.
+// keyOf returns the key of a line. It is valid until the next call.
 func (a *extractor) keyOf(values [][]byte) []byte {
 	if len(a.key) == 1 {
-		return a.part(0, values)
+		return a.value(0, values)
 	}
 	a.whole = a.appendKey(a.whole[:0], values)
 	return a.whole
 }
 
-// appendKey adds the key of a line: the value itself, or of several each with
-// its length, so that no two meet.
+// appendKey appends the key of a line: its value, or several values each preceded by its length, so
+// that different values never make the same key.
 func (a *extractor) appendKey(to []byte, values [][]byte) []byte {
 	if len(a.key) == 1 {
-		return append(to, a.part(0, values)...)
+		return append(to, a.value(0, values)...)
 	}
 	if a.routed >= 0 {
 		return a.appendRouted(to, values)
@@ -212,18 +212,18 @@ func (a *extractor) appendKey(to []byte, values [][]byte) []byte {
 			to = append(to, 0)
 			continue
 		}
-		part := a.part(i, values)
-		to = appendLength(to, len(part)+1)
-		to = append(to, part...)
+		value := a.value(i, values)
+		to = appendLength(to, len(value)+1)
+		to = append(to, value...)
 	}
 	return to
 }
 
-// appendRouted adds a key of who it is and of which group of a route.
+// appendRouted appends a key of a client and a group of a route.
 func (a *extractor) appendRouted(to []byte, values [][]byte) []byte {
 	g, client := a.groupFor(values)
 	if client == nil && values[a.key[0]] != nil {
-		client = a.part(0, values)
+		client = a.value(0, values)
 	}
 	if client == nil {
 		to = append(to, 0)
@@ -241,9 +241,9 @@ func appendLength(to []byte, n int) []byte {
 	return append(to, byte(n))
 }
 
-// part returns one part of the key: IPv6 addresses by the network of 64 bits
-// that one client has.
-func (a *extractor) part(i int, values [][]byte) []byte {
+// value returns one value of the key. For an IPv6 address that is the network of 64 bits that one
+// client has.
+func (a *extractor) value(i int, values [][]byte) []byte {
 	v := values[a.key[i]]
 	if !a.address[i] {
 		return v
@@ -251,7 +251,7 @@ func (a *extractor) part(i int, values [][]byte) []byte {
 	return a.owner(v)
 }
 
-// owner returns whose an address is, until the next call.
+// owner returns the client that an address belongs to. It is valid until the next call.
 func (a *extractor) owner(addr []byte) []byte {
 	if !hasColon(addr) {
 		return addr
@@ -288,8 +288,8 @@ func network(text string) string {
 	return netip.PrefixFrom(addr.WithZone(""), 64).Masked().String()
 }
 
-// units returns the cost of a line: a field that is missing or no whole number
-// costs 1, and the caller counts it.
+// units returns the cost of a line. Where the field is missing or no whole number, the cost is 1,
+// and known is false so that the caller counts it.
 func (a *extractor) units(values [][]byte) (n int64, known bool) {
 	if a.cost < 0 {
 		return 1, true
@@ -307,8 +307,8 @@ func (a *extractor) units(values [][]byte) (n int64, known bool) {
 	return n, true
 }
 
-// parts takes a key apart again; what was missing is "".
-func (q *extraction) parts(key string) []string {
+// values splits a key into its values. A missing value is "".
+func (q *extraction) values(key string) []string {
 	if len(q.key) == 1 {
 		return []string{key}
 	}
@@ -335,19 +335,19 @@ func (q *extraction) parts(key string) []string {
 
 // name returns a key for people.
 func (q *extraction) name(key string) string {
-	parts := q.parts(key)
-	for i, p := range parts {
+	values := q.values(key)
+	for i, p := range values {
 		if p == "" {
-			parts[i] = missing
+			values[i] = missing
 		}
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(values, " ")
 }
 
-// missing stands for the key of all requests without it.
+// missing is the name of a missing value.
 const missing = "(none)"
 
-// when is a time in the zone of the report.
+// when returns a time in the zone of the report.
 func (o *Options) when(at int64) time.Time {
 	zone := o.Zone
 	if zone == nil {

@@ -13,30 +13,28 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A Finding is something about a log that one must know before one believes
-// what follows.
+// A Finding is something to know about a log before believing the report.
 type Finding struct {
-	// What names it: one_client, no_address, no_key, each_once, proxy, twice,
-	// zone, far_off, cut_off, nuls, not_whole, not_found, future, unreadable,
-	// too_little, whole_seconds, refused, one_path, burst.
+	// What is its kind: one_client, no_address, no_key, each_once, proxy, twice, zone, far_off,
+	// cut_off, nuls, not_whole, not_found, future, unreadable, too_little, whole_seconds, refused,
+	// one_path, burst.
 	What string `json:"what"`
 	Text string `json:"text"`
-	// Stops reports whether no proposal can be made from such a log.
+	// Stops reports whether the finding forbids a proposal.
 	Stops bool `json:"stops"`
 }
 
-// What a log must have for a proposal.
+// The least that a log must have for a proposal.
 const (
 	leastRequests = 1000
 	leastClients  = 20
 	leastSpan     = 10 * time.Minute
 )
 
-// mostlyOf is the part of all requests that is nearly all of them.
+// mostlyOf is the fraction of all requests that counts as nearly all.
 const mostlyOf = 0.98
 
-// findings looks at what was read: at the logs, and for those who count clients at
-// what identifies these.
+// findings looks at the logs, and where clients are counted also at what identifies them.
 func (r *reading) findings() (all []Finding) {
 	add := adder(&all)
 	r.logs(add)
@@ -53,7 +51,7 @@ func (r *reading) findings() (all []Finding) {
 		r.little(add)
 		r.carries(add)
 	}
-	slices.SortStableFunc(all, func(a, b Finding) int { // those that stop first
+	slices.SortStableFunc(all, func(a, b Finding) int { // findings that stop are first
 		if a.Stops == b.Stops {
 			return 0
 		} else if a.Stops {
@@ -64,7 +62,7 @@ func (r *reading) findings() (all []Finding) {
 	return all
 }
 
-// logs looks at the logs, whatever their requests are read for.
+// logs looks at the logs themselves.
 func (r *reading) logs(add finder) {
 	r.twice(add)
 	r.unreadable(add)
@@ -82,8 +80,8 @@ func (r *reading) logs(add finder) {
 	}
 }
 
-// there says what the lines of a log have to go by: fields with names, or the
-// attributes that its format has places for.
+// there lists what the lines of a log can be keyed by: named fields, or the attributes of their
+// format.
 func (in *input) there() string {
 	if names := in.format.Fields; len(names) > 0 {
 		return ". The fields are " + strings.Join(names, ", ")
@@ -94,7 +92,7 @@ func (in *input) there() string {
 	return ""
 }
 
-// A finder takes a finding.
+// A finder records a finding.
 type finder func(what string, stops bool, format string, args ...any)
 
 func adder(to *[]Finding) finder {
@@ -103,11 +101,11 @@ func adder(to *[]Finding) finder {
 	}
 }
 
-// shortHead is how long the beginning of two logs must be for their being alike
-// to mean something.
+// shortHead is how long the beginnings of two logs must be before their being equal means
+// something.
 const shortHead = 200
 
-// twice finds logs that are given more than once: those that begin alike.
+// twice finds logs that are given more than once: their beginnings are equal.
 func (r *reading) twice(add finder) {
 	for i, a := range r.inputs {
 		for _, b := range r.inputs[:i] {
@@ -120,7 +118,7 @@ func (r *reading) twice(add finder) {
 	}
 }
 
-// keys looks at what identifies clients.
+// keys looks at the keys of clients.
 func (r *reading) keys(add finder) {
 	o := r.options
 	for i, n := range r.missing {
@@ -198,7 +196,7 @@ func (r *reading) addresses(add finder, top uint32) {
 	}
 }
 
-// around returns the private range that an address is in.
+// around returns the private range that an address belongs to.
 func around(p netip.Prefix) string {
 	for _, text := range []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"} {
 		if r := netip.MustParsePrefix(text); r.Contains(p.Addr()) {
@@ -208,13 +206,13 @@ func around(p netip.Prefix) string {
 	return p.String()
 }
 
-// forwards reports whether the lines of a log say for whom proxies asked.
+// forwards reports whether the lines of a log name the clients of proxies.
 func forwards(in *input) bool { return in.forwarded }
 
-// clockRoom is how much later than its last line a log is written at least.
+// clockRoom is how much later than its last line a log must have been written to count as later.
 const clockRoom = 10 * time.Minute
 
-// times looks at when requests were.
+// times looks at the times of requests.
 func (r *reading) times(add finder) {
 	for _, in := range r.inputs {
 		if ahead := time.Unix(0, r.last).Sub(in.written); len(r.inputs) == 1 && r.requests > 0 && !in.written.IsZero() && ahead > clockRoom && ahead < 15*time.Hour {
@@ -225,8 +223,8 @@ func (r *reading) times(add finder) {
 	r.farOff(add)
 }
 
-// What is far from the rest is at most a hundredth of the requests, at either end, and
-// lies nine times as far from it as the rest is long, or a day: its date is wrong.
+// Requests are far off, with a wrong date, if they are at most a hundredth of all, at one end, and
+// their distance from the rest is nine times the length of the rest, or a day.
 const (
 	farPart  = 100
 	farGap   = 9
@@ -255,18 +253,18 @@ func (r *reading) farOff(add finder) {
 	}
 }
 
-// unreadable says that too many lines could not be read: nearly all must be, as
-// in the sample by which the format was recognised.
+// unreadable reports that too many lines could not be read. As in the sample by which the format
+// was recognised, nearly all must be readable.
 func (r *reading) unreadable(add finder) {
 	if t := &r.tally; t.bad > max(t.lines/20, 1) {
 		add("unreadable", true, "%s of all lines could not be read, such as the first above: what they would say is missing. If they are in another format, take them apart", share(t.bad, t.lines))
 	}
 }
 
-// fewWhole is a period that whole seconds cut into few.
+// Whole seconds are too coarse for limits whose period is shorter than fewWhole.
 const fewWhole = 10 * time.Second
 
-// wholeSeconds says that limits by the second are tried on times that are no finer.
+// wholeSeconds reports limits with short periods on times without fractions of a second.
 func (w *run) wholeSeconds(add finder) {
 	for _, text := range w.options.Limits {
 		if l, err := stint.Parse(text); err == nil && w.requests > 0 && w.tally.subsecond == 0 && l.Period() <= fewWhole {
@@ -276,7 +274,7 @@ func (w *run) wholeSeconds(add finder) {
 	}
 }
 
-// ahead looks for requests that are dated long after the logs were written.
+// ahead looks for requests with times long after the logs were written.
 func (r *reading) ahead(add finder) {
 	written := time.Time{}
 	for _, in := range r.inputs {
@@ -293,10 +291,10 @@ func (r *reading) ahead(add finder) {
 	}
 }
 
-// farAhead is how far after it was written a log's times are of no other zone.
+// farAhead is a distance that no mistaken zone explains.
 const farAhead = 48 * time.Hour
 
-// little says that a log is too small to choose from.
+// little reports that a log is too small to choose from.
 func (r *reading) little(add finder) {
 	var short []string
 	if r.requests < leastRequests {

@@ -2,15 +2,14 @@ package plan
 
 import "strings"
 
-// longestWord is how long a segment of a path may be that is a word and no name
-// of something.
+// longestWord is how long a path segment may be to count as a word and not as a name of one thing.
 const longestWord = 24
 
-// mostSegments is how deep folded paths go.
+// mostSegments is how many segments of a path are kept.
 const mostSegments = 8
 
-// foldPath writes * for segments of a path that are the name of one thing:
-// numbers, hexadecimal and mixed names, and what is long.
+// foldPath writes * for path segments that name one thing: numbers, hexadecimal and mixed names,
+// and long names.
 func foldPath(path string) string {
 	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if len(segments) > mostSegments {
@@ -24,7 +23,7 @@ func foldPath(path string) string {
 	return "/" + strings.Join(segments, "/")
 }
 
-// single reports whether a segment names one thing of many.
+// single reports whether a segment names one thing among many.
 func single(s string) bool {
 	digits, letters, hex := 0, 0, 0
 	for _, c := range s {

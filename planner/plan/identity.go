@@ -10,58 +10,58 @@ import (
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
-// An identity is what identifies the clients of a route better than their address: a
-// name or a key that most of the route's requests have.
+// An identity is an attribute that tells the clients of a route apart better than their address: a
+// name or a key that most requests of the route have.
 type identity struct {
-	name string // of the attribute
-	at   int    // among the attributes of an extraction
-	// known are the values with which the server answered. Others are made up, or were
-	// seen too late to tell.
+	name string // the name of the attribute
+	at   int    // its index in the attributes of an extraction
+	// known are the values that the server answered. Clients may have made up others, or sent them
+	// too late to tell.
 	known map[string]*kind
-	// tier is the attribute that says of which class a client is, such as its
-	// plan, "" if there is none, and tiers are the classes that many are of.
+	// tier is the attribute with the class of a client, such as its plan, or "" if there is none.
+	// tiers are the classes that many clients have.
 	tier   string
 	tierAt int
 	tiers  []string
 }
 
-// identities are the attributes that may be one, best first, and tierNames how
-// fields are called, at their end, that say of which class a client is.
+// identities are the attributes that may be an identity, best first. tierNames are the ends of
+// names of fields that may hold a class of clients.
 var (
 	identities = [...]string{"header.x-api-key", "user"}
 	tierNames  = []string{"plan", "tier", "subscription"}
 )
 
-// What makes an attribute an identity of a route, and a field a tier.
+// Thresholds for an attribute to be an identity of a route, and for a field to be a tier.
 const (
-	identityPart = 0.5 // of the requests have it
+	identityPart = 0.5 // the fraction of requests that must have it
 	mostTiers    = 8
-	mostSurveyed = 1 << 16 // different values that are counted
-	tenths       = 10      // one client is at most one of them
+	mostSurveyed = 1 << 16 // the most values that are counted
+	tenths       = 10      // no client counts for more than one of ten
 )
 
-// A survey counts the answered requests of a route, and what they have. With the others,
-// whoever likes may have sent any name.
+// A survey counts the answered requests of a route and their identities. Others do not count, since
+// anybody may send any name.
 type survey struct {
 	from  map[string]*origin                // by address
 	kinds [len(identities)]map[string]*kind // by attribute and value
 }
 
-// A origin is what came from an address.
+// An origin is the requests from one address.
 type origin struct {
 	requests  int64
-	has, made [len(identities)]int64 // requests with a value, and values that were first seen here
+	has, made [len(identities)]int64 // requests with a value, and values that came from here first
 }
 
-// A kind is the requests with one value.
+// A kind is the requests with one value of an identity.
 type kind struct {
 	requests int64
 	first    *origin
-	tier     string // the first that was seen with it
-	mixed    bool   // it was seen with another
+	tier     string // the first tier that came with the value
+	mixed    bool   // a different tier came with it too
 }
 
-// survey reads the logs and returns the identities of routes, and who asked for which
+// survey reads the logs and returns the identity of each route, and which clients asked for which
 // paths.
 func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]identity, *sightings, error) {
 	const path, ip, status = 0, 1, 2
@@ -109,7 +109,7 @@ func (o *Options) survey(ctx context.Context, inputs []*input) (map[string]ident
 	return found, seen, nil
 }
 
-// tierOf returns the field of the logs that says of which class a client is.
+// tierOf returns the field of the logs that holds the class of a client.
 func tierOf(inputs []*input) string {
 	for _, in := range inputs {
 		for _, field := range in.format.Fields {
@@ -130,12 +130,12 @@ func newSurvey() *survey {
 	return s
 }
 
-// answered reports whether the server gave what was asked for, as far as the log says.
+// answered reports whether the server granted the request, as far as the log says.
 func answered(status []byte) bool {
 	return status == nil || status[0] == '2' || string(status) == "304"
 }
 
-// add takes one request in: the values of identities, and the tier behind them.
+// add adds one request: the values of identities, and after them the tier.
 func (s *survey) add(ip []byte, values [][]byte) {
 	from := s.from[string(ip)]
 	if from == nil {
@@ -170,8 +170,8 @@ func (s *survey) add(ip []byte, values [][]byte) {
 	}
 }
 
-// tenth returns how much of each count counts, so that none is more than a tenth of what
-// counts in all; of fewer than ten, all.
+// tenth returns the cap to put on each count so that none is more than a tenth of the sum of the
+// capped counts. With fewer than ten counts there is no cap.
 func tenth(counts []int64) int64 {
 	rest := int64(0)
 	for _, n := range counts {
@@ -187,8 +187,8 @@ func tenth(counts []int64) int64 {
 	return math.MaxInt64
 }
 
-// identity returns what identifies the route's clients, and their tiers if most have one of
-// a few. No address and no value is more than a tenth of what is counted.
+// identity returns the identity of the route's clients, and their tiers if most clients have one of
+// a few. No address and no value counts for more than a tenth.
 func (s *survey) identity(tier string) (one identity, ok bool) {
 	var counts []int64
 	for _, from := range s.from {
@@ -222,8 +222,7 @@ func (s *survey) identity(tier string) (one identity, ok bool) {
 	return one, false
 }
 
-// tiersOf returns the tiers that many clients are of, or none where these have now one and
-// now another.
+// tiersOf returns the tiers that many clients have, or none where clients change between tiers.
 func tiersOf(clients map[string]*kind) (tiers []string) {
 	members, all, mixed := make(map[string]int), 0, 0
 	for _, k := range clients {
@@ -250,15 +249,15 @@ func tiersOf(clients map[string]*kind) (tiers []string) {
 	return tiers[:min(len(tiers), mostTiers)]
 }
 
-// A group is a part of a route's requests that has a limit of its own: those
-// without the identity, those with it, and of these each tier.
+// A group is the requests of a route that share a limit: those without the identity, those with it,
+// and among the latter each tier.
 type group struct{ route, by, tier string }
 
-// unknown is the tier of those that no answer shows to be known, or to be of a tier: they
-// have no say in a limit, and what holds the others holds them.
+// unknown is the tier of clients that no answer shows to be known, or to have a tier. They have no
+// say in a limit, and are held to the limit of the others.
 const unknown = "\x00"
 
-// key writes a group as a part of a key.
+// key writes a group as a value of a key.
 func (g group) key() string {
 	if g.by == "" {
 		return g.route
@@ -271,7 +270,7 @@ func groupOf(key string) group {
 	return group{cmp.Or(parts[0], pagesRoute), parts[1], parts[2]}
 }
 
-// groupFor returns the group that a line is of, and the client in it; nil is its
+// groupFor returns the group of a line and the client in it. A nil client means that it is the
 // address.
 func (a *extractor) groupFor(values [][]byte) (g group, client []byte) {
 	pattern := ""
@@ -291,8 +290,8 @@ func (a *extractor) groupFor(values [][]byte) (g group, client []byte) {
 	return g, values[one.at]
 }
 
-// identified reports whether a line has what identifies the clients of its route
-// apart, so that its address does not matter.
+// identified reports whether a line has the identity of its route, so that its address does not
+// matter.
 func (a *extractor) identified(values [][]byte) bool {
 	if len(a.by) == 0 {
 		return false

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
@@ -84,9 +85,7 @@ func callLog(all []apiCall) string {
 // tier for each plan, and by address only for those without: so that ten offices
 // are not one client each, and the one that sends far too much is denied.
 func TestProposeIdentities(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	unraced(t)
 	all := calls(1)
 	p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(callLog(all)), Margin: 0.2})

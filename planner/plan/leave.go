@@ -5,21 +5,19 @@ import (
 	"strings"
 )
 
-// A leave is a client, or a range of addresses, that stands outside of what is
-// asked: an exempt one is let through by the proposed rule, an ignored one has
-// no say in the choice.
+// A leave is a client, or a range of addresses, that has no say in the choice. The proposed rule
+// lets an exempt one through; an ignored one is held to the rule.
 type leave struct {
 	text   string
-	prefix netip.Prefix // zero for a name
+	prefix netip.Prefix // zero if the leave is a name
 	exempt bool
-	met    int // clients
+	met    int // how many clients it applied to
 }
 
-// leaves are all that were named.
+// leaves are all leaves of the options.
 type leaves []leave
 
-// newLeaves reads the names. A range of addresses is one if the key is an
-// address.
+// newLeaves reads the leaves. A text is read as a range of addresses only if the key is an address.
 func newLeaves(o *Options) (all leaves) {
 	for _, list := range []struct {
 		keys   []string
@@ -36,8 +34,8 @@ func newLeaves(o *Options) (all leaves) {
 	return all
 }
 
-// prefixOf returns the range that a text is, an address being one of itself;
-// zero if it is none.
+// prefixOf returns the range of addresses that a text names. A single address is a range of one. It
+// returns the zero prefix for other text.
 func prefixOf(text string) netip.Prefix {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		return p.Masked()
@@ -52,14 +50,14 @@ func prefixOf(text string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// find returns the leave that a client is in, or nil.
+// find returns the leave that applies to a client, or nil.
 func (all leaves) find(q *extraction, key string) *leave {
 	if len(all) == 0 {
 		return nil
 	}
 	name := q.name(key)
-	if q.routed >= 0 { // its address
-		name = q.parts(key)[0]
+	if q.routed >= 0 { // the client's address
+		name = q.values(key)[0]
 	}
 	own := prefixOf(name)
 	for i := range all {
@@ -73,7 +71,7 @@ func (all leaves) find(q *extraction, key string) *leave {
 	return nil
 }
 
-// unmet returns those whose clients sent nothing.
+// unmet returns the leaves that applied to no client.
 func (all leaves) unmet() (names []string) {
 	for _, l := range all {
 		if l.met == 0 {
@@ -83,8 +81,8 @@ func (all leaves) unmet() (names []string) {
 	return names
 }
 
-// exempt returns the exempt whose clients sent something. A name that no client has
-// may be misspelled, and would be a door that stands open.
+// exempt returns the exempt leaves that applied to a client. A name that no client has may be
+// misspelled, and an override for it would let anybody through who sends it.
 func (all leaves) exempt() (names []string) {
 	for _, l := range all {
 		if l.exempt && l.met > 0 {
@@ -94,7 +92,7 @@ func (all leaves) exempt() (names []string) {
 	return names
 }
 
-// overrides returns the overrides of a rule that let the exempt pass.
+// overrides writes the overrides of a rule that let exempt clients pass.
 func (o *Options) overrides(exempt []string) string {
 	var b strings.Builder
 	for i, key := range exempt {
@@ -106,16 +104,16 @@ func (o *Options) overrides(exempt []string) string {
 	return b.String()
 }
 
-// meets returns the condition that a client of this name meets.
+// meets writes the condition that matches the client with a name.
 func (o *Options) meets(key string) string {
-	parts := []string{key}
+	values := []string{key}
 	if len(o.Key) > 1 {
-		parts = strings.SplitN(key, " ", len(o.Key))
+		values = strings.SplitN(key, " ", len(o.Key))
 	}
 	var all []string
-	for i, attribute := range o.Key[:min(len(o.Key), len(parts))] {
-		want := quoteYAML(strings.NewReplacer(`\`, `\\`, "*", `\*`).Replace(parts[i]))
-		if parts[i] == missing {
+	for i, attribute := range o.Key[:min(len(o.Key), len(values))] {
+		want := quoteYAML(strings.NewReplacer(`\`, `\\`, "*", `\*`).Replace(values[i]))
+		if values[i] == missing {
 			want = "false"
 		}
 		all = append(all, attribute+": "+want)

@@ -8,21 +8,21 @@ import (
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
-// An input is a log before it is read.
+// An input is a log that has been looked at but not read.
 type input struct {
 	*source
 	format    accesslog.Format
-	first     int64 // the time of the first line
+	first     int64 // time of the first line
 	head      []byte
-	latest    int64     // the time of the last request that was read
-	forwarded bool      // most lines say for whom proxies asked
-	written   time.Time // zero if that is not known
+	latest    int64     // time of the last request that was read
+	forwarded bool      // most lines name the clients of proxies
+	written   time.Time // when the file was last written; zero if unknown
 	about     FileReport
 	size      int64
-	cut       bool // its last line has no end and cannot be read
+	cut       bool // the last line is cut off and cannot be read
 }
 
-// A block is some lines of a log, and what they ask for.
+// A block is some lines of a log, and the requests in them.
 type block struct {
 	text []byte
 	err  error
@@ -30,32 +30,32 @@ type block struct {
 	harvest
 }
 
-// A harvest is what a block's lines ask for.
+// A harvest is the requests in a block's lines.
 type harvest struct {
 	found   []found
-	costs   []int64 // of each found, where requests have one
+	costs   []int64 // by found request, where requests have costs
 	keys    []byte
 	tally   tallied
-	missing []int64 // by part of the key: lines without
+	missing []int64 // by value of the key: lines without it
 	carried carried
 }
 
-// A found request has its key in the block's keys, where those before it end. It
-// is short: what goes from core to core is what two cores lose their time with.
+// A found is one request. Its key follows the keys of the requests before it, in the block's keys.
+// It is small, because moving data between cores is what costs the most time.
 type found struct {
 	at     int64
 	length uint32
 }
 
-// tallied is how many lines were what.
+// tallied counts lines by their kind.
 type tallied struct {
 	lines, bad, aside, outside, unmatched, costless int64
 	subsecond                                       int64 // lines with a time finer than a second
-	cut                                             bool  // the last line, which has no end, is bad
+	cut                                             bool  // the last line is cut off and cannot be read
 	examples                                        []string
 }
 
-// mostExamples is how many bad lines are shown.
+// mostExamples is how many unreadable lines are shown.
 const mostExamples = 3
 
 func (t *tallied) add(more *tallied) {
@@ -79,13 +79,12 @@ type worker struct {
 	extractor *extractor
 	record    accesslog.Record
 
-	detail accesslog.Parser // of what may carry the log
+	detail accesslog.Parser // reads the attributes of carried
 	whole  accesslog.Record
 }
 
-// apart is room behind a worker's values, and cacheLine behind whatever else it
-// writes for each line of the log: what is another's in the same line of the cache
-// would slow both down by a third.
+// apart is the space behind a worker's values, and cacheLine behind its other buffers. If two
+// workers wrote to one cache line, both would be a third slower.
 const (
 	apart     = 3
 	cacheLine = 64
@@ -100,12 +99,12 @@ func newWorker(q *extraction, in *input) *worker {
 	}
 }
 
-// parse finds the requests of a block's text.
+// parse finds the requests in a block's text.
 func (w *worker) parse(b *block) {
 	text := b.text
 	own := harvest{found: b.found[:0], costs: b.costs[:0], keys: b.keys[:0], missing: append(b.missing[:0], make([]int64, len(w.extractor.key))...), carried: b.carried}
 	own.carried.clear()
-	defer func() { b.harvest = own }() // not in the block, which may lie beside that of another
+	defer func() { b.harvest = own }() // the block may share a cache line with another, so it is written once
 	r := &w.record
 	for len(text) > 0 {
 		var line []byte
@@ -132,7 +131,7 @@ func (w *worker) parse(b *block) {
 	}
 }
 
-// find adds the request of the record at hand.
+// find adds the request of the present record.
 func (w *worker) find(to *harvest) {
 	r, a := &w.record, w.extractor
 	cost, known := a.units(r.Values)
@@ -155,7 +154,7 @@ func (w *worker) find(to *harvest) {
 	}
 }
 
-// skip notes a line that is no request.
+// skip counts a line that is no request.
 func (t *tallied) skip(line []byte, err error) {
 	if errors.Is(err, accesslog.ErrAside) {
 		t.lines++

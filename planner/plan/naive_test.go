@@ -140,6 +140,19 @@ var judges = map[string]judge{
 	"20/m fixed_window": func(before []request, r request) bool {
 		return sum(before, func(b request) bool { return b.at/period == r.at/period })+r.cost <= limit
 	},
+	"20/m fixed_window from first": func(before []request, r request) bool {
+		begin, used := -period, int64(0)
+		for _, b := range before {
+			if b.cost > 0 && b.at >= begin+period {
+				begin, used = b.at, 0
+			}
+			used += b.cost
+		}
+		if r.at >= begin+period {
+			used = 0
+		}
+		return used+r.cost <= limit
+	},
 	"20/m sliding_counter": func(before []request, r request) bool {
 		now := sum(before, func(b request) bool { return b.at/period == r.at/period })
 		last := sum(before, func(b request) bool { return b.at/period == r.at/period-1 })

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/planner/plan"
 )
@@ -248,9 +249,7 @@ func TestMillionClients(t *testing.T) {
 	if race.On {
 		t.Skip("it measures memory: make test runs it without the race detector")
 	}
-	if testing.Short() {
-		t.Skip("a million clients take a few seconds")
-	}
+	need.Time(t)
 	const n = 1_000_000
 	var log strings.Builder
 	for i := range n {

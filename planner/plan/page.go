@@ -22,11 +22,11 @@ var pageHTML string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{"number": wording.Grouped, "stamp": stamp}).Parse(pageHTML))
 
-// pagePolicy lets the page load nothing, and run its own styles and script.
+// pagePolicy lets the page load nothing, and run only its own styles and script.
 var pagePolicy = "default-src 'none'; style-src '" + digest(pageCSS) + "'; script-src '" + digest(pageJS) + "'; base-uri 'none'; form-action 'none'"
 
-// HTML writes the report as one page that needs nothing else: styles, script
-// and drawings are in it, and it forbids itself to load anything.
+// HTML writes the report as one page that contains its styles, script and drawings, and whose
+// policy forbids to load anything.
 func (r *Report) HTML(w io.Writer) error {
 	return page.Execute(w, struct {
 		*Report
@@ -44,7 +44,7 @@ func digest(text string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// names returns the names of the files, for the page's head.
+// names returns the names of the files, for the title of the page.
 func (l *LogReport) names() string {
 	var names []string
 	for _, f := range l.Files {

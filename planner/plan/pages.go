@@ -1,6 +1,6 @@
 package plan
 
-// pages is a slice by client that grows without being copied.
+// pages is a slice with one element for each client. It grows without being copied.
 type pages[T any] struct{ all [][]T }
 
 const (
@@ -8,7 +8,7 @@ const (
 	pageSize = 1 << pageBits
 )
 
-// at returns the place of a client; it is zero before its first use.
+// at returns the element of a client. It is zero before its first use.
 func (p *pages[T]) at(id uint32) *T {
 	page := id >> pageBits
 	for int(page) >= len(p.all) {
@@ -20,8 +20,8 @@ func (p *pages[T]) at(id uint32) *T {
 	return &p.all[page][id%pageSize]
 }
 
-// each calls f for every place of the pages in use, in order.
-func (p *pages[T]) each(f func(id uint32, place *T)) {
+// each calls f for every element of the pages in use, in order.
+func (p *pages[T]) each(f func(id uint32, element *T)) {
 	for i, page := range p.all {
 		for j := range page {
 			f(uint32(i<<pageBits+j), &page[j])
@@ -29,7 +29,7 @@ func (p *pages[T]) each(f func(id uint32, place *T)) {
 	}
 }
 
-// len returns how many places the pages in use have.
+// len returns how many elements the pages in use have.
 func (p *pages[T]) len() (n int) {
 	for _, page := range p.all {
 		n += len(page)

@@ -1,16 +1,14 @@
-// Package plan answers from an access log which limit to set: what clients
-// really send, what a limit would have done to them, and which limit is the
-// tightest that would have denied at most a stated share of them.
+// Package plan answers from an access log which limit to set: what clients really send, what a
+// limit would have done to them, and which limit is the tightest that would have denied at most a
+// stated share of them.
 //
-// [Run] reads logs, puts the requests in order of time, numbers the clients and lets
-// the engine decide every request on the clock of the log: package stint's own
-// [meter.Meter] on a state for each client and limit, the arithmetic that every
-// store runs.
+// [Run] reads logs, sorts the requests by time and numbers the clients. The engine decides every
+// request at the time in the log: package stint's own [meter.Meter], which every store uses, on a
+// state for each client and limit.
 //
-// A request costs about a tenth of a microsecond to read, a few nanoseconds for each
-// limit, and 24 bytes. A client takes the text of its key and some fifty bytes,
-// sixteen for each limit of the cheapest kind, and with the distribution and the
-// arrival curves some three hundred.
+// A request costs about a tenth of a microsecond to read, a few nanoseconds for each limit, and 24
+// bytes. A client takes the text of its key and some fifty bytes, sixteen for each limit of the
+// cheapest kind, and with the distribution and the arrival curves some three hundred.
 package plan
 
 import (
@@ -28,63 +26,57 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// Options say what to look at and what to tell.
+// Options say which requests to read and what to report.
 type Options struct {
-	// Files are the logs; "-" is Stdin. Files of different times are read one
-	// after another, whatever their order here, and those of the same time are
-	// merged.
+	// Files are the logs; "-" is Stdin. Logs of different times are read one after another, in the
+	// order of their times; logs of the same time are merged.
 	Files []string
 	Stdin io.Reader
 
 	// Key is the attributes that tell clients apart. The default value is ip;
 	// IPv6 addresses count by their network of 64 bits.
 	Key []string
-	// Match are conditions ATTRIBUTE=PATTERN, as in rules; requests that do
-	// not meet all of them are left out.
+	// Match are conditions ATTRIBUTE=PATTERN, as in rules; requests that do not meet all of them
+	// are left out.
 	Match []string
-	// Cost is the attribute that says what a request costs, such as bytes. The
-	// default value is 1.
+	// Cost is the attribute with the cost of a request, such as bytes. By default each request
+	// costs 1.
 	Cost string
-	// From and To bound the requests that count: From ≤ time < To.
+	// From and To bound the times of the requests that count: From ≤ time < To.
 	From, To time.Time
 	// Fields, Format and Latest are for accesslog.Options.
 	Fields map[string]string
 	Format string
 	Latest time.Time
-	// Zone is that of times without one, and of the report. The default value
-	// is UTC.
+	// Zone is the zone of the report, and of times without one. The default value is UTC.
 	Zone *time.Location
-	// IgnoreKeys are clients that have no say, as the report names them, or
-	// ranges of addresses. A proposed rule holds for them, and the report says what
-	// it does to them.
+	// IgnoreKeys are clients that have no say, by their names in the report, or ranges of
+	// addresses. A proposed rule applies to them, and the report says what it does to them.
 	IgnoreKeys []string
-	// Exempt are clients that have no say and that a proposed rule lets through,
-	// by an override.
+	// Exempt are clients that have no say and that a proposed rule lets through by an override.
 	Exempt []string
-	// Client says where the address of a client is that comes through proxies,
-	// as in a rules file. Without trusted proxies it is that of the log.
+	// Client says where to find the address of a client behind proxies, as in a rules file. Without
+	// trusted proxies it is the address in the log.
 	Client httplimit.ClientIP
 
-	// Limits are what to try, as text, each by itself.
+	// Limits are limits to try, as text, each on its own.
 	Limits []string
-	// Brief leaves out what happened without limits, which costs more than a
-	// limit does.
+	// Brief leaves out Report.Traffic, which takes more time than a limit does.
 	Brief bool
-	// Choose asks for the limit that denies at most so much, with room to grow
-	// by Margin: 0.2 is a fifth.
+	// Choose asks for the tightest limit that keeps to the target, with room to grow by Margin: 0.2
+	// is a fifth.
 	Choose *Target
 	Margin float64
 
-	// Most is how many requests are read at most: of more, the reading ends with an
-	// error. The default value is 200 million, at 24 bytes each.
+	// Most bounds how many requests are read: above it the reading ends with an error. The default
+	// value is 200 million, at 24 bytes each.
 	Most int
 
-	// Progress is called about ten times a second while logs are read, with
-	// how many bytes of how many; 0 if that is not known. It is called from
-	// another goroutine.
+	// Progress is called about ten times a second while logs are read, with the bytes read and
+	// their total, or 0 if the total is not known. It is called from another goroutine.
 	Progress func(what string, read, of int64)
 
-	routed bool // the key has a path's route
+	routed bool // one value of the key is a path's route
 }
 
 func (o *Options) keyText() string { return strings.Join(o.Key, ",") }
@@ -92,75 +84,74 @@ func (o *Options) keyText() string { return strings.Join(o.Key, ",") }
 // text returns a time in RFC 3339, in the zone of the report.
 func (o *Options) text(at int64) string { return o.when(at).Format(time.RFC3339Nano) }
 
-// A Report is what Run found.
+// A Report is the result of Run.
 type Report struct {
 	Log LogReport `json:"log"`
-	// Findings are what one must know of the log first.
+	// Findings are what to know about the log first.
 	Findings []Finding `json:"findings"`
 	Key      string    `json:"key"`
-	// Traffic is what happened; nil if it was left out.
+	// Traffic is what clients sent; nil with Options.Brief.
 	Traffic *Traffic `json:"traffic,omitempty"`
-	// Results has what each limit would have done, in order.
+	// Results has the result of each limit, in order.
 	Results []Result `json:"results"`
 	// Choice is the limit to try; nil unless asked for.
 	Choice *Choice `json:"choice,omitempty"`
 
-	asked bool // for a choice
+	asked bool // a choice was asked for
 }
 
-// Refused reports whether a proposal was asked for that this log cannot bear.
+// Refused reports whether a proposal was asked for, and a finding forbids it.
 func (r *Report) Refused() bool { return r.Choice == nil && stops(r.Findings) && r.asked }
 
-// Partial reports whether the end of a log was not read: it is damaged or cut off, or
-// the reading was interrupted.
+// Partial reports whether some of the log was not read: it is damaged or cut off, or the reading
+// was interrupted.
 func (r *Report) Partial() bool {
 	return r.Log.Interrupted || slices.ContainsFunc(r.Log.Files, func(f FileReport) bool { return f.Error != "" })
 }
 
-// A LogReport is what was read.
+// A LogReport says what was read.
 type LogReport struct {
 	Files []FileReport `json:"files"`
 	Lines int64        `json:"lines"`
-	// Bad lines could not be read; Examples shows the first of them.
+	// Bad is how many lines could not be read; Examples shows the first of them.
 	Bad      int64    `json:"bad"`
 	Examples []string `json:"bad_examples"`
-	// Aside are lines of the server about itself, such as errors and notes.
+	// Aside is how many lines the server wrote about itself, such as errors.
 	Aside int64 `json:"no_requests,omitempty"`
-	// Outside were before From or after To, Unmatched did not meet the
-	// conditions, Ignored were of clients that are left out.
+	// Outside is how many requests were before From or after To. Unmatched did not meet the
+	// conditions. Ignored were of clients that are left out.
 	Outside   int64 `json:"outside"`
 	Unmatched int64 `json:"unmatched"`
 	Ignored   int64 `json:"ignored"`
-	// Reordered lines were put back in order.
+	// Reordered is how many lines were put back in order.
 	Reordered int64 `json:"reordered"`
-	// Missing is how many requests had not the attribute, for each of the key
-	// that some had not; they share one client.
+	// Missing is how many requests lacked an attribute of the key, by attribute; all of them count
+	// as one client.
 	Missing map[string]int64 `json:"missing"`
-	// Costless is how many had no cost that could be read; they count as 1.
+	// Costless is how many requests had no readable cost; they cost 1.
 	Costless int64 `json:"costless"`
 	Requests int64 `json:"requests"`
 	Clients  int64 `json:"clients"`
-	// Interrupted reports whether the end was not read.
+	// Interrupted reports whether the reading was interrupted.
 	Interrupted bool `json:"interrupted"`
-	// Memory is how many bytes clients take, and States those of the limits.
+	// Memory is how many bytes clients take, and States how many their states take.
 	Memory int `json:"memory"`
 	States int `json:"states"`
 }
 
-// A FileReport is what was read of one file.
+// A FileReport says what was read of one file.
 type FileReport struct {
 	Name   string `json:"name"`
 	Format string `json:"format"`
 	Lines  int64  `json:"lines"`
 	Bad    int64  `json:"bad"`
-	// NULs is how many NUL bytes stand before the first line.
+	// NULs is how many NUL bytes precede the first line.
 	NULs int64 `json:"nuls,omitempty"`
-	// Error says why it could not be read to its end.
+	// Error says why the file could not be read to its end.
 	Error string `json:"error,omitempty"`
 }
 
-// Check returns what is wrong with the options; the error names the limit or
-// the condition.
+// Check returns what is wrong with the options. The error names the limit or the condition.
 func (o *Options) Check() error {
 	for _, text := range o.Limits {
 		if _, err := newReplay(text); err != nil {
@@ -171,7 +162,7 @@ func (o *Options) Check() error {
 	return err
 }
 
-// A run is the work of Run.
+// A run is the state of one call of Run.
 type run struct {
 	*reading
 	options *Options
@@ -182,8 +173,8 @@ type run struct {
 	notes   []Finding
 }
 
-// Run reads the logs and reports. When the context ends, the report is of what
-// was read until then, and says so.
+// Run reads the logs and reports. If the context ends, the report covers what was read until then,
+// and says so.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(o.Key) == 0 {
 		o.Key = []string{"ip"}
@@ -218,7 +209,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return w.report(ctx, ended || cut != nil)
 }
 
-// prepare makes what counts.
+// prepare makes the sinks.
 func (w *run) prepare() ([]sink, error) {
 	o := w.options
 	sinks := []sink{}
@@ -244,7 +235,7 @@ func (w *run) prepare() ([]sink, error) {
 	return sinks, nil
 }
 
-// report gathers what the sinks have found.
+// report collects the results of the sinks.
 func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	o := w.options
 	w.wholeSeconds(adder(&w.notes))
@@ -280,7 +271,7 @@ func (w *run) report(ctx context.Context, cut bool) (*Report, error) {
 	return report, nil
 }
 
-// testify adds to the denied what they did, and writes the rule.
+// testify adds what the denied clients did, and writes the rule.
 func (w *run) testify(ctx context.Context, report *Report) error {
 	var results []*Result
 	if c := report.Choice; c != nil {
@@ -341,7 +332,7 @@ func (w *run) logReport(cut bool) LogReport {
 	return l
 }
 
-// counted returns how many clients are not left out.
+// counted returns how many clients are not ignored.
 func (r *reading) counted() int64 {
 	n := int64(r.clients.len())
 	for _, out := range r.ignored {
@@ -357,8 +348,8 @@ func (r *reading) name(id uint32) string {
 	return strings.ToValidUTF8(r.extraction.name(r.clients.key(id)), "?")
 }
 
-// rule returns a rules file that has the limit, in shadow first, and says whom it
-// denies. exempt are let through.
+// rule returns a rules file that has the limit, in shadow first, and comments on what it denies.
+// Exempt clients are let through.
 func (o *Options) rule(c *Choice, exempt []string) string {
 	var b strings.Builder
 	w := &c.Would
@@ -392,7 +383,7 @@ func (o *Options) rule(c *Choice, exempt []string) string {
 	return b.String()
 }
 
-// settings writes what a rules file says beside its rules.
+// settings writes the settings of a rules file.
 func (o *Options) settings(b *strings.Builder) {
 	if len(o.Client.Trusted) > 0 {
 		var all []string
@@ -406,8 +397,8 @@ func (o *Options) settings(b *strings.Builder) {
 	}
 }
 
-// matchYAML returns conditions as a rule has them: of several for one
-// attribute, any holds.
+// matchYAML writes conditions as a rule has them. One of several conditions for the same attribute
+// is enough.
 func matchYAML(conditions []string) string {
 	var names []string
 	wants := make(map[string][]string)
@@ -428,8 +419,8 @@ func matchYAML(conditions []string) string {
 	return b.String()
 }
 
-// quoteYAML puts text in single quotes, or in double quotes with escapes where some of it
-// is not printed as itself.
+// quoteYAML puts text in single quotes, or in double quotes with escapes where some of it is not
+// printable.
 func quoteYAML(s string) string {
 	if s = strings.ToValidUTF8(s, "?"); plainText(s) != s {
 		return strconv.Quote(s)

@@ -12,49 +12,48 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A Proposal is a rules file that was found from logs.
+// A Proposal is a rules file made from logs.
 type Proposal struct {
 	Log      LogReport `json:"log"`
 	Findings []Finding `json:"findings"`
-	// Questions are what the reader must answer before the rules deny: what a limit
-	// that is loose rests on, and who stands apart.
+	// Questions are for the reader to answer before the rules deny: what a loose limit depends on,
+	// and which clients stand apart.
 	Questions []string `json:"questions"`
-	// Routes are what was found, in the order of the file; none if the findings
-	// forbid a proposal.
+	// Routes are the routes with their limits, in the order of the file. There are none if a
+	// finding forbids a proposal.
 	Routes []Routed `json:"routes"`
-	// File is the file.
+	// File is the text of the rules file.
 	File string `json:"file"`
 }
 
-// A Routed is a route with its limit.
+// A Routed is a group of a route with its limit.
 type Routed struct {
 	Name string `json:"name"`
-	// By is what identifies these clients, "" for their address, and Tier the
-	// class that they are of, where TierBy says of which a client is.
+	// By is the attribute that identifies the clients, "" for their address. Tier is the class of
+	// the clients, and TierBy the attribute that holds it.
 	By     string `json:"by,omitempty"`
 	TierBy string `json:"tier_by,omitempty"`
 	Tier   string `json:"tier,omitempty"`
-	// Unknown reports whether these are clients that the server never answered, or whose
-	// tier is none of the others': they have no say, and no limit of their own.
+	// Unknown reports whether these are clients that the server never answered, or whose tier is
+	// none of the other groups': they have no say, and no limit of their own.
 	Unknown  bool     `json:"unknown,omitempty"`
 	Patterns []string `json:"patterns"`
 	Requests int64    `json:"requests"`
 	Clients  int64    `json:"clients"`
-	// Limit is empty where there is too little to choose from.
+	// Limit is empty where there are too few requests to choose from.
 	Limit string `json:"limit"`
-	// Apart are clients that stand apart from the rest.
+	// Apart are the clients that stand apart from the rest.
 	Apart []Apart `json:"apart"`
 
-	minute  int64    // that Limit lets pass, before the margin
-	setBy   []string // the few clients without which it were clearly tighter,
-	without int64    // and what it would let pass then
+	minute  int64    // what Limit lets pass in a minute, without the margin
+	setBy   []string // the few clients without which Limit were clearly tighter
+	without int64    // what Limit would let pass without them
 }
 
 // An Apart is a client that had no say in the limit of a route.
 type Apart struct {
 	Key string `json:"key"`
-	// Verdict is "abuse" for one that was refused again and again, and "heavy" for
-	// another.
+	// Verdict is "abuse" for a client that was refused again and again, and "heavy" for others.
 	Verdict string `json:"verdict"`
 	// Denied is how many of its requests the limit denies.
 	Denied   int64     `json:"denied"`
@@ -63,17 +62,15 @@ type Apart struct {
 	id uint32
 }
 
-// A proposer finds the routes of a reading. Address and route together identify a
-// client.
+// A proposer finds the routes in the logs. Address and route together are the key of a client.
 type proposer struct {
 	*run
 	byRoute map[string][]uint32
-	full    bool // not all paths were counted
+	full    bool // some paths were not counted
 }
 
-// Propose reads the logs and makes a rules file of them: a rule for each route
-// that was found, with the tightest limit that denies nothing to those that do
-// not stand apart, in shadow first.
+// Propose reads the logs and makes a rules file: a rule for each route in the logs, in shadow
+// first. Its limit is the tightest that denies nothing to clients that do not stand apart.
 func Propose(ctx context.Context, o Options) (*Proposal, error) {
 	o.Key, o.routed, o.Brief, o.Choose = []string{"ip", "route"}, true, true, &Target{}
 	q, err := newExtraction(&o, nil)
@@ -99,10 +96,10 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 		return nil, err
 	}
 	p := &Proposal{Findings: append([]Finding{}, w.findings()...), Questions: []string{}, Routes: []Routed{}, Log: w.logReport(false)}
-	everywhere := make(map[string]struct{}) // clients, whatever routes they were on
+	everywhere := make(map[string]struct{}) // clients, regardless of route
 	for id := range uint32(w.clients.len()) {
 		if !w.ignored[id] {
-			client, route := w.parts(id)
+			client, route := w.clientOf(id)
 			w.byRoute[route] = append(w.byRoute[route], id)
 			everywhere[client] = struct{}{}
 		}
@@ -133,7 +130,7 @@ func Propose(ctx context.Context, o Options) (*Proposal, error) {
 	return p, nil
 }
 
-// identify finds out what identifies the clients of each route, and has it read.
+// identify finds the identity of each route, and adds it to the attributes that are read.
 func (w *proposer) identify(ctx context.Context) error {
 	by, seen, err := w.options.survey(ctx, w.inputs)
 	if err != nil {
@@ -152,7 +149,7 @@ func (w *proposer) identify(ctx context.Context) error {
 	return nil
 }
 
-// groups returns those of a route, the one by address last.
+// groups returns the groups of a route, the one by address last.
 func (w *proposer) groups(route string) (all []group) {
 	for key := range w.byRoute {
 		if g := groupOf(key); g.route == route {
@@ -163,29 +160,30 @@ func (w *proposer) groups(route string) (all []group) {
 	return all
 }
 
-// parts returns the client and the group of a client's number.
-func (w *proposer) parts(id uint32) (client, group string) {
-	both := w.extraction.parts(w.clients.key(id))
+// clientOf returns the client and the group of a client's number.
+func (w *proposer) clientOf(id uint32) (client, group string) {
+	both := w.extraction.values(w.clients.key(id))
 	return both[0], cmp.Or(both[1], pagesRoute)
 }
 
-// What makes a client one that stands apart on its route.
+// Thresholds for a client to stand apart on its route.
 const (
-	fewApart   = 100 // requests that may be one person's
-	fewGuesses = 20  // refused requests that may be a person's
+	fewApart   = 100 // a person may send as many requests
+	fewGuesses = 20  // a person may be refused as often
 	mostApart  = 40  // clients of a route that are looked at
 )
 
-// A demander is what a client of a route needs.
+// A demander is a client of a route, and what it needs.
 type demander struct {
 	id   uint32
 	most [len(rates)]int64
 }
 
-// minute is the most that the tightest limit lets pass that denies it nothing.
+// minute is the most that passes in a minute under the tightest limit that denies the client
+// nothing.
 func (d *demander) minute() int64 { return tightestFor([]demander{*d}).Minute }
 
-// tightestFor returns the tightest limit that denies none of them anything.
+// tightestFor returns the tightest limit that denies none of the clients anything.
 func tightestFor(all []demander) Candidate {
 	var each []Candidate
 	for i, r := range rates {
@@ -222,7 +220,7 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	for _, d := range all[:min(len(all), mostApart)] {
 		ids = append(ids, d.id)
 	}
-	if name == "login" { // a slow guesser stands not among those that need the most
+	if name == "login" { // a slow guesser is not among those that need the most
 		ids = append(ids, w.busiest(all)...)
 	}
 	found, err := w.look(ctx, ids)
@@ -233,7 +231,7 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	rest := all[:0:0]
 	for i, d := range all {
 		e := found[w.name(d.id)]
-		ip, _ := w.parts(d.id)
+		ip, _ := w.clientOf(d.id)
 		verdict := judge(e, name, i < edge)
 		if verdict == "" {
 			rest = append(rest, d)
@@ -250,8 +248,8 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	return one, err
 }
 
-// setters finds the few clients that set the limit of a route, which need not stand apart:
-// without them it would be clearly tighter. The clients are in order of what they need.
+// setters finds the few clients without which the limit of a route would be clearly tighter, even
+// if they do not stand apart. The clients are in order of what they need.
 func (w *proposer) setters(r *Routed, all []demander) {
 	few := max(deepest(len(all)), crowdOf(all))
 	if r.without = tightestFor(all[few:]).Minute; r.minute <= looser*r.without {
@@ -259,13 +257,13 @@ func (w *proposer) setters(r *Routed, all []demander) {
 	}
 	for _, d := range all[:few] {
 		if d.minute() > looser*r.without {
-			who, _ := w.parts(d.id)
+			who, _ := w.clientOf(d.id)
 			r.setBy = append(r.setBy, who)
 		}
 	}
 }
 
-// denied counts what the limit of a route denies those that stand apart.
+// denied counts what the limit of a route denies the clients that stand apart.
 func (w *proposer) denied(ctx context.Context, r *Routed) error {
 	if len(r.Apart) == 0 {
 		return nil
@@ -303,13 +301,13 @@ func (w *proposer) busiest(all []demander) (ids []uint32) {
 	return ids
 }
 
-// deepest returns how many clients of a route are few.
+// deepest returns how many clients of a route count as few.
 func deepest(clients int) int {
 	return min(max(int(edgePart*float64(clients)), fewestEdge), mostApart, clients-1)
 }
 
-// edgeOf returns how many clients stand apart from the rest, of those in order
-// of what they need: see [Cliff].
+// edgeOf returns how many clients stand apart from the rest; see [Cliff]. The clients are in order
+// of what they need.
 func edgeOf(all []demander) (edge int) {
 	last := int64(0)
 	for i := range deepest(len(all)) + 1 {
@@ -322,8 +320,8 @@ func edgeOf(all []demander) (edge int) {
 	return edge
 }
 
-// crowdOf returns how many clients stand clearly apart, of those in order of what they
-// need, however many that are up to a third of all.
+// crowdOf returns how many clients stand clearly apart, even many, up to a third of all. The
+// clients are in order of what they need.
 func crowdOf(all []demander) (crowd int) {
 	last := int64(0)
 	for i := range int(mostApartPart*float64(len(all))) + 1 {
@@ -336,9 +334,8 @@ func crowdOf(all []demander) (crowd int) {
 	return crowd
 }
 
-// judge says what a client is on its route, "" for one that is like the others.
-// Nothing but what it did speaks, and how it was answered: a name and a user agent are
-// its own words.
+// judge returns the verdict on a client of a route, or "" for one like the others. Only what it did
+// counts, and how it was answered: a client chooses its name and user agent itself.
 func judge(e *Evidence, route string, apart bool) string {
 	if e == nil {
 		return ""
@@ -363,7 +360,7 @@ func judge(e *Evidence, route string, apart bool) string {
 	return "heavy"
 }
 
-// file writes the rules.
+// file writes the rules file.
 func (w *proposer) file(p *Proposal) string {
 	var b strings.Builder
 	wrap(&b, "# ", fmt.Sprintf("stint plan --propose, from %s of %s. All rules are in shadow: they decide and count, and deny nobody yet.", wording.Count(w.requests, "request"), Duration(time.Duration(w.last-w.first))))
@@ -395,14 +392,14 @@ func (w *proposer) file(p *Proposal) string {
 	return b.String()
 }
 
-// claims are the requests that rules hold, which those behind leave to them: no limit
-// holds what it was not chosen from.
+// claims are the requests that earlier rules hold. Later rules exclude them, since no limit should
+// hold requests that it was not chosen from.
 type claims struct {
 	patterns []string
-	keyed    []string // conditions: paths, and what identifies their clients
+	keyed    []string // conditions: paths with the identity of their clients
 }
 
-// add claims the requests of a route, those by address last, that have a rule.
+// add claims the requests of a route that have a rule. In all, the group by address is last.
 func (c *claims) add(all []Routed) {
 	last := &all[len(all)-1]
 	if last.By == "" && last.Limit != "" {
@@ -414,7 +411,7 @@ func (c *claims) add(all []Routed) {
 	}
 }
 
-// write writes what a rule leaves to others.
+// write writes the condition that excludes the claims from a rule.
 func (c *claims) write(b *strings.Builder) {
 	all := c.keyed
 	if len(c.patterns) > 0 {
@@ -429,7 +426,7 @@ func (c *claims) write(b *strings.Builder) {
 	}
 }
 
-// declare names the attributes that HTTP does not know, which callers must give.
+// declare writes the attributes that are not known from HTTP, which callers must give.
 func declare(b *strings.Builder, all []Routed) {
 	var names []string
 	for _, r := range all {
@@ -454,8 +451,8 @@ func (o *Options) retry() string {
 	return b.String()
 }
 
-// rule writes the rule of a group, or of all tiers of one identity, which leaves
-// to those before it what is theirs. Where there is too little for one, it says so.
+// rule writes the rule of a group, or of all tiers of one identity, and excludes the requests of
+// earlier rules. Where there are too few requests for a limit, it says so.
 func (w *proposer) rule(b *strings.Builder, tiers []Routed, before *claims) {
 	r, enough := &tiers[0], false
 	for _, one := range tiers {
@@ -490,7 +487,7 @@ func (w *proposer) rule(b *strings.Builder, tiers []Routed, before *claims) {
 	limited(b, tiers)
 	exempt := &Options{Key: []string{cmp.Or(r.By, "ip")}}
 	b.WriteString(exempt.overrides(slices.DeleteFunc(w.leaves.exempt(), func(name string) bool {
-		return prefixOf(name).IsValid() != (r.By == "") // an address is no key of a client, nor the other way round
+		return prefixOf(name).IsValid() != (r.By == "") // an address is the key of a client only where By is ""
 	})))
 	b.WriteString("    shadow: true\n")
 }
@@ -510,8 +507,8 @@ func (r *Routed) title() string {
 	return text
 }
 
-// match writes which requests the rule holds; by is the identity that some of the
-// route's requests have.
+// match writes which requests the rule holds. by is the identity that some of the route's requests
+// have.
 func (r *Routed) match(b *strings.Builder, by string) {
 	var all []string
 	if len(r.Patterns) > 0 {
@@ -536,8 +533,8 @@ func quoted(all []string) string {
 	return b.String()
 }
 
-// limited writes the limit of a rule, or those of its tiers, of which the
-// tightest is for clients of no tier that is known.
+// limited writes the limit of a rule, or the limits of its tiers. The tightest of them is for
+// clients without a known tier.
 func limited(b *strings.Builder, tiers []Routed) {
 	tiers = slices.DeleteFunc(slices.Clone(tiers), func(r Routed) bool { return r.Limit == "" })
 	if tiers[0].Tier == "" {
@@ -555,14 +552,15 @@ func limited(b *strings.Builder, tiers []Routed) {
 	fmt.Fprintf(b, "    tiers: {by: %s, default: %s, plans: {%s}}\n", tiers[0].TierBy, quoteYAML(lowest), strings.Join(all, ", "))
 }
 
-// Refused reports whether the log cannot bear a proposal.
+// Refused reports whether a finding forbids a proposal.
 func (p *Proposal) Refused() bool { return p.File == "" }
 
-// looser is how many times as much a route may let pass without a question: as the rest
-// does, or as it would without the few clients that set its limit.
+// looser is how much more a limit may let pass without a question, compared with what the rest
+// need, or with the limit without the few clients that set it.
 const looser = 2
 
-// ask asks what the log cannot answer. Whatever lets more pass than the rest is asked about.
+// ask asks the questions that the log cannot answer, about every limit that lets more pass than the
+// rest need.
 func (p *Proposal) ask() {
 	ask := func(format string, args ...any) { p.Questions = append(p.Questions, fmt.Sprintf(format, args...)) }
 	rest := &p.Routes[len(p.Routes)-1]
@@ -575,8 +573,8 @@ func (p *Proposal) ask() {
 		if len(r.setBy) > 0 {
 			ask("%s lets %s because of %s, and without %d: are these clients like the others", r.title(), perMinute(r.minute), some(r.setBy), r.without)
 		}
-		if strings.HasPrefix(r.By, "header.") && r.Limit != "" {
-			ask("%s counts by %s: who sends another with each request is held by no limit: does something before the limiter refuse what it does not know", r.Name, r.By)
+		if r.By != "" && r.Limit != "" {
+			ask("%s counts by %s: who sends another with each request is held by no limit: does your server, or what is before it, refuse what it does not know", r.Name, r.By)
 		}
 		for _, a := range r.Apart {
 			if !slices.Contains(apart, a.Key) {
@@ -605,16 +603,16 @@ func some(all []string) string {
 
 func perMinute(n int64) string { return wording.Count(n, "request") + " a minute pass" }
 
-// A neighbour is one that stands apart, or several of one network.
+// A neighbour is a client that stands apart, or several clients of one network.
 type neighbour struct {
 	Apart
 	name, what string
 }
 
-// fewNeighbours is how many of one network stand each by itself.
+// fewNeighbours is how many clients of one network are listed one by one.
 const fewNeighbours = 7
 
-// neighbours sums up those of one network, the first for all.
+// neighbours combines the clients of one network. The first stands for all.
 func neighbours(all []Apart) (sums []neighbour) {
 	networks := make(map[string][]Apart)
 	for _, a := range all {
@@ -639,8 +637,8 @@ func neighbours(all []Apart) (sums []neighbour) {
 	return sums
 }
 
-// networkOf returns the network of an address, which one owner often has, and any other key
-// as it is.
+// networkOf returns the network of an address, since a network often has one owner. Other keys are
+// returned unchanged.
 func networkOf(key string) string {
 	p := prefixOf(key)
 	bits := 48
@@ -653,7 +651,7 @@ func networkOf(key string) string {
 	return key
 }
 
-// fate says what becomes of those that stand apart.
+// fate says what the rules do to a client that stands apart.
 func (a *Apart) fate(denied, requests int64) string {
 	return fmt.Sprintf("%s, %s of %s denied", a.Verdict, wording.Grouped(denied), wording.Count(requests, "request"))
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
-// An event is a request on its way to those who count.
+// An event is a request as sinks receive it.
 type event struct {
 	at   int64 // nanoseconds since the epoch
 	cost int64
-	id   uint32 // of the client
-	seq  uint32 // which request it is, in the order of the logs
+	id   uint32 // number of the client
+	seq  uint32 // number of the request, in the order of the logs
 }
 
-// mostEvents bounds what is kept in memory, 24 bytes each. It is not a constant, so
-// that a test need not read as many.
+// mostEvents bounds the events in memory, 24 bytes each. It is a variable, so that a test can lower
+// it.
 var mostEvents = 200_000_000
 
 // A sink receives every request that counts, in order of time. The events are valid
@@ -33,20 +33,20 @@ type sink interface {
 	add(events []event)
 }
 
-// A reading is what was read of the logs: their requests in order of time, those of
-// one moment in the order of their lines, and a number for each client.
+// A reading is the requests of the logs in order of time, those of one moment in the order of their
+// lines, and a number for each client.
 type reading struct {
 	options    *Options
 	extraction *extraction
 	workers    int
-	open       sync.Map // of what is read, by name, for the progress
+	open       sync.Map // open files by name, for the progress
 
 	inputs  []*input // by their first time
 	clients *clients
 	leaves  leaves
-	ignored []bool   // by client: not counted
-	exempt  []bool   // by client: of those ignored, let through by the rule
-	sent    []uint32 // by client, those ignored included
+	ignored []bool   // by client: has no say
+	exempt  []bool   // by client: has no say, and the rule lets it through
+	sent    []uint32 // by client, also the ignored
 	events  []event  // of all clients
 
 	tally              tallied
@@ -74,8 +74,8 @@ func newReading(o *Options, q *extraction, from []*source) (*reading, error) {
 	return r, nil
 }
 
-// run reads everything. When the context ends, it keeps what was read until then,
-// and the error is the context's.
+// run reads everything. When the context ends, it keeps what was read until then and returns the
+// context's error.
 func (r *reading) run(ctx context.Context) error {
 	stop := r.options.watch("reading", r.position)
 	defer stop()
@@ -94,8 +94,8 @@ func (r *reading) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// load reads one log: one goroutine reads, several parse, and the caller takes what
-// they find, in the order of the log.
+// load reads one log: one goroutine reads, several parse, and the caller takes the requests in the
+// order of the log.
 func (r *reading) load(ctx context.Context, in *input) error {
 	file, err := in.open()
 	if err != nil {
@@ -153,14 +153,14 @@ func (r *reading) load(ctx context.Context, in *input) error {
 	return err
 }
 
-// take gives the requests of a block their clients.
+// take gives the requests of a block the numbers of their clients.
 func (r *reading) take(in *input, b *harvest) error {
 	most := cmp.Or(r.options.Most, mostEvents)
 	if len(r.events)+len(b.found) > most {
 		return fmt.Errorf("%s: over %s requests, more than are kept in memory: take a part, such as with --from and --to of stint plan", in.about.Name, wording.Grouped(int64(most)))
 	}
 	if need := len(r.events) + len(b.found); need > cap(r.events) {
-		if read, of := r.position(); of > read { // as many as the rest of the files will have
+		if read, of := r.position(); of > read { // reserve for the rest of the files
 			need = min(int(float64(need)*1.05*float64(of)/float64(max(read, 1))), most)
 		}
 		r.events = slices.Grow(r.events, need-len(r.events))
@@ -204,11 +204,11 @@ func (r *reading) take(in *input, b *harvest) error {
 	return nil
 }
 
-// batch is how many events are given out at once.
+// batch is how many events are passed on at once.
 const batch = 4096
 
-// replay gives the events to the sinks, to each on its own, but for those of clients
-// that skip names. It may be called again and again.
+// replay passes the events to the sinks, each in its own goroutine, without those of clients in
+// skip. It may be called repeatedly.
 func (r *reading) replay(ctx context.Context, skip []bool, sinks ...sink) error {
 	skips := slices.Contains(skip, true)
 	var all sync.WaitGroup
@@ -238,7 +238,7 @@ func (r *reading) replay(ctx context.Context, skip []bool, sinks ...sink) error 
 	return ctx.Err()
 }
 
-// judge returns an error if most of what was read could not be.
+// judge returns an error if most lines could not be read.
 func (r *reading) judge() error {
 	if r.tally.bad*2 <= r.tally.lines {
 		return nil
@@ -250,7 +250,7 @@ func (r *reading) judge() error {
 	return fmt.Errorf("%d of %d lines cannot be read%s", r.tally.bad, r.tally.lines, example)
 }
 
-// position returns how many bytes have been read of how many.
+// position returns how many bytes have been read, and how many there are.
 func (r *reading) position() (read, of int64) {
 	for _, in := range r.inputs {
 		of += in.size
@@ -262,7 +262,7 @@ func (r *reading) position() (read, of int64) {
 	return read, of
 }
 
-// watch tells the observer now and then how far something is until stop is called.
+// watch reports the progress to the observer now and then, until stop is called.
 func (o *Options) watch(what string, position func() (read, of int64)) (stop func()) {
 	if o.Progress == nil {
 		return func() {}
@@ -285,7 +285,7 @@ func (o *Options) watch(what string, position func() (read, of int64)) (stop fun
 	return func() { close(done); watcher.Wait() }
 }
 
-// interrupted reports whether a pass ended because its context did.
+// interrupted reports whether a pass ended because the context did.
 func interrupted(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

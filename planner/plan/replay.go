@@ -11,10 +11,9 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A ledger decides several limits, each by itself: a sink. The states of one
-// client lie together, so that the tenth limit costs less than the first: a
-// word that says by bits which limits have ever denied it anything, and the
-// words of each meter.
+// A ledger decides several limits, each on its own. It is a sink. The states of one client are
+// adjacent in memory, so that the tenth limit costs less than the first. A client's first word has
+// a bit for each limit that ever denied it; the words of each meter follow.
 type ledger struct {
 	replays []*replay
 	stride  int
@@ -77,30 +76,30 @@ func (l *ledger) bytes() (n int) {
 	return n
 }
 
-// A replay is one limit, decided by the engine for every request.
+// A replay is one limit, under which the engine decides every request.
 type replay struct {
 	text   string // as it was given
 	meter  *meter.Meter
-	offset int              // of its words in those of a client
-	bit    uint64           // in a client's first word: something was denied
-	logs   *pages[[]uint64] // the states of a log, which grow; else nil
-	outs   pages[uint32]    // where to find what was denied to a client, or 0
-	denied []refused        // from 1 on
-	first  event            // denied
-	units  int64            // denied
+	offset int              // index of its words in those of a client
+	bit    uint64           // in a client's first word: this limit has denied the client
+	logs   *pages[[]uint64] // the states of a log, which grow; nil for other algorithms
+	outs   pages[uint32]    // by client: index in denied, or 0
+	denied []refused        // from index 1
+	first  event            // the first denied request
+	units  int64            // units denied
 	total  int64            // requests
-	sum    int64            // denied
-	bars   timeline         // what was denied over time
+	sum    int64            // requests denied
+	bars   timeline         // requests denied over time
 }
 
-// refused is what was denied to one client.
+// A refused is what was denied to one client.
 type refused struct {
 	id       uint32
-	out      bool  // denied when last seen
-	requests int64 // denied
+	out      bool  // its last request was denied
+	requests int64 // requests denied
 	first    int64
-	since    int64 // the first denial of those that follow one another
-	longest  int64 // how long it was denied without a break
+	since    int64 // the first of the denials in a row
+	longest  int64 // the longest time in which it was denied without a break
 }
 
 func newReplay(text string) (*replay, error) {
@@ -126,7 +125,7 @@ func replayOf(text string, limit stint.Limit) (*replay, error) {
 	return r, nil
 }
 
-// decide is one decision; states are those of the client.
+// decide decides one request; states are those of the client.
 func (r *replay) decide(e *event, states []uint64) (ok bool) {
 	if r.logs == nil {
 		ok = r.meter.Allow(states[r.offset:], e.at, e.cost)
@@ -142,14 +141,14 @@ func (r *replay) decide(e *event, states []uint64) (ok bool) {
 	return ok
 }
 
-// noteDenied notes a decision on a client that was denied something, now or before.
+// noteDenied records a decision on a client that is denied now or was before.
 func (r *replay) noteDenied(e *event, ok bool) {
 	if out := r.outs.at(e.id); !ok || *out != 0 {
 		*out = r.note(e, *out, ok)
 	}
 }
 
-// room makes sure that a log can note a charge exactly.
+// room makes sure that a log can record a charge exactly.
 func room(m *meter.Meter, state *[]uint64, at, cost int64) {
 	if *state == nil {
 		*state = make([]uint64, m.Words())
@@ -161,7 +160,7 @@ func room(m *meter.Meter, state *[]uint64, at, cost int64) {
 	}
 }
 
-// note keeps what was denied, and returns where.
+// note records a decision and returns the client's index in denied.
 func (r *replay) note(e *event, at uint32, ok bool) uint32 {
 	if at == 0 {
 		at = uint32(len(r.denied))
@@ -188,33 +187,32 @@ func (r *replay) note(e *event, at uint32, ok bool) uint32 {
 
 // A Result is what a limit would have done.
 type Result struct {
-	// Limit is as it was given.
+	// Limit is the limit as it was given.
 	Limit    string `json:"limit"`
 	Key      string `json:"key"`
 	Requests int64  `json:"requests"`
 	Allowed  int64  `json:"allowed"`
 	Denied   int64  `json:"denied"`
-	// UnitsDenied is what was denied weighed by cost, where requests have one.
+	// UnitsDenied is the sum of the denied costs, where requests have costs.
 	UnitsDenied int64 `json:"units_denied,omitempty"`
 	Clients     int64 `json:"clients"`
-	// ClientsDenied is how many clients were ever denied anything.
+	// ClientsDenied is how many clients were ever denied a request.
 	ClientsDenied int64 `json:"clients_denied"`
-	// FirstDenial is when the first request was denied, in RFC 3339, and
-	// FirstDenied to whom.
+	// FirstDenial is when the first request was denied, in RFC 3339, and FirstDenied the client.
 	FirstDenial *string `json:"first_denial"`
 	FirstDenied string  `json:"first_denied,omitempty"`
-	// LongestLockout is the longest stretch in which all that a client sent
-	// was denied, from the first denial to the last before a request passed.
+	// LongestLockout is the longest time in which everything that one client sent was denied, from
+	// the first denial to the last before a request passed.
 	LongestLockout Duration `json:"longest_lockout"`
 	LockedOut      string   `json:"locked_out,omitempty"`
-	// Top are the clients to which most was denied.
+	// Top are the clients that were denied most.
 	Top []Denied `json:"top"`
 
-	bars  []int64   // denied over time, by the bars of the traffic
-	first time.Time // denied, in the zone of the report
+	bars  []int64   // requests denied over time, by the bars of the traffic
+	first time.Time // the first denial, in the zone of the report
 }
 
-// When returns in words when the first request was denied, "" if none was.
+// When returns in words when the first request was denied, or "" if none was.
 func (res *Result) When() string {
 	if res.FirstDenial == nil {
 		return ""
@@ -222,25 +220,25 @@ func (res *Result) When() string {
 	return stamp(res.first)
 }
 
-// A Denied is a client that was denied something.
+// A Denied is a client that was denied a request.
 type Denied struct {
 	Key      string   `json:"key"`
 	Requests int64    `json:"requests,omitempty"`
 	Denied   int64    `json:"denied"`
 	First    string   `json:"first_denial"`
 	Lockout  Duration `json:"longest_lockout"`
-	// Evidence is what the client did; nil if that was not looked at.
+	// Evidence is what the client did; nil if that was not looked up.
 	Evidence *Evidence `json:"evidence,omitempty"`
 
 	id uint32
 }
 
-// reportData is what a report needs to know about clients.
+// reportData is what a report needs to know of clients.
 type reportData struct {
 	options *Options
 	series  *timeline
 	clients int64
-	weighed bool // requests have a cost
+	weighed bool // requests have costs
 	name    func(id uint32) string
 	sent    func(id uint32) int64
 }

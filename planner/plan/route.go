@@ -8,15 +8,15 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A route is a kind of paths that wants a limit of its own.
+// A route is a kind of paths that has a limit of its own.
 type route struct {
 	name  string
-	lasts []string // last segments that make a path one of it, with or without .php and the like
+	lasts []string // last segments that make a path one of the route, with or without an extension of programs
 	first []string // first segments that do
 	files []string // extensions that do
 }
 
-// routes are tried in order; what is none of them is a page.
+// routes are tried in order. A path of none of them is a page.
 var routes = []route{
 	{name: "login", lasts: []string{"login", "log-in", "logon", "wp-login", "signin", "sign-in", "token", "password", "reset", "otp", "register", "signup", "session", "sessions"}},
 	{name: "search", lasts: []string{"search", "suggest", "autocomplete"}},
@@ -24,19 +24,19 @@ var routes = []route{
 	{name: "api", first: []string{"api", "v1", "v2", "v3", "graphql"}},
 }
 
-// programs are extensions of paths that are programs.
+// programs are the extensions of programs.
 var programs = []string{"php", "asp", "aspx", "jsp", "do", "cgi"}
 
-// pages is the name of the rest.
+// pagesRoute is the route of all other paths.
 const pagesRoute = "pages"
 
-// routeOf returns the route of a path, and the pattern of rules by which it is. A client
-// may add to the end of a path what it likes, and many servers answer: so a pattern begins
-// with what the log has at the beginning, and is the whole path where the end decides.
+// routeOf returns the route of a path, and the pattern by which a rule matches it. Clients may
+// append to a path what they like, and many servers answer. So a pattern matches beginnings of
+// paths, and only where the end of a path decides it is the whole path.
 func routeOf(path string) (name, pattern string) {
 	path, err := policy.CleanPath(path)
 	if err != nil || strings.ContainsAny(path, "%*{}") || plainText(path) != path {
-		return pagesRoute, "" // in a pattern, these characters would stand for others
+		return pagesRoute, "" // a pattern would read these characters as wildcards
 	}
 	segments := strings.Split(strings.Trim(path, "/"), "/")
 	first, last := segments[0], segments[len(segments)-1]
@@ -62,24 +62,24 @@ func routeOf(path string) (name, pattern string) {
 	return pagesRoute, ""
 }
 
-// A sighting is who asked for the paths of a pattern, and was answered.
+// A sighting is which clients asked for the paths of a pattern and were answered.
 type sighting struct {
 	route    string
 	requests int64
-	by       map[string]struct{} // addresses, leastClients at most
+	by       map[string]struct{} // at most leastClients addresses
 }
 
-// sightings are those of all patterns.
+// sightings are the sightings of all patterns.
 type sightings struct {
 	all  map[string]*sighting
-	made map[string]int // by address: the patterns of which it asked first
-	full bool           // some were not counted
+	made map[string]int // by address: how many patterns it was the first to ask for
+	full bool           // some patterns were not counted
 }
 
-// mostMade is how many patterns one address alone may add.
+// mostMade is how many patterns one address may add.
 const mostMade = 256
 
-// add takes a request in, unless the server did not know the path.
+// add adds a request, unless the server did not know the path.
 func (s *sightings) add(route, pattern string, ip, status []byte) {
 	if pattern == "" || slices.Contains(unknownPath, string(status)) {
 		return
@@ -87,7 +87,7 @@ func (s *sightings) add(route, pattern string, ip, status []byte) {
 	one := s.all[pattern]
 	if one == nil {
 		if s.made[string(ip)] == mostMade {
-			return // what it made up keeps no other's out
+			return // so that made-up paths of one client keep out no others
 		}
 		if len(s.all) == mostSurveyed {
 			s.full = true
@@ -102,14 +102,14 @@ func (s *sightings) add(route, pattern string, ip, status []byte) {
 	}
 }
 
-// unknownPath are the answers to paths that a server does not know.
+// unknownPath are the statuses of paths that a server does not know.
 var unknownPath = []string{"400", "404", "405", "410"}
 
-// mostPatterns bounds those of one route.
+// mostPatterns bounds the patterns of one route.
 const mostPatterns = 40
 
-// patterns returns those of each route that many clients have asked for: one alone makes
-// no rule. Of many, those with the most requests.
+// patterns returns the patterns of each route that many clients have asked for, since a single
+// client should not make a rule. Where there are too many, those with the most requests are kept.
 func (s *sightings) patterns() map[string][]string {
 	found := make(map[string][]string)
 	for pattern, one := range s.all {

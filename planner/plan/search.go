@@ -7,14 +7,13 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// A hunt looks for the least round burst of each rate that keeps to a share of the
-// requests.
+// A hunt looks for the least round burst of each rate that keeps to a share of the requests.
 type hunt struct {
-	low  [len(rates)]int // the highest rung that is too low, −1 for none
-	high [len(rates)]int // the lowest that will do
+	low  [len(rates)]int // the highest rung known to be too low, −1 for none
+	high [len(rates)]int // the lowest rung known to be enough
 }
 
-// rungs are the round bursts up to one that is at least most, in order.
+// rungs returns the round bursts, in order, up to one that is at least most.
 func rungs(most int64) (all []int64) {
 	for n := int64(1); ; n++ {
 		n = roundUp(n)
@@ -24,7 +23,7 @@ func rungs(most int64) (all []int64) {
 	}
 }
 
-// A try is a burst for a rate, and what it did.
+// A try is a burst for a rate, and its result.
 type try struct {
 	rate, rung int
 	*replay
@@ -36,7 +35,7 @@ func tryOf(rate, rung int, burst int64) (try, error) {
 	return try{rate, rung, p}, err
 }
 
-// newHunt returns the hunt up to the bursts that deny nothing, by the curve.
+// newHunt returns a hunt below the bursts that the curve says deny nothing.
 func newHunt(demand *curve, ladder []int64) *hunt {
 	h := &hunt{}
 	for i := range rates {
@@ -46,7 +45,7 @@ func newHunt(demand *curve, ladder []int64) *hunt {
 	return h
 }
 
-// candidates are the limits that a hunt has found.
+// candidates returns the limits that a hunt has found.
 func (h *hunt) candidates(ladder []int64) (all []Candidate) {
 	for i, r := range rates {
 		all = append(all, candidate(r, ladder[h.high[i]]))
@@ -54,7 +53,7 @@ func (h *hunt) candidates(ladder []int64) (all []Candidate) {
 	return all
 }
 
-// ladder returns the round bursts up to what lets all through at any rate.
+// ladder returns the round bursts up to one that lets everything through at any rate.
 func ladder(demand *curve) []int64 {
 	most := int64(1)
 	for i := range rates {
@@ -63,7 +62,7 @@ func ladder(demand *curve) []int64 {
 	return rungs(most)
 }
 
-// search ends a hunt: a pass for each halving of what is left to try.
+// search finishes a hunt. Each pass halves the rungs that are left to try.
 func (c *chooser) search(ctx context.Context, ladder []int64, h *hunt) error {
 	for {
 		var tried []try

@@ -12,16 +12,15 @@ import (
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
-// A source is a log that may be opened again and again: a file, or what has come through
-// a pipe.
+// A source is a log that may be opened repeatedly: a file, or what came through a pipe.
 type source struct {
 	name string
 	pipe *pipe // nil for a regular file
 }
 
-// sources are the logs of the options. All pipes are read to their ends, at once, or as far
-// as they have come when the context ends: then cut is true, and what is left to do has
-// another context.
+// sources returns the logs of the options. All pipes are read at once, to their ends. If the
+// context ends before, cut is true, and what came until then is used. The work that follows then
+// needs another context, rest.
 func (o *Options) sources(ctx context.Context) (all []*source, rest context.Context, cut bool, err error) {
 	var pipes []*pipe
 	for _, name := range o.Files {
@@ -71,10 +70,10 @@ func (o *Options) sources(ctx context.Context) (all []*source, rest context.Cont
 	return all, rest, cut, err
 }
 
-// lastCall is how long pipes are still read when the context has ended.
+// lastCall is how long pipes are still read after the context has ended.
 const lastCall = 50 * time.Millisecond
 
-// openPipe is not a function, so that a test can play pipes.
+// openPipe is a variable, so that a test can replace it.
 var openPipe = func(name string) (io.ReadCloser, error) { return os.Open(name) }
 
 // open opens the log at its beginning.
@@ -90,7 +89,7 @@ func (s *source) open() (*accesslog.File, error) {
 	return f, err
 }
 
-// broken is the end of what could not be read on.
+// broken ends the text of a log with an error.
 type broken struct{ err error }
 
 func (b broken) Read([]byte) (int, error) { return 0, b.err }
@@ -106,13 +105,13 @@ func closeAll(from []*source) {
 
 // A pipe is read once, and kept in a file without a name.
 type pipe struct {
-	done chan struct{} // closed at its end
+	done chan struct{} // closed when reading ends
 
 	mu      sync.Mutex
 	kept    *os.File
 	n       int64 // bytes kept
-	err     error // what ended it: io.EOF, or why it cannot be read on
-	failed  error // why it cannot be opened, or kept
+	err     error // why reading ended: io.EOF, or the error
+	failed  error // why the pipe cannot be opened or kept
 	stopped bool  // what still comes is dropped
 }
 
@@ -130,8 +129,8 @@ func newPipe(from func() (io.ReadCloser, error)) (*pipe, error) {
 	return p, nil
 }
 
-// read keeps what comes. Nothing wakes it while the pipe is silent, or has no one who
-// writes, and once the pipe is stopped nothing waits for it.
+// read keeps what comes. Nothing wakes it while the pipe is silent or has no writer, so nothing
+// waits for it once the pipe is stopped.
 func (p *pipe) read(from func() (io.ReadCloser, error)) {
 	defer close(p.done)
 	in, err := from()
@@ -153,7 +152,7 @@ func (p *pipe) read(from func() (io.ReadCloser, error)) {
 	}
 }
 
-// keep keeps what has come, and reports whether more is wanted.
+// keep keeps data that has come, and reports whether more is wanted.
 func (p *pipe) keep(data []byte, ended error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

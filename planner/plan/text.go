@@ -16,13 +16,13 @@ func (r *Report) Text(w io.Writer) error {
 	return write(w, &r.Log, r.Findings, r.asked, r.document())
 }
 
-// Text writes the proposal for a terminal of 80 columns; the file is at name.
+// Text writes the proposal for a terminal of 80 columns. Its file is at name.
 func (p *Proposal) Text(w io.Writer, name string) error {
 	return write(w, &p.Log, p.Findings, true, p.document(name))
 }
 
-// write writes what was read, what one must know of it, and sections. asked reports
-// whether a proposal was.
+// write writes what was read, the findings, and sections. asked says whether a proposal was asked
+// for.
 func write(w io.Writer, log *LogReport, findings []Finding, asked bool, sections []section) error {
 	var b strings.Builder
 	log.text(&b)
@@ -54,10 +54,10 @@ func heading(b *strings.Builder, text string) {
 	fmt.Fprintf(b, "\n%s\n%s\n", text, strings.Repeat("─", utf8.RuneCountInString(text)))
 }
 
-// lineWidth is that of the terminal.
+// lineWidth is the width of the terminal.
 const lineWidth = 80
 
-// wrap writes words in lines of at most the width, the first behind a mark.
+// wrap writes text in lines of at most lineWidth, the first behind a mark.
 func wrap(b *strings.Builder, mark, text string) {
 	indent := strings.Repeat(" ", utf8.RuneCountInString(mark))
 	if strings.HasPrefix(strings.TrimSpace(mark), "#") { // a comment
@@ -80,8 +80,7 @@ func wrap(b *strings.Builder, mark, text string) {
 	b.WriteString(line + "\n")
 }
 
-// share writes a part of a whole in percent, with as many digits as tell it
-// from none and from all.
+// share writes part/of in percent, with enough digits to tell it from none and from all.
 func share(part, of int64) string {
 	switch {
 	case of == 0 || part == 0:
@@ -174,8 +173,8 @@ func sortedKeys(m map[string]int64) []string {
 	return all
 }
 
-// write writes a part, apart from the one before by a line, and reports whether there
-// is anything of it.
+// write writes a part, with an empty line before it if apart is true. It reports whether it wrote
+// anything.
 func (p *part) write(b *strings.Builder, apart bool) bool {
 	if p.Head == "" && p.Big == "" && p.Say == "" && p.Items == nil && p.Table == nil {
 		return false
@@ -216,8 +215,8 @@ func (p *part) write(b *strings.Builder, apart bool) bool {
 	return true
 }
 
-// write writes a table: its columns as wide as they say, what is longer on a line of
-// its own.
+// write writes a table with columns of their stated width. A name that is longer has a line of its
+// own.
 func (t *table) write(b *strings.Builder) {
 	if t.Caption != "" {
 		b.WriteString(t.Caption + "\n")
@@ -269,7 +268,7 @@ func (k *Candidate) text() string {
 	return limitOf(k.rate, k.Burst)
 }
 
-// wrapCommand breaks a long command behind backslashes.
+// wrapCommand breaks a long command with backslashes.
 func wrapCommand(command string) string {
 	if utf8.RuneCountInString(command) <= lineWidth-4 {
 		return command

@@ -2,7 +2,7 @@ package plan
 
 import "time"
 
-// widths are those that a bar of the timeline may have: each divides the next.
+// widths are the widths that a bar of the timeline may have: each divides the next.
 var widths = []time.Duration{
 	time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 	time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
@@ -14,16 +14,16 @@ var widths = []time.Duration{
 // mostBars is how many bars a timeline has at most.
 const mostBars = 300
 
-// A timeline counts by bars of equal width, aligned to the epoch, which grow
-// with the time that it must hold.
+// A timeline counts by bars of equal width, aligned to the epoch. The bars get wider with the time
+// that it must hold.
 type timeline struct {
-	width int   // among widths
-	base  int64 // the number of the first bar
+	width int   // index in widths
+	base  int64 // number of the first bar
 	bars  []int64
 	end   int64 // when the last bar ends, so that most requests need no division
 }
 
-// add counts a moment, which is not before the first one.
+// add counts a moment, which must not be before the first one.
 func (t *timeline) add(at int64) {
 	if at < t.end && at >= t.end-int64(widths[t.width]) && len(t.bars) > 0 {
 		t.bars[len(t.bars)-1]++
@@ -68,15 +68,15 @@ func (t *timeline) widen(to int) {
 	t.end = (t.base + int64(len(t.bars))) * int64(widths[t.width])
 }
 
-// fit returns the counts over the bars of another timeline. What is at another
-// time, as the requests of clients that are left out may be, is in none of them.
+// fit returns the counts by the bars of another timeline. Counts outside of that timeline, such as
+// requests of ignored clients, are dropped.
 func (t *timeline) fit(all *timeline) []int64 {
 	bars := make([]int64, len(all.bars))
 	own := timeline{width: t.width, base: t.base, bars: append([]int64(nil), t.bars...)}
 	if len(own.bars) > 0 {
 		own.widen(all.width)
 	}
-	by := int64(widths[max(own.width, all.width)] / widths[all.width]) // more than 1 if the other is much shorter
+	by := int64(widths[max(own.width, all.width)] / widths[all.width]) // above 1 if the other is much shorter
 	for i, n := range own.bars {
 		if at := (own.base+int64(i))*by - all.base; at >= 0 && at < int64(len(bars)) {
 			bars[at] += n

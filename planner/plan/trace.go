@@ -5,18 +5,17 @@ import (
 	"errors"
 )
 
-// A Trace is when one client sent its requests, or when all did.
+// A Trace is when one client sent its requests, or when all clients did.
 type Trace struct {
 	// Times are in nanoseconds since the Unix epoch, in order.
 	Times []int64
-	// Requests is how many there were, those included that are not in Times.
+	// Requests is how many requests there were, also those that are not in Times.
 	Requests int64
 }
 
-// TraceOf reads the logs for the requests of a client, by the name that a
-// [Report] has for it, or of all where client is "". It keeps the first most.
-// What the options say of limits is not looked at. When
-// the context ends, it returns the context's error.
+// TraceOf reads the logs for the requests of a client, named as in a [Report], or of all clients if
+// client is "". It keeps the times of the first most requests. It ignores the options for limits.
+// When the context ends, it returns the context's error.
 func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, error) {
 	if len(o.Key) == 0 {
 		o.Key = []string{"ip"}
@@ -40,11 +39,11 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 	return t, nil
 }
 
-// Requests gives every request of the logs, in order of time, with the values of
-// attributes, nil for one that a line has not. The values are valid during the call.
-// What the options say of keys, limits and choices is not looked at. The findings are
-// of the logs alone: where one stops a proposal, the requests are not those that came.
-// Unread is how many lines could not be read, but for the last of a log that is cut off.
+// Requests passes every request of the logs to each, in order of time, with the values of
+// attributes, nil for a value that a line lacks. The values are valid during the call. It ignores
+// the options for keys, limits and choices. The findings are about the logs alone: where one stops
+// a proposal, do not trust the requests. Unread is how many lines could not be read, apart from the
+// last line of a log that is cut off.
 func Requests(ctx context.Context, o Options, attributes []string, each func(at int64, values [][]byte) error) (found []Finding, unread int64, err error) {
 	r, err := readAll(ctx, &o, attributes)
 	if err != nil {
@@ -52,9 +51,9 @@ func Requests(ctx context.Context, o Options, attributes []string, each func(at 
 	}
 	values := make([][]byte, len(attributes))
 	for _, e := range r.events {
-		for i, part := range r.extraction.parts(r.clients.key(e.id)) {
-			if values[i] = nil; part != "" {
-				values[i] = []byte(part)
+		for i, value := range r.extraction.values(r.clients.key(e.id)) {
+			if values[i] = nil; value != "" {
+				values[i] = []byte(value)
 			}
 		}
 		if err := each(e.at, values); err != nil {
@@ -71,8 +70,8 @@ func Requests(ctx context.Context, o Options, attributes []string, each func(at 
 	return found, unread, nil
 }
 
-// readAll reads logs for those who look at their requests alone; in whole form, each
-// has all of the attributes as its key.
+// readAll reads logs without counting clients. If whole is given, each request has all of these
+// attributes as its key.
 func readAll(ctx context.Context, o *Options, whole []string) (*reading, error) {
 	q, err := newExtraction(o, whole)
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// spans are the stretches of the clock that traffic is counted in.
+// spans are the spans of clock time in which traffic is counted.
 var spans = [...]time.Duration{time.Second, time.Minute, time.Hour}
 
 var spanNames = [...]string{"second", "minute", "hour"}
 
-// A count is how many requests came in the clock's second, minute or hour at
-// hand, and the most in any.
+// A count is how many requests came in the present second, minute or hour of the clock, and the
+// most in any.
 type count struct {
-	at   uint32 // the number of that second, minute or hour
+	at   uint32 // the number of the present second, minute or hour
 	now  uint32
 	most uint32
 }
@@ -34,7 +34,7 @@ type sender struct {
 	counts   [len(spans)]count
 }
 
-// traffic is what happened: a sink.
+// traffic counts what clients sent. It is a sink.
 type traffic struct {
 	senders []sender
 	series  series
@@ -46,7 +46,7 @@ type traffic struct {
 type busiest struct {
 	at, now  int64
 	most     int64
-	mostThen int64 // when
+	mostThen int64 // when most came
 }
 
 func (b *busiest) add(at int64) {
@@ -81,11 +81,11 @@ func (t *traffic) add(events []event) {
 	}
 }
 
-// quantiles are those that are reported, beside the maximum.
+// quantiles are the quantiles that are reported, beside the maximum.
 var quantiles = [...]float64{0.5, 0.9, 0.99, 0.999}
 
-// A Distribution says how clients' busiest seconds, minutes or hours are
-// spread: the half of the clients never sent more than P50 in one.
+// A Distribution says how the clients' busiest seconds, minutes or hours are distributed: half of
+// the clients never sent more than P50 in one.
 type Distribution struct {
 	Per  string `json:"per"`
 	P50  int64  `json:"p50"`
@@ -102,20 +102,20 @@ type Busy struct {
 	Requests int64     `json:"requests"`
 }
 
-// A Heavy is a client that sent much.
+// A Heavy is a client that sent many requests.
 type Heavy struct {
 	Key      string `json:"key"`
 	Requests int64  `json:"requests"`
-	// Second, Minute and Hour are the most it sent in one on the clock.
+	// Second, Minute and Hour are the most it sent in one of the clock.
 	Second int64 `json:"second"`
 	Minute int64 `json:"minute"`
 	Hour   int64 `json:"hour"`
 }
 
-// A Traffic is what happened, without any limit.
+// A Traffic is what clients sent, without any limit.
 type Traffic struct {
 	Requests int64 `json:"requests"`
-	// Units are the requests weighed by their cost; 0 if each costs 1.
+	// Units is the sum of costs; 0 if each request costs 1.
 	Units    int64          `json:"units,omitempty"`
 	Clients  int64          `json:"clients"`
 	From     time.Time      `json:"from,omitzero"`
@@ -123,10 +123,10 @@ type Traffic struct {
 	Busiest  []Busy         `json:"busiest"`
 	Clocks   []Distribution `json:"distribution"`
 	Heaviest []Heavy        `json:"heaviest"`
-	// Outliers are clients whose busiest minute is far above that of the
-	// others.
+	// Outliers are clients whose busiest minute is far above that of the others.
 	Outliers []Heavy `json:"outliers"`
-	// Start, Bar and Bars are the requests over time.
+	// Start, Bar and Bars are the requests over time: when the first bar begins, its length, and
+	// the counts.
 	Start time.Time `json:"start"`
 	Bar   Duration  `json:"bar"`
 	Bars  []int64   `json:"bars"`
@@ -135,8 +135,7 @@ type Traffic struct {
 // mostHeavy is how many clients are named.
 const mostHeavy = 10
 
-// ranked returns the clients by how much they sent, of equals the first seen
-// first.
+// ranked returns the clients by how much they sent. Of equals, the client seen first is first.
 func (t *traffic) ranked() []uint32 {
 	var ids []uint32
 	for id := range t.senders {
@@ -199,23 +198,23 @@ func (t *traffic) distribution(ids []uint32, span int) Distribution {
 	return Distribution{spanNames[span], q[0], q[1], q[2], q[3], values[len(values)-1]}
 }
 
-// rank returns the index of a quantile in n sorted values: the least that the given
-// share of them does not exceed.
+// rank returns the index of a quantile in n sorted values: the least value that the given share of
+// values does not exceed.
 func rank(n int, share float64) int {
 	const parts = 1000 // quantiles are whole thousandths
 	thousandths := int(share*parts + 0.5)
 	return max((n*thousandths+parts-1)/parts-1, 0)
 }
 
-// What an outlier is: there must be enough clients to say what is usual, and
-// one must be far from it.
+// Thresholds for outliers: there must be enough clients to say what is usual, and one must be far
+// from it.
 const (
 	outlierClients = 100
 	outlierFactor  = 10
 )
 
-// outliers are the clients whose busiest minute is more than ten times that
-// which 99 of 100 clients stay within.
+// outliers returns the clients whose busiest minute is more than ten times that of 99 in 100
+// clients.
 func (t *traffic) outliers(r *reading, ids []uint32, minutes Distribution) []Heavy {
 	all := []Heavy{}
 	if len(ids) < outlierClients {
@@ -229,7 +228,7 @@ func (t *traffic) outliers(r *reading, ids []uint32, minutes Distribution) []Hea
 	return all
 }
 
-// sent returns how many requests a client sent, 0 if that was not counted.
+// sent returns how many requests a client sent, or 0 if that was not counted.
 func (t *traffic) sent(id uint32) int64 {
 	if int(id) >= len(t.senders) {
 		return 0

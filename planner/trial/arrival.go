@@ -10,12 +10,12 @@ import (
 	"github.com/stint-dev/stint/simulate"
 )
 
-// maxTime is the latest moment of a comparison, in the year 2116: waits and
-// columns beyond it stay within int64 nanoseconds.
+// maxTime is the latest moment of a comparison, in the year 2116: waits and columns after it stay
+// within int64 nanoseconds.
 const maxTime = math.MaxInt64 / 2
 
-// Arrivals returns the requests of phases that follow one another, each at its
-// slot, from the epoch on, and when the last phase ends.
+// Arrivals returns the requests of consecutive phases, each at its slot, from the epoch on. It also
+// returns when the last phase ends.
 func Arrivals(phases []Phase) (arrivals []simulate.Request, end int64) {
 	for _, p := range phases {
 		arrivals = slices.Grow(arrivals, int(min(p.Requests, 1<<20)))
@@ -27,9 +27,9 @@ func Arrivals(phases []Phase) (arrivals []simulate.Request, end int64) {
 	return arrivals, end
 }
 
-// ReadArrivals reads arrivals as the lines that package simulate reads: takes
-// with a time, a key and a cost. A line is decided at the greatest time of any
-// so far. The error of a line is a [*simulate.LineError].
+// ReadArrivals reads arrivals as the lines that package simulate reads: takes with a time, a key
+// and a cost. A line is decided at the greatest time of any line so far. The error of a line is a
+// [*simulate.LineError].
 func ReadArrivals(in io.Reader) (arrivals []simulate.Request, err error) {
 	now := int64(0)
 	err = simulate.EachLine(in, func(_ int, line []byte) error {

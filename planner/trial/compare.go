@@ -10,33 +10,32 @@ import (
 	"github.com/stint-dev/stint/simulate"
 )
 
-// mostColumns is how many columns a timeline has at most: with its labels it
-// fits a terminal of 80.
+// mostColumns is the most columns that a timeline may have, so that it fits a terminal of 80 with
+// its labels.
 const mostColumns = 68
 
-// A Comparison is what several limits did with the same arrivals. Arrivals
-// come at their own times, whatever became of those before: denied ones are
-// gone.
+// A Comparison is the result of the same arrivals under several limits. Arrivals come at their own
+// times, whatever became of earlier ones: denied requests are dropped.
 type Comparison struct {
 	// Requests is how many arrived.
 	Requests int `json:"requests"`
-	// Start is where the timelines begin, from the epoch, and Span how long
-	// they are: to the end of the last phase, or to the last start.
+	// Start is where the timelines begin, from the epoch, and Span how long they are: to the end of
+	// the last phase, or to the last start of a request.
 	Start Duration `json:"start"`
 	Span  Duration `json:"span"`
-	// Stretch is what Most of a candidate is about.
+	// Stretch is the time in which Most of a candidate is counted.
 	Stretch Duration `json:"stretch"`
 	// Column is how long a column of the timelines is.
 	Column Duration     `json:"column"`
 	Rows   []*Candidate `json:"rows"`
 }
 
-// A Candidate is one limit, or layers on one key, and what they did.
+// A Candidate is one limit, or layers on one key, and its result.
 type Candidate struct {
 	Limits []string
 	Row
-	// Passes and Denials count requests by column: when they started, and
-	// when they were denied.
+	// Passes and Denials count requests by column: by when they started, and by when they were
+	// denied.
 	Passes, Denials []int64
 
 	events []event
@@ -62,16 +61,15 @@ type Duration time.Duration
 // MarshalJSON writes the duration as a string.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-// An event is what became of an arrival.
+// An event is the outcome of an arrival.
 type event struct {
-	at      int64 // when it started, or was denied
+	at      int64 // when the request started or was denied
 	allowed bool
 }
 
-// Compare runs each candidate, one limit or layers on one key, on the same
-// arrivals, which are in order of time; end is when the load is over, and
-// stretch what Most is about: 0 for the longest period of the limits, or what lasts
-// longest under limits in flight alone.
+// Compare plays the same arrivals, in order of time, to each candidate, which is one limit or
+// layers on one key. The load ends at end. Stretch is the time in which Most is counted; 0 means
+// the longest period of the limits, or with limits in flight alone the longest request.
 func Compare(candidates [][]stint.Limit, arrivals []simulate.Request, end int64, stretch time.Duration) (*Comparison, error) {
 	if len(arrivals) == 0 {
 		return nil, errors.New("no requests to compare on: write one a line to standard input, or describe them with --arrivals")
@@ -94,8 +92,8 @@ func Compare(candidates [][]stint.Limit, arrivals []simulate.Request, end int64,
 	return c, nil
 }
 
-// columns sorts what happened up to end into columns. They begin at the epoch,
-// or with the first arrival where that would leave half of them empty.
+// columns counts what happened up to end by columns. They begin at the epoch, or with the first
+// arrival where half of them would otherwise be empty.
 func (c *Comparison) columns(arrivals []simulate.Request, end int64) {
 	start := int64(0)
 	if first := arrivals[0].At; first > end/2 {
@@ -155,7 +153,7 @@ func run(limits []stint.Limit, arrivals []simulate.Request, stretch time.Duratio
 	return c, nil
 }
 
-// count sorts the events into n columns.
+// count counts the events in n columns.
 func (r *Candidate) count(n int, start, column int64) {
 	r.Passes, r.Denials = make([]int64, n), make([]int64, n)
 	for _, e := range r.events {
@@ -167,8 +165,8 @@ func (r *Candidate) count(n int, start, column int64) {
 	}
 }
 
-// columnFor returns the shortest round stretch of which no more than
-// mostColumns cover a span wherever it begins, in nanoseconds.
+// columnFor returns the shortest round length, in nanoseconds, of which at most mostColumns cover a
+// span wherever it begins.
 func columnFor(span int64) int64 {
 	for _, unit := range []struct {
 		unit  time.Duration

@@ -13,19 +13,18 @@ import (
 	"github.com/stint-dev/stint/simulate"
 )
 
-// maxTries bounds how often one request is sent: with count_denied, a client
-// that tries again faster than the limit never passes.
+// maxTries bounds how often one request is sent: under count_denied, a client that tries again
+// faster than the limit never passes.
 const maxTries = 1_000_000
 
-// A Lap is what became of one phase.
+// A Lap is the result of one phase.
 type Lap struct {
-	// Requests is how many the phase sent, and Dropped how many of them were
-	// denied and not tried again.
+	// Requests is how many requests the phase sent, and Dropped how many of them were denied and
+	// not tried again.
 	Requests, Dropped int64
-	// Took runs from the phase's start to its end: to the slot of the request
-	// that would come next at the offered rate, or to the moment the last
-	// request started, if that is later. So 10 requests at 1 a second take
-	// 10 s, though the tenth is sent at 9 s.
+	// Took runs from the start of the phase to its end: the slot at which the next request would be
+	// due at the offered rate, or the moment the last request started, if that is later. So 10
+	// requests at 1 a second take 10 s, though the tenth is sent at 9 s.
 	Took time.Duration
 }
 
@@ -45,8 +44,8 @@ func (l Lap) String() string {
 	return s
 }
 
-// decimal writes a number with at most the given number of decimals and no zeros
-// behind them; a number that would vanish keeps three digits.
+// decimal writes a number with at most the given number of decimals and no trailing zeros. A number
+// that would be written as 0 keeps three digits.
 func decimal(x float64, decimals int) string {
 	s := strconv.FormatFloat(x, 'f', decimals, 64)
 	if strings.Contains(s, ".") {
@@ -58,12 +57,11 @@ func decimal(x float64, decimals int) string {
 	return s
 }
 
-// Drive plays a client that sends phases of requests, one request after
-// another, to one key under all limits, and writes a line for each phase: the
-// next request is sent at its slot, or right after the one before it has
-// started if that is later. A denied request is sent again each retry until it
-// passes, or dropped when retry is 0; the delay of a queue is waited. What the
-// key has used runs on from phase to phase. Pauses print nothing.
+// Drive plays a client that sends phases of requests, one request after another, to one key under
+// all limits, and writes a line for each phase. The next request is sent at its slot, or right
+// after the one before it has started if that is later. A denied request is sent again each retry
+// until it passes, or dropped when retry is 0. The client waits for the delay of a queue. What the
+// key has used carries over to the next phase. Pauses print nothing.
 func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duration) error {
 	var texts []string
 	for _, l := range limits {
@@ -89,7 +87,7 @@ func Drive(w io.Writer, limits []stint.Limit, phases []Phase, retry time.Duratio
 	return nil
 }
 
-// lap sends one phase, and leaves the client at its end.
+// lap sends one phase. The client then stands at the end of the phase.
 func (c *Client) lap(p Phase) (Lap, error) {
 	lap, start := Lap{Requests: p.Requests}, c.now
 	for i := range p.Requests {
@@ -106,20 +104,20 @@ func (c *Client) lap(p Phase) (Lap, error) {
 	return lap, nil
 }
 
-// A Client sends one request after another: each at its own time, or when the one before
-// has started or was given up, if that is later.
+// A Client sends one request after another: each at its own time, or when the request before it has
+// started or was dropped, if that is later.
 type Client struct {
 	Take func(simulate.Request) (stint.Decision, error)
-	// Retry returns how many nanoseconds after a denial a request is sent again, of which
-	// this was a try, counted from 1; below 0 it is given up.
+	// Retry returns how many nanoseconds after a denial the request is sent again, or a value below
+	// 0 to drop it. The number of the denied try counts from 1.
 	Retry func(try int, q simulate.Request, d stint.Decision) (int64, error)
-	// Until is when the client stops to send.
+	// Until is when the client stops sending.
 	Until int64
 
 	now int64
 }
 
-// Send sends a request until it passes or is given up.
+// Send sends a request until it passes or is dropped.
 func (c *Client) Send(q simulate.Request) (passed bool, err error) {
 	q.At = max(q.At, c.now)
 	for try := 1; q.At < c.Until; try++ {
@@ -139,9 +137,9 @@ func (c *Client) Send(q simulate.Request) (passed bool, err error) {
 	return false, nil
 }
 
-// patience returns for a [Client] that it tries again each retry, never if that is 0. The
-// tries before a wait is over would all be denied and change nothing: it skips them, unless
-// denials count, or nobody knows when a request would pass.
+// patience returns a [Client]'s Retry that tries again each retry, or never if retry is 0. Tries
+// before the RetryAfter is over would all be denied and change nothing, so it skips them, unless
+// denied requests count, or the RetryAfter is not known.
 func patience(limits []stint.Limit, retry int64) func(int, simulate.Request, stint.Decision) (int64, error) {
 	counts, stays := slices.ContainsFunc(limits, stint.Limit.CountDenied), ""
 	if counts {

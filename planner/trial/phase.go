@@ -1,10 +1,8 @@
-// Package trial tries limits on arrivals on a virtual clock: what would each
-// limit have let through, and when? Nothing here waits, so a day of traffic
-// takes as long as its decisions do.
+// Package trial plays arrivals to limits on a virtual clock: what would each limit have let
+// through, and when? Nothing here waits, so a day of traffic takes as long as its decisions do.
 //
-// [Drive] plays a client that sends one request after another, and [Compare]
-// runs several limits side by side on the same arrivals; [Comparison.Text]
-// draws the result for a terminal of 80 columns.
+// [Drive] plays a client that sends one request after another. [Compare] plays the same arrivals to
+// several limits side by side, and [Comparison.Text] draws the result for a terminal of 80 columns.
 package trial
 
 import (
@@ -21,25 +19,24 @@ import (
 // MaxRequests bounds what one trial holds in memory.
 const MaxRequests = 1_000_000
 
-// maxSpan bounds a load's length, so that no time of it comes near the end of
-// int64 nanoseconds.
+// maxSpan bounds the length of a load, so that its times stay far below the greatest int64
+// nanoseconds.
 const maxSpan = math.MaxInt64 / 8
 
-// A Phase is a stretch of a load: requests at an even rate, requests all at
-// once, or a pause.
+// A Phase is a stretch of a load: requests at an even rate, requests all at once, or a pause.
 type Phase struct {
-	// Requests is how many are sent; 0 for a pause.
+	// Requests is how many requests are sent; 0 in a pause.
 	Requests int64
-	// Lasts is how long each is in flight, under limits in flight.
+	// Lasts is how long each request is in flight, under limits in flight.
 	Lasts time.Duration
-	// count requests are sent each period nanoseconds; count 0 sends all at
-	// the start and then lets period pass.
+	// count requests are sent each period nanoseconds. With count 0, all are sent at the start, and
+	// then period passes.
 	count, period int64
 }
 
 const phaseShapes = `write "10@1/s" (10 requests at 1 a second), "20@once" or "+5s" (a pause)`
 
-// ParsePhases reads phases that follow one another, separated by blanks:
+// ParsePhases reads consecutive phases, separated by blanks:
 //
 //	10@1/s      10 requests at one a second
 //	20@once     20 requests at one instant
@@ -95,9 +92,8 @@ func parsePhase(word string) (Phase, error) {
 	return p, nil
 }
 
-// Slot returns when request i of the phase is due, counted from 0, in
-// nanoseconds from the start of the phase. It is rounded up once, from the
-// exact value, so that no error adds up.
+// Slot returns when request i of the phase is due, counted from 0, in nanoseconds from the start of
+// the phase. The exact value is rounded up once, so that errors do not add up.
 func (p Phase) Slot(i int64) int64 {
 	if p.count == 0 {
 		return 0
@@ -112,8 +108,8 @@ func (p Phase) Slot(i int64) int64 {
 	return int64(min(at, math.MaxInt64))
 }
 
-// Length returns how long the phase takes when nothing holds it up: up to the
-// slot of the request that would come next.
+// Length returns how long the phase takes if no request waits: up to the slot at which the next
+// request would be due.
 func (p Phase) Length() int64 {
 	if p.count == 0 {
 		return p.period

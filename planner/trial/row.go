@@ -7,8 +7,8 @@ import (
 	"github.com/stint-dev/stint/simulate"
 )
 
-// A Row is what came of requests under a limit, or under layers on one key. Waits and
-// stretches are nanoseconds.
+// A Row is the result of requests under a limit, or under layers on one key. Waits and stretches
+// are nanoseconds.
 type Row struct {
 	Requests int `json:"requests"`
 	Tally
@@ -16,15 +16,15 @@ type Row struct {
 	// after: -1 for never.
 	LongestWait  int64 `json:"longest_wait"`
 	LongestRetry int64 `json:"longest_retry"`
-	// Most is the most units that one key started in any stretch of MostIn, which is set
-	// first.
+	// Most is the most units that one key started in any stretch of length MostIn. MostIn is set
+	// before the first request.
 	Most   int64 `json:"most"`
 	MostIn int64 `json:"most_in"`
 
 	started map[string]*started
 }
 
-// A Tally counts requests by what became of them.
+// A Tally counts requests by their outcome.
 type Tally struct {
 	Passed  int `json:"passed"` // at once
 	Delayed int `json:"delayed"`
@@ -43,7 +43,7 @@ func (t *Tally) Add(d stint.Decision) {
 	}
 }
 
-// Add counts what came of a request.
+// Add counts a request and its decision.
 func (r *Row) Add(q simulate.Request, d stint.Decision) {
 	r.Requests++
 	r.Tally.Add(d)
@@ -55,13 +55,13 @@ func (r *Row) Add(q simulate.Request, d stint.Decision) {
 		}
 	case d.RetryAfter == stint.Never:
 		r.LongestRetry = int64(stint.Never)
-	case r.LongestRetry >= 0: // never is longer than any
+	case r.LongestRetry >= 0: // -1 for never is longer than any wait
 		r.LongestRetry = max(r.LongestRetry, int64(d.RetryAfter))
 	}
 }
 
-// started is what a key has started within the last stretch, in order of time: what is
-// admitted later starts no earlier.
+// started is what a key has started within the last stretch, in order of time, since a request that
+// is admitted later starts no earlier.
 type started struct {
 	all []start
 	sum int64
@@ -77,7 +77,7 @@ func (r *Row) start(key string, at, cost int64) {
 		}
 		r.started[key] = s
 	}
-	for len(s.all) > 0 && s.all[0].at <= at-r.MostIn { // first, since the sum of both may not be held
+	for len(s.all) > 0 && s.all[0].at <= at-r.MostIn { // first, since the sum of both might overflow
 		s.sum -= s.all[0].cost
 		s.all = s.all[1:]
 	}

@@ -22,8 +22,7 @@ func (c *Comparison) Text(w io.Writer) error {
 	return err
 }
 
-// limitWidth is the widest a limit may be beside its numbers; a longer one has
-// a line of its own.
+// limitWidth is the greatest width of a limit in the table; a longer limit has a line of its own.
 const limitWidth = 26
 
 func (c *Comparison) table(b *strings.Builder) {
@@ -48,13 +47,13 @@ func (c *Comparison) table(b *strings.Builder) {
 	}
 }
 
-// name is what tells rows apart: their limits.
+// name returns the limits of a candidate, by which rows are told apart.
 func (r *Candidate) name() string {
 	return strings.Join(r.Limits, " + ")
 }
 
-// short writes a duration with at most three digits behind the point, and
-// without units that are zero.
+// short writes a duration with at most three digits behind the point, and without units that are
+// zero.
 func short(d Duration) string {
 	t := time.Duration(d)
 	switch {
@@ -75,8 +74,8 @@ func short(d Duration) string {
 	return s
 }
 
-// strips draws for each candidate a line of what passed and one of what was
-// denied, all on two scales, so that rows compare.
+// strips draws for each candidate a line of what passed and a line of what was denied. All lines of
+// a kind share a scale, so that candidates compare.
 func (c *Comparison) strips(b *strings.Builder) {
 	var passes, denials int64
 	for _, r := range c.Rows {
@@ -98,15 +97,15 @@ func (c *Comparison) strips(b *strings.Builder) {
 	b.WriteByte('\n')
 }
 
-// put writes a line without blanks at its end.
+// put writes a line without trailing blanks.
 func put(b *strings.Builder, format string, args ...any) {
 	b.WriteString(strings.TrimRight(fmt.Sprintf(format, args...), " "))
 	b.WriteByte('\n')
 }
 
-// axis draws the time below columns that begin after indent cells.
+// axis draws the time axis below columns that begin after indent cells.
 func (c *Comparison) axis(b *strings.Builder, indent int) {
-	const tick = 10 // leaves room for a label
+	const tick = 10 // room for a label
 	line, labels := strings.Builder{}, strings.Builder{}
 	for i := range c.Rows[0].Passes {
 		if i%tick != 0 {

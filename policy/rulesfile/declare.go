@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -121,7 +122,7 @@ func (f *File) Refused(by request.Interfaces) Errors {
 		errs = append(errs, &Error{u.line, u.column, u.path, fmt.Sprintf("no request here can have the attribute %q", wording.Shorten(u.Name)), hint})
 	}
 	for _, r := range f.rules {
-		if r.Response != nil && by&request.Whole == 0 {
+		if r.Response != nil && by&request.Whole == 0 && (by&request.Ends == 0 || r.Response.OfBody()) {
 			errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, "it goes by the response, which is not seen here",
 				"stint proxy, Caddy and the middleware of Go see it: put the rule into a file for them"})
 		}
@@ -165,6 +166,11 @@ func (f *File) meant(name string) string {
 // undeclared warns of attributes that only some callers can give.
 func (w *warner) undeclared() {
 	for _, u := range w.file.uses {
+		if name, ok := strings.CutPrefix(u.Name, "header."); ok && request.Claimed(http.CanonicalHeaderKey(name)) {
+			w.all = append(w.all, Warning{u.line, u.column, "",
+				fmt.Sprintf("%s comes from trusted proxies alone: stint proxy takes it away from others, so that rules see none", u.Name),
+				"for the client's address use ip, with trusted_proxies and client_ip_header"})
+		}
 		if w.file.undeclared(u) && !u.OfGRPC() {
 			w.all = append(w.all, Warning{u.line, u.column, "", u.reason(), w.file.hint(u.Name)})
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/wording"
 )
 
@@ -16,7 +17,7 @@ import (
 // that belong to the caller are named by also, and passed over. The error is
 // [Errors].
 func Decode(root *Node, also ...string) (*File, error) {
-	d := &decoder{names: make(map[string]*Node)}
+	d := &decoder{names: make(map[string]*Node), lists: make(map[listFor]match.Condition)}
 	file := d.document(root, also)
 	if len(d.errs) > 0 {
 		slices.SortStableFunc(d.errs, func(a, b *Error) int {
@@ -42,11 +43,12 @@ var (
 	documentFields = []string{"rules", "attributes", "jwt", "ignore_path_case", "denied", "cors"}
 	ruleFields     = []string{
 		"name", "description", "match", "unless", "key", "tag", "limits", "cost", "overrides", "tiers",
-		"unlimited", "block", "count", "on_missing", "on_store_failure", "mode", "wait", "shadow", "final",
+		"unlimited", "block", "count", "on_missing", "on_store_failure", "mode", "wait", "finish", "shadow", "final",
 		"ipv4_prefix", "ipv6_prefix", "hash_key", "denied", "cors", "fields",
 	}
 	limitFields    = []string{"limit", "name"}
-	costFields     = []string{"attribute", "header", "default", "min", "max", "response", "usage", "reserve", "missing", "cut"}
+	costFields     = []string{"attribute", "header", "times", "sent", "default", "min", "max", "price", "response", "usage", "reserve", "missing", "cut", "ask_usage"}
+	priceFields    = []string{"by", "models", "default"}
 	countFields    = []string{"status"}
 	overrideFields = []string{"name", "when", "limits", "unlimited", "block"}
 	tiersFields    = []string{"by", "default", "plans"}
@@ -55,8 +57,12 @@ var (
 	jwtFields      = []string{"header", "jwks", "issuer", "audience", "algorithms"}
 )
 
-// ofRequest is how many of the fields of a cost are about the request.
-const ofRequest = 5
+// ofRequest is how many of the fields of a cost are about the request, and ofReserve how many
+// of them may say what it reserves.
+const (
+	ofRequest = 8
+	ofReserve = 7
+)
 
 // A decoder turns nodes into rules and collects what is wrong.
 type decoder struct {
@@ -68,7 +74,15 @@ type decoder struct {
 	names     map[string]*Node // of rules
 	overrides map[string]bool  // names of those of the rule at hand
 	texts     map[string]string
-	uses      map[string]use // of attributes that not every HTTP request has
+	limitsOf  map[string]stint.Limit // by text: rules have few
+	uses      map[string]use         // of attributes that not every HTTP request has
+	lists     map[listFor]match.Condition
+}
+
+// A listFor is a list of values that an attribute is compared with.
+type listFor struct {
+	list      *Node
+	attribute string
 }
 
 // intern returns equal texts as one, so that thousands of rules look at the
@@ -313,11 +327,12 @@ func (d *decoder) document(root *Node, also []string) *File {
 		if !d.want(f.Value, t, List, "each rule is an item of the list") {
 			continue
 		}
-		if len(f.Value.Items) > maxRules {
-			d.fail(f.Value, t, "", "%d rules: at most %d", len(f.Value.Items), maxRules)
-			continue
-		}
-		for i, item := range f.Value.Items {
+		i := -1
+		for item := range f.Value.each() {
+			if i++; i == maxRules {
+				d.fail(f.Value, t, "", "more than %d rules", maxRules)
+				break
+			}
 			if item == nil {
 				d.fail(f.Value, t.at(i), "", "no value")
 				continue

@@ -25,19 +25,12 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 	if n.Kind != MapKind {
 		return r
 	}
-	for _, f := range fs { // what the rest needs
-		switch at := t.in(f.Name); f.Name {
-		case "name":
-			d.ruleName(r, f.Value, at)
-		case "shadow":
-			r.Quota = f.Value.Kind == String && f.Value.Value == "quota"
-			r.Shadow = r.Quota || d.want(f.Value, at, Bool, "or quota") && f.Value.Value == "true"
-		}
-	}
+	d.first(r, fs, t)
 	d.overrides = make(map[string]bool)
 	var base planNodes
-	var tag, wait *Node
+	var tag *Node
 	var tagAt *trail
+	var running, waits []Field // of limits in flight alone, and of any
 	for _, f := range fs {
 		switch at := t.in(f.Name); f.Name {
 		case "description":
@@ -61,7 +54,9 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 		case "mode":
 			r.Mode = d.word(f.Value, at, "async", "lease", "share", "strict")
 		case "wait":
-			r.Wait, wait = d.duration(f.Value, at), f.Value
+			r.Wait, waits = d.duration(f.Value, at), append(waits, f)
+		case "finish":
+			r.Finish, running = d.duration(f.Value, at), append(running, f)
 		case "final":
 			r.Final = d.boolean(f.Value, at)
 		case "hash_key":
@@ -83,8 +78,22 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 	d.tag(r, tag, tagAt)
 	d.plansOf(r, n, t, fs, base)
 	d.checkKey(r, n, t, has(fs, "key"))
-	d.checkWait(r, wait, t)
+	d.needs(r, running, t, (*Plan).inFlight, `a limit in flight`, `it is for a limit such as "20 in flight"`)
+	d.needs(r, waits, t, func(p *Plan) bool { return len(p.Limits) > 0 }, "a limit", "it is how long a request waits for room under one")
 	return r
+}
+
+// first reads the fields that the reading of others needs.
+func (d *decoder) first(r *Rule, fs []Field, t *trail) {
+	for _, f := range fs {
+		switch at := t.in(f.Name); f.Name {
+		case "name":
+			d.ruleName(r, f.Value, at)
+		case "shadow":
+			r.Quota = f.Value.Kind == String && f.Value.Value == "quota"
+			r.Shadow = r.Quota || d.want(f.Value, at, Bool, "or quota") && f.Value.Value == "true"
+		}
+	}
 }
 
 func has(fs []Field, name string) bool {
@@ -126,9 +135,13 @@ func (d *decoder) plansOf(r *Rule, n *Node, t *trail, fs []Field, base planNodes
 	}
 }
 
-func (d *decoder) checkWait(r *Rule, wait *Node, t *trail) {
-	if wait != nil && !slices.ContainsFunc(r.plans(), (*Plan).inFlight) {
-		d.fail(wait, t.in("wait"), `it is how long a request may wait for room under a limit such as "20 in flight"`, "wait without a limit in flight")
+// checkRunning refuses fields of limits in flight in a rule that has none.
+// needs checks that a rule with fields has a plan of some kind.
+func (d *decoder) needs(r *Rule, fields []Field, t *trail, kind func(*Plan) bool, what, hint string) {
+	for _, f := range fields {
+		if !slices.ContainsFunc(r.plans(), kind) {
+			d.fail(f.Value, t.in(f.Name), hint, "%s without %s", f.Name, what)
+		}
 	}
 }
 
@@ -268,7 +281,7 @@ func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit) {
 		if !ok {
 			return
 		}
-		l, err := stint.Parse(s)
+		l, err := d.parse(s)
 		if err != nil {
 			d.fail(text, t, "", "%s", strings.TrimPrefix(err.Error(), "stint: "))
 			return
@@ -295,41 +308,19 @@ func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit) {
 	return limits
 }
 
-// cost reads what a request costs.
-func (d *decoder) cost(n *Node, t *trail) Cost {
-	if n.Kind == Number {
-		return Cost{Fixed: d.number(n, t, 1, math.MaxInt64)}
+// parse is [stint.Parse], once for a text that thousands of rules have.
+func (d *decoder) parse(text string) (l stint.Limit, err error) {
+	l, known := d.limitsOf[text]
+	if known {
+		return l, nil
 	}
-	c := Cost{Default: 1, Min: 1, Max: math.MaxInt64}
-	by := 0
-	for _, f := range d.fields(n, t, `a number, or a map such as {"header": "x-cost", "max": 100}`, costFields[:ofRequest]...) {
-		at := t.in(f.Name)
-		switch f.Name {
-		case "attribute", "header":
-			by++
-			name, ok := d.text(f.Value, at, "")
-			if f.Name == "header" {
-				name = "header." + name
-			}
-			if ok {
-				c.By, _ = d.attribute(f.Value.Line, f.Value.Column, at, name)
-			}
-		case "default":
-			c.Default = d.number(f.Value, at, 0, math.MaxInt64)
-		case "min":
-			c.Min = d.number(f.Value, at, 0, math.MaxInt64)
-		case "max":
-			c.Max = d.number(f.Value, at, 1, math.MaxInt64)
+	if l, err = stint.Parse(text); err == nil && len(d.limitsOf) < 10_000 {
+		if d.limitsOf == nil {
+			d.limitsOf = make(map[string]stint.Limit)
 		}
+		d.limitsOf[text] = l
 	}
-	switch {
-	case n.Kind != MapKind:
-	case by != 1:
-		d.fail(n, t, "", "a cost needs one of attribute and header")
-	case c.Min > c.Max:
-		d.fail(n, t, "", "min %d is above max %d", c.Min, c.Max)
-	}
-	return c
+	return l, err
 }
 
 // tiers reads plans by the value of an attribute.
@@ -462,8 +453,23 @@ func (d *decoder) conjunction(n *Node, t *trail) match.Conjunction {
 	return conj
 }
 
-// condition reads what one attribute must be.
+// condition reads what one attribute must be. A list of values that stands in many places, by
+// aliases, is read once.
 func (d *decoder) condition(a request.Attribute, n *Node, t *trail) match.Condition {
+	if n.Kind != List {
+		return d.values(a, n, t)
+	}
+	at := listFor{n, a.Name}
+	c, read := d.lists[at]
+	if !read {
+		c = d.values(a, n, t)
+		d.lists[at] = c
+	}
+	return c
+}
+
+// values reads one value that an attribute must have, or a list of such.
+func (d *decoder) values(a request.Attribute, n *Node, t *trail) match.Condition {
 	c := match.Condition{Attribute: a}
 	if n.Kind == Bool && d.visit(n, t) {
 		c.Text = n.Value

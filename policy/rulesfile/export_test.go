@@ -7,6 +7,7 @@ var KnownFields = map[string][]string{
 	"rule":     ruleFields,
 	"limit":    limitFields,
 	"cost":     costFields,
+	"price":    priceFields,
 	"count":    countFields,
 	"override": overrideFields,
 	"tiers":    tiersFields,

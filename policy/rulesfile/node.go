@@ -1,5 +1,10 @@
 package rulesfile
 
+import (
+	"iter"
+	"slices"
+)
+
 // A Node is a value of a rules file, whatever syntax it is written in.
 type Node struct {
 	Kind Kind
@@ -11,6 +16,16 @@ type Node struct {
 	Fields []Field
 	// Items are a list's.
 	Items []*Node
+	// Each is the items of a list of rules that are made as they are read, once, in place of
+	// Items.
+	Each iter.Seq[*Node]
+}
+
+func (n *Node) each() iter.Seq[*Node] {
+	if n.Each != nil {
+		return n.Each
+	}
+	return slices.Values(n.Items)
 }
 
 // A Field is one field of a map.

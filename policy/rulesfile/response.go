@@ -2,7 +2,6 @@ package rulesfile
 
 import (
 	"fmt"
-	"math"
 	"net/textproto"
 	"slices"
 	"strconv"
@@ -26,14 +25,23 @@ type Response struct {
 	Header string
 	Bytes  bool
 	Usage  *usage.Spec
-	// Missing is the cost where the response says none; -1 is what was charged.
+	// Missing is the cost where the response says none; -1 is what was charged or, if that is
+	// more, what Estimate says.
 	Missing int64
+	// Estimate says that a body of status 2xx without usage costs what it seems to be:
+	// [usage.Reader.Estimate].
+	Estimate bool
+	// AskUsage says that a proxy asks the server for usage.
+	AskUsage bool
 	// Cut ends a response whose body has cost more than there is room for.
 	Cut bool
 }
 
 // Reads reports whether the body of the response must be read.
 func (r *Response) Reads() bool { return r.Usage != nil }
+
+// OfBody reports whether the body says the cost.
+func (r *Response) OfBody() bool { return r.Bytes || r.Usage != nil }
 
 // Truth says where the cost comes from, "" if it is what was charged.
 func (r *Response) Truth() string {
@@ -111,62 +119,6 @@ func (d *decoder) status(s *Statuses, n *Node, t *trail) {
 	}
 }
 
-// charge reads what a request costs, or which of them count.
-func (d *decoder) charge(r *Rule, f Field, t *trail) {
-	if f.Name == "count" {
-		d.count(r, f.Value, t)
-		return
-	}
-	r.Cost = d.ruleCost(r, f.Value, t)
-}
-
-// ruleCost reads what a request costs, or what it is charged until the response says that.
-func (d *decoder) ruleCost(r *Rule, n *Node, t *trail) Cost {
-	if !slices.ContainsFunc(n.Fields, func(f Field) bool { return slices.Contains(costFields[ofRequest:], f.Name) }) {
-		return d.cost(n, t)
-	}
-	cost := Cost{Fixed: 1}
-	for _, f := range d.fields(n, t, "", costFields...) {
-		switch at := t.in(f.Name); f.Name {
-		case "response":
-			d.truth(r.response(), f.Value, at)
-		case "usage":
-			name := d.word(f.Value, at, usage.Names...)
-			r.response().Usage, _ = usage.Named(name)
-		case "missing":
-			r.response().Missing = d.number(f.Value, at, 0, math.MaxInt64)
-		case "cut":
-			r.response().Cut = d.boolean(f.Value, at)
-		case "reserve":
-			cost = d.reserve(f.Value, at)
-		default:
-			d.failAt(f.Line, f.Column, at, `what is charged before the response is "reserve", a number or such a map`,
-				"%s beside a cost that the response says", f.Name)
-		}
-	}
-	switch {
-	case has(n.Fields, "response") && has(n.Fields, "usage"):
-		d.fail(n, t, "drop one of them", "both response and usage")
-	case !has(n.Fields, "response") && !has(n.Fields, "usage"):
-		d.fail(n, t, "say what of the response is the cost: response, or usage", "reserve and missing are for a cost that the response says")
-	case r.response().Cut && r.response().Header != "":
-		d.fail(n, t, "only a body can be cut: its bytes, JSON pointers into it, or usage", "cut beside a cost that a header says")
-	case !has(n.Fields, "reserve"):
-		d.fail(n, t, "what the request is charged until the response says its cost, such as reserve: 1000", "a cost that the response says, without reserve")
-	}
-	return cost
-}
-
-// reserve reads what is charged before the response. A request that is charged nothing
-// passes whatever the limit says.
-func (d *decoder) reserve(n *Node, t *trail) Cost {
-	c := d.cost(n, t)
-	if n.Kind == MapKind && (c.Min < 1 || c.Default < 1) {
-		d.fail(n, t, "a request that reserves nothing passes, whatever others have used", "a reserve that may be 0: at least 1")
-	}
-	return c
-}
-
 // truth reads where the cost comes from.
 func (d *decoder) truth(r *Response, n *Node, t *trail) {
 	const hint = "bytes, header.NAME, or JSON pointers such as /usage/total_tokens"
@@ -219,9 +171,18 @@ func (d *decoder) pointers(r *Response, n *Node, t *trail, pointers []string) {
 
 // InFlight returns the names of the rules that have a limit in flight, without those in
 // shadow and those that leave out whatever has the attribute but.
-func (f *File) InFlight(but string) (names []string) {
+func (f *File) InFlight(but string) []string {
+	return f.such(but, func(r *Rule) bool { return slices.ContainsFunc(r.plans(), (*Plan).inFlight) })
+}
+
+// ByResponse is InFlight for the rules that go by the response.
+func (f *File) ByResponse(but string) []string {
+	return f.such(but, func(r *Rule) bool { return r.Response != nil })
+}
+
+func (f *File) such(but string, is func(*Rule) bool) (names []string) {
 	for _, r := range f.rules {
-		if !r.leavesOut(but) && !r.Shadow && slices.ContainsFunc(r.plans(), (*Plan).inFlight) {
+		if !r.leavesOut(but) && !r.Shadow && is(r) {
 			names = append(names, r.Name)
 		}
 	}
@@ -248,10 +209,7 @@ func (r *Rule) leavesOut(name string) bool {
 
 // Attributes yields what the rule looks at, some more than once.
 func (r *Rule) Attributes(yield func(request.Attribute) bool) {
-	all := slices.Clone(r.Key)
-	if r.Cost.By.Name != "" {
-		all = append(all, r.Cost.By)
-	}
+	all := append(slices.Clone(r.Key), r.Cost.attributes()...)
 	conjunctions := append(r.Match[:len(r.Match):len(r.Match)], r.Unless...)
 	for i := range r.Overrides {
 		conjunctions = append(conjunctions, r.Overrides[i].When)

@@ -61,8 +61,11 @@ type Rule struct {
 	OnMissing string
 	// OnStoreFailure is "local", "open" or "closed".
 	OnStoreFailure string
-	// Wait is how long a request may wait for room under a limit in flight.
+	// Wait is how long a request may wait for room under the limits of the rule.
 	Wait time.Duration
+	// Finish is how long a request goes on in a proxy whose client has left, and holds its
+	// place under a limit in flight. The default value, 0, is that it is cancelled.
+	Finish time.Duration
 	// Mode is "strict", "lease", "async" or "share".
 	Mode string
 	// Reply is what clients are told, with what the file says for all rules.
@@ -103,15 +106,6 @@ type Tiers struct {
 	Plans map[string]*Plan
 	// Default is the plan of other values; nil is the rule's own.
 	Default *Plan
-}
-
-// A Cost is what a request costs: a number, or an attribute.
-type Cost struct {
-	Fixed   int64             // 0 if by attribute
-	By      request.Attribute // its value, from Min to Max
-	Default int64             // when the request has none
-	Min     int64
-	Max     int64
 }
 
 // plans returns every plan of a rule, the rule's own first.

@@ -8,6 +8,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // maxCompared bounds how many pairs of rules and overrides are compared for
@@ -132,11 +133,37 @@ func (r *Rule) limits() bool {
 
 // client warns of what a client can say in its own favour.
 func (w *warner) client(r *Rule) {
-	if r.Cost.Fixed == 0 && r.Cost.By.Free() && r.Cost.Min < 1 {
-		w.warn(r, "drop min: 0 unless a proxy sets it", "a client that says %s: 0 pays nothing", r.Cost.By.Name)
+	if r.Cost.Fixed == 0 && r.Cost.Min < 1 && !slices.ContainsFunc(r.Cost.By, func(a request.Attribute) bool { return !a.Free() }) {
+		w.warn(r, "drop min: 0 unless a proxy sets it", "a client that says %s: 0 pays nothing", r.Cost.By[0].Name)
 	}
+	w.budget(r)
 	if r.Tiers != nil && r.Tiers.By.Free() {
 		w.warn(r, "use an attribute that your program has verified", "a client chooses its tier by %s", r.Tiers.By.Name)
+	}
+}
+
+// budget warns of a budget whose size a client chooses by what it writes into the body: a
+// rule by address beside it bounds requests, and not what they cost.
+func (w *warner) budget(r *Rule) {
+	if r.Response == nil || r.Response.Truth() == "" {
+		return
+	}
+	const hint = "list the values in match, and block others by a rule behind it"
+	price := r.Cost.Price
+	for _, a := range r.Key {
+		if closed := price != nil && price.By == a && price.Default == 0; a.Kind == request.Body && !r.pinned(a) && !closed {
+			w.warn(r, hint, "a client has another budget for each value of %s that it writes: ten by ten made-up ones", a.Name)
+		}
+	}
+	if price == nil || price.Default == 0 || !price.By.Free() || r.pinned(price.By) {
+		return
+	}
+	for _, name := range price.Names {
+		if price.Models[name] > price.Default {
+			w.warn(r, "drop default, so that others are refused, or "+hint,
+				"a client that writes another name of %s in %s, as servers know several, pays %d in place of %d", wording.Shorten(name), price.By.Name, price.Default, price.Models[name])
+			return
+		}
 	}
 }
 
@@ -164,7 +191,7 @@ func (w *warner) impossible(r *Rule) {
 	said := make(map[stint.Limit]bool) // overrides have the same limits by the thousand
 	for _, p := range r.plans() {
 		for _, l := range p.Limits {
-			if least > l.Capacity() && !said[l] {
+			if !l.InFlight() && least > l.Capacity() && !said[l] {
 				said[l] = true
 				w.warn(r, "", "a request costs %d and %s lets through %d at most: none can ever pass", least, l, l.Capacity())
 			}

@@ -2,11 +2,11 @@
 --
 --   stint:{2f1}::ban:limit:key   <end, in µs>:<length>
 --
--- Only calls that name the length of a ban, b behind a weight, look at it. A newcomer that
--- shares an overflow key is not banned: that would bring a ban on strangers.
+-- Only calls with the length of a ban (b after a weight) look at it. A key that shares an
+-- overflow key is not banned: that would ban the others too.
 
--- loadBan reads how long the ban of a layer lasts yet, which the state at key is of. One
--- that lies further ahead than it is long was begun before the clock stepped back.
+-- loadBan reads how long the ban beside the state at key still lasts. A ban that ends later
+-- than its own length from now was begun before the clock stepped back.
 local function loadBan(L, key, t)
   L.banned, L.banKey = 0, string.gsub(key, '}:', '}::ban:', 1)
   local kept = redis.call('GET', L.banKey)
@@ -17,7 +17,7 @@ local function loadBan(L, key, t)
   if L.banned > length then L.banned, L.begun = length, length end
 end
 
--- ban begins one where a layer denies a cost that it can let pass, unless one lasts.
+-- ban begins a ban if a layer denies a cost within its capacity, unless the key is banned.
 local function ban(L, cost)
   if L.banned == 0 and L.ban > 0 and cost * L.weight <= L.capacity and not L.shared then
     L.banned, L.begun = L.ban, L.ban

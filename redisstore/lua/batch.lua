@@ -1,10 +1,10 @@
 -- A batch of requests on the slow path. They are decided one after the other, at
 -- one moment; an error in one does not affect the others.
 --
--- KEYS: those of all requests. ARGV: M, now or nothing; for each request how many
--- keys and how many arguments it has, then these, as in decide.lua; op is t, x, p,
--- u or k; or those of a push or a lease. Answer: one for each; false for a
--- request that has not been decided, and has to be sent alone.
+-- KEYS: the keys of all requests. ARGV: M, now or nothing; for each request how many
+-- keys and how many arguments it has, then its arguments, as in decide.lua with op t, x,
+-- p, u or k, or those of a push or a lease. Answer: one for each request; false for a
+-- request that was not decided, and must be sent alone.
 
 if ARGV[1] == 'M' then
   argument()

@@ -1,15 +1,15 @@
--- Buckets and the queue: the backlog, what has been used and not yet forgiven,
--- in 1/div µs; one unit of cost is step of these. The state is the moment at
--- which the backlog is gone, behind the numbers by which it drains:
+-- Buckets and the queue: the backlog is what has been used and not yet forgiven, in
+-- 1/div µs; one unit of cost is step of these. The state is the moment at which the
+-- backlog is gone, after the parameters that it drains by:
 --
 --   =g10000:1:100:<moment>        step, div, capacity; then µs, as a double
 --   =g60000000:7:3:<moment><rest> where div is not 1 with a rest in 1/div µs,
 --                                 in four bytes
 --   =g10000:1:100d500:<moment>    where the limit has a greatest debt of its own
 --
--- q in the place of g is a queue. Behind it stands how far above the greatest debt the
--- backlog is, as a double, where the report of a mode has brought it there; then, while
--- reservations are open, what is in open.lua.
+-- A queue has q instead of g. Then may follow, as a double, how far the backlog is above
+-- the greatest debt, to which only the push of a mode can bring it; and while reservations
+-- are open, what open.lua describes.
 
 local function bucket()
   local kind = { level = true }
@@ -26,11 +26,11 @@ local function bucket()
   function kind.allow(L, capacity) L.capacity = capacity end
 
   function kind.read(L, state, from, t)
-    L.t, L.used, L.low, L.token = t, 0, nil, nil
+    L.t, L.used, L.late, L.behind, L.low, L.token = t, 0, nil, 0, nil, nil
     if not state then return end
     L.used, from = (unpack('>d', state, from) - t) * L.div, from + 8
     if L.div ~= 1 then L.used, from = L.used + unpack('>I4', state, from), from + 4 end
-    L.used = most(L.used, 0)
+    L.used, L.late = most(L.used, 0), most(-L.used, 0) -- how long it has been empty
     local top = L.deepest
     if (#state + 1 - from) % 16 == 8 then top, from = top + unpack('>d', state, from), from + 8 end
     if from <= #state then L.low, L.token = unpack('>d', state, from), string.sub(state, from + 8) end
@@ -38,9 +38,10 @@ local function bucket()
   end
 
   function kind.write(L)
-    local ahead = floor(L.used / L.div)
+    local used = L.used - L.behind
+    local ahead = floor(used / L.div)
     local state = L.form .. pack('>d', L.t + ahead)
-    if L.div ~= 1 then state = state .. pack('>I4', L.used - ahead * L.div) end
+    if L.div ~= 1 then state = state .. pack('>I4', used - ahead * L.div) end
     if L.used > L.deepest then state = state .. pack('>d', L.used - L.deepest) end
     if L.token then state = state .. pack('>d', L.low) .. L.token end
     return state
@@ -51,9 +52,9 @@ local function bucket()
 
   function kind.admits(L, c) return c <= free(L) end
 
-  -- charge: promised says that the request has got its delay. Then no
-  -- place before it in a queue is freed any more, and none that a debt cuts off.
-  -- What is reported is not cut off at the greatest debt.
+  -- charge: promised says that the request was told its delay. Then no place before it in
+  -- a queue is freed any more, and none that a debt cuts off. A reported charge, which
+  -- passed in a process, is not cut off at the greatest debt.
   function kind.charge(L, c, promised, reported)
     local used, top = L.used + c * L.step, reported and LONGEST or most(L.deepest, L.used)
     if L.token then
@@ -91,9 +92,9 @@ local function bucket()
     L.used = used
   end
 
-  -- adopt puts other numbers in the place of those that the state has: the units in
-  -- use are a fraction, which is rounded up. It reports false, and does nothing, where
-  -- these are more than the capacity.
+  -- adopt converts the state to the parameters of another limit. The units in use may be a
+  -- fraction, which is rounded up. If they exceed the capacity, it returns false, and
+  -- changes nothing.
   function kind.adopt(L, own)
     local step = tonumber(own[1])
     local used = shareUp(L.used, step, L.step)

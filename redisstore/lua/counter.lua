@@ -1,5 +1,5 @@
--- The sliding counter: when the window ends that was counted in, its count and that
--- of the window before, which weighs by how much of it still overlaps:
+-- The sliding counter: the end of the window that was counted in last, its count, and the
+-- count of the window before, which weighs by how much of it still overlaps:
 --
 --   =s60000000:<end><cur><prev>   period; then doubles, the end in µs
 

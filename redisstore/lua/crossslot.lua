@@ -1,9 +1,9 @@
--- Calls for keys of several slots of a cluster that are on one node. A server
--- wants the keys that a call declares to be in one slot; those that it only names
--- may be in any that the node serves, else what reads them fails, before anything
--- has been written.
+-- Calls for keys of several slots of a cluster that are on one node. A server requires
+-- that the declared keys of a call are in one slot. Keys that are passed as arguments may
+-- be in any slot that the node serves; if one is not, reading it fails, before anything
+-- was written.
 --
--- KEYS: the first. ARGV: X, how many more keys, these; then those of the call.
+-- KEYS: the first. ARGV: X, how many more keys, those keys; then the call's arguments.
 
 local KEYS, ARGV = KEYS, ARGV
 

@@ -1,11 +1,12 @@
 -- The call: read, decide every layer, write all or nothing.
 --
+-- Of one who waits, an @ and its age stand behind the cost of w and r: see turn.lua.
 -- KEYS: a state for each layer; for r and s then the open reservations of each
 -- layer, and the record of this one; for a that alone.
 -- ARGV: op, cost; for r then time to live (µs), token, and what settling needs
 -- to know, for s the token and what reading the answer needs; for each layer its
 -- weight, and what readLayer reads; then, if the time is not the server's, now (µs).
--- op: t take, x count what was denied elsewhere, p peek, u take up to, r reserve, s settle, f refund, d reset, k take so
+-- op: t take, w take for one who waits, x count what was denied elsewhere, p peek, u take up to, r reserve, s settle, f refund, d reset, k take so
 -- that it can be given back, y give that back: then the marks follow the cost,
 -- a what settling a reservation needs to know. T, P and K are t, p and k of the fast
 -- path, which could not decide them; their layers have no weights.
@@ -28,7 +29,8 @@ if op == 'a' then
   return not over and (settled or open)
 end
 
-local cost, quick, n = whole(argument()), op ~= ARGV[1], #KEYS
+local cost, age = asked()
+local quick, n = op ~= ARGV[1], #KEYS
 local ttl, token, about
 if op == 'r' then ttl, token, about = tonumber(argument()), argument(), argument() end
 if op == 's' then token, about = argument(), argument() end
@@ -65,7 +67,7 @@ elseif op == 'f' then
   end
   out = standing()
 else
-  out, allowed = take(op, cost, layers, t)
+  out, allowed = take(op, cost, layers, t, age)
   if allowed and op == 'r' then reserve(layers, t, cost, ttl, token, about) end
 end
 saveAll(layers)

@@ -117,7 +117,13 @@ if batched or ARGV[1] == 'T' or ARGV[1] == 'P' or ARGV[1] == 'K' then
           room = all[i] <= full
         end
         befores[i] = used
-        if not room and cost > 0 then denied, all[i] = true, -1 - used end
+        if not room and cost > 0 then
+          denied, all[i] = true, -1 - used
+          if isOpen(KEYS[first + i]) then
+            known = false
+            break
+          end
+        end
       end
       if known and cost > 0 and (denied or verb == 'P') then
         for i = 1, n do -- those that pass are not charged

@@ -147,6 +147,7 @@ local function newQuickLog()
 
     local allowed, retry, reset = cost == 0 or L.total + cost <= count, 0, 0
     if not allowed then
+      if isOpen(key) then return end
       retry = -1
       if cost <= count then retry = decisive(L, L.total + cost - count) + period - t end
     elseif cost > 0 and ARGV[at] == 't' then

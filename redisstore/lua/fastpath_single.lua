@@ -18,6 +18,14 @@
 -- window, that of the window before, and the µs until it ends. To R one for each; false
 -- for a request that falls through, which has then not been decided.
 
+-- isOpen reports whether reservations of a state are open, which may excuse its denials:
+-- see open.lua.
+local function isOpen(state)
+  local key = string.gsub(state, '}:', '}::open:', 1)
+  local n = redis.pcall('HGET', key, 'n')
+  return type(n) == 'string' and n ~= '0'
+end
+
 if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
   local call, sub, byte, format = redis.call, string.sub, string.byte, string.format
   local pack, unpacked, floor = struct.pack, struct.unpack, math.floor
@@ -49,7 +57,7 @@ if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
       if used and used <= 2 * full then
         answer = used + charge
         if answer > full and charge ~= 0 then
-          answer = -1 - used
+          answer = not isOpen(key) and -1 - used
         elseif charge ~= 0 then
           local rest = answer % div
           local ticks = (answer - rest) / div
@@ -65,7 +73,7 @@ if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
             call('SET', key, written, 'PX', format('%d', floor(ticks / 1000) + 2))
           end
         end
-        if not answers then return answer end
+        if answer and not answers then return answer end
       end
       if answers then answers[i] = answer end
     end
@@ -105,7 +113,7 @@ if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
         if cost == 0 then
           answer = { n, before, left }
         elseif n + weighed + cost > count then
-          answer = { -1 - n, before, left }
+          answer = not isOpen(key) and { -1 - n, before, left }
         else
           n = n + cost
           local written = head .. (counter and pack('>ddd', ends, n, before) or pack('>dd', ends, n))
@@ -116,7 +124,7 @@ if (ARGV[1] == 'T' and #KEYS == 1 or ARGV[1] == 'R') and not overflowed then
           end
           answer = { n, before, left }
         end
-        if not answers then return answer end
+        if answer and not answers then return answer end
       end
       if answers then answers[i] = answer end
     end

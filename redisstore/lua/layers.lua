@@ -3,15 +3,17 @@
 --
 --   =<letter><numbers>:<what it keeps>
 --
--- The numbers are those by which a bucket drains, and of what keeps units with dates
--- its period alone, so that any process can read a state whatever its own limit has.
--- What is in the first byte is the version of that; anything else is an error.
+-- The numbers are the parameters that a bucket drains by; algorithms that keep units with
+-- their times have the period alone. So any process can read a state, whatever its own
+-- limit is. The first byte is the version of this format; any other is an error.
 --
--- A bucket whose state has other numbers looks at it as it is: it drains as ever,
--- and what is in use is held against the capacity of the limit that asks. A decision
--- puts its own numbers in force (enforce), unless more is in use than these have room
--- for: then it denies, and writes nothing. What charges or gives back without deciding
--- does so under the numbers that the state has.
+-- If a bucket's state drains by other parameters than those of the limit that asks, a peek
+-- lets it drain by them, and compares what is in use with the capacity of that limit. A
+-- decision converts the state to its own limit (enforce), unless more is in use than that
+-- has room for: then it denies, and writes nothing. A charge or a refund without a
+-- decision uses the parameters of the state.
+
+local longestAge = 1000000 -- µs, of who waits, and how long its call keeps a state that is in use no more
 
 local makers = {
   g = bucket, q = bucket, i = interval, w = window, c = window, s = counter, l = log, b = parts,
@@ -31,7 +33,7 @@ end
 -- numbers: of a bucket or queue step, full, div; of an interval period, count,
 -- capacity; of others period, count and flags, then the cuts of parts, or how many
 -- bounds of windows of a calendar there are and these. Flags: d count_denied, r
--- relaxed, m small counts, b bans.
+-- relaxed, f from first, m small counts, b bans.
 local function readLayer(weight)
   local form = argument()
   local letter = string.sub(form, 2, 2)
@@ -42,7 +44,7 @@ local function readLayer(weight)
     return L
   end
   L.period, L.count, L.capacity = tonumber(a), tonumber(b), tonumber(b)
-  L.countDenied, L.relaxed = string.find(c, 'd') ~= nil, string.find(c, 'r') ~= nil
+  L.countDenied, L.relaxed, L.first = string.find(c, 'd') ~= nil, string.find(c, 'r') ~= nil, string.find(c, 'f') ~= nil
   if letter == 'b' then
     L.cuts = tonumber(argument())
     if string.find(c, 'm') then L.most = 4294967295 end
@@ -53,8 +55,8 @@ local function readLayer(weight)
   return L
 end
 
--- loadOther reads the state of a bucket that has other numbers, and reports whether it
--- is none. Where nothing is in use it is as one that was never written.
+-- loadOther reads the state of a bucket that drains by other parameters, and reports
+-- whether it is invalid. If nothing is in use, it is as if never written.
 local function loadOther(L, state, t)
   local other, a, b, c, from = string.match(state, '^(=' .. L.letter .. '(%d+):(%d+):(%w+):)()')
   if not L.kind.level or not other then return true end
@@ -87,11 +89,11 @@ local function load(L, key, t)
   end
 end
 
--- enforce has a decision put the numbers of a layer in force. What was reserved until
--- now gives nothing back.
+-- enforce converts the state of a layer to its limit, for a decision. Reservations made
+-- before give nothing back.
 local function enforce(L)
   if not L.own or not L.kind.adopt(L, L.own) then return end
-  L.form, L.own, L.low, L.token, L.changed = L.own.form, nil, nil, nil, true
+  L.form, L.own, L.late, L.low, L.token, L.changed = L.own.form, nil, nil, nil, nil, true
 end
 
 -- save writes a state that has changed, to be forgotten once it is as if never
@@ -99,6 +101,7 @@ end
 local function save(L)
   local reset = L.kind.reset(L)
   if L.open then reset = most(reset, L.open - L.loaded) end
+  if L.stays then reset = reset + longestAge end
   if reset == 0 then
     redis.call('DEL', L.key)
   else
@@ -109,8 +112,8 @@ end
 -- units returns what a cost of the request is in the layer's own units.
 local function units(L, cost) return least(cost * L.weight, MOST) end
 
--- charge charges a layer. promised says whether the request has got its delay,
--- reported that it passed before, in a process: then nothing of it is cut off.
+-- charge charges a layer. promised says that the request was told its delay; reported that
+-- it passed before, in a process: then none of it is cut off.
 local function charge(L, n, promised, reported)
   L.changed = true
   L.kind.charge(L, n, promised, reported)
@@ -134,7 +137,8 @@ local function wait(L, cost)
 end
 
 -- answer appends a layer's answer: whether it passes by itself, remaining,
--- reset after, retry after, delay, or −1 for this where a ban denies; and step and div
+-- reset after, retry after, delay, or −1 for this where a ban denies, −2 where open
+-- reservations excuse the denial; and step and div
 -- of the bucket if they are not those of the limit that asks, else 0.
 local function answer(out, L, ok, retry, delay)
   local n = #out

@@ -1,6 +1,6 @@
--- Leases: units of a bucket of small numbers that a node takes ahead, to spend
--- them without asking. They are charged when they are granted; a hash beside
--- the state keeps, of each node that has some:
+-- Leases: units of a bucket that a node takes ahead, to spend them without asking. They
+-- are charged when they are granted. A hash beside the state keeps for each node with a
+-- lease:
 --
 --   node: <sequence> <units> <end, µs> <when its newest grant is worked off, µs>
 --

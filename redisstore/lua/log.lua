@@ -1,7 +1,7 @@
--- The sliding log: every charge of the last period, charges of one moment as
--- one. What is older than the newest count units is one entry at its newest moment.
--- How it is written, and what is done to a log by itself, stands in
--- fastpath_log.lua; here it is read and written whole.
+-- The sliding log: every charge of the last period; charges of one moment are one entry.
+-- All that is older than the newest count units is one entry, at its newest moment.
+-- fastpath_log.lua says how a log is written, and decides on a log alone; here it is read
+-- and written whole.
 --
 -- While reservations are open, !<end>:<cutFrom>:<cutAt>! stands behind the head: until
 -- when, and from where to where the oldest entry was gathered.

@@ -1,6 +1,6 @@
--- Numbers are doubles, exact below 2^53. What a limit may be is bounded so that times,
--- counts and backlogs stay there (see ../limit.go); a product that may not goes
--- through share. A count, and a cost, that would be more stops at MOST.
+-- Numbers are doubles, exact below 2^53. Limits are bounded so that times, counts and
+-- backlogs stay below that (see ../limit.go); products that may not are computed by share.
+-- A count or a cost that would exceed it stops at MOST.
 
 local MOST = 9007199254740992 -- 2^53
 local LONGEST = MOST / 4 -- of backlogs and drains

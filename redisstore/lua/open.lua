@@ -2,28 +2,31 @@
 --
 --   id        drawn with the first of them, forgotten by a reset
 --   open      token, end, low, of each, in order
+--   n         how many have not been settled
+--   excuses   token, until, units, mark, of each that excuses denials, in order
 --
--- To settle one is to rewrite history: the state becomes what it would be had
--- the charge been its true cost all along. A bucket does it by how low it has
--- been since: low is the least backlog from right after a charge up to the next
--- reservation, and what is given back passes through every low from its own on,
--- each letting through no more than itself. The last low and the token of its
--- reservation stand in the state, so that a take has only that to look at. A
--- state that does not have the last token of the hash has been forgotten, or has
--- got other numbers, meanwhile, and nothing is given back.
+-- To settle a reservation is to rewrite history: the state becomes what it would be if
+-- the true cost had been charged from the start. A bucket does it by its lows: low is
+-- the least backlog from right after a charge up to the next reservation. Units that are
+-- given back pass through every low from that of their reservation on, and each lets
+-- through no more than itself. The last low and the token of its reservation stand in
+-- the state, so that a take looks at nothing else. A state without the last token of the
+-- hash has been forgotten meanwhile, or converted to another limit: then nothing is
+-- given back.
 --
--- Beyond mostOpen of a key the oldest are forgotten here: these give nothing back.
+-- A key keeps mostOpen reservations here. The oldest beyond that give nothing back.
 --
--- The charge of a request on several nodes, which may have to be given back a
--- moment later, has no record: where no reservation is open its token, made of
--- its time, stands in the state for a second; else it gives back by the last low.
--- Many charges share such a token, and so its low, the least since the first of them.
--- Their marks say besides how much the backlog was after each, when, and the low then.
--- From there the backlog falls by no more than time and what is given back, and by
--- all that is given back the low falls too, below zero if need be.
+-- A charge of a request on several nodes may have to be given back a moment later. It
+-- has no record. If a reservation is open, it gives back by the last low. If none is, a
+-- token made of its time stands in the state for a second. Many charges share the token
+-- and its low, the least backlog since the first of them. The mark of each says also the
+-- backlog after it, when that was, and the low then. From there, the backlog falls only
+-- with time and by what is given back; by that the low falls too, even below zero.
 
 local mostOpen = 1024
 local markFor = 1000000 -- µs
+local excusedFor = 1000000 -- µs, the longest wait of a denial that is excused
+local settledFor = 600000000 -- µs, how long it is kept how a reservation was settled
 
 -- markCharge marks a charge that was just made so that it can be given back, and
 -- returns the mark.
@@ -37,9 +40,8 @@ local function markCharge(L, t)
   return L.token
 end
 
--- release gives back what markCharge has marked. It reports whether none of it stands:
--- where a reservation was opened or settled meanwhile, or a time mark replaced, that is
--- not known.
+-- release gives back a charge by its mark. It reports whether all of it was given back:
+-- that is not known if a reservation was opened or settled meanwhile, or the token replaced.
 local function release(L, mark, n)
   if not L.kind.level then
     L.kind.giveBack(L, mark, n)
@@ -61,8 +63,8 @@ local function release(L, mark, n)
   return back + forgiven >= worth or L.kind.backlog(L) == 0
 end
 
--- openAt returns the open reservations, if they are those of the state: token, end,
--- low, of each.
+-- openAt returns the open reservations of a state, token, end and low of each; none if
+-- they belong to an earlier state of the key.
 local function openAt(key, L)
   local packed = redis.call('HGET', key, 'open')
   local all = packed and cmsgpack.unpack(packed) or {}
@@ -71,7 +73,7 @@ local function openAt(key, L)
   return all
 end
 
--- keepOpen writes them.
+-- keepOpen writes the open reservations.
 local function keepOpen(key, L, all)
   if #all == 0 then
     L.low, L.token, L.open = nil, nil, nil
@@ -87,8 +89,9 @@ local function keepOpen(key, L, all)
   redis.call('HSET', key, 'open', cmsgpack.pack(all))
 end
 
--- closeAt takes the reservation at a place out. stands says whether any of it
--- stays charged: then, in a queue, requests behind those before it keep their delays.
+-- closeAt takes out the reservation at index i. stands says that some of it stays
+-- charged: then, in a queue, later requests keep their delays, whatever earlier
+-- reservations give back.
 local function closeAt(L, all, i, stands)
   if L.queue and stands then
     for k = 3, i - 1, 3 do all[k] = 0 end
@@ -109,8 +112,93 @@ local function openReservation(key, L, token, ends, t)
   keepOpen(key, L, all)
 end
 
--- closeReservation takes a reservation out, and gives n units of it back.
+-- excusesAt returns the reservations that excuse denials at t.
+local function excusesAt(key, t)
+  local packed, live = redis.call('HGET', key, 'excuses'), {}
+  if not packed then return live end
+  local all = cmsgpack.unpack(packed)
+  for i = 1, #all, 4 do
+    if t < all[i + 1] then
+      for k = i, i + 3 do live[#live + 1] = all[k] end
+    end
+  end
+  return live
+end
+
+-- excuse makes a charge that was just made excuse denials until a moment. Of a key, the
+-- newest mostOpen charges do.
+local function excuse(key, token, t, ends, n, mark)
+  local all = excusesAt(key, t)
+  if #all >= 4 * mostOpen then
+    for _ = 1, 4 do table.remove(all, 1) end
+  end
+  local at = #all
+  all[at + 1], all[at + 2], all[at + 3], all[at + 4] = token, ends, n, mark
+  redis.call('HSET', key, 'excuses', cmsgpack.pack(all))
+end
+
+-- excuseNoMore is called when a charge is not open any more.
+local function excuseNoMore(key, token, t)
+  local all, left = excusesAt(key, t), {}
+  if #all == 0 then return end
+  for i = 1, #all, 4 do
+    if all[i] ~= token then
+      for k = i, i + 3 do left[#left + 1] = all[k] end
+    end
+  end
+  if #left == 0 then return redis.call('HDEL', key, 'excuses') end
+  redis.call('HSET', key, 'excuses', cmsgpack.pack(left))
+end
+
+-- excusable returns by how much a bucket's backlog would fall if all excuses were given
+-- back. Each reservation passes on at most its low; in a queue, one that stays passes on nothing.
+local function excusable(key, L, some)
+  local all, units, back = openAt(key, L), {}, 0
+  if #all == 0 then return 0 end
+  for i = 1, #some, 4 do units[some[i]] = some[i + 2] end
+  all[#all] = least(all[#all], L.kind.backlog(L))
+  for i = 1, #all, 3 do
+    local n = units[all[i]]
+    if L.queue and not n then back = 0 end
+    back = least(back + L.kind.worth(L, n or 0), all[i + 2])
+  end
+  return back
+end
+
+-- without returns a layer as it would be if all excuses were given back. In logs and parts,
+-- units that a refund has taken before count as given back too.
+local function without(key, L, some, t)
+  local copy = {}
+  for k, v in pairs(L) do copy[k] = v end
+  if L.kind.level then
+    L.kind.lower(copy, excusable(key, L, some))
+    return copy
+  end
+  for i = 1, #some, 4 do
+    local n, mark = some[i + 2], tonumber(some[i + 3])
+    if L.letter == 'l' then
+      if t < mark + L.period then copy.total = most(copy.total - n, 0) end
+    elseif L.letter == 'b' then
+      if L.now <= mark + L.cuts then copy.total = most(copy.total - n, 0) end
+    else
+      L.kind.giveBack(copy, some[i + 3], n)
+    end
+  end
+  return copy
+end
+
+-- excused reports whether a cost that a layer denies would pass if all excuses were given
+-- back. A key that shares an overflow key is not excused.
+local function excused(L, cost, t)
+  if L.banned > 0 or L.own or cost * L.weight > L.capacity then return false end
+  local key = string.gsub(L.key, '}:', '}::open:', 1)
+  local some = excusesAt(key, t)
+  return #some > 0 and admits(without(key, L, some, t), cost)
+end
+
+-- closeReservation takes out a reservation, and gives back n of its units.
 local function closeReservation(key, L, token, mark, n, stands)
+  excuseNoMore(key, token, L.loaded)
   local all, at = openAt(key, L), nil
   for i = 1, #all, 3 do
     if all[i] == token then at = i end
@@ -135,8 +223,8 @@ local function closeReservation(key, L, token, mark, n, stands)
   end
 end
 
--- keepsOpen reports whether a limit has to know its open reservations: of others,
--- a window or part gives back what it still counts.
+-- keepsOpen reports whether a limit needs to know its open reservations. Windows and parts
+-- do not: they give back what they still count.
 local function keepsOpen(L) return L.kind.level or L.letter == 'l' end
 
 -- stands reports whether none of the keys of an open reservation of several slots
@@ -151,8 +239,8 @@ local function stands(kept)
   return true
 end
 
--- recorded looks at a record: whether it is over, unknown or reset, and of one
--- that is settled the answer of then.
+-- recorded reads a record: whether it is over, unknown or reset, and if it is settled the
+-- answer of its settlement.
 local function recorded(record, t)
   local kept = redis.call('GET', record)
   if not kept then return true end
@@ -166,7 +254,14 @@ local function recorded(record, t)
   return false, { 's', kept[1], kept[2] }
 end
 
--- reserve remembers what was charged and where to, in a record:
+-- countOpen changes how many reservations of a state have not been settled.
+local function countOpen(key, by)
+  local n = (tonumber(redis.call('HGET', key, 'n')) or 0) + by
+  redis.call('HSET', key, 'n', text(most(n, 0)))
+  return n
+end
+
+-- reserve writes a record of what was charged, and where:
 --
 --   cost, end, about, cells, then of each layer id and mark
 local function reserve(layers, t, cost, ttl, token, about)
@@ -180,20 +275,23 @@ local function reserve(layers, t, cost, ttl, token, about)
       id = token
       redis.call('HSET', key, 'id', id)
     end
+    countOpen(key, 1)
     if not virtual then
       local ms = alive(ttl)
       local left = redis.call('PTTL', key)
       if left < 0 or left < tonumber(ms) then redis.call('PEXPIRE', key, ms) end
     end
     if cost ~= 0 and keepsOpen(L) then openReservation(key, L, token, ends, t) end
+    local mark = L.kind.mark and L.kind.mark(L) or ''
+    if cost ~= 0 and L.excuse then excuse(key, token, t, least(t + L.excuse, ends), units(L, cost), mark) end
     kept[#kept + 1] = id
-    kept[#kept + 1] = L.kind.mark and L.kind.mark(L) or ''
+    kept[#kept + 1] = mark
   end
   keep(KEYS[#KEYS], 'o' .. cmsgpack.pack(kept), ttl)
 end
 
--- settle replaces the cost by the true one, once. What is kept of it then is the
--- answer, with what the caller has to know to read it, and which states it is of.
+-- settle replaces the cost by the true one, once. The record then keeps the answer, what
+-- the caller needs to read it, and which states it is of.
 local function settle(layers, t, cost, token, meta, standing)
   local record, n = KEYS[#KEYS], #layers
   local over, settled = recorded(record, t)
@@ -208,11 +306,14 @@ local function settle(layers, t, cost, token, meta, standing)
     closeReservation(KEYS[n + i], L, token, found[4 + 2 * i], most(reserved - actual, 0), cost ~= 0)
     if reserved < actual then charge(L, actual - reserved) end
     L.changed = true
+    if countOpen(KEYS[n + i], -1) <= 0 and not virtual then
+      redis.call('PEXPIRE', KEYS[n + i], alive(least(found[2] - t, settledFor)))
+    end
   end
   local out, digits = standing(), {}
   for i, v in ipairs(out) do digits[i] = text(v) end
   local kept = { meta, table.concat(digits, ' '), found[2] }
   for i = 1, n do kept[2 + 2 * i], kept[3 + 2 * i] = KEYS[n + i], found[3 + 2 * i] end
-  keep(record, 's' .. cmsgpack.pack(kept), found[2] - t)
+  keep(record, 's' .. cmsgpack.pack(kept), least(found[2] - t, settledFor))
   return out
 end

@@ -1,11 +1,11 @@
--- Calls of a store whose budget for new keys is spent. A state whose key does not
--- exist is replaced by that of an overflow key, which newcomers share. So existing
--- keys, of any store, are decided as ever, and no others are created. A reservation
+-- Calls of a store whose budget for new keys is spent. If the key of a state does not
+-- exist, an overflow key takes its place, which new keys share. So existing keys, of any
+-- store, are decided as ever, and no keys but overflow keys are created. A reservation
 -- remembers which of its states were replaced.
 --
--- KEYS: those of the call, then an overflow key for each state. ARGV: O, how
--- many states; then those of the call. Answer: that of the call, as a list, and
--- behind it for each state 1 where it was the overflow key's, else 0.
+-- KEYS: the keys of the call, then an overflow key for each state. ARGV: O, how many
+-- states; then the arguments of the call. Answer: the answer of the call, as a list,
+-- followed by a digit for each state: 1 if the overflow key was used, else 0.
 
 local overflowed -- what the answer ends with; nil in other calls
 local named      -- the states that such a call names

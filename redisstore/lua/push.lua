@@ -1,8 +1,8 @@
--- A push of the async mode: charges what a node has let through by itself, room
--- or not, once for each of its sequence numbers, and answers with the state
--- after it, by which the node decides. It comes of decisions, so it puts the node's
--- numbers in force, after it has charged under those that the state has. Sequence 0
--- is of one that comes of looks alone.
+-- A push of the async mode: it charges the units that a node has let through by itself,
+-- room or not, once for each sequence number, and answers with the state after that, by
+-- which the node decides. First it charges by the limit that the state drains by; then,
+-- since decisions were made, it converts the state to the node's limit. Sequence 0 is of
+-- a push that only asks.
 --
 -- KEYS: the state, and the node's last sequence number. ARGV: n, sequence,
 -- units, then a layer as in decide.lua.

@@ -1,7 +1,7 @@
--- How much memory the server uses and may use; nothing where the user may not ask.
--- Without a maxmemory it may use half of what the machine has.
+-- How much memory the server uses and may use; nothing if the user may not ask. Without
+-- a maxmemory it may use half of the machine's memory.
 --
--- KEYS: any, by which the node is found. ARGV: I. Answer: used and most, in bytes.
+-- KEYS: any key of the node. ARGV: I. Answer: used and most, in bytes.
 
 if ARGV[1] == 'I' then
   local info = redis.pcall('INFO', 'memory')

@@ -1,5 +1,6 @@
 -- The fixed window: when it ends, and its count. Windows are [k·W, (k+1)·W) since
--- the Unix epoch, or a calendar's, whose bounds come with the call.
+-- the Unix epoch, or a calendar's, whose bounds come with the call, or from first,
+-- that of the key: from t on, if it has none.
 --
 --   =w60000000:<end><used>           period; then doubles, the end in µs
 --   =cday Europe/Paris:<end><used>   unit and zone
@@ -10,6 +11,7 @@ local function window()
   -- bounds returns the ends of the window of t and of the one after; nothing where
   -- a calendar's bounds do not hold t.
   local function bounds(L, t)
+    if L.first then return t + L.period, t + 2 * L.period end
     if not L.bounds then
       local ends = t - t % L.period + L.period
       return ends, ends + L.period
@@ -27,7 +29,7 @@ local function window()
     local at, used = struct.unpack('>dd', state, from)
     if at == ends then
       L.used = used
-    elseif at > ends and used ~= 0 then -- the clock stepped back
+    elseif (at > ends or L.first and at > t) and used ~= 0 then -- the clock stepped back, or it is the key's own
       L.used, L.ends = used, least(at, after)
       L.mended = at > after
     end

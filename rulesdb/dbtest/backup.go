@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// tables are those that say what a database holds, and which version that is.
+// tables are the tables with the contents and the version of a database.
 var tables = []string{"stint_state", "stint_marks", "stint_revisions", "stint_overrides", "stint_plans", "stint_audit"}
 
-// backups counts them: each has tables of its own.
+// backups numbers the backups, since each has tables of its own.
 var backups atomic.Int64
 
-// Backup keeps what the database of a URL holds, and returns what restores it, in
+// Backup keeps the contents of the database of a URL. The function that it returns restores them in
 // one transaction.
 func Backup(t testing.TB, url string) (restore func()) {
 	t.Helper()
@@ -34,7 +34,7 @@ func Backup(t testing.TB, url string) (restore func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+		defer func() { _ = tx.Rollback() }() // without effect after a commit
 		for _, table := range tables {
 			for _, statement := range []string{"DELETE FROM " + table, "INSERT INTO " + table + " SELECT * FROM " + saved(table)} {
 				if _, err := tx.ExecContext(t.Context(), statement); err != nil {

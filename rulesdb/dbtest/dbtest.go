@@ -1,5 +1,4 @@
-// Package dbtest starts database servers of a test's own on loopback, and stops
-// them by their process.
+// Package dbtest starts database servers for tests on loopback, and stops each by its process.
 package dbtest
 
 import (
@@ -17,29 +16,30 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/need"
 
-	_ "github.com/go-sql-driver/mysql" // to see that the server is up
+	_ "github.com/go-sql-driver/mysql" // the driver that Ping uses
 	_ "github.com/jackc/pgx/v5/stdlib"
 )
 
 // A Server is a database server.
 type Server struct {
-	// URL is what rulesdb.Open takes.
+	// URL is the URL for rulesdb.Open.
 	URL  string
 	Port int
 	dir  string
 	name string
 	args []string
-	env  []string // nil is the test's
+	env  []string // nil for the test's own environment
 	as   *syscall.Credential
 	cmd  *exec.Cmd
 	done chan error
-	ping string // driver for database/sql
+	ping string // the database/sql driver that pings it
 	dsn  string
 }
 
-// Postgres starts a PostgreSQL with an empty database, or skips the test where
-// there is none.
+// Postgres starts a PostgreSQL with an empty database, which takes seconds. It skips the test where
+// PostgreSQL is not installed.
 func Postgres(t testing.TB) *Server {
 	t.Helper()
 	return PostgresBy(t, nil)
@@ -48,12 +48,18 @@ func Postgres(t testing.TB) *Server {
 // PostgresBy is [Postgres] with a clock.
 func PostgresBy(t testing.TB, clock *Clock) *Server {
 	t.Helper()
-	bin := find(t, "postgres", "initdb")
-	s := &Server{dir: directory(t), Port: port(t), name: filepath.Join(bin, "postgres"), env: clock.environment(), as: nobody(t), ping: "pgx"}
+	need.Time(t)
+	return startPostgres(t, clock)
+}
+
+func startPostgres(t testing.TB, clock *Clock) *Server {
+	t.Helper()
+	postgres, initdb := need.Program(t, "postgres"), need.Program(t, "initdb")
+	s := &Server{dir: directory(t), Port: port(t), name: postgres, env: clock.environment(), as: nobody(t), ping: "pgx"}
 	own(t, s.dir, s.as)
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", s.dir+"/data", "-U", "stint", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
-	initdb.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
-	if out, err := initdb.CombinedOutput(); err != nil {
+	create := exec.Command(initdb, "-D", s.dir+"/data", "-U", "stint", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C")
+	create.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
+	if out, err := create.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
 	s.args = []string{"-D", s.dir + "/data", "-p", strconv.Itoa(s.Port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-k", s.dir}
@@ -80,8 +86,8 @@ func (s *Server) Standby(t testing.TB) *Server {
 	return b
 }
 
-// MariaDB starts a MariaDB with an empty database, and further arguments, or
-// skips the test where there is none.
+// MariaDB starts a MariaDB with an empty database and additional arguments, which takes seconds. It
+// skips the test where MariaDB is not installed.
 func MariaDB(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return MariaDBBy(t, nil, args...)
@@ -90,12 +96,19 @@ func MariaDB(t testing.TB, args ...string) *Server {
 // MariaDBBy is [MariaDB] with a clock.
 func MariaDBBy(t testing.TB, clock *Clock, args ...string) *Server {
 	t.Helper()
-	find(t, "mariadbd", "mariadb-install-db")
-	s := &Server{dir: directory(t), Port: port(t), name: "mariadbd", env: clock.environment(), as: nobody(t), ping: "mysql"}
+	need.Time(t)
+	return startMariaDB(t, clock, args...)
+}
+
+func startMariaDB(t testing.TB, clock *Clock, args ...string) *Server {
+	t.Helper()
+	mariadbd, prepare := need.Program(t, "mariadbd"), need.Program(t, "mariadb-install-db")
+	s := &Server{dir: directory(t), Port: port(t), name: mariadbd, env: clock.environment(), as: nobody(t), ping: "mysql"}
 	own(t, s.dir, s.as)
-	// One that starts removes the temporary tables that it finds in its directory for them.
+	// A starting server removes the temporary tables that it finds in its tmpdir, so each has its
+	// own.
 	s.args = []string{"--no-defaults", "--datadir=" + s.dir + "/data", "--tmpdir=" + s.dir}
-	install := exec.Command("mariadb-install-db", append(s.args, "--auth-root-authentication-method=normal", "--skip-test-db")...)
+	install := exec.Command(prepare, append(s.args, "--auth-root-authentication-method=normal", "--skip-test-db")...)
 	install.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("mariadb-install-db: %v\n%s", err, out)
@@ -117,7 +130,7 @@ func MariaDBBy(t testing.TB, clock *Clock, args ...string) *Server {
 	return s
 }
 
-// Start starts the server, again after Kill, and waits until it answers.
+// Start starts the server, also after Kill, and waits until it answers.
 func (s *Server) Start(t testing.TB) {
 	t.Helper()
 	end := time.Now().Add(2 * time.Minute)
@@ -126,7 +139,7 @@ func (s *Server) Start(t testing.TB) {
 		if err == nil {
 			return
 		}
-		// Children of a killed PostgreSQL go on until they notice.
+		// The children of a killed PostgreSQL run on until they notice.
 		if !strings.Contains(err.Error(), "pre-existing shared memory block") || time.Now().After(end) {
 			t.Fatal(err)
 		}
@@ -134,7 +147,7 @@ func (s *Server) Start(t testing.TB) {
 	}
 }
 
-// launch starts the server, and returns when it answers or why it does not.
+// launch starts the server. It returns once the server answers, or with the reason why not.
 func (s *Server) launch(t testing.TB, end time.Time) error {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_TRUNC|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -168,7 +181,7 @@ func (s *Server) launch(t testing.TB, end time.Time) error {
 	return fmt.Errorf("%s does not answer: %w", s.name, err)
 }
 
-// answers asks whether the server is up.
+// answers reports with an error whether the server is down.
 func (s *Server) answers() error {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
@@ -183,10 +196,10 @@ func (s *Server) answers() error {
 // Kill ends the server at once, as a crash does.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop makes it stand still until Continue, with its connections open.
+// Stop suspends the server until Continue. Its connections stay open.
 func (s *Server) Stop() { s.signal(syscall.SIGSTOP) }
 
-// Continue lets it go on.
+// Continue resumes the server.
 func (s *Server) Continue() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) end(with syscall.Signal) {
@@ -196,30 +209,7 @@ func (s *Server) end(with syscall.Signal) {
 	s.done <- err
 }
 
-// find returns the directory of programs, or skips the test.
-func find(t testing.TB, programs ...string) (dir string) {
-	t.Helper()
-	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-	for _, d := range append(dirs, "") {
-		found := true
-		for _, p := range programs {
-			path := filepath.Join(d, p)
-			if d == "" {
-				path = p
-			}
-			if _, err := exec.LookPath(path); err != nil {
-				found = false
-			}
-		}
-		if found {
-			return d
-		}
-	}
-	t.Skipf("%v: not installed", programs)
-	return ""
-}
-
-// directory is short, since sockets are in it.
+// directory returns a directory with a short path, since the paths of sockets in it are bounded.
 func directory(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "db")
@@ -230,15 +220,15 @@ func directory(t testing.TB) string {
 	return dir
 }
 
-// What a test of root writes, a server that runs as another user may have to read.
+// A server that runs as another user must be able to read what a test of root writes.
 func init() {
 	if os.Getuid() == 0 {
 		syscall.Umask(0o022)
 	}
 }
 
-// nobody returns the system's user of that name, for servers that refuse to run as
-// root. It is nil unless the test runs as root.
+// nobody returns the user nobody, for servers that refuse to run as root. It returns nil unless the
+// test runs as root.
 func nobody(t testing.TB) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -263,7 +253,7 @@ func own(t testing.TB, dir string, as *syscall.Credential) {
 	}
 }
 
-// port returns one that is the test's.
+// port returns a free port that is reserved for the test.
 func port(t testing.TB) int {
 	t.Helper()
 	n, err := strconv.Atoi(freeport.Port(t))

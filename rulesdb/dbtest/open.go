@@ -17,7 +17,7 @@ func Open(t testing.TB, url string, o rulesdb.Options) *rulesdb.DB {
 	return db
 }
 
-// OpenMigrated is [Open], and makes the tables.
+// OpenMigrated is [Open] with a migrated schema.
 func OpenMigrated(t testing.TB, url string, o rulesdb.Options) *rulesdb.DB {
 	t.Helper()
 	db := Open(t, url, o)

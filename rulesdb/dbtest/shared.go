@@ -16,8 +16,8 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// shared are the servers that all tests of a process use, each test a database
-// of its own: starting one takes seconds.
+// shared are servers for all tests of a process, since starting one takes seconds. Each test gets a
+// database of its own.
 var shared struct {
 	mu        sync.Mutex
 	postgres  *Server
@@ -26,13 +26,12 @@ var shared struct {
 	cleanups  []func()
 }
 
-// lasting is a test whose cleanups happen at the end of all tests.
+// lasting is a test whose cleanups run after all tests.
 type lasting struct{ testing.TB }
 
 func (lasting) Cleanup(f func()) { shared.cleanups = append(shared.cleanups, f) }
 
-// Main runs the tests and then stops the servers that they shared: call it in
-// TestMain.
+// Main runs the tests and then stops the shared servers: call it in TestMain.
 func Main(m *testing.M) int {
 	status := m.Run()
 	for i := len(shared.cleanups) - 1; i >= 0; i-- {
@@ -41,32 +40,30 @@ func Main(m *testing.M) int {
 	return status
 }
 
-// PostgresURL returns the URL of an empty database on the PostgreSQL that tests
-// share.
+// PostgresURL returns the URL of an empty database on the shared PostgreSQL.
 func PostgresURL(t testing.TB) string {
 	t.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.postgres == nil {
-		shared.postgres = Postgres(lasting{t})
+		shared.postgres = startPostgres(lasting{t}, nil)
 	}
 	return shared.postgres.database(t, "/postgres?", "/%s?")
 }
 
-// MariaDBURL returns the URL of an empty database on the MariaDB that tests
-// share.
+// MariaDBURL returns the URL of an empty database on the shared MariaDB.
 func MariaDBURL(t testing.TB) string {
 	t.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.mariadb == nil {
-		shared.mariadb = MariaDB(lasting{t})
+		shared.mariadb = startMariaDB(lasting{t}, nil)
 	}
 	return shared.mariadb.database(t, "/stint", "/%s")
 }
 
-// database makes one, and returns the server's URL with its name in the place
-// of another's.
+// database creates a database, and returns the server's URL with the name of the other database
+// replaced by its name.
 func (s *Server) database(t testing.TB, other, name string) string {
 	t.Helper()
 	shared.databases++
@@ -75,7 +72,7 @@ func (s *Server) database(t testing.TB, other, name string) string {
 	return strings.Replace(s.URL, other, fmt.Sprintf(name, made), 1)
 }
 
-// Database makes a database of a PostgreSQL, and returns its URL.
+// Database creates a database in a PostgreSQL, and returns its URL.
 func (s *Server) Database(t testing.TB, name string) string {
 	t.Helper()
 	s.Exec(t, "CREATE DATABASE "+name)
@@ -97,7 +94,7 @@ func (s *Server) Exec(t testing.TB, statements ...string) {
 	}
 }
 
-// signal reaches the server and its children, which have its connections.
+// signal sends a signal to the server and to its children, which have its connections.
 func (s *Server) signal(which syscall.Signal) {
 	pid := strconv.Itoa(s.cmd.Process.Pid)
 	files, _ := filepath.Glob("/proc/" + pid + "/task/*/children")
@@ -118,7 +115,7 @@ func Exec(t testing.TB, text string, statements ...string) {
 	of(text).Exec(t, statements...)
 }
 
-// of returns the server of a URL, for its statements alone.
+// of returns a Server for running statements at a URL.
 func of(text string) *Server {
 	if file, ok := strings.CutPrefix(text, "sqlite:"); ok {
 		return &Server{ping: "sqlite", dsn: file + "?_pragma=busy_timeout(10000)"}
@@ -129,7 +126,7 @@ func of(text string) *Server {
 	return &Server{ping: "pgx", dsn: text}
 }
 
-// Query reads the one row that a statement answers in the database of a URL.
+// Query reads the single row of a query in the database of a URL.
 func Query(t testing.TB, text, statement string, into ...any) {
 	t.Helper()
 	s := of(text)
@@ -143,7 +140,7 @@ func Query(t testing.TB, text, statement string, into ...any) {
 	}
 }
 
-// All yields overrides, as a load takes them.
+// All yields overrides as LoadOverrides takes them.
 func All(overrides []rulesource.Override) iter.Seq2[*rulesource.Override, error] {
 	return func(yield func(*rulesource.Override, error) bool) {
 		for i := range overrides {

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// A Wire is a way to a server that can go silent, as a network does that loses
-// everything: connections stay open, and nothing comes through.
+// A Wire is a proxy to a server that can go silent, like a network that loses everything:
+// connections stay open, and nothing comes through.
 type Wire struct {
-	// URL is the server's by way of the wire.
+	// URL is the URL of the server through the wire.
 	URL string
 
 	silent atomic.Bool
-	rate   atomic.Int64 // bytes a second; 0 for as fast as can be
+	rate   atomic.Int64 // bytes a second; 0 for no bound
 	cut    atomic.Value // the text of CutAfter
 	lose   atomic.Value // the text of Lose
-	gone   atomic.Int64 // how many connections have lost it
+	gone   atomic.Int64 // how many connections have lost the text of Lose
 	mu     sync.Mutex
 	open   []net.Conn
 }
@@ -54,13 +54,13 @@ func NewWire(t testing.TB, behind string) *Wire {
 	return w
 }
 
-// join carries bytes between a connection and the server.
+// join copies bytes between a connection and the server.
 func (w *Wire) join(in net.Conn, address string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open = append(w.open, in)
 	if w.silent.Load() {
-		return // it is accepted, and hears nothing
+		return // the connection is accepted, and gets no answer
 	}
 	out, err := net.Dial("tcp", address)
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *Wire) join(in net.Conn, address string) {
 		return
 	}
 	w.open = append(w.open, out)
-	muted := new(atomic.Bool) // the server's answers find nobody
+	muted := new(atomic.Bool) // the server's answers are dropped
 	go w.carry(in, out, false, muted)
 	go w.carry(out, in, true, muted)
 }
@@ -79,7 +79,7 @@ func (w *Wire) carry(to, from net.Conn, toServer bool, muted *atomic.Bool) {
 		n, err := from.Read(buffer)
 		if lost = lost || w.silent.Load(); lost {
 			if err != nil {
-				return // the other end does not notice
+				return // the other end must not notice
 			}
 			continue
 		}
@@ -117,37 +117,37 @@ func (w *Wire) carry(to, from net.Conn, toServer bool, muted *atomic.Bool) {
 	}
 }
 
-// has reports whether data has a text in it, in lower or upper case.
+// has reports whether data contains a text, in lower or upper case.
 func has(data []byte, lower *atomic.Value) bool {
 	text, _ := lower.Load().([]byte)
 	return len(text) > 0 && bytes.Contains(bytes.ToLower(data), text)
 }
 
-// Silence loses everything from now on.
+// Silence drops everything from now on.
 func (w *Wire) Silence() { w.silent.Store(true) }
 
-// Slow carries so many bytes a second in each direction from now on.
+// Slow bounds each direction to so many bytes a second from now on.
 func (w *Wire) Slow(bytes int) { w.rate.Store(int64(bytes)) }
 
-// CutAfter ends each connection that sends a text, in lower or upper case, from now
-// on: the server gets the text, and its answer is lost. "" ends none.
+// CutAfter closes each connection that sends a text, in lower or upper case, from now on: the
+// server gets the text, and its answer is lost. "" turns that off.
 func (w *Wire) CutAfter(text string) { w.cut.Store([]byte(strings.ToLower(text))) }
 
-// Lose loses all that a connection sends from a text on, in lower or upper case, from
-// now on: it stays open, and gets no answer. "" loses nothing more.
+// Lose drops everything that a connection sends from a text on, in lower or upper case, from now
+// on. The connection stays open and gets no answer. "" turns that off.
 func (w *Wire) Lose(text string) { w.lose.Store([]byte(strings.ToLower(text))) }
 
 // Lost returns how many connections have lost the text of Lose.
 func (w *Wire) Lost() int { return int(w.gone.Load()) }
 
-// Restore carries what comes on new connections. Those that were silent stay so.
+// Restore forwards new connections again. Connections that were silent stay silent.
 func (w *Wire) Restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.silent.Store(false)
 }
 
-// Cut ends all connections.
+// Cut closes all connections.
 func (w *Wire) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

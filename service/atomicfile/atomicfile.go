@@ -10,21 +10,20 @@ import (
 	"path/filepath"
 )
 
-// beside is what the name of a file ends with until it is whole. There is one
-// such file for each path, so that a process that is killed leaves one behind, which
-// the next write replaces.
+// beside is appended to the name of a file while it is being written. There is one such name for
+// each path, so that a killed process leaves one file behind, which the next write replaces.
 const beside = ".new"
 
-// ErrUnsynced is the error of a Write that has put the new file in place, where the
-// directory could not be synced: a loss of power may bring the old file back.
+// ErrUnsynced is the error of a Write that has replaced the file, but could not sync the directory:
+// a loss of power may bring the old file back.
 var ErrUnsynced = errors.New("written, but a loss of power may undo it")
 
-// Write puts what write writes in the place of a file: beside it, synced, then
-// renamed. After an error other than [ErrUnsynced], or a kill at any moment, the
-// file is as it was. Its owner alone may read it. One process at a time writes a
-// path. A pipe, a device or a directory there is an error, and stays.
+// Write replaces a file by what the function write writes. It writes a new file beside the path,
+// syncs it, and renames it. After an error other than [ErrUnsynced], or a kill at any moment, the
+// file is as it was. Only its owner may read it. One process at a time may write a path. If the
+// path is a pipe, a device or a directory, Write returns an error and leaves it.
 func Write(path string, write func(io.Writer) error) (err error) {
-	dir, err := os.Open(filepath.Dir(path)) // after the rename it would be too late to fail
+	dir, err := os.Open(filepath.Dir(path)) // before the rename, since after it a failure would be too late
 	if err != nil {
 		return err
 	}
@@ -40,17 +39,17 @@ func Write(path string, write func(io.Writer) error) (err error) {
 		err = os.Rename(path+beside, path)
 	}
 	if err != nil {
-		_ = os.Remove(path + beside) // it is thrown away
+		_ = os.Remove(path + beside) // its contents are not wanted
 		return err
 	}
-	if err := dir.Sync(); err != nil { // so that the rename lasts
+	if err := dir.Sync(); err != nil { // makes the rename durable
 		return fmt.Errorf("%w: %w", ErrUnsynced, err)
 	}
 	return nil
 }
 
-// Try reports why Write could not begin to write a path, without writing it. It
-// makes a file of another name, since a process may be writing the path.
+// Try returns the error with which Write would fail to begin, without writing the path. It creates
+// a file of a different name, since a process may be writing the path.
 func Try(path string) error {
 	if err := regular(path); err != nil {
 		return err
@@ -66,8 +65,8 @@ func Try(path string) error {
 	return errors.Join(dir.Close(), f.Close(), os.Remove(f.Name()))
 }
 
-// create opens a new file beside a path. What lies there is replaced, never
-// opened: a pipe would wait for its reader, and a link leads elsewhere.
+// create creates the new file beside a path. It removes and never opens what is there: a pipe would
+// wait for its reader, and a link leads elsewhere.
 func create(path string) (*os.File, error) {
 	if err := regular(path); err != nil {
 		return nil, err
@@ -78,7 +77,7 @@ func create(path string) (*os.File, error) {
 	return os.OpenFile(path+beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// regular reports why a path cannot become a whole file: something else is there.
+// regular returns an error if a path is something other than a file or nothing.
 func regular(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: not a regular file", path)

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// lockAgain is how often a lock that another process has is tried again.
+// lockAgain is how often a lock that is held is tried again.
 const lockAgain = 5 * time.Millisecond
 
-// A HeldError is that of a lock which another process has.
+// A HeldError says that another process holds a lock.
 type HeldError struct {
-	// By is the process and its host, as far as it is known.
+	// By names the process and its host, if they are known.
 	By string
 }
 
-// Error names who has the file, if that is known.
+// Error names the process, if it is known.
 func (e *HeldError) Error() string { return "another process has locked it: " + e.By }
 
-// Lock locks a path for this process until what it returns is closed: a file beside
-// the path, which stays, since another process may have opened it. While another
-// process has the lock, it waits as long as patience, and then returns a [HeldError].
+// Lock locks a path for this process until the returned Closer is closed. The lock is on a file
+// beside the path, which stays, since another process may have opened it. While another process
+// holds the lock, Lock waits for up to patience, and then returns a [HeldError].
 func Lock(path string, patience time.Duration) (io.Closer, error) {
 	f, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -31,7 +31,7 @@ func Lock(path string, patience time.Duration) (io.Closer, error) {
 	for begun := time.Now(); ; time.Sleep(lockAgain) {
 		held, err := tryLock(f)
 		if err != nil {
-			_ = f.Close() // nothing was done with it
+			_ = f.Close() // it was not used
 			return nil, err
 		}
 		if !held {
@@ -43,8 +43,8 @@ func Lock(path string, patience time.Duration) (io.Closer, error) {
 			return nil, &HeldError{strings.TrimSpace(string(by))}
 		}
 	}
-	host, _ := os.Hostname() // only people read it
-	_ = f.Truncate(0)        // for people, as what follows
+	host, _ := os.Hostname() // the name is only for people, so an error is ignored
+	_ = f.Truncate(0)        // the text is for people, so errors are ignored
 	_, _ = f.WriteAt(fmt.Appendf(nil, "process %d on %s\n", os.Getpid(), host), 0)
 	return f, nil
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// tryLock locks a file for this process, or says that another one has. Closing the
-// file ends the lock.
+// tryLock locks a file for this process, or reports that another process holds it. Closing the file
+// ends the lock.
 func tryLock(f *os.File) (held bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -1,25 +1,24 @@
-// Package claims gives the verified claims of JSON Web Tokens (RFC 7519) to rules, and
-// keeps the keys that verify them.
+// Package claims gives the verified claims of JSON Web Tokens (RFC 7519) to rules, and keeps the
+// keys that verify them.
 //
-// A [Source] follows what the rules in force say of tokens: [Source.Use] is told,
+// A [Source] does what the rules in force say about tokens: [Source.Use] tells it which rules,
 // [Source.Run] fetches keys, and [Source.Of] returns the claims of a request.
 //
 // # Guarantees
 //
-// A token has claims here only if its signature verifies with a key of the JWKS that the
-// rules name, by one of the algorithms that they list, and if it is for the issuer, the
-// audience and the time: a minute of clock skew is forgiven. What a token says of keys
-// (jwk, jku, x5c, x5u) is not used, "none" is no algorithm, and a key serves the algorithms
-// of its own kind alone. A claim that is no text, number or boolean is missing.
+// A token has claims only if its signature verifies with a key of the JWKS that the rules name, by
+// one of the algorithms that they list, and if its issuer, audience and times match; a minute of
+// clock skew is forgiven. Keys that a token itself names (jwk, jku, x5c, x5u) are not used, "none"
+// is no algorithm, and a key serves only the algorithms of its own kind. A claim that is no text,
+// number or boolean counts as missing.
 //
-// No request waits for a key. Keys are fetched at most once a minute, whatever tokens
-// ask for. The last ones stay in force while new ones cannot be had, and in a file across
-// restarts.
+// No request waits for a key. Keys are fetched at most once a minute, whatever tokens ask for.
+// While new keys cannot be fetched the last ones stay in force, and in a file across restarts.
 //
 // # Price
 //
-// Verifying takes 50 to 150 µs; the result is kept, so the next request with the same
-// token takes about 2 µs.
+// Verifying takes 50 to 150 µs; the result is kept, so the next request with the same token takes
+// about 2 µs.
 package claims
 
 import (
@@ -35,17 +34,17 @@ import (
 )
 
 const (
-	// maxToken is how long a token may be, in bytes. Servers refuse longer headers.
+	// maxToken is the greatest length of a token, in bytes. Servers refuse longer headers.
 	maxToken = 16 << 10
-	// skew is by how many seconds the clocks of the issuer and of this machine may differ.
+	// skew is how many seconds the clocks of the issuer and of this machine may differ.
 	skew = 60
 )
 
-// Claims are those of a token that are text, numbers, as they are written, or booleans.
-// Nobody changes them.
+// Claims are the claims of a token that are text, booleans, or numbers as they are written. They
+// must not be changed.
 type Claims map[string]string
 
-// An outcome is what has become of a token.
+// An outcome is the result of verifying a token.
 type outcome uint8
 
 // The outcomes.
@@ -53,29 +52,29 @@ const (
 	valid      outcome = iota
 	noKeys             // no keys have been fetched yet
 	tooLong            // longer than 16 KiB
-	malformed          // no signed token, or what it says cannot be read
-	algorithm          // not one of those listed
-	unknownKey         // the JWKS has no key for it
-	signature          // it does not verify
+	malformed          // no signed token, or its contents cannot be read
+	algorithm          // not one of the algorithms in the rules
+	unknownKey         // the JWKS has no key for the token
+	signature          // the signature does not verify
 	expired            // exp is past
 	early              // nbf or iat is in the future
-	issuer             // another iss
-	audience           // another aud
+	issuer             // iss is not the issuer in the rules
+	audience           // aud is not the audience in the rules
 
 	outcomes = iota
 )
 
-// outcomeNames are what metrics call them.
+// outcomeNames are the names of outcomes in metrics.
 var outcomeNames = [outcomes]string{
 	"valid", "no_keys", "too_long", "malformed", "algorithm", "unknown_key", "signature", "expired", "early", "issuer", "audience",
 }
 
-// A verifier verifies tokens as one file of rules says.
+// A verifier verifies tokens as one rules file says.
 type verifier struct {
 	jwt        *rulesfile.JWT
 	algorithms []jose.SignatureAlgorithm
-	keys       atomic.Pointer[keySet] // nil until there are some
-	wanted     chan struct{}          // has one when a token has asked for other keys
+	keys       atomic.Pointer[keySet] // nil until keys were read
+	wanted     chan struct{}          // holds a value when a token has asked for an unknown key
 }
 
 func newVerifier(jwt *rulesfile.JWT) *verifier {
@@ -86,8 +85,8 @@ func newVerifier(jwt *rulesfile.JWT) *verifier {
 	return v
 }
 
-// token returns the token in the header of a request, or "". Authorization has it
-// behind Bearer, another header with or without that.
+// token returns the token in the header of a request, or "". In Authorization it follows Bearer; in
+// other headers Bearer may be missing.
 func (v *verifier) token(h http.Header) string {
 	lines := h[http.CanonicalHeaderKey(v.jwt.Header)]
 	if len(lines) != 1 {
@@ -103,7 +102,7 @@ func (v *verifier) token(h http.Header) string {
 	return ""
 }
 
-// verify returns the claims of a token, and what has become of it.
+// verify returns the claims of a token, and the outcome.
 func (v *verifier) verify(token string, now time.Time) (Claims, outcome) {
 	set := v.keys.Load()
 	switch {
@@ -140,7 +139,7 @@ func (v *verifier) verify(token string, now time.Time) (Claims, outcome) {
 	return c.claims, valid
 }
 
-// meant says whether a token that has verified is for us and for now, a moment in
+// meant says whether a token with a valid signature is for this audience and time. now is in
 // seconds since the Unix epoch.
 func (v *verifier) meant(c *content, now float64) outcome {
 	switch {
@@ -158,5 +157,5 @@ func (v *verifier) meant(c *content, now float64) outcome {
 	return valid
 }
 
-// forever is when a token expires that does not say so.
+// forever is when a token without exp expires.
 var forever = math.Inf(1)

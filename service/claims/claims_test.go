@@ -488,21 +488,3 @@ func FuzzToken(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkOf(b *testing.B) {
-	s := open(b, rulesfile.JWT{}, issuers())
-	h := http.Header{"Authorization": {"Bearer " + token(`{"alg":"RS256","kid":"rsa"}`, `{"sub":"ann","iss":"https://id.example.com/","plan":"pro","exp":1800000000}`, rs256(keys().rsa))}}
-	b.Run("again", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			s.Of(h, time.Unix(now, 0))
-		}
-	})
-	b.Run("unknown", func(b *testing.B) {
-		b.ReportAllocs()
-		h := http.Header{"Authorization": {h.Get("Authorization")[:len(h.Get("Authorization"))-4] + "AAAA"}}
-		for b.Loop() {
-			s.Of(h, time.Unix(now, 0))
-		}
-	})
-}

@@ -8,15 +8,15 @@ import (
 	"github.com/stint-dev/stint/internal/strictjson"
 )
 
-// maxDepth is how deep claims may be nested, which are passed over.
+// maxDepth is how deep ignored claims may be nested.
 const maxDepth = 32
 
-// A content is what a token says.
+// A content is the claims of a token.
 type content struct {
 	claims   Claims
-	audience []string // nil for none
+	audience []string // nil if there is none
 	expires  float64  // in seconds since the Unix epoch; infinite for never
-	begins   float64  // the later of nbf and iat
+	begins   float64  // nbf or iat, whichever is later
 }
 
 var (
@@ -26,8 +26,8 @@ var (
 	errName  = errors.New("iss is no text")
 )
 
-// decode reads the claims of a token. An error means that not all programs read them
-// alike, or that a registered claim has the wrong type.
+// decode reads the claims of a token. An error means that different programs would read them
+// differently, or that a registered claim has the wrong type.
 func decode(payload []byte) (*content, error) {
 	c := &content{claims: make(Claims), expires: forever, begins: math.Inf(-1)}
 	r := strictjson.New(string(payload), "the token")
@@ -45,7 +45,7 @@ func decode(payload []byte) (*content, error) {
 	return c, err
 }
 
-// claim reads the claim of a name.
+// claim reads the claim with a name.
 func (c *content) claim(r *strictjson.Reader, name string) error {
 	kind := r.Next()
 	if name == "aud" {
@@ -71,8 +71,7 @@ func (c *content) claim(r *strictjson.Reader, name string) error {
 	return nil
 }
 
-// date takes a date, a number of seconds since the Unix epoch. What value begins with
-// is its kind.
+// date reads a date, in seconds since the Unix epoch. kind is the first character of the value.
 func (c *content) date(name string, kind byte, value string) error {
 	at, err := strconv.ParseFloat(value, 64)
 	switch {
@@ -86,7 +85,7 @@ func (c *content) date(name string, kind byte, value string) error {
 	return nil
 }
 
-// readAudience reads aud: text, which is a claim too, or a list of text.
+// readAudience reads aud, which is a list of texts, or one text; one text is a claim too.
 func (c *content) readAudience(r *strictjson.Reader, kind byte) error {
 	c.audience = []string{}
 	one := func() error {
@@ -104,8 +103,8 @@ func (c *content) readAudience(r *strictjson.Reader, kind byte) error {
 	return err
 }
 
-// readValue reads any value. It returns text, a number as it is written, or a boolean;
-// what is null, a list or an object is read and no scalar.
+// readValue reads any value. It returns a text, a number as it is written, or a boolean; after
+// null, a list or an object, scalar is false.
 func readValue(r *strictjson.Reader, depth int) (value string, scalar bool, err error) {
 	if depth > maxDepth {
 		return "", false, errDeep

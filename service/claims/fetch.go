@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// fetchWithin is how long a server may take for all of its answer.
+	// fetchWithin is how long a server may take for its whole answer.
 	fetchWithin = 10 * time.Second
-	// fetchAgain is the least time from one fetch to the next.
+	// fetchAgain is the least time between two fetches.
 	fetchAgain = time.Minute
-	// fetchEvery is how old keys become while no token asks for others: how long a
-	// key that was withdrawn may still verify.
+	// fetchEvery is how old keys may get while no token asks for unknown ones. A key that was
+	// withdrawn may verify for that long.
 	fetchEvery = 10 * time.Minute
-	// lookEvery is how often a file of keys is looked at.
+	// lookEvery is how often a file of keys is checked.
 	lookEvery = 250 * time.Millisecond
 )
 
@@ -45,7 +45,7 @@ func (v *verifier) take(text []byte) error {
 	return err
 }
 
-// shown is where the keys are, without what may be a secret.
+// shown returns where the keys are, without parts that may be secret.
 func (v *verifier) shown() string {
 	if u, err := url.Parse(v.jwt.JWKS); err == nil && !v.isFile() {
 		return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
@@ -53,8 +53,7 @@ func (v *verifier) shown() string {
 	return v.jwt.JWKS
 }
 
-// firstKeys puts keys in force that are at hand: those of a file, or the last ones of
-// a URL.
+// firstKeys puts keys in force that need no fetch: those of a file, or the last ones of a URL.
 func (s *Source) firstKeys(v *verifier) {
 	if v.isFile() {
 		if err := v.readFile(); err != nil {
@@ -67,8 +66,8 @@ func (s *Source) firstKeys(v *verifier) {
 	}
 }
 
-// keep keeps the keys fresh, until ctx ends. What fails is logged, once until it works
-// again or fails otherwise.
+// keep keeps the keys up to date until ctx ends. It logs a failure once, until the next success or
+// a different failure.
 func (s *Source) keep(ctx context.Context, v *verifier) {
 	said := ""
 	note := func(err error) {
@@ -89,7 +88,7 @@ func (s *Source) keep(ctx context.Context, v *verifier) {
 	}
 	client := &http.Client{Transport: s.o.Transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	saved := v.keys.Load() // those of the state file, or nil
+	saved := v.keys.Load() // the keys of the state file, or nil
 	for ctx.Err() == nil {
 		text, err := v.fetch(ctx, client)
 		if err == nil {
@@ -117,13 +116,13 @@ func (s *Source) keep(ctx context.Context, v *verifier) {
 // fetch asks the server for the JWKS.
 func (v *verifier) fetch(ctx context.Context, client *http.Client) (text []byte, err error) {
 	select {
-	case <-v.wanted: // what is asked for by now is answered by this
+	case <-v.wanted: // this fetch answers all requests for unknown keys so far
 	default:
 	}
 	ctx, stop := context.WithTimeout(ctx, fetchWithin)
 	defer stop()
 	defer func() {
-		if errors.Is(err, context.DeadlineExceeded) { // net/http has several words for it
+		if errors.Is(err, context.DeadlineExceeded) { // net/http reports a timeout in several ways
 			err = fmt.Errorf("no whole answer within %v", fetchWithin)
 		}
 	}()
@@ -139,7 +138,7 @@ func (v *verifier) fetch(ctx context.Context, client *http.Client) (text []byte,
 		}
 		return nil, err
 	}
-	defer resp.Body.Close() // it is read, or of no use
+	defer resp.Body.Close() // the body has been read, or is not wanted
 	switch {
 	case slices.Contains([]int{301, 302, 303, 307, 308}, resp.StatusCode):
 		return nil, fmt.Errorf("answered %s, and redirects are not followed: name the URL that has the keys", resp.Status)
@@ -149,7 +148,7 @@ func (v *verifier) fetch(ctx context.Context, client *http.Client) (text []byte,
 	return io.ReadAll(io.LimitReader(resp.Body, maxJWKS+1))
 }
 
-// watch reads the file again when it has changed and stood still between two looks.
+// watch reads the file again when it has changed and then stayed the same for one interval.
 func (v *verifier) watch(ctx context.Context, note func(error)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -169,7 +168,7 @@ func (v *verifier) watch(ctx context.Context, note func(error)) {
 	}
 }
 
-// stampOf is another one when a file is.
+// stampOf returns a text that changes when a file does.
 func stampOf(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -187,7 +186,7 @@ func (v *verifier) readFile() error {
 	return v.take(text)
 }
 
-// readSome reads a regular file, no more of it than twice what a JWKS may have.
+// readSome reads a regular file, but at most twice the size of a JWKS.
 func readSome(path string) ([]byte, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", path)
@@ -200,13 +199,13 @@ func readSome(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 2*maxJWKS))
 }
 
-// lastKeys is what the state file has: the keys of a URL, as they came.
+// lastKeys is the contents of the state file: the keys of a URL, as they were received.
 type lastKeys struct {
 	URL  string          `json:"url"`
 	JWKS json.RawMessage `json:"jwks"`
 }
 
-// remember puts the keys of the state file in force, if they are from the URL of now.
+// remember puts the keys of the state file in force if they are from the present URL.
 func (s *Source) remember(v *verifier) error {
 	if s.o.State == "" {
 		return nil
@@ -225,7 +224,7 @@ func (s *Source) remember(v *verifier) error {
 	return v.take(last.JWKS)
 }
 
-// save puts keys into the state file. They are in force also if that fails.
+// save writes keys to the state file. They stay in force if that fails.
 func (s *Source) save(v *verifier, set *keySet) {
 	if s.o.State == "" {
 		return

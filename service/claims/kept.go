@@ -6,26 +6,26 @@ import (
 )
 
 const (
-	// mostKept is how many results are kept, mostBytes about how many bytes they take.
+	// mostKept is how many results are kept, and mostBytes about how many bytes they may take.
 	mostKept  = 10_000
 	mostBytes = 16 << 20
 )
 
-// A tokenID stands for a token, which nobody can tell from it.
+// A tokenID is a hash of a token, from which the token cannot be recovered.
 type tokenID [sha256.Size]byte
 
 func idOf(token string) tokenID { return sha256.Sum256([]byte(token)) }
 
-// kept are the claims of tokens that have verified by one set of keys. What does not
-// verify is not kept: a client could put out the others with it. It may be used
-// from many goroutines at once.
+// kept holds the claims of tokens that one set of keys has verified. Tokens that do not verify are
+// not kept, or a client could displace the others with them. It may be used from many goroutines at
+// once.
 type kept struct {
 	mu    sync.Mutex
 	of    map[tokenID]*content
 	bytes int
 }
 
-// find returns the claims of a token that has not expired by now.
+// find returns the claims of a token if it is kept and has not expired.
 func (k *kept) find(id tokenID, now float64) (Claims, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -40,7 +40,7 @@ func (k *kept) find(id tokenID, now float64) (Claims, bool) {
 	return c.claims, true
 }
 
-// add keeps the claims of a token, in the place of any others if there is no room.
+// add keeps the claims of a token. If there is no room, it drops others at random.
 func (k *kept) add(id tokenID, c *content) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,7 +65,7 @@ func (k *kept) drop(id tokenID, c *content) {
 	k.bytes -= c.size()
 }
 
-// size is about how many bytes the result takes.
+// size returns about how many bytes the result takes.
 func (c *content) size() int {
 	size := 256
 	for name, value := range c.claims {

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// maxJWKS is how many bytes a JWKS may have, mostKeys how many keys.
+	// maxJWKS is the greatest size of a JWKS in bytes, mostKeys the most keys in it.
 	maxJWKS  = 1 << 20
 	mostKeys = 100
-	// mostTried is how many keys a token is tried with: without a kid, or with one
-	// that several keys have.
+	// mostTried is how many keys a token is tried with, if it has no kid, or several keys have its
+	// kid.
 	mostTried = 4
 	// leastRSA is the size of the shortest RSA key, in bits (RFC 7518, 3.3).
 	leastRSA = 2048
@@ -26,14 +26,14 @@ const (
 
 // A keySet is the keys of a JWKS that verify signatures. It does not change.
 type keySet struct {
-	text []byte // as it was read
+	text []byte // as it was received
 	keys []jose.JSONWebKey
 	kept kept
 }
 
-// readKeys reads a JWKS. Keys that can verify nothing here are passed over: of unknown
-// kinds, for encryption, too short, and secrets unless secrets are allowed. If none is
-// left, that is an error.
+// readKeys reads a JWKS. It skips keys that cannot verify here: those of unknown kinds, for
+// encryption, or too short, and shared secrets unless they are allowed. It is an error if no key is
+// left.
 func readKeys(text []byte, secrets bool) (*keySet, error) {
 	if len(text) > maxJWKS {
 		return nil, fmt.Errorf("a JWKS of more than %d bytes", maxJWKS)
@@ -59,7 +59,7 @@ func readKeys(text []byte, secrets bool) (*keySet, error) {
 	return set, nil
 }
 
-// readKey reads a key, without its private part, and reports whether it can verify.
+// readKey reads a key without its private part, and reports whether it can verify.
 func readKey(text []byte, secrets bool) (key jose.JSONWebKey, ok bool) {
 	var uses struct {
 		Operations []string `json:"key_ops"`
@@ -80,8 +80,8 @@ func readKey(text []byte, secrets bool) (key jose.JSONWebKey, ok bool) {
 	return key, key.Valid()
 }
 
-// serves reports whether a key may verify by an algorithm: it is of that kind, and for
-// no other one.
+// serves reports whether a key may verify by an algorithm: the kind of the key fits, and the key
+// names no other algorithm.
 func serves(key *jose.JSONWebKey, by string) bool {
 	if key.Algorithm != "" && key.Algorithm != by {
 		return false
@@ -99,13 +99,13 @@ func serves(key *jose.JSONWebKey, by string) bool {
 	return false
 }
 
-// check returns what a token holds if its signature verifies.
+// check returns the payload of a token if its signature verifies.
 func (s *keySet) check(token string, algorithms []jose.SignatureAlgorithm) (payload []byte, o outcome) {
 	signed, err := jose.ParseSignedCompact(token, algorithms)
 	if _, other := errors.AsType[*jose.ErrUnexpectedSignatureAlgorithm](err); other {
 		return nil, algorithm
 	}
-	if err != nil || !plain(&signed.Signatures[0].Protected) {
+	if err != nil || !understood(&signed.Signatures[0].Protected) {
 		return nil, malformed
 	}
 	head := &signed.Signatures[0].Protected
@@ -127,10 +127,10 @@ func (s *keySet) check(token string, algorithms []jose.SignatureAlgorithm) (payl
 	return nil, signature
 }
 
-// plain reports whether a header asks for nothing that is unknown here: an extension
-// that must be understood, an encoding that a JWT may not have (RFC 7797, 7), or
-// another kind of token than one for access (RFC 8725, 3.11).
-func plain(head *jose.Header) bool {
+// understood reports whether a header asks for nothing that is unknown here: an extension that must
+// be understood, an encoding that a JWT may not have (RFC 7797, 7), or a kind of token that is not
+// for access (RFC 8725, 3.11).
+func understood(head *jose.Header) bool {
 	_, critical := head.ExtraHeaders["crit"]
 	_, b64 := head.ExtraHeaders["b64"]
 	typ, typed := head.ExtraHeaders[jose.HeaderType]

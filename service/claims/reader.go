@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A Reader reads the claims of one request, which has its token verified once, when a
-// claim is asked for. It belongs to one goroutine.
+// A Reader reads the claims of one request. It verifies the token once, when the first claim is
+// asked for. It belongs to one goroutine.
 type Reader struct {
-	Source *Source // nil gives none
+	Source *Source // with nil, no request has claims
 	Header http.Header
 
 	claims      Claims
 	read, known bool
 }
 
-// Claim returns a claim. known is false if it cannot be known, since there are no keys yet.
+// Claim returns a claim. If known is false, no keys have been read yet.
 func (r *Reader) Claim(name string) (value string, ok, known bool) {
 	if r.Source == nil {
 		return "", false, true

@@ -13,10 +13,10 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// Options say what a Source does.
+// Options are the options of a Source.
 type Options struct {
-	// State is the file that keeps the last keys of a URL across restarts. The default,
-	// "", keeps them in memory alone.
+	// State is a file that keeps the last keys of a URL across restarts. The default, "", keeps
+	// them only in memory.
 	State string
 	// Transport fetches keys. The default is that of net/http.
 	Transport http.RoundTripper
@@ -24,26 +24,26 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Source verifies the tokens of requests by what the rules in force say of them. Make
-// one with [New]. It may be used from many goroutines at once.
+// A Source verifies the tokens of requests as the rules in force say. Make one with [New]. It may
+// be used from many goroutines at once.
 type Source struct {
 	o      Options
-	now    atomic.Pointer[verifier] // nil if the rules say nothing of tokens
+	now    atomic.Pointer[verifier] // nil if the rules do not mention tokens
 	counts [outcomes]atomic.Uint64
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when now is another one
+	changed chan struct{} // closed and replaced when now changes
 }
 
-// New returns a Source for rules that say nothing of tokens yet.
+// New returns a Source for rules that do not mention tokens.
 func New(o Options) *Source {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return &Source{o: o, changed: make(chan struct{})}
 }
 
-// Use has tokens verified as rules say; nil is not at all. What is in force already
-// stays, with its keys. Else those of a file are read before Use returns, and those
-// of a URL are the last ones of the state file until [Source.Run] has fetched them.
+// Use makes the source verify tokens as rules say; nil turns that off. If these rules are in force
+// already, their keys stay. Otherwise, the keys of a file are read before Use returns. For a URL,
+// the last keys in the state file are used until [Source.Run] has fetched new ones.
 func (s *Source) Use(jwt *rulesfile.JWT) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *Source) Use(jwt *rulesfile.JWT) {
 	s.changed = make(chan struct{})
 }
 
-// Run keeps the keys of the rules in force fresh, until ctx ends.
+// Run keeps the keys of the rules in force up to date, until ctx ends.
 func (s *Source) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
@@ -84,9 +84,8 @@ func (s *Source) Run(ctx context.Context) {
 	}
 }
 
-// Of returns the claims of a request with these headers, none if it has no token or
-// one that does not verify, and counts what has become of the token. It is false if
-// that cannot be known, since there are no keys yet.
+// Of returns the claims of a request with these headers, and counts the outcome. There are no
+// claims without a token, or if it does not verify. known is false if no keys have been read yet.
 func (s *Source) Of(h http.Header, now time.Time) (c Claims, known bool) {
 	v := s.now.Load()
 	if v == nil {
@@ -101,8 +100,8 @@ func (s *Source) Of(h http.Header, now time.Time) (c Claims, known bool) {
 	return c, o != noKeys
 }
 
-// Counts yields how many tokens have had each outcome, by its name; nothing while the
-// rules say nothing of tokens.
+// Counts yields how many tokens have had each outcome, by its name. It yields nothing while the
+// rules do not mention tokens.
 func (s *Source) Counts(yield func(outcome string, n uint64) bool) {
 	if s.now.Load() == nil {
 		return

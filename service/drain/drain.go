@@ -1,9 +1,8 @@
-// Package drain stops servers without losing who has just connected.
+// Package drain stops servers without losing clients that have just connected.
 //
-// To close a listener is to reset the connections that wait to be accepted,
-// however long new ones were taken before, and net/http drops the first request of
-// a connection, unanswered, if it is read once the server is shutting down. On a
-// busy machine there always are some of both.
+// Closing a listener resets the connections that wait to be accepted. And net/http drops the first
+// request of a connection, unanswered, if it reads it while the server shuts down. On a busy
+// machine there always are some of both.
 package drain
 
 import (
@@ -16,8 +15,8 @@ import (
 	"time"
 )
 
-// toBegin is how long clients that have connected may take to send a request when
-// the server stops. Those that connected to ask something have sent it by then.
+// toBegin is how long connected clients may take to send their first request when the server stops.
+// Clients that connected to ask something have sent it by then.
 const toBegin = time.Second
 
 // An HTTP is an HTTP server on a listener.
@@ -27,17 +26,17 @@ type HTTP struct {
 	stopped chan error
 
 	leaving atomic.Bool
-	fresh   atomic.Int64 // connections of which no request has begun
-	conns   sync.Map     // of these, net.Conn to *conn
+	fresh   atomic.Int64 // connections on which no request has begun
+	conns   sync.Map     // those connections, net.Conn to *conn
 }
 
-// A conn is what is known of a connection.
+// A conn is the state of a connection.
 type conn struct{ begun atomic.Bool }
 
 type connKey struct{}
 
-// NewHTTP returns a server on a listener. It takes the server's Handler, ConnContext
-// and ConnState as they are, and puts its own in front; nothing else may use them.
+// NewHTTP returns a server on a listener. It wraps the server's Handler, ConnContext and ConnState;
+// nothing else may use them afterwards.
 func NewHTTP(server *http.Server, ln net.Listener) *HTTP {
 	h := &HTTP{server: server, queue: NewListener(ln), stopped: make(chan error, 1)}
 	next, withConn, state := server.Handler, server.ConnContext, server.ConnState
@@ -72,17 +71,17 @@ func NewHTTP(server *http.Server, ln net.Listener) *HTTP {
 	return h
 }
 
-// begin notes that a connection has no first request to wait for any more.
+// begin notes that a connection has sent its first request, or never will.
 func (h *HTTP) begin(c *conn) {
 	if c.begun.CompareAndSwap(false, true) {
 		h.fresh.Add(-1)
 	}
 }
 
-// Serve serves, over TLS if the server has a configuration for it, until ctx is done.
-// Then it calls onStop, and goes on for notice, with each answer ending its connection,
-// so that clients go elsewhere without losing a request. Stop and Close are to follow,
-// unless there is an error, which says why it has ended before.
+// Serve serves, over TLS if the server has a configuration for it, until ctx is done. Then it calls
+// onStop and goes on for the time notice. Each answer then closes its connection, so that clients
+// go elsewhere without losing a request. The caller must then call Stop and Close, unless Serve
+// returns an error, which says why it ended earlier.
 func (h *HTTP) Serve(ctx context.Context, onStop func(), notice time.Duration) error {
 	go func() {
 		if h.server.TLSConfig != nil {
@@ -106,10 +105,9 @@ func (h *HTTP) Serve(ctx context.Context, onStop func(), notice time.Duration) e
 	}
 }
 
-// Stop takes the connections that wait to be accepted, and no more, gives all a
-// moment to send their first request, and returns when all requests have been
-// answered or ctx is done, as [http.Server.Shutdown] does. What is left then is to
-// be closed; Done waits for the rest.
+// Stop accepts the connections that wait now, and no later ones. It gives all clients a moment to
+// send their first request, and returns when all requests have been answered or ctx is done, like
+// [http.Server.Shutdown]. After ctx is done, call Close to end the remaining connections.
 func (h *HTTP) Stop(ctx context.Context) error {
 	if h.queue.Empty() {
 		err := <-h.stopped
@@ -136,32 +134,30 @@ func (h *HTTP) Close() error {
 }
 
 const (
-	// empty is how long nothing comes from a queue that is empty; tries is how
-	// often, since a wait may be over before it was begun.
+	// empty is how long nothing must come for a queue to count as empty. tries is how often that
+	// must happen, since a wait may end before it has begun.
 	empty = 200 * time.Microsecond
 	tries = 3
-	// bound ends the wait for an empty queue where clients keep coming: what is
-	// left then has come in the last moment.
+	// bound ends the wait for an empty queue while clients keep coming. Connections that are left
+	// then came in the last moment.
 	bound = 250 * time.Millisecond
 )
 
-// deadlines are what listeners of the kernel have, and those in front of them
-// that pass them on.
+// deadlines is implemented by listeners of the kernel, and by wrappers that pass the method on.
 type deadlines interface{ SetDeadline(t time.Time) error }
 
-// A Listener accepts the connections that wait and then closes, after Empty. Accept
-// is for one goroutine.
+// A Listener can accept the connections that wait and then close: see Empty. Accept may be called
+// from one goroutine.
 type Listener struct {
 	net.Listener
 	until atomic.Pointer[time.Time] // set by Empty
 }
 
-// NewListener returns a Listener in front of another.
+// NewListener returns a Listener around ln.
 func NewListener(ln net.Listener) *Listener { return &Listener{Listener: ln} }
 
-// Empty has Accept return what waits to be accepted, then close the listener and
-// return [net.ErrClosed]. It reports false, and does nothing, where the listener
-// has no deadlines.
+// Empty makes Accept return the connections that wait, then close the listener and return
+// [net.ErrClosed]. It returns false and does nothing where the listener has no deadlines.
 func (l *Listener) Empty() bool {
 	under, ok := l.Listener.(deadlines)
 	if !ok || under.SetDeadline(time.Time{}) != nil {

@@ -6,18 +6,33 @@ import (
 	"strings"
 )
 
-// A Cond is what an attribute of a request must be.
+// A Cond is a condition on one attribute of a request.
 type Cond struct {
 	Attribute string
 	Values    []string // any of these patterns
-	Set       bool     // without values: present, or else missing
-	Wide      bool     // it takes more than what it was made of
-	Spelled   bool     // it takes the values as written alone: there upper and lower case are one
-	NotZero   bool     // of those that are present, "0" is none; a rule says that with [Zeros]
+	Set       bool     // without values: whether the attribute must be present or missing
+	Wide      bool     // it takes more requests than the condition that it was made of
+	Less      []string // if it is wide: values that take no more requests; nil if there are none
+	Spelled   bool     // the imported condition ignored case; this one takes Values as written
+	NotZero   bool     // the value "0" counts as missing; a rule says that by [Zeros]
 }
 
-// Zeros are the conditions of the requests that some conditions take as they stand in a
-// rule, though a value of these is "0".
+// Surely returns conditions that take no more requests than the imported ones. ok is false if
+// rules cannot express them.
+func Surely(all []Cond) (less []Cond, ok bool) {
+	less = slices.Clone(all)
+	for i := range less {
+		if c := &less[i]; c.Wide {
+			if c.Values, c.Wide = c.Less, false; len(c.Values) == 0 {
+				return nil, false
+			}
+		}
+	}
+	return less, true
+}
+
+// Zeros returns what a rule must exclude, since a condition with NotZero takes the value "0"
+// as it stands in a rule: one list of conditions for each.
 func Zeros(when []Cond) (all [][]Cond) {
 	for i := range when {
 		if when[i].NotZero {
@@ -29,17 +44,17 @@ func Zeros(when []Cond) (all [][]Cond) {
 	return all
 }
 
-// Exact reports whether the values are no patterns.
+// Exact reports whether the values stand for themselves, and are no patterns.
 func (c *Cond) Exact() bool {
 	return c.Attribute != "path" && !slices.ContainsFunc(c.Values, func(v string) bool { return strings.ContainsAny(v, `*\`) })
 }
 
-// literal reports whether each value is one path, as it stands.
+// literal reports whether each value is a path without wildcards.
 func (c *Cond) literal() bool {
 	return c.Attribute == "path" && c.Values != nil && !slices.ContainsFunc(c.Values, func(v string) bool { return strings.ContainsAny(v, `*\\`) })
 }
 
-// Apart reports whether no request holds to both.
+// Apart reports whether no request meets both conditions.
 func (c *Cond) Apart(o *Cond) bool {
 	switch {
 	case c.Attribute != o.Attribute:
@@ -58,7 +73,7 @@ func (c *Cond) Apart(o *Cond) bool {
 	})
 }
 
-// sameValue reports whether two values of an attribute have a request in common.
+// sameValue reports whether a request may match both of two values of an attribute.
 func sameValue(attribute, v, w string) bool {
 	if attribute == "ip" {
 		a, errA := PrefixOf(v)
@@ -66,7 +81,7 @@ func sameValue(attribute, v, w string) bool {
 		return errA != nil || errB != nil || a.Overlaps(b)
 	}
 	if strings.Contains(v+w, `\`) {
-		return true // perhaps
+		return true // escapes are not compared: they may match the same request
 	}
 	if strings.Contains(v+w, "*") {
 		return Common(strings.Split(v, ""), strings.Split(w, ""), "*", strings.EqualFold)
@@ -74,7 +89,7 @@ func sameValue(attribute, v, w string) bool {
 	return v == w || attribute == "method" && v+w == "GETHEAD" || attribute == "method" && v+w == "HEADGET" // rules take HEAD for GET
 }
 
-// PrefixOf reads an address, or a range of them whatever its last bits.
+// PrefixOf reads an address or a range of addresses, and masks the range.
 func PrefixOf(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -83,14 +98,14 @@ func PrefixOf(text string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
-// AllApart reports whether no request holds to all of both.
+// AllApart reports whether no request meets all conditions of both lists.
 func AllApart(a, b []Cond) bool {
 	return slices.ContainsFunc(a, func(x Cond) bool {
 		return slices.ContainsFunc(b, func(y Cond) bool { return x.Apart(&y) })
 	})
 }
 
-// Both returns the conditions of two lists. ok is false if a rule cannot have both.
+// Both returns the conditions of requests that meet both lists; ok is false if no rule has them.
 func Both(a, b []Cond) (all []Cond, ok bool) {
 	all = slices.Clone(a)
 	for _, y := range b {
@@ -98,12 +113,15 @@ func Both(a, b []Cond) (all []Cond, ok bool) {
 		if i >= 0 {
 			y.Spelled, y.NotZero = y.Spelled || all[i].Spelled, y.NotZero || all[i].NotZero
 			all[i].Spelled, all[i].NotZero = y.Spelled, y.NotZero
+			if y.Values != nil && all[i].Values != nil && (y.Wide || all[i].Wide) && !slices.Equal(y.Less, all[i].Less) {
+				y.Wide, y.Less, all[i].Wide, all[i].Less = true, nil, true, nil
+			}
 		}
 		switch {
 		case i < 0:
 			all = append(all, y)
 		case all[i].Text() == y.Text():
-		case y.Values == nil && y.Set && all[i].Values != nil: // a value is present
+		case y.Values == nil && y.Set && all[i].Values != nil: // an attribute with a value is present
 		case all[i].Values == nil && all[i].Set && y.Values != nil:
 			all[i] = y
 		case y.literal() || all[i].literal():
@@ -111,9 +129,11 @@ func Both(a, b []Cond) (all []Cond, ok bool) {
 			if !y.literal() {
 				x, y = y, x
 			}
-			y.Wide, y.Values = x.Wide || y.Wide, slices.DeleteFunc(slices.Clone(y.Values), func(v string) bool {
+			y.Values = slices.DeleteFunc(slices.Clone(y.Values), func(v string) bool {
 				return x.Apart(&Cond{Attribute: y.Attribute, Values: []string{v}})
 			})
+			y.Wide = x.Wide || y.Wide || !Within([]string{anyOf(y.Values, pathExpr)}, anyOf(x.Values, pathExpr))
+			y.Less = nil
 			if all[i] = y; len(y.Values) == 0 {
 				return nil, false
 			}
@@ -129,14 +149,14 @@ func Both(a, b []Cond) (all []Cond, ok bool) {
 	return all, true
 }
 
-// TakesHead reports whether conditions name GET and not HEAD, which rules take for GET.
+// TakesHead reports whether conditions name GET without HEAD: rules let GET match HEAD too.
 func TakesHead(when []Cond) bool {
 	return slices.ContainsFunc(when, func(c Cond) bool {
 		return c.Attribute == "method" && slices.Contains(c.Values, "GET") && !slices.Contains(c.Values, "HEAD")
 	})
 }
 
-// General leaves out the conditions that others of them take in.
+// General leaves out the lists of conditions that a more general list includes.
 func General(all [][]Cond) (kept [][]Cond) {
 	for i, u := range all {
 		if !slices.ContainsFunc(slices.Concat(all[:i], all[i+1:]), func(o []Cond) bool {

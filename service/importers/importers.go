@@ -1,18 +1,22 @@
-// Package importers has what turning the configuration of another limiter into rules
-// takes, whichever it is: notes of what differs, conditions and patterns of paths, and
-// the rules file. docs/MOVING.md has what becomes of each configuration.
+// Package importers has what all importers of other limiters' configurations share:
+// notes of what differs, conditions, patterns of paths, and the rules file.
+// docs/MOVING.md says what becomes of each configuration.
 package importers
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
+
+	"github.com/stint-dev/stint/internal/request"
 )
 
-// A Note says what means something else as a rule than it did, or what is not kept.
+// A Note says what a rule does differently from the imported limit, or that a limit is lost.
 type Note struct {
-	Where string // file:line; "" for what concerns all
+	Where string // file:line; "" for a note on the whole configuration
 	Text  string
-	// Lost is whether a limit, or a part of one, is not kept.
+	// Lost is true if a limit is not kept, or not for all requests.
 	Lost bool
 }
 
@@ -24,10 +28,10 @@ func (n Note) String() string {
 	return n.Where + ": " + n.Text
 }
 
-// Notes are those of one configuration.
+// Notes are the notes on one configuration.
 type Notes []Note
 
-// Once are the notes, each once.
+// Once returns the notes without repetitions.
 func (n Notes) Once() Notes {
 	seen := make(map[Note]bool, len(n))
 	return slices.DeleteFunc(slices.Clone(n), func(one Note) bool {
@@ -40,14 +44,14 @@ func (n Notes) Once() Notes {
 // Say notes what differs without a limit being lost.
 func (n *Notes) Say(where, format string, args ...any) { n.add(where, false, format, args) }
 
-// Lose notes which limit is not kept.
+// Lose notes that a limit is not kept.
 func (n *Notes) Lose(where, format string, args ...any) { n.add(where, true, format, args) }
 
 func (n *Notes) add(where string, lost bool, format string, args []any) {
 	*n = append(*n, Note{where, fmt.Sprintf(format, args...), lost})
 }
 
-// Lost is how many say that a limit is not kept.
+// Lost returns how many notes say that a limit is not kept.
 func (n Notes) Lost() (lost int) {
 	for _, one := range n {
 		if one.Lost {
@@ -55,4 +59,15 @@ func (n Notes) Lost() (lost int) {
 		}
 	}
 	return lost
+}
+
+// ByAddress reports whether proxies write the client's address into a header, so that rules
+// take the attribute ip instead. It notes the settings that this needs.
+func (n *Notes) ByAddress(where, header string) bool {
+	name := http.CanonicalHeaderKey(header)
+	if !request.Claimed(name) || !strings.HasSuffix(name, "-For") && !strings.HasSuffix(strings.ToLower(name), "ip") && !strings.HasSuffix(name, "-Addr") {
+		return false
+	}
+	n.Say(where, "%s is what proxies in front say of the client: here the key is ip. List these proxies in trusted_proxies, and write client_ip_header: %s", name, name)
+	return true
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// Split returns the documents of a YAML file, each on its lines: in place of those
-// before it stand empty ones.
+// Split returns the documents of a YAML file. Each begins with empty lines in place of
+// the documents before it, so that errors have the line in the file.
 func Split(data []byte) (all [][]byte) {
 	var doc []byte
 	something := false
@@ -31,16 +31,15 @@ func Split(data []byte) (all [][]byte) {
 	return all
 }
 
-// An Object is one of Kubernetes.
+// An Object is an object of Kubernetes.
 type Object struct {
 	Kind string
 	Line int
-	// Data are the texts of a ConfigMap, each on its lines of the file.
+	// Data are the texts of a ConfigMap, with empty lines in front as in [Split].
 	Data [][]byte
 }
 
-// ObjectOf returns the object of Kubernetes that a document is; ok is false if it is
-// none.
+// ObjectOf returns a document as an object of Kubernetes; ok is false if it is none.
 func ObjectOf(root *rulesfile.Node) (o Object, ok bool) {
 	var data *rulesfile.Node
 	version := false

@@ -12,38 +12,37 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A reason is why no decision could be made.
+// A reason says why no decision was made.
 type reason uint8
 
 const (
-	badRequest reason = iota // the request was at fault
+	badRequest reason = iota // the request was wrong
 	canceled                 // the caller has gone, or its deadline has passed
-	storeError               // the store failed, and the rules have no word for that
-	overload                 // too much else was in hand: it was refused at once
-	notGiven                 // a rule looks at what the interface cannot give
+	storeError               // the store failed, and the rules do not say what to do then
+	overload                 // the request was refused at once, since there were too many
+	notGiven                 // a rule reads an attribute that the interface cannot give
 	reasons    = iota
 )
 
 var reasonNames = [reasons]string{"request", "canceled", "store", "overload", "attribute"}
 
-// verdicts are what a rule can say.
+// verdicts are the verdicts that a rule can return.
 var verdicts = [...]policy.Verdict{policy.VerdictAllowed, policy.VerdictDenied, policy.VerdictBlocked, policy.VerdictShadowDenied}
 
-// fallbacks are the words for what decided in place of the store.
+// fallbacks are the names of what decided in place of the store.
 var fallbacks = [...]policy.Failure{policy.FailLocal, policy.FailOpen, policy.FailClosed}
 
-// An entrypoint is one way by which requests come in, with its counters.
+// An entrypoint is one way in which requests come in, with its counters.
 type entrypoint struct {
 	name        string
 	took        prometheus.Observer
 	allowed     atomic.Uint64 // requests
 	denied      atomic.Uint64 // requests
 	storeErrors atomic.Uint64
-	forgotten   atomic.Uint64 // limits of callers
+	forgotten   atomic.Uint64 // limits of callers that made room
 	failed      [reasons]atomic.Uint64
-	// rules has the counters of every rule that decided here. The map is
-	// replaced as a whole, under the Observer's lock, so that finding them
-	// takes no lock.
+	// rules has the counters of every rule that decided here. The map is replaced as a whole, under
+	// the Observer's lock, so that reading it takes no lock.
 	rules atomic.Pointer[map[string]*tally]
 }
 
@@ -51,14 +50,14 @@ type entrypoint struct {
 type tally struct {
 	said     [len(verdicts)]atomic.Uint64
 	fellBack [len(fallbacks) + 1]atomic.Uint64 // by policy.Failure
+	settled  atomic.Uint64                     // units that responses have cost
 }
 
-// unmatched is the name under which requests are counted that no rule matched.
-// No rule has it.
+// unmatched is the name under which requests are counted that no rule matched. No rule can have it.
 const unmatched = ""
 
-// Decided counts one decision, once for each rule that matched, and logs the
-// rules that denied. A result of a peek is no decision.
+// Decided counts one decision, once for each rule that matched, and logs the rules that denied. The
+// result of a peek is not counted.
 func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 	d := o.entrypoint(name)
 	d.took.Observe(q.Took.Seconds())
@@ -95,8 +94,22 @@ func (o *Observer) Decided(name string, r *policy.Result, q Request) {
 	}
 }
 
-// Counts returns how many requests were allowed and denied at all entrypoints, and on
-// how many no decision was made.
+// Settled counts what a response has cost, or a reservation was settled at, and records which keys it has brought near a limit.
+func (o *Observer) Settled(name string, r *policy.Result) {
+	d := o.entrypoint(name)
+	for _, e := range r.ByRule {
+		o.tally(d, e.Rule).settled.Add(uint64(e.Cost))
+	}
+	if o.topKeys != nil {
+		o.topKeys.Settled(r)
+	}
+	if o.warner != nil {
+		o.warner.Decided(r)
+	}
+}
+
+// Counts returns how many requests were allowed and denied at all entrypoints, and for how many no
+// decision was made.
 func (o *Observer) Counts() (allowed, denied, undecided uint64) {
 	for _, d := range *o.entrypoints.Load() {
 		allowed += d.allowed.Load()
@@ -108,11 +121,11 @@ func (o *Observer) Counts() (allowed, denied, undecided uint64) {
 	return allowed, denied, undecided
 }
 
-// Forgot counts a limit that a caller gave and that made room for another.
+// Forgot counts a limit of a caller that was dropped to make room for another caller's limit.
 func (o *Observer) Forgot(name string) { o.entrypoint(name).forgotten.Add(1) }
 
-// Failed counts a request that no decision could be made on, by the kind of the
-// error, and logs the first of a reason in a period.
+// Failed counts a request for which no decision could be made, by the reason in the error. It logs
+// the first failure with each reason in a period.
 func (o *Observer) Failed(name string, err error) {
 	d, why := o.entrypoint(name), reasonOf(err)
 	d.failed[why].Add(1)
@@ -129,8 +142,8 @@ func (o *Observer) Failed(name string, err error) {
 	}
 }
 
-// Overloaded counts a request that was refused at once, undecided, because too
-// much else was in hand.
+// Overloaded counts a request that was refused at once, without a decision, because there were too
+// many.
 func (o *Observer) Overloaded(name string) { o.entrypoint(name).failed[overload].Add(1) }
 
 func reasonOf(err error) reason {
@@ -148,7 +161,7 @@ func reasonOf(err error) reason {
 	return storeError
 }
 
-// entrypoint returns the entrypoint of a name. There are as many as the program has.
+// entrypoint returns the entrypoint with a name. Their number is fixed by the program.
 func (o *Observer) entrypoint(name string) *entrypoint {
 	for _, d := range *o.entrypoints.Load() {
 		if d.name == name {
@@ -193,14 +206,14 @@ func (o *Observer) tally(d *entrypoint, rule string) *tally {
 	return t
 }
 
-// Requests are how many were decided, at all entrypoints together.
+// Requests is how many requests were allowed and denied, at all entrypoints together.
 type Requests struct{ Allowed, Denied uint64 }
 
-// Requests returns how many requests passed and were denied since the start. Where
-// several requests are decided together, they are one.
+// Requests returns how many requests passed and were denied since the start. Requests that are
+// decided together count as one.
 func (o *Observer) Requests() (all Requests) {
 	for _, d := range *o.entrypoints.Load() {
-		denied := d.denied.Load() // before the sum: a request is in that first
+		denied := d.denied.Load() // before the sum, since a request is in the sum first
 		var m dto.Metric
 		if took, ok := d.took.(prometheus.Metric); ok && took.Write(&m) == nil {
 			all.Allowed += m.GetHistogram().GetSampleCount() - denied
@@ -210,10 +223,10 @@ func (o *Observer) Requests() (all Requests) {
 	return all
 }
 
-// RuleCounts is how often a rule decided what, at all entrypoints together.
+// RuleCounts is how often a rule returned each verdict, at all entrypoints together.
 type RuleCounts struct{ Allowed, Denied, Blocked, ShadowDenied uint64 }
 
-// CountsByRule returns the counts of every rule since it has its name, "" for requests
+// CountsByRule returns the counts of every rule since it exists, and under "" those of requests
 // that no rule matched.
 func (o *Observer) CountsByRule() map[string]RuleCounts {
 	most := 0
@@ -234,10 +247,9 @@ func (o *Observer) CountsByRule() map[string]RuleCounts {
 	return all
 }
 
-// Rules ends the series of all rules but the named: call it after each reload
-// that was taken, or names that no file has any more stay until the end. A
-// request that was on its way under a rule that is gone may bring back its
-// series, from 0, until the next call.
+// Rules removes the series of all rules but the named ones. Call it after each successful reload,
+// or series of removed rules stay until the end. A request that is being decided by a removed rule
+// may bring its series back, from 0, until the next call.
 func (o *Observer) Rules(names []string) {
 	stay := make(map[string]bool, len(names)+1)
 	stay[unmatched] = true

@@ -16,22 +16,21 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// denials writes the log: the first denial of a key under a rule at once, then
-// how many more there were, once a period. It remembers as many keys as have
-// room; denials of other keys are counted together. A nil one logs nothing.
+// denials writes the log: the first denial of a key under a rule at once, and once a period how
+// many more there were. It remembers a bounded number of keys, and counts denials of other keys
+// together. A nil denials logs nothing.
 //
-// A key's first line and its summary each count as a line, so that keys have
-// half of Options.Lines as room. Those that are denied still at the end of a
-// period keep theirs, the most often denied first, but for half of the room,
-// so that a few stubborn clients do not hide all others. A quarter of the room
-// is for rules that have few lines, so that a flood under one rule does not hide
-// the others.
+// A key's first line and its summary each count as a line, so there is room for half as many keys
+// as Options.Lines. At the end of a period, keys that are still being denied stay, the most often
+// denied first, but they may take only half of the room, so that a few stubborn clients do not hide
+// all others. A quarter of the room is for rules that have few lines, so that a flood under one
+// rule does not hide the others.
 //
-// Rules with a sample are apart: of their denials, that part has a line each, as
-// far as there is room for lines of samples.
+// Rules with a sample are separate: that fraction of their denials gets a line each, up to
+// mostSampled.
 type denials struct {
 	log   *slog.Logger
-	clear bool // keys in clear
+	clear bool // show keys in clear
 	room  int
 	seed  maphash.Seed
 
@@ -46,16 +45,16 @@ type denials struct {
 	sampled atomic.Uint64      // lines of samples in this period
 }
 
-// mostSampled is how many lines of samples there are in a period.
+// mostSampled is the most lines of samples in a period.
 const mostSampled = 1000
 
-// culprits are the keys that have lines. They are never changed.
+// A culprits is the keys that have lines. It is never changed.
 type culprits struct {
 	keys  map[uint64]*culprit
 	rules map[string]int // how many keys each rule has
 }
 
-// with returns the same with one more.
+// with returns a copy with one more key.
 func (c *culprits) with(id uint64, one *culprit) *culprits {
 	next := &culprits{make(map[uint64]*culprit, len(c.keys)+1), make(map[string]int, len(c.rules)+1)}
 	maps.Copy(next.keys, c.keys)
@@ -65,7 +64,7 @@ func (c *culprits) with(id uint64, one *culprit) *culprits {
 	return next
 }
 
-// full reports whether another key of a rule finds no room.
+// full reports whether there is no room for another key of a rule.
 func (d *denials) full(c *culprits, rule string) bool {
 	n := len(c.keys)
 	return n >= d.room || n >= d.room-d.room/4 && c.rules[rule] >= max(1, d.room/16)
@@ -75,10 +74,10 @@ func (d *denials) full(c *culprits, rule string) bool {
 type culprit struct {
 	entrypoint, rule string
 	shadow           bool
-	missing          bool // an attribute of the key: clients share it
+	missing          bool // an attribute of the key is missing, so clients share it
 	key              slog.Attr
 	more             atomic.Uint64 // denials since the last line on it
-	since            time.Time     // when that was
+	since            time.Time     // when that line was written
 }
 
 func newDenials(o Options) *denials {
@@ -89,14 +88,14 @@ func newDenials(o Options) *denials {
 	return d
 }
 
-// denied notes that r.Rules[i] denied. Once a key has its line, or there is no
-// room for it, that takes no lock and allocates nothing.
+// denied records that r.Rules[i] denied. If the key has its line, or there is no room for it, that
+// takes no lock and allocates nothing.
 func (d *denials) denied(entrypoint string, r *policy.Result, i int, q *Request) {
 	if d == nil {
 		return
 	}
-	if part, sampled := d.sample[r.Rules[i].Rule]; sampled {
-		d.sampleOf(part, entrypoint, r, i, q)
+	if fraction, sampled := d.sample[r.Rules[i].Rule]; sampled {
+		d.sampleOf(fraction, entrypoint, r, i, q)
 		return
 	}
 	id := maphash.String(d.seed, r.Key(i)) ^ bits.RotateLeft64(maphash.String(d.seed, r.Rules[i].Rule), 1)
@@ -109,10 +108,10 @@ func (d *denials) denied(entrypoint string, r *policy.Result, i int, q *Request)
 	}
 }
 
-// longestKey is how many bytes of a key in clear a line shows.
+// longestKey bounds the bytes of a key in clear in a line.
 const longestKey = 256
 
-// add writes the first line on a key, and reports false if it has no room.
+// add writes the first line about a key. It returns false if there is no room.
 func (d *denials) add(id uint64, entrypoint string, r *policy.Result, i int, q *Request) bool {
 	e, c := &r.Rules[i], d.culprit(entrypoint, r, i)
 	d.mu.Lock()
@@ -131,15 +130,15 @@ func (d *denials) add(id uint64, entrypoint string, r *policy.Result, i int, q *
 	return true
 }
 
-// sampleOf writes a line on a random part of the denials.
-func (d *denials) sampleOf(part float64, entrypoint string, r *policy.Result, i int, q *Request) {
+// sampleOf logs a random fraction of the denials.
+func (d *denials) sampleOf(fraction float64, entrypoint string, r *policy.Result, i int, q *Request) {
 	switch {
-	case part < 1 && rand.Float64() >= part:
+	case fraction < 1 && rand.Float64() >= fraction:
 	case d.sampled.Add(1) > mostSampled:
 		d.rest.Add(1)
 	default:
 		attrs := append(d.culprit(entrypoint, r, i).attrs(), about(&r.Rules[i], q)...)
-		d.log.Info("denied", append(attrs, "sample", part)...)
+		d.log.Info("denied", append(attrs, "sample", fraction)...)
 	}
 }
 
@@ -156,7 +155,7 @@ func (d *denials) culprit(entrypoint string, r *policy.Result, i int) *culprit {
 	return c
 }
 
-// about is what a line has of one denial beside its key.
+// about returns the attributes of a line about one denial, without its key.
 func about(e *policy.RuleResult, q *Request) []any {
 	attrs := []any{"limit", e.Text}
 	if e.Action == "" {
@@ -168,10 +167,10 @@ func about(e *policy.RuleResult, q *Request) []any {
 	return attrs
 }
 
-// attrs are what every line on a culprit has.
+// attrs returns the attributes of every line about a culprit.
 func (c *culprit) attrs() []any {
 	attrs := []any{"interface", c.entrypoint, "rule", c.rule}
-	if c.key.Value.String() != "" { // a block has none
+	if c.key.Value.String() != "" { // the key of a block is empty
 		attrs = append(attrs, c.key)
 	}
 	if c.missing {
@@ -183,9 +182,9 @@ func (c *culprit) attrs() []any {
 	return attrs
 }
 
-// sumUp ends a period: a line for each key that was denied again, the most
-// often denied first, and one for all that had no room. A denial that is being
-// counted meanwhile may be missing from the lines; the metrics have all.
+// sumUp ends a period: it writes a line for each key that was denied again, the most often denied
+// first, and one for all keys without room. A denial that is counted at the same time may be
+// missing from the lines, but not from the metrics.
 func (d *denials) sumUp(now time.Time) {
 	type again struct {
 		id    uint64

@@ -9,11 +9,11 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// mostLimits is how many limits of rules have series of their own.
+// mostLimits is how many limits of rules get series.
 const mostLimits = 1000
 
-// limits collects what the rules of a file hold clients to: their own limits, those of
-// tiers, and those of overrides that have a name. What customers have is not among it.
+// limits collects the limits in a rules file: those of rules, of tiers, and of overrides that have
+// a name. Customers' own limits are not collected.
 func (c collection) limits(rules *policy.Rules) {
 	units := c.series(prometheus.GaugeValue, "stint_rule_limit_units",
 		"Units that each limit of a rule allows in its period, or in flight if it has none.", "rule", "key", "variant", "limit")
@@ -33,7 +33,7 @@ func (c collection) limits(rules *policy.Rules) {
 			if all++; told < mostLimits {
 				told++
 				units(float64(l.Count()), r.Name, key, variant, l.Label())
-				if !l.InFlight() { // which has none
+				if !l.InFlight() { // a limit in flight has no period
 					period(l.Period().Seconds(), r.Name, key, variant, l.Label())
 				}
 			}

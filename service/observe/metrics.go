@@ -63,7 +63,7 @@ func (o *Observer) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// A collection is where the metrics of one scrape go.
+// A collection receives the metrics of one scrape.
 type collection chan<- prometheus.Metric
 
 func (c collection) gauge(name string, value float64, help string) {
@@ -74,7 +74,7 @@ func (c collection) counter(name string, value float64, help string) {
 	c.series(prometheus.CounterValue, name, help)(value)
 }
 
-// series returns what adds a series of a name, with the values of its labels.
+// series returns a function that adds one sample to a series, with the values of its labels.
 func (c collection) series(kind prometheus.ValueType, name, help string, labels ...string) func(value float64, of ...string) {
 	desc := prometheus.NewDesc(name, help, labels, nil)
 	return func(value float64, of ...string) {
@@ -82,7 +82,7 @@ func (c collection) series(kind prometheus.ValueType, name, help string, labels 
 	}
 }
 
-// unixSeconds is 0 for the zero time.
+// unixSeconds returns 0 for the zero time.
 func unixSeconds(at time.Time) float64 {
 	if at.IsZero() {
 		return 0
@@ -90,7 +90,7 @@ func unixSeconds(at time.Time) float64 {
 	return float64(at.UnixMilli()) / 1000
 }
 
-// boolean is 1 or 0.
+// boolean returns 1 or 0.
 func boolean(is bool) float64 {
 	if is {
 		return 1
@@ -98,13 +98,15 @@ func boolean(is bool) float64 {
 	return 0
 }
 
-// decisions collects the counters of all entrypoints. It leaves out the words that a
-// rule never said, but for allowed and denied, which are worth a 0.
+// decisions collects the counters of all entrypoints. It leaves out verdicts that a rule never
+// returned, except allowed and denied, for which a 0 is useful.
 func (c collection) decisions(entrypoints []*entrypoint) {
 	decided := c.series(prometheus.CounterValue, "stint_decisions_total",
 		"What each rule said, once for each request that it matched; rule is empty for requests that no rule matched.", "interface", "rule", "decision")
 	fellBack := c.series(prometheus.CounterValue, "stint_fallback_total",
 		"What each rule said without its store, because that failed.", "interface", "rule", "fallback")
+	settled := c.series(prometheus.CounterValue, "stint_settled_units_total",
+		"Units that responses have cost, and that reservations were settled at, under each rule.", "interface", "rule")
 	storeErrors := c.series(prometheus.CounterValue, "stint_store_errors_total",
 		"Requests for which the store failed, whether decided without it or not at all.", "interface")
 	failed := c.series(prometheus.CounterValue, "stint_undecided_total",
@@ -124,6 +126,9 @@ func (c collection) decisions(entrypoints []*entrypoint) {
 					decided(float64(n), d.name, rule, v.String())
 				}
 			}
+			if n := t.settled.Load(); n > 0 {
+				settled(float64(n), d.name, rule)
+			}
 			for _, f := range fallbacks {
 				if n := t.fellBack[f].Load(); n > 0 {
 					fellBack(float64(n), d.name, rule, f.String())
@@ -133,7 +138,7 @@ func (c collection) decisions(entrypoints []*entrypoint) {
 	}
 }
 
-// memory collects what a store in memory holds.
+// memory collects the statistics of a store in memory.
 func (c collection) memory(s memstore.Stats) {
 	c.gauge("stint_keys", float64(s.Keys),
 		"Keys that have a place in the store, counted once for each limit.")
@@ -163,7 +168,7 @@ func (c collection) memory(s memstore.Stats) {
 		"Limits that the store knows: bound, and held or with keys that still count.")
 }
 
-// collectReloads collects what became of the attempts to read the rules.
+// collectReloads collects the outcomes of reloads.
 func (o *Observer) collectReloads(c collection) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -192,21 +197,19 @@ func (c collection) build() {
 		1, cmp.Or(version, "unknown"), revision, runtime.Version())
 }
 
-// Shared is what is known of a store that other processes use too, at one
-// moment.
+// Shared is what is known at one moment about a store that other processes use too.
 type Shared struct {
-	// Nodes is how many processes share it, as the operator configured or this
-	// process has counted, now or when it last ran; 0 while that is not known.
+	// Nodes is how many processes share the store, as the operator configured or this process
+	// counts, or counted in its last run; 0 if that is not known.
 	Nodes int
-	// Counted reports whether the operator or a count of now says so.
+	// Counted reports whether Nodes is configured or from a count of this run.
 	Counted bool
-	// Evicted is how many keys its masters have evicted, as far as that is known.
+	// Evicted is how many keys the store's masters have evicted, if that is known.
 	Evicted int64
 	// Store is the statistics of the store.
 	Store redisstore.Stats
-	// Owing is how many keys owe the store something because they passed while
-	// it failed, Posted how many units have been charged to it afterwards, and
-	// Forgiven how many were not remembered.
+	// Owing is how many keys owe units that passed while the store failed. Posted is how many units
+	// have been charged to it since, and Forgiven how many were dropped.
 	Owing            int
 	Posted, Forgiven uint64
 }
@@ -271,7 +274,7 @@ func (c collection) shared(s Shared) {
 	}
 }
 
-// histogram adds the buckets up, as Prometheus wants them.
+// histogram makes cumulative buckets, as Prometheus wants them.
 func (c collection) histogram(name string, took redisstore.Durations, help string) {
 	buckets, sum := make(map[float64]uint64), uint64(0)
 	for i, bound := range took.Bounds() {
@@ -282,7 +285,7 @@ func (c collection) histogram(name string, took redisstore.Durations, help strin
 	c <- prometheus.MustNewConstHistogram(prometheus.NewDesc(name, help, nil, nil), sum, took.Sum.Seconds(), buckets)
 }
 
-// warnings collects what a Warner counts.
+// warnings collects the counts of a Warner.
 func (c collection) warnings(w *warn.Warner) {
 	given := c.series(prometheus.CounterValue, "stint_warnings_total",
 		"Keys that passed most of a limit (near) or were denied, each at most once a period of the limit.", "rule", "level")
@@ -291,7 +294,7 @@ func (c collection) warnings(w *warn.Warner) {
 		"Warnings that were not given because there was no room to remember them.")
 }
 
-// webhook collects what became of warnings.
+// webhook collects the outcomes of warnings.
 func (c collection) webhook(sent, failed, dropped uint64) {
 	ended := c.series(prometheus.CounterValue, "stint_webhook_total",
 		"Warnings for the webhook, by what became of them: sent, failed after all attempts, or dropped because too many waited.", "result")

@@ -24,6 +24,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/service/observe"
+	"github.com/stint-dev/stint/service/observe/topkeys"
 	"github.com/stint-dev/stint/service/observe/warn"
 )
 
@@ -157,6 +158,35 @@ func TestRulesGo(t *testing.T) {
 	)
 }
 
+// TestSettled: what a response has cost warns, is among what keys have used, and is counted.
+func TestSettled(t *testing.T) {
+	var warned []int64
+	keys := topkeys.New()
+	o := observe.New(observe.Options{TopKeys: keys, Warner: warn.New(warn.Options{At: 80, Send: func(w *warn.Warning) { warned = append(warned, w.About.Used) }})})
+	p := newPolicy(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "tokens", "key": ["ip"], "limits": ["100 per day fixed_window"], "cost": {"response": "bytes", "reserve": 1}}]}`)
+	for ip, n := range map[string]int{"192.0.2.1": 130, "192.0.2.2": 20} {
+		var r policy.Result
+		d, _, err := p.Begin(t.Context(), policy.Map{"ip": ip}, 1, false, -1, &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Settled = func(r *policy.Result) { o.Settled("proxy", r) }
+		_, _ = d.Write(make([]byte, n))
+		if err := d.End(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var used []int64
+	for _, k := range keys.Nearest(9) {
+		used = append(used, k.Used)
+	}
+	if !slices.Equal(used, []int64{130, 20}) || !slices.Equal(warned, []int64{130}) {
+		t.Errorf("used %v, warned of %v", used, warned)
+	}
+	check(t, scrape(t, o), "stint_settled_units_total", `{interface="proxy",rule="tokens"} 150`)
+	check(t, scrape(t, o), "stint_decisions_total", `{decision="allowed",interface="proxy",rule="tokens"} 0`, `{decision="denied",interface="proxy",rule="tokens"} 0`)
+}
+
 // broken is a store that has stopped to answer.
 type broken struct{ *memstore.Store }
 
@@ -273,6 +303,11 @@ func TestDocument(t *testing.T) {
 	p := newPolicy(t, broken{store}, rulesFile)
 	o.WatchRules(p.Rules)
 	ask(o, p, policy.Map{"path": "/e", "ip": "192.0.2.7"})
+	var settled policy.Result
+	if err := newPolicy(t, store, rulesFile).Peek(t.Context(), policy.Map{"path": "/e", "ip": "192.0.2.7"}, 7, &settled); err != nil {
+		t.Fatal(err)
+	}
+	o.Settled("proxy", &settled)
 	there := make(map[string]string)
 	text := scrape(t, o)
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (stint_\w+) (\w+)$`).FindAllStringSubmatch(text, -1) {
@@ -314,26 +349,5 @@ func TestAllocations(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { o.Decided("http", &r, observe.Request{Took: time.Microsecond}) }); n > 0 {
 			t.Errorf("%s: %v allocations", path, n)
 		}
-	}
-}
-
-func BenchmarkDecided(b *testing.B) {
-	p := newPolicy(b, memstore.New(memstore.Options{}), rulesFile)
-	for _, path := range []string{"/other", "/d", "/e", "/a"} {
-		var r policy.Result
-		o := observe.New(observe.Options{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-		defer o.Close()
-		for range 3 {
-			if err := p.Decide(context.Background(), policy.Map{"path": path, "ip": "192.0.2.7"}, 1, &r); err != nil {
-				b.Fatal(err)
-			}
-			o.Decided("http", &r, observe.Request{Took: time.Microsecond})
-		}
-		b.Run(fmt.Sprintf("rules=%d/allowed=%v", len(r.Rules), r.Decision.Allowed), func(b *testing.B) {
-			b.ReportAllocs()
-			for range b.N {
-				o.Decided("http", &r, observe.Request{Took: time.Microsecond})
-			}
-		})
 	}
 }

@@ -1,8 +1,8 @@
-// Package observe reports decisions to operators: metrics for Prometheus, and
-// a log of denials. docs/METRICS.md lists the metrics and the lines.
+// Package observe reports decisions to operators: metrics for Prometheus, and a log of denials.
+// docs/METRICS.md lists the metrics and the lines.
 //
-// Every entrypoint of the program makes one call for each request, Decided or, when
-// nothing could be decided, Failed:
+// Every entrypoint of the program makes one call for each request: Decided, or Failed if no
+// decision could be made.
 //
 //	o := observe.New(observe.Options{Log: log})
 //	defer o.Close()
@@ -15,13 +15,12 @@
 //		o.Decided("http", &r, observe.Request{Took: time.Since(begun), Header: header})
 //	}
 //
-// Labels are the names of entrypoints, of rules and of words that are listed here:
-// nothing that a client sends. The log shows keys as hashes unless Options.LogKeys
-// is set, and has a bounded number of lines however many clients are denied.
+// The values of labels are names of entrypoints and rules, and words listed in this package, but
+// never text that a client sends. The log shows keys as hashes unless Options.LogKeys is set, and
+// has a bounded number of lines however many clients are denied.
 //
-// Price: Decided allocates nothing once a rule has been seen at a entrypoint, and
-// takes no lock. An Observer may be used from many goroutines at once, and has
-// one goroutine of its own if it has a log.
+// Price: Decided takes no lock, and allocates nothing once an entrypoint has seen a rule. An
+// Observer may be used from many goroutines at once, and runs one goroutine if it has a log.
 package observe
 
 import (
@@ -41,28 +40,26 @@ import (
 	"github.com/stint-dev/stint/service/observe/warn"
 )
 
-// Options say what an Observer writes, and where. The zero value counts and
-// logs nothing.
+// Options are the options of an Observer. The zero value counts and logs nothing.
 type Options struct {
 	// Log receives denials, failures of the store and wrong tokens. The default discards
 	// them.
 	Log *slog.Logger
-	// LogKeys shows keys in clear, which may be secrets that clients sent. The
-	// default value is to show their hashes.
+	// LogKeys shows keys in clear, though they may be secrets that clients sent. The default value
+	// is to show their hashes.
 	LogKeys bool
 	// Period is how often repeated denials are summed up. The default value is
 	// 1 minute.
 	Period time.Duration
-	// Lines is the most lines on single keys in a Period; what finds no room
-	// is counted in one line more. The default value is 100.
+	// Lines bounds the lines on single keys in a Period; keys beyond it are counted in one more
+	// line. The default value is 100.
 	Lines int
-	// Sample has, for each rule named, which part of its denials gets a line each,
-	// from 0 to 1, in place of one for the first denial of a key and sums. The
-	// default value is no rule.
+	// Sample names rules, and for each the fraction of its denials, from 0 to 1, that get a line,
+	// instead of one for the first denial of a key and summaries. The default value has no rule.
 	Sample map[string]float64
-	// TopKeys takes every decision. The default value is none.
+	// TopKeys is told of every decision. The default value is none.
 	TopKeys *topkeys.Tracker
-	// Warner takes every decision too. The default value is none.
+	// Warner is told of every decision. The default value is none.
 	Warner *warn.Warner
 	// Spans is called with decisions on requests that may belong to a trace.
 	// Optional.
@@ -76,10 +73,10 @@ type Observer struct {
 	entrypoints atomic.Pointer[[]*entrypoint] // replaced as a whole, under mu
 	mu          sync.Mutex                    // held to add entrypoints and rules, and for reload
 
-	// reload is what became of the attempts to read the rules, under mu.
+	// reload is the outcomes of reloads, under mu.
 	reload struct {
 		tried, good bool
-		taken       time.Time // zero if none was
+		taken       time.Time // when rules were last taken; zero if never
 	}
 	store    atomic.Pointer[memstore.Store]
 	shared   atomic.Pointer[func() Shared]
@@ -89,7 +86,7 @@ type Observer struct {
 	inFlight atomic.Pointer[func() map[string]int64]
 	waiting  atomic.Pointer[func() int]
 	claims   atomic.Pointer[iter.Seq2[string, uint64]]
-	scrapes  chan struct{} // that are under way
+	scrapes  chan struct{} // has a slot for each scrape in progress
 
 	wrongTokens [interfaces]atomic.Uint64
 
@@ -136,12 +133,12 @@ func New(o Options) *Observer {
 	return ob
 }
 
-// Describe implements [prometheus.Collector]. It describes nothing, as the registry
-// looks at what is collected: which metrics there are depends on what is watched.
+// Describe implements [prometheus.Collector]. It describes nothing, since the metrics depend on
+// what is watched; the registry then checks what is collected.
 func (o *Observer) Describe(chan<- *prometheus.Desc) {}
 
-// durations are bounds of buckets: from the few hundred nanoseconds of a
-// decision in memory to a store across a network that does not answer.
+// durations are the bounds of buckets: from the few hundred nanoseconds of a decision in memory to
+// the timeout of a store across a network.
 var durations = []float64{
 	1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1,
 }
@@ -149,39 +146,36 @@ var durations = []float64{
 // Gather returns the metrics, for exporters.
 func (o *Observer) Gather() ([]*dto.MetricFamily, error) { return o.registry.Gather() }
 
-// Watch adds what a store holds to the metrics; a second call replaces the
-// store of the first.
+// Watch adds the statistics of a store in memory to the metrics. A second call replaces the store.
 func (o *Observer) Watch(store *memstore.Store) { o.store.Store(store) }
 
-// WatchSnapshot adds of when the last snapshot is to the metrics: saved is asked
-// for each scrape, and says zero while there is none.
+// WatchSnapshot adds the time of the last snapshot to the metrics. saved is called at each scrape,
+// and returns zero while there is no snapshot.
 func (o *Observer) WatchSnapshot(saved func() time.Time) { o.saved.Store(&saved) }
 
-// WatchShared adds a store that other processes use too to the metrics: read is
-// called for each scrape. A second call replaces the store of the first.
+// WatchShared adds a store that other processes use too to the metrics. read is called at each
+// scrape. A second call replaces the store.
 func (o *Observer) WatchShared(read func() Shared) { o.shared.Store(&read) }
 
-// WatchRules adds the limits of rules to the metrics: now is called for each scrape.
+// WatchRules adds the limits of rules to the metrics. now is called at each scrape.
 func (o *Observer) WatchRules(now func() *policy.Rules) { o.limits.Store(&now) }
 
-// WatchInFlight adds what each rule has in flight, such as [policy.Policy.InFlight], which
-// is called at each scrape.
+// WatchInFlight adds what each rule has in flight to the metrics. read, such as
+// [policy.Policy.InFlight], is called at each scrape.
 func (o *Observer) WatchInFlight(read func() map[string]int64) { o.inFlight.Store(&read) }
 
-// WatchWaiting adds how many requests wait for their turn to the metrics: read is called at
-// each scrape.
+// WatchWaiting adds how many requests wait for their turn to the metrics. read is called at each
+// scrape.
 func (o *Observer) WatchWaiting(read func() int) { o.waiting.Store(&read) }
 
-// WatchClaims adds how many tokens have had each outcome, asked for at each scrape.
+// WatchClaims adds how many tokens had each outcome to the metrics. counts is read at each scrape.
 func (o *Observer) WatchClaims(counts iter.Seq2[string, uint64]) { o.claims.Store(&counts) }
 
-// WatchWebhook adds what became of warnings to the metrics: read is called for each
-// scrape.
+// WatchWebhook adds the outcomes of warnings to the metrics. read is called at each scrape.
 func (o *Observer) WatchWebhook(read func() (sent, failed, dropped uint64)) { o.webhook.Store(&read) }
 
-// Reloaded notes an attempt to read the rules, the first one at the start
-// included; err is why they were not taken. Without a call there are no metrics
-// on the configuration.
+// Reloaded records an attempt to read the rules, including the first one at the start. err says why
+// they were refused. Without a call there are no metrics of the configuration.
 func (o *Observer) Reloaded(at time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -206,9 +200,9 @@ func (o *Observer) sumUp(period time.Duration) {
 	}
 }
 
-// Close writes the summaries that are due and ends the Observer's goroutine.
-// What is decided later is counted still, and denials of keys that are new are
-// logged still, but nothing is summed up. A second call does nothing.
+// Close writes the pending summaries and ends the Observer's goroutine. Later decisions are still
+// counted, and first denials still logged, but there are no more summaries. A second call does
+// nothing.
 func (o *Observer) Close() {
 	o.once.Do(func() { close(o.closed) })
 	o.ended.Wait()

@@ -7,18 +7,18 @@ import (
 	"sync"
 )
 
-// mostCauses is how many causes have lines of their own in a period.
+// mostCauses is how many causes get lines of their own in a period.
 const mostCauses = 16
 
-// repeats say what happens for the first time in a period by some cause, which is
-// worth a line, and count the others.
+// repeats finds the first event of each cause in a period, which gets a line, and counts the
+// others.
 type repeats struct {
 	mu    sync.Mutex
 	times map[string]uint64 // by cause
 }
 
-// first reports whether this is the first time by a cause; one that finds no room is
-// counted as others.
+// first reports whether this is the first event of a cause. If there is no room for the cause, the
+// event counts under others.
 func (r *repeats) first(cause, others string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,7 +32,7 @@ func (r *repeats) first(cause, others string) bool {
 	return r.times[cause] == 1
 }
 
-// sumUp ends a period, and says how often each cause came again.
+// sumUp ends a period, and calls say with how often each cause occurred again.
 func (r *repeats) sumUp(say func(cause string, times uint64)) {
 	r.mu.Lock()
 	times := r.times

@@ -10,12 +10,12 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// mostScrapes is how many scrapers may be answered at once.
+// mostScrapes is how many scrapes may run at once.
 const mostScrapes = 4
 
-// ServeMetrics serves the metrics in the form that a scraper asks for, packed if it
-// takes gzip. Package promhttp does so too, and brings encoders of zstd along, of
-// which the linker finds none to leave out.
+// ServeMetrics serves the metrics in the format that a scraper accepts, and compresses them if it
+// accepts gzip. Package promhttp would do the same, but brings encoders for zstd that the linker
+// cannot leave out.
 func (o *Observer) ServeMetrics(w http.ResponseWriter, r *http.Request) {
 	select {
 	case o.scrapes <- struct{}{}:
@@ -36,7 +36,7 @@ func (o *Observer) ServeMetrics(w http.ResponseWriter, r *http.Request) {
 	if takesGzip(r.Header) {
 		w.Header().Set("Content-Encoding", "gzip")
 		zip := gzip.NewWriter(w)
-		defer zip.Close() // a scraper that has gone needs no end
+		defer zip.Close() // an error means that the scraper has gone
 		to = zip
 	}
 	encoder := expfmt.NewEncoder(to, format)
@@ -47,7 +47,7 @@ func (o *Observer) ServeMetrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// takesGzip reports whether Accept-Encoding lists gzip, and not with a weight of 0.
+// takesGzip reports whether Accept-Encoding accepts gzip.
 func takesGzip(h http.Header) bool {
 	for part := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
 		name, weight, _ := strings.Cut(part, ";")

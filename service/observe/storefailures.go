@@ -9,9 +9,9 @@ import (
 	"github.com/stint-dev/stint/redisstore"
 )
 
-// storeFailed writes the first failure of the store by each cause in a period. Of r,
-// unless it is nil, a line names the rules: one of them has the key that the server
-// does not take, which the line does not show.
+// storeFailed logs the first failure of the store for each cause in a period. If r is not nil, the
+// line names its rules, since one of them has the key that the server does not accept; the line
+// does not show the key.
 func (d *denials) storeFailed(entrypoint string, r *policy.Result, err error) {
 	if d == nil {
 		return
@@ -27,16 +27,16 @@ func (d *denials) storeFailed(entrypoint string, r *policy.Result, err error) {
 	d.log.Error("store failed", append(attrs, "error", err)...)
 }
 
-// cannot writes the first request in a period that an interface cannot hold to a rule for a
-// reason: the operator has to see it, not the client.
+// cannot logs the first request in a period that an interface cannot hold to a rule, for each
+// reason. The operator must see it, not the client.
 func (d *denials) cannot(entrypoint, why string, err error) {
 	if d != nil && d.failures.first(why, "others") {
 		d.log.Error(why, "interface", entrypoint, "error", err)
 	}
 }
 
-// requestRefused writes the first request in a period that was refused for a reason: neither
-// the client nor its operator may see the answer. It has nothing that a client has written.
+// requestRefused logs the first request in a period that was refused for a reason, since the
+// client's operator may not see the answer. The line has nothing that a client has written.
 func (d *denials) requestRefused(entrypoint string, err error) {
 	if d == nil {
 		return
@@ -50,7 +50,7 @@ func (d *denials) requestRefused(entrypoint string, err error) {
 	}
 }
 
-// Why interfaces cannot.
+// Reasons for cannot.
 const (
 	endUnknown       = "request refused: this interface does not learn when it ends"
 	attributeUnknown = "request refused: this interface does not learn what a rule looks at"
@@ -58,8 +58,8 @@ const (
 
 const noAnswer = "no answer"
 
-// causeOf returns what failures have in common: the word that the server's reply begins
-// with, or that there was none.
+// causeOf returns what similar failures have in common: the first word of the server's reply, or
+// that there was no reply.
 func causeOf(err error) string {
 	var reply redisstore.ReplyError
 	switch {
@@ -74,7 +74,7 @@ func causeOf(err error) string {
 	return noAnswer
 }
 
-// rulesOf returns the names of the rules that a request is held to.
+// rulesOf returns the names of the rules that apply to a request.
 func rulesOf(r *policy.Result) string {
 	if r == nil {
 		return ""

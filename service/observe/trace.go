@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// A Request is what is known of a request beside the decision on it.
+// A Request is what an entrypoint knows of a request beside the decision.
 type Request struct {
-	// Took is how long the decision took, Waited how long the request was held
-	// back before it passed.
+	// Took is how long the decision took. Waited is how long the request was held back before it
+	// passed.
 	Took, Waited time.Duration
-	// Header are the headers that it came with, of which traceparent names its
-	// trace; nil if it had none.
+	// Header has the request's headers, among them traceparent, which names its trace; nil if it
+	// had none.
 	Header http.Header
 }
 
-// A Trace is what a request belongs to, as W3C Trace Context has it.
+// A Trace is the trace of a request, as in W3C Trace Context.
 type Trace struct {
 	ID, Parent string // in hexadecimal
 	Sampled    bool
 }
 
-// Trace returns what the request says it belongs to; false if it says nothing, or
-// what is none: the client's word comes into logs.
+// Trace returns the trace that the request names. It returns false if there is none, or it is
+// malformed, since the client's text goes to logs.
 func (q *Request) Trace() (t Trace, ok bool) {
 	lines := q.Header["Traceparent"]
 	if len(lines) != 1 {
@@ -38,7 +38,7 @@ func (q *Request) Trace() (t Trace, ok bool) {
 	return Trace{parts[1], parts[2], strings.ContainsRune("13579bdf", rune(parts[3][1]))}, true
 }
 
-// hex reports whether a text is that many digits as they are written there.
+// hex reports whether a text is n lower-case hexadecimal digits.
 func hex(text string, n int) bool {
 	strange := func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') }
 	return len(text) == n && !strings.ContainsFunc(text, strange)

@@ -2,7 +2,7 @@ package observe
 
 import "net/netip"
 
-// An Interface is one at which tokens are shown, by the flag that opens it.
+// An Interface is an interface that accepts tokens, named by the flag that opens it.
 type Interface uint8
 
 // The interfaces.
@@ -16,14 +16,14 @@ const (
 
 var interfaceNames = [interfaces]string{"http", "grpc", "resp", "admin"}
 
-// WrongToken counts a token that was refused because it is not known, has ended or
-// is revoked, and logs which peer, "address:port", has shown it.
+// WrongToken counts a token that was refused because it is unknown, has expired or was revoked, and
+// logs the peer, "address:port".
 func (o *Observer) WrongToken(at Interface, peer string) {
 	o.wrongTokens[at].Add(1)
 	o.log.wrongToken(interfaceNames[at], peer)
 }
 
-// wrongToken writes the first wrong token of an address in a period.
+// wrongToken logs the first wrong token of an address in a period.
 func (d *denials) wrongToken(at, peer string) {
 	if d == nil {
 		return

@@ -20,20 +20,20 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// The names of acts in the audit. Those of overrides are rulesdb's.
+// The names of acts in the audit. Package rulesdb has those of overrides.
 const (
 	actReset  = "reset"
 	actRefund = "refund"
-	actCharge = "charge" // what undoes both
+	actCharge = "charge" // undoes a reset or a refund
 )
 
-// An Act says what was done.
+// An Act is the answer to an act.
 type Act struct {
 	Rule    string `json:"rule"`
 	Key     string `json:"key"`
 	KeyHash string `json:"key_hash"`
 	Did     string `json:"did"`
-	Undone  int64  `json:"undone,omitzero"` // the number of the act that was taken back
+	Undone  int64  `json:"undone,omitzero"` // the number of the act that was undone
 }
 
 // customer returns the rule and the key that a query names.
@@ -45,21 +45,21 @@ func (s *Service) customer(r *rulesapi.Request) (rule, key string, err error) {
 	return rule, key, err
 }
 
-// A charge is what was given back to a key of a limit, as the audit keeps it.
+// A charge records in the audit the units that a key got back of one limit.
 type charge struct {
 	Label   string `json:"label"`
 	Variant string `json:"variant,omitzero"`
 	// Limit is the limit as rules write it.
 	Limit string `json:"limit"`
-	// Gave is how much was given back of Used, which all would have counted for no longer
-	// than For.
+	// Gave is how many of the Used units were given back. All Used units would have stopped
+	// counting after For.
 	Gave int64         `json:"gave"`
 	Used int64         `json:"used"`
 	For  time.Duration `json:"for"`
 }
 
-// now returns how much of the charge would count still some time after it was given back:
-// where that is not known, as when each unit ends at a time of its own, as much as may.
+// now returns how many of the given units would still count some time after they were given back.
+// Where that is not known, since each unit ends at its own time, it returns the most possible.
 func (c *charge) now(after time.Duration) int64 {
 	left, all := c.For-after, c.For
 	l, err := stint.Parse(c.Limit)
@@ -68,12 +68,12 @@ func (c *charge) now(after time.Duration) int64 {
 	}
 	used := c.Used
 	switch a := l.Algorithm(); {
-	case a.WearsOff(): // in the last period
+	case a.WearsOff(): // a charge wears off within the last period
 		all = min(all, l.Period())
 		left = min(left, all)
-	case !a.Takes(meter.Burst): // it counts whole to the end
+	case !a.Takes(meter.Burst): // a charge counts whole until it ends
 		left = all
-	case !a.Evenly(): // a count comes back at each whole period
+	case !a.Evenly(): // a count of tokens comes back at each whole period
 		periods := func(d time.Duration) int64 { return int64((d + l.Period() - 1) / l.Period()) }
 		used -= (periods(all) - periods(left)) * l.Count()
 		left = all
@@ -84,8 +84,8 @@ func (c *charge) now(after time.Duration) int64 {
 	return max(0, min(used, c.Gave))
 }
 
-// charges returns what a key has used, but for limits that have banned it: what it used of
-// these is not known, and an undo begins no ban.
+// charges returns what a key has used. It leaves out limits that have banned the key: what the key
+// used of these is not known, and an undo must not begin a ban.
 func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key string) ([]charge, error) {
 	limits, err := p.UsedOf(ctx, rule, key)
 	if err != nil {
@@ -104,7 +104,7 @@ func chargesOf(limits []policy.RuleResult) (all []charge) {
 	return all
 }
 
-// reset answers POST /v1/reset: it forgets what a key has used under a rule.
+// reset answers POST /v1/reset: it resets a key under a rule.
 func (s *Service) reset(r *rulesapi.Request) (int, any, error) {
 	var body struct {
 		Reason string `json:"reason"`
@@ -135,20 +135,19 @@ func (s *Service) refund(r *rulesapi.Request) (int, any, error) {
 	if body.Cost < 1 {
 		return 0, nil, &rulesapi.InputError{Field: "cost", Err: errors.New("how many units to give back: at least 1")}
 	}
-	return s.give(r, body.Reason, gift{actRefund, fmt.Sprintf("%d units given back", body.Cost), body.Cost, func(ctx context.Context, p *policy.Policy, rule, key string) error {
+	return s.give(r, body.Reason, gift{actRefund, fmt.Sprintf("up to %d units given back", body.Cost), body.Cost, func(ctx context.Context, p *policy.Policy, rule, key string) error {
 		return p.RefundKey(ctx, rule, key, body.Cost)
 	}})
 }
 
-// A gift is an act that gives a key more room.
+// A gift is an act that gives units back to a key.
 type gift struct {
 	act, did string
-	most     int64 // that it may give of a limit
+	most     int64 // the most that it may give back of a limit
 	do       func(ctx context.Context, p *policy.Policy, rule, key string) error
 }
 
-// give does what gives a key more room, and notes what it gave, once the audit has that it
-// was begun.
+// give records that an act was begun, carries it out, and records what it gave back.
 func (s *Service) give(r *rulesapi.Request, reason string, g gift) (int, any, error) {
 	rule, key, err := s.customer(r)
 	if err == nil {
@@ -163,8 +162,8 @@ func (s *Service) give(r *rulesapi.Request, reason string, g gift) (int, any, er
 	return http.StatusOK, s.act(r, rule, key, g.did), nil
 }
 
-// Unban ends the bans of a key under a rule, if it has some. Where that cannot be seen,
-// as while the store is away, it has none.
+// Unban ends the bans of a key under a rule. If bans cannot be seen, for example while the store is
+// down, it reports none.
 func (s *Service) Unban(ctx context.Context, author, rule, key, reason string) (ended bool, err error) {
 	limits, _ := s.o.Source.Policy().UsedOf(ctx, rule, key)
 	if !slices.ContainsFunc(limits, func(e policy.RuleResult) bool { return e.Banned }) {
@@ -176,7 +175,7 @@ func (s *Service) Unban(ctx context.Context, author, rule, key, reason string) (
 
 // grant is give for a key that is known.
 func (s *Service) grant(r *rulesapi.Request, rule, key, reason string, g gift) error {
-	var lost error // the store's, which may have done it
+	var lost error // the error of a store that may have acted
 	done := false
 	act := rulesdb.Act{Author: r.Author, Act: g.act, Subject: subject(rule, key), Reason: reason}
 	err := s.o.Editor.NoteAct(r.Context, act, func(ctx context.Context, a *rulesdb.Act) (err error) {
@@ -197,8 +196,8 @@ func (s *Service) grant(r *rulesapi.Request, rule, key, reason string, g gift) e
 	return err
 }
 
-// gave does what g says, and returns what that gave, as the audit keeps it. lost is an
-// error after which it may have been done; then what it gave is not known.
+// gave carries out a gift, and returns what it gave back, for the audit. After the error lost the
+// store may have acted, and what it gave is not known.
 func (s *Service) gave(ctx context.Context, g gift, rule, key string) (was string, lost, err error) {
 	p := s.o.Source.Policy()
 	before, err := s.charges(ctx, p, rule, key)
@@ -211,7 +210,7 @@ func (s *Service) gave(ctx context.Context, g gift, rule, key string) (was strin
 		return "", nil, err
 	}
 	after, err := s.charges(ctx, p, rule, key)
-	if err != nil { // it is done: as much as it can have given is taken for given
+	if err != nil { // the act is done; record the most that it can have given
 		for i := range before {
 			before[i].Gave = min(before[i].Gave, g.most)
 		}
@@ -220,7 +219,7 @@ func (s *Service) gave(ctx context.Context, g gift, rule, key string) (was strin
 	return string(text), nil, err
 }
 
-// given returns what an act gave: what was used before and is not after.
+// given returns what an act gave back: the units used before and no longer used after.
 func given(before, after []charge) []charge {
 	for i := range before {
 		at := slices.IndexFunc(after, func(c charge) bool { return c.Label == before[i].Label && c.Variant == before[i].Variant })
@@ -233,7 +232,7 @@ func given(before, after []charge) []charge {
 
 func subject(rule, key string) string { return fmt.Sprintf("%s %q", rule, key) }
 
-// customerOf reads a subject.
+// customerOf parses the subject of an act.
 func customerOf(subject string) (rule, key string, ok bool) {
 	rule, quoted, ok := strings.Cut(subject, " ")
 	key, err := strconv.Unquote(quoted)
@@ -245,7 +244,7 @@ func (s *Service) act(r *rulesapi.Request, rule, key, did string) Act {
 	return Act{Rule: rule, Key: shown, KeyHash: hash, Did: did}
 }
 
-// log writes a line on an act, by the hash of the key.
+// log logs an act, with the hash of the key.
 func (s *Service) log(r *rulesapi.Request, act, rule, key string, err error) {
 	_, hash := s.named(rule, key, false)
 	attrs := []any{"act", act, "author", r.Author, "rule", rule, "key_hash", hash}
@@ -255,10 +254,10 @@ func (s *Service) log(r *rulesapi.Request, act, rule, key string, err error) {
 	s.o.Log.Info("operator", attrs...)
 }
 
-// mostUndo is how many acts back one may be that is taken back.
+// mostUndo is how many acts back an undo looks.
 const mostUndo = 1000
 
-// undo answers POST /v1/undo: it takes an act back, by default the last one of who asks.
+// undo answers POST /v1/undo: it undoes an act, by default the caller's last one.
 func (s *Service) undo(r *rulesapi.Request) (int, any, error) {
 	var body struct {
 		Act  int64 `json:"act"`
@@ -295,9 +294,9 @@ func (s *Service) undo(r *rulesapi.Request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// Undo takes an act back where no server is asked, by default the last one of the
-// author, or only says which one that is. It cannot take back a reset or a refund: what
-// they gave is charged in a server's store.
+// Undo undoes an act without a server, by default the author's last one. With show it only returns
+// that act. It cannot undo a reset or a refund, since the units must be charged in a server's
+// store.
 func Undo(ctx context.Context, k *rulesapi.Editor, author string, number int64, show bool) (Act, error) {
 	d, err := toUndo(ctx, k, author, number)
 	if err != nil {
@@ -331,7 +330,7 @@ func doing(d *rulesdb.AuditEntry) string {
 
 func isGift(d *rulesdb.AuditEntry) bool { return d.Act.Act == actReset || d.Act.Act == actRefund }
 
-// undoOverrides takes back what set, removed or loaded overrides.
+// undoOverrides undoes an act that set, removed or loaded overrides.
 func undoOverrides(ctx context.Context, k *rulesapi.Editor, d *rulesdb.AuditEntry, author string) (did string, err error) {
 	did, err = k.UndoOverrides(ctx, d.Number, author)
 	switch {
@@ -354,13 +353,13 @@ func refused(format string, args ...any) error {
 	return &rulesapi.InputError{Field: "act", Err: fmt.Errorf(format, args...)}
 }
 
-// toUndo returns the act that is to be taken back: of number 0, the author's last one.
+// toUndo returns the act to undo; number 0 means the author's last one.
 func toUndo(ctx context.Context, k *rulesapi.Editor, author string, number int64) (*rulesdb.AuditEntry, error) {
 	acts, err := k.Audit(ctx, 0, mostUndo)
 	if err != nil {
 		return nil, err
 	}
-	later := make(map[string]bool) // the reasons of later acts
+	later := make(map[string]bool) // the reasons of later acts, among them undos
 	for i := range acts {
 		d := &acts[i]
 		undone, own := later[rulesdb.UndoOf(d.Number)], number == 0 && d.Author == author
@@ -395,8 +394,8 @@ func why(d *rulesdb.AuditEntry, undone bool) string {
 	return d.Act.Act
 }
 
-// undoGift charges what a reset or a refund gave, as far as it would count still
-// and there is room.
+// undoGift charges again what a reset or a refund gave back, as far as it would still count and
+// there is room.
 func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry) (did string, err error) {
 	rule, key, ok := customerOf(d.Subject)
 	var was []charge
@@ -416,7 +415,7 @@ func (s *Service) undoGift(r *rulesapi.Request, d *rulesdb.AuditEntry) (did stri
 	return did, err
 }
 
-// chargeAgain charges a key with what was given back some time ago, and says what that was.
+// chargeAgain charges a key for units that were given back some time ago, and says what it charged.
 func (s *Service) chargeAgain(ctx context.Context, was []charge, rule, key string, after time.Duration) (did string, err error) {
 	p := s.o.Source.Policy()
 	var parts []string
@@ -426,7 +425,7 @@ func (s *Service) chargeAgain(ctx context.Context, was []charge, rule, key strin
 			continue
 		}
 		charged, err := p.ChargeKey(ctx, rule, key, was[i].Label, was[i].Variant, n)
-		if err != nil && len(parts) > 0 { // to try again would charge these twice
+		if err != nil && len(parts) > 0 { // a repetition would charge these twice
 			return "charged again in part, since the store failed: " + strings.Join(parts, ", "), nil
 		}
 		if err != nil {

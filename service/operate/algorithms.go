@@ -9,8 +9,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// algorithms are what operators are told of limits of each: what a limit means, and when
-// a key has more room. What stands in braces is of the limit and the key; see told.
+// algorithms has the sentences about limits of each algorithm: what a limit means, and when a key
+// has more room. Words in braces are replaced for a limit and a key; see told.
 var algorithms = map[meter.Algorithm]struct{ means, pace string }{
 	meter.GCRA: {
 		"{capacity} at once, and one comes back each {each}.",
@@ -42,10 +42,10 @@ var algorithms = map[meter.Algorithm]struct{ means, pace string }{
 	},
 }
 
-// told fills words in for a limit, and for a key that is as if never used after full.
+// told replaces the words in braces for a limit, and for a key that is as if new after full.
 func told(words string, l stint.Limit, full time.Duration) string {
 	return strings.NewReplacer(
 		"{capacity}", fmt.Sprint(l.Capacity()), "{count}", fmt.Sprint(l.Count()), "{parts}", fmt.Sprint(l.Parts()),
-		"{period}", plain(l.Period()), "{each}", plain(l.Period()/time.Duration(l.Count())), "{full}", plain(full),
+		"{period}", trimmed(l.Period()), "{each}", trimmed(l.Period()/time.Duration(l.Count())), "{full}", trimmed(full),
 	).Replace(words)
 }

@@ -17,7 +17,7 @@ import (
 // has in use.
 func TestChargedAgain(t *testing.T) {
 	for _, limit := range []string{
-		"10 per 10s", "10 per 10s burst 20", "10 per 10s fixed_window", "10 per 10s sliding_log", "10 per 10s sliding_counter",
+		"10 per 10s", "10 per 10s burst 20", "10 per 10s fixed_window", "10 per 10s fixed_window from first", "10 per 10s sliding_log", "10 per 10s sliding_counter",
 		"10 per 10s sliding_buckets parts 5", "20 per 10s token_bucket_interval", "3 per 2s burst 10 token_bucket_interval", "1/s burst 10 leaky_queue", "10 per day in UTC",
 	} {
 		for _, used := range []int64{1, 7, 10} {

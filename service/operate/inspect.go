@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb"
@@ -18,23 +19,23 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// A Story is how a client stands under all rules that may hold for it.
+// A Story is the state of a client under all rules that may apply to it.
 type Story struct {
 	At      time.Time `json:"at"`
 	Version Version   `json:"version"`
-	// Denied reports whether a request would be denied now for certain; where it
-	// depends on what is not known of it, Verdict says on what.
+	// Denied reports whether a request would certainly be denied now. Where that depends on unknown
+	// attributes, Verdict names them.
 	Denied  bool   `json:"denied"`
 	Verdict string `json:"verdict"`
-	// Refused is why stint proxy, /auth and middleware answer 400 to the request, of
-	// which the rest is then true for other callers alone.
+	// Refused says why stint proxy, /auth and middleware answer the request with 400. The rest of
+	// the story then holds only for other callers.
 	Refused string    `json:"refused,omitzero"`
 	Rules   []Rule    `json:"rules"`
 	LeftOut []LeftOut `json:"left_out"`
 	More    bool      `json:"more,omitzero"`
 }
 
-// A Version says which rules are in force.
+// A Version identifies the rules in force.
 type Version struct {
 	Name     string `json:"name"`
 	Hash     string `json:"hash"`
@@ -43,11 +44,11 @@ type Version struct {
 	Problem  string `json:"problem,omitzero"`
 }
 
-// A Rule is how a client stands under one rule.
+// A Rule is the state of a client under one rule.
 type Rule struct {
 	Rule      string   `json:"rule"`
 	Key       string   `json:"key"`
-	KeyBase64 []byte   `json:"key_base64,omitzero"` // where it is no UTF-8
+	KeyBase64 []byte   `json:"key_base64,omitzero"` // the key, if it is not UTF-8
 	KeyHash   string   `json:"key_hash"`
 	Why       string   `json:"why"`
 	Where     []string `json:"where,omitzero"`
@@ -56,15 +57,15 @@ type Rule struct {
 	Missing   bool     `json:"missing,omitzero"`
 	Denied    bool     `json:"denied"`
 	Limits    []Limit  `json:"limits"`
-	// Override is what an operator gave the key; null for nothing.
+	// Override is the override of the key; null if it has none.
 	Override *rulesapi.Override `json:"override"`
-	// Denials are those of the last minutes; null where none are known.
+	// Denials are those of the last minutes; null if none are known.
 	Denials *Denials `json:"denials"`
-	// StoreError is why the store could not say.
+	// StoreError says why the store did not answer.
 	StoreError string `json:"store_error,omitzero"`
 }
 
-// A Limit is how a client stands under one limit. Times of null are never.
+// A Limit is the state of a client under one limit. A time of null means never.
 type Limit struct {
 	Limit        string `json:"limit"`
 	Label        string `json:"label"`
@@ -80,24 +81,24 @@ type Limit struct {
 	Words        string `json:"words"`
 }
 
-// Denials are those of a key in the last ten minutes.
+// A Denials is the denials of a key in the last ten minutes.
 type Denials struct {
 	Count uint64 `json:"count"`
-	// Over is how much of Count may be of other keys.
+	// Up to Over of Count may be of other keys.
 	Over uint64 `json:"over,omitzero"`
-	// Minutes is how often in each minute, the present one first.
+	// Minutes is how often the key was denied in each minute, the present one first.
 	Minutes []uint32  `json:"minutes"`
 	Since   time.Time `json:"since"`
 	Last    time.Time `json:"last"`
 }
 
-// A LeftOut is a rule that may hold, but of whose key too little is known.
+// A LeftOut is a rule that may apply, but whose key is not fully known.
 type LeftOut struct {
 	Rule    string   `json:"rule"`
 	Missing []string `json:"missing"`
 }
 
-// mostAttributes bounds what is asked about.
+// mostAttributes bounds the attributes of a request.
 const mostAttributes = 64
 
 // inspect answers POST /v1/inspect.
@@ -121,7 +122,7 @@ func (s *Service) inspect(r *rulesapi.Request) (int, any, error) {
 	return http.StatusOK, story, err
 }
 
-// named gives headers the names that rules have for them.
+// named converts the names of headers to those of attributes.
 func named(attributes map[string]string) policy.Map {
 	all := make(policy.Map, len(attributes))
 	for name, value := range attributes {
@@ -130,8 +131,8 @@ func named(attributes map[string]string) policy.Map {
 	return all
 }
 
-// Story says how the client of whom some attributes are known stands. What rules say
-// of clients is left out unless it may be seen in clear. Nothing is charged.
+// Story returns the state of a client of whom some attributes are known. Texts of rules that name
+// clients are left out unless clear is true. Nothing is charged.
 func (s *Service) Story(ctx context.Context, attrs policy.Map, clear bool) (*Story, error) {
 	p := s.o.Source.Policy()
 	all, left, more, err := p.Standings(ctx, attrs)
@@ -150,17 +151,28 @@ func (s *Service) Story(ctx context.Context, attrs policy.Map, clear bool) (*Sto
 	for _, l := range left {
 		story.LeftOut = append(story.LeftOut, LeftOut(l))
 	}
-	if story.Verdict = verdict(story); attrs["path"] != "" {
-		var servers httplimit.Ambiguous
-		if err := servers.CheckPath(p.Rules(), attrs["path"]); err != nil {
-			story.Refused = err.Error()
-			story.Verdict = "Refused with 400 by stint proxy, /auth and middleware: " + story.Refused + ". For other callers: " + story.Verdict
-		}
+	story.Verdict = verdict(story)
+	if err := ambiguous(p.Rules(), attrs); err != nil {
+		story.Refused = err.Error()
+		story.Verdict = "Refused with 400 by stint proxy, /auth and middleware: " + story.Refused + ". For other callers: " + story.Verdict
 	}
 	return story, nil
 }
 
-// hide takes what rules say of clients out of standings.
+// ambiguous returns why a server that sees the request as it was sent would not decide it by the
+// rules.
+func ambiguous(rules *policy.Rules, attrs policy.Map) error {
+	var servers httplimit.Ambiguous
+	if err := servers.Check(rules, request.Described(attrs).Request()); err != nil {
+		return err
+	}
+	if attrs["path"] == "" {
+		return nil
+	}
+	return servers.CheckPath(rules, attrs["path"])
+}
+
+// hide removes texts that name clients from standings.
 func hide(all []policy.Standing, file []*rulesfile.Rule) {
 	texts := make(map[string]string)
 	for _, one := range file {
@@ -176,14 +188,14 @@ func hide(all []policy.Standing, file []*rulesfile.Rule) {
 		if all[i].Why = text; len(all[i].Where) > 0 {
 			all[i].Where = []string{"its conditions hold"}
 		}
-		for k := range all[i].Limits { // the name of a tier may be what a client sends
+		for k := range all[i].Limits { // the name of a tier may be a value that clients send
 			all[i].Limits[k].Variant, _, _ = strings.Cut(all[i].Limits[k].Variant, " ")
 		}
 	}
 }
 
-// verdict says in a sentence whether a request would be denied now. What is not known
-// of the client is no reason to say that it passes.
+// verdict says in a sentence whether a request would be denied now. It does not say that the
+// request passes while attributes are unknown.
 func verdict(s *Story) string {
 	if s.Denied {
 		return "Denied now."
@@ -208,7 +220,7 @@ func verdict(s *Story) string {
 	return "Passes now."
 }
 
-// version says which rules are in force.
+// version returns the version of the rules in force.
 func (s *Service) version(clear bool) Version {
 	f := s.o.Source.File()
 	held, problem := s.o.Source.Held()
@@ -234,7 +246,7 @@ func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
 		switch {
 		case err == nil:
 			r.Override = rulesapi.OverrideOf(o)
-		case !errors.Is(err, rulesdb.ErrNotFound): // it is in force, even if its author is not known
+		case !errors.Is(err, rulesdb.ErrNotFound): // the revision is in force, even if its author is not known
 			r.Override = &rulesapi.Override{Rule: at.Rule, Key: at.Key, Reason: "who set it cannot be read now"}
 		}
 	}
@@ -250,7 +262,7 @@ func limitOf(e *policy.RuleResult) Limit {
 	if e.Action == "" {
 		l.Capacity = e.Limit.Capacity()
 		if l.Remaining = max(e.Remaining, 0); e.Remaining >= 0 {
-			l.Used = l.Capacity - e.Remaining
+			l.Used = e.Used()
 		}
 	}
 	if wait, ends := e.RetryAfter.Duration(); ends {

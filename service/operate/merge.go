@@ -7,9 +7,10 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// Merge makes one page of those of several servers: counts are added up, of a key
-// that is near a limit on several the nearest counts. It has up to n of each.
-func Merge(pages []*Page, n int) *Page {
+// Merge combines the pages of several servers into one. It adds up counts. Where a key is near a
+// limit on several servers, it keeps the nearest. It returns up to n keys of each kind: the nearest,
+// or by [ByUsed] those that have used most.
+func Merge(pages []*Page, n int, by string) *Page {
 	all := &Page{Rules: []RuleCount{}, Denied: []KeyCount{}, Nearest: []KeyPart{}}
 	for _, p := range pages {
 		if p.At.After(all.At) {
@@ -50,7 +51,7 @@ func Merge(pages []*Page, n int) *Page {
 	}
 	slices.SortStableFunc(all.Rules, byRate)
 	slices.SortStableFunc(all.Denied, func(a, b KeyCount) int { return cmp.Compare(b.Count-b.Over, a.Count-a.Over) })
-	slices.SortStableFunc(all.Nearest, func(a, b KeyPart) int { return cmp.Compare(b.Part, a.Part) })
+	sortParts(all.Nearest, by)
 	slices.SortStableFunc(all.Stores, func(a, b Store) int { return cmp.Compare(b.MeanMS, a.MeanMS) })
 	all.Rules = all.Rules[:min(n, len(all.Rules))]
 	all.Denied = all.Denied[:min(n, len(all.Denied))]
@@ -58,8 +59,8 @@ func Merge(pages []*Page, n int) *Page {
 	return all
 }
 
-// MergeBlocked makes one list of the keys that limits deny on several servers, by rule
-// and key. Of a key that several deny, the last end counts.
+// MergeBlocked combines the lists of blocked keys of several servers, ordered by rule and key.
+// Where several servers deny a key, the latest end counts.
 func MergeBlocked(lists [][]Blocked) (all []Blocked) {
 	at := make(map[[2]string]int)
 	for _, b := range slices.Concat(lists...) {
@@ -79,10 +80,10 @@ func MergeBlocked(lists [][]Blocked) (all []Blocked) {
 	return all
 }
 
-// byKey orders keys by rule.
+// byKey orders keys by rule and key.
 func byKey(a, b Blocked) int { return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Key, b.Key)) }
 
-// add adds one to a list, or to the one of the list that is the same.
+// add appends an element to a list, or joins it with the element that is the same.
 func add[T any](list *[]T, one T, same func(*T) bool, join func(*T)) {
 	for i := range *list {
 		if same(&(*list)[i]) {

@@ -16,13 +16,12 @@ type Revealed struct {
 	Rule    string `json:"rule"`
 	Key     string `json:"key"`
 	KeyHash string `json:"key_hash"`
-	// Attributes are those that the key is made of; null where it holds hashes.
+	// Attributes are the attributes in the key; null where the key holds hashes.
 	Attributes map[string]string `json:"attributes"`
 }
 
-// reveal answers POST /v1/reveal: the key of a hash, as far as it is remembered
-// among keys that were denied, that are near a limit, or that have an override. It
-// is in the audit before it is answered.
+// reveal answers POST /v1/reveal: it returns the key with a hash, if the key is known as denied, as
+// near a limit, or by an override. The audit records it before it is answered.
 func (s *Service) reveal(r *rulesapi.Request) (int, any, error) {
 	var body struct {
 		Rule    string `json:"rule"`

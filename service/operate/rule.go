@@ -14,21 +14,21 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// A RuleView is one rule in force: what it says and means, and what it does.
+// A RuleView is one rule in force: its text, its meaning, and its effect.
 type RuleView struct {
 	RuleCount
 	Version Version `json:"version"`
-	// Line is where it begins in the document, Text its lines, Words what they
-	// mean.
+	// Line is where the rule begins in the document, Text is its lines, and Words are sentences
+	// about its meaning.
 	Line  int      `json:"line"`
 	Text  string   `json:"text"`
 	Words []string `json:"words"`
-	// InFlight is how many units it has in flight in this process; nil for a rule without
-	// a limit in flight.
+	// InFlight is how many units are in flight in this process; nil for a rule without a limit in
+	// flight.
 	InFlight *int64 `json:"in_flight,omitzero"`
-	// Key is the attributes that its keys are made of.
+	// Key is the attributes in the keys of the rule.
 	Key []string `json:"key"`
-	// Denied and Nearest are of its keys.
+	// DeniedKeys and Nearest are keys of the rule.
 	DeniedKeys []KeyCount `json:"denied_keys"`
 	Nearest    []KeyPart  `json:"nearest"`
 }
@@ -62,7 +62,7 @@ func (s *Service) ruleView(r *rulesapi.Request) (int, any, error) {
 		v.Key = append(v.Key, a.Name)
 	}
 	v.DeniedKeys = slices.DeleteFunc(s.denials(maxPage*2, r.Clear()), func(k KeyCount) bool { return k.Rule != name })
-	v.Nearest = slices.DeleteFunc(s.nearest(maxPage*2, r.Clear()), func(k KeyPart) bool { return k.Rule != name })
+	v.Nearest = slices.DeleteFunc(s.nearest(maxPage*2, "", r.Clear()), func(k KeyPart) bool { return k.Rule != name })
 	v.DeniedKeys, v.Nearest = v.DeniedKeys[:min(n, len(v.DeniedKeys))], v.Nearest[:min(n, len(v.Nearest))]
 	return http.StatusOK, v, nil
 }
@@ -76,8 +76,8 @@ type RuleLine struct {
 	Shadow bool     `json:"shadow,omitzero"`
 }
 
-// ruleList answers GET /v1/rules/list: the rules in force, in order, page by page,
-// those of which name a text is a part.
+// ruleList answers GET /v1/rules/list: it lists the rules in force, in order, page by page, whose
+// names contain a text.
 func (s *Service) ruleList(r *rulesapi.Request) (int, any, error) {
 	n, err := many(r, 100)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Service) ruleList(r *rulesapi.Request) (int, any, error) {
 	}
 	answer := struct {
 		Rules []RuleLine `json:"rules"`
-		// Total is how many there are, Found how many of them have the name.
+		// Total is how many rules there are, Found how many contain the text.
 		Total int    `json:"total"`
 		Found int    `json:"found"`
 		Next  string `json:"next,omitzero"`

@@ -82,7 +82,7 @@ func counted(r *rulesfile.Rule) string {
 	return text + "; those without share one count."
 }
 
-// planWords says what a plan means, each sentence behind a lead.
+// planWords says what a plan means; each sentence begins with lead.
 func planWords(lead string, p *rulesfile.Plan) (all []string) {
 	switch p.Action {
 	case "block":
@@ -104,11 +104,14 @@ func limitWords(l stint.Limit) string {
 	if unit, zone := l.Calendar(); unit != "" {
 		return fmt.Sprintf("%v: %d in each %s of %s, beginning anew with the next.", l, l.Count(), strings.Replace(unit, "from", "from day", 1), zone)
 	}
+	if l.FromFirst() {
+		return fmt.Sprintf("%v: %d in each window of %s, which begins with a key's first request.", l, l.Count(), trimmed(l.Period()))
+	}
 	return fmt.Sprintf("%v: %s", l, told(algorithms[l.Algorithm()].means, l, 0))
 }
 
-// plain writes a duration without the zeros at its end: 12m for 12m0s.
-func plain(d time.Duration) string {
+// trimmed writes a duration without zero units at its end: 12m for 12m0s.
+func trimmed(d time.Duration) string {
 	text := short(d).String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -119,16 +122,22 @@ func plain(d time.Duration) string {
 	return text
 }
 
-// besides is what a rule says beside its limits.
+// besides returns sentences about the rule's settings other than limits.
 func besides(r *rulesfile.Rule) (all []string) {
 	if c := r.Cost; c.Fixed > 1 {
 		all = append(all, fmt.Sprintf("A request costs %d.", c.Fixed))
-	} else if c.Fixed == 0 && c.By.Name != "" {
-		all = append(all, fmt.Sprintf("A request costs what %s says, from %d to %d; %d without it.", c.By.Name, c.Min, c.Max, c.Default))
+	} else if c.Fixed == 0 && len(c.By) > 0 {
+		all = append(all, costWords(&c))
+	}
+	if price := r.Cost.Price; price != nil {
+		all = append(all, fmt.Sprintf("All this times the price by %s: %v.", price.By.Name, price))
 	}
 	all = append(all, byResponse(r.Response)...)
 	if r.Wait > 0 {
-		all = append(all, fmt.Sprintf("A request waits up to %v for a place.", plain(r.Wait)))
+		all = append(all, fmt.Sprintf("A request waits up to %v for a place.", trimmed(r.Wait)))
+	}
+	if r.Finish > 0 {
+		all = append(all, fmt.Sprintf("A request whose client leaves goes on in stint proxy for up to %v, and holds its place.", trimmed(r.Finish)))
 	}
 	if r.Shadow {
 		all = append(all, "In shadow: it counts, and denies nothing.")
@@ -151,7 +160,26 @@ func besides(r *rulesfile.Rule) (all []string) {
 	return all
 }
 
-// byResponse is what a rule takes from the response.
+// costWords says how attributes determine the cost of a request.
+func costWords(c *rulesfile.Cost) string {
+	names := make([]string, len(c.By))
+	for i, a := range c.By {
+		names[i] = a.Name
+	}
+	text := "A request costs what " + names[0] + " says"
+	if len(names) > 1 {
+		text = "A request costs the greatest of " + strings.Join(names, ", ")
+	}
+	if c.Times.Name != "" {
+		text += ", times " + c.Times.Name
+	}
+	if c.Sent > 0 {
+		text += fmt.Sprintf(", and 1 for each %d bytes of its body", c.Sent)
+	}
+	return fmt.Sprintf("%s, from %d to %d; %d without it.", text, c.Min, c.Max, c.Default)
+}
+
+// byResponse says how a rule uses the response.
 func byResponse(r *rulesfile.Response) (all []string) {
 	if r == nil {
 		return nil
@@ -160,6 +188,8 @@ func byResponse(r *rulesfile.Response) (all []string) {
 		text := "When the response has ended, that becomes what it says: " + truth
 		if r.Missing >= 0 {
 			text += fmt.Sprintf(", or %d without it", r.Missing)
+		} else if r.Estimate {
+			text += ", or what its length and events say without it, if that is more"
 		}
 		if r.Cut {
 			text += ". It is cut where there is no room for that"
@@ -172,11 +202,11 @@ func byResponse(r *rulesfile.Response) (all []string) {
 	return all
 }
 
-// mostText bounds the text of a rule that is shown, in lines.
+// mostText bounds the lines of a rule that are shown.
 const mostText = 400
 
-// ruleText returns the lines of a document that a rule stands on, without what
-// leads to the next.
+// ruleText returns the lines of a rule in a document, without the lines that introduce the next
+// rule.
 func ruleText(document []byte, line int, next int) string {
 	lines := bytes.Split(document, []byte("\n"))
 	if line < 1 || line > len(lines) {
@@ -195,7 +225,7 @@ func ruleText(document []byte, line int, next int) string {
 		switch {
 		case len(text) == 0 || text[0] == '#' && here <= indent:
 		case here <= indent:
-			end = 0 // behind the rules
+			end = 0 // index behind the rules
 		default:
 			last = at
 		}

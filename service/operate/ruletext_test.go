@@ -31,7 +31,7 @@ rules:
   - name: api
     key: ip
     tiers: {by: jwt.org, default: free, plans: {free: 100 per day in Europe/Paris, pro: 50/h}}
-    overrides: [{when: {header.x-vip: "1"}, limits: [9/m fixed_window]}]
+    overrides: [{when: {header.x-vip: "1"}, limits: [9/m fixed_window, 50/h fixed_window from first]}]
     on_store_failure: closed
     final: true
   - {name: bad, match: {path: /old}, block: true}
@@ -67,7 +67,9 @@ func TestRuleText(t *testing.T) {
 			"Holds requests where path is /login and method is POST; or where path is /signin, but not those where ip is 192.0.2.0/24.",
 			"Each combination of ip and path is counted apart, addresses by /32 (IPv4) and /64 (IPv6); without that, a request is denied.",
 		}},
-		{"- name: api", "  final: true", 6, nil},
+		{"- name: api", "  final: true", 6, []string{
+			`Where header.x-vip is 1: 50/1h fixed_window from first: 50 in each window of 1h, which begins with a key's first request.`,
+		}},
 		{"- {name: bad, match: {path: /old}, block: true}", "- {name: bad, match: {path: /old}, block: true}", 1, []string{"Holds requests where path is /old.", "All are denied."}},
 		{"- {name: tokens, key: [], limits: 9/h, cost: {usage: openai, reserve: 5, missing: 1}, count: {status: 2xx}}", "- {name: tokens, key: [], limits: 9/h, cost: {usage: openai, reserve: 5, missing: 1}, count: {status: 2xx}}", 1, []string{
 			"A request costs 5.",

@@ -1,7 +1,7 @@
-// Package operate is what the person with the pager asks of a running process,
-// and does to it: how a client stands under all rules and why, who is denied most
-// and who is nearest to a limit, resets, refunds, and the undoing of acts. It is
-// part of the HTTP API that package rulesapi serves: [Service.Routes].
+// Package operate answers what the person on call asks of a running process, and does what they
+// order: how a client stands under all rules and why, who is denied most and who is nearest to a
+// limit, resets, refunds, and undoing acts. It is part of the HTTP API that package rulesapi
+// serves: [Service.Routes].
 package operate
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// Options are what a Service needs. All must be given but Stores and Log.
+// Options are the options of a Service. All are required except Stores and Log.
 type Options struct {
 	Source   *rules.Source
 	Editor   *rulesapi.Editor
 	TopKeys  *topkeys.Tracker
 	Observer *observe.Observer
-	// Stores says how the stores are doing. The default reports no stores.
+	// Stores returns the state of the stores. The default reports no stores.
 	Stores func() []Store
 	// Log receives what operators do, without keys. The default discards it.
 	Log *slog.Logger
@@ -37,7 +37,7 @@ type Service struct {
 	rates rates
 }
 
-// New returns a Service. Run keeps its rates.
+// New returns a Service. Call Run, which measures its rates.
 func New(o Options) *Service {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Stores == nil {
@@ -46,10 +46,10 @@ func New(o Options) *Service {
 	return &Service{o: o}
 }
 
-// Run keeps what rates go by, until ctx is done.
+// Run measures rates until ctx is done.
 func (s *Service) Run(ctx context.Context) { s.rates.run(ctx, s.o.Observer.CountsByRule) }
 
-// Routes are what the API does for it.
+// Routes returns the routes of the API that a Service answers.
 func (s *Service) Routes() []rulesapi.Route {
 	return []rulesapi.Route{
 		{Method: "POST", Path: "/v1/inspect", Role: rulesdb.Viewer, Serve: s.inspect},
@@ -65,7 +65,7 @@ func (s *Service) Routes() []rulesapi.Route {
 	}
 }
 
-// Attributes returns the attributes that rules look at, at most a hundred.
+// Attributes returns the attributes that rules read, at most a hundred.
 func (s *Service) Attributes() []string {
 	const most = 100
 	all := s.o.Source.Policy().Rules().Attributes()
@@ -77,7 +77,7 @@ func (s *Service) schema(*rulesapi.Request) (int, any, error) {
 	return http.StatusOK, json.RawMessage(rules.Schema()), nil
 }
 
-// Reads reports whether a path only shows something.
+// Reads reports whether a request to a path changes nothing.
 func Reads(path string) bool {
 	return path == "/v1/inspect" || path == "/v1/top" || path == "/v1/blocked"
 }

@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -20,24 +21,24 @@ import (
 	"github.com/stint-dev/stint/service/rulesapi"
 )
 
-// A Page is what is going on.
+// A Page is a summary of what is going on.
 type Page struct {
 	At      time.Time `json:"at"`
 	Version Version   `json:"version"`
-	// Minutes is for how long denials of keys are counted.
+	// Minutes is how long denials of keys are counted.
 	Minutes int `json:"minutes"`
-	// Rules are counted since the start of the process, at all entrypoints; rates are
-	// those of the last seconds.
+	// Rules are counted since the start of the process, at all entrypoints; rates are those of the
+	// last seconds.
 	Rules   []RuleCount     `json:"rules"`
 	Denied  []KeyCount      `json:"denied"`
 	Nearest []KeyPart       `json:"nearest"`
 	Stores  []Store         `json:"stores"`
 	Nodes   []rulesapi.Node `json:"nodes"`
-	// NodesError is why the nodes of the database are not known; "" if they are.
+	// NodesError says why the nodes of the database are not known; "" if they are.
 	NodesError string `json:"nodes_error,omitzero"`
 }
 
-// A RuleCount is what a rule said. Denied has what blocks denied too.
+// A RuleCount is how often a rule returned each verdict. Denied includes denials by blocks.
 type RuleCount struct {
 	Rule             string  `json:"rule"`
 	Allowed          uint64  `json:"allowed"`
@@ -47,8 +48,7 @@ type RuleCount struct {
 	DeniedPerSecond  float64 `json:"denied_per_second"`
 }
 
-// A KeyCount is a key that was denied in the last minutes. A viewer sees its hash
-// in the place of the key.
+// A KeyCount is a key that was denied in the last minutes. For a viewer its hash replaces the key.
 type KeyCount struct {
 	Rule    string    `json:"rule"`
 	Key     string    `json:"key"`
@@ -60,8 +60,8 @@ type KeyCount struct {
 	Shadow  bool      `json:"shadow,omitzero"`
 }
 
-// A KeyPart is a key that is near a limit. Used is of when it last asked, Part,
-// from 0 to 1, about of now.
+// A KeyPart is a key that is near a limit. Used is as of its last request. Part is about the
+// fraction used now, from 0 to 1.
 type KeyPart struct {
 	Rule    string    `json:"rule"`
 	Key     string    `json:"key"`
@@ -73,7 +73,7 @@ type KeyPart struct {
 	At      time.Time `json:"at"`
 }
 
-// A Store is how a store is doing. Times are of the calls since the start.
+// A Store is the state of a store. Times are of the calls since the start.
 type Store struct {
 	Store    string  `json:"store"`
 	Calls    uint64  `json:"calls,omitzero"`
@@ -89,12 +89,12 @@ type Store struct {
 const (
 	pageSize  = 20
 	maxPage   = 1000
-	nodesFrom = 10 * time.Minute // how lately a node wrote
+	nodesFrom = 10 * time.Minute // how recently a node must have written
 	// nodesWithin is how long a page waits for the nodes of a database.
 	nodesWithin = 500 * time.Millisecond
 )
 
-// many reads n of a query.
+// many reads the parameter n of a query.
 func many(r *rulesapi.Request, otherwise int) (int, error) {
 	text := r.Query.Get("n")
 	if text == "" {
@@ -107,22 +107,33 @@ func many(r *rulesapi.Request, otherwise int) (int, error) {
 	return n, nil
 }
 
+// ByUsed is the word of /v1/top by which the keys nearest to a limit are those that have used
+// most.
+const ByUsed = "used"
+
 // top answers GET /v1/top.
 func (s *Service) top(r *rulesapi.Request) (int, any, error) {
 	n, err := many(r, pageSize)
 	if err != nil {
 		return 0, nil, err
 	}
+	by := r.Query.Get("by")
+	if by != "" && by != ByUsed {
+		return 0, nil, &rulesapi.InputError{Field: "by", Err: errors.New("want used, or nothing")}
+	}
 	p := s.Page(r.Context, n, s.o.Source.Policy().Rules().Names(), r.Clear())
 	p.Rules = p.Rules[:min(n, len(p.Rules))]
+	if by != "" {
+		p.Nearest = s.nearest(n, by, r.Clear())
+	}
 	return http.StatusOK, p, nil
 }
 
-// Page says what is going on: with the rules that are named, and up to n keys of
-// each kind, in clear if they may be seen.
+// Page returns a summary, with the rules named and up to n keys of each kind. Keys are in clear if
+// clear is true.
 func (s *Service) Page(ctx context.Context, n int, rules []string, clear bool) *Page {
 	p := &Page{At: time.Now().UTC(), Version: s.version(clear), Minutes: topkeys.Minutes, Rules: s.rates.rules(s.o.Observer.CountsByRule(), rules),
-		Denied: s.denials(n, clear), Nearest: s.nearest(n, clear), Stores: s.o.Stores(), Nodes: []rulesapi.Node{}}
+		Denied: s.denials(n, clear), Nearest: s.nearest(n, "", clear), Stores: s.o.Stores(), Nodes: []rulesapi.Node{}}
 	ctx, stop := context.WithTimeout(ctx, nodesWithin)
 	defer stop()
 	nodes, err := s.o.Editor.Nodes(ctx, nodesFrom)
@@ -139,7 +150,7 @@ func (s *Service) denials(n int, clear bool) []KeyCount {
 	all := []KeyCount{}
 	for _, d := range s.o.TopKeys.Denied(n) {
 		if d.Count == 0 {
-			continue // it is banned, and quiet
+			continue // the key is banned, and has not asked lately
 		}
 		key, hash := s.named(d.Rule, d.Key, clear)
 		all = append(all, KeyCount{d.Rule, key, hash, d.Count, d.Over, d.Since.UTC(), d.Last.UTC(), d.Shadow})
@@ -147,20 +158,31 @@ func (s *Service) denials(n int, clear bool) []KeyCount {
 	return all
 }
 
-// nearest returns the n keys nearest to a limit.
-func (s *Service) nearest(n int, clear bool) []KeyPart {
+// nearest returns the n keys nearest to a limit, or those that have used most.
+func (s *Service) nearest(n int, by string, clear bool) []KeyPart {
 	all := []KeyPart{}
-	for _, d := range s.o.TopKeys.Nearest(n) {
+	for _, d := range s.o.TopKeys.Nearest(maxPage * 2) {
 		key, hash := s.named(d.Rule, d.Key, clear)
 		all = append(all, KeyPart{d.Rule, key, hash, d.Limit.Text, d.Used, d.Limit.Limit.Capacity(), d.Part, d.At.UTC()})
 	}
-	return all
+	sortParts(all, by)
+	return all[:min(n, len(all))]
+}
+
+// sortParts puts those first that are nearest to a limit, or have used most.
+func sortParts(all []KeyPart, by string) {
+	slices.SortStableFunc(all, func(a, b KeyPart) int {
+		if by == ByUsed {
+			return cmp.Compare(b.Used, a.Used)
+		}
+		return cmp.Compare(b.Part, a.Part)
+	})
 }
 
 // RulesInForce returns how many rules there are.
 func (s *Service) RulesInForce() int { return len(s.o.Source.Policy().Rules().Names()) }
 
-// named returns a key as the role may see it, in clear or as its hash, and its hash.
+// named returns a key as it may be shown, in clear or as its hash, and its hash.
 func (s *Service) named(rule, key string, clear bool) (shown, hash string) {
 	hash = s.o.Source.Policy().KeyHash(rule, key)
 	if !clear && key != "" {
@@ -172,10 +194,10 @@ func (s *Service) named(rule, key string, clear bool) (shown, hash string) {
 	return key, hash
 }
 
-// rates are what rules said some seconds ago.
+// rates remembers the counts of rules of some seconds ago.
 type rates struct {
 	mu    sync.Mutex
-	marks []mark // the oldest first
+	marks []mark // oldest first
 }
 
 type mark struct {
@@ -185,7 +207,7 @@ type mark struct {
 
 const (
 	markEvery = 2 * time.Second
-	marks     = 6 // rates are those of the last ten seconds
+	marks     = 6 // enough for the last ten seconds
 )
 
 // run takes a mark now and then, until ctx is done.
@@ -207,8 +229,8 @@ func (r *rates) run(ctx context.Context, said func() map[string]observe.RuleCoun
 	}
 }
 
-// rules returns the counts of rules: those first that decided most in the last
-// seconds, then by what they said in all.
+// rules returns the counts of rules, ordered by their decisions in the last seconds, then by those
+// in all.
 func (r *rates) rules(now map[string]observe.RuleCounts, names []string) []RuleCount {
 	r.mu.Lock()
 	var before mark
@@ -231,14 +253,14 @@ func (r *rates) rules(now map[string]observe.RuleCounts, names []string) []RuleC
 	return all
 }
 
-// byRate orders rules: those first that deny most now, then that decide most.
+// byRate orders rules by how often they deny now, then by how often they decide.
 func byRate(a, b RuleCount) int {
 	return cmp.Or(cmp.Compare(b.DeniedPerSecond, a.DeniedPerSecond), cmp.Compare(b.AllowedPerSecond, a.AllowedPerSecond),
 		cmp.Compare(b.Allowed+b.Denied, a.Allowed+a.Denied))
 }
 
 func perSecond(now, was uint64, seconds float64) float64 {
-	if now < was { // the rule was gone meanwhile
+	if now < was { // the rule was removed meanwhile
 		return 0
 	}
 	return float64(int64(float64(now-was)/seconds*100+0.5)) / 100
@@ -249,23 +271,23 @@ type Blocked struct {
 	Rule    string `json:"rule"`
 	Key     string `json:"key"`
 	KeyHash string `json:"key_hash"`
-	// Why is block for one that an operator blocked; as far as it is known here,
-	// denied for one that has used up a limit, ban for one that a limit has banned, and never for one whose last request
-	// can never pass: a rule blocks it, or it costs more than a limit holds.
+	// Why is "block" for a key that an operator blocked, "ban" for one that a limit has banned,
+	// "never" for one whose last request can never pass, since a rule blocks it or it costs more
+	// than a limit holds, and otherwise "denied".
 	Why string `json:"why"`
-	// Until is when that ends; null is never.
+	// Until is when the key passes again; null is never.
 	Until *time.Time `json:"until"`
-	// Count is how often it was denied in the last minutes.
+	// Count is how often the key was denied in the last minutes.
 	Count  uint64 `json:"count"`
 	Author string `json:"author,omitzero"`
 	Reason string `json:"reason,omitzero"`
 }
 
-// mostLooked bounds how many overrides one page looks through for blocks.
+// mostLooked bounds how many overrides a page searches for blocks.
 const mostLooked = 20_000
 
-// blocked answers GET /v1/blocked: first the keys that rules deny, then those
-// that operators blocked, page by page.
+// blocked answers GET /v1/blocked: it lists the keys that rules deny, and then the keys that
+// operators blocked, page by page.
 func (s *Service) blocked(r *rulesapi.Request) (int, any, error) {
 	n, err := many(r, 100)
 	if err != nil {
@@ -304,26 +326,25 @@ func (s *Service) blocked(r *rulesapi.Request) (int, any, error) {
 	return http.StatusOK, answer, err
 }
 
-// denies reports whether what denied a key would deny it still. A store that does not
-// answer changes nothing of what is known.
+// denies reports whether the reason for which a key was denied still holds. If the store does not
+// answer, it is assumed to hold.
 func (s *Service) denies(ctx context.Context, d *topkeys.Denied) bool {
 	denies, err := s.o.Source.Policy().Denies(ctx, d.Rule, d.Key, d.Limit.Label, d.Limit.Variant, d.Cost)
 	return denies || err != nil
 }
 
-// A deniedKey is a key with what is known of its denials.
+// A deniedKey is a key with its denials.
 type deniedKey struct {
 	Blocked
 	of topkeys.Denied
 }
 
-// denied returns the keys that limits deny now, or rules always, by their last
-// answers.
+// denied returns the keys that limits deny now, or rules always deny, by their last answers.
 func (s *Service) denied(clear bool) (all []deniedKey) {
 	now := time.Now()
 	for _, d := range s.o.TopKeys.Denied(maxPage * 2) {
 		if d.Shadow || d.Own || !d.Until.IsZero() && !d.Until.After(now) {
-			continue // blocks that operators gave are listed with who did it
+			continue // blocks by operators are listed separately, with the author
 		}
 		one := Blocked{Rule: d.Rule, Why: "never", Count: d.Count}
 		one.Key, one.KeyHash = s.named(d.Rule, d.Key, clear)
@@ -339,8 +360,8 @@ func (s *Service) denied(clear bool) (all []deniedKey) {
 	return all
 }
 
-// blocks returns up to n blocks of operators after an override, and where the
-// next page begins.
+// blocks returns up to n blocks by operators that follow an override, and where the next page
+// begins.
 func (s *Service) blocks(ctx context.Context, behind rulesource.Override, n int, clear bool) (all []Blocked, next string, err error) {
 	for looked := 0; looked < mostLooked; looked += maxPage {
 		some, err := s.o.Editor.Overrides(ctx, rulesdb.Page{AfterRule: behind.Rule, AfterKey: behind.Key, N: maxPage})

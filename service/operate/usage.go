@@ -17,17 +17,17 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// usageMark begins a token for /v1/usage. What follows is base64 of JSON, a dot, and
-// base64 of an HMAC over both.
+// usageMark begins a token for /v1/usage. It is followed by base64 of JSON, a dot, and base64 of an
+// HMAC over both.
 const usageMark = "stint1."
 
-// A claim is whose token it is: attributes, and until when, in Unix seconds.
+// A claim says who holds a token: the attributes of a customer, and until when, in Unix seconds.
 type claim struct {
 	Attributes map[string]string `json:"a"`
 	Expires    int64             `json:"e"`
 }
 
-// mostToken bounds what is looked at.
+// mostToken bounds the length of a token.
 const mostToken = 4096
 
 func seal(secret []byte, payload string) string {
@@ -36,8 +36,8 @@ func seal(secret []byte, payload string) string {
 	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
 }
 
-// UsageToken returns a token that shows its holder how one customer stands, until a
-// time. The attributes are in it, for its holder to read.
+// UsageToken returns a token that lets its holder read the usage of one customer until a time. It
+// contains the attributes, readable by its holder.
 func UsageToken(secret []byte, attrs policy.Map, until time.Time) (string, error) {
 	text, err := json.Marshal(claim{attrs, until.Unix()})
 	if err != nil {
@@ -52,7 +52,7 @@ func UsageToken(secret []byte, attrs policy.Map, until time.Time) (string, error
 
 var errToken = errors.New("want a token that is good, as Authorization: Bearer TOKEN")
 
-// readUsage returns the attributes of a token that is good at a time.
+// readUsage returns the attributes in a token that is valid at a time.
 func readUsage(secret []byte, token string, now time.Time) (policy.Map, error) {
 	dot := strings.LastIndexByte(token, '.')
 	if len(token) > mostToken || dot < 0 || !strings.HasPrefix(token, usageMark) || !hmac.Equal([]byte(token[dot+1:]), []byte(seal(secret, token[:dot]))) {
@@ -69,20 +69,20 @@ func readUsage(secret []byte, token string, now time.Time) (policy.Map, error) {
 	return c.Attributes, nil
 }
 
-// A Usage is how a customer stands, for the customer's own eyes.
+// A Usage is the state of a customer, as the customer may see it.
 type Usage struct {
 	At    time.Time   `json:"at"`
 	Rules []UsageRule `json:"rules"`
 }
 
-// A UsageRule is one rule of it.
+// A UsageRule is the state under one rule.
 type UsageRule struct {
 	Rule   string       `json:"rule"`
 	Denied bool         `json:"denied"`
 	Limits []UsageLimit `json:"limits"`
 }
 
-// A UsageLimit is one limit of it. A time of null is never.
+// A UsageLimit is the state under one limit. A time of null means never.
 type UsageLimit struct {
 	Limit        string `json:"limit"`
 	Used         int64  `json:"used"`
@@ -93,9 +93,9 @@ type UsageLimit struct {
 	ResetAfterMS int64  `json:"reset_after_ms"`
 }
 
-// UsageHandler answers GET /v1/usage by tokens that a secret has signed: how the
-// customer of the token stands under each rule that has a key of it, and nothing
-// of rules in shadow, of those that all share, or of who set what.
+// UsageHandler answers GET /v1/usage for tokens that are signed with a secret: it returns the state
+// of the customer under each rule whose key is known. It does not show rules in shadow, rules that
+// all share, or who set what.
 func UsageHandler(source *rules.Source, secret []byte, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

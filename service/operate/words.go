@@ -7,7 +7,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// words says in a sentence or two how a limit stands, and why it denies.
+// words says in a sentence or two how much of a limit is used, and why it denies.
 func words(e *policy.RuleResult) string {
 	switch e.Action {
 	case "unlimited":
@@ -27,7 +27,7 @@ func words(e *policy.RuleResult) string {
 	if l.InFlight() {
 		return fmt.Sprintf("%d of %d in flight, %d left.", capacity-e.Remaining, capacity, e.Remaining)
 	}
-	text := fmt.Sprintf("%d of %d used, %d left.", capacity-e.Remaining, capacity, e.Remaining)
+	text := fmt.Sprintf("%d of %d used, %d left.", e.Used(), capacity, e.Remaining)
 	if e.Failed != policy.NotFailed {
 		text = fmt.Sprintf("The store does not answer: decided by %s. ", e.Failed) + text
 	}
@@ -48,7 +48,7 @@ func words(e *policy.RuleResult) string {
 	return text + fmt.Sprintf(" A request costs %d here and passes in %v, if nothing else comes.", e.Cost, short(wait))
 }
 
-// short rounds a duration up to what people read.
+// short rounds a duration for people.
 func short(d time.Duration) time.Duration {
 	unit := time.Millisecond
 	switch {

@@ -11,24 +11,23 @@ import (
 )
 
 const (
-	columns   = 360 // of columnLong each: an hour
+	columns   = 360 // each of columnLong; together an hour
 	minutes   = 60
-	mostRules = 10_000 // that have counts of each minute
+	mostRules = 10_000 // rules with counts of each minute
 
 	columnLong = 10 * time.Second
 )
 
-// An hour is what was counted in the last hour: requests in columns of ten
-// seconds, and what each rule said in columns of a minute. It takes 3 KB, and 480
-// bytes for each rule that said anything.
+// An hour is the counts of the last hour: requests in columns of ten seconds, and the verdicts of
+// each rule in columns of a minute. It takes 3 KB, and 480 bytes for each rule with a verdict.
 type hour struct {
 	mu     sync.Mutex
-	column int64 // the present one, since the Unix epoch
+	column int64 // the present column, since the Unix epoch
 	minute int64
 	all    [columns]count
 	rules  map[string]*[minutes]count
 	was    observe.Requests
-	said   map[string]observe.RuleCounts // nil before the first
+	said   map[string]observe.RuleCounts // the last counts; nil before the first
 }
 
 type count struct{ allowed, denied uint32 }
@@ -38,7 +37,7 @@ func (c *count) add(allowed, denied uint64) {
 	c.denied = uint32(min(uint64(c.denied)+denied, math.MaxUint32))
 }
 
-// since is how much was counted since: all of it, if the counter began anew.
+// since returns the increase of a counter. If the counter was reset, that is all of it.
 func since(now, was uint64) uint64 {
 	if now < was {
 		return now
@@ -46,7 +45,7 @@ func since(now, was uint64) uint64 {
 	return now - was
 }
 
-// add notes what has been counted until now.
+// add records the counts until now.
 func (h *hour) add(now time.Time, requests observe.Requests, said map[string]observe.RuleCounts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,8 +78,8 @@ func (h *hour) of(rule string) *[minutes]count {
 	return one
 }
 
-// advance empties the columns that have come round since, and forgets rules that
-// said nothing for an hour.
+// advance clears the columns that are reused since the last call, and drops rules without a verdict
+// in the last hour.
 func (h *hour) advance(now time.Time) {
 	column, minute := now.Unix()/int64(columnLong/time.Second), now.Unix()/60
 	for k := range min(max(column-h.column, 0), columns) {
@@ -98,22 +97,22 @@ func (h *hour) advance(now time.Time) {
 	h.column, h.minute = max(column, h.column), max(minute, h.minute)
 }
 
-// A History is the last hour as the page draws it, the oldest columns first. The
-// last ones are not over yet.
+// A History is the last hour as the page draws it, the oldest columns first. The last columns are
+// not complete.
 type History struct {
-	// To is when the last column of Allowed and Denied ends, Step how long each
-	// is, in seconds.
+	// To is when the last column of Allowed and Denied ends. Step is how long each column is, in
+	// seconds.
 	To      time.Time `json:"to"`
 	Step    int       `json:"step"`
 	Allowed []uint32  `json:"allowed"`
 	Denied  []uint32  `json:"denied"`
-	// Rules are those that denied most, then those that said most, by minutes.
+	// Rules are the rules that denied most, then those that decided most, by minutes.
 	Rules []RuleHistory `json:"rules"`
-	// Others is how many rules more said something.
+	// Others is how many further rules decided something.
 	Others int `json:"others"`
 }
 
-// A RuleHistory is what one rule said.
+// A RuleHistory is the verdicts of one rule.
 type RuleHistory struct {
 	Rule    string   `json:"rule"`
 	Allowed []uint32 `json:"allowed"`
@@ -129,7 +128,7 @@ func ruleHistory(name string, one *[minutes]count, minute int64) RuleHistory {
 	return r
 }
 
-// history returns the hour, with up to n rules.
+// history returns the hour with up to n rules.
 func (h *hour) history(now time.Time, n int) *History {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,41 +15,41 @@ import (
 
 const (
 	tick        = 2 * time.Second // between events
-	hourEvery   = 5               // ticks
+	hourEvery   = 5               // in ticks
 	shown       = 20              // rules
 	shownKeys   = 10
-	mostStreams = 8 // of the connections of --admin, which probes and acts need too
+	mostStreams = 8 // a bound, since probes and acts need connections of --admin too
 	// sendWithin is how long a browser may take to read an event.
 	sendWithin = 10 * time.Second
 )
 
-// live is what goes to all who watch: it is computed and written once for them,
-// and not at all while there are none.
+// live computes and encodes the events once for all browsers that watch, and does nothing while
+// there are none.
 type live struct {
 	mu      sync.Mutex
 	streams int
 	closed  bool
-	changed chan struct{} // closed when there is something new
-	now     []byte        // an event
-	hour    []byte        // another, and how many there were
+	changed chan struct{} // closed and replaced at each new event
+	now     []byte        // the encoded event "now"
+	hour    []byte        // the encoded event "hour", and how many there were
 	hours   int
-	listed  int // rules in it
+	listed  int // number of rules in it
 	rates   rates
 }
 
-// A now is what is going on now. Keys are hashes.
+// A now is the contents of an event "now". Keys are hashes.
 type now struct {
 	*operate.Page
-	// NotReady is why the process should be sent no requests; "" if it should.
+	// NotReady says why the process should get no requests; "" if it should.
 	NotReady string `json:"not_ready,omitzero"`
-	// AllowedPerSecond and DeniedPerSecond are requests, in the last seconds.
+	// AllowedPerSecond and DeniedPerSecond count requests, in the last seconds.
 	AllowedPerSecond float64 `json:"allowed_per_second"`
 	DeniedPerSecond  float64 `json:"denied_per_second"`
 	// RulesInForce is how many rules there are.
 	RulesInForce int `json:"rules_in_force"`
 }
 
-// run computes what is shown until ctx is done.
+// run makes events until ctx is done.
 func (l *live) run(ctx context.Context, p *Page) {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
@@ -67,7 +67,7 @@ func (l *live) run(ctx context.Context, p *Page) {
 	}
 }
 
-// publish counts, and sends to the streams.
+// publish records counts and sends events to the streams.
 func (l *live) publish(p *Page, also bool) {
 	at, requests := time.Now(), p.o.Observer.Requests()
 	l.mu.Lock()
@@ -82,7 +82,7 @@ func (l *live) publish(p *Page, also bool) {
 	}
 }
 
-// writeEvents writes the events.
+// writeEvents encodes the events.
 func (l *live) writeEvents(p *Page, also bool) {
 	h := p.hour.history(time.Now(), shown)
 	names := make([]string, len(h.Rules))
@@ -97,7 +97,7 @@ func (l *live) writeEvents(p *Page, also bool) {
 	defer l.mu.Unlock()
 	n.AllowedPerSecond, n.DeniedPerSecond = l.rates.perSecond()
 	l.now = event("now", n)
-	if also || l.hour == nil || len(names) != l.listed { // the first requests are seen at once
+	if also || l.hour == nil || len(names) != l.listed { // a rule's first request appears at once
 		l.hour, l.listed = event("hour", h), len(names)
 		l.hours++
 	}
@@ -107,20 +107,21 @@ func (l *live) writeEvents(p *Page, also bool) {
 	}
 }
 
-// event writes an event of a stream.
+// event encodes an event of a stream.
 func event(name string, data any) []byte {
 	var b bytes.Buffer
 	b.WriteString("event: " + name + "\ndata: ")
-	encoder := json.NewEncoder(&b) // ends the line
+	encoder := json.NewEncoder(&b) // also ends the line
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(data); err != nil {
-		panic(err) // all of it can be encoded
+		panic(err) // unreachable: all types can be encoded
 	}
 	b.WriteByte('\n')
 	return b.Bytes()
 }
 
-// enter counts one more who watches; false if there is no room, or the end.
+// enter counts a browser that begins to watch. It returns false if there is no room, or the server
+// stops.
 func (l *live) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,12 +136,12 @@ func (l *live) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.streams--; l.streams == 0 {
-		l.now, l.hour = nil, nil // the next one who watches wants what is then
+		l.now, l.hour = nil, nil // so that the next browser gets no old events
 	}
 }
 
-// stream answers GET live: an event "now" every two seconds, and an event "hour"
-// at first and every ten.
+// stream answers GET live: it sends an event "now" every two seconds, and an event "hour" first and
+// every ten seconds.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		server.WrongMethod(w, http.MethodGet)
@@ -157,17 +158,17 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer p.live.leave()
 	out := http.NewResponseController(w)
-	if err := out.SetReadDeadline(time.Time{}); err != nil { // the browser sends nothing more, for hours
+	if err := out.SetReadDeadline(time.Time{}); err != nil { // the browser sends nothing for hours
 		return
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	h.Set("X-Accel-Buffering", "no") // otherwise nginx would buffer events
 	p.follow(w, r, out)
 }
 
-// ruleHour answers GET hour?rule=NAME: what a rule said in the last hour.
+// ruleHour answers GET hour?rule=NAME with the verdicts of a rule in the last hour.
 func (p *Page) ruleHour(w http.ResponseWriter, r *http.Request) {
 	if !p.watches(r) {
 		server.Unauthorized(w, r, "sign in first")
@@ -184,11 +185,11 @@ func (p *Page) watches(r *http.Request) bool {
 	return err == nil && role != ""
 }
 
-// follow writes events until the browser has gone, who watches may no longer, or
-// the server stops.
+// follow writes events until the browser has gone, its user may no longer watch, or the server
+// stops.
 func (p *Page) follow(w http.ResponseWriter, r *http.Request, out *http.ResponseController) {
 	l, hours := &p.live, -1
-	for p.watches(r) { // a token that is revoked ends its streams with the next event
+	for p.watches(r) { // a revoked token ends its streams at the next event
 		l.mu.Lock()
 		first := l.now == nil && !l.closed
 		l.mu.Unlock()
@@ -219,7 +220,7 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request, out *http.Response
 	}
 }
 
-// rates are the requests of the last ten seconds.
+// rates has the counts of the last ten seconds.
 type rates struct {
 	marks [6]mark
 	next  int
@@ -235,7 +236,7 @@ func (r *rates) add(at time.Time, requests observe.Requests) {
 	r.next++
 }
 
-// perSecond returns how many passed and were denied.
+// perSecond returns how many requests passed and were denied.
 func (r *rates) perSecond() (allowed, denied float64) {
 	if r.next < 2 {
 		return 0, 0

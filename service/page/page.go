@@ -1,20 +1,17 @@
-// Package page is the page of operators: what passes and what is denied, live;
-// how one client stands and what can be done about it; rules, their revisions,
-// and a rehearsal before they are published. It stands at /ui/ of the address of
-// --admin.
+// Package page is the operators' page, at /ui/ on the address of --admin. It shows live what passes
+// and what is denied, how one client stands and what can be done about it, and the rules with their
+// revisions and a rehearsal before they are published.
 //
-// Plain files go to the browser, and all that they show and do is what the API of
-// operators answers and does: GET and POST v1/… below the page are passed on to it
-// as the person who has signed in. Two things are the page's own: sessions, by
-// which a browser shows a token without having it, and one stream of events,
-// which is computed once for all who watch.
+// The browser gets static files. Everything that they show and do is answered by the API of
+// operators: GET and POST v1/… below the page are passed on to it as the person who has signed in.
+// The page itself has only two things: sessions, by which a browser uses a token without having it,
+// and one stream of events, which is computed once for all who watch.
 //
-// Keys are hashes on the page, for every role, until an operator asks for one, which
-// the audit records.
+// Keys are hashes on the page, for every role. An operator may ask for a key, which the audit
+// records.
 //
-// Memory is bounded: 256 sessions, 8 streams, and of the last hour the counts of
-// 10,000 rules, 480 bytes each. What clients ask costs nothing beside what is
-// counted anyway.
+// Memory is bounded: 256 sessions, 8 streams, and the counts of 10,000 rules in the last hour, 480
+// bytes each. Requests of clients cost nothing beside the counters that exist anyway.
 package page
 
 import (
@@ -40,51 +37,49 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// files are what browsers are given, as they are.
+// files are the files for browsers, served unchanged.
 //
 //go:embed files
 var files embed.FS
 
-// Options are what a Page needs. All but Publishes, Rehearses and Log must be
-// given.
+// Options are the options of a Page. All are required except Publishes, Rehearses and Log.
 type Options struct {
-	// API answers what is below /v1/.
+	// API answers requests below /v1/.
 	API http.Handler
-	// Who returns the author and the role of a request, by its token; role "" may
-	// do nothing.
+	// Who returns the author and the role of a request, by its token; role "" may do nothing.
 	Who func(r *http.Request) (author string, role rulesdb.Role, err error)
-	// Service knows what is going on.
+	// Service returns summaries.
 	Service *operate.Service
-	// Observer counts.
+	// Observer has the counts.
 	Observer *observe.Observer
-	// Ready says why the process should be sent no requests; nil if it should.
+	// Ready says why the process should get no requests; nil if it should.
 	Ready func() error
-	// Publishes says that rules can be published: they are in a database.
-	// Rehearses says that requests are recorded.
+	// Publishes says that rules can be published, since they are in a database. Rehearses says that
+	// requests are recorded.
 	Publishes, Rehearses bool
-	// Log receives sign-ins, a sample of them. The default discards them.
+	// Log receives a sample of the sign-ins. The default discards them.
 	Log *slog.Logger
 }
 
-// A Page answers below /ui/, without that prefix. It may be used from many
-// goroutines at once.
+// A Page answers requests below /ui/, without that prefix. It may be used from many goroutines at
+// once.
 type Page struct {
 	o        Options
 	files    http.Handler
-	index    []byte // with its styles
+	index    []byte // the page with its styles
 	policy   string
 	sessions sessions
 	hour     hour
 	live     live
 }
 
-// New returns a Page. Run keeps what it shows.
+// New returns a Page. Run makes its events.
 func New(o Options) *Page {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Log = server.SampleLog(o.Log)
 	sub, err := fs.Sub(files, "files")
 	if err != nil {
-		panic(err) // the directory is embedded above
+		panic(err) // unreachable: the directory is embedded above
 	}
 	p := &Page{o: o, files: http.FileServerFS(sub)}
 	p.index, p.policy = withStyles(file("index.html"), file("page.css"))
@@ -92,9 +87,9 @@ func New(o Options) *Page {
 	return p
 }
 
-// withStyles puts the styles into the page, so that it is drawn at once, and returns
-// it with what it may load: its own files and nothing else, and of what stands in
-// the page itself these styles alone.
+// withStyles puts the styles into the page, so that it is drawn at once. It returns the page and
+// its policy, which lets it load its own files and nothing else, and use only these styles within
+// the page itself.
 func withStyles(index, styles []byte) (whole []byte, policy string) {
 	sum := sha256.Sum256(styles)
 	before, after, _ := bytes.Cut(index, []byte(`<link rel="stylesheet" href="page.css">`))
@@ -107,13 +102,13 @@ func withStyles(index, styles []byte) (whole []byte, policy string) {
 func file(name string) []byte {
 	text, err := files.ReadFile("files/" + name)
 	if err != nil {
-		panic(err) // it is embedded above
+		panic(err) // unreachable: the files are embedded above
 	}
 	return text
 }
 
-// mediaTypes are those of the page's files: what the machine thinks of them may
-// differ, and browsers run no module of another type.
+// mediaTypes are the types of the page's files. They are fixed here because the machine's own table
+// may differ, and browsers run no module of a wrong type.
 var mediaTypes = map[string]string{
 	".js":  "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8",
@@ -143,7 +138,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/hour":
 		p.ruleHour(w, r)
 	default:
-		h.Set("Cache-Control", "no-cache") // the next version of the binary has other files
+		h.Set("Cache-Control", "no-cache") // the next version of the binary may have other files
 		if media := mediaTypes[path.Ext(r.URL.Path)]; media != "" {
 			h.Set("Content-Type", media)
 		}
@@ -155,21 +150,21 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// foreign reports whether a browser says that a page of another origin asks.
-// Another port of this machine is another origin of the same site, and browsers
-// send it the cookies of this one.
+// foreign reports whether a browser says that a page of another origin sends the request. Another
+// port of this machine is another origin but the same site, so browsers send it the cookies of this
+// page.
 func foreign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site != "" && site != "same-origin" && site != "none" || http.NewCrossOriginProtection().Check(r) != nil
 }
 
-// pass has the API answer the person who has signed in, or the guest who has not.
+// pass lets the API answer the person who has signed in, or a guest.
 func (p *Page) pass(w http.ResponseWriter, r *http.Request) {
 	p.o.API.ServeHTTP(w, p.as(r).WithContext(rulesapi.Hashed(r.Context())))
 }
 
-// as returns a request with the token of its session, and without the cookie,
-// which nothing behind the page needs.
+// as returns a request with the token of its session and without the cookie, which nothing behind
+// the page needs.
 func (p *Page) as(r *http.Request) *http.Request {
 	token := p.sessions.token(r)
 	out := r.Clone(r.Context())
@@ -187,5 +182,5 @@ func (p *Page) may(r *http.Request, path string) (author string, role rulesdb.Ro
 	return p.o.Who(out)
 }
 
-// Run keeps what the page shows, until ctx is done. It ends all streams.
+// Run makes events until ctx is done, and then ends all streams.
 func (p *Page) Run(ctx context.Context) { p.live.run(ctx, p) }

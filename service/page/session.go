@@ -16,18 +16,17 @@ import (
 )
 
 const (
-	// mostSessions bounds sessions: one more ends the one that was used least
-	// lately.
+	// mostSessions bounds the sessions. A further one ends the least recently used.
 	mostSessions = 256
-	// sessionIdle is for how long a session is good that nothing is asked by.
+	// sessionIdle is how long a session lasts without a request.
 	sessionIdle = 24 * time.Hour
-	// mostToken bounds the body by which one signs in.
+	// mostToken bounds the body of a sign-in.
 	mostToken = 4 << 10
 )
 
-// sessions are the browsers that have signed in. A cookie holds a random name; the
-// token that it stands for stays here, and is looked up for each request, so that
-// one that is revoked is good for no session either. They end with the process.
+// sessions are the browsers that have signed in. A cookie holds a random name; the token of the
+// session stays here and is checked at each request, so that a revoked token ends its sessions. All
+// sessions end with the process.
 type sessions struct {
 	mu   sync.Mutex
 	held map[[sha256.Size]byte]session // by the hash of the name
@@ -38,8 +37,8 @@ type session struct {
 	used  time.Time
 }
 
-// cookie is the name of the cookie. Cookies go to every port of a machine, so each
-// address has its own.
+// cookie returns the name of the cookie. Cookies go to every port of a machine, so each address has
+// its own name.
 func cookie(r *http.Request) string {
 	if addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		return "stint_" + strconv.Itoa(addr.Port)
@@ -47,7 +46,7 @@ func cookie(r *http.Request) string {
 	return "stint"
 }
 
-// token returns the token of the session that a request belongs to; "" if none.
+// token returns the token of a request's session; "" if it has none.
 func (s *sessions) token(r *http.Request) string {
 	c, err := r.Cookie(cookie(r))
 	if err != nil {
@@ -66,7 +65,7 @@ func (s *sessions) token(r *http.Request) string {
 	return one.token
 }
 
-// begin returns the name of a new session.
+// begin begins a session and returns its name.
 func (s *sessions) begin(token string) string {
 	name, now := rand.Text(), time.Now()
 	s.mu.Lock()
@@ -99,22 +98,22 @@ func (s *sessions) end(r *http.Request) {
 
 // A standing is the author and the role of a browser.
 type standing struct {
-	// Author is who they are, Role what they may do; "" is nothing.
+	// Author is the person, and Role what they may do; role "" may do nothing.
 	Author string       `json:"author"`
 	Role   rulesdb.Role `json:"role"`
-	// SignedIn reports whether that is by a token.
+	// SignedIn reports whether they have signed in with a token.
 	SignedIn bool `json:"signed_in"`
 	// Rules reports whether they may see rules, and not only how clients stand.
 	Rules bool `json:"rules"`
 	// Publishes and Rehearses are as in [Options].
 	Publishes bool `json:"publishes"`
 	Rehearses bool `json:"rehearses"`
-	// Attributes are what rules look at.
+	// Attributes are the attributes that rules read.
 	Attributes []string `json:"attributes"`
 }
 
-// session answers GET, POST and DELETE of session: who one is, signing in by
-// {"token": "…"}, and signing out.
+// session answers GET, POST and DELETE of session: who is signed in, signing in with {"token":
+// "…"}, and signing out.
 func (p *Page) session(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
@@ -140,7 +139,7 @@ func (p *Page) session(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(s) // a client that has gone needs no answer
 }
 
-// standing says who a request is of.
+// standing returns the standing of a request's sender.
 func (p *Page) standing(r *http.Request) (standing, error) {
 	s := standing{SignedIn: p.sessions.token(r) != "", Publishes: p.o.Publishes, Rehearses: p.o.Rehearses}
 	author, role, err := p.may(r, "/v1/rules")
@@ -153,8 +152,8 @@ func (p *Page) standing(r *http.Request) (standing, error) {
 	return s, err
 }
 
-// signIn begins a session, and returns the request as one of it; nil if it has
-// answered that it does not.
+// signIn begins a session, and returns the request as a request of the session. If the token is
+// wrong, it has answered, and returns nil.
 func (p *Page) signIn(w http.ResponseWriter, r *http.Request) *http.Request {
 	var asked struct {
 		Token string `json:"token"`
@@ -185,9 +184,8 @@ func (p *Page) signIn(w http.ResponseWriter, r *http.Request) *http.Request {
 	return r
 }
 
-// setCookie sets the cookie for what is below the page, and for as long as the
-// browser is open; -1 takes it away. Without a path it is good for the directory of
-// the request, whatever prefix a proxy puts in front.
+// setCookie sets the cookie until the browser closes; an age of -1 removes it. Without a path, the
+// cookie is for the directory of the request and below, whatever prefix a proxy puts in front.
 func setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
 	http.SetCookie(w, &http.Cookie{Name: cookie(r), Value: value, MaxAge: age, HttpOnly: true,
 		Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode})

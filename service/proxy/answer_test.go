@@ -21,6 +21,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/need"
 
 	"github.com/stint-dev/stint/service/proxy"
 	"github.com/stint-dev/stint/service/testkit/wire"
@@ -190,12 +191,7 @@ func TestSlowReaderOfSmallAnswers(t *testing.T) {
 // TestSlowReaderOfNginx does not read a large file of nginx.
 func TestSlowReaderOfNginx(t *testing.T) {
 	t.Parallel() // it waits
-	name, err := exec.LookPath("nginx")
-	if err != nil {
-		if name, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
-			t.Skip("no nginx")
-		}
-	}
+	name := need.Program(t, "nginx")
 	dir, address := t.TempDir(), freeport.Addr(t)
 	large := filepath.Join(dir, "large")
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(large, nil, 0o644), os.Truncate(large, 1<<30)); err != nil { //nolint:gosec // nginx reads it as another user

@@ -144,26 +144,3 @@ rules:
 		}
 	}
 }
-
-// TestClaimsUnknown has no keys: rules that need a claim go by on_store_failure.
-func TestClaimsUnknown(t *testing.T) {
-	i := newIssuer(t)
-	f := withClaims(t, `
-jwt: {jwks: `+i.jwks+`.gone, issuer: "https://id.example.com/", audience: api}
-rules:
-  - {name: closed, match: {path: /closed, jwt.role: admin}, key: [], limits: 3/h, on_store_failure: closed}
-  - {name: open, match: {path: /open}, key: [jwt.sub], limits: 3/h, on_store_failure: open}
-  - {name: local, match: {path: /local}, key: [jwt.sub], limits: 3/h}
-`)
-	for path, want := range map[string][2]int{"/closed": {0, 503}, "/open": {9, 0}, "/local": {3, 429}, "/": {9, 0}} {
-		if passed, status := f.passing(t, 9, path, "Authorization", i.bearer(`"sub":"ann","role":"admin"`)); passed != want[0] || status != want[1] {
-			t.Errorf("%s: %d passed, then %d; want %v", path, passed, status, want)
-		}
-	}
-	if answer := f.get(t, "/closed", "Authorization", i.bearer(`"sub":"ann"`)); answer.Header.Get("Retry-After") != "1" {
-		t.Errorf("Retry-After %q", answer.Header.Get("Retry-After"))
-	}
-	if passed, status := f.passing(t, 9, "/closed"); passed != 9 {
-		t.Errorf("without a token %d passed, then %d: there is no claim to know", passed, status)
-	}
-}

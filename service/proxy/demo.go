@@ -1,8 +1,11 @@
 package proxy
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -24,6 +27,49 @@ func Demo() http.Handler {
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		fmt.Fprintf(w, "begun at %s\n", time.Now().Format("15:04:05.0"))
+	})
+	return mux
+}
+
+// demoTokens is what an answer of [DemoModel] uses, beside what was asked.
+const demoTokens = 60
+
+// DemoModel is a small server that answers as one of a language model does, in the format of
+// OpenAI's chat completions, as a stream too.
+func DemoModel() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		var asked struct {
+			Stream        bool `json:"stream"`
+			StreamOptions struct {
+				Usage bool `json:"include_usage"`
+			} `json:"stream_options"`
+		}
+		if err != nil || json.Unmarshal(body, &asked) != nil {
+			http.Error(w, "no request of a chat", http.StatusBadRequest)
+			return
+		}
+		usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, len(body)/4, demoTokens, len(body)/4+demoTokens)
+		if !asked.Stream {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"choices":[{"message":{"role":"assistant","content":"stint %s"}}],%s}`+"\n", strings.Repeat("and on ", demoTokens/2), usage)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range demoTokens / 10 {
+			fmt.Fprint(w, `data: {"choices":[{"delta":{"content":"and on and on "}}]}`+"\n\n")
+			_ = http.NewResponseController(w).Flush() // a client that has gone sees no more
+			select {
+			case <-r.Context().Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		if asked.StreamOptions.Usage {
+			fmt.Fprintf(w, `data: {"choices":[],%s}`+"\n\n", usage)
+		}
+		fmt.Fprint(w, "data: [DONE]\n\n")
 	})
 	return mux
 }

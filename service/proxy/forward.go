@@ -19,8 +19,7 @@ const (
 // rewrite aims a request at the upstream. X-Forwarded-For, -Host and -Proto are
 // those of this connection: what the client claimed was dropped before. A
 // trusted proxy's are kept, with its own address at the end of the list.
-// X-Real-IP is the client's address. What else a client says about itself is dropped
-// unless a trusted proxy says it.
+// X-Real-IP is the client's address.
 func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In.Header, pr.Out.Header
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as the client sent it: what rules look at in it is plain
@@ -32,9 +31,6 @@ func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	out[cdnLoop] = h.hops(in[cdnLoop])
 	peer, ok := netip.ParseAddrPort(pr.In.RemoteAddr)
 	if ok != nil { // a Unix socket
-		if !h.o.Client.TrustUnix {
-			dropClaims(out)
-		}
 		out[forwardedHost], out[forwardedProto] = []string{pr.In.Host}, proto(pr.In)
 		if h.o.Client.TrustUnix {
 			h.keep(pr.In, in, out, "")
@@ -42,15 +38,11 @@ func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 		return
 	}
 	addr := peer.Addr().Unmap().WithZone("")
-	trusted := h.o.Client.Trusts(addr)
-	if !trusted {
-		dropClaims(out)
-	}
 	text := addressText(pr.In.RemoteAddr, addr)
 	values := []string{text, pr.In.Host, text} // one allocation for three headers
 	out[forwardedFor], out[forwardedHost], out[forwardedProto] = values[0:1:1], values[1:2:2], proto(pr.In)
 	out[realIP] = values[2:3:3]
-	if trusted {
+	if h.o.Client.Trusts(addr) {
 		h.keep(pr.In, in, out, text)
 	}
 }
@@ -109,32 +101,13 @@ func (u *unlisted) note(o *Options, peer netip.Addr, client bool) {
 	o.Log.Warn("requests of a peer carry X-Forwarded-For, but it is not in trusted_proxies: all its clients share a key", "peer", peer.String())
 }
 
-// dropClaims takes away what a client says about itself.
-func dropClaims(header http.Header) {
-	for name := range header {
-		if isClaimed(name) {
-			delete(header, name)
-		}
+// trusts reports whether a peer is a trusted proxy.
+func (h *Handler) trusts(peer string) bool {
+	at, err := netip.ParseAddrPort(peer)
+	if err != nil { // a Unix socket
+		return h.o.Client.TrustUnix
 	}
-}
-
-// isClaimed reports whether servers behind take a header for the client's address, for how
-// it has connected, or for what it has asked for: the family of X-Forwarded, and what
-// proxies and frameworks have beside it.
-func isClaimed(name string) bool { return strings.HasPrefix(name, "X-Forwarded") || claimed[name] }
-
-var claimed = map[string]bool{
-	"Forwarded": true, "X-Real-Ip": true,
-	"True-Client-Ip": true, "Cf-Connecting-Ip": true, "Cf-Connecting-Ipv6": true, "Fastly-Client-Ip": true, "Fly-Client-Ip": true,
-	"Do-Connecting-Ip": true, "X-Client-Ip": true, "X-Cluster-Client-Ip": true, "X-Azure-Clientip": true, "X-Azure-Socketip": true,
-	"X-Appengine-User-Ip": true, "X-Envoy-External-Address": true, "X-Original-Forwarded-For": true, "X-Originating-Ip": true,
-	"X-Remote-Ip": true, "X-Remote-Addr": true, "Client-Ip": true, "Proxy-Client-Ip": true, "Wl-Proxy-Client-Ip": true,
-	"Forwarded-For": true, "Cf-Pseudo-Ipv4": true, "X-Proxyuser-Ip": true, "Cluster-Client-Ip": true, "X-Real-Client-Ip": true,
-	"X-Original-Remote-Addr": true, "X-Vercel-Forwarded-For": true, "X-Nf-Client-Connection-Ip": true, "Incap-Client-Ip": true,
-	"Ali-Cdn-Real-Ip": true, "X-Host": true, "X-Http-Host-Override": true,
-	"Proxy":           true, // CGI makes HTTP_PROXY of it, which clients of HTTP take for theirs
-	"Front-End-Https": true, "X-Scheme": true, "X-Url-Scheme": true,
-	"X-Original-Url": true, "X-Rewrite-Url": true, "X-Original-Host": true,
+	return h.o.Client.Trusts(at.Addr().Unmap().WithZone(""))
 }
 
 // cdnLoop is where proxies name themselves (RFC 8586), so that each sees a request that

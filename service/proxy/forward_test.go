@@ -101,6 +101,44 @@ func TestForwardHeaders(t *testing.T) {
 	}
 }
 
+// TestOtherHost asks for one host, and for the blocked one in a header: what a trusted proxy
+// says is refused where a rule looks at it, and what others say reaches neither the rules
+// nor the upstream.
+func TestOtherHost(t *testing.T) {
+	for _, test := range []struct {
+		rules, sent string
+		trusted     int // what a trusted proxy is answered
+	}{
+		{"match: {host: b.example}, block: true", "X-Forwarded-Host: b.example", 400},
+		{"match: {host: b.example}, block: true", "X-Forwarded-Host: EXAMPLE.com:80", 200},
+		{"match: {host: b.example}, block: true", "Forwarded: host=b.example", 400},
+		{"match: {path: /secret}, block: true", "X-Original-Url: /secret", 400},
+		{"match: {path: /secret}, block: true", "X-Forwarded-Host: b.example", 200},
+		{"match: {path: /secret}, block: true", "Script_name: /x", 200}, // whose spelling no proxy has: it is dropped
+		{"match: {header.x-forwarded-host: b.example}, block: true", "X-Forwarded-Host: b.example", 403},
+	} {
+		for peer, want := range map[string]int{"10.0.0.1:1": test.trusted, "192.0.2.7:1": 200} {
+			name, value, _ := strings.Cut(test.sent, ": ")
+			h := handler(t, yaml(t, "rules:\n  - {name: one, "+test.rules+"}\n"), proxy.Options{
+				Upstream: &url.URL{Scheme: "http", Host: "upstream"}, Underscores: true,
+				Client: httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+				Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+					if line := r.Header.Get(name); peer == "192.0.2.7:1" && line != "" && line != "example.com" {
+						t.Errorf("the upstream hears %s: %s", name, line)
+					}
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				}),
+			})
+			r := httptest.NewRequest(http.MethodGet, "/x/secret", nil)
+			r.RemoteAddr, r.Header[name] = peer, []string{value}
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("{%s}, %s, from %s: %d %s, want %d", test.rules, test.sent, peer, w.Code, w.Body, want)
+			}
+		}
+	}
+}
+
 // TestLoop points a proxy at itself, and two at each other: a request comes around once.
 func TestLoop(t *testing.T) {
 	var front [2]*proxy.Handler

@@ -30,6 +30,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/claims"
 	"github.com/stint-dev/stint/service/observe"
@@ -173,15 +175,17 @@ func NewHandler(o Options) (*Handler, error) {
 		BufferPool:    &buffers{},
 	}
 	guard, err := httplimit.NewPolicyFunc(o.Source.Policy, o.Client, httplimit.Options{
-		OnDecision: h.decided,
-		OnError:    h.failed,
-		Claim:      func(r *http.Request, name string) (string, bool, bool) { return visitOf(r).claims.Claim(name) },
+		OnDecision:   h.decided,
+		OnSettlement: func(_ *http.Request, r *policy.Result) { h.o.Observer.Settled(entrypoint, r) },
+		OnError:      h.failed,
+		Claim:        func(r *http.Request, name string) (string, bool, bool) { return visitOf(r).claims.Claim(name) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	h.guard = guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		visitOf(r).decided()
+		v := visitOf(r)
+		v.decided()
 		leave, why := h.enter(r)
 		if why != "" {
 			h.shed(w, r, why)
@@ -189,10 +193,17 @@ func NewHandler(o Options) (*Handler, error) {
 		}
 		defer leave()
 		h.passed.Add(1)
+		if v.asks && v.hides != nil {
+			r = v.askUsage(r)
+		}
 		out := relay(fullDuplex(w, r))
 		defer out.flushCut()
+		r, end := v.goOn(r)
+		defer end()
 		behind.ServeHTTP(out, r)
-		out.ended = true
+		if out.ended = true; v.finish.lost {
+			panic(http.ErrAbortHandler) // or what is lost would pass for the whole
+		}
 	}))
 	return h, nil
 }
@@ -218,11 +229,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		plain, err = h.hold(p, plain)
 	}
+	if h.holding(p).goOn {
+		v.finish.client, w = r.Context(), leftWriter{w, &v.finish}
+	}
 	if err != nil {
 		h.refuse(w, r, err)
 		return
 	}
-	h.guard.ServeHTTP(w, plain)
+	if !h.holding(p).asks {
+		h.guard.ServeHTTP(w, plain)
+		return
+	}
+	v.hides = &hidingWriter{ResponseWriter: w}
+	h.guard.ServeHTTP(v.hides, plain)
+	v.hides.end()
 }
 
 // refuse answers a request that is itself at fault.
@@ -245,7 +265,10 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
 	if !o.Decision.Allowed {
 		h.denied.Add(1)
+	} else if v := visitOf(r); v.finish.client != nil { // else the rules are newer
+		v.finish.within = o.Rules.Finish()
 	}
+	visitOf(r).asks = o.Decision.Allowed && o.Rules.AsksUsage()
 	h.o.Observer.Decided(entrypoint, o.Rules, observe.Request{Took: o.Took, Waited: o.Waited, Header: r.Header})
 }
 
@@ -309,11 +332,7 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 // isGRPC reports whether a request is a gRPC call. gRPC-Web is not.
 func isGRPC(h http.Header) bool {
 	lines := h["Content-Type"]
-	if len(lines) == 0 {
-		return false
-	}
-	rest, ok := strings.CutPrefix(lines[0], "application/grpc")
-	return ok && (rest == "" || rest[0] == '+' || rest[0] == ';')
+	return len(lines) > 0 && request.IsGRPC(lines[0])
 }
 
 // Counts returns how many requests were passed on and how many denied.

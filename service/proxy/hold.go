@@ -36,6 +36,10 @@ type visit struct {
 	body   *pacedBody     // nil if it has none
 	claims claims.Reader
 	counts bool // among those that wait
+	finish finish
+
+	hides *hidingWriter // nil where no rule may ask for usage
+	asks  bool          // one does
 
 	hungUp func() (bool, bool) // whether the client has; nil where that need not be asked
 	turn   chan struct{}       // closed when it need not be asked any more
@@ -96,6 +100,8 @@ func (v *visit) end() {
 type holding struct {
 	policy *policy.Policy
 	waits  bool // rules may let requests wait
+	asks   bool // rules may ask for usage
+	goOn   bool // rules may let requests go on behind their clients
 	bodies bool // rules look into bodies, but for those in shadow, which look into small ones
 }
 
@@ -107,7 +113,8 @@ func (h *Handler) holding(p *policy.Policy) *holding {
 		known = &holding{policy: p}
 		known.bodies = slices.ContainsFunc(p.Rules().Enforced(), func(name string) bool { return request.Of(name).Kind == request.Body })
 		for _, rule := range p.Rules().File().Rules() {
-			known.waits = known.waits || rule.Wait > 0
+			known.waits, known.goOn = known.waits || rule.Wait > 0, known.goOn || rule.Finish > 0
+			known.asks = known.asks || !rule.Shadow && rule.Response != nil && rule.Response.AskUsage
 			for _, l := range p.Rules().Limits(rule.Name) {
 				known.waits = known.waits || !l.Shadow && l.Action == "" && l.Limit.Algorithm().Queues()
 			}

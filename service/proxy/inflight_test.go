@@ -7,11 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
-
-	"github.com/stint-dev/stint/httplimit"
 
 	"github.com/stint-dev/stint/service/observe"
 )
@@ -104,26 +101,5 @@ func TestLimitInFlight(t *testing.T) {
 	}
 	if counts := f.observer.CountsByRule()["proxy"]; counts != (observe.RuleCounts{Allowed: 5, Denied: 3}) {
 		t.Errorf("counted %+v", counts)
-	}
-}
-
-// TestLimitInFlightWaits holds a request until there is room.
-func TestLimitInFlightWaits(t *testing.T) {
-	begun, finish := make(chan struct{}, 1), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		begun <- struct{}{}
-		<-finish
-	}))
-	defer server.Close()
-	f := start(t, mustURL(t, server.URL), 0, yaml(t, "rules: [{name: pool, key: [], limits: [1 in flight], wait: 1h}]"), httplimit.ClientIP{})
-	codes := make(chan int, 2)
-	go func() { codes <- f.get(t, "/").StatusCode }()
-	<-begun
-	go func() { codes <- f.get(t, "/").StatusCode }()
-	for range 2 {
-		finish <- struct{}{} // the second comes when there is room for it
-		if code := <-codes; code != http.StatusOK {
-			t.Errorf("status %d", code)
-		}
 	}
 }

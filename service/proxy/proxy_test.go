@@ -108,7 +108,10 @@ func startServing(t testing.TB, f *rules.File, o proxy.Options, served proxy.Ser
 		client:  &http.Client{Transport: &http.Transport{}},
 		log:     new(syncBuffer),
 		served:  make(chan error, 1),
-		source:  source(t, f),
+		source:  o.Source,
+	}
+	if front.source == nil {
+		front.source = source(t, f)
 	}
 	logger := slog.New(slog.NewTextHandler(front.log, nil))
 	front.observer = observe.New(observe.Options{Log: logger})
@@ -151,63 +154,6 @@ func (f *front) get(t testing.TB, path string, header ...string) *http.Response 
 	}
 	t.Cleanup(func() { _ = answer.Body.Close() }) // read to its end, or not at all
 	return answer
-}
-
-func TestDenies(t *testing.T) {
-	f := serve(t, func(http.ResponseWriter, *http.Request) {}, time.Minute, "ip", "1/h burst 2", "100/2h")
-	for i, want := range []int{200, 200, 429} {
-		// What a client claims about its address changes nothing.
-		got := f.get(t, "/", "X-Forwarded-For", fmt.Sprintf("203.0.113.%d", i))
-		if got.StatusCode != want {
-			t.Errorf("request %d is answered %d, want %d", i, got.StatusCode, want)
-		}
-		if after := got.Header.Get("Retry-After"); (want == 429) != (after != "") {
-			t.Errorf("request %d: Retry-After %q", i, after)
-		}
-	}
-}
-
-func TestHeaderKey(t *testing.T) {
-	f := serve(t, func(http.ResponseWriter, *http.Request) {}, time.Minute, "header.X-Api-Key", "1/h")
-	for i, test := range []struct {
-		header []string
-		want   int
-	}{
-		{[]string{"X-Api-Key", "a"}, 200},
-		{[]string{"X-Api-Key", "a"}, 429},
-		{[]string{"X-Api-Key", "b"}, 200},
-		{nil, 200},
-		{nil, 429},
-		{[]string{"X-Api-Key", "c", "X-Api-Key", "a"}, 400}, // the upstream might go by the other
-		{[]string{"X-Other", "c", "X-Other", "a", "X-Api-Key", "e"}, 200},
-	} {
-		if got := f.get(t, "/", test.header...); got.StatusCode != test.want {
-			t.Errorf("request %d is answered %d, want %d", i, got.StatusCode, test.want)
-		}
-	}
-	if log := f.log.String(); strings.Contains(log, "127.0.0.1") {
-		t.Errorf("the log names an address: %s", log)
-	}
-}
-
-func TestForwards(t *testing.T) {
-	asked := make(chan *http.Request, 1)
-	f := serve(t, func(_ http.ResponseWriter, r *http.Request) { asked <- r }, time.Minute, "none", "10/s")
-	f.get(t, "/a%2Fb?x=1;y=2&z=%zz", "X-Forwarded-For", "203.0.113.9", "X-Forwarded-Proto", "https", "Accept-Encoding", "br")
-	r := <-asked
-	if r.RequestURI != "/a%2Fb?x=1;y=2&z=%zz" {
-		t.Errorf("the upstream was asked for %s", r.RequestURI)
-	}
-	if r.Host != f.address {
-		t.Errorf("Host %s, want %s", r.Host, f.address)
-	}
-	for name, want := range map[string]string{
-		"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": f.address, "Accept-Encoding": "br",
-	} {
-		if got := r.Header.Get(name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
-	}
 }
 
 func TestUpstreamHost(t *testing.T) {

@@ -1,21 +1,18 @@
 package proxy_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/service/observe"
@@ -26,7 +23,11 @@ import (
 // source binds rules to a store of their own.
 func source(t testing.TB, f *rules.File) *rules.Source {
 	t.Helper()
-	store := memstore.New(memstore.Options{})
+	return sourceOn(t, memstore.New(memstore.Options{}), f)
+}
+
+func sourceOn(t testing.TB, store stint.Store, f *rules.File) *rules.Source {
+	t.Helper()
 	t.Cleanup(func() { _ = store.Close() })
 	s, err := rules.Open(store, "", f, rules.Options{})
 	if err != nil {
@@ -113,78 +114,6 @@ func get(h http.Handler, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w
-}
-
-func TestRetryAfterIsTight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, _ := bubble(t, "2 per 3s burst 1", "1000/h")
-		if w := get(h, "/"); w.Code != http.StatusOK {
-			t.Fatalf("the first is answered %d", w.Code)
-		}
-		w := get(h, "/")
-		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "2" {
-			t.Errorf("denied with %d, Retry-After %q, want 429 and 2: 1.5s rounded up", w.Code, w.Header().Get("Retry-After"))
-		}
-		want := `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
-			`"title":"Quota Exceeded","status":429,"violated-policies":["proxy/gcra:3s"]}` + "\n"
-		if got := w.Body.String(); got != want || w.Header().Get("Content-Type") != "application/problem+json" {
-			t.Errorf("body %s (%s), want %s", got, w.Header().Get("Content-Type"), want)
-		}
-		time.Sleep(2 * time.Second)
-		if w := get(h, "/"); w.Code != http.StatusOK {
-			t.Errorf("after Retry-After: %d", w.Code)
-		}
-	})
-}
-
-func TestQueueOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, u := bubble(t, "1/s burst 2 leaky_queue")
-		var wg sync.WaitGroup
-		for i := range 3 {
-			wg.Go(func() { get(h, fmt.Sprintf("/%d", i)) })
-			synctest.Wait()
-		}
-		if w := get(h, "/3"); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("a full queue answers %d, Retry-After %q, want 429 and 1", w.Code, w.Header().Get("Retry-After"))
-		}
-		wg.Wait()
-		want := []string{"/0 at 0s", "/1 at 1s", "/2 at 2s"}
-		if !slices.Equal(u.asked, want) {
-			t.Errorf("started %q, want %q", u.asked, want)
-		}
-		if passed, denied := h.Counts(); passed != 3 || denied != 1 {
-			t.Errorf("%d passed, %d denied", passed, denied)
-		}
-	})
-}
-
-func TestQueueGivesUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, u := bubble(t, "1/s burst 2 leaky_queue")
-		ctx, hangUp := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		for i, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
-			wg.Go(func() {
-				body := bytes.NewBufferString(" with a body")
-				r := httptest.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("/%d", i), body)
-				h.ServeHTTP(httptest.NewRecorder(), r)
-			})
-			synctest.Wait()
-		}
-		time.Sleep(500 * time.Millisecond)
-		hangUp()
-		synctest.Wait()
-		wg.Go(func() { get(h, "/3") }) // the place that became free
-		wg.Wait()
-		want := []string{"/0 with a body at 0s", "/2 with a body at 1s", "/3 at 2s"}
-		if !slices.Equal(u.asked, want) {
-			t.Errorf("started %q, want %q", u.asked, want)
-		}
-		if passed, denied := h.Counts(); passed != 3 || denied != 0 {
-			t.Errorf("%d passed, %d denied", passed, denied)
-		}
-	})
 }
 
 func TestQueueBodyBroken(t *testing.T) {

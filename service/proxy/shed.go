@@ -82,17 +82,21 @@ type asking struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
-	from := visitOf(r).from
-	a.n.Add(from, 1)
+	v := visitOf(r)
+	a.n.Add(v.from, 1)
 	if r.Body == nil || r.Body == http.NoBody {
-		defer a.n.Add(from, -1)
-		return a.next.RoundTrip(r)
+		defer a.n.Add(v.from, -1)
+	} else {
+		b := &askedBody{ReadCloser: r.Body, n: a.n, from: v.from}
+		defer b.answered()
+		r = r.WithContext(r.Context()) // a copy: a RoundTripper leaves its request as it is
+		r.Body = b
 	}
-	b := &askedBody{ReadCloser: r.Body, n: a.n, from: from}
-	defer b.answered()
-	r = r.WithContext(r.Context()) // a copy: a RoundTripper leaves its request as it is
-	r.Body = b
-	return a.next.RoundTrip(r)
+	answer, err := a.next.RoundTrip(r)
+	if err == nil {
+		v.finish.answers(answer)
+	}
+	return answer, err
 }
 
 // An askedBody takes its request out of the count while it waits for the
@@ -139,6 +143,7 @@ type clientConn struct {
 	answers *answerConn                  // nil if there is no bound on how slowly it may read
 	unread  func() (time.Duration, bool) // since its last byte came; nil if the system does not say
 	hungUp  func() (bool, bool)          // whether the client has ended it; nil if the system does not say
+	served  context.Context              // ends with the listener, not with the connection
 	idle    atomic.Int64                 // when its last request was answered, in Unix nanoseconds
 }
 
@@ -147,10 +152,7 @@ type clientConnKey struct{}
 // withConn is ConnContext of [http.Server].
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	below := underneath(conn)
-	c := &clientConn{answers: answerConnOf(conn), unread: sinceData(below), hungUp: hungUp(below)}
-	if c.answers == nil && c.unread == nil {
-		return ctx
-	}
+	c := &clientConn{served: ctx, answers: answerConnOf(conn), unread: sinceData(below), hungUp: hungUp(below)}
 	return context.WithValue(ctx, clientConnKey{}, c)
 }
 

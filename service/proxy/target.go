@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -83,7 +83,7 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 	if upper := strings.ToUpper(method); upper != method && rules.Enforces("method") {
 		method = upper
 	}
-	header, changed := h.cleanHeader(r.Header)
+	header, changed := h.cleanHeader(r.Header, h.trusts(r.RemoteAddr))
 	if !changed && host == r.Host && target == r.URL && method == r.Method {
 		return r, nil
 	}
@@ -99,12 +99,13 @@ func asSent(u *url.URL) *url.URL {
 	if u.RawPath == "" || u.EscapedPath() == u.RawPath {
 		return u
 	}
+	const digits = "0123456789ABCDEF"
 	b := make([]byte, 0, len(u.RawPath)+8)
 	for _, c := range []byte(u.RawPath) {
 		if unreserved(c) || strings.IndexByte("%/!$&'()*+,;=:@[]", c) >= 0 {
 			b = append(b, c)
 		} else {
-			b = fmt.Appendf(b, "%%%02X", c)
+			b = append(b, '%', digits[c>>4], digits[c&15])
 		}
 	}
 	out := *u
@@ -214,16 +215,18 @@ func unreserved(c byte) bool {
 }
 
 // cleanHeader returns the header without names that have an underscore, since
-// many servers take those for the ones with hyphens, without other spellings of
-// what the proxy says itself, and without what asks for an upgrade that is not
-// allowed.
-func (h *Handler) cleanHeader(header http.Header) (clean http.Header, changed bool) {
+// many servers take those for the ones with hyphens, without what a client that is no
+// trusted proxy claims, and other spellings of that, and without what asks for an upgrade
+// that is not allowed.
+func (h *Handler) cleanHeader(header http.Header, trusted bool) (clean http.Header, changed bool) {
 	var away []string
 	for name := range header {
-		if foreign := strings.IndexFunc(name, isForeign); foreign >= 0 {
-			if name[foreign] == '_' && !h.o.Underscores || isClaimed(http.CanonicalHeaderKey(strings.Map(hyphenate, name))) {
-				away = append(away, name)
-			}
+		plain, foreign := name, strings.IndexFunc(name, isForeign)
+		if foreign >= 0 {
+			plain = http.CanonicalHeaderKey(strings.Map(hyphenate, name))
+		}
+		if foreign >= 0 && name[foreign] == '_' && !h.o.Underscores || (foreign >= 0 || !trusted) && request.Claimed(plain) {
+			away = append(away, name)
 		}
 	}
 	if upgrade := header["Upgrade"]; upgrade != nil && !h.upgrades(upgrade) {

@@ -190,14 +190,3 @@ func TestBuilder(t *testing.T) {
 		t.Error(n)
 	}
 }
-
-// BenchmarkDecided is the price of a request.
-func BenchmarkDecided(b *testing.B) {
-	rules := parse(b, document)
-	r := rehearse.NewRecorder(rehearse.RecorderOptions{})
-	attrs, result := policy.Map{"path": "/api/items/17", "ip": "198.51.100.17", "header.x-plan": "free"}, allowed(true)
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Decided(rules, attrs, 1, result)
-	}
-}

@@ -18,6 +18,15 @@ import (
 	"github.com/stint-dev/stint/service/rehearse"
 )
 
+func parse(t testing.TB, text string) *policy.Rules {
+	t.Helper()
+	r, err := policy.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // live returns a policy whose requests are recorded.
 func live(t testing.TB, document string, o rehearse.RecorderOptions) (*policy.Policy, *rehearse.Recorder) {
 	t.Helper()

@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -13,24 +14,25 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// entrypoint is the label, interface, of what comes in here.
+// entrypoint is the value of the label "interface" for this server.
 const entrypoint = "resp"
 
-// askWithin bounds what a store that does not answer can hold up.
+// askWithin bounds the wait for a store that does not answer.
 const askWithin = 5 * time.Second
 
 // maxTTL is how long a reservation may last.
 const maxTTL = 24 * time.Hour
 
-// question is what a STINT command asks.
+// A question is the arguments of a STINT command.
 type question struct {
 	attributes policy.Map
 	cost       int64
+	costs      policy.Costs // by rule; nil if no rule is named
 	ttl        time.Duration
 }
 
-// read reads attribute value … [COST n] [TTL seconds]; it answers what is
-// wrong and reports false.
+// read reads attribute value … [COST n] [COST.rule n] [TTL seconds]. After a wrong argument it
+// answers with the error and returns false.
 func (c *conn) read(args [][]byte, reserves bool) (q question, ok bool) {
 	q = question{attributes: policy.Map{}, cost: 1, ttl: time.Minute}
 	if len(args)%2 == 0 {
@@ -43,6 +45,10 @@ func (c *conn) read(args [][]byte, reserves bool) (q question, ok bool) {
 		case strings.EqualFold(name, "cost"):
 			if q.cost, ok = wholeNumber(value); !ok || q.cost < 0 {
 				c.out.fail("ERR", "COST must be a whole number of at least 0")
+				return q, false
+			}
+		case isCostOf(args[i]):
+			if !c.costOf(&q.costs, args[i], value) {
 				return q, false
 			}
 		case strings.EqualFold(name, "ttl") && reserves:
@@ -66,9 +72,40 @@ func (c *conn) read(args [][]byte, reserves bool) (q question, ok bool) {
 	return q, true
 }
 
+// costPrefix precedes the name of a rule in an argument for its cost.
+const costPrefix = "cost."
+
+func isCostOf(name []byte) bool {
+	return len(name) > len(costPrefix) && strings.EqualFold(string(name[:len(costPrefix)]), costPrefix)
+}
+
+// costOf adds the cost of a rule to costs. If it is wrong, costOf answers with the error and
+// returns false.
+func (c *conn) costOf(costs *policy.Costs, name, value []byte) bool {
+	rule := string(name[len(costPrefix):])
+	n, ok := wholeNumber(value)
+	_, twice := (*costs)[rule]
+	switch {
+	case !ok || n < 0:
+		c.out.fail("ERR", "COST.rule must be a whole number of at least 0")
+	case twice:
+		c.out.fail("ERR", "the cost of a rule twice")
+	case len(*costs) == policy.MaxCosts:
+		c.out.fail("ERR", fmt.Sprintf("the costs of more than %d rules", policy.MaxCosts))
+	default:
+		if *costs == nil {
+			*costs = make(policy.Costs)
+		}
+		(*costs)[rule] = n
+		return true
+	}
+	return false
+}
+
 func (c *conn) check(args [][]byte) {
 	if q, ok := c.read(args, false); ok {
 		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+			c.result.Costs = q.costs
 			return "", p.Decide(ctx, q.attributes, q.cost, &c.result)
 		}, c.answer)
 	}
@@ -77,6 +114,7 @@ func (c *conn) check(args [][]byte) {
 func (c *conn) peek(args [][]byte) {
 	if q, ok := c.read(args, false); ok {
 		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+			c.result.Costs = q.costs
 			return "", p.Peek(ctx, q.attributes, q.cost, &c.result)
 		}, c.answer)
 	}
@@ -85,6 +123,7 @@ func (c *conn) peek(args [][]byte) {
 func (c *conn) reserve(args [][]byte) {
 	if q, ok := c.read(args, true); ok {
 		c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
+			c.result.Costs = q.costs
 			return p.Reserve(ctx, q.attributes, q.cost, q.ttl, &c.result)
 		}, c.answer)
 	}
@@ -93,6 +132,7 @@ func (c *conn) reserve(args [][]byte) {
 // mapped answers CL.THROTTLE by the rules.
 func (c *conn) mapped(key string, quantity int64) {
 	q := question{attributes: policy.Map{"key": key}, cost: quantity}
+	c.result.Costs = nil
 	c.decideAndReply(func(ctx context.Context, p *policy.Policy) (stint.ReservationID, error) {
 		if quantity == 0 {
 			return "", p.Peek(ctx, q.attributes, 0, &c.result)
@@ -115,30 +155,63 @@ func (c *conn) decideAndReply(decide func(context.Context, *policy.Policy) (stin
 	answer(id)
 }
 
-// settle is STINT.SETTLE reservation cost.
+// settle is STINT.SETTLE reservation [cost] [COST.rule n]…
 func (c *conn) settle(args [][]byte) {
-	cost, ok := wholeNumber(args[2])
-	if !ok || cost < 0 {
-		c.out.fail("ERR", "the cost must be a whole number of at least 0")
-		return
+	token, rest, cost := args[1], args[2:], int64(policy.Keep)
+	if !isCostOf(rest[0]) {
+		var ok bool
+		if cost, ok = wholeNumber(rest[0]); !ok || cost < 0 {
+			c.out.fail("ERR", "the cost must be a whole number of at least 0")
+			return
+		}
+		rest = rest[1:]
 	}
-	if len(args[1]) == 0 {
+	var costs policy.Costs
+	for ; len(rest) > 0; rest = rest[2:] {
+		if len(rest) == 1 || !isCostOf(rest[0]) {
+			c.out.fail("ERR", "behind the cost come pairs of COST.rule and its cost")
+			return
+		}
+		if !c.costOf(&costs, rest[0], rest[1]) {
+			return
+		}
+	}
+	if len(token) == 0 {
 		c.failed(stint.ErrReservation)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
-	d, err := c.server.o.Source.Policy().Settle(ctx, stint.ReservationID(args[1]), cost)
+	p, id := c.server.o.Source.Policy(), stint.ReservationID(token)
+	d, counted, err := p.SettleCosts(ctx, id, cost, costs)
 	if err != nil {
 		c.failed(err)
 		return
 	}
-	c.out.fields(3)
+	if p.Charged(ctx, id, cost, costs, &c.result) {
+		c.server.o.Observer.Settled(entrypoint, &c.result)
+	}
+	if costs == nil {
+		c.out.fields(3)
+		c.state(&d)
+		return
+	}
+	c.out.fields(4)
 	c.state(&d)
+	c.counted(counted)
 }
 
-// answer writes the decision in names and values. Times are in milliseconds,
-// rounded up; retry_after_ms is −1 for what can never pass.
+// counted writes the names of the rules, among those named, that were counted.
+func (c *conn) counted(names []string) {
+	c.out.text("counted")
+	c.out.array(len(names))
+	for _, name := range names {
+		c.out.text(name)
+	}
+}
+
+// answer writes the decision as names and values. Times are in milliseconds, rounded up;
+// retry_after_ms is −1 if the request can never pass.
 func (c *conn) answer(id stint.ReservationID) {
 	r := &c.result
 	n := 5
@@ -149,6 +222,9 @@ func (c *conn) answer(id stint.ReservationID) {
 		n++
 	}
 	if r.Decision.Delay > 0 {
+		n++
+	}
+	if r.Costs != nil {
 		n++
 	}
 	c.out.fields(n)
@@ -164,6 +240,9 @@ func (c *conn) answer(id stint.ReservationID) {
 	if r.Decision.Delay > 0 {
 		c.out.text("delay_ms")
 		c.out.integer(milliseconds(stint.Wait(r.Decision.Delay)))
+	}
+	if r.Costs != nil {
+		c.counted(r.Counted())
 	}
 	if id != "" {
 		c.out.text("reservation")
@@ -184,7 +263,7 @@ func (c *conn) state(d *stint.Decision) {
 	c.out.integer(milliseconds(stint.Wait(d.ResetAfter)))
 }
 
-// milliseconds rounds up, so that waiting that long is enough.
+// milliseconds rounds up, so that waiting for the result is enough.
 func milliseconds(w stint.Wait) int64 {
 	d, ok := w.Duration()
 	if !ok {
@@ -197,8 +276,8 @@ func milliseconds(w stint.Wait) int64 {
 	return ms
 }
 
-// failed answers that nothing could be decided. What a store says is for the
-// log: it may name servers.
+// failed answers that no decision could be made. The store's error goes to the log only, since it
+// may name servers.
 func (c *conn) failed(err error) {
 	c.server.o.Observer.Failed(entrypoint, err)
 	switch {

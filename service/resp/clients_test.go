@@ -1,12 +1,9 @@
 package resp_test
 
 import (
-	"context"
 	"fmt"
 	"os/exec"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -67,31 +64,6 @@ func TestInFlight(t *testing.T) {
 	}
 	if err := client.Do(t.Context(), "STINT.CHECK", "path", "/gpu").Err(); err == nil || !strings.Contains(err.Error(), "STINT.RESERVE") {
 		t.Errorf("a check: %v", err)
-	}
-}
-
-// Many connections at once never get more than the limit between them.
-func TestConcurrent(t *testing.T) {
-	address, _ := start(t, resp.Options{})
-	var passed atomic.Int64
-	var all sync.WaitGroup
-	for range 8 {
-		client := redis.NewClient(&redis.Options{Addr: address})
-		all.Go(func() {
-			defer client.Close()
-			for range 200 {
-				got, err := client.Do(context.Background(), "CL.THROTTLE", "hot", 99, 1, 86400).Int64Slice()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				passed.Add(1 - got[0])
-			}
-		})
-	}
-	all.Wait()
-	if passed.Load() != 100 {
-		t.Errorf("%d passed, want 100", passed.Load())
 	}
 }
 

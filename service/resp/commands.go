@@ -8,9 +8,8 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// A command is one that a client may send: how many arguments it has with its
-// name (at least, when negative), and whether it needs a token where those are
-// asked for.
+// A command is a command that clients may send: its number of arguments with the name (at least,
+// when negative), and whether it needs a token where tokens are required.
 type command struct {
 	args int
 	open bool
@@ -19,7 +18,7 @@ type command struct {
 
 var commands map[string]command
 
-func init() { // it speaks of itself: COMMAND lists it
+func init() { // set here because COMMAND, an entry, lists the table
 	commands = map[string]command{
 		"ping": {-1, false, (*conn).ping}, "echo": {2, false, (*conn).echo},
 		"hello": {-1, true, (*conn).hello}, "auth": {-2, true, (*conn).auth},
@@ -31,7 +30,7 @@ func init() { // it speaks of itself: COMMAND lists it
 		"stint.check":   {-3, false, (*conn).check},
 		"stint.peek":    {-3, false, (*conn).peek},
 		"stint.reserve": {-3, false, (*conn).reserve},
-		"stint.settle":  {3, false, (*conn).settle},
+		"stint.settle":  {-3, false, (*conn).settle},
 	}
 }
 
@@ -52,8 +51,8 @@ func (c *conn) do(args [][]byte) {
 	cmd, ok := commands[string(low[:len(name)])]
 	switch {
 	case string(low[:len(name)]) == "post", string(low[:len(name)]) == "host:":
-		// A page in a browser can make it send these to any address, with
-		// commands in the body: nothing more is read.
+		// A page in a browser can make the browser send HTTP to any address, with commands in the
+		// body. So nothing more is read.
 		c.out.fail("ERR", "this is no HTTP server")
 		c.quit = true
 	case !ok:
@@ -85,7 +84,7 @@ func (c *conn) leave([][]byte) {
 	c.quit = true
 }
 
-// reset makes the connection as it was when it began.
+// reset restores the initial state of the connection.
 func (c *conn) reset([][]byte) {
 	c.out.three, c.name = false, ""
 	if c.server.o.Admit != nil {
@@ -114,7 +113,7 @@ func (c *conn) auth(args [][]byte) {
 	}
 }
 
-// authenticate lets a token in, or answers that it is none.
+// authenticate accepts a token, or answers that it is wrong.
 func (c *conn) authenticate(token []byte) bool {
 	o := &c.server.o
 	if o.Admit != nil && !o.Admit(string(token)) {
@@ -181,7 +180,7 @@ func (c *conn) hello(args [][]byte) {
 	c.out.array(0)
 }
 
-// client answers what libraries say when they connect.
+// client answers the CLIENT commands that libraries send when they connect.
 func (c *conn) client(args [][]byte) {
 	switch word := strings.ToLower(string(args[1])); {
 	case word == "id" && len(args) == 2:
@@ -200,8 +199,7 @@ func (c *conn) client(args [][]byte) {
 	}
 }
 
-// list is COMMAND [COUNT|DOCS|LIST …]. No command has keys in the sense of a
-// cluster.
+// list is COMMAND [COUNT|DOCS|LIST …]. No command has keys as a cluster understands them.
 func (c *conn) list(args [][]byte) {
 	sub := ""
 	if len(args) > 1 {
@@ -240,7 +238,7 @@ func (c *conn) info([][]byte) {
 		"\r\nmaxclients:" + strconv.Itoa(c.server.o.MaxConns) + "\r\n")
 }
 
-// config answers CONFIG GET with nothing: redis-benchmark asks before it runs.
+// config answers CONFIG GET with an empty list: redis-benchmark asks before it runs.
 func (c *conn) config(args [][]byte) {
 	if !strings.EqualFold(string(args[1]), "get") {
 		c.out.fail("ERR", "CONFIG has GET here, which knows of nothing")

@@ -11,21 +11,20 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// flushAt is how many bytes of answers are kept back while more commands are
-// here already.
+// flushAt is how many bytes of answers are buffered while more commands have arrived already.
 const flushAt = 32 << 10
 
 const (
-	// toBegin is how long a client that has connected, and asked nothing yet, may
-	// take to do so when the server stops.
+	// toBegin is how long a client that has connected, but not asked anything, may take to do so
+	// when the server stops.
 	toBegin = time.Second
-	// A connection is looked at so often, for so long each time, before it is
-	// closed: a command may have arrived that was not read yet.
+	// Before a connection is closed it is read lingers times, for lookFor each: a command may have
+	// arrived that was not read yet.
 	lingers = 3
 	lookFor = time.Millisecond
 )
 
-// A conn is one connection. It belongs to its goroutine, but for finish.
+// A conn is one connection. Only its goroutine uses it, except for finish.
 type conn struct {
 	server   *Server
 	net      net.Conn
@@ -36,15 +35,15 @@ type conn struct {
 	admitted bool
 	began    time.Time
 	quit     bool
-	part     bool        // of a command is here, and the rest has its deadline
-	begun    atomic.Bool // has asked something, beyond who it is
+	part     bool        // some of a command has arrived, and the deadline for the rest is set
+	begun    atomic.Bool // the client has sent a command beyond the handshake
 
 	result policy.Result
-	last   bucket // of the last CL.THROTTLE: the next is often alike
+	last   bucket // of the last CL.THROTTLE, since the next one often has the same arguments
 
 	mu       sync.Mutex // orders deadlines
-	until    time.Time  // when the connection ends, if it is to
-	lingered int        // how often it was looked at since it is to end
+	until    time.Time  // when the connection must end; zero while it need not
+	lingered int        // how many reads there were since it must end
 }
 
 func newConn(s *Server, with net.Conn) *conn {
@@ -53,11 +52,11 @@ func newConn(s *Server, with net.Conn) *conn {
 	return c
 }
 
-// commandWithin is how long a client may take to send all of a command that it has begun.
+// commandWithin is how long a client may take to send the rest of a command that it has begun.
 const commandWithin = 10 * time.Second
 
-// Read reads from the client, and looks again where the time was over because the
-// connection is to end.
+// Read reads from the client. When the connection must end, it reads again after the deadline; see
+// linger.
 func (c *conn) Read(b []byte) (int, error) {
 	c.expectRest()
 	for {
@@ -69,7 +68,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 }
 
-// expectRest bounds how long the rest of a command may take, of which a part is here.
+// expectRest sets the deadline for the rest of a command that has begun to arrive.
 func (c *conn) expectRest() {
 	if c.part || !c.reader.Begun() || !c.admitted {
 		return
@@ -82,8 +81,8 @@ func (c *conn) expectRest() {
 	}
 }
 
-// linger gives what may have arrived a moment to be read, if the connection is to
-// end and was not looked at too often.
+// linger allows a moment to read what may have arrived, if the connection must end and has not used
+// up its reads.
 func (c *conn) linger() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +97,7 @@ func (c *conn) lookLocked() bool {
 	return c.net.SetReadDeadline(time.Now().Add(lookFor)) == nil
 }
 
-// run answers commands until the client closes the connection, is cut off, or the
+// run answers commands until the client closes the connection, the connection is cut off, or the
 // server stops.
 func (c *conn) run() {
 	for !c.quit {
@@ -130,8 +129,8 @@ func (c *conn) run() {
 	c.flush()
 }
 
-// setIdleDeadline sets how long the next command may take to come; it reports false when
-// the connection is to end.
+// setIdleDeadline sets how long the next command may take to come. It returns false when the
+// connection must end.
 func (c *conn) setIdleDeadline() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,13 +138,13 @@ func (c *conn) setIdleDeadline() bool {
 		return !c.begun.Load() || c.lookLocked()
 	}
 	by := time.Now().Add(c.server.o.Idle)
-	if !c.admitted { // however much it says
+	if !c.admitted { // even if it keeps sending
 		by = c.began.Add(c.server.o.Unknown)
 	}
 	return c.net.SetReadDeadline(by) == nil
 }
 
-// flush sends the answers; it reports false if the client does not take them.
+// flush sends the answers. It returns false if the client does not read them.
 func (c *conn) flush() bool {
 	if len(c.out.buf) == 0 {
 		return true
@@ -161,8 +160,8 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// finish ends the connection once it has answered what has arrived, or when
-// the time is over. A read that waits for a command ends now, but for the first.
+// finish ends the connection once it has answered the commands that have arrived, or at until. A
+// read that waits for a command ends now; only the first command has toBegin.
 func (c *conn) finish(until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +176,7 @@ func (c *conn) finish(until time.Time) {
 	_ = c.net.SetWriteDeadline(until)
 }
 
-// introduces reports whether a command is part of a client's handshake.
+// introduces reports whether a command belongs to a client's handshake.
 func introduces(command []byte) bool {
 	switch strings.ToUpper(string(command)) {
 	case "HELLO", "AUTH", "CLIENT", "SELECT", "COMMAND", "INFO", "PING":
@@ -186,8 +185,8 @@ func introduces(command []byte) bool {
 	return false
 }
 
-// expel takes a connection's right to ask away; it has the time of a new one to
-// show a token again.
+// expel withdraws the admission of a connection. Like a new connection, it then has some time to
+// send a token.
 func (c *conn) expel() {
 	if c.admitted {
 		c.admitted, c.began = false, time.Now()

@@ -48,6 +48,14 @@ rules:
     match: {path: /gpu}
     key: []
     limits: 1 in flight
+  - name: work
+    match: {path: /work}
+    key: [user]
+    limits: ["10_000 per hour"]
+  - name: requests
+    match: {path: /work}
+    key: [user]
+    limits: ["50 per hour"]
 `
 
 // start serves on a free port until the test ends.

@@ -12,18 +12,18 @@ const (
 	MaxArgs = 256
 	// MaxCommand is the most bytes of a command as it is sent.
 	MaxCommand = 64 << 10
-	// maxSkipped is the most bytes of a longer command that are read away.
+	// maxSkipped is the most bytes of a too long command that are skipped.
 	maxSkipped = 16 << 20
-	// maxHead is the most bytes of a length as it is sent, with its mark.
+	// maxHead is the most bytes of a length and its type byte.
 	maxHead = 32
 )
 
-// errTooLong is a command that was longer than MaxArgs or MaxCommand, and was read away:
-// others wait for answers on the connection.
+// errTooLong is the error of a command longer than MaxArgs or MaxCommand. It was skipped and the
+// connection goes on, since other callers wait for answers on it.
 var errTooLong = fmt.Errorf("a command has at most %d arguments and %d bytes", MaxArgs, MaxCommand)
 
-// A ProtocolError says what was sent that is not the protocol. Nothing that
-// comes after it on the connection can be understood.
+// A ProtocolError says that a client has violated the protocol. Nothing that follows on the
+// connection can be understood.
 type ProtocolError struct{ reason string }
 
 // Error says what is wrong.
@@ -33,17 +33,17 @@ func malformed(format string, args ...any) error {
 	return &ProtocolError{fmt.Sprintf(format, args...)}
 }
 
-// errMore says that a command is not there as a whole yet.
+// errMore says that the command has not arrived completely.
 var errMore = errors.New("resp: more bytes are needed")
 
-// A Reader reads commands: arrays of strings or, as people type them, lines of
-// words. It belongs to one goroutine.
+// A Reader reads commands: arrays of strings or, as people type them, lines of words. It belongs to
+// one goroutine.
 type Reader struct {
 	from       io.Reader
 	buf        []byte
-	begin, end int // what was read and not yet handed out
+	begin, end int // bounds of the data that was read and not returned
 	args       [][]byte
-	skipping   bool // a command that is too long to keep
+	skipping   bool // skips the rest of a command that is too long
 }
 
 // NewReader returns a Reader.
@@ -51,15 +51,15 @@ func NewReader(from io.Reader) *Reader {
 	return &Reader{from: from, buf: make([]byte, 4<<10)}
 }
 
-// Buffered reports whether bytes of a further command are here already.
+// Buffered reports whether bytes of a further command have been read.
 func (r *Reader) Buffered() bool { return r.begin < r.end }
 
-// Begun reports whether a part of a command is here, or was.
+// Begun reports whether some of a command has been read.
 func (r *Reader) Begun() bool { return r.skipping || r.Buffered() }
 
-// Next returns the next command. Its arguments are valid until the next call.
-// The error is errTooLong, behind which the next command begins, a [*ProtocolError],
-// io.EOF between commands, io.ErrUnexpectedEOF within one, or the connection's.
+// Next returns the next command. Its arguments are valid until the next call. The error is
+// errTooLong, after which the next command can be read, a [*ProtocolError], io.EOF between
+// commands, io.ErrUnexpectedEOF within one, or the connection's.
 func (r *Reader) Next() ([][]byte, error) {
 	for {
 		args, used, err := parse(r.args[:0], r.buf[r.begin:r.end])
@@ -82,11 +82,11 @@ func (r *Reader) Next() ([][]byte, error) {
 	}
 }
 
-// fill reads more behind what is there.
+// fill reads more data behind the buffered data.
 func (r *Reader) fill() error {
 	have := r.end - r.begin
 	if have >= MaxCommand {
-		return errTooLong // a line has been looked at
+		return errTooLong // parse has found no end of a line
 	}
 	switch {
 	case have == 0:
@@ -110,7 +110,7 @@ func (r *Reader) fill() error {
 	return io.ErrNoProgress
 }
 
-// skip reads an array away that is too long to keep.
+// skip skips an array that is too long.
 func (r *Reader) skip() error {
 	r.skipping = true
 	defer func() { r.skipping = false }()
@@ -139,7 +139,7 @@ func (r *Reader) skip() error {
 	return errTooLong
 }
 
-// drop reads n bytes away.
+// drop skips n bytes.
 func (r *Reader) drop(n int) error {
 	for {
 		here := min(n, r.end-r.begin)
@@ -153,9 +153,8 @@ func (r *Reader) drop(n int) error {
 	}
 }
 
-// parse reads one command from the front of b and returns its arguments, which
-// lie in b, and how many bytes it took. No arguments are an empty command,
-// which is passed over.
+// parse parses one command at the front of b. It returns its arguments, which are slices of b, and
+// how many bytes it took. An empty command has no arguments, and is ignored.
 func parse(args [][]byte, b []byte) ([][]byte, int, error) {
 	if len(b) == 0 {
 		return args, 0, errMore
@@ -193,7 +192,7 @@ func parse(args [][]byte, b []byte) ([][]byte, int, error) {
 	return args, at, nil
 }
 
-// stringHead reads what a string begins with: its length, and where it follows.
+// stringHead parses the head of a string: it returns its length, and the index of its first byte.
 func stringHead(b []byte, at int) (size, next int, err error) {
 	if at == len(b) {
 		return 0, 0, errMore
@@ -207,8 +206,8 @@ func stringHead(b []byte, at int) (size, next int, err error) {
 	return size, next, err
 }
 
-// length reads a mark, a whole number and the end of a line, and returns where
-// what follows begins. A negative length of an array is an empty command.
+// length parses a type byte, a whole number and the end of a line, and returns the index after it.
+// A negative length of an array means an empty command.
 func length(b []byte, at int, of string) (n, next int, err error) {
 	i := at + 1
 	negative := i < len(b) && b[i] == '-'
@@ -237,8 +236,8 @@ func length(b []byte, at int, of string) (n, next int, err error) {
 	return n, i + 2, nil
 }
 
-// parseLine reads a line of words. Quotes, and what Redis takes for a blank or the end,
-// are refused, so that a key is what it is for Redis; programs send arrays.
+// parseLine parses a line of words. It refuses quotes, and bytes that Redis reads as a blank or the
+// end, so that a key is the same as for Redis; programs send arrays.
 func parseLine(args [][]byte, b []byte) ([][]byte, int, error) {
 	end := bytes.IndexByte(b, '\n')
 	switch {

@@ -2,7 +2,7 @@ package resp
 
 import "strconv"
 
-// A reply is what is answered, appended in the protocol that the client chose.
+// A reply is the answers, appended in the version of the protocol that the client chose.
 type reply struct {
 	buf   []byte
 	three bool // RESP 3
@@ -12,8 +12,8 @@ func (r *reply) status(text string) {
 	r.buf = append(append(append(r.buf, '+'), text...), '\r', '\n')
 }
 
-// fail answers with an error: a word in capitals, then what is wrong. Line
-// breaks would end it.
+// fail answers with an error: a word in capitals, then what is wrong. It removes line breaks, which
+// would end the error.
 func (r *reply) fail(word, text string) {
 	r.buf = append(append(append(r.buf, '-'), word...), ' ')
 	for i := range len(text) {
@@ -30,7 +30,7 @@ func (r *reply) integer(n int64) { r.head(':', n) }
 
 func (r *reply) array(n int) { r.head('*', int64(n)) }
 
-// fields begins n pairs of name and value: a map in RESP 3, a flat array in 2.
+// fields begins n pairs of name and value: a map in RESP 3, a flat array in RESP 2.
 func (r *reply) fields(n int) {
 	if r.three {
 		r.head('%', int64(n))
@@ -52,7 +52,7 @@ func (r *reply) null() {
 	}
 }
 
-// flag answers a boolean, which RESP 2 has not.
+// flag answers with a boolean. RESP 2 has none, and gets a number.
 func (r *reply) flag(b bool) {
 	switch {
 	case r.three && b:

@@ -17,37 +17,38 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// Options say what a Server answers with.
+// Options are the options of a Server.
 type Options struct {
-	// Source has the rules.
+	// Source has the rules. Required.
 	Source *rules.Source
-	// Store is where limits that callers give, with CL.THROTTLE, are counted.
+	// Store counts the limits that callers give with CL.THROTTLE.
 	Store stint.Store
-	// MapThrottle ignores the limits that CL.THROTTLE is given and asks the
-	// rules, with the key as attribute "key". The default value is false.
+	// RoomFor returns an error if a limit that a caller gives may not be added to the limits under
+	// a name. The default allows every limit.
+	RoomFor func(name string, l stint.Limit) error
+	// MapThrottle makes CL.THROTTLE ignore its limit and ask the rules, with the key as attribute
+	// "key". The default value is false.
 	MapThrottle bool
-	// Admit reports whether a token lets its holder ask. The default admits every
-	// client.
+	// Admit reports whether the holder of a token may ask. The default admits every client.
 	Admit func(token string) bool
 	// Observer counts each decision. Required.
 	Observer *observe.Observer
 	// Log receives failures. Required.
 	Log *slog.Logger
-	// Version is what HELLO and INFO say.
+	// Version is the version that HELLO and INFO report.
 	Version string
-	// MaxConns is the most connections at once; further ones get an error and
-	// are closed. The default value is 10,000.
+	// MaxConns is the most connections at once; further connections get an error and are closed.
+	// The default value is 10,000.
 	MaxConns int
-	// Idle is how long a connection may say nothing. The default value is 5
-	// minutes.
+	// Idle is how long a connection may be silent. The default value is 5 minutes.
 	Idle time.Duration
-	// Unknown is how long a connection may take to show a token, where one is
-	// asked for. The default value is 5 s.
+	// Unknown is how long a connection may take to send a token, where one is required. The default
+	// value is 5 s.
 	Unknown time.Duration
 	// Write is how long a client may take to accept its answers. The default
 	// value is 10 s.
 	Write time.Duration
-	// TLS encrypts connections. The default is that they are not.
+	// TLS encrypts connections. By default they are not encrypted.
 	TLS *tls.Config
 }
 
@@ -59,7 +60,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
-	until time.Time // when all end, once Serve is to stop
+	until time.Time // when all connections end, once Serve must stop
 }
 
 // New returns a Server.
@@ -76,12 +77,15 @@ func New(o Options) *Server {
 	if o.Write <= 0 {
 		o.Write = 10 * time.Second
 	}
-	return &Server{o: o, throttle: newThrottle(o.Store, func() { o.Observer.Forgot(entrypoint) }), conns: map[*conn]struct{}{}}
+	if o.RoomFor == nil {
+		o.RoomFor = func(string, stint.Limit) error { return nil }
+	}
+	return &Server{o: o, throttle: newThrottle(&o), conns: map[*conn]struct{}{}}
 }
 
-// Serve serves a listener, which it closes, until ctx ends. Then it accepts who has
-// connected by then, gives those that have asked nothing yet a moment to do so,
-// answers what has arrived, for at most within, and closes connections.
+// Serve serves a listener until ctx ends, and closes it. Then it accepts the clients that have
+// connected by then, gives those that have not asked anything a moment to do so, answers the
+// commands that have arrived, for at most within, and closes the connections.
 func (s *Server) Serve(ctx context.Context, ln net.Listener, within time.Duration) error {
 	queue := drain.NewListener(ln)
 	defer queue.Close()
@@ -110,7 +114,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, within time.Duratio
 			failed = err
 			break
 		}
-		// Out of file descriptors, say: others may close theirs meanwhile.
+		// The process may be out of file descriptors until other connections close.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		s.o.Log.Warn("a connection could not be accepted", "error", err, "again_in", pause)
 		select {
@@ -123,7 +127,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, within time.Duratio
 	return failed
 }
 
-// leave tells connections to end once they have answered what has arrived.
+// leave makes all connections end once they have answered what has arrived.
 func (s *Server) leave(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +137,7 @@ func (s *Server) leave(until time.Time) {
 	}
 }
 
-// serve answers one connection until it ends.
+// serve serves one connection until it ends.
 func (s *Server) serve(with net.Conn) {
 	defer with.Close()
 	c := newConn(s, with)

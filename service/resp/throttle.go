@@ -13,31 +13,35 @@ import (
 	"github.com/stint-dev/stint/service/observe/recent"
 )
 
-// maxBuckets is how many of the limits that callers give are kept bound, those
-// used most recently. Each is a limit of the store, with what that costs there.
+// maxBuckets is how many limits that callers give are kept bound: the most recently used. Each
+// costs the store a limit.
 const maxBuckets = 1024
 
-// A bucket is a limit as CL.THROTTLE has it, bound to the store.
+// throttleName is the name under which limits that callers give are bound: a key has one state for
+// each period, whatever the count and burst.
+const throttleName = "cl.throttle"
+
+// A bucket is a limit as CL.THROTTLE gives it, bound in the store.
 type bucket struct {
 	burst, count, period int64
 	bound                stint.Bound
 }
 
-// throttle knows the limits that callers have given.
+// throttle holds the limits that callers have given.
 type throttle struct {
 	store stint.Store
+	room  func(name string, l stint.Limit) error
 	known recent.Values[[3]int64, bucket]
 }
 
-func newThrottle(store stint.Store, forgot func()) *throttle {
-	t := &throttle{store: store}
-	t.known.Max, t.known.Forgot = maxBuckets, forgot
+func newThrottle(o *Options) *throttle {
+	t := &throttle{store: o.Store, room: o.RoomFor}
+	t.known.Max, t.known.Forgot = maxBuckets, func() { o.Observer.Forgot(entrypoint) }
 	return t
 }
 
-// find returns the bucket for the arguments of CL.THROTTLE: burst + 1 units at once,
-// then count a period, which is in seconds. The error says which argument is out of
-// range.
+// find returns the bucket for the arguments of CL.THROTTLE: burst + 1 units at once, then count
+// each period, which is in seconds. The error names the argument that is out of range.
 func (t *throttle) find(burst, count, period int64) (bucket, error) {
 	switch {
 	case burst < 0 || burst == math.MaxInt64:
@@ -52,8 +56,11 @@ func (t *throttle) find(burst, count, period int64) (bucket, error) {
 		if err := limit.Validate(); err != nil {
 			return bucket{}, err
 		}
-		// One name: a key has one state for each period, whatever callers give.
-		bound, err := t.store.Bind("cl.throttle", limit.WithName("cl.throttle"))
+		limit = limit.WithName(throttleName)
+		if err := t.room(throttleName, limit); err != nil {
+			return bucket{}, err
+		}
+		bound, err := t.store.Bind(throttleName, limit)
 		return bucket{burst, count, period, bound}, err
 	})
 }
@@ -64,7 +71,7 @@ func (c *conn) clThrottle(args [][]byte) {
 		c.out.fail("ERR", "wrong number of arguments for 'cl.throttle' command")
 		return
 	}
-	numbers := [4]int64{3: 1}
+	values := [4]int64{3: 1}
 	names := [4]string{"max_burst", "count", "period", "quantity"}
 	for i, arg := range args[2:] {
 		n, ok := wholeNumber(arg)
@@ -72,9 +79,9 @@ func (c *conn) clThrottle(args [][]byte) {
 			c.out.fail("ERR", names[i]+" is no whole number of 64 bits")
 			return
 		}
-		numbers[i] = n
+		values[i] = n
 	}
-	burst, count, period, quantity := numbers[0], numbers[1], numbers[2], numbers[3]
+	burst, count, period, quantity := values[0], values[1], values[2], values[3]
 	if quantity < 0 {
 		c.out.fail("ERR", "quantity must be at least 0")
 		return
@@ -104,9 +111,9 @@ func (c *conn) clThrottle(args [][]byte) {
 	c.cell(&d)
 }
 
-// cell answers as redis-cell does: whether it is limited, the limit, what
-// remains, and in seconds when to come back (−1 if it may pass, or never can)
-// and when the key is as new.
+// cell answers as redis-cell does: whether the request is limited, the limit, what remains, in how
+// many seconds to retry (−1 if it passes, or never can), and in how many seconds the key is as if
+// new.
 func (c *conn) cell(d *stint.Decision) {
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed {
@@ -120,7 +127,7 @@ func (c *conn) cell(d *stint.Decision) {
 	c.out.integer(stint.Wait(d.ResetAfter).Seconds())
 }
 
-// wholeNumber reads digits, with a minus sign in front or not.
+// wholeNumber parses digits, with or without a minus sign before them.
 func wholeNumber(b []byte) (int64, bool) {
 	if len(b) == 1 && b[0] >= '0' && b[0] <= '9' {
 		return int64(b[0] - '0'), true

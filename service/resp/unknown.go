@@ -7,10 +7,10 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// mostNamed is how long the name of an unknown command may be to be repeated.
+// mostNamed is the longest name of an unknown command that an answer repeats.
 const mostNamed = 24
 
-// instead says what to use in place of commands that others have.
+// instead says what to use in place of commands that other servers have.
 var instead = map[string]string{
 	"multi": inPipeline, "exec": inPipeline, "discard": inPipeline, "watch": inPipeline, "unwatch": inPipeline,
 	"eval": byRules, "evalsha": byRules, "get": byRules, "set": byRules, "incr": byRules, "incrby": byRules, "expire": byRules,
@@ -23,8 +23,8 @@ const (
 	byOperators = "; operators act by the command stint, or over HTTP at --admin"
 )
 
-// unknown answers what is no command. What cannot be the name of one is not
-// repeated: it may be a secret that went astray.
+// unknown answers an unknown command. A text that cannot be a command's name is not repeated: it
+// may be a misdirected secret.
 func (c *conn) unknown(name []byte) {
 	if !namely(name) {
 		c.out.fail("ERR", fmt.Sprintf("unknown command of %d bytes; COMMAND lists what there is", len(name)))
@@ -42,7 +42,7 @@ func (c *conn) unknown(name []byte) {
 	c.out.fail("ERR", text)
 }
 
-// namely says whether text has the form of a command's name.
+// namely reports whether a text looks like a command's name.
 func namely(text []byte) bool {
 	for _, b := range text {
 		if letter := b|0x20 >= 'a' && b|0x20 <= 'z'; !letter && b != '.' && b != '_' && b != '-' {
@@ -52,8 +52,8 @@ func namely(text []byte) bool {
 	return len(text) > 0 && len(text) <= mostNamed
 }
 
-// nearest returns the command that is at most two slips away from name, or has it
-// behind its dot; "" if there is none.
+// nearest returns the command that is at most two typing errors away from name, or whose name ends
+// in a dot and name. It returns "" if there is none.
 func nearest(name string) string {
 	best, least := "", 3
 	for one := range commands {

@@ -13,7 +13,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// The parts of a status, made at once.
+// A room is the parts of one status, allocated at once.
 type room struct {
 	status pb.RateLimitResponse_DescriptorStatus
 	limit  pb.RateLimitResponse_RateLimit
@@ -39,8 +39,8 @@ func code(allowed bool) pb.RateLimitResponse_Code {
 	return pb.RateLimitResponse_OVER_LIMIT
 }
 
-// fill writes the status of one descriptor: about the tightest limit that it
-// was held to, and without a limit if there was none.
+// fill writes the status of one descriptor: it has the tightest limit that the descriptor was held
+// to, or no limit if there was none.
 func (m *room) fill(r *policy.Result, a *policy.Answer) {
 	m.status.Code = code(a.Allowed)
 	if a.Tightest < 0 || r.Rules[a.Tightest].Action != "" {
@@ -61,13 +61,13 @@ func (m *room) fill(r *policy.Result, a *policy.Answer) {
 	if e.Denied {
 		wait = e.RetryAfter
 	}
-	if wait != stint.Never { // which no duration says
+	if wait != stint.Never { // no duration stands for never
 		m.reset.Seconds = wait.Seconds()
 		m.status.DurationUntilReset = &m.reset
 	}
 }
 
-// unlimited reports whether a rule lets the request pass whatever others say.
+// unlimited reports whether a rule lets the request pass whatever other rules decide.
 func unlimited(r *policy.Result, a *policy.Answer) bool {
 	for i := a.First; i < a.Past; i++ {
 		if r.Rules[i].Action == "unlimited" && !r.Rules[i].Shadow {
@@ -77,10 +77,10 @@ func unlimited(r *policy.Result, a *policy.Answer) bool {
 	return false
 }
 
-// denyByQuotas denies a request if no descriptor that rules with shadow: quota match has
-// room under them: one is enough, as for quota_mode of envoyproxy/ratelimit.
+// denyByQuotas denies a request if none of its descriptors has room under rules with shadow: quota.
+// One with room is enough, as in quota_mode of envoyproxy/ratelimit.
 func denyByQuotas(r *policy.Result) {
-	soonest := -1 // that has room again
+	soonest := -1 // index of the first to have room again
 	for i := range r.Answers {
 		matched, over := false, false
 		for k := r.Answers[i].First; k < r.Answers[i].Past; k++ {
@@ -89,7 +89,7 @@ func denyByQuotas(r *policy.Result) {
 				continue
 			}
 			matched, over = true, over || e.Denied
-			if e.Denied && (soonest < 0 || uint64(e.RetryAfter) < uint64(r.Rules[soonest].RetryAfter)) { // never is the longest
+			if e.Denied && (soonest < 0 || uint64(e.RetryAfter) < uint64(r.Rules[soonest].RetryAfter)) { // as uint64, never is the longest
 				soonest = k
 			}
 		}
@@ -112,10 +112,10 @@ var units = [...]struct {
 	{time.Second, pb.RateLimitResponse_RateLimit_SECOND},
 }
 
-// unitOf returns a limit in Envoy's units: in one unit if there is one of its
-// period's length, else as several of the longest that divides it, of a week at
-// most. A period that is no whole number of seconds is given per second if that
-// comes out even, and otherwise has no unit, so that Envoy leaves out the window.
+// unitOf returns a limit in Envoy's units. If a unit has the length of the period, it is that unit,
+// otherwise a multiple of the longest unit, up to a week, that divides the period. A period that is
+// no whole number of seconds is given per second if the count then is whole, and otherwise has no
+// unit, so that Envoy leaves out the window.
 func unitOf(l stint.Limit) (count uint32, unit pb.RateLimitResponse_RateLimit_Unit, multiplier *wrapperspb.UInt32Value) {
 	n, period := l.Count(), l.Period()
 	if period < time.Second && time.Second%period == 0 && n <= math.MaxUint32 {
@@ -135,12 +135,12 @@ func unitOf(l stint.Limit) (count uint32, unit pb.RateLimitResponse_RateLimit_Un
 	return count, pb.RateLimitResponse_RateLimit_UNKNOWN, nil
 }
 
-// denial is the answer to a request of which descriptor i is at fault. It is
-// denied and not an error, since Envoy by default lets pass what it gets no answer
-// to, and a client could then choose not to be limited.
+// denial is the answer to a request whose descriptor i is at fault. It is a denial and not an
+// error, since by default Envoy lets a request pass after an error, and a client could then choose
+// not to be limited.
 func denial(descriptors []*ratelimit.RateLimitDescriptor, i int) *pb.RateLimitResponse {
 	resp := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
-	for k := range descriptors {
+	for k := range min(len(descriptors), MaxDescriptors+1) {
 		resp.Statuses = append(resp.Statuses, &pb.RateLimitResponse_DescriptorStatus{Code: code(k != i)})
 	}
 	return resp

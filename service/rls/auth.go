@@ -12,25 +12,25 @@ type Role uint8
 const (
 	// Nobody may only ask for the server's health.
 	Nobody Role = iota
-	// Client may ask.
+	// Client may ask for decisions.
 	Client
-	// Operator may give back as well.
+	// Operator may also refund.
 	Operator
 )
 
-// healthService may be called without a token: probes have none.
+// healthService may be called without a token, since probes have none.
 const healthService = "/grpc.health.v1.Health/"
 
 type operatorKey struct{}
 
-// isOperator reports whether the caller of a call that was admitted is one.
+// isOperator reports whether the caller of an admitted call is an operator.
 func isOperator(ctx context.Context) bool {
 	operator, _ := ctx.Value(operatorKey{}).(bool)
 	return operator
 }
 
-// endWith ends streams with a context: those of clients that watch the server's health
-// have no end of their own.
+// endWith ends streams when a context ends: streams of clients that watch the server's health do
+// not end by themselves.
 func endWith(stopping context.Context) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		ctx, cancel := context.WithCancel(stream.Context())
@@ -40,7 +40,7 @@ func endWith(stopping context.Context) grpc.StreamServerInterceptor {
 	}
 }
 
-// An endingStream is a stream with a context of ours.
+// An endingStream is a stream with another context.
 type endingStream struct {
 	grpc.ServerStream
 	ctx context.Context

@@ -1,6 +1,8 @@
 package rls
 
 import (
+	"errors"
+
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/encoding"
@@ -9,36 +11,75 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// codec reads requests whose entries are no UTF-8 as well. Envoy puts what a client has
-// written into a header into an entry as it is, and lets the request pass if that is an
-// error.
+// codec also decodes requests whose entries are not UTF-8. Envoy copies what a client has written
+// in a header to an entry, and lets the request pass if that is an error. Of descriptors and
+// entries it decodes at most one above the bound, which is then denied: decoding all would take a
+// hundred times the bytes of empty ones.
 type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements [encoding.CodecV2].
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	err := c.CodecV2.Unmarshal(data, v)
-	if req, ok := v.(*pb.RateLimitRequest); ok && err != nil {
-		return unmarshal(data.Materialize(), req)
+	req, ok := v.(*pb.RateLimitRequest)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
 	}
-	return err
+	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer buffer.Free()
+	if within(buffer.ReadOnlyData()) && proto.Unmarshal(buffer.ReadOnlyData(), req) == nil {
+		return nil
+	}
+	return unmarshal(buffer.ReadOnlyData(), req)
 }
 
-// The numbers of fields.
+// Field numbers of the messages.
 const (
-	descriptorsField = 2 // of a request
-	entriesField     = 1 // of a descriptor
-	keyField         = 1 // of an entry
+	descriptorsField = 2 // in a request
+	entriesField     = 1 // in a descriptor
+	keyField         = 1 // in an entry
 	valueField       = 2
 )
 
+var errMany = errors.New("more than there may be")
+
+// within reports whether a request can be decoded and its descriptors and entries are within the
+// bounds.
+func within(data []byte) bool {
+	descriptors := 0
+	return each(data, func(number protowire.Number, value, _ []byte) error {
+		if number != descriptorsField || value == nil {
+			return nil
+		}
+		if descriptors++; descriptors > MaxDescriptors {
+			return errMany
+		}
+		entries := 0
+		return each(value, func(number protowire.Number, value, _ []byte) error {
+			if number == entriesField && value != nil {
+				entries++
+			}
+			if entries > MaxEntries {
+				return errMany
+			}
+			return nil
+		})
+	}) == nil
+}
+
 var known = proto.UnmarshalOptions{DiscardUnknown: true}
 
-// unmarshal reads a request whose keys and values are bytes.
+// unmarshal decodes a request whose keys and values are bytes. It stops at one descriptor and one
+// entry above the bounds.
 func unmarshal(data []byte, req *pb.RateLimitRequest) error {
 	var all []*common.RateLimitDescriptor
 	rest, err := cut(data, descriptorsField, func(data []byte) error {
+		if len(all) > MaxDescriptors {
+			return nil
+		}
 		var entries []*common.RateLimitDescriptor_Entry
 		rest, err := cut(data, entriesField, func(data []byte) error {
+			if len(entries) > MaxEntries {
+				return nil
+			}
 			e := new(common.RateLimitDescriptor_Entry)
 			entries = append(entries, e)
 			rest, err := cut(data, keyField, func(key []byte) error { e.Key = string(key); return nil })
@@ -62,27 +103,39 @@ func unmarshal(data []byte, req *pb.RateLimitRequest) error {
 	return err
 }
 
-// cut takes the strings and messages of one field out of a message, and returns the rest.
+// cut passes the values of one field of strings or messages to take, and returns the rest of the
+// message.
 func cut(data []byte, field protowire.Number, take func(value []byte) error) (rest []byte, err error) {
+	err = each(data, func(number protowire.Number, value, whole []byte) error {
+		if number == field && value != nil {
+			return take(value)
+		}
+		rest = append(rest, whole...)
+		return nil
+	})
+	return rest, err
+}
+
+// each calls visit for the fields of a message, with their bytes, and the value if they are strings
+// or messages, until an error.
+func each(data []byte, visit func(number protowire.Number, value, whole []byte) error) error {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)
 		if n < 0 {
-			return nil, protowire.ParseError(n)
+			return protowire.ParseError(n)
 		}
 		size := protowire.ConsumeFieldValue(number, kind, data[n:])
 		if size < 0 {
-			return nil, protowire.ParseError(size)
+			return protowire.ParseError(size)
 		}
-		if number == field && kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(data[n:])
-			err = take(value)
-		} else {
-			rest = append(rest, data[:n+size]...)
+		var value []byte
+		if kind == protowire.BytesType {
+			value, _ = protowire.ConsumeBytes(data[n:])
 		}
-		if err != nil {
-			return nil, err
+		if err := visit(number, value, data[:n+size]); err != nil {
+			return err
 		}
 		data = data[n+size:]
 	}
-	return rest, nil
+	return nil
 }

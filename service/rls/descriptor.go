@@ -12,24 +12,23 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A descriptor is one descriptor of a request as attributes: the domain under
-// "domain", and each entry under its key. Of entries with the same key the
-// second is KEY.2, and so on. entry.KEY is the entry too, for keys that rules
-// take for something else, such as path. "descriptor.N" is the Nth entry, from 1, whatever
-// its key. "descriptor.keys" is the keys of all entries, in order, with commas between; a
-// comma or backslash in a key has a backslash before it. Where there is no "ip", it is
-// "remote_address", as Envoy calls the client's.
+// A descriptor is one descriptor of a request as attributes. The domain is "domain", and each entry
+// has its key as name; the second entry with a key is KEY.2, and so on. entry.KEY is the entry too,
+// for keys that rules read as another kind of attribute, such as path. "descriptor.N" is the Nth
+// entry, from 1, whatever its key. "descriptor.keys" is the keys of all entries, in order,
+// separated by commas, with a backslash before a comma or backslash in a key. If there is no "ip",
+// it is "remote_address", Envoy's name for the client's address.
 type descriptor struct {
 	domain  string
 	entries []*ratelimit.RateLimitDescriptor_Entry
 	faults  []*policy.RequestError // in values that rules have asked for
-	own     *policy.RequestError   // in one that the request's own limit counts by; nil for none
+	own     *policy.RequestError   // in a value that the request's own limit counts by; nil for none
 }
 
 // Attribute implements policy.Attributes.
 func (d *descriptor) Attribute(name string) (string, bool) {
 	v, ok := d.find(name)
-	if name != "descriptor.keys" { // which no client chooses
+	if name != "descriptor.keys" { // clients do not choose descriptor.keys
 		if fault := faultOf(name, v); fault != nil {
 			d.faults = append(d.faults, fault)
 		}
@@ -37,8 +36,8 @@ func (d *descriptor) Attribute(name string) (string, bool) {
 	return v, ok
 }
 
-// Fault returns why the rules cannot count by what they have asked for, but for those in
-// shadow.
+// Fault returns why the rules cannot count by the values that they have asked for. Rules in shadow
+// do not matter.
 func (d *descriptor) Fault(rules *policy.Rules) error {
 	if d.own != nil {
 		return d.own
@@ -51,7 +50,7 @@ func (d *descriptor) Fault(rules *policy.Rules) error {
 	return nil
 }
 
-// faultOf says why nothing can count by a value; nil if it can.
+// faultOf returns why no limit can count by a value; nil if one can.
 func faultOf(name, value string) *policy.RequestError {
 	reason := ""
 	switch {
@@ -59,7 +58,7 @@ func faultOf(name, value string) *policy.RequestError {
 		reason = fmt.Sprintf("longer than %d bytes", MaxValue)
 	case !utf8.ValidString(value):
 		reason = "not UTF-8"
-	case value != strings.Trim(value, " \t"): // of a header, which the server behind gets without
+	case value != strings.Trim(value, " \t"): // the value of a header; servers behind Envoy get it trimmed
 		reason = "blanks around it"
 	default:
 		return nil
@@ -96,10 +95,10 @@ func (d *descriptor) find(name string) (string, bool) {
 	return d.again(raw)
 }
 
-// inList writes a key as descriptor.keys has it.
+// inList escapes a key for descriptor.keys.
 var inList = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
 
-// keys returns the keys in order.
+// keys returns the value of descriptor.keys.
 func (d *descriptor) keys() string {
 	if len(d.entries) == 1 {
 		return inList.Replace(d.entries[0].GetKey())
@@ -111,7 +110,7 @@ func (d *descriptor) keys() string {
 	return strings.Join(keys, ",")
 }
 
-// again returns the value of KEY.N: the Nth entry of that key.
+// again returns the value of KEY.N: that of the Nth entry with the key.
 func (d *descriptor) again(name string) (string, bool) {
 	at := strings.LastIndexByte(name, '.')
 	if at < 1 {
@@ -133,8 +132,8 @@ func (d *descriptor) again(name string) (string, bool) {
 	return "", false
 }
 
-// key returns a text that two descriptors share only if they are equal: the
-// domain, and the key and value of each entry, with their lengths.
+// key returns a text that is the same only for equal descriptors: the domain, and the key and value
+// of each entry, with their lengths.
 func (d *descriptor) key() string {
 	var b []byte
 	add := func(s string) {

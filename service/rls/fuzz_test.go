@@ -13,6 +13,16 @@ import (
 	"github.com/stint-dev/stint/service/rls"
 )
 
+// within reports whether all of a request is read.
+func within(req *pb.RateLimitRequest) bool {
+	for _, d := range req.GetDescriptors() {
+		if len(d.GetEntries()) > rls.MaxEntries {
+			return false
+		}
+	}
+	return len(req.GetDescriptors()) <= rls.MaxDescriptors
+}
+
 // FuzzRequest holds whatever a client sends, as bytes of the protocol and as
 // JSON, to be answered: by a decision whose statuses are those of the request's
 // descriptors, or by an error.
@@ -41,14 +51,14 @@ func FuzzRequest(f *testing.F) {
 		if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(b, &req) != nil {
 			return
 		}
-		if again := new(pb.RateLimitRequest); rls.Unmarshal(b, again) != nil || !proto.Equal(again, &req) {
+		if again := new(pb.RateLimitRequest); within(&req) && (rls.Unmarshal(b, again) != nil || !proto.Equal(again, &req)) {
 			t.Fatalf("read as bytes: %v, want %v", again, &req)
 		}
 		resp, err := s.Decide(t.Context(), &req, false)
 		if err != nil {
 			return
 		}
-		if len(resp.GetStatuses()) != len(req.GetDescriptors()) {
+		if len(resp.GetStatuses()) != min(len(req.GetDescriptors()), rls.MaxDescriptors+1) {
 			t.Fatalf("%d statuses of %d descriptors", len(resp.GetStatuses()), len(req.GetDescriptors()))
 		}
 		denied := false

@@ -111,6 +111,7 @@ func TestOdd(t *testing.T) {
 		{"a path of 33 KiB, twice", append(request("", "path", "/"+long(33<<10)).Descriptors, request("", "path", "/"+long(33<<10)).Descriptors...), nil, denied},
 		{"60 KiB in 64 descriptors", times(63, "agent", long(60<<10)), nil, passes},
 		{"65 descriptors", times(65, "agent", ""), nil, denied},
+		{"10,000 descriptors", times(10_000, "agent", ""), nil, denied},
 		{"65 entries", request("", make([]string, 2*rls.MaxEntries+2)...).Descriptors, nil, denied},
 		{"one entry 64 times", request("", strings.Split(strings.Repeat("user,ann,", 64), ",")[:128]...).Descriptors, nil, passes},
 		{"more than 64 limits", times(40, "user", "u"), nil, denied},

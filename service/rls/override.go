@@ -16,27 +16,25 @@ import (
 	"github.com/stint-dev/stint/service/observe/recent"
 )
 
-// maxOverrides is how many of the limits that requests bring along are kept
-// bound, those used most recently. Each is a limit of the store, with what that
-// costs there.
+// maxOverrides is how many limits from requests are kept bound: the most recently used. Each costs
+// the store a limit.
 const maxOverrides = 1024
 
-// overrideRule stands for a rule where a request has brought the limit along.
-// No rule has the name.
+// overrideRule is the name of the rule for limits from requests. No real rule can have it.
 const overrideRule = "(override)"
 
-// A brought limit is one that a descriptor has: count requests in multiplier units.
+// A brought is a limit as a descriptor brings it: count requests in multiplier units.
 type brought struct {
 	count      uint32
 	unit       typev3.RateLimitUnit
 	multiplier uint32
 }
 
-// overrides knows the limits that requests have brought along.
+// overrides are the limits that requests have brought.
 type overrides = recent.Values[brought, *policy.CallerLimits]
 
-// override returns what holds to the limit that a descriptor brings. One that the store
-// cannot hold lets nothing pass: Envoy would pass what gets an error.
+// override returns the limits for what a descriptor brings. A limit that the store cannot hold
+// denies everything, since Envoy lets a request pass after an error.
 func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_RateLimitOverride) (*policy.CallerLimits, error) {
 	b := brought{l.GetRequestsPerUnit(), l.GetUnit(), 1}
 	if m := l.GetUnitMultiplier(); m != nil {
@@ -47,6 +45,11 @@ func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_Ra
 		if err != nil {
 			return nil, err
 		}
+		for _, l := range limits { // at most one
+			if err := s.o.RoomFor(overrideRule, l); err != nil {
+				return nil, fmt.Errorf("limit: %w", err)
+			}
+		}
 		g, err := p.BindCallerLimits(overrideRule, limits...)
 		if err != nil {
 			s.o.Observer.Failed(entrypoint, fmt.Errorf("limit: %w", err))
@@ -56,8 +59,8 @@ func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_Ra
 	})
 }
 
-// The lengths of Envoy's units. A month is 30 days and a year 365, as in its
-// reference service; where a month of the calendar is meant, a rule says so.
+// The lengths of Envoy's units. As in its reference service, a month is 30 days and a year 365;
+// rules can name calendar months.
 const (
 	day   = 24 * time.Hour
 	week  = 7 * day
@@ -70,7 +73,7 @@ var unitLengths = map[typev3.RateLimitUnit]time.Duration{
 	typev3.RateLimitUnit_DAY: day, typev3.RateLimitUnit_MONTH: month, typev3.RateLimitUnit_YEAR: year,
 }
 
-// limits returns the limit, or none for one that lets nothing pass.
+// limits returns the limit, or none if everything is denied.
 func (b brought) limits() ([]stint.Limit, error) {
 	unit, ok := unitLengths[b.unit]
 	switch {
@@ -81,10 +84,10 @@ func (b brought) limits() ([]stint.Limit, error) {
 	case b.count == 0:
 		return nil, nil
 	}
-	period := time.Duration(math.MaxInt64) // longer than any store holds
+	period := time.Duration(math.MaxInt64) // longer than any store can hold
 	if time.Duration(b.multiplier) <= period/unit {
 		period = unit * time.Duration(b.multiplier)
 	}
 	l := stint.New(int64(b.count), period).WithAlgorithm(meter.FixedWindow)
-	return []stint.Limit{l.WithName(overrideRule)}, nil // one name: a key has one state for each period
+	return []stint.Limit{l.WithName(overrideRule)}, nil // all under one name, so that a key has one state for each period
 }

@@ -2,6 +2,8 @@ package rls_test
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -71,6 +73,62 @@ func TestOverridesHeld(t *testing.T) {
 		got := ask("long", l)
 		if got.GetStatuses()[0].GetCode() != pb.RateLimitResponse_OVER_LIMIT || got.GetStatuses()[1].GetCode() != pb.RateLimitResponse_OK {
 			t.Errorf("5 per %d years: %v", years, got)
+		}
+	}
+}
+
+// TestLimitsBeside sends requests of several descriptors, whose entries come again with
+// other limits of the same unit and of others. Each descriptor is held to its own limit, as
+// its field limit says, of what all of the same entries and unit count. All pass, or none.
+func TestLimitsBeside(t *testing.T) {
+	s := service(t, rls.Options{})
+	random := rand.New(rand.NewPCG(7, 8))
+	type counter struct {
+		entry string
+		unit  typev3.RateLimitUnit
+	}
+	used := map[counter]uint32{}
+	for n := range 2000 {
+		request, sums := &pb.RateLimitRequest{Domain: "brought"}, map[counter]uint32{}
+		for range 1 + random.IntN(4) {
+			at := counter{fmt.Sprint(n/20*2, random.IntN(2)), typev3.RateLimitUnit_MONTH + typev3.RateLimitUnit(random.IntN(2))}
+			hits := uint32(1 + random.IntN(4))
+			sums[at] += hits
+			request.Descriptors = append(request.Descriptors, &ratelimit.RateLimitDescriptor{
+				Entries:    []*ratelimit.RateLimitDescriptor_Entry{{Key: "key", Value: at.entry}},
+				Limit:      &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(1 + random.IntN(30)), Unit: at.unit},
+				HitsAddend: wrapperspb.UInt64(uint64(hits)),
+			})
+		}
+		of := func(d *ratelimit.RateLimitDescriptor) counter {
+			return counter{d.GetEntries()[0].GetValue(), d.GetLimit().GetUnit()}
+		}
+		over := func(d *ratelimit.RateLimitDescriptor) bool {
+			return used[of(d)]+sums[of(d)] > d.GetLimit().GetRequestsPerUnit()
+		}
+		got, err := s.Decide(soon(t), request, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passes := !slices.ContainsFunc(request.GetDescriptors(), over)
+		if allowed := got.GetOverallCode() == pb.RateLimitResponse_OK; allowed != passes {
+			t.Fatalf("%v\npasses: %t, want %t; used before: %v", request, allowed, passes, used)
+		}
+		for i, d := range request.GetDescriptors() {
+			st, limit := got.GetStatuses()[i], d.GetLimit().GetRequestsPerUnit()
+			denied, never := st.GetCode() == pb.RateLimitResponse_OVER_LIMIT, st.GetDurationUntilReset() == nil
+			left := limit - min(limit, used[of(d)])
+			if passes {
+				left -= sums[of(d)]
+			}
+			if denied != over(d) || never != (sums[of(d)] > limit) || st.GetCurrentLimit().GetRequestsPerUnit() != limit || st.GetLimitRemaining() != left {
+				t.Fatalf("%v\ndescriptor %d: %v, want %d left, denied: %t; used before: %v", request, i, st, left, over(d), used)
+			}
+		}
+		if passes {
+			for at, sum := range sums {
+				used[at] += sum
+			}
 		}
 	}
 }

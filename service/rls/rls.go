@@ -26,40 +26,41 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// What a request may hold. Envoy takes 60 KiB of headers unless it is told otherwise, and
-// sends them in each descriptor that is made of them: a message holds that 64 times, so
-// that no client makes one that is too long.
+// Bounds of a request. By default Envoy accepts 60 KiB of headers, and copies them to each
+// descriptor that is made of them. A message holds 64 copies, so that no client can make one that
+// is too long.
 const (
 	MaxDescriptors = 64
 	MaxEntries     = 64
-	MaxValue       = 8 << 10 // bytes of an entry's value that rules look at
+	MaxValue       = 8 << 10 // bytes of an entry's value that rules read
 	MaxMessage     = 4 << 20 // bytes
 )
 
-// entrypoint is the label of what comes in here.
+// entrypoint is the value of the label "interface" for this service.
 const entrypoint = "rls"
 
-// Options say what a Service decides by. Source and Observer must be given.
+// Options are the options of a Service. Source and Observer are required.
 type Options struct {
 	// Source has the rules.
 	Source *rules.Source
 	// Observer counts each decision.
 	Observer *observe.Observer
-	// Traced says that the observer wants to know which trace a call belongs to,
-	// also of those that pass. The default value is false: of denials alone.
+	// Traced says that the observer wants the trace of every call. The default value is false: it
+	// gets the trace of denied calls.
 	Traced bool
-	// RefuseLimits passes over limits that descriptors bring along, so that
-	// the rules decide. The default value is false: they take the place of the
-	// rules.
+	// RoomFor returns an error if a limit that a descriptor brings may not be added to the limits
+	// under a name; the descriptor is then over the limit. The default allows every limit.
+	RoomFor func(name string, l stint.Limit) error
+	// RefuseLimits ignores the limits that descriptors bring, so that the rules decide. The default
+	// value is false: such limits replace the rules.
 	RefuseLimits bool
-	// ClientsRefund lets all who may ask give back, with is_negative_hits. The
-	// default value is false: operators alone may.
+	// ClientsRefund lets all clients refund, with is_negative_hits. The default value is false:
+	// only operators may.
 	ClientsRefund bool
-	// Dialect is the header fields that Envoy adds to responses. Headers turns
-	// them on.
+	// Dialect is the header fields that Envoy adds to responses. Headers turns them on.
 	Dialect httplimit.Dialect
-	// Headers has Envoy add the fields of Dialect, and Retry-After to
-	// denials. The default value is false.
+	// Headers makes Envoy add the fields of Dialect, and Retry-After to denials. The default value
+	// is false.
 	Headers bool
 }
 
@@ -75,14 +76,15 @@ type Service struct {
 
 // New returns a Service.
 func New(o Options) *Service {
-	return &Service{
-		o:         o,
-		overrides: overrides{Max: maxOverrides, Forgot: func() { o.Observer.Forgot(entrypoint) }},
-		calls:     sync.Pool{New: func() any { return new(call) }},
+	s := &Service{o: o, calls: sync.Pool{New: func() any { return new(call) }}}
+	s.overrides.Max, s.overrides.Forgot = maxOverrides, func() { o.Observer.Forgot(entrypoint) }
+	if o.RoomFor == nil {
+		s.o.RoomFor = func(string, stint.Limit) error { return nil }
 	}
+	return s
 }
 
-// A call is one request on its way. Calls are used again.
+// A call is one request being answered. Calls are pooled.
 type call struct {
 	descriptors []descriptor
 	requests    []policy.Request
@@ -91,12 +93,12 @@ type call struct {
 
 // ShouldRateLimit implements the service.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	arrived(ctx, req)
+	defer decided(ctx, req)
 	return s.Decide(ctx, req, isOperator(ctx))
 }
 
-// Decide answers a request; operator says that the caller is an operator. The error
-// is a gRPC status.
+// Decide answers a request; operator says that the caller is an operator. The error is a gRPC
+// status.
 func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator bool) (*pb.RateLimitResponse, error) {
 	c := s.calls.Get().(*call)
 	defer s.release(c)
@@ -112,7 +114,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 	if err := p.DecideAll(ctx, c.requests, &c.result); err != nil {
 		s.o.Observer.Failed(entrypoint, err)
 		for _, theirs := range []error{policy.ErrRequest, stint.ErrLayers, stint.ErrInFlight} {
-			if errors.Is(err, theirs) { // an error would open Envoy, unless it says otherwise
+			if errors.Is(err, theirs) { // after an error, Envoy lets the request pass by default
 				return denial(req.GetDescriptors(), min(len(c.result.Answers), len(c.requests)-1)), nil
 			}
 		}
@@ -138,7 +140,7 @@ func (s *Service) Decide(ctx context.Context, req *pb.RateLimitRequest, operator
 	return resp, nil
 }
 
-// traceOf returns the headers of a call that name the trace which it belongs to.
+// traceOf returns the headers of a call that name its trace.
 func traceOf(ctx context.Context) http.Header {
 	h := make(http.Header)
 	for _, name := range []string{"traceparent", "tracestate"} {
@@ -149,8 +151,8 @@ func traceOf(ctx context.Context) http.Header {
 	return h
 }
 
-// tellBrought completes the status of a descriptor whose limit is none of the store: one
-// of nothing, or one that the store cannot hold.
+// tellBrought completes the status of a descriptor whose limit is not in the store: a limit of
+// nothing, or one that the store cannot hold.
 func tellBrought(st *pb.RateLimitResponse_DescriptorStatus, l *ratelimit.RateLimitDescriptor_RateLimitOverride) {
 	if st.CurrentLimit == nil {
 		st.CurrentLimit = &pb.RateLimitResponse_RateLimit{
@@ -159,17 +161,17 @@ func tellBrought(st *pb.RateLimitResponse_DescriptorStatus, l *ratelimit.RateLim
 	}
 }
 
-// A fault is a request that cannot be read.
+// A fault is the error of a request that cannot be used.
 type fault struct {
 	code   codes.Code
 	reason string
-	denies bool // answered with a denial of descriptor at
+	denies bool // answer with a denial of descriptor at instead of an error
 	at     int
 }
 
 func (f *fault) Error() string { return f.reason }
 
-// Is makes a fault one of the request, for metrics.
+// Is makes a fault match [policy.ErrRequest], for metrics.
 func (f *fault) Is(target error) bool { return target == policy.ErrRequest }
 
 func (f *fault) status() error { return status.Error(f.code, f.reason) }
@@ -178,12 +180,13 @@ func invalid(format string, args ...any) *fault {
 	return &fault{code: codes.InvalidArgument, reason: fmt.Sprintf(format, args...)}
 }
 
-// denied is for what a client may have chosen: Envoy passes on what it gets an error for.
+// denied is a fault that a client may have caused. It is a denial, since Envoy lets a request pass
+// after an error.
 func denied(at int, format string, args ...any) *fault {
 	return &fault{reason: fmt.Sprintf(format, args...), denies: true, at: at}
 }
 
-// read makes requests of the descriptors.
+// read converts the descriptors to requests of the policy.
 func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool, c *call) *fault {
 	all := req.GetDescriptors()
 	switch {
@@ -192,12 +195,12 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 	case len(all) == 0:
 		return invalid("descriptors: none there")
 	case len(all) > MaxDescriptors:
-		return denied(0, "descriptors: %d of them: at most %d", len(all), MaxDescriptors)
+		return denied(0, "descriptors: more than %d", MaxDescriptors)
 	}
 	c.descriptors = slices.Grow(c.descriptors[:0], len(all))[:len(all)]
 	for i, d := range all {
-		if n := len(d.GetEntries()); n > MaxEntries {
-			return denied(i, "descriptors[%d].entries: %d of them: at most %d", i, n, MaxEntries)
+		if len(d.GetEntries()) > MaxEntries {
+			return denied(i, "descriptors[%d].entries: more than %d", i, MaxEntries)
 		}
 		c.descriptors[i] = descriptor{domain: req.GetDomain(), entries: d.GetEntries()}
 		q := policy.Request{Attributes: &c.descriptors[i], Cost: max(int64(req.GetHitsAddend()), 1)}
@@ -212,11 +215,14 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 			return &fault{code: codes.PermissionDenied, reason: fmt.Sprintf("descriptors[%d].is_negative_hits: giving back is for operators: show a token of theirs, or start with --rls-refunds askers", i)}
 		}
 		if q.Peek {
-			q.Cost = 1 // whether one more would pass
+			q.Cost = 1 // asks whether one more would pass
 		}
 		if l := d.GetLimit(); l != nil && !s.o.RefuseLimits {
 			given, err := s.override(p, l)
-			if err != nil {
+			switch {
+			case errors.Is(err, stint.ErrFull):
+				return denied(i, "descriptors[%d].%v", i, err)
+			case err != nil:
 				return invalid("descriptors[%d].%v", i, err)
 			}
 			q.Limits, q.Key = given, c.descriptors[i].key()
@@ -229,8 +235,8 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 	return nil
 }
 
-// statusOf returns what is said of an error of the policy. What a store says is
-// for the log: it may name servers.
+// statusOf returns the gRPC status for an error of the policy. The store's error goes to the log
+// only, since it may name servers.
 func statusOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
@@ -238,7 +244,7 @@ func statusOf(ctx context.Context, err error) error {
 	return status.Error(codes.Unavailable, "the store could not decide")
 }
 
-// replies reports whether a denial is answered in a way that its rule says.
+// replies reports whether the rule of a denial says how to answer it.
 func replies(r *policy.Result) bool {
 	if r.Decision.Allowed || r.Tightest < 0 {
 		return false
@@ -247,8 +253,8 @@ func replies(r *policy.Result) bool {
 	return says.Denied != nil || says.CORS != nil
 }
 
-// addHeaders adds to the answer the headers that Envoy is to add to the response, and the
-// body of a denial that its rule says. The status is Envoy's.
+// addHeaders adds the headers that Envoy adds to the response, and the body that the rule of a
+// denial says. Envoy sets the status.
 func (s *Service) addHeaders(c *call, resp *pb.RateLimitResponse) {
 	h, origin := make(http.Header), ""
 	for i := range c.descriptors {
@@ -272,7 +278,7 @@ func (s *Service) addHeaders(c *call, resp *pb.RateLimitResponse) {
 	slices.SortFunc(resp.ResponseHeadersToAdd, func(a, b *core.HeaderValue) int { return strings.Compare(a.Key, b.Key) })
 }
 
-// maxKept is how many descriptors a call keeps room for.
+// maxKept is for how many descriptors a pooled call keeps its memory.
 const maxKept = 16
 
 func (s *Service) release(c *call) {

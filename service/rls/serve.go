@@ -23,32 +23,29 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// ServeOptions say how a Service is served. The zero value suits most programs.
+// ServeOptions are the options of [Serve]. The zero value suits most programs.
 type ServeOptions struct {
-	// TLS is for connections with TLS. The default is without.
+	// TLS encrypts connections. By default they are not encrypted.
 	TLS *tls.Config
-	// Admit returns the role of a token. The default lets every caller ask, and
-	// none give back.
+	// Admit returns the role of a token. The default lets every caller ask, and none refund.
 	Admit func(token string) Role
-	// Notice is how long calls are still accepted after a stop, while health
-	// checks report that the server does not serve. The default value is 0.
+	// Notice is how long calls are still accepted after a stop, while health checks report that the
+	// server does not serve. The default value is 0.
 	Notice time.Duration
-	// Drain is how long calls on their way may then finish. The default value
-	// is 10 s.
+	// Drain is how long running calls may then take to finish. The default value is 10 s.
 	Drain time.Duration
-	// Read is how long a call for a decision may take, of which nearly all is the
-	// client's sending it. The default value is 10 s.
+	// Read is how long a call for a decision may take. Nearly all of that is the time in which the
+	// client sends it. The default value is 10 s.
 	Read time.Duration
-	// MaxStreams is how many calls a connection may have at once; further ones
-	// wait on the client's side. The default value is 1,000.
+	// MaxStreams is how many calls a connection may have at once; further calls wait in the client.
+	// The default value is 1,000.
 	MaxStreams uint32
-	// MinPing is the least time between two pings of a client; one that pings
-	// more often is cut off. The default value is 10 s, the shortest interval
-	// that Envoy and gRPC clients are meant to use.
+	// MinPing is the least time between two pings of a client; a client that pings more often is
+	// cut off. The default value is 10 s, the shortest interval that Envoy and gRPC clients should
+	// use.
 	MinPing time.Duration
-	// Enter counts a call of a peer, "address:port", until leave is called, or says
-	// why there may not be another; a watch of health is told of, as it does not end.
-	// The default counts none.
+	// Enter counts a call of a peer, "address:port", until leave is called, or says why the call is
+	// refused. watch marks a watch of health, which does not end. The default counts nothing.
 	Enter func(peer string, watch bool) (leave func(), why string)
 }
 
@@ -62,25 +59,25 @@ func (o *ServeOptions) fill() {
 	o.MinPing = cmp.Or(o.MinPing, 10*time.Second)
 }
 
-// healthNames are what health checks may ask for: the server, the service, and
-// the name that the reference service has.
+// healthNames are the services that health checks may name: the server, this service, and the name
+// of the reference service.
 var healthNames = []string{"", pb.RateLimitService_ServiceDesc.ServiceName, "ratelimit"}
 
 const (
-	// maxHeaders bounds the metadata of a call, in bytes. Envoy's tracers send on what a
-	// client has written into its headers, which may be the most that Envoy takes.
+	// maxHeaders bounds the metadata of a call, in bytes. Envoy's tracers pass on what a client has
+	// written in its headers, up to the most that Envoy accepts.
 	maxHeaders = 1 << 20
 	// handshake is how long a client may take to connect, TLS included.
 	handshake = 5 * time.Second
-	// quiet is after how long without a word a client is asked whether it is
-	// there, and patience how long it may take to say so.
+	// quiet is how long a client may be silent before it is pinged, and patience how long the
+	// answer may take.
 	quiet    = 2 * time.Minute
 	patience = 20 * time.Second
 )
 
-// Serve answers on ln until ctx is done. It then says so to health checks,
-// takes calls for as long as Notice, lets those on their way finish for at most
-// Drain, ends what is left, and returns nil if nothing was. It closes ln.
+// Serve serves on ln until ctx is done. Then health checks report that, calls are accepted for
+// Notice, and running calls have Drain to finish. Serve ends the remaining calls, closes ln, and
+// returns nil if no call was left.
 func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) error {
 	o.fill()
 	alive := health.NewServer()
@@ -141,7 +138,7 @@ func (o *ServeOptions) server(stopping context.Context, observer *observe.Observ
 	return grpc.NewServer(options...)
 }
 
-// stop lets calls on their way finish, for at most so long.
+// stop lets running calls finish, for at most the given time.
 func stop(server *grpc.Server, within time.Duration) error {
 	done := make(chan struct{})
 	go func() {

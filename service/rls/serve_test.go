@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,33 +104,6 @@ func TestManyOverrides(t *testing.T) {
 		if resp := ask("one", requests); resp.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
 			t.Fatalf("%d a year, as many used: %v", requests, resp)
 		}
-	}
-}
-
-// From many connections at once exactly the limit passes.
-func TestConcurrent(t *testing.T) {
-	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{})
-	var passed atomic.Int64
-	var all sync.WaitGroup
-	for range 8 {
-		c := client(t, address)
-		all.Go(func() {
-			for range 50 {
-				req := request("llm", "user", "ann")
-				req.Descriptors = append(req.Descriptors, request("", "user", "bob").Descriptors[0])
-				resp, err := c.ShouldRateLimit(soon(t), req)
-				if err != nil {
-					t.Error(err)
-				}
-				if resp.GetOverallCode() == pb.RateLimitResponse_OK {
-					passed.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if got := passed.Load(); got != 100 && got != 200 { // 200 if an hour ended meanwhile
-		t.Errorf("%d passed of 400 under 100 an hour", got)
 	}
 }
 

@@ -9,27 +9,26 @@ import (
 )
 
 const (
-	// measureEvery is how often a source's clock is asked for, so that a step of
-	// it is noticed; of this machine's no step matters.
+	// measureEvery is how often a source is asked for its clock, to notice when the clock is set.
+	// Setting this machine's clock does not matter.
 	measureEvery = 10 * time.Second
-	// trustClock is how long a measurement is kept while later ones are less
-	// certain: clocks drift.
+	// trustClock is how long a measurement is preferred to later, less certain ones: clocks drift.
 	trustClock = 10 * time.Minute
-	// stepped is how far measurements differ, beyond their doubts, if the source's
-	// clock was set.
+	// stepped is how far two measurements differ, beyond their doubts, if the source's clock was
+	// set.
 	stepped = 50 * time.Millisecond
 )
 
-// A clock is a source's clock as best known. It goes on by this machine's
-// monotonic clock, so that setting the wall clock changes nothing.
+// A clock is the best estimate of a source's clock. It advances by this machine's monotonic clock,
+// so that setting the wall clock changes nothing.
 type clock struct {
-	source time.Time // that it showed, without a monotonic reading
-	at     time.Time // when, with one; zero before the first measurement
+	source time.Time // what the source's clock showed, without a monotonic reading
+	at     time.Time // when it showed that, with one; zero before the first measurement
 	doubt  time.Duration
-	wall   func() time.Time // this machine's; nil for time.Now
+	wall   func() time.Time // this machine's clock; nil for time.Now
 }
 
-// here returns what this machine's clock shows.
+// here returns the time of this machine's clock.
 func (c *clock) here() time.Time {
 	if c.wall != nil {
 		return c.wall()
@@ -37,7 +36,7 @@ func (c *clock) here() time.Time {
 	return time.Now()
 }
 
-// now returns what the source's clock shows.
+// now returns the time of the source's clock.
 func (c *clock) now() time.Time {
 	if c.at.IsZero() {
 		return c.here().Round(0)
@@ -45,8 +44,8 @@ func (c *clock) now() time.Time {
 	return c.source.Add(time.Since(c.at))
 }
 
-// measure takes a measurement if it is better than the one before, if that is
-// old, or if the clock was set; it reports whether it did.
+// measure uses a measurement if it is more certain than the last one, if the last one is old, or if
+// the clock was set. It reports whether it did.
 func (c *clock) measure(ahead, doubt time.Duration) bool {
 	at := time.Now()
 	source := c.here().Add(ahead).Round(0)
@@ -64,7 +63,7 @@ func (w *Follower) keepTime(ctx context.Context) {
 	for ok && ctx.Err() == nil {
 		aside.Sleep(ctx, measureEvery)
 		look, stop := context.WithTimeout(ctx, reportWithin)
-		if ahead, doubt, err := source.Clock(look); err == nil { // else it is as it was
+		if ahead, doubt, err := source.Clock(look); err == nil { // after an error the last measurement stays
 			w.expiry.measured(ahead, doubt)
 		}
 		stop()

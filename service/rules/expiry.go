@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// expiries end overrides at their time. One timer runs, for the next. An override that
-// is changed or taken away leaves nothing here of the ending that it had.
+// expiries end overrides at their time, with one timer for the next one. When an override is
+// changed or removed, its former ending is removed from the queue.
 type expiries struct {
 	mu    sync.Mutex
 	clock clock
 	endings
-	timer *time.Timer // nil while nothing is to end
+	timer *time.Timer // nil while nothing will end
 	end   func(rule, key string) error
 	ended bool
 }
@@ -28,8 +28,7 @@ func (e *expiries) now() time.Time {
 	return e.clock.now()
 }
 
-// measured takes a measurement of the source's clock. The next ending may be at
-// another moment then.
+// measured passes on a measurement of the source's clock. It may move the next ending.
 func (e *expiries) measured(ahead, doubt time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -38,8 +37,8 @@ func (e *expiries) measured(ahead, doubt time.Duration) {
 	}
 }
 
-// change runs f, which changes overrides, all of them or some, and notes when they end.
-// Nothing ends meanwhile: an old ending would take away what f has just set.
+// change runs f, which changes some or all overrides and notes when they end. No override ends
+// while f runs, or an old ending could remove what f has just set.
 func (e *expiries) change(f func(ends *endings)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -47,15 +46,15 @@ func (e *expiries) change(f func(ends *endings)) {
 	e.arm()
 }
 
-// endings are when overrides end, by the source's clock.
+// endings are the times at which overrides end, by the source's clock.
 type endings struct {
 	queue queue
-	of    map[customer]*queued // each in queue
+	of    map[customer]*queued // the endings in queue, by customer
 }
 
 func newEndings() endings { return endings{of: make(map[customer]*queued)} }
 
-// note puts an ending in the place of the one that its override had; zero is never.
+// note replaces the ending of a customer's override; zero is never.
 func (e *endings) note(of customer, at time.Time) {
 	held := e.of[of]
 	switch {
@@ -66,10 +65,10 @@ func (e *endings) note(of customer, at time.Time) {
 	case held == nil:
 	case at.IsZero():
 		delete(e.of, of)
-		heap.Remove(&e.queue, held.place)
+		heap.Remove(&e.queue, held.index)
 	default:
 		held.at = at
-		heap.Fix(&e.queue, held.place)
+		heap.Fix(&e.queue, held.index)
 	}
 }
 
@@ -84,14 +83,14 @@ func (e *expiries) arm() {
 	}
 }
 
-// due ends what is due.
+// due ends the overrides whose time has come.
 func (e *expiries) due() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for now := e.clock.now(); len(e.queue) > 0 && !e.queue[0].at.After(now) && !e.ended; {
 		one := heap.Pop(&e.queue).(*queued)
 		delete(e.of, one.of)
-		_ = e.end(one.of[0], one.of[1]) // to take an override away cannot fail
+		_ = e.end(one.of[0], one.of[1]) // removing an override cannot fail
 	}
 	e.arm()
 }
@@ -103,25 +102,25 @@ func (e *expiries) stop() {
 	e.arm()
 }
 
-// A queued ending knows its place in the queue.
+// A queued is an ending that knows its index in the queue.
 type queued struct {
 	of    customer
 	at    time.Time
-	place int
+	index int
 }
 
-// A queue is a heap, the next first.
+// A queue is a heap with the next ending first.
 type queue []*queued
 
 func (h queue) Len() int           { return len(h) }
 func (h queue) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
 func (h queue) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].index, h[j].index = i, j
 }
 func (h *queue) Push(x any) {
 	one := x.(*queued)
-	one.place = len(*h)
+	one.index = len(*h)
 	*h = append(*h, one)
 }
 func (h *queue) Pop() any {

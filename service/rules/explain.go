@@ -12,9 +12,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// plainer has plainer reasons and hints for errors of the YAML library. Errors with
-// began are reported where the construct began, since the library notices late.
-var plainer = []struct {
+// clearer replaces reasons and hints of the YAML library. Errors with began are reported where the
+// construct began, since the library notices them late.
+var clearer = []struct {
 	says         string
 	reason, hint string
 	began        bool
@@ -35,7 +35,7 @@ var plainer = []struct {
 	{"did not find expected node content", "no value where one must be", "", false},
 }
 
-// explain turns an error of the library into one with what would be right.
+// explain turns an error of the library into one that says what would be right.
 func explain(data []byte, err error) *rulesfile.Error {
 	load, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
@@ -56,7 +56,7 @@ func explain(data []byte, err error) *rulesfile.Error {
 		c, _ := utf8.DecodeRune(rest(data, e.Line, e.Column))
 		e.Reason, e.Hint = cannotBegin(c)
 	}
-	for _, p := range plainer {
+	for _, p := range clearer {
 		if load.Message == p.says {
 			e.Reason, e.Hint = p.reason, p.hint
 			if p.began && load.ContextMark.Line > 0 {
@@ -73,7 +73,7 @@ func explain(data []byte, err error) *rulesfile.Error {
 	return e
 }
 
-// cannotBegin says why no value begins with c.
+// cannotBegin says why no value may begin with c.
 func cannotBegin(c rune) (reason, hint string) {
 	if c == '\t' {
 		return "a tab in the indentation", "indent with spaces"
@@ -81,7 +81,7 @@ func cannotBegin(c rune) (reason, hint string) {
 	return fmt.Sprintf("no value begins with %q", c), "put the text in quotes"
 }
 
-// rest returns what stands at a line and column and behind.
+// rest returns the data from a line and column on.
 func rest(data []byte, line, column int) []byte {
 	for ; line > 1; line-- {
 		_, data, _ = bytes.Cut(data, []byte("\n"))

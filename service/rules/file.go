@@ -19,36 +19,40 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// maxBytes is the most that a file may hold: package rulesfile's bound.
+// maxBytes is the greatest size of a file, the bound of package rulesfile.
 const maxBytes = 32 << 20
 
-// A File is a rules file that has been read and found good.
+// A File is a rules file that has been read without an error.
 type File struct {
 	// Rules are the rules.
 	Rules *policy.Rules
-	// Settings are what the file says beside them.
+	// Settings are the file's settings beside its rules.
 	Settings Settings
-	// Warnings are what is allowed and likely not meant.
+	// Warnings are about what is allowed but probably not meant.
 	Warnings []rulesfile.Warning
-	// Name is what errors call the file, Document its text.
+	// Name is the name of the file in errors, Document is its text.
 	Name     string
 	Document []byte
 
 	hash string // of the bytes read
 }
 
-// Hash is that of the text, see [rulesource.HashOf].
-func (f *File) Hash() string { return rulesource.HashOf(f.Document) }
+// Hash returns the hash of the text; see [rulesource.HashOf].
+func (f *File) Hash() string {
+	if f.hash != "" {
+		return f.hash
+	}
+	return rulesource.HashOf(f.Document)
+}
 
-// An Error says what is wrong in which file. It wraps [rulesfile.Errors], or the
-// operating system's error when the file cannot be had.
+// An Error says what is wrong in which file. It wraps [rulesfile.Errors], or the operating system's
+// error when the file cannot be read.
 type Error struct {
-	Name string // of the file
+	Name string // the name of the file
 	Err  error
 }
 
-// Error returns a line for each thing that is wrong, with file, line and column
-// in front.
+// Error returns a line for each error, beginning with file, line and column.
 func (e *Error) Error() string {
 	errs, ok := errors.AsType[rulesfile.Errors](e.Err)
 	if !ok {
@@ -68,7 +72,7 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// fault returns the error of a file as a whole.
+// fault returns an error about a file as a whole.
 func fault(format string, args ...any) error {
 	return rulesfile.Errors{{Reason: fmt.Sprintf(format, args...)}}
 }
@@ -82,24 +86,24 @@ func Read(path string) (*File, error) {
 	return Decode(path, data)
 }
 
-// readFile reads a regular file of at most maxBytes. It opens nothing else: a
-// pipe would wait for its writer, and a device may do anything.
+// readFile reads a regular file of at most maxBytes. It refuses other kinds of files: a pipe would
+// wait for its writer, and a device may do anything.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutPath(err)
 	}
 	if err := regular(info); err != nil {
 		return nil, err
 	}
-	// Should a pipe have taken its place meanwhile, O_NONBLOCK does not wait.
+	// If a pipe has replaced the file meanwhile, O_NONBLOCK keeps the open from waiting.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutPath(err)
 	}
 	defer f.Close()
 	if info, err = f.Stat(); err != nil {
-		return nil, plain(err)
+		return nil, withoutPath(err)
 	}
 	if err := regular(info); err != nil {
 		return nil, err
@@ -107,12 +111,11 @@ func readFile(path string) ([]byte, error) {
 	return ReadAll(f)
 }
 
-// ReadAll reads what may be a rules file from a stream, and fails once it is
-// too large for one.
+// ReadAll reads a possible rules file from a stream, and fails once it is too large for one.
 func ReadAll(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
-		return nil, plain(err)
+		return nil, withoutPath(err)
 	}
 	if len(data) > maxBytes {
 		return nil, fault("more than %d bytes: a rules file has at most 32 MiB", maxBytes)
@@ -132,27 +135,51 @@ func regular(info fs.FileInfo) error {
 	return nil
 }
 
-// plain takes the path from an error of the operating system, since [Error]
-// names the file.
-func plain(err error) error {
+// withoutPath removes the path from an error of the operating system, since [Error] names the file.
+func withoutPath(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err
 }
 
-// Decode reads the bytes of a rules file. They are JSON if the name ends in
-// .json, YAML if it ends in .yaml or .yml, else JSON if they begin as JSON does.
-// The error is an *[Error] of [rulesfile.Errors].
+// Decode decodes the bytes of a rules file. The name tells JSON (.json) from YAML (.yaml or .yml);
+// with other names, the bytes are JSON if they begin as JSON does. The error is an *[Error] of
+// [rulesfile.Errors].
 func Decode(name string, data []byte) (*File, error) {
-	f := &File{Name: name, Document: data, hash: rulesource.HashOf(data)}
-	if len(data) > maxBytes {
-		return nil, &Error{name, fault("%d bytes: a rules file has at most 32 MiB", len(data))}
+	if err := fits(data); err != nil {
+		return nil, &Error{name, err}
 	}
-	root, err := ReadTree(name, data)
+	root, _, err := readTree(name, data)
 	if err != nil {
 		return nil, &Error{name, err}
 	}
+	return decode(name, root, func() ([]byte, error) { return data, nil })
+}
+
+func fits(data []byte) error {
+	if len(data) > maxBytes {
+		return fault("%d bytes: a rules file has at most 32 MiB", len(data))
+	}
+	return nil
+}
+
+// DecodeTree is Decode for YAML that is generated from a tree while that is read. The bytes must
+// be within the bounds of a file, and are not parsed.
+func DecodeTree(name string, root *rulesfile.Node, text func() []byte) (*File, error) {
+	return decode(name, root, func() ([]byte, error) {
+		data := text()
+		err := fits(data)
+		if bad := readable(data); err == nil && bad != nil {
+			err = rulesfile.Errors{bad}
+		}
+		return data, err
+	})
+}
+
+// decode makes a file from its tree.
+func decode(name string, root *rulesfile.Node, text func() ([]byte, error)) (*File, error) {
+	f := &File{Name: name}
 	var errs rulesfile.Errors
 	f.Settings, f.Warnings, errs = settings(root)
 	file, err := rulesfile.Decode(root, settingNames...)
@@ -164,7 +191,10 @@ func Decode(name string, data []byte) (*File, error) {
 		slices.SortStableFunc(errs, before)
 		return nil, &Error{name, errs}
 	}
-	f.Rules = policy.Compile(file)
+	if f.Document, err = text(); err != nil {
+		return nil, &Error{name, err}
+	}
+	f.hash, f.Rules = rulesource.HashOf(f.Document), policy.Compile(file)
 	f.Warnings = append(f.Warnings, file.Warnings()...)
 	return f, nil
 }
@@ -191,35 +221,34 @@ func isJSON(name string, data []byte) bool {
 	return open && (strings.HasPrefix(rest, `"`) || strings.HasPrefix(rest, "}"))
 }
 
-// Settings are what a rules file says beside its rules. The zero value is a
-// file that says nothing.
+// Settings are what a rules file says beside its rules. The zero value is that of a file without
+// settings.
 type Settings struct {
-	// TrustedProxies are the addresses of the proxies whose word about the
-	// client's address is taken. The default value is none.
+	// TrustedProxies are the addresses of the proxies that are trusted to name the client's
+	// address. The default value is none.
 	TrustedProxies []netip.Prefix
-	// ClientIPHeader is the header that they speak through, in canonical form.
-	// The default value is "", for X-Forwarded-For.
+	// ClientIPHeader is the header in which they name it, in canonical form. The default value ""
+	// means X-Forwarded-For.
 	ClientIPHeader string
-	// Store says where what keys have used is kept, as a URL, which may hold a
-	// password. The default value is "", for the memory of the process.
+	// Store is the URL of the store for what keys have used. It may hold a password. The default
+	// value "" means the memory of the process.
 	Store string
 	// StoreLine and StoreColumn are where the file names the store, 0 if it does not.
 	StoreLine, StoreColumn int
-	// OnDemand says that customers' own limits are asked of the database as
-	// customers come, and not all held in memory. The default value is false.
+	// OnDemand says that customers' own limits are read from the database when a customer comes,
+	// instead of all being held in memory. The default value is false.
 	OnDemand bool
 }
 
-// settingNames are the fields of Settings in a file; schema.go has the same.
+// settingNames are the names of the settings in a file; schema.go lists the same.
 var settingNames = []string{"trusted_proxies", "client_ip_header", "store", "overrides"}
 
-// maxErrors is how many errors in settings are reported at once.
+// maxErrors is how many errors in settings are reported.
 const maxErrors = 100
 
 const addressHint = "write an address or a range, such as 192.0.2.1, 10.0.0.0/8 or 2001:db8::/32"
 
-// settings reads the fields beside the rules. What is there twice, or unknown,
-// is rulesfile.Decode's to tell.
+// settings reads the settings. Rulesfile.Decode reports fields that are unknown or given twice.
 func settings(root *rulesfile.Node) (s Settings, warnings []rulesfile.Warning, errs rulesfile.Errors) {
 	if root == nil || root.Kind != rulesfile.MapKind {
 		return s, nil, nil
@@ -298,8 +327,8 @@ func proxies(n *rulesfile.Node, path string, fail func(n *rulesfile.Node, path, 
 	return all
 }
 
-// ParseProxy reads an address or a range of trusted proxies: the flags take the
-// same as the file. The error says what would be right.
+// ParseProxy reads an address or a range of trusted proxies, for flags as well as for files. The
+// error says what would be right.
 func ParseProxy(text string) (netip.Prefix, error) {
 	p, reason, hint := match.ParseNet(text)
 	if reason != "" {

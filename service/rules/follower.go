@@ -20,39 +20,39 @@ import (
 )
 
 const (
-	// firstTry is how long a source may take to answer at the start when there is
-	// a last copy, firstPatience when there is none.
+	// firstTry is how long a source may take to answer at the start when there is a last copy,
+	// firstPatience when there is none.
 	firstTry      = 700 * time.Millisecond
 	firstPatience = 10 * time.Second
-	// reportEvery is how often a node says that it is there, reportWithin how
-	// long that may take.
+	// reportEvery is how often a node reports to its source, and reportWithin how long a report may
+	// take.
 	reportEvery  = 5 * time.Second
 	reportWithin = 2 * time.Second
-	// lookAgain is how long a source that failed is left alone, with as much of
-	// chance again.
+	// lookAgain is the least wait before a source that failed is asked again. As much is added at
+	// random.
 	lookAgain = 500 * time.Millisecond
-	// reachWithin is how long a writer waits until its node has what it wrote.
+	// reachWithin is how long a writer waits until its node has read what it wrote.
 	reachWithin = 2 * time.Second
 )
 
-// A Node is what a node says of itself to its source.
+// A Node is what a node reports of itself to its source.
 type Node struct {
 	Version rulesource.Version
 	Hash    string
-	Since   time.Time // when it took that version
-	Error   string    // why it does not hold the newest; "" if it does
+	Since   time.Time // when it took the version
+	Error   string    // why it does not hold the newest version; "" if it does
 }
 
-// Following says how a node follows a source.
+// Following are the options of a node that follows a source.
 type Following struct {
-	// Source is where the rules are.
+	// Source keeps the rules.
 	Source rulesource.Source
-	// Name is what the log and errors call it.
+	// Name is the name of the source in the log and in errors.
 	Name string
-	// Copy is the file of the last good copy; "" keeps none.
+	// Copy is the path of the last good copy; "" keeps none.
 	Copy string
-	// Patience is how long the first state may take where there is no copy. The default
-	// value, 0, is ten seconds.
+	// Patience is how long the first read may take where there is no copy. The default value, 0, is
+	// ten seconds.
 	Patience time.Duration
 	// Report is called with the state of the node. Optional.
 	Report func(ctx context.Context, n Node) error
@@ -60,40 +60,40 @@ type Following struct {
 	Log *slog.Logger
 }
 
-// A Follower holds the rules of a source, and customers' own limits, in a
-// [Source] of this package, and keeps them fresh. Make one with [Follow].
+// A Follower holds the rules of a source, and customers' own limits, in a [Source] of this package,
+// and keeps them up to date. Make one with [Follow].
 type Follower struct {
 	f        Following
 	copy     *rulescopy.File
-	lost     string             // why the copy lacks what is held; "" if it does not
-	from     rulesource.Source  // that the first state came from
-	held     rulesource.Version // in force
+	lost     string             // why the copy lacks something that is held; "" if it lacks nothing
+	from     rulesource.Source  // where the first state came from
+	held     rulesource.Version // the version in force
 	hash     string
 	since    time.Time
-	problem  string             // why the newest is not in force; "" if it is
+	problem  string             // why the newest version is not in force; "" if it is
 	tried    rulesource.Version // the last version that was read, in force or refused
-	retried  chan struct{}      // closed and made anew when tried has changed
+	retried  chan struct{}      // closed and replaced when tried has changed
 	source   *Source
 	expiry   *expiries
-	wall     func() time.Time // this machine's clock in tests; nil for time.Now
+	wall     func() time.Time // this machine's clock, set by tests; nil for time.Now
 	left     leftOut          // overrides of the source that are not in force
-	unlisted bool             // the log has said that this node's row cannot be written
+	unlisted bool             // the log has said that the report of this node cannot be written
 	demand   *onDemand        // nil while all overrides are in memory
 }
 
-// errEnough ends a reading of which the document is all that is wanted.
+// errEnough ends a read once the document has come.
 var errEnough = errors.New("enough")
 
-// documentOnly is a receiver of the document alone.
+// A documentOnly is a receiver that wants the document and nothing else.
 type documentOnly struct{ s *rulesource.Snapshot }
 
 func (d *documentOnly) Begin(s *rulesource.Snapshot, _ bool) error { d.s = s; return errEnough }
 func (d *documentOnly) Override(*rulesource.Override) error        { return errEnough }
 func (d *documentOnly) Plan(*rulesource.Plan) error                { return errEnough }
 
-// Follow reads the rules of a source: from the source itself, else its last
-// copy, else it fails. A source that is empty is followed too, by a file of no
-// rules that is not ready. Open binds the file to a store.
+// Follow reads the rules from a source, or from its last copy if the source does not answer, or
+// fails. It follows an empty source too, with a file that has no rules and is not ready. Open binds
+// the file to a store.
 func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	f.Log = cmp.Or(f.Log, slog.New(slog.DiscardHandler))
 	w := &Follower{f: f, retried: make(chan struct{}), copy: rulescopy.NewFile(f.Copy), from: f.Source}
@@ -103,12 +103,15 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 		patience = firstTry
 	}
 	s, err := readDocument(ctx, f.Source, kept, patience)
+	if ctx.Err() != nil {
+		return nil, nil, ctx.Err()
+	}
 	var file *File
 	if err == nil && there && (s.Strayed || !s.Version.Follows(kept)) {
-		err = errOlder // than what this node held before it was started anew
+		err = errOlder // the source is older than what this node held before it was restarted
 	}
 	if err == nil {
-		file, err = Decode(s.Name, s.Document)
+		file, err = w.decode(s)
 	}
 	switch {
 	case errors.Is(err, rulesource.ErrEmpty) && !there:
@@ -120,13 +123,13 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 		f.Log.Error("rules: the source cannot be read: the last copy is in force until it can", "source", f.Name, "copy", f.Copy, "err", err)
 		w.problem, w.from = "started from the last copy: "+err.Error(), w.copy
 		if s, err = ReadDocument(ctx, w.from, firstPatience); err == nil {
-			file, err = Decode(s.Name, s.Document)
+			file, err = w.decode(s)
 		}
 	}
 	return w, file, err
 }
 
-// ReadDocument reads the document of a source that answers in time.
+// ReadDocument reads the document of a source, which must answer within patience.
 func ReadDocument(ctx context.Context, from rulesource.Source, patience time.Duration) (*rulesource.Snapshot, error) {
 	return readDocument(ctx, from, rulesource.Version{}, patience)
 }
@@ -145,14 +148,33 @@ func readDocument(ctx context.Context, from rulesource.Source, kept rulesource.V
 	return d.s, nil
 }
 
-// Open binds the first rules to a store and reads the overrides. It returns
-// once the node may decide.
+// A Decoder is a source that has decoded its documents already.
+type Decoder interface {
+	// File returns the decoded document with a hash, or nil if the source does not hold it.
+	File(hash string) *File
+}
+
+// decode returns the file of a snapshot, which may be the file in force.
+func (w *Follower) decode(s *rulesource.Snapshot) (*File, error) {
+	if w.source != nil && w.hash == s.Hash {
+		return w.source.File(), nil
+	}
+	if from, has := w.f.Source.(Decoder); has {
+		if file := from.File(s.Hash); file != nil {
+			return file, nil
+		}
+	}
+	return Decode(s.Name, s.Document)
+}
+
+// Open binds the first rules to a store and reads the overrides. It returns once the node can
+// decide.
 func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o Options) (*Source, error) {
 	s, err := Open(store, "", first, o)
 	if err != nil {
 		return nil, err
 	}
-	s.follower, s.name, w.source = w, w.f.Name, s
+	s.follower, s.name, w.source, w.hash = w, w.f.Name, s, first.hash
 	s.empty.Store(w.problem != "" && w.from == w.f.Source)
 	w.expiry = newExpiries(func(rule, key string) error { return s.Policy().ChangeOverride(rule, key, policy.Override{}) })
 	w.expiry.clock.wall = w.wall
@@ -164,7 +186,7 @@ func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o O
 	return s, nil
 }
 
-// Held returns the version in force, and why it is not the newest, if so.
+// Held returns the version in force, and why the newest version is not in force, if it is not.
 func (s *Source) Held() (v rulesource.Version, problem string) {
 	if s.follower == nil {
 		return v, ""
@@ -179,7 +201,7 @@ func (w *Follower) watch(ctx context.Context) error {
 	defer w.expiry.stop()
 	seen := w.held
 	if _, problem := w.source.Held(); problem != "" {
-		seen = rulesource.Version{} // the first answer ends it, also when nothing has changed
+		seen = rulesource.Version{} // makes the next wait return at once, which ends the trouble
 	}
 	changed := make(chan struct{}, 1)
 	var beside sync.WaitGroup
@@ -197,7 +219,7 @@ func (w *Follower) watch(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			w.trouble(w.named(err))
-			seen = rulesource.Version{} // its first answer ends the trouble
+			seen = rulesource.Version{} // makes the next wait return at the first answer
 			aside.Sleep(ctx, lookAgain+rand.N(lookAgain))
 		}
 		select {
@@ -209,8 +231,8 @@ func (w *Follower) watch(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for another version than the one seen. It reports true when it is
-// time to write the copy anew, which lacks what is held.
+// wait waits for a version other than seen. It returns true when it is time to write the copy again
+// because it lacks something.
 func (w *Follower) wait(ctx context.Context, seen rulesource.Version) (again bool, err error) {
 	at, lacks := w.copy.Retry()
 	if !lacks || seen == (rulesource.Version{}) {
@@ -227,7 +249,7 @@ func (w *Follower) wait(ctx context.Context, seen rulesource.Version) (again boo
 	return false, err
 }
 
-// try notes a version that was read.
+// try records that a version was read.
 func (w *Follower) try(v rulesource.Version) {
 	w.source.mu.Lock()
 	defer w.source.mu.Unlock()
@@ -236,9 +258,8 @@ func (w *Follower) try(v rulesource.Version) {
 	w.retried = make(chan struct{})
 }
 
-// Reach returns once a version that was just written to the source, or a later one,
-// has been read here, and is in force or refused. It does not wait for a source that
-// does not answer.
+// Reach returns once this node has read a version that was just written to the source, or a later
+// one, whether it is in force or refused. It does not wait for a source that does not answer.
 func (s *Source) Reach(ctx context.Context, v rulesource.Version) {
 	ctx, stop := context.WithTimeout(ctx, reachWithin)
 	defer stop()
@@ -264,9 +285,8 @@ func (w *Follower) named(err error) string {
 	return w.f.Name + ": " + err.Error()
 }
 
-// reportAll reports now and then, and when something has changed, until ctx ends.
-// It is beside the waiting, which takes as long as a source needs to notice that
-// nothing answers.
+// reportAll reports now and then, and when something has changed, until ctx ends. It runs beside
+// the waiting, which may take long to notice that a source does not answer.
 func (w *Follower) reportAll(ctx context.Context, changed <-chan struct{}) {
 	for tick := time.NewTicker(reportEvery); ; {
 		w.report(ctx)
@@ -280,10 +300,10 @@ func (w *Follower) reportAll(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// take loads what is new, and returns which version was seen, taken or not.
+// take loads what is new, and returns the version that it has seen, in force or refused.
 func (w *Follower) take(ctx context.Context, seen rulesource.Version) (rulesource.Version, error) {
-	// Half of a processor, since a rest lasts a millisecond where nothing else runs: what
-	// changes meanwhile waits for it.
+	// Loading takes half of a processor, since a rest of 500 µs lasts a millisecond where nothing else
+	// runs. Changes that come meanwhile wait.
 	s, err := w.load(ctx, w.f.Source, &aside.Slices{Work: time.Millisecond, Rest: 500 * time.Microsecond})
 	refused, bad := errors.AsType[*refusedVersion](err)
 	switch {
@@ -301,7 +321,7 @@ func (w *Follower) take(ctx context.Context, seen rulesource.Version) (rulesourc
 	return seen, err
 }
 
-// trouble notes why the newest version is not in force, and logs it once.
+// trouble records why the newest version is not in force, and logs it once.
 func (w *Follower) trouble(why string) {
 	w.source.mu.Lock()
 	again := w.problem == why
@@ -313,8 +333,7 @@ func (w *Follower) trouble(why string) {
 	}
 }
 
-// report says what this node holds. A source that cannot be written to is no
-// trouble for the node.
+// report writes the report of this node. A failure to write is no trouble for the node.
 func (w *Follower) report(ctx context.Context) {
 	if w.f.Report == nil {
 		return
@@ -325,7 +344,7 @@ func (w *Follower) report(ctx context.Context) {
 	n := Node{w.held, w.hash, w.since, w.problem}
 	w.source.mu.Unlock()
 	err := w.f.Report(within, n)
-	// While the source cannot be read either, the log says that.
+	// If the source cannot be read either, the log has said so.
 	if err != nil && !w.unlisted && n.Error == "" && ctx.Err() == nil {
 		w.f.Log.Warn("rules: stint rules nodes does not list this node, since its row cannot be written, as in a standby of a database", "source", w.f.Name, "err", err)
 		w.unlisted = true
@@ -334,7 +353,7 @@ func (w *Follower) report(ctx context.Context) {
 	}
 }
 
-// A refusedVersion is a version that was read and is not taken.
+// A refusedVersion is the error for a version that was read and refused.
 type refusedVersion struct {
 	version rulesource.Version
 	why     error

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
@@ -181,9 +182,7 @@ func (gone) Close() error                                   { return nil }
 // TestCopyTorn cuts the copy at every length and starts from it: it is whole, or
 // refused.
 func TestCopyTorn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
 	publish(t, db, "5/m")
 	n := mustStart(t, db, copy)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -68,9 +69,7 @@ func (w *watched) ask(ctx context.Context, t *testing.T, who string) {
 // versions in order, and what it decides by is what it reports. A minute of it is
 // behind STINT_SOAK.
 func TestThreeNodes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	lasts := 2 * time.Second
 	if os.Getenv("STINT_SOAK") != "" {
 		lasts = time.Minute
@@ -113,9 +112,7 @@ func TestThreeNodes(t *testing.T) {
 // decides: it decides on, says what is the matter, and holds what is published
 // afterwards.
 func TestNodesOutlive(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it waits for the time limit of a call")
-	}
+	need.Time(t)
 	for _, kind := range []struct {
 		name  string
 		start func(t testing.TB) *dbtest.Server
@@ -199,9 +196,7 @@ func (r skewedReceiver) Begin(s *rulesource.Snapshot, whole bool) error {
 // TestExpiryOnThreeNodes ends an override on three nodes, of which one's clock is
 // an hour ahead and one's an hour behind.
 func TestExpiryOnThreeNodes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	url := dbtest.PostgresURL(t)
 	db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
 	publish(t, db, "5/m")
@@ -241,9 +236,7 @@ func TestExpiryOnThreeNodes(t *testing.T) {
 // does not read everything anew at each change, and keeps a copy again once there
 // is room.
 func TestCopyDiskFull(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
 		t.Skipf("a small disk cannot be made: %v", err)
@@ -357,9 +350,7 @@ func TestStrangeValues(t *testing.T) {
 
 // TestLargeRules follows a document of 30 MB.
 func TestLargeRules(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	db, copy := openDB(t), filepath.Join(t.TempDir(), "last.copy")
 	publish(t, db, "5/m")
 	n := mustStart(t, db, copy)

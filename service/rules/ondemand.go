@@ -9,49 +9,48 @@ import (
 )
 
 const (
-	// mostHeld is how many customers a node that asks for overrides remembers at
-	// least, those without any included; it remembers up to three times as many.
+	// mostHeld is the least number of customers that a node with on_demand remembers, with or
+	// without an override. It remembers up to three times as many.
 	mostHeld = 1 << 17
-	// lookupWait is how long a request waits for its customer's override. The rule's
-	// own limits hold then, and the answer is for the next request.
+	// lookupWait is how long a request waits for its customer's override. After that, the rule's
+	// own limits decide the request, and the answer serves the next one.
 	lookupWait = 20 * time.Millisecond
-	// askWithin is how long the source may take.
+	// askWithin is how long the source may take to answer.
 	askWithin = 2 * time.Second
-	// mostAsks is how many customers are asked for at once.
+	// mostAsks is how many lookups may run at once.
 	mostAsks = 64
-	// askAgain is how long nothing is asked for after a failure.
+	// askAgain is how long no lookup begins after a failure.
 	askAgain = time.Second
 )
 
 type customer = [2]string // rule and key
 
-// An onDemand asks a source for overrides as customers come. What it has
-// answered stays known until the source says that it has changed, or until
-// others took its place: also while the source is gone.
+// An onDemand reads overrides from a source when customers come. An answer stays known, also while
+// the source is down, until the source reports a change of it or it must make room for others.
 type onDemand struct {
 	source rulesource.OverrideFinder
-	put    func(o *rulesource.Override) // puts an override in force, or takes it away
+	put    func(o *rulesource.Override) // puts an override in force, or removes it
 
 	mu          sync.RWMutex
-	young       map[customer]struct{} // known, asked for lately
-	old         map[customer]struct{} // known before
-	leaving     map[customer]struct{} // known before that: a few are forgotten at a time
+	young       map[customer]struct{} // known, and asked for lately
+	old         map[customer]struct{} // known for longer
+	leaving     map[customer]struct{} // known for longest; a few are forgotten at a time
 	lookups     map[customer]*lookup
-	pausedUntil time.Time // nothing is asked before
-	epoch       int       // counts forgetting
+	pausedUntil time.Time // no lookup begins before
+	epoch       int       // counts calls of forget
 }
 
-// A lookup is a question on its way.
+// A lookup is a read of one override in progress.
 type lookup struct {
 	done    chan struct{}
-	changed bool // the source has said so meanwhile: the answer may be older
+	changed bool // the source reported a change meanwhile, so the answer may be older
 }
 
 func newOnDemand(source rulesource.OverrideFinder, put func(o *rulesource.Override)) *onDemand {
 	return &onDemand{source: source, put: put, young: make(map[customer]struct{}), old: make(map[customer]struct{}), leaving: make(map[customer]struct{}), lookups: make(map[customer]*lookup)}
 }
 
-// fetch makes a customer's override known, or gives up after a moment.
+// fetch makes a customer's override known, or gives up after lookupWait.
 func (d *onDemand) fetch(rule, key string) {
 	c := customer{rule, key}
 	d.mu.RLock()
@@ -70,8 +69,8 @@ func (d *onDemand) fetch(rule, key string) {
 	}
 }
 
-// begin returns the question for a customer that is on its way, or begins one;
-// nil if there is nothing to wait for.
+// begin returns the lookup for a customer, and starts it if none runs. It returns nil if there is
+// nothing to wait for.
 func (d *onDemand) begin(c customer) *lookup {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,8 +118,7 @@ func (d *onDemand) look(c customer, f *lookup, epoch int) {
 	}
 }
 
-// known reports whether the source has answered for a customer. The caller has
-// the lock.
+// known reports whether the source has answered for a customer. The caller holds the lock.
 func (d *onDemand) known(c customer) bool {
 	for _, generation := range []map[customer]struct{}{d.young, d.old, d.leaving} {
 		if _, there := generation[c]; there {
@@ -130,21 +128,21 @@ func (d *onDemand) known(c customer) bool {
 	return false
 }
 
-// concerns reports whether a change of a customer is to be handed to changed. Whoever is
-// asked for later has the change in the answer.
+// concerns reports whether a customer's change must be passed to changed. A customer that is not
+// known needs none, since a later lookup returns the new state.
 func (d *onDemand) concerns(c customer) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.lookups[c] != nil || d.known(c)
 }
 
-// know remembers a customer. When there are too many, those that did not come
-// lately are forgotten. The caller has the lock.
+// know remembers a customer. When there are too many, those that have not come for longest are
+// forgotten. The caller holds the lock.
 func (d *onDemand) know(c customer) {
 	delete(d.old, c)
 	delete(d.leaving, c)
 	d.young[c] = struct{}{}
-	few := 2 // more than come
+	few := 2 // more than are added
 	for gone := range d.leaving {
 		delete(d.leaving, gone)
 		d.put(&rulesource.Override{Rule: gone[0], Key: gone[1], Removed: true})
@@ -157,8 +155,7 @@ func (d *onDemand) know(c customer) {
 	}
 }
 
-// changed puts what the source says has changed in force, if its customer is
-// known.
+// changed puts a change in force if the customer is known.
 func (d *onDemand) changed(o *rulesource.Override) {
 	c := customer{o.Rule, o.Key}
 	d.mu.Lock()
@@ -171,7 +168,7 @@ func (d *onDemand) changed(o *rulesource.Override) {
 	}
 }
 
-// forget forgets everything: the caller has taken all overrides away.
+// forget forgets everything after the caller has removed all overrides.
 func (d *onDemand) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,8 +176,7 @@ func (d *onDemand) forget() {
 	d.young, d.old, d.leaving = make(map[customer]struct{}), make(map[customer]struct{}), make(map[customer]struct{})
 }
 
-// askFor begins or ends asking for overrides one by one, as the rules say, and
-// hands on which have changed.
+// askFor starts or stops reading overrides on demand, as the rules say, and passes on the changes.
 func (w *Follower) askFor(r *receiving) {
 	p := w.source.Policy()
 	switch {
@@ -191,7 +187,7 @@ func (w *Follower) askFor(r *receiving) {
 		}
 		return
 	case w.demand == nil:
-		w.demand = newOnDemand(w.f.Source.(rulesource.OverrideFinder), w.putAsked) // Begin has seen that it is one
+		w.demand = newOnDemand(w.f.Source.(rulesource.OverrideFinder), w.putAsked) // Begin has checked the type
 		p.BeforeLookup(w.demand.fetch)
 	case r.set != nil:
 		w.demand.forget()

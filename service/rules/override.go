@@ -8,8 +8,8 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// SetOverride puts an override of a source in force, until it ends or is
-// replaced: nothing ends it here.
+// SetOverride puts an override of a source in force until it is replaced. It sets no timer for the
+// override's end.
 func SetOverride(p *policy.Policy, o *rulesource.Override) error {
 	own, err := parseOverride(o)
 	if err != nil {

@@ -2,19 +2,19 @@ package rules
 
 import "bytes"
 
-// quotes find the quoted text of a YAML document without reading the document: what is
-// found is quoted, and not all that is quoted is found. A quote begins text behind a
-// field's colon, and behind a comma or bracket of a list or map that begins behind a colon or
-// dash of the same line. Behind quotes that stand elsewhere or do not end in their line,
-// nothing is certain, and no more is found.
+// quotes finds quoted text in a YAML document without parsing the document. Everything that it
+// finds is quoted, but it does not find all quoted text. It looks for a quote after a field's
+// colon, or after a comma or bracket of a list or map that begins after a colon or dash of the same
+// line. After any other quote, or one that does not end in its line, it finds no more, since
+// nothing is certain there.
 type quotes struct {
 	data  []byte
-	flow  int // how many brackets are open that began in this line
-	until int // what follows the text that was found last, with its quotes
+	flow  int // number of open brackets that began in this line
+	until int // end of the text that was found last, with its quotes
 	lost  bool
 }
 
-// inside reports whether the byte at i is inside of quoted text. Ask for each in order.
+// inside reports whether the byte at i is inside of quoted text. Ask for the bytes in order.
 func (q *quotes) inside(i int) bool {
 	if i < q.until {
 		return true
@@ -42,7 +42,7 @@ func (q *quotes) inside(i int) bool {
 	return false
 }
 
-// begins reports whether a value begins at i for sure.
+// begins reports whether a value certainly begins at i.
 func (q *quotes) begins(i int) bool {
 	before := bytes.TrimRight(q.data[:i], " \t")
 	if len(before) == 0 {
@@ -60,7 +60,7 @@ func (q *quotes) begins(i int) bool {
 	return false
 }
 
-// quoteEnd returns what follows the quote that ends the text whose first quote is at i, 0 if
+// quoteEnd returns the index after the closing quote of a text whose opening quote is at i, or 0 if
 // it does not end in its line.
 func quoteEnd(data []byte, i int) int {
 	for k := i + 1; k < len(data) && !lineEnds(data[k:]); k++ {
@@ -73,13 +73,13 @@ func quoteEnd(data []byte, i int) int {
 		case data[i] == '\'' && k+1 < len(data) && data[k+1] == '\'':
 			k++
 		default:
-			return k + 1 // the quote that ends a text begins none
+			return k + 1 // a closing quote does not begin a text
 		}
 	}
 	return 0
 }
 
-// lineEnds reports whether text begins with what ends a line for the library.
+// lineEnds reports whether text begins with what the library reads as the end of a line.
 func lineEnds(text []byte) bool {
 	if len(text) == 0 {
 		return false

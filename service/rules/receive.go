@@ -15,39 +15,39 @@ import (
 	"github.com/stint-dev/stint/service/rules/rulescopy"
 )
 
-// errOlder is for a state that does not follow the one held.
+// errOlder says that a state does not follow the one held.
 var errOlder = errors.New("the source was restored to an older state, and may have changed since, or is another one: if it is right, stint rules accept says so to all nodes")
 
-// errAnew ends the reading of changes when everything is to be read.
+// errAnew stops a read of changes because everything must be read.
 var errAnew = errors.New("everything is to be read")
 
-// mostChanges is how many overrides may change one by one, unless they are less than
-// an eighth of those that are held. Of more, everything is read: a set beside the one
-// in force takes little memory besides its own, and takes its place at once.
+// mostChanges is how many overrides may change one by one, unless that is less than an eighth of
+// those held. Above it, everything is read into a new set beside the one in force, which takes
+// little additional memory and is put in force at once.
 const mostChanges = 1 << 14
 
-// A receiving is one state of a source on its way into force: read as a whole,
-// then taken as a whole or not at all.
+// A receiving is one state of a source that is being read. It is put in force as a whole or not at
+// all.
 type receiving struct {
 	w         *Follower
 	s         *rulesource.Snapshot
-	file      *File               // new rules; nil if they are the same
-	set       *policy.Replacement // all overrides; nil for changes
+	file      *File               // new rules; nil if they have not changed
+	set       *policy.Replacement // all overrides; nil while only changes are read
 	changes   []change
-	most      int                   // of changes
-	onDemand  bool                  // overrides are asked for one by one
-	requested []rulesource.Override // of these, what has changed
+	most      int                   // how many changes may be read one by one
+	onDemand  bool                  // overrides are read on demand
+	requested []rulesource.Override // changes of known customers, with onDemand
 	plans     []rulesource.Plan
-	parsed    map[string]policy.Override // by text: customers share few
-	ends      endings                    // of set
+	parsed    map[string]policy.Override // by text, since many customers have the same
+	ends      endings                    // the endings of set
 	now       time.Time                  // by the source's clock
 	copy      *rulescopy.Writing
-	pauses    *aside.Slices // nil while no requests come yet
-	bad       leftOut       // overrides that cannot be read, of this state
+	pauses    *aside.Slices // nil before requests come
+	bad       leftOut       // overrides of this state that cannot be read
 }
 
-// leftOut is the overrides that a source holds and a node cannot take, by rule
-// and key, and why. It is bounded: of more, only the number is known.
+// leftOut are the overrides of a source that a node cannot use, by rule and key, with the reason.
+// It is bounded: beyond the bound it only counts.
 type leftOut struct {
 	why  map[[2]string]error
 	more int
@@ -68,7 +68,7 @@ func (l *leftOut) add(at [2]string, err error) {
 
 func (l *leftOut) remove(at [2]string) { delete(l.why, at) }
 
-// String says how many are left out, and why one of them; "" for none.
+// String says how many are left out, and why one of them is; "" for none.
 func (l *leftOut) String() string {
 	first := ""
 	for at, err := range l.why {
@@ -82,14 +82,14 @@ func (l *leftOut) String() string {
 	return fmt.Sprintf("%d overrides cannot be in force, such as one of %s", len(l.why)+l.more, first)
 }
 
-// A change is one override that changes.
+// A change is one changed override.
 type change struct {
 	of   customer
 	o    policy.Override
 	ends time.Time
 }
 
-// load reads what is new in a source and puts it in force, with pauses or nil.
+// load reads what is new in a source and puts it in force. It makes pauses unless that is nil.
 func (w *Follower) load(ctx context.Context, from rulesource.Source, pauses *aside.Slices) (*rulesource.Snapshot, error) {
 	held := w.held
 	if w.copy.Stale() {
@@ -123,7 +123,7 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	}
 	r.onDemand = r.w.demand != nil
 	if s.Document != nil {
-		file, err := Decode(s.Name, s.Document)
+		file, err := r.w.decode(s)
 		if err != nil {
 			return &refusedVersion{s.Version, err}
 		}
@@ -148,27 +148,27 @@ func (r *receiving) Begin(s *rulesource.Snapshot, whole bool) error {
 	return nil
 }
 
-// differs reports whether the source has other rules under the number of those that
-// are held: a revision is never changed, so it has gone back and on another way.
+// differs reports whether the source has other rules under the number of those that are held. A
+// revision never changes, so the source was restored and changed since.
 func (w *Follower) differs(s *rulesource.Snapshot) bool {
 	v, held := s.Version, w.held
 	return v.Identity == held.Identity && v.Epoch == held.Epoch && v.Revision == held.Revision && held.Revision > 0 && s.Hash != w.hash
 }
 
-// Override implements [rulesource.Receiver]. One that cannot be read is left
-// out, with an alarm: it must not keep back all others.
+// Override implements [rulesource.Receiver]. An override that cannot be read is left out and
+// reported, since it must not keep back all others.
 func (r *receiving) Override(o *rulesource.Override) error {
 	r.pauses.Pause()
 	at := customer{o.Rule, o.Key}
 	if r.onDemand {
-		if r.set == nil && r.w.demand.concerns(at) { // what a copy has from before is not wanted
+		if r.set == nil && r.w.demand.concerns(at) { // overrides of a copy are not used with on_demand
 			r.requested = append(r.requested, *o)
 		}
 		return nil
 	}
 	own, err := r.parse(o)
 	if !o.Expires.IsZero() && !o.Expires.After(r.now) {
-		own = policy.Override{} // it has ended meanwhile
+		own = policy.Override{} // the override has ended
 	}
 	if err == nil && r.set != nil {
 		err = r.set.Set(o.Rule, o.Key, own)
@@ -202,10 +202,10 @@ func (r *receiving) Plan(p *rulesource.Plan) error {
 	return nil
 }
 
-// planOf stands for a rule in what is left out: the plan of an attribute.
+// planOf is the rule under which a plan stands in leftOut.
 func planOf(p *rulesource.Plan) string { return "plan of " + p.Attribute }
 
-// parse reads what an override does. Customers share few texts.
+// parse returns what an override does. Many customers share one text.
 func (r *receiving) parse(o *rulesource.Override) (policy.Override, error) {
 	if o.Removed || o.Unlimited || o.Block {
 		return parseOverride(o)
@@ -221,7 +221,7 @@ func (r *receiving) parse(o *rulesource.Override) (policy.Override, error) {
 	return own, err
 }
 
-// commit puts what was received in force, and then keeps the copy of it.
+// commit puts what was received in force, and then keeps the copy.
 func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error {
 	w := r.w
 	src := w.source
@@ -239,6 +239,9 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 	src.mu.Lock()
 	was := w.problem
 	w.held, w.hash, w.since, w.problem = s.Version, s.Hash, time.Now(), w.left.String()
+	if s.Refused != nil {
+		w.problem = cmp.Or(w.problem, s.Refused.Error())
+	}
 	w.problem = cmp.Or(w.problem, w.lost)
 	if from != w.f.Source {
 		w.problem = "started from the last copy"
@@ -247,14 +250,19 @@ func (r *receiving) commit(s *rulesource.Snapshot, from rulesource.Source) error
 	src.mu.Unlock()
 	src.empty.Store(false)
 	w.from = w.f.Source
-	if now != "" && now != was {
+	switch {
+	case now == was:
+	case now == "":
+		src.notify(nil)
+	default:
 		w.f.Log.Error("rules: not all is as the source has it", "source", w.f.Name, "revision", s.Version.Revision, "change", s.Version.Change, "err", now)
+		src.notify(errors.New(now))
 	}
 	w.kept(r.copy)
 	return nil
 }
 
-// kept keeps the copy of what is in force, and says so if that cannot be.
+// kept keeps the copy of what is in force, and logs a failure.
 func (w *Follower) kept(copy *rulescopy.Writing) {
 	if copy == nil {
 		return

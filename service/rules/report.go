@@ -7,16 +7,16 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// A Report says whether a document of rules is good, and what is wrong in it.
+// A Report says whether a document of rules is valid, and what is wrong in it.
 type Report struct {
 	Valid    bool      `json:"valid"`
-	Rules    int       `json:"rules"` // how many it has, if it is valid
+	Rules    int       `json:"rules"` // the number of rules, if it is valid
 	Errors   []Finding `json:"errors"`
 	Warnings []Finding `json:"warnings"`
 }
 
-// A Finding is an error or a warning. Line and column are 0 for what concerns
-// the document as a whole.
+// A Finding is an error or a warning. Line and column are 0 where it is about the document as a
+// whole.
 type Finding struct {
 	Line   int    `json:"line,omitzero"`
 	Column int    `json:"column,omitzero"`
@@ -26,8 +26,8 @@ type Finding struct {
 	Hint   string `json:"hint,omitzero"`
 }
 
-// ReportOf returns the report on a document that was read, or on err if it could
-// not be. It does not name the document.
+// ReportOf returns the report on a document that was read, or on the error err of reading it. It
+// does not name the document.
 func ReportOf(f *File, err error) Report {
 	r := Report{Errors: []Finding{}, Warnings: []Finding{}}
 	switch errs, ok := errors.AsType[rulesfile.Errors](err); {

@@ -6,7 +6,7 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// settingSchema is the fields of [Settings], in the words of JSON schema.
+// settingSchema is the JSON schema of the fields of [Settings].
 const settingSchema = `    "trusted_proxies": {
       "description": "Addresses and ranges of the proxies whose word about the client's address is taken. The default is none.",
       "oneOf": [{"type": "string", "minLength": 2}, {"type": "array", "items": {"type": "string", "minLength": 2}}]
@@ -28,8 +28,7 @@ const settingSchema = `    "trusted_proxies": {
     },
 `
 
-// Schema returns the JSON schema of rules files as the binary takes them:
-// [rulesfile.Schema] with the fields of [Settings].
+// Schema returns the JSON schema of rules files: [rulesfile.Schema] with the fields of [Settings].
 func Schema() string {
 	const properties = "  \"properties\": {\n"
 	s := strings.Replace(rulesfile.Schema, properties, properties+settingSchema, 1)

@@ -23,44 +23,43 @@ import (
 
 // Options say how a [Source] binds and reloads rules.
 type Options struct {
-	// Policy is what the policy needs beside its store and rules.
+	// Policy are the options of the policy.
 	Policy policy.Options
-	// By is the interfaces by which requests come. Rules that look at what none of them can
-	// give are refused. The default value is none, which refuses nothing.
+	// By are the interfaces through which requests come. Rules on attributes that none of them can
+	// give are refused. The default value, none, refuses nothing.
 	By request.Interfaces
-	// Log receives reloads, refused files, once for each, and warnings, without
-	// keys of clients. The default discards them.
+	// Log receives reloads, refused files, once each, and warnings, without keys of clients. The
+	// default discards them.
 	Log *slog.Logger
 	// OnReload is called after the first read, each reload and each refusal. It
 	// must not call Reload. Optional.
 	OnReload func(at time.Time, err error)
 }
 
-// A Source is a policy whose rules come from a file, which may change.
+// A Source is a policy whose rules come from a file or a Follower, and may change.
 type Source struct {
 	path     string // "" if there is no file
 	o        Options
 	settings Settings
 	policy   atomic.Pointer[policy.Policy]
-	empty    atomic.Bool // nothing can be decided: its source holds no rules yet
+	empty    atomic.Bool // no decision is possible: the follower's source holds no rules yet
 
-	mu      sync.Mutex // one reload at a time; it guards what follows
+	mu      sync.Mutex // held during a reload; guards the fields below
 	file    *File      // in force
-	refused *refusal   // the last attempt; nil if it was taken
+	refused *refusal   // the last attempt; nil if it was put in force
 
 	follower *Follower // nil if the rules come from a file
-	name     string    // of the follower's source, for the log
+	name     string    // the name of the follower's source in the log
 }
 
-// A refusal is content that was not taken, and why.
+// A refusal is a content that was refused, and why.
 type refusal struct {
 	hash string // "" if the file could not be read
 	err  error
 }
 
-// Open binds the rules of a file that has just been read from a path to a store; its
-// settings may have said which. Without a path there is no file behind: Reload does
-// nothing, and Watch waits for its context's end.
+// Open binds the rules of a file that has been read from a path to a store. Without a path there is
+// no file: Reload does nothing, and Watch waits for the end of its context.
 func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	var p *policy.Policy
@@ -81,7 +80,7 @@ func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 	return s, nil
 }
 
-// refuse returns why rules that are good may not be used here.
+// refuse returns why valid rules may not be used here.
 func (o *Options) refuse(f *File) error {
 	if errs := f.Rules.File().Refused(o.By); o.By != 0 && len(errs) > 0 {
 		return errs
@@ -89,24 +88,22 @@ func (o *Options) refuse(f *File) error {
 	return nil
 }
 
-// Policy returns the policy of the moment. It stays good for the request that
-// it was taken for.
+// Policy returns the present policy. A request may go on using it after a reload.
 func (s *Source) Policy() *policy.Policy { return s.policy.Load() }
 
-// File returns what is in force, as it was read.
+// File returns the file in force.
 func (s *Source) File() *File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.file
 }
 
-// Settings returns what the file said beside its rules when it was opened:
-// another value takes effect by a restart.
+// Settings returns the settings of the file when it was opened. Changed settings take effect after
+// a restart.
 func (s *Source) Settings() Settings { return s.settings }
 
-// Ready returns nil: a source has had good rules since it was opened, and a
-// reload that fails leaves them. But one that follows a database may hold no
-// rules yet; nothing can be decided then. It is for readiness checks.
+// Ready is for readiness checks. It returns nil once the source has rules; a failed reload leaves
+// them in force. The source of a database may hold no rules yet, and then nothing can be decided.
 func (s *Source) Ready() error {
 	if !s.empty.Load() {
 		return nil
@@ -115,13 +112,13 @@ func (s *Source) Ready() error {
 	return errors.New(problem)
 }
 
-// Reload reads the file again and takes what it says, all of it or nothing.
-// When it fails, the rules in force stay. The error says what is wrong in the
-// file, or which limit the store cannot hold.
+// Reload reads the file again and puts it in force as a whole, or not at all. When it fails, the
+// rules in force stay. The error says what is wrong in the file, or which limit the store cannot
+// hold.
 func (s *Source) Reload() error { return s.reload(true) }
 
-// reload takes the file. Content that is in force, or was refused before, is
-// passed over unless asked for.
+// reload reads the file. It ignores a content that is in force, or was refused before, unless asked
+// is true.
 func (s *Source) reload(asked bool) error {
 	if s.path == "" {
 		return nil
@@ -179,12 +176,12 @@ func (s *Source) take(f *File) error {
 	return nil
 }
 
-// refuse keeps what is in force, and logs why, once.
+// refuse leaves the rules in force, and logs once why.
 func (s *Source) refuse(hash string, err error) error {
 	if was := s.refused; was == nil || was.hash != hash || was.err.Error() != err.Error() {
 		s.o.Log.Error("rules: not reloaded, the rules before stay in force", "file", cmp.Or(s.path, s.name), "err", err)
 		s.notify(err)
-	} else if hash != "" { // asked for once more; a file that is missing is looked for all the time
+	} else if hash != "" { // asked again; a missing file is looked for repeatedly and not logged each time
 		s.notify(err)
 	}
 	s.refused = &refusal{hash, err}
@@ -197,10 +194,10 @@ func (s *Source) notify(err error) {
 	}
 }
 
-// maxLogged is how many warnings or changes are logged at once.
+// maxLogged is how many warnings or changes are logged at a time.
 const maxLogged = 20
 
-// warn logs what is likely not meant, and settings that wait for a restart.
+// warn logs warnings, and changed settings that wait for a restart.
 func (s *Source) warn(f *File) {
 	for i, w := range f.Warnings {
 		if i == maxLogged {
@@ -218,7 +215,7 @@ func (s *Source) warn(f *File) {
 	}
 }
 
-// differ returns the names of the settings that are not the same.
+// differ returns the names of the settings that differ.
 func (s Settings) differ(o Settings) (names []string) {
 	same := []bool{slices.Equal(s.TrustedProxies, o.TrustedProxies), s.ClientIPHeader == o.ClientIPHeader, s.Store == o.Store}
 	for i, ok := range same {
@@ -230,20 +227,19 @@ func (s Settings) differ(o Settings) (names []string) {
 }
 
 const (
-	// quiet is how long nothing may happen before a file is read: editors and
-	// copies write in several steps.
+	// quiet is how long no event may come before a file is read: editors and copies write in
+	// several steps.
 	quiet = 100 * time.Millisecond
-	// patience bounds how long steps that do not end put a reload off.
+	// patience bounds how long further events put off a reload.
 	patience = 2 * time.Second
-	// again is how often a directory that is gone is looked for.
+	// again is how often a missing directory is looked for.
 	again = time.Second
 )
 
-// Watch reloads the rules when the file changes, until ctx ends, and then
-// returns nil. It watches the file's directory, and that of the file it is a
-// link to, so that a file which is renamed, replaced, or linked anew, as
-// Kubernetes does it, is seen. Where the file system tells of no changes, as
-// over a network, call Reload. The error says why watching cannot begin.
+// Watch reloads the rules when the file changes, until ctx ends, and then returns nil. It watches
+// the directory of the file, and of the file that it links to. So it notices when the file is
+// renamed, replaced, or linked again, as Kubernetes does. Where a file system does not report
+// changes, as over a network, call Reload. The error says why watching cannot begin.
 func (s *Source) Watch(ctx context.Context) error {
 	if s.follower != nil {
 		return s.follower.watch(ctx)
@@ -259,7 +255,7 @@ func (s *Source) Watch(ctx context.Context) error {
 	defer w.Close()
 	timer := time.NewTimer(0) // the file may have changed before it was watched
 	defer timer.Stop()
-	var first time.Time // event since the last reload; zero if none
+	var first time.Time // the first event since the last reload; zero if there was none
 	for {
 		select {
 		case <-ctx.Done():
@@ -273,7 +269,7 @@ func (s *Source) Watch(ctx context.Context) error {
 			if !s.attend(w) {
 				timer.Reset(again)
 			}
-			_ = s.reload(false) // reports to the log and OnReload
+			_ = s.reload(false) // the log and OnReload have the error
 			first = time.Time{}
 			continue
 		}
@@ -284,9 +280,9 @@ func (s *Source) Watch(ctx context.Context) error {
 	}
 }
 
-// concerns reports whether the file may have changed. What is written to other
-// files of the directory, such as logs, does not matter; whatever comes, goes
-// or is renamed may be a link on the way to the file.
+// concerns reports whether the file may have changed. Writes to other files of the directory, such
+// as logs, do not matter. Any file that is created, removed or renamed may be a link on the path to
+// the file.
 func (s *Source) concerns(e fsnotify.Event) bool {
 	if e.Has(fsnotify.Create) || e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
 		return true
@@ -299,8 +295,7 @@ func (s *Source) concerns(e fsnotify.Event) bool {
 	return err != nil || name == filepath.Base(target)
 }
 
-// attend watches the directories that matter now, and no others. It reports
-// false if one is not there.
+// attend watches exactly the directories that matter now. It reports false if one does not exist.
 func (s *Source) attend(w *fsnotify.Watcher) bool {
 	dirs := []string{filepath.Dir(s.path)}
 	target, err := filepath.EvalSymlinks(s.path)
@@ -309,7 +304,7 @@ func (s *Source) attend(w *fsnotify.Watcher) bool {
 	}
 	for _, dir := range w.WatchList() {
 		if !slices.Contains(dirs, dir) {
-			_ = w.Remove(dir) // which fails if the directory is gone
+			_ = w.Remove(dir) // fails if the directory is gone
 		}
 	}
 	ok := true

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -213,9 +214,7 @@ func TestLeftOut(t *testing.T) {
 // its numbers are those of before, and higher: nodes keep what they hold until that
 // is accepted, and then hold nothing of what was lost.
 func TestRestoredAndChanged(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	onEach(t, restoredAndChanged)
 }
 
@@ -284,9 +283,7 @@ func restoredAndChanged(t *testing.T, db *rulesdb.DB, url string) {
 // or does not look: to the numbers that the node holds, or beyond. The node says so
 // and keeps what it has until that is accepted, or the history is brought back.
 func TestRestoredUnseen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	onEach(t, func(t *testing.T, db *rulesdb.DB, url string) {
 		for name, looks := range map[string]bool{"stopped": false, "running": true} {
 			for _, beyond := range []int{0, 3} {

@@ -16,40 +16,52 @@ import (
 )
 
 const (
-	// maxDepth is that of configurations of gateways and of objects of Kubernetes;
-	// no rules file comes near. maxValues is package policy's bound, for JSON too.
-	// Both count aliases each time they are used.
+	// maxDepth is enough for configurations of gateways and objects of Kubernetes; no rules file
+	// comes near it. maxValues is package policy's bound, also for JSON. Both count an alias each
+	// time it is used. The decoder of rules decodes shared lists only once, so rules are the
+	// exception.
 	maxDepth  = 64
 	maxValues = 4 << 20
-	// maxStarts bounds the memory that the YAML library takes before it lets
-	// anything be counted: up to 600 MB at this bound. 100,000 overrides of a
-	// line each have 800,000 starts.
+	// maxStarts bounds the memory that the YAML library takes before anything can be counted: up to
+	// 600 MB at this bound. 100,000 overrides of a line each have 800,000 starts.
 	maxStarts = 1 << 20
 )
 
-// ReadYAML returns the tree of a YAML document that need not be a rules file,
-// under the bounds of one. The error is [rulesfile.Errors].
-func ReadYAML(data []byte) (*rulesfile.Node, error) {
+// ReadYAML returns the tree of any YAML document, under the bounds of a rules file. The error is
+// [rulesfile.Errors].
+func ReadYAML(data []byte) (*rulesfile.Node, error) { return expanded(readYAML(data)) }
+
+// readYAML also returns how many values the tree has when each alias counts as the values that it
+// stands for.
+func readYAML(data []byte) (root *rulesfile.Node, values int, err error) {
 	if err := readable(data); err != nil {
-		return nil, rulesfile.Errors{err}
+		return nil, 0, rulesfile.Errors{err}
 	}
-	root, err := compose(data)
-	if err != nil {
-		return nil, rulesfile.Errors{err}
+	composed, bad := compose(data)
+	if bad != nil {
+		return nil, 0, rulesfile.Errors{bad}
 	}
 	t := &tree{done: make(map[*yaml.Node]*branch)}
-	b, err := t.node(root, 0)
-	if err != nil {
-		return nil, rulesfile.Errors{err}
+	b, bad := t.node(composed, 0)
+	if bad != nil {
+		return nil, 0, rulesfile.Errors{bad}
 	}
-	return b.node, nil
+	return b.node, b.size, nil
 }
 
-// compose has the library read the one document of a file.
+// expanded refuses a tree of too many values, since readers of a tree visit an alias each time it
+// is used. Only the decoder of rules does not, and counts itself.
+func expanded(root *rulesfile.Node, values int, err error) (*rulesfile.Node, error) {
+	if err == nil && values > maxValues {
+		return nil, rulesfile.Errors{{Line: root.Line, Column: root.Column, Hint: "aliases count each time they are used", Reason: fmt.Sprintf("more than %d values", maxValues)}}
+	}
+	return root, err
+}
+
+// compose lets the library parse the single document of a file.
 func compose(data []byte) (root *yaml.Node, bad *rulesfile.Error) {
 	defer func() {
-		// The library panics where it finds itself at fault. A rules file may
-		// not end the process.
+		// The library panics on its own errors. A rules file must not end the process.
 		if r := recover(); r != nil {
 			root, bad = nil, &rulesfile.Error{Reason: "the YAML library cannot read this file", Hint: "write it in a plainer form, or as JSON"}
 		}
@@ -74,11 +86,11 @@ func compose(data []byte) (root *yaml.Node, bad *rulesfile.Error) {
 	return doc.Content[0], nil
 }
 
-// chunkReader hands over a document bit by bit: the library reads all at once, and
-// requests are decided meanwhile.
+// A chunkReader gives the library a document in small pieces, so that requests are decided while it
+// parses.
 type chunkReader struct{ rest []byte }
 
-// chunkBytes is how much is read in about a millisecond.
+// chunkBytes is how much the library parses in about a millisecond.
 const chunkBytes = 4 << 10
 
 // Read implements [io.Reader].
@@ -92,9 +104,8 @@ func (s *chunkReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// bounds end what nests too deep while it is being read. The tree's depth is
-// checked again with aliases in their places; a list in a map counts twice for
-// the library.
+// bounds stops the library when a document nests too deeply. The depth of the tree is checked again
+// with aliases expanded, since the library does not expand them and counts a list in a map twice.
 type bounds struct{}
 
 var errDeep = errors.New("nested too deep")
@@ -107,12 +118,11 @@ func (bounds) CheckDepth(depth int, _ *yaml.DepthContext) error {
 	return nil
 }
 
-// CheckAlias implements yaml.LoaderLimitsPlugin: aliases are not expanded by
-// the library.
+// CheckAlias implements yaml.LoaderLimitsPlugin. The library does not expand aliases.
 func (bounds) CheckAlias(int, int) error { return nil }
 
-// readable refuses what is not UTF-8, control characters, and more starts of
-// values than maxStarts, but for those in quoted text.
+// readable refuses data that is not UTF-8 or has control characters, and data that has more than
+// maxStarts starts of values outside of quoted text.
 func readable(data []byte) *rulesfile.Error {
 	starts := 0
 	text := quotes{data: data}
@@ -145,7 +155,7 @@ func blankAt(data []byte, i int) bool {
 	return i >= len(data) || data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r'
 }
 
-// errorAt returns the error of a byte.
+// errorAt returns an error at byte i.
 func errorAt(data []byte, i int, reason, hint string) *rulesfile.Error {
 	before := data[:i]
 	start := bytes.LastIndexByte(before, '\n') + 1
@@ -158,32 +168,24 @@ func errorAt(data []byte, i int, reason, hint string) *rulesfile.Error {
 
 var deepReason = fmt.Sprintf("nested deeper than %d", maxDepth)
 
-// A tree turns the library's nodes into package policy's. What has an anchor
-// is turned once and shared by its aliases, so that a small file stays small.
+// A tree converts the library's nodes into package policy's. A node with an anchor is converted
+// once and shared by its aliases, so that a small file stays small.
 type tree struct {
-	done   map[*yaml.Node]*branch // of anchors; nil while under way
-	values int                    // that aliases and merge keys repeat
+	done   map[*yaml.Node]*branch // by anchor; nil while it is being converted
+	merged int                    // number of values that merge keys repeat
 }
 
-// A branch is a node, how many levels are below it, and how many values it is.
+// A branch is a node with the number of levels and of values below it.
 type branch struct {
 	node         *rulesfile.Node
 	height, size int
-}
-
-// repeat counts values that stand for others.
-func (t *tree) repeat(at *yaml.Node, values int) *rulesfile.Error {
-	if t.values += values; t.values > maxValues {
-		return failAt(at, "aliases count each time they are used", "more than %d values", maxValues)
-	}
-	return nil
 }
 
 func failAt(n *yaml.Node, hint, format string, args ...any) *rulesfile.Error {
 	return &rulesfile.Error{Line: n.Line, Column: n.Column, Reason: wording.Sprintf(format, args...), Hint: hint}
 }
 
-// node turns a node that is depth levels below the root.
+// node converts a node that is depth levels below the root.
 func (t *tree) node(n *yaml.Node, depth int) (*branch, *rulesfile.Error) {
 	if n.Kind == yaml.AliasNode {
 		return t.alias(n, depth)
@@ -220,12 +222,12 @@ func (t *tree) alias(n *yaml.Node, depth int) (*branch, *rulesfile.Error) {
 	case depth+b.height > maxDepth:
 		return nil, failAt(n, "", "%s by alias *%s", deepReason, n.Value)
 	}
-	return b, t.repeat(n, b.size)
+	return b, nil
 }
 
-// under makes b one level higher than what is below it, and larger by it.
+// under adds below, one of its children, to b.
 func (b *branch) under(below *branch) {
-	b.height, b.size = max(b.height, below.height+1), b.size+below.size
+	b.height, b.size = max(b.height, below.height+1), min(b.size+below.size, maxValues+1)
 }
 
 func (t *tree) list(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
@@ -235,7 +237,7 @@ func (t *tree) list(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 	b.node.Kind = rulesfile.List
 	b.node.Items = make([]*rulesfile.Node, 0, len(n.Content))
 	for i, item := range n.Content {
-		if i%64 == 63 { // requests are decided meanwhile
+		if i%64 == 63 { // lets requests be decided
 			runtime.Gosched()
 		}
 		below, err := t.node(item, depth+1)
@@ -279,12 +281,11 @@ func (t *tree) fields(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 	if merge == nil {
 		return nil
 	}
-	b.height, b.size = max(b.height, from.height), b.size+from.size
+	b.height, b.size = max(b.height, from.height), min(b.size+from.size, maxValues+1)
 	return t.merge(merge, from.node, b.node)
 }
 
-// merge adds the fields of a map, or of each of a list of maps, that are not
-// there yet.
+// merge adds the fields of a map, or of each of a list of maps, that the map does not have.
 func (t *tree) merge(key *yaml.Node, from, to *rulesfile.Node) *rulesfile.Error {
 	have := make(map[string]bool)
 	for _, f := range to.Fields {
@@ -298,8 +299,8 @@ func (t *tree) merge(key *yaml.Node, from, to *rulesfile.Node) *rulesfile.Error 
 		if m.Kind != rulesfile.MapKind {
 			return failAt(key, `such as <<: *defaults; a field named << is written "<<"`, "want a map to merge, or a list of maps, not %v", m.Kind)
 		}
-		if err := t.repeat(key, len(m.Fields)+1); err != nil {
-			return err
+		if t.merged += len(m.Fields) + 1; t.merged > maxValues {
+			return failAt(key, "merge keys count each time they are used", "more than %d values", maxValues)
 		}
 		for _, f := range m.Fields {
 			if !have[f.Name] {
@@ -311,7 +312,7 @@ func (t *tree) merge(key *yaml.Node, from, to *rulesfile.Node) *rulesfile.Error 
 	return nil
 }
 
-// fieldName returns the name of a field: text, or a number or word as written.
+// fieldName returns the name of a field: text, or a number or word as it is written.
 func fieldName(n *yaml.Node) (string, *rulesfile.Error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -329,8 +330,8 @@ func fieldName(n *yaml.Node) (string, *rulesfile.Error) {
 	return n.Value, nil
 }
 
-// YAML 1.2, 10.3.2: the core schema. Underscores in numbers are our own, since
-// limits have them too.
+// The core schema of YAML 1.2, section 10.3.2. Underscores in numbers are our addition, since
+// limits allow them.
 var (
 	numbers = regexp.MustCompile(`^[-+]?([0-9][0-9_]*|(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))$|^0o[0-7]+$|^0x[0-9a-fA-F]+$|^\.(nan|NaN|NAN)$`)
 	words   = map[string]rulesfile.Kind{
@@ -340,7 +341,7 @@ var (
 	}
 )
 
-// scalar sets the kind and the value of what is one word or text.
+// scalar sets the kind and the value of a scalar.
 func scalar(n *yaml.Node, to *rulesfile.Node) *rulesfile.Error {
 	to.Kind, to.Value = rulesfile.String, n.Value
 	const quoted = yaml.SingleQuotedStyle | yaml.DoubleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
@@ -354,13 +355,13 @@ func scalar(n *yaml.Node, to *rulesfile.Node) *rulesfile.Error {
 	return nil
 }
 
-// plainScalar sets the kind that text without quotes has.
+// plainScalar sets the kind of a scalar without quotes.
 func plainScalar(text string, to *rulesfile.Node) {
 	kind, word := words[text]
 	switch {
 	case word:
 		to.Kind, to.Value = kind, strings.ToLower(text)
-	case text == "" || !strings.ContainsRune("-+.0123456789", rune(text[0])): // as nearly all
+	case text == "" || !strings.ContainsRune("-+.0123456789", rune(text[0])): // most texts are neither
 	case numbers.MatchString(text):
 		to.Kind = rulesfile.Number
 	}
@@ -384,7 +385,7 @@ func cast(n *yaml.Node, to *rulesfile.Node) *rulesfile.Error {
 	return nil
 }
 
-// tagged refuses tags that do not say what the node is anyway.
+// tagged refuses a tag that contradicts the kind of its node.
 func tagged(n *yaml.Node, tag string) *rulesfile.Error {
 	if n.Style&yaml.TaggedStyle != 0 && n.Tag != tag {
 		return failAt(n, "drop the tag", "unknown tag %s", n.Tag)
@@ -392,12 +393,17 @@ func tagged(n *yaml.Node, tag string) *rulesfile.Error {
 	return nil
 }
 
-// ReadTree is ReadYAML, or its like for JSON where [Decode] would take a file of
-// that name for it.
+// ReadTree is ReadYAML, or its equivalent for JSON where [Decode] would read a file of that name as
+// JSON.
 func ReadTree(name string, data []byte) (*rulesfile.Node, error) {
+	return expanded(readTree(name, data))
+}
+
+func readTree(name string, data []byte) (root *rulesfile.Node, values int, err error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if isJSON(name, data) {
-		return rulesfile.ReadJSON(data)
+		root, err = rulesfile.ReadJSON(data)
+		return root, 0, err
 	}
-	return ReadYAML(data)
+	return readYAML(data)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // NamesClients returns the attribute by which a rule names clients in clear, such as
-// header.x-api-key in an override, or "". The text of such a rule is for operators.
+// header.x-api-key in an override, or "". Only operators may see the text of such a rule.
 func NamesClients(r *rulesfile.Rule) (attribute string) {
 	all := append(append([]match.Conjunction{}, r.Match...), r.Unless...)
 	for i := range r.Overrides {
@@ -28,8 +28,8 @@ func NamesClients(r *rulesfile.Rule) (attribute string) {
 	return ""
 }
 
-// Private returns what stands in the place of every text about a rule that names
-// clients, for those who see hashes instead of keys; "" for a rule that names none.
+// Private returns a replacement for every text about a rule that names clients, for roles that see
+// hashes instead of keys. It is "" if the rule names none.
 func Private(r *rulesfile.Rule) string {
 	if attribute := NamesClients(r); attribute != "" {
 		return "it names clients by " + attribute + ": what it says is for operators"
@@ -37,8 +37,8 @@ func Private(r *rulesfile.Rule) string {
 	return ""
 }
 
-// Fault returns why the newest rules are not in force, whose text may quote them, or for
-// those who see hashes instead of keys that it is so.
+// Fault returns why the newest rules are not in force. The text may quote the rules, so roles that
+// see hashes instead of keys learn only that they are not in force.
 func Fault(text string, clear bool) string {
 	if text == "" || clear {
 		return text
@@ -46,8 +46,8 @@ func Fault(text string, clear bool) string {
 	return "the newest rules are not in force: the log and operators' commands say why"
 }
 
-// mayRead returns an error for a viewer who asks for a document that names clients. One
-// that cannot be read is for operators, too.
+// mayRead returns an error for a viewer who asks for a document that names clients. A document that
+// cannot be parsed is for operators only, too.
 func (h *Handler) mayRead(c *call, r rulesdb.Revision) error {
 	if c.role != rulesdb.Viewer {
 		return nil

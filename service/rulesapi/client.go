@@ -22,24 +22,22 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// callTimeout is how long a server may take to answer: longer than it takes to say
+// callTimeout is how long a server may take to answer. It is longer than a server takes to report
 // that its database did not answer.
 const callTimeout = actWithin + 2*answerWithin
 
-// A Client is a [Backend] behind the HTTP API of a server, which takes the author from
-// the token. Its methods may be called from many goroutines at once. Their errors begin
-// with the server's address; what the server refuses is [rulesdb.ErrInput],
-// [rulesdb.ErrNotFound] or [rulesdb.ErrConflict], and a change whose answer was lost
-// [rulesdb.ErrAmbiguous].
+// A Client is a [Backend] behind the HTTP API of a server, which takes the author from the token.
+// Its methods may be called from many goroutines at once. Errors begin with the server's address. A
+// refused request is [rulesdb.ErrInput], [rulesdb.ErrNotFound] or [rulesdb.ErrConflict]; a change
+// whose answer was lost is [rulesdb.ErrAmbiguous].
 type Client struct {
 	base  string
 	token string
 	http  *http.Client
 }
 
-// Dial returns the Backend of a server, by the address of its API and a file with
-// a token; "" shows none. It does not connect. A token goes over http to this
-// machine alone.
+// Dial returns the Client of a server, by the address of its API and a file with a token; with ""
+// it sends none. It does not connect. Over http it sends a token only to this machine.
 func Dial(server, tokenFile string) (*Client, error) {
 	u, err := Address(server)
 	if err != nil {
@@ -61,7 +59,7 @@ func Dial(server, tokenFile string) (*Client, error) {
 	return c, nil
 }
 
-// Address reads the address of a server's API.
+// Address parses the address of a server's API.
 func Address(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
@@ -78,7 +76,7 @@ func (c *Client) WithExtraTime(more time.Duration) *Client {
 	return &patient
 }
 
-// Loopback reports whether an address is one of this machine.
+// Loopback reports whether an address is of this machine.
 func Loopback(u *url.URL) bool {
 	addr, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && addr.IsLoopback()
@@ -87,14 +85,13 @@ func Loopback(u *url.URL) bool {
 // String returns the address of the server.
 func (c *Client) String() string { return c.base }
 
-// Close closes connections that are not in use. The Client may be used again.
+// Close closes idle connections. The Client may be used again.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
 }
 
-// A refusalError is a problem that a server answered, as an error that those of
-// [rulesdb] are found in.
+// A refusalError is a problem document from a server. It matches the errors of [rulesdb].
 type refusalError struct {
 	status int
 	field  string
@@ -122,7 +119,7 @@ func (e *refusalError) Is(target error) bool {
 	return false
 }
 
-// call asks and reads the answer. match is If-Match, unless it is below
+// call sends a request and decodes the answer. match is If-Match, unless it is below
 // [rulesdb.AnyVersion].
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, match int64, body, into any) error {
 	sent, stream := body.(io.Reader)
@@ -133,7 +130,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		}
 		sent = bytes.NewReader(text)
 	}
-	asked := false // it may be done
+	asked := false // whether the server may have got the request
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { asked = method != http.MethodGet }})
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path+"?"+query.Encode(), sent)
 	if err != nil {
@@ -157,7 +154,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		}
 		return c.failed(err, asked)
 	}
-	defer resp.Body.Close() // it is read, or of no use
+	defer resp.Body.Close() // the body has been read, or is not wanted
 	decoder := json.NewDecoder(io.LimitReader(resp.Body, 2*maxRules))
 	if resp.StatusCode/100 != 2 {
 		var p struct{ Detail, Field string }
@@ -166,14 +163,18 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		}
 		return fmt.Errorf("%s: %w", c.base, &refusalError{resp.StatusCode, p.Field, p.Detail})
 	}
-	if err := decoder.Decode(into); err != nil {
+	if to, is := into.(io.Writer); is {
+		_, err = io.Copy(to, resp.Body)
+	} else {
+		err = decoder.Decode(into)
+	}
+	if err != nil {
 		return c.failed(fmt.Errorf("the answer: %w", err), asked)
 	}
 	return nil
 }
 
-// failed says which server did not answer, and whether that may have done what it was
-// asked for.
+// failed names the server that did not answer, and says whether it may have done what was asked.
 func (c *Client) failed(err error, asked bool) error {
 	if asked {
 		err = fmt.Errorf("%w: %w", rulesdb.ErrAmbiguous, err)
@@ -181,7 +182,7 @@ func (c *Client) failed(err error, asked bool) error {
 	return fmt.Errorf("%s: %w", c.base, err)
 }
 
-// Call asks for anything that the API does, see [Route].
+// Call sends any request of the API; see [Route].
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, body, into any) error {
 	return c.call(ctx, method, path, query, noMatch, body, into)
 }
@@ -195,25 +196,25 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, into an
 
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// Revision returns a revision of the rules with its document, 0 that in force. The
-// error is [rulesdb.ErrNotFound] if there is none.
+// Revision returns a revision of the rules with its document; 0 is the one in force. The error is
+// [rulesdb.ErrNotFound] if it does not exist.
 func (c *Client) Revision(ctx context.Context, n int64) (rulesdb.Revision, error) {
 	var r Revision
 	err := c.get(ctx, "/v1/rules", url.Values{"version": {number(n)}}, &r)
 	return r.revision(), err
 }
 
-// Revisions returns up to n revisions before a number, newest first, without their
-// documents; 0 begins at the newest.
+// Revisions returns up to n revisions before a number, newest first, without their documents; 0
+// begins with the newest.
 func (c *Client) Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error) {
 	var all struct{ Revisions []*Revision }
 	err := c.get(ctx, "/v1/rules/history", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
 	return List(all.Revisions, (*Revision).revision), err
 }
 
-// Publish puts a document in force as the next revision, and returns it. The error is
-// [rulesdb.ErrConflict] if another revision than parent is in force, and
-// [rulesdb.ErrInput] for rules that nodes could not use.
+// Publish puts a document in force as the next revision, and returns that. The error is
+// [rulesdb.ErrConflict] if the revision in force is not parent, and [rulesdb.ErrInput] for rules
+// that nodes could not use.
 func (c *Client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) (rulesdb.Revision, error) {
 	var now Revision
 	err := c.call(ctx, http.MethodPost, "/v1/rules", nil, parent, posted{r.Name, string(r.Document), r.Comment}, &now)
@@ -222,7 +223,7 @@ func (c *Client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) 
 	return out, err
 }
 
-// Rollback publishes what revision to had as a new one. The errors are those of
+// Rollback publishes the document of revision to as a new revision. The errors are those of
 // [Client.Publish], and [rulesdb.ErrNotFound].
 func (c *Client) Rollback(ctx context.Context, parent, to int64, _, comment string) (rulesdb.Revision, error) {
 	var now Revision
@@ -230,8 +231,8 @@ func (c *Client) Rollback(ctx context.Context, parent, to int64, _, comment stri
 	return now.revision(), err
 }
 
-// Accept has nodes take what the database holds although they may hold something newer,
-// see [rulesdb.DB.Accept].
+// Accept makes nodes take the state of the database although they may hold a newer one; see
+// [rulesdb.DB.Accept].
 func (c *Client) Accept(ctx context.Context, _, reason string) error {
 	return c.call(ctx, http.MethodPost, "/v1/rules/accept", nil, noMatch, map[string]any{"reason": reason}, &done{})
 }
@@ -260,9 +261,9 @@ func (c *Client) Overrides(ctx context.Context, p rulesdb.Page) ([]rulesource.Ov
 	return List(all.Overrides, (*Override).override), err
 }
 
-// SetOverride sets an override for a time, 0 for good, or removes it if it is Removed,
-// and returns the one before and the one that is now. The error is [rulesdb.ErrInput] for
-// one that the rules cannot use, and [rulesdb.ErrNotFound] where there is none to remove.
+// SetOverride sets an override for a time, 0 for good, or removes it if it is Removed. It returns
+// the override before and the new one. The error is [rulesdb.ErrInput] for an override that the
+// rules cannot use, and [rulesdb.ErrNotFound] if there is none to remove.
 func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
 	query := keyQuery(o.Rule, o.Key)
 	var out changed
@@ -279,20 +280,26 @@ func (c *Client) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 	return out.Was.override(), out.Now.override(), err
 }
 
-// loadOverrides sends overrides as CSV. Of their progress it knows what it has sent.
+// loadOverrides sends overrides as CSV. Progress counts the lines that were sent.
 func (c *Client) loadOverrides(ctx context.Context, from io.Reader, progress func(read, inForce int)) (int, error) {
 	var out loaded
 	err := c.WithExtraTime(loadWithin).call(ctx, http.MethodPost, "/v1/overrides", nil, noMatch, &sending{from: from, progress: progress}, &out)
-	if unread, ok := errors.AsType[*unreadError](err); ok { // the server has no end of it
+	if unread, ok := errors.AsType[*unreadError](err); ok { // reading the file failed, so the server did not get its end
 		return 0, unread.error
 	}
 	return out.Set, err
 }
 
-// An unreadError is that of a file that is sent.
+// exportOverrides receives overrides as CSV.
+func (c *Client) exportOverrides(ctx context.Context, p rulesdb.Page, to io.Writer) error {
+	query := url.Values{"rule": {p.Rule}, "prefix": {p.Prefix}}
+	return c.WithExtraTime(loadWithin).get(ctx, "/v1/overrides.csv", query, to)
+}
+
+// An unreadError is the error of reading a file that is being sent.
 type unreadError struct{ error }
 
-// A sending counts the lines of what is read from it.
+// A sending is a reader that counts lines.
 type sending struct {
 	from     io.Reader
 	lines    int
@@ -312,10 +319,10 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// progressLines is after how many lines that are sent there is progress to see.
+// progressLines is after how many lines progress is reported.
 const progressLines = 10_000
 
-// unblock asks for what [Editor.Unblock] does.
+// unblock calls [Editor.Unblock] on the server.
 func (c *Client) unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, banEnded bool, err error) {
 	query := keyQuery(o.Rule, o.Key)
 	query.Set("reason", o.Reason)
@@ -324,47 +331,47 @@ func (c *Client) unblock(ctx context.Context, o rulesource.Override) (was, now r
 	return out.Was.override(), out.Now.override(), out.BanEnded, err
 }
 
-// Nodes returns the nodes that reported to the database within a time, 0 for all; of
-// rules in a file, the server alone.
+// Nodes returns the nodes that reported to the database within a time, 0 for all. If the rules are
+// in a file, it returns only the server.
 func (c *Client) Nodes(ctx context.Context, within time.Duration) ([]rulesdb.Node, error) {
 	var all struct{ Nodes []*Node }
 	err := c.get(ctx, "/v1/nodes", url.Values{"within": {within.String()}}, &all)
 	return List(all.Nodes, (*Node).node), err
 }
 
-// Audit returns up to n acts before a number, newest first; 0 begins at the newest.
+// Audit returns up to n acts before a number, newest first; 0 begins with the newest.
 func (c *Client) Audit(ctx context.Context, before int64, n int) ([]rulesdb.AuditEntry, error) {
 	var all struct{ Acts []rulesdb.AuditEntry }
 	err := c.get(ctx, "/v1/audit", url.Values{"before": {number(before)}, "n": {strconv.Itoa(n)}}, &all)
 	return all.Acts, err
 }
 
-// errAlone is for what a server does by itself.
+// errAlone is the error of methods that only a server can carry out.
 var errAlone = errors.New("a server alone does this: ask for an act that it has")
 
-// Note fails: a server writes into the audit what it does itself.
+// Note fails: a server itself records its acts in the audit.
 func (c *Client) Note(context.Context, rulesdb.Act) error { return errAlone }
 
-// NoteAct fails, as [Client.Note].
+// NoteAct fails like [Client.Note].
 func (c *Client) NoteAct(context.Context, rulesdb.Act, func(context.Context, *rulesdb.Act) error) error {
 	return errAlone
 }
 
-// NoteUndo fails, as [Client.Note].
+// NoteUndo fails like [Client.Note].
 func (c *Client) NoteUndo(context.Context, int64, func(context.Context, time.Time) (rulesdb.Act, error)) error {
 	return errAlone
 }
 
-// UndoOverrides fails, as [Client.Note].
+// UndoOverrides fails like [Client.Note].
 func (c *Client) UndoOverrides(context.Context, int64, string) (string, error) { return "", errAlone }
 
-// SetOverrideIf fails: no condition goes over the network. See [Editor.Unblock].
+// SetOverrideIf fails, since its condition cannot be sent. See [Editor.Unblock].
 func (c *Client) SetOverrideIf(context.Context, rulesource.Override, time.Duration, func(rulesource.Override) error) (was, now rulesource.Override, err error) {
 	return was, now, errAlone
 }
 
-// NewToken makes a token with a role, for a time, 0 for good, and returns its text, which
-// is shown nowhere else. It is for the role admin.
+// NewToken makes a token with a role, for a time, 0 for good, and returns its text, which is shown
+// only once. The caller needs the role admin.
 func (c *Client) NewToken(ctx context.Context, _, name string, role rulesdb.Role, lasts time.Duration) (string, error) {
 	ask := map[string]string{"name": name, "role": string(role)}
 	if lasts > 0 {
@@ -375,8 +382,7 @@ func (c *Client) NewToken(ctx context.Context, _, name string, role rulesdb.Role
 	return out.Token, err
 }
 
-// RevokeToken ends all tokens of a name. The error is [rulesdb.ErrNotFound] if there are
-// none.
+// RevokeToken revokes all tokens with a name. The error is [rulesdb.ErrNotFound] if there are none.
 func (c *Client) RevokeToken(ctx context.Context, _, name string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/token", url.Values{"name": {name}}, noMatch, nil, &done{})
 }

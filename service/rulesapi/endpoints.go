@@ -21,7 +21,7 @@ const (
 	maxPage  = 1000
 )
 
-// number reads a parameter of the query, at least 0.
+// number reads a parameter of the query, which is at least 0.
 func (c *call) number(name string, otherwise int64) (int64, error) {
 	text := c.query.Get(name)
 	if text == "" {
@@ -34,7 +34,7 @@ func (c *call) number(name string, otherwise int64) (int64, error) {
 	return n, nil
 }
 
-// page reads how many are asked for.
+// page reads how many items a page may have.
 func (c *call) page() (int, error) {
 	n, err := c.number("n", pageSize)
 	if err == nil && (n < 1 || n > maxPage) {
@@ -83,7 +83,7 @@ func (h *Handler) rules(c *call) (int, any, error) {
 	return c.revision(http.StatusOK, r)
 }
 
-// A posted is a document that a client sends.
+// A posted is a document as clients send it.
 type posted struct {
 	Name     string `json:"name"`
 	Document string `json:"document"`
@@ -181,7 +181,7 @@ func (h *Handler) rollback(c *call) (int, any, error) {
 	return c.revision(http.StatusCreated, r)
 }
 
-// done is the answer of what has nothing else to say.
+// done is the answer to a request that has no other result.
 type done struct {
 	Done bool `json:"done"`
 }
@@ -225,22 +225,65 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 	return http.StatusOK, answer, err
 }
 
-// loaded is how many overrides were set.
+// loaded says how many overrides were set.
 type loaded struct {
 	Set int `json:"set"`
+}
+
+// turn lets one request at a time have all overrides on their way.
+func (h *Handler) turn(c *call) (end func(), err error) {
+	select {
+	case h.loading <- struct{}{}:
+		return func() { <-h.loading }, nil
+	default:
+		c.w.Header().Set("Retry-After", "10")
+		return nil, &requestError{http.StatusServiceUnavailable, "nothing has changed: this server loads or exports the overrides of another request, and one at a time"}
+	}
+}
+
+func (h *Handler) exportOverrides(c *call) (int, any, error) {
+	if hashed(c.ctx) {
+		return 0, nil, &requestError{http.StatusForbidden, "an export has the keys of clients, which are not shown here: stint override export writes it"}
+	}
+	end, err := h.turn(c)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer end()
+	to := &slowAnswer{to: c.w, control: http.NewResponseController(c.w)}
+	err = h.editor.ExportOverrides(c.ctx, rulesdb.Page{Rule: c.query.Get("rule"), Prefix: c.query.Get("prefix")}, to)
+	if err != nil && to.begun {
+		h.failures.Error("operators API", "path", c.r.URL.Path, "error", err)
+		panic(http.ErrAbortHandler) // or what there is would pass for the whole
+	}
+	return 0, nil, err
+}
+
+// A slowAnswer is an answer that may take long, as long as more of it is read.
+type slowAnswer struct {
+	to      http.ResponseWriter
+	control *http.ResponseController
+	begun   bool
+}
+
+func (a *slowAnswer) Write(p []byte) (int, error) {
+	if !a.begun {
+		a.to.Header().Set("Content-Type", "text/csv; charset=utf-8")
+		a.begun = true
+	}
+	_ = a.control.SetWriteDeadline(time.Now().Add(moreWithin)) // in a test there is no server
+	return a.to.Write(p)
 }
 
 func (h *Handler) loadOverrides(c *call) (int, any, error) {
 	if c.r.Header.Get("Content-Encoding") != "" {
 		return 0, nil, &requestError{http.StatusUnsupportedMediaType, "the body is encoded: send CSV as it is, without Content-Encoding"}
 	}
-	select {
-	case h.loading <- struct{}{}:
-		defer func() { <-h.loading }()
-	default:
-		c.w.Header().Set("Retry-After", "10")
-		return 0, nil, &requestError{http.StatusServiceUnavailable, "nothing has changed: this server loads the overrides of another request, and one at a time"}
+	end, err := h.turn(c)
+	if err != nil {
+		return 0, nil, err
 	}
+	defer end()
 	n, err := h.editor.LoadOverrides(c.ctx, c.author, &slowBody{c.r.Body, http.NewResponseController(c.w)}, nil)
 	if err == nil {
 		h.log.Info("operator", "act", "overrides load", "author", c.author, "overrides", n)
@@ -248,19 +291,19 @@ func (h *Handler) loadOverrides(c *call) (int, any, error) {
 	return http.StatusOK, loaded{n}, err
 }
 
-// A slowBody is a body that may take long, as long as more of it comes.
+// A slowBody is a body that may take long, as long as more of it keeps coming.
 type slowBody struct {
 	from    io.Reader
 	control *http.ResponseController
 }
 
 func (b *slowBody) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(moreWithin)) // in a test there is no server
+	_ = b.control.SetReadDeadline(time.Now().Add(moreWithin)) // an error means a test without a server
 	n, err := b.from.Read(p)
 	switch late, ok := errors.AsType[net.Error](err); {
 	case err == nil:
 	case err == io.EOF:
-		_ = b.control.SetReadDeadline(time.Time{}) // or it would end the request while it is done
+		_ = b.control.SetReadDeadline(time.Time{}) // otherwise the deadline would end the request while the load runs
 	case ok && late.Timeout():
 		err = &requestError{http.StatusRequestTimeout, fmt.Sprintf("nothing has changed: no more of the body came for %v", moreWithin)}
 	default:
@@ -269,8 +312,8 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// customer returns the rule and the key that the query names. A key that is held
-// may be of a rule that is gone.
+// customer returns the rule and the key that the query names. With held, the rule of the key may be
+// gone.
 func (h *Handler) customer(c *call, held bool) (rule, key string, err error) {
 	rule = c.query.Get("rule")
 	if rule == "" {
@@ -297,7 +340,7 @@ func (h *Handler) override(c *call) (int, any, error) {
 	return http.StatusOK, OverrideOf(o), err
 }
 
-// An overrideRequest is the override of a customer that a client sends.
+// An overrideRequest is a customer's override as clients send it.
 type overrideRequest struct {
 	Limits    []string `json:"limits"`
 	Unlimited bool     `json:"unlimited"`
@@ -306,13 +349,13 @@ type overrideRequest struct {
 	Reason    string   `json:"reason"`
 }
 
-// A changed is what an override is and was; null for none.
+// A changed is an override after and before a change; null for none.
 type changed struct {
 	Now *Override `json:"now"`
 	Was *Override `json:"was"`
-	// BanEnded reports whether a ban has been ended.
+	// BanEnded reports whether a ban was ended.
 	BanEnded bool `json:"ban_ended,omitzero"`
-	// Note is what [Editor.Consequences] says.
+	// Note is the result of [Editor.Consequences].
 	Note string `json:"note,omitzero"`
 }
 
@@ -330,7 +373,7 @@ func (h *Handler) set(c *call, a overrideRequest, removed bool) (int, any, error
 	return h.changed(c, was, now, err)
 }
 
-// changed answers a change of an override, and writes a line on it.
+// changed answers a change of an override, and logs it.
 func (h *Handler) changed(c *call, was, now rulesource.Override, err error) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
@@ -339,7 +382,7 @@ func (h *Handler) changed(c *call, was, now rulesource.Override, err error) (int
 	return http.StatusOK, changed{Now: OverrideOf(now), Was: OverrideOf(was), Note: h.editor.Consequences(c.ctx, now)}, nil
 }
 
-// logOverride writes a line on an override that was set or removed, without its key.
+// logOverride logs that an override was set or removed, without its key.
 func (h *Handler) logOverride(c *call, o rulesource.Override) {
 	act := "override set"
 	switch {
@@ -393,7 +436,7 @@ func (h *Handler) unblock(c *call) (int, any, error) {
 	}
 	was, now, _, err := h.editor.Unblock(c.ctx, rulesource.Override{Rule: rule, Key: key, Reason: reason, Author: c.author})
 	if _, other := errors.AsType[*InputError](err); ended && (other || errors.Is(err, rulesdb.ErrNotFound)) {
-		held, err := h.editor.Override(c.ctx, rule, key) // which stays
+		held, err := h.editor.Override(c.ctx, rule, key) // reads it, without changing it
 		if errors.Is(err, rulesdb.ErrNotFound) {
 			return http.StatusOK, changed{BanEnded: true}, nil
 		}

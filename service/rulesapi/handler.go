@@ -2,7 +2,7 @@ package rulesapi
 
 import (
 	"context"
-	_ "embed" // the description of the API
+	_ "embed" // embeds the description of the API
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,29 +22,27 @@ import (
 )
 
 const (
-	// maxRules bounds a body that holds rules: those of 32 MiB, as text in JSON.
+	// maxRules bounds a body that holds rules: 32 MiB of rules, as text in JSON.
 	maxRules = 64 << 20
 	// maxBody bounds all other bodies.
 	maxBody = 64 << 10
-	// tokensFor is how long tokens are cached before the database is read again:
-	// a revoked token is accepted for no longer.
+	// tokensFor is how long tokens are cached. A revoked token is accepted for no longer.
 	tokensFor = time.Second
-	// unknownFor is how long tokens are cached for requests whose token is not
-	// among them: they wait that long at most, and may have just been given it.
+	// unknownFor is how long tokens are cached for requests whose token is not among them. Such a
+	// request waits at most that long, since the token may just have been made.
 	unknownFor = 50 * time.Millisecond
-	// tokensWithin is how long the database may take to return them: requests with
-	// tokens wait meanwhile. After a failure it is not read again for as long as
-	// tokens are cached.
+	// tokensWithin is how long the database may take to return tokens, while requests with tokens
+	// wait. After a failure they are not read again for tokensFor.
 	tokensWithin = 3 * time.Second
-	// loadWithin is how long loading overrides may take, as long as more of them come
-	// within moreWithin.
+	// loadWithin bounds a load of overrides. Within that, more of the body must come each
+	// moreWithin.
 	loadWithin = time.Hour
 	moreWithin = 30 * time.Second
-	// actWithin is how long the backend may take for one request: longest is to write
-	// a document, after one was read.
+	// actWithin is how long the backend may take for one request. The longest is to write a
+	// document after reading one.
 	actWithin = 75 * time.Second
-	// mostCalls is how many requests that may be done are served at once: each waits
-	// for the backend as long as it may take.
+	// mostCalls is how many authorised requests are served at once, since each may wait for the
+	// backend.
 	mostCalls = 1024
 	// answerWithin is how long a client may take to read the answer.
 	answerWithin = 10 * time.Second
@@ -55,21 +53,21 @@ const (
 //go:embed openapi.json
 var openAPI []byte
 
-// An endpoint is one thing that the API does.
+// An endpoint is one operation of the API. Status 0 says that the answer has been written.
 type endpoint struct {
 	method, path string
-	role         rulesdb.Role // the least that may
+	role         rulesdb.Role // the least role that may call it
 	serve        func(h *Handler, c *call) (status int, answer any, err error)
 	body         body
 }
 
-// A body says what it takes to read the body of a request.
+// A body says how the body of a request is read.
 type body int
 
 const (
 	brief    body = iota
 	document      // rules, which take memory
-	stream        // as many overrides as there are
+	stream        // as many overrides as there are, here or in the answer
 )
 
 var endpoints = []endpoint{
@@ -82,6 +80,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/rules/accept", rulesdb.Admin, (*Handler).accept, brief},
 	{"GET", "/v1/overrides", rulesdb.Operator, (*Handler).overrides, brief},
 	{"POST", "/v1/overrides", rulesdb.Operator, (*Handler).loadOverrides, stream},
+	{"GET", "/v1/overrides.csv", rulesdb.Operator, (*Handler).exportOverrides, stream},
 	{"GET", "/v1/override", rulesdb.Operator, (*Handler).override, brief},
 	{"PUT", "/v1/override", rulesdb.Operator, (*Handler).putOverride, brief},
 	{"DELETE", "/v1/override", rulesdb.Operator, (*Handler).deleteOverride, brief},
@@ -98,10 +97,10 @@ var endpoints = []endpoint{
 	{"DELETE", "/v1/token", rulesdb.Admin, (*Handler).revokeToken, brief},
 }
 
-// A Route is one thing more that the API of a server does.
+// A Route is an additional operation of the API of a server.
 type Route struct {
 	Method, Path string
-	Role         rulesdb.Role // the least that may
+	Role         rulesdb.Role // the least role that may call it
 	Serve        func(*Request) (status int, answer any, err error)
 }
 
@@ -116,14 +115,14 @@ type Request struct {
 	call *call
 }
 
-// Clear reports whether keys are shown in clear: to operators, unless the request
-// is [Hashed].
+// Clear reports whether keys are shown in clear. They are for operators, unless the request is
+// [Hashed].
 func (r *Request) Clear() bool { return r.Role != rulesdb.Viewer && !hashed(r.Context) }
 
-// Body reads the body, JSON without fields that are not known.
+// Body decodes the body as JSON, and refuses unknown fields.
 func (r *Request) Body(into any) error { return r.call.body(maxBody, into) }
 
-// body reads the body, JSON of at most so many bytes.
+// body decodes a body of at most the given size as JSON.
 func (c *call) body(most int64, into any) error {
 	status, detail := server.ReadJSON(c.w, c.r, most, into)
 	if status == 0 {
@@ -137,34 +136,32 @@ func (c *call) body(most int64, into any) error {
 	return &requestError{status, detail}
 }
 
-// inQuery are the parameters that say whom a request with a body is about.
+// inQuery are the parameters of the query that name the customer, for requests with a body.
 var inQuery = map[string][]string{
 	"/v1/override": {"rule", "key"}, "/v1/block": {"rule", "key"},
 	"/v1/reset": {"rule", "key"}, "/v1/refund": {"rule", "key"},
 }
 
-// HandlerOptions are what a Handler may have beside its editor. The zero value has
-// nothing.
+// HandlerOptions are the optional features of a Handler. The zero value turns them all off.
 type HandlerOptions struct {
-	// Log receives failures, few lines of one cause, and overrides that are set,
-	// without keys. The default discards them.
+	// Log receives failures, with few lines for one cause, and overrides that are set, without
+	// keys. The default discards them.
 	Log *slog.Logger
-	// Guest returns the author and the role of a request without a token of the
-	// editor; role "" may do nothing. The default returns "" for all.
+	// Guest returns the author and the role of a request without a token of the editor. Role "" may
+	// do nothing, and is the default for all.
 	Guest func(r *http.Request) (author string, role rulesdb.Role)
-	// Routes are what the API does beside what the editor does.
+	// Routes are additional operations of the API.
 	Routes []Route
-	// Unban ends the bans of a key under a rule, and says whether there were some. The
-	// default knows of none.
+	// Unban ends the bans of a key under a rule, and reports whether there were any. The default
+	// knows of none.
 	Unban func(ctx context.Context, author, rule, key, reason string) (ended bool, err error)
-	// KeyHash returns a key as logs have it, for requests that are [Hashed]. It
-	// must be given where there are any.
+	// KeyHash returns the hash of a key as logs show it. It is required where requests are
+	// [Hashed].
 	KeyHash func(rule, key string) string
 }
 
-// A Handler is the HTTP API of an editor. Callers show a token of the backend, which
-// says what they may do and as whom. It may be used from many goroutines at
-// once.
+// A Handler is the HTTP API of an editor. Callers send a token of the backend, which determines
+// their role and name. It may be used from many goroutines at once.
 type Handler struct {
 	editor    *Editor
 	log       *slog.Logger
@@ -173,13 +170,13 @@ type Handler struct {
 	keyHash   func(rule, key string) string
 	unban     func(ctx context.Context, author, rule, key, reason string) (bool, error)
 	endpoints []endpoint
-	calls     chan struct{} // has a slot for each request that is served
-	loading   chan struct{} // has one slot: for who loads overrides
+	calls     chan struct{} // has a slot for each request being served
+	loading   chan struct{} // has one slot, since one load runs at a time
 
 	mu     sync.Mutex
 	held   []rulesdb.Token
-	failed error         // why they could not be read last
-	took   time.Duration // to read them
+	failed error         // why tokens could not be read last
+	took   time.Duration // how long reading them took
 	read   time.Time
 }
 
@@ -212,7 +209,7 @@ type call struct {
 	role   rulesdb.Role
 }
 
-// Has reports whether a path is one of the API.
+// Has reports whether a path belongs to the API.
 func (h *Handler) Has(path string) bool {
 	return path == OpenAPI || slices.ContainsFunc(h.endpoints, func(e endpoint) bool { return e.path == path })
 }
@@ -299,12 +296,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		h.fail(w, r, err)
 		return
 	}
-	server.WriteJSON(w, status, answer)
+	if status != 0 {
+		server.WriteJSON(w, status, answer)
+	}
 }
 
-// Who returns the author and the role of a request, by its token; role "" may do
-// nothing. The error is that of the database, which is read for tokens that are
-// known nowhere else.
+// Who returns the author and the role of a request, by its token; role "" may do nothing. The error
+// is that of the database, which is read for tokens that are not known otherwise.
 func (h *Handler) Who(r *http.Request) (author string, role rulesdb.Role, err error) {
 	if h.guest != nil {
 		if author, role = h.guest(r); role != "" {
@@ -327,9 +325,8 @@ func rank(r rulesdb.Role) int {
 	return slices.Index([]rulesdb.Role{rulesdb.Viewer, rulesdb.Operator, rulesdb.Admin}, r)
 }
 
-// token returns the token that a request shows, nil if it shows none that is
-// good. One that is not known may have just been made: it is looked for once more,
-// while requests with tokens that are not known share looking.
+// token returns the valid token of a request, or nil. An unknown token may just have been made, so
+// the tokens are read again; concurrent requests with unknown tokens share one read.
 func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
 	shown := server.Bearer(r)
 	if shown == "" {
@@ -349,16 +346,16 @@ func (h *Handler) token(r *http.Request) (*rulesdb.Token, error) {
 	return t, err
 }
 
-// pause returns how long after tokens were read they are read again for one that is
-// not known. A database that takes long to return them is not asked all the time.
+// pause returns how long after a read the tokens are read again for an unknown token. It is longer
+// if the database is slow, so that it is not asked all the time.
 func (h *Handler) pause() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return min(max(unknownFor, 10*h.took), tokensFor)
 }
 
-// known returns the token of a text, nil if there is none that is good, by what was
-// read after a moment, and when that was.
+// known returns the valid token with a text, or nil, from tokens that were read after a moment, and
+// when they were read.
 func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rulesdb.Token, read time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -375,7 +372,7 @@ func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rule
 	if h.failed != nil {
 		return nil, h.read, h.failed
 	}
-	hash := rulesdb.HashToken(shown) // comparing hashes reveals nothing of the token
+	hash := rulesdb.HashToken(shown) // comparing hashes reveals nothing about the token
 	for i := range h.held {
 		t := &h.held[i]
 		if t.Hash == hash && !t.Ended {
@@ -385,7 +382,7 @@ func (h *Handler) known(r *http.Request, shown string, after time.Time) (t *rule
 	return nil, h.read, nil
 }
 
-// A requestError is a request that the API cannot take.
+// A requestError is the error of a request that the API cannot use.
 type requestError struct {
 	status int
 	detail string
@@ -393,7 +390,7 @@ type requestError struct {
 
 func (e *requestError) Error() string { return e.detail }
 
-// fail answers an error as a problem.
+// fail answers with a problem document for an error.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var request *requestError
 	var input *InputError
@@ -426,7 +423,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// bare takes the place of the database out of an error.
+// bare removes the database's address from an error.
 func (h *Handler) bare(err error) string {
 	return strings.TrimPrefix(err.Error(), h.editor.String()+": ")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
+	"github.com/stint-dev/stint/service/testkit/openapi"
 )
 
 const document = "rules:\n  - name: api\n    key: [account]\n    limits: [5/m]\n" +
@@ -69,6 +71,13 @@ func ask(t *testing.T, server *httptest.Server, token, method, path, match, body
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/csv") {
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 		t.Fatalf("%s %s: %d: %v", method, path, resp.StatusCode, err)
 	}
@@ -92,6 +101,7 @@ var requests = []struct {
 	{"GET", "/v1/override", "rule=api&key=a", "", "", "operator"},
 	{"GET", "/v1/overrides", "rule=api&n=1", "", "", "operator"},
 	{"POST", "/v1/overrides", "", "", "rule,key,limits\napi,a,5/m;50/h\n", "operator"},
+	{"GET", "/v1/overrides.csv", "rule=api", "", "", "operator"},
 	{"DELETE", "/v1/override", "rule=api&key=a&reason=r", "", "", "operator"},
 	{"PUT", "/v1/block", "rule=api&attribute=account%3Da%0f", "", `{"for": "10m"}`, "operator"},
 	{"DELETE", "/v1/block", "rule=api&key=a%0f", "", "", "operator"},
@@ -110,14 +120,18 @@ var requests = []struct {
 // ones too, to the description that the server gives of itself.
 func TestRoles(t *testing.T) {
 	server, _, tokens := serve(t)
-	_, description := ask(t, server, "", "GET", rulesapi.OpenAPI, "", "")
-	api := openAPI{description.(map[string]any)}
+	_, described := ask(t, server, "", "GET", rulesapi.OpenAPI, "", "")
+	text, _ := json.Marshal(described)
+	api, err := openapi.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	roles := []string{"", "unknown", "viewer", "operator", "admin"}
 	tokens["unknown"] = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
 	seen := make(map[string]bool)
 	for _, q := range requests {
 		seen[q.method+" "+q.path] = true
-		if got := api.operation(q.method, q.path)["x-role"]; got != q.least {
+		if got := api.Operation(q.method, q.path)["x-role"]; got != q.least {
 			t.Errorf("%s %s is described as for %v", q.method, q.path, got)
 		}
 		allowed := false
@@ -133,19 +147,22 @@ func TestRoles(t *testing.T) {
 			case want == 0 && status/100 != 2 && !again, want != 0 && status != want:
 				t.Errorf("%s %s as %q: %d %v", q.method, q.path, role, status, answer)
 			}
-			if err := api.check(q.method, q.path, status, answer); err != nil {
+			kind := "application/json"
+			switch {
+			case status/100 != 2:
+				kind = "application/problem+json"
+			case strings.HasSuffix(q.path, ".csv"):
+				kind = "text/csv"
+			}
+			if err := api.Answer(q.method, q.path, status, kind, answer); err != nil {
 				t.Errorf("%s %s as %q: %d: %v", q.method, q.path, role, status, err)
 			}
 		}
 	}
-	for path, item := range api.document["paths"].(map[string]any) {
-		for method, operation := range item.(map[string]any) {
-			if operation.(map[string]any)["x-part"] != nil {
-				continue // another package serves it, and tries it
-			}
-			if !seen[strings.ToUpper(method)+" "+path] {
-				t.Errorf("%s %s is described and was not tried", method, path)
-			}
+	for name, operation := range api.Operations {
+		// Another package serves what has a part, and tries it.
+		if operation["x-part"] == nil && !seen[name] {
+			t.Errorf("%s is described and was not tried", name)
 		}
 	}
 	if n := rulesapi.Endpoints(); n != len(requests) {
@@ -162,88 +179,6 @@ func wanted(role string, allowed bool) int {
 		return http.StatusForbidden
 	}
 	return 0
-}
-
-// openAPI is the description of an API.
-type openAPI struct{ document map[string]any }
-
-func (a openAPI) operation(method, path string) map[string]any {
-	item, _ := a.document["paths"].(map[string]any)[path].(map[string]any)
-	op, _ := item[strings.ToLower(method)].(map[string]any)
-	return op
-}
-
-// check holds an answer to the schema that the description has for its status.
-func (a openAPI) check(method, path string, status int, answer any) error {
-	responses, _ := a.operation(method, path)["responses"].(map[string]any)
-	response, ok := responses[fmt.Sprint(status)].(map[string]any)
-	kind := "application/json"
-	if !ok {
-		if status/100 == 2 {
-			return fmt.Errorf("a status that is not described")
-		}
-		response, kind = responses["default"].(map[string]any), "application/problem+json"
-	}
-	schema := response["content"].(map[string]any)[kind].(map[string]any)["schema"]
-	return a.valid(schema.(map[string]any), answer, "answer")
-}
-
-// valid holds a value to a schema, as far as this description uses them.
-func (a openAPI) valid(schema map[string]any, value any, at string) error {
-	if ref, ok := schema["$ref"].(string); ok {
-		name := strings.TrimPrefix(ref, "#/components/schemas/")
-		return a.valid(a.document["components"].(map[string]any)["schemas"].(map[string]any)[name].(map[string]any), value, at)
-	}
-	if one, ok := schema["oneOf"].([]any); ok {
-		var err error
-		for _, s := range one {
-			if err = a.valid(s.(map[string]any), value, at); err == nil {
-				return nil
-			}
-		}
-		return err
-	}
-	good := false
-	switch schema["type"] {
-	case "string":
-		_, good = value.(string)
-	case "boolean":
-		_, good = value.(bool)
-	case "null":
-		good = value == nil
-	case "integer":
-		n, ok := value.(float64)
-		good = ok && n == float64(int64(n))
-	case "array":
-		all, ok := value.([]any)
-		good = ok
-		for i, one := range all {
-			if err := a.valid(schema["items"].(map[string]any), one, fmt.Sprintf("%s[%d]", at, i)); err != nil {
-				return err
-			}
-		}
-	case "object":
-		fields, ok := value.(map[string]any)
-		good = ok
-		for _, name := range schema["required"].([]any) {
-			if _, there := fields[name.(string)]; !there {
-				return fmt.Errorf("%s: %s is missing", at, name)
-			}
-		}
-		for name, one := range fields {
-			s, known := schema["properties"].(map[string]any)[name].(map[string]any)
-			if !known {
-				return fmt.Errorf("%s: %s is not described", at, name)
-			}
-			if err := a.valid(s, one, at+"."+name); err != nil {
-				return err
-			}
-		}
-	}
-	if !good {
-		return fmt.Errorf("%s: %v is no %v", at, value, schema["type"])
-	}
-	return nil
 }
 
 // TestRefused has requests that are wrong, and what is said of them.

@@ -17,13 +17,13 @@ import (
 
 type hashedKey struct{}
 
-// Hashed returns the context of a request that is shown hashes in the place of
-// keys, whatever the role is: as the page of operators asks.
+// Hashed returns the context of a request that sees hashes instead of keys, whatever its role. The
+// page of operators uses it.
 func Hashed(ctx context.Context) context.Context { return context.WithValue(ctx, hashedKey{}, true) }
 
 func hashed(ctx context.Context) bool { return ctx.Value(hashedKey{}) != nil }
 
-// hide puts the hash in the place of the key of an override.
+// hide replaces the key of an override by its hash.
 func (h *Handler) hide(o *Override) {
 	key := o.Key
 	if len(o.KeyBase64) > 0 {
@@ -33,43 +33,43 @@ func (h *Handler) hide(o *Override) {
 	o.Key, o.KeyBase64 = o.KeyHash, nil
 }
 
-// An auditEntry is an act with, where the request is [Hashed], the rule and the hash of
-// the key that its subject has.
+// An auditEntry is an act. If the request is [Hashed], it also has the rule, and the hash of the
+// key, of its subject.
 type auditEntry struct {
 	rulesdb.AuditEntry
 	Rule    string `json:"rule,omitzero"`
 	KeyHash string `json:"key_hash,omitzero"`
 }
 
-// hideSubject puts the hash in the place of the key that an act is about.
+// hideSubject replaces the key in the subject of an act by its hash.
 func (h *Handler) hideSubject(d *auditEntry) {
 	rule, quoted, ok := strings.Cut(d.Subject, " ")
 	key, err := strconv.Unquote(quoted)
-	if !ok || err != nil || d.Act.Act == "key reveal" { // which names the hash
+	if !ok || err != nil || d.Act.Act == "key reveal" { // the subject of "key reveal" has the hash
 		return
 	}
 	d.Rule, d.KeyHash = rule, h.keyHash(rule, key)
 	d.Subject = fmt.Sprintf("%s %q", rule, d.KeyHash)
 }
 
-// cursors seals the cursors of requests that are hashed: one holds the last key of
-// a page. They are good for as long as the process runs.
+// cursors seals the cursors of hashed requests, since a cursor holds the last key of a page. They
+// are valid as long as the process runs.
 var cursors = sync.OnceValue(func() cipher.AEAD {
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // it never fails
+	_, _ = rand.Read(key) // crypto/rand never fails
 	block, err := aes.NewCipher(key)
 	if err != nil {
-		panic(err) // the length is right
+		panic(err) // unreachable: the length is valid
 	}
 	sealed, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // so is the block
+		panic(err) // unreachable: so is the block
 	}
 	return sealed
 })
 
-// NextPage says where a page of overrides ends, sealed if the request is [Hashed]; the
-// next one begins behind it.
+// NextPage returns a cursor behind the last override of a page. It is sealed if the request is
+// [Hashed].
 func NextPage(ctx context.Context, last rulesource.Override) string {
 	text := cursor(last.Rule, last.Key)
 	if hashed(ctx) {
@@ -78,12 +78,12 @@ func NextPage(ctx context.Context, last rulesource.Override) string {
 	return text
 }
 
-// AfterPage reads what [NextPage] wrote: the rule and the key of the last override of
+// AfterPage parses a cursor of [NextPage]: it returns the rule and the key of the last override of
 // the page before.
 func AfterPage(ctx context.Context, text string) (o rulesource.Override, err error) {
 	if hashed(ctx) {
 		sealed, _ := base64.RawURLEncoding.DecodeString(text)
-		opened, _ := cursors().Open(nil, nil, sealed, nil) // of what it has not sealed nothing, which is no cursor
+		opened, _ := cursors().Open(nil, nil, sealed, nil) // a text that was not sealed here is opened as "", which is no cursor
 		text = string(opened)
 	}
 	o.Rule, o.Key, err = after(text)

@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// A Revision is a revision as JSON. Document is there where one was asked for.
+// A Revision is a revision as JSON. Document is present only where it was asked for.
 type Revision struct {
 	Version  int64     `json:"version"`
 	Parent   int64     `json:"parent"`
@@ -33,8 +33,8 @@ func (r *Revision) revision() rulesdb.Revision {
 		Comment: r.Comment, Name: r.Name, Hash: r.Hash, Document: []byte(r.Document)}
 }
 
-// An Override is an override as JSON. A key that is no UTF-8 is KeyBase64. KeyHash
-// is there where it stands in the place of the key, see [Hashed].
+// An Override is an override as JSON. A key that is not UTF-8 is in KeyBase64. KeyHash replaces the
+// key where the request is [Hashed].
 type Override struct {
 	Rule      string    `json:"rule"`
 	Key       string    `json:"key"`
@@ -49,7 +49,7 @@ type Override struct {
 	Author    string    `json:"author,omitzero"`
 }
 
-// OverrideOf returns an override as JSON has it; nil for one that is removed.
+// OverrideOf returns an override as JSON; nil if it is removed.
 func OverrideOf(o rulesource.Override) *Override {
 	if o.Removed {
 		return nil
@@ -85,7 +85,7 @@ type Node struct {
 	Error   string    `json:"error"`
 }
 
-// Nodes returns nodes as JSON has them, in clear if what rules say may be seen.
+// Nodes returns nodes as JSON. clear says that texts which quote the rules may be shown.
 func Nodes(all []rulesdb.Node, clear bool) []Node {
 	return List(all, func(n rulesdb.Node) Node {
 		return Node{n.Name, n.Version.Revision, n.Version.Change, n.Hash, n.Since, n.Seen, Fault(n.Error, clear)}
@@ -97,7 +97,7 @@ func (j *Node) node() rulesdb.Node {
 		Hash: j.Hash, Since: j.Since, Seen: j.Seen, Error: j.Error}
 }
 
-// List returns all of a list as JSON has it, never nil.
+// List returns a list as JSON, never null.
 func List[T, J any](all []T, of func(T) J) []J {
 	out := make([]J, len(all))
 	for i, one := range all {
@@ -106,13 +106,12 @@ func List[T, J any](all []T, of func(T) J) []J {
 	return out
 }
 
-// cursor says where a page ends, by the two columns that it is ordered by; the next one
-// begins behind it.
+// cursor returns a cursor behind the end of a page, from the two columns by which it is ordered.
 func cursor(first, second string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(first + "\n" + second))
 }
 
-// after reads what cursor wrote.
+// after parses the result of cursor.
 func after(cursor string) (first, second string, err error) {
 	text, err := base64.RawURLEncoding.DecodeString(cursor)
 	first, second, ok := strings.Cut(string(text), "\n")

@@ -12,20 +12,19 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// A Customer says whose key is meant, as people write it: by text or by
-// attributes.
+// A Customer names a key as people write it: by text or by attributes.
 type Customer struct {
-	// Key is the value of the attribute that the rule's key is made of; or what
-	// stint explain prints behind "key", such as ip="192.0.2.7"; or the key as
-	// stores and lists of overrides have it, if it is a hash or of several
-	// attributes.
+	// Key is one of three texts. If the rule's key has one attribute, it is the value of that
+	// attribute. It may be what stint explain prints behind "key", such as ip="192.0.2.7". If the
+	// key is a hash, or of several attributes, it may be the key as in stores and lists of
+	// overrides.
 	Key string
-	// Attributes are NAME=VALUE each, in place of Key.
+	// Attributes are NAME=VALUE each, instead of Key.
 	Attributes []string
 }
 
-// HeldKey is [Editor.Key] for an override that is there: its rule may be gone, and
-// then the key is what lists of overrides have.
+// HeldKey is [Editor.Key] for an existing override. If its rule is gone, the text must be the key
+// as in lists of overrides.
 func (d *Editor) HeldKey(ctx context.Context, rule string, c Customer) (string, error) {
 	key, err := d.Key(ctx, rule, c)
 	if errors.Is(err, policy.ErrNoRule) && len(c.Attributes) == 0 {
@@ -115,7 +114,7 @@ func sameNames(attrs policy.Map, names []string) bool {
 	return len(attrs) == len(names)
 }
 
-// explainedKey reads a key as stint explain prints it: name="value" and so on.
+// explainedKey parses a key as stint explain prints it: name="value" and so on.
 func explainedKey(text string) (policy.Map, bool) {
 	attrs := make(policy.Map)
 	for rest := text; rest != ""; rest = strings.TrimLeft(rest, " ") {
@@ -136,9 +135,9 @@ func explainedKey(text string) (policy.Map, bool) {
 	return attrs, len(attrs) > 0
 }
 
-// isHash reports whether a key is the hash of one, as package policy writes it.
+// isHash reports whether a key is a hash, as package policy writes it.
 func isHash(key string) bool {
-	const length = 32 // of 24 bytes as base64
+	const length = 32 // 24 bytes as base64
 	rest, ok := strings.CutPrefix(key, "~")
 	return ok && len(rest) == length && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// ParseLasts reads how long something lasts, such as 90s, 1h30m or 30d; "" is
-// for good.
+// ParseLasts parses a duration such as 90s, 1h30m or 30d; "" means for good.
 func ParseLasts(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,15 +28,15 @@ import (
 const (
 	// mostLoaded is how many overrides one load takes.
 	mostLoaded = 10_000_000
-	// longestRow bounds a row, in bytes: a quote that is not closed would take all.
+	// longestRow bounds a row, in bytes, since an unclosed quote would make the rest of the file
+	// one row.
 	longestRow = 64 << 10
-	// mostFaults is how many rows a load names before it gives up.
+	// mostFaults is how many faulty rows a load names before it gives up.
 	mostFaults = 20
 )
 
-// overrideColumns are the columns of overrides as CSV. The key is given as people
-// write it, see [Customer]. A key that would be read as another one is given as stores
-// have it, in base64.
+// overrideColumns are the columns of overrides as CSV. The key is written as people write it, see
+// [Customer]. Where that would be read as a different key, the stored key is written in base64.
 var overrideColumns = []string{"rule", "key", "limits", "expires", "reason", "key_base64"}
 
 // A RowError says what is wrong in a row of CSV.
@@ -44,10 +45,10 @@ type RowError struct {
 	Err          error
 }
 
-// RowErrors are what is wrong in the rows of CSV, the first ones.
+// RowErrors are the first faults in the rows of a CSV.
 type RowErrors []RowError
 
-// Error has a line for each.
+// Error has a line for each fault.
 func (e RowErrors) Error() string {
 	var b strings.Builder
 	for _, one := range e {
@@ -59,14 +60,13 @@ func (e RowErrors) Error() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Is makes them a [rulesdb.ErrInput].
+// Is makes RowErrors match [rulesdb.ErrInput].
 func (e RowErrors) Is(target error) bool { return target == rulesdb.ErrInput }
 
-// LoadOverrides reads overrides as CSV, as [OverridesWriter] writes it, and sets all as one
-// change, or none. Those of customers that are not among them stay. What is wrong in
-// rows is [RowErrors]. After a failure, the same load goes on from what is staged.
-// progress, unless it is nil, is called now and then with how many rows were read and
-// how many are in force.
+// LoadOverrides reads overrides as CSV, in the format of [Editor.ExportOverrides], and sets all of them as
+// one change, or none. Overrides of other customers stay. Faults in rows are [RowErrors]. After a
+// failure, the same load continues from what is staged. If progress is not nil, it is called now
+// and then with how many rows were read and how many are in force.
 func (d *Editor) LoadOverrides(ctx context.Context, author string, from io.Reader, progress func(read, inForce int)) (n int, err error) {
 	switch k := d.Backend.(type) {
 	case *Client:
@@ -87,18 +87,18 @@ type overridesReader struct {
 	editor  *Editor
 	file    *rules.File
 	csv     *csv.Reader
-	columns []string             // of the first line
-	record  []string             // the row, which has as many fields
-	lines   *overridetable.Table // of the customers so far
+	columns []string             // the fields of the first line
+	record  []string             // the present row
+	lines   *overridetable.Table // the customers so far, with their lines
 	rows    int
-	line    int // where the last row ended, or before
+	line    int // the line on which the present or last row began
 	faults  RowErrors
 }
 
-// A rowBound fails where a row gets too long.
+// A rowBound is a reader that fails when a row gets too long.
 type rowBound struct {
 	from io.Reader
-	row  int // bytes that were read since it began; 0 while there are but empty lines
+	row  int // bytes of the present row; 0 while only empty lines were read
 }
 
 var errLongRow = fmt.Errorf("a row of more than %d KiB begins here: is a quote not closed?", longestRow>>10)
@@ -112,7 +112,7 @@ func (b *rowBound) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begin is told that a row begins, of which the reader may have some already.
+// begin notes that a row begins, of which in may have buffered some bytes.
 func (b *rowBound) begin(in *bufio.Reader) {
 	b.row = 0
 	begun, _ := in.Peek(in.Buffered())
@@ -120,7 +120,7 @@ func (b *rowBound) begin(in *bufio.Reader) {
 }
 
 func (b *rowBound) count(p []byte) {
-	if b.row > 0 || len(bytes.Trim(p, "\r\n")) > 0 || bytes.IndexByte(p, '\n') < 0 { // \r alone is no end of a line
+	if b.row > 0 || len(bytes.Trim(p, "\r\n")) > 0 || bytes.IndexByte(p, '\n') < 0 { // \r alone does not end a line
 		b.row += len(p)
 	}
 }
@@ -130,7 +130,7 @@ func (r *overridesReader) all(from io.Reader) iter.Seq2[*rulesource.Override, er
 	return func(yield func(*rulesource.Override, error) bool) {
 		bound := &rowBound{from: from}
 		in := bufio.NewReader(bound)
-		if mark, _ := in.Peek(3); bytes.Equal(mark, []byte("\ufeff")) { // of spreadsheets
+		if mark, _ := in.Peek(3); bytes.Equal(mark, []byte("\ufeff")) { // the byte order mark of spreadsheets
 			_, _ = in.Discard(len(mark))
 		}
 		r.csv = csv.NewReader(in)
@@ -178,13 +178,13 @@ func (r *overridesReader) has(column string) bool { return slices.Contains(r.col
 // fault notes what is wrong in a field of the row.
 func (r *overridesReader) fault(field int, err error) {
 	at := RowError{1, 1, err}
-	if len(r.record) > 0 { // else there is nothing but empty lines
+	if len(r.record) > 0 { // otherwise only empty lines were read
 		at.Line, at.Column = r.csv.FieldPos(field)
 	}
 	r.faults = append(r.faults, at)
 }
 
-// unread notes an error of CSV, or returns one that ends the reading.
+// unread notes an error of the CSV, or returns it if reading must end.
 func (r *overridesReader) unread(err error) error {
 	var parse *csv.ParseError
 	switch {
@@ -201,7 +201,7 @@ func (r *overridesReader) unread(err error) error {
 	return nil
 }
 
-// next reads a row. The override is nil if it has a fault.
+// next reads a row. The override is nil if the row is faulty.
 func (r *overridesReader) next() (*rulesource.Override, error) {
 	record, err := r.csv.Read()
 	if r.record = record; err != nil {
@@ -230,7 +230,7 @@ func (r *overridesReader) next() (*rulesource.Override, error) {
 	return o, nil
 }
 
-// field returns what the row has in a column, "" without the column.
+// field returns the row's field in a column, or "" if there is no such column.
 func (r *overridesReader) field(column string) string {
 	if i := slices.Index(r.columns, column); i >= 0 {
 		return r.record[i]
@@ -255,7 +255,7 @@ func (r *overridesReader) override() (*rulesource.Override, error) {
 	}
 	if text := r.field("expires"); text != "" {
 		at, err := time.Parse(time.RFC3339, text)
-		if err != nil || at.Unix() <= 0 { // databases have 0 for good
+		if err != nil || at.Unix() <= 0 { // 0 means for good in the database
 			return nil, fmt.Errorf("expires: %q is no time: write one such as 2027-01-31T12:00:00Z", text)
 		}
 		o.Expires = at
@@ -290,40 +290,37 @@ func (r *overridesReader) key(o *rulesource.Override) (err error) {
 	return nil
 }
 
-// EachOverride hands over the overrides of a page, whatever its N, until take returns an
-// error: of a database those of one moment, of others page by page.
-func (d *Editor) EachOverride(ctx context.Context, p rulesdb.Page, take func(rulesource.Override) error) error {
+// ExportOverrides writes the overrides of a page, whatever its N, as CSV: those of one moment.
+func (d *Editor) ExportOverrides(ctx context.Context, p rulesdb.Page, to io.Writer) error {
+	if k, ok := d.Backend.(*Client); ok {
+		return k.exportOverrides(ctx, p, to)
+	}
+	out := csv.NewWriter(to)
+	err := out.Write(overrideColumns)
+	if err == nil {
+		err = d.eachOverride(ctx, p, func(o rulesource.Override) error { return out.Write(rowOf(&o)) })
+	}
+	if err != nil {
+		return err
+	}
+	out.Flush()
+	return out.Error()
+}
+
+func (d *Editor) eachOverride(ctx context.Context, p rulesdb.Page, take func(rulesource.Override) error) error {
 	if db, ok := d.Backend.(*rulesdb.DB); ok {
 		return db.EachOverride(ctx, p, take)
 	}
-	for p.N = maxPage; ; {
-		some, err := d.Overrides(ctx, p)
-		if err != nil {
-			return err
-		}
-		for _, o := range some {
-			if err := take(o); err != nil {
-				return err
-			}
-			p.AfterRule, p.AfterKey = o.Rule, o.Key
-		}
-		if len(some) < p.N {
-			return nil
-		}
+	p.N = math.MaxInt
+	all, err := d.Overrides(ctx, p)
+	for _, o := range all {
+		err = cmp.Or(err, take(o))
 	}
+	return err
 }
 
-// An OverridesWriter writes overrides as CSV.
-type OverridesWriter struct{ csv *csv.Writer }
-
-// NewOverridesWriter begins CSV with the names of the columns.
-func NewOverridesWriter(w io.Writer) (*OverridesWriter, error) {
-	out := &OverridesWriter{csv.NewWriter(w)}
-	return out, out.csv.Write(overrideColumns)
-}
-
-// Write writes a row. It may stay in memory until Flush.
-func (w *OverridesWriter) Write(o rulesource.Override) error {
+// rowOf returns the fields of overrideColumns.
+func rowOf(o *rulesource.Override) []string {
 	row := []string{o.Rule, o.Key, strings.Join(o.Limits, ";"), "", o.Reason, ""}
 	switch {
 	case o.Unlimited:
@@ -334,14 +331,8 @@ func (w *OverridesWriter) Write(o rulesource.Override) error {
 	if !o.Expires.IsZero() {
 		row[3] = o.Expires.UTC().Format(time.RFC3339Nano)
 	}
-	if _, explained := explainedKey(o.Key); explained || !utf8.ValidString(o.Key) || strings.ContainsAny(o.Key, "\r\x00") { // CSV has no \r\n
+	if _, explained := explainedKey(o.Key); explained || !utf8.ValidString(o.Key) || strings.ContainsAny(o.Key, "\r\x00") { // a CSV reader would change \r\n
 		row[1], row[5] = "", base64.StdEncoding.EncodeToString([]byte(o.Key))
 	}
-	return w.csv.Write(row)
-}
-
-// Flush writes what is still in memory.
-func (w *OverridesWriter) Flush() error {
-	w.csv.Flush()
-	return w.csv.Error()
+	return row
 }

@@ -90,16 +90,8 @@ func TestLoadRefuses(t *testing.T) {
 // exported returns the overrides of an editor as CSV.
 func exported(t *testing.T, d *rulesapi.Editor) string {
 	t.Helper()
-	held, err := d.Overrides(t.Context(), rulesdb.Page{N: 100_000})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var b strings.Builder
-	w, err := rulesapi.NewOverridesWriter(&b)
-	for _, o := range held {
-		err = errors.Join(err, w.Write(o))
-	}
-	if err := errors.Join(err, w.Flush()); err != nil {
+	if err := d.ExportOverrides(t.Context(), rulesdb.Page{}, &b); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -299,5 +291,57 @@ func TestLoadTurns(t *testing.T) {
 	}
 	if status, answer := ask(t, server, tokens["operator"], "POST", "/v1/overrides", "", columns+"api,b,5/m\n"); status != 200 {
 		t.Errorf("%d %v", status, answer)
+	}
+}
+
+// A meddler has something done when the first text is written, and keeps all of it.
+type meddler struct {
+	strings.Builder
+	do func()
+}
+
+func (m *meddler) Write(p []byte) (int, error) {
+	if m.Len() == 0 {
+		m.do()
+	}
+	return m.Builder.Write(p)
+}
+
+// TestExportOneMoment: while a server exports, all overrides change. The export has those of
+// before alone. One that breaks off is an error.
+func TestExportOneMoment(t *testing.T) {
+	server, db, tokens := serve(t)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(tokens["operator"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err := rulesapi.Dial(server.URL, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote, local := rulesapi.New(k, rules.Decode, nil), rulesapi.New(db, rules.Decode, nil)
+	const n = 5000
+	load := func(limit string) {
+		t.Helper()
+		var all strings.Builder
+		all.WriteString(columns)
+		for i := range n {
+			fmt.Fprintf(&all, "api,customer-%d,%s\n", i, limit)
+		}
+		if set, err := local.LoadOverrides(t.Context(), "", strings.NewReader(all.String()), nil); err != nil || set != n {
+			t.Fatal(set, err)
+		}
+	}
+	load("7/m")
+	out := &meddler{do: func() { load("9/m") }}
+	if err := remote.ExportOverrides(t.Context(), rulesdb.Page{Rule: "api", Prefix: "customer-"}, out); err != nil {
+		t.Fatal(err)
+	}
+	if before, after := strings.Count(out.String(), ",7/m,"), strings.Count(out.String(), ",9/m,"); before != n || after != 0 {
+		t.Errorf("%d rows of before, %d of after", before, after)
+	}
+	out = &meddler{do: server.CloseClientConnections}
+	if err := remote.ExportOverrides(t.Context(), rulesdb.Page{}, out); err == nil && strings.Count(out.String(), "\n") != n+1 {
+		t.Error("half of it is no error")
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// SetPlan refuses a plan that no rule in force has for the attribute. One that is
-// taken away may be of rules that are gone.
+// SetPlan refuses a plan that no rule in force has for the attribute. A plan may be removed even if
+// its rules are gone.
 func (d *Editor) SetPlan(ctx context.Context, attribute, value, plan, author, reason string) (was string, err error) {
 	if plan != "" {
 		f, err := d.Rules(ctx)
@@ -32,7 +32,7 @@ func (d *Editor) SetPlan(ctx context.Context, attribute, value, plan, author, re
 	return d.Backend.SetPlan(ctx, attribute, value, plan, author, reason)
 }
 
-// A Plan is a customer's plan as JSON. A value that is no UTF-8 is ValueBase64.
+// A Plan is a customer's plan as JSON. A value that is not UTF-8 is in ValueBase64.
 type Plan struct {
 	Attribute   string    `json:"attribute"`
 	Value       string    `json:"value"`
@@ -80,7 +80,7 @@ func (h *Handler) plan(c *call) (int, any, error) {
 	return http.StatusOK, PlanOf(p), err
 }
 
-// A planChange is a customer's plan and the one before; "" for none.
+// A planChange is a customer's plan after and before a change; "" for none.
 type planChange struct {
 	Now string `json:"now"`
 	Was string `json:"was"`
@@ -144,8 +144,8 @@ func (c *Client) Plan(ctx context.Context, attribute, value string) (rulesource.
 	return p.plan(), err
 }
 
-// Plans returns up to n plans of customers, of an attribute, or of all for "", behind the
-// last one of the page before.
+// Plans returns up to n plans of an attribute, or of all attributes for "", after the last one of
+// the page before.
 func (c *Client) Plans(ctx context.Context, attribute string, last rulesource.Plan, n int) ([]rulesource.Plan, error) {
 	query := url.Values{"attribute": {attribute}, "n": {strconv.Itoa(n)}}
 	if last.Attribute != "" {
@@ -156,8 +156,8 @@ func (c *Client) Plans(ctx context.Context, attribute string, last rulesource.Pl
 	return List(all.Plans, (*Plan).plan), err
 }
 
-// SetPlan says which plan the customers with a value of an attribute have, "" for none,
-// and returns the one before. The errors are those of [Client.SetOverride].
+// SetPlan assigns a plan to the customers with a value of an attribute, or removes it for "", and
+// returns the plan before. The errors are those of [Client.SetOverride].
 func (c *Client) SetPlan(ctx context.Context, attribute, value, plan, _, reason string) (was string, err error) {
 	query := url.Values{"attribute": {attribute}, "value": {value}}
 	var out planChange

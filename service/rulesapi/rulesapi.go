@@ -1,9 +1,9 @@
-// Package rulesapi is the API by which operators change rules and the limits of customers: what
-// is checked before it is written, as which texts and JSON it is read and shown,
-// the HTTP API and its client.
+// Package rulesapi is the API with which operators change rules and the limits of customers. It
+// checks changes before they are written, defines their text and JSON, and has the HTTP API and its
+// client.
 //
-// A [Backend] keeps rules: a database, or a server that has one, see [Dial]. An
-// [Editor] is one that refuses what nodes could not use.
+// A [Backend] keeps rules: a database, or a server that has one, see [Dial]. An [Editor] is a
+// Backend that refuses what nodes could not use.
 package rulesapi
 
 import (
@@ -26,15 +26,15 @@ import (
 )
 
 var (
-	// ErrUnkept is for an act that could not be written down, and so was not done.
+	// ErrUnkept says that an act could not be recorded, and so was not done.
 	ErrUnkept = errors.New("it cannot be kept")
-	// ErrUnaudited is for an act that was begun in the audit and done, while what it did
-	// may not have been written down.
+	// ErrUnaudited says that an act was done and that the audit records its beginning, but perhaps
+	// not its result.
 	ErrUnaudited = errors.New("it is done, and the audit may have only that it was begun: look there, and do not repeat it")
 )
 
-// A Backend keeps rules and what belongs to them. Its methods are those of
-// [rulesdb.DB] and mean what is said there.
+// A Backend keeps rules, overrides, tokens and the audit. Its methods are those of [rulesdb.DB],
+// which documents them.
 type Backend interface {
 	Revision(ctx context.Context, number int64) (rulesdb.Revision, error)
 	Revisions(ctx context.Context, before int64, n int) ([]rulesdb.Revision, error)
@@ -68,14 +68,13 @@ type Backend interface {
 // maxLimits is how many limits an override may have, as a rule may.
 const maxLimits = 16
 
-// An Editor is a [Backend] that checks what is written. It may be used from many
-// goroutines at once.
+// An Editor is a [Backend] that checks changes. It may be used from many goroutines at once.
 type Editor struct {
 	Backend
 	check  func(name string, document []byte) (*rules.File, error)
 	secret []byte
 
-	reading chan struct{} // has one slot: for who reads the document in force
+	reading chan struct{} // has one slot, since one caller reads the document in force
 	held    atomic.Pointer[heldRules]
 }
 
@@ -85,13 +84,13 @@ type heldRules struct {
 	file *rules.File
 }
 
-// New returns an editor. check reads a document as nodes do and says what is wrong
-// in it; secret is what nodes hash keys with, if they do.
+// New returns an editor. check parses a document as nodes do and says what is wrong in it; secret
+// is the secret with which nodes hash keys, if they do.
 func New(k Backend, check func(name string, document []byte) (*rules.File, error), secret []byte) *Editor {
 	return &Editor{Backend: k, check: check, secret: secret, reading: make(chan struct{}, 1)}
 }
 
-// Check reads a document as nodes do.
+// Check parses a document as nodes do.
 func (d *Editor) Check(name string, document []byte) (*rules.File, error) {
 	return d.check(name, document)
 }
@@ -116,9 +115,8 @@ func (d *Editor) Rollback(ctx context.Context, parent, to int64, author, comment
 	return d.Backend.Rollback(ctx, parent, to, author, comment)
 }
 
-// Rules returns the rules in force. The error is [rulesource.ErrEmpty] if there
-// are none. A new document is read by one caller, while others wait for it as long as
-// their contexts last.
+// Rules returns the rules in force. The error is [rulesource.ErrEmpty] if there are none. One
+// caller reads a new document, while others wait for it as long as their contexts last.
 func (d *Editor) Rules(ctx context.Context) (*rules.File, error) {
 	newest, err := d.Revisions(ctx, 0, 1)
 	if err != nil {
@@ -151,7 +149,7 @@ func (d *Editor) Rules(ctx context.Context) (*rules.File, error) {
 	return f, nil
 }
 
-// holds returns the rules of a document that were read last; nil for another's.
+// holds returns the rules that were read last, if they have this hash.
 func (d *Editor) holds(hash string) *rules.File {
 	if held := d.held.Load(); held != nil && held.hash == hash {
 		return held.file
@@ -159,8 +157,8 @@ func (d *Editor) holds(hash string) *rules.File {
 	return nil
 }
 
-// SetOverride refuses limits that cannot be read, and rules that are not in
-// force. One that is removed may be of a rule that is gone.
+// SetOverride refuses limits that cannot be parsed, and rules that are not in force. An override
+// may be removed even if its rule is gone.
 func (d *Editor) SetOverride(ctx context.Context, o rulesource.Override, lasts time.Duration) (was, now rulesource.Override, err error) {
 	if !o.Removed {
 		if err := d.checkOverride(ctx, &o); err != nil {
@@ -170,7 +168,7 @@ func (d *Editor) SetOverride(ctx context.Context, o rulesource.Override, lasts t
 	return d.Backend.SetOverride(ctx, o, lasts)
 }
 
-// SetOverrideIf refuses what [Editor.SetOverride] does.
+// SetOverrideIf makes the checks of [Editor.SetOverride].
 func (d *Editor) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts time.Duration, may func(held rulesource.Override) error) (was, now rulesource.Override, err error) {
 	if !o.Removed {
 		if err := d.checkOverride(ctx, &o); err != nil {
@@ -180,9 +178,9 @@ func (d *Editor) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts
 	return d.Backend.SetOverrideIf(ctx, o, lasts, may)
 }
 
-// Unblock removes the block of o's key under its rule, and returns it. An override of
-// another kind stays, also one that came just before: the error is an [InputError] or
-// what a server says. A server ends bans of the key too, and then says so.
+// Unblock removes the block of o's key under its rule, and returns it. An override of another kind
+// stays, even one that was set just before: the error is an [InputError] or that of the server. A
+// server also ends the bans of the key, and reports that.
 func (d *Editor) Unblock(ctx context.Context, o rulesource.Override) (was, now rulesource.Override, banEnded bool, err error) {
 	if k, ok := d.Backend.(*Client); ok {
 		return k.unblock(ctx, o)
@@ -208,7 +206,7 @@ func (d *Editor) checkOverride(ctx context.Context, o *rulesource.Override) erro
 	return checkIn(f, o)
 }
 
-// checkIn refuses an override that rules cannot use.
+// checkIn refuses an override that the rules cannot use.
 func checkIn(f *rules.File, o *rulesource.Override) error {
 	if _, err := f.Rules.KeyAttributes(o.Rule); err != nil {
 		return &InputError{"rule", unknownRule(o.Rule, f.Rules.Names())}
@@ -230,9 +228,9 @@ func checkIn(f *rules.File, o *rulesource.Override) error {
 	return nil
 }
 
-// Consequences says what the limits of an override change beside numbers: which limits
-// of the rule hold the customer no longer, and which of the customer's own begin with
-// nothing used, since the rule has none of their kind and period. It is "" for nothing.
+// Consequences says what the limits of an override change beside the numbers: which limits of the
+// rule no longer apply to the customer, and which of the customer's own limits begin with nothing
+// used because the rule has none of their kind and period. It is "" for nothing.
 func (d *Editor) Consequences(ctx context.Context, o rulesource.Override) string {
 	f, err := d.Rules(ctx)
 	if err != nil || len(o.Limits) == 0 {
@@ -264,7 +262,7 @@ func (d *Editor) Consequences(ctx context.Context, o rulesource.Override) string
 	return strings.Join(parts, " ")
 }
 
-// without returns the limits of which others have none of that kind and period.
+// without returns the limits that have no counterpart of the same kind and period in others.
 func without(limits, others []stint.Limit) (texts []string) {
 	for _, l := range limits {
 		if !slices.ContainsFunc(others, func(o stint.Limit) bool { return o.WithName("").ID() == l.WithName("").ID() }) {
@@ -274,7 +272,7 @@ func without(limits, others []stint.Limit) (texts []string) {
 	return texts
 }
 
-// unknownRule says which rules there are.
+// unknownRule returns an error that lists the existing rules.
 func unknownRule(name string, names []string) error {
 	return noRule(fmt.Sprintf("there is no rule %q in force: there are %s", name, listed(names)))
 }
@@ -295,14 +293,14 @@ func listed(names []string) string {
 	return cmp.Or(b.String(), "none")
 }
 
-// noRule is a [policy.ErrNoRule] that says which rules there are.
+// A noRule is a [policy.ErrNoRule] that lists the existing rules.
 type noRule string
 
 func (e noRule) Error() string { return string(e) }
 
 func (noRule) Is(target error) bool { return target == policy.ErrNoRule }
 
-// An InputError says which field of what was asked for is wrong.
+// An InputError names the field of a request that is wrong.
 type InputError struct {
 	Field string
 	Err   error
@@ -314,10 +312,10 @@ func (e *InputError) Error() string { return e.Field + ": " + e.Err.Error() }
 // Unwrap returns Err.
 func (e *InputError) Unwrap() error { return e.Err }
 
-// Is makes it a [rulesdb.ErrInput].
+// Is makes an InputError match [rulesdb.ErrInput].
 func (e *InputError) Is(target error) bool { return target == rulesdb.ErrInput }
 
-// InForce returns the revision in force; the zero Revision if there is none.
+// InForce returns the revision in force, or the zero Revision if there is none.
 func InForce(ctx context.Context, k Backend) (rulesdb.Revision, error) {
 	r, err := k.Revision(ctx, 0)
 	if errors.Is(err, rulesdb.ErrNotFound) {

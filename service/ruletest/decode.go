@@ -29,7 +29,7 @@ const (
 var (
 	documentFields = []string{"rules", "start", "tests"}
 	testFields     = []string{"name", "start", "requests"}
-	requestFields  = []string{"t", "times", "every", "lasts", "attributes", "cost", "response", "expect"}
+	requestFields  = []string{"t", "times", "every", "lasts", "attributes", "cost", "sent", "response", "expect"}
 	responseFields = []string{"status", "headers", "body"}
 	expectFields   = []string{"allowed", "denied_by", "retry_after", "delay", "remaining", "matched", "shadow_denied_by", "refused"}
 )
@@ -298,6 +298,7 @@ func (d *decoder) request(n *rulesfile.Node, t *Test) Request {
 			r.fault = d.derive(n, r.Attributes)
 		}},
 		{"cost", "", func(n *rulesfile.Node) { r.Cost = d.integer(n, 0, 1<<63-1) }},
+		{"sent", "", func(n *rulesfile.Node) { r.Sent = d.integer(n, 0, 1<<63-1) }},
 		{"response", "", func(n *rulesfile.Node) { r.Response = d.response(n) }},
 		{"expect", "", func(n *rulesfile.Node) { r.Expect = d.expect(n) }},
 	} {
@@ -362,6 +363,8 @@ func (d *decoder) attributes(n *rulesfile.Node) map[string]string {
 // derive adds the parameters and cookies that rules look at where they stand in the path and
 // in header.cookie, as a request has them. It returns for what the request is refused.
 func (d *decoder) derive(n *rulesfile.Node, attributes map[string]string) error {
+	var servers httplimit.Ambiguous
+	fault := servers.Check(d.file.Rules.Rules, request.Described(attributes).Request())
 	_, query, _ := strings.Cut(attributes["path"], "?")
 	header := make(http.Header)
 	if line, ok := attributes["header.cookie"]; ok {
@@ -380,8 +383,7 @@ func (d *decoder) derive(n *rulesfile.Node, attributes map[string]string) error 
 		}
 		attributes[name] = value
 	}
-	var a httplimit.Ambiguous
-	return a.Check(d.file.Rules.Rules, header, query)
+	return fault
 }
 
 func isAddress(text string) bool {

@@ -37,6 +37,7 @@ type Request struct {
 	Response     *Response     // nil if none is told
 	Attributes   map[string]string
 	Cost         int64
+	Sent         int64       // bytes of its body
 	Expect       Expectation // nil: nothing
 	fault        error       // why HTTP refuses it
 }
@@ -53,6 +54,9 @@ func (r *Request) Attribute(name string) (string, bool) {
 	v, ok := r.Attributes[name]
 	return v, ok
 }
+
+// BodyLength returns how many bytes are sent, for costs that say so.
+func (r *Request) BodyLength() int64 { return r.Sent }
 
 // An Expectation is what fields of the answer must be, as it writes them. What is not in it
 // may be anything.

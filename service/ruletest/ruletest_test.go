@@ -228,6 +228,25 @@ func TestLasts(t *testing.T) {
 	}
 }
 
+// TestSent: the bytes of a body are part of its cost, within bounds.
+func TestSent(t *testing.T) {
+	f, err := ruletest.Read(write(t, "rules: [{name: tokens, key: [], limits: 1000/h, cost: {attribute: body./max_tokens, sent: 3, default: 5, max: 50}}]", `rules: ../stint.yaml
+tests:
+  - name: a part for what is sent
+    requests:
+      - {t: 0s, attributes: {body./max_tokens: 7}, sent: 10, expect: {remaining: 989}}
+      - {t: 0s, attributes: {body./max_tokens: 7}, expect: {remaining: 982}}
+      - {t: 0s, attributes: {path: /}, sent: 1, expect: {remaining: 976}}
+      - {t: 0s, attributes: {path: /}, sent: 1000000, expect: {remaining: 926}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if results, err := f.Run(t.Context()); err != nil || len(results) != 1 || !results[0].OK {
+		t.Errorf("%+v, %v", results, err)
+	}
+}
+
 // TestResponse charges what a response says once it has ended: a status that does not count
 // gives back, a body or a header costs more or less, and without one the reservation stands.
 func TestResponse(t *testing.T) {
@@ -253,10 +272,10 @@ tests:
       - {t: 0s, lasts: 2s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
       - {t: 1s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 3}}
       - {t: 2s, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
-  - name: what ends later than a charge is held stands, and what is above it is charged
+  - name: what lasts long is settled as well
     requests:
       - {t: 0s, lasts: 11m, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
-      - {t: 11m, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 3}}
+      - {t: 11m, attributes: {path: /l}, response: {status: 200}, expect: {remaining: 4}}
       - {t: 12m, lasts: 11m, attributes: {path: /h}, response: {headers: {X-Cost: 50}}, expect: {remaining: 90}}
       - {t: 23m, attributes: {path: /h}, expect: {remaining: 50}}
 `))

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
@@ -194,12 +193,13 @@ func decided(result *policy.Result) *Decided {
 	return all
 }
 
-// settle charges what the response says. One that is compressed says nothing, and what ends
-// later than its charge is held stands as charged, as everywhere.
+// settle charges what the response says. One that is compressed says nothing.
 func (r *Response) settle(ctx context.Context, pending *policy.Pending) error {
-	pending.Header(r.Status, r.Headers)
+	if err := pending.Header(ctx, r.Status, r.Headers); err != nil {
+		return err
+	}
 	_, _ = pending.Write([]byte(r.Body))
-	if err := pending.End(ctx, true, false); !errors.Is(err, stint.ErrReservation) && !errors.Is(err, policy.ErrCompressed) {
+	if err := pending.End(ctx, true); !errors.Is(err, policy.ErrCompressed) {
 		return err
 	}
 	return nil

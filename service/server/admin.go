@@ -8,11 +8,11 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// An Admin says how the process is:
+// An Admin answers probes and serves metrics:
 //
 //	/livez        200 as long as it answers at all
-//	/readyz       200, or 503 and why it should be sent no requests
-//	/healthcheck  as envoyproxy/ratelimit has it: 200 until it stops, with rules or without
+//	/readyz       200, or 503 with the reason to send it no requests
+//	/healthcheck  as in envoyproxy/ratelimit: 200 until it stops, with rules or without
 //	/metrics      metrics, as Prometheus reads them
 //
 // Source and Observer must be given. It may be used from many goroutines at once.
@@ -25,7 +25,7 @@ type Admin struct {
 // Stop makes /readyz say 503 from now on; see ServeOptions.OnStop.
 func (a *Admin) Stop() { a.stopping.Store(true) }
 
-// ServeHTTP answers.
+// ServeHTTP implements [http.Handler].
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/healthcheck", "/metrics":

@@ -10,23 +10,23 @@ import (
 	"time"
 )
 
-// Bounds of the connections of operators, less than the descriptors that those of clients
-// leave.
+// Bounds of the connections of operators. Together they are fewer than the descriptors
+// that are reserved beside the connections of clients.
 const (
 	mostAdmin = 32
-	// mostStrangers is how many there may be that have shown no token.
+	// mostStrangers is how many connections may have shown no token.
 	mostStrangers = 24
-	// strangersOfOne is how many of these one address may have, but this machine.
+	// strangersOfOne is how many of those one address may have, unless it is this machine.
 	strangersOfOne = 8
-	// leastAge is how long a connection has had to make itself known before it is closed
-	// for another.
+	// leastAge is how long a connection may take to show a token before it can be closed
+	// to make room.
 	leastAge = 100 * time.Millisecond
 )
 
-// AdminConns bounds the connections of operators. Beyond a bound, the connection that has
-// been idle for longest and has shown no token is closed for the new one: of the address
-// that has most of them, so that others are answered whoever holds the rest. It may be used
-// from many goroutines at once.
+// AdminConns bounds the connections of operators. Beyond a bound, a new connection takes
+// the place of one that has shown no token: the longest idle one of the address that has
+// most of them. So no address can shut out the others. It may be used from many goroutines
+// at once.
 type AdminConns struct {
 	log *slog.Logger
 
@@ -39,7 +39,7 @@ func NewAdminConns(log *slog.Logger) *AdminConns {
 	return &AdminConns{log: SampleLog(log), all: make(map[*adminConn]bool)}
 }
 
-// Listen returns a listener whose connections count.
+// Listen returns a listener whose connections are counted.
 func (c *AdminConns) Listen(ln net.Listener) net.Listener { return &adminListener{ln, c} }
 
 type adminListener struct {
@@ -59,12 +59,12 @@ func (l *adminListener) Accept() (net.Conn, error) {
 		if l.conns.admit(a) {
 			return a, nil
 		}
-		_ = conn.Close() // it has had no answer, and gets none
+		_ = conn.Close() // nothing was sent on it
 		l.conns.log.Warn("a connection was closed at once", "why", "its address has as many at --admin as one may have (8)")
 	}
 }
 
-// SetDeadline sets that of Accept, if the listener below has one.
+// SetDeadline sets the deadline of Accept, if the listener below has one.
 func (l *adminListener) SetDeadline(t time.Time) error {
 	if under, ok := l.Listener.(interface{ SetDeadline(t time.Time) error }); ok {
 		return under.SetDeadline(t)
@@ -84,8 +84,8 @@ type adminConn struct {
 	known bool      // it has shown a token
 }
 
-// admit takes a connection in, in place of another where there must be one. It waits until
-// that has had its time, unless it is of the same address.
+// admit counts a connection, and closes another one if a bound requires that. If the other
+// is younger than leastAge, it waits, or refuses if both are of the same address.
 func (c *AdminConns) admit(a *adminConn) bool {
 	for {
 		c.mu.Lock()
@@ -106,15 +106,15 @@ func (c *AdminConns) admit(a *adminConn) bool {
 			time.Sleep(leastAge - age)
 			continue
 		case other != nil:
-			_ = other.Conn.Close() // this is the point
+			_ = other.Conn.Close() // an error changes nothing: it is closed
 			c.log.Warn("a connection without a token was closed for another", "why", "--admin has as many as it may have (24 without a token, 32 in all)")
 		}
 		return true
 	}
 }
 
-// instead returns the connection that one of an address takes the place of, nil if there is
-// room, and whether that is for what its own address has. mu is held.
+// instead returns the connection to close for a new one of an address, nil if there is
+// room, and whether the reason is the bound of that address. mu is held.
 func (c *AdminConns) instead(at Address) (other *adminConn, own bool) {
 	by, strangers, most := make(map[Address]int), 0, 0
 	for a := range c.all {
@@ -141,17 +141,17 @@ func (c *AdminConns) instead(at Address) (other *adminConn, own bool) {
 
 // Close implements [net.Conn].
 func (a *adminConn) Close() error {
-	err := a.Conn.Close() // the descriptor is free before another is let in
+	err := a.Conn.Close() // frees the descriptor before a connection is let in for it
 	a.conns.mu.Lock()
 	defer a.conns.mu.Unlock()
 	delete(a.conns.all, a)
 	return err
 }
 
-// NetConn returns the connection below, as that of a TLS connection does.
+// NetConn returns the connection below, as [tls.Conn.NetConn] does.
 func (a *adminConn) NetConn() net.Conn { return a.Conn }
 
-// CloseWrite ends what is sent, as net/http does before it closes.
+// CloseWrite ends the sending side: net/http calls it before it closes a connection.
 func (a *adminConn) CloseWrite() error {
 	if tcp, ok := a.Conn.(interface{ CloseWrite() error }); ok {
 		return tcp.CloseWrite()
@@ -161,7 +161,8 @@ func (a *adminConn) CloseWrite() error {
 
 type adminConnKey struct{}
 
-// adminConnOf returns the connection of an operator below another; nil if there is none.
+// adminConnOf returns the adminConn that a connection, such as one of TLS, is built on;
+// nil if there is none.
 func adminConnOf(conn net.Conn) *adminConn {
 	for conn != nil {
 		if a, ok := conn.(*adminConn); ok {
@@ -191,8 +192,8 @@ func noteIdle(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// KnownToken notes that a request shows a token that lets its caller in: its connection is
-// not closed for one that has shown none.
+// KnownToken notes that a request shows a valid token: its connection is not closed to
+// make room for others.
 func KnownToken(r *http.Request) {
 	if a, ok := r.Context().Value(adminConnKey{}).(*adminConn); ok {
 		a.note(true)

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/service/server"
 )
 
@@ -99,6 +100,7 @@ func TestAdminConns(t *testing.T) {
 // TestOperatorsBesideStrangers: whatever 200 connections without a token do, probes are
 // answered and an operator with a token keeps its connection.
 func TestOperatorsBesideStrangers(t *testing.T) {
+	need.Time(t)
 	path := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(path, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
 		t.Fatal(err)

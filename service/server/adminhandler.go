@@ -11,31 +11,31 @@ import (
 // AdminHandlerOptions are what a listener for operators has. Admin must be given.
 type AdminHandlerOptions struct {
 	Admin *Admin
-	// Lab is what /lab/ shows, without that prefix, and Simulate answers
-	// POST /v1/simulate. The default value is that neither is there.
+	// Lab serves /lab/, without that prefix, and Simulate POST /v1/simulate. By
+	// default there are no such paths.
 	Lab, Simulate http.Handler
-	// Page is what /ui/ shows, without that prefix; it asks for tokens of its own.
-	// The default value is that it is not there.
+	// Page serves /ui/, without that prefix; it checks tokens itself. By default
+	// there is no such path.
 	Page http.Handler
-	// Rules is what operators ask and do, at the paths that it has; it says itself
-	// who may. The default value is that there is none.
+	// Rules serves what operators ask and do, at the paths that it has; it checks
+	// tokens itself. By default there are no such paths.
 	Rules RulesHandler
-	// Rehearse answers POST /v1/rehearse; it asks for tokens of its own. The
-	// default value is that it is not there.
+	// Rehearse serves POST /v1/rehearse; it checks tokens itself. By default there
+	// is no such path.
 	Rehearse http.Handler
-	// Usage answers GET /v1/usage; it asks for tokens of its own. The default value
-	// is that it is not there.
+	// Usage serves GET /v1/usage; it checks tokens itself. By default there is no
+	// such path.
 	Usage http.Handler
-	// Clients and Operators are tokens for a listener that other machines reach:
-	// /metrics then asks for one of either, if there are any, and the lab for
-	// one of Operators. The default value is none.
+	// Clients and Operators are the tokens for a listener that other machines reach:
+	// /metrics then requires one of either file, if there are any, and the lab one
+	// of Operators. The default value is none.
 	Clients, Operators *Tokens
 }
 
-// A RulesHandler answers at some paths.
+// A RulesHandler serves some paths below /v1/.
 type RulesHandler interface {
 	http.Handler
-	// Has reports whether a path is one of its own.
+	// Has reports whether the handler serves a path.
 	Has(path string) bool
 }
 
@@ -48,17 +48,17 @@ type adminHandler struct {
 
 // NewAdminHandler returns what a listener on addr serves to operators:
 //
-//	/              links to the others
-//	/livez, /readyz, /metrics    as [Admin] has them
+//	/              links to the other pages
+//	/livez, /readyz, /metrics    see [Admin]
 //	/ui/           the page of operators
 //	/lab/          the lab
-//	/v1/simulate   its simulator
+//	/v1/simulate   the simulator of the lab
 //	/v1/rehearse   what other rules would have done to the last requests
-//	/v1/inspect, /v1/top and their kin, see package rulesapi
+//	/v1/inspect, /v1/top and others, see package rulesapi
 //
-// Where only this machine reaches the listener, no token is required, and on TCP
-// the Host is checked. Elsewhere there is no lab without Operators. A browser sends
-// a token as the password of any user.
+// If only this machine reaches the listener, no token is required, and on TCP the
+// Host is checked. On any other listener the lab needs Operators. A browser sends a
+// token as the password, with any user name.
 func NewAdminHandler(addr net.Addr, o AdminHandlerOptions) http.Handler {
 	d := &adminHandler{o, Local(addr), http.NewCrossOriginProtection()}
 	if !d.local && o.Operators == nil {
@@ -67,7 +67,7 @@ func NewAdminHandler(addr net.Addr, o AdminHandlerOptions) http.Handler {
 	return Guard(d, addr, nil)
 }
 
-// ServeHTTP answers.
+// ServeHTTP implements [http.Handler].
 func (d *adminHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := d.foreign.Check(r); err != nil {
 		(&problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}).write(w)
@@ -122,8 +122,8 @@ func (d *adminHandler) simulate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// authorize admits requests with one of the tokens, and every request where only this
-// machine reaches the listener. It answers the others.
+// authorize admits requests with one of the tokens, and all requests if only this machine
+// reaches the listener. It answers a request that it does not admit.
 func (d *adminHandler) authorize(w http.ResponseWriter, r *http.Request, known ...*Tokens) bool {
 	if d.local {
 		return true
@@ -141,7 +141,7 @@ func (d *adminHandler) authorize(w http.ResponseWriter, r *http.Request, known .
 	return false
 }
 
-// paths returns what there is to read.
+// paths returns the paths that the index page links to.
 func (d *adminHandler) paths() []string {
 	paths := []string{"/livez", "/readyz", "/metrics"}
 	if d.o.Page != nil {
@@ -153,7 +153,7 @@ func (d *adminHandler) paths() []string {
 	return paths
 }
 
-// abouts say what is at a path.
+// abouts describe the paths on the index page.
 var abouts = map[string]string{
 	"/livez": "whether the process is alive", "/readyz": "whether to send it requests",
 	"/metrics": "metrics for Prometheus", "/ui/": "what passes, who is denied and why, and what to do about it", "/lab/": "try limits, and see how they behave",

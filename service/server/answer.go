@@ -8,9 +8,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// appendResult writes what a policy decided as the members of an object. The
-// limit's are left out where no limit was looked at: no rule matched, or those
-// that did set none.
+// appendResult writes what a policy decided as the members of an object. It leaves
+// out the members of a limit if no rule that matched has one.
 func appendResult(b []byte, r *policy.Result) []byte {
 	d := &r.Decision
 	b = strconv.AppendBool(append(b, `"allowed":`...), d.Allowed)
@@ -25,14 +24,17 @@ func appendResult(b []byte, r *policy.Result) []byte {
 	if !d.Allowed {
 		b = appendTexts(append(b, `,"denied_by":`...), labels(r, false))
 	}
+	if r.Costs != nil {
+		b = appendTexts(append(b, `,"counted":`...), r.Counted())
+	}
 	if r.ShadowDenied {
 		b = appendTexts(append(b, `,"shadow_denied_by":`...), labels(r, true))
 	}
 	return b
 }
 
-// decider returns the rule that the answer is about: the tightest, else the
-// first that matched.
+// decider returns the rule that the answer is about: the rule of the tightest limit, else
+// the first that matched and is not in shadow.
 func decider(r *policy.Result) string {
 	if r.Tightest >= 0 {
 		return r.Rules[r.Tightest].Rule
@@ -45,7 +47,7 @@ func decider(r *policy.Result) string {
 	return ""
 }
 
-// appendState writes where a key stands.
+// appendState writes the members of a limit: what remains, and the waits.
 func appendState(b []byte, d *stint.Decision) []byte {
 	b = strconv.AppendInt(append(b, `,"limit":`...), d.Limit, 10)
 	b = strconv.AppendInt(append(b, `,"remaining":`...), d.Remaining, 10)
@@ -57,8 +59,8 @@ func appendState(b []byte, d *stint.Decision) []byte {
 	return b
 }
 
-// labels returns the labels of the layers that denied, of rules in shadow or of
-// those that are not.
+// labels returns the labels of the limits that denied: of rules in shadow, or of the
+// other rules.
 func labels(r *policy.Result, shadow bool) (all []string) {
 	for i := range r.Rules {
 		if one := &r.Rules[i]; one.Denied && one.Shadow == shadow {
@@ -68,9 +70,8 @@ func labels(r *policy.Result, shadow bool) (all []string) {
 	return all
 }
 
-// appendWait writes a wait twice: as a Go duration, or "never", and under the
-// name with _ms as milliseconds, rounded up so that waiting that long is enough, or
-// null.
+// appendWait writes a wait twice: under name as a Go duration or "never", and under
+// name_ms in milliseconds, rounded up so that the wait is long enough, or null.
 func appendWait(b []byte, name string, w stint.Wait) []byte {
 	b = append(append(append(b, `,"`...), name...), `":"`...)
 	d, ok := w.Duration()

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -16,8 +17,8 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// maxDelay is how long a request may be held under a leaky_queue, well below
-// the time that an answer may take; what would wait longer is denied.
+// maxDelay is how long rules may delay a request, well below ServeOptions.WriteTimeout.
+// A request that would wait longer is denied.
 const maxDelay = 5 * time.Second
 
 // auth answers a proxy that asks whether it may let a request pass. A denial has
@@ -35,12 +36,14 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 	c.policy = h.o.Source.Policy()
 	began := time.Now()
 	var waited time.Duration
-	err := h.plain.Check(c.policy.Rules(), r.Header, o.RawQuery)
+	err := h.plain.Check(c.policy.Rules(), o.Request())
 	if err == nil {
 		err = h.plain.CheckPath(c.policy.Rules(), o.target.Opaque)
 	}
 	if err == nil {
-		waited, err = c.policy.Wait(r.Context(), o, 1, maxDelay, &c.result)
+		ctx, stop := context.WithTimeout(r.Context(), maxDelay)
+		waited, err = c.policy.Wait(ctx, o, 1, 0, &c.result)
+		stop()
 	}
 	took := time.Since(began) - waited
 	head := w.Header()
@@ -62,7 +65,7 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 	_, _ = w.Write(denial.Body) // a proxy that has gone needs no answer
 }
 
-// statusField says why there is no 200, whatever the status.
+// statusField has the status of the problem, whatever status the proxy wants to see.
 const statusField = "X-RateLimit-Status"
 
 var (
@@ -70,7 +73,7 @@ var (
 	zero    = []string{"0"}
 )
 
-// deny writes the problem with the status that the proxy wants, and its own in
+// deny writes the problem with the status that the proxy wants, and its own status in
 // X-RateLimit-Status.
 func (p *problem) deny(w http.ResponseWriter, status int) {
 	w.Header().Set(statusField, strconv.Itoa(p.status))
@@ -78,9 +81,8 @@ func (p *problem) deny(w http.ResponseWriter, status int) {
 	p.writeAs(w, status)
 }
 
-// authPaths are the paths that proxies ask, with the status that a denial has; 0
-// is that of the answer itself. What a client can reach, such as the query,
-// chooses nothing.
+// authPaths are the paths that proxies ask, with the status of a denial; 0 is the
+// status of the decision itself. The path decides this, since clients can set the query.
 var authPaths = map[string]int{"/auth": 0, "/auth/401": 401, "/auth/403": 403, "/auth/429": 429}
 
 // An original is the request that a proxy asks about. It implements
@@ -88,14 +90,14 @@ var authPaths = map[string]int{"/auth": 0, "/auth/401": 401, "/auth/403": 403, "
 type original struct {
 	request.HTTP
 	claims claims.Reader
-	target url.URL // its path is opaque: as it was sent
+	target url.URL // the path is in Opaque: as it was sent
 }
 
 var _ policy.Attributes = (*original)(nil)
 
-// The headers in which proxies name the original request. Only one of the two
-// may be there: what a proxy does not set it passes on, and that is the
-// client's word.
+// The headers in which proxies name the original request. Only one of the two sets
+// may be there: a proxy passes on the headers that it does not set, and those are
+// whatever the client sent.
 var originalHeaders = [2][3]string{
 	{"X-Original-Method", "X-Original-Uri", "X-Original-Host"},    // by docs/SERVE.md's snippet for nginx
 	{"X-Forwarded-Method", "X-Forwarded-Uri", "X-Forwarded-Host"}, // by Traefik and Caddy
@@ -132,7 +134,7 @@ func (h *Handler) original(r *http.Request) (*original, *problem) {
 	return o, nil
 }
 
-// trusts reports whether the peer of a connection is a proxy that is listed.
+// trusts reports whether the peer of a connection is a trusted proxy.
 func (h *Handler) trusts(peer string) bool {
 	at, err := netip.ParseAddrPort(peer)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// balancerTimeout is how long a balancer may take to send its header.
+// balancerTimeout is how long a balancer may take to send the header of PROXY protocol.
 const balancerTimeout = 5 * time.Second
 
-// balanced returns a connection whose peer is the client that a balancer names in
-// PROXY protocol. A balancer must begin with it, and nobody else may: the first read
-// of such a connection fails. Without balancers it returns the connection.
+// balanced returns a connection whose peer is the client that a balancer names in PROXY
+// protocol. A balancer must begin with the protocol, and no other peer may: the first
+// read of a connection that breaks this fails. Without balancers it returns conn.
 func (c *Conns) balanced(conn *countedConn, peer netip.Addr) net.Conn {
 	if len(c.balancers) == 0 {
 		return conn
@@ -32,14 +32,14 @@ func (c *Conns) balanced(conn *countedConn, peer netip.Addr) net.Conn {
 	}
 }
 
-// A balancedConn counts for the client that its balancer names, and tells the log why it
-// ends before its first byte.
+// A balancedConn counts for the client that its balancer names. It logs why it is closed
+// before its first byte.
 type balancedConn struct {
 	*proxyproto.Conn
 	below *countedConn
 	conns *Conns
 	begun sync.Once
-	over  error // the client may not have another
+	over  error // set if the client has as many connections as it may have
 }
 
 var errOver = errors.New("as many connections as there may be")
@@ -58,13 +58,13 @@ func (c *balancedConn) begin() {
 		if why := c.below.named(AddressAt(client.AddrPort().Addr())); why != "" {
 			c.over = errOver
 			c.conns.log.Warn("a connection was closed at once", "why", why)
-			_ = c.below.Close() // it has had no answer, and gets none
+			_ = c.below.Close() // nothing was sent on it
 		}
 	})
 }
 
-// RemoteAddr returns the address of the client. One that came to the balancer by a Unix
-// socket has none, whatever its path looks like.
+// RemoteAddr returns the address of the client. A client that reached the balancer by a
+// Unix socket has none: the path of the socket could look like an address.
 func (c *balancedConn) RemoteAddr() net.Addr {
 	c.begin()
 	addr := c.Conn.RemoteAddr()
@@ -86,13 +86,13 @@ func (c *balancedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// NetConn returns the connection below, as that of a TLS connection does.
+// NetConn returns the connection below, as [tls.Conn.NetConn] does.
 func (c *balancedConn) NetConn() net.Conn { return c.below }
 
-// CloseWrite ends what is sent, as net/http does before it closes.
+// CloseWrite ends the sending side: net/http calls it before it closes a connection.
 func (c *balancedConn) CloseWrite() error { return c.below.CloseWrite() }
 
-// A strangerConn is of a peer that is no balancer.
+// A strangerConn is a connection of a peer that is no balancer.
 type strangerConn struct {
 	*countedConn
 	conns *Conns

@@ -34,9 +34,9 @@ func readBody(b []byte, w http.ResponseWriter, r *http.Request, most int) ([]byt
 	}
 }
 
-// checkContent refuses bodies that are packed. Their type does not matter: what
-// is no JSON is refused anyway, and curl -d calls everything a form. That pages
-// of other origins cannot ask is for the check of their origin.
+// checkContent refuses encoded bodies. It accepts any Content-Type: a body that is not
+// JSON is refused later, curl -d calls every body a form, and admit keeps out pages of
+// other origins.
 func checkContent(r *http.Request) *problem {
 	if len(r.Header["Content-Encoding"]) > 0 {
 		return &problem{status: http.StatusUnsupportedMediaType, detail: "the body is encoded: send it as it is, without Content-Encoding"}
@@ -44,11 +44,11 @@ func checkContent(r *http.Request) *problem {
 	return nil
 }
 
-// maxSkipped is the most bytes of a body that is too large that are read away.
+// maxSkipped is how many bytes of a too large body are read and thrown away.
 const maxSkipped = 16 << 20
 
-// tooLarge reads the rest of a body away: a client that is cut off while it sends reads no
-// answer, and may let pass what gets none. Behind a longer one the connection ends.
+// tooLarge throws the rest of a body away: a client that is cut off while it sends would
+// not read the answer, and may let its request pass without one. Then the connection ends.
 func tooLarge(w http.ResponseWriter, r *http.Request, most int) *problem {
 	if len(r.Header["Expect"]) == 0 { // or the client waits for the answer before it sends
 		_, _ = io.CopyN(io.Discard, r.Body, maxSkipped)
@@ -65,7 +65,7 @@ func badRead(w http.ResponseWriter, err error) *problem {
 	return &problem{status: http.StatusBadRequest, detail: "the body ended too early"}
 }
 
-// sizeText says how many bytes, in KiB where that is whole.
+// sizeText writes a number of bytes, in KiB if it is a multiple of 1,024.
 func sizeText(n int) string {
 	if n%1024 == 0 {
 		return strconv.Itoa(n/1024) + " KiB"

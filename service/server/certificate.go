@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// A Certificate is what https shows, read from two files, and the CAs of clients that
-// must show one, too. It may be used from many goroutines at once, also while it is
-// read anew.
+// A Certificate is a server's certificate and key, read from two files, and the CAs of
+// clients if these must show a certificate too. It may be used from many goroutines at
+// once, also while it is read again.
 type Certificate struct {
 	cert, key, clientCA string
 	now                 atomic.Pointer[tls.Certificate]
 	clients             atomic.Pointer[x509.CertPool]
-	read                atomic.Pointer[string] // the stamp of what was read last, used or not
+	read                atomic.Pointer[string] // the stamp of the files at the last Reload, whether it failed or not
 }
 
 // ReadCertificate reads the chain and the key, both PEM, and the certificates of the CAs
-// that sign those of clients; "" if clients need none.
+// that sign clients' certificates; clientCA is "" if clients need no certificate.
 func ReadCertificate(cert, key, clientCA string) (*Certificate, error) {
 	c := &Certificate{cert: cert, key: key, clientCA: clientCA}
 	return c, c.Reload()
@@ -30,8 +30,8 @@ func ReadCertificate(cert, key, clientCA string) (*Certificate, error) {
 // ForClients reports whether clients must show a certificate.
 func (c *Certificate) ForClients() bool { return c.clientCA != "" }
 
-// Reload reads the files again. If there is an error, all stays as it was. Connections
-// that are open keep theirs.
+// Reload reads the files again. After an error, the certificate that was read before stays.
+// Open connections keep the certificate that they began with.
 func (c *Certificate) Reload() error {
 	stamp := c.stamp()
 	c.read.Store(&stamp)
@@ -57,9 +57,9 @@ func (c *Certificate) Reload() error {
 // Until returns until when the certificate is valid.
 func (c *Certificate) Until() time.Time { return c.now.Load().Leaf.NotAfter.UTC() }
 
-// Watch reads the files again when they have changed, until ctx is done: once both
-// have stood still between two looks, since one is written after the other. note is
-// told each time, with why they cannot be used or nil.
+// Watch reads the files again when they have changed, until ctx is done. The files are
+// written one after the other, so it waits until they stay the same for one look. It
+// calls note each time, with the error if they cannot be used, else with nil.
 func (c *Certificate) Watch(ctx context.Context, note func(error)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -77,7 +77,7 @@ func (c *Certificate) Watch(ctx context.Context, note func(error)) {
 	}
 }
 
-// stamp is another one when a file is.
+// stamp returns a text that changes when one of the files does.
 func (c *Certificate) stamp() string {
 	var all []any
 	for _, name := range []string{c.cert, c.key, c.clientCA} {
@@ -88,7 +88,7 @@ func (c *Certificate) stamp() string {
 	return fmt.Sprint(all)
 }
 
-// Config returns what a server needs: TLS 1.2 or later.
+// Config returns the configuration of a server, with TLS 1.2 or later.
 func (c *Certificate) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -97,7 +97,7 @@ func (c *Certificate) Config() *tls.Config {
 }
 
 // ConfigForClients is Config for an address whose clients must show a certificate, if
-// there are CAs for them.
+// the Certificate has CAs for them.
 func (c *Certificate) ConfigForClients() *tls.Config {
 	config := c.Config()
 	if !c.ForClients() {

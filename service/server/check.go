@@ -12,7 +12,7 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// The entrypoints, as metrics name them.
+// The names of the entrypoints in metrics.
 const (
 	entrypoint = "http"
 	authDoor   = "auth"
@@ -21,13 +21,14 @@ const (
 // check decides and charges.
 func (h *Handler) check(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	began := time.Now()
+	c.result.Costs = a.costs
 	err := c.policy.Decide(r.Context(), &a.attributes, a.cost, &c.result)
 	return h.decided(w, r, c, time.Since(began), err)
 }
 
-// peek says what check would, and charges nothing. It is no decision, and not
-// counted as one.
+// peek answers as check would, and charges nothing. It is not counted as a decision.
 func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
+	c.result.Costs = a.costs
 	if err := c.policy.Peek(r.Context(), &a.attributes, a.cost, &c.result); err != nil {
 		return 0, h.fail(entrypoint, r, err)
 	}
@@ -38,6 +39,7 @@ func (h *Handler) peek(w http.ResponseWriter, r *http.Request, c *call, a *check
 func (h *Handler) reserve(w http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	began := time.Now()
 	var err error
+	c.result.Costs = a.costs
 	c.id, err = c.policy.Reserve(r.Context(), &a.attributes, a.cost, a.ttl, &c.result)
 	status, failed := h.decided(w, r, c, time.Since(began), err)
 	if failed == nil && c.id != "" {
@@ -55,7 +57,8 @@ func (h *Handler) decided(w http.ResponseWriter, r *http.Request, c *call, took 
 	return h.writeAnswer(w, c), nil
 }
 
-// writeAnswer writes the answer, and the header fields if it is one by itself.
+// writeAnswer writes the answer, and the header fields unless it is one of a batch, for
+// which w is nil.
 func (h *Handler) writeAnswer(w http.ResponseWriter, c *call) (status int) {
 	c.out = appendResult(c.out, &c.result)
 	if w == nil {
@@ -64,27 +67,49 @@ func (h *Handler) writeAnswer(w http.ResponseWriter, c *call) (status int) {
 	return h.o.Dialect.Set(w.Header(), &c.result)
 }
 
-// settle replaces a reservation's cost by the true one.
+// settle replaces the costs of a reservation by the true ones: the cost for all rules,
+// the costs by rule, or both.
 func (h *Handler) settle(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
-	return h.settled(r, c, a.reservation, a.cost)
+	if a.has&(fieldCost|fieldCosts) == 0 {
+		return 0, bad("cost", "missing, and so are costs by rule")
+	}
+	cost := a.cost
+	if a.has&fieldCost == 0 {
+		cost = policy.Keep
+	}
+	return h.settled(r, c, a, cost, func(id stint.ReservationID) (stint.Decision, []string, error) {
+		return c.policy.SettleCosts(r.Context(), id, cost, a.costs)
+	})
 }
 
-// cancel settles at 0.
+// cancel settles a reservation at a cost of 0.
 func (h *Handler) cancel(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
-	return h.settled(r, c, a.reservation, 0)
+	return h.settled(r, c, a, 0, func(id stint.ReservationID) (d stint.Decision, counted []string, err error) {
+		d, err = c.policy.Cancel(r.Context(), id)
+		return d, nil, err
+	})
 }
 
-func (h *Handler) settled(r *http.Request, c *call, token string, cost int64) (int, *problem) {
-	if token == "" {
+// settled calls settle for the reservation of a request, at a plain cost and costs by rule,
+// counts it, and writes the answer.
+func (h *Handler) settled(r *http.Request, c *call, a *checkRequest, cost int64, settle func(stint.ReservationID) (stint.Decision, []string, error)) (int, *problem) {
+	if a.reservation == "" {
 		return 0, h.fail(entrypoint, r, stint.ErrReservation)
 	}
-	d, err := c.policy.Settle(r.Context(), stint.ReservationID(token), cost)
+	id := stint.ReservationID(a.reservation)
+	d, counted, err := settle(id)
 	if err != nil {
 		return 0, h.fail(entrypoint, r, err)
+	}
+	if c.policy.Charged(r.Context(), id, cost, a.costs, &c.result) {
+		h.o.Observer.Settled(entrypoint, &c.result)
 	}
 	c.out = strconv.AppendBool(append(c.out, `"allowed":`...), d.Allowed)
 	if d.Limit > 0 {
 		c.out = appendState(c.out, &d)
+	}
+	if a.costs != nil {
+		c.out = appendTexts(append(c.out, `,"counted":`...), counted)
 	}
 	return http.StatusOK, nil
 }
@@ -94,7 +119,10 @@ func (h *Handler) fail(entrypoint string, r *http.Request, err error) *problem {
 	p := &problem{status: http.StatusServiceUnavailable}
 	var request *policy.RequestError
 	var lacks *policy.NotGivenError
+	var costs *policy.CostsError
 	switch {
+	case errors.As(err, &costs):
+		p = problemOf(in("costs", bad(costs.Rule, "%s", costs.Reason)))
 	case errors.As(err, &lacks):
 		p.status, p.detail = http.StatusInternalServerError, lacks.Error()
 	case errors.As(err, &request):

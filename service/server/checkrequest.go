@@ -7,20 +7,22 @@ import (
 
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/strictjson"
+	"github.com/stint-dev/stint/policy"
 )
 
-// The fields of a check, as a set.
+// fields is a set of fields of a check.
 type fields uint8
 
 const (
 	fieldAttributes fields = 1 << iota
 	fieldCost
+	fieldCosts
 	fieldTTL
 	fieldReservation
 	fieldRequests
 )
 
-var fieldNames = []string{"attributes", "cost", "ttl", "reservation", "requests"}
+var fieldNames = []string{"attributes", "cost", "costs", "ttl", "reservation", "requests"}
 
 // names returns the names of the fields in a set.
 func (f fields) names() (names []string) {
@@ -32,7 +34,7 @@ func (f fields) names() (names []string) {
 	return names
 }
 
-// field returns the field of a name, or none.
+// field returns the field of a name, or the empty set.
 func field(name string) fields {
 	for i, known := range fieldNames {
 		if name == known {
@@ -49,18 +51,19 @@ const (
 	defaultTTL    = time.Minute
 )
 
-// A checkRequest is one check: who, how much, and for a reservation how long or
-// which.
+// A checkRequest is one check: the attributes and the cost, and of a reservation the time
+// to live or the ID.
 type checkRequest struct {
 	attributes  attributes
 	cost        int64
+	costs       policy.Costs // by rule; nil if none are named
 	ttl         time.Duration
 	reservation string
 	has         fields
 }
 
-// attributes implements policy.Attributes. There are few, so that searching is
-// as fast as hashing.
+// attributes implements policy.Attributes. There are few, so a search is as fast as a
+// hash.
 type attributes []attribute
 
 type attribute struct{ name, value string }
@@ -80,8 +83,8 @@ func (a *checkRequest) reset() {
 	*a = checkRequest{attributes: a.attributes[:0], cost: 1, ttl: defaultTTL}
 }
 
-// read reads a check of the fields that it may have and must have. A list of
-// checks is read by more, for fieldRequests.
+// read reads a check, given the fields that it may have and must have. more reads the
+// list of checks, for fieldRequests.
 func (a *checkRequest) read(s *strictjson.Reader, may, must fields, more func() error) error {
 	err := s.Object(func(name string) error {
 		f := field(name) & may
@@ -98,6 +101,8 @@ func (a *checkRequest) read(s *strictjson.Reader, may, must fields, more func() 
 			err = a.readAttributes(s)
 		case fieldCost:
 			a.cost, err = readCost(s)
+		case fieldCosts:
+			err = a.readCosts(s)
 		case fieldTTL:
 			err = a.readTTL(s)
 		case fieldReservation:
@@ -122,8 +127,8 @@ func (a *checkRequest) read(s *strictjson.Reader, may, must fields, more func() 
 	return nil
 }
 
-// readAttributes reads a map of text. Names of headers have no case, and are
-// brought to lower case as rules have them.
+// readAttributes reads a map of text. It changes names of headers, which have no case, to
+// lower case as in rules.
 func (a *checkRequest) readAttributes(s *strictjson.Reader) error {
 	return s.Object(func(name string) error {
 		if name = request.Name(name); name == "" {
@@ -149,6 +154,26 @@ func readCost(s *strictjson.Reader) (int64, error) {
 	return s.Integer()
 }
 
+// readCosts reads costs by the names of rules.
+func (a *checkRequest) readCosts(s *strictjson.Reader) error {
+	a.costs = make(policy.Costs)
+	err := s.Object(func(name string) error {
+		if _, twice := a.costs[name]; twice {
+			return bad(name, "given twice")
+		}
+		if len(a.costs) == policy.MaxCosts {
+			return bad("", "more than %d", policy.MaxCosts)
+		}
+		cost, err := readCost(s)
+		a.costs[name] = cost
+		return in(name, err)
+	})
+	if err == nil && len(a.costs) == 0 {
+		err = bad("", "none there: name rules, such as {\"tokens\": 4000}, or drop the field")
+	}
+	return err
+}
+
 func (a *checkRequest) readTTL(s *strictjson.Reader) error {
 	text, err := s.Text("a duration in quotes")
 	if err != nil {
@@ -167,14 +192,14 @@ func (a *checkRequest) readTTL(s *strictjson.Reader) error {
 
 // checkRequests are the checks of one body. They are reused.
 type checkRequests struct {
-	one  checkRequest   // of a body that has no requests
-	list []checkRequest // of one that has
+	one  checkRequest   // the check of a body without requests
+	list []checkRequest // the checks of a body with requests
 }
 
 // batch reports whether the body has requests.
 func (q *checkRequests) batch() bool { return q.one.has&fieldRequests != 0 }
 
-// read reads a body. most is for requests; 0 where there may be none.
+// read reads a body. most is how many requests it may have, 0 if the field is not allowed.
 func (q *checkRequests) read(body string, may, must fields, most int) *problem {
 	s := strictjson.New(body, "the body")
 	outer := may
@@ -213,7 +238,7 @@ func (q *checkRequests) readList(s *strictjson.Reader, may, must fields, most in
 	return err
 }
 
-// release releases the body.
+// release drops the references to the body, for the next use.
 func (q *checkRequests) release() {
 	q.one.reset()
 	for i := range q.list {

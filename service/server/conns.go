@@ -12,33 +12,32 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 )
 
-// ConnsOptions say how many connections there may be. The zero value is good
-// for most.
+// ConnsOptions say how many connections there may be. The zero value, with a Log, suits
+// most programs.
 type ConnsOptions struct {
-	// Max is how many there may be at once. The default is what the limit of
-	// descriptors leaves, see PerConn.
+	// Max is how many connections there may be at once. The default follows from
+	// the process's limit of descriptors and from PerConn.
 	Max int
-	// PerAddress is how many one address may have, and one /64 of IPv6. The
-	// default is a quarter of Max.
+	// PerAddress is how many connections one IPv4 address or one /64 of IPv6 may
+	// have. The default is a quarter of Max.
 	PerAddress int
-	// Trusted are proxies, which PerAddress does not hold: their clients are
-	// many. The default is none.
+	// Trusted are proxies. PerAddress does not apply to them, since they have many
+	// clients. The default is none.
 	Trusted []netip.Prefix
-	// Balancers are peers that begin each connection with PROXY protocol, which
-	// nobody else may. PerAddress holds the clients that they name, not them. The
-	// default is none.
+	// Balancers are peers that begin each connection with PROXY protocol, which no
+	// other peer may do. PerAddress applies to the clients that they name, not to
+	// them. The default is none.
 	Balancers []netip.Prefix
-	// PerConn is how many descriptors a connection takes: 2 for a proxy. The
-	// default value is 1.
+	// PerConn is how many descriptors a connection takes: 2 in a proxy. The default
+	// value is 1.
 	PerConn int
 	// Log receives refusals, without addresses. Required.
 	Log *slog.Logger
 }
 
-// Conns bounds connections, those of several listeners together. What is beyond
-// a bound is accepted and closed at once, so that descriptors are left for
-// operators, for the store and for files. It may be used from many goroutines
-// at once.
+// Conns bounds the connections of several listeners together. A connection beyond a
+// bound is accepted and closed at once, so that descriptors are left for operators, the
+// store and files. It may be used from many goroutines at once.
 type Conns struct {
 	log       *slog.Logger
 	bounds    *bounds
@@ -46,8 +45,8 @@ type Conns struct {
 	balancers []netip.Prefix
 }
 
-// reserved is how many descriptors are left for what is no client: a listener
-// for operators with its connections, the store, files.
+// reserved is how many descriptors are kept from clients: for the listener of operators
+// and its connections, the store, and files.
 const reserved = 64
 
 // NewConns returns bounds.
@@ -67,13 +66,13 @@ func NewConns(o ConnsOptions) *Conns {
 	}
 }
 
-// Requests returns the bounds of requests that hold a connection to the server behind.
+// Requests returns the bounds of requests that hold a connection to the upstream server.
 func (c *Conns) Requests() *Requests { return c.requests }
 
 // Bounds returns how many connections there may be in all, and of one address.
 func (c *Conns) Bounds() (most, perAddress int) { return c.bounds.most, c.bounds.perAddress }
 
-// Listen returns a listener whose connections count.
+// Listen returns a listener whose connections are counted.
 func (c *Conns) Listen(ln net.Listener) net.Listener { return &boundedListener{ln, c} }
 
 type boundedListener struct {
@@ -88,7 +87,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		var peer netip.Addr // of a Unix socket none
+		var peer netip.Addr // zero for a Unix socket
 		if tcp, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			peer = tcp.AddrPort().Addr()
 		}
@@ -96,12 +95,12 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if why == "" {
 			return l.conns.balanced(counted, peer), nil
 		}
-		_ = conn.Close() // it has had no answer, and gets none
+		_ = conn.Close() // nothing was sent on it
 		l.conns.log.Warn("a connection was closed at once", "why", why)
 	}
 }
 
-// SetDeadline sets that of Accept, if the listener below has one.
+// SetDeadline sets the deadline of Accept, if the listener below has one.
 func (l *boundedListener) SetDeadline(t time.Time) error {
 	if under, ok := l.Listener.(interface{ SetDeadline(t time.Time) error }); ok {
 		return under.SetDeadline(t)
@@ -109,7 +108,7 @@ func (l *boundedListener) SetDeadline(t time.Time) error {
 	return errors.ErrUnsupported
 }
 
-// A countedConn counts until it is closed.
+// A countedConn is counted until it is closed.
 type countedConn struct {
 	net.Conn
 	bounds *bounds
@@ -117,7 +116,7 @@ type countedConn struct {
 	left   bool
 }
 
-// count counts a connection of an address, or says why there may not be another.
+// count counts a connection of an address, or returns the bound that it would exceed.
 func (b *bounds) count(conn net.Conn, at Address) (*countedConn, string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,8 +127,8 @@ func (b *bounds) count(conn net.Conn, at Address) (*countedConn, string) {
 	return &countedConn{Conn: conn, bounds: b, at: at}, ""
 }
 
-// named counts the connection for another address from now on, or says why that may not
-// have another.
+// named counts the connection for another address from now on: a balancer has named its
+// client. If that exceeds a bound, it returns which, and the connection counts as before.
 func (c *countedConn) named(at Address) (why string) {
 	c.bounds.mu.Lock()
 	defer c.bounds.mu.Unlock()
@@ -146,7 +145,7 @@ func (c *countedConn) named(at Address) (why string) {
 
 // Close implements [net.Conn].
 func (c *countedConn) Close() error {
-	err := c.Conn.Close() // the descriptor is free before another is let in
+	err := c.Conn.Close() // frees the descriptor before a connection is let in for it
 	c.bounds.mu.Lock()
 	defer c.bounds.mu.Unlock()
 	if !c.left {
@@ -156,10 +155,10 @@ func (c *countedConn) Close() error {
 	return err
 }
 
-// NetConn returns the connection below, as that of a TLS connection does.
+// NetConn returns the connection below, as [tls.Conn.NetConn] does.
 func (c *countedConn) NetConn() net.Conn { return c.Conn }
 
-// CloseWrite ends what is sent, as net/http does before it closes.
+// CloseWrite ends the sending side: net/http calls it before it closes a connection.
 func (c *countedConn) CloseWrite() error {
 	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return tcp.CloseWrite()
@@ -167,14 +166,14 @@ func (c *countedConn) CloseWrite() error {
 	return nil
 }
 
-// bounds count what there is at once, in all, of each address, and of IPv6 of each /64 and
-// each /48, which may have twice as much: who has one network has 65,536 of the others. It
-// may be used from many goroutines at once.
+// bounds count connections or requests: in all, of each IPv4 address or /64 of IPv6, and of
+// each /48, which may have twice as many as a /64. A /48 has 65,536 of them, so a client with
+// one would otherwise have no bound. They may be used from many goroutines at once.
 type bounds struct {
 	most, perAddress  int
-	part              int                // if not 0, one address may have this part of what is free, in place of perAddress
-	trusted           httplimit.ClientIP // proxies, which the bound of one address does not hold
-	full, fullAddress string             // why there may not be another
+	part              int                // if not 0, one address may have one part-th of what is free, and perAddress does not apply
+	trusted           httplimit.ClientIP // proxies, to which no bound of one address applies
+	full, fullAddress string             // the reasons of a refusal
 
 	mu  sync.Mutex
 	all int
@@ -188,8 +187,8 @@ func newBounds(most, perAddress int, trusted []netip.Prefix, full, fullAddress s
 	}
 }
 
-// enter counts one of an address until leave is called, or says why there may not be
-// another.
+// enter counts one more for an address until leave is called, or returns the bound that it
+// would exceed.
 func (b *bounds) enter(a Address) (leave func(), why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,7 +203,7 @@ func (b *bounds) enter(a Address) (leave func(), why string) {
 	}, ""
 }
 
-// over says why there may not be another, with mu held.
+// over returns the bound that one more for an address would exceed, or "". mu is held.
 func (b *bounds) over(a Address) (why string) {
 	each := b.perAddress
 	if b.part > 0 {
@@ -219,7 +218,7 @@ func (b *bounds) over(a Address) (why string) {
 	return ""
 }
 
-// add counts, with mu held.
+// add counts n more for an address. mu is held.
 func (b *bounds) add(a Address, n int) {
 	b.all += n
 	for _, of := range []netip.Prefix{a.network, a.site} {
@@ -232,49 +231,49 @@ func (b *bounds) add(a Address, n int) {
 	}
 }
 
-// An Address is whom something counts for. The zero value, for a Unix socket, is held
-// by the bounds in all alone.
+// An Address is the address that a connection or a request counts for. Only the bounds in
+// all apply to the zero value, the address of a Unix socket.
 type Address struct {
 	addr          netip.Addr
-	network, site netip.Prefix // of IPv4, there is no site
+	network, site netip.Prefix // the /64 and the /48; for IPv4 the address, and no site
 }
 
-// of returns the address as it counts, of IPv6 its /64.
+// of returns the Address of the whole network: the IPv4 address, or the /64 of IPv6.
 func (a Address) of() Address { return Address{network: a.network} }
 
-// AddressOf returns that of a peer, "address:port".
+// AddressOf returns the Address of a peer, "address:port".
 func AddressOf(peer string) Address {
-	at, _ := netip.ParseAddrPort(peer) // a Unix socket has none
+	at, _ := netip.ParseAddrPort(peer) // zero for a Unix socket
 	return AddressAt(at.Addr())
 }
 
-// AddressAt returns that of an address.
+// AddressAt returns the Address of an IP address.
 func AddressAt(addr netip.Addr) (a Address) {
 	a.addr = addr.Unmap().WithZone("")
 	if a.addr.Is4() {
 		a.network = netip.PrefixFrom(a.addr, 32)
 		return a
 	}
-	a.network, _ = a.addr.Prefix(64) // an address has as many
+	a.network, _ = a.addr.Prefix(64) // IPv6 addresses have enough bits
 	a.site, _ = a.addr.Prefix(48)
 	return a
 }
 
-// Requests bounds requests, such as those that hold a connection to the server behind.
-// One connection of HTTP/2 has many of them, so that bounds on the connections of
-// clients do not hold what requests take. It may be used from many goroutines at once.
+// Requests bounds requests, such as those that hold a connection to the upstream server.
+// One HTTP/2 connection carries many requests, so that bounds of connections do not bound
+// what requests take. It may be used from many goroutines at once.
 type Requests struct{ *bounds }
 
 // newRequests lets requests have the descriptors that the connections of clients leave,
-// and one address a quarter of them. Neither is less than there may be connections, each
-// of which may have a request.
+// and one address a quarter of that. Neither is less than the bound of connections, so
+// that each connection may have a request.
 func newRequests(o ConnsOptions) *Requests {
 	most := max(descriptors()-reserved-o.Max, o.Max)
 	return NewRequests(most, max(most/4, o.PerAddress), o.Trusted)
 }
 
-// NewRequests returns a bound of requests in all and of one address, which does not
-// hold trusted proxies.
+// NewRequests returns bounds of requests: most in all, and perAddress of one address that
+// is no trusted proxy.
 func NewRequests(most, perAddress int, trusted []netip.Prefix) *Requests {
 	return &Requests{newBounds(most, perAddress, trusted,
 		"there are as many requests as there may be", "its address has as many requests as one may have")}
@@ -283,37 +282,38 @@ func NewRequests(most, perAddress int, trusted []netip.Prefix) *Requests {
 // Most returns how many requests there may be in all.
 func (r *Requests) Most() int { return r.most }
 
-// Enter counts a request of an address until leave is called, or says why there may not be
-// another.
+// Enter counts a request of an address until leave is called, or returns the bound that it
+// would exceed.
 func (r *Requests) Enter(a Address) (leave func(), why string) { return r.enter(a) }
 
-// A Load counts what there is in all and of each address. It may be used from many
-// goroutines at once.
+// A Load counts units, such as waiting requests, in all and of each address. It may be used
+// from many goroutines at once.
 type Load struct{ *bounds }
 
-// NewLoad returns bounds of requests that wait for the server behind, as NewRequests does.
+// NewLoad returns bounds of requests that wait for the upstream server; see [NewRequests].
 func NewLoad(most, perAddress int, trusted []netip.Prefix) Load {
 	return Load{newBounds(most, perAddress, trusted,
 		"too many requests wait for the server behind", "too many requests of its address wait for the server behind")}
 }
 
-// NewShares returns bounds of which one address has at most a part of what is free, such as
-// a sixteenth: however many addresses take all that they may, some is left for others.
-// Trusted proxies may have all. full and fullAddress say what is refused.
+// NewShares returns bounds under which one address may have a share of what is free: a
+// sixteenth if part is 16. So however many addresses take their share, something is left
+// for the next. Trusted proxies may take all. full and fullAddress are the reasons of
+// refusals.
 func NewShares(most, part int, trusted []netip.Prefix, full, fullAddress string) Load {
 	b := newBounds(most, 0, trusted, full, fullAddress)
 	b.part = part
 	return Load{b}
 }
 
-// Full says why an address may not have another.
+// Full returns the bound that one more unit of an address would exceed, or "".
 func (l Load) Full(a Address) (why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over(a)
 }
 
-// Take counts n more of an address, or says why it may not have more.
+// Take counts n more units of an address, or returns the bound that it has reached.
 func (l Load) Take(a Address, n int) (why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -323,14 +323,15 @@ func (l Load) Take(a Address, n int) (why string) {
 	return why
 }
 
-// Add counts n more of an address, whatever the bounds: those are for what has not begun.
+// Add counts n more units of an address whatever the bounds: these apply only to work that
+// has not begun.
 func (l Load) Add(a Address, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.add(a, n)
 }
 
-// Count returns how much there is in all.
+// Count returns how many units there are in all.
 func (l Load) Count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

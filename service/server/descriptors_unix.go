@@ -4,7 +4,7 @@ package server
 
 import "syscall"
 
-// descriptors returns how many this process may have open at once.
+// descriptors returns how many descriptors this process may have open at once.
 func descriptors() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

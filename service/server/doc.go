@@ -7,8 +7,7 @@
 //
 // # Guarantees
 //
-// Whatever is sent is answered: what is no question is a problem
-// (application/problem+json) that names the field at fault, and has charged
-// nothing. No client can make a header or a log line of its own, and no key,
-// token or address is in a log, a metric or an error.
+// Every request is answered: a malformed one with a problem (application/problem+json)
+// that names the field at fault, and it charges nothing. No client can inject a header or
+// a log line, and no key, token or address is in a log, a metric or an error.
 package server

@@ -2,7 +2,7 @@ package server
 
 import "net/http"
 
-// envoy answers a rate limit request as Envoy's service has it.
+// envoy answers a rate limit request of Envoy in JSON.
 func (h *Handler) envoy(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case h.o.Envoy == nil:

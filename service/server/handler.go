@@ -3,6 +3,8 @@ package server
 import (
 	"cmp"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -35,8 +37,8 @@ type Options struct {
 	// Operators are the tokens of clients that may refund and reset, and ask. The
 	// default is none.
 	Operators *Tokens
-	// Client says which proxies may ask at /auth, and which header they name
-	// their clients in. The default is none.
+	// Client says which proxies may ask at /auth, and in which header they name
+	// their clients. The default is none.
 	Client httplimit.ClientIP
 	// Claims verifies tokens for rules by jwt.NAME at /auth. The default is that no request
 	// has claims.
@@ -44,23 +46,23 @@ type Options struct {
 	// Dialect is the header fields to send. The default is
 	// httplimit.Draft11.
 	Dialect httplimit.Dialect
-	// Envoy answers the body of a POST to /json, a rate limit request as Envoy's
-	// service has it, with a status and a body; operator says that the client is
-	// an operator. By default there is no such path.
+	// Envoy answers the body of a POST to /json, a rate limit request of Envoy, with
+	// a status and a body; operator says that the client showed an operator's token.
+	// By default there is no such path.
 	Envoy func(ctx context.Context, body []byte, operator bool) (status int, answer []byte, err error)
 	// MaxBatch is how many requests a body may have. The default value is 100.
 	MaxBatch int
-	// Usage answers GET /v1/usage; it asks for tokens of its own. The default is
-	// that there is no such path.
+	// Usage serves GET /v1/usage; it checks tokens itself. By default there is no
+	// such path.
 	Usage http.Handler
 	// MaxBody bounds a body, in bytes. The default value is 64 KiB.
 	MaxBody int
 }
 
-// A Handler answers questions. It may be used from many goroutines at once.
+// A Handler answers checks over HTTP. It may be used from many goroutines at once.
 type Handler struct {
 	o       Options
-	sampled *slog.Logger // for what anyone can bring about
+	sampled *slog.Logger // for lines that any client can cause
 	plain   httplimit.Ambiguous
 	foreign *http.CrossOriginProtection
 	calls   sync.Pool // of *call
@@ -77,7 +79,7 @@ func NewHandler(o Options) *Handler {
 	}
 }
 
-// A call is one body on its way, and what it is answered. Calls are used again.
+// A call is the state of one request: its body and its answer. Calls are used again.
 type call struct {
 	body     []byte
 	requests checkRequests
@@ -88,7 +90,7 @@ type call struct {
 	out      []byte // the answer
 }
 
-// A verb is what can be asked for by POST.
+// A verb is an operation that a client asks for by POST, at a path of its own.
 type verb struct {
 	may, must fields
 	batch     bool
@@ -98,16 +100,23 @@ type verb struct {
 }
 
 var verbs = map[string]*verb{
-	"/v1/check":   {may: fieldAttributes | fieldCost, must: fieldAttributes, batch: true, do: (*Handler).check},
-	"/v1/peek":    {may: fieldAttributes | fieldCost, must: fieldAttributes, batch: true, do: (*Handler).peek},
-	"/v1/reserve": {may: fieldAttributes | fieldCost | fieldTTL, must: fieldAttributes, batch: true, do: (*Handler).reserve},
-	"/v1/settle":  {may: fieldReservation | fieldCost, must: fieldReservation | fieldCost, do: (*Handler).settle},
+	"/v1/check":   {may: fieldAttributes | fieldCost | fieldCosts, must: fieldAttributes, batch: true, do: (*Handler).check},
+	"/v1/peek":    {may: fieldAttributes | fieldCost | fieldCosts, must: fieldAttributes, batch: true, do: (*Handler).peek},
+	"/v1/reserve": {may: fieldAttributes | fieldCost | fieldCosts | fieldTTL, must: fieldAttributes, batch: true, do: (*Handler).reserve},
+	"/v1/settle":  {may: fieldReservation | fieldCost | fieldCosts, must: fieldReservation, do: (*Handler).settle},
 	"/v1/cancel":  {may: fieldReservation, must: fieldReservation, do: (*Handler).cancel},
 	"/v1/refund":  {may: fieldAttributes | fieldCost, must: fieldAttributes | fieldCost, operator: true, do: (*Handler).refund},
 	"/v1/reset":   {may: fieldAttributes, must: fieldAttributes, operator: true, do: (*Handler).reset},
 }
 
-// ServeHTTP answers.
+// openAPI describes the verbs; it is served at openAPIPath.
+//
+//go:embed openapi.json
+var openAPI []byte
+
+const openAPIPath = "/v1/openapi.json"
+
+// ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if v, ok := verbs[r.URL.Path]; ok {
 		h.answer(w, r, v)
@@ -128,6 +137,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.o.Admin.ServeHTTP(w, r)
 	case "/livez", "/readyz":
 		h.o.Admin.ServeHTTP(w, r)
+	case openAPIPath:
+		WriteJSON(w, http.StatusOK, json.RawMessage(openAPI))
 	case "/v1/usage":
 		if h.o.Usage != nil {
 			h.o.Usage.ServeHTTP(w, noting(r, h.o.Observer, observe.HTTP))
@@ -135,11 +146,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fallthrough
 	default:
-		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset, /json and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics").write(w)
+		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset, /json and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics, " + openAPIPath).write(w)
 	}
 }
 
-// authorize reports whether the client may ask, and for an operator the line of the token.
+// authorize returns a problem if the client may not ask, and of an operator's token the
+// line in its file.
 func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, operator bool) (line int, refused *problem) {
 	if !operator && h.o.Open {
 		return 0, nil
@@ -163,7 +175,7 @@ func (h *Handler) authorize(w http.ResponseWriter, r *http.Request, operator boo
 	return 0, &problem{status: http.StatusUnauthorized, detail: "want a token that is known here, in one header: Authorization: Bearer TOKEN"}
 }
 
-// answer answers a verb.
+// answer answers a request for a verb.
 func (h *Handler) answer(w http.ResponseWriter, r *http.Request, v *verb) {
 	if r.Method != http.MethodPost {
 		WrongMethod(w, http.MethodPost)
@@ -189,7 +201,8 @@ func (h *Handler) answer(w http.ResponseWriter, r *http.Request, v *verb) {
 	refused.write(w)
 }
 
-// admit reports whether the sender of a body may ask.
+// admit returns a problem if the client may not ask, or a page of another origin sent the
+// request.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request, c *call, operator bool) (refused *problem) {
 	if err := h.foreign.Check(r); err != nil {
 		return &problem{status: http.StatusForbidden, detail: "sent by a page of another origin"}
@@ -198,7 +211,7 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request, c *call, operato
 	return refused
 }
 
-// read reads the questions of a body.
+// read admits a request and reads the checks in its body.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call) (refused *problem) {
 	if refused = h.admit(w, r, c, v.operator); refused != nil {
 		return refused
@@ -217,7 +230,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, v *verb, c *call)
 	return refused
 }
 
-// answerBatch answers each question by itself, in order.
+// answerBatch answers each check of a body by itself, in order.
 func (h *Handler) answerBatch(w http.ResponseWriter, r *http.Request, v *verb, c *call) {
 	c.out = append(c.out[:0], `{"results":[`...)
 	for i := range c.requests.list {
@@ -239,7 +252,7 @@ func (h *Handler) answerBatch(w http.ResponseWriter, r *http.Request, v *verb, c
 
 var jsonType = []string{"application/json"}
 
-// write sends the answer. net/http counts the bytes of a short one itself.
+// write sends the answer. net/http sets the Content-Length of a short one.
 func (c *call) write(w http.ResponseWriter, status int) {
 	head := w.Header()
 	head["Content-Type"] = jsonType
@@ -252,7 +265,7 @@ func (c *call) write(w http.ResponseWriter, status int) {
 	_, _ = w.Write(c.out) // a client that has gone needs no answer
 }
 
-// maxKept bounds what a call keeps to be used again, in bytes.
+// maxKept is the largest buffer that a call keeps to use again, in bytes.
 const maxKept = 64 << 10
 
 func (h *Handler) release(c *call) {
@@ -261,5 +274,6 @@ func (h *Handler) release(c *call) {
 	}
 	c.requests.release()
 	c.policy, c.id, c.by = nil, "", 0
+	c.result.Costs = nil
 	h.calls.Put(c)
 }

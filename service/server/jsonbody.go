@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// ReadJSON reads a body of at most so many bytes, JSON without fields that are not
-// known or come twice. It returns the status of what is wrong with it, and what that
-// is; or 0.
+// ReadJSON reads a JSON body of at most most bytes. Unknown fields and fields given twice
+// are errors. It returns the status and the text of an error, or 0.
 func ReadJSON(w http.ResponseWriter, r *http.Request, most int64, into any) (status int, detail string) {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if err == nil {
@@ -51,8 +50,8 @@ func decode(data []byte, into any) error {
 	return checkNames(json.NewDecoder(bytes.NewReader(data)))
 }
 
-// checkNames fails if a field of a valid object is there twice, or not in lower
-// case: encoding/json takes the last of them, in any case.
+// checkNames fails if a field of a valid object is there twice or not in lower case:
+// encoding/json ignores the case of names, and takes the last of several.
 func checkNames(decoder *json.Decoder) error {
 	if start, _ := decoder.Token(); start != json.Delim('{') {
 		return nil

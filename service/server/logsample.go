@@ -16,15 +16,14 @@ import (
 const (
 	// linesPerCause is how many lines of one cause are written.
 	linesPerCause = "1 per 10s burst 5"
-	// maxCauses bounds what is remembered of causes. Further ones share the lines
-	// that are written, and what was left out longest ago is not counted any more.
+	// maxCauses is how many causes are remembered. Further causes share limits with
+	// each other, and the oldest counts of lines left out are dropped.
 	maxCauses = 64
 )
 
-// SampleLog returns a logger that writes a line of one cause a few times, and
-// then one in ten seconds, with the number of those that were left out. Clients
-// can bring about as many errors as they like. A cause is the message and the
-// attributes, whatever numbers and quoted text are in them.
+// SampleLog returns a logger for errors that clients can cause as often as they like. It
+// writes the first few lines of one cause, and then one in ten seconds, with the number
+// of lines left out. Lines that differ only in numbers and quoted text have one cause.
 func SampleLog(logger *slog.Logger) *slog.Logger {
 	if _, ok := logger.Handler().(*sampledHandler); ok {
 		return logger
@@ -45,13 +44,13 @@ func newCauseLimiter() *stint.Limiter {
 	return limiter
 }
 
-// sampledHandler is a handler that leaves lines out.
+// sampledHandler is a handler that leaves out lines; see [SampleLog].
 type sampledHandler struct {
 	slog.Handler
 	causes *logCauses
 }
 
-// logCauses are what has been written of.
+// logCauses are the causes of the lines so far.
 type logCauses struct {
 	limiter func() *stint.Limiter // made with the first line: most processes never write one
 
@@ -65,7 +64,7 @@ type leftOut struct {
 	latest time.Time
 }
 
-// detail is what differs between lines of one cause.
+// detail matches what may differ between lines of one cause.
 var detail = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?|\d+`)
 
 // Handle implements [slog.Handler].

@@ -4,13 +4,11 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
-	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
@@ -19,13 +17,7 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// TestMain runs the tests, or, in a child process of theirs, a server.
-func TestMain(m *testing.M) {
-	if kind := os.Getenv("STINT_TEST_SERVER"); kind != "" {
-		os.Exit(childServer(kind))
-	}
-	leaktest.Main(m, goleak.Find)
-}
+func TestMain(m *testing.M) { leaktest.Main(m, goleak.Find) }
 
 const someRules = `
 trusted_proxies: [127.0.0.1, 192.0.2.250]
@@ -62,6 +54,18 @@ rules:
     match: {path: /gpu}
     key: []
     limits: 1 in flight
+  - name: work
+    match: {path: /work}
+    key: [query.user]
+    limits: ["10_000 per hour"]
+  - name: requests
+    match: {path: /work}
+    key: [query.user]
+    limits: ["50 per hour"]
+  - name: places
+    match: {path: /work}
+    key: [query.user]
+    limits: 2 in flight
   - name: own
     match: {path: /own}
     key: [ip]
@@ -104,5 +108,3 @@ func post(h http.Handler, path, body string, with ...func(*http.Request)) *httpt
 	h.ServeHTTP(w, r)
 	return w
 }
-
-const noFields = httplimit.NoFields

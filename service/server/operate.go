@@ -16,7 +16,7 @@ func (h *Handler) refund(_ http.ResponseWriter, r *http.Request, c *call, a *che
 	return http.StatusOK, nil
 }
 
-// reset forgets the keys of a request, and answers with the rules that had any.
+// reset forgets the keys of a request, and answers with the rules that matched it.
 func (h *Handler) reset(_ http.ResponseWriter, r *http.Request, c *call, a *checkRequest) (int, *problem) {
 	err := c.policy.Reset(r.Context(), &a.attributes, &c.result)
 	h.audit(r, "reset", c, err)
@@ -37,7 +37,7 @@ func (c *call) rules() (names []string) {
 	return names
 }
 
-// audit logs what an operator did, for each rule by the hash of its key.
+// audit logs what an operator did: a line for each rule, with the hash of its key.
 func (h *Handler) audit(r *http.Request, what string, c *call, err error, more ...slog.Attr) {
 	attrs := append([]slog.Attr{slog.Int("token_line", c.by)}, more...)
 	if err != nil {

@@ -97,11 +97,12 @@ func attacks(varies []string) (all []wire.Request) {
 	for kind, some := range map[string][]wire.Request{
 		"path": {
 			wire.Get("a:http://h/login/in"), wire.Get("a:http://admin.internal/x"), wire.Get("//h/login/in"), wire.Get("/../login/in"), wire.Get("/login/in "), wire.Get("/login/in HTTP/1.0"),
-			wire.Get("/x/y", ":path", "/login/in"), wire.Get("/LOGIN/in"), wire.Get("/login/in;x"), wire.Get("/login%2fin"), wire.Get("/login\\in"),
+			wire.Get("/x/y", ":path", "/login/in"), wire.Get("/x/y", "x-original-url", "/login/in"), wire.Get("/x/y", "X_original_url", "/login/in"), wire.Get("/LOGIN/in"), wire.Get("/login/in;x"), wire.Get("/login%2fin"), wire.Get("/login\\in"),
 		},
 		"host": {
 			wire.Get("/x/y").With(":authority", "admin.internal:80:80"), wire.Get("/x/y").With(":authority", "admin.internal."), wire.Get("/x/y", "host", "admin.internal"),
-			wire.Get("/x/y", ":authority", "admin.internal"), wire.Get("http://admin.internal/x"),
+			wire.Get("/x/y", ":authority", "admin.internal"), wire.Get("http://admin.internal/x"), wire.Get("/x/y", "x-forwarded-host", "admin.internal"),
+			wire.Get("/x/y", "X_Forwarded_Host", "admin.internal"), wire.Get("/x/y", "x-forwarded-host", "h", "x-forwarded-host", "admin.internal"), wire.Get("/x/y", "forwarded", "host=admin.internal"),
 		},
 		"method": {
 			wire.Get("/x/y").With(":method", "delete"), wire.Get("/x/y").With(":method", "DELETE "), wire.Get("/x/y", "x-http-method-override", "DELETE").With(":method", "POST"),
@@ -136,6 +137,7 @@ var (
 	pathPieces    = []string{"/", "/", "/", "//", "login", "login", "login/in", "login/in", "in", "%6cogin", "l", "ogin", "%6C", "LOGIN", ".", "..", "%2e", "%2f", "\\", "%5c", ";", ";x=1", "?", "#", "a:", "http:", "http://", "h", "admin.internal", "%00", "%", "%zz", "*", "@", ":80", "%25", "%c0%af", "\"", "'", "|", "~", "%20", " ", "\t", "\xa0", "+", "[", "]", "x"}
 	hostPieces    = []string{"admin.internal", "admin.internal", "Admin.INTERNAL", "admin", "internal", ".", ":80", ":", ":443", ",", "@", "h", "[::1]", "/", "%61", "_", ";", "#", "\t", " ", "\xa0"}
 	methodPieces  = []string{"GET", "POST", "DELETE", "DELETE", "delete", "Delete", " ", "\t", "DEL", "ETE", "\x00", "_"}
+	hostNames     = []string{"x-forwarded-host", "x-forwarded-host", "X_Forwarded_Host", "x.forwarded-host", "x-forwarded-prefix", "forwarded", "x-host"}
 	overrideNames = []string{"x-http-method-override", "x_http_method_override", "x-http-method", "X-Method-Override"}
 	headerNames   = []string{"x-api-key", "x-api-key", "x-api-key", "x-api-key", "x_api_key", "x-api_key", "x.api-key", "X-Api-Key", "x-api-key ", "connection", "x-other", "x-api-keys"}
 	headerPieces  = []string{"good", "good", "good", "junk", "", " ", "\t", "\xa0", "\x85", "é", ",", "\"", "\r\n ", "X-Api-Key", "close, x-api_key"}
@@ -165,6 +167,9 @@ func madeUp(r *rand.Rand, varies []string) wire.Request {
 		}
 		return wire.Get(target)
 	case "host":
+		if r.IntN(2) == 0 {
+			return request.And(some(hostNames, 1), some(hostPieces, 4))
+		}
 		return request.With(":authority", some(hostPieces, 4))
 	case "method":
 		request = request.With(":method", some(methodPieces, 2))

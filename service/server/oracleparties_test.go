@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/need"
 
 	"github.com/stint-dev/stint/service/proxy"
 	"github.com/stint-dev/stint/service/resp"
@@ -36,7 +38,7 @@ import (
 // A party is a way in which rules stand before a program, and what requests to it vary.
 type party struct {
 	name    string
-	behind  func(t *testing.T) (address, missing string)
+	behind  func(t *testing.T) (address string)
 	front   func(t *testing.T, behind, rules string) map[string]ask // by language
 	varies  []string
 	exact   bool // what is blocked, the program would have understood so
@@ -73,7 +75,7 @@ func parties(t *testing.T) []party {
 	return all
 }
 
-func none(*testing.T) (address, missing string) { return "", "" }
+func none(*testing.T) (address string) { return "" }
 
 // speaks returns how to ask at an address in a language.
 func speaks(address string, say func(net.Conn, wire.Request) wire.Answer, dial func(network, address string) (net.Conn, error)) ask {
@@ -243,9 +245,10 @@ func atoi(t *testing.T, text string) (n int) {
 	return n
 }
 
-func goEcho(t *testing.T) (address, missing string) {
+// goEcho takes the host and the path from headers, as servers do that trust a proxy.
+func goEcho(t *testing.T) (address string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		said := map[string]string{"path": r.URL.Path, "host": r.Host, "method": r.Method}
+		said := map[string]string{"path": cmp.Or(r.Header.Get("X-Original-Url"), r.URL.Path), "host": cmp.Or(r.Header.Get("X-Forwarded-Host"), r.Host), "method": r.Method}
 		if lines := r.Header.Values("X-Api-Key"); len(lines) > 0 {
 			said["header.x-api-key"] = lines[len(lines)-1]
 		}
@@ -263,7 +266,7 @@ func goEcho(t *testing.T) (address, missing string) {
 		_ = json.NewEncoder(w).Encode(said) // the test reads it
 	}))
 	t.Cleanup(server.Close)
-	return server.Listener.Addr().String(), ""
+	return server.Listener.Addr().String()
 }
 
 // program runs a program until the test ends.
@@ -324,24 +327,14 @@ func reported(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// installed returns the path of a program, which may not be on that of everyone.
-func installed(name string) (path, missing string) {
-	for _, path := range []string{name, "/usr/sbin/" + name} {
-		if path, err := exec.LookPath(path); err == nil {
-			return path, ""
-		}
-	}
-	return "", "no " + name
-}
-
-func nodeEcho(modules ...string) func(t *testing.T) (address, missing string) {
-	return func(t *testing.T) (address, missing string) {
+func nodeEcho(modules ...string) func(t *testing.T) (address string) {
+	return func(t *testing.T) (address string) {
 		return noded(t, modules, append([]string{"echo.js"}, modules...)...)
 	}
 }
 
-func frameworkEcho(framework, parser string) func(t *testing.T) (address, missing string) {
-	return func(t *testing.T) (address, missing string) {
+func frameworkEcho(framework, parser string) func(t *testing.T) (address string) {
+	return func(t *testing.T) (address string) {
 		return noded(t, []string{framework, parser}, "frameworks.js", framework)
 	}
 }
@@ -357,68 +350,61 @@ func nodeModules(t *testing.T) string {
 }
 
 // noded runs a program of Node that needs modules.
-func noded(t *testing.T, need []string, args ...string) (address, missing string) {
+func noded(t *testing.T, modules []string, args ...string) (address string) {
 	t.Helper()
-	for _, name := range need {
-		if _, err := os.Stat(filepath.Join(nodeModules(t), name)); err != nil {
-			return "", "no " + name + " of npm"
-		}
+	for _, name := range modules {
+		need.Package(t, "../..", name)
 	}
-	node, missing := installed("node")
-	if missing != "" {
-		return "", missing
-	}
-	return reported(t, node, args...), ""
+	return reported(t, need.Program(t, "node"), args...)
 }
 
 // python is Debian's, which has its packages.
 const python = "/usr/bin/python3"
 
-func wsgiEcho(t *testing.T) (address, missing string) {
-	if _, missing = installed(python); missing != "" {
-		return "", missing
+// needModules skips the test where one of Python's modules is missing.
+func needModules(t *testing.T, names ...string) {
+	t.Helper()
+	path := need.Program(t, python)
+	for _, name := range names {
+		if exec.Command(path, "-c", "import "+name).Run() != nil {
+			need.Missing(t, "python3-"+name)
+		}
 	}
-	return reported(t, python, "echo.py"), ""
 }
 
-func asgiEcho(t *testing.T) (address, missing string) {
-	if exec.Command(python, "-c", "import hypercorn").Run() != nil {
-		return "", "no hypercorn"
-	}
+func wsgiEcho(t *testing.T) (address string) {
+	return reported(t, need.Program(t, python), "echo.py")
+}
+
+func asgiEcho(t *testing.T) (address string) {
+	needModules(t, "hypercorn")
 	return listening(t, python, "-m", "hypercorn", "-b", "ADDRESS", "--error-logfile", "/dev/null", "echo:app")
 }
 
-func pythonEcho(framework string) func(t *testing.T) (address, missing string) {
-	return func(t *testing.T) (address, missing string) {
-		if exec.Command(python, "-c", "import "+framework).Run() != nil {
-			return "", "no " + framework + " of Debian"
-		}
-		return reported(t, python, "frameworks.py", framework), ""
+func pythonEcho(framework string) func(t *testing.T) (address string) {
+	return func(t *testing.T) (address string) {
+		needModules(t, framework)
+		return reported(t, python, "frameworks.py", framework)
 	}
 }
 
-func starletteEcho(t *testing.T) (address, missing string) {
-	if exec.Command(python, "-c", "import hypercorn, starlette").Run() != nil {
-		return "", "no hypercorn or starlette"
-	}
+func starletteEcho(t *testing.T) (address string) {
+	needModules(t, "hypercorn", "starlette")
 	return listening(t, python, "-m", "hypercorn", "-b", "ADDRESS", "--error-logfile", "/dev/null", "frameworks:starlette")
 }
 
-func phpEcho(t *testing.T) (address, missing string) {
+func phpEcho(t *testing.T) (address string) {
 	return listening(t, "php", "-q", "-S", "ADDRESS", "echo.php")
 }
 
-func rackEcho(t *testing.T) (address, missing string) {
+func rackEcho(t *testing.T) (address string) {
 	return listening(t, "puma", "-q", "-b", "tcp://ADDRESS", "rack.ru")
 }
 
 // listening runs a program at an address, which stands for ADDRESS or, by halves, HOST and PORT.
-func listening(t *testing.T, name string, args ...string) (address, missing string) {
+func listening(t *testing.T, name string, args ...string) (address string) {
 	t.Helper()
-	path, missing := installed(name)
-	if missing != "" {
-		return "", missing
-	}
+	path := need.Program(t, name)
 	address = freeport.Addr(t)
 	_, port, _ := net.SplitHostPort(address)
 	for i, arg := range args {
@@ -426,49 +412,37 @@ func listening(t *testing.T, name string, args ...string) (address, missing stri
 	}
 	program(t, path, args...)
 	wire.Reached(t, address)
-	return address, ""
+	return address
 }
 
-func redisEcho(t *testing.T) (address, missing string) {
+func redisEcho(t *testing.T) (address string) {
 	return listening(t, "redis-server", "--port", "PORT", "--bind", "127.0.0.1", "--save", "")
 }
 
-func nginxEcho(t *testing.T) (address, missing string) {
-	path, missing := installed("nginx")
-	if missing != "" {
-		return "", missing
-	}
+func nginxEcho(t *testing.T) (address string) {
+	path := need.Program(t, "nginx")
 	address = freeport.Addr(t)
 	configured(t, "nginx.conf", []string{"ADDRESS", address}, path, "-c")
 	wire.Reached(t, address)
-	return address, ""
+	return address
 }
 
-func caddyEcho(t *testing.T) (address, missing string) {
-	path, missing := installed("caddy")
-	if missing != "" {
-		return "", missing
-	}
+func caddyEcho(t *testing.T) (address string) {
+	path := need.Program(t, "caddy")
 	address = freeport.Addr(t)
 	_, port, _ := net.SplitHostPort(address)
 	configured(t, "Caddyfile", []string{"PORT", port}, path, "run", "--adapter", "caddyfile", "--config")
 	wire.Reached(t, address)
-	return address, ""
+	return address
 }
 
-func apacheEcho(t *testing.T) (address, missing string) {
-	path, missing := installed("apache2")
-	if missing != "" {
-		return "", missing
-	}
+func apacheEcho(t *testing.T) (address string) {
+	path := need.Program(t, "apache2")
 	here := readable(t)
 	if err := os.CopyFS(here, os.DirFS(filepath.Join("testdata", "oracle"))); err != nil {
 		t.Fatal(err)
 	}
-	php, missing := listening(t, "php-cgi", "-d", "cgi.force_redirect=0", "-b", "ADDRESS")
-	if missing != "" {
-		return "", missing
-	}
+	php := listening(t, "php-cgi", "-d", "cgi.force_redirect=0", "-b", "ADDRESS")
 	user := ""
 	if os.Getuid() == 0 {
 		user = "User nobody\nGroup nogroup"
@@ -476,5 +450,5 @@ func apacheEcho(t *testing.T) (address, missing string) {
 	address = freeport.Addr(t)
 	configured(t, "apache.conf", []string{"ADDRESS", address, "PHP", php, "HERE", here, "MODULES", "/usr/lib/apache2/modules", "USER", user}, path, "-DFOREGROUND", "-f")
 	wire.Reached(t, address)
-	return address, ""
+	return address
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A problem is an answer that no decision was made for, as RFC 9457 has it. It
-// never holds a value that a client sent, but for the names of fields.
+// A problem is an answer without a decision, in the form of RFC 9457. Of what a client
+// sent, it has nothing but the names of fields.
 type problem struct {
 	status int
 	field  string // the path of the field at fault, such as requests[3].cost
@@ -25,10 +25,10 @@ func (p *problem) Error() string {
 	return p.detail
 }
 
-// Is makes a problem one of the request, for metrics.
+// Is makes a problem match policy.ErrRequest, by which metrics count it.
 func (p *problem) Is(target error) bool { return target == policy.ErrRequest }
 
-// bad returns the problem of what is in a body.
+// bad returns the problem of a field in a body.
 func bad(field, format string, args ...any) *problem {
 	return &problem{status: http.StatusBadRequest, field: field, detail: fmt.Sprintf(format, args...)}
 }
@@ -44,7 +44,7 @@ func problemOf(err error) *problem {
 	return bad("", "%v", err)
 }
 
-// in says that an error is in a field of its own, or in an item of a list.
+// in puts the name of a field, or of an item of a list, before the path of an error.
 func in(field string, err error) error {
 	p := problemOf(err)
 	switch {
@@ -60,7 +60,7 @@ func in(field string, err error) error {
 
 func (p *problem) write(w http.ResponseWriter) { p.writeAs(w, p.status) }
 
-// writeAs answers with a status that may be another than the problem's.
+// writeAs answers with a status that may differ from the problem's own.
 func (p *problem) writeAs(w http.ResponseWriter, status int) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
@@ -88,20 +88,21 @@ func notFound(instead string) *problem {
 	return &problem{status: http.StatusNotFound, detail: "no such path: there is " + instead}
 }
 
-// WrongMethod answers 405; allow lists the methods that there are.
+// WrongMethod answers 405; allow lists the methods that are allowed.
 func WrongMethod(w http.ResponseWriter, allow string) {
 	w.Header().Set("Allow", allow)
 	WriteProblem(w, http.StatusMethodNotAllowed, "", "use "+allow)
 }
 
-// Unauthorized answers 401, and asks for a token. One that the request shows is wrong.
+// Unauthorized answers 401, and asks for a token. If the request shows one, it is counted
+// as wrong.
 func Unauthorized(w http.ResponseWriter, r *http.Request, detail string) {
 	noteShown(r)
 	w.Header().Set("Www-Authenticate", "Bearer")
 	WriteProblem(w, http.StatusUnauthorized, "", detail)
 }
 
-// appendText writes text as JSON: what is not UTF-8 is replaced.
+// appendText writes text as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendText(b []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
@@ -143,8 +144,8 @@ func appendTexts(b []byte, texts []string) []byte {
 	return append(b, ']')
 }
 
-// WriteProblem answers that something was not done, as RFC 9457 has it. field is
-// the path of the field at fault, "" for none.
+// WriteProblem answers with a problem in the form of RFC 9457. field is the path of the
+// field at fault, or "".
 func WriteProblem(w http.ResponseWriter, status int, field, detail string) {
 	(&problem{status: status, field: field, detail: detail}).write(w)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/service/server"
 	"github.com/stint-dev/stint/service/testkit/wire"
 )
@@ -27,8 +28,8 @@ import (
 type recipe struct {
 	program string // of the Debian package of that name
 	block   string // of docs/configs
-	lua     string // of docs/configs, of those that ask by Lua
-	file    string // where the document puts that
+	more    string // of docs/configs, which the block needs
+	file    string // where the block has that
 	site    string // in the block: where the proxy listens
 	sites   string // the same, also for HTTP/2: for any host, or the addresses TEXT and FRAMES; empty where it speaks none
 	around  func(dir, block string) string
@@ -51,7 +52,7 @@ func configFile(t *testing.T, name string) string {
 func recipes(t *testing.T) []recipe {
 	return []recipe{
 		{
-			program: "nginx", block: configFile(t, "nginx.conf"), site: "127.0.0.1:8000", sites: "TEXT; listen FRAMES http2", away: 500, blocked: 403,
+			program: "nginx", block: configFile(t, "nginx.conf"), more: configFile(t, "nginx_headers.conf"), file: "/etc/nginx/stint_headers.conf", site: "127.0.0.1:8000", sites: "TEXT; listen FRAMES http2", away: 500, blocked: 403,
 			around: func(_, block string) string {
 				return `daemon off; master_process off; pid nginx.pid; error_log stderr warn;
 events { worker_connections 64; }
@@ -73,13 +74,13 @@ http {
 			},
 		},
 		{
-			program: "haproxy", block: configFile(t, "haproxy.cfg"), lua: configFile(t, "haproxy.lua"), file: "/etc/haproxy/stint.lua",
+			program: "haproxy", block: configFile(t, "haproxy.cfg"), more: configFile(t, "haproxy.lua"), file: "/etc/haproxy/stint.lua",
 			site: "127.0.0.1:8000", sites: "TEXT\n    bind FRAMES proto h2", away: 503, blocked: 400,
 			around: func(_, block string) string { return block },
 			args:   func(_, config string) []string { return []string{"-db", "-f", config} },
 		},
 		{
-			program: "apache2", block: configFile(t, "apache.conf"), lua: configFile(t, "apache.lua"), file: "/etc/apache2/stint.lua",
+			program: "apache2", block: configFile(t, "apache.conf"), more: configFile(t, "apache.lua"), file: "/etc/apache2/stint.lua",
 			site: "127.0.0.1:8000", away: 503, blocked: 400,
 			around: func(dir, block string) string {
 				head := fmt.Sprintf("ServerRoot %[1]s\nPidFile %[1]s/pid\nErrorLog /dev/stderr\nServerName localhost\n", dir)
@@ -208,6 +209,7 @@ func tryRecipe(t *testing.T, r recipe) {
 // path that is blocked: nothing reaches the server, the proxy lives and answers others, and
 // none answers 500, for which nginx writes a line.
 func TestRecipesOdd(t *testing.T) {
+	need.Time(t)
 	const rules = `
 trusted_proxies: [127.0.0.1]
 rules:
@@ -215,8 +217,9 @@ rules:
   - {name: key, match: {header.x-api-key: true}, key: [header.x-api-key], limits: ["1000 per day"]}
 `
 	all := recipes(t)
-	opens, lines := all[0], nginxLines(t)[1]
-	opens.block = strings.Replace(strings.Replace(opens.block, "internal;", "internal;\n"+lines[0], 1), "location @stint_denied", lines[1]+"\nlocation @stint_denied", 1)
+	opens := all[0]
+	inner, outer, _ := strings.Cut(serveLines(t, "nginx")[1], "\n")
+	opens.block = strings.Replace(strings.Replace(opens.block, "internal;", "internal;\n"+inner, 1), "location @stint_denied", outer+"\nlocation @stint_denied", 1)
 	for _, r := range append(all, opens) {
 		t.Run(r.program, func(t *testing.T) {
 			t.Parallel()
@@ -266,37 +269,128 @@ rules:
 	}
 }
 
-// nginxLines returns the lines for nginx of docs/SERVE.md.
-func nginxLines(t *testing.T) (blocks [][]string) {
+// TestRecipesOverrides sends through each proxy of docs/SERVE.md the headers from which servers
+// take another host or path: under their own names they are taken away, since proxies in
+// front may set them; in other spellings nothing that has them reaches the server.
+func TestRecipesOverrides(t *testing.T) {
+	const rules = `
+trusted_proxies: [127.0.0.1]
+rules:
+  - {name: host, match: {host: admin.internal}, block: true}
+  - {name: path, match: {path: "/secret/**"}, block: true}
+`
+	for _, r := range recipes(t) {
+		t.Run(r.program, func(t *testing.T) {
+			t.Parallel()
+			stint, _ := serve(t, server.CheckHost(server.NewHandler(newOptions(t, rules)), nil), server.ServeOptions{})
+			behind := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				for name, lines := range r.Header {
+					if strings.Contains(strings.Join(lines, ","), "secret") {
+						t.Errorf("%s: %q reached the server", name, lines)
+					}
+				}
+			}))
+			defer behind.Close()
+			address, _ := r.start(t, stint, behind.Listener.Addr().String())
+			send := func(name, value string) int {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/open/x", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Host = "a.example"
+				r.Header[name] = []string{value, value}
+				resp, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
+				return resp.StatusCode
+			}
+			for _, name := range []string{
+				"X-Forwarded-Host", "X-Forwarded-Server", "X-Forwarded-Prefix", "X-Original-Host", "X-Original-Url", "X-Host",
+				"X-Http-Host-Override", "X-Rewrite-Url", "X-Script-Name", "Forwarded",
+			} {
+				value := map[bool]string{true: "/open/x?secret", false: "secret.internal"}[strings.HasSuffix(name, "Url")]
+				switch name {
+				case "X-Script-Name", "X-Forwarded-Prefix":
+					value = "/open,/secret"
+				case "Forwarded":
+					value = "for=192.0.2.7;host=secret.internal"
+				}
+				if status := send(name, value); status != http.StatusOK {
+					t.Errorf("%s: %d", name, status)
+				}
+				send(strings.ReplaceAll(name, "-", "_"), value)
+				send(strings.Replace(name, "-", ".", 1), value)
+				send(strings.ToUpper(name), value)
+			}
+			send("SCRIPT_NAME", "/open,secret")
+		})
+	}
+}
+
+// serveLines returns the blocks of docs/SERVE.md in the language of a proxy.
+func serveLines(t *testing.T, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/SERVE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, block := range strings.Split(string(text), "\n```nginx\n")[1:] {
-		block, _, _ = strings.Cut(block, "\n```")
-		blocks = append(blocks, strings.Split(block, "\n"))
-	}
-	if len(blocks) != 2 || len(blocks[1]) != 2 {
-		t.Fatalf("blocks of nginx: %q", blocks)
+	blocks := strings.Split(string(text), "\n```"+language+"\n")[1:]
+	for i, block := range blocks {
+		blocks[i], _, _ = strings.Cut(block, "\n```")
 	}
 	return blocks
 }
 
-// TestNginxTwo has nginx ask two processes, and let requests pass when none answers.
-func TestNginxTwo(t *testing.T) {
-	r, blocks := recipes(t)[0], nginxLines(t)
+// TestRecipesTwo has proxies ask two processes, and let requests pass when none answers.
+func TestRecipesTwo(t *testing.T) {
+	proxies, lines := recipes(t), func(language string, n int) string { return serveLines(t, language)[n] }
+	swap := strings.NewReplacer
+	for i, one := range []struct {
+		two, opens func(r *recipe) // how the recipe changes; nil if it does not
+	}{
+		{func(r *recipe) {
+			r.block = lines("nginx", 0) + "\n" + swap("http://127.0.0.1:8080", "http://stint").Replace(r.block)
+		},
+			func(r *recipe) {
+				inner, outer, _ := strings.Cut(lines("nginx", 1), "\n")
+				r.block = swap("internal;", "internal;\n"+inner, "location @stint_denied", outer+"\nlocation @stint_denied").Replace(r.block)
+			}},
+		{func(r *recipe) {
+			r.block = swap("forward_auth 127.0.0.1:8080 {", "forward_auth 127.0.0.1:8080 127.0.0.1:8082 {\n"+lines("caddyfile", 0)).Replace(r.block)
+		}, nil},
+		{func(r *recipe) {
+			at := swap("127.0.0.1:8079", freeport.Addr(t))
+			r.block, r.more = at.Replace(r.block+"\n"+lines("haproxy", 0)+"\n"), at.Replace(swap("127.0.0.1:8080", "127.0.0.1:8079").Replace(r.more))
+		}, func(r *recipe) { r.more = swap("  local reply", lines("lua", 0)+"\n  local reply").Replace(r.more) }},
+		{nil, func(r *recipe) {
+			r.more = swap("  for _, name in ipairs{\"RateLimit\"", lines("lua", 1)+"\n  for _, name in ipairs{\"RateLimit\"").Replace(r.more)
+		}},
+	} {
+		t.Run(proxies[i].program, func(t *testing.T) {
+			t.Parallel()
+			tryTwo(t, proxies[i], one.two, one.opens)
+		})
+	}
+}
+
+func tryTwo(t *testing.T, r recipe, two, opens func(*recipe)) {
 	handler := server.CheckHost(server.NewHandler(newOptions(t, someRules)), nil)
-	one, stopOne := serve(t, handler, server.ServeOptions{})
-	two, stopTwo := serve(t, handler, server.ServeOptions{})
-	upstream := strings.ReplaceAll(strings.Join(blocks[0], "\n"), "127.0.0.1:8082", two)
-	r.block = upstream + "\n" + strings.NewReplacer("http://127.0.0.1:8080", "http://stint", "internal;", "internal;\n"+blocks[1][0],
-		"location @stint_denied", blocks[1][1]+"\nlocation @stint_denied").Replace(r.block)
+	first, stopFirst := serve(t, handler, server.ServeOptions{})
+	second, stopSecond := serve(t, handler, server.ServeOptions{})
+	if two != nil {
+		two(&r)
+		r.block = strings.ReplaceAll(r.block, "127.0.0.1:8082", second)
+	}
+	if opens != nil {
+		opens(&r)
+	}
 	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer behind.Close()
-	address, _ := r.start(t, one, behind.Listener.Addr().String())
+	address, _ := r.start(t, first, behind.Listener.Addr().String())
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	ask := func(when string, passes func(i int) bool) {
+	ask := func(when string, want func(i int) int) {
 		t.Helper()
 		for i := range 8 {
 			resp, err := client.Post("http://"+address+"/login", "", nil)
@@ -304,16 +398,22 @@ func TestNginxTwo(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = resp.Body.Close()
-			if want := map[bool]int{true: 200, false: 429}[passes(i)]; resp.StatusCode != want {
-				t.Errorf("%s: request %d: %d, want %d", when, i, resp.StatusCode, want)
+			if status := resp.StatusCode; status != want(i) && (want(i) != 500 || status < 500) {
+				t.Errorf("%s: request %d: %d, want %d", when, i, resp.StatusCode, want(i))
 			}
 		}
 	}
-	ask("with both", func(i int) bool { return i < 5 })
-	_ = stopOne() // it is away from here on
-	ask("with one", func(int) bool { return false })
-	_ = stopTwo()
-	ask("with none", func(int) bool { return true })
+	ask("with both", func(i int) int { return map[bool]int{true: 200, false: 429}[i < 5] })
+	_ = stopFirst() // it is away from here on
+	if two != nil {
+		ask("with one", func(int) int { return 429 })
+	}
+	_ = stopSecond()
+	away := 500 // or any above
+	if opens != nil {
+		away = http.StatusOK
+	}
+	ask("with none", func(int) int { return away })
 }
 
 // oddRequests are requests with a number, a length and bytes of fields that clients choose.
@@ -364,13 +464,10 @@ func rawRequest(t *testing.T, address, request string) {
 // if there is one.
 func (r *recipe) start(t *testing.T, stint, behind string) (address, frames string) {
 	t.Helper()
-	path, missing := installed(r.program)
-	if missing != "" {
-		t.Fatalf("%s: make needs", missing)
-	}
+	path := need.Program(t, r.program)
 	address = freeport.Addr(t)
 	dir := readable(t)
-	script, config := filepath.Join(dir, "stint.lua"), filepath.Join(dir, "config")
+	script, config := filepath.Join(dir, "more"), filepath.Join(dir, "config")
 	sites := "TEXT"
 	if r.sites != "" {
 		sites, frames = r.sites, freeport.Addr(t)
@@ -382,7 +479,7 @@ func (r *recipe) start(t *testing.T, stint, behind string) (address, frames stri
 		replace = append(replace, r.file, script)
 	}
 	local := strings.NewReplacer(replace...)
-	for name, text := range map[string]string{script: local.Replace(r.lua), config: r.around(dir, local.Replace(r.block))} {
+	for name, text := range map[string]string{script: local.Replace(r.more), config: r.around(dir, local.Replace(r.block))} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

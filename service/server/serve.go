@@ -27,32 +27,31 @@ type ServeOptions struct {
 	// Log receives failures of connections, without their addresses. The default
 	// discards them.
 	Log *slog.Logger
-	// OnStop is called first when Serve begins to stop, so that the server can
-	// report that it is not ready any more. Optional.
+	// OnStop is called when Serve begins to stop, so that the server can report
+	// that it is not ready any more. Optional.
 	OnStop func()
-	// Notice is how long new connections are still accepted after a stop, so that
-	// balancers have seen by then that the server is not ready. The default
-	// value is 0.
+	// Notice is how long new connections are still accepted after OnStop, so that
+	// balancers can notice that the server is not ready. The default value is 0.
 	Notice time.Duration
-	// Drain is how long requests in flight may then finish. The default value
-	// is 10 s.
+	// Drain is how long requests in flight may take to finish after Notice. The
+	// default value is 10 s.
 	Drain time.Duration
 	// HeaderTimeout is how long a client may take to send its headers. The
-	// default value is 5 s: a slow phone makes it, one that holds connections
-	// open on purpose does not.
+	// default value is 5 s: enough for a slow phone, too little for a client that
+	// holds connections open on purpose.
 	HeaderTimeout time.Duration
-	// ReadTimeout is how long it may take to send all of a request. The default
-	// value is 10 s.
+	// ReadTimeout is how long a client may take to send all of a request. The
+	// default value is 10 s.
 	ReadTimeout time.Duration
-	// WriteTimeout is how long an answer may take from the end of the headers
-	// on. The default value is 10 s.
+	// WriteTimeout is how long an answer may take, from the end of the request's
+	// headers. The default value is 10 s.
 	WriteTimeout time.Duration
-	// IdleTimeout is how long a connection is kept for a next request. The
-	// default value is 2 minutes, longer than the minute for which nginx and
-	// others keep theirs: the side that asks should be the one that closes.
+	// IdleTimeout is how long a connection is kept open without a request. The
+	// default value is 2 minutes, longer than the minute of nginx and others: if the
+	// client closes first, it never sends a request into a closed connection.
 	IdleTimeout time.Duration
-	// MaxHeader bounds the headers of a request, in bytes, to which net/http
-	// adds 4 KiB. The default value is 16 KiB.
+	// MaxHeader bounds the headers of a request, in bytes; net/http adds 4 KiB to
+	// it. The default value is 16 KiB.
 	MaxHeader int
 }
 
@@ -69,10 +68,10 @@ func (o *ServeOptions) fill() {
 	}
 }
 
-// Serve answers on ln until ctx is done. It then says so, takes new connections
-// for as long as Notice, and those that wait to be accepted by then, and ends each
-// with its answer; lets the requests in flight finish for at most Drain,
-// closes what is left, and returns nil if nothing was. It closes ln.
+// Serve answers on ln until ctx is done, and then stops in four steps. It calls OnStop.
+// For as long as Notice, it still accepts connections, and ends each with its answer. It
+// closes ln, and lets the requests in flight finish for at most Drain. It closes what is
+// left, and returns nil if nothing was.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions) error {
 	o.fill()
 	server := &http.Server{
@@ -105,8 +104,8 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	return err
 }
 
-// ErrorLog returns a log for net/http, which likes to name its clients: their
-// addresses are taken out. It writes few lines of one cause, see [SampleLog].
+// ErrorLog returns a log for net/http. It takes out the addresses of clients, which
+// net/http writes, and leaves out lines as [SampleLog] does.
 func ErrorLog(logger *slog.Logger) *log.Logger {
 	logger = SampleLog(logger)
 	return log.New(lineWriter(func(line string) {
@@ -121,13 +120,13 @@ func (f lineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// addresses are IPv4 and IPv6 addresses as Go prints them, ports included.
+// addresses matches IPv4 and IPv6 addresses as Go prints them, with their ports.
 var addresses = regexp.MustCompile(`\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[^\]]*)?\](:\d+)?|\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\b[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){3,7}\b`)
 
-// answers are what a server said that nobody had asked, as Go prints it.
+// answers matches what Go quotes of an answer that a server sent without a request.
 var answers = regexp.MustCompile(` starting with "(?:[^"\\]|\\.)*"`)
 
-// Redact takes addresses, and what a server answered, out of what Go says went wrong.
+// Redact takes addresses and quoted answers of servers out of an error text of Go.
 func Redact(text string) string {
 	return addresses.ReplaceAllString(answers.ReplaceAllString(text, ""), "[address]")
 }
@@ -144,10 +143,9 @@ func Local(addr net.Addr) bool {
 	return false
 }
 
-// CheckHost answers requests alone whose Host names this machine, localhost or
-// a loopback address, whatever the port. A page whose name was made to point at
-// 127.0.0.1 is kept out by it: browsers send the name. An observer that is not nil counts
-// others.
+// CheckHost refuses requests whose Host is neither localhost nor a loopback address,
+// whatever the port. It keeps out pages of a site whose name was made to point at
+// 127.0.0.1, since browsers send that name. An observer that is not nil counts refusals.
 func CheckHost(next http.Handler, o *observe.Observer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !localHost(r.Host) {
@@ -175,8 +173,8 @@ func localHost(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback()
 }
 
-// Guard returns what a listener on addr is to serve: behind CheckHost on a
-// loopback address, else the handler itself.
+// Guard returns the handler for a listener on addr: next behind CheckHost if it is a
+// loopback address, else next itself.
 func Guard(next http.Handler, addr net.Addr, o *observe.Observer) http.Handler {
 	if _, tcp := addr.(*net.TCPAddr); tcp && Local(addr) {
 		return CheckHost(next, o)

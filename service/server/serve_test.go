@@ -216,62 +216,6 @@ func TestStopTooSlow(t *testing.T) {
 	}
 }
 
-// TestIdleConnections keeps 10,000 connections, as many as the test may have,
-// and asks over others meanwhile. The server is a process of its own, since
-// each side needs a descriptor.
-func TestIdleConnections(t *testing.T) {
-	want := 10_000
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	limit.Cur = limit.Max
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Log("the limit of descriptors stays as it is: ", err)
-	}
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	if room := int(min(limit.Cur, 1<<20)) - 200; room < want {
-		t.Logf("%d connections instead of %d: no more descriptors than %d are allowed here", room, want, limit.Cur)
-		want = room
-	}
-	_, address := startChild(t, "check")
-	const request = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
-	in := bufio.NewReader(nil)
-	conns := make([]net.Conn, 0, want)
-	defer func() {
-		for _, c := range conns {
-			_ = c.Close()
-		}
-	}()
-	for i := range want {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
-		conns = append(conns, conn)
-		if _, err := io.WriteString(conn, request); err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
-		in.Reset(conn)
-		if err := skipAnswer(in); err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
-	}
-	drive(t, address, 1000)
-	for _, i := range []int{0, want / 2, want - 1} { // they are kept, all of them, and of use
-		if _, err := io.WriteString(conns[i], request); err != nil {
-			t.Errorf("connection %d: %v", i, err)
-		}
-		in.Reset(conns[i])
-		if err := skipAnswer(in); err != nil {
-			t.Errorf("connection %d: %v", i, err)
-		}
-	}
-	t.Logf("%d idle connections, and 1,000 checks answered meanwhile", len(conns))
-}
-
 // TestErrorLog gives a log to net/http and makes it name a client.
 func TestErrorLog(t *testing.T) {
 	var out bytes.Buffer
@@ -403,7 +347,7 @@ func TestStopAccepts(t *testing.T) {
 // TestLargeBodyAnswered sends a body that is too large as a whole before it reads, as many
 // clients do: the answer is there.
 func TestLargeBodyAnswered(t *testing.T) {
-	address, _ := serve(t, server.NewHandler(newOptions(t, someRules)), server.ServeOptions{})
+	address, _ := serve(t, server.NewHandler(newOptions(t, someRules)), server.ServeOptions{ReadTimeout: patience, WriteTimeout: patience})
 	for _, length := range []string{"Content-Length: 8388608", "Transfer-Encoding: chunked"} {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {

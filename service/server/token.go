@@ -14,25 +14,24 @@ import (
 	"time"
 )
 
-// minToken is how short a token may be: 16 characters of 64 are 96 bits.
+// minToken is the least length of a token: 16 characters out of 64 are 96 bits.
 const minToken = 16
 
-// maxTokenFile bounds a file of tokens, in bytes: enough for ten thousand.
+// maxTokenFile bounds a file of tokens, in bytes: enough for ten thousand tokens.
 const maxTokenFile = 1 << 20
 
-// Tokens are what callers may show to be let in, read from a file: one on a
-// line; lines that begin with # and empty ones are passed over. Several make it
-// possible to change them without a pause. In place of a token a line may hold
-// its hash, with a name, a role and an end; another may revoke those of a name:
-// see [TokenLine].
+// Tokens are the tokens that let callers in, read from a file with one on a line; empty
+// lines and lines that begin with # do not count. With several tokens, one can be
+// replaced without a pause. A line may also hold the hash of a token with a name, a role
+// and an end, or revoke the tokens of a name: see [TokenLine].
 //
 // Tokens are kept hashed. They may be used from many goroutines at once, also
-// while they are read anew.
+// while the file is read again.
 type Tokens struct {
 	path      string
-	operators bool // of operators: those of viewers do not count in Has
+	operators bool // a file of operators: Has is false for viewers
 	now       atomic.Pointer[[]token]
-	read      atomic.Pointer[[sha256.Size]byte] // the hash of the text that was read last
+	read      atomic.Pointer[[sha256.Size]byte] // the hash of the file at the last Reload
 }
 
 type token struct {
@@ -41,22 +40,20 @@ type token struct {
 	revoked bool
 }
 
-// ReadTokens reads a file of tokens. Those whose hashes it holds are
-// viewers. Its errors name the line, never what is on it.
+// ReadTokens reads a file of clients' tokens. A hash in it must be of a viewer. Errors
+// name the line, and never quote it.
 func ReadTokens(path string) (*Tokens, error) {
 	t := &Tokens{path: path}
 	return t, t.Reload()
 }
 
-// ReadOperators reads a file of operators; those whose hashes it holds may have
-// any role.
+// ReadOperators reads a file of operators' tokens. A hash in it may be of any role.
 func ReadOperators(path string) (*Tokens, error) {
 	t := &Tokens{path: path, operators: true}
 	return t, t.Reload()
 }
 
-// Reload reads the file again. If there is an error, the tokens stay as they
-// were.
+// Reload reads the file again. After an error, the tokens stay as they were.
 func (t *Tokens) Reload() error {
 	text, err := t.text()
 	if err != nil {
@@ -82,7 +79,7 @@ func (t *Tokens) text() ([]byte, error) {
 	return text, nil
 }
 
-// take makes the tokens those of a text.
+// take replaces the tokens by those in text.
 func (t *Tokens) take(text []byte) error {
 	sum := sha256.Sum256(text)
 	t.read.Store(&sum)
@@ -129,10 +126,10 @@ func (t *Tokens) parse(line []byte) (token, error) {
 // lookEvery is how often Watch looks at the file.
 const lookEvery = 250 * time.Millisecond
 
-// Watch reads the file again when its text changes, within a second, until ctx
-// is done. A text counts once it has been there for two looks, so that one which
-// is half written does not. When the file cannot be read, note is called once with
-// the error, and the tokens stay as they were.
+// Watch reads the file again within a second of a change, until ctx is done. It waits
+// until two looks find the same text, so that it does not take a half-written file. If
+// the file cannot be read, it calls note once with the error, and the tokens stay as
+// they were.
 func (t *Tokens) Watch(ctx context.Context, note func(error)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -179,31 +176,31 @@ func checkToken(line []byte) error {
 	return nil
 }
 
-// Readable reports whether others than the owner and the group of the file may
-// read it.
+// Readable reports whether everybody on this machine may read the file, not only its
+// owner and group.
 func (t *Tokens) Readable() bool {
 	info, err := os.Stat(t.path)
 	return err == nil && info.Mode().Perm()&0o004 != 0
 }
 
-// A Holder is who shows a token.
+// A Holder is the caller that a token belongs to.
 type Holder struct {
-	// Line is that of the token in its file.
+	// Line is the line of the token in its file; 0 if no token matches.
 	Line int
-	// Name and Role are "" where the file holds the token itself.
+	// Name and Role are "" if the file holds the token itself, not its hash.
 	Name, Role string
 }
 
-// Has reports whether a token is one of ours, and of a file of operators whether
-// its holder is one. No token is one of a nil Tokens.
+// Has reports whether a token is in the file, and in a file of operators is not of a
+// viewer. A nil Tokens has no token.
 func (t *Tokens) Has(presented string) bool {
 	h := t.Find(presented)
 	return h.Line > 0 && (!t.operators || h.Role != RoleViewer)
 }
 
-// Find returns who holds a token: the zero Holder if it is none of ours, has
-// ended or is revoked. How long it takes does not depend on which it is, nor on
-// how much of it is right.
+// Find returns the holder of a token: the zero Holder if the token is not in the file,
+// has ended or is revoked. The time that it takes does not depend on which token
+// matches, or on how much of it is right.
 func (t *Tokens) Find(presented string) (h Holder) {
 	if t == nil {
 		return h
@@ -217,8 +214,8 @@ func (t *Tokens) Find(presented string) (h Holder) {
 	return h
 }
 
-// Shown returns the token that a request shows, in a browser as a password; "" if
-// none, or several.
+// Shown returns the token of a request, as Bearer does, or the password that a browser
+// sends; "" if there is none, or several.
 func Shown(r *http.Request) string {
 	if _, password, ok := r.BasicAuth(); ok && len(r.Header["Authorization"]) == 1 {
 		return password
@@ -226,10 +223,10 @@ func Shown(r *http.Request) string {
 	return Bearer(r)
 }
 
-// Bearer returns the token that a request shows; "" if none, or several.
+// Bearer returns the bearer token of a request; "" if there is none, or several.
 func Bearer(r *http.Request) string { return BearerOf(r.Header["Authorization"]) }
 
-// BearerOf returns the token that the lines of an Authorization header show.
+// BearerOf returns the bearer token in the values of Authorization headers.
 func BearerOf(lines []string) string {
 	if len(lines) != 1 {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Each role may do what the one before it may, and more.
+// The roles. Each may do all that the role before it may, and more.
 const (
 	RoleViewer   = "viewer"
 	RoleOperator = "operator"
@@ -23,19 +23,19 @@ const (
 	maxName = 255
 )
 
-// A TokenLine is a line of a file of tokens that names whose a token is, or
-// whose tokens above it are good no longer.
+// A TokenLine is a line of a file of tokens that names the holder of a token, or the
+// holder whose tokens in the lines above are revoked.
 type TokenLine struct {
-	// Hash is that of the token; it is zero where Revoked is not.
+	// Hash is the SHA-256 of the token; it is zero in a line that revokes.
 	Hash [sha256.Size]byte
 	Name string
 	Role string // [RoleViewer], [RoleOperator] or [RoleAdmin]
-	// Made is when, Until is when it ends: zero is never. Revoked is when all
-	// tokens of Name in the lines above were revoked.
+	// Made is when the token was made, Until when it ends; zero is never. Revoked
+	// is when all tokens of Name in the lines above were revoked.
 	Made, Until, Revoked time.Time
 }
 
-// String returns the line as files have it.
+// String returns the line as it is in the file.
 func (l TokenLine) String() string {
 	if !l.Revoked.IsZero() {
 		return revokedMark + "name=" + l.Name + " at=" + l.Revoked.UTC().Format(time.RFC3339)
@@ -50,7 +50,7 @@ func (l TokenLine) String() string {
 	return text
 }
 
-// Check says what is wrong with the name or the role.
+// Check returns an error if the name or the role is invalid.
 func (l TokenLine) Check() error {
 	strange := func(r rune) bool { return r <= ' ' || r > '~' }
 	switch {
@@ -67,7 +67,7 @@ func NamesHolder(line []byte) bool {
 	return bytes.HasPrefix(line, []byte(hashMark)) || bytes.HasPrefix(line, []byte(revokedMark))
 }
 
-// ParseTokenLine reads what String writes. Its errors show nothing of a hash.
+// ParseTokenLine reads what String writes. Its errors never quote a hash.
 func ParseTokenLine(text string) (l TokenLine, err error) {
 	words := strings.Fields(text)
 	fields := map[string]func(string) error{

@@ -1,8 +1,11 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +21,7 @@ import (
 	"github.com/stint-dev/stint/internal/testkit/golden"
 
 	"github.com/stint-dev/stint/service/server"
+	"github.com/stint-dev/stint/service/testkit/openapi"
 )
 
 // The tokens of the transcripts.
@@ -140,7 +144,10 @@ func play(t *testing.T, h http.Handler, question string, token *string) string {
 		}
 	}
 	w := httptest.NewRecorder()
+	asked, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(asked))
 	h.ServeHTTP(w, r)
+	described(t, r, asked, w)
 	answer := w.Body.String()
 	if m := reservation.FindStringSubmatch(answer); m != nil {
 		*token = m[1]
@@ -165,4 +172,73 @@ func printed(w *httptest.ResponseRecorder, body string) string {
 	}
 	b.WriteString("\n" + body)
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// described holds a question of /v1 and its answer to the description that the server gives:
+// what it does not describe is refused, and what is answered is described.
+func described(t *testing.T, r *http.Request, asked []byte, w *httptest.ResponseRecorder) {
+	t.Helper()
+	text, err := os.ReadFile("openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api, err := openapi.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if api.Operation(r.Method, r.URL.Path) == nil {
+		return
+	}
+	var question, answer any
+	if err := json.Unmarshal(asked, &question); err == nil && w.Code == http.StatusOK {
+		err = api.Request(r.Method, r.URL.Path, question)
+		if err != nil {
+			t.Errorf("%s: %s\nis answered, and not described: %v", r.URL.Path, asked, err)
+		}
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		t.Errorf("%s: %s: %v", r.URL.Path, w.Body, err)
+	} else if err := api.Answer(r.Method, r.URL.Path, w.Code, w.Header().Get("Content-Type"), answer); err != nil {
+		t.Errorf("%s: %d %s\nis not described: %v", r.URL.Path, w.Code, w.Body, err)
+	}
+}
+
+// TestOpenAPI serves the description, which names each verb and each field that it reads.
+func TestOpenAPI(t *testing.T) {
+	w := httptest.NewRecorder()
+	o := newOptions(t, someRules)
+	withTokens(t, &o)
+	h, operator := server.NewHandler(o), func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+operatorToken) }
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/v1/openapi.json", nil))
+	api, err := openapi.Parse(w.Body.Bytes())
+	if err != nil {
+		t.Fatalf("%d: %v", w.Code, err)
+	}
+	described := 0
+	for range api.Operations {
+		described++
+	}
+	if paths := server.Verbs(); described != len(paths) {
+		t.Errorf("%d operations are described, of %d", described, len(paths))
+	}
+	who := map[string]any{"path": "/"}
+	values := map[string]any{
+		"attributes": who, "cost": 1.0, "costs": map[string]any{"work": 1.0}, "ttl": "1m", "reservation": "x",
+		"requests": []any{map[string]any{"attributes": who}},
+	}
+	for _, path := range server.Verbs() {
+		for name, value := range values {
+			body := map[string]any{name: value}
+			for _, must := range []string{"attributes", "reservation", "cost"} {
+				if name != "requests" && api.Request("POST", path, body) != nil {
+					body[must] = values[must]
+				}
+			}
+			text, _ := json.Marshal(body)
+			reads := !strings.Contains(post(h, path, string(text), operator).Body.String(), "unknown field")
+			if err := api.Request("POST", path, body); reads != (err == nil) {
+				t.Errorf("%s %s is read: %v, and described: %v", path, text, reads, err)
+			}
+		}
+	}
 }

@@ -13,29 +13,28 @@ import (
 const (
 	// turnWithin is how long a request with a document waits for its turn.
 	turnWithin = 20 * time.Second
-	// mostTurns is how many wait.
+	// mostTurns is how many requests may wait for their turn.
 	mostTurns = 16
-	// bodyWithin is how long a client has to send all of a body.
+	// bodyWithin is how long a client may take to send all of a body.
 	bodyWithin = 10 * time.Second
-	// mostWhole is how much there may be of bodies that are kept before their requests are
-	// served, in bytes that have come, and wholeParts the part of what is free that one may
-	// have.
+	// mostWhole is how many bytes WholeBody may keep of all bodies together. One body may
+	// take one wholeParts-th of what the others leave.
 	mostWhole  = 192 << 20
 	wholeParts = 2
 )
 
 var (
-	// documents has the turn of requests that bring rules, of which each may take some
-	// hundred megabytes of memory to read: one at a time in this process. waiting has those
-	// that wait, and wholes how much their bodies take.
+	// documents is the turn of requests that bring rules. To read them may take some
+	// hundred megabytes of memory, so this process reads one at a time. waiting counts the
+	// requests that wait, and wholes the bytes of bodies that are kept.
 	documents, waiting = make(chan struct{}, 1), make(chan struct{}, mostTurns)
 	wholes             atomic.Int64
 )
 
-// WholeBody reads the body of a request, up to a byte more than most, so that a client that
-// is slow to send it holds nothing meanwhile that others wait for: only what has come
-// counts. An error of the body is for who reads it. WholeBody answers a request for which
-// there is no room; release must be called if there is.
+// WholeBody reads the body of a request before the request takes its turn, so that a client
+// that sends slowly does not make others wait. It reads at most one byte more than most. The
+// handler gets an error of the body when it reads the body itself. If the bodies of others
+// leave no room, WholeBody answers the request, and ok is false; else release must be called.
 func WholeBody(w http.ResponseWriter, r *http.Request, most int64) (release func(), ok bool) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyWithin)) // in a test there is no server
@@ -62,13 +61,14 @@ func WholeBody(w http.ResponseWriter, r *http.Request, most int64) (release func
 	return func() { wholes.Add(-int64(len(body))) }, true
 }
 
-// failedBody is the rest of a body that did not come.
+// failedBody is the end of a body that could not be read: it returns the error.
 type failedBody struct{ error }
 
 func (f failedBody) Read([]byte) (int, error) { return 0, f.error }
 
-// DocumentTurn waits until a request may have its document read, whose body is whole. It
-// answers one that may not; done must be called if it may.
+// DocumentTurn waits until the document of a request may be read, after WholeBody. If too
+// many wait, or the wait is too long, it answers the request, and ok is false; else done
+// must be called.
 func DocumentTurn(w http.ResponseWriter, r *http.Request) (done func(), ok bool) {
 	select {
 	case waiting <- struct{}{}:
@@ -78,14 +78,17 @@ func DocumentTurn(w http.ResponseWriter, r *http.Request) (done func(), ok bool)
 	}
 	ctx, stop := context.WithTimeout(r.Context(), turnWithin)
 	defer stop()
-	control := http.NewResponseController(w)
 	select {
-	case documents <- struct{}{}:
-		_ = control.SetWriteDeadline(time.Now().Add(bodyWithin + turnWithin))
-		return func() { <-documents }, true
-	case <-ctx.Done():
-		return nil, refuseTurn(w)
+	case documents <- struct{}{}: // tried first, since net/http ends the context of a body that broke off
+	default:
+		select {
+		case documents <- struct{}{}:
+		case <-ctx.Done():
+			return nil, refuseTurn(w)
+		}
 	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyWithin + turnWithin))
+	return func() { <-documents }, true
 }
 
 func refuseTurn(w http.ResponseWriter) bool {

@@ -7,10 +7,10 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// wrongTokens is the key of what notes the wrong tokens of a request.
+// wrongTokens is the context key of the function that notes a wrong token of a request.
 type wrongTokens struct{}
 
-// noting returns a request whose wrong tokens are those of an interface.
+// noting returns a request whose wrong tokens are counted for an interface.
 func noting(r *http.Request, o *observe.Observer, at observe.Interface) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), wrongTokens{}, func() { o.WrongToken(at, r.RemoteAddr) }))
 }
@@ -22,8 +22,8 @@ func WrongToken(r *http.Request) {
 	}
 }
 
-// noteShown notes that of a header; a request without one, such as the first of a
-// browser, tries nothing.
+// noteShown notes a wrong token if the request has an Authorization header. A request
+// without one, such as the first of a browser, has tried no token.
 func noteShown(r *http.Request) {
 	if r.Header["Authorization"] != nil {
 		WrongToken(r)

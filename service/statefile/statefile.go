@@ -44,8 +44,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A File is what operators did: a rulesapi.Backend whose rules are a file's. It may
-// be used from many goroutines at once.
+// A File keeps overrides, blocks and resets in the state file. It is a rulesapi.Backend whose
+// rules come from the rules file, and may be used from many goroutines at once.
 type File struct {
 	o     Options
 	began time.Time

@@ -35,6 +35,8 @@ var commands = []command{
 	{"hdel", []string{"HDEL", "KEY", "field"}},
 	{"zadd", []string{"ZADD", "KEY", "1", "member"}},
 	{"zcard", []string{"ZCARD", "KEY"}},
+	{"zrange", []string{"ZRANGE", "KEY", "0", "0"}},
+	{"zrem", []string{"ZREM", "KEY", "member"}},
 	{"zremrangebyscore", []string{"ZREMRANGEBYSCORE", "KEY", "0", "1"}},
 	{"pttl", []string{"PTTL", "KEY"}},
 	{"pexpire", []string{"PEXPIRE", "KEY", "0"}}, // which removes it

@@ -126,7 +126,7 @@ func HintFor(err error) string {
 	case strings.Contains(text, "unknown command"):
 		return "the server lacks what the script needs: " + permissions(commands)
 	case errors.Is(err, redisstore.ErrAmbiguous):
-		return "no answer came in time"
+		return "no answer came"
 	}
 	return ""
 }

@@ -98,6 +98,7 @@ func BenchmarkMiddleware(b *testing.B) {
 			h := m.make(b)(http.HandlerFunc(smallHandler))
 			w := &discardWriter{header: make(http.Header)}
 			for _, r := range requests { // every address has its place
+				clear(w.header)
 				h.ServeHTTP(w, r)
 			}
 			b.ReportAllocs()

@@ -22,8 +22,8 @@ import (
 )
 
 // child is what makes this program one of the small servers that stint's are measured
-// beside: "answer" or "proxy", a blank, the address to listen on, a blank, and what is
-// answered, or where the proxy leads.
+// beside: "answer", "stream" or "proxy", a blank, the address to listen on, a blank, and
+// what is answered, or where the proxy leads.
 const child = "STINT_BENCHMARKS_CHILD"
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,10 @@ func TestMain(m *testing.M) {
 		w.Header()["Content-Type"] = textPlain
 		_, _ = io.WriteString(w, parts[2])
 	})
-	if parts[0] == "proxy" {
+	switch parts[0] {
+	case "stream":
+		h = http.HandlerFunc(stream)
+	case "proxy":
 		upstream, err := url.Parse(parts[2])
 		if err != nil {
 			panic(err)

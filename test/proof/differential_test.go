@@ -144,6 +144,8 @@ func drawLimit(t *rapid.T) stint.Limit {
 	if kind.Takes(meter.ByCalendar) && rapid.IntRange(0, 3).Draw(t, "calendar") == 0 {
 		zone := rapid.SampledFrom([]string{"UTC", "Europe/Paris", "America/Sao_Paulo", "Pacific/Apia"}).Draw(t, "zone")
 		l = stint.PerIn(l.Count(), rapid.SampledFrom(calendarUnits).Draw(t, "unit"), zone)
+	} else if kind.Takes(meter.FromFirst) && rapid.Bool().Draw(t, "from first") {
+		l = l.WithFromFirst()
 	}
 	switch {
 	case kind.Takes(meter.Burst):
@@ -182,7 +184,7 @@ func spec(l stint.Limit) model.Spec {
 	unit, zone := l.Calendar()
 	s := model.Spec{
 		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(), Debt: l.Debt(), Ban: int64(l.Ban()),
-		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), Calendar: unit, Zone: zone,
+		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), FromFirst: l.FromFirst(), Calendar: unit, Zone: zone,
 	}
 	if unit != "" {
 		s.Period = 0
@@ -214,10 +216,14 @@ func (d *differential) layer(r *request, i int, key string, weight int64) {
 	if r.columns == nil {
 		r.columns = make([][]stint.Layer, len(d.stores))
 	}
-	for c, s := range d.stores {
-		r.columns[c] = append(r.columns[c], stint.Layer{Bound: s.bound[i], Key: key, Weight: weight, Answers: make([]stint.Decision, 1)})
+	excuses := time.Duration(0)
+	if k := d.limits[i].Algorithm(); d.redis == nil || k != meter.SlidingLog && k != meter.SlidingSubWindows { // a refund takes part there
+		excuses = rapid.SampledFrom([]time.Duration{0, 0, time.Second, 10 * time.Second, time.Hour}).Draw(d.t, "excuses")
 	}
-	r.reference = append(r.reference, model.Layer{Name: d.limits[i].Name(), Spec: spec(d.limits[i]), Key: key, Weight: weight})
+	for c, s := range d.stores {
+		r.columns[c] = append(r.columns[c], stint.Layer{Bound: s.bound[i], Key: key, Weight: weight, Excuses: excuses, Answers: make([]stint.Decision, 1)})
+	}
+	r.reference = append(r.reference, model.Layer{Name: d.limits[i].Name(), Spec: spec(d.limits[i]), Key: key, Weight: weight, Excuses: int64(excuses)})
 }
 
 // cost draws a cost that matters to one of the limits.
@@ -358,7 +364,7 @@ func (d *differential) settle(h held, c int64) {
 func (d *differential) operate() {
 	r, ctx := d.layers(), context.Background()
 	if rapid.Bool().Draw(d.t, "reset") {
-		if d.redis != nil && (slices.ContainsFunc(d.ever, r.leavesLog) || slices.ContainsFunc(r.reference, d.knewOther)) {
+		if d.redis != nil && (slices.ContainsFunc(d.ever, r.leavesOpen) || slices.ContainsFunc(r.reference, d.knewOther)) {
 			return
 		}
 		d.model.Reset(d.now, r.reference)
@@ -406,15 +412,15 @@ func (d *differential) knewOther(l model.Layer) bool {
 	return false
 }
 
-// leavesLog reports whether to reset these would end a reservation that has a log
-// beside them: in Redis that does not learn of it, and goes on as while the
-// reservation is open.
-func (r request) leavesLog(of request) bool {
+// leavesOpen reports whether to reset these would end a reservation that has a log beside
+// them, or excuses denials there: in Redis that does not learn of it, and goes on as while
+// the reservation is open.
+func (r request) leavesOpen(of request) bool {
 	among := func(l model.Layer) bool {
 		return slices.ContainsFunc(r.reference, func(o model.Layer) bool { return o.Name == l.Name && o.Key == l.Key })
 	}
 	return slices.ContainsFunc(of.reference, among) &&
-		slices.ContainsFunc(of.reference, func(l model.Layer) bool { return l.Spec.Kind == model.Log && !among(l) })
+		slices.ContainsFunc(of.reference, func(l model.Layer) bool { return (l.Spec.Kind == model.Log || l.Excuses > 0) && !among(l) })
 }
 
 // change replaces a limit by one that it was before, or a new one, mostly of the same
@@ -458,6 +464,9 @@ func (d *differential) alike(old stint.Limit) stint.Limit {
 		if l, err = stint.Parse(fmt.Sprintf("%d/%s in %s", count, unit, zone)); err != nil {
 			d.t.Fatal(err)
 		}
+	}
+	if old.FromFirst() {
+		l = l.WithFromFirst()
 	}
 	switch {
 	case l.Algorithm().Takes(meter.Burst):

@@ -31,6 +31,7 @@ var everyKind = []string{
 	"7/s leaky_queue burst 0",
 	"20/s fixed_window",
 	"20/s fixed_window count_denied",
+	"20/s fixed_window from first",
 	"200/day in Europe/Paris",
 	"20/s sliding_log",
 	"20/s sliding_log count_denied",
@@ -252,8 +253,10 @@ func TestEnvelopeReal(t *testing.T) {
 		if unit, _ := l.Calendar(); unit != "" {
 			continue
 		}
-		if l.Count() > 1 {
-			l = stint.New(l.Count(), 50*time.Millisecond).WithAlgorithm(l.Algorithm())
+		if first := l.FromFirst(); l.Count() > 1 {
+			if l = stint.New(l.Count(), 50*time.Millisecond).WithAlgorithm(l.Algorithm()); first {
+				l = l.WithFromFirst()
+			}
 		}
 		t.Run(l.String(), func(t *testing.T) {
 			r := newRace(t, real{time.Now()}, memstore.Options{}, l.String())

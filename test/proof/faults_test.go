@@ -101,7 +101,7 @@ func stepBack(t *testing.T, l stint.Limit, seed uint64) {
 		cost := 1 + clock.rng.Int64N(3)
 		d := key.take(clock.now, cost)
 		e := oracle.Event{T: forward % (1 << 62), Cost: cost, Allowed: d.Allowed}
-		if l.Algorithm() == meter.FixedWindow || l.Algorithm() == meter.TokenBucketInterval {
+		if l.Algorithm() == meter.FixedWindow && !l.FromFirst() || l.Algorithm() == meter.TokenBucketInterval {
 			e.T = edges * period
 		}
 		events = append(events, e)

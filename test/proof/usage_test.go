@@ -83,7 +83,7 @@ func TestGatewayRules(t *testing.T) {
 		}
 		switch s.pending {
 		case nil:
-			s.pending, _, err = p.Begin(context.Background(), policy.Map{"customer": s.customer}, 1, 0, -1, &r)
+			s.pending, _, err = p.Begin(context.Background(), policy.Map{"customer": s.customer}, 1, false, -1, &r)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,9 +95,11 @@ func TestGatewayRules(t *testing.T) {
 			s.event, s.cost = len(events)-1, int64(math.Ceil(reserve*math.Exp(random.NormFloat64()-0.5)))
 			s.at += int64(time.Second) + random.Int64N(int64(20*time.Second))
 		default:
-			s.pending.Header(200, nil)
+			if err := s.pending.Header(context.Background(), 200, nil); err != nil {
+				t.Fatal(err)
+			}
 			_, _ = fmt.Fprintf(s.pending, "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", s.cost)
-			if err := s.pending.End(context.Background(), true, false); err != nil {
+			if err := s.pending.End(context.Background(), true); err != nil {
 				t.Fatal(err)
 			}
 			settlements = append(settlements, oracle.Settlement{T: now, Event: s.event, Cost: s.cost})
@@ -172,13 +174,15 @@ func usageIn(t *testing.T, url, mode string) {
 		status int
 		body   string
 	}{{200, `{"usage":{"total_tokens":7}}`}, {500, `{"usage":{"total_tokens":250}}`}, {500, ``}} {
-		pending, _, err := p.Begin(t.Context(), attrs, 1, 0, 0, &r)
+		pending, _, err := p.Begin(t.Context(), attrs, 1, false, 0, &r)
 		if err != nil || pending == nil {
 			t.Fatal(pending, err)
 		}
-		pending.Header(one.status, nil)
+		if err := pending.Header(t.Context(), one.status, nil); err != nil {
+			t.Fatal(err)
+		}
 		_, _ = pending.Write([]byte(one.body))
-		if err := pending.End(t.Context(), true, false); err != nil {
+		if err := pending.End(t.Context(), true); err != nil {
 			t.Fatal(err)
 		}
 	}

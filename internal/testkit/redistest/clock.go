@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 //go:embed clock/clock.c
@@ -24,7 +26,7 @@ type Clock struct {
 
 // StartClock starts a server whose time of day is stepped by the Clock: its
 // TIME, and what its keys expire by. That takes Linux and gcc, without which the
-// test is skipped, or fails where CI is set.
+// test is skipped.
 //
 // (Debian's libfaketime does not go with Debian's redis-server: it needs memory
 // to read the time, of an allocator that needs the time to have memory.)
@@ -60,13 +62,9 @@ func NewClock(t testing.TB) (c *Clock, env []string) {
 // buildClock compiles the library that stands between the server and the time.
 func buildClock(t testing.TB, dir string) string {
 	t.Helper()
-	gcc, err := exec.LookPath("gcc")
-	if err != nil || runtime.GOOS != "linux" {
-		missing := t.Skipf
-		if os.Getenv("CI") != "" {
-			missing = t.Fatalf
-		}
-		missing("stepping a server's clock takes Linux and gcc (Debian: apt-get install gcc libc6-dev): %s, %v", runtime.GOOS, err)
+	gcc := need.Program(t, "gcc")
+	if runtime.GOOS != "linux" {
+		need.Missing(t, "Linux, to step a server's clock")
 	}
 	library := filepath.Join(dir, "clock.so")
 	cc := exec.Command(gcc, "-shared", "-fPIC", "-O1", "-o", library, "-x", "c", "-")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
 // MostWait is how long a test waits for what takes a moment on a machine that has
@@ -45,7 +46,7 @@ type Server struct {
 func (s *Server) URL() string { return "redis://" + s.Addr }
 
 // Start starts a server with further arguments, such as "--maxmemory", "1mb".
-// It is stopped when the test ends. A machine without the program fails the
+// It is stopped when the test ends. A machine without the program skips the
 // test.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
@@ -56,10 +57,7 @@ func Start(t testing.TB, args ...string) *Server {
 // before the server does.
 func start(t testing.TB, dir string, args []string, env ...string) *Server {
 	t.Helper()
-	path, err := exec.LookPath(Program())
-	if err != nil {
-		t.Fatalf("%s is missing, and no mock would do: apt-get install %[1]s: %v", Program(), err)
-	}
+	path := need.Program(t, Program())
 	for range 5 {
 		s := &Server{Addr: freeport.Addr(t), path: path, dir: dir, args: args, env: env}
 		s.run(t)
@@ -74,10 +72,7 @@ func start(t testing.TB, dir string, args []string, env ...string) *Server {
 // StartAt is [Start] at an address that is the test's.
 func StartAt(t testing.TB, addr string, args ...string) *Server {
 	t.Helper()
-	path, err := exec.LookPath(Program())
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := need.Program(t, Program())
 	s := &Server{Addr: addr, path: path, dir: t.TempDir(), args: args}
 	s.Restart(t)
 	return s

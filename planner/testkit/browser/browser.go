@@ -1,6 +1,6 @@
-// Package browser is Debian's Chromium, for tests of pages: a [Tab] fails its test
-// at whatever should not happen, such as an error on the console, something that
-// the page's policy refuses, or a request to elsewhere.
+// Package browser runs Debian's Chromium for tests of pages. A [Tab] fails its test when something
+// unexpected happens, such as an error on the console, a resource that the page's policy refuses,
+// or a request to another server.
 package browser
 
 import (
@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -27,19 +26,18 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/cdproto/security"
 	"github.com/chromedp/chromedp"
+
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
-// patience is how long a condition may take to come true.
+// patience is how long a condition may take to become true.
 const patience = 2 * time.Minute
 
-// Start starts Chromium, which has cookies and a cache of its own, and ends it with
-// the test. That it is missing is a failure: the page would go untested.
+// Start starts Chromium with cookies and a cache of its own, and stops it with the test.
 func Start(t testing.TB) context.Context {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Fatal("there is no chromium to test the page with: sudo apt-get install chromium")
-	}
+	need.Time(t)
+	path := need.Program(t, "chromium")
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.DisableGPU, chromedp.WSURLReadTimeout(patience),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("force-color-profile", "srgb"))
 	if os.Getuid() == 0 {
@@ -52,7 +50,7 @@ func Start(t testing.TB) context.Context {
 		t.Fatalf("chromium does not start: %v", err)
 	}
 	t.Cleanup(func() {
-		_ = chromedp.Cancel(browser) // waits until it has ended
+		_ = chromedp.Cancel(browser) // waits until Chromium has ended
 		stop()
 		cancel()
 		chromedp.FromContext(browser).Allocator.Wait()
@@ -60,21 +58,21 @@ func Start(t testing.TB) context.Context {
 	return browser
 }
 
-// A Look is how a tab looks. The zero value is light and 1280 by 900 pixels.
+// A Look is how a tab is shown. The zero value is light and 1280 by 900 pixels.
 type Look struct {
 	Width, Height int64
 	Dark          bool
-	Media         string // "print", unless a screen
-	// Refused are statuses that the page expects of the server, such as "403":
-	// the browser's log names those, too.
+	Media         string // "print"; the default is the screen
+	// Refused are statuses that the page expects from the server, such as "403". Without them the
+	// browser's log of these responses fails the test.
 	Refused []string
 	// Elsewhere are other servers that the page may ask, such as http://127.0.0.1:9090.
 	Elsewhere []string
-	// AnyCertificate takes whatever certificate the server has.
+	// AnyCertificate accepts every certificate of the server.
 	AnyCertificate bool
 }
 
-// A Tab shows a page, and notes whatever should not happen.
+// A Tab shows a page, and records whatever should not happen.
 type Tab struct {
 	testing.TB
 	Context context.Context
@@ -83,7 +81,7 @@ type Tab struct {
 
 	mu        sync.Mutex
 	problems  []string
-	elsewhere map[network.RequestID]string // requests that the page's policy did not refuse
+	elsewhere map[network.RequestID]string // requests to other servers that the policy did not refuse
 }
 
 // Open opens a tab at a path of a server, such as http://127.0.0.1:9090.
@@ -180,8 +178,7 @@ func (p *Tab) listen(event any) {
 	}
 }
 
-// Refused takes back the notes of what the page's policy refused, and returns how
-// many there were.
+// Refused removes the records of what the page's policy refused, and returns how many there were.
 func (p *Tab) Refused() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +191,7 @@ func (p *Tab) expected(text string) bool {
 	return slices.ContainsFunc(p.look.Refused, func(status string) bool { return strings.Contains(text, "status of "+status) })
 }
 
-// Do does things with the page.
+// Do runs actions on the page.
 func (p *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
 	if err := chromedp.Do(p.Context, actions...); err != nil {
@@ -216,8 +213,8 @@ func Eval[T any](p *Tab, expression string) T {
 	return value
 }
 
-// settled does something in the page, again as long as the browser says that it was
-// asked in the page before: what tells which page there is comes beside the answers.
+// settled runs do, and repeats it while the browser says that the call was for the page before:
+// events that announce a new page come independently of answers.
 func settled(do func() error) error {
 	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		err := do()
@@ -269,7 +266,7 @@ func (p *Tab) Click(within, name string) {
 	p.JS("%s.click()", find)
 }
 
-// Shot returns a picture of what is seen, PNG.
+// Shot returns a PNG picture of the visible part of the page.
 func (p *Tab) Shot() []byte {
 	p.Helper()
 	shot, err := chromedp.Run(p.Context, chromedp.CaptureScreenshot())
@@ -291,8 +288,8 @@ func (p *Tab) Go(path string) {
 	p.Do(chromedp.Navigate(p.base + path))
 }
 
-// Accessible runs axe-core, a gzipped file, on what is seen, and fails the test at
-// what it finds.
+// Accessible runs axe-core, a gzipped file, on the visible page, and fails the test at each
+// violation.
 func (p *Tab) Accessible(axe, what string) {
 	p.Helper()
 	if !Eval[bool](p, "typeof axe !== 'undefined'") {
@@ -317,8 +314,8 @@ func (p *Tab) Accessible(axe, what string) {
 	}
 }
 
-// Held is what the page holds, after garbage has been collected: elements, also
-// those that are in no document, listeners, and bytes of scripts.
+// Held returns what the page holds after a garbage collection: elements, also those outside the
+// document, listeners, and bytes of scripts.
 func (p *Tab) Held() (nodes, listeners, heap float64) {
 	p.Helper()
 	Call(p, performance.Enable, performance.EnableParams{})

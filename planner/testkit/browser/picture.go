@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Small writes a screenshot with a palette, for a document: the colours that occur
-// most, the others by the nearest of them.
+// Small writes a screenshot with a palette, for a document. The palette has the most frequent
+// colours; others become the nearest of them.
 func Small(t testing.TB, shot []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(shot))

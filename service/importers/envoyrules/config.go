@@ -13,9 +13,11 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A Domain is the descriptors of one name, of one file or of several.
+// A Domain is the descriptors of one domain, from one file or several. Faulty says that some
+// of them are wrong; see [Domain.Keep].
 type Domain struct {
 	Name        string
+	Faulty      bool
 	descriptors []*descriptor
 }
 
@@ -30,10 +32,10 @@ func count(level []*descriptor) int {
 	return n
 }
 
-// A descriptor is a node of the configuration's tree: an entry of a request's
-// descriptor that it matches, and what holds when it is the last.
+// A descriptor is a node of the configuration's tree. It matches an entry of a request's
+// descriptor, and its limit applies if that entry is the last.
 type descriptor struct {
-	key, value string // no value: any that no other takes
+	key, value string // without a value, it takes any that no sibling takes
 	limit      *limit
 	below      []*descriptor
 	shadow     bool
@@ -41,17 +43,17 @@ type descriptor struct {
 	share      bool // all values under a star share one counter
 	dropped    []dropped
 	at         place
-	// wrong is why the descriptor cannot be held, with all below it, and wrongLimit why its
-	// limit cannot; nil if it can.
+	// wrong is why the descriptor and all below it cannot be used, and wrongLimit why its
+	// limit cannot; nil if they can.
 	wrong, wrongLimit *rulesfile.Error
 }
 
-// An id is what a descriptor is among those beside it.
+// An id identifies a descriptor among its siblings.
 type id struct{ key, value string }
 
 func (d *descriptor) id() id { return id{d.key, d.value} }
 
-// A place is where something is written.
+// A place is a line of a file.
 type place struct {
 	file string
 	line int
@@ -64,7 +66,7 @@ func (p place) String() string {
 	return fmt.Sprintf("%s:%d", p.file, p.line)
 }
 
-// A dropped field is one that has no counterpart in a rule.
+// A dropped field is a field that has no counterpart in a rule.
 type dropped struct {
 	field string
 	at    place
@@ -73,7 +75,7 @@ type dropped struct {
 // star reports whether the value has stars, each of which stands for any text.
 func (d *descriptor) star() bool { return strings.Contains(d.value, "*") }
 
-// pattern returns the value as a rule's condition.
+// pattern returns the value as a pattern of a rule.
 func (d *descriptor) pattern() string {
 	parts := strings.Split(d.value, "*")
 	for i := range parts {
@@ -105,33 +107,41 @@ type limit struct {
 	name      string
 	replaces  []string
 	unlimited bool
-	count     int64
-	unit      string
-	times     int64 // units
+	rate
+	written *written // nil if the limit is wrong or unlimited
 }
 
-// unitSeconds are the lengths of units, as that service has them.
+// A rate is count requests in times units.
+type rate struct {
+	count int64
+	unit  string
+	times int64
+}
+
+// written is a rate as the text of a limit, and of one that counts as that service does.
+type written struct{ text, windows string }
+
+// unitSeconds are the lengths of units in that service.
 var unitSeconds = map[string]int64{
 	"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400, "month": 30 * 86400, "year": 365 * 86400,
 }
 
 // The fields of a configuration.
 var (
-	domainFields     = []string{"domain", "descriptors"}
+	domainFields     = []string{"domain", "descriptors", "name"} // the name of a RateLimitConfig says nothing
 	descriptorFields = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric", "value_to_metric", "share_threshold", "metadata"}
 	limitFields      = []string{"name", "replaces", "unit", "requests_per_unit", "unlimited", "unit_multiplier"}
 )
 
-// mostEntries is how many entries a descriptor of a request may have, and mostFree how
-// many of them may have any value: that is how many attributes a rule's key may have.
+// mostEntries is how many entries a descriptor of a request may have. mostFree is how many
+// of them may have any value, since a rule's key has so many attributes at most.
 const (
 	mostEntries = 64
 	mostFree    = 16
 )
 
-// Decode reads one file from its tree. The error is [rulesfile.Errors]. If it is about
-// descriptors alone, there is a domain all the same, of which [Domain.Keep] makes one
-// without what is wrong.
+// Decode reads one file from its tree. The error is [rulesfile.Errors]. If all errors are
+// of descriptors, it returns the domain too, and [Domain.Keep] removes what is wrong.
 func Decode(file string, root *rulesfile.Node) (*Domain, error) {
 	c := &checker{file: file}
 	d := &Domain{}
@@ -145,18 +155,26 @@ func Decode(file string, root *rulesfile.Node) (*Domain, error) {
 			d.descriptors = c.descriptors(n, name)
 		}
 	})
+	return c.whole(d, root)
+}
+
+// whole returns a domain that was read from n, and the errors in it.
+func (c *checker) whole(d *Domain, n *rulesfile.Node) (*Domain, error) {
 	if d.Name == "" && len(c.errs) == 0 {
-		c.fail(root, "", "no domain", "write domain: and its name")
+		c.fail(n, "", "no domain", "write domain: and its name")
 	}
-	if len(c.errs) > 0 {
+	if d.Faulty = len(c.errs) > 0; d.Faulty {
 		return d, c.errs
 	}
 	return d, nil
 }
 
-// Keep makes of a domain one that can be held: what is wrong in it is as it is in the
-// domain before, nil for none, or else as if it were not there. It returns what was wrong.
+// Keep makes a faulty domain usable: it replaces what is wrong by what before, an earlier
+// version of the domain or nil, has in its place, or removes it. It returns what was wrong.
 func (d *Domain) Keep(before *Domain) (wrong []string) {
+	if !d.Faulty {
+		return nil
+	}
 	var was []*descriptor
 	if before != nil {
 		was = before.descriptors
@@ -176,7 +194,7 @@ func keep(level, before []*descriptor, path string, wrong *[]string) (kept []*de
 			*wrong = append(*wrong, at+": "+d.wrong.Reason)
 			if old != nil {
 				kept = append(kept, old)
-				delete(was, d.id()) // the other one of two
+				delete(was, d.id()) // of two descriptors with the same id, only one is replaced
 			}
 			continue
 		}
@@ -197,9 +215,9 @@ func keep(level, before []*descriptor, path string, wrong *[]string) (kept []*de
 	return kept
 }
 
-// Merge adds what another file says of the domain. Of wildcards the first that
-// takes a value has it, so the order of files counts. The error says what both
-// files have.
+// Merge adds the descriptors of another file to the domain. The order of files counts,
+// since the first wildcard that matches a value takes it. The error names a descriptor
+// that both files have.
 func (d *Domain) Merge(more *Domain) error {
 	known := make(map[id]*descriptor, len(d.descriptors))
 	for _, one := range d.descriptors {
@@ -210,7 +228,7 @@ func (d *Domain) Merge(more *Domain) error {
 			return fmt.Errorf("%v: the descriptor %s of domain %q is at %v already", other.at, other.text(), d.Name, one.at)
 		}
 	}
-	d.descriptors = append(d.descriptors, more.descriptors...)
+	d.descriptors, d.Faulty = append(d.descriptors, more.descriptors...), d.Faulty || more.Faulty
 	return nil
 }
 
@@ -218,15 +236,16 @@ func (d *Domain) Merge(more *Domain) error {
 type checker struct {
 	file        string
 	errs        rulesfile.Errors
-	depth, free int // of the descriptor at hand: entries down to it, and those of any value
+	depth, free int               // entries on the path to the present descriptor, and how many of them take any value
+	written     map[rate]*written // nil for a limit that cannot be held
 }
 
 func (c *checker) fail(n *rulesfile.Node, path, reason, hint string) {
 	c.errs = append(c.errs, &rulesfile.Error{Line: n.Line, Column: n.Column, Path: path, Reason: reason, Hint: hint})
 }
 
-// fields calls do with each field of a map. What is not known is an error, as
-// it is for that service.
+// fields calls do for each field of a map. An unknown field is an error, as in that
+// service.
 func (c *checker) fields(n *rulesfile.Node, path string, known []string, do func(name string, n *rulesfile.Node)) {
 	if n.Kind != rulesfile.MapKind {
 		c.fail(n, path, fmt.Sprintf("want a map, not %v", n.Kind), "")
@@ -267,7 +286,7 @@ func (c *checker) text(n *rulesfile.Node, path string) string {
 // mostText is how many bytes the domain or a value of a request may have.
 const mostText = 8 << 10
 
-// asked reports whether a request can have a text; others are denied, whatever the limit.
+// asked reports whether a request can have a text. Requests with other texts are denied.
 func (c *checker) asked(n *rulesfile.Node, path, text string) bool {
 	switch {
 	case len(text) > mostText:
@@ -310,24 +329,37 @@ func (c *checker) list(n *rulesfile.Node, path string, do func(n *rulesfile.Node
 	}
 }
 
-func (c *checker) descriptors(n *rulesfile.Node, path string) (all []*descriptor) {
+func (c *checker) descriptors(n *rulesfile.Node, path string) []*descriptor {
+	var l level
 	c.depth++
 	defer func() { c.depth-- }()
-	known := map[id]*descriptor{}
-	c.list(n, path, func(n *rulesfile.Node, path string) {
-		d := c.descriptor(n, path)
-		if other := known[d.id()]; other != nil {
-			c.fail(n, path, fmt.Sprintf("the descriptor %s twice", d.text()), "one limit for each: rules here may have several")
-			d.wrong = c.errs[len(c.errs)-1]
-			other.wrong = d.wrong // nobody can tell which of them is meant
-		}
-		known[d.id()] = d
-		all = append(all, d)
-	})
-	return all
+	c.list(n, path, func(n *rulesfile.Node, path string) { c.add(&l, c.descriptor(n, path), n, path) })
+	return l.all
 }
 
-// text is a descriptor as people write it.
+// A level is the descriptors below one parent.
+type level struct {
+	all   []*descriptor
+	known map[id]*descriptor
+}
+
+// add adds a descriptor that was read from n.
+func (c *checker) add(l *level, d *descriptor, n *rulesfile.Node, path string) {
+	if l.all = append(l.all, d); len(l.all) == 1 {
+		return
+	}
+	if l.known == nil {
+		l.known = map[id]*descriptor{l.all[0].id(): l.all[0]}
+	}
+	if other := l.known[d.id()]; other != nil {
+		c.fail(n, path, fmt.Sprintf("the descriptor %s twice", d.text()), "one limit for each: rules here may have several")
+		d.wrong = c.errs[len(c.errs)-1]
+		other.wrong = d.wrong // either may be the one that is meant
+	}
+	l.known[d.id()] = d
+}
+
+// text returns a descriptor for people: key=value.
 func (d *descriptor) text() string {
 	if d.value == "" {
 		return d.key
@@ -365,15 +397,7 @@ func (c *checker) descriptor(n *rulesfile.Node, path string) *descriptor {
 			}
 		}
 	})
-	switch {
-	case d.key == "":
-		c.fail(n, path, "no key", "a descriptor without a key matches nothing")
-	case d.share && !d.star():
-		c.fail(n, path, "share_threshold without a star in the value", "")
-	case c.depth > mostEntries:
-		c.fail(n, path, fmt.Sprintf("below %d others: no request has as many entries", mostEntries), "")
-	}
-	if d.wrong = c.since(first); d.wrong != nil {
+	if !c.good(d, n, path, first) {
 		return d
 	}
 	if d.free() {
@@ -390,7 +414,22 @@ func (c *checker) descriptor(n *rulesfile.Node, path string) *descriptor {
 	return d
 }
 
-// since returns the first of the errors from a number on, nil if there is none.
+// good reports whether a descriptor that was read from n can be used. Its errors are those
+// from the index first on.
+func (c *checker) good(d *descriptor, n *rulesfile.Node, path string, first int) bool {
+	switch {
+	case d.key == "":
+		c.fail(n, path, "no key", "a descriptor without a key matches nothing")
+	case d.share && !d.star():
+		c.fail(n, path, "share_threshold without a star in the value", "")
+	case c.depth > mostEntries:
+		c.fail(n, path, fmt.Sprintf("below %d others: no request has as many entries", mostEntries), "")
+	}
+	d.wrong = c.since(first)
+	return d.wrong == nil
+}
+
+// since returns the error at an index, nil if there are no more errors.
 func (c *checker) since(first int) *rulesfile.Error {
 	if len(c.errs) == first {
 		return nil
@@ -402,19 +441,16 @@ func (c *checker) since(first int) *rulesfile.Error {
 func (d *descriptor) free() bool { return d.value == "" || d.star() && !d.share }
 
 func (c *checker) limit(n *rulesfile.Node, path string) *limit {
-	l := &limit{times: 1}
-	has := map[string]bool{}
+	l := &limit{rate: rate{times: 1}}
+	hasUnit := false
 	c.fields(n, path, limitFields, func(name string, n *rulesfile.Node) {
 		at := under(path, name)
-		has[name] = true
+		hasUnit = hasUnit || name == "unit"
 		switch name {
 		case "name":
 			l.name = c.text(n, at)
 		case "unit":
-			l.unit = strings.ToLower(c.text(n, at))
-			if unitSeconds[l.unit] == 0 {
-				c.fail(n, at, fmt.Sprintf("unknown unit %q", l.unit), "known are second, minute, hour, day, week, month, year")
-			}
+			l.unit = c.unit(n, at, c.text(n, at))
 		case "requests_per_unit":
 			l.count = c.number(n, at)
 		case "unit_multiplier":
@@ -427,28 +463,54 @@ func (c *checker) limit(n *rulesfile.Node, path string) *limit {
 			l.replaces = c.replaced(n, at)
 		}
 	})
+	c.rate(l, hasUnit, n, path)
+	return l
+}
+
+const knownUnits = "known are second, minute, hour, day, week, month, year"
+
+// unit returns a unit in lower case.
+func (c *checker) unit(n *rulesfile.Node, path, text string) string {
+	text = strings.ToLower(text)
+	if unitSeconds[text] == 0 {
+		c.fail(n, path, fmt.Sprintf("unknown unit %q", text), knownUnits)
+	}
+	return text
+}
+
+// rate sets l.written, if stint can hold the limit, which was read from n.
+func (c *checker) rate(l *limit, hasUnit bool, n *rulesfile.Node, path string) {
 	switch {
-	case l.unlimited && has["unit"]:
+	case l.unlimited && hasUnit:
 		c.fail(n, path, "unlimited beside a unit", "write one or the other")
-	case !l.unlimited && !has["unit"]:
-		c.fail(n, path, "no unit", "known are second, minute, hour, day, week, month, year")
+	case !l.unlimited && !hasUnit:
+		c.fail(n, path, "no unit", knownUnits)
 	case l.name != "" && slices.Contains(l.replaces, l.name):
 		c.fail(n, path, fmt.Sprintf("%q replaces itself", l.name), "")
 	case c.free > mostFree:
 		c.fail(n, path, fmt.Sprintf("%d entries of any value: a rule counts by %d attributes at most", c.free, mostFree), "")
 	case !l.unlimited && unitSeconds[l.unit] > 0:
-		if _, err := stint.Parse(l.text() + compatible); err != nil {
-			c.fail(n, path, err.Error(), "")
+		if l.written = c.written[l.rate]; l.written != nil {
+			return
 		}
+		w := &written{text: l.rate.text()}
+		w.windows = w.text + compatible
+		if _, err := stint.Parse(w.windows); err != nil {
+			c.fail(n, path, err.Error(), "")
+			return
+		}
+		if c.written == nil {
+			c.written = map[rate]*written{}
+		}
+		c.written[l.rate], l.written = w, w
 	}
-	return l
 }
 
-// compatible is what makes a limit count as that service does.
+// compatible are the options of a limit that counts as that service does.
 const compatible = " fixed_window count_denied"
 
-// text is the limit as text, of at least 1.
-func (l *limit) text() string {
+// text returns the rate as the text of a limit. A count of 0 becomes 1.
+func (l *rate) text() string {
 	length := fmt.Sprintf("%ds", l.times*unitSeconds[l.unit])
 	if unit := map[string]string{"minute": "m", "hour": "h", "day": "d", "week": "w"}[l.unit]; unit != "" {
 		length = fmt.Sprintf("%d%s", l.times, unit)

@@ -1,10 +1,10 @@
 package envoyrules
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -14,94 +14,135 @@ import (
 
 // Options say how configurations become rules.
 type Options struct {
-	// Compatible keeps windows that begin at whole units since the epoch and
-	// counts denied hits, as that service does. The default value is false:
-	// buckets that fill evenly, of which a denial takes nothing.
+	// Compatible makes limits windows that begin at whole units since the epoch
+	// and count denied hits, as that service does. The default value is false:
+	// limits are buckets that fill evenly, and a denial takes nothing.
 	Compatible bool
 }
 
-// keysAttribute is the attribute that has the keys of a descriptor's entries in
-// order: a limit is for descriptors of exactly its keys.
+// keysAttribute is the attribute with the keys of a descriptor's entries, in order. A
+// limit applies only to descriptors with exactly its keys.
 const keysAttribute = "descriptor.keys"
 
 // A step is a descriptor on the way to a limit.
 type step struct {
 	d         *descriptor
 	attribute string
-	taken     []string // conditions on its value that its siblings take
+	taken     []string // values that siblings take before it, as patterns
 }
 
 // converter makes rules of domains.
 type converter struct {
 	o     Options
-	file  importers.File
+	take  func(*importers.Rule) bool // receives a rule, and reports whether it wants more
 	notes importers.Notes
-	said  map[string]bool // notes that are made once
+	said  map[string]bool // the general notes to make, by name
+	err   error
 
 	replaced map[string]bool // names of limits that others replace
+	values   int             // how many values all step.taken have
 }
 
-// Convert returns the rules of domains as a YAML document, and what differs. The error is
-// the context's.
+// mostValues bounds converter.values: more than a rules file may have. With many stars on a
+// level, each descriptor may name all others.
+const mostValues = 4 << 20
+
+// Convert returns the rules of domains as YAML, and notes of what differs. The error is the
+// context's, or says that the domains are too large.
 func Convert(ctx context.Context, domains []*Domain, o Options) (yaml []byte, notes importers.Notes, err error) {
+	file, end := Begin(ctx, domains, o)
+	yaml = file.YAML()
+	notes, err = end()
+	return yaml, notes, err
+}
+
+// Begin is Convert for a file whose rules are made one by one, as they are read. Call end
+// after the last one: it returns the notes and the error.
+func Begin(ctx context.Context, domains []*Domain, o Options) (file *importers.File, end func() (importers.Notes, error)) {
 	c := &converter{o: o, said: map[string]bool{}, replaced: map[string]bool{}}
+	names := map[string]bool{}
 	for _, d := range domains {
-		c.replacements(d.descriptors)
+		c.look(d.descriptors, nil, names)
 	}
-	for _, d := range domains {
-		if err := c.walk(ctx, d, d.descriptors, nil); err != nil {
-			return nil, nil, err
+	if len(names) > 0 {
+		names["domain"], names[keysAttribute] = true, true
+	}
+	made := func(yield func(*importers.Rule) bool) {
+		c.take = yield
+		for _, d := range domains {
+			if !c.walk(ctx, d, d.descriptors, nil) {
+				return
+			}
 		}
 	}
-	c.general()
-	c.file.Attributes = c.attributes()
-	return c.file.YAML(), c.notes.Once(), ctx.Err()
+	return &importers.File{Attributes: slices.Sorted(maps.Keys(names)), Made: made}, func() (importers.Notes, error) {
+		c.general()
+		return c.notes.Once(), cmp.Or(c.err, ctx.Err())
+	}
 }
 
-// replacements notes which names limits replace.
-func (c *converter) replacements(level []*descriptor) {
+// look collects the names of replaced limits, and the attributes on the paths to limits. It
+// reports whether there are limits.
+func (c *converter) look(level []*descriptor, path []step, names map[string]bool) (limits bool) {
 	for _, d := range level {
+		s := step{d: d, attribute: attributeOf(d.key, path)}
 		if d.limit != nil {
 			for _, name := range d.limit.replaces {
 				c.replaced[name] = true
 			}
 		}
-		c.replacements(d.below)
+		if c.look(d.below, append(path, s), names) || d.limit != nil {
+			names[s.attribute], limits = true, true
+		}
 	}
+	return limits
 }
 
-// walk makes rules of the limits below a path.
-func (c *converter) walk(ctx context.Context, domain *Domain, level []*descriptor, path []step) error {
+// walk makes rules of the limits below a path. It reports whether it made all of them.
+func (c *converter) walk(ctx context.Context, domain *Domain, level []*descriptor, path []step) bool {
 	beside := siblingsOf(level)
 	for i, d := range level {
-		if err := ctx.Err(); err != nil {
-			return err
+		if c.err = ctx.Err(); c.err != nil {
+			return false
 		}
 		s := step{d: d, attribute: attributeOf(d.key, path)}
 		s.taken = beside[d.key].taken(i, d)
-		next := append(path[:len(path):len(path)], s)
-		if d.limit != nil {
-			c.add(domain, next)
+		if c.values += len(s.taken); c.values > mostValues {
+			c.err = fmt.Errorf("%s: descriptors that others stand before: more than %d values in all", domain.Name, mostValues)
+			return false
+		}
+		next := append(path, s)
+		if d.limit != nil && !c.take(c.rule(domain, next)) {
+			return false
 		}
 		c.leftOut(d, beside[d.key], i)
-		if err := c.walk(ctx, domain, d.below, next); err != nil {
-			return err
+		if !c.walk(ctx, domain, d.below, next) {
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
-// plainKey is a key that can be the name of an attribute.
-var plainKey = regexp.MustCompile(`^[A-Za-z0-9_/-][A-Za-z0-9_/|:@.-]{0,127}$`)
+// plainKey reports whether a key can be the name of an attribute.
+func plainKey(key string) bool {
+	for i := range len(key) {
+		c := key[i]
+		first := c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '/'
+		if !first && c != '-' && (i == 0 || c != '|' && c != ':' && c != '@' && c != '.') {
+			return false
+		}
+	}
+	return key != "" && len(key) <= 128
+}
 
-// attributeOf returns the attribute of an entry that comes behind a path: its key, or by
-// its place descriptor.N, if rules take the key for something else, if it comes again,
-// or if it is no name.
+// attributeOf returns the attribute of an entry after a path: its key, or descriptor.N, by
+// its position, if the key means something else in rules, is in the path already, or is no
+// valid name.
 func attributeOf(key string, path []step) string {
 	first, _, _ := strings.Cut(key, ".")
-	plain := !request.Taken(key) && plainKey.MatchString(key) && !slices.ContainsFunc(path, func(s step) bool { return s.d.key == key })
+	plain := !request.Taken(key) && plainKey(key) && !slices.ContainsFunc(path, func(s step) bool { return s.d.key == key })
 	switch strings.ToLower(first) {
-	case "domain", "descriptor", "entry": // what the listener itself gives
+	case "domain", "descriptor", "entry": // attributes that the gRPC interface gives
 		plain = false
 	}
 	if plain {
@@ -110,8 +151,8 @@ func attributeOf(key string, path []step) string {
 	return fmt.Sprintf("descriptor.%d", len(path)+1)
 }
 
-// add makes a rule of the limit at the end of a path.
-func (c *converter) add(domain *Domain, path []step) {
+// rule makes a rule of the limit at the end of a path.
+func (c *converter) rule(domain *Domain, path []step) *importers.Rule {
 	last := path[len(path)-1].d
 	var keys, told []string
 	identity := []string{domain.Name}
@@ -119,7 +160,7 @@ func (c *converter) add(domain *Domain, path []step) {
 		keys, told = append(keys, inList.Replace(s.d.key)), append(told, s.d.text())
 		identity = append(identity, s.d.key, s.d.value)
 	}
-	r := importers.Rule{Description: domain.Name + ": " + strings.Join(told, ", "), Shadow: last.shadow || last.quota, Quota: last.quota && !last.shadow}
+	r := &importers.Rule{Description: domain.Name + ": " + strings.Join(told, ", "), Shadow: last.shadow || last.quota, Quota: last.quota && !last.shadow}
 	r.Name = importers.NameOf(domain.Name+"."+strings.Join(told, "."), identity...)
 	match := []importers.Cond{is("domain", importers.Escape(domain.Name)), is(keysAttribute, importers.Escape(strings.Join(keys, ",")))}
 	for _, s := range path {
@@ -134,15 +175,15 @@ func (c *converter) add(domain *Domain, path []step) {
 		}
 	}
 	r.Match = [][]importers.Cond{match}
-	c.limit(&r, last.limit)
-	c.differ(&r, last)
-	c.file.Rules = append(c.file.Rules, r)
+	c.limit(r, last.limit)
+	c.differ(r, last)
+	return r
 }
 
-// inList writes a key as descriptor.keys has it.
+// inList escapes a key for the list in descriptor.keys.
 var inList = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
 
-// is says what an attribute must be.
+// is returns the condition that an attribute has one of the values.
 func is(attribute string, values ...string) importers.Cond {
 	return importers.Cond{Attribute: attribute, Values: values}
 }
@@ -155,18 +196,18 @@ func (c *converter) limit(r *importers.Rule, l *limit) {
 	case l.count == 0 && !c.o.Compatible:
 		r.Block = true
 	default:
-		if l.count == 0 { // each costs 2 of 1: a block would end the decision before the other limits count it
+		if l.count == 0 { // a cost of 2 never passes a limit of 1; a block would keep the other limits from counting
 			r.Cost, r.Key = 2, nil
 		}
-		limit := l.text()
-		if c.o.Compatible {
-			limit += compatible
+		limit := l.written.windows
+		if !c.o.Compatible {
+			limit, c.said["buckets"] = l.written.text, true
 		}
 		r.Limits = []string{limit}
 	}
 }
 
-// differ notes what the rule does not do as the descriptor did.
+// differ notes what the rule does differently from the descriptor.
 func (c *converter) differ(r *importers.Rule, d *descriptor) {
 	note := func(format string, args ...any) {
 		c.notes.Say(d.at.String(), "rule %s: %s", r.Name, fmt.Sprintf(format, args...))
@@ -199,16 +240,17 @@ func (c *converter) differ(r *importers.Rule, d *descriptor) {
 	}
 }
 
-// leftOut notes the fields of level[i] that no rule has, and values that it never
-// sees because a wildcard before it takes them.
+var withoutFields = map[string]string{
+	"metadata":        "metadata is left out: answers have none",
+	"detailed_metric": "detailed_metric is left out: metrics are by rule, never by what clients send",
+	"value_to_metric": "value_to_metric is left out: metrics are by rule, never by what clients send",
+}
+
+// leftOut notes the fields of level[i] that no rule has, and that level[i] takes no value
+// because a wildcard before it takes them all.
 func (c *converter) leftOut(d *descriptor, beside *siblings, i int) {
-	texts := map[string]string{
-		"metadata":        "metadata is left out: answers have none",
-		"detailed_metric": "detailed_metric is left out: metrics are by rule, never by what clients send",
-		"value_to_metric": "value_to_metric is left out: metrics are by rule, never by what clients send",
-	}
 	for _, f := range d.dropped {
-		c.notes.Say(f.at.String(), "%s", texts[f.field])
+		c.notes.Say(f.at.String(), "%s", withoutFields[f.field])
 	}
 	if d.limit == nil && (d.shadow || d.quota) {
 		c.notes.Say(d.at.String(), "shadow_mode and quota_mode without a rate_limit do nothing, there neither")
@@ -227,11 +269,8 @@ func (c *converter) leftOut(d *descriptor, beside *siblings, i int) {
 	}
 }
 
-// general notes what concerns all rules.
+// general makes the notes that concern all rules.
 func (c *converter) general() {
-	if !c.o.Compatible && slices.ContainsFunc(c.file.Rules, func(r importers.Rule) bool { return len(r.Limits) > 0 }) {
-		c.said["buckets"] = true
-	}
 	texts := map[string]string{
 		"buckets": "limits are buckets that fill evenly: a client that has used 60 per minute has one more after a second, not 60 more with the next minute, and around the end of a window no more than the limit passes. A denied request takes nothing, neither from the limit that denied nor from others that it meets. --compatible keeps windows and counts what is denied",
 		"shadow":  "the status of a descriptor whose limit is in shadow is OK without a current_limit",
@@ -241,18 +280,4 @@ func (c *converter) general() {
 			c.notes.Say("", "%s", texts[what])
 		}
 	}
-}
-
-// attributes returns what the rules look at, which Envoy gives.
-func (c *converter) attributes() []string {
-	names := make(map[string]bool)
-	for _, r := range c.file.Rules {
-		for _, m := range r.Match[0] {
-			names[m.Attribute] = true
-		}
-		for _, name := range r.Key {
-			names[name] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(names))
 }

@@ -1,4 +1,4 @@
 // Package envoyrules turns the configuration of envoyproxy/ratelimit, Envoy's
-// reference rate limit service, into rules, and says what then means something
-// else. docs/ENVOY.md has the differences.
+// reference rate limit service, into rules, and notes what changes its meaning.
+// docs/ENVOY.md has the differences.
 package envoyrules

@@ -31,7 +31,10 @@ func convert(text string, o envoyrules.Options) (yaml string, notes importers.No
 		return "", nil, err
 	}
 	out, notes, err := envoyrules.Convert(context.Background(), []*envoyrules.Domain{d}, o)
-	return string(out), notes, err
+	if err != nil {
+		return "", nil, err
+	}
+	return string(out), notes, nil
 }
 
 // A transcript is configurations, and after ---- the rules and notes, or what

@@ -201,32 +201,6 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// BenchmarkConvert is of 40,000 values of one key.
-func BenchmarkConvert(b *testing.B) {
-	for _, star := range []string{"", "*"} {
-		b.Run("star"+star, func(b *testing.B) {
-			for b.Loop() {
-				all := make([]*rulesfile.Node, 40_000)
-				for i := range all {
-					all[i] = entry("route", fmt.Sprintf("/api/v1/customers-and-more/%d/%s", i, star), 5)
-				}
-				all = append(all, entry("route", "", 9))
-				d, err := envoyrules.Decode("x", object("domain", scalar(rulesfile.String, "d"), "descriptors", &rulesfile.Node{Kind: rulesfile.List, Items: all}))
-				if err != nil {
-					b.Fatal(err)
-				}
-				yaml, _, err := envoyrules.Convert(b.Context(), []*envoyrules.Domain{d}, envoyrules.Options{Compatible: true})
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := rules.Decode("x.yaml", yaml); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // serviceIn decides by rules in a store that has decided before.
 func serviceIn(t *testing.T, yaml string, store *memstore.Store) *rls.Service {
 	t.Helper()

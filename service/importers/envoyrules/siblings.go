@@ -9,13 +9,16 @@ import (
 // siblings are the descriptors of one key on one level.
 type siblings struct {
 	level  []*descriptor // the whole level
-	exacts []*descriptor // those of one value, by value
-	stars  []int         // the numbers of those with stars, by what is before the first star
-	texts  []string      // which that is, each once
+	exacts []*descriptor // the descriptors with a value without stars, sorted by it
+	stars  []int         // indexes of the descriptors with stars, sorted by the text before the first star
+	texts  []string      // that text, for each of stars
 }
 
-// siblingsOf are those of each key.
+// siblingsOf returns the siblings of each key; nil for a level of one descriptor.
 func siblingsOf(level []*descriptor) map[string]*siblings {
+	if len(level) < 2 {
+		return nil
+	}
 	all := map[string]*siblings{}
 	for i, d := range level {
 		s := all[d.key]
@@ -40,15 +43,18 @@ func siblingsOf(level []*descriptor) map[string]*siblings {
 	return all
 }
 
-// begins is what stands before the first star.
+// begins returns the text before the first star.
 func (d *descriptor) begins() string {
 	text, _, _ := strings.Cut(d.value, "*")
 	return text
 }
 
-// near are the numbers, in order, of those with stars that may take what one with stars
-// takes: one begins as the other does.
+// near returns the indexes of the descriptors with stars that may take a value that d, with
+// stars too, takes: the text before the first star of one begins that of the other.
 func (s *siblings) near(d *descriptor) (all []int) {
+	if s == nil {
+		return nil
+	}
 	text := d.begins()
 	from := sort.SearchStrings(s.texts, text)
 	for i := from; i < len(s.texts) && strings.HasPrefix(s.texts[i], text); i++ {
@@ -63,10 +69,10 @@ func (s *siblings) near(d *descriptor) (all []int) {
 	return all
 }
 
-// taken returns what others take before level[i]: exact values go before stars, those
-// before each other in order, and both before none.
+// taken returns the values that siblings take before level[i]: first come those with an exact
+// value, then those with stars in their order, and last the one without a value.
 func (s *siblings) taken(i int, d *descriptor) (values []string) {
-	if d.value != "" && !d.star() {
+	if s == nil || d.value != "" && !d.star() {
 		return nil
 	}
 	from := sort.Search(len(s.exacts), func(k int) bool { return s.exacts[k].value >= d.begins() })

@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// proto is the value of a field of a message, whose names are written in both ways.
+// proto returns the value of a field of a message, whose name may be in snake_case or camelCase.
 func (n node) proto(path ...string) node {
 	for _, name := range path {
 		if next := n.get(name); next.there() {
@@ -27,16 +27,16 @@ func (n node) proto(path ...string) node {
 	return n
 }
 
-// envoyLocal is configurations of Envoy.
+// envoyLocal is the configuration of Envoy in all files together.
 type envoyLocal struct {
 	*converter
-	uses  map[*rulesfile.Node][]int // places of each configuration of the filter
+	uses  map[*rulesfile.Node][]int // where each configuration of the filter applies: indexes of places
 	all   []envoyFilter
-	bases map[string]node // filters of managers, by the name of their routes
-	named map[string]bool // routes that stand by themselves
+	bases map[string]node // the filter of a connection manager, by the name of its route configuration
+	named map[string]bool // names of the route configurations in the files
 }
 
-// An envoyFilter is a configuration of the filter, with what makes its descriptors.
+// An envoyFilter is a configuration of the filter, with the rate_limits that make descriptors.
 type envoyFilter struct {
 	config node
 	limits []node
@@ -57,7 +57,7 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 					e.bases[n.proto("rds", "route_config_name").text()] = base
 				}
 				return false
-			case n.proto("virtual_hosts").is(rulesfile.List): // what rds has
+			case n.proto("virtual_hosts").is(rulesfile.List): // a route configuration, as rds serves it
 				managers = append(managers, n)
 				e.named[n.get("name").text()] = true
 				return false
@@ -92,8 +92,8 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	return e.done()
 }
 
-// patch reads a route that Istio puts in, with a configuration of the filter. Istio names
-// virtual hosts host:port, but those of what comes in.
+// patch reads a route with a configuration of the filter that Istio inserts. Istio names
+// virtual hosts host:port, except those for inbound traffic.
 func (e *envoyLocal) patch(n node) bool {
 	r := n.get("patch", "value")
 	config, ok := filterIn(r.proto("typed_per_filter_config"))
@@ -109,7 +109,7 @@ func (e *envoyLocal) patch(n node) bool {
 	return true
 }
 
-// filters makes the rules of those that were found.
+// filters makes the rules of all filters that were found.
 func (e *envoyLocal) filters() {
 	for _, f := range e.all {
 		e.filter(f)
@@ -117,7 +117,7 @@ func (e *envoyLocal) filters() {
 	e.all = nil
 }
 
-// each calls do with a node and what is in it, until do says that it needs no more of it.
+// each calls do for a node, and if that returns true, for all nodes in it.
 func each(n node, do func(node) bool) {
 	if n.Node == nil || !do(n) {
 		return
@@ -132,8 +132,8 @@ func each(n node, do func(node) bool) {
 	}
 }
 
-// notLocal are the filters that bound something and are not the local rate limit, by the
-// ends of their types, and why rules have none of it.
+// notLocal are the other filters that limit something, by the ends of their types, and why
+// their limits are lost.
 var notLocal = map[string]string{
 	"filters.network.local_ratelimit.v3.LocalRateLimit":           "the local rate limit of connections is NOT KEPT: these rules are for requests",
 	"filters.network.connection_limit.v3.ConnectionLimit":         "connection_limit is NOT KEPT: these rules are for requests",
@@ -142,7 +142,7 @@ var notLocal = map[string]string{
 	"filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig": "rate_limit_quota is NOT KEPT: its limits are at another service",
 }
 
-// others says what becomes of filters that are not the local rate limit.
+// others notes what becomes of filters that are not the local rate limit.
 func (e *envoyLocal) others(n node) bool {
 	kind, config := n.get("@type").text(), n
 	if of := n.proto("type_url"); of.there() {
@@ -159,7 +159,7 @@ func (e *envoyLocal) others(n node) bool {
 	return true
 }
 
-// localRateLimit is the configuration of the filter that a typed message is.
+// localRateLimit returns the configuration of the filter in a typed message.
 func localRateLimit(n node) (config node, ok bool) {
 	const kind = "filters.http.local_ratelimit.v3.LocalRateLimit"
 	if strings.HasSuffix(n.get("@type").text(), kind) {
@@ -168,7 +168,7 @@ func localRateLimit(n node) (config node, ok bool) {
 	return n.get("value"), strings.HasSuffix(n.proto("type_url").text(), kind)
 }
 
-// filterIn finds the filter among nodes and what is in them.
+// filterIn returns the first configuration of the filter in some nodes.
 func filterIn(in ...node) (found node, ok bool) {
 	for _, n := range in {
 		each(n, func(n node) bool {
@@ -181,7 +181,7 @@ func filterIn(in ...node) (found node, ok bool) {
 	return found, ok
 }
 
-// use says that a configuration holds at a place.
+// use notes that a configuration applies at a place, by its index.
 func (e *envoyLocal) use(config node, limits []node, at int) {
 	if own := config.proto("rate_limits"); own.there() {
 		limits = own.list()
@@ -192,8 +192,8 @@ func (e *envoyLocal) use(config node, limits []node, at int) {
 	e.uses[config.Node] = append(e.uses[config.Node], at)
 }
 
-// manager reads the routes of a connection manager. The most exact configuration of the
-// filter holds: that of the route, of its virtual host, of all routes, of the filter.
+// manager reads the routes of a connection manager. The most specific configuration of the
+// filter applies: that of the route, its virtual host, the route configuration, the filter.
 func (e *envoyLocal) manager(m node) {
 	base, has := filterIn(m.proto("http_filters").list()...)
 	routes, rds := m.proto("route_config"), m.proto("rds", "route_config_name").text()
@@ -209,13 +209,13 @@ func (e *envoyLocal) manager(m node) {
 		host node
 	}
 	var domains []domain
-	entries := []string{m.where()} // a listener of its own
+	entries := []string{m.where()} // each connection manager has a listener of its own
 	for _, host := range routes.proto("virtual_hosts").list() {
 		for _, name := range host.get("domains").texts() {
 			domains = append(domains, domain{name, host})
 		}
 	}
-	rank := func(name string) int { // exact, then what begins with a star, then what ends so
+	rank := func(name string) int { // exact names, then names that begin with a star, then names that end with one
 		switch {
 		case name == "*":
 			return 3
@@ -258,14 +258,14 @@ func (e *envoyLocal) manager(m node) {
 				e.use(config, limits, len(e.places)-1)
 			}
 		}
-		e.places = append(e.places, place{when, d.host, entries, true}) // of which no route is: the filter's own, and 404
+		e.places = append(e.places, place{when, d.host, entries, true}) // no route takes them: Envoy answers 404
 		if has {
 			e.use(base, nil, len(e.places)-1)
 		}
 	}
 }
 
-// routeMatch is the requests of a route, nil if rules cannot say which.
+// routeMatch returns the conditions of a route, nil if rules cannot express them.
 func (e *envoyLocal) routeMatch(r node) [][]importers.Cond {
 	m := r.get("match")
 	var path []importers.Cond
@@ -287,7 +287,7 @@ func (e *envoyLocal) routeMatch(r node) [][]importers.Cond {
 	return and([][]importers.Cond{path}, headersMatch(m.get("headers").list()))
 }
 
-// headersMatch is the requests whose headers are so, nil if rules cannot say it.
+// headersMatch returns conditions on headers, nil if rules cannot express them.
 func headersMatch(all []node) [][]importers.Cond {
 	when := [][]importers.Cond{{}}
 	for _, h := range all {
@@ -327,7 +327,7 @@ func headersMatch(all []node) [][]importers.Cond {
 	return when
 }
 
-// headerOf is the attribute of a header or of what Envoy has as one.
+// headerOf returns the attribute of a header, or of a pseudo-header such as :path.
 func headerOf(name string) (string, bool) {
 	switch name {
 	case ":path":
@@ -381,8 +381,8 @@ func (e *envoyLocal) filter(f envoyFilter) {
 	}
 }
 
-// called is a filter in the names of rules: by its stat_prefix, which many may have, and by
-// the requests that it is for.
+// called returns a filter's name for names of rules. It is made of its stat_prefix, which
+// several filters may have, and of a hash of the requests that the filter is for.
 func (e *envoyLocal) called(name string, in []int) string {
 	var identity []string
 	for _, i := range in {
@@ -397,7 +397,7 @@ func (e *envoyLocal) called(name string, in []int) string {
 	return importers.NameOf(name, identity...)
 }
 
-// entriesText is the entries of a descriptor as people write them.
+// entriesText returns the entries of a descriptor for people: key=value.key.
 func entriesText(d node) string {
 	var all []string
 	for _, entry := range d.get("entries").list() {
@@ -406,7 +406,7 @@ func entriesText(d node) string {
 	return strings.Join(all, ".")
 }
 
-// percent is how many of a hundred requests something holds for; a part of one is 1.
+// percent returns for how many of a hundred requests a setting applies, rounded up.
 func (e *envoyLocal) percent(n node, name string) int64 {
 	of := n.proto(name, "default_value")
 	v := e.number(of.get("numerator"), 0)
@@ -419,13 +419,13 @@ func (e *envoyLocal) percent(n node, name string) int64 {
 	}
 }
 
-// bucket is a token bucket as a limit, "" for none.
+// bucket returns a token bucket as the text of a limit, "" for none.
 func (e *envoyLocal) bucket(n node) string {
 	if !n.there() {
 		return ""
 	}
 	most, fill := e.number(n.proto("max_tokens"), 0), e.number(n.proto("tokens_per_fill"), 1)
-	text := n.proto("fill_interval").text() // in seconds alone
+	text := n.proto("fill_interval").text() // Envoy allows no unit but s
 	every, err := time.ParseDuration(text)
 	if strings.Trim(text, "0123456789.") != "s" {
 		every = 0
@@ -440,7 +440,7 @@ func (e *envoyLocal) bucket(n node) string {
 	return fmt.Sprintf("%d/%s burst %d", fill, per(every), most)
 }
 
-// descriptors are the rules of descriptors with buckets of their own, each with one Match.
+// descriptors returns the rules of descriptors with their own buckets, each with one Match.
 func (e *envoyLocal) descriptors(f envoyFilter) (all []importers.Rule) {
 	type made struct {
 		keys  string
@@ -460,7 +460,7 @@ func (e *envoyLocal) descriptors(f envoyFilter) (all []importers.Rule) {
 			reached = true
 			if len(r.Key) > 0 {
 				for _, o := range found {
-					if o.keys == keys && o.exact { // what has a descriptor of its own
+					if o.keys == keys && o.exact { // these requests have a more specific descriptor
 						r.Unless = append(r.Unless, o.match)
 					}
 				}
@@ -476,8 +476,8 @@ func (e *envoyLocal) descriptors(f envoyFilter) (all []importers.Rule) {
 	return all
 }
 
-// descriptor finds what a request has for whose actions the entries are; ok is false for
-// none, or for what rules do not know.
+// descriptor returns the conditions of requests for which actions make a descriptor of these
+// entries, and adds keys to the rule; ok is false if rules cannot express such requests.
 func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (match []importers.Cond, keys string, ok bool) {
 	if len(entries) != len(actions) || len(entries) == 0 {
 		return nil, "", false
@@ -529,7 +529,7 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 	return when[0], keys, true
 }
 
-// valueIs is that an attribute is exactly this, nil if rules cannot say it.
+// valueIs returns the condition that an attribute is exactly value; nil if rules have none.
 func valueIs(attribute, value string) [][]importers.Cond {
 	var one []importers.Cond
 	switch attribute {

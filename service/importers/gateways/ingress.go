@@ -10,14 +10,14 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// annotation is what names of ingress-nginx's annotations begin with.
+// annotation is the prefix of ingress-nginx's annotations.
 const annotation = "nginx.ingress.kubernetes.io/"
 
-// otherPrefix are annotations of limits with another prefix, as a controller with
-// --annotations-prefix has them.
+// otherPrefix matches annotations of limits with another prefix, as in a controller with
+// --annotations-prefix.
 var otherPrefix = regexp.MustCompile(`/(limit-(rps|rpm|connections)|global-rate-limit|(allow|white|deny)list-source-range)$`)
 
-// An ingress is an object of that kind.
+// An ingress is an Ingress of Kubernetes.
 type ingress struct {
 	name   string
 	at     node
@@ -29,7 +29,7 @@ type ingress struct {
 // An ingressPath is a path of a host: a location of nginx.
 type ingressPath struct {
 	of               *ingress
-	host, path, kind string // no path is all of the host's that no other takes
+	host, path, kind string // without a path: all requests of the host that no other path takes
 	regex            bool
 	at               node
 }
@@ -44,7 +44,7 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 			in := ingressOf(d.root)
 			all, paths = append(all, in), append(paths, in.paths...)
 		}
-		if d.root.get("kind").text() == "ConfigMap" { // maybe the controller's
+		if d.root.get("kind").text() == "ConfigMap" { // it may be the controller's
 			for _, f := range d.root.get("data").fields() {
 				if snippetLimits(f.name, f.value) || strings.HasSuffix(f.name, "list-source-range") {
 					c.notes.Lose(f.value.where(), "%s of all Ingresses is NOT KEPT", f.name)
@@ -70,7 +70,7 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 	return c.done()
 }
 
-// ingressOf reads one.
+// ingressOf reads an Ingress.
 func ingressOf(n node) *ingress {
 	in := &ingress{name: objectName(n), at: n, notes: map[string]node{}}
 	for _, f := range n.get("metadata", "annotations").fields() {
@@ -113,13 +113,13 @@ func ingressOf(n node) *ingress {
 	return in
 }
 
-// objectName is the name of an object of Kubernetes, with its namespace if it has one.
+// objectName returns the name of an object of Kubernetes, with its namespace if it has one.
 func objectName(n node) string {
 	return strings.Trim(n.get("metadata", "namespace").text()+"."+n.get("metadata", "name").text(), ".")
 }
 
-// ordered are paths as nginx looks for them: the host first, then what is longer. What a
-// host has no path for goes to no other host.
+// ordered sorts paths as nginx tries them, by host, then the longer first. It adds a last one
+// for each host: a request that no path of its host takes goes to no other host.
 func ordered(all []ingressPath) []ingressPath {
 	regex := map[string]bool{}
 	hosts := map[string]bool{}
@@ -159,7 +159,7 @@ func ordered(all []ingressPath) []ingressPath {
 	return all
 }
 
-// location is the requests of a path, nil if rules cannot say which.
+// location returns the conditions of a path, nil if rules cannot express them.
 func (c *converter) location(p ingressPath) [][]importers.Cond {
 	when := [][]importers.Cond{{}}
 	if p.host != "" {
@@ -199,7 +199,7 @@ func (c *converter) location(p ingressPath) [][]importers.Cond {
 	return and(when, [][]importers.Cond{path})
 }
 
-// limited reports whether it may have limits.
+// limited reports whether the Ingress may have limits.
 func (in *ingress) limited() bool {
 	for name := range in.notes {
 		if strings.Contains(name, "limit") || strings.HasSuffix(name, "source-range") {
@@ -209,7 +209,7 @@ func (in *ingress) limited() bool {
 	return false
 }
 
-// ingress makes the rules of one.
+// ingress makes the rules of an Ingress at places, by their indexes.
 func (c *converter) ingress(in *ingress, at []int) {
 	if in.canary {
 		return
@@ -253,7 +253,7 @@ func (c *converter) ingress(in *ingress, at []int) {
 	c.otherAnnotations(in)
 }
 
-// sources makes rules of who may ask at all.
+// sources makes rules that block addresses by the lists of an Ingress.
 func (c *converter) sources(in *ingress, at []int) {
 	for _, name := range []string{"denylist-source-range", "allowlist-source-range", "whitelist-source-range"} {
 		n := in.notes[name]
@@ -274,7 +274,7 @@ func (c *converter) sources(in *ingress, at []int) {
 	}
 }
 
-// otherAnnotations says which annotations that bound something are not kept.
+// otherAnnotations notes the annotations of limits that are not kept.
 func (c *converter) otherAnnotations(in *ingress) {
 	known := []string{"limit-rps", "limit-rpm", "limit-burst-multiplier", "limit-connections", "limit-allowlist", "limit-whitelist"}
 	var names []string
@@ -302,7 +302,7 @@ func (c *converter) otherAnnotations(in *ingress) {
 	}
 }
 
-// snippetLimits reports whether a setting is a part of nginx's configuration with limits.
+// snippetLimits reports whether a setting is a snippet of nginx's configuration with limits.
 func snippetLimits(name string, n node) bool {
 	return strings.HasSuffix(name, "-snippet") && (strings.Contains(n.text(), "limit_req") || strings.Contains(n.text(), "limit_conn"))
 }

@@ -11,24 +11,24 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A KongOptions says what Kong knows and a file does not.
+// A KongOptions says what only Kong knows.
 type KongOptions struct {
 	Consumer string // the attribute that has the name of a request's consumer
 }
 
-// A kongRoute is one path of a route, or the route if it has none.
+// A kongRoute is one path of a route, or a whole route without paths.
 type kongRoute struct {
 	route, service string
 	when           [][]importers.Cond
-	rank           []int // in which Kong looks for them
+	rank           []int // Kong tries routes of a greater rank first
 	at             node
 }
 
-// A kongPlugin is one that limits, with the requests that it is for: "" is any of them.
+// A kongPlugin is a plugin that limits requests, and which requests: "" means all.
 type kongPlugin struct {
 	kind, route, service, name string
-	consumers                  []string // nil is any
-	group                      bool     // they are those of a group
+	consumers                  []string // nil is any consumer
+	group                      bool     // the consumers are the members of a group
 	config, at                 node
 }
 
@@ -39,7 +39,7 @@ type kong struct {
 	routes  []kongRoute
 	plugins []kongPlugin
 	groups  map[string][]string
-	ids     map[string]string // names, by what else refers to entities
+	ids     map[string]string // names of entities by their IDs
 }
 
 // Kong converts the plugins rate-limiting and rate-limiting-advanced of Kong's
@@ -53,8 +53,8 @@ func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 	for _, r := range k.routes {
 		k.places = append(k.places, place{when: r.when, at: r.at})
 	}
-	// A request that no route takes is denied there. Here it has the limits of plugins
-	// that are for all.
+	// Kong denies a request that no route takes. Rules give it the limits of plugins for
+	// all requests.
 	k.routes = append(k.routes, kongRoute{})
 	k.places = append(k.places, place{when: everywhere})
 	for _, p := range k.plugins {
@@ -100,7 +100,7 @@ func (k *kong) read(n node) {
 	k.readPlugins(n.get("plugins"), kongPlugin{})
 }
 
-// nameOf is by what a file refers to an entity: its name, or what it has of one.
+// nameOf returns the name, username, custom_id or id by which a file refers to an entity.
 func nameOf(n node) string {
 	for _, field := range []string{"name", "username", "custom_id", "id"} {
 		if text := n.get(field).text(); text != "" {
@@ -108,12 +108,12 @@ func nameOf(n node) string {
 		}
 	}
 	if n.text() == "" && n.there() {
-		return n.where() // of none that has no name
+		return n.where() // an entity without a name
 	}
 	return n.text()
 }
 
-// called is a route or a service in the names of rules: by its name, or by what it takes.
+// called returns the name of an entity for rules; without a name, a hash of what it takes.
 func called(n node) string {
 	if name := nameOf(n); name != n.where() {
 		return name
@@ -125,7 +125,7 @@ func called(n node) string {
 	return importers.NameOf("unnamed", takes...)
 }
 
-// named is the name of the entity that a reference is to.
+// named returns the name of the entity that a reference names, by name or ID.
 func (k *kong) named(n node) string {
 	if name, ok := k.ids[nameOf(n)]; ok {
 		return name
@@ -133,7 +133,7 @@ func (k *kong) named(n node) string {
 	return nameOf(n)
 }
 
-// members are the consumers of a group, not nil.
+// members returns the consumers of a group. It is not nil, since nil would be any consumer.
 func (k *kong) members(group string) []string { return append([]string{}, k.groups[group]...) }
 
 // readPlugins reads a list of plugins of an entity.
@@ -173,7 +173,7 @@ func (k *kong) readPlugins(n node, of kongPlugin) {
 	}
 }
 
-// route reads a route: one for each of its paths, which may be of different rank.
+// route reads a route as one kongRoute for each path, since paths may differ in rank.
 func (k *kong) route(n node, service string) {
 	k.readPlugins(n.get("plugins"), kongPlugin{name: called(n), route: nameOf(n)})
 	when, attributes, plainHosts := [][]importers.Cond{{}}, 0, 1
@@ -210,7 +210,7 @@ func (k *kong) route(n node, service string) {
 		attributes++
 	}
 	for _, name := range []string{"snis", "sources", "destinations", "expression"} {
-		if n.get(name).there() { // of connections, or another language
+		if n.get(name).there() { // routes of connections, or in another language
 			when, attributes = nil, attributes+1
 		}
 	}
@@ -223,7 +223,7 @@ func (k *kong) route(n node, service string) {
 		expr, regex := strings.CutPrefix(path, "~")
 		one := kongRoute{nameOf(n), service, when, []int{attributes + 1, plainHosts, len(headers), 0, 0, len(path)}, n}
 		var cond []importers.Cond
-		if regex || !importers.IsNamed(path) { // a path of older versions may be an expression without saying so
+		if regex || !importers.IsNamed(path) { // in older versions of Kong, any path may be an expression
 			cond = k.pathFinds(n, "^"+strings.TrimPrefix(expr, "^"), false)
 			one.rank[3], one.rank[4] = 1, priority
 		} else {
@@ -236,12 +236,12 @@ func (k *kong) route(n node, service string) {
 	}
 }
 
-// holds reports whether a plugin is for requests of a route.
+// holds reports whether a plugin applies to requests of a route.
 func (p *kongPlugin) holds(r *kongRoute) bool {
 	return (p.route == "" || p.route == r.route) && (p.service == "" || p.service == r.service)
 }
 
-// rank is which of several plugins of one kind a request has: the greatest.
+// rank returns the rank of a plugin: of several of one kind, Kong runs that of the greatest.
 func (p *kongPlugin) rank() int {
 	set := func(is bool, rank int) int {
 		if is {
@@ -254,8 +254,8 @@ func (p *kongPlugin) rank() int {
 	return parts*100 + set(consumer && !p.group, 9) + set(consumer && p.group, 7) + set(p.route != "", 3) + set(p.service != "", 2)
 }
 
-// plugin makes the rules of one, for the requests that have no other of its kind that
-// goes before it.
+// plugin makes the rules of a plugin, for the requests that have no plugin of the same kind
+// with a greater rank.
 func (k *kong) plugin(p kongPlugin) {
 	var in []int
 	for i := range k.routes {
@@ -273,7 +273,7 @@ func (k *kong) plugin(p kongPlugin) {
 		k.notes.Say(p.at.where(), "no request has this plugin: others go before it, or its route or service is not in the file")
 		return
 	}
-	var named []string // consumers that have their own
+	var named []string // consumers that have a plugin of their own
 	for _, o := range k.plugins {
 		if o.kind == p.kind && o.consumers != nil && o.rank() > p.rank() {
 			if o.route != "" || o.service != "" {
@@ -311,8 +311,8 @@ func (k *kong) plugin(p kongPlugin) {
 	k.by(p, r, by, in, more)
 }
 
-// by makes the rules of what a plugin counts by. Where a request does not have it, Kong
-// counts by the address.
+// by makes rules with the key that a plugin counts by. Kong counts a request without that
+// key by its address, so there is a second rule for such requests.
 func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []importers.Cond) {
 	add := func(in []int, key []string, more ...importers.Cond) {
 		one := r
@@ -338,6 +338,10 @@ func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []i
 		}
 		either(k.o.Consumer)
 	case "header":
+		if k.notes.ByAddress(p.at.where(), p.config.get("header_name").text()) {
+			add(in, []string{"ip"})
+			return
+		}
 		if attribute, ok := header(p.config.get("header_name").text()); ok {
 			either(attribute)
 			return
@@ -381,7 +385,7 @@ func escaped(all []string) (texts []string) {
 	return texts
 }
 
-// know declares an attribute that only callers have, and says so once.
+// know declares an attribute that callers must give, and notes it once.
 func (k *kong) know(attribute string) {
 	if strings.Contains(attribute, ".") || slices.Contains(k.file.Attributes, attribute) {
 		return
@@ -390,7 +394,7 @@ func (k *kong) know(attribute string) {
 	k.notes.Say("", "who the consumer is must come with each request, as the attribute %s: Kong knew it from its authentication. Without it, a request is counted by address. --consumer names another attribute", attribute)
 }
 
-// fixed are the limits of rate-limiting: windows of the clock, which count what passes.
+// fixed returns the limits of rate-limiting: windows of the clock that count what passes.
 func (k *kong) fixed(p kongPlugin) (limits []string) {
 	for _, unit := range [][2]string{{"second", "s"}, {"minute", "m"}, {"hour", "h"}, {"day", "d"}, {"month", ""}, {"year", ""}} {
 		n := p.config.get(unit[0])
@@ -415,7 +419,7 @@ func (k *kong) fixed(p kongPlugin) (limits []string) {
 	return limits
 }
 
-// advanced are those of rate-limiting-advanced.
+// advanced returns the limits of rate-limiting-advanced.
 func (k *kong) advanced(p kongPlugin) (limits []string) {
 	counts, sizes := p.config.get("limit").list(), p.config.get("window_size").list()
 	if len(counts) == 0 || len(counts) != len(sizes) {

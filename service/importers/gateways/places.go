@@ -1,42 +1,44 @@
 // Package gateways makes rules of the limits of Kong, Traefik, ingress-nginx and Envoy's
-// local rate limit filter, and says what of them means something else or is not kept.
+// local rate limit filter, and notes which limits change their meaning or are not kept.
 package gateways
 
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/request"
 
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A place is requests that a gateway treats alike: those of a route. A request is at the
-// first of the places that takes it.
+// A place is the requests of one route, which a gateway treats alike. A request belongs to
+// the first place that takes it.
 type place struct {
-	when     [][]importers.Cond // any of them; nil if rules cannot say which
+	when     [][]importers.Cond // the requests that it takes; nil if rules cannot express them
 	at       node
-	entries  []string // where the requests come in; nil is everywhere
-	answered bool     // by the gateway, such as with a redirect
+	entries  []string // the listeners or entry points that the requests come in by; nil is all
+	answered bool     // the gateway answers the requests itself, such as by a redirect
 }
 
-// besides reports whether what comes in at one place comes in nowhere at the other.
+// besides reports whether two places have no entry in common.
 func (p *place) besides(q *place) bool {
 	return p.entries != nil && q.entries != nil && !slices.ContainsFunc(p.entries, func(e string) bool { return slices.Contains(q.entries, e) })
 }
 
-// meets reports whether two places may take the same request, wherever it comes in.
+// meets reports whether two places may take the same request, whatever their entries.
 func (p *place) meets(q *place) bool {
 	return slices.ContainsFunc(p.when, func(a []importers.Cond) bool {
 		return slices.ContainsFunc(q.when, func(b []importers.Cond) bool { return !importers.AllApart(a, b) })
 	})
 }
 
-// whole reports whether it takes every request.
+// whole reports whether the place takes every request.
 func (p *place) whole() bool {
 	return slices.ContainsFunc(p.when, func(w []importers.Cond) bool { return len(w) == 0 })
 }
@@ -49,7 +51,7 @@ type converter struct {
 	errs   []error
 }
 
-// fail says what is wrong with a configuration.
+// fail notes an error of the configuration.
 func (c *converter) fail(n node, format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("%s: %s", n.where(), fmt.Sprintf(format, args...)))
 }
@@ -61,17 +63,17 @@ func (c *converter) done() ([]byte, importers.Notes, error) {
 	return c.file.YAML(), c.notes.Once(), nil
 }
 
-// everywhere is any request.
+// everywhere takes every request.
 var everywhere = [][]importers.Cond{nil}
 
-// is says what an attribute must be.
+// is returns the condition that an attribute has one of the values.
 func is(attribute string, values ...string) importers.Cond {
 	return importers.Cond{Attribute: attribute, Values: values}
 }
 
-// add adds a rule for the places in which it holds, by their numbers, and of their
-// requests for those that fit more conditions. Where that is none, or stint cannot hold
-// one of its limits, it says so.
+// add adds a rule for the places with the indexes in, and of their requests for those that
+// meet more. If there are no such requests, or stint cannot hold a limit of the rule, it
+// notes that instead.
 func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.Cond) {
 	if r.Limits = c.limits(at, r); len(r.Limits) == 0 && !r.Block {
 		return
@@ -80,7 +82,7 @@ func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.C
 	lost := false
 	for _, i := range in {
 		switch {
-		case slices.ContainsFunc(c.places[:i], func(p place) bool { return p.whole() && !p.besides(&c.places[i]) }): // those before it take every request
+		case slices.ContainsFunc(c.places[:i], func(p place) bool { return p.whole() && !p.besides(&c.places[i]) }): // an earlier place takes every request
 		case c.places[i].when != nil:
 			known = append(known, i)
 		default:
@@ -109,8 +111,8 @@ func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.C
 	c.file.Rules = append(c.file.Rules, r)
 }
 
-// elsewhere notes the places that the rule of some takes in, since rules do not see where
-// requests come in.
+// elsewhere notes the places with other entries to which a rule applies too, since rules do
+// not see by which entry a request came in.
 func (c *converter) elsewhere(at node, in []int) {
 	for _, i := range in {
 		p := &c.places[i]
@@ -123,7 +125,7 @@ func (c *converter) elsewhere(at node, in []int) {
 	}
 }
 
-// limits are those of a rule that stint can hold.
+// limits returns the limits of a rule that stint can hold, and notes the others.
 func (c *converter) limits(at node, r importers.Rule) []string {
 	return slices.DeleteFunc(slices.Clone(r.Limits), func(text string) bool {
 		_, err := stint.Parse(text)
@@ -134,8 +136,8 @@ func (c *converter) limits(at node, r importers.Rule) []string {
 	})
 }
 
-// match is the conditions of places, each with some more. ok is false if rules cannot have
-// both of some that a request may hold to.
+// match returns the conditions of places, each together with more. ok is false if rules
+// cannot express both together, though a request may meet them.
 func (c *converter) match(in []int, more []importers.Cond) (all [][]importers.Cond, ok bool) {
 	ok = true
 	for _, i := range in {
@@ -150,16 +152,16 @@ func (c *converter) match(in []int, more []importers.Cond) (all [][]importers.Co
 	return all, ok
 }
 
-// A part is some of the requests of a place.
+// A part is one of the lists of conditions of a place.
 type part struct {
 	when  []importers.Cond
-	own   bool // of the rule, or taken from it
+	own   bool // the rule is for these requests; else they are taken from it
 	kept  bool
 	place int
 }
 
-// without takes from a rule what is at other places that go before its own: by unless, or,
-// if some of its own go before these, by overrides, which are tried in order.
+// without takes from a rule the requests of other places before its own: by unless, or if one
+// of its own comes before such a place, by overrides, which are tried in order.
 func (c *converter) without(r *importers.Rule, in []int) {
 	var parts []part
 	var own, other []int
@@ -169,7 +171,7 @@ func (c *converter) without(r *importers.Rule, in []int) {
 			continue
 		}
 		if !mine && slices.ContainsFunc(in, func(j int) bool { p := &c.places[j]; return !p.answered && q.besides(p) && q.meets(p) }) {
-			continue // the rule holds here, too, or not there
+			continue // to take these requests away would lift the limit where it applies
 		}
 		if c.places[i].when == nil {
 			c.around(i)
@@ -212,12 +214,12 @@ func (c *converter) without(r *importers.Rule, in []int) {
 	}
 }
 
-// around says that a place could not be taken from a rule.
+// around notes that a place could not be taken from a rule.
 func (c *converter) around(i int) {
 	c.notes.Say(c.places[i].at.where(), "rules cannot name exactly these requests: the limits around them hold here too")
 }
 
-// A path is a condition on it; nil if rules cannot say it.
+// exactPath returns the condition that the path is path; nil if rules cannot express it.
 func exactPath(path string) []importers.Cond {
 	if !importers.IsNamed(path) {
 		return nil
@@ -225,7 +227,7 @@ func exactPath(path string) []importers.Cond {
 	return []importers.Cond{is("path", path)}
 }
 
-// pathBegins is that the path begins so, in the middle of a segment too.
+// pathBegins returns the condition that the path begins with path, even within a segment.
 func pathBegins(path string) []importers.Cond {
 	if !importers.IsNamed(path) {
 		return nil
@@ -233,12 +235,12 @@ func pathBegins(path string) []importers.Cond {
 	return anyOf("path", importers.Prefixed(path))
 }
 
-// pathBelow is that the path is this or below it.
+// pathBelow returns the condition that the path is path or below it.
 func pathBelow(path string) []importers.Cond {
 	return pathBegins(strings.TrimSuffix(path, "/") + "/")
 }
 
-// anyOf is a condition, none where it is no condition.
+// anyOf returns a condition, or none if the values take every path.
 func anyOf(attribute string, values []string) []importers.Cond {
 	if slices.Contains(values, "/**") {
 		return []importers.Cond{}
@@ -246,25 +248,25 @@ func anyOf(attribute string, values []string) []importers.Cond {
 	return []importers.Cond{is(attribute, values...)}
 }
 
-// pathFinds is that an expression fits the path, or a little more.
+// pathFinds returns the condition that the path matches an expression. It notes wider ones.
 func (c *converter) pathFinds(at node, expr string, anyCase bool) []importers.Cond {
-	globs, wide := importers.PathGlobs(expr, "/", anyCase, false)
-	if len(globs) == 0 {
+	found := importers.PathGlobs(expr, anyCase, []string{"/"}, nil)
+	if len(found.All) == 0 {
 		return nil
 	}
-	if wide {
-		c.notes.Say(at.where(), "%s takes more paths here: %s", expr, strings.Join(globs, " "))
+	if found.More {
+		c.notes.Say(at.where(), "%s takes more paths here: %s", expr, strings.Join(found.All, " "))
 	}
-	all := anyOf("path", globs)
+	all := anyOf("path", found.All)
 	for i := range all {
-		all[i].Wide = wide
+		all[i].Wide = found.More
 	}
 	return all
 }
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9*_-]+(\.[A-Za-z0-9*_-]+)*$`)
 
-// hostIs is a host, which may have stars; nil if it is none.
+// hostIs returns the condition of a host, which may have stars; nil if it is no host.
 func hostIs(host string) []importers.Cond {
 	if !hostName.MatchString(host) || len(host) > 250 {
 		return nil
@@ -274,13 +276,14 @@ func hostIs(host string) []importers.Cond {
 
 var headerName = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
-// header is the attribute of one; ok is false for a name that rules do not take.
+// header returns the attribute of a header; ok is false if rules do not take the name, or if
+// stint proxy removes the header from requests.
 func header(name string) (attribute string, ok bool) {
-	return "header." + strings.ToLower(name), headerName.MatchString(name) && len(name) < 200 && !strings.EqualFold(name, "host")
+	return "header." + strings.ToLower(name), headerName.MatchString(name) && len(name) < 200 && !strings.EqualFold(name, "host") && !request.Claimed(http.CanonicalHeaderKey(name))
 }
 
-// and are conditions of which both hold; nil if one of them is nil or a rule cannot have
-// both.
+// and returns conditions for the requests that meet both a and b; nil if one of them is nil
+// or a rule cannot express them.
 func and(a, b [][]importers.Cond) [][]importers.Cond {
 	if a == nil || b == nil || len(a)*len(b) > 1000 {
 		return nil
@@ -301,7 +304,7 @@ func and(a, b [][]importers.Cond) [][]importers.Cond {
 	return all
 }
 
-// ranges are addresses and ranges of them as rules have them; ok is false if one is none.
+// ranges returns addresses and ranges as rules write them; ok is false if a text is neither.
 func ranges(texts []string) (all []string, ok bool) {
 	for _, text := range texts {
 		if text = strings.TrimSpace(text); text == "" {
@@ -318,14 +321,14 @@ func ranges(texts []string) (all []string, ok bool) {
 	return all, len(all) > 0
 }
 
-// getIsHead says once what GET means in rules.
+// getIsHead notes once that GET in rules matches HEAD too.
 func (c *converter) getIsHead(methods []string) {
 	if slices.Contains(methods, "GET") && !slices.Contains(methods, "HEAD") {
 		c.notes.Say("", "a method GET in rules means HEAD, too")
 	}
 }
 
-// per is a period as text.
+// per returns a period as limits write it: 1m0s is m.
 func per(d time.Duration) string {
 	text := d.String()
 	for _, none := range []string{"m0s", "h0m"} {

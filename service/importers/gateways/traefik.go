@@ -12,26 +12,26 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A router is one of Traefik, or a route of an IngressRoute.
+// A router is a router of Traefik, a route of an IngressRoute, or a path of an Ingress.
 type router struct {
 	name        string
 	at          node
 	rule        string
-	when        [][]importers.Cond // of an Ingress, which has no rule
+	when        [][]importers.Cond // the conditions of an Ingress, which has no rule in Traefik's language
 	priority    int64
 	entryPoints []string
 	middlewares []string
 }
 
-// traefik is the configuration that the files have together.
+// traefik is the configuration of all files together.
 type traefik struct {
 	*converter
 	middlewares map[string]node // by name and provider
 	order       []string
 	routers     []router
-	entryPoints map[string][]string // their middlewares
+	entryPoints map[string][]string // names of middlewares, by entry point
 	refs        []reference
-	known       map[*rulesfile.Node]bool // what was read, or has no limits
+	known       map[*rulesfile.Node]bool // nodes that were read, or have no limits
 }
 
 // Traefik converts the middlewares of Traefik's dynamic configuration, or of its objects
@@ -90,7 +90,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 	return t.done()
 }
 
-// entry are the names of entry points in order.
+// entry returns the names of the entry points in order.
 func (t *traefik) entry() (names []string) {
 	for name := range t.entryPoints {
 		names = append(names, name)
@@ -114,12 +114,12 @@ func (t *traefik) read(n node) {
 			t.known[n.anyCase(read).Node] = true
 		}
 		t.unread(n)
-	case "ConfigMap": // what it holds comes as documents of their own
+	case "ConfigMap": // its configurations are documents themselves
 		for _, f := range n.get("data").fields() {
 			t.known[f.value.Node] = configured.MatchString(f.name)
 		}
 		t.unread(n)
-	case "CustomResourceDefinition": // the words alone
+	case "CustomResourceDefinition": // it has the words of limits, and no limit
 	case "HTTPRoute", "GRPCRoute":
 		t.references(n, space)
 	case "Middleware":
@@ -174,7 +174,7 @@ func (t *traefik) readFile(n node, provider string) {
 	}
 }
 
-// provided is a name with its provider, which is that of who names it unless it says so.
+// provided returns a name with its provider, by default that of the document that uses it.
 func provided(name, provider string) string {
 	if strings.Contains(name, "@") {
 		return name
@@ -209,16 +209,16 @@ func (t *traefik) readIngress(n node) {
 	}
 	for _, p := range ingressOf(n).paths {
 		if p.kind == "ImplementationSpecific" {
-			p.kind = "" // PathPrefix, as they are written below
+			p.kind = "" // Traefik reads it as a PathPrefix
 		}
 		r := router{name: importers.NameOf(n.get("metadata", "name").text(), n.get("metadata", "namespace").text(), p.host, p.path), at: p.at, entryPoints: entries, middlewares: names}
 		r.when = t.location(p)
-		r.rule = fmt.Sprintf("Host(`%s`) && PathPrefix(`%s`)", p.host, p.path) // how long it is says what goes first
+		r.rule = fmt.Sprintf("Host(`%s`) && PathPrefix(`%s`)", p.host, p.path) // its length is the priority
 		t.routers = append(t.routers, r)
 	}
 }
 
-// chain are middlewares, with those that chains stand for.
+// chain returns names of middlewares, with the middlewares of a chain in place of its name.
 func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []string) {
 	for _, name := range names {
 		m, known := t.middlewares[name]
@@ -234,7 +234,7 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 					more = append(more, provided(one, name[strings.LastIndexByte(name, '@'):]))
 				case item.get("namespace").text() != "":
 					more = append(more, item.get("namespace").text()+"-"+item.get("name").text()+"@kubernetescrd")
-				default: // of the namespace of the chain
+				default: // a middleware in the namespace of the chain
 					space, _, _ := strings.Cut(name, "-")
 					more = append(more, space+"-"+item.get("name").text()+"@kubernetescrd")
 				}
@@ -250,7 +250,7 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 	return all
 }
 
-// middleware makes the rule of one at a place.
+// middleware makes the rules of a middleware at a place.
 func (t *traefik) middleware(name string, m node, at int) {
 	if f := m.anyCase("inFlightReq"); f.there() {
 		r := importers.Rule{Name: name + "-in-flight", Key: []string{"host"}, Limits: []string{fmt.Sprintf("%d in flight", t.number(f.anyCase("amount"), 0))}}
@@ -281,7 +281,7 @@ func (t *traefik) middleware(name string, m node, at int) {
 	}
 }
 
-// duration reads a period: a number is seconds.
+// duration reads a period. A plain number is in seconds.
 func duration(n node) (time.Duration, bool) {
 	if !n.there() {
 		return time.Second, true
@@ -293,11 +293,14 @@ func duration(n node) (time.Duration, bool) {
 	return d, err == nil && d > 0
 }
 
-// source reads what requests are counted by; ok is false if that is nothing that rules
-// know.
+// source sets the key that requests are counted by; ok is false if rules cannot have it as
+// a key.
 func (t *traefik) source(r *importers.Rule, n node) (ok bool) {
 	ip := n.anyCase("ipStrategy")
 	switch name := n.anyCase("requestHeaderName").text(); {
+	case name != "" && t.notes.ByAddress(n.where(), name):
+		r.Key, r.IPv6Prefix = []string{"ip"}, 128
+		return true
 	case name != "":
 		attribute, ok := header(name)
 		if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// labels is the tree that the labels of a compose file are the flat form of:
-// traefik.http.middlewares.NAME.ratelimit.average=30. A list is one label, with commas.
+// labels returns the labels of a compose file as a tree. A label has the path and the value,
+// as in traefik.http.middlewares.NAME.ratelimit.average=30; a list has commas in its value.
 func (t *traefik) labels(n node) node {
 	root := &rulesfile.Node{Kind: rulesfile.MapKind}
 	for _, service := range n.get("services").fields() {
@@ -30,7 +30,7 @@ func (t *traefik) labels(n node) node {
 	return node{root, n.file}.get("traefik")
 }
 
-// listed are the labels that are lists.
+// listed are the names of labels that are lists.
 var listed = []string{"middlewares", "entrypoints", "excludedips"}
 
 func setLabel(at *rulesfile.Node, name string, value node) {
@@ -47,7 +47,7 @@ func setLabel(at *rulesfile.Node, name string, value node) {
 		}
 		at.Kind, at = rulesfile.MapKind, at.Fields[i].Value
 	}
-	at.Kind, at.Value = rulesfile.String, strings.ReplaceAll(value.text(), "$$", "$") // as compose writes a dollar
+	at.Kind, at.Value = rulesfile.String, strings.ReplaceAll(value.text(), "$$", "$") // compose writes $ as $$
 	if slices.Contains(listed, strings.ToLower(path[len(path)-1])) {
 		at.Kind, at.Items = rulesfile.List, nil
 		for one := range strings.SplitSeq(at.Value, ",") {
@@ -56,10 +56,10 @@ func setLabel(at *rulesfile.Node, name string, value node) {
 	}
 }
 
-// ofLimits are the words by which Traefik's limits are known.
+// ofLimits matches the words of Traefik's limits.
 var ofLimits = regexp.MustCompile(`(?i)ratelimit|inflightreq|extensionref|traefik\.http\.|[._]http[._]middlewares`)
 
-// unread says where such words stand, in what is not known.
+// unread notes where words of limits stand in nodes that were not read.
 func (t *traefik) unread(n node) {
 	each(n, func(n node) bool {
 		if t.known[n.Node] {
@@ -81,13 +81,13 @@ func (t *traefik) word(at node, text string) {
 	}
 }
 
-// A reference is one of a Gateway API route to an object of Traefik's.
+// A reference is a reference of a Gateway API route to an object of Traefik.
 type reference struct {
 	at   node
-	name string // of a middleware
+	name string // the name of a middleware
 }
 
-// references reads those of a route.
+// references reads the references of a route.
 func (t *traefik) references(n node, space string) {
 	each(n.get("spec"), func(n node) bool {
 		if n.get("type").text() == "ExtensionRef" {
@@ -97,7 +97,7 @@ func (t *traefik) references(n node, space string) {
 	})
 }
 
-// routes says which limits of Gateway API routes are lost: the matches of these are not read.
+// routes notes the limits of Gateway API routes as lost, since it does not read their matches.
 func (t *traefik) routes() {
 	for _, r := range t.refs {
 		if m, known := t.middlewares[r.name]; !known || t.mayLimit(m) {

@@ -1,12 +1,13 @@
 package gateways
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// ruleOf is the requests of a router, nil if rules cannot say which.
+// ruleOf returns the conditions of a router, nil if rules cannot express them.
 func (t *traefik) ruleOf(r router) [][]importers.Cond {
 	p := &ruleParser{t: t, at: r.at, text: r.rule}
 	when := p.or()
@@ -20,14 +21,14 @@ func (t *traefik) ruleOf(r router) [][]importers.Cond {
 type ruleParser struct {
 	t     *traefik
 	at    node
-	text  string // what is left of it
+	text  string // the rest of the rule
 	depth int
 	bad   bool
 }
 
 func (p *ruleParser) space() { p.text = strings.TrimLeft(p.text, " \t\r\n") }
 
-// take takes a word if it is next.
+// take reads a word if it is next.
 func (p *ruleParser) take(word string) bool {
 	p.space()
 	rest, ok := strings.CutPrefix(p.text, word)
@@ -58,7 +59,7 @@ func (p *ruleParser) and() [][]importers.Cond {
 	return all
 }
 
-// one reads a matcher, or what stands in parentheses.
+// one reads a matcher, or a rule in parentheses.
 func (p *ruleParser) one() [][]importers.Cond {
 	if p.depth++; p.depth > 100 {
 		p.bad = true
@@ -99,7 +100,7 @@ func (p *ruleParser) one() [][]importers.Cond {
 	return p.t.matcher(p.at, name, args)
 }
 
-// matcher is the requests that one takes, nil if rules cannot say which.
+// matcher returns the conditions of a matcher, nil if rules cannot express them.
 func (t *traefik) matcher(at node, name string, args []string) (all [][]importers.Cond) {
 	each := func(read func(arg string) []importers.Cond) [][]importers.Cond {
 		for _, arg := range args {
@@ -145,13 +146,13 @@ func (t *traefik) matcher(at node, name string, args []string) (all [][]importer
 	return nil
 }
 
-// hostFinds is that an expression fits the host: {name:expr} in a name, or an expression.
+// hostFinds returns the condition that a host matches {name:expr} in a name, or an expression.
 func hostFinds(expr string) []importers.Cond {
 	if head, rest, ok := strings.Cut(expr, "{"); ok && strings.Contains(rest, "}.") {
 		return hostIs(head + "*" + rest[strings.LastIndex(rest, "}")+1:])
 	}
-	if values := importers.TextGlobs(expr, false); len(values) == 1 {
-		return hostIs(values[0])
+	if all, less := importers.TextGlobs(expr, importers.HostExpr, false); len(all) == 1 && slices.Equal(all, less) {
+		return hostIs(all[0])
 	}
 	return nil
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// A Document is a configuration, or one of the objects of Kubernetes in a file.
+// A Document is a configuration, or an object of Kubernetes in a file.
 type Document struct{ root node }
 
-// Read reads the documents of a file: YAML, JSON, or TOML if its name ends so, and
-// those in a ConfigMap.
+// Read reads the documents of a file and of the ConfigMaps in it. A name that ends in
+// .toml is read as TOML, any other as YAML, which includes JSON.
 func Read(name string, data []byte) ([]Document, error) { return read(name, name, data) }
 
-// configured are names of configurations in a ConfigMap.
+// configured matches names of configurations in a ConfigMap.
 var configured = regexp.MustCompile(`(?i)\.(ya?ml|json|toml)$`)
 
-// limiting is what the limits of these gateways have in their names.
+// limiting matches texts that may have a limit of these gateways.
 var limiting = regexp.MustCompile(`(?i)rate.?limit|inFlight`)
 
-// read reads documents whose format is that of a name, in a file.
+// read reads documents by the ending of format; name is the file, for errors.
 func read(name, format string, data []byte) (all []Document, err error) {
 	if strings.HasSuffix(strings.ToLower(format), ".toml") {
 		root, err := readTOML(data)
@@ -60,8 +60,8 @@ func read(name, format string, data []byte) (all []Document, err error) {
 	return all, nil
 }
 
-// configMap reads the documents in an object, if it is a ConfigMap. What is none, and has
-// no limit, is another program's.
+// configMap reads the documents in an object, if it is a ConfigMap. A text that cannot be
+// read is an error only if it may have a limit: else it belongs to another program.
 func configMap(n node) (all []Document, err error) {
 	if n.get("kind").text() != "ConfigMap" {
 		return nil, nil
@@ -80,7 +80,7 @@ func configMap(n node) (all []Document, err error) {
 	return all, nil
 }
 
-// A node is a value of a configuration. What is not there is one too: nothing.
+// A node is a value of a configuration, or no value if Node is nil.
 type node struct {
 	*rulesfile.Node
 	file string
@@ -98,7 +98,7 @@ func (n node) is(kind rulesfile.Kind) bool { return n.Node != nil && n.Kind == k
 // there reports whether there is a value.
 func (n node) there() bool { return n.Node != nil && n.Kind != rulesfile.Null }
 
-// get is the value of a field, in a field, and so on. Of a field that comes twice it is the last.
+// get returns the value at a path of fields. If a field comes twice, the last one counts.
 func (n node) get(path ...string) node {
 	for _, name := range path {
 		found := node{file: n.file}
@@ -114,7 +114,7 @@ func (n node) get(path ...string) node {
 	return n
 }
 
-// anyCase is the value of a field whose name is written in any case.
+// anyCase is get, with names of fields in any case.
 func (n node) anyCase(path ...string) node {
 	for _, name := range path {
 		for _, f := range n.fields() {
@@ -127,13 +127,13 @@ func (n node) anyCase(path ...string) node {
 	return n
 }
 
-// A field is one of a map.
+// A field is a field of a map.
 type field struct {
 	name  string
 	value node
 }
 
-// fields are those of a map that have a value; none of what is no map.
+// fields returns the fields of a map that have a value. A node that is no map has none.
 func (n node) fields() (all []field) {
 	if !n.is(rulesfile.MapKind) {
 		return nil
@@ -146,7 +146,7 @@ func (n node) fields() (all []field) {
 	return all
 }
 
-// list is the items of a list. One value is a list of it.
+// list returns the items of a list. A single value counts as a list of one item.
 func (n node) list() (all []node) {
 	switch {
 	case !n.there():
@@ -162,7 +162,7 @@ func (n node) list() (all []node) {
 	return all
 }
 
-// text is a scalar as written, "" for anything else.
+// text returns a scalar as it is written, "" for any other node.
 func (n node) text() string {
 	if n.is(rulesfile.String) || n.is(rulesfile.Number) || n.is(rulesfile.Bool) {
 		return n.Value
@@ -177,7 +177,7 @@ func (n node) texts() (all []string) {
 	return all
 }
 
-// number is a whole number of at least 0, or what it is without one.
+// number returns a whole number of at least 0, or without if the value is missing or wrong.
 func (c *converter) number(n node, without int64) int64 {
 	if !n.there() {
 		return without
@@ -193,7 +193,7 @@ func (c *converter) number(n node, without int64) int64 {
 // readTOML reads TOML as the tree that it is.
 func readTOML(data []byte) (*rulesfile.Node, error) {
 	var any map[string]any
-	if err := toml.Unmarshal(data, &any); err != nil { // what comes twice, among others
+	if err := toml.Unmarshal(data, &any); err != nil { // refuses, among others, keys that come twice
 		return nil, err
 	}
 	t := &tomlTree{data: data, line: 1}
@@ -216,12 +216,12 @@ func readTOML(data []byte) (*rulesfile.Node, error) {
 type tomlTree struct {
 	parser unstable.Parser
 	data   []byte
-	read   int // where the last key begins
-	line   int // the line of that
+	read   int // the offset of the last key
+	line   int // the line of that key
 }
 
-// below goes to the table of a key, and makes those that are not there. The last is one
-// of a list if it is to be another of them.
+// below returns the table of a key under at, and makes tables that are missing. With another,
+// the last table is a new item of a list.
 func (t *tomlTree) below(at *rulesfile.Node, key unstable.Iterator, another bool) *rulesfile.Node {
 	for key.Next() {
 		name := key.Node()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/memstore"
 
 	"github.com/stint-dev/stint/service/observe"
@@ -60,7 +61,7 @@ func sides(t testing.TB, file string) (all []side) {
 // TestBesideNginx gives each configuration to the real nginx, and the rules that are made
 // of it to the proxy, and both the same requests, one after another.
 func TestBesideNginx(t *testing.T) {
-	program(t)
+	need.Program(t, "nginx")
 	files, err := filepath.Glob("testdata/beside/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatal(err, "no configurations")

@@ -32,6 +32,7 @@ type converter struct {
 	variables map[string]*Directive // map and geo, by name
 	missing   bool                  // a file with limits may not have been read
 	all       []place
+	beaten    [][]bool // whether the place of a row beats that of a column
 	real      realIP
 	fold      bool // upper and lower case of paths are one
 	notes     importers.Notes
@@ -82,14 +83,16 @@ func (c *converter) http(d *Directive) error {
 	var servers []*server
 	for i := range d.Block {
 		if s := &d.Block[i]; s.Name == "server" {
-			one := c.server(s)
+			one := c.server(s, servers)
 			c.conflicts(one, servers)
 			servers = append(servers, one)
 		}
 	}
 	if servers == nil { // a part without servers: what stands in one
-		servers = []*server{c.server(d)}
+		servers = []*server{c.server(d, nil)}
 	}
+	defaults(servers)
+	servers = append(servers, faces(servers)...)
 	for _, s := range servers {
 		s.root = &location{at: s.at, server: s}
 		if s.root.level, err = c.level(s.at.Block, top); err != nil {
@@ -99,7 +102,6 @@ func (c *converter) http(d *Directive) error {
 			return err
 		}
 	}
-	defaults(servers)
 	c.realIPs(c.realIP(d.Block, realIP{header: "X-Real-IP"}), servers)
 	for _, s := range servers {
 		c.places(s)

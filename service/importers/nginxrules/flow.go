@@ -59,7 +59,13 @@ func (c *converter) rewriting(l *location, deep int) (w rewriting) {
 			there = c.follow(l, s.to, deep)
 		}
 		switch {
-		case s.unsure || s.not && (s.to != "" || len(s.when) != 1 || len(s.when[0]) != 1):
+		case !s.unsure && !s.not && len(s.when) == 0 && s.path == "":
+			if w.end = with(there, w.rest); w.maybe != nil && !limits(there) {
+				c.note(s.at, "some requests have gone on to limits before this: here all of %s have these", l.text())
+				w.end = with(w.maybe, w.rest)
+			}
+			return w
+		case s.unsure, s.not && (s.to != "" || len(s.when) != 1 || len(s.when[0]) != 1), w.maybe != nil && !limits(there):
 			if c.unsure(l, &s, there) {
 				w.maybe = there
 			}
@@ -67,9 +73,6 @@ func (c *converter) rewriting(l *location, deep int) (w rewriting) {
 			if more, ok := importers.Both(w.rest, s.when[0]); ok {
 				w.rest = more
 			}
-		case len(s.when) == 0 && s.path == "":
-			w.end = with(there, w.rest)
-			return w
 		default:
 			for _, o := range s.outcomes(there) {
 				if more, ok := importers.Both(o.when, w.rest); ok {
@@ -94,6 +97,8 @@ func (c *converter) unsure(l *location, s *step, there []outcome) bool {
 		return true
 	case !same(there, l.uses):
 		c.lose(s.at, "requests that this hands on have the limits of %s there, NOT KEPT: rules do not see which these are", s.to)
+	default:
+		return true // if they did not have them here
 	}
 	return false
 }
@@ -274,14 +279,16 @@ func (c *converter) follow(l *location, to string, deep int) []outcome {
 		}
 		return "x"
 	})
-	found, _ := root.find(path)
-	if found == l || !strings.HasPrefix(path, "/") {
+	switch found, _ := root.find(path); {
+	case !strings.HasPrefix(path, "/"):
 		return answered
-	}
-	if found == root {
+	case found == root: // what stands before its locations is done once
 		return c.settle(root, deep+1)
+	case found == l:
+		return answered
+	default:
+		return c.flow(found, deep+1)
 	}
-	return c.flow(found, deep+1)
 }
 
 // steps reads what rewriting does in a block, up to where it ends.

@@ -25,6 +25,9 @@ func (c *converter) given(s *step, d *Directive) {
 	expr, not := strings.CutPrefix(op, "!")
 	s.not = not
 	attribute := attributeOf(name)
+	if coarse(name) {
+		attribute = ""
+	}
 	switch {
 	case attribute == "path" && s.path == "" && !not && expr != "" && expr != "~*":
 		if s.path = value; expr == "=" {
@@ -36,37 +39,44 @@ func (c *converter) given(s *step, d *Directive) {
 		s.when = [][]importers.Cond{{{Attribute: attribute, Set: true, NotZero: strings.Contains(attribute, ".")}}}
 	case expr == "=" && value == "":
 		s.when = [][]importers.Cond{{{Attribute: attribute}}}
-	case expr == "=":
+	case expr == "=" && (attribute != "host" || value == strings.ToLower(value)) && (attribute != "method" || value == strings.ToUpper(value)):
 		s.when = [][]importers.Cond{{{Attribute: attribute, Values: []string{escaped(attribute, value)}}}}
+	case expr == "=": // it never holds
 	default:
 		if when := expressed(attribute, value, expr == "~*"); when != nil {
-			s.when = [][]importers.Cond{when}
+			s.when = [][]importers.Cond{{*when}}
+			if re := importers.Compiled(value, false); strings.Contains(attribute, ".") && re != nil && re.MatchString("") {
+				s.when = append(s.when, []importers.Cond{{Attribute: attribute}}) // a variable that is not there is empty
+			}
 		}
 	}
-	ends := s.to == "" && !s.not
-	s.unsure = len(s.when) == 0 && (s.path == "" || attribute != "path") || slices.ContainsFunc(s.when, func(w []importers.Cond) bool {
-		return ends && importers.TakesHead(w) || !sound(w) || // HEAD would go without its limits
-			slices.ContainsFunc(w, func(c importers.Cond) bool { return c.Spelled }) // and so would other spellings
-	})
+	s.unsure = len(s.when) == 0 && (s.path == "" || attribute != "path")
+	for _, w := range s.when {
+		if importers.TakesHead(w) { // HEAD would go without its limits
+			w[0].Wide, w[0].Less = true, nil
+		}
+		s.unsure = s.unsure || !sound(w) || slices.ContainsFunc(w, func(c importers.Cond) bool { return c.Spelled }) // and so would other spellings
+	}
 }
 
 // sound reports whether rules take the values of conditions.
 func sound(when []importers.Cond) bool {
 	return !slices.ContainsFunc(when, func(c importers.Cond) bool {
-		return slices.ContainsFunc(c.Values, func(v string) bool {
-			switch c.Attribute {
-			default:
-				return !utf8.ValidString(v) || strings.ContainsFunc(v, unicode.IsControl)
-			case "host":
-				return !plainValue.MatchString(v)
-			case "method":
-				return strings.ContainsFunc(v, func(r rune) bool { return r != '-' && r != '*' && (r < 'A' || r > 'Z') }) || v == ""
-			case "ip":
-				p, err := importers.PrefixOf(v)
-				return err != nil || p.Addr().Is4In6()
-			}
-		})
+		return slices.ContainsFunc(c.Values, func(v string) bool { return !soundValue(c.Attribute, v) })
 	})
+}
+
+func soundValue(attribute, v string) bool {
+	switch attribute {
+	case "host":
+		return plainValue.MatchString(v)
+	case "method":
+		return !strings.ContainsFunc(v, func(r rune) bool { return r != '-' && r != '*' && (r < 'A' || r > 'Z') }) && v != ""
+	case "ip":
+		p, err := importers.PrefixOf(v)
+		return err == nil && !p.Addr().Is4In6()
+	}
+	return utf8.ValidString(v) && !strings.ContainsFunc(v, unicode.IsControl)
 }
 
 // truths are the conditions under which a variable of map or geo is what an if asks

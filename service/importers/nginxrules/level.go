@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A level is what directives of a block say to those within, too.
+// A level is the directives of a block that inner blocks inherit.
 type level struct {
 	uses   []use
 	dry    bool

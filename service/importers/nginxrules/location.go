@@ -9,7 +9,7 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A location is one of a server, or the whole of it.
+// A location is a location block of a server, or the whole server.
 type location struct {
 	level
 	at      *Directive
@@ -53,6 +53,9 @@ func (c *converter) locations(in *location) error {
 		} else if strings.HasPrefix(l.path, "@") {
 			l.kind = "@"
 		}
+		if expr, fold := importers.CutFold(l.path); fold && l.kind == "~" {
+			l.kind, l.path = "~*", expr
+		}
 		if l.isExpr() {
 			l.finds = importers.Compiled(l.path, l.kind == "~*")
 		}
@@ -94,40 +97,56 @@ func (l *location) find(path string) (found *location, final bool) {
 	return found, false
 }
 
-// patterns are the paths of a location. Those of one without limits are at most these,
-// so that no other goes without.
-func (l *location) patterns(limited bool) (globs []string, wide bool) {
-	switch {
-	case l.parent == nil:
-		return []string{"/**"}, false
-	case l.isExpr():
-		return l.expr(l.path, l.kind == "~*", limited)
-	case !importers.IsNamed(l.path):
-		return nil, false
-	case l.kind == "=":
-		return []string{l.path}, false
+// found are the patterns of the paths of a location, of those in which an expression finds
+// something if there is one.
+func (l *location) found(expr string) importers.Found {
+	anyCase, around := false, l
+	if expr == "" && l.isExpr() {
+		expr, anyCase, around = l.path, l.kind == "~*", l.parent
 	}
-	return importers.Prefixed(l.path), false
+	var globs []string
+	switch {
+	case expr != "":
+		return importers.PathGlobs(expr, anyCase, around.prefixes(), around.exprs())
+	case l.parent == nil:
+		all := []string{"/**"}
+		return importers.Found{All: all, Less: all}
+	case !importers.IsNamed(l.path):
+		return importers.Found{}
+	case l.kind == "=":
+		globs = []string{l.path}
+	default:
+		globs = importers.Prefixed(l.path)
+	}
+	return importers.FoundBy(globs, globs, l.exprs(), false)
 }
 
-// expr are the paths of a location in which an expression finds something.
-func (l *location) expr(expr string, anyCase, limited bool) (all []string, wide bool) {
-	around := l
-	if l.isExpr() {
-		around = l.parent
-	}
-	for _, below := range around.prefixes() {
-		globs, more := importers.PathGlobs(expr, below, anyCase, !limited)
-		all, wide = append(all, globs...), wide || more
-	}
-	if anyCase && !limited {
-		for _, g := range slices.Clone(all) {
-			if up := strings.ToUpper(g); up != g {
-				all = append(all, up)
+// exprs find something in the paths that come to a location, and to those around it.
+func (l *location) exprs() (all []string) {
+	for ; l.parent != nil; l = l.parent {
+		switch l.kind {
+		case "~":
+			all = append(all, l.path)
+		case "~*":
+			all = append(all, "(?i)"+l.path)
+		case "=":
+			all = append(all, "^"+regexp.QuoteMeta(l.path)+"$")
+		case "", "^~":
+			if open, ok := strings.CutSuffix(l.path, "/"); ok && l.redirects(open) {
+				all = append(all, "^"+regexp.QuoteMeta(open)+"(?:/|$)")
+				continue
 			}
+			all = append(all, "^"+regexp.QuoteMeta(l.path))
 		}
 	}
-	return all, wide
+	return all
+}
+
+// redirects reports whether nginx itself answers a path to which a slash is missing for a
+// location.
+func (l *location) redirects(open string) bool {
+	return l.at.has("proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass", "grpc_pass") &&
+		!slices.ContainsFunc(l.parent.below, func(b *location) bool { return b.path == open && !b.isExpr() })
 }
 
 // prefixes are what the paths of a location begin with, nil if that does not say which

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
@@ -151,22 +152,10 @@ func denies(t *testing.T, file string, all []request) map[request]int {
 	return denied
 }
 
-// program is the path of nginx.
-func program(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("nginx")
-	if err != nil {
-		if path, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
-			t.Skip("nginx is not installed")
-		}
-	}
-	return path
-}
-
 // nginx starts the real one, with the configuration of a directory.
 func nginx(t *testing.T, conf string, more map[string]string, known ...func(port int)) (port int) {
 	t.Helper()
-	path := program(t)
+	path := need.Program(t, "nginx")
 	var err error
 	if port, err = strconv.Atoi(freeport.Port(t)); err != nil {
 		t.Fatal(err)
@@ -499,5 +488,20 @@ func TestParts(t *testing.T) {
 		if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
 			t.Errorf("no note %q in %q", want, notes)
 		}
+	}
+}
+
+// TestManyLocations reads a configuration whose rules are compared each with each: with a
+// thousand locations that took minutes.
+func TestManyLocations(t *testing.T) {
+	need.Time(t)
+	var b strings.Builder
+	b.WriteString("limit_req_zone $binary_remote_addr zone=ip:1m rate=1r/m;\nserver {\n")
+	for i := range 1000 {
+		fmt.Fprintf(&b, "location /l%d/ { limit_req zone=ip burst=%d nodelay; }\n", i, i%7)
+	}
+	yaml, _ := converted(t, map[string]string{"nginx.conf": b.String() + "}"})
+	if n := strings.Count(yaml, "- name:"); n != 7 {
+		t.Errorf("%d rules, want 7", n)
 	}
 }

@@ -12,12 +12,14 @@ import (
 type place struct {
 	server *server
 	in     *location
-	early  bool // what is rewritten before nginx looks for a location
-	order  int  // among those of the location
-	globs  []string
+	early  bool     // what is rewritten before nginx looks for a location
+	order  int      // among those of the location
+	globs  []string // of its limits: all its paths
+	less   []string // of what has others: no more than its paths
 	when   []importers.Cond
 	uses   []use
 	at     *Directive
+	nth    int // among all
 }
 
 // beats reports whether nginx takes p where both fit a request, and some request does.
@@ -60,6 +62,7 @@ func (c *converter) places(s *server) {
 	} else {
 		c.within(s.root, w)
 	}
+	c.slashes(s.root, first)
 	c.unkept(c.all[first:])
 	c.unreached(s.root)
 }
@@ -91,8 +94,12 @@ func (c *converter) within(l *location, w rewriting) {
 	case !l.at.has("internal"):
 		all = c.flow(l, 0)
 	}
-	if all != nil && !limits(all) && w.maybe != nil && !l.at.has("internal") {
+	switch {
+	case all == nil || w.maybe == nil || l.at.has("internal"):
+	case !limits(all):
 		all = slices.Clone(w.maybe)
+	case !same(slices.Concat(all, w.maybe), w.maybe[0].uses):
+		c.lose(l.at, "requests of %s that a condition of the server hands on have other limits, NOT KEPT: rules do not see which these are", l.text())
 	}
 	for i, o := range with(all, w.rest) {
 		c.place(l, o, place{order: i})
@@ -107,19 +114,37 @@ func (c *converter) within(l *location, w rewriting) {
 // place adds one, of an outcome.
 func (c *converter) place(l *location, o outcome, p place) {
 	p.server, p.in, p.when, p.uses, p.at = l.server, l, o.when, o.uses, l.at
-	limited := len(o.uses) > 0
-	wide := false
-	switch p.globs, wide = l.patterns(limited); {
-	case o.path != "":
-		p.globs, wide = l.expr(o.path, false, limited)
+	switch {
+	case p.server.never(o.when):
+		return
+	case p.server.unsayable(o.when) && len(o.uses) == 0:
+		c.note(o.at, "requests that this answers are counted here, and not there: rules cannot say which hosts of the server these are")
+		return
+	case p.server.unsayable(o.when):
+		c.lose(o.at, "the limits here are NOT KEPT: rules cannot say for which hosts of the server they are")
+		return
+	}
+	found, limited := l.found(o.path), len(o.uses) > 0
+	if o.path != "" {
 		p.at = o.at
-	case o.globs != nil:
+	}
+	p.globs, p.less = found.All, found.Less
+	switch {
+	case p.globs != nil && len(p.globs) == 0: // there are no such paths
+		return
+	case !limited:
+		p.globs = p.less
+	case found.More:
+		c.note(p.at, "%s %s takes more paths here: %s", p.at.Name, strings.Join(p.at.Args, " "), strings.Join(p.globs, " "))
+	}
+	if o.globs != nil {
+		p.globs = slices.Clone(p.globs)
 		for i, g := range p.globs {
 			p.globs[i] = strings.TrimSuffix(g, "/**") + o.globs[0]
 		}
-	}
-	if wide && limited {
-		c.note(p.at, "%s %s takes more paths here: %s", p.at.Name, strings.Join(p.at.Args, " "), strings.Join(p.globs, " "))
+		if p.less = p.globs; l.kind == "=" {
+			return // it is the directory
+		}
 	}
 	if l.kind == "~*" && limited && p.globs != nil {
 		c.fold = true
@@ -143,6 +168,30 @@ func (c *converter) unkept(all []place) {
 		}
 	}
 	c.all = slices.DeleteFunc(c.all, func(p place) bool { return p.globs == nil })
+}
+
+// slashes looks at locations for /p alone beside one for /p/, since rules take these for one
+// path. If one of the two has limits, the other has them too.
+func (c *converter) slashes(root *location, first int) {
+	kept := c.all[:first]
+	for _, p := range c.all[first:] {
+		if p.in.kind == "=" && p.in.path != "/" {
+			other, found := strings.CutSuffix(p.in.path, "/")
+			if !found {
+				other += "/"
+			}
+			switch to, _ := root.find(other); {
+			case to.path != other || slices.Equal(to.uses, p.uses):
+			case len(p.uses) == 0:
+				c.note(p.at, "%s has the limits of %s here: rules take a path with and without a slash at its end for one", p.in.text(), to.text())
+				continue
+			case len(to.uses) > 0:
+				c.lose(p.at, "%s and %s have limits of their own, of which those of the second are NOT KEPT for that path: rules take a path with and without a slash at its end for one", p.in.text(), to.text())
+			}
+		}
+		kept = append(kept, p)
+	}
+	c.all = kept
 }
 
 // unreached says which limits hold for no request that this finds.

@@ -1,12 +1,15 @@
 package nginxrules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/service/importers"
 )
 
@@ -23,12 +26,18 @@ var attributes = map[string]string{
 	"uri": "path", "document_uri": "path", "request_uri": "path", "request_method": "method",
 }
 
+// hops are the headers of a connection.
+var hops = []string{"connection", "upgrade", "te", "trailer", "transfer-encoding", "keep-alive", "proxy-connection", "http2-settings"}
+
 // attributeOf returns the attribute that a variable is, "" for none.
 func attributeOf(name string) string {
 	for prefix, kind := range map[string]string{"http_": "header.", "cookie_": "cookie.", "arg_": "query."} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" && attributes[name] == "" {
 			if kind == "header." {
 				rest = strings.ReplaceAll(strings.ToLower(rest), "_", "-")
+				if request.Claimed(http.CanonicalHeaderKey(rest)) || slices.Contains(hops, rest) {
+					return "" // stint proxy takes it away from clients, so rules see none
+				}
 			}
 			return kind + rest
 		}
@@ -118,13 +127,15 @@ func (c *converter) mapped(d *Directive, deep int) (all []choice, err error) {
 	}
 	for _, s := range sources {
 		c.named(d, s.text)
-		cases := []choice{{text: c.constant(d, s.text)}}
+		cases := constant
 		if strings.Contains(s.text, "$") {
-			if cases, err = mapOf(d, s.text); err != nil {
-				return nil, err
-			}
+			cases = mapOf
 		}
-		for _, one := range cases {
+		some, err := cases(d, s.text)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range some {
 			if importers.AllApart(s.when, one.when) {
 				continue
 			}
@@ -141,27 +152,38 @@ func (c *converter) mapped(d *Directive, deep int) (all []choice, err error) {
 // mapKey is the text of an entry: \default is the word itself.
 func mapKey(e *Directive) string { return strings.TrimPrefix(e.Name, `\`) }
 
-// constant looks a text up that has no variables.
-func (c *converter) constant(d *Directive, text string) (found string) {
+// constant is the case of a map for a text that has no variables.
+func constant(d *Directive, text string) (all []choice, err error) {
+	found := ""
 	for _, kind := range []string{"default", "~", ""} { // the later, the stronger
 		for i := len(d.Block) - 1; i >= 0; i-- {
 			e := &d.Block[i]
+			if e.Name == "hostnames" && len(e.Args) == 0 {
+				return nil, fmt.Errorf("%s: hostnames for the text of a variable", e.where())
+			}
 			if len(e.Args) != 1 {
 				continue
 			}
 			expr, isExpr := strings.CutPrefix(e.Name, "~")
-			switch re := importers.Compiled(strings.TrimPrefix(expr, "*"), strings.HasPrefix(expr, "*")); {
+			re := importers.Compiled(strings.TrimPrefix(expr, "*"), strings.HasPrefix(expr, "*"))
+			switch {
+			case isExpr && re == nil:
+				return nil, fmt.Errorf("%s: map with the expression %s", e.where(), e.Name)
 			case kind == "default" && e.Name == "default",
-				kind == "~" && isExpr && re != nil && re.MatchString(text),
+				kind == "~" && isExpr && text != "" && re.MatchString(text), // as nginx does
 				kind == "" && !isExpr && e.Name != "default" && strings.EqualFold(mapKey(e), text):
 				found = e.Args[0]
 			}
 		}
 	}
-	return found
+	return []choice{{text: found}}, nil
 }
 
-// mapOf returns the cases of a map of one variable of the request.
+// coarse are the variables of which rules see a part: not the query, the port or the case.
+func coarse(name string) bool { return name == "request_uri" || name == "http_host" }
+
+// mapOf returns the cases of a map of one variable of the request: words, names with stars, and
+// expressions, in the order in which nginx tries them.
 func mapOf(d *Directive, source string) (all []choice, err error) {
 	m := variable.FindStringSubmatch(source)
 	attribute := ""
@@ -171,46 +193,93 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 	if attribute == "" {
 		return nil, fmt.Errorf("%s: map of %s", d.where(), source)
 	}
-	fallback := ""
-	var exprs []choice
+	fallback, hostnames := "", false
+	var stars, exprs []choice
 	for i := range d.Block {
 		e := &d.Block[i]
-		value := []importers.Cond{{Attribute: attribute, Values: []string{escaped(attribute, mapKey(e))}, Spelled: spelled(attribute, mapKey(e))}}
+		value := importers.Cond{Attribute: attribute, Values: []string{escaped(attribute, mapKey(e))}, Spelled: spelled(attribute, mapKey(e))}
 		switch expr, isExpr := strings.CutPrefix(e.Name, "~"); {
 		case len(e.Args) == 0 && (e.Name == "volatile" || e.Name == "hostnames" && attribute == "host"):
+			hostnames = hostnames || e.Name == "hostnames"
 		case len(e.Args) != 1 || e.gone != "":
 			return nil, fmt.Errorf("%s: map with %s", e.where(), e.Name)
 		case e.Name == "default":
 			fallback = e.Args[0]
 		case isExpr:
-			if value = expressed(attribute, strings.TrimPrefix(expr, "*"), strings.HasPrefix(expr, "*")); value == nil {
+			found := expressed(attribute, strings.TrimPrefix(expr, "*"), strings.HasPrefix(expr, "*"))
+			if found == nil || m[1] == "http_host" || m[1] == "request_uri" && !importers.TakesQueries(found.Values, expr) {
 				return nil, fmt.Errorf("%s: map with the expression %s", e.where(), e.Name)
 			}
-			exprs = append(exprs, choice{value, e.Args[0]})
+			if value, some := filled(*found); some {
+				exprs = append(exprs, choice{[]importers.Cond{value}, e.Args[0]})
+			}
 		case mapKey(e) == "" && (attribute == "ip" || attribute == "path" || attribute == "method"): // none is ever empty
 		case mapKey(e) == "":
 			all = append(all, choice{[]importers.Cond{{Attribute: attribute}}, e.Args[0]})
-		case attribute == "host" && strings.ContainsAny(e.Name[:1]+e.Name[len(e.Name)-1:], ".*"): // behind the exact ones
-			value[0].Values = namesOf(e.Name)
-			exprs = append(exprs, choice{value, e.Args[0]})
+		case attribute == "host" && strings.ContainsAny(e.Name[:1]+e.Name[len(e.Name)-1:], ".*"):
+			for _, name := range namesOf(e.Name) { // without hostnames, no host is called so
+				one := choice{[]importers.Cond{{Attribute: attribute, Values: []string{name}}}, e.Args[0]}
+				if hostnames && strings.Contains(name, "*") {
+					stars = append(stars, one)
+				} else if hostnames {
+					all = append(all, one)
+				}
+			}
 		case attribute == "path" && !importers.IsNamed(e.Name), attribute == "host" && !host.MatchString(e.Name), attribute == "method" && !plainValue.MatchString(e.Name):
 			return nil, fmt.Errorf("%s: map with %s", e.where(), e.Name)
 		default:
-			all = append(all, choice{value, e.Args[0]})
+			if name := mapKey(e); attribute == "path" && name != "/" && strings.HasSuffix(name, "/") {
+				value.Wide = true // rules take it without that slash, too
+			}
+			all = append(all, choice{[]importers.Cond{value}, e.Args[0]})
 		}
 	}
-	all = append(all, append(exprs, choice{text: fallback})...)
-	for _, one := range all {
+	none := &server{}
+	slices.SortStableFunc(stars, func(a, b choice) int {
+		x, y := a.when[0].Values[0], b.when[0].Values[0]
+		return cmp.Or(none.rank(x)-none.rank(y), len(y)-len(x))
+	})
+	all = slices.Concat(all, stars, exprs, []choice{{text: fallback}})
+	for i := range all {
+		one := &all[i]
+		if coarse(m[1]) && len(one.when) > 0 && one.when[0].Values != nil {
+			one.when[0].Wide, one.when[0].Less = true, nil
+		}
 		if !sound(one.when) {
 			return nil, fmt.Errorf("%s: map with %q", d.where(), one.when[0].Values)
 		}
 	}
-	for _, one := range all { // HEAD is not GET to nginx
-		if len(one.when) > 0 && importers.TakesHead(one.when) && !slices.ContainsFunc(all, func(o choice) bool { return len(o.when) > 0 && slices.Contains(o.when[0].Values, "HEAD") }) {
-			return append([]choice{{[]importers.Cond{{Attribute: "method", Values: []string{"HEAD"}}}, fallback}}, all...), nil
-		}
+	if attribute == "method" {
+		return withHead(d, all)
 	}
 	return all, nil
+}
+
+// withHead puts HEAD before the cases of a map if one names GET alone, which rules take for both.
+func withHead(d *Directive, all []choice) ([]choice, error) {
+	if !slices.ContainsFunc(all, func(o choice) bool { return importers.TakesHead(o.when) }) {
+		return all, nil
+	}
+	head, err := constant(d, "HEAD")
+	if err != nil {
+		return nil, err
+	}
+	head[0].when = []importers.Cond{{Attribute: "method", Values: []string{"HEAD"}}}
+	return append(head, all...), nil
+}
+
+// filled takes what is empty out of the condition of an expression, which a map does not try
+// on that. ok is false if nothing is left.
+func filled(one importers.Cond) (_ importers.Cond, ok bool) {
+	if !strings.Contains(one.Attribute, ".") {
+		return one, true // it is never empty
+	}
+	if !one.Wide && slices.ContainsFunc(one.Values, func(v string) bool { return v != "" && strings.Trim(v, "*") == "" }) {
+		return importers.Cond{Attribute: one.Attribute, Set: true}, true
+	}
+	empty := func(v string) bool { return v == "" }
+	one.Values, one.Less = slices.DeleteFunc(slices.Clone(one.Values), empty), slices.DeleteFunc(slices.Clone(one.Less), empty)
+	return one, len(one.Values) > 0
 }
 
 // escaped is a text as a pattern for itself.
@@ -224,31 +293,33 @@ func escaped(attribute, text string) string {
 	return importers.Escape(text)
 }
 
-// expressed is the condition that an expression finds something in an attribute, nil
-// if rules cannot say that.
-func expressed(attribute, expr string, anyCase bool) []importers.Cond {
-	values := importers.TextGlobs(expr, anyCase)
-	if attribute == "path" && anyCase {
+// expressed is the condition that an expression finds something in an attribute, nil if rules
+// cannot say that.
+func expressed(attribute, expr string, anyCase bool) *importers.Cond {
+	expr, fold := importers.CutFold(expr)
+	anyCase = anyCase || fold
+	c := importers.Cond{Attribute: attribute, Spelled: anyCase && spelled(attribute, expr)}
+	values, of := `^[^\n]+$`, func(v string) string { return v }
+	switch attribute {
+	case "host":
+		values, of = importers.HostExpr, strings.ToLower
+	case "method":
+		values, of = `^[A-Z_-]+$`, strings.ToUpper
+	}
+	if attribute == "path" {
+		found := importers.PathGlobs(expr, anyCase, []string{"/"}, nil)
+		c.Values, c.Less = found.All, found.Less
+	} else {
+		c.Values, c.Less = importers.TextGlobs(expr, values, anyCase)
+	}
+	c.Wide = !slices.Equal(c.Values, c.Less)
+	other := func(v string) bool { return v != of(v) }
+	c.Values, c.Less = slices.DeleteFunc(slices.Clone(c.Values), other), slices.DeleteFunc(slices.Clone(c.Less), other)
+	bad := func(v string) bool { return !soundValue(attribute, v) }
+	if c.Less = slices.DeleteFunc(c.Less, bad); attribute == "ip" || attribute == "path" && anyCase || len(c.Values) == 0 || slices.ContainsFunc(c.Values, bad) {
 		return nil
-	} else if attribute == "path" {
-		values, _ = importers.PathGlobs(expr, "/", anyCase, true)
 	}
-	if values == nil || attribute == "ip" {
-		return nil
-	}
-	if attribute == "host" || attribute == "method" {
-		for i := range values {
-			if values[i] = strings.ToUpper(values[i]); attribute == "host" {
-				values[i] = strings.ToLower(values[i])
-			}
-			if !plainValue.MatchString(values[i]) {
-				return nil
-			}
-		}
-		slices.Sort(values)
-		values = slices.Compact(values)
-	}
-	return []importers.Cond{{Attribute: attribute, Values: values, Spelled: anyCase && spelled(attribute, expr)}}
+	return &c
 }
 
 // spelled reports whether rules tell upper and lower case of a text apart.

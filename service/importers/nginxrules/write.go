@@ -1,6 +1,7 @@
 package nginxrules
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -28,7 +29,11 @@ func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 		one.Unless = append(one.Unless, importers.Zeros(m)...)
 	}
 	for i := range r.out {
-		out := r.out[i].conds()
+		out, ok := c.freed(r, &r.out[i])
+		if !ok {
+			c.note(r.out[i].at, "the limit of the zone %s holds here, too: rules cannot say which requests these are exactly", r.zone)
+			continue
+		}
 		if c.fold && r.out[i].in.kind != "~*" && spelled("path", strings.Join(r.out[i].globs, "")) {
 			c.lose(r.out[i].at, "the limit around %s is NOT KEPT for upper and lower case of these paths, which nginx tells apart: since a location has ~*, no rule does", strings.Join(r.out[i].globs, " "))
 		}
@@ -42,6 +47,13 @@ func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 		}
 		one.Overrides = append(one.Overrides, importers.Override{When: out, Lifted: true})
 	}
+	for _, less := range v.unless {
+		if i := slices.IndexFunc(less, func(w importers.Cond) bool {
+			return w.Attribute == "path" && !w.Spelled && spelled("path", strings.Join(w.Values, ""))
+		}); c.fold && i >= 0 {
+			c.lose(r.in[0].at, "the limit of the zone %s is NOT KEPT for upper and lower case of %s, which nginx tells apart: since a location has ~*, no rule does", r.zone, strings.Join(less[i].Values, " "))
+		}
+	}
 	one.Unless = append(one.Unless, v.unless...)
 	empty := func(all []importers.Cond) bool { return len(all) == 0 }
 	if len(one.Match) == 0 || slices.ContainsFunc(one.Unless, empty) { // none of the places has such requests
@@ -53,8 +65,49 @@ func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 	if v.alone {
 		one.OnMissing = "skip"
 	}
-	one.Name = r.name(v)
-	f.Rules = append(f.Rules, one)
+	for _, conds := range slices.Concat(one.Match, one.Unless) {
+		for i := range conds { // who asked has chosen
+			conds[i].Less, conds[i].Wide = nil, false
+		}
+	}
+	if one.Name = r.name(v); !slices.ContainsFunc(f.Rules, func(o importers.Rule) bool { return reflect.DeepEqual(o, one) }) {
+		f.Rules = append(f.Rules, one)
+	}
+}
+
+// freed are the conditions of a place that others of a rule are taken from. ok is false if
+// rules cannot say them: then its requests have the limit, too.
+func (c *converter) freed(r *rule, p *place) (out []importers.Cond, ok bool) {
+	hosts := p.server.over(r.in)
+	if p.server.named() != nil && len(hosts) == 0 || slices.ContainsFunc(r.in, func(q place) bool {
+		return c.beaten[p.nth][q.nth] && slices.ContainsFunc(c.all, func(o place) bool { // p does not where o does
+			return c.beaten[o.nth][p.nth] && c.beaten[q.nth][o.nth]
+		})
+	}) {
+		return nil, false
+	}
+	if out, ok = p.conds(hosts); !ok {
+		return nil, false
+	}
+	if less, ok := importers.Surely(out); ok || !c.covered(r, p) {
+		return less, ok
+	}
+	return out, true
+}
+
+// covered reports whether the requests of a place have a limit by the same key as a rule, or by
+// one for more requests.
+func (c *converter) covered(r *rule, p *place) bool {
+	as := func(u use) bool {
+		v := c.zones[u.zone].variants
+		return u.dry == r.dry && len(v) == 1 && v[0].when == nil && v[0].unless == nil && !v[0].alone &&
+			!slices.ContainsFunc(c.zones[r.zone].variants, func(o variant) bool {
+				return slices.ContainsFunc(v[0].key, func(k string) bool { return !slices.Contains(o.key, k) })
+			})
+	}
+	return slices.ContainsFunc(p.uses, as) && !slices.ContainsFunc(c.all, func(o place) bool {
+		return c.beaten[o.nth][p.nth] && !slices.ContainsFunc(o.uses, as)
+	})
 }
 
 // name is what a variant of a rule is called: by its zone, and by what its directive says
@@ -87,10 +140,12 @@ func matches(in []place, v *variant) (all [][]importers.Cond) {
 	}
 	for i := range in {
 		for _, w := range when {
-			if importers.AllApart(in[i].conds(), w) || slices.ContainsFunc(in, func(q place) bool { return q.covers(&in[i]) }) {
+			conds, _ := in[i].conds(in[i].server.named())
+			if importers.AllApart(conds, w) || slices.ContainsFunc(in, func(q place) bool { return q.covers(&in[i]) && !in[i].covers(&q) }) {
 				continue
 			}
-			all = append(all, in[i].conditions(w))
+			with, _ := merged(conds, w)
+			all = append(all, slices.DeleteFunc(with, func(w importers.Cond) bool { return w.Attribute == "path" && slices.Equal(w.Values, []string{"/**"}) }))
 		}
 	}
 	return all
@@ -106,29 +161,28 @@ func (p *place) covers(q *place) bool {
 	})
 }
 
-// conds are the conditions of a place.
-func (p *place) conds() (all []importers.Cond) {
-	if hosts := p.server.named(); hosts != nil {
+// conds are the conditions of a place, for hosts of its server. ok is false if a rule cannot
+// have all of them: then these are for more requests.
+func (p *place) conds(hosts []string) (all []importers.Cond, ok bool) {
+	if hosts != nil {
 		all = append(all, importers.Cond{Attribute: "host", Values: hosts})
 	}
-	if !slices.Equal(p.globs, []string{"/**"}) {
-		all = append(all, importers.Cond{Attribute: "path", Values: p.globs})
+	if whole := []string{"/**"}; !slices.Equal(p.globs, whole) || !slices.Equal(p.less, whole) {
+		all = append(all, importers.Cond{Attribute: "path", Values: p.globs, Less: p.less, Wide: !slices.Equal(p.globs, p.less)})
 	}
 	return merged(all, p.when)
 }
 
-// conditions are those of a place, with some more.
-func (p *place) conditions(more []importers.Cond) []importers.Cond { return merged(p.conds(), more) }
-
-// merged adds conditions to others. Of two for one attribute, those that come later are
-// for fewer requests.
-func merged(all, more []importers.Cond) []importers.Cond {
+// merged adds conditions to others. Of two for one attribute that a rule cannot have both, it
+// has those that come later.
+func merged(all, more []importers.Cond) (_ []importers.Cond, ok bool) {
+	ok = true
 	for _, w := range more {
-		if both, ok := importers.Both(all, []importers.Cond{w}); ok {
+		if both, fits := importers.Both(all, []importers.Cond{w}); fits {
 			all = both
 		} else if i := slices.IndexFunc(all, func(a importers.Cond) bool { return a.Attribute == w.Attribute }); i >= 0 {
-			all[i] = w
+			all[i], ok = w, false
 		}
 	}
-	return all
+	return all, ok
 }

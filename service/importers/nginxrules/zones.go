@@ -10,7 +10,7 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A zone is what is counted, and of a limit_req_zone how fast it may come.
+// A zone is the key that a zone counts by, and for a limit_req_zone its rate.
 type zone struct {
 	name     string
 	rate     string // as text of a limit: 10/s
@@ -81,15 +81,17 @@ func (c *converter) zone(d *Directive) error {
 	return nil
 }
 
-// variants makes those of the cases of a zone's key. A case whose requests a later one
-// takes in the same way needs none of its own.
+// variants makes the variants of a zone from the cases of its key. A case whose requests a later
+// case counts by the same key needs no variant.
 func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 	for i, one := range cases {
 		v := variant{text: one.text}
 		c.spellings(d, z, one, cases[i+1:])
 		for _, before := range cases[:i] {
-			if before.text != one.text && !importers.AllApart(before.when, one.when) {
-				v.unless = append(v.unless, before.when)
+			if less, ok := importers.Surely(before.when); ok && before.text != one.text && !importers.AllApart(before.when, one.when) {
+				v.unless = append(v.unless, less)
+			} else if !ok {
+				c.note(d, "requests of %s count in later cases, too: rules cannot say which they are exactly", importers.Text(before.when))
 			}
 		}
 		v.unless = importers.General(v.unless)
@@ -172,6 +174,9 @@ func (c *converter) key(d *Directive, z *zone, v *variant) error {
 			continue
 		}
 		name := attributeOf(m[1])
+		if header, ok := strings.CutPrefix(m[1], "http_"); ok && name == "" && c.notes.ByAddress(d.where(), strings.ReplaceAll(header, "_", "-")) {
+			name = "ip"
+		}
 		switch {
 		case name == "":
 			return fmt.Errorf("it has $%s", m[1])

@@ -1,5 +1,5 @@
-// Package otlp sends spans of decisions to an OpenTelemetry collector, by the SDK
-// and OTLP over HTTP. Metrics are scraped: collectors read /metrics.
+// Package otlp sends spans of decisions to an OpenTelemetry collector, by the SDK and OTLP over
+// HTTP. It sends no metrics, since collectors can scrape /metrics.
 package otlp
 
 import (
@@ -26,33 +26,32 @@ import (
 )
 
 const (
-	// mostSpans is how many spans wait to be sent; more are dropped.
+	// mostSpans is how many spans may wait to be sent; further spans are dropped.
 	mostSpans = 2048
-	// sendWithin is how long sending may take, lastWithin all that is sent at the
-	// end: the process waits for it.
+	// sendWithin bounds one request to the collector. lastWithin bounds the requests at the end,
+	// since the process waits for them.
 	sendWithin, lastWithin = 3 * time.Second, time.Second
 )
 
-// Options are what an Exporter needs.
+// Options are the options of an Exporter. All are required.
 type Options struct {
-	// URL is where the collector takes OTLP over HTTP: http://127.0.0.1:4318.
+	// URL is the collector's address for OTLP over HTTP, such as http://127.0.0.1:4318.
 	URL string
-	// Version is that of this program.
+	// Version is the version of this program.
 	Version string
 	// Log receives failures to send.
 	Log *slog.Logger
 }
 
-// An Exporter sends to a collector. Its methods may be called from many
-// goroutines at once; none but Run waits for the collector.
+// An Exporter sends spans to a collector. Its methods may be called from many goroutines at once;
+// only Run waits for the collector.
 type Exporter struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 }
 
-// New returns an Exporter. The error is for what is no address of a collector.
-// The variables OTEL_EXPORTER_OTLP_… apply as the SDK reads them, but for the
-// address.
+// New returns an Exporter. The error says that the URL is no address of a collector. The SDK also
+// reads the variables OTEL_EXPORTER_OTLP_…, except for the address.
 func New(o Options) (*Exporter, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
@@ -74,7 +73,7 @@ func New(o Options) (*Exporter, error) {
 	return &Exporter{provider, provider.Tracer("github.com/stint-dev/stint")}, nil
 }
 
-// Run waits until ctx is done, and then sends what is left, within a second.
+// Run waits until ctx is done, and then sends the remaining spans, within a second.
 func (e *Exporter) Run(ctx context.Context) {
 	<-ctx.Done()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWithin)
@@ -84,9 +83,9 @@ func (e *Exporter) Run(ctx context.Context) {
 	}
 }
 
-// Decided makes a span of a decision on a request that belongs to a trace which
-// is sampled: a child of the request's, as long as the decision and the wait. It
-// has the names that package otellimit gives.
+// Decided makes a span for a decision on a request whose trace is sampled. The span is a child of
+// the request's, and lasts as long as the decision and the wait. It has the names of package
+// otellimit.
 func (e *Exporter) Decided(r *policy.Result, q observe.Request) {
 	of, ok := q.Trace()
 	if !ok || !of.Sampled {
@@ -112,12 +111,12 @@ func (e *Exporter) Decided(r *policy.Result, q observe.Request) {
 		span.SetAttributes(attribute.Float64(prefix+"retry_after", wait.Seconds()))
 	}
 	if r.StoreError != nil {
-		span.SetStatus(codes.Error, "the store could not decide") // what it says may name servers
+		span.SetStatus(codes.Error, "the store could not decide") // the error's text may name servers
 	}
 	span.End(trace.WithTimestamp(now))
 }
 
-// resultOf is what became of the whole request.
+// resultOf returns the result of the whole request.
 func resultOf(r *policy.Result) string {
 	switch {
 	case r.Decision.Allowed && r.ShadowDenied:

@@ -1,5 +1,5 @@
-// Package recent keeps what was used most recently, up to a bound: limits that
-// callers bring along, of which each costs a store something.
+// Package recent keeps the most recently used values, up to a bound. They are limits that callers
+// bring along, each of which costs a store something.
 package recent
 
 import (
@@ -7,13 +7,12 @@ import (
 	"sync"
 )
 
-// Values are made by key when they are first asked for, and the least recently
-// used is forgotten for one beyond Max. They may be used from many goroutines at
-// once; a look costs a lock and a map.
+// Values are made when their key is first asked for. Beyond Max, the least recently used value is
+// dropped. Values may be used from many goroutines at once; a lookup costs a lock and a map.
 type Values[K comparable, V any] struct {
-	// Max is the most that are kept, at least 1.
+	// Max is the most values to keep, at least 1.
 	Max int
-	// Forgot, if set, is called for each that is forgotten.
+	// Forgot, if set, is called for each value that is dropped.
 	Forgot func()
 
 	mu    sync.Mutex
@@ -26,8 +25,8 @@ type entry[K comparable, V any] struct {
 	value V
 }
 
-// Get returns the value of a key, which make makes if it is not known. Nothing
-// is kept where make fails, with its error. One goroutine makes at a time.
+// Get returns the value of a key, which make makes if it is not kept. If make fails, Get returns
+// its error and keeps nothing. One call of make runs at a time.
 func (v *Values[K, V]) Get(key K, make func() (V, error)) (V, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,12 +1,11 @@
-// Package topkeys keeps which keys are denied most and which are nearest to their
-// limits, in bounded memory and at a constant cost.
+// Package topkeys finds the keys that are denied most and those nearest to their limits, in bounded
+// memory and at a constant cost.
 //
-// There is room for 1,024 keys of each kind, about 0.7 MB in all, whatever is
-// asked. A decision that neither denies nor leaves less than a fifth of a limit
-// costs a comparison for each limit; another one a lock and a walk over the 64
-// places of a shard, and allocates nothing. A key that finds no room takes the
-// place of the one with the least count, and its count with it (Metwally, Agrawal
-// and El Abbadi's space-saving): what may be too much of a count is said.
+// It holds up to 1,024 keys of each kind, about 0.7 MB in all. A decision that neither denies nor
+// leaves less than a fifth of a limit costs a comparison for each limit. Other decisions cost a
+// lock and a scan of the 64 slots of a shard, and allocate nothing. A new key that finds no free
+// slot replaces the key with the least count, and inherits its count (the space-saving algorithm of
+// Metwally, Agrawal and El Abbadi). Results say how much of a count may be inherited.
 package topkeys
 
 import (
@@ -22,16 +21,15 @@ import (
 
 const (
 	shards  = 16
-	places  = 64 // of a shard, for each of both kinds
+	slots   = 64 // in a shard, for each of both kinds
 	longest = 256
 	minutes = Minutes
 )
 
-// Minutes is for how long denials are counted.
+// Minutes is how long denials are counted.
 const Minutes = 10
 
-// A Tracker is what is known of keys. Make one with [New]. It may be used from many
-// goroutines at once.
+// A Tracker tracks keys. Make one with [New]. It may be used from many goroutines at once.
 type Tracker struct {
 	seed   maphash.Seed
 	shards [shards]shard
@@ -40,17 +38,17 @@ type Tracker struct {
 // New returns an empty tracker.
 func New() *Tracker { return &Tracker{seed: maphash.MakeSeed()} }
 
-// A shard is the keys of some hashes.
+// A shard has the keys whose hashes belong to it.
 type shard struct {
 	mu      sync.Mutex
-	minute  int64 // that counts are of, since the Unix epoch
-	denied  [places]uint64
-	near    [places]uint64 // hashes; 0 is a place that is free
-	totals  [places]uint64 // of denials, together, since all are looked at
-	scores  [places]float64
-	refresh int // of scores: they wear off
-	denials [places]denials
-	nears   [places]near
+	minute  int64 // the present minute of the counts, since the Unix epoch
+	denied  [slots]uint64
+	near    [slots]uint64 // hashes; 0 is a free slot
+	totals  [slots]uint64 // of denials; adjacent in memory, since all are scanned
+	scores  [slots]float64
+	refresh int // counts decisions until scores, which wear off, are computed anew
+	denials [slots]denials
+	nears   [slots]near
 }
 
 // A name is a key under a rule.
@@ -66,40 +64,45 @@ func (n *name) set(rule, key string) {
 
 func (n *name) key() string { return string(n.bytes[:n.length]) }
 
-// denials are those of one key.
+// A denials has the denials of one key.
 type denials struct {
 	name
-	over   uint64 // how much of the total may be of keys that had the place before
+	over   uint64 // how much of the total may be of keys that had the slot before
 	each   [minutes]uint32
-	since  time.Time // of the first, without a pause as long as the minutes
+	since  time.Time // the first denial with no pause as long as Minutes since
 	last   time.Time
-	until  time.Time         // when it would pass again; zero is never
-	limit  *policy.RuleLimit // that denied
-	cost   int64             // of what it denied
+	until  time.Time         // when the key would pass again; zero is never
+	limit  *policy.RuleLimit // the limit that denied
+	cost   int64             // the cost that was denied
 	shadow bool
-	own    bool // by a block that an operator gave the key
-	banned bool // by a ban, until then
+	own    bool // denied by a block that an operator set
+	banned bool // denied by a ban that ends at until
 }
 
-// near is how a key stood under a limit when it last passed or was denied.
+// A near is the state of a key under a limit when the key last passed or was denied.
 type near struct {
 	name
 	limit *policy.RuleLimit
 	used  int64
 	at    time.Time
-	reset time.Duration // until it is as if never seen
+	reset time.Duration // until the key is as if never seen
 }
 
-// nearFrom is which part of a limit must be used: 4 in 5.
+// A key is near a limit when less than one nearFrom-th of the limit remains.
 const nearFrom = 5
 
-// Decided notes a decision.
-func (b *Tracker) Decided(r *policy.Result) {
+// Decided records a decision.
+func (b *Tracker) Decided(r *policy.Result) { b.look(r, nearFrom) }
+
+// Settled records what a response has used, however little of a limit that is.
+func (b *Tracker) Settled(r *policy.Result) { b.look(r, 1) }
+
+func (b *Tracker) look(r *policy.Result, from int64) {
 	var now time.Time
 	for i := range r.Rules {
 		e := &r.Rules[i]
 		limited := e.Action == "" && e.Remaining >= 0
-		if !e.Denied && (!limited || e.Remaining > e.Limit.Capacity()/nearFrom) {
+		if !e.Denied && (!limited || e.Remaining > e.Limit.Capacity()/from) {
 			continue
 		}
 		if now.IsZero() {
@@ -125,8 +128,8 @@ func (b *Tracker) note(r *policy.Result, i int, limited bool, now time.Time) {
 	}
 }
 
-// firstDenied reports whether no entry before i of the same rule denied: a
-// denial counts once for each rule.
+// firstDenied reports whether no entry of the same rule before i denied: a denial counts once for
+// each rule.
 func firstDenied(r *policy.Result, i int) bool {
 	for j := i - 1; j >= 0 && r.Rules[j].Rule == r.Rules[i].Rule; j-- {
 		if r.Rules[j].Denied {
@@ -140,7 +143,7 @@ func (b *Tracker) id(rule, key string) uint64 {
 	return maphash.String(b.seed, key) ^ bits.RotateLeft64(maphash.String(b.seed, rule), 1) | 1
 }
 
-// expire forgets the minutes that are over.
+// expire drops the counts of minutes that are over.
 func (s *shard) expire(now time.Time) {
 	minute := now.Unix() / 60
 	passed := minute - s.minute
@@ -161,9 +164,8 @@ func (s *shard) expire(now time.Time) {
 	}
 }
 
-// placeOf returns the place of a hash, else the one with the least count, which is for
-// a new key.
-func placeOf[N cmp.Ordered](id uint64, ids *[places]uint64, counts *[places]N) (at int, known bool) {
+// slotOf returns the slot of a hash, or for a new key the slot with the least count.
+func slotOf[N cmp.Ordered](id uint64, ids *[slots]uint64, counts *[slots]N) (at int, known bool) {
 	for i := range ids {
 		if ids[i] == id {
 			return i, true
@@ -176,7 +178,7 @@ func placeOf[N cmp.Ordered](id uint64, ids *[places]uint64, counts *[places]N) (
 }
 
 func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Time) {
-	at, known := placeOf(id, &s.denied, &s.totals)
+	at, known := slotOf(id, &s.denied, &s.totals)
 	d := &s.denials[at]
 	if !known {
 		d.set(e.Rule, key)
@@ -193,10 +195,10 @@ func (s *shard) denial(id uint64, e *policy.RuleResult, key string, now time.Tim
 }
 
 func (s *shard) nearer(id uint64, e *policy.RuleResult, key string, now time.Time) {
-	at, known := placeOf(id, &s.near, &s.scores)
+	at, known := slotOf(id, &s.near, &s.scores)
 	n := &s.nears[at]
 	if !known {
-		if s.refresh++; s.refresh%places == 0 {
+		if s.refresh++; s.refresh%slots == 0 {
 			for i := range s.nears {
 				s.scores[i] = s.nears[i].score(now)
 			}
@@ -204,12 +206,12 @@ func (s *shard) nearer(id uint64, e *policy.RuleResult, key string, now time.Tim
 		n.set(e.Rule, key)
 		s.near[at] = id
 	}
-	n.limit, n.used, n.at, n.reset = e.RuleLimit, e.Limit.Capacity()-e.Remaining, now, e.ResetAfter
+	n.limit, n.used, n.at, n.reset = e.RuleLimit, e.Used(), now, e.ResetAfter
 	s.scores[at] = n.score(now)
 }
 
-// score is which part of the limit is used, about: what was used then wears off
-// evenly until the key is as if never seen.
+// score returns about which fraction of the limit is used now. What was used at the last decision
+// wears off evenly until the key is as if never seen.
 func (n *near) score(now time.Time) float64 {
 	if n.limit == nil {
 		return -1
@@ -221,27 +223,27 @@ func (n *near) score(now time.Time) float64 {
 	return float64(n.used) / float64(n.limit.Limit.Capacity()) * (float64(left) / float64(n.reset))
 }
 
-// Denied is a key that a rule has denied in the last minutes.
+// A Denied is a key that a rule has denied in the last minutes.
 type Denied struct {
 	Rule, Key string
-	// Count is how often, Over how much of that may be of other keys.
+	// Count is how often the key was denied. Up to Over of that may be of other keys.
 	Count, Over uint64
-	// Each is how often in each of the last minutes, the present one first.
+	// Each is how often it was denied in each of the last minutes, the present minute first.
 	Each []uint32
-	// Since is when it began, Last when it was last, Until when it would have
-	// passed again, by the last answer; zero is never.
+	// Since is when the denials began, Last when the last one was, and Until when the key would
+	// pass again, by the last answer; zero is never.
 	Since, Last, Until time.Time
-	// Limit is which denied last, Cost what it denied.
+	// Limit is the limit that denied last, and Cost the cost that it denied.
 	Limit  *policy.RuleLimit
 	Cost   int64
 	Shadow bool
-	// Own reports whether it was by a block that an operator gave the key, Banned by a
-	// ban; then it is known until the ban ends, also with a Count of 0.
+	// Own reports whether a block that an operator set on the key denied, and Banned whether a ban
+	// did. A banned key is known until the ban ends, even with a Count of 0.
 	Own, Banned bool
 }
 
-// Denied returns the keys denied most in the last minutes, those first of which
-// that is most certain.
+// Denied returns the keys that were denied most in the last minutes, ordered by the count that is
+// certain.
 func (b *Tracker) Denied(n int) []Denied {
 	var all []Denied
 	now := time.Now()
@@ -270,7 +272,7 @@ func (s *shard) denialAt(at int) Denied {
 	return Denied{d.rule, d.key(), s.totals[at], d.over, each, d.since, d.last, d.until, d.limit, d.cost, d.shadow, d.own, d.banned}
 }
 
-// Of returns what is known of the denials of a key, and false if that is nothing.
+// Of returns the denials of a key, and false if none are known.
 func (b *Tracker) Of(rule, key string) (Denied, bool) {
 	id := b.id(rule, key)
 	s := &b.shards[id%shards]
@@ -287,14 +289,14 @@ func (b *Tracker) Of(rule, key string) (Denied, bool) {
 type Near struct {
 	Rule, Key string
 	Limit     *policy.RuleLimit
-	// Used is how much it had used when it last asked, at At; Part about which
-	// part of the limit is used now.
+	// Used is how much the key had used at its last request, at At. Part is about which fraction of
+	// the limit is used now, from 0 to 1.
 	Used int64
 	At   time.Time
 	Part float64
 }
 
-// Nearest returns the keys nearest to a limit, the nearest first.
+// Nearest returns the keys nearest to a limit, nearest first.
 func (b *Tracker) Nearest(n int) []Near {
 	var all []Near
 	now := time.Now()

@@ -126,28 +126,3 @@ func TestTrackerAllocations(t *testing.T) {
 		t.Errorf("%v allocations", got)
 	}
 }
-
-// BenchmarkTracker is what a decision costs: one that leaves enough, one that
-// denies one key again and again, and a flood of keys of which each is denied.
-func BenchmarkTracker(b *testing.B) {
-	for _, c := range []struct {
-		name, limit string
-		keys        int
-	}{{"enough", "1000000/s", 1}, {"denied", "1/d", 1}, {"flood", "1/d", 4096}} {
-		p, tracker := newPolicy(b, c.limit), topkeys.New()
-		results := make([]policy.Result, c.keys)
-		for i := range results {
-			for range 2 {
-				if err := p.Decide(b.Context(), policy.Map{"ip": ip(i)}, 1, &results[i]); err != nil {
-					b.Fatal(err)
-				}
-			}
-		}
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for n := range b.N {
-				tracker.Decided(&results[n%len(results)])
-			}
-		})
-	}
-}

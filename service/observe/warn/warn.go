@@ -1,9 +1,8 @@
-// Package warn reports when a key passes most of a limit, or is first denied: at
-// most once a period and key, in bounded memory.
+// Package warn reports when a key has used most of a limit, or is first denied, at most once a
+// period and key, in bounded memory.
 //
-// A decision that leaves enough costs a comparison for each limit. There is room
-// for 65,536 warnings that have been given; while it is full, further ones are
-// left out and counted.
+// A decision that leaves enough costs a comparison for each limit. The package remembers up to
+// 65,536 warnings. Beyond that, new warnings are left out and counted.
 package warn
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A Level is what a warning is of.
+// A Level is the kind of a warning.
 type Level string
 
 // The levels.
@@ -26,7 +25,7 @@ const (
 	Denied Level = "denied" // a limit denied it
 )
 
-// A Warning is one, as webhooks send it.
+// A Warning is a warning as webhooks send it.
 type Warning struct {
 	ID    string    `json:"id"`
 	Type  string    `json:"type"`
@@ -34,7 +33,7 @@ type Warning struct {
 	About About     `json:"data"`
 }
 
-// About is whom a warning is about.
+// An About names the key and the limit of a warning.
 type About struct {
 	Rule         string `json:"rule"`
 	Key          string `json:"key"`
@@ -46,19 +45,18 @@ type About struct {
 	Banned       bool   `json:"banned,omitempty"` // the limit has banned the key
 }
 
-// Options say when to warn, and whom.
+// Options are the options of a Warner.
 type Options struct {
-	// At is which part of a limit is most of it, in percent.
+	// At is how many percent of a limit count as most of it.
 	At int
-	// Send takes warnings; it may not block. The default is that they are counted
-	// alone.
+	// Send receives warnings, and must not block. By default warnings are only counted.
 	Send func(*Warning)
 }
 
 const (
 	shards = 16
-	places = 4096 // of a shard
-	// least is how often a key is warned of a limit with a short period.
+	slots  = 4096 // in a shard
+	// least is how often a key is warned of a limit whose period is shorter.
 	least = time.Minute
 )
 
@@ -73,7 +71,7 @@ type Warner struct {
 
 type shard struct {
 	mu    sync.Mutex
-	until map[uint64]int64 // by key, limit and level: no warning before, in Unix seconds
+	until map[uint64]int64 // by key, limit and level: when it may be warned again, in Unix seconds
 	swept int64
 }
 
@@ -88,7 +86,7 @@ func New(o Options) *Warner {
 	return w
 }
 
-// Decided looks at a decision.
+// Decided looks at a decision, and warns if it must.
 func (w *Warner) Decided(r *policy.Result) {
 	for i := range r.Rules {
 		e := &r.Rules[i]
@@ -99,25 +97,25 @@ func (w *Warner) Decided(r *policy.Result) {
 		switch {
 		case e.Denied:
 			w.warn(r, i, Denied)
-		case of-e.Remaining >= share(of, w.o.At):
+		case of-e.Remaining >= percentOf(of, w.o.At):
 			w.warn(r, i, Near)
 		}
 	}
 }
 
-// share returns that many percent of a capacity, rounded up.
-func share(of int64, percent int) int64 {
+// percentOf returns a percentage of a capacity, rounded up.
+func percentOf(of int64, percent int) int64 {
 	p := int64(percent)
 	return of/100*p + (of%100*p+99)/100
 }
 
-// warn warns of r.Rules[i], unless that was done in this period.
+// warn warns of r.Rules[i], unless it has warned in this period.
 func (w *Warner) warn(r *policy.Result, i int, level Level) {
 	e, key := &r.Rules[i], r.Key(i)
 	var h maphash.Hash
 	h.SetSeed(w.seed)
 	for _, part := range [...]string{string(level), e.Label, e.Variant, key} {
-		_, _ = h.WriteString(part) // it never fails
+		_, _ = h.WriteString(part) // a hash returns no error
 		_ = h.WriteByte(0)
 	}
 	id, now := h.Sum64(), time.Now()
@@ -135,7 +133,7 @@ func (w *Warner) warn(r *policy.Result, i int, level Level) {
 		return
 	}
 	one := &Warning{ID: "msg_" + rand.Text(), Type: "stint.limit." + string(level), At: now.UTC(), About: About{
-		Rule: e.Rule, Key: key, KeyHash: r.KeyHash(i), Limit: e.Text, Used: e.Limit.Capacity() - e.Remaining, Of: e.Limit.Capacity(), Banned: e.Banned,
+		Rule: e.Rule, Key: key, KeyHash: r.KeyHash(i), Limit: e.Text, Used: e.Used(), Of: e.Limit.Capacity(), Banned: e.Banned,
 	}}
 	if e.Denied && e.RetryAfter != stint.Never {
 		ms := (int64(e.RetryAfter) + int64(time.Millisecond) - 1) / int64(time.Millisecond)
@@ -144,7 +142,7 @@ func (w *Warner) warn(r *policy.Result, i int, level Level) {
 	w.o.Send(one)
 }
 
-// first reports whether something is new in its period, and notes it.
+// first reports whether a warning is the first in its period, and remembers it.
 func (s *shard) first(id uint64, now int64, period time.Duration, full *atomic.Uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +150,7 @@ func (s *shard) first(id uint64, now int64, period time.Duration, full *atomic.U
 	if there && now < until {
 		return false
 	}
-	if !there && len(s.until) >= places {
+	if !there && len(s.until) >= slots {
 		if s.swept != now {
 			s.swept = now
 			for other, until := range s.until {
@@ -161,7 +159,7 @@ func (s *shard) first(id uint64, now int64, period time.Duration, full *atomic.U
 				}
 			}
 		}
-		if len(s.until) >= places {
+		if len(s.until) >= slots {
 			full.Add(1)
 			return false
 		}
@@ -170,7 +168,7 @@ func (s *shard) first(id uint64, now int64, period time.Duration, full *atomic.U
 	return true
 }
 
-// Keep forgets the counts of all rules but these.
+// Keep drops the counts of all rules but these.
 func (w *Warner) Keep(rules map[string]bool) {
 	w.counts.Range(func(rule, _ any) bool {
 		if !rules[rule.(string)] {
@@ -180,8 +178,8 @@ func (w *Warner) Keep(rules map[string]bool) {
 	})
 }
 
-// Counts calls each with how many warnings of a level there were by rule, and
-// returns how many were left out because there was no room.
+// Counts calls each with the number of warnings of each level and rule. It returns how many were
+// left out because there was no room.
 func (w *Warner) Counts(each func(rule string, level Level, n uint64)) (leftOut uint64) {
 	w.counts.Range(func(rule, c any) bool {
 		each(rule.(string), Near, c.(*count).near.Load())

@@ -24,25 +24,25 @@ import (
 	"github.com/stint-dev/stint/internal/ports"
 )
 
-// WebhookOptions say where warnings are sent.
+// WebhookOptions are the options of a Webhook.
 type WebhookOptions struct {
-	// URL is https, or http on this machine.
+	// URL is the receiver: https, or http on this machine.
 	URL string
-	// Secret signs, of 16 bytes or more.
+	// Secret is the key for signatures, of 16 bytes or more.
 	Secret []byte
 	// Log receives failures, without keys. The default discards them.
 	Log *slog.Logger
-	// Queue is how many may wait. The default value is 1024.
+	// Queue is how many warnings may wait. The default value is 1024.
 	Queue int
-	// Attempts is how often one is tried, and First how long after the first
-	// attempt; each pause is twice the one before. The default values are 6 and
-	// 1 s: within about half a minute.
+	// Attempts is how often a warning is tried. First is the pause after the first attempt; each
+	// further pause is twice as long. The default values are 6 and 1 s, which take about half a
+	// minute.
 	Attempts int
 	First    time.Duration
 }
 
-// A Webhook posts warnings one after the other, signed as Standard Webhooks has
-// it. Its methods may be called from many goroutines at once.
+// A Webhook posts warnings one after the other, signed as in Standard Webhooks. Its methods may be
+// called from many goroutines at once.
 type Webhook struct {
 	o     WebhookOptions
 	queue chan *Warning
@@ -51,7 +51,7 @@ type Webhook struct {
 	sent, failed, dropped atomic.Uint64
 }
 
-// NewWebhook returns a Webhook. Run sends.
+// NewWebhook returns a Webhook. Run sends its warnings.
 func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !local(u.Hostname())) {
@@ -84,8 +84,7 @@ func local(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// Send puts a warning into the queue; one that finds no room is dropped and
-// counted.
+// Send queues a warning. If the queue is full, the warning is dropped and counted.
 func (h *Webhook) Send(w *Warning) {
 	select {
 	case h.queue <- w:
@@ -94,7 +93,7 @@ func (h *Webhook) Send(w *Warning) {
 	}
 }
 
-// Run sends until ctx is done. What waits then is not sent.
+// Run sends until ctx is done. Warnings that wait then are not sent.
 func (h *Webhook) Run(ctx context.Context) {
 	defer h.http.CloseIdleConnections()
 	for {
@@ -107,8 +106,7 @@ func (h *Webhook) Run(ctx context.Context) {
 	}
 }
 
-// deliver tries until the warning is taken, refused for good, or has been tried
-// often enough.
+// deliver tries until the warning is accepted, refused for good, or has used up its attempts.
 func (h *Webhook) deliver(ctx context.Context, w *Warning) {
 	body, err := json.Marshal(w)
 	if err != nil {
@@ -135,7 +133,7 @@ func (h *Webhook) deliver(ctx context.Context, w *Warning) {
 	}
 }
 
-// post sends once, and reports whether it may be tried again.
+// post sends once, and reports whether to try again.
 func (h *Webhook) post(ctx context.Context, id string, body []byte) (again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, h.o.URL, bytes.NewReader(body))
 	if err != nil {
@@ -149,11 +147,11 @@ func (h *Webhook) post(ctx context.Context, id string, body []byte) (again bool,
 	resp, err := h.http.Do(r)
 	if err != nil {
 		if of, ok := errors.AsType[*url.Error](err); ok {
-			err = of.Err // without the address, which may hold a secret
+			err = of.Err // without the URL, which may hold a secret
 		}
 		return true, err
 	}
-	defer resp.Body.Close() // it is of no use
+	defer resp.Body.Close() // the body is not wanted
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	switch {
 	case resp.StatusCode/100 == 2:
@@ -164,16 +162,16 @@ func (h *Webhook) post(ctx context.Context, id string, body []byte) (again bool,
 	return true, errors.New(resp.Status)
 }
 
-// Sign returns the signature of a body, as Standard Webhooks has it: v1, and
-// base64 of HMAC-SHA256 over id.timestamp.body.
+// Sign returns the signature of a body, as in Standard Webhooks: "v1," and base64 of HMAC-SHA256
+// over id.timestamp.body.
 func Sign(secret []byte, id, timestamp string, body []byte) string {
 	m := hmac.New(sha256.New, secret)
-	_, _ = io.WriteString(m, id+"."+timestamp+".") // it never fails
+	_, _ = io.WriteString(m, id+"."+timestamp+".") // a hash returns no error
 	m.Write(body)
 	return "v1," + base64.StdEncoding.EncodeToString(m.Sum(nil))
 }
 
-// Counts returns how many were taken, given up, and dropped for lack of room.
+// Counts returns how many warnings were accepted, given up, and dropped from a full queue.
 func (h *Webhook) Counts() (sent, failed, dropped uint64) {
 	return h.sent.Load(), h.failed.Load(), h.dropped.Load()
 }

@@ -62,7 +62,7 @@ function hour() {
 }
 
 function rules() {
-  const t = table("Rules of the last hour", [["rule", "word"], ["pass/s"], ["denied/s"], ["passed"], ["denied"], ["last hour"]]);
+  const t = table("Rules of the last hour", [["rule", "word"], ["pass/s"], ["denied/s"], ["let pass"], ["denied"], ["last hour"]]);
   const none = el("p", { class: "empty", hidden: true }, "No rule has held a request in the last hour.");
   const others = el("p", { class: "note" });
   const cells = new WeakMap();
@@ -111,9 +111,9 @@ const keysDenied = (fail) => keyTable("Denied most", [["denied"], ["last"]],
   ["No key was denied in the last ten minutes."], fail, ({ now }) => now.denied,
   (k) => [number(k.count) + (k.over ? ` (at least ${number(k.count - k.over)})` : ""), ago(k.last)]);
 
-const keysNear = (fail) => keyTable("Nearest to a limit", [["limit"], ["used"]],
+const keysNear = (fail) => keyTable("Nearest to a limit", [["limit"], ["used"], ["now"]],
   ["No key has used four fifths of a limit."], fail, ({ now }) => now.nearest,
-  (k) => [k.limit, `${Math.round(k.part * 100)} %`]);
+  (k) => [k.limit, number(k.used), `${Math.round(k.part * 100)} %`]);
 
 function stores() {
   const t = table("Stores", [["store", "word"], ["keys"], ["memory"], ["calls"], ["mean"], ["99 in 100"], ["failures"]]);

@@ -10,7 +10,7 @@ const page = 100;
 
 /** ruleList lists rules, a page at a time, found by a part of their name. */
 export function ruleList(view, { fail, fine }) {
-  const t = table("Rules", [["rule", "word"], ["key", "word"], ["limits", "word"], ["pass/s"], ["denied/s"], ["passed"], ["denied"]]);
+  const t = table("Rules", [["rule", "word"], ["key", "word"], ["limits", "word"], ["pass/s"], ["denied/s"], ["let pass"], ["denied"]]);
   const found = el("span", { class: "note" });
   const none = el("p", { class: "empty", hidden: true });
   const search = el("input", { id: "search", type: "search", placeholder: "a part of a name", autocomplete: "off" });
@@ -61,7 +61,7 @@ export function rule(view, { fail, fine, parameters }) {
   const figures = el("p", { class: "note" });
   const from = el("span", { class: "note" });
   const denied = table("Denied most under this rule", [["key", "word"], ["denied"], ["last"]]);
-  const near = table("Nearest to a limit of this rule", [["key", "word"], ["limit"], ["used"]]);
+  const near = table("Nearest to a limit of this rule", [["key", "word"], ["limit"], ["used"], ["now"]]);
   const empty = [el("p", { class: "empty" }, "No key of this rule was denied in the last ten minutes."), el("p", { class: "empty" }, "No key of this rule has used four fifths of a limit.")];
   const edit = el("a", { class: "button", href: `#/edit?${new URLSearchParams({ rule: name })}` }, "Edit…");
   view.replaceChildren(
@@ -82,10 +82,10 @@ export function rule(view, { fail, fine, parameters }) {
       const said = r.words.join("\n");
       if (said !== shown) words.replaceChildren(...r.words.map((w) => el("li", {}, w)));
       shown = said;
-      put(figures, `${r.in_flight === undefined ? "" : `${number(r.in_flight)} in flight in this process; `}${rate(r.allowed_per_second)} pass a second, ${rate(r.denied_per_second)} are denied; since the start ${number(r.allowed)} passed and ${number(r.denied)} were denied${r.shadow_denied ? `, and ${number(r.shadow_denied)} would have been` : ""}. The last hour, minute by minute:`);
+      put(figures, `${r.in_flight === undefined ? "" : `${number(r.in_flight)} in flight in this process; `}${rate(r.allowed_per_second)} pass a second, ${rate(r.denied_per_second)} are denied; since the start it let ${number(r.allowed)} pass and denied ${number(r.denied)}${r.shadow_denied ? `, and ${number(r.shadow_denied)} would have been` : ""}. The last hour, minute by minute:`);
       traffic.set(h);
       rows(denied, empty[0], r.denied_keys, (k) => [number(k.count), ago(k.last)]);
-      rows(near, empty[1], r.nearest, (k) => [k.limit, `${Math.round(k.part * 100)} %`]);
+      rows(near, empty[1], r.nearest, (k) => [k.limit, number(k.used), `${Math.round(k.part * 100)} %`]);
       document.body.dataset.told = Number(document.body.dataset.told ?? 0) + 1;
     } catch (err) {
       if (!ended) fail(err);

@@ -8,8 +8,8 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// Overrides and plans are most of a copy: they are written as a letter and their
-// fields, texts with their lengths, in place of JSON.
+// Most of a copy is overrides and plans. To save space they are written as a letter and their
+// fields, each text with its length, instead of JSON.
 const (
 	overrideLetter = 'o'
 	planLetter     = 'p'
@@ -52,7 +52,7 @@ func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// fields reads what was appended; bad is set once something is missing.
+// fields reads fields that were appended. It sets bad once a field is missing.
 type fields struct {
 	data []byte
 	bad  bool
@@ -87,7 +87,7 @@ func (f *fields) moment() time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// readOverride reads what follows the letter.
+// readOverride reads the fields after the letter.
 func readOverride(data []byte) (*rulesource.Override, bool) {
 	if len(data) == 0 {
 		return nil, false
@@ -103,7 +103,7 @@ func readOverride(data []byte) (*rulesource.Override, bool) {
 	return o, !f.bad && len(f.data) == 0
 }
 
-// readPlan reads what follows the letter.
+// readPlan reads the fields after the letter.
 func readPlan(data []byte) (*rulesource.Plan, bool) {
 	f := &fields{data: data}
 	p := &rulesource.Plan{Attribute: f.text(), Value: f.text(), Plan: f.text(), Author: f.text()}

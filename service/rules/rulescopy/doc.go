@@ -1,8 +1,8 @@
-// Package rulescopy writes what a source of rules holds into a file, and reads
-// it from there: the last good copy of a node, and what a worker keeps in a
-// directory for other programs.
+// Package rulescopy writes the contents of a source of rules to a file, and reads them from there.
+// The file is the last good copy of a node, or what a worker keeps in a directory for other
+// programs.
 //
-// The file is a line that names the format, a begin, all overrides and plans, and an
-// end. Each record is a [Frame] with its length and a checksum. A change writes the
-// file anew, beside the old one, and takes its place: a file is whole or not there.
+// It begins with a line that names the format, and a begin. All overrides and plans follow, and an
+// end. Each record is a [Frame] with its length and a checksum. A change writes a new file beside
+// the old one and then replaces it: a file is whole or does not exist.
 package rulescopy

@@ -16,30 +16,29 @@ import (
 
 const (
 	format = "stint rules copy 3\n"
-	// glance is about how often a file that is followed is looked at.
+	// glance is about how often a followed file is checked.
 	glance = 200 * time.Millisecond
 )
 
-// A File is a copy in a file. It is a [rulesource.Source] of what is written
-// there, and [File.Begin] writes. One goroutine at a time may use it; several
-// processes may write the same file.
+// A File is a copy in a file. It is a [rulesource.Source] of what the file holds, and [File.Begin]
+// writes it. One goroutine at a time may use it; several processes may write the same file.
 type File struct {
 	path string
-	read os.FileInfo        // of the last Load; nil before the first
-	held rulesource.Version // by it
+	read os.FileInfo        // state of the file at the last Load; nil before the first
+	held rulesource.Version // the version of that Load
 	writer
 }
 
 var _ rulesource.Source = (*File)(nil)
 
-// NewFile returns the copy at a path; "" is none, which keeps nothing.
+// NewFile returns the copy at a path. With "" nothing is kept.
 func NewFile(path string) *File { return &File{path: path} }
 
 // String returns the path.
 func (c *File) String() string { return c.path }
 
-// Version returns the version of the copy, and whether there is one that can be
-// read. It reads all of it.
+// Version returns the version of the copy, and whether there is a readable one. It reads the whole
+// file.
 func (c *File) Version() (v rulesource.Version, there bool) {
 	if c.path == "" {
 		return v, false
@@ -48,15 +47,15 @@ func (c *File) Version() (v rulesource.Version, there bool) {
 	return v, err == nil
 }
 
-// scan reads the file, up to an error of a function: begin gets what it is a copy of,
-// and then each, which may be nil, every override and plan. The error says that the file
-// is not whole if there is no end.
+// scan reads the file until a function returns an error: it calls begin with the snapshot, and
+// each, which may be nil, with every override and plan. If the end is missing, the error says that
+// the file is not whole.
 func (c *File) scan(begin func(*rulesource.Snapshot) error, each func(*Frame) error) (os.FileInfo, error) {
 	file, err := os.Open(c.path)
 	if err != nil {
 		return nil, c.failed(err)
 	}
-	defer file.Close() // it was only read
+	defer file.Close() // the file was only read
 	info, err := file.Stat()
 	r := bufio.NewReaderSize(file, 1<<20)
 	head := make([]byte, len(format))
@@ -96,7 +95,7 @@ func (c *File) scan(begin func(*rulesource.Snapshot) error, each func(*Frame) er
 	}
 }
 
-// failed names the file in an error.
+// failed adds the name of the file to an error.
 func (c *File) failed(err error) error {
 	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		err = p.Err
@@ -104,7 +103,7 @@ func (c *File) failed(err error) error {
 	return fmt.Errorf("%s: %w", c.path, err)
 }
 
-// Load implements [rulesource.Source]. It reads all of the file.
+// Load implements [rulesource.Source]. It reads the whole file.
 func (c *File) Load(ctx context.Context, _ rulesource.Version, to rulesource.Receiver) (s *rulesource.Snapshot, err error) {
 	info, err := c.scan(func(begin *rulesource.Snapshot) error {
 		s = begin
@@ -120,7 +119,7 @@ func (c *File) Load(ctx context.Context, _ rulesource.Version, to rulesource.Rec
 	return s, nil
 }
 
-// Wait implements [rulesource.Source]: it looks at the file now and then.
+// Wait implements [rulesource.Source]. It checks the file now and then.
 func (c *File) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		info, err := os.Stat(c.path)
@@ -142,7 +141,7 @@ func (c *File) Wait(ctx context.Context, held rulesource.Version) error {
 	}
 }
 
-// same reports whether a file is the one that it was.
+// same reports whether a file is unchanged.
 func same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// maxFrame is the most that a frame may hold, in bytes: a document of 32 MiB in
-// JSON may take twice its length.
+// maxFrame is the greatest size of a frame, in bytes: a document of 32 MiB may be twice as long in
+// JSON.
 const maxFrame = 64 << 20
 
-// A Frame is one record of a copy; Begin, Override, Plan or End is set.
+// A Frame is one record of a copy. One of Begin, Override, Plan and End is set.
 type Frame struct {
 	Begin    *rulesource.Snapshot `json:"begin,omitempty"`
 	Whole    bool                 `json:"whole,omitempty"`
@@ -23,7 +23,7 @@ type Frame struct {
 	Plan     *rulesource.Plan     `json:"-"`
 }
 
-// DeliverTo gives an override or a plan to a receiver; other frames are passed over.
+// DeliverTo passes an override or a plan to a receiver, and ignores other frames.
 func (f *Frame) DeliverTo(to rulesource.Receiver) error {
 	switch {
 	case f.Override != nil:
@@ -34,10 +34,10 @@ func (f *Frame) DeliverTo(to rulesource.Receiver) error {
 	return nil
 }
 
-// lead is what stands before a frame: its length and its checksum.
+// lead is the size of what precedes a frame: its length and its checksum.
 const lead = 8
 
-// Append appends a frame to bytes.
+// Append appends the encoded frame to a slice.
 func (f *Frame) Append(to []byte) ([]byte, error) {
 	start := len(to)
 	to = append(to, make([]byte, lead)...)
@@ -59,22 +59,22 @@ func (f *Frame) Append(to []byte) ([]byte, error) {
 	return to, nil
 }
 
-// errTorn is for a frame that is cut off, or not what was written.
+// errTorn says that a frame is cut off, or not as it was written.
 var errTorn = errors.New("cut off, or not what was written")
 
 // A Reader reads frames.
 type Reader struct {
 	from io.Reader
 	data []byte
-	// At is where the last frame ended, from where the reader began.
+	// At is the offset at which the last frame ended, from where the reader began.
 	At int64
 }
 
 // NewReader returns a reader of frames. It reads in small pieces.
 func NewReader(from io.Reader) *Reader { return &Reader{from: from} }
 
-// Next reads a frame. The error is io.EOF at the end, another one for what is
-// cut off or has another checksum.
+// Next reads a frame. The error is io.EOF at the end, and another error for a frame that is cut off
+// or has a wrong checksum.
 func (r *Reader) Next() (*Frame, error) {
 	if err := r.raw(); err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func (r *Reader) Next() (*Frame, error) {
 	return r.frame()
 }
 
-// bound reads a frame, and returns it if it is no override and no plan, which
-// are most of a copy; else nil.
+// bound reads a frame. It decodes and returns it only if it is no override and no plan, which are
+// most of a copy; for those it returns nil.
 func (r *Reader) bound() (*Frame, error) {
 	if err := r.raw(); err != nil {
 		return nil, err

@@ -2,8 +2,8 @@ package rulescopy_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
-	"reflect"
 	"testing"
 	"time"
 
@@ -23,6 +23,21 @@ var frames = []*rulescopy.Frame{
 	{End: true},
 }
 
+// text is all of a frame.
+func text(f *rulescopy.Frame) string {
+	all := fmt.Sprint(f.Begin != nil, f.Override != nil, f.Plan != nil, f.Whole, f.End)
+	if f.Begin != nil {
+		all += fmt.Sprintf("%#v", *f.Begin)
+	}
+	if f.Override != nil {
+		all += fmt.Sprintf("%#v", *f.Override)
+	}
+	if f.Plan != nil {
+		all += fmt.Sprintf("%#v", *f.Plan)
+	}
+	return all
+}
+
 // TestFrames reads what was written.
 func TestFrames(t *testing.T) {
 	var data []byte
@@ -35,7 +50,7 @@ func TestFrames(t *testing.T) {
 	r := rulescopy.NewReader(bytes.NewReader(data))
 	for i, want := range frames {
 		got, err := r.Next()
-		if err != nil || !reflect.DeepEqual(got, want) {
+		if err != nil || text(got) != text(want) {
 			t.Errorf("frame %d: %+v, %v; want %+v", i, got, err, want)
 		}
 	}
@@ -64,7 +79,7 @@ func FuzzReader(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if next, err := rulescopy.NewReader(bytes.NewReader(again)).Next(); err != nil || !reflect.DeepEqual(next, one) {
+			if next, err := rulescopy.NewReader(bytes.NewReader(again)).Next(); err != nil || text(next) != text(one) {
 				t.Fatalf("%+v, written and read: %+v, %v", one, next, err)
 			}
 		}

@@ -15,58 +15,56 @@ import (
 )
 
 const (
-	// mostChanges is how many bytes of changes are kept until they are written; of more,
-	// everything is read.
+	// mostChanges is how many bytes of changes are kept until they are written. Above it,
+	// everything is read again.
 	mostChanges = 16 << 20
-	// firstRest is how long a file is left alone that could not be written;
-	// doubled at each further time, up to longestRest. A whole copy reads
-	// everything anew.
+	// firstRest is how long a file that could not be written is left alone. The rest doubles with
+	// each failure, up to longestRest, since a whole copy reads everything again.
 	firstRest, longestRest = 10 * time.Second, 10 * time.Minute
 	// lockWithin is how long another process may take to write.
 	lockWithin = 2 * time.Second
-	// endedFor is how long an override has ended when it is left out.
+	// endedFor is how long after its end an override is still written.
 	endedFor = 24 * time.Hour
 )
 
-// A writer is what a File knows of what it has written.
+// A writer is what a File knows about its own writes.
 type writer struct {
-	lacks bool // changes: everything is to be read
+	lacks bool // the file lacks changes, so everything must be read
 	rest  time.Duration
 	again time.Time // when a whole copy may be tried
 }
 
-// Stale reports whether the file lacks changes, so that everything should be read for it.
-// While the file cannot be written, it is false for longer and longer.
+// Stale reports whether the file lacks changes, so that everything should be read for it. After
+// each failed write it stays false for longer.
 func (c *File) Stale() bool {
 	return c.path != "" && c.lacks && !time.Now().Before(c.again)
 }
 
-// Retry returns when a file that lacks changes may be tried again; false if it
+// Retry returns when a file that lacks changes may be tried again. It returns false if the file
 // lacks none.
 func (c *File) Retry() (time.Time, bool) { return c.again, c.path != "" && c.lacks }
 
-// A Writing writes what it is handed into a new file, which takes the place of the copy
-// if it is kept. A nil Writing does nothing.
+// A Writing writes a new file, which replaces the copy when it is kept. A nil Writing does nothing.
 type Writing struct {
 	c       *File
 	s       rulesource.Snapshot
-	held    rulesource.Version // that changes are since
-	changes map[string]changed // by what they are of; nil if everything is handed over
-	size    int                // of changes
+	held    rulesource.Version // the version that the changes follow
+	changes map[string]changed // by what the frame is about; nil while everything is written
+	size    int                // bytes of changes
 	file    *os.File
 	w       *bufio.Writer
 	frame   []byte
 	err     error
 }
 
-// A changed is an override or a plan: its frame, or that it is removed.
+// A changed is a changed override or plan: its frame, or that it was removed.
 type changed struct {
 	frame   []byte
 	removed bool
 }
 
-// Begin begins a copy of everything, or of what has changed since the version held. It
-// returns nil if nothing is to be written.
+// Begin begins a copy of everything, or of the changes since the version held. It returns nil if
+// nothing is to be written.
 func (c *File) Begin(s *rulesource.Snapshot, whole bool, held rulesource.Version) *Writing {
 	if c.path == "" || !whole && c.lacks {
 		return nil
@@ -80,7 +78,7 @@ func (c *File) Begin(s *rulesource.Snapshot, whole bool, held rulesource.Version
 	return w
 }
 
-// create makes the new file, and begins it.
+// create creates the new file and writes its beginning.
 func (w *Writing) create() {
 	if w.err = os.MkdirAll(filepath.Dir(w.c.path), 0o700); w.err == nil {
 		w.file, w.err = os.CreateTemp(filepath.Dir(w.c.path), filepath.Base(w.c.path)+newSuffix+"*")
@@ -92,7 +90,7 @@ func (w *Writing) create() {
 	w.write(&Frame{Begin: &w.s, Whole: true})
 }
 
-// write writes a frame into the new file. The first error is kept.
+// write writes a frame to the new file. The first error is kept.
 func (w *Writing) write(f *Frame) {
 	if w.err == nil {
 		w.frame, w.err = f.Append(w.frame[:0])
@@ -102,7 +100,7 @@ func (w *Writing) write(f *Frame) {
 	}
 }
 
-// end ends the new file and brings it to the disk.
+// end writes the end of the new file and syncs it to the disk.
 func (w *Writing) end() error {
 	w.write(&Frame{End: true})
 	if w.err == nil {
@@ -132,7 +130,7 @@ func (w *Writing) put(f *Frame, removed bool) {
 	}
 }
 
-// of says of what a frame is, which another frame may be of, too.
+// of identifies the override or plan of a frame, of which there may be several frames.
 func (f *Frame) of() string {
 	if o := f.Override; o != nil {
 		return "o" + o.Rule + "\x00" + o.Key
@@ -140,19 +138,19 @@ func (f *Frame) of() string {
 	return "p" + f.Plan.Attribute + "\x00" + f.Plan.Value
 }
 
-// Keep puts the new file in the place of the copy. What another process has written
-// meanwhile stays if it is as new.
+// Keep replaces the copy with the new file, unless another process has written a copy meanwhile
+// that is as new.
 func (w *Writing) Keep() error {
 	if w == nil {
 		return nil
 	}
 	if w.err == nil && w.changes == nil {
-		_ = w.end() // before the lock: others need not wait for the disk
+		_ = w.end() // before the lock, so that others need not wait for the disk
 	}
 	if w.err == nil {
 		w.err = w.c.locked(w.publish)
 	}
-	w.Drop() // it has another name by now, if it was put in place
+	w.Drop() // after publish, the file has another name and stays
 	c := w.c
 	if w.err != nil {
 		c.lacks = true
@@ -170,15 +168,15 @@ func (c *File) locked(f func() error) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // which ends the lock
+	defer lock.Close() // also ends the lock
 	return f()
 }
 
-// errBegin ends a reading of which the begin is all that is wanted.
+// errBegin stops a read once the begin has come.
 var errBegin = errors.New("it has begun")
 
-// publish puts the new file in its place, with what the old one has beside changes. The
-// caller has the lock.
+// publish replaces the copy with the new file. If the new file has only changes, it first merges
+// them with the old one. The caller holds the lock.
 func (w *Writing) publish() error {
 	var was rulesource.Version
 	_, err := w.c.scan(func(s *rulesource.Snapshot) error { was = s.Version; return errBegin }, nil)
@@ -187,7 +185,7 @@ func (w *Writing) publish() error {
 	case !there && w.changes != nil:
 		return err
 	case there && was.Follows(w.s.Version) && (was != w.s.Version || w.changes != nil):
-		return nil // another process was quicker
+		return nil // another process was faster
 	case there && !w.s.Version.Follows(was):
 		return fmt.Errorf("it holds revision %d, change %d, which this does not follow", was.Revision, was.Change)
 	case w.changes != nil && !was.Follows(w.held):
@@ -205,7 +203,7 @@ func (w *Writing) publish() error {
 	return syncDir(filepath.Dir(w.c.path))
 }
 
-// merge writes what the old file has, and changes in the place of what they are of.
+// merge writes the contents of the old file with the changes applied.
 func (w *Writing) merge() error {
 	ended := time.Now().Add(-endedFor)
 	_, err := w.c.scan(func(s *rulesource.Snapshot) error {
@@ -235,27 +233,27 @@ func (w *Writing) merge() error {
 	return w.end()
 }
 
-// Drop throws away what was written.
+// Drop removes the new file.
 func (w *Writing) Drop() {
 	if w != nil && w.file != nil {
-		_ = w.file.Close() // it is thrown away, or synced
+		_ = w.file.Close() // the file is removed, or was synced
 		_ = os.Remove(w.file.Name())
 	}
 }
 
-// newSuffix is between the name of a copy and the number of one that is written.
+// newSuffix is between the name of a copy and the number of a new file.
 const newSuffix = ".new"
 
-// leftFor is how old a file is before it counts as left behind.
+// leftFor is how old a new file is when it counts as left behind.
 const leftFor = time.Hour
 
-// RemoveLeft removes files of this path and a number if nothing was written to them for
-// an hour: processes that were killed while they wrote them left them.
+// RemoveLeft removes new files of a path to which nothing was written for an hour: processes that
+// were killed while they wrote have left them.
 func RemoveLeft(path string) {
 	dir, prefix := filepath.Split(path)
 	entries, err := os.ReadDir(filepath.Clean(dir))
 	if err != nil {
-		return // it is tried again at the next copy
+		return // the next copy tries again
 	}
 	for _, entry := range entries {
 		number, ok := strings.CutPrefix(entry.Name(), prefix)
@@ -268,7 +266,7 @@ func RemoveLeft(path string) {
 	}
 }
 
-// syncDir makes a rename last.
+// syncDir makes a rename durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

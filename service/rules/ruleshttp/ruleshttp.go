@@ -1,5 +1,5 @@
-// Package ruleshttp reads rules from an https URL, and asks by ETag whether they
-// have changed. There are no overrides in them beside the rules' own.
+// Package ruleshttp reads rules from an https URL, and asks by ETag whether they have changed. It
+// has no overrides other than those in the rules.
 package ruleshttp
 
 import (
@@ -23,18 +23,18 @@ import (
 )
 
 const (
-	// maxDocument is the most that rules may have, in bytes.
+	// maxDocument is the greatest size of the rules, in bytes.
 	maxDocument = 32 << 20
-	// askWithin is how long the server may take for all of an answer.
+	// askWithin is how long the server may take for a whole answer.
 	askWithin = 10 * time.Second
-	// poll is the longest time between two questions; each is shortened by up to
-	// a fifth at random.
+	// poll is the longest time between two requests; each interval is shortened by up to a fifth at
+	// random.
 	poll = 5 * time.Second
 )
 
-// A Source is rules at a URL. It implements [rulesource.Source]. Since a URL has
-// no versions, the time at which a document was first seen is its epoch: what a
-// server says is right also if it is what it said before.
+// A Source is rules at a URL. It implements [rulesource.Source]. A URL has no versions, so the time
+// at which a document was first seen is its epoch. That makes whatever the server says newest, even
+// if it goes back to an earlier document.
 type Source struct {
 	url       string
 	shown     string
@@ -50,9 +50,9 @@ type Source struct {
 
 var _ rulesource.Source = (*Source)(nil)
 
-// Open returns the source of a URL. It does not connect. Without TLS it takes
-// loopback addresses alone. The file, unless it is "", has a token that is shown
-// to the server; it is read at each question.
+// Open returns the source of a URL. It does not connect. Without TLS it accepts only loopback
+// addresses. The file, unless it is "", holds a token that is sent to the server; it is read before
+// each request.
 func Open(text, tokenFile string) (*Source, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
@@ -68,7 +68,7 @@ func Open(text, tokenFile string) (*Source, error) {
 	s.done, s.closed = context.WithCancel(context.Background())
 	s.http = &http.Client{Timeout: askWithin, Transport: http.DefaultTransport.(*http.Transport).Clone(),
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			if len(via) >= 5 || r.URL.Host != via[0].URL.Host { // a token is for one host
+			if len(via) >= 5 || r.URL.Host != via[0].URL.Host { // the token is for one host
 				return http.ErrUseLastResponse
 			}
 			return secure(r.URL)
@@ -134,8 +134,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// poll asks the server whether there is something else than what is held, and
-// takes it. The caller holds s.mu.
+// poll asks the server whether the document differs from the one held, and takes it if so. The
+// caller holds s.mu.
 func (s *Source) poll(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *Source) poll(ctx context.Context) error {
 		}
 		return fmt.Errorf("%s: %w", s.shown, err)
 	}
-	defer resp.Body.Close() // it is read, or of no use
+	defer resp.Body.Close() // the body has been read, or is not wanted
 	switch {
 	case resp.StatusCode == http.StatusNotModified && s.held != nil:
 		return nil
@@ -178,7 +178,7 @@ func (s *Source) poll(ctx context.Context) error {
 	return nil
 }
 
-// take holds a document, if it is another.
+// take holds a document if it differs from the one held.
 func (s *Source) take(document []byte, etag string) {
 	s.etag = etag
 	hash := rulesource.HashOf(document)

@@ -8,7 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// mostUnpacked bounds what a block may unpack to.
+// mostUnpacked bounds the unpacked size of a block.
 const mostUnpacked = 8 << 20
 
 // packer and unpacker may be used from many goroutines at once.
@@ -19,7 +19,7 @@ var (
 
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(err) // the options are good
+		panic(err) // the options are valid
 	}
 	return v
 }
@@ -27,7 +27,7 @@ func must[T any](v T, err error) T {
 // pack returns frames as a block.
 func pack(frames []byte) string { return string(packer.EncodeAll(frames, nil)) }
 
-// unpack is the opposite of pack.
+// unpack is the inverse of pack.
 func unpack(block string) ([]byte, error) {
 	data, err := unpacker.DecodeAll([]byte(block), nil)
 	if err != nil {
@@ -36,9 +36,9 @@ func unpack(block string) ([]byte, error) {
 	return data, nil
 }
 
-// link returns the chain of a list with one more block. Lists of the same chain
-// hold the same blocks; that of none is "". A server that goes back, as to a copy
-// which is behind, and on another way has as many blocks, and another chain.
+// link returns the chain of a list after one more block. Lists with the same chain hold the same
+// blocks; the chain of an empty list is "". A server that was restored and then changed may have as
+// many blocks as before, but it has another chain.
 func link(chain, block string) string {
 	sum := sha256.Sum256([]byte(chain + block))
 	return hex.EncodeToString(sum[:])

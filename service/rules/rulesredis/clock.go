@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// offset is how far the database's clock is ahead of this server's, in
-// nanoseconds, as the worker measured it.
+// An offset is how far the database's clock is ahead of this server's, in nanoseconds, as the
+// worker measured it.
 type offset struct {
 	Ahead time.Duration `json:"ahead"`
 	Doubt time.Duration `json:"doubt"`
@@ -33,7 +33,7 @@ func (s *Server) Clock(ctx context.Context) (ahead, doubt time.Duration, err err
 	return ahead + o.Ahead, doubt + o.Doubt, err
 }
 
-// own measures the own clock of a server.
+// own measures the clock of the server itself.
 func own(ctx context.Context, client redis.UniversalClient) (ahead, doubt time.Duration, err error) {
 	before := time.Now()
 	shown, err := client.Time(ctx).Result()
@@ -41,8 +41,8 @@ func own(ctx context.Context, client redis.UniversalClient) (ahead, doubt time.D
 	return shown.Sub(before.Add(took / 2)), took / 2, err
 }
 
-// SetClock says how far the database's clock is ahead of this machine's, as
-// [rulesource.Clock] has it, for those who read here.
+// SetClock publishes how far the database's clock is ahead of this machine's, as [rulesource.Clock]
+// returns it, for the nodes that read from this server.
 func (s *Server) SetClock(ctx context.Context, ahead, doubt time.Duration) error {
 	return s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) error {
 		ownAhead, ownDoubt, err := own(ctx, client)

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// poll is the longest time between two looks at the head; each is shortened by
-	// up to a fifth at random.
+	// poll is the longest time between two reads of the head; each interval is shortened by up to a
+	// fifth at random.
 	poll = 5 * time.Second
 	// pageBlocks is how many blocks are read at once.
 	pageBlocks = 64
 )
 
-// A position is what was read, and where that ends in the list.
+// A position is the version that was read, and where it ends in the list.
 type position struct {
 	version rulesource.Version
 	list    string
@@ -49,7 +49,7 @@ func (s *Server) Load(ctx context.Context, held rulesource.Version, to rulesourc
 	s.mu.Lock()
 	from := s.read
 	s.mu.Unlock()
-	same := held.Identity == h.Version.Identity && held.Epoch == h.Version.Epoch // of other histories, Begin takes none
+	same := held.Identity == h.Version.Identity && held.Epoch == h.Version.Epoch // Begin refuses versions of other histories
 	if !same || held.Revision != h.Version.Revision {
 		if snapshot.Document, err = s.document(ctx, h.Hash); err != nil {
 			return nil, err
@@ -68,7 +68,7 @@ func (s *Server) Load(ctx context.Context, held rulesource.Version, to rulesourc
 		err = s.failed(errReplaced)
 	}
 	if errors.Is(err, errReplaced) {
-		from = position{} // the next Load reads all
+		from = position{} // the next Load reads everything
 	} else if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (s *Server) Load(ctx context.Context, held rulesource.Version, to rulesourc
 	return snapshot, nil
 }
 
-// replaced reports whether another list is there for the version that was read, as
-// when the database behind was restored and changed again.
+// replaced reports whether the version that was read now has another list, for example because the
+// database was restored and changed again.
 func (s *Server) replaced(h *head) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *Server) document(ctx context.Context, hash string) ([]byte, error) {
 	return document, err
 }
 
-// hand gives a receiver the blocks of a head from a position on, which it moves.
+// hand passes the blocks of a head from a position on to a receiver, and advances the position.
 func (s *Server) hand(ctx context.Context, h *head, from *position, to rulesource.Receiver) error {
 	for from.blocks < h.Blocks {
 		end := min(from.blocks+pageBlocks, h.Blocks)
@@ -131,7 +131,7 @@ func (s *Server) hand(ctx context.Context, h *head, from *position, to rulesourc
 	return nil
 }
 
-// handBlock gives a receiver what a block holds.
+// handBlock passes the contents of a block to a receiver.
 func handBlock(block string, to rulesource.Receiver) error {
 	data, err := unpack(block)
 	if err != nil {
@@ -152,8 +152,8 @@ func handBlock(block string, to rulesource.Receiver) error {
 	}
 }
 
-// Wait implements [rulesource.Source]: it looks at the head at once, whenever the
-// worker says that something has changed, and every 5 s at the latest.
+// Wait implements [rulesource.Source]. It reads the head at once, whenever the worker announces a
+// change, and at least every 5 s.
 func (s *Server) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		rings, err := s.bell.Listen(s.subscribe)

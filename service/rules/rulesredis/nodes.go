@@ -12,19 +12,19 @@ import (
 	"github.com/stint-dev/stint/rulesource"
 )
 
-// mostError bounds what a node says of its trouble, in bytes.
+// mostError bounds the error that a node reports, in bytes.
 const mostError = 4000
 
-// A row is what a node says of itself.
+// A row is what a node reports of itself.
 type row struct {
 	Version rulesource.Version `json:"version"`
 	Hash    string             `json:"hash"`
 	Since   time.Time          `json:"since"`
 	Error   string             `json:"error"`
-	Beat    string             `json:"beat"` // another one each time
+	Beat    string             `json:"beat"` // a different text in each report
 }
 
-// Report writes a node's row, which the worker brings into the database.
+// Report writes a node's row. The worker copies it to the database.
 func (s *Server) Report(ctx context.Context, n rulesdb.Node) error {
 	text, err := json.Marshal(row{n.Version, n.Hash, n.Since, n.Error[:min(len(n.Error), mostError)], rand.Text()})
 	if err != nil {
@@ -35,8 +35,8 @@ func (s *Server) Report(ctx context.Context, n rulesdb.Node) error {
 	})
 }
 
-// Nodes returns the rows of nodes, with a text of each that changes whenever the
-// node writes.
+// Nodes returns the rows of nodes, and for each a beat: a text that changes whenever the node
+// writes.
 func (s *Server) Nodes(ctx context.Context) (nodes []rulesdb.Node, beats []string, err error) {
 	var all map[string]string
 	err = s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) (err error) {
@@ -45,7 +45,7 @@ func (s *Server) Nodes(ctx context.Context) (nodes []rulesdb.Node, beats []strin
 	})
 	for name, text := range all {
 		var r row
-		if json.Unmarshal([]byte(text), &r) == nil { // another program's text is no row
+		if json.Unmarshal([]byte(text), &r) == nil { // other programs may have written other text
 			nodes = append(nodes, rulesdb.Node{Name: name, Version: r.Version, Hash: r.Hash, Since: r.Since, Error: r.Error})
 			beats = append(beats, r.Beat)
 		}

@@ -3,7 +3,7 @@ package rulesredis
 import (
 	"context"
 	"crypto/rand"
-	_ "embed" // the script
+	_ "embed" // embeds the script
 	"encoding/json"
 	"errors"
 	"time"
@@ -18,11 +18,11 @@ import (
 const (
 	// blockBytes is about how much a block holds before it is packed.
 	blockBytes = 256 << 10
-	// mostAdded is how much may be added to a list beyond its first size before it
-	// is written anew, and how much one change may add.
+	// mostAdded is how many bytes may be appended to a list before it is written anew, and how many
+	// one change may append.
 	mostAdded = 16 << 20
-	// unpublished is how long what is written lasts until it is published, linger
-	// how long what was replaced may still be read, in seconds.
+	// unpublished is how many seconds data exists before it must be published, and linger how many
+	// seconds replaced data can still be read.
 	unpublished, linger = 3600, 120
 )
 
@@ -31,10 +31,10 @@ var publishText string
 
 var publishScript = redis.NewScript(publishText)
 
-// ErrSucceeded is for a worker that publishes behind another one.
+// ErrSucceeded says that another worker has published meanwhile.
 var ErrSucceeded = errors.New("another worker has published meanwhile")
 
-// errMuch is for changes that are too many to be added.
+// errMuch says that there are too many changes to append.
 var errMuch = errors.New("too many changes at once: everything is published anew")
 
 // Newest returns the version that is published, the zero Version for none.
@@ -43,22 +43,22 @@ func (s *Server) Newest(ctx context.Context) (rulesource.Version, error) {
 	return h.Version, err
 }
 
-// A Publishing is a version on its way into the server. It implements
-// [rulesource.Receiver]; then Publish makes it the newest.
+// A Publishing is a version that is being written to the server. It implements
+// [rulesource.Receiver]; Publish then makes the version the newest.
 type Publishing struct {
 	s      *Server
 	ctx    context.Context
 	was    head
-	text   string // of was
+	text   string // the text of was
 	now    head
 	held   rulesource.Version
 	whole  bool
 	begun  bool
-	frames []byte   // of the block that is being made
-	blocks []string // changes, to be added
+	frames []byte   // the present block
+	blocks []string // blocks of changes to append
 }
 
-// NewPublishing begins a version, behind what is published now.
+// NewPublishing begins a version that follows the one published now.
 func (s *Server) NewPublishing(ctx context.Context) (*Publishing, error) {
 	h, text, err := s.newest(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Server) NewPublishing(ctx context.Context) (*Publishing, error) {
 	}
 	p := &Publishing{s: s, ctx: ctx, was: h, text: text, held: h.Version}
 	if h.Bytes > 2*h.Whole+mostAdded {
-		p.ForceFull() // so much was added
+		p.ForceFull() // too much has been appended
 	}
 	return p, nil
 }
@@ -74,10 +74,10 @@ func (s *Server) NewPublishing(ctx context.Context) (*Publishing, error) {
 // Newest returns the version that this one is to follow.
 func (p *Publishing) Newest() rulesource.Version { return p.was.Version }
 
-// Held returns the version since which changes are to be handed over.
+// Held returns the version since which the caller must pass changes.
 func (p *Publishing) Held() rulesource.Version { return p.held }
 
-// ForceFull makes it publish everything, not only changes.
+// ForceFull makes it publish everything instead of changes.
 func (p *Publishing) ForceFull() { p.held = p.held.ForFullLoad() }
 
 // Begin implements [rulesource.Receiver].
@@ -93,7 +93,7 @@ func (p *Publishing) Begin(s *rulesource.Snapshot, whole bool) error {
 		return nil
 	}
 	return p.s.ask(p.ctx, func(ctx context.Context, client redis.UniversalClient) error {
-		// One that is there stays as it is: it may be the one in force.
+		// A document that exists stays as it is, since it may be the one in force.
 		return client.SetNX(ctx, p.s.key("doc:"+s.Hash), s.Document, unpublished*time.Second).Err()
 	})
 }
@@ -113,7 +113,7 @@ func (p *Publishing) put(f *rulescopy.Frame) (err error) {
 	return err
 }
 
-// flush ends a block. Blocks of a whole version go to the server at once.
+// flush ends a block. The blocks of a whole version are sent at once.
 func (p *Publishing) flush() error {
 	if len(p.frames) == 0 {
 		return nil
@@ -143,8 +143,8 @@ func (p *Publishing) flush() error {
 	})
 }
 
-// Publish makes the version the newest, unless another one is there than the one
-// that it began behind: the error is [ErrSucceeded] then.
+// Publish makes the version the newest. If another version than the one before was published
+// meanwhile, it returns [ErrSucceeded].
 func (p *Publishing) Publish() error {
 	if !p.begun {
 		return errors.New("nothing was handed over")
@@ -180,9 +180,9 @@ func (p *Publishing) Publish() error {
 	})
 }
 
-// TooMuch reports whether an error is for changes that are too many to be added:
-// everything is to be published anew.
+// TooMuch reports whether an error says that there are too many changes to append, so that
+// everything must be published again.
 func TooMuch(err error) bool { return errors.Is(err, errMuch) }
 
-// Drop throws away what was not published: it ends by itself.
+// Drop does nothing, since unpublished keys expire.
 func (p *Publishing) Drop() {}

@@ -24,12 +24,12 @@ const (
 	callTimeout = 10 * time.Second
 	// dialTimeout is how long a connection may take.
 	dialTimeout = 5 * time.Second
-	// defaultPrefix begins the names of keys.
+	// defaultPrefix is the default prefix of keys.
 	defaultPrefix = "stint"
 )
 
-// A Server is a Redis that rules are published in. It is a [rulesource.Source].
-// Its methods may be called from many goroutines at once.
+// A Server is a Redis with published rules. It is a [rulesource.Source]. Its methods may be called
+// from many goroutines at once.
 type Server struct {
 	where  string
 	prefix string
@@ -38,7 +38,7 @@ type Server struct {
 	mu     sync.Mutex
 	client redis.UniversalClient // nil until the server has answered once
 	closed bool
-	read   position // of the last Load
+	read   position // by the last Load
 
 	bell bell.Bell
 }
@@ -48,10 +48,9 @@ var (
 	_ rulesource.Clock  = (*Server)(nil)
 )
 
-// Open returns the server of a URL as [redisstore.ParseURL] reads it; the
-// parameter prefix is what the names of keys begin with, stint by default. It
-// does not connect. The file, unless it is "", holds the password, which is read
-// at each connect.
+// Open returns the server of a URL as [redisstore.ParseURL] reads it; the parameter prefix is the
+// prefix of keys, stint by default. Open does not connect. The file, unless it is "", holds the
+// password, which is read at each connect.
 func Open(text, passwordFile string) (*Server, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -84,7 +83,7 @@ func Open(text, passwordFile string) (*Server, error) {
 	return s, nil
 }
 
-// String returns where the server is, without user, password and parameters.
+// String returns where the server is, without its user, password and parameters.
 func (s *Server) String() string { return s.where }
 
 // Close implements [rulesource.Source].
@@ -101,7 +100,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// connected returns the client, which is made once the server answers.
+// connected returns the client, which is created once the server answers.
 func (s *Server) connected(ctx context.Context) (redis.UniversalClient, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +117,7 @@ func (s *Server) connected(ctx context.Context) (redis.UniversalClient, error) {
 	return s.client, nil
 }
 
-// ask runs what asks the server in time, and says which server its error is of.
+// ask runs do with a time limit, and adds the name of the server to its error.
 func (s *Server) ask(ctx context.Context, do func(ctx context.Context, client redis.UniversalClient) error) error {
 	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
@@ -129,7 +128,7 @@ func (s *Server) ask(ctx context.Context, do func(ctx context.Context, client re
 	return s.failed(do(ctx, client))
 }
 
-// failed says which server an error is of.
+// failed adds the name of the server to an error.
 func (s *Server) failed(err error) error {
 	if err == nil {
 		return nil
@@ -148,13 +147,13 @@ type head struct {
 	Name    string             `json:"name"`
 	Hash    string             `json:"hash"`
 	List    string             `json:"list"`
-	Blocks  int64              `json:"blocks"` // of the list
-	Bytes   int64              `json:"bytes"`  // in them
-	Whole   int64              `json:"whole"`  // bytes of the first, which hold everything
-	Chain   string             `json:"chain"`  // of all blocks; "" if whoever published made none
+	Blocks  int64              `json:"blocks"` // number of blocks in the list
+	Bytes   int64              `json:"bytes"`  // bytes of these blocks
+	Whole   int64              `json:"whole"`  // bytes of the blocks with the whole version, before appended changes
+	Chain   string             `json:"chain"`  // chain of all blocks; "" if the publisher made none
 }
 
-// newest reads the head, and its text, which is "" if there is none.
+// newest reads the head and its text, which is "" if there is none.
 func (s *Server) newest(ctx context.Context) (h head, text string, err error) {
 	err = s.ask(ctx, func(ctx context.Context, client redis.UniversalClient) (err error) {
 		text, err = client.Get(ctx, s.key("head")).Result()

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// asideEvery is how often rows of nodes, and the clocks, are looked at.
+	// asideEvery is how often the rows of nodes, and the clocks, are read.
 	asideEvery = 5 * time.Second
-	// goneAfter is how long a node may say nothing before its row goes.
+	// goneAfter is how long a node may be silent before its row is removed.
 	goneAfter = 10 * time.Minute
 )
 
 // A relay is what is known of the nodes that read from a target.
 type relay struct {
-	beats map[string]string    // that they last wrote
-	seen  map[string]time.Time // when that was another one than before
+	beats map[string]string    // the last beat of each node
+	seen  map[string]time.Time // when the beat last changed
 }
 
-// aside brings what nodes say of themselves into the database, with this
-// worker's own row, and the database's clock to the target, until ctx ends.
-func (w *Worker) aside(ctx context.Context) {
+// relayNodes copies the reports of nodes, and this worker's own, to the database, and the
+// database's clock to the target, until ctx ends.
+func (w *Worker) relayNodes(ctx context.Context) {
 	server, _ := w.o.To.(redis)
 	for ctx.Err() == nil {
 		if server.Server != nil {
 			if ahead, doubt, err := w.o.From.Clock(ctx); err == nil {
-				_ = server.SetClock(ctx, ahead, doubt) // publishing says what is the matter
+				_ = server.SetClock(ctx, ahead, doubt) // publishing reports the same failure
 			}
 		}
 		rows := append(w.nodes(ctx, server.Server), w.row())
@@ -41,14 +41,14 @@ func (w *Worker) aside(ctx context.Context) {
 	}
 }
 
-// row is what this worker says of itself.
+// row returns this worker's own report.
 func (w *Worker) row() rulesdb.Node {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return rulesdb.Node{Name: w.o.Name, Version: w.held, Hash: w.hash, Since: w.since, Error: w.problem}
 }
 
-// nodes returns the rows of nodes that have written since the last time.
+// nodes returns the rows of nodes that have written since the last call.
 func (w *Worker) nodes(ctx context.Context, server *rulesredis.Server) (rows []rulesdb.Node) {
 	if server == nil {
 		return nil
@@ -70,7 +70,7 @@ func (w *Worker) nodes(ctx context.Context, server *rulesredis.Server) (rows []r
 	}
 	for name, seen := range r.seen {
 		if now.Sub(seen) > goneAfter {
-			_ = server.Forget(ctx, name) // next time
+			_ = server.Forget(ctx, name) // the next round tries again
 			delete(r.seen, name)
 			delete(r.beats, name)
 		}

@@ -1,9 +1,8 @@
-// Package rulesworker brings rules and customers' own limits out of a database to
-// where nodes read them: a Redis or Valkey, or a directory. The database sees one
-// reader then, however many nodes there are.
+// Package rulesworker copies rules and customers' own limits from a database to a Redis or Valkey,
+// or to a directory, where nodes read them. The database then has one reader, however many nodes
+// there are.
 //
-// Several workers may run: one has a lease in the database and works, and another
-// takes over within 5 s when it is gone. Should two believe that they lead, as
-// when one was stopped for a while, the target itself refuses what does not follow
-// what it holds.
+// Several workers may run. One holds a lease in the database and works; if it dies, another takes
+// over within 5 s. If two believe that they lead, for example because one hung for a while, the
+// target itself refuses a version that does not follow what it holds.
 package rulesworker

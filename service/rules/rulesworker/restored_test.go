@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -38,9 +39,7 @@ func running(t *testing.T, db *rulesdb.DB, to string) (stop func()) {
 // numbers that are published, or beyond. The worker publishes nothing of it and says
 // so, until that is accepted: then everything, and nothing of what was lost.
 func TestRestoredUnseen(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	for name, url := range map[string]func(t *testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "rules.db") },
 		"postgres": func(t *testing.T) string { return dbtest.PostgresURL(t) },

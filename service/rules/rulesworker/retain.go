@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// retainEvery is how often the past of a database is looked through.
+	// retainEvery is how often old rows are looked for.
 	retainEvery = 6 * time.Hour
-	// retainWithin bounds one look.
+	// retainWithin bounds the time of one prune.
 	retainWithin = 10 * time.Minute
-	// retainDoubt is how far the database's clock may be from this machine's: one
-	// that is wrong would make all of the audit old.
+	// retainDoubt is how far the database's clock may differ from this machine's. A wrong clock
+	// would make the whole audit look old.
 	retainDoubt = time.Hour
 )
 
-// A Retainer removes from a database what is older than a retention keeps. All
-// fields must be given but Every.
+// A Retainer removes from a database what a retention does not keep. All fields are required except
+// Every.
 type Retainer struct {
 	From *rulesdb.DB
 	Keep rulesdb.Retention
-	// Name is this process's own, in the audit and among those who may prune.
+	// Name is the name of this process, in the audit and for the lease.
 	Name string
-	// Every is how often it is done. The default value is 6 hours.
+	// Every is how often it prunes. The default value is 6 hours.
 	Every time.Duration
 	// Log receives what was removed, and failures.
 	Log *slog.Logger
@@ -36,9 +36,8 @@ type Retainer struct {
 	said string
 }
 
-// Run prunes now and then until ctx ends: of all processes that do, one at a
-// time by a lease in the database. One whose user may not is quiet about it after
-// the first time.
+// Run prunes now and then until ctx ends. A lease in the database makes sure that one process at a
+// time does. If its database user may not prune, it logs that only once.
 func (r *Retainer) Run(ctx context.Context) {
 	if r.Every <= 0 {
 		r.Every = retainEvery
@@ -72,7 +71,7 @@ func (r *Retainer) once(ctx context.Context) error {
 		r.Log.Info("retention: removed from the database", "what", gone.String())
 	}
 	if err != nil {
-		_ = r.From.Release(context.WithoutCancel(ctx), lease, r.Name) // another may be able to
+		_ = r.From.Release(context.WithoutCancel(ctx), lease, r.Name) // another process may be able to
 	}
 	return err
 }

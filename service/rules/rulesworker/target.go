@@ -17,25 +17,24 @@ type Target interface {
 	String() string
 	// Newest returns the version that the target holds, the zero Version for none.
 	Newest(ctx context.Context) (rulesource.Version, error)
-	// New begins a version behind what the target holds.
+	// New begins a version that follows the one that the target holds.
 	New(ctx context.Context) (Publication, error)
 	Close() error
 }
 
-// A Publication is a version on its way: it is handed over, then published, all
-// of it or nothing.
+// A Publication is a version that is being written. It is published as a whole or not at all.
 type Publication interface {
 	rulesource.Receiver
 	// Newest returns the version that this one is to follow.
 	Newest() rulesource.Version
-	// Held returns the version since which changes are to be handed over.
+	// Held returns the version since which the caller must pass changes.
 	Held() rulesource.Version
-	// ForceFull makes it publish everything, not only changes.
+	// ForceFull makes it publish everything instead of changes.
 	ForceFull()
-	// Publish puts it in the place of the version before. The error is
-	// [rulesredis.ErrSucceeded] if another worker was quicker.
+	// Publish makes it the newest version. The error is [rulesredis.ErrSucceeded] if another worker
+	// was faster.
 	Publish() error
-	// Drop throws away what was not published.
+	// Drop discards what was not published.
 	Drop()
 }
 
@@ -46,17 +45,17 @@ type redis struct{ *rulesredis.Server }
 
 func (r redis) New(ctx context.Context) (Publication, error) { return r.NewPublishing(ctx) }
 
-// copyName is the name of the file in a directory that nodes read.
+// copyName is the name of the file that nodes read in a directory.
 const copyName = "rules.copy"
 
-// Published returns what nodes read in a directory that is a worker's target.
+// Published returns the source of a directory to which a worker publishes.
 func Published(path string) rulesource.Source {
 	return rulescopy.NewFile(filepath.Join(path, copyName))
 }
 
-// Directory returns the target of a directory: what nodes read, and the document
-// of the rules in a file of its own name, for people and for --config. It is
-// made if it is not there.
+// Directory returns the target of a directory. It holds the file that nodes read, and the document
+// of the rules in a file of its own name, for people and for --config. The directory is created if
+// it does not exist.
 func Directory(path string) Target {
 	return &directory{path, rulescopy.NewFile(filepath.Join(path, copyName))}
 }
@@ -87,7 +86,7 @@ func (d *directory) New(ctx context.Context) (Publication, error) {
 	return p, nil
 }
 
-// A published is a version on its way into a directory.
+// A published is a version that is being written to a directory.
 type published struct {
 	d            *directory
 	newest, held rulesource.Version
@@ -121,13 +120,13 @@ func (p *published) Publish() error {
 	return replace(filepath.Join(p.d.path, filepath.Base(p.s.Name)), p.s.Document)
 }
 
-// replace writes a file whole, beside and then under its name.
+// replace writes a file under another name and then renames it, so that it is always whole.
 func replace(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".new*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // it has another name by then
+	defer os.Remove(f.Name()) // without effect after the rename
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err

@@ -18,25 +18,23 @@ import (
 )
 
 const (
-	// leaseFor is how long a worker that has said nothing goes on leading, renewAt
-	// how often it says so, and the others ask: together less than 5 s.
+	// leaseFor is how long a silent worker keeps the lease. renewAt is how often the leader renews
+	// it and the others ask for it. Together they are less than 5 s.
 	leaseFor, renewAt = 3500 * time.Millisecond, time.Second
 	// leaseWithin is how long asking for the lease may take.
 	leaseWithin = 2 * time.Second
-	// lookEvery is how often a worker sees whether the target still holds what was
-	// published.
+	// lookEvery is how often a worker checks that the target still holds what was published.
 	lookEvery = 2 * time.Second
-	// again is how long a worker waits after a failure, with as much of chance
-	// again.
+	// again is the least wait after a failure. As much is added at random.
 	again = 500 * time.Millisecond
 )
 
-// Options say what a worker does.
+// Options are the options of a worker. All are required.
 type Options struct {
-	// From is the database, To where its rules are published.
+	// From is the database, To the target to which its rules are published.
 	From *rulesdb.DB
 	To   Target
-	// Name is the worker's own, among all workers.
+	// Name is the name of the worker, different from that of all other workers.
 	Name string
 	// Check refuses a document that nodes could not use.
 	Check func(name string, document []byte) error
@@ -49,17 +47,17 @@ type Worker struct {
 	o Options
 
 	mu      sync.Mutex
-	held    rulesource.Version // published
+	held    rulesource.Version // the published version
 	hash    string
 	since   time.Time
-	problem string // why the newest is not published; "" if it is
+	problem string // why the newest version is not published; "" if it is
 	relay   relay
 }
 
 // New returns a worker.
 func New(o Options) *Worker { return &Worker{o: o} }
 
-// Run works, or waits until it may, until ctx ends.
+// Run works while it holds the lease, until ctx ends.
 func (w *Worker) Run(ctx context.Context) {
 	name := "worker " + w.o.To.String()
 	for ctx.Err() == nil {
@@ -71,7 +69,7 @@ func (w *Worker) Run(ctx context.Context) {
 	}
 	last, stop := context.WithTimeout(context.WithoutCancel(ctx), leaseWithin)
 	defer stop()
-	_ = w.o.From.Release(last, name, w.o.Name) // else it ends by itself
+	_ = w.o.From.Release(last, name, w.o.Name) // otherwise the lease ends by itself
 }
 
 // lease takes or renews the lease.
@@ -96,7 +94,7 @@ func (w *Worker) lead(ctx context.Context, name string) {
 			w.publishing(ctx)
 		}
 	})
-	beside.Go(func() { w.aside(ctx) })
+	beside.Go(func() { w.relayNodes(ctx) })
 	for renewed := time.Now(); ctx.Err() == nil; {
 		aside.Sleep(ctx, renewAt)
 		asked := time.Now()
@@ -126,8 +124,7 @@ func (w *Worker) publishing(ctx context.Context) {
 	}
 }
 
-// publish brings the target to what the database holds, and returns which
-// version that is, published or not.
+// publish makes the target equal to the database, and returns the version, published or refused.
 func (w *Worker) publish(ctx context.Context, anew bool) (rulesource.Version, error) {
 	p, err := w.o.To.New(ctx)
 	if err != nil {
@@ -158,7 +155,7 @@ func (w *Worker) publish(ctx context.Context, anew bool) (rulesource.Version, er
 		if err := p.Publish(); err != nil {
 			return s.Version, err
 		}
-		level := slog.LevelDebug // of overrides there may be thousands a second
+		level := slog.LevelDebug // overrides may change thousands of times a second
 		if s.Document != nil {
 			level = slog.LevelInfo
 		}
@@ -173,8 +170,8 @@ func (w *Worker) publish(ctx context.Context, anew bool) (rulesource.Version, er
 	return s.Version, nil
 }
 
-// wait waits until the database has another version than v, or the target no
-// longer what was published.
+// wait waits until the database has a version other than v, or the target has lost what was
+// published.
 func (w *Worker) wait(ctx context.Context, v rulesource.Version) error {
 	w.mu.Lock()
 	held := w.held
@@ -200,7 +197,7 @@ func (w *Worker) wait(ctx context.Context, v rulesource.Version) error {
 	return err
 }
 
-// trouble notes why the newest version is not published, and logs it once.
+// trouble records why the newest version is not published, and logs it once.
 func (w *Worker) trouble(err error) {
 	why := err.Error()
 	w.mu.Lock()
@@ -212,8 +209,8 @@ func (w *Worker) trouble(err error) {
 	}
 }
 
-// A checked is a publication that takes only what follows, and what nodes can
-// use.
+// A checked is a publication that refuses a version which does not follow the one before, or which
+// nodes cannot use.
 type checked struct {
 	Publication
 	check   func(name string, document []byte) error

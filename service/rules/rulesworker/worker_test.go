@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -214,9 +215,7 @@ func TestWorker(t *testing.T) {
 // TestTakeover kills the worker that leads while it publishes, again and again:
 // another one goes on, and readers have each version whole and none twice.
 func TestTakeover(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	each(t, func(t *testing.T, to string) {
 		url := dbtest.PostgresURL(t)
 		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})
@@ -272,9 +271,7 @@ func TestTakeover(t *testing.T) {
 // TestStopped stops the worker that leads as a machine that hangs does: another
 // takes over, and the first publishes nothing older when it goes on.
 func TestStopped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	need.Time(t)
 	each(t, func(t *testing.T, to string) {
 		url := dbtest.PostgresURL(t)
 		db := dbtest.OpenMigrated(t, url, rulesdb.Options{})

@@ -19,15 +19,15 @@ import (
 	"github.com/stint-dev/stint/internal/ports"
 )
 
-// An address is what the URL of a control plane says.
+// An address is the URL of a control plane.
 type address struct {
 	host, shown             string
 	tls, startEmpty         bool
-	cacert, cert, key, name string // files, and the server's name
+	cacert, cert, key, name string // three files, and the server's name
 	node                    *core.Node
 }
 
-// metadata begins the name of a parameter that goes into the node's metadata.
+// metadata is the prefix of parameters that go into the node's metadata.
 const metadata = "metadata."
 
 var parameters = []string{"cacert", "cert", "insecure", "key", "node", "server_name", "start_empty"}
@@ -74,7 +74,7 @@ func parse(text string) (a address, err error) {
 	return a, a.check(u, plain)
 }
 
-// check refuses what makes no sense together.
+// check returns an error for parameters that contradict each other.
 func (a address) check(u *url.URL, plain bool) error {
 	addr, err := netip.ParseAddr(u.Hostname())
 	switch {
@@ -91,7 +91,7 @@ func (a address) check(u *url.URL, plain bool) error {
 	return err
 }
 
-// credentials reads the files.
+// credentials reads the files of certificates.
 func (a address) credentials() (credentials.TransportCredentials, error) {
 	if !a.tls {
 		return insecure.NewCredentials(), nil

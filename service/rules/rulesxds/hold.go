@@ -6,55 +6,67 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/stint-dev/stint/service/importers"
 	"github.com/stint-dev/stint/service/importers/envoyrules"
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// hold makes a document of the domains. Those that are too large for a rules file, each for
-// itself or all together, are refused by themselves: of all together, those that have
-// grown most. The error is about the configuration as a whole.
-func (c *configuration) hold(ctx context.Context, before map[string]*envoyrules.Domain) (err error) {
-	if c.document, c.notes, err = document(ctx, slices.Collect(maps.Values(c.domains))...); err == nil || ctx.Err() != nil {
+// hold makes a rules file of the domains. It refuses a domain that is too large for a file by
+// itself, and if all together are too large, those that have grown most. An error refuses the
+// configuration as a whole.
+func (c *configuration) hold(ctx context.Context, before map[string]*domain) (err error) {
+	if c.file, c.notes, err = fileOf(ctx, c.domains); err == nil || ctx.Err() != nil {
 		return err
 	}
-	grown := map[string]int{} // bytes of what can be held
+	grown := map[string]int{} // by how many bytes each domain has grown
 	for name, d := range c.domains {
-		one, _, err := document(ctx, d)
+		one, _, err := fileOf(ctx, map[string]*domain{name: d})
 		if err != nil {
 			c.putBack(name, before[name], err)
 			continue
 		}
-		if grown[name] = len(one); before[name] != nil {
-			was, _, _ := document(ctx, before[name])
-			grown[name] -= len(was)
+		if grown[name] = len(one.Document); before[name] != nil {
+			if was, _, err := fileOf(ctx, map[string]*domain{name: before[name]}); err == nil {
+				grown[name] -= len(was.Document)
+			}
 		}
 	}
 	most := slices.SortedFunc(maps.Keys(grown), func(a, b string) int { return cmp.Or(grown[b]-grown[a], cmp.Compare(a, b)) })
-	for {
-		c.document, c.notes, err = document(ctx, slices.Collect(maps.Values(c.domains))...)
-		if err == nil || ctx.Err() != nil || len(most) == 0 {
-			return err
+	var together error
+	back := sort.Search(len(most), func(n int) bool { // how many of the most grown are put back
+		tried := &configuration{domains: maps.Clone(c.domains)}
+		for _, name := range most[:n] {
+			tried.putBack(name, before[name], nil)
 		}
-		c.putBack(most[0], before[most[0]], fmt.Errorf("all domains together: %w", err))
-		most = most[1:]
+		_, _, err := fileOf(ctx, tried.domains)
+		together = cmp.Or(err, together)
+		return err == nil
+	})
+	for _, name := range most[:back] {
+		c.putBack(name, before[name], fmt.Errorf("all domains together: %w", together))
 	}
+	c.file, c.notes, err = fileOf(ctx, c.domains)
+	return err
 }
 
-// document returns the rules of domains, which can be read.
-func document(ctx context.Context, domains ...*envoyrules.Domain) ([]byte, importers.Notes, error) {
-	slices.SortFunc(domains, func(a, b *envoyrules.Domain) int { return cmp.Compare(a.Name, b.Name) })
-	text, notes, err := envoyrules.Convert(ctx, domains, envoyrules.Options{Compatible: true})
-	if err == nil {
-		_, err = rules.Decode(documentName, text)
+// fileOf returns the rules of domains, under the bounds of a rules file.
+func fileOf(ctx context.Context, domains map[string]*domain) (*rules.File, importers.Notes, error) {
+	var inOrder []*envoyrules.Domain
+	for _, name := range slices.Sorted(maps.Keys(domains)) {
+		inOrder = append(inOrder, domains[name].now())
 	}
-	return text, notes, err
+	file, end := envoyrules.Begin(ctx, inOrder, envoyrules.Options{Compatible: true})
+	root, text := file.Tree()
+	read, err := rules.DecodeTree(documentName, root, text)
+	notes, failed := end()
+	return read, notes, cmp.Or(failed, err)
 }
 
-// putBack refuses a domain, which is as it was before, or not there.
-func (c *configuration) putBack(name string, before *envoyrules.Domain, err error) {
-	c.refused = append(c.refused, fmt.Sprintf("domain %q, of %d descriptors: %v", name, c.domains[name].Descriptors(), err))
+// putBack refuses a domain: it stays as it was before, or is left out.
+func (c *configuration) putBack(name string, before *domain, err error) {
+	c.refused = append(c.refused, fmt.Sprintf("domain %q, of %d descriptors: %v", name, c.domains[name].now().Descriptors(), err))
 	if before != nil {
 		c.domains[name] = before
 	} else {

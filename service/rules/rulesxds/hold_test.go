@@ -8,28 +8,74 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/service/rules"
 )
 
-// values is a domain of users with limits of their own, beside a default with paths.
-func values(t *testing.T, domain string, count uint32, users, paths int) *anypb.Any {
+// resource is a domain of descriptors.
+func resource(t testing.TB, domain string, all ...*ratelimit.RateLimitDescriptor) *anypb.Any {
 	t.Helper()
-	one := func(key, value string) *ratelimit.RateLimitDescriptor {
-		return &ratelimit.RateLimitDescriptor{Key: key, Value: value, RateLimit: &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_DAY, RequestsPerUnit: count}}
-	}
-	config := &ratelimit.RateLimitConfig{Name: domain, Domain: domain}
-	for i := range users {
-		config.Descriptors = append(config.Descriptors, one("user", fmt.Sprint("urn:tenant:acme:user:", i)))
-	}
-	rest := one("user", "")
-	for i := range paths {
-		rest.Descriptors = append(rest.Descriptors, one("path", fmt.Sprint("/", i)))
-	}
-	config.Descriptors = append(config.Descriptors, rest)
-	resource, err := anypb.New(config)
+	one, err := anypb.New(&ratelimit.RateLimitConfig{Name: domain, Domain: domain, Descriptors: all})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resource
+	return one
+}
+
+func entry(key, value string, count uint32, below ...*ratelimit.RateLimitDescriptor) *ratelimit.RateLimitDescriptor {
+	return &ratelimit.RateLimitDescriptor{Key: key, Value: value, Descriptors: below,
+		RateLimit: &ratelimit.RateLimitPolicy{Unit: ratelimit.RateLimitUnit_DAY, RequestsPerUnit: count}}
+}
+
+// stars is a domain of values with stars, of which each may take what those before it take.
+func stars(t *testing.T, domain string, count uint32, n int) *anypb.Any {
+	t.Helper()
+	all := make([]*ratelimit.RateLimitDescriptor, n)
+	for i := range all {
+		all[i] = entry("user", fmt.Sprint("tenant*", i), count)
+	}
+	return resource(t, domain, all...)
+}
+
+// TestManyBeside is a domain of users with limits of their own, beside a default with limits
+// of as many paths: the users are said once, for all paths. What was written can be read.
+func TestManyBeside(t *testing.T) {
+	const n = 2100 // squared, more than a file may have values
+	rest := entry("user", "", 72)
+	var all []*ratelimit.RateLimitDescriptor
+	for i := range n {
+		all = append(all, entry("user", fmt.Sprint("user ", i), 71))
+		rest.Descriptors = append(rest.Descriptors, entry("path", fmt.Sprint("/", i), 73))
+	}
+	s := quiet()
+	if answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Resources: []*anypb.Any{resource(t, "many", append(all, rest)...)}}); answer.GetErrorDetail() != nil {
+		t.Fatal(answer.GetErrorDetail().GetMessage())
+	}
+	if size := len(s.held.Document); size > 2*n*400 {
+		t.Errorf("%d bytes", size)
+	}
+	read, err := rules.Decode(s.held.Name, s.held.Document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changes := read.Rules.Compare(s.file.Rules); len(changes) > 0 || len(read.Rules.Names()) != 2*n+1 {
+		t.Errorf("%d rules, %v", len(read.Rules.Names()), changes)
+	}
+	for _, from := range []*policy.Rules{s.file.Rules, read.Rules} {
+		p, err := policy.New(memstore.New(memstore.Options{}), from, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for user, want := range map[string]int{"user 2099": 0, "user 2100": 1} {
+			var r policy.Result
+			err := p.Decide(t.Context(), policy.Map{"domain": "many", "descriptor.keys": "user,path", "user": user, "descriptor.2": "/7"}, 1, &r)
+			if err != nil || len(r.Rules) != want {
+				t.Errorf("%s has %d limits: %v", user, len(r.Rules), err)
+			}
+		}
+	}
 }
 
 // TestTooLarge has domains that no rules file can hold all together, and then
@@ -40,15 +86,15 @@ func TestTooLarge(t *testing.T) {
 		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Resources: resources})
 		return answer.GetErrorDetail().GetMessage(), string(s.held.Document)
 	}
-	if refused, document := send("1", values(t, "large", 71, 800, 300), values(t, "small", 72, 1, 1)); refused != "" || !strings.Contains(document, "71/1d") {
-		t.Fatalf("800 values and a default with 300 paths: %s", refused)
+	if refused, document := send("1", stars(t, "large", 71, 700), stars(t, "small", 72, 2)); refused != "" || !strings.Contains(document, "71/1d") {
+		t.Fatalf("700 values: %s", refused)
 	}
-	refused, document := send("2", values(t, "large", 71, 800, 300), values(t, "more", 76, 900, 900), values(t, "small", 77, 1, 1))
-	if !strings.Contains(refused, `domain "more", of 1801 descriptors: all domains together: `) || !strings.Contains(document, "71/1d") || !strings.Contains(document, "77/1d") {
+	refused, document := send("2", stars(t, "large", 71, 700), stars(t, "more", 76, 1300), stars(t, "small", 77, 2))
+	if !strings.Contains(refused, `domain "more", of 1300 descriptors: all domains together: `) || !strings.Contains(document, "71/1d") || !strings.Contains(document, "77/1d") {
 		t.Errorf("domains that are too large together: %s", refused)
 	}
-	refused, document = send("3", values(t, "large", 73, 1200, 1200), values(t, "new", 74, 1200, 1200), values(t, "small", 75, 1, 1))
-	for _, want := range []string{`domain "large", of 2401 descriptors: `, `domain "new", of 2401 descriptors: `, "at most"} {
+	refused, document = send("3", stars(t, "large", 73, 1600), stars(t, "new", 74, 3000), stars(t, "small", 75, 2))
+	for _, want := range []string{`domain "large", of 1600 descriptors: `, `domain "new", of 3000 descriptors: `, "more than 1048576 values", "more than 4194304 values"} {
 		if !strings.Contains(refused, want) {
 			t.Errorf("refused without %s: %s", want, refused)
 		}

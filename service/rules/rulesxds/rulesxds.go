@@ -1,13 +1,14 @@
 // Package rulesxds takes rules from a control plane that configures envoyproxy/ratelimit
-// over xDS, such as Envoy Gateway: it asks for RateLimitConfig by the aggregated
-// discovery service, state of the world, and converts what it gets as stint import
-// envoy-ratelimit --compatible does. What of a configuration cannot be held is refused with
-// the reason: it is as it was before, and the rest is taken.
+// over xDS, such as Envoy Gateway. It asks for RateLimitConfig by the aggregated discovery
+// service, state of the world, and converts the answers as stint import envoy-ratelimit
+// --compatible does. Parts of a configuration that stint cannot use are refused with the
+// reason and stay as they were before; the rest is used.
 package rulesxds
 
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,10 +20,10 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/stint-dev/stint/rulesource"
-	"github.com/stint-dev/stint/service/importers/envoyrules"
+	"github.com/stint-dev/stint/service/rules"
 )
 
-// errNone is before the first configuration.
+// errNone is the error before the first configuration.
 var errNone error = none{}
 
 type none struct{}
@@ -32,39 +33,42 @@ func (none) Error() string { return "the control plane has sent no configuration
 func (none) Is(target error) bool { return target == rulesource.ErrEmpty }
 
 // A Source is the configuration of a control plane as rules. It implements
-// [rulesource.Source]. Versions of xDS have no order, so the time at which a
-// configuration came is its epoch: what the control plane sends last is right.
+// [rulesource.Source]. Versions of xDS have no order, so the epoch of a configuration is
+// the time when it came: the last one that the control plane sends counts.
 type Source struct {
 	at     address
 	log    *slog.Logger
 	done   context.Context
 	closed context.CancelFunc
-	asks   time.Duration // how long a connection is quiet until the other side is asked whether it is there
-	// domains are those in force, for what comes next and cannot be held.
-	domains map[string]*envoyrules.Domain
+	asks   time.Duration // how long a connection may be quiet before it is checked by a ping
+	// domains are the domains in force, to replace refused parts of the next configuration.
+	domains map[string]*domain
 
 	mu      sync.Mutex
-	held    *rulesource.Snapshot // nil before the first
-	version string               // of xDS, of held
-	loaded  rulesource.Version   // that Load handed over last
+	held    *rulesource.Snapshot // nil before the first configuration
+	file    *rules.File          // the rules of held, or of the one that follows it
+	version string               // the xDS version of held
+	loaded  rulesource.Version   // the version that Load handed over last
 	trouble error                // why held may not be the newest; nil if it is
-	changed chan struct{}        // closed and made anew when one of these changes
+	changed chan struct{}        // closed and replaced when one of these changes
 }
 
-var _ rulesource.Source = (*Source)(nil)
+var (
+	_ rulesource.Source = (*Source)(nil)
+	_ rules.Decoder     = (*Source)(nil)
+)
 
 // Open begins to ask the control plane of a URL, and goes on until Close:
 //
 //	xdss://HOST:PORT?node=NAME&cacert=FILE&cert=FILE&key=FILE&server_name=NAME
 //
 // xdss:// is over TLS: cacert has the CAs that sign the server's certificate, cert and
-// key are what this side shows, and server_name is the name in the server's certificate,
-// if it is not HOST. Files are read for each connection. xds:// is without TLS, and takes
-// loopback addresses alone, unless insecure=true says that it is meant. node is the node
-// of xDS, "default" unless given, and metadata.KEY=VALUE its metadata. With
-// start_empty=true, Load does not wait for the first configuration. The log receives what
-// differs from envoyproxy/ratelimit, configurations that are refused, and the state of
-// the connection.
+// key are the client's certificate, and server_name is the name in the server's
+// certificate, if it is not HOST. Files are read for each connection. xds:// is without
+// TLS, and needs a loopback address or insecure=true. node is the node of xDS, by default
+// "default", and metadata.KEY=VALUE its metadata. With start_empty=true, Load does not
+// wait for the first configuration. The log receives the differences from
+// envoyproxy/ratelimit, refused configurations, and the state of the connection.
 func Open(text string, log *slog.Logger) (*Source, error) {
 	at, err := parse(text)
 	if err != nil {
@@ -79,7 +83,7 @@ func Open(text string, log *slog.Logger) (*Source, error) {
 // String returns the URL without its parameters.
 func (s *Source) String() string { return s.at.shown }
 
-// Load implements [rulesource.Source]. It waits for the first configuration, but not with
+// Load implements [rulesource.Source]. It waits for the first configuration, except with
 // start_empty.
 func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesource.Receiver) (*rulesource.Snapshot, error) {
 	for {
@@ -103,8 +107,8 @@ func (s *Source) Load(ctx context.Context, held rulesource.Version, to rulesourc
 	}
 }
 
-// Wait implements [rulesource.Source]. The error also says that the control plane is
-// away, or has sent what cannot be kept, once what it sent before has been loaded.
+// Wait implements [rulesource.Source]. Once the last usable configuration has been loaded, it
+// also returns an error if the control plane is away, or its newest configuration is refused.
 func (s *Source) Wait(ctx context.Context, held rulesource.Version) error {
 	for {
 		now, changed, trouble := s.state()
@@ -124,8 +128,8 @@ func (s *Source) Wait(ctx context.Context, held rulesource.Version) error {
 	}
 }
 
-// Close implements [rulesource.Source]. It waits for nothing: what is being converted is
-// dropped.
+// Close implements [rulesource.Source]. It does not wait: a configuration that is being
+// converted is dropped.
 func (s *Source) Close() error {
 	s.closed()
 	return nil
@@ -143,6 +147,16 @@ func (s *Source) handOver(v rulesource.Version) {
 	s.loaded = v
 }
 
+// File implements [rules.Decoder].
+func (s *Source) File(hash string) *rules.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil || s.file.Hash() != hash {
+		return nil
+	}
+	return s.file
+}
+
 // fresh reports whether a version has not been loaded.
 func (s *Source) fresh(v rulesource.Version) bool {
 	s.mu.Lock()
@@ -150,8 +164,7 @@ func (s *Source) fresh(v rulesource.Version) bool {
 	return s.loaded != v
 }
 
-// set holds what the control plane sent, nil for what was before, or says what the
-// trouble is.
+// set stores a new configuration, unless it is nil, and the trouble.
 func (s *Source) set(held *rulesource.Snapshot, version string, trouble error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,10 +176,34 @@ func (s *Source) set(held *rulesource.Snapshot, version string, trouble error) {
 	s.changed = make(chan struct{})
 }
 
-// take takes a response, as far as it can be held, and returns the answer to it: an ACK, or
-// a NACK with the reason.
+// inForce reports whether a response equals the configuration in force.
+func (s *Source) inForce(r *discovery.DiscoveryResponse) bool {
+	if s.held == nil || s.held.Refused != nil || r.GetTypeUrl() != typeURL || len(r.GetResources()) != len(s.domains) {
+		return false
+	}
+	held := map[[sha256.Size]byte]bool{}
+	for _, d := range s.domains {
+		held[sha256.Sum256(d.sent.GetValue())] = true
+	}
+	for _, one := range r.GetResources() {
+		sum := sha256.Sum256(one.GetValue())
+		if one.GetTypeUrl() != typeURL || !held[sum] {
+			return false
+		}
+		delete(held, sum)
+	}
+	return true
+}
+
+// take converts a response, stores the result, and returns the answer to the control plane:
+// an ACK, or a NACK with the reason.
 func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	answer := &discovery.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: r.GetNonce()}
+	if s.inForce(r) { // such as after a lost connection
+		s.set(s.held, r.GetVersionInfo(), nil)
+		answer.VersionInfo = r.GetVersionInfo()
+		return answer
+	}
 	c, err := convert(s.done, r.GetTypeUrl(), r.GetResources(), s.domains)
 	if err != nil {
 		err = fmt.Errorf("configuration %.100q is refused: %w", r.GetVersionInfo(), err)
@@ -186,21 +223,19 @@ func (s *Source) take(r *discovery.DiscoveryResponse) *discovery.DiscoveryReques
 	refused := c.refusal()
 	if refused != nil {
 		refused = fmt.Errorf("configuration %.100q: %w", r.GetVersionInfo(), refused)
-		s.log.Error("xDS: a part of the configuration is refused", "source", s.at.shown, "err", refused)
 		answer.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: refused.Error()}
 	}
 	s.log.Info("xDS: configuration taken", "source", s.at.shown, "version", r.GetVersionInfo(), "resources", len(r.GetResources()))
-	held := &rulesource.Snapshot{Name: documentName, Document: c.document, Hash: rulesource.HashOf(c.document),
+	held := &rulesource.Snapshot{Name: documentName, Document: c.file.Document, Hash: c.file.Hash(), Refused: refused,
 		Version: rulesource.Version{Identity: s.at.shown, Epoch: time.Now().UnixNano(), Revision: 1}}
-	switch {
-	case s.held == nil:
-	case s.held.Hash == held.Hash:
-		held = s.held // sent again, as after a connection was lost
-	default: // the clock may have been set back
+	if s.held != nil { // the clock may have been set back
 		held.Version.Epoch = max(held.Version.Epoch, s.held.Version.Epoch+1)
 	}
 	s.domains = c.domains
-	s.set(held, r.GetVersionInfo(), refused)
+	s.mu.Lock()
+	s.file = c.file
+	s.mu.Unlock()
+	s.set(held, r.GetVersionInfo(), nil)
 	answer.VersionInfo = r.GetVersionInfo()
 	return answer
 }

@@ -163,10 +163,11 @@ func TestFollow(t *testing.T) {
 	if reason := <-p.refused; !strings.Contains(reason, `domain "four", route=route, rule-0-match-0: no unit`) || !strings.Contains(reason, `"3"`) {
 		t.Errorf("refused: %s", reason)
 	}
-	if err := trouble(t, s); !strings.Contains(err.Error(), "no unit") {
-		t.Error(err)
+	five := until(t, s, "five")
+	if five.Refused == nil || !strings.Contains(five.Refused.Error(), "no unit") {
+		t.Error(five.Refused)
 	}
-	if rest := string(until(t, s, "five").Document); !strings.Contains(rest, "three") || !strings.Contains(rest, "5/1h") || strings.Contains(rest, "four") {
+	if rest := string(five.Document); !strings.Contains(rest, "three") || !strings.Contains(rest, "5/1h") || strings.Contains(rest, "four") {
 		t.Errorf("beside what is refused: %s", rest)
 	}
 	p.put(t, "4")

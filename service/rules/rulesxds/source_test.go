@@ -102,3 +102,25 @@ func TestNeverAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestSentAgain: what is in force and is sent again is acknowledged, and is no new version.
+// What was refused is refused again.
+func TestSentAgain(t *testing.T) {
+	s := quiet()
+	s.take(response(t, "1"))
+	first := s.held
+	again := response(t, "1")
+	again.VersionInfo = "2"
+	if answer := s.take(again); answer.GetErrorDetail() != nil || answer.GetVersionInfo() != "2" || s.held != first || s.version != "2" {
+		t.Errorf("%v, held anew: %t", answer, s.held != first)
+	}
+	bad := response(t, " x")
+	for range 2 {
+		if answer := s.take(bad); answer.GetErrorDetail() == nil {
+			t.Error("it is not refused")
+		}
+	}
+	if s.take(response(t, "1")); s.held == first || s.held.Refused != nil {
+		t.Error("what was in force before the refused one is not taken")
+	}
+}

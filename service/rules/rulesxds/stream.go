@@ -17,25 +17,24 @@ import (
 const (
 	// maxMessage is the most bytes that a response may have.
 	maxMessage = 32 << 20
-	// leastPause and mostPause are between two streams: each is twice the one before,
-	// with as much as half of it taken off at random. A stream that has lasted for
-	// mostPause begins anew with the least.
+	// leastPause and mostPause bound the pause between two streams. Each pause is twice the
+	// one before, less up to half of it at random. After a stream that has lasted for
+	// mostPause, the pause is the least again.
 	leastPause = 500 * time.Millisecond
 	mostPause  = 30 * time.Second
-	// asksAlive is how long nothing may come until the other side is asked whether it is
-	// there, and aliveWithin how long that may take: a connection of which no end was seen,
-	// as behind a relay that was switched off, ends then. Some servers, such as Envoy
-	// Gateway's, take no such question within five minutes of another: they close the
-	// connection with tooMany, and are asked after asksSeldom.
+	// asksAlive is how long a connection may be quiet before a ping, and aliveWithin how long
+	// the answer may take: so a connection whose end was not seen, as behind a relay that was
+	// switched off, ends. Some servers, such as Envoy Gateway's, allow a ping only every five
+	// minutes: they close the connection with tooMany, and are then asked after asksSeldom.
 	asksAlive   = 30 * time.Second
 	asksSeldom  = 5*time.Minute + 30*time.Second
 	aliveWithin = 10 * time.Second
 	tooMany     = "too_many_pings"
-	// rest is between two responses of one stream.
+	// rest is the pause after each response that is read.
 	rest = 20 * time.Millisecond
 )
 
-// run asks until the source is closed.
+// run opens one stream after the other, until the source is closed.
 func (s *Source) run() {
 	pause := leastPause
 	for s.done.Err() == nil {
@@ -57,7 +56,7 @@ func (s *Source) run() {
 	}
 }
 
-// stream asks on one stream, until it ends.
+// stream runs one stream, until it ends.
 func (s *Source) stream() error {
 	creds, err := s.at.credentials()
 	if err != nil {
@@ -73,23 +72,61 @@ func (s *Source) stream() error {
 	if err != nil {
 		return reason(err)
 	}
-	ask := &discovery.DiscoveryRequest{Node: s.at.node, TypeUrl: typeURL} // of no version, or a server has no reason to answer
-	for {
-		if err := stream.Send(ask); err != nil && !errors.Is(err, io.EOF) { // Recv says why a stream has ended
+	return s.converse(stream)
+}
+
+// A stream is a stream to a control plane.
+type stream = discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+
+// converse asks and answers on a stream, until it ends.
+func (s *Source) converse(stream stream) error {
+	newest, ended := make(chan *discovery.DiscoveryResponse, 1), make(chan error, 1)
+	go func() { ended <- s.receive(stream, newest) }()
+	ask := &discovery.DiscoveryRequest{Node: s.at.node, TypeUrl: typeURL} // without a version, so that the server answers
+	for refused := (*discovery.DiscoveryResponse)(nil); ; {
+		if err := stream.Send(ask); err != nil && !errors.Is(err, io.EOF) { // receive says why a stream has ended
 			return reason(err)
 		}
+		select {
+		case err := <-ended:
+			return reason(err)
+		case response := <-newest:
+			if refused != nil && refused.GetVersionInfo() == response.GetVersionInfo() { // the server sends a refused one again at once
+				s.sleep(leastPause)
+				response = newer(newest, response)
+			}
+			refused = nil
+			if ask = s.take(response); ask.GetErrorDetail() != nil {
+				refused = response
+			}
+		}
+	}
+}
+
+// receive reads responses until the stream ends. If several come while one is being
+// converted, it keeps the last: each is a whole configuration.
+func (s *Source) receive(stream stream, newest chan *discovery.DiscoveryResponse) error {
+	for {
 		response, err := stream.Recv()
 		if err != nil {
-			return reason(err)
+			return err
 		}
-		if ask = s.take(response); ask.GetErrorDetail() != nil {
-			s.sleep(leastPause) // one that sends again at once what was refused
-		}
+		newer(newest, nil)
+		newest <- response // there is room, since nobody else sends
 		s.sleep(rest)
 	}
 }
 
-// reason returns what a call failed by, in the words of the other side.
+// newer returns the response in newest, or if there is none the given one.
+func newer(newest <-chan *discovery.DiscoveryResponse, response *discovery.DiscoveryResponse) *discovery.DiscoveryResponse {
+	select {
+	case response = <-newest:
+	default:
+	}
+	return response
+}
+
+// reason returns the error of a call in the words of the server.
 func reason(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):

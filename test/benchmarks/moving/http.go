@@ -28,7 +28,7 @@ func ululeBefore(app http.Handler) (http.Handler, error) {
 }
 
 func ululeAfter(app http.Handler) (http.Handler, error) {
-	return httplimit.ByIP("site", "100/min fixed_window")(app), nil
+	return httplimit.ByIP("site", "100/min fixed_window from first")(app), nil
 }
 
 func httprateBefore(app http.Handler) (http.Handler, error) {
@@ -62,5 +62,5 @@ func golimiterBefore(app http.Handler) (http.Handler, error) {
 }
 
 func golimiterAfter(app http.Handler) (http.Handler, error) {
-	return httplimit.ByIP("site", "100/min fixed_window")(app), nil
+	return httplimit.ByIP("site", "100/min fixed_window from first")(app), nil
 }

@@ -144,6 +144,9 @@ var rawHeads = []struct{ query, head string }{
 	{"", "Host:\r\n"},
 	{"", ""},
 	{"", "Host: a.example\r\nX-Forwarded-Host: b.example\r\n"},
+	{"", "Host: a.example\r\nX-Forwarded-Host: A.example:80\r\n"},
+	{"", "Host: a.example\r\nX_Forwarded_Host: b.example\r\n"},
+	{"", "Host: a.example\r\nX-Forwarded-Host: a.example, b.example\r\n"},
 	{"", "Host : b.example\r\nHost: a.example\r\n"},
 	{"", "Host: a.example\r\nX-Api-Key: a\r\n"},
 	{"", "Host: a.example\r\nx-api-KEY:\t a \t\r\n"},
@@ -298,6 +301,7 @@ func rawServers() (all []rawServer) {
 		"fiber, case sensitive": {CaseSensitive: true},
 		"fiber, strict":         {StrictRouting: true},
 		"fiber, unescaped":      {UnescapePath: true},
+		"fiber, behind a proxy": {TrustProxy: true, TrustProxyConfig: fiber.TrustProxyConfig{Loopback: true}},
 		"fiber, all of these":   {CaseSensitive: true, StrictRouting: true, UnescapePath: true},
 	} {
 		all = append(all, rawServer{name, func(t *testing.T, w *watch) string { return rawFiber(t, w, config) }})

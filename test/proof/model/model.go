@@ -46,6 +46,7 @@ type Spec struct {
 	Ban         int64  // ns that a denial bans the key for; 0 for not at all
 	Relaxed     bool   // sliding_counter: one more
 	CountDenied bool   // window kinds: a denied request is counted as if admitted
+	FromFirst   bool   // fixed_window: a window begins with a key's first request
 	Calendar    string // fixed_window: "", or the unit: see calendarOf
 	Zone        string // IANA name of the zone of Calendar
 }
@@ -58,6 +59,8 @@ type Layer struct {
 	Spec   Spec
 	Key    string
 	Weight int64 // units of this limit to one of the request; 0 means 1
+	// Excuses is how many ns what Reserve takes excuses denials while it is open.
+	Excuses int64
 }
 
 // Answer is what a decision says, in units of the request. Durations are in
@@ -110,7 +113,7 @@ func (m *Model) Peek(t int64, layers []Layer, cost int64) Answer {
 	denied := deniers(now, parts, cost)
 	a := standing(now, parts)
 	if len(denied) > 0 {
-		a.deny(now, parts, denied, cost)
+		a.deny(now, parts, denied, m.excuses(now, parts, denied, cost), cost)
 	} else if cost > 0 {
 		a.hold(m.delays(now, parts))
 	}
@@ -205,16 +208,19 @@ func (m *Model) take(now *big.Int, parts []weighted, cost int64) (Answer, []rece
 	}
 	denied := deniers(now, parts, cost)
 	if len(denied) > 0 {
+		excused := m.excuses(now, parts, denied, cost)
 		for _, p := range parts {
-			if p.layer.Spec.CountDenied {
+			if p.layer.Spec.CountDenied && len(excused) < len(denied) {
 				m.charge(now, p, p.held(cost), false)
 			}
 		}
 		for _, i := range denied {
-			m.ban(now, &parts[i], cost)
+			if !slices.Contains(excused, i) {
+				m.ban(now, &parts[i], cost)
+			}
 		}
 		a := standing(now, parts)
-		a.deny(now, parts, denied, cost)
+		a.deny(now, parts, denied, excused, cost)
 		return a, nil
 	}
 	waits := make([]*big.Int, len(parts))
@@ -268,6 +274,16 @@ func deniers(now *big.Int, parts []weighted, cost int64) []int {
 	return denied
 }
 
+// excuses returns the indexes of those denials that what is open excuses.
+func (m *Model) excuses(now *big.Int, parts []weighted, denied []int, cost int64) (all []int) {
+	for _, i := range denied {
+		if m.excused(now, parts[i], cost) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 // standing is the answer that describes the parts as they stand: allowed, with
 // no wait.
 func standing(now *big.Int, parts []weighted) Answer {
@@ -290,11 +306,14 @@ func standing(now *big.Int, parts []weighted) Answer {
 
 // deny makes a standing answer that of a denial of cost by some parts: the
 // longest of all least waits, nil when one is never, and for each that denied
-// its own.
-func (a *Answer) deny(now *big.Int, parts []weighted, denied []int, cost int64) {
+// its own; of what is excused no more than a second.
+func (a *Answer) deny(now *big.Int, parts []weighted, denied, excused []int, cost int64) {
 	a.Allowed, a.DeniedBy, a.RetryAfter = false, denied, new(big.Int)
 	for i, p := range parts {
 		w := p.leastWait(now, p.units(cost))
+		if w != nil && slices.Contains(excused, i) {
+			w = least(w, big.NewInt(ExcusedFor))
+		}
 		if slices.Contains(denied, i) {
 			alone := &a.Alone[i]
 			alone.Allowed, alone.DeniedBy, alone.RetryAfter = false, []int{0}, w

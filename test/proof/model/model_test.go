@@ -27,6 +27,7 @@ var everyKind = []model.Spec{
 	{Kind: model.Interval, Count: 5, Period: sec, Burst: 5},
 	{Kind: model.Queue, Count: 5, Period: sec, Burst: 4},
 	{Kind: model.Fixed, Count: 5, Period: sec},
+	{Kind: model.Fixed, Count: 5, Period: sec, FromFirst: true},
 	{Kind: model.Log, Count: 5, Period: sec},
 	{Kind: model.Counter, Count: 5, Period: sec},
 	{Kind: model.Counter, Count: 5, Period: sec, Relaxed: true},
@@ -43,24 +44,6 @@ func expect(t *testing.T, what string, a model.Answer, allowed bool, remaining, 
 	if a.Allowed != allowed || a.Remaining != remaining || got != retry || a.ResetAfter.Int64() != reset {
 		t.Errorf("%s: got allowed %v, remaining %d, retry %d, reset %v; want %v, %d, %d, %d",
 			what, a.Allowed, a.Remaining, got, a.ResetAfter, allowed, remaining, retry, reset)
-	}
-}
-
-func TestUnseenKeyIsFull(t *testing.T) {
-	for _, spec := range everyKind {
-		m := model.New()
-		expect(t, spec.Kind, m.Peek(7*ms, on(spec), 0), true, 5, 0, 0)
-		expect(t, spec.Kind+" 6", m.Peek(7*ms, on(spec), 6), false, 5, -1, 0)
-		expect(t, spec.Kind+" never", m.Take(7*ms, on(spec), math.MaxInt64), false, 5, -1, 0)
-		if a := m.Take(7*ms, on(spec), 5); !a.Allowed || a.Remaining != 0 {
-			t.Errorf("%s: a full key does not give its limit: %+v", spec.Kind, a)
-		}
-		if a := m.Take(7*ms, on(spec), 1); a.Allowed || a.RetryAfter.Sign() <= 0 {
-			t.Errorf("%s: an empty key gives more: %+v", spec.Kind, a)
-		}
-		if a := m.Take(7*ms, on(spec), 0); !a.Allowed {
-			t.Errorf("%s: cost 0 is denied: %+v", spec.Kind, a)
-		}
 	}
 }
 
@@ -179,46 +162,6 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-func TestTakeUpTo(t *testing.T) {
-	for _, spec := range everyKind {
-		m := model.New()
-		for i, want := range []struct{ max, taken int64 }{{0, 0}, {3, 3}, {0, 0}, {4, 2}, {0, 0}, {2, 0}} {
-			a := m.TakeUpTo(0, on(spec), want.max)
-			if a.Taken != want.taken || a.Allowed != (want.taken > 0 || want.max == 0) {
-				t.Errorf("%s, %d: up to %d gives %+v", spec.Kind, i, want.max, a)
-			}
-		}
-	}
-	spec := model.Spec{Kind: model.Log, Count: 2, Period: sec, CountDenied: true}
-	m := model.New()
-	m.Take(0, on(spec), 2)
-	expect(t, "counts one unit", m.TakeUpTo(400*ms, on(spec), 5), false, 0, 600*ms, sec)
-}
-
-func TestQueueDelay(t *testing.T) {
-	spec := model.Spec{Kind: model.Queue, Count: 3, Period: 1000, Burst: 2}
-	m := model.New()
-	for i, want := range []int64{0, 334, 667} {
-		if a := m.Take(0, on(spec), 1); a.Delay.Int64() != want || a.Limit != 3 {
-			t.Errorf("take %d: %+v, want delay %d", i, a, want)
-		}
-	}
-	expect(t, "full", m.Take(0, on(spec), 1), false, 0, 334, 1000)
-	spec.Burst = 0
-	m = model.New()
-	expect(t, "nobody waits", m.Take(0, on(spec), 1), true, 0, 0, 334)
-}
-
-func TestTimeNeverRunsBack(t *testing.T) {
-	for _, spec := range everyKind {
-		m := model.New()
-		m.Take(10*sec, on(spec), 5)
-		if a := m.Take(0, on(spec), 1); a.Allowed {
-			t.Errorf("%s: admitted after a step back", spec.Kind)
-		}
-	}
-}
-
 func TestBadRequestsPanic(t *testing.T) {
 	l := on(everyKind[0])
 	for name, f := range map[string]func(*model.Model){
@@ -236,17 +179,5 @@ func TestBadRequestsPanic(t *testing.T) {
 			}()
 			f(model.New())
 		}()
-	}
-}
-
-func BenchmarkTake(b *testing.B) {
-	for _, spec := range everyKind {
-		b.Run(spec.Kind, func(b *testing.B) {
-			m, now := model.New(), int64(0)
-			for b.Loop() {
-				now += 150 * ms // a quarter of the takes are denied
-				m.Take(now, on(spec), 1)
-			}
-		})
 	}
 }

@@ -8,6 +8,7 @@ type identity struct {
 	id, kind       string
 	period, parts  int64
 	wide           bool // sliding_buckets: counts of more than 32 bits
+	fromFirst      bool
 	calendar, zone string
 }
 
@@ -19,7 +20,7 @@ type place struct {
 
 func placeOf(l Layer) place {
 	s := l.Spec
-	of := identity{id: l.ID, kind: s.Kind, period: s.Period, calendar: s.Calendar, zone: s.Zone}
+	of := identity{id: l.ID, kind: s.Kind, period: s.Period, fromFirst: s.FromFirst, calendar: s.Calendar, zone: s.Zone}
 	if s.Kind == Parts {
 		of.parts, of.wide = s.Parts, s.Count >= 1<<31
 	}

@@ -12,6 +12,7 @@ type reservation struct {
 	receipts []receipt // one for each layer
 	states   []state   // that they are on
 	cost     int64
+	made     *big.Int
 	expires  *big.Int // from this instant on it stands as charged
 	dead     bool     // one of its keys was reset
 	settled  *Answer  // what the first settle answered
@@ -30,6 +31,7 @@ func (m *Model) Reserve(t int64, layers []Layer, cost, ttl int64) (Answer, int) 
 		layers:   append([]Layer(nil), layers...),
 		receipts: receipts,
 		cost:     cost,
+		made:     now,
 		expires:  add(now, big.NewInt(ttl)),
 	}
 	for _, p := range parts {

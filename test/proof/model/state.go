@@ -27,6 +27,8 @@ type state interface {
 	// giveBack makes the state what it would be had an earlier charge been g
 	// units less, with every other decision as it fell.
 	giveBack(t *big.Int, r receipt, g int64)
+	// clone returns a copy that changes by itself.
+	clone() state
 	// refund removes up to c of what still counts, newest first.
 	refund(t *big.Int, c int64)
 }
@@ -41,9 +43,10 @@ func (d *dated) delay(*big.Int) *big.Int { return new(big.Int) }
 
 // receipt is what must be known of a charge to give some of it back.
 type receipt struct {
-	at   *big.Int // when it was made
-	act  int      // where it stands in the history of a bucket or queue
-	term int      // of which history that is
+	at     *big.Int // when it was made
+	act    int      // where it stands in the history of a bucket or queue
+	term   int      // of which history that is
+	window *big.Int // when the window began that it went to, of those from a first request
 }
 
 // fresh returns the state of a key that was never seen.
@@ -56,6 +59,9 @@ func fresh(spec Spec) state {
 	case Interval:
 		return &interval{spec: spec, missing: new(big.Int), index: new(big.Int)}
 	case Fixed:
+		if spec.FromFirst {
+			return &fromFirst{dated: dated{spec}, begin: new(big.Int), used: new(big.Int)}
+		}
 		return &fixed{dated: dated{spec}, windows: windowsOf(spec), used: new(big.Int), index: new(big.Int)}
 	case Log, Parts:
 		return &ledger{dated: dated{spec}}

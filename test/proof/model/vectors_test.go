@@ -113,7 +113,7 @@ func flat(layers []stint.Layer) []model.Layer {
 	var all []model.Layer
 	for _, layer := range layers {
 		for _, l := range layer.Bound.Limits() {
-			all = append(all, model.Layer{Name: layer.Bound.Name(), ID: l.ID(), Spec: specOf(l), Key: layer.Key})
+			all = append(all, model.Layer{Name: layer.Bound.Name(), ID: l.ID(), Spec: specOf(l), Key: layer.Key, Excuses: int64(layer.Excuses)})
 		}
 	}
 	return all
@@ -123,7 +123,7 @@ func specOf(l stint.Limit) model.Spec {
 	unit, zone := l.Calendar()
 	s := model.Spec{
 		Kind: l.Algorithm().String(), Count: l.Count(), Period: int64(l.Period()), Burst: l.Burst(), Debt: l.Debt(), Ban: int64(l.Ban()),
-		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), Calendar: unit, Zone: zone,
+		Parts: l.Parts(), Relaxed: l.Relaxed(), CountDenied: l.CountDenied(), FromFirst: l.FromFirst(), Calendar: unit, Zone: zone,
 	}
 	if unit != "" {
 		s.Period = 0

@@ -19,7 +19,8 @@ import (
 //
 // That one history is the worst there can be: no kind counts a charge for less
 // because it was made later, and between the beginnings of calls the load only
-// falls.
+// falls. But a window from a first request ends when that lets it: where times are not
+// exact, its denials are held to the log, which denies whatever it may.
 //
 // Under a limit with bans, a denial that has its reason begins a ban, which is the reason
 // of those after it; of exact times it ends when it should, and what passes before that is
@@ -29,7 +30,11 @@ func Justified(spec model.Spec, events []Event) []Violation {
 	for _, own := range byKey(events) {
 		r := replay{spec: spec, events: own, limits: model.New(), open: map[int]bool{}, excused: map[int]bool{}}
 		r.exact = !slices.ContainsFunc(own, func(e Event) bool { return e.last() > e.T })
-		r.layers = []model.Layer{{Name: "limit", Spec: spec, Key: own[0].Key}}
+		of := spec
+		if spec.FromFirst && !r.exact {
+			of = model.Spec{Kind: model.Log, Count: spec.Count, Period: spec.Period}
+		}
+		r.layers = []model.Layer{{Name: "limit", Spec: of, Key: own[0].Key}}
 		for _, m := range moments(own) {
 			if v, bad := r.step(m); bad {
 				found = append(found, v)

@@ -99,6 +99,9 @@ func (h history) check(spec model.Spec) []Violation {
 	case model.Queue:
 		return append(h.underQueue(spec.Burst, count, period), h.spaced(count, period)...)
 	case model.Fixed:
+		if spec.FromFirst {
+			return h.underSliding(twice(count), period)
+		}
 		return h.underFixed(spec)
 	case model.Log, model.Parts:
 		return h.underSliding(big.NewInt(count), period)
@@ -107,15 +110,17 @@ func (h history) check(spec model.Spec) []Violation {
 		if spec.Relaxed {
 			more = 1
 		}
-		twice := big.NewInt(count)
-		twice.Lsh(twice, 1).Add(twice, big.NewInt(more-1)) // under 2L, relaxed one more
+		below := twice(count)
+		below.Add(below, big.NewInt(more-1)) // under 2L, relaxed one more
 		h.slack += more
 		rate := h.underRate(count, count, period)
 		h.slack -= more
-		return append(rate, h.underSliding(twice, period)...)
+		return append(rate, h.underSliding(below, period)...)
 	}
 	panic(fmt.Sprintf("oracle: no kind %q", spec.Kind))
 }
+
+func twice(n int64) *big.Int { return new(big.Int).Lsh(big.NewInt(n), 1) }
 
 // byKey returns the events of every key, in the order given; the keys in the
 // order of their first event.

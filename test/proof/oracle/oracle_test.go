@@ -20,6 +20,8 @@ var specs = map[string]model.Spec{
 	"queue":            {Kind: model.Queue, Count: 7, Period: sec, Burst: 4},
 	"fixed":            {Kind: model.Fixed, Count: 7, Period: sec},
 	"fixed denied":     {Kind: model.Fixed, Count: 7, Period: sec, CountDenied: true},
+	"from first":       {Kind: model.Fixed, Count: 7, Period: sec, FromFirst: true},
+	"first and deny":   {Kind: model.Fixed, Count: 7, Period: sec, FromFirst: true, CountDenied: true},
 	"day":              {Kind: model.Fixed, Count: 70, Calendar: "day", Zone: "Europe/Paris"},
 	"log":              {Kind: model.Log, Count: 7, Period: sec},
 	"log denied":       {Kind: model.Log, Count: 7, Period: sec, CountDenied: true},
@@ -125,6 +127,7 @@ func TestWrongKindFails(t *testing.T) {
 		{"gcra", "interval"}, {"gcra", "log"}, {"gcra", "queue"}, {"interval", "gcra"},
 		{"queue", "gcra"}, {"counter", "log"}, {"counter relaxed", "counter"},
 		{"sliding buckets", "log"}, {"log denied", "log"}, {"day", "fixed"},
+		{"from first", "fixed"}, {"fixed", "from first"}, {"from first", "log"}, {"log", "from first"},
 	} {
 		if len(oracle.Judge(specs[c.judged], history(exact(specs[c.is]), 3000), 0)) == 0 {
 			t.Errorf("%s passes for %s", c.is, c.judged)
@@ -166,6 +169,7 @@ func TestEdges(t *testing.T) {
 	deny := func(at, cost int64) oracle.Event { return oracle.Event{T: at, Cost: cost} }
 	third := model.Spec{Kind: model.GCRA, Count: 3, Period: 1000, Burst: 3}
 	fixed := model.Spec{Kind: model.Fixed, Count: 5, Period: 1000}
+	own := model.Spec{Kind: model.Fixed, Count: 5, Period: 1000, FromFirst: true}
 	log := model.Spec{Kind: model.Log, Count: 5, Period: 1000}
 	queue := model.Spec{Kind: model.Queue, Count: 3, Period: 1000, Burst: 1}
 	for _, c := range []struct {
@@ -189,6 +193,10 @@ func TestEdges(t *testing.T) {
 		{"2L+1", fixed, []oracle.Event{take(999, 5), take(1000, 6)}, 0, false},
 		{"either window", fixed, []oracle.Event{take(999, 5), {T: 998, End: 1000, Cost: 5, Allowed: true}}, 0, true},
 		{"one window surely", fixed, []oracle.Event{take(999, 5), {T: 998, End: 999, Cost: 1, Allowed: true}}, 0, false},
+		{"2L around the end", own, []oracle.Event{take(1, 1), take(1000, 4), take(1001, 5), deny(2000, 1), take(2001, 5)}, 0, true},
+		{"3L", own, []oracle.Event{take(1, 5), take(1000, 6)}, 0, false},
+		{"denied after the end", own, []oracle.Event{take(1, 5), deny(1001, 1)}, 0, false},
+		{"denied after either end", own, []oracle.Event{{T: 1, End: 50, Cost: 5, Allowed: true}, deny(1049, 1)}, 0, true},
 		{"a window later", log, []oracle.Event{take(0, 5), take(1000, 5)}, 0, true},
 		{"a nanosecond sooner", log, []oracle.Event{take(0, 5), take(999, 1)}, 0, false},
 		{"cost above the limit", log, []oracle.Event{deny(0, 6)}, 0, true},

@@ -1,4 +1,4 @@
-"""Says what a framework of Python understood of a request: django, flask, or starlette as ASGI."""
+"""Says what a framework of Python that trusts a proxy understood of a request: django, flask, or starlette as ASGI."""
 import json
 import sys
 
@@ -24,7 +24,7 @@ def field(read, form):
 
 def django():
     from django.conf import settings
-    settings.configure(DEBUG=False, SECRET_KEY="x", ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, LOGGING_CONFIG=None, USE_TZ=True)
+    settings.configure(DEBUG=False, SECRET_KEY="x", ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, LOGGING_CONFIG=None, USE_TZ=True, USE_X_FORWARDED_HOST=True)
     import django as framework
     framework.setup()
     from django.core.wsgi import get_wsgi_application
@@ -33,7 +33,7 @@ def django():
 
     def view(request):
         model = field(lambda: json.loads(request.body), lambda: request.POST)
-        response = HttpResponse(understood(request.method, request.path_info, request.META.get("HTTP_HOST"), request.META.get("HTTP_X_API_KEY"),
+        response = HttpResponse(understood(request.method, request.path_info, request._get_raw_host(), request.META.get("HTTP_X_API_KEY"),
                                            request.COOKIES, request.GET, model))
         response["Echo"] = "1"
         return response
@@ -44,6 +44,7 @@ def django():
 
 def flask():
     from flask import Flask, Response, request
+    from werkzeug.middleware.proxy_fix import ProxyFix
     application = Flask(__name__)
 
     @application.before_request
@@ -52,7 +53,7 @@ def flask():
         return Response(understood(request.method, request.path, request.environ.get("HTTP_HOST"), request.headers.get("X-Api-Key"),
                                    request.cookies, request.args, model), headers={"Echo": "1"})
 
-    return application.wsgi_app
+    return ProxyFix(application.wsgi_app, x_host=1, x_prefix=1)
 
 
 async def starlette(scope, receive, send):

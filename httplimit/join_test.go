@@ -1,0 +1,185 @@
+package httplimit_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/memstore"
+)
+
+func fields(h http.Header) string {
+	var all []string
+	for _, name := range []string{"RateLimit-Policy", "RateLimit", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "X-RateLimit-Limit", "X-RateLimit-Remaining", "Retry-After"} {
+		if values := h.Values(name); values != nil {
+			all = append(all, strings.Join(values, " AND "))
+		}
+	}
+	return strings.Join(all, " | ")
+}
+
+// TestNested has guards answer in one header: each policy, and where the client stands under
+// the limit with the least remaining, whichever guard that is of.
+func TestNested(t *testing.T) {
+	store := memstore.New(memstore.Options{Now: func() int64 { return int64(time.Hour) }})
+	defer store.Close()
+	for _, c := range []struct {
+		dialect      httplimit.Dialect
+		outer, inner string
+		want         [3]string
+	}{
+		{httplimit.Draft11, "100/h", "2/min", [3]string{
+			`"100/1h";q=100;w=3600, "2/1m";q=2;w=60 | "2/1m";r=1;t=30`,
+			`"100/1h";q=100;w=3600, "2/1m";q=2;w=60 | "2/1m";r=0;t=60`,
+			`"100/1h";q=100;w=3600, "2/1m";q=2;w=60 | "2/1m";r=0;t=30 | 30`,
+		}},
+		{httplimit.Draft11, "2/min", "100/h", [3]string{
+			`"2/1m";q=2;w=60, "100/1h";q=100;w=3600 | "2/1m";r=1;t=30`,
+			`"2/1m";q=2;w=60, "100/1h";q=100;w=3600 | "2/1m";r=0;t=60`,
+			`"2/1m";q=2;w=60 | "2/1m";r=0;t=30 | 30`,
+		}},
+		{httplimit.Draft06, "100/h", "2/min", [3]string{
+			`100;w=3600, 2;w=60 | 2 | 1 | 30`, `100;w=3600, 2;w=60 | 2 | 0 | 60`, `100;w=3600, 2;w=60 | 2 | 0 | 30 | 30`,
+		}},
+		{httplimit.XRateLimit, "2/min", "100/h", [3]string{`2 | 1`, `2 | 0`, `2 | 0 | 30`}},
+	} {
+		o := httplimit.Options{Dialect: c.dialect}
+		outer, inner := limiter(t, store, c.outer), limiter(t, store, c.inner)
+		h := guard(t, outer, o)(guard(t, inner, o)(status))
+		for i, want := range c.want {
+			if got := fields(serve(h, "/").Header()); got != want {
+				t.Errorf("%d, %s around %s, request %d:\n%s, want\n%s", c.dialect, c.outer, c.inner, i, got, want)
+			}
+		}
+		for _, l := range []*stint.Limiter{outer, inner} {
+			if err := l.Reset(t.Context(), "192.0.2.1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestTwice puts one guard around a handler three times, with another in between: a request
+// counts each time, its policy is listed once, and there is one warning.
+func TestTwice(t *testing.T) {
+	var log bytes.Buffer
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(was)
+	p := policyOf(t, memstore.New(memstore.Options{}), `{"rules":[{"name":"r","key":["ip"],"limits":"3/h"}]}`)
+	ruled, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPath := func(r *http.Request) (string, bool) { return r.URL.Path, true }
+	for _, dialect := range []httplimit.Dialect{httplimit.Draft11, httplimit.Draft06, httplimit.XRateLimit} {
+		twice, err := httplimit.New(limiter(t, nil, "3/h"), byPath, httplimit.Options{Dialect: dialect})
+		if err != nil {
+			t.Fatal(err)
+		}
+		between := guard(t, limiter(t, nil, "1/h"), httplimit.Options{Dialect: dialect, Cost: func(*http.Request) int64 { return 0 }})
+		for name, g := range map[string]func(http.Handler) http.Handler{"limiter": twice, "rules": ruled} {
+			log.Reset()
+			h := g(between(g(g(status))))
+			for i, want := range []int{200, 429} {
+				if rec := serve(h, "/"); rec.Code != want && (name == "limiter" || dialect == httplimit.Draft11) {
+					t.Errorf("%s, request %d: %d, want %d", name, i, rec.Code, want)
+				}
+			}
+			if n := strings.Count(log.String(), "stands twice"); n > 1 || n == 0 && name == "limiter" {
+				t.Errorf("%s: %d warnings: %s", name, n, &log)
+			}
+		}
+		forwarding := twice(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.URL.Path = "/b"
+			twice(status).ServeHTTP(w, r)
+		}))
+		for i, want := range []int{200, 200, 200, 429} {
+			if rec := serve(forwarding, fmt.Sprintf("/a%d", i)); rec.Code != want {
+				t.Errorf("forwarded request %d: %d, want %d", i, rec.Code, want)
+			}
+		}
+	}
+}
+
+// TestBatch has one response answer many requests, each under a key of its own: each counts,
+// and the header does not grow with them.
+func TestBatch(t *testing.T) {
+	one, err := httplimit.New(limiter(t, nil, "3/h"), func(r *http.Request) (string, bool) { return r.URL.Path, true }, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed, rec := 0, httptest.NewRecorder()
+	h := one(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
+	for i := range 1000 {
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, fmt.Sprint("/", i%100), nil))
+	}
+	if passed != 300 || rec.Header().Get("RateLimit-Policy") != `"3/1h";q=3;w=3600` || cap(rec.Header()["Ratelimit"]) > 8 {
+		t.Errorf("%d passed, want 300: %d, %v", passed, cap(rec.Header()["Ratelimit"]), rec.Header())
+	}
+}
+
+// TestSetDecision has handlers answer by themselves.
+func TestSetDecision(t *testing.T) {
+	store := memstore.New(memstore.Options{Now: func() int64 { return int64(time.Hour) }})
+	defer store.Close()
+	all, one := limiter(t, store, "3/h"), limiter(t, store, "1/min")
+	h := guard(t, limiter(t, store, "9/h"), httplimit.Options{})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, err := stint.All(all.Key("all"), one.Key(r.URL.Path)).Take(r.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(httplimit.Draft11.SetDecision(w.Header(), d, all, one))
+	}))
+	const policies = `"9/1h";q=9;w=3600, "3/1h";q=3;w=3600, "1/1m";q=1;w=60 | `
+	for i, c := range []struct {
+		path, want string
+		code       int
+	}{
+		{"/a", policies + `"1/1m";r=0;t=60`, 200}, {"/a", policies + `"1/1m";r=0;t=60 | 60`, 429},
+		{"/b", policies + `"1/1m";r=0;t=60`, 200}, {"/c", policies + `"3/1h";r=0;t=3600`, 200},
+		{"/d", policies + `"3/1h";r=0;t=1200 | 1200`, 429},
+	} {
+		if rec := serve(h, c.path); rec.Code != c.code || fields(rec.Header()) != c.want {
+			t.Errorf("%d %s: %d %s, want %d %s", i, c.path, rec.Code, fields(rec.Header()), c.code, c.want)
+		}
+	}
+	if h := make(http.Header); httplimit.NoFields.SetDecision(h, stint.Decision{RetryAfter: stint.Never}, all) != 429 || len(h) != 0 {
+		t.Errorf("no fields: %v", h)
+	}
+}
+
+// A handler knows better than the middleware what a request is about, asks its limiter, and
+// answers as a guard does.
+func ExampleDialect_SetDecision() {
+	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "codes", stint.PerHour(1))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	send := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, err := limiter.Take(r.Context(), r.FormValue("phone"), 1)
+		if err != nil {
+			http.Error(w, "try again later", http.StatusServiceUnavailable)
+			return
+		}
+		if code := httplimit.Draft11.SetDecision(w.Header(), d, limiter); code != http.StatusOK {
+			http.Error(w, "a code is on its way already", code)
+		}
+	})
+	for range 2 {
+		rec := httptest.NewRecorder()
+		send.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/?phone=555", nil))
+		fmt.Println(rec.Code, rec.Header().Get("RateLimit"))
+	}
+	// Output:
+	// 200 "codes";r=0;t=3600
+	// 429 "codes";r=0;t=3600
+}

@@ -1,0 +1,519 @@
+package arrivals
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/internal/waitqueue"
+)
+
+// An Asker asks the store for one who waits. Its methods but Refill are called by one
+// goroutine at a time, without a lock. An error ends the wait.
+type Asker interface {
+	// Take takes what the waiter needs, or says when it may pass. With later above 0, it
+	// leaves the room to others for so long, and so must wait.
+	Take(ctx context.Context, later time.Duration) (Answer, error)
+	// Look says whether a part by itself would pass.
+	Look(ctx context.Context, part int) (Answer, error)
+	// With returns a bit for each part that would have no room if each took so much more.
+	With(ctx context.Context, more []int64) (lacks uint64, err error)
+	// Ahead is called once when it is clear that the waiter must wait, and it has not
+	// asked: others before it were denied.
+	Ahead(ctx context.Context) error
+	// Refill returns how many units come back under a part in a stretch of time, as far
+	// as that is known. It is called with the lock of all lines.
+	Refill(part int, d time.Duration) int64
+}
+
+// An Answer is what an Asker has heard.
+type Answer struct {
+	Passes bool
+	// Again is how long until it may pass, as far as is known; else Unknown.
+	Again time.Duration
+	// Lacks has a bit for each part that has no room; none of a denial is as all.
+	Lacks uint64
+	// Place is what passes has got, of one part. Under a leaky_queue that may be a start
+	// to wait for, at a pace of Span.
+	Place *waitqueue.Place[string]
+	Span  func(units int64) time.Duration
+}
+
+// Unknown is for what nobody knows when it ends, unless the line is told.
+const Unknown = time.Duration(math.MaxInt64)
+
+// A Waiter stands in a line for each part of its request. One goroutine at a time acts
+// for it.
+type Waiter struct {
+	by       Asker
+	arrived  uint64 // its number in the order of arrival
+	since    time.Time
+	stands   []stand
+	only     [1]stand // stands, of one part
+	held     waitqueue.Waiter[string]
+	due      time.Time // when to ask the store next; zero for now
+	admitted bool
+	looked   bool // it has been its turn to look ahead
+	seated   bool // it knows that it must wait
+	aside    bool // it asks when one that came before has asked
+	out      bool // left its lines
+}
+
+// All is the bits of any number of parts.
+const All = ^uint64(0)
+
+// Join puts a new waiter into the line of each of its parts, of which lacks have no room as
+// far as is known. It reports whether it may wait there.
+func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
+	if w.stands = w.only[:]; len(parts) > 1 {
+		w.stands = make([]stand, len(parts))
+	}
+	w.by, w.since = by, time.Now()
+	w.held = waitqueue.Waiter[string]{Units: parts[0].Cost, Turn: make(chan struct{}, 1), Of: w}
+	watches := make([]watch, len(parts)) // made without the lock: a store may wake us with its own
+	order.Lock()
+	defer order.Unlock()
+	for i := 0; i < len(parts); i++ {
+		if p := parts[i]; p.Lines.byPlace[p.At] == nil && !watches[i].made {
+			order.Unlock()
+			watches[i] = p.Lines.watch(p.At)
+			order.Lock()
+			i = -1 // lines may have gone meanwhile
+		}
+	}
+	for i, p := range parts {
+		if lacks>>uint(i)&1 != 0 && p.Lines.full(p.At) {
+			for _, one := range watches {
+				one.end()
+			}
+			return false
+		}
+	}
+	order.n++
+	w.arrived = order.n
+	for i, p := range parts {
+		s := &w.stands[i]
+		*s = stand{waiter: w, line: p.Lines.lineOf(p.At, watches[i]), cost: p.Cost, at: -1}
+		s.before, s.left = s.line.pending, s.line.left
+		if lacks>>uint(i)&1 == 0 {
+			s.moves(true)
+		} else if s.line.enter(s); s.line.here.first() != w && !s.line.stuck {
+			s.line.note(w)
+		}
+	}
+	return true
+}
+
+// Age is how long ago the waiter came.
+func (w *Waiter) Age() time.Duration { return time.Since(w.since) }
+
+// wake has the waiter look again.
+func (w *Waiter) wake() {
+	if w != nil {
+		w.held.Wake()
+	}
+}
+
+// ln returns the only line of a waiter of one part.
+func (w *Waiter) ln() *line { return w.stands[0].line }
+
+// partOf returns which part a stand is of.
+func (w *Waiter) partOf(s *stand) int {
+	for i := range w.stands {
+		if &w.stands[i] == s {
+			return i
+		}
+	}
+	return -1
+}
+
+// A step is what a waiter does next.
+type step uint8
+
+const (
+	stepPause  step = iota // until its turn, or until due if that is set
+	stepTry                // ask the store; its lines are busy on its behalf
+	stepSurvey             // likewise, for the lines in which it is first, while it is not in others
+	stepLook               // likewise, for all that are held: whether they could start earlier
+	stepSeat               // it is clear that it must wait
+	stepSeated             // it knows that it must wait, and that was the question
+	stepStart              // it has left its lines and starts
+)
+
+// next says what w does next. If that is to pause, due is until when; zero if
+// only its turn ends the pause. With seat, it stops at stepSeated.
+func (w *Waiter) next(seat bool) (s step, due time.Time) {
+	order.Lock()
+	defer order.Unlock()
+	now := time.Now()
+	switch {
+	case w.out:
+		return stepStart, due
+	case w.admitted:
+		return w.ln().nextHeld(w, now, seat)
+	case seat && w.seated:
+		return stepSeated, due
+	case w.aside:
+		return stepPause, due
+	}
+	behind, stuck, asks := w.stance(now)
+	switch {
+	case behind && stuck && !w.looked:
+		w.looked = true
+		return stepSeat, due
+	case !asks && behind && !w.first():
+		return stepPause, due
+	case !asks:
+		return stepPause, w.due
+	case w.putOff():
+		return stepPause, due
+	}
+	for i := range w.stands {
+		if st := &w.stands[i]; !behind || st.first() {
+			st.asked, st.line.busy, st.line.again = true, true, false
+			st.line.epoch++
+		}
+	}
+	if behind {
+		return stepSurvey, w.due
+	}
+	return stepTry, w.due
+}
+
+// first reports whether w is the first of those without room in one of its lines.
+func (w *Waiter) first() bool {
+	return slices.ContainsFunc(w.stands, func(s stand) bool { return s.first() })
+}
+
+// stance reports whether others come before w in one of its lines, whether it is known that
+// these have to wait, and whether w is to ask the store about the lines in which it is first.
+func (w *Waiter) stance(now time.Time) (behind, stuck, asks bool) {
+	ready := w.due.IsZero() || !now.Before(w.due)
+	for i := range w.stands {
+		switch s := &w.stands[i]; {
+		case s.room:
+		case s.first():
+			asks = asks || !s.known || ready
+		default:
+			behind, stuck = true, stuck || s.line.stuck
+		}
+	}
+	return behind, stuck, asks || !behind && ready
+}
+
+// putOff has w ask later where one of the lines is busy that it would ask for.
+func (w *Waiter) putOff() (busy bool) {
+	for i := range w.stands {
+		s := &w.stands[i]
+		if s.line.busy && (s.room || s.first()) {
+			if busy = true; s.room {
+				s.line.put = append(s.line.put, w)
+			}
+		}
+	}
+	return busy
+}
+
+// Drive acts for w until it starts or, with seat, until it is clear that it
+// must wait. After an error w has left its lines.
+func (w *Waiter) Drive(ctx context.Context, seat bool) (started bool, err error) {
+	done := false
+	defer func() {
+		if !done { // an error, or a store that panics: the waiters behind must not hang
+			w.giveUp(ctx)
+		}
+	}()
+	for {
+		step, due := w.next(seat)
+		switch step {
+		case stepStart:
+			done = true
+			w.tidy(ctx)
+			return true, nil
+		case stepSeated:
+			done = true
+			return false, nil
+		case stepTry:
+			err = w.try(ctx, due)
+		case stepSurvey:
+			err = w.survey(ctx)
+		case stepLook:
+			w.ln().lookHeld(ctx)
+		case stepSeat:
+			if err = w.by.Ahead(ctx); err == nil {
+				w.sits()
+			}
+		case stepPause:
+			err = w.pause(ctx, due)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// sits notes that w knows that it must wait.
+func (w *Waiter) sits() {
+	order.Lock()
+	defer order.Unlock()
+	w.seated = true
+}
+
+// pause returns when it is w's turn to look, when due has come (zero is
+// never), or with the context's error.
+func (w *Waiter) pause(ctx context.Context, due time.Time) error {
+	var fire <-chan time.Time
+	if !due.IsZero() {
+		timer := time.NewTimer(time.Until(due))
+		defer timer.Stop()
+		fire = timer.C
+	}
+	select {
+	case <-w.held.Turn:
+	case <-fire:
+	case <-ctx.Done():
+		return over(ctx, due)
+	}
+	return nil
+}
+
+// over returns the context's error, but not that of a deadline for what was
+// due by then: passing at the deadline is in time.
+func over(ctx context.Context, due time.Time) error {
+	err := ctx.Err()
+	if err != nil && !due.IsZero() && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && !time.Now().Before(due) {
+		return nil
+	}
+	return err
+}
+
+// try asks the store for w, which is the first without room in each of its lines. These
+// are busy for it, and no longer when try returns.
+func (w *Waiter) try(ctx context.Context, due time.Time) error {
+	defer w.release(ctx)
+	if err := over(ctx, due); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		ctx = context.WithoutCancel(ctx) // due at the deadline
+	}
+	later, to, err := w.yields(ctx)
+	if err != nil {
+		return err
+	}
+	if to != 0 && later <= 0 {
+		w.standAside(ctx, to)
+		return nil
+	}
+	a, err := w.by.Take(ctx, later)
+	if err != nil {
+		return err
+	}
+	after, denied := time.Now(), a.Lacks
+	for i := range w.stands {
+		if bits.OnesCount64(denied) > 1 && denied>>uint(i)&1 != 0 { // others wait for the first that has room
+			one, err := w.by.Look(ctx, i)
+			if err != nil {
+				return err
+			}
+			if !one.Passes {
+				a.Again = min(a.Again, one.Again)
+			}
+		}
+	}
+	a.Lacks |= to
+	order.Lock()
+	defer order.Unlock()
+	if a.Passes {
+		w.admit(a, after)
+	} else {
+		w.deny(a, after)
+	}
+	w.seated = !w.out
+	return nil
+}
+
+// yields returns how long w, which would pass, leaves its room to another waiter that came
+// before it, and needs it at the moment at which its other parts let that pass; 0 for no
+// time. It does so at the parts in to.
+func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, err error) {
+	var more []int64
+	var until time.Time
+	order.Lock()
+	for i := range w.stands {
+		units, end := w.stands[i].line.reserved(w)
+		if units == 0 {
+			continue
+		}
+		if more == nil {
+			more = make([]int64, len(w.stands))
+		}
+		to |= 1 << uint(i)
+		if more[i] = units; until.IsZero() || end.Before(until) {
+			until = end
+		}
+	}
+	order.Unlock()
+	if more == nil {
+		return 0, 0, nil
+	}
+	if lacks, err := w.by.With(ctx, more); lacks == 0 || lacks&^to != 0 || err != nil {
+		return 0, 0, err
+	}
+	if lacks, err := w.by.With(ctx, make([]int64, len(more))); lacks != 0 || err != nil {
+		return 0, 0, err
+	}
+	if lacks, err := w.by.With(ctx, more); lacks == 0 || err != nil { // not what has come back since
+		return 0, 0, err
+	}
+	return time.Until(until), to, nil
+}
+
+// standAside has w wait until the waiters have asked to which it yields at the parts in to, and
+// whose moment has come: if w asked on, its lines were busy whenever these look.
+func (w *Waiter) standAside(ctx context.Context, to uint64) {
+	w.release(ctx)
+	order.Lock()
+	defer order.Unlock()
+	for i := range w.stands {
+		ln := w.stands[i].line
+		if to>>uint(i)&1 == 0 {
+			continue
+		}
+		if units, until := ln.reserved(w); units > 0 && !until.After(time.Now()) {
+			ln.put, w.aside, w.due = append(ln.put, w), true, time.Time{}
+		}
+	}
+}
+
+// admit lets w pass.
+func (w *Waiter) admit(a Answer, after time.Time) {
+	if a.Place != nil {
+		w.ln().assign(w, a, after)
+		return
+	}
+	for i := range w.stands {
+		w.stands[i].line.exit(&w.stands[i])
+	}
+	w.out = true
+}
+
+// deny has w ask again when it may pass, and hold back others where it has no room.
+func (w *Waiter) deny(a Answer, after time.Time) {
+	pause, again := max(a.Again, 1), false
+	for i := range w.stands {
+		s := &w.stands[i]
+		pause, again = min(pause, s.line.within()), again || s.line.again
+		s.moves(a.Lacks != 0 && a.Lacks>>uint(i)&1 == 0)
+		if s.known = !s.room; s.known {
+			s.line.stuck = true
+		}
+	}
+	if w.due = after.Add(pause); again {
+		w.due = time.Time{} // room was made meanwhile
+	}
+}
+
+// within returns how long to wait at most before the store is asked again.
+func (ln *line) within() time.Duration {
+	if ln.poll > 0 {
+		return ln.poll
+	}
+	return Unknown
+}
+
+// survey asks the store about the lines in which w is first, while others come before it
+// in other lines: where there is room, w holds up nobody.
+func (w *Waiter) survey(ctx context.Context) error {
+	defer w.release(ctx)
+	pause := Unknown
+	for i := range w.stands {
+		s := &w.stands[i]
+		if !s.asked {
+			continue
+		}
+		a, err := w.by.Look(ctx, i)
+		if err != nil {
+			return err
+		}
+		order.Lock()
+		if s.moves(a.Passes); !a.Passes {
+			s.known, s.line.stuck, pause = true, true, min(pause, max(a.Again, 1), s.line.within())
+		}
+		order.Unlock()
+	}
+	order.Lock()
+	defer order.Unlock()
+	w.due = time.Now().Add(pause)
+	if slices.ContainsFunc(w.stands, func(s stand) bool { return s.asked && s.line.again }) {
+		w.due = time.Time{} // room was made meanwhile
+	}
+	return nil
+}
+
+// giveUp takes w out of its lines. If it had been admitted, a place is given
+// back: here, or by the goroutine that is calling the store for the line now.
+func (w *Waiter) giveUp(ctx context.Context) {
+	order.Lock()
+	held := w.admitted && !w.out
+	if held {
+		w.ln().leaveQueue(w)
+	} else if !w.out {
+		for i := range w.stands {
+			s := &w.stands[i]
+			s.line.exit(s)
+			s.line.stir()
+			s.line.drop()
+		}
+	}
+	w.out = true
+	order.Unlock()
+	if held {
+		w.tidy(ctx)
+	}
+}
+
+// release ends that lines are busy for w.
+func (w *Waiter) release(ctx context.Context) {
+	for i := range w.stands {
+		if s := &w.stands[i]; s.asked {
+			s.asked = false
+			s.line.release(ctx)
+		}
+	}
+}
+
+// Before returns the cost of all that are not admitted and stand before w, or
+// less: those that have left behind it count too. The sum holds as long as
+// Fresh says so of the epoch; known is false while one of them may just be
+// passing. It is for waiters of one part.
+func (w *Waiter) Before() (cost uint128.Int, epoch uint64, known bool) {
+	order.Lock()
+	defer order.Unlock()
+	s, ln := &w.stands[0], w.ln()
+	return s.before.Sub(ln.left.Sub(s.left)), ln.epoch, !ln.busy
+}
+
+// Fresh reports whether nothing moved in the line of w since the epoch.
+func (w *Waiter) Fresh(epoch uint64) bool {
+	order.Lock()
+	defer order.Unlock()
+	return w.ln().epoch == epoch
+}
+
+// Due returns when w starts or asks the store next, if that is known.
+func (w *Waiter) Due() (time.Time, bool) {
+	order.Lock()
+	defer order.Unlock()
+	switch {
+	case w.admitted && !w.out:
+		return w.ln().held.StartOf(&w.held), true
+	case w == w.ln().here.first():
+		return w.due, !w.due.IsZero()
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,119 @@
+package policy
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/satmath"
+	"github.com/stint-dev/stint/meter"
+)
+
+// A charged is a key that a part of a reservation charges, as the ID has it, so that any
+// process knows whom a settlement is about.
+type charged struct {
+	rule, plan, key string
+	weight          int64 // what one unit of the cost takes
+}
+
+// charges says which keys the parts of a reservation charge, but those of rules in shadow.
+func (r *Result) charges() {
+	for i := range r.parts {
+		part := &r.parts[i]
+		part.of = nil
+		for k := range r.matches {
+			h := &r.matches[k]
+			own := part.name == "" && !h.named || part.name != "" && part.name == h.rule.Name
+			if own && !part.inFlight && !part.shadow && h.enforced() && h.unit > 0 {
+				part.of = append(part.of, charged{h.rule.Name, h.plan.name, h.key, h.unit})
+			}
+		}
+	}
+}
+
+// appendCharged appends keys as cutCharged reads them.
+func appendCharged(b []byte, of []charged) []byte {
+	b = binary.AppendUvarint(b, uint64(len(of)))
+	for _, one := range of {
+		b = appendText(appendText(appendText(b, one.rule), one.plan), one.key)
+		b = binary.AppendUvarint(b, uint64(one.weight))
+	}
+	return b
+}
+
+// cutCharged returns the keys that b begins with, and the rest.
+func cutCharged(b []byte) (of []charged, rest []byte, ok bool) {
+	left, n := binary.Uvarint(b)
+	if n <= 0 {
+		return nil, nil, false
+	}
+	for b = b[n:]; left > 0; left-- {
+		var one charged
+		for _, text := range []*string{&one.rule, &one.plan, &one.key} {
+			if *text, b, ok = cutText(b); !ok {
+				return nil, nil, false
+			}
+		}
+		weight, n := binary.Uvarint(b)
+		if n <= 0 || weight > math.MaxInt64 {
+			return nil, nil, false
+		}
+		one.weight, b = int64(weight), b[n:]
+		of = append(of, one)
+	}
+	return of, b, true
+}
+
+// Charged says in r how the keys of a reservation stand that has been settled at these costs,
+// as [Policy.SettleCosts] was told them: Cost of each entry is what that charged, 0 where it
+// was kept. Rules in shadow, and those that there are no more, are left out. It reports whether
+// there is anything to say: not where the store fails. The reservation may be of another
+// process.
+//
+// Price: a decision of the store that charges nothing.
+func (p *Policy) Charged(ctx context.Context, id stint.ReservationID, cost int64, costs Costs, r *Result) bool {
+	parts, ok := p.open(id)
+	if !ok {
+		return false
+	}
+	p.begin(r, 0)
+	for i := range parts {
+		units := max(cost, 0)
+		if parts[i].name != "" {
+			units = costs[parts[i].name]
+		}
+		for _, one := range parts[i].of {
+			p.addCharged(r, one, units)
+		}
+	}
+	if len(r.matches) == 0 || p.run(ctx, &operation{op: meter.OpPeek}, r) != nil {
+		return false
+	}
+	p.above(ctx, r)
+	return true
+}
+
+// addCharged adds the entries of a key to r.
+func (p *Policy) addCharged(r *Result, one charged, units int64) {
+	of, err := p.rules.rule(one.rule)
+	if err != nil {
+		return
+	}
+	plans := of.allPlans()
+	if own := p.customers.find(one.rule, one.key); own != nil {
+		plans = append(plans, own)
+	}
+	for _, plan := range plans {
+		if plan.name != one.plan || !plan.timed {
+			continue
+		}
+		h := ruleMatch{rule: of, plan: plan, key: one.key, first: len(r.Rules)}
+		r.matches = append(r.matches, h)
+		r.addEntries(&h)
+		for k := range r.Rules[h.first:] {
+			r.Rules[h.first+k].Cost, _ = satmath.Mul(units, one.weight)
+		}
+		return
+	}
+}

@@ -1,0 +1,213 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/satmath"
+)
+
+// Costs are what a request costs under some rules, by their names, in place of the plain
+// cost: times what the rule itself says, as that is. Under a limit in flight they are the
+// places that the request takes; 0 takes none.
+type Costs map[string]int64
+
+// MaxCosts is how many rules a request may name in its costs.
+const MaxCosts = 16
+
+// A CostsError is for costs that no request can have. It is an [ErrRequest].
+type CostsError struct {
+	// Rule is the name that is at fault; "" if it is all of them.
+	Rule string
+	// Reason says what is wrong, and what would be right.
+	Reason string
+}
+
+// Error names the rule and the reason.
+func (e *CostsError) Error() string {
+	if e.Rule == "" {
+		return "policy: costs: " + e.Reason
+	}
+	return fmt.Sprintf("policy: costs of %q: %s", e.Rule, e.Reason)
+}
+
+// Is reports whether target is [ErrRequest].
+func (e *CostsError) Is(target error) bool { return target == ErrRequest }
+
+// names returns the names of c, sorted.
+func (c Costs) names() []string {
+	names := make([]string, 0, len(c))
+	for name := range c {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// check returns what is wrong with c where these are the names that there are.
+func (c Costs) check(has func(name string) bool, known func() []string) error {
+	if len(c) > MaxCosts {
+		return &CostsError{"", fmt.Sprintf("%d names: at most %d", len(c), MaxCosts)}
+	}
+	for _, name := range c.names() {
+		switch {
+		case c[name] < 0:
+			return &CostsError{name, "below zero"}
+		case !has(name):
+			return &CostsError{name, "no such rule: there is " + listed(known())}
+		}
+	}
+	return nil
+}
+
+// mostListed is how many names an error lists.
+const mostListed = 50
+
+func listed(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > mostListed:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostListed], ", "), len(names)-mostListed)
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkCosts returns what is wrong with the costs of a request.
+func (r *Rules) checkCosts(c Costs) error {
+	return c.check(func(name string) bool { return r.byName[name] != nil }, r.Names)
+}
+
+// Counted returns those of the names in Costs whose rules the request was held to, in the
+// order of the rules.
+func (r *Result) Counted() (names []string) {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.named && h.plan.id >= 0 && !h.out {
+			names = append(names, h.rule.Name)
+		}
+	}
+	return names
+}
+
+// costByRule says what a match costs where the request has costs by rule: its weight is then
+// all of that.
+func (r *Result) costByRule(h *ruleMatch) error {
+	if asked, named := r.Costs[h.rule.Name]; named {
+		h.asked, h.named = asked, true
+	}
+	var fits bool
+	if h.weight, fits = satmath.Mul(h.unit, h.asked); !fits {
+		return &CostsError{h.rule.Name, "times what the rule costs, above the largest number"}
+	}
+	return nil
+}
+
+// AsksUsage reports whether a rule that charges the request, and is not in shadow, wants the
+// server to be asked for usage.
+func (r *Result) AsksUsage() bool {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() && h.weight > 0 && h.rule.Response != nil && h.rule.Response.AskUsage {
+			return true
+		}
+	}
+	return false
+}
+
+// places returns how many places a match takes under a limit in flight.
+func (h *ruleMatch) places() int64 {
+	if h.named || h.cost == 0 {
+		return min(h.asked, h.cost)
+	}
+	return 1
+}
+
+// apart reports whether a match has a reservation of its own, so that it can be settled by
+// itself: it goes by the response, or was named in the costs of the request.
+func (h *ruleMatch) apart(a *operation) bool {
+	return h.byResponse(a) || a.ttl > 0 && h.named
+}
+
+func (h *ruleMatch) byResponse(a *operation) bool { return a.response > 0 && h.rule.Response != nil }
+
+// Keep is a plain cost of [Policy.SettleCosts] that settles nothing.
+const Keep = -1
+
+// SettleCosts is [Policy.Settle] with costs by rule. cost settles the rules that took the plain
+// cost, unless it is [Keep]. Of the rules that the reservation named, those in costs are settled,
+// and the others keep what they took. Names of rules that had
+// no part in it are passed over, and the answer has the others. The first settlement gives
+// places under limits in flight back, whatever it settles.
+func (p *Policy) SettleCosts(ctx context.Context, id stint.ReservationID, cost int64, costs Costs) (d stint.Decision, counted []string, err error) {
+	if cost < Keep {
+		return d, nil, stint.ErrCost
+	}
+	parts, err := p.parts(id)
+	if err != nil || parts == nil {
+		return d, nil, err
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(parts, func(part reservedPart) bool { return part.name == name })
+	}
+	known := func() (names []string) {
+		for _, part := range parts {
+			if part.name != "" {
+				names = append(names, part.name)
+			}
+		}
+		return names
+	}
+	if err := costs.check(has, known); err != nil {
+		return d, nil, err
+	}
+	d, err = p.settleParts(ctx, parts, func(part *reservedPart) (int64, bool) {
+		if part.name == "" {
+			return cost, cost != Keep
+		}
+		named, ok := costs[part.name]
+		if ok && part.id != "" {
+			counted = append(counted, part.name)
+		}
+		return named, ok
+	})
+	return d, counted, err
+}
+
+// settleParts settles those parts of a reservation that cost has a cost for, and gives back
+// its places. The answer is that of the part that lets the fewest more units pass; those in
+// shadow do not count beside others.
+func (p *Policy) settleParts(ctx context.Context, parts []reservedPart, cost func(*reservedPart) (int64, bool)) (d stint.Decision, err error) {
+	first, shadow := true, true
+	for i := range parts {
+		part := &parts[i]
+		units, ok := cost(part)
+		if !ok && !part.inFlight || part.id == "" {
+			continue
+		}
+		one, failed := p.settle(ctx, *part, units)
+		switch {
+		case part.shadow && !shadow:
+			continue
+		case failed != nil:
+			if err == nil {
+				err = failed
+			}
+		case first, shadow && !part.shadow, one.Limit > 0 && (d.Limit == 0 || one.Remaining < d.Remaining):
+			d = one
+		}
+		first, shadow = false, shadow && part.shadow
+	}
+	return d, err
+}
+
+// unmatched adds the names in costs that no rule of the request has to what it has
+// reserved: the reservation has all names that it was made with.
+func (r *Result) unmatched() {
+	for _, name := range r.Costs.names() {
+		if !slices.ContainsFunc(r.parts, func(part reservedPart) bool { return part.name == name }) {
+			r.parts = append(r.parts, reservedPart{name: name})
+		}
+	}
+}

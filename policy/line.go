@@ -1,0 +1,447 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/internal/arrivals"
+	"github.com/stint-dev/stint/internal/ratefields"
+	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/meter"
+)
+
+// mostWaiting is how many requests may wait for one key of a limit, each of which holds a
+// connection or the like.
+const mostWaiting = 1000
+
+// askAgain is how often the first of a line asks a store that does not say when it makes
+// room.
+const askAgain = time.Second
+
+// errTooLate ends the wait of a request that would wait longer than it may.
+var errTooLate = errors.New("policy: it would wait too long")
+
+// A lineOwner is what the lines of a policy need of its stores.
+type lineOwner struct {
+	store stint.Store
+	room  *inflight.Room
+}
+
+// Watch implements [arrivals.Owner]. Names of limits in flight have a NUL.
+func (o lineOwner) Watch(at arrivals.Place, wake func()) (stop func(), poll time.Duration) {
+	if strings.Contains(at.Name, "\x00") {
+		return o.room.Watch(at.Name, at.Key, wake)
+	}
+	if w, ok := o.store.(interface {
+		Watch(b stint.Bound, key string, wake func()) (stop func())
+	}); ok {
+		return w.Watch(nil, at.Key, wake), 0
+	}
+	return nil, askAgain
+}
+
+// Divert implements [arrivals.Owner]: each decision looks for lines.
+func (o lineOwner) Divert(bool) {}
+
+// Newcomer implements [arrivals.Owner]: a leaky_queue has lines of its own here.
+func (o lineOwner) Newcomer(context.Context, arrivals.Place) (time.Duration, error) { return 0, nil }
+
+// GiveBack implements [arrivals.Owner].
+func (o lineOwner) GiveBack(context.Context, string, int64) {}
+
+// A place is a limit in flight, or the others of a rule, that a request is held to.
+type place struct {
+	layer  stint.Layer    // of limits over time
+	hold   *inflight.Hold // of a limit in flight, else nil
+	limits []stint.Limit
+	cost   int64
+	first  int // of its entries in Result.Rules
+}
+
+// places returns what a request is held to, and where it stands to wait for that.
+func (p *Policy) places(r *Result) (all []place, stands []arrivals.Part) {
+	add := func(name, key string, one place) {
+		all = append(all, one)
+		stands = append(stands, arrivals.Part{Lines: p.lines, At: arrivals.Place{Name: name, Key: key}, Cost: one.cost})
+	}
+	for i := range r.matches {
+		h := &r.matches[i]
+		if h.enforced() && h.cost > 0 {
+			layer := stint.Layer{Bound: p.bound(false, h), Key: h.key}
+			add(p.stateName(h.plan), h.key, place{layer: layer, limits: h.plan.limits, cost: h.cost, first: h.first})
+		}
+		if units := h.places(); units > 0 && !h.out && !h.rule.Shadow {
+			for k, l := range h.plan.inFlight {
+				hold := &inflight.Hold{Name: l.inFlight, Key: h.key, Limit: l.Limit.Count(), Units: units}
+				add(l.inFlight, h.key, place{hold: hold, limits: []stint.Limit{l.Limit}, cost: units, first: h.first + len(h.plan.ruleLimits) + k})
+			}
+		}
+	}
+	return all, stands
+}
+
+// ahead says what would be answered to a request that took so much more at each of its
+// places: d is of those over time alone, and lacks has a bit for each that has no room.
+func (p *Policy) ahead(ctx context.Context, all []place, more []uint128.Int) (d stint.Decision, lacks uint64, err error) {
+	var layers []stint.Layer
+	var holds []inflight.Hold
+	var later time.Duration
+	var at []int // of layers, then of holds
+	for i, one := range all {
+		if one.hold == nil {
+			fits := min(saturated(more[i]), capacity(one.limits)-one.cost)
+			for _, l := range one.limits {
+				later = max(later, behind(l, saturated(more[i])-max(fits, 0)))
+			}
+			one.layer.Weight, one.layer.Answers = one.cost+max(fits, 0), make([]stint.Decision, len(one.limits))
+			layers, at = append(layers, one.layer), append(at, i)
+			if later > 0 {
+				lacks |= 1 << uint(i)
+			}
+		}
+	}
+	d.Allowed = true
+	if len(layers) > 0 {
+		if d, err = p.main.Decide(ctx, meter.OpPeek, layers, 1); err != nil {
+			return d, 0, err
+		}
+	}
+	for i := range layers {
+		if slices.ContainsFunc(layers[i].Answers, func(d stint.Decision) bool { return !d.Allowed }) {
+			lacks |= 1 << uint(at[i])
+		}
+	}
+	if later > 0 && d.RetryAfter != stint.Never {
+		d.Allowed, d.RetryAfter = false, d.RetryAfter+stint.Wait(later)
+	}
+	for i, one := range all {
+		if one.hold != nil {
+			hold := *one.hold
+			hold.Units += min(saturated(more[i]), math.MaxInt64-hold.Units)
+			holds, at = append(holds, hold), append(at, i)
+		}
+	}
+	if len(holds) > 0 {
+		if _, err = p.room.Look(ctx, holds); err != nil {
+			return d, 0, err
+		}
+	}
+	for i := range holds {
+		if holds[i].Denied {
+			lacks |= 1 << uint(at[len(layers)+i])
+		}
+	}
+	return d, lacks, nil
+}
+
+func saturated(n uint128.Int) int64 {
+	if n.Hi > 0 || n.Lo > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(n.Lo)
+}
+
+// capacity returns the most that passes together.
+func capacity(limits []stint.Limit) int64 {
+	least := int64(math.MaxInt64)
+	for _, l := range limits {
+		least = min(least, l.Capacity())
+	}
+	return least
+}
+
+// behind returns how long units take, at least, that do not fit with others.
+func behind(l stint.Limit, units int64) time.Duration {
+	switch {
+	case units <= 0:
+		return 0
+	case l.Algorithm().Evenly():
+		return span(l, units)
+	}
+	return max(time.Duration(ratefields.MulDiv(units/l.Count(), int64(l.Period()), 1)), 1)
+}
+
+// beside decides for a request that does not wait, as if what those need were taken who
+// wait where it comes to.
+func (p *Policy) beside(ctx context.Context, a *operation, r *Result) error {
+	all, stands := p.places(r)
+	needed, end := arrivals.Beside(stands)
+	defer end()
+	if !slices.ContainsFunc(needed, func(n uint128.Int) bool { return !n.Zero() }) {
+		return p.enforce(ctx, a, r)
+	}
+	joined, lacks, err := p.ahead(ctx, all, needed)
+	if err != nil || lacks == 0 {
+		return p.enforce(ctx, a, r) // by the words of the rules, if the store fails
+	}
+	inFlight := r.inFlight
+	if err = p.enforce(ctx, &operation{op: meter.OpPeek}, r); err != nil {
+		return err
+	}
+	d := &r.Decision
+	if d.RetryAfter == stint.Never || !d.Allowed && r.enforces(notesDenied) {
+		r.inFlight = inFlight
+		return p.enforce(ctx, a, r) // it begins a ban, or is counted
+	}
+	*d = stint.Decision{ResetAfter: max(d.ResetAfter, joined.ResetAfter), RetryAfter: max(d.RetryAfter, joined.RetryAfter, 1)}
+	for i, one := range all {
+		if e := &r.Rules[one.first]; lacks>>uint(i)&1 != 0 {
+			e.Denied, e.Remaining, e.RetryAfter = true, 0, d.RetryAfter
+		}
+	}
+	r.number(d)
+	for i, one := range all {
+		if lacks>>uint(i)&1 != 0 && one.hold != nil {
+			d.RetryAfter = longer(d.RetryAfter, stint.Wait(time.Second))
+			if r.Rules[one.first].RetryAfter = stint.Wait(time.Second); r.Tightest < 0 || r.tighter(one.first, r.Tightest) {
+				r.Tightest, d.Tightest = one.first, -1
+			}
+		}
+	}
+	d.Limit = r.Rules[r.Tightest].Limit.Capacity()
+	return nil
+}
+
+// waitInLine decides for a request that may wait: it passes when all its limits let it pass
+// at one moment, in the order of arrival. One that would wait longer than it may is denied
+// as one that does not wait.
+func (p *Policy) waitInLine(ctx context.Context, attrs Attributes, cost int64, most time.Duration, a *operation, r *Result) (waited time.Duration, err error) {
+	inFlight, turn, began, asked := r.inFlight, *a, time.Now(), p.lines.Empty()
+	if turn.turn = true; asked {
+		err = p.enforce(ctx, &turn, r)
+	}
+	if err == nil && !r.Decision.Allowed {
+		w := &waiting{p: p, attrs: attrs, cost: cost, most: most, a: turn, r: r, began: began}
+		err = w.wait(ctx, asked)
+		waited = w.Age()
+	}
+	switch {
+	case err == nil:
+		p.inShadow(ctx, a, r, inFlight)
+		return waited, nil
+	case !errors.Is(err, errTooLate):
+		return 0, err
+	}
+	if err := p.match(attrs, cost, r); err != nil {
+		return 0, err
+	}
+	return 0, p.decide(context.WithoutCancel(ctx), a, r)
+}
+
+// A waiting is a request that waits in the lines of its policy.
+type waiting struct {
+	arrivals.Waiter
+	p        *Policy
+	attrs    Attributes
+	cost     int64
+	most     time.Duration
+	a        operation
+	r        *Result
+	places   []place
+	free     time.Time // since when no place in flight was found taken
+	began    time.Time
+	deadline time.Time   // of its caller, or zero
+	end      *time.Timer // of the wait
+}
+
+// wait waits for what has just been asked for and denied, or is not asked for since others
+// wait.
+func (w *waiting) wait(ctx context.Context, asked bool) (err error) {
+	var a arrivals.Answer
+	var stands []arrivals.Part
+	w.places, stands = w.p.places(w.r)
+	if w.deadline, _ = ctx.Deadline(); asked {
+		a, err = w.answer()
+	} else {
+		a, err = w.comesBehind(ctx, stands)
+	}
+	if err != nil {
+		return err
+	}
+	if !w.Join(w, a.Lacks, stands...) {
+		return errTooLate
+	}
+	waits, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	w.end = time.AfterFunc(w.left(), func() { end(context.DeadlineExceeded) })
+	defer w.end.Stop()
+	_, err = w.Drive(waits, false)
+	ends := ctx.Err()
+	if err != nil && (ends == nil && errors.Is(context.Cause(waits), context.DeadlineExceeded) || errors.Is(ends, context.DeadlineExceeded)) {
+		return errTooLate
+	}
+	return err // nil also at the deadline, if that was its turn
+}
+
+// ask asks for all that the request needs.
+func (w *waiting) ask(ctx context.Context) error {
+	if err := w.p.match(w.attrs, w.cost, w.r); err != nil {
+		return err
+	}
+	now := time.Now()
+	w.a.age = w.Age()
+	if flies := slices.ContainsFunc(w.places, func(one place) bool { return one.hold != nil }); flies {
+		w.a.age = 0 // nobody knows since when there has been a place
+		if !w.free.IsZero() {
+			w.a.age = now.Sub(w.free)
+		}
+	}
+	w.free = now
+	err := w.p.enforce(ctx, &w.a, w.r)
+	for _, one := range w.places {
+		if one.hold != nil && one.first < len(w.r.Rules) && w.r.Rules[one.first].Denied {
+			w.free = time.Time{}
+		}
+	}
+	return err
+}
+
+// left returns how long the request may still wait for what has denied it: as its rules
+// say, or the caller for those that do not say it.
+func (w *waiting) left() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for i := range w.r.Rules {
+		e := &w.r.Rules[i]
+		if !e.Denied || e.Shadow {
+			continue
+		}
+		within := w.r.matches[e.match].rule.within(w.most)
+		if e.RetryAfter == stint.Never || e.Limit.Algorithm().Queues() {
+			within = 0
+		}
+		least = min(least, within)
+	}
+	end := w.began.Add(least)
+	if !w.deadline.IsZero() && w.deadline.Before(end) {
+		end = w.deadline
+	}
+	return time.Until(end)
+}
+
+// within returns how long a request may wait for room under the rule, where its caller lets
+// it wait for most, or 0 for as long as rules say.
+func (r *rule) within(most time.Duration) time.Duration {
+	if r.Wait == 0 || most > 0 && most < r.Wait {
+		return most
+	}
+	return r.Wait
+}
+
+// mayWait reports whether a rule lets the request wait for room.
+func (r *Result) mayWait(most time.Duration) bool {
+	return r.blocked < 0 && slices.ContainsFunc(r.matches, func(h ruleMatch) bool {
+		return !h.rule.Shadow && !h.out && h.plan.id >= 0 && h.rule.within(most) > 0
+	})
+}
+
+// comesBehind denies one that would wait too long behind those who wait already.
+func (w *waiting) comesBehind(ctx context.Context, stands []arrivals.Part) (a arrivals.Answer, err error) {
+	needed, end := arrivals.Beside(stands)
+	end()
+	d, lacks, err := w.p.ahead(ctx, w.places, needed)
+	if err != nil {
+		return arrivals.Answer{Lacks: arrivals.All}, w.fails(ctx, err)
+	}
+	for i, one := range w.places {
+		if lacks>>uint(i)&1 != 0 {
+			w.r.Rules[one.first].Denied = true
+		}
+	}
+	if left := w.left(); d.RetryAfter == stint.Never || time.Duration(d.RetryAfter) > left || left <= 0 {
+		err = errTooLate
+	}
+	for i, n := range needed {
+		if !n.Zero() { // whoever came before passes before, also where there is room for both
+			lacks |= 1 << uint(i)
+		}
+	}
+	return arrivals.Answer{Lacks: lacks}, err
+}
+
+// fails returns an error that is not the store's: while that fails, each attempt goes by the
+// words of the rules.
+func (w *waiting) fails(ctx context.Context, err error) error {
+	if ctx.Err() == nil && w.p.failover.Fails(err) {
+		return nil
+	}
+	return err
+}
+
+// answer says when what was denied may pass, and by which places. The error is errTooLate.
+func (w *waiting) answer() (a arrivals.Answer, err error) {
+	a.Again = time.Duration(w.r.Decision.RetryAfter)
+	for i, one := range w.places {
+		for k := one.first; k < min(one.first+len(one.limits), len(w.r.Rules)); k++ {
+			if w.r.Rules[k].Denied {
+				a.Lacks |= 1 << uint(i)
+				if one.hold != nil {
+					a.Again = arrivals.Unknown
+				}
+			}
+		}
+	}
+	left := w.left()
+	if left <= 0 || a.Again != arrivals.Unknown && a.Again > left {
+		return a, errTooLate
+	}
+	if w.end != nil {
+		w.end.Reset(left)
+	}
+	return a, nil
+}
+
+// Take implements [arrivals.Asker].
+func (w *waiting) Take(ctx context.Context, later time.Duration) (a arrivals.Answer, err error) {
+	if later > 0 {
+		return arrivals.Answer{Again: later}, nil
+	}
+	if err := w.ask(ctx); err != nil || w.r.Decision.Allowed {
+		return arrivals.Answer{Passes: err == nil}, err
+	}
+	return w.answer()
+}
+
+// Look implements [arrivals.Asker].
+func (w *waiting) Look(ctx context.Context, part int) (a arrivals.Answer, err error) {
+	d, lacks, err := w.p.ahead(ctx, w.places[part:part+1], make([]uint128.Int, 1))
+	if err != nil {
+		return arrivals.Answer{Passes: true}, w.fails(ctx, err)
+	}
+	if a.Passes, a.Again = lacks == 0, time.Duration(d.RetryAfter); w.places[part].hold != nil {
+		a.Again = arrivals.Unknown
+	}
+	return a, nil
+}
+
+// With implements [arrivals.Asker].
+func (w *waiting) With(ctx context.Context, more []int64) (lacks uint64, err error) {
+	wide := make([]uint128.Int, len(more))
+	for i, n := range more {
+		wide[i] = uint128.From(uint64(n))
+	}
+	if _, lacks, err = w.p.ahead(ctx, w.places, wide); err != nil {
+		return 0, w.fails(ctx, err)
+	}
+	return lacks, nil
+}
+
+// Ahead implements [arrivals.Asker].
+func (w *waiting) Ahead(context.Context) error { return nil }
+
+// Refill implements [arrivals.Asker].
+func (w *waiting) Refill(part int, d time.Duration) int64 {
+	least := int64(math.MaxInt64)
+	for _, l := range w.places[part].limits {
+		if l.InFlight() || !l.Algorithm().Evenly() || d <= 0 {
+			return 0
+		}
+		least = min(least, saturated(uint128.From(uint128.Mul(uint64(d), uint64(l.Count())).Floor(uint64(l.Period())))))
+	}
+	return least
+}

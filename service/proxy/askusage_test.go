@@ -1,0 +1,158 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+)
+
+const askRules = `
+rules:
+  - name: tokens
+    unless: {path: /apart}
+    key: [header.x-customer]
+    limits: ["1000 per 10000h sliding_log"]
+    cost: {usage: openai, reserve: 10}
+  - name: apart
+    match: {path: /apart}
+    key: [header.x-customer]
+    limits: ["1000 per 10000h sliding_log"]
+    cost: {usage: openai, reserve: 10, ask_usage: false}
+`
+
+const (
+	askedChunk = `{"choices":[],"usage":{"total_tokens":70}}`
+	someChunks = "data: {\"choices\":[{\"delta\":{\"content\":\"usage\"}}],\"usage\":null}\n\n: a comment\n\ndata: {\"choices\":[]}\n\n"
+	endOfChunk = "data: [DONE]\n\n"
+)
+
+// chatServer answers a stream, with its usage if it was asked for, in the way that the path
+// says, and notes what came.
+func chatServer(t *testing.T, came *string) *url.URL {
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		*came = string(body)
+		var q struct {
+			Options struct {
+				Usage bool `json:"include_usage"`
+			} `json:"stream_options"`
+		}
+		_ = json.Unmarshal(body, &q)
+		text := someChunks
+		if q.Options.Usage {
+			text += "data: " + askedChunk + "\n\n"
+		}
+		text += endOfChunk
+		way := r.URL.Query().Get("way")
+		switch way {
+		case "crlf":
+			text = strings.ReplaceAll(text, "\n", "\r\n")
+		case "cr":
+			text = strings.ReplaceAll(text, "\n", "\r")
+		case "open":
+			text = strings.TrimSuffix(text, "\n\n"+endOfChunk)
+		}
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		if way == "json" {
+			w.Header().Set("Content-Type", "application/json")
+			text = askedChunk
+		}
+		if way == "length" {
+			_, _ = io.WriteString(w, text) // net/http says how long it is
+			return
+		}
+		step := len(text)
+		if way == "bytewise" || way == "crlf" {
+			step = 1
+		}
+		for at := 0; at < len(text); at += step {
+			_, _ = io.WriteString(w, text[at:min(at+step, len(text))])
+			w.(http.Flusher).Flush()
+		}
+	}))
+	t.Cleanup(behind.Close)
+	target, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return target
+}
+
+// TestAskUsage asks for usage where a stream of text is charged by it, and takes the answer
+// out again, however that comes, unless the client has asked.
+func TestAskUsage(t *testing.T) {
+	var came string
+	f := start(t, chatServer(t, &came), time.Minute, yaml(t, askRules), httplimit.ClientIP{})
+	const plain, chunk = someChunks + endOfChunk, "data: " + askedChunk + "\n\n"
+	long := `{"stream":true,"messages":["` + strings.Repeat("x", 1<<20) + `"]}`
+	for name, c := range map[string]struct {
+		path, body, came, got string
+		used                  int64
+	}{
+		"chat":              {"", `{"stream":true,"messages":[]}`, `{"stream_options":{"include_usage":true},"stream":true,"messages":[]}`, plain, 70},
+		"completions":       {"", ` { "prompt": "a\"b", "stream": true }`, ` {"stream_options":{"include_usage":true}, "prompt": "a\"b", "stream": true }`, plain, 70},
+		"options":           {"", `{"stream":true,"stream_options":{"x":[1]},"messages":[]}`, `{"stream":true,"stream_options":{"include_usage":true,"x":[1]},"messages":[]}`, plain, 70},
+		"no options":        {"", `{"stream":true,"stream_options":{},"messages":[]}`, `{"stream":true,"stream_options":{"include_usage":true},"messages":[]}`, plain, 70},
+		"refused":           {"", `{"stream":true,"stream_options":{"include_usage":false},"messages":[]}`, `{"stream":true,"stream_options":{"include_usage":true},"messages":[]}`, plain, 70},
+		"null":              {"", `{"stream":true,"stream_options":null,"messages":[]}`, `{"stream":true,"stream_options":{"include_usage":true},"messages":[]}`, plain, 70},
+		"asked":             {"", `{"stream":true,"stream_options":{"include_usage":true},"messages":[]}`, "", someChunks + chunk + endOfChunk, 70},
+		"text":              {"", `{"stream":"true","messages":[]}`, "", plain, 10},
+		"a number":          {"", `{"stream":1,"messages":[]}`, "", plain, 10},
+		"no stream":         {"", `{"messages":[]}`, "", plain, 10},
+		"nothing to say":    {"", `{"stream":true}`, "", plain, 10},
+		"twice":             {"", `{"stream":false,"stream":true,"messages":[]}`, "", plain, 10},
+		"another spelling":  {"", `{"Stream":true,"stream":true,"messages":[]}`, "", plain, 10},
+		"no JSON":           {"", `{"stream":true,"messages":[]`, "", plain, 10},
+		"two documents":     {"", `{"stream":true,"messages":[]}{}`, "", plain, 10},
+		"too long":          {"", long, "", plain, 10},
+		"switched off":      {"/apart", `{"stream":true,"messages":[]}`, "", plain, 0},
+		"bytewise":          {"/v1/chat?way=bytewise", `{"stream":true,"messages":[]}`, "-", plain, 70},
+		"CRLF":              {"/v1/chat?way=crlf", `{"stream":true,"messages":[]}`, "-", strings.ReplaceAll(plain, "\n", "\r\n"), 70},
+		"CR":                {"/v1/chat?way=cr", `{"stream":true,"messages":[]}`, "-", strings.ReplaceAll(plain, "\n", "\r"), 70},
+		"of known length":   {"/v1/chat?way=length", `{"stream":true,"messages":[]}`, "-", plain, 70},
+		"without its end":   {"/v1/chat?way=open", `{"stream":true,"messages":[]}`, "-", someChunks, 70},
+		"no stream of such": {"/v1/chat?way=json", `{"stream":true,"messages":[]}`, "-", askedChunk, 70},
+	} {
+		path := c.path
+		if path == "" {
+			path = "/v1/chat"
+		}
+		r, err := http.NewRequest(http.MethodPost, "http://"+f.address+path, strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		customer := strings.ReplaceAll(name, " ", "-")
+		r.Header.Set("X-Customer", customer)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		got, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if want := c.came; err != nil || want != "-" && came != want && (want != "" || came != c.body) {
+			t.Errorf("%s: the server got %.200q, %v", name, came, err)
+		}
+		if squeezed(string(got)) != squeezed(c.got) {
+			t.Errorf("%s: the client got\n%q\nwant\n%q", name, got, c.got)
+		}
+		if c.used > 0 {
+			settled(t, f, customer, c.used)
+		}
+	}
+}
+
+// squeezed is a stream without the empty events that are left where ends of lines have two
+// bytes.
+func squeezed(stream string) string {
+	for strings.Contains(stream, "\r\n\r\n\r\n") {
+		stream = strings.ReplaceAll(stream, "\r\n\r\n\r\n", "\r\n\r\n")
+	}
+	return strings.ReplaceAll(stream, "\r\n\r\n\n", "\r\n\r\n")
+}

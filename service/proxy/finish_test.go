@@ -1,0 +1,211 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint/httplimit"
+)
+
+// A deafServer never notices that its clients leave: it counts what runs, which lasts as
+// long as its work.
+type deafServer struct {
+	now, most, asked atomic.Int64
+	work             func(w http.ResponseWriter, r *http.Request)
+}
+
+func (d *deafServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.asked.Add(1)
+	n := d.now.Add(1)
+	defer d.now.Add(-1)
+	for most := d.most.Load(); n > most && !d.most.CompareAndSwap(most, n); most = d.most.Load() {
+	}
+	d.work(w, r)
+}
+
+func deaf(t *testing.T, rules string, work func(w http.ResponseWriter, r *http.Request)) (*deafServer, *front) {
+	t.Helper()
+	d := &deafServer{work: work}
+	server := httptest.NewServer(d)
+	t.Cleanup(server.Close)
+	return d, start(t, mustURL(t, server.URL), time.Second, yaml(t, rules), httplimit.ClientIP{})
+}
+
+// leave sends a request and hangs up, at once or when an answer may be on its way.
+func leave(t testing.TB, address, request string, after time.Duration) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_, _ = io.WriteString(conn, request)
+	time.Sleep(after)
+	_ = conn.Close()
+}
+
+// TestFinish has a crowd of whom half leave while the server works, which never notices it:
+// what runs there is never more than the limit, and all places come back.
+func TestFinish(t *testing.T) {
+	requests := int64(3000)
+	if testing.Short() {
+		requests = 300
+	}
+	d, f := deaf(t, "rules: [{name: proxy, key: [], limits: [5 in flight], finish: 30s}]", func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(5*time.Millisecond + rand.N(5*time.Millisecond))
+		_, _ = io.WriteString(w, "done")
+	})
+	var all sync.WaitGroup
+	var left, answered atomic.Int64
+	for range 30 {
+		all.Go(func() {
+			for n := left.Add(1); n <= requests; n = left.Add(1) {
+				switch n % 4 {
+				case 0:
+					leave(t, f.address, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", rand.N(6*time.Millisecond))
+				case 1:
+					leave(t, f.address, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi", rand.N(6*time.Millisecond))
+				default:
+					for status := 0; status != http.StatusOK; time.Sleep(time.Millisecond) {
+						answer := f.get(t, "/")
+						_, _ = io.Copy(io.Discard, answer.Body)
+						_ = answer.Body.Close()
+						status = answer.StatusCode
+					}
+					answered.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for f.source.Policy().InFlight()["proxy"] > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if most := d.most.Load(); most != 5 || d.asked.Load() == answered.Load() {
+		t.Errorf("%d at once, want 5; %d reached the server, %d of them stay", most, d.asked.Load(), answered.Load())
+	}
+	t.Logf("%d requests, %d at once, %d reached the server", requests, d.most.Load(), d.asked.Load())
+}
+
+// TestFinishEnds goes on behind a client for a request that was read whole, whose answer is no
+// stream, and as long as its rule says. What else a client leaves is cancelled.
+func TestFinishEnds(t *testing.T) {
+	const whole = "GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
+	for _, test := range []struct {
+		name, finish, path, request string
+		goesOn                      bool
+	}{
+		{"nothing said", "", "/", whole, false},
+		{"whole", ", finish: 1h", "/", whole, true},
+		{"answer begun", ", finish: 1h", "/begun", whole, true},
+		{"stream", ", finish: 1h", "/stream", whole, false},
+		{"as long as it says", ", finish: 50ms", "/", whole, false},
+		{"half a body", ", finish: 1h", "/", "POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			begun, end, cancelled := make(chan bool, 1), make(chan bool), make(chan bool, 1)
+			_, f := deaf(t, "rules: [{name: proxy, key: [], limits: [1 in flight]"+test.finish+"}]", func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/stream" {
+					w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+				}
+				if r.URL.Path != "/" {
+					_, _ = io.WriteString(w, "begun\n")
+					_ = http.NewResponseController(w).Flush()
+				}
+				begun <- true
+				_, _ = io.ReadAll(r.Body)
+				select {
+				case <-end:
+				case <-r.Context().Done():
+					cancelled <- true
+				}
+			})
+			conn, err := net.Dial("tcp", f.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(conn, test.request, test.path)
+			<-begun
+			_ = conn.Close()
+			if !test.goesOn {
+				<-cancelled
+			} else {
+				for range 20 {
+					if a := f.get(t, "/"); a.StatusCode != http.StatusTooManyRequests {
+						t.Fatalf("beside a request that goes on: %d", a.StatusCode)
+					}
+				}
+				end <- true
+			}
+			for f.source.Policy().InFlight()["proxy"] > 0 {
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+// TestLeftInLine has those who wait in line leave, with a body of any kind and without: none
+// of them is sent.
+func TestLeftInLine(t *testing.T) {
+	each := 200
+	if testing.Short() {
+		each = 20
+	}
+	for _, finish := range []string{"", ", finish: 1h"} {
+		hold := make(chan bool)
+		d, f := deaf(t, "rules: [{name: proxy, key: [], limits: [1 in flight], wait: 1h"+finish+"}]", func(http.ResponseWriter, *http.Request) { <-hold })
+		release := sync.OnceFunc(func() { close(hold) })
+		t.Cleanup(release)
+		first := make(chan int, 1)
+		go func() { first <- f.get(t, "/").StatusCode }()
+		for d.asked.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		var line []net.Conn
+		for range each {
+			for _, sent := range []string{
+				"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+				"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi",
+				"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nhi",
+				"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n",
+				"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
+			} {
+				conn, err := net.Dial("tcp", f.address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.WriteString(conn, sent)
+				line = append(line, conn)
+			}
+		}
+		waiting := func(want int) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for f.Waiting() != want {
+				if ctx.Err() != nil {
+					t.Fatalf("%d wait, want %d", f.Waiting(), want)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		waiting(len(line))
+		for _, conn := range line {
+			_ = conn.Close()
+		}
+		waiting(0)
+		release()
+		<-first
+		if n := d.asked.Load(); n != 1 {
+			t.Errorf("%d that left are sent", n-1)
+		}
+	}
+}

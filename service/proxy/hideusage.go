@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// mostChunk bounds an event that may be the chunk with usage, in bytes. Beyond it an event
+// passes as it comes.
+const mostChunk = 16 << 10
+
+// A hidingWriter takes the chunk out of a stream that the client has not asked for. It passes
+// each event as soon as it is whole; nothing else is held. It stands outside of what charges,
+// which has seen the chunk by then.
+type hidingWriter struct {
+	http.ResponseWriter
+	on     bool   // usage was asked for
+	stream bool   // the answer is a stream of events
+	begun  bool   // it has begun
+	held   []byte // the event at hand, as far as it has come
+	long   bool   // which is too long to be the chunk, and passes
+	ends   eventEnds
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *hidingWriter) WriteHeader(status int) {
+	if w.on && !w.begun && status >= http.StatusOK {
+		h := w.Header()
+		w.begun = true
+		w.stream = strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream") && h.Get("Content-Encoding") == ""
+		if w.stream {
+			h.Del("Content-Length")
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (w *hidingWriter) Write(p []byte) (int, error) {
+	if w.on && !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !w.stream {
+		return w.ResponseWriter.Write(p)
+	}
+	all, at := p, 0 // what is to pass, and from where it has not been looked through
+	if len(w.held) > 0 {
+		at = len(w.held)
+		all, w.held = append(w.held, p...), nil
+	}
+	begin := 0 // of the event at hand
+	for {
+		n := w.ends.next(all[at:])
+		if n < 0 {
+			break
+		}
+		at += n
+		if !w.long && isUsage(all[begin:at]) {
+			if err := w.pass(all[:begin]); err != nil {
+				return 0, err
+			}
+			all, at = all[at:], 0
+		}
+		w.long, begin = false, at
+	}
+	if w.long = w.long || len(all)-begin > mostChunk; w.long {
+		begin = len(all)
+	}
+	w.held = append(w.held, all[begin:]...)
+	if err := w.pass(all[:begin]); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (w *hidingWriter) pass(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	_, err := w.ResponseWriter.Write(p)
+	return err
+}
+
+// end passes what is held of an event that has no end.
+func (w *hidingWriter) end() {
+	if !isUsage(w.held) {
+		_ = w.pass(w.held) // a client that has gone has no use for it
+	}
+	w.held = nil
+}
+
+// Flush implements [http.Flusher].
+func (w *hidingWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// FlushError is for [http.ResponseController].
+func (w *hidingWriter) FlushError() error {
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack implements [http.Hijacker].
+func (w *hidingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *hidingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// eventEnds finds the empty lines that end events, wherever a stream is cut.
+type eventEnds struct {
+	filled bool // the line is not empty
+	cr     bool // the byte before was a carriage return
+}
+
+// next returns how long the event is that goes on with p, or -1 if it does not end there.
+func (e *eventEnds) next(p []byte) int {
+	for i := 0; i < len(p); i++ {
+		c := p[i]
+		if e.cr && c == '\n' {
+			e.cr = false
+			continue
+		}
+		if e.cr = c == '\r'; c != '\n' && c != '\r' {
+			e.filled = true
+			n := bytes.IndexAny(p[i:], "\r\n")
+			if n < 0 {
+				return -1
+			}
+			i += n - 1
+			continue
+		}
+		if e.filled {
+			e.filled = false
+			continue
+		}
+		if e.cr && i+1 < len(p) && p[i+1] == '\n' {
+			e.cr = false
+			i++
+		}
+		return i + 1
+	}
+	return -1
+}
+
+// isUsage reports whether an event is the chunk that tells usage and nothing else.
+func isUsage(event []byte) bool {
+	if !bytes.Contains(event, []byte(`usage`)) {
+		return false
+	}
+	var data []byte
+	for line := range bytes.FieldsFuncSeq(event, func(r rune) bool { return r == '\r' || r == '\n' }) {
+		if rest, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			data = append(append(data, rest...), '\n')
+		}
+	}
+	var chunk struct {
+		Choices []json.RawMessage `json:"choices"`
+		Usage   map[string]any    `json:"usage"`
+	}
+	return json.Unmarshal(data, &chunk) == nil && chunk.Choices != nil && len(chunk.Choices) == 0 && chunk.Usage != nil
+}

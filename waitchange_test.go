@@ -1,0 +1,191 @@
+package stint_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/memstore"
+)
+
+// TestWaitChange raises and lowers the rate of a bucket while many wait. The model is the
+// definition: what is in use drains at the rate in force, and a waiter starts when its unit
+// has room, behind those before it.
+func TestWaitChange(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 8))
+			burst := 1 + random.Int64N(5)
+			rates, changes := []int64{10}, []float64{0}
+			for at := 0.0; len(rates) < 8; rates = append(rates, 1+random.Int64N(40)) {
+				at += 0.1 + 3*random.Float64()
+				changes = append(changes, at)
+			}
+			of := func(rate int64) stint.Limit { return stint.PerSecond(rate).WithBurst(burst).WithName("l") }
+			l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "test", of(rates[0]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			for i := range rates[1:] {
+				time.AfterFunc(time.Duration(changes[i+1]*1e9), func() {
+					if err := l.SetLimits(of(rates[i+1])); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			starts := make([]float64, 120)
+			var all sync.WaitGroup
+			for i := range starts {
+				all.Go(func() {
+					if err := l.Wait(bg, "k", 1); err != nil {
+						t.Error(err)
+					}
+					starts[i] = time.Since(began).Seconds()
+				})
+				synctest.Wait()
+			}
+			all.Wait()
+			used, now, k := 0.0, 0.0, 0
+			for i, got := range starts {
+				for used+1 > float64(burst)+1e-9 {
+					end := now + (used+1-float64(burst))/float64(rates[k])
+					if k+1 < len(rates) && end > changes[k+1] {
+						used -= (changes[k+1] - now) * float64(rates[k])
+						now, k = changes[k+1], k+1
+						continue
+					}
+					used, now = float64(burst)-1, end
+				}
+				if used++; math.Abs(got-now) > 0.01*now+1e-6 {
+					t.Fatalf("seed %d: waiter %d starts at %.6f s, the definition says %.6f", seed, i, got, now)
+				}
+			}
+			empty(t, l)
+		})
+	}
+}
+
+var errDown = errors.New("down")
+
+// A failing store fails those who wait, when told.
+type failing struct {
+	*memstore.Store
+	fails atomic.Bool
+}
+
+func (s *failing) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, ttl, age time.Duration) (stint.Decision, stint.ReservationID, error) {
+	if s.fails.Load() {
+		return stint.Decision{}, "", errDown
+	}
+	return s.Store.TakeTurn(ctx, layers, cost, ttl, age)
+}
+
+// TestWaitStoreFails lets a store fail for some seconds while many wait, of whom some leave
+// from the front, the middle and the end: everybody hears what became of it, what starts is
+// within the limit, and who comes when the store is back waits as ever.
+func TestWaitStoreFails(t *testing.T) {
+	for name, wait := range map[string]func(ctx context.Context, l, other *stint.Limiter) error{
+		"Wait": func(ctx context.Context, l, _ *stint.Limiter) error { return l.Wait(ctx, "k", 1) },
+		"WaitReserve": func(ctx context.Context, l, _ *stint.Limiter) error {
+			_, err := l.WaitReserve(ctx, "k", 1, time.Minute)
+			return err
+		},
+		"All": func(ctx context.Context, l, other *stint.Limiter) error {
+			return stint.All(l.Key("k"), other.Key("k")).Wait(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &failing{Store: memstore.New(memstore.Options{})}
+				l, other := namedLimiter(t, s, "l", "1/s burst 1"), namedLimiter(t, s, "other", "2/s burst 1")
+				var started, failed, left atomic.Int64
+				var all sync.WaitGroup
+				come := func(n int) {
+					for i := range n {
+						ctx, leave := context.WithCancel(bg)
+						if i%3 == 1 {
+							time.AfterFunc(time.Duration(i)*200*ms, leave)
+						}
+						all.Go(func() {
+							defer leave()
+							switch err := wait(ctx, l, other); {
+							case errors.Is(err, errDown):
+								failed.Add(1)
+							case errors.Is(err, context.Canceled):
+								left.Add(1)
+							case err != nil:
+								t.Error(err)
+							default:
+								started.Add(1)
+							}
+						})
+						synctest.Wait()
+					}
+				}
+				come(30)
+				time.Sleep(5500 * ms)
+				s.fails.Store(true)
+				time.Sleep(4 * time.Second)
+				s.fails.Store(false)
+				come(6)
+				all.Wait()
+				if n := started.Load() + failed.Load() + left.Load(); n != 36 || started.Load() != 6+4 || failed.Load() == 0 {
+					t.Errorf("%d started, %d failed, %d left", started.Load(), failed.Load(), left.Load())
+				}
+				empty(t, l)
+				empty(t, other)
+			})
+		})
+	}
+}
+
+// TestAcquireInOrder lets requests wait for a place and for the bucket beside it: they start
+// in order, when both have room; no newcomer passes them; and who leaves holds up nobody.
+func TestAcquireInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := running(t, "1 in flight", "10/s burst 1")
+		tr := newTranscript()
+		_, end, err := l.Acquire(bg, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		var leave []func()
+		for i := range 6 {
+			ctx, cancel := context.WithCancel(bg)
+			leave = append(leave, cancel)
+			all.Go(func() {
+				d, release, err := l.AcquireN(ctx, "k", 1, time.Minute)
+				tr.add("%d %v %v", i, d.Allowed, err)
+				time.Sleep(50 * ms)
+				release()
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		for _, i := range []int{0, 3, 5} {
+			leave[i]()
+		}
+		synctest.Wait()
+		end()
+		if d, _, err := l.Acquire(bg, "k"); d.Allowed || err != nil {
+			t.Errorf("a newcomer: %+v, %v", d, err)
+		}
+		all.Wait()
+		tr.check(t, `1s 0 false context canceled
+			1s 3 false context canceled
+			1s 5 false context canceled
+			1s 1 true <nil>
+			1.1s 2 true <nil>
+			1.2s 4 true <nil>`)
+		empty(t, l)
+	})
+}
