@@ -85,6 +85,13 @@ func (r *Rules) ByResponse(name string) bool {
 	return err == nil && one.Response != nil
 }
 
+// BySent reports whether what a request sends is part of what it costs under the rule of a
+// name.
+func (r *Rules) BySent(name string) bool {
+	one, err := r.rule(name)
+	return err == nil && one.Cost.Sent > 0
+}
+
 func (r *rule) compare(old *rule) []Change {
 	var all []Change
 	say := func(fresh bool, format string, args ...any) {

@@ -44,6 +44,7 @@ type Call struct {
 	At         int64 // nanoseconds since the Unix epoch
 	Attributes policy.Attributes
 	Cost       int64         // multiplies the cost that each rule says
+	Costs      policy.Costs  // for these rules in place of Cost
 	Lasts      time.Duration // until it ends, ≥ 0
 	// Respond settles what the response costs when the request ends. Without it the response is
 	// unknown, and costs what the rules reserve.
@@ -58,7 +59,7 @@ func (r *Rules) Decide(ctx context.Context, c Call) (*policy.Result, error) {
 	if r.failed != nil {
 		return nil, r.failed
 	}
-	r.result.WillRelease = true
+	r.result.WillRelease, r.result.Costs = true, c.Costs
 	var pending *policy.Pending
 	var err error
 	if c.Respond == nil {

@@ -26,6 +26,7 @@ type explainCmd struct {
 	Query        []string `sep:"none" placeholder:"NAME=VALUE" help:"A query parameter, not encoded; may be repeated."`
 	Cookie       []string `sep:"none" placeholder:"NAME=VALUE" help:"A cookie; may be repeated."`
 	Attribute    []string `sep:"none" placeholder:"NAME=VALUE" help:"Any other attribute, such as jwt.sub=anna; may be repeated."`
+	Sent         int64    `placeholder:"BYTES" help:"The length of its body, for costs that count it."`
 	Peer         string   `placeholder:"ADDRESS" help:"Instead of --ip: the address that the connection comes from. If it is a trusted proxy, headers give the client's address."`
 	TrustedProxy []string `sep:"none" placeholder:"RANGE" help:"With --peer: a trusted proxy; may be repeated. Overrides trusted_proxies of the file."`
 	JSON         bool     `name:"json" help:"Write JSON."`
@@ -113,12 +114,16 @@ func (c *explainCmd) file(e *env) (*rules.File, error) {
 // described is the request that flags describe.
 type described struct {
 	request.HTTP
-	ip string
+	ip   string
+	sent int64
 }
+
+// BodyLength returns how many bytes the body has.
+func (d *described) BodyLength() int64 { return d.sent }
 
 // request makes the request that the flags describe.
 func (c *explainCmd) request() (*described, error) {
-	d, more := &described{ip: c.IP}, make(policy.Map)
+	d, more := &described{ip: c.IP, sent: c.Sent}, make(policy.Map)
 	d.Method, d.Host, d.Header = c.Method, c.Host, make(http.Header)
 	d.Client = func() (addr netip.Addr, text string, ok bool) { return addr, d.ip, d.ip != "" }
 	d.Pointer = func(pointer string) (string, bool) { return more.Attribute(request.Body.String() + pointer) }

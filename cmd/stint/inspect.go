@@ -25,6 +25,7 @@ type inspectCmd struct {
 	Path         string   `placeholder:"/login" help:"The path as on the request line."`
 	Header       []string `sep:"none" placeholder:"NAME=VALUE" help:"A header; may be repeated."`
 	Attribute    []string `sep:"none" placeholder:"NAME=VALUE" help:"Any attribute, such as ip=192.0.2.7; may be repeated."`
+	Sent         int64    `placeholder:"BYTES" help:"The length of its body, for costs that count it."`
 	JSON         bool     `name:"json" help:"Write JSON; of several servers, a line for each."`
 }
 
@@ -94,7 +95,7 @@ func (c *inspectCmd) Run(e *env) error {
 	defer c.close()
 	answers, missing, failed := ask(e.ctx, &c.serversFlags, func(ctx context.Context, k *rulesapi.Client) (json.RawMessage, error) {
 		var raw json.RawMessage
-		err := k.Call(ctx, http.MethodPost, "/v1/inspect", nil, map[string]any{"attributes": attrs}, &raw)
+		err := k.Call(ctx, http.MethodPost, "/v1/inspect", nil, map[string]any{"attributes": attrs, "sent": c.Sent}, &raw)
 		return raw, err
 	})
 	for i, a := range answers {

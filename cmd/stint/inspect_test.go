@@ -39,6 +39,7 @@ type story struct {
 		Limits             []struct {
 			Limit           string
 			Used, Remaining int64
+			Cost            int64
 			Denied          bool
 			RetryAfterMS    *int64 `json:"retry_after_ms"`
 			Words           string
@@ -122,6 +123,16 @@ func TestInspect(t *testing.T) {
 	})
 }
 
+// TestInspectSent asks about a request whose body is part of what it costs.
+func TestInspectSent(t *testing.T) {
+	rules := "rules: [{name: tokens, key: [], limits: [1000/h], cost: {attribute: body./n, sent: 4}}]"
+	p := launch(t, "proxy", "proxy", "--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules))
+	p.listening()
+	if s := p.inspect("--attribute", "body./n=7", "--sent", "120"); len(s.Rules) != 1 || s.Rules[0].Limits[0].Cost != 37 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestInspectRefuses asks what cannot be asked.
 func TestInspectRefuses(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
@@ -148,7 +159,7 @@ func TestInspectRefuses(t *testing.T) {
 				t.Errorf("%s: exit %d %s%s, want %d %s", c.args, status, out, errs, c.status, want)
 			}
 		}
-		for _, body := range []string{"", "{}", `{"attributes":{}}`, `{"attributes":[]}`, `{"attributes":{"ip":7}}`, `{"attributes":{"ip":"x"}}`, `{"attribute":{"ip":"192.0.2.7"}}`,
+		for _, body := range []string{"", "{}", `{"attributes":{}}`, `{"attributes":[]}`, `{"attributes":{"ip":7}}`, `{"attributes":{"ip":"192.0.2.7"},"sent":-1}`, `{"attributes":{"ip":"x"}}`, `{"attribute":{"ip":"192.0.2.7"}}`,
 			`{"attributes":{"ip":"192.0.2.7"}} x`, `{"attributes":{"ip":"` + strings.Repeat("1", 70_000) + `"}}`} {
 			status, answer := p.call(http.MethodPost, p.admin+"/v1/inspect", body, nil)
 			if status < 400 || status >= 500 || !strings.Contains(answer, `"detail":"`) {

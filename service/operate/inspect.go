@@ -105,6 +105,7 @@ const mostAttributes = 64
 func (s *Service) inspect(r *rulesapi.Request) (int, any, error) {
 	var asked struct {
 		Attributes map[string]string `json:"attributes"`
+		Sent       int64             `json:"sent"`
 	}
 	if err := r.Body(&asked); err != nil {
 		return 0, nil, err
@@ -114,8 +115,10 @@ func (s *Service) inspect(r *rulesapi.Request) (int, any, error) {
 		return 0, nil, &rulesapi.InputError{Field: "attributes", Err: errors.New(`missing: say what is known of the client, such as {"ip": "192.0.2.7"}`)}
 	case n > mostAttributes:
 		return 0, nil, &rulesapi.InputError{Field: "attributes", Err: errors.New("at most 64")}
+	case asked.Sent < 0:
+		return 0, nil, &rulesapi.InputError{Field: "sent", Err: errors.New("below zero: write how many bytes the body of the request has")}
 	}
-	story, err := s.Story(r.Context, named(asked.Attributes), r.Clear())
+	story, err := s.story(r.Context, &sending{named(asked.Attributes), asked.Sent}, r.Clear())
 	if fault, ok := errors.AsType[*policy.RequestError](err); ok {
 		err = &rulesapi.InputError{Field: "attributes." + fault.Attribute, Err: errors.New(fault.Reason)}
 	}
@@ -131,11 +134,20 @@ func named(attributes map[string]string) policy.Map {
 	return all
 }
 
-// Story returns the state of a client of whom some attributes are known. Texts of rules that name
+// sending is what is known of a request: attributes, and how many bytes its body has.
+type sending struct {
+	policy.Map
+	bytes int64
+}
+
+// BodyLength returns how many bytes the body has, for costs that count them.
+func (s *sending) BodyLength() int64 { return s.bytes }
+
+// story returns the state of a client of whom something is known. Texts of rules that name
 // clients are left out unless clear is true. Nothing is charged.
-func (s *Service) Story(ctx context.Context, attrs policy.Map, clear bool) (*Story, error) {
+func (s *Service) story(ctx context.Context, known *sending, clear bool) (*Story, error) {
 	p := s.o.Source.Policy()
-	all, left, more, err := p.Standings(ctx, attrs)
+	all, left, more, err := p.Standings(ctx, known)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +164,7 @@ func (s *Service) Story(ctx context.Context, attrs policy.Map, clear bool) (*Sto
 		story.LeftOut = append(story.LeftOut, LeftOut(l))
 	}
 	story.Verdict = verdict(story)
-	if err := ambiguous(p.Rules(), attrs); err != nil {
+	if err := ambiguous(p.Rules(), known.Map); err != nil {
 		story.Refused = err.Error()
 		story.Verdict = "Refused with 400 by stint proxy, /auth and middleware: " + story.Refused + ". For other callers: " + story.Verdict
 	}

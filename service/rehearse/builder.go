@@ -59,7 +59,7 @@ func (b *Builder) Add(at, cost int64, allowed bool, all [][]byte) error {
 		b.ordered = false
 	}
 	from := len(b.data)
-	b.data = b.recorder.appendBody(b.data, b.names, &values{b.names, all}, cost, allowed)
+	b.data = b.recorder.appendBody(b.data, b.names, &values{b.names, all}, charge{cost: cost, allowed: allowed})
 	b.entries = append(b.entries, entry{at, from, len(b.data)})
 	return nil
 }
@@ -76,7 +76,7 @@ func (b *Builder) Recording() (all *Recording) {
 			never = append(never, name)
 		}
 	}
-	all = &Recording{since: math.MinInt64, never: never}
+	all = &Recording{since: math.MinInt64, never: never, built: true}
 	if len(b.entries) == 0 {
 		return all
 	}

@@ -10,27 +10,46 @@ import (
 )
 
 // A request is, in a segment: how long after the one before it came, in
-// nanoseconds; the length of the rest; flags; its cost unless that is 1; and of
-// each attribute one more than its length, or 0 if it is missing, and its value.
+// nanoseconds; the length of the rest; flags; its cost unless that is 1; how many
+// bytes it sends, unless none; its costs by rule, if it has some; and of each attribute
+// one more than its length, or 0 if it is missing, and its value.
 const (
 	maxHead = 2 * binary.MaxVarintLen64
 
 	flagDenied = 1 << 0
 	flagCost   = 1 << 1
+	flagSent   = 1 << 2
+	flagCosts  = 1 << 3
 )
 
+// A charge is what a request costs, as its caller said, and whether it passed.
+type charge struct {
+	cost    int64
+	costs   policy.Costs
+	allowed bool
+}
+
 // appendBody appends what is kept of a request, but its time.
-func (r *Recorder) appendBody(to []byte, names []string, attrs policy.Attributes, cost int64, allowed bool) []byte {
-	var flags byte
-	if !allowed {
-		flags |= flagDenied
+func (r *Recorder) appendBody(to []byte, names []string, attrs policy.Attributes, c charge) []byte {
+	at := len(to)
+	to = append(to, 0)
+	if !c.allowed {
+		to[at] |= flagDenied
 	}
-	if cost != 1 {
-		flags |= flagCost
+	if c.cost != 1 {
+		to[at] |= flagCost
+		to = binary.AppendVarint(to, c.cost)
 	}
-	to = append(to, flags)
-	if cost != 1 {
-		to = binary.AppendVarint(to, cost)
+	if body, ok := attrs.(interface{ BodyLength() int64 }); ok && body.BodyLength() > 0 {
+		to[at] |= flagSent
+		to = binary.AppendVarint(to, body.BodyLength())
+	}
+	if len(c.costs) > 0 {
+		to[at] |= flagCosts
+		to = binary.AppendUvarint(to, uint64(len(c.costs)))
+		for name, cost := range c.costs {
+			to = binary.AppendVarint(appendValue(to, name), cost)
+		}
 	}
 	for _, name := range names {
 		v, ok := attrs.Attribute(name)
@@ -80,8 +99,10 @@ func (g *segment) append(body []byte, at int64) {
 type Request struct {
 	At      int64 // nanoseconds since the Unix epoch
 	Cost    int64
+	Costs   policy.Costs // by rule; nil if the request had none
 	Allowed bool
 
+	sent   int64
 	names  []string
 	values []string
 	has    []bool
@@ -98,6 +119,9 @@ func (q *Request) Attribute(name string) (string, bool) {
 	return "", false
 }
 
+// BodyLength returns how many bytes the body had, as far as was known.
+func (q *Request) BodyLength() int64 { return q.sent }
+
 // CopyTo makes to the same request, which stays when q is used for the next.
 func (q *Request) CopyTo(to *Request) {
 	values, has := append(to.values[:0], q.values...), append(to.has[:0], q.has...)
@@ -111,14 +135,8 @@ func (q *Request) read(names []string, data []byte, before int64) (rest []byte) 
 	size, m := binary.Uvarint(data[n:])
 	body := data[n+m : n+m+int(size)]
 	rest = data[n+m+int(size):]
-	q.At, q.Cost, q.names = before+int64(dt), 1, names
-	flags := body[0]
-	body = body[1:]
-	q.Allowed = flags&flagDenied == 0
-	if flags&flagCost != 0 {
-		q.Cost, n = binary.Varint(body)
-		body = body[n:]
-	}
+	q.At, q.names = before+int64(dt), names
+	body = q.readCharge(body)
 	if len(q.values) < len(names) {
 		q.values, q.has = make([]string, len(names)), make([]bool, len(names))
 	}
@@ -133,6 +151,37 @@ func (q *Request) read(names []string, data []byte, before int64) (rest []byte) 
 		body = body[length-1:]
 	}
 	return rest
+}
+
+// readCharge takes the flags, and what they say is there, off the front of a body.
+func (q *Request) readCharge(body []byte) []byte {
+	flags := body[0]
+	body = body[1:]
+	number := func() int64 {
+		v, n := binary.Varint(body)
+		body = body[n:]
+		return v
+	}
+	q.Cost, q.sent, q.Costs, q.Allowed = 1, 0, nil, flags&flagDenied == 0
+	if flags&flagCost != 0 {
+		q.Cost = number()
+	}
+	if flags&flagSent != 0 {
+		q.sent = number()
+	}
+	if flags&flagCosts == 0 {
+		return body
+	}
+	count, n := binary.Uvarint(body)
+	body = body[n:]
+	q.Costs = make(policy.Costs, count)
+	for range count {
+		length, n := binary.Uvarint(body)
+		name := text(body[n : n+int(length)-1])
+		body = body[n+int(length)-1:]
+		q.Costs[name] = number()
+	}
+	return body
 }
 
 // text returns bytes of a segment, which do not change, as text.

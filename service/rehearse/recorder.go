@@ -38,7 +38,7 @@ const (
 	// longest is how many bytes of a value are kept whole.
 	longest = 256
 	// mostBody is the longest that a request can be, see appendBody.
-	mostBody = 10 + 1 + mostAttributes*(2+longest)
+	mostBody = 32 + (mostAttributes+policy.MaxCosts)*(10+longest)
 )
 
 // A Recorder keeps the last requests. Make one with New.
@@ -103,18 +103,18 @@ func NewRecorder(o RecorderOptions) *Recorder {
 
 // Decided keeps a request. It is for [policy.Options.OnDecision].
 func (r *Recorder) Decided(rules *policy.Rules, attrs policy.Attributes, cost int64, result *policy.Result) {
-	r.add(rules, attrs, cost, result.Decision.Allowed, time.Now)
+	r.add(rules, attrs, charge{cost, result.Costs, result.Decision.Allowed}, time.Now)
 }
 
 // add keeps a request that comes now, which is asked under the stripe's lock so
 // that its requests are in order.
-func (r *Recorder) add(rules *policy.Rules, attrs policy.Attributes, cost int64, allowed bool, now func() time.Time) {
+func (r *Recorder) add(rules *policy.Rules, attrs policy.Attributes, c charge, now func() time.Time) {
 	sc := r.schema.Load()
 	if sc == nil || sc.rules != rules {
 		sc = r.newSchema(rules, sc)
 	}
 	var room [512]byte
-	body := r.appendBody(room[:0], sc.names, attrs, cost, allowed)
+	body := r.appendBody(room[:0], sc.names, attrs, c)
 	s := &r.stripes[rand.Uint32N(uint32(len(r.stripes)))]
 	s.mu.Lock()
 	s.add(sc, body, now().UnixNano(), r.o.Age)

@@ -183,6 +183,12 @@ func TestBuilder(t *testing.T) {
 	if strings.Join(got, " ") != "3=3 3=3 5=5 9=9" {
 		t.Error(got)
 	}
+	sent := parse(t, `{"rules": [{"name": "a", "key": [], "limits": "9/m", "cost": {"attribute": "body./n", "sent": 100}}]}`)
+	p, _ := live(t, two, rehearse.RecorderOptions{})
+	report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: sent, Recording: all, Fresh: true})
+	if err != nil || len(report.Unsure) != 1 || !strings.Contains(report.Unsure[0], "what requests send") {
+		t.Errorf("of a log: %+v, %v", report, err)
+	}
 	if missing := all.Missing(parse(t, document)); !slices.Equal(missing, []string{"header.x-plan", "n", "path"}) {
 		t.Error(missing)
 	}

@@ -14,6 +14,7 @@ type Recording struct {
 	shards   [][]segment // of each, requests are in order
 	since    int64       // requests before are left out
 	complete bool        // nothing was dropped since the recorder was made
+	built    bool        // of a log, which does not say how much requests send
 	never    []string    // attributes that no request has, though they were asked for
 }
 

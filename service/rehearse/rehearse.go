@@ -272,6 +272,9 @@ func (r *run) unsure() {
 		if slices.ContainsFunc(r.o.After.Limits(name), func(l *policy.RuleLimit) bool { return l.Limit.InFlight() }) {
 			say("limits in flight are not rehearsed, since the recording does not say how long requests lasted")
 		}
+		if r.o.Recording.built && r.o.After.BySent(name) {
+			say("what requests send is not rehearsed, since a log does not say how much that is: it costs nothing")
+		}
 		if r.o.After.ByResponse(name) {
 			say("what responses cost is not rehearsed, since the recording does not have them: requests cost what is reserved")
 		}
@@ -335,11 +338,15 @@ func (s *side) decide(ctx context.Context, batch []Request) error {
 		q, v := &batch[i], &s.verdicts[i]
 		*v = verdict{}
 		// A recording does not say how long requests last: each ends before the next.
-		result, err := s.rules.Decide(ctx, simulate.Call{At: q.At, Attributes: q, Cost: q.Cost})
+		result, err := s.rules.Decide(ctx, simulate.Call{At: q.At, Attributes: q, Cost: q.Cost, Costs: q.Costs})
 		fault, refused := errors.AsType[*policy.RequestError](err)
+		costs, unknown := errors.AsType[*policy.CostsError](err)
 		switch {
 		case refused:
 			v.matched, v.denied, v.rule = true, true, "(refused: "+fault.Attribute+")"
+			continue
+		case unknown:
+			v.matched, v.denied, v.rule = true, true, "(refused: costs of "+costs.Rule+")"
 			continue
 		case errors.Is(err, stint.ErrLayers):
 			v.matched, v.denied, v.rule = true, true, "(refused: too many limits)"

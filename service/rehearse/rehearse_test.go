@@ -119,6 +119,14 @@ func TestPushedOut(t *testing.T) {
 	})
 }
 
+// sending is a request with a body of so many bytes.
+type sending struct {
+	policy.Map
+	bytes int64
+}
+
+func (s sending) BodyLength() int64 { return s.bytes }
+
 // TestAsLive holds rehearsals to what happened: under the rules of then, exactly
 // the requests are denied that were; under others, those that the others deny on
 // the same requests at the same times.
@@ -132,7 +140,7 @@ func TestAsLive(t *testing.T) {
 				return fmt.Sprintf(`{"rules": [
 					{"name": "login", "match": {"path": "/login"}, "key": ["ip"], "limits": [%q]},
 					{"name": "site", "key": ["ip"], "limits": [%q], "shadow": %v},
-					{"name": "cost", "match": {"path": "/[a]*"}, "key": ["header.k"], "limits": [%q], "on_missing": "skip", "cost": {"header": "x-cost", "max": 2}}]}`,
+					{"name": "cost", "match": {"path": "/[a]*"}, "key": ["header.k"], "limits": [%q], "on_missing": "skip", "cost": {"attribute": "body./n", "sent": 100, "max": 3}}]}`,
 					limit(), limit(), random.IntN(3) == 0, limit())
 			}
 			was, other := file(), file()
@@ -144,11 +152,15 @@ func TestAsLive(t *testing.T) {
 				time.Sleep(time.Duration(random.IntN(3e9)))
 				attrs := policy.Map{"path": []string{"/login", "/a", "/b"}[random.IntN(3)], "ip": fmt.Sprintf("192.0.2.%d", random.IntN(5))}
 				if random.IntN(2) == 0 {
-					attrs["header.k"], attrs["header.x-cost"] = fmt.Sprint(random.IntN(3)), "2"
+					attrs["header.k"], attrs["body./n"] = fmt.Sprint(random.IntN(3)), "1"
+				}
+				asked := sending{attrs, 60 * random.Int64N(4)}
+				if r.Costs = nil; random.IntN(4) == 0 {
+					r.Costs = policy.Costs{"login": random.Int64N(3), "site": 2}
 				}
 				var ok [2]bool
 				for i, one := range []*policy.Policy{p, q} {
-					if err := one.Decide(t.Context(), attrs, 1, &r); err != nil {
+					if err := one.Decide(t.Context(), asked, 1, &r); err != nil {
 						t.Fatal(err)
 					}
 					ok[i] = r.Decision.Allowed
