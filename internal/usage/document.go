@@ -54,6 +54,9 @@ func (d *document) reset() {
 	d.here = 1<<len(d.spec.pointers) - 1
 }
 
+// within reports whether a document has begun that has not ended.
+func (d *document) within() bool { return d.token == inString || d.depth > 0 || len(d.levels) > 0 }
+
 // write reads the next bytes.
 func (d *document) write(p []byte) {
 	for len(p) > 0 {

@@ -231,8 +231,9 @@ func (r *Reader) Sum() (sum int64, ok bool) {
 	return sum, ok
 }
 
-// Open reports whether the end of the stream, which completes the sum, has not come.
-func (r *Reader) Open() bool { return r.doc.open }
+// Open reports whether what completes the sum has not come: the end of the stream, or of the
+// document, which some servers break off as if it were whole.
+func (r *Reader) Open() bool { return r.doc.open || r.format == plain && r.doc.within() }
 
 // Estimate returns an estimated cost of a body of so many bytes: one unit for each event with data,
 // or for each document if there are several, and otherwise one for each 4 bytes.

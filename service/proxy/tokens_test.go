@@ -24,7 +24,7 @@ import (
 const tokenRules = `
 rules:
   - name: tokens
-    match: {header.x-dialect: %s}
+    match: {header.x-usage: %s}
     key: [header.x-customer]
     limits: ["%d per 10000h fixed_window"]
     cost: {usage: %s, cut: %t, reserve: {attribute: [body./max_completion_tokens, body./max_tokens], default: 20, max: 200}}
@@ -36,84 +36,8 @@ rules:
 // A said is what a server of models says to one request: pieces with a token each, and what it
 // says of all of them.
 type said struct {
-	pieces []string // each is an event, or a line
-	tokens []int    // of each
+	pieces []string // each is an event, a line, or a part of a document
 	usage  int      // the most that it says; 0 if nothing
-}
-
-// tell returns an answer of a number of tokens as one of the dialects has it.
-func tell(dialect string, tokens int, usage, ends bool) (s said) {
-	data := func(name, format string, args ...any) string {
-		event := "data: " + fmt.Sprintf(format, args...) + "\n\n"
-		if name != "" {
-			event = "event: " + name + "\n" + event
-		}
-		return event
-	}
-	add := func(piece string, n int) { s.pieces, s.tokens = append(s.pieces, piece), append(s.tokens, n) }
-	total := tokens + 9
-	if dialect == "anthropic" {
-		add(data("message_start", `{"message":{"usage":{"input_tokens":9,"output_tokens":1}}}`), 0)
-		s.usage = 10 // which stands where nothing else is said
-	}
-	for i := range tokens {
-		switch dialect {
-		case "openai":
-			add(data("", `{"choices":[{"delta":{"content":"t%d \"usage\":{"}}],"usage":null}`, i), 1)
-		case "anthropic":
-			add(data("content_block_delta", `{"type":"content_block_delta","delta":{"text":"t%d"}}`, i), 1)
-		case "gemini":
-			add(data("", `{"candidates":[{"text":"t%d"}],"usageMetadata":{"totalTokenCount":%d}}`, i, i+10), 1)
-		case "ollama":
-			add(fmt.Sprintf(`{"response":"t%d","done":false}`+"\n", i), 1)
-		}
-	}
-	switch {
-	case dialect == "gemini":
-		s.usage = total
-	case !usage:
-	case dialect == "openai":
-		add(data("", `{"choices":[],"usage":{"total_tokens":%d}}`, total), 0)
-		s.usage = total
-	case dialect == "anthropic":
-		add(data("message_delta", `{"usage":{"output_tokens":%d}}`, tokens), 0)
-		s.usage = max(s.usage, total)
-	case dialect == "ollama":
-		add(fmt.Sprintf(`{"done":true,"prompt_eval_count":9,"eval_count":%d}`+"\n", tokens), 0)
-		s.usage = total
-	}
-	if ends && dialect == "openai" {
-		add("data: [DONE]\n\n", 0)
-	}
-	return s
-}
-
-// deliver writes an answer in one of six ways.
-func deliver(w io.Writer, flush func(), s said, way int) {
-	text := strings.Join(s.pieces, "")
-	switch way {
-	case 0: // as it is made
-		for _, piece := range s.pieces {
-			_, _ = io.WriteString(w, piece)
-			flush()
-		}
-		return
-	case 1: // all at once
-		_, _ = io.WriteString(w, text)
-		return
-	case 2:
-		text = strings.ReplaceAll(text, "\n", "\r\n")
-	case 3:
-		text = strings.ReplaceAll(text, "data:", ": ping\n\ndata:")
-	case 4:
-		text = strings.ReplaceAll(text, "data: ", "data:")
-	}
-	for len(text) > 0 { // cut anywhere
-		n := min(1+way*7, len(text))
-		_, _ = io.WriteString(w, text[:n])
-		text = text[n:]
-		flush()
-	}
 }
 
 // TestTokens holds what is charged between what was served, less the last piece, and the
@@ -135,16 +59,16 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	seed := rand.Uint64()
-	for _, dialect := range []string{"openai", "anthropic", "gemini", "ollama"} {
-		f := start(t, target, time.Minute, yaml(t, fmt.Sprintf(tokenRules, dialect, int(1e9), dialect, false)), httplimit.ClientIP{})
+	for form, is := range shapes {
+		f := start(t, target, time.Minute, yaml(t, fmt.Sprintf(tokenRules, is.dialect, int(1e9), is.dialect, false)), httplimit.ClientIP{})
 		var all sync.WaitGroup
-		bounds := make([][2]int64, histories/4)
+		bounds := make([][2]int64, histories/len(shapes))
 		turn := make(chan struct{}, 8)
 		for i := range bounds {
 			turn <- struct{}{}
 			all.Go(func() {
 				defer func() { <-turn }()
-				bounds[i], _ = tokenHistory(t, f, dialect, fmt.Sprint("c", i), rand.New(rand.NewPCG(seed, uint64(i))))
+				bounds[i], _ = tokenHistory(t, f, form, fmt.Sprint("c", i), rand.New(rand.NewPCG(seed, uint64(i))))
 			})
 		}
 		all.Wait()
@@ -155,7 +79,7 @@ func TestTokens(t *testing.T) {
 				t.Fatal(used, err)
 			}
 			if got := used[0].Limit.Count() - used[0].Remaining; got < b[0] || got > b[1] {
-				t.Errorf("seed %d, %s %d: charged %d, want from %d to %d", seed, dialect, i, got, b[0], b[1])
+				t.Errorf("seed %d, %s %d: charged %d, want from %d to %d", seed, form, i, got, b[0], b[1])
 			}
 		}
 	}
@@ -172,11 +96,11 @@ func answers(r *http.Request) (s said, way int) {
 	var tokens int
 	var usage, ends bool
 	_, _ = fmt.Sscan(r.Header.Get("X-Answer"), &tokens, &way, &usage, &ends)
-	dialect := r.Header.Get("X-Dialect")
-	if dialect == "openai" {
+	form := r.Header.Get("X-Form")
+	if shapes[form].asked {
 		usage = q.Options.Usage
 	}
-	return tell(dialect, tokens, usage, ends), way
+	return tell(form, tokens, usage, ends), way
 }
 
 // byChunk answers as a server does whose every piece, or so many together as the way says,
@@ -212,15 +136,15 @@ func TestTokensCut(t *testing.T) {
 		histories = 240
 	}
 	seed := rand.Uint64()
-	for _, dialect := range []string{"openai", "anthropic", "gemini", "ollama"} {
-		f := start(t, mustURL(t, "http://127.0.0.1:1"), time.Minute, yaml(t, fmt.Sprintf(tokenRules, dialect, budget, dialect, true)), httplimit.ClientIP{}, proxy.Options{Transport: byChunk{}})
-		for i := range histories / 4 {
+	for form, is := range shapes {
+		f := start(t, mustURL(t, "http://127.0.0.1:1"), time.Minute, yaml(t, fmt.Sprintf(tokenRules, is.dialect, budget, is.dialect, true)), httplimit.ClientIP{}, proxy.Options{Transport: byChunk{}})
+		for i := range histories / len(shapes) {
 			customer, rnd := fmt.Sprint("c", i), rand.New(rand.NewPCG(seed, uint64(i)))
 			bounds, served := make([][2]int64, 1+rnd.IntN(6)), make([]int64, 6)
 			var all sync.WaitGroup
 			for k := range bounds {
 				own := rand.New(rand.NewPCG(rnd.Uint64(), 0))
-				all.Go(func() { bounds[k], served[k] = tokenHistory(t, f, dialect, customer, own) })
+				all.Go(func() { bounds[k], served[k] = tokenHistory(t, f, form, customer, own) })
 			}
 			all.Wait()
 			await.Until(t, "all have ended", func() bool { return f.source.Policy().InFlight()["places"] == 0 })
@@ -233,7 +157,7 @@ func TestTokensCut(t *testing.T) {
 				least, most, sum = least+b[0], most+b[1], sum+served[k]
 			}
 			if got := used[0].Used(); sum > budget+6*int64(len(bounds)) || got < least || got > most {
-				t.Errorf("seed %d, %s %d: %d served of %d by %d, charged %d, want from %d to %d", seed, dialect, i, sum, budget, len(bounds), got, least, most)
+				t.Errorf("seed %d, %s %d: %d served of %d by %d, charged %d, want from %d to %d", seed, form, i, sum, budget, len(bounds), got, least, most)
 			}
 		}
 	}
@@ -244,7 +168,7 @@ var isToken = regexp.MustCompile(`"t[0-9]+`)
 
 // tokenHistory asks once, reads as far as it likes, and returns what may be charged, and what
 // was served.
-func tokenHistory(t *testing.T, f *front, dialect, customer string, rnd *rand.Rand) (bounds [2]int64, served int64) {
+func tokenHistory(t *testing.T, f *front, form, customer string, rnd *rand.Rand) (bounds [2]int64, served int64) {
 	tokens, way, usage, ends := rnd.IntN(60), rnd.IntN(6), rnd.IntN(2) == 0, rnd.IntN(2) == 0
 	reserve, body := int64(20), `{"stream":true`
 	if rnd.IntN(2) == 0 {
@@ -253,10 +177,10 @@ func tokenHistory(t *testing.T, f *front, dialect, customer string, rnd *rand.Ra
 	}
 	asks := rnd.IntN(3)
 	body += [...]string{`,"messages":[]}`, `,"messages":[],"stream_options":{"include_usage":true}}`, `}`}[asks]
-	if dialect == "openai" {
+	if shapes[form].asked {
 		usage = asks < 2
 	}
-	s := tell(dialect, tokens, usage, ends)
+	s := tell(form, tokens, usage, ends)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.address+"/v1/chat", strings.NewReader(body))
@@ -264,7 +188,8 @@ func tokenHistory(t *testing.T, f *front, dialect, customer string, rnd *rand.Ra
 		t.Error(err)
 		return bounds, 0
 	}
-	r.Header.Set("X-Dialect", dialect)
+	r.Header.Set("X-Form", form)
+	r.Header.Set("X-Usage", shapes[form].dialect)
 	r.Header.Set("X-Customer", customer)
 	r.Header.Set("X-Answer", fmt.Sprint(tokens, way, usage, ends))
 	answer, err := f.client.Do(r)
@@ -288,7 +213,10 @@ func tokenHistory(t *testing.T, f *front, dialect, customer string, rnd *rand.Ra
 	_ = answer.Body.Close() // it has been read, or is left
 	served = int64(len(isToken.FindAll(got, -1)))
 	most := max(int64(s.usage), reserve, int64(len(s.pieces)), served)
-	if dialect == "ollama" { // a line alone is no stream: its bytes count
+	switch shapes[form].event {
+	case "": // the bytes of a document count
+		most = max(most, int64(len(strings.Join(s.pieces, ""))+3)/4+1)
+	case line: // so do those of a line alone, which is no stream
 		most = max(most, int64(len(strings.Join(s.pieces[:min(2, len(s.pieces))], ""))+3)/4+1)
 	}
 	return [2]int64{served - 1, most}, served
