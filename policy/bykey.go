@@ -9,9 +9,9 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// ResetKey forgets a key under a rule, here and in the local store: under the
-// rule's own limits, those of its tiers and overrides, and the key's own. The
-// error is [ErrNoRule], or the store's.
+// ResetKey forgets what a key has used under a rule, in the store and the local one: under
+// the rule's own limits, those of its tiers and overrides, and the key's own. The error is
+// [ErrNoRule], or the store's.
 func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
 	return p.byKey(name, key, func(h *ruleMatch) error { return p.reset(ctx, h) })
 }
@@ -19,7 +19,7 @@ func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
 // reset forgets the key of a match.
 func (p *Policy) reset(ctx context.Context, h *ruleMatch) error {
 	if !h.plan.timed {
-		return nil // what is in flight ends by itself
+		return nil // places in flight end with their requests
 	}
 	p.pairOf(h.plan).Forget(h.key)
 	for _, local := range [...]bool{false, true} {
@@ -33,9 +33,9 @@ func (p *Policy) reset(ctx context.Context, h *ruleMatch) error {
 	return nil
 }
 
-// EndBans ends the bans of a key under a rule: an operator's act. The limits that have
-// banned it forget what it has used, which would ban it again; the others keep it. The
-// error is [ErrNoRule], or the store's.
+// EndBans ends the bans of a key under a rule: an operator's act. A limit that has banned the
+// key forgets what it has used, which would ban it again; the other limits keep it. The error
+// is [ErrNoRule], or the store's.
 func (p *Policy) EndBans(ctx context.Context, name, key string) error {
 	return p.byKey(name, key, func(h *ruleMatch) (failed error) {
 		ended := false
@@ -48,7 +48,7 @@ func (p *Policy) EndBans(ctx context.Context, name, key string) error {
 			}
 			failed = errors.Join(failed, err)
 		}
-		if ended && p.local != nil { // it may have a ban of its own
+		if ended && p.local != nil { // the local store may have banned the key too
 			failed = errors.Join(failed, p.local.Reset(ctx, []stint.Layer{{Bound: p.pairOf(h.plan).Local, Key: key}}))
 		}
 		return failed
@@ -77,10 +77,10 @@ func (p *Policy) RefundKey(ctx context.Context, name, key string, units int64) e
 	})
 }
 
-// ChargeKey charges a key under one limit of a rule with up to that many units,
-// as far as there is room, and returns how many: it takes back what an operator
-// gave. label is [RuleLimit.Label], variant [RuleLimit.Variant]; a limit that there is
-// not any more is charged nothing. The error is [ErrNoRule], or the store's.
+// ChargeKey charges a key under one limit of a rule, with up to so many units as there is
+// room for, and returns how many it charged: so an operator takes back a refund. label is
+// [RuleLimit.Label], variant [RuleLimit.Variant]; if the rule no longer has such a limit,
+// nothing is charged. The error is [ErrNoRule], or the store's.
 func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string, units int64) (charged int64, err error) {
 	err = p.byKey(name, key, func(h *ruleMatch) error {
 		for k, limit := range h.plan.ruleLimits {
@@ -98,10 +98,10 @@ func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string
 	return charged, err
 }
 
-// Denies reports whether a limit of a rule that has denied a request of a key would
-// deny it still: the key may have been reset or refunded, or given limits of its own,
-// and the rule may be another. label is [RuleLimit.Label], variant [RuleLimit.Variant].
-// Nothing is charged. The error is the store's.
+// Denies reports whether a limit that has denied a request of a key would still deny it:
+// since then the key may have been reset, refunded or given limits of its own, and the rule
+// may have changed. label is [RuleLimit.Label], variant [RuleLimit.Variant]. Nothing is
+// charged. The error is the store's.
 func (p *Policy) Denies(ctx context.Context, name, key, label, variant string, cost int64) (denies bool, err error) {
 	one, err := p.rules.rule(name)
 	if err != nil {

@@ -7,20 +7,20 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// CallerLimits are limits that do not come from rules: those that a request
-// brings along, say. They are held all at once, for a key that the caller
-// chooses, and what keys have used belongs to their names. Make them with
-// [Policy.BindCallerLimits]; they do not change, and outlive [Policy.Reload].
+// CallerLimits are limits that do not come from rules, but from a request, say. All of them
+// hold at once, for a key that the caller chooses. What keys have used belongs to the name
+// that the limits are bound under. Make them with [Policy.BindCallerLimits]; they do not
+// change, and outlive [Policy.Reload].
 type CallerLimits struct {
 	rule *rule
 	plan *plan
 }
 
-// BindCallerLimits makes limits known to the store under a name, for
-// [Request.Limits]. Each is a limit of the store while you hold it: bound how many
-// a client can make you hold. No limits are a block. The name stands for the
-// rule's in answers; no rule has one in parentheses. When the store fails, they do
-// as on_store_failure: local.
+// BindCallerLimits makes limits known to the store under a name, for [Request.Limits]. Each
+// counts among the store's limits while you hold it: bound how many limits a client can make
+// you hold. Without limits, every request is blocked. In answers, the name stands in place of
+// a rule's; no rule has a name in parentheses. When the store fails, the limits decide as
+// under on_store_failure: local.
 func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLimits, error) {
 	g := &CallerLimits{rule: &rule{Rule: &rulesfile.Rule{Name: name, Mode: strict}, failure: FailLocal}}
 	action := ""
@@ -38,7 +38,7 @@ func (p *Policy) BindCallerLimits(name string, limits ...stint.Limit) (*CallerLi
 	return g, nil
 }
 
-// addTo adds the limits to a result.
+// addTo adds the limits to a result, as a rule that matched.
 func (g *CallerLimits) addTo(q *Request, r *Result) {
 	r.matches = append(r.matches, ruleMatch{rule: g.rule, plan: g.plan, key: q.Key, unit: 1, asked: q.Cost, weight: 1, cost: q.Cost, first: len(r.Rules)})
 	h := &r.matches[len(r.matches)-1]

@@ -10,14 +10,14 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A charged is a key that a part of a reservation charges, as the ID has it, so that any
-// process knows whom a settlement is about.
+// A charged is a key that a part of a reservation charges. The reservation's ID carries it,
+// so that any process knows whose usage a settlement changes.
 type charged struct {
 	rule, plan, key string
-	weight          int64 // what one unit of the cost takes
+	weight          int64 // how many units of the limit one unit of the cost takes
 }
 
-// charges says which keys the parts of a reservation charge, but those of rules in shadow.
+// charges notes in each part which keys it charges, without those of rules in shadow.
 func (r *Result) charges() {
 	for i := range r.parts {
 		part := &r.parts[i]
@@ -32,7 +32,7 @@ func (r *Result) charges() {
 	}
 }
 
-// appendCharged appends keys as cutCharged reads them.
+// appendCharged appends keys in the form that cutCharged reads.
 func appendCharged(b []byte, of []charged) []byte {
 	b = binary.AppendUvarint(b, uint64(len(of)))
 	for _, one := range of {
@@ -42,7 +42,7 @@ func appendCharged(b []byte, of []charged) []byte {
 	return b
 }
 
-// cutCharged returns the keys that b begins with, and the rest.
+// cutCharged returns the keys at the beginning of b, and the rest of it.
 func cutCharged(b []byte) (of []charged, rest []byte, ok bool) {
 	left, n := binary.Uvarint(b)
 	if n <= 0 {
@@ -65,11 +65,11 @@ func cutCharged(b []byte) (of []charged, rest []byte, ok bool) {
 	return of, b, true
 }
 
-// Charged says in r how the keys of a reservation stand that has been settled at these costs,
-// as [Policy.SettleCosts] was told them: Cost of each entry is what that charged, 0 where it
-// was kept. Rules in shadow, and those that there are no more, are left out. It reports whether
-// there is anything to say: not where the store fails. The reservation may be of another
-// process.
+// Charged says in r how the keys of a reservation stand after [Policy.SettleCosts] has
+// settled it at these costs: Cost of each entry is what the settlement charged, 0 if the
+// charge was kept. Rules in shadow, and rules that no longer exist, are left out. It returns
+// false if r has no entries, or the store fails. The reservation may have been made by
+// another process.
 //
 // Price: a decision of the store that charges nothing.
 func (p *Policy) Charged(ctx context.Context, id stint.ReservationID, cost int64, costs Costs, r *Result) bool {

@@ -20,18 +20,17 @@ type Change struct {
 	Rule string
 	// What says what changes.
 	What string
-	// Fresh reports whether keys of the rule start as if never seen: all, where
-	// its name is new; where its key is another, those of a text that the rule
-	// has not counted before; under a limit that starts unused, all under that.
+	// Fresh reports whether keys of the rule start as if never seen: all of them if its name
+	// is new; if its key has changed, those whose text the rule has not counted before; if a
+	// limit starts unused, all keys under this limit.
 	Fresh bool
 }
 
-// String returns one line.
 func (c Change) String() string { return fmt.Sprintf("rule %s: %s", c.Rule, c.What) }
 
-// Compare describes what changes when r replaces old, for people to read:
-// rules, limits and overrides that come, go and change, and which rules' keys
-// start afresh. No value that conditions compare with is in it.
+// Compare describes, for people to read, what changes when r replaces old: rules, limits and
+// overrides that come, go and change, and rules whose keys start afresh. It shows no value
+// that conditions compare with.
 func (r *Rules) Compare(old *Rules) []Change {
 	var all []Change
 	before := make(map[string]*rule, len(old.rules))
@@ -39,7 +38,7 @@ func (r *Rules) Compare(old *Rules) []Change {
 		before[was.Name] = was
 	}
 	for i, one := range r.rules {
-		if i%64 == 63 { // requests are decided meanwhile
+		if i%64 == 63 { // so that requests are decided meanwhile
 			runtime.Gosched()
 		}
 		if was := before[one.Name]; was != nil {
@@ -60,7 +59,7 @@ func (r *Rules) Compare(old *Rules) []Change {
 	return all
 }
 
-// SameRule reports whether the rule of a name says the same in both files.
+// SameRule reports whether both files have a rule of this name that says the same.
 func (r *Rules) SameRule(old *Rules, name string) bool {
 	var same [2]rulesfile.Rule
 	for i, rules := range []*Rules{r, old} {
@@ -78,15 +77,14 @@ func (r *Rules) SameRule(old *Rules, name string) bool {
 	return reflect.DeepEqual(same[0], same[1])
 }
 
-// ByResponse reports whether the rule of a name takes what a request costs, or whether it
-// counts, from the response.
+// ByResponse reports whether the rule of this name is settled by the response.
 func (r *Rules) ByResponse(name string) bool {
 	one, err := r.rule(name)
 	return err == nil && one.Response != nil
 }
 
-// BySent reports whether what a request sends is part of what it costs under the rule of a
-// name.
+// BySent reports whether the length of a request's body is part of its cost under the rule of
+// this name.
 func (r *Rules) BySent(name string) bool {
 	one, err := r.rule(name)
 	return err == nil && one.Cost.Sent > 0
@@ -116,14 +114,14 @@ func (r *rule) compare(old *rule) []Change {
 	return all
 }
 
-// plansAre reports whether two rules have one plan each, and that is the same: so it is for
-// most of thousands.
+// plansAre reports whether both rules have one plan only, and the same one: so it is for most
+// rules, of which there may be thousands.
 func (r *rule) plansAre(old *rule) bool {
 	alone := r.Tiers == nil && old.Tiers == nil && len(r.overrides)+len(old.overrides) == 0
 	return alone && r.own.action == old.own.action && slices.Equal(r.own.all, old.own.all)
 }
 
-// comparePlans describes what becomes of limits, and of actions in their place.
+// comparePlans describes which limits, and which actions in their place, come, go and change.
 func (r *rule) comparePlans(old *rule, say func(fresh bool, format string, args ...any)) {
 	r.compareLimits(old, say)
 	were, are := old.actions(), r.actions()
@@ -139,7 +137,7 @@ func (r *rule) comparePlans(old *rule, say func(fresh bool, format string, args 
 	}
 }
 
-// A heldLimit is the identity of a limit, and whose of the rule it is.
+// A heldLimit is the identity of a limit, and the plan of the rule that has it.
 type heldLimit struct{ id, place string }
 
 // held returns the limits of all plans of a rule.
@@ -154,8 +152,9 @@ func (r *rule) held() map[heldLimit][]stint.Limit {
 	return all
 }
 
-// compareLimits describes what becomes of limits, by their identity. State belongs to the
-// rule and the identity: a limit whose identity no plan of the rule had starts unused.
+// compareLimits describes which limits come, go and change. A limit's state belongs to the
+// rule and the limit's identity: it starts unused if no plan of the old rule had this
+// identity.
 func (r *rule) compareLimits(old *rule, say func(fresh bool, format string, args ...any)) {
 	were, are, known := old.held(), r.held(), make(map[string]bool)
 	for as := range were {
@@ -204,7 +203,7 @@ func (r *rule) actions() map[string]bool {
 	return all
 }
 
-// place names the plan if it is not the rule's own.
+// place returns the plan's variant in parentheses, "" for the rule's own plan.
 func (p *plan) place() string {
 	if p.variant == "" {
 		return ""

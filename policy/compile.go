@@ -12,15 +12,15 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// Compile makes rules of a file: it indexes them, and names the limits that
-// state belongs to. A file may be compiled more than once.
+// Compile makes rules of a file: it indexes them, and names the limits so that state belongs
+// to them. A file may be compiled more than once.
 func Compile(file *rulesfile.File) *Rules {
 	r := &Rules{byName: make(map[string]*rule), file: file, seen: ^request.Interfaces(0), looks: match.Looks{FoldPath: file.IgnoresPathCase()}}
 	for i, one := range file.Rules() {
 		r.rules = append(r.rules, r.compile(one))
 		r.byName[one.Name] = r.rules[i]
 		r.seen &= r.rules[i].seen
-		if i%64 == 63 { // requests are decided meanwhile
+		if i%64 == 63 { // so that requests are decided meanwhile
 			runtime.Gosched()
 		}
 	}
@@ -46,9 +46,10 @@ func namesClaim(all []match.Conjunction) bool {
 	return slices.ContainsFunc(all, func(conj match.Conjunction) bool { return slices.ContainsFunc(conj, isClaim) })
 }
 
-// claimsLast returns conjunctions with conditions on claims at their ends, so that a token
-// is verified only when all else holds. They are looked up only where there is nothing
-// else, and where what cannot be known is as what is missing.
+// claimsLast returns conjunctions with the conditions on claims at their ends, so that a
+// token is verified only when all else holds. A claim is looked up in the index only where
+// the conjunction has no other condition and the rule does not need to tell an unknown claim
+// from a missing one.
 func claimsLast(all []match.Conjunction, failure Failure) []match.Conjunction {
 	if all == nil {
 		return nil // every request
@@ -71,7 +72,7 @@ func claimsLast(all []match.Conjunction, failure Failure) []match.Conjunction {
 	return sorted
 }
 
-// look notes what rules look at.
+// look notes which attributes rules look at.
 func (r *Rules) look() {
 	all, enforced := make(map[string]bool), make(map[string]bool)
 	for _, one := range r.rules {
@@ -90,7 +91,7 @@ func (r *Rules) look() {
 	if jwt := r.file.JWT(); jwt != nil {
 		for name := range enforced {
 			if request.Of(name).Kind == request.Claim {
-				enforced["header."+jwt.Header] = true // none of attributes for that, since nothing keeps tokens
+				enforced["header."+jwt.Header] = true // not in r.attributes: nothing may keep tokens
 				break
 			}
 		}
@@ -105,7 +106,7 @@ func (r *Rules) look() {
 	}
 }
 
-// compile makes a rule.
+// compile makes a rule of its entry in the file.
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	one := &rule{Rule: f, failure: failureWords[f.OnStoreFailure], seen: r.file.Seen(f)}
 	if f.OnMissing == "deny" {
@@ -137,8 +138,8 @@ func namesMethod(all match.Conjunction) bool {
 	return slices.ContainsFunc(all, func(c match.Condition) bool { return c.Name == "method" })
 }
 
-// overrides makes the plans of overrides. Those without a name share a plan if
-// their limits are the same: state belongs to the text.
+// overrides makes the plans of overrides. Overrides without a name share a plan if their
+// limits are the same: their state belongs to the text of the limits.
 func (r *Rules) overrides(one *rule) {
 	if len(one.Overrides) == 0 {
 		return
@@ -166,8 +167,7 @@ func (r *Rules) overrides(one *rule) {
 	one.overrideIndex = match.NewIndex(whens, items)
 }
 
-// plan makes a plan of a rule that the file has. The name of its limits is the rule's
-// with what sets the plan apart.
+// plan makes a plan of a rule. Its name is the rule's name with what sets the plan apart.
 func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 	p := newPlan(one, strings.TrimSuffix(one.Name+mark, "/"), variant, f.Action, f.Limits)
 	if p.id == 0 {
@@ -177,7 +177,7 @@ func (r *Rules) plan(one *rule, f *rulesfile.Plan, variant, mark string) *plan {
 	return p
 }
 
-// newPlan makes a plan of limits, or of an action.
+// newPlan makes a plan of limits or of an action, which is not in Rules.plans yet.
 func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan {
 	p := &plan{name: name, rule: r.Name, mode: r.Mode, variant: variant, action: action, all: limits}
 	if action != "" {
@@ -207,7 +207,7 @@ func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan 
 	return p
 }
 
-// textOf identifies limits, in at most 128 bytes.
+// textOf returns a text of at most 128 bytes that identifies limits.
 func textOf(limits []stint.Limit) string {
 	texts := make([]string, len(limits))
 	for i, l := range limits {

@@ -11,14 +11,15 @@ import (
 )
 
 // Costs are what a request costs under some rules, by their names, in place of the plain
-// cost: times what the rule itself says, as that is. Under a limit in flight they are the
-// places that the request takes; 0 takes none.
+// cost; each rule multiplies it as it does the plain cost. Under a limit in flight, they are
+// how many places the request takes; 0 takes none.
 type Costs map[string]int64
 
 // MaxCosts is how many rules a request may name in its costs.
 const MaxCosts = 16
 
-// A CostsError is for costs that no request can have. It is an [ErrRequest].
+// A CostsError says that a request has costs by rule that no request can have. It is an
+// [ErrRequest].
 type CostsError struct {
 	// Rule is the name that is at fault; "" if it is all of them.
 	Rule string
@@ -47,7 +48,7 @@ func (c Costs) names() []string {
 	return names
 }
 
-// check returns what is wrong with c where these are the names that there are.
+// check returns what is wrong with c, if has accepts only the names that known lists.
 func (c Costs) check(has func(name string) bool, known func() []string) error {
 	if len(c) > MaxCosts {
 		return &CostsError{"", fmt.Sprintf("%d names: at most %d", len(c), MaxCosts)}
@@ -81,8 +82,8 @@ func (r *Rules) checkCosts(c Costs) error {
 	return c.check(func(name string) bool { return r.byName[name] != nil }, r.Names)
 }
 
-// Counted returns those of the names in Costs whose rules the request was held to, in the
-// order of the rules.
+// Counted returns the names in Costs whose rules the request was held to, in the order of the
+// rules.
 func (r *Result) Counted() (names []string) {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.named && h.plan.id >= 0 && !h.out {
@@ -92,8 +93,8 @@ func (r *Result) Counted() (names []string) {
 	return names
 }
 
-// costByRule says what a match costs where the request has costs by rule: its weight is then
-// all of that.
+// costByRule sets what a match costs if the request has costs by rule: the request then
+// counts as 1, and the whole cost is the match's weight.
 func (r *Result) costByRule(h *ruleMatch) error {
 	if asked, named := r.Costs[h.rule.Name]; named {
 		h.asked, h.named = asked, true
@@ -105,8 +106,8 @@ func (r *Result) costByRule(h *ruleMatch) error {
 	return nil
 }
 
-// AsksUsage reports whether a rule that charges the request, and is not in shadow, wants the
-// server to be asked for usage.
+// AsksUsage reports whether a proxy should ask the server to report usage: a rule that
+// charges the request, and is not in shadow, wants it.
 func (r *Result) AsksUsage() bool {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() && h.weight > 0 && h.rule.Response != nil && h.rule.Response.AskUsage {
@@ -135,11 +136,11 @@ func (h *ruleMatch) byResponse(a *operation) bool { return a.response > 0 && h.r
 // Keep is a plain cost of [Policy.SettleCosts] that settles nothing.
 const Keep = -1
 
-// SettleCosts is [Policy.Settle] with costs by rule. cost settles the rules that took the plain
-// cost, unless it is [Keep]. Of the rules that the reservation named, those in costs are settled,
-// and the others keep what they took. Names of rules that had
-// no part in it are passed over, and the answer has the others. The first settlement gives
-// places under limits in flight back, whatever it settles.
+// SettleCosts is [Policy.Settle] with costs by rule. cost settles the rules that took the
+// plain cost, unless it is [Keep]. costs settles rules that the reservation named; those that
+// it leaves out keep what they took. A rule that did not hold the request is passed over:
+// counted has the names of the others. The first settlement gives back the places under
+// limits in flight, whatever it settles.
 func (p *Policy) SettleCosts(ctx context.Context, id stint.ReservationID, cost int64, costs Costs) (d stint.Decision, counted []string, err error) {
 	if cost < Keep {
 		return d, nil, stint.ErrCost
@@ -175,9 +176,9 @@ func (p *Policy) SettleCosts(ctx context.Context, id stint.ReservationID, cost i
 	return d, counted, err
 }
 
-// settleParts settles those parts of a reservation that cost has a cost for, and gives back
-// its places. The answer is that of the part that lets the fewest more units pass; those in
-// shadow do not count beside others.
+// settleParts settles the parts of a reservation that cost returns a cost for, and gives back
+// its places. The answer is that of the part that lets the fewest more units pass; parts in
+// shadow answer only if there are no others.
 func (p *Policy) settleParts(ctx context.Context, parts []reservedPart, cost func(*reservedPart) (int64, bool)) (d stint.Decision, err error) {
 	first, shadow := true, true
 	for i := range parts {
@@ -202,8 +203,8 @@ func (p *Policy) settleParts(ctx context.Context, parts []reservedPart, cost fun
 	return d, err
 }
 
-// unmatched adds the names in costs that no rule of the request has to what it has
-// reserved: the reservation has all names that it was made with.
+// unmatched adds a part without an ID for each name in Costs whose rule did not hold the
+// request, so that a settlement may name it.
 func (r *Result) unmatched() {
 	for _, name := range r.Costs.names() {
 		if !slices.ContainsFunc(r.parts, func(part reservedPart) bool { return part.name == name }) {

@@ -13,8 +13,8 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 )
 
-// MaxPlans is how many different limits the overrides of a policy may have:
-// customers share them.
+// MaxPlans is how many different overrides the customers of a policy may have between them:
+// any number of customers may share one.
 const MaxPlans = 100_000
 
 // An Override is one customer's own limits under a rule, in place of what the
@@ -25,7 +25,7 @@ type Override struct {
 	Unlimited, Block bool
 }
 
-// none reports whether the override is the zero one.
+// none reports whether o is the zero Override.
 func (o *Override) none() bool { return len(o.Limits) == 0 && !o.Unlimited && !o.Block }
 
 // text identifies what an override does.
@@ -39,26 +39,26 @@ func (o *Override) text() string {
 	return textOf(o.Limits)
 }
 
-// customers are overrides by the million. A policy and all that come of it by
-// [Policy.Reload] have the same.
+// customers are the overrides of customers, which may be millions. A policy shares them with
+// all that are made of it by [Policy.Reload].
 type customers struct {
 	own          atomic.Pointer[overrideSet] // of SetOverride, looked up first
 	set          atomic.Pointer[overrideSet] // of Replacement
 	beforeLookup atomic.Pointer[func(rule, key string)]
-	some         atomic.Bool // of these there is one, or was
+	some         atomic.Bool // there is an override or a beforeLookup, or there was one
 
 	mu     sync.Mutex // of writers
-	policy *Policy    // the newest, whose rules plans are bound for
+	policy *Policy    // the newest policy: plans are made for its rules
 }
 
-// An overrideSet is what customers have: limits by rule and key, and the name of a plan
-// of tiers by an attribute and its value. The mutex of customers guards writing to it.
+// An overrideSet holds limits by rule and key, and names of plans by an attribute and its
+// value. The mutex of customers guards writing to it.
 type overrideSet struct {
 	plans *shared[*customerPlan]
 	tiers *shared[string]
 }
 
-// A customerPlan is limits that customers of one rule share.
+// A customerPlan is the override that some customers of one rule share.
 type customerPlan struct {
 	rule     string
 	override Override
@@ -76,8 +76,8 @@ func newOverrideSet() *overrideSet {
 	return &overrideSet{newShared[*customerPlan](overridetable.New()), newShared[string](overridetable.New())}
 }
 
-// A shared has a value for each of millions of pairs, few of which differ: a number for
-// each in a table, and the values by number. Reading takes no lock.
+// A shared has a value for each of millions of pairs of texts, few of which differ. A table
+// has a number for each pair, and values the value of each number. Reading takes no lock.
 type shared[T any] struct {
 	table  *overridetable.Table
 	values atomic.Pointer[[]T] // by number − 1; entries are never replaced
@@ -98,13 +98,14 @@ func (s *shared[T]) get(a, b string) (value T, ok bool) {
 		return value, false
 	}
 	n := s.table.Get(a, b)
-	if n == overridetable.None || int(n) > len(values) { // of a table that others write, see Rehearse
+	if n == overridetable.None || int(n) > len(values) { // a rehearsal's table is shared, and its owner adds numbers
 		return value, false
 	}
 	return values[n-1], true
 }
 
-// set gives a pair the value of a text, which is made if it is new; no text takes it away.
+// set gives a pair the value that belongs to text, and makes that value if the text is new;
+// an empty text takes the pair's value away.
 func (s *shared[T]) set(a, b, text string, value func() (T, error)) error {
 	n := s.byText[text]
 	if text != "" && n == 0 {
@@ -124,7 +125,7 @@ func (s *shared[T]) set(a, b, text string, value func() (T, error)) error {
 	return nil
 }
 
-// compacted returns the same without the values that no pair has any more.
+// compacted returns s without the values that no pair has any more.
 func (s *shared[T]) compacted() *shared[T] {
 	used := make([]uint32, len(s.all())+1)
 	s.table.Numbers(func(n uint32) { used[n] = 1 })
@@ -150,7 +151,7 @@ func (s *shared[T]) compacted() *shared[T] {
 
 var errPlans = fmt.Errorf("policy: more than %d different overrides, or plans", MaxPlans)
 
-// find returns what a customer has in place of the rule's limits, or nil.
+// find returns the plan that a customer has in place of the rule's limits, or nil.
 func (c *customers) find(rule, key string) *plan {
 	if f := c.beforeLookup.Load(); f != nil {
 		(*f)(rule, key)
@@ -165,15 +166,15 @@ func (c *customers) find(rule, key string) *plan {
 	return nil
 }
 
-// any reports whether there may be overrides at all, so that a policy without
-// them makes no key that it does not need.
+// any reports whether there may be overrides. A policy without them need not make the keys by
+// which they are found.
 func (c *customers) any() bool {
 	return c != nil && c.some.Load()
 }
 
-// BeforeLookup calls f before each lookup of a customer's override, in the goroutine
-// of the request: f may call SetOverride, and must be quick. nil ends that. Use it
-// if not all overrides are in memory.
+// BeforeLookup has f called before each lookup of a customer's override, in the goroutine of
+// the request. Use it to load overrides that are not all in memory: f may call SetOverride,
+// and must be quick. A nil f ends the calls.
 func (p *Policy) BeforeLookup(f func(rule, key string)) {
 	if f == nil {
 		p.customers.beforeLookup.Store(nil)
@@ -183,22 +184,22 @@ func (p *Policy) BeforeLookup(f func(rule, key string)) {
 	p.customers.some.Store(true)
 }
 
-// SetOverride gives a customer limits of their own under a rule, from the next
-// request on; the zero Override takes away what this call gave. The key is as
-// [Rules.Explain] shows it. A rule that the policy does not have is no error:
-// the override holds once it has. The error is for limits that the store cannot
-// hold, or more than [MaxPlans] different ones. It goes before one of a
-// [Replacement], and stays when another takes its place.
+// SetOverride gives a customer limits of their own under a rule, from the next request on;
+// the zero Override takes away what an earlier call gave. The key is as [Rules.Explain] shows
+// it. If the policy has no such rule, the override begins to hold once a reload brings one.
+// The error is for limits that the store cannot hold, or more than [MaxPlans] different
+// overrides. An override that is set here precedes one of a [Replacement], and stays when a
+// Replacement takes the place of another.
 //
-// What the customer has used is kept as docs/SEMANTICS.md says of changes. The
-// call may run beside requests; it costs about what one decision does, and more
-// for limits that no other customer has.
+// What the customer has used is kept as docs/SEMANTICS.md says of changes. The call may run
+// beside requests. It costs about as much as a decision, and more for limits that no other
+// customer has.
 func (p *Policy) SetOverride(rule, key string, o Override) error {
 	return p.customers.change(&p.customers.own, rule, key, &o)
 }
 
-// ChangeOverride is [Policy.SetOverride] for the set of the last [Replacement] that was
-// put in force.
+// ChangeOverride is [Policy.SetOverride] for the overrides of the last [Replacement] that was
+// committed.
 func (p *Policy) ChangeOverride(rule, key string, o Override) error {
 	return p.customers.change(&p.customers.set, rule, key, &o)
 }
@@ -216,8 +217,8 @@ func (c *customers) change(of *atomic.Pointer[overrideSet], rule, key string, o 
 	return err
 }
 
-// Overrides returns how many overrides customers have, how many different ones those
-// are, and what the tables of them take, in bytes.
+// Overrides returns how many overrides customers have, how many different ones there are, and
+// how many bytes the tables of them take.
 func (p *Policy) Overrides() (customers, plans int, bytes int64) {
 	for _, of := range p.customers.both() {
 		customers += of.plans.table.Len()
@@ -229,28 +230,28 @@ func (p *Policy) Overrides() (customers, plans int, bytes int64) {
 
 func (c *customers) both() [2]*overrideSet { return [2]*overrideSet{c.own.Load(), c.set.Load()} }
 
-// A Replacement is a whole set of overrides that is made beside the one in
-// force and takes its place at once. Make one with [Policy.ReplaceOverrides].
+// A Replacement is a whole set of overrides. It is filled beside the set in force, and takes
+// its place in one step. Make one with [Policy.ReplaceOverrides].
 type Replacement struct {
 	customers *customers
 	set       *overrideSet
 }
 
-// ReplaceOverrides begins an empty set of overrides. Nothing changes before
-// Commit.
+// ReplaceOverrides returns an empty set of overrides. Nothing changes before
+// [Replacement.Commit].
 func (p *Policy) ReplaceOverrides() *Replacement {
 	return &Replacement{p.customers, newOverrideSet()}
 }
 
-// Set is [Policy.SetOverride] for the set.
+// Set is [Policy.SetOverride] for a Replacement.
 func (r *Replacement) Set(rule, key string, o Override) error {
 	r.customers.mu.Lock()
 	defer r.customers.mu.Unlock()
 	return r.set.override(r.customers.policy, rule, key, &o)
 }
 
-// Commit puts the set in force, by the rules of now. The error is for limits that
-// the store cannot hold; customers who have them are left to the rule.
+// Commit puts the set in force, under the rules that the newest policy has. The error is for
+// limits that the store cannot hold; customers with such limits have those of the rule.
 func (r *Replacement) Commit() error {
 	c := r.customers
 	c.mu.Lock()
@@ -262,7 +263,8 @@ func (r *Replacement) Commit() error {
 	return err
 }
 
-// changed says that some have limits of their own, and tells those that wait.
+// changed notes that customers have limits of their own, and wakes the requests that wait in
+// line: they may have room now.
 func (c *customers) changed() {
 	c.some.Store(true)
 	c.policy.lines.EveryRoomMade()
@@ -284,8 +286,8 @@ func (s *overrideSet) override(p *Policy, rule, key string, o *Override) error {
 	})
 }
 
-// bind makes plans for the rules of a policy. Where the error is not nil, some have
-// none: those whose limits the store cannot hold.
+// bind makes plans for the rules of a policy. If the store cannot hold the limits of some,
+// their plans are nil, and the error is that of the first.
 func (s *overrideSet) bind(p *Policy) (plans []*plan, failed error) {
 	for _, one := range s.plans.all() {
 		next, err := one.in(p)
@@ -301,8 +303,8 @@ func (s *overrideSet) use(plans []*plan) {
 	}
 }
 
-// rebind makes plans for the rules of a policy that takes the place of another, all or
-// none.
+// rebind makes plans for the rules of a policy that takes the place of another: for all
+// overrides, or after an error for none.
 func (c *customers) rebind(p *Policy) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -320,14 +322,15 @@ func (c *customers) rebind(p *Policy) error {
 	return nil
 }
 
-// in returns the plan in the rules of a policy, nil if these have no rule of that name.
+// in returns the plan that the override makes under the rules of a policy, nil if they do not
+// have its rule.
 func (c *customerPlan) in(p *Policy) (*plan, error) {
 	if p == nil {
 		return nil, nil
 	}
 	r, err := p.rules.rule(c.rule)
 	if err != nil {
-		return nil, nil //nolint:nilerr // it holds once there is one
+		return nil, nil //nolint:nilerr // the override holds once there is such a rule
 	}
 	text, action := c.override.text(), ""
 	if len(c.override.Limits) == 0 {
@@ -343,10 +346,10 @@ func (c *customerPlan) in(p *Policy) (*plan, error) {
 // ownVariant is the variant of a key's own limits.
 const ownVariant = "override"
 
-// SetPlan says that requests whose attribute has a value have a plan, in every
-// rule with tiers by this attribute, from the next request on; "" takes it away.
-// Without one, the value itself names the plan. A plan that the tiers do not have
-// is as any other value which names none.
+// SetPlan gives a plan to requests whose attribute has a value, in every rule with tiers by
+// this attribute, from the next request on; a plan of "" takes it away. Without it, the value
+// itself is the name of the plan. If the tiers have no plan of this name, their default
+// applies, or without one the rule's own limits.
 func (p *Policy) SetPlan(attribute, value, plan string) error {
 	c := p.customers
 	c.mu.Lock()
@@ -358,15 +361,15 @@ func (s *overrideSet) tier(attribute, value, plan string) error {
 	return s.tiers.set(attribute, value, plan, func() (string, error) { return plan, nil })
 }
 
-// SetPlan is [Policy.SetPlan] for the set.
+// SetPlan is [Policy.SetPlan] for a Replacement.
 func (r *Replacement) SetPlan(attribute, value, plan string) error {
 	r.customers.mu.Lock()
 	defer r.customers.mu.Unlock()
 	return r.set.tier(attribute, value, plan)
 }
 
-// tierOf returns the name of a request's tier: what [Policy.SetPlan] says of its value,
-// else the value.
+// tierOf returns the name of a request's tier: what SetPlan gave to its value, else the
+// value.
 func (c *customers) tierOf(q *match.Request, by request.Attribute) string {
 	v, _ := q.Value(by)
 	if c != nil {
@@ -377,8 +380,8 @@ func (c *customers) tierOf(q *match.Request, by request.Attribute) string {
 	return v
 }
 
-// Plans returns the names of the plans that tiers by an attribute have, of all
-// rules, in the order of the rules; none if no rule has tiers by it.
+// Plans returns the names of the plans of all tiers by an attribute, each once, in the order
+// of the rules.
 func (r *Rules) Plans(attribute string) (names []string) {
 	seen := make(map[string]bool)
 	for _, one := range r.rules {
@@ -395,7 +398,7 @@ func (r *Rules) Plans(attribute string) (names []string) {
 	return names
 }
 
-// TierAttributes returns the attributes by which rules have tiers.
+// TierAttributes returns the attributes by which rules have tiers, each once.
 func (r *Rules) TierAttributes() (names []string) {
 	seen := make(map[string]bool)
 	for _, one := range r.rules {

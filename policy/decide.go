@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// An operation is what a store does for a request: an Op, a reservation of a time
-// to live, or a refund.
+// An operation is what a store does for a request: an Op, a reservation that lasts ttl, or a
+// refund.
 type operation struct {
 	op     meter.Op
 	refund bool
@@ -21,20 +21,21 @@ type operation struct {
 	ttl    time.Duration // above 0: reserve
 	// excuses is how long what is reserved excuses denials while it is open.
 	excuses time.Duration
-	// response is how long the reservations of rules that go by the response last; 0
-	// makes none.
+	// response is how long the reservations of rules that go by the response last; if 0,
+	// these rules make none.
 	response time.Duration
-	// lease is how long places in flight are held unless they are given back by the
-	// reservation's ID; 0 is until Result.Release.
+	// lease is how long places in flight are held if nobody settles the reservation; 0 holds
+	// them until Result.Release.
 	lease time.Duration
-	// turn is for a request that waits, and came so long ago: a denial changes nothing.
+	// turn is set for a request that waits in line: a denial then changes nothing. age is the
+	// most by which its charge may be dated back.
 	turn bool
 	age  time.Duration
 }
 
 func (a *operation) charges() bool { return a.op != meter.OpPeek && !a.refund }
 
-// apart returns the operation for rules that do not go by the response.
+// apart returns the operation without a response, for rules that do not go by one.
 func (a *operation) apart() *operation {
 	others := *a
 	others.response = 0
@@ -67,7 +68,7 @@ func (p *Policy) report(attrs Attributes, cost int64, r *Result) {
 func (p *Policy) callOnDecision(attrs Attributes, cost int64, r *Result) {
 	done := false
 	defer func() {
-		if !done { // it has panicked: nobody learns what the request holds
+		if !done { // OnDecision panicked: nobody will release what the request holds
 			r.giveBack()
 		}
 	}()
@@ -83,8 +84,8 @@ func (p *Policy) Peek(ctx context.Context, attrs Attributes, cost int64, r *Resu
 	return p.decide(ctx, &operation{op: meter.OpPeek}, r)
 }
 
-// decide decides for the rules that matched: first for those that are not in
-// shadow, in one step, then for each of the others by itself.
+// decide decides for the rules that matched: first, in one step, for those that are not in
+// shadow, then for each rule in shadow by itself.
 func (p *Policy) decide(ctx context.Context, a *operation, r *Result) (err error) {
 	inFlight := r.inFlight
 	if p.lines.Empty() || r.blocked >= 0 || r.several {
@@ -98,7 +99,7 @@ func (p *Policy) decide(ctx context.Context, a *operation, r *Result) (err error
 	return err
 }
 
-// enforce decides for the rules that are not in shadow, whoever waits.
+// enforce decides for the rules that are not in shadow, without regard to requests that wait.
 func (p *Policy) enforce(ctx context.Context, a *operation, r *Result) error {
 	if r.inFlight {
 		return p.decideInFlight(ctx, a, r)
@@ -106,7 +107,7 @@ func (p *Policy) enforce(ctx context.Context, a *operation, r *Result) error {
 	return p.decideTimed(ctx, a, r)
 }
 
-// inShadow decides for the rules that are, each by itself.
+// inShadow decides for each rule in shadow by itself.
 func (p *Policy) inShadow(ctx context.Context, a *operation, r *Result, inFlight bool) {
 	if p.rules.shadow {
 		p.shadows(ctx, a, r)
@@ -120,7 +121,7 @@ func (p *Policy) inShadow(ctx context.Context, a *operation, r *Result, inFlight
 func (p *Policy) decideTimed(ctx context.Context, a *operation, r *Result) error {
 	r.Decision.Allowed, r.Decision.Tightest = true, -1
 	if r.blocked >= 0 {
-		if r.several { // the answers to the others say where they stand
+		if r.several { // the other requests' answers say where their limits stand
 			r.StoreError = p.run(ctx, &operation{op: meter.OpPeek}, r)
 		}
 		r.Decision = stint.Decision{RetryAfter: r.Rules[r.blocked].RetryAfter, Tightest: -1}
@@ -154,7 +155,7 @@ func (p *Policy) run(ctx context.Context, a *operation, r *Result) error {
 	switch {
 	case first == nil:
 		return nil
-	case limits == 1 && first.plain(a) && r.StoreError == nil: // else rules may be left out, which count
+	case limits == 1 && first.plain(a) && r.StoreError == nil: // after an error, number must count the rules that were left out
 		return p.one(ctx, a, r, first)
 	case limits > stint.MaxLimits:
 		return fmt.Errorf("policy: %w: the request is held to %d limits, by rule %q first: at most %d", stint.ErrLayers, limits, first.rule.Name, stint.MaxLimits)
@@ -184,7 +185,8 @@ func (p *Policy) run(ctx context.Context, a *operation, r *Result) error {
 	return nil
 }
 
-// plain reports whether one limit can be decided by its handle.
+// plain reports whether a match with one limit can be decided by [stint.Bound.Decide], which
+// is cheaper than a layer.
 func (h *ruleMatch) plain(a *operation) bool {
 	turn := a.turn && (a.age > 0 || notesDenied(h))
 	return a.ttl == 0 && !a.refund && !turn && h.weight > 0 && h.cost < math.MaxInt64 && !h.byResponse(a)
@@ -224,7 +226,7 @@ func (p *Policy) pairOf(of *plan) *fallback.Pair {
 	return p.pairs[of.id]
 }
 
-// layer returns a match's part of a request, with room for its answers.
+// layer returns the layer of a match, with room for the answers of its limits.
 func (r *Result) layer(local bool, h *ruleMatch) stint.Layer {
 	if missing := len(r.Rules) - len(r.answers); missing > 0 {
 		r.answers = slices.Grow(r.answers, missing)[:len(r.Rules)]
@@ -235,7 +237,8 @@ func (r *Result) layer(local bool, h *ruleMatch) stint.Layer {
 	}
 }
 
-// decideIn puts the layers that were gathered to a store.
+// decideIn asks the store for r.layers: in one step, unless a rule that is enforced reserves
+// by itself.
 func (p *Policy) decideIn(ctx context.Context, a *operation, r *Result, cost int64, shadow bool) (stint.Decision, error) {
 	if !shadow && r.reservesApart(a) {
 		return p.reserveApart(ctx, a, r)
@@ -243,7 +246,7 @@ func (p *Policy) decideIn(ctx context.Context, a *operation, r *Result, cost int
 	return p.put(ctx, a, r, cost, shadow)
 }
 
-// put puts the layers to a store in one step.
+// put asks the store for r.layers in one step.
 func (p *Policy) put(ctx context.Context, a *operation, r *Result, cost int64, shadow bool) (stint.Decision, error) {
 	switch {
 	case a.refund:
@@ -263,8 +266,9 @@ func (p *Policy) put(ctx context.Context, a *operation, r *Result, cost int64, s
 	return d, err
 }
 
-// takeIn decides in one store, or reserves if ttl is above 0. For one who waits a denial
-// changes nothing, and what passes is charged as of its turn if the store knows of turns.
+// takeIn decides in one store, or reserves if ttl is above 0. For a request that waits in
+// line, a denial changes nothing, and a charge counts as of the request's turn if the store
+// is a [stint.TurnStore].
 func (p *Policy) takeIn(ctx context.Context, a *operation, r *Result, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, id stint.ReservationID, err error) {
 	store := p.in(a.local)
 	if turns, ok := store.(stint.TurnStore); ok && a.turn && r.held == 0 {
@@ -282,8 +286,8 @@ func (p *Policy) takeIn(ctx context.Context, a *operation, r *Result, layers []s
 	return d, "", err
 }
 
-// peekFree asks for the state of the enforced matches that cost this request nothing,
-// and joins what it adds to the answer of the others.
+// peekFree asks about the enforced matches that cost this request nothing, and joins their
+// reset after to d.
 func (p *Policy) peekFree(ctx context.Context, local bool, r *Result, d *stint.Decision) error {
 	r.layers = r.layers[:0]
 	for i := range r.matches {
@@ -303,12 +307,12 @@ func (r *Result) setResult(h *ruleMatch) {
 	}
 }
 
-// set writes what a limit answers by itself.
+// set writes the answer of one limit into its entry.
 func (e *RuleResult) set(d *stint.Decision) {
 	e.Denied, e.Banned, e.Remaining, e.ResetAfter, e.RetryAfter = !d.Allowed, d.Banned, d.Remaining, d.ResetAfter, d.RetryAfter
 }
 
-// conclude makes the joined answer one about the tightest limit.
+// conclude takes d as the joined answer, with the numbers of the tightest limit.
 func (r *Result) conclude(d stint.Decision) {
 	if r.number(&d); r.Tightest >= 0 {
 		about := &r.answers[r.Tightest]
@@ -362,9 +366,10 @@ func (r *Result) requests(e *RuleResult) int64 {
 	return math.MaxInt64
 }
 
-// shadows decides for the rules in shadow, each by itself. What the others have denied
-// will not happen, and so is charged here only by limits that count what is denied. A
-// store that has failed the request is not asked for it again: the caller's time is limited.
+// shadows decides for each rule in shadow by itself. A request that the other rules have
+// denied will not happen, and so it is charged here only under plans whose limits all count
+// what is denied. A store that has failed the request is not asked again: the caller's time
+// is limited.
 func (p *Policy) shadows(ctx context.Context, a *operation, r *Result) {
 	for i := range r.matches {
 		h := &r.matches[i]
@@ -412,7 +417,7 @@ func (p *Policy) shadow(ctx context.Context, a *operation, r *Result, h *ruleMat
 	r.shadowed(h, err)
 }
 
-// shadowed notes what has become of a rule in shadow.
+// shadowed notes in r what a rule in shadow decided, or that its store failed.
 func (r *Result) shadowed(h *ruleMatch, err error) {
 	for k := range h.plan.ruleLimits {
 		e := &r.Rules[h.first+k]

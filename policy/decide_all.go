@@ -27,36 +27,37 @@ type Request struct {
 	// Refund gives Cost back to the keys, whatever becomes of the other
 	// requests: an operator's act. The default value is false.
 	Refund bool
-	// Limits are those to hold it to in place of all rules. The default value,
-	// nil, is the rules.
+	// Limits are what the request is held to in place of all rules. The default value, nil,
+	// is the rules.
 	Limits *CallerLimits
-	// Key is whom Limits count for.
+	// Key is the key that Limits count for.
 	Key string
 }
 
-// An Answer is what is said to one [Request].
+// An Answer is the answer to one [Request].
 type Answer struct {
-	// Allowed reports whether the limits that the request is held to would let
-	// it pass. It passed only if all others are allowed as well.
+	// Allowed reports whether the limits that this request is held to would let it pass. It
+	// passed only if all other requests are allowed as well.
 	Allowed bool
-	// Matched reports whether a rule that is not in shadow matched it. Rules with shadow:
-	// quota count here as others do, though they do not deny all.
+	// Matched reports whether a rule that is not in shadow matched it. In an Answer, rules
+	// with shadow: quota count as rules that are not in shadow, though they do not deny the
+	// requests.
 	Matched bool
-	// First and Past are where its entries in Result.Rules begin and end.
+	// First and Past say that its entries are Result.Rules[First:Past].
 	First, Past int
-	// Tightest is as in [Result], of its own entries.
+	// Tightest is as in [Result], among its own entries.
 	Tightest int
 }
 
-// DecideAll answers several requests by one decision: it passes when all
-// pass, and then all are charged; else none is. Requests that count in one state ask for
-// the sum of their costs: each goes by its own plan, and the tightest of these is charged.
-// The answer in r is about all of them as if they were one request, and r.Answers about each.
+// DecideAll answers several requests by one decision: either all of them pass and are
+// charged, or none is. Requests that count in one state ask for the sum of their costs: each
+// is decided by its own plan, and the tightest of these plans is charged. The answer in r is
+// about all of them as if they were one request; r.Answers has one for each.
 //
-// What is given back goes first; what only asks is looked at before the others
-// are charged, in a step of its own. If a request is at fault, as [Policy.Decide]
-// says, len(r.Answers) is its number, and nothing was charged. All
-// requests together are held to [stint.MaxLimits] limits at most.
+// Refunds go first. Then requests with Peek are looked at, in a step of their own, before the
+// others are charged. If a request is at fault, as [Policy.Decide] says, len(r.Answers) is
+// its index, and nothing was charged. All requests together are held to at most
+// [stint.MaxLimits] limits.
 func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) error {
 	p.begin(r, 1)
 	r.several = true
@@ -95,7 +96,7 @@ func (p *Policy) reportAll(requests []Request, r *Result) {
 	}
 }
 
-// decideOnly answers a single request, at the price of any other.
+// decideOnly answers a single request, at the price of [Policy.Decide].
 func (p *Policy) decideOnly(ctx context.Context, q *Request, r *Result) error {
 	r.several, r.cost = false, q.Cost
 	if err := p.matchRequest(q, r); err != nil {
@@ -146,20 +147,21 @@ func (p *Policy) matchRequest(q *Request, r *Result) error {
 	return nil
 }
 
-// A part is what is asked of the store for a match among several requests. Each
-// part is one step of the store.
+// A part says what the store is asked to do for a match among several requests. Each part is
+// a step of its own.
 type part uint8
 
 const (
-	partTake   part = iota // what the request asks for
-	partPeek               // looked at, for its cost
-	partAside              // takes in a state where one of a tighter plan is charged for all
-	partFree               // looked at, and lets pass
-	partOver               // costs more than an int64, and never passes
+	partTake   part = iota // charged
+	partPeek               // asked whether its cost would pass
+	partAside              // not charged: a match of a tighter plan is, in the same state, for both
+	partFree               // costs nothing: looked at
+	partOver               // costs more than an int64 holds, and never passes
 	partRefund             // given back
 )
 
-// operation returns what is done for the part of a match, where a request takes.
+// operation returns what the store does for a part where the request as a whole is asked by
+// a.
 func (k part) operation(a *operation) *operation {
 	switch k {
 	case partTake:
@@ -170,13 +172,13 @@ func (k part) operation(a *operation) *operation {
 	return &operation{op: meter.OpPeek, local: a.local}
 }
 
-// cost is what the store is asked, in units of a match's weight.
+// cost is the cost that the store is asked for, in units of a match's weight.
 func (k part) cost() int64 {
 	switch k {
 	case partFree:
 		return 0
 	case partOver:
-		return 2 // times a weight of all that an int64 holds
+		return 2 // with a weight of math.MaxInt64, more than any limit lets pass
 	}
 	return 1
 }
@@ -201,7 +203,7 @@ func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 				return err
 			}
 			if !d.Allowed {
-				a = &operation{op: meter.OpPeek, local: a.local} // the rest only says where it stands
+				a = &operation{op: meter.OpPeek, local: a.local} // nothing is charged any more; the rest says where its limits stand
 				retry = longer(retry, d.RetryAfter)
 			}
 		}
@@ -212,7 +214,7 @@ func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 		}
 	}
 	d := r.joined()
-	d.RetryAfter = longer(d.RetryAfter, retry) // a limit that would have let pass may have counted the denial
+	d.RetryAfter = longer(d.RetryAfter, retry) // counting the denial may have changed what limits answered
 	r.conclude(d)
 	return nil
 }
@@ -225,7 +227,8 @@ func longer(a, b stint.Wait) stint.Wait {
 	return max(a, b)
 }
 
-// step asks for what was gathered.
+// step asks the store for r.layers, and sets the entries of the matches that are in this
+// step.
 func (p *Policy) step(ctx context.Context, a *operation, r *Result, cost int64) (stint.Decision, error) {
 	d, err := p.decideIn(ctx, a, r, cost, false)
 	if err != nil {
@@ -252,13 +255,13 @@ func (h *ruleMatch) takes() bool {
 	return h.enforced() && (h.part == partTake || h.part == partAside)
 }
 
-// prepare says of all that take which plan is charged. What is beyond an int64 together
+// prepare decides which plan is charged for matches that share a state. A sum beyond an int64
 // never passes.
 func (r *Result) prepare() {
 	r.step = 0
 	for i := range r.matches {
 		h := &r.matches[i]
-		if h.step = 0; h.part == partAside { // of the store that has failed
+		if h.step = 0; h.part == partAside { // left from asking the store that has failed
 			h.part = partTake
 		}
 	}
@@ -278,7 +281,8 @@ func (r *Result) prepare() {
 	}
 }
 
-// again has what a tighter plan was charged for asked once more, if it was charged.
+// again has the matches asked once more for which a tighter plan was charged, so that their
+// answers show the charge.
 func (r *Result) again(a *operation) {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.part == partAside && a.op == meter.OpTake {
@@ -288,7 +292,8 @@ func (r *Result) again(a *operation) {
 }
 
 // gather puts the layers of a step into r.layers, each key under a limit once, and reports
-// whether there are any. What shares a state with another plan in it waits for the next.
+// whether there are any. A match that shares a state with a match of another plan in this
+// step waits for the next step.
 func (r *Result) gather(local bool, k part) bool {
 	r.step++
 	r.layers = r.layers[:0]
@@ -302,7 +307,7 @@ func (r *Result) gather(local bool, k part) bool {
 			continue
 		}
 		h.step = r.step
-		layer := r.layer(local, h) // also of one that is asked with the first, for its answers
+		layer := r.layer(local, h) // even if it is asked with first: this makes room for its answers
 		if first == nil {
 			layer.Weight = int64(min(r.sum(h), math.MaxInt64))
 			r.layers = append(r.layers, layer)
@@ -311,7 +316,8 @@ func (r *Result) gather(local bool, k part) bool {
 	return len(r.layers) > 0
 }
 
-// first returns the first match before r.matches[i] of this step that counts in its state.
+// first returns the first match before r.matches[i] that counts in the same state and is in
+// this step.
 func (r *Result) first(i int) *ruleMatch {
 	for j := range r.matches[:i] {
 		if g := &r.matches[j]; r.now(g) && r.share(g, &r.matches[i]) {
@@ -321,8 +327,8 @@ func (r *Result) first(i int) *ruleMatch {
 	return nil
 }
 
-// sum returns what is asked of a state in the part of h, by all plans; what is given back
-// is not shared.
+// sum returns what all plans together ask of the state of h, in its part; refunds of
+// different plans are not added.
 func (r *Result) sum(h *ruleMatch) (sum uint64) {
 	for j := range r.matches {
 		g := &r.matches[j]
@@ -355,7 +361,8 @@ func (p *plan) least() int64 {
 	return least
 }
 
-// share reports whether two matches count in one state: of a key, under a limit.
+// share reports whether two matches count in one state: they have the same key, and a limit
+// in common.
 func (r *Result) share(g, h *ruleMatch) bool {
 	if g.plan == h.plan || g.key != h.key || g.plan.rule != h.plan.rule {
 		return g.plan == h.plan && g.key == h.key
@@ -365,7 +372,7 @@ func (r *Result) share(g, h *ruleMatch) bool {
 	})
 }
 
-// joined returns what all enforced entries say together.
+// joined returns the joined answer of all enforced entries.
 func (r *Result) joined() stint.Decision {
 	d := stint.Decision{Allowed: true}
 	for i := range r.matches {

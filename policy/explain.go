@@ -24,10 +24,10 @@ type RuleExplanation struct {
 	Rule string
 	// Applies reports whether the request is held to the rule.
 	Applies bool
-	// Why says why it is, or why not.
+	// Why says why the rule applies, or why not.
 	Why string
-	// Key is the attributes of the key. It is empty where there is none, also
-	// if one key is shared by all.
+	// Key is the attributes of the key. It is empty if the request needs no key, or all
+	// requests share one.
 	Key []KeyPart
 	// Limits are what the request is held to, or the action.
 	Limits []*RuleLimit
@@ -35,20 +35,20 @@ type RuleExplanation struct {
 	Cost int64
 	// Wait is how long a request may wait for room.
 	Wait time.Duration
-	// Finish is how long it goes on when its client has left.
+	// Finish is how long a request goes on after its client has left.
 	Finish time.Duration
-	// Response is what the rule takes from the response: then Cost is charged until that
-	// has ended. Nil is nothing.
+	// Response is what the rule takes from the response, nil if nothing: then Cost is charged
+	// until the response has said the true cost.
 	Response *rulesfile.Response
-	// Price says what Cost has been multiplied by, Times, and the response's cost will be; nil
-	// is nothing.
+	// Price says by which attribute prices go; nil if the rule has none. Times is the price
+	// of this request: a factor of Cost, and of the response's cost.
 	Price *rulesfile.Price
 	Times int64
 	// Shadow reports whether the rule is in shadow, Quota whether by shadow: quota.
 	Shadow, Quota bool
 	// Ends reports whether no rule after it is tried.
 	Ends bool
-	// Reply is what the client is told in its own way: "" is the usual.
+	// Reply says how the client is answered in other than the usual way; "" if it is not.
 	Reply string
 }
 
@@ -58,15 +58,13 @@ type KeyPart struct {
 	Missing          bool
 }
 
-// Explain says for every rule whether it holds for a request, and why: for an
-// operator's eyes, since it shows what the request sent. The error is a
-// [RequestError].
+// Explain says for every rule whether it holds a request, and why. It is for an operator's
+// eyes, since it shows what the request sent. The error is a [RequestError].
 func (r *Rules) Explain(attrs Attributes) (Explanation, error) {
 	return (&Policy{rules: r}).Explain(attrs)
 }
 
-// Explain is [Rules.Explain], with customers' own limits and plans. Nothing is asked of
-// the store.
+// Explain is [Rules.Explain] with customers' own limits and plans. It does not ask the store.
 func (p *Policy) Explain(attrs Attributes) (Explanation, error) {
 	var e Explanation
 	q := match.NewRequest(attrs)
@@ -161,7 +159,7 @@ func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 	return true
 }
 
-// writeCost says what is charged, and where the truth comes from.
+// writeCost writes what the request is charged, and where its true cost comes from.
 func (x *RuleExplanation) writeCost(b *strings.Builder) {
 	switch r := x.Response; {
 	case r != nil && r.Truth() != "":

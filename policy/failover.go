@@ -7,12 +7,11 @@ import (
 	"github.com/stint-dev/stint/fallback"
 )
 
-// While the store fails, what the local one lets through is owed, and charged
-// to the store limit by limit once it answers again; see package fallback.
+// While the store fails, the local one decides. What it lets through is owed, and is charged
+// to the store, limit by limit, once that answers again; see package fallback.
 
-// failed decides by the words of the rules, because the store could not. A caller that
-// has gone gets the error: that is no failure of the store, and nobody waits for a
-// decision.
+// failed decides by each rule's on_store_failure, because the store could not. It returns err
+// if the caller has gone: that is no failure of the store, and nobody waits for a decision.
 func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error) error {
 	if ctx.Err() != nil || !p.failover.Fails(err) {
 		return err
@@ -63,7 +62,7 @@ func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error)
 	return nil
 }
 
-// local reports whether what a match takes is for the local store too.
+// local reports whether a charge of the match counts in the local store too.
 func (h *ruleMatch) local() bool {
 	return h.takes() && h.rule.failure == FailLocal && h.cost > 0
 }
@@ -77,7 +76,7 @@ func (p *Policy) warm(r *Result) {
 	}
 }
 
-// owe notes what the local store has charged because the store failed, and why.
+// owe notes what the local store has charged in place of the store, and why the store failed.
 func (p *Policy) owe(r *Result, why error) {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.local() {
@@ -86,7 +85,8 @@ func (p *Policy) owe(r *Result, why error) {
 	}
 }
 
-// reserved returns what the enforced rules reserve together that the local store decides for.
+// reserved returns what the enforced rules without a reservation of their own reserve, for
+// settlements while the store fails.
 func (p *Policy) reserved(a *operation, r *Result, shadow bool) (of []fallback.Reserved) {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.local() && !shadow && !h.apart(a) {
@@ -96,15 +96,15 @@ func (p *Policy) reserved(a *operation, r *Result, shadow bool) (of []fallback.R
 	return of
 }
 
-// Debts returns how many keys, each under one limit, owe the store something
-// because they passed while it failed, how many units have been charged to it
-// afterwards, and how many were not remembered.
+// Debts is about requests that passed while the store failed. It returns how many keys, each
+// under one limit, still owe the store their charge, how many units have been charged to it
+// since, and how many were not remembered.
 func (p *Policy) Debts() (owing int, posted, forgiven uint64) {
 	s := p.failover.Stats()
 	return s.Owing, s.Posted, s.Forgiven
 }
 
-// Close forgets what is owed to the store, for this policy and for all that
-// were made of it by [Policy.Reload], and waits for the goroutine that posts it.
-// The stores stay open, and the policies good. It may be called again.
+// Close forgets what is owed to the store, for this policy and all of its chain of
+// [Policy.Reload], and waits for the goroutine that posts it. The stores stay open, and the
+// policies can still be used. Close may be called again.
 func (p *Policy) Close() { p.failover.Close() }

@@ -17,9 +17,9 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// Limits in flight stand beside the others: no store decides under them. A request takes
-// its places first, since they can be given back without a trace, and then asks the store
-// for all other limits. What is denied there gives its places back at once.
+// Stores decide under limits over time alone. So a request first takes its places under
+// limits in flight, since these can be given back without a trace, and then asks the store
+// for all other limits. If the store denies it, it gives its places back at once.
 
 // A holding is units in flight that a request gives back when it ends.
 type holding struct {
@@ -27,9 +27,9 @@ type holding struct {
 	holds []inflight.Hold
 }
 
-// Release returns what gives back the units in flight that the request holds, once however
-// often it is called; nil if it holds none. It may be called when the Result has been used
-// again.
+// Release returns a function that gives back the places in flight that the request holds,
+// once, however often it is called; nil if the request holds none. The function may be called
+// after the Result has been used again.
 func (r *Result) Release() func() {
 	if len(r.holdings) == 0 {
 		return nil
@@ -39,8 +39,8 @@ func (r *Result) Release() func() {
 	return sync.OnceFunc(func() { release(all) })
 }
 
-// Finish returns how long the request goes on when its client leaves, by the rules whose
-// limits in flight hold it: the longest that one says, 0 if none does.
+// Finish returns how long the request goes on after its client has left: the longest time
+// that a rule says whose limit in flight holds the request; 0 if none says one.
 func (r *Result) Finish() (longest time.Duration) {
 	for i := range r.matches {
 		if h := &r.matches[i]; !h.out && !h.rule.Shadow && h.cost > 0 && h.plan.inFlight != nil {
@@ -50,7 +50,7 @@ func (r *Result) Finish() (longest time.Duration) {
 	return longest
 }
 
-// giveBack gives back at once.
+// giveBack gives back all places that the request holds.
 func (r *Result) giveBack() {
 	release(r.holdings)
 	r.holdings = r.holdings[:0]
@@ -62,7 +62,7 @@ func release(all []holding) {
 	}
 }
 
-// lease makes what the request holds a part of its reservation.
+// lease moves the places that the request holds into a part of its reservation.
 func (r *Result) lease() {
 	for _, one := range r.holdings {
 		var b []byte
@@ -71,7 +71,7 @@ func (r *Result) lease() {
 				b = appendText(b, text)
 			}
 			if !h.Added {
-				h.TTL = 0 // others know of it: nothing needs to be kept of it once it is settled
+				h.TTL = 0 // no other room needs to be told when it is settled
 			}
 			b = binary.AppendVarint(binary.AppendVarint(b, h.Units), int64(h.TTL))
 		}
@@ -80,8 +80,8 @@ func (r *Result) lease() {
 	r.holdings = r.holdings[:0]
 }
 
-// endLease gives back what lease has made a part of. It is none of a limit over time, so that
-// there is no answer about one.
+// endLease gives back the places that lease moved into a part. Its answer has no numbers,
+// because those are about limits over time.
 func (p *Policy) endLease(part reservedPart) (stint.Decision, error) {
 	one := holding{room: p.room}
 	if part.local {
@@ -103,7 +103,7 @@ func (p *Policy) endLease(part reservedPart) (stint.Decision, error) {
 		h.Units, h.TTL, b = units, time.Duration(ttl), b[n+m:]
 		one.holds = append(one.holds, h)
 	}
-	if one.room != nil { // else the rules are on another store by now
+	if one.room != nil { // nil if the policy has a store without limits in flight by now
 		release([]holding{one})
 	}
 	return stint.Decision{Allowed: true, Tightest: -1}, nil
@@ -111,7 +111,7 @@ func (p *Policy) endLease(part reservedPart) (stint.Decision, error) {
 
 // decideInFlight is enforce for a request that is held to limits in flight.
 func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) error {
-	r.inFlight = false // what is left to decide is under the others
+	r.inFlight = false // decideTimed decides under the other limits
 	if r.blocked >= 0 {
 		return p.decideTimed(ctx, a, r)
 	}
@@ -120,7 +120,7 @@ func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) er
 		return fmt.Errorf("policy: rule %q: %w", r.Rules[entries[0]].Rule, stint.ErrInFlight)
 	}
 	if a.turn && len(holds) > 0 && r.enforces(func(*ruleMatch) bool { return true }) {
-		// first, since a place that is taken and given back wakes who waits for it
+		// first: giving back a place just taken would wake others in vain
 		if err := p.decideTimed(ctx, &operation{op: meter.OpPeek}, r); err != nil || !r.Decision.Allowed {
 			_, _ = p.acquire(ctx, &operation{op: meter.OpPeek}, holds, entries, r)
 			return err
@@ -148,7 +148,8 @@ func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) er
 	return nil
 }
 
-// ask is run, unless limits in flight have had all the time that the store may take.
+// ask is run, unless asking for limits in flight has used up the time that the store may
+// take.
 func (p *Policy) ask(ctx context.Context, a *operation, r *Result) error {
 	if errors.Is(r.StoreError, context.DeadlineExceeded) {
 		return fmt.Errorf("policy: not asked, after: %v", r.StoreError) //nolint:errorlint // what was charged then is none of these limits
@@ -156,11 +157,11 @@ func (p *Policy) ask(ctx context.Context, a *operation, r *Result) error {
 	return p.run(ctx, a, r)
 }
 
-// ends reports whether the end of the request will be known.
+// ends reports whether the places of the request will be given back.
 func (r *Result) ends(a *operation) bool { return a.lease > 0 || r.WillRelease && !r.several }
 
-// holdsOf returns what the request takes under the limits in flight of the rules that are
-// in shadow, or of those that are not, and which entries of Rules these are.
+// holdsOf returns the places that the request takes under limits in flight, of rules in
+// shadow or of the others, and for each its entry's index in Rules.
 func (r *Result) holdsOf(shadow bool) (holds []inflight.Hold, entries []int) {
 	for i := range r.matches {
 		h := &r.matches[i]
@@ -176,8 +177,9 @@ func (r *Result) holdsOf(shadow bool) (holds []inflight.Hold, entries []int) {
 	return holds, entries
 }
 
-// acquire takes holds, or looks at them where the operation does not charge. What a shared
-// store lets in is counted in the local one, too, which decides when that fails.
+// acquire takes the places in holds, or looks at them if the operation does not charge.
+// Places that a shared store grants are counted in the local store as well, which decides
+// while the shared one fails.
 func (p *Policy) acquire(ctx context.Context, a *operation, holds []inflight.Hold, entries []int, r *Result) (passes bool, err error) {
 	if a.lease > 0 {
 		id := rand.Text()
@@ -212,8 +214,9 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a *operatio
 	return passes, err
 }
 
-// acquireWithout decides by the words of the rules, because the store could not: a rule that
-// is local holds this process to its share, of which the store is told when it answers.
+// acquireWithout decides by each rule's on_store_failure, because the store could not. Under
+// local, this process's share of the limit decides, and the store is told of the places once
+// it answers again.
 func (p *Policy) acquireWithout(ctx context.Context, a *operation, holds []inflight.Hold, entries []int, r *Result, why error) (passes bool, err error) {
 	if ctx.Err() != nil || !p.failover.Fails(why) {
 		return false, why
@@ -247,7 +250,7 @@ func (p *Policy) acquireWithout(ctx context.Context, a *operation, holds []infli
 	return passes, err
 }
 
-// add counts in one room what the other has let in.
+// add counts in one room the places that the other room has granted.
 func (r *Result) add(room *inflight.Room, holds []inflight.Hold) {
 	told := slices.Clone(holds)
 	for i := range told {
@@ -271,7 +274,7 @@ func (r *Result) setRunning(holds []inflight.Hold, entries []int) {
 func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 	for i, at := range entries {
 		e := &r.Rules[at]
-		if e.Remaining < 0 { // nobody was asked
+		if e.Remaining < 0 { // the limit was not asked
 			continue
 		}
 		if e.Denied {
@@ -283,9 +286,9 @@ func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 	}
 }
 
-// shadowsInFlight decides for the rules in shadow under their limits in flight, each by
-// itself. Those of a request whose end will not be known count nothing. A store that has
-// failed the request is not asked again.
+// shadowsInFlight decides for each rule in shadow by itself, under its limits in flight. A
+// request whose places will not be given back takes none. A store that has failed the request
+// is not asked again.
 func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) {
 	if !r.ends(a) {
 		a = &operation{op: meter.OpPeek}
@@ -304,7 +307,7 @@ func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) {
 	}
 }
 
-// look says in the entries of r what limits in flight would answer.
+// look writes into the entries of r what limits in flight would answer.
 func (p *Policy) look(ctx context.Context, r *Result) {
 	for _, shadow := range [...]bool{false, true} {
 		holds, entries := r.holdsOf(shadow)
@@ -324,8 +327,8 @@ func (p *Policy) look(ctx context.Context, r *Result) {
 	}
 }
 
-// InFlight returns how many units each rule has in flight in this process: every rule that
-// has a limit in flight, or still holds requests to one.
+// InFlight returns how many places the requests of this process hold, by rule: of every rule
+// that has a limit in flight, or whose requests still hold places.
 func (p *Policy) InFlight() map[string]int64 {
 	all := make(map[string]int64)
 	for _, one := range p.rules.plans {
@@ -334,7 +337,7 @@ func (p *Policy) InFlight() map[string]int64 {
 		}
 	}
 	room := p.room
-	if p.localRoom != nil { // which has what both let in
+	if p.localRoom != nil { // it counts the places that either store grants
 		room = p.localRoom
 	}
 	if room == nil {

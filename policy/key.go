@@ -16,27 +16,29 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 )
 
-// A key of one attribute is its value, or nothing when it is missing; an empty
-// value counts as missing, or an empty header would be a way around on_missing.
-// What is longer than plainTag bytes, or begins like a hash, is hashed. A key of
-// several is a chain of netstrings, length:value, and a hyphen for what is
-// missing. The first of them, the tag, is what the key of that attribute alone
-// would be; where the whole is longer than plainKey, its hash stands behind the tag. So no two
-// lists of values have the same key.
+// A key of one attribute is its value, or empty when it is missing. An empty value counts as
+// missing, or an empty header would be a way around on_missing. A value longer than plainTag
+// bytes, or beginning like a hash, is replaced by its hash. A key of several attributes is a
+// chain of netstrings, length:value, with a hyphen for each that is missing. The first value,
+// the tag, is the key that its attribute alone would make. If the chain is longer than
+// plainKey bytes, it is the tag and then the hash of the whole. So no two lists of values
+// have the same key.
 const (
 	plainKey = 256 // bytes
-	plainTag = 192 // so that there is room for a hash
+	plainTag = 192 // bytes, which leaves room for a hash
 	hashMark = '~'
 )
 
-// processSecret seals IDs of reservations and hides keys in logs where no secret is given.
+// processSecret takes the place of Options.Secret where that is not given: it seals IDs of
+// reservations and hides keys in logs.
 var processSecret = sync.OnceValue(func() []byte {
 	b := make([]byte, 32)
 	rand.Read(b) // never fails
 	return b
 })
 
-// key returns the key of a request under a rule, using room.
+// key returns the key of a request under a rule, and whether an attribute of it is missing.
+// It overwrites room.
 func (p *Policy) key(r *rule, q *match.Request, room *[]byte) (key string, missing bool) {
 	if len(r.Key) == 0 {
 		return "", false
@@ -46,7 +48,7 @@ func (p *Policy) key(r *rule, q *match.Request, room *[]byte) (key string, missi
 		tag = p.hashed(tag)
 	}
 	if len(r.Key) == 1 {
-		return tag, !ok // nothing, where it is missing
+		return tag, !ok // the tag is empty where the value is missing
 	}
 	buf, missing := link((*room)[:0], tag, ok), !ok
 	from := len(buf)
@@ -61,7 +63,7 @@ func (p *Policy) key(r *rule, q *match.Request, room *[]byte) (key string, missi
 	return string(buf), missing
 }
 
-// link appends a value to the chain, if it is there.
+// link appends a value to the chain, or a hyphen if it is missing.
 func link(buf []byte, value string, there bool) []byte {
 	if !there {
 		return append(buf, '-')
@@ -71,11 +73,10 @@ func link(buf []byte, value string, there bool) []byte {
 	return append(buf, value...)
 }
 
-// Tag returns the tag of a key that a policy made: what the key would be if its
-// first attribute were the only one, which may be that of the rule's field tag.
-// Keys with the same tag belong in one slot of a cluster, so that the rules which
-// made them are one call. The tag of a key of one attribute, and of any other
-// text, is the text, unless it reads as a key of several.
+// Tag returns the tag of a key that a policy made: the key that its first attribute alone
+// would make. A rule's field tag says which attribute is first. Keys with the same tag belong
+// in one slot of a cluster, so that the rules which made them can be decided in one call. The
+// tag of any text that does not read as a key of several attributes is the text.
 func Tag(key string) string {
 	tag, rest, ok := unlink(key)
 	for chain := ok && rest != ""; chain; {
@@ -104,8 +105,8 @@ func unlink(chain string) (value, rest string, ok bool) {
 	return rest[:n], rest[n:], true
 }
 
-// keyValue returns what an attribute gives to a key; of an address, the part
-// that its owner does not choose.
+// keyValue returns the part of a key that an attribute makes. Of an address that is its
+// prefix: the owner chooses the rest.
 func (r *rule) keyValue(q *match.Request, a request.Attribute) (string, bool) {
 	if a.Kind == request.IP {
 		addr, ok := q.Addr()
@@ -138,7 +139,7 @@ func (p *Policy) hashed(key string) string {
 	return string(hashMark) + base64.RawURLEncoding.EncodeToString(sum[:24])
 }
 
-// mac is HMAC-SHA256 over what it is for and the text.
+// mac returns the HMAC-SHA256 of a purpose and a text.
 func mac(secret []byte, purpose, text string) []byte {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte(purpose + "\x00" + text))
@@ -153,9 +154,9 @@ func (p *Policy) secret() []byte {
 	return processSecret()
 }
 
-// KeyHash returns 16 hexadecimal digits for the key of r.Rules[i], to tell
-// keys apart in logs without showing them; they are the same for the same rule
-// and key as long as the secret is. It is "" where there is no key.
+// KeyHash returns 16 hexadecimal digits for the key of r.Rules[i], to tell keys apart in logs
+// without showing them. They are the same for the same rule and key as long as the secret is
+// the same. They are "" where there is no key.
 func (r *Result) KeyHash(i int) string {
 	h := r.matchOf(i)
 	if h == nil || h.plan.id < 0 {
@@ -185,18 +186,17 @@ func (r *Result) matchOf(i int) *ruleMatch {
 	return &r.matches[r.Rules[i].match]
 }
 
-// digest stands for a text that is too long for a name.
+// digest returns a hash that stands for a text too long for a name.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
-// ErrNoRule is for the name of a rule that there is not.
+// ErrNoRule says that there is no rule of a name.
 var ErrNoRule = errors.New("no such rule")
 
-// KeyAttributes returns the attributes that the key of a rule is made of, in
-// order. They are none where all requests share one key. The error is
-// [ErrNoRule].
+// KeyAttributes returns the attributes that the key of a rule is made of, in order. There are
+// none if all requests share one key. The error is [ErrNoRule].
 func (r *Rules) KeyAttributes(name string) ([]string, error) {
 	one, err := r.rule(name)
 	if err != nil {
@@ -209,10 +209,9 @@ func (r *Rules) KeyAttributes(name string) ([]string, error) {
 	return names, nil
 }
 
-// KeyOf returns the key that a rule makes of attributes, as stores and overrides
-// have it. secret is [Options.Secret]: keys that are hashed depend on it. A key
-// of which an attribute is missing is refused, since all clients that do not send it
-// share it.
+// KeyOf returns the key that a rule makes of attributes, as stores and overrides have it.
+// secret is [Options.Secret]: hashed keys depend on it. If an attribute of the key is
+// missing, KeyOf returns an error, because all clients that do not send it share that key.
 func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, error) {
 	one, err := r.rule(name)
 	if err != nil {
@@ -246,9 +245,9 @@ func (r *Rules) rule(name string) (*rule, error) {
 	return nil, fmt.Errorf("rule %q: %w", name, ErrNoRule)
 }
 
-// AttributesOf returns the attributes that a rule makes a key of: [Rules.KeyOf] of
-// them is the key. It is false where the key does not say: it holds a hash, or one
-// of them is missing.
+// AttributesOf returns the attributes of which a rule makes the key: it reverses
+// [Rules.KeyOf]. It returns false where the key does not say them: it holds a hash, or one of
+// them is missing.
 func (r *Rules) AttributesOf(name, key string) (Map, bool) {
 	one, err := r.rule(name)
 	if err != nil || one.HashKey || len(one.Key) == 0 {

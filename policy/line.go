@@ -16,12 +16,12 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// mostWaiting is how many requests may wait for one key of a limit, each of which holds a
+// mostWaiting is how many requests may wait for one key of a limit: each of them holds a
 // connection or the like.
 const mostWaiting = 1000
 
-// askAgain is how often the first of a line asks a store that does not say when it makes
-// room.
+// askAgain is how often the first request of a line asks a store that does not say when it
+// has room again.
 const askAgain = time.Second
 
 // errTooLate ends the wait of a request that would wait longer than it may.
@@ -33,7 +33,7 @@ type lineOwner struct {
 	room  *inflight.Room
 }
 
-// Watch implements [arrivals.Owner]. Names of limits in flight have a NUL.
+// Watch implements [arrivals.Owner]. Only the names of limits in flight have a NUL.
 func (o lineOwner) Watch(at arrivals.Place, wake func()) (stop func(), poll time.Duration) {
 	if strings.Contains(at.Name, "\x00") {
 		return o.room.Watch(at.Name, at.Key, wake)
@@ -46,16 +46,19 @@ func (o lineOwner) Watch(at arrivals.Place, wake func()) (stop func(), poll time
 	return nil, askAgain
 }
 
-// Divert implements [arrivals.Owner]: each decision looks for lines.
+// Divert implements [arrivals.Owner]. It has nothing to do: each decision looks for lines by
+// itself.
 func (o lineOwner) Divert(bool) {}
 
-// Newcomer implements [arrivals.Owner]: a leaky_queue has lines of its own here.
+// Newcomer implements [arrivals.Owner]. Nothing delays newcomers: requests under a
+// leaky_queue stand in Policy.queued.
 func (o lineOwner) Newcomer(context.Context, arrivals.Place) (time.Duration, error) { return 0, nil }
 
 // GiveBack implements [arrivals.Owner].
 func (o lineOwner) GiveBack(context.Context, string, int64) {}
 
-// A place is a limit in flight, or the others of a rule, that a request is held to.
+// A place is what a request waits for at one place in line: a limit in flight, or all limits
+// over time of a rule.
 type place struct {
 	layer  stint.Layer    // of limits over time
 	hold   *inflight.Hold // of a limit in flight, else nil
@@ -64,7 +67,7 @@ type place struct {
 	first  int // of its entries in Result.Rules
 }
 
-// places returns what a request is held to, and where it stands to wait for that.
+// places returns what a request is held to, and for each of these where in line it stands.
 func (p *Policy) places(r *Result) (all []place, stands []arrivals.Part) {
 	add := func(name, key string, one place) {
 		all = append(all, one)
@@ -86,8 +89,9 @@ func (p *Policy) places(r *Result) (all []place, stands []arrivals.Part) {
 	return all, stands
 }
 
-// ahead says what would be answered to a request that took so much more at each of its
-// places: d is of those over time alone, and lacks has a bit for each that has no room.
+// ahead says how the limits would answer the request if so much more were taken at each of
+// its places: d is the answer of the limits over time, and lacks has a bit for each place
+// without room.
 func (p *Policy) ahead(ctx context.Context, all []place, more []uint128.Int) (d stint.Decision, lacks uint64, err error) {
 	var layers []stint.Layer
 	var holds []inflight.Hold
@@ -147,7 +151,7 @@ func saturated(n uint128.Int) int64 {
 	return int64(n.Lo)
 }
 
-// capacity returns the most that passes together.
+// capacity returns the most units that pass at one instant under all limits.
 func capacity(limits []stint.Limit) int64 {
 	least := int64(math.MaxInt64)
 	for _, l := range limits {
@@ -156,7 +160,8 @@ func capacity(limits []stint.Limit) int64 {
 	return least
 }
 
-// behind returns how long units take, at least, that do not fit with others.
+// behind returns how long it takes, at the least, until so many units have passed that do not
+// fit beside others.
 func behind(l stint.Limit, units int64) time.Duration {
 	switch {
 	case units <= 0:
@@ -167,8 +172,8 @@ func behind(l stint.Limit, units int64) time.Duration {
 	return max(time.Duration(ratefields.MulDiv(units/l.Count(), int64(l.Period()), 1)), 1)
 }
 
-// beside decides for a request that does not wait, as if what those need were taken who
-// wait where it comes to.
+// beside decides for a request that does not wait, as if the requests in its lines had taken
+// what they wait for: it must not pass before them.
 func (p *Policy) beside(ctx context.Context, a *operation, r *Result) error {
 	all, stands := p.places(r)
 	needed, end := arrivals.Beside(stands)
@@ -178,7 +183,7 @@ func (p *Policy) beside(ctx context.Context, a *operation, r *Result) error {
 	}
 	joined, lacks, err := p.ahead(ctx, all, needed)
 	if err != nil || lacks == 0 {
-		return p.enforce(ctx, a, r) // by the words of the rules, if the store fails
+		return p.enforce(ctx, a, r) // if the store fails, by each rule's on_store_failure
 	}
 	inFlight := r.inFlight
 	if err = p.enforce(ctx, &operation{op: meter.OpPeek}, r); err != nil {
@@ -187,7 +192,7 @@ func (p *Policy) beside(ctx context.Context, a *operation, r *Result) error {
 	d := &r.Decision
 	if d.RetryAfter == stint.Never || !d.Allowed && r.enforces(notesDenied) {
 		r.inFlight = inFlight
-		return p.enforce(ctx, a, r) // it begins a ban, or is counted
+		return p.enforce(ctx, a, r) // this denial begins a ban, or is counted
 	}
 	*d = stint.Decision{ResetAfter: max(d.ResetAfter, joined.ResetAfter), RetryAfter: max(d.RetryAfter, joined.RetryAfter, 1)}
 	for i, one := range all {
@@ -208,9 +213,9 @@ func (p *Policy) beside(ctx context.Context, a *operation, r *Result) error {
 	return nil
 }
 
-// waitInLine decides for a request that may wait: it passes when all its limits let it pass
-// at one moment, in the order of arrival. One that would wait longer than it may is denied
-// as one that does not wait.
+// waitInLine decides for a request that may wait. Requests pass in the order of arrival, each
+// when all its limits let it pass at one moment. One that would wait longer than it may is
+// denied, like one that does not wait.
 func (p *Policy) waitInLine(ctx context.Context, attrs Attributes, cost int64, most time.Duration, a *operation, r *Result) (waited time.Duration, err error) {
 	inFlight, turn, began, asked := r.inFlight, *a, time.Now(), p.lines.Empty()
 	if turn.turn = true; asked {
@@ -244,14 +249,14 @@ type waiting struct {
 	a        operation
 	r        *Result
 	places   []place
-	free     time.Time // since when no place in flight was found taken
+	free     time.Time // since when its places in flight have all been found free
 	began    time.Time
 	deadline time.Time   // of its caller, or zero
 	end      *time.Timer // of the wait
 }
 
-// wait waits for what has just been asked for and denied, or is not asked for since others
-// wait.
+// wait waits in line. asked says that the store has just denied the request; else it has not
+// been asked, because others wait already.
 func (w *waiting) wait(ctx context.Context, asked bool) (err error) {
 	var a arrivals.Answer
 	var stands []arrivals.Part
@@ -276,10 +281,11 @@ func (w *waiting) wait(ctx context.Context, asked bool) (err error) {
 	if err != nil && (ends == nil && errors.Is(context.Cause(waits), context.DeadlineExceeded) || errors.Is(ends, context.DeadlineExceeded)) {
 		return errTooLate
 	}
-	return err // nil also at the deadline, if that was its turn
+	return err // nil even at the deadline, if the turn came with it
 }
 
-// ask asks for all that the request needs.
+// ask asks the stores for all that the request needs, and notes for how long its places in
+// flight have been free.
 func (w *waiting) ask(ctx context.Context) error {
 	if err := w.p.match(w.attrs, w.cost, w.r); err != nil {
 		return err
@@ -287,7 +293,7 @@ func (w *waiting) ask(ctx context.Context) error {
 	now := time.Now()
 	w.a.age = w.Age()
 	if flies := slices.ContainsFunc(w.places, func(one place) bool { return one.hold != nil }); flies {
-		w.a.age = 0 // nobody knows since when there has been a place
+		w.a.age = 0 // unknown: a place may have become free just now
 		if !w.free.IsZero() {
 			w.a.age = now.Sub(w.free)
 		}
@@ -302,8 +308,8 @@ func (w *waiting) ask(ctx context.Context) error {
 	return err
 }
 
-// left returns how long the request may still wait for what has denied it: as its rules
-// say, or the caller for those that do not say it.
+// left returns how long the request may still wait for the limits that deny it: as long as
+// their rules say, and where these say nothing, the caller.
 func (w *waiting) left() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for i := range w.r.Rules {
@@ -340,7 +346,8 @@ func (r *Result) mayWait(most time.Duration) bool {
 	})
 }
 
-// comesBehind denies one that would wait too long behind those who wait already.
+// comesBehind returns errTooLate if the request would wait too long behind those that wait
+// already.
 func (w *waiting) comesBehind(ctx context.Context, stands []arrivals.Part) (a arrivals.Answer, err error) {
 	needed, end := arrivals.Beside(stands)
 	end()
@@ -357,15 +364,15 @@ func (w *waiting) comesBehind(ctx context.Context, stands []arrivals.Part) (a ar
 		err = errTooLate
 	}
 	for i, n := range needed {
-		if !n.Zero() { // whoever came before passes before, also where there is room for both
+		if !n.Zero() { // earlier requests pass first, even where there is room for all
 			lacks |= 1 << uint(i)
 		}
 	}
 	return arrivals.Answer{Lacks: lacks}, err
 }
 
-// fails returns an error that is not the store's: while that fails, each attempt goes by the
-// words of the rules.
+// fails returns err unless it is a failure of the store: while the store fails, each attempt
+// is decided by on_store_failure.
 func (w *waiting) fails(ctx context.Context, err error) error {
 	if ctx.Err() == nil && w.p.failover.Fails(err) {
 		return nil
@@ -373,7 +380,8 @@ func (w *waiting) fails(ctx context.Context, err error) error {
 	return err
 }
 
-// answer says when what was denied may pass, and by which places. The error is errTooLate.
+// answer says when the denied request may pass, and at which places it lacks room. The error
+// is errTooLate.
 func (w *waiting) answer() (a arrivals.Answer, err error) {
 	a.Again = time.Duration(w.r.Decision.RetryAfter)
 	for i, one := range w.places {

@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// resultBuffer is what a Result keeps beside the answer: which rules matched, and
-// room for the next request.
+// resultBuffer is the part of a Result that callers do not see: the rules that matched, and
+// memory for the next request.
 type resultBuffer struct {
 	policy  *Policy
 	matches []ruleMatch
@@ -25,11 +25,11 @@ type resultBuffer struct {
 	plain   int64            // the cost that the caller gave
 	buf     []byte
 	parts   []reservedPart
-	blocked int           // index in Rules of what denies for good, or -1
+	blocked int           // index in Rules of the entry that denies for good, or -1
 	held    time.Duration // the longest that a queue may hold the request
 
 	several  bool      // requests were asked together
-	step     int       // of what is asked of the store for them
+	step     int       // the number of the step in which they are asked
 	inFlight bool      // a limit in flight is still to decide
 	holdings []holding // of limits in flight
 }
@@ -40,17 +40,17 @@ type ruleMatch struct {
 	plan    *plan
 	key     string
 	unit    int64 // what one unit of the request costs under the rule; 0 for nothing
-	price   int64 // how much of that, and of what the response says, is the price
+	price   int64 // the factor in unit that also multiplies the cost of the response
 	asked   int64 // the cost that the caller gave, plain or for this rule
-	named   bool  // it was for this rule
+	named   bool  // asked was given for this rule
 	weight  int64 // what one unit of resultBuffer.cost costs
 	cost    int64 // what the request costs, at most an int64
 	first   int   // of its entries in Result.Rules
 	out     bool
 	missing bool
-	unknown bool // what the rule needs cannot be known now, and it is closed then
-	part    part // in a decision of several requests
-	step    int  // there, in which it was asked; 0 before
+	unknown bool // a claim cannot be known now, and the rule's on_store_failure is closed
+	part    part // what is asked for it, in a decision of several requests
+	step    int  // the step in which it is asked there; 0 before
 }
 
 // limited reports whether the match has limits for the store to decide by.
@@ -59,7 +59,7 @@ func (h *ruleMatch) limited() bool { return h.plan.timed && !h.out }
 // enforced reports whether the match takes part in the decision.
 func (h *ruleMatch) enforced() bool { return h.limited() && !h.rule.Shadow }
 
-// match fills r with the rules that hold for the request.
+// match fills r with the rules that hold the request.
 func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 	p.begin(r, cost)
 	if len(r.Costs) > 0 {
@@ -84,7 +84,7 @@ func (p *Policy) begin(r *Result, cost int64) {
 	r.matches, r.layers, r.parts, r.holdings = r.matches[:0], r.layers[:0], r.parts[:0], r.holdings[:0]
 }
 
-// matchMore adds the rules that hold for a request to r.
+// matchMore adds the rules that hold a request to r.
 func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	if cost < 0 {
 		return stint.ErrCost
@@ -104,7 +104,7 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	for _, found := range r.found {
 		q.Unknown = false
 		i, holds := index.Holds(found, q)
-		if !holds && !q.Unknown || i == last { // which holds by another of its conditions, too
+		if !holds && !q.Unknown || i == last { // or an earlier alternative of the rule's match has held
 			continue
 		}
 		one := p.rules.rules[i]
@@ -126,8 +126,8 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 	return p.rules.faultIn(attrs)
 }
 
-// interfaceOf returns the interface that a request came by; none gives whatever rules ask
-// for.
+// interfaceOf returns the interface by which a request came; 0 if it can give every
+// attribute.
 func interfaceOf(attrs Attributes) request.Interfaces {
 	if one, ok := attrs.(interface{ Interface() request.Interfaces }); ok {
 		return one.Interface()
@@ -135,16 +135,17 @@ func interfaceOf(attrs Attributes) request.Interfaces {
 	return 0
 }
 
-// matchSome is matchMore for a request by an interface that cannot give all that rules look
-// at. The first that may hold and looks at such an attribute refuses it; one in shadow is
-// left out. The index is of no use: it finds rules by what a request has.
+// matchSome is matchMore for a request by an interface that cannot give every attribute that
+// rules look at. The first rule that may hold and looks at such an attribute refuses the
+// request; a rule in shadow is left out. It tries each rule: the index finds rules by the
+// attributes that a request has.
 func (p *Policy) matchSome(q *match.Request, by request.Interfaces, cost int64, r *Result) error {
 	given := func(a request.Attribute) bool { return p.rules.file.Given(a)&by != 0 }
 	for _, one := range p.rules.rules {
 		q.Unknown = false
 		holds := one.mayHold(q, given, new(Standing)) || q.Unknown && one.failure == FailClosed
 		var lacks request.Attribute
-		if one.seen&by == 0 { // none of by gives all, but together they may
+		if one.seen&by == 0 { // no single interface gives all that it looks at, but together they may
 			lacks = p.rules.file.NotGiven(one.Rule, by)
 		}
 		switch {
@@ -160,7 +161,7 @@ func (p *Policy) matchSome(q *match.Request, by request.Interfaces, cost int64, 
 	return p.rules.faultIn(q.Attrs)
 }
 
-// faultIn returns what was wrong with what rules have looked at that are not in shadow.
+// faultIn returns what is wrong with the attributes that rules not in shadow have looked at.
 func (r *Rules) faultIn(attrs Attributes) error {
 	if read, ok := attrs.(interface{ Fault(*Rules) error }); ok {
 		return read.Fault(r)
@@ -168,7 +169,7 @@ func (r *Rules) faultIn(attrs Attributes) error {
 	return nil
 }
 
-// ready brings to one form what rules look at.
+// ready brings the path, host and headers that rules look at to one form.
 func (r *Rules) ready(q *match.Request) error {
 	if attribute, reason := q.Clean(&r.looks); reason != "" {
 		return &RequestError{attribute, reason}
@@ -179,7 +180,8 @@ func (r *Rules) ready(q *match.Request) error {
 // addRule adds a rule that matches to the result, and reports whether it ends the
 // matching.
 func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (ends bool, err error) {
-	// The match is made where it stays, and taken away again if it is none.
+	// The match is built in place, and removed again if the rule does not hold: that saves a
+	// copy.
 	r.matches = append(r.matches, ruleMatch{})
 	h := &r.matches[len(r.matches)-1]
 	h.rule, h.first = one, len(r.Rules)
@@ -213,8 +215,8 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 	return h.ends(), nil
 }
 
-// hold says in h what its rule, which matches, holds a request to, and reports whether
-// it does.
+// hold writes into h what its rule, which matches, holds a request to, and reports whether it
+// holds the request at all.
 func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bool, err error) {
 	one := h.rule
 	if h.plan = one.own; one.Tiers != nil || len(one.overrides) > 0 {
@@ -246,9 +248,10 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 
 const requestedMethod = "header.access-control-request-method"
 
-// isPreflight reports whether a request is what a browser asks before the request of a page
-// from an origin that may read denials. It has no body and nothing that logs in: what has
-// was made by another program, which could send as many as it likes.
+// isPreflight reports whether a request is a preflight, by which a browser asks before a page
+// from an origin that may read denials sends its request. A preflight has no body and nothing
+// that logs in: a request that has was made by another program, which could send as many as
+// it likes.
 func (r *rule) isPreflight(q *match.Request) bool {
 	if method, _ := q.Value(request.Of("method")); method != "OPTIONS" {
 		return false
@@ -306,8 +309,8 @@ func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 // alone.
 func (r *rule) limited() bool { return r.Tiers != nil || r.own != nil && r.own.action == "" }
 
-// planFor returns what a request is held to: by the first override that fits,
-// else by its tier, else by the rule itself.
+// planFor returns the plan that a request is held to: of the first override that fits, else
+// of its tier, else the rule's own.
 func (r *rule) planFor(q *match.Request, b *resultBuffer, c *customers) *plan {
 	if len(r.overrides) > 0 {
 		b.others = r.overrideIndex.Find(q, b.others)
@@ -323,9 +326,9 @@ func (r *rule) planFor(q *match.Request, b *resultBuffer, c *customers) *plan {
 	return r.own
 }
 
-// costOf returns what one unit of a request costs, and how much of that is its price. A value
-// that is no whole number, or has no price, is the request's fault, but not where the rule
-// is in shadow.
+// costOf returns what one unit of a request costs, and the price that is a factor of it. If a
+// value is no whole number, or has no price, the error is a [RequestError], but there is none
+// where the rule is in shadow.
 func (r *rule) costOf(q *match.Request) (cost, price int64, err error) {
 	if cost = r.Cost.Fixed; cost == 0 {
 		if cost, err = r.costBy(q); err != nil {
@@ -341,7 +344,8 @@ func (r *rule) costOf(q *match.Request) (cost, price int64, err error) {
 	return cost, price, err
 }
 
-// costBy returns what attributes say: the greatest, times a factor, and what is sent.
+// costBy returns the cost by attributes, before the price: the greatest of their values,
+// times a factor, and a share for the length of the body.
 func (r *rule) costBy(q *match.Request) (int64, error) {
 	c := &r.Cost
 	greatest, found := int64(0), false
@@ -373,7 +377,7 @@ func (r *rule) costBy(q *match.Request) (int64, error) {
 	return min(max(greatest, c.Min), c.Max), nil
 }
 
-// number returns a whole number of an attribute, and whether there is one.
+// number returns the value of an attribute as a whole number, and whether it has one.
 func (r *rule) number(q *match.Request, a request.Attribute) (n int64, ok bool, err error) {
 	v, ok := q.Value(a)
 	if !ok || v == "" {

@@ -16,22 +16,24 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// responseLasts is how long the reservation of a response is kept: longer than any that is
-// sent over one connection. If this process is killed, what is open then stays as it is
-// charged. What a response says later, above what was reserved, is charged still.
+// responseLasts is how long a reservation waits for the end of the response: longer than any
+// response is sent over one connection. If this process is killed, its open reservations stay
+// charged as they are. A response that goes on for longer is still charged what it costs
+// beyond its reservation.
 const responseLasts = 24 * time.Hour
 
-// headerWithin is how long what a status or a header settles excuses denials while it is
-// open. What a body settles does as long as it is open.
+// headerWithin is how long a reservation excuses denials if a status or a header settles it.
+// One that a body settles excuses them as long as it is open.
 const headerWithin = 10 * time.Second
 
-// A Pending is a request that has passed and that its response may yet change: what rules
-// with count, or with a cost of the response, have charged is settled when it is known. It
-// belongs to one goroutine.
+// A Pending is a request that has passed, and whose charges still depend on its response:
+// those of rules with count, or with a cost of the response. They are settled as soon as the
+// response has said enough. A Pending belongs to one goroutine.
 type Pending struct {
 	// Settled, if it is set before Header, is called by End for each rule whose cost the
-	// response says, with how its key stands then: Cost is what the response has cost. It
-	// must not keep r. Price: a decision of the store that charges nothing.
+	// response says. r says how the rule's key stands after that; Cost in it is what the
+	// response has cost. It must not keep r. Price: a decision of the store that charges
+	// nothing.
 	Settled func(r *Result)
 
 	policy     *Policy
@@ -39,10 +41,10 @@ type Pending struct {
 	rules      []settling
 	status     int
 	written    int64
-	trailers   bool // it is a call of gRPC: fields may follow the body, and so does the status
-	open       bool // which has not been told
+	trailers   bool // a gRPC call: its status and further fields follow the body
+	open       bool // the status of the gRPC call is not known yet
 	compressed bool
-	unseen     bool // bytes of the body are not counted
+	unseen     bool // some bytes of the body were not counted
 	cut        bool // the last bytes of the body did not pass
 }
 
@@ -60,16 +62,16 @@ type settling struct {
 	settled bool
 }
 
-// Begin is [Policy.Wait] for who sees the response: it returns what rules have to settle
-// by it, nil if the request was denied or there is nothing. A negative most does not wait.
-// With giveBack, all that the request was charged can be given back until its header is
-// known.
+// Begin is [Policy.Wait] for callers that see the response. The Pending settles what the
+// rules charge by the response; it is nil if the request was denied, or there is nothing to
+// settle or give back. A negative most does not wait. With giveBack, [Pending.Cancel] can
+// give back all that the request was charged, until its header is known.
 //
-// Price: that of Wait where no rule goes by the response. Else each such rule has a
-// reservation of its own. Where a request meets one beside other rules, all are
-// asked together whether they would let it pass, before each is charged. What others
-// take in between may deny it; what it was charged by then is given back, and may
-// meanwhile have denied others. [stint.ErrFull] says that the store has no room for
+// Price: that of Wait where no rule goes by the response. Otherwise each rule that does has a
+// reservation of its own. If other rules match as well, the store is first asked whether all
+// of them would let the request pass, and then each is charged. Requests that take the room
+// in between can make a later rule deny; then the request gives back what it was charged,
+// which may meanwhile have denied others. [stint.ErrFull] says that the store has no room for
 // another reservation; nothing was charged.
 func (p *Policy) Begin(ctx context.Context, attrs Attributes, cost int64, giveBack bool, most time.Duration, r *Result) (*Pending, time.Duration, error) {
 	if err := p.match(attrs, cost, r); err != nil {
@@ -99,7 +101,7 @@ func (r *Result) settles() bool {
 	return false
 }
 
-// pending returns what has been reserved.
+// pending returns the Pending of what r has reserved.
 func (p *Policy) pending(r *Result) *Pending {
 	d := &Pending{policy: p, parts: append([]reservedPart(nil), r.parts...)}
 	for _, part := range d.parts {
@@ -122,12 +124,12 @@ func (p *Policy) pending(r *Result) *Pending {
 	return d
 }
 
-// ErrCompressed is for a response that a rule must read, and that is compressed: it is
-// charged as one that does not say its cost.
+// ErrCompressed says that a response which a rule must read is compressed. It is charged as a
+// response that does not say its cost.
 var ErrCompressed = errors.New("policy: the response is compressed, so that its cost cannot be read")
 
-// Reads reports whether a rule must read the body of the response, which it cannot if
-// that is compressed.
+// Reads reports whether a rule must read the body of the response. A compressed body cannot
+// be read: ask for an uncompressed one.
 func (d *Pending) Reads() bool {
 	for i := range d.rules {
 		if d.rules[i].Usage != nil {
@@ -137,13 +139,13 @@ func (d *Pending) Reads() bool {
 	return false
 }
 
-// Header is told the status and the header of the response, when they are final: names
-// are as package net/http keeps them. What they say is settled now: the charges of all rules
-// but those whose cost the body says. Of a call of gRPC the trailer says the status, so that
-// what counts by that waits for it, and the cost if the header does not. What comes of the
-// response later changes nothing of that.
+// Header is told the status and the header of the response, when they are final; names are as
+// package net/http keeps them. It settles all charges but those whose cost the body says. In
+// a gRPC call the trailer says the status: rules that count by status wait for it, and so do
+// rules whose cost is a field that the header does not have. Nothing later in the response
+// changes a settled charge.
 //
-// Price: a settlement of the store for each such rule, before the header goes on.
+// Price: a settlement of the store for each rule settled here, before the header goes on.
 func (d *Pending) Header(ctx context.Context, status int, h map[string][]string) (err error) {
 	d.status = status
 	if coding := h["Content-Encoding"]; len(coding) > 0 && coding[0] != "" && coding[0] != "identity" {
@@ -163,14 +165,15 @@ func (d *Pending) Header(ctx context.Context, status int, h map[string][]string)
 	return errors.Join(err, d.settle(ctx, false, true))
 }
 
-// Trailer is told what follows the body, before End.
+// Trailer is told the fields that follow the body, before End.
 func (d *Pending) Trailer(h map[string][]string) {
 	if d.trailers {
 		d.fields(h)
 	}
 }
 
-// fields takes from a header what rules look for.
+// fields takes from a header or trailer the status of a gRPC call and the fields that rules
+// look for.
 func (d *Pending) fields(h map[string][]string) {
 	if code := h["Grpc-Status"]; d.open && len(code) > 0 {
 		n, ok := rulesfile.ParseDigits(code[0])
@@ -186,8 +189,9 @@ func (d *Pending) fields(h map[string][]string) {
 	}
 }
 
-// statuses are those of HTTP that google.rpc.Code has for the codes of gRPC, but that
-// CANCELLED and DEADLINE_EXCEEDED, which clients can bring about, are no failures.
+// statuses are the statuses of HTTP that google.rpc.Code gives to the codes of gRPC, by code.
+// The exceptions are CANCELLED and DEADLINE_EXCEEDED: clients can bring them about, so they
+// count as no failures.
 var statuses = [...]int{200, 200, 500, 400, 200, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
 
 // LooksAtFields reports whether a rule looks for a field of the response.
@@ -208,7 +212,7 @@ func (s *settling) late(d *Pending) bool {
 	return s.OfBody()
 }
 
-// settle settles the charges whose cost is known, which is all once the body has ended.
+// settle settles the charges whose cost is known; once the body has ended, these are all.
 func (d *Pending) settle(ctx context.Context, ended, whole bool) (err error) {
 	for i := range d.rules {
 		one := &d.rules[i]
@@ -226,8 +230,8 @@ func (d *Pending) settle(ctx context.Context, ended, whole bool) (err error) {
 	return err
 }
 
-// gone leaves out the error of a reservation that is gone: its key was reset, so that there
-// is nothing to give back.
+// gone drops the error of a reservation that does not exist any more because its key was
+// reset: there is nothing to give back.
 func gone(_ stint.Decision, err error) error {
 	if errors.Is(err, stint.ErrReservation) {
 		return nil
@@ -235,8 +239,8 @@ func gone(_ stint.Decision, err error) error {
 	return err
 }
 
-// Write is told the next bytes of the body, which have been sent. It never fails, and
-// keeps nothing of them.
+// Write is told the next bytes of the body, which have been sent. It never fails, and does
+// not keep p.
 func (d *Pending) Write(p []byte) (int, error) {
 	d.written += int64(len(p))
 	for i := range d.rules {
@@ -248,15 +252,16 @@ func (d *Pending) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Passed is told of bytes of the body that it is not shown: it needs to see them only
-// where a rule reads the body.
+// Passed is told how many bytes of the body have been sent without being shown to Write,
+// which is enough where no rule reads the body.
 func (d *Pending) Passed(n int64) { d.written += n }
 
-// Unseen is told that bytes of the body go where nobody counts them, as on a connection
-// that the handler has taken over: how many there are is not known.
+// Unseen is told that bytes of the body go where nobody counts them, as on a connection that
+// the handler has taken over: the length of the body is then unknown.
 func (d *Pending) Unseen() { d.unseen = true }
 
-// readBefore reports whether a rule before reads by the same reader.
+// readBefore reports whether an earlier rule has the same reader, which must see each byte
+// once.
 func (d *Pending) readBefore(i int) bool {
 	for k := range i {
 		if d.rules[k].reader == d.rules[i].reader {
@@ -266,9 +271,9 @@ func (d *Pending) readBefore(i int) bool {
 	return false
 }
 
-// End settles what the body says, when it has ended. A response that is not whole, because
-// the client or the server has gone, costs what it has said so far, and at least what was
-// reserved.
+// End settles the charges whose cost the body says, when it has ended. whole is false if the
+// client or the server went away before its end: then the response costs what it has said so
+// far, and at least what was reserved.
 func (d *Pending) End(ctx context.Context, whole bool) error {
 	err := d.settle(ctx, true, whole)
 	d.tell(ctx)
@@ -278,7 +283,7 @@ func (d *Pending) End(ctx context.Context, whole bool) error {
 	return err
 }
 
-// tell tells of what has been settled.
+// tell calls Settled for each rule whose cost the response says.
 func (d *Pending) tell(ctx context.Context) {
 	if d.Settled == nil {
 		return
@@ -296,8 +301,8 @@ func (d *Pending) tell(ctx context.Context) {
 	}
 }
 
-// Cancel gives back all that the request was charged, whatever rules say. It takes the place
-// of Header, and nothing is settled then.
+// Cancel gives back all that the request was charged, whatever the rules say. Call it in
+// place of Header; nothing is settled after it.
 func (d *Pending) Cancel(ctx context.Context) (err error) {
 	for _, part := range d.parts {
 		if failed := gone(d.policy.settle(ctx, part, 0)); err == nil {
@@ -307,8 +312,8 @@ func (d *Pending) Cancel(ctx context.Context) (err error) {
 	return err
 }
 
-// units returns what a rule charges for the response: at least so much for one that is not
-// whole.
+// units returns what a rule charges for the response; for one that is not whole, at least the
+// last argument.
 func (s *settling) units(d *Pending, whole bool, least int64) int64 {
 	if s.Count != nil && !s.Count.Has(d.status) {
 		return 0
@@ -331,7 +336,7 @@ func (s *settling) units(d *Pending, whole bool, least int64) int64 {
 		}
 		value, whole = max(value, 0), whole && value >= 0
 	}
-	if !whole && s.Missing < 0 { // usage that comes on the way is not all of it
+	if !whole && s.Missing < 0 { // usage reported midway is only a part
 		value = max(value, s.estimate(d))
 	}
 	units, _ := satmath.Mul(value, s.asked)
@@ -341,7 +346,7 @@ func (s *settling) units(d *Pending, whole bool, least int64) int64 {
 	return units
 }
 
-// estimate returns what a body costs that does not say it.
+// estimate returns what a body seems to cost that does not say its cost.
 func (s *settling) estimate(d *Pending) int64 {
 	if !s.Estimate || d.status < 200 || d.status > 299 {
 		return 0
@@ -349,8 +354,8 @@ func (s *settling) estimate(d *Pending) int64 {
 	return s.reader.Estimate(d.written)
 }
 
-// settleAt settles the charge of one rule. What is above it is charged even where the
-// reservation is gone.
+// settleAt settles the charge of one rule. If the reservation does not exist any more, the
+// units above it are still charged.
 func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
 	units = max(units-s.used, 0)
 	_, err := p.settle(ctx, s.part, units)
@@ -369,18 +374,19 @@ func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
 	return err
 }
 
-// reservesApart reports whether a rule that is enforced reserves by itself.
+// reservesApart reports whether an enforced rule needs a reservation of its own.
 func (r *Result) reservesApart(a *operation) bool {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() && h.unit > 0 && h.apart(a) {
 			return true
 		}
 	}
-	return a.ttl > 0 && len(r.Costs) > 0 // the others by the plain cost
+	return a.ttl > 0 && len(r.Costs) > 0 // the rules not named in Costs then reserve the plain cost
 }
 
-// reserveApart reserves the layers that were gathered: each rule that is apart by itself, so
-// that it can be settled by itself, and then the others, together.
+// reserveApart reserves for the layers in r.layers: first one reservation for each rule that
+// is settled by itself, then one for all others together. If a later one is denied or fails,
+// it gives the earlier ones back.
 func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d stint.Decision, err error) {
 	all := append([]stint.Layer(nil), r.layers...)
 	if len(all) > 1 {
@@ -424,8 +430,8 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 	return d, nil
 }
 
-// reserveAlone reserves for one rule: in units of its limits where the response says these,
-// else in those of the caller's cost.
+// reserveAlone reserves for one rule: in units of its limits if the response will say the
+// cost in these, else in units of the caller's cost.
 func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *ruleMatch, shadow bool) (stint.Decision, error) {
 	layer, cost := r.layer(a.local, h), h.asked
 	part := reservedPart{local: a.local, shadow: shadow}
@@ -439,7 +445,7 @@ func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *r
 	if h.named {
 		part.name = h.rule.Name
 	}
-	ttl := a.response + min(a.ttl, math.MaxInt64-a.response) // of a queue
+	ttl := a.response + min(a.ttl, math.MaxInt64-a.response) // a.ttl is for the time in a queue
 	d, id, err := p.takeIn(ctx, a, r, []stint.Layer{layer}, cost, ttl)
 	if err == nil && d.Allowed {
 		part.id, part.cost = id, cost
@@ -449,7 +455,8 @@ func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *r
 	return d, err
 }
 
-// remember notes a reservation of one rule, for settlements while the store fails.
+// remember notes a reservation of one rule, so that it can be settled locally while the store
+// fails.
 func (p *Policy) remember(h *ruleMatch, id stint.ReservationID, cost, weight int64, ttl time.Duration) {
 	var of []fallback.Reserved
 	if h.local() {
@@ -458,8 +465,9 @@ func (p *Policy) remember(h *ruleMatch, id stint.ReservationID, cost, weight int
 	p.failover.Reserve(id, cost, ttl, of)
 }
 
-// askAll asks whether all layers would let the request pass. A denial is counted by the
-// limits that count those, and begins a ban under those that have one.
+// askAll asks whether all layers would let the request pass. A denial is charged under limits
+// that count denials, and begins a ban under limits that have bans: only a reservation does
+// that, not a peek.
 func (p *Policy) askAll(ctx context.Context, a *operation, r *Result, all []stint.Layer) (stint.Decision, error) {
 	d, err := p.in(a.local).Decide(ctx, meter.OpPeek, all, r.cost)
 	if err != nil || d.Allowed || a.turn || !r.enforces(notesDenied) {
@@ -472,12 +480,12 @@ func (p *Policy) askAll(ctx context.Context, a *operation, r *Result, all []stin
 	return d, err
 }
 
-// notesDenied reports whether a match has a limit that charges or bans what it denies.
+// notesDenied reports whether a match has a limit that counts or bans what it denies.
 func notesDenied(h *ruleMatch) bool {
 	return slices.ContainsFunc(h.plan.limits, func(l stint.Limit) bool { return l.CountDenied() || l.Ban() > 0 })
 }
 
-// enforces reports whether one of the matches that the request is charged by is such.
+// enforces reports whether such holds for a match that the request is charged by.
 func (r *Result) enforces(such func(*ruleMatch) bool) bool {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.enforced() && h.weight > 0 && such(h) {

@@ -22,22 +22,21 @@ type Options struct {
 	// of the policy's own if the store is not in this process; otherwise there
 	// is none, and the store's error is returned.
 	Local stint.Store
-	// Nodes is how many processes share the store; Local then holds each limit
-	// to a share of one in Nodes, of one unit at least. [Policy.SetNodes] changes
-	// it. The default value is 1.
+	// Nodes is how many processes share the store. Local holds each limit to the Nodes-th
+	// part of it, and to at least one unit. [Policy.SetNodes] changes the number. The default
+	// value is 1.
 	Nodes int
-	// Secret is the key that long keys, and keys of rules with hash_key, are
-	// hashed with, and that seals the IDs of reservations. All processes on one
-	// store need the same, of 16 bytes or more. Without one, long keys are
-	// hashed without a secret, such IDs hold for this process alone, and
-	// hash_key is refused.
+	// Secret hashes long keys and the keys of rules with hash_key, and seals the IDs of
+	// reservations. All processes on one store need the same secret, of 16 bytes or more.
+	// Without a secret, long keys are hashed by a plain SHA-256, IDs of reservations are
+	// valid in this process alone, and rules with hash_key are refused.
 	Secret []byte
-	// OnDecision is called for each request that was decided on and would be
-	// charged: by every method except those that only look or give back. It is
-	// called before the request waits in a queue, and once for each request of
-	// a batch. rules are those that decided, attrs the request's attributes, cost
-	// the cost that the caller gave. It runs in the caller's goroutine, may be
-	// called from many at once, and must not keep attrs or r. Optional.
+	// OnDecision is called for each request that was decided on and is charged if it passes:
+	// by every method except those that only look or give back. It is called before the
+	// request waits in a queue, and once for each request of a batch. rules are those that
+	// decided, attrs the request's attributes, cost the cost that the caller gave. It runs in
+	// the caller's goroutine, may be called from many at once, and must not keep attrs or r.
+	// Optional.
 	OnDecision func(rules *Rules, attrs Attributes, cost int64, r *Result)
 }
 
@@ -48,17 +47,17 @@ type Policy struct {
 	opts      Options
 	main      stint.Store
 	local     stint.Store                    // nil if there is none
-	failover  *fallback.Failover             // of main by local; shared by Reload
+	failover  *fallback.Failover             // decides by local while main fails; shared by Reload
 	pairs     []*fallback.Pair               // by plan.id: its limits in both stores
 	customers *customers                     // overrides by the million; shared by Reload
 	lines     *arrivals.Lines                // of requests that wait for room; shared by Reload
-	queued    *waitqueue.Lines[reservedPart] // of those that have a start; shared by Reload
+	queued    *waitqueue.Lines[reservedPart] // of requests that a leaky_queue holds until their start; shared by Reload
 	room      *inflight.Room                 // of limits in flight; nil if the store has none
 	localRoom *inflight.Room                 // of the local store beside a shared one, or nil
 }
 
-// New binds rules to a store, each in its mode if that is a [ModeStore]. The error says
-// which limit the store cannot hold.
+// New binds rules to a store, each rule in its mode if the store is a [ModeStore]. The error
+// says which limit the store cannot hold.
 func New(store stint.Store, rules *Rules, o Options) (*Policy, error) {
 	switch {
 	case store == nil:
@@ -86,7 +85,7 @@ func on(store stint.Store, o Options, c *customers) *Policy {
 	}
 	_, p.inProcess = store.(*memstore.Store)
 	p.queued = p.newLines()
-	p.room, _ = stint.RoomOf(store) // else pair refuses what needs one
+	p.room, _ = stint.RoomOf(store) // if there is none, pair refuses limits in flight
 	p.lines = &arrivals.Lines{Owner: lineOwner{store, p.room}, Most: mostWaiting}
 	if !p.inProcess && p.room != nil && o.Local != nil {
 		p.localRoom, _ = stint.RoomOf(o.Local)
@@ -112,9 +111,9 @@ func (p *Policy) with(rules *Rules) (*Policy, error) {
 	return &next, nil
 }
 
-// stateName returns the name that the state of a plan belongs to. All plans of a rule
-// share one, those of tiers and overrides too; but where the store is not asked about
-// each request, each plan has its own.
+// stateName returns the name that the state of a plan belongs to. All plans of a rule, those
+// of tiers and overrides too, share one name. Only where the store is not asked about each
+// request does each plan have its own.
 func (p *Policy) stateName(of *plan) string {
 	if p.inProcess || of.mode == strict {
 		return of.rule
@@ -130,15 +129,16 @@ func (p *Policy) bind() error {
 		if p.pairs[i], err = p.pair(plan); err != nil {
 			return fmt.Errorf("policy: rule %q: %w", plan.rule, err)
 		}
-		if i%64 == 63 { // requests are decided meanwhile
+		if i%64 == 63 { // so that requests are decided meanwhile
 			runtime.Gosched()
 		}
 	}
 	return nil
 }
 
-// pair makes the limits of a plan known to the stores, nil where there are none: in its mode to
-// the main one, at this process's share to the local one, which knows no modes.
+// pair makes the limits over time of a plan known to both stores, and returns nil if there
+// are none. The main store holds them in the plan's mode, the local one, which knows no
+// modes, at this process's share.
 func (p *Policy) pair(of *plan) (*fallback.Pair, error) {
 	for _, l := range of.inFlight {
 		if p.room == nil {
@@ -157,10 +157,9 @@ func (p *Policy) pair(of *plan) (*fallback.Pair, error) {
 	}, p.stateName(of), of.limits...)
 }
 
-// Reload returns a policy of other rules on the same store. What keys have used is
-// kept as docs/RULES.md says. The policy before stays valid, for requests that are in
-// flight. When the store refuses a limit, Reload returns its error, and the policy
-// before decides as it did.
+// Reload returns a policy of other rules on the same store. What keys have used is kept as
+// docs/RULES.md says. p stays valid, for requests that are still running. If the store
+// refuses a limit, Reload returns its error, and p decides as it did.
 func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	if rules == nil {
 		return nil, errors.New("policy: Reload without rules: Parse reads them")
@@ -173,39 +172,37 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 	return next, err
 }
 
-// SetNodes sets the number of processes that share the store, in place of
-// Options.Nodes; below 1 counts as 1. It holds for every policy in the same chain
-// of [Policy.Reload], before this one and after. What keys have used is carried
-// over, see [fallback.Shares.SetNodes]. The error is for limits that could not be
-// changed and keep the share they had.
+// SetNodes sets the number of processes that share the store, in place of Options.Nodes; a
+// number below 1 counts as 1. It applies to every policy of the same chain of
+// [Policy.Reload], before this one and after. What keys have used is carried over, see
+// [fallback.Shares.SetNodes]. The error is for limits that could not be changed and keep the
+// share they had.
 func (p *Policy) SetNodes(n int) error {
 	return p.failover.SetNodes(n)
 }
 
-// Rules returns the rules.
 func (p *Policy) Rules() *Rules { return p.rules }
 
-// A ModeStore is a store that several processes share, and that need not be
-// asked about every request: the word mode of a rule says how it is then held.
-// A request may have limits of several modes.
+// A ModeStore is a store that several processes share and that need not be asked about every
+// request: the mode of a rule says how its limits are held. A request may have limits of
+// several modes.
 type ModeStore interface {
 	stint.Store
-	// BindMode is Bind for limits that are held in the mode of a word: "strict",
-	// "lease", "async" or "share". The error says which limit cannot be held so,
-	// and why.
+	// BindMode is Bind for limits that are held in a mode: "strict", "lease", "async" or
+	// "share". The error says which limit cannot be held in this mode, and why.
 	BindMode(mode, name string, limits ...stint.Limit) (stint.Bound, error)
 }
 
-// A Checker is a store that says beforehand what binding would refuse, and changes
-// nothing by that. [New] and [Policy.Reload] ask it about all limits before the
-// first is bound: one that is bound anew starts afresh with what it has in hand,
-// also where the rules are refused in the end.
+// A Checker is a store that can say, without changing anything, what it would refuse to bind.
+// [New] and [Policy.Reload] ask it about all limits before they bind the first: a limit that
+// is bound again loses what this process holds of it in hand, and would lose it even where
+// the rules are refused in the end.
 type Checker interface {
 	// Check returns why BindMode would refuse limits.
 	Check(mode string, limits ...stint.Limit) error
 }
 
-// check asks a store about the limits of all rules, if it knows beforehand.
+// check asks the store about the limits of all rules, if it is a [Checker].
 func check(store stint.Store, rules *Rules) error {
 	c, ok := store.(Checker)
 	if !ok {

@@ -8,18 +8,19 @@ import (
 	"github.com/stint-dev/stint/fallback"
 )
 
-// A response whose rule says cut takes more while it runs. Each raise is a reservation of its
-// own, and what was reserved before is settled then, since it is used up: so one is open at a
-// time, what was taken last is given back first, and a reservation that is gone is noticed.
+// A response whose rule says cut reserves more while it runs. Each raise makes a new
+// reservation and settles the one before at its full cost, since that is used up. So only one
+// is open at a time, units are given back from the newest first, and a reservation that no
+// longer exists is noticed.
 
-// raised is what a response has taken so far.
+// raised is what a response has taken so far, under one rule.
 type raised struct {
-	used int64 // in what was reserved before, and is settled
-	room int64 // what it may cost until the store is asked
-	cost int64 // what it has cost, without the bytes at hand
+	used int64 // units of earlier reservations, which are settled
+	room int64 // what the response may cost before the store is asked again
+	cost int64 // what the response has cost, without the bytes that Cut was told last
 }
 
-// Cuts reports whether a rule may cut the body. Then [Pending.Cut] takes the place of Write.
+// Cuts reports whether a rule may cut the body. If so, call [Pending.Cut] in place of Write.
 func (d *Pending) Cuts() bool {
 	for i := range d.rules {
 		if d.rules[i].Cut {
@@ -29,15 +30,16 @@ func (d *Pending) Cuts() bool {
 	return false
 }
 
-// Cut is told the next bytes of the body before they are sent, and reports whether they must
-// not be, since a rule has nothing left for them: then they cost nothing, and End follows.
-// Each time what is reserved is used up, it takes as much again as was first reserved, or what
-// these bytes lack if that is more, or what there is if that is less. What is denied here
-// begins no ban and is not counted as denied. A response that is cut costs what has passed,
-// also if that is less than was reserved. A response whose reservation is gone, since its
-// key was reset, ends uncharged.
+// Cut is told the next bytes of the body before they are sent. It reports true if they must
+// not be sent, because a rule has no room left for them: they then cost nothing, and End
+// follows. When a response has used up what is reserved, it reserves as much again as at
+// first, or what these bytes lack if that is more, or what room there is if that is less. A
+// denial here begins no ban and is not counted. A response that is cut costs what has passed,
+// even if that is less than was reserved. If the reservation no longer exists because its key
+// was reset, the response is cut and charged nothing further.
 //
-// Price: a decision of the store, and the settlement of what was reserved before, each time.
+// Price: a decision of the store and a settlement of the reservation before, each time that
+// the response reserves more.
 func (d *Pending) Cut(ctx context.Context, p []byte) bool {
 	for i := range d.rules {
 		d.rules[i].cost = d.rules[i].units(d, false, 0)
@@ -57,14 +59,14 @@ func (d *Pending) Cut(ctx context.Context, p []byte) bool {
 	return d.cut
 }
 
-// raise takes up to a cost more, and returns how much: 0 ends the response. While the store
-// fails, the rule says what is done.
+// raise reserves up to want further units, and returns how many: 0 ends the response. While
+// the store fails, the rule's on_store_failure decides.
 func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 	part, err := p.takeMore(ctx, s, false, want)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		return want // nobody is there to get it
+		return want // the client has gone: nothing more is sent
 	case !p.failover.Fails(err) || s.of.rule.failure == FailClosed:
 		return 0
 	case s.of.rule.failure == FailOpen:
@@ -82,7 +84,7 @@ func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 		return 0
 	}
 	if _, err = p.settle(ctx, s.part, s.part.cost); errors.Is(err, stint.ErrReservation) {
-		_, _ = p.settle(ctx, part, 0) // gone as well, or given back
+		_, _ = p.settle(ctx, part, 0) // the new reservation was reset too, or is given back here
 		s.settled = true
 		return 0
 	}
@@ -90,7 +92,7 @@ func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 	return part.cost
 }
 
-// takeMore reserves up to a cost in one store, without a trace of what is denied.
+// takeMore reserves up to want units in one store; a denial leaves no trace there.
 func (p *Policy) takeMore(ctx context.Context, s *settling, local bool, want int64) (reservedPart, error) {
 	layers := []stint.Layer{{Bound: p.bound(local, &s.of), Key: s.of.key, Excuses: responseLasts}}
 	for want > 0 {
@@ -105,7 +107,7 @@ func (p *Policy) takeMore(ctx context.Context, s *settling, local bool, want int
 			}
 			return reservedPart{id: id, cost: want, local: local, match: s.part.match}, nil
 		}
-		if d.Remaining >= want { // what it lacks is not room
+		if d.Remaining >= want { // room is not what it lacks: a leaky_queue would delay it
 			break
 		}
 		want = d.Remaining

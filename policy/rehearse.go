@@ -6,10 +6,10 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// Rehearse returns a policy of any rules on another store, such as one with a
-// virtual clock, to see what the rules would do. It takes over the overrides that
-// customers of p have now, and the secret, and nothing else. Its decisions change
-// nothing in p, and it calls no OnDecision. The error is as that of [New].
+// Rehearse returns a policy of any rules on another store, such as one with a virtual clock,
+// to see what the rules would do. It takes over the secret and the overrides that customers
+// of p have now, and nothing else: its decisions change nothing in p, and it does not call
+// OnDecision. The errors are those of [New].
 func (p *Policy) Rehearse(store stint.Store, rules *Rules) (*Policy, error) {
 	if rules == nil {
 		return nil, errors.New("policy: Rehearse without rules: Parse reads them")
@@ -17,7 +17,7 @@ func (p *Policy) Rehearse(store stint.Store, rules *Rules) (*Policy, error) {
 	return on(store, Options{Secret: p.opts.Secret}, p.customers.copied()).with(rules)
 }
 
-// copied returns the overrides and plans of now, whose plans are bound for no rules yet.
+// copied returns a copy of the overrides and plans, bound to no rules yet.
 func (c *customers) copied() *customers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -28,8 +28,8 @@ func (c *customers) copied() *customers {
 	return next
 }
 
-// copied shares the table: it names no plans that are not copied but those that are
-// added later, which are none in the copy.
+// copied shares the table of numbers with s. Numbers that s adds to it later are above those
+// of the copy, which ignores them.
 func (s *overrideSet) copied() *overrideSet {
 	plans := make([]*customerPlan, len(s.plans.all()))
 	for i, one := range s.plans.all() {

@@ -16,13 +16,14 @@ var errCosts = &CostsError{"", "only of a request by itself, and not to give bac
 
 var errTTL = errors.New("policy: a reservation needs a time to live above zero")
 
-// Reserve is Decide with a reservation, when allowed, that settles the charge at its
-// true cost within ttl. The ID is empty when the request is denied, or held to
-// nothing that it could be charged to.
+// Reserve is Decide with a reservation: if the request is allowed, [Policy.Settle] replaces
+// the charge by the true cost within ttl. The ID is empty when the request is denied, or no
+// limit charges it.
 //
-// Under a limit in flight the request holds its places until it is settled, whatever the
-// cost, or ttl is over: also where this process is killed, if the store is shared. Beyond
-// a million such at once in a process the error is [stint.ErrFull].
+// Under a limit in flight the request holds its places until the reservation is settled, at
+// whatever cost, or ttl is over; in a shared store also if this process is killed. A process
+// keeps at most a million such holds, each of one request under one limit; beyond that the
+// error is [stint.ErrFull].
 func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl time.Duration, r *Result) (stint.ReservationID, error) {
 	if ttl <= 0 {
 		return "", errTTL
@@ -40,7 +41,7 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	return p.sealAll(r), nil
 }
 
-// sealAll returns the ID of what a request that passed has reserved.
+// sealAll returns the ID of all that a request has reserved.
 func (p *Policy) sealAll(r *Result) stint.ReservationID {
 	if r.lease(); len(r.parts) == 0 {
 		return ""
@@ -51,13 +52,14 @@ func (p *Policy) sealAll(r *Result) stint.ReservationID {
 }
 
 // Settle replaces a reservation's cost by the true one, once, in every rule that took the
-// plain cost, times what the rule said it costs; those that [Result.Costs] named keep what
-// they took unless [Policy.SettleCosts] settles them. The answer is in units of the request:
-// that of the rules which are not in shadow, if any was charged.
+// plain cost; each rule multiplies it as it did before. Rules that [Result.Costs] named keep
+// what they took unless [Policy.SettleCosts] settles them. The answer is in units of the
+// request: that of the rules which are not in shadow, if any of these was charged.
 //
 // The ID may come from a policy before a reload. An empty ID, of a request that was denied or
-// held to nothing, settles nothing; one that is not ours is [stint.ErrReservation]. While the
-// store fails, the reservation is settled later; see [fallback.Failover.Settle].
+// that no limit charged, settles nothing; an ID that no policy with this secret made is
+// [stint.ErrReservation]. While the store fails, the reservation is settled later; see
+// [fallback.Failover.Settle].
 func (p *Policy) Settle(ctx context.Context, id stint.ReservationID, cost int64) (d stint.Decision, err error) {
 	if cost < 0 {
 		return d, stint.ErrCost
@@ -66,7 +68,7 @@ func (p *Policy) Settle(ctx context.Context, id stint.ReservationID, cost int64)
 	return d, err
 }
 
-// parts returns the parts of a reservation; none of an empty ID.
+// parts returns the parts of a reservation; an empty ID has none.
 func (p *Policy) parts(id stint.ReservationID) ([]reservedPart, error) {
 	if id == "" {
 		return nil, nil
@@ -100,12 +102,12 @@ func (p *Policy) Cancel(ctx context.Context, id stint.ReservationID) (stint.Deci
 // A reservedPart is one reservation of a store within that of a policy.
 type reservedPart struct {
 	id       stint.ReservationID
-	cost     int64 // that the caller gave; of one that has not been opened
+	cost     int64 // that the caller gave; 0 if the part was opened from an ID
 	local    bool
 	shadow   bool
-	inFlight bool   // places, which id has
-	match    int    // which rule's it is alone that goes by the response, from 1; else 0
-	name     string // of the rule whose it is alone, if the request's costs named it
+	inFlight bool   // these are places, which id lists
+	match    int    // 1 + the index of the only rule it is for, if that goes by the response; else 0
+	name     string // of the only rule it is for, if the request's costs named that rule
 	of       []charged
 }
 
@@ -119,8 +121,8 @@ const (
 	sealBytes    = 16
 )
 
-// seal makes an ID of parts: flags, length and ID of each, what it charges, and a MAC, so that
-// clients cannot take parts out or combine parts of several IDs.
+// seal makes an ID of parts: flags, length and ID of each, which keys it charges, and a MAC,
+// so that clients cannot take parts out or combine parts of several IDs.
 func (p *Policy) seal(parts []reservedPart) stint.ReservationID {
 	var b []byte
 	for _, part := range parts {
@@ -152,7 +154,7 @@ func (p *Policy) seal(parts []reservedPart) stint.ReservationID {
 	return stint.ReservationID(base64.RawURLEncoding.EncodeToString(b))
 }
 
-// open returns the parts of an ID that we have sealed.
+// open returns the parts of an ID that seal made.
 func (p *Policy) open(id stint.ReservationID) (parts []reservedPart, ok bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(string(id))
 	if err != nil || len(b) <= sealBytes {
@@ -185,12 +187,12 @@ func (p *Policy) open(id stint.ReservationID) (parts []reservedPart, ok bool) {
 	return parts, true
 }
 
-// appendText appends a text with its length, as cutText reads it.
+// appendText appends a text with its length, in the form that cutText reads.
 func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// cutText returns the text that b begins with, and the rest.
+// cutText returns the text at the beginning of b, and the rest of it.
 func cutText(b []byte) (text string, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {
@@ -199,9 +201,9 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 	return string(b[n : n+int(size)]), b[n+int(size):], true
 }
 
-// Refund gives cost, times what each rule says it costs, back to the keys of a
-// request: an operator's act. Rules in shadow are given back to as well. The
-// decision in r is that of the rules which are not.
+// Refund gives units back to the keys of a request: cost times what each rule says it costs.
+// It is an operator's act, and includes rules in shadow; the decision in r is that of the
+// other rules.
 func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Result) error {
 	if len(r.Costs) > 0 {
 		return errCosts
@@ -218,7 +220,7 @@ func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Re
 	return r.StoreError
 }
 
-// Reset forgets the keys of a request, here and in the local store.
+// Reset forgets what the keys of a request have used, in the store and the local one.
 func (p *Policy) Reset(ctx context.Context, attrs Attributes, r *Result) error {
 	if err := p.match(attrs, 0, r); err != nil {
 		return err

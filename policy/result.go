@@ -13,41 +13,40 @@ import (
 // time, which saves allocations; the earlier answer is then lost. The zero Result is
 // ready to use.
 type Result struct {
-	// Decision is the answer of all rules that are not in shadow. Limit,
-	// Remaining and Taken are those of Rules[Tightest], in its units. When none
-	// matched, or only such as set no limit, it is allowed with a Limit of 0.
-	// A block, and a key that may not be missing, deny for good: RetryAfter is
-	// [stint.Never]. Denied and Decision.Tightest count the entries of Rules that
-	// are not in shadow and have a limit other than in flight, in order, Denied as far
-	// as it can hold them.
+	// Decision is the answer of all rules that are not in shadow. Limit, Remaining and Taken
+	// are those of Rules[Tightest], in its units. If no rule matched, or only rules that set
+	// no limit, it is allowed with a Limit of 0. A block, and a missing key under on_missing:
+	// deny, deny for good: RetryAfter is [stint.Never]. Denied and Decision.Tightest number,
+	// in order, the entries of Rules that are not in shadow and have a limit over time;
+	// Denied has room for the first [stint.MaxLimits].
 	Decision stint.Decision
 	// Matched reports whether a rule that is not in shadow matched.
 	Matched bool
 	// ShadowDenied reports whether a rule in shadow would have denied.
 	ShadowDenied bool
-	// Tightest is the index in Rules of what the answer is about: when denied,
-	// the limit that denied for longest; else the one that lets the fewest more
-	// such requests pass. It is the first of equals, and -1 when there is none.
+	// Tightest is the index in Rules of the entry that the answer is about: when denied, the
+	// limit that denied for longest; else the one that lets the fewest more such requests
+	// pass. Of several equal ones it is the first. It is -1 when there is none.
 	Tightest int
-	// StoreError is the error of the store, when the rules decided without it by
-	// their on_store_failure.
+	// StoreError is the error of the store, if the rules decided by their on_store_failure
+	// because of it.
 	StoreError error
 	// Rules has an entry for each limit of each rule that matched, in the
 	// order of the rules; a rule that sets no limit has one. It is valid until
 	// the Result is used again.
 	Rules []RuleResult
-	// WillRelease says that the caller calls what [Result.Release] returns when the
-	// request ends. It stays as the caller has set it. Without it, a request that a rule
-	// holds to a limit in flight is an error, [stint.ErrInFlight]; but what is reserved is
-	// given back when it is settled.
+	// WillRelease says that the caller will call the function that [Result.Release] returns
+	// when the request ends. Without it, deciding about a request that a rule holds to a
+	// limit in flight fails with [stint.ErrInFlight], except where the request is reserved:
+	// settling gives its places back. Methods leave it as the caller has set it.
 	WillRelease bool
-	// Costs are what the next request costs under some rules; the others take the plain
-	// cost. It stays as the caller has set it. A name that no rule has is a [CostsError]; one of
-	// a rule that does not hold the request is passed over ([Result.Counted]). The joined
-	// answer counts the request as 1. Without a store's reservation all rules are charged
-	// in one step; in a reservation each rule that is named has one of its own, as those
-	// have that go by the response ([Policy.Begin]). [Policy.Refund] and
-	// [Policy.DecideAll] refuse them.
+	// Costs are what the next request costs under the rules that they name; the other rules
+	// take the plain cost. Methods leave them as the caller has set them. A name that no rule
+	// has is a [CostsError]; the name of a rule that does not hold the request is passed over
+	// ([Result.Counted]). The joined answer counts the request as 1. All rules are charged in
+	// one step, except in a reservation: there each rule that is named has a reservation of
+	// its own, as rules have that go by the response ([Policy.Begin]). [Policy.Refund] and
+	// [Policy.DecideAll] refuse costs by rule.
 	Costs Costs
 	// Answers has an entry for each request of [Policy.DecideAll], in order,
 	// and is empty after the other methods. It is valid as long as Rules.
@@ -59,16 +58,16 @@ type Result struct {
 // A RuleResult is the answer of one limit of a matching rule.
 type RuleResult struct {
 	*RuleLimit
-	// Cost is what the request costs under this rule. What costs 0 passes and
-	// is not charged.
+	// Cost is what the request costs under this rule. A request of cost 0 passes and is not
+	// charged.
 	Cost int64
 	// Remaining is what the limit has left after the decision, in units, or -1
 	// if it was not asked: the request is blocked, or the store failed and the
 	// rule is open then.
 	Remaining int64
-	// Above is how many units are in use above what the limit lets pass, as far as stores
-	// keep that. It is known of settlements, and to [Policy.Standings] and
-	// [Policy.UsedOf]; else it is 0.
+	// Above is how many units are in use beyond the limit's capacity, as far as stores keep
+	// that number. Only answers about settlements, [Policy.Standings] and [Policy.UsedOf]
+	// have it; elsewhere it is 0.
 	Above int64
 	// ResetAfter is the wait until the limit is as if never used.
 	ResetAfter time.Duration
@@ -77,22 +76,22 @@ type RuleResult struct {
 	RetryAfter stint.Wait
 	// Denied reports whether this limit denied, or would have if in shadow.
 	Denied bool
-	// Banned reports whether it denied by a ban, which RetryAfter is for.
+	// Banned reports whether the limit denied by a ban; RetryAfter is the time until its end.
 	Banned bool
 	// Missing reports whether an attribute of the key was missing.
 	Missing bool
-	// Failed is how the limit was decided without its store.
+	// Failed is how the rule decided without its store; [NotFailed] if the store decided.
 	Failed Failure
 
 	match int // index of the rule in resultBuffer.matches
 }
 
-// Used returns how many units are in use, with those [RuleResult.Above] the limit.
+// Used returns how many units are in use, including [RuleResult.Above].
 func (e *RuleResult) Used() int64 { return e.Limit.Capacity() - e.Remaining + e.Above }
 
-// ByRule calls yield once for each rule that matched, with the index in Rules of the
-// entry that speaks for it: the first of its limits that denied, else its first. It is
-// for range: for i, e := range r.ByRule. It allocates nothing.
+// ByRule calls yield once for each rule that matched, with the entry that stands for the
+// rule, and its index in Rules: the first of the rule's limits that denied, else its first.
+// It is for range: for i, e := range r.ByRule. It allocates nothing.
 func (r *Result) ByRule(yield func(i int, e *RuleResult) bool) {
 	for from := 0; from < len(r.Rules); {
 		at, past := from, from
@@ -154,28 +153,29 @@ type RuleLimit struct {
 	// several limits a slash and what identifies each. It is ASCII without
 	// quotes.
 	Label string
-	// Variant says which limits of the rule these are: "" for the rule's own,
-	// "tier NAME" or "override NAME".
+	// Variant says which plan of the rule the limit belongs to: "" is the rule's own, else
+	// "tier NAME", "override NAME", or "override" for an override without a name and a
+	// customer's own.
 	Variant string
-	// Limit is the limit, under the name that state belongs to. It is the zero
-	// Limit where Action says that the rule has none.
+	// Limit is the limit, with the name that its state belongs to. It is the zero Limit where
+	// Action says that the rule has none.
 	Limit stint.Limit
 	// Text is the limit as canonical text, or the action.
 	Text string
 	// Action is "" for a limit, else "unlimited", "block" or "missing": the
 	// key was missing and the rule says deny.
 	Action string
-	// Shadow reports whether the rule is in shadow. Quota reports whether it is as
-	// shadow: quota says, which [Answer] tells of.
+	// Shadow reports whether the rule is in shadow, Quota whether by shadow: quota, which
+	// counts in [Answer].
 	Shadow, Quota bool
 
-	inFlight string // what a limit in flight belongs to
+	inFlight string // the name that a limit in flight is counted under; "" for others
 
 	fields atomic.Pointer[ratefields.Limit]
 	reply  *rulesfile.Reply // nil where no rule of a file has the limit
 }
 
-// Reply returns what clients are told of the limit. The caller does not change it.
+// Reply returns what clients are told of the limit. The caller must not change it.
 func (l *RuleLimit) Reply() rulesfile.Reply {
 	if l.reply == nil {
 		return rulesfile.Reply{}
@@ -186,8 +186,8 @@ func (l *RuleLimit) Reply() rulesfile.Reply {
 // Hidden reports whether clients are not told of the limit.
 func (l *RuleLimit) Hidden() bool { return l.reply != nil && l.reply.Hidden }
 
-// Fields returns how header fields and metadata tell of the limit, which is made at the
-// first call.
+// Fields returns the form of the limit in header fields and metadata. The first call makes
+// it.
 func (l *RuleLimit) Fields() *ratefields.Limit {
 	if f := l.fields.Load(); f != nil {
 		return f

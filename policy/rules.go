@@ -25,10 +25,10 @@ type Rules struct {
 
 	file *rulesfile.File
 
-	attributes []string // that rules look at, sorted
+	attributes []string // those that rules look at, sorted
 	enforced   []string // those that rules which are not in shadow look at, sorted
 	looks      match.Looks
-	seen       request.Interfaces // that can give all that rules look at
+	seen       request.Interfaces // the interfaces that can give every attribute that rules look at
 	shadow     bool               // whether any rule is in shadow
 	response   bool               // whether any rule goes by the response
 }
@@ -38,31 +38,31 @@ type rule struct {
 	*rulesfile.Rule
 	overrides     []*plan          // of Overrides
 	tiers         map[string]*plan // of Tiers
-	tierDefault   *plan            // of those; nil: own
+	tierDefault   *plan            // the default of tiers; nil if that is own
 	own           *plan            // nil if tiers have a default
 	failure       Failure
-	preflights    bool               // which it lets pass
-	seen          request.Interfaces // that can give all that it looks at
+	preflights    bool               // it lets CORS preflights pass
+	seen          request.Interfaces // the interfaces that can give every attribute it looks at
 	overrideIndex *match.Index
-	missingLimits []*RuleLimit // the one of a missing key, where that is denied
+	missingLimits []*RuleLimit // the entry for a missing key, if on_missing is deny
 }
 
 // A plan is what a request is held to: limits, or an action.
 type plan struct {
 	id          int    // in Rules.plans; -1 for an action
 	timed       bool   // there are limits other than in flight
-	name        string // apart from all other plans
-	rule        string // whose it is
+	name        string // different from that of any other plan
+	rule        string // the name of its rule
 	mode        string
 	action      string
-	ruleLimits  []*RuleLimit // of limits; one for an action
+	ruleLimits  []*RuleLimit // for each limit over time; one for an action
 	limits      []stint.Limit
-	inFlight    []*RuleLimit // the others
+	inFlight    []*RuleLimit // for each limit in flight
 	shown       []*RuleLimit // ruleLimits and then inFlight
 	all         []stint.Limit
 	longestHold time.Duration // the longest that a leaky_queue among them holds a request
 	variant     string
-	pair        *fallback.Pair // of a plan that is no rule's, in both stores
+	pair        *fallback.Pair // the limits in both stores, of a plan that is not in Rules.plans
 }
 
 var failureWords = map[string]Failure{"local": FailLocal, "open": FailOpen, "closed": FailClosed}
@@ -76,7 +76,7 @@ func Parse(data []byte) (*Rules, error) {
 	return Compile(file), nil
 }
 
-// ErrNotReady is for a request that is asked before there are any rules.
+// ErrNotReady says that a request came before there were any rules.
 var ErrNotReady = errors.New("policy: there are no rules yet")
 
 // NotReady returns rules that decide nothing: every request fails with
@@ -87,7 +87,7 @@ func NotReady() *Rules {
 	return r
 }
 
-// File returns what the rules were read from.
+// File returns the file that the rules were read from.
 func (r *Rules) File() *rulesfile.File { return r.file }
 
 // Names returns the names of the rules in order.
@@ -99,8 +99,8 @@ func (r *Rules) Names() []string {
 	return names
 }
 
-// Digest returns a text of 64 characters that rules of the same names and limits have in
-// common, in whatever order; an empty one where there are no limits.
+// Digest returns 64 hexadecimal digits, which are equal for rules whose names and limits are
+// equal, in whatever order; "" if there are no limits.
 func (r *Rules) Digest() string {
 	var lines []string
 	for _, p := range r.plans {
@@ -136,12 +136,12 @@ func (r *Rules) Reads(name string) bool { return slices.Contains(r.attributes, n
 func (r *Rules) Attributes() []string { return slices.Clone(r.attributes) }
 
 // Enforced returns the names of the attributes that rules which are not in shadow look at,
-// sorted, and with claims the attribute header.NAME that has their tokens. A request must
-// say these so that all servers read it alike. What only rules in shadow look at refuses
-// no request.
+// sorted. If claims are among them, so is header.NAME of the header that carries the token. A
+// request must give these attributes in a form that all servers read alike; attributes that
+// only rules in shadow look at refuse no request.
 func (r *Rules) Enforced() []string { return slices.Clone(r.enforced) }
 
-// Enforces reports whether the attribute of this name is among Enforced.
+// Enforces reports whether [Rules.Enforced] contains the name.
 func (r *Rules) Enforces(name string) bool {
 	_, ok := slices.BinarySearch(r.enforced, name)
 	return ok

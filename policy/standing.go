@@ -12,47 +12,46 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A Standing is how a key stands under one rule. Nothing was charged to say so.
+// A Standing says how a key stands under one rule. Asking for it charges nothing.
 type Standing struct {
 	Rule string
 	// Key is the key as stores have it, which may hold what clients sent; Hash is
 	// the key as logs have it.
 	Key, Hash string
-	// Why says why the rule holds: the conditions that the attributes meet.
+	// Why names the conditions of the rule that the attributes meet.
 	Why string
-	// Where has the conditions on attributes that were not given: the rule holds
-	// where they are met, too.
+	// Where has the conditions on attributes that were not given: the rule holds only if they
+	// are met as well.
 	Where []string
-	// Shadow reports whether the rule is in shadow, Ends whether no rule after it
-	// is tried, Missing whether the key is the one of all requests without it.
+	// Shadow reports whether the rule is in shadow, Ends whether no rule after it is tried,
+	// Missing whether an attribute of the key is missing, so that all such requests share the
+	// key.
 	Shadow, Ends, Missing bool
-	// Own reports whether the limits are the key's own, by [Policy.SetOverride].
+	// Own reports whether the limits are the key's own, from an [Override].
 	Own bool
-	// Limits has what each limit says to a request of cost 1; an action has one
-	// entry. Remaining is what is left before it.
+	// Limits has the answer of each limit to a request of cost 1, and one entry for an
+	// action. Remaining is what is left before that request.
 	Limits []RuleResult
-	// Err is why the store could not say, where the rule's words for that case
-	// did instead.
+	// Err is why the store could not answer; the rule's on_store_failure did instead.
 	Err error
 }
 
-// A LeftOut is a rule that may hold, but of whose key too little is known.
+// A LeftOut is a rule that may hold, but whose key cannot be made.
 type LeftOut struct {
 	Rule string
 	// Missing are the attributes of the key that were not given.
 	Missing []string
 }
 
-// mostStandings bounds what one call looks at: a table of 10,000 rules may name
-// one client.
+// mostStandings is how many rules one call looks at: thousands may hold for one client.
 const mostStandings = 1000
 
-// Standings says how the client of whom some attributes are known stands under
-// every rule that may hold for it, in order: a condition on an attribute that is
-// not given is left open. Rules that the attributes contradict are not listed,
-// nor those behind one that ends the matching. more reports whether there are
-// further ones, beyond a thousand. The error is a [RequestError], or the store's
-// where the rules do not say what to do then. Nothing is charged.
+// Standings says how a client of whom some attributes are known stands under every rule that
+// may hold for it, in order. A condition on an attribute that is not given is left open.
+// Rules that the attributes contradict are not listed, nor those behind a rule that ends the
+// matching. left are the rules whose key has an attribute that is not given. more reports
+// whether there are rules beyond the first thousand. The error is a [RequestError], or the
+// store's where the rules do not say what to do then. Nothing is charged.
 //
 // Price: a decision for each 64 limits.
 func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standing, left []LeftOut, more bool, err error) {
@@ -97,15 +96,15 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 	return l.all, left, more, l.flush()
 }
 
-// UsedOf says how a key stands under every limit that a rule may hold it to: its
-// own, those of tiers and overrides, and the key's own, whichever is in force. The
-// error is [ErrNoRule], or the store's.
+// UsedOf says how a key stands under every limit that a rule may hold it to, in force or not:
+// those of the rule, its tiers and its overrides, and the key's own. The error is
+// [ErrNoRule], or the store's.
 func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, error) {
 	l := looking{p: p, ctx: ctx}
 	err := p.byKey(name, key, func(h *ruleMatch) error {
 		h.cost = 1
 		l.addMatch(*h, Standing{})
-		return l.flush() // limits of several plans may share a state
+		return l.flush() // one plan at a time: several may share a state
 	})
 	if err == nil {
 		err = l.flush()
@@ -119,8 +118,8 @@ func (p *Policy) UsedOf(ctx context.Context, name, key string) ([]RuleResult, er
 	return all, err
 }
 
-// mayHold reports whether the rule holds, or may hold since not all attributes are known,
-// and writes why and where.
+// mayHold reports whether the rule holds, or may hold because not all attributes are known,
+// and writes Why and Where of s.
 func (r *rule) mayHold(q *match.Request, known func(request.Attribute) bool, s *Standing) bool {
 	s.Why = "matches every request"
 	if r.Match != nil {
@@ -154,8 +153,7 @@ func (r *rule) mayHold(q *match.Request, known func(request.Attribute) bool, s *
 	return true
 }
 
-// judge reports whether conditions hold as far as the attributes are known, and
-// which are on others.
+// judge reports whether the conditions on known attributes hold, and returns the others.
 func judge(c match.Conjunction, q *match.Request, known func(request.Attribute) bool) (unknown match.Conjunction, ok bool) {
 	for i := range c {
 		if !known(c[i].Attribute) {
@@ -177,22 +175,22 @@ func (r *rule) unknownKey(q *match.Request) (missing []string) {
 	return missing
 }
 
-// looking asks about the limits of many rules, as many at once as a store takes.
+// looking asks about the limits of many rules, as many at once as one decision may have.
 type looking struct {
 	p       *Policy
 	ctx     context.Context
 	all     []Standing
 	room    resultBuffer
 	result  Result
-	waiting int // of all: those at the end that result is about
-	limits  int // of those
+	waiting int // how many at the end of all have not been asked about yet
+	limits  int // how many limits these have
 }
 
-// add looks at a rule, and reports whether no rule after it is tried for certain.
+// add looks at a rule, and reports whether it ends the matching for certain.
 func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err error) {
 	h := ruleMatch{rule: one}
 	holds, err := l.p.hold(&h, q, &l.room)
-	if errors.Is(err, ErrRequest) { // what a request would cost
+	if errors.Is(err, ErrRequest) { // only its cost cannot be known
 		h.weight = 1
 	} else if !holds {
 		return false, err
@@ -212,7 +210,7 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err e
 	return s.Ends && len(s.Where) == 0, nil
 }
 
-// addMatch adds a match to those that are asked about next.
+// addMatch adds a match to those that flush asks about.
 func (l *looking) addMatch(h ruleMatch, s Standing) {
 	r := &l.result
 	if l.waiting == 0 {
@@ -224,7 +222,7 @@ func (l *looking) addMatch(h ruleMatch, s Standing) {
 	l.all, l.waiting, l.limits = append(l.all, s), l.waiting+1, l.limits+len(r.Rules)-h.first
 }
 
-// flush asks, and writes the answers.
+// flush asks about the matches that wait, and writes the answers into their Standings.
 func (l *looking) flush() error {
 	if l.waiting == 0 {
 		return nil
@@ -254,7 +252,7 @@ func (l *looking) flush() error {
 	return nil
 }
 
-// above says of limits that have nothing left how much is in use above them.
+// above sets Above of the entries that have nothing remaining.
 func (p *Policy) above(ctx context.Context, r *Result) {
 	for i := range r.matches {
 		h := &r.matches[i]
@@ -274,14 +272,14 @@ func (p *Policy) above(ctx context.Context, r *Result) {
 				}
 				return d, err
 			})
-			if err == nil { // else it is not kept
+			if err == nil { // the store keeps that number
 				e.Above = max(used-l.Capacity(), 0)
 			}
 		}
 	}
 }
 
-// stand says in r how the key of a match stands, by one decision that charges nothing.
+// stand writes into r how the key of a match stands, by one decision that charges nothing.
 func (p *Policy) stand(ctx context.Context, h *ruleMatch, r *Result) error {
 	p.begin(r, 0)
 	r.matches = append(r.matches, *h)

@@ -14,36 +14,38 @@ import (
 )
 
 const (
-	// heldLonger is how much longer a place is reserved than a queue can hold a
+	// heldLonger is how much longer a place in a queue is reserved than the queue can hold a
 	// request: enough for a timer that is late.
 	heldLonger = time.Second
-	// giveBackWithin bounds giving back for a request that has gone.
+	// giveBackWithin is how long giving back may take, since no request waits for it.
 	giveBackWithin = 5 * time.Second
 )
 
-// Wait is Decide that returns when the request may start, and how long that took. It waits
-// for room for as long as each rule that denies it says by wait, and most if it says
-// nothing or more; with most of 0, as long as the rules say. It stands in line with all that
-// wait for its keys, in this policy and those made from it by [Policy.Reload], for whichever
-// entrance, until all its limits pass at one moment. A request that would wait longer, or
-// past the context's deadline, is denied at once, as one that does not wait. If the context
+// Wait is Decide that waits until the request may start, and returns how long that took. If
+// rules deny the request for now, it waits for room as long as their field wait says; most
+// replaces that time where a rule says nothing or more, and a most of 0 replaces nothing. The
+// request waits in one line with all others for its keys, through whichever method or
+// protocol they came, in this policy and those made from it by [Policy.Reload], until all its
+// limits let it pass at one moment. A request that would have to wait longer than it may, or
+// past the context's deadline, is denied at once, like one that does not wait. If the context
 // is canceled meanwhile, Wait returns its error.
 //
-// Under a leaky_queue it holds a request that passed until its start. A request that gives
-// up then charges nothing, and those behind it move up. Under one queue at most 1 + d/T of
-// them start in any stretch of length d. A caller of Decide keeps the delay that it got; no
-// other request moves into it.
+// Under a leaky_queue, Wait holds a request that passed until its start. If the request gives
+// up before, it is charged nothing, and the requests behind it move up. In any stretch d, at
+// most 1 + d/T requests of one queue start. A caller of Decide keeps the delay that it was
+// told: no other request takes its place.
 //
-// Price: that of Decide; where rules let it wait, of a denial twice that; under a leaky_queue
-// that of Reserve, whose place in the store lasts as long as the queue holds a request. When
-// the store has no room for reservations a place cannot be given back.
+// Price: that of Decide. If rules let the request wait, a denial costs two decisions. Under a
+// leaky_queue the price is that of Reserve, with a place in the store for as long as the
+// queue holds the request; when the store has no room for reservations, the place of a
+// request that gives up stays charged.
 func (p *Policy) Wait(ctx context.Context, attrs Attributes, cost int64, most time.Duration, r *Result) (time.Duration, error) {
 	_, waited, err := p.wait(ctx, attrs, cost, 0, most, r)
 	return waited, err
 }
 
-// WaitReserve is Wait with a reservation, when allowed, that settles the charge at its
-// true cost within ttl of the start.
+// WaitReserve is Wait with a reservation, if the request is allowed: [Policy.Settle] replaces
+// the charge by the true cost within ttl of the start.
 func (p *Policy) WaitReserve(ctx context.Context, attrs Attributes, cost int64, ttl, most time.Duration, r *Result) (stint.ReservationID, time.Duration, error) {
 	if ttl <= 0 {
 		return "", 0, errTTL
@@ -99,7 +101,7 @@ func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, 
 	return waited, err
 }
 
-// untilTurn holds a request until its turn. Where it would wait too long, the
+// untilTurn holds a request until its turn in a leaky_queue. If that would take too long, the
 // decision in r becomes a denial.
 func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool, r *Result) (time.Duration, error) {
 	began, d := time.Now(), &r.Decision
@@ -108,7 +110,7 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 		most = max(deadline.Sub(began), 1)
 	}
 	if most > 0 && d.Delay > most {
-		p.drop(ctx, r.parts, false) // if it is the last with a delay; else its place passes unused
+		p.drop(ctx, r.parts, false) // frees the place only if no later request was told a delay; see docs/SEMANTICS.md
 		r.tooLong(most)
 		return 0, nil
 	}
@@ -120,8 +122,8 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 	return time.Since(began), err
 }
 
-// tooLong makes a denial of an answer whose wait is longer than it may be: one by
-// each queue that makes it so.
+// tooLong turns an answer into a denial because its delay is longer than most: a denial by
+// each queue whose own delay is.
 func (r *Result) tooLong(most time.Duration) {
 	d, longest, queues := &r.Decision, r.Decision.Delay, 0
 	r.queues(func(*ruleMatch, *RuleLimit) { queues++ })
@@ -138,7 +140,7 @@ func (r *Result) tooLong(most time.Duration) {
 				continue
 			}
 			delay, e := longest, &r.Rules[h.first+k]
-			if queues > 1 { // else there need be no answers of each
+			if queues > 1 { // with one queue, there may be no answers by limit
 				delay = r.answers[h.first+k].Delay
 			}
 			if delay <= most {
@@ -155,9 +157,9 @@ func (r *Result) tooLong(most time.Duration) {
 	}
 }
 
-// drop gives back what a request reserved; where its place belongs to its
-// line, only what rules in shadow counted. What fails stays charged, which is
-// strict.
+// drop gives back what a request reserved. With byLine, the line gives the request's place
+// back, and drop only the charges of rules in shadow. A charge that cannot be given back
+// stays, which is strict.
 func (p *Policy) drop(ctx context.Context, parts []reservedPart, byLine bool) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer stop()
@@ -168,7 +170,8 @@ func (p *Policy) drop(ctx context.Context, parts []reservedPart, byLine bool) {
 	}
 }
 
-// newLines returns the lines of a policy and those that come of it.
+// newLines returns the lines of requests under leaky_queues, for a policy and those made from
+// it by Reload.
 func (p *Policy) newLines() *waitqueue.Lines[reservedPart] {
 	return &waitqueue.Lines[reservedPart]{GiveBack: func(part reservedPart, cost int64) {
 		ctx, stop := context.WithTimeout(context.Background(), giveBackWithin)
@@ -177,8 +180,8 @@ func (p *Policy) newLines() *waitqueue.Lines[reservedPart] {
 	}}
 }
 
-// queues yields the leaky_queues that charge the request, and reports whether
-// they are all that does.
+// queues yields the leaky_queues that charge the request, and reports whether no other limit
+// charges it.
 func (r *Result) queues(yield func(*ruleMatch, *RuleLimit)) (alone bool) {
 	alone = true
 	for i := range r.matches {
@@ -208,9 +211,9 @@ func heldBy(limits []stint.Limit) (longest time.Duration) {
 	return longest
 }
 
-// line returns the line that the request waits in, which is that of all its
-// queues and their keys together, and how long units take there. It says in
-// place what was charged, and who gives it back.
+// line returns the key of the line that the request waits in, one for all its queues and
+// their keys together, and how long units take there. It writes into place what was charged,
+// and who gives it back.
 func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key string, pace func(int64) time.Duration) {
 	var id, weights []byte
 	var only stint.Limit
@@ -225,7 +228,7 @@ func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key s
 			id = append(id, text...)
 		}
 	})
-	if n > 1 { // places are alike only if they are alike in each
+	if n > 1 { // requests may swap places only if they weigh the same in each queue
 		id = append(id, weights...)
 	} else {
 		pace = func(units int64) time.Duration { return span(only, units) }
