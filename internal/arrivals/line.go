@@ -1,10 +1,11 @@
-// Package arrivals is the one order in which all who wait in a process came, and the lines
-// in which they stand: for a key of a limiter, for one of a rule, for a place in flight.
+// Package arrivals keeps the order in which requests that wait in this process arrived, and the lines
+// in which they stand: for a key of a limiter, for a key of a rule, for a place in flight.
 //
-// A waiter stands in a line for each part of its request, and holds back those that came
-// later where it has no room. Where it has, the first of those that wait for another part
-// holds back what would take its room (EASY backfilling). Only who is first in each line in
-// which it has no room asks the store, by its [Asker]; so a line costs one call a start.
+// A waiter stands in a line for each part of its request. In a line in which it has no room, it holds
+// back all that came later. In a line in which it has room, but waits for another part, only the first
+// such waiter holds back others: those that would take its room (EASY backfilling). A waiter asks the
+// store for its request, by its [Asker], only while it is first in each line in which it has no room.
+// So a line costs about one call to the store for each start, however many wait.
 package arrivals
 
 import (
@@ -17,94 +18,94 @@ import (
 	"github.com/stint-dev/stint/internal/uint128"
 )
 
-// longestMoment is how far ahead the moment at which a waiter may start is believed, and
-// how long it is at least that one holds back others where that is not known.
+// longestMoment is how far ahead a waiter's expected start is believed. It is also the least time for
+// which a waiter without one holds back others.
 const longestMoment = time.Second
 
-// order is the one order of arrival. Its lock guards all lines and waiters. Work under it
-// takes constant time, or that of the logarithm of those who wait in a line, except where
-// costs differ under a leaky_queue.
+// order numbers the waiters of the process. Its lock guards all lines and waiters. Work under it takes
+// constant or logarithmic time for each waiter, and more only where costs differ under a leaky_queue;
+// Waiting and EveryRoomMade visit every line.
 var order struct {
 	sync.Mutex
 	n uint64
 }
 
-// A Place is what a line waits for: a key under the limits of a name.
+// A Place identifies a line: its waiters wait for a key, under the limits of a name.
 type Place struct{ Name, Key string }
 
-// A Part is what a request needs at one place.
+// A Part is what a request needs at one place: Cost units, in the line that Lines has there.
 type Part struct {
 	Lines *Lines
 	At    Place
 	Cost  int64
 }
 
-// An Owner is whose lines they are.
+// An Owner connects its [Lines] with a store.
 type Owner interface {
-	// Watch calls wake whenever something else than time makes room at a place, until stop
-	// is called. The first of the line asks every poll all the same; 0 is never.
+	// Watch calls wake whenever something other than time makes room at a place, until stop is
+	// called. The first waiter also asks the store every poll; 0 means never. stop may be nil.
 	Watch(at Place, wake func()) (stop func(), poll time.Duration)
-	// Divert says whether anybody waits. The lock of all lines is held.
+	// Divert learns whether anybody waits, when that changes. The lock of all lines is held.
 	Divert(waiting bool)
-	// Newcomer returns how long one that came now to the queue of a place would wait there.
+	// Newcomer returns how long a request that joined the leaky_queue of a place now would wait.
 	Newcomer(ctx context.Context, at Place) (time.Duration, error)
-	// GiveBack settles what was reserved for a place in a queue at what is kept of it.
+	// GiveBack settles the reservation of a place in a leaky_queue at keep units.
 	GiveBack(ctx context.Context, id string, keep int64)
 }
 
-// Lines are the waiters of an owner, in a line for each place that has some. Memory is
-// bounded by the number of waiters: a line goes when its last waiter does. The zero value
-// with an Owner is ready to use.
+// Lines are the lines of an owner: one for each place where somebody waits. A line goes when its last
+// waiter does, so memory is bounded by the number of waiters. The zero value with an Owner is ready
+// to use, from many goroutines at once.
 type Lines struct {
 	Owner Owner
-	// Most is how many may wait for room in one line; 0 is any number.
+	// Most is how many waiters without room one line may have; 0 means any number.
 	Most int
 
-	n       atomic.Int64 // len(byPlace), so that a caller who finds none needs no lock
+	n       atomic.Int64 // len(byPlace); a caller that reads 0 needs no lock
 	byPlace map[Place]*line
 }
 
-// A line is the waiters of one place. Those in here have no room, as far as is known; those
-// in elsewhere have, and wait for another part of their request. Waiters that have been
-// admitted and wait for their start, of a leaky_queue only, are in held.
+// A line has the waiters of one place. Those in here have no room, as far as is known. Those in
+// elsewhere have room, and wait for another part of their request. Those in held, under a leaky_queue
+// only, have been admitted and wait for their start.
 //
-// Calls to the store are made without the lock, one at a time for each line: the goroutine
-// that sets busy makes them.
+// The store is called without the lock, and for each line by one goroutine at a time: the one that
+// has set busy.
 type line struct {
 	lines     *Lines
 	at        Place
 	here      rank
 	elsewhere rank
-	unlooked  []*Waiter   // came since the first of here was last denied
-	put       []*Waiter   // would have asked while the line was busy, or stand aside
-	pending   uint128.Int // cost of those in here
-	beside    uint128.Int // of those who ask now without waiting
-	left      uint128.Int // cost of all that have left here
-	epoch     uint64      // counts what makes a sum over the line stale
+	unlooked  []*Waiter   // waiters to wake once the line is stuck: see note
+	put       []*Waiter   // waiters to wake once the line is not busy; some stand aside
+	pending   uint128.Int // cost of the waiters in here
+	beside    uint128.Int // cost of requests that ask now and do not wait
+	left      uint128.Int // cost of all waiters that have left here
+	epoch     uint64      // counts the changes that make a sum over the line stale
 	busy      bool
-	stuck     bool          // the first of here was denied, so that those behind it must wait
+	stuck     bool          // the first of here was denied, so those behind it must wait
 	again     bool          // room was made since the store was last asked for the line
-	poll      time.Duration // how often the first asks at least; 0 for never
-	unwatch   func()        // ends that the line is woken when room is made; may be nil
+	poll      time.Duration // how often the first waiter asks at least; 0 means never
+	unwatch   func()        // stops the Owner's watch; may be nil
 
 	queue
 }
 
-// A stand is a waiter in one of its lines.
+// A stand is the position of a waiter in one of its lines.
 type stand struct {
 	waiter *Waiter
 	line   *line
 	cost   int64
-	at     int         // in the rank that it is in, or -1
-	room   bool        // that is elsewhere
-	known  bool        // there is no room: the store said so when it was the first
-	asked  bool        // its line is busy on its behalf
-	holds  time.Time   // how long it holds back others there while nobody knows when it starts
-	before uint128.Int // cost of those in here when it came
-	left   uint128.Int // line.left then
+	at     int         // its index in here or in elsewhere; -1 if it is in neither
+	room   bool        // it is in elsewhere, not in here
+	known  bool        // as the first of here, it heard from the store that there is no room
+	asked  bool        // the line is busy for this waiter
+	holds  time.Time   // until when, in elsewhere, it holds back others while its start is not known
+	before uint128.Int // cost of the waiters in here when it joined
+	left   uint128.Int // line.left at that moment
 }
 
-// A rank is stands by when their waiters came: a heap.
+// A rank is a heap of stands, by the arrival of their waiters.
 type rank []*stand
 
 func (r rank) Len() int           { return len(r) }
@@ -126,7 +127,7 @@ func (r *rank) Pop() any {
 	return s
 }
 
-// first returns the waiter that came first, or nil.
+// first returns the waiter that arrived first, or nil.
 func (r rank) first() *Waiter {
 	if len(r) == 0 {
 		return nil
@@ -144,10 +145,11 @@ func (ls *Lines) None(at Place) bool {
 	return ls.byPlace[at] == nil
 }
 
-// Empty reports whether nobody waits at all.
+// Empty reports whether nobody waits at any place.
 func (ls *Lines) Empty() bool { return ls.n.Load() == 0 }
 
-// Waiting returns how many wait, and in how many lines.
+// Waiting returns how many waiters there are, and in how many lines. A waiter counts in each line in
+// which it stands.
 func (ls *Lines) Waiting() (waiters, lines int) {
 	order.Lock()
 	defer order.Unlock()
@@ -157,33 +159,34 @@ func (ls *Lines) Waiting() (waiters, lines int) {
 	return waiters, len(ls.byPlace)
 }
 
-// A watch is what has been arranged for a line that may turn out not to be new.
+// A watch is a watch of an Owner for a new line. It is made without the lock, so the line may exist
+// by the time it is used.
 type watch struct {
 	stop func()
 	poll time.Duration
 	made bool
 }
 
-// watch has the line of a place be woken.
+// watch asks the owner to wake the line of a place.
 func (ls *Lines) watch(at Place) watch {
 	stop, poll := ls.Owner.Watch(at, func() { ls.RoomMade(at) })
 	return watch{stop, poll, true}
 }
 
-// end ends a watch that nobody needs.
+// end stops a watch that nobody needs.
 func (w watch) end() {
 	if w.stop != nil {
 		w.stop()
 	}
 }
 
-// full reports whether no further waiter may join the line of a place.
+// full reports whether no further waiter without room may join the line of a place.
 func (ls *Lines) full(at Place) bool {
 	ln := ls.byPlace[at]
 	return ls.Most > 0 && ln != nil && len(ln.here) >= ls.Most
 }
 
-// lineOf returns the line of a place. A new one is watched.
+// lineOf returns the line of a place. A new line keeps the watch by; otherwise lineOf ends it.
 func (ls *Lines) lineOf(at Place, by watch) *line {
 	ln := ls.byPlace[at]
 	switch {
@@ -202,7 +205,7 @@ func (ls *Lines) lineOf(at Place, by watch) *line {
 	return ln
 }
 
-// drop removes a line that is no longer needed.
+// drop removes the line if nobody needs it any longer.
 func (ln *line) drop() {
 	ls := ln.lines
 	if len(ln.here)+len(ln.elsewhere)+len(ln.back) > 0 || !ln.held.Empty() || ln.busy || ls.byPlace[ln.at] != ln {
@@ -215,9 +218,9 @@ func (ln *line) drop() {
 	watch{stop: ln.unwatch}.end()
 }
 
-// note takes down that w has to look ahead once it is clear that it must wait.
+// note notes that w is to be woken, and to look ahead, once the line is stuck: then w must wait.
 func (ln *line) note(w *Waiter) {
-	if len(ln.unlooked) > 2*len(ln.here)+64 { // most have gone
+	if len(ln.unlooked) > 2*len(ln.here)+64 { // most of them have left
 		ln.unlooked = nil
 		for _, s := range ln.here {
 			if !s.waiter.looked {
@@ -228,28 +231,28 @@ func (ln *line) note(w *Waiter) {
 	ln.unlooked = append(ln.unlooked, w)
 }
 
-// enter puts a stand among those without room.
+// enter puts a stand into here.
 func (ln *line) enter(s *stand) {
 	s.room, s.known, s.holds = false, false, time.Time{}
 	heap.Push(&ln.here, s)
 	ln.pending = ln.pending.Add(uint128.From(uint64(s.cost)))
 }
 
-// exit takes a stand out of the rank that it is in.
+// exit takes a stand out of here or elsewhere.
 func (ln *line) exit(s *stand) {
 	switch {
 	case s.at < 0:
 	case s.room:
 		held := s.at == 0
 		if heap.Remove(&ln.elsewhere, s.at); held {
-			ln.roomMade() // what it held back is free, or another holds it
+			ln.roomMade() // the room that it held back is free, or the next one holds back less
 		}
 	default:
 		first := s.at == 0
 		if heap.Remove(&ln.here, s.at); first {
 			ln.stuck = false
 			if len(ln.here) > 0 {
-				ln.here[0].known = false // what it heard when it was the first before may not hold
+				ln.here[0].known = false // it may have been first before: its answer may be out of date
 			}
 		}
 		cost := uint128.From(uint64(s.cost))
@@ -258,7 +261,7 @@ func (ln *line) exit(s *stand) {
 	ln.epoch++
 }
 
-// moves puts a stand among those who have room in its line, or among those who have none.
+// moves puts a stand into elsewhere if it has room, and into here if not.
 func (s *stand) moves(room bool) {
 	if s.room == room {
 		return
@@ -272,7 +275,7 @@ func (s *stand) moves(room bool) {
 	heap.Push(&s.line.elsewhere, s)
 }
 
-// first reports whether the waiter is the first of those without room in the line.
+// first reports whether the waiter is the first of here.
 func (s *stand) first() bool { return !s.room && s.line.here.first() == s.waiter }
 
 // stir wakes the waiters that may have something to do.
@@ -294,7 +297,7 @@ func (ln *line) stir() {
 	}
 }
 
-// EveryRoomMade is RoomMade of all places.
+// EveryRoomMade is [Lines.RoomMade] for every place where somebody waits.
 func (ls *Lines) EveryRoomMade() {
 	if ls.Empty() {
 		return
@@ -307,8 +310,8 @@ func (ls *Lines) EveryRoomMade() {
 	}
 }
 
-// RoomMade has the line of a place ask the store at once: somebody else than the line has
-// made room.
+// RoomMade tells the line of a place that something other than the line has made room. The line asks
+// the store at once.
 func (ls *Lines) RoomMade(at Place) {
 	if ls.Empty() {
 		return
@@ -321,7 +324,7 @@ func (ls *Lines) RoomMade(at Place) {
 	}
 }
 
-// roomMade has those ask the store at once whose turn it is.
+// roomMade makes the first of here ask the store at once.
 func (ln *line) roomMade() {
 	ln.again = true
 	if w := ln.here.first(); w != nil {
@@ -330,7 +333,7 @@ func (ln *line) roomMade() {
 	}
 }
 
-// Needed returns what those need who are to pass before a newcomer to a place.
+// Needed returns the units that the waiters who come before a newcomer need at a place.
 func (ls *Lines) Needed(at Place) uint128.Int {
 	order.Lock()
 	defer order.Unlock()
@@ -345,8 +348,8 @@ func (ln *line) needed() uint128.Int {
 	return ln.pending.Add(ln.beside).Add(uint128.From(uint64(units)))
 }
 
-// Beside returns what others need at each place of a request that does not wait. What it
-// needs itself counts as taken for them until end is called.
+// Beside returns the units that others need at each place of a request that does not wait. Until end
+// is called, others count the cost of this request as needed, too.
 func Beside(parts []Part) (needed []uint128.Int, end func()) {
 	needed, lines := make([]uint128.Int, len(parts)), make([]*line, len(parts))
 	order.Lock()
@@ -368,9 +371,9 @@ func Beside(parts []Part) (needed []uint128.Int, end func()) {
 	}
 }
 
-// reserved returns what the first of elsewhere holds back from w, or from a newcomer, and
-// until when. It is what it needs at the moment at which its other parts let it pass. Where
-// that is not known, it holds for as long as it has waited.
+// reserved returns how many units the first of elsewhere holds back from w, or from a newcomer if w is
+// nil, and until when: until its other parts let it pass, it holds back the units of its cost that do
+// not come back by then. If that moment is not known, it holds back all for as long as it has waited.
 func (ln *line) reserved(w *Waiter) (units int64, until time.Time) {
 	if len(ln.elsewhere) == 0 {
 		return 0, until

@@ -7,23 +7,23 @@ import (
 	"github.com/stint-dev/stint/internal/waitqueue"
 )
 
-// askAgain is how long the first that is held sleeps at most before it looks anew whether
-// it could start earlier, where the line is not told of room.
+// askAgain is how often the first held waiter asks whether it could start earlier, in a line that
+// nobody tells of room.
 const askAgain = time.Second
 
-// giveBackWithin is how long giving a place back may take. It has a deadline of its own
-// because the caller's context has ended by then.
+// giveBackWithin is how long giving places back may take. It is a deadline of its own, because the
+// caller's context may have ended by then.
 const giveBackWithin = time.Second
 
-// A queue is those of a line that have a start under a leaky_queue, and wait for it.
+// A queue has the held waiters of a line: they have a start under a leaky_queue, and wait for it.
 type queue struct {
 	held   waitqueue.Line[string]
-	back   []string  // reservations of those that gave up, to be settled at 0
-	look   bool      // room was made since the store was asked for those that are held
-	looked time.Time // when the store was last asked for those
+	back   []string  // reservations of waiters that gave up, to be settled at 0
+	look   bool      // room was made since the store was last asked about the held waiters
+	looked time.Time // when the store was last asked about them
 }
 
-// nextHeld is next for one who is admitted, and waits for its start.
+// nextHeld is [Waiter.next] for a held waiter.
 func (ln *line) nextHeld(w *Waiter, now time.Time, seat bool) (s step, due time.Time) {
 	head := ln.held.Head() == &w.held
 	if head {
@@ -41,7 +41,7 @@ func (ln *line) nextHeld(w *Waiter, now time.Time, seat bool) (s step, due time.
 	case !head:
 		return stepPause, due
 	}
-	if ln.poll > 0 { // nobody says when there is room
+	if ln.poll > 0 { // nobody tells the line of room
 		ln.look = ln.look || !now.Before(ln.looked.Add(askAgain))
 	}
 	if ln.look && !ln.busy {
@@ -54,7 +54,8 @@ func (ln *line) nextHeld(w *Waiter, now time.Time, seat bool) (s step, due time.
 	return stepPause, due
 }
 
-// assign gives the first of here its place, which ends its wait if it starts now.
+// assign gives w, the first of here, the place that the store charged for it. The wait is over if
+// the place starts now and nobody is held before w.
 func (ln *line) assign(w *Waiter, a Answer, now time.Time) {
 	ln.exit(&w.stands[0])
 	if !a.Place.Start.After(now) && ln.held.Len() == 0 {
@@ -62,13 +63,13 @@ func (ln *line) assign(w *Waiter, a Answer, now time.Time) {
 		return
 	}
 	if ln.held.Len() == 0 {
-		ln.look, ln.looked = ln.again, now // room that was made while the store answered may be missing in it
+		ln.look, ln.looked = ln.again, now // the store's answer may lack room that was made meanwhile
 	}
 	w.admitted, ln.held.Span = true, a.Span
 	ln.held.Join(&w.held, *a.Place, now)
 }
 
-// leaveQueue takes one out that waits for its start and gives up.
+// leaveQueue takes out a held waiter that gives up.
 func (ln *line) leaveQueue(w *Waiter) {
 	id := w.held.Reservation()
 	if ln.held.Leave(&w.held, time.Now()) {
@@ -77,8 +78,8 @@ func (ln *line) leaveQueue(w *Waiter) {
 	ln.epoch++
 }
 
-// surplus returns a reservation that is not needed and the cost to settle it at.
-// ok is false if there is none.
+// surplus returns a reservation that the line no longer needs, and the cost to settle it at. ok is
+// false if there is none.
 func (ln *line) surplus() (id string, keep int64, ok bool) {
 	if n := len(ln.back); n > 0 {
 		id, ln.back = ln.back[0], ln.back[1:]
@@ -87,28 +88,28 @@ func (ln *line) surplus() (id string, keep int64, ok bool) {
 	return ln.held.Surplus(time.Now())
 }
 
-// lookHeld asks the store whether those that are held could start earlier: somebody has
-// made room, or changed the limits. Then they give their places back and ask anew.
-// The line is busy, and no longer when lookHeld returns.
+// lookHeld asks the store whether the held waiters could start earlier, since somebody made room or
+// changed the limits. If they could, they give their places back and ask anew. The caller has set
+// busy; lookHeld clears it.
 func (ln *line) lookHeld(ctx context.Context) {
 	defer ln.release(ctx)
 	delay, err := ln.lines.Owner.Newcomer(ctx, ln.at)
 	if err != nil {
-		return // they keep the start that they have
+		return // the held waiters keep their starts
 	}
 	order.Lock()
 	defer order.Unlock()
 	ln.disband(time.Now().Add(delay))
 }
 
-// disband puts those that are held in front of those that wait to be admitted, in
-// order, if a newcomer would start at least a unit earlier than the last of them ends:
-// then what the store holds is less than their places. These go back to the store.
+// disband puts the held waiters back in front of those in here, in order, if a newcomer would start
+// before the last of them ends: then the store has charged less than their places. The places go
+// back to the store.
 func (ln *line) disband(newcomer time.Time) {
 	if ln.held.Len() == 0 {
 		return
 	}
-	if end, unit := ln.held.End(); !newcomer.Add(unit / 2).Before(end) { // half a unit for the time that calls take
+	if end, unit := ln.held.End(); !newcomer.Add(unit / 2).Before(end) { // half a unit, since calls take time
 		return
 	}
 	ln.stuck = false
@@ -120,15 +121,14 @@ func (ln *line) disband(newcomer time.Time) {
 	ln.epoch++
 }
 
-// moveUp has the first that is held ask whether it and those behind it could start
-// earlier.
+// moveUp makes the first held waiter ask whether all held waiters could start earlier.
 func (ln *line) moveUp() {
 	ln.look = true
 	ln.held.Head().Wake()
 }
 
-// tidy gives back the places that the lines no longer need, unless another goroutine is
-// calling the store for one; that one does it then.
+// tidy gives back the places that the lines of w no longer need. For a line that is busy, the
+// goroutine that calls the store for it will do so.
 func (w *Waiter) tidy(ctx context.Context) {
 	for i := range w.stands {
 		ln := w.stands[i].line
@@ -142,8 +142,8 @@ func (w *Waiter) tidy(ctx context.Context) {
 	}
 }
 
-// release gives back the places of those that gave up, the last first, then
-// lets others ask the store for the line. An error leaves a place charged.
+// release gives back the places that the line no longer needs, then lets other waiters ask the store
+// for the line. A place that cannot be given back stays charged.
 func (ln *line) release(ctx context.Context) {
 	var end time.Time
 	for {

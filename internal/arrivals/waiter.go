@@ -12,69 +12,69 @@ import (
 	"github.com/stint-dev/stint/internal/waitqueue"
 )
 
-// An Asker asks the store for one who waits. Its methods but Refill are called by one
-// goroutine at a time, without a lock. An error ends the wait.
+// An Asker asks the store for one waiter. All methods but Refill are called by one goroutine at a
+// time, without the lock of the lines. An error ends the wait.
 type Asker interface {
-	// Take takes what the waiter needs, or says when it may pass. With later above 0, it
-	// leaves the room to others for so long, and so must wait.
+	// Take takes what the request costs, or says when it may pass. If later is above 0, it takes
+	// nothing, and answers that the request may pass after later: the room is left to others.
 	Take(ctx context.Context, later time.Duration) (Answer, error)
-	// Look says whether a part by itself would pass.
+	// Look says whether one part would pass by itself. It takes nothing.
 	Look(ctx context.Context, part int) (Answer, error)
-	// With returns a bit for each part that would have no room if each took so much more.
+	// With returns a bit for each part that would lack room if it took more[part] units more.
 	With(ctx context.Context, more []int64) (lacks uint64, err error)
-	// Ahead is called once when it is clear that the waiter must wait, and it has not
-	// asked: others before it were denied.
+	// Ahead is called once, when it is clear that the request must wait, unless it has asked the
+	// store by then: the waiters before it were denied.
 	Ahead(ctx context.Context) error
-	// Refill returns how many units come back under a part in a stretch of time, as far
-	// as that is known. It is called with the lock of all lines.
+	// Refill returns how many units a part gets back in a time, as far as that is known. The lock
+	// of the lines is held.
 	Refill(part int, d time.Duration) int64
 }
 
-// An Answer is what an Asker has heard.
+// An Answer is what the store told an [Asker].
 type Answer struct {
 	Passes bool
-	// Again is how long until it may pass, as far as is known; else Unknown.
+	// Again is the wait after which the request may pass, or Unknown.
 	Again time.Duration
-	// Lacks has a bit for each part that has no room; none of a denial is as all.
+	// Lacks has a bit for each part without room. In a denial, 0 means that no part has room.
 	Lacks uint64
-	// Place is what passes has got, of one part. Under a leaky_queue that may be a start
-	// to wait for, at a pace of Span.
+	// Place is what was charged for a request of one part that passes. Under a leaky_queue it may
+	// start later, and Span returns how long units take there. If Place is nil, the request starts now.
 	Place *waitqueue.Place[string]
 	Span  func(units int64) time.Duration
 }
 
-// Unknown is for what nobody knows when it ends, unless the line is told.
+// Unknown is a wait of which nobody knows the end: the line is told of room, or asks again by its poll.
 const Unknown = time.Duration(math.MaxInt64)
 
-// A Waiter stands in a line for each part of its request. One goroutine at a time acts
-// for it.
+// A Waiter is a request that waits. It stands in a line for each of its parts. One goroutine at a
+// time acts for it.
 type Waiter struct {
 	by       Asker
 	arrived  uint64 // its number in the order of arrival
 	since    time.Time
 	stands   []stand
-	only     [1]stand // stands, of one part
+	only     [1]stand // the array of stands for one part
 	held     waitqueue.Waiter[string]
-	due      time.Time // when to ask the store next; zero for now
+	due      time.Time // when to ask the store next; zero means now
 	admitted bool
-	looked   bool // it has been its turn to look ahead
+	looked   bool // it has had its turn to look ahead
 	seated   bool // it knows that it must wait
-	aside    bool // it asks when one that came before has asked
-	out      bool // left its lines
+	aside    bool // it asks once those to which it yields have asked
+	out      bool // it has left its lines
 }
 
-// All is the bits of any number of parts.
+// All has the bits of all parts.
 const All = ^uint64(0)
 
-// Join puts a new waiter into the line of each of its parts, of which lacks have no room as
-// far as is known. It reports whether it may wait there.
+// Join puts a new waiter into the line of each part. lacks has a bit for each part without room, as
+// far as is known. Join returns false, and the waiter is in no line, if one of these lines is full.
 func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
 	if w.stands = w.only[:]; len(parts) > 1 {
 		w.stands = make([]stand, len(parts))
 	}
 	w.by, w.since = by, time.Now()
 	w.held = waitqueue.Waiter[string]{Units: parts[0].Cost, Turn: make(chan struct{}, 1), Of: w}
-	watches := make([]watch, len(parts)) // made without the lock: a store may wake us with its own
+	watches := make([]watch, len(parts)) // made without the lock: a store may call wake with its own lock
 	order.Lock()
 	defer order.Unlock()
 	for i := 0; i < len(parts); i++ {
@@ -82,7 +82,7 @@ func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
 			order.Unlock()
 			watches[i] = p.Lines.watch(p.At)
 			order.Lock()
-			i = -1 // lines may have gone meanwhile
+			i = -1 // other lines may have gone meanwhile
 		}
 	}
 	for i, p := range parts {
@@ -108,20 +108,20 @@ func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
 	return true
 }
 
-// Age is how long ago the waiter came.
+// Age returns how long ago the waiter joined.
 func (w *Waiter) Age() time.Duration { return time.Since(w.since) }
 
-// wake has the waiter look again.
+// wake makes the waiter look again; w may be nil.
 func (w *Waiter) wake() {
 	if w != nil {
 		w.held.Wake()
 	}
 }
 
-// ln returns the only line of a waiter of one part.
+// ln returns the line of a waiter with one part.
 func (w *Waiter) ln() *line { return w.stands[0].line }
 
-// partOf returns which part a stand is of.
+// partOf returns the index of the part that a stand is for.
 func (w *Waiter) partOf(s *stand) int {
 	for i := range w.stands {
 		if &w.stands[i] == s {
@@ -135,17 +135,17 @@ func (w *Waiter) partOf(s *stand) int {
 type step uint8
 
 const (
-	stepPause  step = iota // until its turn, or until due if that is set
-	stepTry                // ask the store; its lines are busy on its behalf
-	stepSurvey             // likewise, for the lines in which it is first, while it is not in others
-	stepLook               // likewise, for all that are held: whether they could start earlier
-	stepSeat               // it is clear that it must wait
-	stepSeated             // it knows that it must wait, and that was the question
-	stepStart              // it has left its lines and starts
+	stepPause  step = iota // sleep until it is woken, or until due if that is set
+	stepTry                // ask the store for all parts; their lines are busy for it
+	stepSurvey             // ask only about the lines in which it is first; these are busy for it
+	stepLook               // ask whether the held waiters could start earlier; the line is busy for it
+	stepSeat               // learn that it must wait
+	stepSeated             // return: it knows that it must wait, and its caller asked no more
+	stepStart              // return: it has left its lines, and starts
 )
 
-// next says what w does next. If that is to pause, due is until when; zero if
-// only its turn ends the pause. With seat, it stops at stepSeated.
+// next returns what w does next. For stepPause, due is when the pause ends at the latest, or zero for
+// never. next returns stepSeated only if seat is true.
 func (w *Waiter) next(seat bool) (s step, due time.Time) {
 	order.Lock()
 	defer order.Unlock()
@@ -184,13 +184,13 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 	return stepTry, w.due
 }
 
-// first reports whether w is the first of those without room in one of its lines.
+// first reports whether w is the first of here in one of its lines.
 func (w *Waiter) first() bool {
 	return slices.ContainsFunc(w.stands, func(s stand) bool { return s.first() })
 }
 
-// stance reports whether others come before w in one of its lines, whether it is known that
-// these have to wait, and whether w is to ask the store about the lines in which it is first.
+// stance reports whether others come before w in one of its lines, whether it is known that they must
+// wait, and whether w is to ask the store now.
 func (w *Waiter) stance(now time.Time) (behind, stuck, asks bool) {
 	ready := w.due.IsZero() || !now.Before(w.due)
 	for i := range w.stands {
@@ -205,7 +205,7 @@ func (w *Waiter) stance(now time.Time) (behind, stuck, asks bool) {
 	return behind, stuck, asks || !behind && ready
 }
 
-// putOff has w ask later where one of the lines is busy that it would ask for.
+// putOff reports whether a line that w would ask about is busy. That line then wakes w once it is not.
 func (w *Waiter) putOff() (busy bool) {
 	for i := range w.stands {
 		s := &w.stands[i]
@@ -218,8 +218,8 @@ func (w *Waiter) putOff() (busy bool) {
 	return busy
 }
 
-// Drive acts for w until it starts or, with seat, until it is clear that it
-// must wait. After an error w has left its lines.
+// Drive acts for w until it starts or, if seat is true, until it knows that it must wait. After an
+// error, w has left its lines.
 func (w *Waiter) Drive(ctx context.Context, seat bool) (started bool, err error) {
 	done := false
 	defer func() {
@@ -263,8 +263,7 @@ func (w *Waiter) sits() {
 	w.seated = true
 }
 
-// pause returns when it is w's turn to look, when due has come (zero is
-// never), or with the context's error.
+// pause returns when w is woken, at due (zero means never), or with the context's error.
 func (w *Waiter) pause(ctx context.Context, due time.Time) error {
 	var fire <-chan time.Time
 	if !due.IsZero() {
@@ -281,8 +280,8 @@ func (w *Waiter) pause(ctx context.Context, due time.Time) error {
 	return nil
 }
 
-// over returns the context's error, but not that of a deadline for what was
-// due by then: passing at the deadline is in time.
+// over returns the context's error. It returns nil after a deadline by which w was due, since a
+// request that passes at its deadline is in time.
 func over(ctx context.Context, due time.Time) error {
 	err := ctx.Err()
 	if err != nil && !due.IsZero() && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && !time.Now().Before(due) {
@@ -291,8 +290,8 @@ func over(ctx context.Context, due time.Time) error {
 	return err
 }
 
-// try asks the store for w, which is the first without room in each of its lines. These
-// are busy for it, and no longer when try returns.
+// try asks the store for w, which is first in each line in which it has no room. The lines are busy
+// for w until try returns.
 func (w *Waiter) try(ctx context.Context, due time.Time) error {
 	defer w.release(ctx)
 	if err := over(ctx, due); err != nil {
@@ -315,7 +314,7 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 	}
 	after, denied := time.Now(), a.Lacks
 	for i := range w.stands {
-		if bits.OnesCount64(denied) > 1 && denied>>uint(i)&1 != 0 { // others wait for the first that has room
+		if bits.OnesCount64(denied) > 1 && denied>>uint(i)&1 != 0 { // once one has room, others in its line may ask
 			one, err := w.by.Look(ctx, i)
 			if err != nil {
 				return err
@@ -337,9 +336,9 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 	return nil
 }
 
-// yields returns how long w, which would pass, leaves its room to another waiter that came
-// before it, and needs it at the moment at which its other parts let that pass; 0 for no
-// time. It does so at the parts in to.
+// yields returns for how long w leaves its room to waiters that came before it, and a bit for each
+// part at which it does; 0 and 0 if it leaves room to nobody. Such a waiter has room there, and needs
+// it when its other parts let it pass. w yields only if it would pass by itself, but not beside them.
 func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, err error) {
 	var more []int64
 	var until time.Time
@@ -367,14 +366,14 @@ func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, er
 	if lacks, err := w.by.With(ctx, make([]int64, len(more))); lacks != 0 || err != nil {
 		return 0, 0, err
 	}
-	if lacks, err := w.by.With(ctx, more); lacks == 0 || err != nil { // not what has come back since
+	if lacks, err := w.by.With(ctx, more); lacks == 0 || err != nil { // room may have come back since
 		return 0, 0, err
 	}
 	return time.Until(until), to, nil
 }
 
-// standAside has w wait until the waiters have asked to which it yields at the parts in to, and
-// whose moment has come: if w asked on, its lines were busy whenever these look.
+// standAside makes w wait until the waiters to which it yields at the parts in to have asked, if their
+// moment has come. If w went on asking, its lines would be busy whenever those waiters look.
 func (w *Waiter) standAside(ctx context.Context, to uint64) {
 	w.release(ctx)
 	order.Lock()
@@ -390,7 +389,7 @@ func (w *Waiter) standAside(ctx context.Context, to uint64) {
 	}
 }
 
-// admit lets w pass.
+// admit lets w pass, or gives it its place in a queue.
 func (w *Waiter) admit(a Answer, after time.Time) {
 	if a.Place != nil {
 		w.ln().assign(w, a, after)
@@ -402,7 +401,7 @@ func (w *Waiter) admit(a Answer, after time.Time) {
 	w.out = true
 }
 
-// deny has w ask again when it may pass, and hold back others where it has no room.
+// deny makes w ask again when it may pass, and hold back others where it has no room.
 func (w *Waiter) deny(a Answer, after time.Time) {
 	pause, again := max(a.Again, 1), false
 	for i := range w.stands {
@@ -418,7 +417,7 @@ func (w *Waiter) deny(a Answer, after time.Time) {
 	}
 }
 
-// within returns how long to wait at most before the store is asked again.
+// within returns the longest wait before the store is asked again.
 func (ln *line) within() time.Duration {
 	if ln.poll > 0 {
 		return ln.poll
@@ -426,8 +425,8 @@ func (ln *line) within() time.Duration {
 	return Unknown
 }
 
-// survey asks the store about the lines in which w is first, while others come before it
-// in other lines: where there is room, w holds up nobody.
+// survey asks the store about the lines in which w is first, while others come before it in other
+// lines. Where there is room, w moves to elsewhere, so that the next of here may ask.
 func (w *Waiter) survey(ctx context.Context) error {
 	defer w.release(ctx)
 	pause := Unknown
@@ -455,8 +454,8 @@ func (w *Waiter) survey(ctx context.Context) error {
 	return nil
 }
 
-// giveUp takes w out of its lines. If it had been admitted, a place is given
-// back: here, or by the goroutine that is calling the store for the line now.
+// giveUp takes w out of its lines. If w has a place in a queue, the place is given back by giveUp, or
+// by the goroutine that is calling the store for the line.
 func (w *Waiter) giveUp(ctx context.Context) {
 	order.Lock()
 	held := w.admitted && !w.out
@@ -477,7 +476,7 @@ func (w *Waiter) giveUp(ctx context.Context) {
 	}
 }
 
-// release ends that lines are busy for w.
+// release ends the calls for w: its lines are no longer busy.
 func (w *Waiter) release(ctx context.Context) {
 	for i := range w.stands {
 		if s := &w.stands[i]; s.asked {
@@ -487,10 +486,10 @@ func (w *Waiter) release(ctx context.Context) {
 	}
 }
 
-// Before returns the cost of all that are not admitted and stand before w, or
-// less: those that have left behind it count too. The sum holds as long as
-// Fresh says so of the epoch; known is false while one of them may just be
-// passing. It is for waiters of one part.
+// Before returns the cost, in units, of the waiters before w that are not admitted. It may be less,
+// since waiters behind w that have left count as if they had been before it. The cost holds as long as
+// [Waiter.Fresh] is true for epoch. known is false while one of these waiters may be passing. w must
+// have one part.
 func (w *Waiter) Before() (cost uint128.Int, epoch uint64, known bool) {
 	order.Lock()
 	defer order.Unlock()
@@ -498,14 +497,14 @@ func (w *Waiter) Before() (cost uint128.Int, epoch uint64, known bool) {
 	return s.before.Sub(ln.left.Sub(s.left)), ln.epoch, !ln.busy
 }
 
-// Fresh reports whether nothing moved in the line of w since the epoch.
+// Fresh reports whether nothing has changed in the line of w since epoch. w must have one part.
 func (w *Waiter) Fresh(epoch uint64) bool {
 	order.Lock()
 	defer order.Unlock()
 	return w.ln().epoch == epoch
 }
 
-// Due returns when w starts or asks the store next, if that is known.
+// Due returns when w starts, or asks the store next, and whether that is known. w must have one part.
 func (w *Waiter) Due() (time.Time, bool) {
 	order.Lock()
 	defer order.Unlock()
