@@ -2,8 +2,8 @@ package meter
 
 import "time"
 
-// An Answer tells a request of some cost what a limit says of one key. Methods return beside it
-// whether the request passes.
+// An Answer is what a limit says about one key to a request of some cost. The methods that return an
+// Answer return beside it whether the request passes.
 type Answer struct {
 	// Remaining is how many requests of cost 1 would pass at this instant.
 	Remaining int64

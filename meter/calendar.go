@@ -39,7 +39,6 @@ func MonthFrom(day int) CalendarUnit {
 	return monthFrom + CalendarUnit(day)
 }
 
-// known reports whether u is a unit that exists.
 func (u CalendarUnit) known() bool {
 	_, month := u.from()
 	return month || u < calendarUnits

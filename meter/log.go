@@ -9,12 +9,12 @@ import (
 
 // The sliding log. The state is a ring of words with every charge of the last period, oldest first,
 // behind two words of header: the head and length of the ring in words, and the sum of units. A
-// charge of one unit is one word, its time. A larger one is followed by a word with its units. That
-// word has the top bit set, which no time has. A charge whose neighbour was taken out may also have the
-// second word. Charges at the same time are one entry.
+// charge of one unit is one word, its time. A larger charge has a second word, with its units. The
+// second word has the top bit set, which no time has. A charge of one unit has one, too, if it took over
+// the word of a neighbour (see cover). Charges at the same time are one entry.
 //
-// A log keeps no more than its newest count units, since older ones cannot change a decision. While
-// a reservation is open it may give units back, so the older ones are kept as one entry.
+// Units older than the newest count units cannot change a decision, unless a reservation gives units
+// back or the count is raised. So a log keeps them, as one entry: see chargeAmong.
 
 var logKind = kind{
 	name: "sliding_log", options: CountDenied, log: true,

@@ -20,8 +20,8 @@ func (m *Meter) SameNumbers(o *Meter) bool {
 
 // Adopt converts a state from the rate parameters of old, of the same algorithm, to those of this
 // limit, which must drain. The units in use, a fraction, stay in use, rounded up to what the state
-// can hold. Where they are more than the capacity, Adopt writes nothing and returns false. The
-// state must have as many words as the larger of both limits needs.
+// can hold. If they exceed the capacity, Adopt writes nothing and returns false. The state must have
+// as many words as either limit needs.
 func (m *Meter) Adopt(state []uint64, old *Meter, now int64) bool {
 	t := since(now)
 	if !m.drain.holds(old, state, t, 0) {
@@ -45,6 +45,6 @@ func (m *Meter) Through(state []uint64, old *Meter, now, cost int64) (a Answer, 
 	return m.drain.through(old, state, t, c, ok), ok
 }
 
-// Longest returns the time after which a charge no longer counts, whatever was charged before it:
-// the drain of the greatest debt, or what windows and parts remember.
+// Longest returns the longest time for which a charge counts, whatever was charged before it: the
+// drain of the greatest debt, or the windows that a state remembers.
 func (m *Meter) Longest() time.Duration { return m.as.longest() }

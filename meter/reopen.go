@@ -22,9 +22,9 @@ func (r *Reservations) AppendTo(words []uint64) []uint64 {
 	return words
 }
 
-// Reopen fills r with the charges that [Reservations.AppendTo] wrote and whose marks are in held:
-// those may still be settled. All others stay charged. It reports whether the words are sound and
-// have all that is held. If it returns false, r must not be used.
+// Reopen fills r with the charges that [Reservations.AppendTo] wrote. Those whose marks are in held may
+// still be settled; all others stay charged. Reopen reports whether the words are sound and have every
+// mark in held. If it returns false, r must not be used.
 func (m *Meter) Reopen(r *Reservations, words []uint64, held []ChargeRef) bool {
 	if len(words) < reservationsHead || (len(words)-reservationsHead)%openChargeWords != 0 {
 		return false

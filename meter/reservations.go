@@ -20,16 +20,16 @@ import (
 // charge j gives back passes through low j, low j+1 and so on, each of which lets through at most
 // itself.
 //
-// Price: nothing where there are none; 40 bytes for each, and settling one takes time in proportion
-// to those made after it. Beyond 1,024, neighbours become one, which gives back less, never more;
-// but in a queue, where only the last can give back.
+// Price: 32 bytes for each open charge; to settle one takes time in proportion to the open charges
+// made after it. Beyond 1,024 open charges, neighbours become one, which gives back less, never more.
+// In a queue they do not, since only the last charge can give back.
 type Reservations struct {
 	open    []openCharge
 	excuses []excuse // in the order of their charges
 	next    uint64   // the number of the next charge
-	// charges with a lower number give nothing back
+	// Charges with a lower number than forgone give nothing back.
 	forgone uint64
-	// in a log: charges from cutFrom on count as if made at cutAt
+	// In a log, charges made from cutFrom until cutAt count as if made at cutAt.
 	cutFrom, cutAt uint64
 }
 
@@ -165,8 +165,8 @@ func (m *Meter) TakeAmong(r *Reservations, state []uint64, now, cost int64) (a A
 }
 
 // ChargeAmong is [Meter.Charge] on a state with open reservations; r may be nil. hasDelay says that
-// the charge is for a request that has got its delay in a queue, and not for a debt. Reservations
-// before it then give nothing back.
+// the charge is not a debt, but for a request that has its delay in a queue. In a queue, reservations
+// before such a request give nothing back.
 func (m *Meter) ChargeAmong(r *Reservations, state []uint64, now, cost int64, hasDelay bool) {
 	if r.Len() == 0 || m.rewrite == nil {
 		m.Charge(state, now, cost)
@@ -185,7 +185,7 @@ func (m *Meter) drainAmong(r *Reservations, s []uint64, t, c uint64, hasDelay bo
 	}
 }
 
-// note records how low the backlog is.
+// note lowers the low of the newest open charge to the present backlog.
 func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 	if len(r.open) > 0 {
 		last := &r.open[len(r.open)-1]

@@ -29,7 +29,7 @@ func (m *window) longest() time.Duration {
 	case m.calendar == nil:
 		return satmath.Duration(m.period)
 	case m.spec.Calendar == Day:
-		return 2 * day // every day of every zone is shorter
+		return 2 * day // no zone has a longer day
 	}
 	return m.spec.Calendar.nominal() + 3*day
 }
@@ -65,8 +65,9 @@ func (m *window) counted(s []uint64, t uint64) (used uint64, w span) {
 	return 0, w
 }
 
-// own is counted where each key has its own window: that which it has, or the one that a charge at t
-// begins. Where the clock stepped back, a window ends at most two periods after t.
+// own is counted for windows that begin with a key's first request. It returns the key's window, or the
+// one that a charge at t would begin. Where the clock stepped back, a window ends at most two periods
+// after t.
 func (m *window) own(s []uint64, t uint64) (used uint64, w span) {
 	if s[1] == 0 || s[0] <= t {
 		return 0, span{t + m.period, t + m.period}

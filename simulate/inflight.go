@@ -11,9 +11,8 @@ import (
 	"github.com/stint-dev/stint/inflight"
 )
 
-// fly makes limits the layers of all lines that bring none, where at least one of the limits is in
-// flight: a limiter acquires and releases the holds. A limit whose identity an earlier one has gets
-// a name of its own.
+// fly is setLimits for limits of which at least one is in flight: a limiter acquires and releases the
+// units. A limit with the identity of an earlier one gets a name of its own.
 func (r *Runner) fly(limits []stint.Limit, texts []string) (err error) {
 	r.holds = nil
 	for i, l := range limits {
@@ -45,7 +44,7 @@ func (r *Runner) acquire(q Request) (stint.Decision, error) {
 	return d, err
 }
 
-// look peeks under limits in flight alone. The first of them answers.
+// look peeks where all limits are in flight. The answer describes the first of them.
 func (r *Runner) look(q Request) (d stint.Decision, err error) {
 	if len(r.holds) < len(r.texts) {
 		return d, errors.New("peek: limits in flight beside others answer takes alone")

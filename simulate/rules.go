@@ -44,9 +44,9 @@ type Call struct {
 	At         int64 // nanoseconds since the Unix epoch
 	Attributes policy.Attributes
 	Cost       int64         // multiplies the cost that each rule says
-	Costs      policy.Costs  // for these rules in place of Cost
-	Lasts      time.Duration // until it ends, ≥ 0
-	// Respond settles what the response costs when the request ends. Without it the response is
+	Costs      policy.Costs  // the costs for single rules, in place of Cost
+	Lasts      time.Duration // how long the request takes, ≥ 0
+	// Respond settles what the response costs when the request ends. If it is nil, the response is
 	// unknown, and costs what the rules reserve.
 	Respond func(*policy.Pending) error
 }

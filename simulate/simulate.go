@@ -213,7 +213,6 @@ func (r *Runner) Do(op Op) (Answer, error) {
 	return a, nil
 }
 
-// verb calls the store's method for the operation.
 func (r *Runner) verb(op Op, a *Answer) (err error) {
 	if err := r.arrange(op); err != nil {
 		return err
@@ -238,7 +237,6 @@ func (r *Runner) verb(op Op, a *Answer) (err error) {
 	return err
 }
 
-// change replaces the limits that all lines share.
 func (r *Runner) change(op Op) error {
 	var texts []string
 	for _, l := range op.Limits {

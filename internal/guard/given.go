@@ -9,14 +9,15 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// A Given has what a guard makes of limits that requests bring. The last few thousand lists
-// are known, so that one that comes again costs a hash and a comparison. It may be used from many goroutines at once.
+// A Given makes a T, such as a guard, of the limits that a request brings. It keeps a few thousand
+// lists of limits with their T, so that a list that comes again costs a hash and a comparison. It may
+// be used from many goroutines at once.
 type Given[T any] struct {
 	own     T
 	limiter *stint.Limiter
 	make    func(*stint.Limiter) (T, error)
 	seed    maphash.Seed
-	slots   [1024][4]atomic.Pointer[given[T]] // what is known at once, by hash
+	slots   [1024][4]atomic.Pointer[given[T]] // four lists for each hash
 }
 
 type given[T any] struct {
@@ -24,14 +25,14 @@ type given[T any] struct {
 	of     T
 }
 
-// NewGiven returns a Given that knows what was made of the limiter l alone. make makes it of
-// a limiter of the same name and store.
+// NewGiven returns a Given for a limiter, of which own was made. make makes a T of a limiter of the
+// same name and store, but with other limits.
 func NewGiven[T any](own T, l *stint.Limiter, make func(*stint.Limiter) (T, error)) *Given[T] {
 	return &Given[T]{own: own, limiter: l, make: make, seed: maphash.MakeSeed()}
 }
 
-// Of returns what was made of limits: the limiter's own for none, and with an error that
-// says why the store cannot hold them.
+// Of returns the T of a list of limits. It returns the limiter's own for no limits, and also beside an
+// error, which says why the store cannot hold the limits.
 func (g *Given[T]) Of(limits []stint.Limit) (T, error) {
 	if len(limits) == 0 {
 		return g.own, nil
@@ -41,7 +42,7 @@ func (g *Given[T]) Of(limits []stint.Limit) (T, error) {
 		h = 31*h + maphash.Comparable(g.seed, l)
 	}
 	slots := &g.slots[h%uint64(len(g.slots))]
-	place := int(h>>32) % len(slots) // where all are taken
+	place := int(h>>32) % len(slots) // the one to overwrite if all are taken
 	for i := range slots {
 		known := slots[i].Load()
 		if known == nil {

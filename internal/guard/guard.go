@@ -14,35 +14,35 @@ import (
 	"github.com/stint-dev/stint/internal/ratefields"
 )
 
-// MissingKey is the key of all requests without one. No header and no metadata
-// can hold a NUL, so that no client's key meets it.
+// MissingKey is the key of all requests without a key. No header and no metadata can hold a NUL, so
+// no client can send this key.
 const MissingKey = "\x00"
 
-// A Guard decides by a limiter. Make it with [New]. It may be used from many
-// goroutines at once.
+// A Guard decides requests by a limiter. Make it with [New]. It may be used from many goroutines at
+// once.
 type Guard struct {
 	*stint.Limiter
-	most  time.Duration
-	terms atomic.Pointer[Terms] // as last seen
+	most  time.Duration         // as given to New
+	terms atomic.Pointer[Terms] // the limits as last seen
 }
 
-// Terms are the limits of a guard as they stood at some moment. They do not change.
+// Terms are the limits of a guard at some moment. A value does not change.
 type Terms struct {
 	// Limits and Labels are those of the limiter.
 	Limits []stint.Limit
 	Labels []string
-	// Fields is how header fields and metadata tell of them.
+	// Fields has the limits as header fields and metadata describe them.
 	Fields []ratefields.Limit
 
-	wait  time.Duration // the longest; 0 for no waiting
-	queue int           // the first leaky_queue of Limits; 0 if there is none
+	wait  time.Duration // the longest wait; 0 if requests do not wait
+	queue int           // the index of the first leaky_queue in Limits; 0 if there is none
 
 	inFlight, queued bool // whether there is a limit in flight, and a leaky_queue
 }
 
-// New returns a guard whose requests wait at most so long. Where
-// most is 0, that is as long as a leaky_queue of the limiter holds a request,
-// and no time under limits of other algorithms; below 0 is no time under any.
+// New returns a guard whose requests wait at most for most. If most is 0, they wait as long as a
+// leaky_queue of the limiter holds a request, and not under other algorithms. If most is negative,
+// they never wait.
 func New(l *stint.Limiter, most time.Duration) *Guard {
 	g := &Guard{Limiter: l, most: most}
 	g.terms.Store(g.learn())
@@ -62,7 +62,7 @@ func (g *Guard) Terms() *Terms {
 func (g *Guard) learn() *Terms {
 	t := &Terms{Limits: g.Limits(), Labels: g.Labels(), wait: max(g.most, 0), queue: -1}
 	if len(t.Labels) != len(t.Limits) {
-		return g.learn() // they were changed in between
+		return g.learn() // the limits changed in between
 	}
 	for i, limit := range t.Limits {
 		t.Fields = append(t.Fields, ratefields.Of(t.Labels[i], limit))
@@ -84,11 +84,11 @@ func (g *Guard) learn() *Terms {
 // Waits reports whether requests may wait.
 func (g *Guard) Waits() bool { return g.Terms().wait > 0 }
 
-// InFlight reports whether a limit is one in flight, under which Acquire decides.
+// InFlight reports whether the guard has a limit in flight: then [Guard.Acquire] decides.
 func (g *Guard) InFlight() bool { return g.Terms().inFlight }
 
-// Check returns why the guard can decide nothing, or why its limits in flight do not go
-// together with the others, or with refunds; or nil.
+// Check returns why the guard cannot decide, or nil: it has no limits, or has a limit in flight beside
+// a leaky_queue or, as refunds says, for a caller that gives refunds.
 func (g *Guard) Check(refunds bool) error {
 	switch t := g.Terms(); {
 	case len(t.Limits) == 0:
@@ -103,15 +103,15 @@ func (g *Guard) Check(refunds bool) error {
 	return nil
 }
 
-// StoreFailed reports whether err, of deciding a request with ctx, is of the store, so that
-// FailOpen may let the request pass. Clients could open the guard otherwise: by leaving, by
-// a cost below zero, by meeting more limits than a request may have.
+// StoreFailed reports whether err, from deciding a request with ctx, is a failure of the store, so that
+// FailOpen may let the request pass. All other errors must deny, or clients could open the guard: by
+// leaving, by a negative cost, by meeting more limits than a request may have.
 func StoreFailed(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !errors.Is(err, stint.ErrCost) && !errors.Is(err, stint.ErrLayers)
 }
 
-// Acquire takes until release is called, which is never nil. A request may wait for room
-// as long as the guard's requests wait; it returns how long it has.
+// Acquire takes cost units in flight until release is called. It waits for room as long as requests of
+// the guard may wait; waited is for how long. release is never nil.
 func (g *Guard) Acquire(ctx context.Context, key string, cost int64) (d stint.Decision, release func(), waited time.Duration, err error) {
 	wait := g.Terms().wait
 	if wait == 0 {
@@ -123,15 +123,15 @@ func (g *Guard) Acquire(ctx context.Context, key string, cost int64) (d stint.De
 	return d, release, time.Since(began), err
 }
 
-// TakeQueued takes in the wait queue, and returns how long the request has waited.
-// One that would wait too long is denied, with the least wait after which it
-// would not.
+// TakeQueued takes cost units in the wait queue; waited is how long the request has waited. A request
+// that would wait too long is denied, with a retry after beyond which it would not.
 func (g *Guard) TakeQueued(ctx context.Context, key string, cost int64) (d stint.Decision, waited time.Duration, err error) {
 	return g.Terms().takeQueued(ctx, cost, func(ctx context.Context) error { return g.Wait(ctx, key, cost) },
 		func(ctx context.Context, cost int64) (stint.Decision, error) { return g.Peek(ctx, key, cost) })
 }
 
-// takeQueued is TakeQueued of what waits and looks: at a cost of 0, at where the keys stand.
+// takeQueued is TakeQueued by two functions: wait waits for the request's turn, and look peeks. At a
+// cost of 0, look describes the keys.
 func (t *Terms) takeQueued(ctx context.Context, cost int64, wait func(context.Context) error, look func(ctx context.Context, cost int64) (stint.Decision, error)) (d stint.Decision, waited time.Duration, err error) {
 	began := time.Now()
 	bound, stop := context.WithDeadline(ctx, began.Add(t.wait))
@@ -149,7 +149,7 @@ func (t *Terms) takeQueued(ctx context.Context, cost int64, wait func(context.Co
 	case errors.As(err, &early):
 		d, err = t.tooLong(early.Decision), nil
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		// Others came before it on the same store: it waited in vain.
+		// Other requests came first on the same store, so this one has waited in vain.
 		if d, err = look(ctx, cost); err == nil {
 			d = t.tooLong(d)
 		}
@@ -157,8 +157,8 @@ func (t *Terms) takeQueued(ctx context.Context, cost int64, wait func(context.Co
 	return d, waited, err
 }
 
-// AfterWait says that a request has waited and passes, and that where its
-// key stands now is not known.
+// AfterWait is the error for a request that has waited and passes, but whose key the store could not
+// describe afterwards.
 type AfterWait struct{ Err error }
 
 // Error returns the reason.
@@ -167,8 +167,7 @@ func (e *AfterWait) Error() string { return e.Err.Error() }
 // Unwrap returns the store's error.
 func (e *AfterWait) Unwrap() error { return e.Err }
 
-// tooLong makes a denial of an answer whose wait is longer than may be: one by the
-// queue, where no limit denied.
+// tooLong returns d, whose wait is too long, as a denial: by the queue, if no limit denied.
 func (t *Terms) tooLong(d stint.Decision) stint.Decision {
 	if d.RetryAfter != stint.Never && d.Allowed {
 		d.RetryAfter = stint.Wait(max(d.Delay-t.wait, 1))
@@ -180,8 +179,8 @@ func (t *Terms) tooLong(d stint.Decision) stint.Decision {
 	return d
 }
 
-// NotSent is the text of the error that a client of pkg gets for requests that
-// would have waited too long: whose limits hold them, their key and the wait.
+// NotSent returns the text of a client's error for requests that were not sent, since they would have
+// waited too long. server says that the limits are the server's, and not the client's own.
 func NotSent(pkg, requests, key string, wait stint.Wait, server bool) string {
 	whose := "our limits hold"
 	if server {

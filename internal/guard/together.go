@@ -8,7 +8,7 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// Together returns the terms of a request that is held to several limiters at once.
+// Together returns the terms of requests that are held to several limiters at once.
 func Together(all []*Terms) *Terms {
 	t := &Terms{queue: -1}
 	for _, one := range all {
@@ -25,7 +25,8 @@ func Together(all []*Terms) *Terms {
 	return t
 }
 
-// CheckTogether returns why requests cannot be held to limits together, or nil.
+// CheckTogether returns why no request can be held to these limits at once, or nil. refunds says that
+// the caller settles requests.
 func (t *Terms) CheckTogether(refunds bool) error {
 	switch {
 	case t.inFlight:
@@ -38,8 +39,8 @@ func (t *Terms) CheckTogether(refunds bool) error {
 	return nil
 }
 
-// TakeTogether takes what a request costs under all its limiters: in their queues, where a
-// limit lets it wait. It returns how long the request has waited.
+// TakeTogether charges a request under all its limiters. If a limit lets the request wait, it waits
+// for its turn; waited is for how long.
 func (t *Terms) TakeTogether(ctx context.Context, r *stint.Request, cost int64) (d stint.Decision, waited time.Duration, err error) {
 	if t.wait == 0 {
 		d, err = r.Take(ctx)
@@ -47,7 +48,7 @@ func (t *Terms) TakeTogether(ctx context.Context, r *stint.Request, cost int64) 
 	}
 	return t.takeQueued(ctx, cost, r.Wait, func(ctx context.Context, cost int64) (stint.Decision, error) {
 		d, err := r.Peek(ctx)
-		if cost == 0 { // it has passed
+		if cost == 0 { // the request has passed
 			d.Allowed, d.Denied, d.RetryAfter = true, 0, 0
 		}
 		return d, err

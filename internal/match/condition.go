@@ -51,10 +51,9 @@ func (c *Condition) add() *more {
 	return c.more
 }
 
-// fewValues is up to how many exact values are compared one by one.
+// fewValues is the most exact values that are compared one by one. More go into a map.
 const fewValues = 8
 
-// addExact adds an exact value.
 func (c *Condition) addExact(v string) {
 	if many := c.others().many; many != nil {
 		many[v] = struct{}{}
@@ -72,7 +71,6 @@ func (c *Condition) addExact(v string) {
 	}
 }
 
-// isExact reports whether v is one of the exact values.
 func (c *Condition) isExact(v string) bool {
 	if many := c.others().many; many != nil {
 		_, ok := many[v]
@@ -81,7 +79,6 @@ func (c *Condition) isExact(v string) bool {
 	return slices.Contains(c.few, v)
 }
 
-// exact returns the exact values.
 func (c *Condition) exact() iter.Seq[string] {
 	if many := c.others().many; many != nil {
 		return maps.Keys(many)
@@ -89,10 +86,9 @@ func (c *Condition) exact() iter.Seq[string] {
 	return slices.Values(c.few)
 }
 
-// exacts returns the number of exact values.
 func (c *Condition) exacts() int { return max(len(c.few), len(c.others().many)) }
 
-// Match reports whether the attribute of a request meets the condition.
+// Match reports whether a request meets the condition.
 func (c *Condition) Match(q *Request) bool {
 	others := c.others()
 	if others.nets != nil { // ranges need no text
@@ -274,7 +270,7 @@ func isHostPattern(text string) bool {
 }
 
 // match reports whether the whole path matches. It backtracks only to the last ** that it has met,
-// since all before that was matched as early as possible.
+// since everything before that ** was matched as early as possible.
 func (p *pathPattern) match(path string) bool {
 	rest, again := path[1:], ""
 	i, star := 0, -1

@@ -89,8 +89,8 @@ func (s *segment) takes(o *segment) bool {
 }
 
 // Script returns a path of the condition that looks like a script's, such as /login.php, if the
-// condition does not hold for the paths below it. Servers such as Apache pass those to the same
-// script (PATH_INFO). Otherwise it returns "".
+// condition does not hold for the paths below it; otherwise "". Servers such as Apache pass paths
+// below a script to the script (PATH_INFO).
 func (c *Condition) Script() (path string) {
 	for i := range min(len(c.others().paths), 64) { // bounded, since each is compared with all
 		path = ""

@@ -10,14 +10,14 @@ import (
 )
 
 // An Index finds, among many conjunctions, those that may hold for a request, without trying them
-// all. Each conjunction is filed under the condition that it shares with the fewest others, but
-// not under an attribute that few conjunctions name where it has a common one that does nearly as
-// well: each request is asked for every attribute under which one is filed. Conjunctions that
-// cannot be filed are always tried.
+// all. Each conjunction is filed under the condition that it shares with the fewest others. If a
+// condition on an attribute that more conjunctions name does nearly as well, that one is taken, since
+// each lookup reads every attribute under which a conjunction is filed. Conjunctions that cannot be
+// filed are always tried.
 //
 // [Index.Find] returns at least all conjunctions that hold. [Index.Holds] tries the remaining
-// conditions of one of them; the condition under which it is filed is left out where the lookup has
-// decided it completely.
+// conditions of one of them. It leaves out the condition under which the conjunction is filed if the
+// lookup has decided that condition completely.
 type Index struct {
 	filed  []filed
 	always []int32
@@ -27,11 +27,10 @@ type Index struct {
 	places map[string]int // in values, by the name of the attribute
 }
 
-// A filed is a conjunction in an Index: which of its conditions the lookup has decided, -1 for none,
-// and its item.
+// A filed is a conjunction in an Index.
 type filed struct {
 	all   Conjunction
-	found int32
+	found int32 // the condition that the lookup has decided; -1 for none
 	item  int32
 }
 
@@ -146,7 +145,7 @@ func anchorOf(how byte, segments []segment) anchor {
 // NewIndex files conjunctions; item has the item of each.
 func NewIndex(all []Conjunction, item []int32) *Index {
 	x := &Index{filed: make([]filed, len(all))}
-	shared, common := make(map[anchorID]int), make(map[string]int) // how many have an anchor, and an attribute
+	shared, common := make(map[anchorID]int), make(map[string]int) // how often an anchor, and an attribute, occurs
 	for i, conj := range all {
 		if i%64 == 63 { // lets requests be matched meanwhile
 			runtime.Gosched()
@@ -165,7 +164,7 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 		var best []anchor
 		least, at := -1, -1
 		for k := range conj {
-			as := conj[k].anchors() // once more: of all together they take more memory than the index
+			as := conj[k].anchors() // made again, since to keep all of them would take more memory than the index
 			if len(as) == 0 {
 				continue
 			}
@@ -173,7 +172,7 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 			for j := range as {
 				crowd = max(crowd, shared[as[j].id()])
 			}
-			crowd += len(all) / common[conj[k].Name] // as many attributes, if all are filed like this one
+			crowd += len(all) / common[conj[k].Name] // the attributes of a lookup, if all were filed like this one
 			if least < 0 || crowd < least {
 				best, least, at = as, crowd, k
 			}
@@ -341,7 +340,7 @@ func (v *valueIndex) find(q *Request, found []int32) []int32 {
 	return found
 }
 
-// insertSorted inserts n in a sorted list.
+// insertSorted inserts n in a sorted list, unless it is there.
 func insertSorted(list []int, n int) []int {
 	i, have := slices.BinarySearch(list, n)
 	if have {

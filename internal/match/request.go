@@ -28,8 +28,8 @@ type Known interface {
 // spellings are normalised once: call Clean first. It belongs to one goroutine.
 type Request struct {
 	Attrs Attributes
-	// Unknown is set when a claim was asked for that is not known at the moment: the Attributes
-	// then have a method Unknown() bool that returned true.
+	// Unknown is set when rules asked for a claim that is not known at the moment: Attrs then has a
+	// method Unknown() bool, which returned true.
 	Unknown bool
 
 	known Known      // Attrs, if they are Known; otherwise nil
@@ -306,11 +306,10 @@ func decodePath(raw string) (path, reason string) {
 	return string(b), ""
 }
 
-// FoldPath returns the path that stands for all paths that are equal to it for servers that ignore
-// case, and ignore dots and blanks at the end. Express and fiber fold ASCII; ASP.NET folds each
-// letter by itself, but none into ASCII. Caddy folds two other letters into i and k, so FoldPath
-// returns a reason for a path with one of them. Up to version 2.6 it ignores dots and blanks at the
-// end, as Windows does in file names.
+// FoldPath returns one path for all paths that are equal to servers that ignore case, and dots and
+// blanks at the end. Express and fiber fold ASCII; ASP.NET folds each letter by itself, but none into
+// ASCII. Caddy folds two other letters into i and k, so FoldPath returns a reason for a path with one
+// of them. Caddy up to version 2.6 ignores dots and blanks at the end, as Windows does in file names.
 func FoldPath(path string) (folded, reason string) {
 	folded = strings.Map(func(c rune) rune {
 		switch one := unicode.ToLower(unicode.ToUpper(c)); {

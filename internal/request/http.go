@@ -11,7 +11,7 @@ import (
 
 // HTTP reads the attributes of an HTTP request. It is for one goroutine. Where a header or
 // parameter comes more than once, it reads the first; package httplimit's Ambiguous must refuse
-// requests that servers read differently before.
+// requests that servers read differently first.
 type HTTP struct {
 	Method, Host string   // "" for none
 	URL          *url.URL // with the path as it was sent; nil for none
@@ -21,13 +21,13 @@ type HTTP struct {
 	Client func() (addr netip.Addr, text string, ok bool)
 	// Pointer returns the value at a JSON pointer in the body. Nil without a body.
 	Pointer func(pointer string) (value string, ok bool)
-	// Claim returns a claim of the request's token. If known is false, it cannot be known at the
-	// moment. With nil, More returns claims.
+	// Claim returns a claim of the request's token. If known is false, the claim cannot be known at
+	// the moment. If Claim is nil, claims come from More.
 	Claim func(name string) (value string, ok, known bool)
 	// More returns attributes that HTTP does not have. May be nil.
 	More func(name string) (value string, ok bool)
 
-	By      Interfaces // the interface of the request; none means one that can give every attribute
+	By      Interfaces // the interface of the request; 0 means one that can give every attribute
 	values  url.Values // of RawQuery, parsed at the first use
 	unknown bool       // a claim was asked for that cannot be known
 }

@@ -57,7 +57,7 @@ func (i Interfaces) String() string {
 	var names []string
 	for k, name := range interfaceNames {
 		one := Interfaces(1) << k
-		if i&one != 0 && i&(one>>1)&(Middleware|Interceptor) == 0 { // these give it even without the function
+		if i&one != 0 && i&(one>>1)&(Middleware|Interceptor) == 0 { // these packages give it even without Options.Attribute
 			names = append(names, name)
 		}
 	}

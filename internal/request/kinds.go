@@ -26,7 +26,7 @@ const (
 	Host
 	Path
 	IP
-	HostHeader    // a request has only one
+	HostHeader    // header.host, which is the Host: a request has only one
 	Authorization // the case of its scheme does not matter
 	Header
 	Query

@@ -7,7 +7,7 @@ import "bytes"
 type events struct {
 	state  lineState
 	name   int   // how many bytes of "data" the line has begun with
-	lf     bool  // a line feed would belong to the end of the line before
+	lf     bool  // the line before ended in \r, so that a \n now belongs to its end
 	filled bool  // the line is not empty
 	open   bool  // the event has begun on an earlier line
 	done   int   // how many bytes of "[DONE]" the data of the line has begun with
@@ -58,12 +58,12 @@ func (e *events) write(p []byte, doc *document) {
 	}
 }
 
-// marksAt has the next position of each name, and of each of otherMarks. A position that has been
-// passed is searched again from there, so that each byte is searched once for each.
+// marksAt has the next position of each of otherMarks and of each name. Only a position that has been
+// passed is searched again, so that each byte is searched once for each mark.
 type marksAt [MaxPointers + len(otherMarks)]int
 
-// skip returns the length of the complete events from a position of p on that contain none of the
-// names: most of a stream is text.
+// skip returns how many bytes of p, from a position on, are complete events that contain none of the
+// names. Most of a stream is text, and to skip it is cheap.
 func (e *events) skip(p []byte, at int, names [][]byte, marks *marksAt) int {
 	if e.state != inName || e.name > 0 || e.filled || e.lf || e.open || len(names) == 0 {
 		return 0
@@ -113,7 +113,7 @@ var dataLine = []byte("\n" + dataField + ":")
 // isText reports whether the line has data so far that is not "[DONE]".
 func (e *events) isText() bool { return e.done != 0 && e.done != len(endOfData) }
 
-// mostEvent bounds how far the end of an event is searched.
+// mostEvent bounds how far back the end of an event is searched.
 const mostEvent = 4096
 
 var endOfEvent = []byte("\n\n")

@@ -31,8 +31,8 @@ type Spec struct {
 	depth    int // of the longest pointer
 	key      int // bytes of the longest name, with all letters escaped
 
-	// ends are the endings of the names to which the pointers lead; an event without one of them
-	// has no value. It is nil if names may be written in several ways.
+	// ends are the endings of the names to which the pointers lead: an event without any of them has
+	// no value. It is nil if names may be written in several ways.
 	ends [][]byte
 }
 
@@ -41,7 +41,7 @@ type pointer struct {
 	path []string
 	term int
 	last bool // its value comes at the end of a response
-	open bool // its value is of what has come so far
+	open bool // its value counts only what has come so far
 }
 
 // known are the specs that have a name. The values of one term are alternatives; the last one
@@ -49,7 +49,8 @@ type pointer struct {
 //
 // OpenAI sends a sum, in a body or in the last chunk (stream_options.include_usage), and in the
 // events of its Responses API. Anthropic sends the terms of a sum, and in a stream the latest value
-// of each in every event. It does not count what it reads from its cache against its own limits.
+// of each in every event. What Anthropic reads from its cache is left out: it does not count against
+// Anthropic's own limits.
 var known = map[string][][]string{
 	"openai": {{"/usage/total_tokens", "/response/usage/total_tokens"}},
 	"anthropic": {
@@ -156,7 +157,7 @@ func ParsePointer(text string) ([]string, error) {
 
 // PlainNumber returns one text for all spellings of a number: 1.0 and 10e-1 are 1. It returns false
 // for a number that servers read differently: beyond ±(2^53 - 1), some keep each digit, and others,
-// for example in JavaScript, confuse it with its neighbours.
+// for example in JavaScript, round it.
 func PlainNumber(text string) (plain string, ok bool) {
 	const most = 1<<53 - 1
 	f, err := strconv.ParseFloat(text, 64)
@@ -231,8 +232,8 @@ func (r *Reader) Sum() (sum int64, ok bool) {
 	return sum, ok
 }
 
-// Open reports whether what completes the sum has not come: the end of the stream, or of the
-// document, which some servers break off as if it were whole.
+// Open reports whether the sum is not complete: the last value found counts only what has come so far,
+// or the document has not ended. Some servers break a document off as if it were whole.
 func (r *Reader) Open() bool { return r.doc.open || r.format == plain && r.doc.within() }
 
 // Estimate returns an estimated cost of a body of so many bytes: one unit for each event with data,
@@ -251,6 +252,6 @@ func (r *Reader) Estimate(bytes int64) int64 {
 	return bytes/4 + min(bytes%4, 1)
 }
 
-// Ended reports whether the body has said that nothing that counts will follow. Some clients close
-// the connection as soon as it has.
+// Ended reports whether the body has said that no other number will count. Some clients close the
+// connection at that point.
 func (r *Reader) Ended() bool { return r.events.ended || r.doc.ended }
