@@ -222,8 +222,11 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 	if !ok {
 		return fmt.Errorf("stint: the limits of %q cannot be set in this store: make another limiter of the same name", l.Name())
 	}
-	defer l.lines.EveryRoomMade()
-	return b.Change(limits...)
+	if err := b.Change(limits...); err != nil {
+		return err
+	}
+	l.lines.EveryRoomMade(l.stand(l.terms.Load()).capacity)
+	return nil
 }
 
 // With returns a limiter of the same name and store with other limits. It is for limits

@@ -344,7 +344,7 @@ func (w *waiter) Look(ctx context.Context, part int) (a arrivals.Answer, err err
 	p := w.partAt(part)
 	d, err := p.limiter.direct(ctx, meter.OpPeek, p.key, p.cost)
 	if err == nil && d.RetryAfter == Never {
-		err = &WaitError{Decision: d, parts: true}
+		err = &WaitError{Decision: d, parts: w.request != nil}
 	}
 	return arrivals.Answer{Passes: d.Allowed, Again: time.Duration(d.RetryAfter)}, err
 }

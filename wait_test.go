@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -408,6 +409,62 @@ func TestWaitErrors(t *testing.T) {
 		}
 		empty(t, l)
 	})
+}
+
+// TestWaitLowered lowers a limit below what some of a line need: they hear of it at once,
+// wherever they stand, and nobody else does.
+func TestWaitLowered(t *testing.T) {
+	for _, text := range []string{"1/s burst 10", "10 per 10s fixed_window", "1/s burst 9 leaky_queue"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New(memstore.Options{})
+			l := limiterOn(t, store, text)
+			other, err := stint.NewLimiter(store, "other", stint.PerSecond(100))
+			if err != nil {
+				t.Fatal(err)
+			}
+			must(t, l, 10)
+			costs, ended := []int64{1, 2, 8, 1, 9}, make([]atomic.Int64, 5)
+			begin := time.Now()
+			for i, cost := range costs {
+				go func() {
+					var err error
+					if i == 4 { // of two parts
+						err = stint.All(other.Key("k").Cost(cost), l.Key("k").Cost(cost)).Wait(bg)
+					} else {
+						err = l.Wait(bg, "k", cost)
+					}
+					var never *stint.WaitError
+					if cost > 5 && (!errors.As(err, &never) || never.Decision.RetryAfter != stint.Never) || cost <= 5 && err != nil {
+						t.Errorf("%s, cost %d: %v", text, cost, err)
+					}
+					ended[i].Store(int64(time.Since(begin)))
+				}()
+				synctest.Wait()
+			}
+			time.Sleep(time.Millisecond)
+			lower := strings.NewReplacer("10 per 10s", "5 per 10s", "burst 10", "burst 5", "burst 9", "burst 4").Replace(text)
+			limit, err := stint.Parse(lower)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.SetLimits(limit); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			for i := range ended {
+				if at := time.Duration(ended[i].Load()); at != 0 && costs[i] <= 5 || at != time.Millisecond && costs[i] > 5 {
+					t.Errorf("%s: the waiter of cost %d ended after %v", text, costs[i], at)
+				}
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			for i := range ended {
+				if ended[i].Load() == 0 {
+					t.Errorf("%s: the waiter of cost %d waits", text, costs[i])
+				}
+			}
+		})
+	}
 }
 
 // What another limiter of the name takes in between, the head of the line does not get; it

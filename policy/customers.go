@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -267,7 +268,7 @@ func (r *Replacement) Commit() error {
 // line: they may have room now.
 func (c *customers) changed() {
 	c.some.Store(true)
-	c.policy.lines.EveryRoomMade()
+	c.policy.lines.EveryRoomMade(math.MaxInt64)
 }
 
 // override gives a key under a rule what an override says.

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/stint-dev/stint"
@@ -168,7 +169,7 @@ func (p *Policy) Reload(rules *Rules) (*Policy, error) {
 		return nil, err
 	}
 	next, err := p.with(rules)
-	p.lines.EveryRoomMade()
+	p.lines.EveryRoomMade(math.MaxInt64)
 	return next, err
 }
 

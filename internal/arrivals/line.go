@@ -11,6 +11,7 @@ package arrivals
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +101,7 @@ type stand struct {
 	room   bool        // it is in elsewhere, not in here
 	known  bool        // as the first of here, it heard from the store that there is no room
 	asked  bool        // the line is busy for this waiter
+	over   bool        // it needs more than the limits let pass, unless they change again
 	holds  time.Time   // until when, in elsewhere, it holds back others while its start is not known
 	before uint128.Int // cost of the waiters in here when it joined
 	left   uint128.Int // line.left at that moment
@@ -297,14 +299,22 @@ func (ln *line) stir() {
 	}
 }
 
-// EveryRoomMade is [Lines.RoomMade] for every place where somebody waits.
-func (ls *Lines) EveryRoomMade() {
+// EveryRoomMade is [Lines.RoomMade] for every place where somebody waits, under limits that may have
+// changed. A waiter that needs more than capacity asks the store at once, wherever in its line it
+// stands, and so hears that it can never pass.
+func (ls *Lines) EveryRoomMade(capacity int64) {
 	if ls.Empty() {
 		return
 	}
 	order.Lock()
 	defer order.Unlock()
 	for _, ln := range ls.byPlace {
+		for _, s := range slices.Concat(ln.here, ln.elsewhere) {
+			if s.cost > capacity {
+				s.over = true
+				s.waiter.wake()
+			}
+		}
 		ln.roomMade()
 		ln.moveUp()
 	}

@@ -139,6 +139,7 @@ const (
 	stepTry                // ask the store for all parts; their lines are busy for it
 	stepSurvey             // ask only about the lines in which it is first; these are busy for it
 	stepLook               // ask whether the held waiters could start earlier; the line is busy for it
+	stepOver               // ask whether it can still pass: a limit has been lowered
 	stepSeat               // learn that it must wait
 	stepSeated             // return: it knows that it must wait, and its caller asked no more
 	stepStart              // return: it has left its lines, and starts
@@ -157,6 +158,8 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 		return w.ln().nextHeld(w, now, seat)
 	case seat && w.seated:
 		return stepSeated, due
+	case slices.ContainsFunc(w.stands, func(s stand) bool { return s.over }):
+		return stepOver, due
 	case w.aside:
 		return stepPause, due
 	}
@@ -243,6 +246,8 @@ func (w *Waiter) Drive(ctx context.Context, seat bool) (started bool, err error)
 			err = w.survey(ctx)
 		case stepLook:
 			w.ln().lookHeld(ctx)
+		case stepOver:
+			err = w.lookOver(ctx)
 		case stepSeat:
 			if err = w.by.Ahead(ctx); err == nil {
 				w.sits()
@@ -254,6 +259,24 @@ func (w *Waiter) Drive(ctx context.Context, seat bool) (started bool, err error)
 			return false, err
 		}
 	}
+}
+
+// lookOver asks the store about the parts that may need more than can ever pass: the error
+// says so.
+func (w *Waiter) lookOver(ctx context.Context) error {
+	for i := range w.stands {
+		order.Lock()
+		over := w.stands[i].over
+		w.stands[i].over = false
+		order.Unlock()
+		if !over {
+			continue
+		}
+		if _, err := w.by.Look(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sits notes that w knows that it must wait.
