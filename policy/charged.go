@@ -32,7 +32,6 @@ func (r *Result) charges() {
 	}
 }
 
-// appendCharged appends keys in the form that cutCharged reads.
 func appendCharged(b []byte, of []charged) []byte {
 	b = binary.AppendUvarint(b, uint64(len(of)))
 	for _, one := range of {
@@ -94,7 +93,6 @@ func (p *Policy) Charged(ctx context.Context, id stint.ReservationID, cost int64
 	return true
 }
 
-// addCharged adds the entries of a key to r.
 func (p *Policy) addCharged(r *Result, one charged, units int64) {
 	of, err := p.rules.rule(one.rule)
 	if err != nil {

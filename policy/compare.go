@@ -121,7 +121,6 @@ func (r *rule) plansAre(old *rule) bool {
 	return alone && r.own.action == old.own.action && slices.Equal(r.own.all, old.own.all)
 }
 
-// comparePlans describes which limits, and which actions in their place, come, go and change.
 func (r *rule) comparePlans(old *rule, say func(fresh bool, format string, args ...any)) {
 	r.compareLimits(old, say)
 	were, are := old.actions(), r.actions()
@@ -140,7 +139,6 @@ func (r *rule) comparePlans(old *rule, say func(fresh bool, format string, args 
 // A heldLimit is the identity of a limit, and the plan of the rule that has it.
 type heldLimit struct{ id, place string }
 
-// held returns the limits of all plans of a rule.
 func (r *rule) held() map[heldLimit][]stint.Limit {
 	all := make(map[heldLimit][]stint.Limit)
 	for _, p := range r.allPlans() {
@@ -211,7 +209,6 @@ func (p *plan) place() string {
 	return " (" + p.variant + ")"
 }
 
-// keyText is what a rule makes its keys of.
 func (r *rule) keyText() string {
 	names := make([]string, 0, len(r.Key))
 	for _, a := range r.Key {

@@ -106,7 +106,6 @@ func (r *Rules) look() {
 	}
 }
 
-// compile makes a rule of its entry in the file.
 func (r *Rules) compile(f *rulesfile.Rule) *rule {
 	one := &rule{Rule: f, failure: failureWords[f.OnStoreFailure], seen: r.file.Seen(f)}
 	if f.OnMissing == "deny" {

@@ -38,7 +38,6 @@ func (e *CostsError) Error() string {
 // Is reports whether target is [ErrRequest].
 func (e *CostsError) Is(target error) bool { return target == ErrRequest }
 
-// names returns the names of c, sorted.
 func (c Costs) names() []string {
 	names := make([]string, 0, len(c))
 	for name := range c {
@@ -77,7 +76,6 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// checkCosts returns what is wrong with the costs of a request.
 func (r *Rules) checkCosts(c Costs) error {
 	return c.check(func(name string) bool { return r.byName[name] != nil }, r.Names)
 }

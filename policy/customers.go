@@ -26,7 +26,6 @@ type Override struct {
 	Unlimited, Block bool
 }
 
-// none reports whether o is the zero Override.
 func (o *Override) none() bool { return len(o.Limits) == 0 && !o.Unlimited && !o.Block }
 
 // text identifies what an override does.

@@ -58,7 +58,6 @@ func (p *Policy) Decide(ctx context.Context, attrs Attributes, cost int64, r *Re
 	return nil
 }
 
-// report calls OnDecision, if there is one.
 func (p *Policy) report(attrs Attributes, cost int64, r *Result) {
 	if p.opts.OnDecision != nil {
 		p.callOnDecision(attrs, cost, r)
@@ -202,7 +201,6 @@ func (p *Policy) one(ctx context.Context, a *operation, r *Result, h *ruleMatch)
 	return nil
 }
 
-// in returns the local store or the main one.
 func (p *Policy) in(local bool) stint.Store {
 	if local {
 		return p.local
@@ -300,14 +298,12 @@ func (p *Policy) peekFree(ctx context.Context, local bool, r *Result, d *stint.D
 	return err
 }
 
-// setResult writes the answers of a match's limits into the entries of r.
 func (r *Result) setResult(h *ruleMatch) {
 	for k := range h.plan.ruleLimits {
 		r.Rules[h.first+k].set(&r.answers[h.first+k])
 	}
 }
 
-// set writes the answer of one limit into its entry.
 func (e *RuleResult) set(d *stint.Decision) {
 	e.Denied, e.Banned, e.Remaining, e.ResetAfter, e.RetryAfter = !d.Allowed, d.Banned, d.Remaining, d.ResetAfter, d.RetryAfter
 }

@@ -219,7 +219,6 @@ func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 	return nil
 }
 
-// longer returns the longer of two waits.
 func longer(a, b stint.Wait) stint.Wait {
 	if a == stint.Never || b == stint.Never {
 		return stint.Never
@@ -372,7 +371,6 @@ func (r *Result) share(g, h *ruleMatch) bool {
 	})
 }
 
-// joined returns the joined answer of all enforced entries.
 func (r *Result) joined() stint.Decision {
 	d := stint.Decision{Allowed: true}
 	for i := range r.matches {
@@ -392,7 +390,6 @@ func (r *Result) joined() stint.Decision {
 	return d
 }
 
-// answer fills in Answers from the entries of Rules.
 func (r *Result) answer() {
 	for i := range r.Answers {
 		one := &r.Answers[i]

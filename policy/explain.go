@@ -129,7 +129,6 @@ func (p *Policy) explain(one *rule, q *match.Request, x *RuleExplanation) error 
 	return nil
 }
 
-// explainMatch says whether the rule matches, and why.
 func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 	x.Why = "matches every request"
 	var misses []string
@@ -159,7 +158,6 @@ func (r *rule) explainMatch(q *match.Request, x *RuleExplanation) bool {
 	return true
 }
 
-// writeCost writes what the request is charged, and where its true cost comes from.
 func (x *RuleExplanation) writeCost(b *strings.Builder) {
 	switch r := x.Response; {
 	case r != nil && r.Truth() != "":

@@ -50,7 +50,6 @@ func (r *Result) Finish() (longest time.Duration) {
 	return longest
 }
 
-// giveBack gives back all places that the request holds.
 func (r *Result) giveBack() {
 	release(r.holdings)
 	r.holdings = r.holdings[:0]
@@ -197,7 +196,6 @@ func (p *Policy) acquire(ctx context.Context, a *operation, holds []inflight.Hol
 	return passes, nil
 }
 
-// acquireIn is acquire in one room.
 func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a *operation, holds []inflight.Hold, r *Result) (passes bool, err error) {
 	switch {
 	case len(holds) == 0 || a.refund:
@@ -260,7 +258,6 @@ func (r *Result) add(room *inflight.Room, holds []inflight.Hold) {
 	r.holdings = append(r.holdings, holding{room, told})
 }
 
-// setRunning writes the answers of holds into the entries of r.
 func (r *Result) setRunning(holds []inflight.Hold, entries []int) {
 	for i := range holds {
 		h, e := &holds[i], &r.Rules[entries[i]]

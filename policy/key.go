@@ -139,7 +139,6 @@ func (p *Policy) hashed(key string) string {
 	return string(hashMark) + base64.RawURLEncoding.EncodeToString(sum[:24])
 }
 
-// mac returns the HMAC-SHA256 of a purpose and a text.
 func mac(secret []byte, purpose, text string) []byte {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte(purpose + "\x00" + text))
@@ -186,7 +185,6 @@ func (r *Result) matchOf(i int) *ruleMatch {
 	return &r.matches[r.Rules[i].match]
 }
 
-// digest returns a hash that stands for a text too long for a name.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])

@@ -339,7 +339,6 @@ func (r *rule) within(most time.Duration) time.Duration {
 	return r.Wait
 }
 
-// mayWait reports whether a rule lets the request wait for room.
 func (r *Result) mayWait(most time.Duration) bool {
 	return r.blocked < 0 && slices.ContainsFunc(r.matches, func(h ruleMatch) bool {
 		return !h.rule.Shadow && !h.out && h.plan.id >= 0 && h.rule.within(most) > 0

@@ -71,7 +71,6 @@ func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 	return p.matchMore(attrs, cost, r)
 }
 
-// begin makes r ready for a request.
 func (p *Policy) begin(r *Result, cost int64) {
 	// Field by field, here and where matches and entries are added: a literal would be
 	// made elsewhere, and copied before what was written there has arrived.
@@ -389,7 +388,6 @@ func (r *rule) number(q *match.Request, a request.Attribute) (n int64, ok bool, 
 	return n, ok, err
 }
 
-// priceOf returns the price of a request.
 func (r *rule) priceOf(q *match.Request) (int64, error) {
 	p := r.Cost.Price
 	v, _ := q.Value(p.By)

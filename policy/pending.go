@@ -101,7 +101,6 @@ func (r *Result) settles() bool {
 	return false
 }
 
-// pending returns the Pending of what r has reserved.
 func (p *Policy) pending(r *Result) *Pending {
 	d := &Pending{policy: p, parts: append([]reservedPart(nil), r.parts...)}
 	for _, part := range d.parts {
@@ -485,10 +484,10 @@ func notesDenied(h *ruleMatch) bool {
 	return slices.ContainsFunc(h.plan.limits, func(l stint.Limit) bool { return l.CountDenied() || l.Ban() > 0 })
 }
 
-// enforces reports whether such holds for a match that the request is charged by.
-func (r *Result) enforces(such func(*ruleMatch) bool) bool {
+// enforces reports whether is holds for a match that the request is charged by.
+func (r *Result) enforces(is func(*ruleMatch) bool) bool {
 	for i := range r.matches {
-		if h := &r.matches[i]; h.enforced() && h.weight > 0 && such(h) {
+		if h := &r.matches[i]; h.enforced() && h.weight > 0 && is(h) {
 			return true
 		}
 	}

@@ -10,25 +10,25 @@ import (
 	"github.com/stint-dev/stint/internal/usage"
 )
 
-// A Cost is what a request costs: a number, or the greatest of attributes, and times its
+// A Cost is what a request costs: a number, or the greatest of some attributes; times its
 // price.
 type Cost struct {
-	Fixed   int64               // 0 if by attributes
-	By      []request.Attribute // the greatest counts
+	Fixed   int64               // 0 if attributes say the cost
+	By      []request.Attribute // the greatest value counts
 	Default int64               // when the request has none of them
-	Times   request.Attribute   // what that is multiplied by; none if it has no name
+	Times   request.Attribute   // a factor of that; none if it has no name
 	Sent    int64               // how many bytes of the body are one unit more; 0 counts none
-	Min     int64               // of all this together
+	Min     int64               // Min and Max bound all this together
 	Max     int64
-	Price   *Price // what the cost is multiplied by, that of the response too; nil for 1
+	Price   *Price // a factor of the cost, and of the response's; nil for 1
 }
 
-// A Price is a factor by the value of an attribute, such as the model.
+// A Price is a factor of the cost, by the value of an attribute such as the model.
 type Price struct {
 	By      request.Attribute
 	Models  map[string]int64
 	Names   []string // of Models, in the order of the file
-	Default int64    // of a value that is not listed; 0 refuses the request
+	Default int64    // for values that are not listed; 0 refuses the request
 }
 
 // Of returns the price for a value, and whether there is one.
@@ -42,7 +42,7 @@ func (p *Price) Of(value string) (price int64, ok bool) {
 // maxModels bounds the values that a price lists.
 const maxModels = 1000
 
-// attributes returns what a cost looks at.
+// attributes returns the attributes that the cost looks at.
 func (c *Cost) attributes() []request.Attribute {
 	all := slices.Clone(c.By)
 	if c.Times.Name != "" {
@@ -54,7 +54,7 @@ func (c *Cost) attributes() []request.Attribute {
 	return all
 }
 
-// charge reads what a request costs, or which of them count.
+// charge reads the field cost, or count.
 func (d *decoder) charge(r *Rule, f Field, t *trail) {
 	if f.Name == "count" {
 		d.count(r, f.Value, t)
@@ -63,7 +63,7 @@ func (d *decoder) charge(r *Rule, f Field, t *trail) {
 	r.Cost = d.ruleCost(r, f.Value, t)
 }
 
-// ruleCost reads what a request costs, or what it is charged until the response says that.
+// ruleCost reads what a request costs, or, if the response says that, what is charged before.
 func (d *decoder) ruleCost(r *Rule, n *Node, t *trail) Cost {
 	if !slices.ContainsFunc(n.Fields, func(f Field) bool { return slices.Contains(costFields[ofRequest:], f.Name) }) {
 		return d.cost(n, t, costFields[:ofRequest])
@@ -99,7 +99,7 @@ func (d *decoder) ruleCost(r *Rule, n *Node, t *trail) Cost {
 	return cost
 }
 
-// checkResponse says what does not go together in a cost that the response says.
+// checkResponse refuses fields that do not go together in a cost that the response says.
 func (d *decoder) checkResponse(r *Rule, n *Node, t *trail, ask *Node) {
 	switch {
 	case has(n.Fields, "response") && has(n.Fields, "usage"):
@@ -120,8 +120,8 @@ func (d *decoder) checkResponse(r *Rule, n *Node, t *trail, ask *Node) {
 	r.response().AskUsage = d.boolean(ask, t.in("ask_usage")) && r.response().AskUsage
 }
 
-// reserve reads what is charged before the response. A request that is charged nothing
-// passes whatever the limit says.
+// reserve reads what is charged before the response. It may not be 0: a request that is
+// charged nothing passes whatever the limit says.
 func (d *decoder) reserve(n *Node, t *trail) Cost {
 	c := d.cost(n, t, costFields[:ofReserve])
 	if n.Kind == MapKind && (c.Min < 1 || c.Default < 1) {
@@ -130,7 +130,7 @@ func (d *decoder) reserve(n *Node, t *trail) Cost {
 	return c
 }
 
-// cost reads what a request costs, of these fields.
+// cost reads what a request costs, from a number or a map of these fields.
 func (d *decoder) cost(n *Node, t *trail, fields []string) Cost {
 	if n.Kind == Number {
 		return Cost{Fixed: d.number(n, t, 1, math.MaxInt64)}
@@ -174,7 +174,6 @@ func (d *decoder) cost(n *Node, t *trail, fields []string) Cost {
 	return c
 }
 
-// costBy reads the attributes that a cost goes by.
 func (d *decoder) costBy(c *Cost, f Field, t *trail) {
 	d.each(f.Value, t, func(n *Node, t *trail) {
 		name, ok := d.text(n, t, "")
@@ -198,7 +197,6 @@ func (d *decoder) costBy(c *Cost, f Field, t *trail) {
 	}
 }
 
-// price reads what a cost is multiplied by.
 func (d *decoder) price(n *Node, t *trail) *Price {
 	const hint = `such as {"by": "body./model", "models": {"small": 1, "large": 10}}`
 	p := &Price{Models: make(map[string]int64)}
@@ -229,7 +227,7 @@ func (d *decoder) price(n *Node, t *trail) *Price {
 	return p
 }
 
-// String says the price in words.
+// String returns the price in words.
 func (p *Price) String() string {
 	var all []string
 	for _, name := range p.Names[:min(len(p.Names), 20)] {

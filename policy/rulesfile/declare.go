@@ -19,8 +19,8 @@ type use struct {
 	path         string
 }
 
-// undeclared reports whether no request of HTTP says whether it has the attribute, nor do
-// the rules declare it.
+// undeclared reports whether neither HTTP requests nor the file's attributes and tokens have
+// the attribute.
 func (f *File) undeclared(u use) bool {
 	return !u.OfHTTP() && !f.declared[u.Name] && !f.verifies(u.Attribute)
 }
@@ -28,10 +28,9 @@ func (f *File) undeclared(u use) bool {
 // verifies reports whether an attribute is a claim of tokens that the file has verified.
 func (f *File) verifies(a request.Attribute) bool { return f.jwt != nil && a.Kind == request.Claim }
 
-// Unknown returns what is wrong with a request that is given an attribute of this
-// name, with a hint; nil if nothing is. Names are those of HTTP, those that the
-// file declares, and those that rules look at. A name that is none of these
-// changes nothing, and is likely misspelt.
+// Unknown returns what is wrong with giving a request an attribute of this name, with a hint;
+// nil if nothing is. HTTP requests, the file's declarations and its rules make names known.
+// An unknown name would change no decision, and is likely misspelt.
 func (f *File) Unknown(name string) *Error {
 	a, reason, hint := request.Parse(name)
 	switch {
@@ -43,7 +42,6 @@ func (f *File) Unknown(name string) *Error {
 	return &Error{Reason: fmt.Sprintf("no rule looks at the attribute %q, and no HTTP request has one of that name", wording.Shorten(name)), Hint: f.hint(name)}
 }
 
-// used notes an attribute.
 func (d *decoder) used(line, column int, t *trail, a request.Attribute) {
 	if _, known := d.uses[a.Name]; known {
 		return
@@ -54,7 +52,7 @@ func (d *decoder) used(line, column int, t *trail, a request.Attribute) {
 	d.uses[a.Name] = use{a, line, column, t.String()}
 }
 
-// declared reads the names that callers give beside those of HTTP.
+// declared reads the names of attributes that callers give besides those of HTTP requests.
 func (d *decoder) declared(n *Node, t *trail) map[string]bool {
 	names := make(map[string]bool)
 	d.each(n, t, func(n *Node, t *trail) {
@@ -69,19 +67,18 @@ func (d *decoder) declared(n *Node, t *trail) map[string]bool {
 	return names
 }
 
-// inOrder returns what was used, in the order of the file.
 func (d *decoder) inOrder() []use {
 	return slices.SortedFunc(maps.Values(d.uses), func(a, b use) int {
 		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-// Given returns the interfaces that can give an attribute to these rules.
+// Given returns the interfaces that can give an attribute to the rules of this file.
 func (f *File) Given(a request.Attribute) request.Interfaces {
 	return a.Given(f.declared[a.Name], f.jwt != nil)
 }
 
-// Seen returns the interfaces that can give all that the rule looks at.
+// Seen returns the interfaces that can give every attribute that the rule looks at.
 func (f *File) Seen(r *Rule) request.Interfaces {
 	by := ^request.Interfaces(0)
 	for a := range r.Attributes {
@@ -90,7 +87,8 @@ func (f *File) Seen(r *Rule) request.Interfaces {
 	return by
 }
 
-// NotGiven returns the first attribute of a rule that an interface cannot give.
+// NotGiven returns the first attribute of a rule that none of the interfaces by can give; the
+// zero Attribute if there is none.
 func (f *File) NotGiven(r *Rule, by request.Interfaces) request.Attribute {
 	for a := range r.Attributes {
 		if f.Given(a)&by == 0 {
@@ -100,9 +98,9 @@ func (f *File) NotGiven(r *Rule, by request.Interfaces) request.Attribute {
 	return request.Attribute{}
 }
 
-// Refused returns what is wrong with the rules where requests come by these interfaces
-// alone: they look at an attribute that none of them can give, or go by a response that
-// none of them sees. It is empty if there is nothing.
+// Refused returns what is wrong with the rules if requests come by these interfaces alone:
+// rules look at an attribute that none of them can give, or go by a response that none of
+// them sees. It is empty if nothing is wrong.
 func (f *File) Refused(by request.Interfaces) Errors {
 	var errs Errors
 	for _, u := range f.uses {
@@ -134,7 +132,7 @@ func (u use) reason() string {
 	return fmt.Sprintf("the attribute %q is not declared, and no HTTP request has one of that name", wording.Shorten(u.Name))
 }
 
-// hint says what may have been meant.
+// hint says which name may have been meant, or how to declare this one.
 func (f *File) hint(name string) string {
 	declare := fmt.Sprintf("what the caller gives is declared: attributes: [%s]", wording.Shorten(name))
 	if request.Of(name).Kind == request.Claim {
@@ -146,7 +144,7 @@ func (f *File) hint(name string) string {
 	return declare
 }
 
-// meant returns a name like the one written, or "".
+// meant returns a known name that is like this one, or "".
 func (f *File) meant(name string) string {
 	low := strings.ToLower(name)
 	if meant := request.Alias(low); meant != "" {

@@ -13,9 +13,8 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// Decode reads rules from a tree, whatever it was written in. Fields at the top
-// that belong to the caller are named by also, and passed over. The error is
-// [Errors].
+// Decode reads rules from a tree, whatever syntax it was written in. It passes over the
+// fields at the top that also names, which belong to the caller. The error is [Errors].
 func Decode(root *Node, also ...string) (*File, error) {
 	d := &decoder{names: make(map[string]*Node), lists: make(map[listFor]match.Condition)}
 	file := d.document(root, also)
@@ -28,8 +27,8 @@ func Decode(root *Node, also ...string) (*File, error) {
 	return file, nil
 }
 
-// What a rules file may hold. The numbers are bounds on what one request may
-// cost to decide, far above what people write.
+// These bounds are far above what people write. They bound what deciding about one request
+// may cost.
 const (
 	maxErrors = 100
 	maxRules  = 100_000
@@ -57,8 +56,8 @@ var (
 	jwtFields      = []string{"header", "jwks", "issuer", "audience", "algorithms"}
 )
 
-// ofRequest is how many of the fields of a cost are about the request, and ofReserve how many
-// of them may say what it reserves.
+// ofRequest is how many of costFields, from the first, are about the request; the first
+// ofReserve of them may also stand in reserve.
 const (
 	ofRequest = 8
 	ofReserve = 7
@@ -67,12 +66,12 @@ const (
 // A decoder turns nodes into rules and collects what is wrong.
 type decoder struct {
 	errs      Errors
-	more      bool // than maxErrors
+	more      bool // there are more than maxErrors errors
 	nodes     int
 	foldPath  bool             // ignore_path_case
-	reply     Reply            // of rules that say nothing of theirs
+	reply     Reply            // of rules that have none of their own
 	names     map[string]*Node // of rules
-	overrides map[string]bool  // names of those of the rule at hand
+	overrides map[string]bool  // names of overrides of the rule at hand
 	texts     map[string]string
 	limitsOf  map[string]stint.Limit // by text: rules have few
 	uses      map[string]use         // of attributes that not every HTTP request has
@@ -85,8 +84,8 @@ type listFor struct {
 	attribute string
 }
 
-// intern returns equal texts as one, so that thousands of rules look at the
-// same few bytes. Past some thousand they are not the same few.
+// intern returns one text for equal texts, since thousands of rules have the same few. It
+// keeps up to 10,000.
 func (d *decoder) intern(s string) string {
 	if known, ok := d.texts[s]; ok {
 		return known
@@ -100,7 +99,7 @@ func (d *decoder) intern(s string) string {
 	return s
 }
 
-// A trail says where in the tree we are, for errors.
+// A trail is the path to a node in the tree, for errors.
 type trail struct {
 	up    *trail
 	field string // or
@@ -137,8 +136,7 @@ func (d *decoder) failAt(line, column int, t *trail, hint, format string, args .
 	d.errs = append(d.errs, &Error{line, column, t.String(), wording.Sprintf(format, args...), hint})
 }
 
-// visit counts a value, so that a small file of aliases cannot become a large
-// tree.
+// visit counts the values, so that a small file of aliases cannot become a large tree.
 func (d *decoder) visit(n *Node, t *trail) bool {
 	if d.nodes++; d.nodes == maxNodes+1 {
 		d.fail(n, t, "aliases count each time they are used", "more than %d values", maxNodes)
@@ -156,7 +154,8 @@ func (d *decoder) want(n *Node, t *trail, kind Kind, hint string) bool {
 	return n.Kind == kind
 }
 
-// fields returns the fields of a map, those that are known and come once.
+// fields returns the fields of a map that are known and have a value, each once, and reports
+// the others as errors.
 func (d *decoder) fields(n *Node, t *trail, hint string, known ...string) []Field {
 	if !d.want(n, t, MapKind, hint) {
 		return nil
@@ -182,11 +181,11 @@ func (d *decoder) fields(n *Node, t *trail, hint string, known ...string) []Fiel
 	return good
 }
 
-// mostTypos is how many letters of a word may be wrong for a known word to be meant, and
-// one more.
+// mostTypos is one more than how many letters of a word may be wrong if it is to count as a
+// known one.
 func mostTypos(word string) int { return min(3, max(len(word)/2, min(2, len(word)-1))) }
 
-// suggest returns the known word that is like the one written, or all of them.
+// suggest returns a hint: the known word that is like the one written, or all known words.
 func suggest(word string, known []string) string {
 	if best := wording.Nearest(strings.ToLower(word), slices.Values(known), mostTypos(word)); best != "" {
 		return fmt.Sprintf("did you mean %q?", best)
@@ -235,7 +234,7 @@ func (d *decoder) duration(n *Node, t *trail) time.Duration {
 	return v
 }
 
-// list returns the items of a list, or a single value as a list of one.
+// list returns the items of a list; any other value counts as a list of one.
 func (d *decoder) list(n *Node, t *trail) []*Node {
 	if n.Kind != List {
 		return []*Node{n}
@@ -261,7 +260,7 @@ func (d *decoder) each(n *Node, t *trail, do func(n *Node, t *trail)) {
 	}
 }
 
-// word reads one of the known words; what is none is the first.
+// word reads one of the known words; for any other it returns the first of them.
 func (d *decoder) word(n *Node, t *trail, known ...string) string {
 	s, ok := d.text(n, t, "one of "+strings.Join(known, ", "))
 	if ok && !slices.Contains(known, s) {
@@ -300,7 +299,7 @@ func (d *decoder) document(root *Node, also []string) *File {
 		return nil
 	}
 	fields := d.fields(root, nil, `want {"rules": […]}`, append(also[:len(also):len(also)], documentFields...)...)
-	for _, f := range fields { // wherever it stands, before rules are read
+	for _, f := range fields { // first, since the rules need them, wherever they stand
 		at := (*trail)(nil).in(f.Name)
 		switch {
 		case slices.Contains(also, f.Name):
@@ -338,7 +337,7 @@ func (d *decoder) document(root *Node, also []string) *File {
 				continue
 			}
 			file.rules = append(file.rules, d.rule(item, t.at(i)))
-			if i%64 == 63 { // a server reads rules while requests wait
+			if i%64 == 63 { // so that requests are decided meanwhile
 				runtime.Gosched()
 			}
 		}
@@ -353,8 +352,8 @@ func (d *decoder) document(root *Node, also []string) *File {
 	return file
 }
 
-// tooMany refuses rules that hold every request to more limits than are
-// decided at once. Those that may or may not meet are left to the requests.
+// tooMany refuses rules that hold every request to more limits than one decision may have.
+// Limits that only some requests meet are counted when such a request comes.
 func (d *decoder) tooMany(rules []*Rule) {
 	limits := 0
 	for i, r := range rules {

@@ -14,8 +14,7 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// rule reads one rule. What is wrong in it is in d.errs; the rule is then of no
-// use.
+// rule reads one rule. If it is wrong, the error is in d.errs, and the rule is of no use.
 func (d *decoder) rule(n *Node, t *trail) *Rule {
 	r := &Rule{
 		Line: n.Line, Column: n.Column, IPv4Prefix: 32, IPv6Prefix: 64,
@@ -30,7 +29,7 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 	var base planNodes
 	var tag *Node
 	var tagAt *trail
-	var running, waits []Field // of limits in flight alone, and of any
+	var running, waits []Field // fields that need a limit in flight, and any limit
 	for _, f := range fs {
 		switch at := t.in(f.Name); f.Name {
 		case "description":
@@ -83,7 +82,7 @@ func (d *decoder) rule(n *Node, t *trail) *Rule {
 	return r
 }
 
-// first reads the fields that the reading of others needs.
+// first reads the fields that other fields are read by.
 func (d *decoder) first(r *Rule, fs []Field, t *trail) {
 	for _, f := range fs {
 		switch at := t.in(f.Name); f.Name {
@@ -129,14 +128,13 @@ func (d *decoder) plansOf(r *Rule, n *Node, t *trail, fs []Field, base planNodes
 			}
 		}
 	}
-	unread := len(fs) < len(n.Fields) // an error has been reported, and limits may be what was meant
+	unread := len(fs) < len(n.Fields) // one of them, reported as wrong, may have been meant as limits
 	if !base.any() && !has(fs, "tiers") && !unread {
 		d.fail(n, t, `such as limits: ["100 per minute"]; or unlimited: true, or block: true`, "a rule without limits")
 	}
 }
 
-// checkRunning refuses fields of limits in flight in a rule that has none.
-// needs checks that a rule with fields has a plan of some kind.
+// needs refuses fields that mean something only in a rule with a plan of some kind.
 func (d *decoder) needs(r *Rule, fields []Field, t *trail, kind func(*Plan) bool, what, hint string) {
 	for _, f := range fields {
 		if !slices.ContainsFunc(r.plans(), kind) {
@@ -151,7 +149,7 @@ func (d *decoder) checkKey(r *Rule, n *Node, t *trail, hasKey bool) {
 	}
 }
 
-// key reads the attributes that a rule's keys are made of.
+// key reads the attributes that the rule's keys are made of.
 func (d *decoder) key(r *Rule, n *Node, t *trail) {
 	d.each(n, t, func(n *Node, t *trail) {
 		name, ok := d.text(n, t, "the name of an attribute, such as ip or header.x-api-key")
@@ -196,7 +194,6 @@ func (d *decoder) tag(r *Rule, n *Node, t *trail) {
 	r.Key[0] = a
 }
 
-// attribute checks an attribute's name.
 func (d *decoder) attribute(line, column int, t *trail, name string) (request.Attribute, bool) {
 	a, reason, hint := request.Parse(name)
 	if reason != "" {
@@ -225,7 +222,6 @@ func (p *planNodes) add(f Field) {
 
 func (p *planNodes) any() bool { return p.limits != nil || p.unlimited != nil || p.block != nil }
 
-// plan reads limits or an action.
 func (d *decoder) plan(t *trail, nodes planNodes) *Plan {
 	action := ""
 	for _, f := range []*Field{nodes.unlimited, nodes.block} {
@@ -308,7 +304,7 @@ func (d *decoder) limits(n *Node, t *trail) (limits []stint.Limit) {
 	return limits
 }
 
-// parse is [stint.Parse], once for a text that thousands of rules have.
+// parse is [stint.Parse], which it calls once for a text that thousands of rules have.
 func (d *decoder) parse(text string) (l stint.Limit, err error) {
 	l, known := d.limitsOf[text]
 	if known {
@@ -385,7 +381,6 @@ func (d *decoder) tier(ts *Tiers, f Field, t *trail) {
 	}
 }
 
-// override reads limits for some requests.
 func (d *decoder) override(r *Rule, n *Node, t *trail) {
 	o := Override{Line: n.Line, Column: n.Column}
 	var nodes planNodes
@@ -423,7 +418,7 @@ func (d *decoder) override(r *Rule, n *Node, t *trail) {
 	}
 }
 
-// conjunctions reads a map of conditions, or a list of such: any of them.
+// conjunctions reads a map of conditions, or a list of such maps, of which any may hold.
 func (d *decoder) conjunctions(n *Node, t *trail) []match.Conjunction {
 	var all []match.Conjunction
 	d.each(n, t, func(n *Node, t *trail) { all = append(all, d.conjunction(n, t)) })
@@ -454,7 +449,7 @@ func (d *decoder) conjunction(n *Node, t *trail) match.Conjunction {
 }
 
 // condition reads what one attribute must be. A list of values that stands in many places, by
-// aliases, is read once.
+// an alias, is read once.
 func (d *decoder) condition(a request.Attribute, n *Node, t *trail) match.Condition {
 	if n.Kind != List {
 		return d.values(a, n, t)
@@ -468,7 +463,7 @@ func (d *decoder) condition(a request.Attribute, n *Node, t *trail) match.Condit
 	return c
 }
 
-// values reads one value that an attribute must have, or a list of such.
+// values reads the value that an attribute must have, or a list of values.
 func (d *decoder) values(a request.Attribute, n *Node, t *trail) match.Condition {
 	c := match.Condition{Attribute: a}
 	if n.Kind == Bool && d.visit(n, t) {
@@ -520,8 +515,8 @@ func (d *decoder) values(a request.Attribute, n *Node, t *trail) match.Condition
 	return c
 }
 
-// ParseDigits returns the number that s writes in decimal digits alone: at most the
-// greatest int64.
+// ParseDigits returns the number that s writes in decimal digits alone. A number above the
+// greatest int64 is returned as that.
 func ParseDigits(s string) (int64, bool) {
 	if s == "" || strings.ContainsFunc(s, func(c rune) bool { return c < '0' || c > '9' }) {
 		return 0, false

@@ -13,14 +13,14 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A Reply is what clients are told of a rule. The zero Reply is the usual.
+// A Reply is what clients are told of a rule. The zero Reply is the usual answer.
 type Reply struct {
 	Denied *Denied // nil: the usual answer
-	CORS   *CORS   // nil: pages of other origins read nothing
-	Hidden bool    // the rule's limits are in no field and no body
+	CORS   *CORS   // nil: pages of other origins cannot read a denial
+	Hidden bool    // header fields and bodies do not show the rule's limits
 }
 
-// String says what is not as usual, in one line; "" if nothing is.
+// String returns in one line what differs from the usual answer; "" if nothing does.
 func (r *Reply) String() string {
 	var all []string
 	if x := r.Denied; x != nil {
@@ -56,7 +56,8 @@ type Denied struct {
 // A Header is a field of an answer.
 type Header struct{ Name, Value string }
 
-// CORS is the origins whose pages may read a denial: with their cookies, or all without.
+// CORS is the origins whose pages may read a denial, and send cookies. Without Origins all
+// may read it, but send none.
 type CORS struct{ Origins []string }
 
 // Allows reports whether a page of an origin may read the answer.
@@ -67,7 +68,7 @@ func (c *CORS) Allows(origin string) bool {
 	return origin != "" && len(origin) <= maxOrigin && strings.Trim(origin, printable) == ""
 }
 
-// What an answer may hold.
+// These are the bounds of an answer.
 const (
 	maxHeaders = 16
 	maxValue   = 1024 // bytes
@@ -75,12 +76,13 @@ const (
 	maxOrigin  = 256
 )
 
-// The placeholders of bodies and values. None is anything that a client sends.
+// These are the placeholders in bodies and headers. Nothing that a client sends is among
+// them.
 var placeholders = []string{"{rule}", "{retry_after}"}
 
-// Fill returns text of an answer with its placeholders replaced: by the name of the rule, and
-// by the seconds of Retry-After. Where no time helps, which is 0, these are null in JSON,
-// else never.
+// Fill returns text with its placeholders replaced: {rule} by the name of the rule,
+// {retry_after} by the seconds of Retry-After. A retryAfter of 0 means that no wait helps,
+// and becomes null in JSON, else never.
 func (x *Denied) Fill(text, rule string, retryAfter int64) string {
 	seconds := strconv.FormatInt(retryAfter, 10)
 	switch {
@@ -93,7 +95,7 @@ func (x *Denied) Fill(text, rule string, retryAfter int64) string {
 	return strings.NewReplacer(placeholders[0], rule, placeholders[1], seconds).Replace(text)
 }
 
-// replies reads a field that says what clients are told, of a rule or at the top.
+// replies reads a field about what clients are told, of a rule or at the top of the file.
 func (d *decoder) replies(r *Reply, f Field, t *trail) {
 	switch f.Name {
 	case "denied":
@@ -105,7 +107,6 @@ func (d *decoder) replies(r *Reply, f Field, t *trail) {
 	}
 }
 
-// denied reads how a denial is answered.
 func (d *decoder) denied(n *Node, t *trail) *Denied {
 	x := new(Denied)
 	var body, kind *Node
@@ -138,7 +139,7 @@ func (d *decoder) denied(n *Node, t *trail) *Denied {
 	return x
 }
 
-// body finds what a body is, or checks that it is what its type says.
+// body finds the media type of a body, or checks that the body is of the type that was given.
 func (d *decoder) body(x *Denied, n *Node, t *trail, typed bool) {
 	if !typed {
 		x.Type = "application/json"
@@ -151,7 +152,7 @@ func (d *decoder) body(x *Denied, n *Node, t *trail, typed bool) {
 	}
 }
 
-// notJSON returns why the body is not JSON, whatever stands in its placeholders.
+// notJSON returns why the body is not JSON, with values in its placeholders and without.
 func (x *Denied) notJSON() error {
 	var any json.RawMessage
 	if err := json.Unmarshal([]byte(x.Fill(x.Body, "rule", 1)), &any); err != nil {
@@ -165,7 +166,6 @@ func isJSON(kind string) bool {
 	return strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
 }
 
-// mediaType reads a Content-Type.
 func (d *decoder) mediaType(n *Node, t *trail) string {
 	const hint = "such as application/json or text/html; charset=utf-8"
 	s, ok := d.text(n, t, hint)
@@ -176,13 +176,15 @@ func (d *decoder) mediaType(n *Node, t *trail) string {
 	return s
 }
 
-// What a header may hold beside blanks, and what its name may.
+// token has the bytes that a header's name may have, printable those of its value, besides
+// blanks.
 const (
 	token     = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	printable = token + `"(),/:;<=>?@[\]{}`
 )
 
-// ownHeaders are what an answer has by itself, with what to do instead.
+// ownHeaders are the headers that a rule must not set, because the answer sets them by
+// itself, and what to do instead.
 var ownHeaders = map[string]string{
 	"Content-Type": "write it as type", "Content-Length": "drop it", "Content-Encoding": "drop it: the body is sent as it is", "Date": "drop it",
 	"Transfer-Encoding": "drop it", "Connection": "drop it", "Keep-Alive": "drop it", "Upgrade": "drop it", "Trailer": "drop it",
@@ -190,7 +192,6 @@ var ownHeaders = map[string]string{
 	"Ratelimit": "the dialect says which fields there are", "Ratelimit-Policy": "the dialect says which fields there are",
 }
 
-// header reads a field of the answer.
 func (d *decoder) header(x *Denied, f Field, t *trail) {
 	name := http.CanonicalHeaderKey(f.Name)
 	own := ownHeaders[name]

@@ -42,7 +42,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap returns each, for errors.As.
+// Unwrap returns the errors, for [errors.As].
 func (e Errors) Unwrap() []error {
 	all := make([]error, len(e))
 	for i, one := range e {
@@ -51,16 +51,15 @@ func (e Errors) Unwrap() []error {
 	return all
 }
 
-// A Warning is something in the rules that is allowed, and likely not meant.
+// A Warning names something in the rules that is allowed, but likely not meant.
 type Warning struct {
 	Line   int    // from 1; 0 if not known
 	Column int    // from 1, in characters
-	Rule   string // the rule's name; empty for what is beside the rules
+	Rule   string // the rule's name; empty if it is about no rule
 	Reason string
 	Hint   string // what would be better; may be empty
 }
 
-// String returns one line.
 func (w Warning) String() string {
 	e := Error{Line: w.Line, Column: w.Column, Reason: w.Reason, Hint: w.Hint}
 	if w.Rule != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/stint-dev/stint/internal/strictjson"
 )
 
-// What a rules file may hold at most. 100,000 overrides of a hundred bytes are
-// 10 MB; depth is that of the deepest rule, twice over.
+// These bounds leave room for the largest files: 100,000 overrides of a hundred bytes are 10
+// MB. maxDepth is twice the depth of the deepest rule.
 const (
 	maxBytes = 32 << 20
 	maxNodes = 4 << 20
@@ -23,13 +23,13 @@ func ReadJSON(data []byte) (*Node, error) {
 	if len(data) > maxBytes {
 		return nil, Errors{{Reason: fmt.Sprintf("a file of %d bytes: at most %d", len(data), maxBytes)}}
 	}
-	t := newJSONTree(strings.TrimPrefix(string(data), "\ufeff")) // some editors write this mark
+	t := newJSONTree(strings.TrimPrefix(string(data), "\ufeff")) // a byte order mark, which some editors write
 	n, err := t.document()
 	if err != nil {
 		var bad *strictjson.Error
-		errors.As(err, &bad) // each is one
+		errors.As(err, &bad) // every error here is one
 		e := &Error{Reason: bad.Reason, Hint: bad.Hint}
-		if e.Hint == "" && !strings.HasPrefix(strings.TrimSpace(t.text), "{") { // it may be YAML
+		if e.Hint == "" && !strings.HasPrefix(strings.TrimSpace(t.text), "{") { // the file may be YAML
 			e.Hint = "write JSON, which begins with {"
 		}
 		e.Line, e.Column = newJSONTree(t.text).place(bad.Offset)
@@ -63,7 +63,7 @@ func (t *jsonTree) document() (*Node, error) {
 	return n, err
 }
 
-// place returns the line and column of a byte, which is behind those before.
+// place returns the line and column of a byte. Offsets must not decrease from call to call.
 func (t *jsonTree) place(offset int) (line, column int) {
 	for t.counted < offset {
 		c, size := utf8.DecodeRuneInString(t.text[t.counted:offset])
@@ -120,6 +120,6 @@ func (t *jsonTree) value(depth int) (n *Node, err error) {
 			err = t.r.Want("a value")
 		}
 	}
-	n.Value = strings.Clone(n.Value) // the file is not kept for it
+	n.Value = strings.Clone(n.Value) // a part of t.text would keep the whole file in memory
 	return n, err
 }

@@ -11,30 +11,31 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A JWT is what a file says of the tokens whose claims are the attributes jwt.NAME.
+// A JWT says how tokens are verified, whose claims are the attributes jwt.NAME.
 type JWT struct {
-	// Header is the name of the header that has the token, in lower case.
+	// Header is the name of the header that carries the token, in lower case.
 	Header string
-	// JWKS is where the keys are: a URL, https or of this machine, or the absolute path of
-	// a file.
+	// JWKS says where the keys are: a URL, by https or on this machine, or the absolute path
+	// of a file.
 	JWKS string
-	// Issuer is what a token must name as iss; "" is any.
+	// Issuer is the iss that a token must have; "" allows any.
 	Issuer string
-	// Audience is what a token must name as aud, one of these. If there are none, a
-	// token must have no aud.
+	// Audience lists the aud of which a token must have one. If it is empty, a token must
+	// have no aud.
 	Audience []string
-	// Algorithms are those that a token may be signed by, never none.
+	// Algorithms are those by which a token may be signed. The algorithm none is never among
+	// them.
 	Algorithms []string
 }
 
-// JWT returns what the file says of tokens; nil if it says nothing. The caller does not
-// change it.
+// JWT returns what the file says of tokens; nil if nothing. The caller must not change it.
 func (f *File) JWT() *JWT { return f.jwt }
 
-// publicKeys are the algorithms of a file that lists none: who can verify cannot sign.
+// publicKeys are the algorithms of a file that lists none: with their keys one can verify,
+// but not sign.
 var publicKeys = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 
-// sharedSecrets are those by which everybody can sign who can verify.
+// sharedSecrets are algorithms by which whoever can verify can also sign.
 var sharedSecrets = []string{"HS256", "HS384", "HS512"}
 
 // jwt reads what the file says of tokens.
@@ -72,7 +73,6 @@ func (d *decoder) jwt(n *Node, t *trail) *JWT {
 	return j
 }
 
-// nonEmpty reads text that is not empty.
 func (d *decoder) nonEmpty(n *Node, t *trail, what string) string {
 	s, ok := d.text(n, t, what)
 	if ok && s == "" {
@@ -121,7 +121,6 @@ func local(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// algorithm reads the name of one.
 func (d *decoder) algorithm(n *Node, t *trail) string {
 	known := slices.Concat(publicKeys, sharedSecrets)
 	s, ok := d.text(n, t, "one of "+strings.Join(known, ", "))

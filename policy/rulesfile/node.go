@@ -10,14 +10,13 @@ type Node struct {
 	Kind Kind
 	// Value is the text of a string, or of a number or boolean as written.
 	Value string
-	// Line and Column are where it begins, from 1; a column counts characters.
+	// Line and Column are where the value begins, from 1; a column counts characters.
 	Line, Column int
-	// Fields are a map's, in the order of the file, with those that come twice.
+	// Fields are the fields of a map, in the order of the file; a name may come twice.
 	Fields []Field
-	// Items are a list's.
+	// Items are the items of a list.
 	Items []*Node
-	// Each is the items of a list of rules that are made as they are read, once, in place of
-	// Items.
+	// Each, if not nil, takes the place of Items: it yields the items once, as they are read.
 	Each iter.Seq[*Node]
 }
 

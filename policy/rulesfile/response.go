@@ -13,25 +13,24 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// A Response is what a rule takes from the response to a request, which was charged the
-// rule's cost before it: whether it counts, and what it truly cost.
+// A Response is what a rule takes from the response to a request: whether the request counts,
+// and what it truly cost. Until then the request is charged the rule's Cost.
 type Response struct {
-	// Count is the statuses that count; the request is given back what it was charged
-	// if the response has another. Nil is all.
+	// Count is the statuses of responses that count; if the response has another, the request
+	// is given back its charge. Nil counts all.
 	Count *Statuses
-	// Header is the field that says the cost, as package net/http keeps it; Bytes says
-	// that it is the length of the body, Usage that it is numbers in it. If there is
-	// none of them, a response that counts costs what was charged.
+	// Header names the field that says the cost, as package net/http spells it. With Bytes,
+	// the length of the body is the cost; with Usage, numbers in the body are. Without any of
+	// these, a response that counts costs what was charged.
 	Header string
 	Bytes  bool
 	Usage  *usage.Spec
-	// Missing is the cost where the response says none; -1 is what was charged or, if that is
-	// more, what Estimate says.
+	// Missing is the cost of a response that says none; -1 takes what was charged or, if it
+	// is more, what Estimate says.
 	Missing int64
-	// Estimate says that a body of status 2xx without usage costs what it seems to be:
-	// [usage.Reader.Estimate].
+	// Estimate has a body of status 2xx without usage cost what [usage.Reader.Estimate] says.
 	Estimate bool
-	// AskUsage says that a proxy asks the server for usage.
+	// AskUsage has a proxy ask the server for usage.
 	AskUsage bool
 	// Cut ends a response whose body has cost more than there is room for.
 	Cut bool
@@ -43,7 +42,7 @@ func (r *Response) Reads() bool { return r.Usage != nil }
 // OfBody reports whether the body says the cost.
 func (r *Response) OfBody() bool { return r.Bytes || r.Usage != nil }
 
-// Truth says where the cost comes from, "" if it is what was charged.
+// Truth returns where the true cost comes from; "" if it is what was charged.
 func (r *Response) Truth() string {
 	switch {
 	case r.Bytes:
@@ -56,18 +55,18 @@ func (r *Response) Truth() string {
 	return ""
 }
 
-// Statuses is a set of statuses of HTTP.
+// Statuses is a set of HTTP statuses.
 type Statuses struct {
 	has  [10]uint64
 	text []string
 }
 
-// Has reports whether a status is one of them.
+// Has reports whether a status is in the set.
 func (s *Statuses) Has(status int) bool {
 	return status >= 0 && status < 64*len(s.has) && s.has[status/64]&(1<<(status%64)) != 0
 }
 
-// String lists them as they were written.
+// String lists the statuses as the file does.
 func (s *Statuses) String() string { return strings.Join(s.text, ", ") }
 
 func (s *Statuses) add(text string, from, past int) {
@@ -77,7 +76,7 @@ func (s *Statuses) add(text string, from, past int) {
 	}
 }
 
-// response returns what the rule takes from the response, to add to it.
+// response returns r.Response, which it makes if it is nil.
 func (r *Rule) response() *Response {
 	if r.Response == nil {
 		r.Response = &Response{Missing: -1}
@@ -98,7 +97,7 @@ func (d *decoder) count(r *Rule, n *Node, t *trail) {
 	r.response().Count = s
 }
 
-// status reads one, or a class of them.
+// status adds one status, or a class of them, to s.
 func (d *decoder) status(s *Statuses, n *Node, t *trail) {
 	const hint = "a status from 100 to 599, or a class such as 4xx"
 	if n.Kind != Number && n.Kind != String {
@@ -119,7 +118,7 @@ func (d *decoder) status(s *Statuses, n *Node, t *trail) {
 	}
 }
 
-// truth reads where the cost comes from.
+// truth reads where the true cost comes from.
 func (d *decoder) truth(r *Response, n *Node, t *trail) {
 	const hint = "bytes, header.NAME, or JSON pointers such as /usage/total_tokens"
 	if n.Kind == List {
@@ -169,8 +168,8 @@ func (d *decoder) pointers(r *Response, n *Node, t *trail, pointers []string) {
 	r.Usage = s
 }
 
-// InFlight returns the names of the rules that have a limit in flight, without those in
-// shadow and those that leave out whatever has the attribute but.
+// InFlight returns the names of the rules that have a limit in flight. It leaves out rules in
+// shadow, and rules that match nothing which has the attribute but.
 func (f *File) InFlight(but string) []string {
 	return f.such(but, func(r *Rule) bool { return slices.ContainsFunc(r.plans(), (*Plan).inFlight) })
 }
@@ -189,8 +188,8 @@ func (f *File) such(but string, is func(*Rule) bool) (names []string) {
 	return names
 }
 
-// leavesOut reports whether the rule matches nothing that has an attribute: an unless asks
-// for it alone, or each match for its absence.
+// leavesOut reports whether the rule matches no request that has an attribute: an Unless asks
+// for this attribute alone, or each Match for its absence.
 func (r *Rule) leavesOut(name string) bool {
 	has := func(c match.Condition) bool { return c.Name == name && !c.Absent }
 	lacks := func(c match.Condition) bool { return c.Name == name && c.Absent }
@@ -207,7 +206,7 @@ func (r *Rule) leavesOut(name string) bool {
 	return len(r.Match) > 0
 }
 
-// Attributes yields what the rule looks at, some more than once.
+// Attributes yields the attributes that the rule looks at, some more than once.
 func (r *Rule) Attributes(yield func(request.Attribute) bool) {
 	all := append(slices.Clone(r.Key), r.Cost.attributes()...)
 	conjunctions := append(r.Match[:len(r.Match):len(r.Match)], r.Unless...)

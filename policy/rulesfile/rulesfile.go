@@ -1,13 +1,12 @@
-// Package rulesfile reads rules files: it says what they hold, or what is wrong
-// with them, where, and what would be right.
+// Package rulesfile reads rules files. It returns what they hold, or says what is wrong with
+// them, where, and what would be right.
 //
 //	file, err := rulesfile.Parse(data) // docs/RULES.md says what a file holds
 //	…
 //	rules := policy.Compile(file)      // which package policy decides by
 //
-// [Parse] reads JSON. [Decode] reads a tree of [Node], which any syntax can be
-// brought to; the binary reads YAML so. Errors and warnings name line and
-// column.
+// [Parse] reads JSON. [Decode] reads a tree of [Node], into which a program can bring any
+// syntax, as the binary does with YAML. Errors and warnings name line and column.
 //
 // A File does not change, and may be used from many goroutines at once.
 package rulesfile
@@ -25,37 +24,39 @@ import (
 type File struct {
 	rules    []*Rule
 	foldPath bool
-	declared map[string]bool // attributes that callers give beside those of HTTP
-	uses     []use           // of each attribute, the first
+	declared map[string]bool // attributes that callers give besides those of HTTP requests
+	uses     []use           // the first use of each attribute
 	jwt      *JWT            // nil if the file says nothing of tokens
 }
 
-// Rules returns the rules in order. The caller does not change them.
+// Rules returns the rules in order. The caller must not change them.
 func (f *File) Rules() []*Rule { return f.rules }
 
-// IgnoresPathCase reports whether upper and lower case in paths make no difference.
-// The patterns of conditions are in lower case then.
+// IgnoresPathCase reports whether upper and lower case in paths make no difference. If so,
+// conditions have their patterns in lower case.
 func (f *File) IgnoresPathCase() bool { return f.foldPath }
 
 // A Rule is one entry of a file.
 type Rule struct {
 	Line, Column int // from 1
 	Name         string
-	// Match and Unless are conditions, any of which must hold, or none. A nil
-	// Match is every request.
+	// Match and Unless are alternatives: a rule matches a request that meets any of Match and
+	// none of Unless. A nil Match is met by every request.
 	Match, Unless []match.Conjunction
-	// Key is the attributes that its keys are made of; the tag is first.
+	// Key is the attributes that the rule's keys are made of; the field tag puts one of them
+	// first.
 	Key []request.Attribute
-	// Cost is what a request costs; where Response says that, what is charged before.
+	// Cost is what a request costs; if Response says the true cost, Cost is what is charged
+	// before.
 	Cost Cost
 	// Response is what the rule takes from the response; nil for nothing.
 	Response *Response
-	// Own is the plan of requests that no override and no tier takes; nil if the
-	// tiers have a default.
+	// Own is the plan of requests that no override and no tier takes; nil if Tiers have a
+	// default.
 	Own *Plan
-	// Tiers are plans by the value of an attribute; nil if there are none.
+	// Tiers are plans by the value of an attribute, or nil.
 	Tiers *Tiers
-	// Overrides are plans for some requests. The first that fits is taken.
+	// Overrides are plans for some requests, of which the first that fits is taken.
 	Overrides []Override
 	// OnMissing is "shared", "deny" or "skip".
 	OnMissing string
@@ -63,25 +64,25 @@ type Rule struct {
 	OnStoreFailure string
 	// Wait is how long a request may wait for room under the limits of the rule.
 	Wait time.Duration
-	// Finish is how long a request goes on in a proxy whose client has left, and holds its
-	// place under a limit in flight. The default value, 0, is that it is cancelled.
+	// Finish is how long a proxy lets a request go on, and hold its place in flight, after
+	// its client has left. The default value, 0, cancels it at once.
 	Finish time.Duration
 	// Mode is "strict", "lease", "async" or "share".
 	Mode string
-	// Reply is what clients are told, with what the file says for all rules.
+	// Reply is what clients are told: as the rule says, else as the file says for all rules.
 	Reply Reply
 	// Shadow, Final and HashKey are as in the file.
 	Shadow, Final, HashKey bool
-	// Quota is that of shadow: quota, which is in shadow too.
+	// Quota is set by shadow: quota, together with Shadow.
 	Quota bool
-	// IPv4Prefix and IPv6Prefix are how many bits of an address are a key.
+	// IPv4Prefix and IPv6Prefix are how many leading bits of an address a key has.
 	IPv4Prefix, IPv6Prefix int
 }
 
 // A Plan is what requests are held to: limits, or an action.
 type Plan struct {
-	// Limits have different IDs, and the names that the file gives them. They are
-	// none if there is an action.
+	// Limits have different IDs, and the names that the file gives them. There are none if
+	// there is an action.
 	Limits []stint.Limit
 	// Action is "", "unlimited" or "block".
 	Action string
@@ -93,7 +94,7 @@ func (p *Plan) inFlight() bool { return slices.ContainsFunc(p.Limits, stint.Limi
 // An Override gives requests another plan.
 type Override struct {
 	Line, Column int // from 1
-	// Name is what state belongs to; "" if it has none.
+	// Name is part of the name that state belongs to; "" if it has none.
 	Name string
 	When match.Conjunction
 	Plan *Plan
@@ -104,7 +105,7 @@ type Tiers struct {
 	By    request.Attribute
 	Names []string // in the order of the file
 	Plans map[string]*Plan
-	// Default is the plan of other values; nil is the rule's own.
+	// Default is the plan of all other values; if nil, that is the rule's own.
 	Default *Plan
 }
 

@@ -11,13 +11,13 @@ import (
 	"github.com/stint-dev/stint/internal/wording"
 )
 
-// maxCompared bounds how many pairs of rules and overrides are compared for
-// warnings: a second or so for the largest files.
+// maxCompared is how many pairs of rules and overrides are compared for warnings, which takes
+// about a second in the largest files.
 const maxCompared = 2_000_000
 
-// Warnings returns what is allowed and likely not meant: keys that a client
-// chooses freely, rules and overrides that are never reached, costs that can
-// never pass, words without effect.
+// Warnings returns what is allowed, but likely not meant: keys that a client chooses freely,
+// rules and overrides that are never reached, costs that can never pass, fields without
+// effect.
 func (f *File) Warnings() []Warning {
 	w := &warner{file: f}
 	for _, one := range f.rules {
@@ -37,14 +37,14 @@ func (f *File) Warnings() []Warning {
 		w.impossible(one)
 		w.script(one)
 		w.unreachable(one)
-		if i%64 == 63 { // a server reads rules while requests wait
+		if i%64 == 63 { // so that requests are decided meanwhile
 			runtime.Gosched()
 		}
 		if one.Shadow && one.Final {
 			w.warn(one, "drop one of them", "final has no effect in shadow")
 		}
 	}
-	for _, one := range f.rules { // last: many of them use up what may be compared
+	for _, one := range f.rules { // last, since many overrides use up maxCompared
 		w.overrides(one)
 	}
 	return w.all
@@ -52,8 +52,8 @@ func (f *File) Warnings() []Warning {
 
 type warner struct {
 	file     *File
-	bounded  []*Rule // that hold clients by what they do not choose
-	ends     []*Rule // so far, that end the matching of all their requests
+	bounded  []*Rule // rules whose keys clients do not choose
+	ends     []*Rule // rules before, which end the matching of all their requests
 	all      []Warning
 	compared int
 }
@@ -66,8 +66,8 @@ func (w *warner) sayAt(r *Rule, line, column int, hint, format string, args ...a
 	w.all = append(w.all, Warning{line, column, r.Name, fmt.Sprintf(format, args...), hint})
 }
 
-// chosen returns an attribute of the rule's key that a client chooses and no
-// condition pins down.
+// chosen returns an attribute of the rule's key that a client chooses freely: no condition
+// lists its values.
 func (r *Rule) chosen() (request.Attribute, bool) {
 	for _, a := range r.Key {
 		if a.Free() && !r.pinned(a) {
@@ -77,7 +77,7 @@ func (r *Rule) chosen() (request.Attribute, bool) {
 	return request.Attribute{}, false
 }
 
-// pinned reports whether every match names the values that a may have.
+// pinned reports whether every alternative of match lists the values that a may have.
 func (r *Rule) pinned(a request.Attribute) bool {
 	for _, conj := range r.Match {
 		if !slices.ContainsFunc(conj, func(c match.Condition) bool { return c.Name == a.Name && c.Pinned() }) {
@@ -106,7 +106,8 @@ func (r *Rule) byClaim() bool {
 	return slices.ContainsFunc(r.Key, func(a request.Attribute) bool { return a.Kind == request.Claim })
 }
 
-// claimKey warns of a key that a client lacks who sends no token that verifies.
+// claimKey warns of a key by a claim, which clients without a token that verifies do not
+// have.
 func (w *warner) claimKey(r *Rule) {
 	if w.file.jwt == nil || !r.byClaim() || !r.limits() {
 		return
@@ -131,7 +132,7 @@ func (r *Rule) limits() bool {
 	return slices.ContainsFunc(r.plans(), func(p *Plan) bool { return p.Action == "" })
 }
 
-// client warns of what a client can say in its own favour.
+// client warns of costs, budgets and tiers that a client can choose in its own favour.
 func (w *warner) client(r *Rule) {
 	if r.Cost.Fixed == 0 && r.Cost.Min < 1 && !slices.ContainsFunc(r.Cost.By, func(a request.Attribute) bool { return !a.Free() }) {
 		w.warn(r, "drop min: 0 unless a proxy sets it", "a client that says %s: 0 pays nothing", r.Cost.By[0].Name)
@@ -142,8 +143,8 @@ func (w *warner) client(r *Rule) {
 	}
 }
 
-// budget warns of a budget whose size a client chooses by what it writes into the body: a
-// rule by address beside it bounds requests, and not what they cost.
+// budget warns of a budget whose size a client chooses by what it writes into the body. A
+// rule by address beside it does not help: that bounds requests, not what they cost.
 func (w *warner) budget(r *Rule) {
 	if r.Response == nil || r.Response.Truth() == "" {
 		return
@@ -167,7 +168,7 @@ func (w *warner) budget(r *Rule) {
 	}
 }
 
-// script warns of a path whose script a client can reach by another path.
+// script warns of a path of a script, which many servers also run for longer paths.
 func (w *warner) script(r *Rule) {
 	if r.Own != nil && r.Own.Action == "unlimited" {
 		return
@@ -182,13 +183,13 @@ func (w *warner) script(r *Rule) {
 	}
 }
 
-// impossible warns of costs that no limit lets through.
+// impossible warns of costs above what a limit ever lets through.
 func (w *warner) impossible(r *Rule) {
 	least := r.Cost.Fixed
 	if least == 0 {
 		least = min(r.Cost.Min, r.Cost.Default)
 	}
-	said := make(map[stint.Limit]bool) // overrides have the same limits by the thousand
+	said := make(map[stint.Limit]bool) // thousands of overrides may have the same limits
 	for _, p := range r.plans() {
 		for _, l := range p.Limits {
 			if !l.InFlight() && least > l.Capacity() && !said[l] {
@@ -215,7 +216,7 @@ func (w *warner) unreachable(r *Rule) {
 	}
 }
 
-// alwaysEnds reports whether every request that matches ends its matching here.
+// alwaysEnds reports whether every request that matches the rule ends its matching here.
 func (r *Rule) alwaysEnds() bool {
 	switch {
 	case r.Shadow || len(r.Unless) > 0:
@@ -226,7 +227,7 @@ func (r *Rule) alwaysEnds() bool {
 	return r.Own != nil && r.Own.Action != "" && r.Tiers == nil && len(r.Overrides) == 0
 }
 
-// overrides warns of those that no request reaches.
+// overrides warns of overrides that no request reaches.
 func (w *warner) overrides(r *Rule) {
 	for k := range r.Overrides {
 		o := &r.Overrides[k]
@@ -243,8 +244,8 @@ func (w *warner) overrides(r *Rule) {
 	}
 }
 
-// covers reports whether every request that b matches is surely matched by a;
-// no conditions match all.
+// covers reports whether a surely matches every request that b matches; no conditions match
+// all requests.
 func (w *warner) covers(a, b []match.Conjunction) bool {
 	if w.compared++; len(a) == 0 {
 		return true
