@@ -13,24 +13,24 @@ import (
 	"github.com/stint-dev/stint/internal/guard"
 )
 
-// A Pair is a limiter, and what a request is counted under in it.
+// A Pair is a limiter, and the key that a request is counted under in it.
 type Pair struct {
 	Limiter *stint.Limiter
 	Key     Key
 }
 
 // NewAll returns middleware that holds each request to several limiters at once, each by a
-// key of its own, such as all requests, those of an address and those of a customer. As
-// with [stint.All], a request passes all of them in one decision and is charged to all, or
-// to none: guards around guards charge the outer one for what the inner one denies.
+// key of its own, such as all requests, those of an address and those of a customer. As with
+// [stint.All], one decision lets a request pass all of them and charges all, or charges none.
+// A guard around a guard would charge the outer one for requests that the inner one denies.
 //
-// The options are those of [New], without Limits. A request without one of the keys is as
-// Missing says, and under MissingSkip held to the others. Fields count what remains in
-// requests of the same cost. The error says what is missing or
-// does not go together: the limiters are on one store, have no limits in flight, and
-// together at most [stint.MaxLimits] limits.
+// The options are those of [New], without Limits and Costs. Missing says what becomes of a
+// request that lacks one of the keys; under MissingSkip the other limiters hold it. Fields
+// say how many requests of the same cost remain. The error says what is missing or does not
+// go together: the limiters must be on one store, and have no limits in flight and at most
+// [stint.MaxLimits] limits together.
 //
-// Price: that of [New], the further limiters, and some ten allocations.
+// Price: that of [New], of the further limiters, and some ten allocations.
 func NewAll(o Options, pairs ...Pair) (func(http.Handler) http.Handler, error) {
 	if len(pairs) == 0 {
 		return nil, errors.New("httplimit: NewAll without a pair of limiter and key")
@@ -62,7 +62,7 @@ func NewAll(o Options, pairs ...Pair) (func(http.Handler) http.Handler, error) {
 	if err := g.joint(terms).CheckTogether(o.Settle != nil); err != nil {
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
-	if _, err := stint.All(parts...).Peek(context.Background()); err != nil { // it costs nothing, and asks no store
+	if _, err := stint.All(parts...).Peek(context.Background()); err != nil { // a cost of 0 asks no store
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	return func(next http.Handler) http.Handler { return &guardedTogether{guarded{g.keyed, next}, g} }, nil
@@ -76,15 +76,14 @@ type together struct {
 	last   atomic.Pointer[jointTerms]
 }
 
-// jointTerms are those of several limiters, as they stood at some moment.
+// jointTerms are the terms of several limiters together, and their encoder.
 type jointTerms struct {
 	of []*guard.Terms
 	*guard.Terms
 	*encoder
 }
 
-// joint returns the terms of limiters together: those of the last request, if they are the
-// same.
+// joint returns the terms of limiters together. It remembers those of the last request.
 func (g *together) joint(of []*guard.Terms) *jointTerms {
 	t := g.last.Load()
 	if t == nil || !slices.Equal(t.of, of) {
@@ -95,13 +94,12 @@ func (g *together) joint(of []*guard.Terms) *jointTerms {
 	return t
 }
 
-// guardedTogether is one handler behind a guard with several limiters.
 type guardedTogether struct {
 	guarded
 	by *together
 }
 
-// ServeHTTP decides, then hands the request on or answers it.
+// ServeHTTP decides, then passes the request on or answers it.
 func (g *guardedTogether) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.o.Skip != nil && g.o.Skip(r) {
 		g.next.ServeHTTP(w, r)
@@ -155,7 +153,6 @@ func (g *guardedTogether) decide(w http.ResponseWriter, r *http.Request, q *seve
 	g.serveQueued(w, r, t.encoder, key, waited, &d, err)
 }
 
-// several is a request to several limiters.
 type several struct {
 	*stint.Request
 	guards []*guard.Guard

@@ -12,24 +12,23 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// Ambiguous finds requests that say what rules look at in a way that servers
-// read differently: a header, cookie or query parameter that comes twice, a
-// header that is also spelled with underscores or that Connection takes away, a
-// cookie in quotes, a path that routers take for another one; or by headers from which
-// servers take another method, host or path, such as X-Forwarded-Host. Rules would go by one
-// reading and the handler maybe by the other, so that a client could vary the first
-// and never be limited. What no rule looks at, or only rules in shadow, is not looked at here either, but for
-// a blank or a control character in the target, which no server should get. The
-// values of headers are for the policy to look at: it knows them from all callers.
+// Ambiguous finds requests in which servers read differently what rules look at: a header,
+// cookie or query parameter that comes twice, a header that is also spelled with underscores
+// or that Connection takes away, a cookie in quotes, a path that routers take for another
+// one; or a header from which servers take another method, host or path, such as
+// X-Forwarded-Host. The rules might go by one reading and the handler by the other, so that a
+// client could vary the first and never be limited. Ambiguous ignores what no rule, or only
+// rules in shadow, look at. The exception is a blank or a control character in the target,
+// which no server should get. It does not judge the values of headers: the policy does that
+// for all its callers.
 //
-// The zero value is ready. An Ambiguous may be used from many goroutines at
-// once. Price: nothing where rules look at no header, cookie or parameter; else
-// tens of nanoseconds, without an allocation where the request is plain.
+// The zero value is ready. An Ambiguous may be used from many goroutines at once. Price:
+// nothing where rules look at no header, cookie or parameter; otherwise tens of nanoseconds,
+// without an allocation for an ordinary request.
 type Ambiguous struct{ known atomic.Pointer[looked] }
 
-// Check returns a [policy.RequestError] for a request that rules cannot decide
-// about, and nil for all others. It looks at the header and the query, and what a header
-// says of the method, the host and the path must be what these are.
+// Check returns a [policy.RequestError] if servers may read the header or the query of a
+// request differently, and nil for all other requests.
 func (a *Ambiguous) Check(rules *policy.Rules, r *http.Request) error {
 	return a.of(rules).check(r)
 }
@@ -57,14 +56,14 @@ func (l *looked) check(r *http.Request) error {
 	return nil
 }
 
-// CheckPath returns a [policy.RequestError] for a path that the rules look at and
-// that not all routers take for the one which [policy.CleanPath] makes of it: it has
-// empty or dot segments, such as /files/../login, which some resolve and some hand to
-// a handler of /files/*; or it encodes a letter, digit or one of -._~, which some
-// decode before they look for the handler and some do not. raw is the path as it was
-// sent; what follows ? is cut off. Leave CheckPath out where the handler gets the
-// clean path, not this one. A blank or a control character is at fault whether or not
-// rules look at the path.
+// CheckPath returns a [policy.RequestError] if rules look at the path and not all routers
+// take it for the one that [policy.CleanPath] makes of it. That is so if the path has empty
+// or dot segments, such as /files/../login, which some routers resolve and others hand to a
+// handler of /files/*; or if it encodes a letter, digit or one of -._~, which some routers
+// decode before they look for the handler and others do not. A blank or a control character
+// is an error even if no rule looks at the path. raw is the path as it was sent; what follows
+// ? is cut off. Do not call CheckPath where the handler gets the clean path instead of this
+// one.
 func (a *Ambiguous) CheckPath(rules *policy.Rules, raw string) error {
 	return a.of(rules).checkPath(raw)
 }
@@ -83,8 +82,8 @@ func (l *looked) checkPath(raw string) error {
 	return nil
 }
 
-// blankReason is for a target that would end at a blank: HTTP/2 carries it, and in the
-// request line of HTTP/1.1 what follows is the version.
+// blankReason is why a target is refused that HTTP/2 can carry, but that would end at the
+// blank in a request line of HTTP/1.1, which has the version behind it.
 const blankReason = "a blank or a control character, which must be encoded"
 
 func hasBlank(target string) bool {
@@ -96,7 +95,7 @@ func hasBlank(target string) bool {
 	return false
 }
 
-// of returns what these rules look at.
+// of returns what rules look at, remembered for the last rules.
 func (a *Ambiguous) of(rules *policy.Rules) *looked {
 	l := a.known.Load()
 	if l == nil || l.rules != rules {
@@ -106,17 +105,17 @@ func (a *Ambiguous) of(rules *policy.Rules) *looked {
 	return l
 }
 
-// looked is what rules look at, but for those in shadow.
+// looked is what rules that are not in shadow look at.
 type looked struct {
 	rules            *policy.Rules
 	path, method     bool
-	host, target     bool              // one of the three
+	host, target     bool              // target: any of path, method and host
 	header           bool              // anything that a header may say
 	headers          []string          // as http.Header keeps them
-	folded           map[string]string // of headers, folded, to the name in the rules
-	foreign          bool              // one of them has more than letters, digits and hyphens
+	folded           map[string]string // from a folded header name to the name in the rules
+	foreign          bool              // some header name has other bytes than letters, digits and hyphens
 	cookies, queries []pairName
-	bodies           []string // pointers
+	bodies           []string // JSON pointers
 }
 
 func lookedAt(rules *policy.Rules) *looked {
@@ -148,7 +147,7 @@ func lookedAt(rules *policy.Rules) *looked {
 	return l
 }
 
-// pathFault finds what is left of other readings where CleanPath finds one.
+// pathFault finds, in a path that CleanPath accepts, what routers still read differently.
 func pathFault(raw string) (reason string) {
 	if raw == "" {
 		return ""
@@ -170,7 +169,7 @@ func pathFault(raw string) (reason string) {
 	return ""
 }
 
-// encodesUnreserved reports whether a segment has an encoding of what needs none.
+// encodesUnreserved reports whether a segment encodes a character that needs no encoding.
 func encodesUnreserved(segment string) bool {
 	for i := 0; i+2 < len(segment); i++ {
 		if segment[i] != '%' {
@@ -184,14 +183,14 @@ func encodesUnreserved(segment string) bool {
 	return false
 }
 
-// unreserved reports whether %xy is an encoding of what needs none (RFC 3986, 2.3).
+// unreserved reports whether %xy encodes a character that needs no encoding (RFC 3986, 2.3).
 func unreserved(x, y byte) bool {
 	c, err := url.PathUnescape(string([]byte{'%', x, y}))
 	return err == nil && (!hasForeign(c) || strings.Contains("._~", c))
 }
 
-// headerFault finds a header of the rules that comes twice, in another
-// spelling, or that Connection names, and one that has another method, host or path.
+// headerFault finds a header of the rules that comes twice, in another spelling, or that
+// Connection names; and a header that names another method, host or path.
 func (l *looked) headerFault(r *http.Request) (attribute, reason string) {
 	header := r.Header
 	for _, name := range l.headers {
@@ -236,7 +235,7 @@ func (l *looked) nameFault(r *http.Request) (attribute, reason string) {
 	}
 	for sent, lines := range r.Header {
 		if len(l.headers) == 0 && !request.MayOverride(sent) || sent == "X-Forwarded-Server" && r.Header["X-Forwarded-Host"] != nil {
-			continue // of the two, servers prefer X-Forwarded-Host, and Traefik sends both
+			continue // Traefik sends both, and servers prefer X-Forwarded-Host
 		}
 		name := sent
 		if l.foreign || hasForeign(sent) {
@@ -255,13 +254,13 @@ func (l *looked) nameFault(r *http.Request) (attribute, reason string) {
 	return "", ""
 }
 
-// hopByHop are names that belong in Connection.
+// hopByHop are the names that may stand in Connection.
 var hopByHop = map[string]bool{
 	"close": true, "keep-alive": true, "upgrade": true, "te": true, "trailer": true, "proxy-connection": true, "http2-settings": true,
 }
 
-// fold brings the spellings of a header together that servers take for the
-// same, which make variables of headers: case, and all but letters and digits.
+// fold brings to one form the spellings of a header name that some servers make one variable
+// of: they differ in case, and in bytes that are neither letters nor digits.
 func fold(name string) string {
 	return strings.Map(func(c rune) rune {
 		if 'A' <= c && c <= 'Z' {
@@ -274,7 +273,7 @@ func fold(name string) string {
 	}, name)
 }
 
-// hasForeign reports whether a name has more than letters, digits and hyphens.
+// hasForeign reports whether a name has other bytes than letters, digits and hyphens.
 func hasForeign(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -285,21 +284,20 @@ func hasForeign(name string) bool {
 	return false
 }
 
-// mostPairs is how many cookies or parameters a request may have where rules
-// look at one. Servers ignore those past a limit of their own: Go 3,000 and 10,000,
-// PHP and Node's qs 1,000.
+// mostPairs is how many cookies or parameters a request may have if rules look at one.
+// Servers ignore further ones beyond bounds of their own: Go 3,000 and 10,000, PHP and Node's
+// qs 1,000.
 const mostPairs = 1000
 
-// queryFault finds a parameter of the rules that comes twice, or in another
-// spelling, or in an encoding that not all decode, and separators that not all
-// take for some. By the charset of a body Django decodes the query, too, whether or not there
-// is a body.
+// queryFault finds a parameter of the rules that comes twice, in another spelling, or in an
+// encoding that only some servers decode; and separators that only some servers know. The
+// charset in Content-Type matters too: Django decodes the query by it, even without a body.
 func (l *looked) queryFault(kinds []string, query string) (attribute, reason string) {
 	if strings.ContainsAny(query, ";#") {
 		return "query." + l.queries[0].name, "a semicolon or # in the query, which some servers take for a separator"
 	}
 	for i := range len(query) {
-		if query[i] >= utf8.RuneSelf { // Python ends the target at a no-break space
+		if query[i] >= utf8.RuneSelf { // such as a no-break space, where Python ends the target
 			return "query." + l.queries[0].name, "what is not ASCII in the query, which must be encoded"
 		}
 	}
@@ -319,7 +317,7 @@ func (l *looked) queryFault(kinds []string, query string) (attribute, reason str
 	return "", ""
 }
 
-// encodesBeyond reports whether a query has an encoding of a byte beyond ASCII.
+// encodesBeyond reports whether a query encodes a byte beyond ASCII.
 func encodesBeyond(query string) bool {
 	for i := 1; i < len(query); i++ {
 		if high := unhex(query[i]); query[i-1] == '%' && 8 <= high && high < 16 {
@@ -360,7 +358,7 @@ func (n *pairName) parameterFault(query string) (reason string) {
 	return ""
 }
 
-// behindMark reports whether what stands behind a ? has the parameter.
+// behindMark reports whether the parameter stands in the text behind a ?.
 func (n *pairName) behindMark(rest string) bool {
 	for one := range strings.SplitSeq(rest, "?") {
 		if sent, _, _ := strings.Cut(one, "="); sent == n.name || n.encodedAs(sent) || n.respelled(sent) {
@@ -370,8 +368,8 @@ func (n *pairName) behindMark(rest string) bool {
 	return false
 }
 
-// cookieFault finds a cookie of the rules that comes twice, or in one of the
-// spellings that only some servers read.
+// cookieFault finds a cookie of the rules that comes twice, or in a form that only some
+// servers read.
 func (l *looked) cookieFault(lines []string) (attribute, reason string) {
 	switch {
 	case len(lines) == 0:
@@ -403,9 +401,9 @@ func (l *looked) cookieFault(lines []string) (attribute, reason string) {
 	return "", ""
 }
 
-// mentions counts where a lenient server may read a cookie of this name: at the
-// beginning, or behind a semicolon, a comma, a blank (of Unicode, too) or a quote, with
-// blanks before the equals sign or without a value.
+// mentions counts the places where a lenient server may read a cookie of this name: at the
+// beginning of the line, or behind a semicolon, a comma, a blank (any of Unicode) or a quote;
+// with blanks before the equals sign or without a value.
 func mentions(line, name string) (n int) {
 	for from := 0; ; {
 		i := strings.Index(line[from:], name)
@@ -426,8 +424,8 @@ func mentions(line, name string) (n int) {
 	}
 }
 
-// plainCookies counts the cookies of a name that every server reads alike. The
-// reason says why one is read differently.
+// plainCookies counts the cookies of a name that every server reads alike. If it meets one
+// that they read differently, it returns the reason.
 func plainCookies(line, name string) (n int, reason string) {
 	for rest, more := line, true; more; {
 		var pair string

@@ -19,33 +19,33 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// mostBody bounds the body of a request that rules look into, in bytes.
+// mostBody is how many bytes of a request's body rules look into.
 const mostBody = 1 << 20
 
-// mostShadow bounds the body of a request that only rules in shadow look into: no room is
-// kept for it, and no client waits for the answer to a long one.
+// mostShadow is the same for a body that only rules in shadow look into: it is small, so that
+// it takes little memory and no client waits for the rules to read it.
 const mostShadow = 64 << 10
 
 // A requestBody is the body of a request that rules have looked into, in memory.
 type requestBody struct {
 	data   []byte
-	form   bool                 // it is said to be a form
-	parts  bool                 // it is said to be a form of several parts
-	plain  bool                 // so that nobody takes it for a form of one
+	form   bool                 // Content-Type says that it is a form
+	parts  bool                 // Content-Type says that it is a multipart form
+	plain  bool                 // it begins with its boundary, so that no server takes it for a urlencoded form
 	values map[string]bodyValue // by pointer
 	fault  error
-	denies error // a fault in what rules look at that are not in shadow
+	denies error // the first fault in what rules that are not in shadow look at
 }
 
-// A bodyValue is what a pointer leads to.
+// A bodyValue is the value that a JSON pointer leads to.
 type bodyValue struct {
 	text  string
 	ok    bool
 	fault error
 }
 
-// bodyAttribute returns what a JSON pointer leads to in the body, which is read for it:
-// the handler gets it as it came.
+// bodyAttribute returns the value that a JSON pointer leads to in the body. It reads the body
+// at the first call; the handler still gets all of it.
 func (c *call) bodyAttribute(pointer string) (string, bool) {
 	enforced := slices.Contains(c.looked.bodies, pointer)
 	if c.read == nil {
@@ -70,12 +70,12 @@ func (c *call) bodyAttribute(pointer string) (string, bool) {
 	return v.text, v.ok
 }
 
-// plainParts matches a type from which all servers take the same boundary. Rack reads a form
-// of one part where it finds none.
+// plainParts matches a Content-Type in which all servers find the same boundary. Where Rack
+// finds none, it reads the body as a urlencoded form.
 var plainParts = regexp.MustCompile(`^(?i:multipart/form-data; ?boundary=)"?([0-9A-Za-z_'+.-]{1,70})"?$`)
 
-// Fault returns what is wrong with the body, if rules have looked into it that are not in
-// shadow: servers read it in different ways, or there is too much of it.
+// Fault returns what is wrong with the body, if rules that are not in shadow have looked into
+// it: servers read it in different ways, or it is too long.
 func (c *call) Fault(*policy.Rules) error {
 	if c.read == nil {
 		return nil
@@ -87,19 +87,19 @@ func bodyFault(reason string) error {
 	return &policy.RequestError{Attribute: "body", Reason: reason}
 }
 
-// An unreadBody is a body that did not come.
+// An unreadBody is the error for a body that did not arrive whole.
 type unreadBody struct{ cause error }
 
 // Error implements error.
 func (u *unreadBody) Error() string { return "policy: body of the request: it did not come" }
 
-// Is makes it a fault of the request.
+// Is makes the error a fault of the request.
 func (u *unreadBody) Is(target error) bool { return target == policy.ErrRequest }
 
-// Unwrap is for [errors.As].
+// Unwrap returns the cause.
 func (u *unreadBody) Unwrap() error { return u.cause }
 
-// refusal returns the answer, with the status that the cause has.
+// refusal returns the answer, with the status of the cause if that has one.
 func (u *unreadBody) refusal() refusal {
 	f := refuseRequest
 	f.detail = "body: it did not come"
@@ -116,7 +116,7 @@ func (u *unreadBody) refusal() refusal {
 	return f
 }
 
-// readBody returns the body of a request, and the request with it.
+// readBody returns the body of a request, and a request whose handler can read it again.
 func readBody(r *http.Request) (*http.Request, []byte, error) {
 	kind := r.Header["Content-Type"]
 	switch {
@@ -131,7 +131,7 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 	}
 	body, err := request.Hold(r.Body, mostBody)
 	data := body.Data
-	out := r.WithContext(r.Context()) // a copy: the request stays as it is
+	out := r.WithContext(r.Context()) // a copy: r must stay as it is
 	out.Body = body
 	switch {
 	case err != nil:
@@ -148,11 +148,11 @@ func readBody(r *http.Request) (*http.Request, []byte, error) {
 	return out, data, nil
 }
 
-// busted reports whether a body that begins as JSON does not go on so. Some servers read it
-// still, and find there what rules do not: they take NaN, a comma too many, any depth, a
-// comment, other blanks, a mark of the byte order, or bytes that are not UTF-8.
+// busted reports whether a body begins as JSON but is none. Some servers still read it, and
+// find in it what rules do not: they accept NaN, a comma too many, any depth, comments, other
+// blanks, a byte order mark, or bytes that are not UTF-8.
 func busted(data []byte) bool {
-	var first json.RawMessage // what follows it is another
+	var first json.RawMessage // bytes after the first value do not matter
 	return beginsAsJSON(data) && (!utf8.Valid(data) || json.NewDecoder(bytes.NewReader(data)).Decode(&first) != nil)
 }
 
@@ -161,9 +161,9 @@ func beginsAsJSON(data []byte) bool {
 	return slices.ContainsFunc([]string{"{", "[", "//", "/*"}, func(with string) bool { return bytes.HasPrefix(begin, []byte(with)) })
 }
 
-// otherCharset reports whether a Content-Type may be read as one of another charset than
-// UTF-8, such as UTF-7, in which Express finds other fields. The charsets of old clients'
-// forms, in which ASCII is as in UTF-8 and JSON begins so, are others only if exact.
+// otherCharset reports whether some server may take the charset of a Content-Type for another
+// than UTF-8, such as UTF-7, in which Express finds other fields. The charsets of old
+// clients' forms, in which ASCII is as in UTF-8, count as others only if exact.
 func otherCharset(kind string, exact bool) bool {
 	_, charset, said := strings.Cut(strings.ToLower(kind), "charset")
 	charset, rest, _ := strings.Cut(charset, ";")
@@ -176,8 +176,8 @@ func otherCharset(kind string, exact bool) bool {
 	return said
 }
 
-// otherwise returns why some servers read a field outside of JSON: many take a form for the
-// same. A form is known by its type to most, and by its text to some.
+// otherwise returns an error if some server may find the field in a form, where rules find it
+// in JSON or not at all. Most servers know a form by its Content-Type, some by its text.
 func (b *requestBody) otherwise(n *pairName) error {
 	json := beginsAsJSON(b.data)
 	switch {
@@ -189,12 +189,12 @@ func (b *requestBody) otherwise(n *pairName) error {
 	return nil
 }
 
-// find returns what a pointer leads to: a text, a number, true or false. The error is for
-// a name that comes twice on the way, is spelled otherwise, or stands in a form.
+// find returns the text, number or boolean that a pointer leads to. The error is for a name
+// on the way that comes twice, is spelled otherwise, or also stands in a form.
 func (b *requestBody) find(pointer string) (text string, ok bool, err error) {
 	path, err := usage.ParsePointer(pointer)
 	if err != nil {
-		return "", false, nil //nolint:nilerr // no rule has one that is none
+		return "", false, nil //nolint:nilerr // the pointers of rules do parse
 	}
 	if n := newPairName(path[0]); b.data != nil {
 		if err := b.otherwise(&n); err != nil {
@@ -234,10 +234,10 @@ func (b *requestBody) find(pointer string) (text string, ok bool, err error) {
 	return "", false, nil
 }
 
-// field returns the field of an object or the element of a list, nil if there is none.
-// What is no JSON has none. The error is for a field that comes twice: servers take the
-// first or the last. So it is for another spelling, which servers in Go and .NET take, too.
-// The bytes are looked through as they are: a decoder makes a value of each element.
+// field returns the field of an object or the element of a list, nil if there is none. The
+// error is for a field that comes twice, of which servers take the first or the last, or in
+// another spelling, which servers in Go and .NET accept. It scans the bytes itself, because a
+// decoder would make a value of each element.
 func field(of json.RawMessage, name string) (found json.RawMessage, err error) {
 	of = skipBlank(of)
 	if len(of) == 0 || of[0] != '{' && of[0] != '[' {
@@ -274,19 +274,19 @@ func field(of json.RawMessage, name string) (found json.RawMessage, err error) {
 
 func skipBlank(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
 
-// isNamed reports whether a text in quotes is a name, or is it in another spelling.
+// isNamed reports whether a quoted text is the name, or the name in another case.
 func isNamed(quoted []byte, name string) (same, otherwise bool) {
 	text := bytes.Trim(quoted, `"`)
 	if bytes.IndexByte(text, '\\') >= 0 {
 		var plain string
-		_ = json.Unmarshal(quoted, &plain) // of JSON that has been read
+		_ = json.Unmarshal(quoted, &plain) // busted has found the JSON to be good
 		text = []byte(plain)
 	}
 	same = string(text) == name
 	return same, !same && strings.EqualFold(string(text), name)
 }
 
-// valueLen returns how long the value is that JSON begins with, at least 1.
+// valueLen returns the length, at least 1, of the JSON value that b begins with.
 func valueLen(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {

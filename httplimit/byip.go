@@ -15,11 +15,11 @@ import (
 //
 //	r.Use(httplimit.ByIP("site", "100/min", "1k/h"))
 //
-// The address is the connection's: behind a proxy every client has the proxy's,
-// so use [New] with [IPKey] there. Requests without one, as on a
-// Unix socket, share a key, and the first of them is logged. The name is that of the limiter. ByIP is for
-// limits that are constants in the code: like regexp.MustCompile it panics on a
-// text that does not parse. New returns an error, and takes a store and options.
+// The address is the connection's. Behind a proxy all clients have the proxy's address: use
+// [New] with [IPKey] there. Requests without an address, as on a Unix socket, share a key,
+// and the first of them is logged. name is the limiter's name. ByIP is for limits that are
+// constants in the code: like regexp.MustCompile, it panics on a text that does not parse.
+// New returns an error instead, and takes a store and options.
 func ByIP(name string, limits ...string) func(http.Handler) http.Handler {
 	parsed := make([]stint.Limit, len(limits))
 	for i, text := range limits {

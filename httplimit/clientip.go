@@ -8,54 +8,51 @@ import (
 	"strings"
 )
 
-// ClientIP says which address a request comes from. The zero value is the peer
-// of the connection, whatever headers say: right for a server that clients
-// reach directly. Behind proxies, list theirs in Trusted.
+// ClientIP says which address a request comes from. The zero value takes the peer of the
+// connection, whatever headers say: right for a server that clients reach directly. Behind
+// proxies, list their addresses in Trusted.
 //
-// A peer that is not trusted is the client. A trusted one is asked who was
-// before it: all X-Forwarded-For lines are read as one list, from right to
-// left, and the first address that is not trusted is the client. If all are
-// trusted, the leftmost is. An entry that is no address stops the walk, and
-// the peer is the client: what stands to the left of it is untrusted.
+// A peer that is not trusted is the client. If it is trusted, its header says who came before
+// it: all X-Forwarded-For lines are read as one list, from right to left, and the first
+// address that is not trusted is the client. If all are trusted, the leftmost is. An entry
+// that is no address stops the reading, since no trusted proxy vouches for what is to its
+// left: the peer is then the client.
 //
-// Addresses are compared and returned as a client has them on the wire: an
-// IPv4 address mapped into IPv6 is that IPv4 address, and zones are dropped.
+// Addresses are compared and returned in plain form: an IPv4 address mapped into IPv6 becomes
+// that IPv4 address, and zones are dropped.
 //
-// A ClientIP may be used from many goroutines at once, as long as Trusted is
-// not written to. Price: no allocation, tens of nanoseconds for each entry
-// that is walked and a few for each prefix it is compared with.
+// A ClientIP may be used from many goroutines at once, as long as nothing writes to Trusted.
+// Price: no allocation, tens of nanoseconds for each entry that is read, and a few for each
+// prefix it is compared with.
 type ClientIP struct {
 	// Trusted is the addresses of the proxies whose word is taken. The
 	// default value is none: headers are ignored.
 	Trusted []netip.Prefix
-	// Header is the one header that trusted proxies speak through:
-	// "X-Forwarded-For"; "Forwarded", as in RFC 7239; or a header of one
-	// address such as "X-Real-IP" or "CF-Connecting-IP", of which the last
-	// line counts. No other is looked at. Choose one that the proxies always
-	// set or remove: one that they pass on is the client's word. The default
-	// value is "X-Forwarded-For".
+	// Header is the one header that is read from trusted proxies: "X-Forwarded-For";
+	// "Forwarded", as in RFC 7239; or a header of one address such as "X-Real-IP" or
+	// "CF-Connecting-IP", of which the last line counts. Choose a header that the proxies
+	// always set or remove: if they pass it on, a client can write it. The default value is
+	// "X-Forwarded-For".
 	Header string
-	// TrustUnix trusts peers that have no address, as those of a Unix socket.
-	// The default value is false: such a request has no client address.
+	// TrustUnix trusts peers without an address, as on a Unix socket. The default value is
+	// false: their requests have no client address.
 	TrustUnix bool
-	// IPv4Bits and IPv6Bits are how many leading bits of an address make a
-	// key; see IPKey. The default values are 32 and 64: an IPv6 client usually
-	// has a /64 to itself, and would have as many keys as there are addresses
-	// in it.
+	// IPv4Bits and IPv6Bits are how many leading bits of an address make a key; see [IPKey].
+	// The default values are 32 and 64: an IPv6 client usually has a /64 to itself, and could
+	// otherwise use a new key for each address in it.
 	IPv4Bits, IPv6Bits int
 }
 
-// maxHops is how many entries of a list are walked. Chains of proxies have a
-// handful; a longer list is an attempt to make work, and counts as one that
-// cannot be read.
+// maxHops is how many entries of a list are read. Chains of proxies have a handful; a longer
+// list is an attempt to make work, and counts as unreadable.
 const maxHops = 64
 
 // Addr returns the client's address, or false if there is none: the peer has
 // no address and is not trusted, or the header fields name no client.
 func (c ClientIP) Addr(r *http.Request) (netip.Addr, bool) { return c.find(r, nil) }
 
-// peerText returns the address part of a peer's text when it is that IPv4
-// address: a dotted quad has one spelling only.
+// peerText returns the address part of remote if it is the text of addr, which saves making
+// that text. Only IPv4 addresses have a single spelling.
 func peerText(remote string, addr netip.Addr) (string, bool) {
 	colon := strings.IndexByte(remote, ':')
 	if colon < 7 || colon > 15 {
@@ -89,7 +86,7 @@ func (n note) add(text, verdict string) {
 	}
 }
 
-// of says whether an address that was read is trusted, and returns it.
+// of returns whether an address is trusted, and notes it.
 func (n note) of(c *ClientIP, text string, addr netip.Addr) bool {
 	trusted := c.Trusts(addr)
 	if trusted {
@@ -133,8 +130,8 @@ func (c *ClientIP) find(r *http.Request, n note) (netip.Addr, bool) {
 	return peer, ok
 }
 
-// Trusts reports whether an address, without a zone and no IPv4 mapped into IPv6, is
-// in Trusted, also where a range there is mapped.
+// Trusts reports whether an address is in Trusted, where ranges may be of IPv4 mapped into
+// IPv6. The address must have no zone and not be mapped itself.
 func (c *ClientIP) Trusts(addr netip.Addr) bool {
 	return slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool {
 		return p.Contains(addr) || p.Addr().Is4In6() && p.Bits() >= 96 &&
@@ -154,8 +151,8 @@ func (c *ClientIP) bits(addr netip.Addr) int {
 	return bits
 }
 
-// Prefix returns the network that the client's address is in, by IPv4Bits and
-// IPv6Bits: what [IPKey] makes a key of.
+// Prefix returns the network that the client's address is in, by IPv4Bits and IPv6Bits, of
+// which [IPKey] makes a key; false if there is no client address.
 func (c ClientIP) Prefix(r *http.Request) (netip.Prefix, bool) {
 	addr, ok := c.Addr(r)
 	if !ok {
@@ -165,9 +162,8 @@ func (c ClientIP) Prefix(r *http.Request) (netip.Prefix, bool) {
 	return p, err == nil
 }
 
-// parseAddr reads an address as peers, proxies and people write it: with or
-// without a port, IPv6 in brackets or, without a port, bare. The address is
-// unmapped and has no zone.
+// parseAddr reads an address as peers, proxies and people write it: with or without a port,
+// and IPv6 in brackets or, without a port, bare. It unmaps the address and drops its zone.
 func parseAddr(text string) (addr netip.Addr, ok bool) {
 	host := trimSpace(text)
 	if len(host) == 0 || len(host) > maxAddrText {
@@ -180,9 +176,9 @@ func parseAddr(text string) (addr netip.Addr, ok bool) {
 			return addr, false
 		}
 		if host = host[1:end]; strings.IndexByte(host, ':') < 0 {
-			return addr, false // brackets are for IPv6
+			return addr, false // only IPv6 has brackets
 		}
-	case colon >= 0 && strings.IndexByte(host, ':') == colon: // one alone: IPv4 and a port
+	case colon >= 0 && strings.IndexByte(host, ':') == colon: // a single colon: IPv4 and a port
 		if !isPort(host[colon+1:]) {
 			return addr, false
 		}
@@ -201,7 +197,7 @@ func parseAddr(text string) (addr netip.Addr, ok bool) {
 	return addr.Unmap(), true
 }
 
-// maxAddrText is more than any address takes: 45 bytes, a zone, a port.
+// maxAddrText is more bytes than any address takes: 45, a zone, and a port.
 const maxAddrText = 128
 
 func isPort(s string) bool {
@@ -217,7 +213,7 @@ func isPort(s string) bool {
 	return s != ""
 }
 
-// trimSpace removes what HTTP calls optional white space, and no more.
+// trimSpace trims only blanks and tabs, the optional white space of HTTP.
 func trimSpace(s string) string {
 	for len(s) > 0 && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]

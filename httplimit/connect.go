@@ -10,21 +10,19 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 )
 
-// A rpc is a protocol of calls over HTTP whose clients do not take the status
-// of the answer for that of the call: of a bare 429 they make UNAVAILABLE, which
-// they retry.
+// A rpc is a protocol of calls over HTTP whose clients do not go by the HTTP status of an
+// answer: they take a bare 429 for UNAVAILABLE, which they retry.
 type rpc uint8
 
 const (
 	noRPC         rpc = iota
-	grpcCall          // the status is in a header
+	grpcCall          // the call's status is in a header
 	grpcWeb           // in a frame of the body
 	grpcWebText       // the same, in base64
 	connectUnary      // in a body of JSON
 	connectStream     // in the last frame of the body
 )
 
-// rpcOf returns the protocol that a request is a call of.
 func rpcOf(r *http.Request) rpc {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	switch kind = strings.TrimSpace(kind); {
@@ -58,9 +56,9 @@ func (f *refusal) writeRPC(w http.ResponseWriter, r *http.Request, protocol rpc)
 		return
 	case connectUnary:
 		kind, status, body = "application/json", f.status, f.connectError()
-	case connectStream: // the flag of the end, the length, and the error
+	case connectStream: // the flag of the last frame, the length, and the error
 		body = frame(2, append(append([]byte(`{"error":`), f.connectError()...), '}'))
-	default: // the flag of trailers, the length, and they
+	default: // the flag of trailers, the length, and the trailers
 		body = frame(0x80, f.trailers())
 		if protocol == grpcWebText {
 			body = base64.StdEncoding.AppendEncode(nil, body)
@@ -71,17 +69,16 @@ func (f *refusal) writeRPC(w http.ResponseWriter, r *http.Request, protocol rpc)
 	h.Del("Content-Length")
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that has gone needs no answer
+		_, _ = w.Write(body) // an error means that the client has gone
 	}
 }
 
-// frame returns a message of a stream.
 func frame(flags byte, message []byte) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(message)))
 	return append(b, message...)
 }
 
-// trailers returns the status of a gRPC-Web call, as its last frame has it.
+// trailers returns the trailers of a gRPC-Web call, which stand in its last frame.
 func (f *refusal) trailers() []byte {
 	h := http.Header{}
 	f.setGRPC(h)
@@ -94,7 +91,7 @@ func (f *refusal) trailers() []byte {
 	return []byte(b.String())
 }
 
-// connectError returns the error of a call as the Connect protocol has it.
+// connectError returns the error of a call in the JSON of the Connect protocol.
 func (f *refusal) connectError() []byte {
 	b := append([]byte(`{"code":"`), connectCodes[f.grpc]...)
 	b = append(append(append(b, `","message":`...), ratefields.Quote(f.title)...), `,"details":[`...)

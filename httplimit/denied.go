@@ -8,13 +8,13 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// exposed are the fields of an answer that a page of another origin reads only if it
-// may, as they are written.
+// exposed are the fields that a page of another origin reads only if the answer names them,
+// spelled as http.Header keeps them.
 var exposed = []string{
 	fieldRetryAfter, fieldPolicy, fieldRateLimit, fieldLimit, fieldRemaining, fieldReset, fieldXLimit, fieldXRemaining, fieldXReset,
 }
 
-// replyOf has the refusal answer as the rule says that the denial is about.
+// replyOf has the refusal answer as the rule says whose limit denied for longest.
 func (f *refusal) replyOf(r *policy.Result) {
 	if r.Tightest < 0 {
 		return
@@ -24,13 +24,13 @@ func (f *refusal) replyOf(r *policy.Result) {
 	if !f.reply.Hidden {
 		f.rule = e.Rule
 	}
-	if f.status == http.StatusServiceUnavailable { // it is the store that failed
+	if f.status == http.StatusServiceUnavailable { // the store failed; the rule did not deny
 		f.reply.Denied = nil
 	}
 }
 
-// setReply writes the headers that the rule says, and what pages of an origin need to
-// read the answer. It comes after all others.
+// setReply writes the headers that the rule says, and those by which pages of an origin may
+// read the answer. It must come after all other headers, which it names.
 func (f *refusal) setReply(h http.Header, origin string) {
 	var own []string
 	if x := f.reply.Denied; x != nil {
@@ -61,7 +61,7 @@ func (f *refusal) setReply(h http.Header, origin string) {
 	h.Set("Access-Control-Expose-Headers", strings.Join(own, ", "))
 }
 
-// ownBody returns the body that the rule says, if it says one.
+// ownBody returns the body that the rule says; false if it says none.
 func (f *refusal) ownBody() (contentType string, body []byte, ok bool) {
 	x := f.reply.Denied
 	if x == nil || x.Type == "" {
@@ -70,7 +70,6 @@ func (f *refusal) ownBody() (contentType string, body []byte, ok bool) {
 	return x.Type, []byte(x.Fill(x.Body, f.rule, f.retry)), true
 }
 
-// statusLine returns the status of the answer.
 func (f *refusal) statusLine() int {
 	if f.reply.Denied == nil {
 		return f.status
@@ -80,15 +79,15 @@ func (f *refusal) statusLine() int {
 
 // A Denial is the answer to a denied request, beside its header fields.
 type Denial struct {
-	Status int    // as the rule says it, else Cause
-	Cause  int    // as [Dialect.Set] has it
-	Body   []byte // a problem, unless it is the rule's own
-	Own    bool   // the body is
+	Status int    // the rule's own, else Cause
+	Cause  int    // the status that [Dialect.Set] returns
+	Body   []byte // the rule's own, else a problem of RFC 9457
+	Own    bool   // Body is the rule's own
 }
 
-// Deny is [Dialect.Set] for a denial that a client gets as it is: it is answered as the
-// rule says under denied and cors. origin is the request's Origin, "" for none. The
-// Content-Type of the body is among the fields.
+// Deny is [Dialect.Set] with a whole answer, for a server that passes it on to the client:
+// the answer is as the rule says under denied and cors. origin is the request's Origin, ""
+// for none. Deny also sets the Content-Type of the body.
 func (d Dialect) Deny(h http.Header, r *policy.Result, origin string) Denial {
 	d.encode(h, r, "")
 	f := refuseResult(r)

@@ -16,17 +16,17 @@ import (
 // The problem types of draft-ietf-httpapi-ratelimit-headers.
 const problemQuota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-// A refusal is an answer without the handler.
+// A refusal is an answer that the guard gives in place of the handler.
 type refusal struct {
 	status   int
 	grpc     uint8      // the status of a gRPC call
-	problem  string     // the type
-	title    string     // does not vary from one occurrence to the next
+	problem  string     // the problem type
+	title    string     // the same for every refusal of its kind
 	detail   string     // what is wrong with this request
 	violated []string   // names of limits, quoted
-	retry    int64      // in seconds, rounded up; 0 is not said
-	wait     stint.Wait // the same, exactly
-	rule     string     // which it is about, if clients may know
+	retry    int64      // in seconds, rounded up; 0 sends no Retry-After
+	wait     stint.Wait // retry as an exact wait
+	rule     string     // the name of the rule that denied, if clients may know it
 	reply    rulesfile.Reply
 }
 
@@ -38,7 +38,7 @@ var (
 	refuseError   = refusal{status: http.StatusServiceUnavailable, grpc: grpcUnavailable, problem: "about:blank", title: "Service Unavailable"}
 )
 
-// refuseDenied returns the answer to a denial.
+// refuseDenied returns the answer to a denial by a limiter.
 func (e *encoder) refuseDenied(d *stint.Decision) refusal {
 	f := refuseQuota
 	f.setWait(d.RetryAfter)
@@ -50,7 +50,6 @@ func (e *encoder) refuseDenied(d *stint.Decision) refusal {
 	return f
 }
 
-// refuseFault returns the answer to a request that is itself at fault.
 func refuseFault(err error) refusal {
 	f := refuseRequest
 	var unread *unreadBody
@@ -64,7 +63,7 @@ func refuseFault(err error) refusal {
 	return f
 }
 
-// refuseResult returns the answer to a denial.
+// refuseResult returns the answer to a denial by a policy.
 func refuseResult(r *policy.Result) refusal {
 	f := refuseQuota
 	for i := range r.Rules {
@@ -89,7 +88,6 @@ func refuseResult(r *policy.Result) refusal {
 	return f
 }
 
-// setWait keeps an answer's RetryAfter.
 func (f *refusal) setWait(retry stint.Wait) {
 	if retry != stint.Never {
 		f.retry, f.wait = max(retry.Seconds(), 1), retry
@@ -107,7 +105,7 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	f.setRetry(h)
 	for _, name := range []string{"Content-Encoding", "Content-Language", "Etag", "Last-Modified"} {
-		h.Del(name) // of the answer that this one replaces
+		h.Del(name) // these fields describe the handler's answer
 	}
 	h.Set("Cache-Control", "no-store")
 	if protocol := rpcOf(r); protocol != noRPC {
@@ -126,7 +124,7 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 	f.setReply(h, r.Header.Get("Origin"))
 	w.WriteHeader(f.statusLine())
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // a client that has gone needs no answer
+		_, _ = w.Write(body) // an error means that the client has gone
 	}
 }
 
@@ -157,7 +155,7 @@ func (f *refusal) body(form int) []byte {
 	return append(b, "}\n"...)
 }
 
-// The forms of a body, the best first.
+// The forms of a body, the preferred first.
 const (
 	formProblem = iota
 	formJSON
@@ -170,10 +168,10 @@ var forms = [...]struct{ contentType, kind, subtype string }{
 	formText:    {"text/plain; charset=utf-8", "text", "plain"},
 }
 
-// negotiate returns the form that Accept likes best, the first of equals. The
-// most specific range that matches a form decides about it (RFC 9110, 12.5.1);
-// who wants HTML, as browsers do, is served text. What accepts none of them
-// gets a problem, as an answer that is not asked for is better than none.
+// negotiate returns the form that Accept prefers, the first of equals. The most specific
+// range that matches a form decides about it (RFC 9110, 12.5.1). Clients that want HTML, as
+// browsers do, get text. If Accept has none of the forms, the client gets a problem: an
+// answer it did not ask for is better than none.
 func negotiate(accept []string) int {
 	best, bestQ := formProblem, 0
 	var quality, rank [len(forms)]int

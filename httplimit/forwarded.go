@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// walk returns the first address from the right that is not trusted, else the
-// leftmost. It reports false for a list that is empty, too long, or stopped: by what is
-// no address, or, with forwarded, none by RFC 7239. What stands to the left of that is
-// not looked at, and does no harm.
+// walk returns the first address from the right that is not trusted, else the leftmost. It
+// returns false for a list that is empty or too long, or has an entry that is no address, or
+// with forwarded does not follow RFC 7239. Entries to the left of the client are not looked
+// at.
 func (c *ClientIP) walk(lines []string, forwarded bool, told note) (client netip.Addr, ok bool) {
 	hops := 0
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -26,7 +26,7 @@ func (c *ClientIP) walk(lines []string, forwarded bool, told note) (client netip
 				told.add(entry, "too many entries")
 				return netip.Addr{}, false
 			}
-			if trimSpace(entry) == "" { // RFC 9110, 5.6.1: no element
+			if trimSpace(entry) == "" { // an empty element, which does not count (RFC 9110, 5.6.1)
 				continue
 			}
 			if forwarded {
@@ -38,7 +38,7 @@ func (c *ClientIP) walk(lines []string, forwarded bool, told note) (client netip
 				entry = node
 			}
 			addr, good := parseAddr(entry)
-			if !good || forwarded && strings.IndexByte(entry, ' ') >= 0 { // unknown, _hidden or nothing
+			if !good || forwarded && strings.IndexByte(entry, ' ') >= 0 { // such as unknown or _hidden
 				told.add(entry, "no address")
 				return netip.Addr{}, false
 			}
@@ -50,8 +50,8 @@ func (c *ClientIP) walk(lines []string, forwarded bool, told note) (client netip
 	return client, ok
 }
 
-// lastElement cuts off what follows the last comma that is not in quotes, read
-// from the right. A quote that has a backslash before it is within quotes.
+// lastElement cuts off the text behind the last comma that is not in quotes, reading from the
+// right. A quote with a backslash before it is within quotes.
 func lastElement(line string) (element, rest string, more bool) {
 	quoted := false
 	for i := len(line) - 1; i >= 0; i-- {
@@ -65,15 +65,15 @@ func lastElement(line string) (element, rest string, more bool) {
 	return line, "", false
 }
 
-// escaped reports whether what follows text has a backslash of its own: text
-// ends in an odd number of them.
+// escaped reports whether text escapes the byte that follows it: it ends in an odd number of
+// backslashes.
 func escaped(text string) bool {
 	plain := strings.TrimRight(text, "\\")
 	return (len(text)-len(plain))%2 == 1
 }
 
 // cutUnquoted is [strings.Cut] at the first sep that is not in quotes. A backslash escapes
-// what follows in a string, but not in %"…", the display string of RFC 9651.
+// the next byte in a string, but not in a display string, %"…" of RFC 9651.
 func cutUnquoted(text string, sep byte) (before, after string, found bool) {
 	quoted, display := false, false
 	for i := 0; i < len(text); i++ {
@@ -89,21 +89,21 @@ func cutUnquoted(text string, sep byte) (before, after string, found bool) {
 	return text, "", false
 }
 
-// forwardedFor returns the node that an element of Forwarded is for, "" without one. It
-// is read by the grammar, since a quoted string may hold the commas and semicolons that a
-// simple split would take for the proxies' own. It reports false for what is none.
+// forwardedFor returns the for of an element of Forwarded, "" if it has none; false if the
+// element does not follow the grammar. A simple split would not do: a client could write the
+// commas and semicolons that the proxies write, in a quoted string.
 func forwardedFor(element string) (node string, ok bool) {
 	seen := false
 	for rest, more := element, true; more; {
 		var pair string
 		if pair, rest, more = cutUnquoted(rest, ';'); trimSpace(pair) == "" {
-			continue // pairs may be empty
+			continue // an empty pair is allowed
 		}
 		name, value, equals := strings.Cut(trimSpace(pair), "=")
 		if strings.HasPrefix(value, `"`) {
 			value, ok = unquote(value)
 		} else {
-			ok = value != "" && isToken(value, ":[]") // which many proxies do not quote
+			ok = value != "" && isToken(value, ":[]") // many proxies do not quote addresses with these bytes
 		}
 		if !equals || !ok || name == "" || !isToken(name, "") {
 			return "", false
@@ -118,8 +118,8 @@ func forwardedFor(element string) (node string, ok bool) {
 	return node, true
 }
 
-// unquote reads a quoted string, which is all of the text. Only one with a backslash
-// allocates.
+// unquote returns the value of text, which must be one quoted string. It allocates only if
+// there is a backslash in it.
 func unquote(text string) (value string, ok bool) {
 	last := len(text) - 1
 	if last < 1 || text[last] != '"' || escaped(text[:last]) {
@@ -145,7 +145,6 @@ func unquote(text string) (value string, ok bool) {
 	return string(plain), true
 }
 
-// tokenBytes are those of a token of HTTP.
 var tokenBytes = func() (is [256]bool) {
 	for _, c := range "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" {
 		is[c] = true
@@ -153,7 +152,7 @@ var tokenBytes = func() (is [256]bool) {
 	return is
 }()
 
-// isToken reports whether a text has nothing but bytes of a token, or of also.
+// isToken reports whether a text has only bytes of an HTTP token, or of also.
 func isToken(text, also string) bool {
 	for i := range len(text) {
 		if c := text[i]; !tokenBytes[c] && strings.IndexByte(also, c) < 0 {

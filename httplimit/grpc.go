@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// writeGRPC answers a gRPC call with headers alone (Trailers-Only): clients take
-// a bare 429 for UNAVAILABLE, which they retry at once. The details say when to
-// retry and which limits denied, as google/rpc/error_details.proto has them.
+// writeGRPC answers a gRPC call with headers alone (Trailers-Only): clients take a bare 429
+// for UNAVAILABLE, which they retry at once. The details say when to retry and which limits
+// denied, in the messages of google/rpc/error_details.proto.
 func (f *refusal) writeGRPC(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/grpc")
@@ -19,7 +19,6 @@ func (f *refusal) writeGRPC(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// setGRPC writes the status of a call.
 func (f *refusal) setGRPC(h http.Header) {
 	h.Set("Grpc-Status", strconv.Itoa(int(f.grpc)))
 	h.Set("Grpc-Message", f.title) // printable ASCII without %: nothing to encode
@@ -36,8 +35,8 @@ type detail struct {
 	body []byte
 }
 
-// parts returns when to retry and which limits denied, as far as that is known.
-// It is written by hand: these few fields are not worth a dependency.
+// parts returns the details: when to retry and which limits denied, as far as that is known.
+// They are encoded by hand: so few fields are not worth a dependency.
 func (f *refusal) parts() (all []detail) {
 	var quota []byte
 	if f.retry > 0 {
@@ -64,8 +63,7 @@ func (f *refusal) parts() (all []detail) {
 	return all
 }
 
-// details returns the refusal as a google.rpc.Status, or nil if that would say
-// no more than the other fields.
+// details returns the refusal as an encoded google.rpc.Status; nil if it has no details.
 func (f *refusal) details() []byte {
 	parts := f.parts()
 	if parts == nil {
@@ -80,8 +78,7 @@ func (f *refusal) details() []byte {
 	return b
 }
 
-// appendInt appends a field of a protobuf message that is a number; 0 is left
-// out.
+// appendInt appends a number as a field of a protobuf message; it leaves out 0.
 func appendInt(b []byte, field byte, n uint64) []byte {
 	if n == 0 {
 		return b
@@ -89,12 +86,12 @@ func appendInt(b []byte, field byte, n uint64) []byte {
 	return binary.AppendUvarint(append(b, field<<3), n)
 }
 
-// appendBytes appends a field that is text, bytes or a message.
+// appendBytes appends text, bytes or a message as a field of a protobuf message.
 func appendBytes(b []byte, field byte, value []byte) []byte {
 	return append(binary.AppendUvarint(append(b, field<<3|2), uint64(len(value))), value...)
 }
 
-// The codes of gRPC that refusals have.
+// The gRPC codes of refusals.
 const (
 	grpcInvalid     = 3
 	grpcInternal    = 13

@@ -14,9 +14,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A Dialect is the header fields that tell clients where they stand, on
-// answers that were allowed and on those that were denied. Retry-After is sent
-// with a denial in any dialect.
+// A Dialect is a set of header fields that tell clients where they stand, both in answers to
+// allowed requests and in denials. A denial has Retry-After in any dialect.
 type Dialect uint8
 
 const (
@@ -25,22 +24,21 @@ const (
 	//	RateLimit-Policy: "login";q=5;w=60
 	//	RateLimit: "login";r=4;t=12
 	//
-	// At most r units pass in the next t seconds, in so far as the limit can
-	// tell: a bucket's t is long enough that r/t is never above its pace.
+	// At most r units pass in the next t seconds, as far as the limit can tell: a bucket's t
+	// is so long that r/t is never above its rate.
 	Draft11 Dialect = iota
-	// XRateLimit is X-RateLimit-Limit, X-RateLimit-Remaining and
-	// X-RateLimit-Reset, the last as a time in Unix seconds, as GitHub has it.
+	// XRateLimit is X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset. The last
+	// is a time in Unix seconds, as GitHub sends it.
 	XRateLimit
-	// Draft06 is RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset (in
-	// seconds from now) and RateLimit-Policy, as drafts up to 06 have them.
+	// Draft06 is RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset (in seconds from now)
+	// and RateLimit-Policy, as in drafts up to 06.
 	Draft06
-	// NoFields sends none.
+	// NoFields sends no fields but Retry-After.
 	NoFields
 
 	dialects = iota
 )
 
-// dialectNames are what flags and files call them.
 var dialectNames = [dialects]string{Draft11: "draft11", XRateLimit: "x-ratelimit", Draft06: "draft06", NoFields: "none"}
 
 // DialectNames returns the names of all dialects, as [ParseDialect] reads them.
@@ -54,7 +52,7 @@ func ParseDialect(name string) (Dialect, error) {
 	return 0, fmt.Errorf("dialect %q: want %s", name, strings.Join(dialectNames[:], ", "))
 }
 
-// The names of fields as [http.Header] keeps them. Header names have no case.
+// The names of fields, as [http.Header] keeps them; in HTTP, names have no case.
 const (
 	fieldPolicy     = "Ratelimit-Policy"
 	fieldRateLimit  = "Ratelimit"
@@ -67,8 +65,8 @@ const (
 	fieldRetryAfter = "Retry-After"
 )
 
-// An encoder writes the fields of one list of limits. It never changes; what
-// does not depend on the decision is made once and shared by all answers.
+// An encoder writes the fields of one list of limits. It never changes; values that do not
+// depend on the decision are made once and shared by all answers.
 type encoder struct {
 	dialect Dialect
 	policy  []string // RateLimit-Policy, whole
@@ -86,7 +84,7 @@ func newEncoder(dialect Dialect, limits []ratefields.Limit) *encoder {
 	return &encoder{dialect, ratefields.One(strings.Join(items, ", ")), limits}
 }
 
-// policy returns the RateLimit-Policy of a limit that is the only one.
+// policy returns the RateLimit-Policy for a single limit.
 func (d Dialect) policy(l *ratefields.Limit) []string {
 	if d == Draft11 {
 		return l.Policy
@@ -94,8 +92,8 @@ func (d Dialect) policy(l *ratefields.Limit) []string {
 	return l.Unnamed
 }
 
-// set writes the fields of a decision, none where no limit was asked. Price: two
-// allocations, for what depends on the decision; none without fields.
+// set writes the fields of a decision, but none if no limit was asked. Price: two
+// allocations, for values that depend on the decision; with NoFields none.
 func (e *encoder) set(h http.Header, d *stint.Decision, m mark) {
 	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.limits) || e.limits[d.Tightest].InFlight {
 		return
@@ -105,8 +103,8 @@ func (e *encoder) set(h http.Header, d *stint.Decision, m mark) {
 	e.dialect.set(h, l, e.policy, &own, m)
 }
 
-// set writes the fields of a decision whose Remaining and ResetAfter are those of a
-// limit, joined with those that are there.
+// set writes the fields of a decision whose Remaining and ResetAfter are those of the limit
+// l, joined with fields that are there already.
 func (d Dialect) set(h http.Header, l *ratefields.Limit, policy []string, of *stint.Decision, m mark) {
 	if len(h[d.standing()]) > 0 {
 		d.join(h, l, policy, of, m)
@@ -115,7 +113,7 @@ func (d Dialect) set(h http.Header, l *ratefields.Limit, policy []string, of *st
 	d.write(h, l, policy, of, m)
 }
 
-// write writes the fields in place of those that are there.
+// write writes the fields in place of any that are there.
 func (d Dialect) write(h http.Header, l *ratefields.Limit, policy []string, of *stint.Decision, m mark) {
 	switch d {
 	case Draft11:
@@ -131,13 +129,12 @@ func (d Dialect) write(h http.Header, l *ratefields.Limit, policy []string, of *
 	}
 }
 
-// Set writes the decision of a policy into the header fields, and Retry-After with a
-// denial. It returns the status for the answer: 200 when allowed, 403 for a block
-// and for a required key that is missing, 503 for a rule that is closed because its
-// store fails, else 429.
+// Set writes the decision of a policy into the header fields, with Retry-After for a denial,
+// for servers that write bodies of their own. It returns the status for the answer: 200 when
+// allowed, 403 for a block and for a missing key under on_missing: deny, 503 for a rule that
+// is closed because its store fails, else 429.
 //
-// Price: two allocations, for what depends on the decision; none without
-// fields. It is for servers that answer in bodies of their own.
+// Price: two allocations, for values that depend on the decision; with NoFields none.
 func (d Dialect) Set(h http.Header, r *policy.Result) (status int) {
 	d.encode(h, r, "")
 	if r.Decision.Allowed {
@@ -148,12 +145,12 @@ func (d Dialect) Set(h http.Header, r *policy.Result) (status int) {
 	return refused.status
 }
 
-// SetDecision is [Dialect.Set] for the decision of a limiter, or of the limiters of
-// [stint.All] in the order of its parts, without those of cost 0: a handler that asks them itself can answer as a
-// guard does. The status is 200 or 429. Fields of a guard around the handler stay beside
-// them, as between guards.
+// SetDecision is [Dialect.Set] for the decision of a limiter, or of [stint.All] with its
+// limiters in the order of the parts, without parts of cost 0: a handler that asks limiters
+// itself can so answer as a guard does. The status is 200 or 429. If a guard around the
+// handler has set fields, they are joined, as between guards.
 //
-// Price: some microseconds. What is written depends on the limits as they stand.
+// Price: some microseconds, since the fields are made anew from the limits as they are now.
 func (d Dialect) SetDecision(h http.Header, of stint.Decision, by ...*stint.Limiter) (status int) {
 	var limits []ratefields.Limit
 	for _, l := range by {
@@ -169,8 +166,8 @@ func (d Dialect) SetDecision(h http.Header, of stint.Decision, by ...*stint.Limi
 	return refused.status
 }
 
-// encode writes the fields of a decision: of all limits that the request was
-// held to, and where it stands with the tightest.
+// encode writes the fields of a decision of a policy: it lists all limits that the request
+// was held to, and says where the client stands with the tightest.
 func (d Dialect) encode(h http.Header, r *policy.Result, m mark) {
 	at := r.Tightest
 	if d == NoFields || at < 0 || r.Rules[at].Action != "" {
@@ -181,7 +178,7 @@ func (d Dialect) encode(h http.Header, r *policy.Result, m mark) {
 	for i := range r.Rules {
 		one := &r.Rules[i]
 		if one.Shadow || one.Action != "" || one.Hidden() || one.Limit.InFlight() {
-			continue // what is in flight is no quota over time
+			continue // limits in flight are no quota over time
 		}
 		l := one.Fields()
 		if held++; held == 1 {
@@ -201,12 +198,13 @@ func (d Dialect) encode(h http.Header, r *policy.Result, m mark) {
 		e := &r.Rules[at]
 		tightest, own.Allowed, own.Remaining, own.RetryAfter = e.Fields(), !e.Denied, e.Remaining, e.RetryAfter
 	}
-	own.ResetAfter = r.Rules[at].ResetAfter // not that of another limit
+	own.ResetAfter = r.Rules[at].ResetAfter // the decision has the longest of all limits
 	d.set(h, tightest, policies, &own, m)
 }
 
-// leastShown returns the entry of those that clients are told of that lets the fewest more
-// requests pass, or -1. It is for a tightest limit that is hidden.
+// leastShown returns the entry that takes the place of a hidden tightest limit: of the
+// entries that clients may see, the one that lets the fewest more requests pass; -1 if there
+// is none.
 func leastShown(r *policy.Result) int {
 	least := -1
 	for i := range r.Rules {
@@ -221,14 +219,15 @@ func leastShown(r *policy.Result) int {
 	return least
 }
 
-// ceilUnix returns the Unix second that begins no earlier than wait from now.
+// ceilUnix returns the first Unix second that begins no earlier than wait from now.
 func ceilUnix(now time.Time, wait time.Duration) int64 {
 	s := now.Unix() + int64(wait/time.Second)
 	rest := int64(now.Nanosecond()) + int64(wait%time.Second)
 	return s + ratefields.Seconds(time.Duration(rest))
 }
 
-// twoInts returns two numbers as the values of two fields, the first marked, in two allocations.
+// twoInts returns two numbers as the values of two fields, the first with the mark, in two
+// allocations.
 func twoInts(a, b int64, m mark) (as, bs []string) {
 	var buf [48]byte
 	text := strconv.AppendInt(buf[:0], a, 10)

@@ -17,7 +17,7 @@ import (
 type Missing uint8
 
 const (
-	// MissingShared counts all of them under one key of their own.
+	// MissingShared counts all these requests under one key of their own.
 	MissingShared Missing = iota
 	// MissingDeny answers them with 403.
 	MissingDeny
@@ -31,7 +31,7 @@ const (
 type NoRoute uint8
 
 const (
-	// NoRouteFail answers them with 500 and calls OnError with [ErrNoRoute].
+	// NoRouteFail answers these requests with 500 and calls OnError with [ErrNoRoute].
 	NoRouteFail NoRoute = iota
 	// NoRouteSkip lets them pass, uncounted.
 	NoRouteSkip
@@ -46,32 +46,31 @@ var ErrNoRoute = errors.New("httplimit: RouteKey finds no route: put the guard a
 // Options say how a guard behaves. The zero value suits most programs. The
 // functions are called from many goroutines at once.
 type Options struct {
-	// Cost returns how many units a request takes. A cost of 0 passes
-	// without being counted, one above the limit never passes, one below 0 is
-	// answered with 400: the ContentLength of a body of unknown length is -1. The
-	// default is 1.
+	// Cost returns how many units a request takes. A cost of 0 passes without being counted,
+	// a cost above the limit never passes, and a cost below 0 is answered with 400. Mind that
+	// ContentLength is -1 for a body of unknown length. The default is 1.
 	Cost func(*http.Request) int64
 	// Costs returns what a request costs under some rules of a policy, by their names, in
 	// place of Cost: places under a limit in flight, tokens under a budget. A name that no
-	// rule has is answered with 400. The default names none.
+	// rule has is answered with 400. The default names no rules.
 	Costs func(*http.Request) policy.Costs
-	// Limits returns what a request's key is held to in place of the limiter's own limits, such
-	// as those of a customer's plan; none for the limiter's own. They count under the limiter's
-	// name: a key whose limits change keeps what it has used. A list that comes
-	// again costs some ten nanoseconds, a new one a few microseconds in memory. Where limits cannot be
-	// held, or a memstore holds 4,096 of the name that still count, OnError gets the error, and the limiter's own
-	// decide. Rules have tiers instead. The default returns none.
+	// Limits returns limits that a request's key is held to in place of the limiter's own,
+	// such as those of a customer's plan; if it returns none, the limiter's own apply. They
+	// count under the limiter's name: a key whose limits change keeps what it has used. If
+	// the limits cannot be held, or a memstore already has 4,096 of this name that still
+	// count, OnError gets the error, and the limiter's own decide. A list that was returned
+	// before costs some ten nanoseconds, a new one a few microseconds in memory. Rules have
+	// tiers instead. The default returns none.
 	Limits func(*http.Request) []stint.Limit
-	// Skip reports whether a request passes undecided and uncounted. The default
-	// skips none.
+	// Skip reports whether a request passes undecided and uncounted. By default none does.
 	Skip func(*http.Request) bool
 	// Attribute returns further attributes that a policy's rules use and
 	// declare, such as jwt.sub. The default returns none.
 	Attribute func(r *http.Request, name string) (value string, ok bool)
-	// Claim returns a claim of the request's token, which it has verified by what the
-	// policy's file says under jwt, for attributes jwt.NAME. If known is false, it cannot
-	// be known at the moment, and a rule that needs it goes by its on_store_failure. The
-	// default is that rules declare claims as other attributes.
+	// Claim returns, for attributes jwt.NAME, a claim of the request's token, which your
+	// program has verified as the policy's file says under jwt. If known is false, the claim
+	// cannot be known at the moment, and a rule that needs it goes by its on_store_failure.
+	// Without Claim, rules declare claims like other attributes.
 	Claim func(r *http.Request, name string) (value string, ok, known bool)
 	// Missing is for requests without a key. The default value is
 	// MissingShared.
@@ -79,64 +78,65 @@ type Options struct {
 	// NoRoute is for requests that [RouteKey] finds no route for. The default
 	// value is NoRouteFail.
 	NoRoute NoRoute
-	// Shadow decides, counts and reports, but lets everything pass and sends
-	// clients no fields. The default value is false.
+	// Shadow decides, counts and reports, but lets every request pass and sends clients no
+	// fields. The default value is false.
 	Shadow bool
-	// FailOpen lets requests pass that could not be decided because the store
-	// failed. The default value is false: they are answered with 503, since a
-	// broken store would otherwise open the guard. A store that has a fallback
-	// of its own returns no error while that works.
+	// FailOpen lets requests pass that could not be decided because the store failed. The
+	// default value is false: they are answered with 503, since a broken store would
+	// otherwise open the guard. A store with a fallback returns no error while the fallback
+	// decides.
 	FailOpen bool
-	// OnError is called with the error of a request that could not be decided,
-	// or, as ErrSettle, of one whose response was not settled. Where a policy's rules decide without their
-	// store, the store's error is in the Outcome if there is OnDecision, else
-	// OnError gets it. Optional.
+	// OnError is called with the error of a request that could not be decided, and with an
+	// [ErrSettle] if its response was not settled. If a policy's rules decide without their
+	// store, the store's error is in the Outcome; OnError gets it only if there is no
+	// OnDecision. Optional.
 	OnError func(*http.Request, error)
 	// OnDecision is called with each decision, before the answer is written.
 	// Optional.
 	OnDecision func(*http.Request, Outcome)
-	// OnSettlement is called when what a response has cost is settled, for each rule: see
+	// OnSettlement is called for each rule under which the cost of a response is settled: see
 	// [policy.Pending]. Optional.
 	OnSettlement func(*http.Request, *policy.Result)
-	// Denied answers a denied request in place of the usual 429; fields and
-	// Retry-After are set already. The default is an answer of the kind that
-	// the request accepts: application/problem+json, application/json or
-	// text/plain.
+	// Denied answers a denied request in place of the usual 429; rate-limit fields and
+	// Retry-After are set already. The default answer is of the kind that the request
+	// accepts: application/problem+json, application/json or text/plain.
 	Denied func(http.ResponseWriter, *http.Request, Outcome)
-	// Dialect is the header fields to send. The default value is Draft11.
+	// Dialect says which header fields to send. The default value is Draft11.
 	Dialect Dialect
-	// MaxWait is how long a request may wait for its start; one that would wait
-	// longer is denied at once. The default value, 0, is as long as a
-	// leaky_queue holds and rules say by wait, else no time. With a negative value no
-	// request waits, and a leaky_queue lets the requests that
-	// it has room for pass without spacing them.
+	// MaxWait is how long a request may wait for its start; a request that would wait longer
+	// is denied at once. With the default value, 0, it waits as long as a leaky_queue holds
+	// it and rules say by wait, else not at all. With a negative value no request waits, and
+	// a leaky_queue lets requests that it has room for pass without spacing them.
 	MaxWait time.Duration
-	// Settle returns what a request has cost by the status and the header of its response, in
-	// units, given what it took: cost to let that stand, 0 to give it back, for example so
-	// that only failures count, more to charge the difference too, room or not, and [Forget]
-	// to reset the key; another value below 0 lets the cost stand. It is asked once, when the handler writes the header, which waits for
-	// it; what the handler does later changes nothing. A handler that panics before counts as
-	// 500, with a nil header, and a connection that it takes over as 101. The handler's
-	// ResponseWriter is wrapped for it, and the cost is a reservation: units that have
-	// recovered by then are not given back. A request of cost 0 is not asked about. Under a
-	// policy, 0 and Forget give back what all rules took, and anything else leaves it to the
-	// rules. Settle cannot be combined with waiting. The default lets the cost stand.
+	// Settle returns what a request has cost, by the status and the header of its response,
+	// in units. cost is what it took: return cost to let that stand, 0 to give it back, for
+	// example so that only failures count, more to charge the difference too, room or not,
+	// and [Forget] to reset the key; another value below 0 lets the cost stand. Settle is
+	// called once, when the handler writes the header, which waits for the settlement; what
+	// the handler does later changes nothing. A handler that panics before counts as 500,
+	// with a nil header; a connection that it takes over counts as 101. The handler's
+	// ResponseWriter is wrapped. The cost is a reservation: units that have recovered in the
+	// meantime are not given back. Settle is not called for a request of cost 0. Under a
+	// policy, 0 and Forget give back what all rules took, and any other value leaves the cost
+	// to the rules. Settle cannot be combined with waiting. The default lets the cost stand.
 	Settle func(status int, header http.Header, cost int64) int64
 }
 
-// Forget is what [Options.Settle] returns to reset the key, such as for a login that
-// succeeds after failures: as if it had never been seen, other requests in progress too.
+// Forget is what [Options.Settle] returns to reset the key, for example when a login succeeds
+// after failures: the key is then as if never seen, and requests of it that are still in
+// progress count no more.
 const Forget int64 = -1
 
 // An Outcome is what was decided about one request.
 type Outcome struct {
 	// Decision is the limiter's answer.
 	Decision stint.Decision
-	// Key is the key that the request was counted under; of [NewAll], all of them, with a NUL between. It is what a client
-	// sent, or its address: keep it out of logs and metric labels.
+	// Key is the key that the request was counted under; with [NewAll], all its keys, with a
+	// NUL between them. It is what a client sent, or its address: keep it out of logs and
+	// metric labels.
 	Key string
-	// Violated is the names of the limits that denied it, or would have. Under
-	// a policy they are the labels of its limits.
+	// Violated is the names of the limits that denied the request, or would have in shadow;
+	// under a policy, their labels.
 	Violated []string
 	// Rules is the policy's whole answer, valid until the function that got
 	// the Outcome returns; nil without a policy.
@@ -174,7 +174,7 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 		if guard.New(l, most).Waits() {
 			return nil, errors.New("httplimit: Settle does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
 		}
-		most = -1 // whatever its limits become
+		most = -1 // even if its limits are changed later
 	}
 	make := func(l *stint.Limiter) (*held, error) {
 		h := &held{Guard: guard.New(l, most), dialect: o.Dialect}
@@ -207,7 +207,7 @@ func (o *Options) check() error {
 // keyed is what all handlers of one middleware with a limiter share.
 type keyed struct {
 	own   *held
-	given *guard.Given[*held] // of Options.Limits; nil without
+	given *guard.Given[*held] // of Options.Limits; nil without them
 	key   Key
 	o     Options
 	mark  mark
@@ -221,13 +221,13 @@ type held struct {
 	fields  atomic.Pointer[termFields]
 }
 
-// termFields are the fields of limits as they stood at some moment.
+// termFields are the header fields of limits with certain terms.
 type termFields struct {
 	of *guard.Terms
 	*encoder
 }
 
-// encoder returns that of the limits as they stand now.
+// encoder returns the encoder of the limits as they are now.
 func (h *held) encoder() *encoder {
 	t, f := h.Terms(), h.fields.Load()
 	if f == nil || f.of != t {
@@ -237,7 +237,7 @@ func (h *held) encoder() *encoder {
 	return f.encoder
 }
 
-// under returns what a request is held to by the limits that it brings.
+// under returns the limiter for the limits that Options.Limits gives to a request.
 func (g *keyed) under(r *http.Request) *held {
 	h, err := g.given.Of(g.o.Limits(r))
 	if err != nil {
@@ -246,13 +246,12 @@ func (g *keyed) under(r *http.Request) *held {
 	return h
 }
 
-// guarded is one handler behind a guard.
 type guarded struct {
 	*keyed
 	next http.Handler
 }
 
-// ServeHTTP decides, then hands the request on or answers it.
+// ServeHTTP decides, then passes the request on or answers it.
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.o.Skip != nil && g.o.Skip(r) {
 		g.next.ServeHTTP(w, r)
@@ -307,8 +306,8 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refundLasts is how long what may be refunded is kept: longer than any handler takes to
-// begin its answer. If this process is killed, what is open then stays as it is charged.
+// refundLasts is how long a charge can be refunded: longer than any handler takes to begin
+// its answer. If this process is killed, open charges stand.
 const refundLasts = 24 * time.Hour
 
 // A reserver decides about a request, as [stint.Request] does, and resets its keys.
@@ -318,7 +317,6 @@ type reserver interface {
 	forget(ctx context.Context) error
 }
 
-// single is a request to one limiter.
 type single struct {
 	by   *held
 	key  string
@@ -333,11 +331,11 @@ func (s *single) Take(ctx context.Context) (stint.Decision, error) {
 	return s.by.Take(ctx, s.key, s.cost)
 }
 
-// serveRefundable is ServeHTTP for requests whose response may give back what
-// they took of some parts.
+// serveRefundable is ServeHTTP for requests whose charge, of cost in each of some parts,
+// Options.Settle may change.
 func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, fields *encoder, key string, parts int, cost int64, by reserver) {
 	d, reservation, err := by.Reserve(r.Context(), refundLasts)
-	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+	if errors.Is(err, stint.ErrFull) { // strict: the request is charged for good
 		g.o.reportError(r, fmt.Errorf("%w: %w", ErrSettle, err))
 		d, err = by.Take(r.Context())
 	}
@@ -351,8 +349,8 @@ func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, fields
 	g.o.serveCounting(w, r, g.next, cost, &refundable{reservation, parts, cost, by.forget}, nil)
 }
 
-// respond reports a decision to the hooks and the client. It returns whether the
-// request may go on; if not, it has been answered.
+// respond reports a decision to the hooks and the client. It returns whether the request may
+// go on; if not, respond has answered it.
 func (g *keyed) respond(w http.ResponseWriter, r *http.Request, fields *encoder, key string, waited time.Duration, d *stint.Decision, err error) bool {
 	if err != nil {
 		return g.o.failed(w, r, err)
@@ -387,8 +385,8 @@ func (g *keyed) outcome(fields *encoder, key string, waited time.Duration, d *st
 	return o
 }
 
-// failed reports an error and says whether the request may go on; if not, it
-// has been answered.
+// failed reports an error, and returns whether the request may go on; if not, failed has
+// answered it.
 func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool {
 	if r.Context().Err() == nil {
 		o.reportError(r, err)
@@ -419,7 +417,7 @@ func (o *Options) reportError(r *http.Request, err error) {
 func (g *guarded) serveQueued(w http.ResponseWriter, r *http.Request, fields *encoder, key string, waited time.Duration, d *stint.Decision, err error) {
 	var passed *guard.AfterWait
 	if errors.As(err, &passed) {
-		g.o.reportError(r, passed.Err) // only the fields are missing
+		g.o.reportError(r, passed.Err) // the request passed; only its header fields cannot be made
 		g.next.ServeHTTP(w, r)
 		return
 	}

@@ -13,18 +13,17 @@ import (
 	"github.com/stint-dev/stint/internal/ratefields"
 )
 
-// Guards around guards answer in one header. Each policy is listed, and where the client
-// stands is said of the limit with the least remaining, of equals of the outermost, and of
-// the one that denies, if one does.
+// Where a guard stands around another, both write into one header. The policies of all are
+// listed. Only one limit says where the client stands: the one that denies, else the one with
+// the least remaining, of equal ones the outermost.
 
-// A mark is the name of a guard that has decided about a request. It stands in the capacity
-// behind the value of a field, where no reader of the header sees it: so a guard knows what
-// others wrote from what it wrote itself, at no price for all others. "" is none.
+// A mark is the name of a guard that has decided about a request. A guard must know its own
+// fields from those of other guards. So a mark stands in the capacity of the slice behind the
+// value of a field: no reader of the header sees it, and it costs nothing. "" is no mark.
 type mark string
 
 var guards atomic.Uint64
 
-// newMark returns a name for a guard, which is the value of no field.
 func newMark() mark { return mark("\x00" + strconv.FormatUint(guards.Add(1), 10)) }
 
 // marked returns the value of a field with a mark behind it.
@@ -35,8 +34,7 @@ func (m mark) in(values []string) bool {
 	return m != "" && slices.Contains(values[len(values):cap(values)], string(m))
 }
 
-// joined returns the value of a field with the marks of what was there and another one, each
-// once.
+// joined returns a value with the marks that were behind the old one, and m, each once.
 func joined(value string, was []string, m mark) []string {
 	all := append([]string{value}, was[len(was):cap(was)]...)
 	if !m.in(was) {
@@ -45,17 +43,17 @@ func joined(value string, was []string, m mark) []string {
 	return all[:1:len(all)]
 }
 
-// standings are the fields that say what remains, behind which marks stand.
+// standings are the fields that say what remains; they carry the marks.
 var standings = [dialects]string{Draft11: fieldRateLimit, Draft06: fieldRemaining, XRateLimit: fieldXRemaining}
 
 func (d Dialect) standing() string { return standings[d] }
 
-// join sets the fields of a decision beside those of an outer guard.
+// join sets the fields of a decision where an outer guard has set its own.
 func (d Dialect) join(h http.Header, l *ratefields.Limit, policy []string, of *stint.Decision, m mark) {
 	was := h[d.standing()]
 	switch {
 	case d == XRateLimit:
-	case m.in(was): // it is listed already
+	case m.in(was): // the policy is listed already
 		policy = h[fieldPolicy]
 	default:
 		policy = ratefields.One(strings.Join(append(slices.Clip(h[fieldPolicy]), policy...), ", "))
@@ -85,7 +83,7 @@ func (d Dialect) remaining(value string) (left int64, ok bool) {
 	return left, err == nil
 }
 
-// A once warns of a guard that meets a request twice.
+// A once warns, the first time only, that a guard meets a request twice.
 type once struct{ sync.Once }
 
 func (o *once) warn(r *http.Request) {

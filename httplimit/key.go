@@ -15,11 +15,11 @@ import (
 // A Key is called from many goroutines at once.
 type Key func(*http.Request) (key string, ok bool)
 
-// IPKey keys requests by the client's address, or by the network that it is in;
-// see [ClientIP]. Keys read "192.0.2.7" and "2001:db8:1:2::/64".
+// IPKey keys requests by the client's address, or the network around it; see [ClientIP]. A
+// key reads "192.0.2.7" or "2001:db8:1:2::/64".
 //
-// Price: no allocation for an IPv4 client, and none for an IPv6 client that is
-// among the last few thousand.
+// Price: no allocation for an IPv4 client, and none for an IPv6 client among the last few
+// thousand.
 func IPKey(c ClientIP) Key {
 	cache := &prefixTexts{seed: maphash.MakeSeed()}
 	return func(r *http.Request) (string, bool) {
@@ -41,9 +41,8 @@ func IPKey(c ClientIP) Key {
 	}
 }
 
-// prefixTexts remembers the texts of networks, so that a client that comes
-// again costs no allocation. What it holds is bounded: a network takes the
-// place of another with the same hash.
+// prefixTexts remembers the texts of networks, so that a returning client costs no
+// allocation. Its size is fixed: a network takes the place of another with the same hash.
 type prefixTexts struct {
 	seed  maphash.Seed
 	slots [4096]atomic.Pointer[prefixText]
@@ -67,12 +66,12 @@ func (t *prefixTexts) text(p netip.Prefix) string {
 	return text
 }
 
-// HeaderKey keys requests by the first line of a header, such as an API key, without
-// the blanks around it that HTTP/2 carries. An empty one counts as none.
+// HeaderKey keys requests by the first line of a header, such as an API key, without the
+// blanks around it that HTTP/2 may carry. A request with an empty one has no key.
 //
-// A client can send what it likes: put this behind what checks the key, or add
-// a limit by address in front. Requests that servers may read in another way, such
-// as those with a second line, are refused under a policy; see [Ambiguous].
+// A client can send any value: put this guard behind the code that checks it, or add a limit
+// by address in front. Only a policy refuses requests that servers may read in another way,
+// such as those with a second line; see [Ambiguous].
 func HeaderKey(name string) Key {
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request) (string, bool) {
@@ -85,8 +84,8 @@ func HeaderKey(name string) Key {
 	}
 }
 
-// CookieKey keys requests by the value of a cookie, the first of that name. An
-// empty one counts as none. What was said of [HeaderKey] holds here too.
+// CookieKey keys requests by the value of a cookie, the first of this name. A request with an
+// empty one has no key. As with [HeaderKey], a client can send any value.
 func CookieKey(name string) Key {
 	return func(r *http.Request) (string, bool) {
 		c, err := r.Cookie(name)
@@ -97,11 +96,10 @@ func CookieKey(name string) Key {
 	}
 }
 
-// RouteKey keys requests by the pattern of [http.ServeMux] that matched, such as
-// "POST /users/{id}". Use it in [Join] to give each route its own count. It has a
-// key inside of a mux only, so wrap the handlers and not the mux: in front of it,
-// and under the Use of other routers, no route is known yet. Options.NoRoute
-// says what becomes of such requests; they never share a key.
+// RouteKey keys requests by the pattern of [http.ServeMux] that matched, such as "POST
+// /users/{id}". Use it in [Join] to give each route its own count. Wrap the handlers and not
+// the mux: in front of the mux, and under the Use of other routers, no route is known yet.
+// Options.NoRoute says what becomes of requests without a route; they never share a key.
 func RouteKey() Key {
 	return func(r *http.Request) (string, bool) {
 		if r.Pattern == "" {
@@ -114,9 +112,9 @@ func RouteKey() Key {
 // noRoute is what RouteKey returns where no route is known, alone and in Join.
 const noRoute = "\x00no route"
 
-// Join keys requests by several keys together. Each is written with its
-// length, so that ("ab", "c") and ("a", "bc") never meet. A request that lacks
-// one has no key.
+// Join keys requests by several keys together. Each key is written with its length, so that
+// ("ab", "c") and ("a", "bc") are different keys. A request that lacks one of the keys has no
+// key.
 func Join(keys ...Key) Key {
 	return func(r *http.Request) (string, bool) {
 		var b []byte

@@ -9,8 +9,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// overridden finds a header by which servers take another method, host or path than the
-// request has, of those that rules look at. The name is as [http.Header] keeps it.
+// overridden reports whether a header may make servers take another method, host or path than
+// the request has, if rules look at that. name is as [http.Header] keeps it.
 func (l *looked) overridden(r *http.Request, name string, lines []string) (attribute, reason string) {
 	for _, line := range lines {
 		if attribute = l.another(r, name, line); attribute != "" {
@@ -20,7 +20,7 @@ func (l *looked) overridden(r *http.Request, name string, lines []string) (attri
 	return "", ""
 }
 
-// another returns the attribute that a line of a header has another value of.
+// another returns the attribute for which a line of a header has another value.
 func (l *looked) another(r *http.Request, name, line string) (attribute string) {
 	switch override := request.OverrideOf(name); {
 	case override == request.OverrideMethod && l.method && !strings.EqualFold(line, r.Method):
@@ -37,8 +37,8 @@ func (l *looked) another(r *http.Request, name, line string) (attribute string) 
 	return ""
 }
 
-// hasOtherHost reports whether a list of hosts has one that is not the host of the request.
-// Some servers take the first and some the last.
+// hasOtherHost reports whether a list has a host that is not the host of the request: some
+// servers take the first and some the last.
 func hasOtherHost(list, host string) bool {
 	want, fault := policy.CleanHost(host)
 	for one := range strings.SplitSeq(list, ",") {
@@ -49,11 +49,10 @@ func hasOtherHost(list, host string) bool {
 	return false
 }
 
-// unquoted takes away what quotes, or hides, a name or a value.
 var unquoted = strings.NewReplacer(`"`, "", `\`, "")
 
 // forwardsOtherHost reports whether some server finds another host in a line of Forwarded,
-// whether or not it knows quotes.
+// whether or not that server reads quotes.
 func forwardsOtherHost(line, host string) bool {
 	const name = "host"
 	for rest := unquoted.Replace(line); len(rest) > len(name); rest = rest[1:] {
@@ -72,7 +71,8 @@ func forwardsOtherHost(line, host string) bool {
 	return false
 }
 
-// isOtherTarget reports whether a path with its query, or a URL, is not that of the request.
+// isOtherTarget reports whether a path with its query, or a URL, differs from that of the
+// request.
 func isOtherTarget(target string, r *http.Request) bool {
 	if scheme, rest, ok := strings.Cut(target, "://"); ok && (scheme == "http" || scheme == "https") {
 		host, path, _ := strings.Cut(rest, "/")
@@ -85,11 +85,12 @@ func isOtherTarget(target string, r *http.Request) bool {
 	return path != request.SentPath(r.URL) || query != r.URL.RawQuery
 }
 
-// hasPrefixOf reports whether a list has a prefix of the path, as it was sent or decoded,
-// which servers may cut off. One that the path does not begin with was cut off by a proxy.
+// hasPrefixOf reports whether a list has a prefix of the path, sent or decoded, which servers
+// may cut off. A prefix that the path does not have is harmless: a proxy has cut it off
+// already.
 func hasPrefixOf(list string, u *url.URL) bool {
 	sent := strings.TrimLeft(request.SentPath(u), "/")
-	plain, _ := url.PathUnescape(sent) // what cannot be decoded begins with no prefix
+	plain, _ := url.PathUnescape(sent) // "" if it cannot be decoded, which has no prefix
 	for one := range strings.SplitSeq(list, ",") {
 		prefix := strings.Trim(trimSpace(one), "/")
 		if prefix != "" && (strings.HasPrefix(sent, prefix) || strings.HasPrefix(plain, prefix)) {

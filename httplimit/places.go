@@ -11,9 +11,9 @@ import (
 )
 
 // holdPlaces has a request keep its places in flight until its handler has returned and the
-// connection that it took over, if it did, is closed. The handler writes to held, and
-// returned is called behind it. A response that goes on without its handler ends when w says
-// so, as that of fiberlimit does.
+// connection that the handler took over, if it did, is closed. The handler must write to
+// held, and the caller must call returned after the handler. Where w goes on with the
+// response after its handler, as fiberlimit's does, w says when that ends.
 func holdPlaces(w http.ResponseWriter, release func()) (held http.ResponseWriter, returned func()) {
 	if late, ok := w.(interface{ AfterResponse(call func()) bool }); ok {
 		return w, func() {
@@ -48,7 +48,7 @@ func hijacks(w http.ResponseWriter) bool {
 type placeWriter struct {
 	http.ResponseWriter
 	release func()
-	users   atomic.Int32 // of the places: the handler, and the connection that it took over
+	users   atomic.Int32 // how many hold the places: the handler, and a connection it took over
 }
 
 func (p *placeWriter) leave() {
@@ -70,17 +70,17 @@ func (p *placeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Flush implements [http.Flusher].
 func (p *placeWriter) Flush() { _ = p.FlushError() }
 
-// FlushError is for [http.ResponseController].
+// FlushError is called by [http.ResponseController].
 func (p *placeWriter) FlushError() error {
 	return http.NewResponseController(p.ResponseWriter).Flush()
 }
 
-// ReadFrom implements [io.ReaderFrom], so that the system sends files where it can.
+// ReadFrom implements [io.ReaderFrom], so that the kernel can send files.
 func (p *placeWriter) ReadFrom(from io.Reader) (int64, error) {
 	return io.Copy(p.ResponseWriter, from)
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap is called by [http.ResponseController].
 func (p *placeWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 // A placeConn is a connection that holds places until it is closed.
@@ -95,10 +95,10 @@ func (c *placeConn) Close() error {
 	return c.Conn.Close()
 }
 
-// NetConn returns the connection below, as that of a TLS connection does.
+// NetConn returns the connection below, like [tls.Conn.NetConn].
 func (c *placeConn) NetConn() net.Conn { return c.Conn }
 
-// CloseWrite ends what is sent, if the connection below can.
+// CloseWrite closes the writing side, if the connection below can.
 func (c *placeConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

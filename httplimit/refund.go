@@ -16,14 +16,15 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// settleWithin is how long a settlement may take, which the header of a response waits for.
+// settleWithin is how long a settlement may take, since the header of the response waits for
+// it.
 const settleWithin = time.Second
 
-// ErrSettle is for a request that was decided, and whose response could not be settled
-// or refunded: it stands as charged.
+// ErrSettle says that the response of a request could not be settled or refunded: the request
+// stands as charged.
 var ErrSettle = errors.New("httplimit: the response was not settled")
 
-// refundable is what a guard with limiters has charged.
+// refundable is the charge of a guard with limiters.
 type refundable struct {
 	*stint.Reservation
 	parts int
@@ -31,8 +32,8 @@ type refundable struct {
 	reset func(context.Context) error
 }
 
-// settle charges each part a cost, or resets its key. It leaves out the error of a key that
-// was reset, under which nothing is charged.
+// settle charges each part a cost, or resets its key. If the key was reset meanwhile, there
+// is no charge to settle, and no error.
 func (r *refundable) settle(ctx context.Context, cost int64) error {
 	if cost == Forget {
 		return r.reset(ctx)
@@ -44,9 +45,9 @@ func (r *refundable) settle(ctx context.Context, cost int64) error {
 	return err
 }
 
-// serveCounting runs the handler, and settles what its response says when that is known, in
-// the same goroutine: by its header before that is sent, by its body after the handler, also
-// when the client has gone.
+// serveCounting runs the handler, and settles the charge by the response, in the same
+// goroutine: by its header before that is sent, by its body after the handler, even when the
+// client has gone.
 func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, own *refundable, pending *policy.Pending) {
 	s := &statusWriter{ResponseWriter: w, o: o, r: r, cost: cost, own: own, pending: pending}
 	if s.pending != nil && s.pending.Reads() && r.Header["Accept-Encoding"] != nil {
@@ -62,28 +63,28 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 	defer func() { s.end(returned) }()
 	next.ServeHTTP(s.withPowers(), r)
 	if returned = true; s.cut {
-		panic(http.ErrAbortHandler) // else what the client has would pass for the whole
+		panic(http.ErrAbortHandler) // else the client would take what it got for the whole
 	}
 }
 
-// A statusWriter settles what a request was charged by its response, and shows rules what
-// they take from that behind what is sent: nothing of a body is held up. It unwraps for
-// [http.ResponseController], and has the powers of the writer in it.
+// A statusWriter settles the charge of a request by its response. It shows rules the body
+// after sending it, so that nothing is held up. It unwraps for [http.ResponseController]; see
+// withPowers.
 type statusWriter struct {
 	http.ResponseWriter
 	o       *Options
 	r       *http.Request
 	cost    int64
-	own     *refundable     // nil under rules
+	own     *refundable     // nil if a policy has charged the request
 	pending *policy.Pending // nil if no rule goes by the response
-	status  int             // 0 until it is known
+	status  int             // 0 until known
 	failed  bool            // the client has gone
 
 	cuts bool // a rule may cut the body
-	cut  bool // and one did
+	cut  bool // a rule has cut it
 }
 
-// know settles by the status, behind which the header does not change.
+// know settles by the status and the header, which does not change after it.
 func (s *statusWriter) know(status int, h http.Header) {
 	s.status = status
 	actual := s.cost
@@ -102,7 +103,8 @@ func (s *statusWriter) know(status int, h http.Header) {
 	}
 }
 
-// end settles by the body. A handler that has panicked without a header counts as 500.
+// end settles by the body. A handler that panics without having written a header counts as
+// 500.
 func (s *statusWriter) end(returned bool) {
 	if returned {
 		s.ok()
@@ -129,7 +131,7 @@ func (s *statusWriter) settle(do func(context.Context) error) {
 	}
 }
 
-// ErrCut is what writing a response returns from where a rule cuts it.
+// ErrCut is the error of writes to a response that a rule has cut.
 var ErrCut = errors.New("httplimit: the response has used up its budget")
 
 // WriteHeader implements [http.ResponseWriter].
@@ -145,7 +147,7 @@ func (s *statusWriter) Write(b []byte) (int, error) {
 	s.ok()
 	if s.cuts && len(b) > 0 && (s.cut || s.pending.Cut(s.r.Context(), b)) {
 		if !s.cut {
-			_ = s.FlushError() // what has been charged
+			_ = s.FlushError() // the client must get what was charged
 		}
 		s.cut, s.failed = true, true
 		return 0, ErrCut
@@ -169,8 +171,8 @@ func (s *statusWriter) WriteString(text string) (int, error) {
 	return io.WriteString(s.ResponseWriter, text)
 }
 
-// ReadFrom implements [io.ReaderFrom], so that files are still sent by the
-// system where they can be.
+// ReadFrom implements [io.ReaderFrom], so that the kernel can send files where no rule reads
+// or cuts the body.
 func (s *statusWriter) ReadFrom(from io.Reader) (int64, error) {
 	if s.pending != nil && (s.cuts || s.pending.Reads()) {
 		return io.Copy(struct{ io.Writer }{s}, from)
@@ -184,18 +186,18 @@ func (s *statusWriter) ReadFrom(from io.Reader) (int64, error) {
 	return n, err
 }
 
-// FlushError is for [http.ResponseController]: handlers of streams learn by its
-// error that their client has gone.
+// FlushError is called by [http.ResponseController]: handlers of streams learn by its error
+// that their client has gone.
 func (s *statusWriter) FlushError() error {
 	err := http.NewResponseController(s.ResponseWriter).Flush()
-	if !errors.Is(err, http.ErrNotSupported) { // else nothing is sent yet
+	if !errors.Is(err, http.ErrNotSupported) { // without support, nothing is sent yet
 		s.ok()
 		s.failed = s.failed || err != nil
 	}
 	return err
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap is called by [http.ResponseController].
 func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 func (s *statusWriter) ok() {
@@ -204,17 +206,16 @@ func (s *statusWriter) ok() {
 	}
 }
 
-// Failed is for adapters of routers whose handlers return errors that are answered outside
-// of the guard: it notes the status of the answer that follows.
+// Failed notes the status of an answer that is written outside of the guard. Adapters call it
+// for routers whose handlers return errors.
 func (s *statusWriter) Failed(status int) {
 	if s.status == 0 {
 		s.know(status, s.ResponseWriter.Header())
 	}
 }
 
-// withPowers returns s as a writer that is an [http.Flusher] and an
-// [http.Hijacker] where the writer in it is, for handlers that ask for those
-// and not for an http.ResponseController.
+// withPowers returns s as a writer that is an [http.Flusher] and an [http.Hijacker] if the
+// writer in it is, for handlers that ask for these and not for an http.ResponseController.
 func (s *statusWriter) withPowers() http.ResponseWriter {
 	_, flush := s.ResponseWriter.(http.Flusher)
 	_, hijack := s.ResponseWriter.(http.Hijacker)
@@ -252,7 +253,7 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return conn, rw, err
 	}
-	if h.s.status == 0 { // whatever the handler sends
+	if h.s.status == 0 { // whatever the handler then sends on the connection
 		h.s.know(http.StatusSwitchingProtocols, h.s.ResponseWriter.Header())
 	}
 	if h.s.pending != nil {

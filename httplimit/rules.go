@@ -15,19 +15,18 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// NewPolicy returns middleware that holds requests to the rules of a policy,
-// which name the key of each request. The client's address is what client returns,
-// the path is that of the request's URL where the guard stands. Further attributes
-// come from Options.Attribute: those that the rules declare. Rules that look at others
-// are refused; of those that are reloaded later, a request that such a rule may hold is
-// answered with 500 ([policy.NotGivenError]).
+// NewPolicy returns middleware that holds requests to the rules of a policy, which say the
+// key of each request. client finds the client's address; the path is that of the request's
+// URL at the guard. Options.Attribute gives the further attributes that the rules declare.
+// NewPolicy refuses rules that look at others. If such rules come by a reload, a request that
+// one of them may hold is answered with 500 ([policy.NotGivenError]).
 //
-// A block, and a missing key that a rule denies, is answered with 403; what
-// rules look at and servers read in different ways, a path or what [Ambiguous]
-// finds, with 400; what a rule denies because its
-// store fails with 503. Where a rule looks into a body that cannot be read, the answer has
-// the status of the error if that has a method HTTPStatus() int, else 400. Options.Missing has no meaning here. Requests wait
-// under a leaky_queue, and for as long as the wait of a rule says; see Options.MaxWait.
+// A block, and a missing key under on_missing: deny, are answered with 403. A path, or
+// anything that [Ambiguous] finds, that rules look at and servers read in different ways is
+// answered with 400, a denial because a rule's store fails with 503. If a rule looks into a
+// body that cannot be read, the status is that of the error's method HTTPStatus() int, if it
+// has one, else 400. Options.Missing has no meaning here. Requests wait under a leaky_queue,
+// and as long as the wait of a rule says; see Options.MaxWait.
 func NewPolicy(p *policy.Policy, client ClientIP, o Options) (func(http.Handler) http.Handler, error) {
 	if p == nil {
 		return nil, errors.New("httplimit: no policy: policy.New makes one")
@@ -63,7 +62,7 @@ func NewPolicyFunc(current func() *policy.Policy, client ClientIP, o Options) (f
 	}
 	g.calls.New = func() any { return g.newCall() }
 	return func(next http.Handler) http.Handler {
-		_, redirects := next.(*http.ServeMux) // to the clean path
+		_, redirects := next.(*http.ServeMux) // a mux redirects to the clean path
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.serve(w, r, next, redirects) })
 	}, nil
 }
@@ -80,7 +79,7 @@ type policyGuard struct {
 	plain   Ambiguous
 }
 
-// serve decides, then hands the request on or answers it.
+// serve decides, then passes the request on or answers it.
 func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Handler, redirects bool) {
 	if g.o.Skip != nil && g.o.Skip(r) {
 		next.ServeHTTP(w, r)
@@ -107,7 +106,7 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 		defer returned()
 	}
 	pass := g.respond(w, p, c, waited, err)
-	r = c.request // whose body may have been read
+	r = c.request // a copy, if rules have read the body
 	c.release()
 	switch {
 	case !pass:
@@ -118,8 +117,8 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 	}
 }
 
-// decide asks the policy, and returns when the request may start. What the request was
-// charged may depend on the response.
+// decide asks the policy, and returns when the request may start. pending settles what the
+// charge still owes to the response.
 func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *policy.Pending, waited time.Duration, err error) {
 	l := g.plain.of(p.Rules())
 	c.looked = l
@@ -141,7 +140,7 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *po
 		most = -1
 	}
 	pending, waited, err = p.Begin(ctx, c, cost, g.o.Settle != nil, most, &c.result)
-	if err != nil && errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+	if err != nil && errors.Is(err, stint.ErrFull) { // strict: the request is charged for good
 		g.o.reportError(c.request, fmt.Errorf("%w: %w", ErrSettle, err))
 		if most < 0 {
 			err = p.Decide(ctx, c, cost, &c.result)
@@ -155,11 +154,11 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *po
 	return pending, waited, err
 }
 
-// readPath reads the path of a request as it was sent, and returns an error for one
-// that rules cannot decide about.
+// readPath reads the path of a request as it was sent. The error is for a path that servers
+// read in different ways.
 func (l *looked) readPath(c *call) error {
 	u := c.request.URL
-	if u.RawPath == "" && u.Opaque == "" { // it was sent as it is encoded, without a blank
+	if u.RawPath == "" && u.Opaque == "" { // it was sent in its usual encoding, without a blank
 		if !l.path {
 			return nil
 		}
@@ -176,14 +175,14 @@ func (l *looked) readPath(c *call) error {
 	return nil
 }
 
-// respond reports a decision to the hooks and the client. It returns whether the
-// request may go on; if not, it has been answered.
+// respond reports a decision to the hooks and the client. It returns whether the request may
+// go on; if not, respond has answered it.
 func (g *policyGuard) respond(w http.ResponseWriter, p *policy.Policy, c *call, waited time.Duration, err error) bool {
 	r, d := c.request, &c.result.Decision
 	if err != nil {
 		return g.o.failed(w, r, err)
 	}
-	if c.result.StoreError != nil && g.o.OnDecision == nil { // else it is in the Outcome
+	if c.result.StoreError != nil && g.o.OnDecision == nil { // with OnDecision, the Outcome has it
 		g.o.reportError(r, c.result.StoreError)
 	}
 	if g.o.OnDecision != nil {
@@ -223,17 +222,17 @@ func (c *call) outcome(waited time.Duration) Outcome {
 	return o
 }
 
-// A call is one request on its way through a policy: its attributes, and the
-// answer. Calls are used again.
+// A call is one request on its way through a policy: its attributes, and the answer. Calls
+// are pooled.
 type call struct {
 	request.HTTP
 	guard     *policyGuard
 	request   *http.Request
-	redirects bool // the handler does, where the path is not clean
+	redirects bool // the handler redirects if the path is not clean
 	result    policy.Result
 	took      time.Duration
 	plain     bool         // the path is clean as it was sent
-	looked    *looked      // at by the rules
+	looked    *looked      // what the rules look at
 	read      *requestBody // nil until rules look into it
 }
 
@@ -255,10 +254,10 @@ func (c *call) release() {
 	c.guard.calls.Put(c)
 }
 
-// HasBody reports whether a body comes with the request: with a preflight none does.
+// HasBody reports whether the request has a body, which a preflight does not.
 func (c *call) HasBody() bool { return c.request.ContentLength != 0 }
 
-// BodyLength returns how many bytes the body of the request has, as far as is known.
+// BodyLength returns how many bytes the request's body has; -1 if that is not known.
 func (c *call) BodyLength() int64 {
 	if c.read != nil && c.read.data != nil {
 		return int64(len(c.read.data))
@@ -266,7 +265,6 @@ func (c *call) BodyLength() int64 {
 	return c.request.ContentLength
 }
 
-// Addr returns the client's address and its text.
 func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
 	if addr, ok = c.guard.client.find(c.request, nil); !ok {
 		return netip.Addr{}, "", false
@@ -277,5 +275,5 @@ func (c *call) Addr() (addr netip.Addr, text string, ok bool) {
 	return addr, text, true
 }
 
-// PlainPath returns the path, and whether it is clean as it was sent.
+// PlainPath returns the path, and whether it was sent clean.
 func (c *call) PlainPath() (path string, plain bool) { return c.request.URL.Path, c.plain }

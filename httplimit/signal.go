@@ -10,24 +10,24 @@ import (
 	"github.com/stint-dev/stint/internal/ratefields"
 )
 
-// A signal is what a response says about the limits of its server.
+// A signal is what a response says about its server's limits.
 type signal struct {
 	retry     time.Duration // Retry-After
 	hasRetry  bool
-	remaining int64         // requests, or whatever the server counts
-	reset     time.Duration // how long that is all there is
+	remaining int64         // in requests, or whatever the server counts
+	reset     time.Duration // how long remaining must last
 	hasQuota  bool
 }
 
-// readSignal reads the fields of a response that arrived now. A field that is
-// malformed is as good as none. Waits may be absurd: who uses them caps them.
+// readSignal reads the fields of a response that arrived now, and ignores malformed ones.
+// Waits may be absurdly long: the caller must cap them.
 func readSignal(h http.Header, now time.Time) (s signal) {
 	if age, err := strconv.Atoi(trimSpace(h.Get("Age"))); err == nil && age > 0 {
-		return s // a cache speaks for the server's past
+		return s // a cached response tells of the past
 	}
 	sent := now
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		sent = date // times of that server are by its clock
+		sent = date // the server's times are by its own clock
 	}
 	for _, line := range h[fieldRetryAfter] {
 		if wait, ok := parseRetryAfter(line, sent); ok {
@@ -39,7 +39,7 @@ func readSignal(h http.Header, now time.Time) (s signal) {
 	}
 	for _, names := range quotaFields {
 		resets := h[names[1]]
-		for i, line := range h[names[0]] { // one of each server on the way
+		for i, line := range h[names[0]] { // each server on the way may have added a line
 			remaining, ok := parseCount(line)
 			if !ok || len(resets) == 0 {
 				continue
@@ -51,8 +51,8 @@ func readSignal(h http.Header, now time.Time) (s signal) {
 	return s
 }
 
-// quotaFields are the fields, older than draft 07 or a vendor's own, that tell
-// what remains and when it resets.
+// quotaFields are pairs of fields, older than draft 07 or a vendor's own, that say what
+// remains and when it resets.
 var quotaFields = [...][2]string{
 	{fieldRemaining, fieldReset},
 	{fieldXRemaining, fieldXReset},
@@ -63,8 +63,8 @@ var quotaFields = [...][2]string{
 	{"Anthropic-Ratelimit-Tokens-Remaining", "Anthropic-Ratelimit-Tokens-Reset"},
 }
 
-// tighten keeps the quota with the least remaining, for the longest. Without a
-// time, what remains says nothing about when to come back.
+// tighten keeps the quota with the least remaining; of equal ones, the longest. A quota
+// without a time is ignored: it does not say when to come back.
 func (s *signal) tighten(remaining int64, reset time.Duration, known bool) {
 	switch {
 	case !known:
@@ -75,8 +75,8 @@ func (s *signal) tighten(remaining int64, reset time.Duration, known bool) {
 	}
 }
 
-// readRateLimit reads RateLimit: a list of policies as in drafts 08 to 11, with
-// the names of parameters that later ones may have; or draft 07's dictionary.
+// readRateLimit reads RateLimit: a list of policies as in drafts 08 to 11, with the names of
+// parameters that later drafts may have, or the dictionary of draft 07.
 func (s *signal) readRateLimit(lines []string) bool {
 	if len(lines) == 0 {
 		return false
@@ -115,15 +115,14 @@ func (s *signal) readRateLimit(lines []string) bool {
 	return true
 }
 
-// A rateItem is one policy's word in RateLimit.
 type rateItem struct {
 	remaining int64
-	reset     int64 // in seconds; -1 if not said
+	reset     int64 // in seconds; -1 if absent
 }
 
 // parseRateLimit reads a list of policies, each a name and its parameters (RFC 9651). It
-// reports false for what is no such list, and for a policy that does not say what
-// remains. Parameters that it does not know it passes over, whatever they hold.
+// returns false if text is no such list, or a policy does not say what remains. It ignores
+// parameters that it does not know.
 func parseRateLimit(text string) (items []rateItem, ok bool) {
 	for more := true; more; {
 		var policy string
@@ -133,7 +132,7 @@ func parseRateLimit(text string) (items []rateItem, ok bool) {
 			return nil, false
 		}
 		item := rateItem{remaining: -1, reset: -1}
-		next := false // r and t are a and w in the draft to come
+		next := false // the next draft renames r and t to a and w
 		for has {
 			var param string
 			param, rest, has = cutUnquoted(rest, ';')
@@ -178,16 +177,15 @@ func parseRetryAfter(text string, sent time.Time) (time.Duration, bool) {
 	return max(date.Sub(sent), 0), true
 }
 
-// Numbers above these are times since the Unix epoch, in seconds and in
-// milliseconds: 15 years are no wait, and no server means 1985.
+// Numbers from these on are times since the Unix epoch, in seconds and in milliseconds: no
+// server asks for a wait of 15 years, and none means a date in 1985.
 const (
 	leastEpochSeconds = 500_000_000
 	leastEpochMillis  = 500_000_000_000
 )
 
-// parseReset reads when a quota resets, in any of the ways that servers have:
-// seconds from now, Unix seconds or milliseconds, a duration such as 6m0s, or
-// a date.
+// parseReset reads when a quota resets, in any form that servers use: seconds from now, Unix
+// seconds or milliseconds, a duration such as 6m0s, or a date.
 func parseReset(text string, sent time.Time) (time.Duration, bool) {
 	text = trimSpace(text)
 	if f, ok := parseNumber(text); ok {
@@ -204,7 +202,7 @@ func parseReset(text string, sent time.Time) (time.Duration, bool) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return max(d, 0), d >= 0
 	}
-	for _, layout := range [...]string{time.RFC3339, "2006-01-02T15:04Z07:00"} { // the latter is Atlassian's
+	for _, layout := range [...]string{time.RFC3339, "2006-01-02T15:04Z07:00"} { // Atlassian sends the latter
 		if at, err := time.Parse(layout, text); err == nil {
 			return max(at.Sub(sent), 0), true
 		}
@@ -215,8 +213,7 @@ func parseReset(text string, sent time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// parseCount reads a whole number, the first of a list: old drafts put the
-// policies behind it.
+// parseCount reads a whole number, the first of a list: old drafts list policies behind it.
 func parseCount(text string) (int64, bool) {
 	text, _, _ = strings.Cut(text, ",")
 	if text = trimSpace(text); text == "" || text[0] < '0' || text[0] > '9' {
@@ -237,8 +234,8 @@ func parseSeconds(text string) (time.Duration, bool) {
 	return seconds(int64(min(math.Ceil(f), ratefields.MaxInteger))), true
 }
 
-// parseNumber reads digits with or without a fraction, and nothing else that
-// strconv takes for a number.
+// parseNumber reads digits with or without a fraction, and no other form that strconv
+// accepts.
 func parseNumber(text string) (float64, bool) {
 	if text == "" || len(text) > 32 || strings.Trim(text, "0123456789.") != "" || text[0] == '.' {
 		return 0, false
@@ -247,7 +244,7 @@ func parseNumber(text string) (float64, bool) {
 	return f, err == nil
 }
 
-// seconds returns a duration, or the longest.
+// seconds returns n seconds, or the longest duration if that is too many.
 func seconds(n int64) time.Duration {
 	if n > int64(math.MaxInt64/time.Second) {
 		return math.MaxInt64

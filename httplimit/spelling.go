@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// respelled is the reason for a name that is not spelled as in the rules.
+// respelled is why a name is refused that is not spelled as in the rules.
 const respelled = "it comes in another spelling, which some servers take for the same"
 
-// A pairName is the name of a parameter or cookie in the rules, and the form that its
+// A pairName is the name of a parameter or cookie in the rules, and the folded form that its
 // spellings have in common.
 type pairName struct {
 	name, folded string
-	fields       []string // of folded: what brackets stand around
-	least        int      // bytes of all fields, which no spelling is shorter than
+	fields       []string // folded, cut at its brackets
+	least        int      // bytes of all fields: no spelling is shorter
 }
 
 func newPairName(name string) pairName {
@@ -26,17 +26,16 @@ func newPairName(name string) pairName {
 	return n
 }
 
-// encodedAs reports whether a parameter's name as sent is this one, encoded.
+// encodedAs reports whether sent is this name, encoded.
 func (n *pairName) encodedAs(sent string) bool {
 	plain, err := url.QueryUnescape(sent)
 	return err == nil && plain == n.name
 }
 
-// respelled reports whether some server takes a name that is not this one for it. PHP
-// leaves out blanks in front, and makes an underscore of a dot, a blank and a bracket
-// that is not closed. It, qs and Rails take a name with brackets for that of a list, and
-// Rack leaves out brackets around it. ASP.NET and nginx ignore case, Caddy that of
-// cookies.
+// respelled reports whether some server takes another name for this one. PHP drops leading
+// blanks, and turns a dot, a blank and an unclosed bracket into an underscore. PHP, qs and
+// Rails take a name with brackets for that of a list, and Rack drops brackets around a name.
+// ASP.NET and nginx ignore case; Caddy ignores it in cookies.
 func (n *pairName) respelled(sent string) bool {
 	if sent == n.name || len(sent) < n.least {
 		return false
@@ -49,8 +48,8 @@ func (n *pairName) respelled(sent string) bool {
 	return n.beginsWithFields(folded) || string(underscore(folded)) == n.folded
 }
 
-// beginsWithFields reports whether a name has the same fields in front, with brackets
-// anywhere between and behind them: PHP, qs and Rack leave out what follows a closed one.
+// beginsWithFields reports whether a name begins with the same fields, with brackets anywhere
+// between and behind them: PHP, qs and Rack drop what follows a closed bracket.
 func (n *pairName) beginsWithFields(folded []byte) bool {
 	for _, field := range n.fields {
 		folded = bytes.TrimLeft(folded, "[]")
@@ -66,8 +65,8 @@ func (n *pairName) beginsWithFields(folded []byte) bool {
 	return len(n.fields) > 0
 }
 
-// inForm reports whether some server finds the name among those of a form, before which some
-// leave out a mark of the byte order.
+// inForm reports whether some server finds the name among the fields of a form. Some drop a
+// byte order mark before the form.
 func (n *pairName) inForm(form string) bool {
 	for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(form, "\ufeff"), func(c rune) bool { return c == '&' || c == ';' }) {
 		sent, _, _ := strings.Cut(pair, "=")
@@ -78,12 +77,12 @@ func (n *pairName) inForm(form string) bool {
 	return false
 }
 
-// dots are those of the name of a field, which co-body, the reader of Koa, takes for brackets.
+// dots turns the dots in a field's name into brackets, as co-body, the reader of Koa, does.
 var dots = strings.NewReplacer(".", "[", "%2e", "[", "%2E", "[")
 
-// inParts reports whether some server finds the name above a part of a form. What is above
-// one ends at an empty line for all, and begins wherever a header may, for Rack behind any
-// byte.
+// inParts reports whether some server finds the name in the head of a part of a multipart
+// form. For all servers a head ends at an empty line; it begins where a header may begin, for
+// Rack behind any byte.
 func (n *pairName) inParts(body []byte) bool {
 	for some := range bytes.SplitSeq(body, []byte("\r\n\r\n")) {
 		if i := strings.Index(lower(string(some)), "content-"); i >= 0 && n.inHead(string(some[i:])) {
@@ -93,8 +92,9 @@ func (n *pairName) inParts(body []byte) bool {
 	return false
 }
 
-// inHead looks for the name above a part: in quotes or not, with backslashes, encoded, or as
-// that of a file. In pieces, in a charset of its own, or as words of mail, no browser sends one.
+// inHead reports whether some server finds the name in the head of a part: in quotes or not,
+// with backslashes, encoded, or as the name of a file. It also reports heads that no browser
+// sends: a name in pieces, with a charset, or in encoded words of mail.
 func (n *pairName) inHead(head string) bool {
 	low := lower(head)
 	if strings.Contains(strings.ReplaceAll(low, "filename*", ""), "name*") || strings.Contains(low, "=?") {
@@ -108,7 +108,7 @@ func (n *pairName) inHead(head string) bool {
 		rest, named = rest[i+len("name"):], named[i+len("name"):]
 		word := strings.TrimLeftFunc(rest, func(c rune) bool { return isEdge(c) || strings.ContainsRune(`="'\`, c) })
 		if !strings.Contains(rest[:len(rest)-len(word)], "=") {
-			continue // so that no two words overlap, and a long head takes no longer for each of its words
+			continue // so that words do not overlap, which would make long heads slow
 		}
 		if end := strings.IndexFunc(word, n.ends); end >= 0 {
 			word = word[:end]
@@ -130,12 +130,12 @@ func (n *pairName) inHead(head string) bool {
 
 func (n *pairName) isWord(word string) bool { return word == n.name || n.respelled(word) }
 
-// ends reports whether some server ends the name at a character if it is not in quotes.
+// ends reports whether some server ends an unquoted name at a character.
 func (n *pairName) ends(c rune) bool {
 	return c < utf8.RuneSelf && hasForeign(string(c)) && !strings.ContainsRune("_.%+[]"+n.name, c)
 }
 
-// lower is for ASCII: all else keeps its place.
+// lower turns ASCII into lower case, and keeps the place of every byte.
 func lower(text string) string {
 	low := []byte(text)
 	for i, c := range low {
@@ -148,7 +148,7 @@ func lower(text string) string {
 
 func isEdge(c rune) bool { return c >= utf8.RuneSelf || isBlank(byte(c)) }
 
-// respelledIn reports whether a line of cookies has one under another spelling.
+// respelledIn reports whether a line of cookies has this name in another spelling.
 func (n *pairName) respelledIn(line string) bool {
 	for start, i := 0, 0; i <= len(line); i++ {
 		if i < len(line) && line[i] != ';' && line[i] != ',' {
@@ -173,13 +173,13 @@ func (n *pairName) respelledIn(line string) bool {
 	return false
 }
 
-// isBlank reports whether some server takes a byte beside the name of a cookie for a blank,
-// or for part of one: those of Unicode, which Python and JavaScript leave out, are beyond
+// isBlank reports whether some server takes a byte beside a cookie's name for a blank or a
+// part of one. The blanks of Unicode, which Python and JavaScript drop, are bytes beyond
 // ASCII in any charset.
 func isBlank(c byte) bool { return c <= ' ' || c >= 0x7f }
 
-// fold appends a name decoded as far as it can be, up to a NUL, without blanks and
-// question marks in front, and with underscores for dots and blanks, in lower case.
+// fold appends a name in lower case, decoded as far as possible, up to a NUL, without leading
+// blanks and question marks, and with underscores for dots and blanks.
 func (n *pairName) fold(b []byte, name string) []byte {
 	for i := 0; i < len(name); i++ {
 		c := name[i]
@@ -204,7 +204,6 @@ func (n *pairName) fold(b []byte, name string) []byte {
 	return b
 }
 
-// underscore replaces the brackets that are open.
 func underscore(name []byte) []byte {
 	for i, c := range name {
 		if c == '[' {

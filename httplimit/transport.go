@@ -14,57 +14,55 @@ import (
 	"github.com/stint-dev/stint/internal/guard"
 )
 
-// A Transport makes HTTP requests at the pace that we set and that servers ask
-// for. Put it into an [http.Client]; the zero value keeps to what servers say.
+// A Transport makes HTTP requests at the pace that Limiter sets and servers ask for. Put it
+// into an [http.Client]; the zero value keeps to what servers say.
 //
-// Each request waits under Limiter. When a server says that nothing
-// remains until a time, or to retry after one, requests of the same key wait
-// for that, before a 429 comes; of what is said to remain, requests under way
-// are taken off. A 429, and a 503 with Retry-After, is retried when the request
-// may be: its method is idempotent or it has an Idempotency-Key, and its body
-// can be had again (GetBody).
+// Each request waits under Limiter. When a server says that nothing remains until a time, or
+// to retry after one, requests of the same key wait until then, so that no 429 comes;
+// requests without an answer yet are subtracted from what the server says remains. A 429, or
+// a 503 with Retry-After, is retried if the request can be repeated: its method is idempotent
+// or it has an Idempotency-Key, and its body can be read again (GetBody).
 //
-// All waits end with the request's context. One that would end after its
-// deadline fails at once with a [*LimitedError], and nothing is sent.
+// All waits end with the request's context. If a wait would last beyond its deadline, the
+// request fails at once with a [*LimitedError], and is not sent.
 //
-// Requests are not changed, and bodies of answers that are retried are closed.
-// A Transport may be used from many goroutines at once, and may not be copied;
-// it keeps some hundred bytes for each key that something is known about.
+// A Transport does not change requests, and closes the bodies of answers that it retries. It
+// may be used from many goroutines at once, and must not be copied. It keeps some hundred
+// bytes for each key that it knows something about.
 type Transport struct {
 	// Base makes the requests. The default is [http.DefaultTransport].
 	Base http.RoundTripper
-	// Limiter is our own limits. The default is none.
+	// Limiter has the limits of this program. By default there are none.
 	Limiter *stint.Limiter
-	// Key says which requests share a limit, ours and the server's. Those
-	// without a key go by their host. The default is the host, with its port.
+	// Key says which requests share a limit, both Limiter's and the server's. The default,
+	// also for requests without a key, is the host with its port.
 	Key Key
 	// Cost returns how many units of Limiter a request takes. The default is
 	// 1.
 	Cost func(*http.Request) int64
-	// MaxRetries is how often a request is made again. The default value is
-	// 2; a negative value is never.
+	// MaxRetries is how often a request is repeated at most. The default value is 2; a
+	// negative value means never.
 	MaxRetries int
-	// MaxPause is the longest pause that a server can make us keep: a longer
-	// one is cut to it, and then a request is tried. The default value is 1
-	// hour.
+	// MaxPause is the longest pause that a server can ask for. After so long, a request is
+	// tried even if the server asked for more. The default value is 1 hour.
 	MaxPause time.Duration
 
 	mu      sync.Mutex
 	peers   map[string]*peer
-	sweepAt int    // how many peers there may be before they are looked through
-	events  uint64 // counts answers, to tell which came before a request went
+	sweepAt int    // how many peers there may be before the next sweep
+	events  uint64 // counts answers, to tell which came before a request was sent
 }
 
-// A LimitedError says that a request was not sent, since it would have to wait
-// until after its context's deadline, or never.
+// A LimitedError says that a request was not sent, because it would have had to wait beyond
+// its context's deadline, or for ever.
 type LimitedError struct {
-	// Key is what requests share the limit.
+	// Key is the key whose requests share the limit.
 	Key string
-	// RetryAfter is how long the wait would have been, or stint.Never.
+	// RetryAfter is how long the wait would have been, or [stint.Never].
 	RetryAfter stint.Wait
-	// Server reports whether the server asked for the wait, or our limits.
+	// Server reports whether the server asked for the wait; else Limiter did.
 	Server bool
-	// Err is a [*stint.WaitError] for our limits, else
+	// Err is a [*stint.WaitError] if Limiter asked for the wait, else
 	// context.DeadlineExceeded.
 	Err error
 }
@@ -84,9 +82,9 @@ func (e *LimitedError) Timeout() bool { return e.RetryAfter != stint.Never }
 const (
 	defaultRetries = 2
 	defaultPause   = time.Hour
-	firstBackoff   = time.Second // after a 429 that does not say how long
+	firstBackoff   = time.Second // the pause after a 429 that asks for none
 	fewPeers       = 1024
-	mostDrained    = 4 << 10 // of a body, in bytes, to use the connection again
+	mostDrained    = 4 << 10 // bytes of a body that are read so that the connection can be used again
 )
 
 // RoundTrip implements [http.RoundTripper].
@@ -122,7 +120,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// CloseIdleConnections is for [http.Client.CloseIdleConnections].
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -145,7 +143,6 @@ func (t *Transport) key(req *http.Request) string {
 	return strings.ToLower(req.URL.Host)
 }
 
-// replayable reports whether a request may be made again.
 func replayable(req *http.Request) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
@@ -170,18 +167,18 @@ func again(req *http.Request) (*http.Request, error) {
 	return next, nil
 }
 
-// discard closes the body of an answer that will not be read. A short one is
-// read first, so that its connection can be used again.
+// discard closes the body of an answer that nobody will read. It reads a short body first, so
+// that the connection can be used again.
 func discard(resp *http.Response) {
 	if resp.ContentLength >= 0 && resp.ContentLength <= mostDrained {
 		_, _ = io.CopyN(io.Discard, resp.Body, mostDrained) // else the connection ends
 	}
-	_ = resp.Body.Close() // it is not read
+	_ = resp.Body.Close() // an error does not matter
 }
 
-// waitToSend returns when the request may be sent, and counts it as sent. First it
-// waits for the server, then for our limits: a request that waits for the server is
-// not charged meanwhile, so that the end of a pause is no burst.
+// waitToSend returns when the request may be sent, and counts it as sent. It waits for the
+// server first and for Limiter after that: a request that waits for the server is not charged
+// meanwhile, so that the end of a pause brings no burst.
 func (t *Transport) waitToSend(req *http.Request, key string) (sent uint64, err error) {
 	ctx := req.Context()
 	cost := int64(1)
@@ -209,7 +206,7 @@ func (t *Transport) waitToSend(req *http.Request, key string) (sent uint64, err 
 		if sent, ok := t.enter(key); ok {
 			return sent, nil
 		}
-		if t.Limiter != nil { // the server closed meanwhile
+		if t.Limiter != nil { // the server has asked for a pause meanwhile
 			if _, err := t.Limiter.Refund(ctx, key, cost); err != nil {
 				return 0, err
 			}
@@ -217,19 +214,19 @@ func (t *Transport) waitToSend(req *http.Request, key string) (sent uint64, err 
 	}
 }
 
-// A peer is what is known of the server behind a key.
+// A peer is what is known about the server of a key.
 type peer struct {
-	pause   time.Time     // nothing may be sent before
-	low     int64         // what remained after the latest answer that is known
-	until   time.Time     // until when low is all there is; zero if not known
-	asOf    uint64        // the event that low is from
+	pause   time.Time     // no request may be sent before
+	low     int64         // what the latest answer said to remain
+	until   time.Time     // until when low must last; zero if not known
+	asOf    uint64        // the number of that answer
 	flying  int64         // requests without an answer
 	waiting int           // goroutines that hold on to the peer
 	changed chan struct{} // closed when any of this changes; nil without waiters
 }
 
-// closed returns until when nothing may be sent, zero if something may. sure
-// says that no answer under way can change it for the better.
+// closed returns until when no request may be sent, zero if one may now. sure says that no
+// answer that is still to come can shorten that.
 func (p *peer) closed(now time.Time) (until time.Time, sure bool) {
 	if now.Before(p.pause) {
 		until, sure = p.pause, true
@@ -240,7 +237,7 @@ func (p *peer) closed(now time.Time) (until time.Time, sure bool) {
 	return until, sure
 }
 
-// wake lets all who wait look again.
+// wake lets all waiting goroutines look again.
 func (p *peer) wake() {
 	if p.changed != nil {
 		close(p.changed)
@@ -261,8 +258,8 @@ func (t *Transport) peer(key string) *peer {
 	return p
 }
 
-// sweep forgets the peers that there is nothing to know about any more. It is
-// called each time their number has doubled. t.mu is held.
+// sweep drops the peers about which nothing needs to be known. It is called each time their
+// number has doubled. t.mu is held.
 func (t *Transport) sweep() {
 	if t.peers == nil {
 		t.peers = make(map[string]*peer)
@@ -274,14 +271,14 @@ func (t *Transport) sweep() {
 	t.sweepAt = max(2*len(t.peers), fewPeers)
 }
 
-// drop forgets a peer that there is nothing to know about. t.mu is held.
+// drop forgets a peer if nothing needs to be known about it. t.mu is held.
 func (t *Transport) drop(key string, p *peer, now time.Time) {
 	if p.flying == 0 && p.waiting == 0 && !now.Before(p.pause) && !now.Before(p.until) {
 		delete(t.peers, key)
 	}
 }
 
-// pause returns when the server lets something pass.
+// pause returns when the server lets a request pass.
 func (t *Transport) pause(ctx context.Context, key string) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -347,8 +344,8 @@ func (t *Transport) enter(key string) (sent uint64, ok bool) {
 	return t.events, true
 }
 
-// leave takes note of an answer; resp is nil if there is none. It returns how
-// long to wait before a retry, 0 for an answer that is not to be retried.
+// leave takes note of an answer; resp is nil if there is none. It returns how long to wait
+// before a retry, 0 if the answer must not be retried.
 func (t *Transport) leave(key string, sent uint64, resp *http.Response, try int) (pause time.Duration) {
 	now := time.Now()
 	var s signal
@@ -368,8 +365,8 @@ func (t *Transport) leave(key string, sent uint64, resp *http.Response, try int)
 	p.flying--
 	if s.hasQuota && s.reset > 0 {
 		until := now.Add(min(s.reset, longest))
-		// An answer replaces what is from before its request was sent. Of those
-		// to requests under way together the least is the latest.
+		// An answer replaces what was known before its request was sent. Of requests that
+		// were under way together, the answer with the least remaining is the latest.
 		if !now.Before(p.until) || sent >= p.asOf || s.remaining <= p.low {
 			p.low, p.until, p.asOf = s.remaining, until, t.events
 		}
@@ -385,13 +382,13 @@ func (t *Transport) leave(key string, sent uint64, resp *http.Response, try int)
 	return 0
 }
 
-// retriable reports whether the server asks for the same request later.
+// retriable reports whether the server asks to repeat the request later.
 func retriable(status int, s *signal) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable && s.hasRetry
 }
 
-// pauseAfter returns how long an answer asks us to send nothing. Retry-After
-// goes before what the quota says.
+// pauseAfter returns how long an answer asks us to send no request. Retry-After precedes what
+// the quota says.
 func pauseAfter(status int, s *signal, try int) time.Duration {
 	switch {
 	case s.hasRetry && (retriable(status, s) || status == http.StatusForbidden): // GitHub answers 403
