@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// An answerListener accepts connections that are cut when their clients read too
-// slowly.
+// An answerListener accepts connections as an answerConn.
 type answerListener struct {
 	net.Listener
 	pace pace
@@ -25,7 +24,7 @@ func (l answerListener) Accept() (net.Conn, error) {
 	return &answerConn{Conn: conn, acknowledged: acknowledged(underneath(conn)), pace: l.pace}, nil
 }
 
-// SetDeadline sets that of Accept, if the listener below has one.
+// SetDeadline sets the deadline of Accept, if the listener below can have one.
 func (l answerListener) SetDeadline(t time.Time) error {
 	if under, ok := l.Listener.(interface{ SetDeadline(t time.Time) error }); ok {
 		return under.SetDeadline(t)
@@ -33,19 +32,18 @@ func (l answerListener) SetDeadline(t time.Time) error {
 	return errors.ErrUnsupported
 }
 
-// An answerConn fails when its client takes too long to read what is written. Only
-// a write that waits for the client counts, so that a stream may be quiet for as
-// long as it likes. It holds for all that is written: answers, what net/http
-// buffers until after them, upgraded connections, and the frames of HTTP/2.
+// An answerConn fails if its client takes too long to read what is written. Time counts only while a
+// write waits for the client, so a stream may be silent for any time. The bound holds for all that is
+// written: answers, what net/http buffers until after them, upgraded connections, and HTTP/2 frames.
 type answerConn struct {
 	net.Conn
-	acknowledged func() (int64, bool) // bytes that the client's system has; nil if that is not known
+	acknowledged func() (int64, bool) // bytes that the client's system has got; nil if ours does not say
 	written      atomic.Int64
 
 	mu    sync.Mutex
 	pace  pace
-	seen  int64     // what was acknowledged when it was last counted
-	until time.Time // the deadline that was asked for
+	seen  int64     // how many acknowledged bytes have been counted
+	until time.Time // the deadline that the user of the connection has set
 }
 
 // Write implements [net.Conn].
@@ -65,7 +63,7 @@ func (c *answerConn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// arm has the next write return when it is to be looked at.
+// arm sets the deadline at which the next write returns, to be looked at.
 func (c *answerConn) arm() (now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,21 +76,21 @@ func (c *answerConn) arm() (now time.Time) {
 	return now
 }
 
-// wrote counts a write that was completed.
+// wrote counts a completed write.
 func (c *answerConn) wrote(waited time.Duration, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	taken := int64(0)
 	if c.acknowledged == nil || c.pace.left < c.pace.stall/2 {
-		taken = c.taken(n) // before, what was acknowledged is left to be counted later
+		taken = c.taken(n) // while more time is left, it is enough to count later
 	}
 	c.pace.spend(waited, taken)
-	c.pace.left = max(c.pace.left, 1) // the next may not wait at all
+	c.pace.left = max(c.pace.left, 1) // the next write may not wait at all
 }
 
-// goOn looks at a write that has waited for a step, and says whether the client
-// has time left. Room in the system's buffer comes in large pieces, so that a slow
-// client is known by what its own system has acknowledged.
+// goOn looks at a write that has waited for a step, and reports whether the client has time left. Room
+// in our system's buffer comes in large pieces, so a slow client is judged by what its own system has
+// acknowledged.
 func (c *answerConn) goOn(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +100,8 @@ func (c *answerConn) goOn(n int) bool {
 	return c.pace.spend(c.pace.step(), c.taken(n))
 }
 
-// taken returns what the client has taken since it was last asked for, each byte once;
-// what was written, if more is not known.
+// taken returns how many bytes the client has taken since the last call; n, which was written, if the
+// system does not say.
 func (c *answerConn) taken(n int) int64 {
 	if c.acknowledged != nil {
 		if all, ok := c.acknowledged(); ok {
@@ -128,10 +126,10 @@ func (c *answerConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// NetConn returns the connection below, as that of a TLS connection does.
+// NetConn returns the connection below, like the method of [crypto/tls.Conn].
 func (c *answerConn) NetConn() net.Conn { return c.Conn }
 
-// CloseWrite ends what is sent, as net/http does before it closes.
+// CloseWrite ends the sending side. net/http calls it before it closes a connection.
 func (c *answerConn) CloseWrite() error {
 	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return tcp.CloseWrite()
@@ -139,7 +137,7 @@ func (c *answerConn) CloseWrite() error {
 	return nil
 }
 
-// below returns the connection that another was put in front of.
+// below returns the connection that conn wraps.
 func below(conn net.Conn) (net.Conn, bool) {
 	inner, ok := conn.(interface{ NetConn() net.Conn })
 	if !ok {
@@ -148,7 +146,7 @@ func below(conn net.Conn) (net.Conn, bool) {
 	return inner.NetConn(), true
 }
 
-// underneath returns the connection below all others.
+// underneath returns the innermost connection.
 func underneath(conn net.Conn) net.Conn {
 	for {
 		next, ok := below(conn)
@@ -159,7 +157,7 @@ func underneath(conn net.Conn) net.Conn {
 	}
 }
 
-// answerConnOf returns the one that a connection is on, or nil.
+// answerConnOf returns the answerConn that conn is or wraps, or nil.
 func answerConnOf(conn net.Conn) *answerConn {
 	for ok := true; ok; conn, ok = below(conn) {
 		if c, is := conn.(*answerConn); is {

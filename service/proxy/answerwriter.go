@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// An answerWriter knows whether an answer has begun, and over HTTP/2 cuts a stream
-// whose client does not let it go on: its connection may well be written to.
+// An answerWriter knows whether an answer has begun. Over HTTP/2 it also cuts a stream whose client
+// gives it no window, which an answerConn cannot notice.
 type answerWriter struct {
 	http.ResponseWriter
-	pending *atomic.Int64 // requests without an answer, of which this is one until it has begun
+	pending *atomic.Int64 // counts requests whose answer has not begun, this one included
 	begun   bool
 	stream  *slowStream // nil over HTTP/1
 }
@@ -26,7 +26,7 @@ func (a *answerWriter) begin() {
 	}
 }
 
-// end is called when the handler has.
+// end is called when the handler has returned.
 func (a *answerWriter) end() {
 	a.begin()
 	if a.stream != nil {
@@ -64,8 +64,7 @@ func (a *answerWriter) FlushError() error {
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// Hijack implements [http.Hijacker]: what is written then is paced by the
-// connection.
+// Hijack implements [http.Hijacker]. The connection paces what is written after it.
 func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	a.begin()
 	return http.NewResponseController(a.ResponseWriter).Hijack()
@@ -74,9 +73,9 @@ func (a *answerWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for [http.ResponseController].
 func (a *answerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// A slowStream is a stream of HTTP/2 whose client may give it no window. What its
-// connection takes counts as taken: a browser on a slow line has many streams, of
-// which some wait for others.
+// A slowStream is an HTTP/2 stream that is cut if its client gives it no window for too long. Bytes
+// of other streams on its connection count as taken, too, since on a slow line the streams of a
+// browser wait for one another.
 type slowStream struct {
 	conn    *answerConn
 	control *http.ResponseController
@@ -110,8 +109,8 @@ func (s *slowStream) goesOn(n int) {
 	s.pace.spend(0, int64(n))
 }
 
-// check resets the stream if it has waited too long. The handler cannot end
-// meanwhile, after which its control must not be used.
+// check resets the stream if it has waited too long. control must not be used once the handler has
+// returned; while check has the lock, the handler cannot return from its write.
 func (s *slowStream) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,14 +123,14 @@ func (s *slowStream) check() {
 		s.timer.Reset(s.pace.step())
 		return
 	}
-	_ = s.control.SetWriteDeadline(time.Unix(1, 0)) // one that is over
+	_ = s.control.SetWriteDeadline(time.Unix(1, 0)) // a time in the past
 }
 
-// lastStalls is how many stalls the end of an answer may wait for its client, of
-// which net/http keeps up to 4 KiB until the handler has ended.
+// lastStalls is how many stalls the end of an answer may wait for its client: up to 4 KiB, which
+// net/http keeps until the handler has returned.
 const lastStalls = 5
 
-// end is called when the handler has ended, before net/http sends the rest.
+// end is called when the handler has returned, before net/http sends the rest.
 func (s *slowStream) end() {
 	if !s.gone() { // or the timer would outlive the stream
 		_ = s.control.SetWriteDeadline(time.Now().Add(lastStalls * s.pace.stall))

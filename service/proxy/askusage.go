@@ -12,21 +12,21 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 )
 
-// Servers that speak as OpenAI does say what a stream has cost if the request asks for it,
-// in a chunk of its own. The proxy asks where a rule charges that, and takes the chunk out
-// again: the client has not asked.
+// In OpenAI's protocol, a stream says what it has cost if the request asks for usage, in a chunk
+// of its own. If a rule charges that cost, the proxy asks, and takes the chunk out of the answer,
+// since the client has not asked for it.
 
-// mostAsked bounds the bodies that are asked in, in bytes. What a client puts above it, or
-// writes so that servers may read it otherwise, goes as it is, and costs the estimate.
+// mostAsked bounds the bodies that the proxy changes to ask, in bytes. A larger body, or one that
+// servers may read in several ways, stays unchanged, and costs the estimate.
 const mostAsked = 1 << 20
 
-// askUsage returns the request with a body that asks for usage, and notes that the client has
-// not. A body that says nothing of a stream stays as it is.
+// askUsage returns the request with a body that asks for usage, and notes that the chunk is to be
+// hidden. A body that does not ask for a stream stays unchanged.
 func (v *visit) askUsage(r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength > mostAsked || len(r.Header["Content-Encoding"]) > 0 {
 		return r
 	}
-	held, _ := request.Hold(r.Body, mostAsked) // who reads it is told what is wrong with it
+	held, _ := request.Hold(r.Body, mostAsked) // its reader gets the error
 	asked, ok := withUsage(held.Data)
 	if ok = ok && held.Whole; ok {
 		held.Data = asked
@@ -34,7 +34,7 @@ func (v *visit) askUsage(r *http.Request) *http.Request {
 	size := len(held.Data)
 	v.h.bodies.Add(v.from, size)
 	held.Freed = sync.OnceFunc(func() { v.h.bodies.Add(v.from, -size) })
-	out := r.WithContext(r.Context()) // a copy: a handler leaves its request as it is
+	out := r.WithContext(r.Context()) // a copy: a handler must not change its request
 	if out.Body = held; ok {
 		v.hides.on = true
 		out.ContentLength, out.TransferEncoding = int64(size), nil
@@ -42,8 +42,8 @@ func (v *visit) askUsage(r *http.Request) *http.Request {
 	return out
 }
 
-// withUsage returns a body that asks for usage. It is false where the body does not ask for a
-// stream of text, asks already, or may be read in several ways.
+// withUsage returns the body, changed so that it asks for usage. ok is false for a body that does
+// not ask for a stream of text, asks for usage already, or may be read in several ways.
 func withUsage(body []byte) (asked []byte, ok bool) {
 	all, ok := fieldsOf(body)
 	if !ok || string(all.value("stream")) != "true" || all.value("messages") == nil && all.value("prompt") == nil {
@@ -59,7 +59,7 @@ func withUsage(body []byte) (asked []byte, ok bool) {
 	return all.set("stream_options", options.set("include_usage", []byte("true"))), true
 }
 
-// An object is JSON, and where its fields are.
+// An object is a JSON object, and where the values of its fields are.
 type object struct {
 	text   []byte
 	fields []objectField
@@ -70,8 +70,8 @@ type objectField struct {
 	begin, end int // of its value
 }
 
-// fieldsOf returns an object. It is false for what is none, and where a field comes twice or in
-// several spellings: servers take the one or the other.
+// fieldsOf parses an object. ok is false for any other text, and for an object with a field twice
+// or in several spellings, since servers differ in which of them they take.
 func fieldsOf(text []byte) (o object, ok bool) {
 	o.text = text
 	in := json.NewDecoder(bytes.NewReader(text))
@@ -116,7 +116,7 @@ func (o *object) value(name string) []byte {
 	return nil
 }
 
-// set returns the object with another value of a field.
+// set returns the text of the object with a field set to value.
 func (o *object) set(name string, value []byte) []byte {
 	if i := o.find(name); i >= 0 {
 		return slices.Concat(o.text[:o.fields[i].begin], value, o.text[o.fields[i].end:])

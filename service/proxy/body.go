@@ -16,15 +16,15 @@ const (
 	defaultStall = 20 * time.Second
 	// defaultRate is the least rate of a body, in bytes a second.
 	defaultRate = 500
-	// unreadTimeout is how long the unread rest of a body may take, so that the
-	// connection can be used again. net/http waits for it before it answers.
+	// unreadTimeout is how long net/http may wait for the unread rest of a body. It does so before
+	// it answers, so that the connection can be used again.
 	unreadTimeout = 5 * time.Second
-	// wholeWithin is how long a body may take of which all is read before the decision.
+	// wholeWithin is how long a body may take that is read whole before the decision.
 	wholeWithin = 10 * time.Second
 )
 
-// errSlow is for a client that takes too long to send its body, errBroken for
-// one that breaks off, errRoom and errOwnRoom where there is no room to hold it.
+// errSlow is for a client that takes too long to send its body, errBroken for a client that breaks
+// off, and errRoom and errOwnRoom for a body that there is no room to hold.
 const (
 	errSlow    = fault("the body of the request came too slowly")
 	errBroken  = fault("the body of the request did not come")
@@ -32,9 +32,9 @@ const (
 	errOwnRoom = fault("the bodies of its address that are held for rules fill what it may have of the room for them")
 )
 
-// A paced body fails when its client takes too long to send it. It begins with
-// some time to spend; waiting for the client spends it, and what comes gives
-// back time at the least rate. What the upstream takes is not counted.
+// A pacedBody fails if its client sends it too slowly. It begins with a stall's worth of time. Waiting
+// for the client spends time, and bytes that come give time back at the least rate. Time that the
+// upstream takes does not count.
 type pacedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -45,16 +45,15 @@ type pacedBody struct {
 	ended  atomic.Bool
 	failed atomic.Pointer[fault] // why the client's body did not come
 
-	// Until the decision, what comes is held in memory.
-	room *server.Load // where it counts; nil if it does not, or no longer
+	// Until the decision, the body is held in memory.
+	room *server.Load // where its bytes count; nil if they do not, or no longer
 	from server.Address
 	held int
-	by   time.Time // when all must have come; zero until something is read
+	by   time.Time // when the whole body must have come; zero before the first read
 }
 
-// paced returns the request's body as one that fails when it comes too slowly; nil if the
-// request has none. Calls of gRPC are streams that may say nothing for long, once it has
-// been decided about them.
+// paced returns the request's body as a pacedBody; nil if the request has none. The body of a gRPC call
+// has no least rate, since a stream may be silent for any time once the call has passed.
 func (h *Handler) paced(w http.ResponseWriter, r *http.Request) *pacedBody {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil
@@ -66,7 +65,7 @@ func (h *Handler) paced(w http.ResponseWriter, r *http.Request) *pacedBody {
 	return b
 }
 
-// pacedOf returns the body that paced made of a request's; nil if the request has none.
+// pacedOf returns the pacedBody of a request; nil if the request has none.
 func pacedOf(r *http.Request) *pacedBody {
 	if v := visitOf(r); v != nil {
 		return v.body
@@ -78,7 +77,7 @@ func pacedOf(r *http.Request) *pacedBody {
 func (b *pacedBody) Read(p []byte) (n int, err error) {
 	began := time.Now()
 	if until := b.until(began); !until.IsZero() {
-		_ = b.control.SetReadDeadline(until) // a writer of a test may have none
+		_ = b.control.SetReadDeadline(until) // a test's writer may have no deadline
 	}
 	n, err = b.ReadCloser.Read(p)
 	if b.rate > 0 {
@@ -96,7 +95,7 @@ func (b *pacedBody) Read(p []byte) (n int, err error) {
 		return n, nil
 	case err == io.EOF:
 		b.ended.Store(true)
-		_ = b.control.SetReadDeadline(time.Time{}) // what is read next is the client's hanging up
+		_ = b.control.SetReadDeadline(time.Time{}) // net/http reads on to notice when the client hangs up
 		return n, err
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return n, b.fail(errSlow)
@@ -120,13 +119,13 @@ func (b *pacedBody) until(now time.Time) (until time.Time) {
 	return until
 }
 
-// fail notes why the body did not come. The first reason is it.
+// fail notes why the body did not come, and returns the first reason that was noted.
 func (b *pacedBody) fail(why fault) error {
 	b.failed.CompareAndSwap(nil, &why)
 	return *b.failed.Load()
 }
 
-// decided ends what holds until the decision.
+// decided frees the room that the body takes until the decision, and ends the deadline of that time.
 func (b *pacedBody) decided() {
 	if b == nil || b.room == nil {
 		return
@@ -145,15 +144,15 @@ func (b *pacedBody) release() {
 	}
 }
 
-// fullDuplex returns a writer for a handler that goes on reading the request's body
-// after its answer has begun. Else net/http throws away up to 256 KiB of the body of
-// an HTTP/1.1 request then, and the upstream gets the rest as if it were the whole.
+// fullDuplex returns a writer for a handler that reads the request's body after its answer has begun.
+// Otherwise net/http, when the answer to an HTTP/1.1 request begins, throws away up to 256 KiB of the
+// body, and the upstream takes the rest for the whole.
 func fullDuplex(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	b := pacedOf(r)
 	if b == nil || r.ProtoMajor > 1 {
 		return w
 	}
-	_ = http.NewResponseController(w).EnableFullDuplex() // a writer of a test may have none
+	_ = http.NewResponseController(w).EnableFullDuplex() // a test's writer may not support it
 	return &earlyWriter{w, b}
 }
 
@@ -189,7 +188,7 @@ func bodyFault(r *http.Request) (fault, bool) {
 	return "", false
 }
 
-// HTTPStatus returns what a fault is answered with, also by the guard.
+// HTTPStatus returns the status of the answer to a fault. The guard uses it, too.
 func (f fault) HTTPStatus() int {
 	switch f {
 	case errSlow:

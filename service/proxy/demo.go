@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Demo returns a small server to stand behind a proxy: a login that refuses every
-// user, an API, and a report that says when it was begun.
+// Demo returns a small upstream: a login that refuses every user, an API, and a report that
+// says when it was begun.
 func Demo() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -31,11 +31,11 @@ func Demo() http.Handler {
 	return mux
 }
 
-// demoTokens is what an answer of [DemoModel] uses, beside what was asked.
+// demoTokens is how many tokens an answer of [DemoModel] has.
 const demoTokens = 60
 
-// DemoModel is a small server that answers as one of a language model does, in the format of
-// OpenAI's chat completions, as a stream too.
+// DemoModel returns a small upstream that answers like a language model, in the format of
+// OpenAI's chat completions. It can stream.
 func DemoModel() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A finish is how a request goes on behind its client, where rules in flight say so: a server
-// that does not notice when clients leave goes on with what holds a place.
+// A finish is how a request goes on after its client has left, if rules in flight say so. An
+// upstream that does not notice such clients goes on working, so the request keeps its place.
 type finish struct {
-	within  time.Duration      // 0 is that the request ends with its client
-	client  context.Context    // ends when it leaves
-	cancel  context.CancelFunc // of the request to the server behind
+	within  time.Duration      // for how long; 0 means that the request ends with its client
+	client  context.Context    // ends when the client leaves
+	cancel  context.CancelFunc // cancels the request to the upstream
 	streams atomic.Bool        // the answer is a stream
-	lost    bool               // nobody has got some of the answer
+	lost    bool               // some of the answer was thrown away
 }
 
-// goOn returns the request for the server behind, and what ends it. When the client leaves, a
-// request that was read whole goes on as long as rules say. When the listener closes, none does.
+// goOn returns the request for the upstream, and a function that ends it. After its client has
+// left, a request that was read whole goes on as long as rules say, or until the listener closes.
 func (v *visit) goOn(r *http.Request) (out *http.Request, end func()) {
 	f := &v.finish
 	if f.within == 0 || r.Context().Err() != nil {
@@ -45,7 +45,7 @@ func (v *visit) goOn(r *http.Request) (out *http.Request, end func()) {
 	}
 }
 
-// answers is told of the answer: the client of a stream has to be there for it.
+// answers notes the upstream's answer. If it is a stream, the request ends with its client.
 func (f *finish) answers(a *http.Response) {
 	if f.cancel == nil || !isStream(a) {
 		return
@@ -57,7 +57,7 @@ func (f *finish) answers(a *http.Response) {
 
 // isStream reports whether an answer says that it goes on as long as its client reads.
 func isStream(a *http.Response) bool {
-	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type")) // what cannot be read is none
+	kind, _, _ := mime.ParseMediaType(a.Header.Get("Content-Type")) // "" if it cannot be parsed
 	switch kind {
 	case "text/event-stream", "application/x-ndjson", "multipart/x-mixed-replace":
 		return true
@@ -65,8 +65,8 @@ func isStream(a *http.Response) bool {
 	return a.StatusCode == http.StatusSwitchingProtocols || isGRPC(a.Header)
 }
 
-// A leftWriter throws away the answer of a request that goes on behind its client. It stands
-// outside the guard, so that rules see all of the answer.
+// A leftWriter throws away the answer of a request whose client has left. It stands outside the
+// guard, so that rules see all of the answer.
 type leftWriter struct {
 	http.ResponseWriter
 	of *finish

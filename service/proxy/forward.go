@@ -16,13 +16,12 @@ const (
 	realIP         = "X-Real-Ip"
 )
 
-// rewrite aims a request at the upstream. X-Forwarded-For, -Host and -Proto are
-// those of this connection: what the client claimed was dropped before. A
-// trusted proxy's are kept, with its own address at the end of the list.
-// X-Real-IP is the client's address.
+// rewrite directs a request to the upstream. X-Forwarded-For, -Host and -Proto describe this
+// connection, since what the client claimed was dropped before. Those of a trusted proxy are kept,
+// with its own address at the end of the list. X-Real-IP is the client's address.
 func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In.Header, pr.Out.Header
-	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as the client sent it: what rules look at in it is plain
+	pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as the client sent it: the guard refuses ambiguous parameters
 	pr.SetURL(h.target)
 	if !h.o.UpstreamHost {
 		pr.Out.Host = pr.In.Host
@@ -47,8 +46,9 @@ func (h *Handler) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
-// keep passes on what a trusted proxy says; its address is "" at a Unix socket. A list that
-// it does not speak through may be the client's own word.
+// keep passes on what a trusted proxy says. peer is the proxy's address, or "" at a Unix socket. If
+// the proxy names its clients in another header, X-Forwarded-For may be the client's own claim, and
+// is made anew.
 func (h *Handler) keep(r *http.Request, in, out http.Header, peer string) {
 	client, ok := h.o.Client.Addr(r)
 	if ok {
@@ -74,17 +74,17 @@ func (h *Handler) keep(r *http.Request, in, out http.Header, peer string) {
 	}
 }
 
-// mostUnlisted is how many peers are warned of.
+// mostUnlisted is the most peers that the log warns of.
 const mostUnlisted = 16
 
-// unlisted are peers that seem to be proxies, and are not trusted.
+// unlisted are the peers that seem to be proxies, but are not trusted.
 type unlisted struct {
 	mu   sync.Mutex
 	said map[netip.Addr]bool
 }
 
-// note warns once of a peer on a private network that sends X-Forwarded-For, and is itself
-// what the rules take for the client. Elsewhere it may be a client, and its claim a lie.
+// note warns once of a peer on a private network that sends X-Forwarded-For, but is itself what
+// rules take for the client. A peer elsewhere may be a client that lies.
 func (u *unlisted) note(o *Options, peer netip.Addr, client bool) {
 	if !client || !peer.IsPrivate() && !peer.IsLoopback() || o.Client.Trusts(peer) {
 		return
@@ -110,11 +110,11 @@ func (h *Handler) trusts(peer string) bool {
 	return h.o.Client.Trusts(at.Addr().Unmap().WithZone(""))
 }
 
-// cdnLoop is where proxies name themselves (RFC 8586), so that each sees a request that
-// has come around. Via would do as well, but nginx compresses nothing for who has it.
+// cdnLoop is the header in which proxies name themselves (RFC 8586), so that each notices a request
+// that has come back to it. Via would serve as well, but for requests with Via nginx compresses nothing.
 const cdnLoop = "Cdn-Loop"
 
-// hops returns the proxies that a request has come by, this one included.
+// hops returns the names of the proxies that a request has passed, this one included.
 func (h *Handler) hops(before []string) []string {
 	if len(before) == 0 {
 		return h.hop[:1:1] // an append copies it
@@ -122,7 +122,7 @@ func (h *Handler) hops(before []string) []string {
 	return []string{strings.Join(before, ", ") + ", " + h.hop[0]}
 }
 
-// looped reports whether a request has come by here before.
+// looped reports whether a request has passed this proxy before.
 func (h *Handler) looped(r *http.Request) bool {
 	for _, line := range r.Header[cdnLoop] {
 		if strings.Contains(line, h.hop[0]) {

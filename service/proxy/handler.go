@@ -67,23 +67,22 @@ type Options struct {
 	// answer; further ones are answered 503 at once, undecided. The default
 	// value is 1000; a negative one is no bound.
 	MaxInFlight int
-	// MaxInFlightPerAddress is how many of them may be those of one client's address,
-	// and one /64 of IPv6; a trusted proxy that names none may have all. The default
-	// value is a quarter of MaxInFlight.
+	// MaxInFlightPerAddress is how many of these requests one client's address, or one /64 of IPv6,
+	// may have. A trusted proxy that names no client may have all. The default value is a quarter of
+	// MaxInFlight.
 	MaxInFlightPerAddress int
 	// MaxWaiting is how many requests may wait for their turn under the rules, or for a
 	// decision, and how many calls of gRPC may be open; further ones are answered 503.
 	// One address may have a quarter of what is free. The default value is 10,000.
 	MaxWaiting int
-	// MaxLag is how long a request may have lain unread, so that its client has
-	// likely given up; the answer is 503. The default value is 1 s; a negative
-	// one is no bound.
+	// MaxLag is how long a request may have been unread. Beyond it, its client has likely given up,
+	// and the answer is 503. The default value is 1 s; a negative one is no bound.
 	MaxLag time.Duration
 	// Requests bounds the requests that hold a connection to the upstream, and the
 	// connections; further ones are answered 503. The default is no bound.
 	Requests *server.Requests
-	// Client says which proxies in front are trusted, and which header they
-	// name their clients in. The default value is none.
+	// Client says which proxies in front are trusted, and in which header they name their clients.
+	// The default value trusts no proxy.
 	Client httplimit.ClientIP
 	// Claims verifies tokens for rules by jwt.NAME. The default is that no request has
 	// claims.
@@ -101,10 +100,10 @@ type Options struct {
 // goroutines at once.
 type Handler struct {
 	o     Options
-	log   *log.Logger // takes addresses out
+	log   *log.Logger // leaves addresses out
 	guard http.Handler
 	holds atomic.Pointer[holding]
-	own   *transport // when Options had none
+	own   *transport // nil if Options had one
 
 	target *url.URL // where requests go
 
@@ -132,11 +131,11 @@ func (o *Options) fill() {
 	}
 }
 
-// flushAfter is how long a piece of an answer of known length waits for more of it, so that
-// the answer of a slow server begins when it does. Of unknown length, none waits.
+// flushAfter is how long a piece of an answer may wait for the next one, so that the answer of a slow
+// upstream begins when the upstream does. Answers of unknown length do not wait.
 const flushAfter = 100 * time.Millisecond
 
-// entrypoint is what decisions are counted under.
+// entrypoint is the name under which decisions are counted.
 const entrypoint = "proxy"
 
 // NewHandler returns a Handler. Close releases its connections. The error
@@ -202,7 +201,7 @@ func NewHandler(o Options) (*Handler, error) {
 		defer end()
 		behind.ServeHTTP(out, r)
 		if out.ended = true; v.finish.lost {
-			panic(http.ErrAbortHandler) // or what is lost would pass for the whole
+			panic(http.ErrAbortHandler) // or the client would take what it got for the whole
 		}
 	}))
 	return h, nil
@@ -245,7 +244,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.hides.end()
 }
 
-// refuse answers a request that is itself at fault.
+// refuse answers a request that has no clean form, or whose body did not come.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusBadRequest
 	if f, ok := errors.AsType[fault](err); ok {
@@ -265,7 +264,7 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
 	if !o.Decision.Allowed {
 		h.denied.Add(1)
-	} else if v := visitOf(r); v.finish.client != nil { // else the rules are newer
+	} else if v := visitOf(r); v.finish.client != nil { // nil also if rules changed since ServeHTTP looked
 		v.finish.within = o.Rules.Finish()
 	}
 	visitOf(r).asks = o.Decision.Allowed && o.Rules.AsksUsage()
@@ -284,7 +283,7 @@ func (h *Handler) failed(_ *http.Request, err error) {
 	h.o.Observer.Failed(entrypoint, err)
 }
 
-// badGateway answers for an upstream that did not.
+// badGateway answers in place of an upstream that did not.
 func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 	if f, ok := bodyFault(r); ok {
 		h.refuse(w, r, f)

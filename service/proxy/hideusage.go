@@ -9,20 +9,19 @@ import (
 	"strings"
 )
 
-// mostChunk bounds an event that may be the chunk with usage, in bytes. Beyond it an event
-// passes as it comes.
+// mostChunk bounds an event that may be the chunk with usage, in bytes. A longer event passes as it
+// comes.
 const mostChunk = 16 << 10
 
-// A hidingWriter takes the chunk out of a stream that the client has not asked for. It passes
-// each event as soon as it is whole; nothing else is held. It stands outside of what charges,
-// which has seen the chunk by then.
+// A hidingWriter takes the chunk that the client has not asked for out of a stream. It holds an event
+// only until the event is whole. It stands outside the guard, which has read the chunk by then.
 type hidingWriter struct {
 	http.ResponseWriter
-	on     bool   // usage was asked for
+	on     bool   // the proxy has asked for usage
 	stream bool   // the answer is a stream of events
-	begun  bool   // it has begun
-	held   []byte // the event at hand, as far as it has come
-	long   bool   // which is too long to be the chunk, and passes
+	begun  bool   // the answer has begun
+	held   []byte // the present event, as far as it has come
+	long   bool   // the present event is too long to be the chunk, and passes
 	ends   eventEnds
 }
 
@@ -47,12 +46,12 @@ func (w *hidingWriter) Write(p []byte) (int, error) {
 	if !w.stream {
 		return w.ResponseWriter.Write(p)
 	}
-	all, at := p, 0 // what is to pass, and from where it has not been looked through
+	all, at := p, 0 // the bytes to pass, and where to search on
 	if len(w.held) > 0 {
 		at = len(w.held)
 		all, w.held = append(w.held, p...), nil
 	}
-	begin := 0 // of the event at hand
+	begin := 0 // where the present event begins
 	for {
 		n := w.ends.next(all[at:])
 		if n < 0 {
@@ -115,7 +114,7 @@ type eventEnds struct {
 	cr     bool // the byte before was a carriage return
 }
 
-// next returns how long the event is that goes on with p, or -1 if it does not end there.
+// next returns how many bytes of p belong to the present event, or -1 if it does not end in p.
 func (e *eventEnds) next(p []byte) int {
 	for i := 0; i < len(p); i++ {
 		c := p[i]
@@ -145,7 +144,7 @@ func (e *eventEnds) next(p []byte) int {
 	return -1
 }
 
-// isUsage reports whether an event is the chunk that tells usage and nothing else.
+// isUsage reports whether an event is the chunk that has usage and nothing else.
 func isUsage(event []byte) bool {
 	if !bytes.Contains(event, []byte(`usage`)) {
 		return false

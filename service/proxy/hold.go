@@ -15,40 +15,40 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// Bounds of what waits for a decision, or for its turn under one. HTTP/2 has many requests
-// on a connection. Of each bound, one address may have a part of what is free.
+// Bounds of the requests that wait for a decision or for their turn. Bounds of connections are not
+// enough, since an HTTP/2 connection has many requests. One address may have a part of what is free:
+// a quarter, and of the bytes of bodies a sixteenth.
 const (
-	// defaultWaiting is how many requests there may be, and calls of gRPC that are open.
+	// defaultWaiting is the most such requests, and the most open gRPC calls.
 	defaultWaiting = 10_000
 	waitingParts   = 4
-	// mostBodies is how much there may be of their bodies, in bytes.
+	// mostBodies is the most bytes of their bodies.
 	mostBodies  = 256 << 20
 	bodiesParts = 16
-	// maxHeld bounds the body of a request that is read so that its client is noticed when
-	// it goes, in bytes.
+	// maxHeld bounds the body that hold reads, in bytes.
 	maxHeld = 64 << 10
 )
 
-// A visit is a request on its way, until its answer has ended.
+// A visit is a request from when it comes until its answer has ended.
 type visit struct {
 	h      *Handler
 	from   server.Address // whom it counts for: the client, also behind a trusted proxy
-	body   *pacedBody     // nil if it has none
+	body   *pacedBody     // nil if the request has no body
 	claims claims.Reader
-	counts bool // among those that wait
+	counts bool // it counts among the requests that wait
 	finish finish
 
-	hides *hidingWriter // nil where no rule may ask for usage
-	asks  bool          // one does
+	hides *hidingWriter // nil if no rule may ask for usage
+	asks  bool          // a rule asks for usage
 
-	hungUp func() (bool, bool) // whether the client has; nil where that need not be asked
-	turn   chan struct{}       // closed when it need not be asked any more
+	hungUp func() (bool, bool) // whether the client has hung up; nil if watch does not run
+	turn   chan struct{}       // ends watch when it is closed
 	cancel context.CancelFunc
 }
 
 type visitKey struct{}
 
-// visit begins one, and returns the request with it.
+// visit begins a visit, and returns the request with the visit in its context.
 func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*http.Request, *visit) {
 	v := &visit{h: h, body: h.paced(w, r), claims: claims.Reader{Source: h.o.Claims, Header: r.Header}}
 	if addr, ok := h.o.Client.Addr(r); ok {
@@ -71,7 +71,7 @@ func visitOf(r *http.Request) *visit {
 	return v
 }
 
-// decided ends what holds until a request may go on, or cannot.
+// decided frees what a request holds until it may go on, or is refused.
 func (v *visit) decided() {
 	v.body.decided()
 	if v.counts {
@@ -96,17 +96,17 @@ func (v *visit) end() {
 	}
 }
 
-// holding is what requests may wait for under a policy.
+// holding is what rules of a policy may do with a request.
 type holding struct {
 	policy *policy.Policy
-	waits  bool // rules may let requests wait
-	asks   bool // rules may ask for usage
-	goOn   bool // rules may let requests go on behind their clients
-	bodies bool // rules look into bodies, but for those in shadow, which look into small ones
+	waits  bool // let it wait
+	asks   bool // ask for usage
+	goOn   bool // let it go on after its client has left
+	bodies bool // read its body; rules in shadow do not count, since they read only small bodies
 }
 
-// holding looks through the rules once for each policy. They let requests wait if they
-// enforce a leaky_queue, or wait for room in flight.
+// holding looks through the rules once for each policy. Rules let requests wait if they enforce a
+// leaky_queue, or wait for room in flight.
 func (h *Handler) holding(p *policy.Policy) *holding {
 	known := h.holds.Load()
 	if known == nil || known.policy != p {
@@ -124,10 +124,9 @@ func (h *Handler) holding(p *policy.Policy) *holding {
 	return known
 }
 
-// hold returns a request that may have to wait so that its client is noticed when it goes:
-// net/http does so once it has read the body to its end, so a short one is read, and for
-// the others the system is asked. HTTP/2 needs none of this. What is read of a body before
-// the decision counts.
+// hold returns a request whose context ends if its client leaves while the request waits. net/http
+// notices that only after it has read the body to its end, so hold reads a short body, and watches the
+// connection of any other. HTTP/2 needs neither. What is read before the decision counts in h.bodies.
 func (h *Handler) hold(p *policy.Policy, r *http.Request) (*http.Request, error) {
 	v, may := visitOf(r), h.holding(p)
 	if v.body == nil || !may.bodies && !may.waits {
@@ -147,16 +146,16 @@ func (h *Handler) hold(p *policy.Policy, r *http.Request) (*http.Request, error)
 		}
 		return r, errBroken
 	}
-	r = r.WithContext(r.Context()) // a copy: a handler leaves its request as it is
+	r = r.WithContext(r.Context()) // a copy: a handler must not change its request
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return r, nil
 }
 
-// watchEvery is how often a client is looked after while its request waits.
+// watchEvery is how often watch asks whether the client has hung up.
 const watchEvery = 250 * time.Millisecond
 
-// watch returns the request with a context that ends when its client has hung up while it
-// waits. The client's own end of the connection counts, as net/http has it elsewhere.
+// watch returns the request with a context that ends when its client hangs up while it waits. A client
+// hangs up by closing its own side of the connection, as net/http has it elsewhere.
 func (v *visit) watch(r *http.Request) *http.Request {
 	c, ok := r.Context().Value(clientConnKey{}).(*clientConn)
 	if !ok || c.hungUp == nil {

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// A relayWriter is what [httputil.ReverseProxy] writes an answer to. What the header has
-// before, such as the fields of limits, is for the answer itself: interim ones (100, 103)
-// go without, and ReverseProxy clears the header behind each of them.
+// A relayWriter is the writer that [httputil.ReverseProxy] gets. The fields that the header has
+// before, such as those of limits, belong to the final answer. Interim answers (100, 103) go
+// without them, and ReverseProxy clears the header after each.
 type relayWriter struct {
 	http.ResponseWriter
 	own   []headerField
-	room  [4]headerField // of own, so that a usual answer costs one allocation
-	taken bool           // own is not in the header
-	begun bool           // the answer has
-	ended bool           // the handler has, as it should
+	room  [4]headerField // the usual array of own, to save an allocation
+	taken bool           // own is not in the header now
+	begun bool           // the answer has begun
+	ended bool           // the handler has returned, without a panic
 }
 
 type headerField struct {
@@ -22,7 +22,7 @@ type headerField struct {
 	values []string
 }
 
-// relay returns a writer for an answer that passes as it is: where it has no Content-Type,
+// relay returns a writer for an answer that passes unchanged: if it has no Content-Type,
 // net/http does not guess one.
 func relay(w http.ResponseWriter) *relayWriter {
 	h := w.Header()
@@ -55,8 +55,8 @@ func (w *relayWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// flushCut sends what there is of an answer that breaks off: net/http closes the connection
-// behind it, and would drop what it holds.
+// flushCut sends what net/http holds of an answer that breaks off. Otherwise net/http would
+// drop it, since it closes the connection.
 func (w *relayWriter) flushCut() {
 	if w.begun && !w.ended {
 		_ = http.NewResponseController(w.ResponseWriter).Flush() // a client that has gone needs nothing

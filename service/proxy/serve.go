@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// headerTimeout bounds how long a client may take to send its headers: a
-	// slow phone makes it, one that holds connections open on purpose does not.
+	// headerTimeout is how long a client may take to send its headers: enough for a slow phone,
+	// too little to hold connections open on purpose.
 	headerTimeout = 5 * time.Second
-	// idleTimeout is how long a connection is kept for a next request.
+	// idleTimeout is how long a connection is kept for its next request.
 	idleTimeout = 60 * time.Second
 	// maxHeader bounds the headers of a request, in bytes. Browsers send a few
 	// thousand, and most servers take 8 to 32 KiB.
@@ -33,32 +33,29 @@ type ServeOptions struct {
 	Drain time.Duration
 	// TLS is for https. The default is http.
 	TLS *tls.Config
-	// Notice is how long new connections are still accepted after a stop, so that
-	// balancers have seen by then that the proxy is not ready. The default value
-	// is 0.
+	// Notice is how long new connections are still accepted after a stop, so that load balancers
+	// have time to notice that the proxy is not ready. The default value is 0.
 	Notice time.Duration
 	// OnStop is called first when Serve begins to stop. Optional.
 	OnStop func()
-	// AnswerStall is how long a client may take nothing of an answer that waits for
-	// it, and AnswerRate the least rate at which it takes answers and what comes over
-	// upgraded connections, in bytes a second. The default values are 60 s and 500; a
-	// negative rate is no bound.
+	// AnswerStall is how long an answer may wait for its client to take any of it. AnswerRate is
+	// the least rate, in bytes a second, at which clients must take answers, and what is sent over
+	// upgraded connections. The default values are 60 s and 500; a negative rate means no bound.
 	AnswerStall time.Duration
 	AnswerRate  int64
 	// Log receives failures of connections, without their addresses.
 	Log *slog.Logger
 }
 
-// Serve answers on ln until ctx is done, over HTTP/1.1 and HTTP/2, the latter
-// in the clear too. It then ends each connection with its answer, and takes no
-// new ones after Notice but those that wait to be accepted, lets the
-// requests in flight, those that wait and upgraded connections finish for at
-// most Drain, and closes what is left. That is an error if a request had no answer
-// yet; answers that have begun, such as streams and those that clients do not read,
-// and upgraded connections may last for ever, and to cut them is not.
+// Serve answers on ln until ctx is done, over HTTP/1.1 and HTTP/2, with TLS or in the clear. Then it
+// stops. Each connection ends with its present answer. After Notice, only connections that already
+// wait are accepted. Requests in flight, requests that wait, and upgraded connections have at most
+// Drain to finish, and what is left is closed. Serve returns an error if a request that was cut had
+// no answer. Streams, answers that clients do not read, and upgraded connections may last for ever,
+// so to cut one of them is no error.
 //
-// There is no bound on how long a request or an answer may take as long as
-// clients send and read: that would cut streams and upgraded connections.
+// A request or an answer may take any time as long as its client sends and reads. A bound would cut
+// streams and upgraded connections.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -81,10 +78,10 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	defer release()
 	err = running.Stop(bound)
 	left := flying.wait(bound)    // Shutdown knows nothing of upgraded connections
-	lost := flying.pending.Load() // before they are cut: that would answer them
-	cancel()                      // whatever outlived the drain
+	lost := flying.pending.Load() // counted before cancel, which answers them
+	cancel()                      // ends what outlived the drain
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = nil // of those that are left, an answer is what matters
+		err = nil // what is left is an error only if it had no answer
 	}
 	switch {
 	case lost > 0:
@@ -119,13 +116,12 @@ func newServer(base context.Context, h http.Handler, o ServeOptions) *http.Serve
 	}
 }
 
-// inFlight counts the requests that a handler has begun, with those whose
-// connection has been upgraded.
+// inFlight counts the requests that a handler has begun, upgraded connections included.
 type inFlight struct {
 	next    http.Handler
 	pace    pace
 	all     sync.WaitGroup
-	pending atomic.Int64 // of these, those whose answer has not begun
+	pending atomic.Int64 // those of all whose answer has not begun
 }
 
 // ServeHTTP implements [http.Handler].
@@ -142,8 +138,8 @@ func (f *inFlight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.next.ServeHTTP(a, r)
 }
 
-// wait returns when all have ended or ctx is done, and reports whether some are
-// left. The server must take no new ones.
+// wait returns when all requests have ended or ctx is done, and reports whether some are left. The
+// server must take no new requests.
 func (f *inFlight) wait(ctx context.Context) (left bool) {
 	ended := make(chan struct{})
 	go func() {

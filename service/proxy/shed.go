@@ -15,13 +15,13 @@ import (
 const (
 	// defaultInFlight is how many requests may wait for the upstream at once.
 	defaultInFlight = 1000
-	// defaultLag is how long a request may have lain unread.
+	// defaultLag is how long a request may have been unread.
 	defaultLag = time.Second
 )
 
-// overloaded says why a request is not taken on: too many wait for the upstream
-// already, or this one has lain so long that its client has likely given up.
-// What is refused at once leaves time for what can still be answered in time.
+// overloaded returns why a request is refused at once, or "": too many wait already, or this one was
+// unread for so long that its client has likely given up. To refuse it leaves time for requests that
+// can still be answered in time.
 func (h *Handler) overloaded(r *http.Request) string {
 	v := visitOf(r)
 	if h.o.MaxInFlight > 0 {
@@ -33,7 +33,7 @@ func (h *Handler) overloaded(r *http.Request) string {
 	if why != "" {
 		return why
 	}
-	leave() // it is counted when the upstream is asked: requests that wait hold no connection
+	leave() // it counts once the upstream is asked, since a request that waits holds no connection
 	if h.o.MaxLag > 0 && lag(r.Context()) > h.o.MaxLag {
 		return "requests come faster than they can be read"
 	}
@@ -71,10 +71,9 @@ func (h *Handler) noteShed(why string) {
 	h.sampled.Warn("a request was refused at once", "why", why)
 }
 
-// asking counts requests from when the upstream is asked until it begins to
-// answer: streams that have begun are no load to be shed. Nor are those that
-// wait for their own clients: with bodies that do not come, a few clients would
-// have everybody else refused.
+// asking counts a request from when the upstream is asked until it begins to answer: a stream that has
+// begun is no load to be shed. A request does not count either while it waits for its own client.
+// Otherwise a few clients that do not send their bodies would have everybody else refused.
 type asking struct {
 	next http.RoundTripper
 	n    server.Load
@@ -89,7 +88,7 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	} else {
 		b := &askedBody{ReadCloser: r.Body, n: a.n, from: v.from}
 		defer b.answered()
-		r = r.WithContext(r.Context()) // a copy: a RoundTripper leaves its request as it is
+		r = r.WithContext(r.Context()) // a copy: a RoundTripper must not change its request
 		r.Body = b
 	}
 	answer, err := a.next.RoundTrip(r)
@@ -99,8 +98,8 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// An askedBody takes its request out of the count while it waits for the
-// client. It may still be read when the upstream has begun to answer.
+// An askedBody takes its request out of the count while it waits for the client. The body may still be
+// read after the upstream has begun to answer.
 type askedBody struct {
 	io.ReadCloser
 	n    server.Load
@@ -108,7 +107,7 @@ type askedBody struct {
 
 	mu      sync.Mutex
 	waiting bool // for the client
-	begun   bool // the upstream has begun to answer, and nothing is counted any more
+	begun   bool // the upstream has begun to answer, so the request counts no more
 }
 
 // Read implements [io.Reader].
@@ -138,7 +137,7 @@ func (b *askedBody) answered() {
 	}
 }
 
-// A clientConn is what is known of a connection.
+// A clientConn is what is known about the connection of a client.
 type clientConn struct {
 	answers *answerConn                  // nil if there is no bound on how slowly it may read
 	unread  func() (time.Duration, bool) // since its last byte came; nil if the system does not say
@@ -149,15 +148,15 @@ type clientConn struct {
 
 type clientConnKey struct{}
 
-// withConn is ConnContext of [http.Server].
+// withConn is the ConnContext of [http.Server].
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	below := underneath(conn)
 	c := &clientConn{served: ctx, answers: answerConnOf(conn), unread: sinceData(below), hungUp: hungUp(below)}
 	return context.WithValue(ctx, clientConnKey{}, c)
 }
 
-// lag returns for how long a request has lain unread, 0 where the system does
-// not say. A request that was sent behind another has waited for that one.
+// lag returns how long a request was unread; 0 if the system does not say. The time before the answer
+// to the request before it does not count.
 func lag(ctx context.Context) time.Duration {
 	c, ok := ctx.Value(clientConnKey{}).(*clientConn)
 	if !ok || c.unread == nil {
@@ -170,7 +169,7 @@ func lag(ctx context.Context) time.Duration {
 	return since
 }
 
-// answered notes that a connection has had its answer.
+// answered notes that the last request of a connection was answered now.
 func answered(ctx context.Context) {
 	if c, ok := ctx.Value(clientConnKey{}).(*clientConn); ok {
 		c.idle.Store(time.Now().UnixNano())

@@ -13,15 +13,15 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A fault is why a request is refused with 400, whatever the rules say.
+// A fault is why a request is refused whatever the rules say, with the status of HTTPStatus.
 type fault string
 
 func (f fault) Error() string { return string(f) }
 
-// Is makes a fault one of the request, for metrics.
+// Is makes a fault a [policy.ErrRequest], for metrics.
 func (f fault) Is(target error) bool { return target == policy.ErrRequest }
 
-// As makes it one for the log.
+// As makes a fault a [policy.RequestError], for the log.
 func (f fault) As(target any) bool {
 	request, ok := target.(**policy.RequestError)
 	if ok {
@@ -42,11 +42,9 @@ const (
 	errPath     = fault("the path leads out of what is served here")
 )
 
-// clean returns the request as rules decide about it and the upstream sees it:
-// the target a path, the host in lower case, the method in upper case where a
-// rule looks at it, no header with an underscore, no upgrade that is not
-// allowed. The error is for a request that has no such form. The request itself
-// is left as it is.
+// clean returns the request in the one form that rules decide by and the upstream gets: the target a
+// path, the host in lower case, the method in upper case if a rule reads it, and the header as
+// cleanHeader returns it. The error is for a request that has no such form. r stays unchanged.
 func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, error) {
 	switch {
 	case h.looped(r):
@@ -59,9 +57,9 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 		return nil, errTarget
 	case strings.IndexByte(r.RequestURI, '#') >= 0:
 		return nil, errFragment
-	case strings.ContainsFunc(r.RequestURI, func(c rune) bool { return c <= ' ' || c == 0x7f }): // HTTP/2 carries it
+	case strings.ContainsFunc(r.RequestURI, func(c rune) bool { return c <= ' ' || c == 0x7f }): // HTTP/2 can transmit them
 		return nil, errBlank
-	case !httpguts.ValidHeaderFieldName(r.Method): // it is a token, too
+	case !httpguts.ValidHeaderFieldName(r.Method): // a method is a token, like the name of a header
 		return nil, errMethod
 	}
 	host, err := cleanHost(r.Host)
@@ -77,7 +75,7 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 		if prefix := h.target.Path; prefix != "" && prefix != "/" && climbs(sent.EscapedPath()) {
 			return nil, errPath
 		}
-		target = sent // no rule looks at it, or the guard refuses it
+		target = sent // no rule reads the path, or the guard refuses the request
 	}
 	method := r.Method
 	if upper := strings.ToUpper(method); upper != method && rules.Enforces("method") {
@@ -92,9 +90,8 @@ func (h *Handler) clean(rules *policy.Rules, r *http.Request) (*http.Request, er
 	return out, nil
 }
 
-// asSent returns a URL whose EscapedPath is what the client has sent, but for characters
-// that are encoded now. net/url would encode the whole path anew for one of them, such as |,
-// and make a slash of each %2f.
+// asSent returns a URL whose EscapedPath is what the client sent, except that characters such as | are
+// encoded. For one of them, net/url would encode the whole path anew, and make a slash of each %2f.
 func asSent(u *url.URL) *url.URL {
 	if u.RawPath == "" || u.EscapedPath() == u.RawPath {
 		return u
@@ -113,8 +110,7 @@ func asSent(u *url.URL) *url.URL {
 	return &out
 }
 
-// climbs reports whether a server may find a segment .. in a path, decoding it
-// once or more.
+// climbs reports whether a server that decodes a path once or more may find a segment .. in it.
 func climbs(path string) bool {
 	for range 3 {
 		path = strings.NewReplacer("%2e", ".", "%2E", ".", "%25", "%").Replace(path)
@@ -145,9 +141,8 @@ func cleanHost(host string) (string, error) {
 	return name + port, nil
 }
 
-// cleanPath returns a URL with the path that rules decide by, encoded as the
-// client has encoded it where that makes a difference, and with its slash at
-// the end, which servers take for part of a name.
+// cleanPath returns a URL with the path that rules decide by. It keeps the client's encoding where
+// encoding makes a difference, and a slash at the end, which servers take for part of a name.
 func cleanPath(u *url.URL) (*url.URL, error) {
 	raw := u.EscapedPath()
 	if raw == "" {
@@ -167,9 +162,9 @@ func cleanPath(u *url.URL) (*url.URL, error) {
 	return &url.URL{Path: path, RawPath: clean, RawQuery: u.RawQuery, ForceQuery: u.ForceQuery}, nil
 }
 
-// normal resolves the empty and dot segments of an encoded path, and decodes
-// what needs no encoding (RFC 3986, 6.2.2). The path begins with a slash, and
-// has been found good: no segment becomes a dot segment by decoding.
+// normal resolves the empty and dot segments of an encoded path, and decodes what needs no encoding
+// (RFC 3986, 6.2.2). The path begins with a slash, and [policy.CleanPath] has accepted it, so decoding
+// makes no dot segment.
 func normal(raw string) string {
 	if strings.IndexByte(raw, '%') < 0 && !strings.Contains(raw, "//") && !strings.Contains(raw, "/.") {
 		return raw
@@ -214,10 +209,9 @@ func unreserved(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0
 }
 
-// cleanHeader returns the header without names that have an underscore, since
-// many servers take those for the ones with hyphens, without what a client that is no
-// trusted proxy claims, and other spellings of that, and without what asks for an upgrade
-// that is not allowed.
+// cleanHeader returns the header without three kinds of fields. Names with an underscore go unless they
+// are allowed, since many servers read it as a hyphen. Claims about the client ([request.Claimed]) go
+// unless a trusted proxy makes them, and in other spellings always. Upgrades go unless they are allowed.
 func (h *Handler) cleanHeader(header http.Header, trusted bool) (clean http.Header, changed bool) {
 	var away []string
 	for name := range header {
@@ -245,14 +239,12 @@ func (h *Handler) cleanHeader(header http.Header, trusted bool) (clean http.Head
 	return clean, true
 }
 
-// isForeign reports whether a name of a header is usually without this
-// character.
+// isForeign reports whether names of headers usually lack a character.
 func isForeign(c rune) bool {
 	return c != '-' && (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9')
 }
 
-// hyphenate makes of a character what servers make of it that turn the names of
-// headers into those of variables.
+// hyphenate maps a character of a header's name as servers do that turn such names into variables.
 func hyphenate(c rune) rune {
 	if isForeign(c) {
 		return '-'

@@ -13,17 +13,16 @@ import (
 	"github.com/stint-dev/stint/service/server"
 )
 
-// A transport is the side towards the upstream. Calls of gRPC need HTTP/2:
-// where the upstream is http, they go over HTTP/2 in the clear, and all else
-// over HTTP/1.1, which has upgrades; where it is https, TLS settles it.
+// A transport sends requests to the upstream. gRPC calls need HTTP/2: to an upstream of http they
+// go over HTTP/2 in the clear, and all other requests over HTTP/1.1, which has upgrades. To an
+// upstream of https, TLS negotiates the protocol.
 type transport struct {
 	plain, grpc *http.Transport
 }
 
-// newTransport returns a transport that passes answers on as they are encoded,
-// and sets no limit on how long one takes, since it may be a long poll. It has at
-// most as many connections as there may be requests that hold one, all to the socket
-// if one is given.
+// newTransport returns a transport that passes answers on as they are encoded. An answer may take
+// any time, since it may be a long poll. There are at most as many connections as requests may hold,
+// all of them to the Unix socket if one is given.
 func newTransport(requests *server.Requests, socket string) *transport {
 	plain := http.DefaultTransport.(*http.Transport).Clone()
 	plain.Proxy = nil
@@ -42,10 +41,9 @@ func newTransport(requests *server.Requests, socket string) *transport {
 	return &transport{plain, grpc}
 }
 
-// A dialer bounds the connections that there are, or that are being made.
-// net/http goes on making a connection when its request has been given up, so a bound
-// on requests is none on these: clients that left at once, while the upstream accepted
-// no connection, took all descriptors.
+// A dialer bounds the connections that there are or that are being made. A bound on requests does
+// not bound them: net/http goes on dialing after a request was given up, so clients that leave at
+// once could take all descriptors while the upstream accepts no connection.
 type dialer struct {
 	net.Dialer
 	socket string // to dial in place of an address
@@ -53,7 +51,7 @@ type dialer struct {
 	open   atomic.Int64
 }
 
-// errConnections is for a request that cannot have another connection.
+// errConnections is for a request that needs one connection too many.
 var errConnections = errors.New("there are as many connections to the server behind as there may be")
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -76,7 +74,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return &upstreamSocket{conn.(*net.UnixConn), closed}, nil
 }
 
-// An upstreamConn is counted until it is closed. It copies as a TCP connection does.
+// An upstreamConn counts until it is closed. It keeps the fast copies of a TCP connection.
 type upstreamConn struct {
 	*net.TCPConn
 	closed func()
@@ -88,7 +86,7 @@ func (c *upstreamConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// An upstreamSocket is so for a Unix socket.
+// An upstreamSocket is an upstreamConn to a Unix socket.
 type upstreamSocket struct {
 	*net.UnixConn
 	closed func()
@@ -103,10 +101,10 @@ func (c *upstreamSocket) Close() error {
 const (
 	// dialTimeout is how long a connection may take to be made.
 	dialTimeout = 30 * time.Second
-	// pingAfter is how long nothing may come on an HTTP/2 connection with calls
-	// under way before it is asked for a sign of life.
+	// pingAfter is how long an HTTP/2 connection with requests under way may be silent before it is
+	// pinged.
 	pingAfter = 30 * time.Second
-	// pingTimeout is how long the sign may take.
+	// pingTimeout is how long the answer to a ping may take.
 	pingTimeout = 15 * time.Second
 )
 
@@ -118,16 +116,16 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.plain.RoundTrip(r)
 }
 
-// CloseIdleConnections closes those of both kinds.
+// CloseIdleConnections closes the idle connections of both protocols.
 func (t *transport) CloseIdleConnections() {
 	t.plain.CloseIdleConnections()
 	t.grpc.CloseIdleConnections()
 }
 
-// buffers are for bodies on their way, used again.
+// buffers are the buffers through which bodies are copied, for reuse.
 type buffers struct{ pool sync.Pool }
 
-// bufferSize is what httputil.ReverseProxy would take for each answer.
+// bufferSize is what httputil.ReverseProxy would allocate for each answer.
 const bufferSize = 32 << 10
 
 // Get implements [httputil.BufferPool].
