@@ -20,19 +20,19 @@ import (
 type answer struct {
 	decision   stint.Decision
 	limits     []limitAnswer // the limits that it was held to
-	tightest   int           // of limits; -1 if there is none
+	tightest   int           // index in limits; -1 if there is none
 	violated   []string
-	told       []string // of these, what the client is told
+	told       []string // those in violated that the client may know
 	key        string
-	never      bool // a block, or a key that is missing and may not be
-	closed     bool // a rule is closed because its store fails
+	never      bool // a block, or a required key that is missing
+	closed     bool // a rule denied under on_store_failure: closed
 	waited     time.Duration
 	storeError error
 	rules      *policy.Result
 	done       func() // releases rules
-	end        func() // gives back what the call holds in flight; may be nil
+	end        func() // gives back the call's places in flight; may be nil
 	settle     func(context.Context, ended) error
-	looks      bool // that looks at the fields of the answer
+	looks      bool // settle looks at the metadata of the response
 }
 
 // A limitAnswer is one limit that a call was held to.
@@ -40,7 +40,7 @@ type limitAnswer struct {
 	name   string
 	fields *ratefields.Limit
 	reset  time.Duration
-	among  int // of how many limits reset is the longest
+	among  int // reset is the longest of so many limits
 }
 
 func (a *answer) release() {
@@ -49,7 +49,7 @@ func (a *answer) release() {
 	}
 }
 
-// What ends calls that no decision was made for.
+// The errors of calls about which no decision was made.
 var (
 	refuseError   = status.Error(codes.Unavailable, "the rate limiter could not decide")
 	refuseServer  = status.Error(codes.Internal, "the rate limiter does not learn what its rules look at")

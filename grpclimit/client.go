@@ -16,40 +16,39 @@ import (
 	"github.com/stint-dev/stint/internal/guard"
 )
 
-// A Client makes calls at the pace that we set and that servers ask for: its
-// interceptors wait. The zero value keeps to what servers say.
+// A Client makes calls at the pace that Limiter sets and servers ask for: its interceptors
+// wait. The zero value keeps to what servers say.
 //
-// Each call waits under Limiter. When one ends with ResourceExhausted
-// or Unavailable and a RetryInfo, those of the same key wait for as long. All
-// waits end with the call's context; one that would end after its deadline
-// fails at once with a [*LimitedError], and nothing is sent. A stream waits when
-// it opens, and with Messages for each message that it sends.
+// Each call waits under Limiter. When a call ends with ResourceExhausted or Unavailable and a
+// RetryInfo, further calls of the same key wait for that time. All waits end with the call's
+// context. If a wait would last beyond its deadline, the call fails at once with a
+// [*LimitedError], and nothing is sent. A stream waits when it opens, and with Messages for
+// each message that it sends.
 //
-// A Client may be used for many connections and from many goroutines at once,
-// and may not be copied.
+// A Client may be used for many connections and from many goroutines at once, and must not be
+// copied.
 type Client struct {
-	// Limiter is our own limits. The default is none.
+	// Limiter has the limits of this program. By default there are none.
 	Limiter *stint.Limiter
-	// Key says which calls share a limit, ours and the server's. The default is
-	// the target of the connection and the full method.
+	// Key says which calls share a limit, both Limiter's and the server's. The default is the
+	// target of the connection and the full method.
 	Key func(ctx context.Context, target, method string) string
 	// Cost returns how many units of Limiter a call takes. The default is 1.
 	Cost func(context.Context, Call) int64
-	// Messages holds each message that a stream sends to Limiter as well as its
-	// opening. The default value is false.
+	// Messages holds each message that a stream sends to Limiter, as well as its opening. The
+	// default value is false.
 	Messages bool
-	// MaxRetries is how often a unary call is made again when the server denies
-	// it and says for how long. The server must not have begun to handle it by
-	// then; an interceptor of this package guarantees that. The default value
-	// is 0.
+	// MaxRetries is how often a unary call is repeated if the server denies it and says how
+	// long to wait. Set it only for servers that deny calls before they begin to handle them,
+	// as the interceptors of this package do. The default value is 0.
 	MaxRetries int
-	// MaxPause is the longest pause that a server can make us keep: a longer
-	// one is cut to it, and then a call is tried. The default value is 1 hour.
+	// MaxPause is the longest pause that a server can ask for. After so long, a call is tried
+	// even if the server asked for more. The default value is 1 hour.
 	MaxPause time.Duration
 
 	mu      sync.Mutex
 	pauses  map[string]time.Time // until when nothing may be sent, by key
-	sweepAt int                  // how many there may be before they are looked through
+	sweepAt int                  // how many there may be before the next sweep
 }
 
 const (
@@ -57,16 +56,16 @@ const (
 	fewPauses    = 1024
 )
 
-// A LimitedError says that a call was not sent, since it would have to wait
-// until after its context's deadline, or never. Its status is ResourceExhausted.
+// A LimitedError says that a call was not sent, because it would have had to wait beyond its
+// context's deadline, or for ever. Its status is ResourceExhausted.
 type LimitedError struct {
-	// Key is what calls share the limit.
+	// Key is the key whose calls share the limit.
 	Key string
-	// RetryAfter is how long the wait would have been, or stint.Never.
+	// RetryAfter is how long the wait would have been, or [stint.Never].
 	RetryAfter stint.Wait
-	// Server reports whether the server asked for the wait, or our limits.
+	// Server reports whether the server asked for the wait; else Limiter did.
 	Server bool
-	// Err is a [*stint.WaitError] for our limits, else
+	// Err is a [*stint.WaitError] if Limiter asked for the wait, else
 	// context.DeadlineExceeded.
 	Err error
 }
@@ -80,7 +79,7 @@ func (e *LimitedError) Error() string {
 // never pass.
 func (e *LimitedError) Unwrap() error { return e.Err }
 
-// GRPCStatus is for [status.FromError].
+// GRPCStatus returns the error as a status, for [status.FromError].
 func (e *LimitedError) GRPCStatus() *status.Status {
 	st := status.New(codes.ResourceExhausted, e.Error())
 	if wait, ok := e.RetryAfter.Duration(); ok {
@@ -91,7 +90,7 @@ func (e *LimitedError) GRPCStatus() *status.Status {
 	return st
 }
 
-// Unary returns the option for calls that are no streams.
+// Unary returns the option for calls that are not streams.
 func (c *Client) Unary() grpc.DialOption { return grpc.WithChainUnaryInterceptor(c.UnaryInterceptor) }
 
 // Stream returns the option for streams.
@@ -131,7 +130,7 @@ func (c *Client) StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, c
 	return &pacedStream{stream, c, key, method}, nil
 }
 
-// A pacedStream learns from how it ends, and may wait to send.
+// A pacedStream waits before it sends messages, and learns from the status that ends it.
 type pacedStream struct {
 	grpc.ClientStream
 	client      *Client
@@ -164,8 +163,8 @@ func (c *Client) key(ctx context.Context, target, method string) string {
 	return target + method
 }
 
-// waitToSend returns when a call may be sent: first the server's pause, then our
-// limits, so that the end of a pause is no burst; and again if the server has
+// waitToSend returns when a call may be sent. It waits for the server's pause first and for
+// Limiter after that, so that the end of a pause brings no burst; and again if the server has
 // asked for a pause meanwhile.
 func (c *Client) waitToSend(ctx context.Context, key string, call Call) error {
 	for {
@@ -187,7 +186,6 @@ func (c *Client) waitToSend(ctx context.Context, key string, call Call) error {
 	}
 }
 
-// wait waits under our limits.
 func (c *Client) wait(ctx context.Context, key string, call Call) error {
 	err := c.Limiter.Wait(ctx, key, c.cost(ctx, call))
 	var early *stint.WaitError
@@ -231,7 +229,6 @@ func (c *Client) pause(ctx context.Context, key string) error {
 	}
 }
 
-// paused returns how long nothing may be sent for a key.
 func (c *Client) paused(key string, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package grpclimit holds gRPC calls to limits: those that come in, by
-// interceptors of a server, and those that go out, by interceptors of a client.
+// Package grpclimit holds gRPC calls to limits: incoming calls by interceptors of a server,
+// outgoing calls by interceptors of a client.
 //
 // Most programs guard a server with a limiter and a key:
 //
@@ -9,35 +9,35 @@
 //	…
 //	s := grpc.NewServer(guard.Unary(), guard.Stream())
 //
-// or with the rules of a file, by [NewServerPolicy]. A client paces itself, and
-// keeps to what servers ask for:
+// or with the rules of a file, by [NewServerPolicy]. A client paces its own calls, and keeps
+// to what servers ask for:
 //
 //	client := &grpclimit.Client{Limiter: limiter}
 //	conn, err := grpc.NewClient(target, client.Unary(), client.Stream())
 //
 // # What clients see
 //
-// A call that is denied ends with ResourceExhausted before its handler runs.
-// The status has RetryInfo (after how long the same call passes; it is not
-// there for what never passes), QuotaFailure (a violation for each limit that
-// denied) and ErrorInfo (reason RATE_LIMITED, domain stint). Every answer has
-// metadata as the headers of HTTP have it: ratelimit and ratelimit-policy of
-// draft-ietf-httpapi-ratelimit-headers-11, and retry-after with a denial.
+// A call that is denied ends with ResourceExhausted before its handler runs. The details of
+// the status are RetryInfo (after how long the same call passes; absent if it never passes),
+// QuotaFailure (a violation for each limit that denied) and ErrorInfo (reason RATE_LIMITED,
+// domain stint). Every answer has the fields that package httplimit sends as metadata:
+// ratelimit and ratelimit-policy of draft-ietf-httpapi-ratelimit-headers-11, and retry-after
+// with a denial.
 //
-// A key that is missing and may not be, and a block, end with
-// PermissionDenied; a request at fault with InvalidArgument; what could not be
-// decided with Unavailable.
+// A call ends with PermissionDenied if a block holds it or it lacks a required key, with
+// InvalidArgument if it is itself at fault, and with Unavailable if no decision could be
+// made.
 //
 // # Guarantees
 //
-// A call is decided about once, and charged once, before its handler runs. What rules by the
-// response, and Options.Settle, make of that is settled before its trailer is sent. A
-// stream is charged when it opens, and with Options.Messages for each message
-// that it receives. Health checks and reflection pass uncounted unless Skip
-// says otherwise. Everything here may be used from many goroutines at once.
+// A call is decided about once, and charged once, before its handler runs. Rules that go by
+// the response, and Options.Settle, settle that charge before the trailer is sent. A stream
+// is charged when it opens, and with Options.Messages for each message that it receives.
+// Health checks and reflection pass uncounted unless Skip says otherwise. Everything here may
+// be used from many goroutines at once.
 //
 // # Price
 //
-// A call that passes costs a decision and 6 allocations, as BenchmarkUnary
-// counts them, and the metadata, unless NoFields. A denial costs its status.
+// A call that passes costs a decision and 6 allocations, as BenchmarkUnary counts them, and
+// unless NoFields is set its metadata. A denial also costs making its status.
 package grpclimit

@@ -12,8 +12,8 @@ const (
 	fieldRetry     = "retry-after"
 )
 
-// fields returns the metadata of an answer, which tells clients where they stand, as
-// package httplimit does for HTTP.
+// fields returns the metadata of an answer, which tells clients where they stand. It is named
+// as the fields of package httplimit.
 func (a *answer) fields() map[string][]string {
 	m := make(map[string][]string, 3)
 	if a.tightest >= 0 {

@@ -13,9 +13,9 @@ import (
 // method is the full method name, /package.Service/Method.
 type Key func(ctx context.Context, method string) (key string, ok bool)
 
-// PeerKey counts by the address that a connection comes from, without its port;
-// of IPv6 by the first 64 bits, which one subscriber has. Behind a proxy that
-// is the proxy's. What comes over a Unix socket has no key.
+// PeerKey counts calls by the address that the connection comes from, without its port; of an
+// IPv6 address by the first 64 bits, which one subscriber has. Behind a proxy, that is the
+// proxy's address. A call over a Unix socket has no key.
 func PeerKey() Key {
 	return func(ctx context.Context, _ string) (string, bool) {
 		addr, ok := peerAddr(ctx)
@@ -23,15 +23,16 @@ func PeerKey() Key {
 			return "", false
 		}
 		if addr.Is6() {
-			prefix, _ := addr.Prefix(64) // it has as many bits
+			prefix, _ := addr.Prefix(64) // no error: an IPv6 address has 128 bits
 			return prefix.Addr().String(), true
 		}
 		return addr.String(), true
 	}
 }
 
-// MetadataKey counts by the first value of a name, such as x-api-key, without the
-// blanks around it that HTTP/2 carries. An empty one is none. Clients choose it freely, unless something checks it before.
+// MetadataKey counts calls by the first metadata value of a name, such as x-api-key, without
+// the blanks around it that HTTP/2 may carry. A call with an empty value has no key. Clients
+// choose the value freely, unless your program checks it before.
 func MetadataKey(name string) Key {
 	name = strings.ToLower(name)
 	return func(ctx context.Context, _ string) (string, bool) {
@@ -43,17 +44,17 @@ func MetadataKey(name string) Key {
 	}
 }
 
-// MethodKey counts by the full method: one limit for all callers of each.
+// MethodKey counts calls by the full method: all callers of a method share its limit.
 func MethodKey() Key {
 	return func(_ context.Context, method string) (string, bool) { return method, true }
 }
 
-// All counts all calls together.
+// All counts all calls under one key.
 func All() Key {
 	return func(context.Context, string) (string, bool) { return "", true }
 }
 
-// peerAddr returns the address of the other side, as [policy] has addresses.
+// peerAddr returns the address of the peer, unmapped and without a zone.
 func peerAddr(ctx context.Context) (netip.Addr, bool) {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {

@@ -12,12 +12,13 @@ import (
 // limited decides by a limiter and a key.
 type limited struct {
 	own   *guard.Guard
-	given *guard.Given[*guard.Guard] // of Options.Limits; nil without
+	given *guard.Given[*guard.Guard] // of Options.Limits; nil without them
 	key   Key
 	o     *Options
 }
 
-// under returns what a call is held to.
+// under returns the limiter that holds a call: with the limits that Options.Limits gives it,
+// or the guard's own.
 func (b *limited) under(ctx context.Context, c Call) *guard.Guard {
 	if b.given == nil {
 		return b.own
@@ -55,7 +56,7 @@ func (b *limited) decide(ctx context.Context, c Call, message bool) (*answer, er
 	var passed *guard.AfterWait
 	switch {
 	case errors.As(err, &passed):
-		b.o.reportError(ctx, c.Method, passed.Err) // only the fields are missing
+		b.o.reportError(ctx, c.Method, passed.Err) // the call passed; only its metadata cannot be made
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -64,10 +65,10 @@ func (b *limited) decide(ctx context.Context, c Call, message bool) (*answer, er
 	return a, nil
 }
 
-// reserve takes what the end of the call settles.
+// reserve takes the cost as a reservation, which the end of the call settles.
 func (b *limited) reserve(ctx context.Context, limiter *guard.Guard, a *answer, cost int64) error {
 	d, reservation, err := limiter.Reserve(ctx, a.key, cost, settleLasts)
-	if errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+	if errors.Is(err, stint.ErrFull) { // strict: the call is charged for good
 		d, err = limiter.Take(ctx, a.key, cost)
 	}
 	if a.decision = d; err == nil && reservation != nil && cost > 0 {
@@ -88,6 +89,6 @@ func (a *answer) nameLimits(by *guard.Guard) {
 	}
 	a.told = a.violated
 	if a.tightest >= len(a.limits) || a.tightest >= 0 && a.limits[a.tightest].fields.InFlight {
-		a.tightest = -1 // the limits have been changed since, or it has no fields
+		a.tightest = -1 // the limits have been changed since, or are in flight: no metadata
 	}
 }

@@ -18,7 +18,7 @@ import (
 type Missing uint8
 
 const (
-	// MissingShared counts all of them under one key of their own.
+	// MissingShared counts all these calls under one key of their own.
 	MissingShared Missing = iota
 	// MissingDeny ends them with PermissionDenied.
 	MissingDeny
@@ -32,7 +32,7 @@ const (
 type Call struct {
 	// Method is the full method name, /package.Service/Method.
 	Method string
-	// Stream reports whether it is a stream.
+	// Stream reports whether the call is a stream.
 	Stream bool
 	// Message is the message that a stream received, or the request of a unary
 	// call. It is nil for a stream that opens.
@@ -42,14 +42,15 @@ type Call struct {
 // Options say how a guard behaves. The zero value suits most programs. The
 // functions are called from many goroutines at once.
 type Options struct {
-	// Cost returns how many units a call takes. A cost of 0 passes without
-	// being counted, one above the limit never passes. The default is 1.
+	// Cost returns how many units a call takes. A cost of 0 passes without being counted, a
+	// cost above the limit never passes. The default is 1.
 	Cost func(context.Context, Call) int64
-	// Limits returns what a call's key is held to in place of the limiter's own limits, such as
-	// those of a customer's plan; none for the limiter's own. They count under the limiter's
-	// name: a key whose limits change keeps what it has used. Where they cannot be held, or a
-	// memstore holds 4,096 of the name that still count, OnError gets the error, and the limiter's own decide. Rules have
-	// tiers instead. The default returns none.
+	// Limits returns limits that a call's key is held to in place of the limiter's own, such
+	// as those of a customer's plan; if it returns none, the limiter's own apply. They count
+	// under the limiter's name: a key whose limits change keeps what it has used. If the
+	// limits cannot be held, or a memstore already has 4,096 of this name that still count,
+	// OnError gets the error, and the limiter's own decide. Rules have tiers instead. The
+	// default returns none.
 	Limits func(context.Context, Call) []stint.Limit
 	// Skip reports whether a call passes undecided and uncounted. The default
 	// is [Exempt].
@@ -59,43 +60,43 @@ type Options struct {
 	// grpc.message is "true" for messages and missing otherwise. The default
 	// value is false.
 	Messages bool
-	// Address returns the client's address for rules by ip, where it is not
-	// that of the connection. The default is the connection's.
+	// Address returns the client's address for rules that look at ip. The default is the
+	// address of the connection.
 	Address func(context.Context) (netip.Addr, bool)
 	// Attribute returns further attributes that a policy's rules use,
 	// such as jwt.sub. The default returns none.
 	Attribute func(ctx context.Context, method, name string) (value string, ok bool)
 	// Missing is for calls without a key. The default value is MissingShared.
 	Missing Missing
-	// Shadow decides, counts and reports, but lets everything pass and sends
-	// clients no metadata. The default value is false.
+	// Shadow decides, counts and reports, but lets every call pass and sends clients no
+	// metadata. The default value is false.
 	Shadow bool
-	// FailOpen lets calls pass that could not be decided because the store failed; a
-	// client's deadline is no failure of it. The default value is false: such calls end
+	// FailOpen lets calls pass that could not be decided because the store failed; that a
+	// client's deadline is over is no such failure. The default value is false: the calls end
 	// with Unavailable.
 	FailOpen bool
-	// OnError is called with the error of a call that could not be decided, or not settled.
+	// OnError is called with the error of a call that could not be decided or settled.
 	// Optional.
 	OnError func(ctx context.Context, method string, err error)
 	// OnDecision is called with each decision, before the call goes on or ends.
 	// Optional.
 	OnDecision func(ctx context.Context, method string, o Outcome)
-	// MaxWait is how long a call, or a message, may wait for its start; one that
-	// would wait longer is denied at once. The default value, 0, is as long as a
-	// leaky_queue holds and rules say by wait, else no time. With a negative value
-	// none waits, and a leaky_queue lets those that it has room
-	// for pass without spacing them.
+	// MaxWait is how long a call, or a message, may wait for its start; one that would wait
+	// longer is denied at once. With the default value, 0, it waits as long as a leaky_queue
+	// holds it and rules say by wait, else not at all. With a negative value no call waits,
+	// and a leaky_queue lets calls that it has room for pass without spacing them.
 	MaxWait time.Duration
-	// Settle returns what a call has cost by its code, and by the metadata of its header and
-	// its trailer, in units, given what it took: cost to let that stand, 0 to give it back,
-	// for example so that only failures count, more to charge the difference too, room or not; a
-	// value below 0 lets the cost stand.
-	// It is asked once, when the handler has returned, and the trailer waits for it; a handler
-	// that panics counts as Internal. Canceled and DeadlineExceeded are codes that clients can
-	// bring about. The cost is a reservation: units that have recovered by then are not given
-	// back. A call of cost 0 is not asked about, nor are messages. Under a policy, 0 gives back
-	// what all rules took, and anything else leaves it to the rules. Without one, Settle
-	// cannot be combined with waiting. The default lets the cost stand.
+	// Settle returns what a call has cost, by its code and by the metadata of its header and
+	// its trailer, in units. cost is what it took: return cost to let that stand, 0 to give
+	// it back, for example so that only failures count, more to charge the difference too,
+	// room or not; a value below 0 lets the cost stand. Settle is called once, when the
+	// handler has returned, and the trailer waits for the settlement; a handler that panics
+	// counts as Internal. Mind that clients can bring about Canceled and DeadlineExceeded.
+	// The cost is a reservation: units that have recovered in the meantime are not given
+	// back. Settle is not called for calls of cost 0, nor for messages. Under a policy, 0
+	// gives back what all rules took, and any other value leaves the cost to the rules.
+	// Without a policy, Settle cannot be combined with waiting. The default lets the cost
+	// stand.
 	Settle func(code codes.Code, said metadata.MD, cost int64) int64
 	// NoFields sends no ratelimit and ratelimit-policy metadata. The default
 	// value is false.
@@ -109,28 +110,28 @@ type Outcome struct {
 	// Key is the key that the call was counted under. It is what a client sent,
 	// or its address: keep it out of logs and metric labels.
 	Key string
-	// Violated is the names of the limits that denied it, or would have.
+	// Violated is the names of the limits that denied the call, or would have in shadow.
 	Violated []string
 	// Rules is the policy's whole answer, valid until the function that got
 	// the Outcome returns; nil without a policy.
 	Rules *policy.Result
 	// Shadow says that the call passes whatever Decision says.
 	Shadow bool
-	// Message says that it is about a message of a stream.
+	// Message says that the decision was about a message of a stream.
 	Message bool
 	// Waited is how long the call waited for its start.
 	Waited time.Duration
 }
 
-// Exempt reports whether a method is one of grpc.health.v1 or of reflection, which
-// probes and tools call.
+// Exempt reports whether a method belongs to grpc.health.v1 or to reflection, which probes
+// and tools call.
 func Exempt(_ context.Context, method string) bool {
 	switch method {
 	case "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch",
 		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo":
 		return true
 	}
-	return false // others of these services are a handler's of unknown services
+	return false // other methods of these services go to a handler of unknown services
 }
 
 // check fills in defaults, or says what is wrong.

@@ -21,18 +21,17 @@ type policyGuard struct {
 	o       *Options
 	by      request.Interfaces
 	results sync.Pool                // of *policy.Result
-	looked  atomic.Pointer[lookedAt] // by the last rules
+	looked  atomic.Pointer[lookedAt] // of the last rules
 }
 
-// lookedAt is what rules look at of a call, but for those in shadow.
+// lookedAt is what rules that are not in shadow look at in a call.
 type lookedAt struct {
 	rules    *policy.Rules
 	metadata []string // names
 	path     bool
-	parts    bool // the service or the method
+	parts    bool // they look at the service or the method
 }
 
-// of returns what rules look at.
 func (b *policyGuard) of(rules *policy.Rules) *lookedAt {
 	l := b.looked.Load()
 	if l != nil && l.rules == rules {
@@ -51,10 +50,10 @@ func (b *policyGuard) of(rules *policy.Rules) *lookedAt {
 	return l
 }
 
-// fault returns the error of a call that says what rules look at in a way that a
-// handler may read differently: metadata that comes twice, of which they would go by
-// the first value and the handler maybe by the last; and a method in another spelling,
-// which grpc hands to its handler of unknown services as it was sent.
+// fault returns an error if a handler may read differently what rules look at: metadata that
+// comes twice, of which rules take the first value and the handler maybe the last; or a
+// method in another spelling, which grpc passes as it was sent to its handler of unknown
+// services.
 func (l *lookedAt) fault(ctx context.Context, method string) error {
 	for _, name := range l.metadata {
 		if len(metadata.ValueFromIncomingContext(ctx, name)) > 1 {
@@ -107,8 +106,8 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 	return a, nil
 }
 
-// ask asks the policy, and returns when the call may start. What it was charged may depend on
-// how it ends.
+// ask asks the policy, and returns when the call may start. pending settles what the charge
+// still owes to the end of the call.
 func (b *policyGuard) ask(ctx context.Context, p *policy.Policy, attrs *attributes, cost int64, r *policy.Result) (pending *policy.Pending, waited time.Duration, err error) {
 	most := b.o.MaxWait
 	if b.o.Shadow {
@@ -117,7 +116,7 @@ func (b *policyGuard) ask(ctx context.Context, p *policy.Policy, attrs *attribut
 	if !attrs.message {
 		pending, waited, err = p.Begin(ctx, attrs, cost, b.o.Settle != nil, most, r)
 	}
-	if attrs.message || errors.Is(err, stint.ErrFull) { // strict: it counts, whatever becomes of it
+	if attrs.message || errors.Is(err, stint.ErrFull) { // strict: the call is charged for good
 		if most < 0 {
 			err = p.Decide(ctx, attrs, cost, r)
 		} else {
@@ -127,7 +126,7 @@ func (b *policyGuard) ask(ctx context.Context, p *policy.Policy, attrs *attribut
 	return pending, waited, err
 }
 
-// tell writes what the rules say of a call.
+// tell writes into the answer what the rules say of a call.
 func (b *policyGuard) tell(a *answer, r *policy.Result) {
 	for i := range r.Rules {
 		e := &r.Rules[i]
@@ -158,7 +157,7 @@ func (b *policyGuard) tell(a *answer, r *policy.Result) {
 	}
 }
 
-// attributes are what is known of a call, by the names of rules.
+// attributes are the attributes of a call, for rules.
 type attributes struct {
 	ctx     context.Context
 	o       *Options

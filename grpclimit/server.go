@@ -41,7 +41,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 		if guard.New(l, most).Waits() {
 			return nil, errors.New("grpclimit: Settle does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
 		}
-		most = -1 // whatever its limits become
+		most = -1 // even if its limits are changed later
 	}
 	make := func(l *stint.Limiter) (*guard.Guard, error) {
 		g := guard.New(l, most)
@@ -61,20 +61,22 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 	return &Server{o: o, decide: by.decide}, nil
 }
 
-// NewServerPolicy returns a guard that holds calls to the rules of a policy. A
-// call's attributes are those that it has as a request of HTTP: method POST,
-// path /package.Service/Method, host its authority, header.NAME its metadata,
-// ip the connection's address; and grpc.service, grpc.method, and those of
-// Options.Attribute. current returns the policy to use, such as the Load method
-// of an atomic.Pointer; it may not return nil. Options.Missing has no meaning:
-// rules have on_missing. Rules that go by the response are settled when the handler has
-// returned, before the trailer is sent, by the status that google.rpc.Code has for its code
-// in HTTP (Canceled and DeadlineExceeded, which clients can bring about, are a 200), and by
-// the fields of the header and the trailer. Rules that go by the body of a response are
-// refused here; of those that are reloaded later, each call is charged what it reserves. Under
-// Options.Messages, rules that hold messages to a limit in flight, or that settle them by the
-// response, are refused, too; of those that are reloaded later, each message is by the first,
-// and stays charged by the others.
+// NewServerPolicy returns a guard that holds calls to the rules of a policy. current returns
+// the policy to use, such as the Load method of an atomic.Pointer; it must not return nil. A
+// call has the attributes of the HTTP request that carries it: method POST, path
+// /package.Service/Method, host its authority, header.NAME its metadata, ip the connection's
+// address. It also has grpc.service, grpc.method, and those of Options.Attribute.
+// Options.Missing has no meaning: rules have on_missing.
+//
+// Rules that go by the response are settled when the handler has returned, before the trailer
+// is sent: by the fields of the header and the trailer, and by the status that
+// google.rpc.Code gives in HTTP to the call's code. The exceptions are Canceled and
+// DeadlineExceeded, which clients can bring about and which count as 200.
+//
+// NewServerPolicy refuses rules that go by the body of a response, and under Options.Messages
+// rules that hold messages to a limit in flight or settle them by the response. If such rules
+// come by a reload, rules by the body charge each call what they reserve, a limit in flight
+// refuses each message, and rules by the response charge each message for good.
 func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) {
 	if current == nil || current() == nil {
 		return nil, errors.New("grpclimit: no policy: policy.New makes one")
@@ -102,7 +104,7 @@ func NewServerPolicy(current func() *policy.Policy, o Options) (*Server, error) 
 	return &Server{o: o, decide: by.decide}, nil
 }
 
-// Unary returns the option that guards calls which are no streams.
+// Unary returns the option that guards calls which are not streams.
 func (s *Server) Unary() grpc.ServerOption { return grpc.ChainUnaryInterceptor(s.UnaryInterceptor) }
 
 // Stream returns the option that guards streams.
@@ -115,7 +117,7 @@ func (s *Server) UnaryInterceptor(ctx context.Context, req any, info *grpc.Unary
 	if s.o.Skip(ctx, info.FullMethod) {
 		return next(ctx, req)
 	}
-	set := func(m map[string][]string) { _ = grpc.SetHeader(ctx, m) } // it fails for calls that have ended
+	set := func(m map[string][]string) { _ = grpc.SetHeader(ctx, m) } // an error means that the call has ended
 	call, err := s.check(ctx, Call{Method: info.FullMethod, Message: req}, false, set)
 	if err != nil {
 		return nil, err
@@ -138,7 +140,7 @@ func (s *Server) StreamInterceptor(srv any, stream grpc.ServerStream, info *grpc
 	if s.o.Skip(ctx, info.FullMethod) {
 		return next(srv, stream)
 	}
-	set := func(m map[string][]string) { _ = stream.SetHeader(m) } // it fails for streams that have ended
+	set := func(m map[string][]string) { _ = stream.SetHeader(m) } // an error means that the stream has ended
 	call, err := s.check(ctx, Call{Method: info.FullMethod, Stream: true}, false, set)
 	if err != nil {
 		return err
@@ -157,33 +159,32 @@ func (s *Server) StreamInterceptor(srv any, stream grpc.ServerStream, info *grpc
 	return err
 }
 
-// A guardedStream holds what it receives to the limits.
 type guardedStream struct {
 	grpc.ServerStream
 	server *Server
 	method string
 }
 
-// RecvMsg returns a message that may pass. Where it may have to wait, the
-// client is held back by the flow control of its stream.
+// RecvMsg returns a message that may pass. While a message waits, the flow control of the
+// stream holds the client back.
 func (g *guardedStream) RecvMsg(m any) error {
 	if err := g.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
 	_, err := g.server.check(g.Context(), Call{Method: g.method, Stream: true, Message: m}, true, func(fields map[string][]string) {
-		g.SetTrailer(fields) // the headers may be gone
+		g.SetTrailer(fields) // the headers may have been sent
 	})
 	return err
 }
 
-// check decides about a call or a message, and returns why it may not go on. Where call is
-// not nil, it goes on, and something is to do when it ends.
+// check decides about a call or a message, and returns why it may not go on. If call is not
+// nil, it goes on, and [opened.ended] must be called at its end.
 func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[string][]string)) (call *opened, refused error) {
 	a, err := s.decide(unhurried{ctx}, c, message)
 	switch {
 	case err != nil:
 		return nil, s.failed(ctx, c.Method, err)
-	case a == nil: // it is not counted
+	case a == nil: // not counted
 		return nil, nil
 	}
 	defer func() {
@@ -213,7 +214,8 @@ func (s *Server) check(ctx context.Context, c Call, message bool, set func(map[s
 	return s.open(ctx, c.Method, a), refused
 }
 
-// open returns what is to do when a call ends; nil for nothing.
+// open returns a call for which something is to be done when it ends; nil if there is nothing
+// to do.
 func (s *Server) open(ctx context.Context, method string, a *answer) *opened {
 	if a.end == nil && a.settle == nil {
 		return nil
@@ -225,17 +227,16 @@ func (s *Server) open(ctx context.Context, method string, a *answer) *opened {
 	return call
 }
 
-// An unhurried context ends as another does, and says no deadline: that is the client's, and
-// a store that had a part of it alone would fail, and FailOpen or on_store_failure of a rule
-// decide, wherever a client is in a hurry. So the store has its own time; a call whose
-// deadline is over before gets an error and does not pass.
+// An unhurried context ends with another one, but has no deadline. The deadline is the
+// client's: a store that got only a part of it would seem to fail whenever a client is in a
+// hurry, and FailOpen or on_store_failure would decide. So the store takes its own time; a
+// call whose deadline is over by then gets an error and does not pass.
 type unhurried struct{ context.Context }
 
 // Deadline implements [context.Context].
 func (unhurried) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// failed reports an error, and returns what the call ends with, nil if it goes
-// on.
+// failed reports an error, and returns the error that the call ends with; nil if it goes on.
 func (s *Server) failed(ctx context.Context, method string, err error) error {
 	if ctx.Err() == nil {
 		s.o.reportError(ctx, method, err)

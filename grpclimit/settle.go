@@ -18,36 +18,37 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// What a call settles is reserved for settleLasts, longer than calls last: if this process
-// is killed, what is open then stays as it is charged. The trailer of a call waits for its
-// settlement, at most settleWithin.
+// settleLasts is how long a call may last until its charge is settled: longer than calls
+// last. If this process is killed, open charges stand. settleWithin is how long a settlement
+// may take, since the trailer of the call waits for it.
 const (
 	settleLasts  = 24 * time.Hour
 	settleWithin = time.Second
 )
 
-// errPanicked is what a handler that panics has answered.
+// errPanicked is the error with which a call ends whose handler panics.
 var errPanicked = status.Error(codes.Internal, "the handler has panicked")
 
-// An opened call passes, and has something to do when it ends.
+// An opened call is one that passed and that must be settled, or give back its places, when
+// it ends.
 type opened struct {
 	server *Server
 	ctx    context.Context // of the call
 	method string
-	end    func() // gives back what it holds in flight; may be nil
+	end    func() // gives back its places in flight; may be nil
 	settle func(ctx context.Context, e ended) error
-	fields *fields // nil if no rule looks for any
+	fields *fields // nil if nothing looks at metadata of the response
 }
 
-// An ended call is what its handler has answered.
+// An ended is what the handler of a call has answered.
 type ended struct {
 	code            codes.Code
-	whole           bool // neither its client has gone, nor has the handler panicked
+	whole           bool // the client has not gone, and the handler has not panicked
 	header, trailer metadata.MD
 }
 
-// ended settles what the call was charged by what its handler returns, and then gives back
-// what it holds in flight.
+// ended settles the call's charge by what its handler returned, and then gives back its
+// places in flight.
 func (o *opened) ended(failure error) {
 	if o.end != nil {
 		defer o.end()
@@ -59,7 +60,7 @@ func (o *opened) ended(failure error) {
 	if !ok {
 		s = status.FromContextError(failure)
 	}
-	e := ended{code: s.Code(), whole: failure != errPanicked && o.ctx.Err() == nil} //nolint:errorlint // it is this one
+	e := ended{code: s.Code(), whole: failure != errPanicked && o.ctx.Err() == nil} //nolint:errorlint // this very error, which the interceptors set
 	e.header, e.trailer = o.fields.said()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(o.ctx), settleWithin)
 	defer stop()
@@ -75,7 +76,7 @@ func (o *Options) settleReserved(r *stint.Reservation, cost int64) func(context.
 		if actual < 0 {
 			return nil
 		}
-		if _, err := r.Settle(ctx, actual); !errors.Is(err, stint.ErrReservation) { // else its key was reset
+		if _, err := r.Settle(ctx, actual); !errors.Is(err, stint.ErrReservation) { // a reset of the key has ended the reservation
 			return err
 		}
 		return nil
@@ -91,14 +92,14 @@ func (o *Options) settleRules(pending *policy.Pending, cost int64) func(context.
 		header, trailer := ofHTTP(e.header), ofHTTP(e.trailer)
 		header["Content-Type"] = []string{"application/grpc"}
 		trailer["Grpc-Status"] = []string{strconv.Itoa(int(e.code))}
-		pending.Unseen() // what rules that were reloaded may want
+		pending.Unseen() // so that rules by the body, which a reload may bring, charge what they reserve
 		err := pending.Header(ctx, 200, header)
 		pending.Trailer(trailer)
 		return errors.Join(err, pending.End(ctx, e.whole))
 	}
 }
 
-// ofHTTP returns metadata under the names of package net/http.
+// ofHTTP returns metadata under names as package net/http spells them.
 func ofHTTP(md metadata.MD) map[string][]string {
 	all := make(map[string][]string, len(md)+1)
 	for name, values := range md {
@@ -107,15 +108,16 @@ func ofHTTP(md metadata.MD) map[string][]string {
 	return all
 }
 
-// fields are those that a handler sends. It is the transport of a call, for which it stands.
+// fields notes the metadata that a handler sends. It stands in for the transport of the call,
+// and passes all on to that.
 type fields struct {
-	grpc.ServerTransportStream // nil where the call has none
+	grpc.ServerTransportStream // nil if the call has none
 
 	mu              sync.Mutex
 	header, trailer metadata.MD
 }
 
-// said returns the fields, of nil none.
+// said returns the metadata noted so far; none if f is nil.
 func (f *fields) said() (header, trailer metadata.MD) {
 	if f == nil {
 		return nil, nil
@@ -136,7 +138,7 @@ func (f *fields) note(to *metadata.MD, md metadata.MD) {
 	}
 }
 
-// noting returns the context of a call whose fields are noted.
+// noting returns a context in which f notes the metadata of the call.
 func (f *fields) noting(ctx context.Context) context.Context {
 	f.ServerTransportStream = grpc.ServerTransportStreamFromContext(ctx)
 	return grpc.NewContextWithServerTransportStream(ctx, f)
@@ -165,7 +167,7 @@ func (f *fields) pass(to *metadata.MD, md metadata.MD, on func(grpc.ServerTransp
 	return on(f.ServerTransportStream, md)
 }
 
-// A notedStream is a stream whose fields are noted.
+// A notedStream is a stream whose metadata is noted.
 type notedStream struct {
 	grpc.ServerStream
 	ctx    context.Context

@@ -16,7 +16,6 @@ func (p *Policy) ResetKey(ctx context.Context, name, key string) error {
 	return p.byKey(name, key, func(h *ruleMatch) error { return p.reset(ctx, h) })
 }
 
-// reset forgets the key of a match.
 func (p *Policy) reset(ctx context.Context, h *ruleMatch) error {
 	if !h.plan.timed {
 		return nil // places in flight end with their requests

@@ -190,7 +190,6 @@ func setOf(limits []stint.Limit) map[stint.Limit]bool {
 	return set
 }
 
-// actions returns what the rule has in place of limits.
 func (r *rule) actions() map[string]bool {
 	all := make(map[string]bool)
 	for _, p := range r.allPlans() {
@@ -201,7 +200,6 @@ func (r *rule) actions() map[string]bool {
 	return all
 }
 
-// place returns the plan's variant in parentheses, "" for the rule's own plan.
 func (p *plan) place() string {
 	if p.variant == "" {
 		return ""

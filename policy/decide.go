@@ -191,7 +191,6 @@ func (h *ruleMatch) plain(a *operation) bool {
 	return a.ttl == 0 && !a.refund && !turn && h.weight > 0 && h.cost < math.MaxInt64 && !h.byResponse(a)
 }
 
-// one decides for the one limit that the request is held to.
 func (p *Policy) one(ctx context.Context, a *operation, r *Result, h *ruleMatch) (err error) {
 	if r.Decision, err = p.bound(a.local, h).Decide(ctx, a.op, h.key, h.cost); err != nil {
 		return err
@@ -208,7 +207,6 @@ func (p *Policy) in(local bool) stint.Store {
 	return p.main
 }
 
-// bound returns what a match is decided by in one store.
 func (p *Policy) bound(local bool, h *ruleMatch) stint.Bound {
 	if local {
 		return p.pairOf(h.plan).Local

@@ -95,7 +95,6 @@ func Tag(key string) string {
 	return key
 }
 
-// unlink cuts the first value off a chain.
 func unlink(chain string) (value, rest string, ok bool) {
 	length, rest, ok := strings.Cut(chain, ":")
 	n, err := strconv.ParseUint(length, 10, 16)
@@ -145,7 +144,6 @@ func mac(secret []byte, purpose, text string) []byte {
 	return h.Sum(nil)
 }
 
-// secret returns the secret of the options, or of this process.
 func (p *Policy) secret() []byte {
 	if len(p.opts.Secret) > 0 {
 		return p.opts.Secret

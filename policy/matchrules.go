@@ -269,7 +269,6 @@ func (r *rule) isPreflight(q *match.Request) bool {
 	return !known || !body.HasBody()
 }
 
-// lacksKey reports whether the match denies because the key is missing.
 func (h *ruleMatch) lacksKey() bool { return h.missing && h.rule.OnMissing == "deny" }
 
 // ends reports whether no rule after this one is tried.

@@ -91,7 +91,6 @@ func (p *Policy) Begin(ctx context.Context, attrs Attributes, cost int64, giveBa
 	return p.pending(r), waited, nil
 }
 
-// settles reports whether a rule that matched goes by the response.
 func (r *Result) settles() bool {
 	for i := range r.matches {
 		if h := &r.matches[i]; h.rule.Response != nil && h.limited() && h.weight > 0 {
@@ -282,7 +281,6 @@ func (d *Pending) End(ctx context.Context, whole bool) error {
 	return err
 }
 
-// tell calls Settled for each rule whose cost the response says.
 func (d *Pending) tell(ctx context.Context) {
 	if d.Settled == nil {
 		return

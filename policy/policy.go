@@ -122,7 +122,6 @@ func (p *Policy) stateName(of *plan) string {
 	return of.name
 }
 
-// bind makes the limits of all plans known to the stores.
 func (p *Policy) bind() error {
 	p.pairs = make([]*fallback.Pair, len(p.rules.plans))
 	for i, plan := range p.rules.plans {

@@ -41,7 +41,6 @@ func (p *Policy) Reserve(ctx context.Context, attrs Attributes, cost int64, ttl 
 	return p.sealAll(r), nil
 }
 
-// sealAll returns the ID of all that a request has reserved.
 func (p *Policy) sealAll(r *Result) stint.ReservationID {
 	if r.lease(); len(r.parts) == 0 {
 		return ""
@@ -187,7 +186,6 @@ func (p *Policy) open(id stint.ReservationID) (parts []reservedPart, ok bool) {
 	return parts, true
 }
 
-// appendText appends a text with its length, in the form that cutText reads.
 func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }

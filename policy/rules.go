@@ -178,7 +178,6 @@ func (r *rule) allPlans() []*plan {
 	return all
 }
 
-// countsDenied reports whether all limits of the plan count what is denied.
 func (p *plan) countsDenied() bool {
 	return !slices.ContainsFunc(p.limits, func(l stint.Limit) bool { return !l.CountDenied() })
 }

@@ -165,7 +165,6 @@ func judge(c match.Conjunction, q *match.Request, known func(request.Attribute) 
 	return unknown, true
 }
 
-// unknownKey returns the attributes of the key that were not given.
 func (r *rule) unknownKey(q *match.Request) (missing []string) {
 	for _, a := range r.Key {
 		if _, known := q.Attrs.Attribute(a.Name); !known {
@@ -210,7 +209,6 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err e
 	return s.Ends && len(s.Where) == 0, nil
 }
 
-// addMatch adds a match to those that flush asks about.
 func (l *looking) addMatch(h ruleMatch, s Standing) {
 	r := &l.result
 	if l.waiting == 0 {

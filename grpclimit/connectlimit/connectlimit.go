@@ -1,19 +1,19 @@
-// Package connectlimit holds the calls of a Connect server to limits, those by the
-// Connect protocol, by gRPC and by gRPC-Web alike:
+// Package connectlimit holds the calls of a Connect server to limits, whether they come by
+// the Connect protocol, gRPC or gRPC-Web:
 //
 //	guard, err := grpclimit.NewServer(limiter, grpclimit.PeerKey(), grpclimit.Options{})
 //	…
 //	path, handler := pingv1connect.NewPingServiceHandler(server,
 //		connect.WithInterceptors(connectlimit.Interceptor(guard)))
 //
-// It is [grpclimit.Server] behind the interceptor of Connect, so that keys, options,
-// rules and answers are those of gRPC: what is denied ends with resource_exhausted
-// and google.rpc.RetryInfo, QuotaFailure and ErrorInfo as details, and the fields
-// ratelimit, ratelimit-policy and retry-after stand in the headers. Streams are held
-// to limits when they open and, with grpclimit.Options.Messages, at each message.
+// It puts a [grpclimit.Server] behind an interceptor of Connect, so that keys, options, rules
+// and answers are those of gRPC: a denied call ends with resource_exhausted and has
+// google.rpc.RetryInfo, QuotaFailure and ErrorInfo as details, and the headers have the
+// fields ratelimit, ratelimit-policy and retry-after. Streams are held to limits when they
+// open and, with grpclimit.Options.Messages, at each message.
 //
-// Price: what the guard costs, and some allocations for a call's metadata. The
-// interceptor may be used from many goroutines at once.
+// Price: that of the guard, and some allocations for a call's metadata. The interceptor may
+// be used from many goroutines at once.
 package connectlimit
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/stint-dev/stint/grpclimit"
 )
 
-// Interceptor returns an interceptor for handlers. In a client it does nothing.
+// Interceptor returns an interceptor for handlers. In a client it has no effect.
 func Interceptor(guard *grpclimit.Server) connect.Interceptor { return &interceptor{guard} }
 
 type interceptor struct{ guard *grpclimit.Server }
@@ -45,7 +45,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			return next(ctx, r)
 		}
 		known := incoming(ctx, r.Header(), r.Peer())
-		if call, ok := connect.CallInfoForHandlerContext(ctx); ok { // an answer, and an error, may be that of other calls too
+		if call, ok := connect.CallInfoForHandlerContext(ctx); ok { // not in answer.Header(): a handler may return one answer, or error, for many calls
 			known = grpc.NewContextWithServerTransportStream(known, transport{r.Spec().Procedure, call.ResponseHeader()})
 		}
 		var answer connect.AnyResponse
@@ -94,14 +94,13 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 	}
 }
 
-// tell tells the guard of the fields of an answer, if it wants to know.
+// tell notes the fields of an answer for the guard, if it looks at them.
 func tell(ctx context.Context, all ...http.Header) {
 	for _, fields := range all {
-		_ = grpc.SetTrailer(ctx, metadata.MD(fields)) // it fails where it does not
+		_ = grpc.SetTrailer(ctx, metadata.MD(fields)) // an error means that the guard does not look at them
 	}
 }
 
-// ended returns the error of a handler as one of grpc.
 func ended(ctx context.Context, failure error) error {
 	e, ok := errors.AsType[*connect.Error](failure)
 	if !ok {
@@ -111,8 +110,8 @@ func ended(ctx context.Context, failure error) error {
 	return status.Error(codes.Code(e.Code()), e.Message())
 }
 
-// incoming returns the context of a call as grpc has it: with its metadata, that of
-// binary names decoded, and its peer.
+// incoming returns the context that grpc would give the call: with its peer and its metadata,
+// where values of binary names are decoded.
 func incoming(ctx context.Context, header http.Header, from connect.Peer) context.Context {
 	md := make(metadata.MD, len(header))
 	for name, values := range header {
@@ -128,8 +127,8 @@ func incoming(ctx context.Context, header http.Header, from connect.Peer) contex
 	return peer.NewContext(metadata.NewIncomingContext(ctx, md), &peer.Peer{Addr: address(from.Addr)})
 }
 
-// decoded returns binary values, of which a line may have several. What is no base64
-// stays as it is.
+// decoded returns the decoded values of a binary name, of which one line may have several. A
+// value that is not base64 stays as it is.
 func decoded(lines []string) (values []string) {
 	for _, line := range lines {
 		for text := range strings.SplitSeq(line, ",") {
@@ -143,7 +142,7 @@ func decoded(lines []string) (values []string) {
 	return values
 }
 
-// An address is that of a client, as text.
+// An address is a client's address, as text.
 type address string
 
 // Network implements [net.Addr].
@@ -152,7 +151,6 @@ func (address) Network() string { return "tcp" }
 // String implements [net.Addr].
 func (a address) String() string { return string(a) }
 
-// refusal returns an error of grpc as one of Connect.
 func refusal(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -175,8 +173,7 @@ func set(to http.Header, md metadata.MD) {
 	}
 }
 
-// A transport takes the fields of a call that is no stream: they go into the
-// headers of its answer.
+// A transport puts the metadata of a unary call into the headers of its answer.
 type transport struct {
 	method string
 	header http.Header
@@ -196,9 +193,9 @@ func (t transport) SendHeader(md metadata.MD) error { return t.SetHeader(md) }
 // SetTrailer implements [grpc.ServerTransportStream].
 func (t transport) SetTrailer(metadata.MD) error { return nil }
 
-// A stream is a stream of Connect as the guard sees it.
+// A stream makes a stream of Connect one of grpc, for the guard.
 type stream struct {
-	grpc.ServerStream // nil: the guard calls nothing else
+	grpc.ServerStream // nil: the guard calls only the methods below
 
 	conn connect.StreamingHandlerConn
 	ctx  context.Context

@@ -54,7 +54,6 @@ func (c *Cost) attributes() []request.Attribute {
 	return all
 }
 
-// charge reads the field cost, or count.
 func (d *decoder) charge(r *Rule, f Field, t *trail) {
 	if f.Name == "count" {
 		d.count(r, f.Value, t)

@@ -118,7 +118,6 @@ func (d *decoder) status(s *Statuses, n *Node, t *trail) {
 	}
 }
 
-// truth reads where the true cost comes from.
 func (d *decoder) truth(r *Response, n *Node, t *trail) {
 	const hint = "bytes, header.NAME, or JSON pointers such as /usage/total_tokens"
 	if n.Kind == List {
