@@ -19,10 +19,10 @@ type Directive struct {
 	gone string // why an include could not be read
 }
 
-// where says where it stands.
+// where returns the file and line, for notes and errors.
 func (d *Directive) where() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
-// has reports whether a block has a directive of one of some names.
+// has reports whether the block of d has a directive with one of the names.
 func (d *Directive) has(names ...string) bool {
 	for i := range d.Block {
 		for _, name := range names {
@@ -34,19 +34,19 @@ func (d *Directive) has(names ...string) bool {
 	return false
 }
 
-// within reports whether a directive stands anywhere in others.
+// within reports whether a directive of a name is among others, or in their blocks.
 func within(all []Directive, name string) bool {
 	return slices.ContainsFunc(all, func(d Directive) bool { return d.Name == name || within(d.Block, name) })
 }
 
-// mostIncluded bounds how many files a configuration includes, and deepest how
-// many include one another and how deep blocks stand in one another.
+// mostIncluded bounds how many files a configuration includes, and deepest how deep includes,
+// blocks and variables are nested.
 const (
 	mostIncluded = 1000
 	deepest      = 20
 )
 
-// A Reader reads configurations.
+// A Reader reads one configuration.
 type Reader struct {
 	// Read returns a file's text, and Glob the files of a pattern.
 	Read func(name string) ([]byte, error)
@@ -56,8 +56,9 @@ type Reader struct {
 	dir        string // of the first file, from which nginx includes
 }
 
-// File reads a configuration and what it includes, or what nginx -T writes. Errors
-// name file and line. What is included and cannot be read stays in its place.
+// File reads a configuration with the files that it includes, or the output of nginx -T.
+// Errors name file and line. An include that cannot be read is no error: it stays among the
+// directives, and [Convert] notes it.
 func (r *Reader) File(name string) ([]Directive, error) {
 	text, err := r.Read(name)
 	if err != nil {
@@ -73,7 +74,7 @@ func (r *Reader) File(name string) ([]Directive, error) {
 	return r.block(&lexer{file: name, line: 1, text: string(text)}, 0)
 }
 
-// object begins what Kubernetes reads.
+// object matches the beginning of an object of Kubernetes.
 var object = regexp.MustCompile(`(?m)^apiVersion: `)
 
 // block reads directives up to the end of a block, or of the file.
@@ -114,7 +115,7 @@ func (r *Reader) block(l *lexer, deep int) (all []Directive, err error) {
 	}
 }
 
-// include reads the files that a directive names. What cannot be read is said in it.
+// include reads the files that a directive names. If it cannot read one, d.gone says why.
 func (r *Reader) include(d *Directive) (all []Directive, err error) {
 	pattern := d.Args[0]
 	if !filepath.IsAbs(pattern) {
@@ -151,11 +152,11 @@ func (r *Reader) include(d *Directive) (all []Directive, err error) {
 	return all, nil
 }
 
-// limitless are the names of files that come with nginx and its packages and hold no
+// limitless matches the names of files that come with nginx and its packages, and hold no
 // limits.
 var limitless = regexp.MustCompile(`(^|/)(mime\.types|[a-z]+_params|fastcgi(-php)?\.conf|koi-(utf|win)|win-utf|options-ssl-nginx\.conf|ssl[^/]*|modules-enabled/.*|modules/.*)$`)
 
-// gone notes what could not be read.
+// gone notes the includes that could not be read.
 func (c *converter) gone(all []Directive) {
 	for i := range all {
 		d := &all[i]

@@ -6,15 +6,16 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// Convert makes rules of a configuration. The notes say what means something else
-// than it did, and what is lost.
+// Convert makes a rules file of a configuration. The notes say where the rules differ from
+// nginx, and which limits they do not keep. An error names the file and line of a directive
+// that is wrong.
 func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
 	f := importers.File{}
 	kinds := slices.DeleteFunc([]string{"limit_req", "limit_conn"}, func(kind string) bool { return !within(all, kind) })
 	if len(kinds) == 0 {
-		kinds = []string{"limit_req"} // for what cannot be read
+		kinds = []string{"limit_req"} // notes what cannot be read
 	}
-	for _, kind := range kinds { // apart, since neither takes the place of the other
+	for _, kind := range kinds { // each by itself, since neither kind replaces the other
 		c := &converter{kind: kind, zones: make(map[string]*zone), variables: make(map[string]*Directive), notes: notes}
 		if err := c.convert(all); err != nil {
 			return nil, nil, err
@@ -34,7 +35,7 @@ type converter struct {
 	all       []place
 	beaten    [][]bool // whether the place of a row beats that of a column
 	real      realIP
-	fold      bool // upper and lower case of paths are one
+	fold      bool // rules ignore the case of paths
 	notes     importers.Notes
 	followed  int
 }
@@ -56,7 +57,7 @@ func (c *converter) convert(all []Directive) error {
 	if found {
 		return nil
 	}
-	part := Directive{Block: all} // a part of one
+	part := Directive{Block: all} // the file is a part of an http block
 	if len(all) > 0 {
 		part.file, part.line = all[0].file, all[0].line
 	}
@@ -88,7 +89,7 @@ func (c *converter) http(d *Directive) error {
 			servers = append(servers, one)
 		}
 	}
-	if servers == nil { // a part without servers: what stands in one
+	if servers == nil { // the file is a part of a server block
 		servers = []*server{c.server(d, nil)}
 	}
 	defaults(servers)
@@ -110,7 +111,7 @@ func (c *converter) http(d *Directive) error {
 	return nil
 }
 
-// ports notes servers of different ports whose limits differ, which rules take for one.
+// ports notes servers on different ports whose limits differ: rules do not see the port.
 func (c *converter) ports(all []*server) {
 	for i, s := range all {
 		for _, o := range all[:i] {

@@ -1,3 +1,3 @@
 // Package nginxrules makes rules of the limit_req and limit_conn directives of an nginx
-// configuration, and says what of it means something else or is not kept.
+// configuration, and notes where the rules differ from nginx and which limits they do not keep.
 package nginxrules

@@ -16,7 +16,7 @@ type dump struct {
 	used  map[string]bool
 }
 
-// part is the line before each file.
+// part matches the line before each file.
 var part = regexp.MustCompile(`(?m)^# configuration file (.+):\r?$`)
 
 // dumpOf returns nil for a text that is no dump.
@@ -40,8 +40,8 @@ func dumpOf(text string) *dump {
 	return d
 }
 
-// directives reads the parts, each in its place. What no other includes is taken for a
-// part of http, as what a dump has that somebody has shortened.
+// directives reads the files, each where it is included. A file that no other includes counts
+// as a part of http, since somebody may have shortened the dump.
 func (d *dump) directives() ([]Directive, error) {
 	r := &Reader{Read: d.read, Glob: d.glob}
 	all, err := r.File(d.names[0])
@@ -76,8 +76,8 @@ func (d *dump) read(name string) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// glob finds files of the dump. A directory without any is there all the same: nginx
-// has looked into it.
+// glob finds files of the dump. A directory exists even if the dump has no file of it, since
+// nginx has looked into it.
 func (d *dump) glob(pattern string) (all []string, err error) {
 	if !strings.ContainsAny(pattern, "*?[") {
 		return []string{pattern}, nil

@@ -8,12 +8,12 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// An outcome is the limits that hold where conditions do, and those of the outcomes
-// before it do not.
+// An outcome is the limits of requests that meet its conditions, and not those of the outcomes
+// before it.
 type outcome struct {
 	when  []importers.Cond
-	path  string   // an expression that finds something in the path; "" for any
-	globs []string // or these paths
+	path  string   // an expression that the path matches; "" for any path
+	globs []string // a pattern for the end of the path; nil for any
 	uses  []use
 	at    *Directive
 }
@@ -21,17 +21,16 @@ type outcome struct {
 // A step is what rewriting does with some requests: they go elsewhere, or are answered
 // (to is "") before nginx counts.
 type step struct {
-	when   [][]importers.Cond // any of them
-	not    bool               // if none of when holds
+	when   [][]importers.Cond // one of these holds; nil for all requests
+	not    bool               // instead, none of when holds
 	path   string
 	to     string
-	unsure bool // on conditions that rules do not know
+	unsure bool // it depends on conditions that rules do not know
 	at     *Directive
 }
 
-// flow returns what becomes of requests that come to a location: the outcome of the
-// first whose conditions hold. What it cannot say by conditions it says by the wider
-// pattern, with a note.
+// flow returns the outcomes of requests that come to a location. If conditions cannot express
+// for which requests an outcome is, it takes more, and flow notes that.
 func (c *converter) flow(l *location, deep int) []outcome {
 	w := c.rewriting(l, deep)
 	if w.end != nil {
@@ -44,12 +43,12 @@ func (c *converter) flow(l *location, deep int) []outcome {
 	return append(w.first, with(there, w.rest)...)
 }
 
-// A rewriting is what the directives before the limits do.
+// A rewriting is what the rewriting of a location does before nginx counts.
 type rewriting struct {
-	first []outcome        // of some requests
-	rest  []importers.Cond // of those that go on
-	maybe []outcome        // where some go, by conditions that rules do not know
-	end   []outcome        // where all go that are left
+	first []outcome        // the outcomes of requests that do not go on
+	rest  []importers.Cond // the conditions of requests that go on
+	maybe []outcome        // of some that go on, by conditions that rules do not know; or nil
+	end   []outcome        // of all that go on; nil if they stay in the location
 }
 
 func (c *converter) rewriting(l *location, deep int) (w rewriting) {
@@ -85,8 +84,8 @@ func (c *converter) rewriting(l *location, deep int) (w rewriting) {
 	return w
 }
 
-// unsure notes what rules do not know about a step. It reports whether all requests are
-// to have the limits of where it leads.
+// unsure notes what rules do not know about a step. there are the outcomes of its target; unsure
+// reports whether all requests get the limits of these.
 func (c *converter) unsure(l *location, s *step, there []outcome) bool {
 	switch {
 	case s.to == "" && (len(l.uses) > 0 || l.parent == nil && uses(l)):
@@ -98,12 +97,12 @@ func (c *converter) unsure(l *location, s *step, there []outcome) bool {
 	case !same(there, l.uses):
 		c.lose(s.at, "requests that this hands on have the limits of %s there, NOT KEPT: rules do not see which these are", s.to)
 	default:
-		return true // if they did not have them here
+		return true // the location may leave requests uncounted that its target counts
 	}
 	return false
 }
 
-// outcomes are those of a step with conditions, of where it leads.
+// outcomes returns the outcomes of a step's target, there, under the conditions of the step.
 func (s *step) outcomes(there []outcome) (all []outcome) {
 	for _, when := range s.each() {
 		for _, o := range there {
@@ -115,7 +114,7 @@ func (s *step) outcomes(there []outcome) (all []outcome) {
 	return all
 }
 
-// settle is what becomes of requests that a location keeps.
+// settle returns the outcomes of requests that stay in a location.
 func (c *converter) settle(l *location, deep int) []outcome {
 	if len(l.uses) == 0 {
 		return c.content(l, deep)
@@ -125,7 +124,7 @@ func (c *converter) settle(l *location, deep int) []outcome {
 	if !c.partial(l.uses) {
 		return []outcome{own}
 	}
-	there := c.content(l, deep) // as nginx counts what it has not counted before
+	there := c.content(l, deep) // may count requests that were not counted here
 	if !limits(there) {
 		return []outcome{own}
 	}
@@ -143,27 +142,27 @@ func (c *converter) settle(l *location, deep int) []outcome {
 	return []outcome{own}
 }
 
-// partial reports whether there are requests that none of some limits counts.
+// partial reports whether there may be requests that none of the limits counts.
 func (c *converter) partial(uses []use) bool {
 	return !slices.ContainsFunc(uses, func(u use) bool {
 		return slices.ContainsFunc(c.zones[u.zone].variants, func(v variant) bool { return v.when == nil && v.unless == nil && !v.alone })
 	})
 }
 
-// onlyKey returns the attribute without which some limits do not count a request, ""
-// if it is not one alone.
+// onlyKey returns the attribute without which the limits do not count a request; "" if it is
+// not one alone. partial must be true for them.
 func (c *converter) onlyKey(uses []use) (key string) {
 	for _, u := range uses {
 		v := c.zones[u.zone].variants
 		if len(v) != 1 || v[0].when != nil || v[0].unless != nil || key != "" && v[0].key[0] != key {
 			return ""
 		}
-		key = v[0].key[0] // partial says that it is alone
+		key = v[0].key[0] // the only one, since partial is true
 	}
 	return key
 }
 
-// each are the conditions of a step, one list for each way in which it comes about.
+// each returns the conditions of a step: a list for each alternative.
 func (s *step) each() [][]importers.Cond {
 	if len(s.when) == 0 {
 		return [][]importers.Cond{nil}
@@ -185,13 +184,13 @@ func limits(all []outcome) bool {
 	return slices.ContainsFunc(all, func(o outcome) bool { return len(o.uses) > 0 })
 }
 
-// same reports whether outcomes are all of the same limits.
+// same reports whether all outcomes have these limits.
 func same(all []outcome, uses []use) bool {
 	return !slices.ContainsFunc(all, func(o outcome) bool { return !slices.Equal(o.uses, uses) })
 }
 
-// content is where requests go from a location that counts none of them: what
-// try_files, index and error_page may hand on to one that does.
+// content returns the outcomes of requests that a location does not count: auth_request,
+// try_files, index or error_page may hand them on to a location that does.
 func (c *converter) content(l *location, deep int) []outcome {
 	for i := range l.at.Block {
 		d := &l.at.Block[i]
@@ -236,7 +235,7 @@ func (c *converter) content(l *location, deep int) []outcome {
 	return []outcome{{at: l.at}}
 }
 
-// sample is a path of a location.
+// sample returns a path of a location.
 func (l *location) sample() string {
 	for at := l; at != nil; at = at.parent {
 		switch {
@@ -251,14 +250,15 @@ func (l *location) sample() string {
 	return "/x"
 }
 
-// mostFollowed bounds how often requests go on inside.
+// mostFollowed bounds the calls of follow.
 const mostFollowed = 10_000
 
-// follow returns what becomes of requests that go on inside.
+// follow returns the outcomes of requests that nginx redirects internally, from l to a path or
+// to a named location.
 func (c *converter) follow(l *location, to string, deep int) []outcome {
 	answered := []outcome{{at: l.at}}
 	if c.followed++; deep > deepest || c.followed > mostFollowed {
-		return answered // so many nginx takes for a cycle
+		return answered // nginx takes so many redirects for a cycle
 	}
 	root := l.chain()[0]
 	if strings.HasPrefix(to, "@") {
@@ -282,7 +282,7 @@ func (c *converter) follow(l *location, to string, deep int) []outcome {
 	switch found, _ := root.find(path); {
 	case !strings.HasPrefix(path, "/"):
 		return answered
-	case found == root: // what stands before its locations is done once
+	case found == root: // the rewriting of the server itself is done once
 		return c.settle(root, deep+1)
 	case found == l:
 		return answered
@@ -291,7 +291,7 @@ func (c *converter) follow(l *location, to string, deep int) []outcome {
 	}
 }
 
-// steps reads what rewriting does in a block, up to where it ends.
+// steps reads the rewriting of a block, up to the directive that ends it.
 func (c *converter) steps(l *location, block []Directive) (all []step) {
 	for i := range block {
 		switch d := &block[i]; d.Name {
@@ -312,7 +312,7 @@ func (c *converter) steps(l *location, block []Directive) (all []step) {
 			if len(inner) == 0 {
 				continue
 			}
-			s := inner[0] // mostly all that there is
+			s := inner[0] // most blocks of an if have one step
 			c.given(&s, d)
 			all = append(all, s)
 		}
@@ -320,10 +320,10 @@ func (c *converter) steps(l *location, block []Directive) (all []step) {
 	return all
 }
 
-// everyPath is an expression that finds something in every path.
+// everyPath matches the expressions that match every path.
 var everyPath = regexp.MustCompile(`^\^?/?(\(?\.[*+]\)?)?\$?$|^\^$|^\.$`)
 
-// rewritten is the step of a rewrite, if it is one out of the location.
+// rewritten returns the step of a rewrite. ok is false if requests stay in the location.
 func rewritten(d *Directive) (s step, ok bool) {
 	if len(d.Args) < 2 {
 		return s, false

@@ -12,26 +12,26 @@ import (
 // A server is a server block, with the host names whose requests come to it.
 type server struct {
 	at       *Directive
-	hosts    []string // none is all that no other server takes
-	exprs    []string // those of hosts that an expression says
-	dotted   []string // those of hosts that stand for what is below them, too
+	hosts    []string
+	exprs    []string // those of hosts that come from an expression
+	dotted   []string // those of hosts that were written with a dot before them
 	lost     string   // a name that rules cannot have
 	ports    []string
-	listens  []string // with their addresses
+	listens  []string // the ports with their addresses
 	root     *location
-	flagged  []string        // ports of which it says to be the default
-	fallback bool            // it takes what no other does
+	flagged  []string        // ports of which it is marked as the default server
+	fallback bool            // it takes what no other server takes
 	others   map[string]bool // hosts that come to other servers, wherever this one listens
 }
 
-// host is a name of a server, with stars or not. nginx takes the dot at the end off
-// the host of a request and not off this, so that a name with one has no requests.
+// host matches the names of servers, with or without stars. A name with a dot at its end gets
+// no requests, since nginx removes that dot from the host of a request, but not from the name.
 var host = regexp.MustCompile(`^\.?[A-Za-z0-9*_-]+(\.[A-Za-z0-9*_-]+)*$`)
 
-// mostHost is how long such a name may be, in bytes, so that rules take it.
+// mostHost is the most bytes of such a name that rules accept.
 const mostHost = 250
 
-// server reads the names and ports of a server, which stands behind others.
+// server reads the names and ports of a server. others are the servers before it.
 func (c *converter) server(d *Directive, others []*server) *server {
 	s := &server{at: d}
 	before := slices.ContainsFunc(others, func(o *server) bool { return o.lost != "" })
@@ -59,7 +59,7 @@ func (c *converter) server(d *Directive, others []*server) *server {
 					s.dotted = append(s.dotted, below)
 				}
 				switch {
-				case expr && (some == nil || before): // nginx takes the first
+				case expr && (some == nil || before): // nginx takes the first expression that matches
 					s.lost = name
 				case expr:
 					s.exprs = append(s.exprs, some...)
@@ -77,8 +77,8 @@ func (c *converter) server(d *Directive, others []*server) *server {
 	return s
 }
 
-// conflicts takes from a server the names that servers before it have, wherever it
-// listens: nginx ignores them. Of .example.com it ignores both, for one.
+// conflicts removes the names that servers before it have wherever it listens, since nginx
+// ignores them. If one of the two names of .example.com is taken, nginx ignores both.
 func (c *converter) conflicts(s *server, before []*server) {
 	first := func(name string) (o *server) {
 		for _, listen := range s.listens {
@@ -104,7 +104,7 @@ func (c *converter) conflicts(s *server, before []*server) {
 	})
 }
 
-// names are those of a server_name that rules have.
+// names returns the patterns of a server_name; none if rules cannot have them.
 func (c *converter) names(d *Directive, name string) []string {
 	if expr, ok := strings.CutPrefix(name, "~"); ok {
 		if value := expressed("host", expr, false); value != nil && !value.Wide && value.Exact() {
@@ -122,7 +122,7 @@ func (c *converter) names(d *Directive, name string) []string {
 	return nil
 }
 
-// namesOf are the patterns of a name: .example.com is example.com and what is below.
+// namesOf returns the patterns of a name: .example.com is example.com and *.example.com.
 func namesOf(name string) []string {
 	if below, ok := strings.CutPrefix(name, "."); ok {
 		return []string{below, "*" + name}
@@ -130,8 +130,7 @@ func namesOf(name string) []string {
 	return []string{name}
 }
 
-// defaults finds the servers that take what no other does: the one that says so, or the
-// first of a port.
+// defaults finds the default server of each port: the one that is marked, or the first.
 func defaults(all []*server) {
 	first := make(map[string]*server)
 	for _, s := range all {
@@ -153,8 +152,8 @@ func defaults(all []*server) {
 	}
 }
 
-// faces are the names of default servers that others would take by a star or an expression:
-// for these they are servers as others are.
+// faces returns a further server for each default server with names that others would take by
+// a star or an expression. For these names, it is a server like the others.
 func faces(all []*server) (more []*server) {
 	for _, s := range all {
 		one := *s
@@ -174,7 +173,7 @@ func faces(all []*server) (more []*server) {
 	return more
 }
 
-// named are the names that conditions have: none for a default server.
+// named returns the hosts that conditions name: none for a default server.
 func (s *server) named() []string {
 	if s.fallback {
 		return nil
@@ -182,7 +181,7 @@ func (s *server) named() []string {
 	return s.hosts
 }
 
-// never reports whether no request of a server holds to conditions: those of another host.
+// never reports whether no request of a server meets conditions, since they ask for other hosts.
 func (s *server) never(when []importers.Cond) bool {
 	return slices.ContainsFunc(when, func(w importers.Cond) bool {
 		if w.Attribute != "host" || w.Values == nil {
@@ -195,8 +194,8 @@ func (s *server) never(when []importers.Cond) bool {
 	})
 }
 
-// unsayable reports whether conditions ask for some of the hosts of a server, by patterns that
-// a rule cannot have beside its names.
+// unsayable reports whether conditions ask for hosts by patterns that a rule cannot have beside the
+// names of the server.
 func (s *server) unsayable(when []importers.Cond) bool {
 	named := s.named()
 	return named != nil && slices.ContainsFunc(when, func(w importers.Cond) bool {
@@ -205,7 +204,7 @@ func (s *server) unsayable(when []importers.Cond) bool {
 	})
 }
 
-// rank is how early nginx looks a name up.
+// rank returns the place of a name in the order in which nginx looks names up.
 func (s *server) rank(name string) int {
 	switch {
 	case slices.Contains(s.exprs, name):
@@ -218,7 +217,7 @@ func (s *server) rank(name string) int {
 	return 0
 }
 
-// takes reports whether nginx takes s by a name where that of another server fits, too.
+// takes reports whether some host fits both name, of s, and wide, of o, and nginx takes s for it.
 func (s *server) takes(name string, o *server, wide string) bool {
 	if a, b := s.rank(name), o.rank(wide); a > b || a == b && len(name) <= len(wide) {
 		return false
@@ -226,20 +225,20 @@ func (s *server) takes(name string, o *server, wide string) bool {
 	return importers.Common(strings.Split(name, ""), strings.Split(wide, ""), "*", strings.EqualFold)
 }
 
-// near reports whether two servers listen on one port.
+// near reports whether two servers have a port in common.
 func (s *server) near(o *server) bool {
 	return slices.ContainsFunc(s.ports, func(p string) bool { return slices.Contains(o.ports, p) })
 }
 
-// beats reports whether nginx takes s where the names of both fit a request.
+// beats reports whether some request fits the names of both servers, and nginx takes s for it.
 func (s *server) beats(o *server) bool {
 	return s.near(o) && !s.fallback && (o.fallback || slices.ContainsFunc(s.hosts, func(name string) bool {
 		return slices.ContainsFunc(o.hosts, func(wide string) bool { return s.takes(name, o, wide) })
 	}))
 }
 
-// over are the names of a server by which nginx takes no request from places, at all ports of
-// these that it would otherwise take.
+// over returns the names of s by which nginx takes s, and not a server of the places, on every port
+// of those servers.
 func (s *server) over(in []place) []string {
 	return slices.DeleteFunc(slices.Clone(s.named()), func(wide string) bool {
 		return slices.ContainsFunc(in, func(p place) bool {
@@ -250,13 +249,13 @@ func (s *server) over(in []place) []string {
 	})
 }
 
-// meets reports whether two servers take requests with the same host, at different ports.
+// meets reports whether two servers take requests for the same host, but have no port in common.
 func (s *server) meets(o *server) bool {
 	return !slices.ContainsFunc(s.ports, func(p string) bool { return slices.Contains(o.ports, p) }) &&
 		(s.fallback && o.fallback || slices.ContainsFunc(s.hosts, func(h string) bool { return slices.Contains(o.hosts, h) }))
 }
 
-// answers reports whether a server does more than send requests elsewhere.
+// answers reports whether a server does more than redirect requests.
 func (s *server) answers() bool {
 	return uses(s.root) || within(s.at.Block, "proxy_pass") || within(s.at.Block, "fastcgi_pass") || within(s.at.Block, "uwsgi_pass") || within(s.at.Block, "grpc_pass")
 }

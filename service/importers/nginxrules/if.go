@@ -41,25 +41,25 @@ func (c *converter) given(s *step, d *Directive) {
 		s.when = [][]importers.Cond{{{Attribute: attribute}}}
 	case expr == "=" && (attribute != "host" || value == strings.ToLower(value)) && (attribute != "method" || value == strings.ToUpper(value)):
 		s.when = [][]importers.Cond{{{Attribute: attribute, Values: []string{escaped(attribute, value)}}}}
-	case expr == "=": // it never holds
+	case expr == "=": // the condition never holds
 	default:
 		if when := expressed(attribute, value, expr == "~*"); when != nil {
 			s.when = [][]importers.Cond{{*when}}
 			if re := importers.Compiled(value, false); strings.Contains(attribute, ".") && re != nil && re.MatchString("") {
-				s.when = append(s.when, []importers.Cond{{Attribute: attribute}}) // a variable that is not there is empty
+				s.when = append(s.when, []importers.Cond{{Attribute: attribute}}) // a missing variable is empty, and the expression matches that
 			}
 		}
 	}
 	s.unsure = len(s.when) == 0 && (s.path == "" || attribute != "path")
 	for _, w := range s.when {
-		if importers.TakesHead(w) { // HEAD would go without its limits
+		if importers.TakesHead(w) { // HEAD would go without its limits, since rules take it for GET
 			w[0].Wide, w[0].Less = true, nil
 		}
 		s.unsure = s.unsure || !sound(w) || slices.ContainsFunc(w, func(c importers.Cond) bool { return c.Spelled }) // and so would other spellings
 	}
 }
 
-// sound reports whether rules take the values of conditions.
+// sound reports whether rules accept the values of conditions.
 func sound(when []importers.Cond) bool {
 	return !slices.ContainsFunc(when, func(c importers.Cond) bool {
 		return slices.ContainsFunc(c.Values, func(v string) bool { return !soundValue(c.Attribute, v) })
@@ -79,8 +79,8 @@ func soundValue(attribute, v string) bool {
 	return utf8.ValidString(v) && !strings.ContainsFunc(v, unicode.IsControl)
 }
 
-// truths are the conditions under which a variable of map or geo is what an if asks
-// for; none if rules cannot say.
+// truths returns the conditions under which a variable of map or geo is what an if asks for;
+// none if rules cannot express them. If inverted, the if holds where none of them does.
 func (c *converter) truths(name, op, value string, not bool) (when [][]importers.Cond, inverted bool) {
 	if c.variables[name] == nil {
 		return nil, false

@@ -11,20 +11,20 @@ type level struct {
 	dry    bool
 	index  []string
 	errors []errorPage
-	static bool // what answers is files
-	denied bool // nobody may have it
-	passed bool // errors of what answers otherwise are looked at
+	static bool // files answer
+	denied bool // deny all
+	passed bool // errors of an upstream lead to error pages, too
 }
 
-// An errorPage is where requests go that would be answered by a status.
+// An errorPage says where requests go that would be answered with one of its codes.
 type errorPage struct {
 	codes []string
 	to    string
 	at    *Directive
 }
 
-// level reads the directives of a block. Any limit takes the place of those of its kind
-// further out.
+// level reads the directives of a block. A limit replaces all limits of its kind of outer
+// blocks, as in nginx.
 func (c *converter) level(block []Directive, outer level) (level, error) {
 	now := outer
 	now.static = true
@@ -69,7 +69,7 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 	if found {
 		now.uses = mine
 	}
-	for i := range now.uses { // who counts may be further out than who is in dry run
+	for i := range now.uses { // the use may be of an outer block, and the dry run of this one
 		if now.uses[i].dry != now.dry {
 			now.uses = slices.Clone(now.uses)
 			now.uses[i].dry = now.dry
@@ -78,8 +78,8 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 	return now, nil
 }
 
-// meets reports whether requests of a level come to an error page by themselves: where
-// no file is, where no answer comes from behind, or where answers are looked at.
+// meets reports whether requests of a level may come to an error page: access is denied, a
+// file or an answer of the upstream is missing, or the upstream's errors lead there.
 func (l *level) meets(p *errorPage) bool {
 	codes := []string{"413", "500", "502", "503", "504"}
 	switch {

@@ -18,7 +18,7 @@ func (l *lexer) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s:%d: "+format, append([]any{l.file, l.line}, args...)...)
 }
 
-// directive reads words up to ; or { or }.
+// directive reads a directive up to its end: ; or { or } or eof.
 func (l *lexer) directive() (d Directive, end string, err error) {
 	d.file = l.file
 	for began := false; ; {
@@ -42,7 +42,7 @@ func (l *lexer) directive() (d Directive, end string, err error) {
 	}
 }
 
-// word reads the next word; plain is one without quotes.
+// word reads the next word. A plain word has no quotes.
 func (l *lexer) word() (word string, plain bool, err error) {
 	l.blanks()
 	if l.at == len(l.text) {
@@ -69,7 +69,7 @@ func (l *lexer) word() (word string, plain bool, err error) {
 	return l.text[start:l.at], true, nil
 }
 
-// blanks passes over what is between words.
+// blanks skips blanks and comments.
 func (l *lexer) blanks() {
 	for ; l.at < len(l.text); l.at++ {
 		switch l.text[l.at] {
@@ -106,7 +106,7 @@ func (l *lexer) quoted(quote byte) (word string, plain bool, err error) {
 	return "", false, l.errorf("a quote has no end")
 }
 
-// skip passes over a block of Lua.
+// skip skips a block of Lua.
 func (l *lexer) skip() error {
 	for deep := 1; l.at < len(l.text); l.at++ {
 		switch c := l.text[l.at]; {
@@ -120,7 +120,7 @@ func (l *lexer) skip() error {
 			if _, _, err := l.quoted(c); err != nil {
 				return err
 			}
-			l.at-- // the loop goes on behind
+			l.at-- // the loop adds one
 		case c == '{':
 			deep++
 		case c == '}':

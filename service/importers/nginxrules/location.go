@@ -14,7 +14,7 @@ type location struct {
 	level
 	at      *Directive
 	server  *server
-	parent  *location // nil of a server's whole
+	parent  *location // nil for the whole server
 	kind    string    // "", "=", "^~", "~", "~*", "@"
 	path    string
 	order   int
@@ -35,7 +35,7 @@ func (l *location) isExpr() bool { return l.kind == "~" || l.kind == "~*" }
 
 var modifier = regexp.MustCompile(`^(=|\^~|~\*?)(.+)$`)
 
-// locations reads those of a block, and those within.
+// locations reads the location blocks in a location, and those within them.
 func (c *converter) locations(in *location) error {
 	for i := range in.at.Block {
 		d := &in.at.Block[i]
@@ -48,7 +48,7 @@ func (c *converter) locations(in *location) error {
 		l := &location{at: d, server: in.server, parent: in, path: d.Args[len(d.Args)-1], order: i}
 		if len(d.Args) == 2 {
 			l.kind = d.Args[0]
-		} else if m := modifier.FindStringSubmatch(l.path); m != nil { // written together
+		} else if m := modifier.FindStringSubmatch(l.path); m != nil { // no blank behind the modifier
 			l.kind, l.path = m[1], m[2]
 		} else if strings.HasPrefix(l.path, "@") {
 			l.kind = "@"
@@ -71,7 +71,8 @@ func (c *converter) locations(in *location) error {
 	return nil
 }
 
-// find returns the location of a path, as nginx looks it up.
+// find returns the location that nginx takes for a path. If it is final, nginx tries no further
+// expressions.
 func (l *location) find(path string) (found *location, final bool) {
 	var best *location
 	for _, b := range l.below {
@@ -97,8 +98,8 @@ func (l *location) find(path string) (found *location, final bool) {
 	return found, false
 }
 
-// found are the patterns of the paths of a location, of those in which an expression finds
-// something if there is one.
+// found returns patterns for the paths of a location; if expr is given, only for paths that match
+// it.
 func (l *location) found(expr string) importers.Found {
 	anyCase, around := false, l
 	if expr == "" && l.isExpr() {
@@ -121,7 +122,8 @@ func (l *location) found(expr string) importers.Found {
 	return importers.FoundBy(globs, globs, l.exprs(), false)
 }
 
-// exprs find something in the paths that come to a location, and to those around it.
+// exprs returns expressions that the paths of a location match: its own, and those of the locations
+// around it.
 func (l *location) exprs() (all []string) {
 	for ; l.parent != nil; l = l.parent {
 		switch l.kind {
@@ -142,15 +144,14 @@ func (l *location) exprs() (all []string) {
 	return all
 }
 
-// redirects reports whether nginx itself answers a path to which a slash is missing for a
-// location.
+// redirects reports whether nginx itself answers open, the path of a location without the slash at
+// its end.
 func (l *location) redirects(open string) bool {
 	return l.at.has("proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "memcached_pass", "grpc_pass") &&
 		!slices.ContainsFunc(l.parent.below, func(b *location) bool { return b.path == open && !b.isExpr() })
 }
 
-// prefixes are what the paths of a location begin with, nil if that does not say which
-// paths these are.
+// prefixes returns the beginnings of the paths of a location; nil if they are not known.
 func (l *location) prefixes() []string {
 	switch {
 	case l.parent == nil:
@@ -163,8 +164,8 @@ func (l *location) prefixes() []string {
 	return nil
 }
 
-// beats reports whether nginx takes l, of two locations of a server that both fit a
-// path.
+// beats reports whether nginx takes l, and not o, for a path that fits both. Both are of one
+// server.
 func (l *location) beats(o *location) bool {
 	a, b := l.chain(), o.chain()
 	i := 0
@@ -188,13 +189,13 @@ func (l *location) beats(o *location) bool {
 	}
 }
 
-// shields reports whether nginx looks at no expressions beside a prefix: it says so, or
-// one within has been found.
+// shields reports whether nginx, once it has found the prefix l, tries no expressions beside it: l is
+// ^~, or the path fits an expression or an exact location within l.
 func (l *location) shields(within []*location) bool {
 	return l.kind == "^~" || slices.ContainsFunc(within, func(w *location) bool { return w.isExpr() || w.kind == "=" })
 }
 
-// chain is the locations from the server to this one.
+// chain returns the locations from the whole server down to l.
 func (l *location) chain() (all []*location) {
 	for ; l != nil; l = l.parent {
 		all = append(all, l)

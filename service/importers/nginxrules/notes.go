@@ -1,11 +1,11 @@
 package nginxrules
 
-// note says what differs without a limit being lost.
+// note notes a difference that loses no limit.
 func (c *converter) note(d *Directive, format string, args ...any) {
 	c.notes.Say(d.where(), format, args...)
 }
 
-// lose says which limit is not kept.
+// lose notes a limit that is not kept.
 func (c *converter) lose(d *Directive, format string, args ...any) {
 	c.notes.Lose(d.where(), format, args...)
 }

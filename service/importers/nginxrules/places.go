@@ -8,21 +8,21 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A place is requests that have the same limits: those of a location, or some of them.
+// A place stands for requests with the same limits: all requests of a location, or some.
 type place struct {
 	server *server
 	in     *location
-	early  bool     // what is rewritten before nginx looks for a location
-	order  int      // among those of the location
-	globs  []string // of its limits: all its paths
-	less   []string // of what has others: no more than its paths
+	early  bool     // its requests are rewritten before nginx looks for a location
+	order  int      // among the places of the location
+	globs  []string // for its own limits: these take all its paths, maybe more
+	less   []string // for limits of other places: these take none but its paths, maybe fewer
 	when   []importers.Cond
 	uses   []use
 	at     *Directive
-	nth    int // among all
+	nth    int // its index among all places
 }
 
-// beats reports whether nginx takes p where both fit a request, and some request does.
+// beats reports whether some request fits both places, and nginx takes p for it.
 func (p *place) beats(q *place) bool {
 	if !importers.Meet(p.globs, q.globs) || importers.AllApart(p.when, q.when) {
 		return false
@@ -38,7 +38,7 @@ func (p *place) beats(q *place) bool {
 	return p.in.beats(q.in)
 }
 
-// places finds those of a server.
+// places finds the places of a server.
 func (c *converter) places(s *server) {
 	if s.lost != "" && !s.fallback {
 		if uses(s.root) {
@@ -47,7 +47,7 @@ func (c *converter) places(s *server) {
 			c.note(s.at, "server_name %s: rules cannot name these hosts, so the limits of the default server hold for them", s.lost)
 		}
 	}
-	if len(s.named()) == 0 && !s.fallback { // no request comes to it
+	if len(s.named()) == 0 && !s.fallback { // no request comes to the server
 		return
 	}
 	w := c.rewriting(s.root, 0)
@@ -70,7 +70,7 @@ func (c *converter) places(s *server) {
 // uses reports whether limits hold anywhere in a location.
 func uses(l *location) bool { return len(l.uses) > 0 || slices.ContainsFunc(l.below, uses) }
 
-// limits are those that hold in a location and in those within it, as a text.
+// limits returns the limits of a location and of those within it, as a text to compare.
 func (l *location) limits() string {
 	own := fmt.Sprint(l.uses)
 	text := own
@@ -82,7 +82,7 @@ func (l *location) limits() string {
 	return text
 }
 
-// within finds the places of a location and of those in it.
+// within finds the places of a location and of the locations in it.
 func (c *converter) within(l *location, w rewriting) {
 	all := []outcome{{at: l.at}}
 	whole := slices.ContainsFunc(l.below, func(b *location) bool { return b.path == "/" && (b.kind == "" || b.kind == "^~") })
@@ -111,7 +111,7 @@ func (c *converter) within(l *location, w rewriting) {
 	}
 }
 
-// place adds one, of an outcome.
+// place adds the place of an outcome.
 func (c *converter) place(l *location, o outcome, p place) {
 	p.server, p.in, p.when, p.uses, p.at = l.server, l, o.when, o.uses, l.at
 	switch {
@@ -143,7 +143,7 @@ func (c *converter) place(l *location, o outcome, p place) {
 			p.globs[i] = strings.TrimSuffix(g, "/**") + o.globs[0]
 		}
 		if p.less = p.globs; l.kind == "=" {
-			return // it is the directory
+			return // the location is the directory itself
 		}
 	}
 	if l.kind == "~*" && limited && p.globs != nil {
@@ -153,8 +153,8 @@ func (c *converter) place(l *location, o outcome, p place) {
 	c.all = append(c.all, p)
 }
 
-// unkept notes the places of a server whose paths rules cannot name, where that makes a
-// difference.
+// unkept removes the places of a server whose paths rules cannot name, and notes them if other
+// places have other limits.
 func (c *converter) unkept(all []place) {
 	for _, p := range all {
 		if p.globs != nil || !slices.ContainsFunc(all, func(o place) bool { return !slices.Equal(o.uses, p.uses) }) {
@@ -170,8 +170,8 @@ func (c *converter) unkept(all []place) {
 	c.all = slices.DeleteFunc(c.all, func(p place) bool { return p.globs == nil })
 }
 
-// slashes looks at locations for /p alone beside one for /p/, since rules take these for one
-// path. If one of the two has limits, the other has them too.
+// slashes looks for a location of /p alone beside one of /p/, since rules take these for one path. If
+// one of the two has limits, the other gets them, too.
 func (c *converter) slashes(root *location, first int) {
 	kept := c.all[:first]
 	for _, p := range c.all[first:] {
@@ -194,7 +194,7 @@ func (c *converter) slashes(root *location, first int) {
 	c.all = kept
 }
 
-// unreached says which limits hold for no request that this finds.
+// unreached notes the locations with limits to which no request was found to come.
 func (c *converter) unreached(l *location) {
 	if (l.kind == "@" || l.at.has("internal")) && !l.reached && l.at.has(c.kind) {
 		c.lose(l.at, "%s is NOT KEPT, with its limits: nothing that rules know leads to it", l.text())

@@ -8,17 +8,17 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// plainHeader is the name of a header that rules take.
+// plainHeader matches the names of headers that rules accept.
 var plainHeader = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
-// A realIP says whose word nginx takes for the address of a client.
+// A realIP says which proxies nginx trusts to name their clients, and in which header.
 type realIP struct {
 	from   []string
 	header string
 	at     *Directive
 }
 
-// realIP reads what a block says about that.
+// realIP reads the real_ip directives of a block. Where it has none, outer counts.
 func (c *converter) realIP(block []Directive, outer realIP) realIP {
 	now := outer
 	var own []string
@@ -59,7 +59,7 @@ func (c *converter) realIP(block []Directive, outer realIP) realIP {
 	return now
 }
 
-// realIPs finds what all servers with limits say.
+// realIPs takes the realIP of the first server with limits, and notes where others differ.
 func (c *converter) realIPs(outer realIP, all []*server) {
 	c.real = outer
 	first := true

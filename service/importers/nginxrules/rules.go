@@ -6,15 +6,14 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A rule is one use of a zone, in all its places: these share its counters.
+// A rule is one use of a zone in several places, which share its counters.
 type rule struct {
 	use
-	in, out []place
+	in, out []place // where it holds, and which places take requests from these
 }
 
-// rules gathers the places of each use. What a location takes from those around
-// it is left out; where a place lies within what is left out, it is a rule of its
-// own.
+// rules gathers the places of each use. A rule leaves out the requests that places without
+// the use take from its places. A place within what a rule leaves out is a rule of its own.
 func (c *converter) rules() (all []rule) {
 	var uses []use
 	c.beaten = make([][]bool, len(c.all))
@@ -58,7 +57,7 @@ func (c *converter) having(u use) (all []place) {
 	return all
 }
 
-// without are the places that others are taken from, as they have not this use.
+// without returns the places that take requests from those in in, and do not have the use.
 func (c *converter) without(u use, in []place) (all []place) {
 	for _, p := range c.all {
 		if !slices.Contains(p.uses, u) && slices.ContainsFunc(in, func(q place) bool { return c.beaten[p.nth][q.nth] }) {
@@ -68,8 +67,8 @@ func (c *converter) without(u use, in []place) (all []place) {
 	return all
 }
 
-// together takes the places that can be in one rule. One without some value of an attribute is
-// alone, since a rule says that of all its places.
+// together divides places into those that can be in one rule and the rest. A place that excludes a
+// value of an attribute must be alone, since a rule excludes a value from all its places.
 func (c *converter) together(u use, all []place) (in, apart []place) {
 	for _, p := range all {
 		tried := append(slices.Clone(in), p)

@@ -13,30 +13,30 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A choice is one case of a variable: its text where the conditions hold, and those of
+// A choice is one case of a variable: the text that it has if the conditions hold, and those of
 // the choices before it do not.
 type choice struct {
 	when []importers.Cond
 	text string
 }
 
-// attributes are what rules call the variables of a request.
+// attributes has the names that rules use for variables of nginx.
 var attributes = map[string]string{
 	"binary_remote_addr": "ip", "remote_addr": "ip", "host": "host", "http_host": "host",
 	"uri": "path", "document_uri": "path", "request_uri": "path", "request_method": "method",
 }
 
-// hops are the headers of a connection.
+// hops are the headers that belong to one connection, and are not passed on.
 var hops = []string{"connection", "upgrade", "te", "trailer", "transfer-encoding", "keep-alive", "proxy-connection", "http2-settings"}
 
-// attributeOf returns the attribute that a variable is, "" for none.
+// attributeOf returns the attribute for a variable, or "" if there is none.
 func attributeOf(name string) string {
 	for prefix, kind := range map[string]string{"http_": "header.", "cookie_": "cookie.", "arg_": "query."} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" && attributes[name] == "" {
 			if kind == "header." {
 				rest = strings.ReplaceAll(strings.ToLower(rest), "_", "-")
 				if request.Claimed(http.CanonicalHeaderKey(rest)) || slices.Contains(hops, rest) {
-					return "" // stint proxy takes it away from clients, so rules see none
+					return "" // stint proxy removes it from requests of clients, so rules never see it
 				}
 			}
 			return kind + rest
@@ -47,11 +47,11 @@ func attributeOf(name string) string {
 
 var variable = regexp.MustCompile(`\$\{?([A-Za-z0-9_]+)\}?`)
 
-// mostChoices bounds what a variable becomes.
+// mostChoices bounds the cases of a text.
 const mostChoices = 10_000
 
-// choices returns what a text with variables is, in which those of map and geo are
-// replaced.
+// choices returns the cases of a text, in which variables of map and geo are replaced by their
+// values.
 func (c *converter) choices(text string, deep int) (all []choice, err error) {
 	if deep > deepest {
 		return nil, errors.New("variables that name one another")
@@ -149,13 +149,13 @@ func (c *converter) mapped(d *Directive, deep int) (all []choice, err error) {
 	return all, nil
 }
 
-// mapKey is the text of an entry: \default is the word itself.
+// mapKey returns the text that an entry is for: \default is for the word "default".
 func mapKey(e *Directive) string { return strings.TrimPrefix(e.Name, `\`) }
 
-// constant is the case of a map for a text that has no variables.
+// constant returns the one case of a map whose source is a text without variables.
 func constant(d *Directive, text string) (all []choice, err error) {
 	found := ""
-	for _, kind := range []string{"default", "~", ""} { // the later, the stronger
+	for _, kind := range []string{"default", "~", ""} { // a later kind beats an earlier one
 		for i := len(d.Block) - 1; i >= 0; i-- {
 			e := &d.Block[i]
 			if e.Name == "hostnames" && len(e.Args) == 0 {
@@ -170,7 +170,7 @@ func constant(d *Directive, text string) (all []choice, err error) {
 			case isExpr && re == nil:
 				return nil, fmt.Errorf("%s: map with the expression %s", e.where(), e.Name)
 			case kind == "default" && e.Name == "default",
-				kind == "~" && isExpr && text != "" && re.MatchString(text), // as nginx does
+				kind == "~" && isExpr && text != "" && re.MatchString(text), // nginx tries no expression on an empty text
 				kind == "" && !isExpr && e.Name != "default" && strings.EqualFold(mapKey(e), text):
 				found = e.Args[0]
 			}
@@ -179,7 +179,7 @@ func constant(d *Directive, text string) (all []choice, err error) {
 	return []choice{{text: found}}, nil
 }
 
-// coarse are the variables of which rules see a part: not the query, the port or the case.
+// coarse reports whether rules see only a part of a variable, without the query, port or case.
 func coarse(name string) bool { return name == "request_uri" || name == "http_host" }
 
 // mapOf returns the cases of a map of one variable of the request: words, names with stars, and
@@ -213,11 +213,11 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 			if value, some := filled(*found); some {
 				exprs = append(exprs, choice{[]importers.Cond{value}, e.Args[0]})
 			}
-		case mapKey(e) == "" && (attribute == "ip" || attribute == "path" || attribute == "method"): // none is ever empty
+		case mapKey(e) == "" && (attribute == "ip" || attribute == "path" || attribute == "method"): // these are never empty
 		case mapKey(e) == "":
 			all = append(all, choice{[]importers.Cond{{Attribute: attribute}}, e.Args[0]})
 		case attribute == "host" && strings.ContainsAny(e.Name[:1]+e.Name[len(e.Name)-1:], ".*"):
-			for _, name := range namesOf(e.Name) { // without hostnames, no host is called so
+			for _, name := range namesOf(e.Name) { // without hostnames, no host has such a name
 				one := choice{[]importers.Cond{{Attribute: attribute, Values: []string{name}}}, e.Args[0]}
 				if hostnames && strings.Contains(name, "*") {
 					stars = append(stars, one)
@@ -229,7 +229,7 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 			return nil, fmt.Errorf("%s: map with %s", e.where(), e.Name)
 		default:
 			if name := mapKey(e); attribute == "path" && name != "/" && strings.HasSuffix(name, "/") {
-				value.Wide = true // rules take it without that slash, too
+				value.Wide = true // rules take the path without that slash, too
 			}
 			all = append(all, choice{[]importers.Cond{value}, e.Args[0]})
 		}
@@ -255,7 +255,8 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 	return all, nil
 }
 
-// withHead puts HEAD before the cases of a map if one names GET alone, which rules take for both.
+// withHead puts a case for HEAD before the others if a case names GET alone, which rules take for
+// both.
 func withHead(d *Directive, all []choice) ([]choice, error) {
 	if !slices.ContainsFunc(all, func(o choice) bool { return importers.TakesHead(o.when) }) {
 		return all, nil
@@ -268,11 +269,11 @@ func withHead(d *Directive, all []choice) ([]choice, error) {
 	return append(head, all...), nil
 }
 
-// filled takes what is empty out of the condition of an expression, which a map does not try
-// on that. ok is false if nothing is left.
+// filled removes the empty text from the condition of an expression, since a map tries no expression
+// on it. ok is false if nothing is left.
 func filled(one importers.Cond) (_ importers.Cond, ok bool) {
 	if !strings.Contains(one.Attribute, ".") {
-		return one, true // it is never empty
+		return one, true // the attribute is never empty
 	}
 	if !one.Wide && slices.ContainsFunc(one.Values, func(v string) bool { return v != "" && strings.Trim(v, "*") == "" }) {
 		return importers.Cond{Attribute: one.Attribute, Set: true}, true
@@ -282,7 +283,7 @@ func filled(one importers.Cond) (_ importers.Cond, ok bool) {
 	return one, len(one.Values) > 0
 }
 
-// escaped is a text as a pattern for itself.
+// escaped returns a pattern that matches only the text.
 func escaped(attribute, text string) string {
 	switch attribute {
 	case "path", "host", "ip":
@@ -293,8 +294,8 @@ func escaped(attribute, text string) string {
 	return importers.Escape(text)
 }
 
-// expressed is the condition that an expression finds something in an attribute, nil if rules
-// cannot say that.
+// expressed returns the condition that an attribute matches an expression; nil if rules cannot
+// express it.
 func expressed(attribute, expr string, anyCase bool) *importers.Cond {
 	expr, fold := importers.CutFold(expr)
 	anyCase = anyCase || fold
@@ -327,5 +328,5 @@ func spelled(attribute, text string) bool {
 	return attribute != "host" && attribute != "method" && attribute != "ip" && strings.ToLower(text) != strings.ToUpper(text)
 }
 
-// plainValue is what rules take for a host or a method.
+// plainValue matches the hosts and methods that rules accept.
 var plainValue = regexp.MustCompile(`^[A-Za-z0-9*-]+(\.[A-Za-z0-9*-]+)*$`)

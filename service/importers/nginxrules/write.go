@@ -66,7 +66,7 @@ func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 		one.OnMissing = "skip"
 	}
 	for _, conds := range slices.Concat(one.Match, one.Unless) {
-		for i := range conds { // who asked has chosen
+		for i := range conds { // the choice between Values and Less has been made
 			conds[i].Less, conds[i].Wide = nil, false
 		}
 	}
@@ -75,12 +75,12 @@ func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 	}
 }
 
-// freed are the conditions of a place that others of a rule are taken from. ok is false if
-// rules cannot say them: then its requests have the limit, too.
+// freed returns the conditions of requests that a place of r.out takes from a rule. ok is false if
+// rules cannot express them: then the rule limits these requests, too.
 func (c *converter) freed(r *rule, p *place) (out []importers.Cond, ok bool) {
 	hosts := p.server.over(r.in)
 	if p.server.named() != nil && len(hosts) == 0 || slices.ContainsFunc(r.in, func(q place) bool {
-		return c.beaten[p.nth][q.nth] && slices.ContainsFunc(c.all, func(o place) bool { // p does not where o does
+		return c.beaten[p.nth][q.nth] && slices.ContainsFunc(c.all, func(o place) bool { // where o fits, o takes requests, and not p
 			return c.beaten[o.nth][p.nth] && c.beaten[q.nth][o.nth]
 		})
 	}) {
@@ -95,8 +95,8 @@ func (c *converter) freed(r *rule, p *place) (out []importers.Cond, ok bool) {
 	return out, true
 }
 
-// covered reports whether the requests of a place have a limit by the same key as a rule, or by
-// one for more requests.
+// covered reports whether the requests of a place have a limit of their own, by the key of the rule
+// or by a key that more requests share.
 func (c *converter) covered(r *rule, p *place) bool {
 	as := func(u use) bool {
 		v := c.zones[u.zone].variants
@@ -110,8 +110,8 @@ func (c *converter) covered(r *rule, p *place) bool {
 	})
 }
 
-// name is what a variant of a rule is called: by its zone, and by what its directive says
-// beside that. The rate is not in it: who changes that keeps what clients have used.
+// name returns the name of the rule for a variant: the zone, and what the directive says beside it.
+// The rate is not in the name, so that a change of the rate keeps what clients have used.
 func (r *rule) name(v *variant) string {
 	name := r.zone
 	if _, burst, ok := strings.Cut(r.limit, " burst "); ok && burst != "1" {
@@ -132,7 +132,7 @@ func (r *rule) name(v *variant) string {
 	return importers.NameOf(name, identity...)
 }
 
-// matches are the conditions of places, with those of a variant.
+// matches returns the conditions of places, combined with those of a variant.
 func matches(in []place, v *variant) (all [][]importers.Cond) {
 	when := v.when
 	if when == nil {
@@ -151,7 +151,7 @@ func matches(in []place, v *variant) (all [][]importers.Cond) {
 	return all
 }
 
-// covers reports whether q is part of what fits p by itself.
+// covers reports whether the paths of q are a part of those of p, which has no other conditions.
 func (p *place) covers(q *place) bool {
 	return p.server == q.server && p.when == nil && !slices.Equal(q.globs, p.globs) && !slices.ContainsFunc(q.globs, func(g string) bool {
 		return !slices.ContainsFunc(p.globs, func(w string) bool {
@@ -161,8 +161,8 @@ func (p *place) covers(q *place) bool {
 	})
 }
 
-// conds are the conditions of a place, for hosts of its server. ok is false if a rule cannot
-// have all of them: then these are for more requests.
+// conds returns the conditions of a place, for hosts of its server. ok is false if a rule cannot
+// have all of them: then those that are returned take more requests.
 func (p *place) conds(hosts []string) (all []importers.Cond, ok bool) {
 	if hosts != nil {
 		all = append(all, importers.Cond{Attribute: "host", Values: hosts})
@@ -173,8 +173,8 @@ func (p *place) conds(hosts []string) (all []importers.Cond, ok bool) {
 	return merged(all, p.when)
 }
 
-// merged adds conditions to others. Of two for one attribute that a rule cannot have both, it
-// has those that come later.
+// merged adds conditions to others. If a rule cannot have two of them, for one attribute, the later
+// one stays, and ok is false.
 func merged(all, more []importers.Cond) (_ []importers.Cond, ok bool) {
 	ok = true
 	for _, w := range more {

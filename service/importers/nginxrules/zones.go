@@ -10,19 +10,19 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// A zone is the key that a zone counts by, and for a limit_req_zone its rate.
+// A zone is a limit_req_zone or a limit_conn_zone.
 type zone struct {
 	name     string
-	rate     string // as text of a limit: 10/s
+	rate     string // of a limit_req_zone, as text of a limit: 10/s
 	variants []variant
 	lost     string // why it is not kept
 	partly   string // for which requests it is not kept
 }
 
-// A variant is a key, and the requests that have it: those of when that are not of
-// unless.
+// A variant is a key, and the requests that have it: those that meet one of when, and none of
+// unless. No when means all requests.
 type variant struct {
-	when, unless [][]importers.Cond // any of them; none is any request
+	when, unless [][]importers.Cond
 	text         string
 	key          []string // attributes; none is one key for all
 	alone        bool     // requests without the key are not counted
@@ -115,8 +115,8 @@ func (c *converter) variants(d *Directive, z *zone, cases []choice) error {
 	return nil
 }
 
-// spellings says what becomes of other spellings of the values of a case, which rules take
-// for those of a later one.
+// spellings notes what becomes of other spellings of the values of a case: nginx ignores case,
+// but rules take these spellings for a later case.
 func (c *converter) spellings(d *Directive, z *zone, one choice, later []choice) {
 	i := slices.IndexFunc(one.when, func(w importers.Cond) bool { return w.Spelled })
 	if i < 0 || !slices.ContainsFunc(later, func(o choice) bool { return o.text != one.text && !importers.AllApart(o.when, one.when) }) {
@@ -133,7 +133,7 @@ func (c *converter) spellings(d *Directive, z *zone, one choice, later []choice)
 	}
 }
 
-// named says of what clients may write the name in other ways.
+// named notes the variables whose name clients may spell in other case: nginx ignores case.
 func (c *converter) named(d *Directive, text string) {
 	for _, m := range variable.FindAllStringSubmatch(text, -1) {
 		if name := attributeOf(m[1]); !strings.HasPrefix(name, "header.") && strings.Contains(name, ".") {
@@ -142,8 +142,8 @@ func (c *converter) named(d *Directive, text string) {
 	}
 }
 
-// add adds a variant, to one that differs in values alone if there is one. It reports
-// whether another of the same key is there.
+// add adds a variant, or merges it into one that differs only in values. again says that variants of
+// one key stay apart.
 func (z *zone) add(v variant) (again bool) {
 	for i := range z.variants {
 		o := &z.variants[i]
@@ -166,7 +166,7 @@ func (z *zone) add(v variant) (again bool) {
 // key reads the attributes of a key.
 func (c *converter) key(d *Directive, z *zone, v *variant) error {
 	c.named(d, v.text)
-	never := variable.ReplaceAllString(v.text, "") != "" // empty, which nginx does not count
+	never := variable.ReplaceAllString(v.text, "") != "" // never empty: nginx does not count an empty key
 	for _, m := range variable.FindAllStringSubmatch(v.text, -1) {
 		if m[1] == "server_name" { // a word of the configuration, not what a client sends
 			c.note(d, "$server_name: servers that use the zone %s share one count", z.name)
@@ -200,15 +200,14 @@ func (c *converter) key(d *Directive, z *zone, v *variant) error {
 	return nil
 }
 
-// A use is a limit_req or limit_conn: a zone, and how many requests may be ahead of its
-// rate, or in it at one moment.
+// A use is a limit_req or a limit_conn: a zone, and the limit as text.
 type use struct {
 	zone  string
 	limit string
 	dry   bool
 }
 
-// use reads one; ok is false if its zone is not kept.
+// use reads a limit_req or a limit_conn. ok is false if its zone is not kept.
 func (c *converter) use(d *Directive) (u use, ok bool, err error) {
 	read := c.request
 	if c.kind == "limit_conn" {
@@ -236,7 +235,7 @@ func (c *converter) use(d *Directive) (u use, ok bool, err error) {
 	return u, true, nil
 }
 
-// connections reads a limit_conn: how many requests of a zone are in flight.
+// connections reads a limit_conn. limit returns the text of its limit.
 func (c *converter) connections(d *Directive) (name string, limit func(*zone) string, err error) {
 	if len(d.Args) != 2 {
 		return "", nil, fmt.Errorf("%s: limit_conn: write a zone and a number", d.where())
@@ -251,7 +250,7 @@ func (c *converter) connections(d *Directive) (name string, limit func(*zone) st
 	}, nil
 }
 
-// request reads a limit_req: its zone, and its limit at the rate of that.
+// request reads a limit_req. limit returns the text of its limit, at the rate of the zone.
 func (c *converter) request(d *Directive) (name string, limit func(*zone) string, err error) {
 	burst, delays, delay := int64(0), true, int64(0)
 	for _, a := range d.Args {
@@ -283,7 +282,7 @@ func (c *converter) request(d *Directive) (name string, limit func(*zone) string
 			c.note(d, "delay=%d: as many requests pass, but those behind the first %d are not made to wait", delay, delay)
 			return fmt.Sprintf("%s burst %d", z.rate, burst+1)
 		}
-		if burst > z.waiting(5) { // of [server.NewAuth]'s longest delay
+		if burst > z.waiting(5) { // the longest delay of [server.NewAuth] is 5 s
 			c.note(d, "burst=%d: asked at /auth, what would wait for more than 5 s is denied; stint proxy lets it wait", burst)
 		}
 		return fmt.Sprintf("%s burst %d leaky_queue", z.rate, burst)
