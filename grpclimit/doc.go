@@ -20,7 +20,7 @@
 // A call that is denied ends with ResourceExhausted before its handler runs. The details of
 // the status are RetryInfo (after how long the same call passes; absent if it never passes),
 // QuotaFailure (a violation for each limit that denied) and ErrorInfo (reason RATE_LIMITED,
-// domain stint). Every answer has the fields that package httplimit sends as metadata:
+// domain stint). Every answer has metadata, named as the header fields of package httplimit:
 // ratelimit and ratelimit-policy of draft-ietf-httpapi-ratelimit-headers-11, and retry-after
 // with a denial.
 //

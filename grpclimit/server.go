@@ -41,7 +41,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 		if guard.New(l, most).Waits() {
 			return nil, errors.New("grpclimit: Settle does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
 		}
-		most = -1 // even if its limits are changed later
+		most = -1 // no call waits, even if the limits become leaky_queues
 	}
 	make := func(l *stint.Limiter) (*guard.Guard, error) {
 		g := guard.New(l, most)

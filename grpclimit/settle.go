@@ -69,7 +69,7 @@ func (o *opened) ended(failure error) {
 	}
 }
 
-// settleReserved settles the charge of a limiter.
+// settleReserved returns what settles the charge of a limiter when a call has ended.
 func (o *Options) settleReserved(r *stint.Reservation, cost int64) func(context.Context, ended) error {
 	return func(ctx context.Context, e ended) error {
 		actual := o.Settle(e.code, metadata.Join(e.header, e.trailer), cost)
@@ -83,7 +83,7 @@ func (o *Options) settleReserved(r *stint.Reservation, cost int64) func(context.
 	}
 }
 
-// settleRules settles the charges of rules.
+// settleRules returns what settles the charges of rules when a call has ended.
 func (o *Options) settleRules(pending *policy.Pending, cost int64) func(context.Context, ended) error {
 	return func(ctx context.Context, e ended) error {
 		if o.Settle != nil && cost > 0 && o.Settle(e.code, metadata.Join(e.header, e.trailer), cost) == 0 {

@@ -228,7 +228,8 @@ func (l *looked) headerFault(r *http.Request) (attribute, reason string) {
 	return "", ""
 }
 
-// nameFault looks at the names of all headers.
+// nameFault finds another spelling of a header in the rules, and a header that names another
+// method, host or path.
 func (l *looked) nameFault(r *http.Request) (attribute, reason string) {
 	if len(l.headers) == 0 && !l.target {
 		return "", ""

@@ -47,8 +47,8 @@ type ClientIP struct {
 // list is an attempt to make work, and counts as unreadable.
 const maxHops = 64
 
-// Addr returns the client's address, or false if there is none: the peer has
-// no address and is not trusted, or the header fields name no client.
+// Addr returns the client's address. It returns false only if the peer has no address, and is
+// not trusted or names no client.
 func (c ClientIP) Addr(r *http.Request) (netip.Addr, bool) { return c.find(r, nil) }
 
 // peerText returns the address part of remote if it is the text of addr, which saves making

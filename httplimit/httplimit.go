@@ -174,7 +174,7 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 		if guard.New(l, most).Waits() {
 			return nil, errors.New("httplimit: Settle does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
 		}
-		most = -1 // even if its limits are changed later
+		most = -1 // no request waits, even if the limits become leaky_queues
 	}
 	make := func(l *stint.Limiter) (*held, error) {
 		h := &held{Guard: guard.New(l, most), dialect: o.Dialect}
@@ -191,7 +191,7 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 	return func(next http.Handler) http.Handler { return &guarded{g, next} }, nil
 }
 
-// check fills in defaults, or says what is wrong.
+// check returns what is wrong with the options.
 func (o *Options) check() error {
 	switch {
 	case o.Dialect >= dialects:

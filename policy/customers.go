@@ -42,8 +42,8 @@ func (o *Override) text() string {
 // customers are the overrides of customers, which may be millions. A policy shares them with
 // all that are made of it by [Policy.Reload].
 type customers struct {
-	own          atomic.Pointer[overrideSet] // of SetOverride, looked up first
-	set          atomic.Pointer[overrideSet] // of Replacement
+	own          atomic.Pointer[overrideSet] // by SetOverride; looked up first
+	set          atomic.Pointer[overrideSet] // by the last Replacement
 	beforeLookup atomic.Pointer[func(rule, key string)]
 	some         atomic.Bool // there is an override or a beforeLookup, or there was one
 

@@ -18,8 +18,8 @@ type operation struct {
 	op     meter.Op
 	refund bool
 	local  bool          // the local store does it
-	ttl    time.Duration // above 0: reserve
-	// excuses is how long what is reserved excuses denials while it is open.
+	ttl    time.Duration // of the reservation; 0 makes none
+	// excuses is how long an open reservation excuses denials.
 	excuses time.Duration
 	// response is how long the reservations of rules that go by the response last; if 0,
 	// these rules make none.

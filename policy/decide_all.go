@@ -16,13 +16,12 @@ import (
 // A Request is one of several that [Policy.DecideAll] answers together. Peek
 // and Refund exclude each other.
 type Request struct {
-	// Attributes are what the rules look at. They may be nil where Limits is
-	// there.
+	// Attributes are what the rules look at. They may be nil if Limits are set.
 	Attributes Attributes
 	// Cost is what the rules count for it, times what each rule says.
 	Cost int64
-	// Peek asks whether Cost would pass, and is not charged. What it denies
-	// denies all. The default value is false.
+	// Peek asks whether Cost would pass, and charges nothing. If it would not, all requests
+	// are denied. The default value is false.
 	Peek bool
 	// Refund gives Cost back to the keys, whatever becomes of the other
 	// requests: an operator's act. The default value is false.
@@ -203,7 +202,7 @@ func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 				return err
 			}
 			if !d.Allowed {
-				a = &operation{op: meter.OpPeek, local: a.local} // nothing is charged any more; the rest says where its limits stand
+				a = &operation{op: meter.OpPeek, local: a.local} // the later steps only say where their limits stand
 				retry = longer(retry, d.RetryAfter)
 			}
 		}

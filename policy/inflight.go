@@ -151,7 +151,7 @@ func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) er
 // take.
 func (p *Policy) ask(ctx context.Context, a *operation, r *Result) error {
 	if errors.Is(r.StoreError, context.DeadlineExceeded) {
-		return fmt.Errorf("policy: not asked, after: %v", r.StoreError) //nolint:errorlint // what was charged then is none of these limits
+		return fmt.Errorf("policy: not asked, after: %v", r.StoreError) //nolint:errorlint // not wrapped: these limits have surely charged nothing
 	}
 	return p.run(ctx, a, r)
 }
@@ -267,7 +267,8 @@ func (r *Result) setRunning(holds []inflight.Hold, entries []int) {
 	}
 }
 
-// tightestRunning makes the answer one about limits in flight.
+// tightestRunning makes the answer one about a limit in flight, if that is tighter than the
+// limit it was about.
 func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 	for i, at := range entries {
 		e := &r.Rules[at]

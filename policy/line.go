@@ -330,8 +330,8 @@ func (w *waiting) left() time.Duration {
 	return time.Until(end)
 }
 
-// within returns how long a request may wait for room under the rule, where its caller lets
-// it wait for most, or 0 for as long as rules say.
+// within returns how long a request may wait for room under the rule. most is how long its
+// caller lets it wait, 0 if the caller leaves that to the rules.
 func (r *rule) within(most time.Duration) time.Duration {
 	if r.Wait == 0 || most > 0 && most < r.Wait {
 		return most

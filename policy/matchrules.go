@@ -72,8 +72,8 @@ func (p *Policy) match(attrs Attributes, cost int64, r *Result) error {
 }
 
 func (p *Policy) begin(r *Result, cost int64) {
-	// Field by field, here and where matches and entries are added: a literal would be
-	// made elsewhere, and copied before what was written there has arrived.
+	// Fields are set one by one, here and where matches and entries are added: Go makes a
+	// literal elsewhere and copies it, and that copy stalls on what was just written.
 	r.Decision = stint.Decision{}
 	r.Matched, r.ShadowDenied, r.several, r.inFlight = false, false, false, false
 	r.Tightest, r.blocked, r.held = -1, -1, 0

@@ -31,8 +31,8 @@ const headerWithin = 10 * time.Second
 // response has said enough. A Pending belongs to one goroutine.
 type Pending struct {
 	// Settled, if it is set before Header, is called by End for each rule whose cost the
-	// response says. r says how the rule's key stands after that; Cost in it is what the
-	// response has cost. It must not keep r. Price: a decision of the store that charges
+	// response says. r says how the rule's key stands after that, and has the cost of the
+	// response as Cost; Settled must not keep r. Price: a decision of the store that charges
 	// nothing.
 	Settled func(r *Result)
 
@@ -53,7 +53,7 @@ type settling struct {
 	*rulesfile.Response
 	part     reservedPart
 	of       ruleMatch
-	reserved int64 // at first
+	reserved int64 // before the first raise
 	raised
 	asked   int64 // the cost that the request's caller gave, times the price
 	reader  *usage.Reader
@@ -109,7 +109,7 @@ func (p *Policy) pending(r *Result) *Pending {
 		h := &r.matches[part.match-1]
 		one := settling{Response: h.rule.Response, part: part, of: *h, reserved: h.cost, raised: raised{room: h.cost}}
 		one.asked, _ = satmath.Mul(h.asked, h.price)
-		for i := range d.rules { // many rules read the same
+		for i := range d.rules { // rules that read the same share one reader
 			if other := &d.rules[i]; one.Usage != nil && other.Usage != nil && one.Usage.Same(other.Usage) {
 				one.reader = other.reader
 			}

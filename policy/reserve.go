@@ -110,7 +110,7 @@ type reservedPart struct {
 	of       []charged
 }
 
-// The flags of a part, and how much of the seal is kept: 128 bits.
+// The flags of a part in an ID, and how many bytes of the MAC the ID has.
 const (
 	flagLocal    = 1
 	flagShadow   = 2

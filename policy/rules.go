@@ -36,8 +36,8 @@ type Rules struct {
 // A rule is one entry of the file, with its plans.
 type rule struct {
 	*rulesfile.Rule
-	overrides     []*plan          // of Overrides
-	tiers         map[string]*plan // of Tiers
+	overrides     []*plan          // for each of Rule.Overrides
+	tiers         map[string]*plan // by the names in Rule.Tiers
 	tierDefault   *plan            // the default of tiers; nil if that is own
 	own           *plan            // nil if tiers have a default
 	failure       Failure

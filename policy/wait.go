@@ -241,7 +241,7 @@ func (r *Result) line(place *waitqueue.Place[reservedPart], settles bool) (key s
 			place.Return = waitqueue.ByLine
 		}
 		if part.local {
-			id = append(id, 'L') // its own store
+			id = append(id, 'L') // the local store has lines of its own
 		}
 	}
 	return string(id), pace

@@ -73,8 +73,8 @@ type decoder struct {
 	names     map[string]*Node // of rules
 	overrides map[string]bool  // names of overrides of the rule at hand
 	texts     map[string]string
-	limitsOf  map[string]stint.Limit // by text: rules have few
-	uses      map[string]use         // of attributes that not every HTTP request has
+	limitsOf  map[string]stint.Limit // by text: many rules have the same
+	uses      map[string]use         // by the name of the attribute
 	lists     map[listFor]match.Condition
 }
 
@@ -102,7 +102,7 @@ func (d *decoder) intern(s string) string {
 // A trail is the path to a node in the tree, for errors.
 type trail struct {
 	up    *trail
-	field string // or
+	field string // of a map; "" for an item of a list
 	item  int
 }
 
