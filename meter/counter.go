@@ -21,7 +21,6 @@ var counterKind = kind{
 	of: func(m *Meter) arithmetic { return (*counter)(m) },
 }
 
-// A counter is a meter of [SlidingCounter].
 type counter Meter
 
 func (*counter) words() int { return 3 }

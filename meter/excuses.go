@@ -35,7 +35,6 @@ func (r *Reservations) Excuse(mark ChargeRef, units, now, until int64) {
 	r.excuses = append(r.excuses, excuse{mark[0], mark[1], uint64(units), since(until)})
 }
 
-// excuseNoMore drops the excuse of a charge that has been settled.
 func (r *Reservations) excuseNoMore(mark ChargeRef) {
 	i, ok := slices.BinarySearchFunc(r.excuses, mark[0], func(e excuse, number uint64) int {
 		switch {

@@ -18,7 +18,6 @@ var lumpsKind = kind{
 	of: func(m *Meter) arithmetic { return (*lumps)(m) },
 }
 
-// lumps is a meter of [TokenBucketInterval].
 type lumps Meter
 
 func (*lumps) words() int { return 2 }

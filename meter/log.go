@@ -21,7 +21,6 @@ var logKind = kind{
 	of: func(m *Meter) arithmetic { return (*slidingLog)(m) },
 }
 
-// A slidingLog is a meter of [SlidingLog].
 type slidingLog Meter
 
 func (*slidingLog) words() int { return logWords }
@@ -90,7 +89,6 @@ func (r ring) dropOldest(e entry) {
 	r[1] -= e.units
 }
 
-// skip moves the head of the ring on by the given number of words.
 func (r ring) skip(words int) {
 	head := r.head() + words
 	if head >= r.size() {

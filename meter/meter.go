@@ -121,7 +121,7 @@ func (m *Meter) Move(to, from []uint64) {
 	m.grow.move(to, from)
 }
 
-// since returns the time as an unsigned word.
+// since returns a time as an unsigned word: times before the epoch count as the epoch.
 func since(now int64) uint64 { return uint64(max(now, 0)) }
 
 // Allow is [Meter.Take] without the answer.

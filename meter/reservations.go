@@ -54,7 +54,6 @@ func (r *Reservations) Len() int {
 	return len(r.open) + len(r.excuses)
 }
 
-// find returns the index of a charge, or -1.
 func (r *Reservations) find(mark ChargeRef) int {
 	return sort.Search(len(r.open), func(i int) bool { return r.open[i].first > mark[0] }) - 1
 }

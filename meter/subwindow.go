@@ -25,7 +25,6 @@ var partsKind = kind{
 	name: "sliding_buckets", options: Parts | CountDenied, aligned: true, of: newParts,
 }
 
-// parts is a meter of [SlidingSubWindows].
 type parts Meter
 
 func newParts(m *Meter) arithmetic {

@@ -16,7 +16,6 @@ var windowKind = kind{
 	of: func(m *Meter) arithmetic { return (*window)(m) },
 }
 
-// A window is a meter of [FixedWindow].
 type window Meter
 
 func (*window) words() int { return 2 }

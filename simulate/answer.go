@@ -27,7 +27,6 @@ type Answer struct {
 	Reservation string
 }
 
-// setTightest names the tightest of several limits.
 func (a *Answer) setTightest(limits []string) {
 	if at := a.Decision.Tightest; len(limits) > 1 && at >= 0 {
 		a.Tightest = limits[at]

@@ -35,7 +35,6 @@ func (r *Runner) fly(limits []stint.Limit, texts []string) (err error) {
 // shared is the name under which limits are bound together.
 const shared = "limits"
 
-// acquire decides a take under limits in flight.
 func (r *Runner) acquire(q Request) (stint.Decision, error) {
 	d, end, err := r.limiter.AcquireN(context.Background(), q.Key, q.Cost, 0)
 	if err == nil && d.Allowed {

@@ -245,7 +245,6 @@ func (r *Runner) change(op Op) error {
 	return r.setLimits(texts)
 }
 
-// arrange sets the layers of an operation.
 func (r *Runner) arrange(op Op) error {
 	switch {
 	case len(op.Limits) > 0:
@@ -269,7 +268,6 @@ func (r *Runner) arrange(op Op) error {
 	return nil
 }
 
-// all sets the layers to the limits that all lines share.
 func (r *Runner) all(key string) {
 	clear(r.layers)
 	r.layers = r.layers[:0]

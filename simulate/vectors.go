@@ -60,7 +60,6 @@ func RunVectors(store stint.Store, clock *Clock, quantum time.Duration, in io.Re
 	return all, err
 }
 
-// vector runs one line and compares its answer.
 func (r *Runner) vector(line []byte, quantum time.Duration) ([]Mismatch, error) {
 	var fields, wanted, got map[string]json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
@@ -101,7 +100,6 @@ func (r *Runner) vector(line []byte, quantum time.Duration) ([]Mismatch, error) 
 	return found, nil
 }
 
-// same compares one field of an answer with the expected one.
 func same(field string, got, want json.RawMessage, quantum time.Duration) bool {
 	switch field {
 	case "retry_after", "reset_after", "delay":

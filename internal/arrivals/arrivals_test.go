@@ -10,13 +10,13 @@ import (
 	"github.com/stint-dev/stint/internal/arrivals"
 )
 
-// An owner's lines are never told of room.
+// An owner never tells its lines of room.
 type owner struct{ arrivals.Owner }
 
 func (owner) Watch(arrivals.Place, func()) (func(), time.Duration) { return nil, 0 }
 func (owner) Divert(bool)                                          {}
 
-// An asker is told by With, in turn, what lacks, and the rest by asked.
+// An asker's With returns the values of lacks in turn. asked is what its other methods return.
 type asker struct {
 	arrivals.Asker
 	lacks []uint64
@@ -45,8 +45,8 @@ func (a *asker) Take(_ context.Context, later time.Duration) (arrivals.Answer, e
 	return arrivals.Answer{Passes: later == 0, Again: later}, nil
 }
 
-// TestYields: a waiter leaves its room to one that came before it only where it is what that
-// needs which it would take, not where room at another place is made while it asks.
+// TestYields: a waiter leaves its room to an earlier waiter only if it would take what the earlier one
+// needs, and not because room at another place was made while it asked.
 func TestYields(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -74,16 +74,16 @@ func TestYields(t *testing.T) {
 	}
 }
 
-// full is of a store that has no room, and does not know until when.
+// full is the answer of a store that has no room, and does not know when it will.
 func full() (arrivals.Answer, error) { return arrivals.Answer{Again: arrivals.Unknown}, nil }
 
-// part is a unit at a place of lines.
+// part needs one unit at a place.
 func part(lines *arrivals.Lines, name string) arrivals.Part {
 	return arrivals.Part{Lines: lines, At: arrivals.Place{Name: name}, Cost: 1}
 }
 
-// TestRoomMadeWhileAsked: room that is made at a place while its first waiter, who stands
-// behind another elsewhere, hears that there is none, is asked for again.
+// TestRoomMadeWhileAsked: if room is made at a place while its first waiter, which stands behind
+// another in a second line, hears that there is none, that waiter asks again.
 func TestRoomMadeWhileAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := &arrivals.Lines{Owner: owner{}}
@@ -112,8 +112,8 @@ func TestRoomMadeWhileAsked(t *testing.T) {
 	})
 }
 
-// TestFirstAgain: a waiter that was the first of a line before asks when it is that again,
-// whatever it heard then.
+// TestFirstAgain: a waiter that becomes the first of a line for the second time asks, whatever it heard
+// the first time.
 func TestFirstAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := &arrivals.Lines{Owner: owner{}}

@@ -12,7 +12,7 @@ import (
 	"github.com/stint-dev/stint/internal/arrivals"
 )
 
-// Counts are a store of places of which some are free, and no time gives back any.
+// Counts are a store: how many units are free at each place. Time gives none back.
 type counts struct {
 	sync.Mutex
 	free map[string]int64
@@ -27,7 +27,7 @@ type request struct {
 	passed, gone bool
 }
 
-// lacks returns a bit for each part that has no room if it takes so much more.
+// lacks returns a bit for each part that has no room for more[part] units more.
 func (r *request) lacks(more []int64) (lacks uint64) {
 	for i, p := range r.needs {
 		if r.counts.free[p.At.Name] < p.Cost+more[i] {
@@ -69,8 +69,8 @@ func (r *request) With(_ context.Context, more []int64) (uint64, error) {
 func (r *request) Ahead(context.Context) error     { return nil }
 func (r *request) Refill(int, time.Duration) int64 { return 0 }
 
-// TestNobodyIdles: whatever comes, goes and gives back room at once, nobody waits in the end
-// who has room, and of whom nobody came before that has none at one of the same places.
+// TestNobodyIdles: requests come, leave and give back room at the same time. In the end, a request that
+// has room waits only if an earlier one without room waits at one of its places.
 func TestNobodyIdles(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) { history(t, rand.New(rand.NewPCG(seed, 1))) })

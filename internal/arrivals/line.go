@@ -175,7 +175,6 @@ func (ls *Lines) watch(at Place) watch {
 	return watch{stop, poll, true}
 }
 
-// end stops a watch that nobody needs.
 func (w watch) end() {
 	if w.stop != nil {
 		w.stop()
@@ -233,14 +232,12 @@ func (ln *line) note(w *Waiter) {
 	ln.unlooked = append(ln.unlooked, w)
 }
 
-// enter puts a stand into here.
 func (ln *line) enter(s *stand) {
 	s.room, s.known, s.holds = false, false, time.Time{}
 	heap.Push(&ln.here, s)
 	ln.pending = ln.pending.Add(uint128.From(uint64(s.cost)))
 }
 
-// exit takes a stand out of here or elsewhere.
 func (ln *line) exit(s *stand) {
 	switch {
 	case s.at < 0:

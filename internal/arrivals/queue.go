@@ -69,7 +69,6 @@ func (ln *line) assign(w *Waiter, a Answer, now time.Time) {
 	ln.held.Join(&w.held, *a.Place, now)
 }
 
-// leaveQueue takes out a held waiter that gives up.
 func (ln *line) leaveQueue(w *Waiter) {
 	id := w.held.Reservation()
 	if ln.held.Leave(&w.held, time.Now()) {

@@ -121,7 +121,6 @@ func (w *Waiter) wake() {
 // ln returns the line of a waiter with one part.
 func (w *Waiter) ln() *line { return w.stands[0].line }
 
-// partOf returns the index of the part that a stand is for.
 func (w *Waiter) partOf(s *stand) int {
 	for i := range w.stands {
 		if &w.stands[i] == s {
@@ -131,7 +130,6 @@ func (w *Waiter) partOf(s *stand) int {
 	return -1
 }
 
-// A step is what a waiter does next.
 type step uint8
 
 const (
@@ -279,7 +277,6 @@ func (w *Waiter) lookOver(ctx context.Context) error {
 	return nil
 }
 
-// sits notes that w knows that it must wait.
 func (w *Waiter) sits() {
 	order.Lock()
 	defer order.Unlock()
@@ -440,7 +437,6 @@ func (w *Waiter) deny(a Answer, after time.Time) {
 	}
 }
 
-// within returns the longest wait before the store is asked again.
 func (ln *line) within() time.Duration {
 	if ln.poll > 0 {
 		return ln.poll

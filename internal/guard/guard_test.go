@@ -13,7 +13,7 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// A blind store takes, and cannot say where a key stands.
+// A blind store takes, but cannot describe a key.
 type blind struct{ *memstore.Store }
 
 type blindBound struct{ stint.Bound }
@@ -85,8 +85,7 @@ func TestTakeQueued(t *testing.T) {
 	})
 }
 
-// TestAfterWait passes a request that was charged although nothing can be said
-// of where its key stands.
+// TestAfterWait passes a request that was charged, although the store cannot describe its key.
 func TestAfterWait(t *testing.T) {
 	s := memstore.New(memstore.Options{})
 	defer s.Close()

@@ -227,7 +227,6 @@ func parseGlob(text string) glob {
 	return append(g, string(part))
 }
 
-// literal reports whether the glob has no star.
 func (g glob) literal() bool { return len(g) == 1 }
 
 func (g glob) match(s string) bool {
@@ -249,7 +248,6 @@ func (g glob) match(s string) bool {
 	return true
 }
 
-// A pathPattern is segments that match a clean path.
 type pathPattern struct {
 	segments []segment
 }
@@ -367,7 +365,6 @@ func (t *netTable[T]) holding(p netip.Prefix) iter.Seq[T] {
 	}
 }
 
-// has reports whether a range contains p.
 func (t *netTable[T]) has(p netip.Prefix) bool {
 	for range t.holding(p) {
 		return true

@@ -60,7 +60,6 @@ type anchor struct {
 	all  bool      // the lookup decides the condition completely
 }
 
-// An anchorID identifies an anchor.
 type anchorID struct {
 	name string
 	how  byte
@@ -340,7 +339,6 @@ func (v *valueIndex) find(q *Request, found []int32) []int32 {
 	return found
 }
 
-// insertSorted inserts n in a sorted list, unless it is there.
 func insertSorted(list []int, n int) []int {
 	i, have := slices.BinarySearch(list, n)
 	if have {

@@ -40,8 +40,7 @@ func indexOf(t *testing.T, patterns []string) (*match.Index, []match.Conjunction
 	return match.NewIndex(all, items), all
 }
 
-// TestIndexPaths looks paths up among patterns of every form: those that the index finds and
-// that hold are those that hold when all are tried.
+// TestIndexPaths looks paths up among patterns of every form: the index finds all patterns that match.
 func TestIndexPaths(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 3))
 	text := func(of string, most int) string {
@@ -93,13 +92,13 @@ func TestIndexTriesFew(t *testing.T) {
 	}
 }
 
-// asked counts the attributes that a request without any is asked for.
+// asked counts the attributes that are read. It has none.
 type asked int
 
 func (n *asked) Attribute(string) (string, bool) { *n++; return "", false }
 
-// TestIndexAsksForFew files conjunctions by an attribute that all name, and not by as many as there
-// are conjunctions, where a few share each of its values: a request is asked for few attributes.
+// TestIndexAsksForFew files conjunctions under an attribute that all of them name, though a few share
+// each of its values, and not each under an attribute of its own: a lookup reads few attributes.
 func TestIndexAsksForFew(t *testing.T) {
 	var all []match.Conjunction
 	for i := range 1000 {
@@ -118,9 +117,9 @@ func TestIndexAsksForFew(t *testing.T) {
 	}
 }
 
-// TestIndexOfManyAttributes files eight times as many conjunctions, each by an attribute of its own,
-// for not much more than eight times the work; where each looked through the attributes of those
-// before it, it was more than forty times.
+// TestIndexOfManyAttributes files eight times as many conjunctions, each under an attribute of its own,
+// for little more than eight times the work. If each looked through the attributes before it, the work
+// would be more than forty times as much.
 func TestIndexOfManyAttributes(t *testing.T) {
 	work := func(n int) time.Duration {
 		all := make([]match.Conjunction, n)

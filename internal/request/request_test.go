@@ -66,8 +66,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestHeaderNames finds each header under the name that net/http keeps it by, whatever it
-// is called.
+// TestHeaderNames finds each header under the name that net/http keeps it by, in any spelling.
 func TestHeaderNames(t *testing.T) {
 	read := func(name string) bool {
 		q := request.HTTP{Header: http.Header{http.CanonicalHeaderKey(name): {"v"}}}

@@ -37,7 +37,6 @@ const (
 	inNumber
 )
 
-// A level is an open object or array.
 type level struct {
 	array bool
 	index int
@@ -47,7 +46,6 @@ type level struct {
 // maxNumber bounds the digits of a number.
 const maxNumber = 40
 
-// reset prepares for a new document.
 func (d *document) reset() {
 	d.endNumber()
 	d.token, d.escaped, d.levels, d.depth, d.name, d.buf, d.long = between, false, d.levels[:0], 0, false, d.buf[:0], false
@@ -57,7 +55,6 @@ func (d *document) reset() {
 // within reports whether a document has begun that has not ended.
 func (d *document) within() bool { return d.token == inString || d.depth > 0 || len(d.levels) > 0 }
 
-// write reads the next bytes.
 func (d *document) write(p []byte) {
 	for len(p) > 0 {
 		switch {
@@ -116,7 +113,6 @@ func (d *document) keep(p []byte) {
 	}
 }
 
-// endString is called after a string, which may be a name.
 func (d *document) endString() {
 	if !d.name || d.depth > 0 {
 		return
@@ -199,7 +195,6 @@ func numeric(c byte) bool {
 	return '0' <= c && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'
 }
 
-// enter is called at the beginning of an object or array.
 func (d *document) enter(array bool) {
 	deeper := uint32(0)
 	for mask := d.here; mask != 0; mask &= mask - 1 {
@@ -223,7 +218,6 @@ func (d *document) nextValue(in *level) {
 	}
 }
 
-// leave is called at the end of an object or array.
 func (d *document) leave() {
 	d.name, d.here = false, 0
 	if n := len(d.levels); n > 0 {
@@ -235,7 +229,6 @@ func (d *document) leave() {
 	}
 }
 
-// endNumber is called after a number.
 func (d *document) endNumber() {
 	if d.token != inNumber {
 		return

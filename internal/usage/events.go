@@ -30,7 +30,6 @@ const (
 	endOfData = "[DONE]" // ends a stream of OpenAI
 )
 
-// write reads the next bytes of the stream.
 func (e *events) write(p []byte, doc *document) {
 	all, marks := p, marksAt{}
 	for i := range marks {
@@ -135,7 +134,6 @@ func next(p []byte, c byte, at int) int {
 	return at
 }
 
-// line reads bytes of a line.
 func (e *events) line(p []byte, doc *document) {
 	e.filled = true
 	for len(p) > 0 && e.state != inData {

@@ -97,7 +97,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestNamed reads the documented shapes of what the two providers send.
+// TestNamed reads answers in the shapes that providers document.
 func TestNamed(t *testing.T) {
 	for _, c := range []struct {
 		name, body string
@@ -125,7 +125,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestEnded: a body says itself that nothing follows.
+// TestEnded looks for the end that a body announces itself.
 func TestEnded(t *testing.T) {
 	for body, want := range map[string]bool{
 		"data: {\"usage\":{\"total_tokens\":21}}\n\n":                 false,
@@ -227,7 +227,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// walk is what a pointer leads to by its definition.
+// walk returns the value of a pointer, by the definition of pointers.
 func walk(v any, path []string) (int64, bool) {
 	if len(path) == 0 {
 		n, ok := v.(int)
@@ -248,7 +248,7 @@ func walk(v any, path []string) (int64, bool) {
 	return 0, false
 }
 
-// FuzzChunks: however a body is cut, it says what the whole says.
+// FuzzChunks: a body has the same numbers however it is cut.
 func FuzzChunks(f *testing.F) {
 	f.Add([]byte(`{"usage":{"total_tokens":21},"a":[1,{"b":2}]}`), uint8(3))
 	f.Add([]byte("data: {\"usage\":{\"total_tokens\":21}}\r\n\r\ndata: [DONE]\r\r"), uint8(1))
@@ -267,8 +267,8 @@ func FuzzChunks(f *testing.F) {
 	})
 }
 
-// TestManyNames: what many short events cost that have a name does not grow with how much
-// is written at once. Were it to, this would take longer than a test may.
+// TestManyNames: the time for many short events with a name does not grow with the size of a write. If
+// it did, this test would time out.
 func TestManyNames(t *testing.T) {
 	s, _ := usage.Named("anthropic")
 	r := usage.New(s)

@@ -76,7 +76,6 @@ func (c *answerConn) arm() (now time.Time) {
 	return now
 }
 
-// wrote counts a completed write.
 func (c *answerConn) wrote(waited time.Duration, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,7 +18,6 @@ type answerWriter struct {
 	stream  *slowStream // nil over HTTP/1
 }
 
-// begin notes that the answer has begun.
 func (a *answerWriter) begin() {
 	if !a.begun {
 		a.begun = true
@@ -26,7 +25,6 @@ func (a *answerWriter) begin() {
 	}
 }
 
-// end is called when the handler has returned.
 func (a *answerWriter) end() {
 	a.begin()
 	if a.stream != nil {
@@ -88,7 +86,6 @@ type slowStream struct {
 	seen    int64 // what the connection had written when the stream was last looked at
 }
 
-// waits is called before a write.
 func (s *slowStream) waits() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +97,6 @@ func (s *slowStream) waits() {
 	s.timer.Reset(s.pace.step())
 }
 
-// goesOn is called after a write of n bytes.
 func (s *slowStream) goesOn(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -108,7 +108,6 @@ func (o *object) find(name string) int {
 	return slices.IndexFunc(o.fields, func(f objectField) bool { return f.name == name })
 }
 
-// value returns the value of a field; nil if there is none.
 func (o *object) value(name string) []byte {
 	if i := o.find(name); i >= 0 {
 		return o.text[o.fields[i].begin:o.fields[i].end]

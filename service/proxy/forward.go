@@ -74,8 +74,7 @@ func (h *Handler) keep(r *http.Request, in, out http.Header, peer string) {
 	}
 }
 
-// mostUnlisted is the most peers that the log warns of.
-const mostUnlisted = 16
+const mostUnlisted = 16 // peers that the log warns of
 
 // unlisted are the peers that seem to be proxies, but are not trusted.
 type unlisted struct {
@@ -101,7 +100,6 @@ func (u *unlisted) note(o *Options, peer netip.Addr, client bool) {
 	o.Log.Warn("requests of a peer carry X-Forwarded-For, but it is not in trusted_proxies: all its clients share a key", "peer", peer.String())
 }
 
-// trusts reports whether a peer is a trusted proxy.
 func (h *Handler) trusts(peer string) bool {
 	at, err := netip.ParseAddrPort(peer)
 	if err != nil { // a Unix socket

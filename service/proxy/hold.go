@@ -65,7 +65,6 @@ func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*http.Request, 
 	return r, v
 }
 
-// visitOf returns the visit of a request; nil if it has none.
 func visitOf(r *http.Request) *visit {
 	v, _ := r.Context().Value(visitKey{}).(*visit)
 	return v
@@ -87,7 +86,6 @@ func (v *visit) decided() {
 	}
 }
 
-// end is called when the answer has ended.
 func (v *visit) end() {
 	v.decided()
 	v.body.release()

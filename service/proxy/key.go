@@ -12,12 +12,13 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// ErrKey is for a key that is none of those that OneRule knows.
+// ErrKey is for a key that OneRule does not know.
 var ErrKey = errors.New("is no key")
 
-// OneRule returns the rules that flags say: one, for all requests, of a name and by a key.
-// The key is "ip", the client's address; "header.NAME", a header's value, with
-// one key for all requests without it; or "none", one key for all.
+// OneRule returns rules with one rule, for all requests, as flags of the command describe it. The key
+// is "ip", the client's address; "header.NAME", a header's value, with one key for all requests
+// without the header; or "none", one key for all. The error is [ErrKey], or says what is wrong with
+// the limits.
 func OneRule(name, key string, limits []string) (*rules.File, error) {
 	attributes, err := keyAttributes(key)
 	if err != nil {

@@ -58,7 +58,6 @@ func (h *Handler) enter(r *http.Request) (leave func(), why string) {
 	return h.o.Requests.Enter(from)
 }
 
-// shed refuses a request at once.
 func (h *Handler) shed(w http.ResponseWriter, r *http.Request, why string) {
 	h.noteShed(why)
 	w.Header().Set("Retry-After", "1")

@@ -252,7 +252,6 @@ func hyphenate(c rune) rune {
 	return unicode.ToLower(c)
 }
 
-// upgrades reports whether a client may ask for this upgrade.
 func (h *Handler) upgrades(lines []string) bool {
 	return len(lines) == 1 && slices.ContainsFunc(h.o.Upgrades, func(one string) bool { return strings.EqualFold(lines[0], one) })
 }

@@ -8,25 +8,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceData returns what says how long ago the last byte of a connection came,
-// as the kernel knows it; nil if it does not.
+// sinceData returns a function that says how long ago the last byte of a connection came; nil if the
+// kernel does not know.
 func sinceData(conn net.Conn) func() (time.Duration, bool) {
 	return tcpInfo(conn, func(i *unix.TCPInfo) time.Duration { return time.Duration(i.Last_data_recv) * time.Millisecond })
 }
 
-// acknowledged returns what says how many bytes the other side of a connection has
+// acknowledged returns a function that says how many bytes the other side of a connection has
 // acknowledged; nil if the kernel does not know.
 func acknowledged(conn net.Conn) func() (int64, bool) {
 	return tcpInfo(conn, func(i *unix.TCPInfo) int64 { return int64(i.Bytes_acked) })
 }
 
-// hungUp returns what says whether the other side has ended a connection, also while what
-// it has sent is unread; nil if the kernel does not know.
+// hungUp returns a function that says whether the other side has ended a connection, even while bytes
+// from it are unread; nil if the kernel does not know.
 func hungUp(conn net.Conn) func() (bool, bool) {
 	return tcpInfo(conn, func(i *unix.TCPInfo) bool { return i.State != unix.BPF_TCP_ESTABLISHED })
 }
 
-// tcpInfo returns what reads a field of what the kernel knows of a connection.
+// tcpInfo returns a function that reads a field of the kernel's TCP_INFO.
 func tcpInfo[T any](conn net.Conn, field func(*unix.TCPInfo) T) func() (T, bool) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {

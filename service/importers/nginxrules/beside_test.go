@@ -34,8 +34,8 @@ import (
 //	note: a part of a note
 //	lost: a part of a note about a limit that is not kept
 //
-// Of those that are held, each that passes is answered when all have been asked. Where the
-// rules are known to differ, -> and what the proxy does with them follows.
+// Held requests that pass are answered only after all have been sent. If the rules are known to differ,
+// -> follows, and what the proxy does with the requests.
 type side struct {
 	name, conf string
 	lines      []string
@@ -58,8 +58,8 @@ func sides(t testing.TB, file string) (all []side) {
 	return all
 }
 
-// TestBesideNginx gives each configuration to the real nginx, and the rules that are made
-// of it to the proxy, and both the same requests, one after another.
+// TestBesideNginx sends the same requests to nginx, with each configuration, and to the proxy, with the
+// rules that are made of it.
 func TestBesideNginx(t *testing.T) {
 	need.Program(t, "nginx")
 	files, err := filepath.Glob("testdata/beside/*.txt")
@@ -156,7 +156,7 @@ func (s *side) run(t *testing.T) {
 	}
 }
 
-// realNginx starts nginx with what stands in http, and returns its address.
+// realNginx starts nginx with directives of http, and returns its address.
 func realNginx(t *testing.T, part string) string {
 	t.Helper()
 	files := map[string]string{}

@@ -19,7 +19,6 @@ type Directive struct {
 	gone string // why an include could not be read
 }
 
-// where returns the file and line, for notes and errors.
 func (d *Directive) where() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
 // has reports whether the block of d has a directive with one of the names.

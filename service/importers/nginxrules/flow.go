@@ -170,7 +170,6 @@ func (s *step) each() [][]importers.Cond {
 	return s.when
 }
 
-// with adds conditions to outcomes.
 func with(all []outcome, when []importers.Cond) []outcome {
 	for i := range all {
 		if more, ok := importers.Both(all[i].when, when); ok {
@@ -184,7 +183,6 @@ func limits(all []outcome) bool {
 	return slices.ContainsFunc(all, func(o outcome) bool { return len(o.uses) > 0 })
 }
 
-// same reports whether all outcomes have these limits.
 func same(all []outcome, uses []use) bool {
 	return !slices.ContainsFunc(all, func(o outcome) bool { return !slices.Equal(o.uses, uses) })
 }
@@ -235,7 +233,6 @@ func (c *converter) content(l *location, deep int) []outcome {
 	return []outcome{{at: l.at}}
 }
 
-// sample returns a path of a location.
 func (l *location) sample() string {
 	for at := l; at != nil; at = at.parent {
 		switch {
@@ -250,7 +247,6 @@ func (l *location) sample() string {
 	return "/x"
 }
 
-// mostFollowed bounds the calls of follow.
 const mostFollowed = 10_000
 
 // follow returns the outcomes of requests that nginx redirects internally, from l to a path or
@@ -320,7 +316,6 @@ func (c *converter) steps(l *location, block []Directive) (all []step) {
 	return all
 }
 
-// everyPath matches the expressions that match every path.
 var everyPath = regexp.MustCompile(`^\^?/?(\(?\.[*+]\)?)?\$?$|^\^$|^\.$`)
 
 // rewritten returns the step of a rewrite. ok is false if requests stay in the location.

@@ -225,7 +225,6 @@ func (s *server) takes(name string, o *server, wide string) bool {
 	return importers.Common(strings.Split(name, ""), strings.Split(wide, ""), "*", strings.EqualFold)
 }
 
-// near reports whether two servers have a port in common.
 func (s *server) near(o *server) bool {
 	return slices.ContainsFunc(s.ports, func(p string) bool { return slices.Contains(o.ports, p) })
 }

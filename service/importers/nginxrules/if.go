@@ -59,7 +59,6 @@ func (c *converter) given(s *step, d *Directive) {
 	}
 }
 
-// sound reports whether rules accept the values of conditions.
 func sound(when []importers.Cond) bool {
 	return !slices.ContainsFunc(when, func(c importers.Cond) bool {
 		return slices.ContainsFunc(c.Values, func(v string) bool { return !soundValue(c.Attribute, v) })

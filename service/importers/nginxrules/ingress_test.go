@@ -8,8 +8,8 @@ import (
 	"github.com/stint-dev/stint/service/importers/gateways"
 )
 
-// What ingress-nginx's template makes of its annotations, as that documents it, denies as
-// many requests in the real nginx as the rules that are made of the annotations.
+// nginx, with the configuration that ingress-nginx documents for its annotations, denies as many
+// requests as the rules that are made of these annotations.
 func TestSameAsIngressNginx(t *testing.T) {
 	const ingress = `
 kind: Ingress

@@ -93,7 +93,6 @@ func (l *level) meets(p *errorPage) bool {
 	return slices.ContainsFunc(codes, func(code string) bool { return slices.Contains(p.codes, code) })
 }
 
-// page returns where a status leads, "" for nowhere.
 func (l *level) page(code string) string {
 	for _, p := range l.errors {
 		if slices.Contains(p.codes, code) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 )
 
-// A lexer cuts a configuration into words.
 type lexer struct {
 	file, text string
 	line, at   int
@@ -106,7 +105,6 @@ func (l *lexer) quoted(quote byte) (word string, plain bool, err error) {
 	return "", false, l.errorf("a quote has no end")
 }
 
-// skip skips a block of Lua.
 func (l *lexer) skip() error {
 	for deep := 1; l.at < len(l.text); l.at++ {
 		switch c := l.text[l.at]; {

@@ -23,7 +23,6 @@ type location struct {
 	reached bool // its limits hold somewhere
 }
 
-// text is the location as people write it.
 func (l *location) text() string {
 	if l.parent == nil {
 		return "server"
@@ -35,7 +34,6 @@ func (l *location) isExpr() bool { return l.kind == "~" || l.kind == "~*" }
 
 var modifier = regexp.MustCompile(`^(=|\^~|~\*?)(.+)$`)
 
-// locations reads the location blocks in a location, and those within them.
 func (c *converter) locations(in *location) error {
 	for i := range in.at.Block {
 		d := &in.at.Block[i]

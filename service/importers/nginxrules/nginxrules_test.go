@@ -76,7 +76,7 @@ location ^~ /raw/ { empty_gif; }
 location = /exact.png { empty_gif; }
 `
 
-// A request is one that both are asked about.
+// A request is sent to nginx, and to the rules.
 type request struct{ host, path, key string }
 
 func (r request) Attribute(name string) (string, bool) {
@@ -95,7 +95,7 @@ func (r request) Attribute(name string) (string, bool) {
 	return "", false
 }
 
-// converted returns the rules of a configuration, and what was noted.
+// converted returns the rules that were made of a configuration, and the notes.
 func converted(t *testing.T, files map[string]string) (string, []string) {
 	t.Helper()
 	all := fstest.MapFS{}
@@ -152,7 +152,7 @@ func denies(t *testing.T, file string, all []request) map[request]int {
 	return denied
 }
 
-// nginx starts the real one, with the configuration of a directory.
+// nginx starts nginx with the configuration in a directory.
 func nginx(t *testing.T, conf string, more map[string]string, known ...func(port int)) (port int) {
 	t.Helper()
 	path := need.Program(t, "nginx")
@@ -281,8 +281,8 @@ http {
 	}
 }
 
-// Servers with one name on different ports are one here, which is said where it makes a
-// difference: a server that sends requests elsewhere makes none.
+// Rules take servers with one name on different ports for one. A note says so if it makes a difference:
+// a server that only redirects makes none.
 func TestPorts(t *testing.T) {
 	const zone = "limit_req_zone $binary_remote_addr zone=a:1m rate=1r/s;\n"
 	const limited = "server { listen 443 ssl; server_name a.example; location / { limit_req zone=a; proxy_pass http://app; } }\n"
@@ -303,7 +303,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// What is not kept, or is another thing, is said with file and line.
+// Notes say, with file and line, which limits are not kept and what differs.
 func TestNotes(t *testing.T) {
 	file, notes := converted(t, map[string]string{"nginx.conf": `stream { server { listen 3306; limit_conn addr 5; } } http {
 	map $ssl_client_s_dn $who { default $binary_remote_addr; "" ""; }
@@ -352,7 +352,7 @@ rules:
 	}
 }
 
-// What nginx would not take is an error, with file and line.
+// A configuration that nginx refuses is an error, with file and line.
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"http {": "nginx.conf:1: a block has no end",
@@ -382,8 +382,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Whatever becomes of a configuration when words of it change places with those of
-// others, what is made of it are rules.
+// Convert makes valid rules, or an error, of configurations whose words have changed places at random.
 func TestMutated(t *testing.T) {
 	files, err := filepath.Glob("testdata/beside/*.txt")
 	if err != nil {
@@ -467,8 +466,7 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// A part of a configuration keeps its limits: what would stand in a server, or
-// at the level of http.
+// A file that is a part of an http or a server block keeps its limits.
 func TestParts(t *testing.T) {
 	const want = `limits: ["1/s burst 6"]`
 	for name, text := range map[string]string{
@@ -491,8 +489,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestManyLocations reads a configuration whose rules are compared each with each: with a
-// thousand locations that took minutes.
+// TestManyLocations reads a thousand locations. Places are compared each with each, which must not take
+// minutes.
 func TestManyLocations(t *testing.T) {
 	need.Time(t)
 	var b strings.Builder

@@ -38,7 +38,6 @@ func (p *place) beats(q *place) bool {
 	return p.in.beats(q.in)
 }
 
-// places finds the places of a server.
 func (c *converter) places(s *server) {
 	if s.lost != "" && !s.fallback {
 		if uses(s.root) {
@@ -67,7 +66,6 @@ func (c *converter) places(s *server) {
 	c.unreached(s.root)
 }
 
-// uses reports whether limits hold anywhere in a location.
 func uses(l *location) bool { return len(l.uses) > 0 || slices.ContainsFunc(l.below, uses) }
 
 // limits returns the limits of a location and of those within it, as a text to compare.
@@ -111,7 +109,6 @@ func (c *converter) within(l *location, w rewriting) {
 	}
 }
 
-// place adds the place of an outcome.
 func (c *converter) place(l *location, o outcome, p place) {
 	p.server, p.in, p.when, p.uses, p.at = l.server, l, o.when, o.uses, l.at
 	switch {

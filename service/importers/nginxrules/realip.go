@@ -8,7 +8,6 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// plainHeader matches the names of headers that rules accept.
 var plainHeader = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
 // A realIP says which proxies nginx trusts to name their clients, and in which header.

@@ -47,7 +47,6 @@ func attributeOf(name string) string {
 
 var variable = regexp.MustCompile(`\$\{?([A-Za-z0-9_]+)\}?`)
 
-// mostChoices bounds the cases of a text.
 const mostChoices = 10_000
 
 // choices returns the cases of a text, in which variables of map and geo are replaced by their
@@ -93,7 +92,6 @@ func (c *converter) choices(text string, deep int) (all []choice, err error) {
 	return []choice{{nil, text}}, nil
 }
 
-// located returns the cases of a geo: the longest ranges first.
 func (c *converter) located(d *Directive, _ int) (all []choice, err error) {
 	if len(d.Args) == 2 && d.Args[0] != "$remote_addr" {
 		return nil, fmt.Errorf("%s: geo of %s", d.where(), d.Args[0])

@@ -8,7 +8,6 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// write adds the rules to a file.
 func (c *converter) write(f *importers.File) {
 	f.FoldCase = f.FoldCase || c.fold
 	for _, r := range c.rules() {
@@ -22,7 +21,6 @@ func (c *converter) write(f *importers.File) {
 	}
 }
 
-// rule adds one variant of a rule.
 func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 	one := importers.Rule{Match: matches(r.in, v), Key: v.key, IPv6Prefix: 128, Limits: []string{r.limit}, Shadow: r.dry}
 	for _, m := range one.Match {

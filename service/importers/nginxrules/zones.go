@@ -40,7 +40,6 @@ func (z *zone) waiting(seconds int64) int64 {
 
 var rateText = regexp.MustCompile(`^(\d{1,9})r/([sm])$`)
 
-// zone reads a limit_req_zone or a limit_conn_zone.
 func (c *converter) zone(d *Directive) error {
 	rated := c.kind == "limit_req"
 	if rated && len(d.Args) < 3 {
@@ -163,7 +162,6 @@ func (z *zone) add(v variant) (again bool) {
 	return again
 }
 
-// key reads the attributes of a key.
 func (c *converter) key(d *Directive, z *zone, v *variant) error {
 	c.named(d, v.text)
 	never := variable.ReplaceAllString(v.text, "") != "" // never empty: nginx does not count an empty key
