@@ -31,7 +31,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// A call waits, and fails at once where that comes after its deadline.
+// TestClientWaits: a call waits, and fails at once if it would wait beyond its deadline.
 func TestClientWaits(t *testing.T) {
 	c := paced(t, &grpclimit.Client{Limiter: limiter(t, stint.New(1, 50*time.Millisecond))})
 	began := time.Now()
@@ -74,7 +74,7 @@ func denying(code codes.Code, wait time.Duration, calls *atomic.Int64, allow int
 	})
 }
 
-// A server's RetryInfo pauses the method, and no other.
+// TestClientHonours: a server's RetryInfo pauses calls of its method, and no others.
 func TestClientHonours(t *testing.T) {
 	for _, code := range []codes.Code{codes.ResourceExhausted, codes.Unavailable} {
 		var calls atomic.Int64
@@ -97,7 +97,8 @@ func TestClientHonours(t *testing.T) {
 	}
 }
 
-// Of other statuses nothing is learned, nor of a RetryInfo that is no time.
+// TestClientPassesOn: neither other statuses nor a RetryInfo without a valid time make calls
+// pause.
 func TestClientPassesOn(t *testing.T) {
 	for code, wait := range map[codes.Code]time.Duration{codes.Internal: time.Hour, codes.ResourceExhausted: -time.Hour, codes.Unavailable: 0} {
 		var calls atomic.Int64
@@ -113,7 +114,7 @@ func TestClientPassesOn(t *testing.T) {
 	}
 }
 
-// A call is made again where asked for, after the pause, which is cut.
+// TestClientRetries: with MaxRetries a call is repeated after the pause, which MaxPause cuts.
 func TestClientRetries(t *testing.T) {
 	var calls atomic.Int64
 	c := paced(t, &grpclimit.Client{MaxRetries: 2, MaxPause: 30 * time.Millisecond}, denying(codes.ResourceExhausted, time.Hour, &calls, 2))
@@ -126,7 +127,8 @@ func TestClientRetries(t *testing.T) {
 	}
 }
 
-// A stream learns from how it ends, and its messages may wait.
+// TestClientStream: the status that ends a stream can ask for a pause, and its messages may
+// wait.
 func TestClientStream(t *testing.T) {
 	guard, err := grpclimit.NewServer(limiter(t, stint.PerHour(2)), grpclimit.All(), grpclimit.Options{Messages: true})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 )
 
-// capture is a call that keeps the metadata it is answered with.
+// capture is a transport that keeps the metadata of a call's answer.
 type capture struct{ head metadata.MD }
 
 func (*capture) Method() string                   { return "/a.B/C" }
@@ -24,8 +24,8 @@ func (c *capture) SetHeader(md metadata.MD) error { c.head = metadata.Join(c.hea
 func (c *capture) SendHeader(metadata.MD) error   { return nil }
 func (c *capture) SetTrailer(metadata.MD) error   { return nil }
 
-// TestFields holds the metadata to the header fields that package httplimit
-// sends for the same calls at the same moments.
+// TestFields: the metadata is the same as the header fields that package httplimit sends for
+// the same requests at the same moments.
 func TestFields(t *testing.T) {
 	for _, limits := range [][]string{
 		{"3/h"}, {"10/s burst 3"}, {"2 per 100ms"}, {"3/1m fixed_window"}, {"2/1h sliding_log"}, {"2/1m token_bucket_interval burst 5"},

@@ -14,8 +14,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestInFlight holds a stream as long as it lasts: until it ends, or its client goes. Calls
-// of the other kind find no room meanwhile.
+// TestInFlight: a stream holds its place until it ends or its client goes. Unary calls find
+// no room meanwhile.
 func TestInFlight(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/stint-dev/stint/grpclimit"
 )
 
-// TestLimits holds calls to the limits that they bring, and to the limiter's own if those
+// TestLimits holds calls to limits from Options.Limits, and to the limiter's own if those
 // cannot be held.
 func TestLimits(t *testing.T) {
 	plan, errors := []stint.Limit{stint.PerHour(3)}, 0

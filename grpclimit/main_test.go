@@ -106,7 +106,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// details returns what a status says beside its code.
+// details returns the details of a status.
 func details(err error) (retry *errdetails.RetryInfo, quota *errdetails.QuotaFailure, info *errdetails.ErrorInfo) {
 	for _, d := range status.Convert(err).Details() {
 		switch d := d.(type) {

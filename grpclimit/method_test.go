@@ -13,9 +13,9 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestUnknownMethods calls a server that takes any method, as a proxy does, and looks
-// for the backend by how the method begins or ends. The limit is spent: no other way to
-// write such a method reaches it. What reaches any handler has been decided about.
+// TestUnknownMethods calls a server that takes any method, as a proxy does, and finds the
+// backend by how the method begins or ends. The limit is used up: no other spelling of the
+// method reaches the backend, and every call that reaches a handler has been decided about.
 func TestUnknownMethods(t *testing.T) {
 	begins := func(method string) bool { return strings.HasPrefix(method, "/secret.S/") }
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestUnknownMethods(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reached := "" // one call at a time
+			reached := "" // there is one call at a time
 			conn := dial(t, serve(t, guard.Unary(), guard.Stream(), grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
 				reached, _ = grpc.MethodFromServerStream(s)
 				return s.SendMsg(&grpc_testing.Empty{})
@@ -73,7 +73,7 @@ func TestUnknownMethods(t *testing.T) {
 	}
 }
 
-// oddMethods are ways to write a method. The first spends the limit.
+// oddMethods are spellings of a method. The first uses up the limit.
 var oddMethods = []string{
 	"/secret.S/M", "/free.S/N", "/secret.S/../free.S/N", "/secret.S/./M", "/secret.S//M", "//secret.S/M", "/secret.S/M/", "/secret.S/M?x", "/secret.S/M#x",
 	"/secret.S/%4d", "/secret%2eS/M", "/secret.S/%2e%2e/x", "/secret.S/x/M", "/secret.S/", "/secret.S", "/", "//", "/x/secret.S/M", "/secret.S/M;x", `/secret.S/\M`,

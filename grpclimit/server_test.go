@@ -68,7 +68,7 @@ func TestUnary(t *testing.T) {
 	}
 }
 
-// Streams are counted when they open.
+// TestStream: streams are counted when they open.
 func TestStream(t *testing.T) {
 	c := grpc_testing.NewTestServiceClient(guarded(t, twoAnHour, grpclimit.PeerKey(), grpclimit.Options{}))
 	for i, want := range []codes.Code{codes.OK, codes.OK, codes.ResourceExhausted} {
@@ -96,8 +96,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// Each message of a stream is counted where asked for: one opening and two
-// messages are three.
+// TestMessages: with Messages, one opening and two messages count as three.
 func TestMessages(t *testing.T) {
 	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{stint.PerHour(3).WithName("m")}, grpclimit.All(), grpclimit.Options{Messages: true}))
 	stream, err := c.FullDuplexCall(soon(t))
@@ -165,7 +164,7 @@ func TestKeysAndOptions(t *testing.T) {
 	}
 }
 
-// Calls wait under a queue, as long as they may.
+// TestQueue: calls wait under a leaky_queue, as long as they may.
 func TestQueue(t *testing.T) {
 	queue := stint.New(20, time.Second).WithAlgorithm(meter.LeakyQueue).WithBurst(5).WithName("q")
 	c := grpc_testing.NewTestServiceClient(guarded(t, []stint.Limit{queue}, grpclimit.All(), grpclimit.Options{MaxWait: time.Minute}))
@@ -211,7 +210,8 @@ func (f failingBound) Decide(context.Context, meter.Op, string, int64) (stint.De
 	return stint.Decision{}, f.err
 }
 
-// FailOpen is for errors of the store, not for those of a call.
+// TestStoreFails: FailOpen lets calls pass after errors of the store, not after errors of a
+// call.
 func TestStoreFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    grpclimit.Options
@@ -245,8 +245,8 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// slow answers after 12 ms, or fails as a store does whose deadline of 15 ms, or three quarters
-// of its caller's time, are over before.
+// slow answers after 12 ms. It fails, as a store does, if its own deadline of 15 ms or three
+// quarters of its caller's time are over before.
 type slow struct{ stint.Store }
 
 func (s slow) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
@@ -271,8 +271,8 @@ func (s slowBound) Decide(ctx context.Context, op meter.Op, key string, n int64)
 	}
 }
 
-// TestClientsDeadline: however short the deadline of a call is, that is no failure of the
-// store, by which it would pass.
+// TestClientsDeadline: however short a call's deadline is, that is not taken for a failure of
+// the store, which would let the call pass.
 func TestClientsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{})
@@ -363,8 +363,8 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestRepeatedMetadata refuses a call with metadata twice that rules look at: a client
-// would vary the value that they go by, and the handler may go by the other.
+// TestRepeatedMetadata: a call is refused if metadata that rules look at comes twice. Its
+// client could vary the value that rules go by, while the handler goes by the other.
 func TestRepeatedMetadata(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["header.x-user"], "limits": "2/h"}, {"name": "trial", "key": ["header.x-other"], "limits": "9/h", "shadow": true}]}`))
 	if err != nil {
@@ -433,8 +433,8 @@ func BenchmarkUnary(b *testing.B) {
 	}
 }
 
-// TestNotGiven reloads rules that look at what a call does not have: they are refused at the
-// start, and a call that they may hold ends with Internal.
+// TestNotGiven: rules that look at what a call does not have are refused at the start. After
+// a reload, a call that they may hold ends with Internal.
 func TestNotGiven(t *testing.T) {
 	policyOf := func(text string) *policy.Policy {
 		rules, err := policy.Parse([]byte(text))
@@ -462,7 +462,7 @@ func TestNotGiven(t *testing.T) {
 	if _, err := c.EmptyCall(soon(t), &grpc_testing.Empty{}); status.Code(err) != codes.Internal {
 		t.Errorf("a call that the rule may hold: %v", err)
 	}
-	if _, err := c.UnaryCall(soon(t), &grpc_testing.SimpleRequest{}); status.Code(err) != codes.Unimplemented { // it has come to the server
+	if _, err := c.UnaryCall(soon(t), &grpc_testing.SimpleRequest{}); status.Code(err) != codes.Unimplemented { // the call has reached the server
 		t.Errorf("another: %v", err)
 	}
 }

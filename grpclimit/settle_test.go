@@ -19,12 +19,12 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A told is a server whose calls do what their metadata says, behind a guard, and which says
-// when a call is over.
+// A told is a server behind a guard. Its calls do what their metadata says, and it says when
+// a call is over.
 type told struct {
 	grpc_testing.TestServiceClient
 	over chan struct{}
-	open chan struct{} // a call that waits, does until this says so
+	open chan struct{} // a call that waits does so until it receives from here
 }
 
 func telling(t *testing.T, guard *grpclimit.Server) *told {
@@ -83,7 +83,7 @@ func telling(t *testing.T, guard *grpclimit.Server) *told {
 	return s
 }
 
-// call makes a call of one form, and returns when it is over at the client.
+// call makes a call of one form, and returns when the client has its end.
 func (s *told) call(ctx context.Context, form string) error {
 	if form == "unary" {
 		_, err := s.EmptyCall(ctx, &grpc_testing.Empty{})
@@ -99,7 +99,8 @@ func (s *told) call(ctx context.Context, form string) error {
 	return err
 }
 
-// standing returns a policy whose clock stands still, and what a call has left under its rule.
+// standing returns a policy on a store whose clock stands still, and a function that returns
+// what a call has left under its rule.
 func standing(t *testing.T, rule string) (p *policy.Policy, left func() int64) {
 	rules, err := policy.Parse([]byte(`{"rules": [` + rule + `]}`))
 	if err != nil {
@@ -119,8 +120,8 @@ func standing(t *testing.T, rule string) (p *policy.Policy, left func() int64) {
 	}
 }
 
-// TestSettled: what a call has cost is settled by its status and by the fields of its header
-// and its trailer before the client hears of it.
+// TestSettled: the cost of a call is settled by its status, and by the fields of its header
+// and its trailer, before the client gets the end of the call.
 func TestSettled(t *testing.T) {
 	const (
 		failures = `{"name": "r", "key": [], "limits": ["1000 per hour sliding_log"], "count": {"status": [401, 403]}}`
@@ -165,8 +166,8 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestSettledLeft: a client that leaves is charged what was reserved, or what the handler has
-// said, and does not free what is counted by the status.
+// TestSettledLeft: a call whose client leaves is charged what was reserved or what the
+// handler has said, and a charge that counts by the status is not given back.
 func TestSettledLeft(t *testing.T) {
 	for _, c := range []struct {
 		rule, trailer string
@@ -203,8 +204,8 @@ func TestSettledLeft(t *testing.T) {
 	}
 }
 
-// TestSettledOpen: calls whose status is open ban nobody, and who is denied by them is told to
-// come again at once. Failures ban.
+// TestSettledOpen: calls whose status is open ban nobody, and a call that is denied because
+// of them is told to come again soon. Failures do ban.
 func TestSettledOpen(t *testing.T) {
 	for code, banned := range map[string]bool{"0": false, "16": true} {
 		p, _ := standing(t, `{"name": "login", "key": [], "limits": ["5 per 10 minutes sliding_log ban 1h"], "count": {"status": [401, 403]}}`)
@@ -228,7 +229,7 @@ func TestSettledOpen(t *testing.T) {
 			err := s.call(soon(t), "unary")
 			retry, _, _ := details(err)
 			switch {
-			case wait > 0: // all five are open
+			case wait > 0: // all five calls are open
 				if status.Code(err) != codes.ResourceExhausted || retry.GetRetryDelay().AsDuration() > wait {
 					t.Errorf("code %s: %v beside five open calls, %v", code, err, retry)
 				}
@@ -248,8 +249,8 @@ func TestSettledOpen(t *testing.T) {
 	}
 }
 
-// TestSettle gives back by the code, of a limiter and of rules, and charges what the metadata
-// says above what was taken.
+// TestSettle: Options.Settle gives back charges of a limiter and of rules by the code, and
+// charges more than was taken by the metadata.
 func TestSettle(t *testing.T) {
 	o := grpclimit.Options{Settle: func(c codes.Code, _ metadata.MD, cost int64) int64 {
 		if c == codes.Unauthenticated {

@@ -21,7 +21,7 @@ func recorded(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 
 func everybody(*http.Request) (string, bool) { return "all", true }
 
-// An asking is a request of a user, and its status and what remains.
+// An asking is a user's request, the status it must get, and what must remain.
 type asking struct {
 	user, want string
 }
@@ -40,8 +40,8 @@ func compare(t *testing.T, h http.Handler, asks []asking) {
 	}
 }
 
-// TestAll holds requests to two limiters by two keys: what one of them denies is charged to
-// none.
+// TestAll holds requests to two limiters by two keys: a request that one of them denies is
+// charged to neither.
 func TestAll(t *testing.T) {
 	both := func(o httplimit.Options, texts ...string) http.Handler {
 		store := memstore.New(memstore.Options{Now: func() int64 { return int64(time.Hour) }})
@@ -76,7 +76,7 @@ func TestAll(t *testing.T) {
 	compare(t, h, []asking{{"a", `200 "3/1h";r=0;t=2400`}, {"b", `429 "3/1h";r=0;t=1200`}})
 }
 
-// TestAllWaits has requests wait for both limiters.
+// TestAllWaits: requests wait until both limiters let them pass.
 func TestAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{})
@@ -121,8 +121,8 @@ func TestNewAllErrors(t *testing.T) {
 	}
 }
 
-// One decision holds a request to what the site bears and to what its user may: who is
-// denied uses nothing up.
+// One decision holds a request to what the site bears and to what its user may. A denied
+// request uses up neither.
 func ExampleNewAll() {
 	store := memstore.New(memstore.Options{})
 	site, err := stint.NewLimiter(store, "site", stint.PerMinute(1000))
@@ -151,8 +151,8 @@ func ExampleNewAll() {
 	// GET / 429 "user";r=0;t=3600 3600
 }
 
-// TestSettle has responses say what requests cost: by a header too, more than was taken, and
-// a success that resets what failures have used.
+// TestSettle has responses say what requests cost: by the status, or by a header more than
+// was taken; and a success resets what failures have used.
 func TestSettle(t *testing.T) {
 	o := httplimit.Options{Settle: func(_ int, h http.Header, cost int64) int64 {
 		switch h.Get("Location") {
@@ -184,7 +184,7 @@ func TestSettle(t *testing.T) {
 		}))
 		for i, c := range []struct {
 			path string
-			left int64 // afterwards
+			left int64 // units left after the request
 		}{{"/", 5}, {"/failed", 3}, {"/kept", 2}, {"/failed", 0}, {"/failed", 0}} {
 			serve(h, c.path)
 			if d, err := l.Peek(t.Context(), "all", 1); err != nil || d.Remaining != c.left {

@@ -21,7 +21,7 @@ var plain = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 
 var textPlain = []string{"text/plain"}
 
-// TestAllocations holds the hot path to what it may allocate.
+// TestAllocations: a decision makes no more allocations than it may.
 func TestAllocations(t *testing.T) {
 	for _, name := range httplimit.DialectNames() {
 		dialect, _ := httplimit.ParseDialect(name)

@@ -34,7 +34,7 @@ func TestAmbiguous(t *testing.T) {
 	for _, test := range []struct {
 		header []string
 		query  string
-		detail string // "" for a request that is plain
+		detail string // "" for a request that all servers read alike
 	}{
 		{nil, "", ""},
 		{[]string{"X-Api-Key: a", "X-Other: 1", "X-Other: 2", "X_other: 3", "Connection: keep-alive, X-Other"}, "", ""},
@@ -50,7 +50,7 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{"Cookie: session="}, "", ""},
 		{[]string{"Cookie: mysession=1;session=a%3Ab;session2=3; a=/x?session=4"}, "", ""},
 		{[]string{"Cookie: user.name=1; userid=2; user-id=4"}, "", ""},
-		{[]string{"Cookie: Session=good"}, "", "cookie.session"}, // for nginx and Caddy
+		{[]string{"Cookie: Session=good"}, "", "cookie.session"}, // nginx and Caddy ignore the case of a cookie's name
 		{[]string{"Cookie: user.id=good"}, "", "cookie.user_id"},
 		{[]string{"Cookie: a=b; user id=good"}, "", "cookie.user_id"},
 		{[]string{"Cookie: user[id=good"}, "", "cookie.user_id"},
@@ -65,13 +65,13 @@ func TestAmbiguous(t *testing.T) {
 		{[]string{"Cookie: session=a, session=b"}, "", "cookie.session"},
 		{[]string{"Cookie: x=1 session=good"}, "", "cookie.session"},
 		{[]string{"Cookie: session=a; session=b"}, "", "cookie.session"},
-		{[]string{"Cookie: session; session=good"}, "", "cookie.session"}, // for Go the first is one, empty
+		{[]string{"Cookie: session; session=good"}, "", "cookie.session"}, // Go reads the first as an empty cookie
 		{[]string{"Cookie: session=good; session"}, "", "cookie.session"},
 		{[]string{"Cookie: a=b;\tsession=good"}, "", "cookie.session"}, // a tab is no blank for nginx
-		{[]string{"Cookie: session=good ;a=b"}, "", "cookie.session"},  // which takes the one behind for part of it
+		{[]string{"Cookie: session=good ;a=b"}, "", "cookie.session"},  // nginx takes the next cookie for a part of this one
 		{[]string{"Cookie: session=a b"}, "", "cookie.session"},
 		{[]string{"Cookie: session=%67ood"}, "", "cookie.session"},
-		{[]string{"Cookie: session=j:%22good%22"}, "", "cookie.session"}, // for Express, as those that follow
+		{[]string{"Cookie: session=j:%22good%22"}, "", "cookie.session"}, // Express reads JSON in this and the next values
 		{[]string{"Cookie: session=j%3A%22good%22"}, "", "cookie.session"},
 		{[]string{"Cookie: a=j:1; session=j%3a1"}, "", "cookie.session"},
 		{[]string{"Cookie: a=j:1; session=s%3Aj:1"}, "", ""},
@@ -90,7 +90,7 @@ func TestAmbiguous(t *testing.T) {
 		{nil, "x=1&action=login&y=%zz", ""},
 		{nil, "faction=1&action=%6cogin+x", ""},
 		{nil, "x=1;action=login", "query.action"},
-		{nil, "action=login?", "query.action"}, // for HAProxy it ends there
+		{nil, "action=login?", "query.action"}, // HAProxy ends the value at the ?
 		{nil, "action=login?x=1", "query.action"},
 		{nil, "x=1?action=login", "query.action"},
 		{nil, "x=1?y?Action=login", "query.action"},
@@ -111,7 +111,7 @@ func TestAmbiguous(t *testing.T) {
 		{nil, "action=x&[action=login", "query.action"},
 		{nil, "action[a%zz]=login", "query.action"},
 		{nil, "?action=login", "query.action"},
-		{nil, "Action=login", "query.action"}, // for ASP.NET
+		{nil, "Action=login", "query.action"}, // ASP.NET ignores case
 		{nil, "api.key=a", "query.api_key"},
 		{nil, "api%20key=a", "query.api_key"},
 		{nil, "api+key=a", "query.api_key"},
@@ -136,7 +136,7 @@ func TestAmbiguous(t *testing.T) {
 		{nil, "action=%ff", "query.action"},
 		{nil, "action=a#b", "query.action"},
 		{nil, "action=login%00x", "query.action"},
-		{[]string{"Content-Type: text/plain; charset=utf-7"}, "action=%2BAGw-ogin", "query.action"}, // for Django, as those that follow
+		{[]string{"Content-Type: text/plain; charset=utf-7"}, "action=%2BAGw-ogin", "query.action"}, // Django decodes this and the next by the charset
 		{[]string{"Content-Type: text/plain; charset=unicode_escape"}, "%5Cx61ction=login", "query.action"},
 		{[]string{"Content-Type: x", "Content-Type: x; Charset=\"UTF-7\""}, "action=%2BAGw-ogin", "query.action"},
 		{[]string{"Content-Type: x; charset=utf-8; charset=utf-7"}, "x=1", "query.action"},
@@ -175,8 +175,8 @@ func sent(header http.Header, query string) *http.Request {
 	return &http.Request{Method: http.MethodGet, Host: "a.example", URL: &url.URL{Path: "/", RawQuery: query}, Header: header}
 }
 
-// TestShadowRefusesNothing sends what servers read differently where only rules in shadow look
-// at it: all of it passes, whole. Beside it, what a rule in force looks at is refused still.
+// TestShadowRefusesNothing: a request in which servers read differently what only rules in
+// shadow look at passes, whole. What a rule in force looks at is still refused.
 func TestShadowRefusesNothing(t *testing.T) {
 	const inShadow = `{"rules": [{"name": "a", "match": {"body./k": "victim", "header.x-k": "*"}, "block": true, "shadow": true},
 		{"name": "b", "match": {"body./k": "victim"}, "block": true, "shadow": true},
@@ -206,7 +206,7 @@ func TestShadowRefusesNothing(t *testing.T) {
 		{"/", "", "", http.Header{"X-K": {" \x01\xff"}}, 200, 0},
 		{"/", "", "", http.Header{"X-Http-Method-Override": {"PUT"}, "X-Forwarded-Host": {"b.example"}, "X-Original-Url": {"/x"}}, 200, 0},
 		{"/admin%2fx", "", "", nil, 200, 0},
-		{"/x/../admin/x", "", "", nil, 200, 1}, // host a.example: the rule has one reading of it
+		{"/x/../admin/x", "", "", nil, 200, 1}, // the rule reads the host as a.example
 		{"/?in_force=1&in_force=2", "", "", nil, 400, 0},
 	} {
 		r := httptest.NewRequest(http.MethodPost, test.target, strings.NewReader(test.body))
@@ -242,7 +242,7 @@ func TestAmbiguousPath(t *testing.T) {
 	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`), httplimit.Options{})
 	for _, test := range []struct {
 		path   string
-		detail string // "" for a path that is plain
+		detail string // "" for a path that all routers read alike
 	}{
 		{"", ""},
 		{"/", ""},
@@ -286,7 +286,7 @@ func TestAmbiguousPath(t *testing.T) {
 			t.Errorf("%q: %v, want %q", test.path, fault, test.detail)
 		}
 		if !strings.HasPrefix(test.path, "/") {
-			continue // httptest takes no other
+			continue // httptest needs a path that begins with a slash
 		}
 		w, want := httptest.NewRecorder(), http.StatusOK
 		if test.detail != "" {
@@ -298,8 +298,8 @@ func TestAmbiguousPath(t *testing.T) {
 	}
 }
 
-// TestCookieBlanks: servers in Python and JavaScript leave out blanks beside the name of a
-// cookie, more of them than ASCII has.
+// TestCookieBlanks: servers in Python and JavaScript drop blanks beside a cookie's name, not
+// only those of ASCII.
 func TestCookieBlanks(t *testing.T) {
 	rules, err := policy.Parse([]byte(looksAt))
 	if err != nil {
@@ -327,8 +327,8 @@ func TestCookieBlanks(t *testing.T) {
 	}
 }
 
-// TestRawPath decides by what was sent, also where a path has a character that is
-// encoded anew: some routers find a handler by it.
+// TestRawPath: the path is decided by as it was sent, even if it has characters that would be
+// encoded anew, since some routers find a handler by it.
 func TestRawPath(t *testing.T) {
 	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`), httplimit.Options{})
 	for path, want := range map[string]int{"/a|b": 200, "/a|b%2Fc": 400, "/a|b/%2e%2e/c": 400, "/a|%6cogin": 400} {
@@ -338,15 +338,15 @@ func TestRawPath(t *testing.T) {
 		}
 	}
 	r := httptest.NewRequest(http.MethodGet, "/a%2Fb", nil)
-	r.URL.Path = "/login" // by a handler that leaves RawPath as it was
+	r.URL.Path = "/login" // as a handler may do that leaves RawPath as it was
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, r); w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
 		t.Errorf("a path that was changed: %d %v", w.Code, w.Header())
 	}
 }
 
-// TestServeMux redirects to the clean path, as without a guard, and counts the
-// request for the rules of that path. CONNECT is not redirected.
+// TestServeMux: a mux redirects to the clean path, as without a guard, and the request counts
+// under the rules of the clean path. A CONNECT is not redirected.
 func TestServeMux(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/login", func(http.ResponseWriter, *http.Request) {})
@@ -372,8 +372,7 @@ func TestServeMux(t *testing.T) {
 	}
 }
 
-// TestAmbiguousByRules asks about the same requests under rules that look at
-// none of it.
+// TestAmbiguousByRules sends the same requests under rules that look at none of their faults.
 func TestAmbiguousByRules(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["ip"], "limits": "1/s"}]}`))
 	if err != nil {
@@ -398,7 +397,7 @@ func TestAmbiguousByRules(t *testing.T) {
 	}
 }
 
-// TestOpaquePath asks for a target that is no path of rules that look at one.
+// TestOpaquePath sends a target that is no path to rules that look at paths.
 func TestOpaquePath(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "match": {"path": "/login"}, "block": true}]}`))
 	if err != nil {

@@ -25,7 +25,7 @@ func TestByIP(t *testing.T) {
 	}
 }
 
-// TestByIPUnix warns once of a listener whose clients have no address.
+// TestByIPUnix: a listener whose clients have no address is warned of, once.
 func TestByIPUnix(t *testing.T) {
 	var log bytes.Buffer
 	was := slog.Default()

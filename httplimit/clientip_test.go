@@ -123,8 +123,8 @@ func by(header string) httplimit.ClientIP {
 	return c
 }
 
-// TestClientAddr holds the algorithm to its words, and to the bypasses that
-// other projects have had.
+// TestClientAddr tries what the documentation of ClientIP says, and bypasses that other
+// projects have had.
 func TestClientAddr(t *testing.T) {
 	for _, test := range clientTests {
 		t.Run(test.name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestIPKey(t *testing.T) {
 		{httplimit.ClientIP{IPv6Bits: 1000, IPv4Bits: -1}, "[2001:db8::4]:1", "2001:db8::/64"},
 	} {
 		key := httplimit.IPKey(test.client)
-		for range 2 { // the second time it is remembered
+		for range 2 { // the second time, the key's text is remembered
 			if got, ok := key(request(test.peer)); got != test.want || !ok {
 				t.Errorf("%+v, peer %s: key %q, %v; want %q", test.client, test.peer, got, ok, test.want)
 			}
@@ -220,8 +220,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzAddress holds addresses out of headers to be in one form, and never the
-// word of a peer that is not trusted.
+// FuzzAddress: an address from headers is in plain form, and headers are not believed from a
+// peer that is not trusted.
 func FuzzAddress(f *testing.F) {
 	for _, test := range clientTests {
 		all := ""

@@ -13,9 +13,8 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 )
 
-// TestConnect reads a denial as the specifications of Connect and of gRPC-Web
-// have it: resource_exhausted, and not the unavailable that their clients make
-// of a bare 429.
+// TestConnect reads a denial as the specifications of Connect and gRPC-Web say: it is
+// resource_exhausted, and not the unavailable that clients make of a bare 429.
 func TestConnect(t *testing.T) {
 	guard, err := httplimit.New(limiter(t, nil, "1/h"), func(*http.Request) (string, bool) { return "", true }, httplimit.Options{})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// pieces reads as so many pieces of 400 bytes, one at a time.
+// pieces is a Reader of so many pieces of 400 bytes, one for each Read.
 type pieces int
 
 func (p *pieces) Read(b []byte) (int, error) {
@@ -49,7 +49,7 @@ func TestCut(t *testing.T) {
 	for _, c := range []struct {
 		name, rule string
 		write      func(io.Writer) error
-		sent       string // at the end, when it is cut
+		sent       string // what the client has got when the response is cut
 		cut        bool
 		charged    int64
 	}{
@@ -83,13 +83,13 @@ func TestCut(t *testing.T) {
 			if err := m.policy.Peek(context.Background(), policy.Map{}, 1, &r); err != nil {
 				t.Fatal(err)
 			}
-			e := r.Rules[0] // of 100, and so many seconds later if there is no room
+			e := r.Rules[0] // the limit of 100; seconds until the next pass if there is no room
 			charged := 1000 - e.Remaining
 			if wait, _ := r.Decision.RetryAfter.Duration(); wait > 0 {
 				charged = 900 + int64(wait/(3600*time.Millisecond))
 			}
 			if e.Shadow {
-				charged = c.charged // what a shadow owes is not told
+				charged = c.charged // clients are not told what they owe to a rule in shadow
 			}
 			if charged != c.charged {
 				t.Errorf("charged %d: want %d", charged, c.charged)
@@ -98,8 +98,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestFailuresOfServers: a response whose status is known is no failure by what breaks it off
-// later, a rule that cuts it, its client or its server.
+// TestFailuresOfServers: a response with a good status does not become a failure when a rule,
+// its client or its server breaks it off.
 func TestFailuresOfServers(t *testing.T) {
 	for name, failures := range map[string]int64{"/cut": 0, "/client gone": 0, "/server gone": 0} {
 		t.Run(name[1:], func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestFailuresOfServers(t *testing.T) {
 			if name == "/client gone" {
 				_, err = io.ReadFull(resp.Body, make([]byte, 100))
 			} else if _, err = io.Copy(io.Discard, resp.Body); err != nil {
-				err = nil // it is not whole
+				err = nil // reading fails, as the body is not whole
 			}
 			_ = resp.Body.Close() // what was to be read has been
 			if err != nil {

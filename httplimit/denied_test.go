@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/memstore"
 )
 
-// ownAnswers is a file that answers in its own way, and a rule that does so in another.
+// ownAnswers is a file with an answer of its own, and a rule with another one.
 const ownAnswers = `{
 	"denied": {"headers": {"X-Rule": "{rule}"}, "body": "{\"error\": \"slow down\", \"rule\": \"{rule}\", \"retry_after\": {retry_after}}"},
 	"cors": true,
@@ -37,7 +37,7 @@ func TestDenied(t *testing.T) {
 	for name, c := range map[string]struct {
 		method, path, from, header, body string
 		asked                            int
-		want                             string // status, some fields by name, the body
+		want                             string // the status, some named fields, and the body
 		fields                           []string
 	}{
 		"of the file": {path: "/", from: "192.0.2.1", header: "Origin: https://a.example", asked: 3,
@@ -108,8 +108,8 @@ func requestOf(method, path, from, headers string) *http.Request {
 	return r
 }
 
-// TestHidden has no dialect, body or detail name a rule that clients are not told of, and
-// tells what there is of the others.
+// TestHidden: no dialect, body or detail names a rule that clients are not told of, and other
+// rules are still shown.
 func TestHidden(t *testing.T) {
 	const text = `{"rules": [
 		{"name": "secret", "key": ["ip"], "limits": ["1/1m", "5/1h"], "fields": "hide", "denied": {"headers": {"X-Rule": "rule={rule}"}}},
@@ -142,8 +142,8 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// FuzzDenied sends what a client likes: no part of it is in the answer, but for an
-// Origin that is whole, and JSON stays JSON.
+// FuzzDenied: no text of a client is in the answer, but for a whole Origin that is allowed,
+// and JSON stays JSON.
 func FuzzDenied(f *testing.F) {
 	f.Add("/secret", "https://a.example", "192.0.2.1")
 	f.Add("/page", "https://a.example\r\nSet-Cookie: a=b", "{rule}")

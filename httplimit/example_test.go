@@ -89,7 +89,7 @@ func ExampleOptions_loginGuard() {
 	// POST /?password=sesame 429 "login";r=0;t=3600 3600
 }
 
-// API keys with tiers, out of a rules file; who has no key is refused.
+// API keys with tiers, from a rules file. A client without a key is refused.
 func ExampleNewPolicy() {
 	rules, err := policy.Parse([]byte(`{"attributes": ["plan"], "rules": [{
 		"name": "api",
@@ -196,8 +196,8 @@ func ExampleNew_queue() {
 	// at an even pace: true
 }
 
-// A program that calls a paid API keeps to what it has paid for, and to what
-// the server says.
+// A program that calls a paid API keeps to the limit that it has paid for, and to what the
+// server says.
 func ExampleTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("RateLimit", `"paid";r=0;t=3600`) // nothing is left for an hour

@@ -17,9 +17,8 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
-// checkPolicies is a strict reading of the lists that we write, apart from the
-// parser of this package: members of the form "name";key=integer;key=integer,
-// no more, no less.
+// checkPolicies reads strictly the lists that this package writes, and shares no code with
+// its parser: members have the form "name";key=integer;key=integer, no more, no less.
 func checkPolicies(text string, keys ...string) (names []string, err error) {
 	for {
 		name, rest, err := checkString(text)
@@ -74,8 +73,8 @@ func checkString(text string) (value, rest string, err error) {
 	return "", "", errors.New("open string")
 }
 
-// TestFields holds what is written for many limits and decisions to the
-// grammar, and to what makes sense.
+// TestFields checks that the fields of many limits and decisions follow the grammar and make
+// sense.
 func TestFields(t *testing.T) {
 	const most = 1<<63 - 1
 	limits := []stint.Limit{
@@ -233,7 +232,7 @@ func TestParseRateLimit(t *testing.T) {
 	}
 }
 
-// FuzzSignal looks for fields out of range.
+// FuzzSignal looks for signals out of range.
 func FuzzSignal(f *testing.F) {
 	for _, text := range []string{
 		`"a";r=50;t=30`, `"a\"\\b";r=1, tok;r=2;t=3`, `"a";r=1;pk=:aGk=:;x;y=?1;z=1.5;d=@12`, `limit=10, remaining=1, reset=7`,
@@ -258,7 +257,7 @@ func FuzzSignal(f *testing.F) {
 	})
 }
 
-// FuzzQuote holds the names of limits to what a header may hold.
+// FuzzQuote: names of limits, quoted, hold nothing that a header may not hold.
 func FuzzQuote(f *testing.F) {
 	for _, name := range []string{"login", "a\"b\\c", "a\r\nSet-Cookie: x", "Zürich", "\x00\x7f\xff", ""} {
 		f.Add(name)

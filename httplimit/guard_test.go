@@ -60,7 +60,7 @@ var status = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	}
 })
 
-// back is a Settle that gives back what a status says.
+// back returns a Settle that gives back the charge of some statuses.
 func back(refund func(status int) bool) func(int, http.Header, int64) int64 {
 	if refund == nil {
 		return nil
@@ -217,8 +217,8 @@ func TestFailingStore(t *testing.T) {
 	}
 }
 
-// TestFailOpenIsForStores makes requests that cannot be decided although the store answers:
-// FailOpen lets none of them pass, or clients could choose to be one of them.
+// TestFailOpenIsForStores: FailOpen does not let requests pass that cannot be decided
+// although the store answers, or clients could choose to send such requests.
 func TestFailOpenIsForStores(t *testing.T) {
 	unknown := func(r *http.Request) int64 { return r.ContentLength } // -1 for a chunked body
 	for name, test := range map[string]struct {
@@ -253,7 +253,8 @@ func TestFailOpenIsForStores(t *testing.T) {
 	}
 }
 
-// TestGone leaves while the store decides: that opens no guard, FailOpen or not.
+// TestGone: a client that leaves while the store decides opens no guard, with FailOpen or
+// without.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reached := false
@@ -334,7 +335,7 @@ func TestRefundAborted(t *testing.T) {
 	}
 }
 
-// TestRefundFull falls back to what cannot be given back.
+// TestRefundFull: without room for reservations, requests are charged for good.
 func TestRefundFull(t *testing.T) {
 	var reported error
 	l := limiter(t, memstore.New(memstore.Options{MaxReservations: 1}), "3/h")
@@ -381,7 +382,7 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestQueueLeaves lets a client give up, whose place the next one takes.
+// TestQueueLeaves: if a client gives up, the next one takes its place.
 func TestQueueLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := guard(t, limiter(t, nil, "1/s burst 2 leaky_queue"), httplimit.Options{})(status)
@@ -404,8 +405,8 @@ func TestQueueLeaves(t *testing.T) {
 	})
 }
 
-// TestQueueMaxWait denies at once what would wait longer, with the wait until
-// it would not.
+// TestQueueMaxWait: a request that would wait too long is denied at once, and told after how
+// long it would not.
 func TestQueueMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := guard(t, limiter(t, nil, "1/s burst 9 leaky_queue"), httplimit.Options{MaxWait: 1500 * time.Millisecond})(status)
@@ -443,8 +444,8 @@ func change(t *testing.T, l *stint.Limiter, texts ...string) {
 	}
 }
 
-// TestGuardUnderChangedLimits changes the limits of a guard's limiter: the fields
-// tell of those in force, and requests wait if one is a leaky_queue.
+// TestGuardUnderChangedLimits changes the limits of a guard's limiter: the fields show the
+// limits in force, and requests wait if one is a leaky_queue.
 func TestGuardUnderChangedLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, nil, "9/h")
@@ -542,8 +543,8 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// A goneWriter is the response to a client that has gone. Its powers are behind
-// Unwrap if it is in a plainWriter.
+// A goneWriter is the writer of a client that has gone. A plainWriter around it hides its
+// further methods behind Unwrap.
 type goneWriter struct{ *httptest.ResponseRecorder }
 
 var errGone = errors.New("the client has gone")
@@ -563,8 +564,8 @@ type plainWriter struct {
 
 func (w plainWriter) Unwrap() http.ResponseWriter { return w.in }
 
-// TestWriterErrors has everything that a handler asks of its writer fail, and
-// looks that the handler is told: with Settle as without.
+// TestWriterErrors: if a write, flush or hijack fails, the handler gets the error, with
+// Settle as without.
 func TestWriterErrors(t *testing.T) {
 	for _, refund := range []func(int) bool{nil, func(int) bool { return false }} {
 		for _, wrapped := range []bool{false, true} {
@@ -595,8 +596,8 @@ func TestWriterErrors(t *testing.T) {
 	}
 }
 
-// TestWriterCannotFlush counts the status that a handler sends after a flush
-// that its server does not have.
+// TestWriterCannotFlush: after a flush that the server does not support, the status that the
+// handler sends still counts.
 func TestWriterCannotFlush(t *testing.T) {
 	saw := 0
 	h := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Settle: back(func(status int) bool { saw = status; return false })})(
@@ -613,7 +614,7 @@ func TestWriterCannotFlush(t *testing.T) {
 	}
 }
 
-// TestRefundInformational takes the status that counts, not that of hints.
+// TestRefundInformational: the final status counts, not a 1xx before it.
 func TestRefundInformational(t *testing.T) {
 	var saw []int
 	h := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Settle: back(func(s int) bool { saw = append(saw, s); return false })})(
@@ -636,7 +637,7 @@ func TestRefundInformational(t *testing.T) {
 	}
 }
 
-// TestBodyIsJSON reads the body of a name with everything in it.
+// TestBodyIsJSON: the body is JSON even if the limit's name has every kind of byte.
 func TestBodyIsJSON(t *testing.T) {
 	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "a\"b\\c<>&é\u2028 %", stint.PerHour(1))
 	if err != nil {
@@ -659,8 +660,7 @@ func TestBodyIsJSON(t *testing.T) {
 	}
 }
 
-// TestStaleHeaders drops what an outer handler said of the answer that a
-// denial replaces.
+// TestStaleHeaders: a denial drops the headers that described the answer it replaces.
 func TestStaleHeaders(t *testing.T) {
 	h := guard(t, limiter(t, nil, "1/h"), httplimit.Options{})(status)
 	serve(h, "/")

@@ -17,8 +17,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A crowd is a handler that keeps its requests until they may go, and counts them by
-// itself.
+// A crowd is a handler that holds its requests until the test lets them go, and counts them.
 type crowd struct {
 	now, most atomic.Int64
 	hold      time.Duration
@@ -42,7 +41,7 @@ func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// guards returns what holds requests to a limit of two in flight: a limiter, and rules.
+// guards returns two guards with a limit of two in flight: by a limiter, and by rules.
 func guards(t *testing.T, o httplimit.Options, wait string) map[string]func(http.Handler) http.Handler {
 	t.Helper()
 	store := memstore.New(memstore.Options{})
@@ -79,13 +78,14 @@ func guards(t *testing.T, o httplimit.Options, wait string) map[string]func(http
 func ask(h http.Handler, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
-	defer func() { _ = recover() }() // of the handler
+	defer func() { _ = recover() }() // the handler panics
 	h.ServeHTTP(w, r)
 	return w
 }
 
-// TestInFlight denies a third request at once, with a retry after of a second and fields of
-// the other limit alone, and has every end give back: a panic too.
+// TestInFlight: a third request is denied at once, with a retry after of a second and the
+// fields of the other limit alone, and a place is given back however its request ends, even
+// by a panic.
 func TestInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, guard := range guards(t, httplimit.Options{}, "") {
@@ -119,7 +119,7 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// TestInFlightRefuses says at once what does not go together.
+// TestInFlightRefuses: options that do not go with limits in flight are refused at once.
 func TestInFlightRefuses(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()

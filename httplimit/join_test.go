@@ -25,8 +25,8 @@ func fields(h http.Header) string {
 	return strings.Join(all, " | ")
 }
 
-// TestNested has guards answer in one header: each policy, and where the client stands under
-// the limit with the least remaining, whichever guard that is of.
+// TestNested: nested guards write one header, with the policies of all, and the standing of
+// the limit with the least remaining, whichever guard has it.
 func TestNested(t *testing.T) {
 	store := memstore.New(memstore.Options{Now: func() int64 { return int64(time.Hour) }})
 	defer store.Close()
@@ -66,8 +66,8 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestTwice puts one guard around a handler three times, with another in between: a request
-// counts each time, its policy is listed once, and there is one warning.
+// TestTwice puts one guard around a handler three times, with another one in between: a
+// request counts each time, the guard's policy is listed once, and there is one warning.
 func TestTwice(t *testing.T) {
 	var log bytes.Buffer
 	was := slog.Default()
@@ -109,7 +109,7 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestBatch has one response answer many requests, each under a key of its own: each counts,
+// TestBatch: one response answers many requests, each under a key of its own. Each counts,
 // and the header does not grow with them.
 func TestBatch(t *testing.T) {
 	one, err := httplimit.New(limiter(t, nil, "3/h"), func(r *http.Request) (string, bool) { return r.URL.Path, true }, httplimit.Options{})
@@ -156,8 +156,8 @@ func TestSetDecision(t *testing.T) {
 	}
 }
 
-// A handler knows better than the middleware what a request is about, asks its limiter, and
-// answers as a guard does.
+// A handler that knows better than middleware what a request is about asks its limiter
+// itself, and answers as a guard does.
 func ExampleDialect_SetDecision() {
 	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "codes", stint.PerHour(1))
 	if err != nil {

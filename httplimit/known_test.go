@@ -15,14 +15,14 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestSettledAtHeader: what the status or a header says is settled when the header is written,
-// and nothing that the handler does later changes it.
+// TestSettledAtHeader: a charge that the status or a header decides is settled when the
+// header is written, and nothing that the handler does later changes it.
 func TestSettledAtHeader(t *testing.T) {
 	const failures, field = `"count": {"status": [101, 401, 500]}`, `"cost": {"response": "header.x-cost", "reserve": 100}`
 	for _, c := range []struct {
 		name, rule string
 		handler    func(w http.ResponseWriter)
-		want, end  int64 // charged while the handler runs, and behind it
+		want, end  int64 // charged while the handler runs, and after it
 	}{
 		{"a stream", failures, func(w http.ResponseWriter) { w.WriteHeader(200) }, 0, 0},
 		{"a first byte", failures, func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, 0, 0},
@@ -72,8 +72,8 @@ func TestSettledAtHeader(t *testing.T) {
 	}
 }
 
-// TestRefundAtHeader is the same of Options.Settle: open streams hold nothing, and a key
-// that the handler resets is no error.
+// TestRefundAtHeader is the same for Options.Settle: open streams hold no reservation, and if
+// the handler resets the key, there is no error.
 func TestRefundAtHeader(t *testing.T) {
 	l := limiter(t, nil, "3/h sliding_log")
 	var errs atomic.Int64

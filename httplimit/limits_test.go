@@ -13,8 +13,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestLimits holds requests to the limits that they bring: a key keeps what it has used, and
-// what cannot be held leaves the limiter's own in force, with an error.
+// TestLimits holds requests to limits from Options.Limits: a key keeps what it has used, and
+// limits that cannot be held leave the limiter's own in force, with an error.
 func TestLimits(t *testing.T) {
 	plans := map[string][]stint.Limit{
 		"/pro": {stint.PerHour(5)}, "/day": {stint.PerHour(5), stint.New(1, 24*time.Hour)}, "/wrong": {stint.PerHour(0)},
@@ -29,7 +29,7 @@ func TestLimits(t *testing.T) {
 		status       int
 	}{
 		{"/free", `"2/1h";r=1;t=1800`, 200},
-		{"/pro", `"2/1h";r=3;t=2160`, 200}, // of the same period: one unit is used
+		{"/pro", `"2/1h";r=3;t=2160`, 200}, // the period is the same: one unit is used already
 		{"/pro", `"2/1h";r=2;t=2160`, 200},
 		{"/free", `"2/1h";r=0;t=1440`, 429},
 		{"/day", `"2/1h/gcra:24h";r=0;t=86400`, 200},
@@ -57,8 +57,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsBounded has clients choose limits: no more than a part of the store's room is
-// taken by them, and from then on the guard's own limits decide.
+// TestLimitsBounded: limits that clients choose take only a part of the store's room. After
+// that the guard's own limits decide.
 func TestLimitsBounded(t *testing.T) {
 	store := memstore.New(memstore.Options{MaxKeys: 64 * 4 * 250})
 	refused := 0
@@ -106,8 +106,8 @@ func BenchmarkLimits(b *testing.B) {
 	}
 }
 
-// Each customer is held to the limit of their plan, which the code in front has read from
-// a verified token; who has no plan is held to the limiter's own.
+// Each customer is held to the limit of their plan, which the code in front has read from a
+// verified token. Without a plan, the limiter's own limit applies.
 func ExampleOptions_plans() {
 	limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "api", stint.PerHour(100))
 	if err != nil {

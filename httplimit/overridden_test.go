@@ -12,7 +12,8 @@ import (
 )
 
 // TestOverridden sends GET /a%20b/c?q=1 to Example.org with headers from which servers take
-// another method, host or path: what rules look at is refused, and what is the same passes.
+// another method, host or path: a header that differs from what rules look at is refused, one
+// that says the same passes.
 func TestOverridden(t *testing.T) {
 	var rules [4]*policy.Rules
 	for i, match := range []string{`"host": "b.example"`, `"path": "/x/**"`, `"method": "DELETE"`, `"ip": "192.0.2.1"`} {
@@ -24,7 +25,7 @@ func TestOverridden(t *testing.T) {
 	const long = 30_000
 	for _, test := range []struct {
 		header string // lines, without the blanks behind colons
-		want   string // which attribute is refused to rules that look at it
+		want   string // the attribute for which the request is refused
 	}{
 		{"X-Forwarded-Host:b.example", "host"},
 		{"X-Forwarded-Host:example.org", ""},
@@ -40,7 +41,7 @@ func TestOverridden(t *testing.T) {
 		{"X.Forwarded-Host:b.example", "host"},
 		{"X-Forwarded-Hosts:b.example", ""},
 		{"X-Forwarded-Server:proxy-1", "host"},
-		{"X-Forwarded-Server:proxy-1|X-Forwarded-Host:example.org", ""}, // which servers prefer
+		{"X-Forwarded-Server:proxy-1|X-Forwarded-Host:example.org", ""}, // servers prefer X-Forwarded-Host
 		{"X_forwarded_server:proxy-1|X-Forwarded-Host:example.org", "host"},
 		{"X-Original-Host:b.example", "host"},
 		{"X-Host:b.example", "host"},
@@ -49,9 +50,9 @@ func TestOverridden(t *testing.T) {
 		{"Forwarded:host=b.example", "host"},
 		{"Forwarded:for=a, for=b; HOST = \"b.example\"", "host"},
 		{"Forwarded:host=example.org, host=b.example", "host"},
-		{"Forwarded:for=\"a;host=b.example;b\"", "host"}, // to those that know no quotes
+		{"Forwarded:for=\"a;host=b.example;b\"", "host"}, // servers that do not know quotes read b.example
 		{"Forwarded:\"host\"=b.example", "host"},
-		{"Forwarded:\"ho\\st\"=b.example", "host"}, // to Symfony
+		{"Forwarded:\"ho\\st\"=b.example", "host"}, // Symfony reads b.example
 		{"Forwarded:host=", "host"},
 		{"Forwarded:" + strings.Repeat("host=", long/5), "host"},
 		{"Forwarded:" + strings.Repeat("host", long/4) + strings.Repeat(" ", long), ""},
@@ -60,13 +61,13 @@ func TestOverridden(t *testing.T) {
 		{"X-Original-Url:/a%20b/c?q=1", ""},
 		{"X-Original-Url:/a b/c?q=1", "path"},
 		{"X-Original-Url:/a%20b/c", "path"},
-		{"X-Original-Url:https://example.org:443/a%20b/c?q=1", ""}, // as ingress-nginx has it
+		{"X-Original-Url:https://example.org:443/a%20b/c?q=1", ""}, // as ingress-nginx sends it
 		{"X-Original-Url:https://b.example/a%20b/c?q=1", "path"},
 		{"X-Original-Url:https://example.org/x/y", "path"},
 		{"X-Rewrite-Url:/x/y", "path"},
 		{"X-Rewrite_url:/x/y", "path"},
 		{"Script_name:/a%20b", "path"},
-		{"X-Forwarded-Prefix:/api", ""}, // it was cut off before
+		{"X-Forwarded-Prefix:/api", ""}, // a proxy has cut this prefix off
 		{"X-Forwarded-Prefix:/", ""},
 		{"X-Forwarded-Prefix:/api, /a%20b/", "path"},
 		{"X-Forwarded-Prefix:/a b", "path"},

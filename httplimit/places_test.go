@@ -13,7 +13,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// wrapped is a writer of middleware that has the powers of the one in it by Unwrap alone.
+// wrapped is a writer of middleware, which offers the methods of the writer in it by Unwrap
+// alone.
 type wrapped struct{ http.ResponseWriter }
 
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -34,9 +35,9 @@ func dial(t *testing.T, address, path string) (code int, conn net.Conn) {
 	return code, conn
 }
 
-// TestInFlightHijacked has handlers take over their connections and return, and others keep
-// them until they return: twenty ask, two have a place, and each place is free when its
-// connection is closed and its handler has returned, not before.
+// TestInFlightHijacked has some handlers take over their connections and return, and others
+// keep them until they return. Twenty requests ask for two places. Each place is free when
+// its connection is closed and its handler has returned, not before.
 func TestInFlightHijacked(t *testing.T) {
 	all := guards(t, httplimit.Options{}, "")
 	all["rules that settle"] = settling(t)
@@ -77,7 +78,7 @@ func TestInFlightHijacked(t *testing.T) {
 						if tries == 1000 {
 							t.Fatalf("%s: %d, want %d", path, code, want)
 						}
-						time.Sleep(time.Millisecond) // the handler of what was answered may not have returned
+						time.Sleep(time.Millisecond) // a handler that has answered may not have returned yet
 						code, conn = dial(t, address, path)
 					}
 					return conn
@@ -94,11 +95,11 @@ func TestInFlightHijacked(t *testing.T) {
 				for range 2 {
 					until("/", http.StatusTooManyRequests)
 					conn := <-open
-					for range 2 { // once, however often it is closed
+					for range 2 { // closing twice gives the place back once
 						_ = conn.Close()
 					}
 					until("/", http.StatusOK)
-					until("/slow", http.StatusSwitchingProtocols) // its connection is closed, its handler has not returned
+					until("/slow", http.StatusSwitchingProtocols) // the connection is closed, but the handler has not returned
 					until("/", http.StatusTooManyRequests)
 					end <- true
 					until("/controlled", http.StatusSwitchingProtocols)

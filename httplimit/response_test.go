@@ -103,7 +103,7 @@ func TestResponse(t *testing.T) {
 				w.Header().Set(name, value)
 			}
 			w.WriteHeader(status)
-			for _, c := range []byte(body) { // each byte by itself
+			for _, c := range []byte(body) { // write each byte by itself
 				_, _ = w.Write([]byte{c})
 				w.(http.Flusher).Flush()
 			}
@@ -112,7 +112,7 @@ func TestResponse(t *testing.T) {
 	for _, c := range []struct {
 		name, rule string
 		handler    http.HandlerFunc
-		want       int64 // what is charged
+		want       int64 // units charged
 	}{
 		{"JSON", usage, send(200, "Content-Type: application/json", `{"usage":{"total_tokens":7}}`), 7},
 		{"above the reservation", usage, send(200, "", `{"usage":{"total_tokens":700}}`), 700},
@@ -182,7 +182,7 @@ func TestResponse(t *testing.T) {
 	}
 }
 
-// TestResponseTogether has rules that one response settles in different ways.
+// TestResponseTogether: several rules settle one response in different ways.
 func TestResponseTogether(t *testing.T) {
 	m := metering(t, `{"rules": [
 		{"name": "requests", "key": ["ip"], "limits": ["10/h"]},
@@ -206,8 +206,8 @@ func TestResponseTogether(t *testing.T) {
 	}
 }
 
-// TestResponseDenied: a request that one rule denies is charged to none, and the answer
-// is that of all.
+// TestResponseDenied: a request that one rule denies is charged to no rule, and the answer
+// shows all rules.
 func TestResponseDenied(t *testing.T) {
 	m := metering(t, `{"rules": [
 		{"name": "tokens", "key": ["ip"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}},
@@ -238,7 +238,7 @@ func TestResponseDebt(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	// 300 are used of 100, and 10 must be free: 210 at 100 an hour.
+	// 300 of 100 units are used, and 10 must be free: 210 units at 100 an hour.
 	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "7560" {
 		t.Errorf("status %d, Retry-After %s; want 429 and 7560", resp.StatusCode, resp.Header.Get("Retry-After"))
 	}
@@ -290,7 +290,7 @@ func TestResponseFiveAtOnce(t *testing.T) {
 			statuses <- resp.StatusCode
 		}()
 	}
-	if status := <-statuses; status != http.StatusTooManyRequests { // the others are held
+	if status := <-statuses; status != http.StatusTooManyRequests { // the four others are still in their handlers
 		t.Errorf("the first to be answered got %d, want 429", status)
 	}
 	close(release)
@@ -307,7 +307,7 @@ func TestResponseFiveAtOnce(t *testing.T) {
 	}
 }
 
-// TestResponseIdentity: a handler is asked for what can be read, and only where a rule
+// TestResponseIdentity: the handler is asked for an uncompressed body, but only where a rule
 // must read it.
 func TestResponseIdentity(t *testing.T) {
 	seen := make(chan string, 1)
@@ -358,8 +358,8 @@ func TestResponseRefund(t *testing.T) {
 	}
 }
 
-// TestResponseTakenOver: a connection that a handler has taken over sends bytes that nobody
-// counts, so that they are no cost of 0.
+// TestResponseTakenOver: nobody counts the bytes of a connection that a handler has taken
+// over, and they do not count as a cost of 0.
 func TestResponseTakenOver(t *testing.T) {
 	m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"response": "bytes", "reserve": 100}`), func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -454,7 +454,7 @@ func TestRequestBody(t *testing.T) {
 		{"/v1/chat", `{"model":0.0e9,"max_tokens":1}`, 200, "0", 998},
 		{"/v1/chat", `{"model":9007199254740991,"max_tokens":1}`, 200, "9007199254740991", 999},
 		{"/v1/chat", `{"model":-9007199254740991.0,"max_tokens":1}`, 200, "-9007199254740991", 999},
-		{"/v1/chat", `{"model":9007199254740992,"max_tokens":1}`, 400, "a", 930}, // Node reads 9007199254740993 so
+		{"/v1/chat", `{"model":9007199254740992,"max_tokens":1}`, 400, "a", 930}, // Node rounds 9007199254740993 to this
 		{"/v1/chat", `{"model":9007199254740993,"max_tokens":1}`, 400, "a", 930},
 		{"/v1/chat", `{"model":-9.1e15,"max_tokens":1}`, 400, "a", 930},
 		{"/v1/chat", `{"model":"9007199254740993","max_tokens":1}`, 200, "9007199254740993", 999},
@@ -481,7 +481,7 @@ func TestRequestBody(t *testing.T) {
 	}{
 		{"application/json; charset=utf-8", `{"model":"k"}`, 200},
 		{"application/json;CHARSET=\"UTF-8\"", `{"model":"k"}`, 200},
-		{"application/json; charset=utf-7", `{"model":"k","+AG0AbwBkAGUAbA-":"a"}`, 400}, // Express reads a
+		{"application/json; charset=utf-7", `{"model":"k","+AG0AbwBkAGUAbA-":"a"}`, 400}, // Express reads the model a
 		{"application/json; charset=utf-7", `+AHs-"model":"k"+AH0-`, 400},
 		{"application/json; charset=utf-8; charset=utf-7", `{"model":"k"}`, 400},
 		{"application/json; charset*=utf-8''utf-7", `{"model":"k"}`, 400},
@@ -491,16 +491,16 @@ func TestRequestBody(t *testing.T) {
 		{"text/plain; charset=windows-1252", "\xa0{\"model\":\"k\"}", 400},
 		{"application/x-www-form-urlencoded; charset=ISO-8859-1; charset=utf-7", `+AHs-"model":"k"+AH0-`, 400},
 		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `model=k`, 400},
-		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `x=k`, 403}, // no JSON
+		{"application/x-www-form-urlencoded; charset=ISO-8859-1", `x=k`, 403}, // not JSON
 		{"application/x-www-form-urlencoded", "x&MODEL[]=k", 400},
-		{"application/x-www-form-urlencoded", ".model=k", 400}, // for Koa, as those that follow
+		{"application/x-www-form-urlencoded", ".model=k", 400}, // Koa reads the field in this and the next bodies
 		{"application/x-www-form-urlencoded", "%2emodel=k", 400},
 		{"application/x-www-form-urlencoded", "model%2Ename=k", 400},
 		{"", "x=1;%6dod%65l=k", 400}, // Rack reads a form
 		{"text/plain", "a model of x=1&models=2", 403},
 		{"text/plain;charset=windows-1252", "caf\xe9", 403},
 		{"application/json\napplication/json; charset=utf-7", `{"model":"k"}`, 400},
-		{"application/x-www-form-urlencoded", `{"model":"k","x":"a&b=c"}`, 200}, // curl -d says so
+		{"application/x-www-form-urlencoded", `{"model":"k","x":"a&b=c"}`, 200}, // curl -d sends this type
 		{"application/x-www-form-urlencoded", `{"model":"k","x":"&model=a&"}`, 400},
 		{"Application/X-WWW-Form-URLEncoded;x", `{"model":"k","x":";m%6fdel=a;"}`, 400},
 		{"application/x-www-form-urlencoded", `{"model":"k","x":"&model[]=a&"}`, 400},
@@ -526,7 +526,7 @@ func TestRequestBody(t *testing.T) {
 		{"multipart/form-data; boundary=b", part(`form-data; name=model\x`), 400},                                       // for Rack
 		{"multipart/form-data; boundary=b", part("form-data; name=model\vx"), 400},                                      // for PHP
 		{"multipart/form-data; boundary=b", part(`form-data; name="=?utf-8?q?mod=65l?="`), 400},                         // for Tomcat
-		{"multipart/form-data", "model=k", 400},                                                                         // for Rack, as those that follow
+		{"multipart/form-data", "model=k", 400},                                                                         // Rack reads the field in this and the next bodies
 		{"multipart/form-data; boundary=", "x=1&model=k", 400},
 		{"multipart/form-data; boundary=b", "model=k", 400},
 		{"multipart/mixed; boundary=b", "--b&model=k", 400},
@@ -551,8 +551,8 @@ func part(disposition string) string {
 	return "--b\r\nContent-Disposition: " + disposition + "\r\n\r\na\r\n--b--\r\n"
 }
 
-// TestRequestBodyShadow: in shadow the handler gets each body as it came, those that rules
-// cannot read, too.
+// TestRequestBodyShadow: with rules in shadow the handler gets each body as it came, even
+// bodies that rules cannot read.
 func TestRequestBodyShadow(t *testing.T) {
 	const rules = `{"rules": [{"name": "t", "key": ["body./model"], "limits": ["1000/h"]}]}`
 	var read func(*http.Request)
@@ -586,7 +586,7 @@ func TestRequestBodyShadow(t *testing.T) {
 		m.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
 		<-m.ended
 	}
-	// Of a rule in shadow, what is long or has no length is not held.
+	// For rules in shadow alone, a body that is long or has no length is not read.
 	shadowed := ruled(t, policyOf(t, memstore.New(memstore.Options{}), strings.Replace(rules, `"limits"`, `"shadow": true, "limits"`, 1)), httplimit.Options{})
 	for _, length := range []int64{-1, 1 << 20} {
 		body := &untouched{}
@@ -606,8 +606,9 @@ type untouched struct{ read bool }
 
 func (u *untouched) Read([]byte) (int, error) { u.read = true; return 0, io.EOF }
 
-// A body that rules have looked into has an end where it was read to it, and none where it
-// is closed before: who sends it on would send a part as the whole.
+// TestHeldBodyClosed: a body that rules have looked into ends in io.EOF only if it was read
+// to its end. If it is closed before, a handler that sends it on must not take a part for the
+// whole.
 func TestHeldBodyClosed(t *testing.T) {
 	p := policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "chat", "key": ["body./a"], "limits": "9/h"}]}`)
 	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
@@ -625,7 +626,7 @@ func TestHeldBodyClosed(t *testing.T) {
 	}
 }
 
-// TestRequestBodyPrice: what a body costs does not grow by what is made of each of its
+// TestRequestBodyPrice: reading a body does not cost more memory or time for each of its
 // elements.
 func TestRequestBodyPrice(t *testing.T) {
 	const rules = `{"rules": [{"name": "t", "match": {"body./model": "a"}, "key": ["body./user/0/id"], "limits": ["1000/h"]}]}`
@@ -634,7 +635,7 @@ func TestRequestBodyPrice(t *testing.T) {
 	for _, body := range []string{
 		"[" + ones + "]", `{"model":[` + ones + `]}`, `{"user":[` + ones + `],"model":"a"}`,
 		`{` + strings.Repeat(`"a":1,`, 100_000) + `"model":"a"}`,
-		"--b\r\nContent-Disposition: " + strings.Repeat("nameé", 170_000), // of parts: each word ends where the last does
+		"--b\r\nContent-Disposition: " + strings.Repeat("nameé", 170_000), // a multipart head in which each word would end with the last
 		"--b\r\nContent-Disposition: " + strings.Repeat("name=", 200_000),
 	} {
 		allocations := testing.AllocsPerRun(1, func() {
@@ -651,7 +652,8 @@ func TestRequestBodyPrice(t *testing.T) {
 	}
 }
 
-// TestResponseFirstByte: what is written is sent before rules read it, flush by flush.
+// TestResponseFirstByte: what the handler writes is sent before rules read it, flush by
+// flush.
 func TestResponseFirstByte(t *testing.T) {
 	next := make(chan struct{})
 	m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"usage": "openai", "reserve": 1}`), func(w http.ResponseWriter, _ *http.Request) {
@@ -681,8 +683,8 @@ func TestResponseFirstByte(t *testing.T) {
 	<-m.ended
 }
 
-// TestResponseLate: what a response says after its reservation has ended is charged as far
-// as it is above that.
+// TestResponseLate: if a response ends after its reservation has, its cost above the
+// reservation is charged.
 func TestResponseLate(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e18)
@@ -712,7 +714,8 @@ func TestResponseLate(t *testing.T) {
 	}
 }
 
-// TestResponseFull: without room for a reservation a request counts, and says so.
+// TestResponseFull: without room for a reservation the request is charged for good, and
+// OnError says so.
 func TestResponseFull(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules": [{"name": "t", "key": [], "limits": ["1000/h"], "cost": {"response": "/n", "reserve": 100}}]}`))
 	if err != nil {
@@ -744,8 +747,8 @@ func TestResponseFull(t *testing.T) {
 	}
 }
 
-// TestOnSettlement is told what a response has cost, and how its key stands then: above its
-// limit, too.
+// TestOnSettlement: the hook is told what a response has cost, and how its key then stands,
+// even above its limit.
 func TestOnSettlement(t *testing.T) {
 	for _, limit := range []string{"2_000_000 per day fixed_window", "2_000_000/d debt 4_000_000", "2_000_000 per day sliding_counter",
 		"2_000_000 per day sliding_buckets parts 24", "2_000_000 per month in UTC", "2_000_000/d ban 1h"} {

@@ -122,7 +122,7 @@ func TestPolicyHooks(t *testing.T) {
 	}
 }
 
-// TestPolicyFailure answers by the rules' words when the store fails.
+// TestPolicyFailure: when the store fails, each rule's on_store_failure decides.
 func TestPolicyFailure(t *testing.T) {
 	for word, want := range map[string]int{"open": 200, "closed": 503, "local": 200} {
 		var reported error
@@ -137,8 +137,8 @@ func TestPolicyFailure(t *testing.T) {
 
 func failingPolicy(err error) stint.Store { return failing{memstore.New(memstore.Options{}), err} }
 
-// TestNotGiven reloads rules that look at what the middleware cannot give: they are refused
-// at the start, and a request that they may hold is answered with 500, FailOpen or not.
+// TestNotGiven: rules that look at what the middleware cannot give are refused at the start.
+// After a reload, a request that they may hold is answered with 500, FailOpen or not.
 func TestNotGiven(t *testing.T) {
 	const claims = `{"attributes": ["jwt.sub"], "rules": [{"name": "a", "match": {"path": "/a"}, "key": ["jwt.sub"], "limits": ["1/h"]}]}`
 	store := memstore.New(memstore.Options{})

@@ -174,7 +174,7 @@ func answer(rec *httptest.ResponseRecorder, took time.Duration) string {
 	return b.String()
 }
 
-// TestDialectsDocumented holds the page to naming each dialect as flags do.
+// TestDialectsDocumented: the page names each dialect as flags do.
 func TestDialectsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/HTTP.md")
 	if err != nil {

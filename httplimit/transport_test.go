@@ -28,7 +28,7 @@ type fake struct {
 	began   time.Time
 	log     []string // when each request came, with its method and body
 	took    time.Duration
-	bodies  atomic.Int64 // that are not closed
+	bodies  atomic.Int64 // bodies that are not closed yet
 	handler func(*http.Request) string
 }
 
@@ -173,7 +173,7 @@ func TestTransportPauses(t *testing.T) {
 	}
 }
 
-// TestTransportRetries says which requests are made again.
+// TestTransportRetries: only requests that may be repeated are retried.
 func TestTransportRetries(t *testing.T) {
 	for _, test := range []struct {
 		method, body string
@@ -224,7 +224,7 @@ func TestTransportRetries(t *testing.T) {
 	}
 }
 
-// TestTransportBackoff waits longer each time that a 429 does not say.
+// TestTransportBackoff: after each further 429 without a time, the wait is longer.
 func TestTransportBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{answers: []string{"429"}, began: time.Now()}
@@ -238,8 +238,8 @@ func TestTransportBackoff(t *testing.T) {
 	})
 }
 
-// TestTransportDeadline fails at once where the wait would be too long, and
-// sends nothing.
+// TestTransportDeadline: a request that would have to wait beyond its deadline fails at once,
+// and is not sent.
 func TestTransportDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{answers: []string{"429\nRetry-After: 20", "200"}, began: time.Now()}
@@ -269,7 +269,7 @@ func TestTransportDeadline(t *testing.T) {
 	})
 }
 
-// TestTransportOwn keeps to limits of ours.
+// TestTransportOwn: requests keep to Limiter.
 func TestTransportOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{answers: []string{"200"}, began: time.Now()}
@@ -301,8 +301,8 @@ func TestTransportOwn(t *testing.T) {
 	})
 }
 
-// TestTransportPauseNoBurst has many wait for a server: when it opens, they
-// come at our pace.
+// TestTransportPauseNoBurst: many requests wait for a server. When its pause ends, they come
+// at Limiter's pace.
 func TestTransportPauseNoBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{answers: []string{"200\nRateLimit: \"a\";r=0;t=60", "200"}, began: time.Now()}
@@ -319,8 +319,8 @@ func TestTransportPauseNoBurst(t *testing.T) {
 	})
 }
 
-// TestTransportNotChargedTwice closes the server while others wait for our
-// limits: what they were charged for nothing is given back.
+// TestTransportNotChargedTwice: if the server asks for a pause while requests wait under
+// Limiter, the units they were charged are given back.
 func TestTransportNotChargedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{answers: []string{"200\nRateLimit: \"a\";r=0;t=60", "200"}, began: time.Now(), took: 1500 * time.Millisecond}
@@ -336,9 +336,9 @@ func TestTransportNotChargedTwice(t *testing.T) {
 	})
 }
 
-// TestTransportNeverOverspends sends from many goroutines to a server that
-// allows 20 a minute and tells what remains: once it has spoken, it never has
-// to deny, and each minute is used to the end.
+// TestTransportNeverOverspends sends from many goroutines to a server that allows 20 a minute
+// and says what remains: after its first answer it never has to deny, and each minute is used
+// up.
 func TestTransportNeverOverspends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const quota, total, workers = 20, 100, 7
@@ -379,7 +379,7 @@ func TestTransportNeverOverspends(t *testing.T) {
 	})
 }
 
-// TestTransportKeys keeps apart what has different keys.
+// TestTransportKeys: requests with different keys do not affect each other.
 func TestTransportKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{answers: []string{"200\nRateLimit: \"a\";r=0;t=60"}, began: time.Now()}
@@ -415,8 +415,8 @@ func TestTransportKeys(t *testing.T) {
 	})
 }
 
-// TestTransportErrors passes the errors of the base on, and forgets nothing
-// that is under way.
+// TestTransportErrors: errors of the base are passed on, and requests under way are still
+// counted.
 func TestTransportErrors(t *testing.T) {
 	f := &fake{}
 	tr := &httplimit.Transport{Base: f}
@@ -430,8 +430,8 @@ func TestTransportErrors(t *testing.T) {
 	}
 }
 
-// TestTransportServer meets a real server: answers that are retried leave their
-// connection for use, and a guard of ours is kept to without one 429.
+// TestTransportServer uses a real server: retried answers leave their connection for further
+// use, and its guard never has to deny.
 func TestTransportServer(t *testing.T) {
 	var denied, conns atomic.Int64
 	h := guard(t, limiter(t, nil, "5/s"), httplimit.Options{
@@ -480,7 +480,7 @@ func TestTransportServer(t *testing.T) {
 	}
 }
 
-// stripped hides what remains, so that a 429 comes.
+// stripped hides the fields that say what remains, so that a 429 comes.
 type stripped struct{ http.RoundTripper }
 
 func (s stripped) RoundTrip(r *http.Request) (*http.Response, error) {

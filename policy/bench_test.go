@@ -58,7 +58,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// request is attributes without a map, as a server would have them.
+// request gives attributes without a map, as a server does.
 type request struct{ method, host, path, ip, key string }
 
 func (r *request) Attribute(name string) (string, bool) {

@@ -15,7 +15,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// units hold a team to tokens, requests and places, and a guest to a few of each.
+// units are rules that hold a team to tokens, requests and places, and a guest to a few of
+// each.
 const units = `{"attributes":["team","guest"],"rules":[
 	{"name":"tokens","match":{"team":true},"key":["team"],"limits":["10_000/h debt 100_000"]},
 	{"name":"requests","key":["team"],"limits":["50/h"],"cost":2},
@@ -33,7 +34,7 @@ func standing(t *testing.T, p *policy.Policy, rule string) int64 {
 	return used[0].Remaining
 }
 
-// left checks what rules have left, in the order of the rules but for guests.
+// left checks what the rules have left, in their order, without the rule for guests.
 func left(t *testing.T, p *policy.Policy, tokens, requests, places, tried int64) {
 	t.Helper()
 	got := []int64{standing(t, p, "tokens"), standing(t, p, "requests"), 3 - p.InFlight()["places"], standing(t, p, "tried")}
@@ -42,8 +43,8 @@ func left(t *testing.T, p *policy.Policy, tokens, requests, places, tried int64)
 	}
 }
 
-// TestCostsByRule holds one reservation to tokens, a request and a place, and settles the tokens
-// alone.
+// TestCostsByRule reserves tokens, a request and a place in one reservation, and settles the
+// tokens alone.
 func TestCostsByRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r, ctx, team := inFlight(t, units), new(policy.Result), t.Context(), policy.Map{"team": "a"}
@@ -77,8 +78,8 @@ func TestCostsByRule(t *testing.T) {
 	})
 }
 
-// TestCostsPlain settles what took the plain cost above it, where that was 0 too, and leaves
-// the rule that was named.
+// TestCostsPlain settles, at a higher cost, the rules that took the plain cost, even one of
+// 0; the rule that was named keeps what it took.
 func TestCostsPlain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r, ctx, team := inFlight(t, units), new(policy.Result), t.Context(), policy.Map{"team": "a"}
@@ -115,7 +116,7 @@ func TestCostsDecide(t *testing.T) {
 	})
 }
 
-// TestCostsErrors says what is wrong, and what would be right.
+// TestCostsErrors checks that an error says what is wrong, and what would be right.
 func TestCostsErrors(t *testing.T) {
 	p, r, ctx, team := inFlight(t, units), new(policy.Result), t.Context(), policy.Map{"team": "a"}
 	many := make(policy.Costs)
@@ -172,8 +173,8 @@ func TestCostsWait(t *testing.T) {
 	})
 }
 
-// TestCharged: any process knows of a settlement whom it is about, under which limits, and what
-// it has charged, whatever rules there are by then.
+// TestCharged: any process can tell which keys a settlement was about, under which limits,
+// and what it charged, even after the rules have changed.
 func TestCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r, ctx, team := inFlight(t, units), new(policy.Result), t.Context(), policy.Map{"team": "a"}

@@ -14,7 +14,7 @@ const planRules = `{"rules": [
 	{"name": "other", "key": ["ip"], "tiers": {"by": "jwt.plan", "default": "a", "plans": {"a": "50/h"}}}
 ]}`
 
-// held says what a request of an organization is held to.
+// held returns the limits that hold a request of an organization.
 func held(t *testing.T, p *policy.Policy, org string) string {
 	t.Helper()
 	var r policy.Result
@@ -55,7 +55,7 @@ func TestPlans(t *testing.T) {
 	}
 	check("without one", "acme", "2/1h 30/1h 50/1h")
 	set("jwt.org", "acme", "pro")
-	set("jwt.plan", "acme", "x") // of another attribute
+	set("jwt.plan", "acme", "x") // a plan by another attribute
 	check("pro", "acme", "20/1h 40/1h 50/1h")
 	check("another organization", "beta", "2/1h 30/1h 50/1h")
 	set("jwt.org", "acme", "staff")

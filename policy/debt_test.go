@@ -15,7 +15,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// lossy is a store that may lose its answers once it has decided.
+// lossy is a store that may decide and then lose its answer.
 type lossy struct {
 	*broken
 	loses atomic.Bool
@@ -64,12 +64,12 @@ func remain(t *testing.T, p *policy.Policy, ip string) (all []int64) {
 func recovered(store *lossy) {
 	store.down.Store(false)
 	store.loses.Store(false)
-	time.Sleep(time.Second) // of the bubble
+	time.Sleep(time.Second) // in the time of the synctest bubble
 	synctest.Wait()
 }
 
-// TestDebts charges the store, once it is back, with what passed meanwhile: in
-// every limit, once, and whatever was reloaded in between.
+// TestDebts: once the store is back, it is charged what passed meanwhile, under every limit,
+// once, even if the rules were reloaded in between.
 func TestDebts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, p := debtor(t, owing)
@@ -96,7 +96,8 @@ func TestDebts(t *testing.T) {
 	})
 }
 
-// TestDebtsOnce does not charge what the store may have charged already.
+// TestDebtsOnce: the store is not charged again for requests that it may have charged before
+// it failed.
 func TestDebtsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, p := debtor(t, owing)
@@ -113,8 +114,8 @@ func TestDebtsOnce(t *testing.T) {
 	})
 }
 
-// TestDebtsOfNone owes nothing for what is open or in shadow, only asked for,
-// denied, reset, or decided after Close.
+// TestDebtsOfNone: nothing is owed for rules that are open or in shadow, for requests that
+// were only peeked at, denied or reset, or after Close.
 func TestDebtsOfNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, p := debtor(t,
@@ -149,8 +150,8 @@ func TestDebtsOfNone(t *testing.T) {
 	})
 }
 
-// TestWarmLimitByLimit charges the local store with what passed also where one
-// of several limits has no room left there.
+// TestWarmLimitByLimit: the local store is charged with each request that the main one let
+// pass, even if one of several local limits has no room left.
 func TestWarmLimitByLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
@@ -171,8 +172,8 @@ func TestWarmLimitByLimit(t *testing.T) {
 	})
 }
 
-// TestDebtsOfDenials has rules count denials while the store is away: the store knows of
-// them afterwards.
+// TestDebtsOfDenials: denials that rules count while the store is away are charged to it
+// afterwards.
 func TestDebtsOfDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, p := debtor(t, `{"name": "a", "key": ["ip"], "limits": ["10/h fixed_window count_denied", "1000/h burst 500"]}`)

@@ -39,8 +39,8 @@ func together(t testing.TB) (*policy.Policy, *memstore.Store) {
 	return p, store
 }
 
-// said is the answers in short: ok or no for each, and what the tightest has
-// left.
+// said returns the answers in short: ok or no for each request, and what its tightest limit
+// has left.
 func said(r *policy.Result) string {
 	s := fmt.Sprint(r.Decision.Allowed)
 	for _, a := range r.Answers {
@@ -55,7 +55,7 @@ func said(r *policy.Result) string {
 	return s
 }
 
-// ask is a request by attributes.
+// ask returns a request with attributes.
 func ask(cost int64, pairs ...string) policy.Request {
 	attrs := policy.Map{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -132,8 +132,8 @@ func TestDecideAll(t *testing.T) {
 	}
 }
 
-// Whatever is asked together, it passes if and only if each key has room for
-// all that is asked of it, and charges as one request after the other does.
+// TestDecideAllAsOneByOne: requests that are decided together pass if and only if each key
+// has room for all of them, and charge as if they came one after the other.
 func TestDecideAllAsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(7, 11))
@@ -260,8 +260,8 @@ func many(n int) (all []policy.Request) {
 	return all
 }
 
-// A store that fails is answered by the words of the rules, for all requests
-// at once.
+// TestDecideAllFallsBack: while the store fails, each rule's on_store_failure decides, for
+// all requests at once.
 func TestDecideAllFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules, err := policy.Parse([]byte(togetherRules))
@@ -276,8 +276,8 @@ func TestDecideAllFallsBack(t *testing.T) {
 		ann, bob := ask(2, "user", "ann"), ask(5, "user", "bob")
 		var r policy.Result
 		for i, want := range []string{
-			"true true:user:3 true:user:0",   // the store's, which warms the other
-			"false true:user:3 false:user:4", // by the day, for longest
+			"true true:user:3 true:user:0",   // the store decides, and warms the local one
+			"false true:user:3 false:user:4", // the limit by the day denies for longest
 		} {
 			if err := p.DecideAll(t.Context(), []policy.Request{ann, bob}, &r); err != nil || said(&r) != want {
 				t.Errorf("%d: %s %v, want %s", i, said(&r), err, want)
@@ -292,8 +292,8 @@ func TestDecideAllFallsBack(t *testing.T) {
 	})
 }
 
-// TestDecideAllCountsDenials denies requests together, of which a limit that would
-// let them pass counts the denial: the wait is until it has room again.
+// TestDecideAllCountsDenials: requests are denied together, and a limit that would have let
+// them pass counts the denial. They must wait until this limit, too, has room again.
 func TestDecideAllCountsDenials(t *testing.T) {
 	now := int64(1e18)
 	rules := parse(t, `{"name": "pace", "key": ["ip"], "limits": ["1/s"]}`,

@@ -13,10 +13,9 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestFailoverIsOne asks a limiter on a fallback.Store and a policy the same, on
-// shared stores that fail, lose answers and recover at the same moments: each
-// answer is the same, and so is what is charged in the end. What one of them is
-// tested for, the other does.
+// TestFailoverIsOne asks a limiter on a fallback.Store and a policy the same, on shared
+// stores that fail, lose answers and recover at the same moments. Each answer must be the
+// same, and so must the charges in the end. So a test of one of them holds for the other.
 func TestFailoverIsOne(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) { sameFailover(t, seed) })
@@ -28,7 +27,7 @@ func apart(a, b time.Duration) bool { return max(a-b, b-a) > time.Second }
 
 func sameFailover(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	// Periods are long: when in the next second what is owed is charged is chance.
+	// Periods are long, so that it does not matter when within a second debts are posted.
 	limit := []string{"10/10000h fixed_window", "20/10000h", "5/10000h sliding_log", "30/10000h leaky_queue"}[seed%4]
 	store, p := debtor(t, `{"name": "a", "key": ["ip"], "limits": ["`+limit+`"]}`)
 	shared := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
@@ -48,7 +47,7 @@ func sameFailover(t *testing.T, seed uint64) {
 	same := func(step int, ip string, cost int64) {
 		t.Helper()
 		ctx := t.Context()
-		if step%7 == 3 { // of a caller that has gone
+		if step%7 == 3 { // the caller has gone
 			ctx = gone
 		}
 		want, err := limiter.Take(ctx, ip, cost)
@@ -67,7 +66,7 @@ func sameFailover(t *testing.T, seed uint64) {
 			down := rnd.IntN(2) == 0
 			store.down.Store(down)
 			shared.down.Store(down)
-			time.Sleep(time.Second) // what is owed is posted, by both
+			time.Sleep(time.Second) // both post their debts
 		case 1:
 			time.Sleep(time.Duration(rnd.Int64N(int64(5 * time.Minute))))
 		default:

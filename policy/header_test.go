@@ -8,8 +8,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestHeaderValues asks with values that servers read in different ways, as any
-// caller may: they are at fault where a rule reads the header, and nowhere else.
+// TestHeaderValues: a request with a header value that servers read in different ways is at
+// fault, from any caller, but only where a rule reads the header.
 func TestHeaderValues(t *testing.T) {
 	p := newPolicy(t, `{"name": "a", "key": ["header.x-api-key"], "limits": "3/h"}`,
 		`{"name": "b", "key": ["header.authorization"], "limits": "3/h", "on_missing": "skip"}`)
@@ -28,7 +28,7 @@ func TestHeaderValues(t *testing.T) {
 	}
 }
 
-// TestAuthorization holds one login to one key, however it is written.
+// TestAuthorization: a login has one key, however it is written.
 func TestAuthorization(t *testing.T) {
 	for _, test := range []struct {
 		values []string

@@ -52,7 +52,8 @@ func begin(t *testing.T, p *policy.Policy, r *policy.Result, user, plan string) 
 	return end
 }
 
-// TestInFlight holds a customer and the pool, by the customer's plan, and gives back.
+// TestInFlight holds a customer and the pool to their limits, by the customer's plan, and
+// gives places back.
 func TestInFlight(t *testing.T) {
 	p, r := inFlight(t, pool), new(policy.Result)
 	var ends []func()
@@ -61,8 +62,8 @@ func TestInFlight(t *testing.T) {
 		denied     string // by which rule
 	}{
 		{"a", "free", ""}, {"a", "free", ""}, {"a", "free", "each"},
-		{"a", "pro", ""},      // the count is one, whatever the plan
-		{"a", "free", "each"}, // above its limit
+		{"a", "pro", ""},      // all plans share one count
+		{"a", "free", "each"}, // the count is above the limit of this plan
 		{"b", "free", ""}, {"c", "", "all"}, {"vip", "free", "all"},
 	} {
 		end := begin(t, p, r, c.user, c.plan)
@@ -167,7 +168,7 @@ func TestInFlightAllOrNone(t *testing.T) {
 	}
 }
 
-// TestInFlightShadow counts a rule in shadow, and lets pass.
+// TestInFlightShadow: a rule in shadow counts requests, and lets them pass.
 func TestInFlightShadow(t *testing.T) {
 	p, r := inFlight(t, `{"rules":[{"name":"s","key":[],"shadow":true,"limits":["1 in flight"]}]}`), &policy.Result{WillRelease: true}
 	for i, denied := range []bool{false, true, true} {
@@ -185,7 +186,8 @@ func TestInFlightShadow(t *testing.T) {
 	}
 }
 
-// TestInFlightRefused fails what cannot give back, by name of the rule.
+// TestInFlightRefused: a request that cannot give its place back fails, with an error that
+// names the rule.
 func TestInFlightRefused(t *testing.T) {
 	p, r, ctx, a := inFlight(t, pool), new(policy.Result), t.Context(), policy.Map{"user": "a"}
 	calls := map[string]func() error{
@@ -261,7 +263,7 @@ func TestInFlightReserve(t *testing.T) {
 		}
 		held(2)
 		var all sync.WaitGroup
-		for range 1000 { // who settles does not know who else has
+		for range 1000 { // two callers may settle, as neither knows of the other
 			all.Go(func() {
 				if d, err := p.Settle(t.Context(), first, 0); err != nil || !d.Allowed {
 					t.Errorf("settled: %+v, %v", d, err)
@@ -278,7 +280,7 @@ func TestInFlightReserve(t *testing.T) {
 		}
 		held(0)
 		again := reserve(time.Hour)
-		for i := range len(again) { // nobody makes or mends a token
+		for i := range len(again) { // a token with any byte changed is refused
 			forged := []byte(again)
 			forged[i] ^= 1
 			if _, err := p.Settle(t.Context(), stint.ReservationID(forged), 0); !errors.Is(err, stint.ErrReservation) {
@@ -354,7 +356,7 @@ func TestInFlightReserveFails(t *testing.T) {
 	}
 	shared := reserve()
 	store.fails.Store(true)
-	local := reserve() // of a share of two, one was let in before
+	local := reserve() // the local share is two, and one place was taken before
 	if local == "" || reserve() != "" || r.Rules[0].Failed != policy.FailLocal {
 		t.Errorf("%q, then %+v", local, r.Rules[0])
 	}
@@ -372,8 +374,8 @@ func TestInFlightReserveFails(t *testing.T) {
 	}
 }
 
-// TestInFlightReserveFull says that there is no room for another reservation, whatever the
-// rule says of a store that fails: it does not.
+// TestInFlightReserveFull: without room for another reservation the error is ErrFull,
+// whatever on_store_failure says, since the store has not failed.
 func TestInFlightReserveFull(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules":[{"name":"o","key":[],"on_store_failure":"open","limits":["9 in flight"]}]}`))
 	if err != nil {
@@ -431,7 +433,8 @@ func TestInFlightReload(t *testing.T) {
 	}
 }
 
-// A flaky store has a room of its own, as one that processes share, and fails when told.
+// A flaky store has a room of its own, like a store that processes share, and fails when
+// told.
 type flaky struct {
 	*memstore.Store
 	counts *inflight.Memory
@@ -461,8 +464,9 @@ func (f *flaky) Most() int64                   { return f.counts.Most() }
 func (f *flaky) Release(holds []inflight.Hold) { f.counts.Release(holds) }
 func (f *flaky) Add(holds []inflight.Hold)     { f.counts.Add(holds) }
 
-// TestInFlightFails decides by the words of the rules while the store fails, local ones by a
-// share, of which what the store let in is a part; and gives back where it took.
+// TestInFlightFails: while the store fails, on_store_failure decides. Under local, the places
+// that the store granted count in this process's share. Each place is given back where it was
+// taken.
 func TestInFlightFails(t *testing.T) {
 	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
 	store.room = inflight.NewRoom(store, 0)
@@ -489,7 +493,7 @@ func TestInFlightFails(t *testing.T) {
 	}
 	first, second := ask("l"), ask("l")
 	store.fails.Store(true)
-	third := ask("l") // of a share of three, two were let in before
+	third := ask("l") // the share is three, and two places were taken before
 	if third == nil || !errors.Is(r.StoreError, errGone) || r.Rules[0].Failed != policy.FailLocal {
 		t.Errorf("%+v, %v", r.Decision, r.StoreError)
 	}
@@ -513,7 +517,7 @@ func TestInFlightFails(t *testing.T) {
 	}
 	first()
 	store.fails.Store(false)
-	if ask("l"); r.Rules[0].Remaining != 6 { // it has been told of the third
+	if ask("l"); r.Rules[0].Remaining != 6 { // the store has been told of the third place
 		t.Errorf("with the store back, and one of its two over: %+v", r.Rules[0])
 	}
 	second()
@@ -523,8 +527,8 @@ func TestInFlightFails(t *testing.T) {
 	}
 }
 
-// TestInFlightFailsWithoutRoom decides by the words of the rules beside a local store that can
-// hold nothing in flight: a rule that is local has nothing to go by, and fails.
+// TestInFlightFailsWithoutRoom: if the local store has no limits in flight either, a rule
+// under local has nothing to decide by, and fails.
 func TestInFlightFailsWithoutRoom(t *testing.T) {
 	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
 	store.room = inflight.NewRoom(store, 0)
@@ -556,7 +560,8 @@ func TestInFlightFailsWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestInFlightHookPanics gives back what a request holds whose hook panics: servers recover.
+// TestInFlightHookPanics: if OnDecision panics, the request's places are given back, since
+// servers recover from panics.
 func TestInFlightHookPanics(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["1 in flight"]}]}`))
 	if err != nil {

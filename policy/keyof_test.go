@@ -10,8 +10,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestKeyOf holds the key that is made of attributes alone to the one that a
-// decision charges.
+// TestKeyOf: the key that is made of attributes alone is the key that a decision charges.
 func TestKeyOf(t *testing.T) {
 	secret := []byte("0123456789abcdef")
 	tests := []struct {

@@ -20,7 +20,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A log is what happened to those who wait, and when.
+// A waitLog notes what happened to requests that wait, and when.
 type waitLog struct {
 	sync.Mutex
 	began time.Time
@@ -28,7 +28,7 @@ type waitLog struct {
 	all   sync.WaitGroup
 }
 
-// wait has a request wait, and hold what is in flight for so long.
+// wait has a request wait, and then hold its places in flight for so long.
 func (l *waitLog) wait(ctx context.Context, t *testing.T, p *policy.Policy, name string, attrs policy.Map, most, runs time.Duration) {
 	l.all.Go(func() {
 		r := &policy.Result{WillRelease: true}
@@ -54,7 +54,7 @@ func (l *waitLog) add(what string) {
 	l.lines = append(l.lines, fmt.Sprintf("%v %s", time.Since(l.began), what))
 }
 
-// check compares with what is wanted; what happens at one moment may come in any order.
+// check compares the log with what is wanted; entries of one moment may come in any order.
 func (l *waitLog) check(t *testing.T, want string) {
 	t.Helper()
 	l.all.Wait()
@@ -68,9 +68,9 @@ func (l *waitLog) check(t *testing.T, want string) {
 	}
 }
 
-// TestWaitInLine has requests wait under every kind of limit: as long as their rule or their
-// caller lets them, in order, until all limits pass at one moment; and whoever would wait
-// longer is denied at once.
+// TestWaitInLine has requests wait under every kind of limit: each as long as its rule or its
+// caller lets it, in order, until all its limits let it pass at one moment. A request that
+// would wait longer is denied at once.
 func TestWaitInLine(t *testing.T) {
 	for name, test := range map[string]struct {
 		rules string
@@ -183,8 +183,8 @@ func TestWaitInLine(t *testing.T) {
 	}
 }
 
-// TestWaitBeside decides who does not wait as if what the others need were taken; and gives
-// room that is made to the first of the line at once.
+// TestWaitBeside: a request that does not wait is decided as if waiting requests had taken
+// what they need; and new room goes to the first of the line at once.
 func TestWaitBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := inFlight(t, `{"attributes":["user"],"rules":[{"name":"b","key":[],"limits":["1/h burst 3 ban 2h"],"wait":"1h"},{"name":"n","key":["user"],"limits":["1 in flight"]}]}`)
@@ -270,9 +270,10 @@ func (s *shaky) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, 
 	return s.Store.(stint.TurnStore).TakeTurn(ctx, s.layers(layers), cost, ttl, age)
 }
 
-// TestWaitStoreFails lets a store fail and come back while many wait, of whom some leave:
-// each goes by the word of its rule, everybody hears what became of the request, and no
-// more start than the limit lets pass, and the local share while the store is away.
+// TestWaitStoreFails lets a store fail and come back while many requests wait, and some of
+// them leave. Each goes by its rule's on_store_failure, every caller hears what became of its
+// request, and no more requests start than the limit, or the local share while the store is
+// away, lets pass.
 func TestWaitStoreFails(t *testing.T) {
 	for word, most := range map[string]int{"local": 21 + 9, "closed": 21, "open": 60} {
 		t.Run(word, func(t *testing.T) {
@@ -322,7 +323,7 @@ func TestWaitStoreFails(t *testing.T) {
 	}
 }
 
-// TestWaitDeadline has a request whose deadline is its turn: it starts, and is charged once.
+// TestWaitDeadline: a request whose turn comes at its deadline starts, and is charged once.
 func TestWaitDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := inFlight(t, `{"rules":[{"name":"b","key":[],"limits":["1/s burst 3"]}]}`)
@@ -342,8 +343,8 @@ func TestWaitDeadline(t *testing.T) {
 	})
 }
 
-// TestNewcomerBehind: where there is room for a newcomer and all who wait, those who came
-// before it pass before it, though they have not heard of the room yet.
+// TestNewcomerBehind: even if there is room for a newcomer and all waiting requests, these
+// pass first, though they have not heard of the room yet.
 func TestNewcomerBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules, err := policy.Parse([]byte(`{"rules":[{"name":"b","key":[],"limits":["4/1h fixed_window"],"wait":"10m"}]}`))
@@ -352,7 +353,7 @@ func TestNewcomerBehind(t *testing.T) {
 		}
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(58 * time.Minute)))
 		s := memstore.New(memstore.Options{})
-		p, err := policy.New(&shaky{Store: s}, rules, policy.Options{}) // which tells of no room
+		p, err := policy.New(&shaky{Store: s}, rules, policy.Options{}) // a shaky store does not say when it makes room
 		if err != nil {
 			t.Fatal(err)
 		}

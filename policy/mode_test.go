@@ -43,7 +43,7 @@ func (s *modal) Check(mode string, limits ...stint.Limit) error {
 	return nil
 }
 
-// TestReloadRefused binds nothing of rules of which the store would refuse one.
+// TestReloadRefused: of rules of which the store would refuse one, none is bound.
 func TestReloadRefused(t *testing.T) {
 	store := &modal{Store: memstore.New(memstore.Options{})}
 	p, err := policy.New(store, parse(t, ofMode("lease")), policy.Options{})
@@ -58,8 +58,8 @@ func TestReloadRefused(t *testing.T) {
 	}
 }
 
-// TestModes binds rules of each mode: as the store does, alike in memory, and
-// not at all where a store knows none. The local store knows no modes.
+// TestModes binds rules of each mode. A ModeStore gets the mode; in memory all modes are
+// alike; another store refuses them. The local store knows no modes.
 func TestModes(t *testing.T) {
 	local := memstore.New(memstore.Options{})
 	store := &modal{Store: memstore.New(memstore.Options{})}

@@ -9,9 +9,9 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestSetNodes changes the share of what is bound, of what a reload brings, and of
-// limits that are given, on the policy before the reload as on the one after it; what
-// was used counts.
+// TestSetNodes changes the share of limits that are bound, that a reload brings, and that
+// callers give, both on the policy before a reload and on the one after it. What keys have
+// used counts on.
 func TestSetNodes(t *testing.T) {
 	store := newBroken()
 	p, err := policy.New(store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["12/h fixed_window"]}`), policy.Options{})
@@ -38,7 +38,7 @@ func TestSetNodes(t *testing.T) {
 	if n := passes(t, next, policy.Map{"ip": "192.0.2.2"}); n != 8 {
 		t.Errorf("%d passed after a reload, want 24 / 3", n)
 	}
-	if err := p.SetNodes(2); err != nil { // of before the reload
+	if err := p.SetNodes(2); err != nil { // p is the policy before the reload
 		t.Fatal(err)
 	}
 	if n := passes(t, next, policy.Map{"ip": "192.0.2.3"}); n != 12 {

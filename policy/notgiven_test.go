@@ -12,7 +12,7 @@ import (
 )
 
 // TestNotGiven asks by an interface that has no claims. A request that a rule by a claim may
-// hold is refused; who cannot be held by it is decided by the other rules.
+// hold is refused; any other request is decided by the other rules.
 func TestNotGiven(t *testing.T) {
 	t.Run("given by two together", givenTogether)
 
@@ -20,7 +20,7 @@ func TestNotGiven(t *testing.T) {
 	for _, c := range []struct {
 		what, rules string
 		refused     string // the rule and its attribute; "" if the other rule holds the request
-		passes      bool   // neither
+		passes      bool   // neither rule holds the request
 	}{
 		{"a key", `{"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}` + other, "a jwt.sub", false},
 		{"a key that may be missing", `{"name": "a", "key": ["jwt.sub"], "on_missing": "skip", "limits": ["9/s"]}` + other, "a jwt.sub", false},
@@ -73,7 +73,8 @@ func TestNotGiven(t *testing.T) {
 	}
 }
 
-// givenTogether asks by middleware that has a function for what rules declare, and claims.
+// givenTogether asks by middleware that has both a function for declared attributes, and
+// claims.
 func givenTogether(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"attributes": ["shop"], "jwt": {"jwks": "https://id.example.com"},
 		"rules": [{"name": "a", "key": ["jwt.sub", "shop"], "limits": ["1 per hour"]}]}`))

@@ -88,8 +88,8 @@ func TestCleanPath(t *testing.T) {
 	}
 }
 
-// FuzzCleanPath holds that cleaning once is enough: what comes out says the
-// same however it is written and read again.
+// FuzzCleanPath: cleaning once is enough. A cleaned path stays the same however it is encoded
+// and cleaned again.
 func FuzzCleanPath(f *testing.F) {
 	for _, s := range []string{"/", "/a/../b", "/%6Cogin//x/.", "/a%252f", "/caf%C3%A9", "*", "/a?b"} {
 		f.Add(s)
@@ -118,8 +118,8 @@ func FuzzCleanPath(f *testing.F) {
 	})
 }
 
-// TestMatch asks for one condition at a time: attribute, what the rule says,
-// what the request says.
+// TestMatch tries one condition at a time: the attribute, the value in the rule, the value in
+// the request.
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {
 		match string
@@ -208,7 +208,7 @@ func TestMatch(t *testing.T) {
 		{`[{"query.a": "1"}, {"query.b": "1"}]`, policy.Map{"query.c": "1"}, false},
 		{`{"jwt.sub": "user-7"}`, policy.Map{"jwt.sub": "user-7"}, true},
 	} {
-		// By the index, by trying every rule, and as an exception.
+		// The condition is met by the index, by trying every rule, and as an exception.
 		for _, field := range []string{"match", "unless"} {
 			p := newPolicy(t, `{"name": "r", "`+field+`": `+c.match+`, "key": [], "limits": ["1/s"]}`)
 			want := c.want == (field == "match")
@@ -223,8 +223,8 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestAmbiguousPath refuses such a request where a rule looks at paths, and
-// charges nothing.
+// TestAmbiguousPath: a path that servers read in different ways is refused where a rule looks
+// at paths, and nothing is charged.
 func TestAmbiguousPath(t *testing.T) {
 	p := newPolicy(t, `{"name": "r", "match": {"path": "/login"}, "key": ["ip"], "limits": ["1/s"]}`)
 	var r policy.Result
@@ -302,9 +302,9 @@ func TestIgnorePathCase(t *testing.T) {
 	]%s}`
 	for _, test := range []struct {
 		path string
-		key  string // under login, where case is ignored; "" if the rule does not match
+		key  string // the key of rule login where case is ignored; "" if the rule does not match
 		cafe bool
-		as   bool // whether the rules match in the same way where it is not
+		as   bool // whether the same rules match where case is not ignored
 	}{
 		{"/Login", "/login", false, true},
 		{"/login", "/login", false, false},
@@ -358,8 +358,8 @@ func TestIgnorePathCase(t *testing.T) {
 	}
 }
 
-// TestIgnorePathCaseLetters folds letters as servers do: no letter beyond ASCII is
-// one of ASCII, and a path with one that some servers fold so is refused, in a rule too.
+// TestIgnorePathCaseLetters: no letter beyond ASCII is folded to one of ASCII. Some servers
+// do so: a path with such a letter is refused, in a rule too.
 func TestIgnorePathCaseLetters(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"ignore_path_case": true, "rules": [{"name": "a", "key": ["path"], "limits": "1000/s"}]}`))
 	if err != nil {
@@ -403,7 +403,7 @@ func TestIgnorePathCaseLetters(t *testing.T) {
 	}
 }
 
-// TestIgnorePathCaseChanges has a reload say which rules it concerns.
+// TestIgnorePathCaseChanges: Compare says which rules a change of ignore_path_case concerns.
 func TestIgnorePathCaseChanges(t *testing.T) {
 	parse := func(field string) *policy.Rules {
 		rules, err := policy.Parse([]byte(`{` + field + `"rules": [{"name": "a", "match": {"path": "/a"}, "key": [], "limits": "1/s"}, {"name": "b", "key": ["ip"], "limits": "1/s"}]}`))

@@ -14,7 +14,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A crowded store has others take something between a look and what follows it.
+// A crowded store lets other requests take something between a peek and the decision after
+// it.
 type crowded struct {
 	*memstore.Store
 	others func()
@@ -30,8 +31,8 @@ func (c *crowded) Decide(ctx context.Context, op meter.Op, layers []stint.Layer,
 	return d, err
 }
 
-// TestBeginCrowded: what others take after the look denies the request, and it is charged
-// to no rule.
+// TestBeginCrowded: if others take the room after the peek, the request is denied, and
+// charged to no rule.
 func TestBeginCrowded(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules": [
 		{"name": "tokens", "key": [], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}},
@@ -73,8 +74,8 @@ func TestBeginCrowded(t *testing.T) {
 	}
 }
 
-// TestBeginNotes: a limit that counts what is denied, and one with a ban, do so beside a
-// rule that goes by the response.
+// TestBeginNotes: a limit that counts denials, and one with a ban, do so even beside a rule
+// that goes by the response.
 func TestBeginNotes(t *testing.T) {
 	for limit, want := range map[string]stint.Wait{
 		"1/h":                                 stint.Wait(58 * time.Minute),
@@ -110,7 +111,7 @@ func TestBeginNotes(t *testing.T) {
 	}
 }
 
-// An away store answers nothing.
+// An away store does not answer while it is away.
 type away struct {
 	*memstore.Store
 	away atomic.Bool
@@ -172,8 +173,8 @@ func (b *awayBound) Decide(ctx context.Context, op meter.Op, key string, cost in
 	return b.Bound.Decide(ctx, op, key, cost)
 }
 
-// TestBeginQueue: a request in a queue is reserved for as long as it may wait, and has
-// nothing to settle for that.
+// TestBeginQueue: the place of a request in a queue is reserved for as long as it may wait,
+// and does not make a Pending.
 func TestBeginQueue(t *testing.T) {
 	for _, giveBack := range []bool{false, true} {
 		p := newPolicy(t, `{"name": "pace", "key": [], "limits": ["1/s burst 9 leaky_queue"]}`)
@@ -228,8 +229,8 @@ func TestBeginAway(t *testing.T) {
 	}
 }
 
-// TestBeginGRPC: of a call of gRPC the trailer says the status, by the codes of google.rpc.Code.
-// Until then it is open; a call that breaks off keeps the status of its header.
+// TestBeginGRPC: the trailer of a gRPC call says its status, by the codes of google.rpc.Code.
+// Until then the call is open; if it breaks off, the status of its header counts.
 func TestBeginGRPC(t *testing.T) {
 	type fields = map[string][]string
 	call := func(more ...string) fields {
@@ -240,7 +241,7 @@ func TestBeginGRPC(t *testing.T) {
 		name            string
 		status          int
 		header, trailer fields
-		head, end       [2]int64 // used of failures and of successes behind the header and at the end
+		head, end       [2]int64 // units used by failures and by successes, after the header and at the end
 	}{
 		{"OK", 200, call(), status("0"), [2]int64{1, 1}, [2]int64{0, 1}},
 		{"UNAUTHENTICATED", 200, call(), status("16"), [2]int64{1, 1}, [2]int64{1, 0}},

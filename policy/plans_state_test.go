@@ -30,7 +30,7 @@ func TestPlansShareAState(t *testing.T) {
 		what   string
 		before func()
 		attrs  policy.Map
-		want   int // that pass
+		want   int // how many requests pass
 	}{
 		{"the rule's own", nil, own, 10},
 		{"unlimited", nil, with("jwt.plan", "all"), 50},

@@ -113,7 +113,7 @@ func TestLayersOfRules(t *testing.T) {
 	}
 }
 
-// TestCosts: rules that weigh a request differently are still all or nothing.
+// TestCosts: rules under which a request has different costs still charge all or nothing.
 func TestCosts(t *testing.T) {
 	p := newPolicy(t,
 		`{"name": "requests", "key": ["ip"], "limits": ["10/m"]}`,
@@ -136,7 +136,7 @@ func TestCosts(t *testing.T) {
 		{"", true, [3]int64{8, 53, 998}},
 		{"1", true, [3]int64{7, 51, 997}},
 		{"99999999999999999999", true, [3]int64{6, 1, 996}},
-		{"2", false, [3]int64{6, 1, 995}}, // counted where denials are
+		{"2", false, [3]int64{6, 1, 995}}, // the limit that counts denials is charged
 	} {
 		r := decide(t, p, policy.Map{"ip": ip, "tokens": c.tokens})
 		if got := left(); r.Decision.Allowed != c.pass || got != c.left {
@@ -226,7 +226,7 @@ func TestOneCall(t *testing.T) {
 		allowed  bool
 		left     string
 		tightest int
-		d        stint.Decision // of which limit, remaining, taken and the waits count
+		d        stint.Decision // compared are limit, remaining, taken and the waits
 	}{
 		{"decide", func() error { return p.Decide(t.Context(), attrs, 1, &r) }, 1, true, "9 29 95 700", 3,
 			stint.Decision{Limit: 1000, Remaining: 700, Taken: 300, ResetAfter: time.Hour}},
@@ -260,7 +260,7 @@ func TestOneCall(t *testing.T) {
 			t.Fatalf("%s: %v", c.what, err)
 		}
 		d := r.Decision
-		if d.Tightest != c.tightest { // none is in shadow here, so that both count alike
+		if d.Tightest != c.tightest { // without rules in shadow, both are the same index
 			t.Errorf("%s: the decision is of limit %d, want %d", c.what, d.Tightest, c.tightest)
 		}
 		d.Allowed, d.Denied, d.Tightest = false, 0, 0
@@ -307,7 +307,7 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestManyLimits: as many limits as a store decides at once, and one more.
+// TestManyLimits asks under as many limits as a store decides at once, and under one more.
 func TestManyLimits(t *testing.T) {
 	rule := func(i int, match string) string {
 		return fmt.Sprintf(`{"name": "r%d", %s "key": ["ip"], "cost": %d, "limits": ["%d/m", "%d/h fixed_window"]}`, i, match, 1+i%3, 100+i, 50+i)
@@ -379,7 +379,7 @@ func TestOnMissing(t *testing.T) {
 	for _, c := range []struct {
 		word  string
 		attrs policy.Map
-		pass  int // of three
+		pass  int // how many of three requests pass
 		match bool
 	}{
 		{"shared", policy.Map{"header.k": "a"}, 2, true},
@@ -569,7 +569,7 @@ func TestReserve(t *testing.T) {
 	if err := p.Reset(t.Context(), attrs, &r); err != nil || left() != "10 1000 5" {
 		t.Errorf("%v %s", err, left())
 	}
-	if d, err := p.Settle(t.Context(), "", 5); err != nil || d != (stint.Decision{}) || left() != "10 1000 5" { // that of a denial
+	if d, err := p.Settle(t.Context(), "", 5); err != nil || d != (stint.Decision{}) || left() != "10 1000 5" { // the ID of a denied request
 		t.Errorf("%v %s", err, left())
 	}
 	if _, err := p.Settle(t.Context(), "other", 0); !errors.Is(err, stint.ErrReservation) {
@@ -595,7 +595,7 @@ func TestReload(t *testing.T) {
 	if n := passes(t, p, a); n != 2 {
 		t.Errorf("%d passed after the reload", n)
 	}
-	if n := passes(t, p, vip); n != 30 { // 30 of 60 are in use
+	if n := passes(t, p, vip); n != 30 { // 30 of 60 units are in use
 		t.Errorf("vip: %d passed", n)
 	}
 	if r := decide(t, before, a); r.Decision.Allowed {
@@ -621,7 +621,7 @@ func TestCompare(t *testing.T) {
 	base := `"name": "a", "key": ["ip"]`
 	for _, c := range []struct {
 		old, new string
-		want     string // substring; "!" when afresh
+		want     string // a part of the change, with "!" if Fresh
 	}{
 		{base + `, "limits": ["10/m"]`, base + `, "limits": ["10/m"]`, ""},
 		{base + `, "limits": ["10/m"]`, base + `, "limits": ["20/h"]`, "!limit 20/1h is new: it starts unused"},
@@ -656,7 +656,7 @@ func TestCompare(t *testing.T) {
 // TestIndex compares decisions by the index with the explanation, which tries
 // every rule.
 func TestIndex(t *testing.T) {
-	for seed, size := range []int{1, 2, 5, 20, 60, 300} { // what is filed where depends on how many share a place
+	for seed, size := range []int{1, 2, 5, 20, 60, 300} { // the index files rules by how many share an attribute
 		t.Run(fmt.Sprint(size), func(t *testing.T) { testIndex(t, rand.New(rand.NewPCG(uint64(seed), 2)), size) })
 	}
 }
@@ -791,7 +791,7 @@ func TestOnStoreFailure(t *testing.T) {
 	attrs := policy.Map{"ip": "192.0.2.7", "path": "/"}
 	decideN(t, p, attrs, 4)
 	store.down.Store(true)
-	// Warm: two of six are left; open does not count.
+	// The local store is warm: two of its six are left. Open does not count.
 	for i, want := range []bool{true, true, false} {
 		r := decide(t, p, attrs)
 		if r.Decision.Allowed != want || !errors.Is(r.StoreError, errDown) || r.Rules[0].Failed != policy.FailLocal ||
@@ -806,7 +806,7 @@ func TestOnStoreFailure(t *testing.T) {
 	}
 	store.down.Store(false)
 	for owing, _, _ := p.Debts(); owing > 0; owing, _, _ = p.Debts() {
-		time.Sleep(time.Millisecond) // until what passed meanwhile is charged
+		time.Sleep(time.Millisecond) // until debts are posted
 	}
 	if r := decide(t, p, attrs); r.Decision.Allowed || r.StoreError != nil || r.Rules[0].Failed != policy.NotFailed || r.Tightest != 0 {
 		t.Errorf("%+v", r)
@@ -900,8 +900,8 @@ func TestAddressKeys(t *testing.T) {
 	}
 }
 
-// TestTag holds that rules which share an attribute of their keys have one tag,
-// if it is the first or the field says so.
+// TestTag: keys of rules that share an attribute have one tag, if the attribute is the first
+// or the field tag names it.
 func TestTag(t *testing.T) {
 	const ip, other = "192.0.2.7", "2001:db8::1"
 	p := newPolicy(t,
@@ -935,7 +935,7 @@ func TestTag(t *testing.T) {
 	}
 }
 
-// FuzzKeys holds that keys are the same only where all attributes are.
+// FuzzKeys: two keys are the same only if all attributes are.
 func FuzzKeys(f *testing.F) {
 	f.Add("a_b", "c", "a", "b_c")
 	f.Add("", "1:a", "1:a", "")
@@ -959,7 +959,7 @@ func FuzzKeys(f *testing.F) {
 			if (a.Key(1) == b.Key(1)) != (ax == bx && ay == by) {
 				t.Errorf("%q %q and %q %q: %q and %q", ax, ay, bx, by, a.Key(1), b.Key(1))
 			}
-			// What looks like a hash cannot be sent in its place.
+			// A client cannot send the hash of a value in place of the value.
 			if c := decide(t, p, policy.Map{"x": a.Key(0)}); ax != a.Key(0) && ax != "" && c.Key(0) == a.Key(0) {
 				t.Errorf("%q is taken for the key of %q", a.Key(0), ax)
 			}
@@ -1062,7 +1062,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestDigest holds the digest of rules to their names and limits, and to nothing else.
+// TestDigest: the digest depends on the rules' names and limits, and on nothing else.
 func TestDigest(t *testing.T) {
 	digest := func(rules ...string) string { return parse(t, rules...).Digest() }
 	a, b := `{"name": "a", "key": ["ip"], "limits": ["10/h"]}`, `{"name": "b", "key": ["ip"], "limits": ["10/h", "3/m"]}`

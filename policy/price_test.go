@@ -11,7 +11,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// sending is the attributes of a request with a body of some bytes.
+// sending gives the attributes of a request with a body of some bytes.
 type sending struct {
 	policy.Map
 	bytes int64
@@ -19,8 +19,9 @@ type sending struct {
 
 func (s sending) BodyLength() int64 { return s.bytes }
 
-// TestPrice charges the greatest of what a client says, for each answer, and what it
-// sends, within bounds and times the price; and settles by the price too.
+// TestPrice charges the greatest of the values that a client gives, times the number of
+// answers, plus the length of the body, within bounds, times the price; and settles by the
+// price too.
 func TestPrice(t *testing.T) {
 	const rules = `{"rules":[{"name":"tokens","key":[],"limits":["1_000_000_000/h"],"cost":{"usage":"openai",
 		"reserve":{"attribute":["body./max_completion_tokens","body./max_tokens"],"times":"body./n","sent":3,"default":100,"min":16,"max":5000},
@@ -69,7 +70,7 @@ func TestPrice(t *testing.T) {
 	}
 }
 
-// TestEstimate charges what a body seems to be only where it is one, and nothing says it.
+// TestEstimate charges the estimate of a body only where the response has no usage.
 func TestEstimate(t *testing.T) {
 	const ten = "data: {}\n\ndata: {}\n\n: ping\n\ndata: {}\n\ndata: {}\n\ndata: {}\n\ndata: {}\n\ndata: {}\n\ndata: {}\n\ndata: {}\n\ndata: {}\n\ndata: [DONE]\n\n"
 	for name, c := range map[string]struct {

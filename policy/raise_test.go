@@ -12,7 +12,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// A running response, and what is said of it by the definition.
+// A running response is one that takes more while it runs, with what the definition says it
+// has taken.
 type running struct {
 	*policy.Pending
 	held, cost int64
@@ -63,8 +64,9 @@ func leftOf(t testing.TB, p *policy.Policy) policy.RuleResult {
 	return r.Rules[0]
 }
 
-// TestRaise holds streams of one key to the definition: what is used up takes as much again
-// as was first reserved, or what the next bytes lack, or what there is, and nothing ends it.
+// TestRaise holds streams of one key to the definition: a stream that has used up its
+// reservation takes as much again as at first, or what the next bytes lack, or what there is;
+// where there is nothing, it ends.
 func TestRaise(t *testing.T) {
 	const most = 300
 	seed := rand.Uint64()
@@ -115,7 +117,7 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// TestRaiseDenied: a raise that is denied leaves no trace, though what denied it is settled.
+// TestRaiseDenied: a raise that is denied begins no ban and is not counted.
 func TestRaiseDenied(t *testing.T) {
 	for _, limit := range []string{"100 per day fixed_window ban 1h", "100 per day sliding_log count_denied"} {
 		p := cutting(t, memstore.New(memstore.Options{}), limit, "", policy.Options{})
@@ -181,7 +183,7 @@ func TestRaiseAway(t *testing.T) {
 func TestCutDelivered(t *testing.T) {
 	p := cutting(t, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), "40 per day fixed_window", "", policy.Options{})
 	first, second := streaming(t, p), streaming(t, p)
-	for i, cut := range []bool{false, false, true} { // 14 of the 20 that were reserved
+	for i, cut := range []bool{false, false, true} { // 14 of the 20 reserved units are used
 		if first.pass(7) != cut {
 			t.Fatalf("piece %d of 7: cut is not %v", i+1, cut)
 		}

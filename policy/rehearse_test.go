@@ -63,7 +63,7 @@ func TestOnDecision(t *testing.T) {
 	}
 }
 
-// TestRehearse has the overrides of the policy, on a store of its own, and goes
+// TestRehearse: a rehearsal has the overrides of its policy, on a store of its own, and works
 // on while they change.
 func TestRehearse(t *testing.T) {
 	rules, err := policy.Parse([]byte(`{"rules": [{"name": "api", "key": ["ip"], "limits": ["1/h"]}, {"name": "b", "key": ["ip"], "limits": ["9/h"]}]}`))
@@ -81,7 +81,7 @@ func TestRehearse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 300 { // with numbers of plans that the rehearsal does not have
+	for i := range 300 { // these plans have numbers beyond those of the rehearsal
 		if err := p.SetOverride("api", "192.0.2.8", policy.Override{Limits: []stint.Limit{stint.PerHour(int64(i) + 3)}}); err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func TestByRule(t *testing.T) {
 		if got := strings.Join(got, "; "); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
-		for range r.ByRule { // and may be left
+		for range r.ByRule { // breaking out of the loop is allowed
 			break
 		}
 	}

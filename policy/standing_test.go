@@ -138,8 +138,7 @@ func TestStandingsMany(t *testing.T) {
 	}
 }
 
-// TestByKey gives a key limits of its own, resets and refunds it, and takes that
-// back.
+// TestByKey gives a key limits of its own, resets and refunds it, and takes the refund back.
 func TestByKey(t *testing.T) {
 	p := newStanding(t, standingRules)
 	for range 3 {

@@ -31,14 +31,14 @@ func (b *bearer) Attribute(name string) (string, bool) {
 
 func (b *bearer) Unknown() bool { return b.unknown && b.asked }
 
-// An asked is one at /auth, which sees no body.
+// An asked is a request at /auth, which sees no body.
 type asked struct{ *bearer }
 
 func (asked) Interface() by.Interfaces { return by.Auth }
 
-// TestUnknown decides requests whose claims cannot be known: a rule that needs one goes by
-// its on_store_failure. local decides as if it were missing, open leaves the rule out,
-// closed denies for a second.
+// TestUnknown decides requests whose claims cannot be known: a rule that needs a claim goes
+// by its on_store_failure. local decides as if the claim were missing, open leaves the rule
+// out, closed denies for a second.
 func TestUnknown(t *testing.T) {
 	const passes, leaves, denies, forgoes = "passes", "is left out", "denies for a second", "denies for good"
 	for _, c := range []struct{ rule, local, open, closed string }{
@@ -101,14 +101,14 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestClaimsLast asks for a claim only where all else that a rule says holds.
+// TestClaimsLast: a claim is asked for only if all other conditions of its rule hold.
 func TestClaimsLast(t *testing.T) {
 	p := newPolicy(t,
 		`{"name": "a", "match": {"jwt.plan": "free", "path": "/a", "method": "POST"}, "key": ["ip"], "limits": ["5/h"]}`,
 		`{"name": "b", "match": {"path": "/b/**"}, "unless": {"jwt.plan": "free", "method": "POST"}, "key": ["ip"], "limits": ["5/h"], "on_store_failure": "closed"}`,
 		`{"name": "c", "match": {"jwt.plan": "free", "path": "/c"}, "key": ["ip"], "limits": ["5/h"], "on_store_failure": "closed"}`,
 		`{"name": "d", "match": {"path": "/d"}, "key": ["jwt.sub"], "limits": ["5/h"]}`,
-		`{"name": "f", "match": {"path": "/f", "jwt.plan": "rare"}, "key": ["ip"], "limits": ["5/h"]}`, // than the path
+		`{"name": "f", "match": {"path": "/f", "jwt.plan": "rare"}, "key": ["ip"], "limits": ["5/h"]}`, // the claim is rarer than the path
 		`{"name": "g", "match": {"path": "/f", "jwt.plan": "rarer"}, "key": ["ip"], "limits": ["5/h"]}`,
 	)
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// TestWaitTooLongNamesTheQueues denies what would wait longer than it may by the
-// queues that make it so, not by the limit that has the least left.
+// TestWaitTooLongNamesTheQueues: a request that would wait too long is denied by the queues
+// that make it wait, not by the limit with the least left.
 func TestWaitTooLongNamesTheQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules, err := policy.Parse([]byte(`{"rules":[

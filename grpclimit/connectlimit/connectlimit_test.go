@@ -81,7 +81,7 @@ func guard(t testing.TB, limit string, key grpclimit.Key, o grpclimit.Options) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}) // seconds are compared
+	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}) // the clock stands still, since seconds are compared
 	t.Cleanup(func() { store.Close() })
 	limiter, err := stint.NewLimiter(store, "test", parsed)
 	if err != nil {
@@ -94,12 +94,12 @@ func guard(t testing.TB, limit string, key grpclimit.Key, o grpclimit.Options) *
 	return g
 }
 
-// protocols are those that one server speaks at once.
+// protocols are the client options for each protocol that one server speaks.
 var protocols = map[string][]connect.ClientOption{
 	"connect": nil, "grpc": {connect.WithGRPC()}, "grpc-web": {connect.WithGRPCWeb()},
 }
 
-// TestUnary denies in each protocol with what a client needs to come back in time.
+// TestUnary: in each protocol, a denial has all that a client needs to come back in time.
 func TestUnary(t *testing.T) {
 	for name, options := range protocols {
 		t.Run(name, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestUnary(t *testing.T) {
 	}
 }
 
-// TestSharedError has calls of many clients end with one error: each client gets its
-// own fields, once, and the error none.
+// TestSharedError: the calls of many clients end with one shared error. Each client gets its
+// own fields, once, and they are not added to the error.
 func TestSharedError(t *testing.T) {
 	const clients, calls = 16, 200
 	shared := connect.NewError(connect.CodeNotFound, errors.New("of the handler"))
@@ -156,7 +156,7 @@ func TestSharedError(t *testing.T) {
 	}
 }
 
-// denied looks at the error of a call that was denied under 2/h.
+// denied checks the error of a call that was denied under 2/h.
 func denied(t *testing.T, err error) {
 	t.Helper()
 	var e *connect.Error
@@ -204,7 +204,8 @@ func TestOpening(t *testing.T) {
 	}
 }
 
-// TestMessages holds each message of a stream to the limit, and ends it.
+// TestMessages: each message of a stream is held to the limit, and a denied one ends the
+// stream.
 func TestMessages(t *testing.T) {
 	for name, options := range map[string][]connect.ClientOption{"connect": nil, "grpc": {connect.WithGRPC()}} {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +222,7 @@ func TestMessages(t *testing.T) {
 				}
 				passed++
 			}
-			if passed != 2 || connect.CodeOf(err) != connect.CodeResourceExhausted { // the opening is one
+			if passed != 2 || connect.CodeOf(err) != connect.CodeResourceExhausted { // opening the stream takes one of three
 				t.Errorf("%d messages passed, then %v", passed, err)
 			}
 			_ = stream.CloseRequest()
@@ -230,7 +231,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestClientStream ends at the message that is denied, before the handler has it.
+// TestClientStream: a stream ends at the message that is denied, before the handler gets
+// that.
 func TestClientStream(t *testing.T) {
 	s := serve(t, guard(t, "3/h", grpclimit.PeerKey(), grpclimit.Options{Messages: true}))
 	stream := connect.NewClient[text, text](s.Client(), s.URL+client).CallClientStream(t.Context())
@@ -317,7 +319,7 @@ func TestMetadata(t *testing.T) {
 		}
 	}
 	for name, options := range protocols {
-		for _, id := range []string{"YQ", "YQ==", "YR", "YR=="} { // its last bits do not count
+		for _, id := range []string{"YQ", "YQ==", "YR", "YR=="} { // the last bits of base64 do not count
 			if got := call(options, id); got != connect.CodeResourceExhausted {
 				t.Errorf("%s, %s is not the client that has used up its limit: %v", name, id, got)
 			}

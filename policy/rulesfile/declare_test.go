@@ -8,9 +8,9 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// TestUndeclared checks attributes that no HTTP request has and the file does not declare:
-// they are refused where there is HTTP alone, else reported once, with what may have been
-// meant.
+// TestUndeclared: an attribute that no HTTP request has and the file does not declare is
+// refused where all requests are of HTTP, else reported once, with the name that may have
+// been meant.
 func TestUndeclared(t *testing.T) {
 	for _, c := range []struct {
 		what, attributes, rule string
@@ -55,8 +55,8 @@ func TestUndeclared(t *testing.T) {
 	}
 }
 
-// TestRefused checks where rules may be used: where a request can have what they look at.
-// That a name is declared makes nothing known to who cannot give it.
+// TestRefused: rules are refused where no request can have what they look at. A declaration
+// does not help interfaces that cannot give declared attributes.
 func TestRefused(t *testing.T) {
 	const (
 		askers = "/v1, Envoy's protocol, RESP"

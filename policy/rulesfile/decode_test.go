@@ -13,8 +13,7 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// TestBusted reads files that are wrong and holds every line of what is said
-// about them.
+// TestBusted reads files that are wrong, and compares every line of their errors.
 func TestBusted(t *testing.T) {
 	files, _ := filepath.Glob("testdata/busted_*.json")
 	if len(files) < 10 {
@@ -52,7 +51,8 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// Some editors on Windows write a mark before the text, and ends of lines of their own.
+// TestMark reads a file as some editors on Windows write it: with a byte order mark, and CR
+// LF at the ends of lines.
 func TestMark(t *testing.T) {
 	f, err := rulesfile.Parse([]byte("\ufeff{\"rules\": [\r\n{\"name\": \"a\", \"key\": [\"ip\"], \"limits\": \"5/m\"}]}\r\n"))
 	if err != nil || len(f.Rules()) != 1 {
@@ -63,7 +63,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// TestHuge refuses what would take memory for nothing, at once.
+// TestHuge refuses, at once, files that would only use up memory.
 func TestHuge(t *testing.T) {
 	for name, data := range map[string]string{
 		"bytes":  `{"rules": [` + strings.Repeat(" ", rulesfile.MaxBytes) + `]}`,
@@ -79,8 +79,8 @@ func TestHuge(t *testing.T) {
 	}
 }
 
-// TestAliases decodes a tree whose nodes are used over and over, as aliases of
-// YAML do it: ten levels of ten are ten thousand million values.
+// TestAliases decodes a tree whose nodes are used over and over, like aliases of YAML: ten
+// levels of ten are ten thousand million values.
 func TestAliases(t *testing.T) {
 	n := &rulesfile.Node{Kind: rulesfile.String, Value: "x"}
 	for range 10 {
@@ -98,7 +98,7 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// TestDecodeOdd feeds trees that no file gives.
+// TestDecodeOdd decodes trees that no file gives.
 func TestDecodeOdd(t *testing.T) {
 	for name, n := range map[string]*rulesfile.Node{
 		"nil":       nil,
@@ -123,8 +123,8 @@ func TestDecodeOdd(t *testing.T) {
 	}
 }
 
-// TestSchema holds the schema for editors to the decoder's fields, and the good
-// files to the schema, as far as names of fields go.
+// TestSchema compares the names of fields in the editors' schema with the decoder's, and with
+// those in the good files.
 func TestSchema(t *testing.T) {
 	type object struct {
 		Properties           map[string]any `json:"properties"`

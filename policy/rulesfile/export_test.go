@@ -1,6 +1,6 @@
 package rulesfile
 
-// KnownFields is what the decoder takes, by the names of the schema's
+// KnownFields are the fields that the decoder knows, by the names of the schema's
 // definitions.
 var KnownFields = map[string][]string{
 	"document": documentFields,

@@ -35,7 +35,8 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// TestClaimKeys warns of keys that a client lacks who sends no token that verifies.
+// TestClaimKeys warns of keys by a claim, which clients without a token that verifies do not
+// have.
 func TestClaimKeys(t *testing.T) {
 	const skips, shares = "it holds no client that sends no token", "share one key, and no other rule holds them by address"
 	for _, c := range []struct{ jwt, rules, want string }{
@@ -49,7 +50,7 @@ func TestClaimKeys(t *testing.T) {
 		{"jwt", `"key": ["jwt.sub"], "unlimited": true`, ""},
 		{"jwt", `"key": ["ip"], "tiers": {"by": "jwt.plan", "default": "a", "plans": {"a": "1/s"}}`, ""},
 		{"jwt", `"key": ["header.x"], "limits": "1/s"}, {"name": "b", "key": ["jwt.sub"], "limits": "9/s", "on_missing": "skip"`, "a client can have as many keys"},
-		{"other", `"key": ["jwt.sub"], "limits": "1/s"`, ""}, // whoever asks has verified it
+		{"other", `"key": ["jwt.sub"], "limits": "1/s"`, ""}, // the caller has verified the token
 	} {
 		f, err := rulesfile.Decode(tree(t, `{"attributes": "jwt.sub", "`+c.jwt+`": {"jwks": "https://id.example.com/"}, "rules": [{"name": "a", `+c.rules+`}]}`), "other")
 		if err != nil {
