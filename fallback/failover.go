@@ -138,8 +138,19 @@ type Pair struct {
 	each     []single
 }
 
-// A single is one limit of a pair on its own.
-type single struct{ main, local stint.Bound }
+// A single is one limit of a pair on its own. What the shared store lets through is charged under
+// quiet, the local limit without a ban and without count_denied: that it finds no room there is no
+// denial of the client.
+type single struct{ main, local, quiet stint.Bound }
+
+// warm charges the local store with up to units, and returns how many.
+func (s *single) warm(key string, units int64) int64 {
+	d, err := s.quiet.Decide(context.Background(), meter.OpTakeUpTo, key, units)
+	if err != nil { // the local store then counts too little, which is no reason to deny
+		return 0
+	}
+	return d.Taken
+}
 
 // Bind binds limits under a name in both stores, in the local one at this process's share. In the
 // shared store bind does it; nil means the store's own Bind.
@@ -167,6 +178,11 @@ func (f *Failover) Bind(bind func(name string, limits ...stint.Limit) (stint.Bou
 		if p.each[i].local, err = apart(p.Local, i, len(limits), f.local.Bind); err != nil {
 			return nil, fmt.Errorf("in the local store: %w", err)
 		}
+		if p.each[i].quiet = p.each[i].local; limits[i].Ban() > 0 || limits[i].CountDenied() {
+			if p.each[i].quiet, err = f.shares.Bind(name, unbanned(limits[i])); err != nil {
+				return nil, fmt.Errorf("in the local store: %w", err)
+			}
+		}
 	}
 	return p, nil
 }
@@ -188,9 +204,18 @@ func (p *Pair) Warm(key string, units int64) {
 	if units == 0 || p.Local == nil {
 		return
 	}
+	for i := range p.each {
+		p.each[i].warm(key, units)
+	}
+}
+
+// Refund gives back in the local store what the shared one has refunded.
+func (p *Pair) Refund(key string, units int64) {
+	if units == 0 || p.Local == nil {
+		return
+	}
 	for _, one := range p.each {
-		// After an error the local store has counted too little, which is no reason to deny.
-		_, _ = one.local.Decide(context.Background(), meter.OpTakeUpTo, key, units)
+		_, _ = p.failover.local.Refund(context.Background(), []stint.Layer{{Bound: one.local, Key: key}}, units) // without it, the local store denies too much
 	}
 }
 

@@ -6,8 +6,9 @@
 // A [Store] asks the shared store first. While that store fails, the [Mode] says what becomes of
 // requests: a local store decides (the default), all pass, or all are denied. The local store is
 // kept warm, so that a failure grants no fresh burst: it is charged with everything that the shared
-// store lets through. What the local store lets through in place of the shared one is owed, and is
-// charged to the shared store once it answers again, as far as it still counts. For limits in
+// store lets through, and settles what that reserves. What the local store lets through in place of the shared one is owed, and is
+// charged to the shared store once it answers again, as far as it still counts; a reservation at its
+// cost, once that is settled or it has expired. For limits in
 // flight, both stores count what runs, whichever let it in.
 //
 // # Guarantees
@@ -184,16 +185,15 @@ func (s *Store) fails(ctx context.Context, err error) bool {
 
 // Refund implements [stint.Store]. While the shared store fails, nothing is refunded.
 func (s *Store) Refund(ctx context.Context, layers []stint.Layer, cost int64) (stint.Decision, error) {
-	main, local, err := s.split(layers)
+	main, _, err := s.split(layers)
 	if err != nil {
 		return stint.Decision{}, err
 	}
 	d, err := s.main.Refund(ctx, main, cost)
 	if err == nil {
-		for i := range local {
-			local[i].Answers = nil // the answers are the shared store's
+		for _, l := range layers {
+			l.Bound.(*bound).pair.Refund(l.Key, units(cost, l.Weight))
 		}
-		_, _ = s.local.Refund(ctx, local, cost) // without this, the local store would deny too much while the shared one is gone
 	}
 	return d, err
 }

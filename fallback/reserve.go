@@ -17,7 +17,7 @@ const (
 )
 
 // Reserve implements [stint.Store]. What the local store reserves is settled there, by this process
-// alone. The reserved units are owed to the shared store, and so is what is settled above them.
+// alone. The shared store is owed its cost once it is settled, or has expired.
 func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	return s.take(ctx, layers, cost, ttl, func(ctx context.Context, store stint.Store, layers []stint.Layer) (stint.Decision, stint.ReservationID, error) {
 		return store.Reserve(ctx, layers, cost, ttl)
@@ -56,9 +56,9 @@ func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl 
 	}
 	d, id, err := by(ctx, s.main, main)
 	if err == nil {
-		s.failover.Answered()
-		s.warm(layers, d.Taken)
-		if ttl > 0 {
+		if s.failover.Answered(); id == "" {
+			s.warm(layers, d.Taken)
+		} else if s.mode == Local {
 			s.failover.Reserve(id, cost, ttl, reservedOf(layers))
 		}
 		return d, id, nil
@@ -71,11 +71,13 @@ func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl 
 		d, t, err := by(context.WithoutCancel(ctx), s.local, local)
 		if t != "" {
 			id = localPrefix + t
-			s.failover.Reserve(t, cost, ttl, reservedOf(layers))
+			s.failover.ReserveLocal(why, t, cost, ttl, reservedOf(layers))
 		}
 		return d, err
 	})
-	s.owe(why, layers, s.charged(meter.OpTake, &d, cost, err), d.Allowed)
+	if id == "" {
+		s.owe(why, layers, s.charged(meter.OpTake, &d, cost, err), d.Allowed)
+	}
 	if s.mode == Open && ttl > 0 {
 		id = openID
 	}
@@ -86,7 +88,7 @@ func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl 
 func reservedOf(layers []stint.Layer) []Reserved {
 	of := make([]Reserved, len(layers))
 	for i, l := range layers {
-		of[i] = Reserved{l.Bound.(*bound).pair, l.Key, l.Weight}
+		of[i] = Reserved{l.Bound.(*bound).pair, l.Key, l.Weight, l.Excuses}
 	}
 	return of
 }

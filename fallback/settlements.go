@@ -9,17 +9,18 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// Units that are settled above their reservation have been used, whichever store made the
-// reservation and whichever is away when it is settled. So a failover remembers which keys the
-// reservations of this process charge, as long as these live, and owes the shared store the
-// settlements that it could not tell it.
+// What a request reserves is not what it costs. So a failover remembers the reservations of this
+// process, as long as they live, and tells the other store what they cost: the local store has each
+// reservation of the shared one as a reservation of its own, and the shared store is owed a
+// reservation of the local one once that is settled or has expired.
 
 // A Reserved is one key of a reservation, under limits that are bound in both stores. Weight is how
-// many units each unit of cost takes.
+// many units each unit of cost takes, and Excuses how long they excuse denials ([stint.Layer]).
 type Reserved struct {
-	Pair   *Pair
-	Key    string
-	Weight int64
+	Pair    *Pair
+	Key     string
+	Weight  int64
+	Excuses time.Duration
 }
 
 // reservations remembers the reservations of this process, in either store.
@@ -33,18 +34,24 @@ type reserved struct {
 	of   []Reserved
 	cost int64
 	ends time.Time
+	held []held // in the local store, of a reservation of the shared one
+
+	// Of a reservation of the local store: whether the shared store may have charged it too, and
+	// what owes the reserved cost when it expires.
+	maybe bool
+	lapse *time.Timer
 }
 
 const mostReserved = 65_536 // the most that are remembered
 
-// add remembers a reservation.
-func (r *reservations) add(id stint.ReservationID, one reserved) {
+// add remembers a reservation, and reports whether there was room for it.
+func (r *reservations) add(id stint.ReservationID, one reserved) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.all) >= max(r.tidy, 64) {
 		now := time.Now()
 		for id, one := range r.all {
-			if one.ends.Before(now) {
+			if one.ends.Before(now) && one.lapse == nil {
 				delete(r.all, id)
 			}
 		}
@@ -53,9 +60,11 @@ func (r *reservations) add(id stint.ReservationID, one reserved) {
 	if r.all == nil {
 		r.all = make(map[stint.ReservationID]reserved)
 	}
-	if len(r.all) < mostReserved {
-		r.all[id] = one
+	if len(r.all) >= mostReserved {
+		return false
 	}
+	r.all[id] = one
+	return true
 }
 
 // take returns what is remembered of a reservation and forgets it, since it is settled once.
@@ -64,42 +73,76 @@ func (r *reservations) take(id stint.ReservationID) reserved {
 	defer r.mu.Unlock()
 	one := r.all[id]
 	delete(r.all, id)
+	if one.lapse != nil {
+		one.lapse.Stop()
+	}
 	return one
 }
 
-// above calls do for each key with the units that cost charges above the reserved cost.
-func (r reserved) above(cost int64, do func(p *Pair, key string, units int64)) {
+// owes owes the shared store a cost of the reservation, less what that may have charged already.
+func (r *reserved) owes(cost, charged int64) {
 	for _, one := range r.of {
-		if more := units(cost, one.Weight) - units(r.cost, one.Weight); more > 0 {
-			do(one.Pair, one.Key, more)
+		if more := units(cost, one.Weight) - units(charged, one.Weight); more > 0 {
+			one.Pair.Owe(nil, one.Key, more, true)
 		}
 	}
 }
 
-// Reserve remembers which keys a reservation charges, whichever store made it.
+// Reserve remembers a reservation of the shared store, and charges the local store with it.
 func (f *Failover) Reserve(id stint.ReservationID, cost int64, ttl time.Duration, of []Reserved) {
-	if f.local != nil && id != "" {
-		f.reserved.add(id, reserved{of, cost, time.Now().Add(ttl)})
+	if f.local == nil || id == "" {
+		return
+	}
+	one := reserved{of: of, cost: cost, ends: time.Now().Add(ttl)}
+	for i := range of {
+		one.held = append(one.held, of[i].hold(f.local, cost, ttl)...)
+	}
+	f.reserved.add(id, one)
+}
+
+// ReserveLocal remembers a reservation that the local store made because the shared one failed with
+// the error why. It is owed once it is settled, or has expired: until then nobody knows its cost.
+func (f *Failover) ReserveLocal(why error, id stint.ReservationID, cost int64, ttl time.Duration, of []Reserved) {
+	if id == "" {
+		return
+	}
+	one := reserved{of: of, cost: cost, ends: time.Now().Add(ttl), maybe: errors.Is(why, stint.ErrAmbiguous)}
+	one.lapse = time.AfterFunc(ttl, func() { f.settled(id, cost) })
+	if !f.reserved.add(id, one) {
+		one.lapse.Stop()
+		one.owes(cost, one.charged())
 	}
 }
 
-// SettleLocal settles a reservation of the local store. Units above the reserved cost are owed to
-// the shared store.
+// charged returns what the shared store may have charged of a reservation of the local one.
+func (r *reserved) charged() int64 {
+	if r.maybe {
+		return r.cost
+	}
+	return 0
+}
+
+// settled owes what a reservation of the local store has cost.
+func (f *Failover) settled(id stint.ReservationID, cost int64) {
+	one := f.reserved.take(id)
+	one.owes(cost, one.charged())
+}
+
+// SettleLocal settles a reservation of the local store. Its cost is owed to the shared store.
 func (f *Failover) SettleLocal(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	if f.local == nil {
 		return stint.Decision{}, stint.ErrReservation
 	}
 	d, err := f.local.Settle(ctx, id, cost)
 	if err == nil {
-		f.reserved.take(id).above(cost, (*Pair).owe)
+		f.settled(id, cost)
 	}
 	return d, err
 }
 
 // Settle settles a reservation of the shared store. While that fails, the settlement is owed and
 // done once the store answers, whichever process made the reservation. The answer then does not say
-// what remains. The local store is meanwhile charged with the units above the reserved cost, where
-// this process knows that cost.
+// what remains. The local store is told too, where this process made the reservation.
 func (f *Failover) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
 	d, err := f.main.Settle(ctx, id, cost)
 	if f.debts == nil {
@@ -107,23 +150,59 @@ func (f *Failover) Settle(ctx context.Context, id stint.ReservationID, cost int6
 	}
 	if err == nil {
 		f.Answered()
-		f.reserved.take(id).above(cost, (*Pair).Warm)
+		one := f.reserved.take(id)
+		one.settle(f.local, cost)
 		return d, nil
 	}
 	if cost < 0 || ctx.Err() != nil || lasting(err) || !f.Fails(err) {
 		return d, err
 	}
 	one := f.reserved.take(id)
-	one.above(cost, (*Pair).Warm)
+	one.settle(f.local, cost)
 	if !f.debts.later(&settlement{id: id, cost: cost, of: one, maybe: errors.Is(err, stint.ErrAmbiguous)}) {
 		return d, err
 	}
 	return stint.Decision{Allowed: true, Tightest: -1}, nil
 }
 
-// owe notes what the local store has charged without asking the shared one.
-func (p *Pair) owe(key string, units int64) {
-	p.Owe(nil, key, units, true)
+// A held is what the local store holds of a reservation of the shared one, under one limit: a
+// reservation, or units where its share has no room for all.
+type held struct {
+	of    *single
+	key   string
+	unit  int64 // how many units each unit of cost takes
+	id    stint.ReservationID
+	taken int64
+}
+
+// hold reserves a cost in the local store, under each limit.
+func (r *Reserved) hold(local stint.Store, cost int64, ttl time.Duration) []held {
+	all := make([]held, len(r.Pair.each))
+	want := units(cost, r.Weight)
+	for i := range all {
+		h := &all[i]
+		*h = held{of: &r.Pair.each[i], key: r.Key, unit: r.Weight}
+		d, id, err := local.Reserve(context.Background(), []stint.Layer{{Bound: h.of.quiet, Key: h.key, Excuses: r.Excuses}}, want, ttl)
+		if h.id = id; err != nil || !d.Allowed {
+			h.taken = h.of.warm(h.key, want)
+		}
+	}
+	return all
+}
+
+// settle tells the local store what a reservation of the shared one has cost.
+func (r *reserved) settle(local stint.Store, cost int64) {
+	for _, h := range r.held {
+		want := units(cost, h.unit)
+		switch {
+		case h.id != "":
+			_, _ = local.Settle(context.Background(), h.id, want) // without it, the local store denies too much
+		case want > h.taken:
+			h.of.warm(h.key, want-h.taken)
+		case want < h.taken:
+			_, _ = local.Refund(context.Background(), []stint.Layer{{Bound: h.of.quiet, Key: h.key}}, h.taken-want)
+		}
+	}
 }
 
 // A settlement is a settlement that the shared store has not answered.
@@ -161,7 +240,7 @@ func (d *Debts) settleAll() {
 			case err == nil:
 				continue
 			case errors.Is(err, stint.ErrReservation) && !s.maybe: // the reservation has expired: what was reserved stays charged
-				s.of.above(s.cost, (*Pair).owe)
+				s.of.owes(s.cost, s.of.cost)
 				continue
 			case lasting(err):
 				continue

@@ -68,7 +68,7 @@ func alike(l stint.Limit, count int64, period time.Duration) stint.Limit {
 	return made
 }
 
-// unbanned returns the limit without its ban.
+// unbanned returns the limit without its ban, and without counting what it denies.
 func unbanned(l stint.Limit) stint.Limit {
 	made := alike(l, l.Count(), l.Period())
 	if l.Algorithm().Takes(meter.Burst) {
@@ -76,6 +76,9 @@ func unbanned(l stint.Limit) stint.Limit {
 	}
 	if l.Debt() > 0 {
 		made = made.WithDebt(l.Debt())
+	}
+	if l.Relaxed() {
+		made = made.WithRelaxed()
 	}
 	return made
 }

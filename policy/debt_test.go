@@ -96,6 +96,42 @@ func TestDebts(t *testing.T) {
 	})
 }
 
+// TestResponsesThroughOutages begins requests while the store is there and while it is away, and ends
+// them in either time: in the end both stores have what the responses cost, and successes have
+// banned nobody.
+func TestResponsesThroughOutages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := debtor(t, `{"name": "login", "key": ["ip"], "limits": ["5 per 10m sliding_log ban 1h"], "count": {"status": [401]}}`,
+			`{"name": "tokens", "key": ["ip"], "limits": ["100000/24h fixed_window"], "cost": {"response": "/n", "reserve": 4000}}`)
+		var r policy.Result
+		for i := range 40 {
+			store.down.Store(i%4 == 1 || i%4 == 2)
+			pending, _, err := p.Begin(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, false, 0, &r)
+			if err != nil || !r.Decision.Allowed {
+				t.Fatalf("request %d: %+v, %v", i, r.Decision, err)
+			}
+			if i%8 > 4 {
+				recovered(store)
+			}
+			_ = pending.Header(t.Context(), 200, nil)
+			_, _ = pending.Write([]byte(`{"n":3}`))
+			if err := pending.End(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			if i%4 == 3 {
+				recovered(store)
+			}
+		}
+		if got := remain(t, p, "192.0.2.1"); got[0] != 5 || got[1] != 100_000-40*3 {
+			t.Errorf("%v remain in the store, want [5 99880]", got)
+		}
+		store.down.Store(true)
+		if err := p.Peek(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, &r); err != nil || r.Rules[0].Remaining != 5 || r.Rules[1].Remaining != 100_000-40*3 {
+			t.Errorf("%d and %d remain in the local store, %v", r.Rules[0].Remaining, r.Rules[1].Remaining, err)
+		}
+	})
+}
+
 // TestDebtsOnce: the store is not charged again for requests that it may have charged before
 // it failed.
 func TestDebtsOnce(t *testing.T) {

@@ -18,6 +18,7 @@ type operation struct {
 	op     meter.Op
 	refund bool
 	local  bool          // the local store does it
+	why    error         // why the main store does not
 	ttl    time.Duration // of the reservation; 0 makes none
 	// excuses is how long an open reservation excuses denials.
 	excuses time.Duration
@@ -130,7 +131,7 @@ func (p *Policy) decideTimed(ctx context.Context, a *operation, r *Result) error
 			return err
 		}
 	} else if a.charges() && r.Decision.Allowed && p.local != nil {
-		p.warm(r)
+		p.warm(a, r)
 	}
 	return nil
 }
@@ -257,7 +258,7 @@ func (p *Policy) put(ctx context.Context, a *operation, r *Result, cost int64, s
 	d, id, err := p.takeIn(ctx, a, r, r.layers, cost, a.ttl)
 	if err == nil && d.Allowed {
 		r.parts = append(r.parts, reservedPart{id: id, cost: cost, local: a.local, shadow: shadow})
-		p.failover.Reserve(id, cost, a.ttl, p.reserved(a, r, shadow))
+		p.remember(a, id, cost, a.ttl, p.reserved(a, r, shadow))
 	}
 	return d, err
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
@@ -51,10 +52,10 @@ func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error)
 	case local && p.local == nil:
 		return err
 	case local:
-		why, in := err, *a
-		in.local = true
+		in := *a
+		in.local, in.why = true, err
 		if err = p.run(ctx, &in, r); err == nil && a.charges() && (r.Decision.Allowed || !a.turn) {
-			p.owe(r, why)
+			p.owe(&in, r)
 		}
 		return err
 	}
@@ -67,30 +68,52 @@ func (h *ruleMatch) local() bool {
 	return h.takes() && h.rule.failure == FailLocal && h.cost > 0
 }
 
-// warm charges the local store with what the main one has let through.
-func (p *Policy) warm(r *Result) {
+// warm charges the local store with what the main one has let through, and not reserved.
+func (p *Policy) warm(a *operation, r *Result) {
 	for i := range r.matches {
-		if h := &r.matches[i]; h.local() {
+		if h := &r.matches[i]; h.local() && !h.reserves(a) {
 			p.pairOf(h.plan).Warm(h.key, h.cost)
 		}
 	}
 }
 
-// owe notes what the local store has charged in place of the store, and why the store failed.
-func (p *Policy) owe(r *Result, why error) {
+// owe notes what the local store has charged in place of the store. What it has reserved is owed
+// once it is settled.
+func (p *Policy) owe(a *operation, r *Result) {
 	for i := range r.matches {
-		if h := &r.matches[i]; h.local() {
-			p.pairOf(h.plan).Owe(why, h.key, h.cost, r.Decision.Allowed)
+		if h := &r.matches[i]; h.local() && !(r.Decision.Allowed && h.reserves(a)) {
+			p.pairOf(h.plan).Owe(a.why, h.key, h.cost, r.Decision.Allowed)
 		}
 	}
+}
+
+// reserves reports whether the operation reserves what the match takes.
+func (h *ruleMatch) reserves(a *operation) bool { return a.ttl > 0 || h.byResponse(a) }
+
+// remember tells the failover of a reservation of the main store or, with the error for which it
+// decides, of the local one.
+func (p *Policy) remember(a *operation, id stint.ReservationID, cost int64, ttl time.Duration, of []fallback.Reserved) {
+	if a.local {
+		p.failover.ReserveLocal(a.why, id, cost, ttl, of)
+	} else {
+		p.failover.Reserve(id, cost, ttl, of)
+	}
+}
+
+// reservedBy returns what one rule reserves.
+func (p *Policy) reservedBy(h *ruleMatch, weight int64, excuses time.Duration) []fallback.Reserved {
+	if !h.local() {
+		return nil
+	}
+	return []fallback.Reserved{{Pair: p.pairOf(h.plan), Key: h.key, Weight: weight, Excuses: excuses}}
 }
 
 // reserved returns what the enforced rules without a reservation of their own reserve, for
 // settlements while the store fails.
 func (p *Policy) reserved(a *operation, r *Result, shadow bool) (of []fallback.Reserved) {
 	for i := range r.matches {
-		if h := &r.matches[i]; h.local() && !shadow && !h.apart(a) {
-			of = append(of, fallback.Reserved{Pair: p.pairOf(h.plan), Key: h.key, Weight: h.unit})
+		if h := &r.matches[i]; !shadow && !h.apart(a) {
+			of = append(of, p.reservedBy(h, h.unit, a.excuses)...)
 		}
 	}
 	return of

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/usage"
@@ -362,12 +361,13 @@ func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
 	if units <= s.part.cost {
 		return nil
 	}
-	local := s.part.local
-	_, id, err := p.in(local).Reserve(ctx, []stint.Layer{{Bound: p.bound(local, &s.of), Key: s.of.key}}, 0, time.Minute)
+	a := operation{local: s.part.local}
+	_, id, err := p.in(a.local).Reserve(ctx, []stint.Layer{{Bound: p.bound(a.local, &s.of), Key: s.of.key}}, 0, time.Minute)
 	if err != nil || id == "" {
 		return err
 	}
-	_, err = p.settle(ctx, reservedPart{id: id, local: local}, units-s.part.cost)
+	p.remember(&a, id, 0, time.Minute, p.reservedBy(&s.of, 1, 0))
+	_, err = p.settle(ctx, reservedPart{id: id, local: a.local}, units-s.part.cost)
 	return err
 }
 
@@ -447,19 +447,9 @@ func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *r
 	if err == nil && d.Allowed {
 		part.id, part.cost = id, cost
 		r.parts = append(r.parts, part)
-		p.remember(h, id, cost, layer.Weight, ttl)
+		p.remember(a, id, cost, ttl, p.reservedBy(h, layer.Weight, layer.Excuses))
 	}
 	return d, err
-}
-
-// remember notes a reservation of one rule, so that it can be settled locally while the store
-// fails.
-func (p *Policy) remember(h *ruleMatch, id stint.ReservationID, cost, weight int64, ttl time.Duration) {
-	var of []fallback.Reserved
-	if h.local() {
-		of = append(of, fallback.Reserved{Pair: p.pairOf(h.plan), Key: h.key, Weight: weight})
-	}
-	p.failover.Reserve(id, cost, ttl, of)
 }
 
 // askAll asks whether all layers would let the request pass. A denial is charged under limits

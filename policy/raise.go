@@ -62,7 +62,7 @@ func (d *Pending) Cut(ctx context.Context, p []byte) bool {
 // raise reserves up to want further units, and returns how many: 0 ends the response. While
 // the store fails, the rule's on_store_failure decides.
 func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
-	part, err := p.takeMore(ctx, s, false, want)
+	part, err := p.takeMore(ctx, s, &operation{}, want)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -74,11 +74,9 @@ func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 	case p.local == nil:
 		return 0
 	default:
-		why := err
-		if part, err = p.takeMore(ctx, s, true, want); err != nil {
+		if part, err = p.takeMore(ctx, s, &operation{local: true, why: err}, want); err != nil {
 			return 0
 		}
-		p.pairOf(s.of.plan).Owe(why, s.of.key, part.cost, true)
 	}
 	if part.cost == 0 {
 		return 0
@@ -93,19 +91,16 @@ func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 }
 
 // takeMore reserves up to want units in one store; a denial leaves no trace there.
-func (p *Policy) takeMore(ctx context.Context, s *settling, local bool, want int64) (reservedPart, error) {
-	layers := []stint.Layer{{Bound: p.bound(local, &s.of), Key: s.of.key, Excuses: responseLasts}}
+func (p *Policy) takeMore(ctx context.Context, s *settling, a *operation, want int64) (reservedPart, error) {
+	layers := []stint.Layer{{Bound: p.bound(a.local, &s.of), Key: s.of.key, Excuses: responseLasts}}
 	for want > 0 {
-		d, id, err := fallback.TakeTurn(ctx, p.in(local), layers, want, responseLasts, 0)
+		d, id, err := fallback.TakeTurn(ctx, p.in(a.local), layers, want, responseLasts, 0)
 		if err != nil {
 			return reservedPart{}, err
 		}
 		if d.Allowed {
-			p.remember(&s.of, id, want, 1, responseLasts)
-			if s.of.local() && !local {
-				p.pairOf(s.of.plan).Warm(s.of.key, want)
-			}
-			return reservedPart{id: id, cost: want, local: local, match: s.part.match}, nil
+			p.remember(a, id, want, responseLasts, p.reservedBy(&s.of, 1, responseLasts))
+			return reservedPart{id: id, cost: want, local: a.local, match: s.part.match}, nil
 		}
 		if d.Remaining >= want { // room is not what it lacks: a leaky_queue would delay it
 			break

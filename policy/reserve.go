@@ -215,6 +215,11 @@ func (p *Policy) Refund(ctx context.Context, attrs Attributes, cost int64, r *Re
 		return err
 	}
 	p.shadows(ctx, refund, r)
+	for i := range r.matches {
+		if h := &r.matches[i]; h.local() {
+			p.pairOf(h.plan).Refund(h.key, h.cost)
+		}
+	}
 	return r.StoreError
 }
 

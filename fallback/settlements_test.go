@@ -1,0 +1,135 @@
+package fallback_test
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
+)
+
+// TestSettledEverywhere settles reservations below, at and above what they reserved, while the
+// shared store comes and goes. In the end both stores have charged what was settled, and what
+// was reserved where nobody settled, unit by unit. (A leaky_queue keeps a place behind which others wait.)
+func TestSettledEverywhere(t *testing.T) {
+	texts := []string{
+		"5000 per 1000h", "5000 per 1000h token_bucket_interval", "5000 per 1000h fixed_window", "5000 per 1000h fixed_window from first",
+		"5000 per 1000h sliding_log", "5000 per 1000h sliding_buckets", "5000 per 1000h sliding_log ban 1h", "5000 per 1000h fixed_window count_denied",
+	}
+	for _, text := range texts {
+		for seed := range uint64(20) {
+			bubble(t, fallback.Options{}, text, func(t *testing.T, s *shared, n node) {
+				rnd := rand.New(rand.NewPCG(seed, 1))
+				var open []*stint.Reservation
+				var reserved []int64
+				used, end := int64(0), time.Now()
+				for range 150 {
+					switch rnd.IntN(8) {
+					case 0:
+						s.fail(errGone)
+					case 1:
+						s.healAndPost()
+					case 2, 3, 4:
+						cost := rnd.Int64N(6)
+						d, r, err := n.Reserve(t.Context(), "a", cost, time.Hour)
+						if err != nil || !d.Allowed {
+							t.Fatal(d, err)
+						}
+						open, reserved = append(open, r), append(reserved, cost)
+						end = time.Now().Add(time.Hour)
+					default:
+						if len(open) == 0 {
+							continue
+						}
+						i, cost := rnd.IntN(len(open)), rnd.Int64N(8)
+						if _, err := open[i].Settle(t.Context(), cost); err != nil {
+							t.Fatal(err)
+						}
+						used += cost
+						open[i], reserved[i] = open[len(open)-1], reserved[len(open)-1]
+						open, reserved = open[:len(open)-1], reserved[:len(open)-1]
+					}
+				}
+				for _, cost := range reserved { // nobody settles these
+					used += cost
+				}
+				s.healAndPost()
+				time.Sleep(time.Until(end) + time.Second)
+				for _, where := range []string{"shared", "local"} {
+					d, err := n.Peek(t.Context(), "a", 1)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got := 5000 - d.Remaining; got > used || got < used-10 { // what a bucket has got back in two hours
+						t.Errorf("%s, seed %d: %d used in the %s store, want %d", text, seed, got, where, used)
+					}
+					s.fail(errGone)
+				}
+			})
+		}
+	}
+}
+
+// TestOutagesBanNobody has requests succeed whose failures alone would count, through outages and
+// six at once when the store goes away: nobody is banned in either store.
+func TestOutagesBanNobody(t *testing.T) {
+	bubble(t, fallback.Options{}, "5 per 10m sliding_log ban 1h", func(t *testing.T, s *shared, n node) {
+		begin := func() (*stint.Reservation, stint.Decision) {
+			d, r, err := n.Reserve(t.Context(), "a", 1, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r, d
+		}
+		for i := range 60 {
+			if i%5 == 2 {
+				s.fail(errGone)
+			}
+			r, d := begin()
+			if !d.Allowed {
+				t.Fatalf("request %d: %+v", i, d)
+			}
+			if i%5 == 4 {
+				s.healAndPost()
+			}
+			if _, err := r.Settle(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var open []*stint.Reservation
+		for range 5 {
+			r, _ := begin()
+			open = append(open, r)
+		}
+		s.fail(errGone)
+		if _, d := begin(); d.Allowed || d.Banned {
+			t.Errorf("beside five that are open: %+v", d)
+		}
+		for _, r := range open {
+			if _, err := r.Settle(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, d := begin(); !d.Allowed {
+			t.Errorf("after them: %+v", d)
+		}
+	})
+}
+
+// TestMirrorDeniesNobody lets one process use more than its share of a healthy store: its local
+// store has no room for that, which is no denial of the client's.
+func TestMirrorDeniesNobody(t *testing.T) {
+	for _, text := range []string{"9 per 1h sliding_log ban 24h", "9 per 1h sliding_log count_denied"} {
+		bubble(t, fallback.Options{Nodes: 3}, text, func(t *testing.T, s *shared, n node) {
+			if got := n.pass(t, "a", 9); got != 9 {
+				t.Fatal(got)
+			}
+			time.Sleep(61 * time.Minute)
+			s.fail(errGone)
+			if d, err := n.Take(t.Context(), "a", 1); err != nil || !d.Allowed {
+				t.Errorf("%s: %+v, %v", text, d, err)
+			}
+		})
+	}
+}
