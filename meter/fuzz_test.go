@@ -12,9 +12,9 @@ import (
 )
 
 // FuzzMeter lets bytes choose a limit, and then charges of all sorts at times
-// that go forth and back, and holds what docs/SEMANTICS.md says of every algorithm:
-// n takes of 1 pass if one take of n does, waits are tight, what remains is
-// true, a denial changes nothing, a reset is one. The seeds are under
+// that go forth and back, and checks what docs/SEMANTICS.md says of every algorithm: n
+// takes of 1 pass if one take of n does, waits are no longer than needed, remaining is
+// true, a denial changes nothing, and a reset leaves an unseen key. The seeds are under
 // testdata/fuzz.
 func FuzzMeter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -99,8 +99,8 @@ func (in *input) limit() stint.Limit {
 	return l
 }
 
-// checkTake takes, and compares with as many takes of 1, with a peek before
-// and with the short answer.
+// checkTake takes a cost, and compares the answer with as many takes of 1, with a peek before,
+// and with Allow.
 func checkTake(t *testing.T, k *key, now, cost int64) {
 	k.room(now, cost)
 	k.admits(now, 1) // forgets what no longer counts
@@ -135,7 +135,7 @@ func checkTake(t *testing.T, k *key, now, cost int64) {
 	}
 }
 
-// checkState holds the answers about a state against what it then does.
+// checkState compares the answers about a state with what the state then does.
 func checkState(t *testing.T, k *key, now, cost int64) {
 	m, at := k.Meter, max(now, 0)
 	if !m.Check(k.s) {

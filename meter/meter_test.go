@@ -366,7 +366,7 @@ var (
 	extremeCosts = []int64{math.MinInt64, -1, 0, 1, 2, math.MaxInt64 / 2, math.MaxInt64 - 1, math.MaxInt64}
 )
 
-// within fails the test if f does not end: a loop at the end of time would.
+// within fails the test if f does not end, such as by a loop up to the end of time.
 func within(t testing.TB, d time.Duration, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -662,7 +662,7 @@ func TestMeterAdopt(t *testing.T) {
 		{"4/s burst 10 token_bucket_interval", 10, "2/s burst 12 token_bucket_interval", true, 2, 4500 * time.Millisecond},
 		{"4/s burst 10 token_bucket_interval", 10, "20/s burst 9 token_bucket_interval", false, 0, 2500 * time.Millisecond},
 		{"10/s token_bucket_interval", 0, "5/s token_bucket_interval", true, 5, 0},
-		// What counts in windows is the same state.
+		// Algorithms that count in windows keep the same state.
 		{"10/s fixed_window", 4, "20/s fixed_window", true, 16, 500 * time.Millisecond},
 		{"10/s fixed_window", 4, "3/s fixed_window", true, 0, 500 * time.Millisecond},
 		{"10/s fixed_window from first", 4, "3/s fixed_window from first", true, 0, 500 * time.Millisecond},
@@ -691,8 +691,8 @@ func TestMeterAdopt(t *testing.T) {
 	}
 }
 
-// A state of other numbers that does not come under those of the limit: when it
-// passes is when the old numbers have drained enough.
+// A state that cannot be adopted, since more is in use than the capacity: requests pass once
+// enough has drained at the old rate.
 func TestMeterThrough(t *testing.T) {
 	for _, c := range []struct {
 		old, next string
@@ -755,7 +755,7 @@ func TestMeterAdoptClockFault(t *testing.T) {
 	}
 }
 
-// fixedKinds is a limit of every algorithm and shape of state that does not grow.
+// fixedKinds has a limit for every algorithm and every form of state of a fixed size.
 var fixedKinds = []string{
 	"10/s", "7/1m", "9223372036854775807/s burst 9223372036854775806", "5/s leaky_queue", "7/1m leaky_queue", "7/1m debt 50",
 	"4/s burst 9 token_bucket_interval", "10/s fixed_window", "10/s fixed_window count_denied", "10/day in Europe/Paris",

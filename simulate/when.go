@@ -51,7 +51,7 @@ func parseDuration(s string) (int64, error) {
 	exact := new(big.Rat)
 	for _, term := range terms.FindAllStringSubmatch(s, -1) {
 		whole, fraction, unit := term[1], strings.TrimRight(term[2], "0"), units[term[3]]
-		if len(fraction) > 13 { // an hour has 2^13·3^2·5^11 nanoseconds
+		if len(fraction) > 13 { // more cannot be whole: an hour has 2^13·3^2·5^11 nanoseconds
 			return 0, fmt.Errorf("%q: %w", s, errWhole)
 		}
 		n, _ := new(big.Rat).SetString("0" + whole + "." + fraction + "0")

@@ -25,7 +25,7 @@ const longestMoment = time.Second
 
 // order numbers the waiters of the process. Its lock guards all lines and waiters. Work under it takes
 // constant or logarithmic time for each waiter, and more only where costs differ under a leaky_queue;
-// Waiting and EveryRoomMade visit every line.
+// Waiting visits every line, and EveryRoomMade every waiter.
 var order struct {
 	sync.Mutex
 	n uint64

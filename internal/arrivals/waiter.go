@@ -259,8 +259,8 @@ func (w *Waiter) Drive(ctx context.Context, seat bool) (started bool, err error)
 	}
 }
 
-// lookOver asks the store about the parts that may need more than can ever pass: the error
-// says so.
+// lookOver asks the store about the parts that may need more than can ever pass. If one does, the
+// Asker returns an error.
 func (w *Waiter) lookOver(ctx context.Context) error {
 	for i := range w.stands {
 		order.Lock()

@@ -27,7 +27,7 @@ import (
 	"github.com/stint-dev/stint/service/testkit/wire"
 )
 
-// patience is how long tests wait for what must happen.
+// patience is how long tests wait for an event that must come.
 const patience = 40 * time.Second
 
 // endless writes until it fails, and says so.
@@ -56,8 +56,8 @@ func endless(t *testing.T) (url string, ended chan bool) {
 	return server.URL, ended
 }
 
-// TestSlowReaders has clients that ask and do not read what they asked for: each is
-// cut, and the server behind is free again.
+// TestSlowReaders has clients that do not read their answers: each is cut, and the upstream is
+// free again.
 func TestSlowReaders(t *testing.T) {
 	t.Parallel() // it waits
 	certificate := httptest.NewTLSServer(http.NotFoundHandler())
@@ -97,7 +97,7 @@ func TestSlowReaders(t *testing.T) {
 			}
 			defer conn.Close()
 			if test.tls {
-				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // its name is of no interest
+				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // any certificate will do
 			}
 			test.client(t, conn)
 			select {
@@ -161,8 +161,8 @@ func pong(f *http2.Framer) {
 	}
 }
 
-// TestSlowReaderOfSmallAnswers asks again and again on one connection and reads
-// nothing: the answers are small, and wait in buffers after their handlers.
+// TestSlowReaderOfSmallAnswers asks again and again on one connection and reads nothing: the
+// answers are small, and wait in buffers after their handlers have returned.
 func TestSlowReaderOfSmallAnswers(t *testing.T) {
 	t.Parallel() // it waits
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 2000)) }))
@@ -188,7 +188,7 @@ func TestSlowReaderOfSmallAnswers(t *testing.T) {
 	}
 }
 
-// TestSlowReaderOfNginx does not read a large file of nginx.
+// TestSlowReaderOfNginx does not read a large file that nginx serves.
 func TestSlowReaderOfNginx(t *testing.T) {
 	t.Parallel() // it waits
 	name := need.Program(t, "nginx")
@@ -226,8 +226,8 @@ send_timeout 1h; server { listen %[2]s; root %[1]s; location = /status { stub_st
 	})
 }
 
-// TestReadersThatAreFast are not cut: a stream that is quiet for longer than a
-// client may stall, and a client that reads little by little.
+// TestReadersThatAreFast cuts nobody: a stream is silent for longer than a client may stall, and
+// a client reads little by little.
 func TestReadersThatAreFast(t *testing.T) {
 	t.Parallel() // it waits
 	const stall, pieces = 2 * time.Second, 160

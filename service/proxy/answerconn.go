@@ -63,7 +63,7 @@ func (c *answerConn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// arm sets the deadline at which the next write returns, to be looked at.
+// arm makes the next write return after one step at the latest, so that goOn can look at it.
 func (c *answerConn) arm() (now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *answerConn) arm() (now time.Time) {
 	if !c.until.IsZero() && c.until.Before(deadline) {
 		deadline = c.until
 	}
-	_ = c.Conn.SetWriteDeadline(deadline) // a connection that is closed says so when written to
+	_ = c.Conn.SetWriteDeadline(deadline) // a closed connection fails when it is written to
 	return now
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/stint-dev/stint/service/proxy"
 )
 
-// A slowReader is a connection whose client takes so many bytes a second. Its system
-// has room for more once a piece of that is free, and none before.
+// A slowReader is a connection whose client reads at a rate. Its system has room for more only
+// once a whole piece is free.
 type slowReader struct {
 	net.Conn
 	began              time.Time
@@ -39,9 +39,8 @@ func (c *slowReader) Write(p []byte) (int, error) {
 	}
 }
 
-// TestAnswerRate has clients that read at a rate for an hour: those below the least
-// rate are cut, although room for what they have read comes later and in pieces, as
-// large as systems free them.
+// TestAnswerRate has clients that read at a rate for an hour: only those below the least rate are
+// cut, although their systems have room later, and in large pieces.
 func TestAnswerRate(t *testing.T) {
 	for _, try := range []struct {
 		rate, piece int64

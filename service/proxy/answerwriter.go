@@ -128,7 +128,7 @@ const lastStalls = 5
 
 // end is called when the handler has returned, before net/http sends the rest.
 func (s *slowStream) end() {
-	if !s.gone() { // or the timer would outlive the stream
+	if !s.gone() { // on an ended stream, the deadline's timer would outlive it
 		_ = s.control.SetWriteDeadline(time.Now().Add(lastStalls * s.pace.stall))
 	}
 }

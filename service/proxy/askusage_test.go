@@ -33,8 +33,8 @@ const (
 	endOfChunk = "data: [DONE]\n\n"
 )
 
-// chatServer answers a stream, with its usage if it was asked for, in the way that the path
-// says, and notes what came.
+// chatServer answers with a stream, which has usage if the request asks for it, in the form that
+// the path names. It notes the requests.
 func chatServer(t *testing.T, came *string) *url.URL {
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -85,8 +85,8 @@ func chatServer(t *testing.T, came *string) *url.URL {
 	return target
 }
 
-// TestAskUsage asks for usage where a stream of text is charged by it, and takes the answer
-// out again, however that comes, unless the client has asked.
+// TestAskUsage asks for usage if a stream of text is charged by it, and takes the chunk out of the
+// answer in any form, unless the client has asked for it.
 func TestAskUsage(t *testing.T) {
 	var came string
 	f := start(t, chatServer(t, &came), time.Minute, yaml(t, askRules), httplimit.ClientIP{})
@@ -148,8 +148,7 @@ func TestAskUsage(t *testing.T) {
 	}
 }
 
-// squeezed is a stream without the empty events that are left where ends of lines have two
-// bytes.
+// squeezed returns a stream without the empty events that stay behind if lines end in two bytes.
 func squeezed(stream string) string {
 	for strings.Contains(stream, "\r\n\r\n\r\n") {
 		stream = strings.ReplaceAll(stream, "\r\n\r\n\r\n", "\r\n\r\n")

@@ -19,9 +19,8 @@ import (
 	"github.com/stint-dev/stint/service/proxy"
 )
 
-// BenchmarkFrameFlood is what one client costs that sends frames of HTTP/2 which ask
-// for nothing: cpu-ns/op is the CPU time of the proxy's process for each of them, and
-// the client is a process of its own.
+// BenchmarkFrameFlood measures a client that sends HTTP/2 frames which ask for nothing: cpu-ns/op
+// is the CPU time of the proxy's process for a frame. The client is a process of its own.
 func BenchmarkFrameFlood(b *testing.B) {
 	for _, kind := range []string{"PING", "SETTINGS", "CONTINUATION"} {
 		b.Run(kind, func(b *testing.B) {

@@ -41,7 +41,7 @@ type pacedBody struct {
 	stall   time.Duration
 	rate    int64 // bytes a second
 
-	left   time.Duration // time that may be waited
+	left   time.Duration // how long the client may still be waited for
 	ended  atomic.Bool
 	failed atomic.Pointer[fault] // why the client's body did not come
 
@@ -133,7 +133,7 @@ func (b *pacedBody) decided() {
 	b.room.Add(b.from, -b.held)
 	b.room = nil
 	if b.rate == 0 && !b.ended.Load() {
-		_ = b.control.SetReadDeadline(time.Time{}) // a stream may last
+		_ = b.control.SetReadDeadline(time.Time{}) // a stream may last for any time
 	}
 }
 

@@ -54,9 +54,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBodyRate sends a byte each 2 ms, which is faster than nothing and slower
-// than the least rate: the client is cut off. A rate that it keeps lets it go
-// on, for longer than it may stall.
+// TestBodyRate sends a byte each 2 ms. If that is below the least rate, the client is cut off;
+// otherwise it goes on for longer than it may stall.
 func TestBodyRate(t *testing.T) {
 	need.Time(t)
 	t.Parallel() // it waits

@@ -37,8 +37,8 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// bearer returns Authorization with a token that has these claims beside those of the
-// example in docs/RULES.md.
+// bearer returns an Authorization header: a token with these claims, and those of the example in
+// docs/RULES.md.
 func (i *issuer) bearer(claims string) string {
 	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"EdDSA"}`)) + "." +
 		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"https://id.example.com/","aud":"api",`+claims+`}`))

@@ -28,8 +28,8 @@ rules:
     cost: {usage: gemini, reserve: 20, cut: true}
 `
 
-// TestCutShared: six streams of one key that run together share what there is: they deliver
-// its 300 tokens, and at most a chunk each above that, and what they deliver is charged.
+// TestCutShared: six streams that run at once share the budget of one key. Together they deliver
+// its 300 tokens and at most a chunk more each, and what they deliver is charged.
 func TestCutShared(t *testing.T) {
 	for name, store := range map[string]func(*testing.T) stint.Store{
 		"memory": func(*testing.T) stint.Store { return memstore.New(memstore.Options{}) },

@@ -10,7 +10,7 @@ import (
 // Waiting returns how many requests wait for their turn.
 func (h *Handler) Waiting() int { return h.waiting.Count() }
 
-// NewAnswerConn returns a connection whose client takes what acknowledged says.
+// NewAnswerConn returns an answerConn whose client has got as many bytes as acknowledged says.
 func NewAnswerConn(conn net.Conn, acknowledged func() (int64, bool), stall time.Duration, rate int64) net.Conn {
 	pace, _ := newPace(stall, rate)
 	return &answerConn{Conn: conn, acknowledged: acknowledged, pace: pace}

@@ -16,8 +16,7 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 )
 
-// A deafServer never notices that its clients leave: it counts what runs, which lasts as
-// long as its work.
+// A deafServer never notices that its clients leave. It counts the requests that it works on.
 type deafServer struct {
 	now, most, asked atomic.Int64
 	work             func(w http.ResponseWriter, r *http.Request)
@@ -52,8 +51,8 @@ func leave(t testing.TB, address, request string, after time.Duration) {
 	_ = conn.Close()
 }
 
-// TestFinish has a crowd of whom half leave while the server works, which never notices it:
-// what runs there is never more than the limit, and all places come back.
+// TestFinish has many clients, half of whom leave while a deafServer works: it never works on more
+// requests than the limit, and all places come back.
 func TestFinish(t *testing.T) {
 	requests := int64(3000)
 	if testing.Short() {
@@ -95,8 +94,8 @@ func TestFinish(t *testing.T) {
 	t.Logf("%d requests, %d at once, %d reached the server", requests, d.most.Load(), d.asked.Load())
 }
 
-// TestFinishEnds goes on behind a client for a request that was read whole, whose answer is no
-// stream, and as long as its rule says. What else a client leaves is cancelled.
+// TestFinishEnds: after its client has left, a request goes on for as long as its rule says if it was
+// read whole and its answer is no stream. Any other request is cancelled.
 func TestFinishEnds(t *testing.T) {
 	const whole = "GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
 	for _, test := range []struct {
@@ -152,8 +151,8 @@ func TestFinishEnds(t *testing.T) {
 	}
 }
 
-// TestLeftInLine has those who wait in line leave, with a body of any kind and without: none
-// of them is sent.
+// TestLeftInLine: a request is not sent if its client leaves while the request waits, with any body or
+// none.
 func TestLeftInLine(t *testing.T) {
 	each := 200
 	if testing.Short() {

@@ -17,8 +17,8 @@ import (
 	"github.com/stint-dev/stint/service/proxy"
 )
 
-// TestForwardHeaders looks at what the upstream hears of the client: the word of
-// this connection and of trusted proxies, never the client's own.
+// TestForwardHeaders looks at what the upstream learns about a client: what this connection and
+// trusted proxies say, never what the client says.
 func TestForwardHeaders(t *testing.T) {
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:f::/48")}
 	for _, test := range []struct {
@@ -101,9 +101,8 @@ func TestForwardHeaders(t *testing.T) {
 	}
 }
 
-// TestOtherHost asks for one host, and for the blocked one in a header: what a trusted proxy
-// says is refused where a rule looks at it, and what others say reaches neither the rules
-// nor the upstream.
+// TestOtherHost asks for one host, and in a header for a blocked host. A trusted proxy's request is
+// refused if a rule reads the header; the header of anybody else reaches neither rules nor upstream.
 func TestOtherHost(t *testing.T) {
 	for _, test := range []struct {
 		rules, sent string
@@ -139,7 +138,7 @@ func TestOtherHost(t *testing.T) {
 	}
 }
 
-// TestLoop points a proxy at itself, and two at each other: a request comes around once.
+// TestLoop points a proxy at itself, and two proxies at each other: a request comes back only once.
 func TestLoop(t *testing.T) {
 	var front [2]*proxy.Handler
 	asked := 0
@@ -163,8 +162,8 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// TestUnlistedProxy: a proxy that is not listed is warned of once, and 16 of them. Who asks
-// from elsewhere may be a client, and is not in the log.
+// TestUnlistedProxy: the log warns once of a proxy that is not listed, and of 16 proxies at most. A
+// peer on a public network may be a client, and is not in the log.
 func TestUnlistedProxy(t *testing.T) {
 	var log bytes.Buffer
 	h := handler(t, oneRule(t, "ip", "1000/s"), proxy.Options{

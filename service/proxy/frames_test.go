@@ -35,8 +35,8 @@ func TestOpaqueOverHTTP2(t *testing.T) {
 	}
 }
 
-// around are values that HTTP/1.1, which the server behind is asked by, or the server
-// itself makes k1 of.
+// around are values that are k1 after HTTP/1.1, by which the proxy asks the upstream, or to the
+// upstream itself.
 var around = []string{"k1", "k1 ", "k1   ", "k1\t", " k1", "\tk1", "  k1 \t", "k1\xa0", "\x85k1"}
 
 // lenient is a server that takes any request.
@@ -105,7 +105,7 @@ func TestBlanksOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestBlankTargets sends what no server should get, whatever the rules look at.
+// TestBlankTargets sends targets that no upstream may get, whatever rules read.
 func TestBlankTargets(t *testing.T) {
 	f := start(t, behind(t), 0, yaml(t, "rules: [{name: a, key: [ip], limits: 1000/h}]"), httplimit.ClientIP{})
 	for _, path := range []string{"/x?a HTTP/1.0", "/x y", "/x?a ", " /x", "/x\t", "/x?\x7f", "/x?a\x01"} {

@@ -105,7 +105,7 @@ func TestGRPCUnary(t *testing.T) {
 	}
 }
 
-// TestGRPCAnswers sees what else the proxy answers itself as codes.
+// TestGRPCAnswers looks at the codes of all other answers that the proxy gives itself.
 func TestGRPCAnswers(t *testing.T) {
 	f, server, _, client := grpcFront(t)
 	check := func(pairs ...string) codes.Code {

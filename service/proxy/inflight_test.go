@@ -13,8 +13,8 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// TestLimitInFlight holds a stream, an upgraded connection and a request whose client or server
-// goes away as long as they last, and no longer.
+// TestLimitInFlight: a stream, an upgraded connection, and a request whose client or server goes away
+// hold their places as long as they last, and no longer.
 func TestLimitInFlight(t *testing.T) {
 	finish := make(chan struct{})
 	behind := func(w http.ResponseWriter, r *http.Request) {

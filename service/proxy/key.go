@@ -40,8 +40,7 @@ func OneRule(name, key string, limits []string) (*rules.File, error) {
 	return &rules.File{Name: "--limit.json", Document: text, Rules: parsed, Warnings: parsed.File().Warnings()}, nil
 }
 
-// keyAttributes returns the attributes that --key names: a limit holds for each
-// value of theirs.
+// keyAttributes returns the attributes that --key names. Each value of theirs has a key of its own.
 func keyAttributes(text string) ([]string, error) {
 	name, isHeader := strings.CutPrefix(text, "header.")
 	switch {
@@ -50,7 +49,7 @@ func keyAttributes(text string) ([]string, error) {
 	case text == "none":
 		return []string{}, nil
 	case isHeader && strings.EqualFold(name, "host"):
-		return []string{"host"}, nil // which has one spelling
+		return []string{"host"}, nil // the attribute whose spelling rules normalise
 	case isHeader && httpguts.ValidHeaderFieldName(name):
 		return []string{text}, nil
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/stint-dev/stint/service/proxy"
 )
 
-// A lateListener hands its connections over late, as one of a machine that has
-// too much to do.
+// A lateListener accepts connections late, as on a machine that is overloaded.
 type lateListener struct{ net.Listener }
 
 func (l lateListener) Accept() (net.Conn, error) {
@@ -23,8 +22,7 @@ func (l lateListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// TestLag sends requests that lie unread for a while: they are refused, or
-// answered where there is no bound on that.
+// TestLag sends requests that are unread for a while: they are refused, unless there is no bound.
 func TestLag(t *testing.T) {
 	for bound, want := range map[time.Duration]int{100 * time.Millisecond: 503, time.Hour: 200, -1: 200} {
 		h := handler(t, oneRule(t, "ip", "10/s"), proxy.Options{MaxLag: bound, Transport: roundTrip(func(*http.Request) (*http.Response, error) {

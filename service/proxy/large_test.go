@@ -71,8 +71,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestEarlyAnswer has servers behind that answer without reading the body: the client
-// gets the answer, and later requests get theirs.
+// TestEarlyAnswer has upstreams that answer without reading the body: the client gets this answer,
+// and the answers to its later requests.
 func TestEarlyAnswer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "too large", http.StatusRequestEntityTooLarge)
@@ -92,9 +92,9 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswerEndsConnection has a server behind that answers before it has the
-// body. What the client sends then is of the body and no request, however it looks,
-// and the connection ends with the body.
+// TestEarlyAnswerEndsConnection has an upstream that answers before it has the body. What the client
+// sends after that belongs to the body, even if it looks like a request, and the connection ends with
+// the body.
 func TestEarlyAnswerEndsConnection(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

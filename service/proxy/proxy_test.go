@@ -250,8 +250,7 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-// After a stop an upgraded connection has as long as requests in flight, and is
-// closed then.
+// After a stop, an upgraded connection has as much time as requests in flight. Then it is closed.
 func TestStopEndsUpgrades(t *testing.T) {
 	f := serve(t, echo, time.Millisecond, "ip", "10/s")
 	_, r, _ := f.upgrade(t)
@@ -388,8 +387,7 @@ func TestHangUpInQueue(t *testing.T) {
 	}
 }
 
-// until returns when the queue has room for this machine's address, or has
-// none.
+// until returns once the queue has room for this machine's address, or once it has none.
 func (f *front) until(t *testing.T, room bool) {
 	t.Helper()
 	await.Until(t, fmt.Sprint("the queue has room: ", room), func() bool {

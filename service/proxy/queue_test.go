@@ -36,7 +36,7 @@ func sourceOn(t testing.TB, store stint.Store, f *rules.File) *rules.Source {
 	return s
 }
 
-// oneRule is the rules of flags.
+// oneRule returns the rules that flags describe.
 func oneRule(t testing.TB, key string, limits ...string) *rules.File {
 	t.Helper()
 	f, err := proxy.OneRule("proxy", key, limits)
@@ -46,7 +46,7 @@ func oneRule(t testing.TB, key string, limits ...string) *rules.File {
 	return f
 }
 
-// yaml is the rules of a file.
+// yaml returns the rules of a file.
 func yaml(t testing.TB, text string) *rules.File {
 	t.Helper()
 	f, err := rules.Decode("test.yaml", []byte(text))

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// TestRelay compares what a client gets with what the server behind has sent: interim
-// answers as they are, the fields of limits in the answer that counts, and no Content-Type
-// that nobody said.
+// TestRelay compares what a client gets with what the upstream sent: interim answers are unchanged,
+// the final answer has the fields of limits, and no Content-Type is guessed.
 func TestRelay(t *testing.T) {
 	f := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Type"] = nil
@@ -77,8 +76,7 @@ func TestRelay(t *testing.T) {
 	}
 }
 
-// TestSlowAnswer: what the server behind has sent of an answer passes, though the rest is not
-// there yet.
+// TestSlowAnswer: the beginning of an answer passes before the upstream has sent the rest.
 func TestSlowAnswer(t *testing.T) {
 	goOn := make(chan struct{})
 	f := serve(t, func(w http.ResponseWriter, r *http.Request) {

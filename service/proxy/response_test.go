@@ -49,14 +49,14 @@ func usageOf(t testing.TB, f *front, rule, customer string) int64 {
 	return 0
 }
 
-// settled waits until a customer's use of tokens is what it should be: the proxy settles
-// behind the end of the answer.
+// settled waits until a customer has used the wanted number of tokens, since the proxy settles after
+// the end of an answer.
 func settled(t testing.TB, f *front, customer string, want int64) {
 	t.Helper()
 	await.Until(t, fmt.Sprintf("customer %s has used %d tokens", customer, want), func() bool { return usageOf(t, f, "tokens", customer) == want })
 }
 
-// TestResponseUsage passes what a server sends on as it is, and charges what it says.
+// TestResponseUsage passes answers on unchanged, and charges the usage that they tell.
 func TestResponseUsage(t *testing.T) {
 	const last = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7}}\n\ndata: [DONE]\n\n"
 	gone := make(chan struct{})
@@ -132,8 +132,8 @@ func TestResponseUsage(t *testing.T) {
 	settled(t, f, "gone", 100)
 }
 
-// TestResponseUnanswered: a server that does not answer costs what a response without a
-// value costs, and failures alone may count.
+// TestResponseUnanswered: a request without an answer costs what a response without a value costs. A
+// rule may count failures alone.
 func TestResponseUnanswered(t *testing.T) {
 	rules := usageRules + `
   - {name: failures, key: [header.x-customer], limits: ["10 per 10000h sliding_log"], count: {status: 5xx}}

@@ -42,7 +42,7 @@ func (w *deadlineWriter) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// A room sends requests through a handler, whose server answers at once but to /slow.
+// A room sends requests through a handler. Its upstream answers at once, except to /slow.
 type room struct {
 	t        *testing.T
 	h        http.Handler
@@ -51,7 +51,7 @@ type room struct {
 	statuses [600]atomic.Int64
 }
 
-// newRoom begins one in a bubble.
+// newRoom returns a room. It must run in a bubble of package synctest.
 func newRoom(t *testing.T, rules string, o proxy.Options) *room {
 	r := &room{t: t, goOn: make(chan struct{})}
 	o.Transport = roundTrip(func(q *http.Request) (*http.Response, error) {
@@ -66,7 +66,7 @@ func newRoom(t *testing.T, rules string, o proxy.Options) *room {
 	return r
 }
 
-// post sends a body of an address, and returns its end.
+// post sends a request from an address, and returns the writer of its body.
 func (r *room) post(address, path string, header ...string) *io.PipeWriter {
 	body, w := io.Pipe()
 	go func() {
@@ -109,8 +109,8 @@ func (r *room) want(status int, n int64) {
 	}
 }
 
-// TestBodiesByWhatComes: bodies that rules read count by what has come of them, and end
-// within ten seconds, of gRPC too. However many come, others are answered.
+// TestBodiesByWhatComes: of a body that rules read, the bytes that have come count. It must end within
+// ten seconds, also in a gRPC call. However many such bodies come, other requests are answered.
 func TestBodiesByWhatComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t, "rules: [{name: a, key: [body./model], limits: 100000/s}]", proxy.Options{})
@@ -136,8 +136,8 @@ func TestBodiesByWhatComes(t *testing.T) {
 	})
 }
 
-// TestBodiesOfOneAddress: what bodies of one address hold before a decision is a small part
-// of the room, of a /48 of IPv6 twice as much, and the room is free again afterwards.
+// TestBodiesOfOneAddress: before a decision, the bodies of one address hold a small part of the room,
+// those of a /48 of IPv6 twice as much. Afterwards the room is free again.
 func TestBodiesOfOneAddress(t *testing.T) {
 	const each, room = 1<<20 - 1, 256 << 20
 	for _, c := range []struct {
@@ -173,8 +173,8 @@ func TestBodiesOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestLineBesideOthers: whoever fills the line of a customer, through a trusted proxy or
-// not, leaves room for other clients, and is refused beyond a part of what may wait.
+// TestLineBesideOthers: a client that fills the line of a customer, through a trusted proxy or not, is
+// refused beyond a part of the requests that may wait, so that other clients have room.
 func TestLineBesideOthers(t *testing.T) {
 	const rules = "rules: [{name: a, match: {path: /slow}, key: [header.x-customer], limits: 1 in flight, wait: 1h}, {name: b, key: [body./model], limits: 100000/s}]"
 	trusted := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}}
@@ -198,8 +198,8 @@ func TestLineBesideOthers(t *testing.T) {
 	}
 }
 
-// TestGoneFromLine: clients that leave while their requests wait for room in flight are
-// taken out of the line, whatever their bodies, and none of these requests is sent.
+// TestGoneFromLine: if its client leaves, a request that waits for room in flight leaves the line,
+// whatever its body, and is not sent.
 func TestGoneFromLine(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system does not say that a client has gone whose body is not read")

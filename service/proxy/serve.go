@@ -121,7 +121,7 @@ type inFlight struct {
 	next    http.Handler
 	pace    pace
 	all     sync.WaitGroup
-	pending atomic.Int64 // those of all whose answer has not begun
+	pending atomic.Int64 // requests whose answer has not begun
 }
 
 // ServeHTTP implements [http.Handler].

@@ -14,7 +14,7 @@ import (
 	"github.com/stint-dev/stint/service/proxy"
 )
 
-// TestTLS serves https, over HTTP/2 to a client that can, and says so behind.
+// TestTLS serves https, over HTTP/2 to clients that speak it, and tells the upstream.
 func TestTLS(t *testing.T) {
 	proto := make(chan string, 1)
 	behind := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -139,8 +139,8 @@ func (b *askedBody) answered() {
 // A clientConn is what is known about the connection of a client.
 type clientConn struct {
 	answers *answerConn                  // nil if there is no bound on how slowly it may read
-	unread  func() (time.Duration, bool) // since its last byte came; nil if the system does not say
-	hungUp  func() (bool, bool)          // whether the client has ended it; nil if the system does not say
+	unread  func() (time.Duration, bool) // how long ago its last byte came; nil if the system does not say
+	hungUp  func() (bool, bool)          // whether the client has hung up; nil if the system does not say
 	served  context.Context              // ends with the listener, not with the connection
 	idle    atomic.Int64                 // when its last request was answered, in Unix nanoseconds
 }

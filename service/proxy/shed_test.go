@@ -19,8 +19,8 @@ import (
 	"github.com/stint-dev/stint/service/proxy"
 )
 
-// TestInFlight asks for more than may wait for the upstream: what is beyond is
-// answered at once, and not charged.
+// TestInFlight sends more requests than may wait for the upstream: the others are refused at once, and
+// not charged.
 func TestInFlight(t *testing.T) {
 	var arrived sync.WaitGroup
 	arrived.Add(2)
@@ -66,8 +66,8 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestInFlightShare has one address ask for more than its share of what the server
-// behind does not answer: others pass, and a trusted proxy may have all.
+// TestInFlightShare has one address send more than its share of requests that the upstream does not
+// answer: other addresses pass, and a trusted proxy may have all.
 func TestInFlightShare(t *testing.T) {
 	arrived, finish := make(chan bool, 64), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -120,9 +120,9 @@ func TestInFlightShare(t *testing.T) {
 	}
 }
 
-// TestInFlightOfSlowClients has more clients than requests may be in flight send
-// bodies that do not come, over HTTP/1.1 and as calls of gRPC: others are answered
-// all the same, and the bound holds for those that wait for the upstream again.
+// TestInFlightOfSlowClients has clients whose bodies do not come, more than requests may be in flight,
+// over HTTP/1.1 and gRPC: others are answered all the same. Requests that wait for the upstream again
+// are bounded again.
 func TestInFlightOfSlowClients(t *testing.T) {
 	arrived, finish := make(chan bool, 8), make(chan struct{})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -188,9 +188,9 @@ func TestInFlightOfSlowClients(t *testing.T) {
 	until(http.StatusOK, "afterwards")
 }
 
-// TestOverload is a benchmark of goodput: requests at three times what the
-// upstream can take, from clients that give up after a second, beside the most
-// that it ever answers in time. Set STINT_OVERLOAD to run it.
+// TestOverload measures goodput: it sends requests at three times the rate that the upstream can take,
+// from clients that give up after a second, and compares with the most that it can answer in time. Set
+// STINT_OVERLOAD to run it.
 func TestOverload(t *testing.T) {
 	if os.Getenv("STINT_OVERLOAD") == "" {
 		t.Skip("STINT_OVERLOAD=1 measures it, in a minute")
@@ -218,8 +218,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// goodput asks at a rate, whatever becomes of the requests, and returns how many
-// a second were answered 200 within a second.
+// goodput sends requests at a rate, and returns how many a second were answered 200 within a second.
 func goodput(address string, rate int, long time.Duration) float64 {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000}}
 	defer client.CloseIdleConnections()

@@ -17,7 +17,7 @@ import (
 	"github.com/stint-dev/stint/service/proxy"
 )
 
-// behind is a server that says what it was asked for.
+// behind is an upstream that answers with the request that it got.
 func behind(t *testing.T) (target *url.URL) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -145,7 +145,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestUpgradesAllowed sees what of a wish to change the protocol goes on.
+// TestUpgradesAllowed looks at what the upstream gets of requests for an upgrade.
 func TestUpgradesAllowed(t *testing.T) {
 	var got http.Header
 	for _, test := range []struct {
@@ -174,7 +174,7 @@ func TestUpgradesAllowed(t *testing.T) {
 	}
 }
 
-// TestUnderscores sees which spellings of headers go on.
+// TestUnderscores looks at which spellings of headers the upstream gets.
 func TestUnderscores(t *testing.T) {
 	const keyed = "rules: [{name: a, key: [header.x-api-key], on_missing: deny, limits: 1 per hour}]"
 	for _, test := range []struct {

@@ -33,11 +33,10 @@ rules:
     limits: [1000 in flight]
 `
 
-// A said is what a server of models says to one request: pieces with a token each, and what it
-// says of all of them.
+// A said is the answer of a model's server to one request: pieces with a token each, and its usage.
 type said struct {
 	pieces []string // each is an event, a line, or a part of a document
-	usage  int      // the most that it says; 0 if nothing
+	usage  int      // the most tokens that its usage tells; 0 if it has none
 }
 
 // TestTokens holds what is charged between what was served, less the last piece, and the
@@ -85,7 +84,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// answers is what a server of models answers to a request of tokenHistory.
+// answers answers a request of tokenHistory as a model's server does.
 func answers(r *http.Request) (s said, way int) {
 	var q struct {
 		Options struct {
@@ -103,8 +102,7 @@ func answers(r *http.Request) (s said, way int) {
 	return tell(form, tokens, usage, ends), way
 }
 
-// byChunk answers as a server does whose every piece, or so many together as the way says,
-// comes by itself.
+// byChunk answers in chunks of 1 + way pieces.
 type byChunk struct{}
 
 func (byChunk) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -119,7 +117,7 @@ func (byChunk) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// slowly lets others read in between.
+// slowly lets others read between two of its reads.
 type slowly struct{ io.Reader }
 
 func (s slowly) Read(p []byte) (int, error) {
@@ -127,8 +125,8 @@ func (s slowly) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// TestTokensCut has up to six streams of one key share a budget, which cuts them: what is
-// served above it is at most a chunk of each, and what is charged is bounded as ever.
+// TestTokensCut has up to six streams of one key share a budget, which cuts them: each serves at most a
+// chunk above it, and the charge is bounded as in TestTokens.
 func TestTokensCut(t *testing.T) {
 	const budget = 100
 	histories := 10_000
@@ -166,7 +164,7 @@ func TestTokensCut(t *testing.T) {
 // isToken matches a token that has been served.
 var isToken = regexp.MustCompile(`"t[0-9]+`)
 
-// tokenHistory asks once, reads as far as it likes, and returns what may be charged, and what
+// tokenHistory sends one request, reads some of the answer, and returns what may be charged, and what
 // was served.
 func tokenHistory(t *testing.T, f *front, form, customer string, rnd *rand.Rand) (bounds [2]int64, served int64) {
 	tokens, way, usage, ends := rnd.IntN(60), rnd.IntN(6), rnd.IntN(2) == 0, rnd.IntN(2) == 0

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A shape is one of the forms in which servers of models answer.
+// A shape is a form in which model servers answer.
 type shape struct {
 	dialect string // of the rule's usage
 	event   string // of what is around each piece: "" for pieces of one document
@@ -14,9 +14,9 @@ type shape struct {
 	piece   string             // of the token %d
 	usage   func(n int) string // says what n tokens have cost
 	end     string
-	atFirst int  // what the beginning says of the usage
-	running bool // whether each piece says it too, in place of usage
-	asked   bool // whether usage comes in streams only if it is asked for
+	atFirst int  // the usage that the beginning tells
+	running bool // whether each piece tells the usage so far, instead of usage at the end
+	asked   bool // whether streams have usage only if the request asks for it
 }
 
 // prompt is what a request costs beside the tokens of its answer.
@@ -37,7 +37,7 @@ func says(format string, sum bool) func(int) string {
 	}
 }
 
-// shapes are all that stint has a name for.
+// shapes are all shapes for which stint has a name.
 var shapes = map[string]shape{
 	"chat stream": {dialect: "openai", event: data, piece: `{"choices":[{"delta":{"content":"t%d \"usage\":{"}}],"usage":null}`,
 		usage: says(`{"choices":[],"usage":{"total_tokens":%d}}`, true), end: "data: [DONE]\n\n", asked: true},

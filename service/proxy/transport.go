@@ -46,7 +46,7 @@ func newTransport(requests *server.Requests, socket string) *transport {
 // once could take all descriptors while the upstream accepts no connection.
 type dialer struct {
 	net.Dialer
-	socket string // to dial in place of an address
+	socket string // the Unix socket to dial; "" to dial addresses
 	most   int64
 	open   atomic.Int64
 }

@@ -13,7 +13,7 @@ func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
 	f := importers.File{}
 	kinds := slices.DeleteFunc([]string{"limit_req", "limit_conn"}, func(kind string) bool { return !within(all, kind) })
 	if len(kinds) == 0 {
-		kinds = []string{"limit_req"} // notes what cannot be read
+		kinds = []string{"limit_req"} // one pass, which notes includes that cannot be read
 	}
 	for _, kind := range kinds { // each by itself, since neither kind replaces the other
 		c := &converter{kind: kind, zones: make(map[string]*zone), variables: make(map[string]*Directive), notes: notes}
@@ -33,7 +33,7 @@ type converter struct {
 	variables map[string]*Directive // map and geo, by name
 	missing   bool                  // a file with limits may not have been read
 	all       []place
-	beaten    [][]bool // whether the place of a row beats that of a column
+	beaten    [][]bool // beaten[i][j] says that place i beats place j
 	real      realIP
 	fold      bool // rules ignore the case of paths
 	notes     importers.Notes

@@ -13,7 +13,7 @@ import (
 type outcome struct {
 	when  []importers.Cond
 	path  string   // an expression that the path matches; "" for any path
-	globs []string // a pattern for the end of the path; nil for any
+	globs []string // one pattern for the path below the location; nil for any
 	uses  []use
 	at    *Directive
 }

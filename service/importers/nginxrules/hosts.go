@@ -236,8 +236,8 @@ func (s *server) beats(o *server) bool {
 	}))
 }
 
-// over returns the names of s by which nginx takes s, and not a server of the places, on every port
-// of those servers.
+// over returns the names of s whose requests never come to the server of one of the places: no such
+// server takes them by a name of its own, or on a port that s does not listen on.
 func (s *server) over(in []place) []string {
 	return slices.DeleteFunc(slices.Clone(s.named()), func(wide string) bool {
 		return slices.ContainsFunc(in, func(p place) bool {

@@ -55,7 +55,7 @@ func (c *converter) given(s *step, d *Directive) {
 		if importers.TakesHead(w) { // HEAD would go without its limits, since rules take it for GET
 			w[0].Wide, w[0].Less = true, nil
 		}
-		s.unsure = s.unsure || !sound(w) || slices.ContainsFunc(w, func(c importers.Cond) bool { return c.Spelled }) // and so would other spellings
+		s.unsure = s.unsure || !sound(w) || slices.ContainsFunc(w, func(c importers.Cond) bool { return c.Spelled }) // other spellings would go without, too
 	}
 }
 

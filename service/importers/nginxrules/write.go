@@ -54,7 +54,7 @@ func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 	}
 	one.Unless = append(one.Unless, v.unless...)
 	empty := func(all []importers.Cond) bool { return len(all) == 0 }
-	if len(one.Match) == 0 || slices.ContainsFunc(one.Unless, empty) { // none of the places has such requests
+	if len(one.Match) == 0 || slices.ContainsFunc(one.Unless, empty) { // no place has requests of this variant
 		return
 	}
 	if slices.ContainsFunc(one.Match, empty) {

@@ -31,7 +31,7 @@ type variant struct {
 // waiting returns how many requests the zone lets through in some seconds.
 func (z *zone) waiting(seconds int64) int64 {
 	count, unit, _ := strings.Cut(z.rate, "/")
-	n, _ := strconv.ParseInt(count, 10, 64) // rateText has looked at it
+	n, _ := strconv.ParseInt(count, 10, 64) // no error, since rateText has matched
 	if unit == "m" {
 		return n * seconds / 60
 	}
@@ -166,7 +166,7 @@ func (c *converter) key(d *Directive, z *zone, v *variant) error {
 	c.named(d, v.text)
 	never := variable.ReplaceAllString(v.text, "") != "" // never empty: nginx does not count an empty key
 	for _, m := range variable.FindAllStringSubmatch(v.text, -1) {
-		if m[1] == "server_name" { // a word of the configuration, not what a client sends
+		if m[1] == "server_name" { // it comes from the configuration, not from a client
 			c.note(d, "$server_name: servers that use the zone %s share one count", z.name)
 			never = true
 			continue
