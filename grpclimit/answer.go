@@ -56,7 +56,6 @@ var (
 	refuseRequest = status.Error(codes.InvalidArgument, "the rate limiter cannot read the request")
 )
 
-// refusal returns the status of a denial.
 func (a *answer) refusal() error {
 	switch {
 	case a.never:

@@ -209,7 +209,6 @@ func (c *Client) cost(ctx context.Context, call Call) int64 {
 	return c.Cost(ctx, call)
 }
 
-// pause returns when the server's pause for a key is over.
 func (c *Client) pause(ctx context.Context, key string) error {
 	for {
 		left := c.paused(key, time.Now())

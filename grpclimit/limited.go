@@ -9,7 +9,6 @@ import (
 	"github.com/stint-dev/stint/internal/guard"
 )
 
-// limited decides by a limiter and a key.
 type limited struct {
 	own   *guard.Guard
 	given *guard.Given[*guard.Guard] // of Options.Limits; nil without them
@@ -77,7 +76,6 @@ func (b *limited) reserve(ctx context.Context, limiter *guard.Guard, a *answer, 
 	return err
 }
 
-// nameLimits fills in which limits the call was held to.
 func (a *answer) nameLimits(by *guard.Guard) {
 	t := by.Terms()
 	a.limits, a.tightest = make([]limitAnswer, len(t.Limits)), a.decision.Tightest

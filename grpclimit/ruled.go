@@ -15,7 +15,6 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// policyGuard decides by the rules of a policy.
 type policyGuard struct {
 	current func() *policy.Policy
 	o       *Options
@@ -157,7 +156,6 @@ func (b *policyGuard) tell(a *answer, r *policy.Result) {
 	}
 }
 
-// attributes are the attributes of a call, for rules.
 type attributes struct {
 	ctx     context.Context
 	o       *Options

@@ -99,7 +99,6 @@ func (o *Options) settleRules(pending *policy.Pending, cost int64) func(context.
 	}
 }
 
-// ofHTTP returns metadata under names as package net/http spells them.
 func ofHTTP(md metadata.MD) map[string][]string {
 	all := make(map[string][]string, len(md)+1)
 	for name, values := range md {
@@ -167,7 +166,6 @@ func (f *fields) pass(to *metadata.MD, md metadata.MD, on func(grpc.ServerTransp
 	return on(f.ServerTransportStream, md)
 }
 
-// A notedStream is a stream whose metadata is noted.
 type notedStream struct {
 	grpc.ServerStream
 	ctx    context.Context

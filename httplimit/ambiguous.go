@@ -169,7 +169,6 @@ func pathFault(raw string) (reason string) {
 	return ""
 }
 
-// encodesUnreserved reports whether a segment encodes a character that needs no encoding.
 func encodesUnreserved(segment string) bool {
 	for i := 0; i+2 < len(segment); i++ {
 		if segment[i] != '%' {
@@ -274,7 +273,6 @@ func fold(name string) string {
 	}, name)
 }
 
-// hasForeign reports whether a name has other bytes than letters, digits and hyphens.
 func hasForeign(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -318,7 +316,6 @@ func (l *looked) queryFault(kinds []string, query string) (attribute, reason str
 	return "", ""
 }
 
-// encodesBeyond reports whether a query encodes a byte beyond ASCII.
 func encodesBeyond(query string) bool {
 	for i := 1; i < len(query); i++ {
 		if high := unhex(query[i]); query[i-1] == '%' && 8 <= high && high < 16 {

@@ -37,7 +37,6 @@ type requestBody struct {
 	denies error // the first fault in what rules that are not in shadow look at
 }
 
-// A bodyValue is the value that a JSON pointer leads to.
 type bodyValue struct {
 	text  string
 	ok    bool

@@ -40,7 +40,6 @@ func rpcOf(r *http.Request) rpc {
 	return noRPC
 }
 
-// connectCodes are the names of codes in the Connect protocol.
 var connectCodes = map[uint8]string{
 	grpcInvalid: "invalid_argument", grpcForbidden: "permission_denied", grpcExhausted: "resource_exhausted",
 	grpcInternal: "internal", grpcUnavailable: "unavailable",
@@ -91,7 +90,6 @@ func (f *refusal) trailers() []byte {
 	return []byte(b.String())
 }
 
-// connectError returns the error of a call in the JSON of the Connect protocol.
 func (f *refusal) connectError() []byte {
 	b := append([]byte(`{"code":"`), connectCodes[f.grpc]...)
 	b = append(append(append(b, `","message":`...), ratefields.Quote(f.title)...), `,"details":[`...)

@@ -38,7 +38,6 @@ var (
 	refuseError   = refusal{status: http.StatusServiceUnavailable, grpc: grpcUnavailable, problem: "about:blank", title: "Service Unavailable"}
 )
 
-// refuseDenied returns the answer to a denial by a limiter.
 func (e *encoder) refuseDenied(d *stint.Decision) refusal {
 	f := refuseQuota
 	f.setWait(d.RetryAfter)
@@ -63,7 +62,6 @@ func refuseFault(err error) refusal {
 	return f
 }
 
-// refuseResult returns the answer to a denial by a policy.
 func refuseResult(r *policy.Result) refusal {
 	f := refuseQuota
 	for i := range r.Rules {

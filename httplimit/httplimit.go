@@ -214,7 +214,6 @@ type keyed struct {
 	twice once
 }
 
-// held is a limiter that requests are held to.
 type held struct {
 	*guard.Guard
 	dialect Dialect
@@ -426,7 +425,6 @@ func (g *guarded) serveQueued(w http.ResponseWriter, r *http.Request, fields *en
 	}
 }
 
-// withoutRoute answers a request that RouteKey finds no route for, or lets it pass.
 func (g *guarded) withoutRoute(w http.ResponseWriter, r *http.Request) {
 	if g.o.NoRoute == NoRouteSkip {
 		g.next.ServeHTTP(w, r)

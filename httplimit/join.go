@@ -26,10 +26,8 @@ var guards atomic.Uint64
 
 func newMark() mark { return mark("\x00" + strconv.FormatUint(guards.Add(1), 10)) }
 
-// marked returns the value of a field with a mark behind it.
 func marked(value string, m mark) []string { return []string{value, string(m)}[:1] }
 
-// in reports whether the values of a field have the mark.
 func (m mark) in(values []string) bool {
 	return m != "" && slices.Contains(values[len(values):cap(values)], string(m))
 }

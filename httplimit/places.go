@@ -44,7 +44,6 @@ func hijacks(w http.ResponseWriter) bool {
 	}
 }
 
-// A placeWriter is the writer of a request that holds places in flight.
 type placeWriter struct {
 	http.ResponseWriter
 	release func()
@@ -83,7 +82,6 @@ func (p *placeWriter) ReadFrom(from io.Reader) (int64, error) {
 // Unwrap is called by [http.ResponseController].
 func (p *placeWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// A placeConn is a connection that holds places until it is closed.
 type placeConn struct {
 	net.Conn
 	leave func()

@@ -154,7 +154,6 @@ func replayable(req *http.Request) bool {
 	return req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 }
 
-// again returns the request with its body from the start.
 func again(req *http.Request) (*http.Request, error) {
 	next := req.Clone(req.Context())
 	if req.Body != nil && req.Body != http.NoBody {
@@ -237,7 +236,6 @@ func (p *peer) closed(now time.Time) (until time.Time, sure bool) {
 	return until, sure
 }
 
-// wake lets all waiting goroutines look again.
 func (p *peer) wake() {
 	if p.changed != nil {
 		close(p.changed)

@@ -17,7 +17,7 @@ type charged struct {
 	weight          int64 // how many units of the limit one unit of the cost takes
 }
 
-// charges notes in each part which keys it charges, without those of rules in shadow.
+// charges notes in each part the keys that it charges, but those of rules in shadow.
 func (r *Result) charges() {
 	for i := range r.parts {
 		part := &r.parts[i]
@@ -41,7 +41,6 @@ func appendCharged(b []byte, of []charged) []byte {
 	return b
 }
 
-// cutCharged returns the keys at the beginning of b, and the rest of it.
 func cutCharged(b []byte) (of []charged, rest []byte, ok bool) {
 	left, n := binary.Uvarint(b)
 	if n <= 0 {

@@ -51,8 +51,8 @@ type customers struct {
 	policy *Policy    // the newest policy: plans are made for its rules
 }
 
-// An overrideSet holds limits by rule and key, and names of plans by an attribute and its
-// value. The mutex of customers guards writing to it.
+// An overrideSet holds overrides by rule and key, and plans by an attribute and its value.
+// The mutex of customers guards writing to it.
 type overrideSet struct {
 	plans *shared[*customerPlan]
 	tiers *shared[string]
@@ -151,7 +151,6 @@ func (s *shared[T]) compacted() *shared[T] {
 
 var errPlans = fmt.Errorf("policy: more than %d different overrides, or plans", MaxPlans)
 
-// find returns the plan that a customer has in place of the rule's limits, or nil.
 func (c *customers) find(rule, key string) *plan {
 	if f := c.beforeLookup.Load(); f != nil {
 		(*f)(rule, key)
@@ -166,8 +165,8 @@ func (c *customers) find(rule, key string) *plan {
 	return nil
 }
 
-// any reports whether there may be overrides. A policy without them need not make the keys by
-// which they are found.
+// any reports whether there may be overrides; without them a policy makes no keys to look
+// them up.
 func (c *customers) any() bool {
 	return c != nil && c.some.Load()
 }
@@ -286,8 +285,8 @@ func (s *overrideSet) override(p *Policy, rule, key string, o *Override) error {
 	})
 }
 
-// bind makes plans for the rules of a policy. If the store cannot hold the limits of some,
-// their plans are nil, and the error is that of the first.
+// bind makes plans for the rules of a policy, nil where the store cannot hold the limits; the
+// error is the first.
 func (s *overrideSet) bind(p *Policy) (plans []*plan, failed error) {
 	for _, one := range s.plans.all() {
 		next, err := one.in(p)

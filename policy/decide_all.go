@@ -86,7 +86,6 @@ func (p *Policy) DecideAll(ctx context.Context, requests []Request, r *Result) e
 	return nil
 }
 
-// reportAll calls OnDecision for each request that was to be charged.
 func (p *Policy) reportAll(requests []Request, r *Result) {
 	for i := range requests {
 		if q := &requests[i]; !q.Peek && !q.Refund && q.Limits == nil {
@@ -182,7 +181,6 @@ func (k part) cost() int64 {
 	return 1
 }
 
-// runAll decides for the enforced matches of several requests in one store.
 func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 	limits := 0
 	for i := range r.matches {
@@ -225,8 +223,7 @@ func longer(a, b stint.Wait) stint.Wait {
 	return max(a, b)
 }
 
-// step asks the store for r.layers, and sets the entries of the matches that are in this
-// step.
+// step asks the store for r.layers, and sets the entries that are about them.
 func (p *Policy) step(ctx context.Context, a *operation, r *Result, cost int64) (stint.Decision, error) {
 	d, err := p.decideIn(ctx, a, r, cost, false)
 	if err != nil {

@@ -40,8 +40,8 @@ type RuleExplanation struct {
 	// Response is what the rule takes from the response, nil if nothing: then Cost is charged
 	// until the response has said the true cost.
 	Response *rulesfile.Response
-	// Price says by which attribute prices go; nil if the rule has none. Times is the price
-	// of this request: a factor of Cost, and of the response's cost.
+	// Price has the rule's prices, nil if it has none; Times is this request's, a factor of
+	// Cost and of the response's cost.
 	Price *rulesfile.Price
 	Times int64
 	// Shadow reports whether the rule is in shadow, Quota whether by shadow: quota.

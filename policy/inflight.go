@@ -213,8 +213,7 @@ func (p *Policy) acquireIn(ctx context.Context, room *inflight.Room, a *operatio
 }
 
 // acquireWithout decides by each rule's on_store_failure, because the store could not. Under
-// local, this process's share of the limit decides, and the store is told of the places once
-// it answers again.
+// local, this process's share decides; the store is told of its places later.
 func (p *Policy) acquireWithout(ctx context.Context, a *operation, holds []inflight.Hold, entries []int, r *Result, why error) (passes bool, err error) {
 	if ctx.Err() != nil || !p.failover.Fails(why) {
 		return false, why
@@ -305,7 +304,6 @@ func (p *Policy) shadowsInFlight(ctx context.Context, a *operation, r *Result) {
 	}
 }
 
-// look writes into the entries of r what limits in flight would answer.
 func (p *Policy) look(ctx context.Context, r *Result) {
 	for _, shadow := range [...]bool{false, true} {
 		holds, entries := r.holdsOf(shadow)

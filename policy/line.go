@@ -151,7 +151,6 @@ func saturated(n uint128.Int) int64 {
 	return int64(n.Lo)
 }
 
-// capacity returns the most units that pass at one instant under all limits.
 func capacity(limits []stint.Limit) int64 {
 	least := int64(math.MaxInt64)
 	for _, l := range limits {
@@ -160,8 +159,7 @@ func capacity(limits []stint.Limit) int64 {
 	return least
 }
 
-// behind returns how long it takes, at the least, until so many units have passed that do not
-// fit beside others.
+// behind returns how long, at the least, so many units take that do not fit beside others.
 func behind(l stint.Limit, units int64) time.Duration {
 	switch {
 	case units <= 0:
@@ -255,8 +253,8 @@ type waiting struct {
 	end      *time.Timer // of the wait
 }
 
-// wait waits in line. asked says that the store has just denied the request; else it has not
-// been asked, because others wait already.
+// wait waits in line. asked says that the store has just denied the request; else others wait
+// already.
 func (w *waiting) wait(ctx context.Context, asked bool) (err error) {
 	var a arrivals.Answer
 	var stands []arrivals.Part
@@ -284,8 +282,8 @@ func (w *waiting) wait(ctx context.Context, asked bool) (err error) {
 	return err // nil even at the deadline, if the turn came with it
 }
 
-// ask asks the stores for all that the request needs, and notes for how long its places in
-// flight have been free.
+// ask asks for all that the request needs, and notes since when its places in flight have
+// been free.
 func (w *waiting) ask(ctx context.Context) error {
 	if err := w.p.match(w.attrs, w.cost, w.r); err != nil {
 		return err
@@ -308,8 +306,8 @@ func (w *waiting) ask(ctx context.Context) error {
 	return err
 }
 
-// left returns how long the request may still wait for the limits that deny it: as long as
-// their rules say, and where these say nothing, the caller.
+// left returns how long the request may still wait for the limits that deny it, by their
+// rules or else by its caller.
 func (w *waiting) left() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for i := range w.r.Rules {
@@ -370,8 +368,8 @@ func (w *waiting) comesBehind(ctx context.Context, stands []arrivals.Part) (a ar
 	return arrivals.Answer{Lacks: lacks}, err
 }
 
-// fails returns err unless it is a failure of the store: while the store fails, each attempt
-// is decided by on_store_failure.
+// fails returns err unless the store has failed: then each attempt is decided by
+// on_store_failure.
 func (w *waiting) fails(ctx context.Context, err error) error {
 	if ctx.Err() == nil && w.p.failover.Fails(err) {
 		return nil

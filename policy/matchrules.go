@@ -12,8 +12,8 @@ import (
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
 
-// resultBuffer is the part of a Result that callers do not see: the rules that matched, and
-// memory for the next request.
+// resultBuffer is what a Result keeps beside the answer: the rules that matched, and memory
+// for the next request.
 type resultBuffer struct {
 	policy  *Policy
 	matches []ruleMatch
@@ -168,7 +168,7 @@ func (r *Rules) faultIn(attrs Attributes) error {
 	return nil
 }
 
-// ready brings the path, host and headers that rules look at to one form.
+// ready brings what rules look at to one form.
 func (r *Rules) ready(q *match.Request) error {
 	if attribute, reason := q.Clean(&r.looks); reason != "" {
 		return &RequestError{attribute, reason}

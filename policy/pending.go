@@ -16,9 +16,8 @@ import (
 )
 
 // responseLasts is how long a reservation waits for the end of the response: longer than any
-// response is sent over one connection. If this process is killed, its open reservations stay
-// charged as they are. A response that goes on for longer is still charged what it costs
-// beyond its reservation.
+// response takes. If this process is killed, its open reservations stay charged. A response
+// that goes on for longer is still charged its cost above the reservation.
 const responseLasts = 24 * time.Hour
 
 // headerWithin is how long a reservation excuses denials if a status or a header settles it.
@@ -169,8 +168,7 @@ func (d *Pending) Trailer(h map[string][]string) {
 	}
 }
 
-// fields takes from a header or trailer the status of a gRPC call and the fields that rules
-// look for.
+// fields takes from a header or trailer what rules look for.
 func (d *Pending) fields(h map[string][]string) {
 	if code := h["Grpc-Status"]; d.open && len(code) > 0 {
 		n, ok := rulesfile.ParseDigits(code[0])
@@ -249,12 +247,12 @@ func (d *Pending) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Passed is told how many bytes of the body have been sent without being shown to Write,
-// which is enough where no rule reads the body.
+// Passed is told how many bytes of the body were sent without Write, which must see them only
+// if a rule reads the body.
 func (d *Pending) Passed(n int64) { d.written += n }
 
-// Unseen is told that bytes of the body go where nobody counts them, as on a connection that
-// the handler has taken over: the length of the body is then unknown.
+// Unseen is told that bytes of the body are not counted, as on a connection that the handler
+// has taken over: its length is then unknown.
 func (d *Pending) Unseen() { d.unseen = true }
 
 // readBefore reports whether an earlier rule has the same reader, which must see each byte
@@ -381,9 +379,8 @@ func (r *Result) reservesApart(a *operation) bool {
 	return a.ttl > 0 && len(r.Costs) > 0 // the rules not named in Costs then reserve the plain cost
 }
 
-// reserveApart reserves for the layers in r.layers: first one reservation for each rule that
-// is settled by itself, then one for all others together. If a later one is denied or fails,
-// it gives the earlier ones back.
+// reserveApart reserves for r.layers: by itself for each rule that is settled by itself, then
+// once for all others. If one is denied or fails, it gives the earlier ones back.
 func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d stint.Decision, err error) {
 	all := append([]stint.Layer(nil), r.layers...)
 	if len(all) > 1 {

@@ -165,8 +165,8 @@ type RuleLimit struct {
 	// Action is "" for a limit, else "unlimited", "block" or "missing": the
 	// key was missing and the rule says deny.
 	Action string
-	// Shadow reports whether the rule is in shadow, Quota whether by shadow: quota, which
-	// counts in [Answer].
+	// Shadow reports whether the rule is in shadow, Quota whether by shadow: quota; see
+	// [Answer.Matched].
 	Shadow, Quota bool
 
 	inFlight string // the name that a limit in flight is counted under; "" for others

@@ -42,7 +42,7 @@ type rule struct {
 	own           *plan            // nil if tiers have a default
 	failure       Failure
 	preflights    bool               // it lets CORS preflights pass
-	seen          request.Interfaces // the interfaces that can give every attribute it looks at
+	seen          request.Interfaces // like Rules.seen, for this rule
 	overrideIndex *match.Index
 	missingLimits []*RuleLimit // the entry for a missing key, if on_missing is deny
 }

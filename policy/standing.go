@@ -174,7 +174,7 @@ func (r *rule) unknownKey(q *match.Request) (missing []string) {
 	return missing
 }
 
-// looking asks about the limits of many rules, as many at once as one decision may have.
+// looking asks about the limits of many rules, as many at once as a store takes.
 type looking struct {
 	p       *Policy
 	ctx     context.Context

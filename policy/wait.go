@@ -101,7 +101,7 @@ func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, 
 	return waited, err
 }
 
-// untilTurn holds a request until its turn in a leaky_queue. If that would take too long, the
+// untilTurn holds a request until its turn in a leaky_queue. If the wait is too long, the
 // decision in r becomes a denial.
 func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool, r *Result) (time.Duration, error) {
 	began, d := time.Now(), &r.Decision
@@ -110,7 +110,7 @@ func (p *Policy) untilTurn(ctx context.Context, most time.Duration, settles bool
 		most = max(deadline.Sub(began), 1)
 	}
 	if most > 0 && d.Delay > most {
-		p.drop(ctx, r.parts, false) // frees the place only if no later request was told a delay; see docs/SEMANTICS.md
+		p.drop(ctx, r.parts, false) // if a later request has a delay, the place passes unused
 		r.tooLong(most)
 		return 0, nil
 	}
@@ -157,9 +157,9 @@ func (r *Result) tooLong(most time.Duration) {
 	}
 }
 
-// drop gives back what a request reserved. With byLine, the line gives the request's place
-// back, and drop only the charges of rules in shadow. A charge that cannot be given back
-// stays, which is strict.
+// drop gives back what a request reserved; with byLine only the charges of rules in shadow,
+// since the line gives back the rest. A charge that cannot be given back stays, which is
+// strict.
 func (p *Policy) drop(ctx context.Context, parts []reservedPart, byLine bool) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer stop()

@@ -42,7 +42,6 @@ func (p *Price) Of(value string) (price int64, ok bool) {
 // maxModels bounds the values that a price lists.
 const maxModels = 1000
 
-// attributes returns the attributes that the cost looks at.
 func (c *Cost) attributes() []request.Attribute {
 	all := slices.Clone(c.By)
 	if c.Times.Name != "" {

@@ -219,7 +219,6 @@ func (d *decoder) number(n *Node, t *trail, least, most int64) int64 {
 	return v
 }
 
-// duration reads a stretch of time such as 10s.
 func (d *decoder) duration(n *Node, t *trail) time.Duration {
 	const hint = "a duration from 1ms to 1h, such as 10s"
 	s, ok := d.text(n, t, hint)
@@ -245,7 +244,6 @@ func (d *decoder) list(n *Node, t *trail) []*Node {
 	return n.Items
 }
 
-// each calls do with every item of a list, or with a single value.
 func (d *decoder) each(n *Node, t *trail, do func(n *Node, t *trail)) {
 	for i, item := range d.list(n, t) {
 		at := t

@@ -107,7 +107,6 @@ func (d *decoder) ruleName(r *Rule, n *Node, t *trail) {
 	d.names[r.Name] = n
 }
 
-// plansOf reads the limits of a rule, its tiers and its overrides.
 func (d *decoder) plansOf(r *Rule, n *Node, t *trail, fs []Field, base planNodes) {
 	if base.any() {
 		r.Own = d.plan(t, base)
@@ -149,7 +148,6 @@ func (d *decoder) checkKey(r *Rule, n *Node, t *trail, hasKey bool) {
 	}
 }
 
-// key reads the attributes that the rule's keys are made of.
 func (d *decoder) key(r *Rule, n *Node, t *trail) {
 	d.each(n, t, func(n *Node, t *trail) {
 		name, ok := d.text(n, t, "the name of an attribute, such as ip or header.x-api-key")
@@ -206,7 +204,6 @@ func (d *decoder) attribute(line, column int, t *trail, name string) (request.At
 	return a, true
 }
 
-// planNodes are the fields that make a plan.
 type planNodes struct{ limits, unlimited, block *Field }
 
 func (p *planNodes) add(f Field) {
@@ -319,7 +316,6 @@ func (d *decoder) parse(text string) (l stint.Limit, err error) {
 	return l, err
 }
 
-// tiers reads plans by the value of an attribute.
 func (d *decoder) tiers(r *Rule, n *Node, t *trail) *Tiers {
 	ts := &Tiers{Plans: make(map[string]*Plan)}
 	var def *Node

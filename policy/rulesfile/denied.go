@@ -217,7 +217,6 @@ func (d *decoder) header(x *Denied, f Field, t *trail) {
 	x.Headers = append(x.Headers, Header{name, value})
 }
 
-// filled reads text with placeholders.
 func (d *decoder) filled(n *Node, t *trail, most int) string {
 	if n.Kind != Number && !d.want(n, t, String, "") {
 		return ""

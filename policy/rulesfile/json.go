@@ -44,7 +44,7 @@ type jsonTree struct {
 	r     strictjson.Reader
 	nodes int
 
-	line, column, counted int // of text[counted]
+	line, column, counted int // the place of text[counted]
 }
 
 func newJSONTree(text string) *jsonTree {

@@ -20,8 +20,8 @@ type JWT struct {
 	JWKS string
 	// Issuer is the iss that a token must have; "" allows any.
 	Issuer string
-	// Audience lists the aud of which a token must have one. If it is empty, a token must
-	// have no aud.
+	// Audience lists values of aud, one of which a token must have. If it is empty, a token
+	// must have no aud.
 	Audience []string
 	// Algorithms are those by which a token may be signed. The algorithm none is never among
 	// them.
@@ -38,7 +38,6 @@ var publicKeys = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", 
 // sharedSecrets are algorithms by which whoever can verify can also sign.
 var sharedSecrets = []string{"HS256", "HS384", "HS512"}
 
-// jwt reads what the file says of tokens.
 func (d *decoder) jwt(n *Node, t *trail) *JWT {
 	const hint = `such as {"jwks": "https://id.example.com/jwks.json", "issuer": "https://id.example.com/", "audience": "api"}`
 	j := &JWT{Header: "authorization"}
@@ -94,7 +93,6 @@ func (d *decoder) tokenHeader(n *Node, t *trail) string {
 	return name
 }
 
-// jwks reads where keys are.
 func (d *decoder) jwks(n *Node, t *trail) string {
 	const hint = "a URL, such as https://id.example.com/jwks.json, or the absolute path of a file"
 	s, ok := d.text(n, t, hint)
@@ -115,7 +113,6 @@ func (d *decoder) jwks(n *Node, t *trail) string {
 	return s
 }
 
-// local reports whether a host is this machine.
 func local(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()

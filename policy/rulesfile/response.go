@@ -84,7 +84,6 @@ func (r *Rule) response() *Response {
 	return r.Response
 }
 
-// count reads which responses count.
 func (d *decoder) count(r *Rule, n *Node, t *trail) {
 	const hint = `such as {"status": [401, 403]}, or {"status": "4xx"}`
 	s, before := &Statuses{}, len(d.errs)
@@ -97,7 +96,6 @@ func (d *decoder) count(r *Rule, n *Node, t *trail) {
 	r.response().Count = s
 }
 
-// status adds one status, or a class of them, to s.
 func (d *decoder) status(s *Statuses, n *Node, t *trail) {
 	const hint = "a status from 100 to 599, or a class such as 4xx"
 	if n.Kind != Number && n.Kind != String {

@@ -71,7 +71,7 @@ type Rule struct {
 	Mode string
 	// Reply is what clients are told: as the rule says, else as the file says for all rules.
 	Reply Reply
-	// Shadow, Final and HashKey are as in the file.
+	// Shadow, Final and HashKey are the fields of these names.
 	Shadow, Final, HashKey bool
 	// Quota is set by shadow: quota, together with Shadow.
 	Quota bool
@@ -88,7 +88,6 @@ type Plan struct {
 	Action string
 }
 
-// inFlight reports whether a limit of the plan is one in flight.
 func (p *Plan) inFlight() bool { return slices.ContainsFunc(p.Limits, stint.Limit.InFlight) }
 
 // An Override gives requests another plan.

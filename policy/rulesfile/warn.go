@@ -101,7 +101,6 @@ func (w *warner) freeKey(r *Rule) {
 		"a client can have as many keys as it sends values of %s, and no other rule holds it by address", a.Name)
 }
 
-// byClaim reports whether a claim is in the key.
 func (r *Rule) byClaim() bool {
 	return slices.ContainsFunc(r.Key, func(a request.Attribute) bool { return a.Kind == request.Claim })
 }
