@@ -20,9 +20,9 @@ type Missing uint8
 const (
 	// MissingShared counts all these calls under one key of their own.
 	MissingShared Missing = iota
-	// MissingDeny ends them with PermissionDenied.
+	// MissingDeny ends these calls with PermissionDenied.
 	MissingDeny
-	// MissingSkip lets them pass, uncounted.
+	// MissingSkip lets these calls pass, uncounted.
 	MissingSkip
 
 	missings = iota

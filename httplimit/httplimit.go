@@ -19,9 +19,9 @@ type Missing uint8
 const (
 	// MissingShared counts all these requests under one key of their own.
 	MissingShared Missing = iota
-	// MissingDeny answers them with 403.
+	// MissingDeny answers these requests with 403.
 	MissingDeny
-	// MissingSkip lets them pass, uncounted.
+	// MissingSkip lets these requests pass, uncounted.
 	MissingSkip
 
 	missings = iota
@@ -33,7 +33,7 @@ type NoRoute uint8
 const (
 	// NoRouteFail answers these requests with 500 and calls OnError with [ErrNoRoute].
 	NoRouteFail NoRoute = iota
-	// NoRouteSkip lets them pass, uncounted.
+	// NoRouteSkip lets these requests pass, uncounted.
 	NoRouteSkip
 
 	noRoutes = iota

@@ -184,11 +184,11 @@ func (p *Policy) BeforeLookup(f func(rule, key string)) {
 }
 
 // SetOverride gives a customer limits of their own under a rule, from the next request on;
-// the zero Override takes away what an earlier call gave. The key is as [Rules.Explain] shows
-// it. If the policy has no such rule, the override begins to hold once a reload brings one.
-// The error is for limits that the store cannot hold, or more than [MaxPlans] different
-// overrides. An override that is set here precedes one of a [Replacement], and stays when a
-// Replacement takes the place of another.
+// the zero Override takes away what an earlier call gave. [Rules.KeyOf] makes the key. If the
+// policy has no such rule, the override begins to hold once a reload brings one. The error is
+// for limits that the store cannot hold, or more than [MaxPlans] different overrides. An
+// override that is set here precedes one of a [Replacement], and stays when a Replacement
+// takes the place of another.
 //
 // What the customer has used is kept as docs/SEMANTICS.md says of changes. The call may run
 // beside requests. It costs about as much as a decision, and more for limits that no other

@@ -188,7 +188,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ErrNoRule says that there is no rule of a name.
+// ErrNoRule says that no rule has the name that was given.
 var ErrNoRule = errors.New("no such rule")
 
 // KeyAttributes returns the attributes that the key of a rule is made of, in order. There are

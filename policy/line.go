@@ -159,7 +159,8 @@ func capacity(limits []stint.Limit) int64 {
 	return least
 }
 
-// behind returns how long, at the least, so many units take that do not fit beside others.
+// behind returns the least time that a limit takes to let units pass for which it has no room
+// now.
 func behind(l stint.Limit, units int64) time.Duration {
 	switch {
 	case units <= 0:

@@ -33,7 +33,7 @@ func (e *Error) Error() string {
 // Errors is all that is wrong in a rules file, in the order of the file.
 type Errors []*Error
 
-// Error returns one line for each.
+// Error returns the errors, each on a line.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, one := range e {
