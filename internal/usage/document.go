@@ -9,7 +9,8 @@ import (
 )
 
 // document reads JSON byte by byte, wherever it is cut. It looks for the values at the pointers,
-// and skips everything else. It does not check the grammar: in text that is not JSON it may find
+// and skips everything else. A document that is an array is a list of documents, unless a pointer
+// begins with an index. document does not check the grammar: in text that is not JSON it may find
 // numbers or none.
 type document struct {
 	spec   *Spec
@@ -17,6 +18,7 @@ type document struct {
 	found  []bool
 	ended  bool  // the last value that counts was found
 	open   bool  // a value was found that a later one will replace
+	list   bool  // the documents are the elements of an array that has not ended
 	count  int64 // how many documents have ended
 
 	token   token
@@ -48,12 +50,20 @@ const maxNumber = 40
 
 func (d *document) reset() {
 	d.endNumber()
+	d.list = false
+	d.begin()
+}
+
+// begin prepares for a new document, which may be the next of a list.
+func (d *document) begin() {
 	d.token, d.escaped, d.levels, d.depth, d.name, d.buf, d.long = between, false, d.levels[:0], 0, false, d.buf[:0], false
 	d.here = 1<<len(d.spec.pointers) - 1
 }
 
 // within reports whether a document has begun that has not ended.
-func (d *document) within() bool { return d.token == inString || d.depth > 0 || len(d.levels) > 0 }
+func (d *document) within() bool {
+	return d.list || d.token == inString || d.depth > 0 || len(d.levels) > 0
+}
 
 func (d *document) write(p []byte) {
 	for len(p) > 0 {
@@ -180,6 +190,7 @@ func (d *document) byte(c byte) {
 	switch {
 	case c == '"':
 		d.token = inString
+	case len(d.levels) == 0 && d.inList(c):
 	case c == '{' || c == '[':
 		d.enter(c == '[')
 	case c == '}' || c == ']':
@@ -189,6 +200,21 @@ func (d *document) byte(c byte) {
 	case d.here != 0 && !d.name && numeric(c) && c != 'e' && c != 'E':
 		d.token, d.buf = inNumber, append(d.buf[:0], c)
 	}
+}
+
+// inList reports whether a byte outside of all documents begins, continues or ends a list of them.
+func (d *document) inList(c byte) bool {
+	switch {
+	case !d.list && c == '[' && !d.spec.indexed:
+		d.list = true
+	case d.list && c == ']':
+		d.reset()
+	case d.list && c == ',':
+		d.begin()
+	default:
+		return false
+	}
+	return true
 }
 
 func numeric(c byte) bool {
@@ -225,7 +251,7 @@ func (d *document) leave() {
 	}
 	if len(d.levels) == 0 {
 		d.count++
-		d.reset()
+		d.begin()
 	}
 }
 

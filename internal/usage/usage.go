@@ -1,5 +1,5 @@
 // Package usage reads numbers from a response body as it passes: the values at JSON pointers, in
-// plain JSON, in lines of JSON, and in the data of server-sent events.
+// plain JSON, in lines or an array of JSON, and in the data of server-sent events.
 //
 // It keeps nothing of the body but the present name or number, so memory is bounded whatever comes.
 // The last value of each pointer counts. The first character tells what the body is, since the
@@ -28,8 +28,8 @@ type Spec struct {
 	text     string
 	pointers []pointer
 	terms    int
-	depth    int // of the longest pointer
-	key      int // bytes of the longest name, with all letters escaped
+	key      int  // bytes of the longest name, with all letters escaped
+	indexed  bool // a pointer begins with an index, so that an array is one document
 
 	// ends are the endings of the names to which the pointers lead: an event without any of them has
 	// no value. It is nil if names may be written in several ways.
@@ -100,7 +100,8 @@ func newSpec(text string, terms [][]string) (*Spec, error) {
 				return nil, err
 			}
 			s.pointers = append(s.pointers, pointer{path, term, len(alternatives) > 1 && slices.Contains(lasts, written), written == firstOutput})
-			s.depth = max(s.depth, len(path))
+			_, notIndex := strconv.ParseUint(path[0], 10, 64)
+			s.indexed = s.indexed || notIndex == nil
 			for _, name := range path {
 				s.key = max(s.key, 6*len(name)) // \u0061
 			}
@@ -237,7 +238,7 @@ func (r *Reader) Sum() (sum int64, ok bool) {
 func (r *Reader) Open() bool { return r.doc.open || r.format == plain && r.doc.within() }
 
 // Estimate returns an estimated cost of a body of so many bytes: one unit for each event with data,
-// or for each document if there are several, and otherwise one for each 4 bytes.
+// or for each document of several, and otherwise one for each 4 bytes.
 func (r *Reader) Estimate(bytes int64) int64 {
 	events := r.events.count
 	switch {

@@ -65,10 +65,15 @@ func TestRead(t *testing.T) {
 		{"added, one missing", []string{"/a", "/b/c"}, `{"a":1}`, 1},
 		{"an element", []string{"/a/1/n"}, `{"a":[{"n":1},{"n":2},{"n":3}]}`, 2},
 		{"a list at the top", []string{"/1"}, `[7,8,9]`, 8},
+		{"a list of documents", total, `[{"usage":{"total_tokens":7}}` + "\n, " + `{"usage":{"total_tokens":9},"a":[1,{}]}, 3, "]", [{}], {}]`, 9},
+		{"a list in a list", total, `[[{"usage":{"total_tokens":7}}]]`, none},
+		{"lists", total, `[7,{"usage":{"total_tokens":7}}][[],{"usage":{"total_tokens":8}}]{"usage":{"total_tokens":9}}`, 9},
+		{"a list whose elements the pointer names", []string{"/0/n", "/n"}, `[{"n":7},{"n":8}]`, 7},
 		{"a slash and a tilde", []string{"/a~1b/~0"}, `{"a/b":{"~":5}}`, 5},
 		{"nothing", total, ``, none},
 		{"text", total, `no JSON`, none},
 
+		{"events of lists", total, "data: [{\"usage\":\n\ndata: [{\"usage\":{\"total_tokens\":21}}]\n\n", 21},
 		{"events", total, "data: {\"usage\":null}\n\ndata: {\"usage\":{\"total_tokens\":21}}\n\ndata: [DONE]\n\n", 21},
 		{"the last event", total, "data: {\"usage\":{\"total_tokens\":1}}\n\ndata: {\"usage\":{\"total_tokens\":2}}\n\n", 2},
 		{"CRLF", total, "data: {\"usage\":{\"total_tokens\":21}}\r\n\r\ndata: [DONE]\r\n\r\n", 21},
@@ -251,6 +256,7 @@ func walk(v any, path []string) (int64, bool) {
 // FuzzChunks: a body has the same numbers however it is cut.
 func FuzzChunks(f *testing.F) {
 	f.Add([]byte(`{"usage":{"total_tokens":21},"a":[1,{"b":2}]}`), uint8(3))
+	f.Add([]byte(`[{"usage":{"total_tokens":21}},[3],7,{"a":1}]`), uint8(2))
 	f.Add([]byte("data: {\"usage\":{\"total_tokens\":21}}\r\n\r\ndata: [DONE]\r\r"), uint8(1))
 	f.Add([]byte(": \xe4\xf6\n\ndata: {\"\\u0061\":[1,2e3]}\n\n"), uint8(2))
 	f.Add([]byte("data: {\"usage\":\r{}\r\n\ndata: {\r\n\r\ndata: {\"usage\":{\"total_tokens\":\rdata: 3}}\n\n\r\ndata: [DONE]\r\n\n"), uint8(0))

@@ -94,6 +94,7 @@ func tell(form string, tokens int, usage, ends bool) (s said) {
 		s.usage = tokens + prompt
 		add(is.usage(tokens))
 	}
+	s.whole = ends && s.usage > is.atFirst
 	if ends {
 		s.pieces = append(s.pieces, is.end)
 	}
