@@ -10,11 +10,20 @@
 //	d, err := limiter.Take(ctx, clientID, 1)
 //
 // A denial is a [Decision] that says when to come back; an error means that
-// nothing could be decided. [Limiter.Allow] is the short answer,
-// [Limiter.Wait] waits for its turn, and a [Queue] runs work at the pace of a
-// limit. Several limits given to one Limiter hold each key at once. A limit
-// without keys is memstore.Single. Package meter is the arithmetic alone, for
-// authors of a [Store].
+// nothing could be decided. Several limits given to one Limiter hold each key at
+// once. A limit without keys is memstore.Single. Package meter is the arithmetic
+// alone, for authors of a [Store].
+//
+// # Which method
+//
+//   - [Limiter.Allow]: may one unit pass? [Limiter.Take] also says what remains,
+//     and when to come back; [Limiter.TakeUpTo] takes what there is, [Limiter.Peek]
+//     nothing.
+//   - [Limiter.Wait]: wait until it passes. A [Queue] runs work at a limit's pace.
+//   - [Limiter.Reserve], [Limiter.WaitReserve]: the true cost is known later.
+//   - [Limiter.Acquire]: at most so many at once, for a limit in flight.
+//   - [All]: several keys or limiters, all of them or none.
+//   - [Limiter.With]: other limits for this caller, such as those of a plan.
 //
 // # Guarantees
 //

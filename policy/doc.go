@@ -16,12 +16,16 @@
 // limits, all of them in one decision; a rule that is final, unlimited or a
 // block ends the matching. A request that no rule matches passes.
 //
-// [Policy.DecideAll] decides about several requests that pass together or not at all, such as
-// the descriptors of one request to Envoy's rate limit service.
+// # Which method
 //
-// A rule with count, or whose cost comes from the response, is settled when the response has
-// ended. Callers that see the response use [Policy.Begin]; under all other methods such a
-// rule charges what it reserves.
+//   - [Policy.Decide]: may the request pass? [Policy.Peek] charges nothing.
+//   - [Policy.Wait]: the same, but the request waits where its rules say wait.
+//   - [Policy.Begin]: the caller sees the response. Rules with count, or whose cost comes
+//     from the response, are settled by it; all other methods charge what such rules reserve.
+//   - [Policy.Reserve], [Policy.WaitReserve]: the caller settles the cost later, by
+//     [Policy.Settle], also in another process.
+//   - [Policy.DecideAll]: several requests that pass together or not at all, such as the
+//     descriptors of one request to Envoy's rate limit service.
 //
 // # Guarantees
 //
