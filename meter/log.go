@@ -46,7 +46,6 @@ func (r ring) set(head, used int) {
 	r[0] = uint64(head)<<32 | uint64(used)
 }
 
-// word returns the address of the i-th word of the log.
 func (r ring) word(i int) *uint64 { return &r[logHead+r.at(i)] }
 
 // at returns the index in the ring of the i-th word of the log.

@@ -184,7 +184,7 @@ func (m *Meter) drainAmong(r *Reservations, s []uint64, t, c uint64, hasDelay bo
 	}
 }
 
-// note lowers the low of the newest open charge to the present backlog.
+// note notes the present backlog as the low of the newest open charge, if it is less.
 func (m *Meter) note(r *Reservations, state []uint64, t uint64) {
 	if len(r.open) > 0 {
 		last := &r.open[len(r.open)-1]

@@ -51,7 +51,6 @@ func (m *parts) partOf(t uint64) uint64 {
 	return uint128.Mul(t, m.subWindows).Floor(m.period)
 }
 
-// partBegin returns the first moment of a part.
 func (m *parts) partBegin(part uint64) uint64 { return uint128.Mul(part, m.period).Ceil(m.subWindows) }
 
 // forgotten returns the wait from t until a part stops counting.
@@ -70,7 +69,6 @@ func (m *parts) partCount(s []uint64, part uint64) uint64 {
 	return s[partHead+i]
 }
 
-// setPart sets the count of a part and keeps the sum.
 func (m *parts) setPart(s []uint64, part, n uint64) {
 	before, saturated := m.partCount(s, part), s[1] == math.MaxUint64
 	i := m.slot(part)

@@ -118,7 +118,7 @@ func (m *window) level(s []uint64, t uint64) (remaining int64, reset time.Durati
 
 func (m *window) wait(s []uint64, t, _ uint64) time.Duration {
 	_, w := m.counted(s, t)
-	return max(satmath.Duration(w.end-t), 1) // the last window has no end
+	return max(satmath.Duration(w.end-t), 1) // the window at the end of time has no end
 }
 
 func (m *window) stamp(s []uint64, t uint64) uint64 {

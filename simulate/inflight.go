@@ -76,7 +76,6 @@ func checkFlying(op Op) error {
 
 var errKinds = errors.New("change: limits in flight are there from the first line on, or not at all")
 
-// lasts reads how long a request is in flight.
 func lasts(text string) (time.Duration, error) {
 	ns, err := parseDuration(text)
 	if err == nil && ns < 0 {

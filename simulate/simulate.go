@@ -276,7 +276,6 @@ func (r *Runner) all(key string) {
 	}
 }
 
-// textsOf returns the limits of an operation as they were given.
 func (r *Runner) textsOf(op Op) []string {
 	if len(op.Limits) == 0 {
 		return r.texts

@@ -129,7 +129,6 @@ func (r *rank) Pop() any {
 	return s
 }
 
-// first returns the waiter that arrived first, or nil.
 func (r rank) first() *Waiter {
 	if len(r) == 0 {
 		return nil

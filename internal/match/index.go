@@ -171,7 +171,7 @@ func NewIndex(all []Conjunction, item []int32) *Index {
 			for j := range as {
 				crowd = max(crowd, shared[as[j].id()])
 			}
-			crowd += len(all) / common[conj[k].Name] // the attributes of a lookup, if all were filed like this one
+			crowd += len(all) / common[conj[k].Name] // how many attributes a lookup would read if all were filed like this one
 			if least < 0 || crowd < least {
 				best, least, at = as, crowd, k
 			}

@@ -21,7 +21,6 @@ type Directive struct {
 
 func (d *Directive) where() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
-// has reports whether the block of d has a directive with one of the names.
 func (d *Directive) has(names ...string) bool {
 	for i := range d.Block {
 		for _, name := range names {

@@ -26,7 +26,6 @@ func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
 	return f.YAML(), notes.Once(), nil
 }
 
-// A converter reads the limits of one kind.
 type converter struct {
 	kind      string // limit_req or limit_conn
 	zones     map[string]*zone

@@ -124,7 +124,7 @@ func (c *converter) settle(l *location, deep int) []outcome {
 	if !c.partial(l.uses) {
 		return []outcome{own}
 	}
-	there := c.content(l, deep) // may count requests that were not counted here
+	there := c.content(l, deep) // l's content may count requests that l does not
 	if !limits(there) {
 		return []outcome{own}
 	}

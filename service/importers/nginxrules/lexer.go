@@ -10,7 +10,6 @@ type lexer struct {
 	line, at   int
 }
 
-// eof stands for the end of the file among the words.
 const eof = "end of file"
 
 func (l *lexer) errorf(format string, args ...any) error {
