@@ -81,6 +81,14 @@ func FoundBy(globs, narrow, exprs []string, anyCase bool) (f Found) {
 	return f
 }
 
+// Twins reports whether patterns take a path with a slash at its end that matches all of others
+// and not all of exprs. Rules do not see that slash.
+func Twins(globs, exprs, others []string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool {
+		return slices.ContainsFunc(exprs, func(e string) bool { return !Within(append([]string{slashPath, pathExpr(g)}, others...), e) })
+	})
+}
+
 // pathExpr returns the expression of a pattern of paths, with or without a slash at the end.
 func pathExpr(glob string) string {
 	expr := "^"

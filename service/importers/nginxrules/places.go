@@ -16,6 +16,7 @@ type place struct {
 	order  int      // among the places of the location
 	globs  []string // for its own limits: these take all its paths, maybe more
 	less   []string // for limits of other places: these take none but its paths, maybe fewer
+	exprs  []string // find something in its paths
 	when   []importers.Cond
 	uses   []use
 	at     *Directive
@@ -122,10 +123,10 @@ func (c *converter) place(l *location, o outcome, p place) {
 		return
 	}
 	found, limited := l.found(o.path), len(o.uses) > 0
+	p.globs, p.less, p.exprs = found.All, found.Less, l.exprs()
 	if o.path != "" {
-		p.at = o.at
+		p.at, p.exprs = o.at, append(p.exprs, o.path)
 	}
-	p.globs, p.less = found.All, found.Less
 	switch {
 	case p.globs != nil && len(p.globs) == 0: // there are no such paths
 		return
@@ -167,8 +168,7 @@ func (c *converter) unkept(all []place) {
 	c.all = slices.DeleteFunc(c.all, func(p place) bool { return p.globs == nil })
 }
 
-// slashes looks for a location of /p alone beside one of /p/, since rules take these for one path. If
-// one of the two has limits, the other gets them, too.
+// slashes looks for a location of /p alone beside one of /p/, since rules take these for one path.
 func (c *converter) slashes(root *location, first int) {
 	kept := c.all[:first]
 	for _, p := range c.all[first:] {
@@ -177,12 +177,7 @@ func (c *converter) slashes(root *location, first int) {
 			if !found {
 				other += "/"
 			}
-			switch to, _ := root.find(other); {
-			case to.path != other || slices.Equal(to.uses, p.uses):
-			case len(p.uses) == 0:
-				c.note(p.at, "%s has the limits of %s here: rules take a path with and without a slash at its end for one", p.in.text(), to.text())
-				continue
-			case len(to.uses) > 0:
+			if to, _ := root.find(other); to.path == other && !slices.Equal(to.uses, p.uses) && len(p.uses) > 0 && len(to.uses) > 0 {
 				c.lose(p.at, "%s and %s have limits of their own, of which those of the second are NOT KEPT for that path: rules take a path with and without a slash at its end for one", p.in.text(), to.text())
 			}
 		}

@@ -226,9 +226,7 @@ func mapOf(d *Directive, source string) (all []choice, err error) {
 		case attribute == "path" && !importers.IsNamed(e.Name), attribute == "host" && !host.MatchString(e.Name), attribute == "method" && !plainValue.MatchString(e.Name):
 			return nil, fmt.Errorf("%s: map with %s", e.where(), e.Name)
 		default:
-			if name := mapKey(e); attribute == "path" && name != "/" && strings.HasSuffix(name, "/") {
-				value.Wide = true // rules take the path without that slash, too
-			}
+			value.Wide = attribute == "path" && mapKey(e) != "/" // rules do not see a slash at its end
 			all = append(all, choice{[]importers.Cond{value}, e.Args[0]})
 		}
 	}
@@ -307,7 +305,9 @@ func expressed(attribute, expr string, anyCase bool) *importers.Cond {
 	}
 	if attribute == "path" {
 		found := importers.PathGlobs(expr, anyCase, []string{"/"}, nil)
-		c.Values, c.Less = found.All, found.Less
+		if c.Values, c.Less = found.All, found.Less; importers.Twins(c.Less, []string{expr}, nil) {
+			c.Less = nil
+		}
 	} else {
 		c.Values, c.Less = importers.TextGlobs(expr, values, anyCase)
 	}

@@ -29,7 +29,7 @@ func (c *converter) rule(f *importers.File, r *rule, v *variant) {
 	for i := range r.out {
 		out, ok := c.freed(r, &r.out[i])
 		if !ok {
-			c.note(r.out[i].at, "the limit of the zone %s holds here, too: rules cannot say which requests these are exactly", r.zone)
+			c.note(r.out[i].at, "the limit of the zone %s holds here, too: rules cannot say which requests these are exactly, or take these paths with a slash at the end, which it limits, for the same. Give the rule an unless if it is to free them", r.zone)
 			continue
 		}
 		if c.fold && r.out[i].in.kind != "~*" && spelled("path", strings.Join(r.out[i].globs, "")) {
@@ -87,7 +87,9 @@ func (c *converter) freed(r *rule, p *place) (out []importers.Cond, ok bool) {
 	if out, ok = p.conds(hosts); !ok {
 		return nil, false
 	}
-	if less, ok := importers.Surely(out); ok || !c.covered(r, p) {
+	less, ok := importers.Surely(out)
+	ok = ok && !slices.ContainsFunc(r.in, func(q place) bool { return c.beaten[p.nth][q.nth] && importers.Twins(p.globs, p.exprs, q.exprs) })
+	if ok || !c.covered(r, p) {
 		return less, ok
 	}
 	return out, true
