@@ -287,8 +287,14 @@ func (c *converter) follow(l *location, to string, deep int) []outcome {
 	}
 }
 
-// steps reads the rewriting of a block, up to the directive that ends it.
+// steps reads the rewriting of a block, up to the directive that ends it. Steps behind a break for
+// some requests are unsure, and all steps where limit_except keeps them from some methods.
 func (c *converter) steps(l *location, block []Directive) (all []step) {
+	unsure := l.at.has("limit_except")
+	add := func(s step) {
+		s.unsure = s.unsure || unsure
+		all = append(all, s)
+	}
 	for i := range block {
 		switch d := &block[i]; d.Name {
 		case "break":
@@ -298,19 +304,21 @@ func (c *converter) steps(l *location, block []Directive) (all []step) {
 			if len(d.Args) > 0 {
 				to = l.page(d.Args[0])
 			}
-			return append(all, step{to: to, at: d})
+			add(step{to: to, at: d})
+			return all
 		case "rewrite":
 			if s, ok := rewritten(d); ok {
-				all = append(all, s)
+				add(s)
+			} else {
+				unsure = true
 			}
 		case "if":
-			inner := c.steps(l, d.Block)
-			if len(inner) == 0 {
-				continue
+			if inner := c.steps(l, d.Block); len(inner) > 0 {
+				s := inner[0] // most blocks of an if have one step
+				c.given(&s, d)
+				add(s)
 			}
-			s := inner[0] // most blocks of an if have one step
-			c.given(&s, d)
-			all = append(all, s)
+			unsure = unsure || slices.ContainsFunc(d.Block, func(in Directive) bool { return in.Name == "break" || slices.Contains(in.Args, "break") })
 		}
 	}
 	return all
