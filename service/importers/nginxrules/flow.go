@@ -278,10 +278,10 @@ func (c *converter) follow(l *location, to string, deep int) []outcome {
 	switch found, _ := root.find(path); {
 	case !strings.HasPrefix(path, "/"):
 		return answered
-	case found == root: // the rewriting of the server itself is done once
-		return c.settle(root, deep+1)
-	case found == l:
+	case found == l && len(l.uses) == 0:
 		return answered
+	case found == root, found == l: // their own rewriting is done once
+		return c.settle(found, deep+1)
 	default:
 		return c.flow(found, deep+1)
 	}

@@ -92,6 +92,8 @@ func (c *converter) within(l *location, w rewriting) {
 		all = c.settle(l, 0)
 	case !l.at.has("internal"):
 		all = c.flow(l, 0)
+	case l.page("404") != "":
+		all = c.follow(l, l.page("404"), 0)
 	}
 	switch {
 	case all == nil || w.maybe == nil || l.at.has("internal"):
