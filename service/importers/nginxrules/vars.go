@@ -70,7 +70,11 @@ func (c *converter) choices(text string, deep int) (all []choice, err error) {
 			return nil, err
 		}
 		for _, one := range cases {
-			rest, err := c.choices(text[:m[0]]+one.text+text[m[1]:], deep+1)
+			joined := one.text
+			if m[1]-m[0] < len(text) { // with braces, so that no name takes in what follows
+				joined = variable.ReplaceAllString(text[:m[0]], "$${${1}}") + variable.ReplaceAllString(joined, "$${${1}}") + text[m[1]:]
+			}
+			rest, err := c.choices(joined, deep+1)
 			if err != nil {
 				return nil, err
 			}
