@@ -275,15 +275,26 @@ func (c *converter) follow(l *location, to string, deep int) []outcome {
 		}
 		return "x"
 	})
+	there := answered
 	switch found, _ := root.find(path); {
-	case !strings.HasPrefix(path, "/"):
-		return answered
-	case found == l && len(l.uses) == 0:
-		return answered
+	case !strings.HasPrefix(path, "/"), found == l && len(l.uses) == 0:
 	case found == root, found == l: // their own rewriting is done once
-		return c.settle(found, deep+1)
+		there = c.settle(found, deep+1)
 	default:
-		return c.flow(found, deep+1)
+		there = c.flow(found, deep+1)
+	}
+	for _, o := range there {
+		c.moved(l.at, o.uses)
+	}
+	return there
+}
+
+// moved says that requests whose path or query nginx has changed are counted by what was sent.
+func (c *converter) moved(d *Directive, uses []use) {
+	for _, u := range uses {
+		if c.zones[u.zone].moves {
+			c.lose(d, "for requests that are rewritten here, the limit of the zone %s is NOT KEPT as it is: nginx counts them by the path or query that this makes, rules by those that clients send", u.zone)
+		}
 	}
 }
 
@@ -311,6 +322,7 @@ func (c *converter) steps(l *location, block []Directive) (all []step) {
 				add(s)
 			} else {
 				unsure = true
+				c.moved(d, l.uses)
 			}
 		case "if":
 			if inner := c.steps(l, d.Block); len(inner) > 0 {
