@@ -37,6 +37,7 @@ type visit struct {
 	claims claims.Reader
 	counts bool // it counts among the requests that wait
 	finish finish
+	tried  bool // it has been given to a connection, without a body
 
 	hides *hidingWriter // nil if no rule may ask for usage
 	asks  bool          // a rule asks for usage

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 // upstream of https, TLS negotiates the protocol.
 type transport struct {
 	plain, grpc *http.Transport
+	fresh       *http.Transport // plain, with a new connection for each request
 }
 
 // newTransport returns a transport that passes answers on as they are encoded. An answer may take
@@ -25,7 +27,7 @@ type transport struct {
 // all of them to the Unix socket if one is given.
 func newTransport(requests *server.Requests, socket string) *transport {
 	plain := http.DefaultTransport.(*http.Transport).Clone()
-	plain.Proxy = nil
+	plain.Proxy = onlyOnce
 	dials := &dialer{Dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}, socket: socket, most: math.MaxInt64}
 	if requests != nil {
 		dials.most = int64(requests.Most())
@@ -34,11 +36,13 @@ func newTransport(requests *server.Requests, socket string) *transport {
 	plain.DisableCompression = true
 	plain.MaxIdleConns = 512
 	plain.MaxIdleConnsPerHost = 256 // there is one host
-	grpc := plain.Clone()
+	fresh, grpc := plain.Clone(), plain.Clone()
+	fresh.Proxy, fresh.DisableKeepAlives = nil, true
+	grpc.Proxy = nil
 	grpc.Protocols = new(http.Protocols)
 	grpc.Protocols.SetUnencryptedHTTP2(true)
 	grpc.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
-	return &transport{plain, grpc}
+	return &transport{plain, grpc, fresh}
 }
 
 // A dialer bounds the connections that there are or that are being made. A bound on requests does
@@ -113,7 +117,29 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme == "http" && isGRPC(r.Header) {
 		return t.grpc.RoundTrip(r)
 	}
-	return t.plain.RoundTrip(r)
+	answer, err := t.plain.RoundTrip(r)
+	if errors.Is(err, errAgain) {
+		return t.fresh.RoundTrip(r)
+	}
+	return answer, err
+}
+
+// errAgain is for a request without a body that net/http would send a second time.
+var errAgain = errors.New("the request has been given to a connection before")
+
+// onlyOnce fails the second attempt of a request without a body. net/http asks for the proxy of each
+// attempt, and would go on through all idle connections while the upstream closes each: one charge
+// would reach the upstream many times. A request with a body has only attempts that send nothing.
+func onlyOnce(r *http.Request) (*url.URL, error) {
+	v := visitOf(r)
+	if v == nil || r.Body != nil && r.Body != http.NoBody {
+		return nil, nil
+	}
+	if v.tried {
+		return nil, errAgain
+	}
+	v.tried = true
+	return nil, nil
 }
 
 // CloseIdleConnections closes the idle connections of both protocols.
