@@ -171,6 +171,41 @@ func TestSharesForget(t *testing.T) {
 	}
 }
 
+// Limits cost the same however many their name has: when they are bound, when those no longer held
+// are dropped, and when the number of processes changes.
+func TestSharesOfManyLimits(t *testing.T) {
+	const most = 4000
+	price := func(n int, do func()) int {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		do()
+		runtime.ReadMemStats(&after)
+		return int(after.Mallocs-before.Mallocs) / n
+	}
+	shares := fallback.NewShares(memstore.New(memstore.Options{}), 1)
+	var all []stint.Bound
+	bind := price(most, func() {
+		for i := range most {
+			b, err := shares.Bind("api", stint.PerHour(int64(i+100)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b)
+		}
+	})
+	change := price(most, func() {
+		if err := shares.SetNodes(2); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if bind > 200 || change > 200 {
+		t.Errorf("%d allocations to bind one of %d limits, and %d to change it", bind, most, change)
+	}
+	if got := all[most-1].Limits()[0].Burst(); got != (most+99)/2 {
+		t.Errorf("a burst of %d", got)
+	}
+}
+
 // TestDebtOfManyForms has five forms let pass for one key while the shared store
 // is gone: what the slowest counts is owed when the others have forgotten it.
 func TestDebtOfManyForms(t *testing.T) {

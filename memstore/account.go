@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"weak"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/meter"
@@ -49,14 +48,14 @@ type limit struct {
 	meter   *meter.Meter
 	ban     *limit       // the limit whose state a ban is, nil without bans; see bans.go
 	holders atomic.Int32 // the bounds and reservations that keep it from being released
+	bounds  []listed     // the bounds that hold it first, for Exchange; under the store's lock
 }
 
 // A name is the name that limits are bound under.
 type name struct {
 	text     string
-	accounts []*account            // under the store's lock
-	known    int                   // how many limits these have; under the store's lock
-	bounds   []weak.Pointer[bound] // the bounds of this name, for Exchange
+	accounts []*account // under the store's lock
+	known    int        // how many limits these have; under the store's lock
 }
 
 // apart separates a name from an ID in a label: neither has control characters.

@@ -20,6 +20,22 @@ type bound struct {
 	view   atomic.Pointer[view]
 	pinned *atomic.Pointer[view] // the view whose limits it holds; outlives b, for unpin
 	divert atomic.Pointer[stint.Bound]
+	turn   int // how often it was listed; under the store's lock
+}
+
+// A listed is a bound in the list of the first limit that it holds. It is stale if the bound is
+// garbage, or was listed again since.
+type listed struct {
+	bound weak.Pointer[bound]
+	turn  int
+}
+
+// current returns the bound, or nil if the entry is stale. The store's lock is held.
+func (p listed) current() *bound {
+	if b := p.bound.Value(); b != nil && b.turn == p.turn {
+		return b
+	}
+	return nil
 }
 
 // A view is what a bound decides by. It does not change.
@@ -102,23 +118,34 @@ func (s *Store) bound(n *name, v *view) *bound {
 	b := &bound{store: s, name: n, pinned: new(atomic.Pointer[view])}
 	b.show(v)
 	runtime.AddCleanup(b, unpin, b.pinned)
-	if len(n.bounds) == cap(n.bounds) {
-		n.bounds = slices.DeleteFunc(n.bounds, func(p weak.Pointer[bound]) bool { return p.Value() == nil })
-	}
-	n.bounds = append(n.bounds, weak.Make(b))
 	return b
 }
 
-// show makes a bound decide by a view, and hold the view's limits until the bound is garbage.
+// show makes a bound decide by a view, and hold the view's limits until the bound is garbage. The
+// store's lock is held.
 func (b *bound) show(v *view) {
 	for _, l := range v.limits {
 		l.holders.Add(1)
 	}
 	b.view.Store(v)
 	b.redirect()
-	if old := b.pinned.Swap(v); old != nil {
+	old := b.pinned.Swap(v)
+	if old == nil || old.limits[0] != v.limits[0] {
+		b.turn++
+		v.limits[0].list(b)
+	}
+	if old != nil {
 		letGo(old)
 	}
+}
+
+// list notes a bound that holds l first. The room that it makes keeps its price constant.
+func (l *limit) list(b *bound) {
+	if len(l.bounds) == cap(l.bounds) {
+		l.bounds = slices.DeleteFunc(l.bounds, func(p listed) bool { return p.current() == nil })
+		l.bounds = slices.Grow(l.bounds, len(l.bounds)+1)
+	}
+	l.bounds = append(l.bounds, listed{weak.Make(b), b.turn})
 }
 
 // Divert makes Allow and Decide ask another Bound, which asks the store by [Store.Decide];
@@ -232,6 +259,7 @@ func (b *bound) Unchanged(limits []stint.Limit) bool {
 // Exchange replaces the limits from by the limits to, as many and in the same order,
 // in every Bound of a name that holds them. What keys have used is kept as
 // docs/SEMANTICS.md says of changes. known is false if no Bound held the limits from.
+// Its price is that of the Bounds that hold one of them.
 func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err error) {
 	if err := stint.CheckBind(name, to); err != nil {
 		return true, err
@@ -242,28 +270,43 @@ func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err e
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.names[name]
-	if s.closed.Load() || n == nil {
+	if s.closed.Load() {
 		return false, nil
 	}
-	var whole []*limit
-	for _, p := range n.bounds {
-		b := p.Value()
-		if b == nil || !slices.Equal(given(b.view.Load().whole), from) {
-			continue
-		}
-		if known = true; whole == nil {
-			whole = s.limits(name, to, meters)
-		}
-		v := b.view.Load()
-		limits := whole
+	all := s.holding(name, from)
+	if len(all) == 0 || slices.Equal(from, to) {
+		return len(all) > 0, nil
+	}
+	whole := s.limits(name, to, meters)
+	for _, b := range all {
+		v, limits := b.view.Load(), whole
 		if i := slices.Index(v.whole, v.limits[0]); len(v.limits) < len(v.whole) {
 			limits = whole[i : i+1]
 		}
 		b.show(newView(whole, limits))
 	}
-	if known {
-		s.watchers.everywhere()
+	s.watchers.everywhere()
+	return true, nil
+}
+
+// holding returns the bounds of a name whose limits, or one of them, are these. The store's lock
+// is held.
+func (s *Store) holding(name string, limits []stint.Limit) (all []*bound) {
+	same := func(l *limit, given stint.Limit) bool { return l.given == given }
+	for _, given := range limits {
+		a := s.accounts[name+apart+given.ID()]
+		if a == nil {
+			continue
+		}
+		l := a.find(given)
+		if l == nil {
+			continue
+		}
+		for _, p := range l.bounds {
+			if b := p.current(); b != nil && slices.EqualFunc(b.view.Load().whole, limits, same) {
+				all = append(all, b)
+			}
+		}
 	}
-	return known, nil
+	return all
 }

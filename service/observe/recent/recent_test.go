@@ -23,3 +23,17 @@ func TestLeastRecentlyUsedGoes(t *testing.T) {
 		t.Errorf("%v, forgot %d", err, forgot)
 	}
 }
+
+// A value that takes its time to be made does not hold up one that is known. If it does, this test
+// never ends.
+func TestKnownDoesNotWait(t *testing.T) {
+	v := recent.Values[string, int]{Max: 2}
+	known := func() (int, error) { return 1, nil }
+	if _, err := v.Get("known", known); err != nil {
+		t.Fatal(err)
+	}
+	got, err := v.Get("slow", func() (int, error) { return v.Get("known", known) })
+	if got != 1 || err != nil {
+		t.Errorf("%d, %v", got, err)
+	}
+}
