@@ -156,6 +156,7 @@ const (
 	partFree               // costs nothing: looked at
 	partOver               // costs more than an int64 holds, and never passes
 	partRefund             // given back
+	partDenied             // counted, though another step has denied: all its limits count what is denied
 )
 
 // operation returns what the store does for a part where the request as a whole is asked by
@@ -166,6 +167,8 @@ func (k part) operation(a *operation) *operation {
 		return a
 	case partRefund:
 		return &operation{refund: true, local: a.local}
+	case partDenied:
+		return &operation{op: meter.OpTake, local: a.local}
 	}
 	return &operation{op: meter.OpPeek, local: a.local}
 }
@@ -193,14 +196,15 @@ func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 	}
 	r.prepare()
 	var retry stint.Wait
-	for _, k := range [...]part{partRefund, partFree, partOver, partPeek, partAside, partTake} {
+	for _, k := range [...]part{partRefund, partFree, partOver, partPeek, partAside, partTake, partDenied} {
 		for r.gather(a.local, k) {
 			d, err := p.step(ctx, k.operation(a), r, k.cost())
 			if err != nil {
 				return err
 			}
 			if !d.Allowed {
-				a = &operation{op: meter.OpPeek, local: a.local} // the later steps only say where their limits stand
+				r.deny(a)
+				a = &operation{op: meter.OpPeek, local: a.local} // the later steps, but for denied ones, only say where their limits stand
 				retry = longer(retry, d.RetryAfter)
 			}
 		}
@@ -214,6 +218,17 @@ func (p *Policy) runAll(ctx context.Context, a *operation, r *Result) error {
 	d.RetryAfter = longer(d.RetryAfter, retry) // counting the denial may have changed what limits answered
 	r.conclude(d)
 	return nil
+}
+
+// deny has the matches counted that are still to be charged, and whose limits all count what is
+// denied.
+func (r *Result) deny(a *operation) {
+	for i := range r.matches {
+		h := &r.matches[i]
+		if h.part == partTake && h.step == 0 && h.plan.countsDenied() && a.charges() && a.ttl == 0 && !a.turn {
+			h.part = partDenied
+		}
+	}
 }
 
 func longer(a, b stint.Wait) stint.Wait {
@@ -247,7 +262,7 @@ func (r *Result) now(h *ruleMatch) bool { return h.enforced() && h.step == r.ste
 
 // takes reports whether a match is charged, by its own plan or by another.
 func (h *ruleMatch) takes() bool {
-	return h.enforced() && (h.part == partTake || h.part == partAside)
+	return h.enforced() && (h.part == partTake || h.part == partAside || h.part == partDenied)
 }
 
 // prepare decides which plan is charged for matches that share a state. A sum beyond an int64
@@ -256,7 +271,7 @@ func (r *Result) prepare() {
 	r.step = 0
 	for i := range r.matches {
 		h := &r.matches[i]
-		if h.step = 0; h.part == partAside { // left from asking the store that has failed
+		if h.step = 0; h.part == partAside || h.part == partDenied { // left from asking the store that has failed
 			h.part = partTake
 		}
 	}

@@ -321,3 +321,28 @@ func TestDecideAllCountsDenials(t *testing.T) {
 		t.Errorf("%+v; want it to pass then", d)
 	}
 }
+
+// TestDecideAllCountsBesideChecks has a request that only asks deny the others: those are counted
+// under count_denied, as beside any denial, and under other limits not.
+func TestDecideAllCountsBesideChecks(t *testing.T) {
+	rules := parse(t, `{"name": "all", "match": {"shop": true}, "key": ["shop"], "limits": ["2/day fixed_window count_denied"]}`,
+		`{"name": "user", "match": {"user": true}, "key": ["user"], "limits": ["2/day"]}`)
+	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r policy.Result
+	for i, step := range []struct {
+		requests []policy.Request
+		want     string
+	}{
+		{[]policy.Request{ask(2, "shop", "a")}, "true true:all:0"},
+		{[]policy.Request{peeked(ask(1, "shop", "a")), ask(1, "shop", "b"), ask(1, "user", "ann")}, "false false:all:0 true:all:1 true:user:2"},
+		{[]policy.Request{peeked(ask(1, "shop", "a")), ask(1, "shop", "b")}, "false false:all:0 true:all:0"},
+		{[]policy.Request{ask(1, "shop", "b")}, "false false:all:0"},
+	} {
+		if err := p.DecideAll(t.Context(), step.requests, &r); err != nil || said(&r) != step.want {
+			t.Errorf("%d: %s %v, want %s", i, said(&r), err, step.want)
+		}
+	}
+}
