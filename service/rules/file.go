@@ -171,6 +171,7 @@ func DecodeTree(name string, root *rulesfile.Node, text func() []byte) (*File, e
 		data := text()
 		err := fits(data)
 		if bad := readable(data); err == nil && bad != nil {
+			bad.Hint = "" // it is about files that somebody writes
 			err = rulesfile.Errors{bad}
 		}
 		return data, err

@@ -21,11 +21,15 @@ func (c *configuration) hold(ctx context.Context, before map[string]*domain) (er
 		return err
 	}
 	grown := map[string]int{} // by how many bytes each domain has grown
+	largest, size := "", 0
 	for name, d := range c.domains {
 		one, _, err := fileOf(ctx, map[string]*domain{name: d})
 		if err != nil {
 			c.putBack(name, before[name], err)
 			continue
+		}
+		if len(one.Document) > size {
+			largest, size = name, len(one.Document)
 		}
 		if grown[name] = len(one.Document); before[name] != nil {
 			if was, _, err := fileOf(ctx, map[string]*domain{name: before[name]}); err == nil {
@@ -45,7 +49,7 @@ func (c *configuration) hold(ctx context.Context, before map[string]*domain) (er
 		return err == nil
 	})
 	for _, name := range most[:back] {
-		c.putBack(name, before[name], fmt.Errorf("all domains together: %w", together))
+		c.putBack(name, before[name], fmt.Errorf("all domains together, of which %q is the largest: %w", largest, together))
 	}
 	c.file, c.notes, err = fileOf(ctx, c.domains)
 	return err

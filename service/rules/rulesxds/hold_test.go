@@ -90,7 +90,7 @@ func TestTooLarge(t *testing.T) {
 		t.Fatalf("700 values: %s", refused)
 	}
 	refused, document := send("2", stars(t, "large", 71, 700), stars(t, "more", 76, 1300), stars(t, "small", 77, 2))
-	if !strings.Contains(refused, `domain "more", of 1300 descriptors: all domains together: `) || !strings.Contains(document, "71/1d") || !strings.Contains(document, "77/1d") {
+	if !strings.Contains(refused, `domain "more", of 1300 descriptors: all domains together, of which "more" is the largest: `) || !strings.Contains(document, "71/1d") || !strings.Contains(document, "77/1d") {
 		t.Errorf("domains that are too large together: %s", refused)
 	}
 	refused, document = send("3", stars(t, "large", 73, 1600), stars(t, "new", 74, 3000), stars(t, "small", 75, 2))
@@ -103,5 +103,26 @@ func TestTooLarge(t *testing.T) {
 		if strings.Contains(document, text) != want {
 			t.Errorf("%s is in force: %v", text, !want)
 		}
+	}
+}
+
+// TestLargestIsNamed has a domain of values with stars that leaves another no room to grow: the
+// reason names it, and advises nothing about files.
+func TestLargestIsNamed(t *testing.T) {
+	s := quiet()
+	stars := stars(t, "stars", 71, 1400)
+	send := func(n int) string {
+		routes := make([]*ratelimit.RateLimitDescriptor, n)
+		for i := range routes {
+			routes[i] = entry("route", fmt.Sprint("/", i), 72)
+		}
+		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: fmt.Sprint(n), Resources: []*anypb.Any{stars, resource(t, "plain", routes...)}})
+		return answer.GetErrorDetail().GetMessage()
+	}
+	if refused := send(3); refused != "" {
+		t.Fatal(refused)
+	}
+	if refused := send(5000); !strings.Contains(refused, `domain "plain", of 5000 descriptors: all domains together, of which "stars" is the largest: `) || strings.Contains(refused, "JSON") {
+		t.Errorf("refused: %s", refused)
 	}
 }
