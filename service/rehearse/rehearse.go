@@ -269,6 +269,10 @@ func (r *run) unsure() {
 				r.out.Unsure = append(r.out.Unsure, text)
 			}
 		}
+		span := time.Duration(r.last - r.first)
+		if i := slices.IndexFunc(r.o.After.Limits(name), func(l *policy.RuleLimit) bool { return l.Action == "" && remembers(l.Limit) > span }); i >= 0 && r.out.State == "empty" && !r.o.After.SameRule(r.o.Before, name) {
+			say("the recording is shorter than " + r.o.After.Limits(name)[i].Text + " remembers, and does not say what keys had used before")
+		}
 		if slices.ContainsFunc(r.o.After.Limits(name), func(l *policy.RuleLimit) bool { return l.Limit.InFlight() }) {
 			say("limits in flight are not rehearsed, since the recording does not say how long requests lasted")
 		}

@@ -229,7 +229,7 @@ func TestWarmUp(t *testing.T) {
 			{0, false, strings.Replace(two, "minute", "day", 1), 200, 2},
 		} {
 			report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, test.after), Recording: recording, WarmUp: test.warm, Fresh: test.fresh})
-			if err != nil || report.Requests != test.counts || report.WarmUpRequests != 400-test.counts || len(report.Notes) != test.notes {
+			if err != nil || report.Requests != test.counts || report.WarmUpRequests != 400-test.counts || len(report.Notes) != test.notes || len(report.Unsure) != test.notes/2 {
 				t.Errorf("%+v: %+v, %v", test, report, err)
 			}
 		}
