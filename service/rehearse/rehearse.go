@@ -142,6 +142,7 @@ type tally struct {
 type side struct {
 	rules    *simulate.Rules
 	verdicts [batchSize]verdict
+	met      map[string]bool // rules that a request has matched
 }
 
 // A verdict is what a side said to a request.
@@ -153,6 +154,7 @@ type verdict struct {
 
 func newRun(o *Options) (*run, error) {
 	r := &run{o: o, rules: make(map[string]*Rule), keys: make(map[id]*tally)}
+	r.before.met, r.after.met = make(map[string]bool), make(map[string]bool)
 	first, last := o.Recording.Span()
 	r.first, r.last = first.UnixNano(), last.UnixNano()
 	r.begin = r.first
@@ -359,6 +361,9 @@ func (s *side) decide(ctx context.Context, batch []Request) error {
 			return err
 		}
 		v.matched = len(result.Rules) > 0
+		for i := range result.Rules {
+			s.met[result.Rules[i].Rule] = true
+		}
 		if at := result.Tightest; !result.Decision.Allowed && at >= 0 {
 			v.denied, v.rule, v.key = true, result.Rules[at].Rule, result.Key(at)
 		}
@@ -470,6 +475,11 @@ func (r *run) report() *Report {
 			out.KeysNewlyPassed++
 		}
 		all = append(all, t)
+	}
+	for _, name := range r.o.After.Names() {
+		if !r.after.met[name] && !r.o.After.SameRule(r.o.Before, name) {
+			out.Unsure = append(out.Unsure, "rule "+name+": it changes, and no request matched it")
+		}
 	}
 	out.Denials = r.top(all, func(t *tally) int64 { return t.NewlyDenied })
 	out.Passes = r.top(all, func(t *tally) int64 { return t.NewlyPassed })

@@ -233,6 +233,11 @@ func TestWarmUp(t *testing.T) {
 				t.Errorf("%+v: %+v, %v", test, report, err)
 			}
 		}
+		elsewhere := parse(t, strings.Replace(two, "/login", "/elsewhere", 1))
+		report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: elsewhere, Recording: recording, Fresh: true})
+		if err != nil || len(report.Unsure) != 1 || !strings.Contains(report.Unsure[0], "no request matched it") {
+			t.Errorf("a rule that no request matched: %+v, %v", report, err)
+		}
 	})
 }
 
