@@ -7,6 +7,7 @@ import (
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/stint-dev/stint"
@@ -59,6 +60,9 @@ func (s *Service) override(p *policy.Policy, l *ratelimit.RateLimitDescriptor_Ra
 	})
 }
 
+// unitWeek is a week in an answer, and in envoyproxy/ratelimit's rules; Envoy's own type has no name for it.
+const unitWeek = typev3.RateLimitUnit(pb.RateLimitResponse_RateLimit_WEEK)
+
 // The lengths of Envoy's units. As in its reference service, a month is 30 days and a year 365;
 // rules can name calendar months.
 const (
@@ -70,7 +74,7 @@ const (
 
 var unitLengths = map[typev3.RateLimitUnit]time.Duration{
 	typev3.RateLimitUnit_SECOND: time.Second, typev3.RateLimitUnit_MINUTE: time.Minute, typev3.RateLimitUnit_HOUR: time.Hour,
-	typev3.RateLimitUnit_DAY: day, typev3.RateLimitUnit_MONTH: month, typev3.RateLimitUnit_YEAR: year,
+	typev3.RateLimitUnit_DAY: day, unitWeek: week, typev3.RateLimitUnit_MONTH: month, typev3.RateLimitUnit_YEAR: year,
 }
 
 // limits returns the limit, or none if everything is denied.
@@ -78,7 +82,7 @@ func (b brought) limits() ([]stint.Limit, error) {
 	unit, ok := unitLengths[b.unit]
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("limit: unit %d: there is SECOND (1), MINUTE, HOUR, DAY, MONTH and YEAR (6)", b.unit)
+		return nil, fmt.Errorf("limit: unit %d: there is SECOND (1), MINUTE, HOUR, DAY, MONTH, YEAR and WEEK (7)", b.unit)
 	case b.multiplier == 0:
 		return nil, errors.New("limit: unit_multiplier 0: at least 1")
 	case b.count == 0:

@@ -18,7 +18,7 @@ import (
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// TestOverridesHeld asks with limits of 38 counts and 6 units on the store of Redis, which
+// TestOverridesHeld asks with limits of 38 counts and 7 units on the store of Redis, which
 // computes in fewer digits than others: each is held, and one that cannot be held is over
 // its limit. None is an error, which would open Envoy. No server is there, so this node
 // alone counts.
@@ -53,7 +53,7 @@ func TestOverridesHeld(t *testing.T) {
 		}
 		return got
 	}
-	for unit := typev3.RateLimitUnit_SECOND; unit <= typev3.RateLimitUnit_YEAR; unit++ {
+	for unit := typev3.RateLimitUnit_SECOND; unit <= typev3.RateLimitUnit_YEAR+1; unit++ {
 		for _, count := range []uint32{
 			0, 1, 2, 3, 7, 10, 60, 97, 100, 101, 997, 1000, 1009, 1500, 5000, 9973, 10000, 10007, 30000, 65537, 99991, 100000, 100003, 250000, 500009, 999983,
 			1000000, 1000003, 1048576, 5000011, 10000000, 10000019, 100000000, 100000007, 1000000007, 2147483647, 4294967291, 4294967295,
