@@ -50,7 +50,7 @@ type Counts interface {
 	// Acquire takes the units if all holds have room, and writes to each hold its
 	// answer. After a denial or an error nothing is held.
 	Acquire(ctx context.Context, holds []Hold) (ok bool, err error)
-	// Look answers as Acquire would, and takes nothing.
+	// Look answers as Acquire would, takes nothing, and says how many units run without it.
 	Look(ctx context.Context, holds []Hold) (ok bool, err error)
 	// Add takes units whatever the limits say: other counts have let them in. It does not
 	// block.

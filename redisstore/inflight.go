@@ -130,6 +130,9 @@ func (f *flights) Look(ctx context.Context, holds []inflight.Hold) (ok bool, err
 		if err != nil {
 			return false, err
 		}
+		if !h.Denied { // the script counts what fits as taken
+			h.Running -= h.Units
+		}
 		ok = ok && !h.Denied
 	}
 	return ok, nil

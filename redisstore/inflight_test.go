@@ -61,7 +61,25 @@ func TestInFlightShared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, b := open(t, url, redisstore.Options{Prefix: "shared"}), open(t, url, redisstore.Options{Prefix: "shared"})
 			both, of := flying(3, 2), flying(3, 2)
-			if !acquire(t, a, both) || !acquire(t, b, of) {
+			for want := range int64(2) {
+				memory, look := inflight.NewMemory(), flying(3, 2)
+				for range want {
+					if ok, err := memory.Acquire(t.Context(), flying(3, 2)); !ok || err != nil {
+						t.Fatal(ok, err)
+					}
+				}
+				for _, counts := range []interface {
+					Look(context.Context, []inflight.Hold) (bool, error)
+				}{memory, a.InFlight()} {
+					if ok, err := counts.Look(t.Context(), look); !ok || err != nil || look[0].Running != want || look[1].Running != want {
+						t.Errorf("a look beside %d: %+v, %v, %v", want, look, ok, err)
+					}
+				}
+				if want == 0 && !acquire(t, a, both) {
+					t.Fatal("denied with nothing held")
+				}
+			}
+			if !acquire(t, b, of) {
 				t.Fatal("denied with room for both")
 			}
 			if both[0].Running != 1 || of[0].Running != 2 || of[1].Running != 2 {
@@ -313,7 +331,7 @@ func settledAway(t *testing.T, store func(*redisstore.Store) stint.Store) {
 		})
 	}
 	r := new(policy.Result)
-	if err := settles.Peek(t.Context(), policy.Map{}, 1, r); err != nil || r.Rules[0].Remaining != 1 { // beside what is asked for
+	if err := settles.Peek(t.Context(), policy.Map{}, 1, r); err != nil || r.Rules[0].Remaining != 2 {
 		t.Errorf("%d of 2 are left, %v", r.Rules[0].Remaining, err)
 	}
 }
