@@ -16,7 +16,7 @@ import (
 func TestCloseUnderLoad(t *testing.T) {
 	server := redistest.Start(t)
 	for round := range 40 {
-		store, err := redisstore.New(redisstore.Options{URL: server.URL()})
+		store, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

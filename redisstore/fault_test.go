@@ -405,7 +405,7 @@ func TestBoot(t *testing.T) {
 	r.judge(false)
 	locked := redistest.Start(t, "--requirepass", "right")
 	for password, want := range map[string]error{"right": nil, "wrong": redisstore.ErrConfiguration} {
-		store, err := redisstore.New(redisstore.Options{URL: "redis://:" + password + "@" + locked.Addr})
+		store, err := redisstore.New(redisstore.Options{URL: "redis://:" + password + "@" + locked.Addr, Timeout: patience})
 		if !errors.Is(err, want) || want == nil && err != nil || err != nil && strings.Contains(err.Error(), password+"@") {
 			t.Errorf("password %q: %v, want %v", password, err, want)
 		}

@@ -15,8 +15,8 @@ import (
 )
 
 // server returns the limiter of one of two processes.
-func server(url string) *stint.Limiter {
-	shared, err := redisstore.New(redisstore.Options{URL: url})
+func server(o redisstore.Options) *stint.Limiter {
+	shared, err := redisstore.New(o)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,12 +34,12 @@ func main() {
 	if len(os.Args) > 1 {
 		url = os.Args[1]
 	}
-	run(os.Stdout, url)
+	run(os.Stdout, redisstore.Options{URL: url})
 }
 
-func run(w io.Writer, url string) {
+func run(w io.Writer, o redisstore.Options) {
 	ctx := context.Background()
-	a, b := server(url), server(url)
+	a, b := server(o), server(o)
 	if err := a.Reset(ctx, "client 7"); err != nil { // forgets what an earlier run used
 		log.Fatal(err)
 	}
