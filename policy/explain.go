@@ -35,7 +35,7 @@ type RuleExplanation struct {
 	Cost int64
 	// Wait is how long a request may wait for room.
 	Wait time.Duration
-	// Finish is how long a request goes on after its client has left.
+	// Finish is how long a request holds its place after its client has left.
 	Finish time.Duration
 	// Response is what the rule takes from the response, nil if nothing: then Cost is charged
 	// until the response has said the true cost.
@@ -217,7 +217,7 @@ func (e Explanation) String() string {
 			fmt.Fprintf(&b, "      waits up to %v for room\n", x.Wait)
 		}
 		if x.Finish > 0 {
-			fmt.Fprintf(&b, "      goes on for up to %v in stint proxy when its client leaves\n", x.Finish)
+			fmt.Fprintf(&b, "      holds its place for up to %v in stint proxy after its client has left\n", x.Finish)
 		}
 		switch {
 		case x.Quota:

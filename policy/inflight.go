@@ -39,7 +39,7 @@ func (r *Result) Release() func() {
 	return sync.OnceFunc(func() { release(all) })
 }
 
-// Finish returns how long the request goes on after its client has left: the longest time
+// Finish returns how long the request holds its places after its client has left: the longest time
 // that a rule says whose limit in flight holds the request; 0 if none says one.
 func (r *Result) Finish() (longest time.Duration) {
 	for i := range r.matches {

@@ -64,8 +64,8 @@ type Rule struct {
 	OnStoreFailure string
 	// Wait is how long a request may wait for room under the limits of the rule.
 	Wait time.Duration
-	// Finish is how long a proxy lets a request go on, and hold its place in flight, after
-	// its client has left. The default value, 0, cancels it at once.
+	// Finish is how long a request to a proxy may hold its place in flight after its client has
+	// left. The default value, 0, cancels the request and frees the place at once.
 	Finish time.Duration
 	// Mode is "strict", "lease", "async" or "share".
 	Mode string

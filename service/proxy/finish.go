@@ -4,50 +4,62 @@ import (
 	"context"
 	"mime"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// A finish is how a request goes on after its client has left, if rules in flight say so. An
-// upstream that does not notice such clients goes on working, so the request keeps its place.
+// A finish is how long a request holds its place after its client has left, if rules in flight say so:
+// an upstream that does not notice such clients goes on working.
 type finish struct {
-	within  time.Duration      // for how long; 0 means that the request ends with its client
-	client  context.Context    // ends when the client leaves
-	cancel  context.CancelFunc // cancels the request to the upstream
-	streams atomic.Bool        // the answer is a stream
-	lost    bool               // some of the answer was thrown away
+	within   time.Duration      // for how long; 0 means that the place is free at once
+	client   context.Context    // ends when the client leaves
+	cancel   context.CancelFunc // cancels the request to the upstream
+	streams  atomic.Bool        // the answer is a stream
+	answered bool               // the upstream has begun to answer
+	lost     bool               // some of the answer was thrown away
 }
 
-// goOn returns the request for the upstream, and a function that ends it. After its client has
-// left, a request that was read whole goes on as long as rules say, or until the listener closes.
-func (v *visit) goOn(r *http.Request) (out *http.Request, end func()) {
+// goOn returns the request for the upstream, and a function that ends it. After its client has left, a
+// request that was read whole goes on as long as rules say, or until the listener closes. Any other is
+// cancelled, and so is one whose body breaks off. Since nobody knows when the upstream stops working on
+// that one, end waits as long, unless the answer was whole.
+func (v *visit) goOn(r *http.Request) (out *http.Request, end func(*relayWriter)) {
 	f := &v.finish
 	if f.within == 0 || r.Context().Err() != nil {
-		return r, func() {}
+		return r, func(*relayWriter) {}
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	place, free := context.WithCancel(context.WithoutCancel(r.Context()))
+	ctx, cancel := context.WithCancel(place)
 	f.cancel = cancel
+	last := sync.OnceFunc(func() { // the client has left
+		late := time.AfterFunc(f.within, free)
+		context.AfterFunc(place, func() { late.Stop() })
+	})
 	left := context.AfterFunc(r.Context(), func() {
-		if f.streams.Load() || v.body != nil && !v.body.ended.Load() {
+		if last(); f.streams.Load() || v.body != nil && !v.body.ended.Load() {
 			cancel()
-			return
 		}
-		late := time.AfterFunc(f.within, cancel)
-		context.AfterFunc(ctx, func() { late.Stop() })
 	})
 	if c, ok := r.Context().Value(clientConnKey{}).(*clientConn); ok {
-		stopped := context.AfterFunc(c.served, cancel)
-		context.AfterFunc(ctx, func() { stopped() })
+		stopped := context.AfterFunc(c.served, free)
+		context.AfterFunc(place, func() { stopped() })
 	}
-	return r.WithContext(ctx), func() {
+	return r.WithContext(ctx), func(w *relayWriter) {
+		whole := f.answered && w.ended
+		if _, broke := bodyFault(r); !whole && (broke || ctx.Err() != nil) {
+			last()
+			_ = http.NewResponseController(w).Flush() // the client hears at once why its body was too slow
+			<-place.Done()
+		}
 		left()
-		cancel()
+		free()
 	}
 }
 
 // answers notes the upstream's answer. If it is a stream, the request ends with its client.
 func (f *finish) answers(a *http.Response) {
-	if f.cancel == nil || !isStream(a) {
+	if f.answered = true; f.cancel == nil || !isStream(a) {
 		return
 	}
 	if f.streams.Store(true); f.client.Err() != nil {
@@ -65,33 +77,40 @@ func isStream(a *http.Response) bool {
 	return a.StatusCode == http.StatusSwitchingProtocols || isGRPC(a.Header)
 }
 
+// left reports whether the client has left while its request may go on. If a body comes too slowly,
+// net/http ends the request's context, though the client is still there.
+func (v *visit) left() bool {
+	if v.finish.cancel == nil || v.finish.client.Err() == nil {
+		return false
+	}
+	return v.body == nil || v.body.failed.Load() == nil || *v.body.failed.Load() != errSlow
+}
+
 // A leftWriter throws away the answer of a request whose client has left. It stands outside the
 // guard, so that rules see all of the answer.
 type leftWriter struct {
 	http.ResponseWriter
-	of *finish
+	of *visit
 }
 
 // Write implements [io.Writer].
 func (w leftWriter) Write(p []byte) (n int, err error) {
-	if !w.left() {
-		if n, err = w.ResponseWriter.Write(p); err == nil || w.of.cancel == nil {
+	if !w.of.left() {
+		if n, err = w.ResponseWriter.Write(p); err == nil || w.of.finish.cancel == nil {
 			return n, err
 		}
 	}
-	w.of.lost = true
+	w.of.finish.lost = true
 	return len(p), nil
 }
 
 // FlushError is for [http.ResponseController].
 func (w leftWriter) FlushError() error {
-	if w.left() {
+	if w.of.left() {
 		return nil
 	}
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
-
-func (w leftWriter) left() bool { return w.of.cancel != nil && w.of.client.Err() != nil }
 
 // Unwrap is for [http.ResponseController].
 func (w leftWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -8,12 +9,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/await"
+
+	"github.com/stint-dev/stint/service/proxy"
 )
 
 // A deafServer never notices that its clients leave. It counts the requests that it works on.
@@ -94,20 +99,25 @@ func TestFinish(t *testing.T) {
 	t.Logf("%d requests, %d at once, %d reached the server", requests, d.most.Load(), d.asked.Load())
 }
 
-// TestFinishEnds: after its client has left, a request goes on for as long as its rule says if it was
-// read whole and its answer is no stream. Any other request is cancelled.
+// TestFinishEnds: after its client has left, a request holds its place for as long as its rule says. It
+// goes on if it was read whole and its answer is no stream; any other request is cancelled.
 func TestFinishEnds(t *testing.T) {
-	const whole = "GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
+	const (
+		whole = "GET %s HTTP/1.1\r\nHost: h\r\n\r\n"
+		half  = "POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf"
+	)
 	for _, test := range []struct {
 		name, finish, path, request string
-		goesOn                      bool
+		goesOn, holds               bool
 	}{
-		{"nothing said", "", "/", whole, false},
-		{"whole", ", finish: 1h", "/", whole, true},
-		{"answer begun", ", finish: 1h", "/begun", whole, true},
-		{"stream", ", finish: 1h", "/stream", whole, false},
-		{"as long as it says", ", finish: 50ms", "/", whole, false},
-		{"half a body", ", finish: 1h", "/", "POST %s HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf", false},
+		{"nothing said", "", "/", whole, false, false},
+		{"whole", ", finish: 1h", "/", whole, true, true},
+		{"answer begun", ", finish: 1h", "/begun", whole, true, true},
+		{"stream", ", finish: 1h", "/stream", whole, false, true},
+		{"half a body", ", finish: 1h", "/", half, false, true},
+		{"whole, as long as it says", ", finish: 50ms", "/", whole, false, false},
+		{"stream, as long as it says", ", finish: 50ms", "/stream", whole, false, false},
+		{"half a body, as long as it says", ", finish: 50ms", "/", half, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			begun, end, cancelled := make(chan bool, 1), make(chan bool), make(chan bool, 1)
@@ -136,16 +146,82 @@ func TestFinishEnds(t *testing.T) {
 			_ = conn.Close()
 			if !test.goesOn {
 				<-cancelled
-			} else {
+			}
+			if test.holds {
 				for range 20 {
 					if a := f.get(t, "/"); a.StatusCode != http.StatusTooManyRequests {
-						t.Fatalf("beside a request that goes on: %d", a.StatusCode)
+						t.Fatalf("beside a request that holds its place: %d", a.StatusCode)
 					}
 				}
+			}
+			if test.goesOn {
 				end <- true
+			} else if test.holds {
+				f.stop()
 			}
 			for f.source.Policy().InFlight()["proxy"] > 0 {
 				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+// TestFinishHolds has clients that leave while a server works that reads nothing and notices nothing:
+// however they leave, it works on no more requests than the limit.
+func TestFinishHolds(t *testing.T) {
+	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n"
+	for name, test := range map[string]struct {
+		request string
+		stays   bool // and sends no more
+	}{
+		"whole":             {"GET / HTTP/1.1\r\nHost: h\r\n\r\n", false},
+		"stream":            {"GET /stream HTTP/1.1\r\nHost: h\r\n\r\n", false},
+		"some of a body":    {post + strings.Repeat("b", 10), false},
+		"more than is kept": {post + strings.Repeat("b", 1e6), false},
+		"a slow body":       {post + strings.Repeat("b", 10), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			release := make(chan bool)
+			d := &deafServer{work: func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/stream" {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_ = http.NewResponseController(w).Flush()
+				}
+				<-release
+			}}
+			server := httptest.NewServer(d)
+			defer server.Close()
+			defer close(release)
+			f := startServing(t, yaml(t, "rules: [{name: proxy, key: [], limits: [5 in flight], finish: 1h}]"),
+				proxy.Options{Upstream: mustURL(t, server.URL), BodyStall: 20 * time.Millisecond}, proxy.ServeOptions{Drain: time.Second})
+			for n := range int64(30) {
+				conn, err := net.Dial("tcp", f.address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sent := make(chan bool)
+				go func() {
+					_, _ = io.WriteString(conn, test.request) // fails if the proxy denies it before it has all
+					close(sent)
+				}()
+				await.Until(t, "a decision", func() bool {
+					passed, denied := f.Counts()
+					return passed+denied == n+1 && d.asked.Load() == passed
+				})
+				if test.stays {
+					want := "HTTP/1.1 408 Request Timeout"
+					if n >= 5 {
+						want = "HTTP/1.1 429 Too Many Requests"
+					}
+					if status, err := bufio.NewReader(conn).ReadString('\r'); status != want+"\r" {
+						t.Errorf("request %d: %q, %v", n, status, err)
+					}
+				}
+				_ = conn.Close()
+				<-sent
+			}
+			if passed, _ := f.Counts(); passed != 5 {
+				t.Errorf("%d passed, want 5", passed)
 			}
 		})
 	}

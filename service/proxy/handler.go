@@ -20,11 +20,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -195,10 +197,12 @@ func NewHandler(o Options) (*Handler, error) {
 		if v.asks && v.hides != nil {
 			r = v.askUsage(r)
 		}
-		out := relay(fullDuplex(w, r))
-		defer out.flushCut()
 		r, end := v.goOn(r)
-		defer end()
+		out := relay(fullDuplex(w, r))
+		defer func() {
+			out.flushCut()
+			end(out)
+		}()
 		behind.ServeHTTP(out, r)
 		if out.ended = true; v.finish.lost {
 			panic(http.ErrAbortHandler) // or the client would take what it got for the whole
@@ -229,7 +233,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		plain, err = h.hold(p, plain)
 	}
 	if h.holding(p).goOn {
-		v.finish.client, w = r.Context(), leftWriter{w, &v.finish}
+		v.finish.client, w = r.Context(), leftWriter{w, v}
 	}
 	if err != nil {
 		h.refuse(w, r, err)
@@ -322,10 +326,12 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
+	text = "stint: " + text + "\n"
 	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte("stint: " + text + "\n")) // a client that has gone has no use for it
+	_, _ = io.WriteString(w, text) // a client that has gone has no use for it
 }
 
 // isGRPC reports whether a request is a gRPC call. gRPC-Web is not.
