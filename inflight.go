@@ -322,7 +322,7 @@ func (r *running) denied(holds []inflight.Hold, err error) (d Decision) {
 			continue
 		}
 		if d.Denied |= 1 << uint(r.runningAt[i]); d.Tightest < 0 {
-			d.Limit, d.Remaining, d.Tightest = h.Limit, max(h.Limit-h.Running, 0), r.runningAt[i]
+			d.Limit, d.Remaining, d.Tightest = h.Of, h.Left(), r.runningAt[i]
 		}
 		if retry := RetryOf(h); retry.longer(d.RetryAfter) {
 			d.RetryAfter = retry
@@ -384,8 +384,8 @@ func (r *running) take(ctx context.Context, op meter.Op, key string, cost int64,
 		}
 	}
 	for i := range holds {
-		if h := &holds[i]; r.timed == nil && (d.Tightest < 0 || h.Limit-h.Running < d.Remaining) {
-			d.Limit, d.Remaining, d.Tightest = h.Limit, h.Limit-h.Running, r.runningAt[i]
+		if h := &holds[i]; r.timed == nil && (d.Tightest < 0 || h.Left() < d.Remaining) {
+			d.Limit, d.Remaining, d.Tightest = h.Of, h.Left(), r.runningAt[i]
 		}
 	}
 	return d, nil

@@ -50,7 +50,7 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 		return d, err
 	}
 	why := err
-	d, err = s.instead(func() (stint.Decision, error) { // the local store decides, or the mode Open or Closed
+	d, err = s.instead(nil, func() (stint.Decision, error) { // the local store decides, or the mode Open or Closed
 		return b.pair.Local.Decide(context.WithoutCancel(ctx), op, key, cost)
 	})
 	b.pair.Owe(why, key, s.charged(op, &d, cost, err), d.Allowed) // notes nothing if the shared store may have charged it
@@ -72,7 +72,7 @@ func (s *Store) charged(op meter.Op, d *stint.Decision, cost int64, err error) i
 }
 
 // split returns the layers as each store knows them. Both have the caller's Answers, which the
-// store that decides fills. In modes Open and Closed nobody fills them.
+// store that decides fills.
 func (s *Store) split(layers []stint.Layer) (main, local []stint.Layer, err error) {
 	both := make([]stint.Layer, 2*len(layers))
 	main, local = both[:len(layers)], both[len(layers):]

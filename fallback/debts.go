@@ -214,13 +214,9 @@ func InUse(l, fastest stint.Limit, state stint.Decision, as func(stint.Limit) (s
 		return state.Limit - state.Remaining, nil
 	case l.Algorithm().Evenly(): // with nothing left, only the time to reset shows how much is in use, to the microsecond
 		return max(state.Limit, ratefields.MulDiv(max(int64(state.ResetAfter-time.Microsecond), 0), fastest.Count(), int64(fastest.Period()))), nil
-	case l.Algorithm().Takes(meter.Burst): // the same, by periods
-		lumps := (int64(state.ResetAfter)-1)/int64(l.Period()) + 1
-		return max(state.Limit, ratefields.MulDiv(lumps, fastest.Count(), 1)), nil
 	}
-	// Units with dates do not depend on the count: a limit with a count above what is in use shows
-	// them all.
-	state, err := as(roomy(l))
+	// What is in use does not depend on the capacity: a limit with more room shows it all.
+	state, err := as(roomy(fastest))
 	return state.Limit - state.Remaining, err
 }
 

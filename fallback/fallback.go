@@ -160,7 +160,7 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 		return d, err
 	}
 	why := err
-	d, err = s.instead(func() (stint.Decision, error) {
+	d, err = s.instead(layers, func() (stint.Decision, error) {
 		return s.local.Decide(context.WithoutCancel(ctx), op, local, cost)
 	})
 	s.owe(why, layers, s.charged(op, &d, cost, err), d.Allowed)
@@ -168,14 +168,21 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 }
 
 // instead answers a call that the shared store has failed.
-func (s *Store) instead(local func() (stint.Decision, error)) (d stint.Decision, err error) {
+func (s *Store) instead(layers []stint.Layer, local func() (stint.Decision, error)) (d stint.Decision, err error) {
 	switch s.mode {
 	case Open:
-		return stint.Decision{Allowed: true, Tightest: -1}, nil
+		d = stint.Decision{Allowed: true, Tightest: -1}
 	case Closed:
-		return stint.Decision{RetryAfter: ClosedFor, Tightest: -1}, nil
+		d = stint.Decision{RetryAfter: ClosedFor, Tightest: -1}
+	default:
+		return local()
 	}
-	return local()
+	for _, l := range layers {
+		for i := range l.Answers {
+			l.Answers[i] = d
+		}
+	}
+	return d, nil
 }
 
 // fails reports whether to decide in place of the shared store, after an error.

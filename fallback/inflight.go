@@ -97,8 +97,7 @@ func (f *flights) instead(ctx context.Context, holds []inflight.Hold, why error,
 	}
 	ok, err = local(here)
 	for i, h := range here {
-		remaining := min(max(h.Limit-h.Running, 0), holds[i].Limit)
-		holds[i].Running, holds[i].Denied = holds[i].Limit-remaining, h.Denied
+		holds[i].Running, holds[i].Of, holds[i].Denied = h.Running, min(h.Of, holds[i].Limit), h.Denied
 	}
 	return ok, err
 }

@@ -67,7 +67,7 @@ func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl 
 		return d, id, err
 	}
 	why := err
-	d, err = s.instead(func() (stint.Decision, error) {
+	d, err = s.instead(layers, func() (stint.Decision, error) {
 		d, t, err := by(context.WithoutCancel(ctx), s.local, local)
 		if t != "" {
 			id = localPrefix + t

@@ -83,11 +83,13 @@ func unbanned(l stint.Limit) stint.Limit {
 	return made
 }
 
-// roomy returns a limit of the same identity, for algorithms whose units have dates, with room for
-// everything that was charged, as far as every store can count.
+// roomy returns a limit of the same identity with room for everything that was charged, as far as
+// every store can count.
 func roomy(share stint.Limit) stint.Limit {
 	count := int64(1) << 50
 	switch {
+	case share.Algorithm().Takes(meter.Burst):
+		return alike(share, share.Count(), share.Period()).WithBurst(share.Burst() + max(share.Burst(), share.Debt()))
 	case share.Algorithm().KeepsLog():
 		count = max(share.Count(), 1_000_000) // the most that a memstore keeps by default
 	case share.Algorithm().Takes(meter.Parts) && share.Count() <= math.MaxInt32:

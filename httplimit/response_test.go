@@ -757,15 +757,15 @@ func TestOnSettlement(t *testing.T) {
 			{"name": "shadow", "key": [], "shadow": true, "limits": ["9/s"], "cost": {"response": "/n", "reserve": 1}}]}`,
 			httplimit.Options{OnSettlement: func(_ *http.Request, r *policy.Result) {
 				e := &r.Rules[0]
-				told <- [...]int64{e.Cost, e.Used(), e.Limit.Capacity()}
+				told <- [...]int64{e.Cost, e.Used, e.Limit.Capacity()}
 			}}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"n": 2280010}`) })
 		m.get("/")
 		if got, want := <-told, [...]int64{2_280_010, 2_280_010, 2_000_000}; got != want {
 			t.Errorf("%s: cost, used, of: %v, want %v", limit, got, want)
 		}
 		used, err := m.policy.UsedOf(t.Context(), "r", "")
-		if err != nil || used[0].Used() != 2_280_010 {
-			t.Errorf("%s: %d used, %v", limit, used[0].Used(), err)
+		if err != nil || used[0].Used != 2_280_010 {
+			t.Errorf("%s: %d used, %v", limit, used[0].Used, err)
 		}
 	}
 }

@@ -29,15 +29,19 @@ type Hold struct {
 	// processes may not know of them yet.
 	Added bool
 
-	// Running is the answer: how many units are in flight after the decision. Denied says
+	// Running is the answer: how many units are in flight after the decision, of Of: that is
+	// Limit, or a process's share of it, or 0 if this limit was not asked. Denied says
 	// that this limit has no room for the request, Vain that it can never have room.
-	Running      int64
+	Running, Of  int64
 	Denied, Vain bool
 }
 
+// Left returns how many more units there is room for.
+func (h *Hold) Left() int64 { return max(h.Of-h.Running, 0) }
+
 // decide writes the answer, given that running units are in flight before the request.
 func (h *Hold) decide(running int64) (fits bool) {
-	h.Running, h.Denied = running, h.Units > h.Limit || running > h.Limit-h.Units
+	h.Running, h.Of, h.Denied = running, h.Limit, h.Units > h.Limit || running > h.Limit-h.Units
 	return !h.Denied
 }
 

@@ -304,7 +304,21 @@ func (r *Result) setResult(h *ruleMatch) {
 }
 
 func (e *RuleResult) set(d *stint.Decision) {
-	e.Denied, e.Banned, e.Remaining, e.ResetAfter, e.RetryAfter = !d.Allowed, d.Banned, d.Remaining, d.ResetAfter, d.RetryAfter
+	e.Denied, e.Banned, e.ResetAfter, e.RetryAfter = !d.Allowed, d.Banned, d.ResetAfter, d.RetryAfter
+	if e.use(d.Limit, d.Limit-d.Remaining, d.Remaining); d.Banned {
+		e.Used = -1
+	}
+}
+
+// use notes how much of the limit that decided is used and left. Its capacity is 0 if none did,
+// because a store in front lets all pass or none.
+func (e *RuleResult) use(capacity, used, left int64) {
+	if capacity == 0 {
+		if capacity, used, left = e.Limit.Capacity(), -1, -1; e.Denied {
+			left = 0
+		}
+	}
+	e.Capacity, e.Used, e.Remaining = capacity, used, left
 }
 
 // conclude takes d as the joined answer, with the numbers of the tightest limit.

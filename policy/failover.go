@@ -25,15 +25,11 @@ func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error)
 			continue
 		}
 		for k := range h.plan.ruleLimits {
-			r.Rules[h.first+k].Failed = h.rule.failure
+			r.Rules[h.first+k].fail(h.rule.failure)
 		}
 		switch h.rule.failure {
 		case FailClosed:
 			h.out = true
-			for k := range h.plan.ruleLimits {
-				e := &r.Rules[h.first+k]
-				e.Denied, e.Remaining, e.RetryAfter = true, 0, fallback.ClosedFor
-			}
 			if closed < 0 {
 				closed, tightest = h.first, limits
 			}
@@ -46,7 +42,7 @@ func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error)
 	}
 	switch {
 	case closed >= 0:
-		r.Decision = stint.Decision{Limit: r.Rules[closed].Limit.Capacity(), RetryAfter: fallback.ClosedFor, Tightest: tightest}
+		r.Decision = stint.Decision{Limit: r.Rules[closed].Capacity, RetryAfter: fallback.ClosedFor, Tightest: tightest}
 		r.Tightest = closed
 		return nil
 	case local && p.local == nil:
@@ -61,6 +57,14 @@ func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error)
 	}
 	r.Decision = stint.Decision{Allowed: true, Tightest: -1}
 	return nil
+}
+
+// fail notes how the entry's rule decides without its store, unless the local one does.
+func (e *RuleResult) fail(how Failure) {
+	e.Failed, e.Denied, e.RetryAfter = how, how == FailClosed, 0
+	if e.use(0, 0, 0); e.Denied {
+		e.RetryAfter = fallback.ClosedFor
+	}
 }
 
 // local reports whether a charge of the match counts in the local store too.

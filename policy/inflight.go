@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/meter"
 )
@@ -224,9 +223,9 @@ func (p *Policy) acquireWithout(ctx context.Context, a *operation, holds []infli
 	passes = true
 	for i, h := range holds {
 		e := &r.Rules[entries[i]]
-		switch e.Failed = r.matches[e.match].rule.failure; e.Failed {
+		switch e.fail(r.matches[e.match].rule.failure); e.Failed {
 		case FailClosed:
-			passes, e.Denied, e.Remaining, e.RetryAfter = false, true, 0, fallback.ClosedFor
+			passes = false
 		case FailOpen:
 		default:
 			h.Limit, h.Denied = max(h.Limit/p.failover.Nodes(), 1), false
@@ -260,16 +259,17 @@ func (r *Result) add(room *inflight.Room, holds []inflight.Hold) {
 func (r *Result) setRunning(holds []inflight.Hold, entries []int) {
 	for i := range holds {
 		h, e := &holds[i], &r.Rules[entries[i]]
-		if e.Denied, e.Remaining, e.RetryAfter = h.Denied, max(h.Limit-h.Running, 0), 0; h.Denied {
+		if e.Denied, e.RetryAfter = h.Denied, 0; h.Denied {
 			e.RetryAfter = stint.RetryOf(h)
 		}
+		e.use(h.Of, h.Running, h.Left())
 	}
 }
 
 // tightestRunning makes the answer one about a limit in flight, if that is tighter than the
 // limit it was about.
 func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
-	for i, at := range entries {
+	for _, at := range entries {
 		e := &r.Rules[at]
 		if e.Remaining < 0 { // the limit was not asked
 			continue
@@ -278,7 +278,7 @@ func (r *Result) tightestRunning(holds []inflight.Hold, entries []int) {
 			r.Decision.RetryAfter = longer(r.Decision.RetryAfter, e.RetryAfter)
 		}
 		if r.Tightest < 0 || r.tighter(at, r.Tightest) {
-			r.Tightest, r.Decision.Limit, r.Decision.Remaining = at, holds[i].Limit, e.Remaining
+			r.Tightest, r.Decision.Limit, r.Decision.Remaining = at, e.Capacity, e.Remaining
 		}
 	}
 }

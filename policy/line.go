@@ -208,7 +208,7 @@ func (p *Policy) beside(ctx context.Context, a *operation, r *Result) error {
 			}
 		}
 	}
-	d.Limit = r.Rules[r.Tightest].Limit.Capacity()
+	d.Limit = r.Rules[r.Tightest].Capacity
 	return nil
 }
 

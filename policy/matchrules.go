@@ -287,7 +287,8 @@ func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 	for _, l := range limits {
 		r.Rules = append(r.Rules, RuleResult{})
 		e := &r.Rules[len(r.Rules)-1]
-		e.RuleLimit, e.Cost, e.Remaining, e.Missing, e.match = l, h.cost, -1, h.missing, len(r.matches)-1
+		e.RuleLimit, e.Cost, e.Missing, e.match = l, h.cost, h.missing, len(r.matches)-1
+		e.use(0, 0, 0)
 		if l.inFlight != "" {
 			e.Cost = h.places()
 		}

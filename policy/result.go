@@ -65,10 +65,14 @@ type RuleResult struct {
 	// if it was not asked: the request is blocked, or the store failed and the
 	// rule is open then.
 	Remaining int64
-	// Above is how many units are in use beyond the limit's capacity, as far as stores keep
-	// that number. Only answers about settlements, [Policy.Standings] and [Policy.UsedOf]
-	// have it; elsewhere it is 0.
-	Above int64
+	// Used is how many units of Capacity are in use after the decision, or -1 if that is not
+	// known: Remaining is -1, the store failed and the rule is closed then, or a ban denies.
+	// [Policy.Standings], [Policy.UsedOf] and answers about settlements know it under a ban
+	// too, and what is above Capacity, as far as stores keep that.
+	Used int64
+	// Capacity is the capacity of the limit that decided: of Limit, or while the store fails
+	// of this process's share of it.
+	Capacity int64
 	// ResetAfter is the wait until the limit is as if never used.
 	ResetAfter time.Duration
 	// RetryAfter is 0 unless the limit denied: then the least wait after which
@@ -85,9 +89,6 @@ type RuleResult struct {
 
 	match int // index of the rule in resultBuffer.matches
 }
-
-// Used returns how many units are in use, including [RuleResult.Above].
-func (e *RuleResult) Used() int64 { return e.Limit.Capacity() - e.Remaining + e.Above }
 
 // ByRule calls yield once for each rule that matched, with the entry that stands for the
 // rule, and its index in Rules: the first of the rule's limits that denied, else its first.

@@ -250,7 +250,7 @@ func (l *looking) flush() error {
 	return nil
 }
 
-// above sets Above of the entries that have nothing remaining.
+// above completes Used of the entries that have nothing remaining.
 func (p *Policy) above(ctx context.Context, r *Result) {
 	for i := range r.matches {
 		h := &r.matches[i]
@@ -271,7 +271,7 @@ func (p *Policy) above(ctx context.Context, r *Result) {
 				return d, err
 			})
 			if err == nil { // the store keeps that number
-				e.Above = max(used-l.Capacity(), 0)
+				e.Used = used
 			}
 		}
 	}

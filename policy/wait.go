@@ -151,7 +151,7 @@ func (r *Result) tooLong(most time.Duration) {
 				d.Denied |= 1 << uint(limit)
 			}
 			if at := r.Tightest; delay == longest && (at < 0 || r.Rules[at].RetryAfter != e.RetryAfter) {
-				r.Tightest, d.Tightest, d.Limit, d.Remaining = h.first+k, limit, l.Limit.Capacity(), e.Remaining
+				r.Tightest, d.Tightest, d.Limit, d.Remaining = h.first+k, limit, e.Capacity, e.Remaining
 			}
 		}
 	}

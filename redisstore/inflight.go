@@ -97,7 +97,7 @@ func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, 
 	order := make([]*inflight.Hold, len(holds))
 	for i := range holds {
 		order[i] = &holds[i]
-		order[i].Running, order[i].Denied = 0, false
+		order[i].Running, order[i].Of, order[i].Denied = 0, 0, false
 	}
 	// Smallest limit first: a denied client does not touch a larger limit that others share.
 	slices.SortStableFunc(order, func(a, b *inflight.Hold) int { return cmp.Compare(a.Limit, b.Limit) })
@@ -108,6 +108,7 @@ func (f *flights) Acquire(ctx context.Context, holds []inflight.Hold) (ok bool, 
 		}
 		for _, taken := range order[:i] {
 			f.giveBack(taken)
+			taken.Running -= taken.Units
 		}
 		return false, err
 	}
@@ -360,7 +361,7 @@ func (f *flights) callNumber(one *flight) int64 {
 
 // setHold writes the answer of the script into a hold.
 func setHold(h *inflight.Hold, n int64) {
-	if h.Running, h.Denied = n, false; n < 0 {
+	if h.Running, h.Of, h.Denied = n, h.Limit, false; n < 0 {
 		h.Running, h.Denied = -n-1, true
 	}
 }

@@ -87,7 +87,7 @@ func TestInFlightShared(t *testing.T) {
 			}
 			for range 20 {
 				denied := flying(3, 2)
-				if acquire(t, b, denied) || denied[0].Denied || !denied[1].Denied || denied[1].Running != 2 {
+				if acquire(t, b, denied) || denied[0].Denied || !denied[1].Denied || denied[1].Running != 2 || denied[1].Left() != 0 || denied[0].Of != 0 { // of the first nobody asked
 					t.Fatalf("a third: %+v", denied)
 				}
 			}

@@ -59,7 +59,7 @@ func (r *Runner) look(q Request) (d stint.Decision, err error) {
 	if d.Allowed, err = room.Look(context.Background(), r.holds); !d.Allowed {
 		d.RetryAfter = stint.RetryOf(first)
 	}
-	d.Limit, d.Remaining = first.Limit, max(first.Limit-first.Running, 0)
+	d.Limit, d.Remaining = first.Of, first.Left()
 	return d, err
 }
 

@@ -33,7 +33,7 @@ func TestWebhook(t *testing.T) {
 			one := decode[warn.Warning](t, string(body))
 			mu.Lock()
 			defer mu.Unlock()
-			got = append(got, fmt.Sprintf("%s %s %d of %d", one.Type, one.About.Key, one.About.Used, one.About.Of))
+			got = append(got, fmt.Sprintf("%s %s %d of %d", one.Type, one.About.Key, *one.About.Used, one.About.Of))
 		}))
 		defer receiver.Close()
 		dir := t.TempDir()

@@ -162,7 +162,7 @@ func TestRulesGo(t *testing.T) {
 func TestSettled(t *testing.T) {
 	var warned []int64
 	keys := topkeys.New()
-	o := observe.New(observe.Options{TopKeys: keys, Warner: warn.New(warn.Options{At: 80, Send: func(w *warn.Warning) { warned = append(warned, w.About.Used) }})})
+	o := observe.New(observe.Options{TopKeys: keys, Warner: warn.New(warn.Options{At: 80, Send: func(w *warn.Warning) { warned = append(warned, *w.About.Used) }})})
 	p := newPolicy(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "tokens", "key": ["ip"], "limits": ["100 per day fixed_window"], "cost": {"response": "bytes", "reserve": 1}}]}`)
 	for ip, n := range map[string]int{"192.0.2.1": 130, "192.0.2.2": 20} {
 		var r policy.Result
@@ -185,6 +185,40 @@ func TestSettled(t *testing.T) {
 	}
 	check(t, scrape(t, o), "stint_settled_units_total", `{interface="proxy",rule="tokens"} 150`)
 	check(t, scrape(t, o), "stint_decisions_total", `{decision="allowed",interface="proxy",rule="tokens"} 0`, `{decision="denied",interface="proxy",rule="tokens"} 0`)
+}
+
+// TestUsedOfShare: while the store is away, a key is near its limit, and its use is of that, by
+// this process's share. What is not known warns of nothing and is no use.
+func TestUsedOfShare(t *testing.T) {
+	var warned []string
+	keys := topkeys.New()
+	o := observe.New(observe.Options{TopKeys: keys, Warner: warn.New(warn.Options{At: 80, Send: func(w *warn.Warning) {
+		warned = append(warned, fmt.Sprint(w.About.Rule, " ", w.Type, " ", *w.About.Used, " of ", w.About.Of))
+	}})})
+	store := memstore.New(memstore.Options{})
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "share", "key": ["ip"], "limits": ["100 per day fixed_window"]}, {"name": "open", "key": ["ip"], "limits": ["1 per day"], "on_store_failure": "open"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := policy.New(store, rules, policy.Options{Local: memstore.New(memstore.Options{}), Nodes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_ = store.Close()
+	var near []string
+	for range 10 {
+		ask(o, p, policy.Map{"ip": "192.0.2.1"})
+		for _, k := range keys.Nearest(9) {
+			near = append(near, fmt.Sprintf("%s %d of %d, %.1f", k.Rule, k.Used, k.Of, k.Part))
+		}
+	}
+	if want := []string{"share 8 of 10, 0.8", "share 9 of 10, 0.9", "share 10 of 10, 1.0"}; !slices.Equal(near, want) {
+		t.Errorf("near: %q, want %q", near, want)
+	}
+	if want := []string{"share stint.limit.near 8 of 10"}; !slices.Equal(warned, want) {
+		t.Errorf("warned: %q, want %q", warned, want)
+	}
 }
 
 // broken is a store that has stopped to answer.

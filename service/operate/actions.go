@@ -96,9 +96,8 @@ func (s *Service) charges(ctx context.Context, p *policy.Policy, rule, key strin
 
 func chargesOf(limits []policy.RuleResult) (all []charge) {
 	for i := range limits {
-		if e := &limits[i]; e.Action == "" && !e.Banned && !e.Limit.InFlight() && e.Remaining >= 0 && e.Remaining < e.Limit.Capacity() {
-			used := e.Limit.Capacity() - e.Remaining
-			all = append(all, charge{e.Label, e.Variant, e.Limit.String(), used, used, e.ResetAfter})
+		if e := &limits[i]; e.Action == "" && !e.Banned && !e.Limit.InFlight() && e.Used > 0 {
+			all = append(all, charge{e.Label, e.Variant, e.Limit.String(), e.Used, e.Used, e.ResetAfter})
 		}
 	}
 	return all

@@ -71,7 +71,7 @@ type Limit struct {
 	Label        string `json:"label"`
 	Variant      string `json:"variant,omitzero"`
 	Capacity     int64  `json:"capacity"`
-	Used         int64  `json:"used"`
+	Used         *int64 `json:"used"` // null if it is not known
 	Remaining    int64  `json:"remaining"`
 	Denied       bool   `json:"denied"`
 	Banned       bool   `json:"banned,omitzero"`
@@ -272,9 +272,9 @@ func limitOf(e *policy.RuleResult) Limit {
 	l := Limit{Limit: e.Text, Label: e.Label, Variant: e.Variant, Denied: e.Denied, Banned: e.Banned, Cost: e.Cost,
 		ResetAfterMS: milliseconds(e.ResetAfter), Words: words(e)}
 	if e.Action == "" {
-		l.Capacity = e.Limit.Capacity()
-		if l.Remaining = max(e.Remaining, 0); e.Remaining >= 0 {
-			l.Used = e.Used()
+		l.Capacity, l.Remaining = e.Capacity, max(e.Remaining, 0)
+		if e.Used >= 0 {
+			l.Used = &e.Used
 		}
 	}
 	if wait, ends := e.RetryAfter.Duration(); ends {

@@ -163,7 +163,7 @@ func (s *Service) nearest(n int, by string, clear bool) []KeyPart {
 	all := []KeyPart{}
 	for _, d := range s.o.TopKeys.Nearest(maxPage * 2) {
 		key, hash := s.named(d.Rule, d.Key, clear)
-		all = append(all, KeyPart{d.Rule, key, hash, d.Limit.Text, d.Used, d.Limit.Limit.Capacity(), d.Part, d.At.UTC()})
+		all = append(all, KeyPart{d.Rule, key, hash, d.Limit.Text, d.Used, d.Of, d.Part, d.At.UTC()})
 	}
 	sortParts(all, by)
 	return all[:min(n, len(all))]

@@ -85,7 +85,7 @@ type UsageRule struct {
 // A UsageLimit is the state under one limit. A time of null means never.
 type UsageLimit struct {
 	Limit        string `json:"limit"`
-	Used         int64  `json:"used"`
+	Used         *int64 `json:"used"` // null if it is not known
 	Remaining    int64  `json:"remaining"`
 	Capacity     int64  `json:"capacity"`
 	Denied       bool   `json:"denied"`

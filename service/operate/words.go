@@ -17,21 +17,22 @@ func words(e *policy.RuleResult) string {
 	case "missing":
 		return "The key is missing, and on_missing says deny."
 	}
-	if e.Remaining < 0 {
-		return "Not known: the store does not answer, and the rule is " + e.Failed.String() + " then."
-	}
-	l, capacity := e.Limit, e.Limit.Capacity()
+	l := e.Limit
 	if wait, ends := e.RetryAfter.Duration(); e.Banned && ends {
 		return fmt.Sprintf("Banned: a denial began a ban of %v, and everything is denied for %v yet. A reset ends it.", l.Ban(), short(wait))
 	}
-	if l.InFlight() {
-		return fmt.Sprintf("%d of %d in flight, %d left.", capacity-e.Remaining, capacity, e.Remaining)
+	if e.Used < 0 {
+		return "Not known: the store does not answer, and the rule is " + e.Failed.String() + " then."
 	}
-	text := fmt.Sprintf("%d of %d used, %d left.", e.Used(), capacity, e.Remaining)
+	text := ""
 	if e.Failed != policy.NotFailed {
-		text = fmt.Sprintf("The store does not answer: decided by %s. ", e.Failed) + text
+		text = "The store does not answer: this process decides by its share. "
 	}
-	if e.Remaining == capacity {
+	if l.InFlight() {
+		return text + fmt.Sprintf("%d of %d in flight, %d left.", e.Used, e.Capacity, e.Remaining)
+	}
+	text += fmt.Sprintf("%d of %d used, %d left.", e.Used, e.Capacity, e.Remaining)
+	if e.Used == 0 {
 		return text + " As if never used."
 	}
 	text += " " + told(algorithms[l.Algorithm()].pace, l, e.ResetAfter)

@@ -100,6 +100,6 @@ func cutShared(t *testing.T, store stint.Store) {
 	}
 	await.Until(t, fmt.Sprint(sum, " tokens are charged"), func() bool {
 		used, err := f.source.Policy().UsedOf(t.Context(), "tokens", "a")
-		return err == nil && used[0].Used() == int64(sum)
+		return err == nil && used[0].Used == int64(sum)
 	})
 }

@@ -155,7 +155,7 @@ func TestTokensCut(t *testing.T) {
 			for k, b := range bounds {
 				least, most, sum = least+b[0], most+b[1], sum+served[k]
 			}
-			if got := used[0].Used(); sum > budget+6*int64(len(bounds)) || got < least || got > most {
+			if got := used[0].Used; sum > budget+6*int64(len(bounds)) || got < least || got > most {
 				t.Errorf("seed %d, %s %d: %d served of %d by %d, charged %d, want from %d to %d", seed, form, i, sum, budget, len(bounds), got, least, most)
 			}
 		}

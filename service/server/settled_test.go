@@ -21,7 +21,7 @@ func TestSettledSeen(t *testing.T) {
 	var warned []string
 	keys := topkeys.New()
 	o.Observer = observe.New(observe.Options{TopKeys: keys, Warner: warn.New(warn.Options{At: 80, Send: func(w *warn.Warning) {
-		warned = append(warned, fmt.Sprint(w.About.Key, " ", w.About.Used))
+		warned = append(warned, fmt.Sprint(w.About.Key, " ", *w.About.Used))
 	}})})
 	t.Cleanup(o.Observer.Close)
 	o.Admin.Observer = o.Observer

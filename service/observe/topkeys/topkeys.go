@@ -84,6 +84,7 @@ type near struct {
 	name
 	limit *policy.RuleLimit
 	used  int64
+	of    int64 // the capacity of the limit that decided
 	at    time.Time
 	reset time.Duration // until the key is as if never seen
 }
@@ -101,8 +102,8 @@ func (b *Tracker) look(r *policy.Result, from int64) {
 	var now time.Time
 	for i := range r.Rules {
 		e := &r.Rules[i]
-		limited := e.Action == "" && e.Remaining >= 0
-		if !e.Denied && (!limited || e.Remaining > e.Limit.Capacity()/from) {
+		limited := e.Action == "" && e.Used >= 0
+		if !e.Denied && (!limited || e.Remaining > e.Capacity/from) {
 			continue
 		}
 		if now.IsZero() {
@@ -206,7 +207,7 @@ func (s *shard) nearer(id uint64, e *policy.RuleResult, key string, now time.Tim
 		n.set(e.Rule, key)
 		s.near[at] = id
 	}
-	n.limit, n.used, n.at, n.reset = e.RuleLimit, e.Used(), now, e.ResetAfter
+	n.limit, n.used, n.of, n.at, n.reset = e.RuleLimit, e.Used, e.Capacity, now, e.ResetAfter
 	s.scores[at] = n.score(now)
 }
 
@@ -220,7 +221,7 @@ func (n *near) score(now time.Time) float64 {
 	if left <= 0 || n.reset <= 0 {
 		return 0
 	}
-	return float64(n.used) / float64(n.limit.Limit.Capacity()) * (float64(left) / float64(n.reset))
+	return float64(n.used) / float64(n.of) * (float64(left) / float64(n.reset))
 }
 
 // A Denied is a key that a rule has denied in the last minutes.
@@ -289,11 +290,11 @@ func (b *Tracker) Of(rule, key string) (Denied, bool) {
 type Near struct {
 	Rule, Key string
 	Limit     *policy.RuleLimit
-	// Used is how much the key had used at its last request, at At. Part is about which fraction of
-	// the limit is used now, from 0 to 1.
-	Used int64
-	At   time.Time
-	Part float64
+	// Used is how much the key had used at its last request, at At, of the capacity Of. Part is
+	// about which fraction of that is used now, from 0 to 1.
+	Used, Of int64
+	At       time.Time
+	Part     float64
 }
 
 // Nearest returns the keys nearest to a limit, nearest first.
@@ -306,7 +307,7 @@ func (b *Tracker) Nearest(n int) []Near {
 		for k := range s.nears {
 			one := &s.nears[k]
 			if part := one.score(now); part > 0 {
-				all = append(all, Near{one.rule, one.key(), one.limit, one.used, one.at, part})
+				all = append(all, Near{one.rule, one.key(), one.limit, one.used, one.of, one.at, part})
 			}
 		}
 		s.mu.Unlock()

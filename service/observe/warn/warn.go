@@ -39,7 +39,7 @@ type About struct {
 	Key          string `json:"key"`
 	KeyHash      string `json:"key_hash"`
 	Limit        string `json:"limit"`
-	Used         int64  `json:"used"`
+	Used         *int64 `json:"used"` // null if it is not known
 	Of           int64  `json:"of"`
 	RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
 	Banned       bool   `json:"banned,omitempty"` // the limit has banned the key
@@ -93,11 +93,10 @@ func (w *Warner) Decided(r *policy.Result) {
 		if e.Action != "" || e.Shadow || e.Remaining < 0 {
 			continue
 		}
-		of := e.Limit.Capacity()
 		switch {
 		case e.Denied:
 			w.warn(r, i, Denied)
-		case of-e.Remaining >= percentOf(of, w.o.At):
+		case e.Used >= percentOf(e.Capacity, w.o.At):
 			w.warn(r, i, Near)
 		}
 	}
@@ -133,8 +132,11 @@ func (w *Warner) warn(r *policy.Result, i int, level Level) {
 		return
 	}
 	one := &Warning{ID: "msg_" + rand.Text(), Type: "stint.limit." + string(level), At: now.UTC(), About: About{
-		Rule: e.Rule, Key: key, KeyHash: r.KeyHash(i), Limit: e.Text, Used: e.Used(), Of: e.Limit.Capacity(), Banned: e.Banned,
+		Rule: e.Rule, Key: key, KeyHash: r.KeyHash(i), Limit: e.Text, Of: e.Capacity, Banned: e.Banned,
 	}}
+	if used := e.Used; used >= 0 {
+		one.About.Used = &used
+	}
 	if e.Denied && e.RetryAfter != stint.Never {
 		ms := (int64(e.RetryAfter) + int64(time.Millisecond) - 1) / int64(time.Millisecond)
 		one.About.RetryAfterMS = &ms

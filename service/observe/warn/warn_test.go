@@ -46,7 +46,7 @@ func TestWarnerBans(t *testing.T) {
 		var got []string
 		w := warn.New(warn.Options{At: 100, Send: func(w *warn.Warning) {
 			text, _ := json.Marshal(w.About)
-			got = append(got, fmt.Sprint(w.Type, " ", strings.Contains(string(text), `"retry_after_ms":3600000,"banned":true`)))
+			got = append(got, fmt.Sprint(w.Type, " ", strings.Contains(string(text), `"used":null,"of":1,"retry_after_ms":3600000,"banned":true`)))
 		}})
 		ask := decider(t, w, `{"rules": [{"name": "a", "key": ["ip"], "limits": ["1/1s ban 1h"]}]}`)
 		for range 118 {
@@ -65,7 +65,7 @@ func TestWarnerBans(t *testing.T) {
 func TestWarner(t *testing.T) {
 	var got []string
 	w := warn.New(warn.Options{At: 80, Send: func(w *warn.Warning) {
-		got = append(got, fmt.Sprint(w.Type, " ", w.About.Key, " ", w.About.Used, " of ", w.About.Of, " ", w.About.RetryAfterMS != nil))
+		got = append(got, fmt.Sprint(w.Type, " ", w.About.Key, " ", *w.About.Used, " of ", w.About.Of, " ", w.About.RetryAfterMS != nil))
 	}})
 	ask := decider(t, w, `{"rules": [{"name": "a", "key": ["ip"], "limits": ["10/d"]}, {"name": "b", "key": ["ip"], "limits": ["1/d"], "shadow": true}]}`)
 	for range 13 {

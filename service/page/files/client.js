@@ -118,7 +118,7 @@ function card(r, done) {
       tag.className = `tag ${r.denied ? "bad" : "good"}`;
       put(why, `${r.why}${r.where?.length ? `; where ${r.where.join(", ")}` : ""}${r.ends ? "; no rule after it is tried" : ""}${r.store_error ? `. The store: ${r.store_error}` : ""}`);
       keep(limits, r.limits, (l) => `${l.label} ${l.variant ?? ""}`, meter, (e, l) => {
-        const share = l.capacity > 0 ? Math.min(100, (l.used / l.capacity) * 100) : l.denied ? 100 : 0;
+        const share = l.capacity > 0 && l.used !== null ? Math.min(100, (l.used / l.capacity) * 100) : l.denied ? 100 : 0;
         e.querySelector("rect").setAttribute("width", `${share}%`);
         e.querySelector("rect").setAttribute("class", l.denied ? "denied" : "passed");
         put(e.querySelector("code"), l.limit);
