@@ -36,7 +36,7 @@ type Decision struct {
 	// Allowed reports whether the whole cost may pass now.
 	Allowed bool
 	// Banned reports whether a ban is among the reasons of the denial
-	// ([Limit.WithBan]).
+	// ([Limit.WithBan], [Limiter.Block]).
 	Banned bool
 
 	// One field more than registers carry makes the compiler pass decisions in

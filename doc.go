@@ -23,6 +23,7 @@
 //   - [Limiter.Reserve], [Limiter.WaitReserve]: the true cost is known later.
 //   - [Limiter.Acquire]: at most so many at once, for a limit in flight.
 //   - [All]: several keys or limiters, all of them or none.
+//   - [Limiter.Block]: deny a key for a time, whatever it has used.
 //   - [Limiter.With]: other limits for this caller, such as those of a plan.
 //
 // # Guarantees

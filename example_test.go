@@ -172,3 +172,33 @@ func ExampleAll() {
 	// Output:
 	// 98800 <nil>
 }
+
+// A program that has caught a client at something keeps it out for a time, and lets it in
+// again.
+func ExampleLimiter_Block() {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	ctx := context.Background()
+	limiter, err := stint.NewLimiter(store, "api", stint.PerMinute(100).WithBan(time.Microsecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	show := func() {
+		d, err := limiter.Take(ctx, "client 7", 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(d.Allowed, d.Banned, d.RetryAfter.Seconds())
+	}
+	if err := limiter.Block(ctx, "client 7", time.Hour); err != nil {
+		log.Fatal(err)
+	}
+	show()
+	if err := limiter.Unblock(ctx, "client 7"); err != nil {
+		log.Fatal(err)
+	}
+	show()
+	// Output:
+	// false true 3600
+	// true false 0
+}

@@ -113,7 +113,7 @@ func (l Limit) WithDebt(debt int64) Limit {
 
 // WithBan returns the limit with a ban, above 0 and at most 3,650 days: after a denial, it
 // denies every request of the key for that long. Requests denied meanwhile do not prolong
-// the ban.
+// the ban. [Limiter.Block] bans a key without a denial.
 func (l Limit) WithBan(ban time.Duration) Limit {
 	if l.spec.Ban = ban; ban == 0 {
 		l.spec.Ban = -1 // 0 was asked for, which Validate refuses

@@ -102,8 +102,8 @@ var (
 	ErrLayers = errors.New("stint: layers")
 	// ErrReservation is for a reservation that is unknown, expired or forgotten.
 	ErrReservation = errors.New("stint: no such reservation")
-	// ErrFull is for a store without room for one more reservation, and for a queue
-	// in which no more requests may wait.
+	// ErrFull is for a store without room for one more reservation or ban, and for a
+	// queue in which no more requests may wait.
 	ErrFull = errors.New("stint: full")
 	// ErrAmbiguous is for a call whose answer was lost on the way: the store may
 	// have done what it asked for.

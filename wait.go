@@ -62,9 +62,9 @@ type TurnStore interface {
 // delays its start, and no other.
 //
 // A wait ends early when room is made by [Reservation.Settle], [Limiter.Refund],
-// [Limiter.Reset] or a changed limit: over a memstore at once, whichever caller
-// made the room; over a store that other processes share at once for Refund, Reset
-// and SetLimits of this Limiter, and otherwise within a second. Under a
+// [Limiter.Reset], [Limiter.Unblock] or a changed limit: over a memstore at once, whichever caller
+// made the room; over a store that other processes share at once for Refund, Reset,
+// Unblock and SetLimits of this Limiter, and otherwise within a second. Under a
 // [LeakyQueue] all that wait then move up.
 //
 // Under a [LeakyQueue] the charge is made on arrival, as soon as the queue has

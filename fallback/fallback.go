@@ -217,6 +217,21 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	return errors.Join(s.main.Reset(ctx, main), s.local.Reset(ctx, local))
 }
 
+// Block implements [stint.BlockStore], in both stores. While the shared store fails, the error
+// says so, and the keys are banned in this process alone.
+func (s *Store) Block(ctx context.Context, layers []stint.Layer, d time.Duration) error {
+	main, local, err := s.split(layers)
+	if err != nil {
+		return err
+	}
+	shared, ok := s.main.(stint.BlockStore)
+	here, both := s.local.(stint.BlockStore)
+	if !ok || !both {
+		return errors.New("fallback: one of the stores is no stint.BlockStore")
+	}
+	return errors.Join(shared.Block(ctx, main, d), here.Block(ctx, local, d))
+}
+
 // Close implements [stint.Store] and closes both stores. Debts that are not posted yet are lost.
 func (s *Store) Close() error {
 	s.closed.Store(true)

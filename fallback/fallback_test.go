@@ -113,6 +113,11 @@ func (s *shared) Reset(ctx context.Context, layers []stint.Layer) error {
 	return err
 }
 
+func (s *shared) Block(ctx context.Context, layers []stint.Layer, d time.Duration) error {
+	_, err := call(s, func() (struct{}, error) { return struct{}{}, s.Store.(stint.BlockStore).Block(ctx, inner(layers), d) })
+	return err
+}
+
 var errGone = errors.New("connection refused")
 
 // A shared store that is well is answered for word by word.
@@ -629,5 +634,38 @@ func TestBanWhileAway(t *testing.T) {
 		bans("a", 40*time.Minute)
 		time.Sleep(time.Second) // what b owed has worn off, though its ban here lasts
 		bans("b", 0)
+	})
+}
+
+// A process blocks in both stores, so that a failure of the shared one frees nobody. While it
+// fails, the process blocks by itself, and says that others do not know.
+func TestBlockWhileAway(t *testing.T) {
+	bubble(t, fallback.Options{}, "4/1m ban 1s", func(t *testing.T, s *shared, n node) {
+		blocked := func(key string, want time.Duration) {
+			t.Helper()
+			d, err := n.Take(t.Context(), key, 1)
+			if err != nil || d.Banned != (want > 0) || time.Duration(d.RetryAfter) != want {
+				t.Errorf("%s: %+v, %v; blocked for %v", key, d, err, want)
+			}
+		}
+		if err := n.Block(t.Context(), "a", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		blocked("a", time.Hour)
+		s.fail(errGone)
+		blocked("a", time.Hour)
+		if err := n.Block(t.Context(), "b", time.Hour); !errors.Is(err, errGone) {
+			t.Errorf("in a store that is gone: %v", err)
+		}
+		blocked("b", time.Hour)
+		s.heal()
+		blocked("b", 0)
+		if err := errors.Join(n.Unblock(t.Context(), "a"), n.Unblock(t.Context(), "b")); err != nil {
+			t.Error(err)
+		}
+		blocked("a", 0)
+		s.fail(errGone)
+		blocked("a", 0)
+		blocked("b", 0)
 	})
 }

@@ -1,6 +1,10 @@
 package memstore
 
 import (
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -87,20 +91,59 @@ func (p *part) begin(s *Store, now int64) {
 	if p.banned(now) > 0 {
 		return
 	}
-	ban := p.limit.ban
+	p.ban(s, now, p.limit.ban, p.limit.ban.given.Period())
+}
+
+// ban bans the key for a time that is at most the length of ban. It reports whether the store
+// had a slot for that.
+func (p *part) ban(s *Store, now int64, ban *limit, d time.Duration) bool {
 	t := p.sh.table(ban.account)
 	slot := t.find(p.hash)
 	if slot == nil {
 		if !p.sh.roomFor(s, t, now) {
-			return
+			return false
 		}
 		t = p.sh.table(ban.account)
 		slot = t.insert(p.sh, p.hash, now)
 	}
-	slot[0] = uint64(max(now, 0)) + uint64(ban.given.Period())
+	slot[0] = uint64(max(now, 0)) + uint64(d)
 	if t.numbered {
 		slot[t.width-1] = ban.number
 	}
+	return true
+}
+
+// Block implements [stint.BlockStore].
+func (s *Store) Block(_ context.Context, layers []stint.Layer, d time.Duration) error {
+	if s.closed.Load() {
+		return stint.ErrClosed
+	}
+	parts, err := s.parts(nil, layers)
+	if err != nil {
+		return err
+	}
+	parts = slices.DeleteFunc(parts, func(p part) bool { return p.limit.ban == nil })
+	s.mu.Lock() // until the bans are written, their limits must not be released
+	defer s.mu.Unlock()
+	bans := make([]*limit, len(parts))
+	for i := range parts {
+		bans[i] = parts[i].limit.ban
+		if d > bans[i].given.Period() { // powers of two, so that these limits are few
+			bans[i] = s.ban(parts[i].limit.account, 1<<bits.Len64(uint64(d-1)))
+		}
+	}
+	defer s.watchers.roomMade(parts)
+	now := s.lock(parts)
+	defer s.unlock(parts)
+	for i := range parts {
+		p := &parts[i]
+		if t := bans[i].account.in(p.sh.index); d == 0 && t != nil {
+			t.delete(p.sh, p.hash)
+		} else if p.banned(now) < d && !p.ban(s, now, bans[i], d) {
+			return fmt.Errorf("%w: no room for a ban", stint.ErrFull)
+		}
+	}
+	return nil
 }
 
 // during corrects the answer of the state for a ban, if the key is banned.

@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // banned returns how long a take of 1 says that a key has to wait; 0 if it passes.
@@ -217,5 +219,79 @@ func TestBanAllocates(t *testing.T) {
 	ban(t, l, "a")
 	if n := testing.AllocsPerRun(100, func() { _, _ = l.Take(ctx, "a", 1) }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestBlockRestarted carries blocks over to another store by a snapshot, each to its end.
+func TestBlockRestarted(t *testing.T) {
+	s, c := storeAt(1_000_000*time.Hour, memstore.Options{})
+	l := limiter(t, s, "2/1m ban 1s")
+	lengths := map[string]time.Duration{"a": 1, "b": time.Second, "c": time.Hour + 1, "d": meter.MaxBan}
+	for key, d := range lengths {
+		if err := l.Block(ctx, key, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l = limiter(t, loaded(t, saved(t, s).Bytes(), memstore.Options{Now: c.now}), "2/1m ban 1s")
+	for key, d := range lengths {
+		if got := banned(t, l, key); got != d {
+			t.Errorf("%s is blocked for %v, want %v", key, got, d)
+		}
+	}
+	if err := l.Unblock(ctx, "d"); err != nil || banned(t, l, "d") != 0 {
+		t.Error("unblocked", err)
+	}
+}
+
+// TestBlockReleased blocks for many different times: what the store keeps of them does not
+// grow with their number, and is forgotten when the last has ended.
+func TestBlockReleased(t *testing.T) {
+	s, c := storeAt(0, memstore.Options{})
+	l := limiter(t, s, "2/1m ban 1s")
+	for i := range 10_000 {
+		if err := l.Block(ctx, fmt.Sprint(i%100), time.Duration(i)*time.Minute+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := s.Stats(); st.Keys != 100 || memstore.KnownLimits(s) > 20 {
+		t.Errorf("%d keys and %d limits", st.Keys, memstore.KnownLimits(s))
+	}
+	for _, d := range []time.Duration{9999*time.Minute + 1, time.Minute} {
+		if got := banned(t, l, "99"); got != d {
+			t.Errorf("%v are left, want %v", got, d)
+		}
+		c.advance(9998*time.Minute + 1)
+	}
+	c.advance(time.Hour)
+	released(t, s, 2)
+	runtime.KeepAlive(l)
+}
+
+// TestBlockFull: a full store says so, and a key that it knows can be blocked still.
+func TestBlockFull(t *testing.T) {
+	s, _ := storeAt(0, memstore.Options{MaxKeys: 64})
+	l := limiter(t, s, "2/1m ban 1h")
+	if err := l.Block(ctx, "in time", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	full := 0
+	for i := range 5000 {
+		if err := l.Block(ctx, fmt.Sprint("flood ", i), time.Hour); errors.Is(err, stint.ErrFull) {
+			full++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Block(ctx, "in time", 2*time.Hour); err != nil || banned(t, l, "in time") != 2*time.Hour {
+		t.Error("a key that has a place", err)
+	}
+	if st := s.Stats(); full < 5000-64 || st.Keys > st.MaxKeys {
+		t.Errorf("%d found no place: %+v", full, st)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Block(ctx, "in time", time.Hour); !errors.Is(err, stint.ErrClosed) {
+		t.Errorf("after Close: %v", err)
 	}
 }

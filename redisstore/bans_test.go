@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -79,6 +80,54 @@ func forget(t testing.TB, s stint.Store, b stint.Bound, key string) {
 	}
 }
 
+// TestBlockShared has one process block a key, in every mode whose limit the server decides, while
+// two repeat a denial without asking: the one says at once how long, and that the block ends; the
+// other within a second.
+func TestBlockShared(t *testing.T) {
+	server := redistest.Start(t)
+	for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async} {
+		t.Run(mode.String(), func(t *testing.T) {
+			clock := newVirtual()
+			two := nodes(t, server.URL(), 2, redisstore.Options{Now: clock.now})
+			var both [2]*stint.Limiter
+			for i := range both {
+				var err error
+				if both[i], err = stint.NewLimiter(two[i].Mode(mode), "login", parse(t, "20/10h burst 20 ban 1s")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wants := func(what string, i int, want time.Duration) {
+				t.Helper()
+				if d, err := both[i].Take(ctx, "a", 1); err != nil || time.Duration(d.RetryAfter) != want {
+					t.Errorf("%s, process %d: %+v, %v, want %v", what, i, d, err, want)
+				}
+			}
+			if d, err := both[0].Take(ctx, "a", 20); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			for i := range both {
+				wants("full", i, 30*time.Minute)
+			}
+			if err := both[0].Block(ctx, "a", time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			wants("blocked", 0, time.Hour)
+			clock.add(time.Second)
+			wants("blocked", 1, time.Hour-time.Second)
+			clock.add(40 * time.Minute)
+			for i := range both {
+				wants("blocked yet", i, 20*time.Minute-time.Second)
+			}
+			if err := both[0].Unblock(ctx, "a"); err != nil {
+				t.Fatal(err)
+			}
+			wants("unblocked", 0, 0)
+			clock.add(time.Second)
+			wants("used, as before", 1, 19*time.Minute+58*time.Second)
+		})
+	}
+}
+
 // TestBanKey looks at what is in Redis: a ban outlives the state that it came from, expires
 // by itself, goes with a reset, also one by a limit without it, and is there only where a
 // limit has bans and has denied.
@@ -111,7 +160,16 @@ func TestBanKey(t *testing.T) {
 	if exists(t, c, key) {
 		t.Error("the ban is still there")
 	}
+	if err := store.Block(ctx, []stint.Layer{{Bound: with, Key: "a"}, {Bound: plain, Key: "b"}}, time.Minute+1500*time.Microsecond); err != nil {
+		t.Error(err)
+	}
+	if ms, err := do(t, c, "PTTL", key).Int64(); err != nil || ms <= 0 || ms > time.Minute.Milliseconds()+3 {
+		t.Errorf("a block expires after %d ms, %v", ms, err)
+	}
 	do(t, c, "SET", key, "nonsense")
+	if err := store.Block(ctx, []stint.Layer{{Bound: with, Key: "a"}}, time.Hour); !errors.Is(err, redisstore.ErrConfiguration) {
+		t.Errorf("a block over a ban that is none: %v", err)
+	}
 	if d, err := with.Decide(ctx, meter.OpTake, "a", 1); err == nil {
 		t.Errorf("a ban that is none: %+v", d)
 	}

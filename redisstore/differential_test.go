@@ -138,6 +138,11 @@ func (p *pair) step() {
 		if err, err2 := p.redis.Reset(ctx, r), p.memory.Reset(ctx, m); !errors.Is(err, err2) {
 			p.Fatalf("reset: %v, %v", err, err2)
 		}
+	case 8:
+		d := time.Duration(p.rnd.Int64N(int64(one.Period())) / microsecond * microsecond * p.rnd.Int64N(2))
+		if err := errors.Join(p.redis.(stint.BlockStore).Block(ctx, r, d), p.memory.(stint.BlockStore).Block(ctx, m, d)); err != nil {
+			p.Fatalf("block for %v: %v", d, err)
+		}
 	case 2, 3, 4:
 		p.tokens = p.tokens[max(len(p.tokens)-30, 0):]
 		p.reserve(what, r, m, cost)

@@ -114,7 +114,7 @@ type Modes struct {
 	// are those of the denial less the time since. Under a limit that is no bucket or
 	// queue, or has a ban, Remaining is that of the denial, and the wait for a greater
 	// cost may be longer than answered. A denial is dropped when this store resets,
-	// refunds or settles units of its key. Limits with count_denied have no cache. A
+	// blocks, refunds or settles its key. Limits with count_denied have no cache. A
 	// value below zero turns it off. The default value is 1 s.
 	DenialCache time.Duration
 }

@@ -109,6 +109,18 @@ func (m *modes) Reset(ctx context.Context, layers []stint.Layer) error {
 	return nil
 }
 
+// Block implements [stint.BlockStore]. Limits with a ban are decided by the server or are shares.
+func (m *modes) Block(ctx context.Context, layers []stint.Layer, d time.Duration) error {
+	parts, err := m.divide(layers)
+	if err == nil && len(parts.there) > 0 {
+		err = m.store.Block(ctx, parts.there, d)
+	}
+	if err == nil && len(parts.here) > 0 {
+		err = m.local.Load().Block(ctx, parts.here, d)
+	}
+	return err
+}
+
 // forget calls tell with each limit of the layers and its key, except shares.
 func (m *modes) forget(layers []stint.Layer, tell func(*boundLimit, string)) {
 	for _, layer := range layers {

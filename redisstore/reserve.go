@@ -347,31 +347,49 @@ func (s *Store) Reset(ctx context.Context, layers []stint.Layer) error {
 	if of, ok := s.modes.ofModes(layers); ok {
 		return s.modes.Reset(ctx, of)
 	}
+	return s.operate(ctx, layers, []string{"d"}, func(p *part) []string {
+		return []string{state(p.begin, p.end, p.limit), opens(p.begin, p.end, p.limit), banOf(p.begin, p.end, p.limit)}
+	})
+}
+
+// Block implements [stint.BlockStore].
+func (s *Store) Block(ctx context.Context, layers []stint.Layer, d time.Duration) error {
+	if of, ok := s.modes.ofModes(layers); ok {
+		return s.modes.Block(ctx, of, d)
+	}
+	args, named := []string{"d"}, banOf
+	if d > 0 {
+		args, named = s.clock([]string{"b", micros(int64(d))}), state
+	}
+	return s.operate(ctx, layers, args, func(p *part) []string {
+		if p.compiled.limit.Ban() == 0 {
+			return nil
+		}
+		return []string{named(p.begin, p.end, p.limit)}
+	})
+}
+
+// operate makes a call in each slot, on the keys that the parts there have.
+func (s *Store) operate(ctx context.Context, layers []stint.Layer, args []string, keysOf func(*part) []string) error {
 	parts, err := s.request(nil, layers)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	groups := s.slotGroups(parts)
-	if groups == nil {
-		return s.reset(ctx, parts)
+	defer s.modes.returns.note(parts)
+	slots := make(map[uint16][]string)
+	for i := range parts {
+		slot := s.region(parts[i].begin)
+		slots[slot] = append(slots[slot], keysOf(&parts[i])...)
 	}
-	for _, group := range groups {
-		if err := s.reset(ctx, group.of(parts)); err != nil {
+	for _, keys := range slots {
+		if len(keys) == 0 {
+			continue
+		}
+		if err := s.eval(ctx, keys, args, unread); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (s *Store) reset(ctx context.Context, parts []part) error {
-	keys := make([]string, 0, 3*len(parts))
-	for i := range parts {
-		p := &parts[i]
-		keys = append(keys, state(p.begin, p.end, p.limit), opens(p.begin, p.end, p.limit), banOf(p.begin, p.end, p.limit))
-	}
-	err := s.eval(ctx, keys, []string{"d"}, unread)
-	s.modes.returns.note(parts)
-	return err
 }

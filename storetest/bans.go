@@ -8,15 +8,18 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
+// bansLike has the limits that bans are tried under.
+var bansLike = []string{"5/s", "7/1m sliding_log", "4/10s fixed_window", "3/s burst 2 leaky_queue", "9/10s sliding_buckets parts 3"}
+
 // bansEnd holds a limit with a ban to its twin without one: a denial begins the ban, then
 // everything is denied until its end, whatever is asked meanwhile, and from there on both
 // answer alike.
 func bansEnd(e *env) {
-	for _, text := range []string{"5/s", "7/1m sliding_log", "4/10s fixed_window", "3/s burst 2 leaky_queue", "9/10s sliding_buckets parts 3"} {
+	for _, text := range bansLike {
 		plain := e.limit(text).Limit
 		for _, ban := range []time.Duration{time.Duration(e.quantum), plain.Period() / 4, 3 * plain.Period()} {
 			banning := plain.WithBan(ban).WithName(fmt.Sprint("bans for ", ban))
-			l, twin := limit{banning, e.bind(banning)}, limit{plain, e.bind(plain.WithName("twin " + text))}
+			l, twin := e.twins(plain, banning)
 			for range 3 {
 				key := e.key("banned")
 				e.beginBan(l, twin, key)
@@ -28,6 +31,58 @@ func bansEnd(e *env) {
 			e.reset(l, key)
 			e.sameAnswers("a reset", l, key, e.key("unseen"))
 		}
+	}
+}
+
+// twins binds a limit with a ban and one without it.
+func (e *env) twins(plain, banning stint.Limit) (l, twin limit) {
+	e.Helper()
+	return limit{banning, e.bind(banning)}, limit{plain, e.bind(plain.WithName("twin " + plain.String()))}
+}
+
+// block bans a key under a limit for d, or ends its ban if that is 0.
+func (e *env) block(l limit, key string, d time.Duration) {
+	e.Helper()
+	if err := e.store.(stint.BlockStore).Block(e.ctx, one(l, key), d); err != nil {
+		e.Fatalf("Block(%q, %v): %v", key, d, err)
+	}
+}
+
+// blocksLast has keys blocked, if the store can do that: each is denied until the latest of its
+// ends, whatever is asked meanwhile, and what was used stays as it was.
+func blocksLast(e *env) {
+	if _, ok := e.store.(stint.BlockStore); !ok {
+		return
+	}
+	quantum := time.Duration(e.quantum)
+	for _, text := range bansLike {
+		plain := e.limit(text).Limit
+		l, twin := e.twins(plain, plain.WithBan(plain.Period()/4).WithName("blocks"))
+		for _, used := range []int64{0, 1, l.Capacity()} {
+			for _, lengths := range [][]time.Duration{{quantum}, {plain.Period()}, {3 * plain.Period(), quantum, plain.Period()}, {quantum, plain.Period() / 2, 3 * plain.Period()}, {meter.MaxBan, 0, plain.Period()}} {
+				key, end := e.key("blocked"), int64(0)
+				e.take(l, key, used)
+				e.take(twin, key, used)
+				if used == l.Capacity() { // a ban that began with a denial is one of them
+					e.take(l, key, 1)
+					end = e.now.Load() + int64(l.Ban())
+				}
+				for _, d := range lengths {
+					e.block(l, key, d)
+					if end = max(end, e.now.Load()+int64(d)); d == 0 {
+						end = e.now.Load()
+						e.equal("a block that is ended", e.peek(l, key, 1), e.peek(twin, key, 1))
+					}
+				}
+				e.block(twin, key, plain.Period()) // has no ban
+				e.duringBan(l, twin, key, end)
+				e.equal("the block has ended", e.peek(l, key, 1), e.peek(twin, key, 1))
+			}
+		}
+		key := e.key("blocked")
+		e.block(l, key, time.Hour)
+		e.reset(l, key)
+		e.sameAnswers("a reset", l, key, e.key("unseen"))
 	}
 }
 

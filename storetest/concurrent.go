@@ -196,3 +196,35 @@ func concurrentChanges(e *env) {
 		}
 	}
 }
+
+// concurrentBlocks has keys blocked for different times while requests of theirs are denied, and
+// begin bans: none is denied for less than the longest of them.
+func concurrentBlocks(e *env) {
+	s, ok := e.store.(stint.BlockStore)
+	if !ok {
+		return
+	}
+	l := e.limit("1/s ban 1s")
+	for range e.part(200) {
+		key, longest := e.key("blocked"), atomic.Int64{}
+		concurrently(func(_ int, rnd *rand.Rand) {
+			for range 3 {
+				d := rnd.Int64N(int64(time.Hour)) / e.quantum * e.quantum
+				if d > 0 {
+					if err := s.Block(e.ctx, one(l, key), time.Duration(d)); err != nil {
+						e.Error(err)
+					}
+				}
+				for was := longest.Load(); d > was && !longest.CompareAndSwap(was, d); was = longest.Load() {
+				}
+				least := stint.Wait(longest.Load())
+				if got, err := l.bound.Decide(e.ctx, meter.OpTake, key, 1); err != nil || got.RetryAfter < least {
+					e.Errorf("blocked for %v: %+v, %v", least, got, err)
+				}
+			}
+		})
+		if got := e.take(l, key, 1); got.RetryAfter != stint.Wait(longest.Load()) {
+			e.Errorf("blocked for %v in the end: %+v", time.Duration(longest.Load()), got)
+		}
+	}
+}

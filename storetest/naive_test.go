@@ -92,6 +92,9 @@ type fault struct {
 	peekBans       bool
 	neighbourBans  bool // a denial by another limit bans
 	banStays       bool // after a reset
+	blockShortens  bool // a ban that lasts longer
+	blockInSteps   bool // it looks at the ban, releases the lock, and writes
+	unblockResets  bool // all that was used
 }
 
 func newNaive(now func() int64, plant fault) *naive {
@@ -587,6 +590,33 @@ func (s *naive) Reset(_ context.Context, layers []stint.Layer) error {
 	}
 	if s.plant.resetsAll {
 		clear(s.states)
+	}
+	return nil
+}
+
+func (s *naive) Block(_ context.Context, layers []stint.Layer, d time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parts, err := s.parts(layers, 0)
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		end := s.now() + int64(d)
+		switch longer := s.bans[p.cell] >= end; {
+		case p.meter.Spec().Ban == 0:
+		case d == 0:
+			if delete(s.bans, p.cell); s.plant.unblockResets {
+				delete(s.states, p.cell)
+			}
+		case !longer || s.plant.blockShortens:
+			if s.plant.blockInSteps {
+				s.mu.Unlock()
+				runtime.Gosched()
+				s.mu.Lock()
+			}
+			s.bans[p.cell] = end
+		}
 	}
 	return nil
 }

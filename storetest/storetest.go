@@ -128,6 +128,7 @@ var laws = []law{
 	{name: "alternating mints nothing", once: alternatingMintsNothing},
 	{name: "a change locks nobody out", once: changeLocksNobodyOut},
 	{name: "a ban ends when it should", once: bansEnd},
+	{name: "a block lasts", once: blocksLast},
 	{name: "errors", once: errorsAreReturned},
 	{name: "closed", once: closedIsClosed},
 	{name: "greatest values", once: greatestValues},
@@ -135,6 +136,7 @@ var laws = []law{
 	{name: "concurrent reservations", each: concurrentReservations},
 	{name: "concurrent layers", once: concurrentLayers},
 	{name: "concurrent changes", once: concurrentChanges},
+	{name: "concurrent blocks", once: concurrentBlocks},
 }
 
 // limits is every kind, with ratios that do not divide and every option.

@@ -90,6 +90,9 @@ func TestFaultsAreCaught(t *testing.T) {
 		"a peek bans":             {fault{peekBans: true}, "a ban ends when it should"},
 		"a neighbour bans":        {fault{neighbourBans: true}, "a ban ends when it should"},
 		"a reset leaves a ban":    {fault{banStays: true}, "a ban ends when it should"},
+		"a block shortens a ban":  {fault{blockShortens: true}, "a block lasts"},
+		"unblocking resets":       {fault{unblockResets: true}, "a block lasts"},
+		"a block in two steps":    {fault{blockInSteps: true}, "concurrent blocks"},
 		"one answer for all":      {fault{sharesAnswers: true}, "layers, all or none"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,9 +6,10 @@
 -- ARGV: op, cost; for r then time to live (µs), token, and what settling needs
 -- to know, for s the token and what reading the answer needs; for each layer its
 -- weight, and what readLayer reads; then, if the time is not the server's, now (µs).
--- op: t take, w take for one who waits, x count what was denied elsewhere, p peek, u take up to, r reserve, s settle, f refund, d reset, k take so
--- that it can be given back, y give that back: then the marks follow the cost,
--- a what settling a reservation needs to know. T, P and K are t, p and k of the fast
+-- op: t take, w take for one who waits, x count what was denied elsewhere, p peek, u take
+-- up to, r reserve, s settle, f refund, d reset, b ban for at least so many µs in place of a
+-- cost, k take so that it can be given back, y give that back: then the marks follow the
+-- cost, a what settling a reservation needs to know. T, P and K are t, p and k of the fast
 -- path, which could not decide them; their layers have no weights.
 -- Answer: the cost that was decided on, then seven integers a layer, behind them for k
 -- where each was charged, for y whether nothing of it stands (1); to T, P and K that
@@ -22,6 +23,19 @@ if op == 'd' then
   local gone = 0
   for i = 1, #KEYS do gone = gone + redis.call('DEL', KEYS[i]) end
   return gone
+end
+
+if op == 'b' then
+  local length, t, layers = tonumber(argument()), timeOfCall(), {}
+  for i = 1, #KEYS do
+    local L = { loaded = t }
+    local wrong = loadBan(L, KEYS[i], t)
+    if wrong then return wrong end
+    if L.banned < length then L.banned, L.begun = length, length end
+    layers[i] = L
+  end
+  saveAll(layers)
+  return 0
 end
 
 if op == 'a' then

@@ -363,7 +363,11 @@ func (d *differential) settle(h held, c int64) {
 
 func (d *differential) operate() {
 	r, ctx := d.layers(), context.Background()
-	if rapid.Bool().Draw(d.t, "reset") {
+	switch rapid.SampledFrom([]string{"reset", "refund", "block"}).Draw(d.t, "what") {
+	case "block":
+		d.block(r)
+		return
+	case "reset":
 		if d.redis != nil && (slices.ContainsFunc(d.ever, r.leavesOpen) || slices.ContainsFunc(r.reference, d.knewOther)) {
 			return
 		}
@@ -386,6 +390,19 @@ func (d *differential) operate() {
 		return s.store.Refund(ctx, r.columns[i], c)
 	})
 	d.alone("refund", r, want)
+}
+
+// block bans keys, or ends their bans.
+func (d *differential) block(r request) {
+	period := rapid.SampledFrom(d.limits).Draw(d.t, "like").Period()
+	length := rapid.SampledFrom([]time.Duration{0, 1, time.Duration(d.tick), period / 3, period, 2 * period, time.Minute, meter.MaxBan}).Draw(d.t, "length")
+	length = min(max(length, 0), meter.MaxBan)
+	d.model.Block(d.now, r.reference, int64(length))
+	for i, s := range d.stores {
+		if err := s.store.(stint.BlockStore).Block(context.Background(), r.columns[i], length); err != nil {
+			d.t.Fatalf("%s: %v", s.name, err)
+		}
+	}
 }
 
 // former returns what the limit of a name has been.

@@ -25,3 +25,18 @@ func (m *Model) ban(now *big.Int, p *weighted, cost int64) {
 	m.bans[placeOf(p.layer)] = &ban{add(now, length), length}
 	p.bannedFor = length
 }
+
+// Block has every layer whose limit has bans deny its key for d ns from t on. A ban that lasts
+// longer stays as it is. A d of 0 ends bans.
+func (m *Model) Block(t int64, layers []Layer, d int64) {
+	now, length := m.clock(t), big.NewInt(d)
+	for _, l := range layers {
+		switch {
+		case l.Spec.Ban == 0:
+		case d == 0:
+			delete(m.bans, placeOf(l))
+		case m.banned(now, l).Cmp(length) < 0:
+			m.bans[placeOf(l)] = &ban{add(now, length), length}
+		}
+	}
+}
