@@ -109,9 +109,9 @@ func TestPageClient(t *testing.T) {
 		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 		tab := browser.Open(t, chromium, p.admin, "/ui/", browser.Look{Refused: []string{"422"}})
 		tab.Says("#who", "this machine, operator")
-		tab.Says("#view", "No request was decided in the last hour", "No key was denied", "ready")
+		tab.Says("#view", "No request was decided in this time", "No key was denied", "ready")
 		p.requests("partner-1", 7)
-		tab.Says("#view", "orders", "Reveal", "Point at a column")
+		tab.Says("#view", "orders", "Reveal", "Point at one")
 		if text := browser.Eval[string](tab, "document.body.innerText"); strings.Contains(text, "partner-1") {
 			t.Errorf("a key is shown: %s", text)
 		}
@@ -298,7 +298,7 @@ func TestPageKeyboard(t *testing.T) {
 	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
 	p.requests("partner-1", 7)
 	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
-	tab.Says("#view", "Point at a column")
+	tab.Says("#view", "Point at one")
 	tab.Press(kb.Tab)
 	tab.Says(":focus", "Skip to the content")
 	tab.Press(kb.Enter)
@@ -306,6 +306,12 @@ func TestPageKeyboard(t *testing.T) {
 	if at := browser.Eval[string](tab, "location.hash"); at != "" {
 		t.Errorf("to skip to the content is to go to %s", at)
 	}
+	tab.Press(kb.Tab)
+	tab.Until("document.activeElement.id === 'range'")
+	tab.Press(kb.ArrowDown)
+	tab.Says(".readout", "requests in 8m 0s")
+	tab.Press(kb.ArrowUp)
+	tab.Says(".readout", "requests in 20s")
 	tab.Press(kb.Tab)
 	tab.Until("document.activeElement.matches('svg.plot')")
 	tab.Press(kb.Home)
@@ -331,7 +337,7 @@ func TestPageBounded(t *testing.T) {
 				const key = (j) => ({rule: 'rule' + ((i + j) %% 50), key: 'k' + i + j, key_hash: 'hash' + i + j, count: i + j, limit: '5/1h', used: 5, of: 5, part: 0.9, since: at, last: at, at});
 				const keys = Array.from({length: 10}, (_, j) => key(j));
 				const rules = Array.from({length: 20}, (_, j) => ({rule: 'rule' + (i + j), allowed: Array(60).fill(i %% 100), denied: Array(60).fill(j)}));
-				if (i %% 5 === 0) heard('hour', JSON.stringify({to: at, step: 10, allowed: Array(360).fill(i %% 90), denied: Array(360).fill(i %% 7), rules, others: 0}));
+				if (i %% 5 === 0) for (const span of ['hour', 'day']) heard(span, JSON.stringify({to: at, step: 10, allowed: Array(360).fill(i %% 90), denied: Array(360).fill(i %% 7), rules, others: 0}));
 				heard('now', JSON.stringify({at, version: {name: 'v' + i, hash: ''}, minutes: 10, rules: rules.map((r) => ({rule: r.rule, allowed: i, denied: i, allowed_per_second: 1, denied_per_second: 2})),
 					denied: keys, nearest: keys, stores: [{store: 'memory', keys: i, max_keys: 1e6, bytes: i}], nodes: [{node: 'n' + i, version: i, change: 0, seen: at, error: ''}],
 					allowed_per_second: 1, denied_per_second: 2, rules_in_force: 50}));
@@ -379,7 +385,7 @@ func TestPageStream(t *testing.T) {
 	for i := range streams {
 		streams[i] = watch()
 		lines := bufio.NewScanner(streams[i].Body)
-		for _, want := range []string{"event: hour", `data: {"to":`, "", "event: now", `data: {"at":`} {
+		for _, want := range []string{"event: hour", `data: {"to":`, "", "event: day", `data: {"to":`, "", "event: now", `data: {"at":`} {
 			if !lines.Scan() || !strings.HasPrefix(lines.Text(), want) {
 				t.Fatalf("stream %d: %.80q, want %q", i, lines.Text(), want)
 			}

@@ -23,7 +23,7 @@ const madeUp = `(async () => {
 	const at = new Date().toISOString();
 	const hash = () => Array.from({length: 16}, () => Math.floor(random() * 16).toString(16)).join('');
 	const keys = ['api', 'login', 'api', 'login', 'search'].map((rule, i) => ({rule, key: '', key_hash: hash(), count: Math.round(900 / (i + 1)), limit: {api: '1000/1m', login: '5/1m sliding_log', search: '100/1m'}[rule], part: 0.99 - i * 0.03, used: 990 - i * 30, since: at, last: at, at}));
-	heard('hour', JSON.stringify({to: at, step: 10, ...hour(360, 620, 30, 0.75), rules, others: 3}));
+	for (const span of ['hour', 'day']) heard(span, JSON.stringify({to: at, step: 10, ...hour(360, 620, 30, 0.75), rules, others: 3}));
 	heard('now', JSON.stringify({at, version: {name: 'stint.yaml', hash: '', revision: 42}, minutes: 10, allowed_per_second: 64.2, denied_per_second: 4.1, rules_in_force: 7,
 		rules: rules.map((r) => ({rule: r.rule, allowed: sum(r.allowed) * 9, denied: sum(r.denied) * 4, allowed_per_second: r.allowed.at(-1) / 60, denied_per_second: r.denied.at(-1) / 60})),
 		denied: keys, nearest: keys.toReversed().map((k, i) => ({...k, part: 0.99 - i * 0.03})), stores: [{store: 'memory', keys: 184201, max_keys: 1048576, bytes: 48 * 1048576}],

@@ -6,15 +6,19 @@ import (
 	"github.com/stint-dev/stint/service/observe"
 )
 
-// Hour is the last hour, for tests.
-type Hour struct{ h hour }
+// A Span is a span, for tests.
+type Span struct{ s *span }
 
-func (h *Hour) Add(now time.Time, r observe.Requests, said map[string]observe.RuleCounts) {
-	h.h.add(now, r, said)
+func NewHour() *Span { return &Span{newSpan(hourLong)} }
+
+func NewDay() *Span { return &Span{newSpan(dayLong)} }
+
+func (s *Span) Add(now time.Time, r observe.Requests, said map[string]observe.RuleCounts) {
+	s.s.add(now, r, said)
 }
 
-func (h *Hour) History(now time.Time, n int) *History { return h.h.history(now, n) }
+func (s *Span) History(now time.Time, n int) *History { return s.s.history(now, n) }
 
-func (h *Hour) Held() int { return len(h.h.rules) }
+func (s *Span) Held() int { return len(s.s.rules) }
 
-func (h *Hour) Rule(now time.Time, name string) RuleHistory { return h.h.rule(now, name) }
+func (s *Span) Rule(now time.Time, name string) RuleHistory { return s.s.rule(now, name) }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 const (
 	tick        = 2 * time.Second // between events
-	hourEvery   = 5               // in ticks
+	spansEvery  = 5               // in ticks
 	shown       = 20              // rules
 	shownKeys   = 10
 	mostStreams = 8 // a bound, since probes and acts need connections of --admin too
@@ -31,8 +32,8 @@ type live struct {
 	closed  bool
 	changed chan struct{} // closed and replaced at each new event
 	now     []byte        // the encoded event "now"
-	hour    []byte        // the encoded event "hour", and how many there were
-	hours   int
+	spans   []byte        // the encoded events "hour" and "day", and how many pairs there were
+	pairs   int
 	listed  int // number of rules in it
 	rates   rates
 }
@@ -54,7 +55,7 @@ func (l *live) run(ctx context.Context, p *Page) {
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	for n := 0; ; n++ {
-		l.publish(p, n%hourEvery == 0)
+		l.publish(p, n%spansEvery == 0)
 		select {
 		case <-ctx.Done():
 			l.mu.Lock()
@@ -75,7 +76,10 @@ func (l *live) publish(p *Page, also bool) {
 	watched := l.streams > 0
 	l.mu.Unlock()
 	if watched || also {
-		p.hour.add(at, requests, p.o.Observer.CountsByRule())
+		said := p.o.Observer.CountsByRule()
+		for _, s := range p.spans {
+			s.add(at, requests, said)
+		}
 	}
 	if watched {
 		l.writeEvents(p, also)
@@ -84,11 +88,17 @@ func (l *live) publish(p *Page, also bool) {
 
 // writeEvents encodes the events.
 func (l *live) writeEvents(p *Page, also bool) {
-	h := p.hour.history(time.Now(), shown)
-	names := make([]string, len(h.Rules))
-	for i := range h.Rules {
-		names[i] = h.Rules[i].Rule
+	var names []string
+	var spans []byte
+	for i, s := range p.spans {
+		h := s.history(time.Now(), shown)
+		for _, r := range h.Rules {
+			names = append(names, r.Rule)
+		}
+		spans = append(spans, event([]string{"hour", "day"}[i], h)...)
 	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	n := now{Page: p.o.Service.Page(context.Background(), shownKeys, names, false), RulesInForce: p.o.Service.RulesInForce()}
 	if err := p.o.Ready(); err != nil {
 		n.NotReady = err.Error()
@@ -97,9 +107,9 @@ func (l *live) writeEvents(p *Page, also bool) {
 	defer l.mu.Unlock()
 	n.AllowedPerSecond, n.DeniedPerSecond = l.rates.perSecond()
 	l.now = event("now", n)
-	if also || l.hour == nil || len(names) != l.listed { // a rule's first request appears at once
-		l.hour, l.listed = event("hour", h), len(names)
-		l.hours++
+	if also || l.spans == nil || len(names) != l.listed { // a rule's first request appears at once
+		l.spans, l.listed = spans, len(names)
+		l.pairs++
 	}
 	if !l.closed {
 		close(l.changed)
@@ -136,12 +146,12 @@ func (l *live) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.streams--; l.streams == 0 {
-		l.now, l.hour = nil, nil // so that the next browser gets no old events
+		l.now, l.spans = nil, nil // so that the next browser gets no old events
 	}
 }
 
-// stream answers GET live: it sends an event "now" every two seconds, and an event "hour" first and
-// every ten seconds.
+// stream answers GET live: it sends an event "now" every two seconds, and events "hour" and "day"
+// first and every ten seconds.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		server.WrongMethod(w, http.MethodGet)
@@ -176,7 +186,7 @@ func (p *Page) ruleHour(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(p.hour.rule(time.Now(), r.URL.Query().Get("rule"))) // a client that has gone needs no answer
+	_ = json.NewEncoder(w).Encode(p.spans[0].rule(time.Now(), r.URL.Query().Get("rule"))) // a client that has gone needs no answer
 }
 
 // watches reports whether the request may read the stream.
@@ -188,7 +198,7 @@ func (p *Page) watches(r *http.Request) bool {
 // follow writes events until the browser has gone, its user may no longer watch, or the server
 // stops.
 func (p *Page) follow(w http.ResponseWriter, r *http.Request, out *http.ResponseController) {
-	l, hours := &p.live, -1
+	l, pairs := &p.live, -1
 	for p.watches(r) { // a revoked token ends its streams at the next event
 		l.mu.Lock()
 		first := l.now == nil && !l.closed
@@ -198,9 +208,9 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request, out *http.Response
 		}
 		l.mu.Lock()
 		changed, closed, send := l.changed, l.closed, l.now
-		if l.hours != hours {
-			hours = l.hours
-			send = append(bytes.Clone(l.hour), send...)
+		if l.pairs != pairs {
+			pairs = l.pairs
+			send = append(bytes.Clone(l.spans), send...)
 		}
 		l.mu.Unlock()
 		if closed {

@@ -10,8 +10,8 @@
 // Keys are hashes on the page, for every role. An operator may ask for a key, which the audit
 // records.
 //
-// Memory is bounded: 256 sessions, 8 streams, and the counts of 10,000 rules in the last hour, 480
-// bytes each. Requests of clients cost nothing beside the counters that exist anyway.
+// Memory is bounded: 256 sessions, 8 streams, and the counts of 10,000 rules in the last hour and
+// the last day, 960 bytes each. Requests of clients cost nothing beside the counters that exist anyway.
 package page
 
 import (
@@ -69,7 +69,7 @@ type Page struct {
 	index    []byte // the page with its styles
 	policy   string
 	sessions sessions
-	hour     hour
+	spans    []*span // the last hour and the last day
 	live     live
 }
 
@@ -81,7 +81,7 @@ func New(o Options) *Page {
 	if err != nil {
 		panic(err) // unreachable: the directory is embedded above
 	}
-	p := &Page{o: o, files: http.FileServerFS(sub)}
+	p := &Page{o: o, files: http.FileServerFS(sub), spans: []*span{newSpan(hourLong), newSpan(dayLong)}}
 	p.index, p.policy = withStyles(file("index.html"), file("page.css"))
 	p.live.changed = make(chan struct{})
 	return p

@@ -2,7 +2,7 @@
 // change, however long the page is open.
 
 import { el, put } from "./dom.js";
-import { clock, number, short } from "./words.js";
+import { clock, lasting, number, short } from "./words.js";
 
 const height = 132;
 const base = 112; // below it are times
@@ -19,7 +19,7 @@ function merged(values, most) {
 const rectangle = (x, y, w, h) => `M${x.toFixed(1)} ${y.toFixed(1)}h${w.toFixed(1)}v${h.toFixed(1)}h${(-w).toFixed(1)}z`;
 
 /**
- * chart makes a plot of the last hour. set gives it columns: when the last ends,
+ * chart makes a plot of some time. set gives it columns: when the last ends,
  * how many seconds each is long, and how many passed and were denied. What passed
  * is above the line and what was denied below it, on one scale: colour only
  * repeats what is seen.
@@ -52,7 +52,7 @@ export function chart(label) {
     svg.setAttribute("aria-valuenow", String(i));
     svg.setAttribute("aria-valuemax", String(n - 1));
     svg.setAttribute("aria-valuetext", text);
-    put(readout, at < 0 ? "Point at a column, or use the arrow keys." : text);
+    put(readout, at < 0 ? `A column is the requests in ${lasting(step * 1000)}. Point at one, or use the arrow keys.` : text);
   }
 
   svg.addEventListener("pointermove", (e) => {
@@ -123,21 +123,21 @@ export const legend = () => el("ul", { class: "legend", "aria-label": "Legend" }
   el("li", {}, el("span", { class: "mark", "aria-hidden": "true" }), "passed, above the line"),
   el("li", {}, el("span", { class: "mark denied", "aria-hidden": "true" }), "denied, below it"));
 
-/** spark makes a small plot of what a rule said, minute by minute; or a wide one. */
+/** spark makes a small plot of what a rule said in some time; or a wide one. */
 export function spark(wide = false) {
   const up = el("path", { class: "passed" });
   const down = el("path", { class: "denied" });
   const svg = el("svg", { class: wide ? "spark wide" : "spark", viewBox: "0 0 120 22", preserveAspectRatio: "none", role: "img" }, up, down);
   return {
     svg,
-    set(r) {
+    set(r, range = "hour") {
       const scale = 20 / Math.max(1, Math.max(...r.allowed) + Math.max(...r.denied));
       const middle = 1 + Math.max(...r.allowed) * scale;
       const draw = (values, place) => values.map((v, i) => (v ? place(i * 2, Math.max(1, v * scale)) : "")).join("");
       up.setAttribute("d", draw(r.allowed, (x, h) => rectangle(x, middle - h, 1.5, h)));
       down.setAttribute("d", draw(r.denied, (x, h) => rectangle(x, middle, 1.5, h)));
       const sum = (values) => number(values.reduce((a, b) => a + b, 0));
-      svg.setAttribute("aria-label", `last hour: ${sum(r.allowed)} passed, ${sum(r.denied)} denied`);
+      svg.setAttribute("aria-label", `last ${range}: ${sum(r.allowed)} passed, ${sum(r.denied)} denied`);
     },
   };
 }

@@ -4,12 +4,12 @@
 const listeners = new Set();
 let source = null;
 let again = 0;
-const last = { now: null, hour: null };
+const last = { now: null, hour: null, day: null };
 
-/** watch has f called with {now, hour} at each event, and returns what ends that. */
+/** watch has f called with {now, hour, day} at each event, and returns what ends that. */
 export function watch(f) {
   listeners.add(f);
-  if (last.now && last.hour) f(last);
+  if (last.now && last.hour && last.day) f(last);
   follow();
   return () => {
     listeners.delete(f);
@@ -20,7 +20,7 @@ export function watch(f) {
 /** heard takes an event; the stream calls it. */
 export function heard(kind, text) {
   last[kind] = JSON.parse(text);
-  if (last.now && last.hour) for (const f of listeners) f(last);
+  if (last.now && last.hour && last.day) for (const f of listeners) f(last);
 }
 
 function follow() {
@@ -34,7 +34,7 @@ function follow() {
   }
   const one = new EventSource("live");
   source = one;
-  for (const kind of ["now", "hour"]) one.addEventListener(kind, (e) => heard(kind, e.data));
+  for (const kind of ["hour", "day", "now"]) one.addEventListener(kind, (e) => heard(kind, e.data));
   one.addEventListener("open", () => dispatchEvent(new CustomEvent("connection", { detail: true })));
   one.addEventListener("error", () => {
     one.close(); // it would not ask again after a refusal

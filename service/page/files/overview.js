@@ -1,4 +1,4 @@
-// What passes and what is denied, now and in the last hour.
+// What passes and what is denied, now and in the last hour or day.
 
 import { chart, legend, spark } from "./chart.js";
 import { el, keep, put, table } from "./dom.js";
@@ -9,11 +9,21 @@ import { ago, bytes, many, number, rate } from "./words.js";
 
 /** overview shows what is going on until what it returns is called. */
 export function overview(view, { fail }) {
-  const parts = [figures(), hour(), rules(), keysDenied(fail), keysNear(fail), stores(), nodes()];
+  let last = null;
+  let range = "hour";
+  const draw = () => {
+    for (const part of parts) part.set({ now: last.now, range, history: last[range] });
+  };
+  const pick = (e) => {
+    range = e.target.value;
+    if (last) draw();
+  };
+  const parts = [figures(), past(pick), rules(), keysDenied(fail), keysNear(fail), stores(), nodes()];
   const [f, h, r, d, n, s, o] = parts;
   view.replaceChildren(f.node, h.node, r.node, el("div", { class: "pair" }, d.node, n.node), el("div", { class: "pair" }, s.node, o.node));
-  return watch((last) => {
-    for (const part of parts) part.set(last);
+  return watch((all) => {
+    last = all;
+    draw();
     document.body.dataset.drawn = Number(document.body.dataset.drawn ?? 0) + 1;
   });
 }
@@ -44,15 +54,15 @@ function figures() {
   };
 }
 
-function hour() {
-  const c = chart("Requests of the last hour");
-  const none = el("p", { class: "empty", hidden: true }, "No request was decided in the last hour. Programs ask ", el("code", {}, "POST /v1/check"),
+function past(pick) {
+  const c = chart("Requests");
+  const none = el("p", { class: "empty", hidden: true }, "No request was decided in this time. Programs ask ", el("code", {}, "POST /v1/check"),
     ", nginx and its like ", el("code", {}, "GET /auth"), ", Envoy by gRPC; ", el("code", {}, "stint proxy"), " decides what passes through it.");
-  const node = card("The last hour", none, c.node);
-  node.firstElementChild.append(legend());
+  const node = card("Requests", none, c.node);
+  node.firstElementChild.append(el("label", {}, "in the last ", el("select", { id: "range", onchange: pick }, el("option", {}, "hour"), el("option", {}, "day"))), legend());
   return {
     node,
-    set({ hour: h }) {
+    set({ history: h }) {
       const some = h.allowed.some(Boolean) || h.denied.some(Boolean);
       none.hidden = some;
       c.node.hidden = !some;
@@ -62,8 +72,8 @@ function hour() {
 }
 
 function rules() {
-  const t = table("Rules of the last hour", [["rule", "word"], ["pass/s"], ["denied/s"], ["let pass"], ["denied"], ["last hour"]]);
-  const none = el("p", { class: "empty", hidden: true }, "No rule has held a request in the last hour.");
+  const t = table("Rules of that time", [["rule", "word"], ["pass/s"], ["denied/s"], ["let pass"], ["denied"], ["in that time"]]);
+  const none = el("p", { class: "empty", hidden: true }, "No rule has held a request in that time.");
   const others = el("p", { class: "note" });
   const cells = new WeakMap();
   const make = ({ rule }) => {
@@ -75,7 +85,7 @@ function rules() {
   const node = card("Rules", none, t.box, others);
   return {
     node,
-    set({ now, hour: h }) {
+    set({ now, range, history: h }) {
       const counts = new Map(now.rules.map((r) => [r.rule, r]));
       none.hidden = h.rules.length > 0;
       t.box.hidden = h.rules.length === 0;
@@ -84,7 +94,7 @@ function rules() {
         const c = cells.get(tr);
         const n = counts.get(r.rule);
         if (n) [rate(n.allowed_per_second), rate(n.denied_per_second), number(n.allowed), number(n.denied)].forEach((text, i) => put(c.numbers[i], text));
-        c.spark.set(r);
+        c.spark.set(r, range);
       });
     },
   };
