@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,6 +80,8 @@ type statusWriter struct {
 	pending *policy.Pending // nil if no rule goes by the response
 	status  int             // 0 until known
 	failed  bool            // the client has gone
+	empty   bool            // no body is sent, whatever the handler writes
+	rest    int64           // what is still to be sent of the body; below 0 if that is not known
 
 	cuts bool // a rule may cut the body
 	cut  bool // a rule has cut it
@@ -87,6 +90,12 @@ type statusWriter struct {
 // know settles by the status and the header, which does not change after it.
 func (s *statusWriter) know(status int, h http.Header) {
 	s.status = status
+	s.empty = s.r.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
+	if length, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); s.empty {
+		s.rest, s.cuts = 0, false
+	} else if s.rest = length; err != nil {
+		s.rest = -1
+	}
 	actual := s.cost
 	if s.o.Settle != nil && s.cost != 0 {
 		actual = s.o.Settle(status, h, s.cost)
@@ -119,7 +128,8 @@ func (s *statusWriter) end(returned bool) {
 		trailer[strings.TrimPrefix(name, http.TrailerPrefix)] = values
 	}
 	s.pending.Trailer(trailer)
-	whole := returned && !s.failed && s.r.Context().Err() == nil
+	// A client that has got all that the header announced may leave before the handler returns.
+	whole := !s.failed && (s.rest == 0 || s.rest < 0 && returned && s.r.Context().Err() == nil)
 	s.settle(func(ctx context.Context) error { return s.pending.End(ctx, whole) })
 }
 
@@ -153,13 +163,20 @@ func (s *statusWriter) Write(b []byte) (int, error) {
 		return 0, ErrCut
 	}
 	n, err := s.ResponseWriter.Write(b)
-	if s.pending != nil {
+	if s.pending != nil && !s.empty {
 		if !s.cuts {
 			_, _ = s.pending.Write(b[:n])
 		}
-		s.failed = s.failed || err != nil
+		s.sent(int64(n), err)
 	}
 	return n, err
+}
+
+// sent notes what was sent of the body. What the handler writes beyond its end fails for no
+// fault of the client.
+func (s *statusWriter) sent(n int64, err error) {
+	s.rest -= n
+	s.failed = s.failed || err != nil && s.rest != 0
 }
 
 // WriteString implements [io.StringWriter].
@@ -179,9 +196,9 @@ func (s *statusWriter) ReadFrom(from io.Reader) (int64, error) {
 	}
 	s.ok()
 	n, err := io.Copy(s.ResponseWriter, from)
-	if s.pending != nil {
+	if s.pending != nil && !s.empty {
 		s.pending.Passed(n)
-		s.failed = s.failed || err != nil
+		s.sent(n, err)
 	}
 	return n, err
 }
@@ -214,11 +231,12 @@ func (s *statusWriter) Failed(status int) {
 	}
 }
 
-// withPowers returns s as a writer that is an [http.Flusher] and an [http.Hijacker] if the
-// writer in it is, for handlers that ask for these and not for an http.ResponseController.
+// withPowers returns s as a writer that is an [http.Flusher] if the writer in it is, for handlers
+// that ask for that and not for an http.ResponseController, and an [http.Hijacker] if the
+// connection can be taken over: that must not pass s by.
 func (s *statusWriter) withPowers() http.ResponseWriter {
 	_, flush := s.ResponseWriter.(http.Flusher)
-	_, hijack := s.ResponseWriter.(http.Hijacker)
+	hijack := hijacks(s.ResponseWriter)
 	switch {
 	case flush && hijack:
 		return struct {
@@ -249,7 +267,7 @@ type hijacker struct{ s *statusWriter }
 
 // Hijack implements [http.Hijacker].
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := h.s.ResponseWriter.(http.Hijacker).Hijack()
+	conn, rw, err := http.NewResponseController(h.s.ResponseWriter).Hijack()
 	if err != nil {
 		return conn, rw, err
 	}

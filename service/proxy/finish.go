@@ -109,7 +109,11 @@ func (w leftWriter) FlushError() error {
 	if w.of.left() {
 		return nil
 	}
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if err != nil && w.of.finish.cancel != nil {
+		w.of.finish.lost, err = true, nil
+	}
+	return err
 }
 
 // Unwrap is for [http.ResponseController].

@@ -99,6 +99,55 @@ func TestFinish(t *testing.T) {
 	t.Logf("%d requests, %d at once, %d reached the server", requests, d.most.Load(), d.asked.Load())
 }
 
+// A deadWriter is the writer of a client that has gone, which only a flush notices.
+type deadWriter struct {
+	*httptest.ResponseRecorder
+	flushed chan struct{}
+}
+
+func (w deadWriter) FlushError() error {
+	select {
+	case w.flushed <- struct{}{}:
+	default:
+	}
+	return net.ErrClosed
+}
+
+// TestFinishFlush: a request that goes on without its client is charged what its answer says,
+// though the answer cannot be flushed.
+func TestFinishFlush(t *testing.T) {
+	w := deadWriter{httptest.NewRecorder(), make(chan struct{}, 1)}
+	f := start(t, mustURL(t, "http://127.0.0.1:1"), time.Second, yaml(t, `rules: [{name: tokens, key: [header.x-customer], limits: [1000 per 10000h], cost: {usage: openai, reserve: 100}}, {name: all, key: [], limits: [5 in flight], finish: 30s}]`),
+		httplimit.ClientIP{}, proxy.Options{Transport: answering(func(*http.Request) *http.Response {
+			body, rest := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(rest, `{"usage":`)
+				<-w.flushed
+				_, _ = io.WriteString(rest, `{"total_tokens":7}}`)
+				_ = rest.Close()
+			}()
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Length": {"28"}}, ContentLength: 28, Body: body}
+		})})
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("X-Customer", "a")
+	func() {
+		defer func() {
+			if why := recover(); why != http.ErrAbortHandler {
+				t.Errorf("the answer ends with %v", why)
+			}
+		}()
+		f.ServeHTTP(w, r)
+	}()
+	if used := usageOf(t, f, "tokens", "a"); used != 7 {
+		t.Errorf("charged %d, want 7", used)
+	}
+}
+
+// answering is a transport.
+type answering func(r *http.Request) *http.Response
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) { return a(r), nil }
+
 // TestFinishEnds: after its client has left, a request holds its place for as long as its rule says. It
 // goes on if it was read whole and its answer is no stream; any other request is cancelled.
 func TestFinishEnds(t *testing.T) {

@@ -19,6 +19,8 @@ import (
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/policy"
+
+	"github.com/stint-dev/stint/service/proxy"
 )
 
 const usageRules = `
@@ -130,6 +132,38 @@ func TestResponseUsage(t *testing.T) {
 	_ = answer.Body.Close()
 	<-gone
 	settled(t, f, "gone", 100)
+}
+
+// TestResponseOfLength: a client that has got the length that was announced has got all, though
+// the server behind has not ended the answer when it leaves.
+func TestResponseOfLength(t *testing.T) {
+	for _, rule := range []string{usageRules, strings.Replace(usageRules, "    limits: [\"100 ", "    finish: 1s\n    limits: [5 in flight, \"100 ", 1)} {
+		answer := `{"usage":{"total_tokens":7},"text":"` + strings.Repeat("x", 8<<10) + `"}`
+		f := start(t, mustURL(t, "http://127.0.0.1:1"), time.Second, yaml(t, rule), httplimit.ClientIP{}, proxy.Options{Transport: answering(func(r *http.Request) *http.Response {
+			body, rest := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(rest, answer)
+				<-r.Context().Done()
+				_ = rest.CloseWithError(r.Context().Err())
+			}()
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Length": {fmt.Sprint(len(answer))}}, ContentLength: int64(len(answer)), Body: body}
+		})})
+		r, err := http.NewRequest(http.MethodGet, "http://"+f.address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Customer", "a")
+		resp, err := f.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(resp.Body); err != nil || string(text) != answer {
+			t.Errorf("%d bytes, %v", len(text), err)
+		}
+		resp.Body.Close()
+		f.client.CloseIdleConnections()
+		settled(t, f, "a", 7)
+	}
 }
 
 // TestResponseUnanswered: a request without an answer costs what a response without a value costs. A
