@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 )
 
 // A relayWriter is the writer that [httputil.ReverseProxy] gets. The fields that the header has
@@ -47,12 +49,39 @@ func (w *relayWriter) WriteHeader(status int) {
 			}
 		}
 		w.taken = true
-	case !interim && w.taken:
+	case !interim:
 		for _, f := range w.own {
-			h[f.name] = append(slices.Clip(f.values), h[f.name]...)
+			if w.taken {
+				h[f.name] = append(slices.Clip(f.values), h[f.name]...)
+			}
+			if f.name == "Ratelimit" || f.name == "Ratelimit-Policy" {
+				h[f.name] = joined(h[f.name], len(f.values))
+			}
 		}
 	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// items are a list of strings with parameters (RFC 9651), as RateLimit and RateLimit-Policy are
+// since draft 08.
+var items = regexp.MustCompile(`^` + item + `(?:[ \t]*,[ \t]*` + item + `)*$`)
+
+const (
+	quoted = `"(?:[ !#-\[\]-~]|\\["\\])*"`
+	item   = quoted + `(?:; *[a-z*][a-z0-9_.*-]*(?:=(?:` + quoted + `|[!#-+\--:<-~]+))?)*`
+)
+
+// joined makes one list of our lines of a field, which come first, and of those of the server
+// behind. If these are in another form, only ours remain: clients ignore a list that is broken
+// anywhere.
+func joined(lines []string, ours int) []string {
+	if len(lines) <= ours {
+		return lines
+	}
+	if !items.MatchString(strings.Join(lines[ours:], ", ")) {
+		return lines[:ours]
+	}
+	return []string{strings.Join(lines, ", ")}
 }
 
 // flushCut sends what net/http holds of an answer that breaks off. Otherwise net/http would

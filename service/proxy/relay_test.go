@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/httplimit"
 )
 
 // TestRelay compares what a client gets with what the upstream sent: interim answers are unchanged,
@@ -69,8 +73,64 @@ func TestRelay(t *testing.T) {
 				t.Errorf("%s, %+v: interim %q, want %q", answer.Proto, test, interim, want)
 			}
 			if kind, said := h["Content-Type"]; said || h.Get("X-Behind") != "1" || len(h["Ratelimit"]) != 1 || h.Get("RateLimit") == "" ||
-				len(h["Ratelimit-Policy"]) != 2 || h["Ratelimit-Policy"][1] != `"behind";q=1` {
+				!slices.Equal(h["Ratelimit-Policy"], []string{`"proxy";q=100;w=3600, "behind";q=1`}) {
 				t.Errorf("%s, %+v: %q, header %v", answer.Proto, test, kind, h)
+			}
+		}
+	}
+}
+
+// TestRelayLists: where the server behind sends RateLimit fields of its own, clients get one list
+// with those of the proxy first. Fields in another form than a list of strings, which would make
+// the whole list invalid, are left out, but not where the proxy has none itself.
+func TestRelayLists(t *testing.T) {
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, line := range r.URL.Query()["line"] {
+			w.Header().Add("RateLimit", line)
+			w.Header().Add("RateLimit-Policy", line)
+		}
+		w.Header().Set("RateLimit-Limit", "7")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	t.Cleanup(behind.Close)
+	f := start(t, mustURL(t, behind.URL), time.Minute, yaml(t, "rules: [{name: p, match: {path: /limited}, key: [], limits: 100/h}]"), httplimit.ClientIP{})
+	for _, test := range []struct {
+		lines []string
+		list  bool
+	}{
+		{},
+		{[]string{`"a";r=0;t=5`}, true},
+		{[]string{`"a";r=0, "b, c";r=1;t=9;pk=:R0V=:`, `"d\"\\"; q=5;x`}, true},
+		{[]string{`"a", "b"`, `"c";n="x,;y";f=1.5;g=?1;h=*t/k`}, true},
+		{[]string{`limit=10, remaining=1, reset=7`}, false}, // draft 07
+		{[]string{`100;w=60`}, false},                       // drafts 03 to 07
+		{[]string{`"a";r=0`, `limit=10, remaining=1, reset=7`}, false},
+		{[]string{`token;r=1`}, false}, {[]string{`"open;r=1`}, false}, {[]string{`"a";r=1,`}, false}, {[]string{`"a";R=1`}, false}, {[]string{`"a";r=`}, false}, {[]string{`"a" b`}, false}, {[]string{""}, false},
+	} {
+		for path, own := range map[string][]string{"/limited": {`"p";r=`, `"p";q=100;w=3600`}, "/free": nil} {
+			answer, err := f.client.Get("http://" + f.address + path + "?" + url.Values{"line": test.lines}.Encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = answer.Body.Close()
+			for i, name := range []string{"Ratelimit", "Ratelimit-Policy"} {
+				got := answer.Header[name]
+				if own == nil {
+					if !slices.Equal(got, test.lines) {
+						t.Errorf("%q, without a limit: %s: %q", test.lines, name, got)
+					}
+					continue
+				}
+				theirs := ""
+				if test.list {
+					theirs = ", " + strings.Join(test.lines, ", ")
+				}
+				if len(got) != 1 || !strings.HasPrefix(got[0], own[i]) || !strings.HasSuffix(got[0], theirs) || theirs == "" && strings.Contains(got[0], ",") {
+					t.Errorf("%q: %s: %q", test.lines, name, got)
+				}
+			}
+			if got := answer.Header["Ratelimit-Limit"]; !slices.Equal(got, []string{"7"}) {
+				t.Errorf("%q: RateLimit-Limit: %q", test.lines, got)
 			}
 		}
 	}
