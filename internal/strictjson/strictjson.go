@@ -203,6 +203,10 @@ func (r *Reader) Number() (string, error) {
 	return r.text[begin:r.at], nil
 }
 
+// MaxExact is the greatest whole number that every program reads and writes exactly: many keep
+// numbers as doubles.
+const MaxExact = 1<<53 - 1
+
 // Integer reads a whole number from 0 to the greatest int64, written in digits.
 func (r *Reader) Integer() (int64, error) {
 	r.Next()

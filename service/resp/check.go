@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/internal/strictjson"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/observe"
@@ -43,8 +44,7 @@ func (c *conn) read(args [][]byte, reserves bool) (q question, ok bool) {
 		name, value := request.Name(string(args[i])), args[i+1]
 		switch {
 		case strings.EqualFold(name, "cost"):
-			if q.cost, ok = wholeNumber(value); !ok || q.cost < 0 {
-				c.out.fail("ERR", "COST must be a whole number of at least 0")
+			if q.cost, ok = c.cost("COST", value); !ok {
 				return q, false
 			}
 		case isCostOf(args[i]):
@@ -79,15 +79,23 @@ func isCostOf(name []byte) bool {
 	return len(name) > len(costPrefix) && strings.EqualFold(string(name[:len(costPrefix)]), costPrefix)
 }
 
+// cost reads a cost. If it is wrong, cost answers with the error and returns false.
+func (c *conn) cost(name string, value []byte) (n int64, ok bool) {
+	if n, ok = wholeNumber(value); !ok || n < 0 || n > strictjson.MaxExact {
+		c.out.fail("ERR", name+" must be a whole number from 0 to 2^53 - 1")
+		return 0, false
+	}
+	return n, true
+}
+
 // costOf adds the cost of a rule to costs. If it is wrong, costOf answers with the error and
 // returns false.
 func (c *conn) costOf(costs *policy.Costs, name, value []byte) bool {
 	rule := string(name[len(costPrefix):])
-	n, ok := wholeNumber(value)
+	n, ok := c.cost("COST.rule", value)
 	_, twice := (*costs)[rule]
 	switch {
-	case !ok || n < 0:
-		c.out.fail("ERR", "COST.rule must be a whole number of at least 0")
+	case !ok:
 	case twice:
 		c.out.fail("ERR", "the cost of a rule twice")
 	case len(*costs) == policy.MaxCosts:
@@ -160,8 +168,7 @@ func (c *conn) settle(args [][]byte) {
 	token, rest, cost := args[1], args[2:], int64(policy.Keep)
 	if !isCostOf(rest[0]) {
 		var ok bool
-		if cost, ok = wholeNumber(rest[0]); !ok || cost < 0 {
-			c.out.fail("ERR", "the cost must be a whole number of at least 0")
+		if cost, ok = c.cost("the cost", rest[0]); !ok {
 			return
 		}
 		rest = rest[1:]

@@ -151,7 +151,11 @@ func readCost(s *strictjson.Reader) (int64, error) {
 	if s.Next() == '-' {
 		return 0, bad("", "below zero: /v1/refund gives back")
 	}
-	return s.Integer()
+	cost, err := s.Integer()
+	if cost > strictjson.MaxExact {
+		err = bad("", "above 2^53 - 1, %d: many programs round greater numbers", int64(strictjson.MaxExact))
+	}
+	return cost, err
 }
 
 // readCosts reads costs by the names of rules.
