@@ -23,7 +23,7 @@ type finish struct {
 // goOn returns the request for the upstream, and a function that ends it. After its client has left, a
 // request that was read whole goes on as long as rules say, or until the listener closes. Any other is
 // cancelled, and so is one whose body breaks off. Since nobody knows when the upstream stops working on
-// that one, end waits as long, unless the answer was whole.
+// that one, end waits as long, unless the answer was whole or too many wait so.
 func (v *visit) goOn(r *http.Request) (out *http.Request, end func(*relayWriter)) {
 	f := &v.finish
 	if f.within == 0 || r.Context().Err() != nil {
@@ -47,10 +47,11 @@ func (v *visit) goOn(r *http.Request) (out *http.Request, end func(*relayWriter)
 	}
 	return r.WithContext(ctx), func(w *relayWriter) {
 		whole := f.answered && w.ended
-		if _, broke := bodyFault(r); !whole && (broke || ctx.Err() != nil) {
+		if _, broke := bodyFault(r); !whole && (broke || ctx.Err() != nil) && v.h.held.Take(v.from, 1) == "" {
 			last()
 			_ = http.NewResponseController(w).Flush() // the client hears at once why its body was too slow
 			<-place.Done()
+			v.h.held.Add(v.from, -1)
 		}
 		left()
 		free()

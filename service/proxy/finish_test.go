@@ -276,6 +276,35 @@ func TestFinishHolds(t *testing.T) {
 	}
 }
 
+// TestFinishBounded has clients leave within the bodies of more requests than may hold a place so: the
+// first hold theirs, and the places of the others are free.
+func TestFinishBounded(t *testing.T) {
+	release := make(chan bool)
+	d := &deafServer{work: func(http.ResponseWriter, *http.Request) { <-release }}
+	server := httptest.NewServer(d)
+	defer server.Close()
+	defer close(release)
+	f := startServing(t, yaml(t, "rules: [{name: proxy, key: [], limits: [5 in flight], finish: 1h}]"),
+		proxy.Options{Upstream: mustURL(t, server.URL), MaxWaiting: 12}, proxy.ServeOptions{Drain: time.Millisecond})
+	for n := range int64(10) {
+		leaveWithin(t, f, d, n)
+		held := min(n+1, 2) // fewer than a quarter of what is free
+		await.Until(t, "the other places are free", func() bool { return f.source.Policy().InFlight()["proxy"] == held })
+	}
+}
+
+// leaveWithin sends a part of a request, and leaves once d has it.
+func leaveWithin(t *testing.T, f *front, d *deafServer, before int64) {
+	t.Helper()
+	conn, err := net.Dial("tcp", f.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf")
+	await.Until(t, "the server has it", func() bool { return d.asked.Load() == before+1 })
+	_ = conn.Close()
+}
+
 // TestLeftInLine: a request is not sent if its client leaves while the request waits, with any body or
 // none.
 func TestLeftInLine(t *testing.T) {

@@ -75,7 +75,9 @@ type Options struct {
 	MaxInFlightPerAddress int
 	// MaxWaiting is how many requests may wait for their turn under the rules, or for a
 	// decision, and how many calls of gRPC may be open; further ones are answered 503.
-	// One address may have a quarter of what is free. The default value is 10,000.
+	// Also, how many requests may hold a place in flight after they have been cancelled; those
+	// beyond hold none. One address may have a quarter of what is free. The default value is
+	// 10,000.
 	MaxWaiting int
 	// MaxLag is how long a request may have been unread. Beyond it, its client has likely given up,
 	// and the answer is 503. The default value is 1 s; a negative one is no bound.
@@ -113,6 +115,7 @@ type Handler struct {
 	pending server.Load // requests that the upstream has not begun to answer
 	waiting server.Load // requests that are not decided, or wait for their turn
 	calls   server.Load // calls of gRPC that are open
+	held    server.Load // requests that have been cancelled and hold their places
 	bodies  server.Load // bytes of bodies that are held until the decision
 	sampled *slog.Logger
 
@@ -150,6 +153,7 @@ func NewHandler(o Options) (*Handler, error) {
 		"as many requests wait for their turn as may", "as many requests of its address wait for their turn as may")
 	h.calls = server.NewShares(h.o.MaxWaiting, waitingParts, o.Client.Trusted,
 		"as many calls of gRPC are open as may be", "as many calls of gRPC of its address are open as may be")
+	h.held = server.NewShares(h.o.MaxWaiting, waitingParts, o.Client.Trusted, "full", "full") // nobody is told
 	h.bodies = server.NewShares(mostBodies, bodiesParts, o.Client.Trusted, string(errRoom), string(errOwnRoom))
 	h.o.Observer.WatchWaiting(h.waiting.Count)
 	h.target = o.Upstream
