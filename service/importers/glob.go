@@ -61,7 +61,7 @@ func FoundBy(globs, narrow, exprs []string, anyCase bool) (f Found) {
 		return !Within(append([]string{anyPath}, exprs...), expr)
 	}
 	if missing() { // where a star that takes a segment stands for nothing
-		if !Within(append([]string{"^/$"}, exprs...), nothing) {
+		if !Within(append([]string{"^/$"}, exprs...), Nothing) {
 			globs = append(globs, "/")
 		}
 		for _, g := range globs {

@@ -205,13 +205,13 @@ func textExpr(glob string) string {
 	return "^" + strings.NewReplacer(`\\\\`, `\\`, `\\\*`, `\*`, `\*`, `(?s:.*)`).Replace(quoted) + "$"
 }
 
-// nothing is an expression that matches no text.
-const nothing = `[^\x00-\x{10FFFF}]`
+// Nothing is an expression that matches no text.
+const Nothing = `[^\x00-\x{10FFFF}]`
 
 // anyOf returns an expression for any of some patterns.
 func anyOf(globs []string, expr func(glob string) string) string {
 	if len(globs) == 0 {
-		return nothing
+		return Nothing
 	}
 	texts := make([]string, len(globs))
 	for i, g := range globs {

@@ -26,12 +26,25 @@ func (s *state) key() string {
 	return string(key)
 }
 
+// A Before is an expression for a text with something behind it.
+type Before struct{ Expr, Behind string }
+
 // Within reports whether each text that matches all of some expressions matches other too. It
 // is false as well if it cannot parse an expression, or would have to examine too many states.
 func Within(all []string, other string) bool {
+	texts := make([]Before, len(all))
+	for i, expr := range all {
+		texts[i].Expr = expr
+	}
+	return WithinBefore(texts, Before{Expr: other})
+}
+
+// WithinBefore is [Within], where each expression has its own text behind what is matched.
+func WithinBefore(all []Before, other Before) bool {
+	texts := append(slices.Clone(all), other)
 	var machines []*syntax.Prog
-	for _, expr := range append(slices.Clone(all), other) {
-		re, err := syntax.Parse(`(?s:.*)(?:`+expr+`)(?s:.*)`, syntax.Perl)
+	for _, one := range texts {
+		re, err := syntax.Parse(`(?s:.*)(?:`+one.Expr+`)(?s:.*)`, syntax.Perl)
 		if err != nil {
 			return false
 		}
@@ -49,20 +62,24 @@ func Within(all []string, other string) bool {
 	for todo := []state{begin}; len(todo) > 0; {
 		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		for _, r := range append(runes, -1) { // the last is the end
-			next, ends := state{before: ' '}, true
+		differs := true
+		for i, p := range machines {
+			differs = differs && ends(p, s.at[i], s.before, texts[i].Behind) == (i < len(all))
+		}
+		if differs {
+			return false
+		}
+		for _, r := range runes {
+			next := state{before: ' '}
 			for i, p := range machines {
-				at, end := advance(p, s.at[i], s.before, r)
-				next.at, ends = append(next.at, at), ends && end == (i < len(all))
-			}
-			if r < 0 && ends {
-				return false
+				at, _ := advance(p, s.at[i], s.before, r)
+				next.at = append(next.at, at)
 			}
 			if syntax.IsWordChar(r) {
 				next.before = 'a'
 			}
 			key := next.key()
-			if r < 0 || seen[key] || slices.ContainsFunc(next.at[:len(all)], func(at []uint32) bool { return len(at) == 0 }) {
+			if seen[key] || slices.ContainsFunc(next.at[:len(all)], func(at []uint32) bool { return len(at) == 0 }) {
 				continue
 			}
 			if seen[key] = true; len(seen) > mostStates {
@@ -72,6 +89,16 @@ func Within(all []string, other string) bool {
 		}
 	}
 	return true
+}
+
+// ends reports whether a machine matches with a text behind what it has read.
+func ends(p *syntax.Prog, at []uint32, before rune, behind string) bool {
+	for _, r := range behind {
+		at, _ = advance(p, at, before, r)
+		before = r
+	}
+	_, ends := advance(p, at, before, -1)
+	return ends
 }
 
 // advance moves a machine over the character now, or to the end if it is -1; before is the

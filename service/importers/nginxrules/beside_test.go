@@ -109,7 +109,7 @@ func (s *side) run(t *testing.T) {
 	}))
 	defer behind.Close()
 	root := t.TempDir()
-	for _, name := range []string{"index.php", "style.css", "blog/index.php", "page.html"} {
+	for _, name := range []string{"index.php", "style.css", "blog/index.php", "v1.0/index.php", "page.html"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,8 @@ type Directive struct {
 
 func (d *Directive) where() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
 
+func (d *Directive) last() string { return slices.Concat([]string{""}, d.Args)[len(d.Args)] }
+
 func (d *Directive) has(names ...string) bool {
 	for i := range d.Block {
 		for _, name := range names {
@@ -37,11 +39,12 @@ func within(all []Directive, name string) bool {
 	return slices.ContainsFunc(all, func(d Directive) bool { return d.Name == name || within(d.Block, name) })
 }
 
-// mostIncluded bounds how many files a configuration includes, and deepest how deep includes,
-// blocks and variables are nested.
+// mostIncluded bounds how many files a configuration includes, deepest how deep includes,
+// blocks and variables are nested, and mostFound how often the places of a server are found.
 const (
 	mostIncluded = 1000
 	deepest      = 20
+	mostFound    = 20
 )
 
 // A Reader reads one configuration.

@@ -16,7 +16,7 @@ func Convert(all []Directive) (yaml []byte, notes importers.Notes, err error) {
 		kinds = []string{"limit_req"} // one pass, which notes includes that cannot be read
 	}
 	for _, kind := range kinds { // each by itself, since neither kind replaces the other
-		c := &converter{kind: kind, zones: make(map[string]*zone), variables: make(map[string]*Directive), notes: notes}
+		c := &converter{kind: kind, zones: make(map[string]*zone), variables: make(map[string]*Directive), led: make(map[string][]*location), notes: notes}
 		if err := c.convert(all); err != nil {
 			return nil, nil, err
 		}
@@ -36,7 +36,10 @@ type converter struct {
 	real      realIP
 	fold      bool // rules ignore the case of paths
 	notes     importers.Notes
-	followed  int
+	known     map[*location][]outcome // of requests that redirects lead there; by nil, to a server anew
+	led       map[string][]*location  // the locations of targets
+	seen      map[*location]bool      // their outcomes are known, or being found
+	learned   bool                    // more of them has become known
 }
 
 func (c *converter) convert(all []Directive) error {
@@ -104,7 +107,9 @@ func (c *converter) http(d *Directive) error {
 	}
 	c.realIPs(c.realIP(d.Block, realIP{header: "X-Real-IP"}), servers)
 	for _, s := range servers {
-		c.places(s)
+		if err := c.found(s); err != nil {
+			return err
+		}
 	}
 	c.ports(servers)
 	return nil

@@ -1,7 +1,7 @@
 package nginxrules
 
 import (
-	"regexp"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -11,36 +11,54 @@ import (
 // An outcome is the limits of requests that meet its conditions, and not those of the outcomes
 // before it.
 type outcome struct {
-	when  []importers.Cond
-	path  string   // an expression that the path matches; "" for any path
-	globs []string // one pattern for the path below the location; nil for any
-	uses  []use
-	at    *Directive
-}
-
-// A step is what rewriting does with some requests: they go elsewhere, or are answered
-// (to is "") before nginx counts.
-type step struct {
-	when   [][]importers.Cond // one of these holds; nil for all requests
-	not    bool               // instead, none of when holds
-	path   string
-	to     string
-	unsure bool // it depends on conditions that rules do not know
-	at     *Directive
+	when []importers.Cond
+	path string // an expression that the path matches; "" for any path
+	uses []use
+	at   *Directive
 }
 
 // flow returns the outcomes of requests that come to a location. If conditions cannot express
-// for which requests an outcome is, it takes more, and flow notes that.
-func (c *converter) flow(l *location, deep int) []outcome {
-	w := c.rewriting(l, deep)
-	if w.end != nil {
-		return append(w.first, w.end...)
+// for which requests an outcome is, it takes more, and flow notes that. moved says that a redirect
+// has led here; then the outcomes are those that are known so far, nil if none are.
+func (c *converter) flow(l *location, moved bool) []outcome {
+	if !moved {
+		return c.outcomes(l, false)
 	}
-	there := c.settle(l, deep)
-	if !limits(there) && w.maybe != nil {
-		there = w.maybe
+	if !c.seen[l] {
+		c.seen[l] = true
+		c.learn(l, c.outcomes(l, true))
 	}
-	return append(w.first, with(there, w.rest)...)
+	return slices.Clone(c.known[l])
+}
+
+func (c *converter) learn(l *location, all []outcome) {
+	if !reflect.DeepEqual(all, c.known[l]) {
+		c.known[l], c.learned = all, true
+	}
+}
+
+func (c *converter) outcomes(l *location, moved bool) []outcome {
+	if l.parent == nil {
+		return brief(c.settle(l)) // its rewriting has been done
+	}
+	w := c.rewriting(l, moved)
+	if w.ends {
+		return brief(w.first)
+	}
+	return brief(append(w.first, with(c.either(c.settle(l), w.maybe), w.rest)...))
+}
+
+// brief leaves out outcomes that no request has, and those that say the same as the last.
+func brief(all []outcome) (kept []outcome) {
+	for _, o := range all {
+		if !slices.ContainsFunc(kept, func(k outcome) bool { return k.path == o.path && importers.Text(k.when) == importers.Text(o.when) }) {
+			kept = append(kept, o)
+		}
+	}
+	for n := len(kept); n > 1 && len(kept[n-1].when) == 0 && slices.Equal(kept[n-1].uses, kept[n-2].uses); n = len(kept) {
+		kept = slices.Delete(kept, n-2, n-1)
+	}
+	return kept
 }
 
 // A rewriting is what the rewriting of a location does before nginx counts.
@@ -48,83 +66,81 @@ type rewriting struct {
 	first []outcome        // the outcomes of requests that do not go on
 	rest  []importers.Cond // the conditions of requests that go on
 	maybe []outcome        // of some that go on, by conditions that rules do not know; or nil
-	end   []outcome        // of all that go on; nil if they stay in the location
+	ends  bool             // no requests go on
 }
 
-func (c *converter) rewriting(l *location, deep int) (w rewriting) {
-	for _, s := range c.steps(l, l.at.Block) {
+func (c *converter) rewriting(l *location, moved bool) (w rewriting) {
+	for _, s := range slices.Backward(c.steps(l, moved)) {
 		there := []outcome{{at: s.at}}
 		if s.to != "" {
-			there = c.follow(l, s.to, deep)
+			there = c.follow(l, s.at, s.to, s.as)
 		}
+		own, ok := s.outcomes(there)
 		switch {
-		case !s.unsure && !s.not && len(s.when) == 0 && s.path == "":
-			if w.end = with(there, w.rest); w.maybe != nil && !limits(there) {
-				c.note(s.at, "some requests have gone on to limits before this: here all of %s have these", l.text())
-				w.end = with(w.maybe, w.rest)
+		case s.all():
+			if w = (rewriting{first: there, ends: true}); there == nil && !moved { // a cycle, which nginx ends
+				w.first = []outcome{{at: s.at}}
 			}
-			return w
-		case s.unsure, s.not && (s.to != "" || len(s.when) != 1 || len(s.when[0]) != 1), w.maybe != nil && !limits(there):
-			if c.unsure(l, &s, there) {
-				w.maybe = there
+		case s.unsure, !ok, s.not && (s.to != "" || len(s.when) != 1 || len(s.when[0]) != 1):
+			if s.to == "" && (len(l.uses) > 0 || l.parent == nil && uses(l)) {
+				c.note(s.at, "requests that this answers are counted here, and not there")
+			} else if limits(there) && len(l.uses) == 0 {
+				c.note(s.at, "requests that this hands on have the limits of %s there. Rules do not see which these are: here all of %s have them", s.to, l.text())
 			}
+			w.first, w.maybe = c.spread(w.first, there), c.either(w.maybe, there)
 		case s.not:
+			w.first = with(w.first, s.when[0])
 			if more, ok := importers.Both(w.rest, s.when[0]); ok {
 				w.rest = more
 			}
 		default:
-			for _, o := range s.outcomes(there) {
-				if more, ok := importers.Both(o.when, w.rest); ok {
-					o.when = more
-					w.first = append(w.first, o)
-				}
-			}
+			w.first = append(own, w.first...)
 		}
 	}
 	return w
 }
 
-// unsure notes what rules do not know about a step. there are the outcomes of its target; unsure
-// reports whether all requests get the limits of these.
-func (c *converter) unsure(l *location, s *step, there []outcome) bool {
-	switch {
-	case s.to == "" && (len(l.uses) > 0 || l.parent == nil && uses(l)):
-		c.note(s.at, "requests that this answers are counted here, and not there")
-	case s.to == "" || !limits(there):
-	case len(l.uses) == 0:
-		c.note(s.at, "requests that this hands on have the limits of %s there. Rules do not see which these are: here all of %s have them", s.to, l.text())
-		return true
-	case !same(there, l.uses):
-		c.lose(s.at, "requests that this hands on have the limits of %s there, NOT KEPT: rules do not see which these are", s.to)
-	default:
-		return true // the location may leave requests uncounted that its target counts
+// either returns the outcomes of requests that may have those of one list or of the other: rules
+// do not see which.
+func (c *converter) either(all, maybe []outcome) []outcome {
+	if maybe != nil && !limits(all) {
+		return slices.Clone(maybe)
 	}
-	return false
+	return c.spread(all, maybe)
 }
 
-// outcomes returns the outcomes of a step's target, there, under the conditions of the step.
-func (s *step) outcomes(there []outcome) (all []outcome) {
-	for _, when := range s.each() {
-		for _, o := range there {
-			if more, ok := importers.Both(when, o.when); ok && (s.path == "" || o.path == "") {
-				all = append(all, outcome{when: more, path: s.path + o.path, globs: o.globs, uses: o.uses, at: s.at})
-			}
+// spread gives outcomes the limits of others that some of their requests have.
+func (c *converter) spread(all, maybe []outcome) []outcome {
+	i := slices.IndexFunc(maybe, func(o outcome) bool { return len(o.uses) > 0 })
+	if i < 0 {
+		return all
+	}
+	limited := maybe[i].uses
+	if slices.ContainsFunc(slices.Concat(all, maybe), func(o outcome) bool { return len(o.uses) > 0 && !slices.Equal(o.uses, limited) }) {
+		c.lose(maybe[i].at, "requests that this hands on have limits of their own there, NOT KEPT: rules do not see which these are")
+		return all
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		if len(all[i].uses) == 0 {
+			c.note(all[i].at, "some requests have gone on to limits before this: here all have these")
+			all[i].uses = limited
 		}
 	}
 	return all
 }
 
 // settle returns the outcomes of requests that stay in a location.
-func (c *converter) settle(l *location, deep int) []outcome {
+func (c *converter) settle(l *location) []outcome {
 	if len(l.uses) == 0 {
-		return c.content(l, deep)
+		return c.content(l)
 	}
 	l.reached = true
 	own := outcome{uses: l.uses, at: l.at}
 	if !c.partial(l.uses) {
 		return []outcome{own}
 	}
-	there := c.content(l, deep) // l's content may count requests that l does not
+	there := c.content(l) // l's content may count requests that l does not
 	if !limits(there) {
 		return []outcome{own}
 	}
@@ -162,14 +178,8 @@ func (c *converter) onlyKey(uses []use) (key string) {
 	return key
 }
 
-// each returns the conditions of a step: a list for each alternative.
-func (s *step) each() [][]importers.Cond {
-	if len(s.when) == 0 {
-		return [][]importers.Cond{nil}
-	}
-	return s.when
-}
-
+// with narrows outcomes to requests that meet conditions, if rules can have both. Those that do
+// not meet them have no limit.
 func with(all []outcome, when []importers.Cond) []outcome {
 	for i := range all {
 		if more, ok := importers.Both(all[i].when, when); ok {
@@ -183,176 +193,43 @@ func limits(all []outcome) bool {
 	return slices.ContainsFunc(all, func(o outcome) bool { return len(o.uses) > 0 })
 }
 
-func same(all []outcome, uses []use) bool {
-	return !slices.ContainsFunc(all, func(o outcome) bool { return !slices.Equal(o.uses, uses) })
-}
-
 // content returns the outcomes of requests that a location does not count: auth_request,
 // try_files, index or error_page may hand them on to a location that does.
-func (c *converter) content(l *location, deep int) []outcome {
+func (c *converter) content(l *location) []outcome {
+	all := []outcome{{at: l.at}}
+	hands := func(name string, d *Directive, to string, there []outcome) {
+		for i := range there { // a limit that has not counted them here does not count them there
+			there[i].uses = slices.DeleteFunc(slices.Clone(there[i].uses), func(u use) bool { return slices.Contains(l.uses, u) })
+		}
+		switch {
+		case !limits(there):
+		case name == "error_page" && !l.static:
+			c.lose(d, "requests of %s that are answered by an error have the limits of %s there, NOT KEPT: rules decide before there is an answer", l.text(), to)
+		case name != "auth_request":
+			c.note(d, "%s leads to the limits of %s: here they hold for all of %s. nginx does not count files that are there: give the rule an unless for these, such as path: /**/*.css", name, to, l.text())
+			fallthrough
+		default:
+			all = c.either(all, there)
+		}
+	}
+	if l.asks != nil && !l.denied {
+		hands("auth_request", l.asks, l.asks.Args[0], c.follow(l, l.asks, l.asks.Args[0], asGET))
+	}
 	for i := range l.at.Block {
 		d := &l.at.Block[i]
-		if d.Name == "auth_request" && len(d.Args) == 1 && d.Args[0] != "off" {
-			if there := c.follow(l, d.Args[0], deep); limits(there) {
-				return there
-			}
-		}
-		if d.Name != "try_files" || len(d.Args) < 2 || strings.HasPrefix(d.Args[len(d.Args)-1], "=") {
-			continue
-		}
-		to := d.Args[len(d.Args)-1]
-		if there := c.follow(l, to, deep); limits(there) {
-			c.note(d, "try_files leads to the limits of %s: here they hold for all of %s. nginx does not count files that are there: give the rule an unless for these", to, l.text())
-			return there
+		if to := d.last(); d.Name == "try_files" && len(d.Args) > 1 && !l.denied && !strings.HasPrefix(to, "=") {
+			hands("try_files", d, to, c.follow(l, d, to, redirected))
 		}
 	}
 	for _, p := range l.errors {
-		if !l.meets(&p) {
-			continue
-		}
-		there := c.follow(l, p.to, deep)
-		switch {
-		case !limits(there):
-		case l.static && !l.isExpr():
-			c.note(p.at, "error_page leads to the limits of %s: here they hold for all of %s. nginx does not count files that are there: give the rule an unless for these", p.to, l.text())
-			return there
-		default:
-			c.lose(p.at, "requests of %s that are answered by an error have the limits of %s there, NOT KEPT: rules decide before there is an answer", l.text(), p.to)
+		if l.meets(&p) {
+			hands("error_page", p.at, p.to, c.follow(l, p.at, p.to, asGET))
 		}
 	}
 	for _, name := range l.index {
-		dir := strings.TrimSuffix(l.sample(), "x")
-		if !l.static || l.isExpr() || strings.Contains(name, "$") || !strings.HasSuffix(dir, "/") {
-			continue
-		}
-		if there := c.follow(l, dir+strings.TrimPrefix(name, "/"), deep); limits(there) {
-			c.note(l.at, "index leads to the limits of %s, for directories: here they hold where the last part of a path has no dot, with a count of their own", name)
-			return append([]outcome{{globs: []string{"/**/*.*"}, at: l.at}}, there...)
-		}
-	}
-	return []outcome{{at: l.at}}
-}
-
-func (l *location) sample() string {
-	for at := l; at != nil; at = at.parent {
-		switch {
-		case at.parent == nil:
-			return "/x"
-		case at.kind == "=":
-			return at.path
-		case at.kind == "" || at.kind == "^~":
-			return strings.TrimSuffix(at.path, "/") + "/x"
-		}
-	}
-	return "/x"
-}
-
-const mostFollowed = 10_000
-
-// follow returns the outcomes of requests that nginx redirects internally, from l to a path or
-// to a named location.
-func (c *converter) follow(l *location, to string, deep int) []outcome {
-	answered := []outcome{{at: l.at}}
-	if c.followed++; deep > deepest || c.followed > mostFollowed {
-		return answered // nginx takes so many redirects for a cycle
-	}
-	root := l.chain()[0]
-	if strings.HasPrefix(to, "@") {
-		for _, b := range root.below {
-			if b.kind == "@" && b.path == to {
-				return c.flow(b, deep+1)
-			}
-		}
-		return answered
-	}
-	path, _, _ := strings.Cut(to, "?")
-	path = variable.ReplaceAllStringFunc(path, func(v string) string {
-		switch strings.Trim(v, "${}") {
-		case "uri", "document_uri", "request_uri":
-			return l.sample()
-		case "args", "is_args", "query_string":
-			return ""
-		}
-		return "x"
-	})
-	there := answered
-	switch found, _ := root.find(path); {
-	case !strings.HasPrefix(path, "/"), found == l && len(l.uses) == 0:
-	case found == root, found == l: // their own rewriting is done once
-		there = c.settle(found, deep+1)
-	default:
-		there = c.flow(found, deep+1)
-	}
-	for _, o := range there {
-		c.moved(l.at, o.uses)
-	}
-	return there
-}
-
-// moved says that requests whose path or query nginx has changed are counted by what was sent.
-func (c *converter) moved(d *Directive, uses []use) {
-	for _, u := range uses {
-		if c.zones[u.zone].moves {
-			c.lose(d, "for requests that are rewritten here, the limit of the zone %s is NOT KEPT as it is: nginx counts them by the path or query that this makes, rules by those that clients send", u.zone)
-		}
-	}
-}
-
-// steps reads the rewriting of a block, up to the directive that ends it. Steps behind a break for
-// some requests are unsure, and all steps where limit_except keeps them from some methods.
-func (c *converter) steps(l *location, block []Directive) (all []step) {
-	unsure := l.at.has("limit_except")
-	add := func(s step) {
-		s.unsure = s.unsure || unsure
-		all = append(all, s)
-	}
-	for i := range block {
-		switch d := &block[i]; d.Name {
-		case "break":
-			return all
-		case "return":
-			to := ""
-			if len(d.Args) > 0 {
-				to = l.page(d.Args[0])
-			}
-			add(step{to: to, at: d})
-			return all
-		case "rewrite":
-			if s, ok := rewritten(d); ok {
-				add(s)
-			} else {
-				unsure = true
-				c.moved(d, l.uses)
-			}
-		case "if":
-			if inner := c.steps(l, d.Block); len(inner) > 0 {
-				s := inner[0] // most blocks of an if have one step
-				c.given(&s, d)
-				add(s)
-			}
-			unsure = unsure || slices.ContainsFunc(d.Block, func(in Directive) bool { return in.Name == "break" || slices.Contains(in.Args, "break") })
+		if l.static && !l.denied {
+			hands("index", l.at, name, c.indexed(l, name))
 		}
 	}
 	return all
-}
-
-var everyPath = regexp.MustCompile(`^\^?/?(\(?\.[*+]\)?)?\$?$|^\^$|^\.$`)
-
-// rewritten returns the step of a rewrite. ok is false if requests stay in the location.
-func rewritten(d *Directive) (s step, ok bool) {
-	if len(d.Args) < 2 {
-		return s, false
-	}
-	s = step{to: d.Args[1], path: d.Args[0], at: d}
-	if everyPath.MatchString(s.path) {
-		s.path = ""
-	}
-	flag := ""
-	if len(d.Args) > 2 {
-		flag = d.Args[2]
-	}
-	if flag == "redirect" || flag == "permanent" || strings.HasPrefix(s.to, "http://") || strings.HasPrefix(s.to, "https://") || strings.HasPrefix(s.to, "$scheme") {
-		s.to = ""
-	}
-	return s, flag != "break"
 }

@@ -11,9 +11,10 @@ type level struct {
 	dry    bool
 	index  []string
 	errors []errorPage
-	static bool // files answer
-	denied bool // deny all
-	passed bool // errors of an upstream lead to error pages, too
+	asks   *Directive // auth_request
+	static bool       // files answer
+	denied bool       // deny all
+	passed bool       // errors of an upstream lead to error pages, too
 }
 
 // An errorPage says where requests go that would be answered with one of its codes.
@@ -30,7 +31,7 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 	now.static = true
 	var mine []use
 	var pages []errorPage
-	found := false
+	found, access := false, false
 	for i := range block {
 		d := &block[i]
 		switch {
@@ -52,11 +53,13 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 		case d.Name == "index":
 			now.index = d.Args
 		case d.Name == "error_page" && len(d.Args) > 1:
-			pages = append(pages, errorPage{d.Args[:len(d.Args)-1], d.Args[len(d.Args)-1], d})
-		case d.Name == "deny" && len(d.Args) == 1 && d.Args[0] == "all":
-			now.denied = true
-		case d.Name == "allow":
-			now.denied = false
+			pages = append(pages, errorPage{d.Args[:len(d.Args)-1], d.last(), d})
+		case d.Name == "auth_request" && len(d.Args) == 1:
+			if now.asks = d; d.Args[0] == "off" {
+				now.asks = nil
+			}
+		case (d.Name == "deny" || d.Name == "allow") && !access:
+			access, now.denied = true, d.Name == "deny" && d.last() == "all"
 		case strings.HasSuffix(d.Name, "_intercept_errors") && len(d.Args) == 1:
 			now.passed = d.Args[0] == "on"
 		case strings.HasSuffix(d.Name, "_pass"), d.Name == "empty_gif", d.Name == "stub_status", strings.HasPrefix(d.Name, "content_by_"):
@@ -78,19 +81,21 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 	return now, nil
 }
 
-// meets reports whether requests of a level may come to an error page: access is denied, a
-// file or an answer of the upstream is missing, or the upstream's errors lead there.
+// meets reports whether requests of a level may come to an error page by what they ask for: a file
+// is missing or not for them, a client is, or the upstream's errors lead there.
 func (l *level) meets(p *errorPage) bool {
-	codes := []string{"413", "500", "502", "503", "504"}
+	codes := []string{"401", "403", "405", "412", "413", "416"}
 	switch {
 	case l.denied:
-		codes = []string{"403"}
+		codes = []string{"403", "413"}
 	case l.static:
-		codes = []string{"403", "404"}
+		codes = append(codes, "404")
 	case l.passed:
 		return true
+	default:
+		codes = append(codes, "500", "502", "503", "504")
 	}
-	return slices.ContainsFunc(codes, func(code string) bool { return slices.Contains(p.codes, code) })
+	return slices.ContainsFunc(p.codes, func(code string) bool { return slices.Contains(codes, code) })
 }
 
 func (l *level) page(code string) string {

@@ -32,6 +32,8 @@ func (l *location) text() string {
 
 func (l *location) isExpr() bool { return l.kind == "~" || l.kind == "~*" }
 
+func (l *location) prefixed() bool { return l.kind == "" || l.kind == "^~" }
+
 var modifier = regexp.MustCompile(`^(=|\^~|~\*?)(.+)$`)
 
 func (c *converter) locations(in *location) error {
@@ -67,33 +69,6 @@ func (c *converter) locations(in *location) error {
 		in.below = append(in.below, l)
 	}
 	return nil
-}
-
-// find returns the location that nginx takes for a path. If it is final, nginx tries no further
-// expressions.
-func (l *location) find(path string) (found *location, final bool) {
-	var best *location
-	for _, b := range l.below {
-		switch {
-		case b.kind == "=" && b.path == path:
-			return b, true
-		case (b.kind == "" || b.kind == "^~") && strings.HasPrefix(path, b.path) && (best == nil || len(b.path) > len(best.path)):
-			best = b
-		}
-	}
-	found = l
-	if best != nil {
-		if found, final = best.find(path); final {
-			return found, true
-		}
-	}
-	for _, b := range l.below {
-		if b.isExpr() && (best == nil || best.kind != "^~") && b.finds != nil && b.finds.MatchString(path) {
-			found, _ = b.find(path)
-			return found, true
-		}
-	}
-	return found, false
 }
 
 // found returns patterns for the paths of a location; if expr is given, only for paths that match
@@ -154,7 +129,7 @@ func (l *location) prefixes() []string {
 	switch {
 	case l.parent == nil:
 		return []string{"/"}
-	case l.kind == "" || l.kind == "^~":
+	case l.prefixed():
 		return []string{l.path}
 	case l.kind == "~":
 		return importers.Prefixes(l.path)

@@ -39,6 +39,20 @@ func (p *place) beats(q *place) bool {
 	return p.in.beats(q.in)
 }
 
+// found finds the places of a server, as often as it learns more of where redirects lead.
+func (c *converter) found(s *server) error {
+	notes, places := len(c.notes), len(c.all)
+	c.known = make(map[*location][]outcome)
+	for range mostFound {
+		c.notes, c.all = c.notes[:notes], c.all[:places]
+		c.seen, c.learned = make(map[*location]bool), false
+		if c.places(s); !c.learned {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: the redirects of this server lead on to one another in too many ways", s.at.where())
+}
+
 func (c *converter) places(s *server) {
 	if s.lost != "" && !s.fallback {
 		if uses(s.root) {
@@ -50,16 +64,12 @@ func (c *converter) places(s *server) {
 	if len(s.named()) == 0 && !s.fallback { // no request comes to the server
 		return
 	}
-	w := c.rewriting(s.root, 0)
+	w := c.rewriting(s.root, false)
 	first := len(c.all)
 	for i, o := range w.first {
 		c.place(s.root, o, place{order: i, early: true})
 	}
-	if w.end != nil {
-		for i, o := range w.end {
-			c.place(s.root, o, place{order: i})
-		}
-	} else {
+	if !w.ends {
 		c.within(s.root, w)
 	}
 	c.slashes(s.root, first)
@@ -68,6 +78,15 @@ func (c *converter) places(s *server) {
 }
 
 func uses(l *location) bool { return len(l.uses) > 0 || slices.ContainsFunc(l.below, uses) }
+
+// allUses returns the limits of a location and of those within it.
+func allUses(l *location) []use {
+	all := slices.Clone(l.uses)
+	for _, b := range l.below {
+		all = append(all, allUses(b)...)
+	}
+	return all
+}
 
 // limits returns the limits of a location and of those within it, as a text to compare.
 func (l *location) limits() string {
@@ -89,18 +108,14 @@ func (c *converter) within(l *location, w rewriting) {
 	case l.parent == nil && whole: // no request stays here
 		all = nil
 	case l.parent == nil:
-		all = c.settle(l, 0)
+		all = c.settle(l)
 	case !l.at.has("internal"):
-		all = c.flow(l, 0)
+		all = c.flow(l, false)
 	case l.page("404") != "":
-		all = c.follow(l, l.page("404"), 0)
+		all = c.follow(l, l.at, l.page("404"), asGET)
 	}
-	switch {
-	case all == nil || w.maybe == nil || l.at.has("internal"):
-	case !limits(all):
-		all = slices.Clone(w.maybe)
-	case !same(slices.Concat(all, w.maybe), w.maybe[0].uses):
-		c.lose(l.at, "requests of %s that a condition of the server hands on have other limits, NOT KEPT: rules do not see which these are", l.text())
+	if all != nil {
+		all = c.either(all, w.maybe)
 	}
 	for i, o := range with(all, w.rest) {
 		c.place(l, o, place{order: i})
@@ -137,15 +152,6 @@ func (c *converter) place(l *location, o outcome, p place) {
 	case found.More:
 		c.note(p.at, "%s %s takes more paths here: %s", p.at.Name, strings.Join(p.at.Args, " "), strings.Join(p.globs, " "))
 	}
-	if o.globs != nil {
-		p.globs = slices.Clone(p.globs)
-		for i, g := range p.globs {
-			p.globs[i] = strings.TrimSuffix(g, "/**") + o.globs[0]
-		}
-		if p.less = p.globs; l.kind == "=" {
-			return // the location is the directory itself
-		}
-	}
 	if l.kind == "~*" && limited && p.globs != nil {
 		c.fold = true
 		c.note(p.at, "%s: upper and lower case make no difference in any path of these rules, so that this is kept", l.text())
@@ -179,7 +185,8 @@ func (c *converter) slashes(root *location, first int) {
 			if !found {
 				other += "/"
 			}
-			if to, _ := root.find(other); to.path == other && !slices.Equal(to.uses, p.uses) && len(p.uses) > 0 && len(to.uses) > 0 {
+			t := targetOf(other)
+			if to := root.leads(&t)[0]; to.path == other && !slices.Equal(to.uses, p.uses) && len(p.uses) > 0 && len(to.uses) > 0 {
 				c.lose(p.at, "%s and %s have limits of their own, of which those of the second are NOT KEPT for that path: rules take a path with and without a slash at its end for one", p.in.text(), to.text())
 			}
 		}

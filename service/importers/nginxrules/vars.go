@@ -96,17 +96,17 @@ func (c *converter) choices(text string, deep int) (all []choice, err error) {
 	return []choice{{nil, text}}, nil
 }
 
-// moves reports whether a text has variables that change when nginx rewrites a request.
-func (c *converter) moves(text string, deep int) bool {
+// depends reports whether a text has one of some variables, of which arg_ stands for all of these.
+func (c *converter) depends(text string, names []string, deep int) bool {
 	return slices.ContainsFunc(variable.FindAllStringSubmatch(text, -1), func(m []string) bool {
 		d := c.variables[m[1]]
 		switch {
 		case d == nil:
-			return m[1] == "uri" || m[1] == "document_uri" || strings.HasPrefix(m[1], "arg_")
-		case deep > deepest || len(d.Args) == 2 && c.moves(d.Args[0], deep+1):
+			return slices.ContainsFunc(names, func(n string) bool { return m[1] == n || n == "arg_" && strings.HasPrefix(m[1], n) })
+		case deep > deepest || len(d.Args) == 2 && c.depends(d.Args[0], names, deep+1):
 			return true
 		}
-		return slices.ContainsFunc(d.Block, func(e Directive) bool { return len(e.Args) == 1 && c.moves(e.Args[0], deep+1) })
+		return slices.ContainsFunc(d.Block, func(e Directive) bool { return len(e.Args) == 1 && c.depends(e.Args[0], names, deep+1) })
 	})
 }
 

@@ -16,7 +16,7 @@ type zone struct {
 	rate     string // of a limit_req_zone, as text of a limit: 10/s
 	variants []variant
 	lost     string // why it is not kept
-	moves    bool   // rewriting changes what it counts by
+	by       string // its key, as written
 	partly   string // for which requests it is not kept
 }
 
@@ -71,7 +71,7 @@ func (c *converter) zone(d *Directive) error {
 		return fmt.Errorf("%s: %s: zone= or rate= is missing", d.where(), d.Name)
 	}
 	c.zones[z.name] = z
-	z.moves = c.moves(d.Args[0], 0)
+	z.by = d.Args[0]
 	cases, err := c.choices(d.Args[0], 0)
 	if err == nil {
 		err = c.variants(d, z, cases)
