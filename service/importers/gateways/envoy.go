@@ -78,7 +78,7 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 		}
 	}
 	e.filters()
-	e.places = nil
+	e.next()
 	for _, m := range managers {
 		e.manager(m)
 	}

@@ -43,9 +43,18 @@ func (p *place) whole() bool {
 	return slices.ContainsFunc(p.when, func(w []importers.Cond) bool { return len(w) == 0 })
 }
 
+// An added is a rule for some places, by their indexes, and of their requests for those that meet more.
+type added struct {
+	at   node
+	rule importers.Rule
+	in   []int
+	more []importers.Cond
+}
+
 // A converter makes the rules of one configuration.
 type converter struct {
 	places []place
+	added  []added
 	file   importers.File
 	notes  importers.Notes
 	errs   []error
@@ -60,7 +69,16 @@ func (c *converter) done() ([]byte, importers.Notes, error) {
 	if len(c.errs) > 0 {
 		return nil, nil, errors.Join(c.errs...)
 	}
+	c.next()
 	return c.file.YAML(), c.notes.Once(), nil
+}
+
+// next writes the rules of the places, which must be known together, and begins with no places.
+func (c *converter) next() {
+	for _, a := range c.added {
+		c.write(a.at, a.rule, a.in, a.more)
+	}
+	c.places, c.added = nil, nil
 }
 
 // everywhere takes every request.
@@ -72,9 +90,14 @@ func is(attribute string, values ...string) importers.Cond {
 }
 
 // add adds a rule for the places with the indexes in, and of their requests for those that
-// meet more. If there are no such requests, or stint cannot hold a limit of the rule, it
-// notes that instead.
+// meet more.
 func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.Cond) {
+	c.added = append(c.added, added{at, r, in, more})
+}
+
+// write writes a rule to the file. If there are no requests for it, or stint cannot hold a limit of
+// the rule, it notes that instead.
+func (c *converter) write(at node, r importers.Rule, in []int, more []importers.Cond) {
 	if r.Limits = c.limits(at, r); len(r.Limits) == 0 && !r.Block {
 		return
 	}
@@ -190,11 +213,17 @@ func (c *converter) without(r *importers.Rule, in []int) {
 		return slices.ContainsFunc(others, func(j int) bool { return i < j && !importers.AllApart(parts[i].when, parts[j].when) })
 	}
 	other = slices.DeleteFunc(other, func(i int) bool {
-		wide := slices.ContainsFunc(parts[i].when, func(c importers.Cond) bool { return c.Wide })
-		if wide && before(i, own) {
-			c.around(parts[i].place)
+		p := &parts[i]
+		less, ok := importers.Surely(p.when)
+		if ok = ok && !importers.TakesHead(less); !before(i, own) {
+			return true
 		}
-		return wide || !before(i, own)
+		if ok {
+			p.when = less
+		} else if ok = c.covered(r, p.place); !ok {
+			c.around(p.place)
+		}
+		return !ok
 	})
 	ordered := false
 	for _, i := range other {
@@ -214,17 +243,30 @@ func (c *converter) without(r *importers.Rule, in []int) {
 	}
 }
 
-// around notes that a place could not be taken from a rule.
-func (c *converter) around(i int) {
-	c.notes.Say(c.places[i].at.where(), "rules cannot name exactly these requests: the limits around them hold here too")
+// covered reports whether the requests of a place have a limit of their own, by the key of a rule or
+// by a key that more requests share, unless the rule frees them.
+func (c *converter) covered(r *importers.Rule, place int) bool {
+	return slices.ContainsFunc(c.added, func(a added) bool {
+		return slices.Contains(a.in, place) && a.more == nil && (a.rule.Block || len(a.rule.Limits) > 0) &&
+			!slices.ContainsFunc(a.rule.Key, func(k string) bool { return !slices.Contains(r.Key, k) }) &&
+			!slices.ContainsFunc(a.rule.Unless, func(u []importers.Cond) bool {
+				return !slices.ContainsFunc(r.Unless, func(o []importers.Cond) bool { return importers.Text(o) == importers.Text(u) })
+			})
+	})
 }
 
-// exactPath returns the condition that the path is path; nil if rules cannot express it.
+// around notes that a place could not be taken from a rule.
+func (c *converter) around(i int) {
+	c.notes.Say(c.places[i].at.where(), "rules cannot name exactly these requests, or take a path with a slash at its end for the same: the limits around them hold here too")
+}
+
+// exactPath returns the condition that the path is path; nil if rules cannot express it. Rules take
+// the same path with a slash at the other end, so that it limits both, and frees neither.
 func exactPath(path string) []importers.Cond {
 	if !importers.IsNamed(path) {
 		return nil
 	}
-	return []importers.Cond{is("path", path)}
+	return []importers.Cond{{Attribute: "path", Values: []string{path}, Wide: path != "/"}}
 }
 
 // pathBegins returns the condition that the path begins with path, even within a segment.
@@ -232,12 +274,20 @@ func pathBegins(path string) []importers.Cond {
 	if !importers.IsNamed(path) {
 		return nil
 	}
-	return anyOf("path", importers.Prefixed(path))
+	all := anyOf("path", importers.Prefixed(path))
+	if len(all) > 0 && strings.HasSuffix(path, "/") { // rules take /a for /a/
+		all[0].Wide, all[0].Less = true, []string{path + "*/**"}
+	}
+	return all
 }
 
 // pathBelow returns the condition that the path is path or below it.
 func pathBelow(path string) []importers.Cond {
-	return pathBegins(strings.TrimSuffix(path, "/") + "/")
+	path = strings.TrimSuffix(path, "/") + "/"
+	if !importers.IsNamed(path) {
+		return nil
+	}
+	return anyOf("path", importers.Prefixed(path))
 }
 
 // anyOf returns a condition, or none if the values take every path.
@@ -258,8 +308,13 @@ func (c *converter) pathFinds(at node, expr string, anyCase bool) []importers.Co
 		c.notes.Say(at.where(), "%s takes more paths here: %s", expr, strings.Join(found.All, " "))
 	}
 	all := anyOf("path", found.All)
+	if anyCase {
+		expr = "(?i)" + expr
+	}
 	for i := range all {
-		all[i].Wide = found.More
+		if all[i].Wide = found.More || importers.Twins(found.All, []string{expr}, nil); !importers.Twins(found.Less, []string{expr}, nil) {
+			all[i].Less = found.Less
+		}
 	}
 	return all
 }

@@ -71,7 +71,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 			t.middleware(strings.SplitN(name, "@", 2)[0], m, 0)
 		}
 	}
-	t.places = nil
+	t.next()
 	for _, r := range t.routers {
 		when := r.when
 		if when == nil {
