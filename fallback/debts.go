@@ -29,7 +29,7 @@ type Debts struct {
 
 	mu               sync.Mutex // no call to a store is made while it is held
 	owed             map[debtor]*debt
-	settlements      []*settlement
+	settlements      map[stint.ReservationID]*settlement
 	posting          bool
 	closed           bool
 	posted, forgiven uint64

@@ -3,6 +3,8 @@ package fallback
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,10 +146,11 @@ func (f *Failover) SettleLocal(ctx context.Context, id stint.ReservationID, cost
 // done once the store answers, whichever process made the reservation. The answer then does not say
 // what remains. The local store is told too, where this process made the reservation.
 func (f *Failover) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
-	d, err := f.main.Settle(ctx, id, cost)
 	if f.debts == nil {
-		return d, err
+		return f.main.Settle(ctx, id, cost)
 	}
+	cost = f.debts.settledAt(id, cost)
+	d, err := f.main.Settle(ctx, id, cost)
 	if err == nil {
 		f.Answered()
 		one := f.reserved.take(id)
@@ -213,14 +216,31 @@ type settlement struct {
 	maybe bool // it may have been settled
 }
 
-// later stores a settlement to be done, and reports whether there was room for it.
+// settledAt returns the cost of a settlement: a reservation is settled once, and that may be owed.
+func (d *Debts) settledAt(id stint.ReservationID, cost int64) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.settlements[id]; s != nil && cost >= 0 {
+		return s.cost
+	}
+	return cost
+}
+
+// later stores a settlement to be done, unless the reservation has one, and reports whether there
+// was room for it.
 func (d *Debts) later(s *settlement) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.settlements[s.id] != nil {
+		return true
+	}
 	if d.closed || len(d.settlements) >= d.most {
 		return false
 	}
-	d.settlements = append(d.settlements, s)
+	if d.settlements == nil {
+		d.settlements = make(map[stint.ReservationID]*settlement)
+	}
+	d.settlements[s.id] = s
 	d.begin()
 	return true
 }
@@ -229,30 +249,25 @@ func (d *Debts) later(s *settlement) bool {
 // repeated, and counts once.
 func (d *Debts) settleAll() {
 	d.mu.Lock()
-	all := d.settlements
-	d.settlements = nil
+	all := slices.Collect(maps.Values(d.settlements))
 	d.mu.Unlock()
-	failed, left := 0, all[:0]
+	failed := 0
 	for _, s := range all {
-		if failed < mostFailed {
-			_, err := d.main.Settle(d.done, s.id, s.cost)
-			switch {
-			case err == nil:
-				continue
-			case errors.Is(err, stint.ErrReservation) && !s.maybe: // the reservation has expired: what was reserved stays charged
+		if failed == mostFailed {
+			return
+		}
+		_, err := d.main.Settle(d.done, s.id, s.cost)
+		switch {
+		case err == nil || lasting(err):
+			if errors.Is(err, stint.ErrReservation) && !s.maybe { // it has expired: what was reserved stays charged
 				s.of.owes(s.cost, s.of.cost)
-				continue
-			case lasting(err):
-				continue
 			}
+			d.mu.Lock()
+			delete(d.settlements, s.id)
+			d.mu.Unlock()
+		default:
 			s.maybe = s.maybe || errors.Is(err, stint.ErrAmbiguous)
 			failed++
 		}
-		left = append(left, s)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed {
-		d.settlements = append(left, d.settlements...)
 	}
 }

@@ -71,6 +71,38 @@ func TestSettledEverywhere(t *testing.T) {
 	}
 }
 
+// TestSettledOnce: what was settled while the shared store was away stands, though the reservation
+// is cancelled or settled again before that store has heard of it, or is away again.
+func TestSettledOnce(t *testing.T) {
+	for _, again := range []int64{0, 7} {
+		for _, away := range []bool{false, true} {
+			eachKind(t, func(t *testing.T, s *shared, n node) {
+				_, r, err := n.Reserve(t.Context(), "a", 5, time.Hour)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.fail(errGone)
+				if _, err := r.Settle(t.Context(), 3); err != nil {
+					t.Fatal(err)
+				}
+				if !away {
+					s.heal()
+				}
+				if _, err := r.Settle(t.Context(), again); err != nil {
+					t.Fatal(err)
+				}
+				s.healAndPost()
+				for _, where := range []string{"shared", "local"} {
+					if left := remaining(t, n.Limiter, "a"); left != 7 {
+						t.Errorf("again at %d: %d left in the %s store, want 7", again, left, where)
+					}
+					s.fail(errGone)
+				}
+			})
+		}
+	}
+}
+
 // TestOutagesBanNobody has requests succeed whose failures alone would count, through outages and
 // six at once when the store goes away: nobody is banned in either store.
 func TestOutagesBanNobody(t *testing.T) {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -176,9 +177,10 @@ func (p *Policy) SettleCosts(ctx context.Context, id stint.ReservationID, cost i
 
 // settleParts settles the parts of a reservation that cost returns a cost for, and gives back
 // its places. The answer is that of the part that lets the fewest more units pass; parts in
-// shadow answer only if there are no others.
+// shadow answer only if there are no others. A part that the store no longer knows is settled
+// already, and so no error where another one is settled here.
 func (p *Policy) settleParts(ctx context.Context, parts []reservedPart, cost func(*reservedPart) (int64, bool)) (d stint.Decision, err error) {
-	first, shadow := true, true
+	first, shadow, settled := true, true, false
 	for i := range parts {
 		part := &parts[i]
 		units, ok := cost(part)
@@ -190,13 +192,16 @@ func (p *Policy) settleParts(ctx context.Context, parts []reservedPart, cost fun
 		case part.shadow && !shadow:
 			continue
 		case failed != nil:
-			if err == nil {
+			if err == nil || errors.Is(err, stint.ErrReservation) {
 				err = failed
 			}
 		case first, shadow && !part.shadow, one.Limit > 0 && (d.Limit == 0 || one.Remaining < d.Remaining):
 			d = one
 		}
-		first, shadow = false, shadow && part.shadow
+		first, shadow, settled = false, shadow && part.shadow, settled || failed == nil && !part.inFlight && !part.shadow
+	}
+	if settled && errors.Is(err, stint.ErrReservation) {
+		err = nil
 	}
 	return d, err
 }

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -76,6 +77,71 @@ func TestCostsByRule(t *testing.T) {
 		}
 		left(t, p, 8500, 44, 3, 700)
 	})
+}
+
+// A forgetful store remembers no reservation that has been settled, as Redis after ten minutes.
+type forgetful struct {
+	*memstore.Store
+	settled map[stint.ReservationID]bool
+}
+
+func (f *forgetful) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	if f.settled[id] {
+		return stint.Decision{}, stint.ErrReservation
+	}
+	f.settled[id] = true
+	return f.Store.Settle(ctx, id, cost)
+}
+
+// TestCancelAfterSettle: each rule is settled once, named or not. To cancel gives back what is not
+// settled, and is no error unless that is nothing, and the store remembers none of it.
+func TestCancelAfterSettle(t *testing.T) {
+	for _, forgets := range []bool{false, true} {
+		for _, c := range []struct {
+			plain                   int64
+			costs                   policy.Costs
+			tokens, requests, tried int64
+		}{
+			{policy.Keep, policy.Costs{"tokens": 1500}, 8500, 50, 1000},
+			{3, nil, 10_000, 44, 1000},
+			{3, policy.Costs{"tokens": 1500}, 8500, 44, 1000},
+			{3, policy.Costs{"tokens": 1500, "tried": 20}, 8500, 44, 980},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				memory := memstore.New(memstore.Options{})
+				store := stint.Store(memory)
+				if forgets {
+					store = &forgetful{memory, make(map[stint.ReservationID]bool)}
+				}
+				defer func() { _ = store.Close() }()
+				rules, err := policy.Parse([]byte(units))
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := policy.New(store, rules, policy.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				r := &policy.Result{Costs: policy.Costs{"tokens": 4000, "tried": 300}}
+				id, err := p.Reserve(t.Context(), policy.Map{"team": "a"}, 1, time.Minute, r)
+				if err == nil {
+					_, _, err = p.SettleCosts(t.Context(), id, c.plain, c.costs)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				all := c.plain != policy.Keep && c.costs != nil // but those in shadow, of which callers hear nothing
+				for i := range 2 {
+					_, err = p.Cancel(t.Context(), id)
+					if gone := errors.Is(err, stint.ErrReservation); err != nil && !gone || gone != (forgets && (all || i == 1)) {
+						t.Errorf("%+v, cancelled %d times: %v", c, i+1, err)
+					}
+					left(t, p, c.tokens, c.requests, 3, c.tried)
+				}
+			})
+		}
+	}
 }
 
 // TestCostsPlain settles, at a higher cost, the rules that took the plain cost, even one of

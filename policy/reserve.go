@@ -89,7 +89,8 @@ func (p *Policy) settle(ctx context.Context, part reservedPart, cost int64) (sti
 	return p.failover.Settle(ctx, part.id, cost)
 }
 
-// Cancel settles a reservation at 0, in every rule.
+// Cancel settles a reservation at 0, in every rule that is not settled yet, whether it was named
+// or took the plain cost. A rule that is settled keeps that.
 func (p *Policy) Cancel(ctx context.Context, id stint.ReservationID) (stint.Decision, error) {
 	parts, err := p.parts(id)
 	if err != nil {

@@ -62,4 +62,18 @@ func TestCosts(t *testing.T) {
 	if got = ask("STINT.PEEK path /work user a COST 48"); after(got, "allowed") != ":0 $4" {
 		t.Errorf("a request more than is left: %q", got)
 	}
+
+	// Each is settled once: 0 for all gives back what is not settled, named or not.
+	for settled, want := range map[string]string{"2": "10000 48", "COST.work 1500": "8500 50"} {
+		user := settled[:1]
+		got = ask("STINT.RESERVE path /work user " + user + " COST.work 4000 COST 1")
+		_, token, _ := strings.Cut(after(got, "reservation"), " ")
+		ask("STINT.SETTLE " + token + " " + settled)
+		ask("STINT.SETTLE " + token + " 0 COST.work 0")
+		work, _, _ := strings.Cut(after(ask("STINT.PEEK path /work user "+user+" COST.work 10000 COST 0"), "remaining"), " ")
+		requests, _, _ := strings.Cut(after(ask("STINT.PEEK path /work user "+user+" COST.work 0 COST 51"), "remaining"), " ")
+		if got := work[1:] + " " + requests[1:]; got != want {
+			t.Errorf("settled %s, then 0: %s left of work and requests, want %s", settled, got, want)
+		}
+	}
 }

@@ -21,7 +21,7 @@ const unitRules = `{"attributes":["team"],"rules":[
 	{"name":"shadow","key":["team"],"shadow":true,"limits":["1_000_000 per 100d fixed_window"]}]}`
 
 // TestUnits reserves for several rules at once, settles some of them, all, or none, in random
-// order, and adds up what each rule must have taken.
+// order, cancels before and after it, and adds up what each rule must have taken.
 func TestUnits(t *testing.T) {
 	memory := memstore.New(memstore.Options{})
 	defer func() { _ = memory.Close() }()
@@ -72,23 +72,40 @@ func unitHistory(ctx context.Context, p *policy.Policy, rnd *rand.Rand, team str
 			took[name] = plain
 		}
 		maps.Copy(took, costs)
-		settled, paid := make(policy.Costs), int64(policy.Keep)
-		for name := range costs {
-			if rnd.IntN(2) == 0 {
-				settled[name] = rnd.Int64N(100)
-				took[name] = settled[name]
+		done := make(map[string]bool) // each rule is settled once, whether it was named or not
+		settle := func(name string, cost int64) {
+			if !done[name] {
+				took[name], done[name] = cost, true
 			}
 		}
-		if rnd.IntN(2) == 0 {
-			paid = rnd.Int64N(9)
-			for name := range weights {
-				if _, named := costs[name]; !named {
-					took[name] = paid
+		for range 1 + rnd.IntN(3) {
+			if rnd.IntN(3) == 0 {
+				for name := range weights {
+					settle(name, 0)
+				}
+				if _, err := p.Cancel(ctx, id); err != nil {
+					return fmt.Errorf("cancelled: %w", err)
+				}
+				continue
+			}
+			settled, paid := make(policy.Costs), int64(policy.Keep)
+			for name := range costs {
+				if rnd.IntN(2) == 0 {
+					settled[name] = rnd.Int64N(100)
+					settle(name, settled[name])
 				}
 			}
-		}
-		if _, counted, err := p.SettleCosts(ctx, id, paid, settled); err != nil || len(counted) > len(settled) {
-			return fmt.Errorf("settled %d and %v: %v, %w", paid, settled, counted, err)
+			if rnd.IntN(2) == 0 {
+				paid = rnd.Int64N(9)
+				for name := range weights {
+					if _, named := costs[name]; !named {
+						settle(name, paid)
+					}
+				}
+			}
+			if _, counted, err := p.SettleCosts(ctx, id, paid, settled); err != nil || len(counted) > len(settled) {
+				return fmt.Errorf("settled %d and %v: %v, %w", paid, settled, counted, err)
+			}
 		}
 		for name, w := range weights {
 			used[name] += w * took[name]
