@@ -140,18 +140,19 @@ func (t *tree) count(rules []Rule) {
 }
 
 func (t *tree) rule(r *Rule) *rulesfile.Node {
+	shadow := FlagNode(r.Shadow)
+	if r.Quota {
+		shadow = TextNode("quota")
+	}
 	n := MapNode("name", TextNode(r.Name), "description", TextNode(r.Description), "match", t.anyOf(r.Match), "unless", t.anyOf(r.Unless),
 		"block", FlagNode(r.Block), "unlimited", FlagNode(r.Unlimited && !r.Block))
 	if r.Block || r.Unlimited {
+		n.Fields = append(n.Fields, MapNode("shadow", shadow).Fields...)
 		return n
 	}
 	prefix := number(r.IPv6Prefix)
 	if !slices.Contains(r.Key, "ip") {
 		prefix = nil
-	}
-	shadow := FlagNode(r.Shadow)
-	if r.Quota {
-		shadow = TextNode("quota")
 	}
 	var overrides *rulesfile.Node
 	if len(r.Overrides) > 0 {

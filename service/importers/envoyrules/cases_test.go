@@ -178,6 +178,8 @@ descriptors:
 		{"over, with room in the default bucket", question("ai-gateway-quota", 2, gold+"anna", rest), true, "over 0/2, ok 1/3"},
 		{"over in both", question("ai-gateway-quota", 2, gold+"anna", rest), false, "over 0/2, over 0/3"},
 		{"in shadow", question("ai-gateway-quota", 9, one+"large,rule-2=rule-2"), true, "ok"},
+		{"over in both, beside one in shadow", question("ai-gateway-quota", 9, gold+"anna", rest, one+"large,rule-2=rule-2"), true, "over 0/2, over 0/3, ok"},
+		{"in shadow, beside a limit", question("ai-gateway-quota", 2, "plain=y", one+"large,rule-2=rule-2"), false, "over 0/1, ok"},
 		{"beside a limit", question("ai-gateway-quota", 1, "plain=x", gold+"bert"), true, "ok 0/1, ok 0/2"},
 		{"that denies, whatever quotas say", question("ai-gateway-quota", 1, "plain=x", gold+"cleo"), false, "over 0/1, ok 1/2"},
 		{"which count it", question("ai-gateway-quota", 1, gold+"cleo"), true, "ok 0/2"},

@@ -112,8 +112,11 @@ func (c *converter) walk(ctx context.Context, domain *Domain, level []*descripto
 			return false
 		}
 		next := append(path, s)
-		if d.limit != nil && !c.take(c.rule(domain, next)) {
-			return false
+		if d.limit != nil {
+			r := c.rule(domain, next)
+			if !c.take(r) || d.quota && d.shadow && !c.take(room(r)) {
+				return false
+			}
 		}
 		c.leftOut(d, beside[d.key], i)
 		if !c.walk(ctx, domain, d.below, next) {
@@ -180,6 +183,13 @@ func (c *converter) rule(domain *Domain, path []step) *importers.Rule {
 	return r
 }
 
+// room returns a quota that is never over, for the requests of a rule in shadow: one with room keeps
+// the other quotas of a request from denying.
+func room(r *importers.Rule) *importers.Rule {
+	return &importers.Rule{Name: importers.NameOf(r.Name, "room"), Description: "room for quotas beside " + r.Name,
+		Match: r.Match, Unless: r.Unless, Unlimited: true, Shadow: true, Quota: true}
+}
+
 // inList escapes a key for the list in descriptor.keys.
 var inList = strings.NewReplacer(`\`, `\\`, `,`, `\,`)
 
@@ -192,7 +202,7 @@ func is(attribute string, values ...string) importers.Cond {
 func (c *converter) limit(r *importers.Rule, l *limit) {
 	switch {
 	case l.unlimited:
-		r.Unlimited = true
+		r.Unlimited, r.Shadow, r.Quota = true, false, false
 	case l.count == 0 && !c.o.Compatible:
 		r.Block = true
 	default:
@@ -220,7 +230,7 @@ func (c *converter) differ(r *importers.Rule, d *descriptor) {
 	}
 	switch {
 	case d.quota && d.shadow:
-		note("quota_mode does nothing beside shadow_mode; there it would keep other quotas of a request from denying")
+		note("quota_mode beside shadow_mode is a second rule, %s: it has room, so that other quotas of a request do not deny", room(r).Name)
 	case d.quota:
 		note("quota_mode is kept: a request is denied if all its quotas are over. No metadata is sent")
 	}
