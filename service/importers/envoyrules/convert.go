@@ -40,12 +40,12 @@ type converter struct {
 	err   error
 
 	replaced map[string]bool // names of limits that others replace
-	values   int             // how many values all step.taken have
+	values   int             // how many values the descriptors with stars of a domain leave to others
 }
 
-// mostValues bounds converter.values: more than a rules file may have. With many stars on a
-// level, each descriptor may name all others.
-const mostValues = 4 << 20
+// mostValues bounds converter.values. With many stars on a level, each descriptor may name all
+// others: an eighth of what a rules file may have, so that one domain leaves room for more.
+const mostValues = 1 << 17
 
 // Convert returns the rules of domains as YAML, and notes of what differs. The error is the
 // context's, or says that the domains are too large.
@@ -70,7 +70,7 @@ func Begin(ctx context.Context, domains []*Domain, o Options) (file *importers.F
 	made := func(yield func(*importers.Rule) bool) {
 		c.take = yield
 		for _, d := range domains {
-			if !c.walk(ctx, d, d.descriptors, nil) {
+			if c.values = 0; !c.walk(ctx, d, d.descriptors, nil) {
 				return
 			}
 		}
@@ -106,9 +106,11 @@ func (c *converter) walk(ctx context.Context, domain *Domain, level []*descripto
 			return false
 		}
 		s := step{d: d, attribute: attributeOf(d.key, path)}
-		s.taken = beside[d.key].taken(i, d)
-		if c.values += len(s.taken); c.values > mostValues {
-			c.err = fmt.Errorf("%s: descriptors that others stand before: more than %d values in all", domain.Name, mostValues)
+		if s.taken = beside[d.key].taken(i, d); d.star() {
+			c.values += len(s.taken)
+		}
+		if c.values > mostValues {
+			c.err = fmt.Errorf("%s: where one value can meet several with stars, each of these names those before it, which is more than %d names in this domain: write fewer such values", domain.Name, mostValues)
 			return false
 		}
 		next := append(path, s)

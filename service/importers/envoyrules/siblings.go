@@ -49,6 +49,12 @@ func (d *descriptor) begins() string {
 	return text
 }
 
+// meets reports whether a value may have the texts behind the last stars of both.
+func (d *descriptor) meets(o *descriptor) bool {
+	a, b := d.value[strings.LastIndexByte(d.value, '*')+1:], o.value[strings.LastIndexByte(o.value, '*')+1:]
+	return strings.HasSuffix(a, b) || strings.HasSuffix(b, a)
+}
+
 // near returns the indexes of the descriptors with stars that may take a value that d, with
 // stars too, takes: the text before the first star of one begins that of the other.
 func (s *siblings) near(d *descriptor) (all []int) {
@@ -91,7 +97,7 @@ func (s *siblings) taken(i int, d *descriptor) (values []string) {
 		return values
 	}
 	for _, k := range s.near(d) {
-		if k < i {
+		if k < i && s.level[k].meets(d) {
 			values = append(values, s.level[k].pattern())
 		}
 	}

@@ -34,7 +34,7 @@ func stars(t *testing.T, domain string, count uint32, n int) *anypb.Any {
 	t.Helper()
 	all := make([]*ratelimit.RateLimitDescriptor, n)
 	for i := range all {
-		all[i] = entry("user", fmt.Sprint("tenant*", i), count)
+		all[i] = entry("user", fmt.Sprint("tenant*", i, "*"), count)
 	}
 	return resource(t, domain, all...)
 }
@@ -82,19 +82,23 @@ func TestManyBeside(t *testing.T) {
 // some that it cannot hold each for itself: those keep what they had, and the rest changes.
 func TestTooLarge(t *testing.T) {
 	s := quiet()
+	var many []*anypb.Any // with "large" and "small", all that a file can hold
+	for i := range 7 {
+		many = append(many, stars(t, fmt.Sprint("stars", i), 70, 500))
+	}
 	send := func(version string, resources ...*anypb.Any) (refused, document string) {
-		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Resources: resources})
+		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: version, Resources: append(resources, many...)})
 		return answer.GetErrorDetail().GetMessage(), string(s.held.Document)
 	}
-	if refused, document := send("1", stars(t, "large", 71, 700), stars(t, "small", 72, 2)); refused != "" || !strings.Contains(document, "71/1d") {
-		t.Fatalf("700 values: %s", refused)
+	if refused, document := send("1", stars(t, "large", 71, 100), stars(t, "small", 72, 2)); refused != "" || !strings.Contains(document, "71/1d") {
+		t.Fatalf("100 values: %s", refused)
 	}
-	refused, document := send("2", stars(t, "large", 71, 700), stars(t, "more", 76, 1300), stars(t, "small", 77, 2))
-	if !strings.Contains(refused, `domain "more", of 1300 descriptors: all domains together, of which "more" is the largest: `) || !strings.Contains(document, "71/1d") || !strings.Contains(document, "77/1d") {
+	refused, document := send("2", stars(t, "large", 71, 100), stars(t, "more", 76, 510), stars(t, "small", 77, 2))
+	if !strings.Contains(refused, `domain "more", of 510 descriptors: all domains together, of which "more" is the largest: `) || !strings.Contains(document, "71/1d") || !strings.Contains(document, "77/1d") {
 		t.Errorf("domains that are too large together: %s", refused)
 	}
 	refused, document = send("3", stars(t, "large", 73, 1600), stars(t, "new", 74, 3000), stars(t, "small", 75, 2))
-	for _, want := range []string{`domain "large", of 1600 descriptors: `, `domain "new", of 3000 descriptors: `, "more than 1048576 values", "more than 4194304 values"} {
+	for _, want := range []string{`domain "large", of 1600 descriptors: `, `domain "new", of 3000 descriptors: `, "more than 131072 names in this domain"} {
 		if !strings.Contains(refused, want) {
 			t.Errorf("refused without %s: %s", want, refused)
 		}
@@ -106,23 +110,22 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestLargestIsNamed has a domain of values with stars that leaves another no room to grow: the
-// reason names it, and advises nothing about files.
-func TestLargestIsNamed(t *testing.T) {
+// TestRoomBesideStars has a domain of values with stars that would leave another no room to grow, and
+// one of as many that no value meets two of.
+func TestRoomBesideStars(t *testing.T) {
 	s := quiet()
-	stars := stars(t, "stars", 71, 1400)
-	send := func(n int) string {
-		routes := make([]*ratelimit.RateLimitDescriptor, n)
-		for i := range routes {
-			routes[i] = entry("route", fmt.Sprint("/", i), 72)
-		}
-		answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: fmt.Sprint(n), Resources: []*anypb.Any{stars, resource(t, "plain", routes...)}})
-		return answer.GetErrorDetail().GetMessage()
+	routes, apart := make([]*ratelimit.RateLimitDescriptor, 5000), make([]*ratelimit.RateLimitDescriptor, 1400)
+	for i := range routes {
+		routes[i] = entry("route", fmt.Sprint("/", i), 72)
 	}
-	if refused := send(3); refused != "" {
-		t.Fatal(refused)
+	for i := range apart {
+		apart[i] = entry("host", fmt.Sprintf("*.%d.example", i), 73)
 	}
-	if refused := send(5000); !strings.Contains(refused, `domain "plain", of 5000 descriptors: all domains together, of which "stars" is the largest: `) || strings.Contains(refused, "JSON") {
+	answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "1", Resources: []*anypb.Any{stars(t, "stars", 71, 1400), resource(t, "apart", apart...), resource(t, "plain", routes...)}})
+	if refused := answer.GetErrorDetail().GetMessage(); !strings.Contains(refused, `domain "stars", of 1400 descriptors: stars: where one value can meet`) || strings.Contains(refused, "plain") || strings.Contains(refused, "apart") {
 		t.Errorf("refused: %s", refused)
+	}
+	if n := strings.Count(string(s.held.Document), "72/1d"); n != 5000 {
+		t.Errorf("%d routes are in force", n)
 	}
 }
