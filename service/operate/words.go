@@ -19,7 +19,7 @@ func words(e *policy.RuleResult) string {
 	}
 	l := e.Limit
 	if wait, ends := e.RetryAfter.Duration(); e.Banned && ends {
-		return fmt.Sprintf("Banned: a denial began a ban of %v, and everything is denied for %v yet. A reset ends it.", l.Ban(), short(wait))
+		return fmt.Sprintf("Banned: everything is denied for %v yet. A reset ends it.", short(wait))
 	}
 	if e.Used < 0 {
 		return "Not known: the store does not answer, and the rule is " + e.Failed.String() + " then."
