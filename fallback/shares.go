@@ -30,9 +30,11 @@ type divided struct {
 	limits, held []stint.Limit
 }
 
-// An exchanger is a store that replaces limits in every bound that has them.
+// An exchanger is a store that replaces limits in every bound that has them, and was bound as
+// what it is a share of: of two limits, the shares may be the same for some numbers of processes.
 type exchanger interface {
-	Exchange(name string, from, to []stint.Limit) (known bool, err error)
+	BindAs(as, name string, limits ...stint.Limit) (stint.Bound, error)
+	Exchange(as, name string, from, to []stint.Limit) (known bool, err error)
 }
 
 // NewShares returns Shares in a local store, for one of the given number of processes. A number
@@ -47,15 +49,21 @@ func (s *Shares) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	defer s.mu.Unlock()
 	d := &divided{name: name, limits: slices.Clone(limits)}
 	d.held = d.shares(s.nodes)
-	b, err := s.local.Bind(name, d.held...)
+	key, bind := d.key(), s.local.Bind
+	if store, ok := s.local.(exchanger); ok {
+		bind = func(name string, limits ...stint.Limit) (stint.Bound, error) {
+			return store.BindAs(key, name, limits...)
+		}
+	}
+	b, err := bind(name, d.held...)
 	if err != nil {
 		return nil, err
 	}
-	if known := s.divided[d.key()]; known == nil {
+	if known := s.divided[key]; known == nil {
 		if len(s.divided) >= s.tidy {
 			s.forget()
 		}
-		s.divided[d.key()] = d
+		s.divided[key] = d
 	}
 	return b, nil
 }
@@ -118,7 +126,7 @@ func (s *Shares) SetNodes(nodes int) error {
 func (s *Shares) divide(d *divided) (known bool, err error) {
 	shares := d.shares(s.nodes)
 	if store, ok := s.local.(exchanger); ok {
-		known, err = store.Exchange(d.name, d.held, shares)
+		known, err = store.Exchange(d.key(), d.name, d.held, shares)
 	} else {
 		_, err = s.local.Bind(d.name, shares...)
 		known = true

@@ -13,6 +13,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/memstore"
+	"github.com/stint-dev/stint/meter"
 )
 
 // What a key has used is carried over when there are more processes: it gets no
@@ -39,6 +40,31 @@ func TestSetNodesKeeps(t *testing.T) {
 			t.Errorf("%d passed for a key unseen, want 10", got)
 		}
 	})
+}
+
+// Limits of one name whose shares are the same for some number of processes are two again for another.
+func TestSharesAlike(t *testing.T) {
+	local := memstore.New(memstore.Options{})
+	shares := fallback.NewShares(local, 100)
+	counts := []int64{1, 99, 7}
+	var all []stint.Bound
+	for _, n := range counts {
+		b, err := shares.Bind("a", stint.PerHour(n).WithAlgorithm(meter.FixedWindow))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	for _, nodes := range []int{1, 100, 3, 1} {
+		if err := shares.SetNodes(nodes); err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range all {
+			if got, want := b.Limits()[0].Count(), max(counts[i]/int64(nodes), 1); got != want {
+				t.Errorf("of %d an hour, one of %d processes has %d, want %d", counts[i], nodes, got, want)
+			}
+		}
+	}
 }
 
 // Processes that take all the while, as the number of nodes goes up

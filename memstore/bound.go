@@ -17,6 +17,7 @@ import (
 type bound struct {
 	store  *Store
 	name   *name
+	as     string // see BindAs
 	view   atomic.Pointer[view]
 	pinned *atomic.Pointer[view] // the view whose limits it holds; outlives b, for unpin
 	divert atomic.Pointer[stint.Bound]
@@ -62,6 +63,12 @@ var errZero = errors.New("memstore: a Store that is not from New: memstore.New m
 // Bind implements [stint.Store]. The Bound holds its limits: limits that no Bound
 // or reservation holds, and under which no key counts, are released.
 func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
+	return s.BindAs("", name, limits...)
+}
+
+// BindAs is Bind, and names the Bound for [Store.Exchange]: Bounds that hold the same limits now may
+// hold different ones later.
+func (s *Store) BindAs(as, name string, limits ...stint.Limit) (stint.Bound, error) {
 	switch {
 	case s.shards == nil:
 		return nil, errZero
@@ -82,7 +89,7 @@ func (s *Store) Bind(name string, limits ...stint.Limit) (stint.Bound, error) {
 	}
 	s.releaseSome(2, false)
 	whole := s.limits(name, limits, meters)
-	return s.bound(s.names[name], newView(whole, whole)), nil
+	return s.bound(s.names[name], as, newView(whole, whole)), nil
 }
 
 // mostGiven is how many limits that clients choose a name may have, of two kilobytes each.
@@ -114,8 +121,8 @@ func (s *Store) RoomFor(name string, l stint.Limit) error {
 }
 
 // bound returns a bound that decides by a view. The store's lock is held.
-func (s *Store) bound(n *name, v *view) *bound {
-	b := &bound{store: s, name: n, pinned: new(atomic.Pointer[view])}
+func (s *Store) bound(n *name, as string, v *view) *bound {
+	b := &bound{store: s, name: n, as: as, pinned: new(atomic.Pointer[view])}
 	b.show(v)
 	runtime.AddCleanup(b, unpin, b.pinned)
 	return b
@@ -216,7 +223,7 @@ func (b *bound) Apart(i int) stint.Bound {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
 	v := b.view.Load()
-	return b.store.bound(b.name, newView(v.whole, v.limits[i:i+1]))
+	return b.store.bound(b.name, b.as, newView(v.whole, v.limits[i:i+1]))
 }
 
 // Change replaces the limits from the next decision on, for everyone who uses this
@@ -257,10 +264,10 @@ func (b *bound) Unchanged(limits []stint.Limit) bool {
 }
 
 // Exchange replaces the limits from by the limits to, as many and in the same order,
-// in every Bound of a name that holds them. What keys have used is kept as
-// docs/SEMANTICS.md says of changes. known is false if no Bound held the limits from.
+// in every Bound of a name that holds them, and that [Store.BindAs] named as. What keys have used is
+// kept as docs/SEMANTICS.md says of changes. known is false if no such Bound held the limits from.
 // Its price is that of the Bounds that hold one of them.
-func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err error) {
+func (s *Store) Exchange(as, name string, from, to []stint.Limit) (known bool, err error) {
 	if err := stint.CheckBind(name, to); err != nil {
 		return true, err
 	}
@@ -273,7 +280,7 @@ func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err e
 	if s.closed.Load() {
 		return false, nil
 	}
-	all := s.holding(name, from)
+	all := s.holding(as, name, from)
 	if len(all) == 0 || slices.Equal(from, to) {
 		return len(all) > 0, nil
 	}
@@ -289,9 +296,9 @@ func (s *Store) Exchange(name string, from, to []stint.Limit) (known bool, err e
 	return true, nil
 }
 
-// holding returns the bounds of a name whose limits, or one of them, are these. The store's lock
-// is held.
-func (s *Store) holding(name string, limits []stint.Limit) (all []*bound) {
+// holding returns the bounds, named as, of a name whose limits, or one of them, are these. The store's
+// lock is held.
+func (s *Store) holding(as, name string, limits []stint.Limit) (all []*bound) {
 	same := func(l *limit, given stint.Limit) bool { return l.given == given }
 	for _, given := range limits {
 		a := s.accounts[name+apart+given.ID()]
@@ -303,7 +310,7 @@ func (s *Store) holding(name string, limits []stint.Limit) (all []*bound) {
 			continue
 		}
 		for _, p := range l.bounds {
-			if b := p.current(); b != nil && slices.EqualFunc(b.view.Load().whole, limits, same) {
+			if b := p.current(); b != nil && b.as == as && slices.EqualFunc(b.view.Load().whole, limits, same) {
 				all = append(all, b)
 			}
 		}

@@ -318,7 +318,7 @@ func (s *Single) enter() *singleTerms {
 		s.store.init(Options{MaxKeys: keysPerShard, MaxBytes: math.MaxInt64, MaxLog: math.MaxInt64, MaxReservations: mostSingleReservations})
 		s.store.mu.Lock()
 		limits := s.store.limits("single", []stint.Limit{f.limit}, []*meter.Meter{f.meter})
-		s.bound = s.store.bound(s.store.names["single"], newView(limits, limits))
+		s.bound = s.store.bound(s.store.names["single"], "", newView(limits, limits))
 		s.store.mu.Unlock()
 	}
 	if s.word.Load() != inStore { // only leave moves it back
