@@ -80,6 +80,10 @@ type Layer struct {
 	// is not counted, and its RetryAfter is at most a second. The default value, 0, excuses
 	// no denial. Other calls ignore it.
 	Excuses time.Duration
+	// Raises is a reservation of Key under Bound that Reserve adds to: if it does not exist
+	// any more, as after Reset, the error is [ErrReservation], and nothing is taken. Each of
+	// the two is settled by itself. Other calls ignore it.
+	Raises ReservationID
 	// Answers, if not nil, receives the answer of each limit of Bound by itself, in its
 	// own units; if it is too short, the error is [ErrLayers]. Allowed says whether that
 	// limit alone would let the request pass. Taken is what the limit was charged if all

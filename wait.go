@@ -232,7 +232,9 @@ func (o owner) GiveBack(ctx context.Context, id string, keep int64) {
 // changes nothing. Where the store does not know of turns, the turn is now.
 func (l *Limiter) takeTurn(ctx context.Context, t *terms, key string, cost int64, ttl, age time.Duration) (d Decision, id ReservationID, err error) {
 	if s, ok := l.store.(TurnStore); ok {
-		return s.TakeTurn(ctx, l.layers(key), cost, ttl, age)
+		layers := l.layers(key)
+		layers[0].Excuses = excuses
+		return s.TakeTurn(ctx, layers, cost, ttl, age)
 	}
 	if t.careful() {
 		if d, err = l.direct(ctx, meter.OpPeek, key, cost); err != nil || !d.Allowed {

@@ -427,6 +427,17 @@ func TestWaitReserve(t *testing.T) {
 	})
 }
 
+// What waited to be reserved excuses denials, as what did not wait.
+func TestWaitReserveExcuses(t *testing.T) {
+	l := limiterOf(t, "1/h ban 1h")
+	if _, err := l.WaitReserve(bg, "k", 1, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := l.Take(bg, "k", 1); err != nil || d.Allowed || d.Banned || d.RetryAfter > stint.Wait(time.Second) {
+		t.Errorf("%+v, %v; want a denial that bans nobody", d, err)
+	}
+}
+
 func second(_ *stint.Reservation, err error) error { return err }
 
 // TestWaitHistories has callers of a leaky_queue wait, reserve, give up, settle

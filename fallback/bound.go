@@ -83,6 +83,7 @@ func (s *Store) split(layers []stint.Layer) (main, local []stint.Layer, err erro
 		}
 		main[i], local[i] = l, l
 		main[i].Bound, local[i].Bound = b.pair.Main, b.pair.Local
+		main[i].Raises, local[i].Raises = inStores(l.Raises)
 	}
 	return main, local, nil
 }

@@ -410,6 +410,42 @@ func TestReservations(t *testing.T) {
 	})
 }
 
+// A reservation is raised in the store that made it. Elsewhere nobody knows whether it still
+// exists, and the raise is a reservation like any other.
+func TestRaise(t *testing.T) {
+	bubble(t, fallback.Options{}, "10 per hour sliding_log", func(t *testing.T, s *shared, n node) {
+		b, err := n.store.Bind("raised", limit(t, "10 per hour sliding_log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		layer := stint.Layer{Bound: b, Key: "a"}
+		raise := func(id stint.ReservationID) (stint.ReservationID, error) {
+			layer.Raises = id
+			_, raised, err := n.store.Reserve(t.Context(), []stint.Layer{layer}, 1, time.Hour)
+			return raised, err
+		}
+		first, err := raise("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.fail(errGone)
+		local, err := raise(first)
+		if err != nil {
+			t.Fatal("where it was not made:", err)
+		}
+		if _, err = raise(local); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = raise(local + "gone"); !errors.Is(err, stint.ErrReservation) {
+			t.Error("one that does not exist:", err)
+		}
+		s.heal()
+		if _, err = raise(local); err != nil {
+			t.Fatal("where it was not made:", err)
+		}
+	})
+}
+
 // What is settled above its reservation while the shared store is gone is charged to it
 // once: of reservations that either store made, also when the shared one has forgotten its
 // own, or has done what it did not answer.

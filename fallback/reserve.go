@@ -96,11 +96,24 @@ func reservedOf(layers []stint.Layer) []Reserved {
 // Settle implements [stint.Store]. A reservation of the shared store is settled once that answers:
 // see [Failover.Settle].
 func (s *Store) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
-	if id == openID {
+	main, local := inStores(id)
+	switch {
+	case local != "":
+		return s.failover.SettleLocal(ctx, local, cost)
+	case id == openID:
 		return stint.Decision{Allowed: true, Tightest: -1}, nil
 	}
-	if local, ok := strings.CutPrefix(string(id), localPrefix); ok {
-		return s.failover.SettleLocal(ctx, stint.ReservationID(local), cost)
+	return s.failover.Settle(ctx, main, cost)
+}
+
+// inStores returns the ID that a reservation has in the store that made it; the other one, or both,
+// are "".
+func inStores(id stint.ReservationID) (main, local stint.ReservationID) {
+	if own, ok := strings.CutPrefix(string(id), localPrefix); ok {
+		return "", stint.ReservationID(own)
 	}
-	return s.failover.Settle(ctx, id, cost)
+	if id == openID {
+		return "", ""
+	}
+	return id, ""
 }

@@ -182,11 +182,12 @@ func (s *Store) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	return s.reserve(parts, cost, ttl, nil)
+	return s.reserve(parts, layers, cost, ttl, nil)
 }
 
-// reserve reserves cost in all parts. If w is not nil, the request waits for its turn.
-func (s *Store) reserve(parts []part, cost int64, ttl time.Duration, w *waiting) (stint.Decision, stint.ReservationID, error) {
+// reserve reserves cost in all parts of the layers. If w is not nil, the request waits for its
+// turn.
+func (s *Store) reserve(parts []part, layers []stint.Layer, cost int64, ttl time.Duration, w *waiting) (stint.Decision, stint.ReservationID, error) {
 	all := &s.reservations
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -194,6 +195,11 @@ func (s *Store) reserve(parts []part, cost int64, ttl time.Duration, w *waiting)
 	if all.expire(s, now); !s.closed.Load() && all.open >= all.most {
 		s.fullReservations.Add(1)
 		return stint.Decision{}, "", fmt.Errorf("%w: %d reservations are open", stint.ErrFull, all.open)
+	}
+	for i := range layers {
+		if raised := layers[i].Raises; raised != "" && all.byID[raised] == nil {
+			return stint.Decision{}, "", stint.ErrReservation
+		}
 	}
 	r := &reservation{cost: cost, expires: now + min(int64(ttl), math.MaxInt64-max(now, 0)), parts: make([]reservedPart, len(parts))}
 	for i := range parts {

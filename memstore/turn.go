@@ -21,7 +21,7 @@ func (s *Store) TakeTurn(_ context.Context, layers []stint.Layer, cost int64, tt
 		return stint.Decision{}, "", err
 	}
 	if ttl > 0 {
-		return s.reserve(parts, cost, ttl, &waiting{age: age})
+		return s.reserve(parts, layers, cost, ttl, &waiting{age: age})
 	}
 	d, err := s.decide(meter.OpTake, parts, cost, nil, &waiting{age: age})
 	return d, "", err

@@ -306,6 +306,41 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
+// TestRaiseApart raises a reservation in two slots: once one of its keys was reset, no unit is
+// taken in either.
+func TestRaiseApart(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	store := open(t, c.URL(), redisstore.Options{Prefix: "raised"})
+	knows(t, store)
+	there, _ := apartKeys(store, "raised", "here")
+	limit := bind(t, store, "9/24h fixed_window")
+	layers := []stint.Layer{{Bound: limit, Key: "here"}, {Bound: limit, Key: there}}
+	reserve := func(raises stint.ReservationID) (stint.ReservationID, error) {
+		layers[0].Raises, layers[1].Raises = raises, raises
+		_, id, err := store.Reserve(ctx, layers, 2, time.Hour)
+		return id, err
+	}
+	first, err := reserve("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = reserve(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Reset(ctx, layers[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = reserve(first); !errors.Is(err, stint.ErrReservation) {
+		t.Error("one of its keys was reset:", err)
+	}
+	for key, want := range map[string]int64{"here": 9 - 2 - 2, there: 9} {
+		if d, err := limit.Decide(ctx, meter.OpPeek, key, 1); err != nil || d.Remaining != want {
+			t.Errorf("%q: %d remain, want %d: %v", key, d.Remaining, want, err)
+		}
+	}
+}
+
 // TestExcusedElsewhere has open reservations of one node excuse a denial, seen at the look or
 // only at the charge: a limit of another node that counts what is denied does not count it.
 func TestExcusedElsewhere(t *testing.T) {

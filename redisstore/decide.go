@@ -100,6 +100,7 @@ type part struct {
 	limit      *limit
 	weight     int64
 	excuse     time.Duration   // how long its reservation excuses denials
+	raises     string          // the record of the reservation that it raises, or ""
 	mild       bool            // its denials begin no ban
 	at         int             // its index in the request
 	answer     *stint.Decision // where to write its own answer, or nil
@@ -116,8 +117,8 @@ func (p *part) append(args []string, now int64) []string {
 	return args
 }
 
-// weighs returns the part's weight for the script, with the lengths of its ban and of its
-// excuse in µs, if it has them.
+// weighs returns the part's weight for the script, with what else the part has: the lengths of
+// its ban and of its excuse in µs, and the record of the reservation that it raises.
 func (p *part) weighs() string {
 	weight := number(p.weight)
 	switch ban := p.compiled.limit.Ban(); {
@@ -129,6 +130,9 @@ func (p *part) weighs() string {
 	}
 	if p.excuse > 0 {
 		weight += "x" + micros(int64(p.excuse))
+	}
+	if p.raises != "" {
+		weight += "o" + p.raises
 	}
 	return weight
 }

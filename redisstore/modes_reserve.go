@@ -42,30 +42,43 @@ func (m *modes) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 
 // Settle implements [stint.Store].
 func (m *modes) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
-	rest, ok := strings.CutPrefix(string(id), sharePrefix)
-	if !ok {
-		return m.store.Settle(ctx, id, cost)
+	local, there, at, err := cutShare(id)
+	if err != nil {
+		return stint.Decision{}, err
+	}
+	if local == "" {
+		return m.store.Settle(ctx, there, cost)
 	}
 	shares := m.local.Load()
 	if shares == nil {
 		return stint.Decision{}, stint.ErrReservation
 	}
-	local, rest, both := strings.Cut(rest, ".")
-	places, there, _ := strings.Cut(rest, ".")
-	mask, err := strconv.ParseUint(places, 16, 64)
-	if both && err != nil {
-		return stint.Decision{}, stint.ErrReservation
-	}
-	d, err := shares.Settle(ctx, stint.ReservationID(local), cost)
-	if err != nil || !both {
+	d, err := shares.Settle(ctx, local, cost)
+	if err != nil || there == "" {
 		return d, err
 	}
-	of, err := m.store.Settle(ctx, stint.ReservationID(there), cost)
+	of, err := m.store.Settle(ctx, there, cost)
 	if err != nil {
 		return d, err
 	}
-	parts := divided{atHere: placed(mask), atThere: ^placed(mask)}
+	parts := divided{atHere: at, atThere: ^at}
 	return parts.join(d, of), nil
+}
+
+// cutShare returns what an ID names: a reservation in memory, of the limits at these places,
+// and one of the server. One of the two may be "".
+func cutShare(id stint.ReservationID) (local, there stint.ReservationID, at placed, err error) {
+	own, ok := strings.CutPrefix(string(id), sharePrefix)
+	if !ok {
+		return "", id, 0, nil
+	}
+	own, rest, both := strings.Cut(own, ".")
+	places, other, _ := strings.Cut(rest, ".")
+	mask, err := strconv.ParseUint(places, 16, 64)
+	if both && err != nil {
+		return "", "", 0, stint.ErrReservation
+	}
+	return stint.ReservationID(own), stint.ReservationID(other), placed(mask), nil
 }
 
 // Refund implements [stint.Store].
@@ -156,10 +169,15 @@ func (m *modes) divide(layers []stint.Layer) (d divided, err error) {
 	at := 0
 	for _, layer := range layers {
 		b := layer.Bound.(*modeBound)
-		if layer.Bound = b.local; b.local != nil {
+		local, there, _, err := cutShare(layer.Raises)
+		if err != nil {
+			return d, err
+		}
+		if b.local != nil {
+			layer.Bound, layer.Raises = b.local, local
 			d.here = append(d.here, layer)
 		} else {
-			layer.Bound = b.onServer
+			layer.Bound, layer.Raises = b.onServer, there
 			d.there = append(d.there, layer)
 		}
 		for range b.all {

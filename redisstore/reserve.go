@@ -46,7 +46,9 @@ func (s *Store) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	excusing(parts, layers)
+	if err := s.ofLayers(parts, layers); err != nil {
+		return stint.Decision{}, "", err
+	}
 	return s.reserveParts(ctx, parts, reserving{cost: cost, ttl: ttl, age: -1})
 }
 
@@ -63,15 +65,31 @@ func (s *Store) reserveParts(ctx context.Context, parts []part, r reserving) (st
 	return a.join(parts, true), id, nil
 }
 
-// excusing sets how long parts excuse denials, as their layers say.
-func excusing(parts []part, layers []stint.Layer) {
+// ofLayers sets what the layers of a reservation say of their parts: how long they excuse
+// denials, and what they raise.
+func (s *Store) ofLayers(parts []part, layers []stint.Layer) (err error) {
 	i := 0
 	for _, layer := range layers {
 		for range layer.Bound.(*bound).limits {
-			parts[i].excuse = layer.Excuses
+			if parts[i].excuse = layer.Excuses; layer.Raises != "" {
+				if parts[i].raises, err = s.recordIn(slotOf(parts[i].begin), layer.Raises); err != nil {
+					return err
+				}
+			}
 			i++
 		}
 	}
+	return nil
+}
+
+// recordIn returns the key of the record that a reservation has in a slot.
+func (s *Store) recordIn(slot uint16, all stint.ReservationID) (string, error) {
+	for one := range strings.SplitSeq(string(all), idJoint) {
+		if id, of, err := parseID(stint.ReservationID(one)); err == nil && of == slot {
+			return s.names.reservation(id, slot), nil
+		}
+	}
+	return "", stint.ErrReservation
 }
 
 // A reserving says what to reserve: a cost, for how long, and whether in several slots.

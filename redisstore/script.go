@@ -269,7 +269,7 @@ func readGroupAnswer(reply any, verb string, parts int) (a groupAnswer) {
 	numbers := 1 + answersEach*parts
 	list, _ := reply.([]any)
 	switch {
-	case reply == nil && verb == "s":
+	case reply == nil && verb == "s", reply == "gone" && verb == "r":
 		a.err = stint.ErrReservation
 		return a
 	case verb == "s" && len(list) == 3 && list[0] == "s": // the answer of an earlier settlement

@@ -34,6 +34,9 @@ func (s *Store) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, 
 		d, err = s.Decide(ctx, meter.OpTake, layers, cost)
 		return d, "", err
 	case ttl > 0:
+		if err := s.ofLayers(parts, layers); err != nil {
+			return d, "", err
+		}
 		return s.reserveParts(ctx, parts, r)
 	}
 	a := s.longPath(ctx, parts, nil, "w", r.asked())

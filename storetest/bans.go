@@ -105,6 +105,36 @@ func (e *env) beginBan(l, twin limit, key string) {
 	}
 }
 
+// openBansNobody has open reservations deny, of those who waited too: that begins no ban.
+func openBansNobody(e *env) {
+	reserve := []func([]stint.Layer, int64) (stint.Decision, stint.ReservationID, error){
+		func(layers []stint.Layer, cost int64) (stint.Decision, stint.ReservationID, error) {
+			return e.store.Reserve(e.ctx, layers, cost, time.Hour)
+		},
+	}
+	if s, ok := e.store.(stint.TurnStore); ok {
+		reserve = append(reserve, func(layers []stint.Layer, cost int64) (stint.Decision, stint.ReservationID, error) {
+			return s.TakeTurn(e.ctx, layers, cost, time.Hour, 0)
+		})
+	}
+	for _, text := range []string{"5/1m ban 1h", "7/1h sliding_log ban 1h", "4/1h fixed_window ban 1h"} {
+		l := e.limit(text)
+		for way := range reserve {
+			key := e.key("open")
+			d, id, err := reserve[way]([]stint.Layer{{Bound: l.bound, Key: key, Excuses: time.Hour}}, l.Capacity())
+			if err != nil || !d.Allowed {
+				e.Fatalf("%s: %+v, %v", text, d, err)
+			}
+			if d = e.take(l, key, 1); d.Allowed || d.Banned || d.RetryAfter > stint.Wait(time.Second) {
+				e.Errorf("%s, reserved by way %d: %+v", text, way, d)
+			}
+			if e.settle(id, 0); !e.take(l, key, 1).Allowed {
+				e.Errorf("%s, reserved by way %d, and given back: denied", text, way)
+			}
+		}
+	}
+}
+
 // duringBan asks until the ban is over: at random, and a quantum before the end.
 func (e *env) duringBan(l, twin limit, key string, end int64) {
 	e.Helper()

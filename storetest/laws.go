@@ -225,6 +225,10 @@ func reservationEnds(e *env, l limit) {
 			e.Fatalf("%s: %+v, %v; want ErrReservation", what, d, err)
 		}
 	}
+	raise := func(key string, id stint.ReservationID, cost int64) (stint.Decision, error) {
+		d, _, err := e.store.Reserve(e.ctx, []stint.Layer{{Bound: l.bound, Key: key, Raises: id}}, cost, time.Hour)
+		return d, err
+	}
 	gone("unknown", "no such ID")
 	gone("empty", "")
 	e.walk(l, func(a, b string) {
@@ -235,6 +239,12 @@ func reservationEnds(e *env, l limit) {
 		if !d.Allowed {
 			return
 		}
+		more := min(e.cost(l.Limit), l.Capacity())
+		if d, err := raise(a, id, more); err != nil {
+			e.Fatal(err)
+		} else {
+			e.equal("raised", d, e.take(l, b, more))
+		}
 		if e.rnd.IntN(4) == 0 {
 			e.reset(l, a)
 			e.reset(l, b)
@@ -242,6 +252,9 @@ func reservationEnds(e *env, l limit) {
 		} else {
 			e.now.Add(int64(ttl))
 			gone("expired", id)
+		}
+		if d, err := raise(a, id, more); !errors.Is(err, stint.ErrReservation) {
+			e.Fatalf("raised when it was gone: %+v, %v; want ErrReservation", d, err)
 		}
 		e.sameAnswers("it stands as charged", l, a, b)
 	})

@@ -95,6 +95,7 @@ type fault struct {
 	blockShortens  bool // a ban that lasts longer
 	blockInSteps   bool // it looks at the ban, releases the lock, and writes
 	unblockResets  bool // all that was used
+	raisesAny      bool // reservations that are gone too
 }
 
 func newNaive(now func() int64, plant fault) *naive {
@@ -480,6 +481,11 @@ func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	if ttl <= 0 {
 		return stint.Decision{}, "", fmt.Errorf("ttl %v", ttl)
 	}
+	for _, layer := range layers {
+		if layer.Raises != "" && s.token(layer.Raises) == nil && !s.plant.raisesAny {
+			return stint.Decision{}, "", stint.ErrReservation
+		}
+	}
 	expires := int64(math.MaxInt64)
 	if now := s.now(); int64(ttl) < expires-now {
 		expires = now + int64(ttl)
@@ -499,16 +505,28 @@ func (s *naive) Reserve(_ context.Context, layers []stint.Layer, cost int64, ttl
 	return d, id, nil
 }
 
-func (s *naive) Settle(_ context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+// token returns what an ID names, or nil if that does not exist any more.
+func (s *naive) token(id stint.ReservationID) *held {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, h := s.now(), s.tokens[id]
+	h := s.tokens[id]
+	if h == nil || h.expires <= s.now() && !s.plant.neverExpires {
+		return nil
+	}
+	return h
+}
+
+func (s *naive) Settle(_ context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	h := s.token(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
 	switch {
 	case s.closed:
 		return stint.Decision{}, stint.ErrClosed
 	case cost < 0:
 		return stint.Decision{}, stint.ErrCost
-	case h == nil || h.expires <= now && !s.plant.neverExpires:
+	case h == nil:
 		return stint.Decision{}, stint.ErrReservation
 	case h.answer != nil && !s.plant.settlesTwice:
 		return *h.answer, nil

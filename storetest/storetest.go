@@ -129,6 +129,7 @@ var laws = []law{
 	{name: "a change locks nobody out", once: changeLocksNobodyOut},
 	{name: "a ban ends when it should", once: bansEnd},
 	{name: "a block lasts", once: blocksLast},
+	{name: "what is open bans nobody", once: openBansNobody},
 	{name: "errors", once: errorsAreReturned},
 	{name: "closed", once: closedIsClosed},
 	{name: "greatest values", once: greatestValues},

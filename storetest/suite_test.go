@@ -93,6 +93,7 @@ func TestFaultsAreCaught(t *testing.T) {
 		"a block shortens a ban":  {fault{blockShortens: true}, "a block lasts"},
 		"unblocking resets":       {fault{unblockResets: true}, "a block lasts"},
 		"a block in two steps":    {fault{blockInSteps: true}, "concurrent blocks"},
+		"raises what is gone":     {fault{raisesAny: true}, "a reservation ends"},
 		"one answer for all":      {fault{sharesAnswers: true}, "layers, all or none"},
 	} {
 		t.Run(name, func(t *testing.T) {

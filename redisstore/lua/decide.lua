@@ -14,7 +14,7 @@
 -- Answer: the cost that was decided on, then seven integers a layer, behind them for k
 -- where each was charged, for y whether nothing of it stands (1); to T, P and K that
 -- behind an s. "stale <t>" when a calendar's bounds do not hold the server's
--- time; nil for a reservation that is not there. To a, and to s where it was
+-- time; nil for a reservation that is not there, "gone" for one to raise. To a, and to s where it was
 -- settled before: o, what settling needs to know, and which states were overflow
 -- keys; or s, what reading the answer needs, and that.
 
@@ -81,6 +81,9 @@ elseif op == 'f' then
   end
   out = standing()
 else
+  for i = 1, op == 'r' and n or 0 do
+    if gone(layers[i], KEYS[n + i], t) then return 'gone' end
+  end
   out, allowed = take(op, cost, layers, t, age)
   if allowed and op == 'r' then reserve(layers, t, cost, ttl, token, about) end
 end

@@ -254,6 +254,18 @@ local function recorded(record, t)
   return false, { 's', kept[1], kept[2] }
 end
 
+-- gone reports whether a layer, whose open reservations are at key, is to raise a reservation
+-- that is over, unknown or reset. In a record, open or settled, the ids are at 5, 7 and so on.
+local function gone(L, key, t)
+  if L.raised == '' then return false end
+  if recorded(L.raised, t) then return true end
+  local kept, id = cmsgpack.unpack(string.sub(redis.call('GET', L.raised), 2)), redis.call('HGET', key, 'id')
+  for i = 5, #kept, 2 do
+    if kept[i] == id then return false end
+  end
+  return true
+end
+
 -- countOpen changes how many reservations of a state have not been settled.
 local function countOpen(key, by)
   local n = (tonumber(redis.call('HGET', key, 'n')) or 0) + by

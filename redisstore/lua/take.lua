@@ -2,15 +2,15 @@
 -- nothing.
 
 -- readLayers reads the arguments of n layers. Calls of the fast path have no weights. After
--- a weight may follow b and the length of a ban in µs, 0 to begin none; and x and for how
--- long the reservation excuses denials.
+-- a weight may follow b and the length of a ban in µs, 0 to begin none; x and for how long
+-- the reservation excuses denials; and o and the record of the one that it raises.
 local function readLayers(n, short)
   local layers = {}
   for i = 1, n do
-    local weight, length, excuse = 1, nil, nil
-    if not short then weight, length, excuse = string.match(argument(), '^(%d+)b?(%d*)x?(%d*)$') end
+    local weight, length, excuse, raised = 1, nil, nil, ''
+    if not short then weight, length, excuse, raised = string.match(argument(), '^(%d+)b?(%d*)x?(%d*)o?(.*)$') end
     layers[i] = readLayer(whole(weight))
-    layers[i].ban, layers[i].excuse = tonumber(length), tonumber(excuse)
+    layers[i].ban, layers[i].excuse, layers[i].raised = tonumber(length), tonumber(excuse), raised
   end
   return layers
 end
