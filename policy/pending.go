@@ -49,7 +49,6 @@ type Pending struct {
 // A settling is the charge of one rule.
 type settling struct {
 	*rulesfile.Response
-	part     reservedPart
 	of       ruleMatch
 	reserved int64 // before the first raise
 	raised
@@ -100,12 +99,12 @@ func (r *Result) settles() bool {
 
 func (p *Policy) pending(r *Result) *Pending {
 	d := &Pending{policy: p, parts: append([]reservedPart(nil), r.parts...)}
-	for _, part := range d.parts {
+	for i, part := range d.parts {
 		if part.match == 0 {
 			continue
 		}
 		h := &r.matches[part.match-1]
-		one := settling{Response: h.rule.Response, part: part, of: *h, reserved: h.cost, raised: raised{room: h.cost}}
+		one := settling{Response: h.rule.Response, of: *h, reserved: h.cost, raised: raised{parts: d.parts[i : i+1 : i+1], room: h.cost}}
 		one.asked, _ = satmath.Mul(h.asked, h.price)
 		for i := range d.rules { // rules that read the same share one reader
 			if other := &d.rules[i]; one.Usage != nil && other.Usage != nil && one.Usage.Same(other.Usage) {
@@ -348,24 +347,41 @@ func (s *settling) estimate(d *Pending) int64 {
 	return s.reader.Estimate(d.written)
 }
 
-// settleAt settles the charge of one rule. If the reservation does not exist any more, the
-// units above it are still charged.
-func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) error {
+// settleAt settles what one rule charges for the response. What is given back comes off the
+// newest part first.
+func (p *Policy) settleAt(ctx context.Context, s *settling, units int64) (err error) {
 	units = max(units-s.used, 0)
-	_, err := p.settle(ctx, s.part, units)
+	before := int64(0)
+	for i := range s.parts {
+		before += s.parts[i].cost
+	}
+	for _, part := range slices.Backward(s.parts) {
+		before -= part.cost
+		if failed := p.settlePart(ctx, s, part, max(units-before, 0)); err == nil {
+			err = failed
+		}
+		units = min(units, before)
+	}
+	return err
+}
+
+// settlePart settles one part. If it does not exist any more, the units above it are still
+// charged.
+func (p *Policy) settlePart(ctx context.Context, s *settling, part reservedPart, units int64) error {
+	_, err := p.settle(ctx, part, units)
 	if !errors.Is(err, stint.ErrReservation) {
 		return err
 	}
-	if units <= s.part.cost {
+	if units <= part.cost {
 		return nil
 	}
-	a := operation{local: s.part.local}
+	a := operation{local: part.local}
 	_, id, err := p.in(a.local).Reserve(ctx, []stint.Layer{{Bound: p.bound(a.local, &s.of), Key: s.of.key}}, 0, time.Minute)
 	if err != nil || id == "" {
 		return err
 	}
 	p.remember(&a, id, 0, time.Minute, p.reservedBy(&s.of, 1, 0))
-	_, err = p.settle(ctx, reservedPart{id: id, local: a.local}, units-s.part.cost)
+	_, err = p.settle(ctx, reservedPart{id: id, local: a.local}, units-part.cost)
 	return err
 }
 

@@ -8,16 +8,20 @@ import (
 	"github.com/stint-dev/stint/fallback"
 )
 
-// A response whose rule says cut reserves more while it runs. Each raise makes a new
-// reservation and settles the one before at its full cost, since that is used up. So only one
-// is open at a time, units are given back from the newest first, and a reservation that no
-// longer exists is noticed.
+// A response whose rule says cut reserves more while it runs. Each raise is a reservation of
+// its own, which is not made once the one before does not exist any more. They stay open until
+// the response says its cost, which may be less than what it seemed to cost before.
+
+// mostParts is how many reservations of a response stay open: each is one of the 1,024 of its
+// key that a store keeps apart. The oldest of more than that is settled as used up.
+const mostParts = 64
 
 // raised is what a response has taken so far, under one rule.
 type raised struct {
-	used int64 // units of earlier reservations, which are settled
-	room int64 // what the response may cost before the store is asked again
-	cost int64 // what the response has cost, without the bytes that Cut was told last
+	parts []reservedPart // that are open, the newest last
+	used  int64          // units of earlier ones, which are settled
+	room  int64          // what the response may cost before the store is asked again
+	cost  int64          // what the response has cost, without the bytes that Cut was told last
 }
 
 // Cuts reports whether a rule may cut the body. If so, call [Pending.Cut] in place of Write.
@@ -38,8 +42,8 @@ func (d *Pending) Cuts() bool {
 // even if that is less than was reserved. If the reservation no longer exists because its key
 // was reset, the response is cut and charged nothing further.
 //
-// Price: a decision of the store and a settlement of the reservation before, each time that
-// the response reserves more.
+// Price: a decision of the store each time that the response reserves more, and a settlement
+// of what that took, at the end.
 func (d *Pending) Cut(ctx context.Context, p []byte) bool {
 	for i := range d.rules {
 		d.rules[i].cost = d.rules[i].units(d, false, 0)
@@ -47,7 +51,7 @@ func (d *Pending) Cut(ctx context.Context, p []byte) bool {
 	_, _ = d.Write(p)
 	for i := range d.rules {
 		one := &d.rules[i]
-		if !one.Cut || one.settled || one.part.shadow {
+		if !one.Cut || one.settled || one.parts[0].shadow {
 			continue
 		}
 		if lacks := one.units(d, false, 0) - one.room; lacks > 0 {
@@ -63,36 +67,37 @@ func (d *Pending) Cut(ctx context.Context, p []byte) bool {
 // the store fails, the rule's on_store_failure decides.
 func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 	part, err := p.takeMore(ctx, s, &operation{}, want)
+	failed := err != nil && ctx.Err() == nil && p.failover.Fails(err)
+	if failed && s.of.rule.failure == FailLocal && p.local != nil {
+		part, err = p.takeMore(ctx, s, &operation{local: true, why: err}, want)
+	}
 	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		return want // the client has gone: nothing more is sent
-	case !p.failover.Fails(err) || s.of.rule.failure == FailClosed:
+	case errors.Is(err, stint.ErrReservation):
+		s.settled = true // its key was reset
 		return 0
-	case s.of.rule.failure == FailOpen:
+	case err != nil && ctx.Err() != nil: // the client has gone: nothing more is sent
 		return want
-	case p.local == nil:
-		return 0
-	default:
-		if part, err = p.takeMore(ctx, s, &operation{local: true, why: err}, want); err != nil {
-			return 0
-		}
-	}
-	if part.cost == 0 {
+	case failed && s.of.rule.failure == FailOpen:
+		return want
+	case err != nil || part.cost == 0:
 		return 0
 	}
-	if _, err = p.settle(ctx, s.part, s.part.cost); errors.Is(err, stint.ErrReservation) {
-		_, _ = p.settle(ctx, part, 0) // the new reservation was reset too, or is given back here
-		s.settled = true
-		return 0
+	if s.parts = append(s.parts, part); len(s.parts) > mostParts {
+		oldest := s.parts[0]
+		_, _ = p.settle(ctx, oldest, oldest.cost)
+		s.used, s.parts = s.used+oldest.cost, s.parts[1:]
 	}
-	s.used, s.part = s.used+s.part.cost, part
 	return part.cost
 }
 
 // takeMore reserves up to want units in one store; a denial leaves no trace there.
 func (p *Policy) takeMore(ctx context.Context, s *settling, a *operation, want int64) (reservedPart, error) {
 	layers := []stint.Layer{{Bound: p.bound(a.local, &s.of), Key: s.of.key, Excuses: responseLasts}}
+	for _, part := range s.parts {
+		if part.local == a.local {
+			layers[0].Raises = part.id
+		}
+	}
 	for want > 0 {
 		d, id, err := fallback.TakeTurn(ctx, p.in(a.local), layers, want, responseLasts, 0)
 		if err != nil {
@@ -100,7 +105,7 @@ func (p *Policy) takeMore(ctx context.Context, s *settling, a *operation, want i
 		}
 		if d.Allowed {
 			p.remember(a, id, want, responseLasts, p.reservedBy(&s.of, 1, responseLasts))
-			return reservedPart{id: id, cost: want, local: a.local, match: s.part.match}, nil
+			return reservedPart{id: id, cost: want, local: a.local}, nil
 		}
 		if d.Remaining >= want { // room is not what it lacks: a leaky_queue would delay it
 			break

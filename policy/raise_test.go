@@ -3,7 +3,9 @@ package policy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +19,11 @@ import (
 type running struct {
 	*policy.Pending
 	held, cost int64
+	parts      []taking
 }
+
+// A taking is what a response has taken in an hour.
+type taking struct{ hour, units int64 }
 
 // pass sends bytes, and reports whether they must not pass.
 func (r *running) pass(n int64) bool { return r.Cut(context.Background(), make([]byte, n)) }
@@ -36,13 +42,19 @@ func streaming(t testing.TB, p *policy.Policy) *running {
 	if err := d.Header(t.Context(), 200, nil); err != nil {
 		t.Fatal(err)
 	}
-	return &running{Pending: d, held: 20}
+	return &running{Pending: d}
 }
 
-// cutting returns a policy whose one rule cuts what is above 20 bytes and its limit.
-func cutting(t testing.TB, store stint.Store, limit, more string, o policy.Options) *policy.Policy {
+// What a rule's cost is of.
+const (
+	bytes  = `"response": "bytes"`
+	tokens = `"usage": "openai"`
+)
+
+// cutting returns a policy whose one rule cuts what is above 20 units and its limit.
+func cutting(t testing.TB, of string, store stint.Store, limit, more string, o policy.Options) *policy.Policy {
 	t.Helper()
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "r", "key": [], "limits": ["` + limit + `"], "cost": {"response": "bytes", "reserve": 20, "cut": true}` + more + `}]}`))
+	rules, err := policy.Parse([]byte(`{"rules": [{"name": "r", "key": [], "limits": ["` + limit + `"], "cost": {` + of + `, "reserve": 20, "cut": true}` + more + `}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,63 +76,116 @@ func leftOf(t testing.TB, p *policy.Policy) policy.RuleResult {
 	return r.Rules[0]
 }
 
+// events returns n events of a stream, which seem to cost a unit each.
+func events(n int64) []byte {
+	return []byte(strings.Repeat("data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n", int(n)))
+}
+
+// saying returns the end of a stream that says its usage.
+func saying(n int64) []byte {
+	return fmt.Appendf(nil, "data: {\"choices\":[],\"usage\":{\"total_tokens\":%d}}\n\ndata: [DONE]\n\n", n)
+}
+
 // TestRaise holds streams of one key to the definition: a stream that has used up its
 // reservation takes as much again as at first, or what the next bytes lack, or what there is;
-// where there is nothing, it ends.
+// where there is nothing, it ends. It costs the usage that it says, above or below what it
+// seemed to cost. What is given back comes off the newest part first, in the hour of that part.
 func TestRaise(t *testing.T) {
 	const most = 300
 	seed := rand.Uint64()
 	for history := range uint64(300) {
-		rnd := rand.New(rand.NewPCG(seed, history))
-		p := cutting(t, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), "300 per day fixed_window", "", policy.Options{})
+		rnd, now, used := rand.New(rand.NewPCG(seed, history)), int64(1e18), map[int64]int64{}
+		p := cutting(t, tokens, memstore.New(memstore.Options{Now: func() int64 { return now }}), "300 per hour fixed_window", "", policy.Options{})
+		take := func(s *running, units int64) {
+			one := taking{now / int64(time.Hour), units}
+			s.parts, s.held, used[one.hour] = append(s.parts, one), s.held+units, used[one.hour]+units
+		}
 		var open []*running
-		taken := int64(0)
 		for step := range 60 {
-			switch at := rnd.IntN(max(2*len(open), 3)); {
-			case at >= len(open):
+			now += rnd.Int64N(int64(8 * time.Minute))
+			left := max(most-used[now/int64(time.Hour)], 0)
+			at := rnd.IntN(max(2*len(open), 3))
+			if at >= len(open) {
 				one := streaming(t, p)
-				if (one != nil) != (taken+20 <= most) {
-					t.Fatalf("seed %d, %d, step %d: %d taken: begins: %v", seed, history, step, taken, one != nil)
+				if (one != nil) != (left >= 20) {
+					t.Fatalf("seed %d, %d, step %d: %d left: begins: %v", seed, history, step, left, one != nil)
 				}
 				if one != nil {
-					open, taken = append(open, one), taken+20
+					take(one, 20)
+					open = append(open, one)
 				}
-			default:
-				one, n, ends, cut := open[at], rnd.Int64N(45), rnd.IntN(8) == 0, false
-				if lacks := one.cost + n - one.held; !ends && lacks > 0 {
-					more := max(min(max(20, lacks), most-taken), 0)
-					one.held, taken, cut = one.held+more, taken+more, more == 0
-				}
-				if !ends {
-					if one.pass(n) != cut {
-						t.Fatalf("seed %d, %d, step %d: cut %v, want %v", seed, history, step, !cut, cut)
-					}
-					if !cut {
-						one.cost += n
-						break
-					}
-				}
-				whole := !cut && rnd.IntN(2) == 0
-				if !whole && !cut { // at least what was reserved at first
-					one.cost = max(one.cost, 20)
-				}
-				if err := one.End(t.Context(), whole); err != nil {
-					t.Fatal(err)
-				}
-				taken += one.cost - one.held
-				open = append(open[:at], open[at+1:]...)
+				continue
 			}
-			if left := leftOf(t, p).Remaining; left != max(most-taken, 0) {
-				t.Fatalf("seed %d, %d, step %d: %d left, want %d", seed, history, step, left, max(most-taken, 0))
+			one, n, cut := open[at], rnd.Int64N(45), false
+			next, cost, ends := events(n), one.cost+n, rnd.IntN(6) == 0
+			if ends {
+				cost = rnd.Int64N(2*one.cost + 20)
+				next = saying(cost)
+			}
+			leaves := rnd.IntN(20) == 0
+			if lacks := cost - one.held; lacks > 0 && !leaves {
+				if cut = left == 0; !cut {
+					take(one, min(max(20, lacks), left))
+				}
+			}
+			switch {
+			case leaves: // it costs at least what was reserved at first
+				one.cost = max(one.cost, 20)
+			case one.Cut(t.Context(), next) != cut:
+				t.Fatalf("seed %d, %d, step %d: cut %v, want %v", seed, history, step, !cut, cut)
+			case !cut:
+				one.cost = cost
+			}
+			if !cut && !ends && !leaves {
+				continue
+			}
+			if err := one.End(t.Context(), ends && !leaves); err != nil {
+				t.Fatal(err)
+			}
+			used[now/int64(time.Hour)] += max(one.cost-one.held, 0)
+			for i := len(one.parts) - 1; i >= 0 && one.held > one.cost; i-- {
+				back := min(one.held-one.cost, one.parts[i].units)
+				one.held, used[one.parts[i].hour] = one.held-back, used[one.parts[i].hour]-back
+			}
+			open = append(open[:at], open[at+1:]...)
+			if got, want := usedOf(t, p), used[now/int64(time.Hour)]; got != want {
+				t.Fatalf("seed %d, %d, step %d: %d used, want %d", seed, history, step, got, want)
 			}
 		}
 	}
 }
 
+// TestRaiseOften: a response gives back what it has taken last, of 64 parts.
+func TestRaiseOften(t *testing.T) {
+	p := cutting(t, tokens, memstore.New(memstore.Options{}), "10_000 per day sliding_log", "", policy.Options{})
+	one := streaming(t, p)
+	for range 100 {
+		if one.Cut(t.Context(), events(20)) {
+			t.Fatal("cut")
+		}
+	}
+	if one.Cut(t.Context(), saying(0)) || one.End(t.Context(), true) != nil {
+		t.Fatal("cut")
+	}
+	if used := usedOf(t, p); used != (100-64)*20 {
+		t.Errorf("%d used, want %d", used, (100-64)*20)
+	}
+}
+
+// usedOf returns what the rule has used.
+func usedOf(t testing.TB, p *policy.Policy) int64 {
+	t.Helper()
+	all, err := p.UsedOf(t.Context(), "r", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0].Used
+}
+
 // TestRaiseDenied: a raise that is denied begins no ban and is not counted.
 func TestRaiseDenied(t *testing.T) {
 	for _, limit := range []string{"100 per day fixed_window ban 1h", "100 per day sliding_log count_denied"} {
-		p := cutting(t, memstore.New(memstore.Options{}), limit, "", policy.Options{})
+		p := cutting(t, bytes, memstore.New(memstore.Options{}), limit, "", policy.Options{})
 		one, other := streaming(t, p), streaming(t, p)
 		if one.pass(110) || one.End(t.Context(), true) != nil || other.pass(20) {
 			t.Fatalf("%s: cut", limit)
@@ -136,7 +201,7 @@ func TestRaiseDenied(t *testing.T) {
 
 // TestRaiseGone: a response whose key was reset ends, and costs nothing.
 func TestRaiseGone(t *testing.T) {
-	p := cutting(t, memstore.New(memstore.Options{}), "100 per day fixed_window", "", policy.Options{})
+	p := cutting(t, bytes, memstore.New(memstore.Options{}), "100 per day fixed_window", "", policy.Options{})
 	one := streaming(t, p)
 	if one.pass(30) {
 		t.Fatal("cut")
@@ -157,7 +222,7 @@ func TestRaiseGone(t *testing.T) {
 func TestRaiseAway(t *testing.T) {
 	for word, passes := range map[string]int64{"open": 1000, "closed": 20, "local": 100} {
 		store := &away{Store: memstore.New(memstore.Options{})}
-		p := cutting(t, store, "100 per day fixed_window", `, "on_store_failure": "`+word+`"`, policy.Options{Local: memstore.New(memstore.Options{})})
+		p := cutting(t, bytes, store, "100 per day fixed_window", `, "on_store_failure": "`+word+`"`, policy.Options{Local: memstore.New(memstore.Options{})})
 		one, sent := streaming(t, p), int64(0)
 		store.away.Store(true)
 		for sent < 1000 && !one.pass(10) {
@@ -181,7 +246,7 @@ func TestRaiseAway(t *testing.T) {
 
 // TestCutDelivered: a response that is cut costs what has passed, however much was reserved.
 func TestCutDelivered(t *testing.T) {
-	p := cutting(t, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), "40 per day fixed_window", "", policy.Options{})
+	p := cutting(t, bytes, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), "40 per day fixed_window", "", policy.Options{})
 	first, second := streaming(t, p), streaming(t, p)
 	for i, cut := range []bool{false, false, true} { // 14 of the 20 reserved units are used
 		if first.pass(7) != cut {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/service/proxy"
@@ -68,7 +69,7 @@ func TestTokens(t *testing.T) {
 			turn <- struct{}{}
 			all.Go(func() {
 				defer func() { <-turn }()
-				bounds[i], _ = tokenHistory(t, f, form, fmt.Sprint("c", i), true, rand.New(rand.NewPCG(seed, uint64(i))))
+				bounds[i], _ = tokenHistory(t, f, form, fmt.Sprint("c", i), rand.New(rand.NewPCG(seed, uint64(i))))
 			})
 		}
 		all.Wait()
@@ -128,22 +129,25 @@ func (s slowly) Read(p []byte) (int, error) {
 
 // TestTokensCut has up to six streams of one key share a budget, which cuts them: each serves at most a
 // chunk above it, and the charge is bounded as in TestTokens.
-func TestTokensCut(t *testing.T) {
+func TestTokensCut(t *testing.T) { inStores(t, tokensCut) }
+
+func tokensCut(t *testing.T, store stint.Store) {
 	const budget = 100
-	histories := 10_000
+	histories := 5_000
 	if testing.Short() {
 		histories = 240
 	}
 	seed := rand.Uint64()
 	for form, is := range shapes {
-		f := start(t, mustURL(t, "http://127.0.0.1:1"), time.Minute, yaml(t, fmt.Sprintf(tokenRules, is.dialect, budget, is.dialect, true)), httplimit.ClientIP{}, proxy.Options{Transport: byChunk{}})
+		f := start(t, mustURL(t, "http://127.0.0.1:1"), time.Minute, nil, httplimit.ClientIP{}, proxy.Options{Transport: byChunk{},
+			Source: sourceOn(t, store, yaml(t, fmt.Sprintf(tokenRules, is.dialect, budget, is.dialect, true)))})
 		for i := range histories / len(shapes) {
-			customer, rnd := fmt.Sprint("c", i), rand.New(rand.NewPCG(seed, uint64(i)))
+			customer, rnd := fmt.Sprint(form, i), rand.New(rand.NewPCG(seed, uint64(i)))
 			bounds, served := make([][2]int64, 1+rnd.IntN(6)), make([]int64, 6)
 			var all sync.WaitGroup
 			for k := range bounds {
 				own := rand.New(rand.NewPCG(rnd.Uint64(), 0))
-				all.Go(func() { bounds[k], served[k] = tokenHistory(t, f, form, customer, false, own) })
+				all.Go(func() { bounds[k], served[k] = tokenHistory(t, f, form, customer, own) })
 			}
 			all.Wait()
 			await.Until(t, "all have ended", func() bool { return f.source.Policy().InFlight()["places"] == 0 })
@@ -166,8 +170,8 @@ func TestTokensCut(t *testing.T) {
 var isToken = regexp.MustCompile(`"t[0-9]+`)
 
 // tokenHistory sends one request, reads some of the answer, and returns what may be charged, and what
-// was served. settles says that a final usage counts alone.
-func tokenHistory(t *testing.T, f *front, form, customer string, settles bool, rnd *rand.Rand) (bounds [2]int64, served int64) {
+// was served. A final usage counts alone.
+func tokenHistory(t *testing.T, f *front, form, customer string, rnd *rand.Rand) (bounds [2]int64, served int64) {
 	tokens, way, usage, ends := rnd.IntN(60), rnd.IntN(6), rnd.IntN(2) == 0, rnd.IntN(2) == 0
 	reserve, body := int64(20), `{"stream":true`
 	if rnd.IntN(2) == 0 {
@@ -211,7 +215,7 @@ func tokenHistory(t *testing.T, f *front, form, customer string, settles bool, r
 	cancel()
 	_ = answer.Body.Close() // it has been read, or is left
 	served = int64(len(isToken.FindAll(got, -1)))
-	if settles && s.whole && err == nil && len(got) < int(read) {
+	if s.whole && err == nil && len(got) < int(read) {
 		return [2]int64{int64(s.usage), int64(s.usage)}, served
 	}
 	most := max(int64(s.usage), reserve, int64(len(s.pieces)), served)
