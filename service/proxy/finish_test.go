@@ -19,6 +19,7 @@ import (
 	"github.com/stint-dev/stint/internal/testkit/await"
 
 	"github.com/stint-dev/stint/service/proxy"
+	"github.com/stint-dev/stint/service/server"
 )
 
 // A deafServer never notices that its clients leave. It counts the requests that it works on.
@@ -277,19 +278,27 @@ func TestFinishHolds(t *testing.T) {
 }
 
 // TestFinishBounded has clients leave within the bodies of more requests than may hold a place so: the
-// first hold theirs, and the places of the others are free.
+// first hold theirs, and the places of the others are free. None holds a connection to the server.
 func TestFinishBounded(t *testing.T) {
 	release := make(chan bool)
 	d := &deafServer{work: func(http.ResponseWriter, *http.Request) { <-release }}
-	server := httptest.NewServer(d)
-	defer server.Close()
+	behind := httptest.NewServer(d)
+	defer behind.Close()
 	defer close(release)
+	connections := server.NewRequests(1, 1, nil)
 	f := startServing(t, yaml(t, "rules: [{name: proxy, key: [], limits: [5 in flight], finish: 1h}]"),
-		proxy.Options{Upstream: mustURL(t, server.URL), MaxWaiting: 12}, proxy.ServeOptions{Drain: time.Millisecond})
+		proxy.Options{Upstream: mustURL(t, behind.URL), MaxWaiting: 12, Requests: connections}, proxy.ServeOptions{Drain: time.Millisecond})
 	for n := range int64(10) {
 		leaveWithin(t, f, d, n)
 		held := min(n+1, 2) // fewer than a quarter of what is free
 		await.Until(t, "the other places are free", func() bool { return f.source.Policy().InFlight()["proxy"] == held })
+		await.Until(t, "the connection is free", func() bool {
+			leave, why := connections.Enter(server.AddressOf(f.address))
+			if why == "" {
+				leave()
+			}
+			return why == ""
+		})
 	}
 }
 

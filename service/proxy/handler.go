@@ -196,7 +196,6 @@ func NewHandler(o Options) (*Handler, error) {
 			h.shed(w, r, why)
 			return
 		}
-		defer leave()
 		h.passed.Add(1)
 		if v.asks && v.hides != nil {
 			r = v.askUsage(r)
@@ -205,6 +204,7 @@ func NewHandler(o Options) (*Handler, error) {
 		out := relay(fullDuplex(w, r))
 		defer func() {
 			out.flushCut()
+			leave() // what end waits for takes no connection
 			end(out)
 		}()
 		behind.ServeHTTP(out, r)
