@@ -108,9 +108,12 @@ func (f *File) Refused(by request.Interfaces) Errors {
 		if can&by != 0 {
 			continue
 		}
-		hint := fmt.Sprintf("it can come by %v", can)
-		switch meant := f.meant(u.Name); {
-		case f.undeclared(u) && meant != "":
+		hint, meant := fmt.Sprintf("it can come by %v", can), ""
+		if f.undeclared(u) { // it is looked for among all that are declared
+			meant = f.meant(u.Name)
+		}
+		switch {
+		case meant != "":
 			hint = fmt.Sprintf("did you mean %q?", meant)
 		case f.undeclared(u) && u.Kind == request.Claim && by&(request.Proxy|request.Auth) != 0:
 			hint = "jwt: {jwks: URL} at the top has tokens verified"

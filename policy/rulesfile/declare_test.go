@@ -1,6 +1,7 @@
 package rulesfile_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -99,5 +100,28 @@ func TestRefused(t *testing.T) {
 	rules, err := rulesfile.Parse([]byte(`{"rules": [{"name": "a", "key": ["grpc.method"], "limits": ["1/s"]}]}`))
 	if err != nil || len(rules.Warnings()) != 0 {
 		t.Errorf("what gRPC calls have: %v, %v; want no warning", err, rules.Warnings())
+	}
+}
+
+// TestRefusedOfMany: what is said of each of many declared attributes costs the same.
+func TestRefusedOfMany(t *testing.T) {
+	allocations := func(n int) float64 {
+		var names, rules []string
+		for i := range n {
+			name := fmt.Sprintf("route-%04d", i)
+			names = append(names, `"`+name+`"`)
+			rules = append(rules, fmt.Sprintf(`{"name": %q, "match": {"path": "/%[1]s"}, "key": [%[1]q], "limits": ["1/s"]}`, name))
+		}
+		f, err := rulesfile.Parse([]byte(`{"attributes": [` + strings.Join(names, ", ") + `], "rules": [` + strings.Join(rules, ", ") + `]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Refused(request.Proxy); len(got) != n {
+			t.Fatalf("%d of %d", len(got), n)
+		}
+		return testing.AllocsPerRun(1, func() { f.Refused(request.Proxy) })
+	}
+	if few, many := allocations(50), allocations(500); many > 11*few {
+		t.Errorf("%v allocations for 50 attributes, %v for 500", few, many)
 	}
 }

@@ -82,7 +82,10 @@ func Open(store stint.Store, path string, f *File, o Options) (*Source, error) {
 
 // refuse returns why valid rules may not be used here.
 func (o *Options) refuse(f *File) error {
-	if errs := f.Rules.File().Refused(o.By); o.By != 0 && len(errs) > 0 {
+	if o.By == 0 {
+		return nil
+	}
+	if errs := f.Rules.File().Refused(o.By); len(errs) > 0 {
 		return errs
 	}
 	return nil
