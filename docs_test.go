@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/internal/testkit/pages"
 )
 
 // documents are the pages that this test holds to the code.
@@ -25,11 +27,8 @@ func documents(t *testing.T) []string {
 
 // TestDocsExample holds README.md's program to the example that compiles and runs.
 func TestDocsExample(t *testing.T) {
-	_, rest, _ := strings.Cut(readDocument(t, "README.md"), "```go\n")
-	shown, _, _ := strings.Cut(rest, "```")
-	_, shown, _ = strings.Cut(shown, "func main() {\n")
-	text := readDocument(t, "example_test.go")
-	_, rest, found := strings.Cut(text, "func Example() {\n")
+	_, shown, _ := strings.Cut(pages.Blocks(pages.Read(t, "README.md"), "go")[0], "func main() {\n")
+	_, rest, found := strings.Cut(pages.Read(t, "example_test.go"), "func Example() {\n")
 	body, _, _ := strings.Cut(rest, "\n}\n")
 	body, _, _ = strings.Cut(body, "\t// Output:")
 	if got := body + "}\n"; !found || got != shown {
@@ -44,10 +43,10 @@ func TestDocsPackages(t *testing.T) {
 		if _, err := os.Stat(dir); err != nil {
 			continue // a module of its own, and only the root is here
 		}
-		_, rest, found := strings.Cut(readDocument(t, dir+"/example_test.go"), "\nfunc Example() {\n")
+		_, rest, found := strings.Cut(pages.Read(t, dir+"/example_test.go"), "\nfunc Example() {\n")
 		body, _, _ := strings.Cut(rest, "\n}\n")
 		body, printed, prints := strings.Cut(body+"\n", "\t// Output:\n")
-		readme := readDocument(t, dir+"/README.md")
+		readme := pages.Read(t, dir+"/README.md")
 		if code := strings.ReplaceAll("\n"+body, "\n\t", "\n"); !found || !strings.Contains(readme, "```go"+code+"```\n") {
 			t.Errorf("%s/README.md does not show its example:\n%s", dir, code)
 		}
@@ -62,15 +61,13 @@ func TestDocsPackages(t *testing.T) {
 // TestDocsClone does what README.md tells the owner of another module to do: its
 // program runs there, on this clone, and no network is needed.
 func TestDocsClone(t *testing.T) {
-	readme := readDocument(t, "README.md")
-	_, rest, _ := strings.Cut(readme, "```go\n")
-	program, _, _ := strings.Cut(rest, "```")
+	readme := pages.Read(t, "README.md")
 	root, err := filepath.Abs(".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(pages.Blocks(readme, "go")[0]), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	var printed string
@@ -135,7 +132,7 @@ func TestDocsNames(t *testing.T) {
 		t.Fatalf("%d READMEs, %d decisions", len(further), len(decisions))
 	}
 	for _, name := range slices.Concat(documents(t), further, decisions) {
-		text := readDocument(t, name)
+		text := pages.Read(t, name)
 		for _, m := range links.FindAllStringSubmatch(blocks.ReplaceAllString(text, ""), -1) {
 			to := name
 			if m[1] != "" {
@@ -143,7 +140,7 @@ func TestDocsNames(t *testing.T) {
 			}
 			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s links to %s: %v", name, m[1], err)
-			} else if m[2] != "" && !hasHeading(readDocument(t, to), m[2]) {
+			} else if m[2] != "" && !hasHeading(pages.Read(t, to), m[2]) {
 				t.Errorf("%s links to %s: there is no such heading", name, m[0])
 			}
 		}
@@ -164,7 +161,7 @@ func TestDocsNames(t *testing.T) {
 // TestDocsReached holds README.md to a link to every document: what it does not list,
 // its readers do not find.
 func TestDocsReached(t *testing.T) {
-	readme := readDocument(t, "README.md")
+	readme := pages.Read(t, "README.md")
 	for _, name := range documents(t) {
 		if name != "README.md" && !strings.Contains(readme, "]("+filepath.ToSlash(name)+")") {
 			t.Errorf("README.md has no link to %s", name)
@@ -182,19 +179,10 @@ func hasHeading(page, address string) bool {
 	return false
 }
 
-func readDocument(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // TestDocsFiveFiles counts the lines of the files that DESIGN.md tells readers of the
 // code to start with.
 func TestDocsFiveFiles(t *testing.T) {
-	_, rest, found := strings.Cut(readDocument(t, "docs/DESIGN.md"), "## How a request is decided\n")
+	_, rest, found := strings.Cut(pages.Read(t, "docs/DESIGN.md"), "## How a request is decided\n")
 	section, _, _ := strings.Cut(rest, "\n## ")
 	links := regexp.MustCompile(`(?m)^\d\. \[([^]]+)\]\(\.\./([^)]+)\)`).FindAllStringSubmatch(section, -1)
 	if !found || len(links) != 5 {
@@ -205,7 +193,7 @@ func TestDocsFiveFiles(t *testing.T) {
 		if link[1] != link[2] {
 			t.Errorf("%s is a link to %s", link[1], link[2])
 		}
-		lines += strings.Count(readDocument(t, link[2]), "\n")
+		lines += strings.Count(pages.Read(t, link[2]), "\n")
 	}
 	if lines >= 1100 {
 		t.Errorf("they have %d lines, and DESIGN.md says less than 1,100", lines)

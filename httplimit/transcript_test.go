@@ -2,7 +2,6 @@ package httplimit_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +17,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -176,12 +176,9 @@ func answer(rec *httptest.ResponseRecorder, took time.Duration) string {
 
 // TestDialectsDocumented: the page names each dialect as flags do.
 func TestDialectsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/HTTP.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := pages.Read(t, "docs/HTTP.md")
 	for _, name := range httplimit.DialectNames() {
-		if !bytes.Contains(page, []byte("`, `"+name+"` |")) {
+		if !strings.Contains(page, "`, `"+name+"` |") {
 			t.Errorf("the table of docs/HTTP.md has no dialect %s", name)
 		}
 	}

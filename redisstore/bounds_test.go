@@ -6,17 +6,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/internal/testkit/pages"
 )
 
 // bounds returns the rows of the table "Bounds" of docs/REDIS-REFERENCE.md: what is bound,
 // how, and which tests show it.
 func bounds(t testing.TB) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/REDIS-REFERENCE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, ok := strings.Cut(string(text), "\n## Bounds\n")
+	_, section, ok := strings.Cut(pages.Read(t, "docs/REDIS-REFERENCE.md"), "\n## Bounds\n")
 	if !ok {
 		t.Fatal("docs/REDIS-REFERENCE.md has no section Bounds")
 	}

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/meter"
-
 	"github.com/stint-dev/stint/planner/lab"
 )
 
@@ -166,11 +166,7 @@ func TestServe(t *testing.T) {
 // every kind is there, the options are those that a limit of it takes, and the
 // facts are those of the table of docs/LIMITS.md.
 func TestKinds(t *testing.T) {
-	text, err := os.ReadFile("../../docs/LIMITS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := regexp.MustCompile(`(?m)^\| \[([a-z_]+)\]\(#[^)]*\) \| (.*) \| (.*) \| (.*) \|$`).FindAllStringSubmatch(string(text), -1)
+	rows := regexp.MustCompile(`(?m)^\| \[([a-z_]+)\]\(#[^)]*\) \| (.*) \| (.*) \| (.*) \|$`).FindAllStringSubmatch(pages.Read(t, "docs/LIMITS.md"), -1)
 	kinds := lab.Kinds()
 	if len(rows) != len(kinds) || len(kinds) != len(meter.Algorithms()) {
 		t.Fatalf("%d kinds; docs/LIMITS.md has %d", len(kinds), len(rows))
@@ -221,17 +217,13 @@ func testAside(t *testing.T, more string) {
 
 // TestDocsEndpoint sends what docs/LAB.md sends to POST v1/simulate.
 func TestDocsEndpoint(t *testing.T) {
-	text, err := os.ReadFile("../../docs/LAB.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := regexp.MustCompile(`(?s)v1/simulate -H 'Content-Type: application/json' -d '(.*?)'`).FindAllSubmatch(text, -1)
+	examples := regexp.MustCompile(`(?s)v1/simulate -H 'Content-Type: application/json' -d '(.*?)'`).FindAllStringSubmatch(pages.Read(t, "docs/LAB.md"), -1)
 	if len(examples) == 0 {
 		t.Fatal("docs/LAB.md has no example of the endpoint")
 	}
 	for _, e := range examples {
 		w := httptest.NewRecorder()
-		r := httptest.NewRequest("POST", "/v1/simulate", strings.NewReader(string(e[1])))
+		r := httptest.NewRequest("POST", "/v1/simulate", strings.NewReader(e[1]))
 		r.Header.Set("Content-Type", "application/json")
 		lab.Simulator(false).ServeHTTP(w, r)
 		if w.Code != 200 {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -309,13 +309,9 @@ func TestFailed(t *testing.T) {
 // TestDocument holds docs/METRICS.md to the metrics that there are, their types
 // and their labels, both ways.
 func TestDocument(t *testing.T) {
-	page, err := os.ReadFile("../../docs/METRICS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	written := make(map[string]string)
 	rows := regexp.MustCompile("(?m)^\\| `(stint_\\w+)` \\| (\\w+)(?: by)?([^|]*)\\|")
-	for _, m := range rows.FindAllStringSubmatch(string(page), -1) {
+	for _, m := range rows.FindAllStringSubmatch(pages.Read(t, "docs/METRICS.md"), -1) {
 		labels := strings.Fields(strings.NewReplacer("`", "", ",", "").Replace(m[3]))
 		slices.Sort(labels)
 		written[m[1]] = m[2] + " " + strings.Join(labels, " ")

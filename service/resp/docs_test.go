@@ -2,23 +2,19 @@ package resp_test
 
 import (
 	"net"
-	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/service/resp"
 )
 
 // TestDocsCommands sends the commands of docs/RESP.md by redis-cli, and
 // compares what it prints.
 func TestDocsCommands(t *testing.T) {
-	text, err := os.ReadFile("../../docs/RESP.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(text), "limits: [\"2 per hour sliding_log\"]") || !strings.Contains(someRules, "limits: [\"2 per hour sliding_log\"]") {
+	text := pages.Read(t, "docs/RESP.md")
+	if !strings.Contains(text, "limits: [\"2 per hour sliding_log\"]") || !strings.Contains(someRules, "limits: [\"2 per hour sliding_log\"]") {
 		t.Error("the rules of the page are not those of the test")
 	}
 	address, _ := start(t, resp.Options{})
@@ -27,8 +23,8 @@ func TestDocsCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := 0
-	for _, block := range regexp.MustCompile("(?s)\n```redis\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
-		for _, one := range strings.Split(block[1], "> ")[1:] {
+	for _, block := range pages.Blocks(text, "redis") {
+		for _, one := range strings.Split(block, "> ")[1:] {
 			command, want, _ := strings.Cut(one, "\n")
 			args := append([]string{"--no-raw", "-h", "127.0.0.1", "-p", port}, strings.Fields(command)...)
 			got, err := exec.Command("redis-cli", args...).Output()

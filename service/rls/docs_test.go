@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"os"
-	"regexp"
 	"testing"
 	"testing/synctest"
 
@@ -18,38 +16,23 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/memstore"
-
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rls"
 	"github.com/stint-dev/stint/service/rules"
 )
 
-// blocks returns the blocks of docs/ENVOY.md that are in a language.
-func blocks(t *testing.T, language string) (all []string) {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/ENVOY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile("(?s)\n```"+language+"\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
-		all = append(all, m[1])
-	}
-	if len(all) == 0 {
-		t.Fatalf("docs/ENVOY.md has no %s", language)
-	}
-	return all
-}
-
 // TestDocsRequests sends the requests of docs/ENVOY.md, one after the other,
 // and compares the answers with what stands behind them.
 func TestDocsRequests(t *testing.T) {
-	all := blocks(t, "json")
-	if len(all)%2 != 0 {
+	page := pages.Read(t, "docs/ENVOY.md")
+	all := pages.Blocks(page, "json")
+	if len(all) == 0 || len(all)%2 != 0 {
 		t.Fatalf("%d blocks: a request without an answer", len(all))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		file, err := rules.Decode("stint.yaml", []byte(blocks(t, "yaml")[0]))
+		file, err := rules.Decode("stint.yaml", []byte(pages.Blocks(page, "yaml")[0]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,21 +92,11 @@ func config(t *testing.T, envoy any) any {
 	return found
 }
 
-// configuration returns a file of docs/configs.
-func configuration(t *testing.T, name string) []byte {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/configs/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
 // TestDocsConfiguration reads the configuration for Envoy in docs/configs as a message of
 // Envoy's API.
 func TestDocsConfiguration(t *testing.T) {
 	var envoy any
-	if err := yaml.Unmarshal(configuration(t, "envoy.yaml"), &envoy); err != nil {
+	if err := yaml.Unmarshal([]byte(pages.Read(t, "docs/configs/envoy.yaml")), &envoy); err != nil {
 		t.Fatal(err)
 	}
 	message(t, envoy, &bootstrap.Bootstrap{})

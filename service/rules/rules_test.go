@@ -16,12 +16,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
-
-	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -273,13 +273,7 @@ func TestWritten(t *testing.T) {
 
 // TestDesign reads the example that the documents show.
 func TestDesign(t *testing.T) {
-	text, err := os.ReadFile("../../docs/RULES.md")
-	if err != nil {
-		t.Skip("the documents are not beside this module")
-	}
-	_, shown, _ := strings.Cut(string(text), "```yaml\n")
-	shown, _, _ = strings.Cut(shown, "```")
-	f := decode(t, shown)
+	f := decode(t, pages.Blocks(pages.Read(t, "docs/RULES.md"), "yaml")[0])
 	data, err := os.ReadFile("../../policy/rulesfile/testdata/good_design.json")
 	if err != nil {
 		t.Fatal(err)

@@ -3,43 +3,25 @@ package server_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/service/server"
 )
-
-const document = "../../docs/SERVE.md"
-
-// blocks returns the code blocks of the document that are in a language.
-func blocks(t *testing.T, language string) (all []string) {
-	t.Helper()
-	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range regexp.MustCompile("(?s)\n```"+language+"\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
-		all = append(all, m[1])
-	}
-	if len(all) == 0 {
-		t.Fatalf("%s has no %s", document, language)
-	}
-	return all
-}
 
 // TestDocsServe sends the requests of docs/SERVE.md, one after the other, and
 // compares the answers with what stands behind them.
 func TestDocsServe(t *testing.T) {
-	all := blocks(t, "http")
-	if len(all)%2 != 0 {
+	page := pages.Read(t, "docs/SERVE.md")
+	all := pages.Blocks(page, "http")
+	if len(all) == 0 || len(all)%2 != 0 {
 		t.Fatalf("%d blocks: a request without an answer", len(all))
 	}
 	synctest.Test(t, func(t *testing.T) {
-		h := server.NewHandler(newOptions(t, blocks(t, "yaml")[0]))
+		h := server.NewHandler(newOptions(t, pages.Blocks(page, "yaml")[0]))
 		token := ""
 		for question := range slices.Chunk(all, 2) {
 			head, body, _ := strings.Cut(question[0], "\n\n")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/service/server"
 	"github.com/stint-dev/stint/service/testkit/wire"
 )
@@ -332,15 +333,7 @@ rules:
 // serveLines returns the blocks of docs/SERVE.md in the language of a proxy.
 func serveLines(t *testing.T, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/SERVE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(text), "\n```"+language+"\n")[1:]
-	for i, block := range blocks {
-		blocks[i], _, _ = strings.Cut(block, "\n```")
-	}
-	return blocks
+	return pages.Blocks(pages.Read(t, "docs/SERVE.md"), language)
 }
 
 // TestRecipesTwo has proxies ask two processes, and let requests pass when none answers.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/service/storecheck"
 )
 
@@ -50,17 +51,14 @@ func TestCommandsOfScript(t *testing.T) {
 
 // TestCommandsOfDocument holds the user of docs/REDIS-REFERENCE.md to what is needed.
 func TestCommandsOfDocument(t *testing.T) {
-	text, err := os.ReadFile("../../docs/REDIS-REFERENCE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := regexp.MustCompile(`(?m)^ACL SETUSER stint .*$`).FindString(string(text))
+	text := pages.Read(t, "docs/REDIS-REFERENCE.md")
+	line := regexp.MustCompile(`(?m)^ACL SETUSER stint .*$`).FindString(text)
 	always, besides := storecheck.Names()
 	if _, granted, _ := strings.Cut(line, " -@all "); granted != "+"+strings.Join(always, " +") {
 		t.Errorf("docs/REDIS-REFERENCE.md gives\n%s\nneeded is\n+%s", granted, strings.Join(always, " +"))
 	}
 	for _, name := range besides {
-		if !strings.Contains(string(text), "`+"+name+"`") {
+		if !strings.Contains(text, "`+"+name+"`") {
 			t.Errorf("docs/REDIS-REFERENCE.md does not say where +%s is needed", name)
 		}
 	}

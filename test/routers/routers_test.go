@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -115,23 +115,14 @@ func Example_huma() {
 
 // TestSnippets looks for each line of the page's snippets in the examples, in order.
 func TestSnippets(t *testing.T) {
-	page, err := os.ReadFile("../../docs/HTTP.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile("routers_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "\n## Routers\n")
+	_, section, _ := strings.Cut(pages.Read(t, "docs/HTTP.md"), "\n## Routers\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	blocks := strings.Split(section, "```go\n")[1:]
+	blocks := pages.Blocks(section, "go")
 	if len(blocks) < 3 {
 		t.Errorf("%d snippets", len(blocks))
 	}
 	for _, block := range blocks {
-		block, _, _ = strings.Cut(block, "```")
-		rest := string(source)
+		rest := pages.Read(t, "test/routers/routers_test.go")
 		for line := range strings.Lines(block) {
 			_, after, ok := strings.Cut(rest, strings.TrimSpace(line))
 			if strings.TrimSpace(line) == "…" {

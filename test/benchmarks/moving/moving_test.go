@@ -8,13 +8,13 @@ import (
 	"go/token"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stint-dev/stint/internal/testkit/pages"
 )
 
 // statuses sends n requests at once, from two addresses, and returns how many of
@@ -111,13 +111,9 @@ func bodies(t *testing.T, dir string) map[string]string {
 
 // The programs of docs/MOVING.md are those that compile here.
 func TestDocsMoving(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/MOVING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	shown := make(map[string]bool)
-	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)\n```").FindAllStringSubmatch(string(text), -1) {
-		shown[m[1]] = true
+	for _, block := range pages.Blocks(pages.Read(t, "docs/MOVING.md"), "go") {
+		shown[strings.TrimSuffix(block, "\n")] = true
 	}
 	known := make(map[string]bool)
 	for _, body := range bodies(t, ".") {
