@@ -2,10 +2,8 @@ package main_test
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,22 +20,9 @@ type recordedSeries struct {
 }
 
 // scrape adds what the server says now.
-func (m *recordedSeries) scrape(t *testing.T, s *serving) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.admin+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := s.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
+func (m *recordedSeries) scrape(s *running) {
+	_, text := s.call(http.MethodGet, s.admin+"/metrics", "", nil)
+	for line := range strings.Lines(text) {
 		at := strings.LastIndexByte(line, ' ')
 		if !strings.HasPrefix(line, "stint_") && !strings.HasPrefix(line, "process_") || at < 0 {
 			continue
@@ -79,13 +64,13 @@ func TestAlertsRecorded(t *testing.T) {
 	need.Time(t)
 	promtool := need.Program(t, "promtool")
 	redis := startRedis(t, "")
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--store", "redis://"+redis.address)
+	s := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--store", "redis://"+redis.address)
 	m := &recordedSeries{values: make(map[string][]string)}
 	ask := func() {
 		for i := range 20 { // of others each time, or denials that are known need no store
 			s.ask("/v1/check", fmt.Sprintf(`{"attributes":{"ip":"192.0.%d.%d"}}`, m.scrapes, i), "")
 		}
-		m.scrape(t, s)
+		m.scrape(s)
 	}
 	for range 10 {
 		ask()
@@ -98,11 +83,8 @@ func TestAlertsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "recorded.yaml")
 	text := m.test(rules, map[int]string{9: "", 18: "StintStoreFailing StintStoreUnreachable"})
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, t.TempDir()+"/recorded.yaml", text)
 	if said, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s\n%s", err, said, text)
 	}

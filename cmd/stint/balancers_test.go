@@ -57,7 +57,7 @@ func TestProxyProtocol(t *testing.T) {
 	s := startStint(t, "proxy", "--listen", "127.0.0.1:0", "--upstream", behind.URL, "--limit", "2/1h", "--proxy-protocol", "127.0.0.1")
 	v1, v2 := freeport.Addr(t), freeport.Addr(t)
 	config := fmt.Sprintf("defaults\n mode tcp\n timeout connect 9s\n timeout client 9s\n timeout server 9s\n"+
-		"listen one\n bind %s\n server a %s send-proxy\nlisten two\n bind %s\n server a %s send-proxy-v2\n", v1, s.address, v2, s.address)
+		"listen one\n bind %s\n server a %s send-proxy\nlisten two\n bind %s\n server a %s send-proxy-v2\n", v1, host(s.front), v2, host(s.front))
 	balancer := exec.Command(need.Program(t, "haproxy"), "-db", "-f", writeFile(t, t.TempDir()+"/haproxy.cfg", config))
 	if err := balancer.Start(); err != nil {
 		t.Fatal(err)
@@ -77,11 +77,11 @@ func TestProxyProtocol(t *testing.T) {
 		{"the same by version 2", "127.0.0.2", v2, "", "200 127.0.0.2"},
 		{"its third", "127.0.0.2", v1, "", "429"},
 		{"another client", "127.0.0.3", v2, "", "200 127.0.0.3"},
-		{"past the balancer", "127.0.0.4", s.address, "", "200 127.0.0.4"},
-		{"a client that claims to be a balancer", "127.0.0.4", s.address, "PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n", ""},
-		{"the balancer without a header", "127.0.0.1", s.address, "", ""},
-		{"the balancer with half a header", "127.0.0.1", s.address, "PROXY TCP4 10.0.0.1\r\n", ""},
-		{"the balancer about itself", "127.0.0.1", s.address, "PROXY UNKNOWN\r\n", "200 127.0.0.1"},
+		{"past the balancer", "127.0.0.4", host(s.front), "", "200 127.0.0.4"},
+		{"a client that claims to be a balancer", "127.0.0.4", host(s.front), "PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n", ""},
+		{"the balancer without a header", "127.0.0.1", host(s.front), "", ""},
+		{"the balancer with half a header", "127.0.0.1", host(s.front), "PROXY TCP4 10.0.0.1\r\n", ""},
+		{"the balancer about itself", "127.0.0.1", host(s.front), "PROXY UNKNOWN\r\n", "200 127.0.0.1"},
 	} {
 		if got := asks(t, c.from, "tcp", c.to, c.begin); got != c.want && (c.want != "429" || !strings.HasPrefix(got, c.want)) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -111,7 +111,7 @@ func TestProxyProtocolOfServe(t *testing.T) {
 		client := &http.Client{Timeout: patience, Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return dial(ctx, address) },
 		}}
-		answer, err := client.Get("https://" + s.address + "/livez")
+		answer, err := client.Get("https://" + host(s.front) + "/livez")
 		if passes := err == nil; passes != c.passes {
 			t.Errorf("HTTP after %q: %v", c.header, err)
 		} else if passes {

@@ -3,6 +3,7 @@ package main_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,11 +14,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
+	"github.com/stint-dev/stint/internal/testkit/pages"
 )
 
 // longestSnippet is how many lines one may have.
@@ -34,37 +34,24 @@ var asTheyStand = strings.NewReplacer()
 func snippets(t *testing.T, change *strings.Replacer) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
+	page := pages.Read(t, "docs/CLIENTS.md")
 	files, err := filepath.Glob(filepath.Join(root, "docs/clients/*"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
 	for _, file := range files {
-		body, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		name := filepath.Base(file)
-		if n := bytes.Count(body, []byte("\n")); n > longestSnippet {
+		body := pages.Read(t, "docs/clients/"+name)
+		if n := strings.Count(body, "\n"); n > longestSnippet {
 			t.Errorf("%s has %d lines, more than %d", name, n, longestSnippet)
 		}
-		if !strings.Contains(clientsPage(t), "(clients/"+name+")") {
+		if !strings.Contains(page, "(clients/"+name+")") {
 			t.Errorf("docs/CLIENTS.md has no link to %s", name)
 		}
-		writeFile(t, filepath.Join(dir, name), change.Replace(string(body)))
+		writeFile(t, filepath.Join(dir, name), change.Replace(body))
 	}
-	_, rules, _ := strings.Cut(clientsPage(t), "\n```yaml\n")
-	rules, _, _ = strings.Cut(rules, "```")
-	writeFile(t, filepath.Join(dir, "stint.yaml"), rules)
+	writeFile(t, filepath.Join(dir, "stint.yaml"), pages.Blocks(page, "yaml")[0])
 	return dir
-}
-
-func clientsPage(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs/CLIENTS.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // asker prints what a check in Node answers for the requests for some paths, once its
@@ -80,15 +67,58 @@ const { check, client } = require("./SNIPPET");
 	process.exit(0);
 })();`
 
-// A client is a snippet, and what it says.
-type client struct {
+// A snippet is a file of docs/clients, and what it says.
+type snippet struct {
 	name, module string // module is what Node must find
 	command      []string
 	want, away   string
 	asks         string // what of a question is in clear on the wire, behind what is said at the beginning
 }
 
-func clients() []client {
+// A client runs a snippet.
+type client struct {
+	snippet
+	*testing.T
+	program, dir string
+	server       *running
+	redis        string // where that listens for its clients
+	env          []string
+}
+
+// eachClient runs a test for each snippet of a directory, beside a server with the rules of
+// the page.
+func eachClient(t *testing.T, dir string, flags []string, test func(*client)) {
+	need.Time(t)
+	for _, c := range clients() {
+		t.Run(c.name, func(t *testing.T) {
+			c := &client{snippet: c, T: t, dir: dir, program: wanted(t, c.command[0], c.module)}
+			c.server = startServe(t, append([]string{filepath.Join(dir, "stint.yaml"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0"}, flags...)...)
+			grpc := c.server.at("interface=grpc")
+			c.redis = c.server.at("interface=resp")
+			c.env = append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL="+c.server.front, "STINT_GRPC="+grpc, "STINT_REDIS_URL=redis://"+c.redis)
+			test(c)
+		})
+	}
+}
+
+// says compares what a program of the snippet prints that asks for some paths. That there
+// is no answer is told once, to stderr.
+func (c *client) says(want, paths string, args []string, env ...string) {
+	c.Helper()
+	ctx, stop := context.WithTimeout(c.Context(), patience)
+	defer stop()
+	run := exec.CommandContext(ctx, c.program, args...)
+	run.Dir, run.Env = c.dir, append(append(c.env, env...), "PATHS="+paths)
+	var told strings.Builder
+	run.Stderr = &told
+	out, err := run.Output()
+	said := strings.Join(strings.Fields(string(out)), " ")
+	if n := strings.Count(told.String(), "no answer from stint"); err != nil || said != want || n > 1 || told.Len() > 0 && n == 0 {
+		c.Errorf("%v: said %s, want %s, and told: %s", err, said, want, &told)
+	}
+}
+
+func clients() []snippet {
 	node := func(snippet string) []string {
 		return []string{"node", "-e", strings.ReplaceAll(asker, "SNIPPET", snippet)}
 	}
@@ -97,7 +127,7 @@ for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": 
 	shell := []string{"bash", "-c", `. ./check.sh; for path in $PATHS; do check 192.0.2.7 && echo pass || echo deny; done`}
 	php := []string{"php", "-r", `require "./check.php"; foreach (explode(" ", getenv("PATHS")) as $path) echo stint_check(["path" => $path, "ip" => "192.0.2.7"])[0], "\n";`}
 	ruby := []string{"ruby", "-e", `require "./check"; ENV["PATHS"].split.each { |path| puts Stint.check({ path: path, ip: "192.0.2.7" })[0] }`}
-	return []client{
+	return []snippet{
 		{"check.js", "", node("check.js"), "200 200 429 400", "200", ""},
 		{"check-redis.js", "redis", node("check-redis.js"), "true true false false", "true", "STINT.CHECK"},
 		{"check-ioredis.js", "ioredis", node("check-ioredis.js"), "true true false false", "true", "STINT.CHECK"},
@@ -109,66 +139,19 @@ for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": 
 	}
 }
 
-// runClient returns what a program that asks for some paths prints. That there is no answer
-// is told once, to stderr.
-func runClient(t *testing.T, program string, args []string, dir string, env []string, paths string) string {
-	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), patience)
-	defer stop()
-	c := exec.CommandContext(ctx, program, args...)
-	c.Dir, c.Env = dir, append(env, "PATHS="+paths)
-	var told bytes.Buffer
-	c.Stderr = &told
-	out, err := c.Output()
-	if err != nil {
-		t.Errorf("%v: %s%s", err, out, told.String())
-	}
-	said := strings.Join(strings.Fields(string(out)), " ")
-	if n := strings.Count(told.String(), "no answer from stint"); n > 1 || told.Len() > 0 && n == 0 {
-		t.Errorf("said %s, and told: %s", said, told.String())
-	}
-	return said
-}
-
 // TestClientsSilent runs the snippets, as they stand, against a server that takes
 // a question and never answers: each lets the request pass, and does not wait on.
 func TestClientsSilent(t *testing.T) {
-	need.Time(t)
-	dir := snippets(t, asTheyStand)
-	for _, try := range clients() {
-		t.Run(try.name, func(t *testing.T) {
-			program := wanted(t, try.command[0], try.module)
-			r := freeport.Addr(t)
-			defer serveSnippets(t, dir, "--http", freeport.Addr(t), "--resp", r)()
-			at := silent(t, r, try.asks)
-			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+at, "STINT_GRPC="+at, "STINT_REDIS_URL=redis://"+at)
-			if got := runClient(t, program, try.command[1:], dir, env, "/api /api /api"); got != try.away+" "+try.away+" "+try.away { // the third is denied by a server that answers
-				t.Errorf("said %s", got)
-			}
-		})
-	}
+	eachClient(t, snippets(t, asTheyStand), nil, func(c *client) {
+		at := silent(c.T, c.redis, c.asks)
+		c.says(c.away+" "+c.away+" "+c.away, "/api /api /api", c.command[1:], "STINT_URL=http://"+at, "STINT_GRPC="+at, "STINT_REDIS_URL=redis://"+at) // the third is denied by a server that answers
+	})
 }
 
 // silent listens, and passes on to a server what clients say until one asks; from
 // then on that one hears nothing.
 func silent(t *testing.T, server, asks string) (address string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var open sync.WaitGroup
-	t.Cleanup(func() { l.Close(); open.Wait() })
-	open.Go(func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			open.Go(func() { muted(from, server, asks) })
-		}
-	})
-	return l.Addr().String()
+	return accept(t, func(from net.Conn) { muted(from, server, asks) })
 }
 
 // muted passes on what a connection says to a server, and what that answers, until
@@ -270,30 +253,11 @@ echo end`
 // TestClientsOdd has a client of the program send what stint does not read: that is denied,
 // and so are others.
 func TestClientsOdd(t *testing.T) {
-	need.Time(t)
-	dir := snippets(t, patiently)
-	for _, try := range clients() {
-		t.Run(try.name, func(t *testing.T) {
-			program := wanted(t, try.command[0], try.module)
-			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
-			defer serveSnippets(t, dir, "--http", h, "--grpc", g, "--resp", r)()
-			args := []string{try.command[1], strings.ReplaceAll(odd, "SNIPPET", try.name)}
-			switch try.name {
-			case "check.py":
-				args[1] = oddInPython
-			case "check.sh":
-				args[1] = oddInShell
-			case "check.php":
-				args[1] = oddInPHP
-			case "check.rb":
-				args[1] = oddInRuby
-			}
-			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r, "http_proxy=http://127.0.0.1:9")
-			if got := runClient(t, program, args, dir, env, ""); got != "end" {
-				t.Errorf("said %s", got)
-			}
-		})
-	}
+	programs := map[string]string{"check.py": oddInPython, "check.sh": oddInShell, "check.php": oddInPHP, "check.rb": oddInRuby}
+	eachClient(t, snippets(t, patiently), nil, func(c *client) {
+		program := cmp.Or(programs[c.name], strings.ReplaceAll(odd, "SNIPPET", c.name))
+		c.says("end", "", []string{c.command[1], program}, "http_proxy=http://127.0.0.1:9")
+	})
 }
 
 // unknown asks about a path of no rule until the answer is not that it may pass.
@@ -311,90 +275,51 @@ const { check } = require("./SNIPPET");
 // TestClientsToken runs the snippets against a server that wants a token, and shows
 // none: that is no outage, so nothing passes.
 func TestClientsToken(t *testing.T) {
-	need.Time(t)
 	const token = "0123456789-token-of-a-caller"
 	dir := snippets(t, patiently)
-	tokens := writeFile(t, dir+"/tokens", token+"\n")
 	wants := map[string]string{"check.js": "401", "check.py": "401", "check.php": "401", "check.rb": "401", "check.sh": "deny"}
-	for _, try := range clients() {
-		t.Run(try.name, func(t *testing.T) {
-			program := wanted(t, try.command[0], try.module)
-			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
-			defer serveSnippets(t, dir, "--http", h, "--grpc", g, "--resp", r, "--token-file", tokens)()
-			command, want := try.command[1:], "false"
-			if try.command[0] == "node" {
-				command = []string{"-e", strings.ReplaceAll(unknown, "SNIPPET", try.name)}
-			}
-			if wants[try.name] != "" {
-				want = wants[try.name]
-			}
-			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r)
-			if got := runClient(t, program, command, dir, env, "/other"); got != want {
-				t.Errorf("without a token: said %s, want %s", got, want)
-			}
-			if strings.HasSuffix(try.module, "redis") {
-				env = append(env, "STINT_REDIS_URL=redis://:"+token+"@"+r, "READY=20000")
-				if got := runClient(t, program, try.command[1:], dir, env, "/api /api /api"); got != "true true false" {
-					t.Errorf("with a token: said %s", got)
-				}
-			}
-		})
-	}
+	eachClient(t, dir, []string{"--token-file", writeFile(t, dir+"/tokens", token+"\n")}, func(c *client) {
+		command := c.command[1:]
+		if c.command[0] == "node" {
+			command = []string{"-e", strings.ReplaceAll(unknown, "SNIPPET", c.name)}
+		}
+		c.says(cmp.Or(wants[c.name], "false"), "/other", command)
+		if strings.HasSuffix(c.module, "redis") {
+			c.says("true true false", "/api /api /api", c.command[1:], "STINT_REDIS_URL=redis://:"+token+"@"+c.redis, "READY=20000")
+		}
+	})
 }
 
 // TestClientsGarbage has something else answer over HTTP: it is no answer.
 func TestClientsGarbage(t *testing.T) {
-	need.Time(t)
-	dir := snippets(t, patiently)
-	for name, answer := range map[string]string{
-		"a page":      "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
-		"cut off":     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"allowed\"",
-		"not of HTTP": "SSH-2.0-OpenSSH_9.2\r\n",
-		"nothing":     "",
-	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	eachClient(t, snippets(t, patiently), nil, func(c *client) {
+		if c.away != "200" {
+			return
 		}
-		var answers sync.WaitGroup
-		answers.Go(func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_, _ = http.ReadRequest(bufio.NewReader(c))
-				_, _ = io.WriteString(c, answer)
-				c.Close()
-			}
-		})
-		for _, try := range clients() {
-			if try.away != "200" {
-				continue
-			}
-			t.Run(try.name+"/"+name, func(t *testing.T) {
-				env := append(os.Environ(), "STINT_URL=http://"+l.Addr().String())
-				if got := runClient(t, wanted(t, try.command[0], ""), try.command[1:], dir, env, "/api"); got != try.away {
-					t.Errorf("said %s, want %s", got, try.away)
-				}
+		for _, answer := range []string{
+			"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"allowed\"", // cut off
+			"SSH-2.0-OpenSSH_9.2\r\n",
+			"",
+		} {
+			at := accept(c.T, func(conn net.Conn) {
+				defer conn.Close()
+				_, _ = http.ReadRequest(bufio.NewReader(conn))
+				_, _ = io.WriteString(conn, answer)
 			})
+			c.says(c.away, "/api", c.command[1:], "STINT_URL=http://"+at)
 		}
-		l.Close()
-		answers.Wait()
-	}
+	})
 }
 
 // TestClientsVersions looks that the page has readers install the versions that
 // the tests install.
 func TestClientsVersions(t *testing.T) {
-	needs, err := os.ReadFile(filepath.Join(root, ".ci/needs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	installs := regexp.MustCompile("`npm install ([^`]+)`").FindAllStringSubmatch(clientsPage(t), -1)
+	needs := pages.Read(t, ".ci/needs")
+	installs := regexp.MustCompile("`npm install ([^`]+)`").FindAllStringSubmatch(pages.Read(t, "docs/CLIENTS.md"), -1)
 	for _, m := range installs {
 		for _, pack := range strings.Fields(m[1]) {
-			if !bytes.Contains(needs, []byte(" "+pack+".")) && !bytes.Contains(needs, []byte("("+pack+".")) {
+			if !strings.Contains(needs, " "+pack+".") && !strings.Contains(needs, "("+pack+".") {
 				t.Errorf("%s: the tests install another version", pack)
 			}
 		}
@@ -407,30 +332,11 @@ func TestClientsVersions(t *testing.T) {
 // TestClients runs the files of docs/clients: what passes, what is denied,
 // what is wrong, and what happens when the server does not answer.
 func TestClients(t *testing.T) {
-	need.Time(t)
-	dir := snippets(t, patiently)
-	for _, try := range clients() {
-		t.Run(try.name, func(t *testing.T) {
-			program := wanted(t, try.command[0], try.module)
-			h, g, r := freeport.Addr(t), freeport.Addr(t), freeport.Addr(t)
-			env := append(os.Environ(), "NODE_PATH="+nodeModules(t), "STINT_URL=http://"+h, "STINT_GRPC="+g, "STINT_REDIS_URL=redis://"+r)
-			stop := serveSnippets(t, dir, "--http", h, "--grpc", g, "--resp", r)
-			if got := runClient(t, program, try.command[1:], dir, append(env, "READY=20000"), "/api /api /api /a%2fb"); got != try.want {
-				t.Errorf("said %s, want %s", got, try.want)
-			}
-			stop()
-			if got := runClient(t, program, try.command[1:], dir, env, "/api"); got != try.away {
-				t.Errorf("when stint is away: said %s, want %s", got, try.away)
-			}
-		})
-	}
-}
-
-// serveSnippets serves the rules of the page until stop is called.
-func serveSnippets(t *testing.T, dir string, flags ...string) (stop func()) {
-	t.Helper()
-	s := startServe(t, append([]string{filepath.Join(dir, "stint.yaml")}, flags...)...)
-	return func() { s.stop("") }
+	eachClient(t, snippets(t, patiently), nil, func(c *client) {
+		c.says(c.want, "/api /api /api /a%2fb", c.command[1:], "READY=20000")
+		c.server.stop("")
+		c.says(c.away, "/api", c.command[1:])
+	})
 }
 
 // nodeModules is where "make needs" puts packages of npm.
@@ -475,15 +381,15 @@ func runExpress(t *testing.T, dir, script string, env ...string) (port int) {
 
 // TestExpress runs the app of docs/clients and asks it.
 func TestExpress(t *testing.T) {
-	dir, address := snippets(t, patiently), freeport.Addr(t)
-	stop := serveSnippets(t, dir, "--http", address)
-	port := runExpress(t, dir, "app.js", "STINT_URL=http://"+address)
+	dir := snippets(t, patiently)
+	s := startServe(t, filepath.Join(dir, "stint.yaml"), "--http", "127.0.0.1:0")
+	port := runExpress(t, dir, "app.js", "STINT_URL="+s.front)
 	for i, try := range []struct {
 		path string
 		want int
 	}{{"/api?q=1", 200}, {"/API", 200}, {"/Api", 429}, {"/a%2fb", 400}, {"/x/../other", 400}, {"//other", 400}, {"/other/.", 400}, {"/%6fther", 400}, {"/other/?x=//", 404}, {"/other", 404}, {"", 0}, {"/api", 200}} {
 		if try.path == "" {
-			stop() // stint is away from here on
+			s.stop("") // stint is away from here on
 			continue
 		}
 		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, try.path))

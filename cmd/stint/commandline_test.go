@@ -7,21 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
-
-// TestVersionFlag asks for the version in both ways.
-func TestVersionFlag(t *testing.T) {
-	command := session{args: []string{"version"}}.run()
-	flag := session{args: []string{"--version"}}.run()
-	if flag != command || !strings.HasPrefix(flag, "stint ") {
-		t.Errorf("stint --version: %q; stint version: %q", flag, command)
-	}
-}
 
 // asProgram makes the program of this test's binary, named stint, and returns
 // its directory.
@@ -32,8 +24,8 @@ func asProgram(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	script := "#!/bin/sh\nSTINT_TEST_MAIN=1 exec '" + self + "' \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(dir, "stint"), []byte(script), 0o755); err != nil {
+	script := writeFile(t, dir+"/stint", "#!/bin/sh\nSTINT_TEST_MAIN=1 exec '"+self+"' \"$@\"\n")
+	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -101,10 +93,7 @@ empty 'stint validate x'`},
 // the help is on the page.
 func TestMan(t *testing.T) {
 	dir := t.TempDir()
-	var out, errs bytes.Buffer
-	if status := main.Run(t.Context(), []string{"man", dir}, nil, &out, &errs); status != 0 {
-		t.Fatal(errs.String())
-	}
+	must(t, "man", dir)
 	pages, err := filepath.Glob(filepath.Join(dir, "stint*.1"))
 	if err != nil || len(pages) < 20 {
 		t.Fatalf("%d pages, %v", len(pages), err)
@@ -141,15 +130,36 @@ func TestServeArguments(t *testing.T) {
 		args []string
 		rule string
 	}{
-		{[]string{file}, "file"},
+		{[]string{file, "--dialect", "none", "--log-format", "text"}, "file"},
 		{[]string{"--limit", "1/h", "--key", "ip"}, "serve"},
 		{[]string{"--limit", "1/h", "--limit", "5 per day in UTC", "--key", "none"}, "serve"},
 	} {
 		t.Run(strings.Join(try.args, " "), func(t *testing.T) {
-			s := startServe(t, append(try.args, "--http", "127.0.0.1:0")...)
+			s := startServe(t, append(try.args, "--http", "localhost:0")...)
+			s.want("/v1/reset", "", http.StatusForbidden, "--operator-token-file FILE") // everyone here may ask, and no more
 			s.want("/v1/check", "", http.StatusOK, `"allowed":true,"rule":"`+try.rule+`"`)
 			s.want("/v1/check", "", http.StatusTooManyRequests, `"allowed":false,"rule":"`+try.rule+`"`)
 			s.stop("")
 		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	stamped := &debug.BuildInfo{}
+	stamped.Main.Version = "v0.1.0"
+	stamped.Settings = []debug.BuildSetting{
+		{Key: "vcs.revision", Value: "0123456789abcdef0123"},
+		{Key: "vcs.modified", Value: "true"},
+	}
+	for _, test := range []struct {
+		info *debug.BuildInfo
+		want string
+	}{
+		{stamped, "stint v0.1.0, commit 0123456789ab with changes, go1."},
+		{&debug.BuildInfo{}, "stint development, go1."},
+	} {
+		if got := main.Describe(test.info); !strings.HasPrefix(got, test.want) {
+			t.Errorf("%q, want it to begin with %q", got, test.want)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -18,7 +17,6 @@ import (
 
 	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/need"
-	"github.com/stint-dev/stint/service/rules"
 )
 
 var demoArgs = []string{"serve", "--demo", "--http", "127.0.0.1:0", "--demo-listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
@@ -62,7 +60,7 @@ type pasted struct {
 func TestDemoGuide(t *testing.T) {
 	need.Time(t)
 	need.Program(t, "curl")
-	guide, log, stop := startDemo(t, demoArgs...)
+	p, guide := startDemo(t, demoArgs...)
 	lines := paste(t, guide, []pasted{
 		{`^401\n429\n429\n429\n$`, 2 * time.Second, `^(401\n|429\n){4}$`},
 		{`HTTP/1.1 4(29 (.*\r\n)*Ratelimit: "login/gcra:2s";r=0;t=[12]\r\n(.*\r\n)*Retry-After: [12]\r\n(.*\r\n)*{"type":.*"violated-policies":\["login/gcra:2s"\]}\n$|01 )`, time.Hour, ""},
@@ -80,15 +78,17 @@ func TestDemoGuide(t *testing.T) {
 		!strings.Contains(string(shown), "<title>") || !strings.Contains(string(shown), `"rule":"login"`) {
 		t.Errorf("%s: %v, %.300s", page, err, shown)
 	}
-	stop()
+	if err := p.end(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
 	for _, want := range []string{"msg=denied interface=proxy rule=login", "msg=stopping"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("no %q in the log:\n%s", want, log)
+		if !strings.Contains(p.log(), want) {
+			t.Errorf("no %q in the log:\n%s", want, p.log())
 		}
 	}
 	for _, secret := range []string{"anna", "127.0.0.1", "192.0.2.7"} {
-		if strings.Contains(regexp.MustCompile(`(?m)^.*msg=listening .*$`).ReplaceAllString(log.String(), ""), secret) {
-			t.Errorf("%q in the log:\n%s", secret, log)
+		if strings.Contains(regexp.MustCompile(`(?m)^.*msg=listening .*$`).ReplaceAllString(p.log(), ""), secret) {
+			t.Errorf("%q in the log:\n%s", secret, p.log())
 		}
 	}
 }
@@ -96,22 +96,23 @@ func TestDemoGuide(t *testing.T) {
 // TestDemoBudgets pastes the lines of the demo of budgets.
 func TestDemoBudgets(t *testing.T) {
 	need.Program(t, "curl")
-	guide, log, stop := startDemo(t, append(demoArgs, "--demo-case", "budgets")...)
+	p, guide := startDemo(t, append(demoArgs, "--demo-case", "budgets")...)
 	paste(t, guide, []pasted{
 		{`^HTTP/1.1 200 (.*\r\n)*Ratelimit: "tokens";r=88\d;t=\d+\r\n(.*\r\n)*{"choices":.*"total_tokens":7\d}}\n$`, time.Hour, ""},
 		{`^(data: {"choices":\[{"delta":.*\n\n){6}data: \[DONE\]\n\n$`, time.Hour, ""},
 		{`^200\n429\n$`, 25 * time.Second, `^200\n(200|429)\n$`},
 		{`"status":400,"detail":"body./model: it has no price here: there is small, large"`, time.Hour, ""},
 	})
-	stop()
-	if strings.Contains(log.String(), "WARN") {
-		t.Error(log)
+	if err := p.end(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(p.log(), "WARN") {
+		t.Error(p.log())
 	}
 }
 
-// startDemo starts a demo in a process of its own, and returns what it says to try, its log,
-// and what ends it by SIGTERM.
-func startDemo(t *testing.T, args ...string) (guide string, log *bytes.Buffer, stop func()) {
+// startDemo starts a demo in a process of its own, and returns what it says to try.
+func startDemo(t *testing.T, args ...string) (p *running, guide string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -119,23 +120,12 @@ func startDemo(t *testing.T, args ...string) (guide string, log *bytes.Buffer, s
 	}
 	child := exec.CommandContext(t.Context(), self, args...)
 	child.Env = append(os.Environ(), "STINT_TEST_MAIN=1")
-	log = new(bytes.Buffer)
-	child.Stderr = log
 	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return readGuide(t, out), log, func() {
-		if err := child.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Wait(); err != nil {
-			t.Errorf("after SIGTERM: %v\n%s", err, log)
-		}
-	}
+	p = begin(t, "demo", child)
+	return p, readGuide(t, out)
 }
 
 // paste runs the lines of a guide, and returns how long each took.
@@ -190,22 +180,5 @@ func TestDemoStops(t *testing.T) {
 	stop()
 	if s := <-status; s != 0 {
 		t.Errorf("exit status %d", s)
-	}
-}
-
-// TestReadmeRules reads the rules that README.md tells to write.
-func TestReadmeRules(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, ok := strings.Cut(string(text), "```yaml\n")
-	block, _, closed := strings.Cut(block, "```")
-	if !ok || !closed {
-		t.Fatal("no rules")
-	}
-	f, err := rules.Decode("README.md", []byte(block))
-	if err != nil || len(f.Warnings) > 0 {
-		t.Errorf("%v, %+v", err, f)
 	}
 }

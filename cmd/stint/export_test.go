@@ -49,3 +49,6 @@ func KeptForOperators(admin string) (keys, requests bool, err error) {
 	defer s.close()
 	return s.topKeys != nil, s.recorder != nil, nil
 }
+
+// For the tests, which are outside of the package.
+var ProgressLine = progressLine

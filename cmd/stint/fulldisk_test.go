@@ -2,16 +2,13 @@ package main_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
@@ -77,7 +74,7 @@ func (d *smallDisk) empty() {
 func (d *smallDisk) actsOnFullDisk(p *running, token string, full func() bool) {
 	d.Helper()
 	block := func(key string) (int, string) {
-		return p.call(http.MethodPut, p.admin+"/v1/block?rule=orders&key="+key, `{"for":"1h"}`, map[string]string{"Authorization": "Bearer " + token})
+		return p.call(http.MethodPut, p.admin+"/v1/block?rule=orders&key="+key, `{"for":"1h"}`, bearer(token))
 	}
 	if status, answer := block("blocked"); status != http.StatusOK {
 		d.Fatalf("%d %s", status, answer)
@@ -124,17 +121,7 @@ func TestFullDisk(t *testing.T) {
 		if n := strings.Count(p.log(), "snapshot: not saved"); n > 2 {
 			t.Errorf("the log has %d lines on snapshots", n)
 		}
-		saved := func() time.Time {
-			info, err := os.Stat(d.dir + "/snapshot")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return info.ModTime()
-		}
-		for range 2 { // the first may have begun before the last request
-			at := saved()
-			await.Until(p.t, "a snapshot is saved", func() bool { return saved().After(at) })
-		}
+		p.saves(d.dir + "/snapshot")
 		_ = p.end(syscall.SIGKILL)
 		p = start(args...)
 		if p.requests("later", 1) != 0 || p.requests("blocked", 1) != 0 || p.requests("refused-1", 5) != 3 || p.requests("other", 1) != 0 {
@@ -151,11 +138,10 @@ func TestFullDiskDatabase(t *testing.T) {
 		t.Skip("a database that is open does not notice that its directory goes away")
 	}
 	database := "sqlite:" + d.dir + "/stint.db"
-	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--rules", database)
-	token := strings.TrimSpace(must(t, "token", "make", "pager", "--role", "operator", "--rules", database))
+	token := published(t, database, operateRules, "operator")
 	p := operated(t, "--rules", database)
 	d.actsOnFullDisk(p, token, func() bool {
-		status, _ := p.call(http.MethodPut, p.admin+"/v1/block?rule=orders&key=filling", `{"for":"1h"}`, map[string]string{"Authorization": "Bearer " + token})
+		status, _ := p.call(http.MethodPut, p.admin+"/v1/block?rule=orders&key=filling", `{"for":"1h"}`, bearer(token))
 		return status == http.StatusServiceUnavailable
 	})
 }
@@ -183,9 +169,8 @@ func TestFullDiskOutputs(t *testing.T) {
 		{"plan", "testdata/access.log.gz", "--quiet", "--propose", rules},
 	}
 	for _, args := range commands {
-		var errs strings.Builder
-		if status := main.Run(t.Context(), args, strings.NewReader(""), io.Discard, &errs); status != 1 || !strings.Contains(errs.String(), "no space left") {
-			t.Errorf("%s: exit status %d, %s", args, status, &errs)
+		if status, _, errs := runStint(t, args...); status != 1 || !strings.Contains(errs, "no space left") {
+			t.Errorf("%s: exit status %d, %s", args, status, errs)
 		}
 	}
 	for path, want := range map[string]string{tokens: string(text), report: "old"} {

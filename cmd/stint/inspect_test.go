@@ -1,11 +1,10 @@
 package main_test
 
 import (
+	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -126,8 +125,7 @@ func TestInspect(t *testing.T) {
 // TestInspectSent asks about a request whose body is part of what it costs.
 func TestInspectSent(t *testing.T) {
 	rules := "rules: [{name: tokens, key: [], limits: [1000/h], cost: {attribute: body./n, sent: 4}}]"
-	p := launch(t, "proxy", "proxy", "--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules))
-	p.listening()
+	p := startStint(t, "proxy", "--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules))
 	if s := p.inspect("--attribute", "body./n=7", "--sent", "120"); len(s.Rules) != 1 || s.Rules[0].Limits[0].Cost != 37 {
 		t.Errorf("%+v", s)
 	}
@@ -207,131 +205,97 @@ func TestInspectRefuses(t *testing.T) {
 	})
 }
 
-// TestOverrideFile raises a limit for a while, blocks and undoes, with a plain
-// file: the client feels it at once, the acts survive a kill, and the audit says
-// what was done.
-func TestOverrideFile(t *testing.T) {
+// TestNeverPasses lists who can never pass: whom a rule blocks, and whose request
+// costs more than a limit holds. A block that an operator gave is listed once.
+func TestNeverPasses(t *testing.T) {
+	onBoth(t, func(t *testing.T, start func(...string) *running) {
+		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules:
+  - name: banned
+    match: {header.x-api-key: banned}
+    block: true
+  - name: orders
+    key: [header.x-api-key]
+    limits: [5 per hour]
+    cost: {header: x-cost, default: 1}
+`))
+		if status, _, errs := p.stint("block", "far", "--rule", "orders", "--reason", "abuse"); status != 0 {
+			t.Fatal(errs)
+		}
+		for client, cost := range map[string]string{"banned": "1", "large": "9", "far": "1", "fine": "1"} {
+			if p.name == "proxy" {
+				p.call(http.MethodGet, p.front+"/", "", map[string]string{"X-Api-Key": client, "X-Cost": cost})
+			} else {
+				p.call(http.MethodPost, p.front+"/v1/check", fmt.Sprintf(`{"attributes":{"method":"GET","path":"/","header.x-api-key":%q,"header.x-cost":%q}}`, client, cost), nil)
+			}
+		}
+		_, out, errs := p.stint("block", "list", "--json")
+		var all []string
+		for _, b := range decode[[]struct {
+			Rule, Key, Why string
+			Until          *time.Time
+		}](t, out) {
+			all = append(all, fmt.Sprint(b.Rule, " ", b.Key, " ", b.Why, " ", b.Until == nil))
+		}
+		if want := []string{"banned  never true", "orders large never true", "orders far block true"}; !slices.Equal(all, want) {
+			t.Errorf("%q, want %q %s", all, want, errs)
+		}
+		if _, out, _ := p.stint("block", "list"); !strings.Contains(out, "orders large: can never pass") {
+			t.Errorf("as text:\n%s", out)
+		}
+	})
+}
+
+// TestBans has a limit ban two clients, and operators see and end it: a ban is no block, and
+// what an operator gave a key stays when its ban ends.
+func TestBans(t *testing.T) {
 	onStores(t, func(t *testing.T, start func(...string) *running) {
-		dir := t.TempDir()
-		args := []string{"-c", writeFile(t, dir+"/stint.yaml", operateRules)}
-		p := start(args...)
-		do := func(want string, args ...string) {
+		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: login, key: [header.x-api-key], limits: ["3/1h ban 24h", "50 per day fixed_window"]}]`))
+		says := func(line, want string) {
 			t.Helper()
-			status, out, errs := p.stint(args...)
-			if status != 0 || !strings.Contains(out, want) {
-				t.Fatalf("stint %s: exit %d\n%s%s\nwant %s", strings.Join(args, " "), status, out, errs, want)
+			if status, out, errs := p.stint(strings.Fields(line)...); status != 0 || !strings.Contains(out, want) {
+				t.Errorf("%s: exit %d\n%s%s\nwant %q", line, status, out, errs, want)
 			}
 		}
-		if n := p.requests("partner-1", 6); n != 4 {
-			t.Fatalf("%d passed, want 4", n)
-		}
-		do("orders partner-1: 100/h until ", "override", "set", "orders", "partner-1", "100/h", "--for", "1h", "--reason", "a launch")
-		if n := p.requests("partner-1", 10); n != 10 {
-			t.Errorf("with an override %d of 10 passed", n)
-		}
-		if s := p.inspect("--header", "x-api-key=partner-1"); s.Rules[0].Override == nil || s.Rules[0].Override.Author != "this machine" || s.Rules[0].Override.Reason != "a launch" || s.Rules[0].Limits[0].Limit != "100/1h" {
-			t.Errorf("%+v", s.Rules[0])
-		}
-		_ = p.end(syscall.SIGKILL)
-		p = start(args...)
-		if n := p.requests("partner-1", 10); n != 10 {
-			t.Errorf("after a kill %d of 10 passed", n)
-		}
-		do("blocked", "block", "partner-2", "--rule", "orders", "--for", "24h")
-		if n := p.requests("partner-2", 3); n != 0 {
-			t.Errorf("blocked, and %d passed", n)
-		}
-		do(`act 2 is taken back: orders partner-2: the rule's own limits hold again`, "audit", "undo")
-		if n := p.requests("partner-2", 3); n != 3 {
-			t.Errorf("not blocked any more, and %d of 3 passed", n)
-		}
-		do(`act 1 is taken back`, "audit", "undo", "1")
-		do("orders partner-1: as if never used", "reset", "orders", "partner-1")
-		if n := p.requests("partner-1", 5); n != 4 {
-			t.Errorf("after a reset %d passed, want 4", n)
-		}
-		do("orders partner-1: up to 1 units given back", "reset", "orders", "partner-1", "--cost", "1")
-		if n := p.requests("partner-1", 3); n != 1 {
-			t.Errorf("after a refund %d passed, want 1", n)
-		}
-		status, out, errs := p.stint("audit", "--json")
-		if status != 0 {
-			t.Fatal(errs)
-		}
-		var acts []string
-		for _, a := range decode[[]struct{ Act, Subject, Author string }](t, out) {
-			acts = append(acts, a.Act+" "+a.Subject)
-			if a.Author != "this machine" {
-				t.Errorf("%+v", a)
+		blocked := func(want ...string) {
+			t.Helper()
+			status, out, errs := p.stint("block", "list", "--json")
+			var keys []string
+			for _, one := range decode[[]struct{ Key, Why string }](t, out) {
+				keys = append(keys, one.Key+" "+one.Why)
+			}
+			if status != 0 || !slices.Equal(keys, want) {
+				t.Errorf("exit %d %s: %q, want %q", status, errs, keys, want)
 			}
 		}
-		slices.Reverse(acts)
-		want := []string{`override set orders "partner-1"`, `override set orders "partner-2"`, `override remove orders "partner-2"`,
-			`override remove orders "partner-1"`, `reset orders "partner-1"`, `refund orders "partner-1"`}
-		if !slices.Equal(acts, want) {
-			t.Errorf("the audit has %q, want %q", acts, want)
+		p.requests("anna", 3)
+		p.requests("mallory", 5)
+		p.requests("trudy", 4)
+		blocked("mallory ban", "trudy ban")
+		says("block list", "mallory: banned until ")
+		says("inspect --header X-Api-Key=mallory", "DENIED login: ")
+		says("inspect --header X-Api-Key=mallory", "Banned: everything is denied for")
+		says("inspect --header X-Api-Key=anna", "3 of 3 used")
+		says("block end mallory --rule login", "its ban has ended")
+		says("inspect --header X-Api-Key=mallory", "3/1h ban 24h: 0 of 3 used")
+		says("inspect --header X-Api-Key=mallory", "50/24h fixed_window: 3 of 50 used")
+		says("reset login trudy", "as if never used")
+		blocked()
+		if status, out, errs := p.stint("block", "end", "anna", "--rule", "login"); status != 1 || !strings.Contains(errs, "not found") {
+			t.Errorf("who is not banned: exit %d %s%s", status, out, errs)
 		}
-		for customer, want := range map[string]string{
-			"partner-1": `refund orders "partner-1": up to 1 units given back, gave back 1 of orders/`,
-			"nobody":    `refund orders "nobody": up to 1 units given back, nothing was in use`,
-		} {
-			do("up to 1 units given back", "reset", "orders", customer, "--cost", "1")
-			if _, out, _ := p.stint("audit", "-n", "1"); !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
-				t.Errorf("%s; want %s", out, want)
-			}
+		p.requests("mallory", 3)
+		says("inspect --header X-Api-Key=mallory", "3 of 3 used")
+		if status, out, errs := p.stint("override", "set", "login", "mallory", "2/1h ban 48h"); status != 0 {
+			t.Errorf("an override: exit %d %s%s", status, out, errs)
 		}
-	})
-}
-
-// TestOverrideUnkept has a state file that cannot be written: the log says so at the
-// start, and whoever acts is told what was done and what to change.
-func TestOverrideUnkept(t *testing.T) {
-	if _, err := os.Stat("/proc/self"); err != nil {
-		t.Skip("there is no directory here in which root cannot write either")
-	}
-	onBoth(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--state", "/proc/acts")
-		p.waitFor("operators can change nothing: the state file cannot be written")
-		for _, one := range []struct {
-			want string
-			args []string
-		}{
-			{"nothing has changed: the server's state file cannot be written", []string{"override", "set", "orders", "partner-1", "100/h", "--for", "1h"}},
-			{"nothing has changed: the server's state file cannot be written", []string{"reset", "orders", "partner-1"}},
-		} {
-			if n := p.requests("partner-1", 6); n > 4 {
-				t.Errorf("%d passed, want at most 4", n)
-			}
-			if status, _, errs := p.stint(one.args...); status != 1 || !strings.Contains(errs, one.want) {
-				t.Errorf("stint %s: exit %d %s", strings.Join(one.args, " "), status, errs)
-			}
-		}
-		if n := p.requests("partner-1", 6); n != 0 {
-			t.Errorf("after a reset that was refused %d passed", n)
-		}
-	})
-}
-
-// TestUndoUnkept has a state file that can be written no more when a reset is undone:
-// nothing is charged again, and whoever acts is told so.
-func TestUndoUnkept(t *testing.T) {
-	onBoth(t, func(t *testing.T, start func(...string) *running) {
-		state := t.TempDir() + "/acts"
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--state", state)
-		if n := p.requests("partner-1", 6); n != 4 {
-			t.Fatalf("%d passed, want 4", n)
-		}
-		if status, _, errs := p.stint("reset", "orders", "partner-1"); status != 0 {
-			t.Fatal(errs)
-		}
-		if err := os.MkdirAll(state+".new/full", 0o700); err != nil { // in the place of the file that is written first
-			t.Fatal(err)
-		}
-		if status, _, errs := p.stint("audit", "undo"); status != 1 || !strings.Contains(errs, "nothing has changed: the server's state file cannot be written") {
-			t.Errorf("exit %d %s", status, errs)
-		}
-		if n := p.requests("partner-1", 6); n != 4 {
-			t.Errorf("%d passed, want 4: an undo that was refused is done", n)
-		}
+		p.requests("mallory", 1)
+		blocked("mallory ban")
+		says("block end mallory --rule login", "its ban has ended")
+		says("override get login mallory", "2/1h ban 48h")
+		p.requests("trudy", 4)
+		says("block trudy --rule login", "blocked")
+		says("inspect --header X-Api-Key=trudy", "denied by a block")
+		says("block end trudy --rule login", "its ban has ended")
+		blocked()
 	})
 }

@@ -1,21 +1,27 @@
 package main_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -28,7 +34,6 @@ import (
 
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -155,12 +160,12 @@ func library(t *testing.T) func(question) (said, error) {
 }
 
 // askCheck asks POST /v1/check.
-func (s *serving) askCheck(q question) (said, error) {
+func (p *running) askCheck(q question) (said, error) {
 	body, err := json.Marshal(map[string]any{"attributes": q.through("check"), "cost": q.cost})
 	if err != nil {
 		return said{}, err
 	}
-	_, text := s.ask("/v1/check", string(body), "")
+	_, text := p.ask("/v1/check", string(body), "")
 	var answer struct {
 		Allowed   *bool  `json:"allowed"`
 		Remaining *int64 `json:"remaining"`
@@ -179,12 +184,12 @@ func (s *serving) askCheck(q question) (said, error) {
 }
 
 // askJSON asks POST /json.
-func (s *serving) askJSON(q question) (said, error) {
+func (p *running) askJSON(q question) (said, error) {
 	body, err := protojson.Marshal(envoyRequest("json", q))
 	if err != nil {
 		return said{}, err
 	}
-	_, text := s.ask("/json", string(body), "")
+	_, text := p.ask("/json", string(body), "")
 	var resp pb.RateLimitResponse
 	if err := protojson.Unmarshal([]byte(text), &resp); err != nil {
 		return said{}, fmt.Errorf("%s: %w", text, err)
@@ -305,22 +310,99 @@ func TestInterfacesGuarded(t *testing.T) {
 		}
 		_ = client.Close()
 	}
-	s.signal(syscall.SIGTERM)
-	s.waitFor("msg=stopped")
+	s.stop("")
 }
 
-// TestListenersRefused starts listeners that any client could use.
-func TestListenersRefused(t *testing.T) {
-	config := writeFile(t, t.TempDir()+"/stint.yaml", interfaceRules)
-	for _, one := range []struct{ args, want string }{
-		{"--grpc :0", "stint serve: --grpc: :0 can be reached from other machines"},
-		{"--resp 0.0.0.0:0", "stint serve: --resp: 0.0.0.0:0 can be reached from other machines"},
-		{"--tls-client-ca x.pem", "stint serve: --tls-client-ca: goes with --tls-cert"},
-		{"--resp-limits none", "stint: --resp-limits must be one of"},
-	} {
-		got := session{args: append([]string{"serve", "-c", config, "--http", "127.0.0.1:0"}, strings.Fields(one.args)...)}.run()
-		if !strings.Contains(got, one.want) {
-			t.Errorf("%s: %s; want %s", one.args, got, one.want)
+// TestCallersLimitsBounded gives a limit of its own in each command, and in each descriptor
+// of Envoy's service. Beyond a quarter of a part of the store a new one is an error, or over
+// the limit; those that are known decide, and clients of a rule that were never seen pass.
+func TestCallersLimitsBounded(t *testing.T) {
+	rules := `rules: [{name: day, match: {user: true}, key: [user], limits: ["1 per day"]}]`
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--max-keys", "64000")
+	envoy, over := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials()), 0
+	client := redis.NewClient(&redis.Options{Addr: s.at("interface=resp"), ReadTimeout: patience}) // 5,000 commands at once
+	defer client.Close()
+	const given, most = 1500, 64000 / 64 / 4
+	pipe, failed := client.Pipeline(), 0
+	for i := range given {
+		pipe.Do(t.Context(), "CL.THROTTLE", "k", 0, 1, 86400+i)
+	}
+	all, _ := pipe.Exec(t.Context())
+	for _, c := range all {
+		if err := c.Err(); err != nil {
+			if failed++; !strings.Contains(err.Error(), "limits of cl.throttle still count") {
+				t.Fatal(err)
+			}
 		}
+	}
+	if failed != given-most {
+		t.Errorf("%d of %d limits are refused", failed, given)
+	}
+	if got, err := client.Do(t.Context(), "CL.THROTTLE", "new", 0, 1, 86400).Slice(); err != nil || got[0] != int64(0) {
+		t.Errorf("a limit that is known: %v %v", got, err)
+	}
+	for i := range 2000 {
+		pipe.Do(t.Context(), "STINT.CHECK", "user", i)
+	}
+	news, err := pipe.Exec(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range news {
+		if got, _ := c.(*redis.Cmd).Val().(map[any]any); got["allowed"] != true {
+			t.Fatalf("newcomer %d: %v", i, got)
+		}
+	}
+
+	for i := 0; i < given; i += 50 {
+		req := &pb.RateLimitRequest{Domain: "own"}
+		for k := range 50 {
+			req.Descriptors = append(req.Descriptors, &ratelimit.RateLimitDescriptor{
+				Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "k", Value: strings.Repeat("v", k+1)}},
+				Limit:   &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_DAY, UnitMultiplier: wrapperspb.UInt32(uint32(i + k + 1))},
+			})
+		}
+		resp, err := envoy.ShouldRateLimit(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
+			over++
+		}
+	}
+	if want := (given - most) / 50; over < want || over > want+1 {
+		t.Errorf("%d requests with limits beyond the bound are over the limit, want %d", over, want)
+	}
+	_ = client.Close()
+}
+
+// TestOTLP sends spans of sampled traces to a collector at the end.
+func TestOTLP(t *testing.T) {
+	var mu sync.Mutex
+	got := make(map[string][]byte)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		got[r.URL.Path] = append(got[r.URL.Path], body...)
+	}))
+	defer collector.Close()
+	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--otlp", collector.URL)
+	const sampled, not = "0af7651916cd43dd8448eb211c80319c", "1bf7651916cd43dd8448eb211c80319c"
+	for _, parent := range []string{"00-" + sampled + "-b7ad6b7169203331-01", "00-" + not + "-b7ad6b7169203331-00", "", "nonsense"} {
+		s.call(http.MethodPost, s.front+"/v1/check", `{"attributes":{"ip":"192.0.2.7"}}`, map[string]string{"Traceparent": parent})
+	}
+	s.stop("")
+	mu.Lock()
+	defer mu.Unlock()
+	spans := got["/v1/traces"]
+	for id, want := range map[string]int{sampled: 1, not: 0} {
+		raw, _ := hex.DecodeString(id)
+		if n := bytes.Count(spans, raw); n != want {
+			t.Errorf("%d spans of trace %s, want %d", n, id, want)
+		}
+	}
+	if bytes.Count(spans, []byte("stint.rate_limit")) == 0 || bytes.Contains(spans, []byte("192.0.2.7")) {
+		t.Errorf("spans: %q", spans)
 	}
 }

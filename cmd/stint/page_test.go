@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,36 +36,16 @@ func TestPageSession(t *testing.T) {
 	dir := t.TempDir()
 	s := operated(t, "-c", writeFile(t, dir+"/stint.yaml", pageRules),
 		"--token-file", writeFile(t, dir+"/askers", viewer+"\n"), "--operator-token-file", writeFile(t, dir+"/operators", operator+"\n"))
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := &http.Client{Jar: jar}
-	ask := func(method, path, body string, headers ...string) (int, string, *http.Response) {
+	s.client.Jar, _ = cookiejar.New(nil) // which never fails
+	expect := func(what string, want int, contains, method, path, body string, header ...string) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, s.admin+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
+		headers := map[string]string{}
+		if len(header) > 0 {
+			headers[header[0]] = header[1]
 		}
-		for i := 0; i < len(headers); i += 2 {
-			r.Header.Set(headers[i], headers[i+1])
-		}
-		resp, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(text), resp
-	}
-	expect := func(what string, want int, contains, method, path, body string, headers ...string) *http.Response {
-		t.Helper()
-		status, text, resp := ask(method, path, body, headers...)
-		if status != want || !strings.Contains(text, contains) {
-			t.Errorf("%s: %d %.300s; want %d and %q", what, status, text, want, contains)
+		resp, text := s.do(method, s.admin+path, body, headers)
+		if resp.StatusCode != want || !strings.Contains(text, contains) {
+			t.Errorf("%s: %d %.300s; want %d and %q", what, resp.StatusCode, text, want, contains)
 		}
 		return resp
 	}
@@ -85,11 +67,10 @@ func TestPageSession(t *testing.T) {
 	}
 	expect("a page of an old browser", 403, "another origin", "PUT", override, `{"limits":["8/h"]}`, "Origin", "http://127.0.0.1:1")
 	expect("the API has no cookies", 403, "for the role operator", "PUT", "/v1/override?rule=orders&key=partner-1", `{"limits":["8/h"]}`, "Cookie", set)
-	_, list, _ := ask("GET", "/ui/v1/overrides", "")
-	if strings.Contains(list, "partner-1") || !strings.Contains(list, `"key_hash"`) {
+	if _, list := s.call("GET", s.admin+"/ui/v1/overrides", "", nil); strings.Contains(list, "partner-1") || !strings.Contains(list, `"key_hash"`) {
 		t.Errorf("a list shows keys: %s", list)
 	}
-	if _, audit, _ := ask("GET", "/ui/v1/audit", ""); strings.Contains(audit, "partner-1") || !strings.Contains(audit, "operator token, line 1") {
+	if _, audit := s.call("GET", s.admin+"/ui/v1/audit", "", nil); strings.Contains(audit, "partner-1") || !strings.Contains(audit, "operator token, line 1") {
 		t.Errorf("the audit shows keys: %s", audit)
 	}
 	expect("signs out", 200, `"signed_in":false`, "DELETE", "/ui/session", "")
@@ -364,26 +345,24 @@ func TestPageBounded(t *testing.T) {
 	}
 }
 
+// watch opens the stream of the page.
+func (p *running) watch() *http.Response {
+	p.t.Helper()
+	resp, err := p.client.Get(p.admin + "/ui/live")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
 // TestPageStream: at most eight watch; streams end with the process, which does
 // not wait for them.
 func TestPageStream(t *testing.T) {
 	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
-	watch := func() *http.Response {
-		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.admin+"/ui/live", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { resp.Body.Close() })
-		return resp
-	}
 	streams := make([]*http.Response, 8)
 	for i := range streams {
-		streams[i] = watch()
+		streams[i] = p.watch()
 		lines := bufio.NewScanner(streams[i].Body)
 		for _, want := range []string{"event: hour", `data: {"to":`, "", "event: day", `data: {"to":`, "", "event: now", `data: {"at":`} {
 			if !lines.Scan() || !strings.HasPrefix(lines.Text(), want) {
@@ -391,11 +370,11 @@ func TestPageStream(t *testing.T) {
 			}
 		}
 	}
-	if resp := watch(); resp.StatusCode != http.StatusServiceUnavailable {
+	if resp := p.watch(); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one more is answered %d", resp.StatusCode)
 	}
 	streams[0].Body.Close()
-	await.Until(t, "another may watch", func() bool { return watch().StatusCode == http.StatusOK })
+	await.Until(t, "another may watch", func() bool { return p.watch().StatusCode == http.StatusOK })
 	if err := p.end(syscall.SIGTERM); err != nil {
 		t.Errorf("the process ended with %v", err)
 	}
@@ -404,5 +383,74 @@ func TestPageStream(t *testing.T) {
 	}
 	if strings.Contains(p.log(), "not all requests had finished") {
 		t.Errorf("it waited for streams:\n%s", p.log())
+	}
+}
+
+// TestPageTLS: an address that others reach is https, where a database has the
+// tokens too. Without one nothing is to be seen, plain http is refused, and the
+// cookie of a session goes over https alone.
+func TestPageTLS(t *testing.T) {
+	dir := t.TempDir()
+	database := "sqlite:" + dir + "/stint.db"
+	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", pageRules), "--rules", database)
+	operator := must(t, "token", "make", "otto", "--role", "operator", "--rules", database)
+	trusted := x509.NewCertPool()
+	trusted.AddCert(writeCertificate(t, dir+"/cert.pem", dir+"/key.pem", 1))
+	p := startStint(t, "serve", "--http", "127.0.0.1:0", "--admin", "0.0.0.0:0", "--rules", database, "--tls-cert", dir+"/cert.pem", "--tls-key", dir+"/key.pem")
+	if status := statusOf(t, from("127.0.0.1"), here("http", p.admin)+"/v1/rules"); status != 0 && status != http.StatusBadRequest {
+		t.Errorf("plain http is answered %d", status)
+	}
+	p.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}
+	for _, one := range []struct {
+		method, path, body, token string
+		want                      int
+	}{
+		{"GET", "/livez", "", "", 200}, {"GET", "/v1/rules", "", "", 401}, {"GET", "/v1/top", "", "", 401}, {"GET", "/v1/rules", "", "made-up-0123456789", 401},
+		{"GET", "/v1/rules", "", operator, 200}, {"GET", "/ui/v1/top", "", "", 401}, {"GET", "/ui/live", "", "", 401}, {"GET", "/lab/", "", "", 404},
+		{"POST", "/ui/session", fmt.Sprintf(`{"token":%q}`, operator), "", 200},
+	} {
+		resp, _ := p.do(one.method, here("https", p.admin)+one.path, one.body, bearer(one.token))
+		set := resp.Header.Get("Set-Cookie")
+		if resp.StatusCode != one.want || one.body != "" && !(strings.Contains(set, "; Secure") && strings.Contains(set, "HttpOnly")) {
+			t.Errorf("%s: %d, want %d; the cookie: %s", one.path, resp.StatusCode, one.want, set)
+		}
+	}
+	if strings.Contains(p.log(), operator) {
+		t.Error("the log has a token")
+	}
+}
+
+// TestPageRevoked: a token that is revoked ends the streams of its sessions, after
+// a few events at most.
+func TestPageRevoked(t *testing.T) {
+	database := "sqlite:" + t.TempDir() + "/stint.db"
+	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", pageRules), "--rules", database)
+	token := must(t, "token", "make", "vera", "--role", "viewer", "--rules", database)
+	p := operated(t, "--rules", database)
+	p.client.Jar, _ = cookiejar.New(nil) // which never fails
+	p.call(http.MethodPost, p.admin+"/ui/session", fmt.Sprintf(`{"token":%q}`, token), nil)
+	stream := p.watch()
+	if stream.StatusCode != http.StatusOK {
+		t.Fatal(stream.Status)
+	}
+	events, more := bufio.NewScanner(stream.Body), 0
+	events.Buffer(nil, 1<<20)
+	for revoked := false; events.Scan(); {
+		switch {
+		case events.Text() != "event: now":
+		case !revoked:
+			must(t, "token", "revoke", "vera", "--rules", database)
+			revoked = true
+		default:
+			if more++; more > 8 {
+				t.Fatal("the stream of a revoked token goes on")
+			}
+		}
+	}
+	if err := events.Err(); err != nil {
+		t.Errorf("the stream is cut off: %v", err)
+	}
+	if err := p.end(syscall.SIGTERM); err != nil {
+		t.Error(err)
 	}
 }

@@ -3,7 +3,6 @@ package main_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,25 +15,19 @@ import (
 // The page is written beside the report.
 func TestPlanPage(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "report.html")
-	var out, errs bytes.Buffer
-	if status := main.Run(t.Context(), []string{"plan", "--json", "--limit", "30/m", "--html", page, "testdata/access.log.gz"}, nil, &out, &errs); status != 0 {
-		t.Fatalf("exit %d: %s", status, &errs)
-	}
+	out := must(t, "plan", "--json", "--limit", "30/m", "--html", page, "testdata/access.log.gz")
 	text, err := os.ReadFile(page)
 	if err != nil || !strings.HasPrefix(string(text), "<!DOCTYPE html>") || !strings.HasSuffix(string(text), "</html>\n") {
 		t.Errorf("%v: %.80s", err, text)
 	}
-	var report struct {
+	report := decode[struct {
 		Results []struct {
 			Limit, Key                string
 			Requests, Allowed, Denied int64
 			FirstDenial               *time.Time `json:"first_denial"`
 			Top                       []map[string]any
 		}
-	}
-	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
-		t.Fatal(err)
-	}
+	}](t, out)
 	if r := report.Results[0]; r.Limit != "30/m" || r.Key != "ip" || r.Requests != r.Allowed+r.Denied || r.FirstDenial == nil || len(r.Top) != 1 {
 		t.Errorf("%+v", r)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -135,20 +134,6 @@ func (g *gateway) until(domain string) {
 	}
 }
 
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
-	r, err := http.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close() // it is read
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.StatusCode, string(text)
-}
-
 // startGateway starts the program as Envoy Gateway starts envoyproxy/ratelimit, before
 // there is a control plane. Unless it is to start without one, it listens nowhere yet.
 func startGateway(t testing.TB, without bool) (g *gateway, p *running, health, metrics string) {
@@ -211,7 +196,7 @@ func TestRatelimitWaits(t *testing.T) {
 // back, and certificates are rotated.
 func TestRatelimit(t *testing.T) {
 	g, p, health, metrics := startGateway(t, true)
-	if status, text := get(t, "http://"+health+"/healthcheck"); status != http.StatusOK {
+	if status, text := p.call("GET", "http://"+health+"/healthcheck", "", nil); status != http.StatusOK {
 		t.Errorf("healthy before there is a control plane: %d %s", status, text)
 	}
 	if _, _, err := g.ask(g.tls(), "first"); err == nil {
@@ -231,7 +216,7 @@ func TestRatelimit(t *testing.T) {
 	if _, _, err := g.ask(stranger, "first"); err == nil {
 		t.Error("a client without a certificate may ask")
 	}
-	if status, text := get(t, "http://"+metrics+"/metrics"); status != http.StatusOK || !strings.Contains(text, "stint_") {
+	if status, text := p.call("GET", "http://"+metrics+"/metrics", "", nil); status != http.StatusOK || !strings.Contains(text, "stint_") {
 		t.Errorf("metrics: %d %.200s", status, text)
 	}
 

@@ -48,7 +48,7 @@ func TestKeptForOperators(t *testing.T) {
 func TestRehearse(t *testing.T) {
 	dir := t.TempDir()
 	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
-	s := startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--trusted-proxy", "127.0.0.0/8")
+	s := operated(t, "-c", loose, "--resp", "127.0.0.1:0", "--trusted-proxy", "127.0.0.0/8")
 	resp := s.at("interface=resp")
 	if _, said := rehearsal(t, tight, "--server", s.admin); !strings.Contains(said, "nothing is recorded yet") {
 		t.Errorf("before any request: %s", said)
@@ -60,17 +60,8 @@ func TestRehearse(t *testing.T) {
 	}
 	s.ask("/v1/peek", login, "") // which is no request
 	for range 2 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.address+"/auth", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, value := range map[string]string{"X-Original-Method": "GET", "X-Original-Uri": "/login?a=b", "X-Original-Host": "a.example", "X-Forwarded-For": "192.0.2.8"} {
-			r.Header.Set(name, value)
-		}
-		if answer, err := s.client.Do(r); err != nil || answer.StatusCode != 200 {
-			t.Fatal(answer, err)
-		} else {
-			answer.Body.Close()
+		if answer := s.auth("/login?a=b", "192.0.2.8"); answer.StatusCode != 200 {
+			t.Fatal(answer)
 		}
 	}
 	conn, err := net.Dial("tcp", resp)
@@ -115,7 +106,7 @@ func TestRehearseGate(t *testing.T) {
 	if said := push(loose); strings.Contains(said, "exit") {
 		t.Fatal(said)
 	}
-	s := startServe(t, "--rules", db, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	s := operated(t, "--rules", db)
 	made := session{args: []string{"token", "make", "ci", "--role", "viewer", "--rules", db}}.run()
 	token := writeFile(t, dir+"/token", regexp.MustCompile(`[A-Za-z0-9_-]{20,}`).FindString(made))
 	for range 4 {
@@ -157,7 +148,7 @@ func TestRehearseTokens(t *testing.T) {
 	dir := t.TempDir()
 	loose := writeFile(t, dir+"/stint.yaml", looseRules)
 	operators := writeFile(t, dir+"/operators", operatorToken+"\n")
-	s := startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--operator-token-file", operators)
+	s := operated(t, "-c", loose, "--operator-token-file", operators)
 	s.ask("/v1/check", `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`, "")
 	if _, said := rehearsal(t, loose, "--server", s.admin, "--names"); !strings.Contains(said, "keys in clear are for operators") {
 		t.Errorf("names without a token: %s", said)
@@ -173,15 +164,12 @@ func TestRehearseTokens(t *testing.T) {
 		{`{`, "the body: ", 400}, {`{"document":"rules: []"} x`, "the body: ", 400}, {`{"documents":""}`, "unknown field", 400},
 		{`{"document":"rules: 1"}`, "stint.yaml:1:", 422}, {`{"document":"rules: []","top":-1}`, "from 1 to", 422}, {`{"document":"rules: []","warm_up":"-1s"}`, "duration", 422},
 	} {
-		address := s.address
-		s.address = strings.TrimPrefix(s.admin, "http://")
-		if status, said := s.ask("/v1/rehearse", bad.body, ""); status != bad.status || !strings.Contains(said, bad.want) {
+		if status, said := s.call(http.MethodPost, s.admin+"/v1/rehearse", bad.body, nil); status != bad.status || !strings.Contains(said, bad.want) {
 			t.Errorf("%s: %d %s", bad.body, status, said)
 		}
-		s.address = address
 	}
 	s.stop("")
-	s = startServe(t, "-c", loose, "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--record", "off")
+	s = operated(t, "-c", loose, "--record", "off")
 	if _, said := rehearsal(t, loose, "--server", s.admin); !strings.Contains(said, "no such path") {
 		t.Errorf("with --record off: %s", said)
 	}

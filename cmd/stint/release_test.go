@@ -1,9 +1,6 @@
 package main_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -12,18 +9,16 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/internal/testkit/need"
+	"github.com/stint-dev/stint/internal/testkit/pages"
 )
 
 // TestUnit lets systemd judge the unit: below 2 of 10. What operators do is kept in
 // the one directory that it may write.
 func TestUnit(t *testing.T) {
-	const unit = "../../release/systemd/stint.service"
-	text, err := os.ReadFile(unit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const unit = "release/systemd/stint.service"
+	text := pages.Read(t, unit)
 	for _, want := range []string{"\nStateDirectory=stint\n", "\nEnvironment=STINT_STATE=%S/stint/"} {
-		if !bytes.Contains(text, []byte(want)) {
+		if !strings.Contains(text, want) {
 			t.Errorf("no %q in the unit", want)
 		}
 	}
@@ -31,7 +26,7 @@ func TestUnit(t *testing.T) {
 	if !found {
 		need.Optional(t, "systemd-analyze")
 	}
-	out, err := exec.Command(tool, "security", "--offline=true", "--no-pager", unit).Output()
+	out, err := exec.Command(tool, "security", "--offline=true", "--no-pager", filepath.Join(root, unit)).Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -48,9 +43,8 @@ func TestUnit(t *testing.T) {
 // go.work finds it, and who gets that module alone would not.
 func TestModules(t *testing.T) {
 	for _, module := range []string{"adapters", "adapters/caddylimit", "grpclimit", "redisstore", "rulesdb"} {
-		text, err := os.ReadFile(filepath.Join(root, module, "go.mod"))
-		if err != nil || !bytes.Contains(text, []byte("github.com/stint-dev/stint v0.1.0\n")) {
-			t.Errorf("%s/go.mod does not require the root module (%v)", module, err)
+		if !strings.Contains(pages.Read(t, module+"/go.mod"), "github.com/stint-dev/stint v0.1.0\n") {
+			t.Errorf("%s/go.mod does not require the root module", module)
 		}
 	}
 }
@@ -62,14 +56,10 @@ func TestVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file struct {
-		Require []struct{ Path, Version string }
-	}
-	if err := json.Unmarshal(text, &file); err != nil {
-		t.Fatal(err)
-	}
 	required := make(map[string]string)
-	for _, r := range file.Require {
+	for _, r := range decode[struct {
+		Require []struct{ Path, Version string }
+	}](t, string(text)).Require {
 		required[r.Path] = r.Version
 	}
 	text, err = exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", ".").Output()

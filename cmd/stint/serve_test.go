@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,29 +8,19 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/need"
 )
-
-// writeFile writes a file of the test's directory and returns its path.
-func writeFile(t testing.TB, path, text string) string {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 const (
 	serveRules    = "rules: [{name: pages, key: [ip], limits: 2 per hour}]\n"
@@ -81,6 +70,9 @@ func TestServeRefuses(t *testing.T) {
 		{"-c DIR/good.yaml --http unix:DIR/busy.sock", 1, "--http unix:DIR/busy.sock: something else listens there already\n"},
 		{"-c DIR/good.yaml --http unix:" + writeFile(t, dir+"/important.txt", "precious\n"), 1, "--http unix:DIR/important.txt: a file that is no socket is there: remove it, or name another path\n"},
 		{"-c DIR/good.yaml --http unix:DIR/no/such.sock", 1, "--http unix:DIR/no/such.sock: "},
+		{"-c DIR/good.yaml --grpc :0", 2, "--grpc: :0 can be reached from other machines"},
+		{"-c DIR/good.yaml --resp 0.0.0.0:0", 2, "--resp: 0.0.0.0:0 can be reached from other machines"},
+		{"-c DIR/good.yaml --tls-client-ca x.pem", 2, "--tls-client-ca: goes with --tls-cert"},
 		{"-c DIR/good.yaml --tls-cert DIR/cert.pem", 2, "--tls-cert: goes with --tls-key: give both, or none\n"},
 		{"-c DIR/good.yaml --tls-cert DIR/cert.pem --tls-key DIR/key.pem", 1, "--tls-cert, --tls-key: open DIR/cert.pem: no such file or directory\n"},
 		{"-c DIR/good.yaml --token-file DIR/nowhere", 1, "--token-file: open DIR/nowhere: no such file or directory\n"},
@@ -92,92 +84,10 @@ func TestServeRefuses(t *testing.T) {
 		{"-c DIR/good.yaml --drain-delay=-1s", 2, "--drain-delay: -1s: at least 0s\n"},
 		{"-c DIR/good.yaml --trusted-proxy 10.0.0.1/8", 2, "--trusted-proxy: \"10.0.0.1/8\": the address has bits behind the length of the range; did you mean 10.0.0.0/8?\n"},
 	} {
-		var out, errs bytes.Buffer
-		args := append([]string{"serve"}, strings.Fields(strings.ReplaceAll(one.args, "DIR", dir))...)
-		status := main.Run(t.Context(), args, strings.NewReader(""), &out, &errs)
+		status, out, got := runStint(t, append([]string{"serve"}, strings.Fields(strings.ReplaceAll(one.args, "DIR", dir))...)...)
 		want := "stint serve: " + strings.ReplaceAll(one.want, "DIR", dir)
-		got := errs.String()
-		if status != one.status || !strings.HasPrefix(got, want) || strings.HasSuffix(want, "\n") && got != want || out.Len() > 0 {
-			t.Errorf("%s: exit %d\n%s%s\nwant exit %d\n%s", one.args, status, out.String(), got, one.status, want)
-		}
-	}
-}
-
-// A serving is a process whose clients ask over HTTP.
-type serving struct {
-	*running
-	address, scheme string
-	client          *http.Client
-}
-
-// startServe starts stint serve and waits until it listens.
-func startServe(t *testing.T, args ...string) *serving {
-	t.Helper()
-	return startStint(t, append([]string{"serve"}, args...)...)
-}
-
-// startStint starts a command that listens.
-func startStint(t testing.TB, args ...string) *serving {
-	t.Helper()
-	s := &serving{running: launch(t, args[0], args...), scheme: "http", client: &http.Client{Transport: &http.Transport{}}}
-	t.Cleanup(s.client.CloseIdleConnections)
-	s.address = s.at("msg=listening address")
-	if m := regexp.MustCompile(`msg=listening admin=(\S+)`).FindStringSubmatch(s.log()); m != nil {
-		s.admin = "http://" + m[1]
-	}
-	return s
-}
-
-// ask posts a body and returns the status and the answer.
-func (s *serving) ask(path, body, token string) (int, string) {
-	s.t.Helper()
-	ctx, stop := context.WithTimeout(s.t.Context(), patience)
-	defer stop()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.scheme+"://"+s.address+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := s.client.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return resp.StatusCode, string(answer)
-}
-
-// want asks for the address 192.0.2.7, and compares status and answer.
-func (s *serving) want(path, token string, status int, text string) {
-	s.t.Helper()
-	body := `{"attributes":{"ip":"192.0.2.7"}}`
-	if path == "/v1/refund" {
-		body = `{"attributes":{"ip":"192.0.2.7"},"cost":1}`
-	}
-	if got, answer := s.ask(path, body, token); got != status || !strings.Contains(answer, text) {
-		s.t.Errorf("%s: %d %s; want %d and %s", path, got, answer, status, text)
-	}
-}
-
-// stop ends it by SIGTERM, and compares what it says at the end.
-func (s *serving) stop(counts string) {
-	s.t.Helper()
-	if err := s.end(syscall.SIGTERM); err != nil {
-		s.t.Error(err)
-	}
-	s.next("msg=stopping")
-	if line := s.next("msg=stopped"); !strings.HasSuffix(line, counts) {
-		s.t.Errorf("%s; want %s", line, counts)
-	}
-	for _, secret := range []string{"192.0.2.7", serveToken, operatorToken} {
-		if strings.Contains(s.log(), secret) {
-			s.t.Errorf("%s is in the log", secret)
+		if status != one.status || !strings.HasPrefix(got, want) || strings.HasSuffix(want, "\n") && got != want || out != "" {
+			t.Errorf("%s: exit %d\n%s%s\nwant exit %d\n%s", one.args, status, out, got, one.status, want)
 		}
 	}
 }
@@ -224,14 +134,6 @@ func TestServe(t *testing.T) {
 	s.stop("allowed=4 denied=1 failed=0")
 }
 
-// TestServeOpen runs it without tokens, where everyone on the machine may ask.
-func TestServeOpen(t *testing.T) {
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "localhost:0", "--dialect", "none", "--log-format", "text")
-	s.want("/v1/check", "", 200, `"remaining":1`)
-	s.want("/v1/reset", "", 403, "--operator-token-file FILE")
-	s.stop("allowed=1 denied=0 failed=0")
-}
-
 // TestServeSecondSignal stops it while a request is held, and stops it again:
 // that ends it at once.
 func TestServeSecondSignal(t *testing.T) {
@@ -240,7 +142,7 @@ func TestServeSecondSignal(t *testing.T) {
 	held := make(chan error, 1)
 	go func() {
 		for range 2 { // the first starts at once, the second in 4 s
-			r, _ := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+s.address+"/auth", nil)
+			r, _ := http.NewRequest(http.MethodGet, s.front+"/auth", nil)
 			r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/"}, "X-Original-Host": {"h"}}
 			resp, err := s.client.Do(r)
 			if err != nil {
@@ -279,8 +181,7 @@ func TestServeElsewhere(t *testing.T) {
 	if !strings.Contains(s.log(), "tokens go over the network in clear: --tls-cert and --tls-key encrypt them") {
 		t.Error("no warning")
 	}
-	_, port, _ := net.SplitHostPort(s.address)
-	s.address = "127.0.0.1:" + port
+	s.front = here("http", s.front)
 	s.want("/v1/check", "", 401, "token")
 	s.want("/v1/check", operatorToken, 200, `"remaining":1`)
 	s.stop("allowed=1 denied=0 failed=0")
@@ -305,19 +206,9 @@ func TestServeUnix(t *testing.T) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}}
-	s.address = "any.example" // no page in a browser reaches a socket
+	s.front = "http://any.example" // no page in a browser reaches a socket
 	s.want("/v1/check", "", 200, `"remaining":1`)
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://any.example/auth", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header = http.Header{"X-Original-Method": {"GET"}, "X-Original-Uri": {"/"}, "X-Original-Host": {"h"}, "X-Forwarded-For": {"192.0.2.7"}}
-	resp, err := s.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("RateLimit"), `"pages";r=0`) {
+	if resp := s.auth("/", "192.0.2.7"); resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("RateLimit"), `"pages";r=0`) {
 		t.Errorf("/auth: %d %v", resp.StatusCode, resp.Header)
 	}
 	s.stop("allowed=2 denied=0 failed=0")
@@ -341,22 +232,21 @@ func TestServeTLS(t *testing.T) {
 	if !strings.Contains(s.log(), "everyone who reaches this address may ask: --token-file says who may") {
 		t.Error("no warning")
 	}
-	_, port, _ := net.SplitHostPort(s.address)
-	s.address, s.scheme = "127.0.0.1:"+port, "https"
+	s.front = here("https", s.front)
 	s.client.Transport = &http.Transport{TLSClientConfig: first, ForceAttemptHTTP2: true}
 	s.want("/v1/check", "", 200, `"remaining":1`)
 	s.want("/v1/refund", "", 403, "--operator-token-file FILE")
 
 	old := first.Clone()
 	old.MaxVersion = tls.VersionTLS11
-	if conn, err := tls.Dial("tcp", s.address, old); err == nil {
+	if conn, err := tls.Dial("tcp", host(s.front), old); err == nil {
 		_ = conn.Close()
 		t.Error("TLS 1.1 is spoken")
 	}
 	shows := func(trusted *tls.Config) {
 		t.Helper()
 		for { // it is noticed in a while
-			conn, err := tls.Dial("tcp", s.address, trusted)
+			conn, err := tls.Dial("tcp", host(s.front), trusted)
 			if err == nil {
 				_ = conn.Close()
 				break
@@ -405,4 +295,104 @@ func writeCertificate(t testing.TB, cert, key string, serial int64) *x509.Certif
 		t.Fatal(err)
 	}
 	return parsed
+}
+
+// TestHelpWords: help is had in the ways that other programs have it.
+func TestHelpWords(t *testing.T) {
+	ask := func(line string) string { return (session{args: strings.Fields(line)}).run() }
+	for line, same := range map[string]string{
+		"help": "--help", "help serve": "serve --help", "help override set": "override set --help", "-v": "version", "--version": "version",
+	} {
+		if got, want := ask(line), ask(same); got != want || strings.Contains(got, "exit") {
+			t.Errorf("stint %s: %.200s, want what stint %s says", line, got, same)
+		}
+	}
+	if got := ask("help serv"); !strings.Contains(got, "did you mean \"serve\"?") {
+		t.Errorf("stint help serv: %s", got)
+	}
+}
+
+// TestPorts: an address without a host says what to write, and a port that no
+// address has is refused at the start, wherever it stands.
+func TestPorts(t *testing.T) {
+	file := writeFile(t, t.TempDir()+"/good.yaml", serveRules)
+	const bad = "port 99999: a port is a number from 1 to 65535"
+	for _, one := range [][2]string{
+		{"serve -c FILE --http 8000", "--http: 8000: an address has a host and a port: write 127.0.0.1:8000 for this machine alone, :8000 for"},
+		{"serve -c FILE --admin 9090", "write 127.0.0.1:9090"},
+		{"proxy FILE --upstream http://127.0.0.1:9 --listen 8000", "--listen: 8000: an address has a host and a port"},
+		{"serve -c FILE --http 127.0.0.1:99999", bad},
+		{"proxy FILE --upstream https://h:99999", bad},
+		{"serve -c FILE --store redis://h:99999", bad},
+		{"serve -c FILE --store redis://h:1,i:99999", bad},
+		{"serve -c FILE --store redis://h:0", "port 0: a port is a number from 1 to 65535"},
+		{"serve --rules https://h:99999/a.yaml", bad},
+		{"serve --rules redis://h:99999", bad},
+		{"serve --rules mysql://h:99999/stint", bad},
+		{"rules nodes --server https://h:99999", bad},
+		{"serve -c FILE --otlp http://h:99999", bad},
+		{"serve -c FILE --webhook https://h:99999 --webhook-secret-file FILE", bad},
+	} {
+		args := strings.Fields(strings.ReplaceAll(one[0], "FILE", file))
+		if got := (session{args: args}).run(); !strings.Contains(got, one[1]) || !strings.Contains(got, "exit 2") {
+			t.Errorf("stint %s: %s, want %s", one[0], got, one[1])
+		}
+	}
+}
+
+// TestStopWhileStarting ends servers that wait for their first rules, of sources that take a
+// connection and say nothing: a stop waits for none of them, and is no failure.
+func TestStopWhileStarting(t *testing.T) {
+	need.Time(t)
+	proxy := []string{"--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1"}
+	for _, test := range []struct {
+		command, scheme, path string
+		more                  []string
+	}{
+		{"serve", "xds", "", nil}, {"serve", "http", "/stint.yaml", nil}, {"serve", "redis", "", nil}, {"serve", "postgres", "/stint", nil}, {"proxy", "xds", "", proxy},
+	} {
+		t.Run(test.command+" "+test.scheme, func(t *testing.T) {
+			t.Parallel() // it waits
+			silent, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer silent.Close()
+			asked := make(chan net.Conn, 100)
+			go func() {
+				for conn, err := silent.Accept(); err == nil; conn, err = silent.Accept() {
+					asked <- conn
+				}
+			}()
+			p := launch(t, append([]string{test.command, "--rules", test.scheme + "://" + silent.Addr().String() + test.path, "--rules-copy", "none"}, test.more...)...)
+			await.Until(t, "it asks", func() bool { return len(asked) > 0 })
+			if err := p.end(syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestServeAdmin: stint serve has a second address for operators, with the lab on it,
+// which reads no logs there; the first has none.
+func TestServeAdmin(t *testing.T) {
+	s := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules))
+	for _, c := range []struct {
+		method, url string
+		status      int
+		answer      string
+	}{
+		{"GET", s.admin + "/lab/", 200, "<title>stint lab</title>"},
+		{"GET", s.admin + "/lab/v1/lab", 200, `"plan":false`},
+		{"POST", s.admin + "/lab/v1/plan", 405, ""},
+		{"POST", s.admin + "/v1/simulate", 200, `"denied":10`},
+		{"POST", s.admin + "/v1/check", 404, ""},
+		{"GET", s.front + "/lab/", 404, ""},
+		{"POST", s.front + "/v1/simulate", 404, ""},
+	} {
+		status, body := s.call(c.method, c.url, `{"limits":["10/s"],"arrivals":{"shape":"text","text":"20@once"}}`, nil)
+		if status != c.status || !strings.Contains(body, c.answer) {
+			t.Errorf("%s %s: %d %.200s; want %d and %q", c.method, c.url, status, body, c.status, c.answer)
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -27,8 +26,7 @@ func startFleet(t *testing.T) *fleet {
 	f := &fleet{t: t}
 	file := writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day"]}]`)
 	for range 3 {
-		p := operated(t, file, "--state", t.TempDir()+"/state")
-		f.nodes = append(f.nodes, p)
+		f.nodes = append(f.nodes, operated(t, file, "--state", t.TempDir()+"/state"))
 	}
 	return f
 }
@@ -42,11 +40,11 @@ func (f *fleet) stint(status int, others []string, args ...string) (out, errs st
 	for _, one := range others {
 		args = append(args, "--server", one)
 	}
-	var o, e bytes.Buffer
-	if got := main.Run(f.t.Context(), args, strings.NewReader(""), &o, &e); got != status {
-		f.t.Fatalf("stint %s: exit %d, want %d\n%s%s", strings.Join(args, " "), got, status, &o, &e)
+	got, out, errs := runStint(f.t, args...)
+	if got != status {
+		f.t.Fatalf("stint %s: exit %d, want %d\n%s%s", strings.Join(args, " "), got, status, out, errs)
 	}
-	return o.String(), e.String()
+	return out, errs
 }
 
 // TestFleet asks three servers, first while all answer, then without one: the answer says

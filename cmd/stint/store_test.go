@@ -1,10 +1,10 @@
 package main_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,6 +12,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
@@ -49,26 +55,7 @@ func TestStores(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var now strings.Builder
-			for i, s := range parseTranscript(t, string(text)) {
-				got := s.onServer(t)
-				if got != s.answer && !*update {
-					t.Errorf("%s\ngot:\n%s\nwant:\n%s", strings.Join(s.head, "\n"), got, s.answer)
-				}
-				if i > 0 {
-					now.WriteByte('\n')
-				}
-				fmt.Fprintf(&now, "%s\n----\n%s", strings.Join(s.head, "\n"), got)
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(now.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+			transcript(t, file, func(s session) string { return s.onServer(t) })
 		})
 	}
 }
@@ -134,12 +121,8 @@ func TestServeBeforeStore(t *testing.T) {
 		}
 	}
 	redis := startRedis(t, address)
-	for s.check("/closed") != http.StatusOK { // or the test's deadline
-		time.Sleep(20 * time.Millisecond)
-	}
-	for s.metric("stint_store_owing_keys") != "0" {
-		time.Sleep(20 * time.Millisecond)
-	}
+	await.Until(t, "the store is asked", func() bool { return s.check("/closed") == http.StatusOK })
+	s.becomes("stint_store_owing_keys", "0")
 	if n := s.metric("stint_store_posted_units_total"); n != "1" {
 		t.Errorf("%s units were charged afterwards, want 1", n)
 	}
@@ -159,10 +142,8 @@ func TestServeOneSlot(t *testing.T) {
 `
 	redis := startCluster(t)
 	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1")
-	for _, want := range []int{200, 200, 429} {
-		if got := s.check("/a"); got != want {
-			t.Errorf("%d, want %d", got, want)
-		}
+	if got := s.checks("/a", 3); got != "[200 200 429]" {
+		t.Errorf("three times: %s", got)
 	}
 	s.stop("allowed=2 denied=1 failed=0")
 	const tag = "stint:{n3j}:"
@@ -177,33 +158,6 @@ const sharedRules = `rules:
   - {name: closed, match: {path: /closed}, key: [ip], limits: 3 per hour, on_store_failure: closed}
   - {name: leased, match: {path: /leased}, key: [ip], limits: 3 per hour, mode: lease}
 `
-
-// check asks about a path, and returns the status.
-func (s *serving) check(path string) int {
-	s.t.Helper()
-	status, _ := s.ask("/v1/check", fmt.Sprintf(`{"attributes":{"path":%q,"ip":"192.0.2.7"}}`, path), "")
-	return status
-}
-
-// metric returns the value of a metric, "" if it is not there.
-func (s *serving) metric(name string) string {
-	s.t.Helper()
-	answer, err := s.client.Get("http://" + s.address + "/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
 
 // TestServeStore shares limits between two processes through a server with a
 // password, kills the server, and brings it back: every question is answered
@@ -232,10 +186,9 @@ func TestServeStore(t *testing.T) {
 			t.Errorf("without the store, %s: %d, want %d", path, got, want)
 		}
 	}
-	for _, s := range []*serving{one, other} {
-		want := "[200 429 429 429]"
-		if got := []int{s.check("/leased"), s.check("/leased"), s.check("/leased"), s.check("/leased")}; fmt.Sprint(got) != want {
-			t.Errorf("without the store, four times: %v, want %s", got, want)
+	for _, s := range []*running{one, other} {
+		if got := s.checks("/leased", 4); got != "[200 429 429 429]" {
+			t.Errorf("without the store, four times: %s", got)
 		}
 	}
 	if n := one.metric(`stint_store_errors_total{interface="http"}`); n == "" || n == "0" {
@@ -243,37 +196,22 @@ func TestServeStore(t *testing.T) {
 	}
 
 	startRedis(t, redis.address, "--requirepass", "secret")
-	back := false
-	for deadline := time.Now().Add(patience); !back && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		switch got := one.check("/closed"); got {
-		case http.StatusOK:
-			back = true
-		case http.StatusServiceUnavailable:
-		default:
+	await.Until(t, "the store is asked again", func() bool {
+		got := one.check("/closed")
+		if got != http.StatusOK && got != http.StatusServiceUnavailable {
 			t.Fatalf("while the store comes back: %d", got)
 		}
-	}
-	if !back {
-		t.Error("the store is back and not asked")
-	}
-	for other.metric("stint_store_owing_keys") != "0" { // or the test's deadline
-		time.Sleep(20 * time.Millisecond)
-	}
+		return got == http.StatusOK
+	})
+	other.becomes("stint_store_owing_keys", "0")
 	if n := one.metric("stint_store_breakers_open"); n != "0" {
 		t.Errorf("stint_store_breakers_open %s, want 0", n)
 	}
-	for _, s := range []*serving{one, other} {
+	for _, s := range []*running{one, other} {
 		s.stop("")
 		if said := s.log(); strings.Contains(said, "secret") || !strings.Contains(said, "store=redis://"+redis.address) {
 			t.Errorf("the log shows the password, or not the server:\n%s", said)
 		}
-	}
-}
-
-// counts waits until the process reports that n processes share its store.
-func (s *serving) counts(n int) {
-	for s.metric("stint_store_nodes") != fmt.Sprint(n) { // or the test's deadline
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -285,7 +223,7 @@ func TestServeCounts(t *testing.T) {
   - {name: wide, match: {path: /wide}, key: [ip], limits: 40 per hour}
   - {name: narrow, match: {path: /narrow}, key: [ip], limits: [7 per 1000h fixed_window, 9 per day]}
 `)
-	var both []*serving
+	var both []*running
 	for range 2 {
 		both = append(both, startServe(t, "-c", file, "--http", "127.0.0.1:0", "--store", "redis://"+redis.address))
 	}
@@ -330,8 +268,8 @@ func TestServeCountsNobody(t *testing.T) {
 	if n := s.metric("stint_store_nodes"); n != "0" {
 		t.Errorf("stint_store_nodes %s, want 0: nobody has been counted", n)
 	}
-	if got := []int{s.check("/pages"), s.check("/pages"), s.check("/pages"), s.check("/pages")}; fmt.Sprint(got) != "[200 200 200 429]" {
-		t.Errorf("four times: %v", got)
+	if got := s.checks("/pages", 4); got != "[200 200 200 429]" {
+		t.Errorf("four times: %s", got)
 	}
 	s.stop("")
 }
@@ -340,22 +278,22 @@ func TestServeCountsNobody(t *testing.T) {
 // holds the half of a limit, as before.
 func TestServeRemembersNodes(t *testing.T) {
 	redis := startRedis(t, "")
-	files := []string{writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)}
-	start := func(file string) *serving {
+	start := func(file string) *running {
 		return startServe(t, "-c", file, "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--store-timeout", "1s")
 	}
-	one, other := start(files[0]), start(files[1])
+	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
+	one, other := start(file), start(writeFile(t, t.TempDir()+"/stint.yaml", sharedRules))
 	one.counts(2)
 	other.counts(2)
 	redis.Kill()
 	one.stop("")
-	again := start(files[0])
+	again := start(file)
 	again.waitFor("as many are assumed as when it last did")
 	if n, counted := again.metric("stint_store_nodes"), again.metric("stint_store_nodes_counted"); n != "2" || counted != "0" {
 		t.Errorf("stint_store_nodes %s, counted %s; want 2 and 0", n, counted)
 	}
-	if got := []int{again.check("/pages"), again.check("/pages")}; fmt.Sprint(got) != "[200 429]" { // of 3
-		t.Errorf("twice: %v", got)
+	if got := again.checks("/pages", 2); got != "[200 429]" { // of 3
+		t.Errorf("twice: %s", got)
 	}
 }
 
@@ -380,11 +318,9 @@ rules:
 		return found[1]
 	}
 	reserve := func(user string) string {
-		t.Helper()
 		return ask("/v1/reserve", fmt.Sprintf(`{"attributes":{"user":%q},"cost":1,"ttl":"10m"}`, user), `"reservation":"([^"]+)"`)
 	}
 	settle := func(token string) {
-		t.Helper()
 		ask("/v1/settle", fmt.Sprintf(`{"reservation":%q,"cost":9}`, token), `(allowed)`)
 	}
 	var before []string
@@ -412,5 +348,92 @@ rules:
 		if n := left(user); n != "55" {
 			t.Errorf("%s: %s left, want 55", user, n)
 		}
+	}
+}
+
+// late copies what arrives, each piece as much later.
+func late(to io.Writer, from io.Reader, later time.Duration) {
+	type piece struct {
+		due  time.Time
+		text []byte
+	}
+	line := make(chan piece, 1024)
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for p := range line {
+			time.Sleep(time.Until(p.due))
+			_, _ = to.Write(p.text)
+		}
+	}()
+	defer func() { close(line); <-sent }()
+	for {
+		b := make([]byte, 64<<10)
+		n, err := from.Read(b)
+		if n > 0 {
+			line <- piece{time.Now().Add(later), b[:n]}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// TestServeDeadlines has Envoy's calls end before the store would: with the server a
+// little farther away than the caller waits, and with one that is stopped. Each rule
+// decides in time, as it says. Times are ten times those of a real Envoy, for machines
+// that have other things to do.
+func TestServeDeadlines(t *testing.T) {
+	const rules = `
+attributes: [domain, user]
+rules:
+  - {name: local, match: {domain: local}, key: [user], limits: 10/h}
+  - {name: closed, match: {domain: closed}, key: [user], limits: 10/h, on_store_failure: closed}
+  - {name: open, match: {domain: open}, key: [user], limits: 1000/h, on_store_failure: open}
+`
+	const calls, waits, deadline, away = 60, 200 * time.Millisecond, "250ms", 210 * time.Millisecond
+	for name, stopped := range map[string]bool{"far away": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			redis := startRedis(t, "")
+			address := redis.address
+			if stopped {
+				defer redis.Signal(t, syscall.SIGCONT)
+			} else {
+				address = between(t, redis.address, copied, func(to io.Writer, from io.Reader) { late(to, from, away) })
+			}
+			s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+				"--store", "redis://"+address, "--store-timeout", deadline, "--nodes", "1")
+			envoy := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials())
+			ask := func(domain string, waits time.Duration) (pb.RateLimitResponse_Code, error) {
+				ctx, cancel := context.WithTimeout(t.Context(), waits)
+				defer cancel()
+				answer, err := envoy.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: domain, Descriptors: []*ratelimit.RateLimitDescriptor{
+					{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "user", Value: "ada"}}},
+				}})
+				return answer.GetOverallCode(), err
+			}
+			if code, err := ask("none", patience); err != nil || code != pb.RateLimitResponse_OK { // it is connected
+				t.Fatal(code, err)
+			}
+			if stopped {
+				redis.Signal(t, syscall.SIGSTOP)
+			}
+			for domain, want := range map[string][2]int{"local": {5, 15}, "closed": {0, 0}, "open": {calls - 3, calls}} {
+				passed, late := 0, 0
+				for range calls {
+					switch code, err := ask(domain, waits); {
+					case status.Code(err) == codes.DeadlineExceeded:
+						late++
+					case err != nil:
+						t.Fatal(err)
+					case code == pb.RateLimitResponse_OK:
+						passed++
+					}
+				}
+				if passed < want[0] || passed > want[1] || late > 3 {
+					t.Errorf("%s: of %d calls %d passed, %d had no answer in time; want %d to %d, and 3 at most", domain, calls, passed, late, want[0], want[1])
+				}
+			}
+		})
 	}
 }

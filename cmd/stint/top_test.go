@@ -3,11 +3,9 @@ package main_test
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -149,7 +147,7 @@ func TestTopShadow(t *testing.T) {
 // TestTopFlood denies more keys than are remembered: the one that is denied most
 // is there, and pages of who is blocked come to an end.
 func TestTopFlood(t *testing.T) {
-	p := serveFlood(t)
+	p := operated(t, "--max-batch", "1000", "-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: none, key: [header.x-api-key], limits: ["1 per day"]}]`))
 	for i := range 40 {
 		var batch []string
 		for k := range 100 {
@@ -172,108 +170,4 @@ func TestTopFlood(t *testing.T) {
 	if n := strings.Count(out, `"rule"`); status != 0 || n < 500 || n > 1024 {
 		t.Errorf("exit %d %s: %d are blocked", status, errs, n)
 	}
-}
-
-// serveFlood starts a server under whose rule each key passes once.
-func serveFlood(t *testing.T) *running {
-	p := operated(t, "--max-batch", "1000", "-c",
-		writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: none, key: [header.x-api-key], limits: ["1 per day"]}]`))
-	return p
-}
-
-// TestState starts with what is no state file, with half of one, and kills the
-// process in the middle of many acts: each that was answered is there.
-func TestState(t *testing.T) {
-	dir := t.TempDir()
-	rules := writeFile(t, dir+"/stint.yaml", operateRules)
-	begin := func() *running {
-		p := operated(t, "-c", rules)
-		return p
-	}
-	p := begin()
-	answered := make(map[string]bool)
-	unanswered := 0 // of those that reached it: they may be there
-	for i := range 40 {
-		if i == 30 {
-			go func() { _ = p.process.Process.Signal(syscall.SIGKILL) }()
-		}
-		key := fmt.Sprintf("key-%d", i)
-		status, _, errs := p.stint("block", key, "--rule", "orders")
-		switch {
-		case status == 0:
-			answered[key] = true
-		case !strings.Contains(errs, "refused"):
-			unanswered++
-		}
-	}
-	<-p.ended
-	p = begin()
-	_, out, _ := p.stint("override", "list", "--json")
-	if n := strings.Count(out, `"rule"`); n > len(answered)+unanswered || len(answered) == 0 {
-		t.Errorf("%d acts were answered and %d not, %d are there", len(answered), unanswered, n)
-	}
-	for key := range answered {
-		if !strings.Contains(out, fmt.Sprintf("%q", key)) {
-			t.Errorf("%s was answered, and is not there", key)
-		}
-	}
-	_ = p.end(syscall.SIGTERM)
-	good, err := os.ReadFile(rules + ".state")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(rules + ".state"); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
-	}
-	for name, text := range map[string]string{"empty": "", "half": string(good[:len(good)/2]), "other": "{}", "changed": strings.Replace(string(good), "key", "kex", 1) + " "} {
-		writeFile(t, rules+".state", text)
-		p := launch(t, "serve", "serve", "-c", rules, "--http", "127.0.0.1:0")
-		if err := <-p.ended; err == nil || !strings.Contains(p.log(), "--state: "+rules+".state: unusable state: ") {
-			t.Errorf("%s: %v %s", name, err, p.log())
-		}
-		if now, _ := os.ReadFile(rules + ".state"); string(now) != text {
-			t.Errorf("%s: the file has changed", name)
-		}
-	}
-}
-
-// TestUndo takes back a reset, a refund, and an override that took the place of
-// another; what is not in force any more stays.
-func TestUndo(t *testing.T) {
-	onStores(t, func(t *testing.T, start func(...string) *running) {
-		dir := t.TempDir()
-		p := start("-c", writeFile(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day fixed_window"]}]`))
-		do := func(status int, want string, args ...string) {
-			t.Helper()
-			got, out, errs := p.stint(args...)
-			if got != status || !strings.Contains(out+errs, want) {
-				t.Fatalf("stint %s: exit %d\n%s%s\nwant %d %s", strings.Join(args, " "), got, out, errs, status, want)
-			}
-		}
-		left := func(want int64) {
-			t.Helper()
-			if s := p.inspect("--header", "x-api-key=a"); s.Rules[0].Limits[0].Remaining != want {
-				t.Errorf("%d are left, want %d", s.Rules[0].Limits[0].Remaining, want)
-			}
-		}
-		do(1, "there is no act of yours to take back", "audit", "undo")
-		p.requests("a", 3)
-		left(1)
-		do(0, "as if never used", "reset", "orders", "a")
-		left(4)
-		do(0, "act 1 is taken back: orders a: charged again: 3 of orders", "audit", "undo")
-		left(1)
-		do(0, "up to 2 units given back", "reset", "orders", "a", "--cost", "2")
-		left(3)
-		do(0, "charged again: 2 of orders", "audit", "undo")
-		left(1)
-		do(0, "9/h", "override", "set", "orders", "a", "9/h")
-		do(0, "blocked, before 9/h", "block", "a", "--rule", "orders")
-		do(1, "act 5 is not what holds any more", "audit", "undo", "5")
-		do(0, "act 6 is taken back: orders a: as before: 9/h", "audit", "undo")
-		do(1, "Your last act, 7, is an undo of act 6: name the act by its number", "audit", "undo")
-		do(0, "act 5 is taken back: orders a: the rule's own limits hold again", "audit", "undo", "5")
-		do(1, "has been taken back already", "audit", "undo", "6")
-		do(1, "is not among the last", "audit", "undo", "99")
-	})
 }

@@ -3,7 +3,6 @@ package main_test
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,12 +11,11 @@ import (
 	"unicode/utf8"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
 
 	"go.uber.org/goleak"
 )
-
-var update = flag.Bool("update", false, "write what the commands of testdata answer now")
 
 // TestMain runs the tests, or, in a child process of theirs, the program.
 func TestMain(m *testing.M) {
@@ -52,37 +50,42 @@ func TestTranscripts(t *testing.T) {
 		t.Fatalf("no transcripts: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { transcript(t, file, strings.NewReplacer()) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { transcript(t, file, narrow(t, session.run)) })
 	}
 }
 
-// transcript runs the sessions of a file, in whose answers what differs from run
-// to run is replaced.
-func transcript(t *testing.T, file string, steady interface{ Replace(string) string }) {
+// transcript runs the sessions of a file, each as run does.
+func transcript(t *testing.T, file string, run func(session) string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var now strings.Builder
 	for i, s := range parseTranscript(t, string(text)) {
-		got := steady.Replace(s.run())
-		if !*update && got != s.answer {
+		got := run(s)
+		if !*golden.Update && got != s.answer {
 			t.Errorf("%s\ngot:\n%s\nwant:\n%s", strings.Join(s.head, "\n"), got, s.answer)
-		}
-		for line := range strings.Lines(got) {
-			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 && !strings.HasPrefix(line, "{") && !strings.HasPrefix(line, "[") && !strings.HasPrefix(line, "stderr: ") {
-				t.Errorf("%s\nline of %d columns: %s", strings.Join(s.head, "\n"), n, line)
-			}
 		}
 		if i > 0 {
 			now.WriteByte('\n')
 		}
 		fmt.Fprintf(&now, "%s\n----\n%s", strings.Join(s.head, "\n"), got)
 	}
-	if *update {
-		if err := os.WriteFile(file, []byte(now.String()), 0o644); err != nil {
-			t.Fatal(err)
+	if *golden.Update {
+		golden.Equal(t, file, now.String())
+	}
+}
+
+// narrow holds what is run to 80 columns, but for JSON and errors.
+func narrow(t *testing.T, run func(session) string) func(session) string {
+	return func(s session) string {
+		got := run(s)
+		for line := range strings.Lines(got) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 && !strings.HasPrefix(line, "{") && !strings.HasPrefix(line, "[") && !strings.HasPrefix(line, "stderr: ") {
+				t.Errorf("%s\nline of %d columns: %s", strings.Join(s.head, "\n"), n, line)
+			}
 		}
+		return got
 	}
 }
 

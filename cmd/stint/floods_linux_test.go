@@ -3,6 +3,7 @@ package main_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -83,23 +84,23 @@ func TestMemoryFloods(t *testing.T) {
 }
 
 func (f *memoryFlood) run(t *testing.T) {
-	at := fewDescriptors(t, 4096, f.args+" --admin 127.0.0.1:0")
-	address := at["address"]
+	p := fewDescriptors(t, 4096, f.args)
+	address := host(p.front)
 	if f.address != "" {
-		address = at[f.address]
+		address = p.at("interface=" + f.address)
 	}
 	normal := func() {
 		t.Helper()
-		if got := firstLine(at["address"], f.ask); got != "HTTP/1.1 200 OK" {
+		if got := firstLine(host(p.front), f.ask); got != "HTTP/1.1 200 OK" {
 			t.Fatalf("a normal request: %q", got)
 		}
 	}
 	for range 100 {
 		normal()
 	}
-	before := measure(t, at["admin"])
+	before := p.measure()
 	conns := f.send(t, address)
-	during := settle(t, at["admin"])
+	during := p.settle()
 	for _, conn := range conns {
 		_ = conn.Close() // this is the point
 	}
@@ -107,7 +108,7 @@ func (f *memoryFlood) run(t *testing.T) {
 	if grown < int64(f.held)<<20 {
 		t.Errorf("the heap grew by %d KiB: that was no flood", grown>>10)
 	}
-	peak := highWater(t, at["pid"])
+	peak := p.highWater()
 	t.Logf("before %v; during %v; at most %d MiB", before, during, peak>>20)
 	if peak > int64(f.most)<<20 && !race.On { // the detector keeps several bytes for each
 		t.Errorf("it had %d MiB, want at most %d", peak>>20, f.most)
@@ -117,7 +118,7 @@ func (f *memoryFlood) run(t *testing.T) {
 		for range 50 {
 			normal() // the collector runs when there is something to collect
 		}
-		after = measure(t, at["admin"])
+		after = p.measure()
 		return after.heap <= before.heap*3/2+16<<20 && after.goroutines <= before.goroutines+20 && after.descriptors <= before.descriptors+20
 	})
 	t.Logf("after %v", after)
@@ -130,26 +131,17 @@ func (m measured) String() string {
 	return fmt.Sprintf("%d MiB of heap, %d MiB resident, %d goroutines, %d descriptors", m.heap>>20, m.resident>>20, m.goroutines, m.descriptors)
 }
 
-func measure(t *testing.T, admin string) measured {
-	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	answer, err := client.Get("http://" + admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+func (p *running) measure() measured {
+	p.t.Helper()
+	_, text := p.call(http.MethodGet, p.admin+"/metrics", "", nil)
 	value := func(name string) int64 {
-		m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
+		m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(text)
 		if m == nil {
-			t.Fatalf("no %s among the metrics", name)
+			p.t.Fatalf("no %s among the metrics", name)
 		}
-		v, err := strconv.ParseFloat(string(m[1]), 64)
+		v, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
-			t.Fatal(err)
+			p.t.Fatal(err)
 		}
 		return int64(v)
 	}
@@ -157,12 +149,12 @@ func measure(t *testing.T, admin string) measured {
 }
 
 // settle measures until the heap grows no more: until what was sent has been read.
-func settle(t *testing.T, admin string) measured {
-	t.Helper()
-	most := measure(t, admin)
+func (p *running) settle() measured {
+	p.t.Helper()
+	most := p.measure()
 	for still := 0; still < 5; still++ {
 		time.Sleep(50 * time.Millisecond)
-		if m := measure(t, admin); m.heap > most.heap {
+		if m := p.measure(); m.heap > most.heap {
 			most, still = m, 0
 		}
 	}
@@ -170,16 +162,16 @@ func settle(t *testing.T, admin string) measured {
 }
 
 // highWater returns the most memory that a process ever had resident, in bytes.
-func highWater(t *testing.T, pid string) int64 {
-	t.Helper()
-	status, err := os.ReadFile("/proc/" + pid + "/status")
+func (p *running) highWater() int64 {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.process.Process.Pid))
 	if err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	var kib int64
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	return kib << 10
 }
@@ -354,4 +346,83 @@ func firstLine(address, request string) string {
 		return err.Error()
 	}
 	return strings.TrimSpace(line)
+}
+
+// TestFewDescriptorsDials has clients leave at once while the server behind accepts no
+// connection: each request leaves a connection behind that is being made. Operators are
+// answered all the same, and everybody once the server accepts.
+func TestFewDescriptorsDials(t *testing.T) {
+	need.Time(t)
+	behind := stalled(t)
+	p := fewDescriptors(t, 256, "proxy --limit 1000000/s --listen 127.0.0.1:0 --upstream http://"+behind.Addr().String())
+	for i := range 400 {
+		conn, err := net.DialTimeout("tcp", host(p.front), patience)
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		before := dialing(t, behind)
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		await.Until(t, "it is on its way to the server behind, or refused", func() bool {
+			now := dialing(t, behind)
+			before = min(before, now)
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			n, _ := conn.Read(make([]byte, 1))
+			return now > before || n > 0
+		})
+		_ = conn.Close()
+	}
+	p.lives()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.process.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d descriptors are in use", len(open))
+	if most := 96 + 64; len(open) > most { // connections to the server behind, and those that are reserved
+		t.Errorf("%d descriptors are in use, want at most %d", len(open), most)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go func() { _ = server.Serve(behind) }()
+	defer server.Close()
+	await.Until(t, "it answers afterwards", func() bool { return statusOf(t, from("127.0.0.1"), p.front+"/") == http.StatusOK })
+}
+
+// dialing returns how many connections to a listener are being made.
+func dialing(t *testing.T, to net.Listener) int {
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(table), fmt.Sprintf("0100007F:%04X 02 ", to.Addr().(*net.TCPAddr).Port)) // SYN_SENT
+}
+
+// stalled returns a listener whose queue of connections is full.
+func stalled(t *testing.T) net.Listener {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "listener")
+	defer file.Close()
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	for range 4 {
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
+		stop()
+		if err != nil {
+			return ln
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	t.Fatal(fmt.Sprint("the queue of ", ln.Addr(), " does not fill"))
+	return nil
 }
