@@ -46,6 +46,7 @@ type differential struct {
 	had    map[int][]stint.Limit // what each was before
 	held   []held
 	ever   []request // that were reserved
+	lists  *lists    // or nil: of limits that have one name
 
 	reserving bool // most operations reserve and settle
 }
@@ -194,6 +195,9 @@ func spec(l stint.Limit) model.Spec {
 
 // layers draws which limits a request is held to, and by which keys.
 func (d *differential) layers() (r request) {
+	if d.lists != nil {
+		return d.lists.layers(d)
+	}
 	first := rapid.IntRange(0, len(d.limits)-1).Draw(d.t, "first")
 	n := rapid.IntRange(1, len(d.limits)-first).Draw(d.t, "layers")
 	for i := first; i < first+n; i++ {
@@ -373,8 +377,8 @@ func (d *differential) operate() {
 		}
 		d.model.Reset(d.now, r.reference)
 		for _, l := range r.reference {
-			for _, l.Spec = range d.former(l.Name) {
-				d.model.Reset(d.now, []model.Layer{l})
+			for _, former := range d.former(l) {
+				d.model.Reset(d.now, []model.Layer{former})
 			}
 		}
 		for i, s := range d.stores {
@@ -405,16 +409,19 @@ func (d *differential) block(r request) {
 	}
 }
 
-// former returns what the limit of a name has been.
-func (d *differential) former(name string) (specs []model.Spec) {
+// former returns a layer with what the limit of its name has been, or is in other lists.
+func (d *differential) former(of model.Layer) (all []model.Layer) {
 	for i, l := range d.limits {
 		for _, before := range d.had[i] {
-			if l.Name() == name {
-				specs = append(specs, spec(before))
+			if l.Name() == of.Name {
+				all = append(all, model.Layer{Name: of.Name, Spec: spec(before), Key: of.Key})
 			}
 		}
+		if d.lists != nil {
+			all = append(all, model.Layer{Name: of.Name, ID: l.Name(), Spec: spec(l), Key: of.Key})
+		}
 	}
-	return specs
+	return all
 }
 
 // knewOther reports whether the name of a layer has had another identity, which a reset
@@ -443,6 +450,10 @@ func (r request) leavesOpen(of request) bool {
 // change replaces a limit by one that it was before, or a new one, mostly of the same
 // identity.
 func (d *differential) change() {
+	if d.lists != nil {
+		d.lists.restart(d)
+		return
+	}
 	if d.redis != nil && !d.redis.changes {
 		return // Redis rounds what is in use to another quantum than memory
 	}
@@ -521,9 +532,12 @@ func (d *differential) each(what string, want model.Answer, ask func(int, *colum
 func (d *differential) alone(what string, r request, want model.Answer) {
 	d.t.Helper()
 	for c, s := range d.stores {
-		for i, l := range r.columns[c] {
-			got := l.Answers[0]
-			d.same(s, fmt.Sprintf("%s, limit %d alone, weight %d", what, i, l.Weight), got, nil, want.Alone[i])
+		var answers []stint.Decision
+		for _, l := range r.columns[c] {
+			answers = append(answers, l.Answers...)
+		}
+		for i, got := range answers {
+			d.same(s, fmt.Sprintf("%s, limit %d alone, weight %d", what, i, r.reference[i].Weight), got, nil, want.Alone[i])
 			if got.Taken != want.Alone[i].Taken {
 				d.t.Fatalf("%s: limit %d took %d, want %d", s.name, i, got.Taken, want.Alone[i].Taken)
 			}

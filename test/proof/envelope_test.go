@@ -106,7 +106,8 @@ type contest struct {
 	t      *testing.T
 	clock  stopwatch
 	slop   int64 // ns by which the caller's clock may be off the store's
-	store  *memstore.Store
+	tick   int64 // ns, of a store whose waits are in whole ticks
+	store  stint.Store
 	limits []stint.Limit
 	mu     sync.Mutex
 	seen   [][]oracle.Event // by limit
@@ -115,7 +116,11 @@ type contest struct {
 const racers = 4
 
 func newRace(t *testing.T, clock stopwatch, o memstore.Options, texts ...string) *contest {
-	r := &contest{t: t, clock: clock, store: memstore.New(o), seen: make([][]oracle.Event, len(texts))}
+	return newContest(t, clock, memstore.New(o), texts...)
+}
+
+func newContest(t *testing.T, clock stopwatch, store stint.Store, texts ...string) *contest {
+	r := &contest{t: t, clock: clock, store: store, seen: make([][]oracle.Event, len(texts))}
 	for i, text := range texts {
 		r.limits = append(r.limits, parse(t, text).WithName(fmt.Sprint(i, " ", text)))
 	}
@@ -124,10 +129,16 @@ func newRace(t *testing.T, clock stopwatch, o memstore.Options, texts ...string)
 
 // run lets each racer make the given number of requests, and judges what they saw.
 func (r *contest) run(requests int, request func(rng *rand.Rand) []seen) {
+	r.race(racers, requests, 0, request)
+	r.judge()
+}
+
+// race lets some make requests.
+func (r *contest) race(racers, requests int, seed uint64, request func(rng *rand.Rand) []seen) {
 	var wg sync.WaitGroup
 	for i := range racers {
 		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), uint64(requests)))
+			rng := rand.New(rand.NewPCG(seed<<8|uint64(i), uint64(requests)))
 			own := make([][]oracle.Event, len(r.limits))
 			for range requests {
 				r.clock.pause(rng)
@@ -143,6 +154,9 @@ func (r *contest) run(requests int, request func(rng *rand.Rand) []seen) {
 		})
 	}
 	wg.Wait()
+}
+
+func (r *contest) judge() {
 	for i, events := range r.seen {
 		if v := oracle.Judge(spec(r.limits[i]), events, 0); len(v) > 0 {
 			r.t.Errorf("%v: %d violations in %d decisions, first: %v", r.limits[i], len(v), len(events), v[0])
@@ -189,7 +203,7 @@ func (r *contest) took(keys []string, limits []int, cost int64, decide func() (s
 	for i, limit := range limits {
 		all = append(all, seen{limit, oracle.Event{
 			T: from - r.slop, End: to + r.slop, Key: keys[i], Cost: cost, Allowed: d.Allowed, Delay: int64(d.Delay),
-			Elsewhere: !d.Allowed && !d.Denied.Has(i),
+			Elsewhere: !d.Allowed && !d.Denied.Has(i), Quantum: r.tick,
 		}})
 	}
 	return all

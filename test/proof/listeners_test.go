@@ -122,46 +122,43 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-// client keeps enough connections for a crowd.
-func client(t *testing.T, protocols *http.Protocols) *http.Client {
-	transport := &http.Transport{DialContext: dial, MaxIdleConns: 1000, MaxIdleConnsPerHost: 1000, Protocols: protocols}
+// connections keeps enough connections for a crowd.
+func connections(t *testing.T) *http.Transport {
+	transport := &http.Transport{DialContext: dial, MaxIdleConns: 1000, MaxIdleConnsPerHost: 1000}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: time.Minute}
+	return transport
 }
 
-// statusTake asks over HTTP, where denied says no.
-func statusTake(c *http.Client, denied int, request func(key string) (*http.Request, error)) crowd.Take {
-	return func(key string) (bool, error) {
-		r, err := request(key)
-		if err != nil {
-			return false, err
-		}
-		answer, err := c.Do(r)
-		if err != nil {
-			return false, err
-		}
-		body, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		if err != nil || answer.StatusCode != http.StatusOK && answer.StatusCode != denied {
-			return false, fmt.Errorf("status %d: %s, %v", answer.StatusCode, body, err)
-		}
-		return answer.StatusCode == http.StatusOK, nil
+// served asks stint serve over HTTP.
+func served(request func(url, key string) (*http.Request, error)) func(t *testing.T, program, text string) crowd.Take {
+	return func(t *testing.T, program, text string) crowd.Take {
+		address := freeport.Addr(t)
+		start(t, program, text, address, "serve", "--http", address)
+		return crowd.HTTP(t, connections(t), func(key string) (*http.Request, error) { return request("http://"+address, key) })
 	}
 }
 
-func serveHTTP(t *testing.T, program, text string) crowd.Take {
-	address := freeport.Addr(t)
-	start(t, program, text, address, "serve", "--http", address)
-	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
-		return http.NewRequest("POST", "http://"+address+"/v1/check", strings.NewReader(`{"attributes":{"ip":"`+key+`"}}`))
+var (
+	serveHTTP = served(func(url, key string) (*http.Request, error) {
+		return http.NewRequest("POST", url+"/v1/check", strings.NewReader(`{"attributes":{"ip":"`+key+`"}}`))
 	})
-}
+	serveJSON = served(func(url, key string) (*http.Request, error) {
+		return http.NewRequest("POST", url+"/json", strings.NewReader(`{"domain":"any","descriptors":[{"entries":[{"key":"ip","value":"`+key+`"}]}]}`))
+	})
+	serveAuth = served(func(url, key string) (*http.Request, error) {
+		r, err := http.NewRequest("GET", url+"/auth", nil)
+		if err == nil {
+			r.Header = http.Header{"X-Forwarded-For": {key}, "X-Original-Method": {"GET"}, "X-Original-Uri": {"/"}, "X-Original-Host": {"example.com"}}
+		}
+		return r, err
+	})
+)
 
 // serveBatch asks for the key beside another, in one body.
 func serveBatch(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", address)
-	c := client(t, nil)
+	c := &http.Client{Transport: connections(t), Timeout: time.Minute}
 	return func(key string) (bool, error) {
 		answer, err := c.Post("http://"+address+"/v1/check", "application/json",
 			strings.NewReader(`{"requests":[{"attributes":{"ip":"192.0.2.8"}},{"attributes":{"ip":"`+key+`"}}]}`))
@@ -178,36 +175,13 @@ func serveBatch(t *testing.T, program, text string) crowd.Take {
 	}
 }
 
-func serveJSON(t *testing.T, program, text string) crowd.Take {
-	address := freeport.Addr(t)
-	start(t, program, text, address, "serve", "--http", address)
-	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
-		return http.NewRequest("POST", "http://"+address+"/json", strings.NewReader(`{"domain":"any","descriptors":[{"entries":[{"key":"ip","value":"`+key+`"}]}]}`))
-	})
-}
-
-func serveAuth(t *testing.T, program, text string) crowd.Take {
-	address := freeport.Addr(t)
-	start(t, program, text, address, "serve", "--http", address)
-	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
-		r, err := http.NewRequest("GET", "http://"+address+"/auth", nil)
-		if err == nil {
-			r.Header.Set("X-Forwarded-For", key)
-			r.Header.Set("X-Original-Method", "GET")
-			r.Header.Set("X-Original-URI", "/")
-			r.Header.Set("X-Original-Host", "example.com")
-		}
-		return r, err
-	})
-}
-
 func proxied(t *testing.T, program, text string) crowd.Take {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(upstream.Close)
 	address := freeport.Addr(t)
 	// A crowd is a flood to its bounds on overload, which answer 503.
 	start(t, program, text, address, "proxy", "--listen", address, "--upstream", upstream.URL, "--max-in-flight", "0", "--max-lag", "0s")
-	return statusTake(client(t, nil), http.StatusTooManyRequests, func(key string) (*http.Request, error) {
+	return crowd.HTTP(t, connections(t), func(key string) (*http.Request, error) {
 		r, err := http.NewRequest("GET", "http://"+address+"/", nil)
 		if err == nil {
 			r.Header.Set("X-Forwarded-For", key)
@@ -221,9 +195,9 @@ func proxied(t *testing.T, program, text string) crowd.Take {
 func serveGRPC(t *testing.T, program, text string) crowd.Take {
 	address := freeport.Addr(t)
 	start(t, program, text, address, "serve", "--http", "127.0.0.1:0", "--grpc", address)
-	var h2 http.Protocols
-	h2.SetUnencryptedHTTP2(true)
-	c := client(t, &h2)
+	c := &http.Client{Transport: connections(t), Timeout: time.Minute}
+	c.Transport.(*http.Transport).Protocols = new(http.Protocols)
+	c.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
 	return func(key string) (bool, error) {
 		entry := field(nil, 1, "ip")
 		entry = field(entry, 2, key)

@@ -3,8 +3,6 @@ package proof_test
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -23,11 +21,11 @@ import (
 // what the model says.
 func TestDifferentialLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		d := &listDifferential{differential: newDifferential(t, 1)}
-		d.store = d.stores[0].store.(*memstore.Store)
+		d := newDifferential(t, 1)
+		d.lists = new(lists)
 		d.now = rapid.SampledFrom([]int64{0, 1e9, 1763700000123456789}).Draw(t, "start")
 		for range rapid.IntRange(2, 6).Draw(t, "forms") {
-			d.list()
+			d.lists.add(d)
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			d.step()
@@ -35,15 +33,11 @@ func TestDifferentialLists(t *testing.T) {
 	})
 }
 
-type listDifferential struct {
-	*differential
-	store *memstore.Store
-	lists [][]stint.Limit
-}
+// lists are of limits that are bound together, all under one name.
+type lists struct{ all [][]stint.Limit }
 
-// list binds another list of limits. Identities are few, so that lists have some in
-// common.
-func (d *listDifferential) list() {
+// add binds another list of limits. Identities are few, so that lists have some in common.
+func (s *lists) add(d *differential) {
 	var list []stint.Limit
 	names := rapid.Permutation([]string{"a", "b", "c", "d"}).Draw(d.t, "names")
 	for i := range rapid.IntRange(1, 3).Draw(d.t, "limits") {
@@ -56,99 +50,51 @@ func (d *listDifferential) list() {
 		}
 		list, d.limits = append(list, l), append(d.limits, l)
 	}
-	if !slices.ContainsFunc(d.lists, func(o []stint.Limit) bool { return slices.Equal(o, list) }) {
-		d.lists = append(d.lists, list)
+	if !slices.ContainsFunc(s.all, func(o []stint.Limit) bool { return slices.Equal(o, list) }) {
+		s.all = append(s.all, list)
 	}
-	d.bindAll()
+	s.bind(d)
 }
 
-func (d *listDifferential) bindAll() {
-	s := d.stores[0]
-	s.bound = s.bound[:0]
-	for _, list := range d.lists {
-		b, err := s.store.Bind("name", list...)
+func (s *lists) bind(d *differential) {
+	column := d.stores[0]
+	column.bound = column.bound[:0]
+	for _, list := range s.all {
+		b, err := column.store.Bind("name", list...)
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		s.bound = append(s.bound, b)
+		column.bound = append(column.bound, b)
 	}
 }
 
 // layers draws a list and a key.
-func (d *listDifferential) layers() (r request) {
-	i := rapid.IntRange(0, len(d.lists)-1).Draw(d.t, "list")
+func (s *lists) layers(d *differential) (r request) {
+	i := rapid.IntRange(0, len(s.all)-1).Draw(d.t, "list")
 	key := rapid.SampledFrom([]string{"a", "a", "b"}).Draw(d.t, "key")
 	weight := int64(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3}).Draw(d.t, "weight"))
-	r.columns = [][]stint.Layer{{{Bound: d.stores[0].bound[i], Key: key, Weight: weight, Answers: make([]stint.Decision, len(d.lists[i]))}}}
-	for _, l := range d.lists[i] {
+	r.columns = [][]stint.Layer{{{Bound: d.stores[0].bound[i], Key: key, Weight: weight, Answers: make([]stint.Decision, len(s.all[i]))}}}
+	for _, l := range s.all[i] {
 		r.reference = append(r.reference, model.Layer{Name: "name", ID: l.Name(), Spec: spec(l), Key: key, Weight: weight})
 	}
 	return r
 }
 
-func (d *listDifferential) step() {
-	d.wait()
-	r, c, ctx := d.layers(), d.cost(), context.Background()
-	decide := func(op meter.Op) func(int, *column) (stint.Decision, error) {
-		return func(i int, s *column) (stint.Decision, error) { return s.store.Decide(ctx, op, r.columns[i], c) }
-	}
-	switch rapid.IntRange(0, 12).Draw(d.t, "op") {
-	case 0, 1:
-		d.each(fmt.Sprint("peek ", c), d.model.Peek(d.now, r.reference, c), decide(meter.OpPeek))
-	case 2:
-		d.each(fmt.Sprint("take_up_to ", c), d.model.TakeUpTo(d.now, r.reference, c), decide(meter.OpTakeUpTo))
-	case 3, 4:
-		d.reserve(r, c)
-	case 5, 6:
-		if len(d.held) > 0 {
-			d.settle(d.held[rapid.IntRange(0, len(d.held)-1).Draw(d.t, "reservation")], c)
-		}
-	case 7:
-		if rapid.IntRange(0, 3).Draw(d.t, "reset") > 0 {
-			d.each(fmt.Sprint("refund ", c), d.model.Refund(d.now, r.reference, c), func(i int, s *column) (stint.Decision, error) {
-				return s.store.Refund(ctx, r.columns[i], c)
-			})
-			return
-		}
-		for _, l := range d.limits { // the name's, in whichever list
-			d.model.Reset(d.now, []model.Layer{{Name: "name", ID: l.Name(), Spec: spec(l), Key: r.reference[0].Key}})
-		}
-		if err := d.store.Reset(ctx, r.columns[0]); err != nil {
-			d.t.Fatal(err)
-		}
-	case 8:
-		if len(d.held) == 0 && rapid.Bool().Draw(d.t, "restart") {
-			d.restart()
-		}
-	default:
-		d.each(fmt.Sprint("take ", c), d.model.Take(d.now, r.reference, c), decide(meter.OpTake))
-	}
-}
-
-// settle settles by the ID alone.
-func (d *listDifferential) settle(h held, c int64) {
-	want := d.model.Settle(d.now, h.id, c)
-	d.each(fmt.Sprint("settle ", c), want, func(_ int, s *column) (stint.Decision, error) {
-		got, err := s.store.Settle(context.Background(), h.ids[0], c)
-		if errors.Is(err, stint.ErrReservation) {
-			return s.store.Decide(context.Background(), meter.OpPeek, h.columns[0], 0)
-		}
-		return got, err
-	})
-}
-
 // restart saves the store and goes on with another that has loaded it.
-func (d *listDifferential) restart() {
+func (s *lists) restart(d *differential) {
+	if len(d.held) > 0 || rapid.Bool().Draw(d.t, "runs on") {
+		return
+	}
 	var file bytes.Buffer
-	if err := d.store.Save(&file); err != nil {
+	if err := d.stores[0].store.(*memstore.Store).Save(&file); err != nil {
 		d.t.Fatal(err)
 	}
-	d.store = memstore.New(memstore.Options{Now: func() int64 { return d.now }})
-	if err := d.store.Load(&file); err != nil {
+	store := memstore.New(memstore.Options{Now: func() int64 { return d.now }})
+	if err := store.Load(&file); err != nil {
 		d.t.Fatal(err)
 	}
-	d.stores[0].store = d.store
-	d.bindAll()
+	d.stores[0].store = store
+	s.bind(d)
 }
 
 // TestAlternatingEnvelope asks for a key under four limits of one identity, in any

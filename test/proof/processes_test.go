@@ -42,38 +42,22 @@ func TestEnvelopeProcesses(t *testing.T) {
 	for round := range scaled(1, 1, 67) {
 		socket := startRedis(t)
 		histories := make([][][]oracle.Event, processes)
-		var all sync.WaitGroup
+		var running sync.WaitGroup
 		for i := range histories {
-			all.Go(func() { histories[i] = runProcess(t, socket, round*processes+i, takes) })
+			running.Go(func() { histories[i] = runProcess(t, socket, round*processes+i, takes) })
 		}
-		all.Wait()
+		running.Wait()
 		if t.Failed() {
 			return
 		}
-		for k, text := range everyKind {
-			var events []oracle.Event
-			for _, h := range histories {
-				events = append(events, h[k]...)
+		all := newContest(t, nil, nil, everyKind...)
+		for _, h := range histories {
+			for k := range h {
+				all.seen[k] = append(all.seen[k], h[k]...)
 			}
-			judgeShared(t, text, events)
 		}
-	}
-}
-
-// judgeShared judges what all processes saw of one limit.
-func judgeShared(t *testing.T, text string, events []oracle.Event) {
-	t.Helper()
-	passed := 0
-	for _, e := range events {
-		if e.Allowed {
-			passed++
-		}
-	}
-	if passed == 0 || passed == len(events) {
-		t.Errorf("%s: %d of %d passed: nothing was contested", text, passed, len(events))
-	}
-	if v := oracle.Judge(spec(parse(t, text)), events, 0); len(v) > 0 {
-		t.Errorf("%s: %d violations in %d decisions, first: %v", text, len(v), len(events), v[0])
+		all.judge()
+		all.contested()
 	}
 }
 
@@ -142,50 +126,22 @@ func beProcess(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	bounds := make([]stint.Bound, len(everyKind))
-	for i, text := range everyKind {
-		if bounds[i], err = store.Bind(fmt.Sprint(i), parse(t, text)); err != nil {
+	r := newContest(t, real{time.Now()}, store, everyKind...)
+	r.slop, r.tick = int64(time.Microsecond), int64(time.Microsecond) // the server's clock is this machine's, in whole ones
+	bounds := make([]stint.Bound, len(r.limits))
+	for i, l := range r.limits {
+		if bounds[i], err = store.Bind(fmt.Sprint(i), l); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var mu sync.Mutex
-	seen := make([][]oracle.Event, len(everyKind))
-	var all sync.WaitGroup
-	for g := range uint64(callers) {
-		all.Go(func() {
-			own := takeShared(t, bounds, rand.New(rand.NewPCG(seed, g)), takes/callers)
-			mu.Lock()
-			defer mu.Unlock()
-			for k := range own {
-				seen[k] = append(seen[k], own[k]...)
-			}
+	const callers = 16 // enough for requests to be batched
+	r.race(callers, takes/callers, seed, func(rng *rand.Rand) []seen {
+		k, key, cost := rng.IntN(len(bounds)), []string{"a", "a", "b", "c"}[rng.IntN(4)], 1+rng.Int64N(3)
+		return r.took([]string{key}, []int{k}, cost, func() (stint.Decision, error) {
+			return bounds[k].Decide(context.Background(), meter.OpTake, key, cost)
 		})
-	}
-	all.Wait()
-	if err := gob.NewEncoder(os.Stdout).Encode(seen); err != nil {
+	})
+	if err := gob.NewEncoder(os.Stdout).Encode(r.seen); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// callers of a process: enough for requests to be batched.
-const callers = 16
-
-// takeShared makes takes at random. The server's clock is this machine's, in
-// whole microseconds.
-func takeShared(t *testing.T, bounds []stint.Bound, rng *rand.Rand, takes int) [][]oracle.Event {
-	own := make([][]oracle.Event, len(bounds))
-	for range takes {
-		k, key, cost := rng.IntN(len(bounds)), []string{"a", "a", "b", "c"}[rng.IntN(4)], 1+rng.Int64N(3)
-		from := time.Now().UnixNano()
-		d, err := bounds[k].Decide(context.Background(), meter.OpTake, key, cost)
-		to := time.Now().UnixNano()
-		if err != nil {
-			t.Error(err)
-			return own
-		}
-		own[k] = append(own[k], oracle.Event{
-			T: from - int64(time.Microsecond), End: to, Key: key, Cost: cost, Allowed: d.Allowed, Delay: int64(d.Delay), Quantum: 1000,
-		})
-	}
-	return own
 }

@@ -2,17 +2,15 @@ package proof_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/meter"
+	"github.com/stint-dev/stint/test/proof/crowd"
 	"github.com/stint-dev/stint/test/proof/model"
-	"github.com/stint-dev/stint/test/proof/oracle"
 	"pgregory.net/rapid"
 )
 
@@ -38,86 +36,30 @@ func TestEnvelopeSingleReal(t *testing.T) {
 	} {
 		for _, goroutines := range []int{2, 64, 1000} {
 			t.Run(fmt.Sprint(text, " by ", goroutines), func(t *testing.T) {
-				hammer(t, text, goroutines, time.Duration(scaled(60, 150, 3000))*time.Millisecond)
+				limit, ask := bySingle(t, text)
+				crowd.Run(t, limit, goroutines, time.Duration(scaled(60, 150, 3000))*time.Millisecond, ask)
 			})
 		}
 	}
 }
 
-// hammer asks one Single from many goroutines for some time, and judges what
-// passed.
-func hammer(t *testing.T, text string, goroutines int, length time.Duration) {
+// bySingle asks in both ways. What a queue lets in is a bucket's, of one place more.
+func bySingle(t *testing.T, text string) (limit model.Spec, ask crowd.Take) {
 	l := parse(t, text)
 	s, err := memstore.NewSingle(l, memstore.SingleOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex
-	var events []oracle.Event
-	asked, moment := make(map[int64]bool), min(int64(l.Period()), int64(time.Millisecond)) // the moments in which somebody asked
-	var wg sync.WaitGroup
-	clock := real{time.Now()}
-	// A Single of windows goes by its own reading of the time of day.
-	slop := int64(20 * time.Microsecond)
-	short := l.Algorithm() != meter.LeakyQueue // the short answer has no delay
-	for i := range goroutines {
-		wg.Go(func() {
-			own, moments := hammered(s, clock, uint64(i), length, slop, short, moment)
-			mu.Lock()
-			defer mu.Unlock()
-			events = append(events, own...)
-			for _, m := range moments {
-				asked[m] = true
-			}
-		})
+	if limit = spec(l); l.Algorithm().Queues() {
+		limit.Kind, limit.Burst = model.GCRA, limit.Burst+1
 	}
-	wg.Wait()
-	// Whatever was admitted keeps to the envelope, and so does each choice of
-	// it: calls that took long say little about when.
-	for _, longest := range []time.Duration{time.Hour, time.Millisecond, 50 * time.Microsecond} {
-		var some []oracle.Event
-		for _, e := range events {
-			if e.End-e.T <= int64(longest) {
-				some = append(some, e)
-			}
+	var n atomic.Int64
+	return limit, func(string) (bool, error) {
+		if n.Add(1)%2 == 0 {
+			return s.Allow(), nil
 		}
-		if v := oracle.Check(spec(l), some, 0); len(v) > 0 {
-			t.Errorf("calls of up to %v: %d violations in %d that passed, first: %v", longest, len(v), len(some), v[0])
-		}
-	}
-	// There is more demand than budget, by far, whenever the machine lets anybody ask.
-	if least := max(int64(len(asked)-1)*moment*l.Count()/int64(l.Period())/10, 1); int64(len(events)) < least {
-		t.Errorf("%d passed in %d moments, at least %d should", len(events), len(asked), least)
-	}
-}
-
-// hammered returns what passed of one goroutine's takes, and the moments in which
-// it asked.
-func hammered(s *memstore.Single, clock real, seed uint64, length time.Duration, slop int64, short bool, moment int64) (passed []oracle.Event, asked []int64) {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	for end := clock.now() + int64(length); ; {
-		from := clock.now()
-		if from >= end && len(asked) > 0 {
-			return passed, asked
-		}
-		if m := from / moment; len(asked) == 0 || asked[len(asked)-1] != m {
-			asked = append(asked, m)
-		}
-		ok, delay := false, int64(0)
-		if short && rng.IntN(2) == 0 {
-			ok = s.Allow()
-		} else if d, err := s.Take(1); err == nil {
-			ok, delay = d.Allowed, int64(d.Delay)
-		}
-		if ok {
-			passed = append(passed, oracle.Event{T: from - slop, End: clock.now() + slop, Cost: 1, Allowed: true, Delay: delay})
-		}
-		switch rng.IntN(8) {
-		case 0:
-			runtime.Gosched()
-		case 1:
-			time.Sleep(time.Duration(rng.Int64N(int64(time.Millisecond))))
-		}
+		d, err := s.Take(1)
+		return d.Allowed, err
 	}
 }
 

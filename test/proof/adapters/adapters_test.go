@@ -6,7 +6,6 @@ package adapters_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -199,7 +198,7 @@ func byConnect(t *testing.T, guard *grpclimit.Server, options ...connect.ClientO
 		return connect.NewResponse(r.Msg), nil
 	}, connect.WithInterceptors(connectlimit.Interceptor(guard))))
 	t.Cleanup(s.Close)
-	c := connect.NewClient[grpc_testing.Empty, grpc_testing.Empty](client(t), s.URL+call, options...)
+	c := connect.NewClient[grpc_testing.Empty, grpc_testing.Empty](&http.Client{Transport: transport(t)}, s.URL+call, options...)
 	return func(key string) (bool, error) {
 		r := connect.NewRequest(new(grpc_testing.Empty))
 		r.Header().Set(keyed, key)
@@ -245,32 +244,21 @@ func byFiber(t *testing.T, text string) crowd.Take {
 
 // get asks over HTTP.
 func get(t *testing.T, address string) crowd.Take {
-	c := client(t)
-	return func(key string) (bool, error) {
+	return crowd.HTTP(t, transport(t), func(key string) (*http.Request, error) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
-		if err != nil {
-			return false, err
+		if err == nil {
+			r.Header.Set(keyed, key)
 		}
-		r.Header.Set(keyed, key)
-		answer, err := c.Do(r)
-		if err != nil {
-			return false, err
-		}
-		body, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		if err != nil || answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusTooManyRequests {
-			return false, fmt.Errorf("status %d: %s, %v", answer.StatusCode, body, err)
-		}
-		return answer.StatusCode == http.StatusOK, nil
-	}
+		return r, err
+	})
 }
 
-// client has a hundred connections at most: what races here is in the server, and a
+// transport has a hundred connections at most: what races here is in the server, and a
 // crowd waits for them.
-func client(t *testing.T) *http.Client {
+func transport(t *testing.T) *http.Transport {
 	transport := &http.Transport{MaxConnsPerHost: 100, MaxIdleConnsPerHost: 100}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
+	return transport
 }
 
 func listen(t *testing.T) net.Listener {
