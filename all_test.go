@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -21,11 +22,7 @@ func namedLimiter(t testing.TB, s stint.Store, name string, limits ...string) *s
 	for i, text := range limits {
 		parsed[i] = parse(t, text)
 	}
-	l, err := stint.NewLimiter(s, name, parsed...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limiter(t, s, name, parsed...)
 }
 
 func left(t testing.TB, l *stint.Limiter, key string) int64 {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 )
 
@@ -67,9 +68,7 @@ func TestDocsClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(pages.Blocks(readme, "go")[0]), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, filepath.Join(dir, "main.go"), pages.Blocks(readme, "go")[0])
 	var printed string
 	for _, reported := range []string{"go mod init example.com/app", "go mod edit -replace=github.com/stint-dev/stint=../stint", "go mod tidy", "go run ."} {
 		if !strings.Contains(readme, "\n"+reported+"\n") && !strings.Contains(readme, "\n"+reported+" ") {

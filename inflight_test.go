@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -22,11 +23,7 @@ func running(t *testing.T, texts ...string) *stint.Limiter {
 	for _, text := range texts {
 		limits = append(limits, parse(t, text))
 	}
-	l, err := stint.NewLimiter(store, "test", limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limiter(t, store, "test", limits...)
 }
 
 // TestAcquire takes units until they are released, once however often that is called.
@@ -187,10 +184,7 @@ func TestAcquireJudge(t *testing.T) {
 	var now, most atomic.Int64
 	var all sync.WaitGroup
 	for range 4 {
-		l, err := stint.NewLimiter(store, "shared", stint.InFlight(3))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Limiter(t, store, "shared", stint.InFlight(3))
 		for range 4 {
 			all.Go(func() {
 				for range 500 {

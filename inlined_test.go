@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -59,10 +60,7 @@ func TestInlined(t *testing.T) {
 		t.Skip("counting what is covered makes functions longer")
 	}
 	s := watchedStore{memstore.New(memstore.Options{}), make(map[string]bool)}
-	l, err := stint.NewLimiter(s, "inlined", stint.PerSecond(100))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, s, "inlined", stint.PerSecond(100))
 	ctx := context.Background()
 	_, _ = l.Allow(ctx, "a")
 	_, _ = l.AllowN(ctx, "a", 2)

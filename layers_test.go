@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/internal/testkit/disk"
 )
 
 const module = "github.com/stint-dev/stint"
@@ -30,7 +32,7 @@ var layers = []string{
 	"fallback",
 	"redisstore rulesdb",
 	"policy",
-	"simulate storetest", // what tries limits, rules and stores
+	"simulate storetest internal/testkit/made", // what tries limits, rules and stores
 	"httplimit",
 	"grpclimit",
 	"adapters",
@@ -102,10 +104,7 @@ func inRoot(dir string) bool {
 
 // TestLayersModule holds the go.mod of the root to requiring nothing.
 func TestLayersModule(t *testing.T) {
-	text, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, "go.mod")
 	if want := fmt.Sprintf("module %s\n\ngo 1.25\n", module); string(text) != want {
 		t.Errorf("go.mod is\n%s\nwant\n%s", text, want)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -222,10 +223,7 @@ func TestKindString(t *testing.T) {
 func TestWith(t *testing.T) {
 	store := memstore.New(memstore.Options{Now: func() int64 { return 1 }})
 	defer store.Close()
-	free, err := stint.NewLimiter(store, "api", stint.PerHour(2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := made.Limiter(t, store, "api", stint.PerHour(2))
 	pro, err := free.With(stint.PerHour(10))
 	if err != nil || pro.Name() != "api" {
 		t.Fatal(pro, err)

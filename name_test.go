@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -14,11 +15,7 @@ import (
 func TestNamesAreApart(t *testing.T) {
 	store, ctx := memstore.New(memstore.Options{}), context.Background()
 	limiter := func(name string) *stint.Limiter {
-		l, err := stint.NewLimiter(store, name, stint.PerMinute(5))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
+		return made.Limiter(t, store, name, stint.PerMinute(5))
 	}
 	login, reset, again := limiter("login"), limiter("password reset"), limiter("login")
 	if ok, err := login.AllowN(ctx, "alice", 5); !ok || err != nil {
@@ -37,16 +34,11 @@ func TestNamesAreApart(t *testing.T) {
 func TestLimitsOfOneName(t *testing.T) {
 	store, ctx := memstore.New(memstore.Options{}), context.Background()
 	second, hour := stint.PerSecond(10), stint.PerHour(100)
-	l, err := stint.NewLimiter(store, "api", second, hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, store, "api", second, hour)
 	if d, err := l.Take(ctx, "a", 10); !d.Allowed || err != nil {
 		t.Fatal(d, err)
 	}
-	if l, err = stint.NewLimiter(store, "api", hour, second); err != nil {
-		t.Fatal(err)
-	}
+	l = made.Limiter(t, store, "api", hour, second)
 	if d, _ := l.Take(ctx, "a", 1); d.Allowed || d.Denied != 2 {
 		t.Errorf("after a change of the order: %+v", d)
 	}

@@ -11,17 +11,14 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/meter"
 )
 
 // parse is Parse of a text that has to be right.
 func parse(t testing.TB, text string) stint.Limit {
 	t.Helper()
-	l, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limit(t, text)
 }
 
 // fields is what a limit's accessors say, for comparing at a glance.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -106,16 +107,9 @@ func TestPublicReports(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var limits []stint.Limit
 				for _, text := range report.limits {
-					limit, err := stint.Parse(text)
-					if err != nil {
-						t.Fatal(err)
-					}
-					limits = append(limits, limit)
+					limits = append(limits, made.Limit(t, text))
 				}
-				l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "calls", limits...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := made.Limiter(t, memstore.New(memstore.Options{}), "calls", limits...)
 				report.try(t, l)
 			})
 		})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -31,17 +32,9 @@ func limiterOn(t testing.TB, store stint.Store, limits ...string) *stint.Limiter
 	t.Helper()
 	var ls []stint.Limit
 	for _, text := range limits {
-		l, err := stint.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ls = append(ls, l)
+		ls = append(ls, made.Limit(t, text))
 	}
-	lim, err := stint.NewLimiter(store, "test", ls...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lim
+	return made.Limiter(t, store, "test", ls...)
 }
 
 // must takes cost units of "k", which have to pass.
@@ -418,10 +411,7 @@ func TestWaitLowered(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := memstore.New(memstore.Options{})
 			l := limiterOn(t, store, text)
-			other, err := stint.NewLimiter(store, "other", stint.PerSecond(100))
-			if err != nil {
-				t.Fatal(err)
-			}
+			other := made.Limiter(t, store, "other", stint.PerSecond(100))
 			must(t, l, 10)
 			costs, ended := []int64{1, 2, 8, 1, 9}, make([]atomic.Int64, 5)
 			begin := time.Now()
@@ -443,10 +433,7 @@ func TestWaitLowered(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 			lower := strings.NewReplacer("10 per 10s", "5 per 10s", "burst 10", "burst 5", "burst 9", "burst 4").Replace(text)
-			limit, err := stint.Parse(lower)
-			if err != nil {
-				t.Fatal(err)
-			}
+			limit := made.Limit(t, lower)
 			if err := l.SetLimits(limit); err != nil {
 				t.Fatal(err)
 			}

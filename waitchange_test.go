@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -29,10 +30,7 @@ func TestWaitChange(t *testing.T) {
 				changes = append(changes, at)
 			}
 			of := func(rate int64) stint.Limit { return stint.PerSecond(rate).WithBurst(burst).WithName("l") }
-			l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "test", of(rates[0]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := made.Limiter(t, memstore.New(memstore.Options{}), "test", of(rates[0]))
 			began := time.Now()
 			for i := range rates[1:] {
 				time.AfterFunc(time.Duration(changes[i+1]*1e9), func() {

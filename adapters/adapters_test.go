@@ -19,11 +19,12 @@ import (
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/adapters/echolimit"
 	"github.com/stint-dev/stint/adapters/fiberlimit"
 	"github.com/stint-dev/stint/adapters/ginlimit"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -115,10 +116,7 @@ func byFiber(t *testing.T, g func(http.Handler) http.Handler, passed func()) str
 		return c.SendString(goodBody)
 	})
 	app.Post("/bad", func(c fiber.Ctx) error { return c.Status(http.StatusNotFound).SendString(badBody) })
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(ln, fiber.ListenConfig{DisableStartupMessage: true}) }()
 	t.Cleanup(func() {
@@ -162,16 +160,10 @@ func take(t *testing.T, conn net.Conn, err error) {
 // guard has a limit under a clock that stands still: seconds are compared.
 func guard(t *testing.T, text string, key httplimit.Key, o httplimit.Options) func(http.Handler) http.Handler {
 	t.Helper()
-	limit, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := made.Limit(t, text)
 	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }})
 	t.Cleanup(func() { store.Close() })
-	l, err := stint.NewLimiter(store, "test", limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, store, "test", limit)
 	g, err := httplimit.New(l, key, o)
 	if err != nil {
 		t.Fatal(err)
@@ -293,18 +285,12 @@ func TestTaken(t *testing.T) {
 // TestResponse charges what the response says, and counts failures alone, with a key out of
 // the request's body.
 func TestResponse(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [
+	rules := made.Rules(t, `{"rules": [
 		{"name": "tokens", "key": ["body./model"], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 50}},
-		{"name": "failures", "key": [], "limits": ["10/h"], "count": {"status": "4xx"}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "failures", "key": [], "limits": ["10/h"], "count": {"status": "4xx"}}]}`)
 	for _, app := range apps {
 		t.Run(app.name, func(t *testing.T) {
-			p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), rules, policy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := made.Policy(t, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), rules, policy.Options{})
 			g, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{OnError: func(_ *http.Request, err error) { t.Error(err) }})
 			if err != nil {
 				t.Fatal(err)

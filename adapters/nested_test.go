@@ -9,16 +9,14 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/adapters/fiberlimit"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
 // TestFiberNested has two guards answer in one header, though each sees a copy of the request.
 func TestFiberNested(t *testing.T) {
 	guard := func(name string, limit stint.Limit) fiber.Handler {
-		l, err := stint.NewLimiter(memstore.New(memstore.Options{}), name, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Limiter(t, memstore.New(memstore.Options{}), name, limit)
 		g, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{})
 		if err != nil {
 			t.Fatal(err)

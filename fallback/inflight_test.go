@@ -11,6 +11,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -49,11 +50,7 @@ func (p *pool) Look(ctx context.Context, holds []inflight.Hold) (bool, error) {
 func (p *pool) process(t *testing.T, o fallback.Options) *stint.Limiter {
 	t.Helper()
 	s := fallback.New(p, o)
-	l, err := stint.NewLimiter(s, "pool", stint.InFlight(10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limiter(t, s, "pool", stint.InFlight(10))
 }
 
 // fill has as many requests begin as pass, and returns what ends each.

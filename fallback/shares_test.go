@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -158,10 +159,7 @@ func TestSetNodesRefused(t *testing.T) {
 	s := newShared()
 	o := fallback.Options{Nodes: 3, Local: memstore.New(memstore.Options{MaxLog: 100})}
 	n := newNode(t, s, o, limit(t, "300 per hour sliding_log").WithName("log"))
-	other, err := stint.NewLimiter(n.store, "other", limit(t, "30 per hour fixed_window"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := made.Limiter(t, n.store, "other", limit(t, "30 per hour fixed_window"))
 	if err := n.store.SetNodes(2); err == nil || !strings.Contains(err.Error(), `"log"`) || strings.Contains(err.Error(), "other") {
 		t.Errorf("a log of 150 where 100 are kept: %v", err)
 	}
@@ -241,10 +239,7 @@ func TestDebtOfManyForms(t *testing.T) {
 		s.fail(errGone)
 		slow.pass(t, "a", 4)
 		for _, text := range []string{"10/s", "11/s", "12/s", "13/s", "14/s"} {
-			l, err := stint.NewLimiter(slow.store, "test", limit(t, text).WithName("calls"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := made.Limiter(t, slow.store, "test", limit(t, text).WithName("calls"))
 			(&node{store: slow.store, Limiter: l}).pass(t, "a", 1)
 		}
 		time.Sleep(10 * time.Second)

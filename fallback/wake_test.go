@@ -11,6 +11,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -50,10 +51,7 @@ func TestFlapping(t *testing.T) {
 		h := &halfDown{Store: memstore.New(memstore.Options{})}
 		store := fallback.New(h, fallback.Options{})
 		defer store.Close()
-		l, err := store.Bind("api", limit(t, "100 per hour"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Bound(t, store, "api", limit(t, "100 per hour"))
 		for i := range 2000 { // in two seconds
 			for _, key := range []string{"away", "there"} {
 				if _, err := l.Allow(t.Context(), fmt.Sprint(key, i%50), 1); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 )
 
 // capture is a transport that keeps the metadata of a call's answer.
@@ -35,10 +36,7 @@ func TestFields(t *testing.T) {
 			var both [2][]stint.Limit
 			for i := range both {
 				for _, text := range limits {
-					l, err := stint.Parse(text)
-					if err != nil {
-						t.Fatal(err)
-					}
+					l := made.Limit(t, text)
 					both[i] = append(both[i], l)
 				}
 			}

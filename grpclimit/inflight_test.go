@@ -10,6 +10,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -19,14 +20,8 @@ import (
 func TestInFlight(t *testing.T) {
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
-	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["1 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules":[{"name":"pool","key":[],"limits":["1 in flight"]}]}`)
+	p := made.Policy(t, store, rules, policy.Options{})
 	ruled, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})
 	if err != nil {
 		t.Fatal(err)

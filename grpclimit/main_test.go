@@ -3,7 +3,6 @@ package grpclimit_test
 import (
 	"context"
 	"io"
-	"net"
 	"testing"
 	"time"
 
@@ -18,6 +17,8 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -51,10 +52,7 @@ func (echo) FullDuplexCall(stream grpc_testing.TestService_FullDuplexCallServer)
 // serve serves echo and health until the test ends.
 func serve(t testing.TB, o ...grpc.ServerOption) (address string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	s := grpc.NewServer(append(o, grpc.WaitForHandlers(true))...)
 	grpc_testing.RegisterTestServiceServer(s, echo{})
 	healthpb.RegisterHealthServer(s, health.NewServer())
@@ -83,11 +81,7 @@ func limiter(t testing.TB, limits ...stint.Limit) *stint.Limiter {
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
-	l, err := stint.NewLimiter(store, limits[0].Name(), limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limiter(t, store, limits[0].Name(), limits...)
 }
 
 func dial(t testing.TB, address string, o ...grpc.DialOption) *grpc.ClientConn {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/stint-dev/stint/grpclimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -27,18 +28,12 @@ func TestUnknownMethods(t *testing.T) {
 		{`{"grpc.method": "M"}`, func(method string) bool { return strings.HasSuffix(method, "/M") }},
 	} {
 		t.Run(c.match, func(t *testing.T) {
-			rules, err := policy.Parse([]byte(`{"attributes": ["grpc.service", "grpc.method"], "rules": [
-				{"name": "secret", "match": ` + c.match + `, "key": [], "limits": "1/h"},
-				{"name": "others", "unless": ` + c.match + `, "key": [], "limits": "1000000/s"}]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			rules := made.Rules(t, `{"attributes": ["grpc.service", "grpc.method"], "rules": [
+				{"name": "secret", "match": `+c.match+`, "key": [], "limits": "1/h"},
+				{"name": "others", "unless": `+c.match+`, "key": [], "limits": "1000000/s"}]}`)
 			store := memstore.New(memstore.Options{})
 			defer store.Close()
-			p, err := policy.New(store, rules, policy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := made.Policy(t, store, rules, policy.Options{})
 			decided := ""
 			guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{
 				OnDecision: func(_ context.Context, method string, _ grpclimit.Outcome) { decided = method },

@@ -21,6 +21,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -224,10 +225,7 @@ func TestStoreFails(t *testing.T) {
 		"open, cost":     {grpclimit.Options{FailOpen: true}, stint.ErrCost, codes.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := stint.NewLimiter(failing{memstore.New(memstore.Options{}), c.err}, "test", twoAnHour...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := made.Limiter(t, failing{memstore.New(memstore.Options{}), c.err}, "test", twoAnHour...)
 			var heard atomic.Pointer[error]
 			c.o.OnError = func(_ context.Context, _ string, err error) { heard.Store(&err) }
 			guard, err := grpclimit.NewServer(l, grpclimit.All(), c.o)
@@ -277,10 +275,7 @@ func TestClientsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(memstore.Options{})
 		defer store.Close()
-		l, err := stint.NewLimiter(slow{store}, "test", twoAnHour...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Limiter(t, slow{store}, "test", twoAnHour...)
 		guard, err := grpclimit.NewServer(l, grpclimit.All(), grpclimit.Options{FailOpen: true})
 		if err != nil {
 			t.Fatal(err)
@@ -315,14 +310,7 @@ const grpcRules = `{"attributes": ["jwt.sub"], "rules": [
 ]}`
 
 func TestPolicy(t *testing.T) {
-	rules, err := policy.Parse([]byte(grpcRules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, grpcRules), policy.Options{})
 	guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{
 		Messages:  true,
 		Attribute: func(_ context.Context, _, name string) (string, bool) { return "sub", name == "jwt.sub" },
@@ -366,14 +354,7 @@ func TestPolicy(t *testing.T) {
 // TestRepeatedMetadata: a call is refused if metadata that rules look at comes twice. Its
 // client could vary the value that rules go by, while the handler goes by the other.
 func TestRepeatedMetadata(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["header.x-user"], "limits": "2/h"}, {"name": "trial", "key": ["header.x-other"], "limits": "9/h", "shadow": true}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules": [{"name": "a", "key": ["header.x-user"], "limits": "2/h"}, {"name": "trial", "key": ["header.x-other"], "limits": "9/h", "shadow": true}]}`), policy.Options{})
 	guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -437,15 +418,8 @@ func BenchmarkUnary(b *testing.B) {
 // a reload, a call that they may hold ends with Internal.
 func TestNotGiven(t *testing.T) {
 	policyOf := func(text string) *policy.Policy {
-		rules, err := policy.Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		rules := made.Rules(t, text)
+		return made.Policy(t, memstore.New(memstore.Options{}), rules, policy.Options{})
 	}
 	current := policyOf(`{"rules": [{"name": "a", "match": {"grpc.method": "EmptyCall"}, "key": ["cookie.c"], "limits": "1/h"}]}`)
 	if _, err := grpclimit.NewServerPolicy(func() *policy.Policy { return current }, grpclimit.Options{}); err == nil || !strings.Contains(err.Error(), "package httplimit") {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -102,15 +103,10 @@ func (s *told) call(ctx context.Context, form string) error {
 // standing returns a policy on a store whose clock stands still, and a function that returns
 // what a call has left under its rule.
 func standing(t *testing.T, rule string) (p *policy.Policy, left func() int64) {
-	rules, err := policy.Parse([]byte(`{"rules": [` + rule + `]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules": [`+rule+`]}`)
 	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }})
 	t.Cleanup(func() { _ = store.Close() })
-	if p, err = policy.New(store, rules, policy.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	p = made.Policy(t, store, rules, policy.Options{})
 	return p, func() int64 {
 		var r policy.Result
 		if err := p.Peek(context.Background(), policy.Map{}, 1, &r); err != nil {
@@ -310,14 +306,7 @@ func TestRefusedResponses(t *testing.T) {
 		`"cost": {"response": "header.x", "reserve": 1}`: false,
 		`"count": {"status": 401}`:                       false,
 	} {
-		rules, err := policy.Parse([]byte(`{"rules": [{"name": "r", "key": [], "limits": ["9/h"], ` + text + `}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules": [{"name": "r", "key": [], "limits": ["9/h"], `+text+`}]}`), policy.Options{})
 		for _, messages := range []bool{false, true} {
 			_, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{Messages: messages})
 			if (err != nil) != (want || messages) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -18,14 +19,8 @@ const looksAt = `{"rules": [{"name": "a", "key": ["header.x-api-key", "cookie.se
 
 // TestAmbiguous sends what rules look at in ways that servers read differently.
 func TestAmbiguous(t *testing.T) {
-	rules, err := policy.Parse([]byte(looksAt))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, looksAt)
+	p := made.Policy(t, memstore.New(memstore.Options{}), rules, policy.Options{})
 	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{Dialect: httplimit.NoFields})
 	if err != nil {
 		t.Fatal(err)
@@ -231,14 +226,8 @@ func TestShadowRefusesNothing(t *testing.T) {
 
 // TestAmbiguousPath sends paths that routers take for others than rules do.
 func TestAmbiguousPath(t *testing.T) {
-	looks, err := policy.Parse([]byte(`{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	looksNot, err := policy.Parse([]byte(looksAt))
-	if err != nil {
-		t.Fatal(err)
-	}
+	looks := made.Rules(t, `{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`)
+	looksNot := made.Rules(t, looksAt)
 	h := ruled(t, policyOf(t, memstore.New(memstore.Options{}), `{"rules": [{"name": "a", "match": {"path": "/login"}, "key": [], "limits": "1000000/s"}]}`), httplimit.Options{})
 	for _, test := range []struct {
 		path   string
@@ -301,10 +290,7 @@ func TestAmbiguousPath(t *testing.T) {
 // TestCookieBlanks: servers in Python and JavaScript drop blanks beside a cookie's name, not
 // only those of ASCII.
 func TestCookieBlanks(t *testing.T) {
-	rules, err := policy.Parse([]byte(looksAt))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, looksAt)
 	blanks := []string{"\u0085", "\u00a0", "\u1680", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000", "\ufeff", "\u200b", " \xa0", "\xa0 ", "\xa0\xa0"}
 	for c := '\u2000'; c <= '\u200a'; c++ {
 		blanks = append(blanks, string(c))
@@ -374,10 +360,7 @@ func TestServeMux(t *testing.T) {
 
 // TestAmbiguousByRules sends the same requests under rules that look at none of their faults.
 func TestAmbiguousByRules(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["ip"], "limits": "1/s"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules": [{"name": "a", "key": ["ip"], "limits": "1/s"}]}`)
 	var a httplimit.Ambiguous
 	header := http.Header{"X-Api-Key": {"a", "b"}, "Cookie": {"session=a", "session=b"}, "Connection": {"X-Api-Key, Cookie"}}
 	if err := a.Check(rules, sent(header, "action=1;action=2")); err != nil {
@@ -387,9 +370,7 @@ func TestAmbiguousByRules(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _ = a.Check(rules, r) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if rules, err = policy.Parse([]byte(looksAt)); err != nil {
-		t.Fatal(err)
-	}
+	rules = made.Rules(t, looksAt)
 	header = http.Header{"X-Api-Key": {"a"}, "Cookie": {"a=b; session=c"}, "Connection": {"keep-alive"}, "User-Agent": {"x"}}
 	r = sent(header, "x=1&action=login")
 	if n := testing.AllocsPerRun(100, func() { _ = a.Check(rules, r) }); n > 0 {
@@ -399,14 +380,7 @@ func TestAmbiguousByRules(t *testing.T) {
 
 // TestOpaquePath sends a target that is no path to rules that look at paths.
 func TestOpaquePath(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "match": {"path": "/login"}, "block": true}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules": [{"name": "a", "match": {"path": "/login"}, "block": true}]}`), policy.Options{})
 	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
 	if err != nil {
 		t.Fatal(err)

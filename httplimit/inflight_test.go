@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -46,11 +47,8 @@ func guards(t *testing.T, o httplimit.Options, wait string) map[string]func(http
 	t.Helper()
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
-	l, err := stint.NewLimiter(store, "limiter", stint.InFlight(2), stint.PerHour(1000).WithAlgorithm(stint.SlidingLog))
-	if err != nil {
-		t.Fatal(err)
-	}
-	limiter := o
+	l := made.Limiter(t, store, "limiter", stint.InFlight(2), stint.PerHour(1000).WithAlgorithm(stint.SlidingLog))
+	limiter, err := o, error(nil)
 	if wait != "" {
 		if limiter.MaxWait, err = time.ParseDuration(wait); err != nil {
 			t.Fatal(err)
@@ -61,14 +59,8 @@ func guards(t *testing.T, o httplimit.Options, wait string) map[string]func(http
 	if all["limiter"], err = httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), limiter); err != nil {
 		t.Fatal(err)
 	}
-	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":["ip"],"limits":["2 in flight","1000/h sliding_log"]` + wait + `}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules":[{"name":"pool","key":["ip"],"limits":["2 in flight","1000/h sliding_log"]`+wait+`}]}`)
+	p := made.Policy(t, store, rules, policy.Options{})
 	if all["rules"], err = httplimit.NewPolicy(p, httplimit.ClientIP{}, o); err != nil {
 		t.Fatal(err)
 	}
@@ -131,10 +123,7 @@ func TestInFlightRefuses(t *testing.T) {
 		{refund, []stint.Limit{stint.InFlight(2)}},
 		{httplimit.Options{}, []stint.Limit{stint.InFlight(2), stint.PerSecond(2).WithAlgorithm(stint.LeakyQueue)}},
 	} {
-		l, err := stint.NewLimiter(store, "n", c.limits...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Limiter(t, store, "n", c.limits...)
 		if _, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), c.o); err == nil {
 			t.Errorf("%v: no error", c.limits)
 		}

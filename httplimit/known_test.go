@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -134,16 +135,10 @@ func TestTakenOverCounts(t *testing.T) {
 
 // TestLongResponse: a response is settled however long it takes.
 func TestLongResponse(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "t", "key": [], "limits": ["1000 per month in UTC"], "cost": {"response": "/n", "reserve": 100}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules": [{"name": "t", "key": [], "limits": ["1000 per month in UTC"], "cost": {"response": "/n", "reserve": 100}}]}`)
 	var now atomic.Int64
 	now.Store(1e18)
-	p, err := policy.New(memstore.New(memstore.Options{Now: now.Load}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{Now: now.Load}), rules, policy.Options{})
 	var r policy.Result
 	pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, false, 0, &r)
 	if err != nil || pending == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -44,14 +45,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s: %v", test.path, reported)
 		}
 	}
-	p, err := policy.Parse([]byte(`{"rules":[{"name":"r","key":[],"limits":"1/s"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := policy.New(memstore.New(memstore.Options{}), p, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules":[{"name":"r","key":[],"limits":"1/s"}]}`), policy.Options{})
 	if _, err := httplimit.NewPolicy(rules, httplimit.ClientIP{}, httplimit.Options{Limits: func(*http.Request) []stint.Limit { return nil }}); err == nil {
 		t.Error("Limits under a policy: no error")
 	}

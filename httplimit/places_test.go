@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -115,15 +116,8 @@ func TestInFlightHijacked(t *testing.T) {
 // settling returns rules with a limit in flight, and one that looks at the response.
 func settling(t *testing.T) func(http.Handler) http.Handler {
 	t.Helper()
-	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":["ip"],"limits":["2 in flight"]},
-		{"name":"failures","key":["ip"],"limits":["1000/h"],"count":{"status":[401]}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules":[{"name":"pool","key":["ip"],"limits":["2 in flight"]},
+		{"name":"failures","key":["ip"],"limits":["1000/h"],"count":{"status":[401]}}]}`), policy.Options{})
 	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
 	if err != nil {
 		t.Fatal(err)

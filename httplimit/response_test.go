@@ -17,6 +17,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -37,15 +38,10 @@ func metering(t testing.TB, rules string, handler http.HandlerFunc) *metered {
 
 func meteringOptions(t testing.TB, rules string, o httplimit.Options, handler http.HandlerFunc) *metered {
 	t.Helper()
-	parsed, err := policy.Parse([]byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := made.Rules(t, rules)
 	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }})
 	m := &metered{t: t, ended: make(chan struct{}, 1000)}
-	if m.policy, err = policy.New(store, parsed, policy.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	m.policy = made.Policy(t, store, parsed, policy.Options{})
 	o.OnError = func(*http.Request, error) { m.errs.Add(1) }
 	guard, err := httplimit.NewPolicy(m.policy, httplimit.ClientIP{}, o)
 	if err != nil {
@@ -688,14 +684,7 @@ func TestResponseFirstByte(t *testing.T) {
 func TestResponseLate(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e18)
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "t", "key": [], "limits": ["1000 per month in UTC"], "cost": {"response": "/n", "reserve": 100}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{Now: now.Load}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{Now: now.Load}), made.Rules(t, `{"rules": [{"name": "t", "key": [], "limits": ["1000 per month in UTC"], "cost": {"response": "/n", "reserve": 100}}]}`), policy.Options{})
 	var r policy.Result
 	pending, _, err := p.Begin(t.Context(), policy.Map{}, 1, false, 0, &r)
 	if err != nil || pending == nil {
@@ -717,14 +706,7 @@ func TestResponseLate(t *testing.T) {
 // TestResponseFull: without room for a reservation the request is charged for good, and
 // OnError says so.
 func TestResponseFull(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "t", "key": [], "limits": ["1000/h"], "cost": {"response": "/n", "reserve": 100}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{MaxReservations: 1, Now: func() int64 { return 1e18 }}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{MaxReservations: 1, Now: func() int64 { return 1e18 }}), made.Rules(t, `{"rules": [{"name": "t", "key": [], "limits": ["1000/h"], "cost": {"response": "/n", "reserve": 100}}]}`), policy.Options{})
 	var failed []error
 	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{OnError: func(_ *http.Request, err error) { failed = append(failed, err) }})
 	if err != nil {

@@ -11,26 +11,19 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
 
 func rules(t testing.TB, text string) *policy.Rules {
 	t.Helper()
-	r, err := policy.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return made.Rules(t, text)
 }
 
 func policyOf(t testing.TB, store stint.Store, text string) *policy.Policy {
 	t.Helper()
-	p, err := policy.New(store, rules(t, text), policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return made.Policy(t, store, rules(t, text), policy.Options{})
 }
 
 func ruled(t testing.TB, p *policy.Policy, o httplimit.Options) http.Handler {

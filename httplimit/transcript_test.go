@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/textproto"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,9 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/memstore"
 )
@@ -42,10 +43,7 @@ func TestTranscripts(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := disk.Read(t, file)
 			var played string
 			synctest.Test(t, func(t *testing.T) { played = play(t, string(text)) })
 			golden.Equal(t, file, played)
@@ -95,10 +93,7 @@ func guardOf(t *testing.T, setup string) http.Handler {
 		switch verb {
 		case "limit":
 			rest, name, named := strings.Cut(rest, " name ")
-			l, err := stint.Parse(rest)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := made.Limit(t, rest)
 			if named {
 				l = l.WithName(name)
 			}
@@ -121,10 +116,7 @@ func guardOf(t *testing.T, setup string) http.Handler {
 			t.Fatalf("unknown line %q", line)
 		}
 	}
-	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), limits[0].Name(), limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, memstore.New(memstore.Options{}), limits[0].Name(), limits...)
 	guard, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), o)
 	if err != nil {
 		t.Fatal(err)

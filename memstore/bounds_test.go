@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -46,10 +47,7 @@ func TestManyLimitsAllocateNothing(t *testing.T) {
 		passes := under(t, s, "passes", list...)
 		list[n-1] = limit(t, "1/24h burst 1")
 		denies := under(t, s, "denies", list...)
-		b, err := s.Bind("layers", list[:max(n/2, 1)]...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := made.Bound(t, s, "layers", list[:max(n/2, 1)]...)
 		layers := []stint.Layer{{Bound: b, Key: "a"}, {Bound: b, Key: "b"}}
 		for what, do := range map[string]func(){
 			"allow": func() { _, _ = passes.Allow(ctx, "a") },

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -35,11 +36,7 @@ func storeAt(begin time.Duration, o memstore.Options) (*memstore.Store, *clock) 
 
 func limit(t testing.TB, text string) stint.Limit {
 	t.Helper()
-	l, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limit(t, text)
 }
 
 func limiter(t testing.TB, s stint.Store, texts ...string) *stint.Limiter {
@@ -53,11 +50,7 @@ func limiter(t testing.TB, s stint.Store, texts ...string) *stint.Limiter {
 
 func under(t testing.TB, s stint.Store, name string, limits ...stint.Limit) *stint.Limiter {
 	t.Helper()
-	l, err := stint.NewLimiter(s, name, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limiter(t, s, name, limits...)
 }
 
 func allow(t testing.TB, l *stint.Limiter, key string) bool {
@@ -207,10 +200,7 @@ func TestMerge(t *testing.T) {
 // would stop it, and one unit too many would show.
 func TestShards(t *testing.T) {
 	s, _ := storeAt(0, memstore.Options{})
-	b, err := s.Bind("1000/1h", limit(t, "1000/1h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := made.Bound(t, s, "1000/1h", limit(t, "1000/1h"))
 	var passed [8]atomic.Int64
 	var wg sync.WaitGroup
 	for g := range 4 {
@@ -359,10 +349,7 @@ func TestNoAllocation(t *testing.T) {
 // together, and say so alike.
 func TestSharedCells(t *testing.T) {
 	s := memstore.New(memstore.Options{MaxKeys: 1, Now: func() int64 { return 0 }})
-	b, err := s.Bind("1/1h fixed_window", limit(t, "1/1h fixed_window"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := made.Bound(t, s, "1/1h fixed_window", limit(t, "1/1h fixed_window"))
 	if _, err := b.Decide(t.Context(), meter.OpTake, "the only place", 1); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -297,10 +298,7 @@ func testBindMany(t *testing.T, numbered func(n int) stint.Limit) {
 		for range 2 {
 			var held []stint.Bound
 			for i := range n {
-				b, err := s.Bind("rule", numbered(i+1))
-				if err != nil {
-					t.Fatal(err)
-				}
+				b := made.Bound(t, s, "rule", numbered(i+1))
 				held = append(held, b)
 			}
 			if st := s.Stats(); st.Limits < n {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/testkit/cputime"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -28,12 +29,9 @@ func TestRoomForLimits(t *testing.T) {
 		if err := s.RoomFor("given", l); err != nil {
 			return err
 		}
-		b, err := s.Bind("given", l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := made.Bound(t, s, "given", l)
 		added++
-		_, err = b.Decide(t.Context(), meter.OpTake, "k", 1)
+		_, err := b.Decide(t.Context(), meter.OpTake, "k", 1)
 		return err
 	}
 	for i := range 5 * most {
@@ -44,10 +42,7 @@ func TestRoomForLimits(t *testing.T) {
 	if err := give(3600); err != nil || added != most+1 {
 		t.Errorf("%d limits, and of one of them: %v", added, err)
 	}
-	other, err := s.Bind("other", stint.PerHour(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := made.Bound(t, s, "other", stint.PerHour(1))
 	for i := range 64 * most * 2 {
 		if ok, err := other.Allow(t.Context(), string(rune(0x10000+i)), 1); !ok || err != nil {
 			t.Fatalf("newcomer %d of another name: %v %v", i, ok, err)
@@ -69,10 +64,7 @@ func TestRoomForTakesAsLong(t *testing.T) {
 		defer s.Close()
 		var held []stint.Bound
 		for i := range most {
-			b, err := s.Bind("given", stint.New(1, time.Duration(1+i)*time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := made.Bound(t, s, "given", stint.New(1, time.Duration(1+i)*time.Second))
 			held = append(held, b)
 		}
 		before := cputime.Used(t)

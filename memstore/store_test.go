@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/storetest"
@@ -25,10 +26,7 @@ func TestResetForgetsFormerLimits(t *testing.T) {
 	ctx := t.Context()
 	s := memstore.New(memstore.Options{})
 	first, then := limit(t, "10/1m ban 1h"), limit(t, "10/1m sliding_log")
-	l, err := stint.NewLimiter(s, "api", first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, s, "api", first)
 	_, reserved, err := l.Reserve(ctx, "a", 4, time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -50,10 +48,7 @@ func TestResetForgetsFormerLimits(t *testing.T) {
 		t.Errorf("settled after a reset: %v", err)
 	}
 
-	both, err := s.Bind("both", limit(t, "10/1m"), limit(t, "10/1h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	both := made.Bound(t, s, "both", limit(t, "10/1m"), limit(t, "10/1h"))
 	if _, err := both.Decide(ctx, meter.OpTake, "a", 3); err != nil {
 		t.Fatal(err)
 	}

@@ -11,15 +11,13 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/meter"
 )
 
 func meterOf(t testing.TB, limit string) *meter.Meter {
 	t.Helper()
-	l, err := stint.Parse(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limit(t, limit)
 	m, err := l.Meter()
 	if err != nil {
 		t.Fatal(err)

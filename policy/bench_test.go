@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -41,14 +42,8 @@ func BenchmarkDecide(b *testing.B) {
 		{1, 0}, {1000, 0}, {5000, 0}, {1, 100_000}, {5000, 100_000},
 	} {
 		b.Run(fmt.Sprintf("rules=%d/overrides=%d", c.rules, c.overrides), func(b *testing.B) {
-			rules, err := policy.Parse(manyRules(c.rules, c.overrides))
-			if err != nil {
-				b.Fatal(err)
-			}
-			p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			rules := made.Rules(b, string(manyRules(c.rules, c.overrides)))
+			p := made.Policy(b, memstore.New(memstore.Options{}), rules, policy.Options{})
 			attrs := request{
 				method: "POST", host: "api.example.com", ip: "192.0.2.7",
 				path: fmt.Sprintf("/service%d/v1/items/7", c.rules-1), key: "customer-77",

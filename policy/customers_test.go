@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -19,14 +19,7 @@ const customerRules = `{"rules": [
 
 func customerPolicy(t testing.TB, rules string) *policy.Policy {
 	t.Helper()
-	parsed, err := policy.Parse([]byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), parsed, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), made.Rules(t, rules), policy.Options{})
 	t.Cleanup(p.Close)
 	return p
 }
@@ -48,10 +41,7 @@ func passUntilDenied(t testing.TB, p *policy.Policy, attrs policy.Map) (n int, l
 func limits(t testing.TB, texts ...string) (o policy.Override) {
 	t.Helper()
 	for _, text := range texts {
-		l, err := stint.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Limit(t, text)
 		o.Limits = append(o.Limits, l)
 	}
 	return o

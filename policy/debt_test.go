@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -39,10 +40,7 @@ const owing = `{"name": "a", "key": ["ip"], "limits": ["10/h fixed_window", "100
 func debtor(t *testing.T, rules ...string) (*lossy, *policy.Policy) {
 	t.Helper()
 	store := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
-	p, err := policy.New(store, parse(t, rules...), policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, parse(t, rules...), policy.Options{})
 	t.Cleanup(p.Close)
 	return store, p
 }
@@ -191,10 +189,7 @@ func TestDebtsOfNone(t *testing.T) {
 func TestWarmLimitByLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
-		p, err := policy.New(store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["2/1m fixed_window", "8/24h fixed_window"]}`), policy.Options{Nodes: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := made.Policy(t, store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["2/1m fixed_window", "8/24h fixed_window"]}`), policy.Options{Nodes: 2})
 		defer p.Close()
 		attrs := policy.Map{"ip": "192.0.2.1"}
 		for range 3 { // here: 1 a minute and 4 a day; there: 2 and 8
@@ -221,14 +216,8 @@ func TestDebtsOfDenials(t *testing.T) {
 			}
 		}
 		recovered(store)
-		window, err := stint.Parse("1000/h fixed_window")
-		if err != nil {
-			t.Fatal(err)
-		}
-		roomy, err := store.Store.Bind("a", window)
-		if err != nil {
-			t.Fatal(err)
-		}
+		window := made.Limit(t, "1000/h fixed_window")
+		roomy := made.Bound(t, store.Store, "a", window)
 		if d, err := roomy.Decide(t.Context(), meter.OpPeek, "10.0.0.1", 0); err != nil || d.Remaining != 1000-25 {
 			t.Errorf("%+v, %v: 25 were counted", d, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -26,16 +27,10 @@ const togetherRules = `{"rules": [
 
 func together(t testing.TB) (*policy.Policy, *memstore.Store) {
 	t.Helper()
-	rules, err := policy.Parse([]byte(togetherRules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, togetherRules)
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, rules, policy.Options{})
 	return p, store
 }
 
@@ -264,15 +259,9 @@ func many(n int) (all []policy.Request) {
 // all requests at once.
 func TestDecideAllFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rules, err := policy.Parse([]byte(togetherRules))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rules := made.Rules(t, togetherRules)
 		broken := memstore.New(memstore.Options{})
-		p, err := policy.New(broken, rules, policy.Options{Local: memstore.New(memstore.Options{})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := made.Policy(t, broken, rules, policy.Options{Local: memstore.New(memstore.Options{})})
 		ann, bob := ask(2, "user", "ann"), ask(5, "user", "bob")
 		var r policy.Result
 		for i, want := range []string{
@@ -298,10 +287,7 @@ func TestDecideAllCountsDenials(t *testing.T) {
 	now := int64(1e18)
 	rules := parse(t, `{"name": "pace", "key": ["ip"], "limits": ["1/s"]}`,
 		`{"name": "shop", "match": {"shop": true}, "key": [], "limits": ["1/5s sliding_log count_denied"]}`)
-	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return now }}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{Now: func() int64 { return now }}), rules, policy.Options{})
 	var r policy.Result
 	if err := p.Decide(t.Context(), policy.Map{"ip": "192.0.2.2"}, 1, &r); err != nil || !r.Decision.Allowed {
 		t.Fatal(r.Decision, err)
@@ -327,10 +313,7 @@ func TestDecideAllCountsDenials(t *testing.T) {
 func TestDecideAllCountsBesideChecks(t *testing.T) {
 	rules := parse(t, `{"name": "all", "match": {"shop": true}, "key": ["shop"], "limits": ["2/day fixed_window count_denied"]}`,
 		`{"name": "user", "match": {"user": true}, "key": ["user"], "limits": ["2/day"]}`)
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), rules, policy.Options{})
 	var r policy.Result
 	for i, step := range []struct {
 		requests []policy.Request

@@ -1,25 +1,20 @@
 package policy_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/policy"
 )
 
 // TestExplain is a transcript: attributes, ----, what the rules of
 // good_everything.json make of them.
 func TestExplain(t *testing.T) {
-	data, err := os.ReadFile("rulesfile/testdata/good_everything.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules, err := policy.Parse(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := disk.Read(t, "rulesfile/testdata/good_everything.json")
+	rules := made.Rules(t, string(data))
 	golden.Play(t, "testdata/explain.txt", "\n\n", func(input string) string {
 		attrs := policy.Map{}
 		for _, pair := range strings.Fields(input) {
@@ -36,15 +31,12 @@ func TestExplain(t *testing.T) {
 
 // TestExplainResponse says what is reserved, and where the truth comes from.
 func TestExplainResponse(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [
+	rules := made.Rules(t, `{"rules": [
 		{"name": "a", "key": [], "limits": "9/m", "cost": {"usage": "anthropic", "reserve": 5}},
 		{"name": "b", "key": [], "limits": "9/m", "cost": {"response": ["/a", "/b"], "reserve": {"attribute": "body./n", "max": 7}, "missing": 0}},
 		{"name": "c", "key": [], "limits": "9/m", "cost": {"response": "header.X-Cost", "reserve": 1}},
 		{"name": "d", "key": [], "limits": "9/m", "cost": {"response": "bytes", "reserve": 1}, "count": {"status": ["2xx", 404]}},
-		{"name": "e", "key": [], "limits": "9/m", "count": {"status": [401]}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "e", "key": [], "limits": "9/m", "count": {"status": [401]}}]}`)
 	e, err := rules.Explain(policy.Map{"body./n": "30"})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -33,14 +34,7 @@ func sameFailover(t *testing.T, seed uint64) {
 	shared := &lossy{broken: &broken{Store: memstore.New(memstore.Options{})}}
 	front := fallback.New(shared, fallback.Options{})
 	defer front.Close()
-	l, err := stint.Parse(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	limiter, err := stint.NewLimiter(front, "a", l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := made.Limiter(t, front, "a", made.Limit(t, limit))
 	ips := []string{"192.0.2.1", "192.0.2.2"}
 	gone, leave := context.WithCancel(t.Context())
 	leave()

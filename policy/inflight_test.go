@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -25,17 +26,10 @@ const pool = `{"attributes":["user","plan"],"rules":[
 
 func inFlight(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	rules, err := policy.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, text)
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return made.Policy(t, store, rules, policy.Options{})
 }
 
 // begin decides for a request that ends when end is called; nil if it was denied.
@@ -229,10 +223,7 @@ func TestInFlightRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	rules, err := policy.Parse([]byte(pool))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, pool)
 	if _, err := policy.New(struct{ stint.Store }{memstore.New(memstore.Options{})}, rules, policy.Options{}); err == nil || !strings.Contains(err.Error(), "in flight") {
 		t.Errorf("a store that cannot hold it: %v", err)
 	}
@@ -336,14 +327,7 @@ func TestInFlightReserveFails(t *testing.T) {
 	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
 	store.room = inflight.NewRoom(store, 0)
 	defer store.Close()
-	rules, err := policy.Parse([]byte(`{"rules":[{"name":"l","key":[],"limits":["4 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{Nodes: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, made.Rules(t, `{"rules":[{"name":"l","key":[],"limits":["4 in flight"]}]}`), policy.Options{Nodes: 2})
 	defer p.Close()
 	r := new(policy.Result)
 	reserve := func() stint.ReservationID {
@@ -377,17 +361,11 @@ func TestInFlightReserveFails(t *testing.T) {
 // TestInFlightReserveFull: without room for another reservation the error is ErrFull,
 // whatever on_store_failure says, since the store has not failed.
 func TestInFlightReserveFull(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules":[{"name":"o","key":[],"on_store_failure":"open","limits":["9 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules":[{"name":"o","key":[],"on_store_failure":"open","limits":["9 in flight"]}]}`)
 	store := &flaky{Store: memstore.New(memstore.Options{})}
 	store.room = inflight.NewRoom(fullCounts{inflight.NewMemory()}, 0)
 	defer store.Close()
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, rules, policy.Options{})
 	defer p.Close()
 	if id, err := p.Reserve(t.Context(), policy.Map{}, 1, time.Hour, new(policy.Result)); id != "" || !errors.Is(err, stint.ErrFull) {
 		t.Errorf("%q, %v", id, err)
@@ -407,10 +385,7 @@ func TestInFlightReload(t *testing.T) {
 	p, r := inFlight(t, `{"attributes":["user"],"rules":[{"name":"n","key":["user"],"limits":["2 in flight"]}]}`), new(policy.Result)
 	end := begin(t, p, r, "a", "")
 	begin(t, p, r, "a", "")
-	lower, err := policy.Parse([]byte(`{"attributes":["user"],"rules":[{"name":"n","key":["user"],"limits":["1 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lower := made.Rules(t, `{"attributes":["user"],"rules":[{"name":"n","key":["user"],"limits":["1 in flight"]}]}`)
 	if changes := lower.Compare(p.Rules()); len(changes) != 1 || changes[0].What != "limit 2 in flight becomes 1 in flight" {
 		t.Errorf("changes: %v", changes)
 	}
@@ -471,17 +446,10 @@ func TestInFlightFails(t *testing.T) {
 	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
 	store.room = inflight.NewRoom(store, 0)
 	defer store.Close()
-	rules, err := policy.Parse([]byte(`{"attributes":["to"],"rules":[
+	p := made.Policy(t, store, made.Rules(t, `{"attributes":["to"],"rules":[
 		{"name":"l","match":{"to":"l"},"key":[],"limits":["9 in flight"]},
 		{"name":"o","match":{"to":"o"},"key":[],"on_store_failure":"open","limits":["1 in flight"]},
-		{"name":"c","match":{"to":"c"},"key":[],"on_store_failure":"closed","limits":["1 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{Nodes: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name":"c","match":{"to":"c"},"key":[],"on_store_failure":"closed","limits":["1 in flight"]}]}`), policy.Options{Nodes: 3})
 	defer p.Close()
 	r := &policy.Result{WillRelease: true}
 	ask := func(to string) func() {
@@ -534,17 +502,10 @@ func TestInFlightFailsWithoutRoom(t *testing.T) {
 	store.room = inflight.NewRoom(store, 0)
 	defer store.Close()
 	store.fails.Store(true)
-	rules, err := policy.Parse([]byte(`{"attributes":["to"],"rules":[
+	p := made.Policy(t, store, made.Rules(t, `{"attributes":["to"],"rules":[
 		{"name":"l","match":{"to":["l","lc"]},"key":[],"limits":["9 in flight"]},
 		{"name":"o","match":{"to":"o"},"key":[],"on_store_failure":"open","limits":["1 in flight"]},
-		{"name":"c","match":{"to":["c","lc"]},"key":[],"on_store_failure":"closed","limits":["1 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{Local: struct{ stint.Store }{memstore.New(memstore.Options{})}})
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name":"c","match":{"to":["c","lc"]},"key":[],"on_store_failure":"closed","limits":["1 in flight"]}]}`), policy.Options{Local: struct{ stint.Store }{memstore.New(memstore.Options{})}})
 	defer p.Close()
 	for to, want := range map[string]struct {
 		allowed bool
@@ -563,10 +524,7 @@ func TestInFlightFailsWithoutRoom(t *testing.T) {
 // TestInFlightHookPanics: if OnDecision panics, the request's places are given back, since
 // servers recover from panics.
 func TestInFlightHookPanics(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["1 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules":[{"name":"pool","key":[],"limits":["1 in flight"]}]}`)
 	store := memstore.New(memstore.Options{})
 	defer store.Close()
 	panics := true

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -27,16 +28,10 @@ func TestKeyOf(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := policy.Parse([]byte(`{"rules": [{"name": "a", ` + test.rule + `, "limits": ["5/m"]}]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := made.Rules(t, `{"rules": [{"name": "a", `+test.rule+`, "limits": ["5/m"]}]}`)
 			store := memstore.New(memstore.Options{})
 			defer store.Close()
-			p, err := policy.New(store, r, policy.Options{Secret: secret})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := made.Policy(t, store, r, policy.Options{Secret: secret})
 			defer p.Close()
 			var result policy.Result
 			if err := p.Decide(context.Background(), test.attrs, 1, &result); err != nil {
@@ -58,10 +53,7 @@ func TestKeyOf(t *testing.T) {
 }
 
 func TestKeyOfRefuses(t *testing.T) {
-	r, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["ip"], "limits": ["5/m"]}, {"name": "h", "key": ["user"], "hash_key": true, "limits": ["5/m"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := made.Rules(t, `{"rules": [{"name": "a", "key": ["ip"], "limits": ["5/m"]}, {"name": "h", "key": ["user"], "hash_key": true, "limits": ["5/m"]}]}`)
 	if _, err := r.KeyOf("b", policy.Map{}, nil); !errors.Is(err, policy.ErrNoRule) {
 		t.Errorf("no such rule: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -278,15 +279,9 @@ func TestWaitStoreFails(t *testing.T) {
 	for word, most := range map[string]int{"local": 21 + 9, "closed": 21, "open": 60} {
 		t.Run(word, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rules, err := policy.Parse([]byte(`{"rules":[{"name":"b","key":[],"limits":["1/s burst 1"],"wait":"20s","on_store_failure":"` + word + `"}]}`))
-				if err != nil {
-					t.Fatal(err)
-				}
+				rules := made.Rules(t, `{"rules":[{"name":"b","key":[],"limits":["1/s burst 1"],"wait":"20s","on_store_failure":"`+word+`"}]}`)
 				s := &shaky{Store: memstore.New(memstore.Options{})}
-				p, err := policy.New(s, rules, policy.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := made.Policy(t, s, rules, policy.Options{})
 				defer p.Close()
 				random := rand.New(rand.NewPCG(1, 1))
 				var started, denied, left atomic.Int64
@@ -347,10 +342,7 @@ func TestWaitDeadline(t *testing.T) {
 // pass first, though they have not heard of the room yet.
 func TestNewcomerBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rules, err := policy.Parse([]byte(`{"rules":[{"name":"b","key":[],"limits":["4/1h fixed_window"],"wait":"10m"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rules := made.Rules(t, `{"rules":[{"name":"b","key":[],"limits":["4/1h fixed_window"],"wait":"10m"}]}`)
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(58 * time.Minute)))
 		s := memstore.New(memstore.Options{})
 		p, err := policy.New(&shaky{Store: s}, rules, policy.Options{}) // a shaky store does not say when it makes room
@@ -362,10 +354,7 @@ func TestNewcomerBehind(t *testing.T) {
 		for i := range 6 {
 			l.wait(t.Context(), t, p, fmt.Sprint(i), nil, 0, 0)
 		}
-		direct, err := stint.NewLimiter(s, "b", stint.PerHour(4).WithAlgorithm(stint.FixedWindow))
-		if err != nil {
-			t.Fatal(err)
-		}
+		direct := made.Limiter(t, s, "b", stint.PerHour(4).WithAlgorithm(stint.FixedWindow))
 		time.Sleep(time.Second / 2)
 		if err := direct.Reset(t.Context(), ""); err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -46,13 +47,10 @@ func (s *modal) Check(mode string, limits ...stint.Limit) error {
 // TestReloadRefused: of rules of which the store would refuse one, none is bound.
 func TestReloadRefused(t *testing.T) {
 	store := &modal{Store: memstore.New(memstore.Options{})}
-	p, err := policy.New(store, parse(t, ofMode("lease")), policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, parse(t, ofMode("lease")), policy.Options{})
 	defer p.Close()
 	store.bound = nil
-	_, err = p.Reload(parse(t, strings.ReplaceAll(ofMode("lease"), "2/1h", "4/1h"), strings.ReplaceAll(ofMode("share"), "3/1h", "3000/1h")))
+	_, err := p.Reload(parse(t, strings.ReplaceAll(ofMode("lease"), "2/1h", "4/1h"), strings.ReplaceAll(ofMode("share"), "3/1h", "3000/1h")))
 	if err == nil || !strings.Contains(err.Error(), `rule "share"`) || len(store.bound) != 0 {
 		t.Errorf("%v, and %v were bound", err, store.bound)
 	}
@@ -64,10 +62,7 @@ func TestModes(t *testing.T) {
 	local := memstore.New(memstore.Options{})
 	store := &modal{Store: memstore.New(memstore.Options{})}
 	rules := parse(t, ofMode("strict"), ofMode("lease"), ofMode("share"))
-	p, err := policy.New(store, rules, policy.Options{Local: local})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, rules, policy.Options{Local: local})
 	slices.Sort(store.bound) // together, then one by one
 	if got, want := strings.Join(slices.Compact(store.bound), ", "), "lease lease/fixed_window:1h, lease lease/gcra:1h, share share/fixed_window:1h, share share/gcra:1h, strict strict/fixed_window:1h, strict strict/gcra:1h"; got != want {
 		t.Errorf("bound %s; want %s", got, want)

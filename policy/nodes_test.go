@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -14,10 +15,7 @@ import (
 // used counts on.
 func TestSetNodes(t *testing.T) {
 	store := newBroken()
-	p, err := policy.New(store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["12/h fixed_window"]}`), policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, parse(t, `{"name": "a", "key": ["ip"], "limits": ["12/h fixed_window"]}`), policy.Options{})
 	defer p.Close()
 	given, err := p.BindCallerLimits("(given)", stint.PerHour(12).WithAlgorithm(meter.FixedWindow).WithName("(given)"))
 	if err != nil {
@@ -57,10 +55,7 @@ func TestSetNodes(t *testing.T) {
 	if passed != 6 {
 		t.Errorf("%d passed what was given, want 12 / 2", passed)
 	}
-	alone, err := policy.New(memstore.New(memstore.Options{}), parse(t, owing), policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	alone := made.Policy(t, memstore.New(memstore.Options{}), parse(t, owing), policy.Options{})
 	if err := alone.SetNodes(3); err != nil {
 		t.Error(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	by "github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -41,15 +42,9 @@ func TestNotGiven(t *testing.T) {
 		{"behind a rule that ends elsewhere", `{"name": "open", "match": {"path": "/b"}, "unlimited": true}, {"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}`, "a jwt.sub", false},
 		{"behind the other", `{"name": "b", "key": ["ip"], "limits": ["1 per hour"]}, {"name": "a", "key": ["jwt.sub"], "limits": ["9/s"]}`, "a jwt.sub", false},
 	} {
-		rules, err := policy.Parse([]byte(`{"rules": [` + c.rules + `]}`))
-		if err != nil {
-			t.Fatalf("%s: %v", c.what, err)
-		}
+		rules := made.Rules(t, `{"rules": [`+c.rules+`]}`)
 		store := memstore.New(memstore.Options{})
-		p, err := policy.New(store, rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := made.Policy(t, store, rules, policy.Options{})
 		ask := func(door by.Interfaces) (bool, error) {
 			q := &by.HTTP{Method: "GET", URL: &url.URL{Path: "/a"}, Header: http.Header{}, By: door}
 			var r policy.Result
@@ -76,15 +71,8 @@ func TestNotGiven(t *testing.T) {
 // givenTogether asks by middleware that has both a function for declared attributes, and
 // claims.
 func givenTogether(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"attributes": ["shop"], "jwt": {"jwks": "https://id.example.com"},
-		"rules": [{"name": "a", "key": ["jwt.sub", "shop"], "limits": ["1 per hour"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"attributes": ["shop"], "jwt": {"jwks": "https://id.example.com"},
+		"rules": [{"name": "a", "key": ["jwt.sub", "shop"], "limits": ["1 per hour"]}]}`), policy.Options{})
 	q := &by.HTTP{By: by.Program | by.Proxy, More: func(name string) (string, bool) { return name, true }}
 	var r policy.Result
 	if err := p.Decide(t.Context(), q, 1, &r); err != nil || r.Key(0) == "" {

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -280,12 +281,9 @@ func TestHostRefused(t *testing.T) {
 }
 
 func TestAttributes(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "match": {"path": "/x", "header.X-A": true}, "unless": {"cookie.b": "c"},
+	rules := made.Rules(t, `{"rules": [{"name": "a", "match": {"path": "/x", "header.X-A": true}, "unless": {"cookie.b": "c"},
 		"key": ["ip", "query.d"], "limits": "1/s", "cost": {"header": "x-cost"},
-		"tiers": {"by": "jwt.plan", "plans": {"pro": "2/s"}}, "overrides": [{"when": {"host": "h"}, "unlimited": true}]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		"tiers": {"by": "jwt.plan", "plans": {"pro": "2/s"}}, "overrides": [{"when": {"host": "h"}, "unlimited": true}]}]}`)
 	want := []string{"cookie.b", "header.x-a", "header.x-cost", "host", "ip", "jwt.plan", "path", "query.d"}
 	if got := rules.Attributes(); !slices.Equal(got, want) {
 		t.Errorf("rules look at %q, want %q", got, want)
@@ -323,14 +321,8 @@ func TestIgnorePathCase(t *testing.T) {
 		{"/cafe/x", "", false, true},
 	} {
 		for _, ignored := range []bool{true, false} {
-			rules, err := policy.Parse(fmt.Appendf(nil, text, map[bool]string{true: `, "ignore_path_case": true`}[ignored]))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			rules := made.Rules(t, string(fmt.Appendf(nil, text, map[bool]string{true: `, "ignore_path_case": true`}[ignored])))
+			p := made.Policy(t, memstore.New(memstore.Options{}), rules, policy.Options{})
 			attrs, matched := policy.Map{"path": test.path}, map[string]string{}
 			r := decide(t, p, attrs)
 			for i := range r.Rules {
@@ -361,10 +353,7 @@ func TestIgnorePathCase(t *testing.T) {
 // TestIgnorePathCaseLetters: no letter beyond ASCII is folded to one of ASCII. Some servers
 // do so: a path with such a letter is refused, in a rule too.
 func TestIgnorePathCaseLetters(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"ignore_path_case": true, "rules": [{"name": "a", "key": ["path"], "limits": "1000/s"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"ignore_path_case": true, "rules": [{"name": "a", "key": ["path"], "limits": "1000/s"}]}`)
 	key := func(text string) string {
 		k, err := rules.KeyOf("a", policy.Map{"path": (&url.URL{Path: "/" + text}).EscapedPath()}, nil)
 		if err != nil {
@@ -406,11 +395,7 @@ func TestIgnorePathCaseLetters(t *testing.T) {
 // TestIgnorePathCaseChanges: Compare says which rules a change of ignore_path_case concerns.
 func TestIgnorePathCaseChanges(t *testing.T) {
 	parse := func(field string) *policy.Rules {
-		rules, err := policy.Parse([]byte(`{` + field + `"rules": [{"name": "a", "match": {"path": "/a"}, "key": [], "limits": "1/s"}, {"name": "b", "key": ["ip"], "limits": "1/s"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return rules
+		return made.Rules(t, `{`+field+`"rules": [{"name": "a", "match": {"path": "/a"}, "key": [], "limits": "1/s"}, {"name": "b", "key": ["ip"], "limits": "1/s"}]}`)
 	}
 	plain, ignores := parse(""), parse(`"ignore_path_case": true, `)
 	if got := ignores.Compare(plain); len(got) != 1 || got[0].String() != "rule a: ignore_path_case becomes true" || got[0].Fresh {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -34,25 +35,16 @@ func (c *crowded) Decide(ctx context.Context, op meter.Op, layers []stint.Layer,
 // TestBeginCrowded: if others take the room after the peek, the request is denied, and
 // charged to no rule.
 func TestBeginCrowded(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [
+	rules := made.Rules(t, `{"rules": [
 		{"name": "tokens", "key": [], "limits": ["1000/h"], "cost": {"usage": "openai", "reserve": 100}},
 		{"name": "bytes", "key": [], "limits": ["1000/h"], "cost": {"response": "bytes", "reserve": 10}},
-		{"name": "requests", "key": ["who"], "limits": ["1/h"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "requests", "key": ["who"], "limits": ["1/h"]}]}`)
 	store := &crowded{Store: memstore.New(memstore.Options{Now: func() int64 { return 1e18 }})}
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, rules, policy.Options{})
 	defer p.Close()
 	var r policy.Result
 	store.others = func() {
-		limiter, err := stint.NewLimiter(store.Store, "requests", stint.PerHour(1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := made.Limiter(t, store.Store, "requests", stint.PerHour(1))
 		if d, err := limiter.Take(context.Background(), "a", 1); err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
@@ -82,17 +74,11 @@ func TestBeginNotes(t *testing.T) {
 		"1 per hour sliding_log count_denied": stint.Wait(time.Hour),
 		"1/h ban 5h":                          stint.Wait(5*time.Hour - time.Minute),
 	} {
-		rules, err := policy.Parse([]byte(`{"rules": [
-			{"name": "requests", "key": [], "limits": ["` + limit + `"]},
-			{"name": "tokens", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"usage": "openai", "reserve": 100}}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rules := made.Rules(t, `{"rules": [
+			{"name": "requests", "key": [], "limits": ["`+limit+`"]},
+			{"name": "tokens", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"usage": "openai", "reserve": 100}}]}`)
 		now := int64(1e18)
-		p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return now }}), rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := made.Policy(t, memstore.New(memstore.Options{Now: func() int64 { return now }}), rules, policy.Options{})
 		var r policy.Result
 		for i, allowed := range []bool{true, false, false} {
 			if i > 0 {
@@ -189,18 +175,12 @@ func TestBeginQueue(t *testing.T) {
 // TestBeginAway: while the store is away this process reserves and settles, and a
 // settlement that the store did not take is owed to it.
 func TestBeginAway(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [
+	rules := made.Rules(t, `{"rules": [
 		{"name": "tokens", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"response": "/n", "reserve": 100}},
-		{"name": "requests", "key": [], "limits": ["10 per hour sliding_log"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "requests", "key": [], "limits": ["10 per hour sliding_log"]}]}`)
 	now := func() int64 { return 1e18 }
 	store := &away{Store: memstore.New(memstore.Options{Now: now})}
-	p, err := policy.New(store, rules, policy.Options{Local: memstore.New(memstore.Options{Now: now})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, rules, policy.Options{Local: memstore.New(memstore.Options{Now: now})})
 	defer p.Close()
 	var r policy.Result
 	left := func() (tokens, requests int64) {

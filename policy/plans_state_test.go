@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -99,14 +100,7 @@ func TestRefundOnce(t *testing.T) {
 // TestResetKey resets a key under a rule with several plans: every plan is new to it.
 func TestResetKey(t *testing.T) {
 	store := memstore.New(memstore.Options{})
-	rules, err := policy.Parse([]byte(formRules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, made.Rules(t, formRules), policy.Options{})
 	vip := policy.Map{"header.k": "a", "header.vip": "yes"}
 	passUntilDenied(t, p, vip)
 	if err := p.ResetKey(t.Context(), "api", "a"); err != nil {

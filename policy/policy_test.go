@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -18,21 +19,13 @@ import (
 
 func parse(t testing.TB, rules ...string) *policy.Rules {
 	t.Helper()
-	r, err := policy.Parse([]byte(`{"rules": [` + strings.Join(rules, ",\n") + `]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return made.Rules(t, `{"rules": [`+strings.Join(rules, ",\n")+`]}`)
 }
 
 // newPolicy returns a policy on a store whose clock stands still.
 func newPolicy(t testing.TB, rules ...string) *policy.Policy {
 	t.Helper()
-	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 0 }}), parse(t, rules...), policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return made.Policy(t, memstore.New(memstore.Options{Now: func() int64 { return 0 }}), parse(t, rules...), policy.Options{})
 }
 
 func decide(t testing.TB, p *policy.Policy, attrs policy.Attributes) *policy.Result {

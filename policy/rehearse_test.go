@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -13,10 +14,7 @@ import (
 // TestOnDecision checks that OnDecision is called for each request that was decided
 // on and would be charged, by any method, and for nothing else.
 func TestOnDecision(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "api", "match": {"path": "/api"}, "key": ["ip"], "limits": ["3/h"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules": [{"name": "api", "match": {"path": "/api"}, "key": ["ip"], "limits": ["3/h"]}]}`)
 	var told []string
 	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{
 		OnDecision: func(by *policy.Rules, attrs policy.Attributes, cost int64, r *policy.Result) {
@@ -66,14 +64,8 @@ func TestOnDecision(t *testing.T) {
 // TestRehearse: a rehearsal has the overrides of its policy, on a store of its own, and works
 // on while they change.
 func TestRehearse(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "api", "key": ["ip"], "limits": ["1/h"]}, {"name": "b", "key": ["ip"], "limits": ["9/h"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{OnDecision: func(*policy.Rules, policy.Attributes, int64, *policy.Result) { t.Error("told") }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules": [{"name": "api", "key": ["ip"], "limits": ["1/h"]}, {"name": "b", "key": ["ip"], "limits": ["9/h"]}]}`)
+	p := made.Policy(t, memstore.New(memstore.Options{}), rules, policy.Options{OnDecision: func(*policy.Rules, policy.Attributes, int64, *policy.Result) { t.Error("told") }})
 	if err := p.SetOverride("api", "192.0.2.7", policy.Override{Limits: []stint.Limit{stint.PerHour(2)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +93,7 @@ func TestRehearse(t *testing.T) {
 			t.Errorf("%s: %d passed, want %d", ip, passed, want)
 		}
 	}
-	tiered, err := policy.Parse([]byte(`{"rules": [{"name": "api", "key": ["ip"], "tiers": {"by": "ip", "default": "free", "plans": {"free": "1/h", "pro": "4/h"}}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tiered := made.Rules(t, `{"rules": [{"name": "api", "key": ["ip"], "tiers": {"by": "ip", "default": "free", "plans": {"free": "1/h", "pro": "4/h"}}}]}`)
 	if err := p.SetPlan("ip", "192.0.2.10", "pro"); err != nil {
 		t.Fatal(err)
 	}

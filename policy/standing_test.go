@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -22,15 +23,7 @@ const standingRules = `{"rules": [
 
 func newStanding(t *testing.T, text string) *policy.Policy {
 	t.Helper()
-	rules, err := policy.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return made.Policy(t, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), made.Rules(t, text), policy.Options{})
 }
 
 // told writes standings as text.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	by "github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -65,15 +66,8 @@ func TestUnknown(t *testing.T) {
 	} {
 		for failure, want := range map[string]string{"local": c.local, "open": c.open, "closed": c.closed, "closed of another": c.closed} {
 			failure, asks, _ := strings.Cut(failure, " ")
-			rules, err := policy.Parse([]byte(`{"jwt": {"jwks": "https://id.example.com"}, "rules": [{"name": "a", ` + c.rule + `, "on_store_failure": "` + failure + `"},
-				{"name": "z", "match": {"path": "/z"}, "key": ["body./z"], "limits": ["1/h"]}]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"jwt": {"jwks": "https://id.example.com"}, "rules": [{"name": "a", `+c.rule+`, "on_store_failure": "`+failure+`"},
+				{"name": "z", "match": {"path": "/z"}, "key": ["body./z"], "limits": ["1/h"]}]}`), policy.Options{})
 			var attrs policy.Attributes = &bearer{Map: policy.Map{"ip": "192.0.2.7", "path": "/a"}, unknown: true}
 			if asks != "" { // rule z is of no interest here, but it is found otherwise
 				attrs = asked{attrs.(*bearer)}

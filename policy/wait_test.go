@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -14,17 +15,10 @@ import (
 // that make it wait, not by the limit with the least left.
 func TestWaitTooLongNamesTheQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rules, err := policy.Parse([]byte(`{"rules":[
+		p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules":[
 			{"name":"hour","key":[],"limits":["3/h"]},
 			{"name":"trial","key":[],"shadow":true,"limits":["1/m burst 9 leaky_queue"]},
-			{"name":"pace","key":[],"limits":[{"limit":"2/s burst 9 leaky_queue","name":"two"},"1/s burst 9 leaky_queue",{"limit":"9/s burst 9 leaky_queue","name":"nine"}]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+			{"name":"pace","key":[],"limits":[{"limit":"2/s burst 9 leaky_queue","name":"two"},"1/s burst 9 leaky_queue",{"limit":"9/s burst 9 leaky_queue","name":"nine"}]}]}`), policy.Options{})
 		var r policy.Result
 		for range 2 {
 			if err := p.Decide(t.Context(), policy.Map{}, 1, &r); err != nil || !r.Decision.Allowed {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -19,14 +20,8 @@ func TestKeyDenied(t *testing.T) {
 	server := redistest.Start(t, "--user", "app", "on", ">right", "resetkeys", "~acl:*:fine/*", "~acl::*", "~acl:{*}::*", "&*", "+@all")
 	store := open(t, "redis://app:right@"+server.Addr, redisstore.Options{Prefix: "acl"})
 	for _, text := range []string{"1000/1000h", "1000/1000h sliding_log"} { // the short way and the long
-		fine, err := store.Bind("fine", parse(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		denied, err := store.Bind("denied", parse(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		fine := made.Bound(t, store, "fine", parse(t, text))
+		denied := made.Bound(t, store, "denied", parse(t, text))
 		eventually(t, "the store does not decide", func() bool { _, err := fine.Decide(ctx, meter.OpTake, "first", 1); return err == nil })
 		var callers sync.WaitGroup
 		for i := range 64 {

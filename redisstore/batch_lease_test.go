@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -59,10 +60,7 @@ func TestBatchLeases(t *testing.T) {
 	if left := names(); len(left) != 0 {
 		t.Errorf("still leased: %q", left)
 	}
-	strict, err := store.Bind("leased", parse(t, "100000/s burst 900"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	strict := made.Bound(t, store, "leased", parse(t, "100000/s burst 900"))
 	for i := range keys { // 600 ms have made good what was spent
 		if d, err := strict.Decide(ctx, meter.OpPeek, fmt.Sprint("key", i), 1); err != nil || d.Remaining != 900 {
 			t.Errorf("key%d: %+v, %v", i, d, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -94,10 +95,7 @@ func bind(t testing.TB, store stint.Store, texts ...string) stint.Bound {
 		}
 		limits = append(limits, l)
 	}
-	b, err := store.Bind(strings.Join(texts, " + "), limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := made.Bound(t, store, strings.Join(texts, " + "), limits...)
 	return b
 }
 
@@ -153,10 +151,7 @@ func bytesOf(t testing.TB, c redis.UniversalClient, url, text string, takes int)
 	o := redisstore.Options{Prefix: "s", Now: func() int64 { return now }}
 	store := open(t, url, o)
 	key := strings.Repeat("k", 14)
-	limit, err := store.Bind("l", l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := made.Bound(t, store, "l", l)
 	ctx := context.Background()
 	for range takes {
 		if _, err := limit.Decide(ctx, meter.OpTake, key, 1); err != nil {

@@ -1,12 +1,12 @@
 package redisstore_test
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 )
 
@@ -59,10 +59,7 @@ func TestBounds(t *testing.T) {
 	}
 	var source strings.Builder
 	for _, file := range append(files, beside...) {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := disk.Read(t, file)
 		source.Write(text)
 	}
 	rows := bounds(t)

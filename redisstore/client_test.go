@@ -16,6 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -37,10 +39,7 @@ func (again) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestOnce counts how often a call arrives at a server that reads and then
 // hangs up: once, with the retries of go-redis on, and with those of a hook.
 func TestOnce(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := freeport.Listen(t)
 	var arrived atomic.Int64
 	done := make(chan struct{})
 	go func() {
@@ -59,10 +58,7 @@ func TestOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, err := stint.NewLimiter(store, "test", stint.PerSecond(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := made.Limiter(t, store, "test", stint.PerSecond(1))
 	d, err := limiter.Take(ctx, "a", 1)
 	if !errors.Is(err, redisstore.ErrAmbiguous) || arrived.Load() != 1 {
 		t.Errorf("%+v, %v, and the call arrived %d times", d, err, arrived.Load())
@@ -105,10 +101,7 @@ func TestStalled(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			limit, err := store.Bind("test", stint.PerHour(10))
-			if err != nil {
-				t.Fatal(err)
-			}
+			limit := made.Bound(t, store, "test", stint.PerHour(10))
 			for { // connects
 				if _, err = limit.Decide(t.Context(), meter.OpPeek, "a", 1); err == nil {
 					break
@@ -189,10 +182,7 @@ func cutReplies(t *testing.T, client redis.UniversalClient, cut *cutter, nodes .
 		t.Fatal(err)
 	}
 	defer store.Close()
-	limiter, err := stint.NewLimiter(store, "test", stint.PerHour(10))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := made.Limiter(t, store, "test", stint.PerHour(10))
 	const keys = 8
 	for i := range keys { // the script is there, and connections to all nodes
 		if d, err := limiter.Take(ctx, strconv.Itoa(i), 1); err != nil || !d.Allowed {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -63,10 +64,7 @@ func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) 
 	}
 	twin := func(all []stint.Layer) (out []stint.Layer) {
 		for _, l := range all {
-			b, err := single.Bind(l.Bound.Name(), l.Bound.Limits()...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := made.Bound(t, single, l.Bound.Name(), l.Bound.Limits()...)
 			l.Bound, l.Answers = b, make([]stint.Decision, 1)
 			out = append(out, l)
 		}

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
@@ -49,9 +49,7 @@ func TestCredentials(t *testing.T) {
 	server := redistest.Start(t, "--user", "app", "on", ">first", "~*", "&*", "+@all")
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(password string) {
-		if err := os.WriteFile(file, []byte(password+"\nnothing\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, password+"\nnothing\n")
 	}
 	write("first")
 	var password atomic.Value

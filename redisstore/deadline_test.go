@@ -11,6 +11,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -86,10 +87,7 @@ func inFront(mode fallback.Mode) func(*testing.T, *redisstore.Store) func(contex
 	return func(t *testing.T, shared *redisstore.Store) func(context.Context) (bool, error) {
 		front := fallback.New(shared, fallback.Options{Mode: mode})
 		t.Cleanup(func() { _ = front.Close() })
-		limit, err := front.Bind("test", stint.PerHour(100))
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := made.Bound(t, front, "test", stint.PerHour(100))
 		return func(ctx context.Context) (bool, error) { return limit.Allow(ctx, "key", 1) }
 	}
 }
@@ -98,17 +96,10 @@ func inFront(mode fallback.Mode) func(*testing.T, *redisstore.Store) func(contex
 // come after its own.
 func byRules(failure string) func(*testing.T, *redisstore.Store) func(context.Context) (bool, error) {
 	return func(t *testing.T, shared *redisstore.Store) func(context.Context) (bool, error) {
-		rules, err := policy.Parse([]byte(`{"attributes": ["user"], "rules": [
-			{"name": "one", "key": ["user"], "limits": "100/h", "on_store_failure": "` + failure + `"},
+		p := made.Policy(t, shared, made.Rules(t, `{"attributes": ["user"], "rules": [
+			{"name": "one", "key": ["user"], "limits": "100/h", "on_store_failure": "`+failure+`"},
 			{"name": "two", "key": ["user"], "limits": "100/h", "shadow": true},
-			{"name": "three", "key": ["user"], "limits": "100/h", "shadow": true}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := policy.New(shared, rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+			{"name": "three", "key": ["user"], "limits": "100/h", "shadow": true}]}`), policy.Options{})
 		t.Cleanup(p.Close)
 		return func(ctx context.Context) (bool, error) {
 			var r policy.Result
@@ -129,16 +120,9 @@ func TestInFlightDeadline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rules, err := policy.Parse([]byte(`{"attributes": ["user"], "rules": [
+		p := made.Policy(t, shared, made.Rules(t, `{"attributes": ["user"], "rules": [
 			{"name": "one", "key": ["user"], "limits": ["100/h", "5 in flight"]},
-			{"name": "all", "key": [], "limits": ["1000/h", "90 in flight"]}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := policy.New(shared, rules, policy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+			{"name": "all", "key": [], "limits": ["1000/h", "90 in flight"]}]}`), policy.Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		r := policy.Result{WillRelease: true}
@@ -174,16 +158,9 @@ func TestInFlightShadowSilent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rules, err := policy.Parse([]byte(`{"rules": [` + first + `
+			p := made.Policy(t, shared, made.Rules(t, `{"rules": [`+first+`
 				{"name": "b", "shadow": true, "key": [], "limits": ["5 in flight"]},
-				{"name": "c", "shadow": true, "key": [], "limits": ["50 in flight"]}]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p, err := policy.New(shared, rules, policy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+				{"name": "c", "shadow": true, "key": [], "limits": ["50 in flight"]}]}`), policy.Options{})
 			began, r := time.Now(), policy.Result{WillRelease: true}
 			err = p.Decide(t.Context(), policy.Map{}, 1, &r)
 			if took := time.Since(began); err != nil || !r.Decision.Allowed || r.StoreError == nil || took != time.Second {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -37,10 +38,7 @@ func testCharge(t *testing.T, url string) {
 	var all []owing
 	var charges []fallback.Charge
 	for i, text := range texts {
-		theirs, err := memory.Bind(text, parse(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		theirs := made.Bound(t, memory, text, parse(t, text))
 		for k := range 3 {
 			o := owing{bind(t, store, text), theirs, fmt.Sprint(text, k)}
 			if k > 0 {
@@ -123,10 +121,7 @@ func TestChargeKeyDenied(t *testing.T) {
 	var charges []fallback.Charge
 	bounds := map[string]stint.Bound{}
 	for _, name := range []string{"denied", "fine", "refused", "well"} {
-		b, err := store.Bind(name, parse(t, "100/24h"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := made.Bound(t, store, name, parse(t, "100/24h"))
 		bounds[name] = b
 		for i := range 3 {
 			charges = append(charges, fallback.Charge{Bound: b, Key: fmt.Sprint(i), Units: 2})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -174,10 +175,7 @@ func TestDenialCacheDropped(t *testing.T) {
 	}
 	full()
 	name := limit.Limits()[0].Name()
-	more, err := view.Bind(name, stint.New(1000, time.Hour))
-	if err != nil {
-		t.Fatal(err)
-	}
+	more := made.Bound(t, view, name, stint.New(1000, time.Hour))
 	clock.add(time.Microsecond)
 	if d := take(t, more, "k", 1); !d.Allowed {
 		// what was used is kept as time until full: one drain of the new limit

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -176,10 +177,7 @@ func CrossSlot(t *testing.T, driver redisstore.Driver) {
 		t.Fatal(err)
 	}
 	eventually(t, "the store does not decide at first", func() bool { return s.take() == nil })
-	b, err := s.store.Bind("1000000/100000h", parse(t, "1000000/100000h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := made.Bound(t, s.store, "1000000/100000h", parse(t, "1000000/100000h"))
 	for range 6 {
 		d, err := s.store.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: b, Key: "a"}, {Bound: b, Key: "b"}}, 1)
 		if !errors.Is(err, redisstore.ErrConfiguration) || !strings.Contains(err.Error(), "CROSSSLOT") || s.store.Stats().Open != 0 {

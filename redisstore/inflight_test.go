@@ -16,6 +16,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/inflight"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/redisstore"
@@ -244,14 +245,7 @@ func TestInFlightAdded(t *testing.T) {
 // pool returns a policy of one rule without a key.
 func pool(t *testing.T, s stint.Store, rule, secret string) *policy.Policy {
 	t.Helper()
-	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],` + rule + `}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(s, rules, policy.Options{Secret: []byte(secret)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, s, made.Rules(t, `{"rules":[{"name":"pool","key":[],`+rule+`}]}`), policy.Options{Secret: []byte(secret)})
 	t.Cleanup(p.Close)
 	return p
 }
@@ -357,10 +351,7 @@ func TestInFlightAwayForgets(t *testing.T) {
 func TestInFlightNames(t *testing.T) {
 	s := open(t, redistest.Start(t).URL(), redisstore.Options{})
 	for _, of := range [][2]string{{"x", "b.in"}, {"x.b", "in"}, {"x%2Eb", "in"}} {
-		l, err := stint.NewLimiter(s, of[0], stint.InFlight(1).WithName(of[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Limiter(t, s, of[0], stint.InFlight(1).WithName(of[1]))
 		d, release, err := l.Acquire(t.Context(), "k")
 		defer release()
 		if err != nil || !d.Allowed {
@@ -740,10 +731,7 @@ func TestInFlightMost(t *testing.T) {
 	if _, err := stint.NewLimiter(s, "pool", stint.InFlight(100_001)); err == nil || !strings.Contains(err.Error(), `limit "pool": `+want) {
 		t.Errorf("a limiter: %v", err)
 	}
-	rules, err := policy.Parse([]byte(`{"rules":[{"name":"pool","key":[],"limits":["100001 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules":[{"name":"pool","key":[],"limits":["100001 in flight"]}]}`)
 	for _, store := range []stint.Store{s, fallback.New(s, fallback.Options{})} {
 		if _, err := policy.New(store, rules, policy.Options{}); err == nil || !strings.Contains(err.Error(), `rule "pool": `+want) {
 			t.Errorf("rules: %v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -159,10 +160,7 @@ func TestLogsInOneRequest(t *testing.T) {
 	for i := range 5 {
 		l := stint.New(1000, time.Hour).WithAlgorithm(meter.SlidingLog).WithName(fmt.Sprint("log ", i))
 		limits = append(limits, l)
-		b, err := store.Bind(l.Name(), l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := made.Bound(t, store, l.Name(), l)
 		layers = append(layers, stint.Layer{Bound: b, Key: "a"})
 	}
 	if _, err := store.Bind("logs", limits...); !errors.Is(err, stint.ErrLayers) || !strings.Contains(err.Error(), "5000") {

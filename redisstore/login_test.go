@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -73,9 +74,7 @@ func TestPasswordFileGone(t *testing.T) {
 	server, change := locked(t)
 	file := filepath.Join(t.TempDir(), "token")
 	write := func() {
-		if err := os.WriteFile(file, []byte("right\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, "right\n")
 	}
 	write()
 	store := open(t, "redis://app@"+server.Addr+"?password_file="+file, redisstore.Options{})

@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -116,12 +116,8 @@ func TestLua54(t *testing.T) {
 	}
 	dir := t.TempDir()
 	source, main := filepath.Join(dir, "source.lua"), filepath.Join(dir, "main.lua")
-	if err := os.WriteFile(source, []byte(redisstore.Source), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(main, []byte(stub+r.lua.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, source, redisstore.Source)
+	disk.Write(t, main, stub+r.lua.String())
 	out, err := exec.Command(program, main, source).CombinedOutput()
 	got := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	for i := range min(len(got), len(r.want)) {
@@ -143,10 +139,7 @@ func TestOperations(t *testing.T) {
 	}
 	of := map[string]string{}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := disk.Read(t, file)
 		for _, found := range regexp.MustCompile(`(?m)^if ARGV\[1\] == '(.)' then`).FindAllStringSubmatch(string(text), -1) {
 			if other := of[found[1]]; other != "" {
 				t.Errorf("%s and %s both answer %s", other, file, found[1])

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -25,10 +26,7 @@ func TestDegradedOnce(t *testing.T) {
 		changes = append(changes, err)
 	}})
 	defer store.Close()
-	limit, err := store.Bind("api", parse(t, "100000/24h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := made.Bound(t, store, "api", parse(t, "100000/24h"))
 	known := func() error {
 		_, err := limit.Allow(ctx, "known", 1)
 		return err

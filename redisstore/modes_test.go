@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -26,24 +27,18 @@ var (
 // it, and holds one request to all of them.
 func TestModeRules(t *testing.T) {
 	server := redistest.Start(t)
-	rules, err := policy.Parse([]byte(`{"rules": [
+	rules := made.Rules(t, `{"rules": [
 		{"name": "plain", "key": ["ip"], "limits": ["1000/h", "2000/1000h fixed_window"]},
 		{"name": "lease", "key": ["ip"], "mode": "lease", "limits": ["1000/h"]},
 		{"name": "async", "key": ["ip"], "mode": "async", "limits": ["1000/h"]},
 		{"name": "share", "key": ["ip"], "mode": "share", "limits": ["1000/h"]}
-	]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	]}`)
 	for name, view := range map[string]func(*redisstore.Store) stint.Store{
 		"the store": func(s *redisstore.Store) stint.Store { return s },
 		"a view":    func(s *redisstore.Store) stint.Store { return s.Mode(redisstore.Strict) },
 	} {
 		s := nodes(t, server.URL(), 1, redisstore.Options{Prefix: "p" + name[:1], Timeout: time.Minute})[0]
-		p, err := policy.New(view(s), rules, policy.Options{Secret: make([]byte, 16)})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		p := made.Policy(t, view(s), rules, policy.Options{Secret: make([]byte, 16)})
 		var r policy.Result
 		attrs := policy.Map{"ip": "192.0.2.7"}
 		left := func(what string, want int64) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -73,10 +74,7 @@ func underOne(t testing.TB, s stint.Store, text string) stint.Bound {
 
 func underOneName(t testing.TB, s stint.Store, name, text string) stint.Bound {
 	t.Helper()
-	b, err := s.Bind(name, parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := made.Bound(t, s, name, parse(t, text))
 	return b
 }
 

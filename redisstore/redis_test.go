@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -213,10 +214,7 @@ func TestTwoProcesses(t *testing.T) {
 	o := redisstore.Options{Prefix: "both"}
 	one, other := open(t, server.URL(), o), open(t, server.URL(), o)
 	l := stint.PerHour(10).WithName("named: {x}")
-	b, err := one.Bind(l.Name(), l)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := made.Bound(t, one, l.Name(), l)
 	_, id, err := one.Reserve(ctx, []stint.Layer{{Bound: b, Key: "a", Weight: 2}}, 3, time.Hour)
 	if err != nil {
 		t.Fatal(err)

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
@@ -85,14 +85,9 @@ func TestCertificatesRenewed(t *testing.T) {
 	serve(next, "server")
 	fails("unknown authority")
 	for _, file := range []string{"ca.pem", "client.key", "client.pem"} { // between the last two, key and certificate do not match
-		text, err := os.ReadFile(next.file(file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := disk.Read(t, next.file(file))
 		_, _ = limit.Decide(ctx, meter.OpTake, "a", 1) // of which nothing comes yet
-		if err := os.WriteFile(a.file(file), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, a.file(file), string(text))
 	}
 	decides("the files have been renewed")
 }

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -46,10 +47,7 @@ var hostile = map[string]string{
 // impostor answers one command with a reply, and others as an old Redis would.
 func impostor(t *testing.T, command, reply string) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := freeport.Listen(t)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {

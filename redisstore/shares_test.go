@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 )
@@ -16,18 +17,12 @@ func TestSharesRecover(t *testing.T) {
 	shares := store.Mode(redisstore.Share)
 	take := func(name string, text string, want int64) {
 		t.Helper()
-		b, err := shares.Bind(name, parse(t, text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := made.Bound(t, shares, name, parse(t, text))
 		if d, err := b.Decide(ctx, meter.OpTake, "a", 1); err != nil || !d.Allowed || d.Remaining != want {
 			t.Errorf("%s: %+v, %v: want %d remaining", name, d, err, want)
 		}
 	}
-	held, err := shares.Bind("held", parse(t, "10/h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := made.Bound(t, shares, "held", parse(t, "10/h"))
 	take("held", "10/h", 9)
 	take("dropped", "10/h", 9)
 	for i := range 20_000 {

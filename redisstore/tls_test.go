@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
@@ -64,9 +65,7 @@ func (a *authority) issue(t *testing.T, name string, template *x509.Certificate)
 		t.Fatal(err)
 	}
 	for file, block := range map[string]*pem.Block{a.file(name + ".pem"): {Type: "CERTIFICATE", Bytes: der}, a.file(name + ".key"): {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, string(pem.EncodeToMemory(block)))
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -178,17 +177,13 @@ func TestTLSSentinel(t *testing.T) {
 	host, port, _ := net.SplitHostPort(master)
 	file := filepath.Join(t.TempDir(), "sentinel.conf")
 	text := fmt.Sprintf("bind 127.0.0.1\ndir %s\nsentinel monitor stint %s %s 1\n", filepath.Dir(file), host, port)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, text)
 	args, sentinel := a.server(t)
 	redistest.Start(t, append(append([]string{file, "--sentinel"}, args...), "--tls-auth-clients", "no", "--tls-replication", "yes", "--requirepass", "two",
 		"--user", "watch", "on", ">three", "allchannels", "-@all", "+sentinel|sentinels", "+sentinel|get-master-addr-by-name", "+subscribe", "+unsubscribe", "+punsubscribe", "+ping")...)
 
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("one\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, token, "one\n")
 	ours := "master_set=stint&cacert=" + url.QueryEscape(a.file("ca.pem"))
 	for _, try := range []struct{ what, url, want string }{
 		{"a password", "rediss://anna:one@" + sentinel + "?sentinel_password=two&" + ours, ""},
@@ -227,9 +222,7 @@ func TestUnixSocket(t *testing.T) {
 func TestURL(t *testing.T) {
 	a := newAuthority(t)
 	empty := filepath.Join(t.TempDir(), "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, empty, "")
 	for query, want := range map[string]string{
 		"rediss://:secret@127.0.0.1:1?cacert=" + a.file("none"):                           "no such file",
 		"rediss://:secret@127.0.0.1:1?cacert=" + empty:                                    "no certificate",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/redisstore"
@@ -45,10 +46,7 @@ func TestWaitKilled(t *testing.T) {
 	}
 	var limiters []*stint.Limiter
 	for range 2 {
-		l, err := stint.NewLimiter(open(t, server.URL(), redisstore.Options{Prefix: "wait", Timeout: time.Second}), "wait", limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Limiter(t, open(t, server.URL(), redisstore.Options{Prefix: "wait", Timeout: time.Second}), "wait", limit)
 		limiters = append(limiters, l)
 		come(l, 100)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
@@ -76,12 +77,9 @@ func (p path) Attribute(name string) (string, bool) { return string(p), name == 
 
 // TestRules has requests end, and responses settle, before what comes after.
 func TestRules(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [
+	rules := made.Rules(t, `{"rules": [
 		{"name": "one", "key": ["path"], "limits": ["1 in flight"]},
-		{"name": "told", "match": {"path": ["/b", "/c"]}, "key": ["path"], "limits": ["3/h"], "cost": {"response": "header.units", "reserve": 1}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "told", "match": {"path": ["/b", "/c"]}, "key": ["path"], "limits": ["3/h"], "cost": {"response": "header.units", "reserve": 1}}]}`)
 	r, err := simulate.NewRules(0, 0, func(s *memstore.Store) (*policy.Policy, error) { return policy.New(s, rules, policy.Options{}) })
 	if err != nil {
 		t.Fatal(err)

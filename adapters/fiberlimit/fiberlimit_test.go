@@ -15,25 +15,20 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/recover"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/adapters/fiberlimit"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
 
 func guard(t *testing.T, text string, key httplimit.Key, o httplimit.Options) fiber.Handler {
 	t.Helper()
-	limit, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := made.Limit(t, text)
 	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}) // seconds are compared
 	t.Cleanup(func() { store.Close() })
-	l, err := stint.NewLimiter(store, "test", limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, store, "test", limit)
 	g, err := httplimit.New(l, key, o)
 	if err != nil {
 		t.Fatal(err)
@@ -46,10 +41,7 @@ func all(*http.Request) (string, bool) { return "", true }
 // serve runs an app on a port of its own, and returns its address.
 func serve(t testing.TB, app *fiber.App) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(ln, fiber.ListenConfig{DisableStartupMessage: true}) }()
 	t.Cleanup(func() {
@@ -215,16 +207,10 @@ func TestMany(t *testing.T) {
 // pool is a guard by rules with one place.
 func pool(t *testing.T) fiber.Handler {
 	t.Helper()
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := made.Rules(t, `{"rules": [{"name": "pool", "key": [], "limits": ["1 in flight"]}]}`)
 	store := memstore.New(memstore.Options{})
 	t.Cleanup(func() { store.Close() })
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, rules, policy.Options{})
 	g, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
 	if err != nil {
 		t.Fatal(err)

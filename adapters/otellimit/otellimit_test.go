@@ -20,6 +20,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/adapters/otellimit"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -78,14 +79,7 @@ const document = `{"rules": [
 // key in either.
 func TestHTTP(t *testing.T) {
 	telemetry, sdk := newTelemetry(t)
-	rules, err := policy.Parse([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, document), policy.Options{})
 	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{OnDecision: telemetry.HTTP})
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -29,7 +30,7 @@ import (
 func TestUndo(t *testing.T) {
 	onStores(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
-		p := start("-c", writeFile(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day fixed_window"]}]`))
+		p := start("-c", disk.Write(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day fixed_window"]}]`))
 		do := func(status int, want string, args ...string) {
 			t.Helper()
 			got, out, errs := p.stint(args...)
@@ -71,7 +72,7 @@ func TestUndo(t *testing.T) {
 func TestOverrideFile(t *testing.T) {
 	onStores(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
-		args := []string{"-c", writeFile(t, dir+"/stint.yaml", operateRules)}
+		args := []string{"-c", disk.Write(t, dir+"/stint.yaml", operateRules)}
 		p := start(args...)
 		do := func(want string, args ...string) {
 			t.Helper()
@@ -151,7 +152,7 @@ func TestOverrideUnkept(t *testing.T) {
 		t.Skip("there is no directory here in which root cannot write either")
 	}
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--state", "/proc/acts")
+		p := start("-c", disk.Write(t, t.TempDir()+"/stint.yaml", operateRules), "--state", "/proc/acts")
 		p.waitFor("operators can change nothing: the state file cannot be written")
 		p.requests("partner-1", 6)
 		for _, act := range []string{"override set orders partner-1 100/h --for 1h", "reset orders partner-1"} {
@@ -170,7 +171,7 @@ func TestOverrideUnkept(t *testing.T) {
 func TestUndoUnkept(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		state := t.TempDir() + "/acts"
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--state", state)
+		p := start("-c", disk.Write(t, t.TempDir()+"/stint.yaml", operateRules), "--state", state)
 		if n := p.requests("partner-1", 6); n != 4 {
 			t.Fatalf("%d passed, want 4", n)
 		}
@@ -211,7 +212,7 @@ func TestOwnWrite(t *testing.T) {
 
 func ownWrite(t *testing.T, url string) {
 	dir := t.TempDir()
-	token := writeFile(t, dir+"/token", published(t, url, operateRules, "admin"))
+	token := disk.Write(t, dir+"/token", published(t, url, operateRules, "admin"))
 	p := operated(t, "--rules", url, "--rules-copy", "none")
 	do := func(args ...string) string {
 		t.Helper()
@@ -260,7 +261,7 @@ func ownWrite(t *testing.T, url string) {
 	passes("partner-9", 0)
 	do("block", "end", "partner-9", "--rule", "orders")
 	passes("partner-9", 1)
-	do("rules", "push", writeFile(t, dir+"/more.yaml", "rules: []\n"))
+	do("rules", "push", disk.Write(t, dir+"/more.yaml", "rules: []\n"))
 	passes("partner-0", 1)
 }
 
@@ -268,7 +269,7 @@ func ownWrite(t *testing.T, url string) {
 // marked as taken back.
 func TestReasons(t *testing.T) {
 	dir := t.TempDir()
-	file := writeFile(t, dir+"/stint.yaml", operateRules)
+	file := disk.Write(t, dir+"/stint.yaml", operateRules)
 	database := "sqlite:" + dir + "/stint.db"
 	token := published(t, database, operateRules, "admin")
 	for name, args := range map[string][]string{"file": {"-c", file}, "database": {"--rules", database}} {
@@ -308,7 +309,7 @@ func TestReasons(t *testing.T) {
 // has that it was begun, so that it is done, and who asked is told to look there.
 func TestResetUnanswered(t *testing.T) {
 	url, dir := dbtest.Postgres(t).URL, t.TempDir()
-	token := writeFile(t, dir+"/token", published(t, url, operateRules, "admin"))
+	token := disk.Write(t, dir+"/token", published(t, url, operateRules, "admin"))
 	wire := dbtest.NewWire(t, url)
 	p := operated(t, "--rules", wire.URL, "--rules-copy", "none")
 	for _, one := range []struct {
@@ -382,7 +383,7 @@ func TestUnblockLate(t *testing.T) {
 // is not taken back, and stays as it is.
 func TestUndoGiftInDatabase(t *testing.T) {
 	url := "sqlite:" + t.TempDir() + "/stint.db"
-	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--rules", url)
+	must(t, "rules", "push", disk.Write(t, t.TempDir()+"/stint.yaml", operateRules), "--rules", url)
 	db := dbtest.Open(t, url, rulesdb.Options{})
 	if err := db.Note(t.Context(), rulesdb.Act{Author: "anna", Act: "reset", Subject: `orders "k"`, Was: "[]"}); err != nil {
 		t.Fatal(err)
@@ -399,7 +400,7 @@ func TestUndoGiftInDatabase(t *testing.T) {
 // gave is charged once.
 func TestUndoTwice(t *testing.T) {
 	dir := t.TempDir()
-	file := writeFile(t, dir+"/stint.yaml", operateRules)
+	file := disk.Write(t, dir+"/stint.yaml", operateRules)
 	database := "sqlite:" + dir + "/stint.db"
 	token := published(t, database, operateRules, "operator")
 	t.Run("file", func(t *testing.T) { undoTwice(t, "", operated(t, "-c", file)) })
@@ -471,7 +472,7 @@ func undoTwice(t *testing.T, token string, servers ...*running) {
 func TestSlowPublish(t *testing.T) {
 	url, dir := dbtest.Postgres(t).URL, t.TempDir()
 	token := published(t, url, operateRules, "admin")
-	must(t, "rules", "push", writeFile(t, dir+"/other.yaml", "rules: []\n"), "--rules", url)
+	must(t, "rules", "push", disk.Write(t, dir+"/other.yaml", "rules: []\n"), "--rules", url)
 	p := operated(t, "--rules", url, "--rules-copy", "none")
 
 	slow, err := net.Dial("tcp", host(p.admin))
@@ -495,7 +496,7 @@ func TestSlowPublish(t *testing.T) {
 	}
 	time.AfterFunc(12*time.Second, func() { _ = other.Rollback() }) // the publication waits for it
 	// One that brings no document: who brings one has more time, to send it.
-	status, out, errs := p.stint("rules", "rollback", "1", "--token-file", writeFile(t, dir+"/token", token))
+	status, out, errs := p.stint("rules", "rollback", "1", "--token-file", disk.Write(t, dir+"/token", token))
 	if status != 0 || !strings.Contains(out, "revision 3 is in force") {
 		t.Errorf("exit %d %s%s", status, out, errs)
 	}

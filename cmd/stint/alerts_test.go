@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
@@ -64,7 +65,7 @@ func TestAlertsRecorded(t *testing.T) {
 	need.Time(t)
 	promtool := need.Program(t, "promtool")
 	redis := startRedis(t, "")
-	s := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--store", "redis://"+redis.address)
+	s := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", serveRules), "--store", "redis://"+redis.address)
 	m := &recordedSeries{values: make(map[string][]string)}
 	ask := func() {
 		for i := range 20 { // of others each time, or denials that are known need no store
@@ -84,7 +85,7 @@ func TestAlertsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := m.test(rules, map[int]string{9: "", 18: "StintStoreFailing StintStoreUnreachable"})
-	file := writeFile(t, t.TempDir()+"/recorded.yaml", text)
+	file := disk.Write(t, t.TempDir()+"/recorded.yaml", text)
 	if said, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s\n%s", err, said, text)
 	}

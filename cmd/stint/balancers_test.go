@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
@@ -58,7 +59,7 @@ func TestProxyProtocol(t *testing.T) {
 	v1, v2 := freeport.Addr(t), freeport.Addr(t)
 	config := fmt.Sprintf("defaults\n mode tcp\n timeout connect 9s\n timeout client 9s\n timeout server 9s\n"+
 		"listen one\n bind %s\n server a %s send-proxy\nlisten two\n bind %s\n server a %s send-proxy-v2\n", v1, host(s.front), v2, host(s.front))
-	balancer := exec.Command(need.Program(t, "haproxy"), "-db", "-f", writeFile(t, t.TempDir()+"/haproxy.cfg", config))
+	balancer := exec.Command(need.Program(t, "haproxy"), "-db", "-f", disk.Write(t, t.TempDir()+"/haproxy.cfg", config))
 	if err := balancer.Start(); err != nil {
 		t.Fatal(err)
 	}

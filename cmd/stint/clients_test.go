@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 )
@@ -48,9 +49,9 @@ func snippets(t *testing.T, change *strings.Replacer) (dir string) {
 		if !strings.Contains(page, "(clients/"+name+")") {
 			t.Errorf("docs/CLIENTS.md has no link to %s", name)
 		}
-		writeFile(t, filepath.Join(dir, name), change.Replace(body))
+		disk.Write(t, filepath.Join(dir, name), change.Replace(body))
 	}
-	writeFile(t, filepath.Join(dir, "stint.yaml"), pages.Blocks(page, "yaml")[0])
+	disk.Write(t, filepath.Join(dir, "stint.yaml"), pages.Blocks(page, "yaml")[0])
 	return dir
 }
 
@@ -278,7 +279,7 @@ func TestClientsToken(t *testing.T) {
 	const token = "0123456789-token-of-a-caller"
 	dir := snippets(t, patiently)
 	wants := map[string]string{"check.js": "401", "check.py": "401", "check.php": "401", "check.rb": "401", "check.sh": "deny"}
-	eachClient(t, dir, []string{"--token-file", writeFile(t, dir+"/tokens", token+"\n")}, func(c *client) {
+	eachClient(t, dir, []string{"--token-file", disk.Write(t, dir+"/tokens", token+"\n")}, func(c *client) {
 		command := c.command[1:]
 		if c.command[0] == "node" {
 			command = []string{"-e", strings.ReplaceAll(unknown, "SNIPPET", c.name)}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
@@ -24,7 +25,7 @@ func asProgram(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	script := writeFile(t, dir+"/stint", "#!/bin/sh\nSTINT_TEST_MAIN=1 exec '"+self+"' \"$@\"\n")
+	script := disk.Write(t, dir+"/stint", "#!/bin/sh\nSTINT_TEST_MAIN=1 exec '"+self+"' \"$@\"\n")
 	if err := os.Chmod(script, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestMan(t *testing.T) {
 // TestServeArguments serves a file that is an argument, and limits in place of
 // one.
 func TestServeArguments(t *testing.T) {
-	file := writeFile(t, t.TempDir()+"/stint.yaml", "rules:\n  - {name: file, key: [ip], limits: [\"1/h\"]}\n")
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", "rules:\n  - {name: file, key: [ip], limits: [\"1/h\"]}\n")
 	for _, try := range []struct {
 		args []string
 		rule string

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
@@ -60,8 +61,8 @@ func TestFewDescriptors(t *testing.T) {
 	behind := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer behind.Close()
 	dir := t.TempDir()
-	rules := writeFile(t, dir+"/rules.yaml", "rules: [{name: a, key: [ip], limits: 50/s burst 100 leaky_queue}]\n")
-	token := writeFile(t, dir+"/token", serveToken+"\n")
+	rules := disk.Write(t, dir+"/rules.yaml", "rules: [{name: a, key: [ip], limits: 50/s burst 100 leaky_queue}]\n")
+	token := disk.Write(t, dir+"/token", serveToken+"\n")
 	for _, test := range []struct{ name, args, hello, later string }{
 		{"proxy", "proxy -c " + rules + " --listen 127.0.0.1:0 --upstream " + behind.URL, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\n\r\n"},
 		{"resp", "serve -c " + rules + " --http 127.0.0.1:0 --resp 127.0.0.1:0 --token-file " + token, "PING\r\n", "PING\r\n"},
@@ -162,7 +163,7 @@ func TestFewDescriptorsHTTP2(t *testing.T) {
 // idle are let go.
 func TestProbesFindRoom(t *testing.T) {
 	need.Time(t)
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules))
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", operateRules))
 	address := host(p.admin)
 	for range 32 {
 		conn, err := net.Dial("tcp", address)

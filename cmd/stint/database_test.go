@@ -19,6 +19,7 @@ import (
 
 	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
@@ -270,7 +271,7 @@ func TestOperateHTTPS(t *testing.T) {
 	}))
 	defer site.Close()
 	dir := t.TempDir()
-	t.Setenv("SSL_CERT_FILE", writeFile(t, dir+"/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: site.Certificate().Raw}))))
+	t.Setenv("SSL_CERT_FILE", disk.Write(t, dir+"/ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: site.Certificate().Raw}))))
 	begin := func() *running {
 		return operated(t, "--rules", site.URL+"/stint.yaml", "--rules-copy", dir+"/copy", "--state", dir+"/state")
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/planner/testkit/browser"
@@ -85,8 +86,8 @@ const root = "../.."
 // tested returns what stint test says of a test on rules.
 func tested(t *testing.T, rules, test string) string {
 	dir := t.TempDir()
-	writeFile(t, dir+"/stint.yaml", rules)
-	return session{args: []string{"test", writeFile(t, dir+"/stint_test.yaml", test)}}.run()
+	disk.Write(t, dir+"/stint.yaml", rules)
+	return session{args: []string{"test", disk.Write(t, dir+"/stint_test.yaml", test)}}.run()
 }
 
 // documents returns the pages that a reader may copy commands from.
@@ -147,9 +148,7 @@ func TestDocsCommands(t *testing.T) {
 			ran++
 		}
 		if *golden.Update && now.String() != text {
-			if err := os.WriteFile(filepath.Join(root, file), []byte(now.String()), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			disk.Write(t, filepath.Join(root, file), now.String())
 		}
 	}
 	if ran < 5 {
@@ -359,7 +358,7 @@ func TestDocsPage(t *testing.T) {
 		}},
 		{"phone", "", browser.Look{Width: 360, Height: 900}, func(tab *browser.Tab) { browser.Eval[int](tab, madeUp) }},
 	}
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", pageRules))
 	for i := range 9 {
 		p.requests(fmt.Sprint("partner-", i), 2+rand.IntN(7))
 	}
@@ -374,8 +373,6 @@ func TestDocsPage(t *testing.T) {
 			tab.Says("#view", "Reveal")
 		}
 		c.do(tab)
-		if err := os.WriteFile("../../docs/page-"+c.name+".png", browser.Small(t, tab.Shot()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, "../../docs/page-"+c.name+".png", string(browser.Small(t, tab.Shot())))
 	}
 }

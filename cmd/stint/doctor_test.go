@@ -2,13 +2,14 @@ package main_test
 
 import (
 	"encoding/json"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/internal/testkit/disk"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // TestDoctor says what would be found, and by its status whether it would serve.
@@ -16,18 +17,13 @@ func TestDoctor(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, path, text)
 		return path
 	}
 	good := write("good.yaml", "rules:\n  - {name: a, key: [ip], limits: [\"1/h\"]}\n")
 	bad := write("bad.yaml", "rules:\n  - {name: a, key: [ip], limit: [\"1/h\"]}\n")
 	tokens := write("tokens", "0123456789abcdef-secret\n")
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	defer ln.Close()
 	taken := ln.Addr().String()
 	const free = "127.0.0.1:0"

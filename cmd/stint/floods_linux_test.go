@@ -22,9 +22,86 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/race"
 )
+
+// TestFewDescriptorsDials has clients leave at once while the server behind accepts no
+// connection: each request leaves a connection behind that is being made. Operators are
+// answered all the same, and everybody once the server accepts.
+func TestFewDescriptorsDials(t *testing.T) {
+	need.Time(t)
+	behind := stalled(t)
+	p := fewDescriptors(t, 256, "proxy --limit 1000000/s --listen 127.0.0.1:0 --upstream http://"+behind.Addr().String())
+	for i := range 400 {
+		conn, err := net.DialTimeout("tcp", host(p.front), patience)
+		if err != nil {
+			t.Fatalf("client %d: %v", i, err)
+		}
+		before := dialing(t, behind)
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		await.Until(t, "it is on its way to the server behind, or refused", func() bool {
+			now := dialing(t, behind)
+			before = min(before, now)
+			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+			n, _ := conn.Read(make([]byte, 1))
+			return now > before || n > 0
+		})
+		_ = conn.Close()
+	}
+	p.lives()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.process.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d descriptors are in use", len(open))
+	if most := 96 + 64; len(open) > most { // connections to the server behind, and those that are reserved
+		t.Errorf("%d descriptors are in use, want at most %d", len(open), most)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go func() { _ = server.Serve(behind) }()
+	defer server.Close()
+	await.Until(t, "it answers afterwards", func() bool { return statusOf(t, from("127.0.0.1"), p.front+"/") == http.StatusOK })
+}
+
+// dialing returns how many connections to a listener are being made.
+func dialing(t *testing.T, to net.Listener) int {
+	table := disk.Read(t, "/proc/net/tcp")
+	return strings.Count(string(table), fmt.Sprintf("0100007F:%04X 02 ", to.Addr().(*net.TCPAddr).Port)) // SYN_SENT
+}
+
+// stalled returns a listener whose queue of connections is full.
+func stalled(t *testing.T) net.Listener {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "listener")
+	defer file.Close()
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	for range 4 {
+		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
+		stop()
+		if err != nil {
+			return ln
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	t.Fatal(fmt.Sprint("the queue of ", ln.Addr(), " does not fill"))
+	return nil
+}
 
 // A memoryFlood makes a process hold memory for its clients.
 type memoryFlood struct {
@@ -57,7 +134,7 @@ func TestMemoryFloods(t *testing.T) {
 	}))
 	t.Cleanup(behind.Close)
 	t.Cleanup(sync.OnceFunc(func() { close(finish) }))
-	token := writeFile(t, t.TempDir()+"/token", serveToken+"\n")
+	token := disk.Write(t, t.TempDir()+"/token", serveToken+"\n")
 	proxy := "proxy --limit 1000000/s --listen 127.0.0.1:0 --upstream " + behind.URL
 	serve := "serve --limit 1000000/s --key ip --http 127.0.0.1:0"
 	keyed := " --key header.x-key --max-keys 2000"
@@ -164,10 +241,7 @@ func (p *running) settle() measured {
 // highWater returns the most memory that a process ever had resident, in bytes.
 func (p *running) highWater() int64 {
 	p.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.process.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	status := disk.Read(p.t, fmt.Sprintf("/proc/%d/status", p.process.Process.Pid))
 	var kib int64
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	if _, err := fmt.Sscan(rest, &kib); err != nil {
@@ -346,83 +420,4 @@ func firstLine(address, request string) string {
 		return err.Error()
 	}
 	return strings.TrimSpace(line)
-}
-
-// TestFewDescriptorsDials has clients leave at once while the server behind accepts no
-// connection: each request leaves a connection behind that is being made. Operators are
-// answered all the same, and everybody once the server accepts.
-func TestFewDescriptorsDials(t *testing.T) {
-	need.Time(t)
-	behind := stalled(t)
-	p := fewDescriptors(t, 256, "proxy --limit 1000000/s --listen 127.0.0.1:0 --upstream http://"+behind.Addr().String())
-	for i := range 400 {
-		conn, err := net.DialTimeout("tcp", host(p.front), patience)
-		if err != nil {
-			t.Fatalf("client %d: %v", i, err)
-		}
-		before := dialing(t, behind)
-		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		await.Until(t, "it is on its way to the server behind, or refused", func() bool {
-			now := dialing(t, behind)
-			before = min(before, now)
-			_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
-			n, _ := conn.Read(make([]byte, 1))
-			return now > before || n > 0
-		})
-		_ = conn.Close()
-	}
-	p.lives()
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.process.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d descriptors are in use", len(open))
-	if most := 96 + 64; len(open) > most { // connections to the server behind, and those that are reserved
-		t.Errorf("%d descriptors are in use, want at most %d", len(open), most)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
-	go func() { _ = server.Serve(behind) }()
-	defer server.Close()
-	await.Until(t, "it answers afterwards", func() bool { return statusOf(t, from("127.0.0.1"), p.front+"/") == http.StatusOK })
-}
-
-// dialing returns how many connections to a listener are being made.
-func dialing(t *testing.T, to net.Listener) int {
-	table, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Count(string(table), fmt.Sprintf("0100007F:%04X 02 ", to.Addr().(*net.TCPAddr).Port)) // SYN_SENT
-}
-
-// stalled returns a listener whose queue of connections is full.
-func stalled(t *testing.T) net.Listener {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := os.NewFile(uintptr(fd), "listener")
-	defer file.Close()
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.FileListener(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = ln.Close() })
-	for range 4 {
-		ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
-		stop()
-		if err != nil {
-			return ln
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-	}
-	t.Fatal(fmt.Sprint("the queue of ", ln.Addr(), " does not fill"))
-	return nil
 }

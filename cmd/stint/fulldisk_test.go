@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 )
 
 // A smallDisk is a directory on a disk that can be filled. Where none can be mounted,
@@ -114,7 +115,7 @@ func (d *smallDisk) actsOnFullDisk(p *running, token string, full func() bool) {
 func TestFullDisk(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		d := newSmallDisk(t)
-		args := []string{"-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules), "--state", d.dir + "/state", "--snapshot", d.dir + "/snapshot", "--snapshot-every", "100ms"}
+		args := []string{"-c", disk.Write(t, t.TempDir()+"/stint.yaml", operateRules), "--state", d.dir + "/state", "--snapshot", d.dir + "/snapshot", "--snapshot-every", "100ms"}
 		p := start(args...)
 		d.actsOnFullDisk(p, "", func() bool { return strings.Contains(p.log(), "snapshot: not saved") })
 		p.waitFor("snapshot: saved again")
@@ -155,13 +156,10 @@ func TestFullDiskOutputs(t *testing.T) {
 	}
 	tokens, report, rules := d.dir+"/tokens", d.dir+"/report.html", d.dir+"/rules.yaml"
 	must(t, "token", "make", "first", "--file", tokens)
-	text, err := os.ReadFile(tokens)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, tokens)
 	text = append([]byte("# "+strings.Repeat("x", os.Getpagesize()-10-2-1-len(text))+"\n"), text...) // ten bytes short of a page
-	writeFile(t, tokens, string(text))
-	writeFile(t, report, "old")
+	disk.Write(t, tokens, string(text))
+	disk.Write(t, report, "old")
 	d.fill(func() bool { return true })
 	commands := [][]string{
 		{"token", "make", "second", "--file", tokens},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 )
 
@@ -14,8 +15,8 @@ import (
 func TestInFlight(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{
-		"-c", writeFile(t, dir+"/stint.yaml", "rules: [{name: pool, key: [], limits: 1 in flight}]\n"),
-		"--secret-file", writeFile(t, dir+"/secret", "0123456789abcdef\n"), "--store", redistest.Start(t).URL(),
+		"-c", disk.Write(t, dir+"/stint.yaml", "rules: [{name: pool, key: [], limits: 1 in flight}]\n"),
+		"--secret-file", disk.Write(t, dir+"/secret", "0123456789abcdef\n"), "--store", redistest.Start(t).URL(),
 	}
 	first, second := operated(t, args...), operated(t, args...)
 	if said := first.log(); !strings.Contains(said, "limits in flight") || !strings.Contains(said, "rules=pool") {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/testkit/disk"
 )
 
 // A day's window is that of a zone in which midnight is far, lest it ends in the
@@ -82,7 +84,7 @@ func onStores(t *testing.T, test func(t *testing.T, start func(args ...string) *
 // it passes again, how often it was denied. Asking charges nothing.
 func TestInspect(t *testing.T) {
 	onStores(t, func(t *testing.T, start func(...string) *running) {
-		args := []string{"-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules)}
+		args := []string{"-c", disk.Write(t, t.TempDir()+"/stint.yaml", operateRules)}
 		p := start(args...)
 		if n := p.requests("partner-1", 6); n != 4 {
 			t.Fatalf("%d passed, want 4", n)
@@ -125,7 +127,7 @@ func TestInspect(t *testing.T) {
 // TestInspectSent asks about a request whose body is part of what it costs.
 func TestInspectSent(t *testing.T) {
 	rules := "rules: [{name: tokens, key: [], limits: [1000/h], cost: {attribute: body./n, sent: 4}}]"
-	p := startStint(t, "proxy", "--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules))
+	p := startStint(t, "proxy", "--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "-c", disk.Write(t, t.TempDir()+"/stint.yaml", rules))
 	if s := p.inspect("--attribute", "body./n=7", "--sent", "120"); len(s.Rules) != 1 || s.Rules[0].Limits[0].Cost != 37 {
 		t.Errorf("%+v", s)
 	}
@@ -134,7 +136,7 @@ func TestInspectSent(t *testing.T) {
 // TestInspectRefuses asks what cannot be asked.
 func TestInspectRefuses(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", operateRules+"  - {name: session, key: [cookie.session, query.action], on_missing: skip, limits: [10/m]}\n"))
+		p := start("-c", disk.Write(t, t.TempDir()+"/stint.yaml", operateRules+"  - {name: session, key: [cookie.session, query.action], on_missing: skip, limits: [10/m]}\n"))
 		for _, c := range []struct {
 			args   string
 			status int
@@ -209,7 +211,7 @@ func TestInspectRefuses(t *testing.T) {
 // costs more than a limit holds. A block that an operator gave is listed once.
 func TestNeverPasses(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules:
+		p := start("-c", disk.Write(t, t.TempDir()+"/stint.yaml", `rules:
   - name: banned
     match: {header.x-api-key: banned}
     block: true
@@ -249,7 +251,7 @@ func TestNeverPasses(t *testing.T) {
 // what an operator gave a key stays when its ban ends.
 func TestBans(t *testing.T) {
 	onStores(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: login, key: [header.x-api-key], limits: ["3/1h ban 24h", "50 per day fixed_window"]}]`))
+		p := start("-c", disk.Write(t, t.TempDir()+"/stint.yaml", `rules: [{name: login, key: [header.x-api-key], limits: ["3/1h ban 24h", "50 per day fixed_window"]}]`))
 		says := func(line, want string) {
 			t.Helper()
 			if status, out, errs := p.stint(strings.Fields(line)...); status != 0 || !strings.Contains(out, want) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
@@ -90,7 +91,7 @@ const killedRules = `rules: [{name: orders, key: [header.x-api-key], limits: ["4
 func TestActsKilled(t *testing.T) {
 	need.Time(t)
 	dir := t.TempDir()
-	rules := writeFile(t, dir+"/stint.yaml", killedRules)
+	rules := disk.Write(t, dir+"/stint.yaml", killedRules)
 	database := "sqlite:" + dir + "/stint.db"
 	token := published(t, database, killedRules, "operator")
 	for name, args := range map[string][]string{

@@ -32,6 +32,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/service/rules"
@@ -91,7 +93,7 @@ func questions(n int) (all []question) {
 // TestInterfacesAgree asks the library, /v1/check, /json, Envoy's service and
 // STINT.CHECK the same questions in the same order, and compares what they say.
 func TestInterfacesAgree(t *testing.T) {
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0")
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0")
 	envoy := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials())
 	client := redis.NewClient(&redis.Options{Addr: s.at("interface=resp")})
 	defer client.Close()
@@ -141,10 +143,7 @@ func library(t *testing.T) func(question) (said, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policy.New(memstore.New(memstore.Options{}), file.Rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), file.Rules, policy.Options{})
 	var r policy.Result
 	return func(q question) (said, error) {
 		if err := p.Decide(t.Context(), policy.Map(q.through("library")), q.cost, &r); err != nil {
@@ -254,8 +253,8 @@ func grpcClient(t *testing.T, address string, creds credentials.TransportCredent
 func TestInterfacesGuarded(t *testing.T) {
 	dir := t.TempDir()
 	leaf := writeCertificate(t, dir+"/cert.pem", dir+"/key.pem", 1)
-	tokens, operators := writeFile(t, dir+"/tokens", serveToken), writeFile(t, dir+"/operators", operatorToken)
-	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0", "--resp", "0.0.0.0:0", "--resp-limits", "rules",
+	tokens, operators := disk.Write(t, dir+"/tokens", serveToken), disk.Write(t, dir+"/operators", operatorToken)
+	s := startServe(t, "-c", disk.Write(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "0.0.0.0:0", "--resp", "0.0.0.0:0", "--resp-limits", "rules",
 		"--tls-cert", dir+"/cert.pem", "--tls-key", dir+"/key.pem", "--tls-client-ca", dir+"/cert.pem", "--token-file", tokens, "--operator-token-file", operators)
 	port := func(name string) string {
 		line := s.next("interface=" + name)
@@ -318,7 +317,7 @@ func TestInterfacesGuarded(t *testing.T) {
 // the limit; those that are known decide, and clients of a rule that were never seen pass.
 func TestCallersLimitsBounded(t *testing.T) {
 	rules := `rules: [{name: day, match: {user: true}, key: [user], limits: ["1 per day"]}]`
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--max-keys", "64000")
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--max-keys", "64000")
 	envoy, over := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials()), 0
 	client := redis.NewClient(&redis.Options{Addr: s.at("interface=resp"), ReadTimeout: patience}) // 5,000 commands at once
 	defer client.Close()
@@ -387,7 +386,7 @@ func TestOTLP(t *testing.T) {
 		got[r.URL.Path] = append(got[r.URL.Path], body...)
 	}))
 	defer collector.Close()
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--otlp", collector.URL)
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", serveRules), "--http", "127.0.0.1:0", "--otlp", collector.URL)
 	const sampled, not = "0af7651916cd43dd8448eb211c80319c", "1bf7651916cd43dd8448eb211c80319c"
 	for _, parent := range []string{"00-" + sampled + "-b7ad6b7169203331-01", "00-" + not + "-b7ad6b7169203331-00", "", "nonsense"} {
 		s.call(http.MethodPost, s.front+"/v1/check", `{"attributes":{"ip":"192.0.2.7"}}`, map[string]string{"Traceparent": parent})

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
@@ -34,8 +35,8 @@ const pageRules = `rules:
 func TestPageSession(t *testing.T) {
 	const viewer, operator = "viewer-0123456789", "operator-0123456789"
 	dir := t.TempDir()
-	s := operated(t, "-c", writeFile(t, dir+"/stint.yaml", pageRules),
-		"--token-file", writeFile(t, dir+"/askers", viewer+"\n"), "--operator-token-file", writeFile(t, dir+"/operators", operator+"\n"))
+	s := operated(t, "-c", disk.Write(t, dir+"/stint.yaml", pageRules),
+		"--token-file", disk.Write(t, dir+"/askers", viewer+"\n"), "--operator-token-file", disk.Write(t, dir+"/operators", operator+"\n"))
 	s.client.Jar, _ = cookiejar.New(nil) // which never fails
 	expect := func(what string, want int, contains, method, path, body string, header ...string) *http.Response {
 		t.Helper()
@@ -87,7 +88,7 @@ func TestPageSession(t *testing.T) {
 func TestPageClient(t *testing.T) {
 	chromium := browser.Start(t)
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+		p := start("-c", disk.Write(t, t.TempDir()+"/stint.yaml", pageRules))
 		tab := browser.Open(t, chromium, p.admin, "/ui/", browser.Look{Refused: []string{"422"}})
 		tab.Says("#who", "this machine, operator")
 		tab.Says("#view", "No request was decided in this time", "No key was denied", "ready")
@@ -139,7 +140,7 @@ func TestPageClient(t *testing.T) {
 func TestPageRules(t *testing.T) {
 	dir := t.TempDir()
 	database := "sqlite:" + dir + "/stint.db"
-	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", pageRules), "--rules", database, "--comment", "the first")
+	must(t, "rules", "push", disk.Write(t, dir+"/stint.yaml", pageRules), "--rules", database, "--comment", "the first")
 	admin := must(t, "token", "make", "anna", "--role", "admin", "--rules", database)
 	viewer := must(t, "token", "make", "vera", "--role", "viewer", "--rules", database)
 	p := operated(t, "--rules", database)
@@ -200,7 +201,7 @@ func TestPageRules(t *testing.T) {
 	tab.Says("#view", "3, in force", "back to revision 1")
 	tab.JS("location.hash = '#/edit'")
 	tab.Says("#base", "from revision 3")
-	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", pageRules+"# of somebody else\n"), "--rules", database)
+	must(t, "rules", "push", disk.Write(t, dir+"/stint.yaml", pageRules+"# of somebody else\n"), "--rules", database)
 	tab.Set("#document", pageRules+"# of anna\n")
 	tab.Click("#view", "Publish…")
 	tab.Set("dialog [name=comment]", "too late")
@@ -221,7 +222,7 @@ func TestPageRules(t *testing.T) {
 			t.Errorf("a viewer is answered %d for %s", status, path)
 		}
 	}
-	if _, out, _ := p.stint("audit", "--token-file", writeFile(t, dir+"/token", admin)); !strings.Contains(out, "anna  key reveal rehearsal") {
+	if _, out, _ := p.stint("audit", "--token-file", disk.Write(t, dir+"/token", admin)); !strings.Contains(out, "anna  key reveal rehearsal") {
 		t.Errorf("the audit:\n%s", out)
 	}
 }
@@ -233,7 +234,7 @@ const axe = "../../planner/lab/testdata/axe/axe-4.14.1.min.js.gz"
 // finds nothing, and nothing is wider than the phone.
 func TestPageLooks(t *testing.T) {
 	chromium := browser.Start(t)
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", pageRules))
 	for i := range 3 {
 		p.requests(fmt.Sprint("partner-", i), 7)
 	}
@@ -276,7 +277,7 @@ func TestPageLooks(t *testing.T) {
 
 // TestPageKeyboard: by keys alone past the menu, to the chart, and through it.
 func TestPageKeyboard(t *testing.T) {
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", pageRules))
 	p.requests("partner-1", 7)
 	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
 	tab.Says("#view", "Point at one")
@@ -307,7 +308,7 @@ func TestPageKeyboard(t *testing.T) {
 // events with keys and rules that are new each time, a day of them with
 // STINT_SOAK.
 func TestPageBounded(t *testing.T) {
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", pageRules))
 	tab := browser.Open(t, browser.Start(t), p.admin, "/ui/", browser.Look{})
 	tab.Says("#view", "ready")
 	tab.JS(`
@@ -359,7 +360,7 @@ func (p *running) watch() *http.Response {
 // TestPageStream: at most eight watch; streams end with the process, which does
 // not wait for them.
 func TestPageStream(t *testing.T) {
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", pageRules))
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", pageRules))
 	streams := make([]*http.Response, 8)
 	for i := range streams {
 		streams[i] = p.watch()
@@ -392,7 +393,7 @@ func TestPageStream(t *testing.T) {
 func TestPageTLS(t *testing.T) {
 	dir := t.TempDir()
 	database := "sqlite:" + dir + "/stint.db"
-	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", pageRules), "--rules", database)
+	must(t, "rules", "push", disk.Write(t, dir+"/stint.yaml", pageRules), "--rules", database)
 	operator := must(t, "token", "make", "otto", "--role", "operator", "--rules", database)
 	trusted := x509.NewCertPool()
 	trusted.AddCert(writeCertificate(t, dir+"/cert.pem", dir+"/key.pem", 1))
@@ -424,7 +425,7 @@ func TestPageTLS(t *testing.T) {
 // a few events at most.
 func TestPageRevoked(t *testing.T) {
 	database := "sqlite:" + t.TempDir() + "/stint.db"
-	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", pageRules), "--rules", database)
+	must(t, "rules", "push", disk.Write(t, t.TempDir()+"/stint.yaml", pageRules), "--rules", database)
 	token := must(t, "token", "make", "vera", "--role", "viewer", "--rules", database)
 	p := operated(t, "--rules", database)
 	p.client.Jar, _ = cookiejar.New(nil) // which never fails

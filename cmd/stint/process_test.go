@@ -20,6 +20,8 @@ import (
 
 	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
 // A running is stint in a process of its own, which serves; X-Api-Key identifies the
@@ -149,10 +151,7 @@ func here(scheme, url string) string {
 // accept listens until the test ends, and serves each connection.
 func accept(t testing.TB, serve func(net.Conn)) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := freeport.Listen(t)
 	var open sync.WaitGroup
 	t.Cleanup(func() { l.Close(); open.Wait() })
 	open.Go(func() {
@@ -421,7 +420,7 @@ func must(t testing.TB, args ...string) string {
 func published(t testing.TB, url, rules, role string) (token string) {
 	t.Helper()
 	must(t, "rules", "migrate", "--rules", url)
-	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--rules", url)
+	must(t, "rules", "push", disk.Write(t, t.TempDir()+"/stint.yaml", rules), "--rules", url)
 	return must(t, "token", "make", "pager", "--role", role, "--rules", url)
 }
 
@@ -432,13 +431,4 @@ func decode[T any](t testing.TB, text string) (v T) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	return v
-}
-
-// writeFile writes a file of the test's directory and returns its path.
-func writeFile(t testing.TB, path, text string) string {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

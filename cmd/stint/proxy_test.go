@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -17,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
@@ -27,7 +28,7 @@ func TestProxy(t *testing.T) {
 		fmt.Fprint(w, r.Header.Get("X-Real-Ip"))
 	}))
 	defer behind.Close()
-	p := startStint(t, "proxy", "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules), "--upstream", behind.URL,
+	p := startStint(t, "proxy", "-c", disk.Write(t, t.TempDir()+"/stint.yaml", serveRules), "--upstream", behind.URL,
 		"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--trusted-proxy", "127.0.0.0/8")
 	for i, test := range []struct {
 		forwarded string
@@ -64,10 +65,7 @@ func TestProxy(t *testing.T) {
 // with more than it announced: clients get 502, and the log has a line of its own form,
 // without what the server sent.
 func TestOddUpstream(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	defer ln.Close()
 	go func() {
 		for {
@@ -132,7 +130,7 @@ jwt: {jwks: "` + issuer.URL + `", issuer: us}
 rules:
   - {name: banned, match: {jwt.sub: mallory}, block: true}
 `
-		writeFile(t, file, rules)
+		disk.Write(t, file, rules)
 		p := start("-c", file)
 		ask := func() int {
 			path, headers := "/", map[string]string{"Authorization": token}
@@ -155,7 +153,7 @@ rules:
 		if _, metrics := p.call(http.MethodGet, p.admin+"/metrics", "", nil); !strings.Contains(metrics, `stint_jwt_tokens_total{outcome="valid"}`) {
 			t.Errorf("no metric of tokens: %s", metrics)
 		}
-		writeFile(t, file, strings.Replace(rules, "issuer: us", "issuer: them", 1))
+		disk.Write(t, file, strings.Replace(rules, "issuer: us", "issuer: them", 1))
 		await.Until(t, "the rules want another issuer", func() bool { return ask() == http.StatusOK })
 	})
 }
@@ -178,7 +176,7 @@ func TestOtherOrigin(t *testing.T) {
 		fmt.Fprint(w, "<!DOCTYPE html><link rel=icon href=data:,><title>page</title>")
 	}))
 	defer page.Close()
-	rules := writeFile(t, t.TempDir()+"/stint.yaml", `
+	rules := disk.Write(t, t.TempDir()+"/stint.yaml", `
 denied: {body: '{"rule": "{rule}", "retry_after": {retry_after}}'}
 cors: true
 rules:

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
@@ -47,11 +48,8 @@ func (g *gateway) rotate() {
 	g.t.Helper()
 	g.serial++
 	writeCertificate(g.t, g.dir+"/tls.crt", g.dir+"/tls.key", g.serial)
-	text, err := os.ReadFile(g.dir + "/tls.crt")
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	writeFile(g.t, g.dir+"/ca.crt", string(text))
+	text := disk.Read(g.t, g.dir+"/tls.crt")
+	disk.Write(g.t, g.dir+"/ca.crt", string(text))
 }
 
 // tls is what both sides of a connection show and trust.

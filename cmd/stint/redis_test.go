@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 )
@@ -56,7 +57,7 @@ func startSentinel(t testing.TB, master *redisServer, quorum int) *redisServer {
 	host, port, _ := net.SplitHostPort(master.address)
 	dir := t.TempDir()
 	text := fmt.Sprintf("bind 127.0.0.1\ndir %s\nsentinel monitor main %s %s %d\n", dir, host, port, quorum)
-	return startRedis(t, "", writeFile(t, dir+"/sentinel.conf", text), "--sentinel")
+	return startRedis(t, "", disk.Write(t, dir+"/sentinel.conf", text), "--sentinel")
 }
 
 // command sends commands in a line each, and returns the last answer's first

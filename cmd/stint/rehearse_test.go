@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/service/rehearse"
 )
 
@@ -47,7 +48,7 @@ func TestKeptForOperators(t *testing.T) {
 // rule on them.
 func TestRehearse(t *testing.T) {
 	dir := t.TempDir()
-	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
+	loose, tight := disk.Write(t, dir+"/stint.yaml", looseRules), disk.Write(t, dir+"/new.yaml", tightRules)
 	s := operated(t, "-c", loose, "--resp", "127.0.0.1:0", "--trusted-proxy", "127.0.0.0/8")
 	resp := s.at("interface=resp")
 	if _, said := rehearsal(t, tight, "--server", s.admin); !strings.Contains(said, "nothing is recorded yet") {
@@ -98,7 +99,7 @@ func TestRehearse(t *testing.T) {
 // of the requests that a server recorded.
 func TestRehearseGate(t *testing.T) {
 	dir := t.TempDir()
-	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
+	loose, tight := disk.Write(t, dir+"/stint.yaml", looseRules), disk.Write(t, dir+"/new.yaml", tightRules)
 	db := "sqlite:" + dir + "/stint.db"
 	push := func(args ...string) string {
 		return session{args: append([]string{"rules", "push", "--rules", db}, args...)}.run()
@@ -108,7 +109,7 @@ func TestRehearseGate(t *testing.T) {
 	}
 	s := operated(t, "--rules", db)
 	made := session{args: []string{"token", "make", "ci", "--role", "viewer", "--rules", db}}.run()
-	token := writeFile(t, dir+"/token", regexp.MustCompile(`[A-Za-z0-9_-]{20,}`).FindString(made))
+	token := disk.Write(t, dir+"/token", regexp.MustCompile(`[A-Za-z0-9_-]{20,}`).FindString(made))
 	for range 4 {
 		s.ask("/v1/check", `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`, "")
 	}
@@ -129,11 +130,11 @@ func TestRehearseGate(t *testing.T) {
 	if said := (session{args: []string{"rules", "log", "--rules", db}}).run(); strings.Count(said, "\n") != 1 {
 		t.Errorf("published: %s", said)
 	}
-	more := writeFile(t, dir+"/more.yaml", strings.Replace(looseRules, "5 per hour", "9 per hour", 1))
+	more := disk.Write(t, dir+"/more.yaml", strings.Replace(looseRules, "5 per hour", "9 per hour", 1))
 	if said := push(append([]string{more}, gate...)...); !strings.Contains(said, "revision 2 is in force") || !strings.Contains(said, "rehearsed on 4 requests: 0% would be newly denied") {
 		t.Errorf("looser: %s", said)
 	}
-	other := writeFile(t, dir+"/other.yaml", "rules: [{name: login, key: [header.x-key], limits: 5 per hour}]\n")
+	other := disk.Write(t, dir+"/other.yaml", "rules: [{name: login, key: [header.x-key], limits: 5 per hour}]\n")
 	if said := push(append([]string{other}, gate...)...); !strings.Contains(said, "header.x-key, which was not recorded") {
 		t.Errorf("what was not recorded: %s", said)
 	}
@@ -146,8 +147,8 @@ func TestRehearseGate(t *testing.T) {
 // TestRehearseTokens asks a server that has files of tokens, or keeps nothing.
 func TestRehearseTokens(t *testing.T) {
 	dir := t.TempDir()
-	loose := writeFile(t, dir+"/stint.yaml", looseRules)
-	operators := writeFile(t, dir+"/operators", operatorToken+"\n")
+	loose := disk.Write(t, dir+"/stint.yaml", looseRules)
+	operators := disk.Write(t, dir+"/operators", operatorToken+"\n")
 	s := operated(t, "-c", loose, "--operator-token-file", operators)
 	s.ask("/v1/check", `{"attributes":{"path":"/login","ip":"192.0.2.7"}}`, "")
 	if _, said := rehearsal(t, loose, "--server", s.admin, "--names"); !strings.Contains(said, "keys in clear are for operators") {
@@ -179,15 +180,15 @@ func TestRehearseTokens(t *testing.T) {
 // TestRehearseLog tries rules on an access log, whose requests no server saw.
 func TestRehearseLog(t *testing.T) {
 	dir := t.TempDir()
-	log := writeFile(t, dir+"/access.log", strings.Repeat(`192.0.2.7 - - [05/Mar/2025:12:00:01 +0000] "POST /login HTTP/1.1" 200 5 "-" "curl"`+"\n", 4)+
+	log := disk.Write(t, dir+"/access.log", strings.Repeat(`192.0.2.7 - - [05/Mar/2025:12:00:01 +0000] "POST /login HTTP/1.1" 200 5 "-" "curl"`+"\n", 4)+
 		strings.Repeat(`192.0.2.8 - - [05/Mar/2025:11:59:59 +0000] "POST /login HTTP/1.1" 429 5 "-" "curl"`+"\n", 3)+"not a line\n")
-	loose, tight := writeFile(t, dir+"/stint.yaml", looseRules), writeFile(t, dir+"/new.yaml", tightRules)
+	loose, tight := disk.Write(t, dir+"/stint.yaml", looseRules), disk.Write(t, dir+"/new.yaml", tightRules)
 	report, said := rehearsal(t, tight, "--log", log, "--before", loose, "--warm-up", "0s")
 	if report.Requests != 7 || report.RecordedDenied != 3 || report.NewlyDenied != 3 || report.Denied.Before != 0 || len(report.Denials) != 2 || report.Denials[0].Key != "192.0.2.7" {
 		t.Error(said)
 	}
-	behind := writeFile(t, dir+"/behind.log", strings.Repeat(`10.0.0.1 - - [05/Mar/2025:12:00:01 +0000] "POST /login HTTP/1.1" 200 5 "-" "curl" "192.0.2.7"`+"\n", 4))
-	trusting := writeFile(t, dir+"/trusting.yaml", "trusted_proxies: [10.0.0.0/8]\n"+strings.TrimLeft(tightRules, "\n"))
+	behind := disk.Write(t, dir+"/behind.log", strings.Repeat(`10.0.0.1 - - [05/Mar/2025:12:00:01 +0000] "POST /login HTTP/1.1" 200 5 "-" "curl" "192.0.2.7"`+"\n", 4))
+	trusting := disk.Write(t, dir+"/trusting.yaml", "trusted_proxies: [10.0.0.0/8]\n"+strings.TrimLeft(tightRules, "\n"))
 	if report, said := rehearsal(t, trusting, "--log", behind, "--warm-up", "0s"); len(report.Denials) != 1 || report.Denials[0].Key != "192.0.2.7" {
 		t.Errorf("behind a proxy that is trusted: %s", said)
 	}
@@ -211,16 +212,16 @@ func TestRehearseUnsure(t *testing.T) {
 	if _, err := io.WriteString(w, lines.String()); err != nil || w.Close() != nil {
 		t.Fatal(err)
 	}
-	whole := writeFile(t, dir+"/whole.log", lines.String())
-	cut := writeFile(t, dir+"/cut.gz", packed.String()[:packed.Len()/2])
-	sum := writeFile(t, dir+"/sum.gz", packed.String()[:packed.Len()-8]+"12345678")
-	other := writeFile(t, dir+"/other.log", lines.String()+strings.Repeat("another program\n", 1000))
-	some := writeFile(t, dir+"/some.log", lines.String()+strings.Repeat("another program\n", 100))
-	paused := writeFile(t, dir+"/paused.log", strings.Repeat("\x00", 100)+lines.String())
-	bucket := writeFile(t, dir+"/bucket.yaml", "rules: [{name: r, key: [ip], limits: 100/m}]\n")
-	held := writeFile(t, dir+"/held.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
-	before := writeFile(t, dir+"/before.yaml", "rules: [{name: first, match: {path: /**}, unlimited: true, final: true}, {name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
-	billed := writeFile(t, dir+"/billed.yaml", "rules: [{name: r, key: [ip], limits: 100/m, count: {status: [401]}}]\n")
+	whole := disk.Write(t, dir+"/whole.log", lines.String())
+	cut := disk.Write(t, dir+"/cut.gz", packed.String()[:packed.Len()/2])
+	sum := disk.Write(t, dir+"/sum.gz", packed.String()[:packed.Len()-8]+"12345678")
+	other := disk.Write(t, dir+"/other.log", lines.String()+strings.Repeat("another program\n", 1000))
+	some := disk.Write(t, dir+"/some.log", lines.String()+strings.Repeat("another program\n", 100))
+	paused := disk.Write(t, dir+"/paused.log", strings.Repeat("\x00", 100)+lines.String())
+	bucket := disk.Write(t, dir+"/bucket.yaml", "rules: [{name: r, key: [ip], limits: 100/m}]\n")
+	held := disk.Write(t, dir+"/held.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
+	before := disk.Write(t, dir+"/before.yaml", "rules: [{name: first, match: {path: /**}, unlimited: true, final: true}, {name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
+	billed := disk.Write(t, dir+"/billed.yaml", "rules: [{name: r, key: [ip], limits: 100/m, count: {status: [401]}}]\n")
 	for _, c := range []struct {
 		args []string
 		want string
@@ -233,7 +234,7 @@ func TestRehearseUnsure(t *testing.T) {
 		{[]string{bucket, "--log", whole, "--log", whole}, "count twice"},
 		{[]string{held, "--log", whole, "--before", bucket}, "rule r: limits in flight are not rehearsed"},
 		{[]string{held, "--log", whole, "--before", held}, ""},
-		{[]string{writeFile(t, dir+"/only.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n"), "--log", whole, "--before", before}, "rule r: limits in flight are not rehearsed"},
+		{[]string{disk.Write(t, dir+"/only.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n"), "--log", whole, "--before", before}, "rule r: limits in flight are not rehearsed"},
 		{[]string{billed, "--log", whole, "--before", bucket}, "rule r: what responses cost is not rehearsed"},
 		{[]string{billed, "--log", whole, "--before", billed}, ""},
 	} {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 )
@@ -29,7 +30,7 @@ rules:
 // page of an operator, the log, or the metrics. An operator sees them.
 func TestRulesKeepSecrets(t *testing.T) {
 	all, flags := visitors(t)
-	p := operated(t, append([]string{"-c", writeFile(t, t.TempDir()+"/stint.yaml", secretRules)}, flags...)...)
+	p := operated(t, append([]string{"-c", disk.Write(t, t.TempDir()+"/stint.yaml", secretRules)}, flags...)...)
 	const own = "SECRET-a"
 	ask := func(v visitor, method, path, body string) string {
 		_, answer := p.call(method, p.admin+path, body, bearer(v.token))
@@ -82,7 +83,7 @@ func TestRulesKeepSecrets(t *testing.T) {
 func TestFaultsKeepSecrets(t *testing.T) {
 	all, flags := visitors(t)
 	url := "sqlite:" + t.TempDir() + "/rules.db"
-	must(t, "rules", "push", writeFile(t, t.TempDir()+"/stint.yaml", secretRules), "--rules", url)
+	must(t, "rules", "push", disk.Write(t, t.TempDir()+"/stint.yaml", secretRules), "--rules", url)
 	p := operated(t, append([]string{"--rules", url, "--rules-copy", "none"}, flags...)...)
 	db := dbtest.Open(t, url, rulesdb.Options{})
 	if _, err := db.Publish(t.Context(), rulesdb.AnyVersion, rulesdb.Revision{Name: "bad.yaml", Document: []byte("rules: [{name: all, key: [ip], limits: [SECRET]}]")}); err != nil {
@@ -110,8 +111,8 @@ func TestWhereKeysStand(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
 		state, snapshot, token := dir+"/acts", dir+"/snapshot", "0123456789-token-of-an-operator"
-		p := start("-c", writeFile(t, dir+"/stint.yaml", operateRules), "--state", state, "--snapshot", snapshot,
-			"--operator-token-file", writeFile(t, dir+"/tokens", token+"\n"))
+		p := start("-c", disk.Write(t, dir+"/stint.yaml", operateRules), "--state", state, "--snapshot", snapshot,
+			"--operator-token-file", disk.Write(t, dir+"/tokens", token+"\n"))
 		operator := bearer(token)
 		if n := p.requests(key, 6); n != 4 {
 			t.Fatalf("%d passed, want 4", n)
@@ -152,7 +153,7 @@ func TestNoEscapes(t *testing.T) {
 	const evil = "\x1b[2Jgone\r\a\u202e\u009b31m\nnode forged"
 	dir := t.TempDir()
 	url := "sqlite:" + dir + "/stint.db"
-	must(t, "rules", "push", writeFile(t, dir+"/stint.yaml", operateRules), "--rules", url)
+	must(t, "rules", "push", disk.Write(t, dir+"/stint.yaml", operateRules), "--rules", url)
 	must(t, "block", "partner-1", "--rule", "orders", "--rules", url)
 	db := dbtest.Open(t, url, rulesdb.Options{Node: "n" + evil})
 	if err := db.Report(t.Context(), rulesdb.Node{Error: evil}); err != nil {

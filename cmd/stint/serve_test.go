@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
@@ -31,11 +33,8 @@ const (
 // TestServeRefuses starts with what cannot be right, and compares the error.
 func TestServeRefuses(t *testing.T) {
 	dir := t.TempDir()
-	writeFile(t, dir+"/good.yaml", serveRules)
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, dir+"/good.yaml", serveRules)
+	busy := freeport.Listen(t)
 	defer busy.Close()
 	socket, err := net.Listen("unix", dir+"/busy.sock")
 	if err != nil {
@@ -49,12 +48,12 @@ func TestServeRefuses(t *testing.T) {
 	}{
 		{"", 2, "--config: missing: write the rules file, such as -c stint.yaml, how much each client may, such as --limit '10/s burst 20', or --rules and a database\n"},
 		{"-c DIR/nowhere.yaml", 1, "DIR/nowhere.yaml: no such file or directory\n"},
-		{"-c " + writeFile(t, dir+"/bad.yaml", "rules: [{name: pages}]\n"), 1, "DIR/bad.yaml:1:9: rules[0]: "},
-		{"-c " + writeFile(t, dir+"/store.yaml", "store: memcached://:secret@127.0.0.1\n"+serveRules), 1, "DIR/store.yaml:1:8: store: memcached://127.0.0.1 is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
+		{"-c " + disk.Write(t, dir+"/bad.yaml", "rules: [{name: pages}]\n"), 1, "DIR/bad.yaml:1:9: rules[0]: "},
+		{"-c " + disk.Write(t, dir+"/store.yaml", "store: memcached://:secret@127.0.0.1\n"+serveRules), 1, "DIR/store.yaml:1:8: store: memcached://127.0.0.1 is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
 		{"-c DIR/good.yaml --store 127.0.0.1:6379", 2, "--store: this is no URL: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
 		{"-c DIR/good.yaml --store redis://app:2468#secret@h:6379", 2, "--store: this is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
 		{"-c DIR/good.yaml --store redis//:secret@h", 2, "--store: this is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
-		{"-c " + writeFile(t, dir+"/typo.yaml", serveRules+"store: redis://127.0.0.1:6379?dial_timout=1s\n"), 1, "DIR/typo.yaml:2:8: store: redisstore: the URL: \"dial_timout\" is no parameter: did you mean dial_timeout?\n"},
+		{"-c " + disk.Write(t, dir+"/typo.yaml", serveRules+"store: redis://127.0.0.1:6379?dial_timout=1s\n"), 1, "DIR/typo.yaml:2:8: store: redisstore: the URL: \"dial_timout\" is no parameter: did you mean dial_timeout?\n"},
 		{"--rules DIR/good.yaml", 2, "--rules: DIR/good.yaml is a file: write -c DIR/good.yaml for a file of rules, --rules sqlite:DIR/good.yaml for a database\n"},
 		{"--rules password=secret", 2, "--rules: this is no URL of a database: sqlite:FILE, postgres://…, mysql://…\n"},
 		{"-c DIR/good.yaml --nodes=-1", 2, "--nodes: -1: at least 1\n"},
@@ -62,13 +61,13 @@ func TestServeRefuses(t *testing.T) {
 		{"-c DIR/good.yaml --store-timeout 0s", 2, "--store-timeout: 0s: longer than 0s, and 5s at most\n"},
 		{"-c DIR/good.yaml --store-timeout=-15ms", 2, "--store-timeout: -15ms: longer than 0s, and 5s at most\n"},
 		{"-c DIR/good.yaml --store-timeout 5001ms", 2, "--store-timeout: 5.001s: longer than 0s, and 5s at most\n"},
-		{"-c DIR/good.yaml --secret-file " + writeFile(t, dir+"/secret", "short\n"), 1, "--secret-file: DIR/secret: a secret of 5 bytes: at least 16, such as openssl rand -hex 32 makes\n"},
+		{"-c DIR/good.yaml --secret-file " + disk.Write(t, dir+"/secret", "short\n"), 1, "--secret-file: DIR/secret: a secret of 5 bytes: at least 16, such as openssl rand -hex 32 makes\n"},
 		{"-c DIR/good.yaml --http 0.0.0.0:0", 2, "--http: 0.0.0.0:0 can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1\n"},
 		{"-c DIR/good.yaml --http :0", 2, "--http: :0 can be reached from other machines: give --tls-cert and --tls-key, or --token-file; or listen on 127.0.0.1\n"},
 		{"-c DIR/good.yaml --http " + busy.Addr().String(), 1, "--http " + busy.Addr().String() + ": something else listens there already; choose another, or 127.0.0.1:0 for any free port\n"},
 		{"-c DIR/good.yaml --http 127.0.0.1", 2, "--http: 127.0.0.1: "},
 		{"-c DIR/good.yaml --http unix:DIR/busy.sock", 1, "--http unix:DIR/busy.sock: something else listens there already\n"},
-		{"-c DIR/good.yaml --http unix:" + writeFile(t, dir+"/important.txt", "precious\n"), 1, "--http unix:DIR/important.txt: a file that is no socket is there: remove it, or name another path\n"},
+		{"-c DIR/good.yaml --http unix:" + disk.Write(t, dir+"/important.txt", "precious\n"), 1, "--http unix:DIR/important.txt: a file that is no socket is there: remove it, or name another path\n"},
 		{"-c DIR/good.yaml --http unix:DIR/no/such.sock", 1, "--http unix:DIR/no/such.sock: "},
 		{"-c DIR/good.yaml --grpc :0", 2, "--grpc: :0 can be reached from other machines"},
 		{"-c DIR/good.yaml --resp 0.0.0.0:0", 2, "--resp: 0.0.0.0:0 can be reached from other machines"},
@@ -76,8 +75,8 @@ func TestServeRefuses(t *testing.T) {
 		{"-c DIR/good.yaml --tls-cert DIR/cert.pem", 2, "--tls-cert: goes with --tls-key: give both, or none\n"},
 		{"-c DIR/good.yaml --tls-cert DIR/cert.pem --tls-key DIR/key.pem", 1, "--tls-cert, --tls-key: open DIR/cert.pem: no such file or directory\n"},
 		{"-c DIR/good.yaml --token-file DIR/nowhere", 1, "--token-file: open DIR/nowhere: no such file or directory\n"},
-		{"-c DIR/good.yaml --token-file " + writeFile(t, dir+"/short", "\nsecret\n"), 1, "--token-file: DIR/short:2: a token of 6 characters: at least 16, such as openssl rand -hex 32 makes\n"},
-		{"-c DIR/good.yaml --operator-token-file " + writeFile(t, dir+"/empty", "# none\n"), 1, "--operator-token-file: DIR/empty: no token there: write one on a line, such as openssl rand -hex 32 makes\n"},
+		{"-c DIR/good.yaml --token-file " + disk.Write(t, dir+"/short", "\nsecret\n"), 1, "--token-file: DIR/short:2: a token of 6 characters: at least 16, such as openssl rand -hex 32 makes\n"},
+		{"-c DIR/good.yaml --operator-token-file " + disk.Write(t, dir+"/empty", "# none\n"), 1, "--operator-token-file: DIR/empty: no token there: write one on a line, such as openssl rand -hex 32 makes\n"},
 		{"-c DIR/good.yaml --max-batch 0", 2, "--max-batch: 0: at least 1\n"},
 		{"-c DIR/good.yaml --max-keys 0", 2, "--max-keys: 0: at least 1\n"},
 		{"-c DIR/good.yaml --drain=-1s", 2, "--drain: -1s: at least 0s\n"},
@@ -96,8 +95,8 @@ func TestServeRefuses(t *testing.T) {
 // and by SIGHUP, tokens that change, an operator's reset.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
-	config, tokens := writeFile(t, dir+"/stint.yaml", serveRules), writeFile(t, dir+"/tokens", serveToken)
-	operators := writeFile(t, dir+"/operators", operatorToken)
+	config, tokens := disk.Write(t, dir+"/stint.yaml", serveRules), disk.Write(t, dir+"/tokens", serveToken)
+	operators := disk.Write(t, dir+"/operators", operatorToken)
 	if err := os.Chmod(operators, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -116,18 +115,18 @@ func TestServe(t *testing.T) {
 	s.next("msg=reset token_line=1 rule=pages key_hash=")
 	s.want("/v1/check", serveToken, 200, `"remaining":1`)
 
-	writeFile(t, config, strings.Replace(serveRules, "2 per hour", "5 per hour", 1))
+	disk.Write(t, config, strings.Replace(serveRules, "2 per hour", "5 per hour", 1))
 	s.next("rules: reloaded")
 	s.want("/v1/check", serveToken, 200, `"limit":5`)
-	writeFile(t, config, "rules: [")
+	disk.Write(t, config, "rules: [")
 	s.next("rules: not reloaded")
-	writeFile(t, tokens, "another-0123456789abcdef")
+	disk.Write(t, tokens, "another-0123456789abcdef")
 	s.signal(syscall.SIGHUP)
 	for status := 200; status != 401; { // the signal is on its way
 		status, _ = s.ask("/v1/peek", `{"attributes":{}}`, serveToken)
 	}
 	s.want("/v1/peek", "another-0123456789abcdef", 200, `"limit":5`)
-	writeFile(t, tokens, "short")
+	disk.Write(t, tokens, "short")
 	s.signal(syscall.SIGHUP)
 	s.next("stays as it was")
 	s.want("/v1/peek", "another-0123456789abcdef", 200, `"limit":5`)
@@ -138,7 +137,7 @@ func TestServe(t *testing.T) {
 // that ends it at once.
 func TestServeSecondSignal(t *testing.T) {
 	const rules = "trusted_proxies: [127.0.0.1]\nrules: [{name: queue, key: [], limits: 15 per minute burst 5 leaky_queue}]\n"
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0")
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0")
 	held := make(chan error, 1)
 	go func() {
 		for range 2 { // the first starts at once, the second in 4 s
@@ -177,7 +176,7 @@ func TestServeSecondSignal(t *testing.T) {
 // TestServeElsewhere listens on every address, with tokens and without TLS.
 func TestServeElsewhere(t *testing.T) {
 	dir := t.TempDir()
-	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "0.0.0.0:0", "--operator-token-file", writeFile(t, dir+"/tokens", operatorToken))
+	s := startServe(t, "-c", disk.Write(t, dir+"/stint.yaml", serveRules), "--http", "0.0.0.0:0", "--operator-token-file", disk.Write(t, dir+"/tokens", operatorToken))
 	if !strings.Contains(s.log(), "tokens go over the network in clear: --tls-cert and --tls-key encrypt them") {
 		t.Error("no warning")
 	}
@@ -197,7 +196,7 @@ func TestServeUnix(t *testing.T) {
 	}
 	left.SetUnlinkOnClose(false)
 	_ = left.Close() // as a process that was killed
-	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "unix:"+path)
+	s := startServe(t, "-c", disk.Write(t, dir+"/stint.yaml", serveRules), "--http", "unix:"+path)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("the socket: %v, %v", info.Mode(), err)
@@ -228,7 +227,7 @@ func TestServeTLS(t *testing.T) {
 		return &tls.Config{RootCAs: pool}
 	}
 	first := trust(1)
-	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", serveRules), "--http", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key)
+	s := startServe(t, "-c", disk.Write(t, dir+"/stint.yaml", serveRules), "--http", "0.0.0.0:0", "--tls-cert", cert, "--tls-key", key)
 	if !strings.Contains(s.log(), "everyone who reaches this address may ask: --token-file says who may") {
 		t.Error("no warning")
 	}
@@ -288,8 +287,8 @@ func writeCertificate(t testing.TB, cert, key string, serial int64) *x509.Certif
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	writeFile(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: privateDER})))
+	disk.Write(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	disk.Write(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: privateDER})))
 	parsed, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +314,7 @@ func TestHelpWords(t *testing.T) {
 // TestPorts: an address without a host says what to write, and a port that no
 // address has is refused at the start, wherever it stands.
 func TestPorts(t *testing.T) {
-	file := writeFile(t, t.TempDir()+"/good.yaml", serveRules)
+	file := disk.Write(t, t.TempDir()+"/good.yaml", serveRules)
 	const bad = "port 99999: a port is a number from 1 to 65535"
 	for _, one := range [][2]string{
 		{"serve -c FILE --http 8000", "--http: 8000: an address has a host and a port: write 127.0.0.1:8000 for this machine alone, :8000 for"},
@@ -353,10 +352,7 @@ func TestStopWhileStarting(t *testing.T) {
 	} {
 		t.Run(test.command+" "+test.scheme, func(t *testing.T) {
 			t.Parallel() // it waits
-			silent, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			silent := freeport.Listen(t)
 			defer silent.Close()
 			asked := make(chan net.Conn, 100)
 			go func() {
@@ -376,7 +372,7 @@ func TestStopWhileStarting(t *testing.T) {
 // TestServeAdmin: stint serve has a second address for operators, with the lab on it,
 // which reads no logs there; the first has none.
 func TestServeAdmin(t *testing.T) {
-	s := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", serveRules))
+	s := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", serveRules))
 	for _, c := range []struct {
 		method, url string
 		status      int

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
@@ -24,7 +25,7 @@ type fleet struct {
 func startFleet(t *testing.T) *fleet {
 	t.Cleanup(main.SetAskWithin(patience))
 	f := &fleet{t: t}
-	file := writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day"]}]`)
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["4 per day"]}]`)
 	for range 3 {
 		f.nodes = append(f.nodes, operated(t, file, "--state", t.TempDir()+"/state"))
 	}

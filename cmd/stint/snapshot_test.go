@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 )
 
 const dailyRules = `rules: [{name: daily, key: [header.x-api-key], limits: ["5 per day sliding_log"]}]`
@@ -35,7 +36,7 @@ func (p *running) saves(file string) {
 func TestSnapshot(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
-		rules, file := writeFile(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
+		rules, file := disk.Write(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
 		p := start("-c", rules, "--snapshot", file)
 		if n := p.requests("partner-1", 3); n != 3 {
 			t.Fatalf("%d of 3 passed", n)
@@ -71,7 +72,7 @@ func TestSnapshot(t *testing.T) {
 // start, and leaves the file as it is.
 func TestFilesRefused(t *testing.T) {
 	dir := t.TempDir()
-	rules := writeFile(t, dir+"/stint.yaml", dailyRules)
+	rules := disk.Write(t, dir+"/stint.yaml", dailyRules)
 	p := operated(t, "-c", rules, "--snapshot", dir+"/good", "--state", dir+"/state")
 	p.requests("partner-1", 1)
 	if status, _, errs := p.stint("block", "partner-2", "--rule", "daily"); status != 0 {
@@ -96,13 +97,10 @@ func TestFilesRefused(t *testing.T) {
 	for flag, file := range map[string]struct{ good, want string }{
 		"--snapshot": {dir + "/good", "memstore: unusable snapshot: "}, "--state": {dir + "/state", "unusable state: "},
 	} {
-		text, err := os.ReadFile(file.good)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := disk.Read(t, file.good)
 		good, at := string(text), len(text)-5
 		for name, bad := range map[string]string{"empty": "", "torn": good[:len(good)/2], "other": "rules: []\n", "flipped": good[:at] + string(good[at]^1) + good[at+1:]} {
-			path := writeFile(t, dir+"/"+name, bad)
+			path := disk.Write(t, dir+"/"+name, bad)
 			refused(flag, path, "stint serve: "+flag+": "+path+": "+file.want)
 		}
 	}
@@ -112,7 +110,7 @@ func TestFilesRefused(t *testing.T) {
 		t.Errorf("a pipe: %v, %s", err, p.log())
 	}
 	// The rest of a process that was killed while it saved does no harm.
-	writeFile(t, dir+"/good.new", "half of a snapsh")
+	disk.Write(t, dir+"/good.new", "half of a snapsh")
 	p = operated(t, "-c", rules, "--snapshot", dir+"/good")
 	if n := p.requests("partner-1", 5); n != 4 {
 		t.Errorf("%d passed, want 4", n)
@@ -128,13 +126,13 @@ func TestFilesRefused(t *testing.T) {
 func TestSnapshotReload(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
-		rules, file := writeFile(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
+		rules, file := disk.Write(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
 		p := start("-c", rules, "--snapshot", file)
 		if n := p.requests("partner-1", 3); n != 3 {
 			t.Fatalf("%d of 3 passed", n)
 		}
 		for i, limit := range []string{"7 per day sliding_log", "4 per day sliding_log"} {
-			writeFile(t, rules, strings.Replace(dailyRules, "5 per day sliding_log", limit, 1))
+			disk.Write(t, rules, strings.Replace(dailyRules, "5 per day sliding_log", limit, 1))
 			p.waitFor("rules: reloaded")
 			if err := p.end(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
@@ -151,7 +149,7 @@ func TestSnapshotReload(t *testing.T) {
 // and says who has it. Once that one has ended, what it kept is in force at the other,
 // and nothing is lost.
 func TestOneStateFile(t *testing.T) {
-	file := writeFile(t, t.TempDir()+"/stint.yaml", operateRules)
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", operateRules)
 	start := func() *running { return operated(t, "-c", file) }
 	do := func(p *running, want int, line string) string {
 		t.Helper()
@@ -193,7 +191,7 @@ func TestOneStateFile(t *testing.T) {
 // that of the first, and says so; it saves once the first has ended.
 func TestOneSnapshot(t *testing.T) {
 	dir := t.TempDir()
-	rules, file := writeFile(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
+	rules, file := disk.Write(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
 	start := func() *running { return operated(t, "-c", rules, "--snapshot", file, "--snapshot-every", "100ms") }
 	first := start()
 	second := start()
@@ -219,7 +217,7 @@ func TestSnapshotUnwritable(t *testing.T) {
 	if _, err := os.Stat("/proc/self"); err != nil {
 		t.Skip("without /proc no directory is one that root cannot write")
 	}
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", dailyRules), "--snapshot", "/proc/self/stint.snapshot", "--snapshot-every", "1h")
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", dailyRules), "--snapshot", "/proc/self/stint.snapshot", "--snapshot-every", "1h")
 	p.waitFor("snapshot: it cannot be saved")
 	if p.end(syscall.SIGTERM) == nil {
 		t.Error("a snapshot that is not saved is no success")

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
@@ -114,7 +115,7 @@ func (s session) onServer(t *testing.T) string {
 // answered, and by the server once it comes.
 func TestServeBeforeStore(t *testing.T) {
 	address := freeport.Addr(t)
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+address, "--nodes", "1")
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+address, "--nodes", "1")
 	for path, want := range map[string]int{"/pages": 200, "/closed": 503} {
 		if got := s.check(path); got != want {
 			t.Errorf("before the store, %s: %d, want %d", path, got, want)
@@ -141,7 +142,7 @@ func TestServeOneSlot(t *testing.T) {
   - {name: user, key: [header.x-user, ip], tag: ip, limits: 2 per hour}
 `
 	redis := startCluster(t)
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1")
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--nodes", "1")
 	if got := s.checks("/a", 3); got != "[200 200 429]" {
 		t.Errorf("three times: %s", got)
 	}
@@ -166,10 +167,10 @@ func TestServeStore(t *testing.T) {
 	redis := startRedis(t, "", "--requirepass", "secret")
 	url := "redis://:secret@" + redis.address
 	dir := t.TempDir()
-	file := writeFile(t, dir+"/stint.yaml", "store: "+url+"\n"+sharedRules)
+	file := disk.Write(t, dir+"/stint.yaml", "store: "+url+"\n"+sharedRules)
 	one := startServe(t, "-c", file, "--http", "127.0.0.1:0", "--nodes", "2")
 	t.Setenv("STINT_STORE", url)
-	other := startServe(t, "-c", writeFile(t, dir+"/other.yaml", sharedRules), "--http", "127.0.0.1:0")
+	other := startServe(t, "-c", disk.Write(t, dir+"/other.yaml", sharedRules), "--http", "127.0.0.1:0")
 	if n := one.metric("stint_store_nodes"); n != "2" {
 		t.Errorf("stint_store_nodes %s, want 2", n)
 	}
@@ -219,7 +220,7 @@ func TestServeStore(t *testing.T) {
 // the server: together they let one limit through.
 func TestServeCounts(t *testing.T) {
 	redis := startRedis(t, "")
-	file := writeFile(t, t.TempDir()+"/stint.yaml", `rules:
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", `rules:
   - {name: wide, match: {path: /wide}, key: [ip], limits: 40 per hour}
   - {name: narrow, match: {path: /narrow}, key: [ip], limits: [7 per 1000h fixed_window, 9 per day]}
 `)
@@ -263,7 +264,7 @@ func TestServeCounts(t *testing.T) {
 // then holds the whole of every limit.
 func TestServeCountsNobody(t *testing.T) {
 	need.Time(t)
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+freeport.Addr(t))
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", "redis://"+freeport.Addr(t))
 	s.waitFor("is not known")
 	if n := s.metric("stint_store_nodes"); n != "0" {
 		t.Errorf("stint_store_nodes %s, want 0: nobody has been counted", n)
@@ -281,8 +282,8 @@ func TestServeRemembersNodes(t *testing.T) {
 	start := func(file string) *running {
 		return startServe(t, "-c", file, "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--store-timeout", "1s")
 	}
-	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
-	one, other := start(file), start(writeFile(t, t.TempDir()+"/stint.yaml", sharedRules))
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", sharedRules)
+	one, other := start(file), start(disk.Write(t, t.TempDir()+"/stint.yaml", sharedRules))
 	one.counts(2)
 	other.counts(2)
 	redis.Kill()
@@ -301,7 +302,7 @@ func TestServeRemembersNodes(t *testing.T) {
 // truth, which is much more: they have used it, like those who took it at once.
 func TestServeSettlesOutage(t *testing.T) {
 	redis := startRedis(t, "")
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", `attributes: [user]
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", `attributes: [user]
 rules:
   - {name: api, key: [user], limits: 100 per 100 minutes}
 `), "--http", "127.0.0.1:0", "--store", "redis://"+redis.address, "--store-timeout", "200ms", "--nodes", "1")
@@ -401,7 +402,7 @@ rules:
 			} else {
 				address = between(t, redis.address, copied, func(to io.Writer, from io.Reader) { late(to, from, away) })
 			}
-			s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
+			s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", rules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0",
 				"--store", "redis://"+address, "--store-timeout", deadline, "--nodes", "1")
 			envoy := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials())
 			ask := func(domain string, waits time.Duration) (pb.RateLimitResponse_Code, error) {

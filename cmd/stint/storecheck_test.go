@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/pages"
@@ -82,7 +83,7 @@ func TestUser(t *testing.T) {
 	if said, status := checkStore(t, url); status != 0 || !strings.Contains(said, "a decision takes") {
 		t.Errorf("doctor: %d\n%s", status, said)
 	}
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", rulesOfModes), "--http", "127.0.0.1:0", "--store", url)
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", rulesOfModes), "--http", "127.0.0.1:0", "--store", url)
 	s.counts(1)
 	for _, path := range []string{"/strict", "/log", "/lease", "/async"} {
 		for range 100 {
@@ -194,7 +195,7 @@ func TestStoreTLS(t *testing.T) {
 			t.Errorf("%s: want %q and no secret\n%s", try.what, try.want, out)
 		}
 	}
-	s := startServe(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", ours)
+	s := startServe(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", sharedRules), "--http", "127.0.0.1:0", "--store", ours)
 	s.counts(1)
 	if got := s.checks("/closed", 4); got != "[200 200 200 429]" {
 		t.Errorf("four times: %s", got)
@@ -251,7 +252,7 @@ func TestCheckStoreReplicas(t *testing.T) {
 // TestServeEviction starts on servers with policies: one warning for those that
 // forget keys in use, and none for others, or where it may not be asked.
 func TestServeEviction(t *testing.T) {
-	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", sharedRules)
 	const fits = "maxmemory-policy %s evicts keys in use: whose they are starts afresh; set maxmemory-policy noeviction"
 	for _, one := range []struct {
 		policy string
@@ -303,7 +304,7 @@ func (s *redisServer) informed(t *testing.T) (n int) {
 // TestServeEvictionElsewhere asks the master of a cluster, and the one that a
 // Sentinel names.
 func TestServeEvictionElsewhere(t *testing.T) {
-	file := writeFile(t, t.TempDir()+"/stint.yaml", sharedRules)
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", sharedRules)
 	cluster, sentinel := startCluster(t), startSentinel(t, startRedis(t, ""), 1)
 	for url, master := range map[string]*redisServer{
 		"redis://" + cluster.address:                       cluster,

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 )
 
@@ -34,7 +35,7 @@ func visitors(t *testing.T) (all []visitor, flags []string) {
 	t.Helper()
 	const asker, operator = "asker-0123456789abcdef", "operator-0123456789abcdef"
 	dir := t.TempDir()
-	operators := writeFile(t, dir+"/operators", operator+"\n")
+	operators := disk.Write(t, dir+"/operators", operator+"\n")
 	make := func(name, role string, more ...string) string {
 		return must(t, append([]string{"token", "make", name, "--role", role, "--file", operators}, more...)...)
 	}
@@ -50,10 +51,7 @@ func visitors(t *testing.T) (all []visitor, flags []string) {
 		{"an admin of yesterday", make("yves", "admin", "--for", "1d"), "", ""},
 	}
 	must(t, "token", "revoke", "rita", "--file", operators)
-	text, err := os.ReadFile(operators)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, operators)
 	var lines []string
 	for line := range strings.Lines(string(text)) {
 		if strings.Contains(line, "name=yves") {
@@ -62,8 +60,8 @@ func visitors(t *testing.T) (all []visitor, flags []string) {
 		}
 		lines = append(lines, line)
 	}
-	writeFile(t, operators, strings.Join(lines, ""))
-	return all, []string{"--token-file", writeFile(t, dir+"/askers", asker+"\n"), "--operator-token-file", operators}
+	disk.Write(t, operators, strings.Join(lines, ""))
+	return all, []string{"--token-file", disk.Write(t, dir+"/askers", asker+"\n"), "--operator-token-file", operators}
 }
 
 // An endpoint is one of the API, with a request that can be answered, and the
@@ -120,7 +118,7 @@ var endpoints = []endpoint{
 func TestFileRoles(t *testing.T) {
 	need.Time(t)
 	dir := t.TempDir()
-	rules := writeFile(t, dir+"/stint.yaml", operateRules)
+	rules := disk.Write(t, dir+"/stint.yaml", operateRules)
 	database := "sqlite:" + dir + "/stint.db"
 	must(t, "rules", "push", rules, "--rules", database)
 	for where, source := range map[string][]string{"file": {"-c", rules}, "database": {"--rules", database}} {
@@ -199,12 +197,12 @@ func TestTokenFile(t *testing.T) {
 		shown := map[string]string{"": ""} // the file of each one's token
 		for name, role := range map[string]string{"vera": "viewer", "otto": "operator", "ada": "admin"} {
 			text := must(t, "token", "make", name, "--role", role, "--for", "1d", "--file", file)
-			shown[name] = writeFile(t, dir+"/"+name, text)
+			shown[name] = disk.Write(t, dir+"/"+name, text)
 			if stored, err := os.ReadFile(file); err != nil || strings.Contains(string(stored), text) {
 				t.Fatalf("the file has the token itself, or none: %v", err)
 			}
 		}
-		rules := writeFile(t, dir+"/stint.yaml", operateRules)
+		rules := disk.Write(t, dir+"/stint.yaml", operateRules)
 		database := "sqlite:" + dir + "/stint.db"
 		must(t, "rules", "push", rules, "--rules", database)
 		for _, source := range [][]string{{"-c", rules}, {"--rules", database}} {
@@ -256,7 +254,7 @@ func TestTokenFile(t *testing.T) {
 			if err := p.end(syscall.SIGTERM); err != nil {
 				t.Error(err)
 			}
-			writeFile(t, shown["otto"], must(t, "token", "make", "otto", "--role", "operator", "--file", file))
+			disk.Write(t, shown["otto"], must(t, "token", "make", "otto", "--role", "operator", "--file", file))
 		}
 		if list := must(t, "token", "list", "--file", file); strings.Count(list, "revoked") != 2 || !strings.Contains(list, "vera: viewer, made ") {
 			t.Errorf("the list:\n%s", list)
@@ -264,11 +262,8 @@ func TestTokenFile(t *testing.T) {
 		if status, _, errs := runStint(t, "token", "revoke", "nobody", "--file", file); status != 1 || !strings.Contains(errs, "not found") {
 			t.Errorf("revoking what is not there: exit %d %s", status, errs)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, file, "short\n"+string(text)) // a line that servers do not take: they keep the tokens they had
+		text := disk.Read(t, file)
+		disk.Write(t, file, "short\n"+string(text)) // a line that servers do not take: they keep the tokens they had
 		if status, _, errs := runStint(t, "token", "revoke", "vera", "--file", file); status != 1 || !strings.Contains(errs, "servers refuse the file") {
 			t.Errorf("revoking in a file that servers refuse: exit %d %s", status, errs)
 		}
@@ -279,9 +274,9 @@ func TestTokenFile(t *testing.T) {
 // has the wrong ones, the log who showed them, a line or two for however many.
 func TestWrongTokens(t *testing.T) {
 	dir := t.TempDir()
-	secret := writeFile(t, dir+"/secret", strings.Repeat("s", 32))
-	s := startServe(t, "-c", writeFile(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--secret-file", secret, "--token-file", writeFile(t, dir+"/tokens", serveToken), "--operator-token-file", writeFile(t, dir+"/operators", operatorToken))
+	secret := disk.Write(t, dir+"/secret", strings.Repeat("s", 32))
+	s := startServe(t, "-c", disk.Write(t, dir+"/stint.yaml", interfaceRules), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--admin", "127.0.0.1:0",
+		"--secret-file", secret, "--token-file", disk.Write(t, dir+"/tokens", serveToken), "--operator-token-file", disk.Write(t, dir+"/operators", operatorToken))
 	envoy := grpcClient(t, s.at("interface=grpc"), insecure.NewCredentials())
 	redisAt := s.at("interface=resp")
 	web := func(method, url string) func(token string) {

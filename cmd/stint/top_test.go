@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stint-dev/stint/internal/testkit/disk"
 )
 
 // A board is what stint top --json writes, as checks from outside read it.
@@ -40,7 +42,7 @@ func (p *running) top(args ...string) board {
 // TestTop denies some keys more and others less, and brings one near its limit.
 func TestTop(t *testing.T) {
 	onStores(t, func(t *testing.T, start func(...string) *running) {
-		p := start("-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["10 per day"]}]`))
+		p := start("-c", disk.Write(t, t.TempDir()+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["10 per day"]}]`))
 		if b := p.top(); len(b.Rules) != 1 || len(b.Denied)+len(b.Nearest) != 0 {
 			t.Errorf("before any request: %+v", b)
 		}
@@ -97,7 +99,7 @@ func TestTop(t *testing.T) {
 // TestTopUsed asks who has used most, who need not be nearest to a limit: one is above it, by
 // what its reservation was settled at, and has a key that CSV quotes.
 func TestTopUsed(t *testing.T) {
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules:
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", `rules:
   - {name: orders, match: {path: /orders}, key: [header.x-api-key], limits: ["3 per day in UTC"]}
   - {name: tokens, match: {path: /chat}, key: [header.x-api-key], limits: ["1000 per day in UTC"]}`))
 	for _, one := range []struct {
@@ -124,7 +126,7 @@ func TestTopUsed(t *testing.T) {
 // TestTopShadow tries a rule in shadow: who reads the text sees whom it would deny, and
 // that it denies nobody.
 func TestTopShadow(t *testing.T) {
-	p := operated(t, "-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules:
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", `rules:
   - {name: orders, key: [header.x-api-key], limits: ["9 per day"]}
   - {name: trial, key: [header.x-api-key], limits: ["1 per week"], shadow: true}`))
 	if n := p.requests("a", 4); n != 4 {
@@ -147,7 +149,7 @@ func TestTopShadow(t *testing.T) {
 // TestTopFlood denies more keys than are remembered: the one that is denied most
 // is there, and pages of who is blocked come to an end.
 func TestTopFlood(t *testing.T) {
-	p := operated(t, "--max-batch", "1000", "-c", writeFile(t, t.TempDir()+"/stint.yaml", `rules: [{name: none, key: [header.x-api-key], limits: ["1 per day"]}]`))
+	p := operated(t, "--max-batch", "1000", "-c", disk.Write(t, t.TempDir()+"/stint.yaml", `rules: [{name: none, key: [header.x-api-key], limits: ["1 per day"]}]`))
 	for i := range 40 {
 		var batch []string
 		for k := range 100 {

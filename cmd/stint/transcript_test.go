@@ -10,11 +10,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"go.uber.org/goleak"
+
 	main "github.com/stint-dev/stint/cmd/stint"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
-
-	"go.uber.org/goleak"
 )
 
 // TestMain runs the tests, or, in a child process of theirs, the program.
@@ -56,10 +57,7 @@ func TestTranscripts(t *testing.T) {
 
 // transcript runs the sessions of a file, each as run does.
 func transcript(t *testing.T, file string, run func(session) string) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, file)
 	var now strings.Builder
 	for i, s := range parseTranscript(t, string(text)) {
 		got := run(s)

@@ -13,7 +13,7 @@ import (
 
 	main "github.com/stint-dev/stint/cmd/stint"
 	"github.com/stint-dev/stint/internal/testkit/await"
-
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/service/observe/warn"
 )
 
@@ -37,8 +37,8 @@ func TestWebhook(t *testing.T) {
 		}))
 		defer receiver.Close()
 		dir := t.TempDir()
-		p := start("-c", writeFile(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["10 per day"]}]`),
-			"--webhook", receiver.URL, "--webhook-secret-file", writeFile(t, dir+"/secret", webhookSecret+"\n"))
+		p := start("-c", disk.Write(t, dir+"/stint.yaml", `rules: [{name: orders, key: [header.x-api-key], limits: ["10 per day"]}]`),
+			"--webhook", receiver.URL, "--webhook-secret-file", disk.Write(t, dir+"/secret", webhookSecret+"\n"))
 		p.requests("a", 13)
 		p.requests("b", 3)
 		want := []string{"stint.limit.near a 8 of 10", "stint.limit.denied a 10 of 10"}
@@ -60,8 +60,8 @@ func TestWebhook(t *testing.T) {
 func TestUsage(t *testing.T) {
 	onBoth(t, func(t *testing.T, start func(...string) *running) {
 		dir := t.TempDir()
-		secret := writeFile(t, dir+"/secret", "0123456789abcdef-secret")
-		p := start("-c", writeFile(t, dir+"/stint.yaml", operateRules), "--secret-file", secret)
+		secret := disk.Write(t, dir+"/secret", "0123456789abcdef-secret")
+		p := start("-c", disk.Write(t, dir+"/stint.yaml", operateRules), "--secret-file", secret)
 		p.requests("partner-1", 3)
 		make := func(args ...string) string {
 			t.Helper()
@@ -82,7 +82,7 @@ func TestUsage(t *testing.T) {
 				strings.Contains(answer, "shared") || strings.Contains(answer, "partner-1") {
 				t.Errorf("%d %s", status, answer)
 			}
-			other := make("--secret-file", writeFile(t, dir+"/other", "0123456789abcdef-other"), "--attribute", "header.x-api-key=partner-1")
+			other := make("--secret-file", disk.Write(t, dir+"/other", "0123456789abcdef-other"), "--attribute", "header.x-api-key=partner-1")
 			short := make("--secret-file", secret, "--attribute", "header.x-api-key=partner-1", "--for", "1ns")
 			payload, mac, _ := strings.Cut(strings.TrimPrefix(good, "stint1."), ".")
 			for _, token := range []string{"", other, short, good + "x", "stint1." + payload, "stint1.." + mac, "stint1.e30." + mac, strings.Repeat("A", 9000), "\x00"} {

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/grpclimit/connectlimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -77,16 +77,10 @@ func serve(t testing.TB, guard *grpclimit.Server) *httptest.Server {
 
 func guard(t testing.TB, limit string, key grpclimit.Key, o grpclimit.Options) *grpclimit.Server {
 	t.Helper()
-	parsed, err := stint.Parse(limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := made.Limit(t, limit)
 	store := memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}) // the clock stands still, since seconds are compared
 	t.Cleanup(func() { store.Close() })
-	limiter, err := stint.NewLimiter(store, "test", parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := made.Limiter(t, store, "test", parsed)
 	g, err := grpclimit.NewServer(limiter, key, o)
 	if err != nil {
 		t.Fatal(err)
@@ -248,14 +242,7 @@ func TestClientStream(t *testing.T) {
 
 // TestRules holds calls to rules that look at the method and at metadata.
 func TestRules(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "api", "match": {"grpc.method": "Unary"}, "key": ["header.x-api-key"], "on_missing": "deny", "limits": ["1/h"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules": [{"name": "api", "match": {"grpc.method": "Unary"}, "key": ["header.x-api-key"], "on_missing": "deny", "limits": ["1/h"]}]}`), policy.Options{})
 	g, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -280,16 +267,9 @@ func TestRules(t *testing.T) {
 // TestMetadata holds calls to rules that look at the host and at binary metadata, in
 // each protocol and each spelling.
 func TestMetadata(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules": [
 		{"name": "host", "match": {"host": "127.0.0.1"}, "unless": {"header.x-id-bin": true}, "block": true},
-		{"name": "id", "key": ["header.x-id-bin"], "limits": ["6/h"]}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "id", "key": ["header.x-id-bin"], "limits": ["6/h"]}]}`), policy.Options{})
 	g, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/grpclimit/connectlimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -19,12 +20,9 @@ import (
 // TestSettled: what a call has cost is settled by its code, and by the fields of its header,
 // its trailer and its error, in each protocol.
 func TestSettled(t *testing.T) {
-	rules, err := policy.Parse([]byte(`{"rules": [
+	rules := made.Rules(t, `{"rules": [
 		{"name": "failures", "key": [], "limits": ["1000 per hour sliding_log"], "count": {"status": [404]}},
-		{"name": "tokens", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"response": "header.x-tokens", "reserve": 100}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "tokens", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"response": "header.x-tokens", "reserve": 100}}]}`)
 	do := func(what string, header, trailer http.Header) error {
 		switch what {
 		case "header":
@@ -40,10 +38,7 @@ func TestSettled(t *testing.T) {
 	}
 	for name, options := range protocols {
 		for what, want := range map[string][2]int64{"header": {0, 3}, "trailer": {0, 4}, "error": {1, 5}, "nothing": {0, 100}} {
-			p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), rules, policy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := made.Policy(t, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), rules, policy.Options{})
 			guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{OnError: func(_ context.Context, _ string, err error) { t.Error(err) }})
 			if err != nil {
 				t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/guard"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -34,14 +35,8 @@ func (b blindBound) Decide(ctx context.Context, op meter.Op, key string, cost in
 
 func newGuard(t *testing.T, s stint.Store, most time.Duration, text string) *guard.Guard {
 	t.Helper()
-	limit, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := stint.NewLimiter(s, "test", limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := made.Limit(t, text)
+	l := made.Limiter(t, s, "test", limit)
 	return guard.New(l, most)
 }
 

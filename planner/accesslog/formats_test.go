@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/planner/accesslog"
 )
 
@@ -481,9 +482,7 @@ func TestCompressed(t *testing.T) {
 		"plain": text.Bytes(), "gzip": zipped(gzip.NewWriter(&gz), &gz), "zstd": zipped(z, &zs),
 	} {
 		path := filepath.Join(t.TempDir(), "log")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, path, string(data))
 		f, err := accesslog.Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -523,9 +522,7 @@ func TestCompressed(t *testing.T) {
 func TestGrowing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	line := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5` + "\n"
-	if err := os.WriteFile(path, []byte(strings.Repeat(line, 5000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, path, strings.Repeat(line, 5000))
 	f, err := accesslog.Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package lab_test
 import (
 	"encoding/json"
 	"go/format"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -11,9 +10,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/stint-dev/stint/policy"
-
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/planner/lab"
+	"github.com/stint-dev/stint/policy"
 )
 
 func copies(t *testing.T, text string) *lab.Copy {
@@ -53,9 +52,7 @@ func TestCopyGo(t *testing.T) {
 			t.Errorf("not as gofmt has it (%v):\n%s", err, program)
 		}
 		file := filepath.Join(t.TempDir(), "main.go")
-		if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, program)
 		for _, c := range []struct{ verb, want string }{{"vet", ""}, {"run", want}} {
 			if out, err := exec.CommandContext(t.Context(), "go", c.verb, file).CombinedOutput(); err != nil || string(out) != c.want {
 				t.Errorf("go %s: %v: %s; want %q\n%s", c.verb, err, out, c.want, program)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/planner/lab"
@@ -139,10 +139,7 @@ func TestHandlerPlan(t *testing.T) {
 
 // TestServe starts and stops a lab.
 func TestServe(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- lab.Serve(ctx, ln, lab.Options{}) }()

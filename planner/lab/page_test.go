@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/planner/lab"
 	"github.com/stint-dev/stint/planner/testkit/browser"
@@ -375,8 +375,6 @@ func TestPageShots(t *testing.T) {
 			p.Until(reported)
 			p.JS("scrollTo(0, 0)")
 		}
-		if err := os.WriteFile("../../docs/lab-"+c.name+".png", browser.Small(t, p.Shot()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, "../../docs/lab-"+c.name+".png", string(browser.Small(t, p.Shot())))
 	}
 }

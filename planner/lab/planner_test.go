@@ -20,6 +20,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/planner/lab"
 	"github.com/stint-dev/stint/planner/plan"
 )
@@ -29,10 +30,7 @@ const shipped = "../../cmd/stint/testdata/access.log.gz"
 
 func readFile(t testing.TB, name string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := disk.Read(t, name)
 	return content
 }
 

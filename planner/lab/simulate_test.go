@@ -13,8 +13,8 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/testkit/golden"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
-
 	"github.com/stint-dev/stint/planner/lab"
 	"github.com/stint-dev/stint/planner/trial"
 )
@@ -77,11 +77,7 @@ func TestSimulateAgrees(t *testing.T) {
 
 func limit(t testing.TB, text string) stint.Limit {
 	t.Helper()
-	l, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limit(t, text)
 }
 
 // traffic is random arrivals of some clients and costs.
@@ -113,10 +109,7 @@ func TestSimulateStore(t *testing.T) {
 		for i, row := range a.Rows {
 			now := int64(0)
 			store := memstore.New(memstore.Options{Now: func() int64 { return now }})
-			limiter, err := stint.NewLimiter(store, "test", limit(t, kinds[i]))
-			if err != nil {
-				t.Fatal(err)
-			}
+			limiter := made.Limiter(t, store, "test", limit(t, kinds[i]))
 			for j, at := range arrivals.Times {
 				now = at
 				before, _ := limiter.Peek(t.Context(), arrivals.Keys[j], 1)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,9 +13,9 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/planner/plan"
-
 	"github.com/stint-dev/stint/planner/testkit/browser"
 )
 
@@ -37,9 +36,7 @@ func written(t *testing.T, r *plan.Report) string {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "report.html")
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, b.String())
 	return file
 }
 
@@ -197,7 +194,5 @@ func TestBrowserShot(t *testing.T) {
 		t.Skip("-update takes the picture")
 	}
 	p := openTab(t, browser.Start(t), written(t, shippedReport(t)), browser.Look{Width: 800, Height: 900})
-	if err := os.WriteFile("../../docs/plan-report.png", browser.Small(t, p.Shot()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, "../../docs/plan-report.png", string(browser.Small(t, p.Shot())))
 }

@@ -16,7 +16,7 @@ import (
 	"unicode"
 
 	"github.com/stint-dev/stint/httplimit"
-
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/planner/plan"
 )
 
@@ -212,9 +212,7 @@ func TestOddFiles(t *testing.T) {
 	log := string(plain(2000, 50, combined))
 	write := func(name, text string) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, text)
 		return file
 	}
 	whole := write("access.log", log)
@@ -258,9 +256,7 @@ func TestCutGzip(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "access.log.gz")
-	if err := os.WriteFile(file, packed.Bytes()[:packed.Len()-60], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, string(packed.Bytes()[:packed.Len()-60]))
 	r, err := plan.Run(t.Context(), plan.Options{Files: []string{file}, Choose: &plan.Target{Share: 0.01}, Brief: true})
 	if err != nil {
 		t.Fatal(err)

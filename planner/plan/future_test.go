@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/planner/plan"
 )
 
@@ -26,9 +27,7 @@ func reported(t *testing.T, o plan.Options, texts ...string) *plan.Report {
 	t.Helper()
 	for i, text := range texts {
 		name := filepath.Join(t.TempDir(), fmt.Sprint(i))
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, name, text)
 		written := time.Date(2025, 3, 6, 12, 0, 0, 0, time.UTC)
 		if err := os.Chtimes(name, written, written); err != nil {
 			t.Fatal(err)

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/policy"
-	"github.com/stint-dev/stint/simulate"
-
 	"github.com/stint-dev/stint/planner/plan"
+	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/simulate"
 )
 
 // An apiCall is a request to an API whose users have plans.
@@ -104,10 +104,7 @@ func TestProposeIdentities(t *testing.T) {
 	var clock simulate.Clock
 	store := memstore.New(memstore.Options{Now: clock.Now})
 	defer store.Close()
-	decider, err := policy.New(store, f.Rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	decider := made.Policy(t, store, f.Rules, policy.Options{})
 	denied, sent := map[string]int{}, map[string]int{}
 	var result policy.Result
 	for _, c := range all {

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,14 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"compress/gzip"
-
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
-	"github.com/stint-dev/stint/simulate"
-
 	"github.com/stint-dev/stint/planner/plan"
+	"github.com/stint-dev/stint/simulate"
 )
 
 // A request, found the slow way.
@@ -43,10 +42,7 @@ func logs(t *testing.T) map[string][]byte {
 
 func unzip(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := disk.Read(t, name)
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
@@ -420,9 +416,7 @@ func TestFiles(t *testing.T) {
 	want := planText(t, whole.Bytes(), plan.Options{Limits: []string{"20/m"}, Brief: true})
 	write := func(name string, lines [][]byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, bytes.Join(lines, nil), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, path, string(bytes.Join(lines, nil)))
 		return path
 	}
 	var odd, even [][]byte

@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/planner/plan"
@@ -299,9 +300,7 @@ func TestSilentPipes(t *testing.T) {
 	}
 	file, some, more, none := filepath.Join(dir, "file"), filepath.Join(dir, "some"), filepath.Join(dir, "more"), filepath.Join(dir, "none")
 	for name, text := range map[string]string{file: lines(1, 300)} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, name, text)
 	}
 	for _, name := range []string{some, more, none} {
 		if err := os.Symlink(os.DevNull, name); err != nil { // anything that is no file

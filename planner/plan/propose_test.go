@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/memstore"
-	"github.com/stint-dev/stint/policy"
-	"github.com/stint-dev/stint/simulate"
-
 	"github.com/stint-dev/stint/planner/plan"
+	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/service/rules"
+	"github.com/stint-dev/stint/simulate"
 )
 
 // A visit is a request of which is known who sent it.
@@ -126,10 +126,7 @@ func (t *truth) try(tb testing.TB, file string) sentence {
 	var clock simulate.Clock
 	store := memstore.New(memstore.Options{Now: clock.Now})
 	defer store.Close()
-	p, err := policy.New(store, f.Rules, policy.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	p := made.Policy(tb, store, f.Rules, policy.Options{})
 	var result policy.Result
 	found := make(sentence)
 	for _, v := range t.visits {

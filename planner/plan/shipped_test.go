@@ -5,10 +5,10 @@ import (
 	"compress/gzip"
 	"io"
 	"net/netip"
-	"os"
 	"regexp"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
 )
 
@@ -30,14 +30,9 @@ func TestShipped(t *testing.T) {
 		if err := z.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(shipped, packed.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, shipped, packed.String())
 	}
-	data, err := os.ReadFile(shipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := disk.Read(t, shipped)
 	if len(data) > 200<<10 {
 		t.Errorf("%d bytes: 200 KiB at the most", len(data))
 	}

@@ -3,11 +3,11 @@ package plan_test
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/planner/plan"
 )
 
@@ -23,9 +23,7 @@ func TestCores(t *testing.T) {
 	middle := len(log)/2 + bytes.IndexByte(log[len(log)/2:], '\n') + 1
 	write := func(name string, text ...[]byte) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, bytes.Join(text, nil), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, file, string(bytes.Join(text, nil)))
 		return file
 	}
 	whole, early, late := write("whole.log", log), write("early.log", log[:middle]), write("late.log", log[middle:])

@@ -14,11 +14,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/meter"
-	"github.com/stint-dev/stint/simulate"
-
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/made"
+	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/planner/trial"
+	"github.com/stint-dev/stint/simulate"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m, goleak.Find) }
@@ -81,10 +81,7 @@ func TestSlotsAreExact(t *testing.T) {
 // To skip the tries that must fail gives what trying each would.
 func TestDriveSkipsTries(t *testing.T) {
 	for _, kind := range []string{"", " sliding_log", " sliding_counter", " fixed_window", " leaky_queue"} {
-		limit, err := stint.Parse("7/2s" + kind)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := made.Limit(t, "7/2s"+kind)
 		phases, err := trial.ParsePhases("9@once 40@5/s +1s 20@once")
 		if err != nil {
 			t.Fatal(err)
@@ -108,10 +105,7 @@ func compare(t *testing.T, arrivals []simulate.Request, stretch time.Duration, l
 	t.Helper()
 	var candidates [][]stint.Limit
 	for _, text := range limits {
-		l, err := stint.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := made.Limit(t, text)
 		candidates = append(candidates, []stint.Limit{l})
 	}
 	c, err := trial.Compare(candidates, arrivals, 0, stretch)

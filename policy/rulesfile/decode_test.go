@@ -3,12 +3,12 @@ package rulesfile_test
 import (
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/policy/rulesfile"
 )
@@ -20,10 +20,7 @@ func TestBusted(t *testing.T) {
 		t.Fatalf("%d files", len(files))
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := disk.Read(t, file)
 		rules, err := rulesfile.Parse(data)
 		var errs rulesfile.Errors
 		if rules != nil || !errors.As(err, &errs) || len(errs) == 0 {
@@ -41,10 +38,7 @@ func TestBusted(t *testing.T) {
 func TestGood(t *testing.T) {
 	files, _ := filepath.Glob("testdata/good_*.json")
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := disk.Read(t, file)
 		if _, err := rulesfile.Parse(data); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/service/atomicfile"
 )
 
@@ -41,9 +42,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%v, want %v", err, broken)
 	}
 	want("first")
-	if err := os.WriteFile(path+".new", []byte("of a process that was killed, and longer than what comes"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, path+".new", "of a process that was killed, and longer than what comes")
 	if err := put("third", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +88,7 @@ func TestSpecial(t *testing.T) {
 		t.Errorf("%v, %v: the socket has gone", info, err)
 	}
 	path, other := filepath.Join(dir, "file"), filepath.Join(dir, "other")
-	if err := os.WriteFile(other, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, other, "precious")
 	if err := os.Symlink(other, path+".new"); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -25,6 +24,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/service/claims"
@@ -128,9 +128,7 @@ func issuers() string {
 func open(t testing.TB, jwt rulesfile.JWT, jwks string) *claims.Source {
 	if jwt.JWKS == "" {
 		jwt.JWKS = filepath.Join(t.TempDir(), "jwks.json")
-		if err := os.WriteFile(jwt.JWKS, []byte(jwks), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, jwt.JWKS, jwks)
 	}
 	if jwt.Header == "" {
 		jwt.Header = "authorization"

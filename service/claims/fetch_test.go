@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/service/claims"
 )
@@ -200,9 +201,7 @@ func TestState(t *testing.T) {
 		{`{"url":"` + location + `","jw`, "no_keys"},
 		{``, "no_keys"},
 	} {
-		if err := os.WriteFile(state, []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, state, c.text)
 		s := claims.New(claims.Options{State: state})
 		s.Use(&rulesfile.JWT{Header: "authorization", JWKS: location, Algorithms: []string{"EdDSA"}})
 		if _, outcome := ask(s, edToken("ed"), now); outcome != c.want {

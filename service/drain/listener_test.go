@@ -5,16 +5,14 @@ import (
 	"net"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/service/drain"
 )
 
 // TestEmpty tells a listener to stop while connections wait for it: all are
 // accepted, and then it is closed.
 func TestEmpty(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	const clients = 100
 	for range clients {
 		conn, err := net.Dial("tcp", ln.Addr().String())
@@ -50,10 +48,7 @@ func TestEmpty(t *testing.T) {
 
 // TestNoDeadlines leaves a listener that knows none as it is.
 func TestNoDeadlines(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	defer ln.Close()
 	if drain.NewListener(struct{ net.Listener }{ln}).Empty() {
 		t.Error("a listener without deadlines was emptied")

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/service/observe"
 )
@@ -13,11 +14,7 @@ import (
 // are at each scrape; and of very many a bounded number, and how many are left out.
 func TestLimits(t *testing.T) {
 	rules := func(text string) *policy.Rules {
-		r, err := policy.Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
+		return made.Rules(t, text)
 	}
 	now := rules(`{"rules": [
 		{"name": "api", "key": ["jwt.org"], "tiers": {"by": "jwt.plan", "default": "free", "plans": {"free": "1/s", "pro": ["10/s burst 20", {"limit": "5000/month in UTC", "name": "quota"}], "gone": {"block": true}}},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -41,14 +42,7 @@ const rulesFile = `{"rules": [
 
 func newPolicy(t testing.TB, store stint.Store, text string) *policy.Policy {
 	t.Helper()
-	rules, err := policy.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, made.Rules(t, text), policy.Options{})
 	t.Cleanup(p.Close)
 	return p
 }
@@ -250,14 +244,7 @@ func TestFallback(t *testing.T) {
 		{"name": "c", "match": {"path": "/c"}, "key": ["ip"], "limits": ["1/h"], "on_store_failure": "closed"},
 		{"name": "d", "match": {"path": "/d"}, "key": ["ip"], "limits": ["1/h"], "shadow": true}
 	]}`
-	rules, err := policy.Parse([]byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(broken{memstore.New(memstore.Options{})}, rules, policy.Options{Local: memstore.New(memstore.Options{})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, broken{memstore.New(memstore.Options{})}, made.Rules(t, file), policy.Options{Local: memstore.New(memstore.Options{})})
 	t.Cleanup(p.Close)
 	o := observe.New(observe.Options{})
 	for _, path := range []string{"/a", "/a", "/b", "/c", "/d", "/none"} {

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-
 	"github.com/stint-dev/stint/service/operate"
 )
 
@@ -29,14 +29,7 @@ func TestChargedAgain(t *testing.T) {
 }
 
 func chargedAgain(t *testing.T, limit string, used int64) {
-	rules, err := policy.Parse(fmt.Appendf(nil, `{"rules": [{"name": "api", "key": ["ip"], "limits": [%q]}]}`, limit))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, string(fmt.Appendf(nil, `{"rules": [{"name": "api", "key": ["ip"], "limits": [%q]}]}`, limit))), policy.Options{})
 	time.Sleep(3100 * time.Millisecond) // not at the edge of a window
 	id, err := p.Reserve(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, time.Minute, new(policy.Result))
 	if err == nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/service/page"
 )
 
@@ -20,18 +21,12 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	index, err := os.ReadFile("files/index.html")
-	if err != nil {
-		t.Fatal(err)
-	}
+	index := disk.Read(t, "files/index.html")
 	first := make(map[string]bool)
 	needed(t, "main.js", first)
 	sum := 0
 	for _, f := range files {
-		text, err := os.ReadFile("files/" + f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := disk.Read(t, "files/"+f.Name())
 		sum += len(text)
 		name, end := f.Name(), f.Name()[strings.LastIndexByte(f.Name(), '.')+1:]
 		if end == "js" && strings.Contains(string(index), `"`+name+`"`) != first[name] {
@@ -44,10 +39,7 @@ func TestFiles(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/"+name, nil))
 		served := w.Body.String()
 		if f.Name() == "index.html" { // its styles stand in it
-			styles, err := os.ReadFile("files/page.css")
-			if err != nil {
-				t.Fatal(err)
-			}
+			styles := disk.Read(t, "files/page.css")
 			served = strings.Replace(served, "<style>"+string(styles)+"</style>", `<link rel="stylesheet" href="page.css">`, 1)
 		}
 		want := map[string]string{"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml", "html": "text/html; charset=utf-8"}[end]
@@ -76,10 +68,7 @@ func needed(t *testing.T, name string, all map[string]bool) {
 		return
 	}
 	all[name] = true
-	text, err := os.ReadFile("files/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, "files/"+name)
 	for _, found := range regexp.MustCompile(`(?m)^import .* from "\./([a-z]+\.js)";$`).FindAllStringSubmatch(string(text), -1) {
 		needed(t, found[1], all)
 	}
@@ -88,10 +77,7 @@ func needed(t *testing.T, name string, all map[string]bool) {
 // TestColours: the page has the colours of the lab.
 func TestColours(t *testing.T) {
 	colours := func(file string) string {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := disk.Read(t, file)
 		root, _, _ := strings.Cut(string(text), "\n* {")
 		return root
 	}

@@ -12,29 +12,22 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-
 	"github.com/stint-dev/stint/service/rehearse"
 )
 
 func parse(t testing.TB, text string) *policy.Rules {
 	t.Helper()
-	r, err := policy.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return made.Rules(t, text)
 }
 
 // live returns a policy whose requests are recorded.
 func live(t testing.TB, document string, o rehearse.RecorderOptions) (*policy.Policy, *rehearse.Recorder) {
 	t.Helper()
 	recorder := rehearse.NewRecorder(o)
-	p, err := policy.New(memstore.New(memstore.Options{}), parse(t, document), policy.Options{OnDecision: recorder.Decided})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), parse(t, document), policy.Options{OnDecision: recorder.Decided})
 	return p, recorder
 }
 
@@ -300,10 +293,7 @@ func TestCheckpoint(t *testing.T) {
 	const daily = `{"rules": [{"name": "export", "key": ["ip"], "limits": ["200 per day"]}, {"name": "login", "match": {"path": "/login"}, "key": ["ip"], "limits": ["100 per hour sliding_log"]}]}`
 	synctest.Test(t, func(t *testing.T) {
 		recorder, store := rehearse.NewRecorder(rehearse.RecorderOptions{}), memstore.New(memstore.Options{})
-		first, err := policy.New(store, parse(t, strings.Replace(daily, "200 per day", "10 per minute", 1)), policy.Options{OnDecision: recorder.Decided})
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := made.Policy(t, store, parse(t, strings.Replace(daily, "200 per day", "10 per minute", 1)), policy.Options{OnDecision: recorder.Decided})
 		p, err := first.Reload(parse(t, daily)) // the store's names are those of the first
 		if err != nil {
 			t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/stint-dev/stint/memstore"
-
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
+	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/resp"
 	"github.com/stint-dev/stint/service/rules"
@@ -62,10 +62,7 @@ rules:
 func start(t testing.TB, o resp.Options) (address string, server *resp.Server) {
 	t.Helper()
 	server = prepare(t, o)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, ln, time.Second) }()

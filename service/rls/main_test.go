@@ -2,7 +2,6 @@ package rls_test
 
 import (
 	"context"
-	"net"
 	"testing"
 	"time"
 
@@ -11,9 +10,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/stint-dev/stint/memstore"
-
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
+	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/service/observe"
 	"github.com/stint-dev/stint/service/rls"
 	"github.com/stint-dev/stint/service/rules"
@@ -66,10 +65,7 @@ func serviceOf(t testing.TB, text string, o rls.Options) *rls.Service {
 // the latest, and returns what Serve did.
 func start(t testing.TB, s *rls.Service, o rls.ServeOptions) (address string, stop func() error) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- rls.Serve(ctx, ln, s, o) }()

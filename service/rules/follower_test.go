@@ -3,20 +3,19 @@ package rules_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
-
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -189,10 +188,7 @@ func TestCopyTorn(t *testing.T) {
 	override(t, db, rulesource.Override{Rule: "site", Key: "192.0.2.7", Limits: []string{"9/m"}}, 0)
 	await.Until(t, "the override", func() bool { return n.decided(t, "192.0.2.7") == "9/1m" })
 	n.stop()
-	whole, err := os.ReadFile(copy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := disk.Read(t, copy)
 	states := make(map[string]int)
 	for cut := range len(whole) + 1 {
 		data := whole[:cut]
@@ -201,9 +197,7 @@ func TestCopyTorn(t *testing.T) {
 			data[cut] ^= 0x10
 		}
 		torn := filepath.Join(t.TempDir(), "torn")
-		if err := os.WriteFile(torn, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, torn, string(data))
 		n, err := startNode(t, gone{}, torn, nil)
 		if err != nil {
 			states["refused"]++

@@ -15,8 +15,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/internal/testkit/leaktest"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -63,10 +65,7 @@ func TestBusted(t *testing.T) {
 // TestJSON holds JSON files to exactly what policy.Parse says of them.
 func TestJSON(t *testing.T) {
 	for _, file := range policyFiles(t, "*") {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := disk.Read(t, file)
 		_, want := policy.Parse(data)
 		_, got := rules.Decode("rules.json", data)
 		if want == nil && got == nil {
@@ -157,14 +156,8 @@ var requests = []policy.Map{
 // and in flow style, and holds it to meaning the same.
 func TestRoundTrip(t *testing.T) {
 	for _, file := range policyFiles(t, "good_") {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := policy.Parse(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := disk.Read(t, file)
+		want := made.Rules(t, string(data))
 		for name, text := range map[string]string{
 			"as JSON is": string(data),
 			"blocks":     toYAML(t, data, false),
@@ -274,14 +267,8 @@ func TestWritten(t *testing.T) {
 // TestDesign reads the example that the documents show.
 func TestDesign(t *testing.T) {
 	f := decode(t, pages.Blocks(pages.Read(t, "docs/RULES.md"), "yaml")[0])
-	data, err := os.ReadFile("../../policy/rulesfile/testdata/good_design.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := policy.Parse(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := disk.Read(t, "../../policy/rulesfile/testdata/good_design.json")
+	want := made.Rules(t, string(data))
 	sameRules(t, "docs/RULES.md", f.Rules, want)
 }
 
@@ -431,10 +418,7 @@ func TestAliasedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := policy.New(memstore.New(memstore.Options{}), f.Rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), f.Rules, policy.Options{})
 	for user, want := range map[string]int{"x": 0, "y": 0, "z": 1} {
 		var r policy.Result
 		err := p.Decide(t.Context(), policy.Map{"path": "/2099", "ip": "192.0.2.7", "header.user": user}, 1, &r)

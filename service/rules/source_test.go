@@ -17,9 +17,9 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-
 	"github.com/stint-dev/stint/service/rules"
 )
 
@@ -74,9 +74,7 @@ func open(t *testing.T, path string, o rules.Options) *bench {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, path, text)
 }
 
 // replace writes elsewhere and renames, as docs/RULES.md asks for.

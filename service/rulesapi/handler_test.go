@@ -10,17 +10,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint/internal/testkit/await"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
-
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
 	"github.com/stint-dev/stint/service/testkit/openapi"
@@ -251,9 +250,7 @@ func TestRevoked(t *testing.T) {
 func TestClient(t *testing.T) {
 	server, db, tokens := serve(t)
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(tokens["admin"]+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, tokens["admin"]+"\n")
 	k, err := rulesapi.Dial(server.URL, file)
 	if err != nil {
 		t.Fatal(err)

@@ -7,17 +7,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/iotest"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesdb/dbtest"
 	"github.com/stint-dev/stint/rulesource"
-
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/rulesapi"
 )
@@ -172,9 +171,7 @@ func FuzzLoad(f *testing.F) {
 func TestLoadServed(t *testing.T) {
 	server, db, tokens := serve(t)
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(tokens["operator"]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, tokens["operator"])
 	k, err := rulesapi.Dial(server.URL, file)
 	if err != nil {
 		t.Fatal(err)
@@ -250,9 +247,7 @@ func TestLoadUnread(t *testing.T) {
 func TestLoadUnreadable(t *testing.T) {
 	server, db, tokens := serve(t)
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(tokens["operator"]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, tokens["operator"])
 	k, err := rulesapi.Dial(server.URL, file)
 	if err != nil {
 		t.Fatal(err)
@@ -312,9 +307,7 @@ func (m *meddler) Write(p []byte) (int, error) {
 func TestExportOneMoment(t *testing.T) {
 	server, db, tokens := serve(t)
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(tokens["operator"]), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, tokens["operator"])
 	k, err := rulesapi.Dial(server.URL, file)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/service/rules"
 	"github.com/stint-dev/stint/service/ruletest"
 )
@@ -49,9 +50,7 @@ func write(t *testing.T, document, test string) string {
 	}
 	path := filepath.Join(dir, "sub", "it_test.yaml")
 	for name, text := range map[string]string{filepath.Join(dir, "stint.yaml"): document, path: test} {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, name, text)
 	}
 	return path
 }

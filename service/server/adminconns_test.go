@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/service/server"
 )
@@ -102,9 +102,7 @@ func TestAdminConns(t *testing.T) {
 func TestOperatorsBesideStrangers(t *testing.T) {
 	need.Time(t)
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, path, "0123456789abcdef0123456789abcdef\n")
 	tokens, err := server.ReadOperators(path)
 	if err != nil {
 		t.Fatal(err)

@@ -4,10 +4,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/service/server"
 )
 
@@ -15,9 +15,7 @@ import (
 func readTokens(t *testing.T, token string) *server.Tokens {
 	t.Helper()
 	path := t.TempDir() + "/tokens"
-	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, path, token+"\n")
 	tokens, err := server.ReadTokens(path)
 	if err != nil {
 		t.Fatal(err)

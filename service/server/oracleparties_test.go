@@ -26,9 +26,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint/grpclimit"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
-
 	"github.com/stint-dev/stint/service/proxy"
 	"github.com/stint-dev/stint/service/resp"
 	"github.com/stint-dev/stint/service/server"
@@ -124,10 +124,7 @@ func serveProxy(t *testing.T, behind, rules string, secure *tls.Config) (address
 // listen serves until the test ends.
 func listen(t *testing.T, serve func(context.Context, net.Listener) error) (address string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -294,15 +291,10 @@ func program(t *testing.T, name string, args ...string) io.Reader {
 // configured runs a program with a file of testdata/oracle, in which words are replaced.
 func configured(t *testing.T, file string, replace []string, name string, args ...string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "oracle", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, filepath.Join("testdata", "oracle", file))
 	dir := readable(t)
 	config := filepath.Join(dir, file)
-	if err := os.WriteFile(config, []byte(strings.NewReplacer(append(replace, "DIR", dir)...).Replace(string(text))), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, config, strings.NewReplacer(append(replace, "DIR", dir)...).Replace(string(text)))
 	program(t, name, append(args, config)...)
 }
 

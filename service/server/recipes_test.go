@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/pages"
@@ -42,10 +43,7 @@ type recipe struct {
 // configFile returns a file of docs/configs.
 func configFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/configs/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, "../../docs/configs/"+name)
 	return string(text)
 }
 

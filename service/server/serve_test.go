@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/service/server"
 )
 
@@ -28,10 +30,7 @@ const patience = time.Minute
 // and returns Serve's error.
 func serve(t *testing.T, h http.Handler, o server.ServeOptions) (address string, stop func() error) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, ln, h, o) }()
@@ -279,9 +278,7 @@ func TestTokensReload(t *testing.T) {
 	path := t.TempDir() + "/tokens"
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, path, text)
 	}
 	write(askToken)
 	tokens, err := server.ReadTokens(path)
@@ -315,10 +312,7 @@ func TestTokensReload(t *testing.T) {
 // TestStopAccepts stops a server whose clients have connected and not been
 // accepted yet: they are answered.
 func TestStopAccepts(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	var conns []net.Conn
 	for range 100 {
 		conn := dial(t, ln.Addr().String())

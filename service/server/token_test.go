@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/service/server"
 )
 
@@ -54,9 +55,7 @@ func TestTokenHolders(t *testing.T) {
 		{text: "revoked name=anna at=2020-01-01T00:00:00Z\n", want: "no token there"},
 	} {
 		path := t.TempDir() + "/tokens"
-		if err := os.WriteFile(path, []byte(one.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, path, one.text)
 		tokens, err := server.ReadOperators(path)
 		switch {
 		case one.want != "":
@@ -88,9 +87,7 @@ func TestTokensWatch(t *testing.T) {
 		path := t.TempDir() + "/tokens"
 		write := func(text string) {
 			t.Helper()
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			disk.Write(t, path, text)
 		}
 		write(hashed(anna, "name=anna role=operator") + hashed(bruno, "name=bruno role=operator until="+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
 		tokens, err := server.ReadOperators(path)

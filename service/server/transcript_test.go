@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,8 +17,8 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/golden"
-
 	"github.com/stint-dev/stint/service/server"
 	"github.com/stint-dev/stint/service/testkit/openapi"
 )
@@ -51,9 +50,7 @@ func withTokens(t *testing.T, o *server.Options) {
 func writeTokens(tb testing.TB, text string) *server.Tokens {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	disk.Write(tb, path, text)
 	tokens, err := server.ReadTokens(path)
 	if err != nil {
 		tb.Fatal(err)
@@ -178,10 +175,7 @@ func printed(w *httptest.ResponseRecorder, body string) string {
 // what it does not describe is refused, and what is answered is described.
 func described(t *testing.T, r *http.Request, asked []byte, w *httptest.ResponseRecorder) {
 	t.Helper()
-	text, err := os.ReadFile("openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := disk.Read(t, "openapi.json")
 	api, err := openapi.Parse(text)
 	if err != nil {
 		t.Fatal(err)

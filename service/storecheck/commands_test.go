@@ -1,13 +1,13 @@
 package storecheck_test
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/pages"
 	"github.com/stint-dev/stint/service/storecheck"
 )
@@ -28,10 +28,7 @@ func TestCommandsOfScript(t *testing.T) {
 	}
 	want := []string{"evalsha", "eval", "ping"} // of the caller
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := disk.Read(t, file)
 		if at := dynamic.Find(text); at != nil {
 			t.Errorf("%s: %s…: a command that this test cannot read", file, at)
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 )
 
@@ -174,9 +175,7 @@ func (p process) ask(b *testing.B, requests [][]byte) {
 func program(b *testing.B) (stint, rules string) {
 	dir := b.TempDir()
 	stint, rules = filepath.Join(dir, "stint"), filepath.Join(dir, "rules.json")
-	if err := os.WriteFile(rules, []byte(`{"rules": [{"name": "all", "key": ["ip"], "limits": ["1000000000/s"]}]}`), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	disk.Write(b, rules, `{"rules": [{"name": "all", "key": ["ip"], "limits": ["1000000000/s"]}]}`)
 	if said, err := exec.Command("go", "build", "-o", stint, "github.com/stint-dev/stint/cmd/stint").CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, said)
 	}
@@ -221,9 +220,7 @@ func BenchmarkProxy(b *testing.B) {
 		{"nginx-limit_req", func(address string) *exec.Cmd {
 			dir := b.TempDir()
 			config := filepath.Join(dir, "nginx.conf")
-			if err := os.WriteFile(config, fmt.Appendf(nil, nginxConfig, dir, address, behind), 0o600); err != nil {
-				b.Fatal(err)
-			}
+			disk.Write(b, config, string(fmt.Appendf(nil, nginxConfig, dir, address, behind)))
 			return exec.Command("nginx", "-e", "stderr", "-p", dir, "-c", config)
 		}},
 	}

@@ -3,13 +3,14 @@ package benchmarks_test
 import (
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stint-dev/stint/internal/testkit/disk"
 )
 
 // Streams of a language model: each has so many events, one in each pace.
@@ -58,9 +59,7 @@ func BenchmarkStreams(b *testing.B) {
 	for name, cost := range map[string]string{"requests": `1`, "usage": `{"usage":"openai","reserve":20}`, "cut": `{"usage":"openai","reserve":20,"cut":true}`} {
 		rules := filepath.Join(b.TempDir(), "rules.json")
 		text := `{"rules": [{"name": "all", "key": ["ip"], "limits": ["1000000000/s"], "cost": ` + cost + `}]}`
-		if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
-			b.Fatal(err)
-		}
+		disk.Write(b, rules, text)
 		names, proxies = append(names, name), append(proxies, start(b, func(address string) *exec.Cmd {
 			return exec.Command(stint, "proxy", "-c", rules, "--listen", address, "--upstream", behind)
 		}))

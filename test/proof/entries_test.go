@@ -14,6 +14,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/policy"
@@ -99,19 +100,13 @@ func TestEnvelopeEntries(t *testing.T) {
 }
 
 func byLimiter(t *testing.T, store stint.Store, text string) crowd.Take {
-	l, err := stint.NewLimiter(store, t.Name(), parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, store, t.Name(), parse(t, text))
 	return func(key string) (bool, error) { return l.Allow(context.Background(), key) }
 }
 
 // byBatch takes from the key beside others, in one call.
 func byBatch(t *testing.T, text string) crowd.Take {
-	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), t.Name(), parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, memstore.New(memstore.Options{}), t.Name(), parse(t, text))
 	return func(key string) (bool, error) {
 		passed := make([]bool, 3)
 		err := l.AllowEach(context.Background(), []string{"a", key, "b"}, 1, passed)
@@ -122,10 +117,7 @@ func byBatch(t *testing.T, text string) crowd.Take {
 // byReservation reserves, and cancels half of what passed: as if it had never
 // been, it is no more than the others left.
 func byReservation(t *testing.T, store stint.Store, text string) crowd.Take {
-	l, err := stint.NewLimiter(store, t.Name(), parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, store, t.Name(), parse(t, text))
 	var n atomic.Int64
 	return func(key string) (bool, error) {
 		_, charge, err := l.Reserve(context.Background(), key, 1, time.Hour)
@@ -143,10 +135,7 @@ func byReservation(t *testing.T, store stint.Store, text string) crowd.Take {
 
 // byWait waits for a moment.
 func byWait(t *testing.T, text string) crowd.Take {
-	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), t.Name(), parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, memstore.New(memstore.Options{}), t.Name(), parse(t, text))
 	return func(key string) (bool, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
@@ -162,14 +151,8 @@ func byWait(t *testing.T, text string) crowd.Take {
 // request.
 func byAll(t *testing.T, text string) crowd.Take {
 	store := memstore.New(memstore.Options{})
-	own, err := stint.NewLimiter(store, "own", parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wide, err := stint.NewLimiter(store, "wide", stint.New(1e9, time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := made.Limiter(t, store, "own", parse(t, text))
+	wide := made.Limiter(t, store, "wide", stint.New(1e9, time.Millisecond))
 	return func(key string) (bool, error) {
 		d, err := stint.All(wide.Key("all"), own.Key(key)).Take(context.Background())
 		return d.Allowed, err
@@ -179,14 +162,8 @@ func byAll(t *testing.T, text string) crowd.Take {
 // byStore takes under the limit on one key and a wide one on another.
 func byStore(t *testing.T, text string) crowd.Take {
 	store := memstore.New(memstore.Options{})
-	own, err := store.Bind("own", parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wide, err := store.Bind("wide", stint.New(1e9, time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := made.Bound(t, store, "own", parse(t, text))
+	wide := made.Bound(t, store, "wide", stint.New(1e9, time.Millisecond))
 	return func(key string) (bool, error) {
 		d, err := store.Decide(context.Background(), meter.OpTake, []stint.Layer{{Bound: wide, Key: "all"}, {Bound: own, Key: key}}, 1)
 		return d.Allowed, err
@@ -213,22 +190,11 @@ func byRequests(t *testing.T, text string) crowd.Take {
 }
 
 func newPolicy(t *testing.T, store stint.Store, text string) *policy.Policy {
-	rules, err := policy.Parse([]byte(fmt.Sprintf(`{"rules": [{"name": %q, "key": ["ip"], "limits": [%q]}]}`, "entry", text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return made.Policy(t, store, made.Rules(t, fmt.Sprintf(`{"rules": [{"name": %q, "key": ["ip"], "limits": [%q]}]}`, "entry", text)), policy.Options{})
 }
 
 func byMiddleware(t *testing.T, text string) crowd.Take {
-	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "entry", parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := made.Limiter(t, memstore.New(memstore.Options{}), "entry", parse(t, text))
 	guard, err := httplimit.New(l, httplimit.IPKey(httplimit.ClientIP{}), httplimit.Options{})
 	if err != nil {
 		t.Fatal(err)

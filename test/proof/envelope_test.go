@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/fallback"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
@@ -59,11 +60,7 @@ func scaled(short, normal, soak int) int {
 
 func parse(t testing.TB, text string) stint.Limit {
 	t.Helper()
-	l, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limit(t, text)
 }
 
 // A stopwatch is a clock that callers may read beside the store: what the store
@@ -211,10 +208,7 @@ func (r *contest) took(keys []string, limits []int, cost int64, decide func() (s
 
 // one makes requests to a single limit in every way there is.
 func (r *contest) one() func(rng *rand.Rand) []seen {
-	limiter, err := stint.NewLimiter(r.store, r.limits[0].Name(), r.limits[0])
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	limiter := made.Limiter(r.t, r.store, r.limits[0].Name(), r.limits[0])
 	ctx := context.Background()
 	return func(rng *rand.Rand) []seen {
 		key, cost := []string{"a", "a", "b", "c"}[rng.IntN(4)], 1+rng.Int64N(3)
@@ -302,10 +296,7 @@ func TestEnvelopeLayers(t *testing.T) {
 
 // layered makes requests to all limits on one key, and to some on several.
 func (r *contest) layered() func(rng *rand.Rand) []seen {
-	all, err := r.store.Bind("together", r.limits...)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	all := made.Bound(r.t, r.store, "together", r.limits...)
 	var each []stint.Bound
 	var every []int
 	for i := range r.limits {

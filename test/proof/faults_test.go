@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/test/proof/model"
@@ -211,10 +212,7 @@ func TestStoreClockThatStepsBack(t *testing.T) {
 		l := parse(t, text)
 		clock := newFaulty(l, 5)
 		s := memstore.New(memstore.Options{Now: func() int64 { return clock.now }})
-		limiter, err := stint.NewLimiter(s, l.Name(), l)
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := made.Limiter(t, s, l.Name(), l)
 		var events []oracle.Event
 		latest := int64(math.MinInt64)
 		for range scaled(500, 2000, 100_000) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -15,11 +16,7 @@ import (
 func once(t *testing.T, text string, o memstore.Options, now *int64) *stint.Limiter {
 	t.Helper()
 	o.Now = func() int64 { return *now }
-	l, err := stint.NewLimiter(memstore.New(o), "test", parse(t, text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return made.Limiter(t, memstore.New(o), "test", parse(t, text))
 }
 
 func allows(t *testing.T, l *stint.Limiter, key string) bool {

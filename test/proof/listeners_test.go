@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/test/proof/crowd"
 )
@@ -79,9 +80,7 @@ func start(t *testing.T, program, text, address string, args ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "stint.yaml")
 	rules := fmt.Sprintf("trusted_proxies: [127.0.0.1]\nrules:\n  - {name: entry, key: [ip], limits: [%q]}\n", text)
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, file, rules)
 	var said bytes.Buffer
 	cmd := exec.Command(program, append(args, "-c", file)...)
 	cmd.Stdout, cmd.Stderr = &said, &said

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/test/proof/model"
 	"github.com/stint-dev/stint/test/proof/oracle"
-	"pgregory.net/rapid"
 )
 
 // TestDifferentialLists asks for a few keys under many lists of limits of one name,

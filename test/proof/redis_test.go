@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/test/proof/model"
-	"pgregory.net/rapid"
 )
 
 // TestDifferentialRedis is TestDifferential with the script in a real Redis as

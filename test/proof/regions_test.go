@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/test/proof/model"
 	"github.com/stint-dev/stint/test/proof/oracle"
@@ -41,10 +42,7 @@ func newRegionalRun(t *testing.T, seed uint64) *regionalRun {
 	for i := range r.regions {
 		store := memstore.New(memstore.Options{Now: func() int64 { return r.now }})
 		t.Cleanup(func() { _ = store.Close() })
-		limiter, err := stint.NewLimiter(store, "api", stint.PerSecond(regionUnits/3))
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := made.Limiter(t, store, "api", stint.PerSecond(regionUnits/3))
 		r.regions[i] = &region{limiter, regionUnits / 3, true}
 	}
 	return r

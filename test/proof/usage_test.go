@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -52,17 +53,11 @@ func TestGatewayRules(t *testing.T) {
 		customers = 3
 	}
 	limit := parse(t, "100_000/m debt 10_000_000")
-	rules, err := policy.Parse([]byte(fmt.Sprintf(`{"rules": [
+	rules := made.Rules(t, fmt.Sprintf(`{"rules": [
 		{"name": "tokens", "key": ["customer"], "limits": [%q], "cost": {"usage": "openai", "reserve": %d}},
-		{"name": "requests", "key": ["customer"], "limits": ["100_000/m"]}]}`, limit, reserve)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "requests", "key": ["customer"], "limits": ["100_000/m"]}]}`, limit, reserve))
 	now := int64(1e18)
-	p, err := policy.New(memstore.New(memstore.Options{Now: func() int64 { return now }}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{Now: func() int64 { return now }}), rules, policy.Options{})
 	random := rand.New(rand.NewPCG(3, 5))
 	var queue streams
 	for c := range customers {
@@ -83,10 +78,11 @@ func TestGatewayRules(t *testing.T) {
 		}
 		switch s.pending {
 		case nil:
-			s.pending, _, err = p.Begin(context.Background(), policy.Map{"customer": s.customer}, 1, false, -1, &r)
+			pending, _, err := p.Begin(context.Background(), policy.Map{"customer": s.customer}, 1, false, -1, &r)
 			if err != nil {
 				t.Fatal(err)
 			}
+			s.pending = pending
 			events = append(events, oracle.Event{T: now, Key: s.customer, Cost: reserve, Allowed: r.Decision.Allowed})
 			if s.pending == nil {
 				s.at += max(int64(r.Decision.RetryAfter), 1)
@@ -150,23 +146,17 @@ func TestUsageRedis(t *testing.T) {
 }
 
 func usageIn(t *testing.T, url, mode string) {
-	rules, err := policy.Parse([]byte(`{"rules": [
-		{"name": "requests", "key": ["b"], "limits": ["100 per 1000h sliding_log"], "mode": "` + mode + `"},
-		{"name": "tokens", "key": ["a"], "limits": ["1000 per 87600h fixed_window"], "mode": "` + mode + `", "cost": {"usage": "openai", "reserve": 100}},
+	rules := made.Rules(t, `{"rules": [
+		{"name": "requests", "key": ["b"], "limits": ["100 per 1000h sliding_log"], "mode": "`+mode+`"},
+		{"name": "tokens", "key": ["a"], "limits": ["1000 per 87600h fixed_window"], "mode": "`+mode+`", "cost": {"usage": "openai", "reserve": 100}},
 		{"name": "failures", "key": [], "limits": ["10/1000h"], "count": {"status": 500}},
-		{"name": "bytes", "key": ["a", "b"], "limits": ["1000 per 1000h sliding_log"], "cost": {"response": "bytes", "reserve": 300}, "shadow": true}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		{"name": "bytes", "key": ["a", "b"], "limits": ["1000 per 1000h sliding_log"], "cost": {"response": "bytes", "reserve": 300}, "shadow": true}]}`)
 	store, err := redisstore.New(redisstore.Options{URL: url, Prefix: t.Name(), Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	p, err := policy.New(store, rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, store, rules, policy.Options{})
 	defer p.Close()
 	attrs := policy.Map{"a": "1", "b": "2"}
 	var r policy.Result

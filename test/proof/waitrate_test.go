@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
@@ -45,10 +46,7 @@ func TestWaitRate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			limiter, err := stint.NewLimiter(memstore.New(memstore.Options{}), "rate", limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			limiter := made.Limiter(t, memstore.New(memstore.Options{}), "rate", limit)
 			x := rate.NewLimiter(rate.Limit(count), int(burst))
 			var passes [3]int64
 			var all sync.WaitGroup

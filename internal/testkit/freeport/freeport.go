@@ -25,6 +25,17 @@ func Addr(t testing.TB) string {
 // Keep is Addr for a program, which calls release when it needs the port no more.
 func Keep() (addr string, release func(), err error) { return keep() }
 
+// Listen returns a listener at a free port, which is closed when the test ends.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 // Port is Addr without the address.
 func Port(t testing.TB) string {
 	t.Helper()

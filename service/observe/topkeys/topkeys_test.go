@@ -6,22 +6,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-
 	"github.com/stint-dev/stint/service/observe/topkeys"
 )
 
 func newPolicy(tb testing.TB, limit string) *policy.Policy {
-	rules, err := policy.Parse([]byte(`{"rules": [{"name": "a", "key": ["ip"], "limits": ["` + limit + `"]}]}`))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return p
+	return made.Policy(tb, memstore.New(memstore.Options{}), made.Rules(tb, `{"rules": [{"name": "a", "key": ["ip"], "limits": ["`+limit+`"]}]}`), policy.Options{})
 }
 
 func ip(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }

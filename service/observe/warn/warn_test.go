@@ -15,22 +15,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
-
 	"github.com/stint-dev/stint/service/observe/warn"
 )
 
 // decider asks a policy, and tells a Warner.
 func decider(t *testing.T, w *warn.Warner, text string) func(ip string) {
-	rules, err := policy.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, text), policy.Options{})
 	return func(ip string) {
 		var r policy.Result
 		if err := p.Decide(t.Context(), policy.Map{"ip": ip}, 1, &r); err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/rulesource"
 	"github.com/stint-dev/stint/service/rules/rulescopy"
 )
@@ -19,9 +20,7 @@ func TestLeft(t *testing.T) {
 	path := filepath.Join(dir, "last.copy")
 	old, fresh, other, named := path+".new123", path+".new456", filepath.Join(dir, "other.copy.new7"), path+".newyork"
 	for _, name := range []string{old, fresh, other, named} {
-		if err := os.WriteFile(name, []byte("half"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		disk.Write(t, name, "half")
 	}
 	before := time.Now().Add(-2 * time.Hour)
 	for _, name := range []string{old, other, named} {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/rulesource"
 	"github.com/stint-dev/stint/service/rules/rulescopy"
 )
@@ -68,13 +69,8 @@ func TestChanges(t *testing.T) {
 	if err := keep(true, 0, 4, "four"); err != nil || c.Stale() {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, whole[:len(whole)-1], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	whole := disk.Read(t, path)
+	disk.Write(t, path, string(whole[:len(whole)-1]))
 	if err := keep(false, 4, 5, "", set("a", "5/m")); err == nil || !c.Stale() {
 		t.Errorf("changes behind a file that is cut off: %v", err)
 	}

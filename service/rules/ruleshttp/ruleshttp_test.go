@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/rulesource"
-
 	"github.com/stint-dev/stint/service/rules/ruleshttp"
 )
 
@@ -39,9 +38,7 @@ func TestFollow(t *testing.T) {
 	}))
 	defer server.Close()
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	disk.Write(t, token, "secret\n")
 	s, err := ruleshttp.Open(server.URL+"/rules.json?secret=1", token)
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,8 @@ import (
 	"github.com/stint-dev/stint/grpclimit"
 	"github.com/stint-dev/stint/grpclimit/connectlimit"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/freeport"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/race"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -89,15 +91,8 @@ func TestEnvelopeAdapters(t *testing.T) {
 
 func limiter(t *testing.T, text string) *stint.Limiter {
 	t.Helper()
-	limit, err := stint.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := stint.NewLimiter(memstore.New(memstore.Options{}), "entry", limit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	limit := made.Limit(t, text)
+	return made.Limiter(t, memstore.New(memstore.Options{}), "entry", limit)
 }
 
 // requests guards requests of HTTP.
@@ -123,14 +118,7 @@ func calls(t *testing.T, text string) *grpclimit.Server {
 // rules guards calls of gRPC by a rules file.
 func rules(t *testing.T, text string) *grpclimit.Server {
 	t.Helper()
-	parsed, err := policy.Parse([]byte(fmt.Sprintf(`{"rules": [{"name": "entry", "key": ["header.x-client"], "limits": [%q]}]}`, text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), parsed, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, fmt.Sprintf(`{"rules": [{"name": "entry", "key": ["header.x-client"], "limits": [%q]}]}`, text)), policy.Options{})
 	guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -263,10 +251,7 @@ func transport(t *testing.T) *http.Transport {
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := freeport.Listen(t)
 	return ln
 }
 

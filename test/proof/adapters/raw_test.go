@@ -24,6 +24,7 @@ import (
 	"github.com/stint-dev/stint/adapters/fiberlimit"
 	"github.com/stint-dev/stint/adapters/ginlimit"
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 )
@@ -66,14 +67,7 @@ func (w *watch) reached(handler, host, header, cookie, query string) {
 // guard goes by rawRules, and reports.
 func (w *watch) guard(t *testing.T) func(http.Handler) http.Handler {
 	t.Helper()
-	parsed, err := policy.Parse([]byte(rawRules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.New(memstore.New(memstore.Options{}), parsed, policy.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, rawRules), policy.Options{})
 	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{OnDecision: func(_ *http.Request, o httplimit.Outcome) {
 		w.last.keys = make(map[string]string)
 		for i, r := range o.Rules.ByRule {
