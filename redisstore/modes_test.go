@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -400,5 +403,89 @@ func TestNodeClock(t *testing.T) {
 	}
 	if passed := time.Duration(now() - before); passed < 50*time.Millisecond {
 		t.Errorf("%v for more than 50 ms", passed)
+	}
+}
+
+// TestDegradedOnce has a server away under a mode that also answers from memory: an
+// answer from memory does not end the outage, so OnChange is called once for it, and
+// once when the server is there again.
+func TestDegradedOnce(t *testing.T) {
+	server := redistest.Start(t)
+	shared := open(t, server.URL(), redisstore.Options{Prefix: "degraded", NewKeys: -1})
+	var mu sync.Mutex
+	var changes []error
+	store := fallback.New(shared.Mode(redisstore.Async), fallback.Options{OnChange: func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		changes = append(changes, err)
+	}})
+	defer store.Close()
+	limit := made.Bound(t, store, "api", parse(t, "100000/24h"))
+	known := func() error {
+		_, err := limit.Allow(ctx, "known", 1)
+		return err
+	}
+	if err := known(); err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	for i := range 200 {
+		if _, err := limit.Allow(ctx, fmt.Sprint("new ", i), 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := known(); err != nil { // this process knows its usage
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	outage := slices.Clone(changes)
+	mu.Unlock()
+	if len(outage) != 1 || outage[0] == nil {
+		t.Errorf("%d changes in an outage: %v", len(outage), outage[:min(4, len(outage))])
+	}
+	server.Restart(t)
+	eventually(t, "the outage does not end", func() bool {
+		if _, err := limit.Allow(ctx, "later", 1); err != nil {
+			t.Fatal(err)
+		}
+		return !store.Stats().Degraded
+	})
+	if mu.Lock(); len(changes) != 2 || changes[1] != nil {
+		t.Errorf("%d changes with the end of the outage", len(changes))
+	}
+	mu.Unlock()
+}
+
+// TestSharesRecover binds 20,000 limits of mode Share that nobody holds, and finds
+// few of them afterwards. One that is held, and one that is bound anew, count on.
+func TestSharesRecover(t *testing.T) {
+	store := open(t, "redis://127.0.0.1:1", redisstore.Options{}) // this mode asks no server
+	shares := store.Mode(redisstore.Share)
+	take := func(name string, text string, want int64) {
+		t.Helper()
+		b := made.Bound(t, shares, name, parse(t, text))
+		if d, err := b.Decide(ctx, meter.OpTake, "a", 1); err != nil || !d.Allowed || d.Remaining != want {
+			t.Errorf("%s: %+v, %v: want %d remaining", name, d, err, want)
+		}
+	}
+	held := made.Bound(t, shares, "held", parse(t, "10/h"))
+	take("held", "10/h", 9)
+	take("dropped", "10/h", 9)
+	for i := range 20_000 {
+		if _, err := shares.Bind(fmt.Sprint("name ", i), parse(t, "10/h")); err != nil {
+			t.Fatal(err)
+		}
+		if i%1000 == 0 {
+			runtime.GC()
+		}
+	}
+	if n := store.KnownShares(); n > 5000 {
+		t.Errorf("%d limits are known that nobody holds", n)
+	}
+	take("dropped", "10/h", 8)
+	take("held", "20/h", 18)
+	runtime.GC()
+	if got := held.Limits()[0]; got != parse(t, "20/h") {
+		t.Errorf("what is held stands at %v, want what was bound last", got)
 	}
 }
