@@ -115,3 +115,16 @@ var (
 	// ErrClosed is for a store or queue that has been closed.
 	ErrClosed = errors.New("stint: closed")
 )
+
+// A LostReservation is the error of Reserve whose answer was lost ([ErrAmbiguous]), if the store
+// knows which ID the reservation then has. Whoever decides without the store cancels it.
+type LostReservation struct {
+	ID  ReservationID
+	Err error
+}
+
+// Error implements error.
+func (l *LostReservation) Error() string { return l.Err.Error() }
+
+// Unwrap returns l.Err, which matches [ErrAmbiguous].
+func (l *LostReservation) Unwrap() error { return l.Err }

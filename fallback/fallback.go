@@ -16,7 +16,8 @@
 // Every call is answered as soon as the shared store has failed it. How soon that is depends on
 // that store: a store of package redisstore fails a call when three quarters of the time that its
 // context leaves are up. A call is charged to the shared store at most once. A call that may have
-// been charged there ([stint.ErrAmbiguous]) is decided locally and not owed.
+// been charged there ([stint.ErrAmbiguous]) is decided locally and not owed; a reservation
+// ([stint.LostReservation]) is cancelled there, and owed.
 //
 // While the shared store is gone, n processes with Nodes: n, or SetNodes(n), together let through
 // at most what the limit does, plus one unit a process and limit where a share is rounded up to

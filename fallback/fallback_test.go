@@ -87,6 +87,9 @@ func (s *shared) Reserve(ctx context.Context, layers []stint.Layer, cost int64, 
 		id = t
 		return d, err
 	})
+	if errors.Is(err, stint.ErrAmbiguous) {
+		err = &stint.LostReservation{ID: id, Err: err}
+	}
 	if err != nil {
 		id = ""
 	}

@@ -63,6 +63,7 @@ func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl 
 		}
 		return d, id, nil
 	}
+	s.failover.Lost(err)
 	if !s.fails(ctx, err) {
 		return d, id, err
 	}

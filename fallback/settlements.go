@@ -102,13 +102,21 @@ func (f *Failover) Reserve(id stint.ReservationID, cost int64, ttl time.Duration
 	f.reserved.add(id, one)
 }
 
+// Lost has a reservation cancelled once the shared store answers, if err says that the answer to it
+// was lost ([stint.LostReservation]): the request is decided without it. It reports whether that
+// will be done.
+func (f *Failover) Lost(err error) bool {
+	var lost *stint.LostReservation
+	return errors.As(err, &lost) && f.debts != nil && f.debts.later(&settlement{id: lost.ID})
+}
+
 // ReserveLocal remembers a reservation that the local store made because the shared one failed with
 // the error why. It is owed once it is settled, or has expired: until then nobody knows its cost.
 func (f *Failover) ReserveLocal(why error, id stint.ReservationID, cost int64, ttl time.Duration, of []Reserved) {
 	if id == "" {
 		return
 	}
-	one := reserved{of: of, cost: cost, ends: time.Now().Add(ttl), maybe: errors.Is(why, stint.ErrAmbiguous)}
+	one := reserved{of: of, cost: cost, ends: time.Now().Add(ttl), maybe: errors.Is(why, stint.ErrAmbiguous) && !f.Lost(why)}
 	one.lapse = time.AfterFunc(ttl, func() { f.settled(id, cost) })
 	if !f.reserved.add(id, one) {
 		one.lapse.Stop()

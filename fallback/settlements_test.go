@@ -26,8 +26,10 @@ func TestSettledEverywhere(t *testing.T) {
 				used, end := int64(0), time.Now()
 				for range 150 {
 					switch rnd.IntN(8) {
-					case 0:
-						s.fail(errGone)
+					case 0: // it is away, or its answers are lost, of calls that it carries out or not
+						how := rnd.IntN(3)
+						s.after.Store(how == 2)
+						s.fail([]error{errGone, stint.ErrAmbiguous, stint.ErrAmbiguous}[how])
 					case 1:
 						s.healAndPost()
 					case 2, 3, 4:
@@ -115,8 +117,11 @@ func TestOutagesBanNobody(t *testing.T) {
 			return r, d
 		}
 		for i := range 60 {
-			if i%5 == 2 {
+			switch s.after.Store(i%10 == 7); i % 10 {
+			case 2:
 				s.fail(errGone)
+			case 7: // what it does is not heard
+				s.fail(stint.ErrAmbiguous)
 			}
 			r, d := begin()
 			if !d.Allowed {

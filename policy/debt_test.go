@@ -16,7 +16,7 @@ import (
 	"github.com/stint-dev/stint/policy"
 )
 
-// lossy is a store that may decide and then lose its answer.
+// lossy is a store that may decide and then lose its answer, but for peeks.
 type lossy struct {
 	*broken
 	loses atomic.Bool
@@ -24,10 +24,18 @@ type lossy struct {
 
 func (s *lossy) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
 	d, err := s.broken.Decide(ctx, op, layers, cost)
-	if s.loses.Load() {
+	if s.loses.Load() && op != meter.OpPeek {
 		return stint.Decision{}, fmt.Errorf("%w: reset", stint.ErrAmbiguous)
 	}
 	return d, err
+}
+
+func (s *lossy) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
+	d, id, err := s.broken.Reserve(ctx, layers, cost, ttl)
+	if s.loses.Load() {
+		return stint.Decision{}, "", &stint.LostReservation{ID: id, Err: fmt.Errorf("%w: reset", stint.ErrAmbiguous)}
+	}
+	return d, id, err
 }
 
 func (s *lossy) Reset(ctx context.Context, layers []stint.Layer) error {
@@ -94,40 +102,51 @@ func TestDebts(t *testing.T) {
 	})
 }
 
-// TestResponsesThroughOutages begins requests while the store is there and while it is away, and ends
-// them in either time: in the end both stores have what the responses cost, and successes have
-// banned nobody.
+// TestResponsesThroughOutages begins requests while the store is there, while it is away and while its
+// answers are lost, and ends them in any of these times: in the end both stores have what the
+// responses cost of requests that they decided, and successes have banned nobody.
 func TestResponsesThroughOutages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := debtor(t, `{"name": "login", "key": ["ip"], "limits": ["5 per 10m sliding_log ban 1h"], "count": {"status": [401]}}`,
-			`{"name": "tokens", "key": ["ip"], "limits": ["100000/24h fixed_window"], "cost": {"response": "/n", "reserve": 4000}}`)
-		var r policy.Result
-		for i := range 40 {
-			store.down.Store(i%4 == 1 || i%4 == 2)
-			pending, _, err := p.Begin(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, false, 0, &r)
-			if err != nil || !r.Decision.Allowed {
-				t.Fatalf("request %d: %+v, %v", i, r.Decision, err)
-			}
-			if i%8 > 4 {
-				recovered(store)
-			}
+	for _, failure := range []string{"local", "open", "closed"} {
+		t.Run(failure, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { throughOutages(t, failure) }) })
+	}
+}
+
+func throughOutages(t *testing.T, failure string) {
+	store, p := debtor(t, `{"name": "login", "key": ["ip"], "limits": ["5 per 10m sliding_log ban 1h"], "count": {"status": [401]}, "on_store_failure": "`+failure+`"}`,
+		`{"name": "tokens", "key": ["ip"], "limits": ["100000/24h fixed_window"], "cost": {"response": "/n", "reserve": 4000}, "on_store_failure": "`+failure+`"}`)
+	var r policy.Result
+	counted := int64(0)
+	for i := range 80 {
+		store.down.Store(i%8 == 1 || i%8 == 2)
+		store.loses.Store(i%8 == 5 || i%8 == 6)
+		pending, _, err := p.Begin(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, false, 0, &r)
+		if err != nil || r.Decision.Allowed != (r.StoreError == nil || failure != "closed") || r.Rules[0].Banned {
+			t.Fatalf("request %d: %+v, %v", i, r.Decision, err)
+		}
+		if i%16 > 8 {
+			recovered(store)
+		}
+		if pending != nil {
 			_ = pending.Header(t.Context(), 200, nil)
 			_, _ = pending.Write([]byte(`{"n":3}`))
 			if err := pending.End(t.Context(), true); err != nil {
 				t.Fatal(err)
 			}
-			if i%4 == 3 {
-				recovered(store)
-			}
+			counted += 3
 		}
-		if got := remain(t, p, "192.0.2.1"); got[0] != 5 || got[1] != 100_000-40*3 {
-			t.Errorf("%v remain in the store, want [5 99880]", got)
+		if i%4 == 3 {
+			recovered(store)
 		}
-		store.down.Store(true)
-		if err := p.Peek(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, &r); err != nil || r.Rules[0].Remaining != 5 || r.Rules[1].Remaining != 100_000-40*3 {
-			t.Errorf("%d and %d remain in the local store, %v", r.Rules[0].Remaining, r.Rules[1].Remaining, err)
-		}
-	})
+	}
+	if got := remain(t, p, "192.0.2.1"); got[0] != 5 || got[1] != 100_000-counted {
+		t.Errorf("%v remain in the store, want [5 %d]", got, 100_000-counted)
+	}
+	if store.down.Store(true); failure != "local" {
+		return
+	}
+	if err := p.Peek(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, &r); err != nil || r.Rules[0].Remaining != 5 || r.Rules[1].Remaining != 100_000-counted {
+		t.Errorf("%d and %d remain in the local store, %v", r.Rules[0].Remaining, r.Rules[1].Remaining, err)
+	}
 }
 
 // TestDebtsOnce: the store is not charged again for requests that it may have charged before

@@ -268,6 +268,9 @@ func (p *Policy) put(ctx context.Context, a *operation, r *Result, cost int64, s
 // is a [stint.TurnStore].
 func (p *Policy) takeIn(ctx context.Context, a *operation, r *Result, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, id stint.ReservationID, err error) {
 	store := p.in(a.local)
+	if ttl > 0 {
+		defer func() { p.failover.Lost(err) }()
+	}
 	if turns, ok := store.(stint.TurnStore); ok && a.turn && r.held == 0 {
 		return turns.TakeTurn(ctx, layers, cost, ttl, a.age)
 	}

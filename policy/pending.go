@@ -477,6 +477,7 @@ func (p *Policy) askAll(ctx context.Context, a *operation, r *Result, all []stin
 	if err == nil && d.Allowed { // there is room by now
 		_, err = p.settle(ctx, reservedPart{id: id, local: a.local}, 0)
 	}
+	p.failover.Lost(err)
 	return d, err
 }
 

@@ -101,6 +101,7 @@ func (p *Policy) takeMore(ctx context.Context, s *settling, a *operation, want i
 	for want > 0 {
 		d, id, err := fallback.TakeTurn(ctx, p.in(a.local), layers, want, responseLasts, 0)
 		if err != nil {
+			p.failover.Lost(err)
 			return reservedPart{}, err
 		}
 		if d.Allowed {

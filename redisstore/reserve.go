@@ -126,11 +126,15 @@ func (s *Store) reserve(ctx context.Context, parts []part, r reserving) (answer,
 			text = fmt.Append(text, len(key), ":", key)
 		}
 	}
+	whole := stint.ReservationID(fmt.Sprintf("%s-%04x", id, slot))
 	a, err := s.longAnswer(ctx, parts, more, "r", r.asked(), micros(int64(r.ttl)), id, string(text))
-	if err != nil || !a.allowed() {
+	switch {
+	case errors.Is(err, ErrAmbiguous):
+		return nil, "", &stint.LostReservation{ID: whole, Err: err}
+	case err != nil || !a.allowed():
 		return a, "", err
 	}
-	return a, stint.ReservationID(fmt.Sprintf("%s-%04x", id, slot)), nil
+	return a, whole, nil
 }
 
 // reserved returns the keys of a reservation, beside those of the states.
