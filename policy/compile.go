@@ -188,7 +188,7 @@ func newPlan(r *rule, name, variant, action string, limits []stint.Limit) *plan 
 		if len(limits) > 1 {
 			label += "/" + l.Label()
 		}
-		one := &RuleLimit{Rule: r.Name, Label: label, Variant: variant, Limit: l, Text: l.String(), Shadow: r.Shadow, Quota: r.Quota, reply: &r.Reply}
+		one := &RuleLimit{Rule: r.Name, Label: label, Variant: variant, Limit: l, capacity: l.Capacity(), Text: l.String(), Shadow: r.Shadow, Quota: r.Quota, reply: &r.Reply}
 		if l.InFlight() {
 			one.inFlight = stint.InFlightName(r.Name, l)
 			p.inFlight = append(p.inFlight, one)

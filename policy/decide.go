@@ -317,7 +317,7 @@ func (e *RuleResult) set(d *stint.Decision) {
 // because a store in front lets all pass or none.
 func (e *RuleResult) use(capacity, used, left int64) {
 	if capacity == 0 {
-		if capacity, used, left = e.Limit.Capacity(), -1, -1; e.Denied {
+		if capacity, used, left = e.capacity, -1, -1; e.Denied {
 			left = 0
 		}
 	}

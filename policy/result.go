@@ -171,6 +171,7 @@ type RuleLimit struct {
 	Shadow, Quota bool
 
 	inFlight string // the name that a limit in flight is counted under; "" for others
+	capacity int64  // of Limit: each request asks
 
 	fields atomic.Pointer[ratefields.Limit]
 	reply  *rulesfile.Reply // nil where no rule of a file has the limit
