@@ -26,6 +26,7 @@ type Change struct {
 	Fresh bool
 }
 
+// String returns the rule and what changes in it, as one line.
 func (c Change) String() string { return fmt.Sprintf("rule %s: %s", c.Rule, c.What) }
 
 // Compare describes, for people to read, what changes when r replaces old: rules, limits and

@@ -181,6 +181,7 @@ func (p *Policy) SetNodes(n int) error {
 	return p.failover.SetNodes(n)
 }
 
+// Rules returns the rules that the policy decides by. They do not change.
 func (p *Policy) Rules() *Rules { return p.rules }
 
 // A ModeStore is a store that several processes share and that need not be asked about every

@@ -60,6 +60,7 @@ type Warning struct {
 	Hint   string // what would be better; may be empty
 }
 
+// String returns the warning as one line: where it is, what is wrong, and what would be better.
 func (w Warning) String() string {
 	e := Error{Line: w.Line, Column: w.Column, Reason: w.Reason, Hint: w.Hint}
 	if w.Rule != "" {
