@@ -29,10 +29,12 @@ help: ## list the targets
 build: ## build the binary into bin/stint
 	go build -o bin/stint ./cmd/stint
 
+demo: CASE ?= proxy
 demo: ## run the proxy in front of a small server, and say what to try; CASE=budgets: of a language model
+	@case "$(CASE)" in proxy|budgets) ;; *) echo 'CASE=$(CASE): there are CASE=proxy and CASE=budgets'; exit 2;; esac
 	@echo "building stint, which takes a minute the first time; Ctrl-C ends the demo"
 	@go build -o bin/stint ./cmd/stint
-	@bin/stint serve --demo --demo-case $(or $(CASE),proxy)
+	@bin/stint serve --demo --demo-case $(CASE)
 
 # A slow test leaves itself out of -short, or has a short form. Those that compare
 # for minutes do so on one goroutine, where there is no race to find.

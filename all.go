@@ -222,6 +222,13 @@ func (r *Request) wait(ctx context.Context, ttl time.Duration) (*Reservation, er
 		}
 		return nil, err
 	}
+	if slices.ContainsFunc(r.parts, func(p Part) bool { return p.cost > p.limiter.stand(p.limiter.terms.Load()).capacity }) {
+		if d, err := r.look(ctx); err != nil {
+			return nil, err
+		} else if d.RetryAfter == Never {
+			return nil, &WaitError{Decision: d, parts: true}
+		}
+	}
 	w, stands := &waiter{request: r, ttl: ttl}, make([]arrivals.Part, len(r.parts))
 	for i, p := range r.parts {
 		stands[i] = p.stand()

@@ -35,16 +35,16 @@ func (l *Limiter) Block(ctx context.Context, key string, d time.Duration) error 
 func (l *Limiter) Unblock(ctx context.Context, key string) error { return l.block(ctx, key, 0) }
 
 func (l *Limiter) block(ctx context.Context, key string, d time.Duration) error {
-	if err := l.decides(); err != nil {
-		return err
-	}
+	layers, err := l.overTime(key)
 	s, ok := l.store.(BlockStore)
 	switch {
+	case err != nil:
+		return err
 	case !ok:
 		return fmt.Errorf("stint: the store of %q cannot block: it is no BlockStore", l.Name())
 	case !l.stand(l.terms.Load()).bans:
 		return fmt.Errorf("stint: no limit of %q has a ban, so none can block: Limit.WithBan gives it one", l.Name())
 	}
 	defer l.lines.RoomMade(at(key))
-	return s.Block(ctx, l.layers(key), d)
+	return s.Block(ctx, layers, d)
 }

@@ -21,7 +21,8 @@
 //     nothing.
 //   - [Limiter.Wait]: wait until it passes. A [Queue] runs work at a limit's pace.
 //   - [Limiter.Reserve], [Limiter.WaitReserve]: the true cost is known later.
-//   - [Limiter.Acquire]: at most so many at once, for a limit in flight.
+//   - [Limiter.Acquire]: at most so many at once, for a limit in flight;
+//     [Limiter.AcquireN] waits for a place, and for a pace beside it.
 //   - [All]: several keys or limiters, all of them or none.
 //   - [Limiter.Block]: deny a key for a time, whatever it has used.
 //   - [Limiter.With]: other limits for this caller, such as those of a plan.

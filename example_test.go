@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -111,6 +113,33 @@ func ExampleLimiter_WaitReserve() {
 	fmt.Println(d.Allowed, err)
 	// Output:
 	// true <nil>
+}
+
+// Two calls at once, and 10 ms between any two: each waits for its turn and a place.
+func ExampleLimiter_AcquireN() {
+	store := memstore.New(memstore.Options{})
+	defer store.Close()
+	ctx := context.Background()
+	limiter, err := stint.NewLimiter(store, "calls", stint.InFlight(2), stint.Every(10*time.Millisecond))
+	if err != nil {
+		log.Fatal(err)
+	}
+	var made atomic.Int64
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			d, release, err := limiter.AcquireN(ctx, "partner", 1, time.Minute)
+			if err != nil || !d.Allowed {
+				return
+			}
+			defer release()
+			made.Add(1)
+		})
+	}
+	calls.Wait()
+	fmt.Println(made.Load(), "calls")
+	// Output:
+	// 4 calls
 }
 
 // A queue runs work at an even pace, and refuses what finds no room.

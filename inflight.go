@@ -16,7 +16,7 @@ import (
 
 // ErrInFlight is for a call that decides under a limit in flight but cannot give the units
 // back when the request ends: [Limiter.Acquire] can.
-var ErrInFlight = errors.New("stint: a limit in flight takes units until the request ends, which this call does not learn: use Acquire")
+var ErrInFlight = errors.New("stint: a limit in flight takes units until the request ends, which this call does not learn: use Acquire, or AcquireN to wait")
 
 // mostInFlight is the greatest count of a limit in flight: every store counts it exactly.
 const mostInFlight = 1 << 53
@@ -148,7 +148,7 @@ func (l *Limiter) AcquireN(ctx context.Context, key string, cost int64, wait tim
 			}
 		}
 	default:
-		if d, release, err = r.acquire(ctx, key, cost, nil); err != nil || d.Allowed || wait <= 0 || d.RetryAfter == Never {
+		if d, release, err = r.acquire(ctx, key, cost, nil); err != nil || d.Allowed || wait <= 0 || cost > l.terms.Load().capacity {
 			return d, release, err
 		}
 	}
@@ -195,7 +195,7 @@ func (w *acquirer) acquire(ctx context.Context) (Decision, func(), error) {
 }
 
 // Take implements [arrivals.Asker].
-func (w *acquirer) Take(ctx context.Context, later time.Duration) (a arrivals.Answer, err error) {
+func (w *acquirer) Take(ctx context.Context, later time.Duration, _ uint64) (a arrivals.Answer, err error) {
 	if later > 0 {
 		return arrivals.Answer{Again: later}, nil
 	}
@@ -210,7 +210,7 @@ func (w *acquirer) Take(ctx context.Context, later time.Duration) (a arrivals.An
 	if a = w.answer(w.d); a.Again == arrivals.Unknown {
 		w.free = time.Time{}
 	}
-	if !a.Passes && a.Again != arrivals.Unknown && time.Now().Add(a.Again).After(w.until) {
+	if never := w.d.RetryAfter == Never; !a.Passes && (never || a.Again != arrivals.Unknown && time.Now().Add(a.Again).After(w.until)) {
 		err = errTooLate
 	}
 	return a, err
@@ -234,12 +234,12 @@ func (w *acquirer) Look(ctx context.Context, _ int) (arrivals.Answer, error) {
 }
 
 // With implements [arrivals.Asker].
-func (w *acquirer) With(ctx context.Context, more []int64) (lacks uint64, err error) {
+func (w *acquirer) With(ctx context.Context, more []int64) (lacks uint64, again time.Duration, err error) {
 	d, err := w.look(ctx, w.key, w.cost+more[0])
 	if err == nil && !d.Allowed {
 		lacks = 1
 	}
-	return lacks, err
+	return lacks, arrivals.Unknown, err
 }
 
 // Ahead implements [arrivals.Asker].
@@ -375,13 +375,7 @@ func (r *running) take(ctx context.Context, op meter.Op, key string, cost int64,
 		if err != nil {
 			return d, err
 		}
-		denied := d.Denied
-		if d.Denied = 0; d.Tightest >= 0 {
-			d.Tightest = r.timedAt[d.Tightest]
-		}
-		for i := range denied.Limits() {
-			d.Denied |= 1 << uint(r.timedAt[i])
-		}
+		r.renumber(&d)
 	}
 	for i := range holds {
 		if h := &holds[i]; r.timed == nil && (d.Tightest < 0 || h.Left() < d.Remaining) {
@@ -389,4 +383,15 @@ func (r *running) take(ctx context.Context, op meter.Op, key string, cost int64,
 		}
 	}
 	return d, nil
+}
+
+// renumber turns an answer of the limits that are not in flight into one of all limits.
+func (r *running) renumber(d *Decision) {
+	denied := d.Denied
+	if d.Denied = 0; d.Tightest >= 0 {
+		d.Tightest = r.timedAt[d.Tightest]
+	}
+	for i := range denied.Limits() {
+		d.Denied |= 1 << uint(r.timedAt[i])
+	}
 }

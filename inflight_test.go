@@ -131,28 +131,47 @@ func TestAcquireWaits(t *testing.T) {
 	})
 }
 
-// TestInFlightElsewhere fails every other method, rather than let pass what it cannot count.
-func TestInFlightElsewhere(t *testing.T) {
-	l, ctx := running(t, "1 in flight", "10/s"), t.Context()
-	calls := map[string]func() error{
-		"Allow":     func() error { _, err := l.Allow(ctx, "a"); return err },
-		"AllowEach": func() error { return l.AllowEach(ctx, []string{"a"}, 1, make([]bool, 1)) },
-		"Take":      func() error { _, err := l.Take(ctx, "a", 1); return err },
-		"TakeUpTo":  func() error { _, err := l.TakeUpTo(ctx, "a", 1); return err },
-		"Peek":      func() error { _, err := l.Peek(ctx, "a", 1); return err },
-		"Reserve":   func() error { _, _, err := l.Reserve(ctx, "a", 1, time.Second); return err },
-		"Refund":    func() error { _, err := l.Refund(ctx, "a", 1); return err },
-		"Reset":     func() error { return l.Reset(ctx, "a") },
-		"Wait":      func() error { return l.Wait(ctx, "a", 1) },
-		"NewQueue":  func() error { _, err := stint.NewQueue(l, "a", stint.QueueOptions{}); return err },
-		"All":       func() error { _, err := stint.All(l.Key("a")).Take(ctx); return err },
-	}
-	for name, call := range calls {
-		if err := call(); !errors.Is(err, stint.ErrInFlight) {
-			t.Errorf("%s: %v", name, err)
+// TestAcquireNever: what is above a limit is denied at once, though another limit denies it, too.
+func TestAcquireNever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := running(t, "2 in flight", "1/5s burst 1")
+		_, release, _ := l.Acquire(t.Context(), "a")
+		began := time.Now()
+		if d, _, err := l.AcquireN(t.Context(), "a", 2, time.Minute); err != nil || d.Allowed || time.Since(began) != 0 {
+			t.Errorf("%+v, %v after %v", d, err, time.Since(began))
 		}
+		release()
+		if _, release, err := l.AcquireN(t.Context(), "a", 1, time.Minute); err != nil || time.Since(began) != 5*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		} else {
+			release()
+		}
+	})
+}
+
+// TestInFlightElsewhere fails every other method that decides, also while others wait, rather
+// than let pass what it cannot count.
+func TestInFlightElsewhere(t *testing.T) {
+	for _, text := range []string{"10/s", "10/s ban 1s", "10/s fixed_window count_denied", "10/s leaky_queue"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := running(t, "1 in flight", text)
+			onlyAcquire(t, l)
+			if _, _, err := l.Acquire(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _, _ = l.AcquireN(t.Context(), "a", 1, time.Hour) }()
+			synctest.Wait()
+			onlyAcquire(t, l)
+		})
 	}
-	if err := l.SetLimits(stint.InFlight(2)); err == nil {
+	only := running(t, "1 in flight")
+	if _, err := only.Refund(t.Context(), "a", 1); !errors.Is(err, stint.ErrInFlight) {
+		t.Errorf("Refund without another limit: %v", err)
+	}
+	if err := only.Reset(t.Context(), "a"); !errors.Is(err, stint.ErrInFlight) {
+		t.Errorf("Reset without another limit: %v", err)
+	}
+	if err := only.SetLimits(stint.InFlight(2)); err == nil {
 		t.Error("SetLimits: no error")
 	}
 	if _, err := stint.NewLimiter(struct{ stint.Store }{}, "a", stint.InFlight(2)); err == nil {
@@ -170,11 +189,92 @@ func TestInFlightElsewhere(t *testing.T) {
 			t.Errorf("%v is good", wrong)
 		}
 	}
-	if d, release, err := running(t, "1/h").Acquire(ctx, "a"); err != nil || !d.Allowed {
+	if d, release, err := running(t, "1/h").Acquire(t.Context(), "a"); err != nil || !d.Allowed {
 		t.Errorf("a limiter without limits in flight: %+v, %v", d, err)
 	} else {
 		release()
 	}
+}
+
+// onlyAcquire has all methods that decide but Acquire fail with ErrInFlight.
+func onlyAcquire(t *testing.T, l *stint.Limiter) {
+	t.Helper()
+	ctx := t.Context()
+	calls := map[string]func() error{
+		"Allow":       func() error { _, err := l.Allow(ctx, "a"); return err },
+		"AllowEach":   func() error { return l.AllowEach(ctx, []string{"a"}, 1, make([]bool, 1)) },
+		"Take":        func() error { _, err := l.Take(ctx, "a", 1); return err },
+		"TakeUpTo":    func() error { _, err := l.TakeUpTo(ctx, "a", 1); return err },
+		"Peek":        func() error { _, err := l.Peek(ctx, "a", 1); return err },
+		"Reserve":     func() error { _, _, err := l.Reserve(ctx, "a", 1, time.Second); return err },
+		"Wait":        func() error { return l.Wait(ctx, "a", 1) },
+		"WaitReserve": func() error { _, err := l.WaitReserve(ctx, "a", 1, time.Second); return err },
+		"NewQueue":    func() error { _, err := stint.NewQueue(l, "a", stint.QueueOptions{}); return err },
+		"All":         func() error { _, err := stint.All(l.Key("a")).Take(ctx); return err },
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, stint.ErrInFlight) {
+			t.Errorf("%s of %v: %v", name, l.Limits(), err)
+		}
+	}
+}
+
+// TestInFlightBeside blocks, unblocks, resets and refunds under the limits beside one in
+// flight, whatever began the ban. Who is in flight stays, and who waits starts at once.
+func TestInFlightBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, ctx := running(t, "2 in flight", "9/m", "3/h ban 10h"), t.Context()
+		acquire := func(what string, allowed, banned bool) {
+			t.Helper()
+			d, release, err := l.Acquire(ctx, "a")
+			if release(); err != nil || d.Allowed != allowed || d.Banned != banned || !allowed && d.Denied != 1<<2 {
+				t.Errorf("%s: %+v, %v", what, d, err)
+			}
+		}
+		do := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		do("Block", l.Block(ctx, "a", time.Minute))
+		acquire("blocked", false, true)
+		do("Unblock", l.Unblock(ctx, "a"))
+		for range 3 {
+			acquire("unblocked", true, false)
+		}
+		acquire("all is used", false, true)
+		do("Unblock", l.Unblock(ctx, "a"))
+		d, err := l.Refund(ctx, "a", 2)
+		if err != nil || d.Remaining != 2 || d.Tightest != 2 {
+			t.Errorf("Refund: %+v, %v", d, err)
+		}
+		acquire("refunded", true, false)
+		do("Block", l.Block(ctx, "a", time.Hour))
+		do("Reset", l.Reset(ctx, "a"))
+		_, release, _ := l.AcquireN(ctx, "a", 2, 0)
+		do("Reset", l.Reset(ctx, "a"))
+		if d, _, err := l.Acquire(ctx, "a"); err != nil || d.Denied != 1 {
+			t.Errorf("two are in flight: %+v, %v", d, err)
+		}
+		do("Block", l.Block(ctx, "a", time.Minute))
+		waited := make(chan time.Duration)
+		go func() {
+			began := time.Now()
+			d, _, err := l.AcquireN(ctx, "a", 1, time.Hour)
+			if err != nil || !d.Allowed {
+				t.Errorf("one that waits: %+v, %v", d, err)
+			}
+			waited <- time.Since(began)
+		}()
+		time.Sleep(time.Second)
+		release()
+		time.Sleep(time.Second)
+		do("Unblock", l.Unblock(ctx, "a"))
+		if took := <-waited; took != 2*time.Second {
+			t.Errorf("it starts after %v", took)
+		}
+	})
 }
 
 // TestAcquireJudge shares limits among limiters of one name, and has an outside judge count.

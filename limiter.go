@@ -30,7 +30,8 @@ type Limiter struct {
 // limiters of one name on one store share it, and two names never do. Several
 // limits of one algorithm and period need names of their own, see [Limit.WithName].
 // The error says which limit the store cannot hold, and why. With a limit [InFlight],
-// use Acquire: every other method that decides fails with [ErrInFlight].
+// use Acquire or AcquireN: every other method that decides fails with [ErrInFlight]. Refund,
+// Reset, Block and Unblock are for the limits beside it.
 func NewLimiter(store Store, name string, limits ...Limit) (*Limiter, error) {
 	if store == nil {
 		return nil, errors.New("stint: NewLimiter without a store: memstore.New makes one")
@@ -163,7 +164,7 @@ const excuses = 10 * time.Second
 // Reserve takes cost units now, to be settled at their true cost within ttl. A denied
 // request has the nil reservation, whose methods do nothing.
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, ttl time.Duration) (Decision, *Reservation, error) {
-	if l.lines.None(at(key)) || cost <= 0 {
+	if l.lines.None(at(key)) || cost <= 0 || l.decides() != nil {
 		d, id, err := l.reserve(ctx, key, cost, ttl)
 		return d, l.Reservation(id), err
 	}
@@ -193,21 +194,27 @@ func (l *Limiter) Reservation(id ReservationID) *Reservation { return reservatio
 // Refund gives up to cost units back to key. It is for operators, since it lets through
 // as many units more than the limit.
 func (l *Limiter) Refund(ctx context.Context, key string, cost int64) (Decision, error) {
-	if err := l.decides(); err != nil {
+	layers, err := l.overTime(key)
+	if err != nil {
 		return Decision{}, err
 	}
 	defer l.lines.RoomMade(at(key))
-	return l.store.Refund(ctx, l.layers(key), cost)
+	d, err := l.store.Refund(ctx, layers, cost)
+	if r, ok := l.bound.(*running); ok && err == nil {
+		r.renumber(&d)
+	}
+	return d, err
 }
 
 // Reset makes key as if never seen under the limits that the limiter has now, and in a
-// memstore also under others that its name has had.
+// memstore also under others that its name has had. What is in flight stays.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
-	if err := l.decides(); err != nil {
+	layers, err := l.overTime(key)
+	if err != nil {
 		return err
 	}
 	defer l.lines.RoomMade(at(key))
-	return l.store.Reset(ctx, l.layers(key))
+	return l.store.Reset(ctx, layers)
 }
 
 // SetLimits gives the limiter other limits, from the next request on and for callers
@@ -292,6 +299,21 @@ func (l *Limiter) direct(ctx context.Context, op meter.Op, key string, cost int6
 }
 
 func (l *Limiter) layers(key string) []Layer { return []Layer{{Bound: l.bound, Key: key}} }
+
+// overTime is layers for a call that decides nothing: it leaves out limits in flight. It
+// returns ErrInFlight if there are no others.
+func (l *Limiter) overTime(key string) ([]Layer, error) {
+	r, running := l.bound.(*running)
+	switch {
+	case l.store == nil:
+		return nil, errUnmade
+	case !running:
+		return l.layers(key), nil
+	case r.timed == nil:
+		return nil, ErrInFlight
+	}
+	return []Layer{{Bound: r.timed, Key: key}}, nil
+}
 
 // A WaitError says why Wait gave up before it waited. Either the context's deadline comes
 // before the request could pass, and the error matches context.DeadlineExceeded, or the

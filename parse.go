@@ -176,7 +176,13 @@ func (p *parser) per(w word, slash int) (word, error) {
 	case w.s[slash] == '/':
 		return word{w.s[slash+1:], w.at + slash + 1}, nil
 	}
-	return w, p.fail(w.at, shapes, `want "per" or "/" after the count, not %q`, wording.Shorten(w.s))
+	hint := shapes
+	if unit := rates[strings.ToLower(w.s)]; unit != "" {
+		hint = fmt.Sprintf("write %q", wording.Shorten(strings.TrimSpace(p.text[:w.at]))+unit)
+	} else if w.s == "in" && len(p.words) > 0 && wording.Distance(strings.ToLower(wording.Shorten(p.words[0].s)), "flight") < 3 {
+		hint = `did you mean "in flight"?`
+	}
+	return w, p.fail(w.at, hint, `want "per" or "/" after the count, not %q`, wording.Shorten(w.s))
 }
 
 func (p *parser) every() (Limit, error) {
@@ -307,6 +313,8 @@ func (p *parser) period(l *Limit, w word) error {
 		return p.duration(l, w)
 	case isDurationUnit(name.s):
 		return p.fail(name.at, fmt.Sprintf("write \"1%s\"", name.s), "%q needs a number right before it", name.s)
+	case strings.HasSuffix(name.s, ","):
+		return p.fail(name.at+len(name.s)-1, "several limits are a list, such as [10/s, 100/h]; else drop it", "a comma after the period")
 	default:
 		return p.fail(name.at, p.suggest(name.s, maps.Keys(units), periods), "unknown period %q", wording.Shorten(name.s))
 	}
@@ -420,9 +428,7 @@ func (p *parser) option(l *Limit, w, period word) error {
 	case "in":
 		return p.zone(l, p.next(), period)
 	default:
-		options := append(meter.AlgorithmNames(), optionNames...)
-		return p.fail(w.at, p.suggest(name, slices.Values(options), "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied, ban DURATION, from DAY, from first and in ZONE"),
-			"unknown option %q", wording.Shorten(name))
+		return p.fail(w.at, p.optionHint(name), "unknown option %q", wording.Shorten(name))
 	}
 	return nil
 }

@@ -3,11 +3,16 @@ package stint
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/meter"
 )
+
+// rates are what others write for a count per period.
+var rates = map[string]string{"rps": "/s", "qps": "/s", "rpm": "/m", "qpm": "/m", "rph": "/h"}
 
 // hinted gives the error of a count a better hint, where it is clear what was meant by it.
 func (p *parser) hinted(err error, count word) error {
@@ -15,7 +20,15 @@ func (p *parser) hinted(err error, count word) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	switch text := strings.ToLower(count.s); {
+	text := strings.ToLower(count.s)
+	digits := len(text) - len(strings.TrimLeft(text, "0123456789_"))
+	switch {
+	case digits > 0 && rates[text[digits:]] != "":
+		wrong.Hint = fmt.Sprintf("write %q", wording.Shorten(text[:digits])+rates[text[digits:]])
+	case digits > 0 && text[digits:] == "r" && strings.HasPrefix(p.text[count.at+len(count.s):], "/"): // as nginx writes it
+		wrong.Hint = fmt.Sprintf("write %q", wording.Shorten(text[:digits]+p.text[count.at+len(count.s):]))
+	case digits > 0 && text == p.text && len(text) == digits+1 && units[text[digits:]] != 0:
+		wrong.Hint = fmt.Sprintf("write %q", wording.Shorten(text[:digits])+"/"+text[digits:])
 	case text == "unlimited" || text == "none" || text == "inf" || text == "infinite":
 		wrong.Hint = "leave the limit out where there is none; in a rule, write unlimited: true"
 	case text != "" && strings.Trim(text, "0") == "":
@@ -26,6 +39,21 @@ func (p *parser) hinted(err error, count word) error {
 		}
 	}
 	return wrong
+}
+
+// optionHint returns what would be right in place of a word that is no option, such as sliding.
+func (p *parser) optionHint(name string) string {
+	const general = "options are an algorithm, burst N, debt N, parts N, relaxed, count_denied, ban DURATION, from DAY, from first and in ZONE"
+	var begun []string
+	for _, known := range meter.AlgorithmNames() {
+		if strings.HasPrefix(known, strings.ToLower(name)+"_") {
+			begun = append(begun, known)
+		}
+	}
+	if len(begun) > 0 {
+		return fmt.Sprintf("did you mean %s? %s", strings.Join(begun, ", "), general)
+	}
+	return p.suggest(name, slices.Values(append(meter.AlgorithmNames(), optionNames...)), general)
 }
 
 // wholePer returns a count with a fraction, such as 0.5, in the period of a text, such as /s,

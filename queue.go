@@ -94,13 +94,16 @@ type QueueStats struct {
 }
 
 // NewQueue returns a queue for one key of a limiter. Two queues for the same
-// key of one limiter share the pace and the order. The error says what is missing.
+// key of one limiter share the pace and the order. The error says what is missing or below 0.
 func NewQueue(l *Limiter, key string, o QueueOptions) (*Queue, error) {
 	if l == nil || l.bound == nil {
 		return nil, errors.New("stint: NewQueue without a limiter: NewLimiter makes one")
 	}
 	if err := l.decides(); err != nil {
 		return nil, err
+	}
+	if o.MaxAge < 0 || o.MaxDepth < 0 {
+		return nil, fmt.Errorf("stint: NewQueue with MaxAge %v and MaxDepth %d: at least 0", o.MaxAge, o.MaxDepth)
 	}
 	return &Queue{limiter: l, key: key, options: o}, nil
 }
@@ -263,6 +266,7 @@ func (q *Queue) leave(t *ticket, err error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	err = t.verdict(err)
+	gaveUp := t.gaveUp(err)
 	waited := time.Since(t.arrived)
 	t.end()
 	q.tickets.Remove(t.place)
@@ -277,7 +281,7 @@ func (q *Queue) leave(t *ticket, err error) error {
 		s.Longest = max(s.Longest, waited)
 	case errors.As(err, &full):
 		s.Refused++
-	case ended(err) && !errors.Is(err, ErrStale) && !errors.Is(err, ErrClosed):
+	case gaveUp:
 		s.Cancelled++
 	default:
 		s.Dropped++
@@ -297,6 +301,13 @@ func (t *ticket) verdict(err error) error {
 		return ErrStale
 	}
 	return err
+}
+
+// gaveUp reports whether a verdict says that the caller's context has ended, or would end too
+// soon. A store that fails may have the same errors.
+func (t *ticket) gaveUp(err error) bool {
+	var early *WaitError
+	return ended(err) && (t.caller.Err() != nil || errors.As(err, &early))
 }
 
 // ended reports whether an error says that a context has ended, or would end too soon.

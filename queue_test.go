@@ -380,6 +380,16 @@ func TestQueueSharesTheLine(t *testing.T) {
 	})
 }
 
+// TestQueueOptionsBelowZero refuses bounds that no queue can have.
+func TestQueueOptionsBelowZero(t *testing.T) {
+	l := limiterOf(t, "1/s burst 1")
+	for _, o := range []stint.QueueOptions{{MaxAge: -1}, {MaxDepth: -1}} {
+		if q, err := stint.NewQueue(l, "k", o); q != nil || err == nil || !strings.Contains(err.Error(), "at least 0") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
 // The store fails: no caller hangs, the error is the store's, and what was accepted is
 // counted.
 func TestQueueStoreFails(t *testing.T) {
@@ -396,7 +406,7 @@ func TestQueueStoreFails(t *testing.T) {
 		store.fails.Store(true)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if s := q.Stats(); s.Depth != 0 || ran != 1 || s.Started != 1 || s.Dropped != 3 {
+		if s := q.Stats(); s.Depth != 0 || ran != 1 || s.Started != 1 || s.Dropped != 3 || s.Cancelled != 0 {
 			t.Errorf("%d ran, %+v", ran, s)
 		}
 		store.fails.Store(false)

@@ -15,7 +15,8 @@ type Job struct {
 	// Dropped is called once, on a goroutine of its own and in place of Run, if the job was
 	// accepted and does not start after all: with [ErrStale] when it is too old, [ErrClosed]
 	// by Close, a [*WaitError] if the limit has been lowered below its cost, or the store's
-	// error. Nothing stays charged. Optional.
+	// error. Nothing stays charged, unless the store may
+	// have charged it ([ErrAmbiguous]). Optional.
 	Dropped func(error)
 }
 

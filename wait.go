@@ -78,7 +78,7 @@ type TurnStore interface {
 // A waiter in line holds a few hundred bytes, but no goroutine of its own and no
 // timer. Only the first in line calls the store, once each RetryAfter, and for a
 // store that other processes share at least once a second. A waiter with a deadline
-// makes two more calls.
+// makes two more calls, and up to eight while others come and go.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {
 	_, err := l.wait(ctx, key, cost, 0)
 	return err
@@ -124,13 +124,14 @@ func (p Part) stand() arrivals.Part {
 
 // wait is WaitReserve, or Wait where ttl is 0.
 func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Duration) (ReservationID, error) {
-	switch {
-	case l.bound == nil:
-		return "", errUnmade
-	case cost < 0:
-		return "", ErrCost
+	err := l.decides()
+	if err == nil && cost < 0 {
+		err = ErrCost
 	}
-	if err := ctx.Err(); err != nil || cost == 0 {
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil || cost == 0 {
 		return "", err
 	}
 	if t := l.stand(l.terms.Load()); cost <= t.capacity && l.lines.None(at(key)) {
@@ -249,7 +250,7 @@ func (l *Limiter) takeTurn(ctx context.Context, t *terms, key string, cost int64
 }
 
 // Take implements [arrivals.Asker].
-func (w *waiter) Take(ctx context.Context, later time.Duration) (a arrivals.Answer, err error) {
+func (w *waiter) Take(ctx context.Context, later time.Duration, _ uint64) (a arrivals.Answer, err error) {
 	var d Decision
 	before := time.Now()
 	switch {
@@ -359,7 +360,7 @@ func (w *waiter) partAt(i int) Part {
 }
 
 // With implements [arrivals.Asker].
-func (w *waiter) With(ctx context.Context, more []int64) (lacks uint64, err error) {
+func (w *waiter) With(ctx context.Context, more []int64) (lacks uint64, again time.Duration, err error) {
 	layers := make([]Layer, len(more))
 	for i, units := range more {
 		p := w.partAt(i)
@@ -370,6 +371,9 @@ func (w *waiter) With(ctx context.Context, more []int64) (lacks uint64, err erro
 		layers[i] = Layer{Bound: p.limiter.bound, Key: p.key, Weight: p.cost + min(units, most-p.cost)}
 	}
 	d, err := w.partAt(0).limiter.store.Decide(ctx, meter.OpPeek, layers, 1)
+	if again = time.Duration(d.RetryAfter); lacks != 0 || d.RetryAfter == Never { // more than fits at one moment
+		again = arrivals.Unknown
+	}
 	switch {
 	case err != nil || d.Allowed:
 	case w.request == nil:
@@ -377,7 +381,7 @@ func (w *waiter) With(ctx context.Context, more []int64) (lacks uint64, err erro
 	default:
 		lacks |= w.request.lacks(d)
 	}
-	return lacks, err
+	return lacks, again, err
 }
 
 // Refill implements [arrivals.Asker].
@@ -393,39 +397,82 @@ func (w *waiter) Ahead(ctx context.Context) error {
 		return nil
 	}
 	if w.request != nil {
-		before := time.Now()
-		d, err := w.request.look(ctx)
-		if err != nil {
+		return w.aheadOfParts(ctx)
+	}
+	for range looks {
+		if sure, err := w.lookAhead(ctx, bounded); sure || err != nil {
 			return err
 		}
-		return w.seat(ctx, before, d, uint128.Int{})
-	}
-	l, key, cost := w.part.limiter, w.part.key, w.part.cost
-	ahead, epoch, known := w.Before()
-	before := time.Now()
-	d, err := l.direct(ctx, meter.OpPeek, key, cost)
-	if err != nil {
-		return err
-	}
-	if !known || !w.Fresh(epoch) {
-		ahead = uint128.Int{}
-	}
-	if err := w.seat(ctx, before, d, ahead); err != nil || !bounded || w.terms.alone() || ahead.Zero() {
-		return err
-	}
-	all := ahead.Add(uint128.From(uint64(cost)))
-	fits := uint128.Min(all, uint128.From(uint64(w.terms.capacity)))
-	before = time.Now()
-	d, err = l.direct(ctx, meter.OpPeek, key, int64(fits.Lo))
-	if err != nil || d.RetryAfter == Never || !w.Fresh(epoch) {
-		return err
-	}
-	wait := satmath.AddInt64(uint64(d.RetryAfter), uint64(w.terms.behind(all, fits, d.RetryAfter > 0)))
-	if late(ctx, before, satmath.Duration(wait)) {
-		d.Allowed, d.RetryAfter = false, Wait(satmath.Duration(wait))
-		return &WaitError{Decision: d}
 	}
 	return nil
+}
+
+// looks is how often a waiter asks whether its deadline can be met, while others come and go.
+const looks = 4
+
+// lookAhead returns an error if there is no room for w, or not enough time behind those ahead.
+// Who has left the line by the time of the answer is not counted, since the store may have
+// charged it. sure says that the answer stays the same if nobody leaves.
+func (w *waiter) lookAhead(ctx context.Context, bounded bool) (sure bool, err error) {
+	l, key, cost := w.part.limiter, w.part.key, w.part.cost
+	earlier, before := w.Before(0), time.Now()
+	d, err := l.direct(ctx, meter.OpPeek, key, cost)
+	if err != nil {
+		return false, err
+	}
+	now := w.Before(0)
+	if sure = now.Quiet; w.terms.alone() {
+		if sure = now.Since(earlier); !sure {
+			now.Cost = uint128.Int{}
+		}
+	}
+	if err := w.seat(ctx, before, d, now.Cost); err != nil || !bounded || w.terms.alone() || now.Cost.Zero() {
+		return sure || !bounded, err
+	}
+	return w.inTime(ctx, 0)
+}
+
+// aheadOfParts is Ahead for a request of several parts.
+func (w *waiter) aheadOfParts(ctx context.Context) error {
+	before := time.Now()
+	d, err := w.request.look(ctx)
+	if err == nil {
+		err = w.seat(ctx, before, d, uint128.Int{})
+	}
+	for i := 0; i < len(w.request.parts) && err == nil; i++ {
+		sure := false
+		for n := 0; n < looks && !sure && err == nil; n++ {
+			sure, err = w.inTime(ctx, i)
+		}
+	}
+	return err
+}
+
+// inTime returns an error if the deadline comes before a part, and all that wait before w for its
+// key, have passed. sure is that of lookAhead.
+func (w *waiter) inTime(ctx context.Context, part int) (sure bool, err error) {
+	p, now := w.partAt(part), w.Before(part)
+	if now.Cost.Zero() {
+		return true, nil
+	}
+	t, cost := p.limiter.terms.Load(), uint128.From(uint64(p.cost))
+	all := now.Cost.Add(cost)
+	fits := uint128.Min(all, uint128.From(uint64(t.capacity)))
+	before := time.Now()
+	d, err := p.limiter.direct(ctx, meter.OpPeek, p.key, int64(fits.Lo))
+	if err != nil || d.RetryAfter == Never {
+		return true, err
+	}
+	now = w.Before(part)
+	if all = now.Cost.Add(cost); all.Less(fits) {
+		return false, nil // that many are not needed any more
+	}
+	wait := satmath.AddInt64(uint64(d.RetryAfter), uint64(t.behind(all, fits, d.RetryAfter > 0)))
+	if late(ctx, before, satmath.Duration(wait)) {
+		d.Allowed, d.RetryAfter = false, Wait(satmath.Duration(wait))
+		return true, &WaitError{Decision: d, parts: w.request != nil}
+	}
+	return now.Quiet, nil
 }
 
 // seat is called when the answer d makes it clear that w must wait, behind

@@ -3,6 +3,7 @@ package stint_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -71,7 +72,7 @@ func TestWaitChange(t *testing.T) {
 	}
 }
 
-var errDown = errors.New("down")
+var errDown = fmt.Errorf("down: %w", context.DeadlineExceeded) // as of a call that took too long
 
 // A failing store fails those who wait, when told.
 type failing struct {

@@ -12,12 +12,42 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 )
 
 // hidden is a store without Watch: it does not announce room, like a store that
 // processes share.
 type hidden struct{ stint.Store }
+
+// TestHoldEnds: one that has room for a key and waits for another holds its room for a second, also over a
+// store that it has to ask again and again.
+func TestHoldEnds(t *testing.T) {
+	for name, within := range map[string]time.Duration{"memory": time.Second, "hidden": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var store stint.Store = memstore.New(memstore.Options{})
+				if name == "hidden" {
+					store = &hidden{store}
+				}
+				u, v := made.Limiter(t, store, "u", made.Limit(t, "1/h")), made.Limiter(t, store, "v", made.Limit(t, "1/h"))
+				must(t, v, 1)
+				ctx, stop := context.WithTimeout(bg, time.Minute)
+				defer stop()
+				both := make(chan error, 1)
+				go func() { both <- stint.All(u.Key("k"), v.Key("k")).Wait(context.WithoutCancel(ctx)) }()
+				synctest.Wait()
+				began := time.Now()
+				if err := u.Wait(ctx, "k", 1); err != nil || time.Since(began) > within {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+				if err := <-both; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
 
 // Whatever makes room ends the wait of the first in line, and of those behind it
 // that then have room too.
@@ -242,8 +272,23 @@ func TestWaitUnderChangedLimits(t *testing.T) {
 	}
 }
 
+// ways are how a cost can wait for the key "k" of a limiter: by itself, or as a part of a request,
+// also beside a key with room.
+func ways(t *testing.T, store stint.Store, l *stint.Limiter) []func(ctx context.Context, cost int64) error {
+	t.Helper()
+	free := made.Limiter(t, store, "free", made.Limit(t, "1000000/s"))
+	return []func(ctx context.Context, cost int64) error{
+		func(ctx context.Context, cost int64) error { return l.Wait(ctx, "k", cost) },
+		func(ctx context.Context, cost int64) error { return stint.All(l.Key("k").Cost(cost)).Wait(ctx) },
+		func(ctx context.Context, cost int64) error {
+			return stint.All(free.Key("k"), l.Key("k").Cost(cost)).Wait(ctx)
+		},
+	}
+}
+
 // A deadline counts those ahead under every algorithm: of eleven that wait under one
-// a second, one that has 2.5 s fails at once, and one that has enough passes.
+// a second, one that has 2.5 s fails at once, and one that has enough passes. One that can never
+// pass fails at once, too.
 func TestWaitDeadlineCountsThoseAhead(t *testing.T) {
 	for _, limit := range []string{
 		"1/s burst 1", "1/s fixed_window", "1/s sliding_log", "1/s sliding_buckets", "1/s sliding_counter",
@@ -252,33 +297,43 @@ func TestWaitDeadlineCountsThoseAhead(t *testing.T) {
 	} {
 		t.Run(limit, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := limiterOf(t, split(limit)...)
-				var first time.Duration // that the last in line takes
-				synctestPass(t, l, func() {
-					began := time.Now()
-					if err := l.Wait(bg, "k", 1); err != nil {
-						t.Error(err)
-					}
-					first = time.Since(began)
-				})
-				if l.Limits()[0].Count() == 1 {
+				store := memstore.New(memstore.Options{})
+				l := limiterOn(t, store, split(limit)...)
+				for i, wait := range ways(t, store, l) {
+					var first time.Duration // that the last in line takes
 					synctestPass(t, l, func() {
-						soon, stop := context.WithTimeout(bg, 2500*ms)
-						defer stop()
 						began := time.Now()
-						var early *stint.WaitError
-						if err := l.Wait(soon, "k", 1); !errors.As(err, &early) || time.Since(began) != 0 {
-							t.Errorf("after %v: %v", time.Since(began), err)
+						if err := wait(bg, 1); err != nil {
+							t.Error(err)
+						}
+						first = time.Since(began)
+					})
+					fails := func(within time.Duration, cost int64) {
+						synctestPass(t, l, func() {
+							soon, stop := bg, func() {}
+							if within > 0 {
+								soon, stop = context.WithTimeout(bg, within)
+							}
+							defer stop()
+							began := time.Now()
+							var early *stint.WaitError
+							if err := wait(soon, cost); !errors.As(err, &early) || time.Since(began) != 0 {
+								t.Errorf("way %d: cost %d after %v: %v", i, cost, time.Since(began), err)
+							}
+						})
+					}
+					if l.Limits()[0].Count() == 1 {
+						fails(2500*ms, 1)
+					}
+					fails(0, 50)
+					synctestPass(t, l, func() {
+						enough, stop := context.WithTimeout(bg, first+1)
+						defer stop()
+						if err := wait(enough, 1); err != nil {
+							t.Errorf("way %d: with %v: %v", i, first, err)
 						}
 					})
 				}
-				synctestPass(t, l, func() {
-					enough, stop := context.WithTimeout(bg, first+1)
-					defer stop()
-					if err := l.Wait(enough, "k", 1); err != nil {
-						t.Errorf("with %v: %v", first, err)
-					}
-				})
 				empty(t, l)
 			})
 		})
@@ -313,8 +368,10 @@ func TestWaitDeadlineIsCertain(t *testing.T) {
 		t.Run(limit, func(t *testing.T) {
 			for seed := range uint64(20) {
 				synctest.Test(t, func(t *testing.T) {
-					l := limiterOf(t, split(limit)...)
+					store := memstore.New(memstore.Options{})
+					l := limiterOn(t, store, split(limit)...)
 					random := rand.New(rand.NewPCG(seed, 3))
+					wait := ways(t, store, l)[seed%3]
 					most := min(l.Limits()[0].Capacity(), 3)
 					costs, took := make([]int64, 12), make([]time.Duration, 12)
 					for i := range costs {
@@ -335,7 +392,7 @@ func TestWaitDeadlineIsCertain(t *testing.T) {
 							all.Go(func() {
 								defer stop()
 								began := time.Now()
-								if err := l.Wait(ctx, "k", cost); err != nil {
+								if err := wait(ctx, cost); err != nil {
 									t.Errorf("seed %d: costs %v: the one at %d, with %v: %v", seed, costs, i, took[i], err)
 								}
 								took[i] = time.Since(began)

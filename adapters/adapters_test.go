@@ -240,7 +240,7 @@ func TestRoutes(t *testing.T) {
 }
 
 // TestRefund gives back what succeeded, whatever a framework does to the status on the way,
-// and not what an error or a panic ended.
+// and not what an error or a panic ended. The fields say what remains after that.
 func TestRefund(t *testing.T) {
 	for _, app := range apps {
 		t.Run(app.name, func(t *testing.T) {
@@ -250,6 +250,9 @@ func TestRefund(t *testing.T) {
 				}
 				return cost
 			}}), func() {})
+			if w, _ := ask(t, http.MethodGet, url+"/good", ""); len(w.Header["Ratelimit"]) != 1 || !strings.Contains(w.Header.Get("RateLimit"), ";r=2;") {
+				t.Errorf("after the refund: %q", w.Header["Ratelimit"])
+			}
 			steps(t, http.MethodGet, url, "", []step{{"/good", 201}, {"/good", 201}, {"/good", 201}, {"/late", 401}, {"/panic", 500}, {"/good", 429}})
 		})
 	}

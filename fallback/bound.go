@@ -40,7 +40,10 @@ func (b *bound) Allow(ctx context.Context, key string, cost int64) (bool, error)
 // Decide implements [stint.Bound].
 func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64) (stint.Decision, error) {
 	s := b.store
-	d, err := b.pair.Main.Decide(ctx, op, key, cost)
+	d, err := stint.Decision{}, b.pair.Unsettled(key)
+	if err == nil {
+		d, err = b.pair.Main.Decide(ctx, op, key, cost)
+	}
 	if err == nil {
 		s.failover.Answered() // a Caching store may have answered from memory; Answered finds out
 		b.warm(key, d.Taken)
@@ -61,7 +64,7 @@ func (b *bound) Decide(ctx context.Context, op meter.Op, key string, cost int64)
 // limits that count denied requests.
 func (s *Store) charged(op meter.Op, d *stint.Decision, cost int64, err error) int64 {
 	switch {
-	case err != nil || s.mode != Local || op == meter.OpPeek:
+	case err != nil || s.mode != Local || op == meter.OpPeek || Excusable(d):
 		return 0
 	case d.Allowed:
 		return d.Taken

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -19,7 +20,8 @@ type Debts struct {
 	main, local stint.Store
 	charger     Charger // main, or a keyByKey on main
 	most        int
-	byCaller    bool // no goroutine posts debts: callers of Post do
+	byCaller    bool        // no goroutine posts debts: callers of Post do
+	settling    atomic.Bool // unsettled is not empty
 	stop        context.CancelFunc
 	done        context.Context
 	wake        chan struct{}
@@ -30,6 +32,7 @@ type Debts struct {
 	mu               sync.Mutex // no call to a store is made while it is held
 	owed             map[debtor]*debt
 	settlements      map[stint.ReservationID]*settlement
+	unsettled        map[debtor]int // how many of settlements are of a key under all limits of a name
 	posting          bool
 	closed           bool
 	posted, forgiven uint64
@@ -137,7 +140,8 @@ func (d *Debts) Close() {
 	d.mu.Lock()
 	d.closed = true
 	clear(d.owed)
-	d.settlements = nil
+	d.settlements, d.unsettled = nil, nil
+	d.settling.Store(false)
 	d.mu.Unlock()
 	d.stop()
 	d.running.Wait()

@@ -75,7 +75,9 @@ func (f *Failover) Fails(err error) bool {
 	if callersFault(err) {
 		return false
 	}
-	f.failed.Add(1)
+	if f.failed.Add(1); errors.Is(err, errUnsettled) {
+		return true // it may be well
+	}
 	if f.answered != nil {
 		f.since.Store(f.answered())
 	}
@@ -136,6 +138,7 @@ type Pair struct {
 
 	failover *Failover
 	each     []single
+	bans     bool // a limit notes what it denies: by a ban, or with count_denied
 }
 
 // A single is one limit of a pair on its own. What the shared store lets through is charged under
@@ -164,6 +167,7 @@ func (f *Failover) Bind(bind func(name string, limits ...stint.Limit) (stint.Bou
 		return nil, err
 	}
 	for i := range p.each {
+		p.bans = p.bans || limits[i].Ban() > 0 || limits[i].CountDenied()
 		if p.each[i].main, err = apart(p.Main, i, len(limits), bind); err != nil {
 			return nil, err
 		}
@@ -219,11 +223,19 @@ func (p *Pair) Refund(key string, units int64) {
 	}
 }
 
+// Excusable reports whether what is open may have excused a denial, which is not counted then: its
+// retry after is at most [meter.ExcusedFor]. Decisions do not say it exactly.
+func Excusable(d *stint.Decision) bool {
+	return !d.Allowed && d.RetryAfter != stint.Never && d.RetryAfter <= stint.Wait(meter.ExcusedFor)
+}
+
 // Owe notes what the local store has charged because the shared one failed with the error why, so
 // that it is charged there later. If the request passed, every limit is charged, otherwise those
-// that count denied requests. Nothing is noted if the shared store may have charged it.
+// that count denied requests. Nothing is noted if the shared store may have charged it; what it
+// may have reserved is cancelled ([Failover.Lost]).
 func (p *Pair) Owe(why error, key string, units int64, passed bool) {
-	if units == 0 || p.Local == nil || errors.Is(why, stint.ErrAmbiguous) {
+	var lost *stint.LostReservation
+	if units == 0 || p.Local == nil || errors.Is(why, stint.ErrAmbiguous) && !(passed && errors.As(why, &lost)) {
 		return
 	}
 	for i, one := range p.each {

@@ -151,7 +151,10 @@ func (s *Store) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, c
 	if err != nil {
 		return stint.Decision{}, err
 	}
-	d, err := s.main.Decide(ctx, op, main, cost)
+	d := stint.Decision{}
+	if err = unsettled(layers); err == nil {
+		d, err = s.main.Decide(ctx, op, main, cost)
+	}
 	if err == nil {
 		s.failover.Answered()
 		s.warm(layers, d.Taken)

@@ -54,16 +54,19 @@ func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl 
 	if err != nil {
 		return stint.Decision{}, "", err
 	}
-	d, id, err := by(ctx, s.main, main)
+	d, id := stint.Decision{}, stint.ReservationID("")
+	if err = unsettled(layers); err == nil {
+		d, id, err = by(ctx, s.main, main)
+	}
 	if err == nil {
 		if s.failover.Answered(); id == "" {
 			s.warm(layers, d.Taken)
-		} else if s.mode == Local {
-			s.failover.Reserve(id, cost, ttl, reservedOf(layers))
+		} else {
+			s.failover.Reserve(id, cost, ttl, s.reservedOf(layers))
 		}
 		return d, id, nil
 	}
-	s.failover.Lost(err)
+	s.failover.Lost(err, func() []Reserved { return s.reservedOf(layers) })
 	if !s.fails(ctx, err) {
 		return d, id, err
 	}
@@ -72,7 +75,7 @@ func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl 
 		d, t, err := by(context.WithoutCancel(ctx), s.local, local)
 		if t != "" {
 			id = localPrefix + t
-			s.failover.ReserveLocal(why, t, cost, ttl, reservedOf(layers))
+			s.failover.ReserveLocal(why, t, cost, ttl, s.reservedOf(layers))
 		}
 		return d, err
 	})
@@ -86,12 +89,24 @@ func (s *Store) take(ctx context.Context, layers []stint.Layer, cost int64, ttl 
 }
 
 // reservedOf returns what the layers reserve.
-func reservedOf(layers []stint.Layer) []Reserved {
-	of := make([]Reserved, len(layers))
-	for i, l := range layers {
-		of[i] = Reserved{l.Bound.(*bound).pair, l.Key, l.Weight, l.Excuses}
+func (s *Store) reservedOf(layers []stint.Layer) []Reserved {
+	of := make([]Reserved, 0, len(layers))
+	for _, l := range layers {
+		if pair := l.Bound.(*bound).pair; s.mode == Local || pair.bans {
+			of = append(of, Reserved{pair, l.Key, l.Weight, l.Excuses, s.mode != Local})
+		}
 	}
 	return of
+}
+
+// unsettled returns the error of the first layer whose key is [Pair.Unsettled].
+func unsettled(layers []stint.Layer) error {
+	for _, l := range layers {
+		if err := l.Bound.(*bound).pair.Unsettled(l.Key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Settle implements [stint.Store]. A reservation of the shared store is settled once that answers:

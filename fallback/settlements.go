@@ -17,12 +17,14 @@ import (
 // reservation of the local one once that is settled or has expired.
 
 // A Reserved is one key of a reservation, under limits that are bound in both stores. Weight is how
-// many units each unit of cost takes, and Excuses how long they excuse denials ([stint.Layer]).
+// many units each unit of cost takes, and Excuses how long they excuse denials ([stint.Layer]). What
+// is Apart counts in the shared store alone.
 type Reserved struct {
 	Pair    *Pair
 	Key     string
 	Weight  int64
 	Excuses time.Duration
+	Apart   bool
 }
 
 // reservations remembers the reservations of this process, in either store.
@@ -84,7 +86,7 @@ func (r *reservations) take(id stint.ReservationID) reserved {
 // owes owes the shared store a cost of the reservation, less what that may have charged already.
 func (r *reserved) owes(cost, charged int64) {
 	for _, one := range r.of {
-		if more := units(cost, one.Weight) - units(charged, one.Weight); more > 0 {
+		if more := units(cost, one.Weight) - units(charged, one.Weight); more > 0 && !one.Apart {
 			one.Pair.Owe(nil, one.Key, more, true)
 		}
 	}
@@ -92,7 +94,7 @@ func (r *reserved) owes(cost, charged int64) {
 
 // Reserve remembers a reservation of the shared store, and charges the local store with it.
 func (f *Failover) Reserve(id stint.ReservationID, cost int64, ttl time.Duration, of []Reserved) {
-	if f.local == nil || id == "" {
+	if f.local == nil || id == "" || len(of) == 0 {
 		return
 	}
 	one := reserved{of: of, cost: cost, ends: time.Now().Add(ttl)}
@@ -103,11 +105,11 @@ func (f *Failover) Reserve(id stint.ReservationID, cost int64, ttl time.Duration
 }
 
 // Lost has a reservation cancelled once the shared store answers, if err says that the answer to it
-// was lost ([stint.LostReservation]): the request is decided without it. It reports whether that
-// will be done.
-func (f *Failover) Lost(err error) bool {
+// was lost ([stint.LostReservation]): the request is decided without it. of returns what was to be
+// reserved. Lost reports whether that will be done.
+func (f *Failover) Lost(err error, of func() []Reserved) bool {
 	var lost *stint.LostReservation
-	return errors.As(err, &lost) && f.debts != nil && f.debts.later(&settlement{id: lost.ID})
+	return errors.As(err, &lost) && f.debts != nil && f.debts.later(&settlement{id: lost.ID, of: reserved{of: of()}})
 }
 
 // ReserveLocal remembers a reservation that the local store made because the shared one failed with
@@ -116,8 +118,8 @@ func (f *Failover) ReserveLocal(why error, id stint.ReservationID, cost int64, t
 	if id == "" {
 		return
 	}
-	one := reserved{of: of, cost: cost, ends: time.Now().Add(ttl), maybe: errors.Is(why, stint.ErrAmbiguous) && !f.Lost(why)}
-	one.lapse = time.AfterFunc(ttl, func() { f.settled(id, cost) })
+	one := reserved{of: of, cost: cost, ends: time.Now().Add(ttl), maybe: errors.Is(why, stint.ErrAmbiguous) && !f.Lost(why, func() []Reserved { return of })}
+	one.lapse = time.AfterFunc(ttl, func() { f.lapsed(id, cost, why) })
 	if !f.reserved.add(id, one) {
 		one.lapse.Stop()
 		one.owes(cost, one.charged())
@@ -135,6 +137,14 @@ func (r *reserved) charged() int64 {
 // settled owes what a reservation of the local store has cost.
 func (f *Failover) settled(id stint.ReservationID, cost int64) {
 	one := f.reserved.take(id)
+	one.owes(cost, one.charged())
+}
+
+// lapsed owes what nobody has settled of a reservation of the local store. If the answer of the shared
+// one was lost, its reservation has lapsed as well, and stands unless it has been cancelled.
+func (f *Failover) lapsed(id stint.ReservationID, cost int64, why error) {
+	one := f.reserved.take(id)
+	one.maybe = one.maybe || f.debts.tooLate(why)
 	one.owes(cost, one.charged())
 }
 
@@ -188,6 +198,9 @@ type held struct {
 
 // hold reserves a cost in the local store, under each limit.
 func (r *Reserved) hold(local stint.Store, cost int64, ttl time.Duration) []held {
+	if r.Apart {
+		return nil
+	}
 	all := make([]held, len(r.Pair.each))
 	want := units(cost, r.Weight)
 	for i := range all {
@@ -249,8 +262,72 @@ func (d *Debts) later(s *settlement) bool {
 		d.settlements = make(map[stint.ReservationID]*settlement)
 	}
 	d.settlements[s.id] = s
+	d.awaits(s, 1)
 	d.begin()
 	return true
+}
+
+// tooLate drops the cancellation of a reservation whose answer was lost, as an error says. It reports
+// whether that was still owed.
+func (d *Debts) tooLate(why error) bool {
+	var lost *stint.LostReservation
+	if !errors.As(why, &lost) {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.settlements[lost.ID]
+	d.drops(s)
+	return s != nil
+}
+
+// drops forgets a settlement that is owed. The lock is held.
+func (d *Debts) drops(s *settlement) {
+	if s != nil && d.settlements[s.id] == s {
+		delete(d.settlements, s.id)
+		d.awaits(s, -1)
+	}
+}
+
+// errUnsettled is why the shared store does not decide about a key.
+var errUnsettled = errors.New("fallback: the store has yet to learn what requests of this key have cost")
+
+// Settling reports whether some key is [Pair.Unsettled].
+func (f *Failover) Settling() bool { return f.debts != nil && f.debts.settling.Load() }
+
+// Unsettled returns an error while settlements of a key are owed, if a limit notes what it denies:
+// the shared store would take what has ended for what is open, which after a while excuses nothing,
+// and begin a ban. So another decides in its place.
+func (p *Pair) Unsettled(key string) error {
+	if !p.bans || !p.failover.Settling() {
+		return nil
+	}
+	d := p.failover.debts
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unsettled[p.debtor(key)] > 0 {
+		return errUnsettled
+	}
+	return nil
+}
+
+func (p *Pair) debtor(key string) debtor { return debtor{name: p.Main.Name(), key: key} }
+
+// awaits counts n more settlements of the keys of one. The lock is held.
+func (d *Debts) awaits(s *settlement, n int) {
+	for _, one := range s.of.of {
+		if !one.Pair.bans {
+			continue
+		}
+		if d.unsettled == nil {
+			d.unsettled = make(map[debtor]int)
+		}
+		who := one.Pair.debtor(one.Key)
+		if d.unsettled[who] += n; d.unsettled[who] == 0 {
+			delete(d.unsettled, who)
+		}
+	}
+	d.settling.Store(len(d.unsettled) > 0)
 }
 
 // settleAll does the settlements that are owed, until the store fails. A settlement can be
@@ -271,7 +348,7 @@ func (d *Debts) settleAll() {
 				s.of.owes(s.cost, s.of.cost)
 			}
 			d.mu.Lock()
-			delete(d.settlements, s.id)
+			d.drops(s)
 			d.mu.Unlock()
 		default:
 			s.maybe = s.maybe || errors.Is(err, stint.ErrAmbiguous)

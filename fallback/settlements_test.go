@@ -1,8 +1,10 @@
 package fallback_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -150,6 +152,125 @@ func TestOutagesBanNobody(t *testing.T) {
 		}
 		if _, d := begin(); !d.Allowed {
 			t.Errorf("after them: %+v", d)
+		}
+	})
+}
+
+// TestLongOutagesBanNobody is TestOutagesBanNobody for an outage in which what is open has ceased to
+// excuse denials.
+func TestLongOutagesBanNobody(t *testing.T) {
+	for _, mode := range []fallback.Mode{fallback.Local, fallback.Open, fallback.Closed} {
+		for _, failure := range []error{errGone, stint.ErrAmbiguous} {
+			bubble(t, fallback.Options{Mode: mode}, "5 per 10m sliding_log ban 1h", func(t *testing.T, s *shared, n node) {
+				if s.after.Store(true); errors.Is(failure, stint.ErrAmbiguous) {
+					s.fail(failure) // it reserves, and nobody hears of it
+				}
+				var open []*stint.Reservation
+				for range 5 {
+					_, r, err := n.Reserve(t.Context(), "a", 1, time.Minute)
+					if err != nil {
+						t.Fatal(err)
+					}
+					open = append(open, r)
+				}
+				s.after.Store(false)
+				s.fail(errGone)
+				time.Sleep(11 * time.Second)
+				for _, r := range open {
+					if r == nil {
+						continue
+					}
+					if _, err := r.Settle(t.Context(), 0); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait() // what is owed is tried once, in vain
+				s.heal()
+				if d, err := n.Take(t.Context(), "a", 1); err != nil || d.Banned || d.Allowed != (mode != fallback.Closed) {
+					t.Errorf("mode %d, %v: %+v, %v", mode, failure, d, err)
+				}
+				s.healAndPost()
+				want := int64(5)
+				if mode == fallback.Local {
+					want = 4
+				}
+				if left := remaining(t, n.Limiter, "a"); left != want {
+					t.Errorf("mode %d, %v: %d left, want %d", mode, failure, left, want)
+				}
+			})
+		}
+	}
+}
+
+// TestExcusedNotOwed: a denial that what is open excuses in the local store is not counted in the shared
+// one either.
+func TestExcusedNotOwed(t *testing.T) {
+	for _, long := range []bool{false, true} {
+		bubble(t, fallback.Options{}, "5 per 10m sliding_log count_denied", func(t *testing.T, s *shared, n node) {
+			n.pass(t, "a", 2)
+			s.fail(errGone)
+			var open []*stint.Reservation
+			for range 3 {
+				_, r, err := n.Reserve(t.Context(), "a", 1, time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open = append(open, r)
+			}
+			if long {
+				time.Sleep(11 * time.Second) // they excuse nothing any more
+			}
+			if got := n.pass(t, "a", 1); got != 0 {
+				t.Fatal("passed")
+			}
+			for _, r := range open {
+				if _, err := r.Settle(t.Context(), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.healAndPost()
+			want := int64(3)
+			if long {
+				want = 2
+			}
+			if left := remaining(t, n.Limiter, "a"); left != want {
+				t.Errorf("long %v: %d left, want %d", long, left, want)
+			}
+		})
+	}
+}
+
+// TestNeverOwed: what can never pass is counted, also while the shared store is away.
+func TestNeverOwed(t *testing.T) {
+	bubble(t, fallback.Options{}, "5 per 10m sliding_log count_denied", func(t *testing.T, s *shared, n node) {
+		s.fail(errGone)
+		if d, err := n.Take(t.Context(), "a", 6); err != nil || d.RetryAfter != stint.Never {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		s.healAndPost()
+		if left := remaining(t, n.Limiter, "a"); left != 0 {
+			t.Errorf("%d left, want 0", left)
+		}
+	})
+}
+
+// TestLostLapses: a reservation that the shared store made, but whose answer was lost, counts once if
+// its time ends before that store can be told.
+func TestLostLapses(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *shared, n node) {
+		s.stuck.Store(true) // the cancellation is not heard either
+		s.after.Store(true)
+		s.fail(stint.ErrAmbiguous)
+		if _, _, err := n.Reserve(t.Context(), "a", 3, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		s.after.Store(false)
+		s.fail(errGone)
+		s.stuck.Store(false)
+		time.Sleep(61 * time.Second)
+		s.healAndPost()
+		if left := remaining(t, n.Limiter, "a"); left != 7 {
+			t.Errorf("%d left, want 7", left)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package grpclimit
 
 import (
-	"context"
 	"strconv"
 	"time"
 
@@ -31,7 +30,7 @@ type answer struct {
 	rules      *policy.Result
 	done       func() // releases rules
 	end        func() // gives back the call's places in flight; may be nil
-	settle     func(context.Context, ended) error
+	settle     settlement
 	looks      bool // settle looks at the metadata of the response
 }
 

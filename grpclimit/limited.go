@@ -10,19 +10,19 @@ import (
 )
 
 type limited struct {
-	own   *guard.Guard
-	given *guard.Given[*guard.Guard] // of Options.Limits; nil without them
-	key   Key
-	o     *Options
+	own       *guard.Guard
+	byRequest *guard.ByRequest[*guard.Guard] // of Options.Limits; nil without them
+	key       Key
+	o         *Options
 }
 
 // under returns the limiter that holds a call: with the limits that Options.Limits gives it,
 // or the guard's own.
 func (b *limited) under(ctx context.Context, c Call) *guard.Guard {
-	if b.given == nil {
+	if b.byRequest == nil {
 		return b.own
 	}
-	g, err := b.given.Of(b.o.Limits(ctx, c))
+	g, err := b.byRequest.Of(b.o.Limits(ctx, c))
 	if err != nil {
 		b.o.reportError(ctx, c.Method, fmt.Errorf("grpclimit: %w", err))
 	}
@@ -67,11 +67,8 @@ func (b *limited) decide(ctx context.Context, c Call, message bool) (*answer, er
 // reserve takes the cost as a reservation, which the end of the call settles.
 func (b *limited) reserve(ctx context.Context, limiter *guard.Guard, a *answer, cost int64) error {
 	d, reservation, err := limiter.Reserve(ctx, a.key, cost, settleLasts)
-	if errors.Is(err, stint.ErrFull) { // strict: the call is charged for good
-		d, err = limiter.Take(ctx, a.key, cost)
-	}
 	if a.decision = d; err == nil && reservation != nil && cost > 0 {
-		a.settle, a.looks = b.o.settleReserved(reservation, cost), true
+		a.settle, a.looks = b.o.settleReserved(reservation, limiter, cost), true
 	}
 	return err
 }

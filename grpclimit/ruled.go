@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 )
@@ -99,7 +97,7 @@ func (b *policyGuard) decide(ctx context.Context, c Call, message bool) (*answer
 	}
 	a := &answer{decision: r.Decision, tightest: -1, waited: waited, storeError: r.StoreError, rules: r, end: r.Release(), done: func() { b.results.Put(r) }}
 	if pending != nil {
-		a.settle, a.looks = b.o.settleRules(pending, cost), b.o.Settle != nil || pending.LooksAtFields()
+		a.settle, a.looks = b.settleRules(pending, cost), b.o.Settle != nil || pending.LooksAtFields()
 	}
 	b.tell(a, r)
 	return a, nil
@@ -112,15 +110,13 @@ func (b *policyGuard) ask(ctx context.Context, p *policy.Policy, attrs *attribut
 	if b.o.Shadow {
 		most = -1
 	}
-	if !attrs.message {
+	switch {
+	case !attrs.message:
 		pending, waited, err = p.Begin(ctx, attrs, cost, b.o.Settle != nil, most, r)
-	}
-	if attrs.message || errors.Is(err, stint.ErrFull) { // strict: the call is charged for good
-		if most < 0 {
-			err = p.Decide(ctx, attrs, cost, r)
-		} else {
-			waited, err = p.Wait(ctx, attrs, cost, most, r)
-		}
+	case most < 0:
+		err = p.Decide(ctx, attrs, cost, r)
+	default:
+		waited, err = p.Wait(ctx, attrs, cost, most, r)
 	}
 	return pending, waited, err
 }

@@ -39,7 +39,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 	}
 	if o.Settle != nil {
 		if guard.New(l, most).Waits() {
-			return nil, errors.New("grpclimit: Settle does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
+			return nil, errors.New("grpclimit: Settle does not go with waiting: set MaxWait to -1, or to 0 with a limit that is no leaky_queue")
 		}
 		most = -1 // no call waits, even if the limits become leaky_queues
 	}
@@ -56,7 +56,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 	}
 	by := &limited{own: own, key: key, o: &o}
 	if o.Limits != nil {
-		by.given = guard.NewGiven(own, l, make)
+		by.byRequest = guard.NewByRequest(own, l, make)
 	}
 	return &Server{o: o, decide: by.decide}, nil
 }
@@ -65,7 +65,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 // the policy to use, such as the Load method of an atomic.Pointer; it must not return nil. A
 // call has the attributes of the HTTP request that carries it: method POST, path
 // /package.Service/Method, host its authority, header.NAME its metadata, ip the connection's
-// address. It also has grpc.service, grpc.method, and those of Options.Attribute.
+// address. It also has grpc.service, grpc.method, grpc.message, and those of Options.Attribute.
 // Options.Missing has no meaning: rules have on_missing.
 //
 // Rules that go by the response are settled when the handler has returned, before the trailer
@@ -125,6 +125,8 @@ func (s *Server) UnaryInterceptor(ctx context.Context, req any, info *grpc.Unary
 	if call == nil {
 		return next(ctx, req)
 	}
+	outer := ctx
+	call.again = func(m map[string][]string) { _ = grpc.SetTrailer(outer, m) }
 	if call.fields != nil {
 		ctx = call.fields.noting(ctx)
 	}
@@ -146,6 +148,8 @@ func (s *Server) StreamInterceptor(srv any, stream grpc.ServerStream, info *grpc
 		return err
 	}
 	if call != nil {
+		outer := stream
+		call.again = func(m map[string][]string) { outer.SetTrailer(m) }
 		if call.fields != nil {
 			stream = &notedStream{stream, call.fields.noting(ctx), call.fields}
 		}

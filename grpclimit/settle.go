@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/guard"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -36,9 +37,14 @@ type opened struct {
 	ctx    context.Context // of the call
 	method string
 	end    func() // gives back its places in flight; may be nil
-	settle func(ctx context.Context, e ended) error
-	fields *fields // nil if nothing looks at metadata of the response
+	settle settlement
+	again  func(map[string][]string) // sets the trailer
+	fields *fields                   // nil if nothing looks at metadata of the response
 }
+
+// A settlement settles the charge of a call when it has ended. It returns the metadata that says
+// what remains then, or nil if that is what it was, or not known.
+type settlement func(ctx context.Context, e ended) (map[string][]string, error)
 
 // An ended is what the handler of a call has answered.
 type ended struct {
@@ -64,39 +70,63 @@ func (o *opened) ended(failure error) {
 	e.header, e.trailer = o.fields.said()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(o.ctx), settleWithin)
 	defer stop()
-	if err := o.settle(ctx, e); err != nil {
+	remains, err := o.settle(ctx, e)
+	if remains != nil && !o.server.o.Shadow && !o.server.o.NoFields {
+		o.again(map[string][]string{fieldRateLimit: remains[fieldRateLimit]})
+	}
+	if err != nil {
 		o.server.o.reportError(o.ctx, o.method, fmt.Errorf("grpclimit: the call was not settled, and stands as charged: %w", err))
 	}
 }
 
-// settleReserved returns what settles the charge of a limiter when a call has ended.
-func (o *Options) settleReserved(r *stint.Reservation, cost int64) func(context.Context, ended) error {
-	return func(ctx context.Context, e ended) error {
+// settleReserved returns what settles the charge of a limiter.
+func (o *Options) settleReserved(r *stint.Reservation, by *guard.Guard, cost int64) settlement {
+	return func(ctx context.Context, e ended) (map[string][]string, error) {
 		actual := o.Settle(e.code, metadata.Join(e.header, e.trailer), cost)
 		if actual < 0 {
-			return nil
+			return nil, nil
 		}
-		if _, err := r.Settle(ctx, actual); !errors.Is(err, stint.ErrReservation) { // a reset of the key has ended the reservation
-			return err
+		a := new(answer)
+		var err error
+		if a.decision, err = r.Settle(ctx, actual); errors.Is(err, stint.ErrReservation) { // a reset of the key has ended the reservation
+			return nil, nil
 		}
-		return nil
+		if a.nameLimits(by); err != nil || actual == cost || a.tightest < 0 {
+			return nil, err
+		}
+		return a.fields(), nil
 	}
 }
 
-// settleRules returns what settles the charges of rules when a call has ended.
-func (o *Options) settleRules(pending *policy.Pending, cost int64) func(context.Context, ended) error {
-	return func(ctx context.Context, e ended) error {
-		if o.Settle != nil && cost > 0 && o.Settle(e.code, metadata.Join(e.header, e.trailer), cost) == 0 {
-			return pending.Cancel(ctx)
+// settleRules returns what settles the charges of rules.
+func (b *policyGuard) settleRules(pending *policy.Pending, cost int64) settlement {
+	return func(ctx context.Context, e ended) (map[string][]string, error) {
+		if err := b.o.settlePending(ctx, pending, cost, e); err != nil {
+			return nil, err
 		}
-		header, trailer := ofHTTP(e.header), ofHTTP(e.trailer)
-		header["Content-Type"] = []string{"application/grpc"}
-		trailer["Grpc-Status"] = []string{strconv.Itoa(int(e.code))}
-		pending.Unseen() // so that rules by the body, which a reload may bring, charge what they reserve
-		err := pending.Header(ctx, 200, header)
-		pending.Trailer(trailer)
-		return errors.Join(err, pending.End(ctx, e.whole))
+		r, a := new(policy.Result), &answer{tightest: -1}
+		if !pending.Remains(ctx, r) {
+			return nil, nil
+		}
+		a.decision = r.Decision
+		if b.tell(a, r); a.tightest < 0 {
+			return nil, nil
+		}
+		return a.fields(), nil
 	}
+}
+
+func (o *Options) settlePending(ctx context.Context, pending *policy.Pending, cost int64, e ended) error {
+	if o.Settle != nil && cost > 0 && o.Settle(e.code, metadata.Join(e.header, e.trailer), cost) == 0 {
+		return pending.Cancel(ctx)
+	}
+	header, trailer := ofHTTP(e.header), ofHTTP(e.trailer)
+	header["Content-Type"] = []string{"application/grpc"}
+	trailer["Grpc-Status"] = []string{strconv.Itoa(int(e.code))}
+	pending.Unseen() // so that rules by the body, which a reload may bring, charge what they reserve
+	err := pending.Header(ctx, 200, header)
+	pending.Trailer(trailer)
+	return errors.Join(err, pending.End(ctx, e.whole))
 }
 
 func ofHTTP(md metadata.MD) map[string][]string {

@@ -2,8 +2,10 @@ package grpclimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -297,6 +299,40 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// TestTrailerIsSettled: where a settlement changes what remains, the trailer says it.
+func TestTrailerIsSettled(t *testing.T) {
+	p, _ := standing(t, `{"name": "r", "key": [], "limits": ["2 per hour sliding_log"], "count": {"status": [401]}}`)
+	ruled, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited, err := grpclimit.NewServer(limiter(t, stint.PerHour(2).WithAlgorithm(stint.SlidingLog)), grpclimit.All(), grpclimit.Options{Settle: func(c codes.Code, _ metadata.MD, cost int64) int64 {
+		if c == codes.Unauthenticated {
+			return cost
+		}
+		return 0
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, guard := range map[string]*grpclimit.Server{"limiter": limited, "rules": ruled} {
+		s := telling(t, guard)
+		for i, c := range []struct{ code, form, want string }{{"16", "unary", ""}, {"0", "unary", ";r=1;"}, {"5", "stream", ";r=1;"}, {"16", "stream", ""}} {
+			ctx := metadata.AppendToOutgoingContext(soon(t), "code", c.code)
+			var trailer metadata.MD
+			if c.form == "unary" {
+				_, _ = s.EmptyCall(ctx, &grpc_testing.Empty{}, grpc.Trailer(&trailer))
+			} else if stream, err := s.FullDuplexCall(ctx); err == nil {
+				_, _ = stream.Recv()
+				trailer = stream.Trailer()
+			}
+			if got := trailer.Get("ratelimit"); len(got) > 1 || !strings.Contains(fmt.Sprint(got), c.want) || (c.want == "") != (got == nil) {
+				t.Errorf("%s, call %d: %q, want %s", name, i, got, c.want)
+			}
+		}
+	}
+}
+
 // TestRefusedResponses: rules that go by the body of a response, and messages under rules that go by
 // it, are refused.
 func TestRefusedResponses(t *testing.T) {
@@ -313,5 +349,46 @@ func TestRefusedResponses(t *testing.T) {
 				t.Errorf("%s, messages %t: %v", text, messages, err)
 			}
 		}
+	}
+}
+
+// TestSettledFull: without room for a reservation a call is refused and charged nothing, by a
+// limiter and by rules, so that successes ban nobody.
+func TestSettledFull(t *testing.T) {
+	store := memstore.New(memstore.Options{MaxReservations: 1, Now: func() int64 { return 1e18 }})
+	limiter := made.Limiter(t, store, "limiter", made.Limit(t, "3/h ban 1h"))
+	p := made.Policy(t, store, made.Rules(t, `{"rules": [{"name": "r", "key": [], "limits": ["3/h ban 1h"], "count": {"status": 401}}]}`), policy.Options{})
+	var reported error
+	o := grpclimit.Options{FailOpen: true, OnError: func(_ context.Context, _ string, err error) { reported = err }}
+	byRules, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Settle = func(codes.Code, metadata.MD, int64) int64 { return 0 }
+	byLimiter, err := grpclimit.NewServer(limiter, grpclimit.PeerKey(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, guard := range map[string]*grpclimit.Server{"limiter": byLimiter, "rules": byRules} {
+		t.Run(name, func(t *testing.T) {
+			_, held, err := limiter.Reserve(t.Context(), "somebody else", 1, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := telling(t, guard)
+			for range 5 {
+				if err := s.call(t.Context(), "unary"); status.Code(err) != codes.Unavailable || !errors.Is(reported, stint.ErrFull) {
+					t.Errorf("without room: %v, reported %v", err, reported)
+				}
+			}
+			if _, err := held.Cancel(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for range 5 {
+				if err := s.call(t.Context(), "unary"); err != nil {
+					t.Errorf("with room: %v", err)
+				}
+			}
+		})
 	}
 }

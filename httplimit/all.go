@@ -165,3 +165,5 @@ func (s *several) forget(ctx context.Context) (err error) {
 	}
 	return err
 }
+
+func (s *several) peek(ctx context.Context) (stint.Decision, error) { return s.Peek(ctx) }

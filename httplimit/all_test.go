@@ -68,9 +68,9 @@ func TestAll(t *testing.T) {
 	})
 	compare(t, both(httplimit.Options{Missing: httplimit.MissingDeny}, "3/h", "1/min"), []asking{{"", "403 "}})
 	compare(t, both(httplimit.Options{Settle: back(func(status int) bool { return status != 401 })}, "3/h", "2/min"), []asking{
-		{"a", `200 "2/1m";r=1;t=60`}, {"a", `200 "2/1m";r=1;t=60`}, {"a", `200 "2/1m";r=1;t=60`},
+		{"a", `200 "2/1m";r=2;t=60`}, {"a", `200 "2/1m";r=2;t=60`}, {"a", `200 "2/1m";r=2;t=60`},
 		{"fails", `401 "2/1m";r=1;t=60`}, {"fails", `401 "2/1m";r=0;t=60`}, {"fails", `429 "2/1m";r=0;t=30`},
-		{"a", `200 "3/1h";r=0;t=3600`}, {"a", `200 "3/1h";r=0;t=3600`},
+		{"a", `200 "3/1h";r=1;t=2400`}, {"a", `200 "3/1h";r=1;t=2400`},
 	})
 	h := both(httplimit.Options{Cost: func(*http.Request) int64 { return 2 }}, "3/h", "2/min")
 	compare(t, h, []asking{{"a", `200 "3/1h";r=0;t=2400`}, {"b", `429 "3/1h";r=0;t=1200`}})

@@ -323,9 +323,15 @@ func TestRawPath(t *testing.T) {
 			t.Errorf("%q: answered %d %s, want %d", path, w.Code, w.Body, want)
 		}
 	}
-	r := httptest.NewRequest(http.MethodGet, "/a%2Fb", nil)
-	r.URL.Path = "/login" // as a handler may do that leaves RawPath as it was
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.URL.Opaque, r.URL.Path = "http://h/login", "" // no path
 	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != http.StatusBadRequest {
+		t.Errorf("an opaque target: %d", w.Code)
+	}
+	r = httptest.NewRequest(http.MethodGet, "/a%2Fb", nil)
+	r.URL.Path = "/login" // as a handler may do that leaves RawPath as it was
+	w = httptest.NewRecorder()
 	if h.ServeHTTP(w, r); w.Code != http.StatusOK || w.Header().Get("RateLimit") == "" {
 		t.Errorf("a path that was changed: %d %v", w.Code, w.Header())
 	}
@@ -375,21 +381,5 @@ func TestAmbiguousByRules(t *testing.T) {
 	r = sent(header, "x=1&action=login")
 	if n := testing.AllocsPerRun(100, func() { _ = a.Check(rules, r) }); n > 0 {
 		t.Errorf("%v allocations", n)
-	}
-}
-
-// TestOpaquePath sends a target that is no path to rules that look at paths.
-func TestOpaquePath(t *testing.T) {
-	p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules": [{"name": "a", "match": {"path": "/login"}, "block": true}]}`), policy.Options{})
-	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.URL.Opaque, r.URL.Path = "http://h/login", ""
-	w := httptest.NewRecorder()
-	guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
-	if w.Code != http.StatusBadRequest {
-		t.Errorf("answered %d", w.Code)
 	}
 }

@@ -81,10 +81,10 @@ func ExampleOptions_loginGuard() {
 		get(login, "POST", "/?password="+password)
 	}
 	// Output:
-	// POST /?password=sesame 200 "login";r=1;t=3600
-	// POST /?password=sesame 200 "login";r=1;t=3600
+	// POST /?password=sesame 200 "login";r=2;t=1
+	// POST /?password=sesame 200 "login";r=2;t=1
 	// POST /?password=guess 401 "login";r=1;t=3600
-	// POST /?password=sesame 200 "login";r=0;t=3600
+	// POST /?password=sesame 200 "login";r=1;t=3600
 	// POST /?password=guess 401 "login";r=0;t=3600
 	// POST /?password=sesame 429 "login";r=0;t=3600 3600
 }

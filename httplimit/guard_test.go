@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -274,23 +273,6 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestRefund counts failures only.
-func TestRefund(t *testing.T) {
-	l := limiter(t, nil, "2/h")
-	h := guard(t, l, httplimit.Options{Settle: back(func(status int) bool { return status < 400 })})(status)
-	for i, test := range []struct {
-		path string
-		want int
-	}{
-		{"/200", 200}, {"/none", 200}, {"/302", 302}, {"/401", 401}, {"/200", 200}, {"/200", 200},
-		{"/500", 500}, {"/200", 429}, {"/200", 429},
-	} {
-		if rec := serve(h, test.path); rec.Code != test.want {
-			t.Errorf("request %d, %s: %d, want %d", i, test.path, rec.Code, test.want)
-		}
-	}
-}
-
 func TestRefundPanic(t *testing.T) {
 	l := limiter(t, nil, "1/h")
 	saw := 0
@@ -335,24 +317,40 @@ func TestRefundAborted(t *testing.T) {
 	}
 }
 
-// TestRefundFull: without room for reservations, requests are charged for good.
+// TestRefundFull: without room for reservations, requests are refused and charged nothing, with
+// FailOpen too.
 func TestRefundFull(t *testing.T) {
 	var reported error
 	l := limiter(t, memstore.New(memstore.Options{MaxReservations: 1}), "3/h")
-	if d, _, err := l.Reserve(t.Context(), "somebody else", 1, time.Hour); err != nil || !d.Allowed {
-		t.Fatal(d, err)
+	_, other, err := l.Reserve(t.Context(), "somebody else", 1, time.Hour)
+	if err != nil {
+		t.Fatal(err)
 	}
-	h := guard(t, l, httplimit.Options{
-		Settle:  back(func(int) bool { return true }),
-		OnError: func(_ *http.Request, err error) { reported = err },
-	})(status)
-	for i, want := range []int{200, 200, 200, 429} {
-		if rec := serve(h, "/200"); rec.Code != want {
-			t.Errorf("request %d: %d, want %d", i, rec.Code, want)
+	o := httplimit.Options{
+		Settle:   back(func(int) bool { return true }),
+		OnError:  func(_ *http.Request, err error) { reported = err },
+		FailOpen: true,
+	}
+	h := guard(t, l, o)(status)
+	for range 5 {
+		if rec := serve(h, "/200"); rec.Code != http.StatusServiceUnavailable || rec.Header().Get("Retry-After") != "1" {
+			t.Errorf("without room: %d, Retry-After %q", rec.Code, rec.Header().Get("Retry-After"))
 		}
 	}
 	if !errors.Is(reported, stint.ErrFull) {
 		t.Errorf("reported %v", reported)
+	}
+	o.Shadow = true
+	if rec := serve(guard(t, l, o)(status), "/200"); rec.Code != http.StatusOK {
+		t.Errorf("in shadow: %d", rec.Code)
+	}
+	if _, err := other.Cancel(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if rec := serve(h, "/200"); rec.Code != http.StatusOK {
+			t.Errorf("with room: %d", rec.Code)
+		}
 	}
 }
 
@@ -382,57 +380,16 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestQueueLeaves: if a client gives up, the next one takes its place.
-func TestQueueLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := guard(t, limiter(t, nil, "1/s burst 2 leaky_queue"), httplimit.Options{})(status)
-		began := time.Now()
-		serve(h, "/200")
-		ctx, cancel := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		all.Go(func() {
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/200", nil))
-		})
-		time.Sleep(time.Millisecond)
-		all.Go(func() {
-			if rec := serve(h, "/200"); rec.Code != 200 || time.Since(began) != time.Second {
-				t.Errorf("%d after %v: the place was not freed", rec.Code, time.Since(began))
-			}
-		})
-		time.Sleep(time.Millisecond)
-		cancel()
-		all.Wait()
-	})
-}
-
-// TestQueueMaxWait: a request that would wait too long is denied at once, and told after how
-// long it would not.
-func TestQueueMaxWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := guard(t, limiter(t, nil, "1/s burst 9 leaky_queue"), httplimit.Options{MaxWait: 1500 * time.Millisecond})(status)
-		began := time.Now()
-		var all sync.WaitGroup
-		all.Go(func() { serve(h, "/200") })
-		synctest.Wait()
-		all.Go(func() { serve(h, "/200") })
-		synctest.Wait()
-		rec := serve(h, "/200")
-		if rec.Code != 429 || rec.Header().Get("Retry-After") != "1" || time.Since(began) != 0 {
-			t.Errorf("%d, %v after %v", rec.Code, rec.Header(), time.Since(began))
-		}
-		all.Wait()
-	})
-}
-
-// TestQueueMaxWaitNamesTheQueue says which of several limits made the wait too
-// long.
+// TestQueueMaxWaitNamesTheQueue: a request that would wait too long is denied at once, and
+// told after how long it would not, and which of several limits made the wait too long.
 func TestQueueMaxWaitNamesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := guard(t, limiter(t, nil, "9/h", "1/s burst 9 leaky_queue"), httplimit.Options{MaxWait: 500 * time.Millisecond})(status)
+		began := time.Now()
 		serve(h, "/200")
 		rec := serve(h, "/200")
-		if rec.Code != 429 || !strings.Contains(rec.Body.String(), `["9/1h/leaky_queue:1s"]`) {
-			t.Errorf("%d, %s", rec.Code, rec.Body)
+		if rec.Code != 429 || rec.Header().Get("Retry-After") != "1" || time.Since(began) != 0 || !strings.Contains(rec.Body.String(), `["9/1h/leaky_queue:1s"]`) {
+			t.Errorf("%d, %v, %s after %v", rec.Code, rec.Header(), rec.Body, time.Since(began))
 		}
 	})
 }
@@ -477,72 +434,6 @@ func TestGuardUnderChangedLimits(t *testing.T) {
 	})
 }
 
-// TestWriter looks at the powers of the writer that a handler gets: with a
-// plain guard it is the server's own.
-func TestWriter(t *testing.T) {
-	for _, refund := range []func(int) bool{nil, func(int) bool { return false }} {
-		var first http.ResponseWriter
-		inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if refund == nil && w != first {
-				t.Error("the writer was wrapped")
-			}
-			switch r.URL.Path {
-			case "/flush":
-				for range 3 {
-					fmt.Fprint(w, "tick ")
-					w.(http.Flusher).Flush()
-					if err := http.NewResponseController(w).Flush(); err != nil {
-						t.Error(err)
-					}
-				}
-			case "/deadline":
-				if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
-					t.Error(err)
-				}
-				if _, err := w.(io.ReaderFrom).ReadFrom(strings.NewReader("read")); err != nil {
-					t.Error(err)
-				}
-			case "/hijack":
-				conn, rw, err := w.(http.Hijacker).Hijack()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\n\r\nraw")
-				rw.Flush()
-				conn.Close()
-			}
-		})
-		guarded := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Settle: back(refund)})(inner)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			first = w
-			guarded.ServeHTTP(w, r)
-		}))
-		for path, want := range map[string]string{"/flush": "tick tick tick ", "/deadline": "read"} {
-			resp, err := server.Client().Get(server.URL + path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			if string(body) != want {
-				t.Errorf("%s: %q", path, body)
-			}
-		}
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprint(conn, "GET /hijack HTTP/1.1\r\nHost: x\r\n\r\n")
-		text, _ := io.ReadAll(conn)
-		if !strings.HasSuffix(string(text), "\r\n\r\nraw") {
-			t.Errorf("hijacked: %q", text)
-		}
-		conn.Close()
-		server.Close()
-	}
-}
-
 // A goneWriter is the writer of a client that has gone. A plainWriter around it hides its
 // further methods behind Unwrap.
 type goneWriter struct{ *httptest.ResponseRecorder }
@@ -565,7 +456,7 @@ type plainWriter struct {
 func (w plainWriter) Unwrap() http.ResponseWriter { return w.in }
 
 // TestWriterErrors: if a write, flush or hijack fails, the handler gets the error, with
-// Settle as without.
+// Settle as without. Without Settle, the writer is the server's own.
 func TestWriterErrors(t *testing.T) {
 	for _, refund := range []func(int) bool{nil, func(int) bool { return false }} {
 		for _, wrapped := range []bool{false, true} {
@@ -575,6 +466,9 @@ func TestWriterErrors(t *testing.T) {
 				writer = plainWriter{httptest.NewRecorder(), gone}
 			}
 			h := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Settle: back(refund)})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if refund == nil && w != writer {
+					t.Error("the writer was wrapped")
+				}
 				control := http.NewResponseController(w)
 				_, _, hijack := control.Hijack()
 				for name, err := range map[string]error{
@@ -611,29 +505,6 @@ func TestWriterCannotFlush(t *testing.T) {
 	h.ServeHTTP(bare, httptest.NewRequest(http.MethodGet, "/", nil))
 	if saw != http.StatusUnauthorized {
 		t.Errorf("counted status %d, want 401", saw)
-	}
-}
-
-// TestRefundInformational: the final status counts, not a 1xx before it.
-func TestRefundInformational(t *testing.T) {
-	var saw []int
-	h := guard(t, limiter(t, nil, "100/s"), httplimit.Options{Settle: back(func(s int) bool { saw = append(saw, s); return false })})(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusEarlyHints)
-			w.WriteHeader(http.StatusAccepted)
-			w.WriteHeader(http.StatusTeapot) // superfluous
-		}))
-	server := httptest.NewUnstartedServer(h)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	server.Start()
-	resp, err := server.Client().Get(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	server.Close()
-	if fmt.Sprint(saw) != "[202]" || resp.StatusCode != 202 {
-		t.Errorf("saw %v, client %d", saw, resp.StatusCode)
 	}
 }
 

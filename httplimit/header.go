@@ -95,12 +95,19 @@ func (d Dialect) policy(l *ratefields.Limit) []string {
 // set writes the fields of a decision, but none if no limit was asked. Price: two
 // allocations, for values that depend on the decision; with NoFields none.
 func (e *encoder) set(h http.Header, d *stint.Decision, m mark) {
-	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.limits) || e.limits[d.Tightest].InFlight {
-		return
+	if l := e.tightest(d); l != nil {
+		own := *d
+		own.ResetAfter = l.Reset(d, len(e.limits))
+		e.dialect.set(h, l, e.policy, &own, m)
 	}
-	l, own := &e.limits[d.Tightest], *d
-	own.ResetAfter = l.Reset(d, len(e.limits))
-	e.dialect.set(h, l, e.policy, &own, m)
+}
+
+// tightest returns the limit that a decision tells of, or nil.
+func (e *encoder) tightest(d *stint.Decision) *ratefields.Limit {
+	if e.dialect == NoFields || d.Tightest < 0 || d.Tightest >= len(e.limits) || e.limits[d.Tightest].InFlight {
+		return nil
+	}
+	return &e.limits[d.Tightest]
 }
 
 // set writes the fields of a decision whose Remaining and ResetAfter are those of the limit
@@ -169,12 +176,18 @@ func (d Dialect) SetDecision(h http.Header, of stint.Decision, by ...*stint.Limi
 // encode writes the fields of a decision of a policy: it lists all limits that the request
 // was held to, and says where the client stands with the tightest.
 func (d Dialect) encode(h http.Header, r *policy.Result, m mark) {
+	if tightest, policies, own := d.describe(r); tightest != nil {
+		d.set(h, tightest, policies, &own, m)
+	}
+}
+
+// describe returns what encode writes; no limit if there is nothing to write.
+func (d Dialect) describe(r *policy.Result) (tightest *ratefields.Limit, policies []string, own stint.Decision) {
 	at := r.Tightest
 	if d == NoFields || at < 0 || r.Rules[at].Action != "" {
-		return
+		return nil, nil, own
 	}
-	held, tightest := 0, (*ratefields.Limit)(nil)
-	var policies []string
+	held := 0
 	for i := range r.Rules {
 		one := &r.Rules[i]
 		if one.Shadow || one.Action != "" || one.Hidden() || one.Limit.InFlight() {
@@ -190,16 +203,16 @@ func (d Dialect) encode(h http.Header, r *policy.Result, m mark) {
 			tightest = l
 		}
 	}
-	own := r.Decision
+	own = r.Decision
 	if tightest == nil {
 		if at = leastShown(r); at < 0 {
-			return
+			return nil, nil, own
 		}
 		e := &r.Rules[at]
 		tightest, own.Allowed, own.Remaining, own.RetryAfter = e.Fields(), !e.Denied, e.Remaining, e.RetryAfter
 	}
 	own.ResetAfter = r.Rules[at].ResetAfter // the decision has the longest of all limits
-	d.set(h, tightest, policies, &own, m)
+	return tightest, policies, own
 }
 
 // leastShown returns the entry that takes the place of a hidden tightest limit: of the

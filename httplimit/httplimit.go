@@ -97,6 +97,11 @@ type Options struct {
 	// OnSettlement is called for each rule under which the cost of a response is settled: see
 	// [policy.Pending]. Optional.
 	OnSettlement func(*http.Request, *policy.Result)
+	// Reserves is told how many reservations a request has open under a policy, whenever that
+	// changes, and before one more is made: see [policy.Result]. None is left when the request
+	// has ended. If it returns an error, the request is answered with 503, or its response cut.
+	// By default the store alone bounds reservations.
+	Reserves func(r *http.Request, open int) error
 	// Denied answers a denied request in place of the usual 429; rate-limit fields and
 	// Retry-After are set already. The default answer is of the kind that the request
 	// accepts: application/problem+json, application/json or text/plain.
@@ -112,8 +117,8 @@ type Options struct {
 	// in units. cost is what it took: return cost to let that stand, 0 to give it back, for
 	// example so that only failures count, more to charge the difference too, room or not,
 	// and [Forget] to reset the key; another value below 0 lets the cost stand. Settle is
-	// called once, when the handler writes the header, which waits for the settlement; what
-	// the handler does later changes nothing. A handler that panics before counts as 500,
+	// called once, when the handler writes the header, which waits for the settlement and says
+	// what then remains; what the handler does later changes nothing. A handler that panics before counts as 500,
 	// with a nil header; a connection that it takes over counts as 101. The handler's
 	// ResponseWriter is wrapped. The cost is a reservation: units that have recovered in the
 	// meantime are not given back. Settle is not called for a request of cost 0. Under a
@@ -172,7 +177,7 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 	}
 	if o.Settle != nil {
 		if guard.New(l, most).Waits() {
-			return nil, errors.New("httplimit: Settle does not go with waiting: set MaxWait to -1, or use a limit that is no leaky_queue")
+			return nil, errors.New("httplimit: Settle does not go with waiting: set MaxWait to -1, or to 0 with a limit that is no leaky_queue")
 		}
 		most = -1 // no request waits, even if the limits become leaky_queues
 	}
@@ -186,7 +191,7 @@ func New(l *stint.Limiter, key Key, o Options) (func(http.Handler) http.Handler,
 		return nil, fmt.Errorf("httplimit: %w", err)
 	}
 	if o.Limits != nil {
-		g.given = guard.NewGiven(g.own, l, make)
+		g.byRequest = guard.NewByRequest(g.own, l, make)
 	}
 	return func(next http.Handler) http.Handler { return &guarded{g, next} }, nil
 }
@@ -206,12 +211,12 @@ func (o *Options) check() error {
 
 // keyed is what all handlers of one middleware with a limiter share.
 type keyed struct {
-	own   *held
-	given *guard.Given[*held] // of Options.Limits; nil without them
-	key   Key
-	o     Options
-	mark  mark
-	twice once
+	own       *held
+	byRequest *guard.ByRequest[*held] // of Options.Limits; nil without them
+	key       Key
+	o         Options
+	mark      mark
+	twice     once
 }
 
 type held struct {
@@ -238,7 +243,7 @@ func (h *held) encoder() *encoder {
 
 // under returns the limiter for the limits that Options.Limits gives to a request.
 func (g *keyed) under(r *http.Request) *held {
-	h, err := g.given.Of(g.o.Limits(r))
+	h, err := g.byRequest.Of(g.o.Limits(r))
 	if err != nil {
 		g.o.reportError(r, fmt.Errorf("httplimit: %w", err))
 	}
@@ -281,7 +286,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		cost = g.o.Cost(r)
 	}
 	by := g.own
-	if g.given != nil {
+	if g.byRequest != nil {
 		by = g.under(r)
 	}
 	switch {
@@ -312,8 +317,8 @@ const refundLasts = 24 * time.Hour
 // A reserver decides about a request, as [stint.Request] does, and resets its keys.
 type reserver interface {
 	Reserve(ctx context.Context, ttl time.Duration) (stint.Decision, *stint.Reservation, error)
-	Take(ctx context.Context) (stint.Decision, error)
 	forget(ctx context.Context) error
+	peek(ctx context.Context) (stint.Decision, error)
 }
 
 type single struct {
@@ -326,18 +331,14 @@ func (s *single) Reserve(ctx context.Context, ttl time.Duration) (stint.Decision
 	return s.by.Reserve(ctx, s.key, s.cost, ttl)
 }
 func (s *single) forget(ctx context.Context) error { return s.by.Reset(ctx, s.key) }
-func (s *single) Take(ctx context.Context) (stint.Decision, error) {
-	return s.by.Take(ctx, s.key, s.cost)
+func (s *single) peek(ctx context.Context) (stint.Decision, error) {
+	return s.by.Peek(ctx, s.key, 0)
 }
 
 // serveRefundable is ServeHTTP for requests whose charge, of cost in each of some parts,
 // Options.Settle may change.
 func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, fields *encoder, key string, parts int, cost int64, by reserver) {
 	d, reservation, err := by.Reserve(r.Context(), refundLasts)
-	if errors.Is(err, stint.ErrFull) { // strict: the request is charged for good
-		g.o.reportError(r, fmt.Errorf("%w: %w", ErrSettle, err))
-		d, err = by.Take(r.Context())
-	}
 	if !g.respond(w, r, fields, key, 0, &d, err) {
 		return
 	}
@@ -345,7 +346,7 @@ func (g *guarded) serveRefundable(w http.ResponseWriter, r *http.Request, fields
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	g.o.serveCounting(w, r, g.next, cost, &refundable{reservation, parts, cost, by.forget}, nil)
+	g.o.serveCounting(w, r, g.next, cost, &refundable{reservation, by, parts, fields}, nil, g.mark)
 }
 
 // respond reports a decision to the hooks and the client. It returns whether the request may
@@ -399,6 +400,8 @@ func (o *Options) failed(w http.ResponseWriter, r *http.Request, err error) bool
 		f = refuseServer
 	case errors.Is(err, policy.ErrRequest) || errors.Is(err, stint.ErrCost):
 		f = refuseFault(err)
+	case errors.Is(err, stint.ErrFull):
+		f.setWait(stint.Wait(time.Second))
 	case o.FailOpen && guard.StoreFailed(r.Context(), err):
 		return true
 	}

@@ -28,29 +28,34 @@ var ErrSettle = errors.New("httplimit: the response was not settled")
 // refundable is the charge of a guard with limiters.
 type refundable struct {
 	*stint.Reservation
-	parts int
-	cost  int64 // of each part
-	reset func(context.Context) error
+	by     reserver
+	parts  int
+	fields *encoder
 }
 
-// settle charges each part a cost, or resets its key. If the key was reset meanwhile, there
-// is no charge to settle, and no error.
-func (r *refundable) settle(ctx context.Context, cost int64) error {
+// settle charges each part a cost, or resets its key, and returns what remains; Tightest is -1
+// if that is not known. If the key was reset meanwhile, there is no charge to settle, and no
+// error.
+func (r *refundable) settle(ctx context.Context, cost int64) (d stint.Decision, err error) {
 	if cost == Forget {
-		return r.reset(ctx)
+		err = r.by.forget(ctx)
+	} else if d, err = r.Settle(ctx, slices.Repeat([]int64{cost}, r.parts)...); errors.Is(err, stint.ErrReservation) {
+		cost, err = Forget, nil
 	}
-	_, err := r.Settle(ctx, slices.Repeat([]int64{cost}, r.parts)...)
-	if errors.Is(err, stint.ErrReservation) {
-		return nil
+	if err != nil || cost != Forget && (r.parts == 1 || d.Tightest < 0) {
+		return d, err
 	}
-	return err
+	if d, err = r.by.peek(ctx); err != nil { // the settlement has not failed
+		d.Tightest = -1
+	}
+	return d, nil
 }
 
 // serveCounting runs the handler, and settles the charge by the response, in the same
 // goroutine: by its header before that is sent, by its body after the handler, even when the
 // client has gone.
-func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, own *refundable, pending *policy.Pending) {
-	s := &statusWriter{ResponseWriter: w, o: o, r: r, cost: cost, own: own, pending: pending}
+func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, own *refundable, pending *policy.Pending, m mark) {
+	s := &statusWriter{ResponseWriter: w, o: o, r: r, cost: cost, own: own, pending: pending, mark: m, said: o.Dialect.says(w.Header())}
 	if s.pending != nil && s.pending.Reads() && r.Header["Accept-Encoding"] != nil {
 		r = r.WithContext(r.Context())
 		r.Header = r.Header.Clone()
@@ -59,6 +64,9 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 	s.cuts = s.pending != nil && s.pending.Cuts()
 	if s.pending != nil && o.OnSettlement != nil {
 		s.pending.Settled = func(settled *policy.Result) { o.OnSettlement(r, settled) }
+	}
+	if s.pending != nil && o.Reserves != nil {
+		s.pending.Reserves = func(open int) error { return o.Reserves(r, open) }
 	}
 	returned := false
 	defer func() { s.end(returned) }()
@@ -78,10 +86,12 @@ type statusWriter struct {
 	cost    int64
 	own     *refundable     // nil if a policy has charged the request
 	pending *policy.Pending // nil if no rule goes by the response
-	status  int             // 0 until known
-	failed  bool            // the client has gone
-	empty   bool            // no body is sent, whatever the handler writes
-	rest    int64           // what is still to be sent of the body; below 0 if that is not known
+	mark    mark
+	said    [3]string // the fields before the settlement
+	status  int       // 0 until known
+	failed  bool      // the client has gone
+	empty   bool      // no body is sent, whatever the handler writes
+	rest    int64     // what is still to be sent of the body; below 0 if that is not known
 
 	cuts bool // a rule may cut the body
 	cut  bool // a rule has cut it
@@ -103,13 +113,37 @@ func (s *statusWriter) know(status int, h http.Header) {
 	pending := s.pending
 	switch {
 	case s.own != nil:
-		s.settle(func(ctx context.Context) error { return s.own.settle(ctx, actual) })
+		s.settle(func(ctx context.Context) error { return s.settleOwn(ctx, actual) })
 	case actual != s.cost && (actual == 0 || actual == Forget):
 		s.pending, s.cuts = nil, false
-		s.settle(pending.Cancel)
+		s.settle(func(ctx context.Context) error { return s.again(ctx, pending, pending.Cancel(ctx)) })
 	default:
-		s.settle(func(ctx context.Context) error { return pending.Header(ctx, status, h) })
+		s.settle(func(ctx context.Context) error { return s.again(ctx, pending, pending.Header(ctx, status, h)) })
 	}
+}
+
+// settleOwn settles the charge of limiters, and writes the fields anew.
+func (s *statusWriter) settleOwn(ctx context.Context, actual int64) error {
+	d, err := s.own.settle(ctx, actual)
+	if l := s.own.fields.tightest(&d); l != nil && err == nil {
+		d.ResetAfter = l.Reset(&d, len(s.own.fields.limits))
+		d.Allowed = true // as the request was
+		s.o.Dialect.again(s.Header(), s.said, l, &d, s.mark)
+	}
+	return err
+}
+
+// again writes the fields anew after rules have settled their charge. It returns err, why they
+// could not.
+func (s *statusWriter) again(ctx context.Context, pending *policy.Pending, err error) error {
+	r := new(policy.Result)
+	if err != nil || s.said[0] == "" || !pending.Remains(ctx, r) {
+		return err
+	}
+	if l, _, d := s.o.Dialect.describe(r); l != nil {
+		s.o.Dialect.again(s.Header(), s.said, l, &d, s.mark)
+	}
+	return nil
 }
 
 // end settles by the body. A handler that panics without having written a header counts as
@@ -146,8 +180,12 @@ var ErrCut = errors.New("httplimit: the response has used up its budget")
 
 // WriteHeader implements [http.ResponseWriter].
 func (s *statusWriter) WriteHeader(status int) {
-	if s.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		s.know(status, s.ResponseWriter.Header())
+	known := status
+	if status < 100 || status > 999 { // net/http panics, for a router like gin's outside of the guard
+		known = http.StatusInternalServerError
+	}
+	if s.status == 0 && (known >= 200 || known == http.StatusSwitchingProtocols) {
+		s.know(known, s.ResponseWriter.Header())
 	}
 	s.ResponseWriter.WriteHeader(status)
 }
@@ -177,6 +215,13 @@ func (s *statusWriter) Write(b []byte) (int, error) {
 func (s *statusWriter) sent(n int64, err error) {
 	s.rest -= n
 	s.failed = s.failed || err != nil && s.rest != 0
+}
+
+// Unseen is told by adapters that the body does not come through Write.
+func (s *statusWriter) Unseen() {
+	if s.pending != nil {
+		s.pending.Unseen()
+	}
 }
 
 // WriteString implements [io.StringWriter].

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/ratefields"
 	"github.com/stint-dev/stint/internal/request"
@@ -113,7 +112,7 @@ func (g *policyGuard) serve(w http.ResponseWriter, r *http.Request, next http.Ha
 	case pending == nil:
 		next.ServeHTTP(w, r)
 	default:
-		g.o.serveCounting(w, r, next, cost, nil, pending)
+		g.o.serveCounting(w, r, next, cost, nil, pending, g.mark)
 	}
 }
 
@@ -140,14 +139,6 @@ func (g *policyGuard) decide(p *policy.Policy, c *call, cost int64) (pending *po
 		most = -1
 	}
 	pending, waited, err = p.Begin(ctx, c, cost, g.o.Settle != nil, most, &c.result)
-	if err != nil && errors.Is(err, stint.ErrFull) { // strict: the request is charged for good
-		g.o.reportError(c.request, fmt.Errorf("%w: %w", ErrSettle, err))
-		if most < 0 {
-			err = p.Decide(ctx, c, cost, &c.result)
-		} else {
-			waited, err = p.Wait(ctx, c, cost, most, &c.result)
-		}
-	}
 	if g.o.OnDecision != nil {
 		c.took = time.Since(began) - waited
 	}
@@ -245,6 +236,9 @@ func (g *policyGuard) newCall() *call {
 	if g.o.Claim != nil {
 		c.Claim = func(name string) (string, bool, bool) { return g.o.Claim(c.request, name) }
 	}
+	if g.o.Reserves != nil {
+		c.result.Reserves = func(open int) error { return g.o.Reserves(c.request, open) }
+	}
 	return c
 }
 
@@ -256,6 +250,10 @@ func (c *call) release() {
 
 // HasBody reports whether the request has a body, which a preflight does not.
 func (c *call) HasBody() bool { return c.request.ContentLength != 0 }
+
+// BodyUnread reports whether the request has a body that rules have not looked into: an observer that
+// asks for its fields would wait for it.
+func (c *call) BodyUnread() bool { return c.read == nil && c.HasBody() }
 
 // BodyLength returns how many bytes the request's body has; -1 if that is not known.
 func (c *call) BodyLength() int64 {

@@ -301,24 +301,6 @@ func TestTransportOwn(t *testing.T) {
 	})
 }
 
-// TestTransportPauseNoBurst: many requests wait for a server. When its pause ends, they come
-// at Limiter's pace.
-func TestTransportPauseNoBurst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{answers: []string{"200\nRateLimit: \"a\";r=0;t=60", "200"}, began: time.Now()}
-		tr := &httplimit.Transport{Base: f, Limiter: limiter(t, nil, "1/s burst 1")}
-		send(t, tr, t.Context(), http.MethodGet, "")
-		var all sync.WaitGroup
-		for range 5 {
-			all.Go(func() { send(t, tr, t.Context(), http.MethodGet, "") })
-		}
-		all.Wait()
-		if want := "[0s GET 1m0s GET 1m1s GET 1m2s GET 1m3s GET 1m4s GET]"; fmt.Sprint(f.log) != want {
-			t.Errorf("%v, want %v", f.log, want)
-		}
-	})
-}
-
 // TestTransportNotChargedTwice: if the server asks for a pause while requests wait under
 // Limiter, the units they were charged are given back.
 func TestTransportNotChargedTwice(t *testing.T) {

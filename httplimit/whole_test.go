@@ -160,32 +160,3 @@ func parsed(t *testing.T, text string) *policy.Rules {
 	}
 	return rules
 }
-
-// TestResponseTakenOverBelow: a connection is taken over also where the writer around it has no
-// more than Unwrap.
-func TestResponseTakenOverBelow(t *testing.T) {
-	m := metering(t, fmt.Sprintf(rulesOf, `"cost": {"response": "bytes", "reserve": 100}`), nil)
-	guard, err := httplimit.NewPolicy(m.policy, httplimit.ClientIP{}, httplimit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	guarded := guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n"+said)
-		_ = conn.Close()
-	}))
-	m.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() { m.ended <- struct{}{} }()
-		guarded.ServeHTTP(plainWriter{w, w}, r)
-	})
-	if _, body := m.get("/r/x"); body != said {
-		t.Errorf("%q", body)
-	}
-	if left := m.left("/r/x")["r"]; left != 900 {
-		t.Errorf("%d left, want 900: what was reserved stands", left)
-	}
-}

@@ -30,6 +30,9 @@ import (
 	"github.com/stint-dev/stint/meter"
 )
 
+// DefaultReservations is the default of [Options.MaxReservations].
+const DefaultReservations = 100_000
+
 // Options are the bounds of a store. The zero value suits most programs.
 type Options struct {
 	// MaxKeys is the most keys that have a state of their own, counted once
@@ -48,7 +51,7 @@ type Options struct {
 	// MaxReservations is the most reservations that may be open, neither settled
 	// nor expired. The same number of settled ones, the latest, are remembered
 	// until they expire, to give the same answer when settled again. The default
-	// value is 100,000.
+	// value is DefaultReservations.
 	MaxReservations int
 	// Now, if set, is the clock: nanoseconds since the Unix epoch. It is for
 	// simulations and tests. While it is behind the latest time it has shown,
@@ -124,7 +127,7 @@ func (s *Store) init(o Options) {
 		o.MaxLog = 1_000_000
 	}
 	if o.MaxReservations <= 0 {
-		o.MaxReservations = 100_000
+		o.MaxReservations = DefaultReservations
 	}
 	shards := mostShards
 	for shards > 1 && o.MaxKeys/shards < keysPerShard {
@@ -142,8 +145,8 @@ func (s *Store) init(o Options) {
 	}
 }
 
-// Close implements [stint.Store]: it releases all keys. It has nothing to
-// wait for, since a store starts no goroutine.
+// Close implements [stint.Store]: it releases all keys. With
+// Options.CoarseClock it waits for the goroutine of the clock, the only one.
 func (s *Store) Close() error {
 	if !s.closed.CompareAndSwap(false, true) {
 		return stint.ErrClosed

@@ -128,7 +128,7 @@ func (c *openCopy) on(s *Store, l *reservedPart) uint32 {
 	defer l.sh.mu.Unlock()
 	t := l.account.in(l.sh.index)
 	switch {
-	case t == nil || !l.stands(s, t) || l.open != nil && !c.copied[l.open]:
+	case t == nil || !l.stands(s, t) || l.limit.meter.Rewrites() && !c.copied[l.open]:
 		return onNothing
 	case l.cells != nil:
 		return onCell

@@ -1,7 +1,6 @@
 package memstore
 
 import (
-	"cmp"
 	"container/heap"
 	"context"
 	"crypto/rand"
@@ -80,7 +79,7 @@ type reservedPart struct {
 	number uint64    // counts the charges of reservations in its shard
 	cells  *[]uint64 // the overflow cells of the table, if one of them was charged
 	mark   meter.ChargeRef
-	open   *meter.Reservations // the open charges that mark is one of; nil if it is none
+	open   *meter.Reservations // where mark is kept: of a meter that rewrites, else while it excuses denials
 }
 
 func (rs *reservations) init(most int) {
@@ -305,7 +304,11 @@ func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 		}
 		return
 	}
-	l.limit.meter.Settle(cmp.Or(l.open, &meter.Reservations{}), l.mark, p.table().state(p.sh, p.slot), p.at, reserved, actual)
+	open := l.open
+	if !l.current(s, p.table()) { // what excused denials is gone, the charge is not
+		l.open, open = nil, &meter.Reservations{}
+	}
+	l.limit.meter.Settle(open, l.mark, p.table().state(p.sh, p.slot), p.at, reserved, actual)
 	if l.open != nil {
 		l.left(s, p.table())
 	}
@@ -314,10 +317,8 @@ func (l *reservedPart) settle(s *Store, p *part, now, reserved, actual int64) {
 // stands reports whether the state that the part charged is still its key's state.
 func (l *reservedPart) stands(s *Store, t *table) bool {
 	switch {
-	case l.open != nil:
-		return l.current(s, t)
 	case l.limit.meter.Rewrites():
-		return false
+		return l.current(s, t)
 	case t.find(l.hash) != nil:
 		return l.cells == nil
 	}

@@ -85,7 +85,7 @@ func (r *Rules) checkCosts(c Costs) error {
 // rules.
 func (r *Result) Counted() (names []string) {
 	for i := range r.matches {
-		if h := &r.matches[i]; h.named && h.plan.id >= 0 && !h.out {
+		if h := &r.matches[i]; h.named && h.plan.id >= 0 && !h.fixed {
 			names = append(names, h.rule.Name)
 		}
 	}
@@ -180,18 +180,18 @@ func (p *Policy) SettleCosts(ctx context.Context, id stint.ReservationID, cost i
 // shadow answer only if there are no others. A part that the store no longer knows is settled
 // already, and so no error where another one is settled here.
 func (p *Policy) settleParts(ctx context.Context, parts []reservedPart, cost func(*reservedPart) (int64, bool)) (d stint.Decision, err error) {
-	first, shadow, settled := true, true, false
-	for i := range parts {
-		part := &parts[i]
+	first, shadow, settled, elsewhere := true, true, false, false
+	settle := func(part *reservedPart) {
 		units, ok := cost(part)
 		if !ok && !part.inFlight || part.id == "" {
-			continue
+			return
 		}
 		one, failed := p.settle(ctx, *part, units)
 		switch {
 		case part.shadow && !shadow:
-			continue
+			return
 		case failed != nil:
+			elsewhere = elsewhere || part.local && errors.Is(failed, stint.ErrReservation)
 			if err == nil || errors.Is(err, stint.ErrReservation) {
 				err = failed
 			}
@@ -199,6 +199,19 @@ func (p *Policy) settleParts(ctx context.Context, parts []reservedPart, cost fun
 			d = one
 		}
 		first, shadow, settled = false, shadow && part.shadow, settled || failed == nil && !part.inFlight && !part.shadow
+	}
+	for i := range parts {
+		if !parts[i].inFlight {
+			settle(&parts[i])
+		}
+	}
+	if !settled && elsewhere {
+		return d, err // another process made it while the store was away, and may still settle it
+	}
+	for i := range parts {
+		if parts[i].inFlight {
+			settle(&parts[i])
+		}
 	}
 	if settled && errors.Is(err, stint.ErrReservation) {
 		err = nil

@@ -185,7 +185,8 @@ func (p *Policy) BeforeLookup(f func(rule, key string)) {
 
 // SetOverride gives a customer limits of their own under a rule, from the next request on;
 // the zero Override takes away what an earlier call gave. [Rules.KeyOf] makes the key. If the
-// policy has no such rule, the override begins to hold once a reload brings one. The error is
+// policy has no such rule, or one without limits ([Rules.Overridable]), the override begins to hold
+// once a reload brings them. The error is
 // for limits that the store cannot hold, or more than [MaxPlans] different overrides. An
 // override that is set here precedes one of a [Replacement], and stays when a Replacement
 // takes the place of another.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,14 @@ func (s *lossy) Reserve(ctx context.Context, layers []stint.Layer, cost int64, t
 		return stint.Decision{}, "", &stint.LostReservation{ID: id, Err: fmt.Errorf("%w: reset", stint.ErrAmbiguous)}
 	}
 	return d, id, err
+}
+
+func (s *lossy) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	d, err := s.broken.Settle(ctx, id, cost)
+	if s.loses.Load() {
+		return stint.Decision{}, fmt.Errorf("%w: reset", stint.ErrAmbiguous)
+	}
+	return d, err
 }
 
 func (s *lossy) Reset(ctx context.Context, layers []stint.Layer) error {
@@ -149,22 +158,50 @@ func throughOutages(t *testing.T, failure string) {
 	}
 }
 
-// TestDebtsOnce: the store is not charged again for requests that it may have charged before
-// it failed.
-func TestDebtsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := debtor(t, owing)
-		store.loses.Store(true)
-		for range 4 {
-			if r := decide(t, p, policy.Map{"ip": "192.0.2.1"}); !r.Decision.Allowed || !errors.Is(r.StoreError, stint.ErrAmbiguous) {
-				t.Errorf("%+v, %v", r.Decision, r.StoreError)
-			}
+// TestOutagesBanNobody ends five requests within an outage that is longer than their status would
+// excuse denials: who comes when the store is back is not banned before that has heard of it.
+func TestOutagesBanNobody(t *testing.T) {
+	for _, failure := range []string{"local", "open", "closed"} {
+		for _, lost := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				store, p := debtor(t, `{"name": "login", "key": ["ip"], "limits": ["5 per 10m sliding_log ban 1h"], "count": {"status": [401]}, "on_store_failure": "`+failure+`"}`)
+				store.loses.Store(lost)
+				attrs := policy.Map{"ip": "192.0.2.1"}
+				var r policy.Result
+				var open []*policy.Pending
+				for range 5 {
+					pending, _, err := p.Begin(t.Context(), attrs, 1, false, 0, &r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					open = append(open, pending)
+				}
+				store.down.Store(true)
+				time.Sleep(11 * time.Second)
+				for _, pending := range open {
+					if pending == nil { // its rule decided without the store
+						continue
+					}
+					if err := pending.Header(t.Context(), 200, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait() // what is owed is tried once, in vain
+				store.down.Store(false)
+				store.loses.Store(false)
+				for range 2 {
+					if err := p.Decide(t.Context(), attrs, 1, &r); err != nil || r.Rules[0].Banned || r.Decision.Allowed != (failure != "closed") {
+						t.Errorf("%s, lost %t: %+v, %v", failure, lost, r.Decision, err)
+					}
+				}
+				recovered(store)
+				used := map[string]int64{"local": 2}[failure]
+				if got := remain(t, p, "192.0.2.1"); got[0] != 5-used {
+					t.Errorf("%s, lost %t: %d remain, want %d", failure, lost, got[0], 5-used)
+				}
+			})
 		}
-		recovered(store)
-		if got := remain(t, p, "192.0.2.1"); got[0] != 6 || got[1] != 96 {
-			t.Errorf("%v remain, want [6 96]: each call is charged once", got)
-		}
-	})
+	}
 }
 
 // TestDebtsOfNone: nothing is owed for rules that are open or in shadow, for requests that
@@ -222,26 +259,89 @@ func TestWarmLimitByLimit(t *testing.T) {
 	})
 }
 
-// TestDebtsOfDenials: denials that rules count while the store is away are charged to it
-// afterwards.
-func TestDebtsOfDenials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := debtor(t, `{"name": "a", "key": ["ip"], "limits": ["10/h fixed_window count_denied", "1000/h burst 500"]}`)
-		store.down.Store(true)
-		for range 25 {
-			var r policy.Result
-			if err := p.Decide(t.Context(), policy.Map{"ip": "10.0.0.1"}, 1, &r); err != nil {
+// TestWarmOnce: whatever a request reserves, each rule by itself or all together, the local store has
+// the same.
+func TestWarmOnce(t *testing.T) {
+	for _, giveBack := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store, p := debtor(t, `{"name": "tokens", "key": ["ip"], "limits": ["1000/h fixed_window"], "cost": {"response": "header.X-Cost", "reserve": 50}}`,
+				`{"name": "requests", "key": ["ip"], "limits": ["1000/h fixed_window"]}`,
+				`{"name": "failures", "key": ["ip"], "limits": ["1000/h fixed_window"], "count": {"status": [401]}}`)
+			attrs, r := policy.Map{"ip": "192.0.2.1"}, &policy.Result{}
+			same := func(when string) {
+				want := remain(t, p, "192.0.2.1")
+				store.down.Store(true)
+				defer store.down.Store(false)
+				if err := p.Peek(t.Context(), attrs, 1, r); err != nil || r.StoreError == nil {
+					t.Fatal(err, r.StoreError)
+				}
+				for i, e := range r.Rules {
+					if e.Remaining != want[i] {
+						t.Errorf("%s, give back %t: %s has %d left in the local store, %d in the other", when, giveBack, e.Rule, e.Remaining, want[i])
+					}
+				}
+			}
+			pending, _, err := p.Begin(t.Context(), attrs, 1, giveBack, 0, r)
+			if err != nil {
 				t.Fatal(err)
 			}
+			same("begun")
+			if err := errors.Join(pending.Header(t.Context(), 200, http.Header{"X-Cost": {"6"}}), pending.End(t.Context(), true)); err != nil {
+				t.Fatal(err)
+			}
+			same("ended")
+		})
+	}
+}
+
+// TestReserveNothing reserves at cost 0, while the store is there, away, or loses its answer, and then
+// settles above that: both stores have it in the end.
+func TestReserveNothing(t *testing.T) {
+	for name, begin := range map[string]func(*lossy){"there": func(*lossy) {}, "away": func(s *lossy) { s.down.Store(true) }, "losing": func(s *lossy) { s.loses.Store(true) }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, p := debtor(t, `{"name": "a", "key": ["ip"], "limits": ["1000/1000h fixed_window"]}`)
+				attrs, r := policy.Map{"ip": "192.0.2.1"}, &policy.Result{}
+				begin(store)
+				id, err := p.Reserve(t.Context(), attrs, 0, time.Minute, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.Settle(t.Context(), id, 7); err != nil {
+					t.Fatal(err)
+				}
+				recovered(store)
+				if got := remain(t, p, "192.0.2.1"); got[0] != 993 {
+					t.Errorf("%d remain in the shared store, want 993", got[0])
+				}
+				store.down.Store(true)
+				if err := p.Peek(t.Context(), attrs, 1, r); err != nil || r.Rules[0].Remaining != 993 {
+					t.Errorf("%d remain in the local store, want 993; %v", r.Rules[0].Remaining, err)
+				}
+			})
+		})
+	}
+}
+
+// TestOwedBesideLost: a reservation whose answer was lost is cancelled, so what passes in its place is
+// owed under every rule.
+func TestOwedBesideLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := debtor(t, `{"name": "tokens", "key": ["ip"], "limits": ["1000/1000h fixed_window"], "cost": {"response": "header.X-Cost", "reserve": 50}}`,
+			`{"name": "requests", "key": ["ip"], "limits": ["1000/1000h fixed_window"]}`)
+		r := &policy.Result{}
+		store.loses.Store(true)
+		pending, _, err := p.Begin(t.Context(), policy.Map{"ip": "192.0.2.1"}, 1, false, 0, r)
+		if err != nil {
+			t.Fatal(err)
 		}
 		recovered(store)
-		window := made.Limit(t, "1000/h fixed_window")
-		roomy := made.Bound(t, store.Store, "a", window)
-		if d, err := roomy.Decide(t.Context(), meter.OpPeek, "10.0.0.1", 0); err != nil || d.Remaining != 1000-25 {
-			t.Errorf("%+v, %v: 25 were counted", d, err)
+		if err := errors.Join(pending.Header(t.Context(), 200, http.Header{"X-Cost": {"64"}}), pending.End(t.Context(), true)); err != nil {
+			t.Fatal(err)
 		}
-		if left := remain(t, p, "10.0.0.1"); left[1] != 490 {
-			t.Errorf("%d remain under the limit that does not count denials, want 490", left[1])
+		recovered(store)
+		if got := remain(t, p, "192.0.2.1"); got[0] != 936 || got[1] != 999 {
+			t.Errorf("%v remain, want [936 999]", got)
 		}
 	})
 }

@@ -36,13 +36,6 @@ type operation struct {
 
 func (a *operation) charges() bool { return a.op != meter.OpPeek && !a.refund }
 
-// apart returns the operation without a response, for rules that do not go by one.
-func (a *operation) apart() *operation {
-	others := *a
-	others.response = 0
-	return &others
-}
-
 // Decide answers whether the request may pass now, and charges it: cost times
 // what each rule says it costs. The answer is in r. The error is a
 // [RequestError], [stint.ErrCost], [stint.ErrLayers] for a request that is held
@@ -258,8 +251,8 @@ func (p *Policy) put(ctx context.Context, a *operation, r *Result, cost int64, s
 	d, id, err := p.takeIn(ctx, a, r, r.layers, cost, a.ttl)
 	if err == nil && d.Allowed {
 		r.parts = append(r.parts, reservedPart{id: id, cost: cost, local: a.local, shadow: shadow})
-		p.remember(a, id, cost, a.ttl, p.reserved(a, r, shadow))
 	}
+	p.remember(a, id, err, cost, a.ttl, func() []fallback.Reserved { return p.reserved(a, r, shadow) })
 	return d, err
 }
 
@@ -269,7 +262,14 @@ func (p *Policy) put(ctx context.Context, a *operation, r *Result, cost int64, s
 func (p *Policy) takeIn(ctx context.Context, a *operation, r *Result, layers []stint.Layer, cost int64, ttl time.Duration) (d stint.Decision, id stint.ReservationID, err error) {
 	store := p.in(a.local)
 	if ttl > 0 {
-		defer func() { p.failover.Lost(err) }()
+		if err = reserves(r.Reserves, len(r.parts)+1); err != nil {
+			return d, "", err
+		}
+		defer func() {
+			if err != nil || !d.Allowed {
+				_ = reserves(r.Reserves, len(r.parts)) // of no more than before
+			}
+		}()
 	}
 	if turns, ok := store.(stint.TurnStore); ok && a.turn && r.held == 0 {
 		return turns.TakeTurn(ctx, layers, cost, ttl, a.age)
@@ -339,7 +339,7 @@ func (r *Result) number(d *stint.Decision) {
 	limit := 0
 	for i := range r.matches {
 		h := &r.matches[i]
-		if h.out && !h.rule.Shadow {
+		if h.fixed && !h.rule.Shadow {
 			limit += len(h.plan.ruleLimits)
 		}
 		if !h.enforced() {
@@ -420,7 +420,7 @@ func (p *Policy) shadow(ctx context.Context, a *operation, r *Result, h *ruleMat
 		if h.apart(a) {
 			_, err = p.reserveAlone(ctx, a, r, h, true)
 		} else {
-			_, err = p.put(ctx, a.apart(), r, cost, true)
+			_, err = p.put(ctx, a, r, cost, true)
 		}
 		if err == nil {
 			r.setResult(h)

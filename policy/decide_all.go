@@ -246,7 +246,7 @@ func (p *Policy) step(ctx context.Context, a *operation, r *Result, cost int64) 
 	}
 	for i := range r.matches {
 		h := &r.matches[i]
-		if !r.now(h) {
+		if !r.asked(h) {
 			continue
 		}
 		if first := r.first(i); first != nil {
@@ -257,8 +257,8 @@ func (p *Policy) step(ctx context.Context, a *operation, r *Result, cost int64) 
 	return d, nil
 }
 
-// now reports whether a match is asked in the step at hand.
-func (r *Result) now(h *ruleMatch) bool { return h.enforced() && h.step == r.step }
+// asked reports whether a match is asked in the step at hand.
+func (r *Result) asked(h *ruleMatch) bool { return h.enforced() && h.step == r.step }
 
 // takes reports whether a match is charged, by its own plan or by another.
 func (h *ruleMatch) takes() bool {
@@ -330,7 +330,7 @@ func (r *Result) gather(local bool, k part) bool {
 // this step.
 func (r *Result) first(i int) *ruleMatch {
 	for j := range r.matches[:i] {
-		if g := &r.matches[j]; r.now(g) && r.share(g, &r.matches[i]) {
+		if g := &r.matches[j]; r.asked(g) && r.share(g, &r.matches[i]) {
 			return g
 		}
 	}

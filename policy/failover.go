@@ -29,12 +29,12 @@ func (p *Policy) failed(ctx context.Context, a *operation, r *Result, err error)
 		}
 		switch h.rule.failure {
 		case FailClosed:
-			h.out = true
+			h.fixed = true
 			if closed < 0 {
 				closed, tightest = h.first, limits
 			}
 		case FailOpen:
-			h.out = true
+			h.fixed = true
 		default:
 			local = true
 		}
@@ -69,7 +69,7 @@ func (e *RuleResult) fail(how Failure) {
 
 // local reports whether a charge of the match counts in the local store too.
 func (h *ruleMatch) local() bool {
-	return h.takes() && h.rule.failure == FailLocal && h.cost > 0
+	return h.takes() && h.rule.failure == FailLocal
 }
 
 // warm charges the local store with what the main one has let through, and not reserved.
@@ -84,6 +84,9 @@ func (p *Policy) warm(a *operation, r *Result) {
 // owe notes what the local store has charged in place of the store. What it has reserved is owed
 // once it is settled.
 func (p *Policy) owe(a *operation, r *Result) {
+	if fallback.Excusable(&r.Decision) {
+		return
+	}
 	for i := range r.matches {
 		if h := &r.matches[i]; h.local() && !(r.Decision.Allowed && h.reserves(a)) {
 			p.pairOf(h.plan).Owe(a.why, h.key, h.cost, r.Decision.Allowed)
@@ -94,22 +97,39 @@ func (p *Policy) owe(a *operation, r *Result) {
 // reserves reports whether the operation reserves what the match takes.
 func (h *ruleMatch) reserves(a *operation) bool { return a.ttl > 0 || h.byResponse(a) }
 
-// remember tells the failover of a reservation of the main store or, with the error for which it
-// decides, of the local one.
-func (p *Policy) remember(a *operation, id stint.ReservationID, cost int64, ttl time.Duration, of []fallback.Reserved) {
-	if a.local {
-		p.failover.ReserveLocal(a.why, id, cost, ttl, of)
-	} else {
-		p.failover.Reserve(id, cost, ttl, of)
+// remember tells the failover of a reservation of the main store, or of one whose answer was lost,
+// or, with the error for which it decides, of one of the local store. of returns what it reserves.
+func (p *Policy) remember(a *operation, id stint.ReservationID, err error, cost int64, ttl time.Duration, of func() []fallback.Reserved) {
+	switch {
+	case err != nil:
+		p.failover.Lost(err, of)
+	case id == "":
+	case a.local:
+		p.failover.ReserveLocal(a.why, id, cost, ttl, of())
+	default:
+		p.failover.Reserve(id, cost, ttl, of())
 	}
 }
 
 // reservedBy returns what one rule reserves.
 func (p *Policy) reservedBy(h *ruleMatch, weight int64, excuses time.Duration) []fallback.Reserved {
-	if !h.local() {
+	if !h.takes() || weight == 0 || !h.local() && !notesDenied(h) {
 		return nil
 	}
-	return []fallback.Reserved{{Pair: p.pairOf(h.plan), Key: h.key, Weight: weight, Excuses: excuses}}
+	return []fallback.Reserved{{Pair: p.pairOf(h.plan), Key: h.key, Weight: weight, Excuses: excuses, Apart: !h.local()}}
+}
+
+// unsettled returns an error if the store has yet to learn what requests of a matched key have
+// cost: see [fallback.Pair.Unsettled].
+func (p *Policy) unsettled(r *Result) error {
+	for i := range r.matches {
+		if h := &r.matches[i]; h.enforced() {
+			if err := p.pairOf(h.plan).Unsettled(h.key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // reserved returns what the enforced rules without a reservation of their own reserve, for

@@ -42,7 +42,7 @@ func (r *Result) Release() func() {
 // that a rule says whose limit in flight holds the request; 0 if none says one.
 func (r *Result) Finish() (longest time.Duration) {
 	for i := range r.matches {
-		if h := &r.matches[i]; !h.out && !h.rule.Shadow && h.cost > 0 && h.plan.inFlight != nil {
+		if h := &r.matches[i]; !h.fixed && !h.rule.Shadow && h.cost > 0 && h.plan.inFlight != nil {
 			longest = max(longest, h.rule.Finish)
 		}
 	}
@@ -147,10 +147,15 @@ func (p *Policy) decideInFlight(ctx context.Context, a *operation, r *Result) er
 }
 
 // ask is run, unless asking for limits in flight has used up the time that the store may
-// take.
+// take, or the store must learn something first.
 func (p *Policy) ask(ctx context.Context, a *operation, r *Result) error {
 	if errors.Is(r.StoreError, context.DeadlineExceeded) {
 		return fmt.Errorf("policy: not asked, after: %v", r.StoreError) //nolint:errorlint // not wrapped: these limits have surely charged nothing
+	}
+	if p.failover.Settling() {
+		if err := p.unsettled(r); err != nil {
+			return err
+		}
 	}
 	return p.run(ctx, a, r)
 }
@@ -164,7 +169,7 @@ func (r *Result) holdsOf(shadow bool) (holds []inflight.Hold, entries []int) {
 	for i := range r.matches {
 		h := &r.matches[i]
 		places := h.places()
-		if h.out || h.rule.Shadow != shadow || places == 0 {
+		if h.fixed || h.rule.Shadow != shadow || places == 0 {
 			continue
 		}
 		for k, l := range h.plan.inFlight {
@@ -317,8 +322,11 @@ func (p *Policy) look(ctx context.Context, r *Result) {
 			r.StoreError = err
 		}
 		for _, at := range entries {
-			e := &r.Rules[at]
-			e.Failed = r.matches[e.match].rule.failure
+			e, how := &r.Rules[at], FailOpen // as where a rule in shadow decides
+			if !shadow {
+				how = r.matches[e.match].rule.failure
+			}
+			e.fail(how)
 		}
 	}
 }

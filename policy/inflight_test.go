@@ -358,6 +358,60 @@ func TestInFlightReserveFails(t *testing.T) {
 	}
 }
 
+// TestInFlightReset: the places of a reservation whose key was reset are given back all the same.
+func TestInFlightReset(t *testing.T) {
+	p, r := inFlight(t, `{"rules":[{"name":"l","key":[],"limits":["4 in flight","100/h"]}]}`), new(policy.Result)
+	id, err := p.Reserve(t.Context(), policy.Map{}, 1, time.Hour, r)
+	if err != nil || id == "" {
+		t.Fatal(err)
+	}
+	if err := p.Reset(t.Context(), policy.Map{}, r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Settle(t.Context(), id, 1); !errors.Is(err, stint.ErrReservation) || p.InFlight()["l"] != 0 {
+		t.Errorf("%v, in flight %v", err, p.InFlight())
+	}
+}
+
+// TestInFlightUnknown: a process that does not know a reservation, made by another while the store was
+// away, leaves its places alone.
+func TestInFlightUnknown(t *testing.T) {
+	store := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
+	store.room = inflight.NewRoom(store, 0)
+	defer store.Close()
+	rules := made.Rules(t, `{"rules":[{"name":"l","key":[],"limits":["4 in flight","100/h"]}]}`)
+	var of [2]*policy.Policy
+	for i := range of {
+		of[i] = made.Policy(t, store, rules, policy.Options{Secret: []byte("0123456789abcdef"), Local: memstore.New(memstore.Options{})})
+		defer of[i].Close()
+	}
+	r := new(policy.Result)
+	store.fails.Store(true)
+	id, err := of[0].Reserve(t.Context(), policy.Map{}, 1, time.Hour, r)
+	if err != nil || id == "" {
+		t.Fatal(err)
+	}
+	store.fails.Store(false)
+	left := func() int64 {
+		r.WillRelease = true
+		if err := of[1].Decide(t.Context(), policy.Map{}, 1, r); err != nil {
+			t.Fatal(err)
+		}
+		defer r.Release()()
+		return r.Rules[1].Remaining + 1
+	}
+	before := left()
+	if _, err := of[1].Settle(t.Context(), id, 0); !errors.Is(err, stint.ErrReservation) {
+		t.Errorf("settled by the other: %v", err)
+	}
+	if n := left(); before != 3 || n != before {
+		t.Errorf("%d left before, %d after", before, n)
+	}
+	if _, err := of[0].Settle(t.Context(), id, 0); err != nil || left() != 4 {
+		t.Errorf("settled by its own: %v, %d left", err, left())
+	}
+}
+
 // TestInFlightReserveFull: without room for another reservation the error is ErrFull,
 // whatever on_store_failure says, since the store has not failed.
 func TestInFlightReserveFull(t *testing.T) {
@@ -433,6 +487,13 @@ func (f *flaky) Look(ctx context.Context, holds []inflight.Hold) (bool, error) {
 		return false, errGone
 	}
 	return f.counts.Look(ctx, holds)
+}
+
+func (f *flaky) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
+	if f.fails.Load() {
+		return stint.Decision{}, "", errGone
+	}
+	return f.Store.Reserve(ctx, layers, cost, ttl)
 }
 
 func (f *flaky) Most() int64                   { return f.counts.Most() }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A key of one attribute is its value, or empty when it is missing. An empty value counts as
@@ -37,24 +38,29 @@ var processSecret = sync.OnceValue(func() []byte {
 	return b
 })
 
-// key returns the key of a request under a rule, and whether an attribute of it is missing.
-// It overwrites room.
-func (p *Policy) key(r *rule, q *match.Request, room *[]byte) (key string, missing bool) {
+// key returns the key of a request under a rule, and which attribute of it is the first that is
+// missing, counted from 1; 0 for none. It overwrites room.
+func (p *Policy) key(r *rule, q *match.Request, room *[]byte) (key string, missing int) {
 	if len(r.Key) == 0 {
-		return "", false
+		return "", 0
 	}
 	tag, ok := r.keyValue(q, r.Key[0])
 	if ok && (r.HashKey || len(tag) > plainTag || tag[0] == hashMark) {
 		tag = p.hashed(tag)
 	}
-	if len(r.Key) == 1 {
-		return tag, !ok // the tag is empty where the value is missing
+	if !ok {
+		missing = 1
 	}
-	buf, missing := link((*room)[:0], tag, ok), !ok
+	if len(r.Key) == 1 {
+		return tag, missing // the tag is empty where the value is missing
+	}
+	buf := link((*room)[:0], tag, ok)
 	from := len(buf)
-	for _, a := range r.Key[1:] {
+	for i, a := range r.Key[1:] {
 		v, ok := r.keyValue(q, a)
-		buf, missing = link(buf, v, ok), missing || !ok
+		if buf = link(buf, v, ok); !ok && missing == 0 {
+			missing = i + 2
+		}
 	}
 	if r.HashKey || len(buf) > plainKey {
 		buf = append(buf[:from], p.hashed(string(buf))...)
@@ -205,6 +211,17 @@ func (r *Rules) KeyAttributes(name string) ([]string, error) {
 	return names, nil
 }
 
+// Overridable says whether an [Override] of a key has an effect under a rule: limited reports
+// whether the rule has limits or tiers of its own, and not an action alone, shadow whether it is in
+// shadow, where an override denies nobody either. The error is [ErrNoRule].
+func (r *Rules) Overridable(name string) (limited, shadow bool, err error) {
+	one, err := r.rule(name)
+	if err != nil {
+		return false, false, err
+	}
+	return one.limited(), one.Shadow, nil
+}
+
 // KeyOf returns the key that a rule makes of attributes, as stores and overrides have it.
 // secret is [Options.Secret]: hashed keys depend on it. If an attribute of the key is
 // missing, KeyOf returns an error, because all clients that do not send it share that key.
@@ -222,11 +239,10 @@ func (r *Rules) KeyOf(name string, attrs Attributes, secret []byte) (string, err
 	}
 	for _, a := range one.Key {
 		if _, ok := one.keyValue(q, a); !ok {
-			why := "is missing, or is none that can be read"
 			if v, _ := attrs.Attribute(a.Name); a.Kind == request.IP && v != "" {
-				why = "is no address; for a network, write a rule that matches it"
+				return "", fmt.Errorf("rule %q counts by ip, and %q is no address; for a network, write a rule that matches it", name, wording.Shorten(v))
 			}
-			return "", fmt.Errorf("rule %q: attribute %s of its key %s", name, a.Name, why)
+			return "", fmt.Errorf("rule %q: attribute %s of its key is missing, or is none that can be read", name, a.Name)
 		}
 	}
 	p := Policy{opts: Options{Secret: secret}}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -12,6 +13,7 @@ import (
 	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/internal/ratefields"
+	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/uint128"
 	"github.com/stint-dev/stint/meter"
 )
@@ -79,7 +81,7 @@ func (p *Policy) places(r *Result) (all []place, stands []arrivals.Part) {
 			layer := stint.Layer{Bound: p.bound(false, h), Key: h.key}
 			add(p.stateName(h.plan), h.key, place{layer: layer, limits: h.plan.limits, cost: h.cost, first: h.first})
 		}
-		if units := h.places(); units > 0 && !h.out && !h.rule.Shadow {
+		if units := h.places(); units > 0 && !h.fixed && !h.rule.Shadow {
 			for k, l := range h.plan.inFlight {
 				hold := &inflight.Hold{Name: l.inFlight, Key: h.key, Limit: l.Limit.Count(), Units: units}
 				add(l.inFlight, h.key, place{hold: hold, limits: []stint.Limit{l.Limit}, cost: units, first: h.first + len(h.plan.ruleLimits) + k})
@@ -93,21 +95,22 @@ func (p *Policy) places(r *Result) (all []place, stands []arrivals.Part) {
 // its places: d is the answer of the limits over time, and lacks has a bit for each place
 // without room.
 func (p *Policy) ahead(ctx context.Context, all []place, more []uint128.Int) (d stint.Decision, lacks uint64, err error) {
+	if d, lacks, err = p.together(ctx, all, fits(all, more)); err == nil {
+		lacks |= afterwards(&d, all, more)
+	}
+	return d, lacks, err
+}
+
+// together is ahead for what can pass at one moment.
+func (p *Policy) together(ctx context.Context, all []place, more []int64) (d stint.Decision, lacks uint64, err error) {
 	var layers []stint.Layer
 	var holds []inflight.Hold
-	var later time.Duration
 	var at []int // of layers, then of holds
 	for i, one := range all {
 		if one.hold == nil {
-			fits := min(saturated(more[i]), capacity(one.limits)-one.cost)
-			for _, l := range one.limits {
-				later = max(later, behind(l, saturated(more[i])-max(fits, 0)))
-			}
-			one.layer.Weight, one.layer.Answers = one.cost+max(fits, 0), make([]stint.Decision, len(one.limits))
+			one.layer.Weight, one.layer.Answers = one.cost+more[i], make([]stint.Decision, len(one.limits))
+			all[i].layer.Answers = one.layer.Answers
 			layers, at = append(layers, one.layer), append(at, i)
-			if later > 0 {
-				lacks |= 1 << uint(i)
-			}
 		}
 	}
 	d.Allowed = true
@@ -121,13 +124,10 @@ func (p *Policy) ahead(ctx context.Context, all []place, more []uint128.Int) (d 
 			lacks |= 1 << uint(at[i])
 		}
 	}
-	if later > 0 && d.RetryAfter != stint.Never {
-		d.Allowed, d.RetryAfter = false, d.RetryAfter+stint.Wait(later)
-	}
 	for i, one := range all {
 		if one.hold != nil {
 			hold := *one.hold
-			hold.Units += min(saturated(more[i]), math.MaxInt64-hold.Units)
+			hold.Units += more[i]
 			holds, at = append(holds, hold), append(at, i)
 		}
 	}
@@ -142,6 +142,40 @@ func (p *Policy) ahead(ctx context.Context, all []place, more []uint128.Int) (d 
 		}
 	}
 	return d, lacks, nil
+}
+
+// fits returns how much of what is to be taken before a request can pass with it at one moment.
+func fits(all []place, more []uint128.Int) []int64 {
+	fit := make([]int64, len(all))
+	for i, one := range all {
+		most := capacity(one.limits)
+		if one.hold == nil {
+			most -= one.cost
+		}
+		fit[i] = max(min(saturated(more[i]), most), 0)
+	}
+	return fit
+}
+
+// afterwards adds to an answer for what fits how long each limit takes for the units above its own
+// capacity, and returns a bit for each place where there are some.
+func afterwards(d *stint.Decision, all []place, more []uint128.Int) (lacks uint64) {
+	for i, one := range all {
+		if one.hold != nil {
+			continue
+		}
+		for k, l := range one.limits {
+			wait := behind(l, saturated(more[i])-max(l.Capacity()-one.cost, 0))
+			if wait == 0 {
+				continue
+			}
+			if lacks |= 1 << uint(i); d.RetryAfter != stint.Never {
+				after := satmath.AddInt64(uint64(one.layer.Answers[k].RetryAfter), uint64(wait))
+				d.Allowed, d.RetryAfter = false, max(d.RetryAfter, stint.Wait(after))
+			}
+		}
+	}
+	return lacks
 }
 
 func saturated(n uint128.Int) int64 {
@@ -248,7 +282,8 @@ type waiting struct {
 	a        operation
 	r        *Result
 	places   []place
-	free     time.Time // since when its places in flight have all been found free
+	before   []uint128.Int // at each place, those that have been counted before it
+	free     time.Time     // since when its places in flight have all been found free
 	began    time.Time
 	deadline time.Time   // of its caller, or zero
 	end      *time.Timer // of the wait
@@ -260,6 +295,7 @@ func (w *waiting) wait(ctx context.Context, asked bool) (err error) {
 	var a arrivals.Answer
 	var stands []arrivals.Part
 	w.places, stands = w.p.places(w.r)
+	w.before = make([]uint128.Int, len(stands))
 	if w.deadline, _ = ctx.Deadline(); asked {
 		a, err = w.answer()
 	} else {
@@ -308,7 +344,8 @@ func (w *waiting) ask(ctx context.Context) error {
 }
 
 // left returns how long the request may still wait for the limits that deny it, by their
-// rules or else by its caller.
+// rules or else by its caller. If none does, and it waits for its turn alone, that is as long as
+// any of its rules lets it wait.
 func (w *waiting) left() time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for i := range w.r.Rules {
@@ -321,6 +358,12 @@ func (w *waiting) left() time.Duration {
 			within = 0
 		}
 		least = min(least, within)
+	}
+	if least == math.MaxInt64 {
+		least = 0
+		for i := range w.r.matches {
+			least = max(least, w.r.matches[i].rule.within(w.most))
+		}
 	}
 	end := w.began.Add(least)
 	if !w.deadline.IsZero() && w.deadline.Before(end) {
@@ -338,35 +381,89 @@ func (r *rule) within(most time.Duration) time.Duration {
 	return r.Wait
 }
 
+// mayWait reports whether a limit that takes something from the request lets it wait.
 func (r *Result) mayWait(most time.Duration) bool {
 	return r.blocked < 0 && slices.ContainsFunc(r.matches, func(h ruleMatch) bool {
-		return !h.rule.Shadow && !h.out && h.plan.id >= 0 && h.rule.within(most) > 0
+		return !h.rule.Shadow && !h.fixed && h.plan.id >= 0 && h.cost > 0 && h.rule.within(most) > 0
 	})
 }
 
 // comesBehind returns errTooLate if the request would wait too long behind those that wait
 // already.
 func (w *waiting) comesBehind(ctx context.Context, stands []arrivals.Part) (a arrivals.Answer, err error) {
-	needed, end := arrivals.Beside(stands)
-	end()
-	d, lacks, err := w.p.ahead(ctx, w.places, needed)
-	if err != nil {
+	lacks, err := w.behind(ctx, func() []uint128.Int { return arrivals.Before(stands) })
+	if err != nil && !errors.Is(err, errTooLate) {
 		return arrivals.Answer{Lacks: arrivals.All}, w.fails(ctx, err)
 	}
-	for i, one := range w.places {
-		if lacks>>uint(i)&1 != 0 {
-			w.r.Rules[one.first].Denied = true
-		}
-	}
-	if left := w.left(); d.RetryAfter == stint.Never || time.Duration(d.RetryAfter) > left || left <= 0 {
-		err = errTooLate
-	}
+	needed, end := arrivals.Beside(stands)
+	end()
 	for i, n := range needed {
 		if !n.Zero() { // earlier requests pass first, even where there is room for all
 			lacks |= 1 << uint(i)
 		}
 	}
 	return arrivals.Answer{Lacks: lacks}, err
+}
+
+// looks is how often a request asks how it would be answered behind others, while these come and
+// go.
+const looks = 4
+
+// behind returns a bit for each place where the request lacks room behind those that count counts.
+// The error is errTooLate if it would wait too long. Who has left by the time of the answer is not
+// counted, since the store may have charged it.
+func (w *waiting) behind(ctx context.Context, count func() []uint128.Int) (lacks uint64, err error) {
+	var d stint.Decision
+	w.before = count()
+	asked := fits(w.places, w.before)
+	for n := 1; ; n++ {
+		if d, lacks, err = w.p.together(ctx, w.places, asked); err != nil {
+			return 0, err
+		}
+		w.before = count()
+		now := fits(w.places, w.before)
+		if !fewer(now, asked, cmp.Less) {
+			break
+		}
+		if asked = now; n == looks {
+			clear(asked) // then by what is certain
+		}
+	}
+	lacks |= afterwards(&d, w.places, w.before)
+	w.lacks(lacks)
+	if left := w.left(); d.RetryAfter == stint.Never || time.Duration(d.RetryAfter) > left || left <= 0 {
+		err = errTooLate
+	}
+	return lacks, err
+}
+
+// fewer reports whether a has less than b at one place.
+func fewer[T any](a, b []T, less func(T, T) bool) bool {
+	for i := range a {
+		if less(a[i], b[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Ahead implements [arrivals.Asker]. Those who came at the same moment are in line only now.
+func (w *waiting) Ahead(ctx context.Context) error {
+	count := func() []uint128.Int {
+		counts := make([]uint128.Int, len(w.places))
+		for i := range counts {
+			counts[i] = w.Before(i).Cost
+		}
+		return counts
+	}
+	if !fewer(w.before, count(), uint128.Int.Less) {
+		return nil
+	}
+	_, err := w.behind(ctx, count)
+	if err != nil && !errors.Is(err, errTooLate) {
+		return w.fails(ctx, err)
+	}
+	return err
 }
 
 // fails returns err unless the store has failed: then each attempt is decided by
@@ -392,20 +489,39 @@ func (w *waiting) answer() (a arrivals.Answer, err error) {
 			}
 		}
 	}
+	return a, w.inTime(a.Again)
+}
+
+// inTime returns errTooLate if the request may pass again only when it may not wait any more for the
+// limits that deny it; else it waits no longer than that.
+func (w *waiting) inTime(again time.Duration) error {
 	left := w.left()
-	if left <= 0 || a.Again != arrivals.Unknown && a.Again > left {
-		return a, errTooLate
+	if left <= 0 || again != arrivals.Unknown && again > left {
+		return errTooLate
 	}
 	if w.end != nil {
 		w.end.Reset(left)
 	}
-	return a, nil
+	return nil
+}
+
+// lacks notes the places where the request lacks room, by their bits: their rules deny it, and no others.
+func (w *waiting) lacks(bits uint64) {
+	for i := range w.r.Rules {
+		w.r.Rules[i].Denied = false
+	}
+	for i, one := range w.places {
+		if bits>>uint(i)&1 != 0 {
+			w.r.Rules[one.first].Denied = true
+		}
+	}
 }
 
 // Take implements [arrivals.Asker].
-func (w *waiting) Take(ctx context.Context, later time.Duration) (a arrivals.Answer, err error) {
+func (w *waiting) Take(ctx context.Context, later time.Duration, to uint64) (a arrivals.Answer, err error) {
 	if later > 0 {
-		return arrivals.Answer{Again: later}, nil
+		w.lacks(to)
+		return arrivals.Answer{Again: later}, w.inTime(later)
 	}
 	if err := w.ask(ctx); err != nil || w.r.Decision.Allowed {
 		return arrivals.Answer{Passes: err == nil}, err
@@ -426,19 +542,26 @@ func (w *waiting) Look(ctx context.Context, part int) (a arrivals.Answer, err er
 }
 
 // With implements [arrivals.Asker].
-func (w *waiting) With(ctx context.Context, more []int64) (lacks uint64, err error) {
+func (w *waiting) With(ctx context.Context, more []int64) (lacks uint64, again time.Duration, err error) {
 	wide := make([]uint128.Int, len(more))
 	for i, n := range more {
 		wide[i] = uint128.From(uint64(n))
 	}
-	if _, lacks, err = w.p.ahead(ctx, w.places, wide); err != nil {
-		return 0, w.fails(ctx, err)
+	d, lacks, err := w.p.together(ctx, w.places, fits(w.places, wide))
+	if err != nil {
+		return 0, 0, w.fails(ctx, err)
 	}
-	return lacks, nil
+	now := d
+	beyond := afterwards(&d, w.places, wide)
+	unknown := beyond != 0 || now.RetryAfter == stint.Never // more than fits at one moment
+	for i, one := range w.places {
+		unknown = unknown || lacks>>uint(i)&1 != 0 && one.hold != nil
+	}
+	if again = time.Duration(now.RetryAfter); unknown {
+		again = arrivals.Unknown
+	}
+	return lacks | beyond, again, nil
 }
-
-// Ahead implements [arrivals.Asker].
-func (w *waiting) Ahead(context.Context) error { return nil }
 
 // Refill implements [arrivals.Asker].
 func (w *waiting) Refill(part int, d time.Duration) int64 {

@@ -318,6 +318,23 @@ func TestWaitStoreFails(t *testing.T) {
 	}
 }
 
+// TestWaitNothing: a cost of 0 passes at once beside others that wait, by whichever rule.
+func TestWaitNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := inFlight(t, `{"rules":[{"name":"a","key":["ip"],"limits":["1/s burst 1"],"wait":"10s"},{"name":"b","key":["ip"],"limits":["9/s"]}]}`)
+		l := &waitLog{began: time.Now()}
+		l.wait(t.Context(), t, p, "1", policy.Map{"ip": "a"}, 0, 0)
+		l.wait(t.Context(), t, p, "2", policy.Map{"ip": "a"}, 0, 0)
+		for _, costs := range []policy.Costs{nil, {"a": 0, "b": 1}} {
+			r := &policy.Result{Costs: costs}
+			if waited, err := p.Wait(t.Context(), policy.Map{"ip": "a"}, 0, time.Minute, r); err != nil || waited != 0 || !r.Decision.Allowed {
+				t.Errorf("%v: after %v: %v, %+v", costs, waited, err, r.Decision)
+			}
+		}
+		l.check(t, "0s 1 starts\n1s 2 starts")
+	})
+}
+
 // TestWaitDeadline: a request whose turn comes at its deadline starts, and is charged once.
 func TestWaitDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -367,5 +384,208 @@ func TestNewcomerBehind(t *testing.T) {
 			1s 4 starts
 			1s 5 starts
 			1s newcomer starts`)
+	})
+}
+
+// TestRoomElsewhere: who waits behind others under one rule is not denied by a rule that does not let
+// it wait and has room for all of them.
+func TestRoomElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := made.Rules(t, `{"rules":[{"name":"a","key":["ip"],"limits":["1/s"],"wait":"1h"},{"name":"b","key":[],"limits":["100/s"]}]}`)
+		p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		l := &waitLog{began: time.Now()}
+		for i := range 5 {
+			l.wait(t.Context(), t, p, fmt.Sprint(i), policy.Map{"ip": "192.0.2.1"}, 0, 0)
+		}
+		l.check(t, `0s 0 starts
+			1s 1 starts
+			2s 2 starts
+			3s 3 starts
+			4s 4 starts`)
+	})
+}
+
+// TestHoldEnds: one that has room for a key and waits for another holds its room for a second. Who
+// can start after that is not denied.
+func TestHoldEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := inFlight(t, `{"rules":[{"name":"u","key":["u"],"limits":["1/5s burst 2"]},{"name":"v","key":["v"],"on_missing":"skip","limits":["1/5s"]}]}`)
+		l := &waitLog{began: time.Now()}
+		l.wait(t.Context(), t, p, "1", policy.Map{"v": "k"}, 0, 0)
+		l.wait(t.Context(), t, p, "2", policy.Map{"u": "k", "v": "k"}, time.Hour, 0)
+		r := &policy.Result{}
+		if waited, err := p.Wait(t.Context(), policy.Map{"u": "k"}, 2, 3*time.Second, r); err != nil || !r.Decision.Allowed || waited != time.Second {
+			t.Errorf("after %v: %v, %+v", waited, err, r.Decision)
+		}
+		l.check(t, "0s 1 starts\n6s 2 starts")
+	})
+}
+
+// TestStartsBeside: one that has room for a key and waits for another holds back others there only until
+// there is room for both; who may not wait for that is denied at once.
+func TestStartsBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := inFlight(t, `{"rules":[{"name":"u","key":["u"],"limits":["1/s burst 2"]},{"name":"v","key":["v"],"limits":["1/h"],"on_missing":"skip"}]}`)
+		l := &waitLog{began: time.Now()}
+		at := func(after time.Duration) { time.Sleep(time.Until(l.began.Add(after))) }
+		l.wait(t.Context(), t, p, "v", policy.Map{"v": "k"}, 0, 0)
+		at(10 * time.Second)
+		l.wait(t.Context(), t, p, "both", policy.Map{"u": "k", "v": "k"}, 2*time.Hour, 0)
+		at(20 * time.Second)
+		l.wait(t.Context(), t, p, "u", policy.Map{"u": "k"}, 0, 0)
+		for i, most := range []time.Duration{time.Hour, time.Hour, 100 * time.Millisecond} {
+			at(time.Duration(20_100+i*50) * time.Millisecond)
+			l.wait(t.Context(), t, p, fmt.Sprint(i), policy.Map{"u": "k"}, most, 0)
+		}
+		at(23_100 * time.Millisecond) // the rest of two, which is held back
+		l.wait(t.Context(), t, p, "late", policy.Map{"u": "k"}, time.Millisecond, 0)
+		l.wait(t.Context(), t, p, "3", policy.Map{"u": "k"}, time.Hour, 0)
+		l.wait(t.Context(), t, p, "soon", policy.Map{"u": "k"}, time.Millisecond, 0)
+		l.check(t, `0s v starts
+			20s u starts
+			20.2s 2 denied for 2.8s by u
+			21s 0 starts
+			22s 1 starts
+			23.1s late starts
+			23.1s soon denied for 2s by u
+			24.1s 3 starts
+			1h0m0s both starts`)
+	})
+}
+
+// TestWaitsByWhatDenies: a request waits as long as the rules say that are in its way now, not those
+// that were.
+func TestWaitsByWhatDenies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := inFlight(t, `{"rules":[{"name":"u","key":["u"],"limits":["1/500ms"],"wait":"1s","on_missing":"skip"},
+			{"name":"v","key":["v"],"limits":["1/h"],"wait":"1h","on_missing":"skip"},
+			{"name":"x","key":["x"],"limits":["1/h"],"wait":"1h","on_missing":"skip"}]}`)
+		l := &waitLog{began: time.Now()}
+		l.wait(t.Context(), t, p, "x", policy.Map{"x": "k"}, 0, 0)
+		l.wait(t.Context(), t, p, "holds v", policy.Map{"v": "k", "x": "k"}, 0, 0)
+		time.Sleep(10 * time.Second)
+		l.wait(t.Context(), t, p, "u", policy.Map{"u": "k"}, 0, 0)
+		l.wait(t.Context(), t, p, "both", policy.Map{"u": "k", "v": "k"}, 0, 0)
+		l.check(t, `0s x starts
+			10s u starts
+			20s both starts
+			1h0m0s holds v denied for 20s by v`)
+	})
+}
+
+// TestTurnTooLate: a request whose limits have room for all, and whose turn does not come, waits no longer
+// than it may.
+func TestTurnTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := inFlight(t, `{"rules":[{"name":"v","key":["v"],"limits":["3/h"],"on_missing":"skip","cost":{"header":"x-cost","max":9}},{"name":"x","key":["x"],"limits":["1/30m"],"on_missing":"skip"}]}`)
+		l := &waitLog{began: time.Now()}
+		l.wait(t.Context(), t, p, "x", policy.Map{"x": "k"}, 0, 0)
+		l.wait(t.Context(), t, p, "holds two", policy.Map{"v": "k", "x": "k", "header.x-cost": "2"}, time.Hour, 0)
+		time.Sleep(10 * time.Minute)
+		l.wait(t.Context(), t, p, "two", policy.Map{"v": "k", "header.x-cost": "2"}, time.Hour, 0)
+		l.wait(t.Context(), t, p, "one", policy.Map{"v": "k", "header.x-cost": "1"}, 100*time.Millisecond, 0)
+		l.check(t, `0s x starts
+			10m0.1s one denied for 40m0s by v
+			20m0s two starts
+			40m0s holds two starts`)
+	})
+}
+
+// A farStore is a memstore to which a call takes a few milliseconds each way.
+type farStore struct {
+	*memstore.Store
+	mu     sync.Mutex
+	random *rand.Rand
+}
+
+// Watch is not the method that waiters look for.
+func (s *farStore) Watch() {}
+
+func (s *farStore) way() {
+	s.mu.Lock()
+	d := time.Duration(1 + s.random.Int64N(int64(5*time.Millisecond)))
+	s.mu.Unlock()
+	time.Sleep(d)
+}
+
+func (s *farStore) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, cost int64) (stint.Decision, error) {
+	s.way()
+	defer s.way()
+	return s.Store.Decide(ctx, op, layers, cost)
+}
+
+func (s *farStore) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, ttl, age time.Duration) (stint.Decision, stint.ReservationID, error) {
+	s.way()
+	defer s.way()
+	return s.Store.TakeTurn(ctx, layers, cost, ttl, age)
+}
+
+// TestWaitCrowd has forty come to a store that is far away, at once or one soon after the other.
+// Those who can pass within their rule's wait do; the others are denied at once.
+func TestWaitCrowd(t *testing.T) {
+	for _, c := range []struct {
+		within      time.Duration
+		least, late int64 // one that came while others asked may not know
+	}{{0, 7, 0}, {20 * time.Millisecond, 7, 0}, {500 * time.Millisecond, 8, 2}} {
+		for seed := range uint64(20) {
+			synctest.Test(t, func(t *testing.T) {
+				rules := made.Rules(t, `{"rules":[{"name":"b","key":[],"limits":["4/s burst 1"],"wait":"1600ms"}]}`)
+				store := &farStore{Store: memstore.New(memstore.Options{}), random: rand.New(rand.NewPCG(seed, 6))}
+				p, err := policy.New(store, rules, policy.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				random := rand.New(rand.NewPCG(seed, 7))
+				var started, late atomic.Int64
+				var all sync.WaitGroup
+				for range 40 {
+					after := time.Duration(random.Int64N(int64(c.within + 1)))
+					all.Go(func() {
+						time.Sleep(after)
+						began, r := time.Now(), new(policy.Result)
+						switch _, err := p.Wait(t.Context(), nil, 1, 0, r); {
+						case err != nil:
+							t.Error(err)
+						case r.Decision.Allowed:
+							started.Add(1)
+						case time.Since(began) > 200*time.Millisecond:
+							late.Add(1)
+						}
+					})
+				}
+				all.Wait()
+				if started.Load() < c.least || started.Load() > c.least+1 || late.Load() > c.late {
+					t.Errorf("within %v, seed %d: %d started, %d were denied late", c.within, seed, started.Load(), late.Load())
+				}
+			})
+		}
+	}
+}
+
+// TestRoomUnderOneLimit: what a line needs above the capacity of one limit is no wait under another
+// limit, slower but with more room.
+func TestRoomUnderOneLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := made.Rules(t, `{"rules":[{"name":"a","key":[],"limits":["1/s burst 1","2/m burst 100"],"wait":"1m"}]}`)
+		p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		l := &waitLog{began: time.Now()}
+		for i := range 6 {
+			l.wait(t.Context(), t, p, fmt.Sprint(i), nil, 0, 0)
+		}
+		l.check(t, `0s 0 starts
+			1s 1 starts
+			2s 2 starts
+			3s 3 starts
+			4s 4 starts
+			5s 5 starts`)
 	})
 }

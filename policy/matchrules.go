@@ -46,15 +46,15 @@ type ruleMatch struct {
 	weight  int64 // what one unit of resultBuffer.cost costs
 	cost    int64 // what the request costs, at most an int64
 	first   int   // of its entries in Result.Rules
-	out     bool
-	missing bool
-	unknown bool // a claim cannot be known now, and the rule's on_store_failure is closed
-	part    part // what is asked for it, in a decision of several requests
-	step    int  // the step in which it is asked there; 0 before
+	fixed   bool  // it is decided without a store: its key is missing, or on_store_failure decides
+	missing int   // which attribute of the key is missing, counted from 1; 0 for none
+	unknown bool  // a claim cannot be known now, and the rule's on_store_failure is closed
+	part    part  // what is asked for it, in a decision of several requests
+	step    int   // the step in which it is asked there; 0 before
 }
 
 // limited reports whether the match has limits for the store to decide by.
-func (h *ruleMatch) limited() bool { return h.plan.timed && !h.out }
+func (h *ruleMatch) limited() bool { return h.plan.timed && !h.fixed }
 
 // enforced reports whether the match takes part in the decision.
 func (h *ruleMatch) enforced() bool { return h.limited() && !h.rule.Shadow }
@@ -187,7 +187,7 @@ func (p *Policy) addRule(r *Result, q *match.Request, one *rule, cost int64) (en
 	holds, err := p.hold(h, q, &r.resultBuffer)
 	if q.Unknown && one.failure != FailLocal {
 		h.unknown = one.failure == FailClosed && !one.Shadow && h.plan.action != "unlimited"
-		h.out, h.missing, holds, err = h.unknown, false, h.unknown, nil
+		h.fixed, h.missing, holds, err = h.unknown, 0, h.unknown, nil
 	}
 	if !holds {
 		r.matches = r.matches[:len(r.matches)-1]
@@ -225,7 +225,7 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 	if h.plan.id >= 0 || customers {
 		h.key, h.missing = p.key(one, q, &r.buf)
 	}
-	if customers && !h.missing {
+	if customers && h.missing == 0 {
 		if own := p.customers.find(one.Name, h.key); own != nil {
 			h.plan = own
 		}
@@ -234,13 +234,13 @@ func (p *Policy) hold(h *ruleMatch, q *match.Request, r *resultBuffer) (holds bo
 		return false, nil
 	}
 	if h.plan.id < 0 {
-		h.missing = false // what has no limits needs no key
+		h.missing = 0 // what has no limits needs no key
 		return true, nil
 	}
-	if h.missing && one.OnMissing == "skip" {
+	if h.missing > 0 && one.OnMissing == "skip" {
 		return false, nil
 	}
-	h.out = h.lacksKey()
+	h.fixed = h.lacksKey()
 	h.weight, h.price, err = one.costOf(q)
 	return err == nil, err
 }
@@ -269,7 +269,7 @@ func (r *rule) isPreflight(q *match.Request) bool {
 	return !known || !body.HasBody()
 }
 
-func (h *ruleMatch) lacksKey() bool { return h.missing && h.rule.OnMissing == "deny" }
+func (h *ruleMatch) lacksKey() bool { return h.missing > 0 && h.rule.OnMissing == "deny" }
 
 // ends reports whether no rule after this one is tried.
 func (h *ruleMatch) ends() bool {
@@ -287,7 +287,7 @@ func (r *Result) addEntries(h *ruleMatch) (denies bool) {
 	for _, l := range limits {
 		r.Rules = append(r.Rules, RuleResult{})
 		e := &r.Rules[len(r.Rules)-1]
-		e.RuleLimit, e.Cost, e.Missing, e.match = l, h.cost, h.missing, len(r.matches)-1
+		e.RuleLimit, e.Cost, e.Missing, e.match = l, h.cost, h.missing > 0, len(r.matches)-1
 		e.use(0, 0, 0)
 		if l.inFlight != "" {
 			e.Cost = h.places()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/fallback"
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/usage"
@@ -33,8 +34,11 @@ type Pending struct {
 	// response as Cost; Settled must not keep r. Price: a decision of the store that charges
 	// nothing.
 	Settled func(r *Result)
+	// Reserves, if it is set, is that of the [Result] for what is settled and what Cut reserves.
+	Reserves func(open int) error
 
 	policy     *Policy
+	matches    []ruleMatch
 	parts      []reservedPart // all that can be given back
 	rules      []settling
 	status     int
@@ -44,12 +48,13 @@ type Pending struct {
 	compressed bool
 	unseen     bool // some bytes of the body were not counted
 	cut        bool // the last bytes of the body did not pass
+	changed    bool // a settlement has changed what a key has used
 }
 
 // A settling is the charge of one rule.
 type settling struct {
 	*rulesfile.Response
-	of       ruleMatch
+	match    ruleMatch
 	reserved int64 // before the first raise
 	raised
 	asked   int64 // the cost that the request's caller gave, times the price
@@ -98,13 +103,13 @@ func (r *Result) settles() bool {
 }
 
 func (p *Policy) pending(r *Result) *Pending {
-	d := &Pending{policy: p, parts: append([]reservedPart(nil), r.parts...)}
+	d := &Pending{policy: p, matches: slices.Clone(r.matches), parts: append([]reservedPart(nil), r.parts...)}
 	for i, part := range d.parts {
 		if part.match == 0 {
 			continue
 		}
 		h := &r.matches[part.match-1]
-		one := settling{Response: h.rule.Response, of: *h, reserved: h.cost, raised: raised{parts: d.parts[i : i+1 : i+1], room: h.cost}}
+		one := settling{Response: h.rule.Response, match: *h, reserved: h.cost, raised: raised{parts: d.parts[i : i+1 : i+1], room: h.cost}}
 		one.asked, _ = satmath.Mul(h.asked, h.price)
 		for i := range d.rules { // rules that read the same share one reader
 			if other := &d.rules[i]; one.Usage != nil && other.Usage != nil && one.Usage.Same(other.Usage) {
@@ -157,7 +162,27 @@ func (d *Pending) Header(ctx context.Context, status int, h map[string][]string)
 			}
 		}
 	}
-	return errors.Join(err, d.settle(ctx, false, true))
+	err = errors.Join(err, d.settle(ctx, false, true))
+	_ = d.reserves(0)
+	return err
+}
+
+// reserves tells Reserves how many reservations are open, and more that are to be made.
+func (d *Pending) reserves(more int) error {
+	for i := range d.rules {
+		if one := &d.rules[i]; !one.settled {
+			more += len(one.parts)
+		}
+	}
+	return reserves(d.Reserves, more)
+}
+
+// reserves tells a Reserves, which may be nil, how many reservations are open.
+func reserves(tell func(int) error, open int) error {
+	if tell == nil {
+		return nil
+	}
+	return tell(open)
 }
 
 // Trailer is told the fields that follow the body, before End.
@@ -217,6 +242,7 @@ func (d *Pending) settle(ctx context.Context, ended, whole bool) (err error) {
 		if !d.cut {
 			one.cost = one.units(d, whole, one.reserved)
 		}
+		d.changed = d.changed || one.cost != one.reserved && one.match.enforced()
 		if failed := d.policy.settleAt(ctx, one, one.cost); err == nil {
 			err = failed
 		}
@@ -270,6 +296,7 @@ func (d *Pending) readBefore(i int) bool {
 // far, and at least what was reserved.
 func (d *Pending) End(ctx context.Context, whole bool) error {
 	err := d.settle(ctx, true, whole)
+	_ = d.reserves(0)
 	d.tell(ctx)
 	if d.compressed && d.Reads() {
 		return ErrCompressed
@@ -284,7 +311,7 @@ func (d *Pending) tell(ctx context.Context) {
 	r := new(Result)
 	for i := range d.rules {
 		one := &d.rules[i]
-		if one.Truth() == "" || !one.of.enforced() || d.policy.stand(ctx, &one.of, r) != nil {
+		if one.Truth() == "" || !one.match.enforced() || d.policy.stand(ctx, &one.match, r) != nil {
 			continue
 		}
 		for k := range r.Rules {
@@ -297,12 +324,33 @@ func (d *Pending) tell(ctx context.Context) {
 // Cancel gives back all that the request was charged, whatever the rules say. Call it in
 // place of Header; nothing is settled after it.
 func (d *Pending) Cancel(ctx context.Context) (err error) {
+	d.changed = true
 	for _, part := range d.parts {
 		if failed := gone(d.policy.settle(ctx, part, 0)); err == nil {
 			err = failed
 		}
 	}
+	_ = reserves(d.Reserves, 0)
 	return err
+}
+
+// Remains says in r, after Header or Cancel, what remains under all the rules that the request
+// is held to. It returns false if the settlement has changed nothing, or if that is not known,
+// as when the store fails.
+//
+// Price: a decision of the store that charges nothing.
+func (d *Pending) Remains(ctx context.Context, r *Result) bool {
+	if !d.changed {
+		return false
+	}
+	d.policy.begin(r, 0)
+	for _, h := range d.matches {
+		h.cost, h.first = 0, len(r.Rules)
+		r.matches = append(r.matches, h)
+		r.addEntries(&h)
+	}
+	r.Decision.Allowed = true
+	return d.policy.ask(ctx, &operation{op: meter.OpPeek, local: d.parts[0].local}, r) == nil
 }
 
 // units returns what a rule charges for the response; for one that is not whole, at least the
@@ -376,11 +424,11 @@ func (p *Policy) settlePart(ctx context.Context, s *settling, part reservedPart,
 		return nil
 	}
 	a := operation{local: part.local}
-	_, id, err := p.in(a.local).Reserve(ctx, []stint.Layer{{Bound: p.bound(a.local, &s.of), Key: s.of.key}}, 0, time.Minute)
+	_, id, err := p.in(a.local).Reserve(ctx, []stint.Layer{{Bound: p.bound(a.local, &s.match), Key: s.match.key}}, 0, time.Minute)
 	if err != nil || id == "" {
 		return err
 	}
-	p.remember(&a, id, 0, time.Minute, p.reservedBy(&s.of, 1, 0))
+	p.remember(&a, id, nil, 0, time.Minute, func() []fallback.Reserved { return p.reservedBy(&s.match, 1, 0) })
 	_, err = p.settle(ctx, reservedPart{id: id, local: a.local}, units-part.cost)
 	return err
 }
@@ -409,6 +457,7 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 		if err != nil || !d.Allowed {
 			p.drop(ctx, r.parts[began:], false)
 			r.parts = r.parts[:began]
+			_ = reserves(r.Reserves, began) // of no more than before
 		}
 	}()
 	r.layers = r.layers[:0]
@@ -432,7 +481,7 @@ func (p *Policy) reserveApart(ctx context.Context, a *operation, r *Result) (d s
 	if len(r.layers) == 0 {
 		return d, nil
 	}
-	rest, err := p.put(ctx, a.apart(), r, r.plain, false)
+	rest, err := p.put(ctx, a, r, r.plain, false)
 	if err != nil || !rest.Allowed {
 		return rest, err
 	}
@@ -460,8 +509,8 @@ func (p *Policy) reserveAlone(ctx context.Context, a *operation, r *Result, h *r
 	if err == nil && d.Allowed {
 		part.id, part.cost = id, cost
 		r.parts = append(r.parts, part)
-		p.remember(a, id, cost, ttl, p.reservedBy(h, layer.Weight, layer.Excuses))
 	}
+	p.remember(a, id, err, cost, ttl, func() []fallback.Reserved { return p.reservedBy(h, layer.Weight, layer.Excuses) })
 	return d, err
 }
 
@@ -477,7 +526,7 @@ func (p *Policy) askAll(ctx context.Context, a *operation, r *Result, all []stin
 	if err == nil && d.Allowed { // there is room by now
 		_, err = p.settle(ctx, reservedPart{id: id, local: a.local}, 0)
 	}
-	p.failover.Lost(err)
+	p.failover.Lost(err, func() []fallback.Reserved { return p.reserved(&operation{}, r, false) })
 	return d, err
 }
 

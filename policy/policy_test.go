@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -759,6 +760,13 @@ func (s *broken) Decide(ctx context.Context, op meter.Op, layers []stint.Layer, 
 	return s.Store.Decide(ctx, op, s.inner(layers), cost)
 }
 
+func (s *broken) Settle(ctx context.Context, id stint.ReservationID, cost int64) (stint.Decision, error) {
+	if s.down.Load() {
+		return stint.Decision{}, errDown
+	}
+	return s.Store.Settle(ctx, id, cost)
+}
+
 func (s *broken) Reserve(ctx context.Context, layers []stint.Layer, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID, error) {
 	if s.down.Load() {
 		return stint.Decision{}, "", errDown
@@ -991,10 +999,18 @@ func TestWarnings(t *testing.T) {
 		{"never reached: the one in line 1", []string{`{"name": "a", "key": ["jwt.k"], "limits": ["1/s"], "overrides": [{"when": {"jwt.k": "p-*"}, "limits": ["2/s"]}, {"when": {"jwt.k": "p-1"}, "limits": ["3/s"]}]}`}},
 		{"pays nothing", []string{`{"name": "a", "key": ["ip"], "cost": {"header": "c", "min": 0}, "limits": ["1/s"]}`}},
 		{"chooses its tier", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "tiers": {"by": "header.plan", "plans": {"pro": "9/s"}}}`}},
+		{"a client that sends header.x-team has no limit", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "overrides": [{"name": "vip", "when": {"header.x-team": "vip", "path": "/x"}, "unlimited": true}]}`}},
+		{"a client that sends query.in leaves the rule", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "unless": {"query.in": "1"}}`}},
+		{"", []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "unless": [{"path": "/x"}, {"header.x-team": "vip", "ip": "10.0.0.0/8"}, {"header.x-team": false}], "overrides": [{"when": {"ip": "10.0.0.0/8"}, "unlimited": true}]}`, `{"name": "b", "match": {"header.k": ["4711", "12"]}, "key": ["header.k"], "limits": ["1/s"], "overrides": [{"when": {"header.k": "4711"}, "unlimited": true}]}`}},
 		{"/a/login.php/x, which many servers hand to /a/login.php too", []string{`{"name": "a", "match": {"path": ["/a/b", "/a/login.php"]}, "key": ["ip"], "limits": ["1/s"]}`}},
 		{"", []string{`{"name": "a", "match": {"path": ["/login.php/**", "/*.php", "/x.php/y", "/php"]}, "key": ["ip"], "limits": ["1/s"]}`}},
 		{"", []string{`{"name": "a", "match": {"path": "/status.php"}, "unlimited": true}`}},
 		{"none can ever pass", []string{`{"name": "a", "key": ["ip"], "cost": 5, "limits": ["1/s"]}`}},
+		{`path /users/:id: ":id" is plain text here; for any one segment write {id}`, []string{`{"name": "a", "match": {"path": ["/a", "/users/:id"]}, "key": ["ip"], "limits": ["1/s"]}`}},
+		{`"<int:id>" is plain text here; for any one segment write {id}`, []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "unless": {"path": "/users/<int:id>/x"}}`}},
+		{"", []string{`{"name": "a", "match": {"path": "/v1/{id}/a:b"}, "key": ["ip"], "limits": ["1/s"]}`}},
+		{"PSOT is no method of HTTP; did you mean POST?", []string{`{"name": "a", "match": {"method": ["GET", "psot"]}, "key": ["ip"], "limits": ["1/s"]}`}},
+		{"", []string{`{"name": "a", "match": {"method": ["get", "PURGE", "LOCK", "MOVE", "COPY", "REPORT", "P*"]}, "key": ["ip"], "limits": ["1/s"]}`}},
 		{"from trusted proxies alone", []string{`{"name": "a", "match": {"header.x-real-ip": true}, "key": ["ip"], "limits": ["1/s"]}`}},
 		{"from trusted proxies alone", []string{`{"name": "a", "key": ["header.X-Forwarded-For", "ip"], "limits": ["1/s"]}`}},
 		{"no effect in shadow", []string{`{"name": "a", "key": ["ip"], "final": true, "shadow": true, "limits": ["1/s"]}`}},
@@ -1045,12 +1061,16 @@ func TestAllocations(t *testing.T) {
 	} {
 		p := newPolicy(t, c.rule)
 		var r policy.Result
-		if n := testing.AllocsPerRun(100, func() {
-			if err := p.Decide(context.Background(), attrs, 1, &r); err != nil {
-				t.Fatal(err)
-			}
-		}); n > c.most {
-			t.Errorf("%s: %v allocations", c.rule, n)
+		least := math.Inf(1)
+		for range 3 { // others may allocate meanwhile
+			least = min(least, testing.AllocsPerRun(100, func() {
+				if err := p.Decide(context.Background(), attrs, 1, &r); err != nil {
+					t.Fatal(err)
+				}
+			}))
+		}
+		if least > c.most {
+			t.Errorf("%s: %v allocations", c.rule, least)
 		}
 	}
 }

@@ -55,7 +55,11 @@ func (d *Pending) Cut(ctx context.Context, p []byte) bool {
 			continue
 		}
 		if lacks := one.units(d, false, 0) - one.room; lacks > 0 {
-			more := d.policy.raise(ctx, one, max(one.reserved, lacks))
+			more := int64(0)
+			if d.reserves(1) == nil {
+				more = d.policy.raise(ctx, one, max(one.reserved, lacks))
+				_ = d.reserves(0)
+			}
 			one.room += more
 			d.cut = d.cut || more == 0
 		}
@@ -68,7 +72,7 @@ func (d *Pending) Cut(ctx context.Context, p []byte) bool {
 func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 	part, err := p.takeMore(ctx, s, &operation{}, want)
 	failed := err != nil && ctx.Err() == nil && p.failover.Fails(err)
-	if failed && s.of.rule.failure == FailLocal && p.local != nil {
+	if failed && s.match.rule.failure == FailLocal && p.local != nil {
 		part, err = p.takeMore(ctx, s, &operation{local: true, why: err}, want)
 	}
 	switch {
@@ -77,7 +81,7 @@ func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 		return 0
 	case err != nil && ctx.Err() != nil: // the client has gone: nothing more is sent
 		return want
-	case failed && s.of.rule.failure == FailOpen:
+	case failed && s.match.rule.failure == FailOpen:
 		return want
 	case err != nil || part.cost == 0:
 		return 0
@@ -92,7 +96,7 @@ func (p *Policy) raise(ctx context.Context, s *settling, want int64) int64 {
 
 // takeMore reserves up to want units in one store; a denial leaves no trace there.
 func (p *Policy) takeMore(ctx context.Context, s *settling, a *operation, want int64) (reservedPart, error) {
-	layers := []stint.Layer{{Bound: p.bound(a.local, &s.of), Key: s.of.key, Excuses: responseLasts}}
+	layers := []stint.Layer{{Bound: p.bound(a.local, &s.match), Key: s.match.key, Excuses: responseLasts}}
 	for _, part := range s.parts {
 		if part.local == a.local {
 			layers[0].Raises = part.id
@@ -100,13 +104,9 @@ func (p *Policy) takeMore(ctx context.Context, s *settling, a *operation, want i
 	}
 	for want > 0 {
 		d, id, err := fallback.TakeTurn(ctx, p.in(a.local), layers, want, responseLasts, 0)
-		if err != nil {
-			p.failover.Lost(err)
-			return reservedPart{}, err
-		}
-		if d.Allowed {
-			p.remember(a, id, want, responseLasts, p.reservedBy(&s.of, 1, responseLasts))
-			return reservedPart{id: id, cost: want, local: a.local}, nil
+		p.remember(a, id, err, want, responseLasts, func() []fallback.Reserved { return p.reservedBy(&s.match, 1, responseLasts) })
+		if err != nil || d.Allowed {
+			return reservedPart{id: id, cost: want, local: a.local}, err
 		}
 		if d.Remaining >= want { // room is not what it lacks: a leaky_queue would delay it
 			break

@@ -260,3 +260,91 @@ func TestCutDelivered(t *testing.T) {
 		t.Errorf("%d left of 40, want 6: 14 were delivered, and 20 reserved by one that broke off", got)
 	}
 }
+
+// TestRaiseFull: a response that must reserve more is cut where there is no room for another
+// reservation, in the store or by Reserves, and costs what has passed.
+func TestRaiseFull(t *testing.T) {
+	for _, inStore := range []bool{true, false} {
+		store := memstore.New(memstore.Options{MaxReservations: 1_000, Now: func() int64 { return 1e18 }})
+		most := 2
+		if inStore {
+			store, most = memstore.New(memstore.Options{MaxReservations: 2, Now: func() int64 { return 1e18 }}), 1_000
+		}
+		p := cutting(t, bytes, store, "300 per hour fixed_window", "", policy.Options{})
+		s := streaming(t, p)
+		s.Reserves = func(open int) error {
+			if open > most {
+				return stint.ErrFull
+			}
+			return nil
+		}
+		for i, want := range []bool{false, false, true} {
+			if cut := s.pass(20); cut != want {
+				t.Errorf("in the store: %v: piece %d is cut: %v", inStore, i, cut)
+			}
+		}
+		if err := s.End(t.Context(), false); err != nil {
+			t.Error(err)
+		}
+		if left := leftOf(t, p).Remaining; left != 260 {
+			t.Errorf("in the store: %v: %d left, want 260", inStore, left)
+		}
+	}
+}
+
+// TestReserves is told how many reservations are open: those of rules by the status, of the rules by
+// the body, and of the place in a queue, until they are settled.
+func TestReserves(t *testing.T) {
+	rules, err := policy.Parse([]byte(`{"rules": [
+		{"name": "failures", "key": [], "limits": ["100/h"], "count": {"status": 401}},
+		{"name": "bytes", "key": [], "limits": ["100/h"], "cost": {"response": "bytes", "reserve": 1, "cut": true}},
+		{"name": "small", "match": {"path": "/small"}, "key": [], "limits": ["1/h"]},
+		{"name": "queue", "match": {"path": "/queue"}, "key": [], "limits": ["1/s burst 9 leaky_queue"]},
+		{"name": "shadow", "key": [], "shadow": true, "limits": ["100/h"], "count": {"status": 401}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path  string
+		most  int // that Reserves lets be open
+		told  string
+		fails bool
+	}{
+		{"/", 9, "[1 2 3 header 1 cut 2 2 end 0]", false},
+		{"/", 2, "[1 2 3 header 1 cut 2 2 end 0]", false}, // the rule in shadow is passed over
+		{"/", 1, "[1 2 0]", true},
+		{"/", 0, "[1 0]", true},
+		{"/queue", 9, "[1 2 3 4 header 1 cut 2 2 end 0]", false},
+		{"/queue", 2, "[1 2 3 0]", true},
+		{"/small", 9, "[1 2 3 header 1 cut 2 2 end 0]", false},
+	} {
+		p, err := policy.New(memstore.New(memstore.Options{}), rules, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []any
+		r := policy.Result{Reserves: func(open int) error {
+			if told = append(told, open); open > c.most {
+				return stint.ErrFull
+			}
+			return nil
+		}}
+		d, _, err := p.Begin(t.Context(), policy.Map{"path": c.path}, 1, false, 0, &r)
+		if errors.Is(err, stint.ErrFull) != c.fails {
+			t.Errorf("%s, %d: %v", c.path, c.most, err)
+		}
+		if d != nil {
+			d.Reserves = r.Reserves
+			told = append(told, "header")
+			_ = d.Header(t.Context(), 200, nil)
+			told = append(told, "cut")
+			d.Cut(t.Context(), make([]byte, 2))
+			told = append(told, "end")
+			_ = d.End(t.Context(), true)
+		}
+		if fmt.Sprint(told) != c.told {
+			t.Errorf("%s, %d: told %v, want %s", c.path, c.most, told, c.told)
+		}
+		p.Close()
+	}
+}

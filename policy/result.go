@@ -48,6 +48,10 @@ type Result struct {
 	// its own, as rules have that go by the response ([Policy.Begin]). [Policy.Refund] and
 	// [Policy.DecideAll] refuse costs by rule.
 	Costs Costs
+	// Reserves, if it is set, is told how many reservations the request has open, whenever that
+	// changes, and before one more is made. An error refuses that one; it must match
+	// [stint.ErrFull]. Methods leave it as the caller has set it.
+	Reserves func(open int) error
 	// Answers has an entry for each request of [Policy.DecideAll], in order,
 	// and is empty after the other methods. It is valid as long as Rules.
 	Answers []Answer
@@ -88,6 +92,15 @@ type RuleResult struct {
 	Failed Failure
 
 	match int // index of the rule in resultBuffer.matches
+}
+
+// Missing returns the first attribute that was missing of the key under which r.Rules[i] counts; ""
+// if none was.
+func (r *Result) Missing(i int) string {
+	if h := &r.matches[r.Rules[i].match]; h.missing > 0 {
+		return h.rule.Key[h.missing-1].Name
+	}
+	return ""
 }
 
 // ByRule calls yield once for each rule that matched, with the entry that stands for the

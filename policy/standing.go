@@ -27,8 +27,9 @@ type Standing struct {
 	// Missing whether an attribute of the key is missing, so that all such requests share the
 	// key.
 	Shadow, Ends, Missing bool
-	// Own reports whether the limits are the key's own, from an [Override].
-	Own bool
+	// Own reports whether the limits are the key's own, from an [Override], and Idle whether
+	// the key has one that does nothing, since the rule has no limits.
+	Own, Idle bool
 	// Limits has the answer of each limit to a request of cost 1, and one entry for an
 	// action. Remaining is what is left before that request.
 	Limits []RuleResult
@@ -198,8 +199,10 @@ func (l *looking) add(one *rule, q *match.Request, s Standing) (ends bool, err e
 		h.key, _ = l.p.key(one, q, &l.room.buf)
 	}
 	h.cost = h.weight
-	s.Own = l.p.customers.find(one.Name, h.key) == h.plan
-	s.Key, s.Hash, s.Missing, s.Ends = h.key, l.p.KeyHash(one.Name, h.key), h.missing, h.ends()
+	if own := l.p.customers.find(one.Name, h.key); own != nil {
+		s.Own, s.Idle = own == h.plan, !one.limited()
+	}
+	s.Key, s.Hash, s.Missing, s.Ends = h.key, l.p.KeyHash(one.Name, h.key), h.missing > 0, h.ends()
 	if l.limits+len(h.plan.shown) > stint.MaxLimits {
 		if err := l.flush(); err != nil {
 			return false, err
@@ -228,7 +231,7 @@ func (l *looking) flush() error {
 	r, peek := &l.result, &operation{op: meter.OpPeek}
 	r.Decision.Allowed = true
 	if err := l.p.run(l.ctx, peek, r); err != nil {
-		if err = l.p.failed(l.ctx, peek, r, err); err != nil {
+		if err = l.withoutStore(peek, err); err != nil {
 			return err
 		}
 	}
@@ -247,6 +250,30 @@ func (l *looking) flush() error {
 		}
 	}
 	l.waiting, l.limits = 0, 0
+	return nil
+}
+
+// withoutStore has each match that waits decided by its own on_store_failure, since the store failed
+// with why. Together the strictest would decide for all, and they need not hold one request.
+func (l *looking) withoutStore(peek *operation, why error) error {
+	r, alone := &l.result, new(Result)
+	for i := range r.matches {
+		h := &r.matches[i]
+		l.p.begin(alone, 1)
+		alone.matches = append(alone.matches, *h)
+		one := &alone.matches[0]
+		one.first = 0
+		alone.addEntries(one)
+		if err := l.p.failed(l.ctx, peek, alone, why); err != nil {
+			return err
+		}
+		h.fixed = one.fixed
+		for k, e := range alone.Rules {
+			e.match = i
+			r.Rules[h.first+k] = e
+		}
+	}
+	r.StoreError = why
 	return nil
 }
 

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -177,5 +179,100 @@ func TestByKey(t *testing.T) {
 	}
 	if err := p.ResetKey(t.Context(), "nowhere", "k"); !errors.Is(err, policy.ErrNoRule) {
 		t.Errorf("%v, want ErrNoRule", err)
+	}
+}
+
+// TestStandingsWithoutStore: each rule goes by its own on_store_failure, since rules that may
+// hold a client need not meet in one request.
+func TestStandingsWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &broken{Store: memstore.New(memstore.Options{})}
+		p, err := policy.New(store, parse(t,
+			`{"name": "login", "match": {"path": "/login"}, "key": ["ip"], "limits": ["5/m"], "on_store_failure": "closed"}`,
+			`{"name": "news", "match": {"path": "/news"}, "key": ["ip"], "limits": ["5/m"], "on_store_failure": "open"}`,
+			`{"name": "tried", "key": ["ip"], "limits": ["5/m"], "shadow": true}`,
+			`{"name": "site", "key": ["ip"], "limits": ["2/h", "9/24h"]}`), policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		store.down.Store(true)
+		for range 2 {
+			if err := p.Decide(t.Context(), policy.Map{"ip": "192.0.2.7", "path": "/a"}, 1, new(policy.Result)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all, _, _, err := p.Standings(t.Context(), policy.Map{"ip": "192.0.2.7"})
+		if err != nil || len(all) != 4 || len(all[3].Limits) != 2 {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		for i, want := range []struct {
+			use    string
+			failed policy.Failure
+			denied bool
+		}{
+			{"-1 of 5, 0 left", policy.FailClosed, true}, {"-1 of 5, -1 left", policy.FailOpen, false},
+			{"-1 of 5, -1 left", policy.FailOpen, false}, {"2 of 2, 0 left", policy.FailLocal, true},
+		} {
+			e := &all[i].Limits[0]
+			if use(all[i].Limits) != want.use || e.Failed != want.failed || e.Denied != want.denied || !errors.Is(all[i].Err, errDown) {
+				t.Errorf("%s: %s, %v, denied %v, %v", all[i].Rule, use(all[i].Limits), e.Failed, e.Denied, all[i].Err)
+			}
+		}
+		if got := use(all[3].Limits[1:]); got != "2 of 9, 7 left" {
+			t.Errorf("the second limit: %s", got)
+		}
+	})
+}
+
+// TestStandingsInFlightWithoutStore: of places that the store does not tell, only on_store_failure
+// is known.
+func TestStandingsInFlightWithoutStore(t *testing.T) {
+	shared := &flaky{Store: memstore.New(memstore.Options{}), counts: inflight.NewMemory()}
+	shared.room = inflight.NewRoom(shared, 0)
+	p, err := policy.New(shared, parse(t, `{"name": "shut", "key": [], "limits": ["8 in flight"], "on_store_failure": "closed"}`,
+		`{"name": "tried", "key": [], "limits": ["8 in flight"], "on_store_failure": "closed", "shadow": true}`,
+		`{"name": "here", "key": [], "limits": ["8 in flight"]}`), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	shared.fails.Store(true)
+	all, _, _, err := p.Standings(t.Context(), policy.Map{})
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for i, want := range []string{"closed -1 true 1s", "open -1 false 0s", "local -1 false 0s"} {
+		e := &all[i].Limits[0]
+		if got := fmt.Sprint(e.Failed, e.Used, e.Denied, e.RetryAfter); got != want {
+			t.Errorf("%s: %s, want %s", all[i].Rule, got, want)
+		}
+	}
+}
+
+// TestIdleOverride: an override under a rule that has no limits does nothing, and is told.
+func TestIdleOverride(t *testing.T) {
+	p := newStanding(t, `{"rules": [
+		{"name": "shut", "match": {"path": "/shut"}, "key": ["ip"], "block": true},
+		{"name": "tiers", "match": {"path": "/t"}, "key": ["ip"], "tiers": {"by": "user", "plans": {"pro": {"unlimited": true}}, "default": "pro"}, "shadow": true},
+		{"name": "office", "key": ["ip"], "unlimited": true}
+	]}`)
+	for _, rule := range []string{"shut", "tiers", "office"} {
+		if err := p.SetOverride(rule, "192.0.2.7", policy.Override{Block: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, _, _, err := p.Standings(t.Context(), policy.Map{"ip": "192.0.2.7"})
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	for _, s := range all {
+		limited, shadow, err := p.Rules().Overridable(s.Rule)
+		if tiers := s.Rule == "tiers"; s.Own != tiers || s.Idle == tiers || limited != tiers || shadow != tiers || err != nil {
+			t.Errorf("%s: own %v, idle %v; limited %v, shadow %v, %v", s.Rule, s.Own, s.Idle, limited, shadow, err)
+		}
+	}
+	if _, _, err := p.Rules().Overridable("none"); !errors.Is(err, policy.ErrNoRule) {
+		t.Error(err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// heldLonger is how much longer a place in a queue is reserved than the queue can hold a
+	// heldLonger is how much longer a place in a queue is reserved than the queue may hold a
 	// request: enough for a timer that is late.
 	heldLonger = time.Second
 	// giveBackWithin is how long giving back may take, since no request waits for it.
@@ -67,17 +67,24 @@ func (p *Policy) wait(ctx context.Context, attrs Attributes, cost int64, ttl, mo
 
 // waitMatched is wait for a request that has been matched. A negative most does not wait.
 func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, most time.Duration, a *operation, r *Result) (waited time.Duration, err error) {
-	settles, ttl := a.ttl > 0 || a.response > 0, a.ttl
+	settles, ttl, inLine := a.ttl > 0 || a.response > 0, a.ttl, most >= 0 && r.mayWait(most)
 	if held := r.held; held > 0 && most >= 0 {
 		if most > 0 {
 			held = min(held, most)
+		}
+		if !settles && !inLine { // nobody settles it: it is to end soon after its turn
+			delay, err := p.delay(ctx, attrs, cost, r)
+			if err != nil {
+				return 0, err
+			}
+			held = min(held, 2*delay)
 		}
 		a.ttl = ttl + min(held, math.MaxInt64-heldLonger-ttl) + heldLonger
 		if a.lease > 0 {
 			a.lease = a.ttl
 		}
 	}
-	if most >= 0 && r.mayWait(most) {
+	if inLine {
 		waited, err = p.waitInLine(ctx, attrs, cost, most, a, r)
 	} else {
 		err = p.decide(ctx, a, r)
@@ -99,6 +106,14 @@ func (p *Policy) waitMatched(ctx context.Context, attrs Attributes, cost int64, 
 		return waited, err
 	}
 	return waited, err
+}
+
+// delay returns how long queues would hold a matched request now.
+func (p *Policy) delay(ctx context.Context, attrs Attributes, cost int64, r *Result) (time.Duration, error) {
+	if err := p.decide(ctx, &operation{op: meter.OpPeek}, r); err != nil {
+		return 0, err
+	}
+	return r.Decision.Delay, p.match(attrs, cost, r)
 }
 
 // untilTurn holds a request until its turn in a leaky_queue. If the wait is too long, the
@@ -136,7 +151,7 @@ func (r *Result) tooLong(most time.Duration) {
 		}
 		for k, l := range h.plan.ruleLimits {
 			limit++
-			if h.out || h.weight == 0 || !l.Limit.Algorithm().Queues() {
+			if h.fixed || h.weight == 0 || !l.Limit.Algorithm().Queues() {
 				continue
 			}
 			delay, e := longest, &r.Rules[h.first+k]

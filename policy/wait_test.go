@@ -1,6 +1,10 @@
 package policy_test
 
 import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +40,63 @@ func TestWaitTooLongNamesTheQueues(t *testing.T) {
 			if e := &r.Rules[i]; e.RetryAfter != want || e.Denied != (want > 0) {
 				t.Errorf("%s: denied %t, retry after %v; want %v", e.Label, e.Denied, e.RetryAfter, want)
 			}
+		}
+	})
+}
+
+// TestWaitReservesShortly: a place in a queue takes no room of reservations for much longer than its
+// request waits, however long the queue may hold one.
+func TestWaitReservesShortly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Options{MaxReservations: 100})
+		p := made.Policy(t, store, made.Rules(t, `{"rules":[{"name":"q","key":["header.x"],"limits":["1/s burst 3600 leaky_queue"]}]}`), policy.Options{})
+		var r policy.Result
+		for i := range 600 { // each key at once, and again after a second in line
+			attrs := policy.Map{"header.x": strconv.Itoa(i / 2)}
+			if waited, err := p.Wait(t.Context(), attrs, 1, 0, &r); err != nil || !r.Decision.Allowed || waited != time.Duration(i%2)*time.Second {
+				t.Fatalf("request %d: %v, %+v, %v", i, waited, r.Decision, err)
+			}
+		}
+		if _, _, err := made.Limiter(t, store, "other", made.Limit(t, "9/h")).Reserve(t.Context(), "k", 1, time.Hour); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWaitWithoutRoom: without room for reservations, requests start at the queue's pace and no more
+// than it holds pass. A request that leaves
+// makes room for those behind, and the last place passes unused.
+func TestWaitWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Options{MaxReservations: 1})
+		if _, _, err := made.Limiter(t, store, "other", made.Limit(t, "9/h")).Reserve(t.Context(), "k", 1, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		p := made.Policy(t, store, made.Rules(t, `{"rules":[{"name":"q","key":[],"limits":["1/s burst 3 leaky_queue"]}]}`), policy.Options{})
+		began, starts := time.Now(), make(chan time.Duration, 9)
+		var all sync.WaitGroup
+		for i := range 9 {
+			all.Go(func() {
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				if i == 2 {
+					time.AfterFunc(time.Second/2, leave)
+				}
+				var r policy.Result
+				if _, err := p.Wait(ctx, policy.Map{}, 1, 0, &r); err == nil && r.Decision.Allowed {
+					starts <- time.Since(began)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		close(starts)
+		var got []time.Duration
+		for at := range starts {
+			got = append(got, at)
+		}
+		if want := []time.Duration{0, time.Second, 2 * time.Second}; !slices.Equal(got, want) {
+			t.Errorf("starts %v, want %v", got, want)
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -243,4 +245,81 @@ func TestBanNodes(t *testing.T) {
 		t.Errorf("a reservation of more than there is: %q, %v", id, err)
 	}
 	wants("after it", ask(meter.OpPeek, 1), 2, time.Hour)
+}
+
+// TestHeldUp has calls wait in the socket of a server that stands still, until what was open when they
+// were made excuses nothing any more, and nobody waits for them: their denials are not noted.
+func TestHeldUp(t *testing.T) {
+	need.Time(t)
+	server := redistest.Start(t)
+	patient := openPlain(t, redisstore.Options{URL: server.URL(), Prefix: "held", Timeout: time.Minute})
+	var opened []stint.ReservationID
+	var calls []func() error
+	peeks := map[string]stint.Bound{}
+	for _, text := range []string{"5/h ban 1h", "5 per 1h sliding_log ban 1h", "5 per day in UTC ban 1h", "5 per 1h fixed_window count_denied", "5 per 1h sliding_log count_denied"} {
+		there := bind(t, patient, text)
+		for _, how := range []string{"take", "reserve"} {
+			key, store := text+" "+how, openPlain(t, redisstore.Options{URL: server.URL(), Prefix: "held", Timeout: 300 * time.Millisecond})
+			here := bind(t, store, text)
+			for range 5 {
+				d, id, err := patient.Reserve(ctx, []stint.Layer{{Bound: there, Key: key, Excuses: time.Second}}, 1, time.Minute)
+				if err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				opened = append(opened, id)
+			}
+			if d, err := here.Decide(ctx, meter.OpPeek, key, 1); err != nil || d.Allowed { // it is connected
+				t.Fatal(d, err)
+			}
+			peeks[key] = there
+			calls = append(calls, func() (err error) {
+				if how == "take" {
+					_, err = here.Decide(ctx, meter.OpTake, key, 1)
+				} else {
+					_, _, err = store.Reserve(ctx, []stint.Layer{{Bound: here, Key: key}}, 1, time.Minute)
+				}
+				return err
+			})
+		}
+	}
+	server.Signal(t, syscall.SIGSTOP)
+	var all sync.WaitGroup
+	for _, call := range calls {
+		all.Go(func() {
+			if err := call(); !errors.Is(err, stint.ErrAmbiguous) {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	server.Signal(t, syscall.SIGCONT)
+	all.Wait()
+	for _, id := range opened {
+		if _, err := patient.Settle(ctx, id, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for key, there := range peeks {
+		if d, err := there.Decide(ctx, meter.OpPeek, key, 1); err != nil || d.Banned || d.Remaining != 5 {
+			t.Errorf("%s: %+v, %v", key, d, err)
+		}
+	}
+}
+
+// TestBanByAnotherClock: whatever the server's clock shows beside that of the process, and when it steps,
+// denials are noted.
+func TestBanByAnotherClock(t *testing.T) {
+	server, clock := redistest.StartClock(t)
+	store := open(t, server.URL(), redisstore.Options{Timeout: time.Minute})
+	for i, step := range []time.Duration{0, 90 * time.Minute, time.Hour, 5 * time.Second, -time.Minute} {
+		clock.Step(t, step)
+		for text, banned := range map[string]bool{"5 per day ban 1h": true, "5 per day fixed_window count_denied": false} {
+			b, key := bind(t, store, text), fmt.Sprint(text, i)
+			for n := range 7 {
+				if d, err := b.Decide(ctx, meter.OpTake, key, 1); err != nil || d.Allowed != (n < 5) || d.Banned != (banned && n >= 5) {
+					t.Errorf("%s, step %v, request %d: %+v, %v", text, step, n, d, err)
+				}
+			}
+		}
+	}
 }

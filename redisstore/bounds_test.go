@@ -63,7 +63,7 @@ func TestBounds(t *testing.T) {
 		source.Write(text)
 	}
 	rows := bounds(t)
-	if len(rows) < 10 {
+	if len(rows) < 9 {
 		t.Errorf("%d bounds", len(rows))
 	}
 	for _, row := range rows {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
-	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/internal/testkit/redistest"
 	"github.com/stint-dev/stint/meter"
@@ -15,12 +14,12 @@ import (
 )
 
 // TestCluster runs on three masters with a replica each: layers of several
-// slots, then slots that move and a master that is killed, under load.
+// slots, then slots that move and a master that is killed, under load. What requests with
+// such layers are told, TestDifferentialRedisCluster of test/proof holds to the model.
 func TestCluster(t *testing.T) {
 	need.Time(t)
 	t.Parallel() // it waits more than it works
 	c := redistest.StartCluster(t, 3, 1)
-	t.Run("Layers", func(t *testing.T) { testLayersAcrossSlots(t, c) })
 	t.Run("CountsDenied", func(t *testing.T) { testDeniedElsewhere(t, c) })
 	t.Run("ResetInPart", func(t *testing.T) { testResetInPart(t, c) })
 	t.Run("Reshard", func(t *testing.T) { testReshard(t, c) })
@@ -33,99 +32,6 @@ func spread() (keys []string) {
 		keys = append(keys, fmt.Sprint("key ", i))
 	}
 	return keys
-}
-
-// testLayersAcrossSlots holds what is taken slot by slot to one server, where
-// all is one call.
-func testLayersAcrossSlots(t *testing.T, c *redistest.Cluster) {
-	store, single := open(t, c.URL(), redisstore.Options{}), open(t, redistest.Start(t).URL(), redisstore.Options{})
-	for _, texts := range [][]string{
-		{"20/1000h burst 20", "7/1000h burst 7", "9/1000h fixed_window", "12/1000h sliding_log", "30/1000h sliding_counter", "25/1000h sliding_buckets"},
-		{"20/1000h fixed_window count_denied", "7/1000h burst 7", "19/1000h sliding_log count_denied", "30/1000h sliding_counter count_denied"},
-		{"7/1000h fixed_window count_denied", "8/1000h burst 8", "17/1000h sliding_buckets count_denied"},
-		{"20/1000h sliding_log count_denied", "8/1000h sliding_log count_denied", "17/1000h sliding_counter count_denied"},
-	} {
-		acrossSlots(t, store, single, texts)
-	}
-	tagged := open(t, c.URL(), redisstore.Options{Tag: func(string) string { return "one" }})
-	if d, err := tagged.Decide(ctx, meter.OpTake, []stint.Layer{{Bound: bind(t, tagged, "9/1h"), Key: "a"}, {Bound: bind(t, tagged, "9/1h fixed_window count_denied"), Key: "b"}}, 1); err != nil || !d.Allowed {
-		t.Errorf("under one tag: %+v, %v", d, err)
-	}
-}
-
-// acrossSlots does the same in both stores.
-func acrossSlots(t *testing.T, store, single *redisstore.Store, texts []string) {
-	layers := func() (all []stint.Layer) {
-		for i, text := range texts {
-			key := fmt.Sprint("key ", i)
-			all = append(all, stint.Layer{Bound: bind(t, store, text), Key: key, Answers: make([]stint.Decision, 1)})
-		}
-		return all
-	}
-	twin := func(all []stint.Layer) (out []stint.Layer) {
-		for _, l := range all {
-			b := made.Bound(t, single, l.Bound.Name(), l.Bound.Limits()...)
-			l.Bound, l.Answers = b, make([]stint.Decision, 1)
-			out = append(out, l)
-		}
-		return out
-	}
-	ours := layers()
-	theirs := twin(ours)
-	same := func(what string, got, want stint.Decision, failed ...error) {
-		t.Helper()
-		if err := errors.Join(failed...); err != nil {
-			t.Fatalf("%q, %s: %v", texts, what, err)
-		}
-		if got.Allowed != want.Allowed || got.Taken != want.Taken || got.Limit != want.Limit || got.Remaining != want.Remaining || got.Denied != want.Denied ||
-			(got.RetryAfter == 0) != (want.RetryAfter == 0) {
-			t.Errorf("%q, %s:\n got %+v\nwant %+v", texts, what, got, want)
-		}
-		for i := range ours {
-			a, b := ours[i].Answers[0], theirs[i].Answers[0]
-			if a.Allowed != b.Allowed || a.Taken != b.Taken || a.Remaining != b.Remaining {
-				t.Errorf("%q, %s, layer %d:\n got %+v\nwant %+v", texts, what, i, a, b)
-			}
-		}
-	}
-	for _, cost := range []int64{3, 5, 4, 0, 1, 2} { // the second and last are denied by the second layer, and leave nothing behind
-		got, err := store.Decide(ctx, meter.OpTake, ours, cost)
-		want, failed := single.Decide(ctx, meter.OpTake, theirs, cost)
-		same(fmt.Sprint("take ", cost), got, want, err, failed)
-	}
-	for _, op := range []meter.Op{meter.OpPeek, meter.OpTakeUpTo} {
-		got, err := store.Decide(ctx, op, ours, 1)
-		want, failed := single.Decide(ctx, op, theirs, 1)
-		same(fmt.Sprint("op ", op), got, want, err, failed)
-	}
-	got, err := store.Refund(ctx, ours, 4)
-	want, failed := single.Refund(ctx, theirs, 4)
-	same("refund", got, want, err, failed)
-	got, id, err := store.Reserve(ctx, ours, 2, time.Hour)
-	want, other, failed := single.Reserve(ctx, theirs, 2, time.Hour)
-	same("reserve", got, want, err, failed)
-	if (id == "") != (other == "") {
-		t.Errorf("%q: tokens %q and %q", texts, id, other)
-	}
-	for range 2 { // a denied reservation has no ID, and is not found
-		got, err = store.Settle(ctx, id, 1)
-		want, failed = single.Settle(ctx, other, 1)
-		if got.Remaining != want.Remaining || (err == nil) != (id != "") || (failed == nil) != (id != "") {
-			t.Errorf("%q, settle: %+v, %v; want %+v, %v", texts, got, err, want, failed)
-		}
-	}
-	got, err = store.Decide(ctx, meter.OpTakeUpTo, ours, 100)
-	want, failed = single.Decide(ctx, meter.OpTakeUpTo, theirs, 100)
-	same("take up to 100", got, want, err, failed)
-	if err := store.Reset(ctx, ours); err != nil {
-		t.Error(err)
-	}
-	if err := single.Reset(ctx, theirs); err != nil {
-		t.Error(err)
-	}
-	got, err = store.Decide(ctx, meter.OpPeek, ours, 1)
-	want, failed = single.Decide(ctx, meter.OpPeek, theirs, 1)
-	same("after the reset", got, want, err, failed)
 }
 
 // testDeniedElsewhere has a limit count what one in another slot denies, and says

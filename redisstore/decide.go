@@ -2,8 +2,10 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -117,9 +119,17 @@ func (p *part) append(args []string, now int64) []string {
 	return args
 }
 
+// lateness is how much later than its caller waits a call may still note a denial: as much as the
+// server's clock may be ahead of what is known of it.
+const lateness = time.Second
+
+// notes reports whether the limit notes what it denies.
+func (p *part) notes() bool { return p.compiled.limit.Ban() > 0 || p.compiled.limit.CountDenied() }
+
 // weighs returns the part's weight for the script, with what else the part has: the lengths of
-// its ban and of its excuse in µs, and the record of the reservation that it raises.
-func (p *part) weighs() string {
+// its ban and of its excuse in µs, by when it is to be decided, 0 for whenever, if the limit
+// notes denials, and the record of the reservation that it raises.
+func (p *part) weighs(by int64) string {
 	weight := number(p.weight)
 	switch ban := p.compiled.limit.Ban(); {
 	case ban == 0:
@@ -130,6 +140,9 @@ func (p *part) weighs() string {
 	}
 	if p.excuse > 0 {
 		weight += "x" + micros(int64(p.excuse))
+	}
+	if by > 0 && p.notes() {
+		weight += "y" + micros(by)
 	}
 	if p.raises != "" {
 		weight += "o" + p.raises
@@ -185,7 +198,7 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 	}
 	keys = append(keys, more...)
 	shares := overflows(verb, head[0]) && s.flooded(&parts[0])
-	if goesByCalendar(parts) {
+	if slices.ContainsFunc(parts, func(p part) bool { return p.compiled.calendar != nil || p.notes() }) {
 		var cancel context.CancelFunc
 		ctx, cancel = s.within(ctx)
 		defer cancel()
@@ -194,8 +207,12 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 	err := s.aboutNow(func(now int64, stale func(any) bool) error {
 		args := append(make([]string, 0, 8+8*len(parts)), verb)
 		args = append(args, head...)
+		by := int64(0)
+		if !strings.Contains("psyf", verb) { // it may note a denial
+			by = now + int64(s.timeout+lateness)
+		}
 		for i := range parts {
-			args = append(args, parts[i].weighs())
+			args = append(args, parts[i].weighs(by))
 			args = parts[i].append(args, now)
 		}
 		return s.evalLong(ctx, parts, keys, args, shares, func(reply any, cells string) error {
@@ -208,16 +225,33 @@ func (s *Store) longPath(ctx context.Context, parts []part, more []string, verb 
 		})
 	})
 	if err != nil {
-		return groupAnswer{err: err}
+		return groupAnswer{err: asPeek(verb, err)}
 	}
 	s.spendLong(verb, parts, a.answer, shares)
 	s.countCells(a.cells, a.denied())
 	return a
 }
 
-// aboutNow makes a call whose arguments hold bounds of calendar windows around a time in ns. It
-// makes the call again if the server's time is not within them; the reader of the reply learns
-// that from stale, which it calls first.
+// A peekError is the error of a peek whose answer was lost: it has charged nothing, so it matches
+// [ErrNotExecuted] in place of [ErrAmbiguous].
+type peekError struct{ error }
+
+func (e peekError) Is(target error) bool {
+	return target == ErrNotExecuted || target != ErrAmbiguous && errors.Is(e.error, target)
+}
+func (e peekError) As(target any) bool { return errors.As(e.error, target) }
+
+// asPeek returns the error of a call by its verb.
+func asPeek(verb string, err error) error {
+	if verb != "p" && verb != "P" || !errors.Is(err, ErrAmbiguous) {
+		return err
+	}
+	return peekError{err}
+}
+
+// aboutNow makes a call whose arguments hold bounds around a time in ns: of calendar windows, or
+// when it is too late. It makes the call again if the server's time is not within them; the
+// reader of the reply learns that from stale, which it calls first.
 func (s *Store) aboutNow(call func(now int64, stale func(reply any) bool) error) error {
 	for range 3 {
 		is, t := false, int64(0)
@@ -230,11 +264,7 @@ func (s *Store) aboutNow(call func(now int64, stale func(reply any) bool) error)
 		}
 		s.ahead.Store(t - time.Now().UnixNano())
 	}
-	return fmt.Errorf("%w: the server's clock moves by days", ErrNotExecuted)
-}
-
-func goesByCalendar(parts []part) bool {
-	return slices.ContainsFunc(parts, func(p part) bool { return p.compiled.calendar != nil })
+	return fmt.Errorf("%w: the server's clock does not stand still", ErrNotExecuted)
 }
 
 // near returns a time in ns that should be near the server's.

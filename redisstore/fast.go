@@ -49,9 +49,9 @@ func (s *Store) evalFast(ctx context.Context, parts []part, verb string, cost in
 		args = append(args, parts[i].compiled.args...)
 	}
 	if s.flooded(&parts[0]) {
-		return s.evalCells(ctx, parts, keys, args, read)
+		return asPeek(verb, s.evalCells(ctx, parts, keys, args, read))
 	}
-	return s.batched(ctx, false, 0, keys, args, read.alone)
+	return asPeek(verb, s.batched(ctx, false, 0, keys, args, read.alone))
 }
 
 // A fastState is the state of a limit after a decision.

@@ -70,3 +70,26 @@ func TestLostReservation(t *testing.T) {
 		}
 	}
 }
+
+// TestLostPeek: a peek has charged nothing, whatever became of its answer, whoever asks for it.
+func TestLostPeek(t *testing.T) {
+	server := redistest.Start(t)
+	d := &deaf{Driver: redisstore.NewDriver(client(t, server.Addr))}
+	store := open(t, "", redisstore.Options{Driver: d})
+	for _, text := range []string{"5/24h", "5/24h sliding_log ban 1h", "5/24h fixed_window", "500/24h", "5 per day in UTC"} {
+		for _, mode := range []redisstore.Mode{redisstore.Strict, redisstore.Lease, redisstore.Async} {
+			bound := bindIn(t, store, mode, text)
+			layers := []stint.Layer{{Bound: bound, Key: text + mode.String()}}
+			d.on.Store(true)
+			_, err := store.Decide(ctx, meter.OpPeek, layers, 1)
+			_, id, turn := store.TakeTurn(ctx, layers, 1, time.Hour, 0) // it peeks first
+			d.on.Store(false)
+			if errors.Is(err, stint.ErrAmbiguous) {
+				t.Errorf("%s, %v: the peek: %v", text, mode, err)
+			}
+			if lost := new(stint.LostReservation); errors.Is(turn, stint.ErrAmbiguous) && !errors.As(turn, &lost) {
+				t.Errorf("%s, %v: the turn: %q, %v", text, mode, id, turn)
+			}
+		}
+	}
+}

@@ -248,7 +248,8 @@ func (m *modes) asHeld(mode Mode, l stint.Limit) stint.Limit {
 }
 
 // boundLimit returns the boundLimit of a limit in a mode. All bounds of the same limit share
-// it, and so its denials and the units in hand.
+// it, and so its denials and the units in hand; in modes lease and async, those of the limit
+// that was bound last under the name.
 func (m *modes) boundLimit(mode Mode, l stint.Limit, known *limit, f *compiled) *boundLimit {
 	m.mu.Lock()
 	defer m.mu.Unlock()

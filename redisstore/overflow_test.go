@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,52 +52,15 @@ func TestOverflowDifferential(t *testing.T) {
 				}
 			}
 			store.Flood()
+			p.flooded = c
 			before := store.Stats().Overflowed
 			for range steps {
-				p.overflowStep(c)
+				p.step()
 			}
 			if store.Stats().Overflowed == before {
 				t.Error("nothing was decided in a cell: that was no trial")
 			}
 		})
-	}
-}
-
-// overflowStep does one random thing to a key that may not be there, and in
-// memory to what stands for it.
-func (p *pair) overflowStep(c redis.UniversalClient) {
-	one := p.limits[p.rnd.IntN(len(p.limits))]
-	p.now += p.gap(one.Limit)
-	picked := []mirrored{one}
-	for _, i := range p.rnd.Perm(len(p.limits))[:p.rnd.IntN(4)*p.rnd.IntN(2)] {
-		picked = append(picked, p.limits[i])
-	}
-	if slices.ContainsFunc(picked, func(l mirrored) bool { return l.Ban() > 0 }) {
-		return // no cell is banned: TestBanFlood
-	}
-	key := fmt.Sprint("key ", p.rnd.IntN(6))
-	cost := p.cost(one.Limit)
-	verb := p.rnd.IntN(12)
-	r, m := p.layers(picked, key)
-	for i := range m {
-		own := redisstore.StateOf(redisstore.Options{Prefix: p.prefix}, key, r[i].Bound)
-		if !exists(p, c, own) && verb != 0 && (verb > 2 || cost > 0) {
-			m[i].Key = fmt.Sprint("cell ", redisstore.Slot(key)%redisstore.Cells)
-		}
-	}
-	what := fmt.Sprintf("cost %d of %v for %q", cost, picked, key)
-	switch verb {
-	case 0:
-		p.same(what, "refund")(p.redis.Refund(ctx, r, cost))(p.memory.Refund(ctx, m, cost))
-	case 1, 2:
-		p.reserve(what, r, m, cost)
-	case 3, 4, 5:
-		if n := len(p.tokens); n > 0 {
-			p.settle(p.rnd.IntN(n))
-		}
-	default:
-		op := []meter.Op{meter.OpTake, meter.OpTake, meter.OpTake, meter.OpPeek, meter.OpTakeUpTo}[p.rnd.IntN(5)]
-		p.same(what, op)(p.redis.Decide(ctx, op, r, cost))(p.memory.Decide(ctx, op, m, cost))
 	}
 }
 

@@ -168,7 +168,6 @@ func TestOneCall(t *testing.T) {
 	if err != nil || !strings.Contains(info, "cmdstat_evalsha:calls=12,") {
 		t.Errorf("not one call a decision: %v\n%s", err, info)
 	}
-	shows(t, "calls of a request", "1; on `n` nodes `n` when denied, `2·n` when allowed")
 }
 
 // TestScriptFlush takes the script away while many goroutines decide: each

@@ -17,11 +17,10 @@ import (
 	"github.com/stint-dev/stint"
 )
 
-// files are the files of the script, in their order in it.
-//
 //go:embed lua/*.lua
 var lua embed.FS
 
+// files are the files of the script, in their order in it.
 var files = []string{
 	"crossslot", "overflow", "fastpath_single", "fastpath", "lease", "heartbeat", "inflight", "room", "entries", "fastpath_log", "numbers", "bucket", "interval", "window", "counter", "list", "log", "parts", "layers", "ban", "open", "push", "charge", "turn", "take", "batch", "decide",
 }
@@ -295,8 +294,8 @@ func unexpected(reply any) error {
 	return fmt.Errorf("%w: a reply of %T that is none of this version's script", ErrAmbiguous, reply)
 }
 
-// staleAt reports whether the script needs a calendar's bounds for another time, and returns
-// that time in ns.
+// staleAt reports whether the server's time is not within the bounds of a call, which has done
+// nothing then, and returns that time in ns.
 func staleAt(reply any) (bool, int64) {
 	text, ok := reply.(string)
 	if !ok {

@@ -74,7 +74,7 @@ func (db *DB) SetOverrideIf(ctx context.Context, o rulesource.Override, lasts ti
 			return err
 		}
 		if o.Removed && was.Removed {
-			return fmt.Errorf("override of %s: %w", o.Rule, ErrNotFound)
+			return fmt.Errorf("an override or block of this key under rule %s: %w", o.Rule, ErrNotFound)
 		}
 		if lasts > 0 {
 			o.Expires = moment(w.at).Add(lasts)
@@ -175,7 +175,7 @@ func (db *DB) Override(ctx context.Context, rule, key string) (rulesource.Overri
 	}
 	o, err := db.override(ctx, db.sql, rule, key, at)
 	if err == nil && o.Removed {
-		err = fmt.Errorf("override of %s: %w", rule, ErrNotFound)
+		err = fmt.Errorf("an override or block of this key under rule %s: %w", rule, ErrNotFound)
 	}
 	return o, db.failed(err)
 }

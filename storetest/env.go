@@ -104,7 +104,13 @@ func (e *env) peek(l limit, key string, cost int64) stint.Decision {
 
 func (e *env) reserve(l limit, key string, cost int64, ttl time.Duration) (stint.Decision, stint.ReservationID) {
 	e.Helper()
-	d, id, err := e.store.Reserve(e.ctx, one(l, key), cost, ttl)
+	return e.reserveExcusing(l, key, cost, ttl, 0)
+}
+
+// reserveExcusing reserves what excuses denials for a time.
+func (e *env) reserveExcusing(l limit, key string, cost int64, ttl, excuses time.Duration) (stint.Decision, stint.ReservationID) {
+	e.Helper()
+	d, id, err := e.store.Reserve(e.ctx, []stint.Layer{{Bound: l.bound, Key: key, Excuses: excuses}}, cost, ttl)
 	if err != nil {
 		e.Fatalf("Reserve(%q, %d): %v", key, cost, err)
 	}

@@ -340,6 +340,21 @@ func settlingRewrites(e *env, l limit) {
 	})
 }
 
+// A reservation that excuses denials no more gives back all, whatever became of later ones.
+func excusesEnd(e *env, l limit) {
+	if l.Capacity() < 2 || l.Algorithm().Queues() {
+		return
+	}
+	key, brief := e.key("a"), time.Duration(e.quantum)
+	_, first := e.reserveExcusing(l, key, 1, time.Hour, brief)
+	e.advance(2 * e.quantum)
+	_, later := e.reserveExcusing(l, key, 1, time.Hour, brief)
+	e.settle(later, 0)
+	if d := e.settle(first, 0); d.Remaining != l.Capacity() {
+		e.Fatalf("both gave back all: %+v", d)
+	}
+}
+
 func refundReturns(e *env, l limit) {
 	e.walk(l, func(a, b string) {
 		first := e.cost(l.Limit)

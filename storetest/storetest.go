@@ -117,6 +117,7 @@ var laws = []law{
 	{name: "a reservation ends", each: reservationEnds},
 	{name: "giving back never mints", each: givingBackNeverMints},
 	{name: "a settlement rewrites history", each: settlingRewrites},
+	{name: "a reservation outlives what it excuses", each: excusesEnd},
 	{name: "refund", each: refundReturns},
 	{name: "reset is unseen", each: resetIsUnseen},
 	{name: "a clock that steps back mints nothing", each: clockStepsBack},

@@ -63,7 +63,7 @@ type Handler struct {
 	Store string `json:"store,omitempty"`
 	// Nodes is how many processes share the store. By default they count each other.
 	Nodes int `json:"nodes,omitempty"`
-	// MaxKeys is the most keys in memory for each limit: 1,048,576 by default.
+	// MaxKeys is the most keys in memory, a key once for each limit: 1,048,576 by default.
 	MaxKeys int `json:"max_keys,omitempty"`
 	// Secret is the secret for hashing long keys, and keys of rules that ask for it: at least 16
 	// bytes, the same for all processes on one store. Placeholders are replaced.

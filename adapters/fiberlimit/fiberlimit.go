@@ -19,7 +19,8 @@
 // that a handler returns. Rules on the response see the body once the handler has returned, but not
 // a body that is a stream. Under a limit in flight, the request is in flight until a streamed body
 // or a connection that the handler takes over ends; under fasthttp's KeepHijackedConns, until the
-// handler of the connection returns.
+// handler of the connection returns. If the client of a streamed body leaves, that is then: nobody
+// says when the function of SendStreamWriter returns, so let it return at the first Flush that fails.
 //
 // [httplimit.RouteKey] finds no route under fiber, which does not know it while middleware runs.
 // Use a guard for each route instead, as an argument of app.Get.
@@ -32,9 +33,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"net"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 	fiberstrings "github.com/gofiber/utils/v2/strings"
@@ -86,12 +94,37 @@ func pass(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusSwitchingProtocols
 	}
 	out := a.c.Response()
-	for name, value := range out.Header.All() {
-		a.header.Add(string(name), string(value))
-	}
-	w.WriteHeader(status)
-	if a.err == nil && !out.IsBodyStream() {
+	a.show(w, status)
+	late, ok := w.(interface{ Unseen() })
+	switch unseen := a.err != nil || out.IsBodyStream() || a.c.RequestCtx().Hijacked(); { // fiber's ErrorHandler writes errors
+	case !unseen:
 		_, _ = w.Write(out.Body()) // counts the bytes, and writes nothing
+	case ok:
+		late.Unseen()
+	}
+}
+
+// show tells the guard the header of the response, and writes what it changes in that.
+func (a *answer) show(w http.ResponseWriter, status int) {
+	out, said := &a.c.Response().Header, http.Header{}
+	for name, value := range out.All() {
+		said.Add(string(name), string(value))
+	}
+	for name, values := range said {
+		if slices.Equal(a.header[name], values) { // as guards have written it, who know their own fields
+			said[name] = a.header[name]
+		}
+	}
+	clear(a.header)
+	maps.Copy(a.header, said)
+	w.WriteHeader(status)
+	for name, values := range a.header {
+		if !slices.Equal(said[name], values) {
+			out.Del(name)
+			for _, value := range values {
+				out.Add(name, value)
+			}
+		}
 	}
 }
 
@@ -196,18 +229,72 @@ func (a *answer) AfterResponse(end func()) bool {
 	if !a.passed || !c.Response.IsBodyStream() && !c.Hijacked() || c.LastTimeoutErrorResponse() != nil {
 		return false
 	}
-	last := &ender{end}
+	last := &ender{end: end}
 	c.SetUserValue(last, last)
+	if c.Hijacked() {
+		if conn := below(c.Conn()); conn != nil {
+			last.watch(conn)
+		} else if c.Request.Header.ConnectionClose() || c.Response.Header.ConnectionClose() {
+			_ = last.Close()
+		}
+	}
 	return true
 }
 
+// below returns the connection of the system below others that embed it, such as those of TLS, of
+// netutil.LimitListener and of fasthttp's MaxConnsPerIP; nil if it is hidden.
+func below(conn net.Conn) syscall.Conn {
+	for range 8 {
+		switch c := conn.(type) {
+		case syscall.Conn:
+			return c
+		case interface{ NetConn() net.Conn }:
+			conn = c.NetConn()
+			continue
+		}
+		of := reflect.Indirect(reflect.ValueOf(conn))
+		if of.Kind() != reflect.Struct {
+			return nil
+		}
+		inner := of.FieldByName("Conn")
+		if !inner.IsValid() || !inner.CanInterface() {
+			return nil
+		}
+		conn, _ = inner.Interface().(net.Conn)
+	}
+	return nil
+}
+
 // An ender is a value of a request context. fasthttp closes it when it is done with the request.
-type ender struct{ end func() }
+type ender struct {
+	end   func()
+	ended atomic.Bool
+}
 
 // Close implements [io.Closer].
 func (e *ender) Close() error {
-	e.end()
+	if !e.ended.Swap(true) {
+		e.end()
+	}
 	return nil
+}
+
+// watch closes e once the connection is closed. If a client asks to close it, or has left, fasthttp
+// neither calls the handler of a hijacked connection nor closes the values of its request.
+func (e *ender) watch(conn syscall.Conn) {
+	time.AfterFunc(time.Second, func() {
+		raw, err := conn.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(uintptr) {})
+		}
+		switch {
+		case e.ended.Load():
+		case err != nil:
+			_ = e.Close()
+		default:
+			e.watch(conn)
+		}
+	})
 }
 
 // flush writes the fields before the handlers add theirs.

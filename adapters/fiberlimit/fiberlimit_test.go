@@ -38,12 +38,20 @@ func guard(t *testing.T, text string, key httplimit.Key, o httplimit.Options) fi
 
 func all(*http.Request) (string, bool) { return "", true }
 
+// wrapped is a listener whose connections embed those of the system, as netutil.LimitListener's do.
+type wrapped struct{ net.Listener }
+
+func (w wrapped) Accept() (net.Conn, error) {
+	conn, err := w.Listener.Accept()
+	return struct{ net.Conn }{conn}, err
+}
+
 // serve runs an app on a port of its own, and returns its address.
 func serve(t testing.TB, app *fiber.App) string {
 	t.Helper()
 	ln := freeport.Listen(t)
 	done := make(chan error, 1)
-	go func() { done <- app.Listener(ln, fiber.ListenConfig{DisableStartupMessage: true}) }()
+	go func() { done <- app.Listener(wrapped{ln}, fiber.ListenConfig{DisableStartupMessage: true}) }()
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections() // or Shutdown may wait for them for 90 s
 		if err := app.Shutdown(); err != nil {
@@ -218,6 +226,37 @@ func pool(t *testing.T) fiber.Handler {
 	return fiberlimit.Guard(g)
 }
 
+// TestBytes: a body that is a stream has an unknown length, as one that an ErrorHandler writes and a
+// connection that was taken over: it costs what was reserved.
+func TestBytes(t *testing.T) {
+	rules := made.Rules(t, `{"rules": [{"name": "bytes", "key": [], "limits": ["1000/h"], "cost": {"response": "bytes", "reserve": 100}}]}`)
+	store := memstore.New(memstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	p := made.Policy(t, store, rules, policy.Options{})
+	g, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fiber.New()
+	app.Use("/*", fiberlimit.Guard(g))
+	app.Get("/text", func(c fiber.Ctx) error { return c.SendString(strings.Repeat("x", 30)) })
+	app.Get("/stream", func(c fiber.Ctx) error { return c.SendStream(strings.NewReader("some text")) })
+	app.Get("/hijack", func(c fiber.Ctx) error {
+		c.RequestCtx().Hijack(func(net.Conn) {})
+		return nil
+	})
+	app.Get("/error", func(fiber.Ctx) error { return fiber.NewError(http.StatusTeapot, strings.Repeat("x", 300)) })
+	url, left := serve(t, app), int64(1000)
+	for path, cost := range map[string]int64{"/text": 30, "/stream": 100, "/hijack": 100, "/error": 100} {
+		get(t, url+path)
+		left -= cost
+		var r policy.Result
+		if err := p.Peek(t.Context(), policy.Map{}, 1, &r); err != nil || r.Decision.Remaining != left {
+			t.Errorf("after %s: %d left, want %d, %v", path, r.Decision.Remaining, left, err)
+		}
+	}
+}
+
 // untilOK asks until it may pass: a place is given back once a response has been sent.
 func untilOK(t *testing.T, url string) {
 	t.Helper()
@@ -278,6 +317,16 @@ func TestInFlight(t *testing.T) {
 			}
 			for _, path := range []string{"/error", "/panic"} {
 				get(t, url+path)
+				untilOK(t, url)
+			}
+			for _, fields := range []string{"HTTP/1.1\r\nConnection: close", "HTTP/1.0"} { // fasthttp never calls the handler
+				conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(conn, "GET /hijack %s\r\nHost: h\r\n\r\n", fields)
+				_, _ = io.ReadAll(conn)
+				_ = conn.Close()
 				untilOK(t, url)
 			}
 		})

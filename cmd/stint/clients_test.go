@@ -92,6 +92,9 @@ func eachClient(t *testing.T, dir string, flags []string, test func(*client)) {
 	need.Time(t)
 	for _, c := range clients() {
 		t.Run(c.name, func(t *testing.T) {
+			if compiler := map[string]string{".java": "javac", ".cs": "mcs"}[filepath.Ext(c.name)]; compiler != "" {
+				need.Program(t, compiler)
+			}
 			c := &client{snippet: c, T: t, dir: dir, program: wanted(t, c.command[0], c.module)}
 			c.server = startServe(t, append([]string{filepath.Join(dir, "stint.yaml"), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0"}, flags...)...)
 			grpc := c.server.at("interface=grpc")
@@ -119,6 +122,24 @@ func (c *client) says(want, paths string, args []string, env ...string) {
 	}
 }
 
+// inJava is a command that compiles a class of Java with what it does, and runs it.
+func inJava(name, does string) string {
+	const program = "cat >NAME.java <<'EOF'\nimport java.util.*;\npublic class NAME { public static void main(String[] args) {\n%s\n} }\nEOF\njavac NAME.java && java NAME"
+	return strings.ReplaceAll(fmt.Sprintf(program, does), "NAME", name)
+}
+
+// inDotNet is a command that compiles what C# does with Mono, and runs it.
+func inDotNet(does string) string {
+	const program = `cat >Does.cs <<'EOF'
+using System; using System.Collections.Generic;
+public static class Does { public static void Main() {
+%s
+} static int Check(Dictionary<string, string> question, long cost = 1) => Stint.CheckAsync(question, cost).Result.Status; }
+EOF
+mcs -out:does.exe -r:System.Net.Http.dll Does.cs Stint.cs && mono does.exe`
+	return fmt.Sprintf(program, does)
+}
+
 func clients() []snippet {
 	node := func(snippet string) []string {
 		return []string{"node", "-e", strings.ReplaceAll(asker, "SNIPPET", snippet)}
@@ -128,6 +149,8 @@ for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": 
 	shell := []string{"bash", "-c", `. ./check.sh; for path in $PATHS; do check 192.0.2.7 && echo pass || echo deny; done`}
 	php := []string{"php", "-r", `require "./check.php"; foreach (explode(" ", getenv("PATHS")) as $path) echo stint_check(["path" => $path, "ip" => "192.0.2.7"])[0], "\n";`}
 	ruby := []string{"ruby", "-e", `require "./check"; ENV["PATHS"].split.each { |path| puts Stint.check({ path: path, ip: "192.0.2.7" })[0] }`}
+	java := []string{"bash", "-c", inJava("Asks", `for (var path : System.getenv("PATHS").split(" ")) System.out.println(Stint.check(Map.of("path", path, "ip", "192.0.2.7"), 1).status());`)}
+	dotNet := []string{"bash", "-c", inDotNet(`foreach (var path in Environment.GetEnvironmentVariable("PATHS").Split(' ')) Console.WriteLine(Check(new Dictionary<string, string> { ["path"] = path, ["ip"] = "192.0.2.7" }));`)}
 	return []snippet{
 		{"check.js", "", node("check.js"), "200 200 429 400", "200", ""},
 		{"check-redis.js", "redis", node("check-redis.js"), "true true false false", "true", "STINT.CHECK"},
@@ -136,6 +159,8 @@ for path in os.environ["PATHS"].split(): print(check.check({"path": path, "ip": 
 		{"check.py", "", python, "200 200 429 400", "200", ""},
 		{"check.php", "", php, "200 200 429 400", "200", ""},
 		{"check.rb", "", ruby, "200 200 429 400", "200", ""},
+		{"Stint.java", "", java, "200 200 429 400", "200", ""},
+		{"Stint.cs", "", dotNet, "200 200 429 400", "200", ""},
 		{"check.sh", "", shell, "pass pass deny deny", "pass", ""}, // it asks for one path
 	}
 }
@@ -244,6 +269,36 @@ puts "a name passes" if Stint.check(many)[0] == 200
 puts "many pass" if Stint.check(many)[0] == 200
 puts "end"`
 
+const oddInJava = `
+var ip = "192.0.2.7"; var path = "/api";
+for (int i = 0; i < 2; i++) if (Stint.check(Map.of("path", path, "ip", ip), 1).status() != 200) System.out.println("denied at " + i);
+for (var user : Arrays.asList("\ud800", "\udc00x", "\0", "\r\n", "\"}", "\\", "\u20ac".repeat(8000), " x ", "x".repeat(70_000), "x".repeat(20_000_000), null)) {
+	var question = new HashMap<>(Map.of("path", path, "ip", ip)); question.put("user", user);
+	if (Stint.check(question, 1).status() == 200) System.out.println("user " + user + " passes");
+}
+for (long cost : new long[]{-1, 1L << 32, 1L << 53, Long.MAX_VALUE, Long.MIN_VALUE})
+	if (Stint.check(Map.of("path", path, "ip", "192.0.2.9"), cost).status() == 200) System.out.println("cost " + cost + " passes");
+var many = new HashMap<>(Map.of("path", path, "ip", ip)); many.put(null, "x");
+if (Stint.check(many, 1).status() == 200) System.out.println("no name passes");
+many.remove(null); many.put("\ud800", "x");
+if (Stint.check(many, 1).status() == 200) System.out.println("a name passes");
+for (int i = 0; i < 9000; i++) many.put("x" + i, "y".repeat(1000));
+if (Stint.check(many, 1).status() == 200) System.out.println("many pass");
+System.out.println("end");`
+
+const oddInDotNet = `
+Func<string, string, Dictionary<string, string>> Ask = (name, value) => new Dictionary<string, string> { ["path"] = "/api", ["ip"] = "192.0.2.7", [name] = value };
+for (int i = 0; i < 2; i++) if (Check(Ask("user", "x")) != 200) Console.WriteLine("denied at " + i);
+foreach (var user in new[] { "\ud800", "\udc00x", "\0", "\r\n", "\"}", "\\", new string('\u20ac', 8000), " x ", new string('x', 70000), new string('x', 20000000), null })
+	if (Check(Ask("user", user)) == 200) Console.WriteLine("user " + user + " passes");
+foreach (var cost in new[] { -1, 1L << 32, 1L << 53, long.MaxValue, long.MinValue })
+	if (Check(new Dictionary<string, string> { ["path"] = "/api", ["ip"] = "192.0.2.9" }, cost) == 200) Console.WriteLine("cost " + cost + " passes");
+var many = Ask("\ud800", "x");
+if (Check(many) == 200) Console.WriteLine("a name passes");
+for (int i = 0; i < 9000; i++) many["x" + i] = new string('y', 1000);
+if (Check(many) == 200) Console.WriteLine("many pass");
+Console.WriteLine("end");`
+
 const oddInShell = `. ./check.sh
 check 192.0.2.7 && check 192.0.2.7 || echo denied
 for ip in 192.0.2.7 '"' '\' '1","ip":"192.0.2.8' '@/dev/null' $'\xff' $'192.0.2.9\n' "$(printf %070000d 0)" "$(printf %0200000d 0)"; do
@@ -254,7 +309,7 @@ echo end`
 // TestClientsOdd has a client of the program send what stint does not read: that is denied,
 // and so are others.
 func TestClientsOdd(t *testing.T) {
-	programs := map[string]string{"check.py": oddInPython, "check.sh": oddInShell, "check.php": oddInPHP, "check.rb": oddInRuby}
+	programs := map[string]string{"check.py": oddInPython, "check.sh": oddInShell, "check.php": oddInPHP, "check.rb": oddInRuby, "Stint.java": inJava("Odd", oddInJava), "Stint.cs": inDotNet(oddInDotNet)}
 	eachClient(t, snippets(t, patiently), nil, func(c *client) {
 		program := cmp.Or(programs[c.name], strings.ReplaceAll(odd, "SNIPPET", c.name))
 		c.says("end", "", []string{c.command[1], program}, "http_proxy=http://127.0.0.1:9")
@@ -278,7 +333,7 @@ const { check } = require("./SNIPPET");
 func TestClientsToken(t *testing.T) {
 	const token = "0123456789-token-of-a-caller"
 	dir := snippets(t, patiently)
-	wants := map[string]string{"check.js": "401", "check.py": "401", "check.php": "401", "check.rb": "401", "check.sh": "deny"}
+	wants := map[string]string{"check.js": "401", "check.py": "401", "check.php": "401", "check.rb": "401", "Stint.java": "401", "Stint.cs": "401", "check.sh": "deny"}
 	eachClient(t, dir, []string{"--token-file", disk.Write(t, dir+"/tokens", token+"\n")}, func(c *client) {
 		command := c.command[1:]
 		if c.command[0] == "node" {

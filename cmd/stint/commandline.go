@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // read reads a command line by the tags of the commands' fields. Most tags are
@@ -113,6 +116,42 @@ func preferLine(line *kong.Context) {
 	for _, f := range line.Flags() {
 		if given[f.Tag.Get("instead")] && !on[f] {
 			f.Target.SetZero()
+		}
+	}
+}
+
+// keyTwice returns an error if --key is repeated: kong would take the last.
+func keyTwice(line *kong.Context) error {
+	given := 0
+	for _, p := range line.Path {
+		if p.Flag != nil && p.Flag.Name == "key" {
+			given++
+		}
+	}
+	if given > 1 {
+		return usage("--key", "given more than once, and takes one key; a rules file joins several: key: [header.x-team, ip]")
+	}
+	return nil
+}
+
+// warnOfVariables warns of variables of the environment that no flag reads and whose names are
+// nearly those of some that a flag does.
+func (e *env) warnOfVariables(command string, environment []string) {
+	known := make(map[string]bool)
+	for _, n := range e.program.Leaves(false) {
+		for _, f := range slices.Concat(n.AllFlags(false)...) {
+			for _, name := range f.Envs {
+				known[name] = true
+			}
+		}
+	}
+	for _, one := range environment {
+		name, _, _ := strings.Cut(one, "=")
+		if !strings.HasPrefix(name, "STINT_") || known[name] {
+			continue
+		}
+		if near := wording.Nearest(name, maps.Keys(known), 3); near != "" {
+			fmt.Fprintf(e.err, "%s: warning: no flag reads $%s: did you mean $%s?\n", command, printable(name), near)
 		}
 	}
 }

@@ -81,6 +81,7 @@ func (c *demoFlags) demo(ctx context.Context, e *env, checkAddress, adminAddress
 	}
 	flags := &sourceFlags{MaxKeys: demoKeys, warnFlags: warnFlags{WarnAt: 80}, storeFlags: storeFlags{StoreTimeout: mostTimeout},
 		stateFlags: stateFlags{State: "none"}, operators: adminAddress}
+	flags.nameNode(checkAddress)
 	s, err := flags.openRules(ctx, f, logger)
 	if err != nil {
 		return err

@@ -75,7 +75,7 @@ func TestDemoGuide(t *testing.T) {
 	if page := regexp.MustCompile(`http://\S+/ui/`).FindString(guide); page == "" {
 		t.Errorf("the guide names no page of operators:\n%s", guide)
 	} else if shown, err := exec.CommandContext(t.Context(), "curl", "-s", "-L", page, strings.TrimSuffix(page, "ui/")+"v1/top").Output(); err != nil ||
-		!strings.Contains(string(shown), "<title>") || !strings.Contains(string(shown), `"rule":"login"`) {
+		!strings.Contains(string(shown), "<title>") || strings.Contains(string(shown), `"node":""`) || !strings.Contains(string(shown), `"rule":"login"`) {
 		t.Errorf("%s: %v, %.300s", page, err, shown)
 	}
 	if err := p.end(syscall.SIGTERM); err != nil {

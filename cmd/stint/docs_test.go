@@ -158,17 +158,17 @@ func TestDocsCommands(t *testing.T) {
 
 // TestDocsTest runs the test that docs/TEST.md begins with on the rules of README.md, as
 // its reader does, the tests of docs/COOKBOOK.md, each on the rules before it, and one
-// of the rule that docs/RULES.md has in place of fail2ban: five failures, and the next
-// try begins an hour.
+// more of its first rules, which stand in place of fail2ban: five failures, and the next try
+// begins an hour.
 func TestDocsTest(t *testing.T) {
 	page := pages.Read(t, "docs/TEST.md")
 	got := tested(t, pages.Blocks(pages.Read(t, "README.md"), "yaml")[0], pages.Blocks(page, "yaml")[0])
 	if line := strings.TrimSuffix(got, "\n"); strings.Contains(line, "\n") || !strings.Contains(page, "`"+line+"`") {
 		t.Errorf("docs/TEST.md does not say that this is printed:\n%s", got)
 	}
-	_, ban, _ := strings.Cut(pages.Read(t, "docs/RULES.md"), "Instead of fail2ban")
-	tests := map[string][]string{"fail2ban": {"rules:\n" + pages.Blocks(ban, "yaml")[0], banTest}}
-	for _, recipe := range strings.Split(pages.Read(t, "docs/COOKBOOK.md"), "\n## ")[1:] {
+	cookbook := pages.Read(t, "docs/COOKBOOK.md")
+	tests := map[string][]string{"fail2ban": {pages.Blocks(cookbook, "yaml")[0], banTest}}
+	for _, recipe := range strings.Split(cookbook, "\n## ")[1:] {
 		if files := pages.Blocks(recipe, "yaml"); len(files) > 1 {
 			name, _, _ := strings.Cut(recipe, "\n")
 			tests[name] = files
@@ -194,7 +194,7 @@ tests:
       - {t: 0s, times: 4, every: 1m, attributes: &bot {method: POST, path: /login, ip: 192.0.2.7}, response: {status: 401}, expect: {allowed: true}}
       - {t: 4m, attributes: *bot, response: {status: 200}, expect: {allowed: true}}
       - {t: 5m, attributes: *bot, response: {status: 403}, expect: {allowed: true}}
-      - {t: 6m, attributes: *bot, response: {status: 200}, expect: {allowed: false, denied_by: login, retry_after: 1h}}
+      - {t: 6m, attributes: *bot, response: {status: 200}, expect: {allowed: false, denied_by: failures, retry_after: 1h}}
       - {t: 20m, attributes: {method: GET, path: /login, ip: 192.0.2.7}, expect: {allowed: true}}
       - {t: 20m, attributes: {method: POST, path: /login, ip: 192.0.2.8}, response: {status: 200}, expect: {allowed: true}}
       - {t: 65m, attributes: *bot, response: {status: 200}, expect: {allowed: false, retry_after: 1m}}
@@ -328,7 +328,7 @@ const madeUp = `(async () => {
 	const sum = (v) => v.reduce((a, b) => a + b, 0);
 	const at = new Date().toISOString();
 	const hash = () => Array.from({length: 16}, () => Math.floor(random() * 16).toString(16)).join('');
-	const keys = ['api', 'login', 'api', 'login', 'search'].map((rule, i) => ({rule, key: '', key_hash: hash(), count: Math.round(900 / (i + 1)), limit: {api: '1000/1m', login: '5/1m sliding_log', search: '100/1m'}[rule], part: 0.99 - i * 0.03, used: 990 - i * 30, since: at, last: at, at}));
+	const keys = ['api', 'login', 'api', 'login', 'search'].map((rule, i) => ({rule, key_hash: hash(), count: Math.round(900 / (i + 1)), limit: {api: '1000/1m', login: '5/1m sliding_log', search: '100/1m'}[rule], part: 0.99 - i * 0.03, used: 990 - i * 30, since: at, last: at, at}));
 	for (const span of ['hour', 'day']) heard(span, JSON.stringify({to: at, step: 10, ...hour(360, 620, 30, 0.75), rules, others: 3}));
 	heard('now', JSON.stringify({at, version: {name: 'stint.yaml', hash: '', revision: 42}, minutes: 10, allowed_per_second: 64.2, denied_per_second: 4.1, rules_in_force: 7,
 		rules: rules.map((r) => ({rule: r.rule, allowed: sum(r.allowed) * 9, denied: sum(r.denied) * 4, allowed_per_second: r.allowed.at(-1) / 60, denied_per_second: r.denied.at(-1) / 60})),
@@ -348,7 +348,7 @@ func TestDocsPage(t *testing.T) {
 		do         func(tab *browser.Tab)
 	}{
 		{"overview", "", browser.Look{Width: 1180, Height: 900}, func(tab *browser.Tab) { browser.Eval[int](tab, madeUp) }},
-		{"client", "client?header.x-api-key=partner-1", browser.Look{Width: 1180, Height: 620}, func(tab *browser.Tab) { tab.Says("#view", "Denied now.", "What was done") }},
+		{"client", "client?header.x-api-key=partner-1", browser.Look{Width: 1180, Height: 620}, func(tab *browser.Tab) { tab.Says("#view", "Denied now by rule orders.", "What was done") }},
 		{"edit", "edit?line=4", browser.Look{Width: 1180, Height: 1120, Dark: true}, func(tab *browser.Tab) {
 			tab.Says("#verdict", "Good")
 			tab.Set("#document", strings.Replace(pageRules, "5 per hour", "3 per hour", 1))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/redisstore"
 
 	"github.com/stint-dev/stint/service/proxy"
@@ -152,10 +153,16 @@ func (c *doctorCmd) examineFile(path string, u *diagnosis) (store string) {
 	for _, f := range r.Warnings {
 		u.add("rules", "warning", at(f), f.Hint)
 	}
-	if f, err := rules.Read(path); err == nil {
-		store = f.Settings.Store
+	f, err := rules.Read(path)
+	if err != nil { // it has changed since
+		return ""
 	}
-	return store
+	if errs := f.Rules.File().Refused(request.Serve); len(errs) > 0 {
+		for _, f := range rules.ReportOf(f, errs).Errors {
+			u.add("rules", "error", at(f), f.Hint)
+		}
+	}
+	return f.Settings.Store
 }
 
 // examineStore uses the store as stint serve would, on keys of its own that it removes.

@@ -22,6 +22,7 @@ func TestDoctor(t *testing.T) {
 	}
 	good := write("good.yaml", "rules:\n  - {name: a, key: [ip], limits: [\"1/h\"]}\n")
 	bad := write("bad.yaml", "rules:\n  - {name: a, key: [ip], limit: [\"1/h\"]}\n")
+	failures := write("failures.yaml", "rules:\n  - {name: a, key: [ip], limits: [\"1/h\"], count: {status: 401}}\n")
 	tokens := write("tokens", "0123456789abcdef-secret\n")
 	ln := freeport.Listen(t)
 	defer ln.Close()
@@ -37,6 +38,7 @@ func TestDoctor(t *testing.T) {
 		{good + " --http " + free + " --proxy-protocol 0.0.0.0/0", false, []string{"warning proxies: --proxy-protocol: 0.0.0.0/0 is every address"}},
 		{good + " --http " + free + " --trusted-proxy ::/0", false, []string{"warning proxies: --trusted-proxy: ::/0 is every address"}},
 		{bad + " --http " + free, true, []string{"error rules: ", "bad.yaml:2: ", "limits"}},
+		{failures + " --http " + free, true, []string{"error rules: " + failures + ":2: it goes by the response, which is not seen here; ", "/v1/reserve each try"}},
 		{good + " --admin unix:/run/stint.sock", true, []string{"error ports: --admin: unix:/run/stint.sock: a Unix socket is for clients"}},
 		{good + " --http " + taken, true, []string{"error ports: --http " + taken + ": something else listens there"}},
 		{good + " --http " + free + " --resp :0", true, []string{"error exposed: --resp: :0 can be reached from other machines"}},

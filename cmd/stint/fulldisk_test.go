@@ -82,6 +82,8 @@ func (d *smallDisk) actsOnFullDisk(p *running, token string, full func() bool) {
 	}
 	if token == "" { // a state file
 		p.requests("exhausted", 6)
+		p.requests("undone", 6)
+		p.call(http.MethodPost, p.admin+"/v1/reset?rule=orders&key=undone", `{}`, nil)
 	}
 	d.fill(full)
 	if token == "" {
@@ -90,6 +92,12 @@ func (d *smallDisk) actsOnFullDisk(p *running, token string, full func() bool) {
 		}
 		if n := p.requests("exhausted", 1); n != 0 {
 			d.Error("a reset that was refused is done")
+		}
+		if status, answer := p.call(http.MethodPost, p.admin+"/v1/undo", `{}`, nil); status != http.StatusServiceUnavailable {
+			d.Errorf("an undo on a full disk: %d %s", status, answer)
+		}
+		if n := p.requests("undone", 6); n != 4 {
+			d.Errorf("%d passed, want 4: an undo that was refused is done, or no reset was", n)
 		}
 	}
 	for n := range 60 {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/service/importers"
-	"github.com/stint-dev/stint/service/importers/envoyrules"
 	"github.com/stint-dev/stint/service/importers/gateways"
 	"github.com/stint-dev/stint/service/importers/nginxrules"
 	"github.com/stint-dev/stint/service/rules"
@@ -28,7 +27,7 @@ type importCmd struct {
 
 // gatewayFiles is the configuration of a gateway.
 type gatewayFiles struct {
-	Config    []string `arg:"" help:"Its configuration: files, or directories whose .yaml, .yml, .json and .toml files are read; - is standard input."`
+	Config    []string `arg:"" help:"Its configuration: files, or directories whose .yaml, .yml, .json and .toml files are read, those in sub-directories too; - is standard input."`
 	lossyFlag `embed:""`
 }
 
@@ -75,11 +74,12 @@ func (c *importEnvoyLocalCmd) Run(e *env) error {
 func (f *gatewayFiles) convert(e *env, what string, convert func([]gateways.Document) ([]byte, importers.Notes, error)) error {
 	var docs []gateways.Document
 	var wrong wrongFiles
+	var about importers.Notes
 	for _, path := range f.Config {
 		files := []string{path}
 		if path != "-" {
 			var err error
-			if files, err = configFiles(path, ".yaml", ".yml", ".json", ".toml"); err != nil {
+			if files, err = withEnding(path, &about, ".yaml", ".yml", ".json", ".toml"); err != nil {
 				return err
 			}
 		}
@@ -96,7 +96,7 @@ func (f *gatewayFiles) convert(e *env, what string, convert func([]gateways.Docu
 	if err != nil {
 		return err
 	}
-	return f.write(e, strings.Join(f.Config, " "), what, yaml, append(wrong.lost(), notes...))
+	return f.write(e, strings.Join(f.Config, " "), what, yaml, slices.Concat(about, wrong.lost(), notes))
 }
 
 func readGateway(e *env, name string) ([]gateways.Document, error) {
@@ -157,8 +157,8 @@ func (c *importNginxCmd) Run(e *env) error {
 	return c.write(e, c.Config, "limit_req or limit_conn", yaml, notes)
 }
 
-// wrongFiles are the files of a configuration that cannot be read, with the errors. The
-// other files are imported.
+// wrongFiles are the files of a configuration that cannot be read, or texts in them, with the errors.
+// All others are imported.
 type wrongFiles []struct {
 	name string
 	err  error
@@ -200,9 +200,7 @@ type lossyFlag struct {
 // notes to standard error. Without --lossy, it returns an error if limits were lost, or if
 // there were none.
 func (f lossyFlag) write(e *env, from, what string, yaml []byte, notes importers.Notes) error {
-	for _, n := range notes {
-		fmt.Fprintf(e.err, "stint: %v\n", n)
-	}
+	say(e, notes)
 	if _, err := rules.Decode("the rules that "+from+" becomes", yaml); err != nil {
 		return err
 	}
@@ -220,6 +218,12 @@ func (f lossyFlag) write(e *env, from, what string, yaml []byte, notes importers
 	return nil
 }
 
+func say(e *env, notes importers.Notes) {
+	for _, n := range notes {
+		fmt.Fprintf(e.err, "stint: %v\n", n)
+	}
+}
+
 // readFile reads a file. A file larger than configurations and rules are is an error.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
@@ -234,112 +238,66 @@ func readFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-type importEnvoyCmd struct {
-	Dir        string `arg:"" help:"Its configuration: a file, or a directory whose .yaml and .yml files are read; a ConfigMap with them, too."`
-	Compatible bool   `help:"Keep windows that begin at whole units since 1970, and count denied hits."`
-	lossyFlag  `embed:""`
-}
-
-// Help is what "stint import envoy-ratelimit --help" says below the summary.
-func (importEnvoyCmd) Help() string {
-	return `Writes rules to standard output, and to standard error what has another meaning
-than before or is wrong. If a file is wrong, or there is no limit at all, the exit
-status is 1, unless --lossy is given; the other files are imported all the same.
-docs/ENVOY.md has the details.
-
-For example:
-
-    stint import envoy-ratelimit config/ >stint.yaml
-    stint import envoy-ratelimit config/ --compatible >stint.yaml
-    stint serve -c stint.yaml --grpc 127.0.0.1:8081`
-}
-
-// Run reads the configuration and writes the rules.
-func (c *importEnvoyCmd) Run(e *env) error {
-	files, err := configFiles(c.Dir, ".yaml", ".yml")
-	if err != nil {
-		return err
+// configFiles returns the files of a configuration in the order of their names: path, or if it is a
+// directory all files in and below it. It notes what lies there and is no file; Kubernetes' ..data,
+// to which the files of a mounted ConfigMap are links, goes without saying.
+func configFiles(path string, notes *importers.Notes) (files []string, err error) {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return []string{path}, err
 	}
-	var domains []*envoyrules.Domain
-	known := map[string]*envoyrules.Domain{}
-	var wrong wrongFiles
+	err = fs.WalkDir(os.DirFS(path), ".", func(below string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := filepath.Join(path, filepath.FromSlash(below))
+		mounted := strings.HasPrefix(d.Name(), "..")
+		switch info, err := os.Stat(name); {
+		case d.IsDir() && mounted:
+			return fs.SkipDir
+		case d.IsDir():
+		case err != nil || info.Mode().IsRegular(): // who reads it meets the error again
+			files = append(files, name)
+		case !info.IsDir():
+			notes.Say(name, "not read: it is no plain file")
+		case !mounted:
+			notes.Say(name, "not read: a link to a directory")
+		}
+		return nil
+	})
+	return files, err
+}
+
+// hidden reports whether the name of a file, or of a directory between it and dir, begins with a dot.
+func hidden(dir, file string) bool {
+	return strings.Contains(strings.TrimPrefix(file, filepath.Clean(dir)), string(filepath.Separator)+".")
+}
+
+// ends reports whether the name of a file has one of the endings.
+func ends(file string, endings ...string) bool {
+	return slices.Contains(endings, strings.ToLower(filepath.Ext(file)))
+}
+
+// withEnding returns those files of a configuration whose names have one of the endings, and
+// notes the others.
+func withEnding(path string, notes *importers.Notes, endings ...string) (kept []string, err error) {
+	files, err := configFiles(path, notes)
+	if err != nil || slices.Equal(files, []string{path}) {
+		return files, err
+	}
+	var others []string
 	for _, name := range files {
-		found, err := readDomains(e, name)
-		wrong.add(name, err)
-		for _, d := range found {
-			if other := known[d.Name]; other == nil {
-				known[d.Name] = d
-				domains = append(domains, d)
-			} else if err := other.Merge(d); err != nil {
-				wrong.add(name, err)
-			} else {
-				fmt.Fprintf(e.err, "stint: %s: the domain %q is in a file before it: taken together, as that service does with MERGE_DOMAIN_CONFIG\n", name, d.Name)
-			}
+		switch {
+		case ends(name, endings...):
+			kept = append(kept, name)
+		case !hidden(path, name):
+			others = append(others, name)
 		}
 	}
-	if len(domains) == 0 && wrong != nil {
-		return wrong.error()
-	}
-	yaml, notes, err := envoyrules.Convert(e.ctx, domains, envoyrules.Options{Compatible: c.Compatible})
-	if err != nil {
-		return err
-	}
-	return c.write(e, c.Dir, "rate_limit", yaml, append(wrong.lost(), notes...))
-}
-
-// configFiles returns the files of a configuration in the order of their names: path, or
-// if it is a directory the files in it with one of the endings.
-func configFiles(path string, endings ...string) ([]string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		return []string{path}, nil
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, entry := range entries {
-		ext := strings.ToLower(filepath.Ext(entry.Name()))
-		if !entry.IsDir() && slices.Contains(endings, ext) && !strings.HasPrefix(entry.Name(), ".") {
-			files = append(files, filepath.Join(path, entry.Name()))
-		}
-	}
-	if len(files) == 0 {
+	if len(kept) == 0 {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no file there whose name ends with %s", strings.Join(endings, " or "))}
 	}
-	slices.Sort(files)
-	return files, nil
-}
-
-// readDomains reads one file: a configuration, or objects of Kubernetes with configurations
-// in them. The error names the file.
-func readDomains(e *env, name string) (all []*envoyrules.Domain, err error) {
-	data, err := readFile(name)
-	if err != nil {
-		return nil, err
+	if others != nil {
+		notes.Say(path, "not read, since their names end otherwise: %s", strings.Join(others, ", "))
 	}
-	texts := importers.Split(data)
-	for i := 0; i < len(texts); i++ { // the texts of a ConfigMap are appended
-		root, err := rules.ReadYAML(texts[i])
-		if err != nil {
-			return nil, &rules.Error{Name: name, Err: err}
-		}
-		if o, ok := importers.ObjectOf(root); ok {
-			if len(o.Data) == 0 {
-				fmt.Fprintf(e.err, "stint: %s:%d: a %s is passed over: it is no ConfigMap with data\n", name, o.Line, o.Kind)
-			}
-			texts = append(texts, o.Data...)
-			continue
-		}
-		d, err := envoyrules.Decode(name, root)
-		if err != nil {
-			return nil, &rules.Error{Name: name, Err: err}
-		}
-		all = append(all, d)
-	}
-	return all, nil
+	return kept, nil
 }

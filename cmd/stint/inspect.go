@@ -166,14 +166,18 @@ func ruleText(b *strings.Builder, r *operate.Rule, at time.Time) {
 	switch {
 	case r.Denied && r.Shadow:
 		mark = "would be denied (shadow)"
+	case r.Denied && len(r.Where) > 0:
+		mark = "may be DENIED"
 	case r.Denied:
 		mark = "DENIED"
+	case r.Unknown:
+		mark = "not known"
 	}
-	fmt.Fprintf(b, "%s %s: %s", mark, r.Rule, r.Why)
+	why, ends := r.Why, "no rule after it is tried"
 	if len(r.Where) > 0 {
-		fmt.Fprintf(b, ", where %s", strings.Join(r.Where, " and "))
+		why, ends = why+", where "+strings.Join(r.Where, " and "), "where it matches, no rule after it is tried"
 	}
-	b.WriteString("\n")
+	fmt.Fprintf(b, "%s %s: %s\n", mark, r.Rule, why)
 	if r.Key != "" {
 		fmt.Fprintf(b, "    key %s, in logs %s\n", shown(r.Key), r.KeyHash)
 	}
@@ -199,7 +203,7 @@ func ruleText(b *strings.Builder, r *operate.Rule, at time.Time) {
 		if o.Reason != "" {
 			fmt.Fprintf(b, ": %s", inLine(o.Reason))
 		}
-		b.WriteString("\n")
+		b.WriteString(but(o.Note) + "\n")
 	}
 	if d := r.Denials; d != nil {
 		did := "denied"
@@ -212,6 +216,6 @@ func ruleText(b *strings.Builder, r *operate.Rule, at time.Time) {
 		fmt.Fprintf(b, "    the store: %s\n", r.StoreError)
 	}
 	if r.Ends {
-		b.WriteString("    no rule after it is tried\n")
+		fmt.Fprintf(b, "    %s\n", ends)
 	}
 }

@@ -124,6 +124,102 @@ func TestInspect(t *testing.T) {
 	})
 }
 
+// TestInspectOpen asks with conditions left open: the first line says how the client stands, and
+// which rules decide.
+func TestInspectOpen(t *testing.T) {
+	const rules = `rules:
+  - {name: closed, match: {path: "/**"}, unless: {path: [/a, /b]}, block: true}
+  - {name: orders, match: {path: /a}, key: [header.x-api-key], limits: [1/h]}
+  - {name: address, match: {method: POST}, key: [ip], limits: [9/h]}
+`
+	p := startStint(t, "proxy", "--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "-c", disk.Write(t, t.TempDir()+"/stint.yaml", rules))
+	p.call(http.MethodGet, p.front+"/a", "", map[string]string{"X-Api-Key": "used"})
+	for asked, want := range map[string]string{
+		"--method GET --header X-Api-Key=new":   "Passes, except where rule closed matches.\nmay be DENIED closed: may match, where path is /** and not path is /a, /b\n",
+		"--header X-Api-Key=new":                "Passes as far as is known, except where rule closed matches. Not given is ip, which rule address looks at.\n",
+		"--header X-Api-Key=used":               "Denied where rule orders or closed matches.\n",
+		"--header X-Api-Key=used --path /a":     "Denied now by rule orders.\n",
+		"--header X-Api-Key=new --path /old":    "Denied now by rule closed.\nDENIED closed: path is /**\n",
+		"--ip 192.0.2.7 --method GET --path /b": "No rule holds for this client: it passes.\n",
+	} {
+		status, out, errs := p.stint(append([]string{"inspect"}, strings.Fields(asked)...)...)
+		// The rule that ends the matching is said to do so only where it matches for certain.
+		ends := strings.Contains(out, "\n    no rule after it is tried\n")
+		if out = strings.ReplaceAll(out, "\n      ", " "); status != 0 || !strings.HasPrefix(out, want) || ends != strings.Contains(out, "\nDENIED closed") {
+			t.Errorf("%s: exit %d\n%s%s, want %s", asked, status, out, errs, want)
+		}
+	}
+}
+
+// TestInspectWithoutStore: while the store is away, one rule that is closed hides nothing of the others.
+func TestInspectWithoutStore(t *testing.T) {
+	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", `store: redis://127.0.0.1:1
+rules:
+  - {name: login, match: {path: /login}, key: [header.x-api-key], limits: 5/m, on_store_failure: closed}
+  - {name: site, key: [header.x-api-key], limits: 2/h}
+`))
+	if n := p.requests("a", 4); n != 2 {
+		t.Errorf("%d passed, want 2", n)
+	}
+	_, out, errs := p.stint("inspect", "--header", "X-Api-Key=a")
+	for _, want := range []string{"Denied now by rule site.\n", "may be DENIED login: ", "DENIED site: ", "decides by its share. 2 of 2 used"} {
+		if out := strings.ReplaceAll(out, "\n      ", " "); !strings.Contains(out, want) {
+			t.Errorf("want %q:\n%s%s", want, out, errs)
+		}
+	}
+}
+
+// TestIdleOverrides blocks where that does nothing: it is refused. Where a rule has become so, or is in
+// shadow, lists say so.
+func TestIdleOverrides(t *testing.T) {
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", `rules:
+  - {name: tried, key: [header.x-api-key], limits: 9/h, shadow: true}
+  - {name: api, key: [header.x-api-key], limits: 9/h}
+`)
+	p := operated(t, "-c", file)
+	says := func(line string, status int, want string) {
+		t.Helper()
+		got, out, errs := p.stint(strings.Fields(line)...)
+		if text := strings.Join(strings.Fields(out+errs), " "); got != status || !strings.Contains(text, want) {
+			t.Errorf("%s: exit %d\n%s\nwant %q", line, got, text, want)
+		}
+	}
+	says("block a --rule tried", 0, "tried a: blocked It denies nobody: the rule is in shadow.")
+	says("block a --rule api", 0, "api a: blocked")
+	disk.Write(t, file, `rules:
+  - {name: tried, key: [header.x-api-key], limits: 9/h, shadow: true}
+  - {name: api, key: [header.x-api-key], unlimited: true}
+`)
+	p.waitFor("rules: reloaded")
+	says("block b --rule api", 2, "api has no limits, so a block under it would do nothing: name another rule")
+	says("override set api b 5/m", 2, "api has no limits, so an override under it would do nothing")
+	says("block list", 0, `api a: block by "this machine", but it does nothing: the rule has no limits tried a: block by "this machine", but it denies nobody: the rule is in shadow`)
+	says("override list", 0, "api a: blocked, but it does nothing: the rule has no limits")
+	says("override get tried a", 0, "tried a: blocked, but it denies nobody: the rule is in shadow")
+	says("inspect --header X-Api-Key=a", 0, "passes api: matches every request")
+	says("inspect --header X-Api-Key=a", 0, "but it does nothing: the rule has no limits")
+	says("block end a --rule api", 0, "the rule's own limits")
+}
+
+// TestRefusedFile: operators see that the rules file as it is now is not in force, and why.
+func TestRefusedFile(t *testing.T) {
+	file := disk.Write(t, t.TempDir()+"/stint.yaml", operateRules)
+	p := operated(t, "-c", file)
+	disk.Write(t, file, "rules: [{name: a, key: [ip], limit: 5/m}]\n")
+	p.waitFor("not reloaded")
+	for _, line := range []string{"top", "top --json", "inspect --ip 192.0.2.7", "rules nodes"} {
+		_, out, errs := p.stint(strings.Fields(line)...)
+		if text := strings.Join(strings.Fields(out), " "); !strings.Contains(text, "not reloaded, the rules before stay in force: "+file) || !strings.Contains(text, "limit") {
+			t.Errorf("%s:\n%s%s", line, out, errs)
+		}
+	}
+	disk.Write(t, file, operateRules)
+	p.waitFor("again what is in force")
+	if _, out, errs := p.stint("top"); strings.Contains(out, "not reloaded") {
+		t.Errorf("%s%s", out, errs)
+	}
+}
+
 // TestInspectSent asks about a request whose body is part of what it costs.
 func TestInspectSent(t *testing.T) {
 	rules := "rules: [{name: tokens, key: [], limits: [1000/h], cost: {attribute: body./n, sent: 4}}]"
@@ -148,7 +244,7 @@ func TestInspectRefuses(t *testing.T) {
 			{"--header X-Api-Key", 2, `--header: "X-Api-Key" is no header`},
 			{"--header =a", 2, `--header: "=a" is no header`},
 			{"--header X-User=a --header x-user=b", 2, "--header: x-user twice"},
-			{"--path /a%2fb", 1, "attributes.path: encoded slash or backslash"},
+			{"--path /a%2fb", 1, "attributes.path: an encoded slash or backslash (%2F, %5C), which not all servers take for a plain one: write a slash"},
 		} {
 			status, out, errs := p.stint(append([]string{"inspect"}, strings.Fields(c.args)...)...)
 			want := c.want

@@ -285,8 +285,11 @@ func warnOfAnyone(flag string, proxies []netip.Prefix, logger *slog.Logger) {
 
 // listen opens the address of a flag, or a Unix socket.
 func listen(ctx context.Context, flag, address string) (net.Listener, error) {
+	if name := "STINT_" + strings.ToUpper(strings.ReplaceAll(flag[2:], "-", "_")); address != "" && os.Getenv(name) == address {
+		flag += " ($" + name + ")"
+	}
 	switch path, isUnix := strings.CutPrefix(address, "unix:"); {
-	case isUnix && flag == "--admin":
+	case isUnix && strings.HasPrefix(flag, "--admin"):
 		return nil, usage(flag, "%s: a Unix socket is for clients; write an address, such as 127.0.0.1:9090", address)
 	case isUnix:
 		return listenUnix(ctx, flag, path)
@@ -300,6 +303,8 @@ func listen(ctx context.Context, flag, address string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s %s: not allowed to listen there; ports from 1024 on need no rights", flag, address)
 	case err != nil && strings.Trim(address, "0123456789") == "" && address != "":
 		return nil, usage(flag, "%s: an address has a host and a port: write 127.0.0.1:%[1]s for this machine alone, :%[1]s for all that reach it", address)
+	case err != nil && !strings.Contains(address, ":"):
+		return nil, usage(flag, "%s: an address has a host and a port: write %[1]s:8080", address)
 	case ports.CheckAddress(address) != nil && !strings.HasSuffix(address, ":0"):
 		return nil, usage(flag, "%s: %w; 0 is any that is free", address, ports.CheckAddress(address))
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -50,6 +51,7 @@ type cli struct {
 	Test     testCmd     `cmd:"" group:"Limit requests:" help:"Run tests of rules files: requests at given times, and the answers that they must get."`
 	Explain  explainCmd  `cmd:"" group:"Limit requests:" help:"Explain which rules apply to a request, and why."`
 	Import   importCmd   `cmd:"" group:"Limit requests:" help:"Convert the configuration of another rate limiter into rules."`
+	Schema   schemaCmd   `cmd:"" group:"Limit requests:" help:"Print the JSON schema of rules files, for editors."`
 
 	Simulate simulateCmd `cmd:"" group:"Choose limits:" help:"Try limits on a virtual clock: what passes, what is denied, and the waits."`
 	Lab      labCmd      `cmd:"" group:"Choose limits:" help:"Serve a web page to try limits: draw requests, and see why they are denied."`
@@ -67,7 +69,6 @@ type cli struct {
 
 	Rules rulesCmd `cmd:"" group:"Rules in a database:" help:"Publish rules to a database, show who uses them, and roll back."`
 
-	Schema     schemaCmd     `cmd:"" group:"Rules in a database:" hidden:"" help:"Print the JSON schema of rules files, for editors."`
 	Health     healthCmd     `cmd:"" group:"Rules in a database:" hidden:"" help:"Check whether a running stint is ready, for health checks of containers."`
 	Ratelimit  ratelimitCmd  `cmd:"" group:"Rules in a database:" hidden:"" help:"Run in place of envoyproxy/ratelimit, by its environment."`
 	Completion completionCmd `cmd:"" group:"Rules in a database:" hidden:"" help:"Print a script that completes commands in bash, zsh or fish."`
@@ -164,15 +165,39 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
 			name = parse.Context.Selected().FullPath()
 		}
-		fmt.Fprintf(errs, "stint: %s (try: %s --help)\n", printable(masked(err.Error())), name)
+		fmt.Fprintf(errs, "stint: %s (try: %s --help)\n", printable(masked(meant(name, err.Error()))), name)
 		return exitUsage
 	}
 	at := line.Selected()
-	if err = at.Target.Addr().Interface().(command).Run(e); err == nil {
+	if at.Name == "serve" || at.Name == "proxy" || at.Name == "doctor" {
+		e.warnOfVariables(at.FullPath(), os.Environ())
+		err = keyTwice(line)
+	}
+	if err == nil {
+		err = at.Target.Addr().Interface().(command).Run(e)
+	}
+	if err == nil {
 		return 0
 	}
 	fmt.Fprintf(errs, "%s: %s\n", at.FullPath(), printable(strings.TrimPrefix(err.Error(), "stint: ")))
 	return statusOf(err)
+}
+
+var noUnit = regexp.MustCompile(`time: missing unit in duration "([0-9.]+)"$`)
+
+// meant adds to an error of the command line what would be right, where that is clear.
+func meant(command, text string) string {
+	text = noUnit.ReplaceAllString(text, "write a unit: ${1}ms, ${1}s or ${1}m")
+	word, unexpected := strings.CutPrefix(text, "unexpected argument ")
+	_, err := netip.ParseAddr(word)
+	switch {
+	case !unexpected:
+	case command == "stint explain" && strings.Contains(word, "."):
+		text += ": write -c " + word
+	case command == "stint inspect" && err == nil:
+		text += ": write --ip " + word
+	}
+	return text
 }
 
 // statusOf returns the exit status for a command's error.

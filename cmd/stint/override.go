@@ -148,14 +148,22 @@ func changeOverride(e *env, c *editorFlags, customer rulesapi.Customer, o ruleso
 	if asJSON {
 		return printJSON(e.out, rulesapi.OverrideOf(now))
 	}
-	text := fmt.Sprintf("%s %s: %s", o.Rule, shown(o.Key), effect(now))
-	if !was.Removed {
-		text += ", before " + effect(was)
-	}
+	text := fmt.Sprintf("%s %s: %s", o.Rule, shown(o.Key), changed(was, now))
 	if note := k.Consequences(e.ctx, now); note != "" {
 		text += "\n    " + note
 	}
 	return wrap(e.out, text+"\n", "    ")
+}
+
+// changed says what an override does now, and what held before.
+func changed(was, now rulesource.Override) string {
+	switch {
+	case was.Removed:
+		return effect(now)
+	case was.Block && now.Removed:
+		return "was " + effect(was) + ", and is allowed again, within " + effect(now)
+	}
+	return effect(now) + ", before " + effect(was)
 }
 
 // effect says what an override does.
@@ -189,33 +197,29 @@ func (c *overrideGetCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	o, err := c.heldOverride(e, c.Rule, customer)
+	d, err := c.open(e)
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return printJSON(e.out, rulesapi.OverrideOf(o))
-	}
-	return wrap(e.out, overrideText(o), "    ")
-}
-
-// heldOverride returns the override that a customer has under a rule.
-func (c *editorFlags) heldOverride(e *env, rule string, customer rulesapi.Customer) (rulesource.Override, error) {
-	d, err := c.open(e)
-	if err != nil {
-		return rulesource.Override{}, err
-	}
 	defer d.Close() // it has only read
-	key, err := d.HeldKey(e.ctx, rule, customer)
+	key, err := d.HeldKey(e.ctx, c.Rule, customer)
 	if err != nil {
-		return rulesource.Override{}, editorError(err)
+		return editorError(err)
 	}
-	return d.Override(e.ctx, rule, key)
+	o, err := d.Override(e.ctx, c.Rule, key)
+	if err != nil {
+		return err
+	}
+	noted := d.Noted(e.ctx)(o)
+	if c.JSON {
+		return printJSON(e.out, noted)
+	}
+	return wrap(e.out, overrideText(o, noted.Note), "    ")
 }
 
 // overrideText returns two lines for people: the override, and who set it and why.
-func overrideText(o rulesource.Override) string {
-	text := fmt.Sprintf("%s %s: %s\n", o.Rule, shown(o.Key), effect(o))
+func overrideText(o rulesource.Override, note string) string {
+	text := fmt.Sprintf("%s %s: %s%s\n", o.Rule, shown(o.Key), effect(o), but(note))
 	why := "    set " + clock(o.Created)
 	if o.Author != "" {
 		why += " by " + shown(o.Author)
@@ -224,6 +228,14 @@ func overrideText(o rulesource.Override) string {
 		why += ": " + inLine(o.Reason)
 	}
 	return text + why + "\n"
+}
+
+// but adds what keeps an override from its effect.
+func but(note string) string {
+	if note == "" {
+		return ""
+	}
+	return ", but it " + note
 }
 
 type overrideListCmd struct {
@@ -241,10 +253,11 @@ func (c *overrideListCmd) Run(e *env) error {
 		return err
 	}
 	defer d.Close() // it has only read
-	out := &listing{w: e.out, json: c.JSON}
+	out, noted := &listing{w: e.out, json: c.JSON}, d.Noted(e.ctx)
 	for o, err := range overridesOf(e, d, c.Rule, c.Prefix, c.Last) {
 		if err == nil {
-			err = out.one(rulesapi.OverrideOf(o), overrideText(o))
+			j := noted(o)
+			err = out.one(j, overrideText(o, j.Note))
 		}
 		if err != nil {
 			return err

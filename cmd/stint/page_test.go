@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,7 +100,7 @@ func TestPageClient(t *testing.T) {
 		}
 		tab.JS("document.querySelector('td button').click()")
 		tab.Click("#view", "partner-1")
-		tab.Says("#view", "Denied now.", "5 of 5 used, 0 left", "Denied 2 times in the last ten minutes")
+		tab.Says("#view", "Denied now by rule orders.", "5 of 5 used, 0 left", "Denied 2 times in the last ten minutes")
 		tab.Click("[aria-label='Rule orders']", "Raise…")
 		tab.Says("dialog", "Other limits for this client")
 		tab.Set("dialog [name=limits]", "ten")
@@ -114,7 +115,7 @@ func TestPageClient(t *testing.T) {
 		}
 		tab.Click("#view", "Undo act 2")
 		tab.Click("dialog", "Confirm")
-		tab.Says("#view", "Denied now.", "undo of act 2")
+		tab.Says("#view", "Denied now by rule", "undo of act 2")
 		if n := p.requests("partner-1", 1); n != 0 {
 			t.Error("the client passes still")
 		}
@@ -275,6 +276,67 @@ func TestPageLooks(t *testing.T) {
 	}
 }
 
+// longRules have long names, keys and limits, and a rule that counts all together.
+const longRules = `rules:
+  - name: partner-orders-per-api-key-and-calendar-day
+    key: [header.x-api-key]
+    limits: [5 per hour, 100 per day in Europe/Paris, 400 per week in Europe/Paris, 900 per month in Europe/Paris, 50 per second burst 100]
+  - {name: everyone, key: [], hash_key: true, limits: [6 per hour]}
+  - {name: named, match: {header.x-partner: SECRET-a}, key: [ip], limits: [5/h]}
+`
+
+// TestPageFits: at the width of a desk and of a phone no table is cut off or has to
+// be scrolled, however long its texts are. Two lines of these are shown, and the
+// rest by keyboard. A rule that counts all together has no key to reveal.
+func TestPageFits(t *testing.T) {
+	chromium := browser.Start(t)
+	dir := t.TempDir()
+	p := operated(t, "-c", disk.Write(t, dir+"/stint.yaml", longRules), "--secret-file", disk.Write(t, dir+"/secret", strings.Repeat("secret", 8)))
+	client := strings.Repeat("partner-0", 7)[:60]
+	p.requests(client, 12)
+	long := strings.Repeat("because of ticket 4711, ", 17)[:400]
+	for _, key := range []string{"header.x-api-key=" + client, "header.x-api-key=b"} {
+		for _, limits := range []string{"1000/h", "50/s,200/m,5000/h,70_000 per day in Europe/Paris,300_000 per week in Europe/Paris"} {
+			if status, _, errs := p.stint("override", "set", "--attribute", key, "partner-orders-per-api-key-and-calendar-day", limits, "--reason", long); status != 0 {
+				t.Fatal(errs)
+			}
+		}
+	}
+	for _, args := range [][]string{{"override", "set", "everyone", "", "90/h", "--reason", strings.Repeat("x", 400)}, {"block", "c", "--rule", "partner-orders-per-api-key-and-calendar-day", "--reason", long}, {"override", "set", "partner-orders-per-api-key-and-calendar-day", "d", "9/h"}} {
+		if status, _, errs := p.stint(args...); status != 0 {
+			t.Fatal(errs)
+		}
+	}
+	for _, width := range []int64{1280, 390} {
+		tab := browser.Open(t, chromium, p.admin, "/ui/", browser.Look{Width: width, Height: 900})
+		for _, view := range []struct{ hash, says string }{
+			{"", "one key for all"}, {"client?header.x-api-key=" + client, "Undo"}, {"rules", "everyone"}, {"rule?name=partner-orders-per-api-key-and-calendar-day", "counted apart"},
+			{"rule?name=named", "stint inspect"}, {"history", "Revisions"}, {"overrides", "one key for all"}, {"audit", "one key for all"}, {"nodes", "none"},
+		} {
+			tab.JS("location.hash = '#/%s'", view.hash)
+			tab.Says("#view", view.says)
+			tab.JS("for (const b of document.querySelectorAll('.key button')) b.click()")
+			tab.Until("!document.querySelector('.key button')")
+			for _, cut := range browser.Eval[[]string](tab, fmt.Sprintf(`[document.documentElement, ...document.querySelectorAll('.scroll, tbody tr > *')].filter((e) => e.scrollWidth > Math.min(e.clientWidth, %d))
+				.map((e) => e.tagName + ' of ' + (e.closest('.scroll')?.ariaLabel ?? 'the page') + ': ' + e.scrollWidth + ' in ' + e.clientWidth)`, width)) {
+				t.Errorf("%d wide, %s: %s", width, view.hash, cut)
+			}
+			if out := browser.Eval[int](tab, "[...document.querySelectorAll('[aria-label^=Undo]')].filter((b) => b.getBoundingClientRect().left < 0 || b.getBoundingClientRect().right > innerWidth).length"); out > 0 {
+				t.Errorf("%d wide, %s: %d Undo off the screen", width, view.hash, out)
+			}
+		}
+		tab.JS("location.hash = '#/audit'")
+		tab.Says("#view", "override set", "4711")
+		heights := "[...document.querySelectorAll('tbody tr')].map((e) => e.offsetHeight)"
+		if all := browser.Eval[[]int](tab, heights); slices.Max(all) > 3*slices.Min(all) {
+			t.Errorf("%d wide: the rows of the audit are %d high", width, all)
+		}
+		tab.JS("[...document.querySelectorAll('tbody summary')].at(-1).focus()")
+		tab.Press(kb.Enter)
+		tab.Until("(() => { const s = document.querySelector('details[open] summary'); return s && s.scrollHeight <= s.clientHeight && s.clientHeight > 60 })()")
+	}
+}
+
 // TestPageKeyboard: by keys alone past the menu, to the chart, and through it.
 func TestPageKeyboard(t *testing.T) {
 	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", pageRules))
@@ -291,7 +353,7 @@ func TestPageKeyboard(t *testing.T) {
 	tab.Press(kb.Tab)
 	tab.Until("document.activeElement.id === 'range'")
 	tab.Press(kb.ArrowDown)
-	tab.Says(".readout", "requests in 8m 0s")
+	tab.Says(".readout", "requests in 8m.")
 	tab.Press(kb.ArrowUp)
 	tab.Says(".readout", "requests in 20s")
 	tab.Press(kb.Tab)

@@ -36,7 +36,7 @@ type proxyCmd struct {
 	AnswerRate   int64    `env:"STINT_ANSWER_RATE" default:"500" placeholder:"BYTES" more:"" help:"The lowest rate at which a client may read answers, in bytes a second after 60 seconds without any (${default}); 0 is no bound."`
 	MaxInFlight  int      `env:"STINT_MAX_IN_FLIGHT" default:"1000" placeholder:"N" more:"" help:"How many requests may wait for the upstream (${default}). Further requests get 503 at once; 0 is no bound."`
 
-	MaxInFlightPerAddress int `name:"max-in-flight-per-address" env:"STINT_MAX_IN_FLIGHT_PER_ADDRESS" default:"0" placeholder:"N" more:"" help:"How many of them may be those of one client's address, IPv6 by /64. The default is a quarter of --max-in-flight."`
+	MaxInFlightPerAddress int `name:"max-in-flight-per-address" env:"STINT_MAX_IN_FLIGHT_PER_ADDRESS" default:"0" placeholder:"N" more:"" help:"How many of them may be those of one client's address, IPv6 by /64. The default is a quarter of what is free."`
 	MaxWaiting            int `name:"max-waiting" env:"STINT_MAX_WAITING" default:"10000" placeholder:"N" more:"" help:"How many requests may wait for their turn under a rule, and how many gRPC calls may be open (${default}). Further requests get 503 at once."`
 
 	MaxLag     time.Duration `env:"STINT_MAX_LAG" default:"1s" more:"" help:"How long a request may wait to be read under overload before it gets 503 (${default}); 0s is no bound."`

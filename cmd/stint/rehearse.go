@@ -154,7 +154,8 @@ func (c *rehearseCmd) onLogs(e *env, name string, document []byte) (*rehearse.Re
 
 // readLogs makes a recording from access logs: the attributes that rules use, with the
 // client's address behind the proxies that the new file trusts. A request that was answered
-// 429 counts as denied. The options also get the number of lines that could not be read.
+// 429 counts as denied. The options also get how many requests the lines that could not be read may
+// hold.
 func (c *rehearseCmd) readLogs(e *env, f *rules.File, before *policy.Rules, to *rehearse.Options) error {
 	var names []string
 	for _, name := range slices.Concat(before.Attributes(), f.Rules.Attributes()) {
@@ -209,7 +210,7 @@ func (s share) check(r *rehearse.Report) error {
 	if r.NewlyDeniedShare > float64(s) {
 		unread := ""
 		if r.Unread > 0 {
-			unread = fmt.Sprintf(", and %s that could not be read", wording.Count(r.Unread, "line"))
+			unread = fmt.Sprintf(", and %s in lines that could not be read", wording.Count(r.Unread, "request"))
 		}
 		return fmt.Errorf("refused: %s of requests would be newly denied (%d of %d%s), more than %s",
 			rehearse.Percent(r.NewlyDeniedShare), r.NewlyDenied, r.Matched, unread, rehearse.Percent(float64(s)))

@@ -217,6 +217,7 @@ func TestRehearseUnsure(t *testing.T) {
 	sum := disk.Write(t, dir+"/sum.gz", packed.String()[:packed.Len()-8]+"12345678")
 	other := disk.Write(t, dir+"/other.log", lines.String()+strings.Repeat("another program\n", 1000))
 	some := disk.Write(t, dir+"/some.log", lines.String()+strings.Repeat("another program\n", 100))
+	joined := disk.Write(t, dir+"/joined.log", lines.String()+strings.ReplaceAll(lines.String(), "\n", " "))
 	paused := disk.Write(t, dir+"/paused.log", strings.Repeat("\x00", 100)+lines.String())
 	bucket := disk.Write(t, dir+"/bucket.yaml", "rules: [{name: r, key: [ip], limits: 100/m}]\n")
 	held := disk.Write(t, dir+"/held.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
@@ -230,7 +231,8 @@ func TestRehearseUnsure(t *testing.T) {
 		{[]string{bucket, "--log", cut}, "was not read to its end (unexpected EOF)"},
 		{[]string{bucket, "--log", sum}, "was not read to its end (gzip: invalid checksum)"},
 		{[]string{bucket, "--log", other}, "of all lines could not be read"},
-		{[]string{bucket, "--log", some}, "3.29% of requests would be newly denied (0 of 2940, and 100 lines that could not be read)"},
+		{[]string{bucket, "--log", some}, "3.29% of requests would be newly denied (0 of 2940, and 100 requests in lines that could not be read)"},
+		{[]string{bucket, "--log", joined}, "in lines that could not be read"},
 		{[]string{bucket, "--log", whole, "--log", whole}, "count twice"},
 		{[]string{held, "--log", whole, "--before", bucket}, "rule r: limits in flight are not rehearsed"},
 		{[]string{held, "--log", whole, "--before", held}, ""},

@@ -62,6 +62,9 @@ func TestRulesKeepSecrets(t *testing.T) {
 					continue
 				}
 				answer = ask(v, e.method, "/ui"+e.path, e.body)
+				if strings.HasSuffix(e.path, "rule=partner") && !strings.Contains(answer, "may be secrets; stint inspect and GET /v1/rule show them") {
+					t.Errorf("the page does not say what it leaves out, why, and where that is: %s", answer)
+				}
 			}
 			if at := strings.Index(answer, "SECRET"); at >= 0 {
 				t.Errorf("%s %s %s as %s: …%.200s", e.method, e.path, e.body, v.who, answer[max(0, at-100):])

@@ -132,11 +132,14 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 	client := s.client
 	_, client.TrustUnix = ln.Addr().(*net.UnixAddr)
 	service := c.service(s)
+	conns := c.conns(s, 1, logger)
+	mostConns, _ := conns.Bounds()
 	h := server.NewHandler(server.Options{
 		Envoy:  service.JSON,
 		Source: s.source, Observer: s.observer, Admin: admin, Log: logger, Usage: s.usage(logger),
 		Open: d.open, Clients: d.clients, Operators: d.operators,
 		Client: client, Claims: s.claims, Dialect: dialect(c.Dialect), MaxBatch: c.MaxBatch,
+		MaxWaiting: mostConns,
 	})
 	o := server.ServeOptions{Log: logger, Drain: max(c.Drain, 1), Notice: c.DrainDelay}
 	o.OnStop = func() {
@@ -157,7 +160,6 @@ func (c *serveCmd) serve(ctx context.Context, ln net.Listener, ds *listeners, s 
 	s.report(beside, &background)
 	logger.Info("listening", "address", ln.Addr().String(), "rules", len(s.source.Policy().Rules().Names()),
 		"store", s.where, "max_keys", c.MaxKeys, "tls", d.certificate != nil, "tokens", d.clients != nil, "operators", d.operators != nil)
-	conns := c.conns(s, 1, logger)
 	ds.bound(conns)
 	failed := c.serveListeners(ctx, end, ds, service, admin, s, d, &background, logger)
 	handler := server.Guard(h, ln.Addr(), s.observer)

@@ -53,6 +53,7 @@ func TestServeRefuses(t *testing.T) {
 		{"-c DIR/good.yaml --store 127.0.0.1:6379", 2, "--store: this is no URL: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
 		{"-c DIR/good.yaml --store redis://app:2468#secret@h:6379", 2, "--store: this is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
 		{"-c DIR/good.yaml --store redis//:secret@h", 2, "--store: this is no Redis: write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock\n"},
+		{"-c " + disk.Write(t, dir+"/field.yaml", serveRules+"trusted_proxy: 10.0.0.0/8\n"), 1, "DIR/field.yaml:2:1: unknown field \"trusted_proxy\"; did you mean \"trusted_proxies\"?\n"},
 		{"-c " + disk.Write(t, dir+"/typo.yaml", serveRules+"store: redis://127.0.0.1:6379?dial_timout=1s\n"), 1, "DIR/typo.yaml:2:8: store: redisstore: the URL: \"dial_timout\" is no parameter: did you mean dial_timeout?\n"},
 		{"--rules DIR/good.yaml", 2, "--rules: DIR/good.yaml is a file: write -c DIR/good.yaml for a file of rules, --rules sqlite:DIR/good.yaml for a database\n"},
 		{"--rules password=secret", 2, "--rules: this is no URL of a database: sqlite:FILE, postgres://…, mysql://…\n"},

@@ -76,7 +76,7 @@ func TestFleet(t *testing.T) {
 	out, _ = f.stint(0, nil, "block", "list")
 	has(out, "partner-1: denied", "only-1: denied", "only-2: denied", "only-3: denied")
 	out, _ = f.stint(0, nil, who...)
-	has(out, "at "+f.nodes[0].admin+"\nPasses now.", "at "+f.nodes[1].admin+"\nDenied now.", "at "+f.nodes[2].admin+"\nPasses now.")
+	has(out, "at "+f.nodes[0].admin+"\nPasses now.", "at "+f.nodes[1].admin+"\nDenied now by rule orders.", "at "+f.nodes[2].admin+"\nPasses now.")
 	out, _ = f.stint(0, nil, append(who, "--json")...)
 	has(out, `{"server":"`+f.nodes[1].admin+`","story":{`)
 

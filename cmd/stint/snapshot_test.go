@@ -121,30 +121,6 @@ func TestFilesRefused(t *testing.T) {
 	}
 }
 
-// TestSnapshotReload changes the count of a limit while it runs, twice, and
-// restarts: what was used before stays used.
-func TestSnapshotReload(t *testing.T) {
-	onBoth(t, func(t *testing.T, start func(...string) *running) {
-		dir := t.TempDir()
-		rules, file := disk.Write(t, dir+"/stint.yaml", dailyRules), dir+"/stint.snapshot"
-		p := start("-c", rules, "--snapshot", file)
-		if n := p.requests("partner-1", 3); n != 3 {
-			t.Fatalf("%d of 3 passed", n)
-		}
-		for i, limit := range []string{"7 per day sliding_log", "4 per day sliding_log"} {
-			disk.Write(t, rules, strings.Replace(dailyRules, "5 per day sliding_log", limit, 1))
-			p.waitFor("rules: reloaded")
-			if err := p.end(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			p = start("-c", rules, "--snapshot", file)
-			if s := p.inspect("--header", "x-api-key=partner-1"); s.Rules[0].Limits[0].Remaining != []int64{4, 1}[i] {
-				t.Errorf("after %s and a restart: %+v", limit, s.Rules[0].Limits)
-			}
-		}
-	})
-}
-
 // TestOneStateFile: of two processes with one state file, the second changes nothing,
 // and says who has it. Once that one has ended, what it kept is in force at the other,
 // and nothing is lost.
@@ -208,21 +184,5 @@ func TestOneSnapshot(t *testing.T) {
 	}
 	if n := start().requests("partner-1", 1); n != 0 {
 		t.Error("what the second had is lost")
-	}
-}
-
-// TestSnapshotUnwritable: a place that cannot be written is said at the start, not when
-// the snapshot is due.
-func TestSnapshotUnwritable(t *testing.T) {
-	if _, err := os.Stat("/proc/self"); err != nil {
-		t.Skip("without /proc no directory is one that root cannot write")
-	}
-	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", dailyRules), "--snapshot", "/proc/self/stint.snapshot", "--snapshot-every", "1h")
-	p.waitFor("snapshot: it cannot be saved")
-	if p.end(syscall.SIGTERM) == nil {
-		t.Error("a snapshot that is not saved is no success")
-	}
-	if n := strings.Count(p.log(), "snapshot: not saved"); n != 0 {
-		t.Errorf("it is said %d times more", n)
 	}
 }

@@ -43,7 +43,7 @@ type sourceFlags struct {
 	Config         string `short:"c" env:"STINT_CONFIG" placeholder:"FILE" help:"The rules file, YAML or JSON. It is read again when it changes, and on SIGHUP."`
 	databaseFlags  `embed:""`
 	retentionFlags `embed:""`
-	MaxKeys        int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" more:"" help:"The most keys in memory, for each limit (${default}). Beyond that, new keys share overflow cells."`
+	MaxKeys        int      `env:"STINT_MAX_KEYS" default:"1048576" placeholder:"N" more:"" help:"The most keys in memory, a key once for each limit (${default}). Beyond that, new keys share overflow cells."`
 	TrustedProxy   []string `env:"STINT_TRUSTED_PROXY" placeholder:"CIDR" more:"" help:"A proxy from which stint accepts the client's address; overrides trusted_proxies of the file. May be repeated."`
 	LogKeys        bool     `env:"STINT_LOG_KEYS" more:"" help:"Log keys in clear, such as addresses and API keys. The default is their hashes."`
 	LogSample      []string `env:"STINT_LOG_SAMPLE" placeholder:"RULE=PART" more:"" help:"Log this share of a rule's denials, a line each, such as login=100% or scrapers=0.1%; 0% logs none. May be repeated. The default is the first denial of a key, and sums."`

@@ -33,7 +33,7 @@ type storeFlags struct {
 	NewKeys      int           `env:"STINT_NEW_KEYS" placeholder:"N" default:"0" more:"" help:"How many new keys a second this process may create in the store. Beyond that, new keys share overflow keys, so that a flood of them does not fill the store. 0 depends on the free memory of the store, -1 is no bound."`
 	StorePrefix  string        `env:"STINT_STORE_PREFIX" placeholder:"NAME" default:"stint" more:"" help:"The prefix of keys in the store (${default}): the same for all processes that share limits, and another for each fleet that does not."`
 	StoreTimeout time.Duration `env:"STINT_STORE_TIMEOUT" default:"15ms" more:"" help:"How long a call to the store may take (${default}). A request without an answer by then is decided without the store."`
-	SecretFile   string        `env:"STINT_SECRET_FILE" placeholder:"FILE" more:"" help:"A file with a secret of 16 bytes or more, the same for all processes that share the store. It seals reservations and hashes keys. Without it, reservations are valid only in this process."`
+	SecretFile   string        `env:"STINT_SECRET_FILE" placeholder:"FILE" help:"A file with a secret of 16 bytes or more, the same for all processes that share the store. It seals reservations and hashes keys. Without it, reservations and the key_hash of logs mean nothing to other processes, or after a restart."`
 }
 
 const storeExample = "write redis://host:6379, with user:password@ and /db as needed, rediss:// for TLS, or unix:///run/redis.sock"

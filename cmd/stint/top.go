@@ -115,6 +115,9 @@ func (c *topCmd) page(ctx context.Context) (page *topPage, from []string, failed
 func topText(p *topPage, servers []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  rules %s %.12s\n", strings.Join(servers, " "), p.At.Format("15:04:05Z"), p.Version.Name, p.Version.Hash)
+	if p.Version.Problem != "" {
+		fmt.Fprintf(&b, "    %s\n", inLine(p.Version.Problem))
+	}
 	for _, u := range p.Unknown {
 		b.WriteString(u.text())
 	}
@@ -128,15 +131,15 @@ func topText(p *topPage, servers []string) string {
 	}
 	fmt.Fprintf(&b, "\n%-32s %-32s %12s %12s\n", "DENIED MOST, LAST "+strconv.Itoa(p.Minutes)+" MIN", "KEY", "TIMES", "AGO")
 	for _, k := range p.Denied {
-		fmt.Fprintf(&b, "%-32s %-32s %12d %12v", column(k.Rule, 32), column(shown(k.Key), 32), k.Count-k.Over, p.At.Sub(k.Last).Round(time.Second))
+		fmt.Fprintf(&b, "%-32s %-32s %12d %12v", column(k.Rule, 32), column(keyShown(k.Key), 32), k.Count-k.Over, p.At.Sub(k.Last).Round(time.Second))
 		if k.Shadow {
 			b.WriteString("  in shadow")
 		}
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "\n%-32s %-32s %12s %12s  %s\n", "USED", "KEY", "NOW", "WHEN LAST", "OF")
+	fmt.Fprintf(&b, "\n%-32s %-32s %12s %16s  %s\n", "USED", "KEY", "ABOUT NOW", "AT LAST REQUEST", "OF LIMIT")
 	for _, k := range p.Nearest {
-		fmt.Fprintf(&b, "%-32s %-32s %11.0f%% %12d  %s\n", column(k.Rule, 32), column(shown(k.Key), 32), 100*k.Part, k.Used, k.Limit)
+		fmt.Fprintf(&b, "%-32s %-32s %11.0f%% %16d  %s\n", column(k.Rule, 32), column(keyShown(k.Key), 32), 100*k.Part, k.Used, k.Limit)
 	}
 	b.WriteString("\n")
 	for _, s := range p.Stores {
@@ -153,6 +156,14 @@ func topText(p *topPage, servers []string) string {
 		fmt.Fprintf(&b, "node %s: revision %d, change %d, seen %v ago %s\n", shown(n.Node), n.Version, n.Change, p.At.Sub(n.Seen).Round(time.Second), inLine(n.Error))
 	}
 	return b.String()
+}
+
+// keyShown writes a key for a terminal. That of a rule that counts all together is empty.
+func keyShown(key string) string {
+	if key == "" {
+		return "(one key for all)"
+	}
+	return shown(key)
 }
 
 // usedCSV writes what keys have used.
@@ -322,5 +333,5 @@ func blockedText(b *operate.Blocked) string {
 	if b.Count > 0 {
 		text += fmt.Sprintf(", denied %d times lately", b.Count)
 	}
-	return text + "\n"
+	return text + but(b.Note) + "\n"
 }

@@ -128,12 +128,13 @@ func TestTopUsed(t *testing.T) {
 func TestTopShadow(t *testing.T) {
 	p := operated(t, "-c", disk.Write(t, t.TempDir()+"/stint.yaml", `rules:
   - {name: orders, key: [header.x-api-key], limits: ["9 per day"]}
-  - {name: trial, key: [header.x-api-key], limits: ["1 per week"], shadow: true}`))
+  - {name: trial, key: [header.x-api-key], limits: ["1 per week"], shadow: true}
+  - {name: everyone, key: [], limits: ["4 per day"]}`))
 	if n := p.requests("a", 4); n != 4 {
 		t.Errorf("%d of 4 passed", n)
 	}
 	for command, want := range map[string][]string{
-		"top":     {`(?m)^orders .* 0 +4$`, `(?m)^trial .* 0 +1  in shadow: 3 would be denied$`, `(?m)^trial +a +3 +\S+  in shadow$`},
+		"top":     {`(?m)^orders .* 0 +4$`, `(?m)^trial .* 0 +1  in shadow: 3 would be denied$`, `(?m)^trial +a +3 +\S+  in shadow$`, `(?m)^everyone +\(one key for all\) +100%`},
 		"inspect": {`would be denied \(shadow\) trial`, `(?m)^    would have been denied 3 times`},
 	} {
 		args := map[string][]string{"top": {"top", "--once"}, "inspect": {"inspect", "--header", "x-api-key=a"}}[command]

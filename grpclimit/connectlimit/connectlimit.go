@@ -106,7 +106,8 @@ func ended(ctx context.Context, failure error) error {
 	if !ok {
 		return failure
 	}
-	tell(ctx, e.Meta())
+	known := *e // Meta makes the map of an error without one, and a handler may return one error for many calls
+	tell(ctx, known.Meta())
 	return status.Error(codes.Code(e.Code()), e.Message())
 }
 
@@ -190,8 +191,14 @@ func (t transport) SetHeader(md metadata.MD) error { set(t.header, md); return n
 // SendHeader implements [grpc.ServerTransportStream].
 func (t transport) SendHeader(md metadata.MD) error { return t.SetHeader(md) }
 
-// SetTrailer implements [grpc.ServerTransportStream].
-func (t transport) SetTrailer(metadata.MD) error { return nil }
+// SetTrailer implements [grpc.ServerTransportStream]. What the guard says of a settlement stands in
+// the header, which has not been sent yet; what tell notes is in the answer.
+func (t transport) SetTrailer(md metadata.MD) error {
+	if said := md["ratelimit"]; said != nil {
+		t.header["Ratelimit"] = said
+	}
+	return nil
+}
 
 // A stream makes a stream of Connect one of grpc, for the guard.
 type stream struct {

@@ -1,11 +1,13 @@
 package connectlimit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -113,13 +115,17 @@ func TestUnary(t *testing.T) {
 	}
 }
 
-// TestSharedError: the calls of many clients end with one shared error. Each client gets its
-// own fields, once, and they are not added to the error.
+// TestSharedError: the calls of many clients end with shared errors. Each client gets its own
+// fields, once, and nothing is written to the errors.
 func TestSharedError(t *testing.T) {
 	const clients, calls = 16, 200
-	shared := connect.NewError(connect.CodeNotFound, errors.New("of the handler"))
-	s := httptest.NewServer(connect.NewUnaryHandler(unary, func(context.Context, *connect.Request[text]) (*connect.Response[text], error) {
-		return nil, shared
+	var shared [calls]*connect.Error
+	for n := range shared {
+		shared[n] = connect.NewError(connect.CodeNotFound, errors.New("of the handler"))
+	}
+	s := httptest.NewServer(connect.NewUnaryHandler(unary, func(_ context.Context, r *connect.Request[text]) (*connect.Response[text], error) {
+		n, err := strconv.Atoi(r.Msg.Value)
+		return nil, cmp.Or[error](err, shared[n])
 	}, connect.WithInterceptors(connectlimit.Interceptor(guard(t, fmt.Sprint(calls, "/h"), grpclimit.MetadataKey("x-client"), grpclimit.Options{})))))
 	defer s.Close()
 	for name, options := range map[string][]connect.ClientOption{"connect": nil, "grpc-web": {connect.WithGRPCWeb()}} {
@@ -128,7 +134,7 @@ func TestSharedError(t *testing.T) {
 			c := connect.NewClient[text, text](s.Client(), s.URL+unary, options...)
 			group.Go(func() {
 				for n := range calls {
-					r := connect.NewRequest(wrapperspb.String("a"))
+					r := connect.NewRequest(wrapperspb.String(strconv.Itoa(n)))
 					r.Header().Set("X-Client", fmt.Sprint(name, i))
 					_, err := c.CallUnary(t.Context(), r)
 					var e *connect.Error
@@ -145,8 +151,10 @@ func TestSharedError(t *testing.T) {
 		}
 		group.Wait()
 	}
-	if len(shared.Meta()) != 0 {
-		t.Errorf("the handler's error has %v", shared.Meta())
+	for _, e := range shared {
+		if len(e.Meta()) != 0 {
+			t.Errorf("the handler's error has %v", e.Meta())
+		}
 	}
 }
 

@@ -3,8 +3,10 @@ package connectlimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -59,7 +61,10 @@ func TestSettled(t *testing.T) {
 			for i, form := range []string{unary, server} {
 				c := connect.NewClient[text, text](s.Client(), s.URL+form, options...)
 				if form == unary {
-					_, _ = c.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("a")))
+					a, err := c.CallUnary(t.Context(), connect.NewRequest(wrapperspb.String("a")))
+					if says := fmt.Sprintf(`"tokens";r=%d;`, 1000-want[1]); err == nil && (len(a.Header()["Ratelimit"]) != 1 || !strings.HasPrefix(a.Header().Get("Ratelimit"), says)) {
+						t.Errorf("%s, %s: %q, want %s", name, what, a.Header()["Ratelimit"], says)
+					}
 				} else if stream, err := c.CallServerStream(t.Context(), connect.NewRequest(wrapperspb.String("a"))); err == nil {
 					for stream.Receive() {
 					}

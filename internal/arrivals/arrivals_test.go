@@ -24,11 +24,11 @@ type asker struct {
 	asked func() (arrivals.Answer, error)
 }
 
-func (a *asker) With(context.Context, []int64) (lacks uint64, err error) {
+func (a *asker) With(context.Context, []int64) (lacks uint64, again time.Duration, err error) {
 	if len(a.lacks) > 0 {
 		lacks, a.lacks = a.lacks[0], a.lacks[1:]
 	}
-	return lacks, nil
+	return lacks, arrivals.Unknown, nil
 }
 
 func (a *asker) Ahead(context.Context) error { return nil }
@@ -37,7 +37,7 @@ func (a *asker) Look(context.Context, int) (arrivals.Answer, error) {
 	return a.asked()
 }
 
-func (a *asker) Take(_ context.Context, later time.Duration) (arrivals.Answer, error) {
+func (a *asker) Take(_ context.Context, later time.Duration, _ uint64) (arrivals.Answer, error) {
 	if a.asked != nil {
 		return a.asked()
 	}

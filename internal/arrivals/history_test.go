@@ -37,7 +37,7 @@ func (r *request) lacks(more []int64) (lacks uint64) {
 	return lacks
 }
 
-func (r *request) Take(_ context.Context, later time.Duration) (arrivals.Answer, error) {
+func (r *request) Take(_ context.Context, later time.Duration, _ uint64) (arrivals.Answer, error) {
 	if later > 0 {
 		return arrivals.Answer{Again: later}, nil
 	}
@@ -60,10 +60,10 @@ func (r *request) Look(_ context.Context, part int) (arrivals.Answer, error) {
 	return arrivals.Answer{Passes: r.lacks(make([]int64, len(r.needs)))>>uint(part)&1 == 0, Again: arrivals.Unknown}, nil
 }
 
-func (r *request) With(_ context.Context, more []int64) (uint64, error) {
+func (r *request) With(_ context.Context, more []int64) (uint64, time.Duration, error) {
 	r.counts.Lock()
 	defer r.counts.Unlock()
-	return r.lacks(more), nil
+	return r.lacks(more), arrivals.Unknown, nil
 }
 
 func (r *request) Ahead(context.Context) error     { return nil }

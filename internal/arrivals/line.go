@@ -9,6 +9,7 @@
 package arrivals
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"slices"
@@ -81,8 +82,8 @@ type line struct {
 	put       []*Waiter   // waiters to wake once the line is not busy; some stand aside
 	pending   uint128.Int // cost of the waiters in here
 	beside    uint128.Int // cost of requests that ask now and do not wait
-	left      uint128.Int // cost of all waiters that have left here
-	epoch     uint64      // counts the changes that make a sum over the line stale
+	costs     tally       // the same, by the numbers of stands
+	epoch     uint64      // counts what held waiters give back, and their starts
 	busy      bool
 	stuck     bool          // the first of here was denied, so those behind it must wait
 	again     bool          // room was made since the store was last asked for the line
@@ -97,14 +98,13 @@ type stand struct {
 	waiter *Waiter
 	line   *line
 	cost   int64
-	at     int         // its index in here or in elsewhere; -1 if it is in neither
-	room   bool        // it is in elsewhere, not in here
-	known  bool        // as the first of here, it heard from the store that there is no room
-	asked  bool        // the line is busy for this waiter
-	over   bool        // it needs more than the limits let pass, unless they change again
-	holds  time.Time   // until when, in elsewhere, it holds back others while its start is not known
-	before uint128.Int // cost of the waiters in here when it joined
-	left   uint128.Int // line.left at that moment
+	at     int       // its index in here or in elsewhere; -1 if it is in neither
+	room   bool      // it is in elsewhere, not in here
+	known  bool      // as the first of here, it heard from the store that there is no room
+	asked  bool      // the line is busy for this waiter
+	over   bool      // it needs more than the limits let pass, unless they change again
+	holds  time.Time // until when, in elsewhere, it holds back others while its start is not known
+	number int       // its place in line.costs; later waiters have greater numbers
 }
 
 // A rank is a heap of stands, by the arrival of their waiters.
@@ -234,7 +234,35 @@ func (ln *line) note(w *Waiter) {
 func (ln *line) enter(s *stand) {
 	s.room, s.known, s.holds = false, false, time.Time{}
 	heap.Push(&ln.here, s)
-	ln.pending = ln.pending.Add(uint128.From(uint64(s.cost)))
+	ln.charge(s)
+}
+
+// charge counts the cost of a stand in here.
+func (ln *line) charge(s *stand) {
+	cost := uint128.From(uint64(s.cost))
+	ln.pending = ln.pending.Add(cost)
+	ln.costs.add(s.number, cost)
+}
+
+// number gives a stand its number in line.costs. Numbers of those who have left are used again
+// once they are the most.
+func (ln *line) number(s *stand) {
+	if len(ln.costs) > 2*(len(ln.here)+len(ln.elsewhere))+64 {
+		ln.renumber()
+	}
+	s.number = ln.costs.next()
+}
+
+// renumber numbers the stands that are not held by their arrival.
+func (ln *line) renumber() {
+	ln.costs, ln.pending = nil, uint128.Int{}
+	all := slices.Concat(ln.here, ln.elsewhere)
+	slices.SortFunc(all, func(a, b *stand) int { return cmp.Compare(a.waiter.arrived, b.waiter.arrived) })
+	for _, s := range all {
+		if s.number = ln.costs.next(); !s.room {
+			ln.charge(s)
+		}
+	}
 }
 
 func (ln *line) exit(s *stand) {
@@ -254,9 +282,9 @@ func (ln *line) exit(s *stand) {
 			}
 		}
 		cost := uint128.From(uint64(s.cost))
-		ln.pending, ln.left = ln.pending.Sub(cost), ln.left.Add(cost)
+		ln.pending = ln.pending.Sub(cost)
+		ln.costs.remove(s.number, cost)
 	}
-	ln.epoch++
 }
 
 // moves puts a stand into elsewhere if it has room, and into here if not.
@@ -334,7 +362,7 @@ func (ls *Lines) RoomMade(at Place) {
 func (ln *line) roomMade() {
 	ln.again = true
 	if w := ln.here.first(); w != nil {
-		w.due, w.aside = time.Time{}, false
+		w.due, w.opens, w.aside = time.Time{}, time.Time{}, false
 		w.wake()
 	}
 }
@@ -390,8 +418,8 @@ func (ln *line) reserved(w *Waiter) (units int64, until time.Time) {
 		return 0, until
 	}
 	now := time.Now()
-	if behind, _, _ := first.stance(now); !behind && !first.due.IsZero() && !first.due.After(now.Add(longestMoment)) {
-		return max(s.cost-first.by.Refill(first.partOf(s), first.due.Sub(now)), 0), first.due
+	if behind, _, _ := first.stance(now); !behind && !first.opens.IsZero() && !first.opens.After(now.Add(longestMoment)) {
+		return max(s.cost-first.by.Refill(first.partOf(s), first.opens.Sub(now)), 0), first.opens
 	}
 	if s.holds.IsZero() {
 		s.holds = now.Add(max(now.Sub(first.since), longestMoment))

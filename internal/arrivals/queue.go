@@ -114,9 +114,10 @@ func (ln *line) disband(newcomer time.Time) {
 	ln.stuck = false
 	for _, h := range ln.held.Disband() {
 		w := h.Of.(*Waiter)
-		w.admitted, w.looked, w.due = false, true, time.Time{}
+		w.admitted, w.looked, w.due, w.opens = false, true, time.Time{}, time.Time{}
 		ln.enter(&w.stands[0])
 	}
+	ln.renumber()
 	ln.epoch++
 }
 

@@ -16,12 +16,14 @@ import (
 // time, without the lock of the lines. An error ends the wait.
 type Asker interface {
 	// Take takes what the request costs, or says when it may pass. If later is above 0, it takes
-	// nothing, and answers that the request may pass after later: the room is left to others.
-	Take(ctx context.Context, later time.Duration) (Answer, error)
+	// nothing, and answers that the request may pass after later: it leaves its room to others at
+	// the parts of which to has a bit.
+	Take(ctx context.Context, later time.Duration, to uint64) (Answer, error)
 	// Look says whether one part would pass by itself. It takes nothing.
 	Look(ctx context.Context, part int) (Answer, error)
-	// With returns a bit for each part that would lack room if it took more[part] units more.
-	With(ctx context.Context, more []int64) (lacks uint64, err error)
+	// With returns a bit for each part that would lack room if it took more[part] units more, and
+	// after how long all would have room, or Unknown.
+	With(ctx context.Context, more []int64) (lacks uint64, again time.Duration, err error)
 	// Ahead is called once, when it is clear that the request must wait, unless it has asked the
 	// store by then: the waiters before it were denied.
 	Ahead(ctx context.Context) error
@@ -56,6 +58,7 @@ type Waiter struct {
 	only     [1]stand // the array of stands for one part
 	held     waitqueue.Waiter[string]
 	due      time.Time // when to ask the store next; zero means now
+	opens    time.Time // when all parts have room, as the store said; zero if that is not known
 	admitted bool
 	looked   bool // it has had its turn to look ahead
 	seated   bool // it knows that it must wait
@@ -98,7 +101,7 @@ func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
 	for i, p := range parts {
 		s := &w.stands[i]
 		*s = stand{waiter: w, line: p.Lines.lineOf(p.At, watches[i]), cost: p.Cost, at: -1}
-		s.before, s.left = s.line.pending, s.line.left
+		s.line.number(s)
 		if lacks>>uint(i)&1 == 0 {
 			s.moves(true)
 		} else if s.line.enter(s); s.line.here.first() != w && !s.line.stuck {
@@ -176,7 +179,6 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 	for i := range w.stands {
 		if st := &w.stands[i]; !behind || st.first() {
 			st.asked, st.line.busy, st.line.again = true, true, false
-			st.line.epoch++
 		}
 	}
 	if behind {
@@ -328,7 +330,7 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 		w.standAside(ctx, to)
 		return nil
 	}
-	a, err := w.by.Take(ctx, later)
+	a, err := w.by.Take(ctx, later, to)
 	if err != nil {
 		return err
 	}
@@ -358,7 +360,8 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 
 // yields returns for how long w leaves its room to waiters that came before it, and a bit for each
 // part at which it does; 0 and 0 if it leaves room to nobody. Such a waiter has room there, and needs
-// it when its other parts let it pass. w yields only if it would pass by itself, but not beside them.
+// it when its other parts let it pass. w yields only if it would pass by itself, but not beside them,
+// and until there is room for all, or they hold it back no more.
 func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, err error) {
 	var more []int64
 	var until time.Time
@@ -380,16 +383,17 @@ func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, er
 	if more == nil {
 		return 0, 0, nil
 	}
-	if lacks, err := w.by.With(ctx, more); lacks == 0 || lacks&^to != 0 || err != nil {
+	if lacks, _, err := w.by.With(ctx, more); lacks == 0 || lacks&^to != 0 || err != nil {
 		return 0, 0, err
 	}
-	if lacks, err := w.by.With(ctx, make([]int64, len(more))); lacks != 0 || err != nil {
+	if lacks, _, err := w.by.With(ctx, make([]int64, len(more))); lacks != 0 || err != nil {
 		return 0, 0, err
 	}
-	if lacks, err := w.by.With(ctx, more); lacks == 0 || err != nil { // room may have come back since
+	lacks, again, err := w.by.With(ctx, more)
+	if lacks == 0 || err != nil { // room may have come back since
 		return 0, 0, err
 	}
-	return time.Until(until), to, nil
+	return min(time.Until(until), again), to, nil
 }
 
 // standAside makes w wait until the waiters to which it yields at the parts in to have asked, if their
@@ -404,7 +408,7 @@ func (w *Waiter) standAside(ctx context.Context, to uint64) {
 			continue
 		}
 		if units, until := ln.reserved(w); units > 0 && !until.After(time.Now()) {
-			ln.put, w.aside, w.due = append(ln.put, w), true, time.Time{}
+			ln.put, w.aside, w.due, w.opens = append(ln.put, w), true, time.Time{}, time.Time{}
 		}
 	}
 }
@@ -432,8 +436,12 @@ func (w *Waiter) deny(a Answer, after time.Time) {
 			s.line.stuck = true
 		}
 	}
-	if w.due = after.Add(pause); again {
-		w.due = time.Time{} // room was made meanwhile
+	w.due, w.opens = after.Add(pause), time.Time{}
+	if a.Again != Unknown {
+		w.opens = after.Add(max(a.Again, 1))
+	}
+	if again {
+		w.due, w.opens = time.Time{}, time.Time{} // room was made meanwhile
 	}
 }
 
@@ -466,7 +474,7 @@ func (w *Waiter) survey(ctx context.Context) error {
 	}
 	order.Lock()
 	defer order.Unlock()
-	w.due = time.Now().Add(pause)
+	w.due, w.opens = time.Now().Add(pause), time.Time{}
 	if slices.ContainsFunc(w.stands, func(s stand) bool { return s.asked && s.line.again }) {
 		w.due = time.Time{} // room was made meanwhile
 	}
@@ -499,28 +507,64 @@ func (w *Waiter) giveUp(ctx context.Context) {
 func (w *Waiter) release(ctx context.Context) {
 	for i := range w.stands {
 		if s := &w.stands[i]; s.asked {
+			order.Lock()
 			s.asked = false
+			order.Unlock()
 			s.line.release(ctx)
 		}
 	}
 }
 
-// Before returns the cost, in units, of the waiters before w that are not admitted. It may be less,
-// since waiters behind w that have left count as if they had been before it. The cost holds as long as
-// [Waiter.Fresh] is true for epoch. known is false while one of these waiters may be passing. w must
-// have one part.
-func (w *Waiter) Before() (cost uint128.Int, epoch uint64, known bool) {
-	order.Lock()
-	defer order.Unlock()
-	s, ln := &w.stands[0], w.ln()
-	return s.before.Sub(ln.left.Sub(s.left)), ln.epoch, !ln.busy
+// A Count is what stands before a request at one place.
+type Count struct {
+	// Cost is that of the waiters without room who do not ask the store: none of it has been
+	// charged.
+	Cost uint128.Int
+	// Quiet says that nobody asks: one that does may have passed, and what a held waiter has given
+	// up may not be back yet.
+	Quiet bool
+
+	epoch uint64
 }
 
-// Fresh reports whether nothing has changed in the line of w since epoch. w must have one part.
-func (w *Waiter) Fresh(epoch uint64) bool {
+// Since reports whether nothing that the store has charged for held waiters has changed since an
+// earlier count.
+func (c Count) Since(earlier Count) bool { return earlier.Quiet && c.epoch == earlier.epoch }
+
+// Before counts those before w at the place of a part.
+func (w *Waiter) Before(part int) Count {
 	order.Lock()
 	defer order.Unlock()
-	return w.ln().epoch == epoch
+	s := &w.stands[part]
+	return s.line.before(s.number)
+}
+
+// Before returns [Count].Cost at the place of each part of a request that would join now, with the
+// units that one with room there is to take soon. What it holds back for a time is free again then.
+func Before(parts []Part) []uint128.Int {
+	costs := make([]uint128.Int, len(parts))
+	order.Lock()
+	defer order.Unlock()
+	for i, p := range parts {
+		ln := p.Lines.byPlace[p.At]
+		if ln == nil {
+			continue
+		}
+		costs[i] = ln.before(len(ln.costs) + 1).Cost
+		if units, until := ln.reserved(nil); units > 0 && !ln.elsewhere[0].asked && until.Equal(ln.elsewhere[0].waiter.opens) {
+			costs[i] = costs[i].Add(uint128.From(uint64(units)))
+		}
+	}
+	return costs
+}
+
+// before counts those of here with a number below n.
+func (ln *line) before(n int) Count {
+	c := Count{Cost: ln.costs.below(n), Quiet: !ln.busy, epoch: ln.epoch}
+	if len(ln.here) > 0 && ln.here[0].asked && ln.here[0].number < n {
+		c.Cost = c.Cost.Sub(uint128.From(uint64(ln.here[0].cost)))
+	}
+	return c
 }
 
 // Due returns when w starts, or asks the store next, and whether that is known. w must have one part.

@@ -105,9 +105,10 @@ func (g *Guard) Check(refunds bool) error {
 
 // StoreFailed reports whether err, from deciding a request with ctx, is a failure of the store, so that
 // FailOpen may let the request pass. All other errors must deny, or clients could open the guard: by
-// leaving, by a negative cost, by meeting more limits than a request may have.
+// leaving, by a negative cost, by meeting more limits than a request may have, by filling the room
+// for reservations.
 func StoreFailed(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && !errors.Is(err, stint.ErrCost) && !errors.Is(err, stint.ErrLayers)
+	return ctx.Err() == nil && !errors.Is(err, stint.ErrCost) && !errors.Is(err, stint.ErrLayers) && !errors.Is(err, stint.ErrFull)
 }
 
 // Acquire takes cost units in flight until release is called. It waits for room as long as requests of

@@ -32,7 +32,7 @@ func (t *Terms) CheckTogether(refunds bool) error {
 	case t.inFlight:
 		return errors.New("limits in flight do not decide with several keys: rules of a policy do")
 	case refunds && t.wait > 0:
-		return errors.New("with waiting no Settle is possible: set MaxWait to -1, or use limits that are no leaky_queue")
+		return errors.New("with waiting no Settle is possible: set MaxWait to -1, or to 0 with limits that are no leaky_queue")
 	case len(t.Limits) > stint.MaxLimits:
 		return stint.ErrLayers
 	}

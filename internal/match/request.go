@@ -261,7 +261,7 @@ func decodePath(raw string) (path, reason string) {
 	for i := 0; i <= len(raw); i++ {
 		if i == len(raw) || raw[i] == '/' {
 			if seg := string(b[start:]); escaped && (seg == "." || seg == "..") {
-				return "", "encoded dot segment"
+				return "", "an encoded dot segment (%2E), which not all servers resolve: write the path without it"
 			}
 			if i < len(raw) {
 				b = append(b, '/')
@@ -275,24 +275,24 @@ func decodePath(raw string) (path, reason string) {
 			continue
 		}
 		if i+2 >= len(raw) || !isHex(raw[i+1]) || !isHex(raw[i+2]) {
-			return "", "% without two hexadecimal digits"
+			return "", "% without two hexadecimal digits: write %25 for a percent sign"
 		}
 		c = unhex(raw[i+1])<<4 | unhex(raw[i+2])
 		i += 2
 		escaped = true
 		switch {
 		case c == '/' || c == '\\':
-			return "", "encoded slash or backslash"
+			return "", "an encoded slash or backslash (%2F, %5C), which not all servers take for a plain one: write a slash, or send the value in the query"
 		case c < ' ' || c == 0x7f:
-			return "", "encoded control character"
+			return "", "an encoded control character, such as %0A: leave it out"
 		case c == ';':
-			return "", "encoded semicolon"
+			return "", "an encoded semicolon (%3B), which not all servers take for data: leave it out"
 		}
 		b = append(b, c)
 	}
 	for i := range b {
 		if b[i] == '%' && i+2 < len(b) && isHex(b[i+1]) && isHex(b[i+2]) {
-			return "", "encoded twice"
+			return "", "encoded twice, such as %252F: encode it once"
 		}
 	}
 	if !utf8.Valid(b) {
@@ -300,7 +300,7 @@ func decodePath(raw string) (path, reason string) {
 	}
 	for _, c := range string(b) {
 		if c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029 {
-			return "", "encoded control character"
+			return "", "an encoded control character, such as %0A: leave it out"
 		}
 	}
 	return string(b), ""

@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestHTTP reads each attribute that requests of HTTP have.
+// TestHTTP reads an attribute of each kind that requests of HTTP have.
 func TestHTTP(t *testing.T) {
 	q := request.HTTP{
 		Client:  func() (netip.Addr, string, bool) { return netip.Addr{}, "192.0.2.7", true },
@@ -48,6 +48,7 @@ func TestHTTP(t *testing.T) {
 	q.Reset("POST", "example.com", &url.URL{Path: "/a/b", RawPath: "/a%2fb"}, "q=1&q=2&%zz", http.Header{
 		"Authorization": {"Bearer x"}, "X-Api-Key": {"one", "two"}, "Cookie": {"c=3"},
 	})
+	read := make(map[request.Kind]bool)
 	for name, want := range map[string]string{
 		"method": "POST", "host": "example.com", "header.host": "example.com", "path": "/a%2fb", "ip": "192.0.2.7",
 		"header.authorization": "Bearer x", "header.x-api-key": "one", "header.X-API-KEY": "one", "query.q": "1", "cookie.c": "3",
@@ -55,6 +56,12 @@ func TestHTTP(t *testing.T) {
 	} {
 		if got, ok := q.Attribute(name); got != want || !ok {
 			t.Errorf("%s: %q, %v; want %q", name, got, ok, want)
+		}
+		read[request.Of(name).Kind] = true
+	}
+	for k := range request.Kinds {
+		if by := (request.Attribute{Kind: k}).Given(false, true); by&request.Whole != 0 && !read[k] {
+			t.Errorf("%v can give %q, and no request here has it", by, k)
 		}
 	}
 	q.Reset("", "", nil, "", nil)

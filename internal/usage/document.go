@@ -19,7 +19,7 @@ type document struct {
 	ended  bool  // the last value that counts was found
 	open   bool  // a value was found that a later one will replace
 	list   bool  // the documents are the elements of an array that has not ended
-	count  int64 // how many documents have ended
+	count  int64 // how many documents have ended, and elements of arrays have begun
 
 	token   token
 	escaped bool    // the next byte of the string follows a backslash
@@ -207,10 +207,12 @@ func (d *document) inList(c byte) bool {
 	switch {
 	case !d.list && c == '[' && !d.spec.indexed:
 		d.list = true
+		d.count++
 	case d.list && c == ']':
 		d.reset()
 	case d.list && c == ',':
 		d.begin()
+		d.count++
 	default:
 		return false
 	}
@@ -250,7 +252,9 @@ func (d *document) leave() {
 		d.levels = d.levels[:n-1]
 	}
 	if len(d.levels) == 0 {
-		d.count++
+		if !d.list {
+			d.count++
+		}
 		d.begin()
 	}
 }

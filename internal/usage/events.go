@@ -97,17 +97,18 @@ func (e *events) skip(p []byte, at int, names [][]byte, marks *marksAt) int {
 
 // countIn counts the events with data in p, which holds complete events.
 func (e *events) countIn(p []byte) {
-	for len(p) > 0 {
-		end := bytes.Index(p, endOfEvent)
-		event := bytes.TrimRight(p[:end], " \n")
-		if len(event) > len(dataLine) && bytes.HasPrefix(event, dataLine[1:]) || bytes.Contains(event, dataLine) {
+	for text := false; len(p) > 0; {
+		end := bytes.IndexByte(p, '\n')
+		if end == 0 && text {
 			e.count++
 		}
-		p = p[end+len(endOfEvent):]
+		data, is := bytes.CutPrefix(p[:end], dataLine)
+		text = end > 0 && (text || is && len(data) > 0 && string(data) != " ")
+		p = p[end+1:]
 	}
 }
 
-var dataLine = []byte("\n" + dataField + ":")
+var dataLine = []byte(dataField + ":")
 
 // isText reports whether the line has data so far that is not "[DONE]".
 func (e *events) isText() bool { return e.done != 0 && e.done != len(endOfData) }

@@ -193,6 +193,7 @@ type format uint8
 const (
 	unknown format = iota
 	plain          // JSON, one or more documents
+	array          // of such documents
 	stream         // server-sent events
 )
 
@@ -210,14 +211,16 @@ func (r *Reader) Write(p []byte) (int, error) {
 		switch c := p[0]; c {
 		case ' ', '\t', '\r', '\n', 0xef, 0xbb, 0xbf: // blanks, or a byte order mark
 			p = p[1:]
-		case '{', '[': // no field of an event begins with it
+		case '{': // no field of an event begins with it
 			r.format = plain
+		case '[':
+			r.format = array
 		default:
 			r.format = stream
 		}
 	}
 	switch r.format {
-	case plain:
+	case plain, array:
 		r.doc.write(p)
 	case stream:
 		r.events.write(p, &r.doc)
@@ -235,19 +238,20 @@ func (r *Reader) Sum() (sum int64, ok bool) {
 
 // Open reports whether the sum is not complete: the last value found counts only what has come so far,
 // or the document has not ended. Some servers break a document off as if it were whole.
-func (r *Reader) Open() bool { return r.doc.open || r.format == plain && r.doc.within() }
+func (r *Reader) Open() bool { return r.doc.open || r.format != stream && r.doc.within() }
 
 // Estimate returns an estimated cost of a body of so many bytes: one unit for each event with data,
-// or for each document of several, and otherwise one for each 4 bytes.
+// element of an array, or document of several, and otherwise one for each 4 bytes, such as of a text
+// without events.
 func (r *Reader) Estimate(bytes int64) int64 {
-	events := r.events.count
-	switch {
-	case r.format == stream && (r.events.text || r.events.isText()):
-		events++ // the last event has no end yet
-	case r.format == plain:
-		events = r.doc.count
+	events := r.doc.count
+	if r.format == stream {
+		events = r.events.count
+		if r.events.text || r.events.isText() {
+			events++ // the last event has no end yet
+		}
 	}
-	if r.format == stream || events > 1 {
+	if r.format > plain && events > 0 || events > 1 || r.events.ended {
 		return events
 	}
 	return bytes/4 + min(bytes%4, 1)

@@ -19,16 +19,18 @@ func spec(t testing.TB, pointers ...string) *usage.Spec {
 	return s
 }
 
-// read writes a body in pieces of a length, and returns the sum.
-func read(s *usage.Spec, body string, each int) (int64, bool) {
+// reader writes a body in pieces of a length.
+func reader(s *usage.Spec, body string, each int) *usage.Reader {
 	r := usage.New(s)
 	for len(body) > 0 {
 		n := min(each, len(body))
 		r.Write([]byte(body[:n]))
 		body = body[n:]
 	}
-	return r.Sum()
+	return r
 }
+
+func read(s *usage.Spec, body string, each int) (int64, bool) { return reader(s, body, each).Sum() }
 
 const none = -1
 
@@ -143,12 +145,34 @@ func TestEnded(t *testing.T) {
 	} {
 		for each := 1; each <= len(body); each++ {
 			s, _ := usage.Named("openai")
-			r := usage.New(s)
-			for rest := body; rest != ""; rest = rest[min(each, len(rest)):] {
-				r.Write([]byte(rest[:min(each, len(rest))]))
-			}
-			if r.Ended() != want {
+			if reader(s, body, each).Ended() != want {
 				t.Errorf("%q in pieces of %d: %v", body, each, !want)
+			}
+		}
+	}
+}
+
+// TestEstimate: a piece of a stream costs a unit as soon as it begins, or a line when it has ended.
+func TestEstimate(t *testing.T) {
+	s, _ := usage.Named("gemini")
+	long := `{"text": "][},{` + strings.Repeat("x", 100) + `",` + "\n" + `"list": [[], [1, {"a": 2}], "],"]}`
+	for body, want := range map[string]int64{
+		`[`:                           1,
+		`[` + long:                    1,
+		" [\r\n" + long + "\r\n]\r\n": 1,
+		`[` + long + `,` + long:       2,
+		`[` + long + ",\n[" + long + `,1],7, "],"]`: 4,
+		`{` + `"a":` + long + `}`:                   int64(len(long)+6+3) / 4,
+		`{` + `"a":` + long + "}\n{}\n{":            2,
+		"data: " + long[:60]:                        1,
+		"data: {}\n\n: x\n\ndata: " + `[{},`:        2,
+		"data: [DONE]\n\n":                          0,
+		"Four score and seven years ago":            8,
+		"a\n\nb: c\n":                               2,
+	} {
+		for each := 1; each <= len(body); each++ {
+			if got := reader(s, body, each).Estimate(int64(len(body))); got != want {
+				t.Fatalf("%q in pieces of %d: %d, want %d", body, each, got, want)
 			}
 		}
 	}
@@ -263,10 +287,14 @@ func FuzzChunks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, each uint8) {
 		named, _ := usage.Named("openai") // of which whole events are passed over
 		for _, s := range []*usage.Spec{spec(t, "/usage/total_tokens", "/a/1/b", "/a", "/0"), named} {
-			whole, wholeOK := read(s, string(body), len(body)+1)
+			says := func(each int) string {
+				r := reader(s, string(body), each)
+				sum, ok := r.Sum()
+				return fmt.Sprint(sum, ok, r.Ended(), r.Open(), r.Estimate(int64(len(body))))
+			}
 			for _, each := range []int{1, int(each) + 1} {
-				if got, ok := read(s, string(body), each); got != whole || ok != wholeOK {
-					t.Errorf("%q in pieces of %d: %d, %v; whole %d, %v", body, each, got, ok, whole, wholeOK)
+				if got, whole := says(each), says(len(body)+1); got != whole {
+					t.Errorf("%q in pieces of %d: %s; whole %s", body, each, got, whole)
 				}
 			}
 		}

@@ -59,6 +59,9 @@ func (p *combined) Parse(line []byte, r *Record) error {
 	if r.At, ok = p.clf.read(rest[:clfLength]); !ok {
 		return errTime
 	}
+	if joined(rest[clfLength+2:], p.clf.is) {
+		return errShape
+	}
 	peer, list := lastOf(line[:i])
 	if p.ip >= 0 {
 		if r.Values[p.ip] = peer; len(peer) == 1 && peer[0] == '-' {
@@ -102,6 +105,32 @@ func (p *combined) bracket(line []byte, from int) int {
 // beforeRequest reports whether a time that begins here would be followed by a request.
 func beforeRequest(rest []byte) bool {
 	return len(rest) >= clfLength+3 && rest[clfLength] == ']' && rest[clfLength+1] == ' ' && rest[clfLength+2] == '"'
+}
+
+// joined reports whether another request follows on the line behind the time of the first, as where
+// lines have lost their ends. What is in quotes, a client may write.
+func joined(rest []byte, time func([]byte) bool) bool {
+	if bytes.IndexByte(rest, '\r') >= 0 {
+		return true
+	}
+	if !bytes.Contains(rest, []byte(`] "`)) {
+		return false
+	}
+	for rest = bytes.TrimLeft(rest, " "); len(rest) > 0; rest = bytes.TrimLeft(rest, " ") {
+		if rest[0] == '"' {
+			_, after, ok := quoted(rest)
+			if !ok || len(after) > 0 && after[0] != ' ' {
+				return true // the line was torn within the quotes
+			}
+			rest = after
+			continue
+		}
+		if in, _, ok := bytes.Cut(rest, []byte(`] "`)); ok && in[0] == '[' && time(in[1:]) {
+			return true
+		}
+		_, rest, _ = bytes.Cut(rest, blank)
+	}
+	return false
 }
 
 // firstColumn returns the end of a line's first column, or 0 or less if it has none. The column is
@@ -180,7 +209,9 @@ func (p *combined) tail(rest []byte, r *Record) error {
 	if value, after, ok := quoted(bytes.TrimLeft(rest, " ")); ok {
 		r.put(p.referer, value)
 		if value, after, ok = quoted(bytes.TrimLeft(after, " ")); ok {
-			r.put(p.agent, value)
+			if r.put(p.agent, value); len(after) > 0 && after[0] != ' ' && after[0] != '\t' {
+				return errShape // the end of another line
+			}
 			if value, _, ok = quoted(bytes.TrimLeft(after, " ")); ok && p.forwarded >= 0 && hops(value) {
 				r.put(p.forwarded, value)
 			}

@@ -411,10 +411,60 @@ func TestBadLines(t *testing.T) {
 		strings.Replace(good, "2015", "1969", 1), strings.Replace(good, "+0000", "+00:0", 1),
 		strings.Replace(good, "+0000", "*0000", 1), strings.Replace(good, "200 5", "20 5", 1),
 		strings.Replace(good, "17/May", "29/Feb", 1), strings.Replace(good, `1.1"`, "1.1", 1),
+		good + " " + good, good + good, good + "\r" + good, good + ` "-" "an agent" ` + good, good + ` "-" "torn wit` + good, // several requests
 	} {
 		if err := p.Parse([]byte(line), &r); err == nil || errors.Is(err, accesslog.ErrSkip) {
 			t.Errorf("%q is read as %s (%v)", line, time.Unix(0, r.At).UTC(), err)
 		}
+	}
+	if err := p.Parse([]byte(good+` "-" "an agent that says [17/May/2015:10:05:03 +0000] "`), &r); err != nil {
+		t.Errorf("what a client writes ends a line: %v", err)
+	}
+}
+
+// TestDetectsNoJoinedLines: lines that have lost every second end are in no format.
+func TestDetectsNoJoinedLines(t *testing.T) {
+	good := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`
+	for _, end := range []string{"", " ", "\t"} {
+		if f, err := accesslog.Detect([]byte(strings.Repeat(good+end+good+"\n", 20)), accesslog.Options{Attributes: all}); err == nil {
+			t.Errorf("%q: taken as %s", end, f.Name)
+		}
+	}
+}
+
+// TestJoinedLines: a line that holds two is bad, in each format.
+func TestJoinedLines(t *testing.T) {
+	var lines []string
+	for _, s := range accesslog.Shapes() {
+		lines = append(lines, s.Example)
+	}
+	lines = append(lines,
+		`ts=2024-05-06T07:08:09Z ip=192.0.2.1 method=GET path=/ status=200 bytes=5`,
+		`2024-05-06T07:08:09Z,192.0.2.1,GET,/,200`)
+	for _, line := range lines {
+		head := ""
+		if strings.HasPrefix(line, "2024-05-06T07:08:09Z,") {
+			head = "time,ip,method,path,status\n"
+		}
+		f, err := accesslog.Detect([]byte(head+strings.Repeat(line+"\n", 20)), accesslog.Options{Attributes: all})
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		p, r := f.Parser(), accesslog.Record{Values: make([][]byte, len(all))}
+		if err := p.Parse([]byte(line), &r); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if err := p.Parse([]byte(line+" "+line), &r); err == nil {
+			t.Errorf("%s: two lines are one request of %s", f.Name, line)
+		}
+	}
+	f, err := accesslog.Detect([]byte(strings.Repeat(`192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`+"\n", 20)), accesslog.Options{Attributes: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Parser().Parse([]byte(`192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"00 2337 "-" "curl/8.5"`), &accesslog.Record{Values: make([][]byte, len(all))}); err == nil {
+		t.Error("a line with the end of another is a request")
 	}
 }
 

@@ -15,6 +15,7 @@ func (p logfmt) Parse(line []byte, r *Record) error {
 	}
 	p.begin(line, r)
 	pairs, others := 0, 0
+	var first, second string
 	for len(p.text) > 0 {
 		if p.skip(' ') {
 			continue
@@ -39,7 +40,14 @@ func (p logfmt) Parse(line []byte, r *Record) error {
 		if !ok {
 			return errShape
 		}
-		pairs++
+		switch pairs++; {
+		case pairs == 1:
+			first = string(p.name)
+		case string(p.name) == first || string(p.name) == second:
+			return errShape // another line has begun
+		case pairs == 2:
+			second = string(p.name)
+		}
 		p.found(value, r)
 	}
 	if pairs < 2 || pairs < others {

@@ -235,6 +235,9 @@ type texts struct {
 	tail               []byte
 	whole              bool
 	method, path, host int
+
+	other Record // of another line
+	inner bool   // that is being read
 }
 
 // A piece says what to do with one field of a line.
@@ -279,6 +282,9 @@ func (t *texts) Parse(line []byte, r *Record) error {
 			date = value
 		case asTime:
 			r.At, ok = t.calendar.read(value)
+			if ok && bytes.HasPrefix(rest, []byte(`] "`)) && joined(rest[2:], t.calendar.is) {
+				return errShape
+			}
 		case asClock:
 			r.At, ok = t.calendar.pair(date, value)
 		case asRequest:
@@ -297,7 +303,37 @@ func (t *texts) Parse(line []byte, r *Record) error {
 	if !ok || t.whole && len(bytes.TrimSpace(rest)) > 0 || len(rest) > 0 && rest[0] != ' ' && rest[0] != '\t' && len(t.tail) == 0 {
 		return errShape
 	}
+	if t.joined(rest, len(r.Values)) {
+		return errShape
+	}
 	return nil
+}
+
+// mostAfter is how many fields behind the pattern are looked at for another line.
+const mostAfter = 64
+
+// joined reports whether what follows a line on it is another line, as where lines have lost their ends.
+func (t *texts) joined(rest []byte, values int) bool {
+	if t.inner || len(rest) == 0 {
+		return false
+	}
+	t.inner = true
+	defer func() { t.inner = false }()
+	t.other.Values = slices.Grow(t.other.Values[:0], values)[:values]
+	for range mostAfter {
+		if rest = bytes.TrimLeft(rest, " \t"); len(rest) == 0 {
+			return false
+		}
+		if t.Parse(rest, &t.other) == nil {
+			return true
+		}
+		i := bytes.IndexAny(rest, " \t")
+		if i < 0 {
+			return false
+		}
+		rest = rest[i:]
+	}
+	return false
 }
 
 // beforeTime returns the end of a value that precedes a time in brackets, or −1 if no time can be

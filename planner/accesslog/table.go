@@ -134,8 +134,8 @@ func (t *table) Parse(line []byte, r *Record) error {
 		}
 		line = rest
 	}
-	if t.marked && len(bytes.TrimSpace(line)) > 0 {
-		return errColumns // the line belongs to a heading that is not there
+	if len(bytes.TrimSpace(line)) > 0 {
+		return errColumns // the line belongs to a heading that is not there, or is of several
 	}
 	return nil
 }

@@ -134,6 +134,15 @@ func (c *clf) learn(b []byte) bool {
 	return true
 }
 
+// is reports whether b is a time.
+func (c *clf) is(b []byte) bool {
+	if len(b) != clfLength {
+		return false
+	}
+	_, ok := c.read(b)
+	return ok
+}
+
 // A calendar reads times of any supported form.
 type calendar struct {
 	zone   *time.Location
@@ -168,6 +177,12 @@ func (c *calendar) read(b []byte) (int64, bool) {
 		return c.iso(b)
 	}
 	return epoch(b)
+}
+
+// is reports whether b is a time, as a log of this form has it.
+func (c *calendar) is(b []byte) bool {
+	_, ok := c.read(b)
+	return ok
 }
 
 // clfStamp is the length of 17/May/2015:10:05:03.

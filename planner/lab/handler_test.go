@@ -159,9 +159,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestKinds holds the short explanations to the engine and to the long ones:
-// every kind is there, the options are those that a limit of it takes, and the
-// facts are those of the table of docs/LIMITS.md.
+// TestKinds compares the short explanations with the engine and with docs/LIMITS.md: every kind has
+// one, its options are those that a limit of it takes, its facts those of the page's table.
 func TestKinds(t *testing.T) {
 	rows := regexp.MustCompile(`(?m)^\| \[([a-z_]+)\]\(#[^)]*\) \| (.*) \| (.*) \| (.*) \|$`).FindAllStringSubmatch(pages.Read(t, "docs/LIMITS.md"), -1)
 	kinds := lab.Kinds()

@@ -32,7 +32,7 @@ var kinds = []Kind{
 	meter.GCRA: {
 		why:  (*moment).bucket,
 		Name: meter.GCRA.String(), Title: "Bucket",
-		Few: "a bucket that fills all the time", Most: "burst + count", Memory: "1 or 2 words",
+		Few: "a bucket that fills all the time", Most: "burst + count", Memory: "1 word; 2 if the period in nanoseconds does not divide evenly by the count",
 		How:     "A bucket holds burst tokens and gets a new one every period ÷ count. A request takes its cost in tokens or is denied. token_bucket and leaky_bucket are the same arithmetic.",
 		Choose:  "Unless you have a reason not to. It smooths, and allows bursts of a size that you set.",
 		Wrong:   "“10 a second” does not mean at most 10 in any second: a full bucket and a second of refilling are up to 20. Set a burst of 1, or take a log.",
@@ -72,7 +72,7 @@ var kinds = []Kind{
 	meter.SlidingLog: {
 		why:  (*moment).log,
 		Name: meter.SlidingLog.String(), Title: "Sliding log",
-		Few: "remembers every admission", Most: "count", Memory: "up to a word for each unit",
+		Few: "remembers every admission", Most: "count", Memory: "a word for each request of cost 1 in the period, 2 for one of a larger cost",
 		How:     "Every admitted request is remembered with its time, for one period. What is remembered and the new cost must not be above the count.",
 		Choose:  "For few and precious things: 5 log-ins a minute, a contract that says “in any 24 hours”.",
 		Wrong:   "Memory, with large counts and many keys. And a client that hammers passes again as soon as its old requests age out, unless count_denied counts its attempts too.",
@@ -92,7 +92,7 @@ var kinds = []Kind{
 	meter.SlidingSubWindows: {
 		why:  (*moment).parts,
 		Name: meter.SlidingSubWindows.String(), Title: "Sliding window in parts",
-		Few: "a log cut into parts", Most: "count", Memory: "parts + 3 words, or half of that",
+		Few: "a log cut into parts", Most: "count", Memory: "parts + 3 words; half of that for counts below 2^31",
 		How:     "The period is cut into parts, and each has a count. What is in the parts that still overlap the last period counts in full.",
 		Choose:  "Where a log would be too large and too much must never pass.",
 		Wrong:   "It errs on the strict side: a request may count up to one part too long. More parts, less error, more memory.",

@@ -96,6 +96,9 @@ func candidate(rate Rate, burst int64) Candidate {
 	}
 }
 
+// passes returns the most that passes within a time.
+func (k Candidate) passes(within time.Duration) int64 { return k.Burst + int64(within)/k.rate.unit() }
+
 // tightest returns the candidate that lets the least pass in a minute, among those that recover in
 // time if there are any.
 func tightest(all []Candidate) Candidate {

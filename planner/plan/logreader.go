@@ -50,10 +50,14 @@ type found struct {
 // tallied counts lines by their kind.
 type tallied struct {
 	lines, bad, aside, outside, unmatched, costless int64
+	lost                                            int64 // requests that bad lines may hold: one for every requestBytes begun
 	subsecond                                       int64 // lines with a time finer than a second
 	cut                                             bool  // the last line is cut off and cannot be read
 	examples                                        []string
 }
+
+// requestBytes is more than the lines of most requests have.
+const requestBytes = 512
 
 // mostExamples is how many unreadable lines are shown.
 const mostExamples = 3
@@ -61,6 +65,7 @@ const mostExamples = 3
 func (t *tallied) add(more *tallied) {
 	t.lines += more.lines
 	t.bad += more.bad
+	t.lost += more.lost
 	t.aside += more.aside
 	t.outside += more.outside
 	t.unmatched += more.unmatched
@@ -165,6 +170,7 @@ func (t *tallied) skip(line []byte, err error) {
 	}
 	t.lines++
 	t.bad++
+	t.lost += 1 + int64(len(line)/requestBytes)
 	if len(t.examples) < mostExamples {
 		t.examples = append(t.examples, fmt.Sprintf("%v: %s", err, accesslog.Excerpt(line)))
 	}

@@ -45,9 +45,16 @@ type Routed struct {
 	// Apart are the clients that stand apart from the rest.
 	Apart []Apart `json:"apart"`
 
-	minute  int64    // what Limit lets pass in a minute, without the margin
-	setBy   []string // the few clients without which Limit were clearly tighter
-	without int64    // what Limit would let pass without them
+	minute int64 // what Limit lets pass in a minute, without the margin
+	sets   []setting
+}
+
+// A setting is what the limit of a route lets pass within a time, with and without the clients that it
+// rests on.
+type setting struct {
+	within        time.Duration
+	with, without int64
+	by            []string
 }
 
 // An Apart is a client that had no say in the limit of a route.
@@ -179,9 +186,11 @@ type demander struct {
 	most [len(rates)]int64
 }
 
-// minute is the most that passes in a minute under the tightest limit that denies the client
+// passes returns the most that passes within a time under the tightest limit that denies the client
 // nothing.
-func (d *demander) minute() int64 { return tightestFor([]demander{*d}).Minute }
+func (d *demander) passes(within time.Duration) int64 {
+	return tightestFor([]demander{*d}).passes(within)
+}
 
 // tightestFor returns the tightest limit that denies none of the clients anything.
 func tightestFor(all []demander) Candidate {
@@ -215,7 +224,7 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	if one.Clients = int64(len(all)); one.Unknown {
 		return one, nil
 	}
-	slices.SortStableFunc(all, func(a, b demander) int { return cmp.Compare(b.minute(), a.minute()) })
+	slices.SortStableFunc(all, func(a, b demander) int { return cmp.Compare(b.passes(time.Minute), a.passes(time.Minute)) })
 	var ids []uint32
 	for _, d := range all[:min(len(all), mostApart)] {
 		ids = append(ids, d.id)
@@ -248,19 +257,52 @@ func (w *proposer) route(ctx context.Context, g group, patterns []string) (Route
 	return one, err
 }
 
-// setters finds the few clients without which the limit of a route would be clearly tighter, even
-// if they do not stand apart. The clients are in order of what they need.
+// setters finds the clients, of up to half of the networks, without which the limit of a route would
+// let clearly less pass at once, in a minute or in an hour, even if they do not stand apart. Who owns
+// a network may send from many of its addresses.
 func (w *proposer) setters(r *Routed, all []demander) {
-	few := max(deepest(len(all)), crowdOf(all))
-	if r.without = tightestFor(all[few:]).Minute; r.minute <= looser*r.without {
-		return
-	}
-	for _, d := range all[:few] {
-		if d.minute() > looser*r.without {
-			who, _ := w.clientOf(d.id)
-			r.setBy = append(r.setBy, who)
+	best, nets := tightestFor(all), w.byNetwork(all)
+	all = slices.Clone(all)
+	for _, within := range []time.Duration{0, time.Minute, time.Hour} {
+		most := func(a, b demander) int { return cmp.Compare(b.passes(within), a.passes(within)) }
+		slices.SortStableFunc(nets, most)
+		without := tightestFor(nets[len(nets)/2:]).passes(within)
+		if best.passes(within) <= looser*without {
+			continue
+		}
+		slices.SortStableFunc(all, most)
+		above := min(looser*without, all[0].passes(within)-1) // a limit may rest on several that need less alone
+		one := setting{within: within, with: best.passes(within), without: without}
+		for _, d := range all {
+			if who, _ := w.clientOf(d.id); d.passes(within) > above {
+				one.by = append(one.by, who)
+			}
+		}
+		same := func(o setting) bool {
+			return slices.Equal(slices.Sorted(slices.Values(o.by)), slices.Sorted(slices.Values(one.by)))
+		}
+		if !slices.ContainsFunc(r.sets, same) {
+			r.sets = append(r.sets, one)
 		}
 	}
+}
+
+// byNetwork returns a demander for each network, which needs the most that one of its clients needs.
+func (w *proposer) byNetwork(all []demander) (nets []demander) {
+	at := make(map[string]int)
+	for _, d := range all {
+		who, _ := w.clientOf(d.id)
+		network := networkOf(who)
+		i, known := at[network]
+		if !known {
+			i, nets = len(nets), append(nets, d)
+			at[network] = i
+		}
+		for k := range d.most {
+			nets[i].most[k] = max(nets[i].most[k], d.most[k])
+		}
+	}
+	return nets
 }
 
 // denied counts what the limit of a route denies the clients that stand apart.
@@ -311,27 +353,13 @@ func deepest(clients int) int {
 func edgeOf(all []demander) (edge int) {
 	last := int64(0)
 	for i := range deepest(len(all)) + 1 {
-		minute := all[i].minute()
+		minute := all[i].passes(time.Minute)
 		if i > 0 && float64(last) >= edgeFactor*float64(minute) {
 			edge = i
 		}
 		last = minute
 	}
 	return edge
-}
-
-// crowdOf returns how many clients stand clearly apart, even many, up to a third of all. The
-// clients are in order of what they need.
-func crowdOf(all []demander) (crowd int) {
-	last := int64(0)
-	for i := range int(mostApartPart*float64(len(all))) + 1 {
-		minute := all[i].minute()
-		if i > 0 && last >= clearFactor*minute {
-			crowd = i
-		}
-		last = minute
-	}
-	return crowd
 }
 
 // judge returns the verdict on a client of a route, or "" for one like the others. Only what it did
@@ -568,10 +596,10 @@ func (p *Proposal) ask() {
 	for i := range p.Routes {
 		r := &p.Routes[i]
 		if r.Limit != "" && len(r.Patterns) > 0 && rest.Limit != "" && r.minute > looser*rest.minute {
-			ask("%s lets %s, and %s %s: do these paths reach nothing else, such as a program behind %s", r.title(), perMinute(r.minute), rest.Name, perMinute(rest.minute), r.Patterns[0])
+			ask("%s lets %s, and %s %s: do these paths reach nothing else, such as a program behind %s", r.title(), perTime(r.minute, time.Minute), rest.Name, perTime(rest.minute, time.Minute), r.Patterns[0])
 		}
-		if len(r.setBy) > 0 {
-			ask("%s lets %s because of %s, and without %d: are these clients like the others", r.title(), perMinute(r.minute), some(r.setBy), r.without)
+		for _, s := range r.sets {
+			ask("%s lets %s because of %s, and without %d: are these clients like the others", r.title(), perTime(s.with, s.within), some(s.by), s.without)
 		}
 		if r.By != "" && r.Limit != "" {
 			ask("%s counts by %s: who sends another with each request is held by no limit: does your server, or what is before it, refuse what it does not know", r.Name, r.By)
@@ -601,7 +629,10 @@ func some(all []string) string {
 	return text
 }
 
-func perMinute(n int64) string { return wording.Count(n, "request") + " a minute pass" }
+func perTime(n int64, within time.Duration) string {
+	unit := map[time.Duration]string{0: "at once", time.Minute: "a minute", time.Hour: "an hour"}[within]
+	return wording.Count(n, "request") + " " + unit + " pass"
+}
 
 // A neighbour is a client that stands apart, or several clients of one network.
 type neighbour struct {
@@ -642,7 +673,10 @@ func neighbours(all []Apart) (sums []neighbour) {
 func networkOf(key string) string {
 	p := prefixOf(key)
 	bits := 48
-	if p.Addr().Is4() {
+	switch {
+	case p.Addr().IsPrivate() || p.Addr().IsLoopback():
+		return key // of many owners
+	case p.Addr().Is4():
 		bits = 24
 	}
 	if p, err := p.Addr().Prefix(bits); err == nil && p.IsValid() {

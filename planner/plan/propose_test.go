@@ -354,6 +354,70 @@ func TestProposeAsksWhoSets(t *testing.T) {
 	}
 }
 
+// TestProposeAsksAboutMany: clients of up to half of the networks that let a limit grow are named, though
+// each needs a little more than the last, or no more in a minute, but in an hour, and however many
+// addresses one network has.
+func TestProposeAsksAboutMany(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		from  string
+		n     int
+		sends func(i, k int) int // how many requests client k of n sends in second i
+		want  string
+	}{
+		{"a little more each", "203.0.113.%d", 25, func(i, k int) int {
+			if i == 60*k {
+				return 30 + 3*k
+			}
+			return 0
+		}, " at once pass because of 203.0.113."},
+		{"one network", "2001:db8:1:%x::1", 150, func(i, k int) int {
+			if i == 20*k {
+				return 90
+			}
+			return 0
+		}, " at once pass because of 2001:db8:1:"},
+		{"all hour long", "203.0.113.%d", 25, func(i, k int) int {
+			if i%12 == 0 {
+				return 1
+			}
+			return 0
+		}, " an hour pass because of 203.0.113."},
+		{"some at once, others all the time", "203.%d.0.9", 15, func(i, k int) int {
+			switch {
+			case k < 5 && i == 60*k:
+				return 90
+			case k >= 5 && i%2 == 0:
+				return 1
+			}
+			return 0
+		}, " an hour pass because of 203.5.0.9, 203.6.0.9"},
+	} {
+		var b strings.Builder
+		for i := range 3600 {
+			at := truthStart.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
+			send := func(who string, n int) {
+				for range n {
+					fmt.Fprintf(&b, "%s - - [%s] \"GET /page HTTP/1.1\" 200 9 \"-\" \"-\"\n", who, at)
+				}
+			}
+			if i%36 == 0 { // each of 100 clients once
+				send(fmt.Sprintf("10.0.0.%d", i/36), 30)
+			}
+			for k := range c.n {
+				send(fmt.Sprintf(c.from, k), c.sends(i, k))
+			}
+		}
+		p, err := plan.Propose(t.Context(), plan.Options{Files: []string{"-"}, Stdin: strings.NewReader(b.String()), Margin: 0.2})
+		if err != nil || p.File == "" {
+			t.Fatalf("%s: %v, %+v", c.what, err, p)
+		}
+		if !slices.ContainsFunc(p.Questions, func(q string) bool { return strings.Contains(q, c.want) }) {
+			t.Errorf("%s: nobody is named: %q\n%s", c.what, p.Questions, p.File)
+		}
+	}
+}
+
 // A rule of pages by name may let more pass than that by address: there is no path to ask
 // about. Servers log names that they have not checked, so the file asks who does.
 func TestProposeNamedPages(t *testing.T) {

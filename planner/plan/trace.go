@@ -42,8 +42,8 @@ func TraceOf(ctx context.Context, o Options, client string, most int) (*Trace, e
 // Requests passes every request of the logs to each, in order of time, with the values of
 // attributes, nil for a value that a line lacks. The values are valid during the call. It ignores
 // the options for keys, limits and choices. The findings are about the logs alone: where one stops
-// a proposal, do not trust the requests. Unread is how many lines could not be read, apart from the
-// last line of a log that is cut off.
+// a proposal, do not trust the requests. Unread is how many requests the lines that could not be read
+// may hold, one for every 512 bytes begun, apart from the last line of a log that is cut off.
 func Requests(ctx context.Context, o Options, attributes []string, each func(at int64, values [][]byte) error) (found []Finding, unread int64, err error) {
 	r, err := readAll(ctx, &o, attributes)
 	if err != nil {
@@ -61,7 +61,7 @@ func Requests(ctx context.Context, o Options, attributes []string, each func(at 
 		}
 	}
 	r.logs(adder(&found))
-	unread = r.tally.bad
+	unread = r.tally.lost
 	for _, in := range r.inputs {
 		if in.cut {
 			unread--

@@ -124,8 +124,11 @@ func (f *File) Refused(by request.Interfaces) Errors {
 	}
 	for _, r := range f.rules {
 		if r.Response != nil && by&request.Whole == 0 && (by&request.Ends == 0 || r.Response.OfBody()) {
-			errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, "it goes by the response, which is not seen here",
-				"stint proxy, Caddy and the middleware of Go see it: put the rule into a file for them"})
+			hint := "stint proxy, Caddy and the middleware of Go see it: put the rule into a file for them"
+			if by&request.Check != 0 {
+				hint += "; callers of /v1 need no count or cost here: they /v1/reserve each try, and /v1/settle it at 0 if it shall not count"
+			}
+			errs = append(errs, &Error{r.Line, r.Column, "rule " + r.Name, "it goes by the response, which is not seen here", hint})
 		}
 	}
 	return errs
@@ -137,12 +140,15 @@ func (u use) reason() string {
 
 // hint says which name may have been meant, or how to declare this one.
 func (f *File) hint(name string) string {
-	declare := fmt.Sprintf("what the caller gives is declared: attributes: [%s]", wording.Shorten(name))
+	declare := fmt.Sprintf("if your callers send it, write attributes: [%s]", wording.Shorten(name))
 	if request.Of(name).Kind == request.Claim {
 		declare = "stint proxy and /auth verify tokens with jwt: {jwks: URL} at the top; " + declare
 	}
 	if meant := f.meant(name); meant != "" {
 		return fmt.Sprintf("did you mean %q? %s", meant, declare)
+	}
+	if !strings.Contains(name, ".") {
+		declare += "; a header is header." + wording.Shorten(name)
 	}
 	return declare
 }

@@ -80,7 +80,7 @@ func TestRefused(t *testing.T) {
 		{"a call", `"match": {"grpc.service": "s"}, "key": ["grpc.method"], "unless": {"grpc.message": true}`, request.Interceptor, ""},
 		{"a call over HTTP", `"key": ["grpc.method"]`, request.Middleware, "it can come by " + askers + ", package grpclimit"},
 		{"a cookie of a call", `"key": ["cookie.c"]`, request.Service, "it can come by stint proxy, /auth, " + askers + ", package httplimit"},
-		{"a response that is not seen", `"key": ["ip"], "count": {"status": 401}`, request.Serve, "stint proxy, Caddy and the middleware of Go see it: put the rule into a file for them"},
+		{"a response that is not seen", `"key": ["ip"], "count": {"status": 401}`, request.Serve, "stint proxy, Caddy and the middleware of Go see it: put the rule into a file for them; callers of /v1 need no count or cost here: they /v1/reserve each try, and /v1/settle it at 0 if it shall not count"},
 		{"the body of a response to a call", `"key": ["ip"], "cost": {"response": "bytes", "reserve": 1}`, request.Interceptor, "stint proxy, Caddy and the middleware of Go see it: put the rule into a file for them"},
 		{"a response to a call", `"key": ["ip"], "count": {"status": 401}, "cost": {"response": "header.x", "reserve": 1}`, request.Interceptor, ""},
 		{"a response", `"key": ["ip"], "count": {"status": 401}`, request.Middleware, ""},

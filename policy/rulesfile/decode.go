@@ -183,7 +183,12 @@ func (d *decoder) fields(n *Node, t *trail, hint string, known ...string) []Fiel
 
 // mostTypos is one more than how many letters of a word may be wrong if it is to count as a
 // known one.
-func mostTypos(word string) int { return min(3, max(len(word)/2, min(2, len(word)-1))) }
+func mostTypos(word string) int {
+	if len(word) >= 12 {
+		return 4 // trusted_proxy
+	}
+	return min(3, max(len(word)/2, min(2, len(word)-1)))
+}
 
 // suggest returns a hint: the known word that is like the one written, or all known words.
 func suggest(word string, known []string) string {
@@ -204,7 +209,7 @@ func (d *decoder) text(n *Node, t *trail, hint string) (string, bool) {
 }
 
 func (d *decoder) boolean(n *Node, t *trail) bool {
-	return d.want(n, t, Bool, "") && n.Value == "true"
+	return d.want(n, t, Bool, "") && n.True()
 }
 
 func (d *decoder) number(n *Node, t *trail, least, most int64) int64 {

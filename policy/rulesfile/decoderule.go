@@ -90,7 +90,7 @@ func (d *decoder) first(r *Rule, fs []Field, t *trail) {
 			d.ruleName(r, f.Value, at)
 		case "shadow":
 			r.Quota = f.Value.Kind == String && f.Value.Value == "quota"
-			r.Shadow = r.Quota || d.want(f.Value, at, Bool, "or quota") && f.Value.Value == "true"
+			r.Shadow = r.Quota || d.want(f.Value, at, Bool, "or quota") && f.Value.True()
 		}
 	}
 }
@@ -463,8 +463,8 @@ func (d *decoder) condition(a request.Attribute, n *Node, t *trail) match.Condit
 func (d *decoder) values(a request.Attribute, n *Node, t *trail) match.Condition {
 	c := match.Condition{Attribute: a}
 	if n.Kind == Bool && d.visit(n, t) {
-		c.Text = n.Value
-		c.Present, c.Absent = n.Value == "true", n.Value != "true"
+		c.Present, c.Absent = n.True(), !n.True()
+		c.Text = strconv.FormatBool(c.Present)
 		return c
 	}
 	if n.Kind == List && len(n.Items) == 0 {

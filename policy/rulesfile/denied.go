@@ -246,7 +246,7 @@ func (d *decoder) filled(n *Node, t *trail, most int) string {
 func (d *decoder) cors(n *Node, t *trail) *CORS {
 	const hint = "true for any origin, or origins such as [https://app.example.com], whose pages may send cookies"
 	if n.Kind == Bool && d.visit(n, t) {
-		if n.Value == "true" {
+		if n.True() {
 			return new(CORS)
 		}
 		return nil

@@ -3,6 +3,7 @@ package rulesfile
 import (
 	"iter"
 	"slices"
+	"strings"
 )
 
 // A Node is a value of a rules file, whatever syntax it is written in.
@@ -19,6 +20,9 @@ type Node struct {
 	// Each, if not nil, takes the place of Items: it yields the items once, as they are read.
 	Each iter.Seq[*Node]
 }
+
+// True reports whether a node is true, in any case of letters.
+func (n *Node) True() bool { return n.Kind == Bool && strings.EqualFold(n.Value, "true") }
 
 func (n *Node) each() iter.Seq[*Node] {
 	if n.Each != nil {

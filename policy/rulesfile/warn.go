@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/match"
@@ -35,6 +36,7 @@ func (f *File) Warnings() []Warning {
 		w.claimKey(one)
 		w.client(one)
 		w.impossible(one)
+		w.misspelt(one)
 		w.script(one)
 		w.unreachable(one)
 		if i%64 == 63 { // so that requests are decided meanwhile
@@ -140,6 +142,31 @@ func (w *warner) client(r *Rule) {
 	if r.Tiers != nil && r.Tiers.By.Free() {
 		w.warn(r, "use an attribute that your program has verified", "a client chooses its tier by %s", r.Tiers.By.Name)
 	}
+	for _, o := range r.Overrides {
+		if by, ok := r.claimedBy(o.When); ok && o.Plan.Action == "unlimited" {
+			w.warn(r, "use an attribute that your program has verified", "a client that sends %s has no limit", by)
+		}
+	}
+	for _, conj := range r.Unless {
+		if by, ok := r.claimedBy(conj); ok {
+			w.warn(r, "use an attribute that your program has verified", "a client that sends %s leaves the rule", by)
+		}
+	}
+}
+
+// claimedBy returns an attribute by whose value a client meets conditions as it likes. The value of the
+// rule's own key, such as an API key, is taken for a secret.
+func (r *Rule) claimedBy(conj match.Conjunction) (name string, ok bool) {
+	for _, c := range conj {
+		switch {
+		case c.Absent || c.Kind == request.Path || c.Kind == request.Method || c.Kind == request.Host:
+		case !c.Free(), slices.ContainsFunc(r.Key, func(a request.Attribute) bool { return a.Name == c.Name }):
+			return "", false
+		default:
+			name, ok = c.Name, true
+		}
+	}
+	return name, ok
 }
 
 // budget warns of a budget whose size a client chooses by what it writes into the body. A
@@ -177,6 +204,31 @@ func (w *warner) script(r *Rule) {
 			if path := conj[i].Script(); path != "" {
 				w.warn(r, "write "+path+"/** if the server does so", "%s/x, which many servers hand to %s too, does not match", path, path)
 				return
+			}
+		}
+	}
+}
+
+// misspelt warns of conditions that no request is likely to meet: a path with a wildcard as other
+// programs write it, a method that differs from one of HTTP by a letter.
+func (w *warner) misspelt(r *Rule) {
+	methods := []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
+	for _, conj := range slices.Concat(r.Match, r.Unless) {
+		for _, c := range conj {
+			for text := range strings.SplitSeq(c.Text, ", ") {
+				switch method := strings.ToUpper(text); {
+				case c.Kind == request.Path:
+					for segment := range strings.SplitSeq(text, "/") {
+						if name := strings.Trim(segment, ":<>"); len(name) < len(segment) && name != "" && strings.ContainsAny(segment[:1], ":<") {
+							name = name[strings.LastIndexByte(name, ':')+1:] // of <int:id>
+							w.warn(r, "for any one segment write {"+name+"}", "path %s: %q is plain text here", wording.Shorten(text), wording.Shorten(segment))
+						}
+					}
+				case c.Kind == request.Method && !slices.Contains(methods, method):
+					if meant := wording.Nearest(method, slices.Values(methods), 2); meant != "" {
+						w.warn(r, "did you mean "+meant+"?", "%s is no method of HTTP", method)
+					}
+				}
 			}
 		}
 	}

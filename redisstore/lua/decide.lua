@@ -14,7 +14,7 @@
 -- Answer: the cost that was decided on, then seven integers a layer, behind them for k
 -- where each was charged, for y whether nothing of it stands (1); to T, P and K that
 -- behind an s. "stale <t>" when a calendar's bounds do not hold the server's
--- time; nil for a reservation that is not there, "gone" for one to raise. To a, and to s where it was
+-- time, or it is too late to decide; nil for a reservation that is not there, "gone" for one to raise. To a, and to s where it was
 -- settled before: o, what settling needs to know, and which states were overflow
 -- keys; or s, what reading the answer needs, and that.
 

@@ -3,14 +3,17 @@
 
 -- readLayers reads the arguments of n layers. Calls of the fast path have no weights. After
 -- a weight may follow b and the length of a ban in µs, 0 to begin none; x and for how long
--- the reservation excuses denials; and o and the record of the one that it raises.
+-- the reservation excuses denials; y and the latest time (µs) to decide at, since a call that
+-- was held up on its way would note a denial of whose cause nobody knows any more; and o and the
+-- record of the one that it raises.
 local function readLayers(n, short)
   local layers = {}
   for i = 1, n do
-    local weight, length, excuse, raised = 1, nil, nil, ''
-    if not short then weight, length, excuse, raised = string.match(argument(), '^(%d+)b?(%d*)x?(%d*)o?(.*)$') end
-    layers[i] = readLayer(whole(weight))
-    layers[i].ban, layers[i].excuse, layers[i].raised = tonumber(length), tonumber(excuse), raised
+    local weight, length, excuse, by, raised = 1, nil, nil, nil, ''
+    if not short then weight, length, excuse, by, raised = string.match(argument(), '^(%d+)b?(%d*)x?(%d*)y?(%d*)o?(.*)$') end
+    local L = readLayer(whole(weight))
+    L.ban, L.excuse, L.by, L.raised = tonumber(length), tonumber(excuse), tonumber(by), raised
+    layers[i] = L
   end
   return layers
 end
@@ -28,7 +31,7 @@ local function loadAll(layers, first, t)
     if wrong then return wrong end
   end
   for i = 1, #layers do
-    if layers[i].stale then return 'stale ' .. text(t) end
+    if layers[i].stale or t > (layers[i].by or t) then return 'stale ' .. text(t) end
   end
 end
 

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/stint-dev/stint"
 )
 
 // A Cond is a condition on one attribute of a request.
@@ -168,4 +170,16 @@ func General(all [][]Cond) (kept [][]Cond) {
 		}
 	}
 	return kept
+}
+
+// NoLooser reports whether a limit lets no more pass than another does, at once and over time.
+func NoLooser(limit, than string) bool {
+	a, errA := stint.Parse(limit)
+	b, errB := stint.Parse(than)
+	if errA != nil || errB != nil || a.InFlight() != b.InFlight() || a.Capacity() > b.Capacity() {
+		return false
+	}
+	const digits = "0123456789"
+	return a.Count() <= b.Count() && strings.TrimLeft(limit, digits) == strings.TrimLeft(than, digits) ||
+		a.Burst() > 0 && b.Burst() > 0 && float64(a.Count())*float64(b.Period()) <= float64(b.Count())*float64(a.Period())
 }

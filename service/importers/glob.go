@@ -89,6 +89,13 @@ func Twins(globs, exprs, others []string) bool {
 	})
 }
 
+// Wider reports whether patterns take a path that does not match expr, with a slash at its end or without.
+func Wider(globs []string, expr string) bool {
+	return slices.ContainsFunc(globs, func(g string) bool {
+		return !Within([]string{slashPath, pathExpr(g)}, expr) || !Within([]string{cleanPath, pathExpr(g)}, expr)
+	})
+}
+
 // pathExpr returns the expression of a pattern of paths, with or without a slash at the end.
 func pathExpr(glob string) string {
 	expr := "^"

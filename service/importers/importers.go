@@ -10,7 +10,14 @@ import (
 	"strings"
 
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/policy/rulesfile"
 )
+
+// Octal reports whether a number begins with 0: programs that read YAML 1.1 take it as octal.
+func Octal(n *rulesfile.Node) bool {
+	digits := strings.TrimLeft(n.Value, "+-")
+	return n.Kind == rulesfile.Number && len(digits) > 1 && digits[0] == '0' && digits[1] != '.'
+}
 
 // A Note says what a rule does differently from the imported limit, or that a limit is lost.
 type Note struct {

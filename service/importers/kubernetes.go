@@ -2,6 +2,8 @@ package importers
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/base64"
 	"strings"
 
 	"github.com/stint-dev/stint/policy/rulesfile"
@@ -35,32 +37,66 @@ func Split(data []byte) (all [][]byte) {
 type Object struct {
 	Kind string
 	Line int
-	// Data are the texts of a ConfigMap, with empty lines in front as in [Split].
-	Data [][]byte
+	// Data are the texts of a ConfigMap, with empty lines in front as in [Split]. Coded are those
+	// in its binaryData, and the texts of a Secret.
+	Data, Coded []Entry
 }
 
-// ObjectOf returns a document as an object of Kubernetes; ok is false if it is none.
-func ObjectOf(root *rulesfile.Node) (o Object, ok bool) {
-	var data *rulesfile.Node
-	version := false
-	for _, f := range root.Fields {
-		switch {
-		case f.Value == nil:
-		case f.Name == "kind":
+// An Entry is the text of a field in line Line.
+type Entry struct {
+	Line int
+	Text []byte
+}
+
+// ObjectsOf returns the objects of Kubernetes that a document is: one, or those of a List. It
+// returns nil for another document.
+func ObjectsOf(root *rulesfile.Node) []Object { return objects(root, "") }
+
+// objects are the objects of a document, or of an item in a list of such a kind.
+func objects(n *rulesfile.Node, listed string) []Object {
+	o := Object{Kind: listed, Line: n.Line}
+	fields := map[string]*rulesfile.Node{}
+	for _, f := range n.Fields {
+		if f.Value == nil {
+			continue
+		}
+		if fields[f.Name] = f.Value; f.Name == "kind" {
 			o.Kind, o.Line = f.Value.Value, f.Line
-		case f.Name == "apiVersion":
-			version = true
-		case f.Name == "data":
-			data = f.Value
 		}
 	}
-	if o.Kind != "ConfigMap" || data == nil {
-		return o, version && o.Kind != ""
-	}
-	for _, f := range data.Fields {
-		if f.Value != nil && f.Value.Kind == rulesfile.String {
-			o.Data = append(o.Data, []byte(strings.Repeat("\n", f.Value.Line)+f.Value.Value))
+	switch items := fields["items"]; {
+	case o.Kind == "ConfigMap" && (fields["data"] != nil || fields["binaryData"] != nil):
+		o.Data, o.Coded = entries(fields["data"], false), entries(fields["binaryData"], true)
+	case o.Kind == "" || listed == "" && fields["apiVersion"] == nil:
+		return nil
+	case o.Kind == "Secret":
+		o.Coded = append(entries(fields["data"], true), entries(fields["stringData"], false)...)
+	case strings.HasSuffix(o.Kind, "List") && items != nil:
+		all := []Object{}
+		for _, item := range items.Items {
+			if item != nil {
+				all = append(all, objects(item, cmp.Or(strings.TrimSuffix(o.Kind, "List"), "thing"))...)
+			}
 		}
+		return all
 	}
-	return o, true
+	return []Object{o}
+}
+
+// entries returns the texts of a map. Coded ones are read from base64.
+func entries(n *rulesfile.Node, coded bool) (all []Entry) {
+	if n == nil {
+		return nil
+	}
+	for _, f := range n.Fields {
+		if f.Value == nil || f.Value.Kind != rulesfile.String {
+			continue
+		}
+		text := []byte(strings.Repeat("\n", f.Value.Line) + f.Value.Value)
+		if coded {
+			text, _ = base64.StdEncoding.DecodeString(strings.Join(strings.Fields(f.Value.Value), "")) // what can be read of it
+		}
+		all = append(all, Entry{f.Line, text})
+	}
+	return all
 }

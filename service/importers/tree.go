@@ -73,7 +73,8 @@ type values struct {
 
 // Tree names the rules, and returns the file as a tree, and a function that returns its YAML.
 // Each node has the line and column where it begins in the YAML. The rules are made and
-// written one by one, while the Each of their list is read; call text after that.
+// written one by one, while the Each of their list is read; call text after that. The list
+// ends once the text has more bytes than a rules file may have.
 func (f *File) Tree() (root *rulesfile.Node, text func() []byte) {
 	t := &tree{w: newWriter(), lists: map[values]*rulesfile.Node{}}
 	made := f.Made
@@ -97,7 +98,7 @@ func (f *File) Tree() (root *rulesfile.Node, text func() []byte) {
 		for r := range made {
 			n := t.rule(r)
 			t.w.item(list, n)
-			if !yield(n) {
+			if !yield(n) || t.w.b.Len() > mostBytes {
 				return
 			}
 		}

@@ -13,6 +13,9 @@ import (
 // longer list is written once, with an anchor, and then as an alias.
 const mostRepeated = 8
 
+// mostBytes is the greatest size of a rules file, as package rules has it.
+const mostBytes = 32 << 20
+
 // A writer writes a rules file as YAML, and sets the line and column of each node. Each field
 // of a rule has its own line, with all of its value, unless that is a list of maps.
 type writer struct {

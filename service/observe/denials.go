@@ -74,7 +74,7 @@ func (d *denials) full(c *culprits, rule string) bool {
 type culprit struct {
 	entrypoint, rule string
 	shadow           bool
-	missing          bool // an attribute of the key is missing, so clients share it
+	missing          string // an attribute of the key that is missing, so that clients share it
 	key              slog.Attr
 	more             atomic.Uint64 // denials since the last line on it
 	since            time.Time     // when that line was written
@@ -145,7 +145,7 @@ func (d *denials) sampleOf(fraction float64, entrypoint string, r *policy.Result
 // culprit returns the key that a rule denied.
 func (d *denials) culprit(entrypoint string, r *policy.Result, i int) *culprit {
 	e := &r.Rules[i]
-	c := &culprit{entrypoint: entrypoint, rule: e.Rule, shadow: e.Shadow, missing: e.Missing, since: time.Now()}
+	c := &culprit{entrypoint: entrypoint, rule: e.Rule, shadow: e.Shadow, missing: r.Missing(i), since: time.Now()}
 	if d.clear {
 		key := r.Key(i)
 		c.key = slog.String("key", key[:min(len(key), longestKey)])
@@ -173,8 +173,12 @@ func (c *culprit) attrs() []any {
 	if c.key.Value.String() != "" { // the key of a block is empty
 		attrs = append(attrs, c.key)
 	}
-	if c.missing {
-		attrs = append(attrs, "missing", true)
+	switch c.missing {
+	case "":
+	case "ip":
+		attrs = append(attrs, "missing", "ip (none, or no address)")
+	default:
+		attrs = append(attrs, "missing", c.missing)
 	}
 	if c.shadow {
 		attrs = append(attrs, "shadow", true)

@@ -160,7 +160,7 @@ func TestLogKinds(t *testing.T) {
 		}
 		log.want(t,
 			`level=INFO msg=denied interface=http rule=banned limit=block`,
-			`level=INFO msg=denied interface=http rule=keyed missing=true limit=missing`,
+			`level=INFO msg=denied interface=http rule=keyed missing=header.x-api-key limit=missing`,
 			`level=INFO msg=denied interface=http rule=shadowed key=192.0.2.7 shadow=true limit=1/1h cost=1 retry_after=1h0m0s`)
 		for range 3 {
 			o.Failed("auth", errBroken)
@@ -201,7 +201,7 @@ func TestLogMissing(t *testing.T) {
 		p := newPolicy(t, newStore(), rulesFile)
 		o := observe.New(observe.Options{Log: log.logger()})
 		defer o.Close()
-		for _, test := range []struct{ ip, shared string }{{"203.0.113.7:4711", ""}, {"unknown", "missing=true "}} {
+		for _, test := range []struct{ ip, shared string }{{"203.0.113.7:4711", ""}, {"unknown", `missing="ip (none, or no address)" `}} {
 			since := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
 			for range 4 {
 				ask(o, p, policy.Map{"path": "/e", "ip": test.ip})

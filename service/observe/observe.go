@@ -1,8 +1,8 @@
 // Package observe reports decisions to operators: metrics for Prometheus, and a log of denials.
 // docs/METRICS.md lists the metrics and the lines.
 //
-// Every entrypoint of the program makes one call for each request: Decided, or Failed if no
-// decision could be made.
+// Every entrypoint of the program makes one call for each request: Decided, Failed if no decision
+// could be made, or Overloaded if none was tried. Settled reports what the end of a request cost.
 //
 //	o := observe.New(observe.Options{Log: log})
 //	defer o.Close()

@@ -379,6 +379,9 @@ func toUndo(ctx context.Context, k *rulesapi.Editor, author string, number int64
 	if number == 0 {
 		return nil, refused("there is no act of yours to take back: name one of another by its number, as stint audit lists it")
 	}
+	if len(acts) > 0 && number > acts[0].Number {
+		return nil, refused("there is no act %d: the last is %d", number, acts[0].Number)
+	}
 	return nil, refused("act %d is not among the last %d", number, mostUndo)
 }
 

@@ -18,3 +18,9 @@ func Given(limits []policy.RuleResult) func(after time.Duration) []int64 {
 		return counts
 	}
 }
+
+// Words says how much of a limit is used.
+func Words(e *policy.RuleResult) string { return words(e) }
+
+// Verdict is the first line of a story.
+func Verdict(s *Story) string { return verdict(s) }

@@ -3,9 +3,9 @@ package operate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,7 +24,7 @@ type Story struct {
 	At      time.Time `json:"at"`
 	Version Version   `json:"version"`
 	// Denied reports whether a request would certainly be denied now. Where that depends on unknown
-	// attributes, Verdict names them.
+	// attributes, Verdict names the rules.
 	Denied  bool   `json:"denied"`
 	Verdict string `json:"verdict"`
 	// Refused says why stint proxy, /auth and middleware answer the request with 400. The rest of
@@ -56,7 +56,9 @@ type Rule struct {
 	Ends      bool     `json:"ends,omitzero"`
 	Missing   bool     `json:"missing,omitzero"`
 	Denied    bool     `json:"denied"`
-	Limits    []Limit  `json:"limits"`
+	// Unknown reports whether it is not known if the rule denies, since the store does not answer.
+	Unknown bool    `json:"unknown,omitzero"`
+	Limits  []Limit `json:"limits"`
 	// Override is the override of the key; null if it has none.
 	Override *rulesapi.Override `json:"override"`
 	// Denials are those of the last minutes; null if none are known.
@@ -206,30 +208,60 @@ func hide(all []policy.Standing, file []*rulesfile.Rule) {
 	}
 }
 
-// verdict says in a sentence whether a request would be denied now. It does not say that the
-// request passes while attributes are unknown.
+// verdict says in a sentence whether a request would be denied now. Of a rule that may match it
+// says so: the rule's Where has the conditions. It does not say that the request passes while
+// attributes are unknown.
 func verdict(s *Story) string {
-	if s.Denied {
-		return "Denied now."
-	}
-	var where []string
+	var own, others []string // rules that deny if they match: the client's own count, or everyone
+	var unknown []string
 	for i := range s.Rules {
-		r := &s.Rules[i]
-		if text := strings.Join(r.Where, " and "); r.Denied && !r.Shadow && !slices.Contains(where, text) {
-			where = append(where, text)
+		switch r := &s.Rules[i]; {
+		case r.Unknown && !r.Shadow:
+			unknown = append(unknown, r.Rule)
+		case !r.Denied || r.Shadow:
+		case len(r.Where) == 0:
+			return "Denied now by rule " + r.Rule + "."
+		case r.Key != "" || r.KeyBase64 != nil:
+			own = append(own, r.Rule)
+		default:
+			others = append(others, r.Rule)
 		}
 	}
+	silent := ""
+	if len(unknown) > 0 {
+		silent = " What rule " + oneOf(unknown) + " says is not known: the store does not answer."
+	}
+	if len(own) > 0 {
+		return "Denied where rule " + oneOf(append(own, others...)) + " matches." + silent
+	}
+	text := "Passes"
+	if len(s.LeftOut) > 0 || s.More || len(unknown) > 0 {
+		text += " as far as is known"
+	}
+	if len(others) > 0 {
+		text += ", except where rule " + oneOf(others) + " matches"
+	}
 	switch {
-	case len(where) > 0:
-		return "Denied where " + strings.Join(where, ", or ") + "."
+	case silent != "":
+		return text + "." + silent
 	case len(s.LeftOut) > 0:
-		return "Passes as far as is known: " + strings.Join(s.LeftOut[0].Missing, " and ") + ", which rule " + s.LeftOut[0].Rule + " looks at, is not given."
+		text += ". Not given is " + strings.Join(s.LeftOut[0].Missing, " and ") + ", which rule " + s.LeftOut[0].Rule + " looks at"
 	case s.More:
-		return "Passes as far as is known: there are more rules than were looked at."
+		text += ". There are more rules than were looked at"
 	case len(s.Rules) == 0:
 		return "No rule holds for this client: it passes."
+	case len(others) == 0:
+		text += " now"
 	}
-	return "Passes now."
+	return text + "."
+}
+
+// oneOf joins the names of rules, three at most.
+func oneOf(names []string) string {
+	if len(names) > 3 {
+		names = append(names[:3:3], fmt.Sprintf("%d more", len(names)-3))
+	}
+	return strings.Join(names, " or ")
 }
 
 // version returns the version of the rules in force.
@@ -247,13 +279,14 @@ func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
 	}
 	for i := range at.Limits {
 		l := limitOf(&at.Limits[i])
-		r.Denied = r.Denied || l.Denied
+		r.Denied, r.Unknown = r.Denied || l.Denied, r.Unknown || unknown(&at.Limits[i])
 		r.Limits = append(r.Limits, l)
 	}
+	r.Unknown = r.Unknown && !r.Denied
 	if at.Err != nil {
 		r.StoreError = at.Err.Error()
 	}
-	if at.Own {
+	if at.Own || at.Idle {
 		o, err := s.o.Editor.Override(ctx, at.Rule, at.Key)
 		switch {
 		case err == nil:
@@ -261,11 +294,20 @@ func (s *Service) rule(ctx context.Context, at *policy.Standing) Rule {
 		case !errors.Is(err, rulesdb.ErrNotFound): // the revision is in force, even if its author is not known
 			r.Override = &rulesapi.Override{Rule: at.Rule, Key: at.Key, Reason: "who set it cannot be read now"}
 		}
+		if r.Override != nil {
+			r.Override.Note = rulesapi.Note(s.o.Source.Policy().Rules(), at.Rule)
+		}
 	}
 	if d, known := s.o.TopKeys.Of(at.Rule, at.Key); known && d.Count > 0 {
 		r.Denials = &Denials{d.Count, d.Over, d.Each, d.Since.UTC(), d.Last.UTC()}
 	}
 	return r
+}
+
+// unknown reports whether nobody could say if a limit denies. What on_store_failure says is known,
+// but for rules in shadow, which do not decide then.
+func unknown(e *policy.RuleResult) bool {
+	return e.Used < 0 && !e.Denied && (e.Failed == policy.FailLocal || e.Failed == policy.FailOpen && e.Shadow)
 }
 
 func limitOf(e *policy.RuleResult) Limit {

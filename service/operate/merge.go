@@ -13,9 +13,11 @@ import (
 func Merge(pages []*Page, n int, by string) *Page {
 	all := &Page{Rules: []RuleCount{}, Denied: []KeyCount{}, Nearest: []KeyPart{}}
 	for _, p := range pages {
+		problem := cmp.Or(all.Version.Problem, p.Version.Problem)
 		if p.At.After(all.At) {
 			all.At, all.Version, all.Minutes = p.At, p.Version, p.Minutes
 		}
+		all.Version.Problem = problem
 		for _, r := range p.Rules {
 			add(&all.Rules, r, func(o *RuleCount) bool { return o.Rule == r.Rule }, func(o *RuleCount) {
 				o.Allowed, o.Denied, o.ShadowDenied = o.Allowed+r.Allowed, o.Denied+r.Denied, o.ShadowDenied+r.ShadowDenied

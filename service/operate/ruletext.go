@@ -110,8 +110,12 @@ func limitWords(l stint.Limit) string {
 	return fmt.Sprintf("%v: %s", l, told(algorithms[l.Algorithm()].means, l, 0))
 }
 
-// trimmed writes a duration without zero units at its end: 12m for 12m0s.
+// trimmed writes a duration without zero units at its end: 12m for 12m0s, and days from two
+// of them on.
 func trimmed(d time.Duration) string {
+	if days := d / (24 * time.Hour); days >= 2 {
+		return strings.TrimSuffix(fmt.Sprintf("%d days %v", days, trimmed(d%(24*time.Hour))), " 0s")
+	}
 	text := short(d).String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")

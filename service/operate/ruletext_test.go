@@ -51,6 +51,18 @@ func TestAlgorithmWords(t *testing.T) {
 	}
 }
 
+// TestTrimmed writes durations as people read them.
+func TestTrimmed(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 12 * time.Minute: "12m", 24 * time.Hour: "24h", 48 * time.Hour: "2 days", 30 * 24 * time.Hour: "30 days",
+		356*time.Hour + 29*time.Minute + 20*time.Second: "14 days 20h29m20s",
+	} {
+		if got := trimmed(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
+
 // TestRuleText: each rule's lines, and what they mean.
 func TestRuleText(t *testing.T) {
 	f, err := rules.Decode("stint.yaml", []byte(written))

@@ -281,6 +281,8 @@ type Blocked struct {
 	Count  uint64 `json:"count"`
 	Author string `json:"author,omitzero"`
 	Reason string `json:"reason,omitzero"`
+	// Note says why a block denies nobody, as the rules in force are; "" if it denies.
+	Note string `json:"note,omitzero"`
 }
 
 // mostLooked bounds how many overrides a page searches for blocks.
@@ -376,7 +378,7 @@ func (s *Service) blocks(ctx context.Context, behind rulesource.Override, n int,
 				continue
 			}
 			key, hash := s.named(o.Rule, o.Key, clear)
-			b := Blocked{Rule: o.Rule, Key: key, KeyHash: hash, Why: "block", Author: o.Author, Reason: o.Reason}
+			b := Blocked{Rule: o.Rule, Key: key, KeyHash: hash, Why: "block", Author: o.Author, Reason: o.Reason, Note: rulesapi.Note(s.o.Source.Policy().Rules(), o.Rule)}
 			if !o.Expires.IsZero() {
 				b.Until = &o.Expires
 			}

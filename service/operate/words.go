@@ -28,19 +28,18 @@ func words(e *policy.RuleResult) string {
 	if e.Failed != policy.NotFailed {
 		text = "The store does not answer: this process decides by its share. "
 	}
-	if l.InFlight() {
-		return text + fmt.Sprintf("%d of %d in flight, %d left.", e.Used, e.Capacity, e.Remaining)
-	}
-	text += fmt.Sprintf("%d of %d used, %d left.", e.Used, e.Capacity, e.Remaining)
-	if e.Used == 0 {
-		return text + " As if never used."
-	}
-	text += " " + told(algorithms[l.Algorithm()].pace, l, e.ResetAfter)
-	if !e.Denied {
-		return text
+	switch {
+	case l.InFlight():
+		text += fmt.Sprintf("%d of %d in flight, %d left.", e.Used, e.Capacity, e.Remaining)
+	case e.Used == 0:
+		text += fmt.Sprintf("0 of %d used, %d left. As if never used.", e.Capacity, e.Remaining)
+	default:
+		text += fmt.Sprintf("%d of %d used, %d left. ", e.Used, e.Capacity, e.Remaining) + told(algorithms[l.Algorithm()].pace, l, e.ResetAfter)
 	}
 	wait, ends := e.RetryAfter.Duration()
 	switch {
+	case !e.Denied || ends && l.InFlight():
+		return text
 	case !ends:
 		return text + fmt.Sprintf(" A request costs %d, which is more than can ever pass at once.", e.Cost)
 	case e.Cost == 1:

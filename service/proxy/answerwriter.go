@@ -14,13 +14,12 @@ import (
 type answerWriter struct {
 	http.ResponseWriter
 	pending *atomic.Int64 // counts requests whose answer has not begun, this one included
-	begun   bool
+	begun   atomic.Bool
 	stream  *slowStream // nil over HTTP/1
 }
 
 func (a *answerWriter) begin() {
-	if !a.begun {
-		a.begun = true
+	if a.begun.CompareAndSwap(false, true) {
 		a.pending.Add(-1)
 	}
 }

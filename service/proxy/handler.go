@@ -23,6 +23,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -31,8 +32,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
 	"github.com/stint-dev/stint/service/claims"
@@ -66,12 +69,13 @@ type Options struct {
 	BodyStall time.Duration
 	BodyRate  int64
 	// MaxInFlight is how many requests may wait for the upstream to begin its
-	// answer; further ones are answered 503 at once, undecided. The default
+	// answer; further ones are answered 503, undecided unless many come at one moment. While one
+	// waits for its own client to send its body, it counts of its address alone. The default
 	// value is 1000; a negative one is no bound.
 	MaxInFlight int
 	// MaxInFlightPerAddress is how many of these requests one client's address, or one /64 of IPv6,
-	// may have. A trusted proxy that names no client may have all. The default value is a quarter of
-	// MaxInFlight.
+	// may have. A trusted proxy that names no client may have all. The default is a quarter of what
+	// is free.
 	MaxInFlightPerAddress int
 	// MaxWaiting is how many requests may wait for their turn under the rules, or for a
 	// decision, and how many calls of gRPC may be open; further ones are answered 503.
@@ -119,6 +123,8 @@ type Handler struct {
 	bodies  server.Load // bytes of bodies that are held until the decision
 	sampled *slog.Logger
 
+	reserved server.Load // reservations that requests have open
+
 	unlisted unlisted
 
 	passed, denied, refused atomic.Int64
@@ -127,8 +133,9 @@ type Handler struct {
 func (o *Options) fill() {
 	o.BodyStall = cmp.Or(o.BodyStall, defaultStall)
 	o.BodyRate = cmp.Or(o.BodyRate, defaultRate)
-	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultInFlight)
-	o.MaxInFlightPerAddress = cmp.Or(o.MaxInFlightPerAddress, max(o.MaxInFlight/4, 1))
+	if o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultInFlight); o.MaxInFlight < 0 {
+		o.MaxInFlight = math.MaxInt
+	}
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, defaultWaiting)
 	o.MaxLag = cmp.Or(o.MaxLag, defaultLag)
 	if o.Upgrades == nil {
@@ -148,13 +155,7 @@ const entrypoint = "proxy"
 func NewHandler(o Options) (*Handler, error) {
 	h := &Handler{o: o, hop: []string{"stint-" + strings.ToLower(rand.Text())}, log: server.ErrorLog(o.Log), sampled: server.SampleLog(o.Log)}
 	h.o.fill()
-	h.pending = server.NewLoad(h.o.MaxInFlight, h.o.MaxInFlightPerAddress, o.Client.Trusted)
-	h.waiting = server.NewShares(h.o.MaxWaiting, waitingParts, o.Client.Trusted,
-		"as many requests wait for their turn as may", "as many requests of its address wait for their turn as may")
-	h.calls = server.NewShares(h.o.MaxWaiting, waitingParts, o.Client.Trusted,
-		"as many calls of gRPC are open as may be", "as many calls of gRPC of its address are open as may be")
-	h.held = server.NewShares(h.o.MaxWaiting, waitingParts, o.Client.Trusted, "full", "full") // nobody is told
-	h.bodies = server.NewShares(mostBodies, bodiesParts, o.Client.Trusted, string(errRoom), string(errOwnRoom))
+	h.bound()
 	h.o.Observer.WatchWaiting(h.waiting.Count)
 	h.target = o.Upstream
 	socket := ""
@@ -173,6 +174,9 @@ func NewHandler(o Options) (*Handler, error) {
 			if r.StatusCode < 100 { // net/http panics at it
 				return fmt.Errorf("the status %d", r.StatusCode)
 			}
+			if r.StatusCode == http.StatusSwitchingProtocols {
+				visitOf(r.Request).switches(r.Header)
+			}
 			return nil
 		},
 		FlushInterval: flushAfter,
@@ -183,6 +187,7 @@ func NewHandler(o Options) (*Handler, error) {
 		OnDecision:   h.decided,
 		OnSettlement: func(_ *http.Request, r *policy.Result) { h.o.Observer.Settled(entrypoint, r) },
 		OnError:      h.failed,
+		Reserves:     func(r *http.Request, open int) error { return visitOf(r).reserves(open) },
 		Claim:        func(r *http.Request, name string) (string, bool, bool) { return visitOf(r).claims.Claim(name) },
 	})
 	if err != nil {
@@ -202,6 +207,7 @@ func NewHandler(o Options) (*Handler, error) {
 		}
 		r, end := v.goOn(r)
 		out := relay(fullDuplex(w, r))
+		v.fields = w.Header()
 		defer func() {
 			out.flushCut()
 			leave() // what end waits for takes no connection
@@ -213,6 +219,20 @@ func NewHandler(o Options) (*Handler, error) {
 		}
 	}))
 	return h, nil
+}
+
+// bound makes the bounds of what requests take.
+func (h *Handler) bound() {
+	trusted := h.o.Client.Trusted
+	h.pending = server.NewLoad(h.o.MaxInFlight, h.o.MaxInFlightPerAddress, trusted)
+	h.waiting = server.NewShares(h.o.MaxWaiting, waitingParts, trusted,
+		"as many requests wait for their turn as may", "as many requests of its address wait for their turn as may")
+	h.calls = server.NewShares(h.o.MaxWaiting, waitingParts, trusted,
+		"as many calls of gRPC are open as may be", "as many calls of gRPC of its address are open as may be")
+	h.held = server.NewShares(h.o.MaxWaiting, waitingParts, trusted, "full", "full") // nobody is told
+	h.bodies = server.NewShares(mostBodies, bodiesParts, trusted, string(errRoom), string(errOwnRoom))
+	h.reserved = server.NewShares(memstore.DefaultReservations, reservedParts, trusted,
+		"as many reservations are open as may be", "as many reservations of its address are open as may be")
 }
 
 // Close closes idle connections to the upstream.
@@ -284,8 +304,8 @@ func (h *Handler) failed(_ *http.Request, err error) {
 		h.sampled.Warn("a response did not change what its request was charged", "error", server.Redact(err.Error()))
 		return
 	}
-	if f, ok := errors.AsType[fault](err); ok && f.HTTPStatus() == http.StatusServiceUnavailable {
-		h.noteShed(f.Error())
+	if f, ok := errors.AsType[fault](err); errors.Is(err, stint.ErrFull) || ok && f.HTTPStatus() == http.StatusServiceUnavailable {
+		h.noteShed(err.Error())
 		return
 	}
 	h.o.Observer.Failed(entrypoint, err)
@@ -306,8 +326,8 @@ func (h *Handler) badGateway(w http.ResponseWriter, r *http.Request, err error) 
 		answer(w, r, http.StatusRequestEntityTooLarge, "the request is too large")
 		return
 	}
-	if errors.Is(err, errConnections) {
-		h.shed(w, r, errConnections.Error())
+	if b, ok := errors.AsType[busy](err); ok {
+		h.shed(w, r, b.Error())
 		return
 	}
 	h.sampled.Warn("the server behind did not answer", "upstream", h.o.Upstream.Redacted(), "error", server.Redact(err.Error()))
@@ -347,5 +367,6 @@ func isGRPC(h http.Header) bool {
 // Counts returns how many requests were passed on and how many denied.
 func (h *Handler) Counts() (passed, denied int64) { return h.passed.Load(), h.denied.Load() }
 
-// Shed returns how many requests were refused at once, undecided.
+// Shed returns how many requests were refused since too much was going on: at once, undecided, or else
+// when the upstream was to be asked, and these passed, too.
 func (h *Handler) Shed() int64 { return h.refused.Load() }

@@ -3,11 +3,13 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 
@@ -17,7 +19,7 @@ import (
 
 // Bounds of the requests that wait for a decision or for their turn. Bounds of connections are not
 // enough, since an HTTP/2 connection has many requests. One address may have a part of what is free:
-// a quarter, and of the bytes of bodies a sixteenth.
+// a quarter, and of the bytes of bodies and of the reservations a sixteenth.
 const (
 	// defaultWaiting is the most such requests, and the most open gRPC calls.
 	defaultWaiting = 10_000
@@ -25,6 +27,9 @@ const (
 	// mostBodies is the most bytes of their bodies.
 	mostBodies  = 256 << 20
 	bodiesParts = 16
+	// reservedParts is for the reservations, of which the store has room for
+	// [memstore.DefaultReservations].
+	reservedParts = 16
 	// maxHeld bounds the body that hold reads, in bytes.
 	maxHeld = 64 << 10
 )
@@ -38,6 +43,10 @@ type visit struct {
 	counts bool // it counts among the requests that wait
 	finish finish
 	tried  bool // it has been given to a connection, without a body
+
+	reserved int // how many reservations it has open
+
+	fields http.Header // of the answer
 
 	hides *hidingWriter // nil if no rule may ask for usage
 	asks  bool          // a rule asks for usage
@@ -71,6 +80,17 @@ func visitOf(r *http.Request) *visit {
 	return v
 }
 
+// switches moves the fields of a 101 to the answer before the connection is taken over: rules settle what
+// they say then, and write their own beside them.
+func (v *visit) switches(from http.Header) {
+	for name, values := range from {
+		if name != "Connection" && name != "Upgrade" { // which httputil.ReverseProxy still reads
+			v.fields[name] = append(v.fields[name], values...)
+			delete(from, name)
+		}
+	}
+}
+
 // decided frees what a request holds until it may go on, or is refused.
 func (v *visit) decided() {
 	v.body.decided()
@@ -87,8 +107,21 @@ func (v *visit) decided() {
 	}
 }
 
+// reserves notes that the request has so many reservations open, or returns why it may not have more.
+func (v *visit) reserves(open int) error {
+	more := open - v.reserved
+	if more <= 0 {
+		v.h.reserved.Add(v.from, more)
+	} else if why := v.h.reserved.Take(v.from, more); why != "" {
+		return fmt.Errorf("%w: %s", stint.ErrFull, why)
+	}
+	v.reserved = open
+	return nil
+}
+
 func (v *visit) end() {
 	v.decided()
+	_ = v.reserves(0)
 	v.body.release()
 	if v.cancel != nil {
 		v.cancel()
@@ -154,7 +187,8 @@ func (h *Handler) hold(p *policy.Policy, r *http.Request) (*http.Request, error)
 const watchEvery = 250 * time.Millisecond
 
 // watch returns the request with a context that ends when its client hangs up while it waits. A client
-// hangs up by closing its own side of the connection, as net/http has it elsewhere.
+// hangs up by closing its own side of the connection, as net/http has it elsewhere. That is not seen
+// behind more of a body than the socket has room for.
 func (v *visit) watch(r *http.Request) *http.Request {
 	c, ok := r.Context().Value(clientConnKey{}).(*clientConn)
 	if !ok || c.hungUp == nil {

@@ -79,7 +79,7 @@ func joined(lines []string, ours int) []string {
 		return lines
 	}
 	if !items.MatchString(strings.Join(lines[ours:], ", ")) {
-		return lines[:ours]
+		return slices.Clip(lines[:ours])
 	}
 	return []string{strings.Join(lines, ", ")}
 }

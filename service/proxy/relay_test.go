@@ -82,7 +82,8 @@ func TestRelay(t *testing.T) {
 
 // TestRelayLists: where the server behind sends RateLimit fields of its own, clients get one list
 // with those of the proxy first. Fields in another form than a list of strings, which would make
-// the whole list invalid, are left out, but not where the proxy has none itself.
+// the whole list invalid, are left out, but not where the proxy has none itself. What the proxy says
+// remains is what remains after the answer is settled.
 func TestRelayLists(t *testing.T) {
 	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, line := range r.URL.Query()["line"] {
@@ -93,7 +94,7 @@ func TestRelayLists(t *testing.T) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}))
 	t.Cleanup(behind.Close)
-	f := start(t, mustURL(t, behind.URL), time.Minute, yaml(t, "rules: [{name: p, match: {path: /limited}, key: [], limits: 100/h}]"), httplimit.ClientIP{})
+	f := start(t, mustURL(t, behind.URL), time.Minute, yaml(t, "rules: [{name: p, match: {path: /limited}, key: [], limits: 100/h}, {name: c, match: {path: /counted}, key: [], limits: 100/h, count: {status: [401]}}]"), httplimit.ClientIP{})
 	for _, test := range []struct {
 		lines []string
 		list  bool
@@ -107,7 +108,7 @@ func TestRelayLists(t *testing.T) {
 		{[]string{`"a";r=0`, `limit=10, remaining=1, reset=7`}, false},
 		{[]string{`token;r=1`}, false}, {[]string{`"open;r=1`}, false}, {[]string{`"a";r=1,`}, false}, {[]string{`"a";R=1`}, false}, {[]string{`"a";r=`}, false}, {[]string{`"a" b`}, false}, {[]string{""}, false},
 	} {
-		for path, own := range map[string][]string{"/limited": {`"p";r=`, `"p";q=100;w=3600`}, "/free": nil} {
+		for path, own := range map[string][]string{"/limited": {`"p";r=`, `"p";q=100;w=3600`}, "/counted": {`"c";r=100;`, `"c";q=100;w=3600`}, "/free": nil} {
 			answer, err := f.client.Get("http://" + f.address + path + "?" + url.Values{"line": test.lines}.Encode())
 			if err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -204,6 +205,42 @@ func TestResponseUpgraded(t *testing.T) {
 	}
 	_ = conn.Close() // the client reads no more
 	settled(t, f, "", 100)
+}
+
+// TestUpgradeSettles: what the header of a 101 says is charged at once, and arrives once.
+func TestUpgradeSettles(t *testing.T) {
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Cost: 23\r\nX-Two: a\r\nX-Two: b\r\n\r\n")
+		_, _ = io.Copy(conn, rw)
+	}))
+	t.Cleanup(behind.Close)
+	target, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := start(t, target, time.Minute, yaml(t, `{"rules":[{"name":"a","key":["ip"],"limits":["1000/h fixed_window"],"cost":{"response":"header.x-cost","reserve":10}}]}`), httplimit.ClientIP{})
+	conn, err := net.Dial("tcp", f.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := answer.Header
+	if answer.StatusCode != 101 || len(h["X-Cost"]) != 1 || !slices.Equal(h["X-Two"], []string{"a", "b"}) || h.Get("Upgrade") != "websocket" || len(h["Upgrade"]) != 1 || !strings.Contains(h.Get("RateLimit"), ";r=977") {
+		t.Errorf("%s: %v", answer.Status, h)
+	}
+	if used := usageOf(t, f, "a", ""); used != 23 {
+		t.Errorf("%d used beside the connection, want 23", used)
+	}
 }
 
 // TestBudgets runs the rules of docs/BUDGETS.md in front of a server that answers as OpenAI

@@ -42,7 +42,8 @@ func (w *deadlineWriter) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// A room sends requests through a handler. Its upstream answers at once, except to /slow.
+// A room sends requests through a handler. Its upstream answers at once, except to /slow and
+// to /work, whose body it reads first.
 type room struct {
 	t        *testing.T
 	h        http.Handler
@@ -59,7 +60,9 @@ func newRoom(t *testing.T, rules string, o proxy.Options) *room {
 			<-r.goOn
 		}
 		_, err := io.Copy(io.Discard, q.Body)
-		r.behind.Add(1)
+		if r.behind.Add(1); q.URL.Path == "/work" {
+			<-r.goOn
+		}
 		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, err
 	})
 	r.h = handler(t, yaml(t, rules), o)

@@ -51,7 +51,7 @@ type ServeOptions struct {
 // stops. Each connection ends with its present answer. After Notice, only connections that already
 // wait are accepted. Requests in flight, requests that wait, and upgraded connections have at most
 // Drain to finish, and what is left is closed. Serve returns an error if a request that was cut had
-// no answer. Streams, answers that clients do not read, and upgraded connections may last for ever,
+// no answer and its client was still there. Streams, answers that clients do not read, and upgraded connections may last for ever,
 // so to cut one of them is no error.
 //
 // A request or an answer may take any time as long as its client sends and reads. A bound would cut
@@ -87,7 +87,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, o ServeOptions)
 	case lost > 0:
 		err = errors.Join(err, fmt.Errorf("%d requests had no answer when the drain was over", lost))
 	case left:
-		o.Log.Info("answers that have begun and upgraded connections are cut: the drain is over")
+		o.Log.Info("answers that have begun, upgraded connections and requests without clients are cut: the drain is over")
 	}
 	if closing := running.Close(); err == nil {
 		err = closing
@@ -121,7 +121,7 @@ type inFlight struct {
 	next    http.Handler
 	pace    pace
 	all     sync.WaitGroup
-	pending atomic.Int64 // requests whose answer has not begun
+	pending atomic.Int64 // requests whose answer has not begun, and whose client is there
 }
 
 // ServeHTTP implements [http.Handler].
@@ -134,6 +134,7 @@ func (f *inFlight) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		gone := func() bool { return r.Context().Err() != nil }
 		a.stream = &slowStream{conn: c.answers, control: http.NewResponseController(w), gone: gone, pace: f.pace}
 	}
+	defer context.AfterFunc(r.Context(), a.begin)() // who has left gets no answer
 	defer a.end()
 	f.next.ServeHTTP(a, r)
 }

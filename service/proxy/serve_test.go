@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -55,5 +56,45 @@ func TestTLS(t *testing.T) {
 	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestStopUnanswered: a stop that cuts a request without an answer is an error if its client is there to
+// miss it, and none if the client has left.
+func TestStopUnanswered(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, left, release := make(chan bool), make(chan bool), make(chan bool)
+		goesOn := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			begun <- true
+			if leaves {
+				<-r.Context().Done()
+				left <- true
+			}
+			<-release
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan error)
+		go func() {
+			served <- proxy.Serve(ctx, ln, goesOn, proxy.ServeOptions{Drain: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+		}()
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		if <-begun; leaves {
+			_ = conn.Close()
+			<-left
+		}
+		stop()
+		if err := <-served; (err == nil) != leaves {
+			t.Errorf("the client has left: %v, error: %v", leaves, err)
+		}
+		close(release)
+		_ = conn.Close()
 	}
 }

@@ -24,10 +24,8 @@ const (
 // can still be answered in time.
 func (h *Handler) overloaded(r *http.Request) string {
 	v := visitOf(r)
-	if h.o.MaxInFlight > 0 {
-		if why := h.pending.Full(v.from); why != "" {
-			return why
-		}
+	if why := h.pending.Full(v.from); why != "" {
+		return why // asking takes the place, but after a charge
 	}
 	leave, why := h.enter(r)
 	if why != "" {
@@ -71,21 +69,28 @@ func (h *Handler) noteShed(why string) {
 }
 
 // asking counts a request from when the upstream is asked until it begins to answer: a stream that has
-// begun is no load to be shed. A request does not count either while it waits for its own client.
-// Otherwise a few clients that do not send their bodies would have everybody else refused.
+// begun is no load to be shed. While a request waits for its own client, it counts of its address alone:
+// a few clients that do not send their bodies must not have everybody else refused, and a client that
+// ends many bodies at once must not exceed its bound.
 type asking struct {
 	next http.RoundTripper
 	n    server.Load
 }
 
+// A busy says why the upstream is not asked now.
+type busy string
+
+func (b busy) Error() string { return string(b) }
+
 // RoundTrip implements [http.RoundTripper].
 func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	v := visitOf(r)
-	a.n.Add(v.from, 1)
-	if r.Body == nil || r.Body == http.NoBody {
-		defer a.n.Add(v.from, -1)
-	} else {
-		b := &askedBody{ReadCloser: r.Body, n: a.n, from: v.from}
+	if why := a.n.Take(v.from, 1); why != "" {
+		return nil, busy(why)
+	}
+	defer a.n.Add(v.from, -1)
+	if r.Body != nil && r.Body != http.NoBody {
+		b := &askedBody{ReadCloser: r.Body, n: a.n}
 		defer b.answered()
 		r = r.WithContext(r.Context()) // a copy: a RoundTripper must not change its request
 		r.Body = b
@@ -97,12 +102,11 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// An askedBody takes its request out of the count while it waits for the client. The body may still be
-// read after the upstream has begun to answer.
+// An askedBody takes its request out of the count in all while it waits for the client. The body may
+// still be read after the upstream has begun to answer.
 type askedBody struct {
 	io.ReadCloser
-	n    server.Load
-	from server.Address
+	n server.Load
 
 	mu      sync.Mutex
 	waiting bool // for the client
@@ -119,21 +123,25 @@ func (b *askedBody) Read(p []byte) (int, error) {
 func (b *askedBody) waits(now bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch b.waiting = now; {
-	case b.begun:
-	case now:
-		b.n.Add(b.from, -1)
-	default:
-		b.n.Add(b.from, 1)
-	}
+	b.set(now)
 }
 
 func (b *askedBody) answered() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.begun = true; !b.waiting {
-		b.n.Add(b.from, -1)
+	b.set(false)
+	b.begun = true
+}
+
+func (b *askedBody) set(waiting bool) {
+	switch {
+	case b.begun || b.waiting == waiting:
+	case waiting:
+		b.n.Idle(1)
+	default:
+		b.n.Idle(-1)
 	}
+	b.waiting = waiting
 }
 
 // A clientConn is what is known about the connection of a client.

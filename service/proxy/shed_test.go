@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
@@ -66,8 +67,8 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestInFlightShare has one address send more than its share of requests that the upstream does not
-// answer: other addresses pass, and a trusted proxy may have all.
+// TestInFlightShare has four addresses send more than their shares of requests that the upstream does
+// not answer: other addresses pass, and a trusted proxy may have all.
 func TestInFlightShare(t *testing.T) {
 	arrived, finish := make(chan bool, 64), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -100,15 +101,19 @@ func TestInFlightShare(t *testing.T) {
 		}
 	}
 	hang(8, "[2001:db8::%x]:1")
-	if refused.Load() != 4 {
-		t.Errorf("%d of 8 of one network refused, want 4", refused.Load())
+	if refused.Load() != 5 {
+		t.Errorf("%d of 8 of one network refused, want 5: it has a quarter of what is free", refused.Load())
+	}
+	for _, other := range []string{"192.0.2.11:%d", "192.0.2.12:%d", "192.0.2.13:%d"} {
+		hang(8, other)
 	}
 	if got := ask("/", "192.0.2.1:1"); got != http.StatusOK {
-		t.Errorf("another address: %d", got)
+		t.Errorf("another address, beside four that have all they may: %d", got)
 	}
-	hang(12, "127.0.0.3:%d")
-	if refused.Load() != 4 {
-		t.Errorf("%d of a trusted proxy refused", refused.Load()-4)
+	before := refused.Load()
+	hang(7, "127.0.0.3:%d")
+	if refused.Load() != before {
+		t.Errorf("%d of a trusted proxy refused", refused.Load()-before)
 	}
 	if got := ask("/", "192.0.2.1:1"); got != http.StatusServiceUnavailable {
 		t.Errorf("beyond the bound in all: %d", got)
@@ -120,9 +125,57 @@ func TestInFlightShare(t *testing.T) {
 	}
 }
 
-// TestInFlightOfSlowClients has clients whose bodies do not come, more than requests may be in flight,
-// over HTTP/1.1 and gRPC: others are answered all the same. Requests that wait for the upstream again
-// are bounded again.
+// TestInFlightAtOnce has more requests asked of the upstream at one moment than may wait for it: their
+// bodies end together, or their turn comes at once. No more reach it than may, and once these have been
+// answered all places are free again.
+func TestInFlightAtOnce(t *testing.T) {
+	const most, sent = 16, 40
+	for _, c := range []struct {
+		name, rules string
+		each        int   // 1 if each is of another address
+		least, want int64 // an address may have a quarter of what is free, which is less while its own begin
+	}{
+		{"bodies of one address", "rules: [{name: a, key: [], limits: 1000/s}]", 0, most / 5, most / 4},
+		{"bodies that a rule reads", "rules: [{name: a, key: [body./model], limits: 1000/s}]", 0, most / 5, most / 4},
+		{"turns of many addresses", "rules: [{name: a, key: [], limits: 100/s burst 100 leaky_queue}]", 1, most, most},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRoom(t, c.rules, proxy.Options{MaxInFlight: most})
+				var refused int64
+				for range 2 {
+					var bodies []*io.PipeWriter
+					for i := range sent {
+						bodies = append(bodies, r.post(fmt.Sprintf("192.0.2.%d:1", i*c.each), "/work"))
+					}
+					synctest.Wait()
+					for _, w := range bodies {
+						go func() {
+							_, _ = io.WriteString(w, `{"model":"m"}`) // of a body that is refused nobody reads
+							_ = w.Close()
+						}()
+					}
+					time.Sleep(time.Second)
+					synctest.Wait()
+					asked := r.behind.Swap(0)
+					if asked < c.least || asked > c.want {
+						t.Errorf("%d reached the server at once, want %d", asked, c.want)
+					}
+					refused += sent - asked
+					r.want(http.StatusServiceUnavailable, refused)
+					for range asked {
+						r.goOn <- struct{}{}
+					}
+					synctest.Wait() // their places are free
+				}
+			})
+		})
+	}
+}
+
+// TestInFlightOfSlowClients has clients behind a trusted proxy whose bodies do not come, more than
+// requests may be in flight, over HTTP/1.1 and gRPC: others are answered all the same. Requests that
+// wait for the upstream again are bounded again.
 func TestInFlightOfSlowClients(t *testing.T) {
 	arrived, finish := make(chan bool, 8), make(chan struct{})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -140,7 +193,8 @@ func TestInFlightOfSlowClients(t *testing.T) {
 	defer server.Close()
 	release := sync.OnceFunc(func() { close(finish) })
 	defer release()
-	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000000/h"), httplimit.ClientIP{}, proxy.Options{MaxInFlight: 2, MaxInFlightPerAddress: 2, BodyStall: time.Hour})
+	trusted := httplimit.ClientIP{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
+	f := start(t, mustURL(t, server.URL), 0, oneRule(t, "ip", "1000000/h"), trusted, proxy.Options{MaxInFlight: 2, BodyStall: time.Hour})
 	until := func(want int, when string) {
 		t.Helper()
 		await.Until(t, fmt.Sprint(want, " ", when), func() bool { return f.get(t, "/").StatusCode == want })

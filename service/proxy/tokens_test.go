@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -104,14 +106,20 @@ func answers(r *http.Request) (s said, way int) {
 	return tell(form, tokens, usage, ends), way
 }
 
-// byChunk answers in chunks of 1 + way pieces.
+// byChunk answers in chunks of 1 + way pieces, or of so few bytes that they cut pieces.
 type byChunk struct{}
 
 func (byChunk) RoundTrip(r *http.Request) (*http.Response, error) {
 	s, way := answers(r)
 	var chunks []io.Reader
-	for at := 0; at < len(s.pieces); at += 1 + way {
-		chunks = append(chunks, strings.NewReader(strings.Join(s.pieces[at:min(at+1+way, len(s.pieces))], "")))
+	for all := range slices.Chunk(s.pieces, 1+way) {
+		most := 1 << 20
+		if way > 3 {
+			most = 50
+		}
+		for text := range slices.Chunk([]byte(strings.Join(all, "")), most) {
+			chunks = append(chunks, bytes.NewReader(text))
+		}
 	}
 	return &http.Response{
 		StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, ContentLength: -1,

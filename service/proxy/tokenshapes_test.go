@@ -25,6 +25,7 @@ const prompt = 9
 const (
 	data = "data: %s\n\n"
 	line = "%s\n"
+	part = "%s\n " // of an array
 )
 
 // says returns a function that writes numbers of an answer: the sum, or the tokens alone.
@@ -58,7 +59,7 @@ var shapes = map[string]shape{
 	"messages": {dialect: "anthropic", begin: `{"content":[{"text":"`, piece: `\"t%d `,
 		usage: says(`"}],"usage":{"input_tokens":9,"output_tokens":%d}`, false), end: `}`},
 	"generate stream": {dialect: "gemini", event: data, piece: `{"candidates":[{"text":"t%d"}],"usageMetadata":{"totalTokenCount":%d}}`, running: true},
-	"generate array":  {dialect: "gemini", begin: `[{"candidates":[]}`, piece: `,{"candidates":[{"text":"t%d"}],"usageMetadata":{"totalTokenCount":%d}}`, running: true, end: `]`},
+	"generate array":  {dialect: "gemini", event: part, begin: `[{"candidates":[{"content":"` + strings.Repeat("x", 400) + `"}]}`, piece: `,{"candidates":[{"text":"t%d"}],"usageMetadata":{"totalTokenCount":%d}}`, running: true, end: `]`},
 	"generate": {dialect: "gemini", begin: `{"candidates":[{"content":{"parts":[{"text":"`, piece: `\"t%d `,
 		usage: says(`"}]}}],"usageMetadata":{"promptTokenCount":9,"totalTokenCount":%d}`, true), end: `}`},
 	"ollama generate": {dialect: "ollama", event: line, piece: `{"response":"t%d","done":false}`,

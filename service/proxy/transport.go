@@ -56,7 +56,7 @@ type dialer struct {
 }
 
 // errConnections is for a request that needs one connection too many.
-var errConnections = errors.New("there are as many connections to the server behind as there may be")
+const errConnections = busy("there are as many connections to the server behind as there may be")
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if d.open.Add(1) > d.most {

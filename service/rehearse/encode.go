@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash/maphash"
+	"strings"
 	"unsafe"
 
 	"github.com/stint-dev/stint/policy"
@@ -20,6 +21,7 @@ const (
 	flagCost   = 1 << 1
 	flagSent   = 1 << 2
 	flagCosts  = 1 << 3
+	flagUnread = 1 << 4 // no rule has read its body
 )
 
 // A charge is what a request costs, as its caller said, and whether it passed.
@@ -51,7 +53,15 @@ func (r *Recorder) appendBody(to []byte, names []string, attrs policy.Attributes
 			to = binary.AppendVarint(appendValue(to, name), cost)
 		}
 	}
+	unread := false
+	if body, ok := attrs.(interface{ BodyUnread() bool }); ok && body.BodyUnread() {
+		unread, to[at] = true, to[at]|flagUnread
+	}
 	for _, name := range names {
+		if unread && ofBody(name) { // asking would wait for the body
+			to = append(to, 0)
+			continue
+		}
 		v, ok := attrs.Attribute(name)
 		switch {
 		case !ok:
@@ -64,6 +74,8 @@ func (r *Recorder) appendBody(to []byte, names []string, attrs policy.Attributes
 	}
 	return to
 }
+
+func ofBody(name string) bool { return strings.HasPrefix(name, "body.") }
 
 func appendValue(to []byte, v string) []byte {
 	to = binary.AppendUvarint(to, uint64(len(v))+1)
@@ -103,6 +115,7 @@ type Request struct {
 	Allowed bool
 
 	sent   int64
+	unread bool // its body, so that its fields are not known
 	names  []string
 	values []string
 	has    []bool
@@ -162,7 +175,7 @@ func (q *Request) readCharge(body []byte) []byte {
 		body = body[n:]
 		return v
 	}
-	q.Cost, q.sent, q.Costs, q.Allowed = 1, 0, nil, flags&flagDenied == 0
+	q.Cost, q.sent, q.Costs, q.Allowed, q.unread = 1, 0, nil, flags&flagDenied == 0, flags&flagUnread != 0
 	if flags&flagCost != 0 {
 		q.Cost = number()
 	}

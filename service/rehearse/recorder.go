@@ -165,8 +165,7 @@ func (s *stripe) grow(sc *schema, at int64, age time.Duration) *segment {
 	return g
 }
 
-// drop forgets the oldest segment; of a single one, which is being written, all
-// but what comes.
+// drop forgets the oldest segment. If there is only one, the next request begins another.
 func (s *stripe) drop() {
 	s.requests -= s.segments[0].requests
 	s.bytes -= s.room

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/wording"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 	"github.com/stint-dev/stint/simulate"
@@ -124,6 +125,9 @@ type run struct {
 	counted       int64 // requests from here on count
 	column        int64 // nanoseconds
 
+	same   bool  // the rules before and after are the same
+	unread int64 // requests whose bodies were not read, and matter
+
 	out   Report
 	rules map[string]*Rule
 	keys  map[id]*tally
@@ -148,8 +152,22 @@ type side struct {
 // A verdict is what a side said to a request.
 type verdict struct {
 	matched, denied bool
+	unread          bool     // rules asked for its body, which was not read
 	id                       // what denied it
 	shadow          []string // the rules in shadow that would have
+}
+
+// asked is the attributes of a request whose verdict notes whether its unread body is asked for.
+type asked struct {
+	*Request
+	verdict *verdict
+}
+
+func (a *asked) Attribute(name string) (string, bool) {
+	if a.unread && ofBody(name) {
+		a.verdict.unread = true
+	}
+	return a.Request.Attribute(name)
 }
 
 func newRun(o *Options) (*run, error) {
@@ -285,6 +303,7 @@ func (r *run) unsure() {
 			say("what responses cost is not rehearsed, since the recording does not have them: requests cost what is reserved")
 		}
 	}
+	r.same = same && len(before) == len(r.o.After.Names())
 }
 
 // mostNotes bounds how many rules are noted whose keys start afresh.
@@ -344,7 +363,7 @@ func (s *side) decide(ctx context.Context, batch []Request) error {
 		q, v := &batch[i], &s.verdicts[i]
 		*v = verdict{}
 		// A recording does not say how long requests last: each ends before the next.
-		result, err := s.rules.Decide(ctx, simulate.Call{At: q.At, Attributes: q, Cost: q.Cost, Costs: q.Costs})
+		result, err := s.rules.Decide(ctx, simulate.Call{At: q.At, Attributes: &asked{q, v}, Cost: q.Cost, Costs: q.Costs})
 		fault, refused := errors.AsType[*policy.RequestError](err)
 		costs, unknown := errors.AsType[*policy.CostsError](err)
 		switch {
@@ -386,6 +405,9 @@ func (r *run) compare(q *Request, before, after *verdict) {
 		return
 	}
 	r.out.Requests++
+	if after.unread && !(r.same && before.unread) {
+		r.unread++
+	}
 	if before.matched || after.matched {
 		r.out.Matched++
 	}
@@ -480,6 +502,9 @@ func (r *run) report() *Report {
 		if !r.after.met[name] && !r.o.After.SameRule(r.o.Before, name) {
 			out.Unsure = append(out.Unsure, "rule "+name+": it changes, and no request matched it")
 		}
+	}
+	if r.unread > 0 {
+		out.Unsure = append(out.Unsure, fmt.Sprintf("the new rules look into the bodies of %s that no rule had read, and take their fields as missing", wording.Count(r.unread, "request")))
 	}
 	out.Denials = r.top(all, func(t *tally) int64 { return t.NewlyDenied })
 	out.Passes = r.top(all, func(t *tally) int64 { return t.NewlyPassed })

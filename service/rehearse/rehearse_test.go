@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
@@ -111,6 +115,38 @@ func TestPushedOut(t *testing.T) {
 		}
 	})
 }
+
+// TestUnreadBodies: recording reads no body that the rules have not read, and rules that look into one
+// are not rehearsed.
+func TestUnreadBodies(t *testing.T) {
+	file := func(path string) string {
+		return fmt.Sprintf(`{"rules": [{"name": "mail", "match": {"path": %q}, "key": ["body./mail"], "limits": ["5 per minute"]}]}`, path)
+	}
+	p, recorder := live(t, file("/login"), rehearse.RecorderOptions{})
+	guard, err := httplimit.NewPolicy(p, httplimit.ClientIP{}, httplimit.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(map[string]bool)
+	for _, path := range []string{"/login", "/upload"} {
+		r := httptest.NewRequest(http.MethodPost, path, io.TeeReader(strings.NewReader(`{"mail": "ann@example.org"}`), writerFunc(func() { read[path] = true })))
+		r.ContentLength = 27
+		guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(httptest.NewRecorder(), r)
+	}
+	if !read["/login"] || read["/upload"] {
+		t.Errorf("read: %v", read)
+	}
+	for path, unsure := range map[string]bool{"/login": false, "/log*": false, "/*": true} {
+		report, err := rehearse.Run(t.Context(), rehearse.Options{Live: p, After: parse(t, file(path)), Recording: recorder.Recording(time.Now()), Fresh: true})
+		if err != nil || slices.ContainsFunc(report.Unsure, func(text string) bool { return strings.Contains(text, "bodies of 1 request") }) != unsure {
+			t.Errorf("%s: %v, %v", path, err, report.Unsure)
+		}
+	}
+}
+
+type writerFunc func()
+
+func (f writerFunc) Write(p []byte) (int, error) { f(); return len(p), nil }
 
 // sending is a request with a body of so many bytes.
 type sending struct {

@@ -28,7 +28,7 @@ func (r *Report) Text(w io.Writer) error {
 	_ = table.Flush() // to memory
 	fmt.Fprintf(&b, "\nnewly denied: %s, %s of those that rules match, and %s that were not denied before\n", wording.Count(r.NewlyDenied, "request"), Percent(r.NewlyDeniedShare), wording.Count(r.KeysNewlyDenied, "key"))
 	if r.Unread > 0 {
-		fmt.Fprintf(&b, "  with %s that could not be read, each as one newly denied\n", wording.Count(r.Unread, "line"))
+		fmt.Fprintf(&b, "  with %s in lines that could not be read, each as one newly denied\n", wording.Count(r.Unread, "request"))
 	}
 	fmt.Fprintf(&b, "newly passed: %s, and %s that are no longer denied\n", wording.Count(r.NewlyPassed, "request"), wording.Count(r.KeysNewlyPassed, "key"))
 	fmt.Fprintf(&b, "denied when they came: %s\n", wording.Count(r.RecordedDenied, "request"))

@@ -8,8 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/protobuf/proto"
 )
 
 // Bounds of messages that are arriving. A call allocates the length that its client names, and
@@ -26,43 +27,118 @@ const (
 var errRoom = errors.New("too much of too many calls is on its way")
 
 // An arrivals counts the arriving messages, and the metadata of calls, of all connections of a
-// listener.
+// server, above their encryption.
 type arrivals struct {
-	net.Listener
+	credentials.TransportCredentials
 	coming atomic.Int64
-	read   time.Duration // the longest time of a call
 }
 
-// Accept implements [net.Listener].
-func (r *arrivals) Accept() (net.Conn, error) {
-	c, err := r.Listener.Accept()
+// ServerHandshake implements [credentials.TransportCredentials].
+func (r *arrivals) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := r.TransportCredentials.ServerHandshake(c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &arriving{Conn: c, room: r, began: time.Now()}, nil
+	a := &arriving{Conn: c, room: r, of: make(map[uint32]int64), less: make(chan struct{}, 1)}
+	a.in, a.out = frames{left: len(http2.ClientPreface), data: a.came, begins: a.begun, ends: a.gone}, frames{ends: a.answered}
+	return a, info, nil
 }
 
-// An arriving is a connection that counts the bytes that have come, without messages that have been
-// decided. Metadata counts until its call ends. Other bytes count for as long as a call may take,
-// up to twice that.
+// An arriving is a connection that counts the bytes that it has read of each open call, until its
+// client resets it or its answer is on its way, and the metadata.
 type arriving struct {
 	net.Conn
-	room *arrivals
+	room    *arrivals
+	in, out frames
+	less    chan struct{} // has a value once there is more room
 
-	mu          sync.Mutex
-	began       time.Time // when now began
-	now, before int64     // bytes in two periods; their sum is never below 0
-	calls       int64     // bytes of the metadata of its open calls
+	mu    sync.Mutex
+	of    map[uint32]int64 // the bytes of each open call; nil once closed
+	last  uint32           // the call that was begun last
+	held  int64            // their sum
+	calls int64            // bytes of the metadata of open calls
 }
 
-// Read implements [net.Conn].
+// roomWithin is how long a connection waits for calls to end before it is closed, since those that it
+// has read in part may not.
+const roomWithin = time.Second
+
+// Read implements [net.Conn]. It returns once there is room for what it has read.
 func (a *arriving) Read(b []byte) (int, error) {
 	n, err := a.Conn.Read(b)
-	if !a.fits(a.add(int64(n))) {
-		_ = a.Close()
-		return 0, errRoom
+	a.in.pass(b[:n])
+	if a.hasRoom() {
+		return n, err
+	}
+	late := time.NewTimer(roomWithin)
+	defer late.Stop()
+	for !a.hasRoom() {
+		select {
+		case <-a.less:
+		case <-time.After(10 * time.Millisecond): // another connection may have made room
+		case <-late.C:
+			_ = a.Close()
+			return 0, errRoom
+		}
 	}
 	return n, err
+}
+
+// Write implements [net.Conn].
+func (a *arriving) Write(b []byte) (int, error) {
+	n, err := a.Conn.Write(b)
+	a.out.pass(b[:n])
+	return n, err
+}
+
+func (a *arriving) hasRoom() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.of == nil || a.fits(a.held+a.calls)
+}
+
+// begun notes that the client has begun a call.
+func (a *arriving) begun(stream uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of != nil && stream > a.last {
+		a.last, a.of[stream] = stream, 0
+	}
+}
+
+// came counts n more bytes of a call, unless it has ended: then nobody keeps them.
+func (a *arriving) came(stream uint32, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if was, open := a.of[stream]; open {
+		a.of[stream] = was + int64(n)
+		a.hold(int64(n))
+	}
+}
+
+// gone uncounts a call that its client has reset.
+func (a *arriving) gone(stream uint32, reset bool) {
+	if reset {
+		a.answered(stream, true)
+	}
+}
+
+// answered uncounts a call whose answer, or its end by the server, has been sent.
+func (a *arriving) answered(stream uint32, _ bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hold(-a.of[stream])
+	delete(a.of, stream)
+	select {
+	case a.less <- struct{}{}:
+	default: // it has a value already
+	}
+}
+
+// hold counts n more bytes. The lock is held.
+func (a *arriving) hold(n int64) {
+	a.held += n
+	a.room.coming.Add(n)
 }
 
 // fits reports whether the connection may hold so many bytes.
@@ -77,7 +153,7 @@ func (a *arriving) open(n int64) bool {
 	defer a.mu.Unlock()
 	a.calls += n
 	a.room.coming.Add(n)
-	if n > 0 && !a.fits(a.now+a.before+a.calls) {
+	if n > 0 && !a.fits(a.held+a.calls) {
 		a.calls -= n
 		a.room.coming.Add(-n)
 		return false
@@ -88,37 +164,14 @@ func (a *arriving) open(n int64) bool {
 // Close implements [net.Conn].
 func (a *arriving) Close() error {
 	a.mu.Lock()
-	a.room.coming.Add(-a.now - a.before)
-	a.now, a.before = 0, 0
+	a.hold(-a.held)
+	a.of = nil
 	a.mu.Unlock()
 	return a.Conn.Close()
 }
 
 // RemoteAddr implements [net.Conn]. A call finds its connection by this address.
 func (a *arriving) RemoteAddr() net.Addr { return whence{a.Conn.RemoteAddr(), a} }
-
-// add counts bytes, or with n < 0 uncounts those of a complete message, and returns how many the
-// connection holds.
-func (a *arriving) add(n int64) (held int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	was := a.now + a.before
-	for stretches := 0; time.Since(a.began) >= a.room.read; a.began = a.began.Add(a.room.read) {
-		a.before, a.now = a.now, 0
-		if stretches++; stretches > 1 {
-			a.began = time.Now()
-			break
-		}
-	}
-	if n < 0 { // the oldest first
-		part := min(-n, a.before)
-		a.before -= part
-		n = -min(-n-part, a.now)
-	}
-	a.now += n
-	a.room.coming.Add(a.now + a.before - was)
-	return a.now + a.before + a.calls
-}
 
 // A whence is the address of a client with its connection.
 type whence struct {
@@ -138,11 +191,4 @@ func peerOf(ctx context.Context) net.Addr {
 func connOf(from net.Addr) *arriving {
 	at, _ := from.(whence)
 	return at.conn
-}
-
-// decided uncounts the message of a call.
-func decided(ctx context.Context, m proto.Message) {
-	if conn := connOf(peerOf(ctx)); conn != nil {
-		conn.add(-int64(proto.Size(m)))
-	}
 }

@@ -93,7 +93,6 @@ type call struct {
 
 // ShouldRateLimit implements the service.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-	defer decided(ctx, req)
 	return s.Decide(ctx, req, isOperator(ctx))
 }
 
@@ -240,6 +239,9 @@ func (s *Service) read(p *policy.Policy, req *pb.RateLimitRequest, operator bool
 func statusOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
+	}
+	if errors.Is(err, policy.ErrNotReady) {
+		return status.Error(codes.Unavailable, "there are no rules yet")
 	}
 	return status.Error(codes.Unavailable, "the store could not decide")
 }

@@ -100,6 +100,9 @@ func TestMetadataOfOpenCalls(t *testing.T) {
 		if _, err := c.ShouldRateLimit(soon(t), request("shop", "user", "root")); err != nil {
 			t.Errorf("during the flood: %v", err)
 		}
+		if ctx.Err() == nil && len(refused) == most {
+			t.Error("the calls that there was room for have ended, too")
+		}
 		end()
 		for ; ; time.Sleep(10 * time.Millisecond) {
 			_, err := c.ShouldRateLimit(metadata.AppendToOutgoingContext(patient, pairs...), request("shop", "user", "root"))

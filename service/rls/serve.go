@@ -12,6 +12,7 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
@@ -92,7 +93,7 @@ func Serve(ctx context.Context, ln net.Listener, s *Service, o ServeOptions) err
 	reflection.Register(server)
 
 	stopped, queue := make(chan error, 1), drain.NewListener(ln)
-	go func() { stopped <- server.Serve(&arrivals{Listener: queue, read: o.Read}) }()
+	go func() { stopped <- server.Serve(queue) }()
 	select {
 	case err := <-stopped:
 		return err
@@ -132,10 +133,11 @@ func (o *ServeOptions) server(stopping context.Context, observer *observe.Observ
 		grpc.StreamInterceptor(endWith(stopping)),
 		grpc.InTapHandle(entry.enter),
 	}
+	secured := insecure.NewCredentials()
 	if o.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+		secured = credentials.NewTLS(o.TLS)
 	}
-	return grpc.NewServer(options...)
+	return grpc.NewServer(append(options, grpc.Creds(&arrivals{TransportCredentials: secured}))...)
 }
 
 // stop lets running calls finish, for at most the given time.

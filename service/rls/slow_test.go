@@ -3,9 +3,11 @@ package rls_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/stint-dev/stint/service/rls"
 )
@@ -112,35 +115,58 @@ func TestSlowCall(t *testing.T) {
 	}
 }
 
+// A rawConn is a connection of HTTP/2 that its test writes frame by frame.
+type rawConn struct {
+	net.Conn
+	*http2.Framer
+	fields *hpack.Encoder
+	head   bytes.Buffer
+}
+
+func dialRaw(t *testing.T, address string) *rawConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	r := &rawConn{Conn: conn, Framer: http2.NewFramer(conn, conn)}
+	r.fields = hpack.NewEncoder(&r.head)
+	_, err = conn.Write([]byte(http2.ClientPreface))
+	if err := errors.Join(err, r.WriteSettings()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// call begins a call and sends bytes of its message.
+func (r *rawConn) call(id uint32, end bool, message []byte) error {
+	r.head.Reset()
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		_ = r.fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	err := r.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: r.head.Bytes(), EndHeaders: true})
+	for piece := range slices.Chunk(message, 16<<10) {
+		err = errors.Join(err, r.WriteData(id, false, piece))
+	}
+	if end {
+		err = errors.Join(err, r.WriteData(id, true, nil))
+	}
+	return err
+}
+
 // TestMessagesByWhatComes begins large messages and does not end them: a connection is
 // closed before it holds all the room for them, others are answered, and one that sends
 // more than the room in whole messages, too.
 func TestMessagesByWhatComes(t *testing.T) {
-	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: time.Minute})
-	flood, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer flood.Close()
-	framer := http2.NewFramer(flood, flood)
-	_, err = flood.Write([]byte(http2.ClientPreface))
-	if err := errors.Join(err, framer.WriteSettings()); err != nil {
-		t.Fatal(err)
-	}
+	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: time.Minute, MaxStreams: 4000})
+	flood := dialRaw(t, address)
 	go func() { _, _ = io.Copy(io.Discard, flood) }()
-	var head bytes.Buffer
-	fields := hpack.NewEncoder(&head)
-	sent, piece := 0, make([]byte, 16<<10)
-	for id := uint32(1); id < 4000 && err == nil; id += 2 {
-		head.Reset()
-		for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", pb.RateLimitService_ShouldRateLimit_FullMethodName}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
-			_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
-		}
-		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: head.Bytes(), EndHeaders: true})
-		for n := 0; n < 3 && err == nil; n++ { // within the window that a stream has at first
-			err = framer.WriteData(id, false, append([]byte{0, 0, 0x3f, 0xff, 0xff}, piece...)[:len(piece)])
-			sent += len(piece)
-		}
+	var err error
+	sent, message := 0, append([]byte{0, 0, 0x3f, 0xff, 0xff}, make([]byte, 48<<10)...) // within the window that a stream has at first
+	for id := uint32(1); id < 6000 && err == nil; id += 2 {
+		err = flood.call(id, false, message)
+		sent += len(message)
 	}
 	if err == nil {
 		t.Errorf("%d bytes of calls that do not end are held", sent)
@@ -151,5 +177,39 @@ func TestMessagesByWhatComes(t *testing.T) {
 		if _, err := other.ShouldRateLimit(soon(t), large); err != nil {
 			t.Fatalf("whole messages: %v", err)
 		}
+	}
+}
+
+// TestResetCalls sends more over one connection than it has room for, in calls that are reset as soon as
+// they are sent, as Envoy does when its clients leave: the connection stays open, and answers.
+func TestResetCalls(t *testing.T) {
+	address, _ := start(t, service(t, rls.Options{}), rls.ServeOptions{Read: time.Minute})
+	conn := dialRaw(t, address)
+	answered := make(chan error, 1)
+	const last = 4001
+	go func() {
+		for {
+			frame, err := conn.ReadFrame()
+			if err != nil || frame.Header().StreamID == last && frame.Header().Flags.Has(http2.FlagHeadersEndStream) {
+				answered <- err
+				return
+			}
+		}
+	}()
+	data, err := proto.Marshal(request("shop", "user", strings.Repeat("a", 55_000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(data))), data...)
+	for id := uint32(1); id < last; id += 2 {
+		if err := errors.Join(conn.call(id, false, message), conn.WriteRSTStream(id, http2.ErrCodeCancel)); err != nil {
+			t.Fatalf("after %d calls: %v", id/2, err)
+		}
+	}
+	if err := conn.call(last, true, message); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
 	}
 }

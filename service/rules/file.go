@@ -117,10 +117,7 @@ func ReadAll(r io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, withoutPath(err)
 	}
-	if len(data) > maxBytes {
-		return nil, fault("more than %d bytes: a rules file has at most 32 MiB", maxBytes)
-	}
-	return data, nil
+	return data, fits(data)
 }
 
 func regular(info fs.FileInfo) error {
@@ -159,13 +156,14 @@ func Decode(name string, data []byte) (*File, error) {
 
 func fits(data []byte) error {
 	if len(data) > maxBytes {
-		return fault("%d bytes: a rules file has at most 32 MiB", len(data))
+		return fault("more than %d bytes: a rules file has at most 32 MiB", maxBytes)
 	}
 	return nil
 }
 
 // DecodeTree is Decode for YAML that is generated from a tree while that is read. The bytes must
-// be within the bounds of a file, and are not parsed.
+// be within the bounds of a file, and are not parsed. The list of rules may end once there are too
+// many bytes.
 func DecodeTree(name string, root *rulesfile.Node, text func() []byte) (*File, error) {
 	return decode(name, root, func() ([]byte, error) {
 		data := text()

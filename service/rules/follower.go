@@ -186,14 +186,18 @@ func (w *Follower) Open(ctx context.Context, store stint.Store, first *File, o O
 	return s, nil
 }
 
-// Held returns the version in force, and why the newest version is not in force, if it is not.
+// Held returns the version in force, and why the newest version, or the file as it is now, is not in
+// force, if it is not. A file has no version.
 func (s *Source) Held() (v rulesource.Version, problem string) {
-	if s.follower == nil {
-		return v, ""
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.follower.held, s.follower.problem
+	switch {
+	case s.follower != nil:
+		return s.follower.held, s.follower.problem
+	case s.refused != nil:
+		return v, "not reloaded, the rules before stay in force: " + s.refused.err.Error()
+	}
+	return v, ""
 }
 
 // watch follows the source until ctx ends.

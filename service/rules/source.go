@@ -32,7 +32,7 @@ type Options struct {
 	// default discards them.
 	Log *slog.Logger
 	// OnReload is called after the first read, each reload and each refusal. It
-	// must not call Reload. Optional.
+	// must not call Reload, File or Held. Optional.
 	OnReload func(at time.Time, err error)
 }
 

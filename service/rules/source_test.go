@@ -136,6 +136,9 @@ func TestReload(t *testing.T) {
 			t.Fatalf("%v, %d", err, b.count())
 		}
 	}
+	if _, problem := b.Held(); !strings.Contains(problem, "the rules before stay in force: "+path) {
+		t.Errorf("held with %q", problem)
+	}
 	if n, err := b.reported(); b.logged("not reloaded") != 1 || n != 5 || err == nil || b.Ready() != nil {
 		t.Errorf("logged %d, reported %d of %v, ready %v", b.logged("not reloaded"), n, err, b.Ready())
 	}
@@ -153,6 +156,9 @@ func TestReload(t *testing.T) {
 	}
 	if _, err := b.reported(); err != nil {
 		t.Errorf("reported %v", err)
+	}
+	if _, problem := b.Held(); problem != "" {
+		t.Errorf("held with %q", problem)
 	}
 }
 

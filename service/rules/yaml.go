@@ -27,13 +27,13 @@ const (
 	maxStarts = 1 << 20
 )
 
-// ReadYAML returns the tree of any YAML document, under the bounds of a rules file. The error is
-// [rulesfile.Errors].
-func ReadYAML(data []byte) (*rulesfile.Node, error) { return expanded(readYAML(data)) }
+// ReadYAML returns the tree of a YAML document of another program, under the bounds of a rules file.
+// The error is [rulesfile.Errors].
+func ReadYAML(data []byte) (*rulesfile.Node, error) { return expanded(readYAML(data, true)) }
 
 // readYAML also returns how many values the tree has when each alias counts as the values that it
 // stands for.
-func readYAML(data []byte) (root *rulesfile.Node, values int, err error) {
+func readYAML(data []byte, foreign bool) (root *rulesfile.Node, values int, err error) {
 	if err := readable(data); err != nil {
 		return nil, 0, rulesfile.Errors{err}
 	}
@@ -41,7 +41,7 @@ func readYAML(data []byte) (root *rulesfile.Node, values int, err error) {
 	if bad != nil {
 		return nil, 0, rulesfile.Errors{bad}
 	}
-	t := &tree{done: make(map[*yaml.Node]*branch)}
+	t := &tree{done: make(map[*yaml.Node]*branch), foreign: foreign}
 	b, bad := t.node(composed, 0)
 	if bad != nil {
 		return nil, 0, rulesfile.Errors{bad}
@@ -173,6 +173,9 @@ var deepReason = fmt.Sprintf("nested deeper than %d", maxDepth)
 type tree struct {
 	done   map[*yaml.Node]*branch // by anchor; nil while it is being converted
 	merged int                    // number of values that merge keys repeat
+	// foreign says that another program reads the file, too. Many let a merge key overwrite the
+	// fields before it, against YAML's definition, as yaml.v2 does: such a merge is refused.
+	foreign bool
 }
 
 // A branch is a node with the number of levels and of values below it.
@@ -258,6 +261,7 @@ func (t *tree) fields(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 	b.node.Fields = make([]rulesfile.Field, 0, len(n.Content)/2)
 	var merge *yaml.Node
 	var from *branch
+	before := 0 // fields in front of the merge key
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		below, err := t.node(value, depth+1)
@@ -268,7 +272,7 @@ func (t *tree) fields(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 			if merge != nil {
 				return failAt(key, "merge several by <<: [*a, *b]", "field \"<<\" twice: it is in line %d already", merge.Line)
 			}
-			merge, from = key, below
+			merge, from, before = key, below, len(b.node.Fields)
 			continue
 		}
 		b.under(below)
@@ -282,14 +286,16 @@ func (t *tree) fields(n *yaml.Node, b *branch, depth int) *rulesfile.Error {
 		return nil
 	}
 	b.height, b.size = max(b.height, from.height), min(b.size+from.size, maxValues+1)
-	return t.merge(merge, from.node, b.node)
+	return t.merge(merge, from.node, b.node, before)
 }
 
-// merge adds the fields of a map, or of each of a list of maps, that the map does not have.
-func (t *tree) merge(key *yaml.Node, from, to *rulesfile.Node) *rulesfile.Error {
-	have := make(map[string]bool)
-	for _, f := range to.Fields {
+// merge adds the fields of a map, or of each of a list of maps, that the map does not have. The
+// merge key stands behind so many of the map's fields as before says.
+func (t *tree) merge(key *yaml.Node, from, to *rulesfile.Node, before int) *rulesfile.Error {
+	have, early := make(map[string]bool), make(map[string]bool)
+	for i, f := range to.Fields {
 		have[f.Name] = true
+		early[f.Name] = t.foreign && i < before
 	}
 	maps := []*rulesfile.Node{from}
 	if from.Kind == rulesfile.List {
@@ -303,6 +309,9 @@ func (t *tree) merge(key *yaml.Node, from, to *rulesfile.Node) *rulesfile.Error 
 			return failAt(key, "merge keys count each time they are used", "more than %d values", maxValues)
 		}
 		for _, f := range m.Fields {
+			if early[f.Name] {
+				return failAt(key, "write << before all fields", "<< brings a field %q that stands before it: programs differ in which of the two counts", f.Name)
+			}
 			if !have[f.Name] {
 				have[f.Name] = true
 				to.Fields = append(to.Fields, f)
@@ -360,7 +369,7 @@ func plainScalar(text string, to *rulesfile.Node) {
 	kind, word := words[text]
 	switch {
 	case word:
-		to.Kind, to.Value = kind, strings.ToLower(text)
+		to.Kind = kind // the text stays, for who reads text
 	case text == "" || !strings.ContainsRune("-+.0123456789", rune(text[0])): // most texts are neither
 	case numbers.MatchString(text):
 		to.Kind = rulesfile.Number
@@ -393,8 +402,8 @@ func tagged(n *yaml.Node, tag string) *rulesfile.Error {
 	return nil
 }
 
-// ReadTree is ReadYAML, or its equivalent for JSON where [Decode] would read a file of that name as
-// JSON.
+// ReadTree returns the tree of a YAML document, or of JSON where [Decode] would read a file of that
+// name as JSON. The error is [rulesfile.Errors].
 func ReadTree(name string, data []byte) (*rulesfile.Node, error) {
 	return expanded(readTree(name, data))
 }
@@ -405,5 +414,5 @@ func readTree(name string, data []byte) (root *rulesfile.Node, values int, err e
 		root, err = rulesfile.ReadJSON(data)
 		return root, 0, err
 	}
-	return readYAML(data)
+	return readYAML(data, false)
 }

@@ -28,11 +28,11 @@ func NamesClients(r *rulesfile.Rule) (attribute string) {
 	return ""
 }
 
-// Private returns a replacement for every text about a rule that names clients, for roles that see
-// hashes instead of keys. It is "" if the rule names none.
+// Private returns a replacement for every text about a rule that names clients, where hashes are
+// shown instead of keys. It is "" if the rule names none.
 func Private(r *rulesfile.Rule) string {
 	if attribute := NamesClients(r); attribute != "" {
-		return "it names clients by " + attribute + ": what it says is for operators"
+		return "it names clients by " + attribute + ": the values are left out here, as they may be secrets; stint inspect and GET /v1/rule show them to an operator's token"
 	}
 	return ""
 }

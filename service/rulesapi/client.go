@@ -62,6 +62,13 @@ func Dial(server, tokenFile string) (*Client, error) {
 // Address parses the address of a server's API.
 func Address(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
+	if _, _, bare := net.SplitHostPort(text); bare == nil && !strings.Contains(text, "/") {
+		scheme := "https://"
+		if Loopback(&url.URL{Host: text}) {
+			scheme = "http://"
+		}
+		return nil, fmt.Errorf("write %s%s", scheme, text)
+	}
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" {
 		return nil, errors.New("want an address such as https://10.0.0.1:9090")
 	}
@@ -159,7 +166,9 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	if resp.StatusCode/100 != 2 {
 		var p struct{ Detail, Field string }
 		if decoder.Decode(&p) != nil || p.Detail == "" {
-			p.Detail = "answered " + resp.Status
+			if p.Detail = "answered " + resp.Status; resp.StatusCode == http.StatusNotFound {
+				p.Detail += ": is that the admin address of a stint?"
+			}
 		}
 		return fmt.Errorf("%s: %w", c.base, &refusalError{resp.StatusCode, p.Field, p.Detail})
 	}
@@ -223,7 +232,7 @@ func (c *Client) Publish(ctx context.Context, parent int64, r rulesdb.Revision) 
 	return out, err
 }
 
-// Rollback publishes the document of revision to as a new revision. The errors are those of
+// Rollback publishes again, as a new revision, the document of the revision whose number is to. The errors are those of
 // [Client.Publish], and [rulesdb.ErrNotFound].
 func (c *Client) Rollback(ctx context.Context, parent, to int64, _, comment string) (rulesdb.Revision, error) {
 	var now Revision

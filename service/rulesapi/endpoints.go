@@ -213,7 +213,7 @@ func (h *Handler) overrides(c *call) (int, any, error) {
 	answer := struct {
 		Overrides []*Override `json:"overrides"`
 		Next      string      `json:"next,omitzero"`
-	}{Overrides: List(all, OverrideOf)}
+	}{Overrides: List(all, h.editor.Noted(c.ctx))}
 	if len(all) == n {
 		answer.Next = NextPage(c.ctx, all[n-1])
 	}
@@ -337,7 +337,7 @@ func (h *Handler) override(c *call) (int, any, error) {
 		return 0, nil, err
 	}
 	o, err := h.editor.Override(c.ctx, rule, key)
-	return http.StatusOK, OverrideOf(o), err
+	return http.StatusOK, h.editor.Noted(c.ctx)(o), err
 }
 
 // An overrideRequest is a customer's override as clients send it.

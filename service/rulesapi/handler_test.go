@@ -231,6 +231,44 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestIdleOverrides refuses overrides where they would do nothing. What was set before the rule lost
+// its limits stays, and is told as such; what is in shadow is told at once.
+func TestIdleOverrides(t *testing.T) {
+	server, db, tokens := serve(t)
+	now, err := db.Revision(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish := func(rules string) {
+		t.Helper()
+		if now, err = db.Publish(t.Context(), now.Number, rulesdb.Revision{Name: "a.yaml", Document: []byte("rules: [" + rules + "]\n")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do := func(method, path, body string, want int, says string) {
+		t.Helper()
+		status, answer := ask(t, server, tokens["operator"], method, path, "", body)
+		if text := fmt.Sprint(answer); status != want || !strings.Contains(text, says) || says == "" && strings.Contains(text, "note") {
+			t.Errorf("%s %s %s: %d %v, want %q", method, path, body, status, answer, says)
+		}
+	}
+	const tried = ", {name: tried, key: [ip], limits: 5/m, shadow: true}"
+	publish("{name: a, key: [ip], limits: 5/m}, {name: b, key: [ip], limits: 5/m}" + tried)
+	do("PUT", "/v1/block?rule=a&key=192.0.2.7", "{}", 200, "")
+	do("PUT", "/v1/override?rule=b&key=192.0.2.7", `{"unlimited": true}`, 200, "")
+	do("PUT", "/v1/block?rule=tried&key=192.0.2.7", "{}", 200, "note:It denies nobody: the rule is in shadow.")
+	do("DELETE", "/v1/block?rule=tried&key=192.0.2.7", "", 200, "")
+	do("GET", "/v1/overrides", "", 200, "")
+	publish("{name: a, key: [ip], unlimited: true}" + tried)
+	do("GET", "/v1/override?rule=a&key=192.0.2.7", "", 200, "note:does nothing: the rule has no limits")
+	do("GET", "/v1/overrides?rule=b", "", 200, "note:does nothing: no rule has this name now")
+	publish("{name: a, key: [ip], block: true}" + tried)
+	do("PUT", "/v1/block?rule=a&key=192.0.2.8", "{}", 422, "detail:a has no limits, so a block under it would do nothing: name another rule")
+	do("PUT", "/v1/override?rule=a&key=192.0.2.8", `{"limits": ["9/m"]}`, 422, "so an override under it")
+	do("POST", "/v1/overrides", "rule,key,limits\na,192.0.2.8,unlimited\n", 422, "line 2, column 1: a has no limits")
+	do("DELETE", "/v1/block?rule=a&key=192.0.2.7", "", 200, "")
+}
+
 // TestRevoked revokes a token in the database; the server then refuses it.
 func TestRevoked(t *testing.T) {
 	server, db, tokens := serve(t)

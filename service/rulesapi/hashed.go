@@ -30,15 +30,18 @@ func (h *Handler) hide(o *Override) {
 		key = string(o.KeyBase64)
 	}
 	o.KeyHash = h.keyHash(o.Rule, key)
-	o.Key, o.KeyBase64 = o.KeyHash, nil
+	if key != "" { // a rule may count all together
+		o.Key, o.KeyBase64 = o.KeyHash, nil
+	}
 }
 
-// An auditEntry is an act. If the request is [Hashed], it also has the rule, and the hash of the
-// key, of its subject.
+// An auditEntry is an act. If the request is [Hashed], it also has the rule, the key or its hash, and
+// the hash, of its subject, as lists of keys do.
 type auditEntry struct {
 	rulesdb.AuditEntry
-	Rule    string `json:"rule,omitzero"`
-	KeyHash string `json:"key_hash,omitzero"`
+	Rule    string  `json:"rule,omitzero"`
+	Key     *string `json:"key,omitzero"`
+	KeyHash string  `json:"key_hash,omitzero"`
 }
 
 // hideSubject replaces the key in the subject of an act by its hash.
@@ -48,8 +51,11 @@ func (h *Handler) hideSubject(d *auditEntry) {
 	if !ok || err != nil || d.Act.Act == "key reveal" { // the subject of "key reveal" has the hash
 		return
 	}
-	d.Rule, d.KeyHash = rule, h.keyHash(rule, key)
-	d.Subject = fmt.Sprintf("%s %q", rule, d.KeyHash)
+	d.Rule, d.Key, d.KeyHash = rule, &key, h.keyHash(rule, key)
+	if key != "" {
+		key = d.KeyHash
+	}
+	d.Subject = fmt.Sprintf("%s %q", rule, key)
 }
 
 // cursors seals the cursors of hashed requests, since a cursor holds the last key of a page. They

@@ -34,7 +34,7 @@ func (r *Revision) revision() rulesdb.Revision {
 }
 
 // An Override is an override as JSON. A key that is not UTF-8 is in KeyBase64. KeyHash replaces the
-// key where the request is [Hashed].
+// key where the request is [Hashed]. Note is the result of [Note], in lists.
 type Override struct {
 	Rule      string    `json:"rule"`
 	Key       string    `json:"key"`
@@ -47,6 +47,7 @@ type Override struct {
 	Expires   time.Time `json:"expires,omitzero"`
 	Reason    string    `json:"reason,omitzero"`
 	Author    string    `json:"author,omitzero"`
+	Note      string    `json:"note,omitzero"`
 }
 
 // OverrideOf returns an override as JSON; nil if it is removed.

@@ -208,8 +208,15 @@ func (d *Editor) checkOverride(ctx context.Context, o *rulesource.Override) erro
 
 // checkIn refuses an override that the rules cannot use.
 func checkIn(f *rules.File, o *rulesource.Override) error {
-	if _, err := f.Rules.KeyAttributes(o.Rule); err != nil {
+	switch limited, _, err := f.Rules.Overridable(o.Rule); {
+	case err != nil:
 		return &InputError{"rule", unknownRule(o.Rule, f.Rules.Names())}
+	case !limited:
+		what := "an override"
+		if o.Block {
+			what = "a block"
+		}
+		return &InputError{"rule", fmt.Errorf("%s has no limits, so %s under it would do nothing: name another rule", o.Rule, what)}
 	}
 	if len(o.Limits) > maxLimits {
 		return &InputError{"limits", fmt.Errorf("%d limits: at most %d", len(o.Limits), maxLimits)}
@@ -228,12 +235,51 @@ func checkIn(f *rules.File, o *rulesource.Override) error {
 	return nil
 }
 
-// Consequences says what the limits of an override change beside the numbers: which limits of the
-// rule no longer apply to the customer, and which of the customer's own limits begin with nothing
-// used because the rule has none of their kind and period. It is "" for nothing.
+// Note says what keeps overrides of a rule from their effect, such as "does nothing: the rule has no
+// limits"; "" if nothing does. Rules may have changed since an override was set.
+func Note(r *policy.Rules, rule string) string {
+	switch limited, shadow, err := r.Overridable(rule); {
+	case err != nil:
+		return "does nothing: no rule has this name now"
+	case !limited:
+		return "does nothing: the rule has no limits"
+	case shadow:
+		return "denies nobody: the rule is in shadow"
+	}
+	return ""
+}
+
+// Noted returns [OverrideOf] with the Note by the rules in force now, if these can be read.
+func (d *Editor) Noted(ctx context.Context) func(o rulesource.Override) *Override {
+	f, err := d.Rules(ctx)
+	return func(o rulesource.Override) *Override {
+		j := OverrideOf(o)
+		if j != nil && err == nil {
+			j.Note = Note(f.Rules, o.Rule)
+		}
+		return j
+	}
+}
+
+// Consequences says what an override changes beside the numbers: which limits of the rule no longer
+// apply to the customer, which of the customer's own limits begin with nothing used because the
+// rule has none of their kind and period, and that a rule in shadow denies nobody. It is "" for
+// nothing.
 func (d *Editor) Consequences(ctx context.Context, o rulesource.Override) string {
 	f, err := d.Rules(ctx)
-	if err != nil || len(o.Limits) == 0 {
+	if err != nil || o.Removed {
+		return ""
+	}
+	text := consequences(f, &o)
+	if note := Note(f.Rules, o.Rule); note != "" {
+		text = strings.TrimSpace("It " + note + ". " + text)
+	}
+	return text
+}
+
+// consequences says what the limits of an override change beside the numbers.
+func consequences(f *rules.File, o *rulesource.Override) string {
+	if len(o.Limits) == 0 {
 		return ""
 	}
 	var rule []stint.Limit

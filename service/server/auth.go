@@ -21,6 +21,13 @@ import (
 // A request that would wait longer is denied.
 const maxDelay = 5 * time.Second
 
+// mostWaiting is how many requests of /auth may be undecided or wait. One client's address may have a
+// quarter of what is free, whatever their keys.
+const (
+	mostWaiting  = 10_000
+	waitingParts = 4
+)
+
 // auth answers a proxy that asks whether it may let a request pass. A denial has
 // the status deny, unless that is 0.
 func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
@@ -31,6 +38,16 @@ func (h *Handler) auth(w http.ResponseWriter, r *http.Request, deny int) {
 		refused.write(w)
 		return
 	}
+	addr, _, _ := o.Client()
+	from := AddressAt(addr)
+	if why := h.waiting.Take(from, 1); why != "" {
+		h.o.Observer.Overloaded(authDoor)
+		h.sampled.Warn("a request was refused at once", "why", why)
+		w.Header().Set("Retry-After", "1")
+		(&problem{status: http.StatusServiceUnavailable, detail: why}).deny(w, deny)
+		return
+	}
+	defer h.waiting.Add(from, -1)
 	c := h.calls.Get().(*call)
 	defer h.release(c)
 	c.policy = h.o.Source.Policy()

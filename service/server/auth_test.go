@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stint-dev/stint/service/claims"
 	"github.com/stint-dev/stint/service/server"
@@ -264,4 +266,58 @@ rules:
 	if o.Admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil)); !strings.Contains(w.Body.String(), `interface="auth",reason="attribute"} 1`) {
 		t.Errorf("not counted: %s", w.Body)
 	}
+}
+
+// TestAuthWaiting: the requests of one client that wait are a part of those that may, whatever their
+// keys and whichever status denies, so that another client's may wait as well.
+func TestAuthWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOptions(t, "trusted_proxies: [127.0.0.1]\nrules: [{name: q, key: [header.x-key], limits: 1/s burst 4 leaky_queue}]")
+		o.MaxWaiting = 100
+		h := server.NewHandler(o)
+		answers := make(chan *httptest.ResponseRecorder, 500)
+		ask := func(path, client string, key int) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			r.RemoteAddr = "127.0.0.1:4711"
+			for name, value := range map[string]string{"X-Original-Method": "GET", "X-Original-Uri": "/", "X-Original-Host": "h",
+				"X-Forwarded-For": client, "X-Key": fmt.Sprint(key)} {
+				r.Header.Set(name, value)
+			}
+			go func() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				answers <- w
+			}()
+			synctest.Wait()
+		}
+		for range 2 { // again when all have been answered
+			for i := range 50 {
+				ask("/auth", "192.0.2.1", i)
+				ask([]string{"/auth", "/auth/403"}[i%2], "192.0.2.1", i)
+			}
+			refused := 0
+			for range len(answers) {
+				w := <-answers
+				if w.Code == http.StatusOK {
+					continue
+				}
+				if refused++; w.Header().Get("X-Ratelimit-Status") != "503" || w.Header().Get("Retry-After") != "1" {
+					t.Fatalf("%d %v", w.Code, w.Header())
+				}
+			}
+			if refused != 100-2*20 { // of 20 keys, one request starts at once and one waits
+				t.Errorf("%d are refused", refused)
+			}
+			ask("/auth", "198.51.100.1", 1000)
+			ask("/auth", "198.51.100.1", 1000)
+			if time.Sleep(time.Minute); len(answers) != 20+2 {
+				t.Errorf("%d are answered", len(answers))
+			}
+			for range len(answers) {
+				if w := <-answers; w.Code != http.StatusOK {
+					t.Errorf("%d after a wait", w.Code)
+				}
+			}
+		}
+	})
 }

@@ -290,10 +290,15 @@ func (r *Requests) Enter(a Address) (leave func(), why string) { return r.enter(
 // from many goroutines at once.
 type Load struct{ *bounds }
 
-// NewLoad returns bounds of requests that wait for the upstream server; see [NewRequests].
+// NewLoad returns bounds of requests that wait for the upstream server; see [NewRequests]. If perAddress
+// is 0, one address may have a quarter of what is free; see [NewShares].
 func NewLoad(most, perAddress int, trusted []netip.Prefix) Load {
-	return Load{newBounds(most, perAddress, trusted,
-		"too many requests wait for the server behind", "too many requests of its address wait for the server behind")}
+	b := newBounds(most, perAddress, trusted,
+		"too many requests wait for the server behind", "too many requests of its address wait for the server behind")
+	if perAddress == 0 {
+		b.part = 4
+	}
+	return Load{b}
 }
 
 // NewShares returns bounds under which one address may have a share of what is free: a
@@ -329,6 +334,14 @@ func (l Load) Add(a Address, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.add(a, n)
+}
+
+// Idle takes n units out of the count in all, or puts -n back whatever the bounds. They count of their
+// address all the while.
+func (l Load) Idle(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all -= n
 }
 
 // Count returns how many units there are in all.

@@ -55,6 +55,10 @@ type Options struct {
 	// Usage serves GET /v1/usage; it checks tokens itself. By default there is no
 	// such path.
 	Usage http.Handler
+	// MaxWaiting is how many requests of /auth may wait for their start under a leaky_queue, up
+	// to 10,000: each of them holds a connection. One address may have a quarter of what is
+	// free. The default value is 10,000.
+	MaxWaiting int
 	// MaxBody bounds a body, in bytes. The default value is 64 KiB.
 	MaxBody int
 }
@@ -66,6 +70,7 @@ type Handler struct {
 	plain   httplimit.Ambiguous
 	foreign *http.CrossOriginProtection
 	calls   sync.Pool // of *call
+	waiting Load      // requests of /auth
 }
 
 // NewHandler returns a Handler.
@@ -73,8 +78,11 @@ func NewHandler(o Options) *Handler {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.MaxBatch = cmp.Or(o.MaxBatch, 100)
 	o.MaxBody = cmp.Or(o.MaxBody, 64<<10)
+	o.MaxWaiting = min(cmp.Or(o.MaxWaiting, mostWaiting), mostWaiting)
 	return &Handler{
 		o: o, sampled: SampleLog(o.Log), foreign: http.NewCrossOriginProtection(),
+		waiting: NewShares(o.MaxWaiting, waitingParts, o.Client.Trusted,
+			"as many requests wait for their turn as may", "as many requests of its client wait for their turn as may"),
 		calls: sync.Pool{New: func() any { return &call{body: make([]byte, 0, 1<<10), out: make([]byte, 0, 1<<9)} }},
 	}
 }
@@ -146,7 +154,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fallthrough
 	default:
-		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset, /json and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics, " + openAPIPath).write(w)
+		notFound("POST /v1/check, /v1/peek, /v1/reserve, /v1/settle, /v1/cancel, /v1/refund, /v1/reset, /json and GET /auth, /auth/401, /auth/403, /auth/429, /livez, /readyz, /metrics, " + openAPIPath + "; what operators ask is at the address of --admin").write(w)
 	}
 }
 

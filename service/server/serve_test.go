@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stint-dev/stint/internal/testkit/disk"
 	"github.com/stint-dev/stint/internal/testkit/freeport"
 	"github.com/stint-dev/stint/service/server"
 )
@@ -270,43 +269,6 @@ func TestTokens(t *testing.T) {
 	if _, err := server.ReadTokens("testdata/nowhere"); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-}
-
-// TestTokensReload changes a file: the tokens are those of the last file that
-// was good.
-func TestTokensReload(t *testing.T) {
-	path := t.TempDir() + "/tokens"
-	write := func(text string) {
-		t.Helper()
-		disk.Write(t, path, text)
-	}
-	write(askToken)
-	tokens, err := server.ReadTokens(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := newOptions(t, someRules)
-	o.Open, o.Clients = false, tokens
-	h := server.NewHandler(o)
-	check := func(token string, want int) {
-		t.Helper()
-		w := post(h, "/v1/check", `{"attributes":{}}`, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) })
-		if w.Code != want {
-			t.Errorf("%s: status %d, want %d", token, w.Code, want)
-		}
-	}
-	check(askToken, http.StatusOK)
-	write("short")
-	if err := tokens.Reload(); err == nil {
-		t.Error("a bad file was taken")
-	}
-	check(askToken, http.StatusOK)
-	write(operatorToken)
-	if err := tokens.Reload(); err != nil {
-		t.Error(err)
-	}
-	check(askToken, http.StatusUnauthorized)
-	check(operatorToken, http.StatusOK)
 }
 
 // TestStopAccepts stops a server whose clients have connected and not been

@@ -220,7 +220,7 @@ func (k *File) SetOverrideIf(_ context.Context, o rulesource.Override, lasts tim
 	switch {
 	case !was.Removed:
 	case o.Removed:
-		return was, now, fmt.Errorf("override of %s: %w", o.Rule, rulesdb.ErrNotFound)
+		return was, now, fmt.Errorf("an override or block of this key under rule %s: %w", o.Rule, rulesdb.ErrNotFound)
 	case len(k.state.overrides) >= mostOverrides:
 		return was, now, refused{fmt.Errorf("there are %d overrides: a state file has no more; rules in a database have room for millions", mostOverrides)}
 	}
@@ -300,7 +300,7 @@ func (k *File) Override(_ context.Context, rule, key string) (rulesource.Overrid
 	defer k.mu.Unlock()
 	o, ok := k.state.overrides[place{rule, key}]
 	if !ok || !o.Expires.IsZero() && !o.Expires.After(time.Now()) {
-		return rulesource.Override{Rule: rule, Key: key, Removed: true}, fmt.Errorf("override of %s: %w", rule, rulesdb.ErrNotFound)
+		return rulesource.Override{Rule: rule, Key: key, Removed: true}, fmt.Errorf("an override or block of this key under rule %s: %w", rule, rulesdb.ErrNotFound)
 	}
 	return o, nil
 }
@@ -380,9 +380,9 @@ func (k *File) NoteUndo(ctx context.Context, act int64, do func(ctx context.Cont
 	})
 }
 
-// intend has an act written before do does it, and what do adds to it afterwards. If
-// that cannot be written then, it stays in memory until the file is written again. The
-// caller has the lock.
+// intend writes an act to the file, has do carry it out, and writes what do has added to the
+// act. If this second time fails, what was added stays in memory until the file is written
+// again. If do fails, the act is taken out. The caller has the lock.
 func (k *File) intend(a rulesdb.Act, do func(a *rulesdb.Act, at time.Time) error) error {
 	moment := time.Now().UTC()
 	next := k.state.clone()
@@ -447,7 +447,8 @@ func (k *File) Revisions(ctx context.Context, before int64, _ int) ([]rulesdb.Re
 
 // Nodes returns this process.
 func (k *File) Nodes(context.Context, time.Duration) ([]rulesdb.Node, error) {
-	return []rulesdb.Node{{Name: k.o.Node, Version: rulesource.Version{Revision: 1}, Hash: k.o.Source.File().Hash(), Since: k.began, Seen: time.Now()}}, nil
+	_, problem := k.o.Source.Held()
+	return []rulesdb.Node{{Name: k.o.Node, Version: rulesource.Version{Revision: 1}, Hash: k.o.Source.File().Hash(), Since: k.began, Seen: time.Now(), Error: problem}}, nil
 }
 
 // errFile is for what a file has not.

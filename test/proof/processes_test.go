@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/meter"
 	"github.com/stint-dev/stint/redisstore"
 	"github.com/stint-dev/stint/test/proof/oracle"
@@ -64,14 +65,15 @@ func TestEnvelopeProcesses(t *testing.T) {
 // startRedis starts a server on a socket of its own, until the test ends.
 func startRedis(t *testing.T) (socket string) {
 	t.Helper()
+	program := need.Program(t, "redis-server")
 	dir, err := os.MkdirTemp("", "stint") // short: a socket's path has 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket = filepath.Join(dir, "s")
-	cmd := exec.Command("redis-server", "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
+	cmd := exec.Command(program, "--port", "0", "--unixsocket", socket, "--dir", dir, "--save", "", "--appendonly", "no")
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v (Debian: apt-get install redis-server)", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()

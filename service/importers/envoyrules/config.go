@@ -303,12 +303,15 @@ func (c *checker) flag(n *rulesfile.Node, path string) bool {
 	if n.Kind != rulesfile.Bool {
 		c.fail(n, path, fmt.Sprintf("want true or false, not %v", n.Kind), "")
 	}
-	return n.Value == "true"
+	return n.True()
 }
 
 func (c *checker) number(n *rulesfile.Node, path string) int64 {
 	v, err := strconv.ParseInt(n.Value, 10, 64)
-	if n.Kind != rulesfile.Number || err != nil || v < 0 || v > math.MaxUint32 {
+	switch {
+	case importers.Octal(n):
+		c.fail(n, path, fmt.Sprintf("%s is no decimal number there", n.Value), "write it without the 0 in front")
+	case n.Kind != rulesfile.Number || err != nil || v < 0 || v > math.MaxUint32:
 		c.fail(n, path, "want a whole number from 0 to 4294967295", "")
 	}
 	return v

@@ -41,11 +41,16 @@ type converter struct {
 
 	replaced map[string]bool // names of limits that others replace
 	values   int             // how many values the descriptors with stars of a domain leave to others
+	bytes    int             // how long these are
 }
 
-// mostValues bounds converter.values. With many stars on a level, each descriptor may name all
-// others: an eighth of what a rules file may have, so that one domain leaves room for more.
-const mostValues = 1 << 17
+// mostValues and mostBytes bound converter.values and converter.bytes. With many stars on a level,
+// each descriptor may name all others: an eighth of the values that a rules file may have, and a
+// quarter of its bytes, so that one domain leaves room for more.
+const (
+	mostValues = 1 << 17
+	mostBytes  = 8 << 20
+)
 
 // Convert returns the rules of domains as YAML, and notes of what differs. The error is the
 // context's, or says that the domains are too large.
@@ -70,7 +75,7 @@ func Begin(ctx context.Context, domains []*Domain, o Options) (file *importers.F
 	made := func(yield func(*importers.Rule) bool) {
 		c.take = yield
 		for _, d := range domains {
-			if c.values = 0; !c.walk(ctx, d, d.descriptors, nil) {
+			if c.values, c.bytes = 0, 0; !c.walk(ctx, d, d.descriptors, nil) {
 				return
 			}
 		}
@@ -106,11 +111,8 @@ func (c *converter) walk(ctx context.Context, domain *Domain, level []*descripto
 			return false
 		}
 		s := step{d: d, attribute: attributeOf(d.key, path)}
-		if s.taken = beside[d.key].taken(i, d); d.star() {
-			c.values += len(s.taken)
-		}
-		if c.values > mostValues {
-			c.err = fmt.Errorf("%s: where one value can meet several with stars, each of these names those before it, which is more than %d names in this domain: write fewer such values", domain.Name, mostValues)
+		s.taken = beside[d.key].taken(i, d)
+		if c.err = c.names(domain, s); c.err != nil {
 			return false
 		}
 		next := append(path, s)
@@ -126,6 +128,22 @@ func (c *converter) walk(ctx context.Context, domain *Domain, level []*descripto
 		}
 	}
 	return true
+}
+
+// names counts the values that a step with stars leaves to others. The error says that its domain
+// has too many.
+func (c *converter) names(domain *Domain, s step) error {
+	if !s.d.star() {
+		return nil // there is one for each key of a level, of no more values than are written
+	}
+	c.values += len(s.taken)
+	for _, value := range s.taken {
+		c.bytes += len(value)
+	}
+	if c.values <= mostValues && c.bytes <= mostBytes {
+		return nil
+	}
+	return fmt.Errorf("%s: where one value can meet several with stars, each of these names those before it, which is more than %d names or %d bytes in this domain: write fewer such values", domain.Name, mostValues, mostBytes)
 }
 
 // plainKey reports whether a key can be the name of an attribute.
@@ -273,8 +291,8 @@ func (c *converter) leftOut(d *descriptor, beside *siblings, i int) {
 	if !d.star() {
 		return
 	}
-	for _, k := range beside.near(d) {
-		if before := beside.level[k]; k < i && before.takes(d.value) {
+	for _, k := range beside.before(i) {
+		if before := beside.level[k]; before.takes(d.value) {
 			c.notes.Say(d.at.String(), "%s takes no value: %s takes them all before it", d.text(), before.text())
 			return
 		}

@@ -32,8 +32,10 @@ type envoyLocal struct {
 	*converter
 	uses  map[*rulesfile.Node][]int // where each configuration of the filter applies: indexes of places
 	all   []envoyFilter
-	bases map[string]node // the filter of a connection manager, by the name of its route configuration
-	named map[string]bool // names of the route configurations in the files
+	bases map[string][]base // the filters of connection managers, by the name of their route configuration
+	ports map[string]bool   // names of the route configurations of managers that leave the port in Host
+	named map[string]bool   // names of the route configurations in the files
+	whole map[string]bool   // entries with a virtual host for what no other takes
 }
 
 // An envoyFilter is a configuration of the filter, with the rate_limits that make descriptors.
@@ -42,10 +44,16 @@ type envoyFilter struct {
 	limits []node
 }
 
+// A base is a filter of a connection manager, which routes configure by its name.
+type base struct {
+	name   string
+	config node
+}
+
 // EnvoyLocal converts Envoy's local rate limit filter, in a configuration of Envoy or in
 // patches of Istio.
 func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
-	e := &envoyLocal{converter: &converter{}, uses: map[*rulesfile.Node][]int{}, bases: map[string]node{}, named: map[string]bool{}}
+	e := &envoyLocal{converter: newConverter(docs), uses: map[*rulesfile.Node][]int{}, bases: map[string][]base{}, ports: map[string]bool{}, named: map[string]bool{}, whole: map[string]bool{}}
 	var managers, alone []node
 	for _, d := range docs {
 		each(d.root, e.others)
@@ -53,8 +61,13 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 			switch config, ok := localRateLimit(n); {
 			case n.proto("http_filters").is(rulesfile.List):
 				managers = append(managers, n)
-				if base, ok := filterIn(n.proto("http_filters").list()...); ok {
-					e.bases[n.proto("rds", "route_config_name").text()] = base
+				name := n.proto("rds", "route_config_name").text()
+				e.ports[name] = e.ports[name] || !n.proto("strip_any_host_port").yes()
+				e.bases[name] = append(e.bases[name], basesOf(n)...)
+				return false
+			case n.proto("typed_extension_protocol_options").there(): // a cluster
+				if config, ok := filterIn(n); ok {
+					e.notes.Lose(config.where(), "the limit of a cluster is NOT KEPT: rules do not see which cluster has a request")
 				}
 				return false
 			case n.proto("virtual_hosts").is(rulesfile.List): // a route configuration, as rds serves it
@@ -70,7 +83,9 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 			return true
 		})
 	}
-	e.places = append(e.places, place{when: everywhere})
+	if len(alone) > 0 {
+		e.places = append(e.places, place{when: everywhere, at: alone[0]})
+	}
 	for _, config := range alone {
 		e.use(config, nil, len(e.places)-1)
 		if len(managers) > 0 || len(alone) > 1 {
@@ -82,10 +97,10 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 	for _, m := range managers {
 		e.manager(m)
 	}
-	e.places = append(e.places, place{when: everywhere})
+	e.places = append(e.places, place{when: everywhere, answered: true}) // what no virtual host takes
 	for _, m := range managers {
-		if base, ok := filterIn(m.proto("http_filters").list()...); ok {
-			e.use(base, nil, len(e.places)-1)
+		if !e.whole[e.entry(m)] {
+			e.useAll(basesOf(m))
 		}
 	}
 	e.filters()
@@ -100,11 +115,11 @@ func (e *envoyLocal) patch(n node) bool {
 	if !ok || !r.get("match").there() {
 		return false
 	}
-	when := e.routeMatch(r)
-	if host, _, named := strings.Cut(n.get("match", "routeConfiguration", "vhost", "name").text(), ":"); named {
-		when = and(when, [][]importers.Cond{hostIs(host)})
+	one := place{when: e.routeMatch(r), at: r}
+	if host, port, named := strings.Cut(n.get("match", "routeConfiguration", "vhost", "name").text(), ":"); named {
+		one.when, one.entries = and(one.when, [][]importers.Cond{hostIs(host)}), []string{port}
 	}
-	e.places = append(e.places, place{when: when, at: r})
+	e.places = append(e.places, one)
 	e.use(config, r.proto("route", "rate_limits").list(), len(e.places)-1)
 	return true
 }
@@ -156,6 +171,13 @@ func (e *envoyLocal) others(n node) bool {
 	if strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
 		e.notes.Say(n.where(), "the limits of the domain %s are at your rate limit service: stint import envoy-ratelimit reads its configuration", config.get("domain").text())
 	}
+	for _, c := range n.proto("weighted_clusters", "clusters").list() {
+		for _, f := range c.proto("typed_per_filter_config").fields() {
+			if _, ok := filterIn(f.value); ok || strings.HasSuffix(f.name, "local_ratelimit") {
+				e.notes.Lose(f.value.where(), "the limit of a weighted cluster is NOT KEPT: rules do not see which cluster has a request")
+			}
+		}
+	}
 	return true
 }
 
@@ -168,17 +190,36 @@ func localRateLimit(n node) (config node, ok bool) {
 	return n.get("value"), strings.HasSuffix(n.proto("type_url").text(), kind)
 }
 
-// filterIn returns the first configuration of the filter in some nodes.
-func filterIn(in ...node) (found node, ok bool) {
-	for _, n := range in {
-		each(n, func(n node) bool {
-			if config, is := localRateLimit(n); is && !ok {
-				found, ok = config, true
+// filterIn returns the first configuration of the filter in a node.
+func filterIn(n node) (found node, ok bool) {
+	each(n, func(n node) bool {
+		if config, is := localRateLimit(n); is && !ok {
+			found, ok = config, true
+		}
+		return !ok
+	})
+	return found, ok
+}
+
+// basesOf returns the filters of a connection manager.
+func basesOf(m node) (all []base) {
+	for _, f := range m.proto("http_filters").list() {
+		each(f, func(n node) bool {
+			config, ok := localRateLimit(n)
+			if ok {
+				all = append(all, base{f.get("name").text(), config})
 			}
 			return !ok
 		})
 	}
-	return found, ok
+	return all
+}
+
+// useAll notes that filters apply at the last place.
+func (e *envoyLocal) useAll(bases []base) {
+	for _, b := range bases {
+		e.use(b.config, nil, len(e.places)-1)
+	}
 }
 
 // use notes that a configuration applies at a place, by its index.
@@ -189,30 +230,105 @@ func (e *envoyLocal) use(config node, limits []node, at int) {
 	if e.uses[config.Node] == nil {
 		e.all = append(e.all, envoyFilter{config, limits})
 	}
-	e.uses[config.Node] = append(e.uses[config.Node], at)
+	if !slices.Contains(e.uses[config.Node], at) {
+		e.uses[config.Node] = append(e.uses[config.Node], at)
+	}
 }
 
-// manager reads the routes of a connection manager. The most specific configuration of the
-// filter applies: that of the route, its virtual host, the route configuration, the filter.
+// manager reads the routes of a connection manager.
 func (e *envoyLocal) manager(m node) {
-	base, has := filterIn(m.proto("http_filters").list()...)
+	bases := basesOf(m)
 	routes, rds := m.proto("route_config"), m.proto("rds", "route_config_name").text()
 	switch {
 	case m.proto("virtual_hosts").there():
 		routes = m
-		base, has = e.bases[m.get("name").text()]
-	case !routes.there() && has && m.proto("rds").there() && !e.named[rds]:
+		bases = e.bases[m.get("name").text()]
+	case !routes.there() && len(bases) > 0 && m.proto("rds").there() && !e.named[rds]:
 		e.notes.Say(m.where(), "routes of rds are not in the file: what they say of this limit is not read")
 	}
-	type domain struct {
-		name string
-		host node
+	for _, d := range e.domains(m, routes) {
+		when := everywhere
+		if name, _, _ := strings.Cut(d.name, ":"); name != "*" {
+			if when = nil; hostIs(name) != nil {
+				when = [][]importers.Cond{hostIs(name)}
+			}
+		}
+		for _, r := range d.host.get("routes").list() {
+			e.places = append(e.places, place{when: and(when, e.routeMatch(r)), at: r, entries: d.entries, answered: r.get("redirect").there()})
+			limits := append(r.proto("route", "rate_limits").list(), r.proto("rate_limits").list()...)
+			if len(limits) == 0 || r.proto("route", "include_vh_rate_limits").yes() {
+				limits = append(limits, d.host.proto("rate_limits").list()...)
+			}
+			for _, config := range configs(bases, r, d.host, routes) {
+				e.use(config, limits, len(e.places)-1)
+			}
+		}
+		e.places = append(e.places, place{when: when, at: d.host, entries: d.entries, answered: true}) // no route takes them: Envoy answers 404
+		e.useAll(bases)
 	}
-	var domains []domain
-	entries := []string{m.where()} // each connection manager has a listener of its own
+}
+
+// configs returns the configurations of filters for a route, the most specific of each: that of the route,
+// its virtual host, the route configuration, the filter. A name tells filters apart, where there are several.
+func configs(bases []base, in ...node) (all []node) {
+	if len(bases) == 0 {
+		bases = []base{{}}
+	}
+	for _, b := range bases {
+		config, ok := b.config, false
+		for _, n := range in {
+			of := n.proto("typed_per_filter_config")
+			if len(bases) > 1 {
+				of = of.get(b.name)
+			}
+			if own, is := filterIn(of); is && !ok {
+				config, ok = own, true
+			}
+		}
+		if config.Node != nil {
+			all = append(all, config)
+		}
+	}
+	return all
+}
+
+// A domain is a domain of a virtual host, and by what its requests come in: an entry is one of a connection
+// manager with a port in Host, since rules do not see this port.
+type domain struct {
+	name    string
+	host    node
+	entries []string
+}
+
+// domains returns the domains of a connection manager in the order in which Envoy looks for them. Unless
+// ports are stripped, one without a port takes no request with a port in Host.
+func (e *envoyLocal) domains(m, routes node) (all []domain) {
+	entry, name := e.entry(m)+" ", m.get("name").text()
+	every := []string{entry, entry + "*"}
 	for _, host := range routes.proto("virtual_hosts").list() {
 		for _, name := range host.get("domains").texts() {
-			domains = append(domains, domain{name, host})
+			e.whole[e.entry(m)] = e.whole[e.entry(m)] || name == "*"
+			if len(name) > 1 && name[0] == '*' && strings.HasSuffix(name, "*") {
+				e.notes.Say(host.where(), "the domain %s takes no request there: a star is at one end", name)
+				continue
+			}
+			_, port, _ := strings.Cut(name, ":")
+			if all = append(all, domain{name, host, []string{entry + port}}); !slices.Contains(every, entry+port) {
+				every = append(every, entry+port)
+			}
+		}
+	}
+	keeps, known := e.ports[name]
+	stripped := routes.proto("ignore_port_in_host_matching").yes() || m.proto("strip_any_host_port").yes() ||
+		m.proto("virtual_hosts").there() && known && !keeps
+	for i := range all {
+		d := &all[i]
+		_, port, has := strings.Cut(d.name, ":")
+		switch all := d.host.get("domains").texts(); {
+		case port == "*":
+			d.entries = every[1:]
+		case !has && (stripped || strings.HasSuffix(d.name, "*") || len(every) == 2 && slices.Contains(all, d.name+":*")):
+			d.entries = every
 		}
 	}
 	rank := func(name string) int { // exact names, then names that begin with a star, then names that end with one
@@ -226,43 +342,26 @@ func (e *envoyLocal) manager(m node) {
 		}
 		return 0
 	}
-	slices.SortStableFunc(domains, func(a, b domain) int {
+	slices.SortStableFunc(all, func(a, b domain) int {
 		if ra, rb := rank(a.name), rank(b.name); ra != rb {
 			return ra - rb
 		}
 		return len(b.name) - len(a.name)
 	})
-	for _, d := range domains {
-		when := everywhere
-		if name, _, _ := strings.Cut(d.name, ":"); name != "*" {
-			if when = nil; hostIs(name) != nil {
-				when = [][]importers.Cond{hostIs(name)}
-			}
-		}
-		for _, r := range d.host.get("routes").list() {
-			e.places = append(e.places, place{and(when, e.routeMatch(r)), r, entries, r.get("redirect").there()})
-			config, ok := filterIn(r.proto("typed_per_filter_config"))
-			for _, wider := range []node{d.host, routes} {
-				if !ok {
-					config, ok = filterIn(wider.proto("typed_per_filter_config"))
-				}
-			}
-			if !ok {
-				config, ok = base, has
-			}
-			if ok {
-				limits := append(r.proto("route", "rate_limits").list(), r.proto("rate_limits").list()...)
-				if len(limits) == 0 || r.proto("route", "include_vh_rate_limits").text() == "true" {
-					limits = append(limits, d.host.proto("rate_limits").list()...)
-				}
-				e.use(config, limits, len(e.places)-1)
-			}
-		}
-		e.places = append(e.places, place{when, d.host, entries, true}) // no route takes them: Envoy answers 404
-		if has {
-			e.use(base, nil, len(e.places)-1)
-		}
+	return all
+}
+
+// entry returns by what the requests of a connection manager come in. Each has a listener of its own;
+// a route configuration in the files, and the managers that name it, are one.
+func (e *envoyLocal) entry(m node) string {
+	name := m.proto("rds", "route_config_name").text()
+	if m.proto("virtual_hosts").there() {
+		name = m.get("name").text()
 	}
+	if e.named[name] {
+		return "rds " + name
+	}
+	return m.where()
 }
 
 // routeMatch returns the conditions of a route, nil if rules cannot express them.
@@ -281,7 +380,7 @@ func (e *envoyLocal) routeMatch(r node) [][]importers.Cond {
 	case m.proto("safe_regex", "regex").text() != "":
 		path = e.pathFinds(r, "^(?:"+m.proto("safe_regex", "regex").text()+")$", false)
 	}
-	if path == nil || m.proto("case_sensitive").text() == "false" || m.proto("query_parameters").there() || m.get("grpc").there() || m.proto("runtime_fraction").there() {
+	if path == nil || m.proto("case_sensitive").no() || m.proto("query_parameters").there() || m.get("grpc").there() || m.proto("runtime_fraction").there() {
 		return nil
 	}
 	return and([][]importers.Cond{path}, headersMatch(m.get("headers").list()))
@@ -292,14 +391,14 @@ func headersMatch(all []node) [][]importers.Cond {
 	when := [][]importers.Cond{{}}
 	for _, h := range all {
 		attribute, ok := headerOf(h.get("name").text())
-		if !ok || h.proto("invert_match").text() == "true" {
+		if !ok || h.proto("invert_match").yes() {
 			return nil
 		}
 		exact, value := "", ""
 		for _, in := range []node{h.proto("string_match"), h} {
 			for _, kind := range [][3]string{{"exact", "", ""}, {"prefix", "", "*"}, {"suffix", "*", ""}, {"contains", "*", "*"}} {
 				for _, name := range []string{kind[0], kind[0] + "_match"} {
-					if v := in.proto(name); v.there() && in.proto("ignore_case").text() != "true" {
+					if v := in.proto(name); v.there() && !in.proto("ignore_case").yes() {
 						exact, value = v.text(), kind[1]+importers.Escape(v.text())+kind[2]
 					}
 				}
@@ -316,15 +415,25 @@ func headersMatch(all []node) [][]importers.Cond {
 			one = hostIs(value)
 		case value != "":
 			one = []importers.Cond{is(attribute, value)}
-		case h.proto("present_match").text() == "true":
+		case h.proto("present_match").yes():
 			one = []importers.Cond{{Attribute: attribute, Set: true}}
 		}
 		if one == nil {
 			return nil
 		}
-		when = and(when, [][]importers.Cond{one})
+		when = and(when, wider(attribute, one))
 	}
 	return when
+}
+
+// wider returns a condition on a header. Rules read the path without its query and the host without its
+// port, in any case, and so take more than the whole text of such a header.
+func wider(attribute string, one []importers.Cond) [][]importers.Cond {
+	for i := range one {
+		whole := attribute == "path" && one[i].Less == nil && !strings.HasSuffix(one[i].Values[0], "**")
+		one[i].Wide = one[i].Wide || whole || attribute == "host"
+	}
+	return [][]importers.Cond{one}
 }
 
 // headerOf returns the attribute of a header, or of a pseudo-header such as :path.
@@ -357,25 +466,25 @@ func (e *envoyLocal) filter(f envoyFilter) {
 	if enforced > 0 && enforced < 100 {
 		e.notes.Lose(n.where(), "filter_enforced of some requests is NOT KEPT: %s is in shadow", name)
 	}
-	if n.proto("local_rate_limit_per_downstream_connection").text() == "true" {
+	if n.proto("local_rate_limit_per_downstream_connection").yes() {
 		e.notes.Lose(n.where(), "the limit of each connection is NOT KEPT: rules do not see connections")
 		return
 	}
 	if n.proto("local_cluster_rate_limit").there() {
 		e.notes.Say(n.where(), "local_cluster_rate_limit is left out: processes share a limit through a store")
 	}
-	var others [][]importers.Cond
-	for _, r := range e.descriptors(f) {
+	all := e.descriptors(f)
+	for _, d := range all {
+		r := d.rule
 		r.Name, r.Shadow = importers.NameOf(name+"-"+r.Name, called), enforced < 100
-		more := r.Match[0]
-		others = append(others, more)
-		r.Match = nil
-		e.add(n, r, in, more...)
+		e.add(n, r, in, d.match...)
 	}
 	if limit := e.bucket(n.proto("token_bucket")); limit != "" {
 		r := importers.Rule{Name: called, Key: []string{}, Limits: []string{limit}, Shadow: enforced < 100}
-		if n.proto("always_consume_default_token_bucket").text() == "false" {
-			r.Unless = others
+		if n.proto("always_consume_default_token_bucket").no() {
+			for _, d := range all {
+				e.leave(&r, d)
+			}
 		}
 		e.add(n, r, in)
 	}
@@ -440,14 +549,29 @@ func (e *envoyLocal) bucket(n node) string {
 	return fmt.Sprintf("%d/%s burst %d", fill, per(every), most)
 }
 
-// descriptors returns the rules of descriptors with their own buckets, each with one Match.
-func (e *envoyLocal) descriptors(f envoyFilter) (all []importers.Rule) {
-	type made struct {
-		keys  string
-		match []importers.Cond
-		exact bool
+// A described is the rule of a descriptor with its own bucket.
+type described struct {
+	rule  importers.Rule
+	match []importers.Cond // the requests that it is for
+	keys  string
+	at    node
+}
+
+// leave takes the requests of a descriptor from a rule.
+func (e *envoyLocal) leave(r *importers.Rule, d described) {
+	less, ok := surely(d.match)
+	if !ok && len(d.rule.Key) == 0 && importers.NoLooser(d.rule.Limits[0], r.Limits[0]) {
+		less, ok = d.match, true
 	}
-	var found []made
+	if !ok {
+		e.around(d.at)
+		return
+	}
+	r.Unless = append(r.Unless, less)
+}
+
+// descriptors returns the rules of descriptors with their own buckets.
+func (e *envoyLocal) descriptors(f envoyFilter) (all []described) {
 	for _, d := range f.config.get("descriptors").list() {
 		limit := e.bucket(d.proto("token_bucket"))
 		reached := false
@@ -459,15 +583,13 @@ func (e *envoyLocal) descriptors(f envoyFilter) (all []importers.Rule) {
 			}
 			reached = true
 			if len(r.Key) > 0 {
-				for _, o := range found {
-					if o.keys == keys && o.exact { // these requests have a more specific descriptor
-						r.Unless = append(r.Unless, o.match)
+				for _, o := range all {
+					if o.keys == keys && len(o.rule.Key) == 0 { // these requests have a more specific descriptor
+						e.leave(&r, o)
 					}
 				}
 			}
-			found = append(found, made{keys, match, len(r.Key) == 0})
-			r.Match = [][]importers.Cond{match}
-			all = append(all, r)
+			all = append(all, described{r, match, keys, d})
 		}
 		if !reached && limit != "" {
 			e.notes.Lose(d.where(), "the limit of this descriptor is NOT KEPT: no rate_limits in the file make it of what rules know")
@@ -508,7 +630,7 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 			of := a.proto("header_value_match")
 			made, constant = name(of, "header_match"), of.proto("descriptor_value").text()
 			when = and(when, headersMatch(of.get("headers").list()))
-			if of.proto("expect_match").text() == "false" {
+			if of.proto("expect_match").no() {
 				return nil, "", false
 			}
 		}
@@ -547,5 +669,5 @@ func valueIs(attribute, value string) [][]importers.Cond {
 	if one == nil {
 		return nil
 	}
-	return [][]importers.Cond{one}
+	return wider(attribute, one)
 }

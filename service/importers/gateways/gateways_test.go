@@ -1,6 +1,7 @@
 package gateways_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -61,6 +62,23 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
+// A configuration in a Secret or in binaryData is not read, and no import is silent about it.
+func TestCoded(t *testing.T) {
+	coded := base64.StdEncoding.EncodeToString([]byte("http: {middlewares: {a: {rateLimit: {average: 1}}}}"))
+	for kind := range converters {
+		_, notes, err := converted(kind, fmt.Sprintf(`{apiVersion: v1, kind: Secret, data: {a: %[1]s, tls.key: eHg=}}
+---
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMap, binaryData: {b.yaml: %[1]s}}
+- {apiVersion: v1, kind: ConfigMap, data: {c.yaml: "x: y"}}
+`, coded))
+		if err != nil || len(notes) != 2 || notes.Lost() != 2 || !strings.HasSuffix(notes[1].Where, ":5") {
+			t.Errorf("%s: %v %v", kind, notes, err)
+		}
+	}
+}
+
 // configurations are those of a transcript.
 func configurations(t testing.TB, kind string) (all []string) {
 	text, err := os.ReadFile(filepath.Join("testdata", kind+".txt"))
@@ -87,6 +105,7 @@ func bomb() string {
 func TestErrors(t *testing.T) {
 	for _, c := range [][3]string{
 		{"traefik", "http: {middlewares: {a: {rateLimit: {average: many}}}}", `traefik.yaml:1: "many": want a whole number`},
+		{"traefik", "http: {middlewares: {a: {rateLimit: {average: 010}}}}", "traefik.yaml:1: 010 is an octal number there"},
 		{"traefik", "http: {middlewares: {a: {rateLimit: {average: 1, period: soon}}}}", `traefik.yaml:1: "soon": want a period such as 1m`},
 		{"traefik", "# toml\n[a]\nb = 1\nb = 2", "traefik.toml: toml: "},
 		{"traefik", "# toml\n[http.middlewares.a.rateLimit]\naverage = -1", `traefik.toml:3: "-1": want a whole number`},

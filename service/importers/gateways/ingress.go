@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stint-dev/stint/service/importers"
 )
@@ -20,29 +21,34 @@ var otherPrefix = regexp.MustCompile(`/(limit-(rps|rpm|connections)|global-rate-
 // An ingress is an Ingress of Kubernetes.
 type ingress struct {
 	name   string
+	class  string
+	age    time.Time // when it was made, if the file says so
 	at     node
 	canary bool
 	notes  map[string]node // annotations of ingress-nginx
+	hosts  []string        // of its rules
 	paths  []ingressPath
 }
 
 // An ingressPath is a path of a host: a location of nginx.
 type ingressPath struct {
-	of               *ingress
-	host, path, kind string // without a path: all requests of the host that no other path takes
-	regex            bool
-	at               node
+	of         *ingress
+	server            // where it is
+	path, kind string // without a path: all requests of the host that no other path takes
+	regex      bool
+	at         node
 }
+
+// A server is a host of the Ingresses of one class, for controllers read no other class.
+type server struct{ class, host string }
 
 // IngressNginx converts the annotations of ingress-nginx.
 func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
-	c := &converter{}
+	c := newConverter(docs)
 	var all []*ingress
-	var paths []ingressPath
 	for _, d := range docs {
 		if d.root.get("kind").text() == "Ingress" {
-			in := ingressOf(d.root)
-			all, paths = append(all, in), append(paths, in.paths...)
+			all = append(all, ingressOf(d.root))
 		}
 		if d.root.get("kind").text() == "ConfigMap" { // it may be the controller's
 			for _, f := range d.root.get("data").fields() {
@@ -52,9 +58,20 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 			}
 		}
 	}
-	paths = ordered(paths)
+	slices.SortStableFunc(all, func(a, b *ingress) int { // as the controller takes them
+		if made := a.age.Compare(b.age); made != 0 || a.age.IsZero() {
+			return made
+		}
+		return strings.Compare(b.name, a.name)
+	})
+	paths := ordered(c.aliased(all))
+	ties := c.ties(paths)
 	for _, p := range paths {
-		c.places = append(c.places, place{when: c.location(p), at: p.at})
+		one := place{when: c.location(p), at: p.at, class: p.class}
+		if p.of != nil {
+			one.tie, one.limits = ties[p.spot()], p.of.limits()
+		}
+		c.places = append(c.places, one)
 	}
 	for _, in := range all {
 		var at []int
@@ -70,9 +87,54 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 	return c.done()
 }
 
+// spot returns a text for the path, which the first Ingress that has it gets.
+func (p *ingressPath) spot() string {
+	kind := p.kind
+	if kind == "" || p.path == "/" && kind != "Exact" && kind != besidePaths || p.regex {
+		kind = "ImplementationSpecific"
+	}
+	return fmt.Sprintf("%q %q %q %s", p.class, p.host, p.path, kind)
+}
+
+// limits returns the annotations of limits as a text.
+func (in *ingress) limits() string {
+	var all []string
+	for name, n := range in.notes {
+		if strings.Contains(name, "limit") || strings.HasSuffix(name, "source-range") {
+			all = append(all, name+" "+n.text())
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// ties returns the spots of which the files do not say which Ingress has them, and notes those with
+// different limits.
+func (c *converter) ties(paths []ingressPath) map[string]string {
+	ties, first := map[string]string{}, map[string]*ingressPath{}
+	for i := range paths {
+		p := &paths[i]
+		if p.of == nil {
+			continue
+		}
+		spot := p.spot()
+		o := first[spot]
+		if o == nil {
+			first[spot] = p
+		} else if o.of != p.of && o.of.age.IsZero() { // those without an age come first
+			ties[spot] = spot
+			if o.of.limits() != p.of.limits() {
+				c.notes.Lose(p.at.where(), "without metadata.creationTimestamp, which of this path and %s the controller takes is NOT KEPT: the limits of both hold", o.at.where())
+			}
+		}
+	}
+	return ties
+}
+
 // ingressOf reads an Ingress.
 func ingressOf(n node) *ingress {
-	in := &ingress{name: objectName(n), at: n, notes: map[string]node{}}
+	in := &ingress{name: objectName(n), class: classOf(n), at: n, notes: map[string]node{}}
+	in.age, _ = time.Parse(time.RFC3339, n.get("metadata", "creationTimestamp").text())
 	for _, f := range n.get("metadata", "annotations").fields() {
 		if name, ok := strings.CutPrefix(f.name, annotation); ok {
 			in.notes[name] = f.value
@@ -80,59 +142,128 @@ func ingressOf(n node) *ingress {
 			in.notes[f.name] = f.value
 		}
 	}
-	in.canary = in.notes["canary"].text() == "true"
-	regex := in.notes["use-regex"].text() == "true" || in.notes["rewrite-target"].text() != ""
+	in.canary = in.notes["canary"].yes()
+	regex := in.notes["use-regex"].yes() || in.notes["rewrite-target"].text() != ""
 	add := func(host string, n node, path, kind string) {
-		in.paths = append(in.paths, ingressPath{in, host, path, kind, regex, n})
+		in.paths = append(in.paths, ingressPath{in, server{in.class, host}, path, kind, regex, n})
 	}
 	for _, r := range n.get("spec", "rules").list() {
-		hosts := []string{r.get("host").text()}
-		for _, alias := range strings.Split(in.notes["server-alias"].text(), ",") {
-			if alias = strings.TrimSpace(alias); alias != "" {
-				hosts = append(hosts, alias)
+		host := r.get("host").text()
+		in.hosts = append(in.hosts, host)
+		for _, p := range r.get("http", "paths").list() {
+			path := p.get("path").text()
+			if path == "" {
+				path = "/"
 			}
+			add(host, p, path, p.get("pathType").text())
 		}
-		for _, host := range hosts {
-			for _, p := range r.get("http", "paths").list() {
-				path := p.get("path").text()
-				if path == "" {
-					path = "/"
-				}
-				add(host, p, path, p.get("pathType").text())
-			}
-			if !r.get("http").there() {
-				add(host, r, "/", "Prefix")
-			}
+		if !r.get("http").there() {
+			add(host, r, "/", "Prefix")
 		}
 	}
 	for _, name := range []string{"defaultBackend", "backend"} {
-		if b := n.get("spec", name); b.there() {
+		b := n.get("spec", name)
+		switch {
+		case !b.there():
+		case len(in.hosts) == 0:
 			add("", b, "/", "Prefix")
+		default: // it takes what no path of these hosts takes, and nothing of others
+			for _, host := range in.hosts {
+				add(host, b, "/", besidePaths)
+			}
 		}
 	}
 	return in
 }
+
+// besidePaths is the kind of the path / of a defaultBackend beside rules. It comes after all other paths.
+const besidePaths = "default"
 
 // objectName returns the name of an object of Kubernetes, with its namespace if it has one.
 func objectName(n node) string {
 	return strings.Trim(n.get("metadata", "namespace").text()+"."+n.get("metadata", "name").text(), ".")
 }
 
+// classOf returns the class of an object of Kubernetes, "" without one.
+func classOf(n node) string {
+	return strings.TrimSpace(n.get("metadata", "annotations", "kubernetes.io/ingress.class").text() + " " + n.get("spec", "ingressClassName").text())
+}
+
+// aliases returns the names that an Ingress gives the servers of its hosts, too.
+func (in *ingress) aliases() (names []string) {
+	for name := range strings.SplitSeq(in.notes["server-alias"].text(), ",") {
+		if name = strings.TrimSpace(name); name != "" && !in.canary {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// aliased returns the paths of all Ingresses, and those of each server at its aliases, too. The host
+// of a server is no alias. Where several servers claim one, or several Ingresses give a server
+// different ones, it is not sure who has it: it takes nothing from others.
+func (c *converter) aliased(all []*ingress) (paths []ingressPath) {
+	hosts, given := map[server]bool{}, map[server][][]string{}
+	owners := map[server][]string{} // the hosts that have a name, in lower case
+	own := func(class, name, host string) {
+		if at := (server{class, strings.ToLower(name)}); !slices.Contains(owners[at], host) {
+			owners[at] = append(owners[at], host)
+		}
+	}
+	for _, in := range all {
+		names := in.aliases()
+		for _, host := range in.hosts {
+			at := server{in.class, host}
+			hosts[at] = hosts[at] || !in.canary
+			own(in.class, host, host)
+			for _, name := range names {
+				own(in.class, name, host)
+			}
+			if len(names) > 0 {
+				given[at] = append(given[at], names)
+			}
+		}
+	}
+	for _, in := range all {
+		for _, p := range in.paths {
+			paths = append(paths, p)
+			lists := given[p.server]
+			names := slices.Concat(lists...)
+			differ := slices.ContainsFunc(lists, func(l []string) bool { return !slices.Equal(l, lists[0]) })
+			for i, name := range names {
+				if name == p.host || slices.Contains(names[:i], name) {
+					continue
+				}
+				if hosts[server{p.class, name}] {
+					c.notes.Say(in.at.where(), "the server-alias %s is left out, as there: it is the host of an Ingress", name)
+					continue
+				}
+				alias := p
+				if alias.host = name; differ || len(owners[server{p.class, strings.ToLower(name)}]) > 1 {
+					alias.class += " as " + p.host
+				}
+				paths = append(paths, alias)
+			}
+		}
+	}
+	return paths
+}
+
 // ordered sorts paths as nginx tries them, by host, then the longer first. It adds a last one
 // for each host: a request that no path of its host takes goes to no other host.
 func ordered(all []ingressPath) []ingressPath {
-	regex := map[string]bool{}
-	hosts := map[string]bool{}
+	regex := map[server]bool{}
+	hosts := map[server]bool{}
 	for _, p := range all {
-		regex[p.host] = regex[p.host] || p.regex
-		if p.host != "" && !hosts[p.host] {
-			all = append(all, ingressPath{host: p.host, at: p.at})
+		regex[p.server] = regex[p.server] || p.regex
+		if p.host != "" && !hosts[p.server] {
+			all = append(all, ingressPath{server: p.server, at: p.at})
 		}
-		hosts[p.host] = true
+		hosts[p.server] = true
 	}
 	all = slices.DeleteFunc(all, func(p ingressPath) bool { return p.of != nil && p.of.canary })
 	for i := range all {
-		all[i].regex = regex[all[i].host] && all[i].path != ""
+		all[i].regex = regex[all[i].server] && all[i].path != ""
 	}
 	exact := func(p ingressPath) bool { return p.kind == "Exact" && !p.regex }
 	slices.SortStableFunc(all, func(a, b ingressPath) int {
@@ -154,7 +285,22 @@ func ordered(all []ingressPath) []ingressPath {
 			}
 			return 1
 		}
-		return len(b.path) - len(a.path)
+		if len(a.path) != len(b.path) {
+			return len(b.path) - len(a.path)
+		}
+		if (a.kind == besidePaths) != (b.kind == besidePaths) {
+			if a.kind == besidePaths {
+				return 1
+			}
+			return -1
+		}
+		if a.regex && b.regex {
+			return strings.Compare(b.path, a.path)
+		}
+		if a.kind != b.kind && (a.kind == "Prefix" || b.kind == "Prefix") { // one of /a is a location /a/
+			return strings.Compare(b.kind, a.kind)
+		}
+		return 0
 	})
 	return all
 }
@@ -171,7 +317,7 @@ func (c *converter) location(p ingressPath) [][]importers.Cond {
 	}
 	var path []importers.Cond
 	switch {
-	case p.path == "":
+	case p.path == "", p.kind == besidePaths:
 		return when
 	case p.regex:
 		if head, below := strings.CutSuffix(p.path, "(/|$)(.*)"); below {
@@ -201,12 +347,7 @@ func (c *converter) location(p ingressPath) [][]importers.Cond {
 
 // limited reports whether the Ingress may have limits.
 func (in *ingress) limited() bool {
-	for name := range in.notes {
-		if strings.Contains(name, "limit") || strings.HasSuffix(name, "source-range") {
-			return true
-		}
-	}
-	return false
+	return in.limits() != ""
 }
 
 // ingress makes the rules of an Ingress at places, by their indexes.
@@ -246,6 +387,7 @@ func (c *converter) ingress(in *ingress, at []int) {
 			} else {
 				c.notes.Say(n.where(), "%s is left out: it is no list of addresses and ranges", name)
 			}
+			break // the second is the older name of the first
 		}
 	}
 	c.sources(in, at)

@@ -95,8 +95,8 @@ type bucket struct {
 	at     int64
 }
 
-// take takes one of a bucket that holds size and gets count in every period.
-func take(all map[string]*bucket, key string, at int64, size, count int64, every time.Duration) bool {
+// filled returns the bucket of a key, as full as it is at a time: it holds size and gets count in every period.
+func filled(all map[string]*bucket, key string, at int64, size, count int64, every time.Duration) *bucket {
 	b := all[key]
 	if b == nil {
 		b = &bucket{big.NewRat(size, 1), at}
@@ -106,10 +106,19 @@ func take(all map[string]*bucket, key string, at int64, size, count int64, every
 	if full := big.NewRat(size, 1); b.tokens.Cmp(full) > 0 {
 		b.tokens = full
 	}
-	if b.at = at; b.tokens.Cmp(big.NewRat(1, 1)) < 0 {
+	b.at = at
+	return b
+}
+
+// take takes one of each bucket, or none if one of them is empty.
+func take(all ...*bucket) bool {
+	one := big.NewRat(1, 1)
+	if slices.ContainsFunc(all, func(b *bucket) bool { return b.tokens.Cmp(one) < 0 }) {
 		return false
 	}
-	b.tokens.Sub(b.tokens, big.NewRat(1, 1))
+	for _, b := range all {
+		b.tokens.Sub(b.tokens, one)
+	}
 	return true
 }
 
@@ -158,22 +167,37 @@ func TestIngressNginx(t *testing.T) {
 			if !slices.ContainsFunc(paths, func(p path) bool { return p.host == host }) {
 				host = ""
 			}
-			var best *path
+			var best, around *path
 			for i := range paths {
 				p := &paths[i]
-				if p.exact && p.path != "/" && rate[p.in] == 0 { // rules take it for that with a slash at its end, which has limits
+				fits := p.path == a.path || !p.exact && strings.HasPrefix(a.path+"/", strings.TrimSuffix(p.path, "/")+"/")
+				if p.host != host || !fits {
 					continue
 				}
-				fits := p.path == a.path || !p.exact && strings.HasPrefix(a.path+"/", strings.TrimSuffix(p.path, "/")+"/")
-				if p.host == host && fits && (best == nil || p.exact && !best.exact || p.exact == best.exact && len(p.path) > len(best.path)) {
+				if best == nil || p.exact && !best.exact || p.exact == best.exact && len(p.path) > len(best.path) {
 					best = p
 				}
+				if !p.exact && (around == nil || len(p.path) > len(around.path)) {
+					around = p
+				}
 			}
-			if best == nil || rate[best.in] == 0 || strings.HasPrefix(a.ip, "10.") {
+			if best == nil || strings.HasPrefix(a.ip, "10.") {
 				return true
 			}
 			// nginx: as many may be ahead of the rate as burst says, and the one that comes.
-			return take(buckets, fmt.Sprint(best.in, a.ip), a.at, burst[best.in]+1, rate[best.in], time.Minute)
+			of := func(p *path) *bucket {
+				return filled(buckets, fmt.Sprint(p.in, a.ip), a.at, burst[p.in]+1, rate[p.in], time.Minute)
+			}
+			var all []*bucket
+			if rate[best.in] > 0 {
+				all = append(all, of(best))
+			}
+			// Rules take an exact path for that with a slash at its end, so that stricter limits around it hold, too.
+			if best.exact && best.path != "/" && around != nil && around.in != best.in && rate[around.in] > 0 &&
+				(rate[best.in] == 0 || rate[best.in] > rate[around.in] || burst[best.in] > burst[around.in]) {
+				all = append(all, of(around))
+			}
+			return take(all...)
 		}}
 	})
 }
@@ -209,7 +233,7 @@ func TestTraefik(t *testing.T) {
 			if one.priority = len(one.rule); slices.ContainsFunc(all, func(o router) bool { return o.priority == one.priority }) {
 				one.priority = 100 + i
 			}
-			fmt.Fprintf(&text, "    r%d: {rule: %q, priority: %d, middlewares: [%s]}\n", i, one.rule, one.priority, map[bool]string{true: "one"}[one.limited])
+			fmt.Fprintf(&text, "    r%d: {rule: %q, service: s, priority: %d, middlewares: [%s]}\n", i, one.rule, one.priority, map[bool]string{true: "one"}[one.limited])
 			all = append(all, one)
 		}
 		buckets := map[string]*bucket{}
@@ -234,7 +258,7 @@ func TestTraefik(t *testing.T) {
 			case "requestHeaderName: X-Key":
 				source = a.header
 			}
-			return take(buckets, fmt.Sprint(best, source), a.at, burst, average, every)
+			return take(filled(buckets, fmt.Sprint(best, source), a.at, burst, average, every))
 		}}
 	})
 }
@@ -307,21 +331,108 @@ func TestKong(t *testing.T) {
 // TestFreed: a route without limits frees no request that its gateway gives to a route with a limit,
 // though rules read a path without the slash at its end, and GET as HEAD too.
 func TestFreed(t *testing.T) {
-	traefik := "http:\n  middlewares: {one: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n  routers:\n    a: {rule: %q, priority: 9}\n    b: {rule: 'PathPrefix(`/`)', priority: 1, middlewares: [one]}\n"
+	traefik := "http:\n  services: {s: {}}\n  middlewares: {one: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n  routers:\n    a: {rule: %q, priority: 9, service: s}\n    b: {rule: 'PathPrefix(`/`)', priority: 1, service: s, middlewares: [one]}\n"
+	inTraefik := `{kind: Middleware, metadata: {name: l, namespace: x}, spec: {rateLimit: {average: 1, period: 1h, burst: 1}}}
+---
+{kind: Ingress, metadata: {name: a, namespace: x, annotations: {traefik.ingress.kubernetes.io/router.middlewares: x-l@kubernetescrd%s}}, spec: {rules: [{host: a.example, http: {paths: [{path: %s, pathType: Prefix}]}}]}}
+---
+{kind: Ingress, metadata: {name: b, namespace: x}, spec: {rules: [{%shttp: {paths: [{path: %s, pathType: %s}]}}]}}
+`
 	ingress := `{kind: Ingress, metadata: {name: a}, spec: {rules: [{http: {paths: [{path: %s, pathType: %s}]}}]}}
 ---
 {kind: Ingress, metadata: {name: b, annotations: {nginx.ingress.kubernetes.io/limit-rpm: "1", nginx.ingress.kubernetes.io/limit-burst-multiplier: "0"}}, spec: {rules: [{http: {paths: [{path: /, pathType: Prefix}]}}]}}
 `
+	backend := `{kind: Ingress, metadata: {name: d, annotations: {nginx.ingress.kubernetes.io/limit-rpm: "1", nginx.ingress.kubernetes.io/limit-burst-multiplier: "0"}}, spec: {defaultBackend: {service: {name: x}}, rules: [{host: a.example, http: {paths: [{path: /p, pathType: Prefix}]}}]}}
+`
 	local := `{"@type": x/filters.http.local_ratelimit.v3.LocalRateLimit, stat_prefix: x, filter_enabled: {default_value: {numerator: 100}}, filter_enforced: {default_value: {numerator: 100}}, token_bucket: {max_tokens: 1, tokens_per_fill: 1, fill_interval: 3600s}}`
 	envoy := "route_config:\n  virtual_hosts:\n  - domains: ['*']\n    routes:\n    - match: {%s}\n    - match: {prefix: /}\n      typed_per_filter_config: {x: " + local + "}\n"
+	wide := strings.ReplaceAll(local, "s: 1,", "s: 50,")
+	const anyRoute = "route_config: {virtual_hosts: [{domains: ['*'], routes: [{match: {prefix: /}}]}]}\n"
+	const sharing = "---\nhttp_filters: [{name: x, typed_config: %s}]\nrds: {route_config_name: r}\n"
+	descriptors := strings.NewReplacer("token_bucket: {", "always_consume_default_token_bucket: false, rate_limits: [{actions: [{request_headers: {header_name: '%s', descriptor_key: k}}]}], descriptors: [{entries: [{key: k, value: '%s'}], token_bucket: {max_tokens: 9, fill_interval: 1s}}], token_bucket: {").Replace(local) + "\n"
+	hosts := func(of, domains, more string) string {
+		return of + ": {" + more + "virtual_hosts: [{domains: " + domains + ", routes: [{match: {prefix: /}}]}, {domains: ['*'], routes: [{match: {prefix: /}, typed_per_filter_config: {x: " + local + "}}]}]}\n"
+	}
+	const ranked = "services: [{name: s, routes: [{name: a, %s}, {name: b, %s, plugins: [{name: rate-limiting, config: {hour: 1, limit_by: ip}}]}]}]\n"
 	kong := "services: [{name: s, routes: [{name: a, paths: [%q]}, {name: b, paths: [/], plugins: [{name: rate-limiting, config: {hour: 1, limit_by: ip}}]}]}]\n"
+	ofClass := func(name, class, notes, host, path string) string {
+		return fmt.Sprintf("---\n{kind: Ingress, metadata: {name: %s, annotations: {%s}}, spec: {ingressClassName: %s, rules: [{host: %q, http: {paths: [{path: %s, pathType: Prefix}]}}]}}\n", name, notes, class, host, path)
+	}
+	const once = `nginx.ingress.kubernetes.io/limit-rpm: "1", nginx.ingress.kubernetes.io/limit-burst-multiplier: "0"`
+	const alias = "nginx.ingress.kubernetes.io/server-alias: "
+	aged := func(name, made, notes, path, kind string) string {
+		return fmt.Sprintf("---\n{kind: Ingress, metadata: {name: %s, creationTimestamp: '%sT00:00:00Z', annotations: {%s}}, spec: {rules: [{host: a.example, http: {paths: [{path: %q, pathType: %s}]}}]}}\n", name, made, notes, path, kind)
+	}
+	route := "kind: Middleware\nmetadata: {name: one}\nspec: {rateLimit: {average: 1, period: 1h, burst: 1}}\n---\nkind: IngressRoute\nmetadata: {name: r}\nspec: {routes: [{match: 'PathPrefix(`/`)', middlewares: [{name: one}]}]}\n"
+	other := "---\nkind: IngressRoute\nmetadata: {name: o, annotations: {kubernetes.io/ingress.class: %s}}\nspec: {%s, routes: [{match: 'PathPrefix(`/free`)'}]}\n"
+	entry := "http:\n  services: {s: {}}\n  middlewares: {one: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n  routers:\n    a: {rule: 'PathPrefix(`/free`)', service: s, %s}\n    b: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one], %s}\n"
+	off := "services:\n- {name: s, routes: [{name: b, paths: [/], plugins: [{name: rate-limiting, config: {hour: 1, limit_by: ip}}]}]}\n"
 	for _, c := range []struct{ kind, text, limited, free string }{
+		{"envoy", "http_filters: [{name: w, disabled: true, typed_config: " + wide + "}, {name: l, typed_config: " + local + "}]\n" + anyRoute, "/", ""},
+		{"envoy", "http_filters: [{name: x, typed_config: " + wide + "}, {name: x, typed_config: " + local + "}]\n" + anyRoute, "/", ""},
+		{"envoy", "http_filters: [{name: l, typed_config: " + local + "}, {name: w, typed_config: " + local + "}]\n" + strings.Replace(anyRoute, "/}", "/}, typed_per_filter_config: {w: "+wide+"}", 1), "/", ""},
+		{"envoy", "http_filters: [{name: l, typed_config: " + wide + "}, {name: w, typed_config: " + local + "}]\n" + strings.NewReplacer("/}", "/}, typed_per_filter_config: {w: "+wide+"}", "domains", "typed_per_filter_config: {l: "+local+"}, domains").Replace(anyRoute), "/", ""},
+		{"envoy", fmt.Sprintf(sharing, local) + fmt.Sprintf(sharing, wide) + "---\nname: r\nvirtual_hosts: [{domains: ['*'], routes: [{match: {prefix: /}}]}]\n", "/", ""},
+		{"envoy", fmt.Sprintf(sharing, local) + fmt.Sprintf(sharing, local) + "---\nname: r\nvirtual_hosts: [{domains: ['*'], routes: [{match: {prefix: /}, typed_per_filter_config: {x: " + wide + "}}]}]\n", "", "/"},
+		{"ingress", ofClass("a", "in", "", "a.example", "/") + ofClass("b", "out", once, "a.example", "/"), "/", ""},
+		{"ingress", ofClass("a", "out", once, "a.example", "/") + ofClass("b", "in", "", "a.example", "/free"), "/free", ""},
+		{"ingress", ofClass("a", "out", once, "a.example", "/") + ofClass("b", "out", "", "a.example", "/free"), "/", "/free"},
+		{"ingress", ofClass("a", "out", once, "", "/") + ofClass("b", "in", "", "a.example", "/x"), "/y", ""},
+		{"ingress", ofClass("a", "in", "nginx.ingress.kubernetes.io/use-regex: 'true'", "a.example", "/X") + ofClass("b", "out", once, "a.example", "/") + ofClass("c", "out", "", "a.example", "/x"), "/", "/x"},
+		{"ingress", ofClass("a", "x", alias+"a.example", "b.example", "/") + ofClass("b", "x", once, "a.example", "/"), "/", ""},
+		{"ingress", ofClass("a", "x", alias+"a.example", "b.example", "/") + ofClass("b", "x", once+", "+alias+"a.example", "c.example", "/"), "/", ""},
+		{"ingress", ofClass("a", "x", alias+"a.example", "b.example", "/") + ofClass("b", "x", alias+"c.example", "b.example", "/free") + ofClass("c", "x", once, "*.example", "/"), "/free", ""},
+		{"ingress", ofClass("a", "x", alias+"a.example", "b.example", "/") + ofClass("b", "x", once, "b.example", "/login"), "/login", "/"},
+		{"ingress", aged("a", "2026-01-02", "", "/", "Prefix") + aged("b", "2026-01-01", once, "/", "Prefix"), "/", ""},
+		{"ingress", aged("a", "2026-01-01", once, "/", "Prefix") + aged("b", "2026-01-02", "", "/", "Prefix"), "/", ""},
+		{"ingress", aged("a", "2026-01-01", "", "/", "Prefix") + aged("b", "2026-01-02", once, "/", "Prefix"), "", "/"},
+		{"ingress", aged("a", "2026-01-01", "", "/", "Prefix") + aged("b", "2026-01-01", once, "/", "Prefix"), "/", ""},
+		{"ingress", aged("a", "2026-01-01", "", "/p", "ImplementationSpecific") + aged("b", "2026-01-02", once, "/p", "Prefix"), "/p/x", "/px"},
+		{"ingress", aged("a", "2026-01-01", "nginx.ingress.kubernetes.io/use-regex: 'true'", "/.*b", "ImplementationSpecific") + aged("b", "2026-01-02", once, "/a.*", "ImplementationSpecific"), "/ab", "/b"},
+		{"traefik", fmt.Sprintf(other, "''", "x: y") + "---\n" + strings.ReplaceAll(route, "/`", "/free`"), "/free", ""},
+		{"traefik", route + ofClass("a", "nginx", "", "a.example", "/free"), "/free", ""},
+		{"traefik", strings.ReplaceAll(route, "/`", "/`) && Host(`a.example`") + strings.Replace(ofClass("a", "''", alias+"a.example", "very.long.name.example", "/very/long"), "/very/long", "/", 1), "/", ""},
+		{"traefik", route + fmt.Sprintf(other, "internal", "x: y"), "/free", ""},
+		{"traefik", route + fmt.Sprintf(other, "''", "tls: {}"), "/free", ""},
+		{"traefik", route + fmt.Sprintf(other, "''", "entryPoints: [web]"), "/free", ""},
+		{"traefik", route + fmt.Sprintf(other, "''", "x: y"), "/", "/free"},
+		{"traefik", "http:\n  middlewares: {one: {rateLimit: {average: 1, period: 1h, burst: 1}}, all: {chain: {middlewares: [one]}}}\n  routers: {a: {rule: 'PathPrefix(`/`)', middlewares: [one, all]}}\n", "/", ""},
+		{"traefik", strings.Replace(fmt.Sprintf(entry, "x: y", "x: y"), "service: s, ", "", 1), "/free", ""},
+		{"traefik", fmt.Sprintf(entry, "x: y", "x: y"), "/", "/free"},
+		{"traefik", strings.ReplaceAll(fmt.Sprintf(entry, "x: y", "x: y"), "service: s, x", "service: t, x"), "/free", ""},
+		{"traefik", strings.ReplaceAll(fmt.Sprintf(entry, "x: y", "x: y"), "service: s, x", "service: s@docker, x"), "/free", ""},
+		{"traefik", strings.ReplaceAll(fmt.Sprintf(entry, "x: y", "x: y"), "service: s, x", "service: ping@internal, x"), "/", "/free"},
+		{"traefik", strings.Replace(fmt.Sprintf(entry, "x: y", "x: y"), "s: {}", "s: {}, t: {weighted: {services: [{name: s}, {name: u}]}}", 1), "/", "/free"},
+		{"traefik", strings.NewReplacer("s: {}", "s: {}, t: {weighted: {services: [{name: s}, {name: u}]}}", "service: s, x", "service: t, x").Replace(fmt.Sprintf(entry, "x: y", "x: y")), "/free", ""},
+		{"traefik", strings.Replace(fmt.Sprintf(entry, "x: y", "x: y"), "services: {s: {}}", "x: y", 1), "/", "/free"},
+		{"traefik", fmt.Sprintf(entry, "tls: {}", "x: y"), "/free", ""},
+		{"traefik", fmt.Sprintf(entry, "x: y", "tls: {}"), "/free", ""},
+		{"traefik", fmt.Sprintf(entry, "tls:", "tls: {}"), "/free", ""},
+		{"traefik", fmt.Sprintf(entry, "tls: {options: x}", "tls: {}"), "/", "/free"},
+		{"traefik", fmt.Sprintf(entry, "entryPoints: [web]", "entryPoints: [web, secure]"), "/free", ""},
+		{"traefik", fmt.Sprintf(entry, "entryPoints: [web]", "x: y"), "/free", ""},
+		{"traefik", fmt.Sprintf(entry, "entryPoints: [web, secure]", "entryPoints: [web]"), "/", "/free"},
+		{"traefik", strings.ReplaceAll(fmt.Sprintf(entry, "entryPoints: [web]", "x: y"), "/free", "/"), "/", ""},
 		{"traefik", fmt.Sprintf(traefik, "Path(`/p`)"), "/p/", ""},
 		{"traefik", fmt.Sprintf(traefik, "Path(`/p/`)"), "/p", ""},
 		{"traefik", fmt.Sprintf(traefik, "PathPrefix(`/p/`)"), "/p", "/p/x"},
 		{"traefik", fmt.Sprintf(traefik, "PathPrefix(`/p`)"), "/x", "/p/"},
 		{"traefik", fmt.Sprintf(traefik, "PathRegexp(`^/p$`)"), "/p/", ""},
+		{"traefik", fmt.Sprintf(traefik, "PathRegexp(`^/p/`)"), "/p", "/p/x"},
+		{"traefik", fmt.Sprintf(traefik, "PathRegexp(`^/p/.*`)"), "/p", "/p/x"},
+		{"traefik", fmt.Sprintf(traefik, "PathRegexp(`^/p/([a-z]+)?$`)"), "/p", ""},
+		{"kong", fmt.Sprintf(kong, "~/p/(.*)$"), "/p", "/p/x"},
+		{"traefik", fmt.Sprintf(traefik, "Host(`a.example`, `b.example`)"), "/", ""},
+		{"traefik", strings.Replace(fmt.Sprintf(traefik, "Host(`a.example`, `b.example`)"), "priority: 9", "priority: 9, ruleSyntax: v2", 1), "", "/"},
+		{"traefik", fmt.Sprintf(traefik, "HostRegexp(`{x:[a-z]+}.example`)"), "/", ""},
 		{"traefik", fmt.Sprintf(traefik, "Method(`GET`)"), "HEAD /", ""},
+		{"traefik", fmt.Sprintf(inTraefik, ", traefik.ingress.kubernetes.io/router.priority: '99'", "/", "host: a.example, ", "/free", "Prefix"), "/free", ""},
+		{"traefik", fmt.Sprintf(inTraefik, "", "/p", "", "/", "Prefix"), "/px", "/x"},
+		{"traefik", fmt.Sprintf(inTraefik, "", "/", "", "/longer/than/the/host", "Prefix"), "/longer/than/the/host", ""},
+		{"traefik", strings.Replace(fmt.Sprintf(inTraefik, "", "/", "host: a.example, ", "/free", "Prefix"), "host: a.example", "host: '*.example'", 1), "/free", ""},
+		{"traefik", fmt.Sprintf(inTraefik, "", "/", "host: a.example, ", "/free", "Prefix"), "/fre", "/free"},
+		{"traefik", fmt.Sprintf(inTraefik, "", "/", "host: a.example, ", "/free", "Exact"), "/free/x", ""},
+		{"ingress", backend, "/other", ""},
 		{"ingress", fmt.Sprintf(ingress, "/p", "Exact"), "/p/", ""},
 		{"ingress", fmt.Sprintf(ingress, "/p", "Prefix"), "/px", "/p/"},
 		{"ingress", fmt.Sprintf(ingress, "/p/", "ImplementationSpecific"), "/p", "/p/x"},
@@ -330,8 +441,32 @@ func TestFreed(t *testing.T) {
 		{"envoy", fmt.Sprintf(envoy, "path_separated_prefix: /p"), "/px", "/p"},
 		{"envoy", fmt.Sprintf(envoy, "safe_regex: {regex: '/p/?'}"), "/p/x", "/p/"},
 		{"envoy", fmt.Sprintf(envoy, "prefix: /, headers: [{name: ':method', string_match: {exact: GET}}]"), "HEAD /", ""},
+		{"envoy", hosts("route_config", "['a.example:8080']", ""), "/", ""},
+		{"envoy", hosts("route_config", "[a.example]", ""), "/", ""},
+		{"envoy", hosts("route_config", "['*.example:8080', '*:8080']", ""), "/", ""},
+		{"envoy", hosts("route_config", "[a.example, 'a.example:8080', 'b.example:*']", ""), "/", ""},
+		{"envoy", hosts("route_config", "[a.example, 'a.example:*']", ""), "", "/"},
+		{"envoy", hosts("route_config", "['a.*']", ""), "", "/"},
+		{"envoy", hosts("route_config", "[a.example, 'b.example:80']", "ignorePortInHostMatching: true, "), "", "/"},
+		{"envoy", "stripAnyHostPort: true\nhttp_filters: [{name: x}]\n" + hosts("route_config", "[a.example]", ""), "", "/"},
+		{"envoy", fmt.Sprintf(envoy, "prefix: /, headers: [{name: ':authority', string_match: {exact: a.example}}]"), "/", ""},
+		{"envoy", fmt.Sprintf(descriptors, ":path", "/login"), "/login/", ""},
+		{"envoy", fmt.Sprintf(descriptors, ":authority", "a.example"), "/", ""},
+		{"envoy", fmt.Sprintf(descriptors, ":method", "GET"), "HEAD /", ""},
 		{"kong", fmt.Sprintf(kong, "/p/"), "/p", "/p/x"},
+		{"kong", off + "- {name: off, enabled: false, routes: [{name: f, paths: [/free]}]}\n", "/free", ""},
+		{"kong", "routes: [{name: f, paths: [/free], service: {name: off}}]\n" + off + "- {name: off, enabled: false}\n", "/free", ""},
+		{"kong", off + "- {name: on, enabled: true, routes: [{name: f, paths: [/free]}]}\n", "/", "/free"},
+		{"kong", off + "- {name: x, routes: [{name: f, headers: {X-V: ['~*^foo']}}, {name: g, expression: 'http.path ^= \"/free\"'}]}\n", "/free", ""},
 		{"kong", fmt.Sprintf(kong, "~/p$"), "/p/", ""},
+		{"kong", "_format_version: '2.1'\n" + fmt.Sprintf(ranked, "paths: [/p]", "hosts: ['*.example']"), "/p", ""},
+		{"kong", "_format_version: '3.0'\n" + fmt.Sprintf(ranked, "paths: [/p]", "hosts: ['*.example']"), "/", "/p"},
+		{"kong", fmt.Sprintf(ranked, "hosts: ['a.example:8080']", "paths: [/]"), "/", ""},
+		{"kong", fmt.Sprintf(ranked, "paths: [/p]", "hosts: [a.example]"), "/p", ""},
+		{"kong", fmt.Sprintf(ranked, "methods: [GET]", "paths: [/p]"), "/p", "/"},
+		{"kong", fmt.Sprintf(ranked, "hosts: ['*.example']", "paths: [/p]"), "/p", "/"},
+		{"kong", fmt.Sprintf(ranked, "paths: [~/p]", "paths: [~/pp]"), "/pp", "/p"},
+		{"kong", fmt.Sprintf(ranked, "paths: [~/pp]", "paths: [~/p]"), "/pp", ""},
 	} {
 		yaml, notes, err := converted(c.kind, c.text)
 		if err != nil || notes.Lost() > 0 {
@@ -439,7 +574,7 @@ func TestEnvoyLocal(t *testing.T) {
 		if base == nil {
 			own = "  typed_config: {}\n"
 		}
-		text.WriteString("http_filters:\n- name: envoy.filters.http.local_ratelimit\n" + own + "route_config:\n  virtual_hosts:\n")
+		text.WriteString("http_filters:\n- name: envoy.filters.http.local_ratelimit\n" + own + "route_config:\n  ignore_port_in_host_matching: true\n  virtual_hosts:\n")
 		var hosts []host
 		for _, domain := range []string{"*", "a.example.com"} {
 			h := host{domain: domain}
@@ -471,9 +606,9 @@ func TestEnvoyLocal(t *testing.T) {
 			case c == nil:
 				return true
 			case c.keyed && a.header != "":
-				return take(c.buckets, "key "+a.header, a.at, c.max, c.fill, c.every)
+				return take(filled(c.buckets, "key "+a.header, a.at, c.max, c.fill, c.every))
 			}
-			return take(c.buckets, "", a.at, c.max, c.fill, c.every)
+			return take(filled(c.buckets, "", a.at, c.max, c.fill, c.every))
 		}}
 	})
 }

@@ -22,6 +22,7 @@ type kongRoute struct {
 	when           [][]importers.Cond
 	rank           []int // Kong tries routes of a greater rank first
 	at             node
+	lacks          string // why it is not sure that Kong gives it the requests that it names
 }
 
 // A kongPlugin is a plugin that limits requests, and which requests: "" means all.
@@ -40,18 +41,28 @@ type kong struct {
 	plugins []kongPlugin
 	groups  map[string][]string
 	ids     map[string]string // names of entities by their IDs
+	off     map[string]bool   // services that are not enabled
+	former  bool              // the file is of a Kong before 3, with its former router
 }
 
 // Kong converts the plugins rate-limiting and rate-limiting-advanced of Kong's
 // declarative configuration.
 func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
-	k := &kong{converter: &converter{}, o: o, groups: map[string][]string{}, ids: map[string]string{}}
+	k := &kong{converter: newConverter(docs), o: o, groups: map[string][]string{}, ids: map[string]string{}, off: map[string]bool{}}
 	for _, d := range docs {
 		k.read(d.root)
 	}
+	k.routes = slices.DeleteFunc(k.routes, func(r kongRoute) bool { return k.off[r.service] })
 	slices.SortStableFunc(k.routes, func(a, b kongRoute) int { return slices.Compare(b.rank, a.rank) })
-	for _, r := range k.routes {
-		k.places = append(k.places, place{when: r.when, at: r.at})
+	for i := range k.routes {
+		r := &k.routes[i]
+		one := place{when: r.when, at: r.at, lacks: r.lacks, tie: fmt.Sprint(r.rank)} // of one rank, Kong takes the oldest
+		for j := range k.plugins {
+			if p := &k.plugins[j]; p.holds(r) {
+				one.limits += p.at.where() + "\n"
+			}
+		}
+		k.places = append(k.places, one)
 	}
 	// Kong denies a request that no route takes. Rules give it the limits of plugins for
 	// all requests.
@@ -67,6 +78,9 @@ func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 func (k *kong) read(n node) {
 	if kind, of := n.get("kind").text(), n.get("plugin").text(); strings.HasSuffix(kind, "Plugin") && strings.Contains(of, "rate-limiting") {
 		k.notes.Lose(n.where(), "a %s of %s is NOT KEPT: deck gateway dump writes the declarative file that is converted", kind, of)
+	}
+	if version := n.get("_format_version").text(); version != "" {
+		k.former = version[0] < '3'
 	}
 	each(n, func(n node) bool {
 		if id := n.get("id").text(); id != "" {
@@ -89,6 +103,10 @@ func (k *kong) read(n node) {
 		k.readPlugins(g.get("plugins"), kongPlugin{name: nameOf(g), consumers: k.members(nameOf(g)), group: true})
 	}
 	for _, s := range n.get("services").list() {
+		if s.get("enabled").no() {
+			k.off[nameOf(s)] = true
+			k.notes.Say(s.where(), "the service %s is not enabled: its routes are passed over", nameOf(s))
+		}
 		k.readPlugins(s.get("plugins"), kongPlugin{name: called(s), service: nameOf(s)})
 		for _, r := range s.get("routes").list() {
 			k.route(r, nameOf(s))
@@ -143,7 +161,7 @@ func (k *kong) readPlugins(n node, of kongPlugin) {
 		one.kind, one.config, one.at = p.get("name").text(), p.get("config"), p
 		known := one.kind == "rate-limiting" || one.kind == "rate-limiting-advanced"
 		switch {
-		case p.get("enabled").text() == "false":
+		case p.get("enabled").no():
 			if known {
 				k.notes.Say(p.where(), "%s is not enabled: passed over", one.kind)
 			}
@@ -173,59 +191,79 @@ func (k *kong) readPlugins(n node, of kongPlugin) {
 	}
 }
 
+// kongHosts returns the conditions of hosts, whether these have no stars, and why they may not be whole.
+func kongHosts(hosts []string) (all [][]importers.Cond, plain int, lacks string) {
+	if len(hosts) > 0 {
+		plain = 1
+	}
+	for _, host := range hosts {
+		host, port, _ := strings.Cut(host, ":")
+		if strings.Contains(host, "*") {
+			plain = 0
+		}
+		if port != "" {
+			lacks = "this is of one port"
+		}
+		all = append(all, hostIs(host))
+	}
+	return all, plain, lacks
+}
+
 // route reads a route as one kongRoute for each path, since paths may differ in rank.
 func (k *kong) route(n node, service string) {
 	k.readPlugins(n.get("plugins"), kongPlugin{name: called(n), route: nameOf(n)})
-	when, attributes, plainHosts := [][]importers.Cond{{}}, 0, 1
-	var all [][]importers.Cond
-	for _, host := range n.get("hosts").texts() {
-		if host, _, _ = strings.Cut(host, ":"); strings.Contains(host, "*") {
-			plainHosts = 0
-		}
-		if all = append(all, hostIs(host)); all[len(all)-1] == nil {
-			when = nil
-		}
-	}
+	when, attributes, kinds := [][]importers.Cond{{}}, 0, 0
+	all, plainHosts, lacks := kongHosts(n.get("hosts").texts())
 	if all != nil {
-		when, attributes = and(when, all), attributes+1
+		when, attributes, kinds = and(when, all), attributes+1, 8
+	}
+	if slices.ContainsFunc(all, func(host []importers.Cond) bool { return host == nil }) { // one that rules cannot name
+		when = nil
 	}
 	if methods := n.get("methods").texts(); methods != nil {
 		k.getIsHead(methods)
-		when, attributes = and(when, [][]importers.Cond{{is("method", methods...)}}), attributes+1
+		when, attributes, kinds = and(when, [][]importers.Cond{{is("method", methods...)}}), attributes+1, kinds+1
 	}
 	headers := n.get("headers").fields()
 	for _, h := range headers {
 		attribute, ok := header(h.name)
 		values := h.value.texts()
-		for i := range values {
-			values[i] = importers.Escape(values[i])
-		}
-		if !ok || len(values) == 0 {
+		expr := slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "~*") })
+		if !ok || expr || len(values) == 0 {
 			when = nil
 			continue
 		}
-		when = and(when, [][]importers.Cond{{is(attribute, values...)}})
+		cond := is(attribute, escaped(values)...)
+		cond.Spelled = slices.ContainsFunc(values, func(v string) bool { return strings.ToLower(v) != strings.ToUpper(v) })
+		when = and(when, [][]importers.Cond{{cond}})
 	}
 	if len(headers) > 0 {
-		attributes++
+		attributes, kinds = attributes+1, kinds+4
 	}
 	for _, name := range []string{"snis", "sources", "destinations", "expression"} {
-		if n.get(name).there() { // routes of connections, or in another language
-			when, attributes = nil, attributes+1
+		if n.get(name).there() { // routes of connections, or in another language: what Kong tries before them is not sure
+			when, attributes = nil, 1<<30
 		}
 	}
 	paths := n.get("paths").texts()
+	if len(paths) > 0 {
+		attributes, kinds = attributes+1, kinds+2
+	}
+	if !k.former { // of routes with as many kinds of conditions, a Kong before 3 looks at the kinds first
+		kinds = 0
+	}
+	rank := func(of ...int) []int { return append([]int{attributes, kinds, plainHosts, len(headers)}, of...) }
 	if len(paths) == 0 {
-		k.routes = append(k.routes, kongRoute{nameOf(n), service, when, []int{attributes, plainHosts, len(headers), 0, 0, 0}, n})
+		k.routes = append(k.routes, kongRoute{nameOf(n), service, when, rank(0, 0, 0), n, lacks})
 	}
 	priority := int(k.number(n.get("regex_priority"), 0))
 	for _, path := range paths {
 		expr, regex := strings.CutPrefix(path, "~")
-		one := kongRoute{nameOf(n), service, when, []int{attributes + 1, plainHosts, len(headers), 0, 0, len(path)}, n}
+		one := kongRoute{nameOf(n), service, when, rank(0, 0, len(path)), n, lacks}
 		var cond []importers.Cond
 		if regex || !importers.IsNamed(path) { // in older versions of Kong, any path may be an expression
 			cond = k.pathFinds(n, "^"+strings.TrimPrefix(expr, "^"), false)
-			one.rank[3], one.rank[4] = 1, priority
+			one.rank = rank(1, priority, 0)
 		} else {
 			cond = pathBegins(path)
 		}
@@ -292,7 +330,7 @@ func (k *kong) plugin(p kongPlugin) {
 	}
 	r := importers.Rule{Name: strings.Trim(p.name+"-"+p.kind, "-"), Limits: limits, IPv6Prefix: 128}
 	shared := p.config.get("policy").text() + p.config.get("strategy").text()
-	if f := p.config.get("fault_tolerant"); f.text() == "false" {
+	if f := p.config.get("fault_tolerant"); f.no() {
 		r.OnStoreFailure = "closed"
 	}
 	if shared == "redis" || shared == "cluster" {
@@ -432,7 +470,7 @@ func (k *kong) advanced(p kongPlugin) (limits []string) {
 		if len(counts) > 1 {
 			k.notes.Say(p.at.where(), "what one of these windows denies is not counted by the others here")
 		}
-	} else if p.config.get("disable_penalty").text() != "true" {
+	} else if !p.config.get("disable_penalty").yes() {
 		kind += " count_denied"
 	}
 	least := map[int64]int64{} // of windows of one length, the smallest count holds
@@ -451,7 +489,7 @@ func (k *kong) advanced(p kongPlugin) (limits []string) {
 		limits = append(limits, fmt.Sprintf("%d/%s %s", least[size], per(time.Duration(size)*time.Second), kind))
 	}
 	for _, name := range []string{"consumer_groups", "throttling", "compound_identifier"} {
-		if n := p.config.get(name); n.there() && len(n.list()) > 0 && n.get("enabled").text() != "false" {
+		if n := p.config.get(name); n.there() && len(n.list()) > 0 && !n.get("enabled").no() {
 			k.notes.Lose(n.where(), "%s is NOT KEPT", name)
 		}
 	}

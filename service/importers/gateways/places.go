@@ -13,6 +13,7 @@ import (
 
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/policy/rulesfile"
 
 	"github.com/stint-dev/stint/service/importers"
 )
@@ -24,11 +25,33 @@ type place struct {
 	at       node
 	entries  []string // the listeners or entry points that the requests come in by; nil is all
 	answered bool     // the gateway answers the requests itself, such as by a redirect
+	class    string   // places of other classes may be of other gateways, or for TLS alone: they take nothing from this one
+	lacks    string   // says what is in no file, without which the gateway gives it no requests
+	tie      string   // of places with the same one that meet, it is not sure which has a request
+	limits   string   // what two of them may have alike
 }
 
-// besides reports whether two places have no entry in common.
+// besides reports whether no request comes in for both places.
 func (p *place) besides(q *place) bool {
-	return p.entries != nil && q.entries != nil && !slices.ContainsFunc(p.entries, func(e string) bool { return slices.Contains(q.entries, e) })
+	return p.class != q.class || p.entries != nil && q.entries != nil &&
+		!slices.ContainsFunc(p.entries, func(e string) bool { return slices.Contains(q.entries, e) })
+}
+
+// within reports whether all requests for p that q names come in where q takes them.
+func (p *place) within(q *place) bool {
+	return p.class == q.class && (q.entries == nil || p.entries != nil &&
+		!slices.ContainsFunc(p.entries, func(e string) bool { return !slices.Contains(q.entries, e) }))
+}
+
+// unsure says why a request that q, which goes before p, names may be for p; "" if it is not.
+func (p *place) unsure(q *place) string {
+	switch {
+	case q.lacks != "" && q.lacks != p.lacks:
+		return q.lacks
+	case q.tie != "" && q.tie == p.tie && q.limits != p.limits:
+		return "the files do not say whether this goes first"
+	}
+	return ""
 }
 
 // meets reports whether two places may take the same request, whatever their entries.
@@ -56,8 +79,28 @@ type converter struct {
 	places []place
 	added  []added
 	file   importers.File
+	names  map[string]int // how many rules have a name, of several filters for the same requests
 	notes  importers.Notes
 	errs   []error
+}
+
+// newConverter returns a converter that has noted the configurations in Secrets and binaryData, which are
+// not read.
+func newConverter(docs []Document) *converter {
+	c := &converter{names: map[string]int{}}
+	for _, d := range docs {
+		if !d.root.is(rulesfile.MapKind) {
+			continue
+		}
+		for _, o := range importers.ObjectsOf(d.root.Node) {
+			for _, text := range o.Coded {
+				if limiting.Match(text.Text) {
+					c.notes.Lose(fmt.Sprintf("%s:%d", d.root.file, text.Line), "NOT KEPT: a configuration in binaryData or a Secret: write it into the data of a ConfigMap")
+				}
+			}
+		}
+	}
+	return c
 }
 
 // fail notes an error of the configuration.
@@ -105,7 +148,7 @@ func (c *converter) write(at node, r importers.Rule, in []int, more []importers.
 	lost := false
 	for _, i := range in {
 		switch {
-		case slices.ContainsFunc(c.places[:i], func(p place) bool { return p.whole() && !p.besides(&c.places[i]) }): // an earlier place takes every request
+		case slices.ContainsFunc(c.places[:i], func(p place) bool { return p.whole() && c.places[i].within(&p) && c.places[i].unsure(&p) == "" }): // an earlier place takes every request
 		case c.places[i].when != nil:
 			known = append(known, i)
 		default:
@@ -125,24 +168,31 @@ func (c *converter) write(at node, r importers.Rule, in []int, more []importers.
 		c.notes.Say(at.where(), "no request has this limit: what goes before it takes them all")
 		return
 	}
+	if slices.ContainsFunc(slices.Concat(r.Match...), func(w importers.Cond) bool { return w.Spelled }) {
+		c.notes.Lose(at.where(), "a limit by the words of a header is NOT KEPT for other spellings: there, case makes no difference")
+	}
 	c.elsewhere(at, known)
 	c.without(&r, known)
 	r.Unless = importers.General(r.Unless)
 	if len(r.Match[0]) == 0 {
 		r.Match = nil
 	}
+	c.names[r.Name]++
+	if n := c.names[r.Name]; n > 1 {
+		r.Name = importers.NameOf(r.Name, fmt.Sprint(n))
+	}
 	c.file.Rules = append(c.file.Rules, r)
 }
 
-// elsewhere notes the places with other entries to which a rule applies too, since rules do
-// not see by which entry a request came in.
+// elsewhere notes the places with other entries or of other classes to which a rule applies too,
+// since rules do not see by which entry a request came in.
 func (c *converter) elsewhere(at node, in []int) {
 	for _, i := range in {
-		p := &c.places[i]
 		for j := range c.places {
-			q := &c.places[j]
-			if !slices.Contains(in, j) && p.besides(q) && !q.answered && p.meets(q) {
-				c.notes.Say(at.where(), "rules do not see at which port or entry point a request comes in: this limit holds at %s, too", q.at.where())
+			p, q := &c.places[i], &c.places[j]
+			more := p.besides(q) || !p.answered && !c.places[max(i, j)].within(&c.places[min(i, j)])
+			if more && !slices.Contains(in, j) && !q.answered && p.meets(q) {
+				c.notes.Say(at.where(), "rules do not see by which port, entry point, TLS or Ingress class a request comes in: this limit holds at %s, too", q.at.where())
 			}
 		}
 	}
@@ -193,11 +243,21 @@ func (c *converter) without(r *importers.Rule, in []int) {
 		if !slices.ContainsFunc(in, func(j int) bool { return !q.besides(&c.places[j]) }) {
 			continue
 		}
-		if !mine && slices.ContainsFunc(in, func(j int) bool { p := &c.places[j]; return !p.answered && q.besides(p) && q.meets(p) }) {
+		if !mine && slices.ContainsFunc(in, func(j int) bool {
+			p := &c.places[j]
+			if p.answered || !q.meets(p) {
+				return false
+			}
+			why := p.unsure(q)
+			if why != "" {
+				c.notes.Say(q.at.where(), "%s: the limits of %s hold here too", why, p.at.where())
+			}
+			return why != "" || !p.within(q)
+		}) {
 			continue // to take these requests away would lift the limit where it applies
 		}
 		if c.places[i].when == nil {
-			c.around(i)
+			c.around(c.places[i].at)
 		}
 		for _, when := range c.places[i].when {
 			p := part{when: when, own: mine, place: i}
@@ -214,14 +274,14 @@ func (c *converter) without(r *importers.Rule, in []int) {
 	}
 	other = slices.DeleteFunc(other, func(i int) bool {
 		p := &parts[i]
-		less, ok := importers.Surely(p.when)
-		if ok = ok && !importers.TakesHead(less); !before(i, own) {
+		less, ok := surely(p.when)
+		if !before(i, own) {
 			return true
 		}
 		if ok {
 			p.when = less
 		} else if ok = c.covered(r, p.place); !ok {
-			c.around(p.place)
+			c.around(c.places[p.place].at)
 		}
 		return !ok
 	})
@@ -243,21 +303,35 @@ func (c *converter) without(r *importers.Rule, in []int) {
 	}
 }
 
-// covered reports whether the requests of a place have a limit of their own, by the key of a rule or
-// by a key that more requests share, unless the rule frees them.
+// covered reports whether the requests of a place have limits of their own that are no looser than those
+// of a rule, by its key or by a key that more requests share, unless the rule frees them.
 func (c *converter) covered(r *importers.Rule, place int) bool {
-	return slices.ContainsFunc(c.added, func(a added) bool {
-		return slices.Contains(a.in, place) && a.more == nil && (a.rule.Block || len(a.rule.Limits) > 0) &&
-			!slices.ContainsFunc(a.rule.Key, func(k string) bool { return !slices.Contains(r.Key, k) }) &&
-			!slices.ContainsFunc(a.rule.Unless, func(u []importers.Cond) bool {
-				return !slices.ContainsFunc(r.Unless, func(o []importers.Cond) bool { return importers.Text(o) == importers.Text(u) })
-			})
+	has := func(holds func(a *importers.Rule) bool) bool {
+		return slices.ContainsFunc(c.added, func(a added) bool {
+			return slices.Contains(a.in, place) && a.more == nil && a.rule.Shadow == r.Shadow &&
+				!slices.ContainsFunc(a.rule.Key, func(k string) bool { return !slices.Contains(r.Key, k) }) &&
+				!slices.ContainsFunc(a.rule.Unless, func(u []importers.Cond) bool {
+					return !slices.ContainsFunc(r.Unless, func(o []importers.Cond) bool { return importers.Text(o) == importers.Text(u) })
+				}) && holds(&a.rule)
+		})
+	}
+	return has(func(a *importers.Rule) bool { return a.Block }) || !r.Block && !slices.ContainsFunc(r.Limits, func(limit string) bool {
+		return !has(func(a *importers.Rule) bool {
+			return slices.ContainsFunc(a.Limits, func(own string) bool { return importers.NoLooser(own, limit) })
+		})
 	})
 }
 
-// around notes that a place could not be taken from a rule.
-func (c *converter) around(i int) {
-	c.notes.Say(c.places[i].at.where(), "rules cannot name exactly these requests, or take a path with a slash at its end for the same: the limits around them hold here too")
+// surely returns conditions that take no more requests than the imported ones; ok is false if rules cannot
+// express them.
+func surely(when []importers.Cond) (less []importers.Cond, ok bool) {
+	less, ok = importers.Surely(when)
+	return less, ok && !importers.TakesHead(less)
+}
+
+// around notes that requests could not be taken from a rule.
+func (c *converter) around(at node) {
+	c.notes.Say(at.where(), "rules cannot name exactly these requests, or take a path with a slash at its end for the same: the limits around them hold here too")
 }
 
 // exactPath returns the condition that the path is path; nil if rules cannot express it. Rules take
@@ -312,9 +386,8 @@ func (c *converter) pathFinds(at node, expr string, anyCase bool) []importers.Co
 		expr = "(?i)" + expr
 	}
 	for i := range all {
-		if all[i].Wide = found.More || importers.Twins(found.All, []string{expr}, nil); !importers.Twins(found.Less, []string{expr}, nil) {
-			all[i].Less = found.Less
-		}
+		all[i].Wide = found.More || importers.Wider(found.All, expr)
+		all[i].Less = slices.DeleteFunc(slices.Clone(found.Less), func(g string) bool { return importers.Wider([]string{g}, expr) })
 	}
 	return all
 }

@@ -2,6 +2,8 @@ package gateways
 
 import (
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,23 +23,28 @@ type router struct {
 	priority    int64
 	entryPoints []string
 	middlewares []string
+	class       string // of its object of Kubernetes, and whether it is for TLS alone
+	syntax      string // the version of Traefik whose language the rule is in, if it says so
+	services    []string
 }
 
 // traefik is the configuration of all files together.
 type traefik struct {
 	*converter
-	middlewares map[string]node // by name and provider
+	middlewares map[string]node // by name and provider, as services
+	services    map[string]node
 	order       []string
 	routers     []router
 	entryPoints map[string][]string // names of middlewares, by entry point
 	refs        []reference
+	taken       map[string]bool          // kinds and names that have come
 	known       map[*rulesfile.Node]bool // nodes that were read, or have no limits
 }
 
 // Traefik converts the middlewares of Traefik's dynamic configuration, or of its objects
 // in Kubernetes, with the routers that use them.
 func Traefik(docs []Document) ([]byte, importers.Notes, error) {
-	t := &traefik{converter: &converter{}, middlewares: map[string]node{}, entryPoints: map[string][]string{}, known: map[*rulesfile.Node]bool{}}
+	t := &traefik{converter: newConverter(docs), middlewares: map[string]node{}, services: map[string]node{}, entryPoints: map[string][]string{}, taken: map[string]bool{}, known: map[*rulesfile.Node]bool{}}
 	for _, d := range docs {
 		t.read(d.root)
 	}
@@ -73,11 +80,14 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 	}
 	t.next()
 	for _, r := range t.routers {
-		when := r.when
+		when, lacks := r.when, t.lacks(r.services, 0)
 		if when == nil {
-			when = t.ruleOf(r)
+			var former bool
+			if when, former = t.ruleOf(r); former && r.syntax != "v2" {
+				lacks = "the rule is of Traefik 2, and the router has no ruleSyntax: v2"
+			}
 		}
-		t.places = append(t.places, place{when, r.at, r.entryPoints, slices.ContainsFunc(r.middlewares, func(name string) bool {
+		t.places = append(t.places, place{when: when, at: r.at, entries: r.entryPoints, class: r.class, lacks: lacks, tie: fmt.Sprint(r.priority), limits: strings.Join(r.middlewares, " "), answered: slices.ContainsFunc(r.middlewares, func(name string) bool {
 			m := t.middlewares[name]
 			return m.anyCase("redirectScheme").there() || m.anyCase("redirectRegex").there()
 		})})
@@ -97,6 +107,31 @@ func (t *traefik) entry() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// lacks says which of a router's services is in no file, or which one these name.
+func (t *traefik) lacks(names []string, depth int) string {
+	for _, name := range names {
+		s, known := t.services[name]
+		switch {
+		case name == "":
+			return "it names no service"
+		case strings.HasSuffix(name, "@internal"):
+			continue
+		case !known || depth > 8:
+			return fmt.Sprintf("the service %s is in none of these files", name)
+		}
+		var more []string
+		for _, path := range [][]string{{"weighted", "services"}, {"highestRandomWeight", "services"}, {"mirroring", "service"}, {"mirroring", "mirrors"}, {"failover", "service"}, {"failover", "fallback"}} {
+			for _, of := range s.anyCase(path...).list() {
+				more = append(more, provided(of.text()+of.anyCase("name").text(), name[strings.LastIndexByte(name, '@'):]))
+			}
+		}
+		if why := t.lacks(more, depth+1); why != "" {
+			return why
+		}
+	}
+	return ""
 }
 
 // read reads one file or object.
@@ -130,24 +165,44 @@ func (t *traefik) read(n node) {
 		}
 	case "IngressRoute":
 		for _, r := range n.get("spec", "routes").list() {
-			one := router{name: importers.NameOf(name, space, r.get("match").text()), at: r, rule: r.get("match").text(), priority: t.number(r.get("priority"), 0), entryPoints: n.get("spec", "entryPoints").texts()}
-			for _, m := range r.get("middlewares").list() {
-				of, in := m.get("name").text(), m.get("namespace").text()
-				if in == "" {
-					in = space
-				}
-				if !strings.Contains(of, "@") {
-					of = in + "-" + of + "@kubernetescrd"
-				}
-				one.middlewares = append(one.middlewares, of)
-			}
-			t.routers = append(t.routers, one)
+			t.readRoute(n, r, space)
 		}
+	case "TraefikService":
+		t.services[space+"-"+name+"@kubernetescrd"] = node{}
+		t.unread(n)
 	case "Ingress":
 		t.readIngress(n)
 	default:
 		t.unread(n)
 	}
+}
+
+// readRoute reads a route of an IngressRoute.
+func (t *traefik) readRoute(n, r node, space string) {
+	rule := r.get("match").text()
+	one := router{name: importers.NameOf(n.get("metadata", "name").text(), space, rule), at: r, rule: rule, syntax: r.get("syntax").text(), priority: t.number(r.get("priority"), 0), entryPoints: n.get("spec", "entryPoints").texts(), class: classOf(n) + tlsOf(n.get("spec", "tls"))}
+	named := func(n node) string {
+		of, in := n.get("name").text(), n.get("namespace").text()
+		if in == "" {
+			in = space
+		}
+		if !strings.Contains(of, "@") {
+			of = in + "-" + of + "@kubernetescrd"
+		}
+		return of
+	}
+	for _, m := range r.get("middlewares").list() {
+		one.middlewares = append(one.middlewares, named(m))
+	}
+	if !r.get("services").there() {
+		one.services = []string{""}
+	}
+	for _, s := range r.get("services").list() {
+		if name := named(s); s.get("kind").text() == "TraefikService" { // a Service of Kubernetes is taken to be there
+			one.services = append(one.services, name)
+		}
+	}
+	t.routers = append(t.routers, one)
 }
 
 // readFile reads a file of the file provider, or the static configuration.
@@ -156,11 +211,22 @@ func (t *traefik) readFile(n node, provider string) {
 		t.define(m.name+provider, m.value)
 	}
 	for _, r := range n.anyCase("http", "routers").fields() {
-		one := router{name: r.name, at: r.value, rule: r.value.anyCase("rule").text(), priority: t.number(r.value.anyCase("priority"), 0), entryPoints: r.value.anyCase("entryPoints").texts()}
+		if !t.first(r.name+provider, r.value, "router") {
+			continue
+		}
+		one := router{name: r.name, at: r.value, rule: r.value.anyCase("rule").text(), syntax: r.value.anyCase("ruleSyntax").text(), priority: t.number(r.value.anyCase("priority"), 0), entryPoints: r.value.anyCase("entryPoints").texts(), class: tlsOf(r.value.anyCase("tls"))}
+		if name := r.value.anyCase("service").text(); name != "" {
+			one.services = []string{provided(name, provider)}
+		} else if provider == "@file" { // a container is a service by itself
+			one.services = []string{""}
+		}
 		for _, name := range r.value.anyCase("middlewares").texts() {
 			one.middlewares = append(one.middlewares, provided(name, provider))
 		}
 		t.routers = append(t.routers, one)
+	}
+	for _, s := range n.anyCase("http", "services").fields() {
+		t.services[s.name+provider] = s.value
 	}
 	for _, e := range n.anyCase("entryPoints").fields() {
 		for _, name := range e.value.anyCase("http", "middlewares").texts() {
@@ -183,39 +249,85 @@ func provided(name, provider string) string {
 }
 
 func (t *traefik) define(name string, n node) {
-	if _, again := t.middlewares[name]; again {
-		t.notes.Say(n.where(), "the middleware %s comes twice: this is taken", name)
-	} else {
+	if t.first(name, n, "middleware") {
 		t.order = append(t.order, name)
+		t.middlewares[name] = n
 	}
-	t.middlewares[name] = n
 	for _, read := range []string{"rateLimit", "inFlightReq", "chain"} {
 		t.known[n.anyCase(read).Node] = true
 	}
 	t.unread(n)
 }
 
-// readIngress reads an Ingress, with its annotation.
+// first reports whether nothing of a kind has had the name: of several, Traefik takes the first.
+func (t *traefik) first(name string, n node, kind string) bool {
+	if t.taken[kind+" "+name] {
+		t.notes.Say(n.where(), "the %s %s comes twice: the first is taken", kind, name)
+		return false
+	}
+	t.taken[kind+" "+name] = true
+	return true
+}
+
+// annotated returns the value of an annotation of Traefik for the routers of an Ingress.
+func annotated(n node, name string) node {
+	return n.get("metadata", "annotations", "traefik.ingress.kubernetes.io/router."+name)
+}
+
+// readIngress reads an Ingress, with its annotations.
 func (t *traefik) readIngress(n node) {
 	var names []string
-	for name := range strings.SplitSeq(n.get("metadata", "annotations", "traefik.ingress.kubernetes.io/router.middlewares").text(), ",") {
+	for name := range strings.SplitSeq(annotated(n, "middlewares").text(), ",") {
 		if name = strings.TrimSpace(name); name != "" {
 			names = append(names, name)
 		}
 	}
 	var entries []string
-	if text := n.get("metadata", "annotations", "traefik.ingress.kubernetes.io/router.entrypoints").text(); text != "" {
+	if text := annotated(n, "entrypoints").text(); text != "" {
 		entries = strings.Split(strings.ReplaceAll(text, " ", ""), ",")
 	}
+	class := classOf(n) + tlsOf(annotated(n, "tls"))
 	for _, p := range ingressOf(n).paths {
-		if p.kind == "ImplementationSpecific" {
-			p.kind = "" // Traefik reads it as a PathPrefix
+		if p.kind == besidePaths { // Traefik takes a defaultBackend of an Ingress without rules alone
+			continue
 		}
-		r := router{name: importers.NameOf(n.get("metadata", "name").text(), n.get("metadata", "namespace").text(), p.host, p.path), at: p.at, entryPoints: entries, middlewares: names}
-		r.when = t.location(p)
-		r.rule = fmt.Sprintf("Host(`%s`) && PathPrefix(`%s`)", p.host, p.path) // its length is the priority
+		matcher := "PathPrefix"
+		switch {
+		case p.kind == "Exact":
+			matcher = "Path"
+		case p.kind != "Prefix" && annotated(n, "pathmatcher").there():
+			matcher = annotated(n, "pathmatcher").text()
+		}
+		if p.kind = ""; matcher == "Path" { // a PathPrefix of /a takes /ab, too
+			p.kind = "Exact"
+		}
+		r := router{name: importers.NameOf(n.get("metadata", "name").text(), n.get("metadata", "namespace").text(), p.host, p.path), at: p.at, entryPoints: entries, middlewares: names, class: class, priority: t.number(annotated(n, "priority"), 0)}
+		if r.when = t.location(p); matcher != "Path" && matcher != "PathPrefix" {
+			r.when = nil
+		}
+		r.rule = fmt.Sprintf("%s(`%s`)", matcher, p.path) // its length is the priority
+		if host := fmt.Sprintf("Host(`%s`)", p.host); strings.HasPrefix(p.host, "*.") {
+			r.rule = fmt.Sprintf("HostRegexp(`^[a-zA-Z0-9-]+%s$`) && ", regexp.QuoteMeta(p.host[1:])) + r.rule
+		} else if p.host != "" {
+			r.rule = host + " && " + r.rule
+		}
+		if !n.get("spec", "rules").there() { // a catch-all
+			r.priority = math.MinInt32
+		}
 		t.routers = append(t.routers, r)
 	}
+}
+
+// tlsOf returns what a setting of tls adds to the class of a router: one with it takes no other
+// requests than those with TLS, and one without it none of those.
+func tlsOf(n node) string {
+	switch {
+	case n.Node == nil || n.no():
+		return ""
+	case !n.there():
+		return " tls?" // null: not sure
+	}
+	return " tls"
 }
 
 // chain returns names of middlewares, with the middlewares of a chain in place of its name.
@@ -240,7 +352,11 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 				}
 			}
 			used[name] = true
-			all = append(all, t.chain(more, used, depth+1)...)
+			for _, one := range t.chain(more, used, depth+1) {
+				if !slices.Contains(all, one) {
+					all = append(all, one)
+				}
+			}
 			continue
 		}
 		if !slices.Contains(all, name) {
@@ -309,7 +425,7 @@ func (t *traefik) source(r *importers.Rule, n node) (ok bool) {
 		}
 		r.Key = []string{attribute}
 		return true
-	case n.anyCase("requestHost").text() == "true":
+	case n.anyCase("requestHost").yes():
 		r.Key = []string{"host"}
 		return true
 	}

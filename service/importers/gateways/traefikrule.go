@@ -7,14 +7,15 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// ruleOf returns the conditions of a router, nil if rules cannot express them.
-func (t *traefik) ruleOf(r router) [][]importers.Cond {
+// ruleOf returns the conditions of a router's rule, nil if rules cannot express them, and whether
+// Traefik 3 reads the rule otherwise, unless it is told that it is of Traefik 2.
+func (t *traefik) ruleOf(r router) (when [][]importers.Cond, former bool) {
 	p := &ruleParser{t: t, at: r.at, text: r.rule}
-	when := p.or()
+	when = p.or()
 	if p.space(); p.text != "" || p.bad {
-		return nil
+		return nil, p.former
 	}
-	return when
+	return when, p.former
 }
 
 // A ruleParser reads the rule of a router.
@@ -24,6 +25,8 @@ type ruleParser struct {
 	text  string // the rest of the rule
 	depth int
 	bad   bool
+
+	former bool // a matcher is of Traefik 2
 }
 
 func (p *ruleParser) space() { p.text = strings.TrimLeft(p.text, " \t\r\n") }
@@ -97,6 +100,11 @@ func (p *ruleParser) one() [][]importers.Cond {
 	if len(args) == 0 {
 		return nil
 	}
+	switch name = strings.ToLower(name); {
+	case name == "headers", name == "headersregexp", name == "query" && len(args) == 1 && strings.Contains(args[0], "="),
+		name == "hostregexp" && strings.Contains(args[0], "{"), len(args) > 1 && !strings.HasPrefix(name, "header") && !strings.HasPrefix(name, "query"):
+		p.former = true
+	}
 	return p.t.matcher(p.at, name, args)
 }
 
@@ -113,7 +121,7 @@ func (t *traefik) matcher(at node, name string, args []string) (all [][]importer
 		return all
 	}
 	key, value := args[0], args[len(args)-1]
-	switch strings.ToLower(name) {
+	switch name {
 	case "host":
 		return each(hostIs)
 	case "hostregexp":

@@ -170,6 +170,11 @@ func (n node) text() string {
 	return ""
 }
 
+// yes and no report whether a scalar is true or false, in any case of letters.
+func (n node) yes() bool { return strings.EqualFold(n.text(), "true") }
+
+func (n node) no() bool { return strings.EqualFold(n.text(), "false") }
+
 func (n node) texts() (all []string) {
 	for _, item := range n.list() {
 		all = append(all, item.text())
@@ -180,6 +185,10 @@ func (n node) texts() (all []string) {
 // number returns a whole number of at least 0, or without if the value is missing or wrong.
 func (c *converter) number(n node, without int64) int64 {
 	if !n.there() {
+		return without
+	}
+	if importers.Octal(n.Node) {
+		c.fail(n, "%s is an octal number there: write it without the 0", n.text())
 		return without
 	}
 	v, err := strconv.ParseInt(strings.ReplaceAll(strings.TrimSpace(n.text()), "_", ""), 10, 64)

@@ -135,7 +135,7 @@ func (s *side) run(t *testing.T) {
 			continue
 		}
 		words := strings.Fields(line)
-		words = words[:slices.IndexFunc(append(words, "."), func(w string) bool { return strings.Trim(w, ".D") == "" })]
+		words = words[:slices.IndexFunc(append(words, "."), func(w string) bool { return strings.Trim(w, ".DR") == "" })]
 		got := held.asked(t, there, words[1:], n)
 		if own := held.asked(t, here, words[1:], n); own != got {
 			got += " -> " + own
@@ -233,7 +233,7 @@ func (h held) asked(t *testing.T, address string, words []string, n int) string 
 	return b.String()
 }
 
-// answered sends a request, and returns a D if it was denied, otherwise a dot.
+// answered sends a request, and returns a D if it was denied, an R if it was refused with 400, otherwise a dot.
 func answered(t *testing.T, client *http.Client, address string, words []string) string {
 	method := http.MethodGet
 	if !strings.HasPrefix(words[0], "/") {
@@ -261,6 +261,8 @@ func answered(t *testing.T, client *http.Client, address string, words []string)
 	switch w.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInternalServerError: // the last of auth_request
 		return "D"
+	case http.StatusBadRequest:
+		return "R"
 	}
 	return "."
 }

@@ -39,12 +39,18 @@ func within(all []Directive, name string) bool {
 	return slices.ContainsFunc(all, func(d Directive) bool { return d.Name == name || within(d.Block, name) })
 }
 
+// says reports whether a directive has the value somewhere.
+func says(all []Directive, name, value string) bool {
+	return slices.ContainsFunc(all, func(d Directive) bool {
+		return d.Name == name && len(d.Args) == 1 && d.Args[0] == value || says(d.Block, name, value)
+	})
+}
+
 // mostIncluded bounds how many files a configuration includes, deepest how deep includes,
-// blocks and variables are nested, and mostFound how often the places of a server are found.
+// blocks and variables are nested.
 const (
 	mostIncluded = 1000
 	deepest      = 20
-	mostFound    = 20
 )
 
 // A Reader reads one configuration.

@@ -35,15 +35,14 @@ type converter struct {
 	beaten    [][]bool // beaten[i][j] says that place i beats place j
 	real      realIP
 	fold      bool // rules ignore the case of paths
+	unders    bool // nginx takes headers with _
 	notes     importers.Notes
-	known     map[*location][]outcome // of requests that redirects lead there; by nil, to a server anew
-	led       map[string][]*location  // the locations of targets
-	seen      map[*location]bool      // their outcomes are known, or being found
-	learned   bool                    // more of them has become known
+	led       map[string][]*location // the locations of targets
 }
 
 func (c *converter) convert(all []Directive) error {
 	c.gone(all)
+	c.unders = says(all, "underscores_in_headers", "on") || says(all, "ignore_invalid_headers", "off")
 	found := false
 	for i := range all {
 		if all[i].Name == "stream" && within(all[i].Block, c.kind) {
@@ -107,9 +106,7 @@ func (c *converter) http(d *Directive) error {
 	}
 	c.realIPs(c.realIP(d.Block, realIP{header: "X-Real-IP"}), servers)
 	for _, s := range servers {
-		if err := c.found(s); err != nil {
-			return err
-		}
+		c.places(s)
 	}
 	c.ports(servers)
 	return nil

@@ -22,8 +22,10 @@ func (c *converter) given(s *step, d *Directive) {
 		return
 	}
 	name, op, value := m[1], m[2], m[3]
+	c.named(d, "$"+name)
 	expr, not := strings.CutPrefix(op, "!")
 	s.not = not
+	had := s.path
 	attribute := attributeOf(name)
 	if coarse(name) {
 		attribute = ""
@@ -50,7 +52,7 @@ func (c *converter) given(s *step, d *Directive) {
 			}
 		}
 	}
-	s.unsure = len(s.when) == 0 && (s.path == "" || attribute != "path")
+	s.unsure = len(s.when) == 0 && s.path == had
 	for _, w := range s.when {
 		if importers.TakesHead(w) { // HEAD would go without its limits, since rules take it for GET
 			w[0].Wide, w[0].Less = true, nil

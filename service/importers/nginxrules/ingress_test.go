@@ -28,7 +28,7 @@ spec:
 		name          string
 		rpm, multiply int
 		path          string
-	}{{"one", 1, 3, "/api"}, {"two", 2, 1, "/api/v1"}, {"three", 1, 1, "/login"}} {
+	}{{"one", 2, 2, "/api"}, {"two", 1, 1, "/api/v1"}, {"three", 1, 1, "/login"}} {
 		fmt.Fprintf(&yaml, ingress, in.name, in.rpm, in.multiply, in.path)
 		fmt.Fprintf(&zones, "limit_req_zone $binary_remote_addr zone=%s_rpm:1m rate=%dr/m;\n", in.name, in.rpm)
 		for _, location := range []string{in.path + "/", "= " + in.path, "= " + in.path + "/deep"} {

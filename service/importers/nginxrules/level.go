@@ -15,6 +15,7 @@ type level struct {
 	static bool       // files answer
 	denied bool       // deny all
 	passed bool       // errors of an upstream lead to error pages, too
+	stays  bool       // X-Accel-Redirect of an upstream leads nowhere
 }
 
 // An errorPage says where requests go that would be answered with one of its codes.
@@ -62,6 +63,8 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 			access, now.denied = true, d.Name == "deny" && d.last() == "all"
 		case strings.HasSuffix(d.Name, "_intercept_errors") && len(d.Args) == 1:
 			now.passed = d.Args[0] == "on"
+		case strings.HasSuffix(d.Name, "_ignore_headers"):
+			now.stays = slices.Contains(d.Args, "X-Accel-Redirect")
 		case strings.HasSuffix(d.Name, "_pass"), d.Name == "empty_gif", d.Name == "stub_status", strings.HasPrefix(d.Name, "content_by_"):
 			now.static = false
 		}
@@ -89,7 +92,7 @@ func (l *level) meets(p *errorPage) bool {
 	case l.denied:
 		codes = []string{"403", "413"}
 	case l.static:
-		codes = append(codes, "404")
+		codes = append(codes, "301", "404") // 301 for a directory without its slash
 	case l.passed:
 		return true
 	default:

@@ -70,7 +70,7 @@ location / { empty_gif; }
 location /api { limit_req zone=key burst=3 nodelay; empty_gif; location /api/deep/ { empty_gif; } }
 location = /login { limit_req zone=all nodelay; empty_gif; }
 location /static/ { limit_req zone=page burst=2 nodelay; empty_gif; }
-location ~ \.(png|jpg)$ { limit_req zone=page burst=5 nodelay; empty_gif; }
+location ~ \.(png|jpg)$ { limit_req zone=page burst=1 nodelay; empty_gif; }
 location ^~ "/static/raw/" { limit_req zone=one burst=7 nodelay; limit_req zone=all burst=20 nodelay; empty_gif; }
 location ^~ /raw/ { empty_gif; }
 location = /exact.png { empty_gif; }

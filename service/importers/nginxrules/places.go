@@ -39,20 +39,7 @@ func (p *place) beats(q *place) bool {
 	return p.in.beats(q.in)
 }
 
-// found finds the places of a server, as often as it learns more of where redirects lead.
-func (c *converter) found(s *server) error {
-	notes, places := len(c.notes), len(c.all)
-	c.known = make(map[*location][]outcome)
-	for range mostFound {
-		c.notes, c.all = c.notes[:notes], c.all[:places]
-		c.seen, c.learned = make(map[*location]bool), false
-		if c.places(s); !c.learned {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s: the redirects of this server lead on to one another in too many ways", s.at.where())
-}
-
+// places finds the places of a server.
 func (c *converter) places(s *server) {
 	if s.lost != "" && !s.fallback {
 		if uses(s.root) {
@@ -64,7 +51,7 @@ func (c *converter) places(s *server) {
 	if len(s.named()) == 0 && !s.fallback { // no request comes to the server
 		return
 	}
-	w := c.rewriting(s.root, false)
+	w := c.rewriting(s.root)
 	first := len(c.all)
 	for i, o := range w.first {
 		c.place(s.root, o, place{order: i, early: true})
@@ -74,7 +61,7 @@ func (c *converter) places(s *server) {
 	}
 	c.slashes(s.root, first)
 	c.unkept(c.all[first:])
-	c.unreached(s.root)
+	c.unreached(s.root, sends(s.root))
 }
 
 func uses(l *location) bool { return len(l.uses) > 0 || slices.ContainsFunc(l.below, uses) }
@@ -110,14 +97,17 @@ func (c *converter) within(l *location, w rewriting) {
 	case l.parent == nil:
 		all = c.settle(l)
 	case !l.at.has("internal"):
-		all = c.flow(l, false)
-	case l.page("404") != "":
-		all = c.follow(l, l.at, l.page("404"), asGET)
+		all = c.outcomes(l)
+	default:
+		all[0].uses = c.follow(l, way{at: l.at, to: l.page("404"), as: asGET})
 	}
-	if all != nil {
-		all = c.either(all, w.maybe)
+	if p := l.page("301"); p != "" && l.parent != nil && l.redirects(strings.TrimSuffix(l.path, "/")) {
+		there := c.follow(l, way{at: l.at, to: p, as: asGET})
+		if there != nil && slices.ContainsFunc(all, func(o outcome) bool { return !slices.Equal(o.uses, there) }) {
+			c.lose(l.at, "requests for %s without the slash at its end have the limits of %s there, NOT KEPT", l.text(), p)
+		}
 	}
-	for i, o := range with(all, w.rest) {
+	for i, o := range with(c.spread(all, w.maybe), w.rest) {
 		c.place(l, o, place{order: i})
 	}
 	for _, b := range l.below {
@@ -195,12 +185,23 @@ func (c *converter) slashes(root *location, first int) {
 	c.all = kept
 }
 
-// unreached notes the locations with limits to which no request was found to come.
-func (c *converter) unreached(l *location) {
-	if (l.kind == "@" || l.at.has("internal")) && !l.reached && l.at.has(c.kind) {
+// unreached notes the locations with limits to which no request was found to come, or where sent says that
+// others may come, by X-Accel-Redirect.
+func (c *converter) unreached(l *location, sent bool) {
+	internal := l.at.has("internal")
+	switch {
+	case !l.at.has(c.kind):
+	case (l.kind == "@" || internal) && !l.reached:
 		c.lose(l.at, "%s is NOT KEPT, with its limits: nothing that rules know leads to it", l.text())
+	case internal && sent:
+		c.note(l.at, "if X-Accel-Redirect of the server behind leads to %s, these requests are not counted here: rules decide before there is an answer", l.text())
 	}
 	for _, b := range l.below {
-		c.unreached(b)
+		c.unreached(b, sent)
 	}
+}
+
+// sends reports whether a server behind may hand on requests that have not been counted.
+func sends(l *location) bool {
+	return len(l.uses) == 0 && !l.stays && l.at.has("proxy_pass", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass") || slices.ContainsFunc(l.below, sends)
 }

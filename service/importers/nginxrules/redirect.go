@@ -30,7 +30,7 @@ type target struct {
 
 func targetOf(to string) target {
 	to, _, _ = strings.Cut(strings.ReplaceAll(strings.ReplaceAll(to, "${is_args}", "?"), "$is_args", "?"), "?")
-	to = variable.ReplaceAllString(to, "\x00")
+	to = strings.ToValidUTF8(variable.ReplaceAllString(to, "\x00"), "\x00")
 	head, _, open := strings.Cut(to, "\x00")
 	expr := "^" + strings.ReplaceAll(regexp.QuoteMeta(to), "\x00", "(?s:.*)") + "$"
 	return target{head: cmp.Or(head, "/"), open: open, fits: []*regexp.Regexp{regexp.MustCompile(expr)}}
@@ -59,6 +59,11 @@ func (t *target) maybe(b *location) bool {
 	}
 	if re == nil || !t.open {
 		return re == nil || re.MatchString(t.head)
+	}
+	if heads := b.prefixes(); heads != nil && !slices.ContainsFunc(heads, func(h string) bool {
+		return strings.HasPrefix(h, t.head) || strings.HasPrefix(t.head, h)
+	}) {
+		return false
 	}
 	not := importers.Before{Expr: importers.Nothing}
 	if t.from != nil && t.from != b {
@@ -137,110 +142,135 @@ func (l *location) leads(t *target) (all []*location) {
 	return append(all, sure.leads(t)...)
 }
 
-// limited reports whether all outcomes have the limits of some others.
-func limited(all, others []outcome) bool {
-	return !slices.ContainsFunc(others, func(o outcome) bool {
-		return len(o.uses) > 0 && slices.ContainsFunc(all, func(a outcome) bool { return !slices.Equal(a.uses, o.uses) })
-	})
-}
-
 // own matches what ends with the path that a location was found by, and anchored what matches text by its beginning.
 var (
 	own      = regexp.MustCompile(`\$\{?(request_|document_)?uri\}?$`)
 	anchored = regexp.MustCompile(`\^|\\[AbB]`)
 )
 
-// follow returns the outcomes of requests that nginx hands on, from l to a path or to a named location.
-func (c *converter) follow(l *location, d *Directive, to string, as hop) []outcome {
-	root := l.chain()[0]
+// A way is how nginx hands on requests of a location.
+type way struct {
+	name string // of the directive; "" for rewriting
+	at   *Directive
+	to   string
+	as   hop
+	less []use // those that have not counted the requests here, and so do not there
+}
+
+// targets returns the locations to which a way may lead.
+func (c *converter) targets(l *location, w way) []*location {
+	root, named := l.chain()[0], w.name == "index" && !strings.HasPrefix(w.to, "/")
 	switch {
-	case !uses(root), strings.Contains(to, "://"), strings.HasPrefix(to, "$scheme"):
-	case !strings.HasPrefix(to, "@"):
-		t := targetOf(to)
+	case w.to == "" || strings.Contains(w.to, "://") || strings.HasPrefix(w.to, "$scheme"):
+		return nil
+	case strings.HasPrefix(w.to, "@"):
+		return slices.DeleteFunc(slices.Clone(root.below), func(b *location) bool { return b.kind != "@" || b.path != w.to })
+	}
+	t := targetOf(w.to)
+	if named {
+		t = target{head: "/", open: true, name: w.to, fits: []*regexp.Regexp{regexp.MustCompile("/$")}}
+	}
+	if !moves(l.at.Block) { // what is handed on has the paths of l
+		if named && l.kind != "@" {
+			t.from = l
+		}
+		for at := l; named && at.parent != nil && t.head == "/"; at = at.parent {
+			if at.prefixed() {
+				t.head = at.path
+			}
+		}
 		for _, expr := range l.exprs() { // what matches these at the end matches them behind other text, too
-			if own.MatchString(to) && !anchored.MatchString(expr) {
+			if named || own.MatchString(w.to) && !anchored.MatchString(expr) {
 				t.fits = append(t.fits, importers.Compiled(expr, false))
 			}
 		}
-		return c.lead(root, d, &t, as)
-	default:
-		for _, b := range root.below {
-			if b.kind == "@" && b.path == to {
-				return c.flow(b, true)
-			}
-		}
 	}
-	return []outcome{{at: d}}
-}
-
-// lead returns the outcomes of requests that are handed on to a target.
-func (c *converter) lead(root *location, d *Directive, t *target, as hop) (there []outcome) {
 	key := fmt.Sprintf("%p %p %q %q", root, t.from, t.name, t.texts())
-	if c.led[key] == nil {
-		c.led[key] = root.leads(t)
-	}
-	for _, to := range slices.Backward(c.led[key]) {
-		some := c.flow(to, true)
-		if there == nil {
-			there = some
-		} else if limits(some) && !limited(there, some) {
-			c.lose(d, "requests that this hands on to %s have its limits there, NOT KEPT: rules do not see where each request goes", to.text())
+	all, known := c.led[key]
+	if !known {
+		if !named || !importers.WithinBefore(t.texts(), importers.Before{Expr: importers.Nothing}) { // l has directories
+			all = root.leads(&t)
 		}
+		c.led[key] = all
 	}
-	if as != rewritten { // nginx does the rewriting of the server again
-		there = c.either(there, c.again(root))
-	}
-	changed := []string{"uri", "document_uri", "arg_"}
-	if as == asGET {
-		changed = append(changed, "request_method")
-	}
-	for _, o := range there {
-		c.moved(d, o.uses, changed...)
-	}
-	return there
+	return all
 }
 
-// again returns the outcomes of requests of which the rewriting of a server is done a second time.
-// Conditions that stay the same would have been met the first time.
-func (c *converter) again(root *location) []outcome {
-	if !c.seen[nil] {
-		c.seen[nil] = true
-		var all []outcome
+// moves reports whether rewriting changes the paths of requests that stay in a location.
+func moves(block []Directive) bool {
+	return slices.ContainsFunc(block, func(d Directive) bool {
+		return d.Name == "rewrite" && (len(d.Args) == 2 || d.last() == "break") || d.Name == "if" && moves(d.Block)
+	})
+}
+
+// follow returns the limits to which a way leads from l, also through other locations; nil if there are
+// none. Rules do not see who goes where: all who may have these limits have them here.
+func (c *converter) follow(l *location, first way) (found []use) {
+	root := l.chain()[0]
+	if first.to == "" || !uses(root) {
+		return nil
+	}
+	changed, seen, several := []string{"uri", "document_uri", "arg_"}, make(map[*location]bool), false
+	var walk func(l *location, w way)
+	walk = func(l *location, w way) {
+		if w.as == asGET {
+			changed = append(changed, "request_method")
+		}
+		all := c.targets(l, w)
+		several = several || w.name == "" && len(all) > 1
+		if all != nil && w.as != rewritten { // nginx does the rewriting of the server again
+			all = append(slices.Clone(all), nil)
+		}
+		for _, to := range all {
+			if seen[to] {
+				continue
+			}
+			seen[to] = true
+			more, stays := c.ways(root, to)
+			for _, w := range more {
+				walk(cmp.Or(to, root), w)
+			}
+			if !stays {
+				continue
+			}
+			there := slices.DeleteFunc(slices.Clone(to.uses), func(u use) bool { return slices.Contains(first.less, u) })
+			if len(there) == 0 {
+				continue
+			}
+			if to.reached = true; found != nil && !slices.Equal(found, there) {
+				c.lose(first.at, "requests that this hands on to %s have its limits there, NOT KEPT: rules do not see where each request goes", to.text())
+			}
+			found = there
+		}
+	}
+	walk(l, first)
+	if several && found != nil {
+		c.note(first.at, "all requests that this hands on have the limits to which %s leads for some: rules do not see where each request goes", first.to)
+	}
+	c.moved(first.at, found, changed...)
+	return found
+}
+
+// ways returns how requests that have been handed on to a location go on; nil is for the rewriting of
+// the server. stays says that some are counted there.
+func (c *converter) ways(root, to *location) (all []way, stays bool) {
+	if to == nil {
 		for _, s := range c.steps(root, true) {
-			if s.to != "" && (s.unsure || len(s.when) == 0) {
-				all = c.either(all, c.follow(root, s.at, s.to, s.as))
+			if s.unsure || len(s.when) == 0 { // the others would have been met the first time
+				all = append(all, s.way())
 			}
 		}
-		c.learn(nil, all)
+		return all, false
 	}
-	return slices.Clone(c.known[nil])
-}
-
-// indexed returns the outcomes of requests for directories of a location, for a name of its index.
-func (c *converter) indexed(l *location, name string) []outcome {
-	root := l.chain()[0]
-	switch {
-	case strings.HasPrefix(name, "/"):
-		return c.follow(l, l.at, name, redirected)
-	case !uses(root):
-		return []outcome{{at: l.at}}
-	}
-	t := target{head: "/", open: true, name: name, fits: []*regexp.Regexp{regexp.MustCompile("/$")}}
-	if l.kind != "@" {
-		t.from = l
-	}
-	for at := l; at.parent != nil && t.head == "/"; at = at.parent {
-		if at.prefixed() {
-			t.head = at.path
+	if stays = true; to != root { // whose rewriting has been done
+		for _, s := range c.steps(to, true) {
+			all, stays = append(all, s.way()), stays && !s.all()
 		}
 	}
-	for _, expr := range l.exprs() {
-		t.fits = append(t.fits, importers.Compiled(expr, false))
+	if stays && (len(to.uses) == 0 || c.partial(to.uses)) {
+		all = append(all, to.ways()...)
 	}
-	if importers.WithinBefore(t.texts(), importers.Before{Expr: importers.Nothing}) { // l has no directories
-		return []outcome{{at: l.at}}
-	}
-	return c.lead(root, l.at, &t, redirected)
+	return all, stays
 }
 
 // moved says that requests of which nginx has changed something are counted by what was sent.

@@ -32,22 +32,15 @@ func (s *step) each() [][]importers.Cond {
 	return s.when
 }
 
-// outcomes returns the outcomes of a step's target, there, under the conditions of the step. ok is
-// false if rules cannot have both conditions.
-func (s *step) outcomes(there []outcome) (all []outcome, ok bool) {
+// way returns where a step leads.
+func (s *step) way() way { return way{at: s.at, to: s.to, as: s.as} }
+
+// outcomes returns an outcome for each alternative of a step.
+func (s *step) outcomes(uses []use) (all []outcome) {
 	for _, when := range s.each() {
-		for _, o := range there {
-			if importers.AllApart(when, o.when) {
-				continue
-			}
-			more, ok := importers.Both(when, o.when)
-			if !ok {
-				return nil, false
-			}
-			all = append(all, outcome{when: more, path: s.path, uses: o.uses, at: s.at})
-		}
+		all = append(all, outcome{when: when, path: s.path, uses: uses, at: s.at})
 	}
-	return all, true
+	return all
 }
 
 // changes reports whether a step has conditions on what redirects change.
@@ -63,6 +56,9 @@ func (s *step) changes() bool {
 func (c *converter) steps(l *location, moved bool) []step {
 	all, blind := c.block(l, l.at.Block), l.at.has("limit_except")
 	exprs := append(l.exprs(), `^/[^\n]*$`)
+	if root := l.chain()[0]; l != root { // which may have set $args
+		moved = moved || slices.ContainsFunc(c.block(root, root.at.Block), func(s step) bool { return s.at.Name == "set" })
+	}
 	for i := range all {
 		s := &all[i]
 		if s.path != "" && importers.Within(exprs, s.path) {
@@ -70,8 +66,9 @@ func (c *converter) steps(l *location, moved bool) []step {
 		}
 		goesOn := s.loose && i < len(all)-1
 		if s.unsure = s.unsure || blind || goesOn && !s.all() || moved && s.changes(); s.all() && !goesOn {
-			// What has gone on comes here.
-			all = slices.DeleteFunc(all[:i+1], func(o step) bool { return o.loose && o.at != s.at })
+			all = slices.DeleteFunc(all[:i+1], func(o step) bool { // what has gone on comes here, but for a break of the server
+				return o.loose && o.at != s.at && (l.parent != nil || !s.stays)
+			})
 			break
 		}
 		s.unsure = s.unsure || goesOn

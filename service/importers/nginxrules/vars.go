@@ -121,6 +121,8 @@ func (c *converter) located(d *Directive, _ int) (all []choice, err error) {
 		case e.Name == "volatile":
 		case len(e.Args) != 1 || e.gone != "":
 			return nil, fmt.Errorf("%s: geo with %s", e.where(), e.Name)
+		case strings.Contains(e.Args[0], "$"): // a text, there
+			return nil, fmt.Errorf("%s: geo with the value %s", e.where(), e.Args[0])
 		case e.Name == "default":
 			fallback = e.Args[0]
 		default:
@@ -131,6 +133,7 @@ func (c *converter) located(d *Directive, _ int) (all []choice, err error) {
 			all = append(all, choice{[]importers.Cond{{Attribute: "ip", Values: []string{strings.TrimSuffix(p.String(), fmt.Sprintf("/%d", p.Addr().BitLen()))}}}, e.Args[0]})
 		}
 	}
+	slices.Reverse(all) // of a network that comes twice, the last counts
 	slices.SortStableFunc(all, func(a, b choice) int { return bits(b) - bits(a) })
 	return append(all, choice{text: fallback}), nil
 }

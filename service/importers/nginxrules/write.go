@@ -95,12 +95,12 @@ func (c *converter) freed(r *rule, p *place) (out []importers.Cond, ok bool) {
 	return out, true
 }
 
-// covered reports whether the requests of a place have a limit of their own, by the key of the rule
-// or by a key that more requests share.
+// covered reports whether the requests of a place have a limit of their own that is no looser than
+// that of the rule, by its key or by a key that more requests share.
 func (c *converter) covered(r *rule, p *place) bool {
 	as := func(u use) bool {
 		v := c.zones[u.zone].variants
-		return u.dry == r.dry && len(v) == 1 && v[0].when == nil && v[0].unless == nil && !v[0].alone &&
+		return u.dry == r.dry && importers.NoLooser(u.limit, r.limit) && len(v) == 1 && v[0].when == nil && v[0].unless == nil && !v[0].alone &&
 			!slices.ContainsFunc(c.zones[r.zone].variants, func(o variant) bool {
 				return slices.ContainsFunc(v[0].key, func(k string) bool { return !slices.Contains(o.key, k) })
 			})

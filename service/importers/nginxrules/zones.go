@@ -134,11 +134,17 @@ func (c *converter) spellings(d *Directive, z *zone, one choice, later []choice)
 	}
 }
 
-// named notes the variables whose name clients may spell in other case: nginx ignores case.
+// named notes the variables whose name clients may spell otherwise: nginx ignores case, and takes _ for -
+// in a header if it takes such a header at all.
 func (c *converter) named(d *Directive, text string) {
 	for _, m := range variable.FindAllStringSubmatch(text, -1) {
-		if name := attributeOf(m[1]); !strings.HasPrefix(name, "header.") && strings.Contains(name, ".") {
-			c.note(d, "$%s: to nginx, upper and lower case of the name make no difference. Here a request with another spelling counts as one without it", m[1])
+		switch name := attributeOf(m[1]); {
+		case strings.HasPrefix(name, "header."):
+			if c.unders && strings.Contains(name, "-") {
+				c.note(d, "$%s: nginx is set to take a header with _ for one with -. Here a request with that spelling counts as one without it", m[1])
+			}
+		case strings.Contains(name, "."):
+			c.note(d, "$%s: to nginx, upper and lower case of the name make no difference. Here a request with another spelling is refused, with 400", m[1])
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stint-dev/stint/internal/ratefields"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -205,14 +206,27 @@ func (s *shard) nearer(id uint64, e *policy.RuleResult, key string, now time.Tim
 			}
 		}
 		n.set(e.Rule, key)
-		s.near[at] = id
+		s.near[at], n.used = id, 0
 	}
-	n.limit, n.used, n.of, n.at, n.reset = e.RuleLimit, e.Used, e.Capacity, now, e.ResetAfter
+	n.limit, n.used, n.of, n.at, n.reset = e.RuleLimit, n.usedAt(e, now), e.Capacity, now, e.ResetAfter
 	s.scores[at] = n.score(now)
 }
 
-// score returns about which fraction of the limit is used now. What was used at the last decision
-// wears off evenly until the key is as if never seen.
+// usedAt returns what a key has used, which a decision says only up to the capacity. Of what is
+// above it, a bucket's time to reset tells, and else what was known before, as long as that counts.
+func (n *near) usedAt(e *policy.RuleResult, now time.Time) int64 {
+	switch l := e.Limit; {
+	case e.Remaining > 0 || e.Failed != policy.NotFailed:
+	case l.Algorithm().Evenly():
+		return max(e.Used, ratefields.MulDiv(max(int64(e.ResetAfter-time.Microsecond), 0), l.Count(), int64(l.Period())))
+	case n.of == e.Capacity && now.Sub(n.at) < n.reset:
+		return max(e.Used, n.used)
+	}
+	return e.Used
+}
+
+// score returns about which fraction of the limit is used now. What a bucket had at the last decision
+// wears off evenly until the key is as if never seen; other limits are taken to hold it until then.
 func (n *near) score(now time.Time) float64 {
 	if n.limit == nil {
 		return -1
@@ -221,7 +235,11 @@ func (n *near) score(now time.Time) float64 {
 	if left <= 0 || n.reset <= 0 {
 		return 0
 	}
-	return float64(n.used) / float64(n.of) * (float64(left) / float64(n.reset))
+	part := float64(n.used) / float64(n.of)
+	if n.limit.Limit.Algorithm().Evenly() {
+		part *= float64(left) / float64(n.reset)
+	}
+	return part
 }
 
 // A Denied is a key that a rule has denied in the last minutes.

@@ -1,7 +1,9 @@
 package topkeys_test
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +42,80 @@ func TestTrackerBans(t *testing.T) {
 			t.Errorf("after the ban: %+v", all)
 		}
 	})
+}
+
+// TestTrackerDebt: what a response has used above the limit is still known after the denials that
+// follow, as long as it counts.
+func TestTrackerDebt(t *testing.T) {
+	for limit, want := range map[string]string{
+		"100/m debt 1000":             "350, 334, none",
+		"100 per minute fixed_window": "350, 350, none",
+		"100 per minute sliding_log":  "350, 350, none",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := made.Policy(t, memstore.New(memstore.Options{}), made.Rules(t, `{"rules": [{"name": "a", "key": ["ip"], "limits": ["`+limit+`"], "cost": {"response": "header.x-cost", "reserve": 10}}]}`), policy.Options{})
+			b, attrs := topkeys.New(), policy.Map{"ip": ip(1)}
+			var r policy.Result
+			d, _, err := p.Begin(t.Context(), attrs, 1, false, 0, &r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.Settled = b.Settled
+			if err := errors.Join(d.Header(t.Context(), 200, map[string][]string{"X-Cost": {"350"}}), d.End(t.Context(), true)); err != nil {
+				t.Fatal(err)
+			}
+			used := func() string {
+				for _, n := range b.Nearest(1) {
+					return fmt.Sprint(n.Used)
+				}
+				return "none"
+			}
+			got := []string{used()}
+			for range 2 {
+				time.Sleep(5 * time.Second)
+				if err := p.Decide(t.Context(), attrs, 1, &r); err != nil || r.Decision.Allowed {
+					t.Fatal(r.Decision, err)
+				}
+				b.Decided(&r)
+			}
+			got = append(got, used())
+			time.Sleep(time.Hour)
+			if got := strings.Join(append(got, used()), ", "); got != want {
+				t.Errorf("%s: %s, want %s", limit, got, want)
+			}
+		})
+	}
+}
+
+// TestTrackerNow: a bucket is used less and less while nobody asks; a window and a log hold what they
+// have until it ends.
+func TestTrackerNow(t *testing.T) {
+	for limit, want := range map[string]string{
+		"5/m":                       "58%, 17%, none",
+		"5 per minute sliding_log":  "100%, 100%, none",
+		"5 per minute fixed_window": "100%, 100%, none",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, b := newPolicy(t, limit), topkeys.New()
+			var r policy.Result
+			if err := p.Decide(t.Context(), policy.Map{"ip": ip(1)}, 5, &r); err != nil {
+				t.Fatal(err)
+			}
+			b.Decided(&r)
+			var got []string
+			for range 3 {
+				time.Sleep(25 * time.Second)
+				part := "none"
+				for _, n := range b.Nearest(1) {
+					part = fmt.Sprintf("%.0f%%", 100*n.Part)
+				}
+				got = append(got, part)
+			}
+			if got := strings.Join(got, ", "); got != want {
+				t.Errorf("%s, after 25, 50 and 75 s: %s, want %s", limit, got, want)
+			}
+		})
+	}
 }
 
 // TestTrackerFlood denies 200,000 keys once, and ten keys a hundred times in

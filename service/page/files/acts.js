@@ -2,7 +2,7 @@
 // why, and whether that is meant.
 
 import { ask, get, post, query } from "./api.js";
-import { el, say } from "./dom.js";
+import { el, long, say } from "./dom.js";
 import { may } from "./session.js";
 import { number, when } from "./words.js";
 
@@ -21,19 +21,22 @@ const list = (text) => text.split(/,(?!\d{3}(?![\d_]))|(?<!\d),|(?<=[a-z] +[\d_,
 
 const own = (r) => (r.override?.limits ?? r.limits.filter((l) => l.capacity > 0).map((l) => l.limit)).map((l) => more(l)).join(", ");
 
+// limited reports whether overrides have an effect under a rule: one that is an action alone has no limits.
+const limited = (r) => r.limits.some((l) => l.capacity > 0 || l.variant);
+
 // kinds are the acts: which role, which fields, and what is sent.
 const kinds = {
   raise: {
     name: "Raise…", title: "Other limits for this client", does: "Sets limits",
     fields: (r) => [limits(r), lasts("1h"), reason()],
     send: (r, v) => ask("PUT", keyQuery("v1/override", r), { limits: list(v.limits), for: v.for, reason: v.reason }),
-    when: (r) => !r.override?.block,
+    when: (r) => !r.override?.block && limited(r),
   },
   unlimited: {
     name: "No limit…", title: "No limit for this client", does: "Lets all pass",
     fields: () => [lasts("1h"), reason()],
     send: (r, v) => ask("PUT", keyQuery("v1/override", r), { unlimited: true, for: v.for, reason: v.reason }),
-    when: (r) => !r.override?.block,
+    when: (r) => !r.override?.block && limited(r),
   },
   remove: {
     name: "Remove the override…", title: "The rule’s own limits again", does: "Removes the override",
@@ -45,7 +48,7 @@ const kinds = {
     name: "Block…", title: "Block this client", does: "Denies all",
     fields: () => [lasts("1h"), reason()],
     send: (r, v) => ask("PUT", keyQuery("v1/block", r), { for: v.for, reason: v.reason }),
-    when: (r) => !r.override?.block,
+    when: (r) => !r.override?.block && limited(r),
   },
   unblock: {
     name: "Unblock…", title: "Let this client pass again", does: "Ends the block or the ban",
@@ -157,7 +160,7 @@ export async function audit(before, n = 100) {
 export function actCells(a, done) {
   const from = a.act.startsWith("override") && (a.was || a.now) ? `${a.was || "none"} → ${a.now || "none"}` : a.now.startsWith("[") ? "" : a.now;
   return [el("td", {}, number(a.number)), el("td", {}, when(a.at)), el("td", { class: "word" }, a.author), el("td", { class: "word" }, a.act),
-    el("td", { class: "word wide" }, from), el("td", { class: "word wide" }, a.reason),
+    el("td", { class: "word wide" }, long(from)), el("td", { class: "word wide" }, long(a.reason)),
     el("td", {}, a.undoable && el("button", { type: "button", "aria-label": `Undo act ${a.number}`, onclick: () => undo(a, done) }, "Undo"))];
 }
 

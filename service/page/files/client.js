@@ -6,7 +6,7 @@ import { post } from "./api.js";
 import { el, keep, put, table } from "./dom.js";
 import { ruleLink } from "./keys.js";
 import { may, session } from "./session.js";
-import { ago, many, when } from "./words.js";
+import { ago, but, many, when } from "./words.js";
 
 const every = 3000; // ms between looks
 const mostPairs = 8;
@@ -71,7 +71,7 @@ function tell(node, attributes, fail, fine) {
     if (ended) return;
     fine();
     put(verdict, s.verdict);
-    verdict.className = `verdict ${s.verdict.startsWith("Denied") ? "bad" : "good"}`;
+    verdict.className = `verdict ${s.verdict.startsWith("Denied") || s.rules.some((r) => r.unknown && !r.shadow) ? "bad" : "good"}`;
     const notKnown = s.left_out.slice(0, 5).map((l) => `${l.rule} (${l.missing.join(", ")})`).join("; ");
     put(left, `Rules of ${s.version.name.split("/").at(-1)}${s.version.revision ? `, revision ${s.version.revision}` : ""}.` +
       (notKnown ? ` Not known, for want of an attribute: ${notKnown}${s.left_out.length > 5 ? ` and ${s.left_out.length - 5} more` : ""}.` : "") +
@@ -114,9 +114,9 @@ function card(r, done) {
   return {
     node,
     set(r) {
-      put(tag, r.denied ? (r.shadow ? "would be denied: shadow" : "denied") : r.shadow ? "shadow" : "passes");
-      tag.className = `tag ${r.denied ? "bad" : "good"}`;
-      put(why, `${r.why}${r.where?.length ? `; where ${r.where.join(", ")}` : ""}${r.ends ? "; no rule after it is tried" : ""}${r.store_error ? `. The store: ${r.store_error}` : ""}`);
+      put(tag, r.denied ? (r.shadow ? "would be denied: shadow" : r.where?.length ? "may be denied" : "denied") : r.unknown ? "not known" : r.shadow ? "shadow" : "passes");
+      tag.className = `tag ${r.denied || r.unknown ? "bad" : "good"}`;
+      put(why, `${r.why}${r.where?.length ? `; where ${r.where.join(", ")}` : ""}${r.ends ? `; ${r.where?.length ? "where it matches, " : ""}no rule after it is tried` : ""}${r.store_error ? `. The store: ${r.store_error}` : ""}`);
       keep(limits, r.limits, (l) => `${l.label} ${l.variant ?? ""}`, meter, (e, l) => {
         const share = l.capacity > 0 && l.used !== null ? Math.min(100, (l.used / l.capacity) * 100) : l.denied ? 100 : 0;
         e.querySelector("rect").setAttribute("width", `${share}%`);
@@ -126,7 +126,7 @@ function card(r, done) {
       });
       const o = r.override;
       override.hidden = !o;
-      if (o) put(override, `${o.block ? "Blocked" : `Has ${o.unlimited ? "no limit" : o.limits?.join(", ") ?? "limits"} of its own`}${o.author ? `, by ${o.author}` : ""}${o.at ? ` at ${when(o.at)}` : ""}${o.expires ? `, until ${when(o.expires)}` : o.author ? ", for good" : ""}${o.reason ? `: ${o.reason}` : ""}`);
+      if (o) put(override, `${o.block ? "Blocked" : `Has ${o.unlimited ? "no limit" : o.limits?.join(", ") ?? "limits"} of its own`}${o.author ? `, by ${o.author}` : ""}${o.at ? ` at ${when(o.at)}` : ""}${o.expires ? `, until ${when(o.expires)}` : o.author ? ", for good" : ""}${o.reason ? `: ${o.reason}` : ""}${but(o)}`);
       denials.hidden = !r.denials;
       if (r.denials) put(denials, `Denied ${many(r.denials.count, "time")} in the last ten minutes${r.denials.over ? `, of which ${r.denials.over} may be of others` : ""}: since ${when(r.denials.since)}, last ${ago(r.denials.last)}.`);
       buttons.set(r);

@@ -46,12 +46,19 @@ export function keep(parent, items, key, make, set) {
   for (const e of had.values()) e.remove();
 }
 
-/** table makes a table in a box that scrolls. heads are [text, class]. */
+/** long shows two lines of a text that may be long, and all of it once it is opened. */
+export const long = (text) => (text.length > 60 ? el("details", { class: "long" }, el("summary", {}, text)) : text);
+
+/** table makes a table in a box that scrolls. heads are [text, class]; where it is narrow, each cell has its own. */
 export function table(caption, heads, ...rows) {
-  const body = el("tbody", {}, ...rows);
+  const body = el("tbody");
+  new MutationObserver((changes) => {
+    for (const tr of changes.flatMap((c) => [...c.addedNodes])) heads.forEach(([text], i) => (tr.cells[i].dataset.head = text));
+  }).observe(body, { childList: true });
+  body.append(...rows);
   const box = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(([text, kind]) => el("th", { scope: "col", class: kind }, text)))), body));
-  return { box, body };
+  return { box, body, heads };
 }
 
 /** say tells those who do not see what has changed. */

@@ -1,7 +1,7 @@
 // Revisions: who published what and why, what changed, and the way back.
 
 import { ask, get, post, query } from "./api.js";
-import { el, say, table } from "./dom.js";
+import { el, long, say, table } from "./dom.js";
 import { may, session } from "./session.js";
 import { when } from "./words.js";
 
@@ -32,7 +32,7 @@ export function history(view, { fail, fine }) {
       next.hidden = revisions.length < page;
       first.hidden = !before;
       t.body.replaceChildren(...revisions.map((r) => el("tr", {}, el("td", {}, `${r.version}${r.version === newest ? ", in force" : ""}`), el("td", {}, when(r.at)), el("td", { class: "word" }, r.author),
-        el("td", { class: "word wide" }, r.comment), el("td", {}, el("span", { class: "actions" },
+        el("td", { class: "word wide" }, long(r.comment)), el("td", {}, el("span", { class: "actions" },
           el("button", { type: "button", "aria-label": `Show revision ${r.version}`, onclick: () => show(r) }, "Show"),
           r.version !== newest && session.publishes && may("admin") && el("button", { type: "button", "aria-label": `Roll back to revision ${r.version}`, onclick: () => askBack(r) }, "Roll back"))))));
       document.body.dataset.listed = Number(document.body.dataset.listed ?? 0) + 1;

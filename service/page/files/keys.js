@@ -8,12 +8,14 @@ import { may } from "./session.js";
 const most = 500;
 const known = new Map(); // "rule hash" to what was answered; the oldest go first
 
-/** keyCell shows a key by its hash, with what reveals it. */
-export function keyCell(rule, hash, failed) {
-  const node = el("span", { class: "key" });
+/** keyCell shows a key by its hash, with what reveals it, but for the one of a rule that counts all together. */
+export function keyCell(of, failed) {
+  const node = el("span", { class: "key" }, of.key === "" && "one key for all");
+  if (of.key === "") return node;
+  const { rule, key_hash: hash } = of;
   const seen = known.get(`${rule} ${hash}`);
   if (seen) {
-    node.append(seen.attributes && Object.keys(seen.attributes).length ? el("a", { href: clientLink(seen.attributes) }, seen.key) : el("code", {}, seen.key || "one key for all"));
+    node.append(seen.attributes && Object.keys(seen.attributes).length ? el("a", { href: clientLink(seen.attributes) }, seen.key) : el("code", {}, seen.key));
     return node;
   }
   node.append(el("code", {}, hash.slice(0, 16)));
@@ -23,7 +25,7 @@ export function keyCell(rule, hash, failed) {
       onclick: async () => {
         try {
           remember(rule, hash, await post("v1/reveal", { rule, key_hash: hash }));
-          const shown = keyCell(rule, hash, failed);
+          const shown = keyCell(of, failed);
           node.replaceWith(shown);
           shown.querySelector("a")?.focus();
         } catch (err) {

@@ -2,10 +2,10 @@
 
 import { actCells, actHeads, audit } from "./acts.js";
 import { get, query } from "./api.js";
-import { el, table } from "./dom.js";
+import { el, long, table } from "./dom.js";
 import { keyCell, ruleLink } from "./keys.js";
 import { fillNodes } from "./overview.js";
-import { number, when } from "./words.js";
+import { but, number, when } from "./words.js";
 
 const page = 50;
 
@@ -48,9 +48,9 @@ export function overrides(view, page_) {
     empty: ["Nobody is denied now, as far as is known: a limit that is used up, or a block, would be here."],
     async load(from) {
       const a = await get(query("v1/blocked", { n: page, after: from }));
-      return { next: a.next, rows: a.blocked.map((b) => el("tr", {}, el("td", { class: "word wide" }, keyCell(b.rule, b.key_hash, page_.fail)), rule(b.rule),
-        el("td", { class: "word" }, { block: "block", ban: "ban", never: "can never pass" }[b.why] ?? "limit"), el("td", {}, b.until ? when(b.until) : "for good"), el("td", {}, number(b.count)),
-        el("td", { class: "word" }, b.author ?? ""), el("td", { class: "word wide" }, b.reason ?? ""))) };
+      return { next: a.next, rows: a.blocked.map((b) => el("tr", {}, el("td", { class: "word wide" }, keyCell(b, page_.fail)), rule(b.rule),
+        el("td", { class: "word wide" }, ({ block: "block", ban: "ban", never: "can never pass" }[b.why] ?? "limit") + but(b)), el("td", {}, b.until ? when(b.until) : "for good"), el("td", {}, number(b.count)),
+        el("td", { class: "word" }, b.author ?? ""), el("td", { class: "word wide" }, long(b.reason ?? "")))) };
     },
   }, page_);
   pages(view, {
@@ -59,9 +59,9 @@ export function overrides(view, page_) {
     empty: ["No client has limits of its own. ", el("a", { href: "#/client" }, "Look at a client"), " to raise its limits, or to block it."],
     async load(from) {
       const a = await get(query("v1/overrides", { n: page, after: from }));
-      return { next: a.next, rows: a.overrides.map((o) => el("tr", {}, el("td", { class: "word wide" }, keyCell(o.rule, o.key_hash, page_.fail)), rule(o.rule),
-        el("td", { class: "word" }, o.block ? "block" : o.unlimited ? "no limit" : o.limits.join(", ")), el("td", {}, when(o.at)), el("td", {}, o.expires ? when(o.expires) : "for good"),
-        el("td", { class: "word" }, o.author ?? ""), el("td", { class: "word wide" }, o.reason ?? ""))) };
+      return { next: a.next, rows: a.overrides.map((o) => el("tr", {}, el("td", { class: "word wide" }, keyCell(o, page_.fail)), rule(o.rule),
+        el("td", { class: "word wide" }, long((o.block ? "block" : o.unlimited ? "no limit" : o.limits.join(", ")) + but(o))), el("td", {}, when(o.at)), el("td", {}, o.expires ? when(o.expires) : "for good"),
+        el("td", { class: "word" }, o.author ?? ""), el("td", { class: "word wide" }, long(o.reason ?? "")))) };
     },
   }, page_);
 }
@@ -78,7 +78,7 @@ export function auditLog(view, page_) {
       const acts = await audit(from, page);
       return { next: acts.length === page ? String(acts.at(-1).number) : "", rows: acts.map((a) => {
         const cells = actCells(a, again);
-        cells.splice(4, 0, el("td", { class: "word wide" }, a.rule ? el("span", { class: "key" }, el("a", { href: ruleLink(a.rule) }, a.rule), keyCell(a.rule, a.key_hash, page_.fail)) : a.subject));
+        cells.splice(4, 0, el("td", { class: "word wide" }, a.rule ? el("span", { class: "key" }, el("a", { href: ruleLink(a.rule) }, a.rule), keyCell(a, page_.fail)) : long(a.subject)));
         return el("tr", {}, ...cells);
       }) };
     },

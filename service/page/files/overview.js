@@ -104,8 +104,8 @@ function rules() {
 function keyTable(title, heads, empty, fail, items, texts) {
   const t = table(title, [["key", "word"], ["rule", "word"], ...heads]);
   const none = el("p", { class: "empty" }, ...empty);
-  const make = (k) => el("tr", {}, el("td", { class: "word wide" }, keyCell(k.rule, k.key_hash, fail)),
-    el("td", { class: "word wide" }, session.rules ? el("a", { href: ruleLink(k.rule) }, k.rule) : k.rule), ...heads.map(() => el("td")));
+  const make = (k) => el("tr", {}, el("td", { class: "word wide" }, keyCell(k, fail)),
+    el("td", { class: "word" }, session.rules ? el("a", { href: ruleLink(k.rule) }, k.rule) : k.rule), ...heads.map(([, kind]) => el("td", { class: kind })));
   return {
     node: card(title, none, t.box),
     set(last) {
@@ -121,7 +121,7 @@ const keysDenied = (fail) => keyTable("Denied most", [["denied"], ["last"]],
   ["No key was denied in the last ten minutes."], fail, ({ now }) => now.denied,
   (k) => [number(k.count) + (k.over ? ` (at least ${number(k.count - k.over)})` : ""), ago(k.last)]);
 
-const keysNear = (fail) => keyTable("Nearest to a limit", [["limit"], ["used"], ["now"]],
+const keysNear = (fail) => keyTable("Nearest to a limit", [["limit", "word"], ["used"], ["now"]],
   ["No key has used four fifths of a limit."], fail, ({ now }) => now.nearest,
   (k) => [k.limit, number(k.used), `${Math.round(k.part * 100)} %`]);
 
@@ -130,7 +130,7 @@ function stores() {
   return {
     node: card("Stores", t.box),
     set({ now }) {
-      keep(t.body, now.stores ?? [], (s) => s.store, () => el("tr", {}, el("th", { scope: "row", class: "word" }), ...[0, 1, 2, 3, 4, 5].map(() => el("td"))), (tr, s) => {
+      keep(t.body, now.stores ?? [], (s) => s.store, () => el("tr", {}, el("th", { scope: "row", class: "word" }), el("td", { class: "wide" }), ...[0, 1, 2, 3, 4].map(() => el("td"))), (tr, s) => {
         const memory = s.max_keys > 0;
         [s.store + (s.open ? " (asks no more, for now)" : ""), memory ? `${number(s.keys ?? 0)} of ${number(s.max_keys)}` : "", memory ? bytes(s.bytes ?? 0) : "",
           s.calls ? number(s.calls) : "", s.calls ? `${s.mean_ms.toFixed(1)} ms` : "", s.calls ? `${s.p99_ms.toFixed(1)} ms` : "", s.failures ? number(s.failures) : memory ? "" : "0"]

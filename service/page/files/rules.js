@@ -61,7 +61,7 @@ export function rule(view, { fail, fine, parameters }) {
   const figures = el("p", { class: "note" });
   const from = el("span", { class: "note" });
   const denied = table("Denied most under this rule", [["key", "word"], ["denied"], ["last"]]);
-  const near = table("Nearest to a limit of this rule", [["key", "word"], ["limit"], ["used"], ["now"]]);
+  const near = table("Nearest to a limit of this rule", [["key", "word"], ["limit", "word wide"], ["used"], ["now"]]);
   const empty = [el("p", { class: "empty" }, "No key of this rule was denied in the last ten minutes."), el("p", { class: "empty" }, "No key of this rule has used four fifths of a limit.")];
   const edit = el("a", { class: "button", href: `#/edit?${new URLSearchParams({ rule: name })}` }, "Edit…");
   view.replaceChildren(
@@ -79,6 +79,7 @@ export function rule(view, { fail, fine, parameters }) {
       put(from, `line ${r.line} of ${r.version.name.split("/").at(-1)}${r.version.revision ? `, revision ${r.version.revision}` : ""}`);
       edit.href = `#/edit?${new URLSearchParams({ line: r.line })}`;
       put(text, r.text);
+      text.hidden = !r.text;
       const said = r.words.join("\n");
       if (said !== shown) words.replaceChildren(...r.words.map((w) => el("li", {}, w)));
       shown = said;
@@ -97,7 +98,7 @@ export function rule(view, { fail, fine, parameters }) {
     none.hidden = keys.length > 0;
     t.box.hidden = keys.length === 0;
     if (t.body.contains(document.activeElement)) return; // do not move a button that is about to be pressed
-    t.body.replaceChildren(...keys.map((k) => el("tr", {}, el("td", { class: "word wide" }, keyCell(k.rule, k.key_hash, fail)), ...texts(k).map((x) => el("td", {}, x)))));
+    t.body.replaceChildren(...keys.map((k) => el("tr", {}, el("td", { class: "word wide" }, keyCell(k, fail)), ...texts(k).map((x, i) => el("td", { class: t.heads[i + 1][1] }, x)))));
   }
   look();
   return () => {

@@ -20,21 +20,28 @@ const two = (n) => String(n).padStart(2, "0");
 /** clock writes a time of day. */
 export const clock = (at) => `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 
-/** when writes a time, with the day where that is not today. */
+// zone is the offset from UTC: Z, +02, +05:30.
+function zone(at) {
+  const m = -at.getTimezoneOffset();
+  const [h, rest] = [Math.floor(Math.abs(m) / 60), Math.abs(m) % 60];
+  return m === 0 ? "Z" : `${m < 0 ? "-" : "+"}${two(h)}${rest ? `:${two(rest)}` : ""}`;
+}
+
+/** when writes a time in the zone of the browser, with the day where that is not today. */
 export function when(text) {
   const at = new Date(text);
   const today = new Date().toDateString() === at.toDateString();
-  return (today ? "" : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `) + clock(at);
+  return `${today ? "" : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} `}${clock(at)} ${zone(at)}`;
 }
 
-/** lasting writes a length of time in milliseconds: 41s, 3m 5s, 2h 10m. */
+/** lasting writes a length of time in milliseconds: 41s, 3m 5s, 2h, 2h 10m. */
 export function lasting(ms) {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))}ms`;
   const s = Math.round(ms / 1000);
   if (s < 60) return `${s}s`;
-  if (s < 3600) return `${Math.floor(s / 60)}m ${s % 60}s`;
-  if (s < 86400) return `${Math.floor(s / 3600)}h ${Math.floor((s % 3600) / 60)}m`;
-  return `${Math.floor(s / 86400)}d ${Math.floor((s % 86400) / 3600)}h`;
+  const [unit, size, part, each] = s < 3600 ? ["m", 60, "s", 1] : s < 86400 ? ["h", 3600, "m", 60] : ["d", 86400, "h", 3600];
+  const rest = Math.floor((s % size) / each);
+  return `${Math.floor(s / size)}${unit}${rest ? ` ${rest}${part}` : ""}`;
 }
 
 /** ago writes how long ago a time is. */
@@ -48,3 +55,6 @@ export const bytes = (n) => (n < 1 << 20 ? `${Math.round(n / 1024)} KiB` : `${(n
 
 /** many writes a count of something. */
 export const many = (n, one, more = `${one}s`) => `${number(n)} ${n === 1 ? one : more}`;
+
+/** but writes what keeps an override from its effect. */
+export const but = ({ note }) => (note ? `, but it ${note}` : "");

@@ -117,11 +117,18 @@ func convert(ctx context.Context, url string, resources []*anypb.Any, before map
 	for _, name := range slices.Sorted(maps.Keys(c.domains)) {
 		c.refused = append(c.refused, c.domains[name].keep(before[name])...)
 	}
+	var kept []string
 	for name, d := range before {
-		if _, there := sent[name]; sent[name] > 1 || unread && !there { // it may be what cannot be read
+		_, there := sent[name]
+		if unread && !there { // it may be what cannot be read
+			kept = append(kept, fmt.Sprintf("domain %q: kept, since it may be what cannot be read", name))
+		}
+		if sent[name] > 1 || unread && !there {
 			c.domains[name] = d
 		}
 	}
+	slices.Sort(kept)
+	c.refused = append(c.refused, kept...)
 	err := c.hold(ctx, before)
 	for _, note := range c.notes {
 		if note.Lost {

@@ -98,7 +98,7 @@ func TestTooLarge(t *testing.T) {
 		t.Errorf("domains that are too large together: %s", refused)
 	}
 	refused, document = send("3", stars(t, "large", 73, 1600), stars(t, "new", 74, 3000), stars(t, "small", 75, 2))
-	for _, want := range []string{`domain "large", of 1600 descriptors: `, `domain "new", of 3000 descriptors: `, "more than 131072 names in this domain"} {
+	for _, want := range []string{`domain "large", of 1600 descriptors: `, `domain "new", of 3000 descriptors: `, "more than 131072 names or 8388608 bytes in this domain"} {
 		if !strings.Contains(refused, want) {
 			t.Errorf("refused without %s: %s", want, refused)
 		}

@@ -103,6 +103,21 @@ func TestNeverAsked(t *testing.T) {
 	}
 }
 
+// TestKeptForUnread: a domain that is missing beside a resource that cannot be read is kept, and
+// the control plane is told so.
+func TestKeptForUnread(t *testing.T) {
+	s := quiet()
+	before := response(t, "1")
+	s.take(before)
+	answer := s.take(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "2", Resources: []*anypb.Any{{TypeUrl: typeURL, Value: []byte{0xff}}}})
+	if reason := answer.GetErrorDetail().GetMessage(); !strings.Contains(reason, ": kept, since it may be what cannot be read") || !strings.Contains(reason, "2 parts are refused") {
+		t.Errorf("refused: %.300s", reason)
+	}
+	if s.held == nil || strings.Count(string(s.held.Document), "- name:") == 0 {
+		t.Error("the domain is not kept")
+	}
+}
+
 // TestSentAgain: what is in force and is sent again is acknowledged, and is no new version.
 // What was refused is refused again.
 func TestSentAgain(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
@@ -34,6 +35,8 @@ const (
 	rest = 20 * time.Millisecond
 )
 
+var errTooLarge = fmt.Errorf("the configuration is too large: a message may have at most %d bytes", maxMessage)
+
 // run opens one stream after the other, until the source is closed.
 func (s *Source) run() {
 	pause := leastPause
@@ -47,7 +50,13 @@ func (s *Source) run() {
 			s.asks = asksSeldom
 			continue
 		}
-		s.set(nil, "", fmt.Errorf("the control plane is away: %w", err))
+		if !errors.Is(err, errTooLarge) {
+			err = fmt.Errorf("the control plane is away: %w", err)
+		}
+		if now, _, _ := s.state(); now == nil && !s.at.startEmpty { // Load waits, and nobody else says why
+			s.log.Warn("xDS: there is no configuration yet", "source", s.at.shown, "err", err)
+		}
+		s.set(nil, "", err)
 		if time.Since(began) > mostPause {
 			pause = leastPause
 		}
@@ -131,6 +140,8 @@ func reason(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		return errors.New("it has ended the stream")
+	case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max"): // gRPC's words for maxMessage
+		return fmt.Errorf("%w: %s", errTooLarge, status.Convert(err).Message())
 	case status.Convert(err).Message() != "":
 		return errors.New(status.Convert(err).Message())
 	}
