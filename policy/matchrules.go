@@ -116,7 +116,7 @@ func (p *Policy) matchMore(attrs Attributes, cost int64, r *Result) error {
 		}
 		ends, err := p.addRule(r, q, one, cost)
 		if err != nil {
-			return err
+			return cmp.Or(p.rules.faultIn(attrs), err) // what is wrong with an attribute says more than that it has no price
 		}
 		if ends {
 			break
@@ -151,7 +151,7 @@ func (p *Policy) matchSome(q *match.Request, by request.Interfaces, cost int64, 
 		case !holds:
 		case lacks.Name == "":
 			if ends, err := p.addRule(r, q, one, cost); ends || err != nil {
-				return cmp.Or(err, p.rules.faultIn(q.Attrs))
+				return cmp.Or(p.rules.faultIn(q.Attrs), err)
 			}
 		case !one.Shadow:
 			return &NotGivenError{one.Name, lacks.Name, by}

@@ -148,7 +148,7 @@ func (r *rule) mayHold(q *match.Request, known func(request.Attribute) bool, s *
 			return false
 		}
 		if ok {
-			s.Where = append(s.Where, "not "+unknown.String())
+			s.Where = append(s.Where, "not ("+unknown.String()+")")
 		}
 	}
 	return true

@@ -78,7 +78,7 @@ left out api: header.x-api-key
 all "": 995 of 1000/1h
 last "198.51.100.7": 4 of 9/1h
 `},
-		{policy.Map{"header.x-api-key": "k"}, `api "k": 5 of 10/1h 0 of 5/1m fixed_window denied 20s where not path is /health
+		{policy.Map{"header.x-api-key": "k"}, `api "k": 5 of 10/1h 0 of 5/1m fixed_window denied 20s where not (path is /health)
 all "": 995 of 1000/1h
 office "": -1 of unlimited where ip is 192.0.2.0/24 ends
 left out login: ip

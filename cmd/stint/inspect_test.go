@@ -135,7 +135,7 @@ func TestInspectOpen(t *testing.T) {
 	p := startStint(t, "proxy", "--admin", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "-c", disk.Write(t, t.TempDir()+"/stint.yaml", rules))
 	p.call(http.MethodGet, p.front+"/a", "", map[string]string{"X-Api-Key": "used"})
 	for asked, want := range map[string]string{
-		"--method GET --header X-Api-Key=new":   "Passes, except where rule closed matches.\nmay be DENIED closed: may match, where path is /** and not path is /a, /b\n",
+		"--method GET --header X-Api-Key=new":   "Passes, except where rule closed matches.\nmay be DENIED closed: may match, where path is /** and not (path is /a, /b)\n",
 		"--header X-Api-Key=new":                "Passes as far as is known, except where rule closed matches. Not given is ip, which rule address looks at.\n",
 		"--header X-Api-Key=used":               "Denied where rule orders or closed matches.\n",
 		"--header X-Api-Key=used --path /a":     "Denied now by rule orders.\n",

@@ -50,7 +50,7 @@ func (c *customerFlags) customer(args []string) (rulesapi.Customer, []string, er
 		return rulesapi.Customer{Attributes: c.Attribute}, args, nil
 	}
 	if len(args) == 0 {
-		return rulesapi.Customer{}, nil, usage("key", "missing: write the customer's key as stint explain prints it, or --attribute NAME=VALUE")
+		return rulesapi.Customer{}, nil, usage("key", "missing: write the customer's key as stint explain prints it, '' if the rule has one key for all, or --attribute NAME=VALUE")
 	}
 	return rulesapi.Customer{Key: args[0]}, args[1:], nil
 }
@@ -94,7 +94,7 @@ func (c *overrideSetCmd) Run(e *env) error {
 		return err
 	}
 	if len(limits) == 0 {
-		return usage("limit", "missing: write one such as 100/m, or unlimited, or block")
+		return usage("limit", "missing: after the key, write one such as 100/m, or unlimited, or block")
 	}
 	o := rulesource.Override{Rule: c.Rule, Reason: c.Reason}
 	for _, text := range limits {

@@ -90,7 +90,7 @@ func (d *decoder) first(r *Rule, fs []Field, t *trail) {
 			d.ruleName(r, f.Value, at)
 		case "shadow":
 			r.Quota = f.Value.Kind == String && f.Value.Value == "quota"
-			r.Shadow = r.Quota || d.want(f.Value, at, Bool, "or quota") && f.Value.True()
+			r.Shadow = r.Quota || d.want(f.Value, at, Bool, "or quota; without quotes") && f.Value.True()
 		}
 	}
 }

@@ -54,6 +54,21 @@ func TestBodies(t *testing.T) {
 	}
 }
 
+// TestBodyReason: a body that can be read in two ways is refused for that, and not for what one
+// reader makes of it.
+func TestBodyReason(t *testing.T) {
+	r := newRoom(t, "rules: [{name: a, key: [], limits: 1000/h, cost: {usage: openai, reserve: 10, price: {by: body./model, models: {small: 1}}}}]", proxy.Options{})
+	for body, want := range map[string]string{
+		`{"model":"small","model":"large"}`: "comes twice", `{"Model":"small"}`: "spelled otherwise", `{"model":"large"}`: "no price here", `{}`: "no price here",
+	} {
+		q, w := httptest.NewRequest(http.MethodPost, "/work", strings.NewReader(body)), httptest.NewRecorder()
+		q.Header.Set("Content-Type", "application/json")
+		if r.h.ServeHTTP(w, q); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want %q", body, w.Code, w.Body, want)
+		}
+	}
+}
+
 // TestBodyRate sends a byte each 2 ms. If that is below the least rate, the client is cut off;
 // otherwise it goes on for longer than it may stall.
 func TestBodyRate(t *testing.T) {

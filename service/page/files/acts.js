@@ -142,16 +142,16 @@ const undoes = "undo of act ";
 const overrides = ["override set", "override remove"];
 const undoable = new Set([...overrides, "overrides load", "reset", "refund"]);
 
-/** audit returns a page of acts before a number, each with whether it can be taken back. */
-export async function audit(before, n = 100) {
+/** audit returns a page of acts before a number, each with whether it can be taken back, as far as it
+ * and the later pages that were asked for with the same later say. */
+export async function audit(before, n = 100, later = { undone: new Set(), held: new Map() }) {
   const { acts } = await get(query("v1/audit", { before: before || "", n }));
-  const undone = new Set(acts.filter((a) => a.reason.startsWith(undoes)).map((a) => Number(a.reason.slice(undoes.length))));
-  const covered = new Set(); // by a later act on the same client, which holds
   for (const a of acts) {
-    const holds = undoable.has(a.act) && !undone.has(a.number) && !a.reason.startsWith(undoes);
+    if (a.reason.startsWith(undoes)) later.undone.add(Number(a.reason.slice(undoes.length)));
+    const holds = undoable.has(a.act) && !later.undone.has(a.number) && !a.reason.startsWith(undoes);
     const place = overrides.includes(a.act) ? `${a.rule} ${a.key_hash}` : null;
-    a.undoable = may("operator") && holds && !(place && covered.has(place));
-    if (holds && place) covered.add(place);
+    a.undoable = may("operator") && holds && !(later.held.get(place) > a.number);
+    if (holds && place) later.held.set(place, Math.max(a.number, later.held.get(place) ?? 0));
   }
   return acts;
 }

@@ -72,10 +72,11 @@ const rule = (name) => el("td", { class: "word wide" }, el("a", { href: ruleLink
 export function auditLog(view, page_) {
   view.replaceChildren();
   const heads = [...actHeads.slice(0, 4), ["to", "word"], ...actHeads.slice(4)];
+  const later = { undone: new Set(), held: new Map() };
   pages(view, {
     title: "Audit", heads, empty: ["Nothing was done yet."],
     async load(from, again) {
-      const acts = await audit(from, page);
+      const acts = await audit(from, page, later);
       return { next: acts.length === page ? String(acts.at(-1).number) : "", rows: acts.map((a) => {
         const cells = actCells(a, again);
         cells.splice(4, 0, el("td", { class: "word wide" }, a.rule ? el("span", { class: "key" }, el("a", { href: ruleLink(a.rule) }, a.rule), keyCell(a, page_.fail)) : long(a.subject)));

@@ -103,7 +103,7 @@ function rules() {
 // keyTable is a table of keys, of which each row stays what it is.
 function keyTable(title, heads, empty, fail, items, texts) {
   const t = table(title, [["key", "word"], ["rule", "word"], ...heads]);
-  const none = el("p", { class: "empty" }, ...empty);
+  const none = el("p", { class: "empty", hidden: true }, ...empty); // nothing is known before the first answer
   const make = (k) => el("tr", {}, el("td", { class: "word wide" }, keyCell(k, fail)),
     el("td", { class: "word" }, session.rules ? el("a", { href: ruleLink(k.rule) }, k.rule) : k.rule), ...heads.map(([, kind]) => el("td", { class: kind })));
   return {
@@ -142,7 +142,7 @@ function stores() {
 
 function nodes() {
   const t = table("Nodes", [["node", "word"], ["rules"], ["lag"], ["seen"], ["says", "word"]]);
-  const none = el("p", { class: "empty" }, "No node is known.");
+  const none = el("p", { class: "empty", hidden: true }, "No node is known.");
   return {
     node: card("Nodes", none, t.box),
     set({ now }) {
