@@ -219,6 +219,16 @@ func TestRehearseUnsure(t *testing.T) {
 	some := disk.Write(t, dir+"/some.log", lines.String()+strings.Repeat("another program\n", 100))
 	joined := disk.Write(t, dir+"/joined.log", lines.String()+strings.ReplaceAll(lines.String(), "\n", " "))
 	paused := disk.Write(t, dir+"/paused.log", strings.Repeat("\x00", 100)+lines.String())
+	holes := disk.Write(t, dir+"/holes.log", lines.String()+strings.Repeat("\x00", 51200)+lines.String()[:80]+"\n")
+	var wrapped strings.Builder // by Docker, in part
+	for i := range 3000 {
+		line := fmt.Sprintf(`{"remote_addr":"192.0.2.%d","time":"2025-03-05T12:%02d:%02dZ","request_method":"GET","request_uri":"/","status":200}`, i%200, i/60, i%60)
+		if i%10 == 0 && i > 100 {
+			line = fmt.Sprintf(`{"log":%q}`, line)
+		}
+		fmt.Fprintln(&wrapped, line)
+	}
+	mixed := disk.Write(t, dir+"/mixed.log", wrapped.String())
 	bucket := disk.Write(t, dir+"/bucket.yaml", "rules: [{name: r, key: [ip], limits: 100/m}]\n")
 	held := disk.Write(t, dir+"/held.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
 	before := disk.Write(t, dir+"/before.yaml", "rules: [{name: first, match: {path: /**}, unlimited: true, final: true}, {name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
@@ -233,6 +243,8 @@ func TestRehearseUnsure(t *testing.T) {
 		{[]string{bucket, "--log", other}, "of all lines could not be read"},
 		{[]string{bucket, "--log", some}, "3.29% of requests would be newly denied (0 of 2940, and 100 requests in lines that could not be read)"},
 		{[]string{bucket, "--log", joined}, "in lines that could not be read"},
+		{[]string{bucket, "--log", holes}, "102 requests in lines that could not be read"},
+		{[]string{bucket, "--log", mixed}, "of all lines could not be read"},
 		{[]string{bucket, "--log", whole, "--log", whole}, "count twice"},
 		{[]string{held, "--log", whole, "--before", bucket}, "rule r: limits in flight are not rehearsed"},
 		{[]string{held, "--log", whole, "--before", held}, ""},

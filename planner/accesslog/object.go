@@ -76,6 +76,7 @@ func (p *object) choose(o *Options) {
 			p.targets[field] = append(p.targets[field], target{slot: noSlot})
 		}
 	}
+	p.targets["log"] = append(p.targets["log"], target{slot: noSlot}) // a line that Docker has wrapped is not the server's own
 }
 
 // requestsIn wraps a maker of parsers. If any of the lines has the method, path or status of a

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -112,6 +113,9 @@ func (w *worker) parse(b *block) {
 	defer func() { b.harvest = own }() // the block may share a cache line with another, so it is written once
 	r := &w.record
 	for len(text) > 0 {
+		if nuls := len(text) - len(bytes.TrimLeft(text, "\x00")); nuls > 0 {
+			own.tally.skip(text[:nuls], errNULs)
+		}
 		var line []byte
 		line, text = accesslog.Line(text)
 		if err := w.parser.Parse(line, r); err != nil {
@@ -158,6 +162,8 @@ func (w *worker) find(to *harvest) {
 		to.costs = append(to.costs, cost)
 	}
 }
+
+var errNULs = errors.New("NUL bytes, where a log was cut in place: what stood there is lost")
 
 // skip counts a line that is no request.
 func (t *tallied) skip(line []byte, err error) {
