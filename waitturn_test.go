@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/testkit/made"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/meter"
 )
@@ -58,6 +59,66 @@ func TestWaitLateTimers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestWaitGivenBack gives back what fills one bucket, while a hundred wait who would have passed under
+// another: that one lets through what it lets through from this moment on.
+func TestWaitGivenBack(t *testing.T) {
+	for _, how := range []string{"settle", "refund", "raise"} {
+		for _, apart := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				second, store := made.Limit(t, "100/s burst 1"), memstore.New(memstore.Options{})
+				others := []stint.Limit{second}
+				if apart {
+					others = nil
+				}
+				hour := made.Limiter(t, store, "hour", append(others, made.Limit(t, "500/h"))...)
+				wait := func(ctx context.Context) error { return hour.Wait(ctx, "k", 1) }
+				if apart {
+					own := made.Limiter(t, store, "second", second)
+					must(t, own, 1)
+					wait = stint.All(own.Key("k"), hour.Key("k")).Wait
+				}
+				var reserved []*stint.Reservation
+				for range 500 {
+					time.Sleep(10 * ms)
+					_, r, err := hour.Reserve(t.Context(), "k", 1, time.Hour)
+					if err != nil {
+						t.Fatal(err)
+					}
+					reserved = append(reserved, r)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				var passed atomic.Int64
+				for range 200 {
+					go func() {
+						if wait(ctx) == nil {
+							passed.Add(1)
+						}
+					}()
+				}
+				time.Sleep(1500 * ms)
+				before := passed.Load()
+				switch how {
+				case "settle":
+					for _, r := range reserved {
+						_, _ = r.Settle(ctx, 0)
+					}
+				case "refund":
+					_, _ = hour.Refund(ctx, "k", 500)
+				case "raise":
+					if err := hour.SetLimits(append(others, made.Limit(t, "500/h burst 5000"))...); err != nil {
+						t.Error(err)
+					}
+				}
+				time.Sleep(500 * ms)
+				if n := passed.Load() - before; n < 50 || n > 52 {
+					t.Errorf("%s, apart %v: %d passed within half a second, want 51", how, apart, n)
+				}
+				stop()
+			})
+		}
 	}
 }
 

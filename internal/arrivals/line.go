@@ -87,6 +87,8 @@ type line struct {
 	busy      bool
 	stuck     bool          // the first of here was denied, so those behind it must wait
 	again     bool          // room was made since the store was last asked for the line
+	foretold  time.Time     // when there is room by time alone, as the store last said
+	given     time.Time     // when there was room before that, as something was given back
 	poll      time.Duration // how often the first waiter asks at least; 0 means never
 	unwatch   func()        // stops the Owner's watch; may be nil
 

@@ -111,8 +111,22 @@ func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
 	return true
 }
 
-// Age returns how long ago the waiter joined.
-func (w *Waiter) Age() time.Duration { return time.Since(w.since) }
+// Age returns how long ago the request could have passed at the earliest: since it joined, and since
+// something was given back without which it would not pass now.
+func (w *Waiter) Age() time.Duration {
+	order.Lock()
+	defer order.Unlock()
+	now, since := time.Now(), w.since
+	for i := range w.stands {
+		switch ln := w.stands[i].line; {
+		case now.Before(ln.foretold):
+			return 0
+		case ln.given.After(since):
+			since = ln.given
+		}
+	}
+	return now.Sub(since)
+}
 
 // wake makes the waiter look again; w may be nil.
 func (w *Waiter) wake() {
@@ -330,6 +344,7 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 		w.standAside(ctx, to)
 		return nil
 	}
+	asked := time.Now()
 	a, err := w.by.Take(ctx, later, to)
 	if err != nil {
 		return err
@@ -346,10 +361,12 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 			}
 		}
 	}
-	a.Lacks |= to
 	order.Lock()
 	defer order.Unlock()
-	if a.Passes {
+	if later <= 0 {
+		w.learn(a, asked)
+	}
+	if a.Lacks |= to; a.Passes {
 		w.admit(a, after)
 	} else {
 		w.deny(a, after)
@@ -413,6 +430,19 @@ func (w *Waiter) standAside(ctx context.Context, to uint64) {
 	}
 }
 
+// learn notes from what the store has answered when the lines of w have room by time alone, and that
+// something was given back if there is room before.
+func (w *Waiter) learn(a Answer, asked time.Time) {
+	for i := range w.stands {
+		switch ln := w.stands[i].line; {
+		case a.Passes && asked.Before(ln.foretold):
+			ln.foretold, ln.given = time.Time{}, asked
+		case !a.Passes && (a.Lacks == 0 || a.Lacks>>uint(i)&1 != 0):
+			ln.foretold = asked.Add(a.Again)
+		}
+	}
+}
+
 // admit lets w pass, or gives it its place in a queue.
 func (w *Waiter) admit(a Answer, after time.Time) {
 	if a.Place != nil {
@@ -462,6 +492,7 @@ func (w *Waiter) survey(ctx context.Context) error {
 		if !s.asked {
 			continue
 		}
+		asked := time.Now()
 		a, err := w.by.Look(ctx, i)
 		if err != nil {
 			return err
@@ -469,6 +500,7 @@ func (w *Waiter) survey(ctx context.Context) error {
 		order.Lock()
 		if s.moves(a.Passes); !a.Passes {
 			s.known, s.line.stuck, pause = true, true, min(pause, max(a.Again, 1), s.line.within())
+			s.line.foretold = asked.Add(a.Again)
 		}
 		order.Unlock()
 	}
