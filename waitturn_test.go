@@ -112,8 +112,8 @@ func TestWaitGivenBack(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				time.Sleep(500 * ms)
-				if n := passed.Load() - before; n < 50 || n > 52 {
+				time.Sleep(505 * ms)
+				if n := passed.Load() - before; n != 51 {
 					t.Errorf("%s, apart %v: %d passed within half a second, want 51", how, apart, n)
 				}
 				stop()
@@ -269,6 +269,52 @@ func TestAllInOrder(t *testing.T) {
 		empty(t, a)
 		empty(t, b)
 	})
+}
+
+// TestAllBehind has a request wait behind others at one key alone: those who need what both need wait
+// behind it, and those who share only a key that has room for all do not.
+func TestAllBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		used  [3]int64 // of three keys
+		wants [][3]int64
+		want  string
+	}{
+		"leaves room at one key": {[3]int64{5}, [][3]int64{{5, 5, 1}, {0, 5, 1}, {0, 0, 1}}, "1.02s third\n2.5s first\n5s second"},
+		"has lost its room":      {[3]int64{2, 5}, [][3]int64{{5, 5}, {2, 1}, {1, 1}}, "2.5s first\n3.5s second\n4s third"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiterOf(t, "2/s burst 5")
+				parts := func(costs [3]int64) (all []stint.Part) {
+					for i, n := range costs {
+						if n > 0 {
+							all = append(all, l.Key(fmt.Sprint(i)).Cost(n))
+						}
+					}
+					return all
+				}
+				if d, err := stint.All(parts(c.used)...).Take(bg); err != nil || !d.Allowed {
+					t.Fatal(d, err)
+				}
+				tr := newTranscript()
+				var all sync.WaitGroup
+				for i, costs := range c.wants {
+					all.Go(func() {
+						if err := stint.All(parts(costs)...).Wait(bg); err != nil {
+							t.Error(err)
+						}
+						tr.add("%s", []string{"first", "second", "third"}[i])
+					})
+					synctest.Wait()
+					if time.Sleep(10 * ms); i == 0 {
+						time.Sleep(time.Second)
+					}
+				}
+				all.Wait()
+				tr.check(t, c.want)
+			})
+		})
+	}
 }
 
 // TestAllHolds has a request that waits long for one key keep its room under the other for a

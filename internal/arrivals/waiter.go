@@ -178,6 +178,7 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 	case w.aside:
 		return stepPause, due
 	}
+	w.fallIn()
 	behind, stuck, asks := w.stance(now)
 	switch {
 	case behind && stuck && !w.looked:
@@ -199,6 +200,16 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 		return stepSurvey, w.due
 	}
 	return stepTry, w.due
+}
+
+// fallIn puts w back behind those who came before it and have no room where it had some.
+func (w *Waiter) fallIn() {
+	for i := range w.stands {
+		s := &w.stands[i]
+		if first := s.line.here.first(); s.room && first != nil && first.arrived < w.arrived {
+			s.moves(false)
+		}
+	}
 }
 
 // first reports whether w is the first of here in one of its lines.
@@ -381,20 +392,17 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 // and until there is room for all, or they hold it back no more.
 func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, err error) {
 	var more []int64
-	var until time.Time
+	ends := make([]time.Time, 0, 4)
 	order.Lock()
 	for i := range w.stands {
 		units, end := w.stands[i].line.reserved(w)
-		if units == 0 {
+		if ends = append(ends, end); units == 0 {
 			continue
 		}
 		if more == nil {
 			more = make([]int64, len(w.stands))
 		}
-		to |= 1 << uint(i)
-		if more[i] = units; until.IsZero() || end.Before(until) {
-			until = end
-		}
+		to, more[i] = to|1<<uint(i), units
 	}
 	order.Unlock()
 	if more == nil {
@@ -406,11 +414,14 @@ func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, er
 	if lacks, _, err := w.by.With(ctx, make([]int64, len(more))); lacks != 0 || err != nil {
 		return 0, 0, err
 	}
-	lacks, again, err := w.by.With(ctx, more)
-	if lacks == 0 || err != nil { // room may have come back since
+	lacks, later, err := w.by.With(ctx, more)
+	if to &= lacks; to == 0 || err != nil { // room may have come back since
 		return 0, 0, err
 	}
-	return min(time.Until(until), again), to, nil
+	for rest := to; rest != 0; rest &= rest - 1 {
+		later = min(later, time.Until(ends[bits.TrailingZeros64(rest)]))
+	}
+	return later, to, nil
 }
 
 // standAside makes w wait until the waiters to which it yields at the parts in to have asked, if their
