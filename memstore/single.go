@@ -244,19 +244,7 @@ func (s *Single) WaitReserve(ctx context.Context, cost int64, ttl time.Duration)
 // SetLimit puts another limit in force, also for callers that wait, and ends
 // SetUnlimited and SetBlocked. What has been used counts as docs/SEMANTICS.md says of
 // changes. The error says why the limit cannot be used: then the former limit stays.
-func (s *Single) SetLimit(limit stint.Limit) error {
-	f, err := newSingleTerms(limit)
-	if err != nil {
-		return err
-	}
-	s.enter()
-	if err = s.bound.Change(limit); err == nil {
-		s.enforce(f)
-	}
-	s.leave()
-	s.store.watchers.everywhere()
-	return err
-}
+func (s *Single) SetLimit(limit stint.Limit) error { return s.limiter.SetLimits(limit) }
 
 // SetUnlimited lets everything pass from now on, and charges nothing.
 func (s *Single) SetUnlimited() { s.setVerdict(unlimited) }

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -130,4 +131,21 @@ func (b singleBound) Name() string          { return "single" }
 // Unchanged reports whether limits are what Limits returns.
 func (b singleBound) Unchanged(limits []stint.Limit) bool {
 	return len(limits) == 1 && limits[0] == b.s.Limit()
+}
+
+// Change puts another limit in force; see [Single.SetLimit].
+func (b singleBound) Change(limits ...stint.Limit) error {
+	if len(limits) != 1 {
+		return errors.New("memstore: a Single has one limit")
+	}
+	f, err := newSingleTerms(limits[0])
+	if err != nil {
+		return err
+	}
+	b.s.enter()
+	defer b.s.leave()
+	if err = b.s.bound.Change(limits[0]); err == nil {
+		b.s.enforce(f)
+	}
+	return err
 }

@@ -305,6 +305,29 @@ func TestSingleWait(t *testing.T) {
 	})
 }
 
+// TestSingleSetBelow lowers a limit below what the second in line needs: it hears of it at once.
+func TestSingleSetBelow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSingle(t, "1/h burst 5", memstore.SingleOptions{})
+		if !s.AllowN(5) {
+			t.Fatal("full")
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		heard := make(chan error, 1)
+		go func() { _ = s.Wait(ctx, 1) }() // it ends with ctx
+		synctest.Wait()
+		go func() { heard <- s.Wait(ctx, 5) }()
+		synctest.Wait()
+		if err := s.SetLimit(limit(t, "1/h burst 1")); err != nil {
+			t.Fatal(err)
+		}
+		if synctest.Wait(); len(heard) == 0 {
+			t.Error("it waits for what can never pass")
+		}
+		stop()
+	})
+}
+
 // TestCoarseClock never leads, and catches up within its tick; Close ends the
 // goroutine and reads the clock again.
 func TestCoarseClock(t *testing.T) {
