@@ -27,6 +27,7 @@ type place struct {
 	answered bool     // the gateway answers the requests itself, such as by a redirect
 	class    string   // places of other classes may be of other gateways, or for TLS alone: they take nothing from this one
 	lacks    string   // says what is in no file, without which the gateway gives it no requests
+	inner    bool     // another place takes its requests from all that are not around it
 	tie      string   // of places with the same one that meet, it is not sure which has a request
 	limits   string   // what two of them may have alike
 }
@@ -249,7 +250,7 @@ func (c *converter) without(r *importers.Rule, in []int) {
 				return false
 			}
 			why := p.unsure(q)
-			if why != "" {
+			if why != "" && !q.inner {
 				c.notes.Say(q.at.where(), "%s: the limits of %s hold here too", why, p.at.where())
 			}
 			return why != "" || !p.within(q)

@@ -1,6 +1,7 @@
 package gateways
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -26,6 +27,11 @@ type router struct {
 	class       string // of its object of Kubernetes, and whether it is for TLS alone
 	syntax      string // the version of Traefik whose language the rule is in, if it says so
 	services    []string
+	key         string   // what its children call it
+	parents     []string // the keys of the routers that it is a child of
+	ranks       []int64  // the priorities of its parents, and its own
+	inner       bool     // it is a child: its parent takes its requests from other routers
+	lacks       string   // why Traefik may give it no requests
 }
 
 // traefik is the configuration of all files together.
@@ -37,6 +43,11 @@ type traefik struct {
 	routers     []router
 	entryPoints map[string][]string // names of middlewares, by entry point
 	refs        []reference
+	roots       []node                   // the documents, and the trees of labels
+	defaults    []string                 // the entry points of routers that name none; nil is all
+	explicit    bool                     // containers are read with traefik.enable=true alone, or some have it
+	constrained bool                     // constraints say which containers are read
+	containers  map[string]string        // why Traefik may not have a router of a label, by its name
 	taken       map[string]bool          // kinds and names that have come
 	known       map[*rulesfile.Node]bool // nodes that were read, or have no limits
 }
@@ -44,23 +55,23 @@ type traefik struct {
 // Traefik converts the middlewares of Traefik's dynamic configuration, or of its objects
 // in Kubernetes, with the routers that use them.
 func Traefik(docs []Document) ([]byte, importers.Notes, error) {
-	t := &traefik{converter: newConverter(docs), middlewares: map[string]node{}, services: map[string]node{}, entryPoints: map[string][]string{}, taken: map[string]bool{}, known: map[*rulesfile.Node]bool{}}
+	t := &traefik{converter: newConverter(docs), middlewares: map[string]node{}, services: map[string]node{}, entryPoints: map[string][]string{}, containers: map[string]string{}, taken: map[string]bool{}, known: map[*rulesfile.Node]bool{}}
+	for _, d := range docs {
+		t.roots = append(t.roots, d.root)
+		t.explicit = t.explicit || says(d.root, enabling)
+		t.constrained = t.constrained || says(d.root, constraining)
+		for _, name := range []string{"docker", "swarm"} {
+			t.constrained = t.constrained || d.root.anyCase("providers", name, "constraints").text() != ""
+		}
+	}
 	for _, d := range docs {
 		t.read(d.root)
 	}
-	t.routes()
-	for i := range t.routers {
-		r := &t.routers[i]
-		if r.priority == 0 {
-			r.priority = int64(len(r.rule))
-		}
-		for _, name := range t.entry() {
-			if len(r.entryPoints) == 0 || slices.Contains(r.entryPoints, name) {
-				r.middlewares = append(slices.Clone(t.entryPoints[name]), r.middlewares...)
-			}
-		}
+	for _, n := range t.roots {
+		t.elsewhereUsed(n)
 	}
-	slices.SortStableFunc(t.routers, func(a, b router) int { return int(b.priority - a.priority) })
+	t.routes()
+	t.ranked()
 	used := map[string]bool{}
 	for i := range t.routers {
 		r := &t.routers[i]
@@ -80,14 +91,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 	}
 	t.next()
 	for _, r := range t.routers {
-		when, lacks := r.when, t.lacks(r.services, 0)
-		if when == nil {
-			var former bool
-			if when, former = t.ruleOf(r); former && r.syntax != "v2" {
-				lacks = "the rule is of Traefik 2, and the router has no ruleSyntax: v2"
-			}
-		}
-		t.places = append(t.places, place{when: when, at: r.at, entries: r.entryPoints, class: r.class, lacks: lacks, tie: fmt.Sprint(r.priority), limits: strings.Join(r.middlewares, " "), answered: slices.ContainsFunc(r.middlewares, func(name string) bool {
+		t.places = append(t.places, place{when: r.when, at: r.at, entries: r.entryPoints, class: r.class, lacks: r.lacks, inner: r.inner, tie: fmt.Sprint(r.ranks), limits: strings.Join(r.middlewares, " "), answered: slices.ContainsFunc(r.middlewares, func(name string) bool {
 			m := t.middlewares[name]
 			return m.anyCase("redirectScheme").there() || m.anyCase("redirectRegex").there()
 		})})
@@ -144,7 +148,9 @@ func (t *traefik) read(n node) {
 	switch name := n.get("metadata", "name").text(); n.get("kind").text() {
 	case "":
 		t.readFile(n, "@file")
-		t.readFile(t.labels(n), "@docker")
+		labels := t.labels(n)
+		t.readFile(labels, "@docker")
+		t.roots = append(t.roots, labels)
 		for _, read := range []string{"http", "tcp", "entryPoints"} {
 			t.known[n.anyCase(read).Node] = true
 		}
@@ -180,7 +186,8 @@ func (t *traefik) read(n node) {
 // readRoute reads a route of an IngressRoute.
 func (t *traefik) readRoute(n, r node, space string) {
 	rule := r.get("match").text()
-	one := router{name: importers.NameOf(n.get("metadata", "name").text(), space, rule), at: r, rule: rule, syntax: r.get("syntax").text(), priority: t.number(r.get("priority"), 0), entryPoints: n.get("spec", "entryPoints").texts(), class: classOf(n) + tlsOf(n.get("spec", "tls"))}
+	own := n.get("metadata", "name").text()
+	one := router{key: space + "-" + own + "@kubernetescrd", name: importers.NameOf(own, space, rule), at: r, rule: rule, syntax: r.get("syntax").text(), priority: t.number(r.get("priority"), 0), entryPoints: n.get("spec", "entryPoints").texts(), class: classOf(n) + tlsOf(n.get("spec", "tls"))}
 	named := func(n node) string {
 		of, in := n.get("name").text(), n.get("namespace").text()
 		if in == "" {
@@ -194,6 +201,11 @@ func (t *traefik) readRoute(n, r node, space string) {
 	for _, m := range r.get("middlewares").list() {
 		one.middlewares = append(one.middlewares, named(m))
 	}
+	for _, p := range n.get("spec", "parentRefs").list() {
+		one.parents = append(one.parents, named(p))
+	}
+	t.known[r.get("middlewares").Node] = true
+	one.lacks = cmp.Or(t.knows(n.get("spec"), "ingressClassName", "entryPoints", "routes", "tls", "parentRefs"), t.knows(r, "match", "kind", "priority", "syntax", "services", "middlewares", "observability"))
 	if !r.get("services").there() {
 		one.services = []string{""}
 	}
@@ -207,6 +219,11 @@ func (t *traefik) readRoute(n, r node, space string) {
 
 // readFile reads a file of the file provider, or the static configuration.
 func (t *traefik) readFile(n node, provider string) {
+	t.known[n.anyCase("http", "middlewares").Node] = true
+	each(n.anyCase("tcp"), func(n node) bool { // no limits of requests
+		t.known[n.anyCase("middlewares").Node] = true
+		return true
+	})
 	for _, m := range n.anyCase("http", "middlewares").fields() {
 		t.define(m.name+provider, m.value)
 	}
@@ -214,7 +231,7 @@ func (t *traefik) readFile(n node, provider string) {
 		if !t.first(r.name+provider, r.value, "router") {
 			continue
 		}
-		one := router{name: r.name, at: r.value, rule: r.value.anyCase("rule").text(), syntax: r.value.anyCase("ruleSyntax").text(), priority: t.number(r.value.anyCase("priority"), 0), entryPoints: r.value.anyCase("entryPoints").texts(), class: tlsOf(r.value.anyCase("tls"))}
+		one := router{key: r.name + provider, name: r.name, at: r.value, rule: r.value.anyCase("rule").text(), syntax: r.value.anyCase("ruleSyntax").text(), priority: t.number(r.value.anyCase("priority"), 0), entryPoints: r.value.anyCase("entryPoints").texts(), class: tlsOf(r.value.anyCase("tls"))}
 		if name := r.value.anyCase("service").text(); name != "" {
 			one.services = []string{provided(name, provider)}
 		} else if provider == "@file" { // a container is a service by itself
@@ -223,14 +240,27 @@ func (t *traefik) readFile(n node, provider string) {
 		for _, name := range r.value.anyCase("middlewares").texts() {
 			one.middlewares = append(one.middlewares, provided(name, provider))
 		}
+		for _, name := range r.value.anyCase("parentRefs").texts() {
+			one.parents = append(one.parents, provided(name, provider))
+		}
+		t.known[r.value.anyCase("middlewares").Node] = true
+		one.lacks = t.knows(r.value, "entryPoints", "middlewares", "service", "rule", "parentRefs", "ruleSyntax", "priority", "tls", "observability")
+		if provider == "@docker" {
+			one.lacks = cmp.Or(one.lacks, t.containers[r.name])
+		}
 		t.routers = append(t.routers, one)
 	}
 	for _, s := range n.anyCase("http", "services").fields() {
 		t.services[s.name+provider] = s.value
+		t.knows(s.value, "middlewares", "loadBalancer", "weighted", "highestRandomWeight", "mirroring", "failover")
 	}
 	for _, e := range n.anyCase("entryPoints").fields() {
 		for _, name := range e.value.anyCase("http", "middlewares").texts() {
 			t.entryPoints[e.name] = append(t.entryPoints[e.name], provided(name, provider))
+		}
+		t.known[e.value.anyCase("http", "middlewares").Node] = true
+		if e.value.anyCase("asDefault").yes() {
+			t.defaults = append(t.defaults, e.name)
 		}
 	}
 	for _, m := range n.anyCase("tcp", "middlewares").fields() {
@@ -256,6 +286,7 @@ func (t *traefik) define(name string, n node) {
 	for _, read := range []string{"rateLimit", "inFlightReq", "chain"} {
 		t.known[n.anyCase(read).Node] = true
 	}
+	t.known[n.anyCase("chain", "middlewares").Node] = true
 	t.unread(n)
 }
 
@@ -286,7 +317,14 @@ func (t *traefik) readIngress(n node) {
 	if text := annotated(n, "entrypoints").text(); text != "" {
 		entries = strings.Split(strings.ReplaceAll(text, " ", ""), ",")
 	}
-	class := classOf(n) + tlsOf(annotated(n, "tls"))
+	class, lacks := classOf(n)+tlsOf(annotated(n, "tls")), ""
+	for _, f := range n.get("metadata", "annotations").fields() {
+		word, ours := strings.CutPrefix(f.name, "traefik.ingress.kubernetes.io/router.")
+		if word, _, _ = strings.Cut(strings.ToLower(word), "."); ours && !slices.Contains([]string{"pathmatcher", "entrypoints", "middlewares", "priority", "rulesyntax", "tls", "observability"}, word) {
+			lacks = "the annotation router." + word + " is not known here"
+			t.notes.Lose(f.value.where(), "%s: NOT KEPT, with the limit that it may have", lacks)
+		}
+	}
 	for _, p := range ingressOf(n).paths {
 		if p.kind == besidePaths { // Traefik takes a defaultBackend of an Ingress without rules alone
 			continue
@@ -301,7 +339,7 @@ func (t *traefik) readIngress(n node) {
 		if p.kind = ""; matcher == "Path" { // a PathPrefix of /a takes /ab, too
 			p.kind = "Exact"
 		}
-		r := router{name: importers.NameOf(n.get("metadata", "name").text(), n.get("metadata", "namespace").text(), p.host, p.path), at: p.at, entryPoints: entries, middlewares: names, class: class, priority: t.number(annotated(n, "priority"), 0)}
+		r := router{name: importers.NameOf(n.get("metadata", "name").text(), n.get("metadata", "namespace").text(), p.host, p.path), at: p.at, entryPoints: entries, middlewares: names, class: class, lacks: lacks, priority: t.number(annotated(n, "priority"), 0)}
 		if r.when = t.location(p); matcher != "Path" && matcher != "PathPrefix" {
 			r.when = nil
 		}
@@ -369,6 +407,7 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 // middleware makes the rules of a middleware at a place.
 func (t *traefik) middleware(name string, m node, at int) {
 	if f := m.anyCase("inFlightReq"); f.there() {
+		t.knows(f, "amount", "sourceCriterion")
 		r := importers.Rule{Name: name + "-in-flight", Key: []string{"host"}, Limits: []string{fmt.Sprintf("%d in flight", t.number(f.anyCase("amount"), 0))}}
 		if by := f.anyCase("sourceCriterion"); len(by.fields()) == 0 || t.source(&r, by) {
 			t.add(f, r, []int{at})
@@ -378,6 +417,7 @@ func (t *traefik) middleware(name string, m node, at int) {
 	if !l.there() {
 		return
 	}
+	t.knows(l, "average", "period", "burst", "sourceCriterion", "redis")
 	average, burst := t.number(l.anyCase("average"), 0), t.number(l.anyCase("burst"), 1)
 	period, ok := duration(l.anyCase("period"))
 	switch {
@@ -413,6 +453,8 @@ func duration(n node) (time.Duration, bool) {
 // a key.
 func (t *traefik) source(r *importers.Rule, n node) (ok bool) {
 	ip := n.anyCase("ipStrategy")
+	t.knows(n, "ipStrategy", "requestHeaderName", "requestHost")
+	t.knows(ip, "depth", "excludedIPs", "ipv6Subnet")
 	switch name := n.anyCase("requestHeaderName").text(); {
 	case name != "" && t.notes.ByAddress(n.where(), name):
 		r.Key, r.IPv6Prefix = []string{"ip"}, 128

@@ -13,19 +13,25 @@ import (
 func (t *traefik) labels(n node) node {
 	root := &rulesfile.Node{Kind: rulesfile.MapKind}
 	for _, service := range n.get("services").fields() {
+		own := &rulesfile.Node{Kind: rulesfile.MapKind}
+		set := func(name string, value node) {
+			setLabel(root, name, value)
+			setLabel(own, name, value)
+		}
 		for _, all := range []node{service.value.get("labels"), service.value.get("deploy", "labels")} {
 			for _, f := range all.fields() {
-				setLabel(root, f.name, f.value)
+				set(f.name, f.value)
 			}
 			for _, item := range all.list() {
 				if name, value, ok := strings.Cut(item.text(), "="); ok {
-					setLabel(root, name, node{&rulesfile.Node{Kind: rulesfile.String, Value: value, Line: item.Line}, item.file})
+					set(name, node{&rulesfile.Node{Kind: rulesfile.String, Value: value, Line: item.Line}, item.file})
 				}
 			}
 			if all.there() {
 				t.known[all.Node] = true
 			}
 		}
+		t.container(node{own, n.file}.get("traefik"))
 	}
 	return node{root, n.file}.get("traefik")
 }

@@ -1,0 +1,205 @@
+package gateways
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ranked puts the routers into the order in which Traefik tries them, each with its conditions
+// and the middlewares of its entry points.
+func (t *traefik) ranked() {
+	own := t.routers
+	for i := range own {
+		r := &own[i]
+		if r.priority == 0 {
+			r.priority = int64(len(r.rule))
+		}
+		if r.when == nil {
+			var former bool
+			if r.when, former = t.ruleOf(*r); former && r.syntax != "v2" && r.lacks == "" {
+				r.lacks = "the rule is of Traefik 2, and the router has no ruleSyntax: v2"
+			}
+		}
+	}
+	t.served(own)
+	t.routers = nil
+	for _, r := range own {
+		t.routers = append(t.routers, t.rooted(r, own, 0)...)
+	}
+	for i := range t.routers {
+		r := &t.routers[i]
+		if r.entryPoints == nil {
+			r.entryPoints = t.defaults
+		}
+		for _, name := range t.entry() {
+			if !r.inner && (len(r.entryPoints) == 0 || slices.Contains(r.entryPoints, name)) {
+				r.middlewares = append(slices.Clone(t.entryPoints[name]), r.middlewares...)
+			}
+		}
+	}
+	slices.SortStableFunc(t.routers, func(a, b router) int {
+		for i := range min(len(a.ranks), len(b.ranks)) {
+			if a.ranks[i] != b.ranks[i] {
+				return cmp.Compare(b.ranks[i], a.ranks[i])
+			}
+		}
+		return len(b.ranks) - len(a.ranks) // a child before its parent
+	})
+}
+
+// served sets what routers lack of services: each has some, or children that have.
+func (t *traefik) served(all []router) {
+	alive := map[string]bool{} // the parents with a child that may have requests
+	for more := true; more; {
+		more = false
+		for i := range all {
+			r := &all[i]
+			if !alive[r.key] && t.lacks(r.services, 0) != "" {
+				continue
+			}
+			for _, name := range r.parents {
+				more = more || !alive[name]
+				alive[name] = true
+			}
+		}
+	}
+	for i := range all {
+		if r := &all[i]; r.lacks == "" {
+			none := slices.Contains(r.services, "")
+			if r.lacks = t.lacks(r.services, 0); alive[r.key] && none {
+				r.lacks = ""
+			} else if alive[r.key] {
+				r.lacks = "it has a service and children"
+			}
+		}
+	}
+}
+
+// mostFamilies bounds how often a router stands below others.
+const mostFamilies = 100
+
+// rooted returns a router in the place of a child of each of its parents: for requests that both
+// take. It has its own limits, beside those of the parent, and takes requests from its siblings alone.
+func (t *traefik) rooted(r router, all []router, depth int) (found []router) {
+	if r.parents == nil {
+		r.ranks = []int64{r.priority}
+		return []router{r}
+	}
+	for i, name := range slices.Compact(slices.Sorted(slices.Values(r.parents))) {
+		before := len(found)
+		for _, p := range all {
+			if p.key != name || depth > 3 || i > mostFamilies {
+				continue
+			}
+			for _, p := range t.rooted(p, all, depth+1) {
+				if len(found) > mostFamilies {
+					break
+				}
+				one := r
+				one.inner, one.entryPoints, one.class = true, p.entryPoints, p.class
+				one.when, one.ranks = and(p.when, r.when), append(slices.Clone(p.ranks), r.priority)
+				if r.lacks == "" {
+					one.lacks = "it is a child of " + p.name
+				}
+				found = append(found, one)
+			}
+		}
+		if len(found) == before || len(found) > mostFamilies {
+			t.notes.Lose(r.at.where(), "the parent %s is in none of these files, or has more than rules can name: NOT KEPT, with the limits that it may have", name)
+		}
+	}
+	if found == nil {
+		r.lacks, r.ranks = "its parent is in none of these files", []int64{r.priority}
+		return []router{r}
+	}
+	return found
+}
+
+// knows notes the fields of a router or of a limit that are none of the known ones as lost, since they may be
+// limits, or change which requests have some. It returns why a router with such a field may have no requests.
+func (t *traefik) knows(n node, known ...string) (lacks string) {
+	for _, f := range n.fields() {
+		if !slices.ContainsFunc(known, func(name string) bool { return strings.EqualFold(name, f.name) }) {
+			lacks = "the field " + f.name + " is not known here"
+			t.notes.Lose(f.value.where(), "%s: NOT KEPT, with the limit that it may have", lacks)
+		}
+	}
+	return lacks
+}
+
+// enabling matches what says that containers are read with traefik.enable=true alone, or that one has it.
+var enabling = regexp.MustCompile(`(?i)exposedbydefault\W{1,4}false|traefik\.enable\W{1,4}true`)
+
+// constraining matches what says that other containers are not read.
+var constraining = regexp.MustCompile(`(?i)(docker|swarm)[._]constraints=`)
+
+// says reports whether a text, or a field with its value, matches somewhere in a node.
+func says(n node, what *regexp.Regexp) (found bool) {
+	each(n, func(n node) bool {
+		found = found || what.MatchString(n.text())
+		for _, f := range n.fields() {
+			found = found || what.MatchString(f.name+"="+f.value.text())
+		}
+		return !found
+	})
+	return found
+}
+
+// container notes why Traefik may not have the routers of a container.
+func (t *traefik) container(n node) {
+	text := n.anyCase("enable").text()
+	enabled, err := strconv.ParseBool(text)
+	if text == "" && err != nil {
+		enabled = !t.explicit
+	}
+	several := len(n.anyCase("http", "services").fields()) > 1
+	for _, r := range n.anyCase("http", "routers").fields() {
+		switch {
+		case t.constrained:
+			t.containers[r.name] = "constraints say which containers are read"
+		case !enabled:
+			t.containers[r.name] = "its container has no traefik.enable=true"
+		case several && r.value.anyCase("service").text() == "":
+			t.containers[r.name] = "its container has several services, and it names none"
+		}
+	}
+}
+
+// elsewhereUsed notes the middlewares at other places than routers, such as at services.
+func (t *traefik) elsewhereUsed(n node) {
+	if strings.HasSuffix(n.get("kind").text(), "TCP") || strings.HasSuffix(n.get("kind").text(), "UDP") {
+		return
+	}
+	each(n, func(n node) bool {
+		for _, f := range n.fields() {
+			if name := strings.ToLower(f.name); t.known[f.value.Node] || name != "middlewares" && !strings.HasSuffix(name, "/service.middlewares") {
+				continue
+			}
+			for _, m := range f.value.list() {
+				for one := range strings.SplitSeq(m.text()+m.get("name").text(), ",") {
+					if one = strings.TrimSpace(one); t.limiting(one) {
+						t.notes.Lose(f.value.where(), "the middleware %s is NOT KEPT here, with the limit that it may have: only those of routers, chains and entry points are", one)
+					}
+				}
+			}
+		}
+		return true
+	})
+}
+
+// limiting reports whether a name may be that of a middleware with a limit.
+func (t *traefik) limiting(name string) bool {
+	name, _, _ = strings.Cut(name, "@")
+	found := false
+	for key, m := range t.middlewares {
+		if of := key[:strings.LastIndexByte(key, '@')]; of == name || strings.HasSuffix(of, "-"+name) {
+			if found = true; t.mayLimit(m) {
+				return true
+			}
+		}
+	}
+	return name != "" && !found
+}

@@ -1,0 +1,93 @@
+package gateways_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// once is a middleware that lets one request pass, and a service.
+const once = "http:\n  services: {s: {}}\n  middlewares: {one: {rateLimit: {average: 1, period: 1h, burst: 1}}, gzip: {compress: {}}}\n  routers:\n"
+
+// TestTraefikRouters: what changes which requests a router has, or adds limits, frees nothing, and
+// is said if a limit may be lost.
+func TestTraefikRouters(t *testing.T) {
+	const container = "services:\n  app:\n    labels: [%s'traefik.http.routers.app.rule=PathPrefix(`/`)', traefik.http.routers.app.middlewares=one, traefik.http.middlewares.one.ratelimit.average=1, traefik.http.middlewares.one.ratelimit.period=1h]\n  other:\n    labels: ['traefik.http.routers.other.rule=PathPrefix(`/free`)', %s]\n"
+	labels := func(app, other string) string {
+		return strings.Replace(strings.Replace(container, "%s", app, 1), "%s", other, 1)
+	}
+	const alone = once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n---\nservices:\n  other:\n    labels: ['traefik.http.routers.other.rule=PathPrefix(`/free`)']\n"
+	const objects = "{kind: Middleware, metadata: {name: one}, spec: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n---\n{kind: IngressRoute, metadata: {name: p}, spec: {routes: [{match: 'Host(`a.example`)', middlewares: [{name: one}]}]}}\n---\n"
+	for name, c := range map[string]struct {
+		text, limited, free, lost string
+	}{
+		"child": {once + "    p: {rule: 'Host(`a.example`)', middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s}\n",
+			"/free /x", "b.example/free", ""},
+		"child, longer": {once + "    p: {rule: 'PathPrefix(`/`)', middlewares: [one]}\n    c: {rule: 'Host(`a.example`) && PathPrefix(`/free`)', parentRefs: [p@file], service: s}\n",
+			"/free /x", "", ""},
+		"limited child": {once + "    p: {rule: 'Host(`a.example`)'}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s, middlewares: [one]}\n",
+			"/free", "b.example/free /x", ""},
+		"limited child, another router between": {once + "    p: {rule: 'Host(`a.example`)', priority: 100}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s, middlewares: [one]}\n    o: {rule: 'PathPrefix(`/free/x`)', service: s, priority: 50}\n",
+			"/free /free/x", "b.example/free", ""},
+		"siblings": {once + "    p: {rule: 'Host(`a.example`)'}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s}\n    d: {rule: 'PathPrefix(`/`)', parentRefs: [p], service: s, middlewares: [one]}\n",
+			"/x", "/free b.example/x", ""},
+		"the parent takes": {once + "    p: {rule: 'Host(`a.example`)'}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s}\n    d: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n",
+			"b.example/x", "/free /x", ""},
+		"the child lacks its service": {once + "    p: {rule: 'Host(`a.example`)'}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: other}\n    d: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n",
+			"b.example/x /free /x", "", ""},
+		"a service and children": {once + "    p: {rule: 'Host(`a.example`)', service: s}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s}\n    d: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n",
+			"b.example/x /free /x", "", ""},
+		"grandchild": {once + "    p: {rule: 'Host(`a.example`)', middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p]}\n    d: {rule: 'PathPrefix(`/free/x`)', parentRefs: [c], service: s}\n",
+			"/free/x /free /x", "b.example/free/x", ""},
+		"a circle":          {once + "    p: {rule: 'Host(`a.example`)', parentRefs: [c]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s}\n    d: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free /x", "", "the parent c@file is in none"},
+		"parent elsewhere":  {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [other], service: s}\n", "/free", "", "the parent other@file is in none"},
+		"child as object":   {objects + "{kind: IngressRoute, metadata: {name: c}, spec: {parentRefs: [{name: p}], routes: [{match: 'PathPrefix(`/free`)', services: [{name: app}]}]}}", "/free /x", "b.example/free", ""},
+		"field of a router": {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', service: s, some: y}\n", "/free", "", "the field some is not known here: NOT KEPT"},
+		"field of a route":  {objects + "{kind: IngressRoute, metadata: {name: c}, spec: {routes: [{match: 'Host(`a.example`) && PathPrefix(`/free`)', some: y, services: [{name: app}]}]}}", "/free", "", "the field some is not known here: NOT KEPT"},
+		"annotation":        {objects + "{kind: Ingress, metadata: {name: i, annotations: {traefik.ingress.kubernetes.io/router.some: y}}, spec: {rules: [{host: a.example, http: {paths: [{path: /free, pathType: Prefix}]}}]}}", "/free", "", "the annotation router.some is not known here: NOT KEPT"},
+		"field of a limit":  {strings.Replace(once, "burst: 1", "burst: 1, some: y", 1) + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free", "", "the field some is not known here: NOT KEPT"},
+		"field of a source": {strings.Replace(once, "burst: 1", "burst: 1, sourceCriterion: {some: y}", 1) + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free", "", "the field some is not known here: NOT KEPT"},
+
+		"limit of a service": {strings.Replace(once, "s: {}", "s: {middlewares: [one]}", 1) + "    p: {rule: 'PathPrefix(`/free`)', service: s}\n    b: {rule: 'PathPrefix(`/x`)', service: s, middlewares: [one]}\n", "/x", "/free", "yaml:2: the middleware one is NOT KEPT here"},
+		"else of a service":  {strings.Replace(once, "s: {}", "s: {middlewares: [gzip]}", 1) + "    b: {rule: 'PathPrefix(`/x`)', service: s, middlewares: [one]}\n", "/x", "/free", ""},
+		"of a service in an IngressRoute": {objects + "{kind: IngressRoute, metadata: {name: c}, spec: {routes: [{match: 'PathPrefix(`/free`)', services: [{name: app, middlewares: [{name: one}]}]}]}}",
+			"/x", "b.example/free", "yaml:5: the middleware one is NOT KEPT here"},
+		"of a Service":            {objects + "{kind: Service, metadata: {name: app, annotations: {traefik.ingress.kubernetes.io/service.middlewares: 'default-one@kubernetescrd'}}}", "/x", "", "the middleware default-one@kubernetescrd is NOT KEPT here"},
+		"of a service in a label": {labels("", "traefik.http.services.x.middlewares=one"), "/", "/free", "the middleware one is NOT KEPT here"},
+
+		"enabled by default":        {labels("", "x=y"), "/", "/free", ""},
+		"enabled":                   {labels("traefik.enable=true, ", "traefik.enable=true"), "/", "/free", ""},
+		"not enabled":               {labels("", "traefik.enable=false"), "/ /free", "", ""},
+		"not enabled as another is": {labels("traefik.enable=true, ", "x=y"), "/ /free", "", ""},
+		"not by default":            {alone + "---\nproviders: {docker: {exposedByDefault: false}}\n", "/ /free", "", ""},
+		"not by default, in words":  {alone + "  traefik: {command: ['--providers.docker.exposedbydefault=false']}\n", "/ /free", "", ""},
+		"constraints":               {alone + "---\nproviders: {docker: {constraints: 'Label(`x`, `z`)'}}\n", "/ /free", "", ""},
+		"by default, beside a file": {alone, "/", "/free", ""},
+		"two services":              {labels("", "traefik.http.services.a.loadbalancer.server.port=80, traefik.http.services.b.loadbalancer.server.port=81"), "/ /free", "", ""},
+		"one of two services":       {labels("", "traefik.http.services.a.loadbalancer.server.port=80, traefik.http.services.b.loadbalancer.server.port=81, traefik.http.routers.other.service=a"), "/", "/free", ""},
+
+		"entry points by default": {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one], entryPoints: [web, other]}\n    c: {rule: 'PathPrefix(`/free`)', service: s}\n---\nentryPoints: {web: {asDefault: true}, other: {}}\n", "/ /free", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			yaml, notes, err := converted("traefik", c.text)
+			if err != nil || (notes.Lost() > 0) != (c.lost != "") {
+				t.Fatalf("%s\n%v %v", c.text, err, notes)
+			}
+			said := ""
+			for _, n := range notes {
+				if n.Lost {
+					said += n.String() + "\n"
+				}
+			}
+			if !strings.Contains(said, c.lost) {
+				t.Errorf("%s\n%s\nwant: %s", c.text, said, c.lost)
+			}
+			for want, requests := range map[int]string{1: c.limited, 3: c.free} {
+				for _, request := range strings.Fields(requests) {
+					if passed := ofThree(t, yaml, request); passed != want {
+						t.Errorf("%d of %s pass, want %d of 3, by\n%s\n%s\n%v", passed, request, want, c.text, yaml, notes)
+					}
+				}
+			}
+		})
+	}
+}
