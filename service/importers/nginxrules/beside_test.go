@@ -1,8 +1,10 @@
 package nginxrules_test
 
 import (
+	"bufio"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -30,12 +32,14 @@ import (
 //	directives of http, with PORT, UPSTREAM and ROOT
 //	----
 //	4 POST /login host=shop.example X-User=7 ..DD
+//	4 /login host=- at=127.0.0.2 ..DD
 //	3 held GET /slow ..D
 //	note: a part of a note
 //	lost: a part of a note about a limit that is not kept
 //
 // Held requests that pass are answered only after all have been sent. If the rules are known to differ,
-// -> follows, and what the proxy does with the requests.
+// -> follows, and what the proxy does with the requests. A request with - for a host has none, one with at
+// goes to another address of nginx.
 type side struct {
 	name, conf string
 	lines      []string
@@ -136,8 +140,12 @@ func (s *side) run(t *testing.T) {
 		}
 		words := strings.Fields(line)
 		words = words[:slices.IndexFunc(append(words, "."), func(w string) bool { return strings.Trim(w, ".DR") == "" })]
-		got := held.asked(t, there, words[1:], n)
-		if own := held.asked(t, here, words[1:], n); own != got {
+		at, asked := there, slices.DeleteFunc(slices.Clone(words[1:]), func(w string) bool { return strings.HasPrefix(w, "at=") })
+		if i := slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "at=") }); i >= 0 {
+			at = strings.Replace(there, "127.0.0.1", words[i][3:], 1)
+		}
+		got := held.asked(t, at, asked, n)
+		if own := held.asked(t, here, asked, n); own != got {
 			got += " -> " + own
 		}
 		if got = strings.Join(words, " ") + " " + got; *golden.Update {
@@ -252,7 +260,11 @@ func answered(t *testing.T, client *http.Client, address string, words []string)
 			r.Header.Set(name, value)
 		}
 	}
-	w, err := client.Do(r)
+	do := client.Do
+	if r.Host == "-" {
+		do = bare
+	}
+	w, err := do(r)
 	if err != nil {
 		t.Error(err)
 		return "?"
@@ -265,4 +277,16 @@ func answered(t *testing.T, client *http.Client, address string, words []string)
 		return "R"
 	}
 	return "."
+}
+
+// bare sends a request without a host.
+func bare(r *http.Request) (*http.Response, error) {
+	var d net.Dialer
+	c, err := d.DialContext(r.Context(), "tcp", r.URL.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "%s %s HTTP/1.0\r\n\r\n", r.Method, r.URL.RequestURI())
+	return http.ReadResponse(bufio.NewReader(c), r)
 }

@@ -94,7 +94,7 @@ func (c *converter) http(d *Directive) error {
 		servers = []*server{c.server(d, nil)}
 	}
 	defaults(servers)
-	servers = append(servers, faces(servers)...)
+	servers = append(servers, c.faces(servers, len(top.uses) > 0)...)
 	for _, s := range servers {
 		s.root = &location{at: s.at, server: s}
 		if s.root.level, err = c.level(s.at.Block, top); err != nil {
@@ -112,12 +112,12 @@ func (c *converter) http(d *Directive) error {
 	return nil
 }
 
-// ports notes servers on different ports whose limits differ: rules do not see the port.
+// ports notes servers on different ports or addresses whose limits differ: rules do not see these.
 func (c *converter) ports(all []*server) {
 	for i, s := range all {
 		for _, o := range all[:i] {
 			if s.meets(o) && s.answers() && o.answers() && s.root.limits() != o.root.limits() {
-				c.note(s.at, "rules do not see the port: the limits of this server hold for requests to that at %s too, and the other way about", o.at.where())
+				c.note(s.at, "rules do not see the port or its address: the limits of this server hold for requests to that at %s too, and the other way about", o.at.where())
 			}
 		}
 	}

@@ -16,8 +16,7 @@ type server struct {
 	exprs    []string // those of hosts that come from an expression
 	dotted   []string // those of hosts that were written with a dot before them
 	lost     string   // a name that rules cannot have
-	ports    []string
-	listens  []string // the ports with their addresses
+	ports    []string // with their addresses: no request comes to two of them
 	root     *location
 	flagged  []string        // ports of which it is marked as the default server
 	fallback bool            // it takes what no other server takes
@@ -43,12 +42,14 @@ func (c *converter) server(d *Directive, others []*server) *server {
 			if _, err := importers.PrefixOf(port); err == nil || strings.HasSuffix(port, "]") { // an address without a port
 				port = "80"
 			}
-			s.ports = append(s.ports, port)
 			address := strings.TrimSuffix(one.Args[0], ":"+port)
 			if address == port || address == "*" || address == "0.0.0.0" {
 				address = ""
 			}
-			s.listens = append(s.listens, address+":"+port)
+			if port = address + ":" + port; slices.Contains(one.Args, "quic") {
+				port += " quic"
+			}
+			s.ports = append(s.ports, port)
 			if slices.Contains(one.Args, "default_server") || slices.Contains(one.Args, "default") {
 				s.flagged = append(s.flagged, port)
 			}
@@ -56,6 +57,10 @@ func (c *converter) server(d *Directive, others []*server) *server {
 			for _, name := range one.Args {
 				some, expr := c.names(one, name), strings.HasPrefix(name, "~")
 				if below, dot := strings.CutPrefix(name, "."); dot {
+					if again := s.hasName(below) || s.hasName("*."+below); again {
+						c.note(one, "server_name %s is left out: a name before it takes the same, so that nginx ignores it", name)
+						continue
+					}
 					s.dotted = append(s.dotted, below)
 				}
 				switch {
@@ -71,19 +76,26 @@ func (c *converter) server(d *Directive, others []*server) *server {
 	}
 	s.exprs = slices.DeleteFunc(s.exprs, func(name string) bool { return slices.Contains(s.hosts, name) })
 	s.hosts = append(s.hosts, s.exprs...)
+	if !d.has("server_name") {
+		s.hosts = []string{""}
+	}
 	if len(s.ports) == 0 {
-		s.ports, s.listens = []string{"80"}, []string{":80"}
+		s.ports = []string{":80"}
 	}
 	return s
+}
+
+func (s *server) hasName(name string) bool {
+	return slices.ContainsFunc(s.hosts, func(h string) bool { return strings.EqualFold(h, name) })
 }
 
 // conflicts removes the names that servers before it have wherever it listens, since nginx
 // ignores them. If one of the two names of .example.com is taken, nginx ignores both.
 func (c *converter) conflicts(s *server, before []*server) {
 	first := func(name string) (o *server) {
-		for _, listen := range s.listens {
+		for _, port := range s.ports {
 			i := slices.IndexFunc(before, func(o *server) bool {
-				return slices.Contains(o.listens, listen) && slices.ContainsFunc(o.hosts, func(h string) bool { return strings.EqualFold(h, name) && o.rank(h) == s.rank(name) })
+				return slices.Contains(o.ports, port) && slices.ContainsFunc(o.hosts, func(h string) bool { return strings.EqualFold(h, name) && o.rank(h) == s.rank(name) })
 			})
 			if i < 0 {
 				return nil
@@ -98,7 +110,7 @@ func (c *converter) conflicts(s *server, before []*server) {
 			o = cmp.Or(first(below), first("*."+below))
 		}
 		if o != nil {
-			c.note(s.at, "server_name %s is left out: the server at %s has it before, so that nginx ignores it here", name, o.at.where())
+			c.note(s.at, "server_name %s is left out: the server at %s has it before, so that nginx ignores it here", cmp.Or(name, `""`), o.at.where())
 		}
 		return o != nil
 	})
@@ -113,7 +125,9 @@ func (c *converter) names(d *Directive, name string) []string {
 		return nil
 	}
 	switch {
-	case name == "_" || name == "": // such a host comes to the default server
+	case name == "": // requests without a host
+		return []string{""}
+	case name == "_": // such a host comes to the default server
 	case len(name) > mostHost || !host.MatchString(name):
 		c.note(d, "server_name %s is left out: it is no name that requests have", name)
 	default:
@@ -153,9 +167,17 @@ func defaults(all []*server) {
 }
 
 // faces returns a further server for each default server with names that others would take by
-// a star or an expression. For these names, it is a server like the others.
-func faces(all []*server) (more []*server) {
+// a star or an expression. For these names, it is a server like the others. Another one is for requests
+// without a host, which come to the server of the name "", if that has limits.
+func (c *converter) faces(all []*server, limited bool) (more []*server) {
 	for _, s := range all {
+		bare := *s
+		s.hosts = slices.DeleteFunc(slices.Clone(s.hosts), func(h string) bool { return h == "" })
+		if len(s.hosts) < len(bare.hosts) && !s.fallback && (limited || within(s.at.Block, c.kind)) {
+			bare.hosts, bare.lost = []string{""}, ""
+			c.note(s.at, "this server is for requests without a Host: stint proxy refuses them where rules look at the host")
+			more = append(more, &bare)
+		}
 		one := *s
 		one.fallback, one.hosts = false, nil
 		for _, name := range s.hosts {
@@ -173,6 +195,14 @@ func faces(all []*server) (more []*server) {
 	return more
 }
 
+// hosted returns the condition that a request has one of some hosts, of which "" is none.
+func hosted(hosts []string) importers.Cond {
+	if slices.Equal(hosts, []string{""}) {
+		return importers.Cond{Attribute: "host"}
+	}
+	return importers.Cond{Attribute: "host", Values: hosts}
+}
+
 // named returns the hosts that conditions name: none for a default server.
 func (s *server) named() []string {
 	if s.fallback {
@@ -188,7 +218,8 @@ func (s *server) never(when []importers.Cond) bool {
 			return false
 		}
 		if named := s.named(); named != nil {
-			return w.Apart(&importers.Cond{Attribute: "host", Values: named})
+			hosts := hosted(named)
+			return w.Apart(&hosts)
 		}
 		return !slices.ContainsFunc(w.Values, func(v string) bool { return !s.others[strings.ToLower(v)] })
 	})
@@ -199,7 +230,7 @@ func (s *server) never(when []importers.Cond) bool {
 func (s *server) unsayable(when []importers.Cond) bool {
 	named := s.named()
 	return named != nil && slices.ContainsFunc(when, func(w importers.Cond) bool {
-		_, ok := importers.Both([]importers.Cond{{Attribute: "host", Values: named}}, []importers.Cond{w})
+		_, ok := importers.Both([]importers.Cond{hosted(named)}, []importers.Cond{w})
 		return w.Attribute == "host" && !ok
 	})
 }

@@ -47,6 +47,8 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 			}
 		case d.Name == c.kind+"_dry_run" && len(d.Args) == 1:
 			now.dry = d.Args[0] == "on"
+		case d.Name == "merge_slashes" && d.last() == "off":
+			c.lose(d, "merge_slashes off is NOT KEPT: rules take // in a path for /, with the limits of that")
 		case d.Name == "limit_rate":
 			c.note(d, "limit_rate is left out: it bounds bytes of an answer, stint bounds requests")
 		case d.Name == c.kind+"_status" && len(d.Args) == 1 && d.Args[0] != "429":

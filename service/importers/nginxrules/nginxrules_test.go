@@ -290,13 +290,14 @@ func TestPorts(t *testing.T) {
 		"server { listen 8080; server_name a.example; location / { proxy_pass http://app; } }":                                    true,
 		"server { listen 8080; location / { proxy_pass http://app; } }":                                                           true,
 		"server { listen 80; server_name a.example; location / { limit_req zone=a burst=9; proxy_pass http://app; } }":            true,
+		"server { listen 127.0.0.1:443; server_name a.example; location / { proxy_pass http://app; } }":                           true,
 		"server { listen 80; server_name a.example; location / { limit_req zone=a; proxy_pass http://other; } }":                  false,
 		"server { listen 80; server_name a.example; return 301 https://$host$request_uri; }":                                      false,
 		"server { listen 80; server_name a.example; location /.well-known/ { root /srv; } location / { return 301 https://a; } }": false,
 	} {
 		_, notes := converted(t, map[string]string{"nginx.conf": zone + other + "\n" + limited})
 		if got := slices.ContainsFunc(notes, func(n string) bool {
-			return strings.HasPrefix(n, "nginx.conf:3: rules do not see the port: the limits of this server hold for requests to that at nginx.conf:2")
+			return strings.HasPrefix(n, "nginx.conf:3: rules do not see the port or its address: the limits of this server hold for requests to that at nginx.conf:2")
 		}); got != want {
 			t.Errorf("%s: %v, want %v\n%s", other, got, want, strings.Join(notes, "\n"))
 		}

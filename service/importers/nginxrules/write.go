@@ -165,7 +165,7 @@ func (p *place) covers(q *place) bool {
 // have all of them: then those that are returned take more requests.
 func (p *place) conds(hosts []string) (all []importers.Cond, ok bool) {
 	if hosts != nil {
-		all = append(all, importers.Cond{Attribute: "host", Values: hosts})
+		all = append(all, hosted(hosts))
 	}
 	if whole := []string{"/**"}; !slices.Equal(p.globs, whole) || !slices.Equal(p.less, whole) {
 		all = append(all, importers.Cond{Attribute: "path", Values: p.globs, Less: p.less, Wide: !slices.Equal(p.globs, p.less)})
