@@ -91,7 +91,8 @@ type Options struct {
 	// it back, for example so that only failures count, more to charge the difference too,
 	// room or not; a value below 0 lets the cost stand. Settle is called once, when the
 	// handler has returned, and the trailer waits for the settlement; a handler that panics
-	// counts as Internal. Mind that clients can bring about Canceled and DeadlineExceeded.
+	// counts as Internal. If the client has left and the handler fails for it, Settle is not
+	// called, and the cost stands.
 	// The cost is a reservation: units that have recovered in the meantime are not given
 	// back. Settle is not called for calls of cost 0, nor for messages. Under a policy, 0
 	// gives back what all rules took, and any other value leaves the cost to the rules.

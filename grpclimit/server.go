@@ -71,7 +71,7 @@ func NewServer(l *stint.Limiter, key Key, o Options) (*Server, error) {
 // Rules that go by the response are settled when the handler has returned, before the trailer
 // is sent: by the fields of the header and the trailer, and by the status that
 // google.rpc.Code gives in HTTP to the call's code. The exceptions are Canceled and
-// DeadlineExceeded, which clients can bring about and which count as 200.
+// DeadlineExceeded: clients can bring them about before a call fails, so every rule counts them.
 //
 // NewServerPolicy refuses rules that go by the body of a response, and under Options.Messages
 // rules that hold messages to a limit in flight or settle them by the response. If such rules

@@ -50,6 +50,7 @@ type settlement func(ctx context.Context, e ended) (map[string][]string, error)
 type ended struct {
 	code            codes.Code
 	whole           bool // the client has not gone, and the handler has not panicked
+	gone            bool // the client has gone, and the handler failed for it, as far as its code says
 	header, trailer metadata.MD
 }
 
@@ -67,6 +68,10 @@ func (o *opened) ended(failure error) {
 		s = status.FromContextError(failure)
 	}
 	e := ended{code: s.Code(), whole: failure != errPanicked && o.ctx.Err() == nil} //nolint:errorlint // this very error, which the interceptors set
+	switch e.code {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal, codes.Unavailable, codes.Aborted:
+		e.gone = o.ctx.Err() != nil
+	}
 	e.header, e.trailer = o.fields.said()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(o.ctx), settleWithin)
 	defer stop()
@@ -82,7 +87,10 @@ func (o *opened) ended(failure error) {
 // settleReserved returns what settles the charge of a limiter.
 func (o *Options) settleReserved(r *stint.Reservation, by *guard.Guard, cost int64) settlement {
 	return func(ctx context.Context, e ended) (map[string][]string, error) {
-		actual := o.Settle(e.code, metadata.Join(e.header, e.trailer), cost)
+		actual := int64(-1)
+		if !e.gone {
+			actual = o.Settle(e.code, metadata.Join(e.header, e.trailer), cost)
+		}
 		if actual < 0 {
 			return nil, nil
 		}
@@ -117,12 +125,14 @@ func (b *policyGuard) settleRules(pending *policy.Pending, cost int64) settlemen
 }
 
 func (o *Options) settlePending(ctx context.Context, pending *policy.Pending, cost int64, e ended) error {
-	if o.Settle != nil && cost > 0 && o.Settle(e.code, metadata.Join(e.header, e.trailer), cost) == 0 {
+	if o.Settle != nil && cost > 0 && !e.gone && o.Settle(e.code, metadata.Join(e.header, e.trailer), cost) == 0 {
 		return pending.Cancel(ctx)
 	}
 	header, trailer := ofHTTP(e.header), ofHTTP(e.trailer)
 	header["Content-Type"] = []string{"application/grpc"}
-	trailer["Grpc-Status"] = []string{strconv.Itoa(int(e.code))}
+	if !e.gone {
+		trailer["Grpc-Status"] = []string{strconv.Itoa(int(e.code))}
+	}
 	pending.Unseen() // so that rules by the body, which a reload may bring, charge what they reserve
 	err := pending.Header(ctx, 200, header)
 	pending.Trailer(trailer)

@@ -174,6 +174,7 @@ func TestSettledLeft(t *testing.T) {
 		{`{"name": "r", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"response": "header.x-tokens", "reserve": 100, "missing": 7}}`, "", 100},
 		{`{"name": "r", "key": [], "limits": ["1000 per hour sliding_log"], "cost": {"response": "header.x-tokens", "reserve": 100}}`, "42", 42},
 		{`{"name": "r", "key": [], "limits": ["1000 per hour sliding_log"], "count": {"status": "2xx"}}`, "", 1},
+		{`{"name": "r", "key": [], "limits": ["1000 per hour sliding_log"], "count": {"status": 401}}`, "", 1},
 	} {
 		p, left := standing(t, c.rule)
 		guard, err := grpclimit.NewServerPolicy(func() *policy.Policy { return p }, grpclimit.Options{})

@@ -119,7 +119,8 @@ type Options struct {
 	// and [Forget] to reset the key; another value below 0 lets the cost stand. Settle is
 	// called once, when the handler writes the header, which waits for the settlement and says
 	// what then remains; what the handler does later changes nothing. A handler that panics before counts as 500,
-	// with a nil header; a connection that it takes over counts as 101. The handler's
+	// with a nil header; a connection that it takes over counts as 101. If the client has left and the
+	// handler answers nothing, 499 or a 5xx, Settle is not called, and the cost stands. The handler's
 	// ResponseWriter is wrapped. The cost is a reservation: units that have recovered in the
 	// meantime are not given back. Settle is not called for a request of cost 0. Under a
 	// policy, 0 and Forget give back what all rules took, and any other value leaves the cost

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -20,6 +21,9 @@ import (
 // settleWithin is how long a settlement may take, since the header of the response waits for
 // it.
 const settleWithin = time.Second
+
+// statusLeft is how nginx and Caddy call it that the client has left.
+const statusLeft = 499
 
 // ErrSettle says that the response of a request could not be settled or refunded: the request
 // stands as charged.
@@ -56,8 +60,14 @@ func (r *refundable) settle(ctx context.Context, cost int64) (d stint.Decision, 
 // client has gone.
 func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next http.Handler, cost int64, own *refundable, pending *policy.Pending, m mark) {
 	s := &statusWriter{ResponseWriter: w, o: o, r: r, cost: cost, own: own, pending: pending, mark: m, said: o.Dialect.says(w.Header())}
-	if s.pending != nil && s.pending.Reads() && r.Header["Accept-Encoding"] != nil {
-		r = r.WithContext(r.Context())
+	body, plain := r.Body != nil && r.Body != http.NoBody, s.pending != nil && s.pending.Reads() && r.Header["Accept-Encoding"] != nil
+	if body || plain {
+		r = r.WithContext(r.Context()) // a copy: a handler must not change its request
+	}
+	if body {
+		r.Body = &heardBody{r.Body, &s.broken}
+	}
+	if plain {
 		r.Header = r.Header.Clone()
 		r.Header["Accept-Encoding"] = []string{"identity"}
 	}
@@ -76,6 +86,20 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 	}
 }
 
+// A heardBody notes that the body breaks off.
+type heardBody struct {
+	io.ReadCloser
+	broken *atomic.Bool
+}
+
+// Read implements [io.Reader].
+func (b *heardBody) Read(p []byte) (n int, err error) {
+	if n, err = b.ReadCloser.Read(p); err != nil && err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
+		b.broken.Store(true)
+	}
+	return n, err
+}
+
 // A statusWriter settles the charge of a request by its response. It shows rules the body
 // after sending it, so that nothing is held up. It unwraps for [http.ResponseController]; see
 // withPowers.
@@ -87,19 +111,24 @@ type statusWriter struct {
 	own     *refundable     // nil if a policy has charged the request
 	pending *policy.Pending // nil if no rule goes by the response
 	mark    mark
-	said    [3]string // the fields before the settlement
-	status  int       // 0 until known
-	failed  bool      // the client has gone
-	empty   bool      // no body is sent, whatever the handler writes
-	rest    int64     // what is still to be sent of the body; below 0 if that is not known
+	said    [3]string   // the fields before the settlement
+	status  int         // 0 until known
+	broken  atomic.Bool // the request's body did not come
+	failed  bool        // the client has gone
+	empty   bool        // no body is sent, whatever the handler writes
+	rest    int64       // what is still to be sent of the body; below 0 if that is not known
 
 	cuts bool // a rule may cut the body
 	cut  bool // a rule has cut it
 }
 
-// know settles by the status and the header, which does not change after it.
+// know settles by the status and the header, which does not change after it. What the handler answers
+// because the client has left, or has not sent its whole body, says nothing of the request: its charge
+// stands, or who does so before a failure would fail for free.
 func (s *statusWriter) know(status int, h http.Header) {
 	s.status = status
+	gone := s.broken.Load() && status >= http.StatusBadRequest ||
+		s.r.Context().Err() != nil && (status >= http.StatusInternalServerError || status == statusLeft)
 	s.empty = s.r.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
 	if length, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); s.empty {
 		s.rest, s.cuts = 0, false
@@ -107,7 +136,7 @@ func (s *statusWriter) know(status int, h http.Header) {
 		s.rest = -1
 	}
 	actual := s.cost
-	if s.o.Settle != nil && s.cost != 0 {
+	if s.o.Settle != nil && s.cost != 0 && !gone {
 		actual = s.o.Settle(status, h, s.cost)
 	}
 	pending := s.pending
@@ -117,6 +146,8 @@ func (s *statusWriter) know(status int, h http.Header) {
 	case actual != s.cost && (actual == 0 || actual == Forget):
 		s.pending, s.cuts = nil, false
 		s.settle(func(ctx context.Context) error { return s.again(ctx, pending, pending.Cancel(ctx)) })
+	case gone:
+		s.settle(func(ctx context.Context) error { return pending.Header(ctx, 0, nil) })
 	default:
 		s.settle(func(ctx context.Context) error { return s.again(ctx, pending, pending.Header(ctx, status, h)) })
 	}
@@ -149,11 +180,10 @@ func (s *statusWriter) again(ctx context.Context, pending *policy.Pending, err e
 // end settles by the body. A handler that panics without having written a header counts as
 // 500.
 func (s *statusWriter) end(returned bool) {
-	if returned {
-		s.ok()
-	} else if s.status == 0 {
+	if s.status == 0 && (!returned || s.r.Context().Err() != nil) {
 		s.know(http.StatusInternalServerError, nil)
 	}
+	s.ok()
 	if s.pending == nil {
 		return
 	}

@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -110,6 +112,42 @@ func TestFieldsAreSettled(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s:\n%s, want\n%s", c.about, got, c.want)
+		}
+	}
+}
+
+// TestLeaversAreCharged: who leaves before the status, or whose body breaks off, is charged as one that
+// fails, by a limiter and by rules, whatever the handler then answers.
+func TestLeaversAreCharged(t *testing.T) {
+	for path, want := range map[string][2]int{"/0": {1, 0}, "/499": {1, 1}, "/502": {1, 1}, "/200": {0, 0}, "/400": {0, 1}, "/401": {1, 1}} {
+		for i, broken := range []bool{false, true} {
+			rules, err := httplimit.NewPolicy(policyOf(t, frozen(t), `{"rules":[{"name":"r","key":["ip"],"limits":"9/h","count":{"status":[401]}}]}`), httplimit.ClientIP{}, httplimit.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for by, guard := range map[string]func(http.Handler) http.Handler{"limiter": guard(t, limiter(t, frozen(t), "9/h"), httplimit.Options{Settle: failures}), "rules": rules} {
+				ctx, leave := context.WithCancel(t.Context())
+				h := guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if broken {
+						_, _ = io.Copy(io.Discard, r.Body)
+					} else {
+						leave()
+					}
+					if path != "/0" { // which answers nothing: 200, if its client is there
+						answers(w, r)
+					}
+				}))
+				body := io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF))
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, path, body))
+				leave()
+				used := 9
+				for serve(guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })), "/").Code == http.StatusUnauthorized {
+					used--
+				}
+				if used != want[i] {
+					t.Errorf("%s, broken %v, by %s: %d used, want %d", path, broken, by, used, want[i])
+				}
+			}
 		}
 	}
 }

@@ -116,6 +116,13 @@ func (r *Result) AsksUsage() bool {
 	return false
 }
 
+// Counts reports whether a rule that is not in shadow charges the request by the status of its response.
+func (r *Result) Counts() bool {
+	return slices.ContainsFunc(r.matches, func(h ruleMatch) bool {
+		return h.enforced() && h.weight > 0 && h.rule.Response != nil && h.rule.Response.Count != nil
+	})
+}
+
 // places returns how many places a match takes under a limit in flight.
 func (h *ruleMatch) places() int64 {
 	if h.named || h.cost == 0 {

@@ -41,7 +41,7 @@ type Pending struct {
 	matches    []ruleMatch
 	parts      []reservedPart // all that can be given back
 	rules      []settling
-	status     int
+	status     int // 0 if it is not known
 	written    int64
 	trailers   bool // a gRPC call: its status and further fields follow the body
 	open       bool // the status of the gRPC call is not known yet
@@ -140,7 +140,7 @@ func (d *Pending) Reads() bool {
 }
 
 // Header is told the status and the header of the response, when they are final; names are as
-// package net/http keeps them. It settles all charges but those whose cost the body says. In
+// package net/http keeps them; status 0 says that the client left before there was one. It settles all charges but those whose cost the body says. In
 // a gRPC call the trailer says the status: rules that count by status wait for it, and so do
 // rules whose cost is a field that the header does not have. Nothing later in the response
 // changes a settled charge.
@@ -209,9 +209,9 @@ func (d *Pending) fields(h map[string][]string) {
 }
 
 // statuses are the statuses of HTTP that google.rpc.Code gives to the codes of gRPC, by code.
-// The exceptions are CANCELLED and DEADLINE_EXCEEDED: clients can bring them about, so they
-// count as no failures.
-var statuses = [...]int{200, 200, 500, 400, 200, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
+// The exceptions are CANCELLED and DEADLINE_EXCEEDED: clients can bring them about before the
+// call has failed, so its status is not known.
+var statuses = [...]int{200, 0, 500, 400, 0, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
 
 // LooksAtFields reports whether a rule looks for a field of the response.
 func (d *Pending) LooksAtFields() bool {
@@ -223,12 +223,17 @@ func (s *settling) late(d *Pending) bool {
 	switch {
 	case s.Count != nil && d.open:
 		return true
-	case s.Count != nil && !s.Count.Has(d.status):
+	case !s.counts(d):
 		return false
 	case s.Response.Header != "":
 		return d.trailers && !s.found
 	}
 	return s.OfBody()
+}
+
+// counts reports whether a rule counts the response. It counts one whose status is not known.
+func (s *settling) counts(d *Pending) bool {
+	return s.Count == nil || d.status == 0 || s.Count.Has(d.status)
 }
 
 // settle settles the charges whose cost is known; once the body has ended, these are all.
@@ -295,6 +300,9 @@ func (d *Pending) readBefore(i int) bool {
 // client or the server went away before its end: then the response costs what it has said so
 // far, and at least what was reserved.
 func (d *Pending) End(ctx context.Context, whole bool) error {
+	if d.open { // the gRPC call ended without its status
+		d.status = 0
+	}
 	err := d.settle(ctx, true, whole)
 	_ = d.reserves(0)
 	d.tell(ctx)
@@ -356,7 +364,7 @@ func (d *Pending) Remains(ctx context.Context, r *Result) bool {
 // units returns what a rule charges for the response; for one that is not whole, at least the
 // last argument.
 func (s *settling) units(d *Pending, whole bool, least int64) int64 {
-	if s.Count != nil && !s.Count.Has(d.status) {
+	if !s.counts(d) {
 		return 0
 	}
 	value, ok := s.header, s.found

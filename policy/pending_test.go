@@ -210,7 +210,7 @@ func TestBeginAway(t *testing.T) {
 }
 
 // TestBeginGRPC: the trailer of a gRPC call says its status, by the codes of google.rpc.Code.
-// Until then the call is open; if it breaks off, the status of its header counts.
+// Until then the call is open; if it breaks off, every rule counts it.
 func TestBeginGRPC(t *testing.T) {
 	type fields = map[string][]string
 	call := func(more ...string) fields {
@@ -225,10 +225,10 @@ func TestBeginGRPC(t *testing.T) {
 	}{
 		{"OK", 200, call(), status("0"), [2]int64{1, 1}, [2]int64{0, 1}},
 		{"UNAUTHENTICATED", 200, call(), status("16"), [2]int64{1, 1}, [2]int64{1, 0}},
-		{"CANCELLED, of clients", 200, call(), status("1"), [2]int64{1, 1}, [2]int64{0, 1}},
+		{"CANCELLED, of clients", 200, call(), status("1"), [2]int64{1, 1}, [2]int64{1, 1}},
 		{"a trailer alone", 200, call("16"), nil, [2]int64{1, 0}, [2]int64{1, 0}},
 		{"no code", 200, call(), status("none"), [2]int64{1, 1}, [2]int64{0, 0}},
-		{"broken off", 200, call(), nil, [2]int64{1, 1}, [2]int64{0, 1}},
+		{"broken off", 200, call(), nil, [2]int64{1, 1}, [2]int64{1, 1}},
 		{"a status of HTTP", 401, call(), status("0"), [2]int64{1, 0}, [2]int64{1, 0}},
 		{"gRPC-Web", 200, fields{"Content-Type": {"application/grpc-web"}}, status("16"), [2]int64{0, 1}, [2]int64{0, 1}},
 		{"no call", 200, fields{"Content-Type": {"text/plain"}}, status("16"), [2]int64{0, 1}, [2]int64{0, 1}},

@@ -9,10 +9,15 @@ import (
 	"time"
 )
 
+// statusWithin is how long a request goes on after its client has left for rules that count statuses.
+const statusWithin = 10 * time.Second
+
 // A finish is how long a request holds its place after its client has left, if rules in flight say so:
-// an upstream that does not notice such clients goes on working.
+// an upstream that does not notice such clients goes on working. Rules that count by the status let it go
+// on until that is known: who leaves before a failure would else fail for nothing.
 type finish struct {
 	within   time.Duration      // for how long; 0 means that the place is free at once
+	status   bool               // it ends as soon as the status is known
 	client   context.Context    // ends when the client leaves
 	cancel   context.CancelFunc // cancels the request to the upstream
 	streams  atomic.Bool        // the answer is a stream
@@ -47,7 +52,7 @@ func (v *visit) goOn(r *http.Request) (out *http.Request, end func(*relayWriter)
 	}
 	return r.WithContext(ctx), func(w *relayWriter) {
 		whole := f.answered && w.ended
-		if _, broke := bodyFault(r); !whole && (broke || ctx.Err() != nil) && v.h.held.Take(v.from, 1) == "" {
+		if _, broke := bodyFault(r); !f.status && !whole && (broke || ctx.Err() != nil) && v.h.held.Take(v.from, 1) == "" {
 			last()
 			_ = http.NewResponseController(w).Flush() // the client hears at once why its body was too slow
 			<-place.Done()
@@ -60,7 +65,7 @@ func (v *visit) goOn(r *http.Request) (out *http.Request, end func(*relayWriter)
 
 // answers notes the upstream's answer. If it is a stream, the request ends with its client.
 func (f *finish) answers(a *http.Response) {
-	if f.answered = true; f.cancel == nil || !isStream(a) {
+	if f.answered = true; f.cancel == nil || !f.status && !isStream(a) {
 		return
 	}
 	if f.streams.Store(true); f.client.Err() != nil {
@@ -78,10 +83,13 @@ func isStream(a *http.Response) bool {
 	return a.StatusCode == http.StatusSwitchingProtocols || isGRPC(a.Header)
 }
 
+// goesOn reports whether the request goes on without its client.
+func (f *finish) goesOn() bool { return f.cancel != nil && !(f.status && f.answered) }
+
 // left reports whether the client has left while its request may go on. If a body comes too slowly,
 // net/http ends the request's context, though the client is still there.
 func (v *visit) left() bool {
-	if v.finish.cancel == nil || v.finish.client.Err() == nil {
+	if !v.finish.goesOn() || v.finish.client.Err() == nil {
 		return false
 	}
 	return v.body == nil || v.body.failed.Load() == nil || *v.body.failed.Load() != errSlow
@@ -97,7 +105,7 @@ type leftWriter struct {
 // Write implements [io.Writer].
 func (w leftWriter) Write(p []byte) (n int, err error) {
 	if !w.of.left() {
-		if n, err = w.ResponseWriter.Write(p); err == nil || w.of.finish.cancel == nil {
+		if n, err = w.ResponseWriter.Write(p); err == nil || !w.of.finish.goesOn() {
 			return n, err
 		}
 	}
@@ -111,7 +119,7 @@ func (w leftWriter) FlushError() error {
 		return nil
 	}
 	err := http.NewResponseController(w.ResponseWriter).Flush()
-	if err != nil && w.of.finish.cancel != nil {
+	if err != nil && w.of.finish.goesOn() {
 		w.of.finish.lost, err = true, nil
 	}
 	return err

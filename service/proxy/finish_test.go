@@ -114,6 +114,47 @@ func (w deadWriter) FlushError() error {
 	return net.ErrClosed
 }
 
+// TestLeaveBeforeStatus: clients leave before the status of their answer. What fails counts, under a rule
+// for failures as under one for successes what succeeds; of a body that breaks off nobody knows.
+func TestLeaveBeforeStatus(t *testing.T) {
+	const whole, half = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nhi"
+	for _, c := range []struct {
+		count, request string
+		answer         int
+		want           int64
+	}{
+		{"[401]", whole, 401, 5}, {"[401]", whole, 200, 0}, {"[401]", half, 401, 5}, {"2xx", whole, 200, 5}, {"2xx", whole, 401, 0}, {"2xx", half, 200, 5},
+	} {
+		goOn := make(chan bool)
+		d, f := deaf(t, "rules: [{name: proxy, key: [], limits: 9/d, count: {status: "+c.count+"}}]", func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				return
+			}
+			<-goOn
+			w.WriteHeader(c.answer)
+		})
+		for i := range int64(5) {
+			conn, err := net.Dial("tcp", f.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(conn, c.request)
+			await.Until(t, "the server has it", func() bool { return d.asked.Load() == i+1 })
+			_ = conn.Close()
+		}
+		time.Sleep(50 * time.Millisecond) // the proxy hears that they have left
+		close(goOn)
+		used := func() int64 {
+			all, err := f.source.Policy().UsedOf(t.Context(), "proxy", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return all[0].Limit.Count() - all[0].Remaining
+		}
+		await.Until(t, fmt.Sprintf("%s of %q: %d are used", c.count, c.request, c.want), func() bool { return d.now.Load() == 0 && used() == c.want })
+	}
+}
+
 // TestFinishFlush: a request that goes on without its client is charged what its answer says,
 // though the answer cannot be flushed.
 func TestFinishFlush(t *testing.T) {

@@ -294,6 +294,9 @@ func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
 		h.denied.Add(1)
 	} else if v := visitOf(r); v.finish.client != nil { // nil also if rules changed since ServeHTTP looked
 		v.finish.within = o.Rules.Finish()
+		if v.finish.within == 0 && o.Rules.Counts() {
+			v.finish.within, v.finish.status = statusWithin, true
+		}
 	}
 	visitOf(r).asks = o.Decision.Allowed && o.Rules.AsksUsage()
 	h.o.Observer.Decided(entrypoint, o.Rules, observe.Request{Took: o.Took, Waited: o.Waited, Header: r.Header})

@@ -145,7 +145,7 @@ func (h *Handler) holding(p *policy.Policy) *holding {
 		known = &holding{policy: p}
 		known.bodies = slices.ContainsFunc(p.Rules().Enforced(), func(name string) bool { return request.Of(name).Kind == request.Body })
 		for _, rule := range p.Rules().File().Rules() {
-			known.waits, known.goOn = known.waits || rule.Wait > 0, known.goOn || rule.Finish > 0
+			known.waits, known.goOn = known.waits || rule.Wait > 0, known.goOn || rule.Finish > 0 || rule.Response != nil && rule.Response.Count != nil
 			known.asks = known.asks || !rule.Shadow && rule.Response != nil && rule.Response.AskUsage
 			for _, l := range p.Rules().Limits(rule.Name) {
 				known.waits = known.waits || !l.Shadow && l.Action == "" && l.Limit.Algorithm().Queues()
