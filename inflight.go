@@ -139,15 +139,11 @@ func (l *Limiter) AcquireN(ctx context.Context, key string, cost int64, wait tim
 	case cost < 0:
 		return d, nothing, ErrCost
 	case !ok: // without limits in flight, there is nothing to give back
-		d, err = l.Take(ctx, key, cost)
+		d, err = l.takeWithin(ctx, key, cost, wait)
 		return d, nothing, err
-	case cost > 0 && cost <= l.terms.Load().capacity && !l.lines.None(at(key)):
-		if wait <= 0 {
-			if d, err = r.beside(ctx, l, key, cost); err != nil || !d.Allowed {
-				return d, nothing, err
-			}
-		}
-	default:
+	}
+	others := func() bool { return cost > 0 && cost <= l.terms.Load().capacity && !l.lines.None(at(key)) }
+	if !others() {
 		if d, release, err = r.acquire(ctx, key, cost, nil); err != nil || d.Allowed || wait <= 0 || cost > l.terms.Load().capacity {
 			return d, release, err
 		}
@@ -158,7 +154,32 @@ func (l *Limiter) AcquireN(ctx context.Context, key string, cost int64, wait tim
 			return d, release, err
 		}
 	}
+	if others() {
+		if d, err = r.beside(ctx, l, key, cost); err != nil || !d.Allowed {
+			return d, nothing, err
+		}
+	}
 	return r.acquire(ctx, key, cost, nil)
+}
+
+// takeWithin is Take of a cost that waits for at most wait.
+func (l *Limiter) takeWithin(ctx context.Context, key string, cost int64, wait time.Duration) (d Decision, err error) {
+	if wait <= 0 {
+		return l.Take(ctx, key, cost)
+	}
+	bounded, stop := context.WithTimeout(ctx, wait)
+	defer stop()
+	switch err = l.Wait(bounded, key, cost); {
+	case err == nil:
+		if d, err = l.Peek(ctx, key, 0); err != nil {
+			d = Decision{Tightest: -1} // it has passed all the same
+		}
+		d.Allowed, d.Taken = true, cost
+		return d, nil
+	case ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*WaitError))):
+		return l.Take(ctx, key, cost)
+	}
+	return d, err
 }
 
 // errTooLate ends a wait that would be longer than allowed.

@@ -131,6 +131,44 @@ func TestAcquireWaits(t *testing.T) {
 	})
 }
 
+// TestAcquireBriefly: calls that wait for a moment only do not go before one that waits for more places,
+// neither when their wait ends nor where there is no limit in flight.
+func TestAcquireBriefly(t *testing.T) {
+	for text, want := range map[string]time.Duration{"4 in flight": 74 * time.Millisecond, "4 in flight; 1000/s": 74 * time.Millisecond, "10/s burst 4": 300 * time.Millisecond} {
+		for _, wait := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, time.Second} {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiterOf(t, split(text)...)
+				ctx, stop := context.WithCancel(t.Context())
+				work := func(cost int64, wait time.Duration) bool {
+					d, release, err := l.AcquireN(ctx, "a", cost, wait)
+					if err == nil && d.Allowed {
+						time.AfterFunc(50*time.Millisecond, release)
+					}
+					return d.Allowed
+				}
+				for range 4 {
+					work(1, 0)
+				}
+				began, started := time.Now(), time.Duration(0)
+				go func() {
+					if work(3, time.Hour) {
+						started = time.Since(began)
+					}
+				}()
+				synctest.Wait()
+				for range 500 {
+					go work(1, wait)
+					time.Sleep(4 * time.Millisecond)
+				}
+				if synctest.Wait(); started == 0 || started > want {
+					t.Errorf("%s, beside waits of %v: it starts after %v", text, wait, started)
+				}
+				stop()
+			})
+		}
+	}
+}
+
 // TestAcquireNever: what is above a limit is denied at once, though another limit denies it, too.
 func TestAcquireNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
