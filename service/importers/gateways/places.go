@@ -3,6 +3,7 @@
 package gateways
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -116,6 +117,41 @@ func (c *converter) done() ([]byte, importers.Notes, error) {
 	c.next()
 	return c.file.YAML(), c.notes.Once(), nil
 }
+
+// knows notes the fields of an object that are none of the known ones as lost, since they may be limits, or
+// change which requests have some. It returns why a place with such a field may have no requests. Case and
+// _ make no difference in names; several of them may be in one text.
+func (c *converter) knows(n node, known ...string) (lacks string) {
+	for _, f := range n.fields() {
+		if !oneOf(f.name, known...) {
+			lacks = cmp.Or(lacks, c.unknown("field", f.name, f.value))
+		}
+	}
+	return lacks
+}
+
+// unknown notes a field, or the like, that is not known.
+func (c *converter) unknown(kind, name string, at node) (lacks string) {
+	c.notes.Lose(at.where(), "the %s %s is not known here: NOT KEPT, with the limit that it may have", kind, name)
+	return fmt.Sprintf("the %s %s at %s is not known here", kind, name, at.where())
+}
+
+// oneOf reports whether a name is in a list. One that ends with a star stands for all that begin like it.
+func oneOf(name string, list ...string) bool {
+	name = unscored(name)
+	for _, texts := range list {
+		for one := range strings.FieldsSeq(texts) {
+			head, star := strings.CutSuffix(unscored(one), "*")
+			if name == head || star && strings.HasPrefix(name, head) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unscored returns a name without _, in lower case.
+func unscored(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
 // next writes the rules of the places, which must be known together, and begins with no places.
 func (c *converter) next() {

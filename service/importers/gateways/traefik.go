@@ -320,9 +320,8 @@ func (t *traefik) readIngress(n node) {
 	class, lacks := classOf(n)+tlsOf(annotated(n, "tls")), ""
 	for _, f := range n.get("metadata", "annotations").fields() {
 		word, ours := strings.CutPrefix(f.name, "traefik.ingress.kubernetes.io/router.")
-		if word, _, _ = strings.Cut(strings.ToLower(word), "."); ours && !slices.Contains([]string{"pathmatcher", "entrypoints", "middlewares", "priority", "rulesyntax", "tls", "observability"}, word) {
-			lacks = "the annotation router." + word + " is not known here"
-			t.notes.Lose(f.value.where(), "%s: NOT KEPT, with the limit that it may have", lacks)
+		if word, _, _ = strings.Cut(strings.ToLower(word), "."); ours && !oneOf(word, "pathmatcher entrypoints middlewares priority rulesyntax tls observability") {
+			lacks = t.unknown("annotation", "router."+word, f.value)
 		}
 	}
 	for _, p := range ingressOf(n).paths {

@@ -118,18 +118,6 @@ func (t *traefik) rooted(r router, all []router, depth int) (found []router) {
 	return found
 }
 
-// knows notes the fields of a router or of a limit that are none of the known ones as lost, since they may be
-// limits, or change which requests have some. It returns why a router with such a field may have no requests.
-func (t *traefik) knows(n node, known ...string) (lacks string) {
-	for _, f := range n.fields() {
-		if !slices.ContainsFunc(known, func(name string) bool { return strings.EqualFold(name, f.name) }) {
-			lacks = "the field " + f.name + " is not known here"
-			t.notes.Lose(f.value.where(), "%s: NOT KEPT, with the limit that it may have", lacks)
-		}
-	}
-	return lacks
-}
-
 // enabling matches what says that containers are read with traefik.enable=true alone, or that one has it.
 var enabling = regexp.MustCompile(`(?i)exposedbydefault\W{1,4}false|traefik\.enable\W{1,4}true`)
 

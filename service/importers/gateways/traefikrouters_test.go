@@ -38,14 +38,15 @@ func TestTraefikRouters(t *testing.T) {
 			"b.example/x /free /x", "", ""},
 		"grandchild": {once + "    p: {rule: 'Host(`a.example`)', middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p]}\n    d: {rule: 'PathPrefix(`/free/x`)', parentRefs: [c], service: s}\n",
 			"/free/x /free /x", "b.example/free/x", ""},
-		"a circle":          {once + "    p: {rule: 'Host(`a.example`)', parentRefs: [c]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s}\n    d: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free /x", "", "the parent c@file is in none"},
-		"parent elsewhere":  {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [other], service: s}\n", "/free", "", "the parent other@file is in none"},
-		"child as object":   {objects + "{kind: IngressRoute, metadata: {name: c}, spec: {parentRefs: [{name: p}], routes: [{match: 'PathPrefix(`/free`)', services: [{name: app}]}]}}", "/free /x", "b.example/free", ""},
-		"field of a router": {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', service: s, some: y}\n", "/free", "", "the field some is not known here: NOT KEPT"},
-		"field of a route":  {objects + "{kind: IngressRoute, metadata: {name: c}, spec: {routes: [{match: 'Host(`a.example`) && PathPrefix(`/free`)', some: y, services: [{name: app}]}]}}", "/free", "", "the field some is not known here: NOT KEPT"},
-		"annotation":        {objects + "{kind: Ingress, metadata: {name: i, annotations: {traefik.ingress.kubernetes.io/router.some: y}}, spec: {rules: [{host: a.example, http: {paths: [{path: /free, pathType: Prefix}]}}]}}", "/free", "", "the annotation router.some is not known here: NOT KEPT"},
-		"field of a limit":  {strings.Replace(once, "burst: 1", "burst: 1, some: y", 1) + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free", "", "the field some is not known here: NOT KEPT"},
-		"field of a source": {strings.Replace(once, "burst: 1", "burst: 1, sourceCriterion: {some: y}", 1) + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free", "", "the field some is not known here: NOT KEPT"},
+		"a circle":             {once + "    p: {rule: 'Host(`a.example`)', parentRefs: [c]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [p], service: s}\n    d: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free /x", "", "the parent c@file is in none"},
+		"parent elsewhere":     {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [other], service: s}\n", "/free", "", "the parent other@file is in none"},
+		"child as object":      {objects + "{kind: IngressRoute, metadata: {name: c}, spec: {parentRefs: [{name: p}], routes: [{match: 'PathPrefix(`/free`)', services: [{name: app}]}]}}", "/free /x", "b.example/free", ""},
+		"field of a router":    {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n    c: {rule: 'PathPrefix(`/free`)', service: s, some: y}\n", "/free", "", "the field some is not known here: NOT KEPT"},
+		"field of two routers": {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one], some: x}\n    c: {rule: 'PathPrefix(`/free`)', service: s, some: y}\n", "/free /x", "", "the field some is not known here: NOT KEPT"},
+		"field of a route":     {objects + "{kind: IngressRoute, metadata: {name: c}, spec: {routes: [{match: 'Host(`a.example`) && PathPrefix(`/free`)', some: y, services: [{name: app}]}]}}", "/free", "", "the field some is not known here: NOT KEPT"},
+		"annotation":           {objects + "{kind: Ingress, metadata: {name: i, annotations: {traefik.ingress.kubernetes.io/router.some: y}}, spec: {rules: [{host: a.example, http: {paths: [{path: /free, pathType: Prefix}]}}]}}", "/free", "", "the annotation router.some is not known here: NOT KEPT"},
+		"field of a limit":     {strings.Replace(once, "burst: 1", "burst: 1, some: y", 1) + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free", "", "the field some is not known here: NOT KEPT"},
+		"field of a source":    {strings.Replace(once, "burst: 1", "burst: 1, sourceCriterion: {some: y}", 1) + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n", "/free", "", "the field some is not known here: NOT KEPT"},
 
 		"limit of a service": {strings.Replace(once, "s: {}", "s: {middlewares: [one]}", 1) + "    p: {rule: 'PathPrefix(`/free`)', service: s}\n    b: {rule: 'PathPrefix(`/x`)', service: s, middlewares: [one]}\n", "/x", "/free", "yaml:2: the middleware one is NOT KEPT here"},
 		"else of a service":  {strings.Replace(once, "s: {}", "s: {middlewares: [gzip]}", 1) + "    b: {rule: 'PathPrefix(`/x`)', service: s, middlewares: [one]}\n", "/x", "/free", ""},
@@ -67,27 +68,32 @@ func TestTraefikRouters(t *testing.T) {
 
 		"entry points by default": {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one], entryPoints: [web, other]}\n    c: {rule: 'PathPrefix(`/free`)', service: s}\n---\nentryPoints: {web: {asDefault: true}, other: {}}\n", "/ /free", "", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			yaml, notes, err := converted("traefik", c.text)
-			if err != nil || (notes.Lost() > 0) != (c.lost != "") {
-				t.Fatalf("%s\n%v %v", c.text, err, notes)
+		t.Run(name, func(t *testing.T) { frees(t, "traefik", c.text, c.limited, c.free, c.lost) })
+	}
+}
+
+// frees asks three requests for each of some paths under imported rules: one passes of those that are limited,
+// and all of those that are free. lost is in a note NOT KEPT; without it there is none.
+func frees(t *testing.T, kind, text, limited, free, lost string) {
+	t.Helper()
+	yaml, notes, err := converted(kind, text)
+	if err != nil || (notes.Lost() > 0) != (lost != "") {
+		t.Fatalf("%s\n%v %v", text, err, notes)
+	}
+	said := ""
+	for _, n := range notes {
+		if n.Lost {
+			said += n.String() + "\n"
+		}
+	}
+	if !strings.Contains(said, lost) {
+		t.Errorf("%s\n%s\nwant: %s", text, said, lost)
+	}
+	for want, requests := range map[int]string{1: limited, 3: free} {
+		for request := range strings.FieldsSeq(requests) {
+			if passed := ofThree(t, yaml, request); passed != want {
+				t.Errorf("%d of %s pass, want %d of 3, by\n%s\n%s\n%v", passed, request, want, text, yaml, notes)
 			}
-			said := ""
-			for _, n := range notes {
-				if n.Lost {
-					said += n.String() + "\n"
-				}
-			}
-			if !strings.Contains(said, c.lost) {
-				t.Errorf("%s\n%s\nwant: %s", c.text, said, c.lost)
-			}
-			for want, requests := range map[int]string{1: c.limited, 3: c.free} {
-				for _, request := range strings.Fields(requests) {
-					if passed := ofThree(t, yaml, request); passed != want {
-						t.Errorf("%d of %s pass, want %d of 3, by\n%s\n%s\n%v", passed, request, want, c.text, yaml, notes)
-					}
-				}
-			}
-		})
+		}
 	}
 }
