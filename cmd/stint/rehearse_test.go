@@ -220,15 +220,31 @@ func TestRehearseUnsure(t *testing.T) {
 	joined := disk.Write(t, dir+"/joined.log", lines.String()+strings.ReplaceAll(lines.String(), "\n", " "))
 	paused := disk.Write(t, dir+"/paused.log", strings.Repeat("\x00", 100)+lines.String())
 	holes := disk.Write(t, dir+"/holes.log", lines.String()+strings.Repeat("\x00", 51200)+lines.String()[:80]+"\n")
-	var wrapped strings.Builder // by Docker, in part
-	for i := range 3000 {
-		line := fmt.Sprintf(`{"remote_addr":"192.0.2.%d","time":"2025-03-05T12:%02d:%02dZ","request_method":"GET","request_uri":"/","status":200}`, i%200, i/60, i%60)
-		if i%10 == 0 && i > 100 {
-			line = fmt.Sprintf(`{"log":%q}`, line)
-		}
-		fmt.Fprintln(&wrapped, line)
+	var few bytes.Buffer
+	w.Reset(&few)
+	if _, err := io.WriteString(w, strings.Repeat(lines.String()[:1000], 30)); err != nil || w.Close() != nil {
+		t.Fatal(err)
 	}
-	mixed := disk.Write(t, dir+"/mixed.log", wrapped.String())
+	behind := disk.Write(t, dir+"/behind.log", lines.String()+few.String())
+	mixed := func(name, line string, wrap func(string) string) string {
+		var b strings.Builder // one in ten lines is wrapped or cut
+		for i := range 3000 {
+			line := fmt.Sprintf(line, i%200, i/60, i%60)
+			if i%10 == 0 && i > 100 {
+				line = wrap(line)
+			}
+			fmt.Fprintln(&b, line)
+		}
+		return disk.Write(t, dir+"/"+name, b.String())
+	}
+	const object = `{"remote_addr":"192.0.2.%d","time":"2025-03-05T12:%02d:%02dZ","request_method":"GET","request_uri":"/","status":200}`
+	const pairs = `level=info msg=request remote_addr=192.0.2.%d time=2025-03-05T12:%02d:%02dZ method=GET path=/ status=200`
+	in := func(format string) func(string) string {
+		return func(line string) string { return fmt.Sprintf(format, line) }
+	}
+	until := func(word string) func(string) string {
+		return func(line string) string { return line[:strings.Index(line, word)] }
+	}
 	bucket := disk.Write(t, dir+"/bucket.yaml", "rules: [{name: r, key: [ip], limits: 100/m}]\n")
 	held := disk.Write(t, dir+"/held.yaml", "rules: [{name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
 	before := disk.Write(t, dir+"/before.yaml", "rules: [{name: first, match: {path: /**}, unlimited: true, final: true}, {name: r, key: [ip], limits: [2 in flight, 100/m]}]\n")
@@ -244,7 +260,20 @@ func TestRehearseUnsure(t *testing.T) {
 		{[]string{bucket, "--log", some}, "3.29% of requests would be newly denied (0 of 2940, and 100 requests in lines that could not be read)"},
 		{[]string{bucket, "--log", joined}, "in lines that could not be read"},
 		{[]string{bucket, "--log", holes}, "102 requests in lines that could not be read"},
-		{[]string{bucket, "--log", mixed}, "of all lines could not be read"},
+		{[]string{bucket, "--log", behind}, "requests in lines that could not be read"},
+		{[]string{bucket, "--log", mixed("docker.log", object, in(`{"log":%q}`))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("timed.log", object, in(`{"log":%q,"time":"2025-03-05T12:00:00Z"}`))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("journal.log", object, in(`{"MESSAGE":%q,"__REALTIME_TIMESTAMP":"1741176000000000"}`))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("fluent.log", object, in(`{"message":%q,"@timestamp":"2025-03-05T12:00:00Z"}`))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("text.log", object, in(`{"message":"192.0.2.1 - - [05/Mar/2025:12:00:00 +0000] \"GET / HTTP/1.1\" 200 5","x":%q}`))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("within.log", object, in(`{"level":"info","data":%s}`))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("own.log", object, func(string) string {
+			return `{"level":"info","msg":"started","time":"2025-03-05T12:00:00Z","url":"http://x"}`
+		})}, ""},
+		{[]string{bucket, "--log", mixed("middle.log", pairs, until(" method"))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("path.log", pairs, until("th=/"))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("early.log", "time=2025-03-05T12:%02[2]d:%02[3]dZ level=info msg=request remote_addr=192.0.2.%[1]d method=GET path=/ status=200", until(" remote"))}, "of all lines could not be read"},
+		{[]string{bucket, "--log", mixed("pairs.log", pairs, func(string) string { return "level=info msg=started time=2025-03-05T12:00:00Z" })}, ""},
 		{[]string{bucket, "--log", whole, "--log", whole}, "count twice"},
 		{[]string{held, "--log", whole, "--before", bucket}, "rule r: limits in flight are not rehearsed"},
 		{[]string{held, "--log", whole, "--before", held}, ""},

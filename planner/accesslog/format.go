@@ -185,7 +185,7 @@ func candidates(lines [][]byte, o *Options) []Format {
 		heading = bytes.Clone(heading)
 		all = append(all, Format{Name: name, parser: func(o *Options) Parser { return newTable(heading, o) }, o: o, Fields: columns})
 	}
-	return append(all, Format{Name: "logfmt", parser: requestsIn(lines, newLogfmt), o: o, Fields: logfmtFields(lines)})
+	return append(all, Format{Name: "logfmt", parser: whole(lines, requestsIn(lines, newLogfmt)), o: o, Fields: logfmtFields(lines)})
 }
 
 // headingOf returns the line that names the columns: the first line, or one that begins with

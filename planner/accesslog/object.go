@@ -26,9 +26,11 @@ type object struct {
 	err     error
 	told    func(field string) // if not nil, called with the name of each field
 
-	choosy  bool // other lines of the log are requests, so lines without one are skipped
-	request bool // the line has a field of a request
-	aside   bool // the line itself says that it is no request
+	choosy  bool  // other lines of the log are requests, so lines without one are skipped
+	request bool  // the line has a field of a request
+	has     uint8 // which of requestFields the line has, if the parser is choosy
+	aside   bool  // the line itself says that it is no request
+	line    []byte
 }
 
 // A target is the attribute that a field holds. Where several fields hold one attribute, the field
@@ -41,7 +43,10 @@ type target struct {
 // deepest is how deep objects may be nested: logs are flat.
 const deepest = 16
 
-var errJSON = errors.New("not a JSON object")
+var (
+	errJSON   = errors.New("not a JSON object")
+	errWithin = errors.New("no request itself, but a text or an object in it has one")
+)
 
 func newObject(o *Options) Parser {
 	p := &object{
@@ -68,15 +73,17 @@ const noSlot = -1
 // requestFields are the attributes by which a line is known to be about a request.
 var requestFields = []string{"ip", "method", "path", "status"}
 
+// requestLined are the bits of method and path among requestFields, which a request line has.
+const requestLined = 1<<1 | 1<<2
+
 // choose makes the parser skip lines that have nothing of a request.
 func (p *object) choose(o *Options) {
 	p.choosy = true
-	for _, attribute := range requestFields {
+	for i, attribute := range requestFields {
 		for _, field := range o.fieldsFor(attribute) {
-			p.targets[field] = append(p.targets[field], target{slot: noSlot})
+			p.targets[field] = append(p.targets[field], target{slot: noSlot, rank: i})
 		}
 	}
-	p.targets["log"] = append(p.targets["log"], target{slot: noSlot}) // a line that Docker has wrapped is not the server's own
 }
 
 // requestsIn wraps a maker of parsers. If any of the lines has the method, path or status of a
@@ -122,7 +129,7 @@ func element(line []byte) []byte {
 // begin prepares the parser for a line.
 func (p *object) begin(line []byte, r *Record) {
 	p.text, p.name, p.scratch, p.err = line, p.name[:0], p.scratch[:0], nil
-	p.date, p.clock, p.request, p.aside = nil, nil, false, false
+	p.date, p.clock, p.request, p.has, p.aside, p.line = nil, nil, false, 0, false, line
 	r.clear()
 	for i := range p.ranks {
 		p.ranks[i] = 1 << 30
@@ -132,6 +139,9 @@ func (p *object) begin(line []byte, r *Record) {
 // judge returns what is wrong with a line after its fields have been read.
 func (p *object) judge(r *Record) error {
 	if p.aside || p.choosy && !p.request && !slices.ContainsFunc(p.ranks[:len(p.ranks)-1], func(rank int) bool { return rank < 1<<30 }) {
+		if !p.aside && within(p.line) {
+			return errWithin
+		}
 		return ErrAside
 	}
 	if p.err != nil && p.date != nil && p.clock != nil {
@@ -351,8 +361,12 @@ func (p *object) hex() (rune, bool) {
 func (p *object) found(text []byte, r *Record) {
 	for _, target := range p.targets[string(p.name)] {
 		if target.slot == noSlot {
-			p.request = p.request || target.meaning != asLogger && len(text) > 0 && string(text) != "-"
-			p.aside = p.aside || target.meaning == asLogger && beside(text)
+			if target.meaning == asLogger {
+				p.aside = p.aside || beside(text)
+				continue
+			}
+			p.has |= 1 << target.rank
+			p.request = p.request || len(text) > 0 && string(text) != "-"
 			continue
 		}
 		if target.rank >= p.ranks[target.slot] {
@@ -377,7 +391,7 @@ func (p *object) found(text []byte, r *Record) {
 		}
 	}
 	if string(p.name) == "request" { // nginx: the request line
-		p.request = true
+		p.request, p.has = true, p.has|requestLined
 		var whole Record
 		whole.Values = [][]byte{nil, nil}
 		requestLine(text, 0, 1, &whole)

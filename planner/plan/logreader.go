@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stint-dev/stint/planner/accesslog"
 )
@@ -59,6 +60,14 @@ type tallied struct {
 
 // requestBytes is more than the lines of most requests have.
 const requestBytes = 512
+
+// mostPacked is how many times shorter a packed log may be.
+const mostPacked = 50
+
+// packed reports whether a line may be a piece of packed bytes: it is no text.
+func packed(line []byte) bool {
+	return !utf8.Valid(line) && bytes.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' && r != '\r' && r != 0x1b })
+}
 
 // mostExamples is how many unreadable lines are shown.
 const mostExamples = 3
@@ -177,6 +186,9 @@ func (t *tallied) skip(line []byte, err error) {
 	t.lines++
 	t.bad++
 	t.lost += 1 + int64(len(line)/requestBytes)
+	if packed(line) {
+		t.lost += int64(len(line)) * mostPacked / requestBytes
+	}
 	if len(t.examples) < mostExamples {
 		t.examples = append(t.examples, fmt.Sprintf("%v: %s", err, accesslog.Excerpt(line)))
 	}
