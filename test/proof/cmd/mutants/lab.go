@@ -33,7 +33,7 @@ var stages = []stage{
 
 	{".", []string{"./fallback", "./policy/...", "-short"}, []string{"fallback/", "policy/"}},
 	{".", []string{"./httplimit", "-short"}, []string{"httplimit/"}},
-	{".", []string{"./internal/...", "./policy", "./httplimit", "-short"}, []string{"internal/"}},
+	{".", []string{"./internal/...", ".", "./policy", "./httplimit", "-short"}, []string{"internal/"}},
 
 	{"redisstore", []string{".", "-run", "^TestLongLog", "-short"}, []string{"redisstore/lua/fastpath_log.lua", "redisstore/lua/log.lua"}},
 	{"redisstore", []string{".", "-run", "^Test(Breaker|BreakerHolds|NoClientTime|Time|NoKeyWithoutExpiry|DenialWritesNothing|Errors|Replies|Boot|Faults|Cluster)$"}, []string{"redisstore/"}},
