@@ -75,8 +75,8 @@ type TurnStore interface {
 // Price: that of one Take and no allocation when the cost passes at once; under a
 // LeakyQueue, a ban or a limit that counts what it denies, where the store is no
 // [TurnStore], two calls.
-// A waiter in line holds a few hundred bytes, but no goroutine of its own and no
-// timer. Only the first in line calls the store, once each RetryAfter, and for a
+// A waiter in line holds a few hundred bytes, the first for a key 2 kB and a timer, and
+// none a goroutine of its own. Only the first in line calls the store, once each RetryAfter, and for a
 // store that other processes share at least once a second. A waiter with a deadline
 // makes two more calls, and up to eight while others come and go.
 func (l *Limiter) Wait(ctx context.Context, key string, cost int64) error {

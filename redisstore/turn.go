@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/stint-dev/stint"
@@ -9,12 +10,12 @@ import (
 )
 
 // TakeTurn implements [stint.TurnStore]. For layers in several slots of a cluster, or in a
-// mode, it peeks and then takes, and the turn is now. It shares no call with other requests.
+// mode other than strict, it peeks and then takes, and the turn is now. It shares no call with other requests.
 func (s *Store) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, ttl, age time.Duration) (d stint.Decision, id stint.ReservationID, err error) {
 	if cost < 0 {
 		return d, "", stint.ErrCost
 	}
-	_, inMode := s.modes.ofModes(layers)
+	layers, inMode := s.strictly(layers)
 	var parts []part
 	if !inMode {
 		if parts, err = s.request(nil, layers); err != nil {
@@ -44,4 +45,20 @@ func (s *Store) TakeTurn(ctx context.Context, layers []stint.Layer, cost int64, 
 		return d, "", a.err
 	}
 	return a.join(parts, true), "", nil
+}
+
+// strictly returns the layers with the bounds by which the server decides them. inMode reports that a
+// mode decides some of them elsewhere.
+func (s *Store) strictly(layers []stint.Layer) (onServer []stint.Layer, inMode bool) {
+	elsewhere := func(o *boundLimit) bool { return o.lease != nil || o.async != nil }
+	onServer = slices.Clone(layers)
+	for i := range onServer {
+		if b, ok := onServer[i].Bound.(*modeBound); ok {
+			if b.onServer == nil || slices.ContainsFunc(b.all, elsewhere) {
+				return layers, true
+			}
+			onServer[i].Bound = b.onServer
+		}
+	}
+	return onServer, false
 }

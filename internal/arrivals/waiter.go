@@ -280,6 +280,9 @@ func (w *Waiter) Drive(ctx context.Context, seat bool) (started bool, err error)
 		case stepPause:
 			err = w.pause(ctx, due)
 		}
+		if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
+			err = errors.Join(ended, err)
+		}
 		if err != nil {
 			return false, err
 		}
