@@ -27,11 +27,12 @@ type router struct {
 	class       string // of its object of Kubernetes, and whether it is for TLS alone
 	syntax      string // the version of Traefik whose language the rule is in, if it says so
 	services    []string
-	key         string   // what its children call it
-	parents     []string // the keys of the routers that it is a child of
-	ranks       []int64  // the priorities of its parents, and its own
-	inner       bool     // it is a child: its parent takes its requests from other routers
-	lacks       string   // why Traefik may give it no requests
+	backends    []backend // Services of Kubernetes
+	key         string    // what its children call it
+	parents     []string  // the keys of the routers that it is a child of
+	ranks       []int64   // the priorities of its parents, and its own
+	inner       bool      // it is a child: its parent takes its requests from other routers
+	lacks       string    // why Traefik may give it no requests
 }
 
 // traefik is the configuration of all files together.
@@ -43,6 +44,8 @@ type traefik struct {
 	routers     []router
 	entryPoints map[string][]string // names of middlewares, by entry point
 	refs        []reference
+	settings    map[string]bool          // what is allowed, once it has been looked for
+	kube        map[string]node          // the Services of Kubernetes, by namespace and name
 	roots       []node                   // the documents, and the trees of labels
 	defaults    []string                 // the entry points of routers that name none; nil is all
 	explicit    bool                     // containers are read with traefik.enable=true alone, or some have it
@@ -55,7 +58,7 @@ type traefik struct {
 // Traefik converts the middlewares of Traefik's dynamic configuration, or of its objects
 // in Kubernetes, with the routers that use them.
 func Traefik(docs []Document) ([]byte, importers.Notes, error) {
-	t := &traefik{converter: newConverter(docs), middlewares: map[string]node{}, services: map[string]node{}, entryPoints: map[string][]string{}, containers: map[string]string{}, taken: map[string]bool{}, known: map[*rulesfile.Node]bool{}}
+	t := &traefik{converter: newConverter(docs), middlewares: map[string]node{}, services: map[string]node{}, entryPoints: map[string][]string{}, containers: map[string]string{}, kube: map[string]node{}, settings: map[string]bool{}, taken: map[string]bool{}, known: map[*rulesfile.Node]bool{}}
 	for _, d := range docs {
 		t.roots = append(t.roots, d.root)
 		t.explicit = t.explicit || says(d.root, enabling)
@@ -86,7 +89,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 			if m.anyCase("rateLimit").there() || m.anyCase("inFlightReq").there() {
 				t.notes.Say(m.where(), "no router in these files uses the middleware %s: its rule is for every request until you give it a match", name)
 			}
-			t.middleware(strings.SplitN(name, "@", 2)[0], m, 0)
+			t.middleware(strings.SplitN(name, "@", 2)[0], m, []int{0})
 		}
 	}
 	t.next()
@@ -96,11 +99,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 			return m.anyCase("redirectScheme").there() || m.anyCase("redirectRegex").there()
 		})})
 	}
-	for i, r := range t.routers {
-		for _, name := range r.middlewares {
-			t.middleware(r.name+"-"+strings.SplitN(name, "@", 2)[0], t.middlewares[name], i)
-		}
-	}
+	t.limits()
 	return t.done()
 }
 
@@ -173,6 +172,9 @@ func (t *traefik) read(n node) {
 		for _, r := range n.get("spec", "routes").list() {
 			t.readRoute(n, r, space)
 		}
+	case "Service":
+		t.kube[space], t.kube[space+"/"+name] = n, n
+		t.unread(n)
 	case "TraefikService":
 		t.services[space+"-"+name+"@kubernetescrd"] = node{}
 		t.unread(n)
@@ -193,6 +195,9 @@ func (t *traefik) readRoute(n, r node, space string) {
 		if in == "" {
 			in = space
 		}
+		if in != space && !t.allowed("allowCrossNamespace") {
+			one.lacks = "it names " + of + " of another namespace without allowCrossNamespace"
+		}
 		if !strings.Contains(of, "@") {
 			of = in + "-" + of + "@kubernetescrd"
 		}
@@ -205,14 +210,19 @@ func (t *traefik) readRoute(n, r node, space string) {
 		one.parents = append(one.parents, named(p))
 	}
 	t.known[r.get("middlewares").Node] = true
-	one.lacks = cmp.Or(t.knows(n.get("spec"), "ingressClassName", "entryPoints", "routes", "tls", "parentRefs"), t.knows(r, "match", "kind", "priority", "syntax", "services", "middlewares", "observability"))
+	one.lacks = cmp.Or(one.lacks, t.knows(n.get("spec"), "ingressClassName", "entryPoints", "routes", "tls", "parentRefs"), t.knows(r, "match", "kind", "priority", "syntax", "services", "middlewares", "observability"))
 	if !r.get("services").there() {
 		one.services = []string{""}
 	}
 	for _, s := range r.get("services").list() {
-		if name := named(s); s.get("kind").text() == "TraefikService" { // a Service of Kubernetes is taken to be there
+		if name := named(s); s.get("kind").text() == "TraefikService" {
 			one.services = append(one.services, name)
+		} else {
+			one.backends = append(one.backends, backend{cmp.Or(s.get("namespace").text(), space), s.get("name").text(), s.get("port").text()})
 		}
+	}
+	if kind := r.get("kind").text(); kind != "" && kind != "Rule" {
+		one.lacks = "its kind is not Rule"
 	}
 	t.routers = append(t.routers, one)
 }
@@ -348,6 +358,11 @@ func (t *traefik) readIngress(n node) {
 		} else if p.host != "" {
 			r.rule = host + " && " + r.rule
 		}
+		if to := p.at.get("backend"); to.there() {
+			r.lacks = cmp.Or(lacks, map[bool]string{true: "its backend is no Service"}[to.get("resource").there()])
+			port := to.get("service", "port", "number").text() + to.get("service", "port", "name").text() + to.get("servicePort").text()
+			r.backends = []backend{{cmp.Or(n.get("metadata", "namespace").text(), "default"), to.get("service", "name").text() + to.get("serviceName").text(), port}}
+		}
 		if !n.get("spec", "rules").there() { // a catch-all
 			r.priority = math.MinInt32
 		}
@@ -403,13 +418,33 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 	return all
 }
 
-// middleware makes the rules of a middleware at a place.
-func (t *traefik) middleware(name string, m node, at int) {
+// limits makes the rules of the routers. With Redis, all routers of a middleware share its counts.
+func (t *traefik) limits() {
+	shared := map[string][]int{}
+	for i, r := range t.routers {
+		for _, name := range r.middlewares {
+			shared[name] = append(shared[name], i)
+		}
+	}
+	for i, r := range t.routers {
+		for _, name := range r.middlewares {
+			base, _, _ := strings.Cut(name, "@")
+			if m, in := t.middlewares[name], shared[name]; !m.anyCase("rateLimit", "redis").there() || len(in) == 1 {
+				t.middleware(r.name+"-"+base, m, []int{i})
+			} else if in[0] == i {
+				t.middleware(base, m, in)
+			}
+		}
+	}
+}
+
+// middleware makes the rules of a middleware at places.
+func (t *traefik) middleware(name string, m node, at []int) {
 	if f := m.anyCase("inFlightReq"); f.there() {
 		t.knows(f, "amount", "sourceCriterion")
 		r := importers.Rule{Name: name + "-in-flight", Key: []string{"host"}, Limits: []string{fmt.Sprintf("%d in flight", t.number(f.anyCase("amount"), 0))}}
 		if by := f.anyCase("sourceCriterion"); len(by.fields()) == 0 || t.source(&r, by) {
-			t.add(f, r, []int{at})
+			t.add(f, r, at)
 		}
 	}
 	l := m.anyCase("rateLimit")
@@ -432,7 +467,7 @@ func (t *traefik) middleware(name string, m node, at int) {
 		if l.anyCase("redis").there() {
 			t.notes.Say(l.anyCase("redis").where(), "redis is left out: give the rules a store")
 		}
-		t.add(l, r, []int{at})
+		t.add(l, r, at)
 	}
 }
 

@@ -2,6 +2,7 @@ package gateways
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -57,7 +58,7 @@ func (t *traefik) served(all []router) {
 		more = false
 		for i := range all {
 			r := &all[i]
-			if !alive[r.key] && t.lacks(r.services, 0) != "" {
+			if !alive[r.key] && cmp.Or(t.lacks(r.services, 0), t.backed(r.backends)) != "" {
 				continue
 			}
 			for _, name := range r.parents {
@@ -69,13 +70,46 @@ func (t *traefik) served(all []router) {
 	for i := range all {
 		if r := &all[i]; r.lacks == "" {
 			none := slices.Contains(r.services, "")
-			if r.lacks = t.lacks(r.services, 0); alive[r.key] && none {
+			if r.lacks = cmp.Or(t.lacks(r.services, 0), t.backed(r.backends)); alive[r.key] && none {
 				r.lacks = ""
 			} else if alive[r.key] {
 				r.lacks = "it has a service and children"
 			}
 		}
 	}
+}
+
+// A backend is a Service of Kubernetes, with a port by name or number.
+type backend struct{ space, name, port string }
+
+// backed says why Traefik makes no router to one of some Services. Without any Service of a namespace in the files,
+// those that routers name are taken to be there.
+func (t *traefik) backed(all []backend) string {
+	for _, b := range all {
+		s, known := t.kube[b.space+"/"+b.name]
+		at := fmt.Sprintf("the Service %s/%s", b.space, b.name)
+		switch _, some := t.kube[b.space]; {
+		case !some:
+		case !known:
+			return at + " is in none of these files"
+		case s.get("spec", "type").text() == "ExternalName" && !t.allowed("allowExternalNameServices"):
+			return at + " is an ExternalName without allowExternalNameServices"
+		case b.port != "" && !slices.ContainsFunc(s.get("spec", "ports").list(), func(p node) bool { return b.port == p.get("port").text() || b.port == p.get("name").text() }):
+			return at + " has no port " + b.port
+		}
+	}
+	return ""
+}
+
+// allowed reports whether a document sets something to true, as a setting or in arguments.
+func (t *traefik) allowed(setting string) bool {
+	allowed, known := t.settings[setting]
+	if !known {
+		what := regexp.MustCompile("(?i)" + setting + `(\W{1,4}true|$)`)
+		allowed = slices.ContainsFunc(t.roots, func(n node) bool { return says(n, what) })
+		t.settings[setting] = allowed
+	}
+	return allowed
 }
 
 // mostFamilies bounds how often a router stands below others.
@@ -102,7 +136,7 @@ func (t *traefik) rooted(r router, all []router, depth int) (found []router) {
 				one.inner, one.entryPoints, one.class = true, p.entryPoints, p.class
 				one.when, one.ranks = and(p.when, r.when), append(slices.Clone(p.ranks), r.priority)
 				if r.lacks == "" {
-					one.lacks = "it is a child of " + p.name
+					one.lacks = "it is a child of " + p.name + p.key[strings.LastIndexByte(p.key, '@'):]
 				}
 				found = append(found, one)
 			}
@@ -112,7 +146,7 @@ func (t *traefik) rooted(r router, all []router, depth int) (found []router) {
 		}
 	}
 	if found == nil {
-		r.lacks, r.ranks = "its parent is in none of these files", []int64{r.priority}
+		r.lacks, r.ranks = "its parent is in none of these files: "+strings.Join(r.parents, " "), []int64{r.priority}
 		return []router{r}
 	}
 	return found
@@ -147,7 +181,7 @@ func (t *traefik) container(n node) {
 	for _, r := range n.anyCase("http", "routers").fields() {
 		switch {
 		case t.constrained:
-			t.containers[r.name] = "constraints say which containers are read"
+			t.containers[r.name] = "constraints say whether the container of " + r.name + " is read"
 		case !enabled:
 			t.containers[r.name] = "its container has no traefik.enable=true"
 		case several && r.value.anyCase("service").text() == "":

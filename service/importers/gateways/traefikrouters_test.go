@@ -16,6 +16,10 @@ func TestTraefikRouters(t *testing.T) {
 		return strings.Replace(strings.Replace(container, "%s", app, 1), "%s", other, 1)
 	}
 	const alone = once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one]}\n---\nservices:\n  other:\n    labels: ['traefik.http.routers.other.rule=PathPrefix(`/free`)']\n"
+	const served = "{kind: Middleware, metadata: {name: one}, spec: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n---\n{kind: Service, metadata: {name: app}, spec: {ports: [{name: web, port: 80}]}}\n---\n{kind: Service, metadata: {name: out}, spec: {type: ExternalName}}\n---\n{kind: IngressRoute, metadata: {name: p}, spec: {routes: [{match: 'Path(`/x`) || Path(`/free`)', priority: 1, middlewares: [{name: one}], services: [{name: app}]}]}}\n---\n"
+	route := func(service, more string) string {
+		return "{kind: IngressRoute, metadata: {name: c}, spec: {routes: [{match: 'PathPrefix(`/free`)', " + more + "services: [{name: " + service + "}]}]}}\n"
+	}
 	const objects = "{kind: Middleware, metadata: {name: one}, spec: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n---\n{kind: IngressRoute, metadata: {name: p}, spec: {routes: [{match: 'Host(`a.example`)', middlewares: [{name: one}]}]}}\n---\n"
 	for name, c := range map[string]struct {
 		text, limited, free, lost string
@@ -66,6 +70,24 @@ func TestTraefikRouters(t *testing.T) {
 		"two services":              {labels("", "traefik.http.services.a.loadbalancer.server.port=80, traefik.http.services.b.loadbalancer.server.port=81"), "/ /free", "", ""},
 		"one of two services":       {labels("", "traefik.http.services.a.loadbalancer.server.port=80, traefik.http.services.b.loadbalancer.server.port=81, traefik.http.routers.other.service=a"), "/", "/free", ""},
 
+		"children of two parents elsewhere": {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one], parentRefs: [some]}\n    c: {rule: 'PathPrefix(`/free`)', parentRefs: [other], service: s}\n", "/free", "", "the parent other@file is in none"},
+		"constraints on both":               {labels("", "x=y") + "---\nproviders: {docker: {constraints: 'Label(`x`, `z`)'}}\n", "/ /free", "", ""},
+
+		"a Service":                  {served + route("app, port: 80", ""), "/x", "/free", ""},
+		"a Service by a port's name": {served + route("app, port: web", ""), "/x", "/free", ""},
+		"no Service of its name":     {served + route("other", ""), "/x /free", "", ""},
+		"no port of a Service":       {served + route("app, port: 81", ""), "/x /free", "", ""},
+		"an ExternalName":            {served + route("out", ""), "/x /free", "", ""},
+		"an ExternalName, allowed":   {served + route("out", "") + "---\n{kind: Deployment, spec: {args: [--providers.kubernetescrd.allowexternalnameservices]}}\n", "/x", "/free", ""},
+		"of another namespace":       {served + route("app, namespace: x", ""), "/x /free", "", ""},
+		"of another, allowed":        {served + route("app, namespace: x", "") + "---\nproviders: {kubernetesCRD: {allowCrossNamespace: true}}\n", "/x", "/free", ""},
+		"another kind":               {served + route("app", "kind: Other, "), "/x /free", "", ""},
+		"an Ingress without Service": {served + "{kind: Ingress, metadata: {name: i}, spec: {rules: [{host: a.example, http: {paths: [{path: /free, pathType: Prefix, backend: {service: {name: other, port: {number: 80}}}}]}}]}}", "/x /free", "", ""},
+		"an Ingress with one":        {served + "{kind: Ingress, metadata: {name: i}, spec: {rules: [{host: a.example, http: {paths: [{path: /free, pathType: Prefix, backend: {service: {name: app, port: {name: web}}}}]}}]}}", "/x", "/free", ""},
+		"an Ingress for a resource":  {served + "{kind: Ingress, metadata: {name: i}, spec: {rules: [{host: a.example, http: {paths: [{path: /free, pathType: Prefix, backend: {resource: {kind: x, name: y}}}]}}]}}", "/x /free", "", ""},
+
+		"one count in Redis": {strings.Replace(once, "burst: 1", "burst: 1, redis: {endpoints: [x]}", 1) + "    a: {rule: 'PathPrefix(`/a`)', service: s, middlewares: [one]}\n    b: {rule: 'PathPrefix(`/b`)', service: s, middlewares: [one]}\n    c: {rule: 'PathPrefix(`/b/free`)', service: s}\n", "/a /b", "/x /b/free", ""},
+
 		"entry points by default": {once + "    p: {rule: 'PathPrefix(`/`)', service: s, middlewares: [one], entryPoints: [web, other]}\n    c: {rule: 'PathPrefix(`/free`)', service: s}\n---\nentryPoints: {web: {asDefault: true}, other: {}}\n", "/ /free", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) { frees(t, "traefik", c.text, c.limited, c.free, c.lost) })
@@ -94,6 +116,16 @@ func frees(t *testing.T, kind, text, limited, free, lost string) {
 			if passed := ofThree(t, yaml, request); passed != want {
 				t.Errorf("%d of %s pass, want %d of 3, by\n%s\n%s\n%v", passed, request, want, text, yaml, notes)
 			}
+		}
+	}
+}
+
+// With Redis, Traefik counts a middleware by its name, for all its routers.
+func TestTraefikRedis(t *testing.T) {
+	for more, want := range map[string]int{"": 2, ", redis: {endpoints: [x]}": 1} {
+		yaml, notes, err := converted("traefik", strings.Replace(once, "burst: 1", "burst: 1"+more, 1)+"    a: {rule: 'PathPrefix(`/a`)', service: s, middlewares: [one]}\n    b: {rule: 'PathPrefix(`/b`)', service: s, middlewares: [one]}\n")
+		if got := strings.Count(yaml, "limits:"); err != nil || notes.Lost() > 0 || got != want {
+			t.Errorf("%d rules, want %d:\n%s\n%v %v", got, want, yaml, notes, err)
 		}
 	}
 }
