@@ -1,7 +1,9 @@
 package gateways
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +38,7 @@ type envoyLocal struct {
 	ports map[string]bool   // names of the route configurations of managers that leave the port in Host
 	named map[string]bool   // names of the route configurations in the files
 	whole map[string]bool   // entries with a virtual host for what no other takes
+	inner map[string]bool   // attributes of headers that Envoy removes unless its own servers sent them
 }
 
 // An envoyFilter is a configuration of the filter, with the rate_limits that make descriptors.
@@ -53,7 +56,7 @@ type base struct {
 // EnvoyLocal converts Envoy's local rate limit filter, in a configuration of Envoy or in
 // patches of Istio.
 func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
-	e := &envoyLocal{converter: newConverter(docs), uses: map[*rulesfile.Node][]int{}, bases: map[string][]base{}, ports: map[string]bool{}, named: map[string]bool{}, whole: map[string]bool{}}
+	e := &envoyLocal{converter: newConverter(docs), uses: map[*rulesfile.Node][]int{}, bases: map[string][]base{}, ports: map[string]bool{}, named: map[string]bool{}, whole: map[string]bool{}, inner: map[string]bool{"header.x-envoy-downstream-service-cluster": true, "header.x-envoy-downstream-service-node": true}}
 	var managers, alone []node
 	for _, d := range docs {
 		each(d.root, e.others)
@@ -115,7 +118,7 @@ func (e *envoyLocal) patch(n node) bool {
 	if !ok || !r.get("match").there() {
 		return false
 	}
-	one := place{when: e.routeMatch(r), at: r}
+	one := place{when: e.routeMatch(r), at: r, lacks: e.knowsRoute(r, []node{config})}
 	if host, port, named := strings.Cut(n.get("match", "routeConfiguration", "vhost", "name").text(), ":"); named {
 		one.when, one.entries = and(one.when, [][]importers.Cond{hostIs(host)}), []string{port}
 	}
@@ -147,15 +150,44 @@ func each(n node, do func(node) bool) {
 	}
 }
 
+// The fields that are read, or change neither which requests a route has nor their limits.
+const (
+	managerFields = `@type codec_type stat_prefix rds route_config http_filters add_user_agent tracing *_protocol_options http1_safe_max_connection_duration
+		server_* scheme_header_transformation max_request_headers_kb *_timeout drain_timeout_jitter access_log* flush_access_log_on_new_request
+		use_remote_address xff_num_trusted_hops original_ip_detection_extensions internal_address_config skip_xff_append via *_request_id
+		always_set_request_id_in_response forward_* set_current_client_cert_details proxy_* represent_* upgrade_configs normalize_path
+		merge_slashes path_with_escaped_slashes_action request_id_extension local_reply_config strip_* stream_error_on_invalid_http_message
+		path_normalization_options typed_header_validation_config append_* add_* record_route_resolution_stats`
+	routesFields = `@type name virtual_hosts internal_only_headers most_specific_header_mutations_wins validate_clusters
+		max_direct_response_body_size_bytes cluster_specifier_plugins ignore_port_in_host_matching ` + anyFields
+	hostFields = `name domains routes require_tls virtual_clusters rate_limits cors include_* retry_* hedge_policy
+		per_request_buffer_limit_bytes request_body_buffer_limit ` + anyFields
+	routeFields = `name match route redirect direct_response filter_action non_forwarding_action decorator tracing stat_prefix rate_limits
+		per_request_buffer_limit_bytes request_body_buffer_limit ` + anyFields
+	anyFields    = `request_headers_to_* response_headers_to_* request_mirror_policies typed_per_filter_config metadata`
+	actionFields = `cluster* weighted_clusters inline_cluster_specifier_plugin metadata_match prefix_rewrite regex_rewrite path_rewrite* host_rewrite*
+		auto_host_rewrite* append_x_forwarded_host *timeout early_data_policy retry_* request_mirror_policies priority rate_limits include_vh_rate_limits
+		hash_policy cors grpc_timeout_offset upgrade_configs internal_redirect_* max_internal_redirects hedge_policy max_stream_duration`
+	matchFields  = `prefix path path_separated_prefix safe_regex case_sensitive headers`
+	unmatched    = `path_match_policy connect_matcher query_parameters cookies grpc runtime_fraction tls_context dynamic_metadata filter_state`
+	headerFields = `name exact_match safe_regex_match range_match present_match prefix_match suffix_match contains_match string_match invert_match treat_missing_header_as_empty`
+	textFields   = `exact prefix suffix safe_regex contains custom ignore_case`
+	limitFields  = `@type stat_prefix status token_bucket filter_* request_headers_to_* response_headers_to_* descriptors stage rate_limits
+		local_rate_limit_per_downstream_connection local_cluster_rate_limit enable_* vh_rate_limits always_consume_default_token_bucket
+		rate_limited_as_resource_exhausted max_dynamic_descriptors`
+	bucketFields = `max_tokens tokens_per_fill fill_interval`
+)
+
 // notLocal are the other filters that limit something, by the ends of their types, and why
 // their limits are lost.
 var notLocal = map[string]string{
-	"filters.network.local_ratelimit.v3.LocalRateLimit":           "the local rate limit of connections is NOT KEPT: these rules are for requests",
-	"filters.network.connection_limit.v3.ConnectionLimit":         "connection_limit is NOT KEPT: these rules are for requests",
 	"filters.http.admission_control.v3.AdmissionControl":          "admission_control is NOT KEPT: it denies by how many requests succeed, which rules do not see",
 	"filters.http.adaptive_concurrency.v3.AdaptiveConcurrency":    "adaptive_concurrency is NOT KEPT: it denies by how long requests take, which rules do not see",
 	"filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig": "rate_limit_quota is NOT KEPT: its limits are at another service",
 }
+
+// ofConnections matches the types of filters that limit connections.
+var ofConnections = regexp.MustCompile(`filters\.(listener|network|udp)\..*Limit$`)
 
 // others notes what becomes of filters that are not the local rate limit.
 func (e *envoyLocal) others(n node) bool {
@@ -170,6 +202,11 @@ func (e *envoyLocal) others(n node) bool {
 	}
 	if strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
 		e.notes.Say(n.where(), "the limits of the domain %s are at your rate limit service: stint import envoy-ratelimit reads its configuration", config.get("domain").text())
+	} else if ofConnections.MatchString(kind) {
+		e.notes.Lose(n.where(), "a limit of connections is NOT KEPT: these rules are for requests")
+	}
+	for _, name := range n.proto("internal_only_headers").texts() {
+		e.inner["header."+strings.ToLower(name)] = true
 	}
 	for _, c := range n.proto("weighted_clusters", "clusters").list() {
 		for _, f := range c.proto("typed_per_filter_config").fields() {
@@ -246,7 +283,15 @@ func (e *envoyLocal) manager(m node) {
 	case !routes.there() && len(bases) > 0 && m.proto("rds").there() && !e.named[rds]:
 		e.notes.Say(m.where(), "routes of rds are not in the file: what they say of this limit is not read")
 	}
+	lacks := e.knows(routes, routesFields)
+	if filters := m.proto("http_filters"); filters.there() {
+		lacks = cmp.Or(lacks, e.knows(m, managerFields))
+		for _, f := range filters.list() {
+			e.knows(f, "name typed_config is_optional disabled")
+		}
+	}
 	for _, d := range e.domains(m, routes) {
+		lacks := cmp.Or(e.knows(d.host, hostFields), lacks)
 		when := everywhere
 		if name, _, _ := strings.Cut(d.name, ":"); name != "*" {
 			if when = nil; hostIs(name) != nil {
@@ -254,18 +299,31 @@ func (e *envoyLocal) manager(m node) {
 			}
 		}
 		for _, r := range d.host.get("routes").list() {
-			e.places = append(e.places, place{when: and(when, e.routeMatch(r)), at: r, entries: d.entries, answered: r.get("redirect").there()})
+			one := place{when: and(when, e.routeMatch(r)), at: r, entries: d.entries, answered: r.get("redirect").there()}
+			own := configs(bases, r, d.host, routes)
+			one.lacks = cmp.Or(e.knowsRoute(r, own), lacks)
+			e.places = append(e.places, one)
 			limits := append(r.proto("route", "rate_limits").list(), r.proto("rate_limits").list()...)
-			if len(limits) == 0 || r.proto("route", "include_vh_rate_limits").yes() {
-				limits = append(limits, d.host.proto("rate_limits").list()...)
-			}
-			for _, config := range configs(bases, r, d.host, routes) {
-				e.use(config, limits, len(e.places)-1)
+			for _, config := range own {
+				all := limits
+				if mode := config.proto("vh_rate_limits").text(); mode == "INCLUDE" || r.proto("route", "include_vh_rate_limits").yes() || len(limits) == 0 && mode != "IGNORE" {
+					all = slices.Concat(limits, d.host.proto("rate_limits").list())
+				}
+				e.use(config, all, len(e.places)-1)
 			}
 		}
-		e.places = append(e.places, place{when: when, at: d.host, entries: d.entries, answered: true}) // no route takes them: Envoy answers 404
+		e.places = append(e.places, place{when: when, at: d.host, entries: d.entries, answered: true, lacks: lacks}) // no route takes them: Envoy answers 404
 		e.useAll(bases)
 	}
+}
+
+// knowsRoute is knows for a route, with the configurations of filters for it.
+func (e *envoyLocal) knowsRoute(r node, configs []node) string {
+	lacks := cmp.Or(e.knows(r, routeFields), e.knows(r.get("route"), actionFields))
+	for _, config := range configs {
+		lacks = cmp.Or(lacks, e.knows(config, limitFields), e.knows(config.proto("token_bucket"), bucketFields))
+	}
+	return lacks
 }
 
 // configs returns the configurations of filters for a route, the most specific of each: that of the route,
@@ -380,18 +438,20 @@ func (e *envoyLocal) routeMatch(r node) [][]importers.Cond {
 	case m.proto("safe_regex", "regex").text() != "":
 		path = e.pathFinds(r, "^(?:"+m.proto("safe_regex", "regex").text()+")$", false)
 	}
-	if path == nil || m.proto("case_sensitive").no() || m.proto("query_parameters").there() || m.get("grpc").there() || m.proto("runtime_fraction").there() {
+	e.knows(m, matchFields, unmatched)
+	others := slices.ContainsFunc(m.fields(), func(f field) bool { return !oneOf(f.name, matchFields) })
+	if path == nil || others || m.proto("case_sensitive").no() {
 		return nil
 	}
-	return and([][]importers.Cond{path}, headersMatch(m.get("headers").list()))
+	return and([][]importers.Cond{path}, e.headersMatch(m.get("headers").list()))
 }
 
 // headersMatch returns conditions on headers, nil if rules cannot express them.
-func headersMatch(all []node) [][]importers.Cond {
+func (e *envoyLocal) headersMatch(all []node) [][]importers.Cond {
 	when := [][]importers.Cond{{}}
 	for _, h := range all {
-		attribute, ok := headerOf(h.get("name").text())
-		if !ok || h.proto("invert_match").yes() {
+		attribute, ok := e.headerOf(h.get("name").text())
+		if !ok || h.proto("invert_match").yes() || e.knows(h, headerFields)+e.knows(h.proto("string_match"), textFields) != "" {
 			return nil
 		}
 		exact, value := "", ""
@@ -421,23 +481,25 @@ func headersMatch(all []node) [][]importers.Cond {
 		if one == nil {
 			return nil
 		}
-		when = and(when, wider(attribute, one))
+		when = and(when, e.wider(attribute, one))
 	}
 	return when
 }
 
 // wider returns a condition on a header. Rules read the path without its query and the host without its
-// port, in any case, and so take more than the whole text of such a header.
-func wider(attribute string, one []importers.Cond) [][]importers.Cond {
+// port, in any case, and so take more than the whole text of such a header. Nor do they remove a header of
+// inner servers.
+func (e *envoyLocal) wider(attribute string, one []importers.Cond) [][]importers.Cond {
 	for i := range one {
-		whole := attribute == "path" && one[i].Less == nil && !strings.HasSuffix(one[i].Values[0], "**")
-		one[i].Wide = one[i].Wide || whole || attribute == "host"
+		whole := attribute == "path" && one[i].Less == nil && one[i].Values != nil && !strings.HasSuffix(one[i].Values[0], "**")
+		one[i].Wide = one[i].Wide || whole || attribute == "host" || e.inner[attribute]
 	}
 	return [][]importers.Cond{one}
 }
 
-// headerOf returns the attribute of a header, or of a pseudo-header such as :path.
-func headerOf(name string) (string, bool) {
+// headerOf returns the attribute of a header, or of a pseudo-header such as :path; ok is false for one that
+// Envoy itself sets, too.
+func (e *envoyLocal) headerOf(name string) (attribute string, ok bool) {
 	switch name {
 	case ":path":
 		return "path", true
@@ -446,7 +508,8 @@ func headerOf(name string) (string, bool) {
 	case ":authority", "host", "Host":
 		return "host", true
 	}
-	return header(name)
+	attribute, ok = header(name)
+	return attribute, ok && (!strings.HasPrefix(attribute, "header.x-envoy-") || e.inner[attribute])
 }
 
 // filter makes the rules of a configuration.
@@ -575,7 +638,13 @@ func (e *envoyLocal) descriptors(f envoyFilter) (all []described) {
 	for _, d := range f.config.get("descriptors").list() {
 		limit := e.bucket(d.proto("token_bucket"))
 		reached := false
+		if e.knows(d, "entries token_bucket")+e.knows(d.proto("token_bucket"), bucketFields) != "" {
+			continue
+		}
 		for _, l := range f.limits {
+			if stage := func(n node) string { return cmp.Or(n.get("stage").text(), "0") }; stage(l) != stage(f.config) || e.knows(l, "stage disable_key actions x_ratelimit_option") != "" {
+				continue
+			}
 			r := importers.Rule{Name: entriesText(d), Key: []string{}, IPv6Prefix: 128, Limits: []string{limit}}
 			match, keys, ok := e.descriptor(&r, d.get("entries").list(), l.get("actions").list())
 			if !ok || limit == "" {
@@ -620,7 +689,7 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 			made, attribute = "remote_address", "ip"
 		case a.proto("request_headers").there():
 			made = name(a.proto("request_headers"), "")
-			attribute, ok = headerOf(a.proto("request_headers", "header_name").text())
+			attribute, ok = e.headerOf(a.proto("request_headers", "header_name").text())
 			if !ok {
 				return nil, "", false
 			}
@@ -628,8 +697,11 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 			made, constant = name(a.proto("generic_key"), "generic_key"), a.proto("generic_key", "descriptor_value").text()
 		case a.proto("header_value_match").there():
 			of := a.proto("header_value_match")
+			if e.knows(of, "descriptor_value descriptor_key expect_match headers") != "" {
+				return nil, "", false
+			}
 			made, constant = name(of, "header_match"), of.proto("descriptor_value").text()
-			when = and(when, headersMatch(of.get("headers").list()))
+			when = and(when, e.headersMatch(of.get("headers").list()))
 			if of.proto("expect_match").no() {
 				return nil, "", false
 			}
@@ -640,9 +712,9 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 		case attribute == "":
 		case value == "":
 			r.Key = append(r.Key, attribute)
-			when = and(when, [][]importers.Cond{{{Attribute: attribute, Set: true}}})
+			when = and(when, e.wider(attribute, []importers.Cond{{Attribute: attribute, Set: true}}))
 		default:
-			when = and(when, valueIs(attribute, value))
+			when = and(when, e.valueIs(attribute, value))
 		}
 	}
 	if len(when) != 1 {
@@ -652,7 +724,7 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 }
 
 // valueIs returns the condition that an attribute is exactly value; nil if rules have none.
-func valueIs(attribute, value string) [][]importers.Cond {
+func (e *envoyLocal) valueIs(attribute, value string) [][]importers.Cond {
 	var one []importers.Cond
 	switch attribute {
 	case "path":
@@ -669,5 +741,5 @@ func valueIs(attribute, value string) [][]importers.Cond {
 	if one == nil {
 		return nil
 	}
-	return wider(attribute, one)
+	return e.wider(attribute, one)
 }

@@ -502,7 +502,7 @@ func ofThree(t *testing.T, yaml, request string) (passed int) {
 	host, path, _ := strings.Cut(path, "/")
 	for range 3 {
 		var result policy.Result
-		if err := limits.Decide(t.Context(), policy.Map{"path": "/" + path, "method": method, "host": cmp.Or(host, "a.example"), "ip": "192.0.2.1"}, 1, &result); err != nil {
+		if err := limits.Decide(t.Context(), policy.Map{"path": "/" + path, "method": method, "host": cmp.Or(host, "a.example"), "ip": "192.0.2.1", "header.x-envoy-downstream-service-cluster": "adm", "header.x-inner": "1"}, 1, &result); err != nil {
 			t.Fatal(err)
 		}
 		if result.Decision.Allowed {

@@ -48,7 +48,7 @@ func (p *place) within(q *place) bool {
 // unsure says why a request that q, which goes before p, names may be for p; "" if it is not.
 func (p *place) unsure(q *place) string {
 	switch {
-	case q.lacks != "" && q.lacks != p.lacks:
+	case q.lacks != "" && (q.lacks != p.lacks || strings.HasSuffix(q.lacks, notKnown)):
 		return q.lacks
 	case q.tie != "" && q.tie == p.tie && q.limits != p.limits:
 		return "the files do not say whether this goes first"
@@ -130,19 +130,25 @@ func (c *converter) knows(n node, known ...string) (lacks string) {
 	return lacks
 }
 
+// notKnown is the end of what a place with an unknown field lacks. Such places are not alike.
+const notKnown = " is not known here"
+
 // unknown notes a field, or the like, that is not known.
 func (c *converter) unknown(kind, name string, at node) (lacks string) {
-	c.notes.Lose(at.where(), "the %s %s is not known here: NOT KEPT, with the limit that it may have", kind, name)
-	return fmt.Sprintf("the %s %s at %s is not known here", kind, name, at.where())
+	lacks = "the " + kind + " " + name + notKnown
+	c.notes.Lose(at.where(), "%s: NOT KEPT, with the limit that it may have", lacks)
+	return lacks
 }
 
-// oneOf reports whether a name is in a list. One that ends with a star stands for all that begin like it.
+// oneOf reports whether a name is in a list. One that ends or begins with a star stands for all that begin or end
+// like it.
 func oneOf(name string, list ...string) bool {
 	name = unscored(name)
 	for _, texts := range list {
 		for one := range strings.FieldsSeq(texts) {
-			head, star := strings.CutSuffix(unscored(one), "*")
-			if name == head || star && strings.HasPrefix(name, head) {
+			head, more := strings.CutSuffix(unscored(one), "*")
+			end, before := strings.CutPrefix(head, "*")
+			if name == head || more && strings.HasPrefix(name, head) || before && strings.HasSuffix(name, end) {
 				return true
 			}
 		}

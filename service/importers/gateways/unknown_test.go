@@ -1,0 +1,63 @@
+package gateways_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestUnknown: a route with a field that the importer does not know, or with a condition that rules do not
+// have, frees nothing, and a note NOT KEPT names the field.
+func TestUnknown(t *testing.T) {
+	const local = "{x: {'@type': x/filters.http.local_ratelimit.v3.LocalRateLimit, stat_prefix: x, filter_enabled: {default_value: {numerator: 100}}, filter_enforced: {default_value: {numerator: 100}}, token_bucket: {max_tokens: %d, fill_interval: 3600s}}}"
+	one, many := fmt.Sprintf(local, 1), fmt.Sprintf(local, 50)
+	hosts := func(routes, vhost, host, route string) string {
+		return fmt.Sprintf("route_config:\n  ignorePortInHostMatching: true\n  %svirtual_hosts:\n  - {domains: ['a.example'], routes: [{match: {%s prefix: /free}, %s route: {}}, {match: {prefix: /}, typed_per_filter_config: %s}]%s}\n  - {domains: ['*'], routes: [{match: {prefix: /}, typed_per_filter_config: %s}]}\n", routes, host, route, one, vhost, one)
+	}
+	routes := func(match, more string) string {
+		return fmt.Sprintf("route_config:\n  internal_only_headers: [X-Inner]\n  virtual_hosts:\n  - domains: ['*']\n    routes:\n    - match: {%s}\n      typed_per_filter_config: %s\n    - match: {prefix: /}\n      typed_per_filter_config: %s%s\n", match, many, one, more)
+	}
+	descriptor := func(action, limit, of string) string {
+		return "route_config: {virtual_hosts: [{domains: ['*'], rate_limits: [{actions: [{header_value_match: {descriptor_value: v, headers: [{name: x-inner, present_match: true}]}}]}], routes: [{match: {prefix: /}, route: {rate_limits: [" + action + "]}, typed_per_filter_config: " +
+			strings.Replace(one, "stat_prefix: x", "stat_prefix: x, always_consume_default_token_bucket: false, "+limit+" descriptors: [{"+of+" entries: [{key: header_match, value: v}], token_bucket: {max_tokens: 50, fill_interval: 3600s}}]", 1) + "}]}]}\n"
+	}
+	const byHeader = "{%s actions: [{header_value_match: {%s descriptor_value: v, headers: [{name: x-inner, present_match: true}]}}]}"
+	const unknown = "the field some is not known here: NOT KEPT"
+	const unnamed = "are NOT KEPT here: rules cannot name these requests"
+	for name, c := range map[string]struct {
+		kind, text, limited, free, lost string
+	}{
+		"envoy: of a route":               {"envoy", hosts("", "", "", "some: y,"), "/other /free", "", "envoy.yaml:4: " + unknown},
+		"envoy: of a virtual host":        {"envoy", hosts("", ", some: y", "", ""), "/other /free", "", "envoy.yaml:4: " + unknown},
+		"envoy: a matcher":                {"envoy", hosts("", ", matcher: {x: y}", "", ""), "/other /free", "", "the field matcher is not known here: NOT KEPT"},
+		"envoy: of a match":               {"envoy", hosts("", "", "some: y,", ""), "/free /other", "", "envoy.yaml:4: " + unknown},
+		"envoy: of an action":             {"envoy", strings.Replace(hosts("", "", "", ""), "route: {}", "route: {some: y}", 1), "/other /free", "", unknown},
+		"envoy: of routes":                {"envoy", hosts("vhost_header: x-host\n  ", "", "", ""), "/other /free", "", "envoy.yaml:3: the field vhost_header is not known here: NOT KEPT"},
+		"envoy: of a limit":               {"envoy", strings.Replace(routes("path: /x", ""), "stat_prefix: x", "stat_prefix: x, some: y", 1), "/x", "", unknown},
+		"envoy: of a bucket":              {"envoy", strings.Replace(routes("path: /x", ""), "max_tokens: 50", "max_tokens: 50, some: y", 1), "/x", "", unknown},
+		"envoy: of a header's match":      {"envoy", routes("prefix: /, headers: [{name: x-inner, some: y, present_match: true}]", ""), "/", "", unknown},
+		"envoy: of a manager":             {"envoy", "http_filters: [{name: x}]\nsome: y\n" + hosts("", "", "", ""), "/other /free", "", unknown},
+		"envoy: of a filter":              {"envoy", "http_filters: [{name: x, config_discovery: {}}]\n" + hosts("", "", "", ""), "/other", "/free", "the field config_discovery is not known here: NOT KEPT"},
+		"envoy: tls":                      {"envoy", routes("prefix: /, tls_context: {presented: true}", ""), "/", "", unnamed},
+		"envoy: metadata":                 {"envoy", routes("prefix: /, dynamicMetadata: [{filter: x}]", ""), "/", "", unnamed},
+		"envoy: filter state":             {"envoy", routes("prefix: /, filter_state: [{key: x}]", ""), "/", "", unnamed},
+		"envoy: cookies":                  {"envoy", routes("prefix: /, cookies: [{name: x}]", ""), "/", "", unnamed},
+		"envoy: tls, free":                {"envoy", strings.Replace(routes("prefix: /, tls_context: {presented: true}", ""), many, "{}", 1), "/", "", ""},
+		"envoy: a header that Envoy sets": {"envoy", routes("prefix: /, headers: [{name: x-envoy-internal, string_match: {exact: 'true'}}]", ""), "/", "", unnamed},
+		"envoy: of inner servers":         {"envoy", routes("prefix: /, headers: [{name: x-envoy-downstream-service-cluster, string_match: {exact: adm}}]", ""), "/", "", ""},
+		"envoy: of servers made inner":    {"envoy", routes("prefix: /, headers: [{name: x-inner, present_match: true}]", ""), "/", "", ""},
+		"envoy: another header":           {"envoy", strings.Replace(routes("prefix: /, headers: [{name: x-inner, present_match: true}]", ""), "X-Inner", "x-y", 1), "", "/", ""},
+		"envoy: descriptors":              {"envoy", descriptor(fmt.Sprintf(byHeader, "", ""), "", ""), "", "/", ""},
+		"envoy: of a descriptor":          {"envoy", descriptor(fmt.Sprintf(byHeader, "", ""), "", "some: y,"), "/", "", unknown},
+		"envoy: of rate_limits":           {"envoy", descriptor(fmt.Sprintf(byHeader, "some: y,", ""), "", ""), "/", "", unknown},
+		"envoy: of an action of a limit":  {"envoy", descriptor(fmt.Sprintf(byHeader, "", "some: y,"), "", ""), "/", "", unknown},
+		"envoy: another stage":            {"envoy", descriptor(fmt.Sprintf(byHeader, "stage: 1,", ""), "", ""), "/", "", "no rate_limits in the file make it"},
+		"envoy: the same stage":           {"envoy", descriptor(fmt.Sprintf(byHeader, "stage: 1,", ""), "stage: 1,", ""), "", "/", ""},
+		"envoy: no limits of the host":    {"envoy", descriptor("", "vh_rate_limits: IGNORE,", ""), "/", "", "no rate_limits in the file make it"},
+		"envoy: limits of the host":       {"envoy", descriptor("", "", ""), "", "/", ""},
+		"envoy: of a listener": {"envoy", routes("path: /x", "\nlistener_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit}}]"),
+			"/", "", "a limit of connections is NOT KEPT"},
+	} {
+		t.Run(name, func(t *testing.T) { frees(t, c.kind, c.text, c.limited, c.free, c.lost) })
+	}
+}
