@@ -16,8 +16,8 @@ import (
 // of its own. If a rule charges that cost, the proxy asks, and takes the chunk out of the answer,
 // since the client has not asked for it.
 
-// mostAsked bounds the bodies that the proxy changes to ask, in bytes. A larger body, or one that
-// servers may read in several ways, stays unchanged, and costs the estimate.
+// mostAsked bounds the bodies that the proxy changes to ask, in bytes. A larger body stays unchanged, and
+// costs the estimate.
 const mostAsked = 1 << 20
 
 // askUsage returns the request with a body that asks for usage, and notes that the chunk is to be
@@ -42,21 +42,27 @@ func (v *visit) askUsage(r *http.Request) *http.Request {
 	return out
 }
 
-// withUsage returns the body, changed so that it asks for usage. ok is false for a body that does
-// not ask for a stream of text, asks for usage already, or may be read in several ways.
+// withUsage returns the body, changed so that it asks for usage. ok is false for a body that does not
+// ask for a stream of text, or asks for usage already. Of a field twice or in several spellings, servers
+// take one or the other: all are changed.
 func withUsage(body []byte) (asked []byte, ok bool) {
 	all, ok := fieldsOf(body)
-	if !ok || string(all.value("stream")) != "true" || all.value("messages") == nil && all.value("prompt") == nil {
+	streams := func(f objectField) bool {
+		value := string(all.text[f.begin:f.end])
+		return f.is("stream") && value != "false" && value != "null"
+	}
+	text := func(f objectField) bool { return f.is("messages") || f.is("prompt") }
+	if !ok || !slices.ContainsFunc(all.fields, streams) || !slices.ContainsFunc(all.fields, text) {
 		return nil, false
 	}
-	options, isObject := fieldsOf(all.value("stream_options"))
-	if !isObject {
-		return all.set("stream_options", []byte(`{"include_usage":true}`)), true
-	}
-	if string(options.value("include_usage")) == "true" {
-		return nil, false
-	}
-	return all.set("stream_options", options.set("include_usage", []byte("true"))), true
+	asked = all.set("stream_options", func(value []byte) []byte {
+		options, isObject := fieldsOf(value)
+		if !isObject {
+			return []byte(`{"include_usage":true}`)
+		}
+		return options.set("include_usage", func([]byte) []byte { return []byte("true") })
+	})
+	return asked, !bytes.Equal(asked, body)
 }
 
 // An object is a JSON object, and where the values of its fields are.
@@ -70,15 +76,16 @@ type objectField struct {
 	begin, end int // of its value
 }
 
-// fieldsOf parses an object. ok is false for any other text, and for an object with a field twice
-// or in several spellings, since servers differ in which of them they take.
+// is reports whether the field has a name, as servers that ignore case read it.
+func (f *objectField) is(name string) bool { return strings.EqualFold(f.name, name) }
+
+// fieldsOf parses an object. ok is false for any other text.
 func fieldsOf(text []byte) (o object, ok bool) {
 	o.text = text
 	in := json.NewDecoder(bytes.NewReader(text))
 	if begin, err := in.Token(); err != nil || begin != json.Delim('{') {
 		return o, false
 	}
-	seen := make(map[string]bool)
 	for in.More() {
 		name, err := in.Token()
 		if err != nil {
@@ -89,13 +96,7 @@ func fieldsOf(text []byte) (o object, ok bool) {
 			return o, false
 		}
 		end := int(in.InputOffset())
-		field := objectField{name.(string), end - len(value), end}
-		if low := strings.ToLower(field.name); seen[low] {
-			return o, false
-		} else {
-			seen[low] = true
-		}
-		o.fields = append(o.fields, field)
+		o.fields = append(o.fields, objectField{name.(string), end - len(value), end})
 	}
 	if _, err := in.Token(); err != nil {
 		return o, false
@@ -104,26 +105,22 @@ func fieldsOf(text []byte) (o object, ok bool) {
 	return o, err == io.EOF
 }
 
-func (o *object) find(name string) int {
-	return slices.IndexFunc(o.fields, func(f objectField) bool { return f.name == name })
-}
-
-func (o *object) value(name string) []byte {
-	if i := o.find(name); i >= 0 {
-		return o.text[o.fields[i].begin:o.fields[i].end]
+// set returns the text of the object with each value of a field changed by to, or with the field, made of
+// nil, if it has none.
+func (o *object) set(name string, to func(value []byte) []byte) (text []byte) {
+	last := 0
+	for _, f := range o.fields {
+		if f.is(name) {
+			text = append(append(text, o.text[last:f.begin]...), to(o.text[f.begin:f.end])...)
+			last = f.end
+		}
 	}
-	return nil
-}
-
-// set returns the text of the object with a field set to value.
-func (o *object) set(name string, value []byte) []byte {
-	if i := o.find(name); i >= 0 {
-		return slices.Concat(o.text[:o.fields[i].begin], value, o.text[o.fields[i].end:])
+	if last == 0 {
+		begin := bytes.IndexByte(o.text, '{') + 1
+		text = slices.Concat(o.text[:begin], []byte(`"`+name+`":`), to(nil))
+		if last = begin; len(o.fields) > 0 {
+			text = append(text, ',')
+		}
 	}
-	begin := bytes.IndexByte(o.text, '{') + 1
-	field := slices.Concat([]byte(`"`+name+`":`), value)
-	if len(o.fields) > 0 {
-		field = append(field, ',')
-	}
-	return slices.Concat(o.text[:begin], field, o.text[begin:])
+	return append(text, o.text[last:]...)
 }
