@@ -238,6 +238,13 @@ func TestRehearseUnsure(t *testing.T) {
 		return disk.Write(t, dir+"/"+name, b.String())
 	}
 	const object = `{"remote_addr":"192.0.2.%d","time":"2025-03-05T12:%02d:%02dZ","request_method":"GET","request_uri":"/","status":200}`
+	objects := func(n int, end string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, object+end, i%200, i/60, i%60)
+		}
+		return b.String()
+	}
 	const pairs = `level=info msg=request remote_addr=192.0.2.%d time=2025-03-05T12:%02d:%02dZ method=GET path=/ status=200`
 	in := func(format string) func(string) string {
 		return func(line string) string { return fmt.Sprintf(format, line) }
@@ -261,6 +268,8 @@ func TestRehearseUnsure(t *testing.T) {
 		{[]string{bucket, "--log", joined}, "in lines that could not be read"},
 		{[]string{bucket, "--log", holes}, "102 requests in lines that could not be read"},
 		{[]string{bucket, "--log", behind}, "requests in lines that could not be read"},
+		{[]string{bucket, "--log", disk.Write(t, dir+"/merged.log", objects(3000, "\n")+objects(60, "")+"\n")}, "60 requests in lines that could not be read"},
+		{[]string{bucket, "--log", disk.Write(t, dir+"/two.log", lines.String()+strings.Repeat(`192.0.2.1 - - [05/Mar/2025:12:50:01 +0000] "GET / HTTP/1.1" 200 5192.0.2.1 - - [05/Mar/2025:12:50:01 +0000] "GET / HTTP/1.1" 200 5 "-" "x"`+"\n", 30))}, "60 requests in lines that could not be read"},
 		{[]string{bucket, "--log", mixed("docker.log", object, in(`{"log":%q}`))}, "of all lines could not be read"},
 		{[]string{bucket, "--log", mixed("timed.log", object, in(`{"log":%q,"time":"2025-03-05T12:00:00Z"}`))}, "of all lines could not be read"},
 		{[]string{bucket, "--log", mixed("journal.log", object, in(`{"MESSAGE":%q,"__REALTIME_TIMESTAMP":"1741176000000000"}`))}, "of all lines could not be read"},

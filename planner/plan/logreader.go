@@ -52,7 +52,7 @@ type found struct {
 // tallied counts lines by their kind.
 type tallied struct {
 	lines, bad, aside, outside, unmatched, costless int64
-	lost                                            int64 // requests that bad lines may hold: one for every requestBytes begun
+	lost                                            int64 // requests that bad lines may hold
 	subsecond                                       int64 // lines with a time finer than a second
 	cut                                             bool  // the last line is cut off and cannot be read
 	examples                                        []string
@@ -60,6 +60,17 @@ type tallied struct {
 
 // requestBytes is more than the lines of most requests have.
 const requestBytes = 512
+
+// held returns how many requests a line that cannot be read may hold: one for every requestBytes begun, or as many
+// as there are ends of objects before another, or of request lines.
+func held(line []byte) int64 {
+	n := 1 + len(line)/requestBytes
+	if packed(line) {
+		n += len(line) * mostPacked / requestBytes
+	}
+	objects := 1 + bytes.Count(line, []byte("}{")) + bytes.Count(line, []byte("} {"))
+	return int64(max(n, objects, bytes.Count(line, []byte(" HTTP/"))))
+}
 
 // mostPacked is how many times shorter a packed log may be.
 const mostPacked = 50
@@ -185,10 +196,7 @@ func (t *tallied) skip(line []byte, err error) {
 	}
 	t.lines++
 	t.bad++
-	t.lost += 1 + int64(len(line)/requestBytes)
-	if packed(line) {
-		t.lost += int64(len(line)) * mostPacked / requestBytes
-	}
+	t.lost += held(line)
 	if len(t.examples) < mostExamples {
 		t.examples = append(t.examples, fmt.Sprintf("%v: %s", err, accesslog.Excerpt(line)))
 	}
