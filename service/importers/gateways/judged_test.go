@@ -461,7 +461,7 @@ func TestFreed(t *testing.T) {
 		{"kong", off + "- {name: x, routes: [{name: f, headers: {X-V: ['~*^foo']}}, {name: g, expression: 'http.path ^= \"/free\"'}]}\n", "/free", ""},
 		{"kong", fmt.Sprintf(kong, "~/p$"), "/p/", ""},
 		{"kong", "_format_version: '2.1'\n" + fmt.Sprintf(ranked, "paths: [/p]", "hosts: ['*.example']"), "/p", ""},
-		{"kong", "_format_version: '3.0'\n" + fmt.Sprintf(ranked, "paths: [/p]", "hosts: ['*.example']"), "/", "/p"},
+		{"kong", "_format_version: '3.0'\n" + fmt.Sprintf(ranked, "paths: [/p]", "hosts: ['*.example']"), "/p", ""},
 		{"kong", fmt.Sprintf(ranked, "hosts: ['a.example:8080']", "paths: [/]"), "/", ""},
 		{"kong", fmt.Sprintf(ranked, "paths: [/p]", "hosts: [a.example]"), "/p", ""},
 		{"kong", fmt.Sprintf(ranked, "methods: [GET]", "paths: [/p]"), "/p", "/"},
@@ -482,7 +482,8 @@ func TestFreed(t *testing.T) {
 	}
 }
 
-// ofThree returns how many of three requests for a path pass, which may have a method and a host before it.
+// ofThree returns how many of three requests pass: for a path, which may have a method and a host before it,
+// or in turn for several with commas between.
 func ofThree(t *testing.T, yaml, request string) (passed int) {
 	t.Helper()
 	file, err := rules.Decode("rules.yaml", []byte(yaml))
@@ -495,12 +496,13 @@ func ofThree(t *testing.T, yaml, request string) (passed int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	method, path, ok := strings.Cut(request, " ")
-	if !ok {
-		method, path = "GET", request
-	}
-	host, path, _ := strings.Cut(path, "/")
-	for range 3 {
+	turns := strings.Split(request, ",")
+	for i := range 3 {
+		method, path, ok := strings.Cut(turns[i%len(turns)], " ")
+		if !ok {
+			method, path = "GET", method
+		}
+		host, path, _ := strings.Cut(path, "/")
 		var result policy.Result
 		if err := limits.Decide(t.Context(), policy.Map{"path": "/" + path, "method": method, "host": cmp.Or(host, "a.example"), "ip": "192.0.2.1", "header.x-envoy-downstream-service-cluster": "adm", "header.x-inner": "1"}, 1, &result); err != nil {
 			t.Fatal(err)

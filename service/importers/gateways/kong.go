@@ -1,6 +1,7 @@
 package gateways
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,7 @@ type kongRoute struct {
 	route, service string
 	when           [][]importers.Cond
 	rank           []int // Kong tries routes of a greater rank first
+	former         []int // the rank for a Kong before 3, or with router_flavor traditional
 	at             node
 	lacks          string // why it is not sure that Kong gives it the requests that it names
 }
@@ -31,6 +33,7 @@ type kongPlugin struct {
 	consumers                  []string // nil is any consumer
 	group                      bool     // the consumers are the members of a group
 	config, at                 node
+	lacks                      string // why it is not sure that it holds
 }
 
 // kong is a declarative configuration.
@@ -42,13 +45,25 @@ type kong struct {
 	groups  map[string][]string
 	ids     map[string]string // names of entities by their IDs
 	off     map[string]bool   // services that are not enabled
-	former  bool              // the file is of a Kong before 3, with its former router
+	lacks   map[string]string // why it is not sure that services have the requests of their routes
 }
+
+// The fields that are read, or change neither which requests a route has nor their limits.
+const (
+	kongFields      = `id name created_at updated_at ws_id tags _comment _ignore`
+	kongRouteFields = kongFields + ` protocols methods hosts paths headers https_redirect_status_code regex_priority strip_path path_handling
+		preserve_host request_buffering response_buffering service plugins snis sources destinations expression priority`
+	kongServiceFields = kongFields + ` retries protocol host port path *_timeout client_certificate ca_certificates tls_* enabled url routes plugins`
+	kongPluginFields  = kongFields + ` instance_name enabled config protocols ordering route service consumer consumer_group partials run_on`
+	kongConfigFields  = `second minute hour day month year limit_by header_name path policy fault_tolerant redis* hide_client_headers error_code
+		error_message sync_rate limit window_size window_type identifier namespace strategy dictionary_name lock_dictionary_name
+		retry_after_jitter_max disable_penalty enforce_consumer_groups consumer_groups throttling compound_identifier`
+)
 
 // Kong converts the plugins rate-limiting and rate-limiting-advanced of Kong's
 // declarative configuration.
 func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
-	k := &kong{converter: newConverter(docs), o: o, groups: map[string][]string{}, ids: map[string]string{}, off: map[string]bool{}}
+	k := &kong{converter: newConverter(docs), o: o, groups: map[string][]string{}, ids: map[string]string{}, off: map[string]bool{}, lacks: map[string]string{}}
 	for _, d := range docs {
 		k.read(d.root)
 	}
@@ -56,7 +71,7 @@ func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 	slices.SortStableFunc(k.routes, func(a, b kongRoute) int { return slices.Compare(b.rank, a.rank) })
 	for i := range k.routes {
 		r := &k.routes[i]
-		one := place{when: r.when, at: r.at, lacks: r.lacks, tie: fmt.Sprint(r.rank)} // of one rank, Kong takes the oldest
+		one := place{when: r.when, at: r.at, lacks: cmp.Or(r.lacks, k.lacks[r.service]), former: r.former, tie: fmt.Sprint(r.rank)} // of one rank, Kong takes the oldest
 		for j := range k.plugins {
 			if p := &k.plugins[j]; p.holds(r) {
 				one.limits += p.at.where() + "\n"
@@ -78,9 +93,6 @@ func Kong(docs []Document, o KongOptions) ([]byte, importers.Notes, error) {
 func (k *kong) read(n node) {
 	if kind, of := n.get("kind").text(), n.get("plugin").text(); strings.HasSuffix(kind, "Plugin") && strings.Contains(of, "rate-limiting") {
 		k.notes.Lose(n.where(), "a %s of %s is NOT KEPT: deck gateway dump writes the declarative file that is converted", kind, of)
-	}
-	if version := n.get("_format_version").text(); version != "" {
-		k.former = version[0] < '3'
 	}
 	each(n, func(n node) bool {
 		if id := n.get("id").text(); id != "" {
@@ -107,6 +119,7 @@ func (k *kong) read(n node) {
 			k.off[nameOf(s)] = true
 			k.notes.Say(s.where(), "the service %s is not enabled: its routes are passed over", nameOf(s))
 		}
+		k.lacks[nameOf(s)] = k.knows(s, kongServiceFields)
 		k.readPlugins(s.get("plugins"), kongPlugin{name: called(s), service: nameOf(s)})
 		for _, r := range s.get("routes").list() {
 			k.route(r, nameOf(s))
@@ -187,6 +200,12 @@ func (k *kong) readPlugins(n node, of kongPlugin) {
 		if v := k.named(p.get("consumer")); v != "" {
 			one.consumers, one.name = []string{v}, v
 		}
+		one.lacks = cmp.Or(k.knows(p, kongPluginFields), k.knows(one.config, kongConfigFields))
+		for _, o := range k.plugins {
+			if o.kind == one.kind && o.route == one.route && o.service == one.service && o.group == one.group && slices.Equal(o.consumers, one.consumers) {
+				k.fail(p, "%s comes twice for the same requests, as at %s: Kong takes one", one.kind, o.at.where())
+			}
+		}
 		k.plugins = append(k.plugins, one)
 	}
 }
@@ -249,21 +268,22 @@ func (k *kong) route(n node, service string) {
 	if len(paths) > 0 {
 		attributes, kinds = attributes+1, kinds+2
 	}
-	if !k.former { // of routes with as many kinds of conditions, a Kong before 3 looks at the kinds first
-		kinds = 0
+	lacks = cmp.Or(lacks, k.knows(n, kongRouteFields))
+	route := func(of ...int) kongRoute {
+		rank := append([]int{attributes, plainHosts, len(headers)}, of...)
+		return kongRoute{nameOf(n), service, when, rank, append([]int{attributes, kinds}, rank[1:]...), n, lacks}
 	}
-	rank := func(of ...int) []int { return append([]int{attributes, kinds, plainHosts, len(headers)}, of...) }
 	if len(paths) == 0 {
-		k.routes = append(k.routes, kongRoute{nameOf(n), service, when, rank(0, 0, 0), n, lacks})
+		k.routes = append(k.routes, route(0, 0, 0))
 	}
 	priority := int(k.number(n.get("regex_priority"), 0))
 	for _, path := range paths {
 		expr, regex := strings.CutPrefix(path, "~")
-		one := kongRoute{nameOf(n), service, when, rank(0, 0, len(path)), n, lacks}
+		one := route(0, 0, len(path))
 		var cond []importers.Cond
 		if regex || !importers.IsNamed(path) { // in older versions of Kong, any path may be an expression
 			cond = k.pathFinds(n, "^"+strings.TrimPrefix(expr, "^"), false)
-			one.rank = rank(1, priority, 0)
+			one = route(1, priority, 0)
 		} else {
 			cond = pathBegins(path)
 		}
@@ -298,7 +318,7 @@ func (k *kong) plugin(p kongPlugin) {
 	var in []int
 	for i := range k.routes {
 		if p.holds(&k.routes[i]) && !slices.ContainsFunc(k.plugins, func(o kongPlugin) bool {
-			return o.kind == p.kind && o.consumers == nil && o.holds(&k.routes[i]) && o.rank() > p.rank()
+			return o.kind == p.kind && o.consumers == nil && o.lacks == "" && o.holds(&k.routes[i]) && o.rank() > p.rank()
 		}) {
 			in = append(in, i)
 		}
@@ -313,7 +333,7 @@ func (k *kong) plugin(p kongPlugin) {
 	}
 	var named []string // consumers that have a plugin of their own
 	for _, o := range k.plugins {
-		if o.kind == p.kind && o.consumers != nil && o.rank() > p.rank() {
+		if o.kind == p.kind && o.consumers != nil && o.lacks == "" && o.rank() > p.rank() {
 			if o.route != "" || o.service != "" {
 				k.notes.Lose(o.at.where(), "a plugin of one consumer for one route or service is NOT KEPT beside that at %s: both hold here", p.at.where())
 				continue
@@ -352,6 +372,7 @@ func (k *kong) plugin(p kongPlugin) {
 // by makes rules with the key that a plugin counts by. Kong counts a request without that
 // key by its address, so there is a second rule for such requests.
 func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []importers.Cond) {
+	service := ""
 	add := func(in []int, key []string, more ...importers.Cond) {
 		one := r
 		one.Key, one.Unless = key, slices.Clone(r.Unless)
@@ -359,6 +380,9 @@ func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []i
 			one.Name += "-by-ip"
 		}
 		k.add(p.at, one, in, append(more, of...)...)
+		if space := p.config.get("namespace").text(); space != "" && p.kind == "rate-limiting-advanced" {
+			k.added[len(k.added)-1].shares = space + "\n" + service
+		}
 	}
 	has := func(attribute string) importers.Cond { return importers.Cond{Attribute: attribute, Set: true} }
 	not := func(attribute string) importers.Cond { return importers.Cond{Attribute: attribute} }
@@ -404,7 +428,7 @@ func (k *kong) by(p kongPlugin, r importers.Rule, field string, in []int, of []i
 		}
 		name := r.Name
 		for _, s := range services {
-			r.Name = strings.Trim(name+"-"+s, "-")
+			service, r.Name = s, strings.Trim(name+"-"+s, "-")
 			key := []string{}
 			if s == "" {
 				key = []string{"ip"}

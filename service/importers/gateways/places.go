@@ -31,6 +31,7 @@ type place struct {
 	inner    bool     // another place takes its requests from all that are not around it
 	tie      string   // of places with the same one that meet, it is not sure which has a request
 	limits   string   // what two of them may have alike
+	former   []int    // its rank in another order, which the gateway may take: the greater goes first
 }
 
 // besides reports whether no request comes in for both places.
@@ -52,6 +53,8 @@ func (p *place) unsure(q *place) string {
 		return q.lacks
 	case q.tie != "" && q.tie == p.tie && q.limits != p.limits:
 		return "the files do not say whether this goes first"
+	case q.former != nil && slices.Compare(q.former, p.former) <= 0 && q.limits != p.limits:
+		return "Kong's version and router_flavor say whether this goes first"
 	}
 	return ""
 }
@@ -74,6 +77,8 @@ type added struct {
 	rule importers.Rule
 	in   []int
 	more []importers.Cond
+
+	shares string // what it counts by, with all that have the same here; "" is by itself
 }
 
 // A converter makes the rules of one configuration.
@@ -156,15 +161,45 @@ func oneOf(name string, list ...string) bool {
 	return false
 }
 
-// unscored returns a name without _, in lower case.
-func unscored(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
+// unscored returns a name without _ but at its beginning, in lower case.
+func unscored(name string) string {
+	own := strings.HasPrefix(name, "_")
+	if name = strings.ToLower(strings.ReplaceAll(name, "_", "")); own {
+		return "_" + name
+	}
+	return name
+}
 
 // next writes the rules of the places, which must be known together, and begins with no places.
 func (c *converter) next() {
+	c.join()
 	for _, a := range c.added {
 		c.write(a.at, a.rule, a.in, a.more)
 	}
 	c.places, c.added = nil, nil
+}
+
+// join makes one rule of those that share a count, and notes those that differ.
+func (c *converter) join() {
+	var all []added
+	for _, a := range c.added {
+		text := func(r importers.Rule) string {
+			r.Name = ""
+			return fmt.Sprint(r)
+		}
+		i := slices.IndexFunc(all, func(b added) bool {
+			return a.shares != "" && b.shares == a.shares && slices.Equal(b.rule.Key, a.rule.Key) && !importers.AllApart(b.more, a.more)
+		})
+		if i >= 0 && text(a.rule) == text(all[i].rule) && importers.Text(a.more) == importers.Text(all[i].more) {
+			all[i].in = slices.Compact(slices.Sorted(slices.Values(slices.Concat(all[i].in, a.in))))
+			continue
+		}
+		if i >= 0 {
+			c.notes.Lose(a.at.where(), "one count with that of %s is NOT KEPT: each counts apart here", all[i].at.where())
+		}
+		all = append(all, a)
+	}
+	c.added = all
 }
 
 // everywhere takes every request.
@@ -178,7 +213,7 @@ func is(attribute string, values ...string) importers.Cond {
 // add adds a rule for the places with the indexes in, and of their requests for those that
 // meet more.
 func (c *converter) add(at node, r importers.Rule, in []int, more ...importers.Cond) {
-	c.added = append(c.added, added{at, r, in, more})
+	c.added = append(c.added, added{at: at, rule: r, in: in, more: more})
 }
 
 // write writes a rule to the file. If there are no requests for it, or stint cannot hold a limit of
@@ -291,7 +326,10 @@ func (c *converter) without(r *importers.Rule, in []int) {
 			if p.answered || !q.meets(p) {
 				return false
 			}
-			why := p.unsure(q)
+			why := ""
+			if i < j {
+				why = p.unsure(q)
+			}
 			if why != "" && !q.inner {
 				c.notes.Say(q.at.where(), "%s: the limits of %s hold here too", why, p.at.where())
 			}

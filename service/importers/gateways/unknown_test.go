@@ -22,6 +22,16 @@ func TestUnknown(t *testing.T) {
 			strings.Replace(one, "stat_prefix: x", "stat_prefix: x, always_consume_default_token_bucket: false, "+limit+" descriptors: [{"+of+" entries: [{key: header_match, value: v}], token_bucket: {max_tokens: 50, fill_interval: 3600s}}]", 1) + "}]}]}\n"
 	}
 	const byHeader = "{%s actions: [{header_value_match: {%s descriptor_value: v, headers: [{name: x-inner, present_match: true}]}}]}"
+	off := func(service, route string) string {
+		return fmt.Sprintf("services: [{name: s, %s routes: [{name: a, %s paths: [/free]}]}]\nroutes: [{name: b, paths: [/], plugins: [{name: rate-limiting, config: {hour: 1, limit_by: ip}}]}]\n", service, route)
+	}
+	kong := func(plugin, config string) string {
+		return fmt.Sprintf("plugins: [{name: rate-limiting, config: {hour: 1, limit_by: ip}}]\nroutes: [{name: b, paths: [/], plugins: [{name: rate-limiting, %s config: {hour: 50, limit_by: ip %s}}]}]\n", plugin, config)
+	}
+	shared := func(a, b int, space string) string {
+		const one = "  plugins: [{name: rate-limiting-advanced, config: {limit: [%d], window_size: [3600], identifier: ip, window_type: fixed, namespace: %s}}]\n"
+		return fmt.Sprintf("routes:\n- {name: a, paths: [/a],\n"+one+"  }\n- {name: b, paths: [/b],\n"+one+"  }\n", a, "x", b, space)
+	}
 	const unknown = "the field some is not known here: NOT KEPT"
 	const unnamed = "are NOT KEPT here: rules cannot name these requests"
 	for name, c := range map[string]struct {
@@ -57,6 +67,16 @@ func TestUnknown(t *testing.T) {
 		"envoy: limits of the host":       {"envoy", descriptor("", "", ""), "", "/", ""},
 		"envoy: of a listener": {"envoy", routes("path: /x", "\nlistener_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit}}]"),
 			"/", "", "a limit of connections is NOT KEPT"},
+
+		"kong: of a service":      {"kong", off("some: y,", ""), "/free", "", unknown},
+		"kong: of a route":        {"kong", off("", "some: y,"), "/free", "", unknown},
+		"kong: nothing":           {"kong", off("", "strip_path: true,"), "/", "/free", ""},
+		"kong: of a plugin":       {"kong", kong("condition: x,", ""), "/", "", "kong.yaml:2: the field condition is not known here"},
+		"kong: of a config":       {"kong", kong("", ", some: y"), "/", "", unknown},
+		"kong: no plugin's":       {"kong", kong("ordering: {},", ", redis_ssl: true"), "", "/", ""},
+		"kong: a namespace":       {"kong", shared(1, 1, "x"), "/a,/b", "", ""},
+		"kong: two namespaces":    {"kong", shared(1, 1, "y"), "/a /b", "", ""},
+		"kong: unlike, one count": {"kong", shared(1, 2, "x"), "/a", "", "one count with that of kong.yaml:3 is NOT KEPT"},
 	} {
 		t.Run(name, func(t *testing.T) { frees(t, c.kind, c.text, c.limited, c.free, c.lost) })
 	}
