@@ -39,6 +39,17 @@ func (p *place) beats(q *place) bool {
 	return p.in.beats(q.in)
 }
 
+// unseen reports whether rules may take a request for one of two places of different servers for the other.
+func (p *place) unseen(q *place) bool {
+	a, b := p.server.named(), q.server.named()
+	return p.server != q.server && importers.Meet(p.globs, q.globs) && !importers.AllApart(p.when, q.when) &&
+		(a == nil || b == nil || slices.ContainsFunc(a, func(x string) bool {
+			return slices.ContainsFunc(b, func(y string) bool {
+				return importers.Common(strings.Split(x, ""), strings.Split(y, ""), "*", strings.EqualFold)
+			})
+		}))
+}
+
 // places finds the places of a server.
 func (c *converter) places(s *server) {
 	if s.lost != "" && !s.fallback {

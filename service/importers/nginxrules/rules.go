@@ -68,13 +68,14 @@ func (c *converter) without(u use, in []place) (all []place) {
 }
 
 // together divides places into those that can be in one rule and the rest. A place that excludes a
-// value of an attribute must be alone, since a rule excludes a value from all its places.
+// value of an attribute must be alone, since a rule excludes a value from all its places. So must one
+// that another port tells apart from what the rule leaves out.
 func (c *converter) together(u use, all []place) (in, apart []place) {
 	for _, p := range all {
 		tried := append(slices.Clone(in), p)
 		out := c.without(u, tried)
 		if len(in) > 0 && importers.Zeros(append(slices.Clone(in[0].when), p.when...)) != nil || slices.ContainsFunc(tried, func(q place) bool {
-			return slices.ContainsFunc(out, func(o place) bool { return c.beaten[q.nth][o.nth] })
+			return slices.ContainsFunc(out, func(o place) bool { return c.beaten[q.nth][o.nth] || !c.beaten[o.nth][q.nth] && q.unseen(&o) })
 		}) {
 			apart = append(apart, p)
 			continue
