@@ -1,6 +1,7 @@
 package gateways
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -28,7 +29,18 @@ type ingress struct {
 	notes  map[string]node // annotations of ingress-nginx
 	hosts  []string        // of its rules
 	paths  []ingressPath
+	lacks  string // an annotation for its servers that is not known
 }
+
+// The annotations that are read, or change neither which requests a path has nor its limits.
+const (
+	limitNotes = `limit-rps limit-rpm limit-burst-multiplier limit-connections limit-allowlist limit-whitelist`
+	otherNotes = `*list-source-range server-alias use-regex rewrite-target canary* *-snippet affinity* app-root auth-* backend-protocol base-url-scheme
+		add-base-url client-body-buffer-size connection-proxy-header cors-* custom-headers custom-http-errors default-backend
+		disable-proxy-intercept-errors enable-* fastcgi-* force-ssl-redirect from-to-www-redirect grpc-backend http2-push-preload influxdb-*
+		load-balance lua-resty-waf* mirror-* modsecurity-* opentelemetry-* opentracing-* permanent-redirect* preserve-trailing-slash proxy-*
+		relative-redirects satisfy secure-* service-upstream session-cookie-* ssl-* temporal-redirect* upstream-* use-port-in-redirects x-forwarded-prefix`
+)
 
 // An ingressPath is a path of a host: a location of nginx.
 type ingressPath struct {
@@ -64,10 +76,18 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 		}
 		return strings.Compare(b.name, a.name)
 	})
+	for _, in := range all {
+		in.lacks = c.otherAnnotations(in)
+	}
 	paths := ordered(c.aliased(all))
-	ties := c.ties(paths)
+	ties, lacks := c.ties(paths), map[server]string{}
 	for _, p := range paths {
-		one := place{when: c.location(p), at: p.at, class: p.class}
+		if p.of != nil {
+			lacks[p.server] = cmp.Or(lacks[p.server], p.of.lacks)
+		}
+	}
+	for _, p := range paths {
+		one := place{when: c.location(p), at: p.at, class: p.class, lacks: lacks[p.server]}
 		if p.of != nil {
 			one.tie, one.limits = ties[p.spot()], p.of.limits()
 		}
@@ -152,10 +172,14 @@ func ingressOf(n node) *ingress {
 		in.hosts = append(in.hosts, host)
 		for _, p := range r.get("http", "paths").list() {
 			path := p.get("path").text()
-			if path == "" {
-				path = "/"
+			switch {
+			case p.get("backend", "resource").there(): // no controller takes it, but for a host
+				add(host, p, "/", besidePaths)
+			case path == "":
+				add(host, p, "/", p.get("pathType").text())
+			default:
+				add(host, p, path, p.get("pathType").text())
 			}
-			add(host, p, path, p.get("pathType").text())
 		}
 		if !r.get("http").there() {
 			add(host, r, "/", "Prefix")
@@ -164,7 +188,7 @@ func ingressOf(n node) *ingress {
 	for _, name := range []string{"defaultBackend", "backend"} {
 		b := n.get("spec", name)
 		switch {
-		case !b.there():
+		case !b.there(), b.get("resource").there():
 		case len(in.hosts) == 0:
 			add("", b, "/", "Prefix")
 		default: // it takes what no path of these hosts takes, and nothing of others
@@ -252,6 +276,7 @@ func (c *converter) aliased(all []*ingress) (paths []ingressPath) {
 // ordered sorts paths as nginx tries them, by host, then the longer first. It adds a last one
 // for each host: a request that no path of its host takes goes to no other host.
 func ordered(all []ingressPath) []ingressPath {
+	all = slices.DeleteFunc(all, func(p ingressPath) bool { return p.of.canary })
 	regex := map[server]bool{}
 	hosts := map[server]bool{}
 	for _, p := range all {
@@ -261,7 +286,6 @@ func ordered(all []ingressPath) []ingressPath {
 		}
 		hosts[p.server] = true
 	}
-	all = slices.DeleteFunc(all, func(p ingressPath) bool { return p.of != nil && p.of.canary })
 	for i := range all {
 		all[i].regex = regex[all[i].server] && all[i].path != ""
 	}
@@ -392,7 +416,6 @@ func (c *converter) ingress(in *ingress, at []int) {
 	}
 	c.sources(in, at)
 	c.add(from, r, at)
-	c.otherAnnotations(in)
 }
 
 // sources makes rules that block addresses by the lists of an Ingress.
@@ -416,9 +439,11 @@ func (c *converter) sources(in *ingress, at []int) {
 	}
 }
 
-// otherAnnotations notes the annotations of limits that are not kept.
-func (c *converter) otherAnnotations(in *ingress) {
-	known := []string{"limit-rps", "limit-rpm", "limit-burst-multiplier", "limit-connections", "limit-allowlist", "limit-whitelist"}
+// otherAnnotations notes the annotations of limits that are not kept, and returns what the paths of its hosts lack.
+func (c *converter) otherAnnotations(in *ingress) (lacks string) {
+	if in.canary {
+		return ""
+	}
 	var names []string
 	for name := range in.notes {
 		names = append(names, name)
@@ -427,7 +452,7 @@ func (c *converter) otherAnnotations(in *ingress) {
 	for _, name := range names {
 		n := in.notes[name]
 		switch {
-		case slices.Contains(known, name):
+		case oneOf(name, limitNotes):
 		case name == "limit-rate" || name == "limit-rate-after":
 			c.notes.Say(n.where(), "%s is left out: it bounds bytes of an answer, stint bounds requests", name)
 		case strings.HasPrefix(name, "limit-") && strings.HasSuffix(name, "-code"):
@@ -440,8 +465,24 @@ func (c *converter) otherAnnotations(in *ingress) {
 			c.notes.Lose(n.where(), "%s is NOT KEPT", name)
 		case snippetLimits(name, n):
 			c.notes.Lose(n.where(), "%s has limits, which are NOT KEPT", name)
+		case leads(name, n.text()):
+			lacks = c.unknown("way of", name, n)
+		case !oneOf(name, otherNotes):
+			lacks = c.unknown("annotation", name, n)
 		}
 	}
+	return lacks
+}
+
+// rewriting matches the directives of a snippet that may lead to another location, with the target and the flag.
+var rewriting = regexp.MustCompile(`\b(?:try_files|error_page|include|rewrite\s+\S+\s+([^;\s]+)\s*(\w*))[^;]*;`)
+
+// leads reports whether a snippet may lead a request to another location.
+func leads(name, snippet string) bool {
+	return strings.HasSuffix(name, "-snippet") && slices.ContainsFunc(rewriting.FindAllStringSubmatch(snippet, -1), func(m []string) bool {
+		answered := m[2] == "permanent" || m[2] == "redirect" || strings.HasPrefix(m[1], "http") || strings.HasPrefix(m[1], "$scheme")
+		return !answered && (m[2] != "break" || name == "server-snippet")
+	})
 }
 
 // snippetLimits reports whether a setting is a snippet of nginx's configuration with limits.

@@ -32,6 +32,14 @@ func TestUnknown(t *testing.T) {
 		const one = "  plugins: [{name: rate-limiting-advanced, config: {limit: [%d], window_size: [3600], identifier: ip, window_type: fixed, namespace: %s}}]\n"
 		return fmt.Sprintf("routes:\n- {name: a, paths: [/a],\n"+one+"  }\n- {name: b, paths: [/b],\n"+one+"  }\n", a, "x", b, space)
 	}
+	ingress := func(note, host, limited, path, backend string) string {
+		const one = "{kind: Ingress, metadata: {name: %s, annotations: {%s}}, spec: {rules: [{host: %q, http: {paths: [{path: %s, pathType: Prefix, backend: {%s}}]}}]}}\n---\n"
+		if note != "" {
+			note = "nginx.ingress.kubernetes.io/" + note
+		}
+		return fmt.Sprintf(one, "f", note, host, path, backend) + fmt.Sprintf(one, "l", "nginx.ingress.kubernetes.io/limit-rpm: '1', nginx.ingress.kubernetes.io/limit-burst-multiplier: '0'", limited, "/", "service: {name: s}")
+	}
+	const service = "service: {name: s}"
 	const unknown = "the field some is not known here: NOT KEPT"
 	const unnamed = "are NOT KEPT here: rules cannot name these requests"
 	for name, c := range map[string]struct {
@@ -77,6 +85,17 @@ func TestUnknown(t *testing.T) {
 		"kong: a namespace":       {"kong", shared(1, 1, "x"), "/a,/b", "", ""},
 		"kong: two namespaces":    {"kong", shared(1, 1, "y"), "/a /b", "", ""},
 		"kong: unlike, one count": {"kong", shared(1, 2, "x"), "/a", "", "one count with that of kong.yaml:3 is NOT KEPT"},
+
+		"ingress: another host":       {"ingress", ingress("", "a.example", "", "/", service), "b.example/", "/", ""},
+		"ingress: canary":             {"ingress", ingress("canary: 'true'", "a.example", "", "/", service), "/", "", ""},
+		"ingress: annotation":         {"ingress", ingress("some: y", "a.example", "a.example", "/free", service), "/ /free", "", "ingress.yaml:1: the annotation some is not known here: NOT KEPT"},
+		"ingress: known":              {"ingress", ingress("proxy-body-size: 8m", "a.example", "a.example", "/free", service), "/", "/free", ""},
+		"ingress: no service":         {"ingress", ingress("", "a.example", "a.example", "/free", "resource: {kind: x}"), "/ /free", "", ""},
+		"ingress: no service of host": {"ingress", ingress("", "a.example", "", "/free", "resource: {kind: x}"), "b.example/", "/ /free", ""},
+		"ingress: leads on":           {"ingress", ingress("server-snippet: 'rewrite ^/free /login last;'", "a.example", "a.example", "/free", service), "/ /free", "", "the way of server-snippet is not known here: NOT KEPT"},
+		"ingress: leads on by errors": {"ingress", ingress("configuration-snippet: 'error_page 404 /login;'", "a.example", "a.example", "/free", service), "/ /free", "", "the way of configuration-snippet"},
+		"ingress: leads away":         {"ingress", ingress("configuration-snippet: 'rewrite ^ https://b.example permanent; rewrite ^/a /b break;'", "a.example", "a.example", "/free", service), "/", "/free", ""},
+		"traefik: no service":         {"traefik", "{kind: Middleware, metadata: {name: one}, spec: {rateLimit: {average: 1, period: 1h, burst: 1}}}\n---\n{kind: IngressRoute, metadata: {name: p}, spec: {routes: [{match: 'PathPrefix(`/`)', middlewares: [{name: one}]}]}}\n---\n" + ingress("", "a.example", "c.example", "/free", "resource: {kind: x}"), "/free", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) { frees(t, c.kind, c.text, c.limited, c.free, c.lost) })
 	}
