@@ -32,8 +32,8 @@ func (n node) proto(path ...string) node {
 // envoyLocal is the configuration of Envoy in all files together.
 type envoyLocal struct {
 	*converter
-	uses  map[*rulesfile.Node][]int // where each configuration of the filter applies: indexes of places
-	all   []envoyFilter
+	uses  map[*rulesfile.Node]*envoyFilter // by their configurations
+	all   []*envoyFilter
 	bases map[string][]base // the filters of connection managers, by the name of their route configuration
 	ports map[string]bool   // names of the route configurations of managers that leave the port in Host
 	named map[string]bool   // names of the route configurations in the files
@@ -41,10 +41,17 @@ type envoyLocal struct {
 	inner map[string]bool   // attributes of headers that Envoy removes unless its own servers sent them
 }
 
-// An envoyFilter is a configuration of the filter, with the rate_limits that make descriptors.
+// An envoyFilter is a configuration of the filter, and the indexes of the places where it applies, together
+// and by the rate_limits that make descriptors there.
 type envoyFilter struct {
 	config node
+	in     []int
+	groups []envoyGroup
+}
+
+type envoyGroup struct {
 	limits []node
+	in     []int
 }
 
 // A base is a filter of a connection manager, which routes configure by its name.
@@ -56,7 +63,7 @@ type base struct {
 // EnvoyLocal converts Envoy's local rate limit filter, in a configuration of Envoy or in
 // patches of Istio.
 func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
-	e := &envoyLocal{converter: newConverter(docs), uses: map[*rulesfile.Node][]int{}, bases: map[string][]base{}, ports: map[string]bool{}, named: map[string]bool{}, whole: map[string]bool{}, inner: map[string]bool{"header.x-envoy-downstream-service-cluster": true, "header.x-envoy-downstream-service-node": true}}
+	e := &envoyLocal{converter: newConverter(docs), uses: map[*rulesfile.Node]*envoyFilter{}, bases: map[string][]base{}, ports: map[string]bool{}, named: map[string]bool{}, whole: map[string]bool{}, inner: map[string]bool{"header.x-envoy-downstream-service-cluster": true, "header.x-envoy-downstream-service-node": true}}
 	var managers, alone []node
 	for _, d := range docs {
 		each(d.root, e.others)
@@ -264,11 +271,17 @@ func (e *envoyLocal) use(config node, limits []node, at int) {
 	if own := config.proto("rate_limits"); own.there() {
 		limits = own.list()
 	}
-	if e.uses[config.Node] == nil {
-		e.all = append(e.all, envoyFilter{config, limits})
+	f := e.uses[config.Node]
+	if f == nil {
+		f = &envoyFilter{config: config}
+		e.uses[config.Node], e.all = f, append(e.all, f)
 	}
-	if !slices.Contains(e.uses[config.Node], at) {
-		e.uses[config.Node] = append(e.uses[config.Node], at)
+	i := slices.IndexFunc(f.groups, func(g envoyGroup) bool { return slices.Equal(g.limits, limits) })
+	if i < 0 {
+		i, f.groups = len(f.groups), append(f.groups, envoyGroup{limits: limits})
+	}
+	if g := &f.groups[i]; !slices.Contains(f.in, at) {
+		f.in, g.in = append(f.in, at), append(g.in, at)
 	}
 }
 
@@ -513,9 +526,8 @@ func (e *envoyLocal) headerOf(name string) (attribute string, ok bool) {
 }
 
 // filter makes the rules of a configuration.
-func (e *envoyLocal) filter(f envoyFilter) {
-	n := f.config
-	in := e.uses[n.Node]
+func (e *envoyLocal) filter(f *envoyFilter) {
+	n, in := f.config, f.in
 	enabled, enforced := e.percent(n, "filter_enabled"), e.percent(n, "filter_enforced")
 	name := n.proto("stat_prefix").text()
 	called := e.called(name, in)
@@ -540,13 +552,14 @@ func (e *envoyLocal) filter(f envoyFilter) {
 	for _, d := range all {
 		r := d.rule
 		r.Name, r.Shadow = importers.NameOf(name+"-"+r.Name, called), enforced < 100
-		e.add(n, r, in, d.match...)
+		e.add(n, r, d.in, d.match...)
+		e.added[len(e.added)-1].shares = fmt.Sprintf("%p", d.at.Node)
 	}
 	if limit := e.bucket(n.proto("token_bucket")); limit != "" {
 		r := importers.Rule{Name: called, Key: []string{}, Limits: []string{limit}, Shadow: enforced < 100}
 		if n.proto("always_consume_default_token_bucket").no() {
 			for _, d := range all {
-				e.leave(&r, d)
+				e.leave(&r, in, d)
 			}
 		}
 		e.add(n, r, in)
@@ -618,50 +631,65 @@ type described struct {
 	match []importers.Cond // the requests that it is for
 	keys  string
 	at    node
+	in    []int // the places where it is made
 }
 
-// leave takes the requests of a descriptor from a rule.
-func (e *envoyLocal) leave(r *importers.Rule, d described) {
+// leave takes the requests of a descriptor from a rule for some places.
+func (e *envoyLocal) leave(r *importers.Rule, in []int, d described) {
+	if r.Limits == nil {
+		return
+	}
 	less, ok := surely(d.match)
 	if !ok && len(d.rule.Key) == 0 && importers.NoLooser(d.rule.Limits[0], r.Limits[0]) {
 		less, ok = d.match, true
 	}
-	if !ok {
+	switch {
+	case !ok || slices.ContainsFunc(in, func(i int) bool { return !slices.Contains(d.in, i) && !e.hidden(i) }):
 		e.around(d.at)
-		return
+	case len(less) == 0: // all of them
+		r.Limits = nil
+	default:
+		r.Unless = append(r.Unless, less)
 	}
-	r.Unless = append(r.Unless, less)
 }
 
 // descriptors returns the rules of descriptors with their own buckets.
-func (e *envoyLocal) descriptors(f envoyFilter) (all []described) {
+func (e *envoyLocal) descriptors(f *envoyFilter) (all []described) {
 	for _, d := range f.config.get("descriptors").list() {
 		limit := e.bucket(d.proto("token_bucket"))
-		reached := false
-		if e.knows(d, "entries token_bucket")+e.knows(d.proto("token_bucket"), bucketFields) != "" {
+		if e.knows(d, "entries token_bucket")+e.knows(d.proto("token_bucket"), bucketFields) != "" || limit == "" {
 			continue
 		}
-		for _, l := range f.limits {
-			if stage := func(n node) string { return cmp.Or(n.get("stage").text(), "0") }; stage(l) != stage(f.config) || e.knows(l, "stage disable_key actions x_ratelimit_option") != "" {
-				continue
-			}
-			r := importers.Rule{Name: entriesText(d), Key: []string{}, IPv6Prefix: 128, Limits: []string{limit}}
-			match, keys, ok := e.descriptor(&r, d.get("entries").list(), l.get("actions").list())
-			if !ok || limit == "" {
-				continue
-			}
-			reached = true
-			if len(r.Key) > 0 {
-				for _, o := range all {
-					if o.keys == keys && len(o.rule.Key) == 0 { // these requests have a more specific descriptor
-						e.leave(&r, o)
-					}
+		before := len(all)
+		for _, g := range f.groups {
+			for _, l := range g.limits {
+				if stage := func(n node) string { return cmp.Or(n.get("stage").text(), "0") }; stage(l) != stage(f.config) || e.knows(l, "stage disable_key actions x_ratelimit_option") != "" {
+					continue
 				}
+				one := described{rule: importers.Rule{Name: entriesText(d), Key: []string{}, IPv6Prefix: 128, Limits: []string{limit}}, at: d, in: g.in}
+				var ok bool
+				if one.match, one.keys, ok = e.descriptor(&one.rule, d.get("entries").list(), l.get("actions").list()); !ok {
+					continue
+				}
+				i := slices.IndexFunc(all[before:], func(o described) bool {
+					return slices.Equal(o.rule.Key, one.rule.Key) && importers.Text(o.match) == importers.Text(one.match)
+				})
+				if i >= 0 {
+					all[before+i].in = slices.Concat(all[before+i].in, g.in)
+					continue
+				}
+				all = append(all, one)
 			}
-			all = append(all, described{r, match, keys, d})
 		}
-		if !reached && limit != "" {
+		if len(all) == before {
 			e.notes.Lose(d.where(), "the limit of this descriptor is NOT KEPT: no rate_limits in the file make it of what rules know")
+		}
+	}
+	for i := range all {
+		for _, o := range all[:i] {
+			if d := &all[i]; o.keys == d.keys && len(d.rule.Key) > 0 && len(o.rule.Key) == 0 { // these requests have a more specific descriptor
+				e.leave(&d.rule, d.in, o)
+			}
 		}
 	}
 	return all

@@ -71,6 +71,12 @@ func (p *place) whole() bool {
 	return slices.ContainsFunc(p.when, func(w []importers.Cond) bool { return len(w) == 0 })
 }
 
+// hidden reports whether a place before takes every request of one, by its index.
+func (c *converter) hidden(i int) bool {
+	p := &c.places[i]
+	return slices.ContainsFunc(c.places[:i], func(q place) bool { return q.whole() && p.within(&q) && p.unsure(&q) == "" })
+}
+
 // An added is a rule for some places, by their indexes, and of their requests for those that meet more.
 type added struct {
 	at   node
@@ -188,7 +194,9 @@ func (c *converter) join() {
 			return fmt.Sprint(r)
 		}
 		i := slices.IndexFunc(all, func(b added) bool {
-			return a.shares != "" && b.shares == a.shares && slices.Equal(b.rule.Key, a.rule.Key) && !importers.AllApart(b.more, a.more)
+			return a.shares != "" && b.shares == a.shares && slices.Equal(b.rule.Key, a.rule.Key) && !slices.ContainsFunc(a.more, func(x importers.Cond) bool {
+				return slices.Contains(a.rule.Key, x.Attribute) && importers.AllApart([]importers.Cond{x}, b.more)
+			})
 		})
 		if i >= 0 && text(a.rule) == text(all[i].rule) && importers.Text(a.more) == importers.Text(all[i].more) {
 			all[i].in = slices.Compact(slices.Sorted(slices.Values(slices.Concat(all[i].in, a.in))))
@@ -226,7 +234,7 @@ func (c *converter) write(at node, r importers.Rule, in []int, more []importers.
 	lost := false
 	for _, i := range in {
 		switch {
-		case slices.ContainsFunc(c.places[:i], func(p place) bool { return p.whole() && c.places[i].within(&p) && c.places[i].unsure(&p) == "" }): // an earlier place takes every request
+		case c.hidden(i):
 		case c.places[i].when != nil:
 			known = append(known, i)
 		default:

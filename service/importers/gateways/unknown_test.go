@@ -21,6 +21,11 @@ func TestUnknown(t *testing.T) {
 		return "route_config: {virtual_hosts: [{domains: ['*'], rate_limits: [{actions: [{header_value_match: {descriptor_value: v, headers: [{name: x-inner, present_match: true}]}}]}], routes: [{match: {prefix: /}, route: {rate_limits: [" + action + "]}, typed_per_filter_config: " +
 			strings.Replace(one, "stat_prefix: x", "stat_prefix: x, always_consume_default_token_bucket: false, "+limit+" descriptors: [{"+of+" entries: [{key: header_match, value: v}], token_bucket: {max_tokens: 50, fill_interval: 3600s}}]", 1) + "}]}]}\n"
 	}
+	const generic = "{actions: [{generic_key: {descriptor_value: v}}]}"
+	several := func(path, a, b string) string {
+		return "http_filters: [{name: x, typed_config: " + strings.Replace(one[len("{x: "):len(one)-1], "stat_prefix: x", "stat_prefix: x, always_consume_default_token_bucket: false, descriptors: [{entries: [{key: generic_key, value: v}], token_bucket: {max_tokens: 50, fill_interval: 3600s}}]", 1) +
+			fmt.Sprintf("}]\nroute_config: {virtual_hosts: [{domains: ['*'], routes: [{match: {path_separated_prefix: %s}, route: {rate_limits: [%s]}}, {match: {prefix: /}, route: {rate_limits: [%s]}}]}]}\n", path, a, b)
+	}
 	const byHeader = "{%s actions: [{header_value_match: {%s descriptor_value: v, headers: [{name: x-inner, present_match: true}]}}]}"
 	off := func(service, route string) string {
 		return fmt.Sprintf("services: [{name: s, %s routes: [{name: a, %s paths: [/free]}]}]\nroutes: [{name: b, paths: [/], plugins: [{name: rate-limiting, config: {hour: 1, limit_by: ip}}]}]\n", service, route)
@@ -73,6 +78,10 @@ func TestUnknown(t *testing.T) {
 		"envoy: the same stage":           {"envoy", descriptor(fmt.Sprintf(byHeader, "stage: 1,", ""), "stage: 1,", ""), "", "/", ""},
 		"envoy: no limits of the host":    {"envoy", descriptor("", "vh_rate_limits: IGNORE,", ""), "/", "", "no rate_limits in the file make it"},
 		"envoy: limits of the host":       {"envoy", descriptor("", "", ""), "", "/", ""},
+		"envoy: descriptors of all":       {"envoy", several("/b", generic, generic), "", "/ /b", ""},
+		"envoy: of one route":             {"envoy", several("/b", generic, ""), "/", "", ""},
+		"envoy: of another route":         {"envoy", several("/b", "", generic), "/b", "", ""},
+		"envoy: unlike, one bucket":       {"envoy", several("/b", generic, strings.Replace(generic, "]}", ", {remote_address: {}}]}, {actions: [{header_value_match: {descriptor_key: generic_key, descriptor_value: v, headers: [{name: x-inner, present_match: true}]}}]}", 1)), "/", "", "one count with that of envoy.yaml:1 is NOT KEPT"},
 		"envoy: of a listener": {"envoy", routes("path: /x", "\nlistener_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.listener.local_ratelimit.v3.LocalRateLimit}}]"),
 			"/", "", "a limit of connections is NOT KEPT"},
 
