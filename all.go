@@ -250,7 +250,7 @@ func (r *Request) wait(ctx context.Context, ttl time.Duration) (*Reservation, er
 func (r *Request) takeTurn(ctx context.Context, w *waiter) (d Decision, err error) {
 	t := r.terms()
 	if s, ok := r.store.(TurnStore); ok && w.ttl == 0 && !t.queue {
-		d, _, err = s.TakeTurn(ctx, r.layers, 1, 0, w.Age())
+		d, _, err = s.TakeTurn(ctx, r.layers, 1, 0, w.Free())
 		return d, err
 	}
 	before := time.Now()

@@ -321,7 +321,11 @@ func (w *waiter) take(ctx context.Context) (d Decision, err error) {
 	l, key, cost := w.part.limiter, w.part.key, w.part.cost
 	w.terms, w.id = l.stand(w.terms), ""
 	if !w.terms.queue {
-		d, w.id, err = l.takeTurn(ctx, w.terms, key, cost, w.ttl, w.Age())
+		age := w.Age()
+		if len(w.terms.limits) > 1 {
+			age = w.Free()
+		}
+		d, w.id, err = l.takeTurn(ctx, w.terms, key, cost, w.ttl, age)
 		return d, err
 	}
 	before := time.Now()

@@ -62,6 +62,30 @@ func TestWaitLateTimers(t *testing.T) {
 	}
 }
 
+// TestWaitLateBeside is TestWaitLateTimers under two limits, while one behind the waiters waits for more of
+// the second than they do: it is told a later moment than they are.
+func TestWaitLateBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := lateStore(rand.New(rand.NewPCG(1, 2)), 3*ms)
+		own, all := namedLimiter(t, store, "own", "500/s burst 1"), namedLimiter(t, store, "all", "10_000/m burst 20_000")
+		if d, err := all.Take(bg, "k", 10_000); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		var group sync.WaitGroup
+		for range 2000 {
+			group.Go(func() { _ = stint.All(own.Key("k"), all.Key("k")).Wait(bg) })
+		}
+		time.Sleep(50 * ms)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { _ = all.Wait(ctx, "k", 20_000) }()
+		began := time.Now()
+		if group.Wait(); time.Since(began) > 4050*ms {
+			t.Errorf("2000 at 500/s start within %v", time.Since(began))
+		}
+		stop()
+	})
+}
+
 // TestWaitGivenBack gives back what fills one bucket, while a hundred wait who would have passed under
 // another: that one lets through what it lets through from this moment on.
 func TestWaitGivenBack(t *testing.T) {

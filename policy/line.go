@@ -326,7 +326,9 @@ func (w *waiting) ask(ctx context.Context) error {
 		return err
 	}
 	now := time.Now()
-	w.a.age = w.Age()
+	if w.a.age = w.Age(); len(w.r.Rules) > 1 {
+		w.a.age = w.Free()
+	}
 	if flies := slices.ContainsFunc(w.places, func(one place) bool { return one.hold != nil }); flies {
 		w.a.age = 0 // unknown: a place may have become free just now
 		if !w.free.IsZero() {

@@ -477,6 +477,28 @@ func TestWaitsByWhatDenies(t *testing.T) {
 	})
 }
 
+// TestLineFull: behind as many waiters as a line may have, a request is denied at once.
+func TestLineFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPolicy(t, `{"name":"f","key":[],"limits":["1 in flight"],"wait":"1h"}`)
+		ctx, stop := context.WithCancel(t.Context())
+		denied := 0
+		for range 1003 {
+			go func() {
+				r := policy.Result{WillRelease: true}
+				if waited, err := p.Wait(ctx, policy.Map{}, 1, 0, &r); err == nil && !r.Decision.Allowed && waited == 0 {
+					denied++
+				}
+			}()
+			synctest.Wait()
+		}
+		if denied != 2 {
+			t.Errorf("%d of 1,003 are denied, want 2", denied)
+		}
+		stop()
+	})
+}
+
 // TestTurnTooLate: a request whose limits have room for all, and whose turn does not come, waits no longer
 // than it may.
 func TestTurnTooLate(t *testing.T) {

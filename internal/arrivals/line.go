@@ -87,8 +87,8 @@ type line struct {
 	busy      bool
 	stuck     bool          // the first of here was denied, so those behind it must wait
 	again     bool          // room was made since the store was last asked for the line
-	foretold  time.Time     // when there is room by time alone, as the store last said
-	given     time.Time     // when there was room before that, as something was given back
+	made      time.Time     // when something was last given back, if one of the line was denied before
+	given     time.Time     // when something was, without which one of the line would not have passed
 	poll      time.Duration // how often the first waiter asks at least; 0 means never
 	unwatch   func()        // stops the Owner's watch; may be nil
 
@@ -341,6 +341,7 @@ func (ls *Lines) EveryRoomMade(capacity int64) {
 				s.waiter.wake()
 			}
 		}
+		ln.made = time.Now()
 		ln.roomMade()
 		ln.moveUp()
 	}
@@ -355,6 +356,7 @@ func (ls *Lines) RoomMade(at Place) {
 	order.Lock()
 	defer order.Unlock()
 	if ln := ls.byPlace[at]; ln != nil {
+		ln.made = time.Now()
 		ln.roomMade()
 		ln.moveUp()
 	}

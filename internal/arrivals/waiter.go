@@ -59,6 +59,7 @@ type Waiter struct {
 	held     waitqueue.Waiter[string]
 	due      time.Time // when to ask the store next; zero means now
 	opens    time.Time // when all parts have room, as the store said; zero if that is not known
+	foretold time.Time // likewise, whatever is given back
 	admitted bool
 	looked   bool // it has had its turn to look ahead
 	seated   bool // it knows that it must wait
@@ -111,21 +112,41 @@ func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
 	return true
 }
 
-// Age returns how long ago the request could have passed at the earliest: since it joined, and since
-// something was given back without which it would not pass now.
-func (w *Waiter) Age() time.Duration {
+// Age returns how long ago the waiter joined.
+func (w *Waiter) Age() time.Duration { return time.Since(w.since) }
+
+// Free returns how long ago a request under several limits could have passed at the earliest: since it
+// joined, and since something was given back without which it, or one before it, would not have passed.
+// Limits say since when they have room by their states as these are now.
+func (w *Waiter) Free() time.Duration {
 	order.Lock()
 	defer order.Unlock()
-	now, since := time.Now(), w.since
+	now := time.Now()
+	return now.Sub(w.freeSince(now))
+}
+
+func (w *Waiter) freeSince(now time.Time) (since time.Time) {
+	since = w.since
+	made := time.Time{}
 	for i := range w.stands {
-		switch ln := w.stands[i].line; {
-		case now.Before(ln.foretold):
-			return 0
-		case ln.given.After(since):
-			since = ln.given
-		}
+		ln := w.stands[i].line
+		since, made = later(since, ln.given), later(made, ln.made)
 	}
-	return now.Sub(since)
+	switch {
+	case !now.Before(w.foretold):
+	case made.IsZero(): // by another process
+		return now
+	default:
+		since = later(since, made)
+	}
+	return since
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // wake makes the waiter look again; w may be nil.
@@ -444,16 +465,20 @@ func (w *Waiter) standAside(ctx context.Context, to uint64) {
 	}
 }
 
-// learn notes from what the store has answered when the lines of w have room by time alone, and that
-// something was given back if there is room before.
+// learn notes when w passes by time alone, as the store has answered, or that something was given back
+// if it passes before.
 func (w *Waiter) learn(a Answer, asked time.Time) {
+	free := w.freeSince(asked)
 	for i := range w.stands {
-		switch ln := w.stands[i].line; {
-		case a.Passes && asked.Before(ln.foretold):
-			ln.foretold, ln.given = time.Time{}, asked
-		case !a.Passes && (a.Lacks == 0 || a.Lacks>>uint(i)&1 != 0):
-			ln.foretold = asked.Add(a.Again)
+		switch s := &w.stands[i]; {
+		case !a.Passes && !s.line.again && (a.Lacks == 0 || a.Lacks>>uint(i)&1 != 0):
+			s.line.made = time.Time{}
+		case a.Passes && !s.room && asked.Before(w.foretold):
+			s.line.given = free
 		}
+	}
+	if !a.Passes {
+		w.foretold = asked.Add(a.Again)
 	}
 }
 
@@ -506,7 +531,6 @@ func (w *Waiter) survey(ctx context.Context) error {
 		if !s.asked {
 			continue
 		}
-		asked := time.Now()
 		a, err := w.by.Look(ctx, i)
 		if err != nil {
 			return err
@@ -514,7 +538,6 @@ func (w *Waiter) survey(ctx context.Context) error {
 		order.Lock()
 		if s.moves(a.Passes); !a.Passes {
 			s.known, s.line.stuck, pause = true, true, min(pause, max(a.Again, 1), s.line.within())
-			s.line.foretold = asked.Add(a.Again)
 		}
 		order.Unlock()
 	}
