@@ -13,22 +13,6 @@ import (
 	"github.com/stint-dev/stint/service/importers"
 )
 
-// proto returns the value of a field of a message, whose name may be in snake_case or camelCase.
-func (n node) proto(path ...string) node {
-	for _, name := range path {
-		if next := n.get(name); next.there() {
-			n = next
-			continue
-		}
-		words := strings.Split(name, "_")
-		for i := range words[1:] {
-			words[i+1] = strings.ToUpper(words[i+1][:1]) + words[i+1][1:]
-		}
-		n = n.get(strings.Join(words, ""))
-	}
-	return n
-}
-
 // envoyLocal is the configuration of Envoy in all files together.
 type envoyLocal struct {
 	*converter
@@ -69,18 +53,18 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 		each(d.root, e.others)
 		each(d.root, func(n node) bool {
 			switch config, ok := localRateLimit(n); {
-			case n.proto("http_filters").is(rulesfile.List):
+			case n.anyCase("http_filters").is(rulesfile.List):
 				managers = append(managers, n)
-				name := n.proto("rds", "route_config_name").text()
-				e.ports[name] = e.ports[name] || !n.proto("strip_any_host_port").yes()
+				name := n.anyCase("rds", "route_config_name").text()
+				e.ports[name] = e.ports[name] || !n.anyCase("strip_any_host_port").yes()
 				e.bases[name] = append(e.bases[name], basesOf(n)...)
 				return false
-			case n.proto("typed_extension_protocol_options").there(): // a cluster
+			case n.anyCase("typed_extension_protocol_options").there(): // a cluster
 				if config, ok := filterIn(n); ok {
 					e.notes.Lose(config.where(), "the limit of a cluster is NOT KEPT: rules do not see which cluster has a request")
 				}
 				return false
-			case n.proto("virtual_hosts").is(rulesfile.List): // a route configuration, as rds serves it
+			case n.anyCase("virtual_hosts").is(rulesfile.List): // a route configuration, as rds serves it
 				managers = append(managers, n)
 				e.named[n.get("name").text()] = true
 				return false
@@ -121,7 +105,7 @@ func EnvoyLocal(docs []Document) ([]byte, importers.Notes, error) {
 // virtual hosts host:port, except those for inbound traffic.
 func (e *envoyLocal) patch(n node) bool {
 	r := n.get("patch", "value")
-	config, ok := filterIn(r.proto("typed_per_filter_config"))
+	config, ok := filterIn(r.anyCase("typed_per_filter_config"))
 	if !ok || !r.get("match").there() {
 		return false
 	}
@@ -130,7 +114,7 @@ func (e *envoyLocal) patch(n node) bool {
 		one.when, one.entries = and(one.when, [][]importers.Cond{hostIs(host)}), []string{port}
 	}
 	e.places = append(e.places, one)
-	e.use(config, r.proto("route", "rate_limits").list(), len(e.places)-1)
+	e.use(config, r.anyCase("route", "rate_limits").list(), len(e.places)-1)
 	return true
 }
 
@@ -199,7 +183,7 @@ var ofConnections = regexp.MustCompile(`filters\.(listener|network|udp)\..*Limit
 // others notes what becomes of filters that are not the local rate limit.
 func (e *envoyLocal) others(n node) bool {
 	kind, config := n.get("@type").text(), n
-	if of := n.proto("type_url"); of.there() {
+	if of := n.anyCase("type_url"); of.there() {
 		kind, config = of.text(), n.get("value")
 	}
 	for end, why := range notLocal {
@@ -212,11 +196,11 @@ func (e *envoyLocal) others(n node) bool {
 	} else if ofConnections.MatchString(kind) {
 		e.notes.Lose(n.where(), "a limit of connections is NOT KEPT: these rules are for requests")
 	}
-	for _, name := range n.proto("internal_only_headers").texts() {
+	for _, name := range n.anyCase("internal_only_headers").texts() {
 		e.inner["header."+strings.ToLower(name)] = true
 	}
-	for _, c := range n.proto("weighted_clusters", "clusters").list() {
-		for _, f := range c.proto("typed_per_filter_config").fields() {
+	for _, c := range n.anyCase("weighted_clusters", "clusters").list() {
+		for _, f := range c.anyCase("typed_per_filter_config").fields() {
 			if _, ok := filterIn(f.value); ok || strings.HasSuffix(f.name, "local_ratelimit") {
 				e.notes.Lose(f.value.where(), "the limit of a weighted cluster is NOT KEPT: rules do not see which cluster has a request")
 			}
@@ -231,7 +215,7 @@ func localRateLimit(n node) (config node, ok bool) {
 	if strings.HasSuffix(n.get("@type").text(), kind) {
 		return n, true
 	}
-	return n.get("value"), strings.HasSuffix(n.proto("type_url").text(), kind)
+	return n.get("value"), strings.HasSuffix(n.anyCase("type_url").text(), kind)
 }
 
 // filterIn returns the first configuration of the filter in a node.
@@ -247,7 +231,7 @@ func filterIn(n node) (found node, ok bool) {
 
 // basesOf returns the filters of a connection manager.
 func basesOf(m node) (all []base) {
-	for _, f := range m.proto("http_filters").list() {
+	for _, f := range m.anyCase("http_filters").list() {
 		each(f, func(n node) bool {
 			config, ok := localRateLimit(n)
 			if ok {
@@ -268,7 +252,7 @@ func (e *envoyLocal) useAll(bases []base) {
 
 // use notes that a configuration applies at a place, by its index.
 func (e *envoyLocal) use(config node, limits []node, at int) {
-	if own := config.proto("rate_limits"); own.there() {
+	if own := config.anyCase("rate_limits"); own.there() {
 		limits = own.list()
 	}
 	f := e.uses[config.Node]
@@ -288,16 +272,16 @@ func (e *envoyLocal) use(config node, limits []node, at int) {
 // manager reads the routes of a connection manager.
 func (e *envoyLocal) manager(m node) {
 	bases := basesOf(m)
-	routes, rds := m.proto("route_config"), m.proto("rds", "route_config_name").text()
+	routes, rds := m.anyCase("route_config"), m.anyCase("rds", "route_config_name").text()
 	switch {
-	case m.proto("virtual_hosts").there():
+	case m.anyCase("virtual_hosts").there():
 		routes = m
 		bases = e.bases[m.get("name").text()]
-	case !routes.there() && len(bases) > 0 && m.proto("rds").there() && !e.named[rds]:
+	case !routes.there() && len(bases) > 0 && m.anyCase("rds").there() && !e.named[rds]:
 		e.notes.Say(m.where(), "routes of rds are not in the file: what they say of this limit is not read")
 	}
 	lacks := e.knows(routes, routesFields)
-	if filters := m.proto("http_filters"); filters.there() {
+	if filters := m.anyCase("http_filters"); filters.there() {
 		lacks = cmp.Or(lacks, e.knows(m, managerFields))
 		for _, f := range filters.list() {
 			e.knows(f, "name typed_config is_optional disabled")
@@ -316,11 +300,11 @@ func (e *envoyLocal) manager(m node) {
 			own := configs(bases, r, d.host, routes)
 			one.lacks = cmp.Or(e.knowsRoute(r, own), lacks)
 			e.places = append(e.places, one)
-			limits := append(r.proto("route", "rate_limits").list(), r.proto("rate_limits").list()...)
+			limits := append(r.anyCase("route", "rate_limits").list(), r.anyCase("rate_limits").list()...)
 			for _, config := range own {
 				all := limits
-				if mode := config.proto("vh_rate_limits").text(); mode == "INCLUDE" || r.proto("route", "include_vh_rate_limits").yes() || len(limits) == 0 && mode != "IGNORE" {
-					all = slices.Concat(limits, d.host.proto("rate_limits").list())
+				if mode := config.anyCase("vh_rate_limits").text(); mode == "INCLUDE" || r.anyCase("route", "include_vh_rate_limits").yes() || len(limits) == 0 && mode != "IGNORE" {
+					all = slices.Concat(limits, d.host.anyCase("rate_limits").list())
 				}
 				e.use(config, all, len(e.places)-1)
 			}
@@ -334,7 +318,7 @@ func (e *envoyLocal) manager(m node) {
 func (e *envoyLocal) knowsRoute(r node, configs []node) string {
 	lacks := cmp.Or(e.knows(r, routeFields), e.knows(r.get("route"), actionFields))
 	for _, config := range configs {
-		lacks = cmp.Or(lacks, e.knows(config, limitFields), e.knows(config.proto("token_bucket"), bucketFields))
+		lacks = cmp.Or(lacks, e.knows(config, limitFields), e.knows(config.anyCase("token_bucket"), bucketFields))
 	}
 	return lacks
 }
@@ -348,7 +332,7 @@ func configs(bases []base, in ...node) (all []node) {
 	for _, b := range bases {
 		config, ok := b.config, false
 		for _, n := range in {
-			of := n.proto("typed_per_filter_config")
+			of := n.anyCase("typed_per_filter_config")
 			if len(bases) > 1 {
 				of = of.get(b.name)
 			}
@@ -376,7 +360,7 @@ type domain struct {
 func (e *envoyLocal) domains(m, routes node) (all []domain) {
 	entry, name := e.entry(m)+" ", m.get("name").text()
 	every := []string{entry, entry + "*"}
-	for _, host := range routes.proto("virtual_hosts").list() {
+	for _, host := range routes.anyCase("virtual_hosts").list() {
 		for _, name := range host.get("domains").texts() {
 			e.whole[e.entry(m)] = e.whole[e.entry(m)] || name == "*"
 			if len(name) > 1 && name[0] == '*' && strings.HasSuffix(name, "*") {
@@ -390,8 +374,8 @@ func (e *envoyLocal) domains(m, routes node) (all []domain) {
 		}
 	}
 	keeps, known := e.ports[name]
-	stripped := routes.proto("ignore_port_in_host_matching").yes() || m.proto("strip_any_host_port").yes() ||
-		m.proto("virtual_hosts").there() && known && !keeps
+	stripped := routes.anyCase("ignore_port_in_host_matching").yes() || m.anyCase("strip_any_host_port").yes() ||
+		m.anyCase("virtual_hosts").there() && known && !keeps
 	for i := range all {
 		d := &all[i]
 		_, port, has := strings.Cut(d.name, ":")
@@ -425,8 +409,8 @@ func (e *envoyLocal) domains(m, routes node) (all []domain) {
 // entry returns by what the requests of a connection manager come in. Each has a listener of its own;
 // a route configuration in the files, and the managers that name it, are one.
 func (e *envoyLocal) entry(m node) string {
-	name := m.proto("rds", "route_config_name").text()
-	if m.proto("virtual_hosts").there() {
+	name := m.anyCase("rds", "route_config_name").text()
+	if m.anyCase("virtual_hosts").there() {
 		name = m.get("name").text()
 	}
 	if e.named[name] {
@@ -439,7 +423,7 @@ func (e *envoyLocal) entry(m node) string {
 func (e *envoyLocal) routeMatch(r node) [][]importers.Cond {
 	m := r.get("match")
 	var path []importers.Cond
-	switch prefix, below := m.get("prefix").text(), m.proto("path_separated_prefix").text(); {
+	switch prefix, below := m.get("prefix").text(), m.anyCase("path_separated_prefix").text(); {
 	case prefix == "/":
 		path = []importers.Cond{}
 	case prefix != "":
@@ -448,12 +432,12 @@ func (e *envoyLocal) routeMatch(r node) [][]importers.Cond {
 		path = pathBelow(below)
 	case m.get("path").text() != "":
 		path = exactPath(m.get("path").text())
-	case m.proto("safe_regex", "regex").text() != "":
-		path = e.pathFinds(r, "^(?:"+m.proto("safe_regex", "regex").text()+")$", false)
+	case m.anyCase("safe_regex", "regex").text() != "":
+		path = e.pathFinds(r, "^(?:"+m.anyCase("safe_regex", "regex").text()+")$", false)
 	}
 	e.knows(m, matchFields, unmatched)
 	others := slices.ContainsFunc(m.fields(), func(f field) bool { return !oneOf(f.name, matchFields) })
-	if path == nil || others || m.proto("case_sensitive").no() {
+	if path == nil || others || m.anyCase("case_sensitive").no() {
 		return nil
 	}
 	return and([][]importers.Cond{path}, e.headersMatch(m.get("headers").list()))
@@ -464,14 +448,14 @@ func (e *envoyLocal) headersMatch(all []node) [][]importers.Cond {
 	when := [][]importers.Cond{{}}
 	for _, h := range all {
 		attribute, ok := e.headerOf(h.get("name").text())
-		if !ok || h.proto("invert_match").yes() || e.knows(h, headerFields)+e.knows(h.proto("string_match"), textFields) != "" {
+		if !ok || h.anyCase("invert_match").yes() || e.knows(h, headerFields)+e.knows(h.anyCase("string_match"), textFields) != "" {
 			return nil
 		}
 		exact, value := "", ""
-		for _, in := range []node{h.proto("string_match"), h} {
+		for _, in := range []node{h.anyCase("string_match"), h} {
 			for _, kind := range [][3]string{{"exact", "", ""}, {"prefix", "", "*"}, {"suffix", "*", ""}, {"contains", "*", "*"}} {
 				for _, name := range []string{kind[0], kind[0] + "_match"} {
-					if v := in.proto(name); v.there() && !in.proto("ignore_case").yes() {
+					if v := in.anyCase(name); v.there() && !in.anyCase("ignore_case").yes() {
 						exact, value = v.text(), kind[1]+importers.Escape(v.text())+kind[2]
 					}
 				}
@@ -488,7 +472,7 @@ func (e *envoyLocal) headersMatch(all []node) [][]importers.Cond {
 			one = hostIs(value)
 		case value != "":
 			one = []importers.Cond{is(attribute, value)}
-		case h.proto("present_match").yes():
+		case h.anyCase("present_match").yes():
 			one = []importers.Cond{{Attribute: attribute, Set: true}}
 		}
 		if one == nil {
@@ -529,9 +513,9 @@ func (e *envoyLocal) headerOf(name string) (attribute string, ok bool) {
 func (e *envoyLocal) filter(f *envoyFilter) {
 	n, in := f.config, f.in
 	enabled, enforced := e.percent(n, "filter_enabled"), e.percent(n, "filter_enforced")
-	name := n.proto("stat_prefix").text()
+	name := n.anyCase("stat_prefix").text()
 	called := e.called(name, in)
-	if enabled < 100 && n.proto("token_bucket").there() {
+	if enabled < 100 && n.anyCase("token_bucket").there() {
 		if enabled == 0 {
 			e.notes.Say(n.where(), "filter_enabled is 0 %%, as it is unless set, so that %s limits nothing there: left out", name)
 			return
@@ -541,11 +525,11 @@ func (e *envoyLocal) filter(f *envoyFilter) {
 	if enforced > 0 && enforced < 100 {
 		e.notes.Lose(n.where(), "filter_enforced of some requests is NOT KEPT: %s is in shadow", name)
 	}
-	if n.proto("local_rate_limit_per_downstream_connection").yes() {
+	if n.anyCase("local_rate_limit_per_downstream_connection").yes() {
 		e.notes.Lose(n.where(), "the limit of each connection is NOT KEPT: rules do not see connections")
 		return
 	}
-	if n.proto("local_cluster_rate_limit").there() {
+	if n.anyCase("local_cluster_rate_limit").there() {
 		e.notes.Say(n.where(), "local_cluster_rate_limit is left out: processes share a limit through a store")
 	}
 	all := e.descriptors(f)
@@ -555,9 +539,9 @@ func (e *envoyLocal) filter(f *envoyFilter) {
 		e.add(n, r, d.in, d.match...)
 		e.added[len(e.added)-1].shares = fmt.Sprintf("%p", d.at.Node)
 	}
-	if limit := e.bucket(n.proto("token_bucket")); limit != "" {
+	if limit := e.bucket(n.anyCase("token_bucket")); limit != "" {
 		r := importers.Rule{Name: called, Key: []string{}, Limits: []string{limit}, Shadow: enforced < 100}
-		if n.proto("always_consume_default_token_bucket").no() {
+		if n.anyCase("always_consume_default_token_bucket").no() {
 			for _, d := range all {
 				e.leave(&r, in, d)
 			}
@@ -593,7 +577,7 @@ func entriesText(d node) string {
 
 // percent returns for how many of a hundred requests a setting applies, rounded up.
 func (e *envoyLocal) percent(n node, name string) int64 {
-	of := n.proto(name, "default_value")
+	of := n.anyCase(name, "default_value")
 	v := e.number(of.get("numerator"), 0)
 	switch per := map[string]int64{"": 1, "HUNDRED": 1, "TEN_THOUSAND": 100, "MILLION": 10000}[of.get("denominator").text()]; {
 	case per == 0:
@@ -609,13 +593,13 @@ func (e *envoyLocal) bucket(n node) string {
 	if !n.there() {
 		return ""
 	}
-	most, fill := e.number(n.proto("max_tokens"), 0), e.number(n.proto("tokens_per_fill"), 1)
-	text := n.proto("fill_interval").text() // Envoy allows no unit but s
+	most, fill := e.number(n.anyCase("max_tokens"), 0), e.number(n.anyCase("tokens_per_fill"), 1)
+	text := n.anyCase("fill_interval").text() // Envoy allows no unit but s
 	every, err := time.ParseDuration(text)
 	if strings.Trim(text, "0123456789.") != "s" {
 		every = 0
 	}
-	if s := n.proto("fill_interval", "seconds"); s.there() {
+	if s := n.anyCase("fill_interval", "seconds"); s.there() {
 		every, err = time.Duration(min(e.number(s, 0), 1<<33))*time.Second, nil
 	}
 	if err != nil || every <= 0 || most == 0 || fill == 0 {
@@ -656,8 +640,8 @@ func (e *envoyLocal) leave(r *importers.Rule, in []int, d described) {
 // descriptors returns the rules of descriptors with their own buckets.
 func (e *envoyLocal) descriptors(f *envoyFilter) (all []described) {
 	for _, d := range f.config.get("descriptors").list() {
-		limit := e.bucket(d.proto("token_bucket"))
-		if e.knows(d, "entries token_bucket")+e.knows(d.proto("token_bucket"), bucketFields) != "" || limit == "" {
+		limit := e.bucket(d.anyCase("token_bucket"))
+		if e.knows(d, "entries token_bucket")+e.knows(d.anyCase("token_bucket"), bucketFields) != "" || limit == "" {
 			continue
 		}
 		before := len(all)
@@ -707,30 +691,30 @@ func (e *envoyLocal) descriptor(r *importers.Rule, entries, actions []node) (mat
 		keys += key + "\n"
 		made, constant, attribute := "", "", ""
 		name := func(of node, without string) string {
-			if k := of.proto("descriptor_key").text(); k != "" {
+			if k := of.anyCase("descriptor_key").text(); k != "" {
 				return k
 			}
 			return without
 		}
 		switch {
-		case a.proto("remote_address").Node != nil:
+		case a.anyCase("remote_address").Node != nil:
 			made, attribute = "remote_address", "ip"
-		case a.proto("request_headers").there():
-			made = name(a.proto("request_headers"), "")
-			attribute, ok = e.headerOf(a.proto("request_headers", "header_name").text())
+		case a.anyCase("request_headers").there():
+			made = name(a.anyCase("request_headers"), "")
+			attribute, ok = e.headerOf(a.anyCase("request_headers", "header_name").text())
 			if !ok {
 				return nil, "", false
 			}
-		case a.proto("generic_key").there():
-			made, constant = name(a.proto("generic_key"), "generic_key"), a.proto("generic_key", "descriptor_value").text()
-		case a.proto("header_value_match").there():
-			of := a.proto("header_value_match")
+		case a.anyCase("generic_key").there():
+			made, constant = name(a.anyCase("generic_key"), "generic_key"), a.anyCase("generic_key", "descriptor_value").text()
+		case a.anyCase("header_value_match").there():
+			of := a.anyCase("header_value_match")
 			if e.knows(of, "descriptor_value descriptor_key expect_match headers") != "" {
 				return nil, "", false
 			}
-			made, constant = name(of, "header_match"), of.proto("descriptor_value").text()
+			made, constant = name(of, "header_match"), of.anyCase("descriptor_value").text()
 			when = and(when, e.headersMatch(of.get("headers").list()))
-			if of.proto("expect_match").no() {
+			if of.anyCase("expect_match").no() {
 				return nil, "", false
 			}
 		}

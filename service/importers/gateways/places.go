@@ -169,11 +169,8 @@ func oneOf(name string, list ...string) bool {
 
 // unscored returns a name without _ but at its beginning, in lower case.
 func unscored(name string) string {
-	own := strings.HasPrefix(name, "_")
-	if name = strings.ToLower(strings.ReplaceAll(name, "_", "")); own {
-		return "_" + name
-	}
-	return name
+	i := min(1, len(name))
+	return strings.ToLower(name[:i] + strings.ReplaceAll(name[i:], "_", ""))
 }
 
 // next writes the rules of the places, which must be known together, and begins with no places.

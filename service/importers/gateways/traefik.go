@@ -89,7 +89,7 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 			if m.anyCase("rateLimit").there() || m.anyCase("inFlightReq").there() {
 				t.notes.Say(m.where(), "no router in these files uses the middleware %s: its rule is for every request until you give it a match", name)
 			}
-			t.middleware(strings.SplitN(name, "@", 2)[0], m, []int{0})
+			t.middleware(strings.SplitN(name, "@", 2)[0], m, 0)
 		}
 	}
 	t.next()
@@ -99,7 +99,15 @@ func Traefik(docs []Document) ([]byte, importers.Notes, error) {
 			return m.anyCase("redirectScheme").there() || m.anyCase("redirectRegex").there()
 		})})
 	}
-	t.limits()
+	for i, r := range t.routers {
+		for _, name := range r.middlewares {
+			m, base := t.middlewares[name], strings.SplitN(name, "@", 2)[0]
+			if !m.anyCase("rateLimit", "redis").there() {
+				base = r.name + "-" + base
+			}
+			t.middleware(base, m, i)
+		}
+	}
 	return t.done()
 }
 
@@ -418,33 +426,13 @@ func (t *traefik) chain(names []string, used map[string]bool, depth int) (all []
 	return all
 }
 
-// limits makes the rules of the routers. With Redis, all routers of a middleware share its counts.
-func (t *traefik) limits() {
-	shared := map[string][]int{}
-	for i, r := range t.routers {
-		for _, name := range r.middlewares {
-			shared[name] = append(shared[name], i)
-		}
-	}
-	for i, r := range t.routers {
-		for _, name := range r.middlewares {
-			base, _, _ := strings.Cut(name, "@")
-			if m, in := t.middlewares[name], shared[name]; !m.anyCase("rateLimit", "redis").there() || len(in) == 1 {
-				t.middleware(r.name+"-"+base, m, []int{i})
-			} else if in[0] == i {
-				t.middleware(base, m, in)
-			}
-		}
-	}
-}
-
-// middleware makes the rules of a middleware at places.
-func (t *traefik) middleware(name string, m node, at []int) {
+// middleware makes the rules of a middleware at a place. With Redis, all routers of one share its counts.
+func (t *traefik) middleware(name string, m node, at int) {
 	if f := m.anyCase("inFlightReq"); f.there() {
 		t.knows(f, "amount", "sourceCriterion")
 		r := importers.Rule{Name: name + "-in-flight", Key: []string{"host"}, Limits: []string{fmt.Sprintf("%d in flight", t.number(f.anyCase("amount"), 0))}}
 		if by := f.anyCase("sourceCriterion"); len(by.fields()) == 0 || t.source(&r, by) {
-			t.add(f, r, at)
+			t.add(f, r, []int{at})
 		}
 	}
 	l := m.anyCase("rateLimit")
@@ -464,10 +452,11 @@ func (t *traefik) middleware(name string, m node, at []int) {
 	}
 	r := importers.Rule{Name: name, Limits: []string{fmt.Sprintf("%d/%s burst %d", average, per(period), max(burst, 1))}}
 	if t.source(&r, l.anyCase("sourceCriterion")) {
+		t.add(l, r, []int{at})
 		if l.anyCase("redis").there() {
 			t.notes.Say(l.anyCase("redis").where(), "redis is left out: give the rules a store")
+			t.added[len(t.added)-1].shares = fmt.Sprintf("%p", l.Node)
 		}
-		t.add(l, r, at)
 	}
 }
 

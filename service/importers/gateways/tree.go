@@ -114,11 +114,11 @@ func (n node) get(path ...string) node {
 	return n
 }
 
-// anyCase is get, with names of fields in any case.
+// anyCase is get, with names of fields in any case, and in snake_case or camelCase.
 func (n node) anyCase(path ...string) node {
 	for _, name := range path {
 		for _, f := range n.fields() {
-			if strings.EqualFold(f.name, name) {
+			if unscored(f.name) == unscored(name) {
 				name = f.name
 			}
 		}
