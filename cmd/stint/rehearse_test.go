@@ -277,7 +277,7 @@ func TestRehearseUnsure(t *testing.T) {
 		{[]string{bucket, "--log", mixed("text.log", object, in(`{"message":"192.0.2.1 - - [05/Mar/2025:12:00:00 +0000] \"GET / HTTP/1.1\" 200 5","x":%q}`))}, "of all lines could not be read"},
 		{[]string{bucket, "--log", mixed("within.log", object, in(`{"level":"info","data":%s}`))}, "of all lines could not be read"},
 		{[]string{bucket, "--log", mixed("own.log", object, func(string) string {
-			return `{"level":"info","msg":"started","time":"2025-03-05T12:00:00Z","url":"http://x"}`
+			return `{"level":"info","msg":"started","time":"2025-03-05T12:00:00Z","issuer":{"url":"http://x"}}`
 		})}, ""},
 		{[]string{bucket, "--log", mixed("middle.log", pairs, until(" method"))}, "of all lines could not be read"},
 		{[]string{bucket, "--log", mixed("path.log", pairs, until("th=/"))}, "of all lines could not be read"},
@@ -296,6 +296,9 @@ func TestRehearseUnsure(t *testing.T) {
 			c.want != "" && (!strings.HasSuffix(said, "exit 1\n") || !strings.Contains(refused, c.want)) {
 			t.Errorf("%q, want %q:\n%s", c.args, c.want, said)
 		}
+	}
+	if _, said := rehearsal(t, bucket, "--log", dir+"/own.log"); !strings.Contains(said, "289 lines about the server itself: left out") {
+		t.Errorf("what a server says of itself is not noted: %s", said)
 	}
 	if _, said := rehearsal(t, bucket, "--log", paused); !strings.Contains(said, "100 NUL bytes") {
 		t.Errorf("what was found in a log is not noted: %s", said)

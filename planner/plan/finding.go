@@ -17,7 +17,7 @@ import (
 type Finding struct {
 	// What is its kind: one_client, no_address, no_key, each_once, proxy, twice, zone, far_off,
 	// cut_off, nuls, not_whole, not_found, future, unreadable, too_little, whole_seconds, refused,
-	// one_path, burst.
+	// one_path, burst, aside.
 	What string `json:"what"`
 	Text string `json:"text"`
 	// Stops reports whether the finding forbids a proposal.

@@ -3,6 +3,8 @@ package plan
 import (
 	"context"
 	"errors"
+
+	"github.com/stint-dev/stint/internal/wording"
 )
 
 // A Trace is when one client sent its requests, or when all clients did.
@@ -61,6 +63,9 @@ func Requests(ctx context.Context, o Options, attributes []string, each func(at 
 		}
 	}
 	r.logs(adder(&found))
+	if n := r.tally.aside; n > 0 {
+		adder(&found)("aside", false, "%s about the server itself: left out", wording.Count(n, "line"))
+	}
 	unread = r.tally.lost
 	for _, in := range r.inputs {
 		if in.cut {
