@@ -12,6 +12,7 @@ import (
 type logfmt struct {
 	*object
 	keys  []byte  // the names of the line so far
+	pair  []byte  // the present name=value
 	whole *shared // nil if it is not known
 }
 
@@ -117,14 +118,14 @@ func (p *logfmt) Parse(line []byte, r *Record) error {
 // tells reports whether the present field, before those of a request, says what no request does. Times and levels
 // tell nothing.
 func (p *logfmt) tells(value []byte) bool {
-	if p.whole == nil || p.has != 0 || slices.Contains(levels, string(p.name)) || slices.Contains(names["time"], string(p.name)) {
+	if p.whole == nil || p.has != 0 || slices.Contains(levels, string(p.name)) || slices.ContainsFunc(p.targets[string(p.name)], func(t target) bool { return t.meaning == asTime }) {
 		return false
 	}
-	pair := string(p.name) + "=" + string(value)
+	p.pair = append(append(append(p.pair[:0], p.name...), '='), value...)
 	if p.whole.learns && len(p.whole.before) < 1000 {
-		p.whole.before[pair] = true
+		p.whole.before[string(p.pair)] = true
 	}
-	return !p.whole.before[pair]
+	return !p.whole.before[string(p.pair)]
 }
 
 var levels = []string{"level", "lvl", "severity"}
