@@ -44,6 +44,7 @@ type traefik struct {
 	routers     []router
 	entryPoints map[string][]string // names of middlewares, by entry point
 	refs        []reference
+	families    map[family][]router
 	settings    map[string]bool          // what is allowed, once it has been looked for
 	kube        map[string]node          // the Services of Kubernetes, by namespace and name
 	roots       []node                   // the documents, and the trees of labels
@@ -58,7 +59,7 @@ type traefik struct {
 // Traefik converts the middlewares of Traefik's dynamic configuration, or of its objects
 // in Kubernetes, with the routers that use them.
 func Traefik(docs []Document) ([]byte, importers.Notes, error) {
-	t := &traefik{converter: newConverter(docs), middlewares: map[string]node{}, services: map[string]node{}, entryPoints: map[string][]string{}, containers: map[string]string{}, kube: map[string]node{}, settings: map[string]bool{}, taken: map[string]bool{}, known: map[*rulesfile.Node]bool{}}
+	t := &traefik{converter: newConverter(docs), middlewares: map[string]node{}, services: map[string]node{}, entryPoints: map[string][]string{}, containers: map[string]string{}, kube: map[string]node{}, settings: map[string]bool{}, families: map[family][]router{}, taken: map[string]bool{}, known: map[*rulesfile.Node]bool{}}
 	for _, d := range docs {
 		t.roots = append(t.roots, d.root)
 		t.explicit = t.explicit || says(d.root, enabling)

@@ -79,6 +79,28 @@ func (t *traefik) served(all []router) {
 	}
 }
 
+// A family is a parent's key, and how deep a child stands below it.
+type family struct {
+	key   string
+	depth int
+}
+
+// above returns the routers of a key, in the places of children of theirs.
+func (t *traefik) above(key string, all []router, depth int) []router {
+	at := family{key, depth}
+	found, known := t.families[at]
+	if !known && depth < 4 {
+		for _, p := range all {
+			if p.key == key && len(found) <= mostFamilies {
+				found = append(found, t.rooted(p, all, depth+1)...)
+			}
+		}
+		found = found[:min(len(found), mostFamilies+1)]
+		t.families[at] = found
+	}
+	return found
+}
+
 // A backend is a Service of Kubernetes, with a port by name or number.
 type backend struct{ space, name, port string }
 
@@ -122,24 +144,16 @@ func (t *traefik) rooted(r router, all []router, depth int) (found []router) {
 		r.ranks = []int64{r.priority}
 		return []router{r}
 	}
-	for i, name := range slices.Compact(slices.Sorted(slices.Values(r.parents))) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(r.parents))) {
 		before := len(found)
-		for _, p := range all {
-			if p.key != name || depth > 3 || i > mostFamilies {
-				continue
+		for _, p := range t.above(name, all, depth) {
+			one := r
+			one.inner, one.entryPoints, one.class = true, p.entryPoints, p.class
+			one.when, one.ranks = and(p.when, r.when), append(slices.Clone(p.ranks), r.priority)
+			if r.lacks == "" {
+				one.lacks = "it is a child of " + p.name + p.key[strings.LastIndexByte(p.key, '@'):]
 			}
-			for _, p := range t.rooted(p, all, depth+1) {
-				if len(found) > mostFamilies {
-					break
-				}
-				one := r
-				one.inner, one.entryPoints, one.class = true, p.entryPoints, p.class
-				one.when, one.ranks = and(p.when, r.when), append(slices.Clone(p.ranks), r.priority)
-				if r.lacks == "" {
-					one.lacks = "it is a child of " + p.name + p.key[strings.LastIndexByte(p.key, '@'):]
-				}
-				found = append(found, one)
-			}
+			found = append(found, one)
 		}
 		if len(found) == before || len(found) > mostFamilies {
 			t.notes.Lose(r.at.where(), "the parent %s is in none of these files, or has more than rules can name: NOT KEPT, with the limits that it may have", name)

@@ -1,6 +1,7 @@
 package gateways_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -127,5 +128,24 @@ func TestTraefikRedis(t *testing.T) {
 		if got := strings.Count(yaml, "limits:"); err != nil || notes.Lost() > 0 || got != want {
 			t.Errorf("%d rules, want %d:\n%s\n%v %v", got, want, yaml, notes, err)
 		}
+	}
+}
+
+// Routers that are all children of all others, and of one root, are said not to be kept.
+func TestTraefikFamilies(t *testing.T) {
+	names := "p"
+	for i := range 20 {
+		names += fmt.Sprintf(", c%d", i)
+	}
+	text := once + "    p: {rule: 'PathPrefix(`/`)', middlewares: [one]}\n"
+	for i := range 20 {
+		text += fmt.Sprintf("    c%d: {rule: 'PathPrefix(`/free%[1]d`)', parentRefs: [%s], service: s}\n", i, names)
+	}
+	yaml, notes, err := converted("traefik", text)
+	if err != nil || notes.Lost() == 0 {
+		t.Fatal(notes, err)
+	}
+	if passed := ofThree(t, yaml, "/free1"); passed != 1 {
+		t.Errorf("%d of 3 pass, by\n%s", passed, yaml)
 	}
 }
