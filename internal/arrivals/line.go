@@ -87,6 +87,7 @@ type line struct {
 	busy      bool
 	stuck     bool          // the first of here was denied, so those behind it must wait
 	again     bool          // room was made since the store was last asked for the line
+	fits      int64         // for how many units there is room, as far as is known: see hears
 	made      time.Time     // when something was last given back, if one of the line was denied before
 	given     time.Time     // when something was, without which one of the line would not have passed
 	poll      time.Duration // how often the first waiter asks at least; 0 means never
@@ -301,6 +302,22 @@ func (s *stand) moves(room bool) {
 	}
 	s.room = true
 	heap.Push(&s.line.elsewhere, s)
+}
+
+// hears notes that there is room for a cost, or not, as the store has answered one of the line. Those
+// behind it need not ask again.
+func (ln *line) hears(cost int64, room bool) {
+	if room {
+		ln.fits = max(ln.fits, cost)
+	} else {
+		ln.fits = min(ln.fits, cost-1)
+	}
+}
+
+func (ln *line) fitting(cost int64) bool {
+	order.Lock()
+	defer order.Unlock()
+	return cost <= ln.fits
 }
 
 // first reports whether the waiter is the first of here.

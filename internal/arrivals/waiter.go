@@ -199,8 +199,10 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 	case w.aside:
 		return stepPause, due
 	}
-	w.fallIn()
 	behind, stuck, asks := w.stance(now)
+	if asks && !behind && w.fallIn() {
+		behind, stuck, asks = w.stance(now)
+	}
 	switch {
 	case behind && stuck && !w.looked:
 		w.looked = true
@@ -223,14 +225,17 @@ func (w *Waiter) next(seat bool) (s step, due time.Time) {
 	return stepTry, w.due
 }
 
-// fallIn puts w back behind those who came before it and have no room where it had some.
-func (w *Waiter) fallIn() {
+// fallIn puts w back behind those who came before it and have no room where it had some, and reports
+// whether there are any. Only one that would ask now does so: what it had heard is lost.
+func (w *Waiter) fallIn() (behind bool) {
 	for i := range w.stands {
 		s := &w.stands[i]
 		if first := s.line.here.first(); s.room && first != nil && first.arrived < w.arrived {
 			s.moves(false)
+			behind = true
 		}
 	}
+	return behind
 }
 
 // first reports whether w is the first of here in one of its lines.
@@ -489,7 +494,9 @@ func (w *Waiter) admit(a Answer, after time.Time) {
 		return
 	}
 	for i := range w.stands {
-		w.stands[i].line.exit(&w.stands[i])
+		s := &w.stands[i]
+		s.line.exit(s)
+		s.line.fits -= min(s.cost, s.line.fits)
 	}
 	w.out = true
 }
@@ -503,6 +510,7 @@ func (w *Waiter) deny(a Answer, after time.Time) {
 		s.moves(a.Lacks != 0 && a.Lacks>>uint(i)&1 == 0)
 		if s.known = !s.room; s.known {
 			s.line.stuck = true
+			s.line.hears(s.cost, false)
 		}
 	}
 	w.due, w.opens = after.Add(pause), time.Time{}
@@ -531,11 +539,15 @@ func (w *Waiter) survey(ctx context.Context) error {
 		if !s.asked {
 			continue
 		}
-		a, err := w.by.Look(ctx, i)
-		if err != nil {
-			return err
+		a := Answer{Passes: s.line.fitting(s.cost)} // what one before it has heard
+		if !a.Passes {
+			var err error
+			if a, err = w.by.Look(ctx, i); err != nil {
+				return err
+			}
 		}
 		order.Lock()
+		s.line.hears(s.cost, a.Passes)
 		if s.moves(a.Passes); !a.Passes {
 			s.known, s.line.stuck, pause = true, true, min(pause, max(a.Again, 1), s.line.within())
 		}
