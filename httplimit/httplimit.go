@@ -102,6 +102,10 @@ type Options struct {
 	// has ended. If it returns an error, the request is answered with 503, or its response cut.
 	// By default the store alone bounds reservations.
 	Reserves func(r *http.Request, open int) error
+	// Answered reports, for a proxy, whether the status that is written is that of the server
+	// behind. It counts then, though the client has left. By default a client that has left
+	// makes a 5xx or 499 one that says nothing.
+	Answered func(r *http.Request) bool
 	// Denied answers a denied request in place of the usual 429; rate-limit fields and
 	// Retry-After are set already. The default answer is of the kind that the request
 	// accepts: application/problem+json, application/json or text/plain.

@@ -129,6 +129,7 @@ func (s *statusWriter) know(status int, h http.Header) {
 	s.status = status
 	gone := s.broken.Load() && status >= http.StatusBadRequest ||
 		s.r.Context().Err() != nil && (status >= http.StatusInternalServerError || status == statusLeft)
+	gone = gone && (s.o.Answered == nil || !s.o.Answered(s.r))
 	s.empty = s.r.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
 	if length, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); s.empty {
 		s.rest, s.cuts = 0, false

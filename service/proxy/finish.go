@@ -12,6 +12,9 @@ import (
 // statusWithin is how long a request goes on after its client has left for rules that count statuses.
 const statusWithin = 10 * time.Second
 
+// mostLeft is how many such requests of one connection go on.
+const mostLeft = 32
+
 // A finish is how long a request holds its place after its client has left, if rules in flight say so:
 // an upstream that does not notice such clients goes on working. Rules that count by the status let it go
 // on until that is known: who leaves before a failure would else fail for nothing.
@@ -41,12 +44,13 @@ func (v *visit) goOn(r *http.Request) (out *http.Request, end func(*relayWriter)
 		late := time.AfterFunc(f.within, free)
 		context.AfterFunc(place, func() { late.Stop() })
 	})
+	c, _ := r.Context().Value(clientConnKey{}).(*clientConn)
 	left := context.AfterFunc(r.Context(), func() {
-		if last(); f.streams.Load() || v.body != nil && !v.body.ended.Load() {
+		if last(); f.streams.Load() || v.body != nil && !v.body.ended.Load() || f.status && c.crowded(place) {
 			cancel()
 		}
 	})
-	if c, ok := r.Context().Value(clientConnKey{}).(*clientConn); ok {
+	if c != nil {
 		stopped := context.AfterFunc(c.served, free)
 		context.AfterFunc(place, func() { stopped() })
 	}
@@ -61,6 +65,16 @@ func (v *visit) goOn(r *http.Request) (out *http.Request, end func(*relayWriter)
 		left()
 		free()
 	}
+}
+
+// crowded counts a request whose client has left until its place is free, and reports whether the
+// connection has many such. Over HTTP/2, they take the handlers of others, such as clients of a balancer.
+func (c *clientConn) crowded(place context.Context) bool {
+	if c == nil {
+		return false
+	}
+	context.AfterFunc(place, func() { c.left.Add(-1) })
+	return c.left.Add(1) > mostLeft
 }
 
 // answers notes the upstream's answer. If it is a stream, the request ends with its client.

@@ -123,7 +123,7 @@ func TestLeaveBeforeStatus(t *testing.T) {
 		answer         int
 		want           int64
 	}{
-		{"[401]", whole, 401, 5}, {"[401]", whole, 200, 0}, {"[401]", half, 401, 5}, {"2xx", whole, 200, 5}, {"2xx", whole, 401, 0}, {"2xx", half, 200, 5},
+		{"[401]", whole, 401, 5}, {"[401]", whole, 200, 0}, {"[401]", half, 401, 5}, {"2xx", whole, 200, 5}, {"2xx", whole, 401, 0}, {"2xx", half, 200, 5}, {"[401]", whole, 503, 0},
 	} {
 		goOn := make(chan bool)
 		d, f := deaf(t, "rules: [{name: proxy, key: [], limits: 9/d, count: {status: "+c.count+"}}]", func(w http.ResponseWriter, r *http.Request) {

@@ -187,6 +187,7 @@ func NewHandler(o Options) (*Handler, error) {
 		OnDecision:   h.decided,
 		OnSettlement: func(_ *http.Request, r *policy.Result) { h.o.Observer.Settled(entrypoint, r) },
 		OnError:      h.failed,
+		Answered:     func(r *http.Request) bool { return visitOf(r).finish.answered },
 		Reserves:     func(r *http.Request, open int) error { return visitOf(r).reserves(open) },
 		Claim:        func(r *http.Request, name string) (string, bool, bool) { return visitOf(r).claims.Claim(name) },
 	})

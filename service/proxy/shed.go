@@ -150,6 +150,7 @@ type clientConn struct {
 	unread  func() (time.Duration, bool) // how long ago its last byte came; nil if the system does not say
 	hungUp  func() (bool, bool)          // whether the client has hung up; nil if the system does not say
 	served  context.Context              // ends with the listener, not with the connection
+	left    atomic.Int64                 // requests that go on though their client has left
 	idle    atomic.Int64                 // when its last request was answered, in Unix nanoseconds
 }
 
