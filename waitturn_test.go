@@ -114,6 +114,12 @@ func TestWaitGivenBack(t *testing.T) {
 					reserved = append(reserved, r)
 				}
 				ctx, stop := context.WithCancel(t.Context())
+				if apart { // one before them waits for a key of its own, too
+					busy := made.Limiter(t, store, "busy", made.Limit(t, "1/h"))
+					must(t, busy, 1)
+					go func() { _ = stint.All(busy.Key("k"), hour.Key("k")).Wait(ctx) }()
+					synctest.Wait()
+				}
 				var passed atomic.Int64
 				for range 200 {
 					go func() {
@@ -122,7 +128,7 @@ func TestWaitGivenBack(t *testing.T) {
 						}
 					}()
 				}
-				time.Sleep(1500 * ms)
+				time.Sleep(1530 * ms)
 				before := passed.Load()
 				switch how {
 				case "settle":

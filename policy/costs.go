@@ -116,10 +116,10 @@ func (r *Result) AsksUsage() bool {
 	return false
 }
 
-// Counts reports whether a rule that is not in shadow charges the request by the status of its response.
+// Counts reports whether a rule, also one in shadow, charges the request by the status of its response.
 func (r *Result) Counts() bool {
 	return slices.ContainsFunc(r.matches, func(h ruleMatch) bool {
-		return h.enforced() && h.weight > 0 && h.rule.Response != nil && h.rule.Response.Count != nil
+		return h.limited() && h.weight > 0 && h.rule.Response != nil && h.rule.Response.Count != nil
 	})
 }
 

@@ -87,9 +87,9 @@ type line struct {
 	busy      bool
 	stuck     bool          // the first of here was denied, so those behind it must wait
 	again     bool          // room was made since the store was last asked for the line
-	fits      int64         // for how many units there is room, as far as is known: see hears
-	made      time.Time     // when something was last given back, if one of the line was denied before
-	given     time.Time     // when something was, without which one of the line would not have passed
+	fits      int64         // for how many units there is room, as one of the line has heard
+	denied    denial        // the last one
+	made      time.Time     // when something was last given back
 	poll      time.Duration // how often the first waiter asks at least; 0 means never
 	unwatch   func()        // stops the Owner's watch; may be nil
 
@@ -304,20 +304,27 @@ func (s *stand) moves(room bool) {
 	heap.Push(&s.line.elsewhere, s)
 }
 
-// hears notes that there is room for a cost, or not, as the store has answered one of the line. Those
-// behind it need not ask again.
-func (ln *line) hears(cost int64, room bool) {
-	if room {
-		ln.fits = max(ln.fits, cost)
-	} else {
-		ln.fits = min(ln.fits, cost-1)
-	}
+// A denial is what a waiter has heard of one part: the cost has room from until on, if nothing is given
+// back before.
+type denial struct {
+	arrived      uint64
+	cost         int64
+	asked, until time.Time
 }
 
-func (ln *line) fitting(cost int64) bool {
+// lacked notes that the store had no room for the stand, when it was asked.
+func (s *stand) lacked(asked time.Time, again time.Duration) {
 	order.Lock()
 	defer order.Unlock()
-	return cost <= ln.fits
+	s.line.fits = min(s.line.fits, s.cost-1)
+	s.line.denied = denial{s.waiter.arrived, s.cost, asked, asked.Add(again)}
+}
+
+// fits reports whether one before the stand has heard of room for as much: it need not ask again.
+func (s *stand) fits() bool {
+	order.Lock()
+	defer order.Unlock()
+	return s.cost <= s.line.fits
 }
 
 // first reports whether the waiter is the first of here.

@@ -59,7 +59,6 @@ type Waiter struct {
 	held     waitqueue.Waiter[string]
 	due      time.Time // when to ask the store next; zero means now
 	opens    time.Time // when all parts have room, as the store said; zero if that is not known
-	foretold time.Time // likewise, whatever is given back
 	admitted bool
 	looked   bool // it has had its turn to look ahead
 	seated   bool // it knows that it must wait
@@ -116,30 +115,24 @@ func (w *Waiter) Join(by Asker, lacks uint64, parts ...Part) bool {
 func (w *Waiter) Age() time.Duration { return time.Since(w.since) }
 
 // Free returns how long ago a request under several limits could have passed at the earliest: since it
-// joined, and since something was given back without which it, or one before it, would not have passed.
-// Limits say since when they have room by their states as these are now.
+// joined, and since something was given back without which it, or one before it, would not pass. The
+// limits say since when they have room by their states as these are now.
 func (w *Waiter) Free() time.Duration {
 	order.Lock()
 	defer order.Unlock()
-	now := time.Now()
-	return now.Sub(w.freeSince(now))
-}
-
-func (w *Waiter) freeSince(now time.Time) (since time.Time) {
-	since = w.since
-	made := time.Time{}
+	now, free := time.Now(), w.since
 	for i := range w.stands {
 		ln := w.stands[i].line
-		since, made = later(since, ln.given), later(made, ln.made)
+		d := &ln.denied
+		since := ln.made.After(d.asked)
+		switch early := now.Before(d.until) && w.by.Refill(i, d.until.Sub(now)) >= d.cost-w.stands[i].cost; {
+		case early && !since: // given back by another process
+			return 0
+		case early || !since && d.arrived <= w.arrived:
+			free = later(free, ln.made)
+		}
 	}
-	switch {
-	case !now.Before(w.foretold):
-	case made.IsZero(): // by another process
-		return now
-	default:
-		since = later(since, made)
-	}
-	return since
+	return now.Sub(free)
 }
 
 func later(a, b time.Time) time.Time {
@@ -391,6 +384,9 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 	}
 	after, denied := time.Now(), a.Lacks
 	for i := range w.stands {
+		if s := &w.stands[i]; !a.Passes && later <= 0 && bits.OnesCount64(denied) <= 1 && (denied == 0 || denied>>uint(i)&1 != 0) {
+			s.lacked(asked, a.Again)
+		}
 		if bits.OnesCount64(denied) > 1 && denied>>uint(i)&1 != 0 { // once one has room, others in its line may ask
 			one, err := w.by.Look(ctx, i)
 			if err != nil {
@@ -398,14 +394,12 @@ func (w *Waiter) try(ctx context.Context, due time.Time) error {
 			}
 			if !one.Passes {
 				a.Again = min(a.Again, one.Again)
+				w.stands[i].lacked(asked, one.Again)
 			}
 		}
 	}
 	order.Lock()
 	defer order.Unlock()
-	if later <= 0 {
-		w.learn(a, asked)
-	}
 	if a.Lacks |= to; a.Passes {
 		w.admit(a, after)
 	} else {
@@ -470,23 +464,6 @@ func (w *Waiter) standAside(ctx context.Context, to uint64) {
 	}
 }
 
-// learn notes when w passes by time alone, as the store has answered, or that something was given back
-// if it passes before.
-func (w *Waiter) learn(a Answer, asked time.Time) {
-	free := w.freeSince(asked)
-	for i := range w.stands {
-		switch s := &w.stands[i]; {
-		case !a.Passes && !s.line.again && (a.Lacks == 0 || a.Lacks>>uint(i)&1 != 0):
-			s.line.made = time.Time{}
-		case a.Passes && !s.room && asked.Before(w.foretold):
-			s.line.given = free
-		}
-	}
-	if !a.Passes {
-		w.foretold = asked.Add(a.Again)
-	}
-}
-
 // admit lets w pass, or gives it its place in a queue.
 func (w *Waiter) admit(a Answer, after time.Time) {
 	if a.Place != nil {
@@ -510,7 +487,6 @@ func (w *Waiter) deny(a Answer, after time.Time) {
 		s.moves(a.Lacks != 0 && a.Lacks>>uint(i)&1 == 0)
 		if s.known = !s.room; s.known {
 			s.line.stuck = true
-			s.line.hears(s.cost, false)
 		}
 	}
 	w.due, w.opens = after.Add(pause), time.Time{}
@@ -539,15 +515,21 @@ func (w *Waiter) survey(ctx context.Context) error {
 		if !s.asked {
 			continue
 		}
-		a := Answer{Passes: s.line.fitting(s.cost)} // what one before it has heard
+		asked := time.Now()
+		a := Answer{Passes: s.fits()} // as one before it has heard
 		if !a.Passes {
 			var err error
 			if a, err = w.by.Look(ctx, i); err != nil {
 				return err
 			}
 		}
+		if !a.Passes {
+			s.lacked(asked, a.Again)
+		}
 		order.Lock()
-		s.line.hears(s.cost, a.Passes)
+		if a.Passes {
+			s.line.fits = max(s.line.fits, s.cost)
+		}
 		if s.moves(a.Passes); !a.Passes {
 			s.known, s.line.stuck, pause = true, true, min(pause, max(a.Again, 1), s.line.within())
 		}
