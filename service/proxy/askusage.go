@@ -105,21 +105,21 @@ func fieldsOf(text []byte) (o object, ok bool) {
 	return o, err == io.EOF
 }
 
-// set returns the text of the object with each value of a field changed by to, or with the field, made of
-// nil, if it has none.
+// set returns the text of the object with each value of a field changed by to, and with the field, made of
+// nil, if it has none of exactly that name.
 func (o *object) set(name string, to func(value []byte) []byte) (text []byte) {
 	last := 0
+	if !slices.ContainsFunc(o.fields, func(f objectField) bool { return f.name == name }) {
+		last = bytes.IndexByte(o.text, '{') + 1
+		text = slices.Concat(o.text[:last], []byte(`"`+name+`":`), to(nil))
+		if len(o.fields) > 0 {
+			text = append(text, ',')
+		}
+	}
 	for _, f := range o.fields {
 		if f.is(name) {
 			text = append(append(text, o.text[last:f.begin]...), to(o.text[f.begin:f.end])...)
 			last = f.end
-		}
-	}
-	if last == 0 {
-		begin := bytes.IndexByte(o.text, '{') + 1
-		text = slices.Concat(o.text[:begin], []byte(`"`+name+`":`), to(nil))
-		if last = begin; len(o.fields) > 0 {
-			text = append(text, ',')
 		}
 	}
 	return append(text, o.text[last:]...)

@@ -110,6 +110,7 @@ func TestAskUsage(t *testing.T) {
 		"nothing to say":    {"", `{"stream":true}`, "", plain, 10},
 		"twice":             {"", `{"stream":false,"stream":true,"messages":[]}`, `{"stream_options":{"include_usage":true},"stream":false,"stream":true,"messages":[]}`, plain, 70},
 		"options twice":     {"", `{"stream":true,"stream_options":{"include_usage":true},"Stream_Options":{"include_usage":false,"INCLUDE_USAGE":0},"messages":[]}`, `{"stream":true,"stream_options":{"include_usage":true},"Stream_Options":{"include_usage":true,"INCLUDE_USAGE":true},"messages":[]}`, plain, 70},
+		"other options":     {"", `{"stream":true,"Stream_Options":{"Include_Usage":0},"messages":[]}`, `{"stream_options":{"include_usage":true},"stream":true,"Stream_Options":{"include_usage":true,"Include_Usage":true},"messages":[]}`, plain, 70},
 		"another spelling":  {"", `{"Stream":true,"\u017ftream":false,"messages":[]}`, `{"stream_options":{"include_usage":true},"Stream":true,"\u017ftream":false,"messages":[]}`, plain, 70},
 		"no JSON":           {"", `{"stream":true,"messages":[]`, "", plain, 10},
 		"two documents":     {"", `{"stream":true,"messages":[]}{}`, "", plain, 10},
