@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/await"
 )
 
 const grpcRules = `
@@ -102,6 +103,42 @@ func TestGRPCUnary(t *testing.T) {
 	}
 	if got := header.Get("ratelimit"); len(got) != 1 || !regexp.MustCompile(`^"health";r=0;t=(1800|17\d\d)$`).MatchString(got[0]) {
 		t.Errorf("ratelimit %q", got)
+	}
+}
+
+// TestGRPCLeavers: a call that its client's deadline ends before it fails counts as one that failed.
+func TestGRPCLeavers(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		<-s.Context().Done()
+		return status.Error(codes.Unauthenticated, "no")
+	}))
+	go func() { _ = server.Serve(ln) }() // it ends with Stop
+	t.Cleanup(server.Stop)
+	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, "rules: [{name: proxy, key: [], limits: 9/d, count: {status: [401]}}]"), httplimit.ClientIP{})
+	conn, err := grpc.NewClient("passthrough:///"+f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for i := range int64(4) {
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		if i%2 == 0 {
+			time.AfterFunc(50*time.Millisecond, stop)
+		}
+		_, _ = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+		stop()
+		await.Until(t, "it counts", func() bool {
+			all, err := f.source.Policy().UsedOf(t.Context(), "proxy", "")
+			return err == nil && all[0].Limit.Count()-all[0].Remaining == i+1
+		})
+	}
+	time.Sleep(100 * time.Millisecond) // what is settled is not given back any more
+	if all, err := f.source.Policy().UsedOf(t.Context(), "proxy", ""); err != nil || all[0].Limit.Count()-all[0].Remaining != 4 {
+		t.Errorf("%v, %v", all, err)
 	}
 }
 

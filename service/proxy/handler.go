@@ -35,6 +35,7 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/request"
+	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
@@ -345,8 +346,13 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 	h.Set("Cache-Control", "no-store")
 	if isGRPC(r.Header) {
 		code := "14" // UNAVAILABLE
-		if status < http.StatusInternalServerError {
+		switch v := visitOf(r); {
+		case status < http.StatusInternalServerError:
 			code = "3" // INVALID_ARGUMENT
+		case r.Context().Err() != nil:
+			code = "1" // CANCELLED
+		case v != nil && time.Since(v.began) >= timeoutOf(r.Header):
+			code = "4" // DEADLINE_EXCEEDED: servers end a call at the deadline of its client
 		}
 		h.Set("Content-Type", "application/grpc")
 		h.Set("Grpc-Status", code)
@@ -366,6 +372,22 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 func isGRPC(h http.Header) bool {
 	lines := h["Content-Type"]
 	return len(lines) > 0 && request.IsGRPC(lines[0])
+}
+
+// timeoutOf returns the deadline of a gRPC call; without one, the longest.
+func timeoutOf(h http.Header) time.Duration {
+	units := map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': 1}
+	text := h.Get("Grpc-Timeout")
+	if text == "" {
+		return math.MaxInt64
+	}
+	unit := units[text[len(text)-1]]
+	n, err := strconv.ParseInt(text[:len(text)-1], 10, 64)
+	within, fits := satmath.Mul(n, int64(unit))
+	if err != nil || unit == 0 || n < 0 || !fits {
+		return math.MaxInt64
+	}
+	return time.Duration(within)
 }
 
 // Counts returns how many requests were passed on and how many denied.

@@ -37,6 +37,7 @@ const (
 // A visit is a request from when it comes until its answer has ended.
 type visit struct {
 	h      *Handler
+	began  time.Time
 	from   server.Address // whom it counts for: the client, also behind a trusted proxy
 	body   *pacedBody     // nil if the request has no body
 	claims claims.Reader
@@ -60,7 +61,7 @@ type visitKey struct{}
 
 // visit begins a visit, and returns the request with the visit in its context.
 func (h *Handler) visit(w http.ResponseWriter, r *http.Request) (*http.Request, *visit) {
-	v := &visit{h: h, body: h.paced(w, r), claims: claims.Reader{Source: h.o.Claims, Header: r.Header}}
+	v := &visit{h: h, began: time.Now(), body: h.paced(w, r), claims: claims.Reader{Source: h.o.Claims, Header: r.Header}}
 	if addr, ok := h.o.Client.Addr(r); ok {
 		v.from = server.AddressAt(addr)
 		if len(r.Header[forwardedFor]) > 0 {
