@@ -255,7 +255,7 @@ func (w *waiter) Take(ctx context.Context, later time.Duration, _ uint64) (a arr
 	before := time.Now()
 	switch {
 	case later > 0:
-		d.RetryAfter = Wait(later)
+		d.RetryAfter, ctx = Wait(later), context.WithoutCancel(ctx) // it may start before: no deadline is missed
 	case w.request != nil:
 		d, err = w.request.takeTurn(ctx, w)
 	default:

@@ -347,6 +347,24 @@ func TestAllBehind(t *testing.T) {
 	}
 }
 
+// TestHoldIsNoAnswer: how long another holds back its room is a guess, for which no deadline is missed.
+func TestHoldIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Options{})
+		a, b := namedLimiter(t, store, "a", "10/s burst 5"), namedLimiter(t, store, "b", "10/s burst 1")
+		must(t, b, 1)
+		go func() { _ = b.Wait(bg, "k", 1) }()
+		synctest.Wait()
+		go func() { _ = stint.All(a.Key("k"), b.Key("k")).Wait(bg) }()
+		synctest.Wait()
+		ctx, stop := context.WithTimeout(t.Context(), 700*ms)
+		defer stop()
+		if began, err := time.Now(), a.Wait(ctx, "k", 5); err != nil || time.Since(began) != 300*ms {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
 // TestAllHolds has a request that waits long for one key keep its room under the other for a
 // second, and no longer.
 func TestAllHolds(t *testing.T) {

@@ -523,7 +523,7 @@ func (w *waiting) lacks(bits uint64) {
 func (w *waiting) Take(ctx context.Context, later time.Duration, to uint64) (a arrivals.Answer, err error) {
 	if later > 0 {
 		w.lacks(to)
-		return arrivals.Answer{Again: later}, w.inTime(later)
+		return arrivals.Answer{Again: later}, w.inTime(arrivals.Unknown) // it may start before
 	}
 	if err := w.ask(ctx); err != nil || w.r.Decision.Allowed {
 		return arrivals.Answer{Passes: err == nil}, err
