@@ -92,7 +92,7 @@ func before(was string) string {
 		parts = append(parts, fmt.Sprintf("%d of %s", one.Gave, one.Label))
 	}
 	if len(parts) == 0 {
-		return "nothing was in use"
+		return "nothing was in use, as far as is known"
 	}
 	return "gave back " + strings.Join(parts, ", ")
 }

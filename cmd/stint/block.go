@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/service/rulesapi"
@@ -80,6 +82,9 @@ func (c *blockEndCmd) Run(e *env) error {
 	})
 	if banEnded {
 		fmt.Fprintln(e.out, "its ban has ended: the limit that began it starts anew")
+	}
+	if errors.Is(err, rulesdb.ErrNotFound) {
+		err = fmt.Errorf("%w; what a key has used is forgotten by stint reset", err)
 	}
 	return err
 }

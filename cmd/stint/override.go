@@ -94,7 +94,7 @@ func (c *overrideSetCmd) Run(e *env) error {
 		return err
 	}
 	if len(limits) == 0 {
-		return usage("limit", "missing: after the key, write one such as 100/m, or unlimited, or block")
+		return usage("limit", "missing: after the key, '' if the rule has one key for all, write one such as 100/m, or unlimited, or block")
 	}
 	o := rulesource.Override{Rule: c.Rule, Reason: c.Reason}
 	for _, text := range limits {

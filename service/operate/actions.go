@@ -436,7 +436,7 @@ func (s *Service) chargeAgain(ctx context.Context, was []charge, rule, key strin
 		parts = append(parts, fmt.Sprintf("%d of %s", charged, was[i].Label))
 	}
 	if len(parts) == 0 {
-		return "nothing of it would count any more", nil
+		return "nothing of it, as far as is known, would count any more", nil
 	}
 	return "charged again: " + strings.Join(parts, ", "), nil
 }
