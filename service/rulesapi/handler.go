@@ -261,6 +261,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		server.WriteProblem(w, http.StatusBadRequest, "", "the query cannot be read")
 		return
 	}
+	if err := checkQuery(e, query); err != nil {
+		h.fail(w, r, err)
+		return
+	}
 	if e.body != stream && r.Method != http.MethodGet {
 		release, ok := server.WholeBody(w, r, maxRules)
 		if !ok {
