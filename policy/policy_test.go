@@ -1009,6 +1009,7 @@ func TestWarnings(t *testing.T) {
 		{`path /users/:id: ":id" is plain text here; for any one segment write {id}`, []string{`{"name": "a", "match": {"path": ["/a", "/users/:id"]}, "key": ["ip"], "limits": ["1/s"]}`}},
 		{`"<int:id>" is plain text here; for any one segment write {id}`, []string{`{"name": "a", "key": ["ip"], "limits": ["1/s"], "unless": {"path": "/users/<int:id>/x"}}`}},
 		{"", []string{`{"name": "a", "match": {"path": "/v1/{id}/a:b"}, "key": ["ip"], "limits": ["1/s"]}`}},
+		{"header.x_bad has an underscore: stint proxy takes such headers away, so that rules see none", []string{`{"name": "a", "match": {"header.x_bad": true}, "block": true}`}},
 		{"PSOT is no method of HTTP; did you mean POST?", []string{`{"name": "a", "match": {"method": ["GET", "psot"]}, "key": ["ip"], "limits": ["1/s"]}`}},
 		{"", []string{`{"name": "a", "match": {"method": ["get", "PURGE", "LOCK", "MOVE", "COPY", "REPORT", "P*"]}, "key": ["ip"], "limits": ["1/s"]}`}},
 		{"from trusted proxies alone", []string{`{"name": "a", "match": {"header.x-real-ip": true}, "key": ["ip"], "limits": ["1/s"]}`}},

@@ -78,7 +78,11 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 		if !one.mayHold(q, known, &s) {
 			continue
 		}
-		if missing := one.unknownKey(q); len(missing) > 0 {
+		missing := one.unknownKey(q)
+		if len(missing) == 0 {
+			missing = p.unknownPlan(one, q, known)
+		}
+		if len(missing) > 0 {
 			left = append(left, LeftOut{one.Name, missing})
 			continue
 		}
@@ -171,6 +175,26 @@ func (r *rule) unknownKey(q *match.Request) (missing []string) {
 		if _, known := q.Attrs.Attribute(a.Name); !known {
 			missing = append(missing, a.Name)
 		}
+	}
+	return missing
+}
+
+// unknownPlan returns the attributes that are not given and may choose another plan of the rule.
+func (p *Policy) unknownPlan(r *rule, q *match.Request, known func(request.Attribute) bool) (missing []string) {
+	if key, lacks := p.key(r, q, new([]byte)); lacks == 0 && p.customers.find(r.Name, key) != nil {
+		return nil
+	}
+	for i := range r.Overrides {
+		unknown, ok := judge(r.Overrides[i].When, q, known)
+		if ok && unknown == nil {
+			return missing
+		}
+		for k := range unknown {
+			missing = append(missing, unknown[k].Name)
+		}
+	}
+	if r.Tiers != nil && !known(r.Tiers.By) {
+		missing = append(missing, r.Tiers.By.Name)
 	}
 	return missing
 }

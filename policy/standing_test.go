@@ -56,6 +56,25 @@ func told(all []policy.Standing, left []policy.LeftOut) string {
 	return b.String()
 }
 
+// TestStandingsOfPlans asks about clients of whom it is not known which plan they have.
+func TestStandingsOfPlans(t *testing.T) {
+	p := newStanding(t, `{"rules":[{"name":"api","key":["user"],"limits":["100/h"],"overrides":[{"name":"house","when":{"header.x-team":"a","method":"GET"},"limits":["5/h"]}],"tiers":{"by":"jwt.plan","plans":{"pro":["1000/h"]}}}]}`)
+	for _, c := range []struct {
+		attrs policy.Map
+		want  string
+	}{
+		{policy.Map{"user": "u"}, "left out api: header.x-team method jwt.plan\n"},
+		{policy.Map{"user": "u", "method": "POST"}, "left out api: jwt.plan\n"},
+		{policy.Map{"user": "u", "method": "POST", "jwt.plan": "pro"}, "api \"u\": 1000 of 1000/1h\n"},
+		{policy.Map{"user": "u", "method": "GET", "header.x-team": "a"}, "api \"u\": 5 of 5/1h\n"},
+	} {
+		all, left, _, err := p.Standings(t.Context(), c.attrs)
+		if got := told(all, left); err != nil || got != c.want {
+			t.Errorf("%v: %v\n%s\nwant\n%s", c.attrs, err, got, c.want)
+		}
+	}
+}
+
 // TestStandings asks about clients of whom more or less is known.
 func TestStandings(t *testing.T) {
 	p := newStanding(t, standingRules)

@@ -144,7 +144,7 @@ func storyText(s *operate.Story) string {
 		ruleText(&b, &s.Rules[i], s.At)
 	}
 	for _, l := range s.LeftOut {
-		fmt.Fprintf(&b, "not known %s: its key is made of %s\n", l.Rule, strings.Join(l.Missing, ", "))
+		fmt.Fprintf(&b, "not known %s: it goes by %s\n", l.Rule, strings.Join(l.Missing, ", "))
 	}
 	if s.More {
 		b.WriteString("and more rules: say more of the client\n")

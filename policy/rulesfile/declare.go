@@ -177,6 +177,10 @@ func (w *warner) undeclared() {
 			w.all = append(w.all, Warning{u.line, u.column, "",
 				fmt.Sprintf("%s comes from trusted proxies alone: stint proxy takes it away from others, so that rules see none", u.Name),
 				"for the client's address use ip, with trusted_proxies and client_ip_header"})
+		} else if ok && strings.Contains(name, "_") {
+			w.all = append(w.all, Warning{u.line, u.column, "",
+				fmt.Sprintf("%s has an underscore: stint proxy takes such headers away, so that rules see none", u.Name),
+				"use " + strings.ReplaceAll(u.Name, "_", "-") + ", or start the proxy with --allow-underscores"})
 		}
 		if w.file.undeclared(u) && !u.OfGRPC() {
 			w.all = append(w.all, Warning{u.line, u.column, "", u.reason(), w.file.hint(u.Name)})
