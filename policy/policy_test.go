@@ -1021,7 +1021,7 @@ func TestWarnings(t *testing.T) {
 			if strings.Contains(w.Reason, "is not declared") {
 				continue // TestUndeclared
 			}
-			if w.Line == 0 || w.Rule == "" && !strings.Contains(w.Reason, "trusted proxies") {
+			if w.Line == 0 || w.Rule == "" && !strings.Contains(w.Reason, "stint proxy takes") {
 				t.Errorf("%+v", w)
 			}
 			all = append(all, w.String())

@@ -390,7 +390,7 @@ func (ls *Lines) RoomMade(at Place) {
 func (ln *line) roomMade() {
 	ln.again = true
 	if w := ln.here.first(); w != nil {
-		w.due, w.opens, w.aside = time.Time{}, time.Time{}, false
+		w.due, w.aside = time.Time{}, false // opens holds until it has asked
 		w.wake()
 	}
 }
