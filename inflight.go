@@ -144,11 +144,15 @@ func (l *Limiter) AcquireN(ctx context.Context, key string, cost int64, wait tim
 	}
 	others := func() bool { return cost > 0 && cost <= l.terms.Load().capacity && !l.lines.None(at(key)) }
 	if !others() {
-		if d, release, err = r.acquire(ctx, key, cost, nil); err != nil || d.Allowed || wait <= 0 || cost > l.terms.Load().capacity {
+		var age *time.Duration
+		if wait > 0 && cost <= l.terms.Load().capacity {
+			age = new(time.Duration) // a denial begins no ban: it waits
+		}
+		if d, release, err = r.acquire(ctx, key, cost, age); age == nil || d.Allowed || err != nil && !errors.Is(err, errTooLate) {
 			return d, release, err
 		}
 	}
-	if wait > 0 {
+	if wait > 0 && err == nil {
 		w := &acquirer{running: r, limiter: l, key: key, cost: cost, until: time.Now().Add(wait)}
 		if d, release, err = w.acquire(ctx); !errors.Is(err, errTooLate) {
 			return d, release, err
@@ -169,6 +173,8 @@ func (l *Limiter) takeWithin(ctx context.Context, key string, cost int64, wait t
 	}
 	bounded, stop := context.WithTimeout(ctx, wait)
 	defer stop()
+	ends, _ := bounded.Deadline()
+	own, has := ctx.Deadline()
 	switch err = l.Wait(bounded, key, cost); {
 	case err == nil:
 		if d, err = l.Peek(ctx, key, 0); err != nil {
@@ -176,6 +182,7 @@ func (l *Limiter) takeWithin(ctx context.Context, key string, cost int64, wait t
 		}
 		d.Allowed, d.Taken = true, cost
 		return d, nil
+	case has && !own.After(ends) && errors.Is(err, context.DeadlineExceeded):
 	case ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*WaitError))):
 		return l.Take(ctx, key, cost)
 	}
@@ -305,7 +312,10 @@ func (r *running) acquire(ctx context.Context, key string, cost int64, age *time
 		holds = nil
 	} else {
 		if age != nil && r.timed != nil { // look first: to take units and give them back would wake the waiters
-			if d, err = r.look(ctx, key, cost); err != nil || !d.Allowed {
+			if d, err = r.look(ctx, key, cost); err == nil && d.Delay > 0 { // a leaky_queue has no turn yet
+				d.Allowed, d.RetryAfter, d.Delay = false, Wait(d.Delay), 0
+			}
+			if err != nil || !d.Allowed {
 				return d, nothing, err
 			}
 		}

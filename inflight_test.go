@@ -169,6 +169,32 @@ func TestAcquireBriefly(t *testing.T) {
 	}
 }
 
+// TestAcquireAsWaiters: a call that waits begins no ban by its own attempts, and asks a leaky_queue no more
+// often than its start comes near.
+func TestAcquireAsWaiters(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"10/s burst 4 ban 1h": 300 * time.Millisecond, "10/s burst 4 ban 1h; 9 in flight": 300 * time.Millisecond,
+		"10/s burst 4 leaky_queue": 400 * time.Millisecond, "10/s burst 4 leaky_queue; 9 in flight": 400 * time.Millisecond,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, split(text)...)
+			if d, _, err := l.AcquireN(t.Context(), "k", 4, 0); err != nil || !d.Allowed {
+				t.Fatal(d, err)
+			}
+			began := time.Now()
+			d, release, err := l.AcquireN(t.Context(), "k", 3, time.Hour)
+			if release(); err != nil || !d.Allowed || time.Since(began) != want {
+				t.Errorf("%s: %+v, %v after %v, want %v", text, d, err, time.Since(began), want)
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer stop()
+			if _, _, err = l.AcquireN(ctx, "k", 4, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v, want the context's", text, err)
+			}
+		})
+	}
+}
+
 // TestAcquireNever: what is above a limit is denied at once, though another limit denies it, too.
 func TestAcquireNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
