@@ -286,3 +286,45 @@ func TestHTTP2(t *testing.T) {
 		t.Errorf("asked over %s", behind)
 	}
 }
+
+// TestGRPCServerEnds: a stream that the server ends while its client may still send ends for the client.
+func TestGRPCServerEnds(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+		m := new(grpc_health_v1.HealthCheckResponse)
+		if err := s.RecvMsg(m); err != nil {
+			return err
+		}
+		if err := s.SendMsg(m); err != nil {
+			return err
+		}
+		return status.Error(codes.Unauthenticated, "no")
+	}))
+	go func() { _ = server.Serve(ln) }() // it ends with Stop
+	t.Cleanup(server.Stop)
+	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, "rules: [{name: proxy, key: [], limits: 9/d}]"), httplimit.ClientIP{})
+	conn, err := grpc.NewClient("passthrough:///"+f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/a.B/C")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := new(grpc_health_v1.HealthCheckResponse)
+	if err := s.SendMsg(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(m); status.Code(err) != codes.Unauthenticated {
+		t.Error(err)
+	}
+}

@@ -91,6 +91,9 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer a.n.Add(v.from, -1)
 	if r.Body != nil && r.Body != http.NoBody {
 		b := &askedBody{ReadCloser: r.Body, n: a.n}
+		if isGRPC(r.Header) {
+			b.client = v.body
+		}
 		defer b.answered()
 		r = r.WithContext(r.Context()) // a copy: a RoundTripper must not change its request
 		r.Body = b
@@ -106,7 +109,8 @@ func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
 // still be read after the upstream has begun to answer.
 type askedBody struct {
 	io.ReadCloser
-	n server.Load
+	n      server.Load
+	client *pacedBody // to be closed with it; nil for HTTP/1.1, whose body reads on when it is closed
 
 	mu      sync.Mutex
 	waiting bool // for the client
@@ -118,6 +122,16 @@ func (b *askedBody) Read(p []byte) (int, error) {
 	b.waits(true)
 	defer b.waits(false)
 	return b.ReadCloser.Read(p)
+}
+
+// Close implements [io.Closer]. A server may end a gRPC stream while the client may still send: the
+// transport then closes the body, and waits until nobody reads it. [httputil.ReverseProxy] keeps that from
+// the client's body.
+func (b *askedBody) Close() error {
+	if b.client != nil {
+		_ = b.client.Close() // it cannot fail
+	}
+	return b.ReadCloser.Close()
 }
 
 func (b *askedBody) waits(now bool) {
