@@ -124,12 +124,14 @@ func (w *Waiter) Free() time.Duration {
 	for i := range w.stands {
 		ln := w.stands[i].line
 		d := &ln.denied
-		since := ln.made.After(d.asked)
-		switch early := now.Before(d.until) && w.by.Refill(i, d.until.Sub(now)) >= d.cost-w.stands[i].cost; {
+		since, cost := ln.made.After(d.asked), w.stands[i].cost
+		switch early := now.Before(d.until) && w.by.Refill(i, d.until.Sub(now)) >= d.cost-cost; {
 		case early && !since: // given back by another process
 			return 0
 		case early || !since && d.arrived <= w.arrived:
 			free = later(free, ln.made)
+		case since && cost >= d.cost && !ln.made.Before(d.until): // more than time alone gives
+			free = later(free, d.until)
 		}
 	}
 	return now.Sub(free)
