@@ -78,6 +78,7 @@ type running struct {
 	store  Store
 	name   string
 	limits []Limit // all limits
+	queues bool    // one of them is a leaky_queue
 	room   *inflight.Room
 	timed  Bound // the limits that are not in flight; nil if there are none
 
@@ -98,7 +99,7 @@ func bindRunning(store Store, name string, limits []Limit) (*running, error) {
 	if err := CheckBind(name, limits); err != nil {
 		return nil, err
 	}
-	r := &running{store: store, name: name, limits: limits}
+	r := &running{store: store, name: name, limits: limits, queues: slices.ContainsFunc(limits, func(l Limit) bool { return l.Algorithm().Queues() })}
 	var timed []Limit
 	timed, r.flying, r.timedAt, r.runningAt = apart(limits)
 	var err error
@@ -312,10 +313,7 @@ func (r *running) acquire(ctx context.Context, key string, cost int64, age *time
 		holds = nil
 	} else {
 		if age != nil && r.timed != nil { // look first: to take units and give them back would wake the waiters
-			if d, err = r.look(ctx, key, cost); err == nil && d.Delay > 0 { // a leaky_queue has no turn yet
-				d.Allowed, d.RetryAfter, d.Delay = false, Wait(d.Delay), 0
-			}
-			if err != nil || !d.Allowed {
+			if d, err = r.look(ctx, key, cost); err != nil || !d.Allowed {
 				return d, nothing, err
 			}
 		}
@@ -332,6 +330,9 @@ func (r *running) acquire(ctx context.Context, key string, cost int64, age *time
 			r.room.Release(holds)
 		}
 	})
+	if r.queues { // its turn is its place in the queue
+		age = nil
+	}
 	if d, err = r.take(ctx, meter.OpTake, key, cost, holds, age); err != nil || !d.Allowed {
 		release()
 		return d, nothing, err

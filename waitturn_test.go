@@ -347,6 +347,29 @@ func TestAllBehind(t *testing.T) {
 	}
 }
 
+// TestAllTight: one that leaves room at a key to another, where there never is enough for both, and at a
+// limit of all that has none for a moment, holds up those behind it there for a second at most.
+func TestAllTight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memstore.New(memstore.Options{})
+		user, address, all := namedLimiter(t, store, "user", "1/h"), namedLimiter(t, store, "address", "1/m"), namedLimiter(t, store, "all", "1000/s burst 10")
+		if d, err := user.Take(bg, "x", 1); err != nil || !d.Allowed {
+			t.Fatal(d, err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		wait := func(of, from string) error { return stint.All(user.Key(of), address.Key(from), all.Key("k")).Wait(ctx) }
+		go func() { _ = wait("x", "a") }()
+		time.Sleep(time.Minute)
+		must(t, all, 9)
+		go func() { _ = wait("y", "a") }()
+		time.Sleep(10 * ms)
+		if began, err := time.Now(), wait("z", "b"); err != nil || time.Since(began) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
 // TestHoldIsNoAnswer: how long another holds back its room is a guess, for which no deadline is missed.
 func TestHoldIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -127,8 +127,9 @@ type statusWriter struct {
 // stands, or who does so before a failure would fail for free.
 func (s *statusWriter) know(status int, h http.Header) {
 	s.status = status
-	gone := s.broken.Load() && status >= http.StatusBadRequest ||
-		s.r.Context().Err() != nil && (status >= http.StatusInternalServerError || status == statusLeft)
+	failed := len(h["Grpc-Status"]) > 0 && h["Grpc-Status"][0] != "0"
+	gone := s.broken.Load() && (failed || status >= http.StatusBadRequest) ||
+		s.r.Context().Err() != nil && (failed || status >= http.StatusInternalServerError || status == statusLeft)
 	gone = gone && (s.o.Answered == nil || !s.o.Answered(s.r))
 	s.empty = s.r.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
 	if length, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); s.empty {

@@ -26,6 +26,10 @@ var answers = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Cost", cost)
 	}
 	code, _ := strconv.Atoi(status)
+	if code == 0 { // a gRPC call that failed
+		w.Header().Set("Grpc-Status", "3")
+		code = 200
+	}
 	w.WriteHeader(code)
 })
 
@@ -119,7 +123,7 @@ func TestFieldsAreSettled(t *testing.T) {
 // TestLeaversAreCharged: who leaves before the status, or whose body breaks off, is charged as one that
 // fails, by a limiter and by rules, whatever the handler then answers.
 func TestLeaversAreCharged(t *testing.T) {
-	for path, want := range map[string][2]int{"/0": {1, 0}, "/499": {1, 1}, "/502": {1, 1}, "/200": {0, 0}, "/400": {0, 1}, "/401": {1, 1}} {
+	for path, want := range map[string][2]int{"/0": {1, 0}, "/499": {1, 1}, "/502": {1, 1}, "/200": {0, 0}, "/400": {0, 1}, "/401": {1, 1}, "/grpc": {1, 1}} {
 		for i, broken := range []bool{false, true} {
 			rules, err := httplimit.NewPolicy(policyOf(t, frozen(t), `{"rules":[{"name":"r","key":["ip"],"limits":"9/h","count":{"status":[401]}}]}`), httplimit.ClientIP{}, httplimit.Options{})
 			if err != nil {

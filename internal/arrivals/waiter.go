@@ -446,6 +446,9 @@ func (w *Waiter) yields(ctx context.Context) (later time.Duration, to uint64, er
 	for rest := to; rest != 0; rest &= rest - 1 {
 		later = min(later, time.Until(ends[bits.TrailingZeros64(rest)]))
 	}
+	if to&(to-1) != 0 { // at one of them there may soon be enough for both, and then w must not hold up others
+		later = min(later, longestMoment)
+	}
 	return later, to, nil
 }
 
