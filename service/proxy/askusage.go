@@ -23,7 +23,8 @@ const mostAsked = 1 << 20
 // askUsage returns the request with a body that asks for usage, and notes that the chunk is to be
 // hidden. A body that does not ask for a stream stays unchanged.
 func (v *visit) askUsage(r *http.Request) *http.Request {
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength > mostAsked || len(r.Header["Content-Encoding"]) > 0 {
+	coding := strings.Join(r.Header["Content-Encoding"], ",")
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength > mostAsked || coding != "" && !strings.EqualFold(coding, "identity") {
 		return r
 	}
 	held, _ := request.Hold(r.Body, mostAsked) // its reader gets the error

@@ -110,6 +110,7 @@ func TestAskUsage(t *testing.T) {
 		"nothing to say":    {"", `{"stream":true}`, "", plain, 10},
 		"twice":             {"", `{"stream":false,"stream":true,"messages":[]}`, `{"stream_options":{"include_usage":true},"stream":false,"stream":true,"messages":[]}`, plain, 70},
 		"options twice":     {"", `{"stream":true,"stream_options":{"include_usage":true},"Stream_Options":{"include_usage":false,"INCLUDE_USAGE":0},"messages":[]}`, `{"stream":true,"stream_options":{"include_usage":true},"Stream_Options":{"include_usage":true,"INCLUDE_USAGE":true},"messages":[]}`, plain, 70},
+		"identity":          {"", `{"stream":true,"messages":[]}`, `{"stream_options":{"include_usage":true},"stream":true,"messages":[]}`, plain, 70},
 		"other options":     {"", `{"stream":true,"Stream_Options":{"Include_Usage":0},"messages":[]}`, `{"stream_options":{"include_usage":true},"stream":true,"Stream_Options":{"include_usage":true,"Include_Usage":true},"messages":[]}`, plain, 70},
 		"another spelling":  {"", `{"Stream":true,"\u017ftream":false,"messages":[]}`, `{"stream_options":{"include_usage":true},"Stream":true,"\u017ftream":false,"messages":[]}`, plain, 70},
 		"no JSON":           {"", `{"stream":true,"messages":[]`, "", plain, 10},
@@ -130,6 +131,9 @@ func TestAskUsage(t *testing.T) {
 		r, err := http.NewRequest(http.MethodPost, "http://"+f.address+path, strings.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if name == "identity" {
+			r.Header.Set("Content-Encoding", "identity")
 		}
 		customer := strings.ReplaceAll(name, " ", "-")
 		r.Header.Set("X-Customer", customer)
