@@ -299,8 +299,8 @@ func (r *running) look(ctx context.Context, key string, cost int64) (d Decision,
 func (r *running) beside(ctx context.Context, l *Limiter, key string, cost int64) (Decision, error) {
 	units := l.lines.Needed(at(key))
 	d, err := r.look(ctx, key, cost+int64(min(units.Lo, mostInFlight)))
-	if err == nil && !d.Allowed {
-		d.RetryAfter = min(d.RetryAfter, Wait(time.Second))
+	if err == nil && !d.Allowed && (d.RetryAfter == Never || d.RetryAfter > Wait(time.Second)) { // with what others need, more than ever fits
+		d.RetryAfter = Wait(time.Second)
 	}
 	return d, err
 }

@@ -195,6 +195,25 @@ func TestAcquireAsWaiters(t *testing.T) {
 	}
 }
 
+// TestAcquireBeside: a cost that passes is not said to pass never, because others wait for as much.
+func TestAcquireBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, "4 in flight")
+		_, release, _ := l.AcquireN(t.Context(), "a", 4, 0)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			_, release, _ := l.AcquireN(ctx, "a", 4, time.Hour)
+			release()
+		}()
+		synctest.Wait()
+		if d, _, err := l.Acquire(ctx, "a"); err != nil || d.Allowed || d.RetryAfter != stint.Wait(time.Second) {
+			t.Errorf("%+v, %v", d, err)
+		}
+		stop()
+		release()
+	})
+}
+
 // TestAcquireNever: what is above a limit is denied at once, though another limit denies it, too.
 func TestAcquireNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
