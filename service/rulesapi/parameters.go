@@ -25,7 +25,7 @@ var parameters = sync.OnceValue(func() map[string]map[string]parameter {
 		Paths      map[string]map[string]struct{ Parameters []parameter }
 		Components struct{ Parameters map[string]parameter }
 	}
-	if err := json.Unmarshal([]byte(openAPI), &all); err != nil {
+	if err := json.Unmarshal(openAPI, &all); err != nil {
 		panic(err) // a test reads it
 	}
 	known := make(map[string]map[string]parameter)
