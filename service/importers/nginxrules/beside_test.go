@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/internal/testkit/golden"
 	"github.com/stint-dev/stint/internal/testkit/need"
 	"github.com/stint-dev/stint/memstore"
@@ -169,6 +170,15 @@ func realNginx(t *testing.T, part string) string {
 	t.Helper()
 	files := map[string]string{}
 	port := nginx(t, around, files, func(port int) { files["part.conf"] = strings.ReplaceAll(part, "PORT", strconv.Itoa(port)) })
+	if strings.Contains(part, "127.0.0.2:") { // nginx begins to listen at one address after the other
+		await.Until(t, "nginx listens", func() bool {
+			c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.2:%d", port))
+			if err == nil {
+				_ = c.Close()
+			}
+			return err == nil
+		})
+	}
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
