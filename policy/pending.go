@@ -140,7 +140,8 @@ func (d *Pending) Reads() bool {
 }
 
 // Header is told the status and the header of the response, when they are final; names are as
-// package net/http keeps them; status 0 says that the client left before there was one. It settles all charges but those whose cost the body says. In
+// package net/http keeps them. Status 0 says that the client left before there was one: each rule
+// counts such a response. Header settles all charges but those whose cost the body says. In
 // a gRPC call the trailer says the status: rules that count by status wait for it, and so do
 // rules whose cost is a field that the header does not have. Nothing later in the response
 // changes a settled charge.

@@ -18,3 +18,6 @@ func NewAnswerConn(conn net.Conn, acknowledged func() (int64, bool), stall time.
 	pace, _ := newPace(stall, rate)
 	return &answerConn{Conn: conn, acknowledged: acknowledged, pace: pace}
 }
+
+// TimeoutOf is timeoutOf.
+var TimeoutOf = timeoutOf
