@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/service/proxy"
 )
 
 const askRules = `
@@ -146,7 +147,7 @@ func TestAskUsage(t *testing.T) {
 		if want := c.came; err != nil || want != "-" && came != want && (want != "" || came != c.body) {
 			t.Errorf("%s: the server got %.200q, %v", name, came, err)
 		}
-		if squeezed(string(got)) != squeezed(c.got) {
+		if string(got) != c.got {
 			t.Errorf("%s: the client got\n%q\nwant\n%q", name, got, c.got)
 		}
 		if c.used > 0 {
@@ -155,10 +156,21 @@ func TestAskUsage(t *testing.T) {
 	}
 }
 
-// squeezed returns a stream without the empty events that stay behind if lines end in two bytes.
-func squeezed(stream string) string {
-	for strings.Contains(stream, "\r\n\r\n\r\n") {
-		stream = strings.ReplaceAll(stream, "\r\n\r\n\r\n", "\r\n\r\n")
+// TestHideAtAnyCut cuts streams, with each way to end lines, at each two places: what is left out is
+// the chunk, to the byte.
+func TestHideAtAnyCut(t *testing.T) {
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		want := strings.ReplaceAll(someChunks+endOfChunk, "\n", end)
+		text := strings.ReplaceAll(someChunks+"data: "+askedChunk+"\n\n"+endOfChunk, "\n", end)
+		for first := range len(text) {
+			for second := first; second < len(text); second++ {
+				w := httptest.NewRecorder()
+				w.Header().Set("Content-Type", "text/event-stream")
+				proxy.HideUsage(w, text[:first], text[first:second], text[second:])
+				if got := w.Body.String(); got != want {
+					t.Fatalf("cut at %d and %d: the client got\n%q\nwant\n%q", first, second, got, want)
+				}
+			}
+		}
 	}
-	return strings.ReplaceAll(stream, "\r\n\r\n\n", "\r\n\r\n")
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net"
+	"net/http"
 	"time"
 )
 
@@ -21,3 +22,12 @@ func NewAnswerConn(conn net.Conn, acknowledged func() (int64, bool), stall time.
 
 // TimeoutOf is timeoutOf.
 var TimeoutOf = timeoutOf
+
+// HideUsage passes a stream in parts through the writer that takes the chunk with usage out.
+func HideUsage(w http.ResponseWriter, parts ...string) {
+	hides := hidingWriter{ResponseWriter: w, on: true}
+	for _, part := range parts {
+		_, _ = hides.Write([]byte(part))
+	}
+	hides.end()
+}

@@ -22,6 +22,7 @@ type hidingWriter struct {
 	begun  bool   // the answer has begun
 	held   []byte // the present event, as far as it has come
 	long   bool   // the present event is too long to be the chunk, and passes
+	hid    bool   // the last event was the chunk
 	ends   eventEnds
 }
 
@@ -58,7 +59,8 @@ func (w *hidingWriter) Write(p []byte) (int, error) {
 			break
 		}
 		at += n
-		if !w.long && isUsage(all[begin:at]) {
+		event := all[begin:at]
+		if w.hid = !w.long && (isUsage(event) || w.hid && string(event) == "\n"); w.hid {
 			if err := w.pass(all[:begin]); err != nil {
 				return 0, err
 			}
@@ -108,18 +110,23 @@ func (w *hidingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for [http.ResponseController].
 func (w *hidingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// eventEnds finds the empty lines that end events, wherever a stream is cut.
+// eventEnds finds the empty lines that end events, wherever a stream is cut. A line feed that comes apart
+// from the carriage return before it, which has ended an event, is an event of its own.
 type eventEnds struct {
 	filled bool // the line is not empty
 	cr     bool // the byte before was a carriage return
+	ended  bool // the byte before has ended an event
 }
 
 // next returns how many bytes of p belong to the present event, or -1 if it does not end in p.
 func (e *eventEnds) next(p []byte) int {
 	for i := 0; i < len(p); i++ {
-		c := p[i]
+		c, ended := p[i], e.ended
+		e.ended = false
 		if e.cr && c == '\n' {
-			e.cr = false
+			if e.cr = false; ended {
+				return i + 1
+			}
 			continue
 		}
 		if e.cr = c == '\r'; c != '\n' && c != '\r' {
@@ -139,6 +146,7 @@ func (e *eventEnds) next(p []byte) int {
 			e.cr = false
 			i++
 		}
+		e.ended = true
 		return i + 1
 	}
 	return -1
