@@ -23,7 +23,7 @@ type finish struct {
 	status   bool               // it ends as soon as the status is known
 	client   context.Context    // ends when the client leaves
 	cancel   context.CancelFunc // cancels the request to the upstream
-	streams  atomic.Bool        // the answer is a stream
+	with     atomic.Bool        // from now on, the request ends with its client
 	answered bool               // the upstream has begun to answer
 	lost     bool               // some of the answer was thrown away
 }
@@ -46,7 +46,7 @@ func (v *visit) goOn(r *http.Request) (out *http.Request, end func(*relayWriter)
 	})
 	c, _ := r.Context().Value(clientConnKey{}).(*clientConn)
 	left := context.AfterFunc(r.Context(), func() {
-		if last(); f.streams.Load() || v.body != nil && !v.body.ended.Load() || f.status && c.crowded(place) {
+		if last(); f.with.Load() || v.body != nil && !v.body.ended.Load() || f.status && c.crowded(place) {
 			cancel()
 		}
 	})
@@ -77,12 +77,18 @@ func (c *clientConn) crowded(place context.Context) bool {
 	return c.left.Add(1) > mostLeft
 }
 
-// answers notes the upstream's answer. If it is a stream, the request ends with its client.
+// answers notes the upstream's answer. If it is a stream, or all that rules wait for is its status, the
+// request ends with its client.
 func (f *finish) answers(a *http.Response) {
-	if f.answered = true; f.cancel == nil || !f.status && !isStream(a) {
+	f.answered = true
+	ends := isStream(a)
+	if f.status { // gRPC has it in the trailer, unless there is nothing else
+		ends = !isGRPC(a.Header) || a.Header.Get("Grpc-Status") != ""
+	}
+	if f.cancel == nil || !ends {
 		return
 	}
-	if f.streams.Store(true); f.client.Err() != nil {
+	if f.with.Store(true); f.client.Err() != nil {
 		f.cancel()
 	}
 }
@@ -98,7 +104,7 @@ func isStream(a *http.Response) bool {
 }
 
 // goesOn reports whether the request goes on without its client.
-func (f *finish) goesOn() bool { return f.cancel != nil && !(f.status && f.answered) }
+func (f *finish) goesOn() bool { return f.cancel != nil && !(f.status && f.with.Load()) }
 
 // left reports whether the client has left while its request may go on. If a body comes too slowly,
 // net/http ends the request's context, though the client is still there.

@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -108,15 +109,22 @@ func TestGRPCUnary(t *testing.T) {
 	}
 }
 
-// TestGRPCLeavers: a call that its client's deadline ends before it fails counts as one that failed.
+// TestGRPCLeavers: a call whose client leaves, or whose deadline ends, before its status is known counts by
+// the status, though its header may have come, and as one that failed if there is none.
 func TestGRPCLeavers(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	answer := make(chan codes.Code)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
-		<-s.Context().Done()
-		return status.Error(codes.Unauthenticated, "no")
+		if md, _ := metadata.FromIncomingContext(s.Context()); len(md.Get("x-silent")) > 0 {
+			<-s.Context().Done()
+			return status.Error(codes.Unauthenticated, "no")
+		}
+		_ = s.RecvMsg(&grpc_health_v1.HealthCheckRequest{})
+		_ = s.SendHeader(nil)
+		return status.Error(<-answer, "")
 	}))
 	go func() { _ = server.Serve(ln) }() // it ends with Stop
 	t.Cleanup(server.Stop)
@@ -126,22 +134,38 @@ func TestGRPCLeavers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	counts := func(want int64) {
+		t.Helper()
+		await.Until(t, fmt.Sprint(want, " count"), func() bool {
+			all, err := f.source.Policy().UsedOf(t.Context(), "proxy", "")
+			return err == nil && all[0].Limit.Count()-all[0].Remaining == want
+		})
+	}
 	for i := range int64(4) {
-		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, stop := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "x-silent", "1"), 100*time.Millisecond)
 		if i%2 == 0 {
 			time.AfterFunc(50*time.Millisecond, stop)
 		}
 		_, _ = grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
 		stop()
-		await.Until(t, "it counts", func() bool {
-			all, err := f.source.Policy().UsedOf(t.Context(), "proxy", "")
-			return err == nil && all[0].Limit.Count()-all[0].Remaining == i+1
-		})
+		counts(i + 1)
+	}
+	for i, code := range []codes.Code{codes.OK, codes.NotFound, codes.Unauthenticated} {
+		ctx, stop := context.WithCancel(t.Context())
+		call, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = call.Header(); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		time.Sleep(50 * time.Millisecond) // the proxy hears that it has left
+		answer <- code
+		counts(4 + int64(i/2))
 	}
 	time.Sleep(100 * time.Millisecond) // what is settled is not given back any more
-	if all, err := f.source.Policy().UsedOf(t.Context(), "proxy", ""); err != nil || all[0].Limit.Count()-all[0].Remaining != 4 {
-		t.Errorf("%v, %v", all, err)
-	}
+	counts(5)
 }
 
 // TestGRPCAnswers looks at the codes of all other answers that the proxy gives itself.
