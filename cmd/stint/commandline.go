@@ -120,16 +120,20 @@ func preferLine(line *kong.Context) {
 	}
 }
 
-// keyTwice returns an error if --key is repeated: kong would take the last.
-func keyTwice(line *kong.Context) error {
-	given := 0
+// onlyOnce returns an error if a flag with one value is repeated: kong would take the last.
+func onlyOnce(line *kong.Context) error {
+	given := make(map[string]bool)
 	for _, p := range line.Path {
-		if p.Flag != nil && p.Flag.Name == "key" {
-			given++
+		f := p.Flag
+		switch {
+		case f == nil || f.IsSlice() || f.IsMap() || f.IsBool() || f.IsCounter():
+		case !given[f.Name]:
+			given[f.Name] = true
+		case f.Name == "key":
+			return usage("--key", "given more than once, and takes one key; a rules file joins several: key: [header.x-team, ip]")
+		default:
+			return usage("--"+f.Name, "given more than once, and takes one value")
 		}
-	}
-	if given > 1 {
-		return usage("--key", "given more than once, and takes one key; a rules file joins several: key: [header.x-team, ip]")
 	}
 	return nil
 }

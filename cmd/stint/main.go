@@ -171,9 +171,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	at := line.Selected()
 	if at.Name == "serve" || at.Name == "proxy" || at.Name == "doctor" {
 		e.warnOfVariables(at.FullPath(), os.Environ())
-		err = keyTwice(line)
 	}
-	if err == nil {
+	if err = onlyOnce(line); err == nil {
 		err = at.Target.Addr().Interface().(command).Run(e)
 	}
 	if err == nil {

@@ -116,6 +116,7 @@ func Follow(ctx context.Context, f Following) (*Follower, *File, error) {
 	switch {
 	case errors.Is(err, rulesource.ErrEmpty) && !there:
 		w.problem = fmt.Sprintf("%s: %v", f.Name, err)
+		f.Log.Warn("rules: the source holds none: requests are refused until it does", "source", f.Name)
 		return w, &File{Rules: policy.NotReady()}, nil
 	case err != nil && !there:
 		return nil, nil, fmt.Errorf("the rules cannot be read, and there is no copy of them here: %w", err)
