@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -32,9 +33,12 @@ func PeerKey() Key {
 
 // MetadataKey counts calls by the first metadata value of a name, such as x-api-key, without
 // the blanks around it that HTTP/2 may carry. A call with an empty value has no key. Clients
-// choose the value freely, unless your program checks it before.
+// choose the value freely, unless your program checks it before. MetadataKey panics if the name is none of
+// metadata.
 func MetadataKey(name string) Key {
-	name = strings.ToLower(name)
+	if name = strings.ToLower(name); strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" || name == "" {
+		panic(fmt.Sprintf("grpclimit: MetadataKey(%q): no call has this metadata", name))
+	}
 	return func(ctx context.Context, _ string) (string, bool) {
 		value, _ := metadataValue(ctx, name)
 		if !strings.HasSuffix(name, "-bin") {

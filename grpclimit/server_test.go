@@ -440,3 +440,17 @@ func TestNotGiven(t *testing.T) {
 		t.Errorf("another: %v", err)
 	}
 }
+
+// TestNoMetadata: a name that no call can have is an error of the program.
+func TestNoMetadata(t *testing.T) {
+	for _, name := range []string{"", "x-api-key:", "x key"} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%q: no panic", name)
+				}
+			}()
+			grpclimit.MetadataKey(name)
+		}()
+	}
+}

@@ -254,3 +254,26 @@ func FuzzAddress(f *testing.F) {
 		}
 	})
 }
+
+// TestNoKey: a key that no request can have is an error of the program, or all clients would share one.
+func TestNoKey(t *testing.T) {
+	for name, make := range map[string]func(){
+		"header":       func() { httplimit.HeaderKey("X-Api-Key:") },
+		"header blank": func() { httplimit.HeaderKey("X Api Key") },
+		"header empty": func() { httplimit.HeaderKey("") },
+		"host":         func() { httplimit.HeaderKey("host") },
+		"cookie":       func() { httplimit.CookieKey("a b") },
+		"cookie empty": func() { httplimit.CookieKey("") },
+		"join":         func() { httplimit.Join() },
+		"join nil":     func() { httplimit.Join(httplimit.RouteKey(), nil) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			make()
+		}()
+	}
+}

@@ -1,9 +1,11 @@
 package httplimit
 
 import (
+	"fmt"
 	"hash/maphash"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync/atomic"
 )
@@ -72,8 +74,12 @@ func (t *prefixTexts) text(p netip.Prefix) string {
 // A client can send any value: put this guard behind the code that checks it, or add a limit
 // by address in front. Only a policy refuses requests that servers may read in another way,
 // such as those with a second line; see [Ambiguous].
+//
+// HeaderKey panics if the name is none of a header, or Host, which net/http keeps in Request.Host.
 func HeaderKey(name string) Key {
-	name = http.CanonicalHeaderKey(name)
+	if name = http.CanonicalHeaderKey(name); name == "" || !isToken(name, "") || name == "Host" {
+		panic(fmt.Sprintf("httplimit: HeaderKey(%q): no request has this header", name))
+	}
 	return func(r *http.Request) (string, bool) {
 		lines := r.Header[name]
 		if len(lines) == 0 {
@@ -85,8 +91,12 @@ func HeaderKey(name string) Key {
 }
 
 // CookieKey keys requests by the value of a cookie, the first of this name. A request with an
-// empty one has no key. As with [HeaderKey], a client can send any value.
+// empty one has no key. As with [HeaderKey], a client can send any value. CookieKey panics if the name
+// is none of a cookie.
 func CookieKey(name string) Key {
+	if name == "" || !isToken(name, "") {
+		panic(fmt.Sprintf("httplimit: CookieKey(%q): no request has this cookie", name))
+	}
 	return func(r *http.Request) (string, bool) {
 		c, err := r.Cookie(name)
 		if err != nil || c.Value == "" {
@@ -114,8 +124,11 @@ const noRoute = "\x00no route"
 
 // Join keys requests by several keys together. Each key is written with its length, so that
 // ("ab", "c") and ("a", "bc") are different keys. A request that lacks one of the keys has no
-// key.
+// key. Join panics without a key.
 func Join(keys ...Key) Key {
+	if len(keys) == 0 || slices.ContainsFunc(keys, func(k Key) bool { return k == nil }) {
+		panic("httplimit: Join: a key is missing")
+	}
 	return func(r *http.Request) (string, bool) {
 		var b []byte
 		for _, key := range keys {

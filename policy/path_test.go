@@ -148,6 +148,7 @@ func TestMatch(t *testing.T) {
 		{`{"path": "/users/{id}/posts"}`, policy.Map{"path": "/users/7/posts"}, true},
 		{`{"path": "/users/{id}/posts"}`, policy.Map{"path": "/users/7/likes"}, false},
 		{`{"path": "/{rest...}"}`, policy.Map{"path": "/a/b/c"}, true},
+		{`{"path": "/{*rest}"}`, policy.Map{"path": "/a/b/c"}, true},
 		{`{"path": "/**/edit"}`, policy.Map{"path": "/a/b/edit"}, true},
 		{`{"path": "/**/edit"}`, policy.Map{"path": "/edit"}, true},
 		{`{"path": "/**/edit"}`, policy.Map{"path": "/edit/a"}, false},

@@ -22,7 +22,7 @@ type Condition struct {
 	Late    bool     // tried after all other conditions; an Index does not look it up
 	few     []string // exact values, while there are few
 	more    *more    // nil if there are no other values
-	Text    string   // the condition as it was written
+	Texts   []string // the values as they were written, or the first of them
 }
 
 // A more is the values of a condition that are not in few.
@@ -197,7 +197,7 @@ func (c *Condition) Want() string {
 	case c.Absent:
 		return "absent"
 	}
-	return "is " + c.Text
+	return "is " + strings.Join(c.Texts, ", ")
 }
 
 // A glob is the texts between the stars of a pattern; without stars it is one text. Each star
@@ -312,7 +312,7 @@ func parsePath(text string) (p pathPattern, reason, hint string) {
 		switch {
 		case seg == "" || seg == "." || seg == "..":
 			return p, "a path pattern cannot have empty or dot segments", "paths are cleaned before they are matched"
-		case seg == "**", braces && closed && strings.HasSuffix(name, "..."):
+		case seg == "**", braces && closed && (strings.HasSuffix(name, "...") || strings.HasPrefix(name, "*")):
 			p.segments = append(p.segments, segment{deep: true})
 		case seg == "*", braces && closed && !strings.ContainsAny(name, "{}"):
 			p.segments = append(p.segments, segment{any: true})

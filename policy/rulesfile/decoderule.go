@@ -464,13 +464,11 @@ func (d *decoder) values(a request.Attribute, n *Node, t *trail) match.Condition
 	c := match.Condition{Attribute: a}
 	if n.Kind == Bool && d.visit(n, t) {
 		c.Present, c.Absent = n.True(), !n.True()
-		c.Text = strconv.FormatBool(c.Present)
 		return c
 	}
 	if n.Kind == List && len(n.Items) == 0 {
 		d.fail(n, t, "true is any value, false none", "no values")
 	}
-	var texts []string
 	d.each(n, t, func(n *Node, t *trail) {
 		if n.Kind != Number {
 			d.want(n, t, String, "a value, a list of values, or true for any and false for none")
@@ -501,13 +499,12 @@ func (d *decoder) values(a request.Attribute, n *Node, t *trail) match.Condition
 		if reason, hint := c.Add(d.intern(value)); reason != "" {
 			d.fail(n, t, hint, "%q: %s", wording.Shorten(n.Value), reason)
 		}
-		if len(texts) < 8 {
-			texts = append(texts, n.Value)
-		} else if len(texts) == 8 {
-			texts = append(texts, "…")
+		if len(c.Texts) < 8 {
+			c.Texts = append(c.Texts, n.Value)
+		} else if len(c.Texts) == 8 {
+			c.Texts = append(c.Texts, "…")
 		}
 	})
-	c.Text = strings.Join(texts, ", ")
 	return c
 }
 

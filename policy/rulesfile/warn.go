@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -209,27 +210,47 @@ func (w *warner) script(r *Rule) {
 	}
 }
 
-// misspelt warns of conditions that no request is likely to meet: a path with a wildcard as other
-// programs write it, a method that differs from one of HTTP by a letter.
+// misspelt warns of conditions that no request is likely to meet: a pattern or a list as other programs
+// write it, a method that differs from one of HTTP by a letter.
 func (w *warner) misspelt(r *Rule) {
 	methods := []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
 	for _, conj := range slices.Concat(r.Match, r.Unless) {
 		for _, c := range conj {
-			for text := range strings.SplitSeq(c.Text, ", ") {
+			for _, text := range c.Texts {
 				switch method := strings.ToUpper(text); {
 				case c.Kind == request.Path:
-					for segment := range strings.SplitSeq(text, "/") {
-						if name := strings.Trim(segment, ":<>"); len(name) < len(segment) && name != "" && strings.ContainsAny(segment[:1], ":<") {
-							name = name[strings.LastIndexByte(name, ':')+1:] // of <int:id>
-							w.warn(r, "for any one segment write {"+name+"}", "path %s: %q is plain text here", wording.Shorten(text), wording.Shorten(segment))
-						}
-					}
+					w.foreignPath(r, text)
 				case c.Kind == request.Method && !slices.Contains(methods, method):
 					if meant := wording.Nearest(method, slices.Values(methods), 2); meant != "" {
 						w.warn(r, "did you mean "+meant+"?", "%s is no method of HTTP", method)
 					}
+				case (c.Kind == request.Header || c.Kind == request.Query || c.Kind == request.Cookie) && foreignValue.MatchString(text):
+					w.warn(r, "write [a, b] for a list, * for any text, and unless for what is excepted", "%s %s: it is plain text here", c.Name, wording.Shorten(text))
 				}
 			}
+		}
+	}
+}
+
+var (
+	foreignPaths = regexp.MustCompile(`[|^$\[]|[ ,]/|\(.*\)|/\.\*`)
+	foreignValue = regexp.MustCompile(`^\w+([|,]\w+)+$|^!|^/.+/$|^\^|\$$|\.\*$`)
+)
+
+// foreignPath warns of a path with a wildcard as other programs write it, a regular expression, or a list.
+func (w *warner) foreignPath(r *Rule, text string) {
+	if foreignPaths.MatchString(text) {
+		w.warn(r, "write [/a, /b] for a list, * within a segment, ** for any segments", "path %s: it is plain text here", wording.Shorten(text))
+		return
+	}
+	for segment := range strings.SplitSeq(text, "/") {
+		name := strings.Trim(segment, ":<>*")
+		switch name = name[strings.LastIndexByte(name, ':')+1:]; { // of <int:id>
+		case name == "":
+		case segment[0] == ':' || segment[0] == '<':
+			w.warn(r, "for any one segment write {"+name+"}", "path %s: %q is plain text here", wording.Shorten(text), wording.Shorten(segment))
+		case segment == "*"+name && strings.HasSuffix(text, segment) && !strings.ContainsAny(name, "*.-_"):
+			w.warn(r, "for any segments write **", "path %s: %q is one segment that ends so", wording.Shorten(text), wording.Shorten(segment))
 		}
 	}
 }
@@ -253,6 +274,9 @@ func (w *warner) impossible(r *Rule) {
 
 // unreachable warns of a rule whose requests all end at an earlier one.
 func (w *warner) unreachable(r *Rule) {
+	if len(r.Match) > 0 && len(r.Unless) > 0 && w.covers(r.Unless, r.Match) {
+		w.warn(r, "narrow unless", "never reached: unless excepts all that match lets in")
+	}
 	if r.alwaysEnds() {
 		defer func() { w.ends = append(w.ends, r) }()
 	}
