@@ -15,7 +15,7 @@ func TestNoAdminAddress(t *testing.T) {
 	front := httptest.NewServer(http.NotFoundHandler())
 	defer front.Close()
 	var out, errs bytes.Buffer
-	if status := main.Run(t.Context(), []string{"top", "--server", front.URL}, strings.NewReader(""), &out, &errs); status != 1 || !strings.Contains(errs.String(), "404 Not Found: is that the admin address of a stint?") {
+	if status := main.Run(t.Context(), []string{"top", "--server", front.URL}, strings.NewReader(""), &out, &errs); status != 1 || !strings.Contains(errs.String(), "answered 404 Not Found, and not as the --admin address of a stint does") {
 		t.Errorf("%d: %s", status, &errs)
 	}
 }

@@ -165,6 +165,7 @@ func TestNoEscapes(t *testing.T) {
 	dbtest.Exec(t, url, "UPDATE stint_overrides SET reason = CAST(x'1b5b324a0a6e6f64652078' AS TEXT), author = CAST(x'1b5b324a' AS TEXT)",
 		"UPDATE stint_audit SET subject = CAST(x'1b5b324a0a6e6f64652078' AS TEXT), now = CAST(x'1b5b324a' AS TEXT), reason = CAST(x'1b5b324a' AS TEXT), act = CAST(x'1b5b324a' AS TEXT)")
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Stint-Admin", "1")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = w.Write([]byte(`{"detail":"no \u001b[2J"}`))
 	}))

@@ -20,6 +20,8 @@ import (
 	"github.com/stint-dev/stint/internal/ports"
 	"github.com/stint-dev/stint/rulesdb"
 	"github.com/stint-dev/stint/rulesource"
+
+	"github.com/stint-dev/stint/service/server"
 )
 
 // callTimeout is how long a server may take to answer. It is longer than a server takes to report
@@ -137,8 +139,9 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		}
 		sent = bytes.NewReader(text)
 	}
-	asked := false // whether the server may have got the request
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { asked = method != http.MethodGet }})
+	changes := method != http.MethodGet && path != "/v1/inspect" && path != "/v1/rehearse"
+	asked := false // whether the server may have got a request that changes something
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { asked = changes }})
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path+"?"+query.Encode(), sent)
 	if err != nil {
 		return err
@@ -161,14 +164,15 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 		}
 		return c.failed(err, asked)
 	}
-	defer resp.Body.Close() // the body has been read, or is not wanted
+	defer resp.Body.Close()                        // the body has been read, or is not wanted
+	if resp.Header.Get(server.AdminHeader) == "" { // perhaps a gateway's, which has asked a stint
+		return c.failed(fmt.Errorf("answered %s, and not as the --admin address of a stint does", resp.Status), asked && resp.StatusCode >= 500)
+	}
 	decoder := json.NewDecoder(io.LimitReader(resp.Body, 2*maxRules))
 	if resp.StatusCode/100 != 2 {
 		var p struct{ Detail, Field string }
 		if decoder.Decode(&p) != nil || p.Detail == "" {
-			if p.Detail = "answered " + resp.Status; resp.StatusCode == http.StatusNotFound {
-				p.Detail += ": is that the admin address of a stint?"
-			}
+			p.Detail = "answered " + resp.Status
 		}
 		return fmt.Errorf("%s: %w", c.base, &refusalError{resp.StatusCode, p.Field, p.Detail})
 	}

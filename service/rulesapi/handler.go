@@ -216,6 +216,7 @@ func (h *Handler) Has(path string) bool {
 
 // ServeHTTP answers.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(server.AdminHeader, "1")
 	if r.URL.Path == OpenAPI {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			server.WrongMethod(w, "GET, HEAD")

@@ -227,6 +227,7 @@ func TestLoadUnread(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked <- r.Header.Get("Expect")
 		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Stint-Admin", "1")
 		fmt.Fprint(w, `{"set":1}`)
 	}))
 	defer server.Close()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stint-dev/stint/rulesdb"
@@ -22,6 +24,40 @@ func (unanswered) Accept(context.Context, string, string) error {
 }
 
 func (unanswered) Tokens(context.Context) ([]rulesdb.Token, error) { return nil, nil }
+
+// TestAnswerOfAnother asks a server that is no stint and answers every path, as an app does at the
+// address of stint proxy: its answer is an error, which is not that there are no rules. Only of a
+// gateway that has failed is it said that a change may have been done.
+func TestAnswerOfAnother(t *testing.T) {
+	for _, one := range []struct {
+		status    int
+		body      string
+		ambiguous bool
+	}{{200, `{"status":"ok"}`, false}, {200, "<!doctype html>", false}, {404, `{"detail":"Not Found"}`, false}, {504, "late", true}} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(one.status)
+			fmt.Fprint(w, one.body)
+		}))
+		defer server.Close()
+		k, err := rulesapi.Dial(server.URL, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		d, into := rulesapi.New(k, rules.Decode, nil), new(map[string]any)
+		for name, ask := range map[string]func() error{
+			"audit":    func() error { _, err := d.Audit(t.Context(), 0, 1); return err },
+			"in force": func() error { _, err := rulesapi.InForce(t.Context(), d); return err },
+			"export":   func() error { return d.ExportOverrides(t.Context(), rulesdb.Page{}, io.Discard) },
+			"inspect":  func() error { return k.Call(t.Context(), http.MethodPost, "/v1/inspect", nil, nil, into) },
+			"reset":    func() error { return k.Call(t.Context(), http.MethodPost, "/v1/reset", nil, nil, into) },
+		} {
+			if err := ask(); err == nil || !strings.Contains(err.Error(), "not as the --admin address of a stint") || errors.Is(err, rulesdb.ErrAmbiguous) != (one.ambiguous && name == "reset") {
+				t.Errorf("%d %s, %s: %v", one.status, one.body, name, err)
+			}
+		}
+	}
+}
 
 // TestAnswerLost loses the answer of a database, and that of a server: the author is
 // told that it may have been done. Of a server that was not reached, it is not said.

@@ -46,6 +46,10 @@ type adminHandler struct {
 	foreign *http.CrossOriginProtection
 }
 
+// AdminHeader is a header of every answer of a listener for operators: by it, commands tell
+// the answer of a stint from that of another server.
+const AdminHeader = "Stint-Admin"
+
 // NewAdminHandler returns what a listener on addr serves to operators:
 //
 //	/              links to the other pages
@@ -64,7 +68,11 @@ func NewAdminHandler(addr net.Addr, o AdminHandlerOptions) http.Handler {
 	if !d.local && o.Operators == nil {
 		d.o.Lab, d.o.Simulate = nil, nil
 	}
-	return Guard(d, addr, nil)
+	guarded := Guard(d, addr, nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(AdminHeader, "1")
+		guarded.ServeHTTP(w, r)
+	})
 }
 
 // ServeHTTP implements [http.Handler].
