@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/internal/arrivals"
-	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/uint128"
 	"github.com/stint-dev/stint/meter"
 )
@@ -67,8 +66,8 @@ func beside(ctx context.Context, store Store, parts []Part, look, decide func() 
 	if err != nil || d.RetryAfter == Never || !d.Allowed && records(parts) {
 		return or(err, decide) // the store must deny it, to begin a ban or to count it
 	}
-	wait := satmath.AddInt64(uint64(ahead.RetryAfter), uint64(claims.later(ahead.RetryAfter > 0)))
-	d.Allowed, d.Remaining, d.Taken, d.Delay, d.RetryAfter = false, 0, 0, 0, max(d.RetryAfter, Wait(satmath.Duration(wait)), 1)
+	d.Allowed, d.Remaining, d.Taken, d.Delay = false, 0, 0, 0
+	d.RetryAfter = max(d.RetryAfter, ahead.RetryAfter, Wait(claims.after(&ahead)), 1)
 	if d.Denied = ahead.Denied; d.Denied == 0 {
 		d.Denied = 1 << uint(max(d.Tightest, 0))
 	}
@@ -134,11 +133,11 @@ func (c claims) layers() []Layer {
 	return layers
 }
 
-// later returns how long after the units that fit the last of the claimed units pass.
-func (c claims) later(waits bool) (longest time.Duration) {
+// after returns when the last of the claimed units pass, if ahead is the answer for those that fit.
+func (c claims) after(ahead *Decision) (longest time.Duration) {
 	for i := range c {
 		if one := &c[i]; one.fits().Less(one.all) {
-			longest = max(longest, one.terms.behind(one.all, one.fits(), waits))
+			longest = max(longest, one.terms.after(one.all, one.fits(), ahead))
 		}
 	}
 	return longest

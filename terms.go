@@ -4,9 +4,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/uint128"
-	"github.com/stint-dev/stint/meter"
 )
 
 // terms is what waiting needs to know of the limits.
@@ -74,47 +74,22 @@ func (t *terms) span(n uint128.Int) time.Duration {
 		if !l.spec.Algorithm.Evenly() {
 			continue
 		}
-		if d := spanOf(l, n); !found || d < least {
+		if d := arrivals.Units(l, n); !found || d < least {
 			least, found = d, true
 		}
 	}
 	return least
 }
 
-// spanOf returns n·T rounded down, at most the longest duration.
-func spanOf(l Limit, n uint128.Int) time.Duration {
-	if n.Hi != 0 {
-		return satmath.Duration(^uint64(0))
-	}
-	return satmath.Duration(uint128.Mul(n.Lo, uint64(l.spec.Period)).Floor(uint64(l.spec.Count)))
-}
-
-// behind returns the least time between two moments: when the first units, as many as
-// fits, may pass together, and when the last of all units may pass. It is exact for a
-// single limit of algorithm gcra, and under other algorithms for multiples of the count.
-func (t *terms) behind(all, fits uint128.Int, later bool) time.Duration {
+// after returns the least wait until the last of all units passes, if the answer d is for the first of
+// them, as many as fits: see [arrivals.After].
+func (t *terms) after(all, fits uint128.Int, d *Decision) time.Duration {
 	var least time.Duration
+	o := arrivals.Outlook{First: time.Duration(d.RetryAfter), Reset: d.ResetAfter, Edge: len(t.limits) == 1 && !d.Banned}
 	for i, l := range t.limits {
-		if d := l.behind(all, fits, later && len(t.limits) == 1); i == 0 || d < least {
-			least = d
+		if wait := arrivals.After(l, l.Algorithm(), all, fits, o); i == 0 || wait < least {
+			least = wait
 		}
 	}
 	return least
-}
-
-// behind is terms.behind for one limit. later says that this limit does not let the first
-// units pass yet.
-func (l Limit) behind(all, fits uint128.Int, later bool) time.Duration {
-	rest := all.Sub(fits)
-	switch {
-	case l.spec.Algorithm.Evenly():
-		return spanOf(l, all.Sub(uint128.From(uint64(l.Capacity()))))
-	case rest.Hi != 0 || l.spec.Calendar != meter.NoCalendar:
-		return 0 // windows of the calendar differ in length
-	}
-	windows := rest.Lo / uint64(l.spec.Count)
-	if windows > 0 && (l.spec.Algorithm.WearsOff() || !later && !l.spec.Algorithm.KeepsLog()) {
-		windows-- // the first of them may end at any moment
-	}
-	return satmath.Duration(uint128.Mul(windows, uint64(l.spec.Period)).Floor(1))
 }

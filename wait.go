@@ -49,7 +49,7 @@ type TurnStore interface {
 //
 // A cost of 0 passes at once. A deadline is compared with what is known: it is
 // assumed that the waiters ahead stay and that nothing else arrives. Waiters ahead
-// count under every algorithm; under algorithms with windows, in whole windows.
+// count as far as is certain: under algorithms with windows, in whole windows.
 //
 // The waiters of one key are served first come first served, each with its
 // whole cost, and a newcomer queues behind them. Those who do not wait, as in
@@ -471,9 +471,8 @@ func (w *waiter) inTime(ctx context.Context, part int) (sure bool, err error) {
 	if all = now.Cost.Add(cost); all.Less(fits) {
 		return false, nil // that many are not needed any more
 	}
-	wait := satmath.AddInt64(uint64(d.RetryAfter), uint64(t.behind(all, fits, d.RetryAfter > 0)))
-	if late(ctx, before, satmath.Duration(wait)) {
-		d.Allowed, d.RetryAfter = false, Wait(satmath.Duration(wait))
+	if wait := t.after(all, fits, &d); late(ctx, before, wait) {
+		d.Allowed, d.RetryAfter = false, Wait(wait)
 		return true, &WaitError{Decision: d, parts: w.request != nil}
 	}
 	return now.Quiet, nil

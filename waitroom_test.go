@@ -359,11 +359,12 @@ func synctestPass(t *testing.T, l *stint.Limiter, last func()) {
 }
 
 // No deadline fails early that could have been met: random costs wait without
-// one, then again with the time that they took.
+// one, then again with the time that they took, from any moment of a window on, behind a ban too.
 func TestWaitDeadlineIsCertain(t *testing.T) {
 	for _, limit := range []string{
 		"3/s burst 4", "3/s fixed_window", "4/s sliding_log", "4/s sliding_buckets parts 4", "4/s sliding_counter",
 		"4/s sliding_counter relaxed", "3/2s token_bucket_interval", "3/s leaky_queue burst 3", "4/s sliding_log; 3/s fixed_window", "5/day in UTC",
+		"4/s sliding_counter; 3/s burst 5", "3/s fixed_window ban 1ms", "4/s sliding_counter ban 1ms", "3/2s token_bucket_interval ban 1ms",
 	} {
 		t.Run(limit, func(t *testing.T) {
 			for seed := range uint64(20) {
@@ -377,12 +378,19 @@ func TestWaitDeadlineIsCertain(t *testing.T) {
 					for i := range costs {
 						costs[i] = 1 + random.Int64N(most)
 					}
+					began, later, blocked := random.Int64N(2000), random.Int64N(1500), random.Int64N(3000)
 					for round := range 2 {
-						time.Sleep(time.Until(time.Now().Truncate(240 * time.Hour).Add(480 * time.Hour)))
+						time.Sleep(time.Until(time.Now().Truncate(240 * time.Hour).Add(480*time.Hour + time.Duration(began)*ms)))
 						if err := l.Reset(bg, "k"); err != nil {
 							t.Fatal(err)
 						}
 						must(t, l, 2)
+						time.Sleep(time.Duration(later) * ms)
+						if l.Limits()[0].Ban() > 0 {
+							if err := l.Block(bg, "k", time.Duration(blocked)*ms); err != nil {
+								t.Fatal(err)
+							}
+						}
 						var all sync.WaitGroup
 						for i, cost := range costs {
 							ctx, stop := bg, func() {}

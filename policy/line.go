@@ -12,8 +12,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/inflight"
 	"github.com/stint-dev/stint/internal/arrivals"
-	"github.com/stint-dev/stint/internal/ratefields"
-	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/uint128"
 	"github.com/stint-dev/stint/meter"
 )
@@ -109,7 +107,7 @@ func (p *Policy) together(ctx context.Context, all []place, more []int64) (d sti
 	for i, one := range all {
 		if one.hold == nil {
 			one.layer.Weight, one.layer.Answers = one.cost+more[i], make([]stint.Decision, len(one.limits))
-			all[i].layer.Answers = one.layer.Answers
+			all[i].layer = one.layer
 			layers, at = append(layers, one.layer), append(at, i)
 		}
 	}
@@ -157,24 +155,31 @@ func fits(all []place, more []uint128.Int) []int64 {
 	return fit
 }
 
-// afterwards adds to an answer for what fits how long each limit takes for the units above its own
-// capacity, and returns a bit for each place where there are some.
+// afterwards makes an answer for what fits one for all units, and returns a bit for each place where some
+// are above the capacity of a limit.
 func afterwards(d *stint.Decision, all []place, more []uint128.Int) (lacks uint64) {
+	told, least := stint.Wait(0), stint.Wait(0)
 	for i, one := range all {
 		if one.hold != nil {
 			continue
 		}
+		needs, fits := more[i].Add(uint128.From(uint64(one.cost))), uint128.From(uint64(one.layer.Weight))
 		for k, l := range one.limits {
-			wait := behind(l, saturated(more[i])-max(l.Capacity()-one.cost, 0))
-			if wait == 0 {
-				continue
+			a := &one.layer.Answers[k]
+			wait := arrivals.After(l, l.Algorithm(), needs, fits, arrivals.Outlook{First: time.Duration(a.RetryAfter), Reset: a.ResetAfter, Edge: !a.Banned})
+			if uint128.From(uint64(l.Capacity())).Less(needs) {
+				lacks, wait, d.Allowed = lacks|1<<uint(i), max(wait, 1), false
 			}
-			if lacks |= 1 << uint(i); d.RetryAfter != stint.Never {
-				after := satmath.AddInt64(uint64(one.layer.Answers[k].RetryAfter), uint64(wait))
-				d.Allowed, d.RetryAfter = false, max(d.RetryAfter, stint.Wait(after))
-			}
+			told, least = longer(told, a.RetryAfter), max(least, stint.Wait(wait))
 		}
 	}
+	switch d.RetryAfter {
+	case stint.Never:
+		return lacks
+	case told:
+		d.RetryAfter = 0 // of one limit that knows better
+	}
+	d.RetryAfter = max(d.RetryAfter, least)
 	return lacks
 }
 
@@ -191,18 +196,6 @@ func capacity(limits []stint.Limit) int64 {
 		least = min(least, l.Capacity())
 	}
 	return least
-}
-
-// behind returns the least time that a limit takes to let units pass for which it has no room
-// now.
-func behind(l stint.Limit, units int64) time.Duration {
-	switch {
-	case units <= 0:
-		return 0
-	case l.Algorithm().Evenly():
-		return span(l, units)
-	}
-	return max(time.Duration(ratefields.MulDiv(units/l.Count(), int64(l.Period()), 1)), 1)
 }
 
 // beside decides for a request that does not wait, as if the requests in its lines had taken

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -515,6 +516,49 @@ func TestTurnTooLate(t *testing.T) {
 			20m0s two starts
 			40m0s holds two starts`)
 	})
+}
+
+// TestWaitIsCertain: no wait is refused that would have been long enough. Requests wait for an hour, then
+// again for as long as they took, from any moment of a window on.
+func TestWaitIsCertain(t *testing.T) {
+	for _, limits := range []string{`"3/m fixed_window"`, `"3/m sliding_counter"`, `"3/m sliding_log"`, `"3/m token_bucket_interval"`, `"3/m burst 2"`, `"4/m sliding_counter","3/m burst 5"`} {
+		for seed := range uint64(20) {
+			synctest.Test(t, func(t *testing.T) {
+				p := inFlight(t, `{"rules":[{"name":"l","key":[],"limits":[`+limits+`],"cost":{"header":"c","max":9},"wait":"1h"}]}`)
+				random := rand.New(rand.NewPCG(seed, 8))
+				began, later := random.Int64N(120), random.Int64N(90)
+				costs, took := make([]string, 9), make([]time.Duration, 9)
+				for i := range costs {
+					costs[i] = strconv.Itoa(1 + random.IntN(2))
+				}
+				for round := range 2 {
+					time.Sleep(time.Until(time.Now().Truncate(24 * time.Hour).Add(48*time.Hour + time.Duration(began)*time.Second)))
+					pass := func(cost string, most time.Duration) (time.Duration, bool) {
+						var r policy.Result
+						waited, err := p.Wait(t.Context(), policy.Map{"header.c": cost}, 1, most, &r)
+						return waited, err == nil && r.Decision.Allowed
+					}
+					pass("2", 0)
+					time.Sleep(time.Duration(later) * time.Second)
+					var all sync.WaitGroup
+					for i, cost := range costs {
+						most := time.Hour
+						if round == 1 {
+							most = took[i] + 1
+						}
+						all.Go(func() {
+							waited, ok := pass(cost, most)
+							if took[i] = waited; !ok {
+								t.Errorf("%s, seed %d: costs %v: the one at %d is denied, after %v of %v", limits, seed, costs, i, waited, most)
+							}
+						})
+						synctest.Wait()
+					}
+					all.Wait()
+				}
+			})
+		}
+	}
 }
 
 // A farStore is a memstore to which a call takes a few milliseconds each way.
