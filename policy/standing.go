@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -68,10 +69,7 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 			return nil, nil, false, &RequestError{Attribute: "ip", Reason: "not an address"}
 		}
 	}
-	known := func(a request.Attribute) bool {
-		_, known := attrs.Attribute(a.Name)
-		return known
-	}
+	known := given(attrs)
 	l := looking{p: p, ctx: ctx}
 	for _, one := range p.rules.rules {
 		s := Standing{Rule: one.Name, Shadow: one.Shadow}
@@ -99,6 +97,29 @@ func (p *Policy) Standings(ctx context.Context, attrs Attributes) (all []Standin
 		}
 	}
 	return l.all, left, more, l.flush()
+}
+
+func given(attrs Attributes) func(request.Attribute) bool {
+	return func(a request.Attribute) bool {
+		_, given := attrs.Attribute(a.Name)
+		return given
+	}
+}
+
+// LimitsOf returns the limits, or the action, that a rule has for requests with some attributes:
+// those of an override in the file, of a tier, or the rule's own. tier is the name of the tier, or
+// "" for the value of the attribute. There are none if an attribute that is not given decides.
+func (r *Rules) LimitsOf(name string, attrs Attributes, tier string) []*RuleLimit {
+	one, err := r.rule(name)
+	q := match.NewRequest(attrs)
+	if err != nil || r.ready(q) != nil || len(one.unknownPlan(q, given(attrs))) > 0 {
+		return nil
+	}
+	p := one.planFor(q, new(resultBuffer), nil)
+	if tier != "" && !strings.HasPrefix(p.variant, ownVariant) {
+		p = cmp.Or(one.tiers[tier], one.tierDefault, one.own)
+	}
+	return p.shown
 }
 
 // UsedOf says how a key stands under every limit that a rule may hold it to, in force or not:
@@ -184,6 +205,10 @@ func (p *Policy) unknownPlan(r *rule, q *match.Request, known func(request.Attri
 	if key, lacks := p.key(r, q, new([]byte)); lacks == 0 && p.customers.find(r.Name, key) != nil {
 		return nil
 	}
+	return r.unknownPlan(q, known)
+}
+
+func (r *rule) unknownPlan(q *match.Request, known func(request.Attribute) bool) (missing []string) {
 	for i := range r.Overrides {
 		unknown, ok := judge(r.Overrides[i].When, q, known)
 		if ok && unknown == nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"iter"
+	"net/netip"
 	"strings"
 
 	"github.com/stint-dev/stint/rulesdb"
@@ -148,30 +149,40 @@ func changeOverride(e *env, c *editorFlags, customer rulesapi.Customer, o ruleso
 	if asJSON {
 		return printJSON(e.out, rulesapi.OverrideOf(now))
 	}
-	text := fmt.Sprintf("%s %s: %s", o.Rule, shown(o.Key), changed(was, now))
+	given, _ := netip.ParseAddr(customer.Key)
+	if at, err := netip.ParseAddr(o.Key); err == nil && given.IsValid() && at != given.Unmap() {
+		fmt.Fprintf(e.err, "stint: %s is counted with its whole range, under %s\n", given, at)
+	}
+	usual := ""
+	if now.Removed {
+		usual = k.Usual(e.ctx, o.Rule, o.Key)
+	}
+	text := fmt.Sprintf("%s %s: %s", o.Rule, shown(o.Key), changed(was, now, usual))
 	if note := k.Consequences(e.ctx, now); note != "" {
 		text += "\n    " + note
 	}
 	return wrap(e.out, text+"\n", "    ")
 }
 
-// changed says what an override does now, and what held before.
-func changed(was, now rulesource.Override) string {
+// changed says what an override does now, or that the usual limits hold, and what held before.
+func changed(was, now rulesource.Override, usual string) string {
+	text := usual
 	switch {
-	case was.Removed:
-		return effect(now)
 	case was.Block && now.Removed:
-		return "was " + effect(was) + ", and is allowed again, within " + effect(now)
+		return "was " + effect(was) + ", and is allowed again, within " + usual
+	case !now.Removed:
+		text = effect(now)
 	}
-	return effect(now) + ", before " + effect(was)
+	if was.Removed {
+		return text
+	}
+	return text + ", before " + effect(was)
 }
 
 // effect says what an override does.
 func effect(o rulesource.Override) string {
 	text := strings.Join(o.Limits, ", ")
 	switch {
-	case o.Removed:
-		return "the rule's own limits"
 	case o.Unlimited:
 		text = "unlimited"
 	case o.Block:

@@ -339,7 +339,8 @@ func undoOverrides(ctx context.Context, k *rulesapi.Editor, d *rulesdb.AuditEntr
 		return "", &rulesapi.InputError{Field: "act", Err: err}
 	case err != nil || d.Act.Act == rulesdb.ActLoad:
 	case did == "":
-		did = "the rule's own limits hold again"
+		rule, key, _ := customerOf(d.Subject)
+		did = k.Usual(ctx, rule, key) + " hold again"
 	default:
 		did = "as before: " + did
 	}

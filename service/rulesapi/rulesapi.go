@@ -261,61 +261,122 @@ func (d *Editor) Noted(ctx context.Context) func(o rulesource.Override) *Overrid
 	}
 }
 
-// Consequences says what an override changes beside the numbers: which limits of the rule no longer
-// apply to the customer, which of the customer's own limits begin with nothing used because the
-// rule has none of their kind and period, and that a rule in shadow denies nobody. It is "" for
-// nothing.
+// Usual says whose limits hold for a key that has no override of its own, such as "the limits of
+// tier pro".
+func (d *Editor) Usual(ctx context.Context, rule, key string) string {
+	f, err := d.Rules(ctx)
+	if err != nil {
+		return "the rule's limits"
+	}
+	switch limits := d.usual(ctx, f, rule, key); {
+	case limits == nil:
+		return "the limits by the rules"
+	case limits[0].Variant == "":
+		return "the rule's own limits"
+	default:
+		return "the limits of " + variant(limits)
+	}
+}
+
+// usual returns the limits, or the action, of a key that has no override of its own; none if that is
+// not known from the key.
+func (d *Editor) usual(ctx context.Context, f *rules.File, rule, key string) []*policy.RuleLimit {
+	attrs, _ := f.Rules.AttributesOf(rule, key)
+	tier := ""
+	for _, one := range f.Rules.File().Rules() {
+		if value := ""; one.Name == rule && one.Tiers != nil {
+			if value = attrs[one.Tiers.By.Name]; value == "" {
+				break
+			}
+			p, err := d.Plan(ctx, one.Tiers.By.Name, value)
+			if err != nil && !errors.Is(err, rulesdb.ErrNotFound) {
+				return nil
+			}
+			tier = p.Plan
+		}
+	}
+	return f.Rules.LimitsOf(rule, attrs, tier)
+}
+
+// variant names the plan of limits.
+func variant(limits []*policy.RuleLimit) string {
+	switch v := limits[0].Variant; v {
+	case "":
+		return "the rule"
+	case "override":
+		return "an override in the rules"
+	default:
+		return v
+	}
+}
+
+// Consequences says what an override changes beside the numbers: which limits that the rules have for
+// the customer are less or no longer apply, which of the customer's own begin with nothing used
+// because the rules have none of their kind and period, and that a rule in shadow denies nobody. It
+// is "" for nothing.
 func (d *Editor) Consequences(ctx context.Context, o rulesource.Override) string {
 	f, err := d.Rules(ctx)
 	if err != nil || o.Removed {
 		return ""
 	}
-	text := consequences(f, &o)
+	text := ""
+	if len(o.Limits) > 0 {
+		text = consequences(d.usual(ctx, f, o.Rule, o.Key), &o)
+	}
 	if note := Note(f.Rules, o.Rule); note != "" {
 		text = strings.TrimSpace("It " + note + ". " + text)
 	}
 	return text
 }
 
-// consequences says what the limits of an override change beside the numbers.
-func consequences(f *rules.File, o *rulesource.Override) string {
-	if len(o.Limits) == 0 {
+// consequences says what the limits of an override change, in place of the usual ones.
+func consequences(usual []*policy.RuleLimit, o *rulesource.Override) string {
+	switch {
+	case usual == nil:
+		return "It takes the place of all limits that the customer has by tier or by an override in the rules."
+	case usual[0].Action == "block" && usual[0].Variant != "":
+		return "It takes the place of " + variant(usual) + ", which denies the customer."
+	case usual[0].Action != "" && usual[0].Variant != "":
+		return "It takes the place of " + variant(usual) + ", by which the customer is unlimited."
+	case usual[0].Action != "":
 		return ""
 	}
-	var rule []stint.Limit
-	for _, one := range f.Rules.File().Rules() {
-		if one.Name != o.Rule {
-			continue
-		}
-		if one.Own == nil {
-			return "It takes the place of all limits of the customer's tier."
-		}
-		rule = one.Own.Limits
+	var rule, own []stint.Limit
+	for _, l := range usual {
+		rule = append(rule, l.Limit)
 	}
-	var own []stint.Limit
 	for _, text := range o.Limits {
 		if l, err := stint.Parse(text); err == nil {
 			own = append(own, l)
 		}
 	}
 	var parts []string
-	if gone := without(rule, own); len(gone) > 0 {
-		parts = append(parts, "For this customer, these limits of the rule hold no longer: "+strings.Join(gone, ", ")+".")
+	gone, less := without(rule, own)
+	if len(gone) > 0 {
+		parts = append(parts, "For this customer, these limits of "+variant(usual)+" hold no longer: "+strings.Join(gone, ", ")+".")
 	}
-	if anew := without(own, rule); len(rule) > 0 && len(anew) > 0 {
-		parts = append(parts, "These begin with nothing used, since the rule has none of that kind and period: "+strings.Join(anew, ", ")+".")
+	if len(less) > 0 {
+		parts = append(parts, "It gives less than "+variant(usual)+": "+strings.Join(less, ", ")+".")
+	}
+	if anew, _ := without(own, rule); len(anew) > 0 {
+		parts = append(parts, "These begin with nothing used, since "+variant(usual)+" has none of that kind and period: "+strings.Join(anew, ", ")+".")
 	}
 	return strings.Join(parts, " ")
 }
 
-// without returns the limits that have no counterpart of the same kind and period in others.
-func without(limits, others []stint.Limit) (texts []string) {
+// without returns the limits that have no counterpart of the same kind and period in others, and
+// those whose counterpart gives less, with it.
+func without(limits, others []stint.Limit) (texts, less []string) {
 	for _, l := range limits {
-		if !slices.ContainsFunc(others, func(o stint.Limit) bool { return o.WithName("").ID() == l.WithName("").ID() }) {
+		at := slices.IndexFunc(others, func(o stint.Limit) bool { return o.WithName("").ID() == l.WithName("").ID() })
+		switch {
+		case at < 0:
 			texts = append(texts, l.String())
+		case others[at].Count() < l.Count() || others[at].Capacity() < l.Capacity():
+			less = append(less, others[at].String()+" in place of "+l.String())
 		}
 	}
-	return texts
+	return texts, less
 }
 
 // unknownRule returns an error that lists the existing rules.
