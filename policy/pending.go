@@ -381,12 +381,9 @@ func (s *settling) units(d *Pending, whole bool, least int64) int64 {
 		whole = (whole || s.reader.Ended()) && !s.reader.Open()
 	}
 	if !ok {
-		if value = s.Missing; value >= 0 && !whole {
-			return s.reserved
-		}
-		value, whole = max(value, 0), whole && value >= 0
+		value, whole = max(s.Missing, 0), whole && s.Missing >= 0
 	}
-	if !whole && s.Missing < 0 { // usage reported midway is only a part
+	if !whole { // usage reported midway is only a part
 		value = max(value, s.estimate(d))
 	}
 	units, _ := satmath.Mul(value, s.asked)
