@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,8 +22,7 @@ const mostAsked = 1 << 20
 // askUsage returns the request with a body that asks for usage, and notes that the chunk is to be
 // hidden. A body that does not ask for a stream stays unchanged.
 func (v *visit) askUsage(r *http.Request) *http.Request {
-	coding := strings.Join(r.Header["Content-Encoding"], ",")
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength > mostAsked || coding != "" && !strings.EqualFold(coding, "identity") {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength > mostAsked {
 		return r
 	}
 	held, _ := request.Hold(r.Body, mostAsked) // its reader gets the error
@@ -45,7 +43,8 @@ func (v *visit) askUsage(r *http.Request) *http.Request {
 
 // withUsage returns the body, changed so that it asks for usage. ok is false for a body that does not
 // ask for a stream of text, or asks for usage already. Of a field twice or in several spellings, servers
-// take one or the other: all are changed.
+// take one or the other: all are changed. Like rules, it reads the first value of the body, as servers do
+// that go on reading, and whatever coding the headers claim.
 func withUsage(body []byte) (asked []byte, ok bool) {
 	all, ok := fieldsOf(body)
 	streams := func(f objectField) bool {
@@ -80,7 +79,7 @@ type objectField struct {
 // is reports whether the field has a name, as servers that ignore case read it.
 func (f *objectField) is(name string) bool { return strings.EqualFold(f.name, name) }
 
-// fieldsOf parses an object. ok is false for any other text.
+// fieldsOf parses the object that a text begins with. ok is false for any other text.
 func fieldsOf(text []byte) (o object, ok bool) {
 	o.text = text
 	in := json.NewDecoder(bytes.NewReader(text))
@@ -99,11 +98,8 @@ func fieldsOf(text []byte) (o object, ok bool) {
 		end := int(in.InputOffset())
 		o.fields = append(o.fields, objectField{name.(string), end - len(value), end})
 	}
-	if _, err := in.Token(); err != nil {
-		return o, false
-	}
 	_, err := in.Token()
-	return o, err == io.EOF
+	return o, err == nil
 }
 
 // set returns the text of the object with each value of a field changed by to, and with the field, made of

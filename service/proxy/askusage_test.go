@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -45,7 +46,7 @@ func chatServer(t *testing.T, came *string) *url.URL {
 				Usage bool `json:"include_usage"`
 			} `json:"stream_options"`
 		}
-		_ = json.Unmarshal(body, &q)
+		_ = json.NewDecoder(bytes.NewReader(body)).Decode(&q)
 		text := someChunks
 		if q.Options.Usage {
 			text += "data: " + askedChunk + "\n\n"
@@ -115,7 +116,8 @@ func TestAskUsage(t *testing.T) {
 		"other options":     {"", `{"stream":true,"Stream_Options":{"Include_Usage":0},"messages":[]}`, `{"stream_options":{"include_usage":true},"stream":true,"Stream_Options":{"include_usage":true,"Include_Usage":true},"messages":[]}`, plain, 70},
 		"another spelling":  {"", `{"Stream":true,"\u017ftream":false,"messages":[]}`, `{"stream_options":{"include_usage":true},"Stream":true,"\u017ftream":false,"messages":[]}`, plain, 70},
 		"no JSON":           {"", `{"stream":true,"messages":[]`, "", plain, 10},
-		"two documents":     {"", `{"stream":true,"messages":[]}{}`, "", plain, 10},
+		"two documents":     {"", `{"stream":true,"messages":[]} {}`, `{"stream_options":{"include_usage":true},"stream":true,"messages":[]} {}`, plain, 70},
+		"gzip":              {"", `{"stream":true,"messages":[]}`, `{"stream_options":{"include_usage":true},"stream":true,"messages":[]}`, plain, 70},
 		"too long":          {"", long, "", plain, 10},
 		"switched off":      {"/apart", `{"stream":true,"messages":[]}`, "", plain, 0},
 		"bytewise":          {"/v1/chat?way=bytewise", `{"stream":true,"messages":[]}`, "-", plain, 70},
@@ -133,8 +135,8 @@ func TestAskUsage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == "identity" {
-			r.Header.Set("Content-Encoding", "identity")
+		if name == "identity" || name == "gzip" {
+			r.Header.Set("Content-Encoding", name)
 		}
 		customer := strings.ReplaceAll(name, " ", "-")
 		r.Header.Set("X-Customer", customer)
