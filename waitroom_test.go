@@ -609,3 +609,31 @@ func TestWaitHistoriesWithRoom(t *testing.T) {
 		})
 	}
 }
+
+// TestQueueGivenUp: what several give up under a leaky_queue, one after the other, is free for one who has
+// no room until then.
+func TestQueueGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := limiterOf(t, "1/s leaky_queue burst 4")
+		var all sync.WaitGroup
+		began := time.Now()
+		wait := func(cost int64, comes, leaves, starts time.Duration) {
+			all.Go(func() {
+				time.Sleep(comes * ms)
+				ctx, stop := context.WithCancel(bg)
+				defer stop()
+				time.AfterFunc((leaves-comes)*ms, stop)
+				if err := l.Wait(ctx, "k", cost); (err == nil) != (starts > 0) || err == nil && time.Since(began) != starts*ms {
+					t.Errorf("cost %d: %v after %v, want a start after %v ms", cost, err, time.Since(began), int64(starts))
+				}
+			})
+		}
+		must(t, l, 1)
+		wait(1, 1, 9000, 1000)
+		wait(1, 500, 1500, 0)
+		wait(2, 600, 1600, 0)
+		wait(3, 700, 9000, 2000)
+		all.Wait()
+		empty(t, l)
+	})
+}

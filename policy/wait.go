@@ -30,7 +30,7 @@ const (
 // past the context's deadline, is denied at once, like one that does not wait. If the context
 // is canceled meanwhile, Wait returns its error.
 //
-// Under a leaky_queue, Wait holds a request that passed until its start. If the request gives
+// Under a leaky_queue, Wait holds a request that passed until its start; a full queue denies. If the request gives
 // up before, it is charged nothing, and the requests behind it move up. In any stretch d, at
 // most 1 + d/T requests of one queue start. A caller of Decide keeps the delay that it was
 // told: no other request takes its place.

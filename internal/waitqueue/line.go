@@ -361,9 +361,9 @@ func (l *Line[T]) prune() {
 	}
 }
 
-// Surplus takes the last place out of the line if no waiter needs it, or the part
-// of it that none needs: the caller settles the reservation at keep, in its own
-// units. It must do so before it calls Surplus again, since a store frees a place
+// Surplus takes the last place out of the line if no waiter needs any of it: the
+// caller settles the reservation at keep, in its own units, which is what starts in
+// it have used. It must do so before it calls Surplus again, since a store frees a place
 // only while no later one stands.
 func (l *Line[T]) Surplus(now time.Time) (reservation T, keep int64, ok bool) {
 	if l.n == 0 && now.Before(l.lent) {
@@ -384,10 +384,8 @@ func (l *Line[T]) Surplus(now time.Time) (reservation T, keep int64, ok bool) {
 		keep = end.used
 	}
 	switch {
-	case keep%max(p.Grain, 1) != 0 && l.n > 0:
-		return reservation, 0, false // it stays for a later waiter
 	case keep > 0 && l.n > 0:
-		l.places[last] = &Place[T]{Start: p.Start, Units: keep} // no waiter's own any more
+		return reservation, 0, false // it stays for a later waiter
 	case l.borrowed(l.lastNeeded()):
 		return reservation, 0, false
 	default:
