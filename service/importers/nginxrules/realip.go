@@ -12,16 +12,16 @@ var plainHeader = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
 
 // A realIP says which proxies nginx trusts to name their clients, and in which header.
 type realIP struct {
-	from   []string
-	header string
-	at     *Directive
+	from      []string
+	header    string
+	recursive bool
+	at        *Directive
 }
 
 // realIP reads the real_ip directives of a block. Where it has none, outer counts.
 func (c *converter) realIP(block []Directive, outer realIP) realIP {
 	now := outer
 	var own []string
-	recursive := false
 	for i := range block {
 		d := &block[i]
 		if len(d.Args) != 1 {
@@ -41,21 +41,23 @@ func (c *converter) realIP(block []Directive, outer realIP) realIP {
 			}
 		case "real_ip_header":
 			now.header = d.Args[0]
-			if now.header == "proxy_protocol" || !plainHeader.MatchString(now.header) {
-				c.lose(d, "real_ip_header %s is NOT KEPT: stint reads addresses in headers, so that all clients of a proxy count as one", now.header)
+			if now.header == "proxy_protocol" || strings.EqualFold(now.header, "Forwarded") || !plainHeader.MatchString(now.header) {
+				c.lose(d, "real_ip_header %s is NOT KEPT: stint reads no address there, so that all clients of a proxy count as one", now.header)
 				now.header = ""
 			}
 		case "real_ip_recursive":
-			recursive = d.Args[0] == "on"
+			now.recursive = d.Args[0] == "on"
 		}
 	}
 	if own != nil {
 		now.from = own
-		if !recursive && strings.EqualFold(now.header, "X-Forwarded-For") {
-			c.note(now.at, "real_ip_recursive off: the address is the last of the list there; here the last that is of no trusted proxy")
-		}
 	}
 	return now
+}
+
+// last reports whether the last address of a list is the client, whoever has it.
+func (r *realIP) last() bool {
+	return r.from != nil && !r.recursive && strings.EqualFold(r.header, "X-Forwarded-For")
 }
 
 // realIPs takes the realIP of the first server with limits, and notes where others differ.
@@ -67,7 +69,7 @@ func (c *converter) realIPs(outer realIP, all []*server) {
 			continue
 		}
 		one := c.realIP(s.at.Block, outer)
-		same := slices.Equal(one.from, c.real.from) && strings.EqualFold(one.header, c.real.header)
+		same := slices.Equal(one.from, c.real.from) && strings.EqualFold(one.header, c.real.header) && one.last() == c.real.last()
 		switch {
 		case first:
 			c.real, first = one, false
@@ -79,5 +81,9 @@ func (c *converter) realIPs(outer realIP, all []*server) {
 				c.lose(l.at, "set_real_ip_from and real_ip_header of a location are NOT KEPT: the rules have one for all")
 			}
 		}
+	}
+	if c.real.last() {
+		c.lose(c.real.at, "real_ip_recursive off is NOT KEPT: the client is the last address of X-Forwarded-For there, here the last that is of no trusted proxy. A client whose address is in trusted_proxies chooses its own: list your proxies alone")
+		c.real.from = slices.DeleteFunc(slices.Clone(c.real.from), func(p string) bool { return strings.HasSuffix(p, "/0") })
 	}
 }
