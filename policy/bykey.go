@@ -99,8 +99,9 @@ func (p *Policy) ChargeKey(ctx context.Context, name, key, label, variant string
 
 // Denies reports whether a limit that has denied a request of a key would still deny it:
 // since then the key may have been reset, refunded or given limits of its own, and the rule
-// may have changed. label is [RuleLimit.Label], variant [RuleLimit.Variant]. Nothing is
-// charged. The error is the store's.
+// may have changed. label is [RuleLimit.Label], variant [RuleLimit.Variant]. A ban under limits of
+// its own that the key no longer has goes on under the rule's. Nothing is charged. The error is
+// the store's.
 func (p *Policy) Denies(ctx context.Context, name, key, label, variant string, cost int64) (denies bool, err error) {
 	one, err := p.rules.rule(name)
 	if err != nil {
@@ -108,15 +109,17 @@ func (p *Policy) Denies(ctx context.Context, name, key, label, variant string, c
 	}
 	plans := one.allPlans()
 	own := p.customers.find(name, key)
-	if (own != nil) != (variant == ownVariant) {
+	gone := own == nil && variant == ownVariant
+	if own != nil && variant != ownVariant {
 		return false, nil
 	} else if own != nil {
 		plans = []*plan{own}
 	}
 	for _, plan := range plans {
 		for k, limit := range plan.shown {
+			same := limit.Label == label && limit.Variant == variant
 			switch {
-			case limit.Label != label || limit.Variant != variant:
+			case !same && (!gone || plan.action != "" || limit.Limit.InFlight()):
 			case plan.action != "":
 				denies = denies || plan.action == "block"
 			case limit.Limit.InFlight():
@@ -130,7 +133,7 @@ func (p *Policy) Denies(ctx context.Context, name, key, label, variant string, c
 				if err != nil {
 					return false, err
 				}
-				denies = denies || !d.Allowed
+				denies = denies || d.Banned || same && !d.Allowed
 			}
 		}
 	}

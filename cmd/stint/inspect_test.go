@@ -390,6 +390,12 @@ func TestBans(t *testing.T) {
 		blocked("mallory ban")
 		says("block end mallory --rule login", "its ban has ended")
 		says("override get login mallory", "2/1h ban 48h")
+		p.requests("mallory", 3)
+		says("override set login mallory 100/1h", "100/1h")
+		p.requests("mallory", 1)
+		says("override remove login mallory", "the rule's own limits")
+		blocked("mallory ban") // it goes on
+		says("block end mallory --rule login", "its ban has ended")
 		p.requests("trudy", 4)
 		says("block trudy --rule login", "blocked")
 		says("inspect --header X-Api-Key=trudy", "denied by a block")

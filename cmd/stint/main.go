@@ -178,23 +178,52 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(errs, "%s: %s\n", at.FullPath(), printable(strings.TrimPrefix(err.Error(), "stint: ")))
+	fmt.Fprintf(errs, "%s: %s\n", at.FullPath(), printable(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "stint: "), "open ")))
 	return statusOf(err)
 }
 
-var noUnit = regexp.MustCompile(`time: missing unit in duration "([0-9.]+)"$`)
+// rewritten has words of the parser, and ours in their place.
+var rewritten = []struct {
+	from *regexp.Regexp
+	to   string
+}{
+	{regexp.MustCompile(`time: missing unit in duration "([0-9.]+)"$`), "write a unit: ${1}ms, ${1}s or ${1}m"},
+	{regexp.MustCompile(`expected a valid \d+ bit u?int but got (".*")$`), "$1 is no whole number"},
+	{regexp.MustCompile(`expected \S+ value but got "EOL" \(<EOL>\)$`), "needs a value"},
+	{regexp.MustCompile(`expected \S+ value but got "(.*)" \(.*flag\)(; perhaps try .*)?$`), `needs a value, and "$1" is none`},
+	{regexp.MustCompile(`^(unknown flag -\w), did you mean .*$`), "$1"},
+	{regexp.MustCompile(`^expected "<([a-z]+)>`), `missing: "<$1>`},
+}
+
+// hints say what is right where a word of another command, or of habit, is not.
+var hints = []struct{ command, begins, hint string }{
+	{"stint serve", "unknown flag --listen", "write --http ADDRESS"},
+	{"stint serve", "unknown flag --bind", "write --http ADDRESS"},
+	{"stint override", "unexpected argument rm", "write remove"},
+	{"stint inspect", "unknown flag --key", "write --ip ADDRESS, --header NAME=VALUE or --attribute NAME=VALUE"},
+	{"stint inspect", "unexpected argument ", "write --ip ADDRESS, --header NAME=VALUE or --attribute NAME=VALUE"},
+	{"stint rehearse", "unexpected argument ", "write --log FILE"},
+	{"stint import", "unexpected argument ", "write which program's it is, such as stint import nginx FILE"},
+}
 
 // meant adds to an error of the command line what would be right, where that is clear.
 func meant(command, text string) string {
-	text = noUnit.ReplaceAllString(text, "write a unit: ${1}ms, ${1}s or ${1}m")
+	for _, one := range rewritten {
+		text = one.from.ReplaceAllString(text, one.to)
+	}
 	word, unexpected := strings.CutPrefix(text, "unexpected argument ")
 	_, err := netip.ParseAddr(word)
 	switch {
-	case !unexpected:
-	case command == "stint explain" && strings.Contains(word, "."):
-		text += ": write -c " + word
+	case unexpected && command == "stint explain" && strings.Contains(word, "."):
+		return text + ": write -c " + word
 	case command == "stint inspect" && err == nil:
-		text += ": write --ip " + word
+		return text + ": write --ip " + word
+	}
+	for _, one := range hints {
+		if one.command == command && strings.HasPrefix(text, one.begins) {
+			text, _, _ = strings.Cut(text, ", did you mean ")
+			return text + ": " + one.hint
+		}
 	}
 	return text
 }
