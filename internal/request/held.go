@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// A Held is a request body that is in memory until it is closed, since an answer may take long. If
-// it holds only the beginning, the rest is read from the client: servers must not take the
-// beginning for the whole body.
+// A Held is a request body that is in memory until it has been read or is closed, since an answer may take
+// long; net/http/httputil.ReverseProxy does not close it. If it holds only the beginning, the rest is read
+// from the client: servers must not take the beginning for the whole body.
 type Held struct {
 	Data  []byte // what was read; it may be replaced before the first Read
 	Whole bool   // Data is the whole body
-	Freed func() // called when Data is released; may be nil
+	Freed func() // called when Data is released, or more often; may be nil
 
 	mu     sync.Mutex
 	end    error // the error after Data; nil if the rest is still to be read
@@ -33,7 +33,9 @@ func Hold(client io.ReadCloser, most int64) (*Held, error) {
 func (b *Held) Read(p []byte) (n int, err error) {
 	b.mu.Lock()
 	n, end := copy(p, b.Data), b.end
-	b.Data = b.Data[n:]
+	if b.Data = b.Data[n:]; len(b.Data) == 0 {
+		b.free()
+	}
 	b.mu.Unlock()
 	switch {
 	case n > 0 || len(p) == 0:
@@ -51,8 +53,12 @@ func (b *Held) Close() error {
 	if len(b.Data) > 0 {
 		b.end = http.ErrBodyReadAfterClose
 	}
+	b.free()
+	return b.client.Close()
+}
+
+func (b *Held) free() {
 	if b.Data = nil; b.Freed != nil {
 		b.Freed()
 	}
-	return b.client.Close()
 }

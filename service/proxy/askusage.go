@@ -32,7 +32,8 @@ func (v *visit) askUsage(r *http.Request) *http.Request {
 	}
 	size := len(held.Data)
 	v.h.bodies.Add(v.from, size)
-	held.Freed = sync.OnceFunc(func() { v.h.bodies.Add(v.from, -size) })
+	v.freed = sync.OnceFunc(func() { v.h.bodies.Add(v.from, -size) })
+	held.Freed = v.freed
 	out := r.WithContext(r.Context()) // a copy: a handler must not change its request
 	if out.Body = held; ok {
 		v.hides.on = true

@@ -2,7 +2,9 @@ package proxy_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint/httplimit"
+	"github.com/stint-dev/stint/internal/testkit/await"
 	"github.com/stint-dev/stint/service/proxy"
 )
 
@@ -171,6 +174,57 @@ func TestHideAtAnyCut(t *testing.T) {
 				proxy.HideUsage(w, text[:first], text[first:second], text[second:])
 				if got := w.Body.String(); got != want {
 					t.Fatalf("cut at %d and %d: the client got\n%q\nwant\n%q", first, second, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestAskedBodiesFreed: a body that is held to ask for usage takes room until it has been read, or its answer
+// has ended.
+func TestAskedBodiesFreed(t *testing.T) {
+	behind := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/reads" {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	t.Cleanup(behind.Close)
+	target, err := url.Parse(behind.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := start(t, target, time.Minute, yaml(t, askRules), httplimit.ClientIP{})
+	for _, path := range []string{"/early", "/reads"} {
+		for _, size := range []int{10, 70_000, 1 << 20, 1<<20 + 100_000} {
+			for _, length := range []int64{0, -1} {
+				for _, leaves := range []bool{false, true} {
+					body := `{"stream":true,"messages":["` + strings.Repeat("x", size) + `"]}`
+					ctx, stop := context.WithCancel(t.Context())
+					r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+f.address+path, strings.NewReader(body))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if length < 0 {
+						r.ContentLength, r.Body = -1, io.NopCloser(strings.NewReader(body))
+					}
+					if leaves {
+						time.AfterFunc(time.Millisecond, stop)
+					}
+					free := func() {
+						t.Helper()
+						await.Until(t, fmt.Sprintf("%s, %d, %d, leaves %t: no bytes are held", path, size, length, leaves), func() bool { return f.Held() == 0 })
+					}
+					if answer, err := http.DefaultClient.Do(r); err == nil {
+						if path == "/reads" { // while it streams
+							free()
+						}
+						stop()
+						_ = answer.Body.Close()
+					}
+					stop()
+					free()
 				}
 			}
 		}

@@ -14,6 +14,9 @@ func (h *Handler) Waiting() int { return h.waiting.Count() }
 // Reserved returns how many reservations requests have open.
 func (h *Handler) Reserved() int { return h.reserved.Count() }
 
+// Held returns how many bytes of bodies are held.
+func (h *Handler) Held() int { return h.bodies.Count() }
+
 // NewAnswerConn returns an answerConn whose client has got as many bytes as acknowledged says.
 func NewAnswerConn(conn net.Conn, acknowledged func() (int64, bool), stall time.Duration, rate int64) net.Conn {
 	pace, _ := newPace(stall, rate)

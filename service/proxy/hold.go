@@ -51,6 +51,7 @@ type visit struct {
 
 	hides *hidingWriter // nil if no rule may ask for usage
 	asks  bool          // a rule asks for usage
+	freed func()        // takes what is held to ask out of the count; may be nil
 
 	hungUp func() (bool, bool) // whether the client has hung up; nil if watch does not run
 	turn   chan struct{}       // ends watch when it is closed
@@ -124,6 +125,9 @@ func (v *visit) end() {
 	v.decided()
 	_ = v.reserves(0)
 	v.body.release()
+	if v.freed != nil { // nobody may have read it
+		v.freed()
+	}
 	if v.cancel != nil {
 		v.cancel()
 	}
