@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stint-dev/stint"
+	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/policy"
 )
 
@@ -71,6 +72,9 @@ func (o *Options) serveCounting(w http.ResponseWriter, r *http.Request, next htt
 		r.Header = r.Header.Clone()
 		r.Header["Accept-Encoding"] = []string{"identity"}
 	}
+	if len(r.Header["Grpc-Timeout"]) > 0 {
+		s.began = time.Now()
+	}
 	s.cuts = s.pending != nil && s.pending.Cuts()
 	if s.pending != nil && o.OnSettlement != nil {
 		s.pending.Settled = func(settled *policy.Result) { o.OnSettlement(r, settled) }
@@ -114,6 +118,7 @@ type statusWriter struct {
 	said    [3]string   // the fields before the settlement
 	status  int         // 0 until known
 	broken  atomic.Bool // the request's body did not come
+	began   time.Time   // zero for one without a deadline of gRPC
 	failed  bool        // the client has gone
 	empty   bool        // no body is sent, whatever the handler writes
 	rest    int64       // what is still to be sent of the body; below 0 if that is not known
@@ -129,7 +134,8 @@ func (s *statusWriter) know(status int, h http.Header) {
 	s.status = status
 	failed := len(h["Grpc-Status"]) > 0 && h["Grpc-Status"][0] != "0"
 	gone := s.broken.Load() && (failed || status >= http.StatusBadRequest) ||
-		s.r.Context().Err() != nil && (failed || status >= http.StatusInternalServerError || status == statusLeft)
+		s.r.Context().Err() != nil && (failed || status >= http.StatusInternalServerError || status == statusLeft) ||
+		status >= http.StatusInternalServerError && s.late()
 	gone = gone && (s.o.Answered == nil || !s.o.Answered(s.r))
 	s.empty = s.r.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
 	if length, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); s.empty {
@@ -153,6 +159,12 @@ func (s *statusWriter) know(status int, h http.Header) {
 	default:
 		s.settle(func(ctx context.Context) error { return s.again(ctx, pending, pending.Header(ctx, status, h)) })
 	}
+}
+
+// late reports whether servers have ended a gRPC call for the deadline that its client has set, though the
+// client is still there.
+func (s *statusWriter) late() bool {
+	return !s.began.IsZero() && time.Since(s.began) >= request.CallTimeout(s.r.Header)
 }
 
 // settleOwn settles the charge of limiters, and writes the fields anew.

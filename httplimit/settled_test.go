@@ -156,6 +156,27 @@ func TestLeaversAreCharged(t *testing.T) {
 	}
 }
 
+// TestDeadlinesAreCharged: a gRPC call whose server ends it at its client's deadline is charged as one that
+// fails, though its client is still there.
+func TestDeadlinesAreCharged(t *testing.T) {
+	for timeout, want := range map[string]int{"1m": 9, "1H": 0, "": 0} {
+		h := guard(t, limiter(t, frozen(t), "9/h"), httplimit.Options{Settle: failures})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(2 * time.Millisecond)
+			w.WriteHeader(http.StatusBadGateway)
+		}))
+		for range 9 {
+			r := httptest.NewRequest(http.MethodPost, "/", nil)
+			if timeout != "" {
+				r.Header.Set("Grpc-Timeout", timeout)
+			}
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		if got := serve(h, "/").Code == http.StatusTooManyRequests; got != (want == 9) {
+			t.Errorf("timeout %q: denied %v, want %d used", timeout, got, want)
+		}
+	}
+}
+
 // TestNestedAreSettled: each of several guards replaces what itself has said, and the tightest
 // of all is shown, whoever is settled.
 func TestNestedAreSettled(t *testing.T) {

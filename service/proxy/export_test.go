@@ -23,9 +23,6 @@ func NewAnswerConn(conn net.Conn, acknowledged func() (int64, bool), stall time.
 	return &answerConn{Conn: conn, acknowledged: acknowledged, pace: pace}
 }
 
-// TimeoutOf is timeoutOf.
-var TimeoutOf = timeoutOf
-
 // HideUsage passes a stream in parts through the writer that takes the chunk with usage out.
 func HideUsage(w http.ResponseWriter, parts ...string) {
 	hides := hidingWriter{ResponseWriter: w, on: true}

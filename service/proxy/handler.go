@@ -35,7 +35,6 @@ import (
 	"github.com/stint-dev/stint"
 	"github.com/stint-dev/stint/httplimit"
 	"github.com/stint-dev/stint/internal/request"
-	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
 
@@ -351,7 +350,7 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 			code = "3" // INVALID_ARGUMENT
 		case r.Context().Err() != nil:
 			code = "1" // CANCELLED
-		case v != nil && time.Since(v.began) >= timeoutOf(r.Header):
+		case v != nil && time.Since(v.began) >= request.CallTimeout(r.Header):
 			code = "4" // DEADLINE_EXCEEDED: servers end a call at about the deadline of its client
 		}
 		h.Set("Content-Type", "application/grpc")
@@ -372,24 +371,6 @@ func answer(w http.ResponseWriter, r *http.Request, status int, text string) {
 func isGRPC(h http.Header) bool {
 	lines := h["Content-Type"]
 	return len(lines) > 0 && request.IsGRPC(lines[0])
-}
-
-// timeoutOf returns about when servers may end a gRPC call for the deadline that its client has set, of
-// several the shortest: servers take one or the other.
-func timeoutOf(h http.Header) time.Duration {
-	units := map[byte]time.Duration{'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': 1}
-	least := time.Duration(math.MaxInt64)
-	for _, text := range h["Grpc-Timeout"] {
-		if text == "" {
-			continue
-		}
-		unit := units[text[len(text)-1]]
-		n, err := strconv.ParseInt(text[:len(text)-1], 10, 64)
-		if within, fits := satmath.Mul(n, int64(unit)); err == nil && unit > 0 && n >= 0 && fits {
-			least = min(least, time.Duration(within))
-		}
-	}
-	return least - least/4
 }
 
 // Counts returns how many requests were passed on and how many denied.
