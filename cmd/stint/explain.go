@@ -59,6 +59,12 @@ func (c *explainCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	for _, text := range c.Attribute {
+		name, _, _ := strings.Cut(text, "=")
+		if unknown := file.Rules.File().Unknown(policy.AttributeName(name)); unknown != nil {
+			return &usageError{"--attribute", unknown}
+		}
+	}
 	address, err := c.address(asked, file.Settings)
 	if err != nil {
 		return err

@@ -244,6 +244,7 @@ func TestInspectRefuses(t *testing.T) {
 			{"--header X-Api-Key", 2, `--header: "X-Api-Key" is no header`},
 			{"--header =a", 2, `--header: "=a" is no header`},
 			{"--header X-User=a --header x-user=b", 2, "--header: x-user twice"},
+			{"--attribute Ip=192.0.2.7", 1, `attributes.Ip: unknown attribute "Ip"; did you mean ip?`},
 			{"--path /a%2fb", 1, "attributes.path: an encoded slash or backslash (%2F, %5C), which not all servers take for a plain one: write a slash"},
 		} {
 			status, out, errs := p.stint(append([]string{"inspect"}, strings.Fields(c.args)...)...)

@@ -180,6 +180,9 @@ func (c *planCmd) options(e *env) (plan.Options, error) {
 	if o.To, err = parseMoment(c.To, o.Zone); err != nil {
 		return o, &usageError{"--to", err}
 	}
+	if c.From != "" && c.To != "" && !o.From.Before(o.To) {
+		return o, usage("--to", "%s is not after --from %s", c.To, c.From)
+	}
 	if o.Margin, err = parsePercent(c.Margin); err != nil {
 		return o, &usageError{"--margin", err}
 	}

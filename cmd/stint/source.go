@@ -23,6 +23,7 @@ import (
 	"github.com/stint-dev/stint/internal/request"
 	"github.com/stint-dev/stint/memstore"
 	"github.com/stint-dev/stint/policy"
+	"github.com/stint-dev/stint/policy/rulesfile"
 	"github.com/stint-dev/stint/rulesource"
 
 	"github.com/stint-dev/stint/rulesdb"
@@ -454,6 +455,9 @@ func (l *limitFlags) sources(ctx context.Context, name string, c *sourceFlags, l
 	f, err := proxy.OneRule(name, l.Key, l.Limit)
 	if errors.Is(err, proxy.ErrKey) {
 		return nil, &usageError{"--key", err}
+	}
+	if one, ok := errors.AsType[*rulesfile.Error](err); ok { // the user has written no file
+		err = &rulesfile.Error{Reason: one.Reason, Hint: one.Hint}
 	}
 	if err != nil {
 		return nil, &usageError{"--limit", err}

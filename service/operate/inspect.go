@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -120,7 +122,13 @@ func (s *Service) inspect(r *rulesapi.Request) (int, any, error) {
 	case asked.Sent < 0:
 		return 0, nil, &rulesapi.InputError{Field: "sent", Err: errors.New("below zero: write how many bytes the body of the request has")}
 	}
-	story, err := s.story(r.Context, &sending{named(asked.Attributes), asked.Sent}, r.Clear())
+	known := named(asked.Attributes)
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if unknown := s.o.Source.Policy().Rules().File().Unknown(name); unknown != nil {
+			return 0, nil, &rulesapi.InputError{Field: "attributes." + name, Err: unknown}
+		}
+	}
+	story, err := s.story(r.Context, &sending{known, asked.Sent}, r.Clear())
 	if fault, ok := errors.AsType[*policy.RequestError](err); ok {
 		err = &rulesapi.InputError{Field: "attributes." + fault.Attribute, Err: errors.New(fault.Reason)}
 	}
