@@ -146,6 +146,9 @@ func (h *Handler) original(r *http.Request) (*original, *problem) {
 	o.Claim = o.claims.Claim
 	o.Client = func() (netip.Addr, string, bool) {
 		addr, ok := h.o.Client.Addr(r)
+		if !ok || h.o.Client.Trusts(addr) {
+			h.sampled.Warn("a proxy named no client at /auth: all its clients share a key", "why", "no address in "+cmp.Or(h.o.Client.Header, "X-Forwarded-For")+" that is not in trusted_proxies")
+		}
 		return addr, addr.String(), ok
 	}
 	return o, nil

@@ -321,3 +321,21 @@ func TestAuthWaiting(t *testing.T) {
 		}
 	})
 }
+
+// TestAuthNamesNoClient: where the proxy does not say who its client is, the log does.
+func TestAuthNamesNoClient(t *testing.T) {
+	for _, addresses := range []string{"192.0.2.7", "", "unknown", "127.0.0.1"} {
+		var log bytes.Buffer
+		o := newOptions(t, someRules)
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/auth", nil)
+		r.RemoteAddr = "127.0.0.1:4711"
+		for name, value := range map[string]string{"X-Original-Method": "POST", "X-Original-Uri": "/login", "X-Original-Host": "h", "X-Forwarded-For": addresses} {
+			r.Header.Set(name, value)
+		}
+		server.NewHandler(o).ServeHTTP(httptest.NewRecorder(), r)
+		if got := strings.Contains(log.String(), "named no client"); got != (addresses != "192.0.2.7") {
+			t.Errorf("%q: %s", addresses, log.String())
+		}
+	}
+}
