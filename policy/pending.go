@@ -246,7 +246,7 @@ func (d *Pending) settle(ctx context.Context, ended, whole bool) (err error) {
 		}
 		one.settled = true
 		if !d.cut {
-			one.cost = one.units(d, whole, one.reserved)
+			one.cost = one.units(d, whole, one.least())
 		}
 		d.changed = d.changed || one.cost != one.reserved && one.match.enforced()
 		if failed := d.policy.settleAt(ctx, one, one.cost); err == nil {
@@ -362,6 +362,15 @@ func (d *Pending) Remains(ctx context.Context, r *Result) bool {
 	return d.policy.ask(ctx, &operation{op: meter.OpPeek, local: d.parts[0].local}, r) == nil
 }
 
+// least returns the least that a response costs that is not whole.
+func (s *settling) least() int64 {
+	if s.reader == nil {
+		return s.reserved
+	}
+	missing, _ := satmath.Mul(max(s.Missing, 0), s.asked)
+	return max(s.reserved, missing)
+}
+
 // units returns what a rule charges for the response; for one that is not whole, at least the
 // last argument.
 func (s *settling) units(d *Pending, whole bool, least int64) int64 {
@@ -381,7 +390,10 @@ func (s *settling) units(d *Pending, whole bool, least int64) int64 {
 		whole = (whole || s.reader.Ended()) && !s.reader.Open()
 	}
 	if !ok {
-		value, whole = max(s.Missing, 0), whole && s.Missing >= 0
+		value, whole = 0, whole && s.Missing >= 0
+		if whole {
+			value = s.Missing
+		}
 	}
 	if !whole { // usage reported midway is only a part
 		value = max(value, s.estimate(d))

@@ -87,6 +87,7 @@ func TestEstimate(t *testing.T) {
 		"missing":         {`"usage":"openai","reserve":3,"missing":1`, ten, 200, true, 1},
 		"missing, broken": {`"usage":"openai","reserve":3,"missing":1`, ten[:80], 200, false, 7},
 		"more, broken":    {`"usage":"openai","reserve":3,"missing":9`, ten[:80], 200, false, 9},
+		"part, broken":    {`"usage":"anthropic","reserve":3,"missing":500`, "data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":20,\"output_tokens\":1}}}\n\n", 200, false, 500},
 		"none, broken":    {`"usage":"openai","reserve":3,"missing":0`, "", 200, false, 3},
 		"pointers":        {`"response":"/usage/total_tokens","reserve":3`, ten, 200, true, 3},
 		"JSON":            {`"usage":"anthropic","reserve":3`, `{"text":"` + strings.Repeat("x", 60) + `"}`, 200, true, 18},

@@ -261,6 +261,24 @@ func TestCutDelivered(t *testing.T) {
 	}
 }
 
+// TestCutMissing: a stream is charged what a response without a cost costs once its client has left, not
+// while it runs, nor where stint ends it.
+func TestCutMissing(t *testing.T) {
+	for leaves, want := range map[bool]int64{false: 100, true: 500} {
+		p := cutting(t, tokens+`, "missing": 500`, memstore.New(memstore.Options{Now: func() int64 { return 1e18 }}), "100 per day fixed_window", "", policy.Options{})
+		s, n := streaming(t, p), int64(0)
+		for !s.Cut(t.Context(), events(1)) && !(leaves && n == 30) {
+			n++
+		}
+		if err := s.End(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if used := usedOf(t, p); used != want || !leaves && n != 100 {
+			t.Errorf("leaves %v: %d events have cost %d, want %d", leaves, n, used, want)
+		}
+	}
+}
+
 // TestRaiseFull: a response that must reserve more is cut where there is no room for another
 // reservation, in the store or by Reserves, and costs what has passed.
 func TestRaiseFull(t *testing.T) {
