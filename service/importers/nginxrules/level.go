@@ -1,6 +1,7 @@
 package nginxrules
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -9,6 +10,7 @@ import (
 type level struct {
 	uses   []use
 	dry    bool
+	status string // of denials; "" is 503
 	index  []string
 	errors []errorPage
 	asks   *Directive // auth_request
@@ -51,8 +53,10 @@ func (c *converter) level(block []Directive, outer level) (level, error) {
 			c.lose(d, "merge_slashes off is NOT KEPT: rules take // in a path for /, with the limits of that")
 		case d.Name == "limit_rate":
 			c.note(d, "limit_rate is left out: it bounds bytes of an answer, stint bounds requests")
-		case d.Name == c.kind+"_status" && len(d.Args) == 1 && d.Args[0] != "429":
-			c.note(d, "%s %s: a denial is 429 here", d.Name, d.Args[0])
+		case d.Name == c.kind+"_status" && len(d.Args) == 1:
+			if now.status = d.Args[0]; now.status != "429" {
+				c.note(d, "%s %s: a denial is 429 here, unless rules have denied: {status: %s}", d.Name, now.status, now.status)
+			}
 		case d.Name == "index":
 			now.index = d.Args
 		case d.Name == "error_page" && len(d.Args) > 1:
@@ -110,4 +114,34 @@ func (l *level) page(code string) string {
 		}
 	}
 	return ""
+}
+
+// above says what becomes of requests above the limits of a location.
+func (c *converter) above(l *location) {
+	if len(l.uses) == 0 || !l.reached || l.dry {
+		return
+	}
+	if l.status == "" {
+		c.notes.Say("", "%s_status is 503 unless it is set: a denial is 429 here, unless rules have denied: {status: 503}", c.kind)
+	}
+	for _, p := range l.errors {
+		if slices.Contains(p.codes, cmp.Or(l.status, "503")) && c.serves(l, &p) {
+			c.lose(p.at, "requests above the limit of %s are answered by %s, NOT KEPT: rules deny them", l.text(), p.to)
+		}
+	}
+}
+
+// serves reports whether an error page may answer without an error: it redirects, or has another status.
+func (c *converter) serves(l *location, p *errorPage) bool {
+	status, set := strings.CutPrefix(p.codes[len(p.codes)-1], "=")
+	switch {
+	case !strings.HasPrefix(p.to, "/") && !strings.HasPrefix(p.to, "@"):
+		return true
+	case !set || status != "":
+		return set && status < "400"
+	}
+	all := c.targets(l, way{to: p.to, as: asGET})
+	return len(all) == 0 || slices.ContainsFunc(all, func(to *location) bool {
+		return to.at.has("if", "rewrite") || !slices.ContainsFunc(to.at.Block, func(d Directive) bool { return d.Name == "return" && len(d.Args) > 0 && d.Args[0] >= "400" })
+	})
 }

@@ -197,7 +197,7 @@ func (c *converter) slashes(root *location, first int) {
 }
 
 // unreached notes the locations with limits to which no request was found to come, or where sent says that
-// others may come, by X-Accel-Redirect.
+// others may come, by X-Accel-Redirect; of the others, what becomes of requests above them.
 func (c *converter) unreached(l *location, sent bool) {
 	internal := l.at.has("internal")
 	switch {
@@ -207,6 +207,7 @@ func (c *converter) unreached(l *location, sent bool) {
 	case internal && sent:
 		c.note(l.at, "if X-Accel-Redirect of the server behind leads to %s, these requests are not counted here: rules decide before there is an answer", l.text())
 	}
+	c.above(l)
 	for _, b := range l.below {
 		c.unreached(b, sent)
 	}
