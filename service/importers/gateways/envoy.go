@@ -193,6 +193,8 @@ func (e *envoyLocal) others(n node) bool {
 	}
 	if strings.HasSuffix(kind, ".ratelimit.v3.RateLimit") {
 		e.notes.Say(n.where(), "the limits of the domain %s are at your rate limit service: stint import envoy-ratelimit reads its configuration", config.get("domain").text())
+	} else if strings.HasSuffix(kind, ".proxy_protocol.v3.ProxyProtocol") && strings.Contains(kind, ".listener.") {
+		e.proxied = append(e.proxied, setting{"PROXY protocol", n})
 	} else if ofConnections.MatchString(kind) {
 		e.notes.Lose(n.where(), "a limit of connections is NOT KEPT: these rules are for requests")
 	}
@@ -280,11 +282,21 @@ func (e *envoyLocal) manager(m node) {
 	case !routes.there() && len(bases) > 0 && m.anyCase("rds").there() && !e.named[rds]:
 		e.notes.Say(m.where(), "routes of rds are not in the file: what they say of this limit is not read")
 	}
+	for _, name := range []string{"xff_num_trusted_hops", "original_ip_detection_extensions"} {
+		if of := m.anyCase(name); of.there() && of.text() != "0" {
+			e.proxied = append(e.proxied, setting{name, of})
+		}
+	}
+	if filters := m.anyCase("http_filters"); filters.there() && !m.anyCase("use_remote_address").yes() {
+		e.proxied = append(e.proxied, setting{"the client by X-Forwarded-For, without use_remote_address,", filters})
+	}
 	lacks := e.knows(routes, routesFields)
 	if filters := m.anyCase("http_filters"); filters.there() {
 		lacks = cmp.Or(lacks, e.knows(m, managerFields))
 		for _, f := range filters.list() {
-			e.knows(f, "name typed_config is_optional disabled")
+			if e.knows(f, "name typed_config is_optional disabled"); f.get("disabled").yes() && len(basesOf(node{importers.MapNode("http_filters", f.Node), f.file})) > 0 {
+				e.notes.Say(f.where(), "disabled is left out: the limit holds for every request here, and there only where a route turns it on")
+			}
 		}
 	}
 	for _, d := range e.domains(m, routes) {
@@ -531,6 +543,9 @@ func (e *envoyLocal) filter(f *envoyFilter) {
 	}
 	if n.anyCase("local_cluster_rate_limit").there() {
 		e.notes.Say(n.where(), "local_cluster_rate_limit is left out: processes share a limit through a store")
+	}
+	if code := n.get("status", "code"); code.there() && !oneOf(code.text(), "429 TooManyRequests") || n.anyCase("rate_limited_as_resource_exhausted").yes() || n.anyCase("response_headers_to_add").there() {
+		e.notes.Say(n.where(), "status, rate_limited_as_resource_exhausted and response_headers_to_add are left out: a denial is 429 here. denied of the rule sets its status and headers")
 	}
 	all := e.descriptors(f)
 	for _, d := range all {

@@ -57,6 +57,7 @@ type server struct{ class, host string }
 // IngressNginx converts the annotations of ingress-nginx.
 func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 	c := newConverter(docs)
+	codes := map[string]string{}
 	var all []*ingress
 	for _, d := range docs {
 		if d.root.get("kind").text() == "Ingress" {
@@ -66,6 +67,12 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 			for _, f := range d.root.get("data").fields() {
 				if snippetLimits(f.name, f.value) || strings.HasSuffix(f.name, "list-source-range") {
 					c.notes.Lose(f.value.where(), "%s of all Ingresses is NOT KEPT", f.name)
+				}
+				switch name := f.name; {
+				case oneOf(name, "use-proxy-protocol use-forwarded-headers enable-real-ip") && f.value.yes():
+					c.proxied = append(c.proxied, setting{name, f.value})
+				case name == "limit-req-status-code", name == "limit-conn-status-code":
+					codes[name] = f.value.text()
 				}
 			}
 		}
@@ -102,6 +109,17 @@ func IngressNginx(docs []Document) ([]byte, importers.Notes, error) {
 		}
 		if len(at) > 0 {
 			c.ingress(in, at)
+		}
+	}
+	for _, a := range c.added {
+		for _, limit := range a.rule.Limits {
+			name := "limit-req-status-code"
+			if strings.HasSuffix(limit, "in flight") {
+				name = "limit-conn-status-code"
+			}
+			if code := cmp.Or(codes[name], "503"); code != "429" {
+				c.notes.Say("", "%s of the controller is %s: a denial is 429 here, unless rules have denied: {status: %s}", name, code, code)
+			}
 		}
 	}
 	return c.done()

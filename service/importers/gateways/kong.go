@@ -233,6 +233,9 @@ func (k *kong) route(n node, service string) {
 	k.readPlugins(n.get("plugins"), kongPlugin{name: called(n), route: nameOf(n)})
 	when, attributes, kinds := [][]importers.Cond{{}}, 0, 0
 	all, plainHosts, lacks := kongHosts(n.get("hosts").texts())
+	if lacks != "" {
+		k.notes.Say(n.where(), "rules do not see the port of a host: the limits here hold at all ports")
+	}
 	if all != nil {
 		when, attributes, kinds = and(when, all), attributes+1, 8
 	}
@@ -352,6 +355,10 @@ func (k *kong) plugin(p kongPlugin) {
 	shared := p.config.get("policy").text() + p.config.get("strategy").text()
 	if f := p.config.get("fault_tolerant"); f.no() {
 		r.OnStoreFailure = "closed"
+	}
+	code, message := p.config.get("error_code"), p.config.get("error_message")
+	if code.there() && code.text() != "429" || message.there() && message.text() != "API rate limit exceeded" {
+		k.notes.Say(p.at.where(), "error_code and error_message are left out: a denial is 429 here, with a body of its own. denied of the rule sets both")
 	}
 	if shared == "redis" || shared == "cluster" {
 		k.notes.Say(p.at.where(), "counters are shared by %s there: give the rules a store", shared)

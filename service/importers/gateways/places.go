@@ -95,6 +95,14 @@ type converter struct {
 	names  map[string]int // how many rules have a name, of several filters for the same requests
 	notes  importers.Notes
 	errs   []error
+
+	proxied []setting // by which the program takes clients from what stands in front
+}
+
+// A setting is a field and its name.
+type setting struct {
+	name string
+	at   node
 }
 
 // newConverter returns a converter that has noted the configurations in Secrets and binaryData, which are
@@ -126,6 +134,16 @@ func (c *converter) done() ([]byte, importers.Notes, error) {
 		return nil, nil, errors.Join(c.errs...)
 	}
 	c.next()
+	byIP := func(all [][]importers.Cond) bool {
+		return slices.ContainsFunc(slices.Concat(all...), func(w importers.Cond) bool { return w.Attribute == "ip" })
+	}
+	if slices.ContainsFunc(c.file.Rules, func(r importers.Rule) bool {
+		return slices.Contains(r.Key, "ip") || byIP(r.Match) || byIP(r.Unless)
+	}) {
+		for _, s := range c.proxied {
+			c.notes.Lose(s.at.where(), "%s is NOT KEPT: set trusted_proxies, or --proxy-protocol, to the addresses of your proxies, else all clients of one count as one", s.name)
+		}
+	}
 	return c.file.YAML(), c.notes.Once(), nil
 }
 

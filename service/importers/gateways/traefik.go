@@ -274,6 +274,9 @@ func (t *traefik) readFile(n node, provider string) {
 		t.knows(s.value, "middlewares", "loadBalancer", "weighted", "highestRandomWeight", "mirroring", "failover")
 	}
 	for _, e := range n.anyCase("entryPoints").fields() {
+		if p := e.value.anyCase("proxyProtocol"); p.there() {
+			t.proxied = append(t.proxied, setting{"proxyProtocol", p})
+		}
 		for _, name := range e.value.anyCase("http", "middlewares").texts() {
 			t.entryPoints[e.name] = append(t.entryPoints[e.name], provided(name, provider))
 		}
