@@ -422,6 +422,35 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
+// A line with a field twice is not read: other programs take the last one.
+func TestTwice(t *testing.T) {
+	for good, fields := range map[string][]string{
+		`{"time": "2026-11-20T10:00:00Z", "remote_addr": "192.0.2.1", "uri": "/a", "request": "GET / HTTP/1.1", "x": 1}`: {`"uri": "/b"`, `"URI": "-"`, `"remote_addr": "192.0.2.2"`, `"time": "2026-11-20T11:00:00Z"`, `"request": "GET /b HTTP/1.1"`},
+		`level=info time=2026-11-20T10:00:00Z remote_addr=192.0.2.1 uri=/a x=1 y=2`:                                      {"uri=/b", "remote_addr=192.0.2.2", "time=2026-11-20T11:00:00Z"},
+	} {
+		format, err := accesslog.Detect([]byte(good+"\n"), accesslog.Options{Attributes: all})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, r := format.Parser(), accesslog.Record{Values: make([][]byte, len(all))}
+		with := func(field string) string {
+			if object, ok := strings.CutSuffix(good, "}"); ok {
+				return object + ", " + field + "}"
+			}
+			return good + " " + field
+		}
+		for _, field := range fields {
+			if err := p.Parse([]byte(with(field)), &r); err == nil || errors.Is(err, accesslog.ErrSkip) || errors.Is(err, accesslog.ErrAside) {
+				t.Errorf("%s is read: %v", with(field), err)
+			}
+		}
+		other := map[bool]string{true: `"x": 2`, false: "x=2"}[good[0] == '{']
+		if err := p.Parse([]byte(with(other)), &r); err != nil {
+			t.Errorf("%s: %v", with(other), err)
+		}
+	}
+}
+
 // TestDetectsNoJoinedLines: lines that have lost every second end are in no format.
 func TestDetectsNoJoinedLines(t *testing.T) {
 	good := `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8.5"`

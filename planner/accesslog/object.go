@@ -24,6 +24,8 @@ type object struct {
 	scratch []byte // for texts with escapes
 	ranks   []int  // by slot, the time last: the best rank so far
 	err     error
+	twice   bool               // a field that counts has come twice: readers differ in which they take
+	lined   bool               // the line has a field "request" that is a request line
 	told    func(field string) // if not nil, called with the name of each field
 
 	choosy  bool  // other lines of the log are requests, so lines without one are skipped
@@ -44,6 +46,7 @@ type target struct {
 const deepest = 16
 
 var (
+	errTwice  = errors.New("a field twice, of which readers take one or the other")
 	errJSON   = errors.New("not a JSON object")
 	errWithin = errors.New("no request itself, but a text or an object in it has one")
 )
@@ -129,6 +132,7 @@ func element(line []byte) []byte {
 // begin prepares the parser for a line.
 func (p *object) begin(line []byte, r *Record) {
 	p.text, p.name, p.scratch, p.err = line, p.name[:0], p.scratch[:0], nil
+	p.twice, p.lined = false, false
 	p.date, p.clock, p.request, p.has, p.aside, p.line = nil, nil, false, 0, false, line
 	r.clear()
 	for i := range p.ranks {
@@ -143,6 +147,9 @@ func (p *object) judge(r *Record) error {
 			return errWithin
 		}
 		return ErrAside
+	}
+	if p.twice {
+		return errTwice
 	}
 	if p.err != nil && p.date != nil && p.clock != nil {
 		if at, ok := p.calendar.pair(p.date, p.clock); ok {
@@ -369,6 +376,7 @@ func (p *object) found(text []byte, r *Record) {
 			p.request = p.request || len(text) > 0 && string(text) != "-"
 			continue
 		}
+		p.twice = p.twice || target.rank == p.ranks[target.slot]
 		if target.rank >= p.ranks[target.slot] {
 			continue
 		}
@@ -391,6 +399,7 @@ func (p *object) found(text []byte, r *Record) {
 		}
 	}
 	if string(p.name) == "request" { // nginx: the request line
+		p.twice, p.lined = p.twice || p.lined, true
 		p.request, p.has = true, p.has|requestLined
 		var whole Record
 		whole.Values = [][]byte{nil, nil}
