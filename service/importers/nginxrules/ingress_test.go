@@ -40,7 +40,7 @@ spec:
 		t.Fatal(err)
 	}
 	file, notes, err := gateways.IngressNginx(docs)
-	if err != nil || len(notes) > 0 {
+	if err != nil || notes.Lost() > 0 {
 		t.Fatal(err, notes)
 	}
 	port := nginx(t, `
