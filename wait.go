@@ -271,7 +271,9 @@ func (w *waiter) Take(ctx context.Context, later time.Duration, _ uint64) (a arr
 			return a, w.giveBack(ctx, err)
 		}
 	}
-	a.Passes, a.Again = d.Allowed, time.Duration(d.RetryAfter)
+	if a.Passes, a.Again = d.Allowed, time.Duration(d.RetryAfter); w.drains(&d) {
+		a.Again = min(a.Again, askAgain)
+	}
 	if a.Passes && w.request == nil {
 		a.Place, a.Span = w.place(), w.terms.pace()
 	}
@@ -471,7 +473,7 @@ func (w *waiter) inTime(ctx context.Context, part int) (sure bool, err error) {
 	if all = now.Cost.Add(cost); all.Less(fits) {
 		return false, nil // that many are not needed any more
 	}
-	if wait := t.after(all, fits, &d); late(ctx, before, wait) {
+	if wait := t.after(all, fits, &d); !w.drains(&d) && late(ctx, before, wait) {
 		d.Allowed, d.RetryAfter = false, Wait(wait)
 		return true, &WaitError{Decision: d, parts: w.request != nil}
 	}
@@ -502,10 +504,24 @@ func (w *waiter) seat(ctx context.Context, before time.Time, d Decision, ahead u
 		wait = satmath.Duration(satmath.AddInt64(uint64(wait), uint64(t.span(ahead))))
 		d.Delay = wait
 	}
-	if late(ctx, before, wait) {
+	if !w.drains(&d) && late(ctx, before, wait) {
 		return &WaitError{Decision: d, parts: w.request != nil}
 	}
 	return nil
+}
+
+// drains reports whether what is in use is more than the limits hold and comes back by numbers from before
+// SetLimits. From when it fits, it comes back by the new ones, and that may be sooner than the answer says.
+func (w *waiter) drains(d *Decision) bool {
+	parts := []Part{w.part}
+	if w.request != nil {
+		parts = w.request.parts
+	}
+	changed, longest := false, time.Duration(0)
+	for _, p := range parts {
+		changed, longest = changed || p.limiter.changed.Load(), max(longest, p.limiter.terms.Load().longest)
+	}
+	return changed && !d.Allowed && d.ResetAfter > longest
 }
 
 // late reports whether a wait that began no earlier than now ends after the

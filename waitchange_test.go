@@ -188,3 +188,45 @@ func TestAcquireInOrder(t *testing.T) {
 		empty(t, l)
 	})
 }
+
+// TestWaitLowerFaster: under a lower limit of a faster rate, a waiter starts as soon as one that asks all the
+// time, and none is refused that could start by its deadline.
+func TestWaitLowerFaster(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		costs    []int64
+		starts   []time.Duration
+	}{
+		{"100/1h", "36000/1h burst 20", []int64{20}, []time.Duration{48*time.Minute + 2*time.Second}},
+		{"100/1h", "36000/1h burst 20", []int64{5, 1}, []time.Duration{48*time.Minute + 500*ms, 48*time.Minute + 600*ms}},
+		{"1/1s burst 6", "10/1s burst 5", []int64{1, 3, 1}, []time.Duration{1100 * ms, 1400 * ms, 1500 * ms}},
+	} {
+		for _, short := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				from, _ := stint.Parse(c.from)
+				to, _ := stint.Parse(c.to)
+				l := limiterOf(t, c.from)
+				must(t, l, from.Capacity())
+				if err := l.SetLimits(to); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				var all sync.WaitGroup
+				for i, cost := range c.costs {
+					all.Go(func() {
+						ctx, stop := context.WithTimeout(bg, time.Hour)
+						if short {
+							ctx, stop = context.WithTimeout(bg, c.starts[i]+1)
+						}
+						defer stop()
+						if err := l.Wait(ctx, "k", cost); err != nil || time.Since(began) != c.starts[i] {
+							t.Errorf("%s to %s, cost %d: %v after %v, want a start after %v", c.from, c.to, cost, err, time.Since(began), c.starts[i])
+						}
+					})
+					synctest.Wait()
+				}
+				all.Wait()
+			})
+		}
+	}
+}

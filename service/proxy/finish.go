@@ -20,7 +20,8 @@ const mostLeft = 32
 // on until that is known: who leaves before a failure would else fail for nothing.
 type finish struct {
 	within   time.Duration      // for how long; 0 means that the place is free at once
-	status   bool               // it ends as soon as the status is known
+	counts   bool               // rules count by the status
+	status   bool               // it ends as soon as that is known, since nothing else lets it go on
 	client   context.Context    // ends when the client leaves
 	cancel   context.CancelFunc // cancels the request to the upstream
 	with     atomic.Bool        // from now on, the request ends with its client
@@ -81,11 +82,8 @@ func (c *clientConn) crowded(place context.Context) bool {
 // request ends with its client.
 func (f *finish) answers(a *http.Response) {
 	f.answered = true
-	ends := isStream(a)
-	if f.status { // gRPC has it in the trailer, unless there is nothing else
-		ends = !isGRPC(a.Header) || a.Header.Get("Grpc-Status") != ""
-	}
-	if f.cancel == nil || !ends {
+	unknown := f.counts && isGRPC(a.Header) && a.Header.Get("Grpc-Status") == "" // it comes in the trailer
+	if f.cancel == nil || unknown || !f.status && !isStream(a) {
 		return
 	}
 	if f.with.Store(true); f.client.Err() != nil {

@@ -110,6 +110,15 @@ func TestGRPCUnary(t *testing.T) {
 // TestGRPCLeavers: a call whose client leaves, or whose deadline ends, before its status is known counts by
 // the status, though its header may have come, and as one that failed if there is none.
 func TestGRPCLeavers(t *testing.T) {
+	for name, rules := range map[string]string{
+		"count":  "rules: [{name: proxy, key: [], limits: 9/d, count: {status: [401]}}]",
+		"finish": "rules: [{name: proxy, key: [], limits: 9/d, count: {status: [401]}}, {name: places, key: [], limits: 9 in flight, finish: 20s}]",
+	} {
+		t.Run(name, func(t *testing.T) { leaveCalls(t, rules) })
+	}
+}
+
+func leaveCalls(t *testing.T, rules string) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +135,7 @@ func TestGRPCLeavers(t *testing.T) {
 	}))
 	go func() { _ = server.Serve(ln) }() // it ends with Stop
 	t.Cleanup(server.Stop)
-	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, "rules: [{name: proxy, key: [], limits: 9/d, count: {status: [401]}}]"), httplimit.ClientIP{})
+	f := start(t, &url.URL{Scheme: "http", Host: ln.Addr().String()}, time.Second, yaml(t, rules), httplimit.ClientIP{})
 	conn, err := grpc.NewClient("passthrough:///"+f.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

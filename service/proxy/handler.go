@@ -295,7 +295,7 @@ func (h *Handler) decided(r *http.Request, o httplimit.Outcome) {
 		h.denied.Add(1)
 	} else if v := visitOf(r); v.finish.client != nil { // nil also if rules changed since ServeHTTP looked
 		v.finish.within = o.Rules.Finish()
-		if v.finish.within == 0 && o.Rules.Counts() {
+		if v.finish.counts = o.Rules.Counts(); v.finish.within == 0 && v.finish.counts {
 			v.finish.within, v.finish.status = statusWithin, true
 		}
 	}
