@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/stint-dev/stint/internal/match"
 	"github.com/stint-dev/stint/policy"
@@ -33,6 +34,8 @@ type File struct {
 	// Name is the name of the file in errors, Document is its text.
 	Name     string
 	Document []byte
+	// Since is when the file took the place of another; zero for the first.
+	Since time.Time
 
 	hash string // of the bytes read
 }

@@ -165,6 +165,7 @@ func (s *Source) take(f *File) error {
 		return s.refuse(f.hash, &Error{s.path, err})
 	}
 	s.policy.Store(p)
+	f.Since = time.Now()
 	s.file, s.refused = f, nil
 	s.o.Log.Info("rules: reloaded", "file", cmp.Or(s.path, s.name), "rules", len(f.Rules.Names()), "changes", len(changes))
 	for i, c := range changes {

@@ -339,3 +339,23 @@ func TestAuthNamesNoClient(t *testing.T) {
 		}
 	}
 }
+
+// TestStrangeAttributes: a check for which no rule holds, with an attribute that no rule looks at, is in the log.
+func TestStrangeAttributes(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"attributes":{"Path":"/login","ip":"192.0.2.7"}}`:                 `did you mean path?`,
+		`{"attributes":{"path":"/other","remote_addr":"192.0.2.7"}}`:        `remote_addr`,
+		`{"attributes":{"path":"/other","ip":"192.0.2.7"}}`:                 "",
+		`{"attributes":{"method":"POST","path":"/login","ip":"192.0.2.7"}}`: "",
+	} {
+		var log bytes.Buffer
+		o := newOptions(t, someRules)
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/check", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		server.NewHandler(o).ServeHTTP(httptest.NewRecorder(), r)
+		if got := log.String(); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+}

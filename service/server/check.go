@@ -23,6 +23,7 @@ func (h *Handler) check(w http.ResponseWriter, r *http.Request, c *call, a *chec
 	began := time.Now()
 	c.result.Costs = a.costs
 	err := c.policy.Decide(r.Context(), &a.attributes, a.cost, &c.result)
+	h.strange(c, a)
 	return h.decided(w, r, c, time.Since(began), err)
 }
 
@@ -41,11 +42,25 @@ func (h *Handler) reserve(w http.ResponseWriter, r *http.Request, c *call, a *ch
 	var err error
 	c.result.Costs = a.costs
 	c.id, err = c.policy.Reserve(r.Context(), &a.attributes, a.cost, a.ttl, &c.result)
+	h.strange(c, a)
 	status, failed := h.decided(w, r, c, time.Since(began), err)
 	if failed == nil && c.id != "" {
 		c.out = appendText(append(c.out, `,"reservation":`...), string(c.id))
 	}
 	return status, failed
+}
+
+// strange warns of an attribute that no rule looks at, such as Path, if no rule holds for the request.
+func (h *Handler) strange(c *call, a *checkRequest) {
+	if len(c.result.Rules) > 0 {
+		return
+	}
+	for _, one := range a.attributes {
+		if unknown := c.policy.Rules().File().Unknown(one.name); unknown != nil {
+			h.sampled.Warn("no rule holds for a request, and none looks at one of its attributes", "why", unknown.Error())
+			return
+		}
+	}
 }
 
 // decided counts a decision and answers with it.

@@ -432,7 +432,15 @@ func (k *File) Revision(_ context.Context, number int64) (rulesdb.Revision, erro
 		return rulesdb.Revision{}, fmt.Errorf("revision %d: %w: of a file there is the one in force", number, rulesdb.ErrNotFound)
 	}
 	f := k.o.Source.File()
-	return rulesdb.Revision{Number: 1, Created: k.began, Name: f.Name, Hash: f.Hash(), Document: f.Document}, nil
+	return rulesdb.Revision{Number: 1, Created: k.since(f), Name: f.Name, Hash: f.Hash(), Document: f.Document}, nil
+}
+
+// since returns when the file came into force.
+func (k *File) since(f *rules.File) time.Time {
+	if f.Since.IsZero() {
+		return k.began
+	}
+	return f.Since
 }
 
 // Revisions returns the file in force, without its text.
@@ -448,7 +456,8 @@ func (k *File) Revisions(ctx context.Context, before int64, _ int) ([]rulesdb.Re
 // Nodes returns this process.
 func (k *File) Nodes(context.Context, time.Duration) ([]rulesdb.Node, error) {
 	_, problem := k.o.Source.Held()
-	return []rulesdb.Node{{Name: k.o.Node, Version: rulesource.Version{Revision: 1}, Hash: k.o.Source.File().Hash(), Since: k.began, Seen: time.Now(), Error: problem}}, nil
+	f := k.o.Source.File()
+	return []rulesdb.Node{{Name: k.o.Node, Version: rulesource.Version{Revision: 1}, Hash: f.Hash(), Since: k.since(f), Seen: time.Now(), Error: problem}}, nil
 }
 
 // errFile is for what a file has not.

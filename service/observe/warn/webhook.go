@@ -61,7 +61,7 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 		return nil, err
 	}
 	if len(o.Secret) < 16 {
-		return nil, fmt.Errorf("a secret of %d bytes: at least 16, such as openssl rand -hex 32 makes", len(o.Secret))
+		return nil, fmt.Errorf("a secret of %d bytes: at least 16, such as echo whsec_$(openssl rand -base64 32) writes", len(o.Secret))
 	}
 	if rest, ok := strings.CutPrefix(string(o.Secret), "whsec_"); ok {
 		if o.Secret, err = base64.StdEncoding.DecodeString(rest); err != nil {
