@@ -23,8 +23,6 @@ type Limiter struct {
 	asked Bound // answers calls: bound, or a besides if bound is no diverter
 	lines arrivals.Lines
 	terms atomic.Pointer[terms] // as last seen by a waiter
-
-	changed atomic.Bool // by SetLimits: states may still have the numbers from before
 }
 
 // NewLimiter binds limits to a store under a name, such as "login": at most 256
@@ -234,7 +232,6 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 	if err := b.Change(limits...); err != nil {
 		return err
 	}
-	l.changed.Store(true)
 	l.lines.EveryRoomMade(l.stand(l.terms.Load()).capacity)
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/uint128"
-	"github.com/stint-dev/stint/meter"
 )
 
 // terms is what waiting needs to know of the limits.
@@ -26,23 +25,12 @@ func termsOf(limits []Limit) *terms {
 		if c := l.Capacity(); i == 0 || c < t.capacity {
 			t.capacity = c
 		}
-		t.longest = max(t.longest, l.longest())
+		t.longest = max(t.longest, arrivals.Longest(l, l.Algorithm()))
 		t.queue = t.queue || l.spec.Algorithm.Queues()
 		t.counts = t.counts || l.spec.CountDenied
 		t.bans = t.bans || l.Ban() > 0
 	}
 	return t
-}
-
-// longest returns the time in which all that the limit can hold comes back, rounded up.
-func (l Limit) longest() time.Duration {
-	switch {
-	case l.spec.Calendar != meter.NoCalendar:
-		return math.MaxInt64
-	case l.spec.Algorithm.Evenly():
-		return arrivals.Units(l, uint128.From(uint64(l.Capacity()))) + 1
-	}
-	return satmath.Duration(satmath.AddInt64(uint64(arrivals.Units(l, uint128.From(uint64(l.Capacity())))), uint64(l.Period())))
 }
 
 // careful reports whether to peek before a take that may be denied, since a denial changes

@@ -510,18 +510,20 @@ func (w *waiter) seat(ctx context.Context, before time.Time, d Decision, ahead u
 	return nil
 }
 
-// drains reports whether what is in use is more than the limits hold and comes back by numbers from before
-// SetLimits. From when it fits, it comes back by the new ones, and that may be sooner than the answer says.
+// drains is [arrivals.Lines.Drains] for a denial.
 func (w *waiter) drains(d *Decision) bool {
 	parts := []Part{w.part}
 	if w.request != nil {
 		parts = w.request.parts
 	}
-	changed, longest := false, time.Duration(0)
+	longest, drains := time.Duration(0), false
 	for _, p := range parts {
-		changed, longest = changed || p.limiter.changed.Load(), max(longest, p.limiter.terms.Load().longest)
+		longest = max(longest, p.limiter.terms.Load().longest)
 	}
-	return changed && !d.Allowed && d.ResetAfter > longest
+	for _, p := range parts {
+		drains = drains || p.limiter.lines.Drains(d.ResetAfter, longest)
+	}
+	return drains && !d.Allowed
 }
 
 // late reports whether a wait that began no earlier than now ends after the

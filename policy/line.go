@@ -94,7 +94,7 @@ func (p *Policy) places(r *Result) (all []place, stands []arrivals.Part) {
 // without room.
 func (p *Policy) ahead(ctx context.Context, all []place, more []uint128.Int) (d stint.Decision, lacks uint64, err error) {
 	if d, lacks, err = p.together(ctx, all, fits(all, more)); err == nil {
-		lacks |= afterwards(&d, all, more)
+		lacks |= p.afterwards(&d, all, more)
 	}
 	return d, lacks, err
 }
@@ -157,7 +157,7 @@ func fits(all []place, more []uint128.Int) []int64 {
 
 // afterwards makes an answer for what fits one for all units, and returns a bit for each place where some
 // are above the capacity of a limit.
-func afterwards(d *stint.Decision, all []place, more []uint128.Int) (lacks uint64) {
+func (p *Policy) afterwards(d *stint.Decision, all []place, more []uint128.Int) (lacks uint64) {
 	told, least := stint.Wait(0), stint.Wait(0)
 	for i, one := range all {
 		if one.hold != nil {
@@ -167,6 +167,9 @@ func afterwards(d *stint.Decision, all []place, more []uint128.Int) (lacks uint6
 		for k, l := range one.limits {
 			a := &one.layer.Answers[k]
 			wait := arrivals.After(l, l.Algorithm(), needs, fits, arrivals.Outlook{First: time.Duration(a.RetryAfter), Reset: a.ResetAfter, Edge: !a.Banned})
+			if !a.Allowed && p.drains(l, a.ResetAfter) {
+				wait = 1
+			}
 			if uint128.From(uint64(l.Capacity())).Less(needs) {
 				lacks, wait, d.Allowed = lacks|1<<uint(i), max(wait, 1), false
 			}
@@ -181,6 +184,11 @@ func afterwards(d *stint.Decision, all []place, more []uint128.Int) (lacks uint6
 	}
 	d.RetryAfter = max(d.RetryAfter, least)
 	return lacks
+}
+
+// drains is [arrivals.Lines.Drains] of a limit.
+func (p *Policy) drains(l stint.Limit, reset time.Duration) bool {
+	return p.lines.Drains(reset, arrivals.Longest(l, l.Algorithm()))
 }
 
 func saturated(n uint128.Int) int64 {
@@ -424,7 +432,7 @@ func (w *waiting) behind(ctx context.Context, count func() []uint128.Int) (lacks
 			clear(asked) // then by what is certain
 		}
 	}
-	lacks |= afterwards(&d, w.places, w.before)
+	lacks |= w.p.afterwards(&d, w.places, w.before)
 	w.lacks(lacks)
 	if left := w.left(); d.RetryAfter == stint.Never || time.Duration(d.RetryAfter) > left || left <= 0 {
 		err = errTooLate
@@ -474,15 +482,21 @@ func (w *waiting) fails(ctx context.Context, err error) error {
 // is errTooLate.
 func (w *waiting) answer() (a arrivals.Answer, err error) {
 	a.Again = time.Duration(w.r.Decision.RetryAfter)
+	drains := false
 	for i, one := range w.places {
 		for k := one.first; k < min(one.first+len(one.limits), len(w.r.Rules)); k++ {
-			if w.r.Rules[k].Denied {
+			if e := &w.r.Rules[k]; e.Denied {
 				a.Lacks |= 1 << uint(i)
+				drains = drains || one.hold == nil && w.p.drains(e.Limit, e.ResetAfter)
 				if one.hold != nil {
 					a.Again = arrivals.Unknown
 				}
 			}
 		}
+	}
+	if drains {
+		a.Again = min(a.Again, askAgain)
+		return a, w.inTime(arrivals.Unknown)
 	}
 	return a, w.inTime(a.Again)
 }
@@ -547,7 +561,7 @@ func (w *waiting) With(ctx context.Context, more []int64) (lacks uint64, again t
 		return 0, 0, w.fails(ctx, err)
 	}
 	now := d
-	beyond := afterwards(&d, w.places, wide)
+	beyond := w.p.afterwards(&d, w.places, wide)
 	unknown := beyond != 0 || now.RetryAfter == stint.Never // more than fits at one moment
 	for i, one := range w.places {
 		unknown = unknown || lacks>>uint(i)&1 != 0 && one.hold != nil

@@ -655,3 +655,37 @@ func TestRoomUnderOneLimit(t *testing.T) {
 			5s 5 starts`)
 	})
 }
+
+// TestWaitLowered: under rules with a lower burst and a faster rate, requests start as soon as the new
+// numbers let them, and none is denied that may wait as long.
+func TestWaitLowered(t *testing.T) {
+	for _, most := range []time.Duration{time.Hour, 48*time.Minute + 3*time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			p := inFlight(t, `{"rules":[{"name":"r","key":[],"limits":["100/1h"],"wait":"1h"}]}`)
+			var r policy.Result
+			if err := p.Decide(t.Context(), policy.Map{}, 100, &r); err != nil || !r.Decision.Allowed {
+				t.Fatal(err, r.Decision)
+			}
+			rules, err := policy.Parse([]byte(`{"rules":[{"name":"r","key":[],"limits":["36000/1h burst 20"],"wait":"1h"}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p, err = p.Reload(rules); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			var all sync.WaitGroup
+			for i, want := range []time.Duration{48*time.Minute + 2*time.Second, 48*time.Minute + 2100*time.Millisecond} {
+				all.Go(func() {
+					var r policy.Result
+					_, err := p.Wait(t.Context(), policy.Map{}, []int64{20, 1}[i], most, &r)
+					if err != nil || !r.Decision.Allowed || time.Since(began) != want {
+						t.Errorf("%v, allowed %v after %v, want %v", err, r.Decision.Allowed, time.Since(began), want)
+					}
+				})
+				synctest.Wait()
+			}
+			all.Wait()
+		})
+	}
+}

@@ -64,3 +64,14 @@ func Units(l Limit, n uint128.Int) time.Duration {
 	}
 	return satmath.Duration(uint128.Mul(n.Lo, uint64(l.Period())).Floor(uint64(l.Count())))
 }
+
+// Longest returns the time in which all that the limit can hold comes back, rounded up.
+func Longest(l Limit, by Algorithm) time.Duration {
+	all := uint64(Units(l, uint128.From(uint64(l.Capacity()))))
+	if unit, _ := l.Calendar(); unit != "" {
+		return math.MaxInt64
+	} else if by.Evenly() {
+		return satmath.Duration(satmath.AddInt64(all, 1))
+	}
+	return satmath.Duration(satmath.AddInt64(all, uint64(l.Period())))
+}

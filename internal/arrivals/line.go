@@ -64,6 +64,7 @@ type Lines struct {
 	Most int
 
 	n       atomic.Int64 // len(byPlace); a caller that reads 0 needs no lock
+	changed atomic.Bool
 	byPlace map[Place]*line
 }
 
@@ -349,11 +350,18 @@ func (ln *line) stir() {
 	}
 }
 
+// Drains reports whether more is in use than a limit holds, which comes back by numbers from before a
+// change. From when it fits, it comes back by the new ones, and that may be sooner than an answer says.
+// reset is the wait until nothing is in use, and longest [Longest] of the limit. It may be a debt, too.
+func (ls *Lines) Drains(reset, longest time.Duration) bool {
+	return reset > longest && ls.changed.Load()
+}
+
 // EveryRoomMade is [Lines.RoomMade] for every place where somebody waits, under limits that may have
 // changed. A waiter that needs more than capacity asks the store at once, wherever in its line it
 // stands, and so hears that it can never pass.
 func (ls *Lines) EveryRoomMade(capacity int64) {
-	if ls.Empty() {
+	if ls.changed.Store(true); ls.Empty() {
 		return
 	}
 	order.Lock()
