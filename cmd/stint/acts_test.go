@@ -255,6 +255,9 @@ func TestReasons(t *testing.T) {
 	for name, args := range map[string][]string{"file": {"-c", file}, "database": {"--rules", database}} {
 		t.Run(name, func(t *testing.T) {
 			p := operated(t, args...)
+			if _, _, errs := p.stint("rules", "rollback", "1"); name == "file" && !strings.Contains(errs, "the rules are in a file: change that") {
+				t.Errorf("a rollback of a file: %s", errs)
+			}
 			call := func(method, path, body string) (int, string) {
 				return p.call(method, p.admin+path, body, map[string]map[string]string{"database": bearer(token)}[name])
 			}

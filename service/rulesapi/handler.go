@@ -254,6 +254,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		server.Unauthorized(w, r, "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	case rank(role) < rank(e.role):
+		if f, ok := h.editor.Backend.(interface{ FileOnly() error }); ok && strings.HasPrefix(e.path, "/v1/rules") {
+			h.fail(w, r, f.FileOnly()) // whatever the role
+			return
+		}
 		server.WriteProblem(w, http.StatusForbidden, "", "this is for the role "+string(e.role)+", and yours is "+string(role))
 		return
 	}

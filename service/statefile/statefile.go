@@ -463,6 +463,9 @@ func (k *File) Nodes(context.Context, time.Duration) ([]rulesdb.Node, error) {
 // errFile is for what a file has not.
 var errFile = refused{errors.New("the rules are in a file: change that, and it is read again; --rules has them in a database")}
 
+// FileOnly returns why rules are not published here.
+func (k *File) FileOnly() error { return errFile }
+
 // Publish refuses: people edit the file.
 func (k *File) Publish(context.Context, int64, rulesdb.Revision) (rulesdb.Revision, error) {
 	return rulesdb.Revision{}, errFile
