@@ -364,7 +364,7 @@ func TestWaitDeadlineIsCertain(t *testing.T) {
 	for _, limit := range []string{
 		"3/s burst 4", "3/s fixed_window", "4/s sliding_log", "4/s sliding_buckets parts 4", "4/s sliding_counter",
 		"4/s sliding_counter relaxed", "3/2s token_bucket_interval", "3/s leaky_queue burst 3", "4/s sliding_log; 3/s fixed_window", "5/day in UTC",
-		"4/s sliding_counter; 3/s burst 5", "3/s fixed_window ban 1ms", "4/s sliding_counter ban 1ms", "3/2s token_bucket_interval ban 1ms",
+		"4/s sliding_counter; 3/s burst 5", "3/s fixed_window ban 1ms", "4/s sliding_counter ban 1ms", "3/2s token_bucket_interval ban 1ms", "3/s leaky_queue burst 3 ban 1ms",
 	} {
 		t.Run(limit, func(t *testing.T) {
 			for seed := range uint64(20) {
