@@ -197,6 +197,14 @@ var rewritten = []struct {
 
 // hints say what is right where a word of another command, or of habit, is not.
 var hints = []struct{ command, begins, hint string }{
+	{"stint", "unexpected argument ban", "write stint block"},
+	{"stint", "unexpected argument unban", "write stint block end"},
+	{"stint", "unexpected argument unblock", "write stint block end"},
+	{"stint block set", "unknown flag --until", "write --for DURATION"},
+	{"stint reset", "unknown flag --header", "write --attribute header.NAME=VALUE"},
+	{"stint reset", "unknown flag --ip", "write --attribute ip=ADDRESS"},
+	{"stint rules push", "unknown flag --reason", "write --comment TEXT"},
+	{"stint rules rollback", "unknown flag --reason", "write --comment TEXT"},
 	{"stint serve", "unknown flag --listen", "write --http ADDRESS"},
 	{"stint serve", "unknown flag --bind", "write --http ADDRESS"},
 	{"stint override", "unexpected argument rm", "write remove"},

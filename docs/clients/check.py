@@ -14,7 +14,7 @@ told = float("-inf")
 def check(attributes, cost=1):
     """Ask whether a request may pass: its status, how long to wait first, and the fields to send on."""
     global told
-    if not all(isinstance(value, str) and len(value) <= 8192 for value in attributes.values()):
+    if not isinstance(attributes, dict) or not all(isinstance(value, str) and len(value) <= 8192 for value in attributes.values()):
         return 400, 0, {}  # stint would not read it
     body = json.dumps({"attributes": attributes, "cost": cost}).encode()
     request = urllib.request.Request(URL + "/v1/check", body, {"Content-Type": "application/json"})

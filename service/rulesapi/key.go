@@ -82,7 +82,7 @@ func (d *Editor) fromAttributes(r *policy.Rules, rule string, names, texts []str
 		if !ok || name == "" {
 			return "", &InputError{"attribute", fmt.Errorf("%q: write NAME=VALUE", text)}
 		}
-		attrs[name] = value
+		attrs[policy.AttributeName(name)] = value
 	}
 	if !sameNames(attrs, names) {
 		return "", &InputError{"attribute", fmt.Errorf("the key of rule %s is made of %s: give these, and no others", rule, orNothing(names))}
