@@ -254,11 +254,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, e *endpoint) {
 		server.Unauthorized(w, r, "want a token that is known here, as Authorization: Bearer TOKEN")
 		return
 	case rank(role) < rank(e.role):
+		why := "this is for the role " + string(e.role) + ", and yours is " + string(role)
 		if f, ok := h.editor.Backend.(interface{ FileOnly() error }); ok && strings.HasPrefix(e.path, "/v1/rules") {
-			h.fail(w, r, f.FileOnly()) // whatever the role
-			return
+			why = f.FileOnly().Error() // whatever the role
 		}
-		server.WriteProblem(w, http.StatusForbidden, "", "this is for the role "+string(e.role)+", and yours is "+string(role))
+		server.WriteProblem(w, http.StatusForbidden, "", why)
 		return
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
