@@ -229,10 +229,11 @@ func (l *Limiter) SetLimits(limits ...Limit) error {
 	if !ok {
 		return fmt.Errorf("stint: the limits of %q cannot be set in this store: make another limiter of the same name", l.Name())
 	}
+	old := l.stand(l.terms.Load())
 	if err := b.Change(limits...); err != nil {
 		return err
 	}
-	l.lines.EveryRoomMade(l.stand(l.terms.Load()).capacity)
+	l.lines.EveryRoomMade(l.stand(old).capacity, old.drains)
 	return nil
 }
 

@@ -7,13 +7,14 @@ import (
 	"github.com/stint-dev/stint/internal/arrivals"
 	"github.com/stint-dev/stint/internal/satmath"
 	"github.com/stint-dev/stint/internal/uint128"
+	"github.com/stint-dev/stint/meter"
 )
 
 // terms is what waiting needs to know of the limits.
 type terms struct {
 	limits   []Limit
 	capacity int64         // the least capacity of the limits
-	longest  time.Duration // in which all that they can hold comes back
+	drains   time.Duration // in which all that their buckets and queues can hold comes back
 	queue    bool          // a leaky_queue is among them
 	counts   bool          // a limit has count_denied
 	bans     bool          // a denial begins a ban
@@ -25,7 +26,9 @@ func termsOf(limits []Limit) *terms {
 		if c := l.Capacity(); i == 0 || c < t.capacity {
 			t.capacity = c
 		}
-		t.longest = max(t.longest, arrivals.Longest(l, l.Algorithm()))
+		if l.spec.Algorithm.Takes(meter.Burst) {
+			t.drains = max(t.drains, arrivals.Longest(l, l.Algorithm()))
+		}
 		t.queue = t.queue || l.spec.Algorithm.Queues()
 		t.counts = t.counts || l.spec.CountDenied
 		t.bans = t.bans || l.Ban() > 0

@@ -3,6 +3,7 @@ package stint
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/stint-dev/stint/internal/arrivals"
@@ -49,7 +50,9 @@ type TurnStore interface {
 //
 // A cost of 0 passes at once. A deadline is compared with what is known: it is
 // assumed that the waiters ahead stay and that nothing else arrives. Waiters ahead
-// count as far as is certain: under algorithms with windows, in whole windows.
+// count as far as is certain: under algorithms with windows, in whole windows. After
+// [Limiter.SetLimits], no wait fails at once for its deadline for as long as all that a bucket or
+// queue can hold needs by its numbers from before.
 //
 // The waiters of one key are served first come first served, each with its
 // whole cost, and a newcomer queues behind them. Those who do not wait, as in
@@ -271,7 +274,7 @@ func (w *waiter) Take(ctx context.Context, later time.Duration, _ uint64) (a arr
 			return a, w.giveBack(ctx, err)
 		}
 	}
-	if a.Passes, a.Again = d.Allowed, time.Duration(d.RetryAfter); w.drains(&d) {
+	if a.Passes, a.Again = d.Allowed, time.Duration(d.RetryAfter); !a.Passes && w.old() {
 		a.Again = min(a.Again, askAgain)
 	}
 	if a.Passes && w.request == nil {
@@ -473,7 +476,7 @@ func (w *waiter) inTime(ctx context.Context, part int) (sure bool, err error) {
 	if all = now.Cost.Add(cost); all.Less(fits) {
 		return false, nil // that many are not needed any more
 	}
-	if wait := t.after(all, fits, &d); !w.drains(&d) && late(ctx, before, wait) {
+	if wait := t.after(all, fits, &d); !w.old() && late(ctx, before, wait) {
 		d.Allowed, d.RetryAfter = false, Wait(wait)
 		return true, &WaitError{Decision: d, parts: w.request != nil}
 	}
@@ -504,26 +507,18 @@ func (w *waiter) seat(ctx context.Context, before time.Time, d Decision, ahead u
 		wait = satmath.Duration(satmath.AddInt64(uint64(wait), uint64(t.span(ahead))))
 		d.Delay = wait
 	}
-	if !w.drains(&d) && late(ctx, before, wait) {
+	if !w.old() && late(ctx, before, wait) {
 		return &WaitError{Decision: d, parts: w.request != nil}
 	}
 	return nil
 }
 
-// drains is [arrivals.Lines.Drains] for a denial.
-func (w *waiter) drains(d *Decision) bool {
-	parts := []Part{w.part}
-	if w.request != nil {
-		parts = w.request.parts
+// old reports whether limits from before a change may decide about w.
+func (w *waiter) old() bool {
+	if w.request == nil {
+		return w.part.limiter.lines.Old()
 	}
-	longest, drains := time.Duration(0), false
-	for _, p := range parts {
-		longest = max(longest, p.limiter.terms.Load().longest)
-	}
-	for _, p := range parts {
-		drains = drains || p.limiter.lines.Drains(d.ResetAfter, longest)
-	}
-	return drains && !d.Allowed
+	return slices.ContainsFunc(w.request.parts, func(p Part) bool { return p.limiter.lines.Old() })
 }
 
 // late reports whether a wait that began no earlier than now ends after the

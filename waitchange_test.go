@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -189,33 +190,38 @@ func TestAcquireInOrder(t *testing.T) {
 	})
 }
 
-// TestWaitLowerFaster: under a lower limit of a faster rate, a waiter starts as soon as one that asks all the
-// time, and none is refused that could start by its deadline.
+// TestWaitLowerFaster: after a change, a waiter starts as soon as one that asks all the time, and none that
+// comes is refused that could start by its deadline.
 func TestWaitLowerFaster(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
+		used     int64
+		before   int // how many wait when the limit changes
 		costs    []int64
 		starts   []time.Duration
 	}{
-		{"100/1h", "36000/1h burst 20", []int64{20}, []time.Duration{48*time.Minute + 2*time.Second}},
-		{"100/1h", "36000/1h burst 20", []int64{5, 1}, []time.Duration{48*time.Minute + 500*ms, 48*time.Minute + 600*ms}},
-		{"1/1s burst 6", "10/1s burst 5", []int64{1, 3, 1}, []time.Duration{1100 * ms, 1400 * ms, 1500 * ms}},
+		{"100/1h", "36000/1h burst 20", 100, 0, []int64{20}, []time.Duration{48*time.Minute + 2*time.Second}},
+		{"100/1h", "36000/1h burst 20", 100, 0, []int64{5, 1}, []time.Duration{48*time.Minute + 500*ms, 48*time.Minute + 600*ms}},
+		{"1/1s burst 6", "10/1s burst 5", 6, 0, []int64{1, 3, 1}, []time.Duration{1100 * ms, 1400 * ms, 1500 * ms}},
+		{"10/1s leaky_queue burst 3", "1/1s leaky_queue burst 3", 1, 1, []int64{3, 3, 3, 2}, []time.Duration{100 * ms, 1300 * ms, 4300 * ms, 7300 * ms}},
 	} {
 		for _, short := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				from, _ := stint.Parse(c.from)
 				to, _ := stint.Parse(c.to)
 				l := limiterOf(t, c.from)
-				must(t, l, from.Capacity())
-				if err := l.SetLimits(to); err != nil {
-					t.Fatal(err)
-				}
+				must(t, l, c.used)
 				began := time.Now()
 				var all sync.WaitGroup
 				for i, cost := range c.costs {
+					if i == c.before {
+						if err := l.SetLimits(to); err != nil {
+							t.Fatal(err)
+						}
+						synctest.Wait()
+					}
 					all.Go(func() {
 						ctx, stop := context.WithTimeout(bg, time.Hour)
-						if short {
+						if short && i >= c.before {
 							ctx, stop = context.WithTimeout(bg, c.starts[i]+1)
 						}
 						defer stop()
@@ -228,5 +234,35 @@ func TestWaitLowerFaster(t *testing.T) {
 				all.Wait()
 			})
 		}
+	}
+}
+
+// TestQueueRaised: those who have a start under a leaky_queue start earlier under a faster one, and nobody who
+// comes later starts before them.
+func TestQueueRaised(t *testing.T) {
+	for _, to := range []string{"3/1s leaky_queue burst 5", "10/1s leaky_queue burst 5", "30/1s leaky_queue burst 20"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := limiterOf(t, "1/1s leaky_queue burst 20")
+			var all sync.WaitGroup
+			var order []int
+			for i, cost := range []int64{2, 3, 3, 2, 3, 3, 1, 3} {
+				if i == 4 {
+					if limit, err := stint.Parse(to); err != nil || l.SetLimits(limit) != nil {
+						t.Fatal(err)
+					}
+				}
+				all.Go(func() {
+					if err := l.Wait(bg, "k", cost); err != nil {
+						t.Error(err)
+					}
+					order = append(order, i)
+				})
+				synctest.Wait()
+			}
+			all.Wait()
+			if !slices.IsSorted(order) {
+				t.Errorf("to %s: they start in the order %d", to, order)
+			}
+		})
 	}
 }

@@ -186,9 +186,10 @@ func (p *Policy) afterwards(d *stint.Decision, all []place, more []uint128.Int) 
 	return lacks
 }
 
-// drains is [arrivals.Lines.Drains] of a limit.
+// drains reports whether more is in use than a limit holds, which comes back by the numbers of rules from
+// before. It may be a debt, too.
 func (p *Policy) drains(l stint.Limit, reset time.Duration) bool {
-	return p.lines.Drains(reset, arrivals.Longest(l, l.Algorithm()))
+	return reset > arrivals.Longest(l, l.Algorithm()) && p.lines.Old()
 }
 
 func saturated(n uint128.Int) int64 {

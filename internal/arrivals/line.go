@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -64,7 +65,7 @@ type Lines struct {
 	Most int
 
 	n       atomic.Int64 // len(byPlace); a caller that reads 0 needs no lock
-	changed atomic.Bool
+	old     atomic.Int64 // until when limits from before a change may be in force, in ns since 1970; 0 for none
 	byPlace map[Place]*line
 }
 
@@ -350,18 +351,21 @@ func (ln *line) stir() {
 	}
 }
 
-// Drains reports whether more is in use than a limit holds, which comes back by numbers from before a
-// change. From when it fits, it comes back by the new ones, and that may be sooner than an answer says.
-// reset is the wait until nothing is in use, and longest [Longest] of the limit. It may be a debt, too.
-func (ls *Lines) Drains(reset, longest time.Duration) bool {
-	return reset > longest && ls.changed.Load()
+// Old reports whether what is in use may come back by the numbers of limits from before a change. From when
+// a request passes, it comes back by the new ones, and that may be sooner than an answer says.
+func (ls *Lines) Old() bool {
+	old := ls.old.Load()
+	return old != 0 && time.Now().UnixNano() < old
 }
 
 // EveryRoomMade is [Lines.RoomMade] for every place where somebody waits, under limits that may have
 // changed. A waiter that needs more than capacity asks the store at once, wherever in its line it
-// stands, and so hears that it can never pass.
-func (ls *Lines) EveryRoomMade(capacity int64) {
-	if ls.changed.Store(true); ls.Empty() {
+// stands, and so hears that it can never pass. Within drains, all that is in use comes back by the numbers
+// from before.
+func (ls *Lines) EveryRoomMade(capacity int64, drains time.Duration) {
+	until := time.Now().UnixNano()
+	ls.old.Store(max(ls.old.Load(), until+min(int64(drains), math.MaxInt64-until)))
+	if ls.Empty() {
 		return
 	}
 	order.Lock()

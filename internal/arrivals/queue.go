@@ -64,6 +64,8 @@ func (ln *line) assign(w *Waiter, a Answer, now time.Time) {
 	}
 	if ln.held.Len() == 0 {
 		ln.look, ln.looked = ln.again, now // the store's answer may lack room that was made meanwhile
+	} else if end, unit := ln.held.End(); a.Place.Start.Add(unit / 2).Before(end) {
+		ln.look = true // by limits that have changed, those held start earlier, too
 	}
 	w.admitted, ln.held.Span = true, a.Span
 	ln.held.Join(&w.held, *a.Place, now)
