@@ -210,7 +210,7 @@ func (q *Queue) enter(ctx context.Context, cost int64) (*ticket, error) {
 	t.open, t.cancel = context.WithCancelCause(ctx)
 	t.ctx, t.stop = t.open, func() {}
 	t.age()
-	t.waiter = &waiter{part: Part{q.limiter, q.key, cost}, terms: q.limiter.learn(), room: t.room}
+	t.waiter = &waiter{part: Part{q.limiter, q.key, cost}, terms: q.limiter.stand(q.limiter.terms.Load()), room: t.room}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {

@@ -78,7 +78,7 @@ type TurnStore interface {
 // Price: that of one Take and no allocation when the cost passes at once; under a
 // LeakyQueue, a ban or a limit that counts what it denies, where the store is no
 // [TurnStore], two calls.
-// A waiter in line holds a few hundred bytes, the first for a key 2 kB and a timer, and
+// A waiter in line holds less than a kilobyte, the first for a key 2 kB and a timer, and
 // none a goroutine of its own. Only the first in line calls the store, once each RetryAfter, and for a
 // store that other processes share at least once a second. A waiter with a deadline
 // makes two more calls, and up to eight while others come and go.
@@ -137,13 +137,14 @@ func (l *Limiter) wait(ctx context.Context, key string, cost int64, ttl time.Dur
 	if err != nil || cost == 0 {
 		return "", err
 	}
-	if t := l.stand(l.terms.Load()); cost <= t.capacity && l.lines.None(at(key)) {
+	t := l.stand(l.terms.Load())
+	if cost <= t.capacity && l.lines.None(at(key)) {
 		if id, passes, err := l.passes(ctx, t, key, cost, ttl); passes || err != nil {
 			return id, err
 		}
 	}
-	w := &waiter{part: Part{l, key, cost}, ttl: ttl, terms: l.learn()}
-	if cost > w.terms.capacity {
+	w := &waiter{part: Part{l, key, cost}, ttl: ttl, terms: t}
+	if cost > t.capacity {
 		if d, err := l.direct(ctx, meter.OpPeek, key, cost); err != nil {
 			return "", err
 		} else if d.RetryAfter == Never {

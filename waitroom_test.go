@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -451,6 +452,39 @@ func TestWaitAllocations(t *testing.T) {
 			}
 		}); n > most {
 			t.Errorf("%s: %v allocations", limit, n)
+		}
+	}
+}
+
+// 100,000 waiters hold at most 110 MB beside their goroutines.
+func TestWaitersRoom(t *testing.T) {
+	const n = 20_000
+	heap := func(wait func(ctx context.Context), waits func() bool) uint64 {
+		ctx, stop := context.WithCancel(bg)
+		var all sync.WaitGroup
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for range n {
+			all.Go(func() { wait(ctx) })
+		}
+		for !waits() {
+			time.Sleep(ms)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		stop()
+		all.Wait()
+		return max(after.HeapAlloc, before.HeapAlloc) - before.HeapAlloc
+	}
+	begun := runtime.NumGoroutine()
+	heap(func(ctx context.Context) { <-ctx.Done() }, func() bool { return runtime.NumGoroutine() >= begun+n }) // the runtime keeps what goroutines need
+	for _, limit := range []string{"1/h burst 1", "1/h leaky_queue burst 200_000", "1/h sliding_log"} {
+		l := limiterOn(t, memstore.New(memstore.Options{MaxReservations: 2 * n}), limit)
+		must(t, l, 1)
+		room := heap(func(ctx context.Context) { _ = l.Wait(ctx, "k", 1) }, func() bool { waiters, _ := l.Waiting(); return waiters == n })
+		if t.Logf("%s: %d bytes a waiter", limit, room/n); room > n*1100 {
+			t.Errorf("%s: %d bytes a waiter", limit, room/n)
 		}
 	}
 }
